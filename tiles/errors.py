@@ -1,0 +1,27 @@
+"""Errors that the runtime raises by name."""
+
+from __future__ import annotations
+
+
+class HeteroLAError(RuntimeError):
+    """Base of the runtime's own errors."""
+
+
+class StaleShardError(HeteroLAError):
+    """A shard is not at the step that the next kernel expects.
+
+    In-place updates make a second execution of the same work wrong; the
+    executor raises this instead of computing on half-updated data.
+    """
+
+
+class DeviceUnavailableError(HeteroLAError, ValueError):
+    """More or other devices were asked for than this machine has."""
+
+
+class InsufficientMemoryError(HeteroLAError, MemoryError):
+    """The workers do not have the memory that a run needs."""
+
+
+class RunAbortedError(HeteroLAError):
+    """Another worker of the run failed, or the run was cancelled."""

@@ -1,0 +1,1 @@
+"""Kernels: one specification each, one implementation per device kind."""

@@ -1,0 +1,55 @@
+// Kernels on pivots alone; after pivots.cu.
+
+using Index = long long;
+
+extern "C" __global__ void to_zero_based(int* ipiv, Index w)
+{
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < w) ipiv[i] -= 1;
+}
+
+// links: 2 x w; the sign of the second row says whether the pivot repeats.
+extern "C" __global__ void find_links(const int* __restrict__ ipiv, Index w, int* links)
+{
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= w) return;
+    const Link link = find_link(ipiv, int(w), i);
+    links[i] = link.self;
+    links[w + i] = 2 * (link.same + 1) + link.repeats;
+}
+
+extern "C" __global__ void netperm(const int* __restrict__ ipiv, Index w,
+                                   const int* __restrict__ links, int* net, Index ldn)
+{
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i >= w) return;
+    const int packed = links[w + i];
+    const Moves moves = find_moves(links, packed / 2 - 1, packed % 2, int(w), i, ipiv[i]);
+    for (int n = 0; n < 2; n++) {
+        int* entry = net + (i + n * w) * ldn;
+        entry[0] = moves.to[n];
+        entry[1] = moves.from[n];
+    }
+}
+
+extern "C" __global__ void identity_permutation(int* perm, Index rows)
+{
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < rows) perm[i] = i;
+}
+
+extern "C" __global__ void scatter_net(const int* __restrict__ net, Index ldn, Index entries,
+                                       int* perm)
+{
+    const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < entries && net[i * ldn] >= 0) perm[net[i * ldn]] = net[i * ldn + 1];
+}
+
+// perm = first, with its rows from `top` on taken in the order `after`.
+extern "C" __global__ void gather_permutation(const int* __restrict__ first,
+                                              const int* __restrict__ after, Index top,
+                                              Index rows, int* perm)
+{
+    const Index i = Index(blockIdx.x) * blockDim.x + threadIdx.x;
+    if (i < rows) perm[i] = i < top ? first[i] : first[top + after[i - top]];
+}

@@ -1,0 +1,124 @@
+"""GPUs: queues are CUDA streams, and every call only enqueues."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from hetero_la.tiles.errors import DeviceUnavailableError
+from hetero_la.tiles.kernels import gpu_kernels, gpu_panel  # noqa: F401  (they register)
+from hetero_la.tiles.kernels.gpu_queue import GpuQueue, allocate
+from hetero_la.tiles.kernels.registry import implementation
+from hetero_la.tiles.kernels.spec import Array, DeviceKind, Event, KernelOptions, Queue
+from hetero_la.tiles.transfer import device_index, enable_peers, enqueue_copy
+
+_HIGH_PRIORITY = -5  # CUDA takes the nearest that the GPU has
+
+
+def gpu_count() -> int:
+    """Usable GPUs: 0 without CuPy or a driver."""
+    try:
+        import cupy
+
+        return int(cupy.cuda.runtime.getDeviceCount())
+    except Exception:  # a broken driver or installation is no GPU, whatever it raises
+        return 0
+
+
+class GpuDevice:
+    """One GPU.
+
+    Calls must be made inside `activate`, from one thread at a time.  Arrays
+    that they are given must live until `synchronize`.
+
+    Parameters
+    ----------
+    index : int
+        CUDA's number of the device.
+    name : str, optional
+        By default ``gpu<index>``.
+    """
+
+    kind: DeviceKind = "gpu"
+
+    def __init__(self, index: int, name: str | None = None) -> None:
+        if not 0 <= index < gpu_count():
+            raise DeviceUnavailableError(f"no GPU {index}; this machine has {gpu_count()}")
+        import cupy
+
+        self.index = index
+        self.name = name or f"gpu{index}"
+        with cupy.cuda.Device(index):
+            self._queues = {
+                queue: GpuQueue(index, _HIGH_PRIORITY if queue is Queue.PANEL else 0)
+                for queue in Queue
+            }
+
+    @contextlib.contextmanager
+    def activate(self) -> Iterator[None]:
+        """Make the device current; restores the device and the stream on it.
+
+        The queues start behind what the caller's stream holds at this moment.
+        """
+        import cupy
+
+        with cupy.cuda.Device(self.index):
+            callers = cupy.cuda.get_current_stream()
+            arrived = cupy.cuda.Event(disable_timing=True)
+            arrived.record(callers)
+            for q in self._queues.values():
+                q.stream.wait_event(arrived)
+            try:
+                yield
+            finally:
+                callers.use()
+
+    def free_bytes(self) -> int:
+        """Bytes that the driver or CuPy's pool can still give."""
+        import cupy
+
+        with cupy.cuda.Device(self.index):
+            free, _ = cupy.cuda.runtime.memGetInfo()
+            return int(free) + int(cupy.get_default_memory_pool().free_bytes())
+
+    def empty(self, shape: tuple[int, ...], dtype: Any) -> Array:
+        """Allocate a column-major array."""
+        import cupy
+
+        with cupy.cuda.Device(self.index):
+            return allocate(shape, dtype)
+
+    def call(
+        self, kernel: str, queue: Queue, arrays: Sequence[Array], options: KernelOptions
+    ) -> None:
+        """Enqueue `kernel`; arrays of size zero leave nothing to do."""
+        if all(a.size for a in arrays):
+            q = self._queues[queue]
+            q.stream.use()  # what cuBLAS is told through CuPy goes to the current stream
+            implementation(kernel, "gpu")(q, *arrays, options=options)
+
+    def record(self, queue: Queue) -> Event:
+        """Mark the point that `queue` has reached."""
+        import cupy
+
+        event = cupy.cuda.Event(disable_timing=True)
+        event.record(self._queues[queue].stream)
+        return event
+
+    def wait(self, queue: Queue, event: Event) -> None:
+        """Let later calls on `queue` wait for `event`, of any device."""
+        if event is not None:
+            self._queues[queue].stream.wait_event(event)
+
+    def copy(self, target: Array, source: Array, queue: Queue) -> None:
+        """Copy between arrays of this device, another one or the host."""
+        ends = {device_index(target), device_index(source)} - {None}
+        if len(ends) == 2:
+            enable_peers(*sorted(ends))  # type: ignore[type-var]
+        enqueue_copy(target, source, self._queues[queue].stream.ptr)
+
+    def synchronize(self) -> None:
+        """Block the host until all three queues have run dry."""
+        for q in self._queues.values():
+            q.synchronize()

@@ -1,0 +1,187 @@
+"""A CUDA stream of one GPU, with what the kernels enqueued on it need."""
+
+from __future__ import annotations
+
+import functools
+import importlib.resources
+import weakref
+from typing import Any, NamedTuple
+
+import numpy as np
+
+_LETTER = {"float32": "s", "float64": "d", "complex64": "c", "complex128": "z"}
+_LOWER, _UPPER = 0, 1  # cublasFillMode_t
+
+
+class Block(NamedTuple):
+    """Where a column-major block lies in device memory."""
+
+    pointer: int
+    ld: int
+    dtype: np.dtype
+
+    def at(self, row: int, column: int) -> Block:
+        """The block that begins at an element of this one."""
+        offset = (row + column * self.ld) * self.dtype.itemsize
+        return Block(self.pointer + offset, self.ld, self.dtype)
+
+
+def block(a: Any) -> Block:
+    """The block that a CuPy view covers."""
+    rows, columns = a.shape
+    if rows > 1 and a.strides[0] != a.itemsize:
+        raise ValueError(f"not column-major: shape {a.shape}, strides {a.strides}")
+    ld = a.strides[1] // a.itemsize if columns > 1 else max(rows, 1)
+    return Block(a.data.ptr, ld, a.dtype)
+
+
+def allocate(shape: tuple[int, ...], dtype: Any) -> Any:
+    """A column-major array from the null stream's pool on the current device.
+
+    CuPy's pool gives memory back at once to allocations on the same stream; our
+    queues are unknown to it, so that nothing may be freed before they are dry.
+    """
+    import cupy
+
+    current = cupy.cuda.get_current_stream()
+    cupy.cuda.Stream.null.use()  # `with` would leave another stream current than `use` set
+    try:
+        return cupy.ndarray(shape, dtype, order="F")
+    finally:
+        current.use()
+
+
+@functools.cache
+def _module(files: tuple[str, ...], dtype: np.dtype | None, defines: tuple[str, ...]) -> Any:
+    import cupy
+
+    folder = importlib.resources.files("hetero_la.tiles.kernels") / "cuda"
+    code = "\n".join((folder / f"{name}.cu").read_text() for name in files)
+    if dtype is not None:
+        real = "float" if dtype.char in "fF" else "double"
+        defines = (f"-DREAL={real}", f"-DCOMPLEX={int(dtype.kind == 'c')}", *defines)
+    return cupy.RawModule(code=code, options=("-std=c++17", *defines))
+
+
+@functools.cache
+def _scalar(value: int, dtype: np.dtype) -> tuple[int, np.ndarray]:
+    """Address of a host scalar, and the array that keeps it there."""
+    scalar = np.array(value, dtype)
+    return scalar.ctypes.data, scalar
+
+
+def _destroy(handles: dict[str, int]) -> None:
+    from cupy_backends.cuda.libs import cublas, cusolver
+
+    destroy = {"cublas": cublas.destroy, "cusolver": cusolver.destroy}
+    for library, handle in handles.items():
+        destroy[library](handle)
+
+
+class GpuQueue:
+    """One in-order queue; every method enqueues and none waits.
+
+    Library handles and workspaces are the queue's own: calls on different
+    queues run at the same time.
+
+    Parameters
+    ----------
+    index : int
+        The GPU, which must be current, here and in every call.
+    priority : int
+        CUDA's stream priority; the lower, the more urgent.
+    """
+
+    def __init__(self, index: int, priority: int) -> None:
+        import cupy
+
+        self.index = index
+        self.stream = cupy.cuda.Stream(non_blocking=True, priority=priority)
+        self.multiprocessors: int = cupy.cuda.Device(index).attributes["MultiProcessorCount"]
+        self._functions: dict[Any, Any] = {}
+        self._workspaces: dict[str, Any] = {}
+        self._outgrown: list[Any] = []
+        self._handles: dict[str, int] = {}
+        self._number = 1
+        weakref.finalize(self, _destroy, self._handles).atexit = False
+
+    def function(
+        self, name: str, files: tuple[str, ...], dtype: np.dtype | None = None, *defines: str
+    ) -> Any:
+        """The kernel `name` of the sources `files`, compiled at its first use."""
+        key = (name, dtype, defines)
+        found = self._functions.get(key)
+        if found is None:
+            found = _module(files, dtype, defines).get_function(name).kernel
+            self._functions[key] = found
+        return found
+
+    def launch(
+        self,
+        function: Any,
+        grid: tuple[int, ...],
+        threads: int,
+        *arguments: Any,
+        cooperative: bool = False,
+    ) -> None:
+        """Enqueue a kernel; integers are passed as 64-bit ones."""
+        function(grid, (threads,), arguments, 0, self.stream, cooperative)
+
+    def workspace(self, name: str, nbytes: int, *, zeroed: bool = False) -> int:
+        """Address of at least `nbytes` that no other name or queue uses.
+
+        `zeroed` says what it holds when it is allocated, not later.
+        """
+        found = self._workspaces.get(name)
+        if found is None or found.nbytes < nbytes:
+            if found is not None:
+                self._outgrown.append(found)
+            found = self._workspaces[name] = allocate((nbytes,), np.uint8)
+            if zeroed:
+                found.data.memset_async(0, nbytes, self.stream)
+        return found.data.ptr
+
+    def numbers(self, count: int) -> int:
+        """The first of `count` numbers that were not given out before, modulo 2^32."""
+        first = self._number
+        self._number += count
+        return first
+
+    def synchronize(self) -> None:
+        """Block the host until the queue has run dry; frees outgrown workspaces."""
+        self.stream.synchronize()
+        self._outgrown.clear()
+
+    def handle(self, library: str) -> int:
+        """The queue's handle of "cublas" or "cusolver".
+
+        CuPy's wrappers set its stream to the current one at each call: the
+        queue's stream must be current then.
+        """
+        if library not in self._handles:
+            from cupy_backends.cuda.libs import cublas, cusolver
+
+            create = {"cublas": cublas.create, "cusolver": cusolver.create}[library]
+            self._handles[library] = create()
+        return self._handles[library]
+
+    def gemm(
+        self, alpha: int, A: Block, B: Block, beta: int, C: Block, shape: tuple[int, int, int]
+    ) -> None:
+        """C <- alpha A B + beta C, `shape` = (m, n, k)."""
+        from cupy_backends.cuda.libs import cublas
+
+        dtype = C.dtype
+        getattr(cublas, _LETTER[dtype.name] + "gemm")(
+            self.handle("cublas"), 0, 0, *shape, _scalar(alpha, dtype)[0], A.pointer, A.ld,
+            B.pointer, B.ld, _scalar(beta, dtype)[0], C.pointer, C.ld,
+        )  # fmt: skip
+
+    def trsm_upper(self, A: Block, B: Block, order: int, columns: int) -> None:
+        """B <- U^-1 B, U the upper triangle of A."""
+        from cupy_backends.cuda.libs import cublas
+
+        getattr(cublas, _LETTER[B.dtype.name] + "trsm")(
+            self.handle("cublas"), 0, _UPPER, 0, 0, order, columns,
+            _scalar(1, B.dtype)[0], A.pointer, A.ld, B.pointer, B.ld,
+        )  # fmt: skip

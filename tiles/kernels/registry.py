@@ -1,0 +1,28 @@
+"""Which function implements a kernel on a device kind."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from hetero_la.tiles.kernels.spec import SPECS, DeviceKind
+
+_IMPLEMENTATIONS: dict[tuple[DeviceKind, str], Callable[..., None]] = {}
+_F = TypeVar("_F", bound=Callable[..., None])
+
+
+def implements(name: str, kind: DeviceKind) -> Callable[[_F], _F]:
+    """Register the decorated function as kernel `name` on devices of `kind`."""
+    if name not in SPECS:
+        raise ValueError(f"unknown kernel {name!r}; known are {sorted(SPECS)}")
+
+    def register(function: _F) -> _F:
+        _IMPLEMENTATIONS[kind, name] = function
+        return function
+
+    return register
+
+
+def implementation(name: str, kind: DeviceKind) -> Callable[..., Any]:
+    """The function that implements kernel `name` on devices of `kind`."""
+    return _IMPLEMENTATIONS[kind, name]

@@ -1,0 +1,143 @@
+"""Arrays on the host and on GPUs, and copies between them."""
+
+from __future__ import annotations
+
+import functools
+import math
+import sys
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+Array = Any
+
+_MAX_PITCH = 2**31 - 1  # of cudaMemcpy2D, in bytes
+_DEFAULT = 4  # cudaMemcpyDefault: the addresses say which devices they belong to
+
+
+def is_device_array(a: Any) -> bool:
+    """Whether `a` lives on a GPU."""
+    cupy = sys.modules.get("cupy")
+    return cupy is not None and isinstance(a, cupy.ndarray)
+
+
+def array_module(a: Any) -> ModuleType:
+    """The module whose functions take `a`: NumPy or CuPy."""
+    return sys.modules["cupy"] if is_device_array(a) else np
+
+
+def device_index(a: Any) -> int | None:
+    """The index of the GPU that holds `a`; None on the host."""
+    return int(a.device.id) if is_device_array(a) else None
+
+
+def to_host(a: Any) -> np.ndarray:
+    """`a` as a NumPy array of the same order, copied only from a GPU."""
+    return a.get(order="A") if is_device_array(a) else np.asarray(a)
+
+
+def pinned_empty(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    """Allocate a column-major host array that copies engines reach directly.
+
+    Page-locked where CuPy and a GPU are at hand, ordinary memory elsewhere.
+    """
+    from hetero_la.tiles.kernels.gpu import gpu_count
+
+    dtype = np.dtype(dtype)
+    count = math.prod(shape)
+    if count == 0 or gpu_count() == 0:
+        return np.empty(shape, dtype, order="F")
+    import cupy
+
+    memory = cupy.cuda.alloc_pinned_memory(count * dtype.itemsize)
+    return np.frombuffer(memory, dtype, count).reshape(shape, order="F")
+
+
+def enqueue_copy(target: Array, source: Array, stream: int) -> None:
+    """Enqueue ``target[...] = source`` on the CUDA stream `stream`.
+
+    Column-major views and vectors, of any device or of the host, in pinned or
+    pageable memory; only with pageable memory may the driver make the host wait.
+    The caller keeps both arrays alive until the stream has passed the copy.
+    """
+    if target.shape != source.shape or target.dtype != source.dtype:
+        raise ValueError(
+            f"cannot copy {source.dtype} {source.shape} to {target.dtype} {target.shape}"
+        )
+    if target.size == 0:
+        return
+    rows, columns = target.shape if target.ndim == 2 else (1, target.size)
+    copy_columns(
+        *_pointer_and_pitch(target), *_pointer_and_pitch(source),
+        rows * target.itemsize, columns, stream,
+    )  # fmt: skip
+
+
+def copy_columns(
+    to: int, to_pitch: int, source: int, source_pitch: int, width: int, columns: int, stream: int
+) -> None:
+    """Enqueue a copy of `columns` columns of `width` bytes between two addresses."""
+    from cupy.cuda import runtime
+
+    if columns == 1 or to_pitch == source_pitch == width:
+        runtime.memcpyAsync(to, source, width * columns, _DEFAULT, stream)
+    elif max(to_pitch, source_pitch) <= _MAX_PITCH:
+        runtime.memcpy2DAsync(to, to_pitch, source, source_pitch, width, columns, _DEFAULT, stream)
+    else:
+        for c in range(columns):
+            runtime.memcpyAsync(
+                to + c * to_pitch, source + c * source_pitch, width, _DEFAULT, stream
+            )
+
+
+def _pointer_and_pitch(a: Array) -> tuple[int, int]:
+    """First address of a column-major view, and bytes from column to column.
+
+    A vector is a matrix of one row.
+    """
+    pointer = a.data.ptr if is_device_array(a) else a.ctypes.data
+    rows, strides = (a.shape[0], a.strides) if a.ndim == 2 else (1, (a.itemsize, *a.strides))
+    if a.ndim not in (1, 2) or (rows > 1 and strides[0] != a.itemsize):
+        raise ValueError(f"not column-major: shape {a.shape}, strides {a.strides}")
+    columns = a.shape[-1]
+    pitch = strides[1] if columns > 1 else rows * a.itemsize
+    if pitch < rows * a.itemsize:
+        raise ValueError(f"columns overlap: shape {a.shape}, strides {a.strides}")
+    return pointer, pitch
+
+
+@functools.cache
+def enable_peers(first: int, second: int) -> None:
+    """Let two GPUs reach each other's memory, where the hardware can.
+
+    Where it cannot, copies go through the host: slower, and just as right.
+    """
+    from cupy.cuda import Device, runtime
+
+    for device, peer in ((first, second), (second, first)):
+        if runtime.deviceCanAccessPeer(device, peer):
+            with Device(device):
+                try:
+                    runtime.deviceEnablePeerAccess(peer)
+                except runtime.CUDARuntimeError as error:
+                    if "PeerAccessAlreadyEnabled" not in str(error):
+                        raise
+
+
+def linalg_module(a: Any) -> ModuleType:
+    """The SciPy-shaped ``linalg`` whose functions take `a`."""
+    if is_device_array(a):
+        import cupyx.scipy.linalg as linalg
+    else:
+        import scipy.linalg as linalg
+    return linalg
+
+
+def column_major_empty(like: Any, shape: tuple[int, ...]) -> Array:
+    """A new column-major array of the dtype of `like`, where `like` is."""
+    xp = array_module(like)
+    if not is_device_array(like):
+        return xp.empty(shape, like.dtype, order="F")
+    with xp.cuda.Device(like.device.id):
+        return xp.empty(shape, like.dtype, order="F")
