@@ -1,0 +1,109 @@
+"""The Dask executor: slices of each worker's program as tasks pinned to it.
+
+Workers that are threads of this process work in windows of many steps and hand
+panels over by reference, through an `Exchange`; Dask sees one task per window.
+`hetero_la.scheduler.dask_processes` runs the same programs on any other cluster.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import distributed
+
+from hetero_la.scheduler.cluster import this_device, wait_all
+from hetero_la.scheduler.exchange import Exchange
+from hetero_la.scheduler.programs import Program
+from hetero_la.scheduler.progress import Progress
+from hetero_la.scheduler.job import Job, Outcome
+from hetero_la.scheduler.runner import Runner
+from hetero_la.tiles.errors import RunAbortedError
+from hetero_la.tiles.shard import Storage
+
+_run_numbers = itertools.count()
+#: Runs whose workers are threads of this process, for the tasks that carry their number.
+_runs: dict[str, LocalRun] = {}
+#: Windows of one run wait for each other, so runs on the same workers take turns.
+_turn = threading.Lock()
+
+
+class LocalRun:
+    """A run whose workers are threads of this process."""
+
+    def __init__(self, job: Job, storage: Storage) -> None:
+        self.job, self.storage = job, storage
+        self.exchange = Exchange()
+        self.progress = Progress(sum(i.flops for p in job.programs for i in p.instructions))
+        self.runners: dict[int, Runner] = {}
+        self.outcome = Outcome()
+
+    def window(self, worker: int, start: int, stop: int) -> None:
+        """Run a slice of one worker's program; the first opens it, the last closes it."""
+        try:
+            if start == 0:
+                self.runners[worker] = self.job.runner(
+                    worker, this_device(), self.storage,
+                    exchange=self.exchange, progress=self.progress,
+                )  # fmt: skip
+            runner = self.runners[worker]
+            runner.run(start, stop)
+            if stop == len(runner.program.instructions):
+                self.outcome.values.update(runner.finish())
+                self.outcome.logs[worker] = runner.log
+        except BaseException as error:
+            self.exchange.abort(error)
+            raise
+
+
+def run_window(run: str, worker: int, start: int, stop: int, before: Any) -> None:
+    """Dask task: a window of a run of this process."""
+    if run not in _runs:
+        raise RunAbortedError(f"run {run} has ended; its windows cannot be run again")
+    _runs[run].window(worker, start, stop)
+
+
+def run_local(client: distributed.Client, job: Job, storage: Storage) -> Outcome:
+    """Run on workers that are threads of this process."""
+    run = LocalRun(job, storage)
+    number = f"{job.name}-{next(_run_numbers)}"
+    while not _turn.acquire(timeout=0.1):  # in short waits, so that Ctrl-C gets through
+        pass
+    _runs[number] = run
+    try:
+        futures = list(_submit_windows(client, job, number))
+        wait_all(client, futures, [worker.address for worker in job.workers])
+    except BaseException as error:
+        run.exchange.abort(error)
+        raise run.exchange.error from None
+    finally:
+        del _runs[number]
+        _turn.release()
+    return run.outcome
+
+
+def _submit_windows(client: distributed.Client, job: Job, number: str) -> Iterator[Any]:
+    for program, worker in zip(job.programs, job.workers, strict=True):
+        before = None
+        for start, stop in windows(program, job.window):
+            before = client.submit(
+                run_window, number, program.worker, start, stop, before,
+                key=f"{number}-{worker.name}-instructions-{start}-{stop}",
+                workers=[worker.address], allow_other_workers=False, pure=False, retries=0,
+            )  # fmt: skip
+            yield before
+
+
+def windows(program: Program, steps: int) -> Iterator[tuple[int, int]]:
+    """Slices of a program, each about `steps` steps long."""
+    start, reached, limit = 0, 0, steps
+    for place, instruction in enumerate(program.instructions):
+        reached = max(reached, instruction.step)
+        if reached >= limit and place > start:
+            yield start, place
+            start, limit = place, reached + steps
+    yield start, len(program.instructions)
+
+

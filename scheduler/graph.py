@@ -1,0 +1,298 @@
+"""Task graphs whose edges follow from what each task reads and writes.
+
+A builder adds tasks in a valid sequential order and declares, per task, which
+regions it reads, updates and writes; `TaskGraph` derives the edges, as DLA-Future
+and SLATE derive theirs from declared accesses.  Nothing here knows of owners,
+devices, priorities or look-ahead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+
+from hetero_la.tiles.kernels.spec import SPECS
+from hetero_la.tiles.layout import TileLayout
+
+if TYPE_CHECKING:
+    import networkx
+
+#: Stands for the writer of what is there before the first task.
+INITIAL = -1
+
+
+class Region(NamedTuple):
+    """Tile rows ``[start, stop)`` of tile column `index` of matrix `name`.
+
+    A per-step value has one tile: ``Region(name, k, 0, 1)``.
+    """
+
+    name: str
+    index: int
+    start: int
+    stop: int
+
+
+class Task(NamedTuple):
+    """One kernel call on tiles; `after` and `flows` are derived by the graph.
+
+    Attributes
+    ----------
+    index : int
+        Position in the builder's order.
+    kind : str
+        Kernel name.
+    step, column : int
+        Enough to find the owner and the priority.
+    reads, updates, writes : tuple of Region
+        Read only; read and written; written only.
+    after : tuple of int
+        Tasks that must have ended before this one starts.
+    flows : tuple of (int, Region)
+        For each region read or updated, the task that wrote it last, or
+        `INITIAL`.
+    """
+
+    index: int
+    kind: str
+    step: int
+    column: int
+    reads: tuple[Region, ...]
+    updates: tuple[Region, ...]
+    writes: tuple[Region, ...]
+    after: tuple[int, ...]
+    flows: tuple[tuple[int, Region], ...]
+
+    @property
+    def accesses(self) -> tuple[Region, ...]:
+        """All regions, in the order in which the kernel takes them."""
+        return self.reads + self.updates + self.writes
+
+
+class Matrix:
+    """Names tile regions: ``A[k:, j]``, ``A[i, j]``."""
+
+    def __init__(self, name: str, mt: int) -> None:
+        self._name, self._mt = name, mt
+
+    def __getitem__(self, key: tuple[int | slice, int]) -> Region:
+        i, j = key
+        if isinstance(i, slice):
+            return Region(self._name, j, i.start or 0, self._mt if i.stop is None else i.stop)
+        return Region(self._name, j, i, i + 1)
+
+
+class PerStep:
+    """Names one value per step: ``W[k]``."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getitem__(self, k: int) -> Region:
+        return Region(self._name, k, 0, 1)
+
+
+class ValueSpec(NamedTuple):
+    """Shape (a function of the step) and dtype (None: the matrix's) of a per-step value."""
+
+    shape: Callable[[int], tuple[int, ...]]
+    dtype: Any
+
+
+class _Segment:
+    """Adjacent tiles with the same last writer, and who has read them since."""
+
+    __slots__ = ("readers", "start", "stop", "writer")
+
+    def __init__(self, start: int, stop: int, writer: int, readers: list[int]) -> None:
+        self.start, self.stop, self.writer, self.readers = start, stop, writer, readers
+
+
+class TaskGraph:
+    """A directed acyclic graph of tile tasks.
+
+    Parameters
+    ----------
+    layout : TileLayout
+        How the matrix is cut.
+    granularity : {"column", "tile"}, optional
+        Whether one task updates a column of tiles or one tile; see `row_blocks`.
+
+    Examples
+    --------
+    >>> from hetero_la.tiles.layout import TileLayout
+    >>> graph = TaskGraph(TileLayout(4, 4, 2))
+    >>> A = graph.matrix("A")
+    >>> panel = graph.add("getrf", step=0, column=0, updates=[A[0:, 0]])
+    >>> update = graph.add("gemm", step=0, column=1, reads=[A[1, 0]], updates=[A[1, 1]])
+    >>> update.after
+    (0,)
+    """
+
+    def __init__(
+        self, layout: TileLayout, granularity: Literal["column", "tile"] = "column"
+    ) -> None:
+        self.layout = layout
+        self.granularity = granularity
+        self.tasks: list[Task] = []
+        self.values: dict[str, ValueSpec] = {}
+        self._segments: dict[tuple[str, int], list[_Segment]] = {}
+
+    def __len__(self) -> int:
+        return len(self.tasks)
+
+    def matrix(self, name: str) -> Matrix:
+        """Declare the matrix that the layout cuts."""
+        return Matrix(name, self.layout.mt)
+
+    def per_step(
+        self, name: str, shape: Callable[[int], tuple[int, ...]], dtype: Any = None
+    ) -> PerStep:
+        """Declare a value that each step has one of."""
+        self.values[name] = ValueSpec(shape, dtype)
+        return PerStep(name)
+
+    def vectors(self) -> set[str]:
+        """Names of the one-dimensional per-step values: small, so receivers keep them."""
+        return {name for name, value in self.values.items() if len(value.shape(0)) == 1}
+
+    def row_blocks(self, start: int, stop: int | None = None) -> Iterator[slice]:
+        """Rows ``start:stop`` as one block, or tile by tile, by the graph's granularity."""
+        stop = self.layout.mt if stop is None else stop
+        if self.granularity == "tile":
+            yield from (slice(i, i + 1) for i in range(start, stop))
+        elif start < stop:
+            yield slice(start, stop)
+
+    def add(
+        self,
+        kind: str,
+        *,
+        step: int,
+        column: int,
+        reads: Sequence[Region] = (),
+        updates: Sequence[Region] = (),
+        writes: Sequence[Region] = (),
+    ) -> Task:
+        """Append a task; it depends on the earlier tasks whose data it touches."""
+        index = len(self.tasks)
+        after: set[int] = set()
+        flows: list[tuple[int, Region]] = []
+        for region in reads:
+            self._read(region, index, after, flows)
+        for region in updates:
+            self._write(region, index, after, flows)
+        for region in writes:
+            self._write(region, index, after, None)
+        after.discard(INITIAL)
+        task = Task(
+            index, kind, step, column, tuple(reads), tuple(updates), tuple(writes),
+            tuple(sorted(after)), tuple(flows),
+        )  # fmt: skip
+        self.tasks.append(task)
+        return task
+
+    def _overlapping(self, region: Region) -> tuple[list[_Segment], int, int]:
+        """The segments of a tile column, and which of them `region` touches."""
+        segments = self._segments.get(region[:2])
+        if segments is None:
+            tiles = 1 if region.name in self.values else self.layout.mt
+            segments = self._segments[region[:2]] = [_Segment(0, tiles, INITIAL, [])]
+        # From the end: a factorization works on the last rows of a column.
+        last = len(segments)
+        while last > 0 and segments[last - 1].start >= region.stop:
+            last -= 1
+        first = last
+        while first > 0 and segments[first - 1].stop > region.start:
+            first -= 1
+        return segments, first, last
+
+    def _read(
+        self, region: Region, index: int, after: set[int], flows: list[tuple[int, Region]]
+    ) -> None:
+        segments, first, last = self._overlapping(region)
+        for segment in segments[first:last]:
+            after.add(segment.writer)
+            segment.readers.append(index)
+            flows.append((segment.writer, _clip(region, segment)))
+
+    def _write(
+        self, region: Region, index: int, after: set[int], flows: list[tuple[int, Region]] | None
+    ) -> None:
+        segments, first, last = self._overlapping(region)
+        kept: list[_Segment] = []
+        for segment in segments[first:last]:
+            after.add(segment.writer)
+            after.update(segment.readers)
+            if flows is not None:
+                flows.append((segment.writer, _clip(region, segment)))
+            if segment.start < region.start:
+                kept.append(
+                    _Segment(segment.start, region.start, segment.writer, segment.readers[:])
+                )
+            if segment.stop > region.stop:
+                kept.append(_Segment(region.stop, segment.stop, segment.writer, segment.readers[:]))
+        kept.append(_Segment(region.start, region.stop, index, []))
+        kept.sort(key=lambda segment: segment.start)
+        segments[first:last] = kept
+
+    def final_writers(self, name: str) -> Iterator[tuple[int, Region]]:
+        """Each part of matrix `name` with the task that wrote it last."""
+        for (owner, column), segments in self._segments.items():
+            if owner == name:
+                for segment in segments:
+                    yield segment.writer, Region(name, column, segment.start, segment.stop)
+
+    def shape(self, region: Region) -> tuple[int, ...]:
+        """Shape of a region, in elements."""
+        if region.name in self.values:
+            return self.values[region.name].shape(region.index)
+        rows = self.layout.row(region.stop) - self.layout.row(region.start)
+        return rows, self.layout.column_width(region.index)
+
+    def flops(self, task: Task) -> float:
+        """Floating-point operations of a task (real arithmetic)."""
+        return SPECS[task.kind].flops([self.shape(region) for region in task.accesses])
+
+    def is_topological(self, order: Sequence[int]) -> bool:
+        """Whether `order` names every task once, none before those it depends on."""
+        position = {index: place for place, index in enumerate(order)}
+        return len(position) == len(order) == len(self.tasks) and all(
+            position[before] < position[task.index] for task in self.tasks for before in task.after
+        )
+
+    def to_networkx(self, dtype: Any = np.float64) -> networkx.DiGraph:
+        """The graph for analysis, drawing and export.
+
+        Parameters
+        ----------
+        dtype : dtype, optional
+            Element type, from which a node's ``bytes`` follow.
+
+        Returns
+        -------
+        networkx.DiGraph
+            Nodes are task indices with ``kind``, ``step``, ``column``, ``flops``
+            and ``bytes`` (of what the task touches); an edge means "before".
+        """
+        import networkx
+
+        graph = networkx.DiGraph()
+        itemsize = np.dtype(dtype).itemsize
+        for task in self.tasks:
+            touched = sum(int(np.prod(self.shape(region))) for region in task.accesses)
+            graph.add_node(
+                task.index, kind=task.kind, step=task.step, column=task.column,
+                flops=self.flops(task), bytes=touched * itemsize,
+            )  # fmt: skip
+            graph.add_edges_from((before, task.index) for before in task.after)
+        return graph
+
+
+def _clip(region: Region, segment: _Segment) -> Region:
+    if segment.start <= region.start and region.stop <= segment.stop:
+        return region
+    start, stop = max(region.start, segment.start), min(region.stop, segment.stop)
+    return Region(region.name, region.index, start, stop)

@@ -1,0 +1,84 @@
+"""One run: what every executor needs, and what it leaves behind."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from hetero_la.scheduler.messages import Message, MessageKey
+from hetero_la.scheduler.programs import Program
+from hetero_la.scheduler.runner import LogEntry, Name, Runner
+from hetero_la.scheduler.workers import WorkerInfo
+from hetero_la.tiles.kernels.spec import Device, KernelOptions
+from hetero_la.tiles.layout import TileLayout
+from hetero_la.tiles.shard import Storage
+
+
+@dataclass
+class Job:
+    """What a run does, whoever executes it.
+
+    Attributes
+    ----------
+    name : str
+        Routine, for readable task names.
+    programs : list of Program
+        One per worker.
+    messages : dict
+        The messages between the programs.
+    workers : sequence of WorkerInfo
+        Who runs them.
+    layout : TileLayout
+        How the matrix is cut.
+    dtype : dtype
+        Element type.
+    options : KernelOptions
+        For the kernels.
+    window : int
+        Steps in one Dask task, where the workers share this process.
+    """
+
+    name: str
+    programs: list[Program]
+    messages: dict[MessageKey, Message]
+    workers: Sequence[WorkerInfo]
+    layout: TileLayout
+    dtype: Any
+    options: KernelOptions
+    window: int
+
+    def only(self, worker: int) -> Job:
+        """The part that `worker` needs, for sending it there."""
+        programs = [p if p.worker == worker else Program(p.worker, []) for p in self.programs]
+        messages = {
+            key: message
+            for key, message in self.messages.items()
+            if key.source == worker or worker in message.consumers
+        }
+        return replace(self, programs=programs, messages=messages)
+
+    def runner(self, worker: int, device: Device, storage: Storage, **shared: Any) -> Runner:
+        """The state of one worker at the start."""
+        return Runner(
+            self.programs[worker], self.layout, self.messages, device, self.dtype, self.options,
+            storage, **shared,
+        )  # fmt: skip
+
+
+@dataclass
+class Outcome:
+    """What a run leaves behind, besides what it stored.
+
+    Attributes
+    ----------
+    values : dict
+        (name, step) -> per-step vector, on the host.
+    logs : dict
+        Worker index -> its log.
+    """
+
+    values: dict[Name, np.ndarray] = field(default_factory=dict)
+    logs: dict[int, list[LogEntry]] = field(default_factory=dict)

@@ -1,0 +1,43 @@
+"""Order of a worker's tasks: look-ahead as a priority and a bound."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from hetero_la.scheduler.graph import Task, TaskGraph
+
+Priority = tuple[int, int, int, int, int]
+
+
+def is_urgent(task: Task, depth: int) -> bool:
+    """Whether a task is a panel, or updates one of the next `depth` panels."""
+    return task.column - depth <= task.step <= task.column
+
+
+def priorities(
+    graph: TaskGraph, depth: int, arrival: Callable[[int], int] = lambda column: 0
+) -> list[Priority]:
+    """Sort keys of all tasks: the smallest runs first.
+
+    The panel of column c, and the updates of that column in the `depth` steps
+    before, come before the rest of step ``c - depth``.  Equal kernels of one step
+    stand together, so that adjacent columns can be merged into one call.
+
+    Parameters
+    ----------
+    graph : TaskGraph
+        The tasks.
+    depth : int
+        Look-ahead: how many panels are factored ahead of the trailing update.
+    arrival : callable, optional
+        Step at which a column is expected on its worker; work on it waits so long.
+    """
+    rank: dict[tuple[int, str], int] = {}  # kernels of a step in the builder's order
+    keys = []
+    for task in graph.tasks:
+        kind = rank.setdefault((task.step, task.kind), len(rank))
+        if is_urgent(task, depth):
+            keys.append((task.column - depth, 0, task.step, kind, task.index))
+        else:
+            keys.append((max(task.step, arrival(task.column)), 1, task.step, kind, task.index))
+    return keys

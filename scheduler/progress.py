@@ -1,0 +1,46 @@
+"""How far the runs of this process have come."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+
+Observer = Callable[[float, float], None]
+_observers: list[Observer] = []
+
+
+@contextlib.contextmanager
+def observe(observer: Observer) -> Iterator[None]:
+    """Call ``observer(done, total)``, in flops, as the runs in the block proceed.
+
+    On a GPU "done" means enqueued.  Calls come from worker threads.
+
+    Examples
+    --------
+    >>> with observe(lambda done, total: None):
+    ...     pass
+    """
+    _observers.append(observer)
+    try:
+        yield
+    finally:
+        _observers.remove(observer)
+
+
+class Progress:
+    """Counts the flops that the workers of one run have done."""
+
+    def __init__(self, total: float) -> None:
+        self._done, self._total = 0.0, total
+        self._lock = threading.Lock()
+
+    def add(self, flops: float) -> None:
+        """Count `flops`, and tell the observers."""
+        if not _observers:
+            return
+        with self._lock:
+            self._done += flops
+            done = self._done
+        for observer in list(_observers):
+            observer(done, self._total)

@@ -1,0 +1,225 @@
+"""Runs one worker's program on its device."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hetero_la.scheduler.exchange import Exchange
+from hetero_la.scheduler.graph import Region
+from hetero_la.scheduler.messages import Message, MessageKey, Part
+from hetero_la.scheduler.programs import Instruction, Program
+from hetero_la.scheduler.progress import Progress
+from hetero_la.tiles.errors import StaleShardError
+from hetero_la.tiles.kernels.spec import Array, Device, Event, KernelOptions, Queue
+from hetero_la.tiles.layout import TileLayout
+from hetero_la.tiles.shard import Shard, Storage, local_width
+from hetero_la.tiles.transfer import is_device_array, to_host
+
+
+Name = tuple[str, int]  #: of a tile column of a matrix, or of a per-step value
+
+
+class Payload(NamedTuple):
+    """What a send offers: an array for each part of the message, and when they are ready."""
+
+    arrays: list[Array]
+    ready: Event
+
+
+class LogEntry(NamedTuple):
+    """When an instruction was issued, in seconds of `time.perf_counter`."""
+
+    place: int
+    start: float
+    stop: float
+
+
+@dataclass
+class Runner:
+    """Executes slices of a program; what it holds is one worker's state of a run.
+
+    The state carries the place that the program has reached.  A slice that does
+    not start there raises `StaleShardError`: updates are in place, so doing one
+    twice, or on half-updated data, would be silently wrong.
+
+    Parameters
+    ----------
+    program : Program
+        What to do.
+    layout : TileLayout
+        How the matrix is cut.
+    messages : mapping
+        The run's messages.
+    device : Device
+        Where to do it.
+    dtype : dtype
+        Element type.
+    options : KernelOptions
+        Passed to every kernel.
+    storage : Storage
+        Where columns come from and go to.
+    exchange : Exchange or None, optional
+        Meeting point of the run's workers, where they share a process.
+    progress : Progress or None, optional
+        Counter of finished work.
+    """
+
+    program: Program
+    layout: TileLayout
+    messages: Mapping[MessageKey, Message]
+    device: Device
+    dtype: Any
+    options: KernelOptions
+    storage: Storage
+    exchange: Exchange | None = None
+    progress: Progress | None = None
+    log: list[LogEntry] = field(default_factory=list)
+    inbox: dict[MessageKey, Payload] = field(default_factory=dict)
+    outbox: Payload | None = None
+    _position: int | None = 0
+
+    def __post_init__(self) -> None:
+        self._values: dict[Name, Array] = {}
+        self._received: dict[Name, tuple[int | None, Array]] = {}
+        self._buffers: dict[tuple[int, str], Array] = {}
+        self._events: dict[int, Event] = {}
+        with self.device.activate():
+            width = local_width(self.layout, self.program.columns)
+            array, self._loaded = self.storage.home(self.device, width)
+            self._in_place = array is not None
+            if array is None:
+                array = self.device.empty((self.layout.m, width), self.dtype)
+            self.shard = Shard(array, self.layout, self.program.columns)
+
+    def run(self, start: int, stop: int) -> None:
+        """Issue instructions ``[start, stop)``."""
+        if self._position != start:
+            raise StaleShardError(
+                f"worker {self.program.worker} is at instruction {self._position}, "
+                f"not at {start}: its shard cannot be updated again"
+            )
+        self._position = None
+        with self.device.activate():
+            for place in range(start, stop):
+                began = time.perf_counter()
+                self._execute(place, self.program.instructions[place])
+                self.log.append(LogEntry(place, began, time.perf_counter()))
+        self._position = stop
+
+    def finish(self) -> dict[Name, np.ndarray]:
+        """Wait for the device; return the per-step vectors made here, on the host."""
+        with self.device.activate():
+            self.device.synchronize()
+            return {key: to_host(value) for key, value in self._values.items() if value.ndim == 1}
+
+    def _execute(self, place: int, instruction: Instruction) -> None:
+        if self.exchange is not None:
+            self.exchange.check()
+            self.exchange.beat()
+            for message, consumer in instruction.awaits:
+                taken = self.exchange.get((message, consumer))
+                self.device.wait(instruction.queue, taken)
+        for before in instruction.waits:
+            self.device.wait(instruction.queue, self._events[before])
+        getattr(self, f"_{instruction.op}")(instruction)
+        if instruction.signals:
+            self._events[place] = self.device.record(instruction.queue)
+        if self.exchange is not None:
+            for message in instruction.takes:
+                event = self.device.record(instruction.queue)
+                self.exchange.put((message, self.program.worker), event)
+        if self.progress is not None and instruction.flops:
+            self.progress.add(instruction.flops)
+
+    def _load(self, instruction: Instruction) -> None:
+        if self._loaded:
+            return
+        start, stop = self.layout.columns(instruction.first)
+        self.storage.load(self.device, start, stop, self._home(instruction.first))
+
+    def _store(self, instruction: Instruction) -> None:
+        if not self._in_place:
+            start, stop = self.layout.columns(instruction.first)
+            self.storage.store(self.device, start, stop, self._home(instruction.first))
+
+    def _home(self, column: int) -> Array:
+        return self.shard.view(0, self.layout.mt, column, column)
+
+    def _call(self, instruction: Instruction) -> None:
+        first, last = instruction.first, instruction.last
+        arrays = [
+            # The task's own column stands for all those that were merged into this call.
+            self._locate(region, last if region.index == first else region.index)
+            for region in instruction.regions
+        ]
+        self.device.call(instruction.kind, instruction.queue, arrays, self.options)
+
+    def _locate(self, region: Region, last: int) -> Array:
+        """The array view of `region`, up to tile column `last` where it is held in the shard."""
+        name, index, start, stop = region
+        if (name, index) in self.program.values:
+            return self._value(name, index)
+        if (name, index) in self._received:
+            top, array = self._received[name, index]
+            if top is None:
+                return array
+            return array[self.layout.row(start) - top : self.layout.row(stop) - top]
+        return self.shard.view(start, stop, index, last)
+
+    def _value(self, name: str, index: int) -> Array:
+        """A per-step value that is made here, allocated when first touched."""
+        if (name, index) not in self._values:
+            shape, dtype = self.program.values[name, index]
+            self._values[name, index] = self.device.empty(shape, dtype or self.dtype)
+        return self._values[name, index]
+
+    def _send(self, instruction: Instruction) -> None:
+        assert instruction.message is not None
+        parts = self.messages[instruction.message].parts
+        arrays = [self._locate(part.region, part.region.index) for part in parts]
+        if self.exchange is not None:
+            payload = Payload(arrays, self.device.record(instruction.queue))
+            self.exchange.put(instruction.message, payload)
+        else:
+            # The receiver may read after this worker has gone on: it gets a copy.
+            self.device.synchronize()
+            self.outbox = Payload([np.array(to_host(a), order="F") for a in arrays], None)
+
+    def _receive(self, instruction: Instruction) -> None:
+        key = instruction.message
+        assert key is not None
+        payload = self.inbox.pop(key) if self.exchange is None else self.exchange.get(key)
+        self.device.wait(Queue.COPY, payload.ready)
+        for part, array in zip(self.messages[key].parts, payload.arrays, strict=True):
+            name, index, start, stop = part.region
+            if part.row is not None and index in self.shard:
+                self.device.copy(self.shard.view(start, stop, index, index), array, Queue.COPY)
+                continue
+            if instruction.private or not self.device.by_reference or is_device_array(array):
+                buffer = self._buffer(part, instruction.slot)
+                self.device.copy(buffer, array, Queue.COPY)
+                array = buffer
+            self._received[name, index] = part.row, array
+
+    def _buffer(self, part: Part, slot: int) -> Array:
+        """Memory for a received part: vectors are kept, tiles rotate through the slots."""
+        if len(part.shape) == 1:
+            return self.device.empty(part.shape, part.dtype or self.dtype)
+        name = part.region.name
+        if (slot, name) not in self._buffers:
+            shapes = [
+                other.shape
+                for instruction in self.program.instructions
+                if instruction.op == "receive" and instruction.message is not None
+                for other in self.messages[instruction.message].parts
+                if other.region.name == name
+            ]
+            largest = tuple(max(sizes) for sizes in zip(*shapes, strict=True))
+            self._buffers[slot, name] = self.device.empty(largest, part.dtype or self.dtype)
+        rows, columns = part.shape
+        return self._buffers[slot, name][:rows, :columns]

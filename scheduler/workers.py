@@ -1,0 +1,44 @@
+"""What the planner needs to know of a worker."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hetero_la.tiles.kernels.spec import DeviceKind
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerInfo:
+    """One Dask worker, or the calling thread.
+
+    Attributes
+    ----------
+    name : str
+        Readable name: ``cpu0``, ``gpu0``.
+    kind : {"cpu", "gpu"}
+        Device kind, which says what role the worker takes.
+    address : str
+        Dask address; empty for the calling thread.
+    pid : int
+        Process in which it runs.
+    host : str
+        Host on which it runs.
+    device : int
+        GPU index, or -1.
+    virtual : bool
+        Whether a CPU takes the role of a GPU.
+    blas_threads : int
+        Threads that its BLAS may use.
+    memory : int
+        Bytes that it may hold; workers of one host's memory share these.
+    """
+
+    name: str
+    kind: DeviceKind
+    address: str = ""
+    pid: int = 0
+    host: str = ""
+    device: int = -1
+    virtual: bool = False
+    blas_threads: int = 1
+    memory: int = 0
