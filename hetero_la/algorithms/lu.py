@@ -1,0 +1,86 @@
+"""P A = L U with partial pivoting, right-looking, as a task graph.
+
+A is m x n in nb x nb tiles (mt x nt of them, the last ones ragged), followed by
+the tile columns of right-hand sides, if there are any.  Step k:
+
+    getrf    A[k:, k]  = Pk^T L[k:, k] U[k, k]        panel; swaps in ipiv[k]
+    netperm  net[k]    = rows moved by Pk
+    trtri    W[k]      = L[k, k]^-1
+    swap     A[k:, j] <- Pk A[k:, j]                  j > k
+    trmm     A[k, j]  <- W[k] A[k, j]                 U[k, j]: the triangular solve
+    gemm     A[i, j]  <- A[i, j] - A[i, k] A[k, j]    i, j > k: trailing matrix
+
+A finished column of L gets the swaps of all later steps at once:
+
+    compose  perm[k-1] = perm[k] o Pk                 k = kt-1, ..., 1
+    laswp    A[j+1:, j] <- A[j+1:, j][perm[j]]
+
+Sources: the blocked algorithm is LAPACK's getrf; the solve by multiplication with
+an inverse is MAGMA's (and Volkov and Demmel's, SC 2008).
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+from hetero_la.scheduler.graph import Matrix, PerStep, TaskGraph
+from hetero_la.tiles.layout import TileLayout
+
+
+def lu_tasks(layout: TileLayout, granularity: Literal["column", "tile"] = "column") -> TaskGraph:
+    """Tasks that overwrite A with L and U, in a valid sequential order.
+
+    Parameters
+    ----------
+    layout : TileLayout
+        The m x n matrix, any m and n.
+    granularity : {"column", "tile"}, optional
+        Whether a GEMM task is a column of tiles or one tile.
+
+    Returns
+    -------
+    TaskGraph
+        It leaves the per-step vectors ``ipiv[k]`` (0-based swaps relative to row
+        ``k nb``) and ``info[k]`` (LAPACK's, relative to the panel).
+
+    Examples
+    --------
+    >>> graph = lu_tasks(TileLayout(4, 4, 2))
+    >>> [task.kind for task in graph.tasks]
+    ['getrf', 'netperm', 'trtri', 'swap', 'trmm', 'gemm', 'getrf', 'compose', 'laswp']
+    """
+    g = TaskGraph(layout, granularity)
+    A = g.matrix("A")
+    ipiv = _eliminate(g, A)
+    perm = g.per_step("perm", lambda k: (layout.m - layout.row(k + 1),), np.int32)
+    for k in range(layout.kt - 1, 0, -1):
+        after = [perm[k]] if k < layout.kt - 1 else []
+        g.add(
+            "compose", step=layout.kt, column=layout.kt - 1,
+            reads=[ipiv[k], *after], writes=[perm[k - 1]],
+        )  # fmt: skip
+    for j in range(layout.kt - 1):
+        g.add("laswp", step=layout.kt, column=j, reads=[perm[j]], updates=[A[j + 1 :, j]])
+    return g
+
+
+def _eliminate(g: TaskGraph, A: Matrix) -> PerStep:
+    layout = g.layout
+    ipiv = g.per_step("ipiv", lambda k: (layout.diagonal(k),), np.int32)
+    info = g.per_step("info", lambda k: (1,), np.int32)
+    net = g.per_step("net", lambda k: (2, 2 * layout.diagonal(k)), np.int32)
+    W = g.per_step("W", lambda k: (layout.diagonal(k), layout.diagonal(k)))
+    columns = layout.nt + layout.rt
+    for k in range(layout.kt):
+        g.add("getrf", step=k, column=k, updates=[A[k:, k]], writes=[ipiv[k], info[k]])
+        if k + 1 < columns:
+            g.add("netperm", step=k, column=k, reads=[ipiv[k]], writes=[net[k]])
+            g.add("trtri", step=k, column=k, reads=[A[k, k]], writes=[W[k]])
+        for j in range(k + 1, columns):
+            g.add("swap", step=k, column=j, reads=[ipiv[k], net[k]], updates=[A[k:, j]])
+            g.add("trmm", step=k, column=j, reads=[A[k, k], W[k]], updates=[A[k, j]])
+            for i in g.row_blocks(k + 1):
+                g.add("gemm", step=k, column=j, reads=[A[i, k], A[k, j]], updates=[A[i, j]])
+    return ipiv

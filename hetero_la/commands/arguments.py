@@ -1,0 +1,214 @@
+"""The arguments of the command line."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from hetero_la.commands import factor, info, sweep
+from hetero_la.matrices import DTYPES, kinds
+from hetero_la.residuals import RATIO_LIMIT
+
+_STATUS = f"""\
+exit status:
+  0    the error ratio is under {RATIO_LIMIT:.0f} (or was not asked for); a singular matrix
+       has good factors too: the warning and the status column say that it is singular
+  1    the error ratio is not under {RATIO_LIMIT:.0f}, or the run failed
+  2    bad input: unreadable, of a wrong shape or dtype, not finite, too large, singular
+       where a solution was asked for, or a wrong option
+  130  interrupted
+"""
+
+_COLUMNS = """\
+columns: seconds is the wall time of the run, without the start of workers; ref s is the
+same problem in SciPy on all cores, or in cuSOLVER where GPUs ran; ratio is
+||PA-LU||/(n ||A|| eps) for lu and ||B-AX||/(||A|| ||X|| eps) for solve, 1-norms.
+"""
+
+
+class UsageError(ValueError):
+    """An argument that cannot be."""
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in one sentence, and leaves the exit to `main`."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(
+            allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter, **kwargs
+        )
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message} ({self.prog} --help lists what there is)")
+
+
+def _count(text: str) -> int:
+    value = int(text)
+    if value < 0:
+        raise ValueError
+    return value
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        raise ValueError
+    return value
+
+
+def _size(text: str) -> tuple[int, int]:
+    """``"N"`` or ``"MxN"``."""
+    first, _, second = text.partition("x")
+    return _count(first), _count(second or first)
+
+
+def _sizes(text: str) -> list[int]:
+    """``"100,200:1000:200"``: numbers and ranges, the end of a range included."""
+    found: list[int] = []
+    for part in text.split(","):
+        start, *rest = (_count(number) for number in part.split(":"))
+        stop, step = (*rest, 1)[:2] if rest else (start, 1)
+        found += range(start, stop + 1, step)
+    if not found:
+        raise ValueError
+    return found
+
+
+def _names(known: Sequence[str]) -> Any:
+    def names(text: str) -> list[str]:
+        found = text.split(",")
+        if unknown := [name for name in found if name not in known]:
+            raise argparse.ArgumentTypeError(f"{unknown[0]!r} is none of {', '.join(known)}")
+        return found
+
+    return names
+
+
+_count.__name__ = _positive.__name__ = "whole number"
+_size.__name__ = "size"
+_sizes.__name__ = "list of numbers"
+
+
+def _add_run_options(parser: argparse.ArgumentParser, *, check: bool) -> None:
+    """Options that every command with runs has."""
+    tuning = parser.add_argument_group("how it is computed")
+    tuning.add_argument("--ib", type=int, metavar="IB", help="inner blocking of a panel")
+    tuning.add_argument("--panel", choices=["auto", "cpu", "gpu"], help="where panels are factored")
+    tuning.add_argument(
+        "--inverse-bound", type=float, metavar="X",
+        help="substitute, instead of multiplying by L^-1, where its norm exceeds X",
+    )  # fmt: skip
+    who = parser.add_argument_group("who computes it")
+    who.add_argument("--cpus", type=_count, metavar="N", help="CPU workers")
+    who.add_argument("--gpus", type=_count, metavar="N", help="GPU workers")
+    who.add_argument(
+        "--virtual-gpus", type=_count, metavar="N", help="CPU workers that act as GPUs"
+    )
+    who.add_argument(
+        "--blas-threads", type=_positive, metavar="N", help="BLAS threads of a CPU worker"
+    )
+    who.add_argument("--preset", metavar="NAME", help="workers by name; info lists the names")
+    shown = parser.add_argument_group("what is shown")
+    shown.add_argument(
+        "--check", action=argparse.BooleanOptionalAction, default=check,
+        help="compute the error ratio (default: %(default)s)",
+    )  # fmt: skip
+    shown.add_argument("--ref", action="store_true", help="time the reference as well")
+    shown.add_argument(
+        "-v", "--verbose", action="store_true", help="show the plan, and who did what, on stderr"
+    )
+
+
+def _add_factor(commands: Any, name: str, summary: str) -> argparse.ArgumentParser:
+    """``lu`` or ``solve``: one problem."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name, help=summary, description=summary, epilog=_kinds_text() + "\n" + _COLUMNS
+    )
+    parser.add_argument(
+        "file", nargs="?", type=Path, metavar="A" if name == "solve" else "FILE",
+        help="matrix: .npy, .npz, .mtx, .mtx.gz, .h5, .hdf5 or .zarr",
+    )  # fmt: skip
+    parser.add_argument("--name", help="which array of the file, where it holds several")
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="OUT", help="write the result, in the same formats"
+    )
+    parser.add_argument("--random", type=_size, metavar="N|MxN", help="make a matrix instead")
+    parser.add_argument("--kind", choices=list(kinds()), metavar="KIND", help="of which kind")
+    parser.add_argument("--cond", type=float, help="condition number of kind svd")
+    parser.add_argument("--seed", type=_count, default=0, help="of random kinds")
+    parser.add_argument("--dtype", choices=DTYPES, help="compute in this type")
+    parser.add_argument("--nb", type=int, metavar="NB", help="tile size")
+    parser.add_argument("--lookahead", type=int, metavar="D", help="look-ahead depth")
+    _add_run_options(parser, check=True)
+    return parser
+
+
+def _add_sweep(commands: Any) -> None:
+    summary = "run all combinations of sizes and options, one row a run"
+    parser = commands.add_parser(
+        "sweep", help=summary, description=summary, epilog=_kinds_text() + "\n" + _COLUMNS
+    )
+    parser.add_argument("routine", choices=["lu", "solve"])
+    lists = {"type": _sizes, "metavar": "LIST"}
+    parser.add_argument("--n", **lists, required=True, help="columns, as in 100,200:1000:200")
+    parser.add_argument("--m", **lists, help="rows (default: as many as columns)")
+    parser.add_argument("--nrhs", **lists, help="right-hand sides (default: 1)")
+    parser.add_argument("--nb", **lists, default=[None], help="tile sizes")
+    parser.add_argument("--lookahead", **lists, default=[None], help="look-ahead depths")
+    parser.add_argument("--dtype", type=_names(DTYPES), default=["float64"], metavar="LIST")
+    parser.add_argument("--kind", type=_names(list(kinds())), default=["rand"], metavar="LIST")
+    parser.add_argument("--cond", type=float, help="condition number of kind svd")
+    parser.add_argument("--seed", type=_count, default=0, help="of random kinds")
+    parser.add_argument("--repeat", type=_positive, default=1, metavar="R", help="runs of each")
+    parser.add_argument("--csv", type=Path, metavar="FILE", help="write the rows there too")
+    _add_run_options(parser, check=False)
+    parser.set_defaults(run=sweep.sweep)
+
+
+def _kinds_text() -> str:
+    width = max(map(len, kinds()))
+    lines = (f"  {name.ljust(width)}  {text}" for name, text in kinds().items())
+    return "kinds of matrices:\n" + "\n".join(lines) + "\n"
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser of all commands."""
+    parser = _Parser(
+        prog="hetero-la",
+        description="Dense LU factorization and solution on CPUs and GPUs.",
+        epilog=_STATUS,
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND", dest="command")
+    lu = _add_factor(commands, "lu", "factor a matrix: P A = L U")
+    lu.set_defaults(run=factor.lu)
+    solve = _add_factor(commands, "solve", "solve A X = B")
+    solve.add_argument("rhs", nargs="?", type=Path, metavar="B", help="right-hand sides")
+    solve.add_argument("--name-b", metavar="NAME", help="which array of B")
+    solve.add_argument("--nrhs", type=_positive, default=1, help="with --random: columns of B")
+    solve.set_defaults(run=factor.solve)
+    _add_sweep(commands)
+    summary = "show devices, libraries, and what would be used"
+    commands.add_parser("info", help=summary, description=summary).set_defaults(run=info.info)
+    return parser
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """The arguments as a namespace, with the function to call as ``run``.
+
+    Raises
+    ------
+    UsageError
+        In one sentence; ``--help`` prints and exits.
+    """
+    args = build_parser().parse_args(argv)
+    if args.command in ("lu", "solve"):
+        needed = ("file",) if args.command == "lu" else ("file", "rhs")
+        given = [name for name in needed if getattr(args, name) is not None]
+        if args.random is not None and given:
+            raise UsageError("give either files or --random, not both")
+        if args.random is None and len(given) < len(needed):
+            what = "a file" if args.command == "lu" else "two files, A and B,"
+            raise UsageError(f"{args.command} needs {what} or --random N")
+    return args

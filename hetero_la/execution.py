@@ -1,0 +1,162 @@
+"""From a validated problem to a run: who takes part, and by which executor."""
+
+from __future__ import annotations
+
+import functools
+import os
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hetero_la.factors import Report, Timing
+from hetero_la.options import Options
+from hetero_la.plan import CALLER, Plan, make_plan
+from hetero_la.scheduler.cluster import embedded_client, running_client, worker_infos
+from hetero_la.scheduler.dask_execution import run_local
+from hetero_la.scheduler.dask_processes import run_in_processes
+from hetero_la.scheduler.inline import run_inline
+from hetero_la.scheduler.job import Outcome
+from hetero_la.scheduler.progress import Progress
+from hetero_la.scheduler.workers import WorkerInfo
+from hetero_la.tiles.errors import DeviceUnavailableError
+from hetero_la.tiles.kernels.cpu import CpuDevice, available_memory
+from hetero_la.tiles.kernels.gpu import GpuDevice
+from hetero_la.tiles.kernels.spec import Device
+from hetero_la.tiles.shard import ArrayStorage
+from hetero_la.tiles.transfer import column_major_empty, device_index
+
+#: Runs predicted to be shorter, in seconds, do not pay for a cluster.
+INLINE_LIMIT = 0.05
+
+
+class Result(NamedTuple):
+    """What a run returns: the overwritten array, pivots, LAPACK's info, and how it went."""
+
+    array: Any
+    piv: np.ndarray
+    info: int
+    report: Report
+
+
+def execute(
+    routine: str,
+    a: Any,
+    b: Any = None,
+    *,
+    overwrite_a: bool = False,
+    client: Any = None,
+    **options: Any,
+) -> Result:
+    """Run `routine` on a validated matrix and right-hand sides.
+
+    Parameters
+    ----------
+    routine : str
+        One of `hetero_la.plan.ROUTINES`.
+    a : array, shape (m, n)
+        The matrix.
+    b : array, shape (m, nrhs), optional
+        Right-hand sides, of the same dtype and in the same place.
+    overwrite_a : bool, optional
+        Whether the result may take the place of `a`.
+    client : Client, Cluster or None, optional
+        Whose workers to use.
+    **options
+        See `Options`; None means not given.
+    """
+    began = time.perf_counter()
+    client = running_client(client) if client is not None else None
+    plan, client = choose(routine, a, 0 if b is None else b.shape[1], client, options)
+    in_place = overwrite_a and b is None and _is_column_major(a)
+    extra = 0 if in_place or plan.shared else a.nbytes + (0 if b is None else b.nbytes)
+    plan.check_memory(extra)
+    target = a if in_place else column_major_empty(a, (a.shape[0], plan.layout.width))
+    outcome = _run(plan, ArrayStorage(a, target, b), client, device_index(a))
+    timing = Timing.from_logs(time.perf_counter() - began, plan, outcome.logs)
+    piv, info = _pivots(plan, outcome)
+    return Result(target, piv, info, Report(plan, timing))
+
+
+def choose(
+    routine: str, a: Any, nrhs: int, client: Any, options: dict[str, Any]
+) -> tuple[Plan, Any]:
+    """Plan a run, and say which client runs it (None: the calling thread)."""
+    preset = getattr(getattr(client, "cluster", None), "options", None)
+    chosen = Options.choose(options, preset)
+    make = functools.partial(make_plan, routine, *a.shape, nrhs, a.dtype, chosen)
+    if client is None:
+        caller = _caller(device_index(a))
+        if chosen.panel == "auto" or caller.kind == chosen.panel:
+            plan = make((caller,))
+            if plan.predicted_seconds < INLINE_LIMIT:
+                return plan, None
+        client = running_client() or embedded_client()
+    workers = worker_infos(client, refresh=True)
+    if device_index(a) is not None and not _reach(workers):
+        if client is not None and not workers:
+            raise DeviceUnavailableError("the cluster has no workers")
+        return make((_caller(device_index(a)),)), None
+    return make(tuple(workers)), client
+
+
+def _reach(workers: Sequence[WorkerInfo]) -> bool:
+    """Whether the workers can take CuPy arrays: real GPUs of this process."""
+    return any(w.device >= 0 and w.pid == os.getpid() for w in workers)
+
+
+@functools.cache
+def _caller_gpu(index: int) -> GpuDevice:
+    return GpuDevice(index, "caller")
+
+
+def _caller(index: int | None) -> WorkerInfo:
+    """The calling thread as a worker, on the host or on the GPU that holds the data."""
+    if index is None:
+        return replace(CALLER, memory=available_memory())
+    memory = _caller_gpu(index).free_bytes()
+    return replace(CALLER, kind="gpu", device=index, memory=memory)
+
+
+#: Panel kernels of two runs on one GPU could each hold half of it and wait for the rest.
+_gpu_turn = threading.Lock()
+
+
+def _run(plan: Plan, storage: ArrayStorage, client: Any, index: int | None) -> Outcome:
+    job = plan.job()
+    if client is None:
+        if index is None:
+            return _inline(plan, CpuDevice("caller"), storage)
+        with _gpu_turn:
+            return _inline(plan, _caller_gpu(index), storage)
+    if all(worker.pid == os.getpid() for worker in plan.workers):
+        return run_local(client, job, storage)
+    return run_in_processes(client, job, storage)
+
+
+def _inline(plan: Plan, device: Device, storage: ArrayStorage) -> Outcome:
+    job = plan.job()
+    progress = Progress(sum(i.flops for i in plan.programs[0].instructions))
+    runner = job.runner(0, device, storage, progress=progress)
+    values = run_inline(runner)
+    return Outcome(values, {0: runner.log})
+
+
+def _is_column_major(a: Any) -> bool:
+    return bool(a.flags.f_contiguous and getattr(a.flags, "writeable", True))
+
+
+def _pivots(plan: Plan, outcome: Outcome) -> tuple[np.ndarray, int]:
+    """LAPACK's ipiv, 0-based, and info, from those of the panels."""
+    layout, info = plan.layout, 0
+    piv = np.empty(min(layout.m, layout.n), np.int32)
+    for k in range(layout.kt):
+        first = layout.row(k)
+        local = outcome.values["ipiv", k]
+        piv[first : first + len(local)] = local + first
+        if not info and outcome.values["info", k][0]:
+            info = first + int(outcome.values["info", k][0])
+    return piv, info

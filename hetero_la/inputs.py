@@ -1,0 +1,58 @@
+"""Preconditions, checked once, before any work starts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from hetero_la.tiles.transfer import array_module, is_device_array
+
+DTYPES = ("float32", "float64", "complex64", "complex128")
+
+
+def as_array(a: Any, name: str, ndims: tuple[int, ...]) -> Any:
+    """`a` as a NumPy or CuPy array of a LAPACK type; integers become float64.
+
+    Raises
+    ------
+    ValueError
+        If the dtype or the number of dimensions does not do.
+    """
+    a = a if is_device_array(a) else np.asarray(a)
+    if a.ndim not in ndims:
+        wanted = " or ".join(str(ndim) for ndim in ndims)
+        raise ValueError(f"{name} must have {wanted} dimensions, not shape {a.shape}")
+    if a.dtype.kind in "iub":
+        return a.astype(np.float64)
+    dtype = a.dtype.newbyteorder("=")
+    if dtype.name not in DTYPES:
+        raise ValueError(f"{name} has dtype {a.dtype}; supported are {', '.join(DTYPES)}")
+    return a.astype(dtype, copy=False)
+
+
+def as_matrix(a: Any, name: str = "a", *, square: bool = False) -> Any:
+    """`a` as a two-dimensional array, square if so wanted."""
+    a = as_array(a, name, (2,))
+    if square and a.shape[0] != a.shape[1]:
+        raise ValueError(f"{name} must be a square matrix, not of shape {a.shape}")
+    return a
+
+
+def require_finite(a: Any, name: str) -> None:
+    """Raise ValueError if `a` holds a NaN or an infinity."""
+    xp = array_module(a)
+    if a.size == 0:
+        return
+    with np.errstate(all="ignore"):
+        # One pass without a temporary; only where the sum overflows, too, look at each.
+        if xp.isfinite(a.sum()):
+            return
+    if not xp.isfinite(a).all():
+        raise ValueError(f"{name} must not contain infs or NaNs")
+
+
+def same_place(a: Any, b: Any) -> None:
+    """Raise TypeError unless both are on the host, or both on a GPU."""
+    if is_device_array(a) != is_device_array(b):
+        raise TypeError("a and b must both be NumPy arrays or both be CuPy arrays")

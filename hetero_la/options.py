@@ -1,0 +1,94 @@
+"""How a factorization is to be done, validated on creation."""
+
+from __future__ import annotations
+
+import numbers
+from dataclasses import dataclass, fields
+from enum import StrEnum
+from typing import Any
+
+from hetero_la.tiles.kernels.spec import KernelOptions
+
+
+class PanelDevice(StrEnum):
+    """Where panels are factored."""
+
+    AUTO = "auto"
+    CPU = "cpu"
+    GPU = "gpu"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Options of a run; None lets the planner choose.
+
+    Parameters
+    ----------
+    nb : int or None, optional
+        Tile size, in elements.
+    ib : int or None, optional
+        Inner blocking of a panel on a GPU: columns that its fused kernel takes at once.
+    lookahead : int or None, optional
+        How many panels are factored ahead of the trailing update; 0 turns look-ahead off.
+    panel : {"auto", "cpu", "gpu"}, optional
+        Where panels are factored, when there are GPU workers.
+    inverse_bound : float, optional
+        Largest 1-norm of the inverse of a diagonal tile of L up to which the triangular
+        solve multiplies by that inverse; beyond it, it substitutes.  The residual of the
+        multiplication grows with this norm.
+
+    Examples
+    --------
+    >>> Options(nb=256).panel
+    <PanelDevice.AUTO: 'auto'>
+    >>> Options(nb=0)
+    Traceback (most recent call last):
+        ...
+    ValueError: nb must be a positive integer or None, not 0
+    """
+
+    nb: int | None = None
+    ib: int | None = None
+    lookahead: int | None = None
+    panel: PanelDevice | str = PanelDevice.AUTO
+    inverse_bound: float = KernelOptions().inverse_bound
+
+    def __post_init__(self) -> None:
+        _check_integer("nb", self.nb, 1, "a positive integer")
+        _check_integer("ib", self.ib, 1, "a positive integer")
+        _check_integer("lookahead", self.lookahead, 0, "a non-negative integer")
+        try:
+            object.__setattr__(self, "panel", PanelDevice(self.panel))
+        except ValueError:
+            raise ValueError(f"panel must be 'auto', 'cpu' or 'gpu', not {self.panel!r}") from None
+        bound = self.inverse_bound
+        if isinstance(bound, bool) or not isinstance(bound, numbers.Real) or not bound >= 0:
+            raise ValueError(f"inverse_bound must be a number that is not negative, not {bound!r}")
+
+    @classmethod
+    def choose(cls, given: dict[str, Any], preset: dict[str, Any] | None = None) -> Options:
+        """Options from keyword arguments; None, or nothing, falls back to a preset's.
+
+        Raises
+        ------
+        TypeError
+            If a name is unknown.
+        """
+        known = {field.name for field in fields(cls)}
+        unknown = sorted(set(given) - known)
+        if unknown:
+            raise TypeError(f"unknown option {unknown[0]!r}; known are {', '.join(sorted(known))}")
+        wanted = {name: value for name, value in given.items() if value is not None}
+        return cls(**{**{k: v for k, v in (preset or {}).items() if v is not None}, **wanted})
+
+    @property
+    def kernel(self) -> KernelOptions:
+        """The part that kernels see."""
+        return KernelOptions(ib=self.ib, inverse_bound=float(self.inverse_bound))
+
+
+def _check_integer(name: str, value: Any, least: int, wanted: str) -> None:
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < least:
+        raise ValueError(f"{name} must be {wanted} or None, not {value!r}")
