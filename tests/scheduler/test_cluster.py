@@ -1,0 +1,519 @@
+"""The cluster, the clients that runs use, and waits that end."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import logging
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from pathlib import Path
+
+import dask
+import pytest
+import threadpoolctl
+from distributed import Client, LocalCluster
+
+from hetero_la.scheduler import cluster as cluster_module
+from hetero_la.scheduler.cluster import (
+    Cluster,
+    ClusterSize,
+    available_presets,
+    default_blas_threads,
+    default_cpu_workers,
+    embedded_client,
+    inside_task,
+    load_preset,
+    running_client,
+    this_device,
+    wait_all,
+    worker_infos,
+)
+from hetero_la.tiles.errors import DeviceUnavailableError, RunAbortedError
+from hetero_la.tiles.kernels.gpu import gpu_count
+
+ROOT = str(Path(__file__).parents[2])
+
+
+@pytest.fixture
+def cluster():
+    with Cluster(cpus=1, gpus=0, virtual_gpus=2) as running:
+        yield running
+
+
+@pytest.fixture
+def embedded():
+    yield
+    cluster_module._close_embedded()
+
+
+def script(text: str, **kwargs: object) -> subprocess.Popen[str]:
+    """Start a Python program, which prints ``ready`` first."""
+    path = os.pathsep.join(filter(None, [ROOT, os.environ.get("PYTHONPATH")]))
+    return subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(text)],
+        env={**os.environ, "PYTHONPATH": path, "PYTHONWARNINGS": "default"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **kwargs,
+    )
+
+
+def run_script(text: str) -> str:
+    process = script(text)
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, err) == (0, "")
+    return out
+
+
+# --- sizes
+
+
+@pytest.mark.parametrize(
+    ("cores", "cpus", "gpus", "virtual", "threads"),
+    [(2, 1, 0, 0, 2), (2, 1, 0, 2, 1), (16, 4, 0, 0, 4), (16, 1, 4, 0, 11), (2, 1, 4, 0, 1),
+     (64, 2, 1, 0, 31), (8, 0, 1, 0, 6)],
+)  # fmt: skip
+def test_cores_are_shared_out(cores, cpus, gpus, virtual, threads):
+    assert default_blas_threads(cores, cpus, gpus, virtual) == threads
+
+
+def test_sizes_that_are_left_open(monkeypatch):
+    monkeypatch.setattr(cluster_module, "gpu_count", lambda: 2)
+    assert ClusterSize.choose({}, 8) == ClusterSize(1, 2, 0, 5)
+    assert ClusterSize.choose({"virtual_gpus": 3}, 8) == ClusterSize(1, 0, 3, 2)
+    assert ClusterSize.choose({"gpus": 0}, 8) == ClusterSize(default_cpu_workers(8), 0, 0, 8)
+    assert ClusterSize.choose({"gpus": 1, "blas_threads": 3}, 8) == ClusterSize(1, 1, 0, 3)
+
+
+def test_more_gpus_than_there_are():
+    there = gpu_count()
+    before = threading.active_count()
+    with pytest.raises(DeviceUnavailableError, match=rf"^{there + 5} GPUs .* has {there}$"):
+        Cluster(gpus=there + 5)
+    assert threading.active_count() == before
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{"cpus": -1}, {"gpus": -1}, {"virtual_gpus": -2}, {"blas_threads": 0}, {"cpus": 1.5},
+     {"cpus": 0, "gpus": 0}, {"cpus": True}, {"preset": "nonsense"}],
+)  # fmt: skip
+def test_nonsense_is_refused(arguments):
+    with pytest.raises(ValueError, match=r"at least|preset"):
+        Cluster(**arguments)
+
+
+# --- presets
+
+
+@pytest.mark.parametrize("name", available_presets())
+def test_presets_name_known_settings(name):
+    preset = load_preset(name)
+    assert set(preset) == {"cluster", "options"}
+    assert set(preset["cluster"]) == {"cpus", "gpus", "virtual-gpus", "blas-threads"}
+    assert set(preset["options"]) == {"panel", "lookahead", "nb"}
+
+
+def test_presets():
+    assert available_presets() == ["cpu-panel", "four-gpus", "laptop", "one-gpu"]
+    with pytest.raises(ValueError, match="'x': choose from cpu-panel, four-gpus, laptop, one-gpu"):
+        load_preset("x")
+
+
+def test_explicit_arguments_win_over_preset_and_preset_over_configuration():
+    with (
+        dask.config.set({"hetero-la.cluster.cpus": 3, "hetero-la.options.nb": 96}),
+        Cluster(preset="laptop", blas_threads=1) as cluster,
+    ):
+        assert cluster.size == ClusterSize(cpus=1, gpus=0, virtual_gpus=0, blas_threads=1)
+        assert cluster.options["panel"] == "cpu"
+    with dask.config.set({"hetero-la.cluster": {"cpus": 2, "gpus": 0}}), Cluster() as cluster:
+        assert cluster.size.cpus == 2
+    with (
+        dask.config.set({"hetero-la.cluster.gpu": 2}),
+        pytest.raises(ValueError, match="unknown cluster setting 'gpu'"),
+    ):
+        Cluster()
+
+
+# --- the cluster
+
+
+def test_workers(cluster):
+    client = cluster.private_client()
+    infos = worker_infos(client)
+    assert [info.name for info in infos] == ["gpu0", "gpu1", "cpu0"]
+    assert [info.kind for info in infos] == ["gpu", "gpu", "cpu"]
+    assert [info.virtual for info in infos] == [True, True, False]
+    assert {info.pid for info in infos} == {os.getpid()}
+    assert all(info.memory > 0 and info.device == -1 for info in infos)
+    for info in infos:
+        device = client.submit(this_device, workers=[info.address], pure=False).result()
+        assert device is cluster.workers[info.name].hetero_device
+        assert (device.name, device.kind) == (info.name, info.kind)
+
+
+def test_workers_have_our_settings_and_the_user_keeps_theirs():
+    before = copy.deepcopy(dask.config.config)
+    handlers = logging.getLogger("distributed").handlers
+    filters = [list(handler.filters) for handler in handlers]
+    with Cluster(cpus=2, gpus=0, dashboard_address=None) as cluster:
+        assert dask.config.config == before
+        assert "stealing" not in cluster.scheduler.extensions
+        assert cluster.scheduler.no_workers_timeout == 60
+        assert not cluster.scheduler.services
+        for worker in cluster.workers.values():
+            assert worker.batched_stream.interval == 0
+            assert cluster.scheduler.stream_comms[worker.address].interval == 0
+            assert "profile" not in worker.periodic_callbacks
+            assert worker.memory_manager.memory_limit is None
+            assert worker.state.nthreads == 1
+            assert not worker.services
+        with Client(cluster) as client:
+            assert client.submit(abs, -1).result() == 1
+        assert "dashboard" not in repr(cluster)
+    assert dask.config.config == before
+    assert [list(handler.filters) for handler in handlers] == filters
+
+
+def test_dashboard_or_a_warning(monkeypatch):
+    before = copy.deepcopy(dask.config.config)
+    try:
+        import bokeh  # noqa: F401
+    except ImportError:
+        with (
+            pytest.warns(UserWarning, match="bokeh is not installed"),
+            Cluster(gpus=0, dashboard_address=":0") as cluster,
+        ):
+            assert cluster.dashboard_link == ""
+    else:
+        with Cluster(gpus=0, dashboard_address=":0") as cluster:
+            assert cluster.dashboard_link.endswith("/status")
+    assert dask.config.config == before
+
+
+def test_results_go_by_reference(cluster):
+    with Client(cluster) as client:
+        made = client.submit(bytearray, 8, workers=["gpu0"])
+        seen = client.submit(id, made, workers=["gpu1"])
+        assert seen.result() == id(made.result())
+
+
+def blas_threads():
+    info = threadpoolctl.threadpool_info()
+    return [entry["num_threads"] for entry in info if entry["user_api"] == "blas"]
+
+
+def test_blas_is_bounded_in_tasks_only():
+    before = blas_threads()
+    with Cluster(cpus=2, gpus=0, blas_threads=1) as cluster:
+        client = cluster.private_client()
+        assert set(client.submit(blas_threads, pure=False).result()) == {1}
+        wait_all(client, [client.submit(time.sleep, 0.02, pure=False) for _ in range(8)], [])
+        time.sleep(0.05)
+        assert blas_threads() == before
+        with threadpoolctl.threadpool_limits(1):  # the user's own bound still works
+            assert set(blas_threads()) == {1}
+    with Cluster(cpus=1, gpus=0, blas_threads=10**3) as cluster:  # a bound, not a wish
+        assert cluster.private_client().submit(blas_threads).result() == before
+
+
+def test_arriving_data_starts_the_most_urgent_task_first(cluster):
+    with Client(cluster) as client:
+        for _ in range(5):
+            panel = client.submit(time.sleep, 0.05, workers=["gpu0"], pure=False)
+            tasks = {
+                name: client.submit(
+                    lambda _: time.perf_counter(), panel,
+                    workers=["gpu1"], priority=priority, key=f"{name}-{panel.key}",
+                )
+                for name, priority in [("update", 1), ("lookahead", 3), ("other", 2)]
+            }  # fmt: skip
+            times = client.gather(tasks)
+            assert sorted(times, key=times.get) == ["lookahead", "other", "update"]
+
+
+def test_one_after_another_quickly():
+    before = threading.active_count()
+    began = time.perf_counter()
+    for _ in range(10):
+        with Cluster(gpus=0, virtual_gpus=2) as cluster:
+            cluster.private_client()
+        cluster.close()
+    assert time.perf_counter() - began < 10
+    assert threading.active_count() <= before + 1
+
+
+def test_two_constructed_at_once_leave_the_configuration_alone():
+    before = copy.deepcopy(dask.config.config)
+    threads = [
+        threading.Thread(target=lambda: Cluster(gpus=0).close(), daemon=True) for _ in range(6)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert dask.config.config == before
+
+
+def test_closing_does_not_wait_for_a_running_task():
+    with Cluster(gpus=0) as cluster:
+        cluster.private_client().submit(time.sleep, 3)
+        time.sleep(0.1)
+        began = time.perf_counter()
+    assert time.perf_counter() - began < 1
+
+
+def test_unclosed_at_exit_is_quiet():
+    out = run_script("""
+        from hetero_la.scheduler.cluster import Cluster
+        from distributed import Client
+        cluster = Cluster(gpus=0, virtual_gpus=2)
+        client = Client(cluster)
+        future = client.submit(abs, -1)
+        print(future.result())
+    """)
+    assert out == "1\n"
+
+
+# --- workers of other clusters
+
+
+@pytest.fixture(scope="module")
+def processes():
+    with (
+        LocalCluster(
+            n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs=logging.ERROR
+        ) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        yield client
+
+
+def test_foreign_workers(processes):
+    infos = worker_infos(processes)
+    assert [info.name for info in infos] == ["cpu0", "cpu1"]
+    assert len({info.pid for info in infos} | {os.getpid()}) == 3
+    assert all(info.kind == "cpu" and info.blas_threads == 1 for info in infos)
+    limits = [w["memory_limit"] for w in processes.scheduler_info()["workers"].values()]
+    assert all(0 < info.memory <= limit for info, limit in zip(infos, limits, strict=True))
+    names = processes.submit(lambda: (this_device().name, this_device() is this_device()))
+    assert names.result() in [("cpu0", True), ("cpu1", True)]
+
+
+def test_infos_are_kept_while_the_workers_are_the_same(cluster, monkeypatch):
+    client = cluster.private_client()
+    first = worker_infos(client)
+    calls = []
+    monkeypatch.setattr(client, "run", lambda f: calls.append(f) or {})
+    assert worker_infos(client) == first
+    assert calls == []
+    worker_infos(client, refresh=True)
+    assert len(calls) == 1
+
+
+# --- which client
+
+
+def test_device_is_that_of_a_task(cluster):
+    assert not inside_task()
+    with pytest.raises(ValueError, match="No worker"):
+        this_device()
+    assert cluster.private_client().submit(inside_task).result()
+
+
+def test_running_client(cluster):
+    assert running_client() is None
+    private = running_client(cluster)
+    assert private is cluster.private_client()
+    assert running_client() is None
+    with Client(cluster) as client:
+        assert running_client() is client
+        assert running_client(client) is client
+        assert running_client(cluster) is private
+        assert private.submit(lambda: running_client() is None, pure=False).result()
+    assert running_client() is None
+    with pytest.raises(ValueError, match="not running: it is closed"):
+        running_client(client)
+    with pytest.raises(TypeError, match="not str"):
+        running_client("inproc://")
+    cluster.close()
+    with pytest.raises(ValueError, match="cluster that was given is closed"):
+        running_client(cluster)
+
+
+def test_asynchronous_clients_are_not_used(processes):
+    async def check() -> None:
+        async with Client(processes.scheduler.address, asynchronous=True) as client:
+            assert running_client() is None
+            with pytest.raises(ValueError, match="asynchronous"):
+                running_client(client)
+
+    asyncio.run(check())
+
+
+# --- the embedded cluster
+
+
+def test_embedded_is_one_and_comes_back(embedded):
+    found = []
+    threads = [threading.Thread(target=lambda: found.append(embedded_client())) for _ in range(5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert len(found) == 5
+    assert len(set(map(id, found))) == 1
+    first = found[0]
+    assert running_client() is None
+    first.close()
+    second = embedded_client()
+    assert second.cluster is first.cluster
+    second.cluster.close()
+    third = embedded_client()
+    assert third.submit(abs, -2).result() == 2
+
+
+def test_embedded_ends_with_the_program():
+    began = time.perf_counter()
+    out = run_script("""
+        from hetero_la.scheduler.cluster import embedded_client
+        kept = embedded_client().submit(abs, -1)
+        print(kept.result())
+    """)
+    assert out == "1\n"
+    assert time.perf_counter() - began < 10
+
+
+def test_embedded_serves_a_thread_that_outlives_the_main_one():
+    out = run_script("""
+        import threading, time
+        from hetero_la.scheduler.cluster import embedded_client
+        def late():
+            time.sleep(1)
+            return 3
+        future = embedded_client().submit(late)
+        threading.Thread(target=lambda: print(future.result())).start()
+    """)
+    assert out == "3\n"
+
+
+def test_embedded_in_a_fork():
+    out = run_script("""
+        import os, sys, warnings
+        warnings.simplefilter("ignore")
+        from hetero_la.scheduler.cluster import embedded_client
+        client = embedded_client()
+        assert client.submit(abs, -1).result() == 1
+        child = os.fork()
+        if child == 0:
+            assert embedded_client() is not client
+            del client
+            print(embedded_client().submit(abs, -5).result(), flush=True)
+            sys.exit(0)
+        _, status = os.waitpid(child, 0)
+        assert status == 0, status
+        print(client.submit(abs, -7).result())
+    """)
+    assert out == "5\n7\n"
+
+
+# --- waits
+
+
+def fail(seconds, message):
+    time.sleep(seconds)
+    raise KeyError(message)
+
+
+def test_wait_all(cluster):
+    client = cluster.private_client()
+    futures = client.map(abs, range(20), pure=False)
+    wait_all(client, futures, [info.address for info in worker_infos(client)])
+    assert client.gather(futures) == list(range(20))
+    wait_all(client, [], [])
+
+
+def test_the_first_error_is_raised_and_the_rest_cancelled(cluster):
+    client = cluster.private_client()
+    futures = [
+        client.submit(time.sleep, 5, workers=["gpu0"]),
+        client.submit(fail, 0.1, "first", workers=["gpu1"]),
+        client.submit(fail, 2, "second", workers=["cpu0"]),
+    ]
+    began = time.perf_counter()
+    with pytest.raises(KeyError, match="first"):
+        wait_all(client, futures, [])
+    assert time.perf_counter() - began < 1
+    assert futures[0].status == "cancelled"
+
+
+def test_cancelled_futures_end_the_wait(cluster):
+    client = cluster.private_client()
+    future = client.submit(time.sleep, 5)
+    threading.Timer(0.2, client.cancel, [[future]]).start()
+    with pytest.raises(RunAbortedError, match="cancelled"):
+        wait_all(client, [future], [])
+
+
+def test_a_worker_that_left_ends_the_wait(cluster):
+    client = cluster.private_client()
+    infos = worker_infos(client)
+    future = client.submit(time.sleep, 5, workers=["gpu1"])
+    gone = cluster.workers["gpu1"]
+    threading.Timer(0.2, lambda: cluster.sync(gone.close, executor_wait=False)).start()
+    began = time.perf_counter()
+    with pytest.raises(RunAbortedError, match=rf"worker gpu1 \({gone.address}\) left"):
+        wait_all(client, [future], [info.address for info in infos])
+    assert time.perf_counter() - began < 2
+    assert future.status == "cancelled"
+
+
+def test_a_killed_process_ends_the_wait(processes):
+    info = worker_infos(processes)[0]
+    future = processes.submit(time.sleep, 20, workers=[info.address])
+    time.sleep(0.2)
+    os.kill(info.pid, signal.SIGKILL)
+    began = time.perf_counter()
+    with pytest.raises(RunAbortedError, match=r"cpu0 .* left the cluster"):
+        wait_all(processes, [future], [info.address])
+    assert time.perf_counter() - began < 5
+
+
+def test_a_cluster_closed_meanwhile_ends_the_wait():
+    with Cluster(gpus=0) as cluster, Client(cluster) as client:
+        future = client.submit(time.sleep, 5)
+        threading.Timer(0.2, cluster.close).start()
+        began = time.perf_counter()
+        with pytest.raises(RunAbortedError):
+            wait_all(client, [future], [])
+        assert time.perf_counter() - began < 3
+
+
+def test_control_c():
+    process = script("""
+        import time
+        from hetero_la.scheduler.cluster import embedded_client, wait_all, worker_infos
+        client = embedded_client()
+        addresses = [info.address for info in worker_infos(client)]
+        futures = [client.submit(time.sleep, 20), client.submit(abs, -1, pure=False)]
+        print("ready", flush=True)
+        try:
+            wait_all(client, futures, addresses)
+        except KeyboardInterrupt:
+            print([future.status for future in futures])
+    """)
+    assert process.stdout.readline() == "ready\n"
+    time.sleep(0.5)
+    began = time.perf_counter()
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=20)
+    assert (process.returncode, out, err) == (0, "['cancelled', 'cancelled']\n", "")
+    assert time.perf_counter() - began < 2

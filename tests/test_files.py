@@ -1,0 +1,214 @@
+from __future__ import annotations
+
+import gzip
+import importlib.util
+import os
+import stat
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.io
+import scipy.sparse
+
+from hetero_la import _formats, files
+from hetero_la.files import read_matrix, require_writable, write_matrix
+from hetero_la.tiles.errors import InsufficientMemoryError
+
+
+def with_library(suffix: str) -> object:
+    library = _formats.FORMATS[suffix].library
+    missing = library is not None and importlib.util.find_spec(library) is None
+    return pytest.param(suffix, marks=pytest.mark.skipif(missing, reason=f"needs {library}"))
+
+
+ALL = [with_library(suffix) for suffix in _formats.FORMATS]
+SEVERAL = [with_library(s) for s, f in _formats.FORMATS.items() if f.several]
+
+
+def sample(dtype: str) -> np.ndarray:
+    a = np.random.default_rng(0).standard_normal((5, 3)) * 1e3
+    return a.astype(dtype) * (1 + 2j if np.dtype(dtype).kind == "c" else 1)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "complex128", "int64"])
+@pytest.mark.parametrize("suffix", ALL)
+def test_what_is_written_is_read(tmp_path: Path, suffix: str, dtype: str) -> None:
+    a = np.asfortranarray(sample(dtype), dtype=dtype)
+    path = tmp_path / f"a{suffix}"
+    write_matrix(path, a)
+    back = read_matrix(path)
+    # Text knows no single precision: the numbers are the same once they are rounded to it.
+    assert np.array_equal(back.astype(dtype), a)
+    assert back.dtype == a.dtype or suffix.startswith(".mtx")
+    assert os.listdir(tmp_path) == [path.name]
+
+
+@pytest.mark.parametrize("suffix", SEVERAL)
+def test_several_arrays_are_told_apart_by_name(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"f{suffix}"
+    write_matrix(path, {"lu": np.eye(3), "piv": np.arange(3, dtype=np.int32)})
+    assert np.array_equal(read_matrix(path, "piv"), [0, 1, 2])
+    assert read_matrix(path, "piv").dtype == np.int32
+    with pytest.raises(ValueError, match=r"f\.\w+: it holds 2 arrays \(lu, piv\): choose one"):
+        read_matrix(path)
+    with pytest.raises(ValueError, match="it has no array 'x'; it has lu, piv"):
+        read_matrix(path, "x")
+
+
+@pytest.mark.parametrize("suffix", ALL)
+def test_an_older_file_is_replaced(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"a{suffix}"
+    write_matrix(path, np.zeros((4, 4)))
+    write_matrix(path, np.ones((2, 2)))
+    assert np.array_equal(read_matrix(path), np.ones((2, 2)))
+    assert os.listdir(tmp_path) == [path.name]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError(28, "No space left on device")])
+@pytest.mark.parametrize("suffix", ALL)
+def test_a_write_that_fails_leaves_what_was_there(
+    tmp_path: Path, suffix: str, error: BaseException, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / f"a{suffix}"
+    write_matrix(path, np.eye(2))
+    complete = _formats.FORMATS[suffix]
+
+    def break_off(unfinished: Path, arrays: _formats.Arrays) -> None:
+        complete.write(unfinished, arrays)
+        raise error
+
+    broken = _formats.Format(complete.read, break_off, complete.several, complete.library)
+    monkeypatch.setitem(_formats.FORMATS, suffix, broken)
+    with pytest.raises((KeyboardInterrupt, OSError)):
+        write_matrix(path, np.zeros((3, 3)))
+    assert os.listdir(tmp_path) == [path.name]
+    assert np.array_equal(read_matrix(path), np.eye(2))
+
+
+def test_an_abrupt_end_can_clean_up(tmp_path: Path) -> None:
+    begun = files._replacing(tmp_path / "a.npy")
+    begun.__enter__().write_bytes(b"begun")
+    assert len(os.listdir(tmp_path)) == 1
+    files.discard_unfinished()
+    assert os.listdir(tmp_path) == []
+
+
+def test_files_have_ordinary_permissions_and_links_stay(tmp_path: Path) -> None:
+    (tmp_path / "link.npy").symlink_to("real.npy")
+    write_matrix(tmp_path / "link.npy", np.eye(2))
+    assert (tmp_path / "link.npy").is_symlink()
+    umask = os.umask(0)
+    os.umask(umask)
+    assert stat.S_IMODE((tmp_path / "real.npy").stat().st_mode) == 0o666 & ~umask
+
+
+@pytest.mark.parametrize("compress", [False, True])
+def test_matrix_market_coordinates_become_dense(tmp_path: Path, compress: bool) -> None:
+    dense = np.array([[4.0, 1, 0], [1, 0, 2], [0, 2, 5]])
+    path = tmp_path / "a.mtx"
+    scipy.io.mmwrite(path, scipy.sparse.coo_array(dense), symmetry="symmetric")
+    if compress:
+        packed = tmp_path / "a.mtx.gz"
+        packed.write_bytes(gzip.compress(path.read_bytes()))
+        path = packed
+    assert np.array_equal(read_matrix(path), dense)
+
+
+def test_a_vector_in_matrix_market_is_a_column(tmp_path: Path) -> None:
+    write_matrix(tmp_path / "b.mtx", np.arange(3.0))
+    assert read_matrix(tmp_path / "b.mtx").tolist() == [[0], [1], [2]]
+
+
+@pytest.mark.parametrize("suffix", ALL)
+def test_a_missing_file_is_named(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"none{suffix}"
+    with pytest.raises((OSError, ValueError)) as caught:
+        read_matrix(path)
+    assert str(caught.value).startswith(f"cannot read {path}: ")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("suffix", ALL)
+@pytest.mark.parametrize("content", [b"", b"not a matrix\n" * 50])
+def test_a_file_with_something_else_in_it_is_named(
+    tmp_path: Path, suffix: str, content: bytes
+) -> None:
+    path = tmp_path / f"bad{suffix}"
+    path.write_bytes(content)
+    with pytest.raises((OSError, ValueError)) as caught:
+        read_matrix(path)
+    message = str(caught.value)
+    assert message.startswith(f"cannot read {path}: ")
+    assert len(message) > len(f"cannot read {path}: ") + 5
+    assert "\n" not in message
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".npz", ".mtx.gz"])
+def test_a_file_cut_short_is_named(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"cut{suffix}"
+    write_matrix(path, sample("float64"))
+    path.write_bytes(path.read_bytes()[:-40])
+    with pytest.raises((OSError, ValueError), match=f"cannot read {path}: "):
+        read_matrix(path)
+
+
+def test_pickles_are_not_loaded(tmp_path: Path) -> None:
+    np.save(tmp_path / "o.npy", np.array([{}, []], dtype=object), allow_pickle=True)
+    with pytest.raises(ValueError, match=r"cannot read .*Object arrays cannot be loaded"):
+        read_matrix(tmp_path / "o.npy")
+
+
+def test_text_is_not_a_matrix(tmp_path: Path) -> None:
+    np.save(tmp_path / "t.npy", np.array(["a", "b"]))
+    with pytest.raises(ValueError, match="its dtype is <U1, not a number"):
+        read_matrix(tmp_path / "t.npy")
+    with pytest.raises(ValueError, match="dtype of 'a' is <U1"):
+        write_matrix(tmp_path / "u.npy", np.array(["a", "b"]))
+    assert os.listdir(tmp_path) == ["t.npy"]
+
+
+def test_an_unknown_suffix_lists_the_known_ones(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"a\.txt: its suffix is none of \.npy, \.npz, .*\.zarr"):
+        read_matrix(tmp_path / "a.txt")
+    with pytest.raises(ValueError, match="its suffix is none of"):
+        require_writable(tmp_path / "a.txt")
+
+
+def test_what_cannot_be_written_is_known_before(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"cannot hold 2 arrays, which \.npz, .* can"):
+        require_writable(tmp_path / "a.npy", arrays=2)
+    with pytest.raises(FileNotFoundError, match="there is no folder"):
+        require_writable(tmp_path / "none" / "a.npy")
+    (tmp_path / "d.npy").mkdir()
+    with pytest.raises(IsADirectoryError, match="it is a folder"):
+        require_writable(tmp_path / "d.npy")
+
+
+@pytest.mark.skipif(importlib.util.find_spec("zarr") is None, reason="needs zarr")
+def test_a_folder_that_is_no_store_is_never_replaced(tmp_path: Path) -> None:
+    (tmp_path / "mine.zarr").mkdir()
+    (tmp_path / "mine.zarr" / "thesis.txt").write_text("years")
+    with pytest.raises(IsADirectoryError, match="it is a folder"):
+        write_matrix(tmp_path / "mine.zarr", np.eye(2))
+    assert (tmp_path / "mine.zarr" / "thesis.txt").read_text() == "years"
+
+
+def test_a_missing_library_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "h5py", None)
+    with pytest.raises(ValueError, match=r"the h5py library is missing .*hetero-la\[files\]"):
+        write_matrix(tmp_path / "a.h5", np.eye(2))
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("suffix", ALL)
+def test_a_matrix_larger_than_memory_is_not_begun(
+    tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / f"a{suffix}"
+    write_matrix(path, np.ones((100, 100)))
+    monkeypatch.setattr(_formats, "available_memory", lambda: 50_000)
+    with pytest.raises(InsufficientMemoryError, match=f"cannot read {path}: .* needs 0.0 GB"):
+        read_matrix(path)
