@@ -20,7 +20,8 @@ from hetero_la.scheduler.graph import TaskGraph
 from hetero_la.scheduler.job import Job
 from hetero_la.scheduler.messages import Traffic
 from hetero_la.scheduler.placement import place
-from hetero_la.scheduler.programs import Program, build_programs
+from hetero_la.scheduler.instructions import Program
+from hetero_la.scheduler.programs import build_programs
 from hetero_la.scheduler.simulate import Simulation, simulate
 from hetero_la.scheduler.workers import WorkerInfo
 from hetero_la.tiles.errors import DeviceUnavailableError, InsufficientMemoryError

@@ -15,9 +15,11 @@ import threading
 import warnings
 import weakref
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import dask.config
+import distributed.utils
 from dask.system import CPU_COUNT
 from distributed import Client, Future, SpecCluster
 from distributed.core import Status
@@ -346,8 +348,9 @@ _embedded: Cluster | None = None
 def embedded_client() -> Client:
     """Client of the process's own cluster, which starts on first use.
 
-    It has the default workers of `Cluster`, ends with the program, and is started
-    anew if it was closed, lost a worker, or the process is a fork.
+    It has the default workers of `Cluster`, ends when the main thread does (Dask
+    takes no work after that), and is started anew if it was closed, lost a worker,
+    or the process is a fork.
     """
     global _embedded
     with _embedded_lock:
@@ -358,17 +361,19 @@ def embedded_client() -> Client:
         return _embedded.private_client()
 
 
-def _close_embedded(*, if_idle: bool = False) -> None:
+def _close_embedded() -> None:
     global _embedded
     with _embedded_lock:
-        if _embedded is None or (if_idle and _embedded.private_client().futures):
-            return
-        _embedded.close()
-        _embedded = None
+        if _embedded is not None:
+            _embedded.close()
+            _embedded = None
 
 
 def _forget_parent() -> None:
-    """In a forked child: the parent's event loops do not run here, so never wait for them."""
+    """In a forked child: what the parent's threads did is never done here, so do not wait for it.
+
+    Dask hands large messages to a thread pool of the whole process, which must be new too.
+    """
     global _embedded, _embedded_lock, _configuration_lock
     _embedded_lock, _configuration_lock = threading.Lock(), threading.Lock()
     _embedded = None
@@ -376,13 +381,15 @@ def _forget_parent() -> None:
         cluster.status = Status.closed
         if cluster._client is not None:
             cluster._client.status = "closed"
+    if _open_clusters:
+        distributed.utils._offload_executor = ThreadPoolExecutor(
+            1, thread_name_prefix="Dask-Offload"
+        )
 
 
-# The event loop needs threads to close, and the interpreter joins or forbids them before
-# it runs atexit; but a thread of the user's that still computes then must not lose its
-# workers, so a busy cluster is closed later.
-getattr(threading, "_register_atexit", atexit.register)(_close_embedded, if_idle=True)
-atexit.register(_close_embedded)
+# The event loop needs threads to close, and the interpreter takes them away before it
+# runs what is registered with atexit.
+getattr(threading, "_register_atexit", atexit.register)(_close_embedded)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_parent)
 
@@ -471,13 +478,19 @@ async def _settle(client: Client, futures: Sequence[Future], workers: Sequence[s
             )
             errors = [error for task in done if (error := task.exception())]
             if errors:
-                # An abort is another failure's echo: raise what it echoes.
-                raise min(errors, key=lambda e: isinstance(_reason(e.future), RunAbortedError))
+                raise min(errors, key=_is_echo)
             if waiting:
                 await _check_workers(client, workers)
     finally:
         for task in waiting:
             task.cancel()
+
+
+def _is_echo(error: BaseException) -> bool:
+    """Whether it only says that the run ends, and another error may say why."""
+    return isinstance(error, _UnfinishedError) and isinstance(
+        _reason(error.future), RunAbortedError
+    )
 
 
 async def _check_workers(client: Client, workers: Sequence[str]) -> None:

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from hetero_la.scheduler.graph import TaskGraph
-from hetero_la.scheduler.programs import Instruction
+from hetero_la.scheduler.graph import Region, TaskGraph
+from hetero_la.scheduler.instructions import Instruction
 from hetero_la.scheduler.workers import WorkerInfo
 from hetero_la.tiles.kernels.cpu import CpuDevice
 from hetero_la.tiles.kernels.gpu import GpuDevice, gpu_count
@@ -89,8 +89,9 @@ class DeviceModel:
         What getrf and trtri take besides their products.
     panel_launch_seconds : float
         Time to enqueue one column of a panel.
-    panel_share : float
-        Part of a GPU's multiprocessors that a panel takes from an update beside it.
+    panel_slowdown, panel_share : float
+        On a GPU, how much longer a panel takes beside an update, and what part of its
+        speed the update loses.
     index_seconds : float
         netperm and compose, per pivot.
     swap_seconds, gather_seconds : float
@@ -121,7 +122,8 @@ class DeviceModel:
     panel: Chain = _CORE_PANEL
     inverse: Chain = _CORE_INVERSE
     panel_launch_seconds: float = 0.0
-    panel_share: float = 1.0
+    panel_slowdown: float = 1.0
+    panel_share: float = 0.0
     index_seconds: float = 2.5e-7
     swap_seconds: float = 3e-9
     gather_seconds: float = 3e-9
@@ -219,12 +221,13 @@ _RULES: dict[str, Callable[[DeviceModel, str, Shapes, np.dtype], float]] = {
 
 CORE = DeviceModel()  #: one core of a server CPU (AMD Zen 4, 2.6 GHz, OpenBLAS)
 
-#: One H200.
+#: One H200: products at the clock that a long run keeps (bursts are a tenth faster).
 H200 = DeviceModel(
-    kind="gpu", call_seconds=5e-6, launch_seconds=1e-5, gemm_rate=57e12, gemm_half=128.0,
-    gemm_inner_half=79.0, solve_half=7000.0, panel=Chain(4.3e-6, 0.0), inverse=Chain(4e-7, 0.0),
-    panel_launch_seconds=1e-6, panel_share=0.5, index_seconds=2e-8, swap_seconds=5e-11,
-    gather_seconds=1e-11, bandwidth=1.5e12, single_speedup=1.0, by_reference=False,
+    kind="gpu", call_seconds=5e-6, launch_seconds=1.4e-5, gemm_rate=57e12, gemm_half=32.0,
+    gemm_inner_half=79.0, solve_half=7000.0, panel=Chain(2.7e-6, 1.5e-11),
+    inverse=Chain(2e-8, 3e-10), panel_launch_seconds=1e-6, panel_slowdown=1.8, panel_share=0.1,
+    index_seconds=2e-8, swap_seconds=2.4e-11, gather_seconds=1.2e-11, bandwidth=2e12,
+    single_speedup=1.0, by_reference=False,
 )  # fmt: skip
 
 
@@ -247,7 +250,10 @@ def cores(threads: int = 1, *, by_reference: bool = True) -> DeviceModel:
 
 
 def call_shapes(
-    instruction: Instruction, graph: TaskGraph, width: int | None = None
+    instruction: Instruction,
+    graph: TaskGraph,
+    width: int | None = None,
+    shape_of: Callable[[Region], tuple[int, ...]] | None = None,
 ) -> list[tuple[int, ...]]:
     """Shapes of the arrays of a call.
 
@@ -260,8 +266,10 @@ def call_shapes(
     width : int or None, optional
         Columns of all the tile columns that are merged into the call; by default,
         those of its first tile column.
+    shape_of : callable or None, optional
+        ``graph.shape``, or something that remembers what it said.
     """
-    shapes = [graph.shape(region) for region in instruction.regions]
+    shapes = [(shape_of or graph.shape)(region) for region in instruction.regions]
     if width is not None:
         for place, region in enumerate(instruction.regions):
             if region.index == instruction.first and region.name not in graph.values:
@@ -307,14 +315,6 @@ class MachineModel:
             ),
             tuple((worker.host, worker.pid) for worker in workers),
         )
-
-    def weight(self, worker: int) -> float:
-        """Speed of a worker's products relative to the fastest one's, in tenths.
-
-        In tenths because what differs by less than the measurement's noise is equal.
-        """
-        rates = [device.gemm_rate for device in self.devices]
-        return max(round(rates[worker] / max(rates), 1), 0.1)
 
     def seconds(
         self,
@@ -423,7 +423,7 @@ class _Sizes:
 
 
 _SIZES = {
-    "cpu": _Sizes(512, (256, 32), 32, (384, 2048, 192), (64, 192), 2048, 512, 1),
+    "cpu": _Sizes(512, (256, 32), 32, (384, 2048, 192), (64, 192), 4096, 512, 1),
     "gpu": _Sizes(4096, (512, 128), 256, (4096, 32768, 256), (128, 512), 16384, 2048, 8),
 }
 
@@ -547,8 +547,9 @@ def _blas_threads() -> int:
 def measure_device(device: Device, dtype: Any = np.float64) -> DeviceModel:
     """Measure a device with a few short kernels, once per process.
 
-    Takes about 0.2 s on two CPU cores.  The result belongs to the device's name, the
-    number of BLAS threads and the dtype; a second call with these returns it at once.
+    Takes about 0.1 s on CPU cores and 0.2 s on a GPU whose libraries are loaded.  The
+    result belongs to the device's name, the number of BLAS threads and the dtype; a
+    second call with these returns it at once.
 
     Parameters
     ----------
@@ -566,13 +567,14 @@ def measure_device(device: Device, dtype: Any = np.float64) -> DeviceModel:
 
 
 def _measure(probe: _Probe) -> DeviceModel:
-    gpu = probe.kind == "gpu"
     tiny = [probe.array(1, 1) for _ in range(3)]
-    model = replace(
-        H200 if gpu else CORE, dtype=probe.dtype.name, by_reference=not gpu and probe.device.by_reference,
-        call_seconds=probe.kernel("gemm", *tiny, repeats=50),
-        launch_seconds=_enqueue_seconds(probe, "gemm", *tiny) if gpu else 0.0,
-    )  # fmt: skip
+    if probe.kind == "gpu":
+        # A tiny kernel hides behind its launch, so its own fixed cost stays nominal.
+        model = replace(H200, launch_seconds=_enqueue_seconds(probe, "gemm", *tiny))
+    else:
+        call = probe.kernel("gemm", *tiny, repeats=50)
+        model = replace(CORE, call_seconds=call, by_reference=probe.device.by_reference)
+    model = replace(model, dtype=probe.dtype.name)
     for fit in (_fit_gemm, _fit_moves, _fit_triangles, _fit_panel):
         model = fit(probe, probe.sizes, model)
     return model

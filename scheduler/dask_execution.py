@@ -16,7 +16,7 @@ import distributed
 
 from hetero_la.scheduler.cluster import this_device, wait_all
 from hetero_la.scheduler.exchange import Exchange
-from hetero_la.scheduler.programs import Program
+from hetero_la.scheduler.instructions import Program
 from hetero_la.scheduler.progress import Progress
 from hetero_la.scheduler.job import Job, Outcome
 from hetero_la.scheduler.runner import Runner

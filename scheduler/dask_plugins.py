@@ -168,6 +168,8 @@ def _blas_libraries() -> threadpoolctl.ThreadpoolController:
 
 
 _blas_bound = _BlasBound()
+if hasattr(os, "register_at_fork"):  # a forked child runs none of the parent's tasks
+    os.register_at_fork(after_in_child=_blas_bound.__init__)  # type: ignore[misc]
 
 
 class BoundedThreadPoolExecutor(ThreadPoolExecutor):  # type: ignore[misc]

@@ -15,7 +15,7 @@ def is_urgent(task: Task, depth: int) -> bool:
 
 
 def priorities(
-    graph: TaskGraph, depth: int, arrival: Callable[[int], int] = lambda column: 0
+    graph: TaskGraph, depth: int, arrival: Callable[[int], int] | None = None
 ) -> list[Priority]:
     """Sort keys of all tasks: the smallest runs first.
 
@@ -30,7 +30,8 @@ def priorities(
     depth : int
         Look-ahead: how many panels are factored ahead of the trailing update.
     arrival : callable, optional
-        Step at which a column is expected on its worker; work on it waits so long.
+        Step by which a column has travelled to its worker; the work of earlier steps on
+        it waits so long, but never longer than its panel can.
     """
     rank: dict[tuple[int, str], int] = {}  # kernels of a step in the builder's order
     keys = []
@@ -39,5 +40,8 @@ def priorities(
         if is_urgent(task, depth):
             keys.append((task.column - depth, 0, task.step, kind, task.index))
         else:
-            keys.append((max(task.step, arrival(task.column)), 1, task.step, kind, task.index))
+            phase = task.step
+            if arrival is not None:
+                phase = max(phase, min(arrival(task.column), task.column - depth - 1))
+            keys.append((phase, 1, task.step, kind, task.index))
     return keys

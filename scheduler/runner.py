@@ -12,7 +12,7 @@ import numpy as np
 from hetero_la.scheduler.exchange import Exchange
 from hetero_la.scheduler.graph import Region
 from hetero_la.scheduler.messages import Message, MessageKey, Part
-from hetero_la.scheduler.programs import Instruction, Program
+from hetero_la.scheduler.instructions import Instruction, Program
 from hetero_la.scheduler.progress import Progress
 from hetero_la.tiles.errors import StaleShardError
 from hetero_la.tiles.kernels.spec import Array, Device, Event, KernelOptions, Queue

@@ -6,16 +6,18 @@ in its host thread; a GPU's host thread only enqueues, and stops where it needs 
 event that another worker has not recorded yet.  Programs that would hang do so here,
 and are told what hangs.
 
-The PANEL and UPDATE queues of a GPU share its multiprocessors.  The rule: panel work has
-priority and runs as if alone; an update beside a getrf, netperm or trtri goes on with
-the share that these leave (`DeviceModel.panel_share`), and beside any other kernel of
-the panel queue, which could fill the GPU, it stands still.  So no throughput is
-invented, and a look-ahead update costs the trailing update its own time.  Copies take
-link time and no multiprocessors; transfers contend only in their receiver's queue.
+The PANEL and UPDATE queues of a GPU share its multiprocessors.  The rule, as measured
+on an H200: a getrf, netperm or trtri beside an update waits for multiprocessors at each
+of its many small kernels, and takes `DeviceModel.panel_slowdown` times as long; the
+update loses only the part `panel_share` of its speed.  Any other kernel of the panel
+queue could fill the GPU and has priority: it runs as if alone, and an update beside it
+stands still.  So a look-ahead update costs the trailing update its own time.  Copies
+take link time and no multiprocessors; transfers contend only in their receiver's queue.
 """
 
 from __future__ import annotations
 
+import functools
 import heapq
 import math
 from bisect import bisect_left, bisect_right
@@ -28,8 +30,8 @@ import numpy as np
 
 from hetero_la.scheduler.costs import MachineModel, call_shapes
 from hetero_la.scheduler.graph import TaskGraph
-from hetero_la.scheduler.messages import Traffic
-from hetero_la.scheduler.programs import Program
+from hetero_la.scheduler.instructions import Program
+from hetero_la.scheduler.messages import Message, Traffic
 from hetero_la.tiles.kernels.spec import Queue
 
 _NARROW = frozenset({"getrf", "netperm", "trtri"})  # cannot fill a GPU
@@ -153,28 +155,25 @@ class _Machine:
         self.issued = [math.nan] * (total + 1)
         self.start, self.stop = [math.nan] * total, [math.nan] * total
         self.seconds, self.host = [0.0] * total, [0.0] * total
+        self.shared = [False] * total  # whether it needs a GPU's multiprocessors
         self.expected = [1] * total  # ends that a start waits for, and its own issue
         self.ready = [0.0] * total  # the latest of these so far
         self.after: list[list[int]] = [[] for _ in range(total + 1)]
         self.needs: dict[int, list[int]] = {}  # issues elsewhere that an issue waits for
         self.held: dict[int, list[int]] = {}  # and the workers that stand there
         self.position, self.clock = self.first[:-1], [0.0] * len(programs)
-        # Of each worker: the update that runs, its work left, since when, its event's
-        # number, and the part of the multiprocessors that panel work takes.
-        self.update, self.left = [-1] * len(programs), [0.0] * len(programs)
-        self.since, self.version = [0.0] * len(programs), [0] * len(programs)
-        self.taken = [0.0] * len(programs)
+        # What runs on the PANEL queue (2 w) and the UPDATE queue (2 w + 1) of a GPU w:
+        # its work left at time `since`, its speed, and the number of its end's forecast.
+        slots = 2 * len(programs)
+        self.running, self.left, self.version = [-1] * slots, [0.0] * slots, [0] * slots
+        self.speed, self.since = [0.0] * slots, [0.0] * len(programs)
         self.events: list[tuple[float, int, int]] = []
         self.bytes_sent = np.zeros((len(programs), len(programs)), np.int64)
         self.bytes_host = np.zeros(len(programs), np.int64)
 
-    def price(self, traffic: Traffic, graph: TaskGraph, dtype: np.dtype, host_arrays: bool) -> None:
+    def price(self, traffic: Traffic, graph: TaskGraph, dtype: np.dtype, loads: bool) -> None:
         """Fill in what each instruction costs its queue and its host thread."""
-        layout = graph.layout
-        sizes = {
-            key: sum(math.prod(p.shape) * np.dtype(p.dtype or dtype).itemsize for p in m.parts)
-            for key, m in traffic.messages.items()
-        }
+        layout, shape_of = graph.layout, functools.cache(graph.shape)
         for w, program in enumerate(self.programs):
             device, columns = self.model.devices[w], program.columns
             edges = [0, *accumulate(layout.column_width(c) for c in columns)]
@@ -182,23 +181,31 @@ class _Machine:
                 if i.op == "call":
                     stop = bisect_right(columns, i.last)
                     width = edges[stop] - edges[bisect_left(columns, i.first, 0, stop)]
-                    shapes = call_shapes(i, graph, width or None)
+                    shapes = call_shapes(i, graph, width or None, shape_of)
                     self.seconds[at] = device.kernel_seconds(i.kind, shapes, dtype)
                     self.host[at] = device.host_seconds(i.kind, shapes)
-                elif i.op == "receive" and i.message in sizes:
-                    size, source = sizes[i.message], i.message.source
-                    home = traffic.messages[i.message].parts
-                    private = i.private or any(
-                        p.row is not None and p.region.index in columns for p in home
-                    )
-                    self.seconds[at] = self.model.transfer_seconds(size, source, w, private=private)
-                    self.host[at] = device.launch_seconds
-                    self.bytes_sent[source, w] += size
-                elif i.op in ("load", "store") and host_arrays:
+                    self.shared[at] = device.kind == "gpu"
+                elif i.op == "receive" and i.message in traffic.messages:
+                    self.price_receive(at, traffic.messages[i.message], dtype)
+                elif i.op in ("load", "store") and loads:
                     size = layout.m * layout.column_width(i.first) * dtype.itemsize
                     self.seconds[at] = self.model.host_seconds(size, w)
                     self.host[at] = device.launch_seconds
                     self.bytes_host[w] += size
+
+    def price_receive(self, at: int, message: Message, dtype: np.dtype) -> None:
+        """The same for a transfer."""
+        w, source = self.worker[at], message.key.source
+        columns = set(self.programs[w].columns)
+        size = sum(
+            math.prod(part.shape) * np.dtype(part.dtype or dtype).itemsize for part in message.parts
+        )
+        home = any(p.row is not None and p.region.index in columns for p in message.parts)
+        self.seconds[at] = self.model.transfer_seconds(
+            size, source, w, private=home or self.all[at].private
+        )
+        self.host[at] = self.model.devices[w].launch_seconds
+        self.bytes_sent[source, w] += size
 
     def connect(self) -> None:
         """Derive who waits for whom."""
@@ -229,8 +236,11 @@ class _Machine:
             now, at, code = heapq.heappop(self.events)
             if code == _BEGIN:
                 self.begin_shared(at, now)
-            elif code == _END or code == self.version[self.worker[at]]:
+            elif code == _END or code == self.version[self.slot(at)]:
                 self.end(at, now)
+
+    def slot(self, at: int) -> int:
+        return 2 * self.worker[at] + self.all[at].queue
 
     def issue(self, hosts: list[int]) -> None:
         """Let host threads go on until they end, work, or need another one."""
@@ -238,12 +248,12 @@ class _Machine:
             w = hosts.pop()
             while self.position[w] < self.first[w + 1]:
                 at, now = self.position[w], self.clock[w]
-                missing = [n for n in self.needs.get(at, ()) if self.issued[n] != self.issued[n]]
-                if missing:
-                    self.held.setdefault(missing[0], []).append(w)
-                    break
-                for need in self.needs.get(at, ()):
-                    now = max(now, self.issued[need])
+                if needs := self.needs.get(at):
+                    missing = [need for need in needs if math.isnan(self.issued[need])]
+                    if missing:
+                        self.held.setdefault(missing[0], []).append(w)
+                        break
+                    now = max(now, *(self.issued[need] for need in needs))
                 self.position[w] += 1
                 if self.blocking[w]:
                     self.arrive(at, now)  # `end` lets the thread go on
@@ -258,50 +268,48 @@ class _Machine:
         self.expected[at] -= 1
         if self.expected[at]:
             return
-        w, queue = self.worker[at], self.all[at].queue
-        if self.blocking[w] or queue == Queue.COPY or not self.seconds[at]:
+        if self.shared[at]:
+            heapq.heappush(self.events, (now, at, _BEGIN))
+        else:
             self.start[at] = now
             heapq.heappush(self.events, (now + self.seconds[at], at, _END))
-        else:
-            heapq.heappush(self.events, (now, at, _BEGIN))
 
     def begin_shared(self, at: int, now: float) -> None:
         """A kernel starts on a GPU whose multiprocessors it shares."""
-        w = self.worker[at]
+        slot = self.slot(at)
         self.start[at] = now
-        if self.all[at].queue == Queue.UPDATE:
-            self.update[w], self.left[w], self.since[w] = at, self.seconds[at], now
-            self.schedule_update(w, now)
-        else:
-            # A launch at a time: a panel ends no earlier than its last one is enqueued.
-            seconds = max(self.seconds[at], self.issued[at] - now)
-            heapq.heappush(self.events, (now + seconds, at, _END))
-            narrow = self.all[at].kind in _NARROW
-            self.set_taken(w, now, self.model.devices[w].panel_share if narrow else 1.0)
+        # A panel is many launches, and ends no earlier than the last of them.
+        self.left[slot] = max(self.seconds[at], self.issued[at] - now)
+        self.running[slot], self.speed[slot] = at, math.nan
+        self.share(self.worker[at], now)
 
-    def set_taken(self, w: int, now: float, taken: float) -> None:
-        """Panel work begins or ends: the update beside it changes its speed."""
-        self.left[w] -= (now - self.since[w]) * (1 - self.taken[w])
-        self.since[w], self.taken[w] = now, taken
-        if self.update[w] >= 0:
-            self.schedule_update(w, now)
-
-    def schedule_update(self, w: int, now: float) -> None:
-        """Foresee the end of the running update; what was foreseen before is void."""
-        self.version[w] += 1
-        if self.taken[w] < 1:
-            end = now + max(self.left[w], 0.0) / (1 - self.taken[w])
-            heapq.heappush(self.events, (end, self.update[w], self.version[w]))
+    def share(self, w: int, now: float) -> None:
+        """Bring what runs on a GPU up to date, and divide its multiprocessors anew."""
+        device, panel, update = self.model.devices[w], self.running[2 * w], self.running[2 * w + 1]
+        narrow = panel >= 0 and self.all[panel].kind in _NARROW
+        panel_speed = 1 / device.panel_slowdown if narrow and update >= 0 else 1.0
+        update_speed = 1.0 if panel < 0 else 1 - device.panel_share if narrow else 0.0
+        elapsed, self.since[w] = now - self.since[w], now
+        for slot, at, speed in ((2 * w, panel, panel_speed), (2 * w + 1, update, update_speed)):
+            if at < 0:
+                continue
+            if not math.isnan(self.speed[slot]):
+                self.left[slot] = max(self.left[slot] - elapsed * self.speed[slot], 0.0)
+            if speed != self.speed[slot]:
+                # Another end is foreseen; the event of the former one is void.
+                self.speed[slot] = speed
+                self.version[slot] += 1
+                if speed > 0:
+                    event = (now + self.left[slot] / speed, at, self.version[slot])
+                    heapq.heappush(self.events, event)
 
     def end(self, at: int, now: float) -> None:
         """An instruction has ended: its queue, and those that wait for it, go on."""
         w = self.worker[at]
         self.stop[at] = now
-        if not self.blocking[w] and self.seconds[at]:
-            if self.all[at].queue == Queue.UPDATE:
-                self.update[w] = -1
-            elif self.all[at].queue == Queue.PANEL:
-                self.set_taken(w, now, 0.0)
+        if self.shared[at]:
+            self.running[self.slot(at)] = -1
+            self.share(w, now)
         for other in self.after[at]:
             self.arrive(other, now)
         if self.blocking[w]:

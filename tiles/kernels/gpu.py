@@ -41,6 +41,8 @@ class GpuDevice:
     """
 
     kind: DeviceKind = "gpu"
+    #: Kernels read this device's memory alone: what others hold is copied to it.
+    by_reference = False
 
     def __init__(self, index: int, name: str | None = None) -> None:
         if not 0 <= index < gpu_count():

@@ -16,6 +16,7 @@ _PERMUTE = ("pivots", "permute")
 _ENTRIES = 4  # moves that a thread of swap_net holds
 _RHS, _SLICES = 2, 4  # columns, and rows in slices of 32, of a block of solve_unit_lower
 _CHUNK = 2**26  # bytes of workspace that a kernel takes to work in place
+_GATHER_COLUMNS = 8 * 65535  # gather_rows takes 8 a block, and a grid's height ends there
 
 
 def _ceil_div(a: int, b: int) -> int:
@@ -158,7 +159,7 @@ def compose(q: GpuQueue, ipiv: Array, *rest: Any, options: KernelOptions) -> Non
 def laswp(q: GpuQueue, perm: Array, a: Array, options: KernelOptions) -> None:
     rows, columns = len(perm), a.shape[1]
     A = block(a).at(a.shape[0] - rows, 0)
-    step = min(columns, max(_CHUNK // (rows * a.itemsize), 1))
+    step = min(columns, max(_CHUNK // (rows * a.itemsize), 1), _GATHER_COLUMNS)
     T = Block(q.workspace("laswp", rows * step * a.itemsize), rows, np.dtype(a.dtype))
     gather = _function(q, "gather_rows", a.dtype)
     for first in range(0, columns, step):

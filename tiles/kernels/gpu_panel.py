@@ -13,11 +13,12 @@ from hetero_la.tiles.kernels.gpu_queue import Block, GpuQueue, block
 from hetero_la.tiles.kernels.registry import implements
 from hetero_la.tiles.kernels.spec import Array, KernelOptions
 
+_SOURCES = ("scalar", "exchange", "panel")
 _THREADS = 512  # rows of a block of getrf_leaf
 _UNROLL = 8  # columns it unrolls; its width is a multiple of this
 _ROW_BYTES = 256  # registers that a row may fill
 _DEFAULT_IB = {"float32": 64, "float64": 32, "complex64": 32, "complex128": 16}
-_UNIT_BYTES = 16  # of the exchange (panel.cu)
+_UNIT_BYTES = 16  # of exchange.cu, at most
 
 
 def inner_blocking(options: KernelOptions, dtype: np.dtype) -> int:
@@ -83,7 +84,7 @@ def getrf(q: GpuQueue, a: Array, ipiv: Array, info: Array, options: KernelOption
     ib = inner_blocking(options, A.dtype)
     width = _UNROLL * -(-ib // _UNROLL)
     defines = (f"-DIB={width}", f"-DTHREADS={_THREADS}", f"-DUNROLL={_UNROLL}")
-    kernel = q.function("getrf_leaf", ("scalar", "panel"), A.dtype, *defines)
+    kernel = q.function("getrf_leaf", _SOURCES, A.dtype, *defines)
     blocks = _resident_blocks(kernel, q.multiprocessors)
     if rows <= blocks * _THREADS:
         panel = _Panel(q, A, rows, ipiv.data.ptr, info.data.ptr, ib, kernel, blocks)

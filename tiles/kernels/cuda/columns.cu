@@ -48,7 +48,8 @@ extern "C" __global__ void swap_pivots(Scalar* A, Index lda, Index columns,
     for (int e = 0; e < ENTRIES / 2; e++) {
         const int i = threadIdx.x + e * blockDim.x;
         if (i < w) {
-            link[e] = find_link(p, int(w), i);
+            link[e] = {-1, -1, false};
+            scan_pivots(link[e], p, 0, int(w), i, p[i]);
             self[i] = link[e].self;
         }
     }

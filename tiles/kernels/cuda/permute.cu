@@ -8,12 +8,21 @@ extern "C" __global__ void to_zero_based(int* ipiv, Index w)
     if (i < w) ipiv[i] -= 1;
 }
 
-// links: 2 x w; the sign of the second row says whether the pivot repeats.
+// links: self of each swap, and then 2 (same + 1) + repeats.
 extern "C" __global__ void find_links(const int* __restrict__ ipiv, Index w, int* links)
 {
+    __shared__ int p[1024];
     const int i = blockIdx.x * blockDim.x + threadIdx.x;
+    const int mine = i < w ? ipiv[i] : 0;
+    Link link = {-1, -1, false};
+    for (int first = 0; first < w; first += 1024) {
+        const int count = min(1024, int(w) - first);
+        __syncthreads();
+        for (int n = threadIdx.x; n < count; n += blockDim.x) p[n] = ipiv[first + n];
+        __syncthreads();
+        scan_pivots(link, p, first, count, i, mine);
+    }
     if (i >= w) return;
-    const Link link = find_link(ipiv, int(w), i);
     links[i] = link.self;
     links[w + i] = 2 * (link.same + 1) + link.repeats;
 }

@@ -11,18 +11,17 @@ struct Link {
     bool repeats; // some q > i has p[q] = p[i]
 };
 
-template <typename Pivots> __device__ inline Link find_link(Pivots p, int w, int i)
+// Add to `link` of swap i what the pivots first .. first + count say; `p` is in
+// shared memory, and begins with pivot `first`.
+__device__ inline void scan_pivots(Link& link, const int* p, int first, int count, int i, int mine)
 {
-    Link link = {-1, -1, false};
-    const int mine = p[i];
 #pragma unroll 8
-    for (int q = 0; q < w; q++) {
-        const int other = p[q];
+    for (int n = 0; n < count; n++) {
+        const int q = first + n, other = p[n];
         if (q < i && other == i) link.self = q;
         if (q < i && other == mine) link.same = q;
         if (q > i && other == mine) link.repeats = true;
     }
-    return link;
 }
 
 // The old row that stands in row i before swap i.

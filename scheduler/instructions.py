@@ -1,0 +1,103 @@
+"""Programs: what each worker does, in order, adjacent columns merged into one call.
+
+A program is a list of instructions for the three in-order queues of a worker's
+device.  Instructions of one queue run in program order; between queues, `waits`
+names what must have ended.  The executors and the simulator run the same programs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from hetero_la.scheduler.graph import Region
+from hetero_la.scheduler.messages import MessageKey
+from hetero_la.tiles.kernels.spec import Queue
+
+Op = Literal["load", "call", "send", "receive", "store"]
+
+
+@dataclass(slots=True)
+class Instruction:
+    """One entry of a program.
+
+    Attributes
+    ----------
+    op : str
+        load and store move a tile column between the user's array and the shard;
+        send offers a message and receive takes one; call runs a kernel.
+    kind : str
+        The kernel of a call.
+    step, first, last : int
+        Step, and first and last tile column that a call or load works on.
+    regions : tuple of Region
+        What a call touches, for tile column `first`, in the kernel's order.
+    queue : Queue
+        Queue it runs on.
+    message : MessageKey or None
+        What a send or receive is about.
+    slot : int
+        Buffer that a receive fills.
+    private : bool
+        Whether what is received is overwritten here, and so must be a copy.
+    waits : tuple of int
+        Earlier instructions on other queues that must have ended.
+    signals : bool
+        Whether a later instruction on another queue waits for this one.
+    awaits : tuple of (MessageKey, int)
+        Messages, and the consumers that must have taken them before this one.
+    takes : tuple of MessageKey
+        Messages that are no longer needed here once this one has ended.
+    flops : float
+        Floating-point operations (real arithmetic).
+    """
+
+    op: Op
+    step: int
+    first: int = -1
+    last: int = -1
+    kind: str = ""
+    regions: tuple[Region, ...] = ()
+    queue: Queue = Queue.UPDATE
+    message: MessageKey | None = None
+    slot: int = -1
+    private: bool = False
+    waits: tuple[int, ...] = ()
+    signals: bool = False
+    awaits: tuple[tuple[MessageKey, int], ...] = ()
+    takes: tuple[MessageKey, ...] = ()
+    flops: float = 0.0
+
+    @property
+    def label(self) -> str:
+        """A readable name, as in ``gemm step 3 columns 5-9``."""
+        if self.op in ("send", "receive"):
+            return f"{self.op} step {self.step}"
+        columns = f"{self.first}" if self.first == self.last else f"{self.first}-{self.last}"
+        return f"{self.kind or self.op} step {self.step} column {columns}"
+
+
+@dataclass(slots=True)
+class Program:
+    """One worker's instructions.
+
+    Attributes
+    ----------
+    worker : int
+        The worker's index.
+    columns : list of int
+        Tile columns that it owns, in the order of its shard.
+    instructions : list of Instruction
+        In the order in which they are issued.
+    slots : int
+        Buffers that received panels rotate through.
+    values : dict
+        (name, step) -> shape and dtype (None: the matrix's) of the per-step values
+        that the program touches.
+    """
+
+    worker: int
+    columns: list[int]
+    instructions: list[Instruction] = field(default_factory=list)
+    slots: int = 0
+    values: dict[tuple[str, int], tuple[tuple[int, ...], Any]] = field(default_factory=dict)

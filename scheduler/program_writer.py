@@ -1,0 +1,249 @@
+"""Writes one worker's program: what waits for what, and what is held where."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from hetero_la.scheduler.distribution import Distribution
+from hetero_la.scheduler.graph import INITIAL, Region, Task, TaskGraph
+from hetero_la.scheduler.instructions import Instruction, Program
+from hetero_la.scheduler.lookahead import Priority, is_urgent
+from hetero_la.scheduler.messages import Message, MessageKey, Traffic
+from hetero_la.tiles.kernels.spec import Queue
+
+
+class ProgramWriter:
+    """Writes one worker's program; keeps track of where each task and message went."""
+
+    def __init__(
+        self,
+        graph: TaskGraph,
+        distribution: Distribution,
+        traffic: Traffic,
+        worker: int,
+        depth: int,
+    ) -> None:
+        self.graph, self.traffic, self.worker, self.depth = graph, traffic, worker, depth
+        self.program = Program(worker, distribution.columns(worker))
+        self.owned = set(self.program.columns)
+        self.vectors = graph.vectors()
+        self.task_at: dict[int, int] = {}
+        self.load_at: dict[int, int] = {}
+        self.receive_at: dict[MessageKey, int] = {}
+        self.last_write: dict[int, int] = {}
+        self.last_use: dict[MessageKey, int] = {}
+        self.pending: dict[MessageKey, set[int | MessageKey]] = {}
+        self.slots: list[MessageKey] = []  # the latest message in each buffer
+        self.readers_left: dict[MessageKey, int] = {}
+        self.lag = 0
+        self.holder: dict[tuple[str, int], MessageKey] = {}
+        self.outgoing: dict[tuple[str, int], list[Message]] = {}
+        for message in traffic.messages.values():
+            if message.key.source == worker:
+                for region in message.regions:
+                    self.outgoing.setdefault(region, []).append(message)
+
+    def write(
+        self,
+        runs: list[list[Task]],
+        keys: list[Priority],
+        arrival: Callable[[int], int] | None,
+    ) -> None:
+        """Fill the program from its merged runs of tasks, given in order with their keys."""
+        if arrival is None:
+            self._load_until(len(self.graph.tasks))
+        elif not self.owned:
+            # The owners hold on to panels until their last columns have arrived.
+            self.lag = max(map(arrival, range(self.graph.layout.nt)), default=0)
+        for message in self.traffic.messages.values():
+            if message.key.source == self.worker:
+                self.pending[message.key] = {*message.writers, *message.after}
+        self._send_ready(())
+        for task in (task for run in runs for task in run):
+            for key in self.traffic.needs.get(task.index, ()):
+                self.readers_left[key] = self.readers_left.get(key, 0) + 1
+        incoming = self._incoming()
+        for run, (phase, trailing, *_) in zip(runs, keys, strict=True):
+            # What no task here reads yet (columns that come home) is still taken in the
+            # order of steps: its sender may wait for that before it goes on.
+            while incoming and incoming[0].step < run[0].step:
+                self._receive(incoming.pop(0))
+            if arrival is not None and trailing:
+                self._load_until(phase + 1, arrival)  # one step ahead of its use
+            for task in run:
+                for key in self.traffic.needs.get(task.index, ()):
+                    self._receive(key)
+                    self.readers_left[key] -= 1
+            self._call(run)
+        for key in incoming:
+            self._receive(key)
+        self._load_until(len(self.graph.tasks))
+        self._store()
+
+    def _incoming(self) -> list[MessageKey]:
+        """Messages for this worker, in the order of steps."""
+        keys = (m.key for m in self.traffic.messages.values() if self.worker in m.consumers)
+        return sorted(keys, key=lambda key: (key.step, key.source))
+
+    def _load_until(self, phase: int, arrival: Callable[[int], int] | None = None) -> None:
+        """Load the columns that are expected by `phase`, if they are not yet."""
+        for column in self.program.columns:
+            if column not in self.load_at and (arrival is None or arrival(column) <= phase):
+                self._load(column)
+
+    def _load(self, column: int) -> int:
+        if column not in self.load_at:
+            self.load_at[column] = self._append(
+                Instruction("load", 0, column, column, queue=Queue.COPY)
+            )
+        return self.load_at[column]
+
+    def _store(self) -> None:
+        """Store the columns, those that are ready first."""
+        ready = {c: self.last_write.get(c, self.load_at[c]) for c in self.program.columns}
+        step = self.graph.layout.kt
+        for column in sorted(ready, key=ready.__getitem__):
+            self._append(
+                Instruction("store", step, column, column, queue=Queue.COPY), [ready[column]]
+            )
+
+    def _append(self, instruction: Instruction, before: Sequence[int] = ()) -> int:
+        """Add an instruction that follows those at `before`; return its place."""
+        instructions = self.program.instructions
+        latest: dict[Queue, int] = {}
+        for place in before:
+            queue = instructions[place].queue
+            if queue != instruction.queue and place > latest.get(queue, -1):
+                latest[queue] = place
+        instruction.waits = tuple(sorted(latest.values()))
+        for place in instruction.waits:
+            instructions[place].signals = True
+        instructions.append(instruction)
+        return len(instructions) - 1
+
+    def _call(self, run: list[Task]) -> None:
+        head = run[0]
+        before: list[int] = []
+        awaits: list[tuple[MessageKey, int]] = []
+        used: list[MessageKey] = []
+        for task in run:
+            before += [self.task_at[t] for t in task.after if t in self.task_at]
+            for writer, region in task.flows:
+                if writer == INITIAL and region.index in self.owned:
+                    before.append(self._load(region.index))
+            for region in task.accesses:
+                key = self.holder.get(region[:2])
+                if key is not None:
+                    before.append(self.receive_at[key])
+                    if self._is_buffered(region):
+                        used.append(key)
+                    if region in task.updates:
+                        self.program.instructions[self.receive_at[key]].private = True
+            awaits += self.traffic.overwrites.get(task.index, ())
+        queue = Queue.PANEL if is_urgent(head, self.depth) else Queue.UPDATE
+        place = self._append(
+            Instruction(
+                "call", head.step, head.column, run[-1].column, head.kind, head.accesses, queue,
+                awaits=tuple(dict.fromkeys(awaits)),
+                flops=sum(self.graph.flops(task) for task in run),
+            ),
+            before,
+        )  # fmt: skip
+        for task in run:
+            self.task_at[task.index] = place
+            for region in task.updates + task.writes:
+                value = self.graph.values.get(region.name)
+                if value is None:
+                    self.last_write[region.index] = place
+                else:
+                    self.program.values[region[:2]] = (value.shape(region.index), value.dtype)
+        for key in used:
+            self.last_use[key] = place
+        self._send_ready([task.index for task in run])
+
+    def _is_buffered(self, region: Region) -> bool:
+        """Whether a received region is in a rotating buffer: neither kept nor come home."""
+        if region.name in self.graph.values:
+            return region.name not in self.vectors
+        return region.index not in self.owned
+
+    def _send_ready(self, done: Iterable[int | MessageKey]) -> None:
+        """Send what waited for nothing but the tasks and receives that are now done."""
+        for key, missing in list(self.pending.items()):
+            missing.difference_update(done)
+            if not missing:
+                del self.pending[key]
+                self._send(self.traffic.messages[key])
+
+    def _send(self, message: Message) -> None:
+        """Offer a message once its writers, or else the loads it is made of, have ended."""
+        before = [self.task_at[writer] for writer in message.writers]
+        before += [self.receive_at[key] for key in message.after]
+        before = before or [self._load(column) for _, column in message.regions]
+        queue = self.program.instructions[max(before)].queue
+        self._append(
+            Instruction("send", message.key.step, queue=queue, message=message.key), before
+        )
+
+    def _receive(self, key: MessageKey) -> None:
+        if key in self.receive_at:
+            return
+        slot, replaced = self._free_slot()
+        before: list[int] = []
+        awaits: list[tuple[MessageKey, int]] = []
+        if replaced is not None:
+            before.append(self.last_use.get(replaced, self.receive_at[replaced]))
+            awaits = self._readers_of_slot(replaced)
+        self.slots[slot] = key
+        place = self.receive_at[key] = self._append(
+            Instruction(
+                "receive", key.step, queue=Queue.COPY, message=key, slot=slot,
+                awaits=tuple(awaits),
+            ),
+            before,
+        )  # fmt: skip
+        for region in self.traffic.messages[key].regions:
+            self.holder[region] = key
+            if region[0] not in self.graph.values and region[1] in self.owned:
+                self.last_write[region[1]] = place
+        self._send_ready([key])
+
+    def _free_slot(self) -> tuple[int, MessageKey | None]:
+        """A buffer for the next message, and the message that it replaces there.
+
+        Panels in use are the current step's, `depth` ahead, and one on its way; more
+        where work on late columns still needs older ones.
+        """
+        free = [
+            slot for slot, key in enumerate(self.slots) if self.readers_left.get(key, 0) == 0
+        ]
+        if len(self.slots) < self.depth + 2 + self.lag or not free:
+            self.slots.append(MessageKey(-1, -1))
+            self.program.slots = len(self.slots)
+            return len(self.slots) - 1, None
+        slot = min(free, key=lambda slot: self.receive_at[self.slots[slot]])
+        return slot, self.slots[slot]
+
+    def _readers_of_slot(self, replaced: MessageKey) -> list[tuple[MessageKey, int]]:
+        """Consumers of what this worker made from a received panel, in its buffer."""
+        return [
+            (message.key, consumer)
+            for region in self.traffic.messages[replaced].regions
+            if region[1] not in self.owned  # what came home is not in the buffer
+            for message in self.outgoing.get(region, ())
+            for consumer in sorted(message.consumers)
+        ]
+
+
+def announce_taken(writers: list[ProgramWriter]) -> None:
+    """Let consumers say when they have taken a message that somebody waits for."""
+    awaited = {
+        pair
+        for writer in writers
+        for instruction in writer.program.instructions
+        for pair in instruction.awaits
+    }
+    for key, consumer in sorted(awaited):
+        writer = writers[consumer]
+        place = writer.last_use.get(key, writer.receive_at[key])
+        writer.program.instructions[place].takes += (key,)

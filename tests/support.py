@@ -1,0 +1,278 @@
+"""What several test modules share: problems, small runs of programs, and a lazy GPU."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from hetero_la.algorithms.lu import lu_tasks
+from hetero_la.algorithms.solve import solve_tasks
+from hetero_la.matrices import generate
+from hetero_la.scheduler.dask_processes import BlockStorage, slices
+from hetero_la.scheduler.distribution import Distribution
+from hetero_la.scheduler.exchange import Exchange
+from hetero_la.scheduler.graph import TaskGraph
+from hetero_la.scheduler.messages import Traffic
+from hetero_la.scheduler.placement import place
+from hetero_la.scheduler.programs import Program, build_programs
+from hetero_la.scheduler.runner import Name, Runner
+from hetero_la.tiles.kernels.cpu import CpuDevice
+from hetero_la.tiles.kernels.spec import Device, KernelOptions, Queue
+from hetero_la.tiles.layout import TileLayout
+from hetero_la.tiles.shard import ArrayStorage
+from hetero_la.tiles.transfer import to_host
+
+DTYPES = ("float32", "float64", "complex64", "complex128")
+#: How far two correct factorizations of a small random matrix may be apart.
+CLOSE = {"float32": 2e-3, "float64": 1e-10, "complex64": 2e-3, "complex128": 1e-10}
+
+
+def random(m: int, n: int | None = None, dtype: DTypeLike = "float64", seed: int = 0) -> NDArray:
+    """A column-major matrix without ties between pivots."""
+    return generate("rands", m, n, dtype=dtype, seed=seed)
+
+
+def host(*arrays: Any) -> Any:
+    """NumPy arrays of what may be on a GPU."""
+    found = [to_host(a) for a in arrays]
+    return found[0] if len(found) == 1 else found
+
+
+def assert_close(found: Any, expected: Any, **tolerance: float) -> None:
+    """Equal dtype and shape, and equal to within `CLOSE` times the largest entry."""
+    found, expected = host(found), np.asarray(expected)
+    assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
+    scale = np.abs(expected).max(initial=0)
+    limit = tolerance.get("limit", CLOSE[expected.dtype.name]) * scale
+    assert np.abs(found - expected).max(initial=0) <= limit
+
+
+# --- programs without Dask
+
+
+class Setup(NamedTuple):
+    """A placed graph, and what was made of it."""
+
+    graph: TaskGraph
+    distribution: Distribution
+    placement: list[int]
+    programs: list[Program]
+    traffic: Traffic
+
+
+def set_up(
+    layout: TileLayout,
+    workers: int,
+    *,
+    panel_worker: bool = False,
+    depth: int = 1,
+    shared: bool = False,
+    weights: Sequence[float] | None = None,
+) -> Setup:
+    """Programs of `workers` owners of columns, and of one more that factors panels."""
+    graph = solve_tasks(layout) if layout.nrhs else lu_tasks(layout)
+    speeds = [*(weights or [1.0] * workers), *([0.0] if panel_worker else [])]
+    distribution = Distribution.cyclic(layout.nt + layout.rt, speeds)
+    placement = place(graph, distribution, workers if panel_worker else None)
+    programs, traffic = build_programs(
+        graph, placement, distribution, len(speeds), depth=depth, shared=shared
+    )
+    return Setup(graph, distribution, placement, programs, traffic)
+
+
+Values = dict[Name, NDArray]
+
+
+def run_in_threads(
+    made: Setup, devices: Sequence[Device], a: NDArray, b: NDArray | None = None
+) -> tuple[NDArray, Values]:
+    """Run programs, one thread a device, with an exchange between them."""
+    layout, exchange = made.graph.layout, Exchange(patience=20.0)
+    target = np.full((layout.m, layout.width), np.nan, a.dtype, order="F")
+    storage = ArrayStorage(a, target, b)
+    values: Values = {}
+
+    def work(program: Program, device: Device) -> None:
+        try:
+            runner = Runner(
+                program, layout, made.traffic.messages, device, a.dtype, KernelOptions(), storage,
+                exchange,
+            )  # fmt: skip
+            runner.run(0, len(program.instructions))
+            values.update(runner.finish())
+        except BaseException as error:
+            exchange.abort(error)
+
+    threads = [
+        threading.Thread(target=work, args=pair, daemon=True)
+        for pair in zip(made.programs, devices, strict=True)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(40)
+    if exchange.error is not None:
+        raise exchange.error
+    return target, values
+
+
+def run_by_messages(
+    made: Setup, a: NDArray, b: NDArray | None = None, seed: int = 0
+) -> tuple[NDArray, Values]:
+    """Run programs slice by slice, in any order in which messages arrive before their use."""
+    layout, rng = made.graph.layout, np.random.default_rng(seed)
+    source = a if b is None else np.asfortranarray(np.hstack([a, b]))
+    runners, waiting, sent = [], [], {}
+    for program in made.programs:
+        ranges = [layout.columns(column) for column in program.columns]
+        blocks = {start: source[:, start:stop] for start, stop in ranges}
+        runners.append(
+            Runner(
+                program, layout, made.traffic.messages, CpuDevice(), a.dtype, KernelOptions(),
+                BlockStorage(blocks),
+            )  # fmt: skip
+        )
+        waiting.append(deque(slices(program)))
+    while any(waiting):
+        ready = [w for w, q in enumerate(waiting) if q and all(key in sent for key in q[0][2])]
+        assert ready, "every slice waits for a message that nobody sends"
+        worker = int(rng.choice(ready))
+        start, stop, keys, message = waiting[worker].popleft()
+        runners[worker].inbox.update({key: sent[key] for key in keys})
+        runners[worker].run(start, stop)
+        if message is not None:
+            sent[message] = runners[worker].outbox
+    target = np.full(source.shape, np.nan, a.dtype, order="F")
+    values: Values = {}
+    for runner in runners:
+        for start, block in runner.storage.results.items():
+            target[:, start : start + block.shape[1]] = block
+        values.update(runner.finish())
+    return target, values
+
+
+def pivots(values: Values, layout: TileLayout) -> NDArray:
+    """LAPACK's pivots, 0-based, from those of the panels."""
+    parts = [values["ipiv", k] + layout.row(k) for k in range(layout.kt)]
+    return np.concatenate([*parts, np.empty(0, np.int32)])
+
+
+# --- a device that only enqueues, and whose queues then run in an unkind order
+
+
+@dataclass(eq=False)
+class _Stream:
+    """An in-order queue: what is to be done, after which events, and how much was done."""
+
+    jobs: deque[tuple[LazyEvent | None, Callable[[], None] | None]] = field(default_factory=deque)
+    issued: int = 0
+    done: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class LazyEvent:
+    """The point that a queue had reached when it was recorded."""
+
+    engine: Engine
+    stream: _Stream
+    count: int
+
+    def reached(self) -> bool:
+        return self.stream.done >= self.count
+
+    def synchronize(self) -> None:
+        self.engine.run_until(self.reached)
+
+
+class Engine:
+    """Runs what is enqueued as late as it can, favouring queues in a random order.
+
+    Whatever program order does not fix by an event is done in the wrong order by one
+    seed or another.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.rng = np.random.default_rng(seed)
+        self.lock = threading.RLock()
+        self.rank: dict[int, float] = {}
+        self.streams: list[_Stream] = []
+
+    def stream(self) -> _Stream:
+        with self.lock:
+            self.streams.append(_Stream())
+            self.rank[id(self.streams[-1])] = self.rng.random()
+            return self.streams[-1]
+
+    def run_until(self, finished: Callable[[], bool]) -> None:
+        with self.lock:
+            while not finished():
+                ready = [
+                    stream
+                    for stream in self.streams
+                    if stream.jobs and (stream.jobs[0][0] is None or stream.jobs[0][0].reached())
+                ]
+                assert ready, "what is enqueued waits for itself"
+                if self.rng.random() < 0.1:
+                    self.rank = {key: self.rng.random() for key in self.rank}
+                stream = min(ready, key=lambda stream: self.rank[id(stream)])
+                _, job = stream.jobs.popleft()
+                if job is not None:
+                    job()
+                stream.done += 1
+
+
+class LazyGpu(CpuDevice):
+    """A GPU's semantics without one: calls return before anything has happened."""
+
+    kind = "gpu"
+    by_reference = False
+    _numbers = itertools.count()
+
+    def __init__(self, engine: Engine) -> None:
+        super().__init__(f"lazy{next(self._numbers)}")
+        self._engine = engine
+        self._streams = {queue: engine.stream() for queue in Queue}
+
+    def _enqueue(
+        self, queue: Queue, job: Callable[[], None] | None, event: LazyEvent | None = None
+    ) -> None:
+        with self._engine.lock:
+            stream = self._streams[queue]
+            stream.jobs.append((event, job))
+            stream.issued += 1
+
+    def empty(self, shape: tuple[int, ...], dtype: Any) -> NDArray:
+        """Memory full of nonsense, so that reading it too early shows."""
+        return np.full(shape, 77, dtype, order="F")
+
+    def call(
+        self, kernel: str, queue: Queue, arrays: Sequence[NDArray], options: KernelOptions
+    ) -> None:
+        self._enqueue(queue, lambda: CpuDevice.call(self, kernel, queue, arrays, options))
+
+    def record(self, queue: Queue) -> LazyEvent:
+        with self._engine.lock:
+            return LazyEvent(self._engine, self._streams[queue], self._streams[queue].issued)
+
+    def wait(self, queue: Queue, event: LazyEvent | None) -> None:
+        if event is not None:
+            self._enqueue(queue, None, event)
+
+    def copy(self, target: NDArray, source: NDArray, queue: Queue) -> None:
+        self._enqueue(queue, lambda: np.copyto(target, source))
+
+    def synchronize(self) -> None:
+        for stream in self._streams.values():
+            LazyEvent(self._engine, stream, stream.issued).synchronize()
+
+    @contextlib.contextmanager
+    def activate(self) -> Iterator[None]:
+        yield

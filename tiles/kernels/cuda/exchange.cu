@@ -1,0 +1,93 @@
+// Words that blocks of one launch send each other through device memory.
+//
+// The exchange needs neither a counter nor a fence: a word travels in a unit that
+// carries a number beside it, and a reader waits for the number that it expects.
+// Numbers grow from launch to launch, so nothing is reset in between.
+
+template <int BYTES> struct Exchange;
+
+template <> struct Exchange<8> {
+    using Bits = unsigned long long;
+    // Low word, number, high word, number: 8 bytes arrive together, as NCCL's
+    // low-latency protocol relies on too.
+    using Unit = uint4;
+    static __device__ void put(Unit* unit, Bits bits, unsigned number)
+    {
+        asm volatile("st.relaxed.gpu.global.v4.u32 [%0], {%1, %2, %3, %2};" ::"l"(unit),
+                     "r"(unsigned(bits)), "r"(number), "r"(unsigned(bits >> 32))
+                     : "memory");
+    }
+    static __device__ bool get(const Unit* unit, unsigned number, Bits& bits)
+    {
+        uint4 v;
+        asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                     : "l"(unit)
+                     : "memory");
+        bits = (Bits(v.z) << 32) | v.x;
+        return v.y == number && v.w == number;
+    }
+    static __device__ Bits from_real(double x) { return __double_as_longlong(x); }
+    static __device__ double to_real(Bits x) { return __longlong_as_double(x); }
+};
+
+template <> struct Exchange<4> {
+    using Bits = unsigned;
+    using Unit = uint2;
+    static __device__ void put(Unit* unit, Bits bits, unsigned number)
+    {
+        asm volatile("st.relaxed.gpu.global.v2.u32 [%0], {%1, %2};" ::"l"(unit), "r"(bits),
+                     "r"(number)
+                     : "memory");
+    }
+    static __device__ bool get(const Unit* unit, unsigned number, Bits& bits)
+    {
+        uint2 v;
+        asm volatile("ld.relaxed.gpu.global.v2.u32 {%0, %1}, [%2];"
+                     : "=r"(v.x), "=r"(v.y)
+                     : "l"(unit)
+                     : "memory");
+        bits = v.x;
+        return v.y == number;
+    }
+    static __device__ Bits from_real(float x) { return __float_as_uint(x); }
+    static __device__ float to_real(Bits x) { return __uint_as_float(x); }
+};
+
+using Words = Exchange<sizeof(REAL)>;
+using Bits = Words::Bits;
+using Unit = Words::Unit;
+
+__device__ inline unsigned warp_max(unsigned x)
+{
+#if __CUDA_ARCH__ >= 800
+    return __reduce_max_sync(~0u, x);
+#else
+    for (int step = 16; step; step /= 2) x = max(x, __shfl_xor_sync(~0u, x, step));
+    return x;
+#endif
+}
+
+__device__ inline unsigned long long warp_max(unsigned long long x)
+{
+    const unsigned high = warp_max(unsigned(x >> 32));
+    const unsigned low = warp_max(unsigned(x >> 32) == high ? unsigned(x) : 0u);
+    return ((unsigned long long)high << 32) | low;
+}
+
+// Unit lane + 32 n goes to out[n]; all loads are in flight at once.
+template <int N>
+__device__ inline void receive(const Unit* units, int count, unsigned number, Bits (&out)[N])
+{
+    const int lane = threadIdx.x % 32;
+    bool arrived;
+    do {
+        arrived = true;
+#pragma unroll
+        for (int n = 0; n < N; n++) {
+            out[n] = 0;
+            if (lane + 32 * n < count) arrived &= Words::get(units + lane + 32 * n, number, out[n]);
+        }
+    } while (!arrived);
+    __syncwarp();
+}
