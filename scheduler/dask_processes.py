@@ -49,6 +49,9 @@ class BlockStorage:
         self.results[start] = np.empty(source.shape, source.dtype, order="F")
         device.copy(self.results[start], source, Queue.COPY)
 
+    def flush(self, device: Device) -> None:
+        """Nothing: `Device.synchronize` completes the copies."""
+
 
 def open_shard(run: str, worker: int, job: Job, blocks: dict[int, np.ndarray]) -> None:
     """Dask task: set up a worker's state."""

@@ -114,6 +114,7 @@ class Runner:
     def finish(self) -> dict[Name, np.ndarray]:
         """Wait for the device; return the per-step vectors made here, on the host."""
         with self.device.activate():
+            self.storage.flush(self.device)
             self.device.synchronize()
             return {key: to_host(value) for key, value in self._values.items() if value.ndim == 1}
 

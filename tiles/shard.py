@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from hetero_la.tiles.kernels.spec import Array, Device
 from hetero_la.tiles.layout import TileLayout
-from hetero_la.tiles.staging import download, upload
+from hetero_la.tiles.staging import Staging
 from hetero_la.tiles.transfer import device_index
 
 
@@ -71,7 +71,11 @@ class Storage(Protocol):
         ...
 
     def store(self, device: Device, start: int, stop: int, source: Array) -> None:
-        """Take columns start:stop from `source`; complete after `Device.synchronize`."""
+        """Take columns start:stop from `source`; complete after `flush`."""
+        ...
+
+    def flush(self, device: Device) -> None:
+        """Complete what `store` began on `device`."""
         ...
 
 
@@ -90,6 +94,10 @@ class ArrayStorage:
 
     def __init__(self, source: Array, target: Array, rhs: Array | None = None) -> None:
         self.source, self.target, self.rhs = source, target, rhs
+        self._staging: dict[str, Staging] = {}  # by device, each used by its own thread
+
+    def _on(self, device: Device) -> Staging:
+        return self._staging.setdefault(device.name, Staging(device))
 
     def home(self, device: Device, width: int) -> tuple[Array | None, bool]:
         """`target` itself: for CPU workers always, for a GPU's if it owns all of it."""
@@ -103,10 +111,14 @@ class ArrayStorage:
         """Copy columns of the matrix, or of the right-hand sides, in."""
         n = self.source.shape[1]
         if start < n:
-            upload(device, target, self.source[:, start:stop])
+            self._on(device).upload(target, self.source[:, start:stop])
         elif self.rhs is not None:
-            upload(device, target, self.rhs[:, start - n : stop - n])
+            self._on(device).upload(target, self.rhs[:, start - n : stop - n])
 
     def store(self, device: Device, start: int, stop: int, source: Array) -> None:
         """Copy columns out to `target`."""
-        download(device, self.target[:, start:stop], source)
+        self._on(device).download(self.target[:, start:stop], source)
+
+    def flush(self, device: Device) -> None:
+        """Wait until what was stored from `device` is in `target`."""
+        self._on(device).flush()

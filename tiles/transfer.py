@@ -37,6 +37,23 @@ def to_host(a: Any) -> np.ndarray:
     return a.get(order="A") if is_device_array(a) else np.asarray(a)
 
 
+def is_column_major(a: Any) -> bool:
+    """Whether the columns of the matrix `a` are contiguous."""
+    return bool(
+        (a.shape[0] <= 1 or a.strides[0] == a.itemsize)
+        and (a.shape[1] <= 1 or a.strides[1] >= a.shape[0] * a.itemsize)
+    )
+
+
+def is_pinned(a: Any) -> bool:
+    """Whether the host array `a` lies in memory that a GPU copies from at full speed."""
+    if is_device_array(a) or "cupy" not in sys.modules:
+        return False
+    from cupy.cuda import runtime
+
+    return bool(runtime.pointerGetAttributes(a.ctypes.data).type == runtime.memoryTypeHost)
+
+
 def pinned_empty(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
     """Allocate a column-major host array that copies engines reach directly.
 

@@ -118,3 +118,165 @@ def test_events_order_the_queues(owners: int, panel: bool, depth: int) -> None:
             engine = Engine(seed)
             devices = [LazyGpu(engine) for _ in range(owners)] + [CpuDevice()] * panel
             check(made, run_in_threads(made, devices, a, b), a, b)
+
+
+def wrong_seeds(made: Setup, owners: int) -> int:
+    """On how many of ten seeds lazy queues compute something else than LAPACK."""
+    layout, wrong = made.graph.layout, 0
+    a, _ = problem(layout)
+    expected = scipy.linalg.lu_factor(a)[0]
+    for seed in range(10):
+        engine = Engine(seed)
+        array, _ = run_in_threads(made, [LazyGpu(engine) for _ in range(owners)], a)
+        wrong += not np.allclose(array, expected, rtol=0, atol=1e-8)
+    return wrong
+
+
+@pytest.mark.parametrize("owners", [1, 2])
+def test_missing_events_would_be_seen(owners: int) -> None:
+    made = set_up(layout_of(6, 6, 1, 0), owners, depth=1)
+    assert wrong_seeds(made, owners) == 0
+    for program in made.programs:
+        for instruction in program.instructions:
+            instruction.waits = ()
+    assert wrong_seeds(made, owners) > 0
+
+
+def test_a_buffer_that_is_filled_too_early_would_be_seen() -> None:
+    made = set_up(layout_of(8, 8, 1, 0), 2, depth=1)
+    for program in made.programs:
+        for instruction in program.instructions:
+            if instruction.op == "receive":
+                instruction.waits = ()
+    assert wrong_seeds(made, 2) > 0
+
+
+# --- what they consist of
+
+
+def columns_of(made: Setup, program: int, first: int, last: int) -> list[int]:
+    """The worker's own tile columns from `first` to `last`."""
+    own = made.programs[program].columns
+    return [c for c in own if first <= c <= last] or [first]
+
+
+@pytest.mark.parametrize(("owners", "panel", "depth", "shared"), TEAMS[:24])
+@pytest.mark.parametrize("shape", [(7, 7, 1, 2), (7, 4, 1, 0), (4, 7, 1, 0)])
+def test_every_task_is_called_once_by_its_worker(
+    shape: tuple[int, int, int, int], owners: int, panel: bool, depth: int, shared: bool
+) -> None:
+    made = set_up(layout_of(*shape), owners, panel_worker=panel, depth=depth, shared=shared)
+    expected = sorted(
+        (worker, task.kind, task.step, task.column, task.updates + task.writes)
+        for worker, task in zip(made.placement, made.graph.tasks, strict=True)
+    )
+    found = []
+    for w, program in enumerate(made.programs):
+        assert program.worker == w
+        for call in (i for i in program.instructions if i.op == "call"):
+            count = len(columns_of(made, w, call.first, call.last))
+            for column in columns_of(made, w, call.first, call.last):
+                task = next(
+                    t for t in made.graph.tasks
+                    if (t.kind, t.step, t.column) == (call.kind, call.step, column)
+                    and (count > 1 or t.accesses == call.regions)
+                )  # fmt: skip
+                found.append((w, task.kind, task.step, task.column, task.updates + task.writes))
+    assert sorted(found) == expected
+    total = sum(i.flops for program in made.programs for i in program.instructions)
+    assert total == pytest.approx(sum(map(made.graph.flops, made.graph.tasks)))
+
+
+@pytest.mark.parametrize("owners", [1, 2, 3])
+@pytest.mark.parametrize("depth", [0, 1, 2])
+def test_the_trailing_update_of_a_step_is_one_call_a_worker(owners: int, depth: int) -> None:
+    made = set_up(layout_of(9, 9, 0, 0), owners, depth=depth)
+    for w, program in enumerate(made.programs):
+        for k in range(9):
+            wide = [
+                i for i in program.instructions
+                if (i.op, i.kind, i.step) == ("call", "gemm", k) and i.first > k + depth
+            ]  # fmt: skip
+            rest = [column for column in program.columns if column > k + depth]
+            covered = [(i.first, i.last) for i in wide]
+            assert covered == ([(rest[0], rest[-1])] if rest and k < 8 else [])
+            assert all(i.queue == 1 for i in wide), w
+
+
+def test_columns_apart_in_shared_memory_are_not_merged() -> None:
+    made = set_up(layout_of(9, 9, 0, 0), 2, depth=1, shared=True)
+    calls = [i for program in made.programs for i in program.instructions if i.op == "call"]
+    assert all(call.first == call.last for call in calls)
+    alone = set_up(layout_of(9, 9, 0, 0), 1, depth=0, shared=True)
+    assert max(i.last - i.first for i in alone.programs[0].instructions) == 7
+
+
+@pytest.mark.parametrize("depth", [0, 1, 2])
+def test_look_ahead_factors_a_panel_before_the_rest_of_the_step(depth: int) -> None:
+    made = set_up(layout_of(8, 8, 0, 0), 1, depth=depth)
+    calls = [i for i in made.programs[0].instructions if i.op == "call"]
+    place = {(i.kind, i.step, i.first): at for at, i in enumerate(calls)}
+    for k in range(8 - depth - 1):
+        rest = place["gemm", k, k + depth + 1]  # the wide update of step k
+        assert all(place["getrf", c, c] < rest for c in range(k + depth + 1))
+        assert place["getrf", k + depth + 1, k + depth + 1] > rest
+
+
+# --- what travels
+
+
+@pytest.mark.parametrize(("owners", "panel"), itertools.product((1, 2, 3), (False, True)))
+@pytest.mark.parametrize("shape", [(6, 6, 1, 2), (6, 4, 0, 0), (4, 6, 1, 0), (1, 1, 0, 0)])
+def test_messages_cover_every_flow_between_workers(
+    shape: tuple[int, int, int, int], owners: int, panel: bool
+) -> None:
+    made = set_up(layout_of(*shape), owners, panel_worker=panel)
+    graph, traffic, owner_of = made.graph, made.traffic, made.distribution.owners
+    known: dict[int, list] = {w: [] for w in range(len(made.programs))}
+    for task in graph.tasks:
+        here = made.placement[task.index]
+        known[here] += [traffic.messages[key] for key in traffic.needs.get(task.index, ())]
+        for writer, region in task.flows:
+            there = owner_of[region.index] if writer < 0 else made.placement[writer]
+            if there == here:
+                continue
+            carrying = [
+                message for message in known[here]
+                if (held := message.regions.get(region[:2]))
+                and held.start <= region.start and region.stop <= held.stop
+                and here in message.consumers
+            ]  # fmt: skip
+            written = {
+                before
+                for message in carrying
+                for key in (message.key, *message.after)
+                for before in traffic.messages[key].writers
+            }
+            assert carrying, (task, region)
+            assert writer < 0 or writer in written, (task, region)
+    for writer, region in graph.final_writers("A"):
+        owner = owner_of[region.index]
+        if writer >= 0 and made.placement[writer] != owner:
+            assert any(
+                writer in message.writers and owner in message.consumers
+                for message in traffic.messages.values()
+            )
+
+
+@pytest.mark.parametrize(("owners", "panel"), [(2, False), (3, True)])
+def test_what_is_sent_is_received_once_by_each_consumer(owners: int, panel: bool) -> None:
+    made = set_up(layout_of(7, 7, 1, 1), owners, panel_worker=panel)
+    sent = [i.message for p in made.programs for i in p.instructions if i.op == "send"]
+    assert sorted(sent) == sorted(made.traffic.messages)
+    for w, program in enumerate(made.programs):
+        received = [i.message for i in program.instructions if i.op == "receive"]
+        expected = [key for key, m in made.traffic.messages.items() if w in m.consumers]
+        assert sorted(received) == sorted(expected)
+        slots = {i.slot for i in program.instructions if i.op == "receive"}
+        assert slots <= set(range(program.slots))
+
+
+def test_one_worker_sends_nothing() -> None:
+    made = set_up(layout_of(5, 5, 1, 2), 1)
+    assert not made.traffic.messages
+    assert {i.op for i in made.programs[0].instructions} == {"load", "call", "store"}

@@ -11,7 +11,13 @@ from hetero_la.tiles.kernels import gpu_kernels, gpu_panel  # noqa: F401  (they 
 from hetero_la.tiles.kernels.gpu_queue import GpuQueue, allocate
 from hetero_la.tiles.kernels.registry import implementation
 from hetero_la.tiles.kernels.spec import Array, DeviceKind, Event, KernelOptions, Queue
-from hetero_la.tiles.transfer import device_index, enable_peers, enqueue_copy
+from hetero_la.tiles.transfer import (
+    device_index,
+    enable_peers,
+    enqueue_copy,
+    is_column_major,
+    is_device_array,
+)
 
 _HIGH_PRIORITY = -5  # CUDA takes the nearest that the GPU has
 
@@ -24,6 +30,20 @@ def gpu_count() -> int:
         return int(cupy.cuda.runtime.getDeviceCount())
     except Exception:  # a broken driver or installation is no GPU, whatever it raises
         return 0
+
+
+def gpu_descriptions() -> list[str]:
+    """Name and memory of each usable GPU."""
+    if gpu_count() == 0:
+        return []
+    import cupy
+
+    return [_describe(cupy.cuda.runtime.getDeviceProperties(i)) for i in range(gpu_count())]
+
+
+def _describe(properties: dict[str, Any]) -> str:
+    memory = properties["totalGlobalMem"] / 2**30
+    return f"{properties['name'].decode()}, {memory:.0f} GiB"
 
 
 class GpuDevice:
@@ -114,10 +134,17 @@ class GpuDevice:
             self._queues[queue].stream.wait_event(event)
 
     def copy(self, target: Array, source: Array, queue: Queue) -> None:
-        """Copy between arrays of this device, another one or the host."""
+        """Copy between arrays of this device, another one or the host.
+
+        Both are column-major, unless both are on this device.
+        """
         ends = {device_index(target), device_index(source)} - {None}
         if len(ends) == 2:
             enable_peers(*sorted(ends))  # type: ignore[type-var]
+        elif source.ndim == 2 and is_device_array(source) and not is_column_major(source):
+            self._queues[queue].stream.use()
+            target[...] = source
+            return
         enqueue_copy(target, source, self._queues[queue].stream.ptr)
 
     def synchronize(self) -> None:

@@ -1,0 +1,276 @@
+"""The machine model: more work takes longer, and a measured device takes what it says."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import statistics
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from threadpoolctl import threadpool_limits
+
+from hetero_la.algorithms.lu import lu_tasks
+from hetero_la.algorithms.solve import solve_tasks
+from hetero_la.scheduler import costs
+from hetero_la.scheduler.costs import (
+    CORE,
+    H200,
+    Chain,
+    LinkModel,
+    MachineModel,
+    call_shapes,
+    cores,
+    machine_model,
+    measure_device,
+    measure_link,
+    window_steps,
+)
+from hetero_la.scheduler.distribution import Distribution
+from hetero_la.scheduler.placement import place
+from hetero_la.scheduler.programs import build_programs
+from hetero_la.scheduler.workers import WorkerInfo
+from hetero_la.tiles.kernels.cpu import CpuDevice, VirtualGpu
+from hetero_la.tiles.kernels.spec import SPECS, KernelOptions, Queue
+from hetero_la.tiles.layout import TileLayout
+
+
+def kernel_shapes(kind: str, rows: int, columns: int, w: int) -> list[tuple[int, ...]]:
+    return {
+        "getrf": [(rows, w), (w,), (1,)],
+        "netperm": [(w,), (2, 2 * w)],
+        "trtri": [(w, w), (w, w)],
+        "swap": [(w,), (2, 2 * w), (rows, columns)],
+        "trmm": [(w, w), (w, w), (w, columns)],
+        "gemm": [(rows, w), (w, columns), (rows, columns)],
+        "compose": [(w,), (rows - w,), (rows,)],
+        "laswp": [(rows,), (rows, w)],
+        "trsm": [(w, w), (w, columns)],
+    }[kind]
+
+
+@pytest.mark.parametrize("device", [CORE, cores(8), H200], ids=["core", "cores", "gpu"])
+@pytest.mark.parametrize("kind", sorted(SPECS))
+def test_more_work_takes_longer(device, kind):
+    base = device.kernel_seconds(kind, kernel_shapes(kind, 4096, 2048, 256), np.float64)
+    wider = device.kernel_seconds(kind, kernel_shapes(kind, 4096, 2048, 512), np.float64)
+    larger = device.kernel_seconds(kind, kernel_shapes(kind, 8192, 4096, 512), np.float64)
+    assert device.call_seconds < base < wider <= larger
+
+
+@pytest.mark.parametrize("kind", sorted(SPECS))
+def test_every_kernel_has_a_time_for_empty_and_tiny_operands(kind):
+    for rows, columns, w in ((1, 1, 1), (2, 1, 1)):
+        seconds = CORE.kernel_seconds(kind, kernel_shapes(kind, rows, columns, w), np.float64)
+        assert 0 < seconds < 1e-3
+    assert CORE.kernel_seconds("gemm", [(0, 4), (4, 4), (0, 4)], "f8") == CORE.call_seconds
+
+
+def test_dtypes_scale_from_the_type_that_was_measured():
+    shapes = kernel_shapes("gemm", 8192, 8192, 512)
+    seconds = {t: CORE.kernel_seconds("gemm", shapes, t) for t in ("f4", "f8", "c8", "c16")}
+    assert seconds["c16"] == pytest.approx(4 * seconds["f8"], rel=0.01)
+    assert seconds["c8"] == pytest.approx(4 * seconds["f4"], rel=0.01)
+    assert seconds["f8"] == pytest.approx(2 * seconds["f4"], rel=0.01)
+    measured_in_c16 = replace(CORE, dtype="complex128", gemm_rate=CORE.gemm_rate / 4)
+    assert measured_in_c16.kernel_seconds("gemm", shapes, "f8") == pytest.approx(seconds["f8"])
+
+
+@pytest.mark.parametrize(
+    ("kind", "shapes", "measured"),
+    [
+        ("gemm", [(16384, 512), (512, 16384), (16384, 16384)], 2 * 16384**2 * 512 / 49.6e12),
+        ("gemm", [(16384, 128), (128, 16384), (16384, 16384)], 2 * 16384**2 * 128 / 35.4e12),
+        ("trmm", [(512, 512), (512, 512), (512, 16384)], 0.23e-3),
+        ("trsm", [(512, 512), (512, 16384)], 1.11e-3),
+        ("trsm", [(1024, 1024), (1024, 16384)], 2.45e-3),
+        ("getrf", [(32768, 512), (512,), (1,)], 1.98e-3),
+        ("getrf", [(8192, 256), (256,), (1,)], 0.78e-3),
+        ("trtri", [(512, 512), (512, 512)], 0.12e-3),
+    ],
+)
+def test_nominal_gpu_is_near_what_was_measured_on_one(kind, shapes, measured):
+    assert H200.kernel_seconds(kind, shapes, "float64") == pytest.approx(measured, rel=0.25)
+
+
+def test_a_kernel_without_a_rule_costs_its_flops_or_its_bytes(monkeypatch):
+    monkeypatch.setattr(costs, "_RULES", {})
+    large = kernel_shapes("gemm", 4096, 4096, 512)
+    flops = SPECS["gemm"].flops(large)
+    assert CORE.kernel_seconds("gemm", large, "f8") == pytest.approx(
+        CORE.call_seconds + flops / CORE.gemm_rate
+    )
+    gather = [(1000,), (1000, 500)]
+    assert CORE.kernel_seconds("laswp", gather, "f8") > 8 * 1000 * 500 / CORE.bandwidth
+
+
+def test_only_a_gpu_has_a_host_thread_apart_from_its_queue():
+    panel = kernel_shapes("getrf", 8192, 512, 512)
+    assert cores(4).host_seconds("getrf", panel) == 0
+    assert H200.host_seconds("getrf", panel) > 10 * H200.host_seconds("gemm", panel)
+
+
+def test_transfers():
+    virtual = replace(CORE, by_reference=False)
+    machine = MachineModel((CORE, CORE, H200, H200, virtual, CORE), (1, 1, 1, 1, 1, 2))
+    size = 10**9
+    assert machine.transfer_seconds(size, 0, 0) == 0
+    assert machine.transfer_seconds(size, 0, 1) == 0
+    assert machine.transfer_seconds(size, 0, 1, private=True) == size / CORE.bandwidth
+    assert machine.transfer_seconds(size, 0, 4) == size / CORE.bandwidth
+    assert machine.transfer_seconds(size, 2, 0) == machine.host_link.seconds(size)
+    assert machine.transfer_seconds(size, 2, 3) == machine.peer_link.seconds(size)
+    between = machine.transfer_seconds(size, 0, 5)
+    assert machine.transfer_seconds(size, 2, 5) > between > machine.transfer_seconds(size, 2, 0)
+    assert LinkModel().seconds(size) == 0
+
+
+def test_seconds_of_instructions():
+    layout = TileLayout(2048, 2048, 256, nrhs=3)
+    graph = solve_tasks(layout)
+    columns = Distribution.cyclic(layout.nt + layout.rt, [1.0])
+    (program,), _ = build_programs(graph, place(graph, columns), columns, 1, depth=1)
+    machine = MachineModel((CORE,))
+    seen = set()
+    for i in program.instructions:
+        seconds = machine.seconds(i, graph, 0, np.float64)
+        seen.add(i.kind or i.op)
+        assert seconds > 0
+        if i.op == "call" and i.last > i.first:
+            assert machine.seconds(i, graph, 0, np.float64, 512) > seconds
+    assert {"getrf", "trsm", "gemm", "load", "store"} <= seen
+
+
+def test_merged_columns_widen_only_what_they_touch():
+    layout = TileLayout(1024, 1024, 256)
+    graph = lu_tasks(layout)
+    columns = Distribution.cyclic(4, [1.0])
+    (program,), _ = build_programs(graph, place(graph, columns), columns, 1, depth=0)
+    gemm = next(i for i in program.instructions if i.kind == "gemm" and i.last == 3)
+    width = 256 * (gemm.last - gemm.first + 1)
+    m, k, n = 1024 - 256, 256, width
+    assert call_shapes(gemm, graph, width) == [(m, k), (k, n), (m, n)]
+
+
+def test_nominal_model_follows_the_workers():
+    team = [
+        WorkerInfo("gpu0", "gpu", device=0, pid=1),
+        WorkerInfo("gpu1", "gpu", virtual=True, pid=1, blas_threads=2),
+        WorkerInfo("cpu0", "cpu", pid=2, blas_threads=4),
+    ]
+    machine = machine_model(team, measure=False)
+    assert machine == MachineModel.nominal(team)
+    assert machine.devices == (H200, cores(2, by_reference=False), cores(4))
+    assert machine.processes == (("", 1), ("", 1), ("", 2))
+    assert pickle.loads(pickle.dumps(machine)) == machine
+    assert machine_model(team) == machine  # none of them is in this process
+
+
+@pytest.mark.parametrize("workers", [2, 4, 8])
+@pytest.mark.parametrize("seconds", [0.05, 0.5, 1.25, 5.0, 100.0])
+def test_window_is_the_smallest_that_is_cheap_enough(workers, seconds):
+    steps = 64
+
+    def cost(window: int) -> float:
+        return -(-steps // window) * workers * 2e-3
+
+    window = window_steps(seconds, steps, workers)
+    assert 1 <= window <= steps
+    assert cost(window) <= 0.03 * seconds or window == steps
+    assert window == 1 or cost(window - 1) > 0.03 * seconds
+
+
+def test_one_worker_takes_one_window():
+    assert window_steps(100.0, 64, 1) == 64
+    assert window_steps(0.0, 0, 4) == 1
+
+
+def test_chain_fits_two_points_and_never_turns_negative():
+    fit = costs._fit_chain((500, 100, 100 * (2e-6 + 500e-9)), (2000, 100, 100 * (2e-6 + 2000e-9)))
+    assert fit.column == pytest.approx(2e-6)
+    assert fit.element == pytest.approx(1e-9)
+    assert costs._fit_chain((500, 100, 1e-3), (2000, 100, 5e-4)) == Chain(5e-6, 0.0)
+    assert costs._fit_chain((500, 100, -1.0), (2000, 100, -1.0)) == Chain(0.0, 0.0)
+    assert costs._fit_chain((500, 100, 0.0), (2000, 100, 1e-3)).column == 0
+
+
+def test_half_size_inverts_the_padding():
+    assert costs._half_size((32 + 20) / (256 + 20), 256, 32) == pytest.approx(20)
+    assert costs._half_size(0.01, 256, 32) == 0
+    assert costs._half_size(1.2, 256, 32) == 256
+
+
+def _median_seconds(kind: str, arrays: list[np.ndarray]) -> float:
+    device, samples = CpuDevice(), []
+    for _ in range(5):
+        copies = [a.copy(order="F") for a in arrays]
+        start = time.perf_counter()
+        device.call(kind, Queue.PANEL, copies, KernelOptions())
+        samples.append(time.perf_counter() - start)
+    return statistics.median(samples)
+
+
+def test_measured_model_predicts_this_cpu_within_a_factor_of_two():
+    rng = np.random.default_rng(1)
+
+    def random(rows: int, columns: int) -> np.ndarray:
+        return np.asfortranarray(rng.standard_normal((rows, columns)))
+
+    cases = {
+        "gemm": [random(1500, 200), random(200, 800), random(1500, 800)],
+        "getrf": [random(1500, 160), np.zeros(160, np.int32), np.zeros(1, np.int32)],
+    }
+    ratios: dict[str, float] = {}
+    with threadpool_limits(1, "blas"):
+        for _ in range(4):  # something else may run beside a measurement
+            costs._measured.clear()
+            model = measure_device(CpuDevice())
+            for kind, arrays in cases.items():
+                predicted = model.kernel_seconds(kind, [a.shape for a in arrays], np.float64)
+                ratios[kind] = predicted / _median_seconds(kind, arrays)
+            if all(0.5 < ratio < 2 for ratio in ratios.values()):
+                return
+    pytest.fail(f"predicted over real: {ratios}")
+
+
+def test_measurements_are_kept():
+    with threadpool_limits(1, "blas"):
+        first = measure_device(CpuDevice("cpu7"), np.float32)
+        assert measure_device(CpuDevice("cpu7"), np.float32) is first
+        assert measure_device(CpuDevice("cpu8"), np.float32) is not first
+    assert first.kind == "cpu"
+    assert first.dtype == "float32"
+
+
+def test_a_virtual_gpu_is_a_cpu_that_copies():
+    model = measure_device(VirtualGpu("gpu0"))
+    assert model.kind == "cpu"
+    assert model.launch_seconds == 0
+    assert not model.by_reference
+    here = WorkerInfo("gpu0", "gpu", virtual=True, pid=os.getpid())
+    (device,) = machine_model([here]).devices
+    assert device.kind == "cpu"
+    assert not device.by_reference
+
+
+def test_measured_link():
+    link = measure_link(CpuDevice())
+    assert 0 <= link.latency < 1e-2
+    assert 1e8 < link.bandwidth < 1e13
+    assert measure_link(CpuDevice()) is link
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [np.float64, np.complex64])
+def test_measured_gpu(dtype):
+    from hetero_la.tiles.kernels.gpu import GpuDevice
+
+    model = measure_device(GpuDevice(0), dtype)
+    assert model.kind == "gpu"
+    assert 0 < model.launch_seconds < 1e-3
+    assert 1e11 < model.gemm_rate < 1e16
+    panel = model.kernel_seconds("getrf", [(8192, 256), (256,), (1,)], dtype)
+    assert 1e-5 < panel < 1
+    assert measure_link(GpuDevice(0)).bandwidth > 1e9

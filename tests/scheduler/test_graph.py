@@ -1,0 +1,280 @@
+"""Task graphs: edges, orders, counts, and who gets which task when."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import networkx
+import numpy as np
+import pytest
+import scipy.linalg
+
+from hetero_la.algorithms.lu import lu_tasks
+from hetero_la.algorithms.solve import solve_tasks
+from hetero_la.scheduler.distribution import Distribution
+from hetero_la.scheduler.graph import INITIAL, Region, Task, TaskGraph
+from hetero_la.scheduler.inline import run_in_order
+from hetero_la.scheduler.lookahead import is_urgent, priorities
+from hetero_la.scheduler.placement import is_panel, place
+from hetero_la.tiles.kernels.cpu import CpuDevice
+from hetero_la.tiles.kernels.spec import KernelOptions
+from hetero_la.tiles.layout import TileLayout
+from tests.support import DTYPES, assert_close, pivots, random
+
+GRANULARITIES = ("column", "tile")
+LAYOUTS = [
+    TileLayout(m, n, 3) for m, n in [(0, 0), (0, 5), (5, 0), (1, 1), (3, 3), (13, 13), (13, 5), (5, 13)]
+] + [TileLayout(n, n, 3, nrhs) for n in (0, 2, 3, 13) for nrhs in (1, 3, 7)]  # fmt: skip
+
+
+def build(layout: TileLayout, granularity: str) -> TaskGraph:
+    return (solve_tasks if layout.nrhs else lu_tasks)(layout, granularity)
+
+
+def tiles(regions: tuple[Region, ...]) -> Iterator[tuple[str, int, int]]:
+    for name, index, start, stop in regions:
+        for row in range(start, stop):
+            yield name, index, row
+
+
+# --- edges
+
+
+@pytest.mark.parametrize("granularity", GRANULARITIES)
+@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
+def test_edges_follow_from_the_accesses(layout: TileLayout, granularity: str) -> None:
+    writer: dict[tuple[str, int, int], int] = {}
+    readers: dict[tuple[str, int, int], set[int]] = {}
+    for task in build(layout, granularity).tasks:
+        touched = list(tiles(task.reads + task.updates))
+        flows = sorted((w, tile) for w, region in task.flows for tile in tiles((region,)))
+        assert flows == sorted((writer.get(tile, INITIAL), tile) for tile in touched)
+        after = {writer.get(tile, INITIAL) for tile in touched}
+        for tile in tiles(task.updates + task.writes):
+            after |= {writer.get(tile, INITIAL)} | readers.pop(tile, set())
+        assert task.after == tuple(sorted(after - {INITIAL}))
+        for tile in tiles(task.reads):
+            readers.setdefault(tile, set()).add(task.index)
+        for tile in tiles(task.updates + task.writes):
+            writer[tile] = task.index
+
+
+@pytest.mark.parametrize("granularity", GRANULARITIES)
+@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
+def test_last_writers_cover_the_matrix(layout: TileLayout, granularity: str) -> None:
+    graph = build(layout, granularity)
+    last: dict[tuple[str, int, int], int] = {}
+    for task in graph.tasks:
+        last.update(dict.fromkeys(tiles(task.updates), task.index))
+    found = {
+        tile: writer for writer, region in graph.final_writers("A") for tile in tiles((region,))
+    }
+    assert {tile: writer for tile, writer in found.items() if writer != INITIAL} == last
+
+
+def test_a_write_in_the_middle_cuts_a_region() -> None:
+    graph = TaskGraph(TileLayout(10, 2, 2))
+    A = graph.matrix("A")
+    whole = graph.add("getrf", step=0, column=0, updates=[A[0:, 0]])
+    top = graph.add("gemm", step=0, column=0, reads=[A[:2, 0]])
+    middle = graph.add("gemm", step=0, column=0, updates=[A[1:3, 0]])
+    reader = graph.add("gemm", step=0, column=0, reads=[A[0:, 0]])
+    assert (top.after, middle.after, reader.after) == ((0,), (0, 1), (0, 2))
+    assert middle.flows == ((whole.index, A[1:2, 0]), (whole.index, A[2:3, 0])) or (
+        middle.flows == ((whole.index, A[1:3, 0]),)
+    )
+    assert reader.flows == ((0, A[:1, 0]), (2, A[1:3, 0]), (0, A[3:, 0]))
+
+
+# --- orders
+
+
+@pytest.mark.parametrize("granularity", GRANULARITIES)
+def test_what_is_a_topological_order(granularity: str) -> None:
+    graph = lu_tasks(TileLayout(9, 9, 3), granularity)
+    order = list(range(len(graph)))
+    assert graph.is_topological(order)
+    assert not graph.is_topological(order[:-1])
+    assert not graph.is_topological([*order, 0])
+    assert not graph.is_topological([*order[:-1], 0])
+    for task in graph.tasks:
+        for before in task.after:
+            swapped = order.copy()
+            swapped[before], swapped[task.index] = task.index, before
+            assert not graph.is_topological(swapped)
+
+
+def test_another_order_is_refused() -> None:
+    graph = lu_tasks(TileLayout(4, 4, 2))
+    with pytest.raises(ValueError, match="not a topological order"):
+        run_in_order(graph, range(3), random(4), CpuDevice(), KernelOptions())
+
+
+def random_order(graph: TaskGraph, seed: int) -> list[int]:
+    """A topological order: of the tasks that are ready, any."""
+    rng = np.random.default_rng(seed)
+    missing = [len(task.after) for task in graph.tasks]
+    following: list[list[int]] = [[] for _ in graph.tasks]
+    for task in graph.tasks:
+        for before in task.after:
+            following[before].append(task.index)
+    ready = [task.index for task in graph.tasks if not task.after]
+    order = []
+    while ready:
+        order.append(ready.pop(int(rng.integers(len(ready)))))
+        for index in following[order[-1]]:
+            missing[index] -= 1
+            if not missing[index]:
+                ready.append(index)
+    return order
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("granularity", GRANULARITIES)
+@pytest.mark.parametrize(("m", "n", "nrhs"), [(0, 0, 0), (1, 1, 1), (8, 8, 0), (37, 37, 0),
+    (41, 19, 0), (19, 41, 0), (37, 37, 1), (37, 37, 19)])  # fmt: skip
+def test_any_order_gives_the_same_factors(
+    m: int, n: int, nrhs: int, granularity: str, dtype: str
+) -> None:
+    layout = TileLayout(m, n, 8, nrhs)
+    graph = build(layout, granularity)
+    a, b = random(m, n, dtype, seed=1), random(m, nrhs, dtype, seed=2)
+    found = []
+    for seed in range(3):
+        array = np.asfortranarray(np.hstack([a, b]))
+        order = random_order(graph, seed)
+        values = run_in_order(graph, order, array, CpuDevice(), KernelOptions())
+        found.append((array, pivots(values, layout)))
+    for array, piv in found[1:]:
+        assert np.array_equal(array, found[0][0])  # the same calls: the same bits
+        assert np.array_equal(piv, found[0][1])
+    if m and n:
+        lu, piv = scipy.linalg.lu_factor(a)
+        assert np.array_equal(found[0][1], piv)
+        assert_close(found[0][0][:, :n], lu)
+
+
+# --- size and analysis
+
+
+def test_counts_at_full_size() -> None:
+    layout = TileLayout(65536, 65536, 1024)
+    assert len(lu_tasks(layout)) == 6365
+    assert len(lu_tasks(layout, "tile")) == 6365 + sum(r * r - r for r in range(1, 64))
+    assert 87_000 < len(lu_tasks(layout, "tile")) < 90_000
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
+def test_both_granularities_are_the_same_work(layout: TileLayout) -> None:
+    work = [sum(map(g.flops, g.tasks)) for g in (build(layout, x) for x in GRANULARITIES)]
+    assert work[0] == pytest.approx(work[1])
+
+
+def test_work_is_lapack_s() -> None:
+    n = 600
+    graph = lu_tasks(TileLayout(n, n, 10))
+    work = sum(graph.flops(task) for task in graph.tasks if task.kind != "trtri")
+    assert work == pytest.approx(2 / 3 * n**3, rel=0.02)
+
+
+@pytest.mark.parametrize("granularity", GRANULARITIES)
+def test_networkx(granularity: str) -> None:
+    layout = TileLayout(10, 10, 4, nrhs=2)
+    graph = solve_tasks(layout, granularity)
+    nx = graph.to_networkx(np.float32)
+    assert networkx.is_directed_acyclic_graph(nx)
+    assert set(nx.nodes) == set(range(len(graph)))
+    assert set(nx.edges) == {(before, t.index) for t in graph.tasks for before in t.after}
+    for task in graph.tasks:
+        node = nx.nodes[task.index]
+        assert set(node) == {"kind", "step", "column", "flops", "bytes"}
+        assert (node["kind"], node["step"], node["column"]) == (task.kind, task.step, task.column)
+        assert node["flops"] == graph.flops(task)
+    panel = nx.nodes[0]
+    assert (panel["kind"], panel["bytes"]) == ("getrf", 4 * (10 * 4 + 4 + 1))
+    path = networkx.dag_longest_path(nx)
+    kinds = [nx.nodes[index]["kind"] for index in path]
+    assert kinds.count("getrf") == layout.kt  # every panel is on the longest path
+    assert list(networkx.topological_sort(nx))[0] == 0
+
+
+# --- owners and order of work
+
+
+@pytest.mark.parametrize(
+    ("columns", "weights", "owners"),
+    [(0, [1], ()), (5, [1], (0,) * 5), (5, [1, 1], (0, 1, 0, 1, 0)), (7, [1, 1, 1], (0, 1, 2) * 2 + (0,)),
+     (6, [2, 1], (0, 1, 0, 0, 1, 0)), (4, [0, 1, 1], (1, 2, 1, 2)), (4, [1, 0], (0,) * 4)],
+)  # fmt: skip
+def test_cyclic(columns: int, weights: list[float], owners: tuple[int, ...]) -> None:
+    distribution = Distribution.cyclic(columns, weights)
+    assert distribution.owners == owners
+    for w in range(len(weights)):
+        assert distribution.columns(w) == [j for j in range(columns) if owners[j] == w]
+
+
+def test_faster_workers_own_more() -> None:
+    owners = Distribution.cyclic(100, [3.0, 1.0]).owners
+    assert owners.count(0) == 75
+
+
+@pytest.mark.parametrize("weights", [[], [0.0], [0.0, 0.0]])
+def test_somebody_must_own(weights: list[float]) -> None:
+    with pytest.raises(ValueError, match="no worker may own columns"):
+        Distribution.cyclic(3, weights)
+
+
+def panels_of(task: Task) -> bool:
+    return task.kind in ("getrf", "netperm", "trtri")
+
+
+def test_owner_computes_and_panels_may_go_elsewhere() -> None:
+    graph = solve_tasks(TileLayout(20, 20, 4, nrhs=6))
+    distribution = Distribution.cyclic(7, [1, 1, 0])
+    for task, worker in zip(graph.tasks, place(graph, distribution), strict=True):
+        assert worker == distribution.owners[task.column]
+    for task, worker in zip(graph.tasks, place(graph, distribution, 2), strict=True):
+        assert worker == (2 if panels_of(task) else distribution.owners[task.column])
+        assert is_panel(task, 5) == panels_of(task)
+
+
+@pytest.mark.parametrize("depth", [0, 1, 2, 3])
+@pytest.mark.parametrize(
+    "layout", [TileLayout(24, 24, 4), TileLayout(24, 12, 4), TileLayout(12, 24, 4),
+               TileLayout(24, 24, 4, 6)], ids=str,
+)  # fmt: skip
+def test_priorities_are_a_topological_order_with_bounded_look_ahead(
+    layout: TileLayout, depth: int
+) -> None:
+    graph = build(layout, "column")
+    keys = priorities(graph, depth)
+    assert len(set(keys)) == len(graph)
+    order = sorted(range(len(graph)), key=lambda index: keys[index])
+    assert graph.is_topological(order)
+    position = {index: at for at, index in enumerate(order)}
+    panels = {t.step: position[t.index] for t in graph.tasks if t.kind == "getrf"}
+    for task in graph.tasks:
+        if task.kind != "gemm" or task.step >= layout.kt:
+            continue
+        ahead = {c for c, at in panels.items() if at < position[task.index]}
+        if is_urgent(task, depth):
+            assert task.column <= task.step + depth
+        else:
+            assert ahead == set(range(min(task.step + depth + 1, layout.kt)))
+
+
+def test_work_on_a_column_waits_for_its_arrival() -> None:
+    graph = lu_tasks(TileLayout(16, 16, 4))
+    keys = priorities(graph, 1, arrival=lambda column: 2 if column == 3 else 0)
+    late = [t for t in graph.tasks if (t.step, t.column) == (0, 3)]
+    assert {keys[t.index][0] for t in late} == {2}
+    order = sorted(range(len(graph)), key=lambda index: keys[index])
+    assert graph.is_topological(order)
+
+
+@pytest.mark.parametrize(("depth", "arrives"), itertools.product((0, 1, 2), (0, 1, 5)))
+def test_arrivals_keep_the_order_topological(depth: int, arrives: int) -> None:
+    graph = lu_tasks(TileLayout(32, 32, 4))
+    keys = priorities(graph, depth, arrival=lambda column: min(column, arrives))
+    assert graph.is_topological(sorted(range(len(graph)), key=lambda index: keys[index]))
