@@ -38,9 +38,7 @@ def main() -> int:
         a = generate("rands", n)
         best: tuple[float, int, int] | None = None
         for nb, lookahead in itertools.product(args.nb, args.lookahead):
-            runs = [
-                hetero_la.lu_factor(a, nb=nb, lookahead=lookahead) for _ in range(args.repeat)
-            ]
+            runs = [hetero_la.lu_factor(a, nb=nb, lookahead=lookahead) for _ in range(args.repeat)]
             factors = min(runs, key=lambda run: run.timing.seconds)
             seconds, ratio = factors.timing.seconds, lu_ratio(a, *factors)
             passed = ratio < RATIO_LIMIT

@@ -7,10 +7,10 @@ So the product is used only up to ||W||_1 <= `inverse_bound`; beyond it the kern
 substitutes.
 
 Partial pivoting keeps ||W|| small in practice, though not in theory, where it can reach
-2^(nb-1).  The matrices below named "grown P" are made to provoke it: A = L U with a random
-U, and with an L in whose diagonal tiles the first P columns have -1 everywhere below the
-diagonal.  That gives ||W|| about 2^P without growth in U: substitution is accurate, and the
-multiplication is not.
+2^(nb-1).  The matrices named "grown P" below are made to provoke it: A = L U with a random,
+well-conditioned U, and with an L in whose diagonal tiles the first P columns hold -0.9
+everywhere below the diagonal.  So ||W|| is about 1.9^P, and U does not grow: substitution is
+accurate, and the multiplication is not.
 
 The table shows, for each matrix, the largest ||W||_1 over all steps and the error ratios
 ||PA - LU|| / (n ||A|| eps) and ||B - AX|| / (||A|| ||X|| eps) with the bound off (always
@@ -20,14 +20,13 @@ the default bound is not under 30.
     python examples/05_inverse_bound.py
     python examples/05_inverse_bound.py --n 1024 --nb 256 --dtype float32
 
-The bound is discussed by J. J. Du Croz and N. J. Higham, Stability of methods for matrix
-inversion, IMA J. Numer. Anal. 12, 1992.
+On the stability of methods with inverses: J. J. Du Croz and N. J. Higham, Stability of
+methods for matrix inversion, IMA J. Numer. Anal. 12, 1992.
 """
 
 from __future__ import annotations
 
 import argparse
-import warnings
 
 import numpy as np
 import scipy.linalg
@@ -37,19 +36,19 @@ import hetero_la
 from hetero_la.matrices import DTYPES, generate
 from hetero_la.residuals import RATIO_LIMIT, lu_ratio, solve_ratio
 
-KINDS = ("rands", "orthog", "gfpp", "wilkinson", "kms", "moler", "hilb")
-GROWN = (5, 10, 13, 14, 20, 30, 40, 50)
+KINDS = ("rands", "svd", "orthog", "gfpp", "wilkinson")
+GROWN = (5, 10, 15, 20, 30, 40)
 DEFAULT = hetero_la.Options().inverse_bound
 
 
 def grown(n: int, nb: int, columns: int, dtype: str) -> NDArray:
-    """L U with ||W|| about 2^columns in each step, and no growth in U."""
+    """L U with ||W|| about 1.9^columns in each step, and no growth in U."""
     rng = np.random.default_rng(columns)
     L = np.tril(rng.uniform(-1, 1, (n, n)) / nb, -1) + np.eye(n)
     for first in range(0, n, nb):
         rows, left = np.ogrid[first : min(first + nb, n), first : min(first + columns, n)]
-        L[first : first + nb, first : first + columns][rows > left] = -1 + 2**-20
-    U = np.triu(rng.uniform(-1, 1, (n, n)), 1) + np.eye(n)
+        L[first : first + nb, first : first + columns][rows > left] = -0.9
+    U = np.triu(rng.uniform(-1, 1, (n, n)), 1) / n**0.5 + np.eye(n)
     return np.asfortranarray(L @ U, dtype)
 
 
@@ -72,19 +71,17 @@ def main() -> int:
     matrices = {kind: generate(kind, args.n, dtype=args.dtype) for kind in KINDS}
     for columns in GROWN:
         matrices[f"grown {columns}"] = grown(args.n, args.nb, columns, args.dtype)
-    b = generate("rands", args.n, 1, dtype=args.dtype, seed=1)
+    signs = np.sign(generate("rands", args.n, 1, dtype=args.dtype, seed=1))
 
     print(f"n = {args.n}, nb = {args.nb}, {args.dtype}, ratios; default bound {DEFAULT:g}")
     print(f"{'matrix':<10} {'||W||':>8} | {'LU, inf':>8} {'default':>8} {'0':>8} | "
           f"{'solve, inf':>10} {'default':>8} {'0':>8}")  # fmt: skip
     all_passed = True
     for name, a in matrices.items():
-        ratios = []
+        b, ratios = a @ signs, []
         for bound in (np.inf, DEFAULT, 0):
             factors = hetero_la.lu_factor(a, nb=args.nb, inverse_bound=bound)
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", scipy.linalg.LinAlgWarning)  # hilb, moler
-                x = hetero_la.solve(a, b, nb=args.nb, inverse_bound=bound)
+            x = hetero_la.solve(a, b, nb=args.nb, inverse_bound=bound)
             ratios.append((lu_ratio(a, *factors), solve_ratio(a, x, b)))
         (lu_inf, x_inf), (lu_default, x_default), (lu_zero, x_zero) = ratios
         w = largest_inverse(factors.lu, args.nb)

@@ -167,6 +167,13 @@ class Plan:
             self.dtype, self.options.kernel, self.window,
         )  # fmt: skip
 
+    def _windows(self) -> str:
+        if not self.workers[0].address:
+            return "none, runs in the calling thread"
+        if any(worker.pid != os.getpid() for worker in self.workers):
+            return "a Dask task ends wherever a message leaves its worker"
+        return f"{min(self.window, self.layout.kt + 1)} steps in one Dask task"
+
     def explain(self) -> str:
         """Say what was decided, and what it is expected to take."""
         layout = self.layout
@@ -176,9 +183,7 @@ class Plan:
             f"tiles: nb = {layout.nb}, {layout.mt} x {layout.nt} tiles, {layout.kt} steps",
             f"graph: {len(self.graph)} tasks, {self.flops:.3g} flops",
             f"look-ahead: {self.lookahead} panels; panels on the {self.panel}",
-            f"windows: {min(self.window, layout.kt + 1)} steps in one Dask task"
-            if self.workers[0].address
-            else "windows: none, runs in the calling thread",
+            f"windows: {self._windows()}",
             f"predicted: {self.predicted_seconds:.3g} s, "
             f"{self.flops / max(self.predicted_seconds, 1e-12) / 1e9:.3g} Gflop/s",
         ]

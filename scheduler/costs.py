@@ -108,7 +108,7 @@ class DeviceModel:
     >>> core = DeviceModel()
     >>> sizes = [(4000, 256), (256, 1000), (4000, 1000)]
     >>> f"{core.kernel_seconds('gemm', sizes, 'float64'):.3f} s"
-    '0.039 s'
+    '0.038 s'
     """
 
     kind: DeviceKind = "cpu"
@@ -225,7 +225,7 @@ CORE = DeviceModel()  #: one core of a server CPU (AMD Zen 4, 2.6 GHz, OpenBLAS)
 H200 = DeviceModel(
     kind="gpu", call_seconds=5e-6, launch_seconds=1.4e-5, gemm_rate=57e12, gemm_half=32.0,
     gemm_inner_half=79.0, solve_half=7000.0, panel=Chain(2.7e-6, 1.5e-11),
-    inverse=Chain(2e-8, 3e-10), panel_launch_seconds=1e-6, panel_slowdown=1.8, panel_share=0.1,
+    inverse=Chain(1e-7, 5e-11), panel_launch_seconds=1e-6, panel_slowdown=1.8, panel_share=0.1,
     index_seconds=2e-8, swap_seconds=2.4e-11, gather_seconds=1.2e-11, bandwidth=2e12,
     single_speedup=1.0, by_reference=False,
 )  # fmt: skip

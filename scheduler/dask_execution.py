@@ -15,11 +15,9 @@ from typing import Any
 import distributed
 
 from hetero_la.scheduler.cluster import this_device, wait_all
-from hetero_la.scheduler.exchange import Exchange
 from hetero_la.scheduler.instructions import Program
-from hetero_la.scheduler.progress import Progress
 from hetero_la.scheduler.job import Job, Outcome
-from hetero_la.scheduler.runner import Runner
+from hetero_la.scheduler.threads import LocalRun
 from hetero_la.tiles.errors import RunAbortedError
 from hetero_la.tiles.shard import Storage
 
@@ -30,39 +28,11 @@ _runs: dict[str, LocalRun] = {}
 _turn = threading.Lock()
 
 
-class LocalRun:
-    """A run whose workers are threads of this process."""
-
-    def __init__(self, job: Job, storage: Storage) -> None:
-        self.job, self.storage = job, storage
-        self.exchange = Exchange()
-        self.progress = Progress(sum(i.flops for p in job.programs for i in p.instructions))
-        self.runners: dict[int, Runner] = {}
-        self.outcome = Outcome()
-
-    def window(self, worker: int, start: int, stop: int) -> None:
-        """Run a slice of one worker's program; the first opens it, the last closes it."""
-        try:
-            if start == 0:
-                self.runners[worker] = self.job.runner(
-                    worker, this_device(), self.storage,
-                    exchange=self.exchange, progress=self.progress,
-                )  # fmt: skip
-            runner = self.runners[worker]
-            runner.run(start, stop)
-            if stop == len(runner.program.instructions):
-                self.outcome.values.update(runner.finish())
-                self.outcome.logs[worker] = runner.log
-        except BaseException as error:
-            self.exchange.abort(error)
-            raise
-
-
 def run_window(run: str, worker: int, start: int, stop: int, before: Any) -> None:
     """Dask task: a window of a run of this process."""
     if run not in _runs:
         raise RunAbortedError(f"run {run} has ended; its windows cannot be run again")
-    _runs[run].window(worker, start, stop)
+    _runs[run].window(worker, this_device(), start, stop)
 
 
 def run_local(client: distributed.Client, job: Job, storage: Storage) -> Outcome:

@@ -102,11 +102,13 @@ class ValueSpec(NamedTuple):
 
 
 class _Segment:
-    """Adjacent tiles with the same last writer, and who has read them since."""
+    """Adjacent tiles with the same last writer, and who has read which of them since."""
 
     __slots__ = ("readers", "start", "stop", "writer")
 
-    def __init__(self, start: int, stop: int, writer: int, readers: list[int]) -> None:
+    def __init__(
+        self, start: int, stop: int, writer: int, readers: list[tuple[int, int, int]]
+    ) -> None:
         self.start, self.stop, self.writer, self.readers = start, stop, writer, readers
 
 
@@ -215,7 +217,7 @@ class TaskGraph:
         segments, first, last = self._overlapping(region)
         for segment in segments[first:last]:
             after.add(segment.writer)
-            segment.readers.append(index)
+            segment.readers.append((index, region.start, region.stop))
             flows.append((segment.writer, _clip(region, segment)))
 
     def _write(
@@ -225,7 +227,11 @@ class TaskGraph:
         kept: list[_Segment] = []
         for segment in segments[first:last]:
             after.add(segment.writer)
-            after.update(segment.readers)
+            after.update(
+                reader
+                for reader, start, stop in segment.readers
+                if start < region.stop and stop > region.start
+            )
             if flows is not None:
                 flows.append((segment.writer, _clip(region, segment)))
             if segment.start < region.start:

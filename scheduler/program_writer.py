@@ -31,7 +31,7 @@ class ProgramWriter:
         self.load_at: dict[int, int] = {}
         self.receive_at: dict[MessageKey, int] = {}
         self.last_write: dict[int, int] = {}
-        self.last_use: dict[MessageKey, int] = {}
+        self.last_use: dict[MessageKey, dict[Queue, int]] = {}
         self.pending: dict[MessageKey, set[int | MessageKey]] = {}
         self.slots: list[MessageKey] = []  # the latest message in each buffer
         self.readers_left: dict[MessageKey, int] = {}
@@ -158,7 +158,7 @@ class ProgramWriter:
                 else:
                     self.program.values[region[:2]] = (value.shape(region.index), value.dtype)
         for key in used:
-            self.last_use[key] = place
+            self.last_use.setdefault(key, {})[queue] = place
         self._send_ready([task.index for task in run])
 
     def _is_buffered(self, region: Region) -> bool:
@@ -192,7 +192,7 @@ class ProgramWriter:
         before: list[int] = []
         awaits: list[tuple[MessageKey, int]] = []
         if replaced is not None:
-            before.append(self.last_use.get(replaced, self.receive_at[replaced]))
+            before += self.last_uses(replaced)
             awaits = self._readers_of_slot(replaced)
         self.slots[slot] = key
         place = self.receive_at[key] = self._append(
@@ -224,6 +224,10 @@ class ProgramWriter:
         slot = min(free, key=lambda slot: self.receive_at[self.slots[slot]])
         return slot, self.slots[slot]
 
+    def last_uses(self, key: MessageKey) -> list[int]:
+        """The last use of a message on each queue, or else where it is received."""
+        return sorted(self.last_use.get(key, {}).values()) or [self.receive_at[key]]
+
     def _readers_of_slot(self, replaced: MessageKey) -> list[tuple[MessageKey, int]]:
         """Consumers of what this worker made from a received panel, in its buffer."""
         return [
@@ -245,5 +249,10 @@ def announce_taken(writers: list[ProgramWriter]) -> None:
     }
     for key, consumer in sorted(awaited):
         writer = writers[consumer]
-        place = writer.last_use.get(key, writer.receive_at[key])
-        writer.program.instructions[place].takes += (key,)
+        *others, place = writer.last_uses(key)
+        instructions = writer.program.instructions
+        instructions[place].takes += (key,)
+        # What is announced after the last use must not come before one on another queue.
+        instructions[place].waits = tuple(sorted({*instructions[place].waits, *others}))
+        for other in others:
+            instructions[other].signals = True

@@ -1,0 +1,106 @@
+"""What the documentation shows, runs: Python blocks, commands, links and option names."""
+
+from __future__ import annotations
+
+import doctest
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hetero_la.cli import main
+from hetero_la.commands import arguments
+
+ROOT = Path(__file__).resolve().parents[1]
+FILES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+#: Commands of these programs are run by nothing but .ci/run: they install, or run the tests.
+NOT_RUN = ("python3", "pip", "pytest", ".venv/bin/pytest", "ruff", "mypy", ".ci/run")
+
+pages = pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+
+
+def blocks(path: Path, language: str) -> list[tuple[int, str]]:
+    """Fenced blocks of one language, with the line on which each begins."""
+    text = path.read_text(encoding="utf-8")
+    found = re.finditer(rf"^```{language}\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    return [(text.count("\n", 0, match.start(1)) + 1, match[1]) for match in found]
+
+
+def commands(path: Path) -> list[list[str]]:
+    """Lines of the shell blocks, split as a shell would."""
+    lines = [line for _, block in blocks(path, "bash") for line in block.splitlines()]
+    return [words for line in lines if (words := shlex.split(line, comments=True))]
+
+
+@pages
+def test_python_blocks_run(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In order, in one namespace a page; a block with prompts is checked for its output too."""
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {"__name__": "docs"}
+    for line, block in blocks(path, "python"):
+        if ">>>" not in block:
+            exec(compile("\n" * (line - 1) + block, str(path), "exec"), names)
+            continue
+        test = doctest.DocTestParser().get_doctest(block, names, path.name, str(path), line)
+        flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+        result = doctest.DocTestRunner(optionflags=flags).run(test, clear_globs=False)
+        names = test.globs
+        assert result.failed == 0, capsys.readouterr().out
+
+
+@pages
+def test_commands_parse(path: Path) -> None:
+    for program, *rest in commands(path):
+        if program == "hetero-la" and rest[0] != "--help":
+            arguments.parse(rest)
+        elif program == "python":
+            assert (ROOT / rest[0]).is_file(), rest
+        else:
+            assert program in {*NOT_RUN, "hetero-la"}, [program, *rest]
+
+
+def test_commands_without_files_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for path in FILES[1:]:  # those of the README are run by .ci/run, or need files
+        for program, *rest in commands(path):
+            needs_gpu = any(word in rest for word in ("--gpus", "one-gpu", "four-gpus", "info"))
+            if program == "hetero-la" and not needs_gpu and not _needs_files(rest):
+                assert main(rest) == 0, rest
+
+
+def _needs_files(words: list[str]) -> bool:
+    return words[0] in ("lu", "solve") and "--random" not in words
+
+
+@pages
+def test_links_lead_somewhere(path: Path) -> None:
+    targets = re.findall(r"\]\(([^)#\s]+)[^)]*\)", path.read_text(encoding="utf-8"))
+    local = [target for target in targets if "://" not in target]
+    # performance.md is the record of measurements, written with the benchmarks.
+    missing = [target for target in local if not (path.parent / target).exists()]
+    assert [m for m in missing if Path(m).name != "performance.md" and _in_checkout()] == []
+
+
+def _in_checkout() -> bool:
+    """Whether all folders are there: elsewhere the tests run with some of them."""
+    return all((ROOT / name).is_dir() for name in ("docs", "configs", "scheduler"))
+
+
+def test_the_map_lists_every_page() -> None:
+    if not _in_checkout():
+        pytest.skip("needs the checkout")
+    index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    for path in FILES[1:]:
+        assert path.name == "index.md" or f"]({path.name})" in index
+
+
+def test_help_of_the_command_line_is_there() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-m", "hetero_la", "--help"], capture_output=True, text=True, timeout=60
+    )
+    assert ended.returncode == 0
