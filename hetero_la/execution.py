@@ -14,15 +14,15 @@ import numpy as np
 
 from hetero_la.factors import Report, Timing
 from hetero_la.options import Options
-from hetero_la.plan import CALLER, Plan, make_plan
-from hetero_la.scheduler.cluster import embedded_client, running_client, worker_infos
+from hetero_la.plan import CALLER, Plan
+from hetero_la.planner import make_plan, quick_estimate
+from hetero_la.scheduler.dask_clients import embedded_client, running_client, worker_infos
 from hetero_la.scheduler.dask_execution import run_local
 from hetero_la.scheduler.dask_processes import run_in_processes
 from hetero_la.scheduler.inline import run_inline
 from hetero_la.scheduler.job import Outcome
 from hetero_la.scheduler.progress import Progress
 from hetero_la.scheduler.workers import WorkerInfo
-from hetero_la.tiles.errors import DeviceUnavailableError
 from hetero_la.tiles.kernels.cpu import CpuDevice, available_memory
 from hetero_la.tiles.kernels.gpu import GpuDevice
 from hetero_la.tiles.kernels.spec import Device
@@ -56,7 +56,7 @@ def execute(
     Parameters
     ----------
     routine : str
-        One of `hetero_la.plan.ROUTINES`.
+        A key of `hetero_la.planner.ROUTINES`.
     a : array, shape (m, n)
         The matrix.
     b : array, shape (m, nrhs), optional
@@ -70,10 +70,10 @@ def execute(
     """
     began = time.perf_counter()
     client = running_client(client) if client is not None else None
-    plan, client = choose(routine, a, 0 if b is None else b.shape[1], client, options)
+    plan, memory, client = choose(routine, a, 0 if b is None else b.shape[1], client, options)
     in_place = overwrite_a and b is None and _is_column_major(a)
-    extra = 0 if in_place or plan.shared else a.nbytes + (0 if b is None else b.nbytes)
-    plan.check_memory(extra)
+    new = 0 if in_place or plan.shared else a.nbytes + (0 if b is None else b.nbytes)
+    plan.check_memory(memory, new if device_index(a) is None else 0)
     target = a if in_place else column_major_empty(a, (a.shape[0], plan.layout.width))
     outcome = _run(plan, ArrayStorage(a, target, b), client, device_index(a))
     timing = Timing.from_logs(time.perf_counter() - began, plan, outcome.logs)
@@ -83,24 +83,33 @@ def execute(
 
 def choose(
     routine: str, a: Any, nrhs: int, client: Any, options: dict[str, Any]
-) -> tuple[Plan, Any]:
-    """Plan a run, and say which client runs it (None: the calling thread)."""
+) -> tuple[Plan, dict[str, int], Any]:
+    """Plan a run.
+
+    Returns
+    -------
+    plan : Plan
+        The plan.
+    memory : dict
+        Bytes free for each worker, by name.
+    client : Client or None
+        Whose workers run it; None for the calling thread.
+    """
     preset = getattr(getattr(client, "cluster", None), "options", None)
     chosen = Options.choose(options, preset)
-    make = functools.partial(make_plan, routine, *a.shape, nrhs, a.dtype, chosen)
+    where = device_index(a)
+    problem = (routine, *a.shape, nrhs, a.dtype, chosen)
+    caller = _caller(where)
     if client is None:
-        caller = _caller(device_index(a))
-        if chosen.panel == "auto" or caller.kind == chosen.panel:
-            plan = make((caller,))
-            if plan.predicted_seconds < INLINE_LIMIT:
-                return plan, None
+        able = chosen.panel == "auto" or caller.kind == chosen.panel
+        if able and quick_estimate(*problem[1:], caller) < INLINE_LIMIT:
+            return make_plan(*problem, (caller,)), {caller.name: caller.memory}, None
         client = running_client() or embedded_client()
-    workers = worker_infos(client, refresh=True)
-    if device_index(a) is not None and not _reach(workers):
-        if client is not None and not workers:
-            raise DeviceUnavailableError("the cluster has no workers")
-        return make((_caller(device_index(a)),)), None
-    return make(tuple(workers)), client
+    workers = tuple(worker_infos(client, refresh=True))
+    if where is not None and not _reach(workers):
+        return make_plan(*problem, (caller,)), {caller.name: caller.memory}, None
+    plan = make_plan(*problem, workers, on_host=where is None)
+    return plan, {worker.name: worker.memory for worker in workers}, client
 
 
 def _reach(workers: Sequence[WorkerInfo]) -> bool:
@@ -121,7 +130,7 @@ def _caller(index: int | None) -> WorkerInfo:
     return replace(CALLER, kind="gpu", device=index, memory=memory)
 
 
-#: Panel kernels of two runs on one GPU could each hold half of it and wait for the rest.
+#: A device object serves one thread at a time.
 _gpu_turn = threading.Lock()
 
 

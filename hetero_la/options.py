@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numbers
-import sys
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any
@@ -85,9 +84,7 @@ class Options:
     @property
     def kernel(self) -> KernelOptions:
         """The part that kernels see."""
-        # A finite bound: an inverse with overflow is never multiplied with.
-        bound = min(float(self.inverse_bound), sys.float_info.max)
-        return KernelOptions(ib=self.ib, inverse_bound=bound)
+        return KernelOptions(ib=self.ib, inverse_bound=float(self.inverse_bound))
 
 
 def _check_integer(name: str, value: Any, least: int, wanted: str) -> None:

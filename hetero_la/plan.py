@@ -6,30 +6,24 @@ import functools
 import os
 import platform
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from hetero_la.algorithms.lu import lu_tasks
-from hetero_la.algorithms.solve import solve_tasks
-from hetero_la.options import Options, PanelDevice
+from hetero_la.options import Options
 from hetero_la.scheduler.costs import MachineModel, window_steps
 from hetero_la.scheduler.distribution import Distribution
 from hetero_la.scheduler.graph import TaskGraph
 from hetero_la.scheduler.job import Job
 from hetero_la.scheduler.messages import Traffic
-from hetero_la.scheduler.placement import place
 from hetero_la.scheduler.instructions import Program
-from hetero_la.scheduler.programs import build_programs
 from hetero_la.scheduler.simulate import Simulation, simulate
 from hetero_la.scheduler.workers import WorkerInfo
-from hetero_la.tiles.errors import DeviceUnavailableError, InsufficientMemoryError
+from hetero_la.tiles.errors import InsufficientMemoryError
 from hetero_la.tiles.kernels.cpu import available_memory
 from hetero_la.tiles.layout import TileLayout
 from hetero_la.tiles.shard import local_width
-
-ROUTINES = {"lu": lu_tasks, "solve": solve_tasks}
 
 #: The calling thread, as the only worker of a small problem.
 CALLER = WorkerInfo(
@@ -67,6 +61,9 @@ class Plan:
         What travels between them.
     model : MachineModel
         What predictions are based on.
+    host_arrays : bool
+        Whether the matrix is on the host while its columns' owners are GPUs, so that
+        columns travel there and back.
     """
 
     routine: str
@@ -81,6 +78,7 @@ class Plan:
     programs: list[Program]
     traffic: Traffic
     model: MachineModel
+    host_arrays: bool
 
     @property
     def nb(self) -> int:
@@ -90,7 +88,7 @@ class Plan:
     @property
     def shared(self) -> bool:
         """Whether the workers work in the result's own memory."""
-        return _share_memory(self.workers)
+        return share_memory(self.workers)
 
     @property
     def panel(self) -> str:
@@ -107,11 +105,14 @@ class Plan:
 
     def simulate(self) -> Simulation:
         """Run the programs on the machine model, without kernels."""
-        return simulate(self.programs, self.traffic, self.graph, self.model, self.dtype)
+        return simulate(
+            self.programs, self.traffic, self.graph, self.model, self.dtype,
+            host_arrays=self.host_arrays,
+        )  # fmt: skip
 
     @functools.cached_property
     def predicted_seconds(self) -> float:
-        """Predicted time of the run, in seconds, with the data in place."""
+        """Predicted time of the run, in seconds, from the first load to the last store."""
         return self.simulate().makespan
 
     @functools.cached_property
@@ -137,21 +138,22 @@ class Plan:
             elements += 2 * nb * width  # the triangular solve is out of place, on two queues
         return elements * self.dtype.itemsize
 
-    def check_memory(self, host_bytes: int = 0) -> None:
+    def check_memory(self, memory: dict[str, int], host_bytes: int = 0) -> None:
         """Raise `InsufficientMemoryError` unless there is the memory that the run needs.
 
         Parameters
         ----------
+        memory : dict
+            Bytes free for each worker, by name; workers of one host share its memory.
         host_bytes : int, optional
-            Memory that the result needs on the host, besides what the workers need.
+            Memory that the result needs on this host, besides what the workers need.
         """
         host = (CALLER.host, -1)
-        needed = {host: host_bytes}
-        there = {host: available_memory()}
+        needed, there = {host: host_bytes}, {host: available_memory()}
         for worker, required in zip(self.workers, self.bytes_needed(), strict=True):
             place = (worker.host, worker.device)
             needed[place] = needed.get(place, 0) + required
-            there[place] = worker.memory
+            there[place] = memory[worker.name]
         for place, required in needed.items():
             if required > there[place]:
                 where = "the host" if place[1] < 0 else f"GPU {place[1]}"
@@ -200,142 +202,6 @@ class Plan:
         return "\n".join(lines)
 
 
-def plan(
-    routine: str,
-    shape: tuple[int, int],
-    dtype: Any = np.float64,
-    *,
-    nrhs: int = 0,
-    workers: Sequence[WorkerInfo] | None = None,
-    **options: Any,
-) -> Plan:
-    """Decide how a factorization would run, without running it.
-
-    Parameters
-    ----------
-    routine : {"lu", "solve"}
-        What is to be done.
-    shape : tuple of int
-        Rows and columns of the matrix.
-    dtype : dtype, optional
-        Element type: float32, float64, complex64 or complex128.
-    nrhs : int, optional
-        Right-hand sides, for "solve".
-    workers : sequence of WorkerInfo, optional
-        Who takes part; by default the calling thread alone.
-    **options
-        See `Options`.
-
-    Returns
-    -------
-    Plan
-
-    Examples
-    --------
-    >>> p = plan("lu", (1000, 1000), nb=250)
-    >>> p.layout.kt, len(p.graph), p.workers[0].name
-    (4, 34, 'caller')
-    >>> print(p.explain().splitlines()[0])
-    lu of a 1000 x 1000 float64 matrix
-    """
-    if routine not in ROUTINES:
-        raise ValueError(f"unknown routine {routine!r}; known are {', '.join(ROUTINES)}")
-    infos = tuple(workers) if workers is not None else (CALLER,)
-    return make_plan(routine, *shape, nrhs, np.dtype(dtype), Options.choose(options), infos)
-
-
-def make_plan(
-    routine: str,
-    m: int,
-    n: int,
-    nrhs: int,
-    dtype: np.dtype[Any],
-    options: Options,
-    workers: tuple[WorkerInfo, ...],
-) -> Plan:
-    """Plan a run, or find the plan of an equal one; the workers' memory is taken as it is."""
-    key = tuple(replace(worker, memory=0) for worker in workers)
-    found = _cached_plan(routine, m, n, nrhs, dtype, options, key)
-    memory = {worker.name: worker.memory for worker in workers}
-    return replace(found, workers=tuple(replace(w, memory=memory[w.name]) for w in found.workers))
-
-
-@functools.lru_cache(maxsize=16)
-def _cached_plan(
-    routine: str,
-    m: int,
-    n: int,
-    nrhs: int,
-    dtype: np.dtype[Any],
-    options: Options,
-    workers: tuple[WorkerInfo, ...],
-) -> Plan:
-    owners, helper = _roles(workers, options)
-    nb = options.nb or default_nb(m, n, owners)
-    depth = 1 if options.lookahead is None else options.lookahead
-    layout = TileLayout(m, n, nb, nrhs)
-    graph = ROUTINES[routine](layout)
-    shared = _share_memory(owners)
-
-    def candidate(panel_worker: WorkerInfo | None) -> Plan:
-        team = owners if panel_worker is None else (*owners, panel_worker)
-        model = MachineModel.nominal(team)
-        weights = [_speed(model, g) if w in owners else 0.0 for g, w in enumerate(team)]
-        distribution = Distribution.cyclic(layout.nt + layout.rt, weights)
-        at = None if panel_worker is None else len(owners)
-        placement = place(graph, distribution, at)
-        programs, traffic = build_programs(
-            graph, placement, distribution, len(team), depth=depth, shared=shared
-        )
-        return Plan(
-            routine, layout, dtype, options, team, distribution, at, depth, graph, programs,
-            traffic, model,
-        )  # fmt: skip
-
-    if helper is None:
-        return candidate(None)
-    if options.panel is PanelDevice.CPU:
-        return candidate(helper)
-    return min(candidate(None), candidate(helper), key=lambda p: p.predicted_seconds)
-
-
-def _roles(
-    workers: tuple[WorkerInfo, ...], options: Options
-) -> tuple[tuple[WorkerInfo, ...], WorkerInfo | None]:
-    """Owners of columns, and the CPU worker that may factor panels for them."""
-    gpus = tuple(worker for worker in workers if worker.kind == "gpu")
-    cpus = tuple(worker for worker in workers if worker.kind == "cpu")
-    if not gpus:
-        if options.panel is PanelDevice.GPU:
-            raise DeviceUnavailableError("panel='gpu' needs a GPU worker, and there is none")
-        return cpus, None
-    if options.panel is PanelDevice.CPU and not cpus:
-        raise DeviceUnavailableError("panel='cpu' needs a CPU worker besides the GPU workers")
-    if options.panel is PanelDevice.GPU or not cpus:
-        return gpus, None
-    return gpus, cpus[0]
-
-
-def _speed(model: MachineModel, worker: int) -> float:
-    """Relative speed of a worker, by a typical trailing update."""
-    return 1 / model.devices[worker].multiply_seconds(4096, 4096, 256)
-
-
-def _share_memory(owners: tuple[WorkerInfo, ...]) -> bool:
-    """Whether the owners work in the result's own memory, as threads of this process."""
-    return all(
-        worker.kind == "cpu" and not worker.virtual and worker.pid == os.getpid()
-        for worker in owners
-    )
-
-
-def default_nb(m: int, n: int, owners: Sequence[WorkerInfo]) -> int:
-    """Tile size, from measurements: see ``docs/performance.md``."""
-    size = max(min(m, n), 1)
-    if owners[0].kind == "gpu" and not owners[0].virtual:
-        if size >= 49152:
-            return 1024
-        return 512 if size > 8192 else 256
-    if len(owners) == 1 and size <= 384:
-        return size
-    return 128 if size < 2048 else 256
+def share_memory(workers: Sequence[WorkerInfo]) -> bool:
+    """Whether workers work in the result's own memory, as threads of this process."""
+    return all(w.kind == "cpu" and not w.virtual and w.pid == os.getpid() for w in workers)

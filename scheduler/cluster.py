@@ -1,67 +1,43 @@
-"""One host's workers for Dask, and how to reach a cluster's workers as a client."""
+"""One host's workers for Dask: how many of which kind, and the cluster of them."""
 
 from __future__ import annotations
 
 import asyncio
-import atexit
-import contextlib
 import dataclasses
 import importlib.util
 import logging
 import os
 import platform
-import re
 import threading
 import warnings
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import dask.config
 import distributed.utils
 from dask.system import CPU_COUNT
-from distributed import Client, Future, SpecCluster
+from distributed import Client, SpecCluster
 from distributed.core import Status
 
-from hetero_la.configs import available_presets, load_preset
-from hetero_la.scheduler.dask_plugins import (
-    SETTINGS,
-    DeviceWorker,
-    OwnLogs,
-    QuietScheduler,
-    describe,
-    inside_task,
-    this_device,
-)
+from hetero_la.configs import load_preset
+from hetero_la.scheduler.dask_plugins import SETTINGS, DeviceWorker, OwnLogs, QuietScheduler
 from hetero_la.scheduler.workers import WorkerInfo
-from hetero_la.tiles.errors import DeviceUnavailableError, RunAbortedError
+from hetero_la.tiles.errors import DeviceUnavailableError
 from hetero_la.tiles.kernels.cpu import CpuDevice, VirtualGpu
 from hetero_la.tiles.kernels.gpu import GpuDevice, gpu_count
 from hetero_la.tiles.kernels.spec import Device
 
-__all__ = [
-    "Cluster",
-    "ClusterSize",
-    "available_presets",
-    "default_blas_threads",
-    "default_cpu_workers",
-    "embedded_client",
-    "inside_task",
-    "load_preset",
-    "running_client",
-    "this_device",
-    "wait_all",
-    "worker_infos",
-]
-
-#: Seconds between looks at whether the workers of a run are still there.
-_LOOK_INTERVAL = 0.25
-
 
 def default_cpu_workers(cores: int) -> int:
-    """CPU workers on a host without GPUs: one, whose BLAS uses all cores."""
-    return 1
+    """CPU workers on a host without GPUs.
+
+    On few cores, one worker each: look-ahead then hides the panel behind the updates.  A
+    BLAS threaded with pthreads runs one call at a time per process, so on more cores,
+    where a column each would be too little work, one worker uses them all.
+    """
+    return cores if cores <= 4 else 1
 
 
 def default_blas_threads(cores: int, cpus: int, gpus: int, virtual_gpus: int = 0) -> int:
@@ -200,6 +176,7 @@ class Cluster(SpecCluster):  # type: ignore[misc]
 
     Examples
     --------
+    >>> from hetero_la.scheduler.dask_clients import worker_infos
     >>> with Cluster(cpus=1, virtual_gpus=2) as cluster:
     ...     [info.name for info in worker_infos(cluster.private_client())]
     ['gpu0', 'gpu1', 'cpu0']
@@ -299,84 +276,13 @@ def _dashboard_there() -> bool:
     return True
 
 
-def running_client(client: object = None) -> Client | None:
-    """Client that a run uses, or None.
-
-    Parameters
-    ----------
-    client : Client, Cluster or None, optional
-        The user's choice; None takes the current default client.  Inside a task
-        that is not taken: a task that waits for others may wait for ever.
-
-    Raises
-    ------
-    TypeError
-        If it is something else.
-    ValueError
-        If it cannot be used.
-    """
-    if client is None:
-        return None if inside_task() else _default_client()
-    if isinstance(client, Cluster):
-        if client.status != Status.running:
-            raise ValueError("the cluster that was given is closed")
-        return client.private_client()
-    if not isinstance(client, Client):
-        raise TypeError(
-            "client must be a dask.distributed.Client or a hetero_la.Cluster, "
-            f"not {type(client).__name__}"
-        )
-    if client.asynchronous:
-        raise ValueError("the client that was given is asynchronous: a synchronous one is needed")
-    if client.status != "running":
-        raise ValueError(f"the client that was given is not running: it is {client.status}")
-    return client
-
-
-def _default_client() -> Client | None:
-    try:
-        client = Client.current()
-    except ValueError:
-        return None
-    return client if client.status == "running" and not client.asynchronous else None
-
-
-_embedded_lock = threading.Lock()
-_embedded: Cluster | None = None
-
-
-def embedded_client() -> Client:
-    """Client of the process's own cluster, which starts on first use.
-
-    It has the default workers of `Cluster`, ends when the main thread does (Dask
-    takes no work after that), and is started anew if it was closed, lost a worker,
-    or the process is a fork.
-    """
-    global _embedded
-    with _embedded_lock:
-        if _embedded is None or not _embedded.healthy:
-            if _embedded is not None:
-                _embedded.close()
-            _embedded = Cluster()
-        return _embedded.private_client()
-
-
-def _close_embedded() -> None:
-    global _embedded
-    with _embedded_lock:
-        if _embedded is not None:
-            _embedded.close()
-            _embedded = None
-
-
 def _forget_parent() -> None:
     """In a forked child: what the parent's threads did is never done here, so do not wait for it.
 
     Dask hands large messages to a thread pool of the whole process, which must be new too.
     """
-    global _embedded, _embedded_lock, _configuration_lock
-    _embedded_lock, _configuration_lock = threading.Lock(), threading.Lock()
-    _embedded = None
+    global _configuration_lock
+    _configuration_lock = threading.Lock()
     for cluster in list(_open_clusters):
         cluster.status = Status.closed
         if cluster._client is not None:
@@ -387,129 +293,5 @@ def _forget_parent() -> None:
         )
 
 
-# The event loop needs threads to close, and the interpreter takes them away before it
-# runs what is registered with atexit.
-getattr(threading, "_register_atexit", atexit.register)(_close_embedded)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_parent)
-
-
-_infos: weakref.WeakKeyDictionary[Client, list[WorkerInfo]] = weakref.WeakKeyDictionary()
-
-
-def worker_infos(client: Client, *, refresh: bool = False) -> list[WorkerInfo]:
-    """Workers of a cluster, ours or not: GPUs by index, then CPUs by name.
-
-    Parameters
-    ----------
-    client : Client
-        Any synchronous client.
-    refresh : bool, optional
-        Ask the workers again (for the memory that is free now) although they are
-        the same as at the last call.
-    """
-    addresses = set(client.scheduler_info(n_workers=-1)["workers"])
-    known = _infos.get(client)
-    if refresh or known is None or addresses != {info.address for info in known}:
-        known = sorted(client.run(describe).values(), key=_order)
-        _infos[client] = known
-    return list(known)
-
-
-def _order(info: WorkerInfo) -> tuple[Any, ...]:
-    digits = re.split(r"(\d+)", info.name)  # so that cpu10 comes after cpu9
-    name = tuple(int(part) if i % 2 else part for i, part in enumerate(digits))
-    return (info.kind != "gpu", info.device, name, info.address)
-
-
-class _UnfinishedError(Exception):
-    """A future that will never have a result."""
-
-    def __init__(self, future: Future) -> None:
-        super().__init__(future.key)
-        self.future = future
-
-
-def wait_all(client: Client, futures: Sequence[Future], workers: Sequence[str]) -> None:
-    """Wait until all `futures` are done, or one of them cannot be.
-
-    Whatever ends the wait early (an error, a lost worker, Ctrl-C) also cancels
-    the futures.
-
-    Parameters
-    ----------
-    client : Client
-        Their client.
-    futures : sequence of Future
-        What to wait for.
-    workers : sequence of str
-        Addresses of the workers that they are tied to; Dask would wait for ever
-        for one that has left.
-
-    Raises
-    ------
-    Exception
-        What the first failing task raised.
-    RunAbortedError
-        If a worker has left, the futures were cancelled, or the cluster is gone.
-    """
-    try:
-        client.sync(_settle, client, futures, workers)
-    except _UnfinishedError as unfinished:
-        error = _reason(unfinished.future)
-        _cancel(client, futures)
-        raise error from None
-    except BaseException:
-        _cancel(client, futures)
-        raise
-
-
-async def _settle(client: Client, futures: Sequence[Future], workers: Sequence[str]) -> None:
-    async def finish(future: Future) -> None:
-        await future._state.wait()
-        if future.status != "finished":
-            raise _UnfinishedError(future)
-
-    waiting = {asyncio.ensure_future(finish(future)) for future in futures}
-    try:
-        while waiting:
-            done, waiting = await asyncio.wait(
-                waiting, timeout=_LOOK_INTERVAL, return_when=asyncio.FIRST_EXCEPTION
-            )
-            errors = [error for task in done if (error := task.exception())]
-            if errors:
-                raise min(errors, key=_is_echo)
-            if waiting:
-                await _check_workers(client, workers)
-    finally:
-        for task in waiting:
-            task.cancel()
-
-
-def _is_echo(error: BaseException) -> bool:
-    """Whether it only says that the run ends, and another error may say why."""
-    return isinstance(error, _UnfinishedError) and isinstance(
-        _reason(error.future), RunAbortedError
-    )
-
-
-async def _check_workers(client: Client, workers: Sequence[str]) -> None:
-    try:
-        present = await client.nthreads()
-    except (OSError, AttributeError) as error:  # a closed client has no scheduler
-        raise RunAbortedError("the connection to Dask's scheduler was lost") from error
-    if lost := [address for address in workers if address not in present]:
-        names = {info.address: info.name for info in _infos.get(client, ())}
-        label = f"{names[lost[0]]} ({lost[0]})" if lost[0] in names else lost[0]
-        raise RunAbortedError(f"worker {label} left the cluster before its work was done")
-
-
-def _reason(future: Future) -> BaseException:
-    if future.status == "error":
-        return future._state.exception.with_traceback(future._state.traceback)
-    return RunAbortedError(f"the run was cancelled: task {future.key!r} is {future.status}")
-
-
-def _cancel(client: Client, futures: Sequence[Future]) -> None:
-    with contextlib.suppress(Exception):
-        client.cancel(list(futures), reason="hetero_la", msg="the run has ended early")

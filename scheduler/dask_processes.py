@@ -14,10 +14,11 @@ from typing import Any
 import distributed
 import numpy as np
 
-from hetero_la.scheduler.cluster import this_device, wait_all
+from hetero_la.scheduler.dask_plugins import this_device
+from hetero_la.scheduler.dask_wait import wait_all
+from hetero_la.scheduler.instructions import Program
 from hetero_la.scheduler.job import Job, Outcome
 from hetero_la.scheduler.messages import MessageKey
-from hetero_la.scheduler.instructions import Program
 from hetero_la.scheduler.runner import LogEntry, Name, Payload, Runner
 from hetero_la.tiles.errors import StaleShardError
 from hetero_la.tiles.kernels.cpu import CpuDevice

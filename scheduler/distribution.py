@@ -15,7 +15,7 @@ class Distribution:
     >>> Distribution.cyclic(5, [1.0, 1.0]).owners
     (0, 1, 0, 1, 0)
     >>> Distribution.cyclic(6, [2.0, 1.0]).owners
-    (0, 1, 0, 0, 1, 0)
+    (0, 0, 1, 0, 0, 1)
     """
 
     owners: tuple[int, ...]

@@ -33,6 +33,7 @@ def priorities(
         Step by which a column has travelled to its worker; the work of earlier steps on
         it waits so long, but never longer than its panel can.
     """
+    last = graph.layout.kt - 1  # after it, laswp overwrites what that work reads
     rank: dict[tuple[int, str], int] = {}  # kernels of a step in the builder's order
     keys = []
     for task in graph.tasks:
@@ -42,6 +43,6 @@ def priorities(
         else:
             phase = task.step
             if arrival is not None:
-                phase = max(phase, min(arrival(task.column), task.column - depth - 1))
+                phase = max(phase, min(arrival(task.column), task.column - depth - 1, last))
             keys.append((phase, 1, task.step, kind, task.index))
     return keys

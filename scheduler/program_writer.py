@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
 
 from hetero_la.scheduler.distribution import Distribution
 from hetero_la.scheduler.graph import INITIAL, Region, Task, TaskGraph
 from hetero_la.scheduler.instructions import Instruction, Program
 from hetero_la.scheduler.lookahead import Priority, is_urgent
 from hetero_la.scheduler.messages import Message, MessageKey, Traffic
-from hetero_la.tiles.kernels.spec import Queue
+from hetero_la.tiles.kernels.spec import SPECS, Queue
 
 
 class ProgramWriter:
@@ -107,7 +107,7 @@ class ProgramWriter:
                 Instruction("store", step, column, column, queue=Queue.COPY), [ready[column]]
             )
 
-    def _append(self, instruction: Instruction, before: Sequence[int] = ()) -> int:
+    def _append(self, instruction: Instruction, before: Collection[int] = ()) -> int:
         """Add an instruction that follows those at `before`; return its place."""
         instructions = self.program.instructions
         latest: dict[Queue, int] = {}
@@ -123,29 +123,28 @@ class ProgramWriter:
 
     def _call(self, run: list[Task]) -> None:
         head = run[0]
-        before: list[int] = []
+        before = {self.task_at[t] for task in run for t in task.after if t in self.task_at}
         awaits: list[tuple[MessageKey, int]] = []
-        used: list[MessageKey] = []
+        used: set[MessageKey] = set()
         for task in run:
-            before += [self.task_at[t] for t in task.after if t in self.task_at]
             for writer, region in task.flows:
                 if writer == INITIAL and region.index in self.owned:
-                    before.append(self._load(region.index))
-            for region in task.accesses:
+                    before.add(self._load(region.index))
+            awaits += self.traffic.overwrites.get(task.index, ())
+            # What a run reads of other columns is the same for all its tasks.
+            for region in head.accesses if task is head else task.updates:
                 key = self.holder.get(region[:2])
                 if key is not None:
-                    before.append(self.receive_at[key])
+                    before.add(self.receive_at[key])
                     if self._is_buffered(region):
-                        used.append(key)
+                        used.add(key)
                     if region in task.updates:
                         self.program.instructions[self.receive_at[key]].private = True
-            awaits += self.traffic.overwrites.get(task.index, ())
         queue = Queue.PANEL if is_urgent(head, self.depth) else Queue.UPDATE
         place = self._append(
             Instruction(
                 "call", head.step, head.column, run[-1].column, head.kind, head.accesses, queue,
-                awaits=tuple(dict.fromkeys(awaits)),
-                flops=sum(self.graph.flops(task) for task in run),
+                awaits=tuple(dict.fromkeys(awaits)), flops=self._flops(run),
             ),
             before,
         )  # fmt: skip
@@ -160,6 +159,19 @@ class ProgramWriter:
         for key in used:
             self.last_use.setdefault(key, {})[queue] = place
         self._send_ready([task.index for task in run])
+
+    def _flops(self, run: list[Task]) -> float:
+        """Flops of a merged call: those of one task with the columns of all."""
+        if len(run) == 1:
+            return self.graph.flops(run[0])
+        width = sum(self.graph.layout.column_width(task.column) for task in run)
+        shapes = [
+            (self.graph.shape(region)[0], width)
+            if region.index == run[0].column and region.name not in self.graph.values
+            else self.graph.shape(region)
+            for region in run[0].accesses
+        ]
+        return SPECS[run[0].kind].flops(shapes)
 
     def _is_buffered(self, region: Region) -> bool:
         """Whether a received region is in a rotating buffer: neither kept nor come home."""

@@ -22,7 +22,8 @@ from hetero_la.scheduler.exchange import Exchange
 from hetero_la.scheduler.graph import TaskGraph
 from hetero_la.scheduler.messages import Traffic
 from hetero_la.scheduler.placement import place
-from hetero_la.scheduler.programs import Program, build_programs
+from hetero_la.scheduler.instructions import Program
+from hetero_la.scheduler.programs import build_programs
 from hetero_la.scheduler.runner import Name, Runner
 from hetero_la.tiles.kernels.cpu import CpuDevice
 from hetero_la.tiles.kernels.spec import Device, KernelOptions, Queue
@@ -75,15 +76,15 @@ def set_up(
     panel_worker: bool = False,
     depth: int = 1,
     shared: bool = False,
-    weights: Sequence[float] | None = None,
+    arrival: Callable[[int], int] | None = None,
 ) -> Setup:
     """Programs of `workers` owners of columns, and of one more that factors panels."""
     graph = solve_tasks(layout) if layout.nrhs else lu_tasks(layout)
-    speeds = [*(weights or [1.0] * workers), *([0.0] if panel_worker else [])]
+    speeds = [1.0] * workers + [0.0] * panel_worker
     distribution = Distribution.cyclic(layout.nt + layout.rt, speeds)
     placement = place(graph, distribution, workers if panel_worker else None)
     programs, traffic = build_programs(
-        graph, placement, distribution, len(speeds), depth=depth, shared=shared
+        graph, placement, distribution, len(speeds), depth=depth, shared=shared, arrival=arrival
     )
     return Setup(graph, distribution, placement, programs, traffic)
 

@@ -19,21 +19,18 @@ import pytest
 import threadpoolctl
 from distributed import Client, LocalCluster
 
+from hetero_la.configs import available_presets, load_preset
 from hetero_la.scheduler import cluster as cluster_module
+from hetero_la.scheduler import dask_clients
 from hetero_la.scheduler.cluster import (
     Cluster,
     ClusterSize,
-    available_presets,
     default_blas_threads,
     default_cpu_workers,
-    embedded_client,
-    inside_task,
-    load_preset,
-    running_client,
-    this_device,
-    wait_all,
-    worker_infos,
 )
+from hetero_la.scheduler.dask_clients import embedded_client, running_client, worker_infos
+from hetero_la.scheduler.dask_plugins import inside_task, this_device
+from hetero_la.scheduler.dask_wait import wait_all
 from hetero_la.tiles.errors import DeviceUnavailableError, RunAbortedError
 from hetero_la.tiles.kernels.gpu import gpu_count
 
@@ -49,7 +46,7 @@ def cluster():
 @pytest.fixture
 def embedded():
     yield
-    cluster_module._close_embedded()
+    dask_clients._close_embedded()
 
 
 def script(text: str, **kwargs: object) -> subprocess.Popen[str]:
@@ -387,7 +384,7 @@ def test_embedded_is_one_and_comes_back(embedded):
 def test_embedded_ends_with_the_program():
     began = time.perf_counter()
     out = run_script("""
-        from hetero_la.scheduler.cluster import embedded_client
+        from hetero_la.scheduler.dask_clients import embedded_client
         kept = embedded_client().submit(abs, -1)
         print(kept.result())
     """)
@@ -399,7 +396,7 @@ def test_embedded_in_a_fork():
     out = run_script("""
         import os, signal, sys, warnings
         warnings.simplefilter("ignore")
-        from hetero_la.scheduler.cluster import embedded_client
+        from hetero_la.scheduler.dask_clients import embedded_client
         client = embedded_client()
         assert client.submit(abs, -1).result() == 1
         child = os.fork()
@@ -491,7 +488,8 @@ def test_a_cluster_closed_meanwhile_ends_the_wait():
 def test_control_c():
     process = script("""
         import time
-        from hetero_la.scheduler.cluster import embedded_client, wait_all, worker_infos
+        from hetero_la.scheduler.dask_clients import embedded_client, worker_infos
+        from hetero_la.scheduler.dask_wait import wait_all
         client = embedded_client()
         addresses = [info.address for info in worker_infos(client)]
         futures = [client.submit(time.sleep, 20), client.submit(abs, -1, pure=False)]

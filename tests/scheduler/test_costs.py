@@ -14,22 +14,12 @@ from threadpoolctl import threadpool_limits
 
 from hetero_la.algorithms.lu import lu_tasks
 from hetero_la.algorithms.solve import solve_tasks
-from hetero_la.scheduler import costs
-from hetero_la.scheduler.costs import (
-    CORE,
-    H200,
-    Chain,
-    LinkModel,
-    MachineModel,
-    call_shapes,
-    cores,
-    machine_model,
-    measure_device,
-    measure_link,
-    window_steps,
-)
+from hetero_la.scheduler import device_model, fits, probes
+from hetero_la.scheduler.costs import LinkModel, MachineModel, call_shapes, window_steps
+from hetero_la.scheduler.device_model import CORE, H200, Chain, cores
 from hetero_la.scheduler.distribution import Distribution
 from hetero_la.scheduler.placement import place
+from hetero_la.scheduler.probes import machine_model, measure_device, measure_link
 from hetero_la.scheduler.programs import build_programs
 from hetero_la.scheduler.workers import WorkerInfo
 from hetero_la.tiles.kernels.cpu import CpuDevice, VirtualGpu
@@ -97,7 +87,7 @@ def test_nominal_gpu_is_near_what_was_measured_on_one(kind, shapes, measured):
 
 
 def test_a_kernel_without_a_rule_costs_its_flops_or_its_bytes(monkeypatch):
-    monkeypatch.setattr(costs, "_RULES", {})
+    monkeypatch.setattr(device_model, "_RULES", {})
     large = kernel_shapes("gemm", 4096, 4096, 512)
     flops = SPECS["gemm"].flops(large)
     assert CORE.kernel_seconds("gemm", large, "f8") == pytest.approx(
@@ -189,18 +179,18 @@ def test_one_worker_takes_one_window():
 
 
 def test_chain_fits_two_points_and_never_turns_negative():
-    fit = costs._fit_chain((500, 100, 100 * (2e-6 + 500e-9)), (2000, 100, 100 * (2e-6 + 2000e-9)))
+    fit = fits._fit_chain((500, 100, 100 * (2e-6 + 500e-9)), (2000, 100, 100 * (2e-6 + 2000e-9)))
     assert fit.column == pytest.approx(2e-6)
     assert fit.element == pytest.approx(1e-9)
-    assert costs._fit_chain((500, 100, 1e-3), (2000, 100, 5e-4)) == Chain(5e-6, 0.0)
-    assert costs._fit_chain((500, 100, -1.0), (2000, 100, -1.0)) == Chain(0.0, 0.0)
-    assert costs._fit_chain((500, 100, 0.0), (2000, 100, 1e-3)).column == 0
+    assert fits._fit_chain((500, 100, 1e-3), (2000, 100, 5e-4)) == Chain(5e-6, 0.0)
+    assert fits._fit_chain((500, 100, -1.0), (2000, 100, -1.0)) == Chain(0.0, 0.0)
+    assert fits._fit_chain((500, 100, 0.0), (2000, 100, 1e-3)).column == 0
 
 
 def test_half_size_inverts_the_padding():
-    assert costs._half_size((32 + 20) / (256 + 20), 256, 32) == pytest.approx(20)
-    assert costs._half_size(0.01, 256, 32) == 0
-    assert costs._half_size(1.2, 256, 32) == 256
+    assert fits._half_size((32 + 20) / (256 + 20), 256, 32) == pytest.approx(20)
+    assert fits._half_size(0.01, 256, 32) == 0
+    assert fits._half_size(1.2, 256, 32) == 256
 
 
 def _median_seconds(kind: str, arrays: list[np.ndarray]) -> float:
@@ -226,7 +216,7 @@ def test_measured_model_predicts_this_cpu_within_a_factor_of_two():
     ratios: dict[str, float] = {}
     with threadpool_limits(1, "blas"):
         for _ in range(4):  # something else may run beside a measurement
-            costs._measured.clear()
+            probes._measured.clear()
             model = measure_device(CpuDevice())
             for kind, arrays in cases.items():
                 predicted = model.kernel_seconds(kind, [a.shape for a in arrays], np.float64)

@@ -1,5 +1,511 @@
-from tests.support import X
+"""Every executor gives the same factors and solutions, and ends when something fails."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.linalg
+from distributed import Client, LocalCluster
+from numpy.typing import NDArray
+
+import hetero_la
+from hetero_la.planner import make_plan
+from hetero_la.options import Options
+from hetero_la.scheduler import dask_execution, dask_processes
+from hetero_la.scheduler.cluster import Cluster
+from hetero_la.scheduler.dask_clients import worker_infos
+from hetero_la.scheduler.dask_execution import run_local, windows
+from hetero_la.scheduler.dask_processes import run_in_processes
+from hetero_la.scheduler.runner import Runner
+from hetero_la.scheduler.threads import run_in_threads
+from hetero_la.tiles.errors import RunAbortedError, StaleShardError
+from hetero_la.tiles.kernels import registry
+from hetero_la.tiles.kernels.cpu import CpuDevice, VirtualGpu
+from hetero_la.tiles.kernels.spec import Array, KernelOptions
+from hetero_la.tiles.shard import ArrayStorage
+from tests.support import DTYPES, assert_close, random
+
+ROOT = str(Path(__file__).parents[2])
+NB = 8
+SIZES = [(0, 0), (1, 1), (5, 5), (8, 8), (61, 61), (61, 23), (23, 61)]
 
 
-def test_x():
-    assert X == 1
+@pytest.fixture(scope="module", params=[(1, 1), (2, 1), (4, 1), (0, 1), (0, 2), (0, 3)],
+                ids=lambda size: f"{size[0]}gpus-{size[1]}cpus")  # fmt: skip
+def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    gpus, cpus = request.param
+    with Cluster(cpus=cpus, gpus=0, virtual_gpus=gpus, blas_threads=1) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def hybrid() -> Iterator[Cluster]:
+    with Cluster(cpus=1, gpus=0, virtual_gpus=2, blas_threads=1) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def processes() -> Iterator[Client]:
+    with (
+        LocalCluster(
+            n_workers=2, threads_per_worker=1, dashboard_address=None, silence_logs=logging.ERROR
+        ) as running,
+        Client(running, set_as_default=False) as client,
+    ):
+        yield client
+
+
+def panels_on(cluster: Cluster) -> list[str]:
+    return ["auto", "cpu", "gpu"] if cluster.size.virtual_gpus else ["auto", "cpu"]
+
+
+def check_lu(a: NDArray, **options: Any) -> hetero_la.LUFactors:
+    factors = hetero_la.lu_factor(a, nb=NB, **options)
+    assert factors.info == 0
+    if a.size:
+        lu, piv = scipy.linalg.lu_factor(a)
+        assert np.array_equal(factors.piv, piv)
+        assert_close(factors.lu, lu)
+    assert factors.lu.shape == a.shape
+    return factors
+
+
+def check_solve(a: NDArray, nrhs: int, **options: Any) -> None:
+    b = random(len(a), nrhs, a.dtype, seed=5)
+    x = hetero_la.solve(a, b, nb=NB, **options)
+    expected = np.linalg.solve(a, b)
+    assert_close(x, expected, limit=1e-8 if a.dtype.itemsize > 4 and a.dtype != "c8" else 0.1)
+
+
+# --- the same result everywhere
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("m", "n"), SIZES)
+def test_inline(m: int, n: int, dtype: str) -> None:
+    for lookahead in (0, 1, 2):
+        factors = check_lu(random(m, n, dtype), lookahead=lookahead)
+        assert [worker.name for worker in factors.plan.workers] == ["caller"]
+
+
+@pytest.mark.parametrize("lookahead", [0, 1, 2])
+@pytest.mark.parametrize(("m", "n"), SIZES)
+def test_lu_on_threads(cluster: Cluster, m: int, n: int, lookahead: int) -> None:
+    for panel in panels_on(cluster):
+        a = random(m, n, DTYPES[lookahead + 1])
+        factors = check_lu(a, client=cluster, lookahead=lookahead, panel=panel)
+        plan = factors.plan
+        assert plan.lookahead == lookahead
+        owners = cluster.size.virtual_gpus or cluster.size.cpus
+        assert len(plan.workers) == owners + (plan.panel_worker is not None)
+        if panel != "auto" and cluster.size.virtual_gpus:
+            assert plan.panel == panel
+        assert [row.name for row in factors.timing.workers] == [w.name for w in plan.workers]
+        assert sum(row.calls for row in factors.timing.workers) == sum(
+            i.op == "call" for program in plan.programs for i in program.instructions
+        )
+
+
+@pytest.mark.parametrize("nrhs", [1, NB - 1, 3 * NB + 1])
+def test_solve_on_threads(cluster: Cluster, nrhs: int) -> None:
+    for panel in panels_on(cluster):
+        for lookahead, dtype in enumerate(DTYPES[:3]):
+            check_solve(
+                random(45, dtype=dtype), nrhs, client=cluster, lookahead=lookahead, panel=panel
+            )
+
+
+@pytest.mark.parametrize("window", [1, 2, 3, 100])
+def test_windows_of_any_length(cluster: Cluster, window: int) -> None:
+    client = cluster.private_client()
+    for panel in panels_on(cluster):
+        a = random(60, seed=window)
+        plan = make_plan(
+            "lu", 60, 60, 0, a.dtype, Options(nb=NB, panel=panel), tuple(worker_infos(client))
+        )
+        target = np.empty_like(a)
+        outcome = run_local(client, replace(plan.job(), window=window), ArrayStorage(a, target))
+        assert_close(target, scipy.linalg.lu_factor(a)[0])
+        assert sorted(outcome.logs) == list(range(len(plan.workers)))
+        for w, program in enumerate(plan.programs):
+            assert [e.place for e in outcome.logs[w]] == list(range(len(program.instructions)))
+            cut = list(windows(program, window))
+            assert [start for start, _ in cut] == [0, *(stop for _, stop in cut[:-1])]
+            assert cut[-1][1] == len(program.instructions)
+            assert len(cut) == 1 if window == 100 else len(cut) > 1 or not program.columns
+
+
+def test_threads_without_dask(hybrid: Cluster) -> None:
+    a = random(60)
+    infos = tuple(worker_infos(hybrid.private_client()))
+    plan = make_plan("lu", 60, 60, 0, a.dtype, Options(nb=NB, panel="cpu"), infos)
+    target = np.empty_like(a)
+    run_in_threads(plan.job(), ArrayStorage(a, target), [VirtualGpu(), VirtualGpu(), CpuDevice()])
+    assert_close(target, scipy.linalg.lu_factor(a)[0])
+
+
+@pytest.mark.parametrize(("m", "n"), SIZES)
+def test_lu_on_processes(processes: Client, m: int, n: int) -> None:
+    for lookahead in (0, 2):
+        factors = check_lu(random(m, n), client=processes, lookahead=lookahead)
+        assert len({worker.pid for worker in factors.plan.workers} | {os.getpid()}) == 3
+
+
+@pytest.mark.parametrize("nrhs", [1, 3 * NB + 1])
+def test_solve_on_processes(processes: Client, nrhs: int) -> None:
+    check_solve(random(45, dtype="complex128"), nrhs, client=processes)
+
+
+@pytest.mark.parametrize("panel", ["cpu", "gpu"])
+def test_programs_with_a_panel_worker_on_any_cluster(hybrid: Cluster, panel: str) -> None:
+    client = hybrid.private_client()
+    a, b = random(45), random(45, 11, seed=1)
+    plan = make_plan(
+        "solve", 45, 45, 11, a.dtype, Options(nb=NB, panel=panel), tuple(worker_infos(client))
+    )
+    target = np.empty((45, 56), order="F")
+    run_in_processes(client, plan.job(), ArrayStorage(a, target, b))
+    assert_close(target[:, 45:], np.linalg.solve(a, b), limit=1e-8)
+    assert not dask_processes._shards
+
+
+def test_somebody_else_s_threads() -> None:
+    with (
+        LocalCluster(
+            n_workers=2, threads_per_worker=2, processes=False, dashboard_address=None
+        ) as running,
+        Client(running, set_as_default=False) as client,
+    ):
+        factors = check_lu(random(61), client=client)
+        assert {worker.pid for worker in factors.plan.workers} == {os.getpid()}
+        check_solve(random(45), 9, client=client)
+
+
+def test_the_current_client_is_used(monkeypatch: pytest.MonkeyPatch, hybrid: Cluster) -> None:
+    monkeypatch.setattr("hetero_la.execution.INLINE_LIMIT", 0.0)
+    with Client(hybrid):
+        factors = check_lu(random(40))
+    assert {worker.name for worker in factors.plan.workers} <= {"gpu0", "gpu1", "cpu0"}
+
+
+def test_columns_of_shared_memory_are_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    copies: list[tuple[int, ...]] = []
+    copy = CpuDevice.copy
+
+    def counted(self: CpuDevice, target: Array, source: Array, queue: Any) -> None:
+        copies.append(target.shape)
+        copy(self, target, source, queue)
+
+    monkeypatch.setattr(CpuDevice, "copy", counted)
+    with Cluster(cpus=2, gpus=0, blas_threads=1) as cluster:
+        a = random(40)
+        check_lu(a, client=cluster)
+        assert copies == [(40, NB)] * 5  # in, once; panels go by reference
+        copies.clear()
+        factors = hetero_la.lu_factor(a, overwrite_a=True, nb=NB, client=cluster)
+        assert (copies, factors.lu is a) == ([], True)
+
+
+# --- failures
+
+
+class BrokenError(Exception):
+    """What a test's kernel raises."""
+
+
+def raise_broken(*arrays: Array, options: KernelOptions) -> None:
+    raise BrokenError("kernel out of order")
+
+
+def break_kernel(
+    monkeypatch: pytest.MonkeyPatch, kernel: str, calls: int, error: BaseException
+) -> None:
+    """Let the call number `calls` of a kernel raise."""
+    lock, real, count = threading.Lock(), registry.implementation(kernel, "cpu"), [0]
+
+    def broken(*arrays: Array, options: KernelOptions) -> None:
+        with lock:
+            count[0] += 1
+            if count[0] == calls:
+                raise error
+        real(*arrays, options=options)
+
+    monkeypatch.setitem(registry._IMPLEMENTATIONS, ("cpu", kernel), broken)
+
+
+@pytest.mark.parametrize("where", [("getrf", 1), ("getrf", 5), ("gemm", 4), ("laswp", 2)])
+def test_an_error_in_a_kernel_is_the_run_s(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, where: tuple[str, int]
+) -> None:
+    for panel in panels_on(cluster):
+        error = BrokenError(f"{where} is out of order")
+        with monkeypatch.context() as broken:
+            break_kernel(broken, *where, error)
+            began = time.perf_counter()
+            with pytest.raises(BrokenError, match="is out of order") as caught:
+                hetero_la.lu_factor(random(60), nb=NB, client=cluster, panel=panel)
+            assert caught.value is error
+            assert time.perf_counter() - began < 5
+        assert not dask_execution._runs
+        check_lu(random(60), client=cluster, panel=panel)
+
+
+def test_an_error_inline(monkeypatch: pytest.MonkeyPatch) -> None:
+    error = BrokenError("no")
+    break_kernel(monkeypatch, "trmm", 3, error)
+    with pytest.raises(BrokenError) as caught:
+        hetero_la.lu_factor(random(60), nb=NB)
+    assert caught.value is error
+
+
+def left_over() -> list[Any]:
+    from hetero_la.scheduler import dask_processes
+
+    return list(dask_processes._shards)
+
+
+def swap_kernel(kernel: str, function: Any) -> Any:
+    from hetero_la.tiles.kernels import registry
+
+    before = registry._IMPLEMENTATIONS["cpu", kernel]
+    registry._IMPLEMENTATIONS["cpu", kernel] = function
+    return before
+
+
+def break_in_worker(kernel: str) -> None:
+    """Replace a kernel in the worker's process, and keep the real one beside it."""
+    from hetero_la.tiles.kernels import registry
+
+    def broken(*arrays: Any, options: Any) -> None:
+        raise ArithmeticError("kernel out of order")
+
+    kept = registry._IMPLEMENTATIONS
+    kept["cpu", "kept"], kept["cpu", kernel] = kept["cpu", kernel], broken
+
+
+def mend_in_worker(kernel: str) -> None:
+    from hetero_la.tiles.kernels import registry
+
+    registry._IMPLEMENTATIONS["cpu", kernel] = registry._IMPLEMENTATIONS.pop(("cpu", "kept"))
+
+
+@pytest.mark.parametrize("kernel", ["getrf", "gemm", "laswp"])
+def test_an_error_in_another_process(processes: Client, kernel: str) -> None:
+    second = worker_infos(processes)[1].address
+    processes.run(break_in_worker, kernel, workers=[second])
+    try:
+        began = time.perf_counter()
+        with pytest.raises(ArithmeticError, match="^kernel out of order$"):
+            hetero_la.lu_factor(random(60), nb=NB, client=processes)
+        assert time.perf_counter() - began < 10
+    finally:
+        processes.run(mend_in_worker, kernel, workers=[second])
+    assert list(processes.run(left_over).values()) == [[], []]
+    check_lu(random(60), client=processes)
+
+
+def test_a_shard_is_never_updated_twice() -> None:
+    plan = hetero_la.plan("lu", (20, 20), nb=NB)
+    a = random(20)
+    runner: Runner = plan.job().runner(0, CpuDevice(), ArrayStorage(a, np.empty_like(a)))
+    runner.run(0, 4)
+    with pytest.raises(StaleShardError, match="worker 0 is at instruction 4, not at 0"):
+        runner.run(0, 4)
+    with pytest.raises(StaleShardError, match="is at instruction 4, not at 5"):
+        runner.run(5, 6)
+    runner.run(4, len(plan.programs[0].instructions))
+    assert_close(runner.shard.array, scipy.linalg.lu_factor(a)[0])
+
+
+def test_a_shard_that_failed_half_way_is_stale(monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = hetero_la.plan("lu", (20, 20), nb=NB)
+    a = random(20)
+    runner: Runner = plan.job().runner(0, CpuDevice(), ArrayStorage(a, np.empty_like(a)))
+    break_kernel(monkeypatch, "trmm", 1, BrokenError("no"))
+    stop = len(plan.programs[0].instructions)
+    with pytest.raises(BrokenError):
+        runner.run(0, stop)
+    for start in range(stop):
+        with pytest.raises(StaleShardError):
+            runner.run(start, stop)
+
+
+def test_tasks_of_an_ended_run_are_refused() -> None:
+    with pytest.raises(RunAbortedError, match="run lu-77 has ended"):
+        dask_execution.run_window("lu-77", 0, 0, 1, None)
+    with pytest.raises(StaleShardError, match="shard of worker 1 was lost"):
+        dask_processes.run_slice("lu-77", 1, 0, 1, [], [], None)
+
+
+def test_two_runs_at_once(hybrid: Cluster) -> None:
+    """From several threads, on one cluster: they take turns, and mix nothing up."""
+    errors: list[BaseException] = []
+
+    def work(seed: int) -> None:
+        try:
+            for panel in ("cpu", "gpu"):
+                check_lu(random(70, seed=seed), client=hybrid, panel=panel)
+                check_solve(random(45, seed=seed), 3, client=hybrid, panel=panel)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(seed,), daemon=True) for seed in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
+    assert not errors
+    assert not dask_execution._runs
+
+
+def test_two_runs_at_once_on_processes(processes: Client) -> None:
+    found: list[Any] = []
+    threads = [
+        threading.Thread(
+            target=lambda seed=seed: found.append(check_lu(random(60, seed=seed), client=processes)),
+            daemon=True,
+        )
+        for seed in range(2)
+    ]  # fmt: skip
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert len(found) == 2
+
+
+def test_one_run_fails_and_the_other_does_not(
+    hybrid: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    break_kernel(monkeypatch, "getrf", 3, BrokenError("no"))
+    outcomes: list[str] = []
+
+    def work() -> None:
+        try:
+            check_lu(random(60), client=hybrid, panel="gpu")
+            outcomes.append("good")
+        except BrokenError:
+            outcomes.append("broken")
+
+    threads = [threading.Thread(target=work, daemon=True) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert sorted(outcomes) == ["broken", "good"]
+
+
+def test_a_closed_cluster_ends_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster(cpus=1, gpus=0, virtual_gpus=2, blas_threads=1)
+    real = registry.implementation("gemm", "cpu")
+
+    def slow(*arrays: Array, options: KernelOptions) -> None:
+        time.sleep(0.1)
+        real(*arrays, options=options)
+
+    monkeypatch.setitem(registry._IMPLEMENTATIONS, ("cpu", "gemm"), slow)
+    closer = threading.Timer(0.5, cluster.close)
+    closer.start()
+    began = time.perf_counter()
+    with pytest.raises(RunAbortedError):
+        hetero_la.lu_factor(random(400), nb=NB, client=cluster)
+    assert time.perf_counter() - began < 10
+    closer.join()
+    assert not dask_execution._runs
+
+
+SLOW_RUN = """
+    import sys, threading, time
+    import numpy as np
+    import hetero_la
+    from hetero_la.tiles.kernels import registry
+
+    real = registry.implementation("gemm", "cpu")
+    def slow(*arrays, options):
+        print("running", flush=True) if not slow.seen else None
+        slow.seen = True
+        time.sleep(0.02)
+        real(*arrays, options=options)
+    slow.seen = False
+    registry._IMPLEMENTATIONS["cpu", "gemm"] = slow
+    a = np.random.default_rng(0).standard_normal((2000, 2000))
+    try:
+        hetero_la.lu_factor(a, nb=8, {options})
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    "options",
+    ["client=hetero_la.Cluster(cpus=1, gpus=0, virtual_gpus=2)",
+     "client=hetero_la.Cluster(cpus=1, gpus=0, virtual_gpus=2), panel='cpu'",
+     "client=hetero_la.Cluster(cpus=1, gpus=0)"],
+)  # fmt: skip
+def test_ctrl_c_ends_a_run(options: str) -> None:
+    path = os.pathsep.join(filter(None, [ROOT, os.environ.get("PYTHONPATH")]))
+    process = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(SLOW_RUN).format(options=options)],
+        env={**os.environ, "PYTHONPATH": path}, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        text=True,
+    )  # fmt: skip
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "running\n"
+        began = time.perf_counter()
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=30)
+        assert time.perf_counter() - began < 8
+        assert out == "interrupted\n", err
+        assert process.returncode == 0, err
+    finally:
+        process.kill()
+
+
+def die_later(seconds: float) -> None:
+    """In the worker: slow kernels down, and end the process in the middle of the run."""
+    import os
+    import threading
+    import time
+
+    from hetero_la.tiles.kernels import registry
+
+    real = registry.implementation("gemm", "cpu")
+
+    def slow(*arrays: Any, options: Any) -> None:
+        time.sleep(0.05)
+        real(*arrays, options=options)
+
+    registry._IMPLEMENTATIONS["cpu", "gemm"] = slow
+    threading.Timer(seconds, os._exit, (1,)).start()
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_worker_process_that_dies_ends_the_run(restarts: bool) -> None:
+    with (
+        LocalCluster(
+            n_workers=2, threads_per_worker=1, dashboard_address=None,
+            silence_logs=logging.CRITICAL, worker_class=None if restarts else "distributed.Nanny",
+        ) as running,
+        Client(running, set_as_default=False) as client,
+    ):  # fmt: skip
+        victim = worker_infos(client)[1].address
+        client.run(die_later, 1.0, workers=[victim])
+        began = time.perf_counter()
+        with pytest.raises((RunAbortedError, StaleShardError), match=r"left the cluster|was lost"):
+            hetero_la.lu_factor(random(400), nb=NB, client=client)
+        assert time.perf_counter() - began < 20

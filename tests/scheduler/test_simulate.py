@@ -11,7 +11,8 @@ import pytest
 
 from hetero_la.algorithms.lu import lu_tasks
 from hetero_la.algorithms.solve import solve_tasks
-from hetero_la.scheduler.costs import CORE, H200, Chain, DeviceModel, MachineModel
+from hetero_la.scheduler.costs import MachineModel
+from hetero_la.scheduler.device_model import CORE, H200, Chain, DeviceModel
 from hetero_la.scheduler.distribution import Distribution
 from hetero_la.scheduler.graph import TaskGraph
 from hetero_la.scheduler.placement import place

@@ -95,8 +95,8 @@ def trtri(a: Array, w: Array, options: KernelOptions) -> None:
     np.fill_diagonal(w, 1)
     _lapack("trtri", w)(*_chars(b"LU"), *_ints(order), *_view(w), byref(c_int()))
     with np.errstate(all="ignore"):
-        usable = np.abs(w).sum(axis=0).max() <= options.inverse_bound
-    if not usable:  # also where the sum is NaN
+        norm = float(np.abs(w).sum(axis=0).max())
+    if not (norm <= options.inverse_bound and norm < np.inf):  # also where it is NaN
         w[0, 0] = np.nan
 
 

@@ -1,0 +1,234 @@
+"""Decides how a run goes: who owns what, where panels go, tile size, look-ahead."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import gc
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from hetero_la.algorithms.lu import lu_tasks
+from hetero_la.algorithms.solve import solve_tasks
+from hetero_la.options import Options, PanelDevice
+from hetero_la.plan import CALLER, Plan, share_memory
+from hetero_la.scheduler.costs import MachineModel
+from hetero_la.scheduler.distribution import Distribution
+from hetero_la.scheduler.estimate import estimate_seconds, steps_while_loading
+from hetero_la.scheduler.placement import place
+from hetero_la.scheduler.probes import machine_model
+from hetero_la.scheduler.programs import build_programs
+from hetero_la.scheduler.workers import WorkerInfo
+from hetero_la.tiles.errors import DeviceUnavailableError
+from hetero_la.tiles.layout import TileLayout
+
+ROUTINES = {"lu": lu_tasks, "solve": solve_tasks}
+
+#: Runs estimated to be shorter, in seconds, are not worth measuring the devices for.
+_WORTH_MEASURING = 0.1
+
+
+def plan(
+    routine: str,
+    shape: tuple[int, int],
+    dtype: Any = np.float64,
+    *,
+    nrhs: int = 0,
+    workers: Sequence[WorkerInfo] | None = None,
+    **options: Any,
+) -> Plan:
+    """Decide how a factorization would run, without running it.
+
+    Parameters
+    ----------
+    routine : {"lu", "solve"}
+        What is to be done.
+    shape : tuple of int
+        Rows and columns of the matrix.
+    dtype : dtype, optional
+        Element type: float32, float64, complex64 or complex128.
+    nrhs : int, optional
+        Right-hand sides, for "solve".
+    workers : sequence of WorkerInfo, optional
+        Who takes part; by default the calling thread alone.
+    **options
+        See `Options`.
+
+    Returns
+    -------
+    Plan
+
+    Examples
+    --------
+    >>> p = plan("lu", (1000, 1000), nb=250)
+    >>> p.layout.kt, len(p.graph), p.workers[0].name
+    (4, 34, 'caller')
+    >>> print(p.explain().splitlines()[0])
+    lu of a 1000 x 1000 float64 matrix
+    """
+    if routine not in ROUTINES:
+        raise ValueError(f"unknown routine {routine!r}; known are {', '.join(ROUTINES)}")
+    infos = tuple(workers) if workers is not None else (CALLER,)
+    return make_plan(routine, *shape, nrhs, np.dtype(dtype), Options.choose(options), infos)
+
+
+def make_plan(
+    routine: str,
+    m: int,
+    n: int,
+    nrhs: int,
+    dtype: np.dtype[Any],
+    options: Options,
+    workers: tuple[WorkerInfo, ...],
+    on_host: bool = False,
+) -> Plan:
+    """Plan a run, or find the plan of an equal one.
+
+    Parameters
+    ----------
+    routine : str
+        A key of `ROUTINES`.
+    m, n, nrhs : int
+        Shape of the matrix, and right-hand sides.
+    dtype : dtype
+        Element type.
+    options : Options
+        What the user fixed.
+    workers : tuple of WorkerInfo
+        Who can take part.
+    on_host : bool, optional
+        Whether the matrix comes from host memory.
+    """
+    # What a worker has free changes from run to run, and decides nothing here.
+    key = tuple(replace(worker, memory=0) for worker in workers)
+    return _cached_plan(routine, m, n, nrhs, dtype, options, key, on_host)
+
+
+def quick_estimate(
+    m: int, n: int, nrhs: int, dtype: np.dtype[Any], options: Options, worker: WorkerInfo
+) -> float:
+    """Seconds that a run would take on one worker, without planning it."""
+    layout = TileLayout(m, n, options.nb or default_nb(m, n, (worker,)), nrhs)
+    model = machine_model((worker,), dtype, measure=False)
+    return estimate_seconds(layout, model, range(1), None, dtype)
+
+
+@functools.lru_cache(maxsize=16)
+def _cached_plan(
+    routine: str,
+    m: int,
+    n: int,
+    nrhs: int,
+    dtype: np.dtype[Any],
+    options: Options,
+    workers: tuple[WorkerInfo, ...],
+    on_host: bool,
+) -> Plan:
+    owners, helper = _roles(workers, options)
+    nb = options.nb or default_nb(m, n, owners)
+    depth = 1 if options.lookahead is None else options.lookahead
+    layout = TileLayout(m, n, nb, nrhs)
+    model, at = _choose_panel_worker(layout, owners, helper, options, dtype)
+    team = owners if at is None or helper is None else (*owners, helper)
+    model = replace(model, devices=model.devices[: len(team)])
+    weights = [_speed(model, g) if g < len(owners) else 0.0 for g in range(len(team))]
+    distribution = Distribution.cyclic(layout.nt + layout.rt, weights)
+    travels = on_host and owners[0].kind == "gpu"
+    arrival = _arrival(layout, model, range(len(owners)), at, dtype) if travels else None
+    with _no_garbage_collection():
+        graph = ROUTINES[routine](layout)
+        programs, traffic = build_programs(
+            graph, place(graph, distribution, at), distribution, len(team),
+            depth=depth, shared=share_memory(owners), arrival=arrival,
+        )  # fmt: skip
+    return Plan(
+        routine, layout, dtype, options, team, distribution, at, depth, graph, programs,
+        traffic, model, travels,
+    )  # fmt: skip
+
+
+def _choose_panel_worker(
+    layout: TileLayout,
+    owners: tuple[WorkerInfo, ...],
+    helper: WorkerInfo | None,
+    options: Options,
+    dtype: Any,
+) -> tuple[MachineModel, int | None]:
+    """The machine's model, and the worker that factors panels, if it is not their owners.
+
+    Both ways are estimated for the whole run, overlap included; from nominal rates
+    first, and where the run is long enough, from measured ones.
+    """
+    if helper is None:
+        return machine_model(owners, dtype, measure=False), None
+    team, at = (*owners, helper), len(owners)
+    if options.panel is PanelDevice.CPU:
+        return machine_model(team, dtype, measure=False), at
+
+    def times(model: MachineModel) -> tuple[float, float]:
+        here = estimate_seconds(layout, model, range(at), None, dtype)
+        return here, estimate_seconds(layout, model, range(at), at, dtype)
+
+    model = machine_model(team, dtype, measure=False)
+    if min(times(model)) > _WORTH_MEASURING:
+        model = machine_model(team, dtype)
+    on_owners, on_helper = times(model)
+    return model, at if on_helper < on_owners else None
+
+
+def _arrival(
+    layout: TileLayout, model: MachineModel, owners: Sequence[int], at: int | None, dtype: Any
+) -> Callable[[int], int]:
+    """Step by which each column has travelled to its GPU."""
+    steps = steps_while_loading(layout, model, owners, at, dtype)
+    columns = layout.nt + layout.rt
+    return lambda column: column * steps // columns
+
+
+@contextlib.contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """Thousands of small objects that all stay: looking for garbage among them takes long."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _speed(model: MachineModel, worker: int) -> float:
+    """Speed of a worker by a typical trailing update, to two digits: less is noise."""
+    return float(f"{1 / model.devices[worker].multiply_seconds(4096, 4096, 256):.1e}")
+
+
+def _roles(
+    workers: tuple[WorkerInfo, ...], options: Options
+) -> tuple[tuple[WorkerInfo, ...], WorkerInfo | None]:
+    """Owners of columns, and the CPU worker that may factor panels for them."""
+    gpus = tuple(worker for worker in workers if worker.kind == "gpu")
+    cpus = tuple(worker for worker in workers if worker.kind == "cpu")
+    if not gpus:
+        if options.panel is PanelDevice.GPU:
+            raise DeviceUnavailableError("panel='gpu' needs a GPU worker, and there is none")
+        return cpus, None
+    if options.panel is PanelDevice.CPU and not cpus:
+        raise DeviceUnavailableError("panel='cpu' needs a CPU worker besides the GPU workers")
+    if options.panel is PanelDevice.GPU or not cpus:
+        return gpus, None
+    return gpus, cpus[0]
+
+
+def default_nb(m: int, n: int, owners: Sequence[WorkerInfo]) -> int:
+    """Tile size, from measurements: see ``docs/performance.md``."""
+    size = max(min(m, n), 1)
+    if owners[0].kind == "gpu" and not owners[0].virtual:
+        if size >= 49152:
+            return 1024
+        return 512 if size > 8192 else 256
+    if len(owners) == 1 and size <= 384:
+        return size
+    return 128 if size < 2048 else 256

@@ -1,0 +1,134 @@
+"""How to reach a cluster's workers as a client: the user's, or one of our own."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import re
+import threading
+import weakref
+from typing import Any
+
+from distributed import Client
+from distributed.core import Status
+
+from hetero_la.scheduler.cluster import Cluster
+from hetero_la.scheduler.dask_plugins import describe, inside_task
+from hetero_la.scheduler.workers import WorkerInfo
+
+
+def running_client(client: object = None) -> Client | None:
+    """Client that a run uses, or None.
+
+    Parameters
+    ----------
+    client : Client, Cluster or None, optional
+        The user's choice; None takes the current default client.  Inside a task
+        that is not taken: a task that waits for others may wait for ever.
+
+    Raises
+    ------
+    TypeError
+        If it is something else.
+    ValueError
+        If it cannot be used.
+    """
+    if client is None:
+        return None if inside_task() else _default_client()
+    if isinstance(client, Cluster):
+        if client.status != Status.running:
+            raise ValueError("the cluster that was given is closed")
+        return client.private_client()
+    if not isinstance(client, Client):
+        raise TypeError(
+            "client must be a dask.distributed.Client or a hetero_la.Cluster, "
+            f"not {type(client).__name__}"
+        )
+    if client.asynchronous:
+        raise ValueError("the client that was given is asynchronous: a synchronous one is needed")
+    if client.status != "running":
+        raise ValueError(f"the client that was given is not running: it is {client.status}")
+    return client
+
+
+def _default_client() -> Client | None:
+    try:
+        client = Client.current()
+    except ValueError:
+        return None
+    return client if client.status == "running" and not client.asynchronous else None
+
+
+_embedded_lock = threading.Lock()
+_embedded: Cluster | None = None
+
+
+def embedded_client() -> Client:
+    """Client of the process's own cluster, which starts on first use.
+
+    It has the default workers of `Cluster`, ends when the main thread does (Dask
+    takes no work after that), and is started anew if it was closed, lost a worker,
+    or the process is a fork.
+    """
+    global _embedded
+    with _embedded_lock:
+        if _embedded is None or not _embedded.healthy:
+            if _embedded is not None:
+                _embedded.close()
+            _embedded = Cluster()
+        return _embedded.private_client()
+
+
+def _close_embedded() -> None:
+    global _embedded
+    with _embedded_lock:
+        if _embedded is not None:
+            _embedded.close()
+            _embedded = None
+
+
+def _forget_embedded() -> None:
+    """In a forked child: the parent's cluster is not here, and its lock may be held for ever."""
+    global _embedded, _embedded_lock
+    _embedded_lock = threading.Lock()
+    _embedded = None
+
+
+# The event loop needs threads to close, and the interpreter takes them away before it
+# runs what is registered with atexit.
+getattr(threading, "_register_atexit", atexit.register)(_close_embedded)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_embedded)
+
+
+_infos: weakref.WeakKeyDictionary[Client, list[WorkerInfo]] = weakref.WeakKeyDictionary()
+
+
+def worker_infos(client: Client, *, refresh: bool = False) -> list[WorkerInfo]:
+    """Workers of a cluster, ours or not: GPUs by index, then CPUs by name.
+
+    Parameters
+    ----------
+    client : Client
+        Any synchronous client.
+    refresh : bool, optional
+        Ask the workers again (for the memory that is free now) although they are
+        the same as at the last call.
+    """
+    addresses = set(client.scheduler_info(n_workers=-1)["workers"])
+    known = _infos.get(client)
+    if refresh or known is None or addresses != {info.address for info in known}:
+        known = sorted(client.run(describe).values(), key=_order)
+        _infos[client] = known
+    return list(known)
+
+
+def known_infos(client: Client) -> list[WorkerInfo]:
+    """What `worker_infos` said last, without asking anyone."""
+    return list(_infos.get(client, ()))
+
+
+def _order(info: WorkerInfo) -> tuple[Any, ...]:
+    digits = re.split(r"(\d+)", info.name)  # so that cpu10 comes after cpu9
+    name = tuple(int(part) if i % 2 else part for i, part in enumerate(digits))
+    return (info.kind != "gpu", info.device, name, info.address)
