@@ -1,8 +1,8 @@
 """LU side by side with its peers: medians of repeats in one run, as a table and JSON.
 
-    python benchmarks/lu.py                     the CPU: SciPy and dask.array.linalg
-    python benchmarks/lu.py --gpu 16384 32768   one GPU: cuSOLVER
-    python benchmarks/lu.py --gpus 4 65536      several GPUs: cuSOLVERMg, and without Dask
+python benchmarks/lu.py                     the CPU: SciPy and dask.array.linalg
+python benchmarks/lu.py --gpu 16384 32768   one GPU: cuSOLVER
+python benchmarks/lu.py --gpus 4 65536      several GPUs: cuSOLVERMg, and without Dask
 """
 
 from __future__ import annotations
@@ -39,14 +39,17 @@ def measure(contenders: dict[str, Callable[[], float]], repeats: int) -> dict[st
     return seconds
 
 
-def rows_of(case: str, n: int, seconds: dict[str, list[float]], peer: str, ratio: float) -> list[Row]:
+def rows_of(
+    case: str, n: int, dtype: str, seconds: dict[str, list[float]], peer: str, ratio: float
+) -> list[Row]:
     """Rows of the table: medians, rates and the ratio to the peer."""
+    flops = 2 / 3 * n**3 * (4 if np.dtype(dtype).kind == "c" else 1)
     medians = {name: statistics.median(taken) for name, taken in seconds.items()}
     return [
         {
             "case": case, "n": n, "who": name, "seconds": medians[name],
             "least": min(seconds[name]), "most": max(seconds[name]),
-            "gflops": 2 / 3 * n**3 / medians[name] / 1e9,
+            "gflops": flops / medians[name] / 1e9,
             "times the peer's rate": medians[peer] / medians[name] if peer in medians else None,
             "residual": ratio if name.startswith("hetero_la") else None,
         }
@@ -70,7 +73,7 @@ def cpu(n: int, repeats: int, dtype: str) -> list[Row]:
     for chunk in (n // 8, n // 4):
         contenders[f"dask.array chunks {chunk}"] = lambda c=chunk: peers.dask_lu(a, c, 1)
     seconds = measure(contenders, repeats)
-    return rows_of("CPU", n, seconds, "scipy", lu_ratio(a, *factors[0]))
+    return rows_of("CPU", n, dtype, seconds, "scipy", lu_ratio(a, *factors[0]))
 
 
 def one_gpu(n: int, repeats: int, dtype: str, nb: int | None) -> list[Row]:
@@ -95,7 +98,7 @@ def one_gpu(n: int, repeats: int, dtype: str, nb: int | None) -> list[Row]:
         return peers.cusolver_getrf(a)
 
     seconds = measure({"hetero_la": ours, "cuSOLVER": cusolver}, repeats)
-    return rows_of("1 GPU", n, seconds, "cuSOLVER", _ratio_on_device(n, dtype, nb))
+    return rows_of("1 GPU", n, dtype, seconds, "cuSOLVER", _ratio_on_device(n, dtype, nb))
 
 
 def _ratio_on_device(n: int, dtype: str, nb: int | None) -> float:
@@ -139,7 +142,7 @@ def several_gpus(gpus: int, n: int, repeats: int, dtype: str, nb: int | None) ->
     if dtype == "float64" and peers.cusolvermg_library():
         seconds["cuSOLVERMg"] = _cusolvermg(gpus, n, repeats)
         _free_all(gpus)
-    return rows_of(f"{gpus} GPUs", n, seconds, "cuSOLVERMg", ratio)
+    return rows_of(f"{gpus} GPUs", n, dtype, seconds, "cuSOLVERMg", ratio)
 
 
 def _cusolvermg(gpus: int, n: int, repeats: int) -> list[float]:
@@ -182,7 +185,9 @@ def show(rows: list[Row]) -> None:
 
 def main(argv: list[str] | None = None) -> int:
     """Run the cases asked for."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     parser.add_argument("--cpu", type=int, nargs="*", metavar="N", help="orders on the CPU")
     parser.add_argument("--gpu", type=int, nargs="*", default=[], metavar="N")
     parser.add_argument("--gpus", type=int, nargs="+", default=[], metavar=("G", "N"))

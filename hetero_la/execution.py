@@ -95,21 +95,31 @@ def choose(
     client : Client or None
         Whose workers run it; None for the calling thread.
     """
-    preset = getattr(getattr(client, "cluster", None), "options", None)
-    chosen = Options.choose(options, preset)
+    running = client or running_client()
+    chosen = _with_preset(options, running)
     where = device_index(a)
-    problem = (routine, *a.shape, nrhs, a.dtype, chosen)
+    m, n = a.shape
     caller = _caller(where)
+
+    def make(workers: tuple[WorkerInfo, ...], on_host: bool = False) -> Plan:
+        return make_plan(routine, m, n, nrhs, a.dtype, chosen, workers, on_host)
+
     if client is None:
         able = chosen.panel == "auto" or caller.kind == chosen.panel
-        if able and quick_estimate(*problem[1:], caller) < INLINE_LIMIT:
-            return make_plan(*problem, (caller,)), {caller.name: caller.memory}, None
-        client = running_client() or embedded_client()
+        if able and quick_estimate(m, n, nrhs, a.dtype, chosen, caller) < INLINE_LIMIT:
+            return make((caller,)), {caller.name: caller.memory}, None
+        client = running or embedded_client()
+        chosen = _with_preset(options, client)
     workers = tuple(worker_infos(client, refresh=True))
     if where is not None and not _reach(workers):
-        return make_plan(*problem, (caller,)), {caller.name: caller.memory}, None
-    plan = make_plan(*problem, workers, on_host=where is None)
+        return make((caller,)), {caller.name: caller.memory}, None
+    plan = make(workers, on_host=where is None)
     return plan, {worker.name: worker.memory for worker in workers}, client
+
+
+def _with_preset(options: dict[str, Any], client: Any) -> Options:
+    """The options given, on top of those that the client's cluster was started with."""
+    return Options.choose(options, getattr(getattr(client, "cluster", None), "options", None))
 
 
 def _reach(workers: Sequence[WorkerInfo]) -> bool:

@@ -15,9 +15,9 @@ from hetero_la.options import Options
 from hetero_la.scheduler.costs import MachineModel, window_steps
 from hetero_la.scheduler.distribution import Distribution
 from hetero_la.scheduler.graph import TaskGraph
+from hetero_la.scheduler.instructions import Program
 from hetero_la.scheduler.job import Job
 from hetero_la.scheduler.messages import Traffic
-from hetero_la.scheduler.instructions import Program
 from hetero_la.scheduler.simulate import Simulation, simulate
 from hetero_la.scheduler.workers import WorkerInfo
 from hetero_la.tiles.errors import InsufficientMemoryError

@@ -229,6 +229,8 @@ def default_nb(m: int, n: int, owners: Sequence[WorkerInfo]) -> int:
         if size >= 49152:
             return 1024
         return 512 if size > 8192 else 256
-    if len(owners) == 1 and size <= 384:
-        return size
-    return 128 if size < 2048 else 256
+    if len(owners) == 1:
+        return size if size <= 384 else 128 if size < 2048 else 256
+    # Three columns a worker keep all of them busy until near the end.
+    share = size // (3 * len(owners)) // 32 * 32
+    return min(max(share, 96), 256)

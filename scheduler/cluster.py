@@ -31,13 +31,12 @@ from hetero_la.tiles.kernels.spec import Device
 
 
 def default_cpu_workers(cores: int) -> int:
-    """CPU workers on a host without GPUs.
+    """CPU workers on a host without GPUs: one per core.
 
-    On few cores, one worker each: look-ahead then hides the panel behind the updates.  A
-    BLAS threaded with pthreads runs one call at a time per process, so on more cores,
-    where a column each would be too little work, one worker uses them all.
+    Look-ahead then hides the panel behind the updates, and a BLAS threaded with
+    pthreads would run one call at a time in a process anyway.
     """
-    return cores if cores <= 4 else 1
+    return cores
 
 
 def default_blas_threads(cores: int, cpus: int, gpus: int, virtual_gpus: int = 0) -> int:

@@ -47,8 +47,7 @@ def run_local(client: distributed.Client, job: Job, storage: Storage) -> Outcome
         futures = list(_submit_windows(client, job, number))
         wait_all(client, futures, [worker.address for worker in job.workers])
     except BaseException as error:
-        run.exchange.abort(error)
-        raise run.exchange.error from None
+        raise run.abort(error) from None
     finally:
         del _runs[number]
         _turn.release()
@@ -76,5 +75,3 @@ def windows(program: Program, steps: int) -> Iterator[tuple[int, int]]:
             yield start, place
             start, limit = place, reached + steps
     yield start, len(program.instructions)
-
-

@@ -39,19 +39,21 @@ def step_seconds(
     at = owners[0] if panel_worker is None else panel_worker
     itemsize = np.dtype(dtype).itemsize
 
-    def update(rows: int, width: float) -> float:
-        shapes = {
-            "swap": [(nb,), (2, 2 * nb), (rows + nb, width)],
-            "trmm": [(nb, nb), (nb, nb), (nb, width)],
-            "gemm": [(rows, nb), (nb, width), (rows, width)],
-        }
-        return sum(device.kernel_seconds(kind, s, dtype) for kind, s in shapes.items())
+    def seconds(worker: int, kind: str, *shapes: tuple[int, ...]) -> float:
+        return model.devices[worker].kernel_seconds(kind, shapes, dtype)
+
+    def update(rows: int, width: int) -> float:
+        return (
+            seconds(owners[0], "swap", (nb,), (2, 2 * nb), (rows + nb, width))
+            + seconds(owners[0], "trmm", (nb, nb), (nb, nb), (nb, width))
+            + seconds(owners[0], "gemm", (rows, nb), (nb, width), (rows, width))
+        )
 
     for k in range(layout.kt):
         height, rows = layout.m - layout.row(k), layout.m - layout.row(k + 1)
-        width = max(layout.width - (k + 1) * nb, 0) / len(owners)
-        panel = [("getrf", [(height, nb), (nb,), (1,)]), ("trtri", [(nb, nb), (nb, nb)])]
-        chain = sum(model.devices[at].kernel_seconds(kind, s, dtype) for kind, s in panel)
+        width = max(layout.width - (k + 1) * nb, 0) // len(owners)
+        chain = seconds(at, "getrf", (height, nb), (nb,), (1,))
+        chain += seconds(at, "trtri", (nb, nb), (nb, nb))
         nbytes = height * nb * itemsize
         if panel_worker is not None:
             chain += 2 * model.transfer_seconds(nbytes, owners[0], panel_worker, private=True)

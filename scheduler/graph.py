@@ -30,7 +30,7 @@ class Region(NamedTuple):
     """
 
     name: str
-    index: int
+    index: int  # type: ignore[assignment]  # nobody searches a region as a tuple
     start: int
     stop: int
 
@@ -55,7 +55,7 @@ class Task(NamedTuple):
         `INITIAL`.
     """
 
-    index: int
+    index: int  # type: ignore[assignment]  # nobody searches a task as a tuple
     kind: str
     step: int
     column: int

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from hetero_la.scheduler.messages import Message, MessageKey
 from hetero_la.scheduler.instructions import Program
+from hetero_la.scheduler.messages import Message, MessageKey
 from hetero_la.scheduler.runner import LogEntry, Name, Runner
 from hetero_la.scheduler.workers import WorkerInfo
 from hetero_la.tiles.kernels.spec import Device, KernelOptions

@@ -176,5 +176,3 @@ def _part(graph: TaskGraph, region: Region) -> Part:
     if value is not None:
         return Part(region, value.shape(region.index), value.dtype, None)
     return Part(region, graph.shape(region), None, graph.layout.row(region.start))
-
-

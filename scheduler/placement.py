@@ -28,6 +28,4 @@ def place(
     owners, kt = distribution.owners, graph.layout.kt
     if panel_worker is None:
         return [owners[task.column] for task in graph.tasks]
-    return [
-        panel_worker if is_panel(task, kt) else owners[task.column] for task in graph.tasks
-    ]
+    return [panel_worker if is_panel(task, kt) else owners[task.column] for task in graph.tasks]

@@ -226,9 +226,7 @@ class ProgramWriter:
         Panels in use are the current step's, `depth` ahead, and one on its way; more
         where work on late columns still needs older ones.
         """
-        free = [
-            slot for slot, key in enumerate(self.slots) if self.readers_left.get(key, 0) == 0
-        ]
+        free = [slot for slot, key in enumerate(self.slots) if self.readers_left.get(key, 0) == 0]
         if len(self.slots) < self.depth + 2 + self.lag or not free:
             self.slots.append(MessageKey(-1, -1))
             self.program.slots = len(self.slots)

@@ -12,8 +12,6 @@ from hetero_la.scheduler.messages import Traffic, derive_traffic
 from hetero_la.scheduler.program_writer import ProgramWriter, announce_taken
 
 
-
-
 def build_programs(
     graph: TaskGraph,
     placement: Sequence[int],

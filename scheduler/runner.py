@@ -11,15 +11,14 @@ import numpy as np
 
 from hetero_la.scheduler.exchange import Exchange
 from hetero_la.scheduler.graph import Region
-from hetero_la.scheduler.messages import Message, MessageKey, Part
 from hetero_la.scheduler.instructions import Instruction, Program
+from hetero_la.scheduler.messages import Message, MessageKey, Part
 from hetero_la.scheduler.progress import Progress
 from hetero_la.tiles.errors import StaleShardError
 from hetero_la.tiles.kernels.spec import Array, Device, Event, KernelOptions, Queue
 from hetero_la.tiles.layout import TileLayout
 from hetero_la.tiles.shard import Shard, Storage, local_width
 from hetero_la.tiles.transfer import is_device_array, to_host
-
 
 Name = tuple[str, int]  #: of a tile column of a matrix, or of a per-step value
 

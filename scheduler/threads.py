@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Sequence
 
@@ -11,6 +12,10 @@ from hetero_la.scheduler.progress import Progress
 from hetero_la.scheduler.runner import Runner
 from hetero_la.tiles.kernels.spec import Device
 from hetero_la.tiles.shard import Storage
+
+
+#: Seconds in which a worker comes to the end of its kernel call, and so notices an abort.
+_LONGEST_CALL = 60.0
 
 
 class LocalRun:
@@ -30,10 +35,23 @@ class LocalRun:
         self.progress = Progress(sum(i.flops for p in job.programs for i in p.instructions))
         self.runners: dict[int, Runner] = {}
         self.outcome = Outcome()
+        self._idle = threading.Condition()
+        self._active = 0
+
+    def abort(self, error: BaseException) -> BaseException:
+        """End the run, wait until nobody works on the user's arrays; return the first error."""
+        self.exchange.abort(error)
+        with self._idle:
+            self._idle.wait_for(lambda: self._active == 0, timeout=_LONGEST_CALL)
+        assert self.exchange.error is not None
+        return self.exchange.error
 
     def window(self, worker: int, device: Device, start: int, stop: int) -> None:
         """Run a slice of one worker's program; the first opens it, the last closes it."""
+        with self._idle:
+            self._active += 1
         try:
+            self.exchange.check()
             if start == 0:
                 self.runners[worker] = self.job.runner(
                     worker, device, self.storage, exchange=self.exchange, progress=self.progress
@@ -46,6 +64,10 @@ class LocalRun:
         except BaseException as error:
             self.exchange.abort(error)
             raise
+        finally:
+            with self._idle:
+                self._active -= 1
+                self._idle.notify_all()
 
 
 def run_in_threads(job: Job, storage: Storage, devices: Sequence[Device]) -> Outcome:
@@ -63,10 +85,8 @@ def run_in_threads(job: Job, storage: Storage, devices: Sequence[Device]) -> Out
     run = LocalRun(job, storage)
 
     def work(worker: int) -> None:
-        try:
+        with contextlib.suppress(BaseException):  # kept as the exchange's, and raised below
             run.window(worker, devices[worker], 0, len(job.programs[worker].instructions))
-        except BaseException:  # kept as the exchange's error, and raised below
-            pass
 
     threads = [threading.Thread(target=work, args=(worker,)) for worker in range(len(devices))]
     for thread in threads:

@@ -84,7 +84,6 @@ def _needs_files(words: list[str]) -> bool:
 def test_links_lead_somewhere(path: Path) -> None:
     targets = re.findall(r"\]\(([^)#\s]+)[^)]*\)", path.read_text(encoding="utf-8"))
     local = [path.parent / target for target in targets if "://" not in target]
-    assert local
     assert [target for target in local if not target.exists()] == []
 
 

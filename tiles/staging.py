@@ -11,6 +11,7 @@ import functools
 import os
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -154,8 +155,7 @@ def _copy_on_host(target: np.ndarray, source: np.ndarray) -> None:
         return
     edges = [columns * i // pieces for i in range(pieces + 1)]
     done = [
-        _threads().submit(np.copyto, target[:, a:b], source[:, a:b])
-        for a, b in zip(edges, edges[1:], strict=False)
+        _threads().submit(np.copyto, target[:, a:b], source[:, a:b]) for a, b in pairwise(edges)
     ]
     for future in done:
         future.result()

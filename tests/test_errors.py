@@ -1,0 +1,312 @@
+"""Bad input is refused in one clear sentence, before any work starts."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.linalg import LinAlgError
+from scipy.linalg import LinAlgWarning
+
+import hetero_la
+from hetero_la import Cluster, Options, det, inv, lu, lu_factor, lu_solve, slogdet, solve
+from hetero_la.tiles.errors import DeviceUnavailableError, HeteroLAError, InsufficientMemoryError
+from hetero_la.tiles.kernels.cpu import CpuDevice
+from tests.support import random
+
+SQUARE = (solve, inv, det, slogdet)
+ALL = (lu_factor, lu, *SQUARE)
+
+
+def call(function: Callable[..., Any], a: Any, **options: Any) -> Any:
+    if function is solve:
+        return solve(a, np.ones(np.shape(a)[:1]), **options)
+    return function(a, **options)
+
+
+@pytest.fixture
+def nothing_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fail if a kernel is called, or a shard or a result allocated."""
+
+    def refuse(*args: Any, **kwargs: Any) -> None:
+        raise AssertionError("work has started")
+
+    monkeypatch.setattr(CpuDevice, "call", refuse)
+    monkeypatch.setattr(CpuDevice, "empty", refuse)
+    monkeypatch.setattr("hetero_la.execution.column_major_empty", refuse)
+
+
+def one_sentence(caught: pytest.ExceptionInfo[BaseException]) -> str:
+    message = str(caught.value)
+    assert message
+    assert "\n" not in message
+    return message
+
+
+# --- the matrix
+
+
+@pytest.mark.usefixtures("nothing_starts")
+@pytest.mark.parametrize("function", ALL)
+@pytest.mark.parametrize(
+    "dtype", ["float16", "longdouble", "clongdouble", "object", "str", "datetime64[s]"]
+)
+def test_dtypes_that_lapack_has_not(function: Callable[..., Any], dtype: str) -> None:
+    a = np.zeros((3, 3), dtype)
+    supported = "supported are float32, float64, complex64, complex128"
+    with pytest.raises(ValueError, match=rf"a has dtype {re.escape(str(a.dtype))}; {supported}"):
+        call(function, a)
+
+
+@pytest.mark.usefixtures("nothing_starts")
+@pytest.mark.parametrize("function", ALL)
+@pytest.mark.parametrize("shape", [(), (3,), (2, 3, 3)])
+def test_not_a_matrix(function: Callable[..., Any], shape: tuple[int, ...]) -> None:
+    wanted = rf"^a must have 2 dimensions, not shape {re.escape(str(shape))}$"
+    with pytest.raises(ValueError, match=wanted):
+        call(function, np.zeros(shape))
+
+
+@pytest.mark.usefixtures("nothing_starts")
+@pytest.mark.parametrize("function", SQUARE)
+@pytest.mark.parametrize("shape", [(3, 4), (4, 3), (0, 1)])
+def test_not_square(function: Callable[..., Any], shape: tuple[int, int]) -> None:
+    with pytest.raises(ValueError, match=re.escape(f"square matrix, not of shape {shape}")):
+        call(function, np.zeros(shape))
+
+
+@pytest.mark.usefixtures("nothing_starts")
+@pytest.mark.parametrize("function", ALL)
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, complex(1, np.nan)])
+def test_not_finite(function: Callable[..., Any], bad: complex) -> None:
+    a = random(9, dtype="complex128" if isinstance(bad, complex) else "float64")
+    a[7, 2] = bad
+    with pytest.raises(ValueError, match="^a must not contain infs or NaNs$"):
+        call(function, a)
+
+
+@pytest.mark.usefixtures("nothing_starts")
+def test_a_nan_that_infinities_hide() -> None:
+    for pair in ([np.inf, -np.inf], [np.inf, np.nan]):
+        a = np.eye(4)
+        a[1, :2] = pair
+        with pytest.raises(ValueError, match="infs or NaNs"):
+            lu_factor(a)
+
+
+def test_large_numbers_are_finite() -> None:
+    a = np.diag(np.full(4, np.finfo(np.float64).max))
+    assert lu_factor(a).info == 0
+    with pytest.raises(ValueError, match="infs or NaNs"):
+        lu_factor(np.where(a, a, np.nan))
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize("where", [(0, 0), (9, 3), (25, 25)])
+def test_unchecked_nans_neither_crash_nor_hang(bad: float, where: tuple[int, int]) -> None:
+    a = random(26)
+    a[where] = bad
+    with Cluster(cpus=1, gpus=0, virtual_gpus=2) as cluster:
+        for options in ({}, {"client": cluster, "panel": "gpu"}, {"client": cluster, "panel": "cpu"}):
+            factors = lu_factor(a, check_finite=False, nb=8, **options)
+            assert not np.isfinite(factors.lu).all()
+            try:
+                x = solve(a, np.ones(26), check_finite=False, nb=8, **options)
+            except LinAlgError:
+                continue
+            assert x.shape == (26,)
+
+
+# --- right-hand sides
+
+
+@pytest.mark.usefixtures("nothing_starts")
+@pytest.mark.parametrize("shape", [(4,), (4, 2), (0,), (1, 3)])
+def test_right_hand_sides_of_another_size(shape: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match=rf"b has {shape[0]} rows, but a has shape \(3, 3\)"):
+        solve(np.eye(3), np.ones(shape))
+    with pytest.raises(ValueError, match=f"b has {shape[0]} rows, the factors have 3"):
+        lu_solve((np.eye(3), np.arange(3)), np.ones(shape))
+
+
+@pytest.mark.usefixtures("nothing_starts")
+@pytest.mark.parametrize("shape", [(), (3, 2, 2)])
+def test_right_hand_sides_of_another_dimension(shape: tuple[int, ...]) -> None:
+    wanted = rf"b must have 1 or 2 dimensions, not shape {re.escape(str(shape))}"
+    with pytest.raises(ValueError, match=wanted):
+        solve(np.eye(3), np.ones(shape))
+    with pytest.raises(ValueError, match=wanted):
+        lu_solve((np.eye(3), np.arange(3)), np.ones(shape))
+
+
+@pytest.mark.usefixtures("nothing_starts")
+def test_other_bad_right_hand_sides() -> None:
+    with pytest.raises(ValueError, match="b has dtype float16"):
+        solve(np.eye(3), np.ones(3, np.float16))
+    with pytest.raises(ValueError, match="b must not contain infs or NaNs"):
+        solve(np.eye(3), [1, np.nan, 2])
+    with pytest.raises(ValueError, match="b must not contain infs or NaNs"):
+        lu_solve((np.eye(3), np.arange(3)), [1, np.inf, 2])
+    with pytest.raises(ValueError, match="lu must not contain infs or NaNs"):
+        lu_solve((np.full((3, 3), np.nan), np.arange(3)), np.ones(3))
+    with pytest.raises(ValueError, match=r"lu must be a square matrix, not of shape \(4, 3\)"):
+        lu_solve((np.ones((4, 3)), np.arange(3)), np.ones(4))
+    for trans in (-1, 3, "T", None):
+        with pytest.raises(ValueError, match=f"trans must be 0, 1 or 2, not {trans!r}"):
+            lu_solve((np.eye(3), np.arange(3)), np.ones(3), trans=trans)
+
+
+@pytest.mark.usefixtures("nothing_starts")
+@pytest.mark.parametrize("structure", ["pos", "sym", "nonsense", 1])
+def test_other_structures_are_not_known(structure: Any) -> None:
+    with pytest.raises(ValueError, match=f"not {structure!r}"):
+        solve(np.eye(2), np.ones(2), assume_a=structure)
+
+
+@pytest.mark.usefixtures("nothing_starts")
+def test_complex_transposed() -> None:
+    with pytest.raises(ValueError, match="transposed=True is for real matrices"):
+        solve(np.eye(2) * 1j, np.ones(2), transposed=True)
+
+
+# --- singular matrices
+
+
+@pytest.mark.parametrize("n", [1, 7, 8, 20])
+def test_solving_with_a_singular_matrix(n: int) -> None:
+    a = random(n)
+    a[:, n // 2] = 0
+    for function in (lambda: solve(a, np.ones(n), nb=8), lambda: inv(a, nb=8)):
+        with pytest.raises(LinAlgError, match=f"diagonal number {n // 2 + 1} of U is exactly zero"):
+            function()
+
+
+# --- options
+
+
+@pytest.mark.usefixtures("nothing_starts")
+@pytest.mark.parametrize("function", ALL)
+def test_unknown_option(function: Callable[..., Any]) -> None:
+    with pytest.raises(TypeError, match="unknown option 'nbb'; known are .*inverse_bound.* nb"):
+        call(function, np.eye(3), nbb=2)
+
+
+@pytest.mark.usefixtures("nothing_starts")
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("nb", 0), ("nb", -3), ("nb", 2.5), ("nb", True), ("nb", "8"), ("ib", 0), ("lookahead", -1),
+     ("lookahead", 0.5), ("panel", "tpu"), ("panel", 3), ("inverse_bound", -1.0),
+     ("inverse_bound", float("nan")), ("inverse_bound", "1")],
+)  # fmt: skip
+def test_options_that_mean_nothing(option: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=rf"^{option} must be .*, not {re.escape(repr(value))}$"):
+        lu_factor(np.eye(3), **{option: value})
+    with pytest.raises(ValueError, match=f"^{option} must be"):
+        Options(**{option: value})
+
+
+def test_options_that_are_not_given() -> None:
+    assert Options.choose({"nb": None, "panel": None}) == Options()
+    assert Options.choose({"nb": 3}, {"nb": 5, "lookahead": 2, "panel": None}) == Options(
+        nb=3, lookahead=2
+    )
+    assert Options(nb=np.int64(4)).nb == 4
+    assert Options(panel="cpu").panel == "cpu"
+    assert hash(Options()) == hash(Options())
+
+
+# --- workers
+
+
+@pytest.mark.usefixtures("nothing_starts")
+def test_panels_where_nobody_is() -> None:
+    with Cluster(cpus=2, gpus=0) as cluster:
+        with pytest.raises(DeviceUnavailableError, match="needs a GPU worker, and there is none"):
+            lu_factor(np.eye(30), nb=8, panel="gpu", client=cluster)
+    with Cluster(cpus=0, gpus=0, virtual_gpus=2) as cluster:
+        with pytest.raises(DeviceUnavailableError, match="panel='cpu' needs a CPU worker"):
+            lu_factor(np.eye(30), nb=8, panel="cpu", client=cluster)
+
+
+@pytest.mark.usefixtures("nothing_starts")
+def test_gpu_panels_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Cluster(cpus=1, gpus=0) as cluster:
+        monkeypatch.setattr("hetero_la.execution.embedded_client", cluster.private_client)
+        with pytest.raises(DeviceUnavailableError, match="panel='gpu' needs a GPU worker"):
+            lu_factor(np.eye(30), panel="gpu")
+
+
+@pytest.mark.usefixtures("nothing_starts")
+def test_clients_that_cannot_be_used() -> None:
+    for client in ("tcp://127.0.0.1:1", 3, object()):
+        name = type(client).__name__
+        with pytest.raises(TypeError, match=f"dask.distributed.Client .* not {name}"):
+            lu_factor(np.eye(3), client=client)
+    with Cluster(cpus=1, gpus=0) as cluster:
+        client = cluster.get_client()
+        client.close()
+        with pytest.raises(ValueError, match="not running: it is closed"):
+            lu_factor(np.eye(3), client=client)
+    with pytest.raises(ValueError, match="the cluster that was given is closed"):
+        lu_factor(np.eye(3), client=cluster)
+
+
+# --- memory
+
+
+def leave_memory(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    """Let the host have `size` bytes."""
+    for name in ("hetero_la.execution", "hetero_la.plan", "hetero_la.tiles.kernels.cpu"):
+        monkeypatch.setattr(importlib.import_module(name), "available_memory", lambda: size)
+
+
+@pytest.mark.usefixtures("nothing_starts")
+@pytest.mark.parametrize("function", [lu_factor, lu, solve, det, slogdet])
+def test_a_matrix_larger_than_the_memory(
+    function: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leave_memory(monkeypatch, 100_000)
+    wanted = r"of a 200 x 200 float64 matrix needs 3\d\d,\d{3} bytes on the host, which has 100,000$"
+    with pytest.raises(InsufficientMemoryError, match=wanted) as caught:
+        call(function, np.eye(200), nb=16)
+    one_sentence(caught)
+    assert isinstance(caught.value, MemoryError)
+    assert isinstance(caught.value, HeteroLAError)
+
+
+@pytest.mark.usefixtures("nothing_starts")
+def test_a_matrix_larger_than_the_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Cluster(cpus=1, gpus=0, virtual_gpus=2) as cluster:
+        leave_memory(monkeypatch, 100_000)
+        with pytest.raises(InsufficientMemoryError, match=r"bytes on the host, which has 100,000"):
+            lu_factor(np.eye(200), nb=16, client=cluster)
+
+
+def test_a_virtual_matrix_of_terabytes_is_refused_at_once() -> None:
+    a = np.broadcast_to(np.float64(1), (2_000_000, 2_000_000))
+    with pytest.raises(InsufficientMemoryError, match="2000000 x 2000000"):
+        lu_factor(a, check_finite=False, nb=50_000, client=None, panel="cpu")
+
+
+# --- plans
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [(("qrs", (3, 3)), "unknown routine 'qrs'; known are lu, solve")],
+)
+def test_plans_that_cannot_be_made(arguments: tuple, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        hetero_la.plan(*arguments)
+
+
+def test_a_singular_matrix_warns_and_has_factors() -> None:
+    with pytest.warns(LinAlgWarning, match="diagonal number 2 of U is exactly zero"):
+        factors = lu_factor(np.ones((3, 3)))
+    assert factors.info == 2
+    assert np.array_equal(factors.lu, [[1, 1, 1], [1, 0, 0], [1, 0, 0]])

@@ -1,0 +1,430 @@
+"""The public functions: right by LAPACK's ratios, and SciPy's in shape, type and meaning."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.linalg
+from numpy.typing import NDArray
+from scipy.linalg import LinAlgWarning
+
+import hetero_la
+from hetero_la import Cluster, det, inv, lu, lu_factor, lu_solve, slogdet, solve
+from hetero_la.matrices import generate, kinds
+from hetero_la.residuals import RATIO_LIMIT, lu_ratio, solve_ratio
+from tests.support import DTYPES, assert_close, random
+
+NB = 8
+#: Empty, one, below nb, nb, one more, ragged, several nb, tall, wide.
+SIZES = [(0, 0), (0, 5), (5, 0), (1, 1), (1, 9), (9, 1), (5, 5), (8, 8), (9, 9), (29, 29), (64, 64),
+         (61, 13), (13, 61), (40, 16), (16, 40)]  # fmt: skip
+#: Kinds whose candidate pivots are never equal, nor equal up to rounding.
+NO_TIES = ("rand", "rands", "randn", "dominant", "zero-first", "zero-middle", "zero-last", "svd",
+           "near-underflow", "near-overflow", "kms", "shift", "identity")  # fmt: skip
+
+
+def shapes(kind: str) -> list[tuple[int, int]]:
+    return [(m, n) for m, n in SIZES if m == n or kind != "wilkinson"]
+
+
+def cabs1(a: NDArray) -> NDArray:
+    """The size by which LAPACK compares complex numbers."""
+    return np.abs(a.real) + np.abs(a.imag)
+
+
+# --- factors, by the ratio and the pivots
+
+
+@pytest.mark.filterwarnings("ignore::scipy.linalg.LinAlgWarning")
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("kind", kinds())
+def test_factors_of_every_kind(kind: str, dtype: str) -> None:
+    for m, n in shapes(kind):
+        a = generate(kind, m, n, dtype=dtype, seed=m + n)
+        factors = lu_factor(a, nb=NB)
+        packed, piv = factors
+        assert (packed.shape, packed.dtype, piv.shape) == ((m, n), a.dtype, (min(m, n),))
+        assert lu_ratio(a, packed, piv) < RATIO_LIMIT
+        # Where candidates tie, any of them may be the pivot: none of L exceeds 1.
+        below = np.tril(packed[:, : min(m, n)], -1)
+        slack = 1 + 20 * np.finfo(a.dtype).eps
+        assert cabs1(below).max(initial=0) <= slack * (1 if a.dtype.kind == "f" else 2**0.5)
+        assert np.all(piv >= np.arange(len(piv)))
+        assert np.all(piv < max(m, 1))
+        if m and n and kind in NO_TIES:
+            expected, pivots = scipy.linalg.lu_factor(a)
+            assert np.array_equal(piv, pivots)
+            zero = np.flatnonzero(expected.diagonal() == 0)
+            assert factors.info == (zero[0] + 1 if zero.size else 0)
+
+
+@pytest.mark.filterwarnings("ignore::scipy.linalg.LinAlgWarning")
+@pytest.mark.parametrize("kind", ["orthog", "gfpp", "shift", "zero-middle", "svd"])
+def test_factors_of_several_hundred_rows(kind: str) -> None:
+    a = generate(kind, 300)
+    with Cluster(cpus=1, gpus=0, virtual_gpus=2, blas_threads=1) as cluster:
+        for panel in ("cpu", "gpu"):
+            packed, piv = lu_factor(a, nb=32, client=cluster, panel=panel)
+            assert lu_ratio(a, packed, piv) < RATIO_LIMIT
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_ties_are_broken_as_lapack_does_within_a_panel(dtype: str) -> None:
+    a = np.ones((6, 6), dtype) + np.eye(6, dtype=dtype)  # the first column: all but one tie
+    a[0, 0] = 1
+    packed, piv = lu_factor(a)
+    assert np.array_equal(piv, scipy.linalg.lu_factor(a)[1])
+    assert lu_ratio(a, packed, piv) < RATIO_LIMIT
+
+
+def without_pivoting_between_blocks(a: NDArray, nb: int) -> tuple[NDArray, NDArray]:
+    """LU that looks for pivots in the diagonal tile only."""
+    packed, n = a.copy(), len(a)
+    piv = np.arange(n)
+    for k in range(0, n, nb):
+        rows = slice(k, min(k + nb, n))
+        tile, swaps = scipy.linalg.lu_factor(packed[rows, rows])
+        piv[rows] = swaps + k
+        for i, p in enumerate(swaps):
+            packed[[k + i, k + p]] = packed[[k + p, k + i]]
+        packed[rows, rows] = tile
+        lower, upper = np.tril(tile, -1) + np.eye(len(tile)), np.triu(tile)
+        rest = slice(rows.stop, n)
+        packed[rows, rest] = np.linalg.solve(lower, packed[rows, rest])
+        packed[rest, rows] = np.linalg.solve(upper.T, packed[rest, rows].T).T
+        packed[rest, rest] -= packed[rest, rows] @ packed[rows, rest]
+    return packed, piv
+
+
+def test_the_kinds_would_show_pivots_that_are_missed() -> None:
+    n = 96
+    random_ratio = lu_ratio(
+        generate("rand", n), *without_pivoting_between_blocks(generate("rand", n), NB)
+    )
+    a = generate("orthog", n)
+    assert lu_ratio(a, *without_pivoting_between_blocks(a, NB)) > 1e6 * RATIO_LIMIT
+    assert random_ratio < 1e3 * RATIO_LIMIT  # which is why random matrices are not enough
+    with pytest.raises(np.linalg.LinAlgError):  # a singular leading tile
+        without_pivoting_between_blocks(generate("shift", n), NB)
+    assert lu_ratio(a, *lu_factor(a, nb=NB)) < RATIO_LIMIT
+
+
+@pytest.mark.parametrize("bound", [0.0, 1.0, 1e4, float("inf")])
+def test_substitution_and_the_inverse_agree(bound: float) -> None:
+    a = random(50)
+    factors = lu_factor(a, nb=NB, inverse_bound=bound)
+    assert_close(factors.lu, scipy.linalg.lu_factor(a)[0])
+
+
+# --- lu_factor
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("m", "n"), SIZES)
+def test_lu_factor_is_scipy_s(m: int, n: int, dtype: str) -> None:
+    a = random(m, n, dtype)
+    packed, piv = factors = lu_factor(a, nb=NB)
+    assert packed.flags.f_contiguous
+    assert piv.dtype == np.int32
+    assert (factors.info, factors.shape, factors.dtype) == (0, (m, n), a.dtype)
+    if m and n:
+        expected, pivots = scipy.linalg.lu_factor(a)
+        assert_close(packed, expected)
+        assert np.array_equal(piv, pivots)
+
+
+@pytest.mark.parametrize("given", ["int8", "int64", "uint16", "bool"])
+def test_integers_become_doubles(given: str) -> None:
+    a = (random(6) * 10).astype(given)
+    packed, _ = lu_factor(a + np.eye(6, dtype=given))
+    assert packed.dtype == np.float64
+    assert inv(np.eye(3, dtype=given)).dtype == np.float64
+    assert solve(np.eye(3, dtype=given), np.ones(3, given)).dtype == np.float64
+
+
+def variants(a: NDArray) -> dict[str, Any]:
+    """One matrix, in every form in which NumPy can hold it."""
+    wide = np.zeros((3 * a.shape[0], 2 * a.shape[1]), a.dtype)
+    wide[::3, ::2] = a
+    fixed = a.copy()
+    fixed.flags.writeable = False
+    swapped = a.astype(a.dtype.newbyteorder())
+    unaligned = np.frombuffer(b"x" + a.tobytes("F"), np.uint8)[1:].view(a.dtype)
+    return {
+        "column-major": np.asfortranarray(a),
+        "row-major": np.ascontiguousarray(a),
+        "strided": wide[::3, ::2],
+        "part": np.asfortranarray(np.pad(a, 2))[2:-2, 2:-2],
+        "reversed": a[::-1, ::-1].copy()[::-1, ::-1],
+        "read-only": fixed,
+        "foreign": swapped,
+        "unaligned": unaligned.reshape(a.shape, order="F"),
+        "list": a.tolist(),
+        "matrix": np.asmatrix(a),
+    }
+
+
+@pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")
+@pytest.mark.parametrize("form", variants(random(2)))
+@pytest.mark.parametrize("dtype", ["float64", "complex64"])
+def test_any_form_is_taken_and_left_as_it_is(form: str, dtype: str) -> None:
+    a, b = random(21, dtype=dtype), random(21, 3, dtype, seed=1)
+    given, right = variants(a)[form], variants(b)[form]
+    before, expected = copy.deepcopy(given), scipy.linalg.lu_factor(a)
+    with Cluster(cpus=1, gpus=0, virtual_gpus=2, blas_threads=1) as cluster:
+        for client in (None, cluster):
+            packed, piv = lu_factor(given, nb=NB, client=client)
+            assert np.array_equal(piv, expected[1])
+            assert np.allclose(packed, expected[0], atol=1e-4 if dtype == "complex64" else 1e-12)
+            assert packed.flags.f_contiguous
+            assert type(packed) is np.ndarray
+            assert packed.dtype.isnative
+            x = solve(given, right, nb=NB, client=client)
+            assert solve_ratio(a, x, b) < RATIO_LIMIT or form == "list"
+            assert np.array_equal(given, before)
+            assert type(given) is type(before)
+
+
+@pytest.mark.parametrize("function", [lu_factor, lu, det])
+@pytest.mark.parametrize("form", ["column-major", "row-major", "strided", "part", "read-only"])
+def test_overwriting(function: Any, form: str) -> None:
+    a = random(21)
+    given = variants(a)[form]
+    expected = function(a, nb=NB)
+    found = function(given, overwrite_a=True, nb=NB)
+    for one, other in zip(np.atleast_1d(found), np.atleast_1d(expected), strict=True) if (
+        function is det
+    ) else zip(found, expected, strict=True):
+        assert np.allclose(one, other)
+    if form == "read-only":
+        assert np.array_equal(given, a)
+    if function is lu_factor:
+        assert np.shares_memory(found[0], given) == (form == "column-major")
+
+
+def test_a_singular_matrix() -> None:
+    for n, column in [(1, 0), (7, 3), (30, 29), (30, 0), (30, 8)]:
+        a = random(n)
+        a[:, column] = 0
+        with pytest.warns(LinAlgWarning, match=f"diagonal number {column + 1} of U is exactly zero"):
+            factors = lu_factor(a, nb=NB)
+        assert factors.info == column + 1
+        assert lu_ratio(a, *factors) < RATIO_LIMIT
+        with pytest.warns(LinAlgWarning):
+            assert np.array_equal(scipy.linalg.lu_factor(a)[1], factors.piv)
+
+
+def test_factors_unpack_copy_and_pickle() -> None:
+    a, b = random(20), random(20, 2, seed=1)
+    factors = lu_factor(a, nb=NB)
+    packed, piv = factors
+    assert len(factors) == 2
+    assert packed is factors.lu is factors[0]
+    assert piv is factors.piv is factors[1]
+    assert_close(factors.solve(b), np.linalg.solve(a, b))
+    assert_close(factors.solve(b[:, 0], trans=1), np.linalg.solve(a.T, b[:, 0]))
+    assert_close(scipy.linalg.lu_solve(factors, b), np.linalg.solve(a, b))
+    for again in (copy.copy(factors), copy.deepcopy(factors), pickle.loads(pickle.dumps(factors))):
+        assert isinstance(again, hetero_la.LUFactors)
+        assert np.array_equal(again.lu, packed)
+        assert np.array_equal(again.piv, piv)
+        assert again.info == 0
+        assert again.plan.nb == NB
+        assert again.timing.seconds == factors.timing.seconds
+        assert_close(again.solve(b), np.linalg.solve(a, b))
+
+
+def test_timing_and_plan_say_what_was_done() -> None:
+    with Cluster(cpus=1, gpus=0, virtual_gpus=2, blas_threads=1) as cluster:
+        factors = lu_factor(random(60), nb=NB, client=cluster, panel="cpu")
+    timing = factors.timing
+    assert [(row.name, row.kind) for row in timing.workers] == [
+        ("gpu0", "gpu"), ("gpu1", "gpu"), ("cpu0", "cpu")
+    ]  # fmt: skip
+    assert 0 < timing.seconds < 60
+    assert timing.load + timing.factor + timing.store >= timing.seconds * 0.99
+    assert all(row.busy > 0 and row.calls > 0 for row in timing.workers)
+    assert len(str(timing).splitlines()) == 4
+    assert "panels on the cpu" in factors.plan.explain()
+
+
+# --- lu_solve
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("trans", [0, 1, 2])
+def test_lu_solve_is_scipy_s(trans: int, dtype: str) -> None:
+    a = random(30, dtype=dtype)
+    factors = lu_factor(a, nb=NB)
+    for shape in [(30,), (30, 1), (30, 40), (30, 0)]:
+        b = random(30, 40, dtype, seed=1)[:, : shape[-1]] if len(shape) == 2 else random(30, 1)[:, 0]
+        before = b.copy()
+        x = lu_solve(factors, b, trans=trans)
+        expected = scipy.linalg.lu_solve(scipy.linalg.lu_factor(a), b, trans=trans)
+        assert_close(x, expected, limit=1e-2 if a.dtype.itemsize == 4 or dtype == "complex64" else 1e-9)
+        assert np.array_equal(b, before)
+
+
+def test_lu_solve_of_nothing() -> None:
+    factors = lu_factor(np.empty((0, 0)))
+    assert lu_solve(factors, np.empty(0)).shape == (0,)
+    assert lu_solve(factors, np.empty((0, 3))).shape == (0, 3)
+
+
+# --- lu
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("m", "n"), SIZES)
+def test_lu_is_scipy_s(m: int, n: int, dtype: str) -> None:
+    a = random(m, n, dtype)
+    for options in ({}, {"permute_l": True}, {"p_indices": True}):
+        found, expected = lu(a, nb=NB, **options), scipy.linalg.lu(a, **options)
+        assert len(found) == len(expected)
+        for one, other in zip(found, expected, strict=True):
+            assert one.shape == other.shape
+            assert one.dtype.kind == other.dtype.kind
+            assert np.allclose(one, other, atol=1e-3 if dtype in DTYPES[::2] else 1e-11)
+        assert found[0].dtype == expected[0].dtype or options.get("p_indices")
+
+
+@pytest.mark.filterwarnings("error")
+def test_lu_of_a_singular_matrix_says_nothing() -> None:
+    p, lower, upper = lu(np.ones((3, 3)))
+    assert np.array_equal(p @ lower @ upper, np.ones((3, 3)))
+
+
+# --- solve
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("n", [0, 1, 5, 8, 29, 64])
+def test_solve_by_the_ratio(n: int, dtype: str) -> None:
+    a = random(n, dtype=dtype, seed=n)
+    for nrhs in (0, 1, 7, 8, 20):
+        b = random(n, nrhs, dtype, seed=1)
+        before = a.copy(), b.copy()
+        x = solve(a, b, nb=NB)
+        assert (x.shape, x.dtype) == (b.shape, a.dtype)
+        assert x.flags.f_contiguous
+        assert solve_ratio(a, x, b) < RATIO_LIMIT
+        assert np.array_equal(a, before[0])
+        assert np.array_equal(b, before[1])
+    x = solve(a, np.ones(n), nb=NB)
+    assert x.shape == (n,)
+    assert solve_ratio(a, x, np.ones(n)) < RATIO_LIMIT
+
+
+@pytest.mark.filterwarnings("ignore::scipy.linalg.LinAlgWarning")
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("kind", [kind for kind in kinds() if not kind.startswith("zero")])
+def test_solve_with_every_kind(kind: str, dtype: str) -> None:
+    a = generate(kind, 50, dtype=dtype)
+    if kind == "wilkinson":
+        a[24:27, 24:27] += 0  # of odd order it is regular
+    b = random(50, 3, dtype)
+    assert solve_ratio(a, solve(a, b, nb=NB), b) < RATIO_LIMIT
+
+
+@pytest.mark.parametrize("given", ["float32", "float64"])
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_solve_transposed(given: str, overwrite: bool) -> None:
+    a, b = random(30, dtype=given), random(30, 2, given, seed=1)
+    x = solve(a.copy(), b.copy(), nb=NB, transposed=True, overwrite_a=overwrite,
+              overwrite_b=overwrite)  # fmt: skip
+    assert solve_ratio(a.T, x, b) < RATIO_LIMIT
+
+
+@pytest.mark.parametrize("first", DTYPES)
+@pytest.mark.parametrize("second", [*DTYPES, "int32"])
+def test_solve_with_two_types(first: str, second: str) -> None:
+    a, b = random(10, dtype=first), np.ones(10, second)
+    x = solve(a, b, nb=NB)
+    assert x.dtype == scipy.linalg.solve(a, b).dtype
+    assert solve_ratio(a.astype(x.dtype), x, b.astype(x.dtype)) < RATIO_LIMIT * 10
+
+
+def test_solve_warns_as_scipy_does() -> None:
+    a = generate("hilb", 20)
+    with pytest.warns(LinAlgWarning, match=r"ill-conditioned matrix: .* rcond = .*e-"):
+        x = solve(a, np.ones(20), nb=NB)
+    assert solve_ratio(a, x, np.ones(20)) < RATIO_LIMIT
+    with pytest.warns(LinAlgWarning):
+        scipy.linalg.solve(a, np.ones(20))
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("assume_a", [None, "gen", "general"])
+def test_solve_takes_scipy_s_arguments(assume_a: str | None) -> None:
+    a, b = random(9), random(9, 2, seed=1)
+    x = solve(a, b, lower=True, overwrite_a=True, overwrite_b=True, check_finite=False,
+              assume_a=assume_a)  # fmt: skip
+    assert_close(x, scipy.linalg.solve(random(9), random(9, 2, seed=1)))
+
+
+def test_solve_with_report() -> None:
+    x, report = hetero_la.solve_with_report(random(9), np.ones(9), nb=4)
+    assert_close(x, np.linalg.solve(random(9), np.ones(9)))
+    assert report.plan.routine == "solve"
+    assert report.timing.seconds > 0
+
+
+# --- inv, det, slogdet
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("n", [0, 1, 8, 29])
+def test_inv(n: int, dtype: str) -> None:
+    a = random(n, dtype=dtype)
+    before = a.copy()
+    x = inv(a, nb=NB)
+    assert (x.shape, x.dtype) == ((n, n), a.dtype)
+    assert solve_ratio(a, x, np.eye(n, dtype=dtype)) < RATIO_LIMIT
+    assert np.array_equal(a, before)
+    assert np.array_equal(inv(a.copy("F"), overwrite_a=True, nb=NB), x)
+
+
+@pytest.mark.parametrize("dtype", [*DTYPES, "int64"])
+@pytest.mark.parametrize("n", [0, 1, 8, 29])
+def test_determinants(n: int, dtype: str) -> None:
+    a = random(n, dtype=dtype) if dtype != "int64" else (random(n) * 5).round().astype(dtype)
+    expected = scipy.linalg.det(a) if n else np.float64(1)
+    found = det(a, nb=NB)
+    assert np.isscalar(found)
+    assert found == pytest.approx(expected, rel=1e-3 if dtype in DTYPES[::2] else 1e-9, abs=1e-9)
+    if n:
+        assert type(found) is type(np.asarray(expected)[()])
+    sign, logabs = slogdet(a, nb=NB)
+    wanted = np.linalg.slogdet(a)
+    assert (sign.dtype, logabs.dtype) == (wanted.sign.dtype, wanted.logabsdet.dtype)
+    assert sign == pytest.approx(wanted.sign, abs=1e-3)
+    if np.isfinite(wanted.logabsdet):
+        assert logabs == pytest.approx(wanted.logabsdet, abs=1e-2 if dtype in DTYPES[::2] else 1e-9)
+
+
+@pytest.mark.filterwarnings("error")
+def test_determinant_of_a_singular_matrix_is_zero() -> None:
+    assert det(np.ones((4, 4))) == 0
+    sign, logabs = slogdet(np.ones((4, 4)))
+    assert (sign, logabs) == (0, -np.inf)
+
+
+@pytest.mark.parametrize("scale", [1e200, 1e-200])
+def test_determinants_out_of_range(scale: float) -> None:
+    a = random(9) * scale
+    expected = np.linalg.slogdet(a)
+    assert slogdet(a, nb=4) == pytest.approx(tuple(expected))
+    assert det(a, nb=4) == (0 if scale < 1 else np.inf * expected.sign)
+
+
+def test_sign_of_every_permutation_is_right() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        p = np.eye(17)[rng.permutation(17)]
+        assert det(p, nb=4) == np.round(np.linalg.det(p))
+        assert slogdet(p, nb=4).sign == np.round(np.linalg.det(p))
