@@ -27,7 +27,7 @@ from hetero_la.tiles.kernels.cpu import CpuDevice, available_memory
 from hetero_la.tiles.kernels.gpu import GpuDevice
 from hetero_la.tiles.kernels.spec import Device
 from hetero_la.tiles.shard import ArrayStorage
-from hetero_la.tiles.transfer import column_major_empty, device_index
+from hetero_la.tiles.transfer import column_major_empty, device_index, settle
 
 #: Runs predicted to be shorter, in seconds, do not pay for a cluster.
 INLINE_LIMIT = 0.05
@@ -96,6 +96,7 @@ def choose(
         Whose workers run it; None for the calling thread.
     """
     running = client or running_client()
+    explicit = client is not None
     chosen = _with_preset(options, running)
     where = device_index(a)
     m, n = a.shape
@@ -111,7 +112,7 @@ def choose(
         client = running or embedded_client()
         chosen = _with_preset(options, client)
     workers = tuple(worker_infos(client, refresh=True))
-    if where is not None and not _reach(workers):
+    if where is not None and not explicit and not _reach(workers):
         return make((caller,)), {caller.name: caller.memory}, None
     plan = make(workers, on_host=where is None)
     return plan, {worker.name: worker.memory for worker in workers}, client
@@ -123,7 +124,7 @@ def _with_preset(options: dict[str, Any], client: Any) -> Options:
 
 
 def _reach(workers: Sequence[WorkerInfo]) -> bool:
-    """Whether the workers can take CuPy arrays: real GPUs of this process."""
+    """Whether CuPy arrays need not go through the host: real GPUs of this process."""
     return any(w.device >= 0 and w.pid == os.getpid() for w in workers)
 
 
@@ -151,6 +152,7 @@ def _run(plan: Plan, storage: ArrayStorage, client: Any, index: int | None) -> O
             return _inline(plan, CpuDevice("caller"), storage)
         with _gpu_turn:
             return _inline(plan, _caller_gpu(index), storage)
+    settle(storage.source)
     if all(worker.pid == os.getpid() for worker in plan.workers):
         return run_local(client, job, storage)
     return run_in_processes(client, job, storage)

@@ -124,6 +124,10 @@ class LUFactors(tuple[Any, Any]):
         self.info, (self.plan, self.timing) = info, report
         return self
 
+    def __getnewargs__(self) -> tuple[Any, Any, int, Report]:
+        """What a copy, or a pickle, is made from."""
+        return self[0], self[1], self.info, Report(self.plan, self.timing)
+
     @property
     def lu(self) -> Any:
         """Packed L and U."""

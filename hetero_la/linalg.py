@@ -313,9 +313,8 @@ def solve_with_report(
         require_finite(a, "a")
         require_finite(b, "b")
     dtype = array_module(a).result_type(a, b)
-    a, rhs = a.astype(dtype, copy=False), b.astype(dtype, copy=False).reshape(len(b), -1)
-    if b.size == 0:
-        rhs = rhs.reshape(len(b), b.shape[1] if b.ndim == 2 else 1)
+    a, rhs = a.astype(dtype, copy=False), b.astype(dtype, copy=False)
+    rhs = rhs[:, None] if b.ndim == 1 else rhs
     matrix = a.T if transposed else a
     result = execute("solve", matrix, rhs, client=client, **options)
     x = _accurate_solution(matrix, rhs, result)

@@ -20,7 +20,7 @@ from hetero_la.scheduler.instructions import Program
 from hetero_la.scheduler.job import Job, Outcome
 from hetero_la.scheduler.messages import MessageKey
 from hetero_la.scheduler.runner import LogEntry, Name, Payload, Runner
-from hetero_la.tiles.errors import StaleShardError
+from hetero_la.tiles.errors import RunAbortedError, StaleShardError
 from hetero_la.tiles.kernels.cpu import CpuDevice
 from hetero_la.tiles.kernels.spec import Array, Device, Queue
 from hetero_la.tiles.shard import Storage
@@ -149,7 +149,13 @@ def _ship(
         start, stop = job.layout.columns(column)
         blocks[start] = np.empty((job.layout.m, stop - start), job.dtype, order="F")
         storage.load(CpuDevice(), start, stop, blocks[start])
-    return client.scatter([blocks], workers=[job.workers[worker].address], hash=False)[0]
+    target = job.workers[worker]
+    try:
+        return client.scatter([blocks], workers=[target.address], hash=False)[0]
+    except (KeyError, OSError) as error:  # the scheduler does not know it, or cannot reach it
+        raise RunAbortedError(
+            f"worker {target.name} ({target.address}) left the cluster before its work was done"
+        ) from error
 
 
 def slices(program: Program) -> Iterator[tuple[int, int, list[MessageKey], MessageKey | None]]:

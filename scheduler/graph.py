@@ -153,7 +153,8 @@ class TaskGraph:
         self, name: str, shape: Callable[[int], tuple[int, ...]], dtype: Any = None
     ) -> PerStep:
         """Declare a value that each step has one of."""
-        self.values[name] = ValueSpec(shape, dtype)
+        shapes = tuple(shape(k) for k in range(max(self.layout.kt, 1)))
+        self.values[name] = ValueSpec(shapes.__getitem__, dtype)  # can be pickled
         return PerStep(name)
 
     def vectors(self) -> set[str]:

@@ -59,9 +59,9 @@ class ProgramWriter:
             if message.key.source == self.worker:
                 self.pending[message.key] = {*message.writers, *message.after}
         self._send_ready(())
-        for task in (task for run in runs for task in run):
-            for key in self.traffic.needs.get(task.index, ()):
-                self.readers_left[key] = self.readers_left.get(key, 0) + 1
+        buffered = {task.index: self._buffers_of(task) for run in runs for task in run}
+        for key in (key for keys in buffered.values() for key in keys):
+            self.readers_left[key] = self.readers_left.get(key, 0) + 1
         incoming = self._incoming()
         for run, (phase, trailing, *_) in zip(runs, keys, strict=True):
             # What no task here reads yet (columns that come home) is still taken in the
@@ -73,12 +73,24 @@ class ProgramWriter:
             for task in run:
                 for key in self.traffic.needs.get(task.index, ()):
                     self._receive(key)
+                for key in buffered[task.index]:
                     self.readers_left[key] -= 1
             self._call(run)
         for key in incoming:
             self._receive(key)
         self._load_until(len(self.graph.tasks))
         self._store()
+
+    def _buffers_of(self, task: Task) -> list[MessageKey]:
+        """Messages that a task reads in the buffer where they are received."""
+        return [
+            key
+            for key in self.traffic.needs.get(task.index, ())
+            if any(
+                region[:2] in self.traffic.messages[key].regions and self._is_buffered(region)
+                for region in task.accesses
+            )
+        ]
 
     def _incoming(self) -> list[MessageKey]:
         """Messages for this worker, in the order of steps."""

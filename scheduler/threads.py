@@ -13,7 +13,6 @@ from hetero_la.scheduler.runner import Runner
 from hetero_la.tiles.kernels.spec import Device
 from hetero_la.tiles.shard import Storage
 
-
 #: Seconds in which a worker comes to the end of its kernel call, and so notices an abort.
 _LONGEST_CALL = 60.0
 

@@ -20,9 +20,9 @@ from hetero_la.scheduler.dask_processes import BlockStorage, slices
 from hetero_la.scheduler.distribution import Distribution
 from hetero_la.scheduler.exchange import Exchange
 from hetero_la.scheduler.graph import TaskGraph
+from hetero_la.scheduler.instructions import Program
 from hetero_la.scheduler.messages import Traffic
 from hetero_la.scheduler.placement import place
-from hetero_la.scheduler.instructions import Program
 from hetero_la.scheduler.programs import build_programs
 from hetero_la.scheduler.runner import Name, Runner
 from hetero_la.tiles.kernels.cpu import CpuDevice
@@ -104,9 +104,15 @@ def run_in_threads(
     def work(program: Program, device: Device) -> None:
         try:
             runner = Runner(
-                program, layout, made.traffic.messages, device, a.dtype, KernelOptions(), storage,
+                program,
+                layout,
+                made.traffic.messages,
+                device,
+                a.dtype,
+                KernelOptions(),
+                storage,
                 exchange,
-            )  # fmt: skip
+            )
             runner.run(0, len(program.instructions))
             values.update(runner.finish())
         except BaseException as error:
@@ -137,9 +143,14 @@ def run_by_messages(
         blocks = {start: source[:, start:stop] for start, stop in ranges}
         runners.append(
             Runner(
-                program, layout, made.traffic.messages, CpuDevice(), a.dtype, KernelOptions(),
+                program,
+                layout,
+                made.traffic.messages,
+                CpuDevice(),
+                a.dtype,
+                KernelOptions(),
                 BlockStorage(blocks),
-            )  # fmt: skip
+            )
         )
         waiting.append(deque(slices(program)))
     while any(waiting):

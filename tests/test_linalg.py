@@ -31,11 +31,6 @@ def shapes(kind: str) -> list[tuple[int, int]]:
     return [(m, n) for m, n in SIZES if m == n or kind != "wilkinson"]
 
 
-def cabs1(a: NDArray) -> NDArray:
-    """The size by which LAPACK compares complex numbers."""
-    return np.abs(a.real) + np.abs(a.imag)
-
-
 # --- factors, by the ratio and the pivots
 
 
@@ -51,8 +46,9 @@ def test_factors_of_every_kind(kind: str, dtype: str) -> None:
         assert lu_ratio(a, packed, piv) < RATIO_LIMIT
         # Where candidates tie, any of them may be the pivot: none of L exceeds 1.
         below = np.tril(packed[:, : min(m, n)], -1)
-        slack = 1 + 20 * np.finfo(a.dtype).eps
-        assert cabs1(below).max(initial=0) <= slack * (1 if a.dtype.kind == "f" else 2**0.5)
+        # A complex pivot is the largest by |re| + |im|, so that |L| may reach sqrt(2).
+        bound = 1.0 if a.dtype.kind == "f" else 2**0.5
+        assert np.abs(below).max(initial=0) <= bound * (1 + 20 * np.finfo(a.dtype).eps)
         assert np.all(piv >= np.arange(len(piv)))
         assert np.all(piv < max(m, 1))
         if m and n and kind in NO_TIES:
@@ -100,6 +96,7 @@ def without_pivoting_between_blocks(a: NDArray, nb: int) -> tuple[NDArray, NDArr
     return packed, piv
 
 
+@pytest.mark.filterwarnings("ignore::scipy.linalg.LinAlgWarning")
 def test_the_kinds_would_show_pivots_that_are_missed() -> None:
     n = 96
     random_ratio = lu_ratio(
@@ -140,7 +137,7 @@ def test_lu_factor_is_scipy_s(m: int, n: int, dtype: str) -> None:
 @pytest.mark.parametrize("given", ["int8", "int64", "uint16", "bool"])
 def test_integers_become_doubles(given: str) -> None:
     a = (random(6) * 10).astype(given)
-    packed, _ = lu_factor(a + np.eye(6, dtype=given))
+    packed, _ = lu_factor(np.triu(a, 1) + np.eye(6, dtype=given))
     assert packed.dtype == np.float64
     assert inv(np.eye(3, dtype=given)).dtype == np.float64
     assert solve(np.eye(3, dtype=given), np.ones(3, given)).dtype == np.float64
@@ -196,9 +193,11 @@ def test_overwriting(function: Any, form: str) -> None:
     given = variants(a)[form]
     expected = function(a, nb=NB)
     found = function(given, overwrite_a=True, nb=NB)
-    for one, other in zip(np.atleast_1d(found), np.atleast_1d(expected), strict=True) if (
-        function is det
-    ) else zip(found, expected, strict=True):
+    for one, other in (
+        zip(np.atleast_1d(found), np.atleast_1d(expected), strict=True)
+        if (function is det)
+        else zip(found, expected, strict=True)
+    ):
         assert np.allclose(one, other)
     if form == "read-only":
         assert np.array_equal(given, a)
@@ -210,7 +209,9 @@ def test_a_singular_matrix() -> None:
     for n, column in [(1, 0), (7, 3), (30, 29), (30, 0), (30, 8)]:
         a = random(n)
         a[:, column] = 0
-        with pytest.warns(LinAlgWarning, match=f"diagonal number {column + 1} of U is exactly zero"):
+        with pytest.warns(
+            LinAlgWarning, match=f"diagonal number {column + 1} of U is exactly zero"
+        ):
             factors = lu_factor(a, nb=NB)
         assert factors.info == column + 1
         assert lu_ratio(a, *factors) < RATIO_LIMIT
@@ -261,11 +262,17 @@ def test_lu_solve_is_scipy_s(trans: int, dtype: str) -> None:
     a = random(30, dtype=dtype)
     factors = lu_factor(a, nb=NB)
     for shape in [(30,), (30, 1), (30, 40), (30, 0)]:
-        b = random(30, 40, dtype, seed=1)[:, : shape[-1]] if len(shape) == 2 else random(30, 1)[:, 0]
+        b = (
+            random(30, 40, dtype, seed=1)[:, : shape[-1]]
+            if len(shape) == 2
+            else random(30, 1)[:, 0]
+        )
         before = b.copy()
         x = lu_solve(factors, b, trans=trans)
         expected = scipy.linalg.lu_solve(scipy.linalg.lu_factor(a), b, trans=trans)
-        assert_close(x, expected, limit=1e-2 if a.dtype.itemsize == 4 or dtype == "complex64" else 1e-9)
+        assert_close(
+            x, expected, limit=1e-2 if a.dtype.itemsize == 4 or dtype == "complex64" else 1e-9
+        )
         assert np.array_equal(b, before)
 
 
@@ -286,11 +293,16 @@ def test_lu_is_scipy_s(m: int, n: int, dtype: str) -> None:
     for options in ({}, {"permute_l": True}, {"p_indices": True}):
         found, expected = lu(a, nb=NB, **options), scipy.linalg.lu(a, **options)
         assert len(found) == len(expected)
+        p = found[0]
+        if options:
+            assert p.shape == ((m,) if "p_indices" in options else (m, min(m, n)))
+        else:  # SciPy leaves P empty with L, and makes it complex where A is 1 x 1
+            assert (p.shape, p.dtype) == ((m, m), a.real.dtype)
+            assert np.array_equal(p @ np.ones(m), np.ones(m))
         for one, other in zip(found, expected, strict=True):
-            assert one.shape == other.shape
-            assert one.dtype.kind == other.dtype.kind
-            assert np.allclose(one, other, atol=1e-3 if dtype in DTYPES[::2] else 1e-11)
-        assert found[0].dtype == expected[0].dtype or options.get("p_indices")
+            assert one.dtype.kind == other.dtype.kind or one is p
+            if one.shape == other.shape or n:
+                assert np.allclose(one, other, atol=1e-3 if dtype in DTYPES[::2] else 1e-11)
 
 
 @pytest.mark.filterwarnings("error")
@@ -325,8 +337,6 @@ def test_solve_by_the_ratio(n: int, dtype: str) -> None:
 @pytest.mark.parametrize("kind", [kind for kind in kinds() if not kind.startswith("zero")])
 def test_solve_with_every_kind(kind: str, dtype: str) -> None:
     a = generate(kind, 50, dtype=dtype)
-    if kind == "wilkinson":
-        a[24:27, 24:27] += 0  # of odd order it is regular
     b = random(50, 3, dtype)
     assert solve_ratio(a, solve(a, b, nb=NB), b) < RATIO_LIMIT
 
@@ -351,7 +361,7 @@ def test_solve_with_two_types(first: str, second: str) -> None:
 
 def test_solve_warns_as_scipy_does() -> None:
     a = generate("hilb", 20)
-    with pytest.warns(LinAlgWarning, match=r"ill-conditioned matrix: .* rcond = .*e-"):
+    with pytest.warns(LinAlgWarning, match=r"^ill-conditioned matrix: .*\(rcond = .*e-\d+\)$"):
         x = solve(a, np.ones(20), nb=NB)
     assert solve_ratio(a, x, np.ones(20)) < RATIO_LIMIT
     with pytest.warns(LinAlgWarning):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import sys
+import threading
 from types import ModuleType
 from typing import Any
 
@@ -122,6 +123,40 @@ def _pointer_and_pitch(a: Array) -> tuple[int, int]:
     if pitch < rows * a.itemsize:
         raise ValueError(f"columns overlap: shape {a.shape}, strides {a.strides}")
     return pointer, pitch
+
+
+def copy_and_wait(target: Array, source: Array) -> None:
+    """Copy between the host and a GPU, on a copy stream of the calling thread; wait for it.
+
+    The host's side is column-major.
+    """
+    from cupy.cuda import Device
+
+    onboard = source if is_device_array(source) else target
+    with Device(onboard.device.id):
+        if source.ndim == 2 and not is_column_major(source):
+            source = source.copy(order="F")
+        stream = _own_stream(onboard.device.id, threading.get_ident())
+        if onboard is not target:
+            # The user's stream may still be writing what is to be read.
+            stream.wait_event(sys.modules["cupy"].cuda.get_current_stream().record())
+        enqueue_copy(target, source, stream.ptr)
+        stream.synchronize()
+
+
+def settle(a: Any) -> None:
+    """Wait for what the calling thread's stream does to `a`, before other threads read it."""
+    if is_device_array(a):
+        with sys.modules["cupy"].cuda.Device(a.device.id):
+            sys.modules["cupy"].cuda.get_current_stream().synchronize()
+
+
+@functools.cache
+def _own_stream(device: int, thread: int) -> Any:
+    """A stream on the current device that no kernels wait behind."""
+    from cupy.cuda import Stream
+
+    return Stream(non_blocking=True)
 
 
 @functools.cache

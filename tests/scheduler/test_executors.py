@@ -22,8 +22,8 @@ from distributed import Client, LocalCluster
 from numpy.typing import NDArray
 
 import hetero_la
-from hetero_la.planner import make_plan
 from hetero_la.options import Options
+from hetero_la.planner import make_plan
 from hetero_la.scheduler import dask_execution, dask_processes
 from hetero_la.scheduler.cluster import Cluster
 from hetero_la.scheduler.dask_clients import worker_infos
@@ -296,7 +296,7 @@ def test_an_error_in_another_process(processes: Client, kernel: str) -> None:
     processes.run(break_in_worker, kernel, workers=[second])
     try:
         began = time.perf_counter()
-        with pytest.raises(ArithmeticError, match="^kernel out of order$"):
+        with pytest.raises(ArithmeticError, match=r"^kernel out of order$"):
             hetero_la.lu_factor(random(60), nb=NB, client=processes)
         assert time.perf_counter() - began < 10
     finally:
@@ -362,13 +362,11 @@ def test_two_runs_at_once(hybrid: Cluster) -> None:
 
 def test_two_runs_at_once_on_processes(processes: Client) -> None:
     found: list[Any] = []
-    threads = [
-        threading.Thread(
-            target=lambda seed=seed: found.append(check_lu(random(60, seed=seed), client=processes)),
-            daemon=True,
-        )
-        for seed in range(2)
-    ]  # fmt: skip
+
+    def work(seed: int) -> None:
+        found.append(check_lu(random(60, seed=seed), client=processes))
+
+    threads = [threading.Thread(target=work, args=(seed,), daemon=True) for seed in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:

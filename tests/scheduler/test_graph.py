@@ -22,9 +22,10 @@ from hetero_la.tiles.layout import TileLayout
 from tests.support import DTYPES, assert_close, pivots, random
 
 GRANULARITIES = ("column", "tile")
-LAYOUTS = [
-    TileLayout(m, n, 3) for m, n in [(0, 0), (0, 5), (5, 0), (1, 1), (3, 3), (13, 13), (13, 5), (5, 13)]
-] + [TileLayout(n, n, 3, nrhs) for n in (0, 2, 3, 13) for nrhs in (1, 3, 7)]  # fmt: skip
+SHAPES = [(0, 0), (0, 5), (5, 0), (1, 1), (3, 3), (13, 13), (13, 5), (5, 13)]
+LAYOUTS = [TileLayout(m, n, 3) for m, n in SHAPES] + [
+    TileLayout(n, n, 3, nrhs) for n in (0, 2, 3, 13) for nrhs in (1, 3, 7)
+]
 
 
 def build(layout: TileLayout, granularity: str) -> TaskGraph:
@@ -197,7 +198,7 @@ def test_networkx(granularity: str) -> None:
     path = networkx.dag_longest_path(nx)
     kinds = [nx.nodes[index]["kind"] for index in path]
     assert kinds.count("getrf") == layout.kt  # every panel is on the longest path
-    assert list(networkx.topological_sort(nx))[0] == 0
+    assert next(networkx.topological_sort(nx)) == 0
 
 
 # --- owners and order of work
@@ -205,8 +206,9 @@ def test_networkx(granularity: str) -> None:
 
 @pytest.mark.parametrize(
     ("columns", "weights", "owners"),
-    [(0, [1], ()), (5, [1], (0,) * 5), (5, [1, 1], (0, 1, 0, 1, 0)), (7, [1, 1, 1], (0, 1, 2) * 2 + (0,)),
-     (6, [2, 1], (0, 0, 1, 0, 0, 1)), (4, [0, 1, 1], (1, 2, 1, 2)), (4, [1, 0], (0,) * 4)],
+    [(0, [1], ()), (5, [1], (0,) * 5), (5, [1, 1], (0, 1, 0, 1, 0)),
+     (7, [1, 1, 1], (0, 1, 2, 0, 1, 2, 0)), (6, [2, 1], (0, 0, 1, 0, 0, 1)),
+     (4, [0, 1, 1], (1, 2, 1, 2)), (4, [1, 0], (0,) * 4)],
 )  # fmt: skip
 def test_cyclic(columns: int, weights: list[float], owners: tuple[int, ...]) -> None:
     distribution = Distribution.cyclic(columns, weights)

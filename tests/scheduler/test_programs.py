@@ -304,6 +304,13 @@ def test_what_is_sent_is_received_once_by_each_consumer(owners: int, panel: bool
         assert slots <= set(range(program.slots))
 
 
+@pytest.mark.parametrize("depth", [0, 1, 2])
+@pytest.mark.parametrize(("owners", "panel"), [(2, False), (4, False), (1, True), (3, True)])
+def test_panels_rotate_through_few_buffers(owners: int, panel: bool, depth: int) -> None:
+    made = set_up(layout_of(16, 16, 1, 0), owners, panel_worker=panel, depth=depth)
+    assert max(program.slots for program in made.programs) == depth + 2
+
+
 def test_one_worker_sends_nothing() -> None:
     made = set_up(layout_of(5, 5, 1, 2), 1)
     assert not made.traffic.messages

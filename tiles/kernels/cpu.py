@@ -21,7 +21,7 @@ import scipy.linalg.cython_lapack
 
 from hetero_la.tiles.kernels.registry import implementation, implements
 from hetero_la.tiles.kernels.spec import Array, DeviceKind, Event, KernelOptions, Queue
-from hetero_la.tiles.transfer import is_device_array, pinned_empty, to_host
+from hetero_la.tiles.transfer import copy_and_wait, is_device_array, pinned_empty
 
 _LETTER = {"float32": "s", "float64": "d", "complex64": "c", "complex128": "z"}
 
@@ -201,9 +201,10 @@ class CpuDevice:
             event.synchronize()
 
     def copy(self, target: Array, source: Array, queue: Queue) -> None:
-        if is_device_array(source):
-            source = to_host(source)
-        np.copyto(target, source)
+        if is_device_array(source) or is_device_array(target):
+            copy_and_wait(target, source)
+        else:
+            np.copyto(target, source)
 
     def synchronize(self) -> None:
         pass

@@ -1,0 +1,135 @@
+"""Plans: what is decided, and what they say of it."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+
+import hetero_la
+from hetero_la import Options
+from hetero_la.planner import default_nb, make_plan
+from hetero_la.scheduler.simulate import Simulation
+from hetero_la.scheduler.workers import WorkerInfo
+from hetero_la.tiles.errors import DeviceUnavailableError
+
+GPUS = tuple(WorkerInfo(f"gpu{i}", "gpu", f"inproc://{i}", device=i) for i in range(4))
+CPUS = tuple(WorkerInfo(f"cpu{i}", "cpu", f"inproc://c{i}", blas_threads=2) for i in range(2))
+
+
+def test_a_plan_for_the_calling_thread() -> None:
+    plan = hetero_la.plan("lu", (1000, 600), "complex64", nb=100, lookahead=2)
+    assert (plan.routine, plan.nb, plan.lookahead, plan.panel) == ("lu", 100, 2, "cpu")
+    assert (plan.layout.mt, plan.layout.nt, plan.layout.kt) == (10, 6, 6)
+    assert [worker.name for worker in plan.workers] == ["caller"]
+    assert plan.panel_worker is None
+    assert len(plan.programs) == 1
+    assert not plan.traffic.messages
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "complex64", "complex128"])
+@pytest.mark.parametrize(
+    ("m", "n", "nrhs", "flops"),
+    [(600, 600, 0, 2 / 3 * 600**3), (600, 600, 5, 2 / 3 * 600**3 + 2 * 600**2 * 5),
+     (900, 300, 0, 900 * 300**2 - 300**3 / 3), (300, 900, 0, 900 * 300**2 - 300**3 / 3),
+     (0, 0, 0, 0)],
+)  # fmt: skip
+def test_flops_are_lapack_s(m: int, n: int, nrhs: int, flops: float, dtype: str) -> None:
+    plan = hetero_la.plan("solve" if nrhs else "lu", (m, n), dtype, nrhs=nrhs, nb=64)
+    assert plan.flops == pytest.approx(flops * (4 if dtype.startswith("c") else 1))
+
+
+@pytest.mark.parametrize(
+    ("workers", "panel", "owners", "at"),
+    [(GPUS, "gpu", 4, None), (GPUS + CPUS, "gpu", 4, None), (GPUS + CPUS, "cpu", 4, 4),
+     (GPUS[:1], "auto", 1, None), (CPUS, "auto", 2, None), (CPUS, "cpu", 2, None)],
+)  # fmt: skip
+def test_roles(workers: tuple[WorkerInfo, ...], panel: str, owners: int, at: int | None) -> None:
+    plan = hetero_la.plan("lu", (1000, 1000), nb=50, workers=workers, panel=panel)
+    assert plan.panel_worker == at
+    assert len(plan.workers) == owners + (at is not None)
+    assert set(plan.distribution.owners) == set(range(owners))
+    assert plan.panel == ("cpu" if at is not None or workers is CPUS else "gpu")
+    panels = {
+        w for w, p in enumerate(plan.programs) if any(i.kind == "getrf" for i in p.instructions)
+    }
+    assert panels == ({at} if at is not None else set(range(owners)))
+
+
+def test_roles_that_nobody_can_take() -> None:
+    with pytest.raises(DeviceUnavailableError, match="needs a CPU worker besides"):
+        hetero_la.plan("lu", (10, 10), workers=GPUS, panel="cpu")
+    with pytest.raises(DeviceUnavailableError, match="needs a GPU worker"):
+        hetero_la.plan("lu", (10, 10), workers=CPUS, panel="gpu")
+
+
+@pytest.mark.parametrize(("m", "n", "nrhs"), [(0, 0, 0), (1, 1, 1), (700, 700, 3), (64, 500, 0)])
+@pytest.mark.parametrize("workers", [None, GPUS, GPUS[:2] + CPUS, CPUS])
+def test_explanations(m: int, n: int, nrhs: int, workers: tuple[WorkerInfo, ...] | None) -> None:
+    panel = "cpu" if workers and len(workers) == 4 and workers[-1].kind == "cpu" else "auto"
+    plan = hetero_la.plan(
+        "solve" if nrhs else "lu", (m, n), nrhs=nrhs, nb=64, workers=workers, panel=panel
+    )
+    text = plan.explain()
+    lines = text.splitlines()
+    assert lines[0].startswith(f"{plan.routine} of a {m} x {n} float64 matrix")
+    assert f"nb = 64, {plan.layout.mt} x {plan.layout.nt} tiles" in text
+    assert f"{len(plan.graph)} tasks" in text
+    assert "look-ahead: 1 panels" in text
+    assert [line.split()[0] for line in lines[-len(plan.workers) :]] == [
+        worker.name for worker in plan.workers
+    ]
+    assert ("windows: none" in text) == (workers is None)
+    assert "nan" not in text
+
+
+def test_predictions_grow_with_the_work() -> None:
+    def seconds(n: int, workers: tuple[WorkerInfo, ...]) -> float:
+        return hetero_la.plan("lu", (n, n), nb=256, workers=workers, panel="gpu").predicted_seconds
+
+    assert seconds(16384, GPUS[:1]) > 2.5 * seconds(8192, GPUS[:1])
+    assert seconds(16384, GPUS[:1]) > 1.3 * seconds(16384, GPUS)
+    run = hetero_la.plan("lu", (2048, 2048), workers=GPUS).simulate()
+    assert isinstance(run, Simulation)
+    assert run.bytes_moved > 0
+
+
+def test_memory_is_that_of_the_shards_and_what_goes_with_them() -> None:
+    n, nb = 16384, 256
+    for workers, panel in [(GPUS, "gpu"), (GPUS + CPUS, "cpu")]:
+        plan = hetero_la.plan("lu", (n, n), nb=nb, workers=workers, panel=panel)
+        needed = plan.bytes_needed()
+        assert len(needed) == len(plan.workers)
+        for required in needed[:4]:
+            assert n * n * 8 / 4 < required < n * n * 8 / 2
+    alone = hetero_la.plan("lu", (n, n), nb=nb)
+    assert n * n * 8 <= alone.bytes_needed()[0] < 1.1 * n * n * 8
+
+
+def test_a_large_plan_needs_no_32_bit_indices() -> None:
+    plan = hetero_la.plan("lu", (100_000, 100_000), nb=5000)
+    assert plan.bytes_needed()[0] > 80_000_000_000
+    assert plan.flops == pytest.approx(2 / 3 * 1e15, rel=1e-3)
+
+
+def test_equal_problems_share_their_plan() -> None:
+    problem = ("lu", 500, 500, 0, np.dtype("float64"), Options(nb=50))
+    first, second = (make_plan(*problem, GPUS[:2]) for _ in range(2))
+    assert first.graph is second.graph
+    assert first.programs is second.programs
+    assert make_plan(*problem[:-1], Options(nb=51), GPUS[:2]).graph is not first.graph
+
+
+def test_plans_can_be_sent_elsewhere() -> None:
+    plan = hetero_la.plan("solve", (300, 300), nrhs=2, nb=50, workers=GPUS[:2])
+    again = pickle.loads(pickle.dumps(plan))
+    assert again.explain() == plan.explain()
+    assert [program.columns for program in again.programs] == [p.columns for p in plan.programs]
+
+
+@pytest.mark.parametrize("workers", [(hetero_la.plan("lu", (1, 1)).workers[0],), GPUS[:1], CPUS])
+def test_default_tile_sizes(workers: tuple[WorkerInfo, ...]) -> None:
+    sizes = [default_nb(n, n, workers) for n in (0, 1, 100, 384, 2000, 10_000, 60_000)]
+    assert all(1 <= nb <= 1024 for nb in sizes)
+    assert sizes[-3:] == sorted(sizes[-3:])
