@@ -233,4 +233,4 @@ def default_nb(m: int, n: int, owners: Sequence[WorkerInfo]) -> int:
         return size if size <= 384 else 128 if size < 2048 else 256
     # Three columns a worker keep all of them busy until near the end.
     share = size // (3 * len(owners)) // 32 * 32
-    return min(max(share, 96), 256)
+    return min(max(share, 96), 192)

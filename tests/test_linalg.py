@@ -18,6 +18,7 @@ from hetero_la.matrices import generate, kinds
 from hetero_la.residuals import RATIO_LIMIT, lu_ratio, solve_ratio
 from tests.support import DTYPES, assert_close, random
 
+pytestmark = pytest.mark.filterwarnings("ignore:the matrix subclass:PendingDeprecationWarning")
 NB = 8
 #: Empty, one, below nb, nb, one more, ragged, several nb, tall, wide.
 SIZES = [(0, 0), (0, 5), (5, 0), (1, 1), (1, 9), (9, 1), (5, 5), (8, 8), (9, 9), (29, 29), (64, 64),
@@ -165,7 +166,6 @@ def variants(a: NDArray) -> dict[str, Any]:
     }
 
 
-@pytest.mark.filterwarnings("ignore::PendingDeprecationWarning")
 @pytest.mark.parametrize("form", variants(random(2)))
 @pytest.mark.parametrize("dtype", ["float64", "complex64"])
 def test_any_form_is_taken_and_left_as_it_is(form: str, dtype: str) -> None:

@@ -21,8 +21,14 @@ import scipy.linalg.cython_lapack
 
 from hetero_la.tiles.kernels.registry import implementation, implements
 from hetero_la.tiles.kernels.spec import Array, DeviceKind, Event, KernelOptions, Queue
-from hetero_la.tiles.transfer import copy_and_wait, is_device_array, pinned_empty
+from hetero_la.tiles.transfer import (
+    copy_and_wait,
+    is_column_major,
+    is_device_array,
+    pinned_empty,
+)
 
+_TURNED_ROWS = 64
 _LETTER = {"float32": "s", "float64": "d", "complex64": "c", "complex128": "z"}
 
 
@@ -203,6 +209,11 @@ class CpuDevice:
     def copy(self, target: Array, source: Array, queue: Queue) -> None:
         if is_device_array(source) or is_device_array(target):
             copy_and_wait(target, source)
+        elif source.ndim == 2 and not is_column_major(source):
+            # Row-major: rows in blocks whose columns stay in cache while they are turned.
+            for row in range(0, source.shape[0], _TURNED_ROWS):
+                rows = slice(row, row + _TURNED_ROWS)
+                np.copyto(target[rows], source[rows])
         else:
             np.copyto(target, source)
 
