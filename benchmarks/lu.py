@@ -19,11 +19,11 @@ import peers
 from device_data import RandomStorage, random_columns
 
 import hetero_la
-from hetero_la.linalg import permutation
 from hetero_la.residuals import lu_ratio
 from hetero_la.scheduler.dask_clients import worker_infos
 from hetero_la.scheduler.dask_execution import run_local
 from hetero_la.scheduler.threads import run_in_threads
+from hetero_la.tiles.pivots import permutation
 
 Row = dict[str, Any]
 

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from hetero_la.tiles.pivots import permutation
+
 __all__ = ["RATIO_LIMIT", "lu_ratio", "solve_ratio"]
 
 #: A result passes if its ratio is below this, as in LAPACK's own tests.
@@ -47,14 +49,6 @@ def _ratio(residual: float, *scales: float) -> float:
             return float("inf")
         residual /= scale
     return residual if np.isfinite(residual) else float("inf")
-
-
-def _row_order(piv: NDArray, m: int) -> NDArray:
-    """The permutation with ``A[order] = L U`` from the swaps in `piv`."""
-    order = np.arange(m)
-    for i, p in enumerate(piv.tolist()):
-        order[i], order[p] = order[p], order[i]
-    return order
 
 
 def _lower(lu: NDArray, rows: slice, depth: int) -> NDArray:
@@ -102,7 +96,7 @@ def lu_ratio(a: ArrayLike, lu: ArrayLike, piv: ArrayLike) -> float:
             f"factors of shape {lu.shape} and pivots of shape {piv.shape} "
             f"do not belong to a matrix of shape {a.shape}"
         )
-    order = _row_order(piv, m)
+    order = permutation(piv, m)
     sums = np.zeros(n)
     with np.errstate(all="ignore"):
         for columns in _blocks(n):

@@ -9,9 +9,9 @@ from hetero_la.scheduler.graph import Task, TaskGraph
 Priority = tuple[int, int, int, int, int]
 
 
-def is_urgent(task: Task, depth: int) -> bool:
-    """Whether a task is a panel, or updates one of the next `depth` panels."""
-    return task.column - depth <= task.step <= task.column
+def is_urgent(task: Task, depth: int, kt: int) -> bool:
+    """Whether a task is one of the `kt` panels, or updates one of the next `depth`."""
+    return task.column - depth <= task.step <= task.column < kt
 
 
 def priorities(
@@ -38,7 +38,7 @@ def priorities(
     keys = []
     for task in graph.tasks:
         kind = rank.setdefault((task.step, task.kind), len(rank))
-        if is_urgent(task, depth):
+        if is_urgent(task, depth, last + 1):
             keys.append((task.column - depth, 0, task.step, kind, task.index))
         else:
             phase = task.step

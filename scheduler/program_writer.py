@@ -152,7 +152,7 @@ class ProgramWriter:
                         used.add(key)
                     if region in task.updates:
                         self.program.instructions[self.receive_at[key]].private = True
-        queue = Queue.PANEL if is_urgent(head, self.depth) else Queue.UPDATE
+        queue = Queue.PANEL if is_urgent(head, self.depth, self.graph.layout.kt) else Queue.UPDATE
         place = self._append(
             Instruction(
                 "call", head.step, head.column, run[-1].column, head.kind, head.accesses, queue,

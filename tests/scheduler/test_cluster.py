@@ -88,7 +88,7 @@ def test_sizes_that_are_left_open(monkeypatch):
     monkeypatch.setattr(cluster_module, "gpu_count", lambda: 2)
     assert ClusterSize.choose({}, 8) == ClusterSize(1, 2, 0, 5)
     assert ClusterSize.choose({"virtual_gpus": 3}, 8) == ClusterSize(1, 0, 3, 2)
-    assert ClusterSize.choose({"gpus": 0}, 8) == ClusterSize(default_cpu_workers(8), 0, 0, 8)
+    assert ClusterSize.choose({"gpus": 0}, 8) == ClusterSize(default_cpu_workers(8), 0, 0, 1)
     assert ClusterSize.choose({"gpus": 1, "blas_threads": 3}, 8) == ClusterSize(1, 1, 0, 3)
 
 

@@ -263,7 +263,7 @@ def test_priorities_are_a_topological_order_with_bounded_look_ahead(
         if task.kind != "gemm" or task.step >= layout.kt:
             continue
         ahead = {c for c, at in panels.items() if at < position[task.index]}
-        if is_urgent(task, depth):
+        if is_urgent(task, depth, graph.layout.kt):
             assert task.column <= task.step + depth
         else:
             assert ahead == set(range(min(task.step + depth + 1, layout.kt)))

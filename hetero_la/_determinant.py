@@ -1,0 +1,96 @@
+"""Determinants from LU factors."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.linalg import LinAlgWarning
+
+from hetero_la._factor import lu_factor
+from hetero_la.inputs import as_matrix
+from hetero_la.tiles.transfer import array_module, to_host
+
+
+class SlogdetResult(NamedTuple):
+    """Sign (or phase) and logarithm of the absolute value of a determinant."""
+
+    sign: Any
+    logabsdet: Any
+
+
+def det(
+    a: Any, overwrite_a: bool = False, check_finite: bool = True, *, client: Any = None,
+    **options: Any,
+) -> Any:  # fmt: skip
+    """Determinant, from the diagonal of U.
+
+    Parameters
+    ----------
+    a : array_like, shape (n, n)
+        As for `lu_factor`.
+    overwrite_a, check_finite, client, **options
+        As for `lu_factor`.
+
+    Returns
+    -------
+    float64 or complex128
+        The determinant, in double precision as SciPy returns it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from hetero_la import det
+    >>> float(det(np.array([[0.0, 2.0], [3.0, 5.0]])))
+    -6.0
+    """
+    diagonal, sign = _diagonal(a, overwrite_a, check_finite, client, options)
+    wide = np.complex128 if diagonal.dtype.kind == "c" else np.float64
+    with np.errstate(over="ignore", under="ignore"):
+        return wide(sign * np.prod(diagonal.astype(wide)))
+
+
+def slogdet(a: Any, check_finite: bool = True, *, client: Any = None, **options: Any) -> Any:
+    """Sign and logarithm of the determinant, which itself may overflow.
+
+    Parameters
+    ----------
+    a : array_like, shape (n, n)
+        As for `lu_factor`.
+    check_finite, client, **options
+        As for `lu_factor`.
+
+    Returns
+    -------
+    SlogdetResult
+        ``sign`` (of modulus 1, or 0) and ``logabsdet`` (-inf where the determinant is 0),
+        as `numpy.linalg.slogdet` returns them.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from hetero_la import slogdet
+    >>> sign, logabsdet = slogdet(np.diag([1e200, -1e200]))
+    >>> float(sign), round(float(logabsdet), 3)
+    (-1.0, 921.034)
+    """
+    diagonal, sign = _diagonal(a, False, check_finite, client, options)
+    size = np.abs(diagonal)
+    if not size.all():
+        return SlogdetResult(diagonal.dtype.type(0), size.dtype.type(-np.inf))
+    phase = sign * np.prod(diagonal / size)
+    return SlogdetResult(diagonal.dtype.type(phase), np.log(size).sum(dtype=size.dtype))
+
+
+def _diagonal(
+    a: Any, overwrite_a: bool, check_finite: bool, client: Any, options: dict[str, Any]
+) -> tuple[np.ndarray, int]:
+    """Diagonal of U on the host, and the sign of the permutation."""
+    a = as_matrix(a, square=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", LinAlgWarning)  # a determinant of 0 is an answer
+        packed, piv = lu_factor(a, overwrite_a, check_finite, client=client, **options)
+    diagonal = to_host(packed.diagonal())
+    swaps = int((piv != array_module(piv).arange(len(piv))).sum())
+    return diagonal, -1 if swaps % 2 else 1

@@ -1,0 +1,204 @@
+"""LU factorization, and solving with its factors."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+from scipy.linalg import LinAlgWarning
+
+from hetero_la.execution import execute
+from hetero_la.factors import LUFactors
+from hetero_la.inputs import as_array, as_matrix, require_finite, same_place
+from hetero_la.tiles.pivots import permutation
+from hetero_la.tiles.transfer import array_module, linalg_module
+
+
+def lu_factor(
+    a: Any, overwrite_a: bool = False, check_finite: bool = True, *, client: Any = None,
+    **options: Any,
+) -> LUFactors:  # fmt: skip
+    """Factor P A = L U with partial pivoting.
+
+    Parameters
+    ----------
+    a : array_like, shape (m, n)
+        NumPy or CuPy array of float32, float64, complex64 or complex128, in any memory
+        order; integers become float64.
+    overwrite_a : bool, optional
+        Whether the factors may take the place of `a` (where it is column-major).
+    check_finite : bool, optional
+        Whether to refuse NaNs and infinities.
+    client : dask.distributed.Client or hetero_la.Cluster, optional
+        Whose workers to use.  By default small problems run in the calling thread, and
+        larger ones on the running client's workers, or on a cluster in this process.
+    **options
+        nb, ib, lookahead, panel, inverse_bound: see `Options`.
+
+    Returns
+    -------
+    LUFactors
+        Unpacks as SciPy's ``(lu, piv)``: lu of shape (m, n), piv of shape (min(m, n),),
+        0-based.  It also carries LAPACK's ``info``, the plan and the timing.
+
+    Raises
+    ------
+    ValueError
+        If `a` is not two-dimensional, is of another dtype, or is not finite.
+    hetero_la.tiles.errors.InsufficientMemoryError
+        If the workers' memory does not suffice.
+
+    Warns
+    -----
+    scipy.linalg.LinAlgWarning
+        If a pivot is exactly zero; the factorization is complete, U is singular.
+
+    Notes
+    -----
+    Right-looking blocked LU [1]_ on tile columns, with look-ahead, and with the triangular
+    solve by multiplication with an inverse [2]_.
+
+    References
+    ----------
+    .. [1] LAPACK, ``xGETRF``.
+    .. [2] V. Volkov and J. Demmel, Benchmarking GPUs to tune dense linear algebra, SC 2008.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from hetero_la import lu_factor
+    >>> lu, piv = lu_factor(np.array([[1.0, 2.0], [4.0, 4.0]]))
+    >>> lu
+    array([[4.  , 4.  ],
+           [0.25, 1.  ]])
+    >>> piv
+    array([1, 1], dtype=int32)
+    """
+    a = as_matrix(a)
+    if check_finite:
+        require_finite(a, "a")
+    return _factor(a, overwrite_a, client, options)
+
+
+def _factor(a: Any, overwrite_a: bool, client: Any, options: dict[str, Any]) -> LUFactors:
+    result = execute("lu", a, overwrite_a=overwrite_a, client=client, **options)
+    if result.info:
+        warnings.warn(singular_message(result.info), LinAlgWarning, stacklevel=3)
+    piv = array_module(a).asarray(result.piv)
+    return LUFactors(result.array, piv, result.info, result.report)
+
+
+def singular_message(info: int) -> str:
+    """What LAPACK's info says of U."""
+    return f"the matrix is singular: diagonal number {info} of U is exactly zero"
+
+
+def lu_solve(
+    lu_and_piv: tuple[Any, Any],
+    b: Any,
+    trans: int = 0,
+    overwrite_b: bool = False,
+    check_finite: bool = True,
+) -> Any:
+    """Solve A X = B from the factors of A, where they are: on the host or on their GPU.
+
+    Parameters
+    ----------
+    lu_and_piv : tuple of array
+        From `lu_factor`: shapes (n, n) and (n,).
+    b : array_like, shape (n,) or (n, nrhs)
+        Right-hand sides.
+    trans : {0, 1, 2}, optional
+        Solve A X = B, A^T X = B, or A^H X = B.
+    overwrite_b : bool, optional
+        Whether X may take the place of `b`.
+    check_finite : bool, optional
+        Whether to refuse NaNs and infinities.
+
+    Returns
+    -------
+    array, shape of `b`
+        X.
+
+    Raises
+    ------
+    ValueError
+        If the shapes do not fit, or `trans` is something else.
+
+    Notes
+    -----
+    LAPACK's ``xGETRS`` on the host, cuSOLVER's on a GPU.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from hetero_la import lu_factor, lu_solve
+    >>> lu_solve(lu_factor(np.array([[1.0, 2.0], [4.0, 4.0]])), [3.0, 8.0])
+    array([1., 1.])
+    """
+    lu, piv = lu_and_piv
+    lu = as_matrix(lu, "lu", square=True)
+    if trans not in (0, 1, 2):
+        raise ValueError(f"trans must be 0, 1 or 2, not {trans!r}")
+    b = as_array(b, "b", (1, 2))
+    same_place(lu, b)
+    if b.shape[0] != lu.shape[0]:
+        raise ValueError(f"b has {b.shape[0]} rows, the factors have {lu.shape[0]}")
+    if check_finite:
+        require_finite(lu, "lu")
+        require_finite(b, "b")
+    if b.size == 0:
+        return array_module(b).empty(b.shape, array_module(b).result_type(lu, b))
+    return linalg_module(lu).lu_solve(
+        (lu, piv), b, trans=trans, overwrite_b=overwrite_b, check_finite=False
+    )
+
+
+def lu(
+    a: Any, permute_l: bool = False, overwrite_a: bool = False, check_finite: bool = True,
+    p_indices: bool = False, *, client: Any = None, **options: Any,
+) -> tuple[Any, ...]:  # fmt: skip
+    """Factor A = P L U with partial pivoting.
+
+    Parameters
+    ----------
+    a : array_like, shape (m, n)
+        As for `lu_factor`.
+    permute_l : bool, optional
+        Return P L instead of P and L.
+    overwrite_a, check_finite, client, **options
+        As for `lu_factor`.
+    p_indices : bool, optional
+        Return the permutation as indices p, so that ``A = L[p] @ U``.
+
+    Returns
+    -------
+    (p, l, u) or (pl, u)
+        p of shape (m, m), or (m,) for `p_indices`; l of shape (m, k) and u of shape (k, n),
+        k = min(m, n).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from hetero_la import lu
+    >>> p, l, u = lu(np.array([[1.0, 2.0], [4.0, 4.0]]))
+    >>> p @ l @ u
+    array([[1., 2.],
+           [4., 4.]])
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", LinAlgWarning)  # SciPy's lu does not warn
+        packed, piv = lu_factor(a, overwrite_a, check_finite, client=client, **options)
+    xp = array_module(packed)
+    m, n = packed.shape
+    k = min(m, n)
+    lower = xp.tril(packed[:, :k], -1)
+    lower[xp.arange(k), xp.arange(k)] = 1
+    upper = xp.triu(packed[:k])
+    rows = xp.asarray(np.argsort(permutation(piv, m)))
+    if permute_l:
+        return lower[rows], upper
+    if p_indices:
+        return rows, lower, upper
+    return xp.eye(m, dtype=packed.real.dtype)[rows], lower, upper
