@@ -144,7 +144,7 @@ def lu_solve(
     b = as_array(b, "b", (1, 2))
     same_place(lu, b)
     if b.shape[0] != lu.shape[0]:
-        raise ValueError(f"b has {b.shape[0]} rows, the factors have {lu.shape[0]}")
+        raise ValueError(f"b has shape {b.shape}, which does not fit factors of shape {lu.shape}")
     if check_finite:
         require_finite(lu, "lu")
         require_finite(b, "b")

@@ -98,7 +98,7 @@ def solve_with_report(
     b = as_array(b, "b", (1, 2))
     same_place(a, b)
     if b.shape[0] != a.shape[0]:
-        raise ValueError(f"b has {b.shape[0]} rows, but a has shape {a.shape}")
+        raise ValueError(f"b has shape {b.shape}, which does not fit a of shape {a.shape}")
     if transposed and a.dtype.kind == "c":
         raise ValueError("transposed=True is for real matrices")
     if check_finite:

@@ -132,9 +132,10 @@ def test_unchecked_nans_neither_crash_nor_hang(bad: float, where: tuple[int, int
 @pytest.mark.usefixtures("nothing_starts")
 @pytest.mark.parametrize("shape", [(4,), (4, 2), (0,), (1, 3)])
 def test_right_hand_sides_of_another_size(shape: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError, match=rf"b has {shape[0]} rows, but a has shape \(3, 3\)"):
+    said = re.escape(f"b has shape {shape}, which does not fit")
+    with pytest.raises(ValueError, match=rf"{said} a of shape \(3, 3\)"):
         solve(np.eye(3), np.ones(shape))
-    with pytest.raises(ValueError, match=f"b has {shape[0]} rows, the factors have 3"):
+    with pytest.raises(ValueError, match=rf"{said} factors of shape \(3, 3\)"):
         lu_solve((np.eye(3), np.arange(3)), np.ones(shape))
 
 
