@@ -10,7 +10,7 @@ from scipy.linalg import LinAlgWarning
 
 from hetero_la._factor import lu_factor
 from hetero_la.inputs import as_matrix
-from hetero_la.tiles.transfer import array_module, to_host
+from hetero_la.tiles.transfer import array_module, on_device_of_arrays, to_host
 
 
 class SlogdetResult(NamedTuple):
@@ -83,6 +83,7 @@ def slogdet(a: Any, check_finite: bool = True, *, client: Any = None, **options:
     return SlogdetResult(diagonal.dtype.type(phase), np.log(size).sum(dtype=size.dtype))
 
 
+@on_device_of_arrays
 def _diagonal(
     a: Any, overwrite_a: bool, check_finite: bool, client: Any, options: dict[str, Any]
 ) -> tuple[np.ndarray, int]:

@@ -12,9 +12,15 @@ from hetero_la.execution import execute
 from hetero_la.factors import LUFactors
 from hetero_la.inputs import as_array, as_matrix, require_finite, same_place
 from hetero_la.tiles.pivots import permutation
-from hetero_la.tiles.transfer import array_module, linalg_module
+from hetero_la.tiles.transfer import (
+    array_module,
+    is_device_array,
+    linalg_module,
+    on_device_of_arrays,
+)
 
 
+@on_device_of_arrays
 def lu_factor(
     a: Any, overwrite_a: bool = False, check_finite: bool = True, *, client: Any = None,
     **options: Any,
@@ -94,6 +100,7 @@ def singular_message(info: int) -> str:
     return f"the matrix is singular: diagonal number {info} of U is exactly zero"
 
 
+@on_device_of_arrays
 def lu_solve(
     lu_and_piv: tuple[Any, Any],
     b: Any,
@@ -139,6 +146,9 @@ def lu_solve(
     """
     lu, piv = lu_and_piv
     lu = as_matrix(lu, "lu", square=True)
+    piv = piv if is_device_array(piv) else np.asarray(piv)
+    if piv.shape != (len(lu),) or (len(lu) and not 0 <= piv.min() <= piv.max() < len(lu)):
+        raise ValueError(f"piv must hold {len(lu)} row numbers below {len(lu)}")
     if trans not in (0, 1, 2):
         raise ValueError(f"trans must be 0, 1 or 2, not {trans!r}")
     b = as_array(b, "b", (1, 2))
@@ -155,6 +165,7 @@ def lu_solve(
     )
 
 
+@on_device_of_arrays
 def lu(
     a: Any, permute_l: bool = False, overwrite_a: bool = False, check_finite: bool = True,
     p_indices: bool = False, *, client: Any = None, **options: Any,

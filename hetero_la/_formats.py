@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import importlib
+import math
 import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from hetero_la.tiles.errors import InsufficientMemoryError
 from hetero_la.tiles.kernels.cpu import available_memory
 
 Arrays = Mapping[str, NDArray[Any]]
+
+NAMELESS = "it holds one array, which has no name to ask for"
 
 
 def require_memory(nbytes: int, what: str) -> None:
@@ -64,16 +67,29 @@ def _choose(names: list[str], name: str | None) -> str:
     return name
 
 
-def _read_npy(path: Path, name: str | None) -> NDArray:
+def _read_npy(path: Path, name: str | None, copies: int) -> NDArray:
     with open(path, "rb") as file:
         magic = file.read(len(np.lib.format.MAGIC_PREFIX))
-    if magic != np.lib.format.MAGIC_PREFIX:
-        raise ValueError("it is not a .npy file, whatever its name says")
-    require_memory(path.stat().st_size, "it")
+        if magic != np.lib.format.MAGIC_PREFIX:
+            raise ValueError("it is not a .npy file, whatever its name says")
+        file.seek(0)
+        version = np.lib.format.read_magic(file)
+        # Version 3 differs from 2 in the names of fields, which no matrix has.
+        read_header = (
+            np.lib.format.read_array_header_1_0
+            if version == (1, 0)
+            else np.lib.format.read_array_header_2_0
+        )
+        shape, _, dtype = read_header(file)
+        there = path.stat().st_size - file.tell()
+    size = math.prod(shape) * dtype.itemsize
+    if size > there and not dtype.hasobject:  # NumPy would allocate it all, and then read
+        raise ValueError(f"it should hold {size} bytes for its shape {shape}, and holds {there}")
+    require_memory(copies * size, "it")
     return np.load(path, allow_pickle=False)
 
 
-def _read_npz(path: Path, name: str | None) -> NDArray:
+def _read_npz(path: Path, name: str | None, copies: int) -> NDArray:
     with open(path, "rb") as file:
         if not zipfile.is_zipfile(file):
             raise ValueError("it is not a .npz archive, whatever its name says")
@@ -82,21 +98,21 @@ def _read_npz(path: Path, name: str | None) -> NDArray:
         key = _choose(list(loaded.files), name)
         # Compressed archives are smaller than what they hold.
         member = key if key in loaded.zip.namelist() else f"{key}.npy"
-        require_memory(loaded.zip.getinfo(member).file_size, f"its array {key!r}")
+        require_memory(copies * loaded.zip.getinfo(member).file_size, f"its array {key!r}")
         return loaded[key]
 
 
-def _read_mtx(path: Path, name: str | None) -> NDArray:
+def _read_mtx(path: Path, name: str | None, copies: int) -> NDArray:
     import scipy.io
 
     rows, columns, _, _, field, _ = scipy.io.mminfo(path)
     itemsize = 16 if field == "complex" else 8
-    require_memory(rows * columns * itemsize, f"the {rows} x {columns} matrix in it")
+    require_memory(copies * rows * columns * itemsize, f"the {rows} x {columns} matrix in it")
     matrix = scipy.io.mmread(path)
     return matrix if isinstance(matrix, np.ndarray) else matrix.toarray()
 
 
-def _read_hdf5(path: Path, name: str | None) -> NDArray:
+def _read_hdf5(path: Path, name: str | None, copies: int) -> NDArray:
     h5py = library("h5py")
     with h5py.File(path, "r") as file:
         names: list[str] = []
@@ -104,16 +120,18 @@ def _read_hdf5(path: Path, name: str | None) -> NDArray:
             lambda key, item: names.append(key) if isinstance(item, h5py.Dataset) else None
         )
         dataset = file[_choose(names, name)]
-        require_memory(dataset.nbytes, f"its array {dataset.name!r}")
+        require_memory(copies * dataset.nbytes, f"its array {dataset.name!r}")
         return dataset[()]
 
 
-def _read_zarr(path: Path, name: str | None) -> NDArray:
+def _read_zarr(path: Path, name: str | None, copies: int) -> NDArray:
     zarr = library("zarr")
     stored = zarr.open(path, mode="r")
     if isinstance(stored, zarr.Group):
         stored = stored[_choose([key for key, _ in stored.arrays()], name)]
-    require_memory(stored.nbytes, "its array")
+    elif name is not None:
+        raise ValueError(NAMELESS)
+    require_memory(copies * stored.nbytes, "its array")
     return stored[...]
 
 
@@ -153,14 +171,21 @@ def _write_hdf5(path: Path, arrays: Arrays) -> None:
 def _write_zarr(path: Path, arrays: Arrays) -> None:
     group = library("zarr").open_group(path, mode="w-")
     for name, array in arrays.items():
-        group.create_array(name, data=np.ascontiguousarray(array))
+        stored = group.create_array(name, shape=array.shape, dtype=array.dtype)
+        if array.ndim == 0:
+            stored[...] = array
+            continue
+        # Zarr's threads finish a call after Ctrl-C, so a call must not take long.
+        step = stored.chunks[0]
+        for start in range(0, array.shape[0], step):
+            stored[start : start + step] = np.ascontiguousarray(array[start : start + step])
 
 
 @dataclass(frozen=True, slots=True)
 class Format:
     """How to read and write files of one suffix."""
 
-    read: Callable[[Path, str | None], NDArray]
+    read: Callable[[Path, str | None, int], NDArray]
     write: Callable[[Path, Arrays], None]
     several: bool  #: holds more than one array
     library: str | None = None

@@ -15,7 +15,7 @@ from hetero_la.execution import Result, execute
 from hetero_la.factors import Report
 from hetero_la.inputs import as_array, as_matrix, require_finite, same_place
 from hetero_la.refinement import refine
-from hetero_la.tiles.transfer import array_module
+from hetero_la.tiles.transfer import array_module, on_device_of_arrays
 
 
 def solve(
@@ -81,6 +81,7 @@ def solve(
     return x
 
 
+@on_device_of_arrays
 def solve_with_report(
     a: Any, b: Any, *, check_finite: bool = True, transposed: bool = False, client: Any = None,
     **options: Any,
@@ -131,6 +132,7 @@ def _accurate_solution(a: Any, b: Any, result: Result) -> Any:
     return x
 
 
+@on_device_of_arrays
 def inv(
     a: Any, overwrite_a: bool = False, check_finite: bool = True, *, client: Any = None,
     **options: Any,

@@ -1,4 +1,7 @@
-"""The command ``hetero-la``: its errors and its exit status."""
+"""The command ``hetero-la``: its errors and its exit status.
+
+The libraries are imported in `main`, after Ctrl-C has been provided for.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +14,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from typing import TextIO
 
-from scipy.linalg import LinAlgWarning
-
-from hetero_la.commands import arguments, interrupt
-from hetero_la.tiles.errors import HeteroLAError
+from hetero_la.commands import interrupt
 
 
 def _print_warning(
@@ -35,6 +35,8 @@ def _one_line(message: object) -> str:
 @contextlib.contextmanager
 def _short_warnings() -> Iterator[None]:
     """A warning is one line, without a place in the source."""
+    from scipy.linalg import LinAlgWarning
+
     with warnings.catch_warnings():
         warnings.simplefilter("always", LinAlgWarning)  # of every run of a sweep
         warnings.showwarning = _print_warning
@@ -69,25 +71,45 @@ def main(argv: Sequence[str] | None = None) -> int:
     >>> main(["lu", "--random", "100", "--kind", "nonsense"])
     2
     """
+    if argv is not None:
+        try:
+            return _run(argv)
+        except KeyboardInterrupt:
+            interrupt.announce()
+            return interrupt.EXIT_STATUS
+    interrupt.stop_within_seconds()
+    try:
+        return _run(None)
+    finally:
+        # Also for an error or a result that came while the run was being broken off.
+        if interrupt.requested():
+            interrupt.end()
+
+
+def _run(argv: Sequence[str] | None) -> int:
+    """Parse and run, and turn errors into a sentence and a status."""
+    from hetero_la.commands import arguments
+    from hetero_la.tiles.errors import HeteroLAError
+
     verbose = False
     try:
-        if argv is None:
-            interrupt.stop_within_seconds()
-        args = arguments.parse(argv)
-        verbose = getattr(args, "verbose", False)
-        if argv is None and not verbose:
-            # Dask logs what it also raises, and what is said once is enough.
-            logging.disable(logging.CRITICAL)
-        with _short_warnings():
-            return int(args.run(args))
-    except KeyboardInterrupt:
-        interrupt.announce()
-        return interrupt.EXIT_STATUS
+        with interrupt.orderly():
+            args = arguments.parse(argv)
+            verbose = getattr(args, "verbose", False)
+            if argv is None and not verbose:
+                # Dask logs what it also raises, and what is said once is enough.
+                logging.disable(logging.CRITICAL)
+            with _short_warnings():
+                return int(args.run(args))
     except BrokenPipeError:
         # Nobody reads on; the interpreter's own flush at exit must not fail too.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except (ValueError, OSError, MemoryError) as error:
+        if interrupt.requested():
+            raise
         return _fail(error, 2, verbose)
     except HeteroLAError as error:
+        if interrupt.requested():
+            raise
         return _fail(error, 1, verbose)

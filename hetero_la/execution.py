@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hetero_la.factors import Report, Timing
+from hetero_la.memory import check_memory
 from hetero_la.options import Options
-from hetero_la.plan import CALLER, Plan
+from hetero_la.plan import Plan
 from hetero_la.planner import make_plan, quick_estimate
 from hetero_la.scheduler.dask_clients import embedded_client, running_client, worker_infos
 from hetero_la.scheduler.dask_execution import run_local
@@ -22,7 +23,8 @@ from hetero_la.scheduler.dask_processes import run_in_processes
 from hetero_la.scheduler.inline import run_inline
 from hetero_la.scheduler.job import Outcome
 from hetero_la.scheduler.progress import Progress
-from hetero_la.scheduler.workers import WorkerInfo
+from hetero_la.scheduler.workers import WorkerInfo, calling_thread
+from hetero_la.tiles.errors import DeviceUnavailableError
 from hetero_la.tiles.kernels.cpu import CpuDevice, available_memory
 from hetero_la.tiles.kernels.gpu import GpuDevice
 from hetero_la.tiles.kernels.spec import Device
@@ -72,8 +74,8 @@ def execute(
     client = running_client(client) if client is not None else None
     plan, memory, client = choose(routine, a, 0 if b is None else b.shape[1], client, options)
     in_place = overwrite_a and b is None and _is_column_major(a)
-    new = 0 if in_place or plan.shared else a.nbytes + (0 if b is None else b.nbytes)
-    plan.check_memory(memory, new if device_index(a) is None else 0)
+    place = device_index(a)
+    check_memory(plan, memory, -1 if place is None else place, new_target=not in_place)
     target = a if in_place else column_major_empty(a, (a.shape[0], plan.layout.width))
     outcome = _run(plan, ArrayStorage(a, target, b), client, device_index(a))
     timing = Timing.from_logs(time.perf_counter() - began, plan, outcome.logs)
@@ -112,6 +114,8 @@ def choose(
         client = running or embedded_client()
         chosen = _with_preset(options, client)
     workers = tuple(worker_infos(client, refresh=True))
+    if not workers:
+        raise DeviceUnavailableError("the cluster has no workers")
     if where is not None and not explicit and not _reach(workers):
         return make((caller,)), {caller.name: caller.memory}, None
     plan = make(workers, on_host=where is None)
@@ -136,23 +140,24 @@ def _caller_gpu(index: int) -> GpuDevice:
 def _caller(index: int | None) -> WorkerInfo:
     """The calling thread as a worker, on the host or on the GPU that holds the data."""
     if index is None:
-        return replace(CALLER, memory=available_memory())
+        return replace(calling_thread(), memory=available_memory())
     memory = _caller_gpu(index).free_bytes()
-    return replace(CALLER, kind="gpu", device=index, memory=memory)
+    return replace(calling_thread(), kind="gpu", device=index, memory=memory)
 
 
-#: A device object serves one thread at a time.
-_gpu_turn = threading.Lock()
+#: A GPU's device object serves one thread at a time, and multi-threaded BLAS calls of
+#: several threads only get in each other's way.
+_turn = threading.Lock()
 
 
 def _run(plan: Plan, storage: ArrayStorage, client: Any, index: int | None) -> Outcome:
     job = plan.job()
     if client is None:
-        if index is None:
-            return _inline(plan, CpuDevice("caller"), storage)
-        with _gpu_turn:
-            return _inline(plan, _caller_gpu(index), storage)
+        device = CpuDevice("caller") if index is None else _caller_gpu(index)
+        with _turn:
+            return _inline(plan, device, storage)
     settle(storage.source)
+    settle(storage.rhs)
     if all(worker.pid == os.getpid() for worker in plan.workers):
         return run_local(client, job, storage)
     return run_in_processes(client, job, storage)

@@ -20,7 +20,7 @@ class WorkerTiming(NamedTuple):
     calls : int
         Kernel calls, adjacent columns counted once.
     flops : float
-        Real floating-point operations, in matrix multiplications of its dtype.
+        Real floating-point operations.
     busy : float
         Seconds in kernel calls; on a GPU, in issuing them.
     moving : float
@@ -71,7 +71,7 @@ class Timing:
             loads.append(spent.get("load", 0.0))
             stores.append(spent.get("store", 0.0))
             worker = plan.workers[index]
-            flops = sum(i.flops for i in calls)
+            flops = sum(i.flops for i in calls) * (4 if plan.dtype.kind == "c" else 1)
             rows.append(
                 WorkerTiming(worker.name, worker.kind, len(calls), flops, busy, sum(spent.values()))
             )

@@ -11,6 +11,7 @@ import os
 import shutil
 import uuid
 import zipfile
+import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,12 @@ def _format(path: Path) -> Format:
     raise ValueError(f"its suffix is none of {', '.join(FORMATS)}")
 
 
+#: What the libraries raise for files that are damaged or not what their names say.
+_UNREADABLE = (
+    ValueError, TypeError, LookupError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error,
+)  # fmt: skip
+
+
 @contextlib.contextmanager
 def _explained(doing: str, path: Path) -> Iterator[None]:
     """Turn what libraries raise into one sentence that names the file."""
@@ -45,7 +52,7 @@ def _explained(doing: str, path: Path) -> Iterator[None]:
     except OSError as error:
         reason = (error.strerror or str(error)).splitlines()[0]
         raise type(error)(f"cannot {doing} {path}: {reason}") from error
-    except (ValueError, TypeError, LookupError, EOFError, zipfile.BadZipFile) as error:
+    except _UNREADABLE as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise ValueError(f"cannot {doing} {path}: {reason}") from error
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from hetero_la.tiles.transfer import array_module, is_device_array
+from hetero_la.tiles.transfer import array_module, device_index, is_device_array
 
 DTYPES = ("float32", "float64", "complex64", "complex128")
 
@@ -19,7 +19,10 @@ def as_array(a: Any, name: str, ndims: tuple[int, ...]) -> Any:
     ValueError
         If the dtype or the number of dimensions does not do.
     """
+    given = a
     a = a if is_device_array(a) else np.asarray(a)
+    if a.ndim == 0 and a.dtype.kind not in "biufc":  # what NumPy could not take apart
+        raise ValueError(f"{name} is of type {type(given).__name__}, not a dense array of numbers")
     if a.ndim not in ndims:
         wanted = " or ".join(str(ndim) for ndim in ndims)
         raise ValueError(f"{name} must have {wanted} dimensions, not shape {a.shape}")
@@ -53,6 +56,8 @@ def require_finite(a: Any, name: str) -> None:
 
 
 def same_place(a: Any, b: Any) -> None:
-    """Raise TypeError unless both are on the host, or both on a GPU."""
+    """Raise TypeError unless both are on the host, or both on the same GPU."""
     if is_device_array(a) != is_device_array(b):
         raise TypeError("a and b must both be NumPy arrays or both be CuPy arrays")
+    if device_index(a) != device_index(b):
+        raise TypeError(f"a is on GPU {device_index(a)}, but b is on GPU {device_index(b)}")

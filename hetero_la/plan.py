@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import functools
 import os
-import platform
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from hetero_la.memory import shard_bytes, work_bytes
 from hetero_la.options import Options
 from hetero_la.scheduler.costs import MachineModel, window_steps
 from hetero_la.scheduler.distribution import Distribution
@@ -20,15 +20,7 @@ from hetero_la.scheduler.job import Job
 from hetero_la.scheduler.messages import Traffic
 from hetero_la.scheduler.simulate import Simulation, simulate
 from hetero_la.scheduler.workers import WorkerInfo
-from hetero_la.tiles.errors import InsufficientMemoryError
-from hetero_la.tiles.kernels.cpu import available_memory
 from hetero_la.tiles.layout import TileLayout
-from hetero_la.tiles.shard import local_width
-
-#: The calling thread, as the only worker of a small problem.
-CALLER = WorkerInfo(
-    "caller", "cpu", pid=os.getpid(), host=platform.node(), blas_threads=os.cpu_count() or 1
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,43 +116,7 @@ class Plan:
 
     def bytes_needed(self) -> list[int]:
         """Peak bytes on each worker: its shard, panels received, values and workspace."""
-        return [self._bytes_of(program) for program in self.programs]
-
-    def _bytes_of(self, program: Program) -> int:
-        m, nb = self.layout.m, self.layout.nb
-        width = local_width(self.layout, program.columns)
-        received = any(i.op == "receive" for i in program.instructions)
-        elements = m * width + (program.slots * (m + nb) * nb if received else 0)
-        elements += sum(
-            int(np.prod(shape)) for shape, dtype in program.values.values() if dtype is None
-        )
-        if self.workers[program.worker].kind == "gpu":
-            elements += 2 * nb * width  # the triangular solve is out of place, on two queues
-        return elements * self.dtype.itemsize
-
-    def check_memory(self, memory: dict[str, int], host_bytes: int = 0) -> None:
-        """Raise `InsufficientMemoryError` unless there is the memory that the run needs.
-
-        Parameters
-        ----------
-        memory : dict
-            Bytes free for each worker, by name; workers of one host share its memory.
-        host_bytes : int, optional
-            Memory that the result needs on this host, besides what the workers need.
-        """
-        host = (CALLER.host, -1)
-        needed, there = {host: host_bytes}, {host: available_memory()}
-        for worker, required in zip(self.workers, self.bytes_needed(), strict=True):
-            place = (worker.host, worker.device)
-            needed[place] = needed.get(place, 0) + required
-            there[place] = memory[worker.name]
-        for place, required in needed.items():
-            if required > there[place]:
-                where = "the host" if place[1] < 0 else f"GPU {place[1]}"
-                raise InsufficientMemoryError(
-                    f"{self.routine} of a {self.layout.m} x {self.layout.n} {self.dtype.name} "
-                    f"matrix needs {required:,} bytes on {where}, which has {there[place]:,}"
-                )
+        return [shard_bytes(self, p) + work_bytes(self, p) for p in self.programs]
 
     def job(self) -> Job:
         """The plan as the executors take it."""

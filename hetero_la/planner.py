@@ -14,14 +14,14 @@ import numpy as np
 from hetero_la.algorithms.lu import lu_tasks
 from hetero_la.algorithms.solve import solve_tasks
 from hetero_la.options import Options, PanelDevice
-from hetero_la.plan import CALLER, Plan, share_memory
+from hetero_la.plan import Plan, share_memory
 from hetero_la.scheduler.costs import MachineModel
 from hetero_la.scheduler.distribution import Distribution
 from hetero_la.scheduler.estimate import estimate_seconds, steps_while_loading
 from hetero_la.scheduler.placement import place
 from hetero_la.scheduler.probes import machine_model
 from hetero_la.scheduler.programs import build_programs
-from hetero_la.scheduler.workers import WorkerInfo
+from hetero_la.scheduler.workers import WorkerInfo, calling_thread
 from hetero_la.tiles.errors import DeviceUnavailableError
 from hetero_la.tiles.layout import TileLayout
 
@@ -71,7 +71,7 @@ def plan(
     """
     if routine not in ROUTINES:
         raise ValueError(f"unknown routine {routine!r}; known are {', '.join(ROUTINES)}")
-    infos = tuple(workers) if workers is not None else (CALLER,)
+    infos = tuple(workers) if workers is not None else (calling_thread(),)
     return make_plan(routine, *shape, nrhs, np.dtype(dtype), Options.choose(options), infos)
 
 

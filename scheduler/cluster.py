@@ -147,7 +147,7 @@ class Cluster(SpecCluster):  # type: ignore[misc]
     Parameters
     ----------
     cpus : int, optional
-        CPU workers.  Default: one.
+        CPU workers.  Default: one beside GPU workers, else one per core.
     gpus : int, optional
         GPU workers.  Default: all GPUs that there are, or none with `virtual_gpus`.
     virtual_gpus : int, optional

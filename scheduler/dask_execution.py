@@ -40,17 +40,15 @@ def run_local(client: distributed.Client, job: Job, storage: Storage) -> Outcome
     """Run on workers that are threads of this process."""
     run = LocalRun(job, storage)
     number = f"{job.name}-{next(_run_numbers)}"
-    while not _turn.acquire(timeout=0.1):  # in short waits, so that Ctrl-C gets through
-        pass
-    _runs[number] = run
-    try:
-        futures = list(_submit_windows(client, job, number))
-        wait_all(client, futures, [worker.address for worker in job.workers])
-    except BaseException as error:
-        raise run.abort(error) from None
-    finally:
-        del _runs[number]
-        _turn.release()
+    with _turn:
+        _runs[number] = run
+        try:
+            futures = list(_submit_windows(client, job, number))
+            wait_all(client, futures, [worker.address for worker in job.workers])
+        except BaseException as error:
+            raise run.abort(error) from None
+        finally:
+            del _runs[number]
     return run.outcome
 
 

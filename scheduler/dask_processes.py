@@ -7,7 +7,9 @@ message is the task's result, and so reaches whatever needs it on any cluster.
 
 from __future__ import annotations
 
+import contextlib
 import uuid
+from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -28,6 +30,10 @@ from hetero_la.tiles.shard import Storage
 #: Shards that live in this worker process, by run and worker index.  They are kept here
 #: and not as Dask results, which a worker may spill to disk while they are updated.
 _shards: dict[tuple[str, int], Runner] = {}
+#: How long a run that failed waits for the workers that are left to forget it.
+_CLEAN_UP_SECONDS = 10
+#: Runs that have ended early: what was already on its way for them is refused.
+_ended: deque[str] = deque(maxlen=1000)
 
 
 class BlockStorage:
@@ -56,6 +62,8 @@ class BlockStorage:
 
 def open_shard(run: str, worker: int, job: Job, blocks: dict[int, np.ndarray]) -> None:
     """Dask task: set up a worker's state."""
+    if run in _ended:
+        raise RunAbortedError(f"run {run} has ended")
     _shards[run, worker] = job.runner(worker, this_device(), BlockStorage(dict(blocks)))
 
 
@@ -85,6 +93,7 @@ def close_shard(
 
 def drop_shards(run: str) -> None:
     """Forget what a run that failed has left in this process."""
+    _ended.append(run)
     for key in [key for key in _shards if key[0] == run]:
         del _shards[key]
 
@@ -94,8 +103,10 @@ def run_in_processes(client: distributed.Client, job: Job, storage: Storage) -> 
     run = f"{job.name}-{uuid.uuid4().hex[:8]}"
     outcome = Outcome()
     addresses = [worker.address for worker in job.workers]
+    submitted: list[distributed.Future] = []
     try:
-        finals = _submit(client, job, run, storage)
+        finals = _submit(client, job, run, storage, submitted)
+        submitted.clear()  # what no later task needs may go
         wait_all(client, finals, addresses)
         for worker, future in enumerate(finals):
             results, values, log = future.result()
@@ -104,22 +115,30 @@ def run_in_processes(client: distributed.Client, job: Job, storage: Storage) -> 
             outcome.values.update(values)
             outcome.logs[worker] = log
     except BaseException:
-        client.run(drop_shards, run, on_error="ignore")
+        with contextlib.suppress(Exception):  # the first error is the one to report
+            if submitted:
+                client.cancel(submitted)
+            drops = [client.submit(drop_shards, run, workers=[a], pure=False) for a in addresses]
+            for drop in drops:
+                drop.result(timeout=_CLEAN_UP_SECONDS)
         raise
     return outcome
 
 
 def _submit(
-    client: distributed.Client, job: Job, run: str, storage: Storage
-) -> list[distributed.Future]:
+    client: distributed.Client, job: Job, run: str, storage: Storage,
+    submitted: list[distributed.Future],
+) -> list[distributed.Future]:  # fmt: skip
     """Submit all slices in an order in which messages come before what needs them."""
 
     def pinned(function: Any, what: str, worker: int, *args: Any) -> distributed.Future:
-        return client.submit(
+        future = client.submit(
             function, run, worker, *args, key=f"{run}-{job.workers[worker].name}-{what}",
             workers=[job.workers[worker].address], allow_other_workers=False, pure=False,
             retries=0,
         )  # fmt: skip
+        submitted.append(future)
+        return future
 
     blocks = [_ship(client, job, worker, storage) for worker in range(len(job.programs))]
     last = [pinned(open_shard, "load", worker, job.only(worker), blocks[worker])

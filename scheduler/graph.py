@@ -140,6 +140,7 @@ class TaskGraph:
         self.granularity = granularity
         self.tasks: list[Task] = []
         self.values: dict[str, ValueSpec] = {}
+        self.results: tuple[str, ...] = ()
         self._segments: dict[tuple[str, int], list[_Segment]] = {}
 
     def __len__(self) -> int:
@@ -150,9 +151,16 @@ class TaskGraph:
         return Matrix(name, self.layout.mt)
 
     def per_step(
-        self, name: str, shape: Callable[[int], tuple[int, ...]], dtype: Any = None
+        self,
+        name: str,
+        shape: Callable[[int], tuple[int, ...]],
+        dtype: Any = None,
+        *,
+        result: bool = False,
     ) -> PerStep:
-        """Declare a value that each step has one of."""
+        """Declare a value that each step has one of, and whether the run returns it."""
+        if result:
+            self.results += (name,)
         shapes = tuple(shape(k) for k in range(max(self.layout.kt, 1)))
         self.values[name] = ValueSpec(shapes.__getitem__, dtype)  # can be pickled
         return PerStep(name)

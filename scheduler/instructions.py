@@ -94,6 +94,8 @@ class Program:
     values : dict
         (name, step) -> shape and dtype (None: the matrix's) of the per-step values
         that the program touches.
+    results : frozenset of str
+        Names of the per-step values that the run returns.
     """
 
     worker: int
@@ -101,3 +103,4 @@ class Program:
     instructions: list[Instruction] = field(default_factory=list)
     slots: int = 0
     values: dict[tuple[str, int], tuple[tuple[int, ...], Any]] = field(default_factory=dict)
+    results: frozenset[str] = frozenset()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import statistics
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -115,6 +116,7 @@ class Probe:
 
 
 _measured: dict[tuple[Any, ...], Any] = {}
+_measuring = threading.Lock()  # two at once would measure each other
 
 
 def machine_model(
@@ -140,6 +142,14 @@ def machine_model(
     model = MachineModel.nominal(workers)
     if not measure:
         return model
+    try:
+        with _measuring:
+            return _measured_model(model, workers, dtype)
+    except MemoryError:  # a GPU full of the user's data can still run in place
+        return model
+
+
+def _measured_model(model: MachineModel, workers: Sequence[WorkerInfo], dtype: Any) -> MachineModel:
     devices = list(model.devices)
     host_link = model.host_link
     for place, worker in enumerate(workers):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 
+from hetero_la.scheduler.costs import call_shapes
 from hetero_la.scheduler.distribution import Distribution
 from hetero_la.scheduler.graph import INITIAL, Region, Task, TaskGraph
 from hetero_la.scheduler.instructions import Instruction, Program
@@ -24,7 +25,9 @@ class ProgramWriter:
         depth: int,
     ) -> None:
         self.graph, self.traffic, self.worker, self.depth = graph, traffic, worker, depth
-        self.program = Program(worker, distribution.columns(worker))
+        self.program = Program(
+            worker, distribution.columns(worker), results=frozenset(graph.results)
+        )
         self.owned = set(self.program.columns)
         self.vectors = graph.vectors()
         self.task_at: dict[int, int] = {}
@@ -153,13 +156,13 @@ class ProgramWriter:
                     if region in task.updates:
                         self.program.instructions[self.receive_at[key]].private = True
         queue = Queue.PANEL if is_urgent(head, self.depth, self.graph.layout.kt) else Queue.UPDATE
-        place = self._append(
-            Instruction(
-                "call", head.step, head.column, run[-1].column, head.kind, head.accesses, queue,
-                awaits=tuple(dict.fromkeys(awaits)), flops=self._flops(run),
-            ),
-            before,
+        call = Instruction(
+            "call", head.step, head.column, run[-1].column, head.kind, head.accesses, queue,
+            awaits=tuple(dict.fromkeys(awaits)),
         )  # fmt: skip
+        width = sum(self.graph.layout.column_width(task.column) for task in run)
+        call.flops = SPECS[head.kind].flops(call_shapes(call, self.graph, width))
+        place = self._append(call, before)
         for task in run:
             self.task_at[task.index] = place
             for region in task.updates + task.writes:
@@ -171,19 +174,6 @@ class ProgramWriter:
         for key in used:
             self.last_use.setdefault(key, {})[queue] = place
         self._send_ready([task.index for task in run])
-
-    def _flops(self, run: list[Task]) -> float:
-        """Flops of a merged call: those of one task with the columns of all."""
-        if len(run) == 1:
-            return self.graph.flops(run[0])
-        width = sum(self.graph.layout.column_width(task.column) for task in run)
-        shapes = [
-            (self.graph.shape(region)[0], width)
-            if region.index == run[0].column and region.name not in self.graph.values
-            else self.graph.shape(region)
-            for region in run[0].accesses
-        ]
-        return SPECS[run[0].kind].flops(shapes)
 
     def _is_buffered(self, region: Region) -> bool:
         """Whether a received region is in a rotating buffer: neither kept nor come home."""

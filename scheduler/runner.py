@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -103,19 +104,31 @@ class Runner:
                 f"not at {start}: its shard cannot be updated again"
             )
         self._position = None
-        with self.device.activate():
+        with self._device_at_rest_on_error():
             for place in range(start, stop):
                 began = time.perf_counter()
                 self._execute(place, self.program.instructions[place])
                 self.log.append(LogEntry(place, began, time.perf_counter()))
         self._position = stop
 
-    def finish(self) -> dict[Name, np.ndarray]:
-        """Wait for the device; return the per-step vectors made here, on the host."""
+    @contextlib.contextmanager
+    def _device_at_rest_on_error(self) -> Iterator[None]:
+        """Activate the device; what it was given may be freed only once it has stopped."""
         with self.device.activate():
+            try:
+                yield
+            except BaseException:
+                with contextlib.suppress(Exception):  # the first error is the one to report
+                    self.device.synchronize()
+                raise
+
+    def finish(self) -> dict[Name, np.ndarray]:
+        """Wait for the device; return the run's results that were made here, on the host."""
+        with self._device_at_rest_on_error():
             self.storage.flush(self.device)
             self.device.synchronize()
-            return {key: to_host(value) for key, value in self._values.items() if value.ndim == 1}
+            names = self.program.results
+            return {key: to_host(value) for key, value in self._values.items() if key[0] in names}
 
     def _execute(self, place: int, instruction: Instruction) -> None:
         if self.exchange is not None:

@@ -13,9 +13,6 @@ from hetero_la.scheduler.runner import Runner
 from hetero_la.tiles.kernels.spec import Device
 from hetero_la.tiles.shard import Storage
 
-#: Seconds in which a worker comes to the end of its kernel call, and so notices an abort.
-_LONGEST_CALL = 60.0
-
 
 class LocalRun:
     """A run whose workers are threads of this process, whoever starts them.
@@ -41,7 +38,8 @@ class LocalRun:
         """End the run, wait until nobody works on the user's arrays; return the first error."""
         self.exchange.abort(error)
         with self._idle:
-            self._idle.wait_for(lambda: self._active == 0, timeout=_LONGEST_CALL)
+            # Ends with the kernel calls that are under way; everything else sees the abort.
+            self._idle.wait_for(lambda: self._active == 0)
         assert self.exchange.error is not None
         return self.exchange.error
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import platform
 from dataclasses import dataclass
 
 from hetero_la.tiles.kernels.spec import DeviceKind
@@ -42,3 +44,16 @@ class WorkerInfo:
     virtual: bool = False
     blas_threads: int = 1
     memory: int = 0
+
+
+def calling_thread() -> WorkerInfo:
+    """The thread that calls, as the only worker of a small problem.
+
+    Examples
+    --------
+    >>> calling_thread().name
+    'caller'
+    """
+    return WorkerInfo(
+        "caller", "cpu", pid=os.getpid(), host=platform.node(), blas_threads=os.cpu_count() or 1
+    )

@@ -267,7 +267,7 @@ def test_clients_that_cannot_be_used() -> None:
 
 def leave_memory(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     """Let the host have `size` bytes."""
-    for name in ("hetero_la.execution", "hetero_la.plan", "hetero_la.tiles.kernels.cpu"):
+    for name in ("hetero_la.execution", "hetero_la.memory", "hetero_la.tiles.kernels.cpu"):
         monkeypatch.setattr(importlib.import_module(name), "available_memory", lambda: size)
 
 

@@ -17,7 +17,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hetero_la.tiles.kernels.spec import Array, Device, Event, Queue
-from hetero_la.tiles.transfer import is_column_major, is_device_array, is_pinned, pinned_empty
+from hetero_la.tiles.transfer import (
+    column_major_copy,
+    is_column_major,
+    is_device_array,
+    is_pinned,
+    pinned_empty,
+)
 
 _BUFFERS = 4
 _BUFFER_BYTES = 1 << 25
@@ -45,7 +51,8 @@ class Staging:
     def __init__(self, device: Device) -> None:
         self._device = device
         self._pinned: list[np.ndarray] = []
-        self._onboard: list[Array] = []
+        self._onboard: dict[int, Array] = {}
+        self._kept: list[Array] = []  # sources that are read until `flush`
         self._busy: list[Event] = []
         self._next = 0
         self._downloads: deque[_Download] = deque()
@@ -54,14 +61,17 @@ class Staging:
         """Copy `source`, of any order and place, to the column-major `target`."""
         if target.size == 0:
             return
-        if self._device.index < 0:
+        if self._device.index < 0 or (
+            is_device_array(source) and source.device.id == self._device.index
+        ):
             self._device.copy(target, source, Queue.COPY)
         elif is_column_major(source):
             self._upload_columns(target, source)
         elif is_column_major(source.T):
             self._upload_rows(target, source)
         else:
-            self._upload_columns(target, source.copy(order="F"))
+            self._kept.append(column_major_copy(source))
+            self._upload_columns(target, self._kept[-1])
 
     def download(self, target: Array, source: Array) -> None:
         """Copy to a user's column-major `target`; complete after `flush`."""
@@ -80,6 +90,8 @@ class Staging:
         """Wait for all downloads, and hand them over."""
         while self._downloads:
             self._hand_over()
+        self._device.synchronize()
+        self._kept.clear()
 
     def _hand_over(self) -> None:
         download = self._downloads.popleft()
@@ -98,9 +110,6 @@ class Staging:
 
     def _upload_rows(self, target: Array, source: Array) -> None:
         """Row-major: rows travel as they are, and are transposed on the device."""
-        if is_device_array(source) and source.device.id == self._device.index:
-            self._device.copy(target, source, Queue.COPY)
-            return
         rows = source.T
         for first, last in _chunks(rows.shape, rows.itemsize):
             slot, buffer = self._buffer((rows.shape[0], last - first), rows.dtype)
@@ -108,7 +117,7 @@ class Staging:
             if not is_device_array(source) and not is_pinned(source):
                 _copy_on_host(buffer, piece)
                 piece = buffer
-            onboard = _shaped(self._onboard[slot], buffer.shape, buffer.dtype)
+            onboard = self._device_buffer(slot, buffer)
             self._device.copy(onboard, piece, Queue.COPY)
             self._device.copy(target[first:last], onboard.T, Queue.COPY)
             self._busy[slot] = self._device.record(Queue.COPY)
@@ -118,7 +127,6 @@ class Staging:
         needed = max(_BUFFER_BYTES, shape[0] * shape[1] * np.dtype(dtype).itemsize)
         if len(self._pinned) < _BUFFERS:
             self._pinned.append(pinned_empty((needed,), np.uint8))
-            self._onboard.append(self._device.empty((needed,), np.uint8))
             self._busy.append(None)
             slot = len(self._pinned) - 1
         else:
@@ -126,7 +134,16 @@ class Staging:
             while any(download.slot == slot for download in self._downloads):
                 self._hand_over()
             self._busy[slot].synchronize()
+            if self._pinned[slot].size < needed:
+                self._pinned[slot] = pinned_empty((needed,), np.uint8)
         return slot, _shaped(self._pinned[slot], shape, dtype)
+
+    def _device_buffer(self, slot: int, like: np.ndarray) -> Array:
+        """The buffer on the device that belongs to a pinned one."""
+        if slot not in self._onboard or self._onboard[slot].size < like.nbytes:
+            self._kept += [self._onboard[slot]] if slot in self._onboard else []
+            self._onboard[slot] = self._device.empty((self._pinned[slot].size,), np.uint8)
+        return _shaped(self._onboard[slot], like.shape, like.dtype)
 
 
 def _shaped(memory: Array, shape: tuple[int, int], dtype: Any) -> Array:

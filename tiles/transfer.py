@@ -6,12 +6,14 @@ import functools
 import math
 import sys
 import threading
+from collections.abc import Callable
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 Array = Any
+F = TypeVar("F", bound=Callable[..., Any])
 
 _MAX_PITCH = 2**31 - 1  # of cudaMemcpy2D, in bytes
 _DEFAULT = 4  # cudaMemcpyDefault: the addresses say which devices they belong to
@@ -142,6 +144,31 @@ def copy_and_wait(target: Array, source: Array) -> None:
             stream.wait_event(sys.modules["cupy"].cuda.get_current_stream().record())
         enqueue_copy(target, source, stream.ptr)
         stream.synchronize()
+
+
+def column_major_copy(a: Array) -> Array:
+    """A column-major copy, complete when this returns."""
+    if not is_device_array(a):
+        return a.copy(order="F")
+    with sys.modules["cupy"].cuda.Device(a.device.id):
+        copied = a.copy(order="F")
+    settle(copied)
+    return copied
+
+
+def on_device_of_arrays(function: F) -> F:
+    """Let a function work on the GPU that holds the first CuPy array among its arguments."""
+
+    @functools.wraps(function)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        for value in (*args, *kwargs.values()):
+            array = value[0] if isinstance(value, tuple) and value else value
+            if is_device_array(array):
+                with sys.modules["cupy"].cuda.Device(array.device.id):
+                    return function(*args, **kwargs)
+        return function(*args, **kwargs)
+
+    return wrapped  # type: ignore[return-value]
 
 
 def settle(a: Any) -> None:

@@ -68,8 +68,8 @@ def lu_tasks(layout: TileLayout, granularity: Literal["column", "tile"] = "colum
 
 def _eliminate(g: TaskGraph, A: Matrix) -> PerStep:
     layout = g.layout
-    ipiv = g.per_step("ipiv", lambda k: (layout.diagonal(k),), np.int32)
-    info = g.per_step("info", lambda k: (1,), np.int32)
+    ipiv = g.per_step("ipiv", lambda k: (layout.diagonal(k),), np.int32, result=True)
+    info = g.per_step("info", lambda k: (1,), np.int32, result=True)
     net = g.per_step("net", lambda k: (2, 2 * layout.diagonal(k)), np.int32)
     W = g.per_step("W", lambda k: (layout.diagonal(k), layout.diagonal(k)))
     columns = layout.nt + layout.rt

@@ -57,7 +57,8 @@ class Bar:
 @contextlib.contextmanager
 def shown(label: str) -> Iterator[None]:
     """Show the progress of the runs in the block, if anybody watches."""
-    if not sys.stderr.isatty():
+    # A process that was started with stderr closed has none.
+    if sys.stderr is None or not sys.stderr.isatty():
         yield
         return
     bar = Bar(label, sys.stderr)

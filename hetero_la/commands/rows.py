@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import csv
-import os
-import uuid
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from hetero_la.files import replacing
 from hetero_la.residuals import RATIO_LIMIT
 
 
@@ -133,12 +132,7 @@ def workers_text(workers: Sequence[Any]) -> str:
 
 def write_csv(path: Path, rows: Sequence[Row]) -> None:
     """Write `rows` with a line of headings; `path` always holds whole rows."""
-    unfinished = path.with_name(f".{path.name}.{uuid.uuid4().hex[:12]}.tmp")
-    try:
-        with open(unfinished, "x", newline="", encoding="utf-8") as file:
-            table = csv.DictWriter(file, [field.name for field in fields(Row)])
-            table.writeheader()
-            table.writerows(asdict(row) for row in rows)
-        os.replace(unfinished, path)
-    finally:
-        unfinished.unlink(missing_ok=True)
+    with replacing(path) as unfinished, open(unfinished, "x", newline="", encoding="utf-8") as file:
+        table = csv.DictWriter(file, [field.name for field in fields(Row)])
+        table.writeheader()
+        table.writerows(asdict(row) for row in rows)

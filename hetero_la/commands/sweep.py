@@ -6,13 +6,13 @@ import argparse
 import dataclasses
 import itertools
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hetero_la.commands import rows, runs
 from hetero_la.commands.factor import made
+from hetero_la.files import require_place
 
 
 def sweep(args: argparse.Namespace) -> int:
@@ -22,7 +22,7 @@ def sweep(args: argparse.Namespace) -> int:
     if args.routine == "lu" and args.nrhs is not None:
         raise ValueError("--nrhs is for solve: lu has no right-hand sides")
     if args.csv is not None:
-        _require_folder(args.csv)
+        require_place(args.csv)
     done: list[rows.Row] = []
     print(rows.header(), flush=True)
     with runs.setting(args) as use:
@@ -34,21 +34,17 @@ def sweep(args: argparse.Namespace) -> int:
     return 0 if all(row.passed for row in done) else 1
 
 
-def _require_folder(path: Path) -> None:
-    folder = path.resolve().parent
-    if not folder.is_dir():
-        raise FileNotFoundError(f"cannot write {path}: there is no folder {folder}")
-    if path.is_dir():
-        raise IsADirectoryError(f"cannot write {path}: it is a folder")
-
-
 def _rows(args: argparse.Namespace, use: runs.Setting) -> Iterator[rows.Row]:
     """Run all problems, each of them with all tunings."""
     for dtype, kind, n, m, nrhs in itertools.product(
         args.dtype, args.kind, args.n, args.m or [None], args.nrhs or [1]
     ):
-        a = made(kind, n if m is None else m, n, dtype, args.seed, args.cond)
-        b = made("rands", n, nrhs, dtype, args.seed + 1) if args.routine == "solve" else None
+        # Every run leaves its matrix as it is, for the next one and for the error ratio.
+        copies = 3 if args.ref else 2
+        a = made(kind, n if m is None else m, n, dtype, args.seed, copies, args.cond)
+        b = None
+        if args.routine == "solve":
+            b = made("rands", n, nrhs, dtype, args.seed + 1, copies)
         ref: float | None = None
         for nb, lookahead, _ in itertools.product(args.nb, args.lookahead, range(args.repeat)):
             options = {**use.options, "nb": nb, "lookahead": lookahead}

@@ -130,7 +130,7 @@ def test_presets():
 def test_explicit_arguments_win_over_preset_and_preset_over_configuration():
     with (
         dask.config.set({"hetero-la.cluster.cpus": 3, "hetero-la.options.nb": 96}),
-        Cluster(preset="laptop", blas_threads=1) as cluster,
+        Cluster(preset="cpu-panel", gpus=0, blas_threads=1) as cluster,
     ):
         assert cluster.size == ClusterSize(cpus=1, gpus=0, virtual_gpus=0, blas_threads=1)
         assert cluster.options["panel"] == "cpu"

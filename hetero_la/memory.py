@@ -1,0 +1,83 @@
+"""How many bytes a plan needs where, and whether they are there."""
+
+from __future__ import annotations
+
+import os
+import platform
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hetero_la.scheduler.instructions import Program
+from hetero_la.tiles.errors import InsufficientMemoryError
+from hetero_la.tiles.kernels.cpu import available_memory
+from hetero_la.tiles.shard import local_width
+
+if TYPE_CHECKING:
+    from hetero_la.plan import Plan
+
+#: Workspaces of the GPU kernels (gathers, triangular solves) and buffers of host transfers.
+_GPU_WORKSPACE = 1 << 28
+
+
+def shard_bytes(plan: Plan, program: Program) -> int:
+    """Bytes of a worker's share of the matrix."""
+    width = local_width(plan.layout, program.columns)
+    return plan.layout.m * width * plan.dtype.itemsize
+
+
+def work_bytes(plan: Plan, program: Program) -> int:
+    """Bytes that a worker needs besides its shard: panels received, values, workspace."""
+    m, nb = plan.layout.m, plan.layout.nb
+    received = any(i.op == "receive" for i in program.instructions)
+    elements = program.slots * (m + nb) * nb if received else 0
+    elements += sum(
+        int(np.prod(shape)) for shape, dtype in program.values.values() if dtype is None
+    )
+    worker = plan.workers[program.worker]
+    if worker.device >= 0:
+        # The triangular solve is out of place, on either of two queues.
+        elements += 2 * nb * local_width(plan.layout, program.columns)
+        return elements * plan.dtype.itemsize + _GPU_WORKSPACE
+    return elements * plan.dtype.itemsize
+
+
+def check_memory(plan: Plan, memory: dict[str, int], target: int, *, new_target: bool) -> None:
+    """Raise `InsufficientMemoryError` unless there is the memory that a run needs.
+
+    Parameters
+    ----------
+    plan : Plan
+        What is to run.
+    memory : dict
+        Bytes free for each worker, by name; workers of one host share its memory.
+    target : int
+        Where the result is: a GPU's index, or -1 for the host.
+    new_target : bool
+        Whether memory for the result has yet to be allocated.
+    """
+    host = platform.node()
+    needed, there = {(host, -1): 0}, {(host, -1): available_memory()}
+    for worker in plan.workers:
+        there[worker.host, worker.device] = memory[worker.name]
+    if new_target:
+        size = plan.layout.m * plan.layout.width * plan.dtype.itemsize
+        needed[host, target] = size
+    for program in plan.programs:
+        worker = plan.workers[program.worker]
+        place = (worker.host, worker.device)
+        shard = shard_bytes(plan, program)
+        if worker.pid != os.getpid():
+            shard *= 2  # beside the columns that are shipped to it, and back
+        elif worker.device == target and (
+            plan.shared or len(program.columns) == plan.layout.nt + plan.layout.rt
+        ):
+            shard = 0  # it works in the result's own memory
+        needed[place] = needed.get(place, 0) + shard + work_bytes(plan, program)
+    for place, required in needed.items():
+        if required > there.get(place, required):
+            where = "the host" if place[1] < 0 else f"GPU {place[1]}"
+            raise InsufficientMemoryError(
+                f"{plan.routine} of a {plan.layout.m} x {plan.layout.n} {plan.dtype.name} "
+                f"matrix needs {required:,} bytes on {where}, which has {there[place]:,}"
+            )
