@@ -9,6 +9,10 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
+import struct
+import tempfile
+import time
+import tokenize
 import uuid
 import zipfile
 import zlib
@@ -19,13 +23,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hetero_la._formats import FORMATS, Arrays, Format, library, require_memory
+from hetero_la._formats import FORMATS, NAMELESS, Arrays, Format, library, require_memory
 from hetero_la.tiles.errors import InsufficientMemoryError
 
-__all__ = ["read_matrix", "require_memory", "require_writable", "write_matrix"]
+__all__ = [
+    "read_matrix",
+    "replacing",
+    "require_memory",
+    "require_place",
+    "require_writable",
+    "write_matrix",
+]
 
-#: Temporary paths that a write has begun and not ended.
-_unfinished: set[Path] = set()
+#: Temporary paths that a write has begun and not ended, and whose place they are to take.
+_unfinished: dict[Path, Path] = {}
+
+#: Seconds in which a library's threads may still write after Ctrl-C, and between two looks.
+_STRAGGLERS, _LOOK = 2.0, 0.05
 
 
 def _format(path: Path) -> Format:
@@ -38,7 +52,8 @@ def _format(path: Path) -> Format:
 
 #: What the libraries raise for files that are damaged or not what their names say.
 _UNREADABLE = (
-    ValueError, TypeError, LookupError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error,
+    ValueError, TypeError, LookupError, ArithmeticError, EOFError, RuntimeError, SyntaxError,
+    struct.error, tokenize.TokenError, zipfile.BadZipFile, zlib.error,
 )  # fmt: skip
 
 
@@ -49,6 +64,8 @@ def _explained(doing: str, path: Path) -> Iterator[None]:
         yield
     except InsufficientMemoryError as error:
         raise InsufficientMemoryError(f"cannot {doing} {path}: {error}") from error
+    except MemoryError as error:
+        raise InsufficientMemoryError(f"cannot {doing} {path}: memory is exhausted") from error
     except OSError as error:
         reason = (error.strerror or str(error)).splitlines()[0]
         raise type(error)(f"cannot {doing} {path}: {reason}") from error
@@ -57,7 +74,9 @@ def _explained(doing: str, path: Path) -> Iterator[None]:
         raise ValueError(f"cannot {doing} {path}: {reason}") from error
 
 
-def read_matrix(path: str | os.PathLike[str], name: str | None = None) -> NDArray[Any]:
+def read_matrix(
+    path: str | os.PathLike[str], name: str | None = None, *, copies: int = 1
+) -> NDArray[Any]:
     """Read one array from a file.
 
     Parameters
@@ -67,6 +86,8 @@ def read_matrix(path: str | os.PathLike[str], name: str | None = None) -> NDArra
         coordinate), ``.h5`` or ``.hdf5`` (with h5py), ``.zarr`` (with zarr).
     name : str, optional
         Which array, where the file holds several.
+    copies : int, optional
+        For how many arrays of its size there must be memory, itself included.
 
     Returns
     -------
@@ -91,7 +112,10 @@ def read_matrix(path: str | os.PathLike[str], name: str | None = None) -> NDArra
     """
     path = Path(path)
     with _explained("read", path):
-        array = np.asarray(_format(path).read(path, name))
+        chosen = _format(path)
+        if name is not None and not chosen.several:
+            raise ValueError(NAMELESS)
+        array = np.asarray(chosen.read(path, name, copies))
         if array.dtype.kind not in "biufc":
             raise ValueError(f"its dtype is {array.dtype}, not a number")
         return array
@@ -120,14 +144,22 @@ def require_writable(path: str | os.PathLike[str], arrays: int = 1) -> None:
             raise ValueError(f"it cannot hold {arrays} arrays, which {able} can")
         if chosen.library:
             library(chosen.library)
-        folder = path.resolve().parent
-        if not folder.is_dir():
-            raise FileNotFoundError(f"there is no folder {folder}")
-        if not os.access(folder, os.W_OK):
-            raise PermissionError(f"the folder {folder} is not writable")
-        # A folder is replaced only where it surely is a Zarr store, and nobody's data.
-        if path.is_dir() and not any((path / f).exists() for f in ("zarr.json", ".zgroup")):
+    # A folder is replaced only where it surely is a Zarr store, and nobody's data.
+    store = chosen.library == "zarr" and any((path / f).exists() for f in (".zgroup", "zarr.json"))
+    require_place(path, folder=store)
+
+
+def require_place(path: Path, *, folder: bool = False) -> None:
+    """Raise now if nothing can be written at `path`, where a `folder` may be in the way."""
+    with _explained("write", path):
+        parent = path.resolve().parent
+        if not parent.is_dir():
+            raise FileNotFoundError(f"there is no folder {parent}")
+        if not os.access(parent, os.W_OK):
+            raise PermissionError(f"the folder {parent} is not writable")
+        if path.is_dir() and not folder:
             raise IsADirectoryError("it is a folder")
+        tempfile.TemporaryFile(dir=parent).close()  # permissions do not tell it all
 
 
 def write_matrix(path: str | os.PathLike[str], arrays: NDArray[Any] | Arrays) -> None:
@@ -154,38 +186,69 @@ def write_matrix(path: str | os.PathLike[str], arrays: NDArray[Any] | Arrays) ->
     for key, array in named.items():
         if array.dtype.kind not in "biufc":
             raise ValueError(f"cannot write {path}: the dtype of {key!r} is {array.dtype}")
-    with _explained("write", path), _replacing(path) as unfinished:
+    with replacing(path) as unfinished:
         _format(path).write(unfinished, named)
 
 
 @contextlib.contextmanager
-def _replacing(path: Path) -> Iterator[Path]:
-    """A path beside `path` that takes its place if the block ends well."""
+def replacing(path: Path) -> Iterator[Path]:
+    """A path beside `path` that takes its place if the block ends well.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from hetero_la.files import Path, replacing
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     with replacing(Path(folder) / "report.txt") as unfinished:
+    ...         _ = unfinished.write_text("all of it")
+    ...     (Path(folder) / "report.txt").read_text()
+    'all of it'
+    """
     target = path.resolve()  # a link stays, and what it points to is replaced
     unfinished = target.with_name(f".{target.name}.{uuid.uuid4().hex[:12]}.tmp")
-    _unfinished.add(unfinished)
+    _unfinished[unfinished] = target
     try:
-        yield unfinished
-        if target.is_dir():  # a folder cannot be replaced in one step while it has entries
-            old = target.with_name(unfinished.name + ".old")
-            os.rename(target, old)
-            os.rename(unfinished, target)
-            shutil.rmtree(old)
-        else:
-            os.replace(unfinished, target)
+        with _explained("write", path):
+            yield unfinished
+            if target.is_dir():  # cannot be replaced in one step while it has entries
+                os.rename(target, _aside(unfinished))
+                os.rename(unfinished, target)
+                shutil.rmtree(_aside(unfinished))
+            else:
+                os.replace(unfinished, target)
+    except BaseException:
+        _discard(unfinished, target)
+        raise
     finally:
-        _discard(unfinished)
+        _unfinished.pop(unfinished, None)
 
 
-def _discard(unfinished: Path) -> None:
-    if unfinished.is_dir():
-        shutil.rmtree(unfinished, ignore_errors=True)
-    else:
-        unfinished.unlink(missing_ok=True)
-    _unfinished.discard(unfinished)
+def _aside(unfinished: Path) -> Path:
+    """Where the folder that is replaced waits for the end."""
+    return unfinished.with_name(unfinished.name + ".old")
+
+
+def _discard(unfinished: Path, target: Path) -> None:
+    """Remove what was begun, and put back what was to be replaced."""
+    old = _aside(unfinished)
+    if old.is_dir() and not target.exists():
+        os.rename(old, target)
+    _remove(old)
+    _remove(unfinished)
+
+
+def _remove(path: Path) -> None:
+    """Remove a file, or a folder in which threads of a library may write for a while yet."""
+    if not path.is_dir():
+        path.unlink(missing_ok=True)
+        return
+    deadline = time.monotonic() + _STRAGGLERS
+    while path.is_dir() and time.monotonic() < deadline:
+        shutil.rmtree(path, ignore_errors=True)
+        time.sleep(_LOOK)  # it may come back
 
 
 def discard_unfinished() -> None:
     """Remove what running writes have begun: for a process that ends at once."""
-    for unfinished in list(_unfinished):
-        _discard(unfinished)
+    for unfinished, target in list(_unfinished.items()):
+        _discard(unfinished, target)

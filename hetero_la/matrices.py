@@ -13,10 +13,9 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from hetero_la._kinds import KINDS, Request, turned
+from hetero_la.inputs import DTYPES
 
 __all__ = ["generate", "kinds"]
-
-DTYPES = ("float32", "float64", "complex64", "complex128")
 
 
 def kinds() -> dict[str, str]:

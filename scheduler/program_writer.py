@@ -10,6 +10,7 @@ from hetero_la.scheduler.graph import INITIAL, Region, Task, TaskGraph
 from hetero_la.scheduler.instructions import Instruction, Program
 from hetero_la.scheduler.lookahead import Priority, is_urgent
 from hetero_la.scheduler.messages import Message, MessageKey, Traffic
+from hetero_la.scheduler.slots import Slots
 from hetero_la.tiles.kernels.spec import SPECS, Queue
 
 
@@ -36,9 +37,7 @@ class ProgramWriter:
         self.last_write: dict[int, int] = {}
         self.last_use: dict[MessageKey, dict[Queue, int]] = {}
         self.pending: dict[MessageKey, set[int | MessageKey]] = {}
-        self.slots: list[MessageKey] = []  # the latest message in each buffer
-        self.readers_left: dict[MessageKey, int] = {}
-        self.lag = 0
+        self.slots = Slots(depth + 2)
         self.holder: dict[tuple[str, int], MessageKey] = {}
         self.outgoing: dict[tuple[str, int], list[Message]] = {}
         for message in traffic.messages.values():
@@ -57,14 +56,14 @@ class ProgramWriter:
             self._load_until(len(self.graph.tasks))
         elif not self.owned:
             # The owners hold on to panels until their last columns have arrived.
-            self.lag = max(map(arrival, range(self.graph.layout.nt)), default=0)
+            self.slots.least += max(map(arrival, range(self.graph.layout.nt)), default=0)
         for message in self.traffic.messages.values():
             if message.key.source == self.worker:
                 self.pending[message.key] = {*message.writers, *message.after}
         self._send_ready(())
         buffered = {task.index: self._buffers_of(task) for run in runs for task in run}
         for key in (key for keys in buffered.values() for key in keys):
-            self.readers_left[key] = self.readers_left.get(key, 0) + 1
+            self.slots.expect(key)
         incoming = self._incoming()
         for run, (phase, trailing, *_) in zip(runs, keys, strict=True):
             # What no task here reads yet (columns that come home) is still taken in the
@@ -77,7 +76,7 @@ class ProgramWriter:
                 for key in self.traffic.needs.get(task.index, ()):
                     self._receive(key)
                 for key in buffered[task.index]:
-                    self.readers_left[key] -= 1
+                    self.slots.read(key)
             self._call(run)
         for key in incoming:
             self._receive(key)
@@ -202,13 +201,13 @@ class ProgramWriter:
     def _receive(self, key: MessageKey) -> None:
         if key in self.receive_at:
             return
-        slot, replaced = self._free_slot()
+        slot, replaced = self.slots.take(key)
+        self.program.slots = len(self.slots)
         before: list[int] = []
         awaits: list[tuple[MessageKey, int]] = []
         if replaced is not None:
             before += self.last_uses(replaced)
             awaits = self._readers_of_slot(replaced)
-        self.slots[slot] = key
         place = self.receive_at[key] = self._append(
             Instruction(
                 "receive", key.step, queue=Queue.COPY, message=key, slot=slot,
@@ -221,20 +220,6 @@ class ProgramWriter:
             if region[0] not in self.graph.values and region[1] in self.owned:
                 self.last_write[region[1]] = place
         self._send_ready([key])
-
-    def _free_slot(self) -> tuple[int, MessageKey | None]:
-        """A buffer for the next message, and the message that it replaces there.
-
-        Panels in use are the current step's, `depth` ahead, and one on its way; more
-        where work on late columns still needs older ones.
-        """
-        free = [slot for slot, key in enumerate(self.slots) if self.readers_left.get(key, 0) == 0]
-        if len(self.slots) < self.depth + 2 + self.lag or not free:
-            self.slots.append(MessageKey(-1, -1))
-            self.program.slots = len(self.slots)
-            return len(self.slots) - 1, None
-        slot = min(free, key=lambda slot: self.receive_at[self.slots[slot]])
-        return slot, self.slots[slot]
 
     def last_uses(self, key: MessageKey) -> list[int]:
         """The last use of a message on each queue, or else where it is received."""

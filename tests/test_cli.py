@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import importlib.util
 import io
 import os
 import re
@@ -9,8 +10,10 @@ import shlex
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable, Iterator
+import types
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +21,7 @@ import pytest
 import scipy.linalg
 
 import hetero_la
+from hetero_la import _formats, matrices
 from hetero_la.cli import main
 from hetero_la.commands import arguments, interrupt, progress, runs
 from hetero_la.files import read_matrix, write_matrix
@@ -198,7 +202,7 @@ def test_csv_holds_what_was_done_before_ctrl_c(
         return lu_factor(a, **options)
 
     monkeypatch.setattr(hetero_la, "lu_factor", stopped)
-    monkeypatch.setattr(interrupt, "_announced", __import__("threading").Event())
+    monkeypatch.setattr(interrupt, "_announced", threading.Lock())
     assert main(["sweep", "lu", "--n", "5,6,7,8", "--csv", "s.csv"]) == 130
     assert capfd.readouterr().err == "hetero-la: interrupted\n"
     assert [line.split(",")[4] for line in Path("s.csv").read_text().splitlines()[1:]] == ["5", "6"]
@@ -219,6 +223,17 @@ def prepared() -> None:
     write_matrix("nan.npy", np.where(np.eye(6) == 1, np.nan, 1.0))
     write_matrix("inf.npy", np.where(np.eye(6) == 1, np.inf, 1.0))
     Path("text.npy").write_text("1 2 3\n")
+    Path("folder").mkdir()
+    with open("lies.npy", "wb") as file:
+        header = {"descr": "<f8", "fortran_order": False, "shape": (10**7, 10**7)}
+        np.lib.format.write_array_header_1_0(file, header)
+    if (zarr := _optional("zarr")) is not None:
+        zarr.save_array("bare.zarr", np.eye(3))
+        write_matrix("group.zarr", np.eye(3))
+
+
+def _optional(name: str) -> types.ModuleType | None:
+    return importlib.import_module(name) if importlib.util.find_spec(name) else None
 
 
 BAD = {
@@ -231,9 +246,11 @@ BAD = {
     "lu stack.npy": "stack.npy holds an array of shape (2, 3, 3), not a matrix",
     "lu half.npy": "half.npy has dtype float16, which is not supported",
     "lu complex.npy --dtype float64": "would drop imaginary parts",
-    "lu nan.npy": "",
-    "lu inf.npy": "",
-    "lu square.npy --kind rand": "describe a matrix that --random makes",
+    "lu nan.npy": "nan.npy must not contain infs or NaNs",
+    "lu inf.npy": "inf.npy must not contain infs or NaNs",
+    "solve square.npy nan.npy": "nan.npy must not contain infs or NaNs",
+    "lu lies.npy": "cannot read lies.npy: it should hold 800000000000000 bytes for its shape",
+    "lu square.npy --kind rand": "--kind describes what --random makes",
     "lu square.npy -o f.npy": "cannot write f.npy: it cannot hold 2 arrays, which .npz",
     "lu square.npy -o none/f.npz": "there is no folder",
     "lu square.npy --nb 0": "nb",
@@ -245,14 +262,26 @@ BAD = {
     "lu square.npy --colour red": "unrecognized arguments: --colour",
     "lu square.npy --no-chec": "unrecognized arguments: --no-chec",
     "lu square.npy --random 5": "either files or --random",
+    "lu square.npy --seed 3": "--seed describes what --random makes, and does nothing with a file",
+    "lu square.npy --cond 3": "--cond describes what --random makes",
+    "solve square.npy vector.npy --nrhs 3": "--nrhs describes what --random makes",
+    "lu square.npy --name a": "cannot read square.npy: it holds one array, which has no name",
+    "solve square.npy square.npy --name-b a": "it holds one array, which has no name",
+    "lu --random 9 --name a": "--name chooses an array of a file, and does nothing with --random",
+    "solve --random 9 --name-b a": "--name-b chooses an array of a file",
+    "lu bare.zarr --name b": "cannot read bare.zarr: it holds one array, which has no name",
+    "lu group.zarr --name b": "cannot read group.zarr: it has no array 'b'; it has a",
     "lu": "lu needs a file or --random N",
     "lu --random x": "--random: invalid size value: 'x'",
+    "lu --random 3x": "--random: invalid size value: '3x'",
+    "lu --random x3": "--random: invalid size value: 'x3'",
+    "lu --random 3x4x5": "--random: invalid size value: '3x4x5'",
     "lu --random -1": "--random",
     "lu --random 9 --kind nonsense": "--kind: invalid choice: 'nonsense'",
     "lu --random 9 --cond 10": "cond=10.0 needs kind 'svd'",
     "lu --random 9 --dtype float16": "--dtype: invalid choice: 'float16'",
     "lu --random 9x4 --kind wilkinson": "'wilkinson' is square only, but 9 x 4",
-    "lu --random 3000000": "float64 matrix needs 72000.0 GB of memory, and",
+    "lu --random 3000000": "3000000 x 3000000 float64 matrix needs 144000.0 GB of memory, and",
     "solve square.npy": "solve needs two files, A and B, or --random N",
     "solve tall.npy vector.npy": "",
     "solve square.npy vector.npy": "",
@@ -262,7 +291,15 @@ BAD = {
     "sweep lu --n a": "--n: invalid list of numbers value: 'a'",
     "sweep lu --n 9:3": "--n: invalid list of numbers value: '9:3'",
     "sweep lu --n 9 --kind rand,foo": "'foo' is none of rand",
-    "sweep lu --n 9 --csv none/s.csv": "there is no folder",
+    "sweep lu --n 1:2:3:4": "--n: invalid list of numbers value: '1:2:3:4'",
+    "sweep lu --n 1:9:0": "--n: invalid list of numbers value: '1:9:0'",
+    "sweep lu --n 9,7:3": "--n: invalid list of numbers value: '9,7:3'",
+    "sweep lu --n 0:99999999999": "--n: '0:99999999999' lists more than 10000 numbers",
+    "sweep lu --n 0:9999999999999999999999": "lists more than 10000 numbers",
+    "sweep lu --n 9 --csv none/s.csv": "cannot write none/s.csv: there is no folder",
+    "sweep lu --n 9 --csv folder": "cannot write folder: it is a folder",
+    "sweep lu --n 9 --csv /proc/s.csv": "cannot write /proc/s.csv: ",
+    "lu square.npy -o /proc/f.npz": "cannot write /proc/f.npz: ",
     "sweep lu --n 9 --nrhs 2": "--nrhs is for solve",
     "sweep solve --n 9 --m 2": "--m is for lu",
     "nonsense": "invalid choice: 'nonsense'",
@@ -272,7 +309,35 @@ BAD = {
 @pytest.mark.parametrize("line", BAD)
 def test_bad_input_is_one_sentence(capfd: pytest.CaptureFixture[str], line: str) -> None:
     prepared()
+    if ".zarr" in line:
+        pytest.importorskip("zarr")
     assert BAD[line] in refused(capfd, *line.split())
+
+
+@pytest.mark.parametrize(
+    ("argv", "copies"),
+    [
+        ("lu --no-check", 1), ("lu", 2), ("lu --ref", 3), ("solve", 2), ("solve --ref", 3),
+        ("sweep lu --n 9", 2), ("sweep lu --n 9 --ref", 3), ("sweep solve --n 9", 2),
+    ],
+)  # fmt: skip
+def test_memory_for_the_run_is_required_before_the_matrix_is_made(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, argv: str, copies: int
+) -> None:
+    there = 9 * 9 * 8 * copies - 1
+    monkeypatch.setattr(_formats, "available_memory", lambda: there)
+    monkeypatch.setattr(matrices, "generate", lambda *_, **__: pytest.fail("it is made"))
+    assert main([*argv.split(), *([] if "sweep" in argv else ["--random", "9"])]) == 2
+    assert "a run on a 9 x 9 float64 matrix needs" in capfd.readouterr().err
+
+
+def test_memory_for_the_run_is_required_before_a_file_is_read(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_matrix("a.npy", np.eye(9))
+    monkeypatch.setattr(_formats, "available_memory", lambda: 2 * 9 * 9 * 8 - 1)
+    monkeypatch.setattr(np, "load", lambda *_, **__: pytest.fail("it is read"))
+    assert refused(capfd, "lu", "a.npy").startswith("cannot read a.npy: it needs")
 
 
 @pytest.mark.parametrize("name", ["nan.npy", "inf.npy"])
@@ -417,7 +482,7 @@ def test_ctrl_c_ends_the_process_within_seconds(where: str, tmp_path: Path) -> N
             "from hetero_la import files\n"
             "from hetero_la.cli import main\n"
             "def hang(*_, **__):\n"
-            "    with files._replacing(files.Path('f.npz')) as begun:\n"
+            "    with files.replacing(files.Path('f.npz')) as begun:\n"
             "        begun.write_bytes(b'half')\n"
             "        libc = ctypes.CDLL(None)\n"
             "        lock = ctypes.create_string_buffer(64)\n"
@@ -440,6 +505,130 @@ def test_ctrl_c_ends_the_process_within_seconds(where: str, tmp_path: Path) -> N
     assert time.monotonic() - start < 10
     assert process.returncode == 130
     assert err == "hetero-la: interrupted\n"
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("line", ["lu --random 50", "solve --random 50", "lu --random 50 -v"])
+@pytest.mark.parametrize("closed", ["2>&-", "0<&- 2>&-"])
+def test_a_closed_stderr_does_no_harm(line: str, closed: str) -> None:
+    shell = f"exec {shlex.join([*COMMAND, *line.split()])} {closed}"
+    ended = subprocess.run(["sh", "-c", shell], stdout=subprocess.PIPE, text=True, timeout=60)
+    assert ended.returncode == 0
+    assert table(ended.stdout)[0]["status"] == "ok"
+
+
+def test_a_closed_stderr_is_nobody_elses(tmp_path: Path) -> None:
+    """What opens a pipe or a file must not get the number 2."""
+    program = (
+        "import os\n"
+        "from hetero_la.commands import interrupt\n"
+        "interrupt.stop_within_seconds()\n"
+        "interrupt.announce()\n"
+        "print(os.readlink('/proc/self/fd/2'))"
+    )
+    shell = f"exec {shlex.join([sys.executable, '-c', program])} 2>&-"
+    ended = subprocess.run(["sh", "-c", shell], stdout=subprocess.PIPE, text=True, timeout=60)
+    assert ended.stdout == "/dev/null\n"
+
+
+def interrupted(program: str, *argv: str, pauses: Sequence[float]) -> tuple[int, str]:
+    """Exit status and stderr of a program that prints "ready" and has a Ctrl-C after each pause."""
+    process = subprocess.Popen(
+        [sys.executable, "-u", "-c", program, *argv],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    process.stdout.readline()
+    for pause in pauses:
+        time.sleep(pause)
+        process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    return process.returncode, err
+
+
+@pytest.mark.parametrize("pause", [0.0, 0.005, 0.02, 0.05, 0.1, 0.3])
+def test_several_ctrl_c_are_as_one(pause: float, tmp_path: Path) -> None:
+    program = "import sys; from hetero_la.cli import main; sys.exit(main())"
+    argv = ["sweep", "lu", "--n", "400", "--repeat", "9999", "--cpus", "1", "--csv", "s.csv"]
+    ended = interrupted(program, *argv, pauses=[0.5, pause, pause, pause])
+    assert ended == (130, "hetero-la: interrupted\n")
+    assert set(os.listdir(tmp_path)) <= {"s.csv"}
+
+
+def test_ctrl_c_while_libraries_are_imported_is_one_line() -> None:
+    """The package's own imports come before any of its code, and are left out here."""
+    program = (
+        "import sys, types\n"
+        f"package = types.ModuleType('hetero_la')\n"
+        f"package.__path__ = {list(hetero_la.__path__)}\n"
+        "sys.modules['hetero_la'] = package\n"
+        "from hetero_la.cli import main\n"
+        "assert not {'numpy', 'scipy', 'dask'} & set(sys.modules)\n"
+        "class Slow:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'numpy':\n"
+        "            print('ready')\n"
+        "            import time\n"
+        "            time.sleep(20)\n"
+        "sys.meta_path.insert(0, Slow())\n"
+        "sys.exit(main())"
+    )
+    ended = interrupted(program, "lu", "--random", "9", pauses=[0.1, 0.01, 0.01])
+    assert ended == (130, "hetero-la: interrupted\n")
+
+
+@pytest.mark.parametrize("stage", ["atexit", "destructor"])
+def test_ctrl_c_while_python_ends_is_at_most_one_line(stage: str) -> None:
+    program = (
+        "import atexit, sys, time\n"
+        "from hetero_la.cli import main\n"
+        "def late():\n"
+        "    print('ready')\n"
+        "    time.sleep(0.5)\n"
+        "class Late:\n"
+        "    __del__ = lambda self, late=late: late()\n"
+        "status = main()\n"
+        "if sys.argv[-1] == '--check':\n"
+        "    atexit.register(late)\n"
+        "else:\n"
+        "    sys.late = Late()\n"
+        "sys.stdout.flush()\n"
+        "sys.exit(status)"
+    )
+    argv = ["lu", "--random", "9"]
+    process = subprocess.Popen(
+        [sys.executable, "-u", "-c", program, *argv, *["--check"] * (stage == "atexit")],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    while process.stdout.readline() not in ("ready\n", ""):
+        pass
+    for _ in range(3):
+        time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    # Once Python has dropped its handlers the run is over, and has been reported.
+    expected = (130, "hetero-la: interrupted\n") if stage == "atexit" else (0, "")
+    assert (process.returncode, err) == expected
+
+
+@pytest.mark.parametrize("pause", [0.0, 0.05, 0.2])
+def test_ctrl_c_while_a_store_is_written_leaves_nothing(pause: float, tmp_path: Path) -> None:
+    pytest.importorskip("zarr")
+    program = (
+        "import sys, hetero_la._formats as formats\n"
+        "from hetero_la.cli import main\n"
+        "write = formats._write_zarr\n"
+        "def ready(path, arrays):\n"
+        "    print('ready')\n"
+        "    write(path, arrays)\n"
+        "old = formats.FORMATS['.zarr']\n"
+        "formats.FORMATS['.zarr'] = formats.Format(old.read, ready, True, 'zarr')\n"
+        "sys.exit(main())"
+    )
+    argv = ["lu", "--random", "3000", "--no-check", "-o", "out.zarr"]
+    ended = interrupted(program, *argv, pauses=[pause, 0.02])
+    assert ended == (130, "hetero-la: interrupted\n")
     assert os.listdir(tmp_path) == []
 
 

@@ -4,6 +4,8 @@ import gzip
 import importlib.util
 import os
 import stat
+import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -87,7 +89,7 @@ def test_a_write_that_fails_leaves_what_was_there(
 
 
 def test_an_abrupt_end_can_clean_up(tmp_path: Path) -> None:
-    begun = files._replacing(tmp_path / "a.npy")
+    begun = files.replacing(tmp_path / "a.npy")
     begun.__enter__().write_bytes(b"begun")
     assert len(os.listdir(tmp_path)) == 1
     files.discard_unfinished()
@@ -212,3 +214,81 @@ def test_a_matrix_larger_than_memory_is_not_begun(
     monkeypatch.setattr(_formats, "available_memory", lambda: 50_000)
     with pytest.raises(InsufficientMemoryError, match=f"cannot read {path}: .* needs 0.0 GB"):
         read_matrix(path)
+
+
+@pytest.mark.parametrize("failing", [1, 2])
+def test_a_store_is_put_back_if_it_cannot_be_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: int
+) -> None:
+    pytest.importorskip("zarr")
+    path = tmp_path / "a.zarr"
+    write_matrix(path, np.eye(2))
+    rename, calls = os.rename, []
+
+    def broken(source: Path, target: Path) -> None:
+        calls.append(source)
+        if len(calls) == failing:
+            raise OSError(5, "Input/output error")
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", broken)
+    with pytest.raises(OSError, match=r"cannot write .*a\.zarr: Input/output error"):
+        write_matrix(path, np.zeros((3, 3)))
+    assert os.listdir(tmp_path) == ["a.zarr"]
+    assert np.array_equal(read_matrix(path), np.eye(2))
+
+
+def test_a_folder_that_comes_back_is_removed_again(tmp_path: Path) -> None:
+    def write_on() -> None:
+        for _ in range(20):
+            (begun / "c" / "0").mkdir(parents=True, exist_ok=True)
+            time.sleep(0.005)
+
+    thread = threading.Thread(target=write_on)
+    with (  # noqa: PT012
+        pytest.raises(KeyboardInterrupt),
+        files.replacing(tmp_path / "a.zarr") as begun,
+    ):
+        begun.mkdir()
+        thread.start()
+        raise KeyboardInterrupt
+    thread.join()
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("suffix", ALL)
+def test_memory_that_runs_out_is_said_of_the_file(
+    tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def exhausted(*_: object) -> None:
+        raise MemoryError
+
+    chosen = _formats.FORMATS[suffix]
+    broken = _formats.Format(exhausted, chosen.write, chosen.several, chosen.library)
+    monkeypatch.setitem(_formats.FORMATS, suffix, broken)
+    path = tmp_path / f"a{suffix}"
+    with pytest.raises(InsufficientMemoryError, match=f"cannot read {path}: memory is exhausted"):
+        read_matrix(path)
+
+
+def test_an_empty_array_and_newer_headers_are_read(tmp_path: Path) -> None:
+    for version in ((1, 0), (2, 0), (3, 0)):
+        for array in (np.zeros((0, 3)), np.eye(2)):
+            with open(tmp_path / "a.npy", "wb") as file:
+                np.lib.format.write_array(file, array, version=version)
+            assert np.array_equal(read_matrix(tmp_path / "a.npy"), array)
+
+
+@pytest.mark.parametrize("name", ["a.npy", "a.mtx", "a.mtx.gz"])
+def test_a_name_for_what_has_none_is_refused(tmp_path: Path, name: str) -> None:
+    write_matrix(tmp_path / name, np.eye(2))
+    with pytest.raises(ValueError, match=f"{name}: it holds one array, which has no name"):
+        read_matrix(tmp_path / name, "a")
+
+
+@pytest.mark.skipif(importlib.util.find_spec("zarr") is None, reason="needs zarr")
+@pytest.mark.parametrize("shape", [(), (0,), (7,), (0, 4), (3000, 40), (3, 4, 5)])
+def test_stores_hold_arrays_of_any_shape(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    array = np.random.default_rng(0).standard_normal(shape)
+    write_matrix(tmp_path / "a.zarr", array)
+    assert np.array_equal(read_matrix(tmp_path / "a.zarr"), array)

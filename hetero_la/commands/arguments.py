@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from hetero_la.commands import factor, info, sweep
+from hetero_la.commands import factor, info, sweep, values
 from hetero_la.matrices import DTYPES, kinds
 from hetero_la.residuals import RATIO_LIMIT
 
@@ -44,53 +44,6 @@ class _Parser(argparse.ArgumentParser):
         raise UsageError(f"{message} ({self.prog} --help lists what there is)")
 
 
-def _count(text: str) -> int:
-    value = int(text)
-    if value < 0:
-        raise ValueError
-    return value
-
-
-def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise ValueError
-    return value
-
-
-def _size(text: str) -> tuple[int, int]:
-    """``"N"`` or ``"MxN"``."""
-    first, _, second = text.partition("x")
-    return _count(first), _count(second or first)
-
-
-def _sizes(text: str) -> list[int]:
-    """``"100,200:1000:200"``: numbers and ranges, the end of a range included."""
-    found: list[int] = []
-    for part in text.split(","):
-        start, *rest = (_count(number) for number in part.split(":"))
-        stop, step = (*rest, 1)[:2] if rest else (start, 1)
-        found += range(start, stop + 1, step)
-    if not found:
-        raise ValueError
-    return found
-
-
-def _names(known: Sequence[str]) -> Any:
-    def names(text: str) -> list[str]:
-        found = text.split(",")
-        if unknown := [name for name in found if name not in known]:
-            raise argparse.ArgumentTypeError(f"{unknown[0]!r} is none of {', '.join(known)}")
-        return found
-
-    return names
-
-
-_count.__name__ = _positive.__name__ = "whole number"
-_size.__name__ = "size"
-_sizes.__name__ = "list of numbers"
-
-
 def _add_run_options(parser: argparse.ArgumentParser, *, check: bool) -> None:
     """Options that every command with runs has."""
     tuning = parser.add_argument_group("how it is computed")
@@ -101,13 +54,13 @@ def _add_run_options(parser: argparse.ArgumentParser, *, check: bool) -> None:
         help="substitute, instead of multiplying by L^-1, where its norm exceeds X",
     )  # fmt: skip
     who = parser.add_argument_group("who computes it")
-    who.add_argument("--cpus", type=_count, metavar="N", help="CPU workers")
-    who.add_argument("--gpus", type=_count, metavar="N", help="GPU workers")
+    who.add_argument("--cpus", type=values.count, metavar="N", help="CPU workers")
+    who.add_argument("--gpus", type=values.count, metavar="N", help="GPU workers")
     who.add_argument(
-        "--virtual-gpus", type=_count, metavar="N", help="CPU workers that act as GPUs"
+        "--virtual-gpus", type=values.count, metavar="N", help="CPU workers that act as GPUs"
     )
     who.add_argument(
-        "--blas-threads", type=_positive, metavar="N", help="BLAS threads of a CPU worker"
+        "--blas-threads", type=values.positive, metavar="N", help="BLAS threads of a CPU worker"
     )
     who.add_argument("--preset", metavar="NAME", help="workers by name; info lists the names")
     shown = parser.add_argument_group("what is shown")
@@ -134,10 +87,10 @@ def _add_factor(commands: Any, name: str, summary: str) -> argparse.ArgumentPars
     parser.add_argument(
         "-o", "--output", type=Path, metavar="OUT", help="write the result, in the same formats"
     )
-    parser.add_argument("--random", type=_size, metavar="N|MxN", help="make a matrix instead")
+    parser.add_argument("--random", type=values.size, metavar="N|MxN", help="make a matrix instead")
     parser.add_argument("--kind", choices=list(kinds()), metavar="KIND", help="of which kind")
     parser.add_argument("--cond", type=float, help="condition number of kind svd")
-    parser.add_argument("--seed", type=_count, default=0, help="of random kinds")
+    parser.add_argument("--seed", type=values.count, help="of random kinds (default: 0)")
     parser.add_argument("--dtype", choices=DTYPES, help="compute in this type")
     parser.add_argument("--nb", type=int, metavar="NB", help="tile size")
     parser.add_argument("--lookahead", type=int, metavar="D", help="look-ahead depth")
@@ -151,17 +104,20 @@ def _add_sweep(commands: Any) -> None:
         "sweep", help=summary, description=summary, epilog=_kinds_text() + "\n" + _COLUMNS
     )
     parser.add_argument("routine", choices=["lu", "solve"])
-    lists = {"type": _sizes, "metavar": "LIST"}
+    kind = values.names(list(kinds()))
+    lists = {"type": values.sizes, "metavar": "LIST"}
     parser.add_argument("--n", **lists, required=True, help="columns, as in 100,200:1000:200")
     parser.add_argument("--m", **lists, help="rows (default: as many as columns)")
     parser.add_argument("--nrhs", **lists, help="right-hand sides (default: 1)")
     parser.add_argument("--nb", **lists, default=[None], help="tile sizes")
     parser.add_argument("--lookahead", **lists, default=[None], help="look-ahead depths")
-    parser.add_argument("--dtype", type=_names(DTYPES), default=["float64"], metavar="LIST")
-    parser.add_argument("--kind", type=_names(list(kinds())), default=["rand"], metavar="LIST")
+    parser.add_argument("--dtype", type=values.names(DTYPES), default=["float64"], metavar="LIST")
+    parser.add_argument("--kind", type=kind, default=["rand"], metavar="LIST")
     parser.add_argument("--cond", type=float, help="condition number of kind svd")
-    parser.add_argument("--seed", type=_count, default=0, help="of random kinds")
-    parser.add_argument("--repeat", type=_positive, default=1, metavar="R", help="runs of each")
+    parser.add_argument("--seed", type=values.count, default=0, help="of random kinds")
+    parser.add_argument(
+        "--repeat", type=values.positive, default=1, metavar="R", help="runs of each"
+    )
     parser.add_argument("--csv", type=Path, metavar="FILE", help="write the rows there too")
     _add_run_options(parser, check=False)
     parser.set_defaults(run=sweep.sweep)
@@ -186,7 +142,9 @@ def build_parser() -> argparse.ArgumentParser:
     solve = _add_factor(commands, "solve", "solve A X = B")
     solve.add_argument("rhs", nargs="?", type=Path, metavar="B", help="right-hand sides")
     solve.add_argument("--name-b", metavar="NAME", help="which array of B")
-    solve.add_argument("--nrhs", type=_positive, default=1, help="with --random: columns of B")
+    solve.add_argument(
+        "--nrhs", type=values.positive, help="with --random: columns of B (default: 1)"
+    )
     solve.set_defaults(run=factor.solve)
     _add_sweep(commands)
     summary = "show devices, libraries, and what would be used"
@@ -204,11 +162,23 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """
     args = build_parser().parse_args(argv)
     if args.command in ("lu", "solve"):
-        needed = ("file",) if args.command == "lu" else ("file", "rhs")
-        given = [name for name in needed if getattr(args, name) is not None]
-        if args.random is not None and given:
-            raise UsageError("give either files or --random, not both")
-        if args.random is None and len(given) < len(needed):
-            what = "a file" if args.command == "lu" else "two files, A and B,"
-            raise UsageError(f"{args.command} needs {what} or --random N")
+        _check_source(args)
     return args
+
+
+def _check_source(args: argparse.Namespace) -> None:
+    """Files or ``--random``, and of each only the options that do something there."""
+    needed = ("file",) if args.command == "lu" else ("file", "rhs")
+    given = [name for name in needed if getattr(args, name) is not None]
+    made = args.random is not None
+    if made and given:
+        raise UsageError("give either files or --random, not both")
+    if not made and len(given) < len(needed):
+        what = "a file" if args.command == "lu" else "two files, A and B,"
+        raise UsageError(f"{args.command} needs {what} or --random N")
+    for name in ("name", "name_b") if made else ("kind", "cond", "seed", "nrhs"):
+        if getattr(args, name, None) is not None:
+            option = "--" + name.replace("_", "-")
+            what = "chooses an array of a file" if made else "describes what --random makes"
+            with_ = "--random" if made else "a file"
+            raise UsageError(f"{option} {what}, and does nothing with {with_}")

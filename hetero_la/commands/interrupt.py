@@ -98,8 +98,13 @@ def _handle(signum: int, frame: FrameType | None) -> None:
     if not _State.working:
         end()
     # Threads that are broken off, and what is collected meanwhile, have nothing to say.
-    sys.unraisablehook = threading.excepthook = lambda _: None
+    sys.unraisablehook = _say_nothing
+    threading.excepthook = _say_nothing
     raise KeyboardInterrupt
+
+
+def _say_nothing(hook_args: object) -> None:
+    pass
 
 
 def _watch(receiving: int) -> None:

@@ -161,11 +161,16 @@ class GpuDevice:
         ends = {device_index(target), device_index(source)} - {None}
         if len(ends) == 2:
             enable_peers(*sorted(ends))  # type: ignore[type-var]
-        elif source.ndim == 2 and is_device_array(source) and not is_column_major(source):
+        elif self._must_turn(target, source):
             self._queues[queue].stream.use()
             target[...] = source
             return
         enqueue_copy(target, source, self._queues[queue].stream.ptr)
+
+    def _must_turn(self, target: Array, source: Array) -> bool:
+        """Whether a kernel has to copy, because the source is not column-major."""
+        here = is_device_array(source) and is_device_array(target)
+        return here and source.ndim == 2 and source.size > 0 and not is_column_major(source)
 
     def synchronize(self) -> None:
         """Block the host until all three queues have run dry."""
