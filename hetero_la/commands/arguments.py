@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from hetero_la.commands import factor, info, sweep, values
-from hetero_la.matrices import DTYPES, kinds
+from hetero_la.inputs import DTYPES
+from hetero_la.matrices import kinds
 from hetero_la.residuals import RATIO_LIMIT
 
 _STATUS = f"""\
