@@ -134,8 +134,8 @@ def _accurate_solution(a: Any, b: Any, result: Result) -> Any:
 
 @on_device_of_arrays
 def inv(
-    a: Any, overwrite_a: bool = False, check_finite: bool = True, *, client: Any = None,
-    **options: Any,
+    a: Any, overwrite_a: bool = False, check_finite: bool = True, *,
+    assume_a: str | None = None, lower: bool = False, client: Any = None, **options: Any,
 ) -> Any:  # fmt: skip
     """Invert a matrix, by solving A X = I.
 
@@ -143,7 +143,7 @@ def inv(
     ----------
     a : array_like, shape (n, n)
         As for `lu_factor`.
-    overwrite_a, check_finite, client, **options
+    overwrite_a, check_finite, assume_a, lower, client, **options
         As for `solve`.
 
     Returns
@@ -166,4 +166,6 @@ def inv(
     """
     a = as_matrix(a, square=True)
     identity = array_module(a).eye(a.shape[0], dtype=a.dtype)
-    return solve(a, identity, check_finite=check_finite, client=client, **options)
+    return solve(
+        a, identity, check_finite=check_finite, assume_a=assume_a, client=client, **options
+    )

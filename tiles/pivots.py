@@ -17,7 +17,7 @@ def permutation(piv: Any, m: int) -> np.ndarray:
     >>> permutation([1, 1], 2)
     array([1, 0])
     """
-    order = list(range(m))
+    order = np.arange(m)
     for i, p in enumerate(to_host(piv).tolist()):
         order[i], order[p] = order[p], order[i]
-    return np.array(order, dtype=np.intp)
+    return order
