@@ -71,7 +71,10 @@ async def _settle(client: Client, futures: Sequence[Future], workers: Sequence[s
             )
             errors = [error for task in done if (error := task.exception())]
             if errors:
-                raise min(errors, key=_is_echo)
+                error = min(errors, key=_is_echo)
+                if _is_echo(error):  # a worker that has left may be why
+                    await _check_workers(client, workers)
+                raise error
             if waiting:
                 await _check_workers(client, workers)
     finally:
