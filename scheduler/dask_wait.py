@@ -92,7 +92,7 @@ def _is_echo(error: BaseException) -> bool:
 async def _check_workers(client: Client, workers: Sequence[str]) -> None:
     try:
         present = await client.nthreads()
-    except (OSError, AttributeError) as error:  # a closed client has no scheduler
+    except (OSError, AttributeError, RuntimeError) as error:  # a closed client has no scheduler
         raise RunAbortedError("the connection to Dask's scheduler was lost") from error
     if lost := [address for address in workers if address not in present]:
         names = {info.address: info.name for info in known_infos(client)}
