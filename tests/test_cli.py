@@ -616,12 +616,13 @@ def test_ctrl_c_while_python_ends_is_at_most_one_line(stage: str) -> None:
 def test_ctrl_c_while_a_store_is_written_leaves_nothing(pause: float, tmp_path: Path) -> None:
     pytest.importorskip("zarr")
     program = (
-        "import sys, hetero_la._formats as formats\n"
+        "import sys, time, hetero_la._formats as formats\n"
         "from hetero_la.cli import main\n"
         "write = formats._write_zarr\n"
         "def ready(path, arrays):\n"
         "    print('ready')\n"
         "    write(path, arrays)\n"
+        "    time.sleep(30)\n"  # a fast disk must not be done before the signal
         "old = formats.FORMATS['.zarr']\n"
         "formats.FORMATS['.zarr'] = formats.Format(old.read, ready, True, 'zarr')\n"
         "sys.exit(main())"
