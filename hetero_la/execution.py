@@ -151,13 +151,13 @@ _turn = threading.Lock()
 
 
 def _run(plan: Plan, storage: ArrayStorage, client: Any, index: int | None) -> Outcome:
-    job = plan.job()
     if client is None:
         device = CpuDevice("caller") if index is None else _caller_gpu(index)
         with _turn:
             return _inline(plan, device, storage)
     settle(storage.source)
     settle(storage.rhs)
+    job = plan.job()
     if all(worker.pid == os.getpid() for worker in plan.workers):
         return run_local(client, job, storage)
     return run_in_processes(client, job, storage)
