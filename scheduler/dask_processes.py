@@ -164,8 +164,10 @@ def _ship(
 ) -> distributed.Future:
     """Send a worker its columns."""
     blocks: dict[int, np.ndarray] = {}
-    for column in job.programs[worker].columns:
-        start, stop = job.layout.columns(column)
+    for instruction in job.programs[worker].instructions:
+        if instruction.op != "load":
+            continue
+        start, stop = job.layout.columns(instruction.first)
         blocks[start] = np.empty((job.layout.m, stop - start), job.dtype, order="F")
         storage.load(CpuDevice(), start, stop, blocks[start])
     target = job.workers[worker]

@@ -8,15 +8,13 @@ factors panels, which tile size, inline or not), not to predict to the last perc
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from hetero_la.tiles.kernels.spec import SPECS, DeviceKind
-
-Shapes = Sequence[tuple[int, ...]]
+from hetero_la.scheduler.kernel_costs import Shapes, rule
+from hetero_la.tiles.kernels.spec import DeviceKind
 
 
 class Chain(NamedTuple):
@@ -58,6 +56,8 @@ class DeviceModel:
         The same for the order of a triangle that is solved with.
     panel, inverse : Chain
         What getrf and trtri take besides their products.
+    factor_column : float
+        What potrf takes per column of a tile besides its products.
     panel_launch_seconds : float
         Time to enqueue one column of a panel.
     panel_slowdown, panel_share : float
@@ -92,6 +92,7 @@ class DeviceModel:
     solve_half: float = 400.0
     panel: Chain = _CORE_PANEL
     inverse: Chain = _CORE_INVERSE
+    factor_column: float = 1e-7
     panel_launch_seconds: float = 0.0
     panel_slowdown: float = 1.0
     panel_share: float = 0.0
@@ -121,74 +122,13 @@ class DeviceModel:
 
     def kernel_seconds(self, kind: str, shapes: Shapes, dtype: Any) -> float:
         """Time of kernel `kind` on its queue, from the shapes of its arrays."""
-        return self.call_seconds + _RULES.get(kind, _roofline)(self, kind, shapes, np.dtype(dtype))
+        return self.call_seconds + rule(kind)(self, kind, shapes, np.dtype(dtype))
 
     def host_seconds(self, kind: str, shapes: Shapes) -> float:
         """Time that the calling thread takes to enqueue kernel `kind`; 0 on a CPU."""
-        columns = shapes[0][1] if kind == "getrf" else 0
+        columns = shapes[0][1] if kind in ("getrf", "geqrf") else 0
         return self.launch_seconds + columns * self.panel_launch_seconds
 
-
-def _roofline(d: DeviceModel, kind: str, shapes: Shapes, dtype: np.dtype) -> float:
-    """For a kernel without a rule of its own: its flops or its bytes, whichever is slower."""
-    elements = sum(math.prod(shape) for shape in shapes)
-    flops = d.work(dtype) * SPECS[kind].flops(shapes)
-    return max(flops / d.gemm_rate, elements * dtype.itemsize / d.bandwidth)
-
-
-def _gemm(d: DeviceModel, kind: str, shapes: Shapes, dtype: np.dtype) -> float:
-    (m, k), (_, n) = shapes[0], shapes[1]
-    return d.work(dtype) * d.multiply_seconds(m, n, k)
-
-
-def _trmm(d: DeviceModel, kind: str, shapes: Shapes, dtype: np.dtype) -> float:
-    order, columns = shapes[2]
-    if d.kind == "cpu":  # BLAS leaves the zeros of the triangle out
-        return d.work(dtype) * d.multiply_seconds(order, columns, order / 2)
-    copied = order * columns * dtype.itemsize / d.bandwidth
-    return d.work(dtype) * d.multiply_seconds(order, columns, order) + copied
-
-
-def _trsm(d: DeviceModel, kind: str, shapes: Shapes, dtype: np.dtype) -> float:
-    return d.work(dtype) * d.solve_seconds(shapes[1][0], SPECS[kind].flops(shapes))
-
-
-def _getrf(d: DeviceModel, kind: str, shapes: Shapes, dtype: np.dtype) -> float:
-    rows, order = shapes[0][0], min(shapes[0])
-    # Recursion multiplies at half, a quarter, an eighth ... of the width.
-    inner = max(order / 4, 1.0)
-    flops = SPECS[kind].flops(shapes)
-    products = flops / (2 * rows * inner**2) * d.multiply_seconds(rows, inner, inner)
-    scale = dtype.itemsize / np.dtype(d.dtype).itemsize
-    return d.work(dtype) * products + d.panel.seconds(rows, order, scale)
-
-
-def _trtri(d: DeviceModel, kind: str, shapes: Shapes, dtype: np.dtype) -> float:
-    order = shapes[1][0]
-    scale = dtype.itemsize / np.dtype(d.dtype).itemsize
-    solve = d.solve_seconds(order, SPECS[kind].flops(shapes))
-    return d.work(dtype) * solve + d.inverse.seconds(order, order, scale)
-
-
-def _swap(d: DeviceModel, kind: str, shapes: Shapes, dtype: np.dtype) -> float:
-    # An element costs a cache line or a memory sector, whatever its size.
-    return 2 * shapes[0][0] * shapes[-1][1] * d.swap_seconds
-
-
-def _laswp(d: DeviceModel, kind: str, shapes: Shapes, dtype: np.dtype) -> float:
-    scale = dtype.itemsize / np.dtype(d.dtype).itemsize
-    return shapes[0][0] * shapes[1][1] * scale * d.gather_seconds
-
-
-def _indices(d: DeviceModel, kind: str, shapes: Shapes, dtype: np.dtype) -> float:
-    rows = sum(shape[-1] for shape in shapes)
-    return shapes[0][0] * d.index_seconds + 4 * rows / d.bandwidth
-
-
-_RULES: dict[str, Callable[[DeviceModel, str, Shapes, np.dtype], float]] = {
-    "gemm": _gemm, "trmm": _trmm, "trsm": _trsm, "getrf": _getrf, "trtri": _trtri,
-    "swap": _swap, "laswp": _laswp, "netperm": _indices, "compose": _indices,
-}  # fmt: skip
 
 CORE = DeviceModel()  #: one core of a server CPU (AMD Zen 4, 2.6 GHz, OpenBLAS)
 
@@ -196,8 +136,8 @@ CORE = DeviceModel()  #: one core of a server CPU (AMD Zen 4, 2.6 GHz, OpenBLAS)
 H200 = DeviceModel(
     kind="gpu", call_seconds=5e-6, launch_seconds=1.4e-5, gemm_rate=57e12, gemm_half=32.0,
     gemm_inner_half=79.0, solve_half=7000.0, panel=Chain(2.7e-6, 1.5e-11),
-    inverse=Chain(1e-7, 5e-11), panel_launch_seconds=1e-6, panel_slowdown=1.8, panel_share=0.1,
-    index_seconds=2e-8, swap_seconds=2.4e-11, gather_seconds=1.2e-11, bandwidth=2e12,
+    inverse=Chain(1e-7, 5e-11), factor_column=4e-7, panel_launch_seconds=1e-6,
+    panel_slowdown=1.8, panel_share=0.1, index_seconds=2e-8, swap_seconds=2.4e-11, gather_seconds=1.2e-11, bandwidth=2e12,
     single_speedup=1.0, by_reference=False,
 )  # fmt: skip
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,35 @@ import numpy as np
 from hetero_la.scheduler.costs import MachineModel
 from hetero_la.tiles.layout import TileLayout
 
+#: Kernels, and the shapes of their arrays.
+Calls = list[tuple[str, tuple[tuple[int, ...], ...]]]
+
+
+@dataclass(frozen=True)
+class Step:
+    """What a step of a factorization consists of.
+
+    Attributes
+    ----------
+    panel : callable
+        Kernels of a panel that may be done by another worker than its owner, for the
+        trailing matrix's height and the tile size.
+    finish : callable
+        Kernels that its owner adds, likewise.
+    update : callable
+        Kernels of the update of `width` columns: height, tile size, width.
+    travels : callable
+        Elements that go to the panel's worker and come back.
+    """
+
+    panel: Callable[[int, int], Calls]
+    finish: Callable[[int, int], Calls]
+    update: Callable[[int, int, int], Calls]
+    travels: Callable[[int, int], int]
+
 
 def step_seconds(
+    step: Step,
     layout: TileLayout,
     model: MachineModel,
     owners: Sequence[int],
@@ -24,6 +52,8 @@ def step_seconds(
 
     Parameters
     ----------
+    step : Step
+        Of which routine.
     layout : TileLayout
         How the matrix is cut.
     model : MachineModel
@@ -39,34 +69,29 @@ def step_seconds(
     at = owners[0] if panel_worker is None else panel_worker
     itemsize = np.dtype(dtype).itemsize
 
-    def seconds(worker: int, kind: str, *shapes: tuple[int, ...]) -> float:
-        return model.devices[worker].kernel_seconds(kind, shapes, dtype)
-
-    def update(rows: int, width: int) -> float:
-        return (
-            seconds(owners[0], "swap", (nb,), (2, 2 * nb), (rows + nb, width))
-            + seconds(owners[0], "trmm", (nb, nb), (nb, nb), (nb, width))
-            + seconds(owners[0], "gemm", (rows, nb), (nb, width), (rows, width))
-        )
+    def seconds(worker: int, calls: Calls) -> float:
+        model_of = model.devices[worker]
+        return sum(model_of.kernel_seconds(kind, shapes, dtype) for kind, shapes in calls)
 
     for k in range(layout.kt):
-        height, rows = layout.m - layout.row(k), layout.m - layout.row(k + 1)
+        height = layout.m - layout.row(k)
         width = max(layout.width - (k + 1) * nb, 0) // len(owners)
-        chain = seconds(at, "getrf", (height, nb), (nb,), (1,))
-        chain += seconds(at, "trtri", (nb, nb), (nb, nb))
-        nbytes = height * nb * itemsize
+        chain = seconds(at, step.panel(height, nb)) + seconds(owners[0], step.finish(height, nb))
         if panel_worker is not None:
+            nbytes = step.travels(height, nb) * itemsize
             chain += 2 * model.transfer_seconds(nbytes, owners[0], panel_worker, private=True)
         elif len(owners) > 1:
-            chain += model.transfer_seconds(nbytes, owners[0], owners[1])
+            chain += model.transfer_seconds(height * nb * itemsize, owners[0], owners[1])
         elif device.kind == "gpu":
             chain *= device.panel_slowdown  # beside the update of the same GPU
         if k:
-            chain += update(height, nb)
-        yield chain, update(rows, width) if rows and width else 0.0
+            chain += seconds(owners[0], step.update(height + nb, nb, nb))
+        update = step.update(height, nb, width) if height > nb and width else []
+        yield chain, seconds(owners[0], update)
 
 
 def estimate_seconds(
+    step: Step,
     layout: TileLayout,
     model: MachineModel,
     owners: Sequence[int],
@@ -77,13 +102,14 @@ def estimate_seconds(
 
     See `step_seconds` for the parameters.
     """
-    steps = list(step_seconds(layout, model, owners, panel_worker, dtype))
+    steps = list(step_seconds(step, layout, model, owners, panel_worker, dtype))
     chains = [chain for chain, _ in steps] + [0.0]
     updates = [0.0] + [update for _, update in steps]
     return sum(map(max, chains, updates))
 
 
 def steps_while_loading(
+    step: Step,
     layout: TileLayout,
     model: MachineModel,
     owners: Sequence[int],
@@ -96,7 +122,7 @@ def steps_while_loading(
     """
     nbytes = layout.m * layout.width * np.dtype(dtype).itemsize / len(owners)
     left = model.host_seconds(nbytes, owners[0])
-    steps = step_seconds(layout, model, owners, panel_worker, dtype)
+    steps = step_seconds(step, layout, model, owners, panel_worker, dtype)
     for k, (chain, update) in enumerate(steps):
         left -= max(update / 2, chain)
         if left <= 0:

@@ -34,6 +34,10 @@ class Region(NamedTuple):
     start: int
     stop: int
 
+    def covers(self, other: Region) -> bool:
+        """Whether the rows of `other`, of the same column, are among these."""
+        return self.start <= other.start and other.stop <= self.stop
+
 
 class Task(NamedTuple):
     """One kernel call on tiles; `after` and `flows` are derived by the graph.
@@ -260,6 +264,18 @@ class TaskGraph:
                 for segment in segments:
                     yield segment.writer, Region(name, column, segment.start, segment.stop)
 
+    def made_columns(self) -> set[int]:
+        """Tile columns of the matrix that are written before anything is read of them."""
+        made = {
+            region.index
+            for task in self.tasks
+            for region in task.writes
+            if region.name not in self.values
+        }
+        if made:
+            made -= {r.index for t in self.tasks for writer, r in t.flows if writer == INITIAL}
+        return made
+
     def shape(self, region: Region) -> tuple[int, ...]:
         """Shape of a region, in elements."""
         if region.name in self.values:
@@ -304,6 +320,15 @@ class TaskGraph:
             )  # fmt: skip
             graph.add_edges_from((before, task.index) for before in task.after)
         return graph
+
+
+def set_identity(g: TaskGraph, A: Matrix, step: int = 0) -> None:
+    """Tasks that write columns of the identity to the right-hand sides' tile columns."""
+    for t in range(g.layout.rt):
+        j = g.layout.nt + t
+        if t:
+            g.add("laset_0", step=step, column=j, writes=[A[:t, j]])
+        g.add("laset_1", step=step, column=j, writes=[A[t:, j]])
 
 
 def _clip(region: Region, segment: _Segment) -> Region:

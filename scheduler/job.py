@@ -14,7 +14,7 @@ from hetero_la.scheduler.runner import LogEntry, Name, Runner
 from hetero_la.scheduler.workers import WorkerInfo
 from hetero_la.tiles.kernels.spec import Device, KernelOptions
 from hetero_la.tiles.layout import TileLayout
-from hetero_la.tiles.shard import Storage
+from hetero_la.tiles.shard import Shard, Storage
 
 
 @dataclass
@@ -39,6 +39,8 @@ class Job:
         For the kernels.
     window : int
         Steps in one Dask task, where the workers share this process.
+    kept : dict
+        Worker index -> columns that an earlier run has left with it.
     """
 
     name: str
@@ -49,6 +51,7 @@ class Job:
     dtype: Any
     options: KernelOptions
     window: int
+    kept: dict[int, Shard] = field(default_factory=dict)
 
     def only(self, worker: int) -> Job:
         """The part that `worker` needs, for sending it there."""
@@ -64,7 +67,7 @@ class Job:
         """The state of one worker at the start."""
         return Runner(
             self.programs[worker], self.layout, self.messages, device, self.dtype, self.options,
-            storage, **shared,
+            storage, kept=self.kept.get(worker), **shared,
         )  # fmt: skip
 
 
@@ -78,7 +81,10 @@ class Outcome:
         (name, step) -> per-step vector, on the host.
     logs : dict
         Worker index -> its log.
+    shards : dict
+        Worker index -> its columns, where the workers are threads of this process.
     """
 
     values: dict[Name, np.ndarray] = field(default_factory=dict)
     logs: dict[int, list[LogEntry]] = field(default_factory=dict)
+    shards: dict[int, Shard] = field(default_factory=dict)

@@ -8,13 +8,18 @@ from typing import Any, NamedTuple
 
 from hetero_la.scheduler.distribution import Distribution
 from hetero_la.scheduler.graph import INITIAL, Region, Task, TaskGraph
+from hetero_la.scheduler.placement import is_panel
 
 
 class MessageKey(NamedTuple):
-    """A message is what worker `source` gives to the tasks of `step` elsewhere."""
+    """A message is what worker `source` gives to the tasks of `step` elsewhere.
+
+    What the step's panel needs travels on its own: the rest may be made from its result.
+    """
 
     source: int
     step: int
+    panel: bool = False
 
 
 class Part(NamedTuple):
@@ -114,8 +119,10 @@ class _Derivation:
         for message in self.traffic.messages.values():
             message.parts = [_part(graph, region) for region in message.regions.values()]
 
-    def _message(self, source: int, step: int) -> Message:
-        key = MessageKey(source, step)
+    def _key(self, source: int, task: Task) -> MessageKey:
+        return MessageKey(source, task.step, is_panel(task, self.graph.layout.kt))
+
+    def _message(self, key: MessageKey) -> Message:
         return self.traffic.messages.setdefault(key, Message(key))
 
     def _flow(self, writer: int, region: Region, task: Task) -> None:
@@ -132,12 +139,12 @@ class _Derivation:
             if here == owner or task.step > self.graph.tasks[writer].step:
                 message = self._bring_home(writer, region)
                 if here != owner:
-                    home, message = message, self._message(owner, task.step)
+                    home, message = message, self._message(self._key(owner, task))
                     message.include(region, here)
                     message.after.add(home.key)
                 self._need(task, message)
                 return
-        message = self._message(there, task.step)
+        message = self._message(self._key(there, task))
         message.include(region, here)
         if writer != INITIAL:
             message.writers.add(writer)
@@ -150,7 +157,7 @@ class _Derivation:
 
     def _bring_home(self, writer: int, region: Region) -> Message:
         """What another worker wrote goes to the owner of its column."""
-        message = self._message(self.placement[writer], self.graph.tasks[writer].step)
+        message = self._message(MessageKey(self.placement[writer], self.graph.tasks[writer].step))
         message.include(region, self.owners[region.index])
         message.writers.add(writer)
         return message
@@ -163,7 +170,7 @@ class _Derivation:
             for before in task.after:
                 if self.placement[before] == here or before in sources:
                     continue
-                key = MessageKey(here, self.graph.tasks[before].step)
+                key = self._key(here, self.graph.tasks[before])
                 message = self.traffic.messages.get(key)
                 if message and self.placement[before] in message.consumers:
                     pairs = self.traffic.overwrites.setdefault(task.index, [])

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from hetero_la.scheduler.distribution import Distribution
 from hetero_la.scheduler.graph import Task, TaskGraph
+from hetero_la.tiles.kernels.spec import SPECS
 
 
 def is_panel(task: Task, kt: int) -> bool:
-    """Whether a task belongs to the factorization of a panel."""
-    return task.step == task.column < kt
+    """Whether a task belongs to the chain of small steps that factors a panel."""
+    return task.step == task.column < kt and SPECS[task.kind].chain
 
 
 def place(

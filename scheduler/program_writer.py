@@ -38,7 +38,8 @@ class ProgramWriter:
         self.last_use: dict[MessageKey, dict[Queue, int]] = {}
         self.pending: dict[MessageKey, set[int | MessageKey]] = {}
         self.slots = Slots(depth + 2)
-        self.holder: dict[tuple[str, int], MessageKey] = {}
+        self.made = graph.made_columns()
+        self.holders: dict[tuple[str, int], list[tuple[Region, MessageKey]]] = {}  # latest first
         self.outgoing: dict[tuple[str, int], list[Message]] = {}
         for message in traffic.messages.values():
             if message.key.source == worker:
@@ -102,7 +103,9 @@ class ProgramWriter:
     def _load_until(self, phase: int, arrival: Callable[[int], int] | None = None) -> None:
         """Load the columns that are expected by `phase`, if they are not yet."""
         for column in self.program.columns:
-            if column not in self.load_at and (arrival is None or arrival(column) <= phase):
+            if column in self.load_at or column in self.made:
+                continue
+            if arrival is None or arrival(column) <= phase:
                 self._load(column)
 
     def _load(self, column: int) -> int:
@@ -114,9 +117,9 @@ class ProgramWriter:
 
     def _store(self) -> None:
         """Store the columns, those that are ready first."""
-        ready = {c: self.last_write.get(c, self.load_at[c]) for c in self.program.columns}
+        ready = {**self.load_at, **self.last_write}
         step = self.graph.layout.kt
-        for column in sorted(ready, key=ready.__getitem__):
+        for column in sorted(self.program.columns, key=ready.__getitem__):
             self._append(
                 Instruction("store", step, column, column, queue=Queue.COPY), [ready[column]]
             )
@@ -147,7 +150,7 @@ class ProgramWriter:
             awaits += self.traffic.overwrites.get(task.index, ())
             # What a run reads of other columns is the same for all its tasks.
             for region in head.accesses if task is head else task.updates:
-                key = self.holder.get(region[:2])
+                key = self._holder(region)
                 if key is not None:
                     before.add(self.receive_at[key])
                     if self._is_buffered(region):
@@ -215,11 +218,16 @@ class ProgramWriter:
             ),
             before,
         )  # fmt: skip
-        for region in self.traffic.messages[key].regions:
-            self.holder[region] = key
-            if region[0] not in self.graph.values and region[1] in self.owned:
-                self.last_write[region[1]] = place
+        for name, region in self.traffic.messages[key].regions.items():
+            self.holders.setdefault(name, []).insert(0, (region, key))
+            if region.name not in self.graph.values and region.index in self.owned:
+                self.last_write[region.index] = place
         self._send_ready([key])
+
+    def _holder(self, region: Region) -> MessageKey | None:
+        """The latest message that has brought a region; a column may come in parts."""
+        found = self.holders.get(region[:2], ())
+        return next((key for held, key in found if held.covers(region)), None)
 
     def last_uses(self, key: MessageKey) -> list[int]:
         """The last use of a message on each queue, or else where it is received."""

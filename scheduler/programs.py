@@ -10,6 +10,7 @@ from hetero_la.scheduler.instructions import Program
 from hetero_la.scheduler.lookahead import Priority, priorities
 from hetero_la.scheduler.messages import Traffic, derive_traffic
 from hetero_la.scheduler.program_writer import ProgramWriter, announce_taken
+from hetero_la.tiles.kernels.spec import SPECS
 
 
 def build_programs(
@@ -69,10 +70,15 @@ def _merge(
     previous: object = None
     for task in tasks:
         own, values = task.column, graph.values
+        # A trapezoid's columns begin each at its own row; then only the matrix's own
+        # neighbours make up a larger one.
+        top = own if SPECS[task.kind].trapezoid else 0
         signature = (
             keys[task.index][:4],
             tuple(
-                (r.name, r.start, r.stop) if r.index == own and r.name not in values else r
+                (r.name, r.start - top, r.stop)
+                if r.index == own and r.name not in values
+                else (r.name, r.index, r.start - top, r.stop)
                 for r in task.reads + task.updates + task.writes
             ),
         )
@@ -80,6 +86,7 @@ def _merge(
             signature == previous
             and own in local
             and local[own] == local.get(runs[-1][-1].column, -2) + 1
+            and (not top or own == runs[-1][-1].column + 1)
         ):
             runs[-1].append(task)
         else:

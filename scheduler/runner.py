@@ -67,6 +67,8 @@ class Runner:
         Meeting point of the run's workers, where they share a process.
     progress : Progress or None, optional
         Counter of finished work.
+    kept : Shard or None, optional
+        Columns that an earlier run has left here; they are neither loaded nor stored.
     """
 
     program: Program
@@ -78,6 +80,7 @@ class Runner:
     storage: Storage
     exchange: Exchange | None = None
     progress: Progress | None = None
+    kept: Shard | None = None
     log: list[LogEntry] = field(default_factory=list)
     inbox: dict[MessageKey, Payload] = field(default_factory=dict)
     outbox: Payload | None = None
@@ -85,16 +88,20 @@ class Runner:
 
     def __post_init__(self) -> None:
         self._values: dict[Name, Array] = {}
-        self._received: dict[Name, tuple[int | None, Array]] = {}
-        self._buffers: dict[tuple[int, str], Array] = {}
+        self._received: dict[Name, list[tuple[Part, Array]]] = {}  # the latest first
+        self._buffers: dict[tuple[int, str, int], Array] = {}
         self._events: dict[int, Event] = {}
         with self.device.activate():
-            width = local_width(self.layout, self.program.columns)
+            columns = [c for c in self.program.columns if not self._is_kept(c)]
+            width = local_width(self.layout, columns)
             array, self._loaded = self.storage.home(self.device, width)
             self._in_place = array is not None
             if array is None:
                 array = self.device.empty((self.layout.m, width), self.dtype)
-            self.shard = Shard(array, self.layout, self.program.columns)
+            self.shard = Shard(array, self.layout, columns, self.kept)
+
+    def _is_kept(self, column: int) -> bool:
+        return self.kept is not None and column < self.layout.nt
 
     def run(self, start: int, stop: int) -> None:
         """Issue instructions ``[start, stop)``."""
@@ -150,13 +157,13 @@ class Runner:
             self.progress.add(instruction.flops)
 
     def _load(self, instruction: Instruction) -> None:
-        if self._loaded:
+        if self._loaded or self._is_kept(instruction.first):
             return
         start, stop = self.layout.columns(instruction.first)
         self.storage.load(self.device, start, stop, self._home(instruction.first))
 
     def _store(self, instruction: Instruction) -> None:
-        if not self._in_place:
+        if not self._in_place and not self._is_kept(instruction.first):
             start, stop = self.layout.columns(instruction.first)
             self.storage.store(self.device, start, stop, self._home(instruction.first))
 
@@ -177,11 +184,11 @@ class Runner:
         name, index, start, stop = region
         if (name, index) in self.program.values:
             return self._value(name, index)
-        if (name, index) in self._received:
-            top, array = self._received[name, index]
-            if top is None:
+        for part, array in self._received.get((name, index), ()):
+            if part.row is None:
                 return array
-            return array[self.layout.row(start) - top : self.layout.row(stop) - top]
+            if part.region.covers(region):
+                return array[self.layout.row(start) - part.row : self.layout.row(stop) - part.row]
         return self.shard.view(start, stop, index, last)
 
     def _value(self, name: str, index: int) -> Array:
@@ -208,23 +215,31 @@ class Runner:
         assert key is not None
         payload = self.inbox.pop(key) if self.exchange is None else self.exchange.get(key)
         self.device.wait(Queue.COPY, payload.ready)
+        places: list[str] = []
         for part, array in zip(self.messages[key].parts, payload.arrays, strict=True):
             name, index, start, stop = part.region
             if part.row is not None and index in self.shard:
                 self.device.copy(self.shard.view(start, stop, index, index), array, Queue.COPY)
                 continue
             if instruction.private or not self.device.by_reference or is_device_array(array):
-                buffer = self._buffer(part, instruction.slot)
+                buffer = self._buffer(part, instruction.slot, places.count(name))
+                places.append(name)
                 self.device.copy(buffer, array, Queue.COPY)
                 array = buffer
-            self._received[name, index] = part.row, array
+            # A column may come in parts; what a later one covers is out of date.
+            held = self._received.get((name, index), ())
+            kept = [entry for entry in held if not part.region.covers(entry[0].region)]
+            self._received[name, index] = [(part, array), *kept]
 
-    def _buffer(self, part: Part, slot: int) -> Array:
-        """Memory for a received part: vectors are kept, tiles rotate through the slots."""
+    def _buffer(self, part: Part, slot: int, place: int) -> Array:
+        """Memory for a received part: vectors are kept, tiles rotate through the slots.
+
+        `place` counts the parts of the same name in one message.
+        """
         if len(part.shape) == 1:
             return self.device.empty(part.shape, part.dtype or self.dtype)
         name = part.region.name
-        if (slot, name) not in self._buffers:
+        if (slot, name, place) not in self._buffers:
             shapes = [
                 other.shape
                 for instruction in self.program.instructions
@@ -233,6 +248,6 @@ class Runner:
                 if other.region.name == name
             ]
             largest = tuple(max(sizes) for sizes in zip(*shapes, strict=True))
-            self._buffers[slot, name] = self.device.empty(largest, part.dtype or self.dtype)
+            self._buffers[slot, name, place] = self.device.empty(largest, part.dtype or self.dtype)
         rows, columns = part.shape
-        return self._buffers[slot, name][:rows, :columns]
+        return self._buffers[slot, name, place][:rows, :columns]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 
@@ -9,7 +10,7 @@ def _ceil_div(a: int, b: int) -> int:
     return -(-a // b)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class TileLayout:
     """An ``m`` x ``n`` matrix in ``nb`` x ``nb`` tiles, the last ones ragged.
 
@@ -25,6 +26,9 @@ class TileLayout:
         Tile size, in elements.
     nrhs : int, optional
         Columns of right-hand sides.
+    tail : int, optional
+        How many tiles the last one stands for, down and across, of a square matrix: near
+        its end a factorization may do better with one large tile.
 
     Examples
     --------
@@ -33,41 +37,55 @@ class TileLayout:
     (3, 2, 2, 1)
     >>> layout.columns(1), layout.columns(2), layout.rows(2)
     ((4, 7), (7, 8), (8, 10))
+    >>> [TileLayout(10, 10, 2, tail=3).rows(i) for i in range(3)]
+    [(0, 2), (2, 4), (4, 10)]
     """
 
     m: int
     n: int
     nb: int
     nrhs: int = 0
+    tail: int = 1
 
-    @property
+    def __post_init__(self) -> None:
+        if self.tail > 1 and self.m != self.n:
+            raise ValueError(f"a tail needs a square matrix, not one of {self.m} x {self.n}")
+
+    def _tiles(self, size: int) -> int:
+        return max(_ceil_div(size, self.nb) - self.tail + 1, min(size, 1))
+
+    def _start(self, tile: int, size: int) -> int:
+        """First element of a tile, or `size` past the last one."""
+        return tile * self.nb if not tile or (tile + self.tail - 1) * self.nb < size else size
+
+    @functools.cached_property
     def mt(self) -> int:
         """Tile rows."""
-        return _ceil_div(self.m, self.nb)
+        return self._tiles(self.m)
 
-    @property
+    @functools.cached_property
     def nt(self) -> int:
         """Tile columns of the matrix."""
-        return _ceil_div(self.n, self.nb)
+        return self._tiles(self.n)
 
-    @property
+    @functools.cached_property
     def kt(self) -> int:
         """Steps of a factorization: the smaller of ``mt`` and ``nt``."""
         return min(self.mt, self.nt)
 
-    @property
+    @functools.cached_property
     def rt(self) -> int:
         """Tile columns of the right-hand sides."""
         return _ceil_div(self.nrhs, self.nb)
 
-    @property
+    @functools.cached_property
     def width(self) -> int:
         """All columns, right-hand sides included, in elements."""
         return self.n + self.nrhs
 
     def row(self, i: int) -> int:
         """First element row of tile row `i`; ``row(mt)`` is ``m``."""
-        return min(i * self.nb, self.m)
+        return self._start(i, self.m)
 
     def rows(self, i: int) -> tuple[int, int]:
         """Element rows ``[start, stop)`` of tile row `i`."""
@@ -76,7 +94,7 @@ class TileLayout:
     def columns(self, j: int) -> tuple[int, int]:
         """Element columns ``[start, stop)`` of tile column `j`."""
         if j < self.nt:
-            return j * self.nb, min((j + 1) * self.nb, self.n)
+            return j * self.nb, self._start(j + 1, self.n)
         start = self.n + (j - self.nt) * self.nb
         return start, min(start + self.nb, self.width)
 

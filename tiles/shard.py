@@ -23,6 +23,8 @@ class Shard:
         How the whole matrix is cut.
     columns : sequence of int
         The tile columns of this shard, in the order in which `array` holds them.
+    kept : Shard, optional
+        Columns that an earlier run has left, and that `array` does not hold.
 
     Examples
     --------
@@ -32,14 +34,21 @@ class Shard:
     (2, 3)
     """
 
-    def __init__(self, array: Array, layout: TileLayout, columns: Sequence[int]) -> None:
-        self.array, self.layout = array, layout
-        self._span: dict[int, tuple[int, int]] = {}
+    def __init__(
+        self,
+        array: Array,
+        layout: TileLayout,
+        columns: Sequence[int],
+        kept: Shard | None = None,
+    ) -> None:
+        self.layout = layout
+        self._span: dict[int, tuple[Array, int, int]] = dict(kept._span) if kept else {}
         whole = array.shape[1] == layout.width
         stop = 0
         for column in columns:
             start, stop = stop, stop + layout.column_width(column)
-            self._span[column] = layout.columns(column) if whole else (start, stop)
+            first, last = layout.columns(column) if whole else (start, stop)
+            self._span[column] = array, first, last
 
     def __contains__(self, column: int) -> bool:
         return column in self._span
@@ -47,7 +56,8 @@ class Shard:
     def view(self, start: int, stop: int, first: int, last: int) -> Array:
         """Tile rows ``[start, stop)`` of the adjacent tile columns `first` to `last`."""
         rows = slice(self.layout.row(start), self.layout.row(stop))
-        return self.array[rows, self._span[first][0] : self._span[last][1]]
+        array, begin, _ = self._span[first]
+        return array[rows, begin : self._span[last][2]]
 
 
 def local_width(layout: TileLayout, columns: Sequence[int]) -> int:
@@ -90,10 +100,14 @@ class ArrayStorage:
         Column-major; receives the result.
     rhs : array, shape (m, nrhs), optional
         Right-hand sides; only read.
+    kept : int, optional
+        Columns that stay with the workers (n of them, or none): `target` is without them.
     """
 
-    def __init__(self, source: Array, target: Array, rhs: Array | None = None) -> None:
-        self.source, self.target, self.rhs = source, target, rhs
+    def __init__(
+        self, source: Array | None, target: Array, rhs: Array | None = None, kept: int = 0
+    ) -> None:
+        self.source, self.target, self.rhs, self._kept = source, target, rhs, kept
         self._staging: dict[str, Staging] = {}  # by device, each used by its own thread
 
     def _on(self, device: Device) -> Staging:
@@ -101,6 +115,8 @@ class ArrayStorage:
 
     def home(self, device: Device, width: int) -> tuple[Array | None, bool]:
         """`target` itself: for CPU workers always, for a GPU's if it owns all of it."""
+        if self._kept:
+            return None, False
         place = device_index(self.target)
         whole = width == self.target.shape[1] and device.index == place
         if whole or (place is None and device.by_reference):
@@ -109,15 +125,17 @@ class ArrayStorage:
 
     def load(self, device: Device, start: int, stop: int, target: Array) -> None:
         """Copy columns of the matrix, or of the right-hand sides, in."""
-        n = self.source.shape[1]
-        if start < n:
+        n = self._kept if self.source is None else self.source.shape[1]
+        if start < n and self.source is not None:
             self._on(device).upload(target, self.source[:, start:stop])
         elif self.rhs is not None:
             self._on(device).upload(target, self.rhs[:, start - n : stop - n])
 
     def store(self, device: Device, start: int, stop: int, source: Array) -> None:
         """Copy columns out to `target`."""
-        self._on(device).download(self.target[:, start:stop], source)
+        if start >= self._kept:
+            first, last = start - self._kept, stop - self._kept
+            self._on(device).download(self.target[:, first:last], source)
 
     def flush(self, device: Device) -> None:
         """Wait until what was stored from `device` is in `target`."""

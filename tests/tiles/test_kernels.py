@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import scipy.linalg
 
-from hetero_la.tiles.kernels.cpu import CpuDevice
 from hetero_la.tiles.kernels.spec import KernelOptions, Queue
 from hetero_la.tiles.transfer import (
     array_module,
@@ -17,96 +16,20 @@ from hetero_la.tiles.transfer import (
     pinned_empty,
     to_host,
 )
-
-DTYPES = [np.float32, np.float64, np.complex64, np.complex128]
-LIMIT = 30  # of residuals in units of eps, as LAPACK's own tests have it
-OPTIONS = KernelOptions()
-
-
-def _gpu():
-    pytest.importorskip("cupy")
-    from hetero_la.tiles.kernels.gpu import GpuDevice, gpu_count
-
-    if gpu_count() == 0:
-        pytest.skip("no GPU")
-    return GpuDevice(0)
-
-
-@pytest.fixture(params=["cpu", pytest.param("gpu", marks=pytest.mark.gpu)])
-def device(request):
-    device = CpuDevice() if request.param == "cpu" else _gpu()
-    with device.activate():
-        yield device
-        device.synchronize()
-
-
-@pytest.fixture
-def rng():
-    return np.random.default_rng(7)
-
-
-def random(rng, shape, dtype):
-    a = rng.standard_normal(shape)
-    if np.issubdtype(dtype, np.complexfloating):
-        a = a + 1j * rng.standard_normal(shape)
-    return np.asfortranarray(a, dtype)
-
-
-def eps(dtype):
-    return np.finfo(dtype).eps / 2
-
-
-def norm(a):
-    return np.abs(a).sum(axis=0).max(initial=0)
-
-
-class View:
-    """A matrix at an offset inside a larger one on the device."""
-
-    def __init__(self, device, a):
-        self.device, self.shape = device, a.shape
-        rows, columns = a.shape
-        self.frame = np.asfortranarray(np.full((rows + 7, columns + 3), 77, a.dtype))
-        self.inside = (slice(4, 4 + rows), slice(2, 2 + columns))
-        self.frame[self.inside] = a
-        self.whole = device.empty(self.frame.shape, a.dtype)
-        device.copy(self.whole, self.frame, Queue.PANEL)
-        self.array = self.whole[self.inside]
-
-    def get(self):
-        """The matrix, after a check that nothing around it has changed."""
-        out = fetch(self.device, self.whole)
-        inner = out[self.inside].copy()
-        out[self.inside] = self.frame[self.inside]
-        np.testing.assert_array_equal(out, self.frame)
-        return inner
-
-
-def fetch(device, array):
-    host = np.empty(array.shape, array.dtype, order="F")
-    device.copy(host, array, Queue.PANEL)
-    device.synchronize()
-    return host
-
-
-def vector(device, values):
-    values = np.asarray(values, np.int32)
-    array = device.empty(values.shape, np.int32)
-    device.copy(array, values, Queue.PANEL)
-    device.synchronize()  # `values` need not live longer
-    return array
-
-
-def run(device, kernel, *arrays, options=OPTIONS):
-    plain = [a.array if isinstance(a, View) else a for a in arrays]
-    device.call(kernel, Queue.PANEL, plain, options)
-
-
-def swapped(a, ipiv):
-    a = a.copy()
-    for i, p in enumerate(ipiv):
-        a[[i, p]] = a[[p, i]]
-    return a
+from tests.tiles.kernels import (
+    DTYPES,
+    LIMIT,
+    OPTIONS,
+    View,
+    eps,
+    fetch,
+    gpu,
+    norm,
+    random,
+    run,
+    swapped,
+    vector,
+)
 
 
 def swaps(rng, w, rows):
@@ -186,7 +109,7 @@ def test_getrf_inner_blocking(device, rng, dtype, ib):
 @pytest.mark.gpu
 @pytest.mark.parametrize("ib", [0, -3, 65])
 def test_getrf_refuses_inner_blocking_beyond_registers(rng, ib):
-    device = _gpu()
+    device = gpu()
     with device.activate(), pytest.raises(ValueError, match="ib must be in"):
         run_getrf(
             device, random(rng, (90, 80), np.float64), vector(device, [0]), KernelOptions(ib=ib)
@@ -394,7 +317,7 @@ def test_arrays_of_the_device(device):
 
 @pytest.mark.gpu
 def test_gpu_copy_refuses_what_it_cannot_do():
-    device = _gpu()
+    device = gpu()
     with device.activate():
         a = device.empty((4, 5), np.float64)
         with pytest.raises(ValueError, match="cannot copy"):
@@ -407,7 +330,7 @@ def test_gpu_copy_refuses_what_it_cannot_do():
 
 @pytest.mark.gpu
 def test_activate_restores_device_and_stream():
-    device = _gpu()
+    device = gpu()
     import cupy
 
     mine = cupy.cuda.Stream(non_blocking=True)
@@ -425,7 +348,7 @@ def test_activate_restores_device_and_stream():
 
 @pytest.mark.gpu
 def test_activate_waits_for_the_callers_stream():
-    device = _gpu()
+    device = gpu()
     import cupy
 
     a = cupy.ones((6000, 6000), order="F")
@@ -439,7 +362,7 @@ def test_activate_waits_for_the_callers_stream():
 
 @pytest.mark.gpu
 def test_panels_of_two_threads_share_a_gpu(rng):
-    _gpu()
+    gpu()
     from hetero_la.tiles.kernels.gpu import GpuDevice
 
     a = random(rng, (60_000, 64), np.float64)  # takes all but a few multiprocessors

@@ -1,25 +1,17 @@
-"""CPU kernels: BLAS and LAPACK on views, in place.
-
-SciPy's f2py wrappers copy any view that is not contiguous; the function
-pointers that ``scipy.linalg.cython_blas`` and ``cython_lapack`` export take a
-leading dimension, so nothing is copied, and ctypes releases the GIL.
-"""
+"""CPUs: a call has ended when it returns."""
 
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import functools
 import os
 from collections.abc import Iterator, Sequence
-from ctypes import byref, c_char, c_int, c_void_p
 from typing import Any
 
 import numpy as np
-import scipy.linalg.cython_blas
-import scipy.linalg.cython_lapack
 
-from hetero_la.tiles.kernels.registry import implementation, implements
+from hetero_la.tiles.kernels import cpu_cholesky, cpu_lu, cpu_qr  # noqa: F401  (they register)
+from hetero_la.tiles.kernels.registry import implementation
 from hetero_la.tiles.kernels.spec import Array, DeviceKind, Event, KernelOptions, Queue
 from hetero_la.tiles.transfer import (
     copy_and_wait,
@@ -29,139 +21,6 @@ from hetero_la.tiles.transfer import (
 )
 
 _TURNED_ROWS = 64
-_LETTER = {"float32": "s", "float64": "d", "complex64": "c", "complex128": "z"}
-
-
-@functools.cache
-def _routine(library: Any, name: str) -> Any:
-    """The C function behind a Cython export; every argument is a pointer."""
-    capsule = library.__pyx_capi__[name]
-    get_name = ctypes.pythonapi.PyCapsule_GetName
-    get_name.restype, get_name.argtypes = ctypes.c_char_p, [ctypes.py_object]
-    get_pointer = ctypes.pythonapi.PyCapsule_GetPointer
-    get_pointer.restype, get_pointer.argtypes = c_void_p, [ctypes.py_object, ctypes.c_char_p]
-    signature: bytes = get_name(capsule)
-    count = signature.count(b",") + 1
-    return ctypes.CFUNCTYPE(None, *[c_void_p] * count)(get_pointer(capsule, signature))
-
-
-def _blas(name: str, a: Array) -> Any:
-    return _routine(scipy.linalg.cython_blas, _LETTER[a.dtype.name] + name)
-
-
-def _lapack(name: str, a: Array) -> Any:
-    return _routine(scipy.linalg.cython_lapack, _LETTER[a.dtype.name] + name)
-
-
-def _ints(*values: int) -> list[Any]:
-    return [byref(c_int(v)) for v in values]
-
-
-def _chars(letters: bytes) -> list[Any]:
-    return [byref(c_char(letter)) for letter in letters]
-
-
-def _ld(a: Array) -> int:
-    """Leading dimension of a column-major view."""
-    if a.shape[1] > 1:
-        return max(a.strides[1] // a.itemsize, 1)
-    return max(a.shape[0], 1)
-
-
-def _view(a: Array) -> list[Any]:
-    """Pointer and leading dimension, as BLAS takes them."""
-    return [c_void_p(a.ctypes.data), byref(c_int(_ld(a)))]
-
-
-def _scalar(value: float, a: Array) -> Any:
-    # The array must outlive the call, so the pointer object keeps it alive.
-    return np.array(value, a.dtype).ctypes.data_as(c_void_p)
-
-
-@implements("getrf", "cpu")
-def getrf(a: Array, ipiv: Array, info: Array, options: KernelOptions) -> None:
-    m, n = a.shape
-    _lapack("getrf", a)(*_ints(m, n), *_view(a), ipiv.ctypes.data, info.ctypes.data)
-    ipiv -= 1
-
-
-@implements("netperm", "cpu")
-def netperm(ipiv: Array, net: Array, options: KernelOptions) -> None:
-    rows: dict[int, int] = {}
-    for i, p in enumerate(ipiv.tolist()):
-        rows[i], rows[p] = rows.get(p, p), rows.get(i, i)
-    net[0] = -1
-    net[:, : len(rows)] = np.array([list(rows), list(rows.values())], np.int32)
-
-
-@implements("trtri", "cpu")
-def trtri(a: Array, w: Array, options: KernelOptions) -> None:
-    order = w.shape[0]
-    w[...] = np.tril(a[:order, :order], -1)
-    np.fill_diagonal(w, 1)
-    _lapack("trtri", w)(*_chars(b"LU"), *_ints(order), *_view(w), byref(c_int()))
-    with np.errstate(all="ignore"):
-        norm = float(np.abs(w).sum(axis=0).max())
-    if not (norm <= options.inverse_bound and norm < np.inf):  # also where it is NaN
-        w[0, 0] = np.nan
-
-
-@implements("swap", "cpu")
-def swap(ipiv: Array, net: Array, a: Array, options: KernelOptions) -> None:
-    one_based = ipiv + 1
-    _lapack("laswp", a)(
-        *_ints(a.shape[1]), *_view(a), *_ints(1, len(ipiv)), one_based.ctypes.data, *_ints(1)
-    )
-
-
-def _triangular(name: str, uplo_trans_diag: bytes, a: Array, b: Array) -> None:
-    _blas(name, b)(
-        *_chars(b"L" + uplo_trans_diag), *_ints(*b.shape), _scalar(1, b), *_view(a), *_view(b)
-    )
-
-
-@implements("trmm", "cpu")
-def trmm(a: Array, w: Array, b: Array, options: KernelOptions) -> None:
-    if w[0, 0] == 1:
-        _triangular("trmm", b"LNU", w, b)
-    else:
-        _triangular("trsm", b"LNU", a, b)
-
-
-@implements("trsm", "cpu")
-def trsm(a: Array, b: Array, options: KernelOptions) -> None:
-    _triangular("trsm", b"UNN", a, b)
-
-
-@implements("gemm", "cpu")
-def gemm(a: Array, b: Array, c: Array, options: KernelOptions) -> None:
-    (m, n), k = c.shape, a.shape[1]
-    _blas("gemm", c)(
-        *_chars(b"NN"), *_ints(m, n, k), _scalar(-1, c), *_view(a), *_view(b),
-        _scalar(1, c), *_view(c),
-    )  # fmt: skip
-
-
-@implements("compose", "cpu")
-def compose(ipiv: Array, *rest: Array, options: KernelOptions) -> None:
-    *after, perm = rest
-    rows = np.arange(len(perm), dtype=perm.dtype)
-    for i, p in enumerate(ipiv.tolist()):
-        rows[i], rows[p] = rows[p], rows[i]
-    if after:
-        top = len(perm) - len(after[0])
-        perm[:top] = rows[:top]
-        np.take(rows[top:], after[0], out=perm[top:])
-    else:
-        perm[...] = rows
-
-
-@implements("laswp", "cpu")
-def laswp(perm: Array, a: Array, options: KernelOptions) -> None:
-    # One column at a time: a column fits in cache, a panel does not.
-    below = a[a.shape[0] - len(perm) :]
-    for column in below.T:
-        column[...] = column[perm]
 
 
 class CpuDevice:

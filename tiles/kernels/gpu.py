@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import numpy as np
-
 from hetero_la.tiles.errors import DeviceUnavailableError
-from hetero_la.tiles.kernels import gpu_kernels, gpu_panel  # noqa: F401  (they register)
+from hetero_la.tiles.kernels import (  # noqa: F401  (they register)
+    gpu_cholesky,
+    gpu_kernels,
+    gpu_panel,
+    gpu_qr,
+)
 from hetero_la.tiles.kernels.gpu_queue import GpuQueue, allocate
 from hetero_la.tiles.kernels.registry import implementation
 from hetero_la.tiles.kernels.spec import Array, DeviceKind, Event, KernelOptions, Queue
@@ -47,23 +49,6 @@ def gpu_descriptions() -> list[str]:
 def _describe(properties: dict[str, Any]) -> str:
     memory = properties["totalGlobalMem"] / 2**30
     return f"{properties['name'].decode()}, {memory:.0f} GiB"
-
-
-def cusolver_seconds(a: np.ndarray, b: np.ndarray | None = None) -> float:
-    """Time in which cuSOLVER factors `a`, and solves for `b`, with the data on the GPU."""
-    import cupy
-    from cupyx.scipy.linalg import lu_factor, lu_solve
-
-    a = cupy.asfortranarray(cupy.asarray(a))
-    b = None if b is None else cupy.asfortranarray(cupy.asarray(b))
-    lu_factor(a[:64, :64], check_finite=False)  # loads the library
-    cupy.cuda.Device().synchronize()
-    began = time.perf_counter()
-    factors = lu_factor(a, overwrite_a=True, check_finite=False)
-    if b is not None:
-        lu_solve(factors, b, overwrite_b=True, check_finite=False)
-    cupy.cuda.Device().synchronize()
-    return time.perf_counter() - began
 
 
 class GpuDevice:

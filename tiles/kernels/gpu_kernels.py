@@ -2,30 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from hetero_la.tiles.kernels.gpu_queue import Block, GpuQueue, block
 from hetero_la.tiles.kernels.registry import implements
-from hetero_la.tiles.kernels.spec import Array, KernelOptions
+from hetero_la.tiles.kernels.spec import TRIANGULAR, Array, KernelOptions, Triangular
 from hetero_la.tiles.transfer import copy_columns
 
 _COLUMNS = ("scalar", "pivots", "columns")
+_LOWER = ("scalar", "lower")
 _PERMUTE = ("pivots", "permute")
 _ENTRIES = 4  # moves that a thread of swap_net holds
-_RHS, _SLICES = 2, 4  # columns, and rows in slices of 32, of a block of solve_unit_lower
-_CHUNK = 2**26  # bytes of workspace that a kernel takes to work in place
+RHS, _SLICES = 2, 4  # columns, and rows in slices of 32, of a block of solve_lower
+LEAF = 32 * _SLICES  # the largest order that it takes
+_STRIP = 16  # columns that a thread of substitute_right holds
+CHUNK = 2**26  # bytes of workspace that a kernel takes to work in place
 _GATHER_COLUMNS = 8 * 65535  # gather_rows takes 8 a block, and a grid's height ends there
 
 
-def _ceil_div(a: int, b: int) -> int:
+def ceil_div(a: int, b: int) -> int:
     return -(-a // b)
 
 
 def _function(q: GpuQueue, name: str, dtype: np.dtype) -> Any:
-    defines = (f"-DENTRIES={_ENTRIES}", f"-DRHS={_RHS}", f"-DSLICES={_SLICES}")
-    return q.function(name, _COLUMNS, dtype, *defines)
+    return q.function(name, _COLUMNS, dtype, f"-DENTRIES={_ENTRIES}")
+
+
+def lower_function(q: GpuQueue, name: str, dtype: np.dtype) -> Any:
+    """The kernel `name` of lower.cu."""
+    defines = (f"-DRHS={RHS}", f"-DSLICES={_SLICES}", f"-DSTRIP={_STRIP}")
+    return q.function(name, _LOWER, dtype, *defines)
 
 
 def _swap_grid(q: GpuQueue, columns: int) -> tuple[int]:
@@ -40,23 +49,22 @@ def swap_pivots(q: GpuQueue, A: Block, columns: int, ipiv: int, w: int, offset: 
     """Apply the `w` swaps at address `ipiv`, less `offset`, to the rows of A."""
     arguments = (A.pointer, A.ld, columns, ipiv, w, offset)
     if w <= 1024 * _ENTRIES // 2:
-        threads = min(1024, 32 * _ceil_div(w, 32))
+        threads = min(1024, 32 * ceil_div(w, 32))
         function = _function(q, "swap_pivots", A.dtype)
         q.launch(function, _swap_grid(q, columns), threads, *arguments)
     else:
         function = _function(q, "swap_serial", A.dtype)
-        q.launch(function, (_ceil_div(columns, 128),), 128, *arguments)
+        q.launch(function, (ceil_div(columns, 128),), 128, *arguments)
 
 
 def solve_unit_lower(q: GpuQueue, L: Block, B: Block, order: int, columns: int) -> None:
     """B <- L^-1 B, L unit lower triangular; halves down to what a block holds."""
-    largest = 32 * _SLICES
-    if order <= largest:
-        grid = (_ceil_div(columns, _RHS),)
+    if order <= LEAF:
+        grid = (ceil_div(columns, RHS),)
         arguments = (L.pointer, L.ld, B.pointer, B.ld, order, columns)
-        q.launch(_function(q, "solve_unit_lower", B.dtype), grid, 32, *arguments)
+        q.launch(lower_function(q, "solve_unit_lower", B.dtype), grid, 32, *arguments)
         return
-    top = largest * _ceil_div(_ceil_div(order, largest), 2)
+    top = LEAF * ceil_div(ceil_div(order, LEAF), 2)
     solve_unit_lower(q, L, B, top, columns)
     below = B.at(top, 0)
     q.gemm(-1, L.at(top, 0), B, 1, below, (order - top, columns, top))
@@ -71,7 +79,7 @@ def _net_stride(net: Array) -> int:
 def _enqueue_netperm(q: GpuQueue, ipiv: Array, net: int, stride: int) -> None:
     w = len(ipiv)
     links = q.workspace("links", 8 * w)
-    grid = (_ceil_div(w, 128),)
+    grid = (ceil_div(w, 128),)
     q.launch(q.function("find_links", _PERMUTE), grid, 128, ipiv.data.ptr, w, links)
     q.launch(q.function("netperm", _PERMUTE), grid, 128, ipiv.data.ptr, w, links, net, stride)
 
@@ -84,7 +92,7 @@ def netperm(q: GpuQueue, ipiv: Array, net: Array, options: KernelOptions) -> Non
 @implements("swap", "gpu")
 def swap(q: GpuQueue, ipiv: Array, net: Array, a: Array, options: KernelOptions) -> None:
     A, columns, entries = block(a), a.shape[1], net.shape[1]
-    threads = 32 * _ceil_div(entries, 32 * _ENTRIES)
+    threads = 32 * ceil_div(entries, 32 * _ENTRIES)
     if threads > 1024:
         swap_pivots(q, A, columns, ipiv.data.ptr, len(ipiv))
         return
@@ -94,35 +102,62 @@ def swap(q: GpuQueue, ipiv: Array, net: Array, a: Array, options: KernelOptions)
     )  # fmt: skip
 
 
+def check_inverse(q: GpuQueue, W: Block, L: Block, order: int, bound: float) -> None:
+    """Put NaN in W[0, 0] where ``||W||_1 ||L||_1`` passes `bound`; L at address 0 has norm 1."""
+    q.launch(
+        lower_function(q, "check_inverse", W.dtype), (order,), 256,
+        W.pointer, W.ld, L.pointer, L.ld, order, float(bound),
+        q.workspace("check_inverse", 24, zeroed=True),
+    )  # fmt: skip
+
+
+def _laset(q: GpuQueue, a: Array, diagonal: int) -> None:
+    A, (rows, columns) = block(a), a.shape
+    function = lower_function(q, "laset", A.dtype)
+    q.launch(function, (columns,), 256, A.pointer, A.ld, rows, diagonal)
+
+
+@implements("laset_0", "gpu")
+def laset_0(q: GpuQueue, a: Array, options: KernelOptions) -> None:
+    _laset(q, a, 0)
+
+
+@implements("laset_1", "gpu")
+def laset_1(q: GpuQueue, a: Array, options: KernelOptions) -> None:
+    _laset(q, a, 1)
+
+
 @implements("trtri", "gpu")
 def trtri(q: GpuQueue, a: Array, w: Array, options: KernelOptions) -> None:
     W, order = block(w), w.shape[0]
-    q.launch(_function(q, "set_identity", W.dtype), (order,), 256, W.pointer, W.ld, order)
+    laset_1(q, w, options)
     solve_unit_lower(q, block(a), W, order, order)
-    q.launch(
-        _function(q, "check_inverse", W.dtype), (order,), 256,
-        W.pointer, W.ld, order, float(options.inverse_bound),
-    )  # fmt: skip
+    check_inverse(q, W, Block(0, 0, W.dtype), order, options.inverse_bound)
 
 
 @implements("trmm", "gpu")
 def trmm(q: GpuQueue, a: Array, w: Array, b: Array, options: KernelOptions) -> None:
+    solve_by_inverse(q, a, w, b, unit=True)
+
+
+def solve_by_inverse(q: GpuQueue, a: Array, w: Array, b: Array, *, unit: bool) -> None:
+    """B <- W B, or by substitution with L, its diagonal ones where `unit`."""
     L, W, B = block(a), block(w), block(b)
     order, columns = b.shape
-    step = min(columns, max(_CHUNK // (order * b.itemsize), 1))
+    step = min(columns, max(CHUNK // (order * b.itemsize), 1))
     X = Block(q.workspace("trmm", order * step * b.itemsize), order, b.dtype)
-    substitute = _function(q, "substitute", b.dtype)
+    substitute = lower_function(q, "substitute", b.dtype)
     for first in range(0, columns, step):
         part, count = B.at(0, first), min(step, columns - first)
-        copy_columns(*_to_from(X, part), order * b.itemsize, count, q.stream.ptr)
+        copy_columns(*to_from(X, part), order * b.itemsize, count, q.stream.ptr)
         q.gemm(1, W, X, 0, part, (order, count, order))
         q.launch(
-            substitute, (min(count, 2 * q.multiprocessors),), 256,
-            W.pointer, L.pointer, L.ld, X.pointer, X.ld, part.pointer, part.ld, order, count,
+            substitute, (min(count, 2 * q.multiprocessors),), 256, W.pointer, L.pointer, L.ld,
+            X.pointer, X.ld, part.pointer, part.ld, order, count, int(unit),
         )  # fmt: skip
 
 
-def _to_from(target: Block, source: Block) -> tuple[int, int, int, int]:
+def to_from(target: Block, source: Block) -> tuple[int, int, int, int]:
     itemsize = target.dtype.itemsize
     return target.pointer, target.ld * itemsize, source.pointer, source.ld * itemsize
 
@@ -132,22 +167,28 @@ def gemm(q: GpuQueue, a: Array, b: Array, c: Array, options: KernelOptions) -> N
     q.gemm(-1, block(a), block(b), 1, block(c), (*c.shape, a.shape[1]))
 
 
-@implements("trsm", "gpu")
-def trsm(q: GpuQueue, a: Array, b: Array, options: KernelOptions) -> None:
-    q.trsm_upper(block(a), block(b), *b.shape)
+def _solver(form: Triangular) -> Callable[..., None]:
+    def solve(q: GpuQueue, a: Array, b: Array, options: KernelOptions) -> None:
+        q.trsm(form, block(a), block(b), min(a.shape), b.shape[1])
+
+    return solve
+
+
+for _name, _form in TRIANGULAR.items():
+    implements(_name, "gpu")(_solver(_form))
 
 
 @implements("compose", "gpu")
 def compose(q: GpuQueue, ipiv: Array, *rest: Any, options: KernelOptions) -> None:
     *after, perm = rest
     rows, w = len(perm), len(ipiv)
-    grid = (_ceil_div(rows, 256),)
+    grid = (ceil_div(rows, 256),)
     first = q.workspace("compose", 4 * rows) if after else perm.data.ptr
     net = q.workspace("net", 16 * w)
     _enqueue_netperm(q, ipiv, net, 2)
     q.launch(q.function("identity_permutation", _PERMUTE), grid, 256, first, rows)
     scatter = q.function("scatter_net", _PERMUTE)
-    q.launch(scatter, (_ceil_div(2 * w, 256),), 256, net, 2, 2 * w, first)
+    q.launch(scatter, (ceil_div(2 * w, 256),), 256, net, 2, 2 * w, first)
     if after:
         q.launch(
             q.function("gather_permutation", _PERMUTE), grid, 256,
@@ -159,13 +200,13 @@ def compose(q: GpuQueue, ipiv: Array, *rest: Any, options: KernelOptions) -> Non
 def laswp(q: GpuQueue, perm: Array, a: Array, options: KernelOptions) -> None:
     rows, columns = len(perm), a.shape[1]
     A = block(a).at(a.shape[0] - rows, 0)
-    step = min(columns, max(_CHUNK // (rows * a.itemsize), 1), _GATHER_COLUMNS)
+    step = min(columns, max(CHUNK // (rows * a.itemsize), 1), _GATHER_COLUMNS)
     T = Block(q.workspace("laswp", rows * step * a.itemsize), rows, np.dtype(a.dtype))
     gather = _function(q, "gather_rows", a.dtype)
     for first in range(0, columns, step):
         part, count = A.at(0, first), min(step, columns - first)
         q.launch(
-            gather, (_ceil_div(rows, 256), _ceil_div(count, 8)), 256,
+            gather, (ceil_div(rows, 256), ceil_div(count, 8)), 256,
             perm.data.ptr, part.pointer, part.ld, T.pointer, rows, count,
         )  # fmt: skip
-        copy_columns(*_to_from(part, T), rows * a.itemsize, count, q.stream.ptr)
+        copy_columns(*to_from(part, T), rows * a.itemsize, count, q.stream.ptr)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass
 from typing import Any
 
@@ -85,7 +84,7 @@ def getrf(q: GpuQueue, a: Array, ipiv: Array, info: Array, options: KernelOption
     width = _UNROLL * -(-ib // _UNROLL)
     defines = (f"-DIB={width}", f"-DTHREADS={_THREADS}", f"-DUNROLL={_UNROLL}")
     kernel = q.function("getrf_leaf", _SOURCES, A.dtype, *defines)
-    blocks = _resident_blocks(kernel, q.multiprocessors)
+    blocks = q.resident_blocks(kernel, _THREADS)
     if rows <= blocks * _THREADS:
         panel = _Panel(q, A, rows, ipiv.data.ptr, info.data.ptr, ib, kernel, blocks)
         panel.factor(0, order)
@@ -95,14 +94,6 @@ def getrf(q: GpuQueue, a: Array, ipiv: Array, info: Array, options: KernelOption
         beside = A.at(0, order)
         swap_pivots(q, beside, columns - order, ipiv.data.ptr, order)
         solve_unit_lower(q, A, beside, order, columns - order)
-
-
-@functools.cache
-def _resident_blocks(kernel: Any, multiprocessors: int) -> int:
-    from cupy_backends.cuda.api import driver
-
-    occupancy = driver.occupancyMaxActiveBlocksPerMultiprocessor(kernel.ptr, _THREADS, 0)
-    return int(occupancy) * multiprocessors
 
 
 def _exchange(q: GpuQueue, blocks: int, columns: int) -> tuple[int, int]:

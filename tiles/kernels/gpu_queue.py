@@ -9,8 +9,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from hetero_la.tiles.kernels.spec import Triangular
+
 _LETTER = {"float32": "s", "float64": "d", "complex64": "c", "complex128": "z"}
-_LOWER, _UPPER = 0, 1  # cublasFillMode_t
+_FILL = {"l": 0, "u": 1}  # cublasFillMode_t: the triangle that counts
+_LEFT = 0  # cublasSideMode_t
 
 
 class Block(NamedTuple):
@@ -61,6 +64,11 @@ def _module(files: tuple[str, ...], dtype: np.dtype | None, defines: tuple[str, 
         real = "float" if dtype.char in "fF" else "double"
         defines = (f"-DREAL={real}", f"-DCOMPLEX={int(dtype.kind == 'c')}", *defines)
     return cupy.RawModule(code=code, options=("-std=c++17", *defines))
+
+
+def _operation(letter: str, dtype: np.dtype) -> int:
+    """cublasOperation_t of "n" or "c"; real matrices are only transposed."""
+    return {"n": 0, "c": 2 if dtype.kind == "c" else 1}[letter]
 
 
 @functools.cache
@@ -127,6 +135,16 @@ class GpuQueue:
         """Enqueue a kernel; integers are passed as 64-bit ones."""
         function(grid, (threads,), arguments, 0, self.stream, cooperative)
 
+    def resident_blocks(self, function: Any, threads: int) -> int:
+        """How many blocks of a kernel the GPU holds at once."""
+        key = ("resident", function.ptr, threads)
+        if key not in self._functions:
+            from cupy_backends.cuda.api import driver
+
+            each = driver.occupancyMaxActiveBlocksPerMultiprocessor(function.ptr, threads, 0)
+            self._functions[key] = int(each) * self.multiprocessors
+        return int(self._functions[key])
+
     def workspace(self, name: str, nbytes: int, *, zeroed: bool = False) -> int:
         """Address of at least `nbytes` that no other name or queue uses.
 
@@ -166,22 +184,76 @@ class GpuQueue:
         return self._handles[library]
 
     def gemm(
-        self, alpha: int, A: Block, B: Block, beta: int, C: Block, shape: tuple[int, int, int]
+        self,
+        alpha: int,
+        A: Block,
+        B: Block,
+        beta: int,
+        C: Block,
+        shape: tuple[int, int, int],
+        *,
+        trans_a: str = "n",
+        trans_b: str = "n",
     ) -> None:
-        """C <- alpha A B + beta C, `shape` = (m, n, k)."""
+        """C <- alpha A B + beta C, `shape` = (m, n, k); "c" stands for A^H or B^H."""
         from cupy_backends.cuda.libs import cublas
 
         dtype = C.dtype
         getattr(cublas, _LETTER[dtype.name] + "gemm")(
-            self.handle("cublas"), 0, 0, *shape, _scalar(alpha, dtype)[0], A.pointer, A.ld,
-            B.pointer, B.ld, _scalar(beta, dtype)[0], C.pointer, C.ld,
+            self.handle("cublas"), _operation(trans_a, dtype), _operation(trans_b, dtype), *shape,
+            _scalar(alpha, dtype)[0], A.pointer, A.ld, B.pointer, B.ld,
+            _scalar(beta, dtype)[0], C.pointer, C.ld,
         )  # fmt: skip
 
-    def trsm_upper(self, A: Block, B: Block, order: int, columns: int) -> None:
-        """B <- U^-1 B, U the upper triangle of A."""
+    def gemm_batch(
+        self,
+        alpha: int,
+        A: Block,
+        B: Block,
+        beta: int,
+        C: Block,
+        shape: tuple[int, int, int],
+        steps: tuple[int, int, int],
+        count: int,
+        *,
+        trans_b: str = "n",
+    ) -> None:
+        """`gemm`, `count` times: each is `steps` elements of A, B and C on from the last."""
+        from cupy_backends.cuda.libs import cublas
+
+        dtype = C.dtype
+        getattr(cublas, _LETTER[dtype.name] + "gemmStridedBatched")(
+            self.handle("cublas"), 0, _operation(trans_b, dtype), *shape,
+            _scalar(alpha, dtype)[0], A.pointer, A.ld, steps[0], B.pointer, B.ld, steps[1],
+            _scalar(beta, dtype)[0], C.pointer, C.ld, steps[2], count,
+        )  # fmt: skip
+
+    def syrk(self, alpha: int, A: Block, beta: int, C: Block, order: int, k: int) -> None:
+        """C <- alpha A A^T + beta C in the lower triangle of C, A of k columns."""
+        from cupy_backends.cuda.libs import cublas
+
+        dtype = C.dtype
+        getattr(cublas, _LETTER[dtype.name] + "syrk")(
+            self.handle("cublas"), _FILL["l"], 0, order, k, _scalar(alpha, dtype)[0],
+            A.pointer, A.ld, _scalar(beta, dtype)[0], C.pointer, C.ld,
+        )  # fmt: skip
+
+    def trsm(self, form: Triangular, A: Block, B: Block, order: int, columns: int) -> None:
+        """B <- T^-1 B or T^-H B, T the triangle of A that `form` names."""
         from cupy_backends.cuda.libs import cublas
 
         getattr(cublas, _LETTER[B.dtype.name] + "trsm")(
-            self.handle("cublas"), 0, _UPPER, 0, 0, order, columns,
-            _scalar(1, B.dtype)[0], A.pointer, A.ld, B.pointer, B.ld,
+            self.handle("cublas"), _LEFT, _FILL[form.triangle], _operation(form.trans, B.dtype),
+            int(form.unit), order, columns, _scalar(1, B.dtype)[0], A.pointer, A.ld,
+            B.pointer, B.ld,
         )  # fmt: skip
+
+    def potrf(self, A: Block, order: int, info: int) -> None:
+        """The lower triangle of A <- its Cholesky factor; `info` is an address."""
+        from cupy_backends.cuda.libs import cusolver
+
+        letter = _LETTER[A.dtype.name]
+        arguments = (self.handle("cusolver"), _FILL["l"], order, A.pointer, A.ld)
+        count = getattr(cusolver, letter + "potrf_bufferSize")(*arguments)
+        work = self.workspace("potrf", count * A.dtype.itemsize)
+        getattr(cusolver, letter + "potrf")(*arguments, work, count, info)

@@ -1,6 +1,5 @@
 // Kernels on columns of a matrix; after scalar.cu and pivots.cu.  Compiled with
-// -DENTRIES (moves that a thread holds), -DRHS and -DSLICES (columns, and rows in
-// slices of 32, that a block of solve_unit_lower holds).
+// -DENTRIES (moves that a thread holds).
 
 // Each block loads the rows that move of one column, and then stores them.
 __device__ inline void move_rows(Scalar* __restrict__ A, Index lda, Index columns,
@@ -81,99 +80,6 @@ extern "C" __global__ void swap_serial(Scalar* A, Index lda, Index columns,
         const Scalar value = column[i];
         column[i] = column[p];
         column[p] = value;
-    }
-}
-
-// B <- L^-1 B, L unit lower triangular of order w <= 32 SLICES.  A warp solves RHS
-// columns on its own: lane l holds their rows l, l + 32, ..., and as soon as row k
-// is known it is subtracted from all below.
-extern "C" __global__ void __launch_bounds__(32)
-    solve_unit_lower(const Scalar* __restrict__ L, Index ldl, Scalar* __restrict__ B, Index ldb,
-                     Index w, Index columns)
-{
-    const int lane = threadIdx.x;
-    const Index first = Index(blockIdx.x) * RHS;
-    Scalar x[SLICES][RHS];
-#pragma unroll
-    for (int s = 0; s < SLICES; s++) {
-        const int row = lane + 32 * s;
-#pragma unroll
-        for (int q = 0; q < RHS; q++) {
-            x[s][q] = row < w && first + q < columns ? B[row + (first + q) * ldb] : make_scalar(0);
-        }
-    }
-#pragma unroll
-    for (int known = 0; known < SLICES; known++) {
-        if (32 * known >= w) break;
-        const Scalar* column = L + lane + Index(32 * known) * ldl;
-#pragma unroll 8
-        for (int k = 0; k < 32; k++, column += ldl) {
-            Scalar factor[SLICES];
-#pragma unroll
-            for (int s = known; s < SLICES; s++) {
-                const bool below = lane + 32 * s < w && (s > known || lane > k);
-                factor[s] = below ? column[32 * s] : make_scalar(0);
-            }
-#pragma unroll
-            for (int q = 0; q < RHS; q++) {
-                const Scalar value = shuffle(x[known][q], k);
-#pragma unroll
-                for (int s = known; s < SLICES; s++) {
-                    const Scalar next = subtract_product(factor[s], value, x[s][q]);
-                    x[s][q] = s > known || lane > k ? next : x[s][q];
-                }
-            }
-        }
-    }
-#pragma unroll
-    for (int s = 0; s < SLICES; s++) {
-        const int row = lane + 32 * s;
-#pragma unroll
-        for (int q = 0; q < RHS; q++) {
-            if (row < w && first + q < columns) B[row + (first + q) * ldb] = x[s][q];
-        }
-    }
-}
-
-extern "C" __global__ void set_identity(Scalar* W, Index ldw, Index w)
-{
-    const Index c = blockIdx.x;
-    for (Index i = threadIdx.x; i < w; i += blockDim.x) W[i + c * ldw] = make_scalar(i == c);
-}
-
-// W[0, 0] = NaN where a column's 1-norm passes the bound or is not finite.  A
-// block that sees another's NaN already agrees with it.
-extern "C" __global__ void check_inverse(Scalar* W, Index ldw, Index w, double bound)
-{
-    __shared__ double partial[32];
-    const Scalar* column = W + blockIdx.x * ldw;
-    double sum = 0;
-    for (Index i = threadIdx.x; i < w; i += blockDim.x) sum += modulus(column[i]);
-    for (int step = 16; step; step /= 2) sum += __shfl_down_sync(~0u, sum, step);
-    if (threadIdx.x % 32 == 0) partial[threadIdx.x / 32] = sum;
-    __syncthreads();
-    if (threadIdx.x > 0) return;
-    for (int n = 1; n < blockDim.x / 32; n++) sum += partial[n];
-    if (!(sum <= bound) || isinf(sum)) W[0] = make_scalar(REAL(nan("")));
-}
-
-// Where W[0, 0] is NaN: B <- L^-1 X by substitution; else nothing.
-extern "C" __global__ void substitute(const Scalar* W, const Scalar* __restrict__ L, Index ldl,
-                                      const Scalar* __restrict__ X, Index ldx, Scalar* B,
-                                      Index ldb, Index w, Index columns)
-{
-    if (!is_nan(*W)) return;
-    for (Index c = blockIdx.x; c < columns; c += gridDim.x) {
-        Scalar* b = B + c * ldb;
-        for (Index i = threadIdx.x; i < w; i += blockDim.x) b[i] = X[i + c * ldx];
-        __syncthreads();
-        for (Index k = 0; k < w; k++) {
-            const Scalar known = b[k];
-            for (Index i = k + 1 + threadIdx.x; i < w; i += blockDim.x) {
-                b[i] = subtract_product(L[i + k * ldl], known, b[i]);
-            }
-            __syncthreads();
-        }
     }
 }
 

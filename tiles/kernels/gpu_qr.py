@@ -1,0 +1,151 @@
+"""QR on a GPU: panels recursive down to a kernel that keeps rows in registers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hetero_la.tiles.kernels.gpu_queue import Block, GpuQueue, block
+from hetero_la.tiles.kernels.registry import implements
+from hetero_la.tiles.kernels.spec import Array, KernelOptions
+
+_LEAF = ("scalar", "exchange", "strip", "larfg", "reflectors")
+_TRIANGLES = ("scalar", "triangles")
+_THREADS = 512  # of a block of geqrf_leaf
+_STRIP_BYTES = 256  # of a column of the strip that a warp holds
+_LANES = 32  # columns of a leaf, at most
+_UNIT_BYTES = 16  # of exchange.cu, at most; a complex number takes two units
+_CHUNK = 2**28  # bytes of each workspace of larfb: at this width a product loses no speed
+
+
+def inner_blocking(options: KernelOptions) -> int:
+    """Columns of a leaf.
+
+    Raises
+    ------
+    ValueError
+        If ``options.ib`` is below one, or more than a warp's lanes.
+    """
+    if options.ib is None:
+        return _LANES
+    if not 1 <= options.ib <= _LANES:
+        raise ValueError(f"ib must be in 1..{_LANES} on a GPU, not {options.ib}")
+    return options.ib
+
+
+def _leaf_kernel(q: GpuQueue, dtype: np.dtype, resident: bool) -> tuple[Any, int]:
+    """The leaf's kernel, its rows in registers or in memory, and the most blocks of it."""
+    rows = _STRIP_BYTES // dtype.itemsize
+    defines = (f"-DTHREADS={_THREADS}", f"-DROWS={rows}", f"-DRESIDENT={int(resident)}")
+    kernel = q.function("geqrf_leaf", _LEAF, dtype, *defines)
+    return kernel, q.resident_blocks(kernel, _THREADS)
+
+
+@dataclass(slots=True)
+class _Panel:
+    q: GpuQueue
+    A: Block
+    R: Block
+    T: Block
+    tau: int
+    rows: int
+    ib: int
+    leaf_kernel: Any
+    blocks: int
+
+    def factor(self, first: int, width: int) -> None:
+        """Factor columns ``first .. first + width`` of the rows from `first` on."""
+        if width <= self.ib:
+            self.leaf(first, width)
+            return
+        q, A, R, T = self.q, *(x.at(first, first) for x in (self.A, self.R, self.T))
+        left = self.ib * (-(-width // self.ib) // 2)
+        right, A2 = width - left, A.at(0, left)
+        self.factor(first, left)
+        _apply(q, A, T, A2, (self.rows - first, right, left), "c")
+        q.launch(
+            q.function("move_top", _TRIANGLES, A.dtype), (-(-left * right // 256),), 256,
+            A2.pointer, A.ld, R.pointer, R.ld, T.pointer, T.ld, left, right,
+        )  # fmt: skip
+        self.factor(first + left, right)
+        self.join(A.at(left, 0), T, self.rows - first - left, left, right)
+
+    def join(self, V: Block, T: Block, rows: int, left: int, right: int) -> None:
+        """T12 <- -T1 V1^H V2 T2; V has the rows where V2 is not zero."""
+        q, T12 = self.q, T.at(0, left)
+        W = _workspace(q, "join", V.dtype, left, right)
+        q.gemm(1, V, V.at(0, left), 0, T12, (left, right, rows), trans_a="c")
+        q.gemm(1, T12, T.at(left, left), 0, W, (left, right, right))
+        q.gemm(-1, T, W, 0, T12, (left, right, left))
+
+    def leaf(self, first: int, width: int) -> None:
+        # Cooperative: all blocks start together or not at all.  Else two panels on
+        # one GPU, each holding half of it, would wait for the rest of their blocks.
+        q, A, R, T = self.q, *(x.at(first, first) for x in (self.A, self.R, self.T))
+        rows, itemsize = self.rows - first, A.dtype.itemsize
+        units = 2 * (self.blocks + 1) * _LANES * 2
+        exchange = q.workspace("reflectors", units * _UNIT_BYTES, zeroed=True)
+        q.launch(
+            self.leaf_kernel, (min(-(-rows // _block_rows(A.dtype)), self.blocks),), _THREADS,
+            A.pointer, A.ld, rows, width, R.pointer, R.ld, T.pointer, T.ld,
+            self.tau + first * itemsize, exchange, q.numbers(width), cooperative=True,
+        )  # fmt: skip
+
+
+def _block_rows(dtype: np.dtype) -> int:
+    return _THREADS // 32 * _STRIP_BYTES // dtype.itemsize
+
+
+def _workspace(q: GpuQueue, name: str, dtype: np.dtype, rows: int, columns: int) -> Block:
+    return Block(q.workspace(name, rows * columns * dtype.itemsize), rows, dtype)
+
+
+def _apply(
+    q: GpuQueue, V: Block, T: Block, C: Block, shape: tuple[int, int, int], trans: str
+) -> None:
+    """C <- C - V T V^H C, or with T^H; `shape` = (rows and columns of C, columns of V)."""
+    rows, columns, w = shape
+    step = min(columns, max(_CHUNK // (w * C.dtype.itemsize), 1))
+    W, X = (_workspace(q, name, C.dtype, w, step) for name in ("V^H C", "T V^H C"))
+    for first in range(0, columns, step):
+        part, count = C.at(0, first), min(step, columns - first)
+        q.gemm(1, V, part, 0, W, (w, count, rows), trans_a="c")
+        q.gemm(1, T, W, 0, X, (w, count, w), trans_a=trans)
+        q.gemm(-1, V, X, 1, part, (rows, count, w))
+
+
+@implements("geqrf", "gpu")
+def geqrf(q: GpuQueue, a: Array, tau: Array, r: Array, t: Array, options: KernelOptions) -> None:
+    (rows, columns), order = a.shape, len(tau)
+    A, R, T = block(a), block(r), block(t)
+    ib = inner_blocking(options)
+    kernel, blocks = _leaf_kernel(q, A.dtype, True)
+    if rows > blocks * _block_rows(A.dtype):
+        kernel, blocks = _leaf_kernel(q, A.dtype, False)
+    exponents = q.workspace("exponents", 4 * order)
+    scale = q.function("scale_columns", _TRIANGLES, A.dtype)
+    q.launch(scale, (order,), 1024, A.pointer, A.ld, rows, exponents)
+    _Panel(q, A, R, T, tau.data.ptr, rows, ib, kernel, blocks).factor(0, order)
+    unscale = q.function("unscale", _TRIANGLES, A.dtype)
+    q.launch(unscale, (order,), 256, R.pointer, R.ld, exponents)
+    if columns > order:
+        _apply(q, A, T, A.at(0, order), (rows, columns - order, order), "c")
+
+
+@implements("larfb_c", "gpu")
+def larfb_c(q: GpuQueue, v: Array, t: Array, c: Array, options: KernelOptions) -> None:
+    _apply(q, block(v), block(t), block(c), (*c.shape, len(t)), "c")
+
+
+@implements("larfb_n", "gpu")
+def larfb_n(q: GpuQueue, v: Array, t: Array, c: Array, options: KernelOptions) -> None:
+    _apply(q, block(v), block(t), block(c), (*c.shape, len(t)), "n")
+
+
+@implements("lacpy", "gpu")
+def lacpy(q: GpuQueue, r: Array, a: Array, options: KernelOptions) -> None:
+    R, A = block(r), block(a)
+    copy = q.function("copy_upper", _TRIANGLES, R.dtype)
+    q.launch(copy, (len(r),), 256, R.pointer, R.ld, A.pointer, A.ld)
