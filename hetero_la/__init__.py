@@ -1,14 +1,22 @@
 """Dense LU, Cholesky and QR as task graphs on CPUs and GPUs, run by Dask."""
 
 from hetero_la.configs import available_presets
-from hetero_la.factors import LUFactors, Report, Timing
+from hetero_la.factors import CholeskyFactors, LUFactors, QRFactors
 from hetero_la.linalg import (
     SlogdetResult,
+    cho_factor,
+    cho_solve,
+    cholesky,
     det,
     inv,
+    lstsq,
+    lstsq_with_report,
     lu,
     lu_factor,
     lu_solve,
+    qr,
+    qr_factor,
+    qr_multiply,
     slogdet,
     solve,
     solve_with_report,
@@ -16,25 +24,36 @@ from hetero_la.linalg import (
 from hetero_la.options import Options
 from hetero_la.plan import Plan
 from hetero_la.planner import plan
+from hetero_la.report import Report, Timing
 from hetero_la.scheduler.cluster import Cluster
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "CholeskyFactors",
     "Cluster",
     "LUFactors",
     "Options",
     "Plan",
+    "QRFactors",
     "Report",
     "SlogdetResult",
     "Timing",
     "available_presets",
+    "cho_factor",
+    "cho_solve",
+    "cholesky",
     "det",
     "inv",
+    "lstsq",
+    "lstsq_with_report",
     "lu",
     "lu_factor",
     "lu_solve",
     "plan",
+    "qr",
+    "qr_factor",
+    "qr_multiply",
     "slogdet",
     "solve",
     "solve_with_report",

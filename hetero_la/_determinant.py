@@ -10,6 +10,7 @@ from scipy.linalg import LinAlgWarning
 
 from hetero_la._factor import lu_factor
 from hetero_la.inputs import as_matrix
+from hetero_la.stacks import over_stacks
 from hetero_la.tiles.transfer import array_module, on_device_of_arrays, to_host
 
 
@@ -20,6 +21,8 @@ class SlogdetResult(NamedTuple):
     logabsdet: Any
 
 
+@on_device_of_arrays
+@over_stacks(a=2)
 def det(
     a: Any, overwrite_a: bool = False, check_finite: bool = True, *, client: Any = None,
     **options: Any,
@@ -28,7 +31,7 @@ def det(
 
     Parameters
     ----------
-    a : array_like, shape (n, n)
+    a : array_like, shape (..., n, n)
         As for `lu_factor`.
     overwrite_a, check_finite, client, **options
         As for `lu_factor`.
@@ -36,7 +39,8 @@ def det(
     Returns
     -------
     float64 or complex128
-        The determinant, in double precision as SciPy returns it.
+        The determinant, in double precision as SciPy returns it; for a stack of matrices,
+        an array of shape (...).
 
     Examples
     --------
@@ -51,12 +55,14 @@ def det(
         return wide(sign * np.prod(diagonal.astype(wide)))
 
 
+@on_device_of_arrays
+@over_stacks(a=2)
 def slogdet(a: Any, check_finite: bool = True, *, client: Any = None, **options: Any) -> Any:
     """Sign and logarithm of the determinant, which itself may overflow.
 
     Parameters
     ----------
-    a : array_like, shape (n, n)
+    a : array_like, shape (..., n, n)
         As for `lu_factor`.
     check_finite, client, **options
         As for `lu_factor`.
@@ -65,7 +71,7 @@ def slogdet(a: Any, check_finite: bool = True, *, client: Any = None, **options:
     -------
     SlogdetResult
         ``sign`` (of modulus 1, or 0) and ``logabsdet`` (-inf where the determinant is 0),
-        as `numpy.linalg.slogdet` returns them.
+        as `numpy.linalg.slogdet` returns them: numbers, or arrays of shape (...).
 
     Examples
     --------
@@ -83,7 +89,6 @@ def slogdet(a: Any, check_finite: bool = True, *, client: Any = None, **options:
     return SlogdetResult(diagonal.dtype.type(phase), np.log(size).sum(dtype=size.dtype))
 
 
-@on_device_of_arrays
 def _diagonal(
     a: Any, overwrite_a: bool, check_finite: bool, client: Any, options: dict[str, Any]
 ) -> tuple[np.ndarray, int]:

@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 from scipy.linalg import LinAlgWarning
 
+from hetero_la.alerts import singular_message, warn
 from hetero_la.execution import execute
 from hetero_la.factors import LUFactors
 from hetero_la.inputs import as_array, as_matrix, require_finite, same_place
+from hetero_la.stacks import over_stacks
 from hetero_la.tiles.pivots import permutation
 from hetero_la.tiles.transfer import (
     array_module,
@@ -21,6 +23,7 @@ from hetero_la.tiles.transfer import (
 
 
 @on_device_of_arrays
+@over_stacks(a=2)
 def lu_factor(
     a: Any, overwrite_a: bool = False, check_finite: bool = True, *, client: Any = None,
     **options: Any,
@@ -29,9 +32,10 @@ def lu_factor(
 
     Parameters
     ----------
-    a : array_like, shape (m, n)
+    a : array_like, shape (..., m, n)
         NumPy or CuPy array of float32, float64, complex64 or complex128, in any memory
-        order; integers become float64.
+        order; integers become float64.  With more than two dimensions it is a stack of
+        matrices, which are factored one after another.
     overwrite_a : bool, optional
         Whether the factors may take the place of `a` (where it is column-major).
     check_finite : bool, optional
@@ -46,12 +50,13 @@ def lu_factor(
     -------
     LUFactors
         Unpacks as SciPy's ``(lu, piv)``: lu of shape (m, n), piv of shape (min(m, n),),
-        0-based.  It also carries LAPACK's ``info``, the plan and the timing.
+        0-based.  It also carries LAPACK's ``info``, the plan and the timing.  For a stack,
+        a plain tuple of the stacked lu and piv.
 
     Raises
     ------
     ValueError
-        If `a` is not two-dimensional, is of another dtype, or is not finite.
+        If `a` has fewer than two dimensions, is of another dtype, or is not finite.
     hetero_la.tiles.errors.InsufficientMemoryError
         If the workers' memory does not suffice.
 
@@ -90,32 +95,24 @@ def lu_factor(
 def _factor(a: Any, overwrite_a: bool, client: Any, options: dict[str, Any]) -> LUFactors:
     result = execute("lu", a, overwrite_a=overwrite_a, client=client, **options)
     if result.info:
-        warnings.warn(singular_message(result.info), LinAlgWarning, stacklevel=3)
+        warn(singular_message(result.info))
     piv = array_module(a).asarray(result.piv)
     return LUFactors(result.array, piv, result.info, result.report)
 
 
-def singular_message(info: int) -> str:
-    """What LAPACK's info says of U."""
-    return f"the matrix is singular: diagonal number {info} of U is exactly zero"
-
-
 @on_device_of_arrays
 def lu_solve(
-    lu_and_piv: tuple[Any, Any],
-    b: Any,
-    trans: int = 0,
-    overwrite_b: bool = False,
+    lu_and_piv: tuple[Any, Any], b: Any, trans: int = 0, overwrite_b: bool = False,
     check_finite: bool = True,
-) -> Any:
+) -> Any:  # fmt: skip
     """Solve A X = B from the factors of A, where they are: on the host or on their GPU.
 
     Parameters
     ----------
     lu_and_piv : tuple of array
-        From `lu_factor`: shapes (n, n) and (n,).
-    b : array_like, shape (n,) or (n, nrhs)
-        Right-hand sides.
+        From `lu_factor`: shapes (..., n, n) and (..., n).
+    b : array_like, shape (n,) or (..., n, nrhs)
+        Right-hand sides.  Leading dimensions are broadcast.
     trans : {0, 1, 2}, optional
         Solve A X = B, A^T X = B, or A^H X = B.
     overwrite_b : bool, optional
@@ -125,7 +122,7 @@ def lu_solve(
 
     Returns
     -------
-    array, shape of `b`
+    array, shape (..., n) or (..., n, nrhs)
         X.
 
     Raises
@@ -145,6 +142,11 @@ def lu_solve(
     array([1., 1.])
     """
     lu, piv = lu_and_piv
+    return _lu_solve(lu, piv, b, trans, overwrite_b, check_finite)
+
+
+@over_stacks(lu=2, piv=1, b="1|2")
+def _lu_solve(lu: Any, piv: Any, b: Any, trans: int, overwrite_b: bool, check_finite: bool) -> Any:
     lu = as_matrix(lu, "lu", square=True)
     piv = piv if is_device_array(piv) else np.asarray(piv)
     if piv.shape != (len(lu),) or (len(lu) and not 0 <= piv.min() <= piv.max() < len(lu)):
@@ -174,7 +176,7 @@ def lu(
 
     Parameters
     ----------
-    a : array_like, shape (m, n)
+    a : array_like, shape (..., m, n)
         As for `lu_factor`.
     permute_l : bool, optional
         Return P L instead of P and L.
@@ -186,8 +188,9 @@ def lu(
     Returns
     -------
     (p, l, u) or (pl, u)
-        p of shape (m, m), or (m,) for `p_indices`; l of shape (m, k) and u of shape (k, n),
-        k = min(m, n).
+        p of shape (..., m, m), or (..., m) for `p_indices`; l of shape (..., m, k) and u of
+        shape (..., k, n), k = min(m, n).  As in SciPy, p is empty where `a` is, and of the
+        dtype of `a` (or int64) where that is 1 x 1.
 
     Examples
     --------
@@ -198,9 +201,30 @@ def lu(
     array([[1., 2.],
            [4., 4.]])
     """
+    if 0 in np.shape(a):
+        return _lu_of_nothing(a, permute_l, p_indices)
+    return _lu(a, permute_l, overwrite_a, check_finite, p_indices, client=client, **options)
+
+
+def _lu_of_nothing(a: Any, permute_l: bool, p_indices: bool) -> tuple[Any, ...]:
+    a = as_array(a, "a", (max(np.ndim(a), 2),))
+    xp, (*batch, m, n) = array_module(a), a.shape
+    k = min(m, n)
+    lower, upper = xp.empty((*batch, m, k), a.dtype), xp.empty((*batch, k, n), a.dtype)
+    if permute_l:
+        return lower, upper
+    if p_indices:
+        return xp.empty((*batch, 0), np.int32), lower, upper
+    return xp.empty((*batch, 0, 0), a.real.dtype), lower, upper
+
+
+@over_stacks(a=2)
+def _lu(
+    a: Any, permute_l: bool, overwrite_a: bool, check_finite: bool, p_indices: bool, **run: Any
+) -> tuple[Any, ...]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LinAlgWarning)  # SciPy's lu does not warn
-        packed, piv = lu_factor(a, overwrite_a, check_finite, client=client, **options)
+        packed, piv = lu_factor(a, overwrite_a, check_finite, **run)
     xp = array_module(packed)
     m, n = packed.shape
     k = min(m, n)
@@ -210,6 +234,7 @@ def lu(
     rows = xp.asarray(np.argsort(permutation(piv, m)))
     if permute_l:
         return lower[rows], upper
+    number = m == n == 1  # of which SciPy makes arrays of other types
     if p_indices:
-        return rows, lower, upper
-    return xp.eye(m, dtype=packed.real.dtype)[rows], lower, upper
+        return rows.astype(np.int64 if number else np.int32), lower, upper
+    return xp.eye(m, dtype=packed.dtype if number else packed.real.dtype)[rows], lower, upper

@@ -1,44 +1,64 @@
-"""Linear systems by LU: solve and inv."""
+"""Linear systems: solve and inv."""
 
 from __future__ import annotations
 
-import warnings
+from functools import partial
 from typing import Any
 
-import numpy as np
 from numpy.linalg import LinAlgError
-from scipy.linalg import LinAlgWarning
 
-from hetero_la._factor import singular_message
-from hetero_la.conditioning import norm1, reciprocal_condition
+from hetero_la._cholesky import solve_positive
+from hetero_la.alerts import singular_message, warn_ill_conditioned
+from hetero_la.conditioning import (
+    estimate_reciprocal_condition,
+    norm1,
+    reciprocal_condition,
+)
 from hetero_la.execution import Result, execute
-from hetero_la.factors import Report
 from hetero_la.inputs import as_array, as_matrix, require_finite, same_place
+from hetero_la.options import Options
 from hetero_la.refinement import refine
-from hetero_la.tiles.transfer import array_module, on_device_of_arrays
+from hetero_la.report import Report
+from hetero_la.stacks import over_stacks
+from hetero_la.structure import (
+    INV_NAMES,
+    Structure,
+    as_general,
+    is_simple,
+    solve_simple,
+    structure_of,
+)
+from hetero_la.tiles.pivots import permutation
+from hetero_la.tiles.transfer import array_module, linalg_module, on_device_of_arrays
 
 
+@on_device_of_arrays
+@over_stacks(a=2, b="1|2")
 def solve(
     a: Any, b: Any, lower: bool = False, overwrite_a: bool = False, overwrite_b: bool = False,
     check_finite: bool = True, assume_a: str | None = None, transposed: bool = False, *,
     client: Any = None, **options: Any,
 ) -> Any:  # fmt: skip
-    """Solve A X = B for a general square matrix, by LU with partial pivoting.
+    """Solve A X = B for a square matrix.
 
     Parameters
     ----------
-    a : array_like, shape (n, n)
+    a : array_like, shape (..., n, n)
         As for `lu_factor`.
-    b : array_like, shape (n,) or (n, nrhs)
-        Right-hand sides; where `a` is.
+    b : array_like, shape (n,) or (..., n, nrhs)
+        Right-hand sides; where `a` is.  Leading dimensions are broadcast.
     lower : bool, optional
-        Accepted as SciPy does; a general matrix has no use for it.
+        Which triangle of a symmetric, Hermitian or positive definite matrix to read: the
+        lower one, or by default the upper one.
     overwrite_a, overwrite_b : bool, optional
         Accepted as SciPy does; the run works on its own copy.
     check_finite : bool, optional
         Whether to refuse NaNs and infinities.
-    assume_a : {None, "gen", "general"}, optional
-        Structure of the matrix; others are not known here.
+    assume_a : str, optional
+        What is known of the matrix: "general" ("gen"), "diagonal", "tridiagonal", "banded",
+        "upper triangular", "lower triangular", "symmetric" ("sym"), "hermitian" ("her") or
+        "positive definite" ("pos").  None stands for "general": where SciPy would first look
+        for structure in the matrix, the answer is the same up to rounding.
     transposed : bool, optional
         Solve A^T X = B; for real matrices only, as in SciPy.
     client, **options
@@ -46,15 +66,17 @@ def solve(
 
     Returns
     -------
-    array, shape of `b`
+    array, shape (..., n) or (..., n, nrhs)
         X.
 
     Raises
     ------
     numpy.linalg.LinAlgError
-        If the matrix is singular.
+        If the matrix, or one of a stack, is singular.
+    NotImplementedError
+        If `transposed` is asked for with complex numbers.
     ValueError
-        If shapes, dtypes or values do not do.
+        If shapes, dtypes, values or `assume_a` do not do.
 
     Warns
     -----
@@ -63,8 +85,14 @@ def solve(
 
     Notes
     -----
-    Few right-hand sides (up to n / 8) are refined: a residual and a solve with the factors,
-    as LAPACK's ``xGERFS`` does, which keeps the backward error small for any n.
+    General matrices are factored by LU with partial pivoting, positive definite ones by
+    Cholesky.  Symmetric and Hermitian ones are completed from their triangle, for LU: that
+    takes twice the operations of LAPACK's Bunch-Kaufman factorization, and is at least as
+    stable.  The others take O(n^2) operations for a right-hand side, and go to SciPy on the
+    host; on a GPU, tridiagonal and banded matrices are factored by LU.
+
+    After LU, few right-hand sides (up to n / 8) are refined: a residual and a solve with the
+    factors, as LAPACK's ``xGERFS`` does, which keeps the backward error small for any n.
 
     Examples
     --------
@@ -72,13 +100,19 @@ def solve(
     >>> from hetero_la import solve
     >>> solve(np.array([[3.0, 2.0], [1.0, 2.0]]), [7.0, 5.0])
     array([1., 2.])
+    >>> solve(np.array([[3.0, 2.0], [np.nan, 2.0]]), [7.0, 4.0],
+    ...       assume_a="upper triangular", check_finite=False)
+    array([1., 2.])
     """
-    if assume_a not in (None, "gen", "general"):
-        raise ValueError(f"assume_a must be 'gen' (or None), not {assume_a!r}")
-    x, _ = solve_with_report(
-        a, b, check_finite=check_finite, transposed=transposed, client=client, **options
-    )
-    return x
+    structure = structure_of(assume_a)
+    a, b = _system(a, b, check_finite, transposed)
+    if structure is Structure.POSITIVE:
+        return solve_positive(a, b, lower=lower, check_finite=False, client=client, **options)[0]
+    if is_simple(structure, a):
+        Options.choose(options)
+        return solve_simple(a, b, structure, transposed)
+    a = as_general(a, structure, lower)
+    return _by_lu(a.T if transposed else a, b, client, options)[0]
 
 
 @on_device_of_arrays
@@ -95,44 +129,62 @@ def solve_with_report(
     report : Report
         Its `plan` and `timing`.
     """
+    a, b = _system(a, b, check_finite, transposed)
+    return _by_lu(a.T if transposed else a, b, client, options)
+
+
+def _system(a: Any, b: Any, check_finite: bool, transposed: bool) -> tuple[Any, Any]:
+    """Matrix and right-hand sides that fit, of one dtype."""
     a = as_matrix(a, square=True)
     b = as_array(b, "b", (1, 2))
     same_place(a, b)
     if b.shape[0] != a.shape[0]:
         raise ValueError(f"b has shape {b.shape}, which does not fit a of shape {a.shape}")
-    if transposed and a.dtype.kind == "c":
-        raise ValueError("transposed=True is for real matrices")
+    dtype = array_module(a).result_type(a, b)
+    if transposed and dtype.kind == "c":
+        raise NotImplementedError("transposed=True is for real numbers")
     if check_finite:
         require_finite(a, "a")
         require_finite(b, "b")
-    dtype = array_module(a).result_type(a, b)
-    a, rhs = a.astype(dtype, copy=False), b.astype(dtype, copy=False)
-    rhs = rhs[:, None] if b.ndim == 1 else rhs
-    matrix = a.T if transposed else a
-    result = execute("solve", matrix, rhs, client=client, **options)
-    x = _accurate_solution(matrix, rhs, result)
+    return a.astype(dtype, copy=False), b.astype(dtype, copy=False)
+
+
+def _by_lu(a: Any, b: Any, client: Any, options: dict[str, Any]) -> tuple[Any, Report]:
+    rhs = b[:, None] if b.ndim == 1 else b
+    result = execute("solve", a, rhs, keep=True, client=client, **options)
+    x, anorm = _solution(a, result)
+    if 0 < rhs.size <= a.size // 8:  # beyond that, refinement costs as much as factoring
+        x = refine(a, anorm, lambda residual: _solve_again(result, residual, 0), rhs, x)
     return x.reshape(b.shape), result.report
 
 
-def _accurate_solution(a: Any, b: Any, result: Result) -> Any:
-    """X from a run, refined where that is cheap; warns where it may mean little."""
+def _solution(a: Any, result: Result) -> tuple[Any, float]:
+    """X from a run, and the norm of A; warns where X may mean little."""
+    x = result.beside if result.kept else result.beside.copy(order="F")
+    if x.size == 0:
+        return x, 0.0
     if result.info:
         raise LinAlgError(singular_message(result.info))
-    n = a.shape[0]
-    lu, x = result.array[:, :n], result.array[:, n:].copy(order="F")
-    if x.size == 0:
-        return x
     anorm = norm1(a)
-    rcond = reciprocal_condition(anorm, lu, result.piv)
-    if rcond < np.finfo(a.dtype).eps:
-        message = f"ill-conditioned matrix: the result may be inaccurate (rcond = {rcond:.3g})"
-        warnings.warn(message, LinAlgWarning, stacklevel=4)
-    if b.shape[1] * 8 <= n:  # beyond that, refinement costs as much as the factorization
-        x = refine(a, anorm, lu, result.piv, b, x)
-    return x
+    if result.kept:
+        rcond = estimate_reciprocal_condition(anorm, x, partial(_solve_again, result))
+    else:
+        rcond = reciprocal_condition(anorm, result.factors, result.piv)
+    warn_ill_conditioned(rcond, a.dtype)
+    return x, anorm
+
+
+def _solve_again(result: Result, b: Any, trans: int) -> Any:
+    """Solve with the factors of a run, wherever they are."""
+    if result.kept:
+        return result.kept.solve_lu(permutation(result.piv, len(b)), b, adjoint=trans == 2)
+    piv = array_module(b).asarray(result.piv)
+    solver = linalg_module(b).lu_solve
+    return solver((result.factors, piv), b, trans=trans, check_finite=False)
 
 
 @on_device_of_arrays
+@over_stacks(a=2)
 def inv(
     a: Any, overwrite_a: bool = False, check_finite: bool = True, *,
     assume_a: str | None = None, lower: bool = False, client: Any = None, **options: Any,
@@ -141,20 +193,25 @@ def inv(
 
     Parameters
     ----------
-    a : array_like, shape (n, n)
+    a : array_like, shape (..., n, n)
         As for `lu_factor`.
-    overwrite_a, check_finite, assume_a, lower, client, **options
+    overwrite_a, check_finite, lower, client, **options
         As for `solve`.
+    assume_a : str, optional
+        As for `solve`; without "tridiagonal" and "banded", and "sym", "her" and "pos" in
+        their short form only, as in SciPy.
 
     Returns
     -------
-    array, shape (n, n)
+    array, shape (..., n, n)
         The inverse.
 
     Raises
     ------
     numpy.linalg.LinAlgError
-        If the matrix is singular.
+        If the matrix, or one of a stack, is singular.
+    ValueError
+        If shape, dtype, values or `assume_a` do not do.
 
     Examples
     --------
@@ -164,8 +221,15 @@ def inv(
     array([[0.5 , 0.  ],
            [0.  , 0.25]])
     """
+    structure = structure_of(assume_a, INV_NAMES)
     a = as_matrix(a, square=True)
-    identity = array_module(a).eye(a.shape[0], dtype=a.dtype)
-    return solve(
-        a, identity, check_finite=check_finite, assume_a=assume_a, client=client, **options
-    )
+    if structure is not Structure.GENERAL:
+        identity = array_module(a).eye(a.shape[0], dtype=a.dtype)
+        return solve(
+            a, identity, lower=lower, check_finite=check_finite, assume_a=structure,
+            client=client, **options,
+        )  # fmt: skip
+    if check_finite:
+        require_finite(a, "a")
+    result = execute("inverse", a, columns=len(a), keep=True, client=client, **options)
+    return _solution(a, result)[0]

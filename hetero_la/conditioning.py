@@ -1,7 +1,8 @@
-"""Reciprocal condition numbers from LU factors."""
+"""Reciprocal condition numbers from factors."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ from scipy.linalg import get_lapack_funcs
 from scipy.sparse.linalg import LinearOperator, onenormest
 
 from hetero_la.tiles.transfer import array_module, is_device_array, linalg_module, to_host
+from hetero_la.triangles import solve_with_triangle
 
 
 def norm1(a: Any) -> float:
@@ -17,6 +19,19 @@ def norm1(a: Any) -> float:
     block = max((1 << 22) // max(a.shape[0], 1), 1)
     sums = (xp.abs(a[:, j : j + block]).sum(axis=0).max() for j in range(0, a.shape[1], block))
     return float(max(sums, default=0.0))
+
+
+def hermitian_norm1(a: Any) -> float:
+    """1-norm of a Hermitian matrix, of which the lower triangle is given."""
+    xp, n = array_module(a), a.shape[0]
+    sums = xp.zeros(n)
+    block = max((1 << 22) // max(n, 1), 1)
+    for j in range(0, n, block):
+        part = xp.tril(xp.abs(a[j:, j : j + block]))
+        sums[j : j + block] += part.sum(axis=0)
+        sums[j:] += part.sum(axis=1)
+        sums[j : j + block] -= xp.abs(a.diagonal()[j : j + block])
+    return float(sums.max()) if n else 0.0
 
 
 def reciprocal_condition(anorm: float, lu: Any, piv: Any) -> float:
@@ -39,20 +54,83 @@ def reciprocal_condition(anorm: float, lu: Any, piv: Any) -> float:
     >>> reciprocal_condition(1.0, np.eye(3), np.arange(3))
     1.0
     """
-    n = lu.shape[0]
-    if n == 0:
-        return np.inf
     if not is_device_array(lu):
         (gecon,) = get_lapack_funcs(("gecon",), (lu,))
-        return float(gecon(lu, anorm)[0])
+        return float(gecon(lu, anorm)[0]) if len(lu) else np.inf
     xp, solver = array_module(lu), linalg_module(lu)
+    return estimate_reciprocal_condition(
+        anorm, lu, lambda b, trans: solver.lu_solve(
+            (lu, xp.asarray(piv)), b, trans=trans, check_finite=False
+        ),
+    )  # fmt: skip
+
+
+def reciprocal_condition_positive(anorm: float, factor: Any) -> float:
+    """The same from a lower Cholesky factor, by LAPACK's ``xPOCON`` on the host.
+
+    Examples
+    --------
+    >>> reciprocal_condition_positive(4.0, 2 * np.eye(3))
+    1.0
+    """
+    if not is_device_array(factor):
+        (pocon,) = get_lapack_funcs(("pocon",), (factor,))
+        return float(pocon(factor, anorm, uplo="L")[0]) if len(factor) else np.inf
+
+    def solve(b: Any, trans: int) -> Any:
+        y = solve_with_triangle(factor, b, lower=True)
+        return solve_with_triangle(factor, y, lower=True, adjoint=True)
+
+    return estimate_reciprocal_condition(anorm, factor, solve)
+
+
+def reciprocal_condition_upper(r: Any) -> float:
+    """The same of an upper triangle, by LAPACK's ``xTRCON`` on the host.
+
+    Examples
+    --------
+    >>> reciprocal_condition_upper(np.diag([1.0, 0.5]))
+    0.5
+    """
+    if not is_device_array(r):
+        (trcon,) = get_lapack_funcs(("trcon",), (r,))
+        return float(trcon(r)[0]) if len(r) else np.inf
+    anorm = norm1(array_module(r).triu(r))
+    return estimate_reciprocal_condition(
+        anorm, r, lambda b, trans: solve_with_triangle(r, b, lower=False, adjoint=trans == 2)
+    )
+
+
+def estimate_reciprocal_condition(
+    anorm: float, like: Any, solve: Callable[[Any, int], Any]
+) -> float:
+    """1 / (anorm ||A^-1||_1), estimated from solves with A and, for `trans` = 2, A^H.
+
+    Parameters
+    ----------
+    anorm : float
+        1-norm of A.
+    like : array, shape (n, ...)
+        An array of A's order and dtype, where right-hand sides have to be.
+    solve : callable
+        Takes right-hand sides, of shape (n, p), and `trans`.
+
+    Examples
+    --------
+    >>> estimate_reciprocal_condition(2.0, np.eye(2), lambda b, trans: b / [[2.0], [1.0]])
+    0.5
+    """
+    xp, n, dtype = array_module(like), len(like), like.dtype
+    if n == 0:
+        return np.inf
 
     def apply(x: np.ndarray, trans: int) -> np.ndarray:
-        b = xp.asfortranarray(xp.asarray(x.astype(lu.dtype)))
-        return to_host(solver.lu_solve((lu, xp.asarray(piv)), b, trans=trans, check_finite=False))
+        columns = x.astype(dtype).reshape(n, -1)
+        found = to_host(solve(xp.asfortranarray(xp.asarray(columns)), trans))
+        return found.reshape(x.shape)
 
     inverse = LinearOperator(
-        (n, n), dtype=lu.dtype,
+        (n, n), dtype=dtype,
         matvec=lambda x: apply(x, 0), rmatvec=lambda x: apply(x, 2),
         matmat=lambda x: apply(x, 0), rmatmat=lambda x: apply(x, 2),
     )  # fmt: skip

@@ -12,17 +12,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hetero_la.factors import Report, Timing
+from hetero_la.kept import KeptFactors
 from hetero_la.memory import check_memory
 from hetero_la.options import Options
 from hetero_la.plan import Plan
 from hetero_la.planner import make_plan, quick_estimate
+from hetero_la.report import Report, Timing
 from hetero_la.scheduler.dask_clients import embedded_client, running_client, worker_infos
 from hetero_la.scheduler.dask_execution import run_local
 from hetero_la.scheduler.dask_processes import run_in_processes
 from hetero_la.scheduler.inline import run_inline
 from hetero_la.scheduler.job import Outcome
 from hetero_la.scheduler.progress import Progress
+from hetero_la.scheduler.runner import Name
 from hetero_la.scheduler.workers import WorkerInfo, calling_thread
 from hetero_la.tiles.errors import DeviceUnavailableError
 from hetero_la.tiles.kernels.cpu import CpuDevice, available_memory
@@ -31,17 +33,53 @@ from hetero_la.tiles.kernels.spec import Device
 from hetero_la.tiles.shard import ArrayStorage
 from hetero_la.tiles.transfer import column_major_empty, device_index, settle
 
-#: Runs predicted to be shorter, in seconds, do not pay for a cluster.
-INLINE_LIMIT = 0.05
+#: Runs predicted to be shorter, in seconds, do not pay for a cluster: on the host, and on
+#: the caller's own GPU, where one more thread does not compute any faster.
+INLINE_LIMIT = {"cpu": 0.05, "gpu": 0.2}
 
 
 class Result(NamedTuple):
-    """What a run returns: the overwritten array, pivots, LAPACK's info, and how it went."""
+    """What a run returns: the overwritten array, per-step vectors, and how it went.
+
+    Where the factors stay with the workers (`kept`), `array` has the columns beside them only.
+    """
 
     array: Any
-    piv: np.ndarray
-    info: int
+    values: dict[Name, np.ndarray]
     report: Report
+    kept: KeptFactors | None
+
+    @property
+    def factors(self) -> Any:
+        """The overwritten matrix."""
+        return self.array[:, : self.report.plan.layout.n]
+
+    @property
+    def beside(self) -> Any:
+        """The overwritten right-hand sides."""
+        return self.array if self.kept else self.array[:, self.report.plan.layout.n :]
+
+    def vector(self, name: str) -> np.ndarray:
+        """The parts of a vector that the steps have made, one after the other."""
+        steps = range(self.report.plan.layout.kt)
+        parts = [self.values[name, k] for k in steps]
+        return np.concatenate(parts) if parts else np.empty(0, self.array.dtype)
+
+    @property
+    def info(self) -> int:
+        """LAPACK's: 0, or the 1-based index at which the first panel in trouble had to stop."""
+        layout = self.report.plan.layout
+        found = (layout.row(k) + int(self.values["info", k][0]) for k in range(layout.kt)
+                 if self.values["info", k][0])  # fmt: skip
+        return next(found, 0)
+
+    @property
+    def piv(self) -> np.ndarray:
+        """LAPACK's ipiv, 0-based."""
+        layout = self.report.plan.layout
+        steps = range(layout.kt)
+        parts = [self.values["ipiv", k] + np.int32(layout.row(k)) for k in steps]
+        return np.concatenate(parts) if parts else np.empty(0, np.int32)
 
 
 def execute(
@@ -49,7 +87,9 @@ def execute(
     a: Any,
     b: Any = None,
     *,
+    columns: int = 0,
     overwrite_a: bool = False,
+    keep: bool = False,
     client: Any = None,
     **options: Any,
 ) -> Result:
@@ -58,13 +98,18 @@ def execute(
     Parameters
     ----------
     routine : str
-        A key of `hetero_la.planner.ROUTINES`.
+        A key of `hetero_la.routines.ROUTINES`.
     a : array, shape (m, n)
         The matrix.
     b : array, shape (m, nrhs), optional
         Right-hand sides, of the same dtype and in the same place.
+    columns : int, optional
+        How many columns a routine that takes no right-hand sides makes beside the matrix.
     overwrite_a : bool, optional
         Whether the result may take the place of `a`.
+    keep : bool, optional
+        Whether the factors may stay with the workers, where these are GPUs of this process
+        and the matrix is on the host.
     client : Client, Cluster or None, optional
         Whose workers to use.
     **options
@@ -72,15 +117,24 @@ def execute(
     """
     began = time.perf_counter()
     client = running_client(client) if client is not None else None
-    plan, memory, client = choose(routine, a, 0 if b is None else b.shape[1], client, options)
-    in_place = overwrite_a and b is None and _is_column_major(a)
+    nrhs = columns if b is None else b.shape[1]
+    plan, memory, client = choose(routine, a, nrhs, client, options)
+    in_place = overwrite_a and not nrhs and _is_column_major(a)
     place = device_index(a)
-    check_memory(plan, memory, -1 if place is None else place, new_target=not in_place)
-    target = a if in_place else column_major_empty(a, (a.shape[0], plan.layout.width))
-    outcome = _run(plan, ArrayStorage(a, target, b), client, device_index(a))
+    kept = a.shape[1] if keep and _can_keep(plan, client) else 0
+    width = 0 if in_place else plan.layout.width - kept
+    check_memory(plan, memory, -1 if place is None else place, new_columns=width)
+    target = a if in_place else column_major_empty(a, (a.shape[0], width))
+    outcome = _run(plan, ArrayStorage(a, target, b, kept), client, device_index(a))
     timing = Timing.from_logs(time.perf_counter() - began, plan, outcome.logs)
-    piv, info = _pivots(plan, outcome)
-    return Result(target, piv, info, Report(plan, timing))
+    factors = KeptFactors(plan, client, outcome.shards) if kept else None
+    return Result(target, outcome.values, Report(plan, timing), factors)
+
+
+def _can_keep(plan: Plan, client: Any) -> bool:
+    """Whether the factors are on GPUs that another run of this process reaches."""
+    local = all(worker.pid == os.getpid() for worker in plan.workers)
+    return client is not None and plan.host_arrays and local
 
 
 def choose(
@@ -109,7 +163,8 @@ def choose(
 
     if client is None:
         able = chosen.panel == "auto" or caller.kind == chosen.panel
-        if able and quick_estimate(m, n, nrhs, a.dtype, chosen, caller) < INLINE_LIMIT:
+        estimate = functools.partial(quick_estimate, routine, m, n, nrhs, a.dtype, chosen, caller)
+        if able and estimate() < INLINE_LIMIT[caller.kind]:
             return make((caller,)), {caller.name: caller.memory}, None
         client = running or embedded_client()
         chosen = _with_preset(options, client)
@@ -173,16 +228,3 @@ def _inline(plan: Plan, device: Device, storage: ArrayStorage) -> Outcome:
 
 def _is_column_major(a: Any) -> bool:
     return bool(a.flags.f_contiguous and getattr(a.flags, "writeable", True))
-
-
-def _pivots(plan: Plan, outcome: Outcome) -> tuple[np.ndarray, int]:
-    """LAPACK's ipiv, 0-based, and info, from those of the panels."""
-    layout, info = plan.layout, 0
-    piv = np.empty(min(layout.m, layout.n), np.int32)
-    for k in range(layout.kt):
-        first = layout.row(k)
-        local = outcome.values["ipiv", k]
-        piv[first : first + len(local)] = local + first
-        if not info and outcome.values["info", k][0]:
-            info = first + int(outcome.values["info", k][0])
-    return piv, info

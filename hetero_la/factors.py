@@ -1,103 +1,73 @@
-"""Result objects: factors that know where they come from."""
+"""Result objects: factors that know where they come from, and solve where they are."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NoReturn
+
+import numpy as np
 
 from hetero_la.plan import Plan
-from hetero_la.scheduler.runner import LogEntry
+from hetero_la.report import Report, Timing
+from hetero_la.tiles.transfer import array_module, linalg_module, to_host
 
 
-class WorkerTiming(NamedTuple):
-    """What one worker did.
+class Factors(tuple[Any, Any]):
+    """What the factors of all kinds share; a tuple of two, as SciPy's functions return.
 
-    Attributes
-    ----------
-    name, kind : str
-        The worker.
-    calls : int
-        Kernel calls, adjacent columns counted once.
-    flops : float
-        Real floating-point operations.
-    busy : float
-        Seconds in kernel calls; on a GPU, in issuing them.
-    moving : float
-        Seconds in loads, stores, and waiting for panels.
-    """
-
-    name: str
-    kind: str
-    calls: int
-    flops: float
-    busy: float
-    moving: float
-
-
-@dataclass(frozen=True)
-class Timing:
-    """Where the time of a run went, in seconds.
+    The arrays stay where the factorization has left them, on the host or on a GPU, and
+    every solve works there.
 
     Attributes
     ----------
-    seconds : float
-        The whole run.
-    load, factor, store : float
-        Filling the shards, factoring, and returning the results; loads and stores
-        that overlap with factoring are counted where the slowest worker waited.
-    workers : list of WorkerTiming
-        Who did what.
+    info : int
+        LAPACK's.
+    plan : Plan
+        How the run was planned.
+    timing : Timing
+        How it went.
     """
 
-    seconds: float
-    load: float
-    factor: float
-    store: float
-    workers: list[WorkerTiming]
-
-    @classmethod
-    def from_logs(cls, seconds: float, plan: Plan, logs: Mapping[int, list[LogEntry]]) -> Timing:
-        """Sum up the logs of a run's workers."""
-        rows, loads, stores = [], [0.0], [0.0]
-        for index, log in sorted(logs.items()):
-            spent: dict[str, float] = {}
-            instructions = plan.programs[index].instructions
-            for entry in log:
-                op = instructions[entry.place].op
-                spent[op] = spent.get(op, 0.0) + entry.stop - entry.start
-            calls = [i for i in instructions if i.op == "call"]
-            busy = spent.pop("call", 0.0)
-            loads.append(spent.get("load", 0.0))
-            stores.append(spent.get("store", 0.0))
-            worker = plan.workers[index]
-            flops = sum(i.flops for i in calls) * (4 if plan.dtype.kind == "c" else 1)
-            rows.append(
-                WorkerTiming(worker.name, worker.kind, len(calls), flops, busy, sum(spent.values()))
-            )
-        load, store = max(loads), max(stores)
-        return cls(seconds, load, max(seconds - load - store, 0.0), store, rows)
-
-    def __str__(self) -> str:
-        lines = [
-            f"{'worker':<10}{'kind':<6}{'calls':>7}{'Gflop':>12}{'busy s':>10}{'moving s':>10}"
-        ]
-        lines += [
-            f"{w.name:<10}{w.kind:<6}{w.calls:>7}{w.flops / 1e9:>12.3f}{w.busy:>10.3f}"
-            f"{w.moving:>10.3f}"
-            for w in self.workers
-        ]
-        return "\n".join(lines)
-
-
-class Report(NamedTuple):
-    """How a run was planned and how it went."""
-
+    info: int
     plan: Plan
     timing: Timing
 
+    def __new__(cls, packed: Any, other: Any, info: int, report: Report) -> Any:
+        """Bundle the factors with what is known of the run."""
+        self = super().__new__(cls, (packed, other))
+        self.info, (self.plan, self.timing) = info, report
+        return self
 
-class LUFactors(tuple[Any, Any]):
+    def __getnewargs__(self) -> tuple[Any, Any, int, Report]:
+        """What a copy, or a pickle, is made from."""
+        return self[0], self[1], self.info, Report(self.plan, self.timing)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Shape of the matrix."""
+        return self[0].shape
+
+    @property
+    def dtype(self) -> Any:
+        """Element type."""
+        return self[0].dtype
+
+    def solve(self, b: Any) -> Any:
+        """Solve A X = B.
+
+        Parameters
+        ----------
+        b : array, shape (m,) or (m, nrhs)
+            Right-hand sides.
+
+        Returns
+        -------
+        array
+            X, of shape (n,) or (n, nrhs).
+        """
+        raise NotImplementedError
+
+
+class LUFactors(Factors):
     """P A = L U; unpacks as SciPy's ``(lu, piv)``.
 
     Attributes
@@ -114,20 +84,6 @@ class LUFactors(tuple[Any, Any]):
         How it went.
     """
 
-    info: int
-    plan: Plan
-    timing: Timing
-
-    def __new__(cls, lu: Any, piv: Any, info: int, report: Report) -> LUFactors:
-        """Bundle the factors with what is known of the run."""
-        self = super().__new__(cls, (lu, piv))
-        self.info, (self.plan, self.timing) = info, report
-        return self
-
-    def __getnewargs__(self) -> tuple[Any, Any, int, Report]:
-        """What a copy, or a pickle, is made from."""
-        return self[0], self[1], self.info, Report(self.plan, self.timing)
-
     @property
     def lu(self) -> Any:
         """Packed L and U."""
@@ -137,16 +93,6 @@ class LUFactors(tuple[Any, Any]):
     def piv(self) -> Any:
         """Row interchanges."""
         return self[1]
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Shape of the matrix."""
-        return self[0].shape
-
-    @property
-    def dtype(self) -> Any:
-        """Element type."""
-        return self[0].dtype
 
     def solve(self, b: Any, trans: int = 0) -> Any:
         """Solve A X = B, A^T X = B (`trans` = 1) or A^H X = B (`trans` = 2).
@@ -172,3 +118,162 @@ class LUFactors(tuple[Any, Any]):
         from hetero_la.linalg import lu_solve
 
         return lu_solve(self, b, trans=trans)
+
+
+class CholeskyFactors(Factors):
+    """A = L L^H or U^H U; unpacks as SciPy's ``(c, lower)``.
+
+    Attributes
+    ----------
+    c : array, shape (n, n)
+        L or U in its triangle; the other one holds what A held there.
+    lower : bool
+        Whether it is L.
+    info : int
+        0: what is not positive definite has no factors.
+    plan : Plan
+        How the run was planned.
+    timing : Timing
+        How it went.
+    """
+
+    @property
+    def c(self) -> Any:
+        """The triangle, in a square array."""
+        return self[0]
+
+    @property
+    def lower(self) -> bool:
+        """Which triangle."""
+        return bool(self[1])
+
+    def solve(self, b: Any) -> Any:
+        """Solve A X = B.
+
+        Parameters
+        ----------
+        b : array, shape (n,) or (n, nrhs)
+            Right-hand sides.
+
+        Returns
+        -------
+        array
+            X, in the shape of `b`.
+
+        Examples
+        --------
+        >>> import numpy as np, hetero_la
+        >>> hetero_la.cho_factor(np.array([[4.0, 2.0], [2.0, 5.0]])).solve([6.0, 7.0])
+        array([1., 1.])
+        """
+        from hetero_la.linalg import cho_solve
+
+        return cho_solve(self, b, check_finite=False)  # c was, and its other triangle may not be
+
+    def logdet(self) -> float:
+        """Logarithm of the determinant of A.
+
+        Examples
+        --------
+        >>> import numpy as np, hetero_la
+        >>> round(hetero_la.cho_factor(np.diag([np.e, np.e**2])).logdet(), 12)
+        3.0
+        """
+        diagonal = to_host(self[0].diagonal()).real
+        return float(2 * np.log(diagonal).sum(dtype=np.float64))
+
+
+class QRFactors(Factors):
+    """A = Q R; unpacks as SciPy's raw ``(qr, tau)``.
+
+    Attributes
+    ----------
+    qr : array, shape (m, n)
+        R in the upper triangle, the Householder vectors below the diagonal.
+    tau : array, shape (min(m, n),)
+        Their scalars, as LAPACK's ``xGEQRF`` returns them.
+    info : int
+        0.
+    plan : Plan
+        How the run was planned.
+    timing : Timing
+        How it went.
+    """
+
+    @property
+    def qr(self) -> Any:
+        """Packed R and Householder vectors."""
+        return self[0]
+
+    @property
+    def tau(self) -> Any:
+        """Scalars of the Householder vectors."""
+        return self[1]
+
+    @property
+    def r(self) -> Any:
+        """R, of shape (min(m, n), n)."""
+        return array_module(self[0]).triu(self[0][: len(self[1])])
+
+    def multiply(self, c: Any, adjoint: bool = False) -> Any:
+        """Q C, or Q^H C, without forming Q.
+
+        Parameters
+        ----------
+        c : array, shape (m,) or (m, p)
+            What is multiplied.
+        adjoint : bool, optional
+            Whether by Q^H.
+
+        Returns
+        -------
+        array, shape of `c`
+            The product.
+
+        Notes
+        -----
+        LAPACK's ``xORMQR`` on the host, cuSOLVER's on a GPU.
+
+        Examples
+        --------
+        >>> import numpy as np, hetero_la
+        >>> a = np.array([[3.0, 1.0], [4.0, 2.0]])
+        >>> factors = hetero_la.qr_factor(a)
+        >>> np.allclose(factors.multiply(factors.r), a)
+        True
+        """
+        from hetero_la.orthogonal import apply_q
+
+        return apply_q(self[0], self[1], c, adjoint=adjoint)
+
+    def solve(self, b: Any) -> Any:
+        """Least-squares solution of A X = B, for at least as many rows as columns.
+
+        Parameters
+        ----------
+        b : array, shape (m,) or (m, nrhs)
+            Right-hand sides.
+
+        Returns
+        -------
+        array, shape (n,) or (n, nrhs)
+            X.
+
+        Examples
+        --------
+        >>> import numpy as np, hetero_la
+        >>> factors = hetero_la.qr_factor(np.array([[1.0, 0.0], [1.0, 1.0], [1.0, 2.0]]))
+        >>> np.round(factors.solve([1.0, 3.0, 5.0]), 12)
+        array([1., 2.])
+        """
+        m, n = self.shape
+        if m < n:
+            _refuse_wide(m, n)
+        c = self.multiply(b, adjoint=True)[:n]
+        return linalg_module(c).solve_triangular(self[0][:n], c, check_finite=False)
+
+
+def _refuse_wide(m: int, n: int) -> NoReturn:
+    raise ValueError(
+        f"the QR factors of a {m} x {n} matrix solve no equations: lstsq finds a shortest solution"
+    )

@@ -1,16 +1,27 @@
 """SciPy-shaped linear algebra on the tile runtime."""
 
+from hetero_la._cholesky import cho_factor, cho_solve, cholesky
 from hetero_la._determinant import SlogdetResult, det, slogdet
 from hetero_la._factor import lu, lu_factor, lu_solve
+from hetero_la._lstsq import lstsq, lstsq_with_report
+from hetero_la._qr import qr, qr_factor, qr_multiply
 from hetero_la._solve import inv, solve, solve_with_report
 
 __all__ = [
     "SlogdetResult",
+    "cho_factor",
+    "cho_solve",
+    "cholesky",
     "det",
     "inv",
+    "lstsq",
+    "lstsq_with_report",
     "lu",
     "lu_factor",
     "lu_solve",
+    "qr",
+    "qr_factor",
+    "qr_multiply",
     "slogdet",
     "solve",
     "solve_with_report",

@@ -42,7 +42,7 @@ def work_bytes(plan: Plan, program: Program) -> int:
     return elements * plan.dtype.itemsize
 
 
-def check_memory(plan: Plan, memory: dict[str, int], target: int, *, new_target: bool) -> None:
+def check_memory(plan: Plan, memory: dict[str, int], target: int, *, new_columns: int) -> None:
     """Raise `InsufficientMemoryError` unless there is the memory that a run needs.
 
     Parameters
@@ -53,16 +53,14 @@ def check_memory(plan: Plan, memory: dict[str, int], target: int, *, new_target:
         Bytes free for each worker, by name; workers of one host share its memory.
     target : int
         Where the result is: a GPU's index, or -1 for the host.
-    new_target : bool
-        Whether memory for the result has yet to be allocated.
+    new_columns : int
+        Columns of the result for which memory has yet to be allocated.
     """
     host = platform.node()
     needed, there = {(host, -1): 0}, {(host, -1): available_memory()}
     for worker in plan.workers:
         there[worker.host, worker.device] = memory[worker.name]
-    if new_target:
-        size = plan.layout.m * plan.layout.width * plan.dtype.itemsize
-        needed[host, target] = size
+    needed[host, target] = plan.layout.m * new_columns * plan.dtype.itemsize
     for program in plan.programs:
         worker = plan.workers[program.worker]
         place = (worker.host, worker.device)

@@ -12,6 +12,7 @@ import numpy as np
 
 from hetero_la.memory import shard_bytes, work_bytes
 from hetero_la.options import Options
+from hetero_la.routines import ROUTINES
 from hetero_la.scheduler.costs import MachineModel, window_steps
 from hetero_la.scheduler.distribution import Distribution
 from hetero_la.scheduler.graph import TaskGraph
@@ -30,7 +31,7 @@ class Plan:
     Attributes
     ----------
     routine : str
-        "lu" or "solve".
+        A key of `hetero_la.routines.ROUTINES`.
     layout : TileLayout
         How the matrix is cut.
     dtype : numpy.dtype
@@ -90,9 +91,7 @@ class Plan:
     @property
     def flops(self) -> float:
         """Real floating-point operations of the routine, as LAPACK counts them."""
-        m, n, k = self.layout.m, self.layout.n, min(self.layout.m, self.layout.n)
-        lu = 2 * m * n * k - (m + n) * k**2 + 2 * k**3 / 3
-        total = lu + 2 * n**2 * self.layout.nrhs
+        total = ROUTINES[self.routine].flops(self.layout.m, self.layout.n, self.layout.nrhs)
         return total * (4 if self.dtype.kind == "c" else 1)
 
     def simulate(self) -> Simulation:
@@ -135,7 +134,8 @@ class Plan:
     def explain(self) -> str:
         """Say what was decided, and what it is expected to take."""
         layout = self.layout
-        rhs = f" with {layout.nrhs} right-hand sides" if layout.nrhs else ""
+        what = "columns made" if self.graph.made_columns() else "right-hand sides"
+        rhs = f" with {layout.nrhs} {what}" if layout.nrhs else ""
         lines = [
             f"{self.routine} of a {layout.m} x {layout.n} {self.dtype.name} matrix{rhs}",
             f"tiles: nb = {layout.nb}, {layout.mt} x {layout.nt} tiles, {layout.kt} steps",

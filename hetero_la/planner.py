@@ -11,10 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from hetero_la.algorithms.lu import lu_tasks
-from hetero_la.algorithms.solve import solve_tasks
 from hetero_la.options import Options, PanelDevice
 from hetero_la.plan import Plan, share_memory
+from hetero_la.routines import ROUTINES, Routine
 from hetero_la.scheduler.costs import MachineModel
 from hetero_la.scheduler.distribution import Distribution
 from hetero_la.scheduler.estimate import estimate_seconds, steps_while_loading
@@ -24,8 +23,6 @@ from hetero_la.scheduler.programs import build_programs
 from hetero_la.scheduler.workers import WorkerInfo, calling_thread
 from hetero_la.tiles.errors import DeviceUnavailableError
 from hetero_la.tiles.layout import TileLayout
-
-ROUTINES = {"lu": lu_tasks, "solve": solve_tasks}
 
 #: Runs estimated to be shorter, in seconds, are not worth measuring the devices for.
 _WORTH_MEASURING = 0.1
@@ -44,14 +41,16 @@ def plan(
 
     Parameters
     ----------
-    routine : {"lu", "solve"}
-        What is to be done.
+    routine : str
+        What is to be done: "lu", "solve", "inverse", "cholesky", "solve_positive", "qr",
+        "explicit_q", "lstsq" or "minimum_norm" (of the transpose of the matrix, which is
+        the one planned for).
     shape : tuple of int
         Rows and columns of the matrix.
     dtype : dtype, optional
         Element type: float32, float64, complex64 or complex128.
     nrhs : int, optional
-        Right-hand sides, for "solve".
+        Right-hand sides; for "explicit_q" and "inverse", columns of the result.
     workers : sequence of WorkerInfo, optional
         Who takes part; by default the calling thread alone.
     **options
@@ -71,6 +70,7 @@ def plan(
     """
     if routine not in ROUTINES:
         raise ValueError(f"unknown routine {routine!r}; known are {', '.join(ROUTINES)}")
+    ROUTINES[routine].require_shape(routine, *shape)
     infos = tuple(workers) if workers is not None else (calling_thread(),)
     return make_plan(routine, *shape, nrhs, np.dtype(dtype), Options.choose(options), infos)
 
@@ -108,12 +108,18 @@ def make_plan(
 
 
 def quick_estimate(
-    m: int, n: int, nrhs: int, dtype: np.dtype[Any], options: Options, worker: WorkerInfo
+    routine: str,
+    m: int,
+    n: int,
+    nrhs: int,
+    dtype: np.dtype[Any],
+    options: Options,
+    worker: WorkerInfo,
 ) -> float:
     """Seconds that a run would take on one worker, without planning it."""
-    layout = TileLayout(m, n, options.nb or default_nb(m, n, (worker,)), nrhs)
+    layout = TileLayout(m, n, options.nb or default_nb(routine, m, n, (worker,)), nrhs)
     model = machine_model((worker,), dtype, measure=False)
-    return estimate_seconds(layout, model, range(1), None, dtype)
+    return estimate_seconds(ROUTINES[routine].step, layout, model, range(1), None, dtype)
 
 
 @functools.lru_cache(maxsize=16)
@@ -128,21 +134,61 @@ def _cached_plan(
     on_host: bool,
 ) -> Plan:
     owners, helper = _roles(workers, options)
-    nb = options.nb or default_nb(m, n, owners)
+    nb = options.nb or default_nb(routine, m, n, owners)
     depth = 1 if options.lookahead is None else options.lookahead
-    layout = TileLayout(m, n, nb, nrhs)
-    model, at = _choose_panel_worker(layout, owners, helper, options, dtype)
+    tail = ROUTINES[routine].gpu_tail if owners[0].kind == "gpu" else 1
+    layout = TileLayout(m, n, nb, nrhs, tail)
+    model, at = _choose_panel_worker(ROUTINES[routine], layout, owners, helper, options, dtype)
     team = owners if at is None or helper is None else (*owners, helper)
     model = replace(model, devices=model.devices[: len(team)])
-    weights = [_speed(model, g) if g < len(owners) else 0.0 for g in range(len(team))]
-    distribution = Distribution.cyclic(layout.nt + layout.rt, weights)
     travels = on_host and owners[0].kind == "gpu"
-    arrival = _arrival(layout, model, range(len(owners)), at, dtype) if travels else None
+    arrival = None
+    if travels:
+        arrival = _arrival(ROUTINES[routine], layout, model, range(len(owners)), at, dtype)
+    return _assemble(routine, layout, dtype, options, team, model, at, depth, travels, arrival)
+
+
+@functools.lru_cache(maxsize=16)
+def follow_up(plan: Plan, routine: str, nrhs: int) -> Plan:
+    """Plan what uses the factors that a run of `plan` has left with its workers.
+
+    Parameters
+    ----------
+    plan : Plan
+        Of the factorization.
+    routine : str
+        What reads its factors.
+    nrhs : int
+        Right-hand sides.
+    """
+    layout = replace(plan.layout, nrhs=nrhs)
+    return _assemble(
+        routine, layout, plan.dtype, plan.options, plan.workers, plan.model, plan.panel_worker,
+        plan.lookahead, False, None,
+    )  # fmt: skip
+
+
+def _assemble(
+    routine: str,
+    layout: TileLayout,
+    dtype: np.dtype[Any],
+    options: Options,
+    team: tuple[WorkerInfo, ...],
+    model: MachineModel,
+    at: int | None,
+    depth: int,
+    travels: bool,
+    arrival: Callable[[int], int] | None,
+) -> Plan:
+    """Make the plan that all decisions have been taken for."""
+    owners = [g for g in range(len(team)) if g != at]
+    weights = [_speed(model, g) if g in owners else 0.0 for g in range(len(team))]
+    distribution = Distribution.cyclic(layout.nt + layout.rt, weights)
     with _no_garbage_collection():
-        graph = ROUTINES[routine](layout)
+        graph = ROUTINES[routine].tasks(layout)
         programs, traffic = build_programs(
-            graph, place(graph, distribution, at), distribution, len(team),
-            depth=depth, shared=share_memory(owners), arrival=arrival,
+            graph, place(graph, distribution, at), distribution, len(team), depth=depth,
+            shared=share_memory([team[g] for g in owners]), arrival=arrival,
         )  # fmt: skip
     return Plan(
         routine, layout, dtype, options, team, distribution, at, depth, graph, programs,
@@ -151,6 +197,7 @@ def _cached_plan(
 
 
 def _choose_panel_worker(
+    routine: Routine,
     layout: TileLayout,
     owners: tuple[WorkerInfo, ...],
     helper: WorkerInfo | None,
@@ -169,8 +216,8 @@ def _choose_panel_worker(
         return machine_model(team, dtype, measure=False), at
 
     def times(model: MachineModel) -> tuple[float, float]:
-        here = estimate_seconds(layout, model, range(at), None, dtype)
-        return here, estimate_seconds(layout, model, range(at), at, dtype)
+        here = estimate_seconds(routine.step, layout, model, range(at), None, dtype)
+        return here, estimate_seconds(routine.step, layout, model, range(at), at, dtype)
 
     model = machine_model(team, dtype, measure=False)
     if min(times(model)) > _WORTH_MEASURING:
@@ -180,10 +227,15 @@ def _choose_panel_worker(
 
 
 def _arrival(
-    layout: TileLayout, model: MachineModel, owners: Sequence[int], at: int | None, dtype: Any
+    routine: Routine,
+    layout: TileLayout,
+    model: MachineModel,
+    owners: Sequence[int],
+    at: int | None,
+    dtype: Any,
 ) -> Callable[[int], int]:
     """Step by which each column has travelled to its GPU."""
-    steps = steps_while_loading(layout, model, owners, at, dtype)
+    steps = steps_while_loading(routine.step, layout, model, owners, at, dtype)
     columns = layout.nt + layout.rt
     return lambda column: column * steps // columns
 
@@ -222,13 +274,11 @@ def _roles(
     return gpus, cpus[0]
 
 
-def default_nb(m: int, n: int, owners: Sequence[WorkerInfo]) -> int:
+def default_nb(routine: str, m: int, n: int, owners: Sequence[WorkerInfo]) -> int:
     """Tile size, from measurements: see ``docs/performance.md``."""
     size = max(min(m, n), 1)
     if owners[0].kind == "gpu" and not owners[0].virtual:
-        if size >= 49152:
-            return 1024
-        return 512 if size > 8192 else 256
+        return next(nb for least, nb in ROUTINES[routine].gpu_tiles if size >= least)
     if len(owners) == 1:
         return size if size <= 384 else 128 if size < 2048 else 256
     # Three columns a worker keep all of them busy until near the end.

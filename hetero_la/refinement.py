@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from hetero_la.conditioning import norm1
-from hetero_la.tiles.transfer import array_module, linalg_module
 
 #: Steps at most; a step is not taken once the backward error is at rounding level.
 _STEPS = 3
 
 
-def refine(a: Any, anorm: float, lu: Any, piv: Any, b: Any, x: Any) -> Any:
+def refine(a: Any, anorm: float, solve: Callable[[Any], Any], b: Any, x: Any) -> Any:
     """Improve X where its backward error is above a few units of rounding.
 
     A step costs ``O(n^2 nrhs)``: the residual ``R = B - A X`` in working precision,
@@ -26,8 +26,8 @@ def refine(a: Any, anorm: float, lu: Any, piv: Any, b: Any, x: Any) -> Any:
         The matrix.
     anorm : float
         Its 1-norm.
-    lu, piv : array
-        Its factors, as `hetero_la.lu_factor` returns them.
+    solve : callable
+        Solves with its factors.
     b, x : array, shape (n, nrhs)
         Right-hand sides and solution; `x` is overwritten.
 
@@ -44,11 +44,11 @@ def refine(a: Any, anorm: float, lu: Any, piv: Any, b: Any, x: Any) -> Any:
     Examples
     --------
     >>> a = np.array([[2.0, 0.0], [0.0, 4.0]])
-    >>> refine(a, 4.0, a, np.array([0, 1]), np.array([[2.0], [4.0]]), np.array([[1.1], [1.0]]))
+    >>> b, x = np.array([[2.0], [4.0]]), np.array([[1.1], [1.0]])
+    >>> refine(a, 4.0, lambda residual: np.linalg.solve(a, residual), b, x)
     array([[1.],
            [1.]])
     """
-    xp, solver = array_module(x), linalg_module(x)
     eps = np.finfo(x.dtype).eps
     previous = np.inf
     for _ in range(_STEPS):
@@ -57,5 +57,5 @@ def refine(a: Any, anorm: float, lu: Any, piv: Any, b: Any, x: Any) -> Any:
         if not eps < error < previous / 2:  # done, or no longer getting better, or NaN
             break
         previous = error
-        x += solver.lu_solve((lu, xp.asarray(piv)), residual, check_finite=False)
+        x += solve(residual)
     return x

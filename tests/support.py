@@ -1,4 +1,4 @@
-"""What several test modules share: problems, small runs of programs, and a lazy GPU."""
+"""What several test modules share: problems, ratios, small runs of programs, a lazy GPU."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.linalg
 from numpy.typing import DTypeLike, NDArray
 
-from hetero_la.algorithms.lu import lu_tasks
-from hetero_la.algorithms.solve import solve_tasks
 from hetero_la.matrices import generate
+from hetero_la.routines import ROUTINES
 from hetero_la.scheduler.dask_processes import BlockStorage, slices
 from hetero_la.scheduler.distribution import Distribution
 from hetero_la.scheduler.exchange import Exchange
@@ -56,6 +56,142 @@ def assert_close(found: Any, expected: Any, **tolerance: float) -> None:
     assert np.abs(found - expected).max(initial=0) <= limit
 
 
+# --- problems
+
+
+def positive(n: int, dtype: DTypeLike = "float64", seed: int = 0) -> NDArray:
+    """A Hermitian positive definite matrix, well conditioned."""
+    g = random(n, dtype=dtype, seed=seed)
+    a = g @ g.conj().T + n * np.eye(n, dtype=dtype)
+    return np.asfortranarray((a + a.conj().T) / 2, dtype=dtype)
+
+
+class Problem(NamedTuple):
+    """What a routine is given, and the array that it has to return."""
+
+    routine: str
+    layout: TileLayout
+    a: NDArray
+    b: NDArray | None
+    expected: NDArray
+
+
+#: Routines whose right-hand sides are made by themselves.
+_MAKE_COLUMNS = ("inverse", "explicit_q")
+
+
+def problem(routine: str, layout: TileLayout, dtype: DTypeLike = "float64") -> Problem:
+    """A random matrix, right-hand sides where there are any, and SciPy's answer."""
+    m, n, nrhs = layout.m, layout.n, layout.nrhs
+    a = random(m, n, dtype, seed=m + n)
+    if routine in ("cholesky", "solve_positive"):
+        a = positive(n, dtype)
+    b = None
+    if nrhs and routine not in _MAKE_COLUMNS:
+        b = random(m, nrhs, dtype, seed=7)
+        if routine == "minimum_norm":
+            b[n:] = 0
+    expected = np.hstack(_answer(routine, a, random(m, 0, dtype) if b is None else b, nrhs))
+    assert (expected.shape, expected.dtype) == ((m, layout.width), a.dtype)
+    return Problem(routine, layout, a, b, expected)
+
+
+def _answer(routine: str, a: NDArray, b: NDArray, nrhs: int) -> list[NDArray]:
+    """The factors, and what stands beside them."""
+    m, n = a.shape
+    if m == 0 or n == 0:
+        return [a, np.eye(m, nrhs, dtype=a.dtype) if routine in _MAKE_COLUMNS else b]
+    if routine in ("lu", "solve", "inverse"):
+        right = {"lu": b, "solve": np.linalg.solve(a, b) if m == n else b}
+        lu = scipy.linalg.lu_factor(a)[0]
+        return [lu, right[routine] if routine in right else np.linalg.inv(a)[:, :nrhs]]
+    if routine in ("cholesky", "solve_positive"):
+        factor = np.linalg.cholesky(a)
+        right = np.linalg.solve(factor if routine == "cholesky" else a, b)
+        return [factor + np.triu(a, 1), right]
+    (qr, _), r = scipy.linalg.qr(a, mode="raw")
+    q = scipy.linalg.qr(a)[0]
+    if routine == "explicit_q":
+        return [qr, q[:, :nrhs]]
+    if routine == "minimum_norm":
+        return [qr, q[:, :n] @ np.linalg.solve(r.conj().T, b[:n])]
+    c = q.conj().T @ b
+    if routine == "lstsq":
+        c[:n] = np.linalg.solve(r, c[:n])
+    return [qr, c]
+
+
+def random_order(graph: TaskGraph, seed: int) -> list[int]:
+    """A topological order: of the tasks that are ready, any."""
+    rng = np.random.default_rng(seed)
+    missing = [len(task.after) for task in graph.tasks]
+    following: list[list[int]] = [[] for _ in graph.tasks]
+    for task in graph.tasks:
+        for before in task.after:
+            following[before].append(task.index)
+    ready = [task.index for task in graph.tasks if not task.after]
+    order = []
+    while ready:
+        order.append(ready.pop(int(rng.integers(len(ready)))))
+        for index in following[order[-1]]:
+            missing[index] -= 1
+            if not missing[index]:
+                ready.append(index)
+    return order
+
+
+# --- LAPACK's ratios: correct results stay below `LIMIT`
+
+LIMIT = 30
+
+
+def _ratio(error: NDArray, *sizes: float, a: NDArray) -> float:
+    """The 1-norm of an error, over the sizes and LAPACK's eps."""
+    if error.size == 0:
+        return 0.0
+    size = np.abs(error).sum(axis=0).max()
+    for divisor in (*sizes, float(np.finfo(a.dtype).eps) / 2):  # one by one: none overflows
+        size = size / divisor if size else 0.0
+    assert np.isfinite(size)
+    return float(size)
+
+
+def _norm(a: NDArray) -> float:
+    return float(np.abs(a).sum(axis=0).max(initial=0))
+
+
+def _wide(a: NDArray) -> NDArray:
+    """In the type of doubles, so that the ratios' own rounding does not count."""
+    return a.astype(np.result_type(a, np.float64))
+
+
+def cholesky_ratio(a: NDArray, factor: NDArray) -> float:
+    """||L L^H - A|| / (n ||A|| eps), of a lower triangle L."""
+    exact, low = _wide(a), _wide(factor)
+    return _ratio(low @ low.conj().T - exact, len(a), _norm(exact), a=a)
+
+
+def qr_ratio(a: NDArray, q: NDArray, r: NDArray) -> float:
+    """||R - Q^H A|| / (m ||A|| eps)."""
+    exact = _wide(a)
+    return _ratio(_wide(r) - _wide(q).conj().T @ exact, len(a), _norm(exact), a=a)
+
+
+def orthogonality_ratio(q: NDArray) -> float:
+    """||I - Q^H Q|| / (m eps)."""
+    exact = _wide(q)
+    return _ratio(np.eye(q.shape[1]) - exact.conj().T @ exact, len(q), a=q)
+
+
+def lstsq_ratio(a: NDArray, x: NDArray, b: NDArray) -> float:
+    """||(A X - B)^H A|| / (max(m, n, nrhs) ||A|| ||B|| eps)."""
+    exact, right = _wide(a), _wide(b).reshape(len(b), -1)
+    size = _norm(exact) or 1.0
+    rest = exact @ _wide(x).reshape(len(x), -1) - right
+    error = rest.conj().T @ (exact / size)
+    return _ratio(error, max(*a.shape, right.shape[1]), _norm(right), a=a)
+
+
 # --- programs without Dask
 
 
@@ -77,9 +213,10 @@ def set_up(
     depth: int = 1,
     shared: bool = False,
     arrival: Callable[[int], int] | None = None,
+    routine: str | None = None,
 ) -> Setup:
     """Programs of `workers` owners of columns, and of one more that factors panels."""
-    graph = solve_tasks(layout) if layout.nrhs else lu_tasks(layout)
+    graph = ROUTINES[routine or ("solve" if layout.nrhs else "lu")].tasks(layout)
     speeds = [1.0] * workers + [0.0] * panel_worker
     distribution = Distribution.cyclic(layout.nt + layout.rt, speeds)
     placement = place(graph, distribution, workers if panel_worker else None)
@@ -132,13 +269,20 @@ def run_in_threads(
 
 
 def run_by_messages(
-    made: Setup, a: NDArray, b: NDArray | None = None, seed: int = 0
+    made: Setup,
+    a: NDArray,
+    b: NDArray | None = None,
+    seed: int = 0,
+    devices: Sequence[Device] | None = None,
 ) -> tuple[NDArray, Values]:
     """Run programs slice by slice, in any order in which messages arrive before their use."""
     layout, rng = made.graph.layout, np.random.default_rng(seed)
-    source = a if b is None else np.asfortranarray(np.hstack([a, b]))
+    right = np.full((layout.m, layout.nrhs), np.nan, a.dtype) if b is None else b
+    source = np.asfortranarray(np.hstack([a, right]))
     runners, waiting, sent = [], [], {}
-    for program in made.programs:
+    for program, device in zip(
+        made.programs, devices or [CpuDevice() for _ in made.programs], strict=True
+    ):
         ranges = [layout.columns(column) for column in program.columns]
         blocks = {start: source[:, start:stop] for start, stop in ranges}
         runners.append(
@@ -146,7 +290,7 @@ def run_by_messages(
                 program,
                 layout,
                 made.traffic.messages,
-                CpuDevice(),
+                device,
                 a.dtype,
                 KernelOptions(),
                 BlockStorage(blocks),
@@ -165,9 +309,9 @@ def run_by_messages(
     target = np.full(source.shape, np.nan, a.dtype, order="F")
     values: Values = {}
     for runner in runners:
+        values.update(runner.finish())
         for start, block in runner.storage.results.items():
             target[:, start : start + block.shape[1]] = block
-        values.update(runner.finish())
     return target, values
 
 

@@ -9,22 +9,40 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.linalg
 from numpy.linalg import LinAlgError
 from scipy.linalg import LinAlgWarning
 
 import hetero_la
-from hetero_la import Cluster, Options, det, inv, lu, lu_factor, lu_solve, slogdet, solve
+from hetero_la import (
+    Cluster,
+    Options,
+    cho_factor,
+    cho_solve,
+    cholesky,
+    det,
+    inv,
+    lstsq,
+    lu,
+    lu_factor,
+    lu_solve,
+    qr,
+    qr_factor,
+    qr_multiply,
+    slogdet,
+    solve,
+)
 from hetero_la.tiles.errors import DeviceUnavailableError, HeteroLAError, InsufficientMemoryError
 from hetero_la.tiles.kernels.cpu import CpuDevice
 from tests.support import random
 
-SQUARE = (solve, inv, det, slogdet)
-ALL = (lu_factor, lu, *SQUARE)
+SQUARE = (solve, inv, det, slogdet, cholesky, cho_factor)
+ALL = (lu_factor, lu, qr, qr_factor, lstsq, *SQUARE)
 
 
 def call(function: Callable[..., Any], a: Any, **options: Any) -> Any:
-    if function is solve:
-        return solve(a, np.ones(np.shape(a)[:1]), **options)
+    if function in (solve, lstsq):
+        return function(a, np.ones(np.shape(a)[:1]), **options)
     return function(a, **options)
 
 
@@ -64,7 +82,7 @@ def test_dtypes_that_lapack_has_not(function: Callable[..., Any], dtype: str) ->
 
 @pytest.mark.usefixtures("nothing_starts")
 @pytest.mark.parametrize("function", ALL)
-@pytest.mark.parametrize("shape", [(), (3,), (2, 3, 3)])
+@pytest.mark.parametrize("shape", [(), (3,), (0,)])
 def test_not_a_matrix(function: Callable[..., Any], shape: tuple[int, ...]) -> None:
     wanted = rf"^a must have 2 dimensions, not shape {re.escape(str(shape))}$"
     with pytest.raises(ValueError, match=wanted):
@@ -137,16 +155,26 @@ def test_right_hand_sides_of_another_size(shape: tuple[int, ...]) -> None:
         solve(np.eye(3), np.ones(shape))
     with pytest.raises(ValueError, match=rf"{said} factors of shape \(3, 3\)"):
         lu_solve((np.eye(3), np.arange(3)), np.ones(shape))
+    for function in (lstsq, lambda a, b: solve(a, b, assume_a="pos")):
+        with pytest.raises(ValueError, match=rf"{said} a of shape \(3, 3\)"):
+            function(np.eye(3), np.ones(shape))
+    with pytest.raises(ValueError, match=rf"{said} a factor of shape \(3, 3\)"):
+        cho_solve((np.eye(3), True), np.ones(shape))
 
 
 @pytest.mark.usefixtures("nothing_starts")
-@pytest.mark.parametrize("shape", [(), (3, 2, 2)])
-def test_right_hand_sides_of_another_dimension(shape: tuple[int, ...]) -> None:
-    wanted = rf"b must have 1 or 2 dimensions, not shape {re.escape(str(shape))}"
+def test_a_right_hand_side_without_dimensions() -> None:
+    wanted = r"b must have 1 or 2 dimensions, not shape \(\)"
     with pytest.raises(ValueError, match=wanted):
-        solve(np.eye(3), np.ones(shape))
+        solve(np.eye(3), 1.0)
     with pytest.raises(ValueError, match=wanted):
-        lu_solve((np.eye(3), np.arange(3)), np.ones(shape))
+        lu_solve((np.eye(3), np.arange(3)), 1.0)
+    with pytest.raises(ValueError, match=wanted):
+        cho_solve((np.eye(3), True), 1.0)
+    with pytest.raises(ValueError, match=wanted):
+        lstsq(np.eye(3), 1.0)
+    with pytest.raises(ValueError, match=r"c must have 1 or 2 dimensions, not shape \(\)"):
+        qr_multiply(np.eye(3), 1.0)
 
 
 @pytest.mark.usefixtures("nothing_starts")
@@ -161,22 +189,55 @@ def test_other_bad_right_hand_sides() -> None:
         lu_solve((np.full((3, 3), np.nan), np.arange(3)), np.ones(3))
     with pytest.raises(ValueError, match=r"lu must be a square matrix, not of shape \(4, 3\)"):
         lu_solve((np.ones((4, 3)), np.arange(3)), np.ones(4))
+    for function in (lstsq, lambda a, b: solve(a, b, assume_a="pos"),
+                     lambda a, b: cho_solve((a, True), b)):  # fmt: skip
+        with pytest.raises(ValueError, match="b has dtype float16"):
+            function(np.eye(3), np.ones(3, np.float16))
+        with pytest.raises(ValueError, match="b must not contain infs or NaNs"):
+            function(np.eye(3), [1, np.nan, 2])
+    with pytest.raises(ValueError, match="c must not contain infs or NaNs"):
+        cho_solve((np.full((3, 3), np.nan), True), np.ones(3))
+    with pytest.raises(ValueError, match=r"c must be a square matrix, not of shape \(4, 3\)"):
+        cho_solve((np.ones((4, 3)), True), np.ones(4))
+    with pytest.raises(ValueError, match="c must not contain infs or NaNs"):
+        qr_multiply(np.eye(3), [1, np.nan, 2])
     for trans in (-1, 3, "T", None):
         with pytest.raises(ValueError, match=f"trans must be 0, 1 or 2, not {trans!r}"):
             lu_solve((np.eye(3), np.arange(3)), np.ones(3), trans=trans)
 
 
 @pytest.mark.usefixtures("nothing_starts")
-@pytest.mark.parametrize("structure", ["pos", "sym", "nonsense", 1])
-def test_other_structures_are_not_known(structure: Any) -> None:
-    with pytest.raises(ValueError, match=f"not {structure!r}"):
+@pytest.mark.parametrize("structure", ["nonsense", "", 1, ["sym"]])
+def test_structures_that_are_not_known(structure: Any) -> None:
+    said = rf"one of 'general', .*'pos', not {re.escape(repr(structure))}$"
+    with pytest.raises(ValueError, match=said):
         solve(np.eye(2), np.ones(2), assume_a=structure)
+    with pytest.raises(ValueError, match=said):
+        inv(np.eye(2), assume_a=structure)
 
 
 @pytest.mark.usefixtures("nothing_starts")
-def test_complex_transposed() -> None:
-    with pytest.raises(ValueError, match="transposed=True is for real matrices"):
-        solve(np.eye(2) * 1j, np.ones(2), transposed=True)
+@pytest.mark.parametrize("structure", ["tridiagonal", "banded", "symmetric", "positive definite"])
+def test_structures_that_scipy_does_not_invert(structure: str) -> None:
+    with pytest.raises(KeyError):
+        scipy.linalg.inv(np.eye(2), assume_a=structure)
+    with pytest.raises(ValueError, match=rf"assume_a must be .*, not '{structure}'$"):
+        inv(np.eye(2), assume_a=structure)
+
+
+@pytest.mark.usefixtures("nothing_starts")
+@pytest.mark.parametrize("structure", [None, "diagonal", "banded", "her"])
+@pytest.mark.parametrize(("one", "other"), [(1j, 1), (1, 1j), (1j, 1j)])
+def test_complex_transposed(structure: str | None, one: complex, other: complex) -> None:
+    for function in (solve, scipy.linalg.solve):
+        with pytest.raises(NotImplementedError):
+            function(np.eye(2) * one, np.ones(2) * other, assume_a=structure, transposed=True)
+
+
+@pytest.mark.usefixtures("nothing_starts")
+def test_unknown_option_where_no_run_is_needed() -> None:
+    with pytest.raises(TypeError, match="unknown option 'nbb'"):
+        solve(np.eye(2), np.ones(2), assume_a="diagonal", nbb=2)
 
 
 # --- singular matrices
@@ -272,7 +333,7 @@ def leave_memory(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
 
 
 @pytest.mark.usefixtures("nothing_starts")
-@pytest.mark.parametrize("function", [lu_factor, lu, solve, det, slogdet])
+@pytest.mark.parametrize("function", [f for f in ALL if f not in (inv, qr, lstsq)])
 def test_a_matrix_larger_than_the_memory(
     function: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -306,8 +367,12 @@ def test_a_virtual_matrix_of_terabytes_is_refused_at_once() -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [(("qrs", (3, 3)), "unknown routine 'qrs'; known are lu, solve")],
-)
+    [(("qrs", (3, 3)), "unknown routine 'qrs'; known are lu, solve"),
+     *(((routine, (4, 3)), rf"^{routine} needs a square matrix, not one of shape \(4, 3\)")
+       for routine in ("solve", "inverse", "cholesky", "solve_positive")),
+     *(((routine, (3, 4)), rf"^{routine} needs at least as many rows as columns, not \(3, 4\)")
+       for routine in ("lstsq", "minimum_norm"))],
+)  # fmt: skip
 def test_plans_that_cannot_be_made(arguments: tuple, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         hetero_la.plan(*arguments)

@@ -16,11 +16,38 @@ import scipy.linalg
 from numpy.typing import NDArray
 from scipy.linalg import LinAlgWarning
 
-from hetero_la import Cluster, det, inv, lu, lu_factor, lu_solve, slogdet, solve
+from hetero_la import (
+    Cluster,
+    cho_factor,
+    cho_solve,
+    cholesky,
+    det,
+    inv,
+    lstsq,
+    lu,
+    lu_factor,
+    lu_solve,
+    qr,
+    qr_factor,
+    qr_multiply,
+    slogdet,
+    solve,
+)
 from hetero_la.matrices import generate
 from hetero_la.residuals import RATIO_LIMIT, lu_ratio, solve_ratio
 from hetero_la.tiles.kernels.gpu import gpu_count
-from tests.support import DTYPES, host, random
+from tests.support import (
+    DTYPES,
+    LIMIT,
+    assert_close,
+    cholesky_ratio,
+    host,
+    lstsq_ratio,
+    orthogonality_ratio,
+    positive,
+    qr_ratio,
+    random,
+)
 
 NB = 16
 SIZES = [(0, 0), (0, 3), (3, 0), (1, 1), (9, 9), (16, 16), (99, 99), (99, 40), (40, 99)]
@@ -135,6 +162,187 @@ def test_lu_inv_and_determinants(xp: ModuleType, dtype: str) -> None:
     assert float(logabs) == pytest.approx(float(np.linalg.slogdet(a).logabsdet), rel=1e-4)
 
 
+# --- Cholesky and QR, likewise
+
+
+def check_cholesky(xp: ModuleType, a: NDArray, **options: Any) -> None:
+    """Factors of both triangles, the other one being full of NaN, and solutions."""
+    b = random(len(a), 3, a.dtype, seed=1)
+    for lower in (False, True):
+        unnamed = np.triu(np.ones(a.shape, bool), 1)
+        unnamed = unnamed if lower else unnamed.T
+        given = xp.asarray(np.asfortranarray(np.where(unnamed, np.nan, a).astype(a.dtype)))
+        c = cholesky(given, lower=lower, check_finite=False, **options)
+        factors = cho_factor(given, lower=lower, check_finite=False, **options)
+        x = solve(given, xp.asarray(b), lower=lower, assume_a="pos", check_finite=False, **options)
+        y = cho_solve(factors, xp.asarray(b), check_finite=False)
+        z = cho_factor(xp.asarray(a), lower=lower, **options).solve(xp.asarray(b[:, 0]))
+        same_kind(xp, c, factors.c, x, y, z)
+        assert (c.shape, c.dtype, x.shape, x.dtype) == (a.shape, a.dtype, b.shape, b.dtype)
+        assert not host(c)[unnamed].any()
+        assert np.isnan(host(factors.c)[unnamed]).all()
+        assert np.array_equal(host(factors.c)[~unnamed], host(c)[~unnamed])
+        low = host(c) if lower else host(c).conj().T
+        assert cholesky_ratio(a, low) < LIMIT
+        assert solve_ratio(a, host(x), b) < RATIO_LIMIT
+        assert solve_ratio(a, host(y), b) < RATIO_LIMIT
+        assert_close(z, host(y)[:, 0])
+        assert np.array_equal(np.isnan(host(given)), unnamed)
+
+
+def check_qr(xp: ModuleType, a: NDArray, **options: Any) -> None:
+    """All modes, by LAPACK's ratios and SciPy's shapes and signs."""
+    given = xp.asarray(a)
+    for mode in ("full", "economic"):
+        q, r = qr(given, mode=mode, **options)
+        same_kind(xp, q, r)
+        theirs = scipy.linalg.qr(a, mode=mode)
+        assert [(x.shape, x.dtype) for x in (q, r)] == [(x.shape, x.dtype) for x in theirs]
+        assert qr_ratio(a, *host(q, r)) < LIMIT
+        assert orthogonality_ratio(host(q)) < LIMIT
+        assert not np.tril(host(r), -1).any()
+        assert (host(r).diagonal().real * theirs[1].diagonal().real >= 0).all()
+    (packed, tau), r = qr(given, mode="raw", **options)
+    same_kind(xp, packed, tau, r, *qr(given, mode="r", **options))
+    expected, scalars = scipy.linalg.qr(a, mode="raw")[0]
+    assert_close(packed, expected, limit=2e-2 if a.dtype.name in DTYPES[::2] else 1e-9)
+    assert_close(tau, scalars, limit=2e-2 if a.dtype.name in DTYPES[::2] else 1e-9)
+    factors = qr_factor(given, **options)
+    same_kind(xp, *factors, factors.r)
+    c = random(len(a), 3, a.dtype, seed=1)
+    product = factors.multiply(factors.multiply(xp.asarray(c)), adjoint=True)
+    same_kind(xp, product)
+    assert_close(product, c)
+    assert np.array_equal(host(given), a)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("n", [0, 1, 9, 16, 99])
+def test_cholesky(xp: ModuleType, n: int, dtype: str) -> None:
+    check_cholesky(xp, positive(n, dtype, seed=n), nb=NB)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("m", "n"), SIZES)
+def test_qr(xp: ModuleType, m: int, n: int, dtype: str) -> None:
+    check_qr(xp, random(m, n, dtype), nb=NB)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("m", "n"), [(1, 1), (99, 99), (99, 40), (40, 99)])
+def test_lstsq(xp: ModuleType, m: int, n: int, dtype: str) -> None:
+    a = generate("svd", m, n, dtype=dtype, cond=10.0)
+    for b in (random(m, 20, dtype, seed=1), random(m, 1, dtype, seed=2)[:, 0]):
+        x, residues, rank, _ = lstsq(xp.asarray(a), xp.asarray(b), nb=NB)
+        same_kind(xp, x, xp.asarray(residues))
+        expected, squares, full, _ = scipy.linalg.lstsq(a, b)
+        assert_close(x, expected)
+        assert rank == full
+        if m > n:
+            assert_close(residues, np.asarray(squares), limit=1e-2)
+            assert lstsq_ratio(a, host(x), b) < LIMIT
+        assert_close(
+            qr_factor(xp.asarray(a), nb=NB).solve(xp.asarray(b)) if m >= n else x, expected
+        )
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("m", "n"), [(99, 40), (40, 99)])
+def test_qr_multiply(xp: ModuleType, m: int, n: int, dtype: str) -> None:
+    a, k = random(m, n, dtype), min(m, n)
+    for mode, shape in [("right", (m,)), ("right", (3, m)), ("left", (k,)), ("left", (k, 3))]:
+        c = random(*(shape if shape[1:] else (*shape, 1)), dtype, seed=1).reshape(shape)
+        for conjugate in (False, True):
+            found = qr_multiply(xp.asarray(a), xp.asarray(c), mode, conjugate=conjugate, nb=NB)
+            same_kind(xp, *found)
+            for one, other in zip(
+                found, scipy.linalg.qr_multiply(a, c, mode, conjugate=conjugate), strict=True
+            ):
+                assert_close(one, other)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("kind", ["orthog", "gfpp", "shift", "zero-middle", "hilb", "svd",
+    "near-underflow", "near-overflow", "columns"])  # fmt: skip
+def test_qr_of_kinds(xp: ModuleType, kind: str, dtype: str) -> None:
+    for m, n in [(90, 90), (90, 50)]:
+        if kind == "columns":
+            top = 300 if np.finfo(dtype).eps < 1e-10 else 36
+            d = 10.0 ** np.random.default_rng(0).permutation(np.linspace(-top, top, n))
+            a = np.asfortranarray((random(m, n, dtype) * d).astype(dtype))
+        else:
+            a = generate(kind, m, n, dtype=dtype)
+        q, r = host(*qr(xp.asarray(a), nb=NB))
+        assert qr_ratio(a, q, r) < LIMIT
+        assert orthogonality_ratio(q) < LIMIT
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("scale", ["one", "underflow", "overflow", "columns", "kms", "moler"])
+def test_cholesky_of_kinds(xp: ModuleType, scale: str, dtype: str) -> None:
+    info = np.finfo(dtype)
+    a = positive(90, dtype)
+    if scale in ("kms", "moler"):
+        a = generate(scale, 90, dtype=dtype)
+        a += 400 * info.eps * np.abs(a).sum(axis=0).max() * np.eye(90, dtype=dtype)
+    elif scale == "columns":
+        top = 0.47 * float(np.log10(info.max))
+        d = 10.0 ** np.random.default_rng(0).permutation(np.linspace(-top, top, 90))
+        a = np.asfortranarray((d[:, None] * a * d).astype(dtype))
+    elif scale != "one":
+        least = float(info.tiny) / float(info.eps)
+        a = (a * (least if scale == "underflow" else 1e-3 / least)).astype(dtype)
+    for options in ({}, {"inverse_bound": 0.0}):
+        low = host(cholesky(xp.asarray(a), lower=True, nb=NB, **options))
+        assert cholesky_ratio(a, low) < LIMIT
+
+
+@pytest.mark.parametrize("order", ["C", "F", "strided", "part"])
+def test_overwriting_by_cholesky_and_qr(xp: ModuleType, order: str) -> None:
+    a = positive(40)
+    for overwrite, lower in [(False, True), (True, False), (True, True)]:
+        for function in (cholesky, cho_factor, qr_factor):
+            given = {
+                "C": xp.array(a, order="C"),
+                "F": xp.array(a, order="F"),
+                "strided": xp.asarray(np.repeat(np.repeat(a, 2, axis=0), 3, axis=1))[::2, ::3],
+                "part": xp.asfortranarray(xp.asarray(np.pad(a, 3)))[3:-3, 3:-3],
+            }[order]
+            kind = {} if function is qr_factor else {"lower": lower}
+            found = function(given, overwrite_a=overwrite, nb=NB, **kind)
+            c = found if function is cholesky else found[0]
+            in_place = overwrite and order == ("F" if lower or function is qr_factor else "C")
+            assert bool(xp.may_share_memory(given, c)) == in_place
+            assert np.array_equal(host(given), host(c) if in_place else a)
+
+
+@pytest.mark.parametrize("at", [0, 15, 16, 70, 98])
+def test_not_positive_definite(xp: ModuleType, at: int, cluster: Cluster) -> None:
+    a = positive(99)
+    a[at, at] = -1
+    given = xp.asarray(a)
+    for options in ({}, {"client": cluster, "panel": "gpu"}, {"client": cluster, "panel": "cpu"}):
+        for lower in (False, True):
+            with pytest.raises(np.linalg.LinAlgError, match=rf"^{at + 1}-th leading minor"):
+                cholesky(given, lower=lower, nb=NB, **options)
+        with pytest.raises(np.linalg.LinAlgError, match=rf"^{at + 1}-th leading minor"):
+            solve(given, xp.ones(99), assume_a="pos", nb=NB, **options)
+        check_cholesky(xp, positive(99), nb=NB, **options)
+
+
+def test_rank_deficient(xp: ModuleType) -> None:
+    a = random(60, 40)
+    a[:, 30] = a[:, 3]
+    with pytest.warns(
+        LinAlgWarning, match="rank-deficient matrix: its rank is about 39 and not 40"
+    ):
+        assert lstsq(xp.asarray(a), xp.ones(60), nb=NB)[2] == 39
+    a[:, 20] = 0
+    for given in (xp.asarray(a), xp.asarray(a.T)):
+        with pytest.raises(np.linalg.LinAlgError, match="diagonal number 21 of R is exactly zero"):
+            lstsq(given, xp.ones(len(given)), nb=NB)
+
+
 def test_singular_and_ill_conditioned(xp: ModuleType) -> None:
     a = random(40)
     a[:, 20] = 0
@@ -186,6 +394,21 @@ def test_solve_on_a_cluster(xp: ModuleType, cluster: Cluster, nrhs: int, panel: 
 
 
 @pytest.mark.parametrize("panel", ["cpu", "gpu"])
+@pytest.mark.parametrize("lookahead", [0, 1, 2])
+def test_cholesky_and_qr_on_a_cluster(
+    xp: ModuleType, cluster: Cluster, lookahead: int, panel: str
+) -> None:
+    options = {"nb": NB, "client": cluster, "lookahead": lookahead, "panel": panel}
+    for (m, n), dtype in zip([(99, 99), (99, 40), (40, 99), (1, 1)], DTYPES, strict=True):
+        check_qr(xp, random(m, n, dtype), **options)
+        check_cholesky(xp, positive(n, dtype), **options)
+        a, b = generate("svd", m, n, dtype=dtype, cond=10.0), random(m, 20, dtype, seed=1)
+        x = lstsq(xp.asarray(a), xp.asarray(b), **options)[0]
+        same_kind(xp, x)
+        assert_close(x, scipy.linalg.lstsq(a, b)[0])
+
+
+@pytest.mark.parametrize("panel", ["cpu", "gpu"])
 @pytest.mark.parametrize("kind", ["orthog", "shift", "gfpp"])
 def test_kinds_on_a_cluster(xp: ModuleType, cluster: Cluster, kind: str, panel: str) -> None:
     a = generate(kind, 300)
@@ -206,3 +429,17 @@ def test_several_thousand_rows(xp: ModuleType, cluster: Cluster, panel: str) -> 
     a = generate("orthog", 3000)
     factors = lu_factor(xp.asarray(a), client=cluster, panel=panel)
     assert lu_ratio(a, *host(*factors)) < RATIO_LIMIT
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("panel", ["cpu", "gpu", "auto"])
+def test_cholesky_and_qr_of_several_thousand_rows(
+    xp: ModuleType, cluster: Cluster, panel: str
+) -> None:
+    a = positive(3000)
+    low = cholesky(xp.asarray(a), lower=True, client=cluster, panel=panel)
+    assert cholesky_ratio(a, host(low)) < LIMIT
+    a = generate("orthog", 3000, 2000)
+    q, r = host(*qr(xp.asarray(a), mode="economic", client=cluster, panel=panel))
+    assert qr_ratio(a, q, r) < LIMIT
+    assert orthogonality_ratio(q) < LIMIT

@@ -84,6 +84,53 @@ def test_explanations(m: int, n: int, nrhs: int, workers: tuple[WorkerInfo, ...]
     assert "nan" not in text
 
 
+#: What each routine takes: rows, columns, right-hand sides; and its operations at this size.
+SIZES = {
+    "lu": (900, 300, 0, 900 * 300**2 - 300**3 / 3),
+    "solve": (600, 600, 50, 2 / 3 * 600**3 + 2 * 600**2 * 50),
+    "inverse": (600, 600, 600, 2 * 600**3),
+    "cholesky": (600, 600, 0, 600**3 / 3),
+    "solve_positive": (600, 600, 50, 600**3 / 3 + 2 * 600**2 * 50),
+    "qr": (900, 300, 0, 2 * 300**2 * (900 - 300 / 3)),
+    "explicit_q": (900, 300, 300, 2 * (2 * 300**2 * (900 - 300 / 3))),
+    "lstsq": (900, 300, 50, 2 * 300**2 * (900 - 300 / 3) + (4 * 900 * 300 - 300**2) * 50),
+    "minimum_norm": (900, 300, 50, 2 * 300**2 * (900 - 300 / 3) + (4 * 900 * 300 - 300**2) * 50),
+}
+
+
+@pytest.mark.parametrize("workers", [None, CPUS, GPUS[:1], GPUS[:2] + CPUS, GPUS])
+@pytest.mark.parametrize("routine", SIZES)
+def test_plans_of_every_routine(routine: str, workers: tuple[WorkerInfo, ...] | None) -> None:
+    m, n, nrhs, flops = SIZES[routine]
+    for panel in ("auto", "cpu") if workers == GPUS[:2] + CPUS else ("auto",):
+        plan = hetero_la.plan(routine, (m, n), nrhs=nrhs, nb=64, workers=workers, panel=panel)
+        assert plan.flops == pytest.approx(flops)
+        lines = plan.explain().splitlines()
+        assert lines[0].startswith(f"{routine} of a {m} x {n} float64 matrix")
+        assert ("right-hand sides" in lines[0]) == (nrhs > 0)
+        assert f"{len(plan.graph)} tasks" in lines[2]
+        assert "nan" not in plan.explain()
+        run = plan.simulate()
+        assert run.makespan == plan.predicted_seconds > 0
+        shard = m * (n + nrhs) * 8 / len(plan.distribution.columns(0)) / plan.layout.nt
+        assert all(needed > shard / 4 for needed in plan.bytes_needed())
+        assert pickle.loads(pickle.dumps(plan)).explain() == plan.explain()
+        if panel == "cpu":
+            assert plan.panel_worker == 2
+            assert "panels on the cpu" in plan.explain()
+
+
+@pytest.mark.parametrize("routine", SIZES)
+def test_predictions_of_every_routine_grow(routine: str) -> None:
+    def seconds(n: int, workers: tuple[WorkerInfo, ...]) -> float:
+        nrhs = n if routine in ("inverse", "explicit_q") else 0
+        plan = hetero_la.plan(routine, (n, n), nrhs=nrhs, nb=512, workers=workers, panel="gpu")
+        return plan.predicted_seconds
+
+    assert seconds(16384, GPUS[:1]) > 2.5 * seconds(8192, GPUS[:1])
+    assert seconds(16384, GPUS[:1]) > 1.3 * seconds(16384, GPUS)
+
+
 def test_predictions_grow_with_the_work() -> None:
     def seconds(n: int, workers: tuple[WorkerInfo, ...]) -> float:
         return hetero_la.plan("lu", (n, n), nb=256, workers=workers, panel="gpu").predicted_seconds
@@ -128,8 +175,9 @@ def test_plans_can_be_sent_elsewhere() -> None:
     assert [program.columns for program in again.programs] == [p.columns for p in plan.programs]
 
 
+@pytest.mark.parametrize("routine", SIZES)
 @pytest.mark.parametrize("workers", [(hetero_la.plan("lu", (1, 1)).workers[0],), GPUS[:1], CPUS])
-def test_default_tile_sizes(workers: tuple[WorkerInfo, ...]) -> None:
-    sizes = [default_nb(n, n, workers) for n in (0, 1, 100, 384, 2000, 10_000, 60_000)]
+def test_default_tile_sizes(workers: tuple[WorkerInfo, ...], routine: str) -> None:
+    sizes = [default_nb(routine, n, n, workers) for n in (0, 1, 100, 384, 2000, 10_000, 60_000)]
     assert all(1 <= nb <= 1024 for nb in sizes)
     assert sizes[-3:] == sorted(sizes[-3:])

@@ -25,11 +25,16 @@ from typing import Literal
 
 import numpy as np
 
-from hetero_la.scheduler.graph import Matrix, PerStep, TaskGraph
+from hetero_la.scheduler.graph import Matrix, PerStep, TaskGraph, set_identity
 from hetero_la.tiles.layout import TileLayout
 
 
-def lu_tasks(layout: TileLayout, granularity: Literal["column", "tile"] = "column") -> TaskGraph:
+def lu_tasks(
+    layout: TileLayout,
+    granularity: Literal["column", "tile"] = "column",
+    *,
+    identity: bool = False,
+) -> TaskGraph:
     """Tasks that overwrite A with L and U, in a valid sequential order.
 
     Parameters
@@ -38,6 +43,8 @@ def lu_tasks(layout: TileLayout, granularity: Literal["column", "tile"] = "colum
         The m x n matrix, any m and n.
     granularity : {"column", "tile"}, optional
         Whether a GEMM task is a column of tiles or one tile.
+    identity : bool, optional
+        Whether the right-hand sides are made here, as columns of the identity.
 
     Returns
     -------
@@ -53,6 +60,8 @@ def lu_tasks(layout: TileLayout, granularity: Literal["column", "tile"] = "colum
     """
     g = TaskGraph(layout, granularity)
     A = g.matrix("A")
+    if identity:
+        set_identity(g, A)
     ipiv = _eliminate(g, A)
     perm = g.per_step("perm", lambda k: (layout.m - layout.row(k + 1),), np.int32)
     for k in range(layout.kt - 1, 0, -1):

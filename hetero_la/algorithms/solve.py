@@ -32,8 +32,26 @@ def solve_tasks(layout: TileLayout, granularity: Literal["column", "tile"] = "co
     >>> [task.kind for task in graph.tasks]
     ['getrf', 'netperm', 'trtri', 'swap', 'trmm', 'trsm']
     """
-    g = lu_tasks(layout, granularity)
-    A = g.matrix("A")
+    return _substitute(lu_tasks(layout, granularity))
+
+
+def inverse_tasks(
+    layout: TileLayout, granularity: Literal["column", "tile"] = "column"
+) -> TaskGraph:
+    """Tasks that overwrite A with L and U, and as many columns to its right with A^-1.
+
+    Examples
+    --------
+    >>> graph = inverse_tasks(TileLayout(2, 2, 2, nrhs=2))
+    >>> [task.kind for task in graph.tasks]
+    ['laset_1', 'getrf', 'netperm', 'trtri', 'swap', 'trmm', 'trsm']
+    """
+    return _substitute(lu_tasks(layout, granularity, identity=True))
+
+
+def _substitute(g: TaskGraph) -> TaskGraph:
+    """Add tasks that overwrite B with U^-1 B."""
+    layout, A = g.layout, g.matrix("A")
     for k in range(layout.kt - 1, -1, -1):
         step = 2 * layout.kt - 1 - k
         for j in range(layout.nt, layout.nt + layout.rt):

@@ -14,10 +14,12 @@ from threadpoolctl import threadpool_limits
 
 from hetero_la.algorithms.lu import lu_tasks
 from hetero_la.algorithms.solve import solve_tasks
-from hetero_la.scheduler import device_model, fits, probes
+from hetero_la.routines import ROUTINES
+from hetero_la.scheduler import fits, kernel_costs, probes
 from hetero_la.scheduler.costs import LinkModel, MachineModel, call_shapes, window_steps
 from hetero_la.scheduler.device_model import CORE, H200, Chain, cores
 from hetero_la.scheduler.distribution import Distribution
+from hetero_la.scheduler.estimate import estimate_seconds, steps_while_loading
 from hetero_la.scheduler.placement import place
 from hetero_la.scheduler.probes import machine_model, measure_device, measure_link
 from hetero_la.scheduler.programs import build_programs
@@ -37,7 +39,18 @@ def kernel_shapes(kind: str, rows: int, columns: int, w: int) -> list[tuple[int,
         "gemm": [(rows, w), (w, columns), (rows, columns)],
         "compose": [(w,), (rows - w,), (rows,)],
         "laswp": [(rows,), (rows, w)],
-        "trsm": [(w, w), (w, columns)],
+        **{name: [(w, w), (w, columns)] for name in SPECS if name.startswith("trsm")},
+        "potrf": [(w, w), (1,)],
+        "trtri_n": [(w, w), (w, w)],
+        "trmm_rc": [(w, w), (w, w), (rows, w)],
+        "trmm_n": [(w, w), (w, w), (w, columns)],
+        "herk": [(rows, w), (rows, columns)],
+        "geqrf": [(rows, w), (w,), (w, w), (w, w)],
+        **{name: [(rows, w), (w, w), (rows, columns)] for name in ("larfb_c", "larfb_n")},
+        "lacpy": [(w, w), (w, w)],
+        "gemm_nc": [(rows, w), (columns, w), (rows, columns)],
+        "gemm_cn": [(rows, w), (rows, columns), (w, columns)],
+        **{name: [(rows, w)] for name in ("laset_0", "laset_1")},
     }[kind]
 
 
@@ -87,7 +100,7 @@ def test_nominal_gpu_is_near_what_was_measured_on_one(kind, shapes, measured):
 
 
 def test_a_kernel_without_a_rule_costs_its_flops_or_its_bytes(monkeypatch):
-    monkeypatch.setattr(device_model, "_RULES", {})
+    monkeypatch.setattr(kernel_costs, "_RULES", {})
     large = kernel_shapes("gemm", 4096, 4096, 512)
     flops = SPECS["gemm"].flops(large)
     assert CORE.kernel_seconds("gemm", large, "f8") == pytest.approx(
@@ -157,6 +170,46 @@ def test_nominal_model_follows_the_workers():
     assert machine.processes == (("", 1), ("", 1), ("", 2))
     assert pickle.loads(pickle.dumps(machine)) == machine
     assert machine_model(team) == machine  # none of them is in this process
+
+
+@pytest.mark.parametrize("device", [CORE, H200], ids=["core", "gpu"])
+def test_kernels_of_a_kind_cost_what_their_work_costs(device):
+    def seconds(kind):
+        return device.kernel_seconds(kind, kernel_shapes(kind, 8192, 8192, 512), np.float64)
+
+    assert seconds("gemm_nc") == seconds("gemm")
+    assert seconds("gemm_cn") == pytest.approx(seconds("gemm"), rel=0.1)
+    assert 0.4 < seconds("herk") / seconds("gemm") < 0.6  # half of a square
+    assert 2 < seconds("larfb_c") / seconds("gemm") < 2.5
+    assert seconds("larfb_n") == seconds("larfb_c")
+    assert seconds("potrf") < seconds("geqrf")
+    assert seconds("getrf") < seconds("geqrf")
+    assert seconds("trsm_lc") == seconds("trsm_uc") == seconds("trsm")
+
+
+@pytest.mark.parametrize("panel_worker", [None, 1])
+@pytest.mark.parametrize("routine", sorted(ROUTINES))
+def test_estimates_of_every_routine(routine, panel_worker):
+    model = MachineModel((H200, cores(8)))
+
+    def seconds(n, lent=estimate_seconds):
+        layout = TileLayout(n, n, 512, n if routine in ("inverse", "explicit_q") else 0)
+        step = ROUTINES[routine].step
+        return lent(step, layout, model, range(1), panel_worker, np.float64)
+
+    assert seconds(0) == 0
+    assert 0 < seconds(1) < seconds(2048) < seconds(8192) < seconds(16384) < 20
+    assert 1 <= seconds(16384, steps_while_loading) <= 32
+
+
+def test_routines_take_as_long_as_their_operations():
+    model, layout = MachineModel((H200,)), TileLayout(16384, 16384, 512)
+    lu, cholesky, qr = (
+        estimate_seconds(ROUTINES[name].step, layout, model, range(1), None, np.float64)
+        for name in ("lu", "cholesky", "qr")
+    )
+    assert cholesky < lu
+    assert qr > 1.3 * lu
 
 
 @pytest.mark.parametrize("workers", [2, 4, 8])

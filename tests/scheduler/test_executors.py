@@ -22,6 +22,7 @@ from distributed import Client, LocalCluster
 from numpy.typing import NDArray
 
 import hetero_la
+from hetero_la.execution import execute
 from hetero_la.options import Options
 from hetero_la.planner import make_plan
 from hetero_la.scheduler import dask_execution, dask_processes
@@ -35,8 +36,9 @@ from hetero_la.tiles.errors import RunAbortedError, StaleShardError
 from hetero_la.tiles.kernels import registry
 from hetero_la.tiles.kernels.cpu import CpuDevice, VirtualGpu
 from hetero_la.tiles.kernels.spec import Array, KernelOptions
+from hetero_la.tiles.layout import TileLayout
 from hetero_la.tiles.shard import ArrayStorage
-from tests.support import DTYPES, assert_close, random
+from tests.support import DTYPES, Problem, assert_close, problem, random
 
 ROOT = str(Path(__file__).parents[2])
 NB = 8
@@ -90,6 +92,31 @@ def check_solve(a: NDArray, nrhs: int, **options: Any) -> None:
     assert_close(x, expected, limit=1e-8 if a.dtype.itemsize > 4 and a.dtype != "c8" else 0.1)
 
 
+#: Rows, columns and right-hand sides of the routines beside LU and solve.
+ROUTINES = {
+    "inverse": [(1, 1, 1), (45, 45, 45)],
+    "cholesky": [(0, 0, 0), (1, 1, 0), (8, 8, 0), (61, 61, 0)],
+    "solve_positive": [(1, 1, 1), (45, 45, 19)],
+    "qr": [(0, 3, 0), (1, 1, 0), (61, 61, 0), (61, 23, 0), (23, 61, 0)],
+    "explicit_q": [(3, 0, 3), (45, 45, 45), (61, 23, 61), (61, 23, 23), (23, 61, 23)],
+    "lstsq": [(1, 1, 1), (61, 23, 9), (45, 44, 1)],
+    "minimum_norm": [(1, 1, 1), (61, 23, 9), (45, 44, 1)],
+}
+
+
+def check_routine(given: Problem, **options: Any) -> Any:
+    """Run a routine; the array and the per-step results are SciPy's."""
+    columns = given.layout.nrhs if given.b is None else 0
+    result = execute(given.routine, given.a, given.b, columns=columns, nb=NB, **options)
+    assert_close(result.array, given.expected, limit=1e-9 if given.a.dtype == "f8" else 1e-2)
+    if ("tau", 0) in result.values and given.a.size:
+        tau = scipy.linalg.qr(given.a, mode="raw")[0][1]
+        assert_close(result.vector("tau"), tau, limit=1e-2)
+    elif given.a.size:
+        assert result.info == 0
+    return result.report.plan
+
+
 # --- the same result everywhere
 
 
@@ -126,6 +153,44 @@ def test_solve_on_threads(cluster: Cluster, nrhs: int) -> None:
             check_solve(
                 random(45, dtype=dtype), nrhs, client=cluster, lookahead=lookahead, panel=panel
             )
+
+
+@pytest.mark.parametrize("routine", ROUTINES)
+def test_routines_on_threads(cluster: Cluster, routine: str) -> None:
+    for number, shape in enumerate(ROUTINES[routine]):
+        lookaheads = (0, 1, 2) if shape is ROUTINES[routine][-1] else (number % 3,)
+        for lookahead in lookaheads:
+            layout = TileLayout(*shape[:2], NB, shape[2])
+            given = problem(routine, layout, DTYPES[1 + lookahead])
+            for panel in panels_on(cluster)[1:]:
+                plan = check_routine(given, client=cluster, lookahead=lookahead, panel=panel)
+                assert (plan.routine, plan.lookahead) == (routine, lookahead)
+                assert plan.panel == (panel if cluster.size.virtual_gpus else "cpu")
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("routine", ROUTINES)
+def test_routines_inline(routine: str, dtype: str) -> None:
+    for shape in ROUTINES[routine]:
+        for lookahead in (0, 1, 2):
+            given = problem(routine, TileLayout(*shape[:2], NB, shape[2]), dtype)
+            plan = check_routine(given, lookahead=lookahead)
+            assert [worker.name for worker in plan.workers] == ["caller"]
+
+
+@pytest.mark.parametrize("routine", ROUTINES)
+def test_routines_in_windows(cluster: Cluster, routine: str) -> None:
+    client, shape = cluster.private_client(), ROUTINES[routine][-1]
+    given = problem(routine, TileLayout(*shape[:2], NB, shape[2]))
+    for window, panel in enumerate(panels_on(cluster), 1):
+        plan = make_plan(
+            routine, *shape, given.a.dtype, Options(nb=NB, panel=panel),
+            tuple(worker_infos(client)), on_host=True,
+        )  # fmt: skip
+        target = np.empty_like(given.expected, order="F")
+        storage = ArrayStorage(given.a, target, given.b)
+        run_local(client, replace(plan.job(), window=window), storage)
+        assert_close(target, given.expected, limit=1e-9)
 
 
 @pytest.mark.parametrize("window", [1, 2, 3, 100])
@@ -182,6 +247,32 @@ def test_programs_with_a_panel_worker_on_any_cluster(hybrid: Cluster, panel: str
     assert not dask_processes._shards
 
 
+@pytest.mark.parametrize("routine", ROUTINES)
+def test_routines_on_processes(processes: Client, routine: str) -> None:
+    for shape in ROUTINES[routine]:
+        given = problem(routine, TileLayout(*shape[:2], NB, shape[2]), DTYPES[1 + shape[0] % 3])
+        plan = check_routine(given, client=processes, lookahead=shape[0] % 3)
+        assert len({worker.pid for worker in plan.workers} | {os.getpid()}) == 3
+
+
+@pytest.mark.parametrize("panel", ["cpu", "gpu"])
+@pytest.mark.parametrize("routine", ROUTINES)
+def test_routines_with_a_panel_worker_on_any_cluster(
+    hybrid: Cluster, routine: str, panel: str
+) -> None:
+    client, shape = hybrid.private_client(), ROUTINES[routine][-1]
+    given = problem(routine, TileLayout(*shape[:2], NB, shape[2]))
+    for on_host in (False, True):
+        plan = make_plan(
+            routine, *shape, given.a.dtype, Options(nb=NB, panel=panel),
+            tuple(worker_infos(client)), on_host,
+        )  # fmt: skip
+        target = np.empty_like(given.expected, order="F")
+        run_in_processes(client, plan.job(), ArrayStorage(given.a, target, given.b))
+        assert_close(target, given.expected, limit=1e-9)
+    assert not dask_processes._shards
+
+
 def test_somebody_else_s_threads() -> None:
     with (
         LocalCluster(
@@ -195,7 +286,7 @@ def test_somebody_else_s_threads() -> None:
 
 
 def test_the_current_client_is_used(monkeypatch: pytest.MonkeyPatch, hybrid: Cluster) -> None:
-    monkeypatch.setattr("hetero_la.execution.INLINE_LIMIT", 0.0)
+    monkeypatch.setattr("hetero_la.execution.INLINE_LIMIT", {"cpu": 0.0, "gpu": 0.0})
     with Client(hybrid):
         factors = check_lu(random(40))
     assert {worker.name for worker in factors.plan.workers} <= {"gpu0", "gpu1", "cpu0"}
@@ -259,6 +350,29 @@ def test_an_error_in_a_kernel_is_the_run_s(
         check_lu(random(60), client=cluster, panel=panel)
 
 
+@pytest.mark.parametrize(
+    ("routine", "kernel"),
+    [("cholesky", "potrf"), ("cholesky", "herk"), ("solve_positive", "trsm_lc"), ("qr", "geqrf"),
+     ("explicit_q", "larfb_n"), ("lstsq", "trsm"), ("minimum_norm", "gemm_cn"), ("qr", "lacpy")],
+)  # fmt: skip
+def test_an_error_in_a_kernel_of_any_routine(
+    hybrid: Cluster, monkeypatch: pytest.MonkeyPatch, routine: str, kernel: str
+) -> None:
+    shape = ROUTINES[routine][-1]
+    if routine == "minimum_norm":
+        shape = (61, 23, 9)
+    given = problem(routine, TileLayout(*shape[:2], NB, shape[2]))
+    for panel in ("cpu", "gpu"):
+        error = BrokenError(f"{kernel} is out of order")
+        with monkeypatch.context() as broken:
+            break_kernel(broken, kernel, 2, error)
+            with pytest.raises(BrokenError) as caught:
+                check_routine(given, client=hybrid, panel=panel)
+            assert caught.value is error
+        assert not dask_execution._runs
+        check_routine(given, client=hybrid, panel=panel)
+
+
 def test_an_error_inline(monkeypatch: pytest.MonkeyPatch) -> None:
     error = BrokenError("no")
     break_kernel(monkeypatch, "trmm", 3, error)
@@ -315,7 +429,7 @@ def test_a_shard_is_never_updated_twice() -> None:
     with pytest.raises(StaleShardError, match="is at instruction 4, not at 5"):
         runner.run(5, 6)
     runner.run(4, len(plan.programs[0].instructions))
-    assert_close(runner.shard.array, scipy.linalg.lu_factor(a)[0])
+    assert_close(runner.shard.view(0, 3, 0, 2), scipy.linalg.lu_factor(a)[0])
 
 
 def test_a_shard_that_failed_half_way_is_stale(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from hetero_la.scheduler.placement import is_panel, place
 from hetero_la.tiles.kernels.cpu import CpuDevice
 from hetero_la.tiles.kernels.spec import KernelOptions
 from hetero_la.tiles.layout import TileLayout
-from tests.support import DTYPES, assert_close, pivots, random
+from tests.support import DTYPES, assert_close, pivots, random, random_order
 
 GRANULARITIES = ("column", "tile")
 SHAPES = [(0, 0), (0, 5), (5, 0), (1, 1), (3, 3), (13, 13), (13, 5), (5, 13)]
@@ -109,25 +109,6 @@ def test_another_order_is_refused() -> None:
     graph = lu_tasks(TileLayout(4, 4, 2))
     with pytest.raises(ValueError, match="not a topological order"):
         run_in_order(graph, range(3), random(4), CpuDevice(), KernelOptions())
-
-
-def random_order(graph: TaskGraph, seed: int) -> list[int]:
-    """A topological order: of the tasks that are ready, any."""
-    rng = np.random.default_rng(seed)
-    missing = [len(task.after) for task in graph.tasks]
-    following: list[list[int]] = [[] for _ in graph.tasks]
-    for task in graph.tasks:
-        for before in task.after:
-            following[before].append(task.index)
-    ready = [task.index for task in graph.tasks if not task.after]
-    order = []
-    while ready:
-        order.append(ready.pop(int(rng.integers(len(ready)))))
-        for index in following[order[-1]]:
-            missing[index] -= 1
-            if not missing[index]:
-                ready.append(index)
-    return order
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

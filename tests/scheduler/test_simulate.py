@@ -9,8 +9,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from hetero_la.algorithms.lu import lu_tasks
-from hetero_la.algorithms.solve import solve_tasks
+from hetero_la.routines import ROUTINES
 from hetero_la.scheduler.costs import MachineModel
 from hetero_la.scheduler.device_model import CORE, H200, Chain, DeviceModel
 from hetero_la.scheduler.distribution import Distribution
@@ -29,10 +28,18 @@ class Case:
     """A factorization on some workers, the last of which may be there for panels only."""
 
     def __init__(
-        self, n: int, nb: int, workers: int, *, helper: bool = False, depth: int = 1, nrhs: int = 0
+        self,
+        n: int,
+        nb: int,
+        workers: int,
+        *,
+        helper: bool = False,
+        depth: int = 1,
+        nrhs: int = 0,
+        routine: str | None = None,
     ) -> None:
         layout = TileLayout(n, n, nb, nrhs)
-        self.graph: TaskGraph = solve_tasks(layout) if nrhs else lu_tasks(layout)
+        self.graph: TaskGraph = ROUTINES[routine or ("solve" if nrhs else "lu")].tasks(layout)
         self.owners = workers
         weights = [1.0] * workers + [0.0] * helper
         columns = Distribution.cyclic(layout.nt + layout.rt, weights)
@@ -55,6 +62,14 @@ CASES = {
     "depth 2": lambda: Case(4096, 256, 3, depth=2),
     "helper": lambda: Case(4096, 512, 2, helper=True),
     "solve": lambda: Case(3000, 256, 2, nrhs=300),
+    "inverse": lambda: Case(2000, 256, 2, nrhs=2000, routine="inverse"),
+    "cholesky": lambda: Case(4096, 256, 3, routine="cholesky"),
+    "cholesky helper": lambda: Case(4096, 256, 3, helper=True, routine="cholesky"),
+    "positive": lambda: Case(2000, 256, 2, nrhs=600, routine="solve_positive"),
+    "qr": lambda: Case(3000, 256, 3, routine="qr"),
+    "explicit q": lambda: Case(2000, 256, 2, helper=True, nrhs=2000, routine="explicit_q"),
+    "least squares": lambda: Case(2000, 256, 2, nrhs=600, depth=2, routine="lstsq"),
+    "minimum norm": lambda: Case(2000, 256, 2, nrhs=600, depth=0, routine="minimum_norm"),
 }
 DEVICES = {"cpu": CORE, "gpu": H200}
 
@@ -179,6 +194,14 @@ def test_throughput_is_not_invented():
     run = case.run(H200)
     products = [i for i in case.programs[0].instructions if i.kind == "gemm"]
     assert run.makespan > sum(i.flops for i in products) / H200.gemm_rate
+
+
+def test_routines_take_as_long_as_their_operations():
+    lu, cholesky, qr = (
+        Case(32768, 512, 1, routine=name).run(H200).makespan for name in ("lu", "cholesky", "qr")
+    )
+    assert 0.4 * lu < cholesky < 0.75 * lu
+    assert 1.5 * lu < qr < 3 * lu
 
 
 @pytest.mark.parametrize(

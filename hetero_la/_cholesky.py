@@ -1,0 +1,247 @@
+"""Cholesky factorization, and solving with it."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from numpy.linalg import LinAlgError
+
+from hetero_la.alerts import warn_ill_conditioned
+from hetero_la.conditioning import (
+    estimate_reciprocal_condition,
+    hermitian_norm1,
+    reciprocal_condition_positive,
+)
+from hetero_la.execution import Result, execute
+from hetero_la.factors import CholeskyFactors
+from hetero_la.inputs import as_array, as_matrix, require_finite, same_place
+from hetero_la.report import Report
+from hetero_la.stacks import over_stacks
+from hetero_la.tiles.transfer import array_module, on_device_of_arrays
+from hetero_la.triangles import clear_above, solve_with_triangle
+
+
+@on_device_of_arrays
+@over_stacks(a=2)
+def cholesky(
+    a: Any, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True, *,
+    client: Any = None, **options: Any,
+) -> Any:  # fmt: skip
+    """Factor a Hermitian positive definite matrix: A = L L^H, or A = U^H U.
+
+    Parameters
+    ----------
+    a : array_like, shape (..., n, n)
+        NumPy or CuPy array or stack, as for `lu_factor`; only the triangle that `lower` names is
+        used.
+    lower : bool, optional
+        Whether to compute L; U by default.
+    overwrite_a : bool, optional
+        Whether the factor may take the place of `a`: for L of a column-major, for U of a
+        row-major array.
+    check_finite : bool, optional
+        Whether to refuse NaNs and infinities, in either triangle.
+    client, **options
+        As for `lu_factor`.
+
+    Returns
+    -------
+    array, shape (..., n, n)
+        L or U, with zeros in the other triangle.
+
+    Raises
+    ------
+    numpy.linalg.LinAlgError
+        If the matrix is not positive definite; it names the leading minor.
+    ValueError
+        If `a` is not square, of another dtype, or not finite.
+    hetero_la.tiles.errors.InsufficientMemoryError
+        If the workers' memory does not suffice.
+
+    Notes
+    -----
+    Right-looking blocked Cholesky (LAPACK, ``xPOTRF``) of the lower triangle; U is found
+    as the transpose of the factor of the transpose.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from hetero_la import cholesky
+    >>> cholesky(np.array([[4.0, 2.0], [2.0, 5.0]]), lower=True)
+    array([[2., 0.],
+           [1., 2.]])
+    """
+    result = _factor(a, lower, overwrite_a, check_finite, client, options)
+    clear_above(result.array)
+    return result.array if lower else result.array.T
+
+
+@on_device_of_arrays
+@over_stacks(a=2)
+def cho_factor(
+    a: Any, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True, *,
+    client: Any = None, **options: Any,
+) -> CholeskyFactors:  # fmt: skip
+    """Factor a Hermitian positive definite matrix, for `cho_solve`.
+
+    Parameters
+    ----------
+    a, lower, overwrite_a, check_finite, client, **options
+        As for `cholesky`.
+
+    Returns
+    -------
+    CholeskyFactors
+        Unpacks as SciPy's ``(c, lower)``; the triangle of c that is not the factor holds
+        what `a` held there.  For a stack, a plain tuple of stacked arrays.
+
+    Raises
+    ------
+    numpy.linalg.LinAlgError
+        If the matrix is not positive definite; it names the leading minor.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from hetero_la import cho_factor, cho_solve
+    >>> cho_solve(cho_factor(np.array([[4.0, 2.0], [2.0, 5.0]])), [6.0, 7.0])
+    array([1., 1.])
+    """
+    result = _factor(a, lower, overwrite_a, check_finite, client, options)
+    c = result.array if lower else result.array.T
+    return CholeskyFactors(c, lower, 0, result.report)
+
+
+def _factor(
+    a: Any, lower: bool, overwrite_a: bool, check_finite: bool, client: Any, options: dict[str, Any]
+) -> Result:
+    a = as_matrix(a, square=True)
+    if check_finite:
+        require_finite(a, "a")
+    # The upper triangle of A is the lower one of A^T, and U^T its factor.
+    result = execute(
+        "cholesky", a if lower else a.T, overwrite_a=overwrite_a, client=client, **options
+    )
+    _require_positive(result)
+    return result
+
+
+def _require_positive(result: Result) -> None:
+    if result.info:
+        raise LinAlgError(f"{result.info}-th leading minor of the array is not positive definite")
+
+
+@on_device_of_arrays
+def cho_solve(
+    c_and_lower: tuple[Any, bool], b: Any, overwrite_b: bool = False, check_finite: bool = True
+) -> Any:
+    """Solve A X = B from the Cholesky factor of A, where it is: on the host or on its GPU.
+
+    Parameters
+    ----------
+    c_and_lower : tuple of array and bool
+        From `cho_factor`: an (..., n, n) array, and whether its lower triangle counts.
+    b : array_like, shape (n,) or (..., n, nrhs)
+        Right-hand sides.
+    overwrite_b : bool, optional
+        Whether X may take the place of `b`.
+    check_finite : bool, optional
+        Whether to refuse NaNs and infinities.
+
+    Returns
+    -------
+    array, shape of `b`
+        X.
+
+    Raises
+    ------
+    ValueError
+        If the shapes do not fit.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from hetero_la import cho_solve
+    >>> cho_solve((np.array([[2.0, 0.0], [1.0, 2.0]]), True), [6.0, 7.0])
+    array([1., 1.])
+    """
+    c, lower = c_and_lower
+    return _cho_solve(c, lower, b, overwrite_b=overwrite_b, check_finite=check_finite)
+
+
+@over_stacks(c=2, lower=0, b="1|2")
+def _cho_solve(c: Any, lower: Any, b: Any, *, overwrite_b: bool, check_finite: bool) -> Any:
+    c = as_matrix(c, "c", square=True)
+    b = as_array(b, "b", (1, 2))
+    same_place(c, b)
+    if b.shape[0] != c.shape[0]:
+        raise ValueError(f"b has shape {b.shape}, which does not fit a factor of shape {c.shape}")
+    if check_finite:
+        require_finite(c, "c")
+        require_finite(b, "b")
+    if b.size == 0:
+        return array_module(b).empty(b.shape, array_module(b).result_type(c, b))
+    y = solve_with_triangle(c, b, lower=bool(lower), adjoint=not lower, overwrite_b=overwrite_b)
+    return solve_with_triangle(c, y, lower=bool(lower), adjoint=bool(lower), overwrite_b=True)
+
+
+def solve_positive(
+    a: Any, b: Any, *, lower: bool = False, check_finite: bool = True, client: Any = None,
+    **options: Any,
+) -> tuple[Any, Report]:  # fmt: skip
+    """Solve A X = B for a Hermitian positive definite matrix.
+
+    Parameters
+    ----------
+    a : array, shape (n, n)
+        Only the triangle that `lower` names is used.
+    b : array, shape (n,) or (n, nrhs)
+        Right-hand sides; where `a` is.
+    lower, check_finite, client, **options
+        As for `cholesky`.
+
+    Returns
+    -------
+    x : array, shape of `b`
+        The solution.
+    report : Report
+        Its `plan` and `timing`.
+
+    Raises
+    ------
+    numpy.linalg.LinAlgError
+        If the matrix is not positive definite.
+    """
+    a, b = as_matrix(a, square=True), as_array(b, "b", (1, 2))
+    same_place(a, b)
+    if b.shape[0] != a.shape[0]:
+        raise ValueError(f"b has shape {b.shape}, which does not fit a of shape {a.shape}")
+    if check_finite:
+        require_finite(a, "a")
+        require_finite(b, "b")
+    dtype = array_module(a).result_type(a, b)
+    matrix = (a if lower else a.T).astype(dtype, copy=False)
+    rhs = b.astype(dtype, copy=False)
+    # A^T is the conjugate of A: it has the conjugate solution for conjugate right-hand sides.
+    turn = functools.partial(_conjugate, really=not lower and dtype.kind == "c")
+    rhs = turn(rhs[:, None] if b.ndim == 1 else rhs)
+    result = execute("solve_positive", matrix, rhs, keep=True, client=client, **options)
+    _require_positive(result)
+    x = result.beside if result.kept else result.beside.copy(order="F")
+    if x.size:
+        warn_ill_conditioned(_reciprocal_condition(hermitian_norm1(matrix), result), dtype)
+    return turn(x).reshape(b.shape), result.report
+
+
+def _reciprocal_condition(anorm: float, result: Result) -> float:
+    kept = result.kept
+    if kept is None:
+        return reciprocal_condition_positive(anorm, result.factors)
+    return estimate_reciprocal_condition(
+        anorm, result.beside, lambda b, trans: kept.solve("cho_solve", b)
+    )
+
+
+def _conjugate(x: Any, *, really: bool) -> Any:
+    return x.conj() if really else x

@@ -1,0 +1,203 @@
+"""QR factorization, and products with Q."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hetero_la.execution import Result, execute
+from hetero_la.factors import QRFactors
+from hetero_la.inputs import as_array, as_matrix, require_finite
+from hetero_la.stacks import over_stacks
+from hetero_la.tiles.transfer import array_module, on_device_of_arrays
+
+_MODES = ("full", "r", "economic", "raw")
+
+
+@on_device_of_arrays
+@over_stacks(a=2)
+def qr(
+    a: Any, overwrite_a: bool = False, lwork: int | None = None, mode: str = "full",
+    pivoting: bool = False, check_finite: bool = True, *, client: Any = None, **options: Any,
+) -> Any:  # fmt: skip
+    """Factor A = Q R, Q with orthonormal columns and R upper triangular.
+
+    Parameters
+    ----------
+    a : array_like, shape (..., m, n)
+        NumPy or CuPy array or stack, as for `lu_factor`.
+    overwrite_a : bool, optional
+        Whether the factors may take the place of `a` (where it is column-major, and Q is
+        not asked for).
+    lwork : int, optional
+        Accepted as SciPy does; workspace is found otherwise.
+    mode : {"full", "r", "economic", "raw"}, optional
+        What to return.
+    pivoting : bool, optional
+        Column pivoting, which is not supported: True is refused.
+    check_finite : bool, optional
+        Whether to refuse NaNs and infinities.
+    client, **options
+        As for `lu_factor`.
+
+    Returns
+    -------
+    q : array, shape (m, m), or (m, k) for "economic"
+        Q; k = min(m, n).  Not for "r".  For "raw" the tuple ``(qr, tau)`` as LAPACK returns
+        it, which `qr_factor` gives as an object.
+    r : array, shape (m, n), or (k, n) for "economic" and "raw"
+        R.  For "r" it is the only entry of a tuple.
+
+    Raises
+    ------
+    ValueError
+        If `a` is not two-dimensional, is of another dtype, or is not finite, or for an
+        unknown mode or pivoting.
+    hetero_la.tiles.errors.InsufficientMemoryError
+        If the workers' memory does not suffice.
+
+    Notes
+    -----
+    Householder's method by blocks of reflectors I - V T V^H (LAPACK, ``xGEQRF``), R's
+    diagonal with the signs that LAPACK gives it.  Panels are factored recursively [1]_.
+
+    References
+    ----------
+    .. [1] E. Elmroth and F. Gustavson, Applying recursion to serial and parallel QR
+       factorization leads to better performance, IBM J. Res. Dev. 44, 2000.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from hetero_la import qr
+    >>> a = np.array([[3.0, 1.0], [4.0, 2.0]])
+    >>> q, r = qr(a)
+    >>> np.round(r, 12)
+    array([[-5. , -2.2],
+           [ 0. ,  0.4]])
+    >>> np.allclose(q @ r, a)
+    True
+    """
+    if mode not in _MODES:
+        raise ValueError(f"mode must be one of {', '.join(_MODES)}, not {mode!r}")
+    if pivoting:
+        raise ValueError("pivoting=True is not supported: scipy.linalg.qr has it")
+    a = _checked(a, check_finite)
+    m, n = a.shape
+    columns = {"full": m, "economic": min(m, n)}.get(mode, 0)
+    result = _factor(a, columns, overwrite_a, client, options)
+    xp, packed = array_module(a), result.array[:, :n]
+    r = xp.triu(packed if mode in ("full", "r") or m < n else packed[:n])
+    if mode == "r":
+        return (r,)
+    if mode == "raw":
+        return (packed, xp.asarray(result.vector("tau"))), r
+    return result.array[:, n:], r
+
+
+@on_device_of_arrays
+@over_stacks(a=2)
+def qr_factor(
+    a: Any, overwrite_a: bool = False, check_finite: bool = True, *, client: Any = None,
+    **options: Any,
+) -> QRFactors:  # fmt: skip
+    """Factor A = Q R, and keep Q as its reflectors: to multiply by it, or to solve.
+
+    Parameters
+    ----------
+    a, overwrite_a, check_finite, client, **options
+        As for `qr`.
+
+    Returns
+    -------
+    QRFactors
+        Unpacks as LAPACK's ``(qr, tau)``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from hetero_la import qr_factor
+    >>> factors = qr_factor(np.array([[1.0, 0.0], [1.0, 1.0], [1.0, 2.0]]))
+    >>> np.round(factors.solve(np.array([1.0, 2.0, 3.0])), 12)
+    array([1., 1.])
+    """
+    result = _factor(_checked(a, check_finite), 0, overwrite_a, client, options)
+    tau = array_module(result.array).asarray(result.vector("tau"))
+    return QRFactors(result.array, tau, 0, result.report)
+
+
+def _checked(a: Any, check_finite: bool) -> Any:
+    a = as_matrix(a)
+    if check_finite:
+        require_finite(a, "a")
+    return a
+
+
+def _factor(
+    a: Any, columns: int, overwrite_a: bool, client: Any, options: dict[str, Any]
+) -> Result:
+    routine = "explicit_q" if columns else "qr"
+    return execute(routine, a, columns=columns, overwrite_a=overwrite_a, client=client, **options)
+
+
+@on_device_of_arrays
+@over_stacks(a=2, c="1|2")
+def qr_multiply(
+    a: Any, c: Any, mode: str = "right", pivoting: bool = False, conjugate: bool = False,
+    overwrite_a: bool = False, overwrite_c: bool = False, *, client: Any = None, **options: Any,
+) -> tuple[Any, Any]:  # fmt: skip
+    """Factor A = Q R, and multiply by Q without forming it.
+
+    Parameters
+    ----------
+    a : array_like, shape (m, n)
+        As for `qr`.
+    c : array_like
+        What is multiplied: for "left" of min(m, n) rows, or m if m < n; for "right" of as
+        many columns as `a` has rows.  One dimension is a row or a column.
+    mode : {"left", "right"}, optional
+        Q C or C Q.
+    pivoting : bool, optional
+        Refused, as in `qr`.
+    conjugate : bool, optional
+        Multiply by the conjugate of Q.
+    overwrite_a, overwrite_c : bool, optional
+        As in SciPy.
+    client, **options
+        As for `lu_factor`.
+
+    Returns
+    -------
+    cq : array
+        The product, with economic Q: min(m, n) columns for "right", m rows for "left".
+    r : array, shape (min(m, n), n)
+        R.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from hetero_la import qr_multiply
+    >>> cq, r = qr_multiply(np.array([[3.0], [4.0]]), np.array([3.0, 4.0]))
+    >>> np.round(cq, 12), np.round(r, 12)
+    (array([-5.]), array([[-5.]]))
+    """
+    if mode not in ("left", "right"):
+        raise ValueError(f"mode must be 'left' or 'right', not {mode!r}")
+    if pivoting:
+        raise ValueError("pivoting=True is not supported: scipy.linalg.qr_multiply has it")
+    a, c = as_matrix(a), as_array(c, "c", (1, 2))
+    require_finite(c, "c")
+    m, k, xp = a.shape[0], min(a.shape), array_module(a)
+    given = c
+    c = xp.atleast_2d(c) if mode == "right" else (c[:, None] if c.ndim == 1 else c)
+    rows = c.shape[1] if mode == "right" else c.shape[0]
+    if rows != m and (mode == "right" or rows != k):
+        raise ValueError(f"c of shape {given.shape} does not fit a of shape {a.shape}")
+    factors = qr_factor(a, overwrite_a, client=client, **options)
+    turn = xp.conj if conjugate else xp.asarray
+    if mode == "right":  # C Q = (Q^H C^H)^H
+        product = turn(factors.multiply(turn(c).T.conj(), adjoint=True).T.conj())[:, :k]
+    else:
+        padded = xp.zeros((m, c.shape[1]), c.dtype)
+        padded[:rows] = c
+        product = turn(factors.multiply(turn(padded)))
+    return (product.ravel() if given.ndim == 1 else product), factors.r

@@ -1,0 +1,29 @@
+"""Warnings about numbers, which point at the user's own line."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from typing import Any
+
+import numpy as np
+from scipy.linalg import LinAlgWarning
+
+
+def warn(message: str) -> None:
+    """Give a LinAlgWarning that points at the line that called this package."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back and frame.f_globals.get("__name__", "").split(".")[0] == "hetero_la":
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, LinAlgWarning, stacklevel=level)
+
+
+def warn_ill_conditioned(rcond: float, dtype: Any) -> None:
+    """Warn if a matrix is singular to working precision."""
+    if not rcond >= np.finfo(dtype).eps:
+        warn(f"ill-conditioned matrix: the result may be inaccurate (rcond = {rcond:.3g})")
+
+
+def singular_message(info: int) -> str:
+    """What LAPACK's info says of U."""
+    return f"the matrix is singular: diagonal number {info} of U is exactly zero"

@@ -1,0 +1,178 @@
+"""A = Q R by block reflectors, as a task graph; and what Q and R are used for.
+
+A is m x n, any m and n, with tile columns C to its right, if there are any.  Step k:
+
+    geqrf      A[k:, k] = Q[k] R[k],  Q[k] = I - V T[k] V^H      V stays in A[k:, k]
+    larfb_c    A[k:, j] <- Q[k]^H A[k:, j]                       j > k: trailing matrix
+
+and at the very end R[k] takes the place that it has in LAPACK's packed factors:
+
+    lacpy      A[k, k] <- R[k]
+
+Before that, by what is wanted:
+
+    Q^H C      the columns C ride along with the trailing matrix
+    Q C        larfb_n    C[k:, j] <- Q[k] C[k:, j]              k = kt-1, ..., 0
+    R^-1 C     trsm       C[k, j] <- R[k]^-1 C[k, j]             k = kt-1, ..., 0
+               gemm       C[i, j] <- C[i, j] - A[i, k] C[k, j]   i < k
+    R^-H C     gemm_cn    C[k, j] <- C[k, j] - A[i, k]^H C[i, j] i < k
+               trsm_uc    C[k, j] <- R[k]^-H C[k, j]             k = 0, ..., kt-1
+
+Sources: the blocked algorithm is LAPACK's geqrf; V is kept with its ones and zeros, so
+that a block reflector is three products, as in MAGMA.  Least squares and minimum norm
+are those of LAPACK's gels.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from hetero_la.scheduler.graph import Matrix, PerStep, TaskGraph, set_identity
+from hetero_la.tiles.layout import TileLayout
+
+Granularity = Literal["column", "tile"]
+
+
+class _QR:
+    """A graph that grows by what is wanted; a reflector's task is always a whole column."""
+
+    def __init__(self, layout: TileLayout, granularity: Granularity) -> None:
+        self.g = TaskGraph(layout, granularity)
+        self.A: Matrix = self.g.matrix("A")
+        order = [layout.diagonal(k) for k in range(layout.kt)] or [0]
+        self.tau = self.g.per_step("tau", lambda k: (order[k],), result=True)
+        self.R: PerStep = self.g.per_step("R", lambda k: (order[k], order[k]))
+        self.T: PerStep = self.g.per_step("T", lambda k: (order[k], order[k]))
+        self.kt, self.nt = layout.kt, layout.nt
+        self.right = range(layout.nt, layout.nt + layout.rt)
+        self.step = layout.kt  # the next one after the factorization
+
+    def factor(self, columns: int) -> None:
+        """Factor A; the first `columns` tile columns get Q^H applied."""
+        g, A, R, T = self.g, self.A, self.R, self.T
+        for k in range(self.kt):
+            g.add(
+                "geqrf", step=k, column=k,
+                updates=[A[k:, k]], writes=[self.tau[k], R[k], T[k]],
+            )  # fmt: skip
+            for j in range(k + 1, columns):
+                g.add("larfb_c", step=k, column=j, reads=[A[k:, k], T[k]], updates=[A[k:, j]])
+
+    def multiply(self, *, identity: bool = False) -> None:
+        """Overwrite C with Q C; of an identity, what stays zero is left out."""
+        for k in range(self.kt - 1, -1, -1):
+            for j in self.right[k:] if identity else self.right:
+                self.g.add(
+                    "larfb_n", step=self.step, column=j,
+                    reads=[self.A[k:, k], self.T[k]], updates=[self.A[k:, j]],
+                )  # fmt: skip
+            self.step += 1
+
+    def solve(self) -> None:
+        """Overwrite the first rows of C with R^-1 C."""
+        g, A = self.g, self.A
+        for k in range(self.kt - 1, -1, -1):
+            for j in self.right:
+                g.add("trsm", step=self.step, column=j, reads=[self.R[k]], updates=[A[k, j]])
+                for i in g.row_blocks(0, k):
+                    g.add(
+                        "gemm", step=self.step, column=j,
+                        reads=[A[i, k], A[k, j]], updates=[A[i, j]],
+                    )  # fmt: skip
+            self.step += 1
+
+    def solve_adjoint(self) -> None:
+        """Overwrite the first rows of C with R^-H C."""
+        g, A = self.g, self.A
+        for k in range(self.kt):
+            for j in self.right:
+                for i in g.row_blocks(0, k):
+                    g.add(
+                        "gemm_cn", step=self.step, column=j,
+                        reads=[A[i, k], A[i, j]], updates=[A[k, j]],
+                    )  # fmt: skip
+                g.add("trsm_uc", step=self.step, column=j, reads=[self.R[k]], updates=[A[k, j]])
+            self.step += 1
+
+    def packed(self) -> TaskGraph:
+        """The graph, with LAPACK's packed factors as its result."""
+        for k in range(self.kt):
+            self.g.add("lacpy", step=self.step, column=k, reads=[self.R[k]], updates=[self.A[k, k]])
+        return self.g
+
+
+def qr_tasks(layout: TileLayout, granularity: Granularity = "column") -> TaskGraph:
+    """Tasks that overwrite A with its packed factors, and C with Q^H C.
+
+    Parameters
+    ----------
+    layout : TileLayout
+        The m x n matrix, any m and n, and columns to its right, if any.
+    granularity : {"column", "tile"}, optional
+        Whether a product with tiles of R is a column of tiles or one tile.
+
+    Returns
+    -------
+    TaskGraph
+        It leaves the per-step vector ``tau[k]``.
+
+    Examples
+    --------
+    >>> graph = qr_tasks(TileLayout(4, 4, 2))
+    >>> [task.kind for task in graph.tasks]
+    ['geqrf', 'larfb_c', 'geqrf', 'lacpy', 'lacpy']
+    """
+    qr = _QR(layout, granularity)
+    qr.factor(layout.nt + layout.rt)
+    return qr.packed()
+
+
+def explicit_q_tasks(layout: TileLayout, granularity: Granularity = "column") -> TaskGraph:
+    """Tasks that overwrite A with its packed factors, and C with columns of Q.
+
+    Examples
+    --------
+    >>> graph = explicit_q_tasks(TileLayout(4, 2, 2, nrhs=4))
+    >>> [task.kind for task in graph.tasks]
+    ['geqrf', 'laset_1', 'laset_0', 'laset_1', 'larfb_n', 'larfb_n', 'lacpy']
+    """
+    qr = _QR(layout, granularity)
+    qr.factor(layout.nt)
+    set_identity(qr.g, qr.A, step=layout.kt)
+    qr.multiply(identity=True)
+    return qr.packed()
+
+
+def lstsq_tasks(layout: TileLayout, granularity: Granularity = "column") -> TaskGraph:
+    """Tasks that overwrite C with X, which minimizes ``||C - A X||``, for m >= n.
+
+    The rows of C from n on become those of Q^H C: their norms are the residual's.
+
+    Examples
+    --------
+    >>> graph = lstsq_tasks(TileLayout(4, 2, 2, nrhs=1))
+    >>> [task.kind for task in graph.tasks]
+    ['geqrf', 'larfb_c', 'trsm', 'lacpy']
+    """
+    qr = _QR(layout, granularity)
+    qr.factor(layout.nt + layout.rt)
+    qr.solve()
+    return qr.packed()
+
+
+def minimum_norm_tasks(layout: TileLayout, granularity: Granularity = "column") -> TaskGraph:
+    """Tasks that overwrite C with the shortest X such that ``A^H X = C``, for m >= n.
+
+    The rows of C from n on must be zero.
+
+    Examples
+    --------
+    >>> graph = minimum_norm_tasks(TileLayout(4, 2, 2, nrhs=1))
+    >>> [task.kind for task in graph.tasks]
+    ['geqrf', 'trsm_uc', 'larfb_n', 'lacpy']
+    """
+    qr = _QR(layout, granularity)
+    qr.factor(layout.nt)
+    qr.solve_adjoint()
+    qr.multiply()
+    return qr.packed()

@@ -1,0 +1,93 @@
+"""A X = B with given factors of A, as a task graph: what a run has left, another uses.
+
+The factors stand in the tile columns of A, and are only read; B stands to their right.
+A product with a column of tiles comes before or after each triangular solve:
+
+    down       B[k, j] <- L[k, k]^-1 B[k, j],   B[i, j] <- B[i, j] - A[i, k] B[k, j]    i > k
+    up         B[k, j] <- U[k, k]^-1 B[k, j],   B[i, j] <- B[i, j] - A[i, k] B[k, j]    i < k
+    up^H       B[k, j] <- B[k, j] - A[i, k]^H B[i, j],   B[k, j] <- L[k, k]^-H B[k, j]  i > k
+    down^H     B[k, j] <- B[k, j] - A[i, k]^H B[i, j],   B[k, j] <- U[k, k]^-H B[k, j]  i < k
+"""
+
+from __future__ import annotations
+
+from hetero_la.scheduler.graph import Region, TaskGraph
+from hetero_la.tiles.layout import TileLayout
+
+
+class _Substitution:
+    """A graph that grows by one sweep over the steps after the other."""
+
+    def __init__(self, layout: TileLayout) -> None:
+        self.g = TaskGraph(layout)
+        self.A = self.g.matrix("A")
+        self.layout, self.step = layout, 0
+        self.right = range(layout.nt, layout.nt + layout.rt)
+
+    def sweep(self, kernel: str, *, down: bool, adjoint: bool = False) -> None:
+        """Solve with one triangle, by `kernel` on its diagonal tiles."""
+        kt = self.layout.kt
+        for k in range(kt) if down else range(kt - 1, -1, -1):
+            # The adjoint of a triangle reads its column where the triangle itself writes.
+            other = slice(0, k) if down == adjoint else slice(k + 1, self.layout.mt)
+            for j in self.right:
+                if adjoint:
+                    self._product(k, j, other, adjoint)
+                self._add(kernel, j, reads=[self.A[k, k]], updates=[self.A[k, j]])
+                if not adjoint:
+                    self._product(k, j, other, adjoint)
+            self.step += 1
+
+    def _product(self, k: int, j: int, rows: slice, adjoint: bool) -> None:
+        A = self.A
+        if rows.start == rows.stop:
+            return
+        if adjoint:
+            self._add("gemm_cn", j, reads=[A[rows, k], A[rows, j]], updates=[A[k, j]])
+        else:
+            self._add("gemm", j, reads=[A[rows, k], A[k, j]], updates=[A[rows, j]])
+
+    def _add(self, kind: str, j: int, **accesses: list[Region]) -> None:
+        self.g.add(kind, step=self.step, column=j, **accesses)
+
+
+def lu_substitution_tasks(layout: TileLayout) -> TaskGraph:
+    """Tasks that overwrite B, its rows permuted, with X: L U X = B.
+
+    Examples
+    --------
+    >>> [task.kind for task in lu_substitution_tasks(TileLayout(4, 4, 2, nrhs=1)).tasks]
+    ['trsm_l1', 'gemm', 'trsm_l1', 'trsm', 'gemm', 'trsm']
+    """
+    s = _Substitution(layout)
+    s.sweep("trsm_l1", down=True)
+    s.sweep("trsm", down=False)
+    return s.g
+
+
+def lu_adjoint_substitution_tasks(layout: TileLayout) -> TaskGraph:
+    """Tasks that overwrite B with X, its rows permuted: (L U)^H X = B.
+
+    Examples
+    --------
+    >>> [task.kind for task in lu_adjoint_substitution_tasks(TileLayout(4, 4, 2, nrhs=1)).tasks]
+    ['trsm_uc', 'gemm_cn', 'trsm_uc', 'trsm_lc1', 'gemm_cn', 'trsm_lc1']
+    """
+    s = _Substitution(layout)
+    s.sweep("trsm_uc", down=True, adjoint=True)
+    s.sweep("trsm_lc1", down=False, adjoint=True)
+    return s.g
+
+
+def cholesky_substitution_tasks(layout: TileLayout) -> TaskGraph:
+    """Tasks that overwrite B with X: L L^H X = B.
+
+    Examples
+    --------
+    >>> [task.kind for task in cholesky_substitution_tasks(TileLayout(4, 4, 2, nrhs=1)).tasks]
+    ['trsm_l', 'gemm', 'trsm_l', 'trsm_lc', 'gemm_cn', 'trsm_lc']
+    """
+    s = _Substitution(layout)
+    s.sweep("trsm_l", down=True)
+    s.sweep("trsm_lc", down=False, adjoint=True)
+    return s.g

@@ -1,0 +1,97 @@
+"""How a run was planned, and how it went."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from hetero_la.plan import Plan
+from hetero_la.scheduler.runner import LogEntry
+
+
+class WorkerTiming(NamedTuple):
+    """What one worker did.
+
+    Attributes
+    ----------
+    name, kind : str
+        The worker.
+    calls : int
+        Kernel calls, adjacent columns counted once.
+    flops : float
+        Real floating-point operations.
+    busy : float
+        Seconds in kernel calls; on a GPU, in issuing them.
+    moving : float
+        Seconds in loads, stores, and waiting for panels.
+    """
+
+    name: str
+    kind: str
+    calls: int
+    flops: float
+    busy: float
+    moving: float
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Where the time of a run went, in seconds.
+
+    Attributes
+    ----------
+    seconds : float
+        The whole run.
+    load, factor, store : float
+        Filling the shards, factoring, and returning the results; loads and stores
+        that overlap with factoring are counted where the slowest worker waited.
+    workers : list of WorkerTiming
+        Who did what.
+    """
+
+    seconds: float
+    load: float
+    factor: float
+    store: float
+    workers: list[WorkerTiming]
+
+    @classmethod
+    def from_logs(cls, seconds: float, plan: Plan, logs: Mapping[int, list[LogEntry]]) -> Timing:
+        """Sum up the logs of a run's workers."""
+        rows, loads, stores = [], [0.0], [0.0]
+        for index, log in sorted(logs.items()):
+            spent: dict[str, float] = {}
+            instructions = plan.programs[index].instructions
+            for entry in log:
+                op = instructions[entry.place].op
+                spent[op] = spent.get(op, 0.0) + entry.stop - entry.start
+            calls = [i for i in instructions if i.op == "call"]
+            busy = spent.pop("call", 0.0)
+            loads.append(spent.get("load", 0.0))
+            stores.append(spent.get("store", 0.0))
+            worker = plan.workers[index]
+            flops = sum(i.flops for i in calls) * (4 if plan.dtype.kind == "c" else 1)
+            rows.append(
+                WorkerTiming(worker.name, worker.kind, len(calls), flops, busy, sum(spent.values()))
+            )
+        load, store = max(loads), max(stores)
+        return cls(seconds, load, max(seconds - load - store, 0.0), store, rows)
+
+    def __str__(self) -> str:
+        lines = [
+            f"{'worker':<10}{'kind':<6}{'calls':>7}{'Gflop':>12}{'busy s':>10}{'moving s':>10}"
+        ]
+        lines += [
+            f"{w.name:<10}{w.kind:<6}{w.calls:>7}{w.flops / 1e9:>12.3f}{w.busy:>10.3f}"
+            f"{w.moving:>10.3f}"
+            for w in self.workers
+        ]
+        return "\n".join(lines)
+
+
+class Report(NamedTuple):
+    """How a run was planned and how it went."""
+
+    plan: Plan
+    timing: Timing

@@ -1,0 +1,160 @@
+"""The routines: what each computes, in how many operations, and what a step is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from hetero_la.algorithms.cholesky import cholesky_tasks, solve_positive_tasks
+from hetero_la.algorithms.lu import lu_tasks
+from hetero_la.algorithms.qr import (
+    explicit_q_tasks,
+    lstsq_tasks,
+    minimum_norm_tasks,
+    qr_tasks,
+)
+from hetero_la.algorithms.solve import inverse_tasks, solve_tasks
+from hetero_la.algorithms.substitution import (
+    cholesky_substitution_tasks,
+    lu_adjoint_substitution_tasks,
+    lu_substitution_tasks,
+)
+from hetero_la.scheduler.estimate import Calls, Step
+from hetero_la.scheduler.graph import TaskGraph
+from hetero_la.tiles.layout import TileLayout
+
+
+@dataclass(frozen=True)
+class Routine:
+    """One routine.
+
+    Attributes
+    ----------
+    tasks : callable
+        Builder of its graph.
+    flops : callable
+        Real operations for m, n, nrhs, as LAPACK counts them.
+    step : Step
+        A step's kernels, for quick estimates.
+    square, tall : bool
+        Whether it needs m = n, or m >= n.
+    gpu_tiles : tuple of (int, int)
+        Tile sizes on GPUs, each from which min(m, n) on, the largest first.
+    gpu_tail : int
+        How many tiles are factored as one at the end, on GPUs.
+    """
+
+    tasks: Callable[[TileLayout], TaskGraph]
+    flops: Callable[[int, int, int], float]
+    step: Step
+    square: bool = False
+    tall: bool = False
+    gpu_tiles: tuple[tuple[int, int], ...] = ((49152, 1024), (8193, 512), (0, 256))
+    gpu_tail: int = 1
+
+    def require_shape(self, name: str, m: int, n: int) -> None:
+        """Raise ValueError for a matrix of a shape that the routine does not take."""
+        if self.square and m != n:
+            raise ValueError(f"{name} needs a square matrix, not one of shape {(m, n)}")
+        if self.tall and m < n:
+            raise ValueError(f"{name} needs at least as many rows as columns, not {(m, n)}")
+
+
+def _lu_update(height: int, nb: int, width: int) -> Calls:
+    rows = height - nb
+    return [
+        ("swap", ((nb,), (2, 2 * nb), (height, width))),
+        ("trmm", ((nb, nb), (nb, nb), (nb, width))),
+        ("gemm", ((rows, nb), (nb, width), (rows, width))),
+    ]
+
+
+def _cholesky_update(height: int, nb: int, width: int) -> Calls:
+    # Columns get shorter one by one: on average they are half as tall.
+    rows = max((height - nb) // 2, 1) if width > nb else height - nb
+    return [("gemm_nc", ((rows, nb), (width, nb), (rows, width)))]
+
+
+def _qr_update(height: int, nb: int, width: int) -> Calls:
+    return [("larfb_c", ((height, nb), (nb, nb), (height, width)))]
+
+
+_LU_STEP = Step(
+    panel=lambda height, nb: [
+        ("getrf", ((height, nb), (nb,), (1,))),
+        ("trtri", ((nb, nb), (nb, nb))),
+    ],
+    finish=lambda height, nb: [],
+    update=_lu_update,
+    travels=lambda height, nb: height * nb,
+)
+_CHOLESKY_STEP = Step(
+    panel=lambda height, nb: [
+        ("potrf", ((nb, nb), (1,))),
+        ("trtri_n", ((nb, nb), (nb, nb))),
+    ],
+    finish=lambda height, nb: [("trmm_rc", ((nb, nb), (nb, nb), (max(height - nb, 1), nb)))],
+    update=_cholesky_update,
+    travels=lambda height, nb: nb * nb,
+)
+_QR_STEP = Step(
+    panel=lambda height, nb: [
+        ("geqrf", ((height, min(height, nb)), (nb,), (nb, nb), (nb, nb))),
+    ],
+    finish=lambda height, nb: [],
+    update=_qr_update,
+    travels=lambda height, nb: height * nb,
+)
+
+
+def _lu_flops(m: int, n: int, nrhs: int) -> float:
+    k = min(m, n)
+    return 2 * m * n * k - (m + n) * k**2 + 2 * k**3 / 3
+
+
+def _qr_flops(m: int, n: int, nrhs: int) -> float:
+    k = min(m, n)
+    return 2 * max(m, n) * k**2 - 2 * k**3 / 3
+
+
+def _q_flops(m: int, n: int, nrhs: int) -> float:
+    k = min(m, n)
+    return _qr_flops(m, n, 0) + 4 * m * nrhs * k - 2 * (m + nrhs) * k**2 + 4 * k**3 / 3
+
+
+_LU = Routine(lu_tasks, _lu_flops, _LU_STEP)
+_CHOLESKY = Routine(
+    cholesky_tasks, lambda m, n, nrhs: n**3 / 3 + n**2 * nrhs, _CHOLESKY_STEP, square=True,
+    gpu_tiles=((0, 1024),), gpu_tail=4,
+)  # fmt: skip
+_QR = Routine(
+    qr_tasks, lambda m, n, nrhs: _qr_flops(m, n, 0) + (4 * m * n - 2 * n**2) * nrhs, _QR_STEP
+)
+_LSTSQ = Routine(
+    lstsq_tasks, lambda m, n, nrhs: _qr_flops(m, n, 0) + (4 * m * n - n**2) * nrhs, _QR_STEP,
+    tall=True,
+)  # fmt: skip
+
+_LU_SOLVE = Routine(
+    lu_substitution_tasks, lambda m, n, nrhs: 2 * n**2 * nrhs, _LU_STEP, square=True
+)
+
+#: By name: what `plan` takes as its routine.
+ROUTINES = {
+    "lu": _LU,
+    "solve": Routine(
+        solve_tasks, lambda m, n, nrhs: _lu_flops(m, n, 0) + 2 * n**2 * nrhs, _LU_STEP, square=True
+    ),
+    "inverse": Routine(inverse_tasks, lambda m, n, nrhs: 2 * n**3, _LU_STEP, square=True),
+    "cholesky": _CHOLESKY,
+    "solve_positive": replace(
+        _CHOLESKY, tasks=solve_positive_tasks, flops=lambda m, n, nrhs: n**3 / 3 + 2 * n**2 * nrhs
+    ),
+    "qr": _QR,
+    "explicit_q": replace(_QR, tasks=explicit_q_tasks, flops=_q_flops),
+    "lstsq": _LSTSQ,
+    "minimum_norm": replace(_LSTSQ, tasks=minimum_norm_tasks),
+    "lu_solve": _LU_SOLVE,
+    "lu_solve_adjoint": replace(_LU_SOLVE, tasks=lu_adjoint_substitution_tasks),
+    "cho_solve": replace(_LU_SOLVE, tasks=cholesky_substitution_tasks),
+}

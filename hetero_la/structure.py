@@ -1,0 +1,134 @@
+"""Matrices of known structure: what `assume_a` may say, and solves that need no factors."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from enum import StrEnum
+from typing import Any
+
+import scipy.linalg
+from numpy.linalg import LinAlgError
+
+from hetero_la.alerts import warn_ill_conditioned
+from hetero_la.conditioning import reciprocal_condition_upper
+from hetero_la.tiles.transfer import array_module, is_device_array, linalg_module
+
+
+class Structure(StrEnum):
+    """What is known of a matrix, by SciPy's name."""
+
+    GENERAL = "general"
+    DIAGONAL = "diagonal"
+    TRIDIAGONAL = "tridiagonal"
+    BANDED = "banded"
+    UPPER = "upper triangular"
+    LOWER = "lower triangular"
+    SYMMETRIC = "symmetric"
+    HERMITIAN = "hermitian"
+    POSITIVE = "positive definite"
+
+
+_SHORT = {
+    "gen": Structure.GENERAL,
+    "sym": Structure.SYMMETRIC,
+    "her": Structure.HERMITIAN,
+    "pos": Structure.POSITIVE,
+}
+#: What `assume_a` may be in `solve`.
+SOLVE_NAMES = (*Structure, *_SHORT)
+#: And in `inv`, where SciPy knows fewer.
+INV_NAMES = ("general", "diagonal", "upper triangular", "lower triangular", *_SHORT)
+#: Solved without LU: a right-hand side takes O(n^2) operations at most.
+_SIMPLE = (Structure.DIAGONAL, Structure.UPPER, Structure.LOWER)
+_SIMPLE_ON_HOST = (*_SIMPLE, Structure.TRIDIAGONAL, Structure.BANDED)
+
+
+def structure_of(assume_a: Any, names: Collection[str] = SOLVE_NAMES) -> Structure:
+    """The structure that `assume_a` names; None stands for a general matrix.
+
+    Raises
+    ------
+    ValueError
+        If it is not one of `names`.
+
+    Examples
+    --------
+    >>> structure_of("gen") is structure_of(None)
+    True
+    """
+    if assume_a is None:
+        return Structure.GENERAL
+    if not isinstance(assume_a, str) or assume_a not in names:
+        known = ", ".join(repr(str(name)) for name in names)
+        raise ValueError(f"assume_a must be None or one of {known}, not {assume_a!r}")
+    return _SHORT.get(assume_a) or Structure(assume_a)
+
+
+def is_simple(structure: Structure, a: Any) -> bool:
+    """Whether `solve_simple` knows what to do, where `a` is."""
+    return structure in (_SIMPLE if is_device_array(a) else _SIMPLE_ON_HOST)
+
+
+def solve_simple(a: Any, b: Any, structure: Structure, transposed: bool) -> Any:
+    """Solve A X = B, or A^T X = B, where that takes no work worth distributing.
+
+    Parameters
+    ----------
+    a : array, shape (n, n)
+        The matrix, of which only what the structure names is used.
+    b : array, shape (n,) or (n, nrhs)
+        Right-hand sides, of the same dtype.
+    structure : Structure
+        One for which `is_simple` holds.
+    transposed : bool
+        Which of the systems.
+    """
+    if not is_device_array(a):
+        return scipy.linalg.solve(
+            a, b, assume_a=structure, transposed=transposed, check_finite=False
+        )
+    if b.size == 0:
+        return b.copy()
+    if structure is Structure.DIAGONAL:
+        return divide_by_diagonal(a, b)
+    return solve_triangle(a, b, structure is Structure.LOWER, transposed)
+
+
+def divide_by_diagonal(a: Any, b: Any) -> Any:
+    """X of A X = B for a diagonal matrix."""
+    diagonal = a.diagonal()
+    size = abs(diagonal)
+    if not size.all():
+        raise LinAlgError("the matrix is singular: there is a zero on its diagonal")
+    warn_ill_conditioned(float(size.min() / size.max()), a.dtype)
+    return b / diagonal.reshape(-1, *[1] * (b.ndim - 1))
+
+
+def solve_triangle(a: Any, b: Any, lower: bool, transposed: bool) -> Any:
+    """X of A X = B, or A^T X = B, for one triangle of `a`."""
+    xp = array_module(a)
+    if lower:  # from its last row and column, it is upper triangular
+        a, b = a[::-1, ::-1], b[::-1]
+    upper = xp.triu(a)
+    if not upper.diagonal().all():
+        raise LinAlgError("the matrix is singular: there is a zero on its diagonal")
+    warn_ill_conditioned(reciprocal_condition_upper(upper), a.dtype)
+    x = linalg_module(a).solve_triangular(upper, b, trans=int(transposed), check_finite=False)
+    return x[::-1] if lower else x
+
+
+def as_general(a: Any, structure: Structure, lower: bool) -> Any:
+    """The matrix in full, made from what its structure lets one read."""
+    xp = array_module(a)
+    if structure is Structure.TRIDIAGONAL:
+        return xp.triu(xp.tril(a, 1), -1)
+    if structure not in (Structure.SYMMETRIC, Structure.HERMITIAN):
+        return a
+    full = xp.tril(a) if lower else xp.triu(a)
+    other = (xp.tril(a, -1) if lower else xp.triu(a, 1)).T
+    if structure is Structure.HERMITIAN and a.dtype.kind == "c":
+        diagonal = xp.arange(len(a))
+        full[diagonal, diagonal] = full[diagonal, diagonal].real
+        other = other.conj()
+    full += other
+    return full

@@ -1,0 +1,45 @@
+"""Triangles of arrays, on the host or on a GPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hetero_la.tiles.transfer import array_module, linalg_module
+
+#: Columns that are worked on at a time.
+_BLOCK = 512
+
+
+def clear_above(a: Any) -> None:
+    """Set what is above the diagonal to zero, in place.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> a = np.ones((2, 3))
+    >>> clear_above(a)
+    >>> a
+    array([[1., 0., 0.],
+           [1., 1., 0.]])
+    """
+    xp = array_module(a)
+    for start in range(0, a.shape[1], _BLOCK):
+        stop = min(start + _BLOCK, a.shape[1])
+        a[:start, start:stop] = 0
+        a[start:stop, start:stop] = xp.tril(a[start:stop, start:stop])
+
+
+def solve_with_triangle(
+    a: Any, b: Any, *, lower: bool, adjoint: bool = False, overwrite_b: bool = False
+) -> Any:
+    """X with T X = B or T^H X = B, T being a triangle of the square `a`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> solve_with_triangle(np.array([[2.0, 9.0], [1.0, 1.0]]), np.array([2.0, 2.0]), lower=True)
+    array([1., 1.])
+    """
+    return linalg_module(a).solve_triangular(
+        a, b, trans=2 if adjoint else 0, lower=lower, overwrite_b=overwrite_b, check_finite=False
+    )

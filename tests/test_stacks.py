@@ -1,0 +1,244 @@
+"""Arrays of more than two dimensions are stacks of matrices, as they are for SciPy."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import scipy.linalg
+from numpy.linalg import LinAlgError
+from numpy.typing import NDArray
+from scipy.linalg import LinAlgWarning
+
+import hetero_la
+from hetero_la import det, inv, lu, lu_factor, lu_solve, slogdet, solve
+from hetero_la.stacks import over_stacks
+from tests.support import DTYPES, host, random
+
+NB = 4
+#: Leading dimensions; those with a zero hold no matrix.
+BATCHES = [(3,), (1,), (2, 3), (2, 1, 2), (0,), (2, 0)]
+LU_OPTIONS: list[dict[str, bool]] = [{}, {"permute_l": True}, {"p_indices": True}]
+
+
+def stack(batch: tuple[int, ...], m: int, n: int, dtype: str = "float64", seed: int = 0) -> NDArray:
+    """Matrices that all differ."""
+    count = int(np.prod(batch))
+    whole = random(count * m, n, dtype, seed) if count * m * n else np.zeros((count * m, n), dtype)
+    return np.ascontiguousarray(whole).reshape(*batch, m, n)
+
+
+def same(found: Any, expected: Any, *, values: bool = True) -> None:
+    """Equal kinds, shapes, dtypes and, up to rounding, values."""
+    if isinstance(expected, tuple | list):
+        assert isinstance(found, tuple)
+        for one, other in zip(found, expected, strict=True):
+            same(one, other, values=values)
+        return
+    found = host(found)
+    assert type(found) is type(expected)
+    assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
+    single = expected.dtype in (np.float32, np.complex64)
+    scale = np.abs(expected).max(initial=1)
+    assert not values or np.allclose(found, expected, atol=(5e-3 if single else 1e-9) * scale)
+
+
+# --- one matrix
+
+
+@pytest.mark.parametrize("dtype", [*DTYPES, "int32"])
+@pytest.mark.parametrize(("m", "n"), [(5, 5), (5, 3), (3, 5), (1, 1), (0, 3), (3, 0), (0, 0)])
+@pytest.mark.parametrize("batch", BATCHES)
+def test_lu_is_scipy_s(batch: tuple[int, ...], m: int, n: int, dtype: str) -> None:
+    a = (stack(batch, m, n) * 9).astype(dtype) if dtype == "int32" else stack(batch, m, n, dtype)
+    for options in LU_OPTIONS:
+        same(lu(a, nb=NB, **options), scipy.linalg.lu(a, **options))
+    if 0 not in batch:
+        expected = scipy.linalg.lu_factor(a if a.size or dtype != "int32" else a.astype(float))
+        same(lu_factor(a, nb=NB), tuple(expected))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("n", [0, 1, 6])
+@pytest.mark.parametrize("batch", BATCHES)
+def test_functions_of_a_square_matrix_are_scipy_s(
+    batch: tuple[int, ...], n: int, dtype: str
+) -> None:
+    a = stack(batch, n, n, dtype)
+    same(inv(a, nb=NB), scipy.linalg.inv(a))
+    same(det(a, nb=NB), scipy.linalg.det(a))
+    found = slogdet(a, nb=NB)
+    assert type(found) is hetero_la.SlogdetResult
+    same(found, tuple(np.linalg.slogdet(a)))
+
+
+@pytest.mark.parametrize("batch", [(0,), (2, 0)])
+def test_factors_of_no_matrix(batch: tuple[int, ...]) -> None:
+    """Where SciPy gives up: shapes and dtypes are those of other stacks."""
+    with pytest.raises(ValueError, match="zero-size batches"):
+        scipy.linalg.lu_factor(stack(batch, 4, 3))
+    packed, piv = lu_factor(stack(batch, 4, 3, "complex64"))
+    assert (packed.shape, packed.dtype) == ((*batch, 4, 3), np.complex64)
+    assert (piv.shape, piv.dtype) == ((*batch, 3), np.int32)
+    x = lu_solve((stack(batch, 4, 4), np.zeros((*batch, 4), np.int32)), np.ones(4, np.float32))
+    assert (x.shape, x.dtype) == ((*batch, 4), np.float64)
+
+
+# --- two
+
+
+@pytest.mark.parametrize(("dtype", "other"), [("float64", "float64"), ("float32", "complex64")])
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [((3,), (5,)), ((2, 1), (5,)), ((3,), (5, 2)), ((), (3, 5, 2)), ((3,), (3, 5, 2)),
+     ((3,), (1, 5, 0)), ((2, 1), (3, 5, 1)), ((2, 3), (2, 3, 5, 5))],
+)  # fmt: skip
+def test_leading_dimensions_are_broadcast(
+    first: tuple[int, ...], second: tuple[int, ...], dtype: str, other: str
+) -> None:
+    a, b = stack(first, 5, 5, dtype), random(5 * 30, 1, other, seed=1)[: np.prod(second)]
+    b = b.reshape(second)
+    before = a.copy(), b.copy()
+    same(solve(a, b, nb=NB, overwrite_b=True), scipy.linalg.solve(a, b))
+    factors = scipy.linalg.lu_factor(a)
+    for trans in (0, 1, 2):
+        found = lu_solve(lu_factor(a, nb=NB), b, trans, overwrite_b=True)
+        same(found, scipy.linalg.lu_solve(factors, b, trans))
+    assert np.array_equal(a, before[0])
+    assert np.array_equal(b, before[1])
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [((0,), (4,)), ((0,), (4, 2)), ((0,), (1, 4, 2)), ((), (0, 4, 2)), ((2, 1), (0, 4, 2))],
+)
+def test_solving_with_no_matrix(first: tuple[int, ...], second: tuple[int, ...]) -> None:
+    a, b = np.ones((*first, 4, 4)), np.ones(second, np.complex64)
+    same(solve(a, b), scipy.linalg.solve(a, b))
+
+
+def test_a_stack_of_vectors_is_a_matrix() -> None:
+    a, b = stack((2,), 3, 3), np.ones((2, 3))
+    for function in (solve, scipy.linalg.solve):
+        with pytest.raises(ValueError, match=r"\(2, 3\)"):
+            function(a, b)
+    same(solve(a, b[..., None], nb=NB), scipy.linalg.solve(a, b[..., None]))
+
+
+def test_stacks_that_cannot_be_paired() -> None:
+    for function in (solve, scipy.linalg.solve):
+        with pytest.raises(ValueError, match=r"stacks|shape mismatch"):
+            function(np.ones((2, 3, 3)), np.ones((4, 3, 1)))
+    with pytest.raises(ValueError, match=r"a of shape \(2, 3, 3\), b of shape \(4, 3, 1\)"):
+        solve(np.ones((2, 3, 3)), np.ones((4, 3, 1)))
+
+
+# --- what goes wrong
+
+
+@pytest.mark.parametrize("function", [inv, lambda a: solve(a, np.ones(3))])
+def test_one_singular_matrix_is_an_error(function: Callable[[NDArray], Any]) -> None:
+    a = np.stack([np.eye(3), np.zeros((3, 3)), np.eye(3)])
+    with pytest.raises(LinAlgError):
+        scipy.linalg.inv(a)
+    with pytest.raises(LinAlgError, match="diagonal number 1 of U") as caught:
+        function(a)
+    assert caught.value.__notes__ == ["This concerns matrix (1,) of a stack of shape (3,)."]
+
+
+@pytest.mark.parametrize("singular", [True, False])
+def test_warnings_point_here(singular: bool) -> None:
+    a = np.zeros((14, 14)) if singular else scipy.linalg.hilbert(14)
+    function: Callable[[NDArray], Any] = lu_factor if singular else inv
+    for given in (a, np.stack([np.eye(14), a])):
+        with pytest.warns(LinAlgWarning) as caught:
+            function(given)
+        assert [w.filename for w in caught] == [__file__]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert np.array_equal(det(np.zeros((2, 3, 3))), scipy.linalg.det(np.zeros((2, 3, 3))))
+        assert slogdet(np.zeros((1, 3, 3))).logabsdet[0] == -np.inf
+
+
+@pytest.mark.parametrize("function", [lu_factor, lu, inv, det, slogdet])
+def test_bad_stacks(function: Callable[..., Any]) -> None:
+    with pytest.raises(ValueError, match="infs or NaNs"):
+        function(np.stack([np.eye(3), np.full((3, 3), np.nan)]))
+    for shape in [(2, 3, 3), (0, 3, 3)]:
+        with pytest.raises(ValueError, match="float16"):
+            function(np.zeros(shape, np.float16))
+    with pytest.raises(TypeError, match="multiple values"):
+        function(np.zeros((2, 3, 3)), a=np.zeros((2, 3, 3)))
+    if function not in (lu_factor, lu):
+        with pytest.raises(ValueError, match="square"):
+            function(np.zeros((2, 3, 4)))
+
+
+# --- the decorator
+
+
+class Pair(NamedTuple):
+    total: Any
+    rank: Any
+
+
+@over_stacks(a=2, b="1|2")
+def several(a: Any, b: Any = None, overwrite_a: bool = False) -> Any:
+    """One of each kind of result."""
+    return (a.T, a.sum()), Pair(a[0], 3), b if b is None else b.ndim, overwrite_a
+
+
+def test_results_of_every_kind() -> None:
+    a = stack((2, 4), 3, 5)
+    (turned, sums), pair, ndims, overwritten = several(a, b=np.ones((4, 2, 2)), overwrite_a=True)
+    assert np.array_equal(turned, a.swapaxes(-1, -2))
+    assert np.allclose(sums, a.sum(axis=(-1, -2)))
+    assert type(pair) is Pair
+    assert np.array_equal(pair.total, a[..., 0, :])
+    assert np.array_equal(pair.rank, np.full((2, 4), 3))
+    assert np.array_equal(ndims, np.full((2, 4), 2))
+    assert not overwritten.any()  # a matrix may stand in several places
+    assert several(a, [1.0])[2].max() == 1
+
+
+def test_a_tuple_of_one_comes_back_as_that_one() -> None:
+    a = stack((2,), 3, 3)
+    found = over_stacks(a=2)(lambda a: (np.triu(a),))(a)
+    same(found, np.triu(a))
+    assert isinstance(scipy.linalg.qr(a, mode="r"), np.ndarray)
+    assert isinstance(scipy.linalg.qr(a[0], mode="r"), tuple)
+
+
+@pytest.mark.parametrize("given", [np.eye(3), [[1.0, 2.0]], np.ones(3), 1.0, None])
+def test_plain_input_goes_through_as_it_is(given: Any) -> None:
+    assert over_stacks(a=2)(lambda a: a)(given) is given
+
+
+# --- on a GPU
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_stacks_on_a_gpu(dtype: str) -> None:
+    cupy = pytest.importorskip("cupy")
+    a, b = stack((2, 3), 40, 40, dtype), stack((3,), 40, 2, dtype, seed=1)
+    given, right = cupy.asarray(a), cupy.asarray(b)
+    factors = lu_factor(given, nb=16)
+    for found, expected in [
+        (factors, tuple(scipy.linalg.lu_factor(a))),
+        (lu(given, nb=16), scipy.linalg.lu(a)),
+        (lu_solve(factors, right, overwrite_b=True), np.linalg.solve(a, b)),
+        (solve(given, right, nb=16), np.linalg.solve(a, b)),
+        (inv(given, nb=16), np.linalg.inv(a)),
+        (det(given, nb=16), scipy.linalg.det(a)),
+        (slogdet(given, nb=16), tuple(np.linalg.slogdet(a))),
+        (det(given[:0]), scipy.linalg.det(a[:0])),
+        (lu(given[:0]), scipy.linalg.lu(a[:0])),
+    ]:
+        arrays = found if isinstance(found, tuple) else (found,)
+        assert all(type(array) is cupy.ndarray for array in arrays)
+        same(found, expected)
+    assert np.array_equal(host(right), b)

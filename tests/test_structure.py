@@ -1,0 +1,198 @@
+"""Structured matrices: `assume_a`, `lower` and `transposed` mean what they mean to SciPy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.linalg
+from numpy.linalg import LinAlgError
+from numpy.typing import NDArray
+from scipy.linalg import LinAlgWarning
+
+from hetero_la import inv, solve
+from hetero_la.structure import Structure, as_general, divide_by_diagonal, solve_triangle
+from tests.support import DTYPES, assert_close, host, random
+
+NB = 8
+N = 21
+TRIANGLES = ["upper triangular", "lower triangular"]
+SYMMETRIC = ["sym", "symmetric", "her", "hermitian", "pos", "positive definite"]
+STRUCTURES = ["general", "gen", "diagonal", "tridiagonal", "banded", *TRIANGLES, *SYMMETRIC]
+INVERTED = ["general", "gen", "diagonal", *TRIANGLES, "sym", "her", "pos"]
+#: Of a full matrix, those read a part; what lies outside may be anything.
+PARTIAL = ["diagonal", "tridiagonal", *TRIANGLES, *SYMMETRIC]
+
+
+def matrix(dtype: str, n: int = N) -> NDArray:
+    """A full matrix, of which every part is well-conditioned, and each triangle positive."""
+    return random(n, dtype=dtype) + 2 * n * np.eye(n, dtype=dtype)
+
+
+def limit(dtype: str) -> float:
+    return 1e-4 if dtype in DTYPES[::2] else 1e-12
+
+
+# --- solve
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("lower", [False, True])
+@pytest.mark.parametrize("structure", STRUCTURES)
+def test_solve_is_scipy_s(structure: str, lower: bool, dtype: str) -> None:
+    a = matrix(dtype)
+    for shape in [(N,), (N, 3), (N, 0)]:
+        b = random(N, 3, dtype, seed=1)[:, : shape[-1]] if len(shape) == 2 else np.ones(N)
+        before = a.copy(), b.copy()
+        x = solve(a, b, lower, assume_a=structure, nb=NB)
+        assert_close(x, scipy.linalg.solve(a, b, lower, assume_a=structure), limit=limit(dtype))
+        assert np.array_equal(a, before[0])
+        assert np.array_equal(b, before[1])
+
+
+@pytest.mark.parametrize("lower", [False, True])
+@pytest.mark.parametrize("structure", STRUCTURES)
+def test_transposed_is_scipy_s(structure: str, lower: bool) -> None:
+    a, b = matrix("float64"), random(N, 2, seed=1)
+    options = {"lower": lower, "assume_a": structure, "transposed": True}
+    assert_close(solve(a, b, nb=NB, **options), scipy.linalg.solve(a, b, **options))
+
+
+@pytest.mark.parametrize("dtype", ["float64", "complex128"])
+@pytest.mark.parametrize("lower", [False, True])
+@pytest.mark.parametrize("structure", PARTIAL)
+def test_only_what_the_structure_names_is_read(structure: str, lower: bool, dtype: str) -> None:
+    a = matrix(dtype)
+    rows, columns = np.indices(a.shape)
+    unread = {
+        "diagonal": rows != columns,
+        "tridiagonal": abs(rows - columns) > 1,
+        "upper triangular": rows > columns,
+        "lower triangular": rows < columns,
+    }.get(structure, rows < columns if lower else rows > columns)
+    spoilt = np.where(unread, np.nan, a)
+    x = solve(spoilt, np.ones(N), lower, check_finite=False, assume_a=structure, nb=NB)
+    assert_close(x, scipy.linalg.solve(a, np.ones(N), lower, assume_a=structure))
+    for function in (solve, scipy.linalg.solve):
+        with pytest.raises(ValueError, match="infs or NaNs"):
+            function(spoilt, np.ones(N), lower, assume_a=structure)
+
+
+@pytest.mark.parametrize("structure", STRUCTURES)
+@pytest.mark.parametrize("n", [0, 1, 2])
+def test_small_systems_are_scipy_s(structure: str, n: int) -> None:
+    for shape, dtype in [((n,), "float32"), ((n, 2), "int64"), ((n, 0), "complex64")]:
+        a, b = matrix("float32", n), np.ones(shape, dtype)
+        x = solve(a, b, assume_a=structure)
+        assert_close(x, scipy.linalg.solve(a, b, assume_a=structure), limit=1e-5)
+
+
+@pytest.mark.parametrize("lower", [False, True])
+@pytest.mark.parametrize("structure", STRUCTURES)
+def test_singular_and_ill_conditioned(structure: str, lower: bool) -> None:
+    a, b = np.eye(6), np.ones(6)
+    a[3, 3] = 0
+    for function in (solve, scipy.linalg.solve):
+        with pytest.raises(LinAlgError):
+            function(a, b, lower, assume_a=structure)
+    a[3, 3] = 1e-20
+    for function in (solve, scipy.linalg.solve):
+        with pytest.warns(LinAlgWarning, match=r"[Ii]ll-conditioned"):
+            function(a, b, lower, assume_a=structure)
+
+
+@pytest.mark.parametrize("structure", STRUCTURES)
+def test_stacks(structure: str) -> None:
+    a = np.stack([matrix("float64"), matrix("float64").T])
+    b = random(N, 2, seed=1)
+    x = solve(a, b, assume_a=structure, nb=NB)
+    assert_close(x, scipy.linalg.solve(a, b, assume_a=structure))
+    assert_close(solve(a[:0], b, assume_a=structure), np.empty((0, N, 2)))
+
+
+# --- inv
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("lower", [False, True])
+@pytest.mark.parametrize("structure", INVERTED)
+def test_inv_is_scipy_s(structure: str, lower: bool, dtype: str) -> None:
+    for n in (0, 1, N):
+        a = matrix(dtype, n)
+        if structure == "diagonal":  # SciPy leaves in its place what is off the diagonal
+            a = np.diag(a.diagonal())
+        expected = scipy.linalg.inv(a, assume_a=structure, lower=lower)
+        found = inv(a, assume_a=structure, lower=lower, nb=NB)
+        assert_close(found, expected, limit=limit(dtype))
+
+
+@pytest.mark.parametrize("structure", INVERTED)
+def test_inv_of_a_singular_matrix(structure: str) -> None:
+    a = np.diag([1.0, 0.0, 2.0])
+    for function in (inv, scipy.linalg.inv):
+        with pytest.raises(LinAlgError):
+            function(a, assume_a=structure)
+
+
+# --- what a GPU does instead of SciPy, here with NumPy arrays
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(N,), (N, 3)])
+def test_division_by_the_diagonal(shape: tuple[int, ...], dtype: str) -> None:
+    a, b = matrix(dtype), np.ones(shape, dtype)
+    assert_close(divide_by_diagonal(a, b), scipy.linalg.solve(a, b, assume_a="diagonal"))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("shape", [(N,), (N, 3)])
+@pytest.mark.parametrize("lower", [False, True])
+def test_a_triangle(shape: tuple[int, ...], lower: bool, dtype: str) -> None:
+    a, b = matrix(dtype), np.ones(shape, dtype)
+    for transposed in (False, True):
+        expected = scipy.linalg.solve_triangular(a, b, trans=int(transposed), lower=lower)
+        assert_close(solve_triangle(a, b, lower, transposed), expected)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_band(dtype: str) -> None:
+    a, b = matrix(dtype), np.ones((N, 2), dtype)
+    full = as_general(a, Structure.TRIDIAGONAL, lower=False)
+    expected = scipy.linalg.solve(a, b, assume_a="tridiagonal")
+    assert_close(scipy.linalg.solve(full, b), expected, limit=limit(dtype))
+
+
+@pytest.mark.parametrize("lower", [False, True])
+def test_bad_diagonals(lower: bool) -> None:
+    a = np.diag([1.0, 0.0, 2.0])
+    with pytest.raises(LinAlgError, match="singular"):
+        divide_by_diagonal(a, np.ones(3))
+    with pytest.raises(LinAlgError, match="singular"):
+        solve_triangle(a, np.ones(3), lower, False)
+    a[1, 1] = 1e-20
+    with pytest.warns(LinAlgWarning, match="rcond = 5e-21"):
+        divide_by_diagonal(a, np.ones(3))
+    with pytest.warns(LinAlgWarning, match="rcond = 5e-21"):
+        solve_triangle(a, np.ones(3), lower, False)
+
+
+# --- on a GPU
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("structure", STRUCTURES)
+def test_structures_on_a_gpu(structure: str, dtype: str) -> None:
+    cupy = pytest.importorskip("cupy")
+    a = matrix(dtype)
+    for lower in (False, True):
+        for b in (random(N, 3, dtype, seed=1), np.ones(N, dtype), np.ones((N, 0), dtype)):
+            x = solve(cupy.asarray(a), cupy.asarray(b), lower, assume_a=structure, nb=NB)
+            assert type(x) is cupy.ndarray
+            expected = scipy.linalg.solve(a, b, lower, assume_a=structure)
+            assert_close(x, expected, limit=limit(dtype))
+    singular = cupy.zeros((3, 3), dtype)
+    with pytest.raises(LinAlgError):
+        solve(singular, cupy.ones(3, dtype), assume_a=structure)
+    if structure in INVERTED:
+        found = host(inv(cupy.asarray(a), assume_a=structure, nb=NB))
+        assert_close(found, inv(a, assume_a=structure, nb=NB), limit=limit(dtype))
