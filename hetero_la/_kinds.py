@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-import scipy.linalg
 from numpy.typing import NDArray
 
 #: `gfpp`'s growth is held to this times the order: an error ratio is about growth over order.
@@ -54,27 +53,31 @@ class Kind:
     build: Builder
     turn: str  #: how a real formula becomes complex: "columns", "both" or "none"
     square: bool
+    cond: float | None  #: as a power of 1 / eps, where a condition number can be chosen
 
 
 KINDS: dict[str, Kind] = {}
 
 
-def _kind(
-    name: str, description: str, *, turn: str = "none", square: bool = False
-) -> Callable[[Builder], Builder]:
+def kind(
+    name: str, description: str, *, turn: str = "none", square: bool = False,
+    cond: float | None = None,
+) -> Callable[[Builder], Builder]:  # fmt: skip
+    """What adds a builder to `KINDS`."""
+
     def register(build: Builder) -> Builder:
-        KINDS[name] = Kind(description, build, turn, square)
+        KINDS[name] = Kind(description, build, turn, square, cond)
         return build
 
     return register
 
 
-@_kind("rand", "uniform on (0, 1)")
+@kind("rand", "uniform on (0, 1)")
 def _rand(r: Request) -> NDArray:
     return r.draw("random")
 
 
-@_kind("rands", "uniform on (-1, 1)")
+@kind("rands", "uniform on (-1, 1)")
 def _rands(r: Request) -> NDArray:
     a = r.draw("random")
     a *= 2
@@ -82,12 +85,12 @@ def _rands(r: Request) -> NDArray:
     return a
 
 
-@_kind("randn", "normal, mean 0, variance 1")
+@kind("randn", "normal, mean 0, variance 1")
 def _randn(r: Request) -> NDArray:
     return r.draw("standard_normal")
 
 
-@_kind("dominant", "rands with the order added to the diagonal: no pivoting needed")
+@kind("dominant", "rands with the order added to the diagonal: no pivoting needed")
 def _dominant(r: Request) -> NDArray:
     a = _rands(r)
     d = np.arange(min(r.m, r.n))
@@ -95,12 +98,12 @@ def _dominant(r: Request) -> NDArray:
     return a
 
 
-@_kind("identity", "ones on the diagonal")
+@kind("identity", "ones on the diagonal")
 def _identity(r: Request) -> NDArray:
     return np.eye(r.m, r.n)
 
 
-@_kind("orthog", "orthogonal sine matrix: fails by orders of magnitude if pivots are missed",
+@kind("orthog", "orthogonal sine matrix: fails by orders of magnitude if pivots are missed",
        turn="columns")  # fmt: skip
 def _orthog(r: Request) -> NDArray:
     i, j = r.indices()
@@ -109,7 +112,7 @@ def _orthog(r: Request) -> NDArray:
     return math.sqrt(2 / order) * np.sin((i * j % (2 * order)) * (math.pi / order))
 
 
-@_kind("gfpp", "growth 2^(n-1), at most 4 n, under partial pivoting", turn="columns")
+@kind("gfpp", "growth 2^(n-1), at most 4 n, under partial pivoting", turn="columns")
 def _gfpp(r: Request) -> NDArray:
     order = max(min(r.m, r.n), 2)
     c = min(1.0, (GFPP_GROWTH * order) ** (1 / (order - 1)) - 1)
@@ -118,7 +121,7 @@ def _gfpp(r: Request) -> NDArray:
     return a
 
 
-@_kind("shift", "cyclic shift: every leading block is singular, every step swaps", turn="columns")
+@kind("shift", "cyclic shift: every leading block is singular, every step swaps", turn="columns")
 def _shift(r: Request) -> NDArray:
     a = np.zeros((r.m, r.n))
     if r.m:
@@ -133,79 +136,83 @@ def _zero_column(r: Request, column: int) -> NDArray:
     return a
 
 
-@_kind("zero-first", "rands with a first column of zeros: singular")
+@kind("zero-first", "rands with a first column of zeros: singular")
 def _zero_first(r: Request) -> NDArray:
     return _zero_column(r, 0)
 
 
-@_kind("zero-middle", "rands with a middle column of zeros: singular")
+@kind("zero-middle", "rands with a middle column of zeros: singular")
 def _zero_middle(r: Request) -> NDArray:
     return _zero_column(r, r.n // 2)
 
 
-@_kind("zero-last", "rands with a last column of zeros: singular")
+@kind("zero-last", "rands with a last column of zeros: singular")
 def _zero_last(r: Request) -> NDArray:
     return _zero_column(r, max(r.n - 1, 0))
 
 
-@_kind("kms", "Kac-Murdock-Szego Toeplitz matrix 0.5^|i-j|", turn="both")
+@kind("kms", "Kac-Murdock-Szego Toeplitz matrix 0.5^|i-j|", turn="both")
 def _kms(r: Request) -> NDArray:
     i, j = r.indices()
     return 0.5 ** np.abs(i - j).astype(float)
 
 
-@_kind("moler", "Moler's matrix: positive definite, one tiny eigenvalue", turn="both")
+@kind("moler", "Moler's matrix: positive definite, one tiny eigenvalue", turn="both")
 def _moler(r: Request) -> NDArray:
     i, j = r.indices()
     return np.where(i == j, i, np.minimum(i, j) - 2).astype(float)
 
 
-@_kind("hilb", "Hilbert's matrix 1/(i+j-1): as ill-conditioned as can be", turn="both")
+@kind("hilb", "Hilbert's matrix 1/(i+j-1): as ill-conditioned as can be", turn="both")
 def _hilb(r: Request) -> NDArray:
     i, j = r.indices()
     return 1 / (i + j - 1)
 
 
-@_kind("wilkinson", "Wilkinson's tridiagonal matrix W+", turn="both", square=True)
+@kind("wilkinson", "Wilkinson's tridiagonal matrix W+", turn="both", square=True)
 def _wilkinson(r: Request) -> NDArray:
     ones = np.ones(max(r.n - 1, 0))
     diagonal = np.abs(np.arange(r.n) - (r.n - 1) / 2)
     return np.diag(diagonal) + np.diag(ones, 1)[: r.n, : r.n] + np.diag(ones, -1)[: r.n, : r.n]
 
 
-@_kind("svd", "random, singular values graded geometrically from 1 to 1/cond")
-def _svd(r: Request) -> NDArray:
-    k = min(r.m, r.n)
-    if k == 0:
-        return np.zeros((r.m, r.n))
-    u = _orthonormal(r.draw("standard_normal", r.m, k))
-    v = _orthonormal(r.draw("standard_normal", r.n, k))
-    sigma = r.cond ** -np.linspace(0, 1, k) if k > 1 else np.ones(1)
-    u *= sigma.astype(r.dtype)
-    return u @ v.conj().T
-
-
-def _orthonormal(a: NDArray) -> NDArray:
-    return scipy.linalg.qr(a, mode="economic", overwrite_a=True, check_finite=False)[0]
-
-
-def _smallest_scale(dtype: np.dtype) -> float:
+def smallest_scale(dtype: np.dtype) -> float:
     """LAPACK's scale "near underflow": a quarter of the safe minimum over eps."""
     info = np.finfo(dtype)
     return 0.25 * float(info.tiny) / (float(info.eps) / 2)
 
 
-@_kind("near-underflow", "rands scaled to nearly underflow")
+@kind("near-underflow", "rands scaled to nearly underflow")
 def _near_underflow(r: Request) -> NDArray:
     a = _rands(r)
-    a *= _smallest_scale(r.dtype)
+    a *= smallest_scale(r.dtype)
     return a
 
 
-@_kind("near-overflow", "rands scaled to nearly overflow")
+@kind("near-overflow", "rands scaled to nearly overflow")
 def _near_overflow(r: Request) -> NDArray:
     a = _rands(r)
-    a *= 1 / _smallest_scale(r.dtype)
+    a *= 1 / smallest_scale(r.dtype)
+    return a
+
+
+@kind("colscale", "rands, its columns scaled from near under- to near overflow")
+def _colscale(r: Request) -> NDArray:
+    a = _rands(r)
+    end = math.log10(smallest_scale(r.dtype))
+    # The shuffle puts tall columns beside small ones, and not all pivots into one tile.
+    exponents = r.rng.permutation(np.linspace(end, -end, r.n))
+    a *= (10.0**exponents).astype(r.dtype)
+    return a
+
+
+@kind("rankdef", "rands whose columns repeat: of half the full rank")
+def _rankdef(r: Request) -> NDArray:
+    a = _rands(r)
+    rank = (min(r.m, r.n) + 1) // 2
+    for start in range(rank, r.n, max(rank, 1)):
+        stop = min(start + rank, r.n)
+        a[:, start:stop] = a[:, : stop - start]
     return a
 
 

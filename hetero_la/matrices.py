@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from hetero_la import _kinds_spectral  # noqa: F401  (it registers)
 from hetero_la._kinds import KINDS, Request, turned
 from hetero_la.inputs import DTYPES
 
@@ -59,8 +60,9 @@ def generate(
     seed : int, optional
         Of the random kinds: the same seed, the same matrix.
     cond : float, optional
-        Condition number of kind ``"svd"``, at least 1; the inverse square root
-        of the dtype's eps if not given.
+        Condition number of the kinds made from singular values or eigenvalues, at
+        least 1.  If not given it is 1 over the dtype's eps for ``"svd-eps"``, and the
+        square root of that for the others.
 
     Returns
     -------
@@ -71,14 +73,16 @@ def generate(
     ------
     ValueError
         For an unknown kind, a dtype that is not supported, a negative size, or
-        a kind that is square only and is asked for with ``m != n``.
+        a kind that is square only and is asked for with ``m != n``, or for `cond`
+        with a kind that has a condition number of its own.
 
     Notes
     -----
     Complex matrices of the random kinds have independent real and imaginary
     parts.  Those of the other kinds have their columns multiplied by numbers of
     modulus one, which keeps magnitudes, singular values and pivots; symmetric
-    ones also have their rows multiplied by the conjugates, and are Hermitian.
+    ones also have their rows multiplied by the conjugates, and are Hermitian.  So are
+    the complex ones of the ``spd`` kinds.
 
     ``gfpp`` is built for growth ``2^(n-1)`` as long as that is at most ``4 n``,
     and for growth ``4 n`` from there on: the error ratio of every LU with partial
@@ -92,7 +96,8 @@ def generate(
     ``gfpp`` is from N. J. Higham and D. J. Higham, "Large growth factors in Gaussian
     elimination with pivoting", SIAM J. Matrix Anal. Appl. 10, 1989.  The columns of
     zeros and the scales near under- and overflow are those of LAPACK's test suite
-    (`xLATB4`), ``rand``, ``rands``, ``randn``, ``svd`` and ``dominant`` those of SLATE's.
+    (`xLATB4`), ``rand``, ``rands``, ``randn``, ``svd``, ``spd`` and ``dominant`` those of
+    SLATE's.
 
     Examples
     --------
@@ -115,11 +120,21 @@ def generate(
         raise ValueError(f"a matrix cannot be {m} x {n}")
     if chosen.square and m != n:
         raise ValueError(f"kind {kind!r} is square only, but {m} x {n} was asked for")
-    if cond is not None and (kind != "svd" or not 1 <= cond < math.inf):
-        raise ValueError(f"cond={cond} needs kind 'svd' and a finite value of at least 1")
-    if cond is None:
-        cond = float(np.finfo(resolved).eps) ** -0.5
+    cond = _condition(kind, cond, resolved)
     a = chosen.build(Request(m, n, resolved, np.random.default_rng(seed), cond))
     if resolved.kind == "c" and a.dtype.kind != "c":
         a = turned(a, chosen.turn)
     return np.asfortranarray(a, dtype=resolved)
+
+
+def _condition(kind: str, cond: float | None, dtype: np.dtype) -> float:
+    """The condition number asked for, or the kind's own."""
+    power = KINDS[kind].cond
+    if cond is None:
+        return float(np.finfo(dtype).eps) ** -(power or 0.0)
+    if power is None or not 1 <= cond < math.inf:
+        able = ", ".join(name for name, known in KINDS.items() if known.cond is not None)
+        raise ValueError(
+            f"cond={cond} needs one of the kinds {able}, and a finite value of at least 1"
+        )
+    return cond

@@ -2,53 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from hetero_la._residual_blocks import (
+    as_columns,
+    blocks,
+    column_sums,
+    completed_rows,
+    eps,
+    inexact,
+    one_norm,
+    ratio,
+)
+from hetero_la._residuals_qr import lstsq_ratio, orthogonality_ratio, qr_factors_ratio, qr_ratio
+from hetero_la.conditioning import hermitian_norm1
 from hetero_la.tiles.pivots import permutation
 
-__all__ = ["RATIO_LIMIT", "lu_ratio", "solve_ratio"]
+__all__ = [
+    "RATIO_LIMIT",
+    "cholesky_ratio",
+    "lstsq_ratio",
+    "lu_ratio",
+    "orthogonality_ratio",
+    "qr_factors_ratio",
+    "qr_ratio",
+    "solve_ratio",
+]
 
 #: A result passes if its ratio is below this, as in LAPACK's own tests.
 RATIO_LIMIT = 30.0
 
-#: Rows and columns of the blocks that are worked on at a time.
-_BLOCK = 1024
-
-
-def _blocks(stop: int) -> Iterator[slice]:
-    for start in range(0, stop, _BLOCK):
-        yield slice(start, min(start + _BLOCK, stop))
-
-
-def _eps(dtype: np.dtype) -> float:
-    """The unit roundoff, 2^-53 or 2^-24."""
-    return float(np.finfo(dtype).eps) / 2
-
-
-def _one_norm(a: NDArray) -> float:
-    """Largest column sum of moduli, without a second array of `a`'s size."""
-    sums = np.zeros(a.shape[1])
-    for rows in _blocks(a.shape[0]):
-        sums += np.abs(a[rows]).sum(axis=0, dtype=np.float64)
-    return float(sums.max(initial=0.0))
-
-
-def _ratio(residual: float, *scales: float) -> float:
-    """Divide `residual` by every scale in turn; what cannot be judged is infinite.
-
-    One division at a time, because the product of the scales may underflow.
-    """
-    if residual == 0:
-        return 0.0
-    for scale in scales:
-        if not 0 < scale < np.inf:
-            return float("inf")
-        residual /= scale
-    return residual if np.isfinite(residual) else float("inf")
+#: For each `assume_a` of `solve_ratio`, whether the other triangle is the conjugate.
+_HERMITIAN = {"sym": False, "her": True, "pos": True}
 
 
 def _lower(lu: NDArray, rows: slice, depth: int) -> NDArray:
@@ -89,7 +75,7 @@ def lu_ratio(a: ArrayLike, lu: ArrayLike, piv: ArrayLike) -> float:
     >>> lu_ratio(a, lu, piv[::-1]) < RATIO_LIMIT
     False
     """
-    a, lu, piv = np.asarray(a), _inexact(lu), np.asarray(piv)
+    a, lu, piv = np.asarray(a), inexact(lu), np.asarray(piv)
     m, n = a.shape
     if lu.shape != a.shape or piv.shape != (min(m, n),):
         raise ValueError(
@@ -99,18 +85,74 @@ def lu_ratio(a: ArrayLike, lu: ArrayLike, piv: ArrayLike) -> float:
     order = permutation(piv, m)
     sums = np.zeros(n)
     with np.errstate(all="ignore"):
-        for columns in _blocks(n):
+        for columns in blocks(n):
             upper = np.triu(lu[: min(m, columns.stop), columns], -columns.start)
-            for rows in _blocks(m):
+            for rows in blocks(m):
                 depth = min(rows.stop, len(upper))
                 block = a[order[rows], columns].astype(lu.dtype)
                 block -= _lower(lu, rows, depth) @ upper[:depth]
-                sums[columns] += np.abs(block).sum(axis=0, dtype=np.float64)
+                sums[columns] += column_sums(block)
         residual = float(sums.max(initial=0.0))
-        return _ratio(residual, _one_norm(a), max(n, 1), _eps(lu.dtype))
+        return ratio(residual, one_norm(a), max(n, 1), eps(lu.dtype))
 
 
-def solve_ratio(a: ArrayLike, x: ArrayLike, b: ArrayLike) -> float:
+def cholesky_ratio(a: ArrayLike, factor: ArrayLike, lower: bool = False) -> float:
+    """``||L L^H - A||_1 / (n ||A||_1 eps)``, or of ``U^H U - A``.
+
+    Parameters
+    ----------
+    a : (n, n) array_like
+        The matrix that was factored; only the triangle that `lower` names is read.
+    factor : (n, n) array_like
+        L or U, in the same triangle; the other one is not read.
+    lower : bool, optional
+        Whether it is L.
+
+    Returns
+    -------
+    float
+        As of `lu_ratio`.
+
+    Examples
+    --------
+    >>> import scipy.linalg
+    >>> from hetero_la.matrices import generate
+    >>> from hetero_la.residuals import RATIO_LIMIT, cholesky_ratio
+    >>> a = generate("spd", 50)
+    >>> u = scipy.linalg.cholesky(a)
+    >>> cholesky_ratio(a, u) < RATIO_LIMIT
+    True
+    >>> cholesky_ratio(a, 2 * u) < RATIO_LIMIT
+    False
+    """
+    a, factor = np.asarray(a), inexact(factor)
+    if a.ndim != 2 or a.shape[0] != a.shape[1] or factor.shape != a.shape:
+        raise ValueError(
+            f"a factor of shape {factor.shape} does not belong to a matrix of shape {a.shape}"
+        )
+    # The upper triangle of A is the lower one of A^T, and U^T its factor.
+    a, factor = (a, factor) if lower else (a.T, factor.T)
+    n = len(a)
+    sums = np.zeros(n)
+    with np.errstate(all="ignore"):
+        for columns in blocks(n):
+            depth = columns.stop
+            left = np.tril(factor[columns, :depth], columns.start)
+            diagonal = completed_rows(a[:depth, :depth], columns, hermitian=True)[:, columns]
+            sums[columns] += column_sums(diagonal - left @ left.conj().T)
+            for rows in blocks(n - depth):
+                below = slice(rows.start + depth, rows.stop + depth)
+                block = a[below, columns] - factor[below, :depth] @ left.conj().T
+                # What is below the diagonal stands, conjugated, beside it as well.
+                sums[columns] += column_sums(block)
+                sums[below] += column_sums(block, axis=1)
+        residual = float(sums.max(initial=0.0))
+        return ratio(residual, hermitian_norm1(a), max(n, 1), eps(factor.dtype))
+
+
+def solve_ratio(
+    a: ArrayLike, x: ArrayLike, b: ArrayLike, *, assume_a: str = "gen", lower: bool = False
+) -> float:
     """``||B - A X||_1 / (||A||_1 ||X||_1 eps)``.
 
     Parameters
@@ -121,6 +163,10 @@ def solve_ratio(a: ArrayLike, x: ArrayLike, b: ArrayLike) -> float:
         The solution.
     b : (m,) or (m, nrhs) array_like
         The right-hand sides.
+    assume_a : {"gen", "sym", "her", "pos"}, optional
+        All but ``"gen"`` stand for a matrix of which only a triangle is read.
+    lower : bool, optional
+        Whether that is the lower triangle.
 
     Returns
     -------
@@ -136,23 +182,28 @@ def solve_ratio(a: ArrayLike, x: ArrayLike, b: ArrayLike) -> float:
     >>> solve_ratio(a, np.array([1.0, 1.0]), b)
     0.0
     """
-    a, x, b = np.asarray(a), _inexact(x), np.asarray(b)
+    if assume_a not in ("gen", *_HERMITIAN):
+        known = ", ".join(("gen", *_HERMITIAN))
+        raise ValueError(f"assume_a must be one of {known}, not {assume_a!r}")
+    a, x, b = np.asarray(a), inexact(x), np.asarray(b)
     if a.ndim != 2 or x.shape[:1] != a.shape[1:] or b.shape != a.shape[:1] + x.shape[1:]:
         raise ValueError(f"shapes {a.shape}, {x.shape} and {b.shape} of A, X and B do not match")
-    x, b = _as_columns(x), _as_columns(b)
+    x, b = as_columns(x), as_columns(b)
     sums = np.zeros(x.shape[1])
     with np.errstate(all="ignore"):
-        for rows in _blocks(a.shape[0]):
-            block = b[rows] - a[rows] @ x
-            sums += np.abs(block).sum(axis=0, dtype=np.float64)
+        for rows in blocks(a.shape[0]):
+            sums += column_sums(b[rows] - _rows(a, rows, assume_a, lower) @ x)
         residual = float(sums.max(initial=0.0))
-        return _ratio(residual, _one_norm(a), _one_norm(x), _eps(x.dtype))
+        anorm = one_norm(a) if assume_a == "gen" else hermitian_norm1(a if lower else a.T)
+        return ratio(residual, anorm, one_norm(x), eps(x.dtype))
 
 
-def _inexact(x: ArrayLike) -> NDArray[Any]:
-    x = np.asarray(x)
-    return x if x.dtype.kind in "fc" else x.astype(np.float64)
-
-
-def _as_columns(x: NDArray[Any]) -> NDArray[Any]:
-    return x[:, None] if x.ndim == 1 else x
+def _rows(a: NDArray, rows: slice, assume_a: str, lower: bool) -> NDArray:
+    """Rows of the matrix that `a` stands for."""
+    if assume_a == "gen":
+        return a[rows]
+    hermitian = _HERMITIAN[assume_a]
+    if lower:
+        return completed_rows(a, rows, hermitian=hermitian)
+    transposed = completed_rows(a.T, rows, hermitian=hermitian)
+    return transposed.conj() if hermitian else transposed

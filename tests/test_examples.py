@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -22,6 +23,8 @@ EXAMPLES = {
     "05_inverse_bound": (
         ["--n", "256", "--nb", "64"], "all ratios with the default bound are under 30"
     ),
+    "06_gaussian_process": ([], "the forecast agrees with the record, and with SciPy"),
+    "07_least_squares": (["--nb", "32"], "certified values and SciPy agree"),
 }  # fmt: skip
 
 
@@ -43,6 +46,13 @@ def test_an_example_runs(name: str) -> None:
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert line in ended.stdout
     assert "Traceback" not in ended.stderr
+
+
+def test_the_forecast_of_carbon_dioxide_is_close() -> None:
+    ended = run("06_gaussian_process")
+    found = re.search(r"root mean square error of the forecast: ([\d.]+) ppm", ended.stdout)
+    assert found, ended.stdout + ended.stderr
+    assert float(found[1]) < 1  # of 371 ppm, four years ahead
 
 
 @pytest.mark.gpu

@@ -6,9 +6,10 @@ import scipy.linalg as sl
 
 from hetero_la._kinds import GFPP_GROWTH
 from hetero_la.matrices import DTYPES, generate, kinds
-from hetero_la.residuals import RATIO_LIMIT, lu_ratio, solve_ratio
+from hetero_la.residuals import RATIO_LIMIT, lu_ratio, qr_factors_ratio
 
 SHAPES = [(0, 0), (0, 3), (3, 0), (1, 1), (2, 2), (33, 33), (40, 25), (25, 40)]
+SPD = ("spd", "spd-underflow", "spd-overflow")
 SINGULAR = ("zero-first", "zero-middle", "zero-last")
 
 
@@ -36,6 +37,7 @@ def test_lapack_passes_on_every_kind(kind: str, dtype: str) -> None:
     for m, n in [(m, n) for m, n in shapes(kind) if m and n]:
         a = generate(kind, m, n, dtype=dtype)
         assert lu_ratio(a, *sl.lu_factor(a)) < RATIO_LIMIT
+        assert qr_factors_ratio(a, *sl.qr(a, mode="raw")[0]) < RATIO_LIMIT
 
 
 @pytest.mark.parametrize("kind", kinds())
@@ -86,11 +88,43 @@ def test_one_column_is_zero(kind: str, column: int) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float64", "complex128"])
-@pytest.mark.parametrize("kind", ["kms", "moler", "hilb"])
+@pytest.mark.parametrize("kind", ["kms", "moler", "hilb", *SPD])
 def test_positive_definite_kinds(kind: str, dtype: str) -> None:
     a = generate(kind, 8, dtype=dtype)
     assert np.array_equal(a, a.conj().T)
-    assert np.linalg.eigvalsh(a)[0] > 0
+    assert np.linalg.eigvalsh(a / np.abs(a).max())[0] > 0
+    assert np.array_equal(generate(kind, 8, 5, dtype=dtype), a[:, :5])
+
+
+@pytest.mark.parametrize("dtype", ["float64", "complex128"])
+def test_spd_has_the_eigenvalues_asked_for(dtype: str) -> None:
+    found = np.linalg.eigvalsh(generate("spd", 40, dtype=dtype, cond=1e5))
+    assert np.allclose(found[::-1], 1e5 ** -np.linspace(0, 1, 40), rtol=1e-9)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_svd_eps_is_singular_to_working_precision(dtype: str) -> None:
+    sigma = np.linalg.svd(generate("svd-eps", 30, dtype=dtype).astype("c16"), compute_uv=False)
+    assert sigma[-1] == pytest.approx(float(np.finfo(dtype).eps), rel=0.9)
+    assert sigma[0] == pytest.approx(1, rel=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "complex128"])
+@pytest.mark.parametrize(("m", "n"), [(9, 9), (20, 7), (7, 20), (2, 2)])
+def test_rankdef_has_half_the_full_rank(m: int, n: int, dtype: str) -> None:
+    a = generate("rankdef", m, n, dtype=dtype)
+    assert np.linalg.matrix_rank(a) == (min(m, n) + 1) // 2
+    assert len(np.unique(a, axis=1).T) == (min(m, n) + 1) // 2
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_columns_of_colscale_span_the_range(dtype: str) -> None:
+    a = generate("colscale", 30, 20, dtype=dtype)
+    sizes = np.sort(np.abs(a).max(axis=0).astype(np.float64))
+    for size, kind in ((sizes[0], "near-underflow"), (sizes[-1], "near-overflow")):
+        assert size == pytest.approx(np.abs(generate(kind, 30, dtype=dtype)).max(), rel=0.5)
+    steps = np.diff(np.log10(sizes))
+    assert np.allclose(steps, steps.mean(), atol=0.5)
 
 
 def test_entries_of_kinds_with_a_formula() -> None:
@@ -138,71 +172,7 @@ def test_other_types_are_refused(dtype: str) -> None:
         generate("rand", 3, dtype=dtype)
 
 
-@pytest.mark.parametrize(("kind", "cond"), [("rand", 10.0), ("svd", 0.5), ("svd", np.inf)])
+@pytest.mark.parametrize(("kind", "cond"), [("rand", 10.0), ("svd", 0.5), ("spd", np.inf)])
 def test_a_condition_that_means_nothing_is_refused(kind: str, cond: float) -> None:
     with pytest.raises(ValueError, match="cond="):
         generate(kind, 3, cond=cond)
-
-
-# --- residuals -------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("m", "n"), [(1100, 1100), (1030, 50), (50, 1030)])
-def test_lu_ratio_is_the_formula(m: int, n: int, dtype: str) -> None:
-    a = generate("rands", m, n, dtype=dtype)
-    p, lower, upper = sl.lu(a)
-    lu, piv = sl.lu_factor(a)
-    lu[0, -1] += 1e-3  # an error that drowns rounding, and a known one
-    upper[0, -1] = lu[0, -1]
-    wrong = np.linalg.norm(p.T @ a - lower @ upper, 1)
-    eps = 2.0**-24 if a.dtype.itemsize < 8 or dtype == "complex64" else 2.0**-53
-    expected = wrong / (n * np.linalg.norm(a, 1) * eps)
-    assert lu_ratio(a, lu, piv) == pytest.approx(expected, rel=1e-2)
-
-
-@pytest.mark.parametrize("where", [(0, 0), (5, 2), (2, 5), (9, 9)])
-def test_lu_ratio_sees_every_entry(where: tuple[int, int]) -> None:
-    a = generate("rands", 10)
-    lu, piv = sl.lu_factor(a)
-    lu[where] += 1e-9
-    assert lu_ratio(a, lu, piv) > RATIO_LIMIT
-
-
-def test_ratios_never_pass_nan() -> None:
-    a = generate("rands", 6)
-    lu, piv = sl.lu_factor(a)
-    lu[3, 3] = np.nan
-    assert lu_ratio(a, lu, piv) == np.inf
-    assert solve_ratio(a, np.full(6, np.nan), np.ones(6)) == np.inf
-    assert solve_ratio(a, np.full(6, np.inf), np.ones(6)) == np.inf
-
-
-def test_ratios_of_nothing_are_zero() -> None:
-    assert lu_ratio(np.empty((0, 4)), np.empty((0, 4)), np.empty(0, int)) == 0
-    assert lu_ratio(np.zeros((3, 3)), np.zeros((3, 3)), np.arange(3)) == 0
-    assert solve_ratio(np.empty((0, 0)), np.empty((0, 2)), np.empty((0, 2))) == 0
-
-
-def test_a_wrong_factor_of_zero_fails() -> None:
-    assert lu_ratio(np.zeros((3, 3)), np.eye(3), np.arange(3)) == np.inf
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_solve_ratio_is_the_formula(dtype: str) -> None:
-    a, x = generate("rands", 1100, dtype=dtype), generate("rands", 1100, 2, dtype=dtype, seed=1)
-    b = a @ x
-    b[7, 1] += 1
-    eps = float(np.finfo(dtype).eps) / 2
-    expected = 1 / (np.linalg.norm(a, 1) * np.linalg.norm(x, 1) * eps)
-    assert solve_ratio(a, x, b) == pytest.approx(expected, rel=0.05)
-    assert solve_ratio(a, x[:, 1], b[:, 1]) == pytest.approx(
-        1 / (np.linalg.norm(a, 1) * np.linalg.norm(x[:, 1], 1) * eps), rel=0.05
-    )
-
-
-def test_shapes_that_do_not_belong_together_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"\(3, 4\)"):
-        lu_ratio(np.eye(3), np.ones((3, 4)), np.arange(3))
-    with pytest.raises(ValueError, match="do not match"):
-        solve_ratio(np.eye(3), np.ones(4), np.ones(3))

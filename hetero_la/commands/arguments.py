@@ -8,25 +8,55 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from hetero_la.commands import factor, info, sweep, values
+from hetero_la.commands.routine import Choices, RightHandSides
+from hetero_la.commands.routines import COMMANDS, ROUTINES
 from hetero_la.inputs import DTYPES
 from hetero_la.matrices import kinds
 from hetero_la.residuals import RATIO_LIMIT
 
 _STATUS = f"""\
 exit status:
-  0    the error ratio is under {RATIO_LIMIT:.0f} (or was not asked for); a singular matrix
-       has good factors too: the warning and the status column say that it is singular
+  0    the error ratio is under {RATIO_LIMIT:.0f}; what is wrong with a matrix that has a result
+       all the same, a warning and the status column say; of a sweep: nothing failed
   1    the error ratio is not under {RATIO_LIMIT:.0f}, or the run failed
   2    bad input: unreadable, of a wrong shape or dtype, not finite, too large, singular
-       where a solution was asked for, or a wrong option
+       where a solution was asked for, not positive definite, or a wrong option
+  3    done, but not checked (--no-check)
   130  interrupted
 """
 
 _COLUMNS = """\
 columns: seconds is the wall time of the run, without the start of workers; ref s is the
-same problem in SciPy on all cores, or in cuSOLVER where GPUs ran; ratio is
-||PA-LU||/(n ||A|| eps) for lu and ||B-AX||/(||A|| ||X|| eps) for solve, 1-norms.
+same problem in SciPy on all cores, or in cuSOLVER where GPUs ran (without forming Q);
+ratio, with 1-norms, is
+  lu        ||PA-LU|| / (n ||A|| eps)
+  solve     ||B-AX|| / (||A|| ||X|| eps)
+  cholesky  ||LL^H-A|| / (n ||A|| eps)
+  qr        the larger of ||R-Q^H A|| / (m ||A|| eps) and ||I-Q^H Q|| / (m eps)
+  lstsq     ||(AX-B)^H A|| / (max(m,n,nrhs) ||A|| ||B|| eps); for m < n as for solve
 """
+
+#: Options of single routines, by the fields of `Choices`.
+_CHOICES: dict[str, dict[str, Any]] = {
+    "assume_a": {
+        "choices": ["gen", "sym", "her", "pos"],
+        "help": "the matrix is general (default), symmetric, Hermitian or positive definite; "
+        "of all but the first only the lower triangle is read",
+    },
+    "upper": {
+        "action": "store_true",
+        "default": None,
+        "help": "read the upper triangle, and not the lower one; cholesky finds U, and not L",
+    },
+    "mode": {
+        "choices": ["economic", "r", "raw", "full"],
+        "help": "what is computed of Q: its first min(m, n) columns, nothing, Householder "
+        "vectors, or all (default: economic, in a sweep raw)",
+    },
+}
+
+
+_DEFAULT_KIND = "default: rand; where positive definite is needed, kms"
 
 
 class UsageError(ValueError):
@@ -75,28 +105,50 @@ def _add_run_options(parser: argparse.ArgumentParser, *, check: bool) -> None:
     )
 
 
-def _add_factor(commands: Any, name: str, summary: str) -> argparse.ArgumentParser:
-    """``lu`` or ``solve``: one problem."""
+def _add_routine(commands: Any, name: str) -> None:
+    """One problem for one routine."""
+    routine = ROUTINES[name]
+    summary, has_rhs = routine.summary, routine.rhs is not RightHandSides.NONE
     parser: argparse.ArgumentParser = commands.add_parser(
         name, help=summary, description=summary, epilog=_kinds_text() + "\n" + _COLUMNS
     )
     parser.add_argument(
-        "file", nargs="?", type=Path, metavar="A" if name == "solve" else "FILE",
+        "file", nargs="?", type=Path, metavar="A" if has_rhs else "FILE",
         help="matrix: .npy, .npz, .mtx, .mtx.gz, .h5, .hdf5 or .zarr",
     )  # fmt: skip
+    if has_rhs:
+        parser.add_argument("rhs", nargs="?", type=Path, metavar="B", help="right-hand sides")
+        parser.add_argument("--name-b", metavar="NAME", help="which array of B")
+        parser.add_argument(
+            "--nrhs", type=values.positive, help="with --random: columns of B (default: 1)"
+        )
     parser.add_argument("--name", help="which array of the file, where it holds several")
     parser.add_argument(
         "-o", "--output", type=Path, metavar="OUT", help="write the result, in the same formats"
     )
     parser.add_argument("--random", type=values.size, metavar="N|MxN", help="make a matrix instead")
-    parser.add_argument("--kind", choices=list(kinds()), metavar="KIND", help="of which kind")
-    parser.add_argument("--cond", type=float, help="condition number of kind svd")
+    parser.add_argument(
+        "--kind", choices=list(kinds()), metavar="KIND", help=f"of which kind ({_DEFAULT_KIND})"
+    )
+    parser.add_argument("--cond", type=float, help="condition number, of kinds that have one")
     parser.add_argument("--seed", type=values.count, help="of random kinds (default: 0)")
     parser.add_argument("--dtype", choices=DTYPES, help="compute in this type")
+    for option in routine.options:
+        _add_choice(parser, option)
     parser.add_argument("--nb", type=int, metavar="NB", help="tile size")
     parser.add_argument("--lookahead", type=int, metavar="D", help="look-ahead depth")
     _add_run_options(parser, check=True)
-    return parser
+    parser.set_defaults(run=factor.run)
+    if not has_rhs:
+        parser.set_defaults(rhs=None, nrhs=None)
+
+
+def _add_choice(parser: argparse.ArgumentParser, name: str) -> None:
+    parser.add_argument(_flag(name), **_CHOICES[name])
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
 
 
 def _add_sweep(commands: Any) -> None:
@@ -104,7 +156,7 @@ def _add_sweep(commands: Any) -> None:
     parser = commands.add_parser(
         "sweep", help=summary, description=summary, epilog=_kinds_text() + "\n" + _COLUMNS
     )
-    parser.add_argument("routine", choices=["lu", "solve"])
+    parser.add_argument("routine", choices=COMMANDS)
     kind = values.names(list(kinds()))
     lists = {"type": values.sizes, "metavar": "LIST"}
     parser.add_argument("--n", **lists, required=True, help="columns, as in 100,200:1000:200")
@@ -113,12 +165,14 @@ def _add_sweep(commands: Any) -> None:
     parser.add_argument("--nb", **lists, default=[None], help="tile sizes")
     parser.add_argument("--lookahead", **lists, default=[None], help="look-ahead depths")
     parser.add_argument("--dtype", type=values.names(DTYPES), default=["float64"], metavar="LIST")
-    parser.add_argument("--kind", type=kind, default=["rand"], metavar="LIST")
-    parser.add_argument("--cond", type=float, help="condition number of kind svd")
+    parser.add_argument("--kind", type=kind, metavar="LIST", help=_DEFAULT_KIND)
+    parser.add_argument("--cond", type=float, help="condition number, of kinds that have one")
     parser.add_argument("--seed", type=values.count, default=0, help="of random kinds")
     parser.add_argument(
         "--repeat", type=values.positive, default=1, metavar="R", help="runs of each"
     )
+    for option in _CHOICES:
+        _add_choice(parser, option)
     parser.add_argument("--csv", type=Path, metavar="FILE", help="write the rows there too")
     _add_run_options(parser, check=False)
     parser.set_defaults(run=sweep.sweep)
@@ -134,19 +188,12 @@ def build_parser() -> argparse.ArgumentParser:
     """The parser of all commands."""
     parser = _Parser(
         prog="hetero-la",
-        description="Dense LU factorization and solution on CPUs and GPUs.",
+        description="Dense factorizations, linear systems and least squares on CPUs and GPUs.",
         epilog=_STATUS,
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND", dest="command")
-    lu = _add_factor(commands, "lu", "factor a matrix: P A = L U")
-    lu.set_defaults(run=factor.lu)
-    solve = _add_factor(commands, "solve", "solve A X = B")
-    solve.add_argument("rhs", nargs="?", type=Path, metavar="B", help="right-hand sides")
-    solve.add_argument("--name-b", metavar="NAME", help="which array of B")
-    solve.add_argument(
-        "--nrhs", type=values.positive, help="with --random: columns of B (default: 1)"
-    )
-    solve.set_defaults(run=factor.solve)
+    for name in COMMANDS:
+        _add_routine(commands, name)
     _add_sweep(commands)
     summary = "show devices, libraries, and what would be used"
     commands.add_parser("info", help=summary, description=summary).set_defaults(run=info.info)
@@ -162,24 +209,49 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         In one sentence; ``--help`` prints and exits.
     """
     args = build_parser().parse_args(argv)
-    if args.command in ("lu", "solve"):
+    if args.command == "sweep":
+        _check_sweep(args)
+        args.choices = _choices(args, args.routine, mode="raw")
+    elif args.command in COMMANDS:
         _check_source(args)
+        args.choices = _choices(args, args.command)
     return args
+
+
+def _choices(args: argparse.Namespace, routine: str, **defaults: Any) -> Choices:
+    """The options that only `routine` has."""
+    for name in ROUTINES[routine].options:
+        if (value := getattr(args, name)) is not None:
+            defaults[name] = value
+    choices = Choices(**defaults)
+    if routine == "solve" and choices.upper and choices.assume_a == "gen":
+        raise UsageError("--upper chooses a triangle, and does nothing without --assume-a")
+    return choices
+
+
+def _check_sweep(args: argparse.Namespace) -> None:
+    """Options that the routine does not have."""
+    takers = {name: [r for r in COMMANDS if name in ROUTINES[r].options] for name in _CHOICES}
+    takers["nrhs"] = [r for r in COMMANDS if ROUTINES[r].rhs is not RightHandSides.NONE]
+    takers["m"] = [r for r in COMMANDS if not ROUTINES[r].square]
+    for name, able in takers.items():
+        if getattr(args, name) is not None and args.routine not in able:
+            who = " and ".join(able)
+            raise UsageError(f"{_flag(name)} is for {who}, and does nothing with {args.routine}")
 
 
 def _check_source(args: argparse.Namespace) -> None:
     """Files or ``--random``, and of each only the options that do something there."""
-    needed = ("file",) if args.command == "lu" else ("file", "rhs")
+    needed = ["file"] if ROUTINES[args.command].rhs is RightHandSides.NONE else ["file", "rhs"]
     given = [name for name in needed if getattr(args, name) is not None]
     made = args.random is not None
     if made and given:
         raise UsageError("give either files or --random, not both")
     if not made and len(given) < len(needed):
-        what = "a file" if args.command == "lu" else "two files, A and B,"
+        what = "a file" if len(needed) == 1 else "two files, A and B,"
         raise UsageError(f"{args.command} needs {what} or --random N")
     for name in ("name", "name_b") if made else ("kind", "cond", "seed", "nrhs"):
         if getattr(args, name, None) is not None:
-            option = "--" + name.replace("_", "-")
             what = "chooses an array of a file" if made else "describes what --random makes"
             with_ = "--random" if made else "a file"
-            raise UsageError(f"{option} {what}, and does nothing with {with_}")
+            raise UsageError(f"{_flag(name)} {what}, and does nothing with {with_}")

@@ -34,7 +34,8 @@ class Row:
     ratio : float or None
         Error ratio.
     status : str
-        ``"ok"``, ``"FAILED"``, ``"singular"`` or ``"unchecked"``.
+        ``"ok"``, ``"FAILED"``, ``"unchecked"``, or what is wrong with the matrix:
+        ``"singular"``, ``"not pos.def."`` or ``"rank-def"``.
     """
 
     routine: str
@@ -58,15 +59,12 @@ class Row:
 
         A singular matrix has factors, but no solution.
         """
-        return self.status in ("ok", "unchecked") or (self.status, self.routine) == (
-            "singular",
-            "lu",
-        )
+        return self.seconds is not None and (self.ratio is None or self.ratio < RATIO_LIMIT)
 
 
 #: Heading, width and format of each field of `Row`, in order.
 _LAYOUT = (
-    ("routine", -7, "s"),
+    ("routine", -8, "s"),
     ("dtype", -10, "s"),
     ("kind", -14, "s"),
     ("m", 7, "d"),
@@ -79,7 +77,7 @@ _LAYOUT = (
     ("Gflop/s", 9, ".1f"),
     ("ref s", 9, ".4f"),
     ("ratio", 9, ".3g"),
-    ("status", -9, "s"),
+    ("status", -12, "s"),
 )
 
 
@@ -105,16 +103,14 @@ def _line(cells: Iterable[str]) -> str:
     return "  ".join(padded).rstrip()
 
 
-def status(*, singular: bool, ratio: float | None) -> str:
-    """In one word, what the error ratio says.
+def status(*, trouble: str, ratio: float | None) -> str:
+    """In one word, what the error ratio says, or what is wrong with the matrix.
 
     A singular matrix has good factors like any other; a bad ratio is worse news.
     """
     if ratio is not None and not ratio < RATIO_LIMIT:
         return "FAILED"
-    if singular:
-        return "singular"
-    return "unchecked" if ratio is None else "ok"
+    return trouble or ("unchecked" if ratio is None else "ok")
 
 
 def workers_text(workers: Sequence[Any]) -> str:

@@ -8,19 +8,15 @@ import itertools
 from collections.abc import Iterator
 
 import numpy as np
-from numpy.typing import NDArray
 
 from hetero_la.commands import rows, runs
-from hetero_la.commands.factor import made
+from hetero_la.commands.problems import Recipe, copies
+from hetero_la.commands.routine import Problem
 from hetero_la.files import require_place
 
 
 def sweep(args: argparse.Namespace) -> int:
     """Run every combination; return 1 if any of them failed."""
-    if args.routine == "solve" and args.m is not None:
-        raise ValueError("--m is for lu: solve needs square matrices, and takes --n")
-    if args.routine == "lu" and args.nrhs is not None:
-        raise ValueError("--nrhs is for solve: lu has no right-hand sides")
     if args.csv is not None:
         require_place(args.csv)
     done: list[rows.Row] = []
@@ -36,34 +32,27 @@ def sweep(args: argparse.Namespace) -> int:
 
 def _rows(args: argparse.Namespace, use: runs.Setting) -> Iterator[rows.Row]:
     """Run all problems, each of them with all tunings."""
+    # Every run leaves its matrix as it is, for the next one and for the error ratio.
+    needed = copies(args, args.routine, args.choices, overwrite=False)
     for dtype, kind, n, m, nrhs in itertools.product(
-        args.dtype, args.kind, args.n, args.m or [None], args.nrhs or [1]
+        args.dtype, args.kind or [None], args.n, args.m or [None], args.nrhs or [1]
     ):
-        # Every run leaves its matrix as it is, for the next one and for the error ratio.
-        copies = 3 if args.ref else 2
-        a = made(kind, n if m is None else m, n, dtype, args.seed, copies, args.cond)
-        b = None
-        if args.routine == "solve":
-            b = made("rands", n, nrhs, dtype, args.seed + 1, copies)
+        recipe = Recipe(
+            args.routine, args.choices, n if m is None else m, n, nrhs, kind, dtype, args.seed,
+            args.cond,
+        )  # fmt: skip
+        problem = recipe.made(needed)
         ref: float | None = None
         for nb, lookahead, _ in itertools.product(args.nb, args.lookahead, range(args.repeat)):
             options = {**use.options, "nb": nb, "lookahead": lookahead}
-            row = _run(a, b, kind, dataclasses.replace(use, options=options), ref)
+            row = _run(problem, dataclasses.replace(use, options=options), ref)
             ref = row.ref_seconds
             yield row
 
 
-def _run(
-    a: NDArray, b: NDArray | None, kind: str, use: runs.Setting, ref: float | None
-) -> rows.Row:
-    """One run; a matrix with which nothing can be solved has a row like any other."""
-    if b is None:
-        return runs.lu(a, kind, use, ref=ref)[0]
+def _run(problem: Problem, use: runs.Setting, ref: float | None) -> rows.Row:
+    """One run; a matrix with which nothing can be done has a row like any other."""
     try:
-        return runs.solve(a, b, kind, use, ref=ref)[0]
+        return runs.measured(problem, use, ref=ref)[0]
     except np.linalg.LinAlgError:
-        n, nrhs = b.shape
-        return rows.Row(
-            "solve", a.dtype.name, kind, n, n, nrhs, use.options["nb"],
-            use.options["lookahead"], None, None, None, ref, None, "singular",
-        )  # fmt: skip
+        return runs.blank(problem, use, ref)

@@ -1,0 +1,79 @@
+"""What the error ratios share: norms and scales, and matrices read a block at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+#: Rows and columns of the blocks that are worked on at a time.
+BLOCK = 1024
+
+
+def blocks(stop: int) -> Iterator[slice]:
+    """Ranges of at most `BLOCK` that cover what is below `stop`."""
+    for start in range(0, stop, BLOCK):
+        yield slice(start, min(start + BLOCK, stop))
+
+
+def eps(dtype: np.dtype) -> float:
+    """The unit roundoff, 2^-53 or 2^-24."""
+    return float(np.finfo(dtype).eps) / 2
+
+
+def column_sums(block: NDArray, axis: int = 0) -> NDArray:
+    """Sums of moduli, in double precision."""
+    return np.abs(block).sum(axis=axis, dtype=np.float64)
+
+
+def one_norm(a: NDArray) -> float:
+    """Largest column sum of moduli, without a second array of `a`'s size."""
+    sums = np.zeros(a.shape[1])
+    for rows in blocks(a.shape[0]):
+        sums += column_sums(a[rows])
+    return float(sums.max(initial=0.0))
+
+
+def ratio(residual: float, *scales: float) -> float:
+    """Divide `residual` by every scale in turn; what cannot be judged is infinite.
+
+    One division at a time, because the product of the scales may underflow.
+    """
+    if residual == 0:
+        return 0.0
+    for scale in scales:
+        if not 0 < scale < np.inf:
+            return float("inf")
+        residual /= scale
+    return residual if np.isfinite(residual) else float("inf")
+
+
+def inexact(x: ArrayLike) -> NDArray[Any]:
+    """`x` as an array of floating-point numbers."""
+    x = np.asarray(x)
+    return x if x.dtype.kind in "fc" else x.astype(np.float64)
+
+
+def as_columns(x: NDArray[Any]) -> NDArray[Any]:
+    """A vector as one column."""
+    return x[:, None] if x.ndim == 1 else x
+
+
+def completed_rows(a: NDArray, rows: slice, *, hermitian: bool) -> NDArray:
+    """Rows of the Hermitian, or symmetric, matrix whose lower triangle `a` holds.
+
+    Examples
+    --------
+    >>> completed_rows(np.array([[1.0, 9.0], [2.0, 3.0]]), slice(0, 1), hermitian=True)
+    array([[1., 2.]])
+    """
+    block = np.tril(a[rows], rows.start)
+    above = np.triu(a[:, rows].T, rows.start + 1)
+    if hermitian and a.dtype.kind == "c":
+        d = np.arange(rows.start, rows.stop)
+        block[d - rows.start, d] = block[d - rows.start, d].real  # LAPACK does not look further
+        np.conjugate(above, out=above)
+    block += above
+    return block

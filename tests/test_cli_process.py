@@ -1,0 +1,283 @@
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import hetero_la
+from hetero_la.cli import main
+from hetero_la.commands import progress, routines
+from hetero_la.matrices import kinds
+from tests.command_line import (
+    in_own_folder,  # noqa: F401  (a fixture)
+    table,
+)
+
+COMMAND = [sys.executable, "-m", "hetero_la"]
+
+
+# --- progress ---------------------------------------------------------------------------
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_bar_appears_after_two_seconds_and_goes() -> None:
+    now = 0.0
+    stream = Terminal()
+    bar = progress.Bar("lu", stream, clock=lambda: now)
+    now = 1.9
+    bar.update(1, 10)
+    assert stream.getvalue() == ""
+    now = 3.0
+    bar.update(5, 10)
+    assert f"lu [{'#' * 15}{'.' * 15}]  50%, 3 s, 3 s left" in stream.getvalue()
+    drawn = stream.getvalue()
+    now = 3.1
+    bar.update(6, 10)
+    assert stream.getvalue() == drawn
+    bar.clear()
+    now = 9.0
+    bar.update(9, 10)
+    assert stream.getvalue() == drawn + "\r\x1b[K"
+
+
+def test_the_bar_watches_runs_on_terminals_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    watched: list[Callable[[float, float], None]] = []
+
+    @contextlib.contextmanager
+    def observe(callback: Callable[[float, float], None]) -> Iterator[None]:
+        watched.append(callback)
+        yield
+
+    monkeypatch.setattr(progress, "observe", observe)
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    with progress.shown("lu"):
+        assert watched == []
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    monkeypatch.setattr(progress, "_DELAY", -1.0)
+    with progress.shown("lu"):
+        watched[0](1.0, 4.0)
+        assert "25%" in sys.stderr.getvalue()
+    assert sys.stderr.getvalue().endswith("\r\x1b[K")
+
+
+@pytest.mark.parametrize("routine", routines.COMMANDS)
+def test_every_routine_moves_the_bar(monkeypatch: pytest.MonkeyPatch, routine: str) -> None:
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    monkeypatch.setattr(progress, "_DELAY", -1.0)
+    monkeypatch.setattr(progress, "_INTERVAL", 0.0)
+    assert main([routine, "--random", "60", "--nb", "16"]) == 0
+    shares = re.findall(rf"\r{routine} \[[#.]{{30}}\] +(\d+)%", sys.stderr.getvalue())
+    assert shares[-1] == "100"
+    assert len(set(shares)) >= 4
+
+
+# --- the process ------------------------------------------------------------------------
+
+
+def run(*argv: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*COMMAND, *argv], capture_output=True, text=True, timeout=120)
+
+
+def test_the_command_runs_on_dask_and_ends() -> None:
+    ended = run("lu", "--random", "200", "--nb", "64", "--virtual-gpus", "2", "--panel", "cpu")
+    assert ended.stderr == ""
+    assert ended.returncode == 0
+    assert table(ended.stdout)[0]["status"] == "ok"
+
+
+def test_the_command_refuses_in_one_line() -> None:
+    ended = run("lu", "--random", "200", "--gpus", "4096")
+    assert ended.returncode == 2
+    assert ended.stdout == ""
+    assert re.fullmatch(r"hetero-la: .*4096.*\n", ended.stderr)
+
+
+def test_help_lists_kinds_and_exit_status() -> None:
+    assert "130  interrupted" in run("--help").stdout
+    shown = run("lu", "--help").stdout
+    assert all(f"  {name} " in shown for name in kinds())
+
+
+def test_info_names_devices_and_libraries() -> None:
+    ended = run("info")
+    assert ended.returncode == 0
+    assert f"numpy          {np.__version__}" in ended.stdout
+    for word in ("cpu cores", "gpus", "workers by default", "presets", "laptop"):
+        assert word in ended.stdout
+
+
+@pytest.mark.parametrize("where", ["run", "blocked call"])
+def test_ctrl_c_ends_the_process_within_seconds(where: str, tmp_path: Path) -> None:
+    """Also inside one long call of a library, which no Python exception can leave."""
+    program = "import sys; from hetero_la.cli import main; sys.exit(main())"
+    if where == "blocked call":
+        # A call that holds on until it is done, as LAPACK's do, while a write has begun.
+        program = (
+            "import ctypes, sys, hetero_la\n"
+            "from hetero_la import files\n"
+            "from hetero_la.cli import main\n"
+            "def hang(*_, **__):\n"
+            "    with files.replacing(files.Path('f.npz')) as begun:\n"
+            "        begun.write_bytes(b'half')\n"
+            "        libc = ctypes.CDLL(None)\n"
+            "        lock = ctypes.create_string_buffer(64)\n"
+            "        libc.pthread_mutex_lock(lock)\n"
+            "        libc.pthread_mutex_lock(lock)\n"
+            "hetero_la.lu_factor = hang\n"
+            "sys.exit(main())"
+        )
+    argv = ["sweep", "lu", "--n", "900", "--repeat", "100000"]
+    process = subprocess.Popen(
+        [sys.executable, "-u", "-c", program, *argv],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    process.stdout.readline()  # the headings: the runs begin
+    time.sleep(1.0)
+    process.send_signal(signal.SIGINT)
+    start = time.monotonic()
+    _, err = process.communicate(timeout=30)
+    assert time.monotonic() - start < 10
+    assert process.returncode == 130
+    assert err == "hetero-la: interrupted\n"
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("line", ["lu --random 50", "solve --random 50", "lu --random 50 -v"])
+@pytest.mark.parametrize("closed", ["2>&-", "0<&- 2>&-"])
+def test_a_closed_stderr_does_no_harm(line: str, closed: str) -> None:
+    shell = f"exec {shlex.join([*COMMAND, *line.split()])} {closed}"
+    ended = subprocess.run(["sh", "-c", shell], stdout=subprocess.PIPE, text=True, timeout=60)
+    assert ended.returncode == 0
+    assert table(ended.stdout)[0]["status"] == "ok"
+
+
+def test_a_closed_stderr_is_nobody_elses(tmp_path: Path) -> None:
+    """What opens a pipe or a file must not get the number 2."""
+    program = (
+        "import os\n"
+        "from hetero_la.commands import interrupt\n"
+        "interrupt.stop_within_seconds()\n"
+        "interrupt.announce()\n"
+        "print(os.readlink('/proc/self/fd/2'))"
+    )
+    shell = f"exec {shlex.join([sys.executable, '-c', program])} 2>&-"
+    ended = subprocess.run(["sh", "-c", shell], stdout=subprocess.PIPE, text=True, timeout=60)
+    assert ended.stdout == "/dev/null\n"
+
+
+def interrupted(program: str, *argv: str, pauses: Sequence[float]) -> tuple[int, str]:
+    """Exit status and stderr of a program that prints "ready" and has a Ctrl-C after each pause."""
+    process = subprocess.Popen(
+        [sys.executable, "-u", "-c", program, *argv],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    process.stdout.readline()
+    for pause in pauses:
+        time.sleep(pause)
+        process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    return process.returncode, err
+
+
+@pytest.mark.parametrize("pause", [0.0, 0.005, 0.02, 0.05, 0.1, 0.3])
+def test_several_ctrl_c_are_as_one(pause: float, tmp_path: Path) -> None:
+    program = "import sys; from hetero_la.cli import main; sys.exit(main())"
+    argv = ["sweep", "lu", "--n", "400", "--repeat", "9999", "--cpus", "1", "--csv", "s.csv"]
+    ended = interrupted(program, *argv, pauses=[0.5, pause, pause, pause])
+    assert ended == (130, "hetero-la: interrupted\n")
+    assert set(os.listdir(tmp_path)) <= {"s.csv"}
+
+
+def test_ctrl_c_while_libraries_are_imported_is_one_line() -> None:
+    """The package's own imports come before any of its code, and are left out here."""
+    program = (
+        "import sys, types\n"
+        f"package = types.ModuleType('hetero_la')\n"
+        f"package.__path__ = {list(hetero_la.__path__)}\n"
+        "sys.modules['hetero_la'] = package\n"
+        "from hetero_la.cli import main\n"
+        "assert not {'numpy', 'scipy', 'dask'} & set(sys.modules)\n"
+        "class Slow:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'numpy':\n"
+        "            print('ready')\n"
+        "            import time\n"
+        "            time.sleep(20)\n"
+        "sys.meta_path.insert(0, Slow())\n"
+        "sys.exit(main())"
+    )
+    ended = interrupted(program, "lu", "--random", "9", pauses=[0.1, 0.01, 0.01])
+    assert ended == (130, "hetero-la: interrupted\n")
+
+
+@pytest.mark.parametrize("stage", ["atexit", "destructor"])
+def test_ctrl_c_while_python_ends_is_at_most_one_line(stage: str) -> None:
+    program = (
+        "import atexit, sys, time\n"
+        "from hetero_la.cli import main\n"
+        "def late():\n"
+        "    print('ready')\n"
+        "    time.sleep(0.5)\n"
+        "class Late:\n"
+        "    __del__ = lambda self, late=late: late()\n"
+        "status = main()\n"
+        "if sys.argv[-1] == '--check':\n"
+        "    atexit.register(late)\n"
+        "else:\n"
+        "    sys.late = Late()\n"
+        "sys.stdout.flush()\n"
+        "sys.exit(status)"
+    )
+    argv = ["lu", "--random", "9"]
+    process = subprocess.Popen(
+        [sys.executable, "-u", "-c", program, *argv, *["--check"] * (stage == "atexit")],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    while process.stdout.readline() not in ("ready\n", ""):
+        pass
+    for _ in range(3):
+        time.sleep(0.05)
+        process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    # Once Python has dropped its handlers the run is over, and has been reported.
+    expected = (130, "hetero-la: interrupted\n") if stage == "atexit" else (0, "")
+    assert (process.returncode, err) == expected
+
+
+@pytest.mark.parametrize("pause", [0.0, 0.05, 0.2])
+def test_ctrl_c_while_a_store_is_written_leaves_nothing(pause: float, tmp_path: Path) -> None:
+    pytest.importorskip("zarr")
+    program = (
+        "import sys, time, hetero_la._formats as formats\n"
+        "from hetero_la.cli import main\n"
+        "write = formats._write_zarr\n"
+        "def ready(path, arrays):\n"
+        "    print('ready')\n"
+        "    write(path, arrays)\n"
+        "    time.sleep(30)\n"  # a fast disk must not be done before the signal
+        "old = formats.FORMATS['.zarr']\n"
+        "formats.FORMATS['.zarr'] = formats.Format(old.read, ready, True, 'zarr')\n"
+        "sys.exit(main())"
+    )
+    argv = ["lu", "--random", "3000", "--no-check", "-o", "out.zarr"]
+    ended = interrupted(program, *argv, pauses=[pause, 0.02])
+    assert ended == (130, "hetero-la: interrupted\n")
+    assert os.listdir(tmp_path) == []
