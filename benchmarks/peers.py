@@ -12,47 +12,107 @@ from typing import Any
 import numpy as np
 
 
+def _seconds(run: Callable[[], Any]) -> float:
+    began = time.perf_counter()
+    run()
+    return time.perf_counter() - began
+
+
 def scipy_lu(a: np.ndarray) -> float:
     """Seconds of ``scipy.linalg.lu_factor``."""
     from scipy.linalg import lu_factor
 
-    began = time.perf_counter()
-    lu_factor(a)
-    return time.perf_counter() - began
+    return _seconds(lambda: lu_factor(a))
 
 
-def dask_lu(a: np.ndarray, chunk: int, blas_threads: int) -> float:
-    """Seconds of ``dask.array.linalg.lu`` on the threaded scheduler."""
+def scipy_cholesky(a: np.ndarray) -> float:
+    """Seconds of ``scipy.linalg.cho_factor``."""
+    from scipy.linalg import cho_factor
+
+    return _seconds(lambda: cho_factor(a))
+
+
+def scipy_qr(a: np.ndarray) -> float:
+    """Seconds of ``scipy.linalg.qr`` without forming Q."""
+    from scipy.linalg import qr
+
+    return _seconds(lambda: qr(a, mode="raw"))
+
+
+def _dask(function: Callable[[Any], Any], a: np.ndarray, chunk: int, blas_threads: int) -> float:
+    """Seconds of a function of dask arrays on the threaded scheduler."""
+    import dask
     import dask.array as da
     from threadpoolctl import threadpool_limits
 
     with threadpool_limits(blas_threads, user_api="blas"):
         x = da.from_array(a, chunks=(chunk, chunk))
-        began = time.perf_counter()
-        import dask
-
-        dask.compute(*da.linalg.lu(x), scheduler="threads")
-        return time.perf_counter() - began
+        return _seconds(lambda: dask.compute(function(x), scheduler="threads"))
 
 
-def cusolver_getrf(a: Any) -> float:
-    """Seconds of cuSOLVER's getrf on a column-major CuPy array, in place."""
+def dask_lu(a: np.ndarray, chunk: int, blas_threads: int) -> float:
+    """Seconds of ``dask.array.linalg.lu``."""
+    import dask.array as da
+
+    return _dask(da.linalg.lu, a, chunk, blas_threads)
+
+
+def dask_cholesky(a: np.ndarray, chunk: int, blas_threads: int) -> float:
+    """Seconds of ``dask.array.linalg.cholesky``."""
+    import dask.array as da
+
+    return _dask(da.linalg.cholesky, a, chunk, blas_threads)
+
+
+def _letter(a: Any) -> str:
+    return {"float32": "s", "float64": "d", "complex64": "c", "complex128": "z"}[a.dtype.name]
+
+
+def _cusolver(a: Any, name: str, before: tuple[int, ...], results: tuple[Any, ...]) -> float:
+    """Seconds of a cuSOLVER factorization of a column-major CuPy array, in place.
+
+    `before` stands before the matrix among the arguments; `results` are the arrays
+    that follow it, and None stands for the workspace.
+    """
     import cupy
     from cupy_backends.cuda.libs import cusolver
 
-    letter = {"float32": "s", "float64": "d", "complex64": "c", "complex128": "z"}[a.dtype.name]
-    handle = cupy.cuda.device.get_cusolver_handle()
-    n = a.shape[0]
-    size = getattr(cusolver, letter + "getrf_bufferSize")(handle, n, n, a.data.ptr, n)
-    work = cupy.empty(size, a.dtype)
-    ipiv, info = cupy.empty(n, np.int32), cupy.empty(1, np.int32)
+    function = _letter(a) + name
+    arguments = (cupy.cuda.device.get_cusolver_handle(), *before, a.data.ptr, a.shape[0])
+    size = getattr(cusolver, function + "_bufferSize")(*arguments)
+    work, info = cupy.empty(max(size, 1), a.dtype), cupy.empty(1, np.int32)
+    rest: list[int] = []
+    for array in (*results, info):
+        rest += [work.data.ptr, *([] if name == "getrf" else [size])] if array is None else [
+            array.data.ptr
+        ]  # fmt: skip
     cupy.cuda.Device().synchronize()
-    began = time.perf_counter()
-    getattr(cusolver, letter + "getrf")(
-        handle, n, n, a.data.ptr, n, work.data.ptr, ipiv.data.ptr, info.data.ptr
-    )
-    cupy.cuda.Device().synchronize()
-    return time.perf_counter() - began
+
+    def run() -> None:
+        getattr(cusolver, function)(*arguments, *rest)
+        cupy.cuda.Device().synchronize()
+
+    return _seconds(run)
+
+
+def cusolver_getrf(a: Any) -> float:
+    """Seconds of cuSOLVER's LU."""
+    import cupy
+
+    ipiv = cupy.empty(len(a), np.int32)
+    return _cusolver(a, "getrf", a.shape, (None, ipiv))
+
+
+def cusolver_potrf(a: Any) -> float:
+    """Seconds of cuSOLVER's Cholesky of the lower triangle."""
+    return _cusolver(a, "potrf", (0, len(a)), (None,))
+
+
+def cusolver_geqrf(a: Any) -> float:
+    """Seconds of cuSOLVER's QR."""
+    import cupy
+
+    return _cusolver(a, "geqrf", a.shape, (cupy.empty(len(a), a.dtype), None))
 
 
 def cusolvermg_library() -> str | None:
@@ -65,20 +125,22 @@ def cusolvermg_library() -> str | None:
 
 
 class CusolverMg:
-    """LU by cuSOLVERMg on all GPUs, float64, 1-D block-cyclic columns.
+    """A factorization by cuSOLVERMg on all GPUs, float64, 1-D block-cyclic columns.
 
     Parameters
     ----------
+    name : {"Getrf", "Potrf"}
+        Which; Potrf takes the lower triangle.
     gpus : int
         How many GPUs.
     n, nb : int
         Order of the matrix and tile size.
     """
 
-    def __init__(self, gpus: int, n: int, nb: int) -> None:
+    def __init__(self, name: str, gpus: int, n: int, nb: int) -> None:
         import cupy
 
-        self._gpus, self._n, self._nb = gpus, n, nb
+        self._name, self._gpus, self._n = name, gpus, n
         self._lib = ctypes.CDLL(cusolvermg_library())
         self._handle, self._grid, self._desc = (ctypes.c_void_p() for _ in range(3))
         ids = (ctypes.c_int * gpus)(*range(gpus))
@@ -99,7 +161,7 @@ class CusolverMg:
                 self.shards.append(cupy.empty((local, n)))
                 self._pivots.append(cupy.empty(max(n, local), np.int32))
         length = ctypes.c_int64()
-        self._call("Getrf_bufferSize", *self._arguments(), ctypes.byref(length))
+        self._call(name + "_bufferSize", *self._arguments(), ctypes.byref(length))
         self._length, self._work = length, []
         for g in range(gpus):
             with cupy.cuda.Device(g):
@@ -114,10 +176,12 @@ class CusolverMg:
         return (ctypes.c_void_p * self._gpus)(*[a.data.ptr for a in arrays])
 
     def _arguments(self) -> tuple[Any, ...]:
-        return (
-            self._handle, self._n, self._n, self._pointers(self.shards), 1, 1, self._desc,
-            self._pointers(self._pivots), 1,
-        )  # fmt: skip
+        matrix = (self._n, self._pointers(self.shards), 1, 1, self._desc)
+        cuda_r_64f = 1
+        if self._name == "Potrf":
+            lower = 0
+            return self._handle, lower, *matrix, cuda_r_64f
+        return self._handle, self._n, *matrix, self._pointers(self._pivots), cuda_r_64f
 
     def seconds(self, fill: Callable[[int, Any], None]) -> float:
         """Fill the shards and factor; seconds of the factorization."""
@@ -126,7 +190,7 @@ class CusolverMg:
         info = ctypes.c_int()
         began = time.perf_counter()
         self._call(
-            "Getrf", *self._arguments(), self._pointers(self._work), self._length,
+            self._name, *self._arguments(), self._pointers(self._work), self._length,
             ctypes.byref(info),
         )  # fmt: skip
         return time.perf_counter() - began

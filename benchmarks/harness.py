@@ -1,0 +1,251 @@
+"""Runs a factorization side by side with its peers: medians of repeats in one run."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import peers
+from device_data import RandomStorage, random_columns
+
+import hetero_la
+from hetero_la.scheduler.dask_clients import worker_infos
+from hetero_la.scheduler.dask_execution import run_local
+from hetero_la.scheduler.job import Outcome
+from hetero_la.scheduler.threads import run_in_threads
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """One factorization and its peers.
+
+    Attributes
+    ----------
+    routine : str
+        What `hetero_la.plan` calls it.
+    factor : callable
+        The library's function.
+    ratio : callable
+        Error ratio of a matrix and its factors, on the host.
+    residual : callable
+        The same for factors on GPUs: storage, outcome, tile size.
+    peer : callable
+        Seconds of SciPy.
+    others : callable
+        Further contenders on the CPU, by name, for a matrix.
+    cusolver : callable
+        Seconds of cuSOLVER on a CuPy array, in place.
+    multi : str
+        cuSOLVERMg's name of it, or "".
+    definite : bool
+        Whether the matrix must be positive definite.
+    """
+
+    routine: str
+    factor: Callable[..., Any]
+    ratio: Callable[[np.ndarray, Any], float]
+    residual: Callable[[RandomStorage, Outcome, int], float]
+    peer: Callable[[np.ndarray], float]
+    others: Callable[[np.ndarray], dict[str, Callable[[], float]]]
+    cusolver: Callable[[Any], float]
+    multi: str = ""
+    definite: bool = False
+
+    def diagonal(self, n: int) -> float:
+        """What is added to the diagonal of a random matrix."""
+        return float(n) if self.definite else 0.0
+
+
+@dataclass(frozen=True)
+class Case:
+    """A benchmark with the command line's choices."""
+
+    benchmark: Benchmark
+    dtype: str
+    repeats: int
+    nb: int | None
+
+    def measure(self, contenders: dict[str, Callable[[], float]]) -> dict[str, list[float]]:
+        """Time all contenders in turn, so that drift of a shared machine hits each alike."""
+        seconds: dict[str, list[float]] = {name: [] for name in contenders}
+        for repeat in range(self.repeats + 1):
+            for name, run in contenders.items():
+                taken = run()
+                if repeat:  # the first is warm-up
+                    seconds[name].append(taken)
+        return seconds
+
+    def rows(
+        self, case: str, n: int, seconds: dict[str, list[float]], peer: str, ratio: float
+    ) -> list[Row]:
+        """Rows of the table: medians, rates and the ratio to the peer."""
+        flops = hetero_la.plan(self.benchmark.routine, (n, n), self.dtype).flops
+        medians = {name: statistics.median(taken) for name, taken in seconds.items()}
+        return [
+            {
+                "routine": self.benchmark.routine, "case": case, "n": n, "who": name,
+                "seconds": medians[name], "least": min(taken), "most": max(taken),
+                "gflops": flops / medians[name] / 1e9,
+                "times the peer's rate": medians[peer] / medians[name] if peer in medians else None,
+                "residual": ratio if name.startswith("hetero_la") else None,
+            }
+            for name, taken in seconds.items()
+        ]  # fmt: skip
+
+    def cpu(self, n: int) -> list[Row]:
+        """NumPy in, NumPy out, on the host's cores."""
+        a = np.random.default_rng(0).standard_normal((n, n)).astype(self.dtype)
+        a += self.benchmark.diagonal(n) * np.eye(n, dtype=self.dtype)
+        if self.benchmark.definite:
+            a = (a + a.T) / 2
+        factors: list[Any] = []
+
+        def ours() -> float:
+            factors[:] = [self.benchmark.factor(a, nb=self.nb)]
+            return float(factors[0].timing.seconds)
+
+        contenders = {"hetero_la": ours, "scipy": lambda: self.benchmark.peer(a)}
+        seconds = self.measure(contenders | self.benchmark.others(a))
+        return self.rows("CPU", n, seconds, "scipy", self.benchmark.ratio(a, factors[0]))
+
+    def one_gpu(self, n: int) -> list[Row]:
+        """On the device, in place."""
+        import cupy
+
+        a = cupy.empty((n, n), self.dtype, order="F")
+        diagonal = self.benchmark.diagonal(n)
+
+        def fill() -> None:
+            for start in range(0, n, 2048):
+                stop = min(start + 2048, n)
+                a[:, start:stop] = random_columns(start, (n, stop - start), self.dtype, diagonal)
+            cupy.cuda.Device().synchronize()
+
+        def ours() -> float:
+            fill()
+            how = {"lower": True} if self.benchmark.definite else {}
+            factors = self.benchmark.factor(
+                a, overwrite_a=True, check_finite=False, nb=self.nb, **how
+            )
+            return float(factors.timing.seconds)
+
+        def cusolver() -> float:
+            fill()
+            return self.benchmark.cusolver(a)
+
+        seconds = self.measure({"hetero_la": ours, "cuSOLVER": cusolver})
+        with hetero_la.Cluster(gpus=1, cpus=0) as cluster:
+            ratio = self._checked(cluster.private_client(), self._plan(cluster, n))
+        return self.rows("1 GPU", n, seconds, "cuSOLVER", ratio)
+
+    def _plan(self, cluster: Any, n: int) -> Any:
+        workers = [w for w in worker_infos(cluster.private_client()) if w.kind == "gpu"]
+        return hetero_la.plan(
+            self.benchmark.routine, (n, n), self.dtype, workers=workers, nb=self.nb
+        )
+
+    def _storage(self, plan: Any, *, check: bool = False) -> RandomStorage:
+        return RandomStorage(plan, check, self.benchmark.diagonal(plan.layout.n))
+
+    def _checked(self, client: Any, plan: Any) -> float:
+        storage = self._storage(plan, check=True)
+        outcome = run_local(client, plan.job(), storage)
+        return self.benchmark.residual(storage, outcome, plan.nb)
+
+    def several_gpus(self, gpus: int, n: int) -> list[Row]:
+        """Columns distributed over the GPUs beforehand, and left there."""
+        with hetero_la.Cluster(gpus=gpus, cpus=0) as cluster:
+            client, plan = cluster.private_client(), self._plan(cluster, n)
+            by_name = {w.name: w.hetero_device for w in cluster.workers.values()}
+            devices = [by_name[worker.name] for worker in plan.workers]
+
+            def ours() -> float:
+                storage = self._storage(plan)
+                run_local(client, plan.job(), storage)
+                return storage.seconds
+
+            def threads() -> float:
+                storage = self._storage(plan)
+                run_in_threads(plan.job(), storage, devices)
+                return storage.seconds
+
+            seconds = self.measure({"hetero_la": ours, "hetero_la without Dask": threads})
+            ratio = self._checked(client, plan)
+        _free_all(gpus)
+        if self.benchmark.multi and self.dtype == "float64" and peers.cusolvermg_library():
+            seconds["cuSOLVERMg"] = self._cusolvermg(gpus, n)
+            _free_all(gpus)
+        return self.rows(f"{gpus} GPUs", n, seconds, "cuSOLVERMg", ratio)
+
+    def _cusolvermg(self, gpus: int, n: int) -> list[float]:
+        import cupy
+
+        nb, diagonal = 256, self.benchmark.diagonal(n)
+
+        def fill(g: int, shard: Any) -> None:
+            with cupy.cuda.Device(g):
+                for local in range(0, len(shard), nb):
+                    start = (local // nb * gpus + g) * nb
+                    if start < n:
+                        block = random_columns(start, (n, min(nb, n - start)), "float64", diagonal)
+                        shard[local : local + block.shape[1]] = block.T
+                cupy.cuda.Device().synchronize()
+
+        solver = peers.CusolverMg(self.benchmark.multi, gpus, n, nb)
+        return [solver.seconds(fill) for _ in range(self.repeats + 1)][1:]
+
+
+def _free_all(gpus: int) -> None:
+    import cupy
+
+    for g in range(gpus):
+        with cupy.cuda.Device(g):
+            cupy.get_default_memory_pool().free_all_blocks()
+
+
+def show(rows: list[Row]) -> None:
+    """Print the table."""
+    print(
+        f"{'routine':<9}{'case':<8}{'n':>7}  {'who':<26}{'median s':>10}{'least':>9}{'most':>9}"
+        f"{'Gflop/s':>10}{'x peer':>8}{'residual':>10}"
+    )
+    for row in rows:
+        peer, residual = row["times the peer's rate"], row["residual"]
+        print(
+            f"{row['routine']:<9}{row['case']:<8}{row['n']:>7}  {row['who']:<26}"
+            f"{row['seconds']:>10.4f}{row['least']:>9.4f}{row['most']:>9.4f}{row['gflops']:>10.1f}"
+            f"{'-' if peer is None else format(peer, '.2f'):>8}"
+            f"{'' if residual is None else format(residual, '.3f'):>10}"
+        )
+
+
+def run(benchmark: Benchmark, description: str, argv: list[str] | None = None) -> int:
+    """Run the cases that the command line asks for."""
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--cpu", type=int, nargs="*", metavar="N", help="orders on the CPU")
+    parser.add_argument("--gpu", type=int, nargs="*", default=[], metavar="N")
+    parser.add_argument("--gpus", type=int, nargs="+", default=[], metavar=("G", "N"))
+    parser.add_argument("--nb", type=int)
+    parser.add_argument("--dtype", default="float64")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--json", metavar="FILE")
+    args = parser.parse_args(argv)
+    case = Case(benchmark, args.dtype, args.repeats, args.nb)
+    orders = args.cpu if args.cpu is not None else [] if args.gpu or args.gpus else [4096]
+    rows = [row for n in orders for row in case.cpu(n)]
+    rows += [row for n in args.gpu for row in case.one_gpu(n)]
+    rows += [row for n in args.gpus[1:] for row in case.several_gpus(args.gpus[0], n)]
+    show(rows)
+    if args.json:
+        with open(args.json, "w") as file:
+            json.dump(rows, file, indent=1)
+    return 0
