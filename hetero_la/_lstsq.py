@@ -122,7 +122,7 @@ def lstsq_with_report(
     c = result.array[:, k:]
     rank = _rank(result.array[:k, :k], np.finfo(dtype).eps if cond is None else cond)
     x = (c[:n] if m >= n else c.conj()).copy(order="F")
-    residues = xp.empty(0, dtype)
+    residues = xp.empty(0, c.real.dtype)
     if m > n == rank:
         with np.errstate(over="ignore"):  # infinity is an answer
             residues = (xp.abs(c[n:]) ** 2).sum(axis=0)

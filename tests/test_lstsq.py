@@ -47,7 +47,8 @@ def check(found: tuple[Any, ...], a: NDArray, b: NDArray) -> None:
     assert found[0].dtype == expected[0].dtype
     assert found[2] == expected[2]
     assert isinstance(found[2], int)
-    assert_close(np.asarray(found[1]), np.asarray(expected[1]))
+    # Always real here; with SciPy it depends on the version, and on whether there are any.
+    assert_close(np.asarray(found[1]), np.asarray(expected[1]).real)
 
 
 # --- against SciPy
