@@ -1,0 +1,134 @@
+"""Factors that stay with the workers while a solve needs them, on virtual GPUs."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+import scipy.linalg
+from numpy.testing import assert_allclose
+
+import hetero_la
+from hetero_la.algorithms.substitution import (
+    cholesky_substitution_tasks,
+    lu_adjoint_substitution_tasks,
+    lu_substitution_tasks,
+)
+from hetero_la.conditioning import estimate_reciprocal_condition, norm1
+from hetero_la.execution import Result, execute
+from hetero_la.scheduler.inline import run_in_order
+from hetero_la.tiles.kernels.cpu import CpuDevice
+from hetero_la.tiles.kernels.spec import KernelOptions
+from hetero_la.tiles.layout import TileLayout
+from hetero_la.tiles.pivots import permutation
+from tests.support import CLOSE, DTYPES, positive, random, random_order
+
+NB = 16
+
+
+@pytest.fixture(scope="module", params=[(1, 0), (2, 0), (3, 1)], ids="{0[0]}gpu+{0[1]}cpu".format)
+def client(request: pytest.FixtureRequest) -> Iterator[object]:
+    gpus, cpus = request.param
+    with hetero_la.Cluster(virtual_gpus=gpus, cpus=cpus) as cluster, cluster.get_client() as client:
+        yield client
+
+
+def kept(routine: str, a: np.ndarray, client: object, nrhs: int = 1) -> Result:
+    b = random(len(a), nrhs, a.dtype, seed=1)
+    result = execute(routine, a, b, keep=True, client=client, nb=NB)
+    assert result.array.shape == b.shape  # no room was made for the factors
+    return result
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("n", [1, NB, 5 * NB + 3])
+def test_solves_with_kept_lu(client: object, n: int, dtype: str) -> None:
+    a = random(n, dtype=dtype) + 2 * n * np.eye(n, dtype=dtype)
+    factors = kept("solve", a, client)
+    perm = permutation(factors.piv, n)
+    assert factors.kept is not None
+    for nrhs in (1, 2, NB + 1):
+        b = random(n, nrhs, dtype, seed=nrhs)
+        for adjoint in (False, True):
+            x = factors.kept.solve_lu(perm, b, adjoint)
+            matrix = a.conj().T if adjoint else a
+            assert_allclose(matrix @ x, b, atol=10 * n * CLOSE[dtype])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("n", [1, NB, 7 * NB + 3])
+def test_solves_with_a_kept_cholesky_factor(client: object, n: int, dtype: str) -> None:
+    a = positive(n, dtype)
+    factors = kept("solve_positive", a, client)
+    assert factors.kept is not None
+    for nrhs in (1, NB + 1):
+        b = random(n, nrhs, dtype, seed=nrhs)
+        assert_allclose(a @ factors.kept.solve("cho_solve", b), b, atol=100 * n * CLOSE[dtype])
+
+
+def test_conditions_are_lapack_s(client: object) -> None:
+    a = random(70)
+    factors = kept("solve", a, client)
+    perm = permutation(factors.piv, len(a))
+
+    def solve(b: np.ndarray, trans: int) -> np.ndarray:
+        assert factors.kept is not None
+        return factors.kept.solve_lu(perm, b, trans == 2)
+
+    found = estimate_reciprocal_condition(norm1(a), factors.beside, solve)
+    gecon = scipy.linalg.get_lapack_funcs("gecon", (a,))
+    assert found == pytest.approx(gecon(scipy.linalg.lu_factor(a)[0], norm1(a))[0], rel=0.5)
+
+
+@pytest.mark.parametrize("nrhs", [1, 3, 40])
+def test_public_functions(client: object, nrhs: int) -> None:
+    a, b = random(90), random(90, nrhs, seed=1)
+    how = {"client": client, "nb": NB}
+    assert_allclose(a @ hetero_la.solve(a, b, **how), b, atol=1e-10)
+    assert_allclose(a.T @ hetero_la.solve(a, b, transposed=True, **how), b, atol=1e-10)
+    s = positive(90, "float64")
+    assert_allclose(s @ hetero_la.solve(s, b, assume_a="pos", **how), b, atol=1e-8)
+    assert_allclose(a @ hetero_la.inv(a, **how), np.eye(90), atol=1e-9)
+
+
+def test_trouble_is_noticed_from_kept_factors(client: object) -> None:
+    a, b = random(60), np.ones(60)
+    a[:, 7] = a[:, 8] * (1 + 1e-15)
+    with pytest.warns(scipy.linalg.LinAlgWarning, match="ill-conditioned"):
+        hetero_la.solve(a, b, client=client, nb=NB)
+    a[:, 7] = 0
+    with pytest.raises(np.linalg.LinAlgError, match="diagonal number 8"):
+        hetero_la.solve(a, b, client=client, nb=NB)
+
+
+def test_the_memory_is_given_back(client: object) -> None:
+    factors = kept("solve", random(50), client)
+    assert factors.kept is not None
+    shards = [weakref.ref(shard) for shard in factors.kept._shards.values()]
+    del factors
+    gc.collect()
+    assert [shard() for shard in shards] == [None] * len(shards)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "complex64"])
+@pytest.mark.parametrize("seed", range(3))
+def test_any_order_of_a_substitution(dtype: str, seed: int) -> None:
+    n, nrhs = 37, 5
+    a = random(n, dtype=dtype) + n * np.eye(n, dtype=dtype)
+    lu, piv = scipy.linalg.lu_factor(a)
+    perm, b = permutation(piv, n), random(n, nrhs, dtype, seed=1)
+    low = np.asfortranarray(np.linalg.cholesky(positive(n, dtype)))
+    cases = [
+        (lu_substitution_tasks, lu, b[perm], scipy.linalg.lu_solve((lu, piv), b)),
+        (lu_adjoint_substitution_tasks, lu, b, scipy.linalg.lu_solve((lu, piv), b, trans=2)[perm]),
+        (cholesky_substitution_tasks, low, b, scipy.linalg.cho_solve((low, True), b)),
+    ]
+    for tasks, factors, rhs, expected in cases:
+        graph = tasks(TileLayout(n, n, 8, nrhs))
+        array = np.asfortranarray(np.hstack([factors, rhs]))
+        run_in_order(graph, random_order(graph, seed), array, CpuDevice(), KernelOptions())
+        assert_allclose(array[:, n:], expected, atol=100 * CLOSE[dtype])
+        assert np.array_equal(array[:, :n], factors)
