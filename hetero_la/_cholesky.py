@@ -15,7 +15,7 @@ from hetero_la.conditioning import (
 )
 from hetero_la.execution import Result, execute
 from hetero_la.factors import CholeskyFactors
-from hetero_la.inputs import as_array, as_matrix, require_finite, same_place
+from hetero_la.inputs import as_array, as_matrix, as_system, require_finite, same_place
 from hetero_la.report import Report
 from hetero_la.stacks import over_stacks
 from hetero_la.tiles.transfer import array_module, on_device_of_arrays
@@ -213,25 +213,39 @@ def solve_positive(
     numpy.linalg.LinAlgError
         If the matrix is not positive definite.
     """
-    a, b = as_matrix(a, square=True), as_array(b, "b", (1, 2))
-    same_place(a, b)
-    if b.shape[0] != a.shape[0]:
-        raise ValueError(f"b has shape {b.shape}, which does not fit a of shape {a.shape}")
+    a, b = as_system(a, b, check_finite=check_finite, square=True)
+    rhs = b[:, None] if b.ndim == 1 else b
+    x, report = _solve("solve_positive", a, rhs, lower, 0, client, options)
+    return x.reshape(b.shape), report
+
+
+def inverse_positive(
+    a: Any, *, lower: bool = False, check_finite: bool = True, client: Any = None, **options: Any
+) -> Any:
+    """Invert a Hermitian positive definite matrix, of which one triangle is given.
+
+    See `solve_positive` for the parameters.
+    """
     if check_finite:
         require_finite(a, "a")
-        require_finite(b, "b")
-    dtype = array_module(a).result_type(a, b)
-    matrix = (a if lower else a.T).astype(dtype, copy=False)
-    rhs = b.astype(dtype, copy=False)
+    return _solve("inverse_positive", a, None, lower, len(a), client, options)[0]
+
+
+def _solve(
+    routine: str, a: Any, rhs: Any, lower: bool, columns: int, client: Any, options: dict[str, Any]
+) -> tuple[Any, Report]:
     # A^T is the conjugate of A: it has the conjugate solution for conjugate right-hand sides.
-    turn = functools.partial(_conjugate, really=not lower and dtype.kind == "c")
-    rhs = turn(rhs[:, None] if b.ndim == 1 else rhs)
-    result = execute("solve_positive", matrix, rhs, keep=True, client=client, **options)
+    turn = functools.partial(_conjugate, really=not lower and a.dtype.kind == "c")
+    matrix = a if lower else a.T
+    result = execute(
+        routine, matrix, None if rhs is None else turn(rhs), columns=columns, keep=True,
+        client=client, **options,
+    )  # fmt: skip
     _require_positive(result)
     x = result.beside if result.kept else result.beside.copy(order="F")
     if x.size:
-        warn_ill_conditioned(_reciprocal_condition(hermitian_norm1(matrix), result), dtype)
-    return turn(x).reshape(b.shape), result.report
+        warn_ill_conditioned(_reciprocal_condition(hermitian_norm1(matrix), result), a.dtype)
+    return turn(x), result.report
 
 
 def _reciprocal_condition(anorm: float, result: Result) -> float:

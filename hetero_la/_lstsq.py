@@ -10,12 +10,13 @@ from numpy.linalg import LinAlgError
 from hetero_la.alerts import warn
 from hetero_la.conditioning import reciprocal_condition_upper
 from hetero_la.execution import execute
-from hetero_la.inputs import as_array, as_matrix, require_finite, same_place
+from hetero_la.inputs import as_system
 from hetero_la.report import Report
 from hetero_la.stacks import over_stacks
 from hetero_la.tiles.transfer import array_module, on_device_of_arrays, to_host
 
 
+@on_device_of_arrays
 @over_stacks(a=2, b="1|2")
 def lstsq(
     a: Any, b: Any, cond: float | None = None, overwrite_a: bool = False,
@@ -81,6 +82,8 @@ def lstsq(
     >>> np.round(x, 12), rank
     (array([1., 2.]), 2)
     """
+    if cond is not None and not 0 <= cond < 1:
+        raise ValueError(f"cond must be None, or at least 0 and below 1, not {cond!r}")
     if lapack_driver not in (None, "gels"):
         raise ValueError(f"lapack_driver must be None or 'gels', not {lapack_driver!r}")
     x, residues, rank, _ = lstsq_with_report(
@@ -103,17 +106,9 @@ def lstsq_with_report(
     report : Report
         Its `plan` and `timing`.
     """
-    a, b = as_matrix(a), as_array(b, "b", (1, 2))
-    same_place(a, b)
-    if b.shape[0] != a.shape[0]:
-        raise ValueError(f"b has shape {b.shape}, which does not fit a of shape {a.shape}")
-    if check_finite:
-        require_finite(a, "a")
-        require_finite(b, "b")
-    xp = array_module(a)
-    dtype = xp.result_type(a, b)
-    a, rhs = a.astype(dtype, copy=False), b.astype(dtype, copy=False)
-    rhs = rhs[:, None] if b.ndim == 1 else rhs
+    a, b = as_system(a, b, check_finite=check_finite)
+    xp, dtype = array_module(a), a.dtype
+    rhs = b[:, None] if b.ndim == 1 else b
     m, n = a.shape
     result = execute("lstsq", a, rhs, client=client, **options) if m >= n else execute(
         "minimum_norm", a.T, _padded(rhs.conj(), n), client=client, **options

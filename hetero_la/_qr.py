@@ -42,7 +42,8 @@ def qr(
     Returns
     -------
     q : array, shape (m, m), or (m, k) for "economic"
-        Q; k = min(m, n).  Not for "r".  For "raw" the tuple ``(qr, tau)`` as LAPACK returns
+        Q; k = min(m, n).  Not for "r".  It is a part of an array that holds the packed
+        factors, too; a copy lets go of them.  For "raw" the tuple ``(qr, tau)`` as LAPACK returns
         it, which `qr_factor` gives as an object.
     r : array, shape (m, n), or (k, n) for "economic" and "raw"
         R.  For "r" it is the only entry of a tuple.
@@ -152,8 +153,8 @@ def qr_multiply(
     a : array_like, shape (m, n)
         As for `qr`.
     c : array_like
-        What is multiplied: for "left" of min(m, n) rows, or m if m < n; for "right" of as
-        many columns as `a` has rows.  One dimension is a row or a column.
+        What is multiplied: for "left" of min(m, n) rows, for "right" of m columns.  One
+        dimension is a row or a column.
     mode : {"left", "right"}, optional
         Q C or C Q.
     pivoting : bool, optional
@@ -190,7 +191,7 @@ def qr_multiply(
     given = c
     c = xp.atleast_2d(c) if mode == "right" else (c[:, None] if c.ndim == 1 else c)
     rows = c.shape[1] if mode == "right" else c.shape[0]
-    if rows != m and (mode == "right" or rows != k):
+    if rows != (m if mode == "right" else k):
         raise ValueError(f"c of shape {given.shape} does not fit a of shape {a.shape}")
     factors = qr_factor(a, overwrite_a, client=client, **options)
     turn = xp.conj if conjugate else xp.asarray

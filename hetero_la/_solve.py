@@ -7,7 +7,7 @@ from typing import Any
 
 from numpy.linalg import LinAlgError
 
-from hetero_la._cholesky import solve_positive
+from hetero_la._cholesky import inverse_positive, solve_positive
 from hetero_la.alerts import singular_message, warn_ill_conditioned
 from hetero_la.conditioning import (
     estimate_reciprocal_condition,
@@ -15,7 +15,7 @@ from hetero_la.conditioning import (
     reciprocal_condition,
 )
 from hetero_la.execution import Result, execute
-from hetero_la.inputs import as_array, as_matrix, require_finite, same_place
+from hetero_la.inputs import as_matrix, as_system, require_finite
 from hetero_la.options import Options
 from hetero_la.refinement import refine
 from hetero_la.report import Report
@@ -134,19 +134,10 @@ def solve_with_report(
 
 
 def _system(a: Any, b: Any, check_finite: bool, transposed: bool) -> tuple[Any, Any]:
-    """Matrix and right-hand sides that fit, of one dtype."""
-    a = as_matrix(a, square=True)
-    b = as_array(b, "b", (1, 2))
-    same_place(a, b)
-    if b.shape[0] != a.shape[0]:
-        raise ValueError(f"b has shape {b.shape}, which does not fit a of shape {a.shape}")
-    dtype = array_module(a).result_type(a, b)
-    if transposed and dtype.kind == "c":
+    a, b = as_system(a, b, check_finite=check_finite, square=True)
+    if transposed and a.dtype.kind == "c":
         raise NotImplementedError("transposed=True is for real numbers")
-    if check_finite:
-        require_finite(a, "a")
-        require_finite(b, "b")
-    return a.astype(dtype, copy=False), b.astype(dtype, copy=False)
+    return a, b
 
 
 def _by_lu(a: Any, b: Any, client: Any, options: dict[str, Any]) -> tuple[Any, Report]:
@@ -223,13 +214,15 @@ def inv(
     """
     structure = structure_of(assume_a, INV_NAMES)
     a = as_matrix(a, square=True)
-    if structure is not Structure.GENERAL:
-        identity = array_module(a).eye(a.shape[0], dtype=a.dtype)
+    if structure is Structure.POSITIVE:
+        return inverse_positive(a, lower=lower, check_finite=check_finite, client=client, **options)
+    if is_simple(structure, a):
+        identity = array_module(a).eye(len(a), dtype=a.dtype)
         return solve(
-            a, identity, lower=lower, check_finite=check_finite, assume_a=structure,
-            client=client, **options,
-        )  # fmt: skip
+            a, identity, check_finite=check_finite, assume_a=structure, client=client, **options
+        )
     if check_finite:
         require_finite(a, "a")
+    a = as_general(a, structure, lower)
     result = execute("inverse", a, columns=len(a), keep=True, client=client, **options)
     return _solution(a, result)[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -19,7 +20,7 @@ _BLOCK = 1 << 17
 
 
 def norm1(a: Any) -> float:
-    """1-norm, without a second array of the size of `a`.
+    """1-norm, in double precision, and without a second array of the size of `a`.
 
     Examples
     --------
@@ -31,21 +32,35 @@ def norm1(a: Any) -> float:
         return 0.0
     if is_device_array(a):
         step = max((1 << 22) // m, 1)
-        return max(float(xp.abs(a[:, j : j + step]).sum(axis=0).max()) for j in range(0, n, step))
+        parts = (xp.abs(a[:, j : j + step]) for j in range(0, n, step))
+        return max(float(part.sum(axis=0, dtype=np.float64).max()) for part in parts)
     by_rows = a.strides[1] < a.strides[0]
-    long, short = (m, n) if by_rows else (n, m)
-    step = max(_BLOCK // short, 1)
-
-    def sums(start: int) -> np.ndarray:
-        part = a[start : start + step] if by_rows else a[:, start : start + step]
-        return np.abs(part).sum(axis=0)
-
-    starts = range(0, long, step)
-    if len(starts) == 1:
-        return float(sums(0).max())
-    with ThreadPoolExecutor(min(os.cpu_count() or 1, 8)) as pool:  # one core is slower than memory
-        found = list(pool.map(sums, starts))
+    threads = min(os.cpu_count() or 1, 8, -(-a.size // _BLOCK))  # one is slower than memory
+    pieces = np.array_split(np.arange(m if by_rows else n), threads)
+    ranges = [range(piece[0], piece[-1] + 1) for piece in pieces if len(piece)]
+    sums = _row_sums if by_rows else _column_sums
+    if len(ranges) == 1:
+        return float(sums(a, ranges[0]).max())
+    with ThreadPoolExecutor(threads) as pool:
+        found = list(pool.map(functools.partial(sums, a), ranges))
     return float(np.sum(found, axis=0).max() if by_rows else np.concatenate(found).max())
+
+
+def _row_sums(a: np.ndarray, rows: range) -> np.ndarray:
+    """Column sums of the moduli in some rows."""
+    total, step = np.zeros(a.shape[1]), max(_BLOCK // a.shape[1], 1)
+    for start in range(rows.start, rows.stop, step):
+        total += np.abs(a[start : min(start + step, rows.stop)]).sum(axis=0, dtype=np.float64)
+    return total
+
+
+def _column_sums(a: np.ndarray, columns: range) -> np.ndarray:
+    """Sums of the moduli of some columns."""
+    total, step = np.zeros(len(columns)), max(_BLOCK // a.shape[0], 1)
+    for start in range(columns.start, columns.stop, step):
+        stop, at = min(start + step, columns.stop), start - columns.start
+        total[at : at + stop - start] = np.abs(a[:, start:stop]).sum(axis=0, dtype=np.float64)
+    return total
 
 
 def hermitian_norm1(a: Any) -> float:
@@ -83,7 +98,7 @@ def reciprocal_condition(anorm: float, lu: Any, piv: Any) -> float:
     """
     if not is_device_array(lu):
         (gecon,) = get_lapack_funcs(("gecon",), (lu,))
-        return float(gecon(lu, anorm)[0]) if len(lu) else np.inf
+        return _in_range(anorm, lu, lambda norm: gecon(lu, norm)[0])
     xp, solver = array_module(lu), linalg_module(lu)
     return estimate_reciprocal_condition(
         anorm, lu, lambda b, trans: solver.lu_solve(
@@ -102,7 +117,7 @@ def reciprocal_condition_positive(anorm: float, factor: Any) -> float:
     """
     if not is_device_array(factor):
         (pocon,) = get_lapack_funcs(("pocon",), (factor,))
-        return float(pocon(factor, anorm, uplo="L")[0]) if len(factor) else np.inf
+        return _in_range(anorm, factor, lambda norm: pocon(factor, norm, uplo="L")[0])
 
     def solve(b: Any, trans: int) -> Any:
         y = solve_with_triangle(factor, b, lower=True)
@@ -126,6 +141,14 @@ def reciprocal_condition_upper(r: Any) -> float:
     return estimate_reciprocal_condition(
         anorm, r, lambda b, trans: solve_with_triangle(r, b, lower=False, adjoint=trans == 2)
     )
+
+
+def _in_range(anorm: float, factor: Any, estimate: Callable[[float], float]) -> float:
+    """LAPACK's estimate, of a norm that single precision may not hold."""
+    if not len(factor):
+        return np.inf
+    norm = min(anorm, float(np.finfo(factor.dtype).max))
+    return float(estimate(norm)) * (norm / anorm) if anorm else 0.0
 
 
 def estimate_reciprocal_condition(

@@ -6,14 +6,14 @@ import functools
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from hetero_la.kept import KeptFactors
-from hetero_la.memory import check_memory
+from hetero_la.memory import check_memory, require_room
 from hetero_la.options import Options
 from hetero_la.plan import Plan
 from hetero_la.planner import make_plan, quick_estimate
@@ -118,17 +118,28 @@ def execute(
     began = time.perf_counter()
     client = running_client(client) if client is not None else None
     nrhs = columns if b is None else b.shape[1]
-    plan, memory, client = choose(routine, a, nrhs, client, options)
     in_place = overwrite_a and not nrhs and _is_column_major(a)
+    needed = functools.partial(_result_columns, a, nrhs, in_place, keep)
+    plan, memory, client = choose(routine, a, nrhs, client, options, needed)
     place = device_index(a)
-    kept = a.shape[1] if keep and _can_keep(plan, client) else 0
-    width = 0 if in_place else plan.layout.width - kept
+    absent = a.shape[1] if keep and _can_keep(plan, client) else 0
+    width = 0 if in_place else plan.layout.width - absent
     check_memory(plan, memory, -1 if place is None else place, new_columns=width)
     target = a if in_place else column_major_empty(a, (a.shape[0], width))
-    outcome = _run(plan, ArrayStorage(a, target, b, kept), client, device_index(a))
+    outcome = _run(plan, ArrayStorage(a, target, b, absent), client, device_index(a))
     timing = Timing.from_logs(time.perf_counter() - began, plan, outcome.logs)
-    factors = KeptFactors(plan, client, outcome.shards) if kept else None
+    factors = KeptFactors(plan, client, outcome.shards) if absent else None
     return Result(target, outcome.values, Report(plan, timing), factors)
+
+
+def _result_columns(
+    a: Any, nrhs: int, in_place: bool, keep: bool, workers: Sequence[WorkerInfo]
+) -> int:
+    """Columns, at least, for which there has to be room where `a` is."""
+    if in_place:
+        return 0
+    on_gpus = device_index(a) is None and any(worker.kind == "gpu" for worker in workers)
+    return nrhs if keep and on_gpus else a.shape[1] + nrhs
 
 
 def _can_keep(plan: Plan, client: Any) -> bool:
@@ -138,9 +149,14 @@ def _can_keep(plan: Plan, client: Any) -> bool:
 
 
 def choose(
-    routine: str, a: Any, nrhs: int, client: Any, options: dict[str, Any]
+    routine: str,
+    a: Any,
+    nrhs: int,
+    client: Any,
+    options: dict[str, Any],
+    needed: Callable[[Sequence[WorkerInfo]], int],
 ) -> tuple[Plan, dict[str, int], Any]:
-    """Plan a run.
+    """Plan a run, unless not even the result has room: `needed` tells its columns.
 
     Returns
     -------
@@ -159,6 +175,9 @@ def choose(
     caller = _caller(where)
 
     def make(workers: tuple[WorkerInfo, ...], on_host: bool = False) -> Plan:
+        # A plan for a huge matrix takes long, and would only say so later.
+        size = m * needed(workers) * a.dtype.itemsize
+        require_room(routine, a.shape, a.dtype, -1 if where is None else where, size, caller.memory)
         return make_plan(routine, m, n, nrhs, a.dtype, chosen, workers, on_host)
 
     if client is None:

@@ -42,6 +42,25 @@ def as_matrix(a: Any, name: str = "a", *, square: bool = False) -> Any:
     return a
 
 
+def as_system(a: Any, b: Any, *, check_finite: bool, square: bool = False) -> tuple[Any, Any]:
+    """Matrix and right-hand sides that fit, of one dtype.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If they do not fit, are in different places, or are not finite.
+    """
+    a, b = as_matrix(a, square=square), as_array(b, "b", (1, 2))
+    same_place(a, b)
+    if b.shape[0] != a.shape[0]:
+        raise ValueError(f"b has shape {b.shape}, which does not fit a of shape {a.shape}")
+    if check_finite:
+        require_finite(a, "a")
+        require_finite(b, "b")
+    dtype = array_module(a).result_type(a, b)
+    return a.astype(dtype, copy=False), b.astype(dtype, copy=False)
+
+
 def require_finite(a: Any, name: str) -> None:
     """Raise ValueError if `a` holds a NaN or an infinity."""
     xp = array_module(a)

@@ -36,7 +36,7 @@ class KeptFactors:
         job = plan.job()
         job.kept = self._shards
         x = np.empty(b.shape, plan.dtype, order="F")
-        run_local(self._client, job, ArrayStorage(None, x, b, kept=plan.layout.n))
+        run_local(self._client, job, ArrayStorage(None, x, b, absent=plan.layout.n))
         return x
 
     def solve_lu(self, perm: np.ndarray, b: np.ndarray, adjoint: bool = False) -> np.ndarray:

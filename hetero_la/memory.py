@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import platform
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from hetero_la.scheduler.instructions import Program
+from hetero_la.scheduler.messages import buffer_elements
 from hetero_la.tiles.errors import InsufficientMemoryError
 from hetero_la.tiles.kernels.cpu import available_memory
 from hetero_la.tiles.shard import local_width
@@ -28,16 +29,15 @@ def shard_bytes(plan: Plan, program: Program) -> int:
 
 def work_bytes(plan: Plan, program: Program) -> int:
     """Bytes that a worker needs besides its shard: panels received, values, workspace."""
-    m, nb = plan.layout.m, plan.layout.nb
-    received = any(i.op == "receive" for i in program.instructions)
-    elements = program.slots * (m + nb) * nb if received else 0
+    received = buffer_elements(program.received, plan.traffic.messages)
+    elements = program.slots * sum(received.values())
     elements += sum(
         int(np.prod(shape)) for shape, dtype in program.values.values() if dtype is None
     )
     worker = plan.workers[program.worker]
     if worker.device >= 0:
         # The triangular solve is out of place, on either of two queues.
-        elements += 2 * nb * local_width(plan.layout, program.columns)
+        elements += 2 * plan.layout.nb * local_width(plan.layout, program.columns)
         return elements * plan.dtype.itemsize + _GPU_WORKSPACE
     return elements * plan.dtype.itemsize
 
@@ -73,9 +73,30 @@ def check_memory(plan: Plan, memory: dict[str, int], target: int, *, new_columns
             shard = 0  # it works in the result's own memory
         needed[place] = needed.get(place, 0) + shard + work_bytes(plan, program)
     for place, required in needed.items():
-        if required > there.get(place, required):
-            where = "the host" if place[1] < 0 else f"GPU {place[1]}"
-            raise InsufficientMemoryError(
-                f"{plan.routine} of a {plan.layout.m} x {plan.layout.n} {plan.dtype.name} "
-                f"matrix needs {required:,} bytes on {where}, which has {there[place]:,}"
-            )
+        free = there.get(place, required)
+        shape = (plan.layout.m, plan.layout.n)
+        require_room(plan.routine, shape, plan.dtype, place[1], required, free)
+
+
+def require_room(
+    routine: str, shape: tuple[int, int], dtype: Any, device: int, needed: int, free: int
+) -> None:
+    """Raise `InsufficientMemoryError` if more bytes are needed than there are.
+
+    Parameters
+    ----------
+    routine : str
+        What is to be done.
+    shape, dtype
+        With which matrix.
+    device : int
+        Where: a GPU's index, or -1 for the host.
+    needed, free : int
+        Bytes.
+    """
+    if needed > free:
+        where = "the host" if device < 0 else f"GPU {device}"
+        raise InsufficientMemoryError(
+            f"{routine} of a {shape[0]} x {shape[1]} {np.dtype(dtype).name} matrix needs "
+            f"{needed:,} bytes on {where}, which has {free:,}"
+        )

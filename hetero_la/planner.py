@@ -11,21 +11,24 @@ from typing import Any
 
 import numpy as np
 
-from hetero_la.options import Options, PanelDevice
+from hetero_la.inputs import DTYPES
+from hetero_la.options import Options
 from hetero_la.plan import Plan, share_memory
-from hetero_la.routines import ROUTINES, Routine
+from hetero_la.routines import ROUTINES
 from hetero_la.scheduler.costs import MachineModel
 from hetero_la.scheduler.distribution import Distribution
-from hetero_la.scheduler.estimate import estimate_seconds, steps_while_loading
+from hetero_la.scheduler.estimate import estimate_seconds
 from hetero_la.scheduler.placement import place
 from hetero_la.scheduler.probes import machine_model
 from hetero_la.scheduler.programs import build_programs
 from hetero_la.scheduler.workers import WorkerInfo, calling_thread
-from hetero_la.tiles.errors import DeviceUnavailableError
 from hetero_la.tiles.layout import TileLayout
-
-#: Runs estimated to be shorter, in seconds, are not worth measuring the devices for.
-_WORTH_MEASURING = 0.1
+from hetero_la.tuning import (
+    arrival_steps,
+    choose_panel_worker,
+    roles,
+    tile_size,
+)
 
 
 def plan(
@@ -43,8 +46,9 @@ def plan(
     ----------
     routine : str
         What is to be done: "lu", "solve", "inverse", "cholesky", "solve_positive", "qr",
-        "explicit_q", "lstsq" or "minimum_norm" (of the transpose of the matrix, which is
-        the one planned for).
+        "explicit_q", "lstsq", "minimum_norm" (of the transpose of the matrix, which is the
+        one planned for), "inverse_positive"; and, with given factors, "lu_solve",
+        "lu_solve_adjoint" or "cho_solve".
     shape : tuple of int
         Rows and columns of the matrix.
     dtype : dtype, optional
@@ -70,6 +74,10 @@ def plan(
     """
     if routine not in ROUTINES:
         raise ValueError(f"unknown routine {routine!r}; known are {', '.join(ROUTINES)}")
+    if min(*shape, nrhs) < 0:
+        raise ValueError(f"shape {shape} and nrhs = {nrhs} must not be negative")
+    if np.dtype(dtype).name not in DTYPES:
+        raise ValueError(f"dtype {np.dtype(dtype)} is not one of {', '.join(DTYPES)}")
     ROUTINES[routine].require_shape(routine, *shape)
     infos = tuple(workers) if workers is not None else (calling_thread(),)
     return make_plan(routine, *shape, nrhs, np.dtype(dtype), Options.choose(options), infos)
@@ -117,7 +125,7 @@ def quick_estimate(
     worker: WorkerInfo,
 ) -> float:
     """Seconds that a run would take on one worker, without planning it."""
-    layout = TileLayout(m, n, options.nb or default_nb(routine, m, n, (worker,)), nrhs)
+    layout = TileLayout(m, n, tile_size(routine, m, n, nrhs, options, (worker,)), nrhs)
     model = machine_model((worker,), dtype, measure=False)
     return estimate_seconds(ROUTINES[routine].step, layout, model, range(1), None, dtype)
 
@@ -133,18 +141,18 @@ def _cached_plan(
     workers: tuple[WorkerInfo, ...],
     on_host: bool,
 ) -> Plan:
-    owners, helper = _roles(workers, options)
-    nb = options.nb or default_nb(routine, m, n, owners)
+    owners, helper = roles(workers, options)
+    nb = tile_size(routine, m, n, nrhs, options, owners)
     depth = 1 if options.lookahead is None else options.lookahead
     tail = ROUTINES[routine].gpu_tail if owners[0].kind == "gpu" else 1
     layout = TileLayout(m, n, nb, nrhs, tail)
-    model, at = _choose_panel_worker(ROUTINES[routine], layout, owners, helper, options, dtype)
+    model, at = choose_panel_worker(ROUTINES[routine], layout, owners, helper, options, dtype)
     team = owners if at is None or helper is None else (*owners, helper)
     model = replace(model, devices=model.devices[: len(team)])
     travels = on_host and owners[0].kind == "gpu"
     arrival = None
     if travels:
-        arrival = _arrival(ROUTINES[routine], layout, model, range(len(owners)), at, dtype)
+        arrival = arrival_steps(ROUTINES[routine], layout, model, range(len(owners)), at, dtype)
     return _assemble(routine, layout, dtype, options, team, model, at, depth, travels, arrival)
 
 
@@ -196,50 +204,6 @@ def _assemble(
     )  # fmt: skip
 
 
-def _choose_panel_worker(
-    routine: Routine,
-    layout: TileLayout,
-    owners: tuple[WorkerInfo, ...],
-    helper: WorkerInfo | None,
-    options: Options,
-    dtype: Any,
-) -> tuple[MachineModel, int | None]:
-    """The machine's model, and the worker that factors panels, if it is not their owners.
-
-    Both ways are estimated for the whole run, overlap included; from nominal rates
-    first, and where the run is long enough, from measured ones.
-    """
-    if helper is None:
-        return machine_model(owners, dtype, measure=False), None
-    team, at = (*owners, helper), len(owners)
-    if options.panel is PanelDevice.CPU:
-        return machine_model(team, dtype, measure=False), at
-
-    def times(model: MachineModel) -> tuple[float, float]:
-        here = estimate_seconds(routine.step, layout, model, range(at), None, dtype)
-        return here, estimate_seconds(routine.step, layout, model, range(at), at, dtype)
-
-    model = machine_model(team, dtype, measure=False)
-    if min(times(model)) > _WORTH_MEASURING:
-        model = machine_model(team, dtype)
-    on_owners, on_helper = times(model)
-    return model, at if on_helper < on_owners else None
-
-
-def _arrival(
-    routine: Routine,
-    layout: TileLayout,
-    model: MachineModel,
-    owners: Sequence[int],
-    at: int | None,
-    dtype: Any,
-) -> Callable[[int], int]:
-    """Step by which each column has travelled to its GPU."""
-    steps = steps_while_loading(routine.step, layout, model, owners, at, dtype)
-    columns = layout.nt + layout.rt
-    return lambda column: column * steps // columns
-
-
 @contextlib.contextmanager
 def _no_garbage_collection() -> Iterator[None]:
     """Thousands of small objects that all stay: looking for garbage among them takes long."""
@@ -255,32 +219,3 @@ def _no_garbage_collection() -> Iterator[None]:
 def _speed(model: MachineModel, worker: int) -> float:
     """Speed of a worker by a typical trailing update, to two digits: less is noise."""
     return float(f"{1 / model.devices[worker].multiply_seconds(4096, 4096, 256):.1e}")
-
-
-def _roles(
-    workers: tuple[WorkerInfo, ...], options: Options
-) -> tuple[tuple[WorkerInfo, ...], WorkerInfo | None]:
-    """Owners of columns, and the CPU worker that may factor panels for them."""
-    gpus = tuple(worker for worker in workers if worker.kind == "gpu")
-    cpus = tuple(worker for worker in workers if worker.kind == "cpu")
-    if not gpus:
-        if options.panel is PanelDevice.GPU:
-            raise DeviceUnavailableError("panel='gpu' needs a GPU worker, and there is none")
-        return cpus, None
-    if options.panel is PanelDevice.CPU and not cpus:
-        raise DeviceUnavailableError("panel='cpu' needs a CPU worker besides the GPU workers")
-    if options.panel is PanelDevice.GPU or not cpus:
-        return gpus, None
-    return gpus, cpus[0]
-
-
-def default_nb(routine: str, m: int, n: int, owners: Sequence[WorkerInfo]) -> int:
-    """Tile size, from measurements: see ``docs/performance.md``."""
-    size = max(min(m, n), 1)
-    if owners[0].kind == "gpu" and not owners[0].virtual:
-        return next(nb for least, nb in ROUTINES[routine].gpu_tiles if size >= least)
-    if len(owners) == 1:
-        return size if size <= 384 else 128 if size < 2048 else 256
-    # Three columns a worker keep all of them busy until near the end.
-    share = size // (3 * len(owners)) // 32 * 32
-    return min(max(share, 96), 192)

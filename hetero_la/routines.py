@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from hetero_la.algorithms.cholesky import cholesky_tasks, solve_positive_tasks
+from hetero_la.algorithms.cholesky import (
+    cholesky_tasks,
+    inverse_positive_tasks,
+    solve_positive_tasks,
+)
 from hetero_la.algorithms.lu import lu_tasks
 from hetero_la.algorithms.qr import (
     explicit_q_tasks,
@@ -149,6 +153,9 @@ ROUTINES = {
     "cholesky": _CHOLESKY,
     "solve_positive": replace(
         _CHOLESKY, tasks=solve_positive_tasks, flops=lambda m, n, nrhs: n**3 / 3 + 2 * n**2 * nrhs
+    ),
+    "inverse_positive": replace(
+        _CHOLESKY, tasks=inverse_positive_tasks, flops=lambda m, n, nrhs: n**3
     ),
     "qr": _QR,
     "explicit_q": replace(_QR, tasks=explicit_q_tasks, flops=_q_flops),

@@ -11,7 +11,15 @@ from numpy.linalg import LinAlgError
 
 from hetero_la.alerts import warn_ill_conditioned
 from hetero_la.conditioning import reciprocal_condition_upper
-from hetero_la.tiles.transfer import array_module, is_device_array, linalg_module
+from hetero_la.memory import require_room
+from hetero_la.tiles.kernels.cpu import available_memory
+from hetero_la.tiles.transfer import (
+    array_module,
+    column_major_copy,
+    is_device_array,
+    linalg_module,
+)
+from hetero_la.triangles import complete
 
 
 class Structure(StrEnum):
@@ -118,17 +126,20 @@ def solve_triangle(a: Any, b: Any, lower: bool, transposed: bool) -> Any:
 
 
 def as_general(a: Any, structure: Structure, lower: bool) -> Any:
-    """The matrix in full, made from what its structure lets one read."""
-    xp = array_module(a)
-    if structure is Structure.TRIDIAGONAL:
-        return xp.triu(xp.tril(a, 1), -1)
-    if structure not in (Structure.SYMMETRIC, Structure.HERMITIAN):
+    """The matrix in full, made from what its structure lets one read; in one copy at most.
+
+    Raises
+    ------
+    hetero_la.tiles.errors.InsufficientMemoryError
+        If there is no room for a copy.
+    """
+    symmetric = structure in (Structure.SYMMETRIC, Structure.HERMITIAN)
+    if not symmetric and structure is not Structure.TRIDIAGONAL:
         return a
-    full = xp.tril(a) if lower else xp.triu(a)
-    other = (xp.tril(a, -1) if lower else xp.triu(a, 1)).T
-    if structure is Structure.HERMITIAN and a.dtype.kind == "c":
-        diagonal = xp.arange(len(a))
-        full[diagonal, diagonal] = full[diagonal, diagonal].real
-        other = other.conj()
-    full += other
+    if not is_device_array(a):
+        require_room("a completed copy", a.shape, a.dtype, -1, a.nbytes, available_memory())
+    if not symmetric:
+        return array_module(a).triu(array_module(a).tril(a, 1), -1)
+    full = column_major_copy(a)
+    complete(full, lower=lower, conjugate=structure is Structure.HERMITIAN)
     return full

@@ -29,6 +29,35 @@ def clear_above(a: Any) -> None:
         a[start:stop, start:stop] = xp.tril(a[start:stop, start:stop])
 
 
+def complete(a: Any, *, lower: bool, conjugate: bool) -> None:
+    """Make `a` symmetric or Hermitian, in place, from its lower or upper triangle.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> a = np.array([[1.0, 9.0], [2.0, 3.0]])
+    >>> complete(a, lower=True, conjugate=False)
+    >>> a
+    array([[1., 2.],
+           [2., 3.]])
+    """
+    xp = array_module(a)
+    turn = xp.conj if conjugate else xp.asarray
+    triangle = xp.tril if lower else xp.triu
+    for start in range(0, len(a), _BLOCK):
+        here, rest = slice(start, start + _BLOCK), slice(start + _BLOCK, len(a))
+        tile = triangle(a[here, here])
+        own = xp.arange(len(tile))
+        diagonal = tile[own, own].real if conjugate else tile[own, own]
+        tile += turn(tile.T)
+        tile[own, own] = diagonal
+        a[here, here] = tile
+        if lower:
+            a[here, rest] = turn(a[rest, here].T)
+        else:
+            a[rest, here] = turn(a[here, rest].T)
+
+
 def solve_with_triangle(
     a: Any, b: Any, *, lower: bool, adjoint: bool = False, overwrite_b: bool = False
 ) -> Any:

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from hetero_la.scheduler.device_model import H200, DeviceModel, cores
-from hetero_la.scheduler.graph import Region, TaskGraph
+from hetero_la.scheduler.graph import TaskGraph
 from hetero_la.scheduler.instructions import Instruction
+from hetero_la.scheduler.tasks import Region
 from hetero_la.scheduler.workers import WorkerInfo
 
 

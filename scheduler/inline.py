@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hetero_la.scheduler.graph import Task, TaskGraph
+from hetero_la.scheduler.graph import TaskGraph
 from hetero_la.scheduler.runner import Name, Runner
+from hetero_la.scheduler.tasks import Task
 from hetero_la.tiles.kernels.spec import Array, Device, KernelOptions, Queue
 from hetero_la.tiles.shard import Shard
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from hetero_la.scheduler.graph import Region
 from hetero_la.scheduler.messages import MessageKey
+from hetero_la.scheduler.tasks import Region
 from hetero_la.tiles.kernels.spec import Queue
 
 Op = Literal["load", "call", "send", "receive", "store"]
@@ -104,3 +104,8 @@ class Program:
     slots: int = 0
     values: dict[tuple[str, int], tuple[tuple[int, ...], Any]] = field(default_factory=dict)
     results: frozenset[str] = frozenset()
+
+    @property
+    def received(self) -> list[MessageKey]:
+        """The messages that the program takes."""
+        return [i.message for i in self.instructions if i.op == "receive" and i.message is not None]

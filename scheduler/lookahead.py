@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from hetero_la.scheduler.graph import Task, TaskGraph
+from hetero_la.scheduler.graph import TaskGraph
+from hetero_la.scheduler.tasks import Task
 
 Priority = tuple[int, int, int, int, int]
 

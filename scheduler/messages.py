@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from hetero_la.scheduler.distribution import Distribution
-from hetero_la.scheduler.graph import INITIAL, Region, Task, TaskGraph
+from hetero_la.scheduler.graph import TaskGraph
 from hetero_la.scheduler.placement import is_panel
+from hetero_la.scheduler.tasks import INITIAL, Region, Task
 
 
 class MessageKey(NamedTuple):
@@ -176,6 +178,24 @@ class _Derivation:
                     pairs = self.traffic.overwrites.setdefault(task.index, [])
                     if (key, self.placement[before]) not in pairs:
                         pairs.append((key, self.placement[before]))
+
+
+def buffer_elements(
+    keys: Iterable[MessageKey], messages: Mapping[MessageKey, Message]
+) -> dict[tuple[str, int], int]:
+    """Largest element count of each two-dimensional part that some messages bring.
+
+    Parts are told apart by their name, and by how many of it came before in a message.
+    """
+    largest: dict[tuple[str, int], int] = {}
+    for key in keys:
+        names: list[str] = []
+        for part in messages[key].parts:
+            if len(part.shape) == 2:
+                place = part.region.name, names.count(part.region.name)
+                largest[place] = max(largest.get(place, 0), math.prod(part.shape))
+                names.append(part.region.name)
+    return largest
 
 
 def _part(graph: TaskGraph, region: Region) -> Part:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from hetero_la.scheduler.distribution import Distribution
-from hetero_la.scheduler.graph import Task, TaskGraph
+from hetero_la.scheduler.graph import TaskGraph
+from hetero_la.scheduler.tasks import Task
 from hetero_la.tiles.kernels.spec import SPECS
 
 

@@ -6,11 +6,12 @@ from collections.abc import Callable, Collection, Iterable
 
 from hetero_la.scheduler.costs import call_shapes
 from hetero_la.scheduler.distribution import Distribution
-from hetero_la.scheduler.graph import INITIAL, Region, Task, TaskGraph
+from hetero_la.scheduler.graph import TaskGraph
 from hetero_la.scheduler.instructions import Instruction, Program
 from hetero_la.scheduler.lookahead import Priority, is_urgent
 from hetero_la.scheduler.messages import Message, MessageKey, Traffic
 from hetero_la.scheduler.slots import Slots
+from hetero_la.scheduler.tasks import INITIAL, Region, Task
 from hetero_la.tiles.kernels.spec import SPECS, Queue
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from hetero_la.scheduler.distribution import Distribution
-from hetero_la.scheduler.graph import Task, TaskGraph
+from hetero_la.scheduler.graph import TaskGraph
 from hetero_la.scheduler.instructions import Program
 from hetero_la.scheduler.lookahead import Priority, priorities
 from hetero_la.scheduler.messages import Traffic, derive_traffic
 from hetero_la.scheduler.program_writer import ProgramWriter, announce_taken
+from hetero_la.scheduler.tasks import Task
 from hetero_la.tiles.kernels.spec import SPECS
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -11,10 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hetero_la.scheduler.exchange import Exchange
-from hetero_la.scheduler.graph import Region
 from hetero_la.scheduler.instructions import Instruction, Program
-from hetero_la.scheduler.messages import Message, MessageKey, Part
+from hetero_la.scheduler.messages import Message, MessageKey, Part, buffer_elements
 from hetero_la.scheduler.progress import Progress
+from hetero_la.scheduler.tasks import Region
 from hetero_la.tiles.errors import StaleShardError
 from hetero_la.tiles.kernels.spec import Array, Device, Event, KernelOptions, Queue
 from hetero_la.tiles.layout import TileLayout
@@ -90,6 +91,7 @@ class Runner:
         self._values: dict[Name, Array] = {}
         self._received: dict[Name, list[tuple[Part, Array]]] = {}  # the latest first
         self._buffers: dict[tuple[int, str, int], Array] = {}
+        self._buffer_elements = buffer_elements(self.program.received, self.messages)
         self._events: dict[int, Event] = {}
         with self.device.activate():
             columns = [c for c in self.program.columns if not self._is_kept(c)]
@@ -228,8 +230,8 @@ class Runner:
                 array = buffer
             # A column may come in parts; what a later one covers is out of date.
             held = self._received.get((name, index), ())
-            kept = [entry for entry in held if not part.region.covers(entry[0].region)]
-            self._received[name, index] = [(part, array), *kept]
+            valid = [entry for entry in held if not part.region.covers(entry[0].region)]
+            self._received[name, index] = [(part, array), *valid]
 
     def _buffer(self, part: Part, slot: int, place: int) -> Array:
         """Memory for a received part: vectors are kept, tiles rotate through the slots.
@@ -240,14 +242,9 @@ class Runner:
             return self.device.empty(part.shape, part.dtype or self.dtype)
         name = part.region.name
         if (slot, name, place) not in self._buffers:
-            shapes = [
-                other.shape
-                for instruction in self.program.instructions
-                if instruction.op == "receive" and instruction.message is not None
-                for other in self.messages[instruction.message].parts
-                if other.region.name == name
-            ]
-            largest = tuple(max(sizes) for sizes in zip(*shapes, strict=True))
-            self._buffers[slot, name, place] = self.device.empty(largest, part.dtype or self.dtype)
-        rows, columns = part.shape
-        return self._buffers[slot, name, place][:rows, :columns]
+            elements = self._buffer_elements[name, place]
+            self._buffers[slot, name, place] = self.device.empty(
+                (elements,), part.dtype or self.dtype
+            )
+        memory = self._buffers[slot, name, place]
+        return memory[: math.prod(part.shape)].reshape(part.shape, order="F")

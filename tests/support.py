@@ -6,12 +6,14 @@ import contextlib
 import itertools
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
+import pytest
 import scipy.linalg
+from _pytest.mark.structures import ParameterSet
 from numpy.typing import DTypeLike, NDArray
 
 from hetero_la.matrices import generate
@@ -34,6 +36,19 @@ from hetero_la.tiles.transfer import to_host
 DTYPES = ("float32", "float64", "complex64", "complex128")
 #: How far two correct factorizations of a small random matrix may be apart.
 CLOSE = {"float32": 2e-3, "float64": 1e-10, "complex64": 2e-3, "complex128": 1e-10}
+
+
+def covering(values: Iterable[Any], dtypes: Sequence[Any] = DTYPES) -> list[ParameterSet]:
+    """Pairs of all values with all types, of which half are marked as slow.
+
+    Each value is left with two types, which differ in precision and in being complex:
+    single and double complex, or double and single complex, in turns.
+    """
+    return [
+        pytest.param(value, dtype, marks=() if (at in (0, 3)) == (i % 2 == 0) else pytest.mark.slow)
+        for i, value in enumerate(values)
+        for at, dtype in enumerate(dtypes)
+    ]
 
 
 def random(m: int, n: int | None = None, dtype: DTypeLike = "float64", seed: int = 0) -> NDArray:

@@ -158,8 +158,11 @@ def test_ctrl_c_ends_the_process_within_seconds(where: str, tmp_path: Path) -> N
     assert os.listdir(tmp_path) == []
 
 
-@pytest.mark.parametrize("line", ["lu --random 50", "solve --random 50", "lu --random 50 -v"])
-@pytest.mark.parametrize("closed", ["2>&-", "0<&- 2>&-"])
+@pytest.mark.parametrize(
+    ("line", "closed"),
+    [("lu --random 50", "2>&-"), ("lu --random 50", "0<&- 2>&-"),
+     ("solve --random 50", "0<&- 2>&-"), ("lu --random 50 -v", "2>&-")],
+)  # fmt: skip
 def test_a_closed_stderr_does_no_harm(line: str, closed: str) -> None:
     shell = f"exec {shlex.join([*COMMAND, *line.split()])} {closed}"
     ended = subprocess.run(["sh", "-c", shell], stdout=subprocess.PIPE, text=True, timeout=60)
@@ -196,7 +199,10 @@ def interrupted(program: str, *argv: str, pauses: Sequence[float]) -> tuple[int,
     return process.returncode, err
 
 
-@pytest.mark.parametrize("pause", [0.0, 0.005, 0.02, 0.05, 0.1, 0.3])
+@pytest.mark.parametrize(
+    "pause",
+    [0.0, 0.02, 0.3, *(pytest.param(x, marks=pytest.mark.slow) for x in (0.005, 0.05, 0.1))],
+)
 def test_several_ctrl_c_are_as_one(pause: float, tmp_path: Path) -> None:
     program = "import sys; from hetero_la.cli import main; sys.exit(main())"
     argv = ["sweep", "lu", "--n", "400", "--repeat", "9999", "--cpus", "1", "--csv", "s.csv"]

@@ -383,3 +383,42 @@ def test_a_singular_matrix_warns_and_has_factors() -> None:
         factors = lu_factor(np.ones((3, 3)))
     assert factors.info == 2
     assert np.array_equal(factors.lu, [[1, 1, 1], [1, 0, 0], [1, 0, 0]])
+
+
+@pytest.mark.parametrize("function", ["lu_factor", "cholesky", "qr", "solve", "inv"])
+def test_what_has_no_room_is_refused_before_it_is_planned(
+    function: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def plan(*args: Any, **kwargs: Any) -> None:
+        raise AssertionError("a plan was made")
+
+    monkeypatch.setattr("hetero_la.execution.make_plan", plan)
+    a = np.broadcast_to(np.float64(1), (2**21, 2**21))  # 32 TiB
+    arguments = (a, a[:, 0]) if function == "solve" else (a,)
+    with pytest.raises(InsufficientMemoryError, match=r"needs 35,184,[0-9,]+ bytes|needs 70,368"):
+        getattr(hetero_la, function)(*arguments, check_finite=False)
+
+
+def test_a_completed_copy_needs_room() -> None:
+    a = np.broadcast_to(np.float64(1), (2**21, 2**21))
+    with pytest.raises(InsufficientMemoryError, match="completed copy"):
+        hetero_la.solve(a, a[:, 0], assume_a="sym", check_finite=False)
+
+
+@pytest.mark.parametrize("cond", [-1.0, 1.0, 2.0, np.nan])
+def test_cond_is_between_none_and_all(cond: float) -> None:
+    with pytest.raises(ValueError, match="cond must be None"):
+        hetero_la.lstsq(np.eye(3), np.ones(3), cond)
+
+
+def test_plans_of_what_cannot_be() -> None:
+    with pytest.raises(ValueError, match=r"\(-1, 3\)"):
+        hetero_la.plan("qr", (-1, 3))
+    with pytest.raises(ValueError, match="float16"):
+        hetero_la.plan("qr", (3, 3), np.float16)
+
+
+def test_tiles_are_not_larger_than_the_problem() -> None:
+    a = np.eye(20)
+    assert np.array_equal(hetero_la.solve(a, np.ones(20), nb=2**20), np.ones(20))
+    assert hetero_la.lu_factor(a, nb=2**20).plan.nb == 20

@@ -41,6 +41,7 @@ from tests.support import (
     LIMIT,
     assert_close,
     cholesky_ratio,
+    covering,
     host,
     lstsq_ratio,
     orthogonality_ratio,
@@ -51,6 +52,12 @@ from tests.support import (
 
 NB = 16
 SIZES = [(0, 0), (0, 3), (3, 0), (1, 1), (9, 9), (16, 16), (99, 99), (99, 40), (40, 99)]
+#: Factored on clusters with one type each, two of them for each look-ahead.
+ON_CLUSTERS = list(zip([(99, 99), (99, 40), (40, 99), (1, 1)], DTYPES, strict=True))
+KINDS = ["orthog", "gfpp", "shift", "zero-first", "zero-middle", "zero-last", "kms", "moler",
+         "hilb", "svd", "near-underflow", "near-overflow"]  # fmt: skip
+QR_KINDS = ["orthog", "gfpp", "shift", "zero-middle", "hilb", "svd", "near-underflow",
+            "near-overflow", "columns"]  # fmt: skip
 
 
 @pytest.fixture(params=["numpy", pytest.param("cupy", marks=pytest.mark.gpu)])
@@ -97,11 +104,7 @@ def test_lu_factor(xp: ModuleType, m: int, n: int, dtype: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::scipy.linalg.LinAlgWarning")
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(
-    "kind", ["orthog", "gfpp", "shift", "zero-first", "zero-middle", "zero-last", "kms", "moler",
-             "hilb", "svd", "near-underflow", "near-overflow"],
-)  # fmt: skip
+@pytest.mark.parametrize(("kind", "dtype"), covering(KINDS, DTYPES))
 def test_kinds(xp: ModuleType, kind: str, dtype: str) -> None:
     a = generate(kind, 90, dtype=dtype)
     packed, piv = host(*lu_factor(xp.asarray(a), nb=NB))
@@ -222,10 +225,9 @@ def test_cholesky(xp: ModuleType, n: int, dtype: str) -> None:
     check_cholesky(xp, positive(n, dtype, seed=n), nb=NB)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("m", "n"), SIZES)
-def test_qr(xp: ModuleType, m: int, n: int, dtype: str) -> None:
-    check_qr(xp, random(m, n, dtype), nb=NB)
+@pytest.mark.parametrize(("size", "dtype"), covering(SIZES, DTYPES))
+def test_qr(xp: ModuleType, size: tuple[int, int], dtype: str) -> None:
+    check_qr(xp, random(*size, dtype), nb=NB)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -261,9 +263,7 @@ def test_qr_multiply(xp: ModuleType, m: int, n: int, dtype: str) -> None:
                 assert_close(one, other)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("kind", ["orthog", "gfpp", "shift", "zero-middle", "hilb", "svd",
-    "near-underflow", "near-overflow", "columns"])  # fmt: skip
+@pytest.mark.parametrize(("kind", "dtype"), covering(QR_KINDS, DTYPES))
 def test_qr_of_kinds(xp: ModuleType, kind: str, dtype: str) -> None:
     for m, n in [(90, 90), (90, 50)]:
         if kind == "columns":
@@ -277,8 +277,10 @@ def test_qr_of_kinds(xp: ModuleType, kind: str, dtype: str) -> None:
         assert orthogonality_ratio(q) < LIMIT
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("scale", ["one", "underflow", "overflow", "columns", "kms", "moler"])
+@pytest.mark.parametrize(
+    ("scale", "dtype"),
+    covering(["one", "underflow", "overflow", "columns", "kms", "moler"], DTYPES),
+)
 def test_cholesky_of_kinds(xp: ModuleType, scale: str, dtype: str) -> None:
     info = np.finfo(dtype)
     a = positive(90, dtype)
@@ -327,7 +329,8 @@ def test_not_positive_definite(xp: ModuleType, at: int, cluster: Cluster) -> Non
                 cholesky(given, lower=lower, nb=NB, **options)
         with pytest.raises(np.linalg.LinAlgError, match=rf"^{at + 1}-th leading minor"):
             solve(given, xp.ones(99), assume_a="pos", nb=NB, **options)
-        check_cholesky(xp, positive(99), nb=NB, **options)
+        if at == 70:  # the next run is good again
+            check_cholesky(xp, positive(99), nb=NB, **options)
 
 
 def test_rank_deficient(xp: ModuleType) -> None:
@@ -376,7 +379,7 @@ def test_arrays_in_two_places() -> None:
 @pytest.mark.parametrize("panel", ["cpu", "gpu"])
 @pytest.mark.parametrize("lookahead", [0, 1, 2])
 def test_lu_on_a_cluster(xp: ModuleType, cluster: Cluster, lookahead: int, panel: str) -> None:
-    for (m, n), dtype in zip([(99, 99), (99, 40), (40, 99), (1, 1)], DTYPES, strict=True):
+    for (m, n), dtype in ON_CLUSTERS:
         a = random(m, n, dtype)
         for given in (xp.asarray(a), xp.ascontiguousarray(xp.asarray(a))):
             factors = lu_factor(given, nb=NB, client=cluster, lookahead=lookahead, panel=panel)
@@ -399,7 +402,7 @@ def test_cholesky_and_qr_on_a_cluster(
     xp: ModuleType, cluster: Cluster, lookahead: int, panel: str
 ) -> None:
     options = {"nb": NB, "client": cluster, "lookahead": lookahead, "panel": panel}
-    for (m, n), dtype in zip([(99, 99), (99, 40), (40, 99), (1, 1)], DTYPES, strict=True):
+    for (m, n), dtype in ON_CLUSTERS[lookahead : lookahead + 2]:
         check_qr(xp, random(m, n, dtype), **options)
         check_cholesky(xp, positive(n, dtype), **options)
         a, b = generate("svd", m, n, dtype=dtype, cond=10.0), random(m, 20, dtype, seed=1)

@@ -32,7 +32,10 @@ NB = 16
 @pytest.fixture(scope="module", params=[(1, 0), (2, 0), (3, 1)], ids="{0[0]}gpu+{0[1]}cpu".format)
 def client(request: pytest.FixtureRequest) -> Iterator[object]:
     gpus, cpus = request.param
-    with hetero_la.Cluster(virtual_gpus=gpus, cpus=cpus) as cluster, cluster.get_client() as client:
+    with (
+        hetero_la.Cluster(virtual_gpus=gpus, cpus=cpus, blas_threads=1) as cluster,
+        cluster.get_client() as client,
+    ):
         yield client
 
 
@@ -132,3 +135,17 @@ def test_any_order_of_a_substitution(dtype: str, seed: int) -> None:
         run_in_order(graph, random_order(graph, seed), array, CpuDevice(), KernelOptions())
         assert_allclose(array[:, n:], expected, atol=100 * CLOSE[dtype])
         assert np.array_equal(array[:, :n], factors)
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("shape", [(0, 3), (1, 1), (700, 900), (3000, 50), (50, 3000)])
+def test_norms(shape: tuple[int, int], order: str) -> None:
+    a = np.array(random(*shape), order=order)
+    assert norm1(a) == pytest.approx(np.abs(a).sum(axis=0).max(initial=0))
+
+
+def test_norms_beyond_single_precision() -> None:
+    q = scipy.linalg.qr(random(300))[0]
+    b = np.full(300, 1e30, "f4")
+    x = hetero_la.solve((q * 3e37).astype("f4"), b)  # and no warning
+    assert_allclose(x, q.T @ b.astype("f8") / 3e37, rtol=1e-2, atol=1e-10)

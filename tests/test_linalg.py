@@ -16,7 +16,7 @@ import hetero_la
 from hetero_la import Cluster, det, inv, lu, lu_factor, lu_solve, slogdet, solve
 from hetero_la.matrices import generate, kinds
 from hetero_la.residuals import RATIO_LIMIT, lu_ratio, solve_ratio
-from tests.support import DTYPES, assert_close, random
+from tests.support import DTYPES, assert_close, covering, random
 
 pytestmark = pytest.mark.filterwarnings("ignore:the matrix subclass:PendingDeprecationWarning")
 NB = 8
@@ -36,8 +36,7 @@ def shapes(kind: str) -> list[tuple[int, int]]:
 
 
 @pytest.mark.filterwarnings("ignore::scipy.linalg.LinAlgWarning")
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("kind", kinds())
+@pytest.mark.parametrize(("kind", "dtype"), covering(kinds(), DTYPES))
 def test_factors_of_every_kind(kind: str, dtype: str) -> None:
     for m, n in shapes(kind):
         a = generate(kind, m, n, dtype=dtype, seed=m + n)

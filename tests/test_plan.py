@@ -9,10 +9,11 @@ import pytest
 
 import hetero_la
 from hetero_la import Options
-from hetero_la.planner import default_nb, make_plan
+from hetero_la.planner import make_plan
 from hetero_la.scheduler.simulate import Simulation
 from hetero_la.scheduler.workers import WorkerInfo
 from hetero_la.tiles.errors import DeviceUnavailableError
+from hetero_la.tuning import default_nb
 
 GPUS = tuple(WorkerInfo(f"gpu{i}", "gpu", f"inproc://{i}", device=i) for i in range(4))
 CPUS = tuple(WorkerInfo(f"cpu{i}", "cpu", f"inproc://c{i}", blas_threads=2) for i in range(2))
@@ -74,7 +75,7 @@ def test_explanations(m: int, n: int, nrhs: int, workers: tuple[WorkerInfo, ...]
     text = plan.explain()
     lines = text.splitlines()
     assert lines[0].startswith(f"{plan.routine} of a {m} x {n} float64 matrix")
-    assert f"nb = 64, {plan.layout.mt} x {plan.layout.nt} tiles" in text
+    assert f"nb = {min(64, max(m, n, 1))}, {plan.layout.mt} x {plan.layout.nt} tiles" in text
     assert f"{len(plan.graph)} tasks" in text
     assert "look-ahead: 1 panels" in text
     assert [line.split()[0] for line in lines[-len(plan.workers) :]] == [

@@ -15,7 +15,15 @@ from numpy.typing import NDArray
 import hetero_la
 from hetero_la import Cluster, qr, qr_factor, qr_multiply
 from hetero_la.matrices import generate, kinds
-from tests.support import DTYPES, LIMIT, assert_close, orthogonality_ratio, qr_ratio, random
+from tests.support import (
+    DTYPES,
+    LIMIT,
+    assert_close,
+    covering,
+    orthogonality_ratio,
+    qr_ratio,
+    random,
+)
 
 NB = 8
 MODES = ("full", "r", "economic", "raw")
@@ -144,8 +152,7 @@ def matrix(kind: str, m: int, n: int, dtype: str) -> NDArray:
     return generate(kind, m, n, dtype=dtype)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "dtype"), covering(KINDS, DTYPES))
 def test_factors_of_every_kind(kind: str, dtype: str) -> None:
     for m, n in [(61, 61), (61, 23), (23, 61)]:
         a = matrix(kind, m, n, dtype)

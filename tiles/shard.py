@@ -100,14 +100,15 @@ class ArrayStorage:
         Column-major; receives the result.
     rhs : array, shape (m, nrhs), optional
         Right-hand sides; only read.
-    kept : int, optional
-        Columns that stay with the workers (n of them, or none): `target` is without them.
+    absent : int, optional
+        Columns from the left (n of them, or none) that stay with the workers: `target` is
+        without them.
     """
 
     def __init__(
-        self, source: Array | None, target: Array, rhs: Array | None = None, kept: int = 0
+        self, source: Array | None, target: Array, rhs: Array | None = None, absent: int = 0
     ) -> None:
-        self.source, self.target, self.rhs, self._kept = source, target, rhs, kept
+        self.source, self.target, self.rhs, self._absent = source, target, rhs, absent
         self._staging: dict[str, Staging] = {}  # by device, each used by its own thread
 
     def _on(self, device: Device) -> Staging:
@@ -115,7 +116,7 @@ class ArrayStorage:
 
     def home(self, device: Device, width: int) -> tuple[Array | None, bool]:
         """`target` itself: for CPU workers always, for a GPU's if it owns all of it."""
-        if self._kept:
+        if self._absent:
             return None, False
         place = device_index(self.target)
         whole = width == self.target.shape[1] and device.index == place
@@ -125,7 +126,7 @@ class ArrayStorage:
 
     def load(self, device: Device, start: int, stop: int, target: Array) -> None:
         """Copy columns of the matrix, or of the right-hand sides, in."""
-        n = self._kept if self.source is None else self.source.shape[1]
+        n = self._absent if self.source is None else self.source.shape[1]
         if start < n and self.source is not None:
             self._on(device).upload(target, self.source[:, start:stop])
         elif self.rhs is not None:
@@ -133,8 +134,8 @@ class ArrayStorage:
 
     def store(self, device: Device, start: int, stop: int, source: Array) -> None:
         """Copy columns out to `target`."""
-        if start >= self._kept:
-            first, last = start - self._kept, stop - self._kept
+        if start >= self._absent:
+            first, last = start - self._absent, stop - self._absent
             self._on(device).download(self.target[:, first:last], source)
 
     def flush(self, device: Device) -> None:

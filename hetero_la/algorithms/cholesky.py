@@ -7,6 +7,7 @@ the tile columns of right-hand sides B, if there are any, stand to its right.  S
     trtri_n    W[k]     = L[k, k]^-1
     trmm_rc    A[i, k] <- A[i, k] W[k]^H                  i > k: L[i, k]
     herk       A[j:, j] <- A[j:, j] - A[j:, k] A[j, k]^H  j > k: lower block triangle only
+               (or tile by tile: herk for i = j, gemm_nc below it)
     trmm_n     B[k, j] <- W[k] B[k, j]                    Y = L^-1 B
     gemm       B[i, j] <- B[i, j] - A[i, k] B[k, j]       i > k
 
@@ -25,12 +26,16 @@ from typing import Literal
 
 import numpy as np
 
-from hetero_la.scheduler.graph import Matrix, TaskGraph
+from hetero_la.algorithms.identity import set_identity
+from hetero_la.scheduler.graph import TaskGraph
 from hetero_la.tiles.layout import TileLayout
 
 
 def cholesky_tasks(
-    layout: TileLayout, granularity: Literal["column", "tile"] = "column"
+    layout: TileLayout,
+    granularity: Literal["column", "tile"] = "column",
+    *,
+    identity: bool = False,
 ) -> TaskGraph:
     """Tasks that overwrite the lower triangle of A with L, and B with L^-1 B.
 
@@ -40,6 +45,8 @@ def cholesky_tasks(
         The n x n matrix, and right-hand sides, if any.
     granularity : {"column", "tile"}, optional
         Whether a task below the diagonal is a column of tiles or one tile.
+    identity : bool, optional
+        Whether the right-hand sides are made here, as columns of the identity.
 
     Returns
     -------
@@ -54,6 +61,8 @@ def cholesky_tasks(
     """
     g = TaskGraph(layout, granularity)
     A = g.matrix("A")
+    if identity:
+        set_identity(g, A)
     info = g.per_step("info", lambda k: (1,), np.int32, result=True)
     W = g.per_step("W", lambda k: (layout.diagonal(k), layout.diagonal(k)))
     for k in range(layout.kt):
@@ -63,8 +72,8 @@ def cholesky_tasks(
         for i in g.row_blocks(k + 1):
             g.add("trmm_rc", step=k, column=k, reads=[A[k, k], W[k]], updates=[A[i, k]])
         for j in range(k + 1, layout.nt):
-            diagonal, *below = g.row_blocks(j)
-            g.add("herk", step=k, column=j, reads=[A[diagonal, k]], updates=[A[diagonal, j]])
+            top, *below = g.row_blocks(j)
+            g.add("herk", step=k, column=j, reads=[A[top, k]], updates=[A[top, j]])
             for i in below:
                 g.add("gemm_nc", step=k, column=j, reads=[A[i, k], A[j, k]], updates=[A[i, j]])
         for j in range(layout.nt, layout.nt + layout.rt):
@@ -85,8 +94,26 @@ def solve_positive_tasks(
     >>> [task.kind for task in graph.tasks]
     ['potrf', 'trtri_n', 'trmm_n', 'trsm_lc']
     """
-    g = cholesky_tasks(layout, granularity)
-    A: Matrix = g.matrix("A")
+    return _substitute(cholesky_tasks(layout, granularity))
+
+
+def inverse_positive_tasks(
+    layout: TileLayout, granularity: Literal["column", "tile"] = "column"
+) -> TaskGraph:
+    """Tasks that overwrite the lower triangle of A with L, and columns beside it with A^-1.
+
+    Examples
+    --------
+    >>> graph = inverse_positive_tasks(TileLayout(2, 2, 2, nrhs=2))
+    >>> [task.kind for task in graph.tasks]
+    ['laset_1', 'potrf', 'trtri_n', 'trmm_n', 'trsm_lc']
+    """
+    return _substitute(cholesky_tasks(layout, granularity, identity=True))
+
+
+def _substitute(g: TaskGraph) -> TaskGraph:
+    """Add tasks that overwrite B with L^-H B."""
+    layout, A = g.layout, g.matrix("A")
     for k in range(layout.kt - 1, -1, -1):
         step = 2 * layout.kt - 1 - k
         for j in range(layout.nt, layout.nt + layout.rt):

@@ -27,7 +27,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from hetero_la.scheduler.graph import Matrix, PerStep, TaskGraph, set_identity
+from hetero_la.algorithms.identity import set_identity
+from hetero_la.scheduler.graph import TaskGraph
+from hetero_la.scheduler.tasks import Matrix, PerStep
 from hetero_la.tiles.layout import TileLayout
 
 Granularity = Literal["column", "tile"]

@@ -11,7 +11,8 @@ A product with a column of tiles comes before or after each triangular solve:
 
 from __future__ import annotations
 
-from hetero_la.scheduler.graph import Region, TaskGraph
+from hetero_la.scheduler.graph import TaskGraph
+from hetero_la.scheduler.tasks import Region
 from hetero_la.tiles.layout import TileLayout
 
 

@@ -131,7 +131,7 @@ def test_inline(m: int, n: int, dtype: str) -> None:
 @pytest.mark.parametrize("lookahead", [0, 1, 2])
 @pytest.mark.parametrize(("m", "n"), SIZES)
 def test_lu_on_threads(cluster: Cluster, m: int, n: int, lookahead: int) -> None:
-    for panel in panels_on(cluster):
+    for panel in panels_on(cluster)[lookahead > 0 :]:
         a = random(m, n, DTYPES[lookahead + 1])
         factors = check_lu(a, client=cluster, lookahead=lookahead, panel=panel)
         plan = factors.plan
@@ -146,13 +146,14 @@ def test_lu_on_threads(cluster: Cluster, m: int, n: int, lookahead: int) -> None
         )
 
 
-@pytest.mark.parametrize("nrhs", [1, NB - 1, 3 * NB + 1])
-def test_solve_on_threads(cluster: Cluster, nrhs: int) -> None:
-    for panel in panels_on(cluster):
-        for lookahead, dtype in enumerate(DTYPES[:3]):
-            check_solve(
-                random(45, dtype=dtype), nrhs, client=cluster, lookahead=lookahead, panel=panel
-            )
+@pytest.mark.parametrize("number", range(3))
+def test_solve_on_threads(cluster: Cluster, number: int) -> None:
+    """A Latin square: any two of right-hand sides, panel and look-ahead meet once."""
+    nrhs = [1, NB - 1, 3 * NB + 1][number]
+    for place, panel in enumerate(panels_on(cluster)):
+        lookahead = (number + place) % 3
+        a = random(45, dtype=DTYPES[lookahead])
+        check_solve(a, nrhs, client=cluster, lookahead=lookahead, panel=panel)
 
 
 @pytest.mark.parametrize("routine", ROUTINES)
@@ -542,7 +543,7 @@ SLOW_RUN = """
         real(*arrays, options=options)
     slow.seen = False
     registry._IMPLEMENTATIONS["cpu", "gemm"] = slow
-    a = np.random.default_rng(0).standard_normal((2000, 2000))
+    a = np.random.default_rng(0).standard_normal((1000, 1000))
     try:
         hetero_la.lu_factor(a, nb=8, {options})
     except KeyboardInterrupt:
@@ -607,5 +608,5 @@ def test_a_worker_process_that_dies_ends_the_run(seconds: float) -> None:
         client.run(die_later, seconds, workers=[victim])
         began = time.perf_counter()
         with pytest.raises((RunAbortedError, StaleShardError), match=r"left the cluster|was lost"):
-            hetero_la.lu_factor(random(400), nb=NB, client=client)
+            hetero_la.lu_factor(random(240), nb=NB, client=client)
         assert time.perf_counter() - began < 20

@@ -12,10 +12,11 @@ import scipy.linalg
 from hetero_la.algorithms.lu import lu_tasks
 from hetero_la.algorithms.solve import solve_tasks
 from hetero_la.scheduler.distribution import Distribution
-from hetero_la.scheduler.graph import INITIAL, Region, Task, TaskGraph
+from hetero_la.scheduler.graph import TaskGraph
 from hetero_la.scheduler.inline import run_in_order
 from hetero_la.scheduler.lookahead import is_urgent, priorities
 from hetero_la.scheduler.placement import is_panel, place
+from hetero_la.scheduler.tasks import INITIAL, Region, Task
 from hetero_la.tiles.kernels.cpu import CpuDevice
 from hetero_la.tiles.kernels.spec import KernelOptions
 from hetero_la.tiles.layout import TileLayout

@@ -14,10 +14,11 @@ from hetero_la.algorithms.qr import explicit_q_tasks, lstsq_tasks, minimum_norm_
 from hetero_la.algorithms.solve import inverse_tasks
 from hetero_la.routines import ROUTINES
 from hetero_la.scheduler.costs import MachineModel
-from hetero_la.scheduler.graph import INITIAL, TaskGraph
+from hetero_la.scheduler.graph import TaskGraph
 from hetero_la.scheduler.inline import run_in_order
 from hetero_la.scheduler.lookahead import priorities
 from hetero_la.scheduler.simulate import simulate
+from hetero_la.scheduler.tasks import INITIAL
 from hetero_la.scheduler.workers import WorkerInfo
 from hetero_la.tiles.kernels.cpu import CpuDevice, VirtualGpu
 from hetero_la.tiles.kernels.spec import KernelOptions

@@ -9,6 +9,7 @@ import pytest
 import scipy.linalg
 
 from hetero_la.tiles.kernels.spec import KernelOptions, Queue
+from tests.support import covering
 from tests.tiles.kernels import DTYPES, LIMIT, OPTIONS, View, eps, fetch, gpu, norm, random, run
 
 SHAPES = [
@@ -90,8 +91,7 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "dtype"), covering(KINDS, DTYPES))
 @pytest.mark.parametrize("shape", [(90, 90), (700, 100), (2000, 70), (60, 90)])
 def test_geqrf_kinds(device, rng, dtype, kind, shape):
     a = np.asfortranarray(KINDS[kind](rng, shape, dtype), dtype)

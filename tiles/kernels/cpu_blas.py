@@ -18,9 +18,7 @@ import scipy.linalg.cython_blas
 import scipy.linalg.cython_lapack
 
 from hetero_la.tiles.kernels.registry import implements
-from hetero_la.tiles.kernels.spec import TRIANGULAR, Array, KernelOptions, Triangular
-
-_LETTER = {"float32": "s", "float64": "d", "complex64": "c", "complex128": "z"}
+from hetero_la.tiles.kernels.spec import LETTER, TRIANGULAR, Array, KernelOptions, Triangular
 
 
 @functools.cache
@@ -37,11 +35,11 @@ def _routine(library: Any, name: str) -> Any:
 
 
 def blas(name: str, a: Array) -> Any:
-    return _routine(scipy.linalg.cython_blas, _LETTER[a.dtype.name] + name)
+    return _routine(scipy.linalg.cython_blas, LETTER[a.dtype.name] + name)
 
 
 def lapack(name: str, a: Array) -> Any:
-    return _routine(scipy.linalg.cython_lapack, _LETTER[a.dtype.name] + name)
+    return _routine(scipy.linalg.cython_lapack, LETTER[a.dtype.name] + name)
 
 
 def ints(*values: int) -> list[Any]:

@@ -10,7 +10,7 @@ import numpy as np
 from hetero_la.tiles.kernels.gpu_kernels import solve_unit_lower, swap_pivots
 from hetero_la.tiles.kernels.gpu_queue import Block, GpuQueue, block
 from hetero_la.tiles.kernels.registry import implements
-from hetero_la.tiles.kernels.spec import Array, KernelOptions
+from hetero_la.tiles.kernels.spec import LETTER, Array, KernelOptions
 
 _SOURCES = ("scalar", "exchange", "panel")
 _THREADS = 512  # rows of a block of getrf_leaf
@@ -107,7 +107,7 @@ def _library_getrf(q: GpuQueue, A: Block, rows: int, columns: int, ipiv: int, in
     """Let cuSOLVER factor the panel: for more rows than stay resident."""
     from cupy_backends.cuda.libs import cusolver
 
-    letter = {"f": "s", "d": "d", "F": "c", "D": "z"}[A.dtype.char]
+    letter = LETTER[A.dtype.name]
     handle = q.handle("cusolver")
     arguments = (handle, rows, columns, A.pointer, A.ld)
     count = getattr(cusolver, letter + "getrf_bufferSize")(*arguments)

@@ -9,9 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hetero_la.tiles.kernels.spec import Triangular
+from hetero_la.tiles.kernels.spec import LETTER, Triangular
 
-_LETTER = {"float32": "s", "float64": "d", "complex64": "c", "complex128": "z"}
 _FILL = {"l": 0, "u": 1}  # cublasFillMode_t: the triangle that counts
 _LEFT = 0  # cublasSideMode_t
 
@@ -199,7 +198,7 @@ class GpuQueue:
         from cupy_backends.cuda.libs import cublas
 
         dtype = C.dtype
-        getattr(cublas, _LETTER[dtype.name] + "gemm")(
+        getattr(cublas, LETTER[dtype.name] + "gemm")(
             self.handle("cublas"), _operation(trans_a, dtype), _operation(trans_b, dtype), *shape,
             _scalar(alpha, dtype)[0], A.pointer, A.ld, B.pointer, B.ld,
             _scalar(beta, dtype)[0], C.pointer, C.ld,
@@ -222,7 +221,7 @@ class GpuQueue:
         from cupy_backends.cuda.libs import cublas
 
         dtype = C.dtype
-        getattr(cublas, _LETTER[dtype.name] + "gemmStridedBatched")(
+        getattr(cublas, LETTER[dtype.name] + "gemmStridedBatched")(
             self.handle("cublas"), 0, _operation(trans_b, dtype), *shape,
             _scalar(alpha, dtype)[0], A.pointer, A.ld, steps[0], B.pointer, B.ld, steps[1],
             _scalar(beta, dtype)[0], C.pointer, C.ld, steps[2], count,
@@ -233,7 +232,7 @@ class GpuQueue:
         from cupy_backends.cuda.libs import cublas
 
         dtype = C.dtype
-        getattr(cublas, _LETTER[dtype.name] + "syrk")(
+        getattr(cublas, LETTER[dtype.name] + "syrk")(
             self.handle("cublas"), _FILL["l"], 0, order, k, _scalar(alpha, dtype)[0],
             A.pointer, A.ld, _scalar(beta, dtype)[0], C.pointer, C.ld,
         )  # fmt: skip
@@ -242,7 +241,7 @@ class GpuQueue:
         """B <- T^-1 B or T^-H B, T the triangle of A that `form` names."""
         from cupy_backends.cuda.libs import cublas
 
-        getattr(cublas, _LETTER[B.dtype.name] + "trsm")(
+        getattr(cublas, LETTER[B.dtype.name] + "trsm")(
             self.handle("cublas"), _LEFT, _FILL[form.triangle], _operation(form.trans, B.dtype),
             int(form.unit), order, columns, _scalar(1, B.dtype)[0], A.pointer, A.ld,
             B.pointer, B.ld,
@@ -252,7 +251,7 @@ class GpuQueue:
         """The lower triangle of A <- its Cholesky factor; `info` is an address."""
         from cupy_backends.cuda.libs import cusolver
 
-        letter = _LETTER[A.dtype.name]
+        letter = LETTER[A.dtype.name]
         arguments = (self.handle("cusolver"), _FILL["l"], order, A.pointer, A.ld)
         count = getattr(cusolver, letter + "potrf_bufferSize")(*arguments)
         work = self.workspace("potrf", count * A.dtype.itemsize)

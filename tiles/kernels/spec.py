@@ -20,6 +20,10 @@ Event = Any  #: what `Device.record` returns; None where calls have already ende
 DeviceKind = Literal["cpu", "gpu"]
 
 
+#: LAPACK's letters of the element types.
+LETTER = {"float32": "s", "float64": "d", "complex64": "c", "complex128": "z"}
+
+
 class Queue(enum.IntEnum):
     """In-order queues of a device (CUDA streams on a GPU)."""
 

@@ -1,0 +1,15 @@
+"""Right-hand sides that a run makes itself: columns of the identity."""
+
+from __future__ import annotations
+
+from hetero_la.scheduler.graph import TaskGraph
+from hetero_la.scheduler.tasks import Matrix
+
+
+def set_identity(g: TaskGraph, A: Matrix, step: int = 0) -> None:
+    """Tasks that write columns of the identity to the right-hand sides' tile columns."""
+    for t in range(g.layout.rt):
+        j = g.layout.nt + t
+        if t:
+            g.add("laset_0", step=step, column=j, writes=[A[:t, j]])
+        g.add("laset_1", step=step, column=j, writes=[A[t:, j]])
