@@ -7,9 +7,15 @@ import scipy.linalg  # noqa: F401  (its BLAS is to be loaded before the limit is
 from threadpoolctl import threadpool_limits
 
 
-@pytest.fixture(autouse=True, scope="session")
-def _one_blas_thread() -> Iterator[None]:
-    """Small products on many threads, which wait for each other, take several times as long."""
+@pytest.fixture(autouse=True, scope="module")
+def _one_blas_thread(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Small products on many threads, which wait for each other, take several times as long.
+
+    The tests of clusters look at the number of threads themselves.
+    """
+    if request.module.__name__.endswith("test_cluster"):
+        yield
+        return
     with threadpool_limits(1):
         yield
 

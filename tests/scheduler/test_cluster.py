@@ -212,19 +212,17 @@ def blas_threads():
 
 
 def test_blas_is_bounded_in_tasks_only():
-    with threadpoolctl.threadpool_limits(2):  # the tests of all modules have but one
-        before = blas_threads()
-        assert set(before) == {2}
-        with Cluster(cpus=2, gpus=0, blas_threads=1) as cluster:
-            client = cluster.private_client()
-            assert set(client.submit(blas_threads, pure=False).result()) == {1}
-            wait_all(client, [client.submit(time.sleep, 0.02, pure=False) for _ in range(8)], [])
-            time.sleep(0.05)
-            assert blas_threads() == before
-            with threadpoolctl.threadpool_limits(1):  # the user's own bound still works
-                assert set(blas_threads()) == {1}
-        with Cluster(cpus=1, gpus=0, blas_threads=10**3) as cluster:  # a bound, not a wish
-            assert cluster.private_client().submit(blas_threads).result() == before
+    before = blas_threads()
+    with Cluster(cpus=2, gpus=0, blas_threads=1) as cluster:
+        client = cluster.private_client()
+        assert set(client.submit(blas_threads, pure=False).result()) == {1}
+        wait_all(client, [client.submit(time.sleep, 0.02, pure=False) for _ in range(8)], [])
+        time.sleep(0.05)
+        assert blas_threads() == before
+        with threadpoolctl.threadpool_limits(1):  # the user's own bound still works
+            assert set(blas_threads()) == {1}
+    with Cluster(cpus=1, gpus=0, blas_threads=10**3) as cluster:  # a bound, not a wish
+        assert cluster.private_client().submit(blas_threads).result() == before
 
 
 def test_arriving_data_starts_the_most_urgent_task_first(cluster):
