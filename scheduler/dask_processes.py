@@ -118,7 +118,8 @@ def run_in_processes(client: distributed.Client, job: Job, storage: Storage) -> 
         with contextlib.suppress(Exception):  # the first error is the one to report
             if submitted:
                 client.cancel(submitted)
-            drops = [client.submit(drop_shards, run, workers=[a], pure=False) for a in addresses]
+            left = set(addresses) & set(client.nthreads())  # nobody answers for the others
+            drops = [client.submit(drop_shards, run, workers=[a], pure=False) for a in left]
             for drop in drops:
                 drop.result(timeout=_CLEAN_UP_SECONDS)
         raise

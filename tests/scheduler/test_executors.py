@@ -537,11 +537,11 @@ SLOW_RUN = """
 
     real = registry.implementation("gemm", "cpu")
     def slow(*arrays, options):
-        print("running", flush=True) if not slow.seen else None
-        slow.seen = True
+        if first.acquire(blocking=False):
+            print("running", flush=True)
         time.sleep(0.02)
         real(*arrays, options=options)
-    slow.seen = False
+    first = threading.Lock()
     registry._IMPLEMENTATIONS["cpu", "gemm"] = slow
     a = np.random.default_rng(0).standard_normal((1000, 1000))
     try:
@@ -609,4 +609,4 @@ def test_a_worker_process_that_dies_ends_the_run(seconds: float) -> None:
         began = time.perf_counter()
         with pytest.raises((RunAbortedError, StaleShardError), match=r"left the cluster|was lost"):
             hetero_la.lu_factor(random(240), nb=NB, client=client)
-        assert time.perf_counter() - began < 20
+        assert time.perf_counter() - began < 10
