@@ -15,7 +15,7 @@ from hetero_la.conditioning import (
 )
 from hetero_la.execution import Result, execute
 from hetero_la.factors import CholeskyFactors
-from hetero_la.inputs import as_array, as_matrix, as_system, require_finite, same_place
+from hetero_la.inputs import as_columns_for, as_matrix, as_system, require_finite
 from hetero_la.report import Report
 from hetero_la.stacks import over_stacks
 from hetero_la.tiles.transfer import array_module, on_device_of_arrays
@@ -173,10 +173,7 @@ def cho_solve(
 @over_stacks(c=2, lower=0, b="1|2")
 def _cho_solve(c: Any, lower: Any, b: Any, *, overwrite_b: bool, check_finite: bool) -> Any:
     c = as_matrix(c, "c", square=True)
-    b = as_array(b, "b", (1, 2))
-    same_place(c, b)
-    if b.shape[0] != c.shape[0]:
-        raise ValueError(f"b has shape {b.shape}, which does not fit a factor of shape {c.shape}")
+    b = as_columns_for(c, b, "a factor")
     if check_finite:
         require_finite(c, "c")
         require_finite(b, "b")

@@ -11,7 +11,7 @@ from scipy.linalg import LinAlgWarning
 from hetero_la.alerts import singular_message, warn
 from hetero_la.execution import execute
 from hetero_la.factors import LUFactors
-from hetero_la.inputs import as_array, as_matrix, require_finite, same_place
+from hetero_la.inputs import as_array, as_columns_for, as_matrix, require_finite
 from hetero_la.stacks import over_stacks
 from hetero_la.tiles.pivots import permutation
 from hetero_la.tiles.transfer import (
@@ -153,10 +153,7 @@ def _lu_solve(lu: Any, piv: Any, b: Any, trans: int, overwrite_b: bool, check_fi
         raise ValueError(f"piv must hold {len(lu)} row numbers below {len(lu)}")
     if trans not in (0, 1, 2):
         raise ValueError(f"trans must be 0, 1 or 2, not {trans!r}")
-    b = as_array(b, "b", (1, 2))
-    same_place(lu, b)
-    if b.shape[0] != lu.shape[0]:
-        raise ValueError(f"b has shape {b.shape}, which does not fit factors of shape {lu.shape}")
+    b = as_columns_for(lu, b, "factors")
     if check_finite:
         require_finite(lu, "lu")
         require_finite(b, "b")

@@ -42,6 +42,17 @@ def as_matrix(a: Any, name: str = "a", *, square: bool = False) -> Any:
     return a
 
 
+def as_columns_for(a: Any, b: Any, what: str, name: str = "b") -> Any:
+    """`b` as one or more columns with as many rows as `a` has, which is `what`, and where it is."""
+    b = as_array(b, name, (1, 2))
+    same_place(a, b)
+    if b.shape[0] != a.shape[0]:
+        raise ValueError(
+            f"{name} has shape {b.shape}, which does not fit {what} of shape {a.shape}"
+        )
+    return b
+
+
 def as_system(a: Any, b: Any, *, check_finite: bool, square: bool = False) -> tuple[Any, Any]:
     """Matrix and right-hand sides that fit, of one dtype.
 
@@ -50,10 +61,8 @@ def as_system(a: Any, b: Any, *, check_finite: bool, square: bool = False) -> tu
     ValueError, TypeError
         If they do not fit, are in different places, or are not finite.
     """
-    a, b = as_matrix(a, square=square), as_array(b, "b", (1, 2))
-    same_place(a, b)
-    if b.shape[0] != a.shape[0]:
-        raise ValueError(f"b has shape {b.shape}, which does not fit a of shape {a.shape}")
+    a = as_matrix(a, square=square)
+    b = as_columns_for(a, b, "a")
     if check_finite:
         require_finite(a, "a")
         require_finite(b, "b")

@@ -6,7 +6,7 @@ from typing import Any
 
 from scipy.linalg import get_lapack_funcs
 
-from hetero_la.inputs import as_array, same_place
+from hetero_la.inputs import as_columns_for
 from hetero_la.tiles.transfer import array_module, is_device_array, on_device_of_arrays
 
 
@@ -36,10 +36,7 @@ def apply_q(qr: Any, tau: Any, c: Any, *, adjoint: bool) -> Any:
     >>> apply_q(np.array([[5.0], [0.5]]), np.array([1.6]), np.array([-0.6, -0.8]), adjoint=True)
     array([1., 0.])
     """
-    c = as_array(c, "c", (1, 2))
-    same_place(qr, c)
-    if c.shape[0] != qr.shape[0]:
-        raise ValueError(f"c has shape {c.shape}, which does not fit factors of shape {qr.shape}")
+    c = as_columns_for(qr, c, "factors", "c")
     xp = array_module(c)
     product = xp.array(c[:, None] if c.ndim == 1 else c, xp.result_type(qr, c), order="F")
     reflectors = xp.asfortranarray(qr[:, : len(tau)], product.dtype)
