@@ -126,7 +126,7 @@ def execute(
     width = 0 if in_place else plan.layout.width - absent
     check_memory(plan, memory, -1 if place is None else place, new_columns=width)
     target = a if in_place else column_major_empty(a, (a.shape[0], width))
-    outcome = _run(plan, ArrayStorage(a, target, b, absent), client, device_index(a))
+    outcome = _run(plan, ArrayStorage(a, target, b, absent), client, place)
     timing = Timing.from_logs(time.perf_counter() - began, plan, outcome.logs)
     factors = KeptFactors(plan, client, outcome.shards) if absent else None
     return Result(target, outcome.values, Report(plan, timing), factors)

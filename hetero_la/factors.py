@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from abc import abstractmethod
+from typing import Any
 
 import numpy as np
 
@@ -51,6 +52,7 @@ class Factors(tuple[Any, Any]):
         """Element type."""
         return self[0].dtype
 
+    @abstractmethod
     def solve(self, b: Any) -> Any:
         """Solve A X = B.
 
@@ -64,7 +66,6 @@ class Factors(tuple[Any, Any]):
         array
             X, of shape (n,) or (n, nrhs).
         """
-        raise NotImplementedError
 
 
 class LUFactors(Factors):
@@ -268,12 +269,9 @@ class QRFactors(Factors):
         """
         m, n = self.shape
         if m < n:
-            _refuse_wide(m, n)
+            raise ValueError(
+                f"the QR factors of a {m} x {n} matrix solve no equations: "
+                "lstsq finds a shortest solution"
+            )
         c = self.multiply(b, adjoint=True)[:n]
         return linalg_module(c).solve_triangular(self[0][:n], c, check_finite=False)
-
-
-def _refuse_wide(m: int, n: int) -> NoReturn:
-    raise ValueError(
-        f"the QR factors of a {m} x {n} matrix solve no equations: lstsq finds a shortest solution"
-    )
