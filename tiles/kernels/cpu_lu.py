@@ -76,5 +76,7 @@ def compose(ipiv: Array, *rest: Array, options: KernelOptions) -> None:
 def laswp(perm: Array, a: Array, options: KernelOptions) -> None:
     # One column at a time: a column fits in cache, a panel does not.
     below = a[a.shape[0] - len(perm) :]
+    rows, permuted = perm.astype(np.intp), np.empty(len(perm), a.dtype)
     for column in below.T:
-        column[...] = column[perm]
+        np.take(column, rows, out=permuted, mode="clip")  # the mode that needs no copy of out
+        column[...] = permuted
