@@ -191,12 +191,14 @@ def _assemble(
     """Make the plan that all decisions have been taken for."""
     owners = [g for g in range(len(team)) if g != at]
     weights = [_speed(model, g) if g in owners else 0.0 for g in range(len(team))]
-    distribution = Distribution.cyclic(layout.nt + layout.rt, weights)
+    # Only neighbours in the matrix become one call where its memory is shared.
+    shared = share_memory([team[g] for g in owners])
+    distribution = Distribution.cyclic(layout.nt + layout.rt, weights, turning=shared)
     with _no_garbage_collection():
         graph = ROUTINES[routine].tasks(layout)
         programs, traffic = build_programs(
             graph, place(graph, distribution, at), distribution, len(team), depth=depth,
-            shared=share_memory([team[g] for g in owners]), arrival=arrival,
+            shared=shared, arrival=arrival,
         )  # fmt: skip
     return Plan(
         routine, layout, dtype, options, team, distribution, at, depth, graph, programs,

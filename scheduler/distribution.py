@@ -16,23 +16,31 @@ class Distribution:
     (0, 1, 0, 1, 0)
     >>> Distribution.cyclic(6, [2.0, 1.0]).owners
     (0, 0, 1, 0, 0, 1)
+    >>> Distribution.cyclic(6, [1.0, 1.0], turning=True).owners
+    (0, 1, 1, 0, 0, 1)
     """
 
     owners: tuple[int, ...]
 
     @classmethod
-    def cyclic(cls, columns: int, weights: Sequence[float]) -> Distribution:
+    def cyclic(
+        cls, columns: int, weights: Sequence[float], *, turning: bool = False
+    ) -> Distribution:
         """Column-cyclic; faster workers, of larger weight, get more columns.
 
-        A worker of weight 0 owns nothing.
+        A worker of weight 0 owns nothing.  With `turning`, every other round goes
+        backwards: the first and the last worker then own pairs of neighbours, and what is
+        left of the matrix at a step is not always more for the same worker.
         """
         if not any(weight > 0 for weight in weights):
             raise ValueError(f"no worker may own columns: weights are {list(weights)}")
         owned = [0] * len(weights)
         owners = []
         able = [g for g, weight in enumerate(weights) if weight > 0]
-        for _ in range(columns):
-            g = min(able, key=lambda g: ((owned[g] + 1) / weights[g], g))
+        for column in range(columns):
+            backwards = turning and column // len(able) % 2
+            order = able[::-1] if backwards else able
+            g = min(order, key=lambda g: (owned[g] + 1) / weights[g])  # the first of equals
             owned[g] += 1
             owners.append(g)
         return cls(tuple(owners))

@@ -199,6 +199,21 @@ def test_cyclic(columns: int, weights: list[float], owners: tuple[int, ...]) -> 
         assert distribution.columns(w) == [j for j in range(columns) if owners[j] == w]
 
 
+@pytest.mark.parametrize("workers", [1, 2, 3, 4])
+def test_turning_is_fairer(workers: int) -> None:
+    """What is left of the matrix is shared out evenly, and nobody always has more of it."""
+    owners = Distribution.cyclic(8 * workers, [1.0] * workers, turning=True).owners
+    more = [0] * workers
+    for step in range(len(owners)):
+        left = [owners[step:].count(w) for w in range(workers)]
+        assert max(left) - min(left) <= (2 if workers > 2 else 1)
+        for w in range(workers):
+            more[w] += left[w]
+    assert max(more) - min(more) <= len(owners) / 2
+    plain = Distribution.cyclic(8 * workers, [1.0] * workers).owners
+    assert [owners.count(w) for w in range(workers)] == [plain.count(w) for w in range(workers)]
+
+
 def test_faster_workers_own_more() -> None:
     owners = Distribution.cyclic(100, [3.0, 1.0]).owners
     assert owners.count(0) == 75
