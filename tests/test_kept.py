@@ -95,6 +95,9 @@ def test_public_functions(client: object, nrhs: int) -> None:
     s = positive(90, "float64")
     assert_allclose(s @ hetero_la.solve(s, b, assume_a="pos", **how), b, atol=1e-8)
     assert_allclose(a @ hetero_la.inv(a, **how), np.eye(90), atol=1e-9)
+    for lower in (False, True):
+        inverse = hetero_la.inv(s, assume_a="pos", lower=lower, **how)
+        assert_allclose(s @ inverse, np.eye(90), atol=1e-8)
 
 
 def test_trouble_is_noticed_from_kept_factors(client: object) -> None:
