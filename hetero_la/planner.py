@@ -26,6 +26,7 @@ from hetero_la.tiles.layout import TileLayout
 from hetero_la.tuning import (
     arrival_steps,
     choose_panel_worker,
+    default_lookahead,
     roles,
     tile_size,
 )
@@ -143,7 +144,9 @@ def _cached_plan(
 ) -> Plan:
     owners, helper = roles(workers, options)
     nb = tile_size(routine, m, n, nrhs, options, owners)
-    depth = 1 if options.lookahead is None else options.lookahead
+    depth = options.lookahead
+    if depth is None:
+        depth = default_lookahead(routine, m, n, owners)
     tail = ROUTINES[routine].gpu_tail if owners[0].kind == "gpu" else 1
     layout = TileLayout(m, n, nb, nrhs, tail)
     model, at = choose_panel_worker(ROUTINES[routine], layout, owners, helper, options, dtype)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from hetero_la.algorithms.cholesky import (
     cholesky_tasks,
@@ -28,6 +29,17 @@ from hetero_la.scheduler.graph import TaskGraph
 from hetero_la.tiles.layout import TileLayout
 
 
+class Tiling(NamedTuple):
+    """Tile size and look-ahead of matrices from an order, the smaller of m and n, on."""
+
+    order: int
+    nb: int
+    lookahead: int = 1
+
+
+_TILES = (Tiling(49152, 1024), Tiling(8193, 512), Tiling(0, 256))
+
+
 @dataclass(frozen=True)
 class Routine:
     """One routine.
@@ -42,8 +54,11 @@ class Routine:
         A step's kernels, for quick estimates.
     square, tall : bool
         Whether it needs m = n, or m >= n.
-    gpu_tiles : tuple of (int, int)
-        Tile sizes on GPUs, each from which min(m, n) on, the largest first.
+    gpu_tiles : tuple of Tiling
+        How matrices are cut for GPUs, the largest first.
+    one_gpu_tiles : tuple of Tiling
+        The same where there is one GPU: without neighbours that wait for its panels, it
+        gains more from long products.
     gpu_tail : int
         How many tiles are factored as one at the end, on GPUs.
     """
@@ -53,7 +68,8 @@ class Routine:
     step: Step
     square: bool = False
     tall: bool = False
-    gpu_tiles: tuple[tuple[int, int], ...] = ((49152, 1024), (8193, 512), (0, 256))
+    gpu_tiles: tuple[Tiling, ...] = _TILES
+    one_gpu_tiles: tuple[Tiling, ...] = _TILES
     gpu_tail: int = 1
 
     def require_shape(self, name: str, m: int, n: int) -> None:
@@ -126,10 +142,13 @@ def _q_flops(m: int, n: int, nrhs: int) -> float:
     return _qr_flops(m, n, 0) + 4 * m * nrhs * k - 2 * (m + nrhs) * k**2 + 4 * k**3 / 3
 
 
-_LU = Routine(lu_tasks, _lu_flops, _LU_STEP)
+_LU = Routine(
+    lu_tasks, _lu_flops, _LU_STEP,
+    one_gpu_tiles=(Tiling(32768, 1024, 2), Tiling(24576, 768, 2), *_TILES[1:]),
+)  # fmt: skip
 _CHOLESKY = Routine(
     cholesky_tasks, lambda m, n, nrhs: n**3 / 3 + n**2 * nrhs, _CHOLESKY_STEP, square=True,
-    gpu_tiles=((0, 1024),), gpu_tail=4,
+    gpu_tiles=(Tiling(0, 1024),), one_gpu_tiles=(Tiling(0, 1024),), gpu_tail=4,
 )  # fmt: skip
 _QR = Routine(
     qr_tasks, lambda m, n, nrhs: _qr_flops(m, n, 0) + (4 * m * n - 2 * n**2) * nrhs, _QR_STEP
@@ -146,10 +165,13 @@ _LU_SOLVE = Routine(
 #: By name: what `plan` takes as its routine.
 ROUTINES = {
     "lu": _LU,
-    "solve": Routine(
-        solve_tasks, lambda m, n, nrhs: _lu_flops(m, n, 0) + 2 * n**2 * nrhs, _LU_STEP, square=True
+    "solve": replace(
+        _LU,
+        tasks=solve_tasks,
+        square=True,
+        flops=lambda m, n, nrhs: _lu_flops(m, n, 0) + 2 * n**2 * nrhs,
     ),
-    "inverse": Routine(inverse_tasks, lambda m, n, nrhs: 2 * n**3, _LU_STEP, square=True),
+    "inverse": replace(_LU, tasks=inverse_tasks, square=True, flops=lambda m, n, nrhs: 2 * n**3),
     "cholesky": _CHOLESKY,
     "solve_positive": replace(
         _CHOLESKY, tasks=solve_positive_tasks, flops=lambda m, n, nrhs: n**3 / 3 + 2 * n**2 * nrhs

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from hetero_la.options import Options, PanelDevice
-from hetero_la.routines import ROUTINES, Routine
+from hetero_la.routines import ROUTINES, Routine, Tiling
 from hetero_la.scheduler.costs import MachineModel
 from hetero_la.scheduler.estimate import estimate_seconds, steps_while_loading
 from hetero_la.scheduler.probes import machine_model
@@ -91,9 +91,22 @@ def default_nb(routine: str, m: int, n: int, owners: Sequence[WorkerInfo]) -> in
     """Tile size, from measurements: see ``docs/performance.md``."""
     size = max(min(m, n), 1)
     if owners[0].kind == "gpu" and not owners[0].virtual:
-        return next(nb for least, nb in ROUTINES[routine].gpu_tiles if size >= least)
+        return _tiling(routine, size, owners).nb
     if len(owners) == 1:
         return size if size <= 384 else 128 if size < 2048 else 256
     # Three columns a worker keep all of them busy until near the end.
     share = size // (3 * len(owners)) // 32 * 32
     return min(max(share, 96), 192)
+
+
+def default_lookahead(routine: str, m: int, n: int, owners: Sequence[WorkerInfo]) -> int:
+    """How many panels to factor ahead, from measurements as for the tile size."""
+    if owners[0].kind == "cpu":
+        return 1
+    return _tiling(routine, min(m, n), owners).lookahead
+
+
+def _tiling(routine: str, order: int, owners: Sequence[WorkerInfo]) -> Tiling:
+    known = ROUTINES[routine]
+    tiles = known.one_gpu_tiles if len(owners) == 1 else known.gpu_tiles
+    return next(tiling for tiling in tiles if order >= tiling.order)

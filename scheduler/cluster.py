@@ -29,6 +29,9 @@ from hetero_la.tiles.kernels.cpu import CpuDevice, VirtualGpu
 from hetero_la.tiles.kernels.gpu import GpuDevice, gpu_count
 from hetero_la.tiles.kernels.spec import Device
 
+#: Seconds after the end in which messages that were on their way still complain.
+_LAST_WORDS = 0.02
+
 
 def default_cpu_workers(cores: int) -> int:
     """CPU workers on a host without GPUs: one per core.
@@ -259,6 +262,7 @@ class Cluster(SpecCluster):  # type: ignore[misc]
             *(worker.close(executor_wait=False) for worker in self.workers.values())
         )
         await super()._close()
+        await asyncio.sleep(_LAST_WORDS)
         self._own_logs.remove()
 
     def close(self, timeout: float | None = None) -> Any:

@@ -64,7 +64,7 @@ def lu_tasks(
     A = g.matrix("A")
     if identity:
         set_identity(g, A)
-    ipiv = _eliminate(g, A)
+    ipiv = eliminate(g, A)
     perm = g.per_step("perm", lambda k: (layout.m - layout.row(k + 1),), np.int32)
     for k in range(layout.kt - 1, 0, -1):
         after = [perm[k]] if k < layout.kt - 1 else []
@@ -77,7 +77,8 @@ def lu_tasks(
     return g
 
 
-def _eliminate(g: TaskGraph, A: Matrix) -> PerStep:
+def eliminate(g: TaskGraph, A: Matrix) -> PerStep:
+    """Add the tasks of all steps, without swaps in finished columns; return ``ipiv``."""
     layout = g.layout
     ipiv = g.per_step("ipiv", lambda k: (layout.diagonal(k),), np.int32, result=True)
     info = g.per_step("info", lambda k: (1,), np.int32, result=True)

@@ -35,11 +35,11 @@ def _routine(library: Any, name: str) -> Any:
 
 
 def blas(name: str, a: Array) -> Any:
-    return _routine(scipy.linalg.cython_blas, LETTER[a.dtype.name] + name)
+    return _routine(scipy.linalg.cython_blas, LETTER[a.dtype.char] + name)
 
 
 def lapack(name: str, a: Array) -> Any:
-    return _routine(scipy.linalg.cython_lapack, LETTER[a.dtype.name] + name)
+    return _routine(scipy.linalg.cython_lapack, LETTER[a.dtype.char] + name)
 
 
 def ints(*values: int) -> list[Any]:

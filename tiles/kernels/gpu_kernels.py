@@ -47,14 +47,22 @@ def _swap_grid(q: GpuQueue, columns: int) -> tuple[int]:
 
 def swap_pivots(q: GpuQueue, A: Block, columns: int, ipiv: int, w: int, offset: int = 0) -> None:
     """Apply the `w` swaps at address `ipiv`, less `offset`, to the rows of A."""
-    arguments = (A.pointer, A.ld, columns, ipiv, w, offset)
-    if w <= 1024 * _ENTRIES // 2:
-        threads = min(1024, 32 * ceil_div(w, 32))
-        function = _function(q, "swap_pivots", A.dtype)
-        q.launch(function, _swap_grid(q, columns), threads, *arguments)
-    else:
-        function = _function(q, "swap_serial", A.dtype)
-        q.launch(function, (ceil_div(columns, 128),), 128, *arguments)
+    if w > 1024 * _ENTRIES // 2:
+        swap_serially(q, A, columns, ipiv, w, offset)
+        return
+    threads = min(1024, 32 * ceil_div(w, 32))
+    q.launch(
+        _function(q, "swap_pivots", A.dtype), _swap_grid(q, columns), threads,
+        A.pointer, A.ld, columns, ipiv, w, offset,
+    )  # fmt: skip
+
+
+def swap_serially(q: GpuQueue, A: Block, columns: int, ipiv: int, w: int, offset: int = 0) -> None:
+    """`swap_pivots` for any number of swaps, one after the other."""
+    q.launch(
+        _function(q, "swap_serial", A.dtype), (ceil_div(columns, 128),), 128,
+        A.pointer, A.ld, columns, ipiv, w, offset,
+    )  # fmt: skip
 
 
 def solve_unit_lower(q: GpuQueue, L: Block, B: Block, order: int, columns: int) -> None:

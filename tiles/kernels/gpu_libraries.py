@@ -32,7 +32,7 @@ def multiply_by_q(qr: Array, tau: Array, c: Array, *, adjoint: bool) -> None:
     from cupy_backends.cuda.libs import cusolver
 
     real = c.dtype.kind == "f"
-    name = LETTER[c.dtype.name] + ("ormqr" if real else "unmqr")
+    name = LETTER[c.dtype.char] + ("ormqr" if real else "unmqr")
     handle = device.get_cusolver_handle()
     letter = (1 if real else 2) if adjoint else 0
     (m, p), k = c.shape, len(tau)
@@ -88,7 +88,7 @@ def _cholesky(a: Array, b: Array | None) -> None:
 
     n, handle = len(a), device.get_cusolver_handle()
     arguments = (handle, _LOWER, n, a.data.ptr, n)
-    letter = LETTER[a.dtype.name]
+    letter = LETTER[a.dtype.char]
     size = getattr(cusolver, letter + "potrf_bufferSize")(*arguments)
     work, info = cupy.empty(max(size, 1), a.dtype), cupy.empty(1, np.int32)
     getattr(cusolver, letter + "potrf")(*arguments, work.data.ptr, size, info.data.ptr)
@@ -104,7 +104,7 @@ def _qr(a: Array, b: Array | None) -> None:
     from cupyx.scipy.linalg import solve_triangular
 
     (m, n), handle = a.shape, device.get_cusolver_handle()
-    letter, k = LETTER[a.dtype.name], min(a.shape)
+    letter, k = LETTER[a.dtype.char], min(a.shape)
     size = getattr(cusolver, letter + "geqrf_bufferSize")(handle, m, n, a.data.ptr, m)
     work, info = cupy.empty(max(size, 1), a.dtype), cupy.empty(1, np.int32)
     tau = cupy.empty(k, a.dtype)

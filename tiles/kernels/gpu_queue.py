@@ -77,6 +77,13 @@ def _scalar(value: int, dtype: np.dtype) -> tuple[int, np.ndarray]:
     return scalar.ctypes.data, scalar
 
 
+@functools.cache
+def _cublas(routine: str, dtype: np.dtype) -> Any:
+    from cupy_backends.cuda.libs import cublas
+
+    return getattr(cublas, LETTER[dtype.char] + routine)
+
+
 def _destroy(handles: dict[str, int]) -> None:
     from cupy_backends.cuda.libs import cublas, cusolver
 
@@ -195,10 +202,8 @@ class GpuQueue:
         trans_b: str = "n",
     ) -> None:
         """C <- alpha A B + beta C, `shape` = (m, n, k); "c" stands for A^H or B^H."""
-        from cupy_backends.cuda.libs import cublas
-
         dtype = C.dtype
-        getattr(cublas, LETTER[dtype.name] + "gemm")(
+        _cublas("gemm", dtype)(
             self.handle("cublas"), _operation(trans_a, dtype), _operation(trans_b, dtype), *shape,
             _scalar(alpha, dtype)[0], A.pointer, A.ld, B.pointer, B.ld,
             _scalar(beta, dtype)[0], C.pointer, C.ld,
@@ -218,10 +223,8 @@ class GpuQueue:
         trans_b: str = "n",
     ) -> None:
         """`gemm`, `count` times: each is `steps` elements of A, B and C on from the last."""
-        from cupy_backends.cuda.libs import cublas
-
         dtype = C.dtype
-        getattr(cublas, LETTER[dtype.name] + "gemmStridedBatched")(
+        _cublas("gemmStridedBatched", dtype)(
             self.handle("cublas"), 0, _operation(trans_b, dtype), *shape,
             _scalar(alpha, dtype)[0], A.pointer, A.ld, steps[0], B.pointer, B.ld, steps[1],
             _scalar(beta, dtype)[0], C.pointer, C.ld, steps[2], count,
@@ -229,19 +232,15 @@ class GpuQueue:
 
     def syrk(self, alpha: int, A: Block, beta: int, C: Block, order: int, k: int) -> None:
         """C <- alpha A A^T + beta C in the lower triangle of C, A of k columns."""
-        from cupy_backends.cuda.libs import cublas
-
         dtype = C.dtype
-        getattr(cublas, LETTER[dtype.name] + "syrk")(
+        _cublas("syrk", dtype)(
             self.handle("cublas"), _FILL["l"], 0, order, k, _scalar(alpha, dtype)[0],
             A.pointer, A.ld, _scalar(beta, dtype)[0], C.pointer, C.ld,
         )  # fmt: skip
 
     def trsm(self, form: Triangular, A: Block, B: Block, order: int, columns: int) -> None:
         """B <- T^-1 B or T^-H B, T the triangle of A that `form` names."""
-        from cupy_backends.cuda.libs import cublas
-
-        getattr(cublas, LETTER[B.dtype.name] + "trsm")(
+        _cublas("trsm", B.dtype)(
             self.handle("cublas"), _LEFT, _FILL[form.triangle], _operation(form.trans, B.dtype),
             int(form.unit), order, columns, _scalar(1, B.dtype)[0], A.pointer, A.ld,
             B.pointer, B.ld,
@@ -251,7 +250,7 @@ class GpuQueue:
         """The lower triangle of A <- its Cholesky factor; `info` is an address."""
         from cupy_backends.cuda.libs import cusolver
 
-        letter = LETTER[A.dtype.name]
+        letter = LETTER[A.dtype.char]
         arguments = (self.handle("cusolver"), _FILL["l"], order, A.pointer, A.ld)
         count = getattr(cusolver, letter + "potrf_bufferSize")(*arguments)
         work = self.workspace("potrf", count * A.dtype.itemsize)

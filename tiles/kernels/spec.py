@@ -21,7 +21,7 @@ DeviceKind = Literal["cpu", "gpu"]
 
 
 #: LAPACK's letters of the element types.
-LETTER = {"float32": "s", "float64": "d", "complex64": "c", "complex128": "z"}
+LETTER = {"f": "s", "d": "d", "F": "c", "D": "z"}
 
 
 class Queue(enum.IntEnum):

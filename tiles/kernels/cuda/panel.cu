@@ -6,6 +6,8 @@
 // exchange between them: of each block's largest magnitude and the row that has
 // it, and of row j.  Two buffers alternate: a block publishes column j + 2 only after
 // every block has published column j + 1, that is, after all have read column j.
+// Of what column j does to the others, only column j + 1 is needed to find the next
+// pivot; the rest is done while the candidates travel.
 
 constexpr int WARPS = THREADS / 32;
 constexpr int WORDS = IB * COMPONENTS;  // of a row
@@ -77,60 +79,67 @@ __device__ inline int winning_block(const Unit* keys, unsigned number)
 struct Shared {
     Bits warp_key[WARPS];
     int warp_row[WARPS];
-    __align__(16) Scalar pivot_row[IB], top_row[IB];        // of the panel
+    __align__(16) Scalar pivot_row[2][IB];                  // of the panel, of even and odd columns
+    __align__(16) Scalar top_row[IB];
     __align__(16) Scalar my_pivot_row[IB], my_top_row[IB];  // of this block
     int pivot;
 };
 
-// The block's largest key and the first row that has it; waits for all threads.
-__device__ inline Bits block_winner(Shared& s, Bits key, int row, int& winner)
+// The warps' largest keys and the first rows that have them; ends with all threads.
+__device__ inline void find_warp_winners(Shared& s, Bits key, int row)
 {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    Bits best = warp_max(key);
+    const Bits best = warp_max(key);
     const int first = __ffs(__ballot_sync(~0u, key == best)) - 1;
     if (lane == 0) {
         s.warp_key[warp] = best;
         s.warp_row[warp] = row + first;
     }
     __syncthreads();
-    key = lane < WARPS ? s.warp_key[lane] : 0;
-    best = warp_max(key);
+}
+
+// The block's largest key and the first row that has it.
+__device__ inline Bits block_winner(const Shared& s, int& winner)
+{
+    const int lane = threadIdx.x % 32;
+    const Bits key = lane < WARPS ? s.warp_key[lane] : 0;
+    const Bits best = warp_max(key);
     winner = s.warp_row[__ffs(__ballot_sync(~0u, key == best)) - 1];
     return best;
 }
 
 // From each block's candidate to the panel's pivot row, and row j to all blocks.
 // The warp that holds a row publishes it; warps 0 and 1 wait for what is published.
-__device__ inline void exchange_rows(Shared& s, Unit* keys, Bits best, int row, int winner, int j,
+__device__ inline void exchange_rows(Shared& s, Unit* keys, int row, int winner, int j,
                                      unsigned number)
 {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, blocks = gridDim.x;
     Unit *rows = keys + blocks, *top = rows + blocks * ROW_UNITS;
     if (row - lane == (winner & ~31)) {
-        if (lane == 0) Words::put(keys + blockIdx.x, best, number);
         publish_row(rows + blockIdx.x * ROW_UNITS, s.my_pivot_row, winner, number);
     }
     if (row - lane == (j & ~31)) publish_row(top, s.my_top_row, j, number);
     if (warp == 0) {
         const int block = winning_block(keys, number);
-        const int pivot = receive_row(rows + block * ROW_UNITS, number, s.pivot_row);
+        const int pivot = receive_row(rows + block * ROW_UNITS, number, s.pivot_row[j & 1]);
         if (lane == 0) s.pivot = pivot;
     } else if (warp == 1) {
         receive_row(top, number, s.top_row);
     }
 }
 
-// Divide by the pivot and subtract, column `base + u` being in a[u].
-__device__ inline void eliminate(Scalar (&a)[IB], const Scalar* pivot_row, int base, int u, int w)
+// Subtract l times the pivot row from columns `base + u` and up, column `base + c` being in
+// a[c], and in pivot_row[c + SHIFT].
+template <int SHIFT>
+__device__ inline void subtract_row(Scalar (&a)[IB], Scalar l, const Scalar* pivot_row, int base,
+                                    int u, int w)
 {
-    if (!is_zero(pivot_row[u])) a[u] = divide(a[u], pivot_row[u]);
-    const Scalar l = a[u];
 #pragma unroll
-    for (int g = 0; g < IB; g += UNROLL) {
+    for (int g = 0; g < IB - SHIFT; g += UNROLL) {
         if (g > 0 && base + g >= w) continue;
 #pragma unroll
         for (int c = g; c < g + UNROLL; c++) {
-            if (c > u) a[c] = subtract_product(l, pivot_row[c], a[c]);
+            if (c >= u) a[c] = subtract_product(l, pivot_row[c + SHIFT], a[c]);
         }
     }
 }
@@ -157,10 +166,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     const int row = blockIdx.x * THREADS + threadIdx.x;
     const bool inside = row < m;
 
-    Scalar a[IB];
+    Scalar a[IB], l = make_scalar(0);
 #pragma unroll
     for (int c = 0; c < IB; c++) a[c] = inside && c < w ? A[row + c * lda] : make_scalar(0);
     int first_zero = row == 0 && row0 > 0 ? *info : 0;
+    find_warp_winners(s, inside ? pivot_key(a[0]) : 0, row);
 
     // Column `base + u` always stands in a[u]: the registers turn by UNROLL
     // after each round, and stand as they did at first after the last one.
@@ -170,25 +180,40 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
             const int j = base + u;
             if (j >= w) continue;
             int winner;
-            const Bits key = inside && row >= j ? pivot_key(a[u]) : 0;
-            const Bits best = block_winner(s, key, row, winner);
-            if (row == winner) keep_row(blocks == 1 ? s.pivot_row : s.my_pivot_row, a);
+            const Bits best = block_winner(s, winner);
+            Unit* keys = exchange + (j & 1) * (blocks + (blocks + 1) * ROW_UNITS);
+            if (row == winner && blocks > 1) Words::put(keys + blockIdx.x, best, number0 + j);
+            // While the keys travel: what column j - 1 does to the columns after this one.
+            if (inside && row >= j && j > 0) {
+                const Scalar* before = s.pivot_row[(j - 1) & 1];
+                if (u > 0) subtract_row<0>(a, l, before, base, u + 1, w);
+                else subtract_row<UNROLL>(a, l, before, base, u + 1, w);
+            }
+            if (row == winner) keep_row(blocks == 1 ? s.pivot_row[j & 1] : s.my_pivot_row, a);
             if (row == j) keep_row(blocks == 1 ? s.top_row : s.my_top_row, a);
             if (blocks == 1) {
                 if (row == winner) s.pivot = row;
             } else {
-                Unit* keys = exchange + (j & 1) * (blocks + (blocks + 1) * ROW_UNITS);
-                exchange_rows(s, keys, best, row, winner, j, number0 + j);
+                exchange_rows(s, keys, row, winner, j, number0 + j);
             }
             __syncthreads();
             const int p = s.pivot;
+            const Scalar* pivot_row = s.pivot_row[j & 1];
             if (row == 0) {
                 ipiv[j] = row0 + p;
-                if (is_zero(s.pivot_row[u]) && first_zero == 0) first_zero = row0 + j + 1;
+                if (is_zero(pivot_row[u]) && first_zero == 0) first_zero = row0 + j + 1;
             }
             if (row == p) take_row(a, s.top_row);
-            if (row == j) take_row(a, s.pivot_row);
-            if (inside && row > j) eliminate(a, s.pivot_row, base, u, w);
+            if (row == j) take_row(a, pivot_row);
+            const bool below = inside && row > j;
+            if (below) {
+                if (!is_zero(pivot_row[u])) a[u] = divide(a[u], pivot_row[u]);
+                l = a[u];
+            }
+            if (u + 1 < IB && j + 1 < w) {
+                if (below) a[u + 1] = subtract_product(l, pivot_row[u + 1], a[u + 1]);
+                find_warp_winners(s, below ? pivot_key(a[u + 1]) : 0, row);
+            }
         }
         turn(a);
     }

@@ -1,0 +1,64 @@
+"""The GPU code without one of its optimizations, to measure what each is worth."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Literal
+
+from hetero_la.algorithms.lu import eliminate
+from hetero_la.routines import ROUTINES
+from hetero_la.scheduler.graph import TaskGraph
+from hetero_la.scheduler.tasks import PerStep
+from hetero_la.tiles.kernels.gpu import GpuDevice
+from hetero_la.tiles.kernels.gpu_kernels import swap_serially
+from hetero_la.tiles.kernels.gpu_queue import block
+from hetero_la.tiles.kernels.registry import implementation, implements
+from hetero_la.tiles.kernels.spec import Queue
+from hetero_la.tiles.layout import TileLayout
+
+#: LU whose finished columns get the swaps of every step at once, as LAPACK's do.
+EAGER_LU = "lu, left swaps at every step"
+
+
+class SingleQueueGpu(GpuDevice):
+    """A GPU whose calls run one after the other."""
+
+    def __init__(self, index: int, name: str) -> None:
+        super().__init__(index, name)
+        self._queues = dict.fromkeys(Queue, self._queues[Queue.UPDATE])
+
+
+def eager_lu_tasks(
+    layout: TileLayout, granularity: Literal["column", "tile"] = "column"
+) -> TaskGraph:
+    """`lu_tasks` without compose and laswp."""
+    g = TaskGraph(layout, granularity)
+    A = g.matrix("A")
+    ipiv, net = eliminate(g, A), PerStep("net")
+    if layout.kt == layout.nt:
+        last = layout.kt - 1
+        g.add("netperm", step=last, column=last, reads=[ipiv[last]], writes=[net[last]])
+    for k in range(layout.kt):
+        for j in range(k):
+            g.add("swap", step=k, column=j, reads=[ipiv[k], net[k]], updates=[A[k:, j]])
+    return g
+
+
+ROUTINES[EAGER_LU] = dataclasses.replace(ROUTINES["lu"], tasks=eager_lu_tasks)
+
+
+@contextmanager
+def swaps_one_by_one() -> Iterator[None]:
+    """Rows are swapped one pair after the other, not by their net permutation."""
+    ours = implementation("swap", "gpu")
+
+    @implements("swap", "gpu")
+    def swap(q: Any, ipiv: Any, net: Any, a: Any, options: Any) -> None:
+        swap_serially(q, block(a), a.shape[1], ipiv.data.ptr, len(ipiv))
+
+    try:
+        yield
+    finally:
+        implements("swap", "gpu")(ours)
