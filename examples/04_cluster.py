@@ -30,7 +30,9 @@ def main() -> int:
     a, b = generate("rands", args.n), generate("rands", args.n, 3, seed=1)
     alone, _ = hetero_la.solve_with_report(a, b)
     with (
-        LocalCluster(args.workers, threads_per_worker=1, dashboard_address=None) as cluster,
+        LocalCluster(
+            n_workers=args.workers, threads_per_worker=1, dashboard_address=None
+        ) as cluster,
         Client(cluster) as client,
     ):
         # Without `client=`, a running client is found, and used where a run is long enough.

@@ -16,16 +16,16 @@ from hetero_la.kept import KeptFactors
 from hetero_la.memory import check_memory, require_room
 from hetero_la.options import Options
 from hetero_la.plan import Plan
-from hetero_la.planner import make_plan, quick_estimate
+from hetero_la.planner import make_plan, quick_estimate, resume
 from hetero_la.report import Report, Timing
 from hetero_la.scheduler.dask_clients import embedded_client, running_client, worker_infos
 from hetero_la.scheduler.dask_execution import run_local
-from hetero_la.scheduler.dask_processes import run_in_processes
+from hetero_la.scheduler.dask_recovery import run_and_recover
 from hetero_la.scheduler.inline import run_inline
-from hetero_la.scheduler.job import Outcome
+from hetero_la.scheduler.job import Job, Outcome
 from hetero_la.scheduler.progress import Progress
 from hetero_la.scheduler.runner import Name
-from hetero_la.scheduler.workers import WorkerInfo, calling_thread
+from hetero_la.scheduler.workers import WorkerInfo, calling_thread, over_processes
 from hetero_la.tiles.errors import DeviceUnavailableError
 from hetero_la.tiles.kernels.cpu import CpuDevice, available_memory
 from hetero_la.tiles.kernels.gpu import GpuDevice
@@ -126,8 +126,9 @@ def execute(
     width = 0 if in_place else plan.layout.width - absent
     check_memory(plan, memory, -1 if place is None else place, new_columns=width)
     target = a if in_place else column_major_empty(a, (a.shape[0], width))
-    outcome = _run(plan, ArrayStorage(a, target, b, absent), client, place)
-    timing = Timing.from_logs(time.perf_counter() - began, plan, outcome.logs)
+    plan, outcome = _run(plan, ArrayStorage(a, target, b, absent), client, place)
+    seconds = time.perf_counter() - began
+    timing = Timing.from_logs(seconds, plan, outcome.logs, outcome.losses)
     factors = KeptFactors(plan, client, outcome.shards) if absent else None
     return Result(target, outcome.values, Report(plan, timing), factors)
 
@@ -144,8 +145,7 @@ def _result_columns(
 
 def _can_keep(plan: Plan, client: Any) -> bool:
     """Whether the factors are on GPUs that another run of this process reaches."""
-    local = all(worker.pid == os.getpid() for worker in plan.workers)
-    return client is not None and plan.host_arrays and local
+    return client is not None and plan.host_arrays and not over_processes(plan.workers)
 
 
 def choose(
@@ -189,7 +189,7 @@ def choose(
         chosen = _with_preset(options, client)
     workers = tuple(worker_infos(client, refresh=True))
     if not workers:
-        raise DeviceUnavailableError("the cluster has no workers")
+        raise DeviceUnavailableError("the cluster has no running workers")
     if where is not None and not explicit and not _reach(workers):
         return make((caller,)), {caller.name: caller.memory}, None
     plan = make(workers, on_host=where is None)
@@ -224,17 +224,34 @@ def _caller(index: int | None) -> WorkerInfo:
 _turn = threading.Lock()
 
 
-def _run(plan: Plan, storage: ArrayStorage, client: Any, index: int | None) -> Outcome:
+def _run(plan: Plan, storage: ArrayStorage, client: Any, index: int | None) -> tuple[Plan, Outcome]:
+    """Run a plan; return the one that was followed in the end, and what came out."""
     if client is None:
         device = CpuDevice("caller") if index is None else _caller_gpu(index)
         with _turn:
-            return _inline(plan, device, storage)
+            return plan, _inline(plan, device, storage)
     settle(storage.source)
     settle(storage.rhs)
-    job = plan.job()
-    if all(worker.pid == os.getpid() for worker in plan.workers):
-        return run_local(client, job, storage)
-    return run_in_processes(client, job, storage)
+    if not over_processes(plan.workers):
+        return plan, run_local(client, plan.job(), storage)
+    return _run_over_processes(plan, storage, client)
+
+
+def _run_over_processes(plan: Plan, storage: ArrayStorage, client: Any) -> tuple[Plan, Outcome]:
+    plans = [plan]
+
+    def again(workers: Sequence[WorkerInfo], step: int) -> Job:
+        plans.append(resume(plan, tuple(workers), step))
+        memory = {worker.name: worker.memory for worker in workers}
+        check_memory(plans[-1], memory, -1, new_columns=0, checkpoints=1)
+        return plans[-1].job()
+
+    folder = plan.options.checkpoint_folder
+    outcome = run_and_recover(
+        client, plan.job(), storage, again, seconds=lambda: plans[-1].predicted_seconds,
+        folder=None if folder is None else str(folder),
+    )  # fmt: skip
+    return plans[-1], outcome
 
 
 def _inline(plan: Plan, device: Device, storage: ArrayStorage) -> Outcome:

@@ -10,6 +10,7 @@ import numpy as np
 
 from hetero_la.scheduler.instructions import Program
 from hetero_la.scheduler.messages import buffer_elements
+from hetero_la.scheduler.workers import over_processes
 from hetero_la.tiles.errors import InsufficientMemoryError
 from hetero_la.tiles.kernels.cpu import available_memory
 from hetero_la.tiles.shard import local_width
@@ -42,7 +43,9 @@ def work_bytes(plan: Plan, program: Program) -> int:
     return elements * plan.dtype.itemsize
 
 
-def check_memory(plan: Plan, memory: dict[str, int], target: int, *, new_columns: int) -> None:
+def check_memory(
+    plan: Plan, memory: dict[str, int], target: int, *, new_columns: int, checkpoints: int = 2
+) -> None:
     """Raise `InsufficientMemoryError` unless there is the memory that a run needs.
 
     Parameters
@@ -55,12 +58,18 @@ def check_memory(plan: Plan, memory: dict[str, int], target: int, *, new_columns
         Where the result is: a GPU's index, or -1 for the host.
     new_columns : int
         Columns of the result for which memory has yet to be allocated.
+    checkpoints : int, optional
+        Copies of the matrix that checkpoints in the client's memory may need beside what is
+        there: the latest, and the one that is about to take its place.
     """
     host = platform.node()
     needed, there = {(host, -1): 0}, {(host, -1): available_memory()}
     for worker in plan.workers:
         there[worker.host, worker.device] = memory[worker.name]
     needed[host, target] = plan.layout.m * new_columns * plan.dtype.itemsize
+    if over_processes(plan.workers) and not plan.options.checkpoint_folder:
+        copies = checkpoints if plan.options.checkpoint else 0
+        needed[host, -1] += copies * plan.layout.m * plan.layout.width * plan.dtype.itemsize
     for program in plan.programs:
         worker = plan.workers[program.worker]
         place = (worker.host, worker.device)

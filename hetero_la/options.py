@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numbers
+import os
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any
@@ -36,6 +37,13 @@ class Options:
         Largest 1-norm of the inverse of a diagonal tile of L up to which the triangular
         solve multiplies by that inverse; beyond it, it substitutes.  The residual of the
         multiplication grows with this norm.
+    checkpoint : int or None, optional
+        On a cluster of processes: save the state of the matrix every so many steps, so that
+        no more than these are done again if a worker is lost; None starts from the input.
+        Panels then stay with the owners of their columns.
+    checkpoint_folder : path or None, optional
+        Folder for checkpoints, shared by the workers and the client; None keeps them in
+        the client's memory.
 
     Examples
     --------
@@ -52,6 +60,8 @@ class Options:
     lookahead: int | None = None
     panel: PanelDevice | str = PanelDevice.AUTO
     inverse_bound: float = KernelOptions().inverse_bound
+    checkpoint: int | None = None
+    checkpoint_folder: str | os.PathLike[str] | None = None
 
     def __post_init__(self) -> None:
         _check_integer("nb", self.nb, 1, "a positive integer")
@@ -64,6 +74,20 @@ class Options:
         bound = self.inverse_bound
         if isinstance(bound, bool) or not isinstance(bound, numbers.Real) or not bound >= 0:
             raise ValueError(f"inverse_bound must be a number that is not negative, not {bound!r}")
+        self._check_checkpoints()
+
+    def _check_checkpoints(self) -> None:
+        _check_integer("checkpoint", self.checkpoint, 1, "a positive number of steps")
+        if self.checkpoint is not None and self.panel is PanelDevice.CPU:
+            raise ValueError("checkpoint needs panels at the owners of columns, not panel='cpu'")
+        if self.checkpoint_folder is None:
+            return
+        folder = os.path.abspath(self.checkpoint_folder)
+        if self.checkpoint is None:
+            raise ValueError(f"checkpoint_folder={folder!r} needs checkpoint, a number of steps")
+        if not os.path.isdir(folder):
+            raise ValueError(f"checkpoint_folder must be a folder that exists, not {folder!r}")
+        object.__setattr__(self, "checkpoint_folder", folder)
 
     @classmethod
     def choose(cls, given: dict[str, Any], preset: dict[str, Any] | None = None) -> Options:

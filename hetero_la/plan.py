@@ -20,7 +20,7 @@ from hetero_la.scheduler.instructions import Program
 from hetero_la.scheduler.job import Job
 from hetero_la.scheduler.messages import Traffic
 from hetero_la.scheduler.simulate import Simulation, simulate
-from hetero_la.scheduler.workers import WorkerInfo
+from hetero_la.scheduler.workers import WorkerInfo, over_processes
 from hetero_la.tiles.layout import TileLayout
 
 
@@ -127,9 +127,15 @@ class Plan:
     def _windows(self) -> str:
         if not self.workers[0].address:
             return "none, runs in the calling thread"
-        if any(worker.pid != os.getpid() for worker in self.workers):
+        if over_processes(self.workers):
             return "a Dask task ends wherever a message leaves its worker"
         return f"{min(self.window, self.layout.kt + 1)} steps in one Dask task"
+
+    def _checkpoints(self) -> list[str]:
+        if self.options.checkpoint is None or not over_processes(self.workers):
+            return []
+        where = self.options.checkpoint_folder or "the client's memory"
+        return [f"checkpoints: every {self.options.checkpoint} steps, in {where}"]
 
     def explain(self) -> str:
         """Say what was decided, and what it is expected to take."""
@@ -142,6 +148,7 @@ class Plan:
             f"graph: {len(self.graph)} tasks, {self.flops:.3g} flops",
             f"look-ahead: {self.lookahead} panels; panels on the {self.panel}",
             f"windows: {self._windows()}",
+            *self._checkpoints(),
             f"predicted: {self.predicted_seconds:.3g} s, "
             f"{self.flops / max(self.predicted_seconds, 1e-12) / 1e9:.3g} Gflop/s",
         ]

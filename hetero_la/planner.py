@@ -18,10 +18,11 @@ from hetero_la.routines import ROUTINES
 from hetero_la.scheduler.costs import MachineModel
 from hetero_la.scheduler.distribution import Distribution
 from hetero_la.scheduler.estimate import estimate_seconds
+from hetero_la.scheduler.graph import TaskGraph
 from hetero_la.scheduler.placement import place
 from hetero_la.scheduler.probes import machine_model
 from hetero_la.scheduler.programs import build_programs
-from hetero_la.scheduler.workers import WorkerInfo, calling_thread
+from hetero_la.scheduler.workers import WorkerInfo, calling_thread, over_processes
 from hetero_la.tiles.layout import TileLayout
 from hetero_la.tuning import (
     arrival_steps,
@@ -149,9 +150,7 @@ def _cached_plan(
         depth = default_lookahead(routine, m, n, owners)
     tail = ROUTINES[routine].gpu_tail if owners[0].kind == "gpu" else 1
     layout = TileLayout(m, n, nb, nrhs, tail)
-    model, at = choose_panel_worker(ROUTINES[routine], layout, owners, helper, options, dtype)
-    team = owners if at is None or helper is None else (*owners, helper)
-    model = replace(model, devices=model.devices[: len(team)])
+    model, at, team = _team(routine, layout, owners, helper, options, dtype)
     travels = on_host and owners[0].kind == "gpu"
     arrival = None
     if travels:
@@ -179,6 +178,41 @@ def follow_up(plan: Plan, routine: str, nrhs: int) -> Plan:
     )  # fmt: skip
 
 
+def resume(plan: Plan, workers: tuple[WorkerInfo, ...], step: int) -> Plan:
+    """Plan what is left of a run, for other workers.
+
+    Parameters
+    ----------
+    plan : Plan
+        Of the whole run.
+    workers : tuple of WorkerInfo
+        Who can take part.
+    step : int
+        First step that is still to be done.
+    """
+    routine, layout, options, dtype = plan.routine, plan.layout, plan.options, plan.dtype
+    owners, helper = roles(workers, options)
+    model, at, team = _team(routine, layout, owners, helper, options, dtype)
+    travels = plan.host_arrays and owners[0].kind == "gpu"
+    return _assemble(
+        routine, layout, dtype, options, team, model, at, plan.lookahead, travels, None, step
+    )
+
+
+def _team(
+    routine: str,
+    layout: TileLayout,
+    owners: tuple[WorkerInfo, ...],
+    helper: WorkerInfo | None,
+    options: Options,
+    dtype: np.dtype[Any],
+) -> tuple[MachineModel, int | None, tuple[WorkerInfo, ...]]:
+    """Model, panel worker, and all who take part: the helper only where panels go to it."""
+    model, at = choose_panel_worker(ROUTINES[routine], layout, owners, helper, options, dtype)
+    team = owners if at is None or helper is None else (*owners, helper)
+    return replace(model, devices=model.devices[: len(team)]), at, team
+
+
 def _assemble(
     routine: str,
     layout: TileLayout,
@@ -190,8 +224,9 @@ def _assemble(
     depth: int,
     travels: bool,
     arrival: Callable[[int], int] | None,
+    done: int = 0,
 ) -> Plan:
-    """Make the plan that all decisions have been taken for."""
+    """Make the plan that all decisions have been taken for; the first steps may be `done`."""
     owners = [g for g in range(len(team)) if g != at]
     weights = [_speed(model, g) if g in owners else 0.0 for g in range(len(team))]
     # Only neighbours in the matrix become one call where its memory is shared.
@@ -199,14 +234,25 @@ def _assemble(
     distribution = Distribution.cyclic(layout.nt + layout.rt, weights, turning=shared)
     with _no_garbage_collection():
         graph = ROUTINES[routine].tasks(layout)
+        if done:
+            graph = graph.remaining(done)
         programs, traffic = build_programs(
             graph, place(graph, distribution, at), distribution, len(team), depth=depth,
-            shared=shared, arrival=arrival,
+            shared=shared, arrival=arrival, checkpoints=_checkpoints(graph, options, team),
         )  # fmt: skip
     return Plan(
         routine, layout, dtype, options, team, distribution, at, depth, graph, programs,
         traffic, model, travels,
     )  # fmt: skip
+
+
+def _checkpoints(graph: TaskGraph, options: Options, team: tuple[WorkerInfo, ...]) -> Sequence[int]:
+    """Steps before which to save; not where all workers are threads of this process."""
+    if options.checkpoint is None or not graph.tasks or not over_processes(team):
+        return ()
+    steps = [task.step for task in graph.tasks]
+    first = min(steps) // options.checkpoint + 1
+    return range(first * options.checkpoint, max(steps) + 1, options.checkpoint)
 
 
 @contextlib.contextmanager

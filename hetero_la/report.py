@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from hetero_la.plan import Plan
+from hetero_la.scheduler.job import Loss
 from hetero_la.scheduler.runner import LogEntry
 
 
@@ -47,7 +48,9 @@ class Timing:
         Filling the shards, factoring, and returning the results; loads and stores
         that overlap with factoring are counted where the slowest worker waited.
     workers : list of WorkerTiming
-        Who did what.
+        Who did what; if workers were lost, since the last one was.
+    losses : tuple of Loss
+        Workers that were lost on the way, and how the run went on.
     """
 
     seconds: float
@@ -55,9 +58,16 @@ class Timing:
     factor: float
     store: float
     workers: list[WorkerTiming]
+    losses: tuple[Loss, ...] = ()
 
     @classmethod
-    def from_logs(cls, seconds: float, plan: Plan, logs: Mapping[int, list[LogEntry]]) -> Timing:
+    def from_logs(
+        cls,
+        seconds: float,
+        plan: Plan,
+        logs: Mapping[int, list[LogEntry]],
+        losses: Sequence[Loss] = (),
+    ) -> Timing:
         """Sum up the logs of a run's workers."""
         rows, loads, stores = [], [0.0], [0.0]
         for index, log in sorted(logs.items()):
@@ -76,7 +86,8 @@ class Timing:
                 WorkerTiming(worker.name, worker.kind, len(calls), flops, busy, sum(spent.values()))
             )
         load, store = max(loads), max(stores)
-        return cls(seconds, load, max(seconds - load - store, 0.0), store, rows)
+        factor = max(seconds - load - store, 0.0)
+        return cls(seconds, load, factor, store, rows, tuple(losses))
 
     def __str__(self) -> str:
         lines = [
@@ -86,6 +97,10 @@ class Timing:
             f"{w.name:<10}{w.kind:<6}{w.calls:>7}{w.flops / 1e9:>12.3f}{w.busy:>10.3f}"
             f"{w.moving:>10.3f}"
             for w in self.workers
+        ]
+        lines += [
+            f"{loss.reason}; {', '.join(loss.workers)} went on from step {loss.step}"
+            for loss in self.losses
         ]
         return "\n".join(lines)
 

@@ -74,7 +74,7 @@ def roles(
         return cpus, None
     if options.panel is PanelDevice.CPU and not cpus:
         raise DeviceUnavailableError("panel='cpu' needs a CPU worker besides the GPU workers")
-    if options.panel is PanelDevice.GPU or not cpus:
+    if options.panel is PanelDevice.GPU or options.checkpoint or not cpus:
         return gpus, None
     return gpus, cpus[0]
 

@@ -107,6 +107,8 @@ _infos: weakref.WeakKeyDictionary[Client, list[WorkerInfo]] = weakref.WeakKeyDic
 def worker_infos(client: Client, *, refresh: bool = False) -> list[WorkerInfo]:
     """Workers of a cluster, ours or not: GPUs by index, then CPUs by name.
 
+    Workers that are paused, or leave at this very moment, are not among them.
+
     Parameters
     ----------
     client : Client
@@ -115,12 +117,18 @@ def worker_infos(client: Client, *, refresh: bool = False) -> list[WorkerInfo]:
         Ask the workers again (for the memory that is free now) although they are
         the same as at the last call.
     """
-    addresses = set(client.scheduler_info(n_workers=-1)["workers"])
+    addresses = running_addresses(client)
     known = _infos.get(client)
     if refresh or known is None or addresses != {info.address for info in known}:
-        known = sorted(client.run(describe).values(), key=_order)
+        answers = client.run(describe, workers=list(addresses), on_error="return").values()
+        known = sorted((info for info in answers if not isinstance(info, OSError)), key=_order)
         _infos[client] = known
     return list(known)
+
+
+def running_addresses(client: Client) -> set[str]:
+    """Addresses of the workers that take tasks: that are there, and not paused."""
+    return set(client.sync(client.scheduler.ncores_running))
 
 
 def known_infos(client: Client) -> list[WorkerInfo]:

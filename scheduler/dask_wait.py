@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Sequence
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 from distributed import Client, Future
 
 from hetero_la.scheduler.dask_clients import known_infos
-from hetero_la.tiles.errors import RunAbortedError
+from hetero_la.tiles.errors import RunAbortedError, WorkerLostError
 
 #: Seconds between looks at whether the workers of a run are still there.
 _LOOK_INTERVAL = 0.25
+#: Seconds that a worker of a run may be paused: Dask gives it no task meanwhile.
+_PAUSE_LIMIT = 60.0
 
 
 class _UnfinishedError(Exception):
@@ -43,27 +47,76 @@ def wait_all(client: Client, futures: Sequence[Future], workers: Sequence[str]) 
     ------
     Exception
         What the first failing task raised.
+    WorkerLostError
+        If a worker has left, or was paused for too long.
     RunAbortedError
-        If a worker has left, the futures were cancelled, or the cluster is gone.
+        If the futures were cancelled, or the cluster is gone.
     """
     try:
-        client.sync(_settle, client, futures, workers)
-    except _UnfinishedError as unfinished:
-        error = _reason(unfinished.future)
-        _cancel(client, futures)
-        raise error from None
+        _wait(client, futures, workers, _finish)
     except BaseException:
         _cancel(client, futures)
         raise
 
 
-async def _settle(client: Client, futures: Sequence[Future], workers: Sequence[str]) -> None:
-    async def finish(future: Future) -> None:
-        await future._state.wait()
-        if future.status != "finished":
-            raise _UnfinishedError(future)
+def fetch_all(client: Client, futures: Sequence[Future], workers: Sequence[str]) -> list[Any]:
+    """Wait as `wait_all` does, but cancel nothing, and return the results."""
 
-    waiting = {asyncio.ensure_future(finish(future)) for future in futures}
+    async def fetch(future: Future) -> Any:
+        await _finish(future)
+        return await client.gather(future, asynchronous=True)
+
+    return _wait(client, futures, workers, fetch)
+
+
+def guard(client: Client, start: Callable[[], Awaitable[Any]], workers: Sequence[str]) -> Any:
+    """Await what `start` returns in the client's event loop, for as long as `workers` are there.
+
+    Raises
+    ------
+    Exception
+        What it raises.
+    RunAbortedError
+        As in `wait_all`.
+    """
+
+    async def await_it() -> Any:
+        return await start()
+
+    async def settle() -> list[Any]:
+        return await _settle(client, [await_it()], workers)
+
+    return client.sync(settle)[0]
+
+
+def _wait(
+    client: Client,
+    futures: Sequence[Future],
+    workers: Sequence[str],
+    each: Callable[[Future], Awaitable[Any]],
+) -> list[Any]:
+    async def settle() -> list[Any]:
+        return await _settle(client, [each(future) for future in futures], workers)
+
+    try:
+        result: list[Any] = client.sync(settle)
+    except _UnfinishedError as unfinished:
+        raise _reason(unfinished.future) from None
+    return result
+
+
+async def _finish(future: Future) -> None:
+    await future._state.wait()
+    if future.status != "finished":
+        raise _UnfinishedError(future)
+
+
+async def _settle(
+    client: Client, awaited: Sequence[Awaitable[Any]], workers: Sequence[str]
+) -> list[Any]:
+    """Results of all that is awaited, unless a worker is lost first."""
+    tasks = [asyncio.ensure_future(one) for one in awaited]
+    waiting, watch = set(tasks), _Watch(client, workers)
     try:
         while waiting:
             done, waiting = await asyncio.wait(
@@ -73,13 +126,20 @@ async def _settle(client: Client, futures: Sequence[Future], workers: Sequence[s
             if errors:
                 error = min(errors, key=_is_echo)
                 if _is_echo(error):  # a worker that has left may be why
-                    await _check_workers(client, workers)
+                    await watch.look()
                 raise error
             if waiting:
-                await _check_workers(client, workers)
+                await watch.look()
     finally:
-        for task in waiting:
-            task.cancel()
+        for task in waiting:  # cancelling would leave what Dask began for it without an owner
+            task.add_done_callback(_look_at_error)
+    return [task.result() for task in tasks]
+
+
+def _look_at_error(task: asyncio.Future[Any]) -> None:
+    """Nobody waits for it any more."""
+    if not task.cancelled():
+        task.exception()
 
 
 def _is_echo(error: BaseException) -> bool:
@@ -89,15 +149,36 @@ def _is_echo(error: BaseException) -> bool:
     )
 
 
-async def _check_workers(client: Client, workers: Sequence[str]) -> None:
-    try:
-        present = await client.nthreads()
-    except (OSError, AttributeError, RuntimeError) as error:  # a closed client has no scheduler
-        raise RunAbortedError("the connection to Dask's scheduler was lost") from error
-    if lost := [address for address in workers if address not in present]:
-        names = {info.address: info.name for info in known_infos(client)}
-        label = f"{names[lost[0]]} ({lost[0]})" if lost[0] in names else lost[0]
-        raise RunAbortedError(f"worker {label} left the cluster before its work was done")
+class _Watch:
+    """Looks at whether workers are there, and take tasks."""
+
+    def __init__(self, client: Client, workers: Sequence[str]) -> None:
+        self._client, self._workers = client, workers
+        self._paused: dict[str, float] = {}  # since when
+
+    async def look(self) -> None:
+        try:
+            present = await self._client.nthreads()
+            running = await self._client.scheduler.ncores_running()
+        except (OSError, AttributeError, RuntimeError) as error:  # a closed client has none
+            raise RunAbortedError("the connection to Dask's scheduler was lost") from error
+        now = time.monotonic()
+        for address in self._workers:
+            if address not in present:
+                raise WorkerLostError(
+                    f"worker {self._label(address)} left the cluster before its work was done"
+                )
+            if address in running:
+                self._paused.pop(address, None)
+            elif now - self._paused.setdefault(address, now) > _PAUSE_LIMIT:
+                raise WorkerLostError(
+                    f"worker {self._label(address)} has been paused for {_PAUSE_LIMIT:g} s: "
+                    "its memory may be full"
+                )
+
+    def _label(self, address: str) -> str:
+        names = {info.address: info.name for info in known_infos(self._client)}
+        return f"{names[address]} ({address})" if address in names else address
 
 
 def _reason(future: Future) -> BaseException:

@@ -61,6 +61,8 @@ class TaskGraph:
         self.tasks: list[Task] = []
         self.values: dict[str, ValueSpec] = {}
         self.results: tuple[str, ...] = ()
+        #: Per-step values that are there before the first task, at every worker.
+        self.given: frozenset[tuple[str, int]] = frozenset()
         self._segments: dict[tuple[str, int], list[_Segment]] = {}
 
     def __len__(self) -> int:
@@ -140,9 +142,40 @@ class TaskGraph:
             first -= 1
         return segments, first, last
 
+    def remaining(self, step: int) -> TaskGraph:
+        """The graph of the tasks from `step` on, once all before it are done.
+
+        What these have made of the matrix is there at the start, and so are their per-step
+        values (`given`), at every worker.
+
+        Examples
+        --------
+        >>> from hetero_la.algorithms.lu import lu_tasks
+        >>> graph = lu_tasks(TileLayout(6, 6, 2)).remaining(2)
+        >>> [task.kind for task in graph.tasks]
+        ['getrf', 'compose', 'compose', 'laswp', 'laswp']
+        """
+        graph = TaskGraph(self.layout, self.granularity)
+        graph.values, graph.results = self.values, self.results
+        graph.given = frozenset(
+            region[:2]
+            for task in self.tasks
+            for region in task.writes
+            if task.step < step and region.name in self.values
+        )
+        for task in self.tasks:
+            if task.step >= step:
+                graph.add(
+                    task.kind, step=task.step, column=task.column,
+                    reads=task.reads, updates=task.updates, writes=task.writes,
+                )  # fmt: skip
+        return graph
+
     def _read(
         self, region: Region, index: int, after: set[int], flows: list[tuple[int, Region]]
     ) -> None:
+        if region[:2] in self.given:
+            return
         segments, first, last = self._overlapping(region)
         for segment in segments[first:last]:
             after.add(segment.writer)

@@ -14,7 +14,7 @@ from hetero_la.scheduler.messages import MessageKey
 from hetero_la.scheduler.tasks import Region
 from hetero_la.tiles.kernels.spec import Queue
 
-Op = Literal["load", "call", "send", "receive", "store"]
+Op = Literal["load", "call", "send", "receive", "save", "store"]
 
 
 @dataclass(slots=True)
@@ -25,11 +25,13 @@ class Instruction:
     ----------
     op : str
         load and store move a tile column between the user's array and the shard;
-        send offers a message and receive takes one; call runs a kernel.
+        send offers a message and receive takes one; call runs a kernel; save copies a
+        column or a per-step value to the host, for a checkpoint.
     kind : str
         The kernel of a call.
     step, first, last : int
-        Step, and first and last tile column that a call or load works on.
+        Step, and first and last tile column that a call or load works on; of a save,
+        the step before which the checkpoint is.
     regions : tuple of Region
         What a call touches, for tile column `first`, in the kernel's order.
     queue : Queue

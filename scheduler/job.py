@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -41,6 +41,8 @@ class Job:
         Steps in one Dask task, where the workers share this process.
     kept : dict
         Worker index -> columns that an earlier run has left with it.
+    given : dict
+        (name, step) -> per-step value, on the host, that an earlier run has made.
     """
 
     name: str
@@ -52,6 +54,12 @@ class Job:
     options: KernelOptions
     window: int
     kept: dict[int, Shard] = field(default_factory=dict)
+    given: dict[Name, np.ndarray] = field(default_factory=dict)
+
+    @property
+    def checkpoints(self) -> list[int]:
+        """The steps before which the programs save what they have."""
+        return sorted({i.step for p in self.programs for i in p.instructions if i.op == "save"})
 
     def only(self, worker: int) -> Job:
         """The part that `worker` needs, for sending it there."""
@@ -61,14 +69,34 @@ class Job:
             for key, message in self.messages.items()
             if key.source == worker or worker in message.consumers
         }
-        return replace(self, programs=programs, messages=messages)
+        touched = {r[:2] for i in self.programs[worker].instructions for r in i.regions}
+        given = {name: value for name, value in self.given.items() if name in touched}
+        return replace(self, programs=programs, messages=messages, given=given)
 
     def runner(self, worker: int, device: Device, storage: Storage, **shared: Any) -> Runner:
         """The state of one worker at the start."""
         return Runner(
             self.programs[worker], self.layout, self.messages, device, self.dtype, self.options,
-            storage, kept=self.kept.get(worker), **shared,
+            storage, kept=self.kept.get(worker), given=self.given, **shared,
         )  # fmt: skip
+
+
+class Loss(NamedTuple):
+    """A worker that was lost during a run, and how the run went on.
+
+    Attributes
+    ----------
+    reason : str
+        What was found.
+    step : int
+        At which the run was taken up again: that of a checkpoint, or 0.
+    workers : tuple of str
+        Names of those who went on.
+    """
+
+    reason: str
+    step: int
+    workers: tuple[str, ...]
 
 
 @dataclass
@@ -83,8 +111,11 @@ class Outcome:
         Worker index -> its log.
     shards : dict
         Worker index -> its columns, where the workers are threads of this process.
+    losses : list of Loss
+        Workers that were lost on the way, and how the run went on.
     """
 
     values: dict[Name, np.ndarray] = field(default_factory=dict)
     logs: dict[int, list[LogEntry]] = field(default_factory=dict)
     shards: dict[int, Shard] = field(default_factory=dict)
+    losses: list[Loss] = field(default_factory=list)

@@ -10,6 +10,7 @@ from hetero_la.scheduler.graph import TaskGraph
 from hetero_la.scheduler.instructions import Instruction, Program
 from hetero_la.scheduler.lookahead import Priority, is_urgent
 from hetero_la.scheduler.messages import Message, MessageKey, Traffic
+from hetero_la.scheduler.saves import Saves
 from hetero_la.scheduler.slots import Slots
 from hetero_la.scheduler.tasks import INITIAL, Region, Task
 from hetero_la.tiles.kernels.spec import SPECS, Queue
@@ -52,6 +53,7 @@ class ProgramWriter:
         runs: list[list[Task]],
         keys: list[Priority],
         arrival: Callable[[int], int] | None,
+        saves: Saves,
     ) -> None:
         """Fill the program from its merged runs of tasks, given in order with their keys."""
         if arrival is None:
@@ -79,7 +81,12 @@ class ProgramWriter:
                     self._receive(key)
                 for key in buffered[task.index]:
                     self.slots.read(key)
-            self._call(run)
+            place = self._call(run)
+            for step, region in saves.due(run):
+                queue = self.program.instructions[place].queue
+                save = Instruction("save", step, region.index, region.index, queue=queue)
+                save.regions = (region,)
+                self._append(save)
         for key in incoming:
             self._receive(key)
         self._load_until(len(self.graph.tasks))
@@ -139,7 +146,7 @@ class ProgramWriter:
         instructions.append(instruction)
         return len(instructions) - 1
 
-    def _call(self, run: list[Task]) -> None:
+    def _call(self, run: list[Task]) -> int:
         head = run[0]
         before = {self.task_at[t] for task in run for t in task.after if t in self.task_at}
         awaits: list[tuple[MessageKey, int]] = []
@@ -177,6 +184,7 @@ class ProgramWriter:
         for key in used:
             self.last_use.setdefault(key, {})[queue] = place
         self._send_ready([task.index for task in run])
+        return place
 
     def _is_buffered(self, region: Region) -> bool:
         """Whether a received region is in a rotating buffer: neither kept nor come home."""

@@ -10,6 +10,7 @@ from hetero_la.scheduler.instructions import Program
 from hetero_la.scheduler.lookahead import Priority, priorities
 from hetero_la.scheduler.messages import Traffic, derive_traffic
 from hetero_la.scheduler.program_writer import ProgramWriter, announce_taken
+from hetero_la.scheduler.saves import Saves
 from hetero_la.scheduler.tasks import Task
 from hetero_la.tiles.kernels.spec import SPECS
 
@@ -23,6 +24,7 @@ def build_programs(
     depth: int,
     shared: bool = False,
     arrival: Callable[[int], int] | None = None,
+    checkpoints: Sequence[int] = (),
 ) -> tuple[list[Program], Traffic]:
     """Turn a placed graph into one program per worker, and the messages between them.
 
@@ -44,6 +46,9 @@ def build_programs(
     arrival : callable, optional
         Step by which each tile column has travelled to its worker, where that takes
         time; the work of earlier steps on it waits so long.  None: all are there.
+    checkpoints : sequence of int, optional
+        Steps, in order, before which the state of the matrix is saved; every task must
+        be the owner's of its column.
     """
     traffic = derive_traffic(graph, placement, distribution)
     keys = priorities(graph, depth, arrival)
@@ -56,7 +61,9 @@ def build_programs(
         writer = ProgramWriter(graph, distribution, traffic, worker, depth)
         stored = range(len(distribution.owners)) if shared else writer.program.columns
         runs = _merge(graph, tasks, keys, stored)
-        writer.write(runs, [keys[run[0].index] for run in runs], arrival)
+        writer.write(
+            runs, [keys[run[0].index] for run in runs], arrival, Saves(graph, tasks, checkpoints)
+        )
         writers.append(writer)
     announce_taken(writers)
     return [writer.program for writer in writers], traffic

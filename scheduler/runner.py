@@ -70,6 +70,8 @@ class Runner:
         Counter of finished work.
     kept : Shard or None, optional
         Columns that an earlier run has left here; they are neither loaded nor stored.
+    given : mapping, optional
+        (name, step) -> per-step value, on the host, that an earlier run has made.
     """
 
     program: Program
@@ -82,6 +84,8 @@ class Runner:
     exchange: Exchange | None = None
     progress: Progress | None = None
     kept: Shard | None = None
+    given: Mapping[Name, np.ndarray] = field(default_factory=dict)
+    saved: dict[int, dict[Name, np.ndarray]] = field(default_factory=dict)
     log: list[LogEntry] = field(default_factory=list)
     inbox: dict[MessageKey, Payload] = field(default_factory=dict)
     outbox: Payload | None = None
@@ -101,6 +105,14 @@ class Runner:
             if array is None:
                 array = self.device.empty((self.layout.m, width), self.dtype)
             self.shard = Shard(array, self.layout, columns, self.kept)
+            self._given = {name: self._upload(value) for name, value in self.given.items()}
+
+    def _upload(self, value: np.ndarray) -> Array:
+        """A copy on the device."""
+        array = self.device.empty(value.shape, value.dtype)
+        self.device.copy(array, value, Queue.COPY)
+        self.device.synchronize()
+        return array
 
     def _is_kept(self, column: int) -> bool:
         return self.kept is not None and column < self.layout.nt
@@ -169,6 +181,12 @@ class Runner:
             start, stop = self.layout.columns(instruction.first)
             self.storage.store(self.device, start, stop, self._home(instruction.first))
 
+    def _save(self, instruction: Instruction) -> None:
+        (region,) = instruction.regions
+        self.device.synchronize()  # whatever queue has written it
+        copy = np.array(to_host(self._locate(region, region.index)), order="F")
+        self.saved.setdefault(instruction.step, {})[region[:2]] = copy
+
     def _home(self, column: int) -> Array:
         return self.shard.view(0, self.layout.mt, column, column)
 
@@ -186,6 +204,8 @@ class Runner:
         name, index, start, stop = region
         if (name, index) in self.program.values:
             return self._value(name, index)
+        if (name, index) in self._given:
+            return self._given[name, index]
         for part, array in self._received.get((name, index), ()):
             if part.row is None:
                 return array

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hetero_la.tiles.kernels.spec import DeviceKind
@@ -57,3 +58,8 @@ def calling_thread() -> WorkerInfo:
     return WorkerInfo(
         "caller", "cpu", pid=os.getpid(), host=platform.node(), blas_threads=os.cpu_count() or 1
     )
+
+
+def over_processes(workers: Sequence[WorkerInfo]) -> bool:
+    """Whether some workers are in other processes than this one."""
+    return any(worker.pid != os.getpid() for worker in workers)

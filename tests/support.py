@@ -229,15 +229,21 @@ def set_up(
     shared: bool = False,
     arrival: Callable[[int], int] | None = None,
     routine: str | None = None,
+    checkpoints: Sequence[int] = (),
+    done: int = 0,
 ) -> Setup:
-    """Programs of `workers` owners of columns, and of one more that factors panels."""
-    graph = ROUTINES[routine or ("solve" if layout.nrhs else "lu")].tasks(layout)
+    """Programs of `workers` owners of columns, and of one more that factors panels.
+
+    The steps before `done` are left out.
+    """
+    graph = ROUTINES[routine or ("solve" if layout.nrhs else "lu")].tasks(layout).remaining(done)
     speeds = [1.0] * workers + [0.0] * panel_worker
     distribution = Distribution.cyclic(layout.nt + layout.rt, speeds)
     placement = place(graph, distribution, workers if panel_worker else None)
     programs, traffic = build_programs(
-        graph, placement, distribution, len(speeds), depth=depth, shared=shared, arrival=arrival
-    )
+        graph, placement, distribution, len(speeds), depth=depth, shared=shared, arrival=arrival,
+        checkpoints=checkpoints,
+    )  # fmt: skip
     return Setup(graph, distribution, placement, programs, traffic)
 
 
@@ -289,8 +295,13 @@ def run_by_messages(
     b: NDArray | None = None,
     seed: int = 0,
     devices: Sequence[Device] | None = None,
+    given: Values | None = None,
+    saved: dict[int, Values] | None = None,
 ) -> tuple[NDArray, Values]:
-    """Run programs slice by slice, in any order in which messages arrive before their use."""
+    """Run programs slice by slice, in any order in which messages arrive before their use.
+
+    Puts what the programs save in `saved`.
+    """
     layout, rng = made.graph.layout, np.random.default_rng(seed)
     right = np.full((layout.m, layout.nrhs), np.nan, a.dtype) if b is None else b
     source = np.asfortranarray(np.hstack([a, right]))
@@ -309,6 +320,7 @@ def run_by_messages(
                 a.dtype,
                 KernelOptions(),
                 BlockStorage(blocks),
+                given=given or {},
             )
         )
         waiting.append(deque(slices(program)))
@@ -324,6 +336,8 @@ def run_by_messages(
     target = np.full(source.shape, np.nan, a.dtype, order="F")
     values: Values = {}
     for runner in runners:
+        for step, part in runner.saved.items() if saved is not None else ():
+            saved.setdefault(step, {}).update(part)
         values.update(runner.finish())
         for start, block in runner.storage.results.items():
             target[:, start : start + block.shape[1]] = block

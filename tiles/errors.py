@@ -25,3 +25,7 @@ class InsufficientMemoryError(HeteroLAError, MemoryError):
 
 class RunAbortedError(HeteroLAError):
     """Another worker of the run failed, or the run was cancelled."""
+
+
+class WorkerLostError(RunAbortedError):
+    """A worker of the run has left the cluster, or is paused for good."""

@@ -312,7 +312,7 @@ def test_infos_are_kept_while_the_workers_are_the_same(cluster, monkeypatch):
     client = cluster.private_client()
     first = worker_infos(client)
     calls = []
-    monkeypatch.setattr(client, "run", lambda f: calls.append(f) or {})
+    monkeypatch.setattr(client, "run", lambda f, **_: calls.append(f) or {})
     assert worker_infos(client) == first
     assert calls == []
     worker_infos(client, refresh=True)

@@ -27,9 +27,9 @@ from hetero_la.options import Options
 from hetero_la.planner import make_plan
 from hetero_la.scheduler import dask_execution, dask_processes
 from hetero_la.scheduler.cluster import Cluster
+from hetero_la.scheduler.dask_attempts import run_in_processes
 from hetero_la.scheduler.dask_clients import worker_infos
 from hetero_la.scheduler.dask_execution import run_local, windows
-from hetero_la.scheduler.dask_processes import run_in_processes
 from hetero_la.scheduler.runner import Runner
 from hetero_la.scheduler.threads import run_in_threads
 from hetero_la.tiles.errors import RunAbortedError, StaleShardError
@@ -575,38 +575,3 @@ def test_ctrl_c_ends_a_run(options: str) -> None:
         assert process.returncode == 0, err
     finally:
         process.kill()
-
-
-def die_later(seconds: float) -> None:
-    """In the worker: slow kernels down, and end the process in the middle of the run."""
-    import os
-    import threading
-    import time
-
-    from hetero_la.tiles.kernels import registry
-
-    real = registry.implementation("gemm", "cpu")
-
-    def slow(*arrays: Any, options: Any) -> None:
-        time.sleep(0.05)
-        real(*arrays, options=options)
-
-    registry._IMPLEMENTATIONS["cpu", "gemm"] = slow
-    threading.Timer(seconds, os._exit, (1,)).start()
-
-
-@pytest.mark.parametrize("seconds", [0.05, 1.0])
-def test_a_worker_process_that_dies_ends_the_run(seconds: float) -> None:
-    with (
-        LocalCluster(
-            n_workers=2, threads_per_worker=1, dashboard_address=None,
-            silence_logs=logging.CRITICAL,
-        ) as running,
-        Client(running, set_as_default=False) as client,
-    ):  # fmt: skip
-        victim = worker_infos(client)[1].address
-        client.run(die_later, seconds, workers=[victim])
-        began = time.perf_counter()
-        with pytest.raises((RunAbortedError, StaleShardError), match=r"left the cluster|was lost"):
-            hetero_la.lu_factor(random(240), nb=NB, client=client)
-        assert time.perf_counter() - began < 10

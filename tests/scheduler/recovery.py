@@ -1,0 +1,194 @@
+"""What the tests of lost workers do inside workers, and how they start and end these.
+
+Nothing here may import pytest: worker processes import it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from distributed import Client
+
+ROOT = str(Path(__file__).parents[2])
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def die_at(place: str, count: int = 1) -> None:
+    """End this process in the `count`-th call of a kernel or of a task's function."""
+    from hetero_la.scheduler import dask_processes
+    from hetero_la.tiles.kernels import registry
+
+    calls = [0]
+
+    def watched(real: Any) -> Any:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            calls[0] += 1
+            if calls[0] == count:
+                die()
+            return real(*args, **kwargs)
+
+        return call
+
+    if hasattr(dask_processes, place):
+        setattr(dask_processes, place, watched(getattr(dask_processes, place)))
+    else:
+        kernels = registry._IMPLEMENTATIONS
+        kernels["cpu", place] = watched(registry.implementation(place, "cpu"))
+
+
+_real: dict[tuple[str, str], Any] = {}  # kernels that are replaced in this process
+
+
+def slow_down(seconds: float) -> None:
+    """Let every product take longer."""
+
+    def slow(*arrays: Any, options: Any) -> None:
+        time.sleep(seconds)
+        _real["cpu", "gemm"](*arrays, options=options)
+
+    _replace("gemm", slow)
+
+
+def break_kernel(name: str) -> None:
+    """Let a kernel fail."""
+
+    def broken(*arrays: Any, options: Any) -> None:
+        raise ArithmeticError("out of order")
+
+    _replace(name, broken)
+
+
+def _replace(name: str, kernel: Any) -> None:
+    from hetero_la.tiles.kernels import registry
+
+    _real.setdefault(("cpu", name), registry.implementation(name, "cpu"))
+    registry._IMPLEMENTATIONS["cpu", name] = kernel
+
+
+def mend() -> None:
+    """Put the real kernels back."""
+    from hetero_la.tiles.kernels import registry
+
+    registry._IMPLEMENTATIONS.update(_real)
+
+
+def shards() -> list[Any]:
+    """Shards that this process holds."""
+    from hetero_la.scheduler import dask_processes
+
+    return list(dask_processes._shards)
+
+
+def set_status(status: str, *, dask_worker: Any) -> None:
+    """Pause a worker, or let it go on, as its memory monitor does."""
+    from distributed.core import Status
+
+    dask_worker.status = Status[status]
+
+
+def pause_for(seconds: float, *, dask_worker: Any) -> None:
+    """Pause a worker for some time."""
+    set_status("paused", dask_worker=dask_worker)
+    dask_worker.loop.call_later(seconds, lambda: set_status("running", dask_worker=dask_worker))
+
+
+def tasks(*, dask_scheduler: Any) -> list[str]:
+    """Tasks that the scheduler knows, clients' own functions left out."""
+    return [str(key) for key in dask_scheduler.tasks]
+
+
+def connections(*, dask_scheduler: Any) -> int:
+    """How often clients have connected: a client does it anew after an error in the scheduler."""
+    events = dask_scheduler.get_events("all")
+    return sum(event.get("action") == "add-client" for _, event in events)
+
+
+def at_rest(client: Client, seconds: float = 10.0) -> bool:
+    """Whether the workers hold no shard, and Dask no task or result, within some seconds."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        held = client.run(shards, on_error="ignore").values()
+        if not any(held) and not client.run_on_scheduler(tasks):
+            return True
+        time.sleep(0.1)
+    return False
+
+
+def wait_for_workers(client: Client, count: int) -> None:
+    """Wait until there are `count` workers, and all of them answer."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        if len(client.run(os.getpid, on_error="ignore")) == count:
+            return
+        time.sleep(0.1)
+    raise TimeoutError(f"there are not {count} workers")
+
+
+def kill_later(client: Client, victim: int, seconds: float) -> threading.Timer:
+    """Kill the worker process of some number after a while; to be joined."""
+    pids = sorted(client.run(os.getpid).values())
+    timer = threading.Timer(seconds, os.kill, (pids[victim % len(pids)], signal.SIGKILL))
+    timer.start()
+    return timer
+
+
+class Hosts:
+    """Worker processes without nannies, on addresses of the loopback network.
+
+    Parameters
+    ----------
+    hosts : sequence of str
+        An address for each worker.
+    """
+
+    def __init__(self, hosts: Sequence[str]) -> None:
+        environment = {**os.environ, "PYTHONPATH": ROOT}
+        self.processes: list[subprocess.Popen[bytes]] = []
+        self._environment = environment
+        command = ["scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard"]
+        scheduler = self._start([*command], stderr=subprocess.PIPE)
+        assert scheduler.stderr is not None
+        self.address = ""
+        for line in scheduler.stderr:
+            if b"Scheduler at:" in line:
+                self.address = line.split()[-1].decode()
+                break
+        self._drain = threading.Thread(target=scheduler.stderr.read, daemon=True)
+        self._drain.start()
+        for host in hosts:
+            self.add(host)
+
+    def add(self, host: str) -> None:
+        """Start a worker."""
+        self._start(
+            ["worker", self.address, "--no-nanny", "--host", host, "--nthreads", "1",
+             "--memory-limit", "0", "--no-dashboard", "--death-timeout", "60"],
+            stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+
+    def _start(self, arguments: list[str], stderr: int) -> subprocess.Popen[bytes]:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "distributed.cli.dask_" + arguments[0], *arguments[1:]],
+            env=self._environment, stdout=subprocess.DEVNULL, stderr=stderr,
+        )  # fmt: skip
+        self.processes.append(process)
+        return process
+
+    def __enter__(self) -> Hosts:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in reversed(self.processes):
+            process.kill()
+            process.wait()
