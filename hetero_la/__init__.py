@@ -26,6 +26,7 @@ from hetero_la.plan import Plan
 from hetero_la.planner import plan
 from hetero_la.report import Report, Timing
 from hetero_la.scheduler.cluster import Cluster
+from hetero_la.tracing import Trace, trace
 
 __version__ = "0.1.0"
 
@@ -39,6 +40,7 @@ __all__ = [
     "Report",
     "SlogdetResult",
     "Timing",
+    "Trace",
     "available_presets",
     "cho_factor",
     "cho_solve",
@@ -57,4 +59,5 @@ __all__ = [
     "slogdet",
     "solve",
     "solve_with_report",
+    "trace",
 ]

@@ -32,6 +32,7 @@ from hetero_la.tiles.kernels.gpu import GpuDevice
 from hetero_la.tiles.kernels.spec import Device
 from hetero_la.tiles.shard import ArrayStorage
 from hetero_la.tiles.transfer import column_major_empty, device_index, settle
+from hetero_la.tracing import traced
 
 #: Runs predicted to be shorter, in seconds, do not pay for a cluster: on the host, and on
 #: the caller's own GPU, where one more thread does not compute any faster.
@@ -226,40 +227,45 @@ _turn = threading.Lock()
 
 def _run(plan: Plan, storage: ArrayStorage, client: Any, index: int | None) -> tuple[Plan, Outcome]:
     """Run a plan; return the one that was followed in the end, and what came out."""
+    job = plan.job()
     if client is None:
         device = CpuDevice("caller") if index is None else _caller_gpu(index)
-        with _turn:
-            return plan, _inline(plan, device, storage)
+        with _turn, traced(job) as keep:
+            return keep(plan, _inline(job, device, storage))
     settle(storage.source)
     settle(storage.rhs)
-    if not over_processes(plan.workers):
-        return plan, run_local(client, plan.job(), storage)
-    return _run_over_processes(plan, storage, client)
+    with traced(job) as keep:
+        if not over_processes(plan.workers):
+            return keep(plan, run_local(client, job, storage))
+        return keep(*_run_over_processes(plan, job, storage, client))
 
 
-def _run_over_processes(plan: Plan, storage: ArrayStorage, client: Any) -> tuple[Plan, Outcome]:
+def _run_over_processes(
+    plan: Plan, job: Job, storage: ArrayStorage, client: Any
+) -> tuple[Plan, Outcome]:
     plans = [plan]
 
     def again(workers: Sequence[WorkerInfo], step: int) -> Job:
         plans.append(resume(plan, tuple(workers), step))
         memory = {worker.name: worker.memory for worker in workers}
         check_memory(plans[-1], memory, -1, new_columns=0, checkpoints=1)
-        return plans[-1].job()
+        return replace(plans[-1].job(), traced=job.traced)
 
     folder = plan.options.checkpoint_folder
     outcome = run_and_recover(
-        client, plan.job(), storage, again, seconds=lambda: plans[-1].predicted_seconds,
+        client, job, storage, again, seconds=lambda: plans[-1].predicted_seconds,
         folder=None if folder is None else str(folder),
     )  # fmt: skip
     return plans[-1], outcome
 
 
-def _inline(plan: Plan, device: Device, storage: ArrayStorage) -> Outcome:
-    job = plan.job()
-    progress = Progress(sum(i.flops for i in plan.programs[0].instructions))
+def _inline(job: Job, device: Device, storage: ArrayStorage) -> Outcome:
+    progress = Progress(sum(i.flops for i in job.programs[0].instructions))
     runner = job.runner(0, device, storage, progress=progress)
     values = run_inline(runner)
-    return Outcome(values, {0: runner.log})
+    outcome = Outcome(values, {0: runner.log})
+    outcome.add_trace(0, runner.trace())
+    return outcome
 
 
 def _is_column_major(a: Any) -> bool:

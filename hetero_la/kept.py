@@ -10,6 +10,7 @@ from hetero_la.plan import Plan
 from hetero_la.planner import follow_up
 from hetero_la.scheduler.dask_execution import run_local
 from hetero_la.tiles.shard import ArrayStorage, Shard
+from hetero_la.tracing import traced
 
 
 class KeptFactors:
@@ -36,7 +37,9 @@ class KeptFactors:
         job = plan.job()
         job.kept = self._shards
         x = np.empty(b.shape, plan.dtype, order="F")
-        run_local(self._client, job, ArrayStorage(None, x, b, absent=plan.layout.n))
+        with traced(job) as keep:
+            storage = ArrayStorage(None, x, b, absent=plan.layout.n)
+            keep(plan, run_local(self._client, job, storage))
         return x
 
     def solve_lu(self, perm: np.ndarray, b: np.ndarray, adjoint: bool = False) -> np.ndarray:

@@ -6,19 +6,21 @@ import functools
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from hetero_la.memory import shard_bytes, work_bytes
 from hetero_la.options import Options
 from hetero_la.routines import ROUTINES
-from hetero_la.scheduler.costs import MachineModel, window_steps
+from hetero_la.scheduler.analysis import average_parallelism, critical_path, total_work
+from hetero_la.scheduler.costs import MachineModel, graph_seconds, window_steps
 from hetero_la.scheduler.distribution import Distribution
 from hetero_la.scheduler.graph import TaskGraph
 from hetero_la.scheduler.instructions import Program
 from hetero_la.scheduler.job import Job
 from hetero_la.scheduler.messages import Traffic
+from hetero_la.scheduler.placement import place
 from hetero_la.scheduler.simulate import Simulation, simulate
 from hetero_la.scheduler.workers import WorkerInfo, over_processes
 from hetero_la.tiles.layout import TileLayout
@@ -94,6 +96,67 @@ class Plan:
         total = ROUTINES[self.routine].flops(self.layout.m, self.layout.n, self.layout.nrhs)
         return total * (4 if self.dtype.kind == "c" else 1)
 
+    @functools.cached_property
+    def placement(self) -> list[int]:
+        """Worker of each task, as an index into `workers`."""
+        return place(self.graph, self.distribution, self.panel_worker)
+
+    @functools.cached_property
+    def task_seconds(self) -> np.ndarray:
+        """Predicted seconds of each task on its worker, shape (tasks,); transfers are not in it.
+
+        Examples
+        --------
+        >>> import hetero_la
+        >>> from hetero_la.scheduler.analysis import critical_path
+        >>> p = hetero_la.plan("cholesky", (1000, 1000), nb=250)
+        >>> path = critical_path(p.graph, p.task_seconds)
+        >>> [p.graph.tasks[i].kind for i in path][:4]
+        ['potrf', 'trtri_n', 'trmm_rc', 'herk']
+        """
+        return graph_seconds(self.graph, self.placement, self.model, self.dtype)
+
+    def draw(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        granularity: Literal["column", "tile"] = "column",
+        collapse: bool | None = None,
+    ) -> None:
+        """Draw the graph with its workers and its critical path.
+
+        Parameters
+        ----------
+        path : path
+            Where to; the suffix says how: ``.svg``, ``.png`` (with the extra `viz`),
+            ``.dot`` or ``.html``, a page that zooms in and needs no network.
+        granularity : {"column", "tile"}, optional
+            Whether a task is a column of tiles, as it is run, or one tile.
+        collapse : bool, optional
+            Whether the tasks of a step of one kind on one worker become one mark; by
+            default those of graphs that are too large to be read task by task.
+
+        Raises
+        ------
+        ValueError
+            For another suffix or granularity, and for ``.png`` where Matplotlib is
+            missing.
+
+        Examples
+        --------
+        >>> import pathlib, tempfile
+        >>> import hetero_la
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = pathlib.Path(folder) / "lu.svg"
+        ...     hetero_la.plan("lu", (400, 400), nb=100).draw(path)
+        ...     path.read_text().count(">getrf<")
+        4
+        """
+        from hetero_la.pictures import PlacedGraph, draw, require_suffix
+
+        require_suffix(path)
+        draw(PlacedGraph.of(self, granularity), path, collapse=collapse)
+
     def simulate(self) -> Simulation:
         """Run the programs on the machine model, without kernels."""
         return simulate(
@@ -137,6 +200,15 @@ class Plan:
         where = self.options.checkpoint_folder or "the client's memory"
         return [f"checkpoints: every {self.options.checkpoint} steps, in {where}"]
 
+    def _parallelism(self) -> str:
+        seconds = self.task_seconds
+        path = critical_path(self.graph, seconds)
+        return (
+            f"parallelism: {average_parallelism(self.graph, seconds):.3g} on average; "
+            f"critical path: {len(path)} tasks, {seconds[path].sum():.3g} s "
+            f"of {total_work(self.graph, seconds):.3g} s of work"
+        )
+
     def explain(self) -> str:
         """Say what was decided, and what it is expected to take."""
         layout = self.layout
@@ -146,6 +218,7 @@ class Plan:
             f"{self.routine} of a {layout.m} x {layout.n} {self.dtype.name} matrix{rhs}",
             f"tiles: nb = {layout.nb}, {layout.mt} x {layout.nt} tiles, {layout.kt} steps",
             f"graph: {len(self.graph)} tasks, {self.flops:.3g} flops",
+            self._parallelism(),
             f"look-ahead: {self.lookahead} panels; panels on the {self.panel}",
             f"windows: {self._windows()}",
             *self._checkpoints(),

@@ -26,7 +26,6 @@ from hetero_la.algorithms.substitution import (
 )
 from hetero_la.scheduler.estimate import Calls, Step
 from hetero_la.scheduler.graph import TaskGraph
-from hetero_la.tiles.layout import TileLayout
 
 
 class Tiling(NamedTuple):
@@ -47,7 +46,7 @@ class Routine:
     Attributes
     ----------
     tasks : callable
-        Builder of its graph.
+        Builder of its graph, from a layout and, if given, a granularity.
     flops : callable
         Real operations for m, n, nrhs, as LAPACK counts them.
     step : Step
@@ -63,7 +62,7 @@ class Routine:
         How many tiles are factored as one at the end, on GPUs.
     """
 
-    tasks: Callable[[TileLayout], TaskGraph]
+    tasks: Callable[..., TaskGraph]
     flops: Callable[[int, int, int], float]
     step: Step
     square: bool = False

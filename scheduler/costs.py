@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -154,6 +155,25 @@ class MachineModel:
         if gpus:
             return self.host_link.seconds(nbytes)
         return nbytes / receiver.bandwidth if private or not receiver.by_reference else 0.0
+
+
+def graph_seconds(
+    graph: TaskGraph, placement: Sequence[int], model: MachineModel, dtype: Any
+) -> np.ndarray:
+    """Time of each task of a placed graph on its worker, shape (tasks,), in seconds.
+
+    Each task is a call of its own; programs merge adjacent columns, and are faster.
+    """
+    known: dict[tuple[Any, ...], float] = {}
+    shape_of = functools.cache(graph.shape)
+    seconds = np.empty(len(graph))
+    for task, worker in zip(graph.tasks, placement, strict=True):
+        shapes = [shape_of(region) for region in task.accesses]
+        key = (worker, task.kind, *shapes)
+        if key not in known:
+            known[key] = model.devices[worker].kernel_seconds(task.kind, shapes, dtype)
+        seconds[task.index] = known[key]
+    return seconds
 
 
 def window_steps(

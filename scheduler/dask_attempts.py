@@ -168,11 +168,13 @@ class _Attempt:
         at_once = len(self.finals) if in_place else 1
         for start in range(0, len(self.finals), at_once):
             futures = self.finals[start : start + at_once]
-            for results, values, log in fetch_all(self.client, futures, self.addresses):
+            for results, values, log, trace in fetch_all(self.client, futures, self.addresses):
                 for column, block in results.items():
                     storage.store(CpuDevice(), column, column + block.shape[1], block)
                 outcome.values.update(values)
-                outcome.logs[len(outcome.logs)] = log
+                worker = len(outcome.logs)
+                outcome.logs[worker] = log
+                outcome.add_trace(worker, trace)
             for future in futures:
                 future.release()  # the workers need not hold it any longer
         return outcome

@@ -20,6 +20,7 @@ from hetero_la.scheduler.instructions import Program
 from hetero_la.scheduler.job import Job
 from hetero_la.scheduler.messages import MessageKey
 from hetero_la.scheduler.runner import LogEntry, Name, Payload, Runner
+from hetero_la.scheduler.trace import WorkerTrace
 from hetero_la.tiles.errors import RunAbortedError, StaleShardError
 from hetero_la.tiles.kernels.spec import Array, Device, Queue
 
@@ -109,13 +110,13 @@ def save_shard(run: str, worker: int, step: int, folder: str | None, before: Any
 
 def close_shard(
     run: str, worker: int, before: Any
-) -> tuple[dict[int, np.ndarray], dict[Name, np.ndarray], list[LogEntry]]:
-    """Dask task: finished columns, per-step vectors and the log of a worker."""
+) -> tuple[dict[int, np.ndarray], dict[Name, np.ndarray], list[LogEntry], WorkerTrace | None]:
+    """Dask task: finished columns, per-step vectors, the log and the trace of a worker."""
     runner = _opened(run, worker)
     del _shards[run, worker]
     values = runner.finish()
     assert isinstance(runner.storage, BlockStorage)
-    return runner.storage.results, values, runner.log
+    return runner.storage.results, values, runner.log, runner.trace()
 
 
 def _opened(run: str, worker: int) -> Runner:

@@ -8,6 +8,7 @@ devices, priorities or look-ahead.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -243,32 +244,48 @@ class TaskGraph:
             position[before] < position[task.index] for task in self.tasks for before in task.after
         )
 
-    def to_networkx(self, dtype: Any = np.float64) -> networkx.DiGraph:
+    def to_networkx(
+        self, dtype: Any = np.float64, placement: Sequence[int] | None = None
+    ) -> networkx.DiGraph:
         """The graph for analysis, drawing and export.
 
         Parameters
         ----------
         dtype : dtype, optional
             Element type, from which a node's ``bytes`` follow.
+        placement : sequence of int, optional
+            Worker of each task, as in ``plan.placement``.
 
         Returns
         -------
         networkx.DiGraph
-            Nodes are task indices with ``kind``, ``step``, ``column``, ``flops``
-            and ``bytes`` (of what the task touches); an edge means "before".
+            Nodes are task indices with ``kind``, ``step``, ``column``, ``flops`` (real
+            ones; a complex operation is counted as one), ``bytes`` (of what the task
+            touches) and, of a placed graph, ``owner``; an edge means "before".
         """
         import networkx
 
+        if placement is not None and len(placement) != len(self):
+            raise ValueError(f"{len(self)} tasks need as many workers, not {len(placement)}")
         graph = networkx.DiGraph()
         itemsize = np.dtype(dtype).itemsize
         for task in self.tasks:
-            touched = sum(int(np.prod(self.shape(region))) for region in task.accesses)
+            touched = sum(
+                math.prod(self.shape(region)) * self._itemsize(region, itemsize)
+                for region in task.accesses
+            )
+            owner = {} if placement is None else {"owner": placement[task.index]}
             graph.add_node(
                 task.index, kind=task.kind, step=task.step, column=task.column,
-                flops=self.flops(task), bytes=touched * itemsize,
+                flops=self.flops(task), bytes=touched, **owner,
             )  # fmt: skip
             graph.add_edges_from((before, task.index) for before in task.after)
         return graph
+
+    def _itemsize(self, region: Region, itemsize: int) -> int:
+        """Bytes of an element of a region, given those of an element of the matrix."""
+        value = self.values.get(region.name)
+        return itemsize if value is None or value.dtype is None else np.dtype(value.dtype).itemsize
 
 
 def _clip(region: Region, segment: _Segment) -> Region:

@@ -11,6 +11,7 @@ import numpy as np
 from hetero_la.scheduler.instructions import Program
 from hetero_la.scheduler.messages import Message, MessageKey
 from hetero_la.scheduler.runner import LogEntry, Name, Runner
+from hetero_la.scheduler.trace import WorkerTrace
 from hetero_la.scheduler.workers import WorkerInfo
 from hetero_la.tiles.kernels.spec import Device, KernelOptions
 from hetero_la.tiles.layout import TileLayout
@@ -43,6 +44,8 @@ class Job:
         Worker index -> columns that an earlier run has left with it.
     given : dict
         (name, step) -> per-step value, on the host, that an earlier run has made.
+    traced : bool
+        Whether the workers measure what they do when.
     """
 
     name: str
@@ -55,6 +58,7 @@ class Job:
     window: int
     kept: dict[int, Shard] = field(default_factory=dict)
     given: dict[Name, np.ndarray] = field(default_factory=dict)
+    traced: bool = False
 
     @property
     def checkpoints(self) -> list[int]:
@@ -77,7 +81,7 @@ class Job:
         """The state of one worker at the start."""
         return Runner(
             self.programs[worker], self.layout, self.messages, device, self.dtype, self.options,
-            storage, kept=self.kept.get(worker), given=self.given, **shared,
+            storage, kept=self.kept.get(worker), given=self.given, traced=self.traced, **shared,
         )  # fmt: skip
 
 
@@ -113,9 +117,17 @@ class Outcome:
         Worker index -> its columns, where the workers are threads of this process.
     losses : list of Loss
         Workers that were lost on the way, and how the run went on.
+    traces : dict
+        Worker index -> what it did when, of a run that is traced.
     """
 
     values: dict[Name, np.ndarray] = field(default_factory=dict)
     logs: dict[int, list[LogEntry]] = field(default_factory=dict)
     shards: dict[int, Shard] = field(default_factory=dict)
     losses: list[Loss] = field(default_factory=list)
+    traces: dict[int, WorkerTrace] = field(default_factory=dict)
+
+    def add_trace(self, worker: int, trace: WorkerTrace | None) -> None:
+        """Keep a worker's trace, if there is one."""
+        if trace is not None:
+            self.traces[worker] = trace

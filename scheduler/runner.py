@@ -16,6 +16,7 @@ from hetero_la.scheduler.instructions import Instruction, Program
 from hetero_la.scheduler.messages import Message, MessageKey, Part, buffer_elements
 from hetero_la.scheduler.progress import Progress
 from hetero_la.scheduler.tasks import Region
+from hetero_la.scheduler.trace import Recorder, WorkerTrace
 from hetero_la.tiles.errors import StaleShardError
 from hetero_la.tiles.kernels.spec import Array, Device, Event, KernelOptions, Queue
 from hetero_la.tiles.layout import TileLayout
@@ -72,6 +73,8 @@ class Runner:
         Columns that an earlier run has left here; they are neither loaded nor stored.
     given : mapping, optional
         (name, step) -> per-step value, on the host, that an earlier run has made.
+    traced : bool, optional
+        Whether to measure when the device does what.
     """
 
     program: Program
@@ -86,6 +89,7 @@ class Runner:
     kept: Shard | None = None
     given: Mapping[Name, np.ndarray] = field(default_factory=dict)
     saved: dict[int, dict[Name, np.ndarray]] = field(default_factory=dict)
+    traced: bool = False
     log: list[LogEntry] = field(default_factory=list)
     inbox: dict[MessageKey, Payload] = field(default_factory=dict)
     outbox: Payload | None = None
@@ -98,6 +102,7 @@ class Runner:
         self._buffer_elements = buffer_elements(self.program.received, self.messages)
         self._events: dict[int, Event] = {}
         with self.device.activate():
+            self._recorder = Recorder(self.device) if self.traced else None
             columns = [c for c in self.program.columns if not self._is_kept(c)]
             width = local_width(self.layout, columns)
             array, self._loaded = self.storage.home(self.device, width)
@@ -125,11 +130,14 @@ class Runner:
                 f"not at {start}: its shard cannot be updated again"
             )
         self._position = None
+        opened = time.perf_counter()
         with self._device_at_rest_on_error():
             for place in range(start, stop):
                 began = time.perf_counter()
                 self._execute(place, self.program.instructions[place])
                 self.log.append(LogEntry(place, began, time.perf_counter()))
+        if self._recorder is not None:
+            self._recorder.window(opened)
         self._position = stop
 
     @contextlib.contextmanager
@@ -151,7 +159,16 @@ class Runner:
             names = self.program.results
             return {key: to_host(value) for key, value in self._values.items() if key[0] in names}
 
+    def trace(self) -> WorkerTrace | None:
+        """When the device did what, once it has finished; None of a run that is not traced."""
+        if self._recorder is None:
+            return None
+        with self.device.activate():
+            return self._recorder.trace()
+
     def _execute(self, place: int, instruction: Instruction) -> None:
+        if self._recorder is not None:
+            self._recorder.issue()
         if self.exchange is not None:
             self.exchange.check()
             self.exchange.beat()
@@ -160,7 +177,10 @@ class Runner:
                 self.device.wait(instruction.queue, taken)
         for before in instruction.waits:
             self.device.wait(instruction.queue, self._events[before])
+        self._begin(instruction.queue)
         getattr(self, f"_{instruction.op}")(instruction)
+        if self._recorder is not None:
+            self._recorder.end(instruction.queue)
         if instruction.signals:
             self._events[place] = self.device.record(instruction.queue)
         if self.exchange is not None:
@@ -169,6 +189,11 @@ class Runner:
                 self.exchange.put((message, self.program.worker), event)
         if self.progress is not None and instruction.flops:
             self.progress.add(instruction.flops)
+
+    def _begin(self, queue: Queue) -> None:
+        """Everything that the current instruction waits for is there."""
+        if self._recorder is not None:
+            self._recorder.begin(queue)
 
     def _load(self, instruction: Instruction) -> None:
         if self._loaded or self._is_kept(instruction.first):
@@ -237,6 +262,7 @@ class Runner:
         assert key is not None
         payload = self.inbox.pop(key) if self.exchange is None else self.exchange.get(key)
         self.device.wait(Queue.COPY, payload.ready)
+        self._begin(Queue.COPY)
         places: list[str] = []
         for part, array in zip(self.messages[key].parts, payload.arrays, strict=True):
             name, index, start, stop = part.region

@@ -58,6 +58,7 @@ class LocalRun:
             if stop == len(runner.program.instructions):
                 self.outcome.values.update(runner.finish())
                 self.outcome.logs[worker] = runner.log
+                self.outcome.add_trace(worker, runner.trace())
                 self.outcome.shards[worker] = runner.shard
         except BaseException as error:
             self.exchange.abort(error)

@@ -11,6 +11,8 @@ A product with a column of tiles comes before or after each triangular solve:
 
 from __future__ import annotations
 
+from typing import Literal
+
 from hetero_la.scheduler.graph import TaskGraph
 from hetero_la.scheduler.tasks import Region
 from hetero_la.tiles.layout import TileLayout
@@ -19,8 +21,8 @@ from hetero_la.tiles.layout import TileLayout
 class _Substitution:
     """A graph that grows by one sweep over the steps after the other."""
 
-    def __init__(self, layout: TileLayout) -> None:
-        self.g = TaskGraph(layout)
+    def __init__(self, layout: TileLayout, granularity: Literal["column", "tile"]) -> None:
+        self.g = TaskGraph(layout, granularity)
         self.A = self.g.matrix("A")
         self.layout, self.step = layout, 0
         self.right = range(layout.nt, layout.nt + layout.rt)
@@ -41,18 +43,19 @@ class _Substitution:
 
     def _product(self, k: int, j: int, rows: slice, adjoint: bool) -> None:
         A = self.A
-        if rows.start == rows.stop:
-            return
-        if adjoint:
-            self._add("gemm_cn", j, reads=[A[rows, k], A[rows, j]], updates=[A[k, j]])
-        else:
-            self._add("gemm", j, reads=[A[rows, k], A[k, j]], updates=[A[rows, j]])
+        for i in self.g.row_blocks(rows.start, rows.stop):
+            if adjoint:
+                self._add("gemm_cn", j, reads=[A[i, k], A[i, j]], updates=[A[k, j]])
+            else:
+                self._add("gemm", j, reads=[A[i, k], A[k, j]], updates=[A[i, j]])
 
     def _add(self, kind: str, j: int, **accesses: list[Region]) -> None:
         self.g.add(kind, step=self.step, column=j, **accesses)
 
 
-def lu_substitution_tasks(layout: TileLayout) -> TaskGraph:
+def lu_substitution_tasks(
+    layout: TileLayout, granularity: Literal["column", "tile"] = "column"
+) -> TaskGraph:
     """Tasks that overwrite B, its rows permuted, with X: L U X = B.
 
     Examples
@@ -60,13 +63,15 @@ def lu_substitution_tasks(layout: TileLayout) -> TaskGraph:
     >>> [task.kind for task in lu_substitution_tasks(TileLayout(4, 4, 2, nrhs=1)).tasks]
     ['trsm_l1', 'gemm', 'trsm_l1', 'trsm', 'gemm', 'trsm']
     """
-    s = _Substitution(layout)
+    s = _Substitution(layout, granularity)
     s.sweep("trsm_l1", down=True)
     s.sweep("trsm", down=False)
     return s.g
 
 
-def lu_adjoint_substitution_tasks(layout: TileLayout) -> TaskGraph:
+def lu_adjoint_substitution_tasks(
+    layout: TileLayout, granularity: Literal["column", "tile"] = "column"
+) -> TaskGraph:
     """Tasks that overwrite B with X, its rows permuted: (L U)^H X = B.
 
     Examples
@@ -74,13 +79,15 @@ def lu_adjoint_substitution_tasks(layout: TileLayout) -> TaskGraph:
     >>> [task.kind for task in lu_adjoint_substitution_tasks(TileLayout(4, 4, 2, nrhs=1)).tasks]
     ['trsm_uc', 'gemm_cn', 'trsm_uc', 'trsm_lc1', 'gemm_cn', 'trsm_lc1']
     """
-    s = _Substitution(layout)
+    s = _Substitution(layout, granularity)
     s.sweep("trsm_uc", down=True, adjoint=True)
     s.sweep("trsm_lc1", down=False, adjoint=True)
     return s.g
 
 
-def cholesky_substitution_tasks(layout: TileLayout) -> TaskGraph:
+def cholesky_substitution_tasks(
+    layout: TileLayout, granularity: Literal["column", "tile"] = "column"
+) -> TaskGraph:
     """Tasks that overwrite B with X: L L^H X = B.
 
     Examples
@@ -88,7 +95,7 @@ def cholesky_substitution_tasks(layout: TileLayout) -> TaskGraph:
     >>> [task.kind for task in cholesky_substitution_tasks(TileLayout(4, 4, 2, nrhs=1)).tasks]
     ['trsm_l', 'gemm', 'trsm_l', 'trsm_lc', 'gemm_cn', 'trsm_lc']
     """
-    s = _Substitution(layout)
+    s = _Substitution(layout, granularity)
     s.sweep("trsm_l", down=True)
     s.sweep("trsm_lc", down=False, adjoint=True)
     return s.g

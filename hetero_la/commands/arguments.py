@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from hetero_la.commands import factor, info, sweep, values
+from hetero_la.commands import factor, graph, info, sweep, values
 from hetero_la.commands.routine import Choices, RightHandSides
 from hetero_la.commands.routines import COMMANDS, ROUTINES
 from hetero_la.inputs import DTYPES
@@ -103,6 +103,10 @@ def _add_run_options(parser: argparse.ArgumentParser, *, check: bool) -> None:
     shown.add_argument(
         "-v", "--verbose", action="store_true", help="show the plan, and who did what, on stderr"
     )
+    shown.add_argument(
+        "--trace", type=Path, metavar="FILE",
+        help="write a timeline: .json for Perfetto, or a chart as .svg, .png or .html",
+    )  # fmt: skip
 
 
 def _add_routine(commands: Any, name: str) -> None:
@@ -195,6 +199,7 @@ def build_parser() -> argparse.ArgumentParser:
     for name in COMMANDS:
         _add_routine(commands, name)
     _add_sweep(commands)
+    graph.add_parser(commands)
     summary = "show devices, libraries, and what would be used"
     commands.add_parser("info", help=summary, description=summary).set_defaults(run=info.info)
     return parser
@@ -209,8 +214,9 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         In one sentence; ``--help`` prints and exits.
     """
     args = build_parser().parse_args(argv)
+    if args.command in ("sweep", "graph"):
+        _check_takers(args)
     if args.command == "sweep":
-        _check_sweep(args)
         args.choices = _choices(args, args.routine, mode="raw")
     elif args.command in COMMANDS:
         _check_source(args)
@@ -229,13 +235,13 @@ def _choices(args: argparse.Namespace, routine: str, **defaults: Any) -> Choices
     return choices
 
 
-def _check_sweep(args: argparse.Namespace) -> None:
+def _check_takers(args: argparse.Namespace) -> None:
     """Options that the routine does not have."""
     takers = {name: [r for r in COMMANDS if name in ROUTINES[r].options] for name in _CHOICES}
     takers["nrhs"] = [r for r in COMMANDS if ROUTINES[r].rhs is not RightHandSides.NONE]
     takers["m"] = [r for r in COMMANDS if not ROUTINES[r].square]
     for name, able in takers.items():
-        if getattr(args, name) is not None and args.routine not in able:
+        if getattr(args, name, None) is not None and args.routine not in able:
             who = " and ".join(able)
             raise UsageError(f"{_flag(name)} is for {who}, and does nothing with {args.routine}")
 

@@ -13,7 +13,7 @@ from hetero_la.tiles.kernels.cpu import available_memory, iter_blas_libraries
 
 _LIBRARIES = (
     "hetero-la", "numpy", "scipy", "dask", "distributed", "networkx", "threadpoolctl",
-    "cupy-cuda12x", "cupy-cuda13x", "h5py", "zarr",
+    "cupy-cuda12x", "cupy-cuda13x", "h5py", "zarr", "matplotlib",
 )  # fmt: skip
 
 

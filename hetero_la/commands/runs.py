@@ -11,6 +11,7 @@ import time
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import scipy.linalg
@@ -22,6 +23,8 @@ from hetero_la.commands import rows
 from hetero_la.commands.progress import shown
 from hetero_la.commands.routine import Problem
 from hetero_la.commands.routines import ROUTINES
+from hetero_la.files import require_place
+from hetero_la.pictures.timelines import require_suffix
 
 _FACTOR_OPTIONS = ("nb", "ib", "lookahead", "panel", "inverse_bound")
 _CLUSTER_OPTIONS = ("cpus", "gpus", "virtual_gpus", "blas_threads", "preset")
@@ -56,12 +59,24 @@ def setting(args: argparse.Namespace) -> Iterator[Setting]:
     cluster = {key: getattr(args, key) for key in _CLUSTER_OPTIONS}
     cluster = {key: value for key, value in cluster.items() if value is not None}
     with contextlib.ExitStack() as stack:
+        if args.trace is not None:
+            stack.enter_context(_written(args.trace))
         client = None
         if cluster:
             _require_preset(args.preset)
             running = stack.enter_context(hetero_la.Cluster(**cluster))
             client = stack.enter_context(running.get_client())
         yield Setting(options, client, args.check, args.ref, args.verbose)
+
+
+@contextlib.contextmanager
+def _written(path: Path) -> Iterator[None]:
+    """Write the timeline of the block's runs, if it can be written at all."""
+    require_suffix(path)
+    require_place(path)
+    with hetero_la.trace() as trace:
+        yield
+    trace.write(path)
 
 
 def _require_preset(name: str | None) -> None:

@@ -79,6 +79,9 @@ class CpuDevice:
     def synchronize(self) -> None:
         pass
 
+    def stopwatch(self) -> None:
+        return None
+
 
 class VirtualGpu(CpuDevice):
     """A CPU in the role of a GPU: its memory is its own, so panels are copied to it."""

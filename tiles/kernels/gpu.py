@@ -14,6 +14,7 @@ from hetero_la.tiles.kernels import (  # noqa: F401  (they register)
     gpu_qr,
 )
 from hetero_la.tiles.kernels.gpu_queue import GpuQueue, allocate
+from hetero_la.tiles.kernels.gpu_stopwatch import GpuStopwatch
 from hetero_la.tiles.kernels.registry import implementation
 from hetero_la.tiles.kernels.spec import Array, DeviceKind, Event, KernelOptions, Queue
 from hetero_la.tiles.transfer import (
@@ -161,3 +162,7 @@ class GpuDevice:
         """Block the host until all three queues have run dry."""
         for q in self._queues.values():
             q.synchronize()
+
+    def stopwatch(self) -> GpuStopwatch:
+        """What measures the queues, by CUDA events."""
+        return GpuStopwatch([self._queues[queue].stream for queue in Queue])

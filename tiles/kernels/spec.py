@@ -209,6 +209,18 @@ class KernelOptions:
     inverse_bound: float = 1e4
 
 
+class Stopwatch(Protocol):
+    """Tells when the queues of a device have reached which point."""
+
+    def mark(self, queue: Queue) -> Event:
+        """The point that `queue` has reached in what it was given."""
+        ...
+
+    def seconds(self, mark: Event) -> float:
+        """When the device was there, in seconds of `time.perf_counter`; it must have been."""
+        ...
+
+
 class Device(Protocol):
     """Where a worker's tiles live and its kernels run.
 
@@ -254,4 +266,8 @@ class Device(Protocol):
 
     def synchronize(self) -> None:
         """Block the host until everything enqueued has run."""
+        ...
+
+    def stopwatch(self) -> Stopwatch | None:
+        """What measures the queues; None where calls have ended when they return."""
         ...

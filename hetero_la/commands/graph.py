@@ -1,0 +1,89 @@
+"""``hetero-la graph``: the task graph of a routine as a picture."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from hetero_la.commands import values
+from hetero_la.commands.routine import RightHandSides
+from hetero_la.commands.routines import COMMANDS, ROUTINES
+from hetero_la.files import require_place
+from hetero_la.inputs import DTYPES
+from hetero_la.pictures import require_suffix
+from hetero_la.planner import plan
+from hetero_la.scheduler.workers import WorkerInfo, calling_thread
+from hetero_la.tiles.layout import TileLayout
+
+#: Tasks, about, beyond which a graph takes more memory and patience than a picture is worth.
+_MOST_TASKS = 2_000_000
+
+
+def add_parser(commands: Any) -> None:
+    """Add the command to the parser's `commands`."""
+    summary = "draw the task graph of a routine, without running it"
+    parser = commands.add_parser("graph", help=summary, description=summary)
+    parser.add_argument("routine", choices=COMMANDS)
+    parser.add_argument("--n", type=values.count, required=True, help="columns of the matrix")
+    parser.add_argument("--m", type=values.count, help="rows (default: as many as columns)")
+    parser.add_argument("--nrhs", type=values.positive, help="right-hand sides (default: 1)")
+    parser.add_argument("--nb", type=values.positive, required=True, help="tile size")
+    parser.add_argument("--dtype", choices=DTYPES, help="element type (default: float64)")
+    parser.add_argument("--lookahead", type=int, metavar="D", help="look-ahead depth")
+    parser.add_argument("--panel", choices=["auto", "cpu", "gpu"], help="where panels are factored")
+    parser.add_argument(
+        "--granularity", choices=["column", "tile"], default="column",
+        help="whether a task is a column of tiles, as it is run, or one tile",
+    )  # fmt: skip
+    parser.add_argument("--cpus", type=values.count, metavar="N", help="CPU workers")
+    parser.add_argument(
+        "--gpus", type=values.count, metavar="N", help="GPU workers; they need not be there"
+    )
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="FILE", required=True,
+        help=".svg, .png, .dot, or .html: a page that zooms in and needs no network",
+    )  # fmt: skip
+    parser.set_defaults(run=draw_graph)
+
+
+def draw_graph(args: argparse.Namespace) -> int:
+    """Plan, draw, and say what was drawn; nothing is run, and no worker is started."""
+    require_suffix(args.output)
+    require_place(args.output)
+    shape = (args.n if args.m is None else args.m, args.n)
+    nrhs = 0 if ROUTINES[args.routine].rhs is RightHandSides.NONE else args.nrhs or 1
+    _require_drawable(TileLayout(*shape, args.nb, nrhs), args.granularity)
+    planned = plan(
+        args.routine, shape, args.dtype or "float64", nrhs=nrhs, workers=_workers(args),
+        nb=args.nb, lookahead=args.lookahead, panel=args.panel,
+    )  # fmt: skip
+    planned.draw(args.output, granularity=args.granularity)
+    print(planned.explain())
+    return 0
+
+
+def _require_drawable(layout: TileLayout, granularity: str) -> None:
+    """Raise if there would be too many tasks: about three kinds for each tile column and step."""
+    columns = layout.nt + layout.rt
+    tasks = 3 * layout.kt * max(columns - layout.kt / 2, 1)
+    if granularity == "tile":
+        tasks *= max(layout.mt / 4, 1)
+    if tasks > _MOST_TASKS:
+        raise ValueError(
+            f"{layout.mt} x {columns} tiles make about {tasks:.2g} tasks, and no more than "
+            f"{_MOST_TASKS:.2g} are drawn: choose a larger --nb or a smaller --n"
+        )
+
+
+def _workers(args: argparse.Namespace) -> list[WorkerInfo]:
+    """The workers asked for, which need not be there."""
+    threads = max((os.cpu_count() or 1) // max(args.cpus or 1, 1), 1)
+    cpu = WorkerInfo("cpu", "cpu", "planned", host=platform.node(), blas_threads=threads)
+    gpu = replace(cpu, kind="gpu")
+    cpus = [replace(cpu, name=f"cpu{i}") for i in range(args.cpus or 0)]
+    gpus = [replace(gpu, name=f"gpu{i}", device=i) for i in range(args.gpus or 0)]
+    return [*cpus, *gpus] or [calling_thread()]

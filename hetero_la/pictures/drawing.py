@@ -1,0 +1,95 @@
+"""From a graph to a file, by the file's suffix."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from hetero_la.pictures.collapsed import draw_collapsed
+from hetero_la.pictures.dot import dot
+from hetero_la.pictures.every_task import draw_every_task
+from hetero_la.pictures.page import page
+from hetero_la.pictures.placed import PlacedGraph
+from hetero_la.pictures.png import matplotlib_agg, write_png
+from hetero_la.pictures.scene import Scene
+from hetero_la.pictures.svg import svg
+
+Writer = Callable[[PlacedGraph, Path, bool | None], None]
+
+#: Graphs of more tasks are collapsed: they cannot be read task by task.
+READABLE = 250
+
+
+def draw(
+    placed: PlacedGraph, path: str | os.PathLike[str], *, collapse: bool | None = None
+) -> None:
+    """Draw a graph.
+
+    Parameters
+    ----------
+    placed : PlacedGraph
+        What to draw.
+    path : path
+        Where to; the suffix says how: ``.svg``, ``.png`` (with the extra `viz`),
+        ``.dot`` or ``.html``, a page that zooms in and needs no network.
+    collapse : bool, optional
+        Whether the tasks of a step of one kind on one worker become one mark; by
+        default those of graphs that are too large to be read task by task.
+
+    Raises
+    ------
+    ValueError
+        For another suffix, and for ``.png`` where Matplotlib is missing.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from hetero_la.algorithms.lu import lu_tasks
+    >>> from hetero_la.tiles.layout import TileLayout
+    >>> placed = PlacedGraph.unplaced(lu_tasks(TileLayout(8, 8, 2), "tile"), "LU, tile by tile")
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     draw(placed, Path(folder) / "lu.html")
+    """
+    write = require_suffix(path)
+    write(placed, Path(path), collapse)
+
+
+def require_suffix(path: str | os.PathLike[str]) -> Writer:
+    """What writes a file of this name; raise ValueError, as `draw` does, if nothing can."""
+    suffix = Path(path).suffix.lower()
+    if suffix not in _WRITERS:
+        known = ", ".join(_WRITERS)
+        raise ValueError(f"{str(path)!r} must end in one of {known}: the suffix says what to draw")
+    if suffix == ".png":
+        matplotlib_agg()
+    return _WRITERS[suffix]
+
+
+def is_collapsed(placed: PlacedGraph, collapse: bool | None) -> bool:
+    """As asked for, or by the size of the graph."""
+    return len(placed.graph) > READABLE if collapse is None else collapse
+
+
+def draw_graph(placed: PlacedGraph, collapse: bool | None = None) -> Scene:
+    """The picture of a graph, collapsed if it is large."""
+    return (draw_collapsed if is_collapsed(placed, collapse) else draw_every_task)(placed)
+
+
+def _write_svg(placed: PlacedGraph, path: Path, collapse: bool | None) -> None:
+    path.write_text(svg(draw_graph(placed, collapse)), encoding="utf-8")
+
+
+def _write_png(placed: PlacedGraph, path: Path, collapse: bool | None) -> None:
+    write_png(draw_graph(placed, collapse), path)
+
+
+def _write_dot(placed: PlacedGraph, path: Path, collapse: bool | None) -> None:
+    path.write_text(dot(placed, collapsed=is_collapsed(placed, collapse)), encoding="utf-8")
+
+
+def _write_page(placed: PlacedGraph, path: Path, collapse: bool | None) -> None:
+    path.write_text(page(placed, draw_graph(placed, collapse)), encoding="utf-8")
+
+
+_WRITERS = {".svg": _write_svg, ".png": _write_png, ".dot": _write_dot, ".html": _write_page}

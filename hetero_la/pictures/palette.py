@@ -1,0 +1,94 @@
+"""Colours of kernels, and marks of workers.
+
+The colours are those of M. Okabe and K. Ito, which people with any common deficiency of
+colour vision tell apart.  There are fewer of them than kernels, so a colour stands for
+what a kernel does in a factorization, and its name is written beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+
+class Family(NamedTuple):
+    """Kernels that play the same part."""
+
+    name: str
+    colour: str
+    kinds: frozenset[str]
+
+
+_PANEL = {"getrf", "potrf", "geqrf"}
+_INVERSE = {"trtri", "trtri_n"}
+_ROWS = {"netperm", "swap", "compose", "laswp"}
+_SOLVE = {
+    "trmm", "trmm_n", "trmm_rc", "trsm", "trsm_uc", "trsm_l", "trsm_lc", "trsm_l1", "trsm_lc1",
+}  # fmt: skip
+_UPDATE = {"gemm", "gemm_nc", "gemm_cn", "herk", "larfb_c", "larfb_n"}
+
+OTHER = Family("copy, fill", "#BBBBBB", frozenset({"lacpy", "laset_0", "laset_1"}))
+FAMILIES = (
+    Family("panel", "#D55E00", frozenset(_PANEL)),
+    Family("inverse of a diagonal tile", "#F0E442", frozenset(_INVERSE)),
+    Family("row exchange", "#CC79A7", frozenset(_ROWS)),
+    Family("triangular solve", "#0072B2", frozenset(_SOLVE)),
+    Family("update", "#56B4E9", frozenset(_UPDATE)),
+    OTHER,
+)
+
+INK = "#1A1A1A"  #: text, and the critical path
+MUTED = "#6B6B6B"  #: lesser text
+FAINT = "#9A9A9A"  #: arrows
+GRID = "#E3E3E3"
+PAPER = "#FFFFFF"
+READ, WRITTEN = "#56B4E9", "#D55E00"  #: tiles that a task reads and writes
+
+#: Greys behind the numbers of workers: a second sign of who is who.
+_GREYS = ("#FFFFFF", "#C8C8C8", "#8E8E8E", "#4A4A4A")
+
+
+def family(kind: str) -> Family:
+    """What a kernel does.
+
+    Examples
+    --------
+    >>> family("gemm_nc").name, family("getrf").colour
+    ('update', '#D55E00')
+    """
+    return next((f for f in FAMILIES if kind in f.kinds), OTHER)
+
+
+def families(kinds: Iterable[str]) -> list[Family]:
+    """The families of `kinds`, each once, in a fixed order."""
+    present = {family(kind) for kind in kinds}
+    return [f for f in FAMILIES if f in present]
+
+
+def grey(worker: int) -> str:
+    """Grey of a worker's mark."""
+    return _GREYS[worker % len(_GREYS)]
+
+
+def luminance(colour: str) -> float:
+    """Relative luminance of ``#RRGGBB``, between 0 and 1, by WCAG 2.
+
+    Examples
+    --------
+    >>> luminance("#FFFFFF"), luminance("#000000")
+    (1.0, 0.0)
+    """
+    channels = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    return sum(w * c for w, c in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+def contrast(first: str, second: str) -> float:
+    """WCAG's contrast ratio of two colours, between 1 and 21."""
+    low, high = sorted((luminance(first), luminance(second)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def text_on(colour: str) -> str:
+    """Black or white, whichever is easier to read on `colour`."""
+    return max((INK, PAPER), key=lambda ink: contrast(ink, colour))

@@ -1,0 +1,57 @@
+"""From traced runs to a file, by the file's suffix."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hetero_la.pictures.chrome import chrome_events
+from hetero_la.pictures.drawing import draw_graph
+from hetero_la.pictures.gantt import draw_runs, draw_timeline
+from hetero_la.pictures.page import page
+from hetero_la.pictures.placed import PlacedGraph
+from hetero_la.pictures.png import matplotlib_agg, write_png
+from hetero_la.pictures.svg import svg
+
+if TYPE_CHECKING:
+    from hetero_la.tracing import TracedRun
+
+Writer = Callable[[Sequence["TracedRun"], Path], None]
+
+
+def require_suffix(path: str | os.PathLike[str]) -> Writer:
+    """What writes a timeline of this name; raise ValueError if nothing can."""
+    suffix = Path(path).suffix.lower()
+    if suffix not in _WRITERS:
+        known = ", ".join(_WRITERS)
+        raise ValueError(f"{str(path)!r} must end in one of {known}: the suffix says what to write")
+    if suffix == ".png":
+        matplotlib_agg()
+    return _WRITERS[suffix]
+
+
+def _write_json(runs: Sequence[TracedRun], path: Path) -> None:
+    text = json.dumps({"traceEvents": chrome_events(runs), "displayTimeUnit": "ms"})
+    path.write_text(text, encoding="utf-8")
+
+
+def _write_svg(runs: Sequence[TracedRun], path: Path) -> None:
+    path.write_text(svg(draw_runs(runs)), encoding="utf-8")
+
+
+def _write_png(runs: Sequence[TracedRun], path: Path) -> None:
+    write_png(draw_runs(runs), path)
+
+
+def _write_page(runs: Sequence[TracedRun], path: Path) -> None:
+    timeline = draw_timeline(runs)
+    placed = PlacedGraph.of(timeline.run.plan)
+    path.write_text(page(placed, draw_graph(placed), timeline), encoding="utf-8")
+
+
+_WRITERS: dict[str, Writer] = {
+    ".json": _write_json, ".svg": _write_svg, ".png": _write_png, ".html": _write_page,
+}  # fmt: skip

@@ -1,0 +1,175 @@
+"""Timelines of runs: recorded, split into work and waiting, written and drawn."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import time
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hetero_la.plan import Plan
+from hetero_la.scheduler.job import Job, Outcome
+from hetero_la.scheduler.trace import PARTS, WorkerTrace, aligned, sent_at, split
+
+_active: list[Trace] = []
+
+
+@dataclass(frozen=True, eq=False)
+class TracedRun:
+    """One run of a plan.
+
+    Attributes
+    ----------
+    plan : Plan
+        What was run.
+    began, ended : float
+        From before its first task to after its last, in seconds of `time.perf_counter`.
+    workers : list of WorkerTrace
+        What each worker did, in the plan's order.
+    """
+
+    plan: Plan
+    began: float
+    ended: float
+    workers: list[WorkerTrace]
+
+    @property
+    def seconds(self) -> float:
+        """How long it took."""
+        return self.ended - self.began
+
+    def calls(self) -> list[tuple[int, int]]:
+        """Of each task of the plan's graph, the worker and the place of the call that did it.
+
+        A call does the tasks of several adjacent columns.
+        """
+        graph = self.plan.graph
+        exactly = {(t.kind, t.step, t.column, t.accesses): t.index for t in graph.tasks}
+        nearly = {(t.kind, t.step, t.column): t.index for t in graph.tasks}
+        found = [(-1, -1)] * len(graph)
+        for worker, program in enumerate(self.plan.programs):
+            for place, i in enumerate(program.instructions):
+                if i.op != "call":
+                    continue
+                found[exactly[i.kind, i.step, i.first, i.regions]] = worker, place
+                # Columns between those of this worker are others'.
+                for column in program.columns[bisect_right(program.columns, i.first) :]:
+                    if column > i.last:
+                        break
+                    found[nearly[i.kind, i.step, column]] = worker, place
+        return found
+
+    def parts(self) -> list[dict[str, float]]:
+        """Where each worker's time went, in seconds; its parts add up to the run.
+
+        The parts are those of `hetero_la.scheduler.trace.split`.
+        """
+        sent = sent_at(self.workers, self.plan.programs)
+        return [
+            split(trace, program, self.began, self.ended, sent)
+            for trace, program in zip(self.workers, self.plan.programs, strict=True)
+        ]
+
+
+@dataclass
+class Trace:
+    """What the runs within ``with hetero_la.trace() as t:`` did when.
+
+    Attributes
+    ----------
+    runs : list of TracedRun
+        The runs that have ended, in that order.  One call may make several: `solve`
+        on GPUs finds the condition, and refines, by further runs.
+    """
+
+    runs: list[TracedRun] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        head = f"{'worker':<10}" + "".join(f"{part:>21}" for part in PARTS) + f"{'run':>10}"
+        lines = []
+        for run in self.runs:
+            lines += [f"{run.plan.routine}: seconds", head]
+            for worker, parts in zip(run.plan.workers, run.parts(), strict=True):
+                cells = "".join(f"{parts[part]:>21.4f}" for part in PARTS)
+                lines.append(f"{worker.name:<10}{cells}{run.seconds:>10.4f}")
+        return "\n".join(lines) or "no run was traced"
+
+    def write(self, path: str | os.PathLike[str]) -> None:
+        """Write the timeline; the suffix says how.
+
+        Parameters
+        ----------
+        path : path
+            ``.json`` for Perfetto and Chrome's tracing page, with arrows where messages
+            travel; ``.svg``, ``.png`` (with the extra `viz`) or ``.html`` for a chart.
+
+        Raises
+        ------
+        ValueError
+            For another suffix, for ``.png`` where Matplotlib is missing, and if no run
+            was traced.
+        """
+        from hetero_la.pictures.timelines import require_suffix
+
+        write = require_suffix(path)
+        if not self.runs:
+            raise ValueError("no run was traced: there is nothing to write")
+        write(self.runs, Path(path))
+
+
+@contextlib.contextmanager
+def trace() -> Iterator[Trace]:
+    """Record what the runs of the block do when.
+
+    On a CPU the times are those of its thread, on a GPU those of its queues, by CUDA
+    events; all on one clock.  Runs of other threads of this process are recorded too.
+
+    Yields
+    ------
+    Trace
+        Filled as the runs end.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import hetero_la
+    >>> with hetero_la.trace() as t:
+    ...     _ = hetero_la.lu_factor(np.random.default_rng(0).random((200, 200)), nb=50)
+    >>> parts = t.runs[0].parts()[0]
+    >>> abs(sum(parts.values()) - t.runs[0].seconds) < 1e-9
+    True
+    """
+    opened = Trace()
+    _active.append(opened)
+    try:
+        yield opened
+    finally:
+        # By identity: two traces of no runs are equal.
+        _active[:] = [other for other in _active if other is not opened]
+
+
+@contextlib.contextmanager
+def traced(job: Job) -> Iterator[Callable[[Plan, Outcome], tuple[Plan, Outcome]]]:
+    """Let the open traces have the plan that was followed, and its outcome: the block keeps them.
+
+    That plan is another one than the job's where workers were lost.
+    """
+    to = list(_active)
+    job.traced = bool(to)
+    began = time.perf_counter()
+
+    def keep(plan: Plan, outcome: Outcome) -> tuple[Plan, Outcome]:
+        if to:
+            ended = time.perf_counter()
+            hosts = [worker.host for worker in plan.workers]
+            found = [outcome.traces[worker] for worker in range(len(hosts))]
+            workers = aligned(found, hosts, platform.node(), ended)
+            for opened in to:
+                opened.runs.append(TracedRun(plan, began, ended, workers))
+        return plan, outcome
+
+    yield keep

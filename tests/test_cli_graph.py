@@ -1,0 +1,64 @@
+"""``hetero-la graph``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hetero_la.cli import main
+from tests.command_line import in_own_folder, refused  # noqa: F401  (a fixture)
+
+
+@pytest.mark.parametrize(
+    ("argv", "path", "found"),
+    [
+        (["lu", "--n", "400", "--nb", "100"], "a.svg", ">getrf<"),
+        (["lu", "--n", "400", "--m", "100", "--nb", "100"], "a.dot", "getrf\\nstep 0 column 0"),
+        (["qr", "--n", "4000", "--nb", "100", "--cpus", "2"], "a.html", ">cpu1<"),
+        (["solve", "--n", "300", "--nrhs", "200", "--nb", "100"], "a.svg", ">rhs 1<"),
+        (["cholesky", "--n", "300", "--nb", "100", "--granularity", "tile"], "a.svg", ">gemm_nc<"),
+        (["lu", "--n", "0", "--nb", "100"], "a.html", "0 tasks"),
+    ],
+)
+def test_a_graph_is_drawn_and_its_plan_shown(
+    argv: list[str], path: str, found: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["graph", *argv, "-o", path]) == 0
+    assert found in Path(path).read_text()
+    out, err = capfd.readouterr()
+    assert out.startswith(f"{argv[0]} of a ")
+    assert err == ""
+
+
+def test_panels_may_go_to_a_cpu_beside_gpus_that_are_not_there() -> None:
+    argv = ["graph", "lu", "--n", "400", "--nb", "100", "--gpus", "2", "--cpus", "1"]
+    assert main([*argv, "--panel", "cpu", "-o", "a.dot"]) == 0
+    lines = Path("a.dot").read_text().splitlines()
+    workers = {
+        kind: {line.split("\\n")[2].split('"')[0] for line in lines if f'"{kind}\\n' in line}
+        for kind in ("getrf", "gemm")
+    }
+    assert workers == {"getrf": {"cpu0"}, "gemm": {"gpu0", "gpu1"}}
+
+
+@pytest.mark.parametrize(
+    ("argv", "sentence"),
+    [
+        (["lu", "--n", "400", "--nb", "100", "-o", "a.pdf"], "must end in one of .svg, .png"),
+        (["lu", "--n", "400", "--nb", "100", "-o", "no/a.svg"], "there is no folder"),
+        (["lu", "--n", "1000000", "--nb", "64", "-o", "a.svg"], "15625 x 15625 tiles make about"),
+        (["lu", "--n", "40000", "--nb", "100", "--granularity", "tile", "-o", "a.svg"],
+         "tiles make about"),
+        (["lu", "--n", "400", "--nb", "0", "-o", "a.svg"], "--nb"),
+        (["lu", "--n", "400", "--nb", "100"], "required"),
+        (["cholesky", "--n", "400", "--m", "3", "--nb", "100", "-o", "a.svg"], "--m is for"),
+        (["qr", "--n", "400", "--nrhs", "3", "--nb", "100", "-o", "a.svg"], "--nrhs is for"),
+        (["lu", "--n", "400", "--nb", "100", "--panel", "gpu", "--cpus", "1", "-o", "a.svg"],
+         "needs a GPU worker"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_drawn_is_refused_at_once(
+    capfd: pytest.CaptureFixture[str], argv: list[str], sentence: str
+) -> None:
+    assert sentence in refused(capfd, "graph", *argv)

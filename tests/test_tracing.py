@@ -1,0 +1,341 @@
+"""Timelines: what is recorded, that the parts add up, and what is written."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import platform
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from distributed import Client, LocalCluster
+
+import hetero_la
+from hetero_la import execution
+from hetero_la.cli import main
+from hetero_la.pictures.gantt import draw_runs
+from hetero_la.pictures.scene import Rect, Text
+from hetero_la.pictures.svg import svg
+from hetero_la.scheduler.instructions import Instruction, Program
+from hetero_la.scheduler.messages import MessageKey
+from hetero_la.scheduler.trace import PARTS, Recorder, WorkerTrace, aligned, split
+from hetero_la.tiles.kernels.cpu import VirtualGpu
+from hetero_la.tiles.kernels.spec import Queue
+from hetero_la.tracing import TracedRun
+from tests.pictures.drawn import CPU, GPUS, shapes
+from tests.pictures.test_pictures import extent, overlap
+
+A = np.random.default_rng(0).standard_normal((300, 300))
+
+
+@pytest.fixture(scope="module")
+def gpus() -> Iterator[Client]:
+    with hetero_la.Cluster(virtual_gpus=2, cpus=0) as cluster, cluster.get_client() as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def run(gpus: Client) -> TracedRun:
+    with hetero_la.trace() as t:
+        hetero_la.lu_factor(A, nb=64, client=gpus)
+    (only,) = t.runs
+    return only
+
+
+def check(run: TracedRun) -> None:
+    """What holds for the trace of any run."""
+    for trace, program, parts in zip(run.workers, run.plan.programs, run.parts(), strict=True):
+        assert tuple(parts) == PARTS
+        assert min(parts.values()) >= 0
+        assert sum(parts.values()) == pytest.approx(run.seconds, abs=1e-9)
+        assert len(trace.issued) == len(trace.spans) == len(program.instructions)
+        assert (trace.issued <= trace.spans[:, 0]).all()
+        assert (trace.spans[:, 0] <= trace.spans[:, 1]).all()
+        inside = [trace.issued, trace.spans, trace.windows]
+        assert all(run.began <= part.min() <= part.max() <= run.ended for part in inside)
+        for issued in trace.issued:
+            assert ((trace.windows[:, 0] <= issued) & (issued <= trace.windows[:, 1])).sum() == 1
+        if any(i.op == "call" for i in program.instructions):
+            assert parts["computing"] > 0
+
+
+def test_a_run_in_the_calling_thread() -> None:
+    with hetero_la.trace() as t:
+        hetero_la.lu_factor(A, nb=64)
+    (only,) = t.runs
+    assert [worker.name for worker in only.plan.workers] == ["caller"]
+    check(only)
+    parts = only.parts()[0]
+    assert parts["waiting for a panel"] == 0
+    assert parts["computing"] > 0.2 * only.seconds
+
+
+def test_a_run_on_workers_of_this_process(run: TracedRun) -> None:
+    assert len(run.workers) == 2
+    check(run)
+    assert sum(parts["copying"] for parts in run.parts()) > 0
+
+
+@pytest.mark.gpu
+def test_a_run_on_a_gpu_is_measured_on_the_device() -> None:
+    with (
+        hetero_la.Cluster(cpus=0, gpus=1) as cluster,
+        cluster.get_client() as client,
+        hetero_la.trace() as t,
+    ):
+        hetero_la.lu_factor(np.random.default_rng(0).random((4096, 4096)), client=client)
+    (only,) = t.runs
+    check(only)
+    (worker,) = only.workers
+    # The device works on long after the thread has gone to the next instruction.
+    assert np.median(worker.spans[:-1, 1] - worker.issued[1:]) > 0
+
+
+def test_a_run_on_other_processes() -> None:
+    with (
+        LocalCluster(2, threads_per_worker=1, dashboard_address=None) as cluster,
+        Client(cluster) as client,
+        hetero_la.trace() as t,
+    ):
+        hetero_la.cho_factor(A @ A.T, nb=100, client=client)
+    (only,) = t.runs
+    check(only)
+    assert all(len(trace.windows) > 1 for trace in only.workers)
+    assert min(parts["waiting for Dask"] for parts in only.parts()) > 0
+
+
+def test_further_runs_on_factors_that_were_kept_are_recorded(gpus: Client) -> None:
+    with hetero_la.trace() as t:
+        hetero_la.solve(A, A[:, :2], nb=64, client=gpus)
+    assert t.runs[0].plan.routine == "solve"
+    assert {run.plan.routine for run in t.runs[1:]} <= {"lu_solve", "lu_solve_adjoint"}
+    assert len(t.runs) > 1
+    for traced in t.runs:
+        check(traced)
+
+
+def test_nothing_is_measured_outside(gpus: Client) -> None:
+    with hetero_la.trace() as t:
+        pass
+    hetero_la.lu_factor(A, client=gpus)
+    assert t.runs == []
+    assert str(t) == "no run was traced"
+    with pytest.raises(ValueError, match="no run was traced"):
+        t.write("a.json")
+
+
+def test_traces_may_nest() -> None:
+    with hetero_la.trace() as outer:
+        with hetero_la.trace() as inner:
+            hetero_la.lu_factor(A)
+        hetero_la.qr_factor(A)
+    assert [run.plan.routine for run in inner.runs] == ["lu"]
+    assert [run.plan.routine for run in outer.runs] == ["lu", "qr"]
+
+
+def test_a_run_that_fails_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*arguments: Any) -> None:
+        raise RuntimeError("broken")
+
+    with hetero_la.trace() as t:
+        with monkeypatch.context() as patch:
+            patch.setattr(execution, "_inline", fail)
+            with pytest.raises(RuntimeError, match="broken"):
+                hetero_la.lu_factor(A)
+        hetero_la.qr_factor(A)
+    assert [run.plan.routine for run in t.runs] == ["qr"]
+
+
+@pytest.mark.parametrize("routine", ["lu", "solve", "cholesky", "qr", "lstsq", "inverse"])
+@pytest.mark.parametrize("panel", ["cpu", "gpu"])
+def test_every_task_has_its_call(routine: str, panel: str) -> None:
+    nrhs = {"solve": 30, "lstsq": 30, "inverse": 200}.get(routine, 0)
+    plan = hetero_la.plan(
+        routine, (200, 200), nb=20, nrhs=nrhs, workers=[*GPUS[:3], CPU], panel=panel
+    )
+    calls = TracedRun(plan, 0.0, 1.0, []).calls()
+    done: dict[tuple[int, int], float] = {}
+    for task, (worker, place) in zip(plan.graph.tasks, calls, strict=True):
+        instruction = plan.programs[worker].instructions[place]
+        assert (instruction.kind, instruction.step) == (task.kind, task.step)
+        assert instruction.first <= task.column <= instruction.last
+        assert worker == plan.placement[task.index]
+        done[worker, place] = done.get((worker, place), 0.0) + plan.graph.flops(task)
+    for (worker, place), flops in done.items():
+        assert flops == pytest.approx(plan.programs[worker].instructions[place].flops)
+    assert len(done) == sum(i.op == "call" for p in plan.programs for i in p.instructions)
+
+
+# --- where the time goes
+
+
+def trace_of(issued: list[float], spans: list[list[float]], *windows: list[float]) -> WorkerTrace:
+    return WorkerTrace(np.array(issued, float), np.array(spans, float), np.array(windows, float))
+
+
+KEY = MessageKey(1, 0, True)
+PANEL = Program(0, [0], [Instruction("receive", 0, message=KEY), Instruction("call", 0)])
+
+
+@pytest.mark.parametrize(
+    ("trace", "sent", "expected"),
+    [
+        # The thread waits in its task: from 1, when it asks, to 4, when the copy begins.
+        (trace_of([1, 5], [[4, 5], [5, 8]], [1, 8]), None, (3, 1, 3, 2, 1, 0)),
+        # A GPU: the thread has gone on long before the message comes.
+        (trace_of([1, 1.1], [[4, 5], [5, 8]], [1, 1.2]), None, (3, 1, 3, 2, 1, 0)),
+        # Another process: the task begins with a message that was sent at 3.
+        (trace_of([4, 5], [[4, 5], [5, 8]], [4, 8]), {KEY: 3}, (3, 1, 3, 2, 1, 0)),
+        # The same, sent before: Dask's own time.
+        (trace_of([4, 5], [[4, 5], [5, 8]], [4, 8]), {KEY: 0}, (3, 1, 0, 2, 4, 0)),
+        # The thread is busy with something else between 5 and 7.
+        (trace_of([1, 5], [[1, 5], [7, 8]], [1, 8]), None, (1, 4, 0, 2, 1, 2)),
+        # A copy beside a kernel is hidden by it.
+        (trace_of([0, 0], [[2, 6], [1, 8]], [0, 8]), None, (7, 0, 1, 2, 0, 0)),
+    ],
+)
+def test_split(trace: WorkerTrace, sent: Any, expected: tuple[float, ...]) -> None:
+    parts = split(trace, PANEL, 0.0, 10.0, sent)
+    # In this order: computing, copying, panel, nothing left, Dask, other.
+    assert tuple(parts.values()) == pytest.approx(expected)
+
+
+def test_parts_of_random_traces_add_up() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        edges = np.sort(rng.random(12)).reshape(-1, 2)
+        spans = np.sort(rng.random((6, 2)), axis=1)
+        program = Program(0, [0], [PANEL.instructions[place % 2] for place in range(6)])
+        trace = WorkerTrace(spans[:, 0] - 0.1, spans, edges)
+        parts = split(trace, program, 0.2, 0.9)
+        assert sum(parts.values()) == pytest.approx(0.7)
+
+
+class Watch:
+    """A device that is a second late for every mark; a mark is its number."""
+
+    def __init__(self) -> None:
+        self.numbers = itertools.count()
+
+    def mark(self, queue: Queue) -> int:
+        return next(self.numbers)
+
+    def seconds(self, mark: int) -> float:
+        return 100.0 + mark
+
+
+class Watched(VirtualGpu):
+    def stopwatch(self) -> Watch:  # type: ignore[override]
+        return Watch()
+
+
+def test_a_device_with_a_stopwatch_is_asked_when_the_run_is_over() -> None:
+    recorder = Recorder(Watched())
+    for _ in range(2):
+        recorder.issue()
+        recorder.begin(Queue.COPY)
+        recorder.begin(Queue.COPY)  # the message is there only now
+        recorder.end(Queue.COPY)
+    recorder.window(0.0)
+    trace = recorder.trace()
+    assert trace.spans.tolist() == [[101.0, 102.0], [104.0, 105.0]]
+    assert trace.issued[1] > trace.issued[0]
+    assert len(trace.windows) == 1
+
+
+def test_clocks_of_other_hosts_are_shifted_to_the_end_of_the_run() -> None:
+    here = trace_of([1.0], [[1.0, 2.0]], [1.0, 3.0])
+    far = trace_of([501.0], [[501.0, 502.0]], [500.0, 503.0])
+    other = trace_of([500.0], [[500.0, 501.0]], [500.0, 501.0])
+    shifted = aligned([here, far, other], ["here", "there", "there"], "here", 4.0)
+    assert [trace.end for trace in shifted] == [3.0, 4.0, 2.0]
+
+
+def test_clocks_of_this_host_are_left_alone(run: TracedRun) -> None:
+    assert {worker.host for worker in run.plan.workers} == {platform.node()}
+
+
+# --- files
+
+
+def test_chrome_events(run: TracedRun, tmp_path: Path) -> None:
+    hetero_la.Trace([run]).write(tmp_path / "a.json")
+    events = json.loads((tmp_path / "a.json").read_text())["traceEvents"]
+    slices = [e for e in events if e["ph"] == "X"]
+    calls = [(w, i) for w, p in enumerate(run.plan.programs) for i in p.instructions]
+    windows = sum(len(trace.windows) for trace in run.workers)
+    assert len(slices) == len(calls) + windows
+    assert {(e["pid"], e["name"]) for e in slices} >= {(w, i.label) for w, i in calls}
+    assert all(e["ts"] >= 0 and e["ts"] + e["dur"] <= 1e6 * run.seconds + 1 for e in slices)
+    names = {e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name"}
+    assert names == {0: "gpu0", 1: "gpu1"}
+    starts = {e["id"]: e for e in events if e["ph"] == "s"}
+    ends = {e["id"]: e for e in events if e["ph"] == "f"}
+    receives = [i for _, i in calls if i.op == "receive"]
+    assert len(starts) == len(ends) == len(receives) > 0
+    for number, start in starts.items():
+        assert start["pid"] != ends[number]["pid"]
+        assert start["ts"] <= ends[number]["ts"]
+        for event in (start, ends[number]):  # each is bound to the slice that it lies in
+            assert any(
+                (s["pid"], s["tid"]) == (event["pid"], event["tid"])
+                and s["ts"] - 1e-3 <= event["ts"] <= s["ts"] + s["dur"] + 1e-3
+                for s in slices
+            )
+
+
+def test_the_chart_shows_every_call_and_the_parts(run: TracedRun) -> None:
+    scene = draw_runs([run])
+    tips = {s.tip.split(":")[0] for s in scene.shapes if isinstance(s, Rect) and s.tip}
+    assert set(PARTS) <= tips
+    calls = {i.label for p in run.plan.programs for i in p.instructions if i.kind}
+    assert len(calls & tips) > 0.5 * len(calls)  # some are too short, and drawn together
+    extents = [extent(s) for s in scene.shapes if isinstance(s, Text)]
+    assert not [pair for pair in itertools.combinations(extents, 2) if overlap(*pair)]
+    assert shapes(svg(scene), "rect")
+
+
+def test_parts_are_drawn_as_long_as_they_took(run: TracedRun) -> None:
+    scene = draw_runs([run])
+    drawn: dict[float, float] = {}
+    for shape in scene.shapes:
+        if isinstance(shape, Rect) and shape.tip.split(":")[0] in PARTS:
+            drawn[shape.y] = drawn.get(shape.y, 0.0) + shape.width
+    assert list(drawn.values()) == pytest.approx([1080.0, 1080.0])
+
+
+def test_calls_too_short_to_be_seen_are_drawn_together(run: TracedRun) -> None:
+    many = 20_000
+    times = run.began + np.linspace(0, run.seconds, many + 1)
+    program = replace(run.plan.programs[0], instructions=[
+        Instruction("call", 0, 0, 0, "gemm") for _ in range(many)
+    ])  # fmt: skip
+    plan = replace(run.plan, programs=[program], workers=run.plan.workers[:1])
+    spans = np.column_stack([times[:-1], times[1:]])
+    trace = WorkerTrace(times[:-1], spans, np.array([[run.began, run.ended]]))
+    scene = draw_runs([TracedRun(plan, run.began, run.ended, [trace])])
+    assert sum(isinstance(shape, Rect) for shape in scene.shapes) < 3000
+
+
+@pytest.mark.parametrize("suffix", ["json", "svg", "html"])
+def test_the_command_line_writes_a_timeline(tmp_path: Path, suffix: str) -> None:
+    path = tmp_path / f"a.{suffix}"
+    assert main(["lu", "--random", "200", "--nb", "50", "--trace", str(path)]) == 0
+    assert "getrf" in path.read_text()
+    assert main(["sweep", "qr", "--n", "60,80", "--trace", str(path)]) == 0
+    assert "geqrf" in path.read_text()
+
+
+def test_a_timeline_that_cannot_be_written_is_refused_first(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["lu", "--random", "100", "--trace", str(tmp_path / "a.txt")]) == 2
+    assert main(["lu", "--random", "100", "--trace", str(tmp_path / "no" / "a.svg")]) == 2
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert "must end in one of .json, .svg, .png, .html" in err
+    assert "there is no folder" in err
