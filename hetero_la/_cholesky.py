@@ -7,7 +7,7 @@ from typing import Any
 
 from numpy.linalg import LinAlgError
 
-from hetero_la.alerts import warn_ill_conditioned
+from hetero_la.alerts import not_positive_message, warn_ill_conditioned
 from hetero_la.conditioning import (
     estimate_reciprocal_condition,
     hermitian_norm1,
@@ -16,12 +16,14 @@ from hetero_la.conditioning import (
 from hetero_la.execution import Result, execute
 from hetero_la.factors import CholeskyFactors
 from hetero_la.inputs import as_columns_for, as_matrix, as_system, require_finite
+from hetero_la.lazy import takes_dask_arrays
 from hetero_la.report import Report
 from hetero_la.stacks import over_stacks
 from hetero_la.tiles.transfer import array_module, on_device_of_arrays
 from hetero_la.triangles import clear_above, solve_with_triangle
 
 
+@takes_dask_arrays
 @on_device_of_arrays
 @over_stacks(a=2)
 def cholesky(
@@ -77,6 +79,7 @@ def cholesky(
     return result.array if lower else result.array.T
 
 
+@takes_dask_arrays
 @on_device_of_arrays
 @over_stacks(a=2)
 def cho_factor(
@@ -129,9 +132,10 @@ def _factor(
 
 def _require_positive(result: Result) -> None:
     if result.info:
-        raise LinAlgError(f"{result.info}-th leading minor of the array is not positive definite")
+        raise LinAlgError(not_positive_message(result.info))
 
 
+@takes_dask_arrays
 @on_device_of_arrays
 def cho_solve(
     c_and_lower: tuple[Any, bool], b: Any, overwrite_b: bool = False, check_finite: bool = True

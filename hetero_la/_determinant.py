@@ -10,6 +10,7 @@ from scipy.linalg import LinAlgWarning
 
 from hetero_la._factor import lu_factor
 from hetero_la.inputs import as_matrix
+from hetero_la.lazy import takes_dask_arrays
 from hetero_la.stacks import over_stacks
 from hetero_la.tiles.transfer import array_module, on_device_of_arrays, to_host
 
@@ -21,6 +22,7 @@ class SlogdetResult(NamedTuple):
     logabsdet: Any
 
 
+@takes_dask_arrays
 @on_device_of_arrays
 @over_stacks(a=2)
 def det(
@@ -49,12 +51,17 @@ def det(
     >>> float(det(np.array([[0.0, 2.0], [3.0, 5.0]])))
     -6.0
     """
-    diagonal, sign = _diagonal(a, overwrite_a, check_finite, client, options)
+    return det_of(*_diagonal(a, overwrite_a, check_finite, client, options))
+
+
+def det_of(diagonal: np.ndarray, sign: int) -> Any:
+    """Determinant from the diagonal of U, on the host, and the sign of the permutation."""
     wide = np.complex128 if diagonal.dtype.kind == "c" else np.float64
     with np.errstate(over="ignore", under="ignore"):
         return wide(sign * np.prod(diagonal.astype(wide)))
 
 
+@takes_dask_arrays
 @on_device_of_arrays
 @over_stacks(a=2)
 def slogdet(a: Any, check_finite: bool = True, *, client: Any = None, **options: Any) -> Any:
@@ -81,7 +88,11 @@ def slogdet(a: Any, check_finite: bool = True, *, client: Any = None, **options:
     >>> float(sign), round(float(logabsdet), 3)
     (-1.0, 921.034)
     """
-    diagonal, sign = _diagonal(a, False, check_finite, client, options)
+    return slogdet_of(*_diagonal(a, False, check_finite, client, options))
+
+
+def slogdet_of(diagonal: np.ndarray, sign: int) -> SlogdetResult:
+    """Sign and logarithm from the diagonal of U, on the host, and the sign of the permutation."""
     size = np.abs(diagonal)
     if not size.all():
         return SlogdetResult(diagonal.dtype.type(0), size.dtype.type(-np.inf))
@@ -97,6 +108,10 @@ def _diagonal(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LinAlgWarning)  # a determinant of 0 is an answer
         packed, piv = lu_factor(a, overwrite_a, check_finite, client=client, **options)
-    diagonal = to_host(packed.diagonal())
+    return to_host(packed.diagonal()), sign_of(piv)
+
+
+def sign_of(piv: Any) -> int:
+    """Sign of the permutation that row interchanges make."""
     swaps = int((piv != array_module(piv).arange(len(piv))).sum())
-    return diagonal, -1 if swaps % 2 else 1
+    return -1 if swaps % 2 else 1

@@ -12,6 +12,7 @@ from hetero_la.alerts import singular_message, warn
 from hetero_la.execution import execute
 from hetero_la.factors import LUFactors
 from hetero_la.inputs import as_array, as_columns_for, as_matrix, require_finite
+from hetero_la.lazy import takes_dask_arrays
 from hetero_la.stacks import over_stacks
 from hetero_la.tiles.pivots import permutation
 from hetero_la.tiles.transfer import (
@@ -22,6 +23,7 @@ from hetero_la.tiles.transfer import (
 )
 
 
+@takes_dask_arrays
 @on_device_of_arrays
 @over_stacks(a=2)
 def lu_factor(
@@ -35,7 +37,8 @@ def lu_factor(
     a : array_like, shape (..., m, n)
         NumPy or CuPy array of float32, float64, complex64 or complex128, in any memory
         order; integers become float64.  With more than two dimensions it is a stack of
-        matrices, which are factored one after another.
+        matrices, which are factored one after another.  Of a Dask array of two dimensions
+        the factors are Dask arrays, too, in a plain tuple; nothing runs yet.
     overwrite_a : bool, optional
         Whether the factors may take the place of `a` (where it is column-major).
     check_finite : bool, optional
@@ -100,6 +103,7 @@ def _factor(a: Any, overwrite_a: bool, client: Any, options: dict[str, Any]) -> 
     return LUFactors(result.array, piv, result.info, result.report)
 
 
+@takes_dask_arrays
 @on_device_of_arrays
 def lu_solve(
     lu_and_piv: tuple[Any, Any], b: Any, trans: int = 0, overwrite_b: bool = False,
@@ -164,6 +168,7 @@ def _lu_solve(lu: Any, piv: Any, b: Any, trans: int, overwrite_b: bool, check_fi
     )
 
 
+@takes_dask_arrays
 @on_device_of_arrays
 def lu(
     a: Any, permute_l: bool = False, overwrite_a: bool = False, check_finite: bool = True,

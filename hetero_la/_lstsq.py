@@ -11,11 +11,13 @@ from hetero_la.alerts import warn
 from hetero_la.conditioning import reciprocal_condition_upper
 from hetero_la.execution import execute
 from hetero_la.inputs import as_system
+from hetero_la.lazy import takes_dask_arrays
 from hetero_la.report import Report
 from hetero_la.stacks import over_stacks
 from hetero_la.tiles.transfer import array_module, on_device_of_arrays, to_host
 
 
+@takes_dask_arrays
 @on_device_of_arrays
 @over_stacks(a=2, b="1|2")
 def lstsq(
@@ -82,16 +84,22 @@ def lstsq(
     >>> np.round(x, 12), rank
     (array([1., 2.]), 2)
     """
-    if cond is not None and not 0 <= cond < 1:
-        raise ValueError(f"cond must be None, or at least 0 and below 1, not {cond!r}")
-    if lapack_driver not in (None, "gels"):
-        raise ValueError(f"lapack_driver must be None or 'gels', not {lapack_driver!r}")
+    require_lstsq_options(cond, lapack_driver)
     x, residues, rank, _ = lstsq_with_report(
         a, b, cond, check_finite=check_finite, client=client, **options
     )
     return x, residues, rank, None
 
 
+def require_lstsq_options(cond: float | None, lapack_driver: str | None) -> None:
+    """Raise ValueError for what `lstsq` does not do."""
+    if cond is not None and not 0 <= cond < 1:
+        raise ValueError(f"cond must be None, or at least 0 and below 1, not {cond!r}")
+    if lapack_driver not in (None, "gels"):
+        raise ValueError(f"lapack_driver must be None or 'gels', not {lapack_driver!r}")
+
+
+@takes_dask_arrays
 @on_device_of_arrays
 def lstsq_with_report(
     a: Any, b: Any, cond: float | None = None, *, check_finite: bool = True, client: Any = None,
@@ -138,20 +146,28 @@ def _rank(r: Any, cond: float) -> int:
     """Rank of R by its diagonal; warns where it is not full, raises where R is singular."""
     diagonal = np.abs(to_host(r.diagonal()))
     order = len(diagonal)
+    require_nonzero(diagonal)
+    rcond = reciprocal_condition_upper(r)
+    if rcond > cond or not order:
+        return order
+    rank = min(int((diagonal > cond * diagonal.max()).sum()), order - 1)
+    warn_deficient(rank, order, f"rcond = {rcond:.3g}")
+    return rank
+
+
+def require_nonzero(diagonal: np.ndarray) -> None:
+    """Raise LinAlgError if the diagonal of R has a zero."""
     if not diagonal.all():
         zero = int(np.argmin(diagonal)) + 1
         raise LinAlgError(
             f"the matrix is rank-deficient: diagonal number {zero} of R is exactly zero "
             "(scipy.linalg.lstsq finds a solution by singular values)"
         )
-    rcond = reciprocal_condition_upper(r)
-    if rcond > cond or not order:
-        return order
-    rank = int((diagonal > cond * diagonal.max()).sum())
-    rank = min(rank, order - 1)
-    message = (
-        f"rank-deficient matrix: its rank is about {rank} and not {order} (rcond = {rcond:.3g}), "
+
+
+def warn_deficient(rank: int, order: int, because: str) -> None:
+    """Warn of a matrix that is not of full rank."""
+    warn(
+        f"rank-deficient matrix: its rank is about {rank} and not {order} ({because}), "
         "the solution is inaccurate, and not the shortest one"
     )
-    warn(message)
-    return rank

@@ -7,12 +7,14 @@ from typing import Any
 from hetero_la.execution import Result, execute
 from hetero_la.factors import QRFactors
 from hetero_la.inputs import as_array, as_matrix, require_finite
+from hetero_la.lazy import takes_dask_arrays
 from hetero_la.stacks import over_stacks
 from hetero_la.tiles.transfer import array_module, on_device_of_arrays
 
 _MODES = ("full", "r", "economic", "raw")
 
 
+@takes_dask_arrays
 @on_device_of_arrays
 @over_stacks(a=2)
 def qr(
@@ -78,10 +80,7 @@ def qr(
     >>> np.allclose(q @ r, a)
     True
     """
-    if mode not in _MODES:
-        raise ValueError(f"mode must be one of {', '.join(_MODES)}, not {mode!r}")
-    if pivoting:
-        raise ValueError("pivoting=True is not supported: scipy.linalg.qr has it")
+    require_mode(mode, pivoting)
     a = _checked(a, check_finite)
     m, n = a.shape
     columns = {"full": m, "economic": min(m, n)}.get(mode, 0)
@@ -95,6 +94,15 @@ def qr(
     return result.array[:, n:], r
 
 
+def require_mode(mode: str, pivoting: bool) -> None:
+    """Raise ValueError for what `qr` does not do."""
+    if mode not in _MODES:
+        raise ValueError(f"mode must be one of {', '.join(_MODES)}, not {mode!r}")
+    if pivoting:
+        raise ValueError("pivoting=True is not supported: scipy.linalg.qr has it")
+
+
+@takes_dask_arrays
 @on_device_of_arrays
 @over_stacks(a=2)
 def qr_factor(
@@ -140,6 +148,7 @@ def _factor(
     return execute(routine, a, columns=columns, overwrite_a=overwrite_a, client=client, **options)
 
 
+@takes_dask_arrays
 @on_device_of_arrays
 @over_stacks(a=2, c="1|2")
 def qr_multiply(

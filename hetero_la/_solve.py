@@ -16,6 +16,7 @@ from hetero_la.conditioning import (
 )
 from hetero_la.execution import Result, execute
 from hetero_la.inputs import as_matrix, as_system, require_finite
+from hetero_la.lazy import takes_dask_arrays
 from hetero_la.options import Options
 from hetero_la.refinement import refine
 from hetero_la.report import Report
@@ -32,6 +33,7 @@ from hetero_la.tiles.pivots import permutation
 from hetero_la.tiles.transfer import array_module, linalg_module, on_device_of_arrays
 
 
+@takes_dask_arrays
 @on_device_of_arrays
 @over_stacks(a=2, b="1|2")
 def solve(
@@ -115,6 +117,7 @@ def solve(
     return _by_lu(a.T if transposed else a, b, client, options)[0]
 
 
+@takes_dask_arrays
 @on_device_of_arrays
 def solve_with_report(
     a: Any, b: Any, *, check_finite: bool = True, transposed: bool = False, client: Any = None,
@@ -174,6 +177,7 @@ def _solve_again(result: Result, b: Any, trans: int) -> Any:
     return solver((result.factors, piv), b, trans=trans, check_finite=False)
 
 
+@takes_dask_arrays
 @on_device_of_arrays
 @over_stacks(a=2)
 def inv(

@@ -27,3 +27,8 @@ def warn_ill_conditioned(rcond: float, dtype: Any) -> None:
 def singular_message(info: int) -> str:
     """What LAPACK's info says of U."""
     return f"the matrix is singular: diagonal number {info} of U is exactly zero"
+
+
+def not_positive_message(info: int) -> str:
+    """What LAPACK's info says of a matrix that is not positive definite."""
+    return f"{info}-th leading minor of the array is not positive definite"

@@ -26,6 +26,7 @@ from hetero_la.scheduler.job import Job, Outcome
 from hetero_la.scheduler.progress import Progress
 from hetero_la.scheduler.runner import Name
 from hetero_la.scheduler.workers import WorkerInfo, calling_thread, over_processes
+from hetero_la.steps import StepValues
 from hetero_la.tiles.errors import DeviceUnavailableError
 from hetero_la.tiles.kernels.cpu import CpuDevice, available_memory
 from hetero_la.tiles.kernels.gpu import GpuDevice
@@ -60,27 +61,24 @@ class Result(NamedTuple):
         """The overwritten right-hand sides."""
         return self.array if self.kept else self.array[:, self.report.plan.layout.n :]
 
+    @property
+    def steps(self) -> StepValues:
+        """The per-step vectors."""
+        return StepValues(self.values, self.report.plan.layout, self.array.dtype)
+
     def vector(self, name: str) -> np.ndarray:
         """The parts of a vector that the steps have made, one after the other."""
-        steps = range(self.report.plan.layout.kt)
-        parts = [self.values[name, k] for k in steps]
-        return np.concatenate(parts) if parts else np.empty(0, self.array.dtype)
+        return self.steps.vector(name)
 
     @property
     def info(self) -> int:
-        """LAPACK's: 0, or the 1-based index at which the first panel in trouble had to stop."""
-        layout = self.report.plan.layout
-        found = (layout.row(k) + int(self.values["info", k][0]) for k in range(layout.kt)
-                 if self.values["info", k][0])  # fmt: skip
-        return next(found, 0)
+        """LAPACK's."""
+        return self.steps.info
 
     @property
     def piv(self) -> np.ndarray:
         """LAPACK's ipiv, 0-based."""
-        layout = self.report.plan.layout
-        steps = range(layout.kt)
-        parts = [self.values["ipiv", k] + np.int32(layout.row(k)) for k in steps]
-        return np.concatenate(parts) if parts else np.empty(0, np.int32)
+        return self.steps.piv
 
 
 def execute(
@@ -170,7 +168,7 @@ def choose(
     """
     running = client or running_client()
     explicit = client is not None
-    chosen = _with_preset(options, running)
+    chosen = with_preset(options, running)
     where = device_index(a)
     m, n = a.shape
     caller = _caller(where)
@@ -187,7 +185,7 @@ def choose(
         if able and estimate() < INLINE_LIMIT[caller.kind]:
             return make((caller,)), {caller.name: caller.memory}, None
         client = running or embedded_client()
-        chosen = _with_preset(options, client)
+        chosen = with_preset(options, client)
     workers = tuple(worker_infos(client, refresh=True))
     if not workers:
         raise DeviceUnavailableError("the cluster has no running workers")
@@ -197,7 +195,7 @@ def choose(
     return plan, {worker.name: worker.memory for worker in workers}, client
 
 
-def _with_preset(options: dict[str, Any], client: Any) -> Options:
+def with_preset(options: dict[str, Any], client: Any) -> Options:
     """The options given, on top of those that the client's cluster was started with."""
     return Options.choose(options, getattr(getattr(client, "cluster", None), "options", None))
 

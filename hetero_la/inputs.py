@@ -26,12 +26,17 @@ def as_array(a: Any, name: str, ndims: tuple[int, ...]) -> Any:
     if a.ndim not in ndims:
         wanted = " or ".join(str(ndim) for ndim in ndims)
         raise ValueError(f"{name} must have {wanted} dimensions, not shape {a.shape}")
-    if a.dtype.kind in "iub":
-        return a.astype(np.float64)
-    dtype = a.dtype.newbyteorder("=")
+    return a.astype(lapack_dtype(a.dtype, name), copy=False)
+
+
+def lapack_dtype(given: np.dtype[Any], name: str) -> np.dtype[Any]:
+    """The LAPACK type in which an array of dtype `given` is worked on."""
+    if given.kind in "iub":
+        return np.dtype(np.float64)
+    dtype = given.newbyteorder("=")
     if dtype.name not in DTYPES:
-        raise ValueError(f"{name} has dtype {a.dtype}; supported are {', '.join(DTYPES)}")
-    return a.astype(dtype, copy=False)
+        raise ValueError(f"{name} has dtype {given}; supported are {', '.join(DTYPES)}")
+    return dtype
 
 
 def as_matrix(a: Any, name: str = "a", *, square: bool = False) -> Any:

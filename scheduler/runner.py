@@ -119,6 +119,11 @@ class Runner:
         self.device.synchronize()
         return array
 
+    @property
+    def position(self) -> int | None:
+        """The next instruction; None where one has failed, or is under way."""
+        return self._position
+
     def _is_kept(self, column: int) -> bool:
         return self.kept is not None and column < self.layout.nt
 

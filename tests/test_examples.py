@@ -25,6 +25,7 @@ EXAMPLES = {
     ),
     "06_gaussian_process": ([], "the forecast agrees with the record, and with SciPy"),
     "07_least_squares": (["--nb", "32"], "certified values and SciPy agree"),
+    "08_dask_pipeline": (["--n", "800"], "the interpolant agrees with Franke's function"),
     "09_lost_worker": (["--n", "1500"], "the right answer"),
     "10_pictures": (["--n", "300", "--nb", "64"], "of every worker's time add up to the run's"),
 }  # fmt: skip

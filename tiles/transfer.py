@@ -35,9 +35,23 @@ def device_index(a: Any) -> int | None:
     return int(a.device.id) if is_device_array(a) else None
 
 
+def current_gpu() -> int:
+    """The index of the calling thread's current GPU."""
+    import cupy
+
+    return int(cupy.cuda.runtime.getDevice())
+
+
 def to_host(a: Any) -> np.ndarray:
     """`a` as a NumPy array of the same order, copied only from a GPU."""
     return a.get(order="A") if is_device_array(a) else np.asarray(a)
+
+
+def to_device(a: Any) -> Array:
+    """`a` as a CuPy array of the same order, copied only from the host."""
+    import cupy
+
+    return cupy.asarray(a)
 
 
 def is_column_major(a: Any) -> bool:

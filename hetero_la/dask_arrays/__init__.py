@@ -1,0 +1,25 @@
+"""The public functions for Dask arrays, by the same names: they return Dask arrays, lazily.
+
+Nothing runs before Dask computes the results.  See ``docs/usage.md``.
+"""
+
+from hetero_la.dask_arrays.cholesky import cho_factor, cho_solve, cholesky
+from hetero_la.dask_arrays.lstsq import lstsq
+from hetero_la.dask_arrays.lu import det, lu, lu_factor, lu_solve, slogdet
+from hetero_la.dask_arrays.qr import qr
+from hetero_la.dask_arrays.solve import inv, solve
+
+__all__ = [
+    "cho_factor",
+    "cho_solve",
+    "cholesky",
+    "det",
+    "inv",
+    "lstsq",
+    "lu",
+    "lu_factor",
+    "lu_solve",
+    "qr",
+    "slogdet",
+    "solve",
+]

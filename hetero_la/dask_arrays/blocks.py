@@ -1,0 +1,138 @@
+"""Arrays made column block by column block, with names that follow from what they are made of."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from dask._task_spec import List, Task, TaskRef
+from dask.base import tokenize
+from dask.highlevelgraph import HighLevelGraph
+
+from hetero_la.dask_arrays.inputs import empty_like
+from hetero_la.tiles.transfer import array_module
+
+
+def over_columns(
+    function: Callable[..., Any],
+    a: da.Array,
+    *arguments: Any,
+    shape: tuple[int, int] | None = None,
+    dtype: Any = None,
+) -> da.Array:
+    """``function(block, start, stop, *arguments)`` of each block of columns of `a`.
+
+    Parameters
+    ----------
+    function : callable
+        Takes a block of all rows, its first column and the one past its last.
+    a : dask.array.Array, shape (m, n)
+        A matrix; it is rechunked if it has more than one block of rows.
+    *arguments
+        Further arguments; Dask arrays among them have one block.
+    shape : tuple of int, optional
+        Shape of the result, by default that of `a`; columns beyond it are left out.
+    dtype : dtype, optional
+        Of the result, by default that of `a`.
+    """
+    a = a.rechunk({0: -1})
+    rows, width = shape or a.shape
+    spans = [
+        (start, min(start + size, width))
+        for start, size in zip(starts(a.chunks[1]), a.chunks[1], strict=False)
+        if start < width
+    ] or [(0, 0)]
+    meta = empty_like(a, (0, 0), dtype or a.dtype)
+    name = f"{function.__name__.strip('_')}-{tokenize(function, a.name, arguments, spans, rows)}"
+    given = [one_block(argument) for argument in arguments]
+    tasks = {
+        (name, 0, j): Task((name, 0, j), function, TaskRef((a.name, 0, j)), start, stop, *given)
+        for j, (start, stop) in enumerate(spans)
+    }
+    inputs = [a, *(argument for argument in arguments if isinstance(argument, da.Array))]
+    graph = HighLevelGraph.from_collections(name, tasks, inputs)
+    return da.Array(graph, name, ((rows,), tuple(stop - start for start, stop in spans)), meta=meta)
+
+
+def from_all(
+    function: Callable[..., Any], arrays: Sequence[da.Array], meta: Any, *arguments: Any
+) -> da.Array:
+    """``function(blocks of each array, *arguments)`` in one task, a number or one block.
+
+    Parameters
+    ----------
+    function : callable
+        Takes a list of blocks for each array.
+    arrays : sequence of dask.array.Array
+        Small ones, of one dimension or none.
+    meta : array
+        An array like the result, of its shape.
+    *arguments
+        Further arguments.
+    """
+    names = [array.name for array in arrays]
+    name = f"{function.__name__.strip('_')}-{tokenize(function, names, arguments)}"
+    key = (name, *[0] * meta.ndim)
+    blocks = [
+        List(
+            *[TaskRef((array.name, *at)) for at in itertools.product(*map(range, array.numblocks))]
+        )
+        for array in arrays
+    ]
+    graph = HighLevelGraph.from_collections(
+        name, {key: Task(key, function, *blocks, *arguments)}, arrays
+    )
+    return da.Array(graph, name, tuple((size,) for size in meta.shape), meta=meta)
+
+
+def one_block(argument: Any) -> Any:
+    """A Dask array of one block as a task's argument; anything else as it is."""
+    if not isinstance(argument, da.Array):
+        return argument
+    return TaskRef((argument.name, *[0] * argument.ndim))
+
+
+def starts(sizes: Sequence[int]) -> list[int]:
+    """First element of each chunk, and the number of elements."""
+    return list(itertools.accumulate(sizes, initial=0))
+
+
+def diagonal(a: da.Array) -> da.Array:
+    """The diagonal of a matrix in blocks of columns, found where they are."""
+    packed = over_columns(_diagonal, a, shape=(1, min(a.shape)))
+    return packed[0]
+
+
+def _diagonal(block: Any, start: int, stop: int) -> Any:
+    return block[:, : stop - start].diagonal(-start)[None]
+
+
+def band(a: da.Array, *, below: int | None = None, above: int | None = None) -> da.Array:
+    """A matrix of any chunks, with zeros beyond the diagonals number `below` and `above`.
+
+    Parameters
+    ----------
+    a : dask.array.Array, shape (m, n)
+        The matrix.
+    below, above : int, optional
+        How many diagonals are kept beside the main one; all by default.
+    """
+    name = f"band-{tokenize(a.name, below, above)}"
+    rows, columns = starts(a.chunks[0]), starts(a.chunks[1])
+    tasks = {
+        (name, i, j): Task(
+            (name, i, j), _band, TaskRef((a.name, i, j)), rows[i] - columns[j], below, above
+        )
+        for i, j in np.ndindex(a.numblocks)
+    }
+    graph = HighLevelGraph.from_collections(name, tasks, [a])
+    return da.Array(graph, name, a.chunks, meta=a._meta)
+
+
+def _band(block: Any, offset: int, below: int | None, above: int | None) -> Any:
+    xp = array_module(block)
+    block = block if above is None else xp.tril(block, offset + above)
+    return block if below is None else xp.triu(block, offset - below)

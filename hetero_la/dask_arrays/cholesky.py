@@ -1,0 +1,68 @@
+"""Cholesky factorization of Dask arrays, and solving with it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import dask.array as da
+import numpy as np
+
+from hetero_la.dask_arrays.blocks import band
+from hetero_la.dask_arrays.inputs import as_columns, as_matrix, as_two_dimensional
+from hetero_la.dask_arrays.lu import tile_of
+from hetero_la.dask_arrays.runs import LazyRun, Singular
+
+
+def cholesky(
+    a: Any, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True, *,
+    client: Any = None, **options: Any,
+) -> da.Array:  # fmt: skip
+    """`hetero_la.cholesky`, lazily."""
+    factor = band(_factor(a, lower, check_finite, client, options), above=0)
+    return factor if lower else factor.T
+
+
+def cho_factor(
+    a: Any, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True, *,
+    client: Any = None, **options: Any,
+) -> tuple[da.Array, bool]:  # fmt: skip
+    """`hetero_la.cho_factor`, lazily: a tuple of a Dask array and `lower`."""
+    factor = _factor(a, lower, check_finite, client, options)
+    return (factor if lower else factor.T), lower
+
+
+def _factor(
+    a: Any, lower: bool, check_finite: bool, client: Any, options: dict[str, Any]
+) -> da.Array:
+    a = as_matrix(a, check_finite=check_finite, square=True)
+    run = LazyRun(
+        "cholesky", a if lower else a.T, singular=Singular.NOT_POSITIVE, client=client, **options
+    )
+    return run.factors
+
+
+def cho_solve(
+    c_and_lower: tuple[Any, bool], b: Any, overwrite_b: bool = False, check_finite: bool = True
+) -> da.Array:
+    """`hetero_la.cho_solve`, lazily: on the workers, which each load their share of the factor."""
+    c = as_matrix(c_and_lower[0], "c", check_finite=check_finite, square=True)
+    b = as_columns(c, b, "a factor", check_finite=check_finite)
+    dtype = np.result_type(c.dtype, b.dtype)
+    factor = (c if c_and_lower[1] else c.T.conj()).astype(dtype)
+    rhs = as_two_dimensional(b.astype(dtype))
+    x = LazyRun("cho_solve", factor, rhs, nb=tile_of(factor)).beside
+    return x[:, 0] if b.ndim == 1 else x
+
+
+def solve_positive(
+    a: da.Array, b: da.Array | None, *, lower: bool, client: Any, **options: Any
+) -> da.Array:
+    """X of A X = B, or without a matrix `b` the inverse, from the triangle that `lower` names."""
+    turn = da.conj if not lower and a.dtype.kind == "c" else da.asarray
+    # A^T is the conjugate of A: it has the conjugate solution for conjugate right-hand sides.
+    run = LazyRun(
+        "inverse_positive" if b is None else "solve_positive", a if lower else a.T,
+        None if b is None else turn(b), columns=len(a), singular=Singular.NOT_POSITIVE,
+        client=client, **options,
+    )  # fmt: skip
+    return turn(run.beside)

@@ -1,0 +1,93 @@
+"""What lazy functions may be given: all that can be said before there are numbers."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import dask.array as da
+import numpy as np
+
+from hetero_la.inputs import lapack_dtype, require_finite
+from hetero_la.tiles.transfer import array_module, is_device_array
+
+
+def as_array(a: Any, name: str, ndims: tuple[int, ...], *, check_finite: bool) -> da.Array:
+    """`a` as a Dask array of a LAPACK type whose chunks are known.
+
+    Raises
+    ------
+    ValueError
+        If the dtype, the number of dimensions or the chunks do not do.
+    NotImplementedError
+        For the arrays of Dask's query planner.
+    """
+    if da.array_expr_enabled():
+        raise NotImplementedError(
+            "dask arrays need dask's configuration array.query-planning to be off, its default"
+        )
+    a = a if isinstance(a, da.Array) else da.asarray(a)
+    if a.ndim not in ndims:
+        wanted = " or ".join(str(ndim) for ndim in ndims)
+        raise ValueError(f"{name} must have {wanted} dimensions, not shape {a.shape}")
+    if any(math.isnan(size) for size in a.shape):
+        raise ValueError(
+            f"{name} has chunks of unknown sizes, {a.chunks}: "
+            "its compute_chunk_sizes() finds them out"
+        )
+    a = a.astype(lapack_dtype(a.dtype, name))
+    if any(0 in sizes and len(sizes) > 1 for sizes in a.chunks):
+        a = a.rechunk(tuple(tuple(filter(None, sizes)) or (0,) for sizes in a.chunks))
+    if not check_finite:
+        return a
+    return da.map_blocks(_finite, a, name, dtype=a.dtype, meta=a._meta)
+
+
+def _finite(block: Any, name: str) -> Any:
+    require_finite(block, name)
+    return block
+
+
+def as_matrix(
+    a: Any, name: str = "a", *, check_finite: bool = True, square: bool = False
+) -> da.Array:
+    """`a` as a two-dimensional Dask array, square if so wanted."""
+    a = as_array(a, name, (2,), check_finite=check_finite)
+    if square and a.shape[0] != a.shape[1]:
+        raise ValueError(f"{name} must be a square matrix, not of shape {a.shape}")
+    return a
+
+
+def as_columns(a: da.Array, b: Any, what: str, *, check_finite: bool) -> da.Array:
+    """`b` as a Dask array of one or two dimensions, with as many rows as `a`, which is `what`."""
+    b = as_array(b, "b", (1, 2), check_finite=check_finite)
+    if b.shape[0] != a.shape[0]:
+        raise ValueError(f"b has shape {b.shape}, which does not fit {what} of shape {a.shape}")
+    if on_gpu(a) != on_gpu(b):
+        raise TypeError("a and b must both have NumPy chunks or both have CuPy chunks")
+    return b
+
+
+def as_system(
+    a: Any, b: Any, *, check_finite: bool, square: bool = False
+) -> tuple[da.Array, da.Array]:
+    """Matrix and right-hand sides that fit, of one dtype."""
+    a = as_matrix(a, check_finite=check_finite, square=square)
+    b = as_columns(a, b, "a", check_finite=check_finite)
+    dtype = np.result_type(a.dtype, b.dtype)
+    return a.astype(dtype), b.astype(dtype)
+
+
+def as_two_dimensional(b: da.Array) -> da.Array:
+    """A vector as a matrix of one column."""
+    return b[:, None] if b.ndim == 1 else b
+
+
+def on_gpu(a: da.Array) -> bool:
+    """Whether the chunks of `a` are CuPy arrays."""
+    return is_device_array(a._meta)
+
+
+def empty_like(a: da.Array, shape: tuple[int, ...], dtype: Any) -> Any:
+    """An array without values, of the kind of the chunks of `a`: what Dask calls a meta."""
+    return array_module(a._meta).empty(shape, dtype)

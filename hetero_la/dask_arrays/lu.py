@@ -1,0 +1,176 @@
+"""LU factorization of Dask arrays, solving with its factors, and determinants."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import dask.array as da
+import numpy as np
+
+from hetero_la._determinant import SlogdetResult, det_of, sign_of, slogdet_of
+from hetero_la.dask_arrays.blocks import band, diagonal, from_all, over_columns
+from hetero_la.dask_arrays.inputs import (
+    as_columns,
+    as_matrix,
+    as_two_dimensional,
+    empty_like,
+    on_gpu,
+)
+from hetero_la.dask_arrays.runs import LazyRun, Singular
+from hetero_la.tiles.pivots import permutation
+from hetero_la.tiles.transfer import array_module, to_device, to_host
+
+
+def lu_factor(
+    a: Any, overwrite_a: bool = False, check_finite: bool = True, *, client: Any = None,
+    **options: Any,
+) -> tuple[da.Array, da.Array]:  # fmt: skip
+    """`hetero_la.lu_factor`, lazily: a tuple of two Dask arrays.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import hetero_la
+    >>> lu, piv = hetero_la.lu_factor(da.from_array([[1.0, 2.0], [4.0, 4.0]], chunks=1))
+    >>> piv.compute()
+    array([1, 1], dtype=int32)
+    """
+    a = as_matrix(a, check_finite=check_finite)
+    run = LazyRun("lu", a, singular=Singular.WARNED_OF, client=client, **options)
+    return run.factors, run.vector("ipiv")
+
+
+def lu(
+    a: Any, permute_l: bool = False, overwrite_a: bool = False, check_finite: bool = True,
+    p_indices: bool = False, *, client: Any = None, **options: Any,
+) -> tuple[da.Array, ...]:  # fmt: skip
+    """`hetero_la.lu`, lazily."""
+    a = as_matrix(a, check_finite=check_finite)
+    run = LazyRun("lu", a, client=client, **options)
+    packed, piv = run.factors, run.vector("ipiv")
+    m, n = a.shape
+    k = min(m, n)
+    upper = band(packed[:k], below=0)
+    if permute_l:
+        return over_columns(_permuted_lower, packed, piv, shape=(m, k)), upper
+    lower = over_columns(_unit_lower, packed, shape=(m, k))
+    number = m == n == 1  # of which SciPy makes arrays of other types
+    if p_indices:
+        dtype = np.dtype(np.int64 if number else np.int32)
+        indices = from_all(_row_order, [piv], empty_like(a, (m,), dtype), m, dtype, on_gpu(a))
+        return indices, lower, upper
+    numbers = da.arange(m, chunks=run.plan.layout.nb, like=empty_like(a, (0,), np.int64))[None]
+    dtype = a.dtype if number else np.finfo(a.dtype).dtype
+    p = over_columns(_permutation, numbers, piv, m, dtype, shape=(m, m), dtype=dtype)
+    return p, lower, upper
+
+
+def _unit_lower(block: Any, start: int, stop: int) -> Any:
+    xp = array_module(block)
+    lower = xp.tril(block[:, : stop - start], -start - 1)
+    lower[xp.arange(start, stop), xp.arange(stop - start)] = 1
+    return lower
+
+
+def _permuted_lower(block: Any, start: int, stop: int, piv: Any) -> Any:
+    lower = _unit_lower(block, start, stop)
+    return lower[array_module(block).asarray(_rows(piv, len(block)))]
+
+
+def _rows(piv: Any, m: int) -> np.ndarray:
+    """Row of P L, or of A, at which each row of L is found, the other way round."""
+    return np.argsort(permutation(piv, m))
+
+
+def _row_order(pivots: Sequence[Any], m: int, dtype: Any, onboard: bool) -> Any:
+    rows = _rows(pivots[0], m).astype(dtype)
+    return to_device(rows) if onboard else rows
+
+
+def _permutation(numbers: Any, start: int, stop: int, piv: Any, m: int, dtype: Any) -> Any:
+    """Columns of P, of which the numbers are given."""
+    rows = array_module(numbers).asarray(_rows(piv, m))
+    return (rows[:, None] == numbers).astype(dtype)
+
+
+def lu_solve(
+    lu_and_piv: tuple[Any, Any], b: Any, trans: int = 0, overwrite_b: bool = False,
+    check_finite: bool = True,
+) -> da.Array:  # fmt: skip
+    """`hetero_la.lu_solve`, lazily: on the workers, which each load their share of the factors."""
+    if trans not in (0, 1, 2):
+        raise ValueError(f"trans must be 0, 1 or 2, not {trans!r}")
+    packed = as_matrix(lu_and_piv[0], "lu", check_finite=check_finite, square=True)
+    piv = da.asarray(lu_and_piv[1])
+    if piv.shape != packed.shape[:1]:
+        raise ValueError(f"piv must hold {len(packed)} row numbers below {len(packed)}")
+    b = as_columns(packed, b, "factors", check_finite=check_finite)
+    dtype = np.result_type(packed.dtype, b.dtype)
+    rhs = as_two_dimensional(b.astype(dtype))
+    x = solve_with_factors(packed.astype(dtype), piv.rechunk(-1), rhs, trans)
+    return x[:, 0] if b.ndim == 1 else x
+
+
+def solve_with_factors(packed: da.Array, piv: da.Array, b: da.Array, trans: int = 0) -> da.Array:
+    """X of the system that `trans` says, from factors and a matrix `b` of their dtype."""
+    nb = tile_of(packed)
+    if trans == 0:
+        return LazyRun("lu_solve", packed, over_columns(_in_order, b, piv), nb=nb).beside
+    turn = da.conj if trans == 1 and b.dtype.kind == "c" else da.asarray  # A^T is conj(A^H)
+    x = LazyRun("lu_solve_adjoint", packed, turn(b), nb=nb).beside
+    return turn(over_columns(_back_in_order, x, piv))
+
+
+def tile_of(packed: da.Array) -> int | None:
+    """The tile size of factors in blocks of columns, with which each stays where it is."""
+    return packed.chunks[1][0] or None if packed.numblocks[0] == 1 else None
+
+
+def _in_order(block: Any, start: int, stop: int, piv: Any) -> Any:
+    return block[array_module(block).asarray(permutation(piv, len(block)))]
+
+
+def _back_in_order(block: Any, start: int, stop: int, piv: Any) -> Any:
+    return block[array_module(block).asarray(_rows(piv, len(block)))]
+
+
+def det(
+    a: Any, overwrite_a: bool = False, check_finite: bool = True, *, client: Any = None,
+    **options: Any,
+) -> da.Array:  # fmt: skip
+    """`hetero_la.det`, lazily: an array of one number."""
+    a = as_matrix(a, check_finite=check_finite, square=True)
+    wide = np.complex128 if a.dtype.kind == "c" else np.float64
+    return from_all(_det, _diagonal_and_piv(a, client, options), np.empty((), wide))
+
+
+def slogdet(a: Any, check_finite: bool = True, *, client: Any = None, **options: Any) -> Any:
+    """`hetero_la.slogdet`, lazily: a named tuple of two arrays of one number."""
+    a = as_matrix(a, check_finite=check_finite, square=True)
+    given = _diagonal_and_piv(a, client, options)
+    sign = from_all(_sign, given, np.empty((), a.dtype))
+    return SlogdetResult(sign, from_all(_logabsdet, given, np.empty((), a.dtype).real))
+
+
+def _diagonal_and_piv(
+    a: da.Array, client: Any, options: dict[str, Any]
+) -> tuple[da.Array, da.Array]:
+    run = LazyRun("lu", a, client=client, **options)
+    return diagonal(run.factors), run.vector("ipiv")
+
+
+def _det(diagonals: Sequence[Any], pivots: Sequence[Any]) -> Any:
+    return det_of(_joined(diagonals), sign_of(pivots[0]))
+
+
+def _sign(diagonals: Sequence[Any], pivots: Sequence[Any]) -> Any:
+    return slogdet_of(_joined(diagonals), sign_of(pivots[0])).sign
+
+
+def _logabsdet(diagonals: Sequence[Any], pivots: Sequence[Any]) -> Any:
+    return slogdet_of(_joined(diagonals), sign_of(pivots[0])).logabsdet
+
+
+def _joined(parts: Sequence[Any]) -> np.ndarray:
+    return np.concatenate([to_host(part) for part in parts])

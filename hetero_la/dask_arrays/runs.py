@@ -1,0 +1,194 @@
+"""A run on Dask arrays: its plan, its graph, and arrays of what it makes."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from enum import StrEnum
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from dask._task_spec import List, Task, TaskRef
+from dask.base import tokenize
+from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
+from numpy.linalg import LinAlgError
+
+from hetero_la.alerts import not_positive_message, singular_message, warn
+from hetero_la.dask_arrays.inputs import empty_like, on_gpu
+from hetero_la.execution import INLINE_LIMIT, with_preset
+from hetero_la.plan import Plan
+from hetero_la.planner import make_plan, quick_estimate
+from hetero_la.scheduler.dask_clients import running_client, worker_infos
+from hetero_la.scheduler.dask_graph import Chunk, RunGraph
+from hetero_la.scheduler.dask_placement import annotations_of, keep_placement
+from hetero_la.scheduler.workers import calling_thread
+from hetero_la.steps import StepValues
+from hetero_la.tiles.errors import DeviceUnavailableError
+from hetero_la.tiles.transfer import to_device
+
+
+class Singular(StrEnum):
+    """What becomes of a run whose factors are singular, or do not exist."""
+
+    RETURNED = "returned"
+    WARNED_OF = "warned of"
+    REFUSED = "refused"
+    NOT_POSITIVE = "not positive"
+
+
+class LazyRun:
+    """A run that begins when Dask computes what it makes.
+
+    Parameters
+    ----------
+    routine : str
+        A key of `hetero_la.routines.ROUTINES`.
+    a : dask.array.Array, shape (m, n)
+        The matrix.
+    b : dask.array.Array, shape (m, nrhs), optional
+        Right-hand sides, of the same dtype.
+    columns : int, optional
+        How many columns a routine that takes no right-hand sides makes beside the matrix.
+    singular : Singular, optional
+        What becomes of a singular matrix.
+    client : Client, Cluster or None, optional
+        Whose workers to plan for.
+    **options
+        See `Options`.
+    """
+
+    def __init__(
+        self, routine: str, a: da.Array, b: da.Array | None = None, *, columns: int = 0,
+        singular: Singular = Singular.RETURNED, client: Any = None, **options: Any,
+    ) -> None:  # fmt: skip
+        nrhs = columns if b is None else b.shape[1]
+        self.plan = plan = _plan(routine, a, nrhs, client, options)
+        self._like, self._on_gpu = a, on_gpu(a)
+        inputs = [a] if b is None else [a, b]
+        self._token = tokenize(
+            routine, [x.name for x in inputs], plan.layout, plan.dtype, plan.options,
+            plan.lookahead, plan.panel_worker, plan.distribution,
+            [(worker.name, worker.kind, worker.address) for worker in plan.workers],
+        )  # fmt: skip
+        starts = itertools.accumulate((x.shape[1] for x in inputs), initial=0)
+        chunks = [chunk for x, at in zip(inputs, starts, strict=False) for chunk in _chunks(x, at)]
+        self._tasks = RunGraph(plan.job(), self._token, chunks, on_gpu=self._on_gpu)
+        self._graph = self._layers(inputs)
+        self._steps = self._judged(singular)
+
+    def _layers(self, inputs: Sequence[da.Array]) -> HighLevelGraph:
+        cuts, tasks = f"hetero-la-cut-{self._token}", f"hetero-la-run-{self._token}"
+        graph = HighLevelGraph.merge(*(x.dask for x in inputs))
+        names = {x.name for x in inputs}
+        layers, dependencies = dict(graph.layers), dict(graph.dependencies)
+        if self._tasks.cuts:
+            layers[cuts], dependencies[cuts] = MaterializedLayer(self._tasks.cuts), names
+            names = names | {cuts}
+        pinned = self._tasks.tasks
+        layers[tasks] = MaterializedLayer(pinned, annotations=annotations_of(pinned.values()))
+        dependencies[tasks] = names
+        self._last = tasks
+        return HighLevelGraph(layers, dependencies)
+
+    def _judged(self, singular: Singular) -> da.Array:
+        """The per-step values, an array of one object, once their verdict is known."""
+        layout, dtype = self.plan.layout, self.plan.dtype
+        name = f"hetero-la-steps-{tokenize(self._token, singular)}"
+        values = List(*[TaskRef(key) for key in self._tasks.values])
+        task = Task((name,), judge, values, layout, dtype, singular)
+        graph = HighLevelGraph(
+            {**self._graph.layers, name: MaterializedLayer({task.key: task})},
+            {**self._graph.dependencies, name: {self._last}},
+        )
+        return da.Array(graph, name, (), dtype=object)
+
+    @property
+    def factors(self) -> da.Array:
+        """The overwritten matrix, of shape (m, n), in the chunks of its tile columns."""
+        return self._columns("factors", range(self.plan.layout.nt), copy=False)
+
+    @property
+    def beside(self) -> da.Array:
+        """The overwritten right-hand sides, of shape (m, nrhs)."""
+        layout = self.plan.layout
+        return self._columns("beside", range(layout.nt, layout.nt + layout.rt), copy=True)
+
+    def vector(self, name: str) -> da.Array:
+        """The parts of a vector that the steps have made, one after the other; "ipiv" is piv."""
+        size = min(self.plan.layout.m, self.plan.layout.n)
+        dtype = np.dtype(np.int32) if name == "ipiv" else self.plan.dtype
+        label = f"hetero-la-{name}-{tokenize(self._steps.name)}"
+        task = Task((label, 0), vector_of, TaskRef((self._steps.name,)), name, self._on_gpu)
+        graph = HighLevelGraph.from_collections(label, {task.key: task}, [self._steps])
+        return da.Array(graph, label, ((size,),), meta=empty_like(self._like, (0,), dtype))
+
+    def _columns(self, what: str, columns: range, *, copy: bool) -> da.Array:
+        layout, verdict = self.plan.layout, (self._steps.name,)
+        name = f"hetero-la-{what}-{tokenize(self._steps.name)}"
+        tasks: dict[Any, Any] = {
+            (name, 0, j): self._tasks.block((name, 0, j), column, verdict, copy=copy)
+            for j, column in enumerate(columns)
+        }
+        widths = tuple(layout.column_width(column) for column in columns)
+        layer = MaterializedLayer(tasks, annotations=annotations_of(tasks.values()))
+        graph = self._steps.dask
+        graph = HighLevelGraph(
+            {**graph.layers, name: layer},
+            {**graph.dependencies, name: {self._last, self._steps.name}},
+        )
+        if not widths:
+            return da.empty_like(self._like, shape=(layout.m, 0), dtype=self.plan.dtype)
+        meta = empty_like(self._like, (0, 0), self.plan.dtype)
+        return da.Array(graph, name, ((layout.m,), widths), meta=meta)
+
+
+def _chunks(x: da.Array, start: int) -> Iterator[Chunk]:
+    """The blocks of `x`, whose first column is `start` of the whole."""
+    rows, columns = (list(itertools.accumulate(sizes, initial=0)) for sizes in x.chunks)
+    for i, j in np.ndindex(x.numblocks):
+        if x.chunks[0][i] and x.chunks[1][j]:
+            yield Chunk((x.name, i, j), rows[i], (start + columns[j], start + columns[j + 1]))
+
+
+def _plan(routine: str, a: da.Array, nrhs: int, client: Any, options: dict[str, Any]) -> Plan:
+    """Plan for the workers of the client given, or of the current one if that is worth it."""
+    explicit = running_client(client) if client is not None else None
+    running = explicit or running_client()
+    chosen = with_preset(options, running)
+    (m, n), dtype = a.shape, a.dtype
+    caller = calling_thread()
+    if on_gpu(a):
+        caller = replace(caller, kind="gpu", device=0)
+    small = INLINE_LIMIT[caller.kind]
+    if running is None or (
+        explicit is None and quick_estimate(routine, m, n, nrhs, dtype, chosen, caller) < small
+    ):
+        return make_plan(routine, m, n, nrhs, dtype, chosen, (caller,))
+    workers = tuple(worker_infos(running))
+    if not workers:
+        raise DeviceUnavailableError("the cluster has no workers")
+    keep_placement(running)
+    return make_plan(routine, m, n, nrhs, dtype, chosen, workers, not on_gpu(a))
+
+
+def judge(
+    values: Sequence[dict[Any, Any]], layout: Any, dtype: Any, singular: Singular
+) -> StepValues:
+    """Dask task: the values of all workers, unless they say that the run has failed."""
+    together = {key: value for one in values for key, value in one.items()}
+    steps = StepValues(together, layout, dtype)
+    if singular is Singular.RETURNED or not steps.info:
+        return steps
+    if singular is Singular.WARNED_OF:
+        warn(singular_message(steps.info))
+        return steps
+    refused = singular is Singular.REFUSED
+    raise LinAlgError((singular_message if refused else not_positive_message)(steps.info))
+
+
+def vector_of(steps: StepValues, name: str, onboard: bool) -> Any:
+    """Dask task: a vector in LAPACK's form."""
+    vector = steps.piv if name == "ipiv" else steps.vector(name)
+    return to_device(vector) if onboard else vector

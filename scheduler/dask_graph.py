@@ -1,0 +1,221 @@
+"""A run as a Dask graph that somebody else submits, at another time.
+
+The programs are those of every other executor.  Each worker has a chain of tasks: tasks that
+fill its shard with the columns it owns, its slices, each of which ends with a message that
+the slices of other workers depend on, and one that hands out what was made.  One worker
+alone has one task.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from dask._task_spec import List, Task, TaskRef
+
+from hetero_la.scheduler.dask_placement import PinnedTask
+from hetero_la.scheduler.dask_shards import (
+    Piece,
+    block_of,
+    close_shard,
+    cut,
+    fill_shard,
+    open_shard,
+    run_slice,
+    run_whole,
+    values_of,
+)
+from hetero_la.scheduler.instructions import Program
+from hetero_la.scheduler.job import Job
+from hetero_la.scheduler.local_storage import Span, local_spans
+from hetero_la.scheduler.messages import MessageKey
+
+Input = tuple[Any, Piece]  #: key of an array, and where its columns go
+#: Into how many parts the input of a shard is divided.
+_PORTIONS = 16
+
+
+class Chunk(NamedTuple):
+    """A block of the matrix, or of what stands to its right: its key, and where it is."""
+
+    key: Any
+    row: int
+    columns: Span
+
+
+class RunGraph:
+    """The tasks of one run.
+
+    Parameters
+    ----------
+    job : Job
+        What to run.
+    token : str
+        Ends the names of the tasks: runs of one token are one run.
+    chunks : sequence of Chunk
+        What is loaded.
+    on_gpu : bool
+        Whether the chunks, and so the results, are CuPy arrays.
+
+    Attributes
+    ----------
+    cuts : dict
+        Tasks that run where the chunks are: the columns of each that go to one worker.
+    tasks : dict
+        Tasks that belong to a worker.
+    values : list
+        Keys of the workers' per-step values.
+    """
+
+    def __init__(self, job: Job, token: str, chunks: Sequence[Chunk], *, on_gpu: bool) -> None:
+        self.job, self.token, self._on_gpu = job, token, on_gpu
+        self.cuts: dict[Any, Task] = {}
+        self.tasks: dict[Any, PinnedTask] = {}
+        inputs = [list(self._inputs(worker, chunks)) for worker in range(len(job.programs))]
+        if len(job.programs) == 1:
+            self._finished = [self._whole(*inputs)]
+        else:
+            self._finished = self._chains(inputs)
+        # Nobody lets go of a shard before all are done: whoever then asks for more of this
+        # run finds all of it, or makes all of it anew.
+        ended = [self._ending("end", worker) for worker in range(len(inputs))]
+        self.values = [
+            self._ending("values", worker, List(*map(TaskRef, ended)))
+            for worker in range(len(inputs))
+        ]
+
+    def _ending(self, what: str, worker: int, *after: Any) -> Any:
+        return self._add(what, worker, 0, values_of, TaskRef(self._finished[worker]), *after)
+
+    def block(self, key: Any, column: int, verdict: Any, *, copy: bool) -> PinnedTask:
+        """The task that hands out a tile column once the task `verdict` has passed."""
+        worker = next(p.worker for p in self.job.programs if column in p.columns)
+        start, _ = self.job.layout.columns(column)
+        return PinnedTask(
+            key, block_of, TaskRef(self._finished[worker]), start, copy, self._on_gpu,
+            TaskRef(verdict),
+            address=self.job.workers[worker].address,
+        )  # fmt: skip
+
+    def _add(self, what: str, worker: int, place: int, function: Any, *args: Any) -> Any:
+        key = (f"hetero-la-{what}-{self.token}", worker, place)
+        address = self.job.workers[worker].address
+        self.tasks[key] = PinnedTask(key, function, *args, address=address)
+        return key
+
+    def _inputs(self, worker: int, chunks: Sequence[Chunk]) -> Iterator[Input]:
+        """Keys of the arrays that fill a worker's shard, and where they go."""
+        find = functools.cache(functools.partial(_moves, self.job, worker))
+        for place, chunk in enumerate(chunks):
+            moves = find(chunk.columns)
+            if not moves:
+                continue
+            width = sum(stop - start for (start, stop), _ in moves)
+            key = chunk.key
+            if width < chunk.columns[1] - chunk.columns[0]:
+                key = (f"hetero-la-cut-{self.token}", worker, place)
+                spans = tuple(origin for origin, _ in moves)
+                self.cuts[key] = Task(key, cut, TaskRef(chunk.key), spans)
+                moves = _side_by_side(moves)
+            yield key, Piece(chunk.row, moves)
+
+    def _whole(self, inputs: list[Input]) -> Any:
+        pieces, arrays = _split(inputs)
+        return self._add("run", 0, 0, run_whole, self.job, self._on_gpu, pieces, arrays)
+
+    def _filled(self, worker: int, inputs: list[Input]) -> tuple[TaskRef, List]:
+        """A worker's shard, and all that fills it."""
+        job = self.job.only(worker)
+        opened = TaskRef(self._add("open", worker, 0, open_shard, job, worker, self._on_gpu))
+        fills = [
+            self._add("fill", worker, i, fill_shard, opened, i, *_split(some))
+            for i, some in enumerate(_portions(inputs))
+        ]
+        return opened, List(*map(TaskRef, fills))
+
+    def _chains(self, inputs: list[list[Input]]) -> list[Any]:
+        opened, last = map(list, zip(*map(self._filled, itertools.count(), inputs), strict=False))
+        sent: dict[MessageKey, Any] = {}
+        waiting = {program.worker: list(slices(program)) for program in self.job.programs}
+        while any(waiting.values()):
+            for worker, parts in waiting.items():
+                while parts and all(key in sent for key in parts[0][2]):
+                    start, stop, keys, message = parts.pop(0)
+                    payloads = List(*[TaskRef(sent[key]) for key in keys])
+                    key = self._add(
+                        "slice", worker, start, run_slice, opened[worker], start, stop,
+                        tuple(keys), payloads, last[worker],
+                    )  # fmt: skip
+                    if message is not None:
+                        sent[message] = key
+                    last[worker] = TaskRef(key)
+        return [
+            self._add("close", worker, 0, close_shard, opened[worker], before)
+            for worker, before in enumerate(last)
+        ]
+
+
+def slices(program: Program) -> Iterator[tuple[int, int, list[MessageKey], MessageKey | None]]:
+    """Cut a program after every send, and between work and the message that comes after it.
+
+    Yields start, stop, messages needed, message sent.  Work that needs no message goes on
+    while the message is on its way.
+    """
+    start, worked, needed = 0, False, list[MessageKey]()
+    for place, instruction in enumerate(program.instructions):
+        if instruction.op == "receive" and instruction.message is not None:
+            if worked:
+                yield start, place, needed, None
+                start, worked, needed = place, False, []
+            needed.append(instruction.message)
+        elif instruction.op == "send":
+            yield start, place + 1, needed, instruction.message
+            start, worked, needed = place + 1, False, []
+        elif instruction.op == "call":
+            worked = True
+    yield start, len(program.instructions), needed, None
+
+
+def _portions(inputs: list[Input]) -> Iterator[list[Input]]:
+    """A few at a time, so that what has been copied to the shard can go."""
+    step = max(len(inputs) // _PORTIONS, 1)
+    for start in range(0, len(inputs), step):
+        yield inputs[start : start + step]
+
+
+def _split(inputs: list[Input]) -> tuple[tuple[Piece, ...], Any]:
+    return tuple(piece for _, piece in inputs), List(*[TaskRef(key) for key, _ in inputs])
+
+
+def _moves(job: Job, worker: int, columns: Span) -> tuple[tuple[Span, Span], ...]:
+    """Spans of a chunk's columns, and where they go in a worker's shard."""
+    moves: list[tuple[Span, Span]] = []
+    spans = local_spans(job, worker)
+    for column in sorted(_loaded(job.programs[worker])):
+        begin, end = job.layout.columns(column)
+        start, stop = max(begin, columns[0]), min(end, columns[1])
+        if start >= stop:
+            continue
+        origin = start - columns[0], stop - columns[0]
+        at = spans[begin][0] + start - begin
+        target = at, at + stop - start
+        if moves and moves[-1][0][1] == origin[0] and moves[-1][1][1] == target[0]:
+            (first, _), (to, _) = moves.pop()
+            origin, target = (first, origin[1]), (to, target[1])
+        moves.append((origin, target))
+    return tuple(moves)
+
+
+def _loaded(program: Program) -> set[int]:
+    return {i.first for i in program.instructions if i.op == "load"}
+
+
+def _side_by_side(moves: tuple[tuple[Span, Span], ...]) -> tuple[tuple[Span, Span], ...]:
+    """The same moves from the array that `cut` makes."""
+    found, at = [], 0
+    for (start, stop), target in moves:
+        found.append(((at, at + stop - start), target))
+        at += stop - start
+    return tuple(found)

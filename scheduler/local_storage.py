@@ -1,0 +1,55 @@
+"""Columns of one worker side by side in one array, which somebody else fills and empties."""
+
+from __future__ import annotations
+
+from hetero_la.scheduler.job import Job
+from hetero_la.tiles.kernels.spec import Array, Device, Queue
+from hetero_la.tiles.transfer import device_index
+
+Span = tuple[int, int]  #: first element column, and the one past the last
+
+
+class LocalStorage:
+    """A worker's columns side by side, where they arrived: on the host, or on its GPU.
+
+    Parameters
+    ----------
+    array : array, shape (m, width)
+        Column-major.
+    spans : dict
+        First element column in the matrix -> span in `array`.
+    """
+
+    def __init__(self, array: Array, spans: dict[int, Span]) -> None:
+        self.array, self._spans = array, spans
+
+    def home(self, device: Device, width: int) -> tuple[Array | None, bool]:
+        """The array itself, where the device can work in it."""
+        place = device_index(self.array)
+        here = device.by_reference if place is None else device.index == place
+        return (self.array, True) if here else (None, False)
+
+    def load(self, device: Device, start: int, stop: int, target: Array) -> None:
+        """Copy columns to the device."""
+        device.copy(target, self.block(start), Queue.COPY)
+
+    def store(self, device: Device, start: int, stop: int, source: Array) -> None:
+        """Copy columns back."""
+        device.copy(self.block(start), source, Queue.COPY)
+
+    def flush(self, device: Device) -> None:
+        """Nothing: `Device.synchronize` completes the copies."""
+
+    def block(self, start: int) -> Array:
+        """The tile column that begins at element column `start`, not copied."""
+        return self.array[:, slice(*self._spans[start])]
+
+
+def local_spans(job: Job, worker: int) -> dict[int, Span]:
+    """First element column of each tile column of a worker -> its span in the shard."""
+    spans, stop = {}, 0
+    for column in job.programs[worker].columns:
+        first, last = job.layout.columns(column)
+        spans[first] = stop, stop + last - first
+        stop += last - first
+    return spans

@@ -1,0 +1,459 @@
+"""Lazy runs on clusters: where their tasks run, and what becomes of their shards."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import pickle
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from distributed import Client, Future, LocalCluster, get_worker, wait
+
+import hetero_la
+from hetero_la.dask_arrays import runs
+from hetero_la.scheduler import dask_shards
+from hetero_la.scheduler.cluster import Cluster
+from hetero_la.scheduler.dask_graph import slices
+from hetero_la.scheduler.dask_placement import PRIORITY, PinnedTask
+from hetero_la.scheduler.dask_shards import HeldShard
+from hetero_la.scheduler.workers import WorkerInfo, calling_thread
+from hetero_la.tiles.errors import HeteroLAError, RunAbortedError, StaleShardError
+from tests.dask_support import (
+    any_shape_cases,
+    assert_same,
+    chunked,
+    left_on_workers,
+    shards_held,
+    square_cases,
+)
+from tests.support import random
+
+NB = 16
+
+
+def start(kind: str, workers: int = 3) -> Any:
+    if kind == "virtual GPUs":
+        return Cluster(cpus=1, gpus=0, virtual_gpus=2, blas_threads=1)
+    return LocalCluster(
+        n_workers=workers, threads_per_worker=1, processes=kind == "processes",
+        dashboard_address=None, silence_logs=50,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module", params=["virtual GPUs", "threads", "processes"])
+def client(request: pytest.FixtureRequest) -> Iterator[Client]:
+    with start(request.param) as cluster, cluster.get_client() as connected:
+        yield connected
+
+
+@pytest.fixture(scope="module")
+def processes() -> Iterator[Client]:
+    with start("processes") as cluster, cluster.get_client() as connected:
+        yield connected
+
+
+def nothing_left(client: Client) -> bool:
+    """Whether all has gone, or goes within seconds: Dask lets go of results in its own time."""
+    for _ in range(50):
+        if not left_on_workers(client):
+            return True
+        time.sleep(0.1)
+    return False
+
+
+# --- values
+
+
+@pytest.mark.parametrize("dtype", ["complex64", pytest.param("float64", marks=pytest.mark.slow)])
+def test_all_functions(client: Client, dtype: str) -> None:
+    cases = [*any_shape_cases(50, 33, dtype), *any_shape_cases(33, 50, dtype)]
+    cases += square_cases(40, dtype)
+    options: dict[str, Any] = {"nb": NB, "client": client}
+    made = [case.call(lambda a: chunked(a, 13), **options) for case in cases]
+    for case, found in zip(cases, dask.compute(*made), strict=True):
+        expected = case.call(nb=NB)
+        assert_same(found, tuple(expected) if isinstance(expected, tuple) else expected)
+    assert nothing_left(client)
+
+
+@pytest.mark.parametrize("panel", ["cpu", "gpu"])
+@pytest.mark.parametrize("lookahead", [0, 2])
+def test_panels_and_lookahead(panel: str, lookahead: int) -> None:
+    a = random(100)
+    options: dict[str, Any] = {"nb": NB, "panel": panel, "lookahead": lookahead}
+    with start("virtual GPUs") as cluster, cluster.get_client() as client:
+        found = dask.compute(hetero_la.lu_factor(chunked(a, 30), client=client, **options))[0]
+    assert_same(found, tuple(hetero_la.lu_factor(a, nb=NB)))
+
+
+def test_the_current_client_s_workers_are_planned_for(
+    processes: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(runs.INLINE_LIMIT, "cpu", 0.0)
+    addresses = set(processes.scheduler_info()["workers"])
+    packed, _ = hetero_la.lu_factor(chunked(random(100), 30), nb=NB)
+    tasks = packed.dask.to_dict().values()
+    assert {task.address for task in tasks if isinstance(task, PinnedTask)} == addresses
+    monkeypatch.undo()
+    packed, _ = hetero_la.lu_factor(chunked(random(100), 30), nb=NB)
+    tasks = packed.dask.to_dict().values()
+    assert {task.address for task in tasks if isinstance(task, PinnedTask)} == {""}
+    assert np.isfinite(packed.compute()).all()  # one worker's graph, on any of three
+
+
+def test_a_graph_for_workers_also_runs_without_them(processes: Client) -> None:
+    a = random(60)
+    factors = hetero_la.lu_factor(chunked(a, 13), nb=NB, client=processes)
+    with dask.config.set(scheduler="threads"):
+        (found,) = dask.compute(factors)
+    assert_same(found, tuple(hetero_la.lu_factor(a, nb=NB)))
+
+
+# --- placement
+
+
+def ran_at(client: Client, computed: Any) -> tuple[Any, dict[Any, str]]:
+    """The result, and where each pinned task has run."""
+
+    def look(dask_scheduler: Any) -> None:
+        from distributed.diagnostics.plugin import SchedulerPlugin
+
+        class Seen(SchedulerPlugin):
+            name = "seen"
+
+            def __init__(self) -> None:
+                self.where: dict[Any, str] = {}
+
+            def transition(
+                self, key: Any, start: str, finish: str, *args: Any, worker: str = "", **more: Any
+            ) -> None:
+                if start == "processing" and finish == "memory":
+                    self.where[key] = worker
+
+        dask_scheduler.add_plugin(Seen())
+
+    client.run_on_scheduler(look)
+    result = dask.compute(computed)[0]
+    where = client.run_on_scheduler(
+        lambda dask_scheduler: dict(dask_scheduler.plugins["seen"].where)
+    )
+    client.run_on_scheduler(lambda dask_scheduler: dask_scheduler.remove_plugin("seen"))
+    return result, where
+
+
+@pytest.mark.parametrize("change", ["nothing", "optimize", "no fusion", "larger", "persisted"])
+def test_every_task_runs_where_the_plan_says(client: Client, change: str) -> None:
+    a, b = random(100), random(100, 2, seed=1)
+    x, y = chunked(a, (31, 23)), chunked(b, 13)
+    found = hetero_la.solve(x, y, nb=NB, client=client)
+    homes = {
+        key: task.address
+        for key, task in found.dask.to_dict().items()
+        if isinstance(task, PinnedTask)
+    }
+    assert len(set(homes.values())) >= 2
+    if change == "optimize":
+        (found,) = dask.optimize(found)
+    if change == "larger":
+        found = abs(x @ found - y).mean()
+    if change == "persisted":
+        found = found.persist()
+    with dask.config.set({"optimization.fuse.active": False if change == "no fusion" else None}):
+        value, where = ran_at(client, found)
+    assert np.allclose(value, 0 if change == "larger" else np.linalg.solve(a, b))
+    if change != "persisted":
+        assert {key: where[key] for key in homes} == homes
+
+
+def test_dask_is_told_of_workers_and_priorities(processes: Client) -> None:
+    packed, _ = hetero_la.lu_factor(chunked(random(100), 30), nb=NB, client=processes)
+    layers = [layer for layer in packed.dask.layers.values() if layer.annotations]
+    assert len(layers) == 2  # the run, and the blocks of its result
+    for layer in layers:
+        for key, task in layer.items():
+            assert layer.annotations["workers"](key) == [task.address]
+            assert layer.annotations["priority"](key) == PRIORITY
+
+
+def test_without_placement_there_is_an_error_and_no_wrong_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(runs, "keep_placement", lambda client: None)
+    with start("processes") as cluster, cluster.get_client() as client:
+        packed, _ = hetero_la.lu_factor(chunked(random(200), 30), nb=NB, client=client)
+        with pytest.raises(HeteroLAError, match=r"build it again|does not hold its shard"):
+            packed.compute()
+
+
+def test_a_slice_that_runs_elsewhere_is_an_error() -> None:
+    held = HeldShard.__new__(HeldShard)
+    held.runner, held._worker, held._key = None, None, None
+    with pytest.raises(StaleShardError, match="does not hold its shard, no worker of a cluster"):
+        dask_shards.run_slice(held, 0, 1, (), (), None)
+
+
+def test_slices_do_work_that_waits_for_nothing_before_a_message() -> None:
+    plan = hetero_la.plan("lu", (200, 200), nb=NB, workers=_two_workers())
+    for program in plan.programs:
+        found = list(slices(program))
+        assert found[0][0] == 0
+        assert found[-1][1] == len(program.instructions)
+        assert all(a[1] == b[0] for a, b in itertools.pairwise(found))
+        for begin, end, keys, message in found:
+            part = program.instructions[begin:end]
+            assert [i.message for i in part if i.op == "receive"] == keys
+            assert [i.message for i in part if i.op == "send"] == ([message] if message else [])
+            ops = [i.op for i in part]
+            assert "receive" not in ops or "call" not in ops[: ops.index("receive")]
+
+
+def _two_workers() -> list[WorkerInfo]:
+    return [replace(calling_thread(), name=name, pid=1) for name in ("one", "two")]
+
+
+def test_persisted_factors_solve_where_they_are(
+    processes: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many solves with one factorization; only right-hand sides and messages travel."""
+    monkeypatch.setitem(runs.INLINE_LIMIT, "cpu", 0.0)
+    a, b = random(200), random(200, 3, seed=1)
+    factors = dask.persist(*hetero_la.lu_factor(chunked(a, 70), nb=NB))
+    wait(factors)
+    homes = _where(processes, factors[0])
+    assert len(set(homes.values())) == 3
+    for trans, matrix in enumerate((a, a.T, a.T)):
+        x = hetero_la.lu_solve(factors, chunked(b, 90), trans=trans)
+        assert np.allclose(matrix @ x.compute(), b)
+    fills = [task for key, task in x.dask.to_dict().items() if "hetero-la-fill" in str(key)]
+    loads = [(task.address, key) for task in fills for key in task.dependencies if key[2:]]
+    (factor,) = {key[0] for _, key in loads if key[2] > 0 and "cut" not in key[0]}
+    columns = {key[2]: address for address, key in loads if key[0] == factor}
+    assert columns == {key[2]: address for key, address in homes.items()}
+
+
+def _where(client: Client, array: da.Array) -> dict[Any, str]:
+    found = client.who_has(array).items()
+    return {key: workers[0] for key, workers in found}
+
+
+# --- what becomes of shards
+
+
+def test_computed_twice_persisted_and_several_at_once(client: Client) -> None:
+    a = random(150)
+    x = chunked(a, 40)
+    packed, piv = hetero_la.lu_factor(x, nb=NB, client=client)
+    logdet = hetero_la.slogdet(x, nb=NB, client=client).logabsdet
+    expected = hetero_la.lu_factor(a, nb=NB)
+    for _ in range(2):
+        assert_same(dask.compute(packed, piv), tuple(expected))
+    futures = [client.compute(array) for array in (piv, packed, logdet)]
+    assert_same(futures[0].result(), expected.piv)
+    assert np.allclose(futures[2].result(), hetero_la.slogdet(a).logabsdet)
+    kept = packed.persist()
+    wait(kept)
+    assert_same(kept.compute(), expected.lu)
+    del futures, kept
+    assert nothing_left(client)
+
+
+def test_two_clients_compute_the_same_at_the_same_time(processes: Client) -> None:
+    a = random(300)
+    packed, _ = hetero_la.lu_factor(chunked(a, 70), nb=NB, client=processes)
+    found: list[Any] = []
+    with Client(processes.scheduler.address, set_as_default=False) as other:
+        threads = [
+            threading.Thread(target=lambda c=c: found.append(c.compute(packed).result()))
+            for c in (processes, other)
+        ]
+        for thread in threads:
+            thread.start()
+            time.sleep(0.05)
+        for thread in threads:
+            thread.join(60)
+    assert len(found) == 2
+    for one in found:
+        assert_same(one, hetero_la.lu_factor(a, nb=NB).lu)
+    assert nothing_left(processes)
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.1, 0.3])
+def test_cancelled_futures_leave_nothing(client: Client, seconds: float) -> None:
+    a = random(400)
+    packed, _ = hetero_la.lu_factor(chunked(a, 100), nb=NB, client=client)
+    future: Future = client.compute(packed)
+    time.sleep(seconds)
+    future.cancel()
+    del future
+    assert nothing_left(client)
+    assert_same(packed.compute(), hetero_la.lu_factor(a, nb=NB).lu)
+
+
+def test_cancelled_and_computed_at_once(client: Client) -> None:
+    """Never wrong; the run may meet what is left of the one before, and say so."""
+    a = random(400)
+    packed, _ = hetero_la.lu_factor(chunked(a, 80), nb=2 * NB, client=client)
+    expected = hetero_la.lu_factor(a, nb=NB).lu
+    for seconds in (0.0, 0.02, 0.05, 0.1):
+        future = client.compute(packed)
+        time.sleep(seconds)
+        future.cancel()
+        future = client.compute(packed)
+        error = future.exception(timeout=60)
+        if error is None:
+            assert_same(future.result(), expected)
+        else:
+            assert isinstance(error, StaleShardError)
+    del future
+    assert nothing_left(client)
+
+
+@pytest.mark.parametrize("seconds", [0.05, 0.1, 0.2])
+def test_more_is_asked_for_while_a_part_is_computed(client: Client, seconds: float) -> None:
+    a = random(400)
+    x = chunked(a, 100)
+    packed, piv = hetero_la.lu_factor(x, nb=NB, client=client)
+    first = client.compute(piv)
+    time.sleep(seconds)
+    second = client.compute(packed)
+    determinant = client.compute(hetero_la.slogdet(x, nb=NB, client=client).sign)
+    expected = hetero_la.lu_factor(a, nb=NB)
+    assert_same((first.result(), second.result()), (expected.piv, expected.lu))
+    assert determinant.result() == hetero_la.slogdet(a).sign
+    del first, second, determinant
+    assert nothing_left(client)
+
+
+def test_a_client_that_closes_leaves_nothing(processes: Client) -> None:
+    packed, _ = hetero_la.lu_factor(chunked(random(400), 100), nb=NB, client=processes)
+    with Client(processes.scheduler.address, set_as_default=False) as other:
+        other.compute(packed)
+        time.sleep(0.1)
+    assert nothing_left(processes)
+
+
+def test_a_portion_that_is_missing_is_an_error() -> None:
+    plan = hetero_la.plan("lu", (9, 9))
+    held = dask_shards.open_shard(plan.job(), 0, False)
+    with pytest.raises(StaleShardError, match=r"portions \[\] of the input .* \[0\]"):
+        dask_shards.run_slice(held, 0, 1, (), (), [0])
+
+
+def test_failures_leave_nothing(client: Client) -> None:
+    indefinite = da.diag(da.from_array(np.r_[np.ones(90), -np.ones(10)], chunks=30))
+    with pytest.raises(np.linalg.LinAlgError, match="91-th leading minor"):
+        hetero_la.cholesky(indefinite, nb=NB, client=client).compute()
+    with pytest.raises(ValueError, match="NaN"):
+        hetero_la.inv(indefinite + np.nan, nb=NB, client=client).compute()
+    assert nothing_left(client)
+
+
+@pytest.mark.parametrize("seconds", [0.1, pytest.param(0.3, marks=pytest.mark.slow)])
+def test_a_lost_worker_is_an_error_or_makes_no_difference(seconds: float) -> None:
+    a = random(600)
+    with start("processes") as cluster, cluster.get_client() as client:
+        packed, _ = hetero_la.lu_factor(chunked(a, 100), nb=NB, client=client)
+        pids = client.run(os.getpid)
+        future = client.compute(packed)
+        time.sleep(seconds)
+        os.kill(next(iter(pids.values())), signal.SIGKILL)
+        error = future.exception(timeout=60)
+        if error is None:
+            assert_same(future.result(), hetero_la.lu_factor(a, nb=NB).lu)
+        else:
+            assert isinstance(error, RunAbortedError)
+            assert "not in the cluster" in str(error)
+        del future
+        client.wait_for_workers(3, timeout=60)
+        again, _ = hetero_la.lu_factor(chunked(a, 100), nb=NB, client=client)
+        assert_same(again.compute(), hetero_la.lu_factor(a, nb=NB).lu)
+
+
+def test_a_run_ends_well_on_workers_that_write_results_to_disk() -> None:
+    a = random(1000)
+    memory = {"target": 0.05, "spill": 0.1, "pause": False, "monitor-interval": "10ms"}
+    settings = {f"distributed.worker.memory.{key}": value for key, value in memory.items()}
+    with (
+        dask.config.set(settings),
+        start("processes", 2) as cluster,
+        cluster.get_client() as client,
+    ):
+        client.run(_limit_memory, 400_000_000)
+        packed, _ = hetero_la.lu_factor(chunked(a, 100), nb=2 * NB, client=client)
+        assert_same(packed.compute(), hetero_la.lu_factor(a, nb=NB).lu)
+        assert all(client.run(_has_written).values())
+        assert not any(client.run(lambda: len(dask_shards._written)).values())
+
+
+def _limit_memory(nbytes: int, dask_worker: Any) -> None:
+    dask_worker.memory_manager.memory_limit = nbytes
+
+
+def _has_written(dask_worker: Any) -> bool:
+    return any("disk-write" in str(key) for key in dask_worker.digests_total)
+
+
+def test_a_shard_written_to_disk_comes_back_where_it_was() -> None:
+    def there_and_back(n: int) -> Any:
+        plan = hetero_la.plan("lu", (n, n), nb=8)
+        held = dask_shards.open_shard(plan.job(), 0, False)
+        get_worker().data["held"] = held
+        held._key = "held"
+        written = pickle.dumps(held)
+        same = pickle.loads(written) is held
+        pickle.dumps(held)
+        waiting = len(dask_shards._written)
+        del get_worker().data["held"], held
+        dask_shards._forget_unwanted()
+        return same, waiting, len(dask_shards._written), shards_held()
+
+    with start("processes", 2) as cluster, cluster.get_client() as client:
+        assert client.submit(there_and_back, 20).result(timeout=60) == (True, 1, 0, 0)
+        first, second = client.scheduler_info()["workers"]
+        held = client.submit(
+            lambda: dask_shards.open_shard(hetero_la.plan("lu", (9, 9)).job(), 0, False),
+            workers=[first],
+        )
+        moved = client.submit(lambda held: held.runner is None, held, workers=[second])
+        assert moved.result(timeout=60)
+
+
+# --- memory
+
+
+def _reset_peak() -> float:
+    """Forget the peak of this process's memory; return what it has now, in bytes."""
+    with open("/proc/self/clear_refs", "w") as file:
+        file.write("5")
+    return _memory("VmRSS")
+
+
+def _memory(what: str) -> float:
+    with open("/proc/self/status") as file:
+        return next(int(line.split()[1]) * 1024 for line in file if line.startswith(what))
+
+
+@pytest.mark.skipif(not os.access("/proc/self/clear_refs", os.W_OK), reason="needs Linux's /proc")
+def test_a_worker_holds_its_share_of_the_input_its_shard_and_a_few_panels() -> None:
+    n, nb, workers = 3000, 50, 3
+    share, panel = n * n * 8 / workers, n * nb * 8
+    with start("processes", workers) as cluster, cluster.get_client() as client:
+        for size in (200, n):  # once to load libraries and take what is taken once
+            x = da.random.default_rng(0).standard_normal((size, size), chunks=(250, 350))
+            packed, piv = hetero_la.lu_factor(x, nb=nb, client=client)
+            client.wait_for_workers(workers)
+            before = client.run(_reset_peak)
+            here = _reset_peak()
+            dask.compute(packed[::50, ::50], piv)
+            most = max(peak - before[at] for at, peak in client.run(_memory, "VmHWM").items())
+        assert most < 2 * share + 12 * panel < n * n * 8
+        assert _memory("VmHWM") - here < share / 2  # the client holds no matrix

@@ -1,0 +1,303 @@
+"""Dask arrays in, Dask arrays out: values, laziness, errors."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from numpy.linalg import LinAlgError
+from scipy.linalg import LinAlgWarning
+
+import hetero_la
+from tests.dask_support import (
+    NB,
+    Case,
+    any_shape_cases,
+    assert_same,
+    chunked,
+    square_cases,
+)
+from tests.support import DTYPES, covering, positive, random
+
+CHUNKS = [(17, 23), (1000, 1000), (5, -1), (-1, 9), ((11, 1, 28), (2, 20, 0, 18))]
+
+
+def check(case: Case, chunks: Any, **options: Any) -> None:
+    """The same as for NumPy arrays, lazily."""
+
+    def lazy(a: np.ndarray) -> da.Array:
+        return chunked(a, chunks if a.ndim == 2 and not isinstance(chunks[0], tuple) else 13)
+
+    result = case.call(lazy, nb=NB, **options)
+    assert all(isinstance(part, da.Array | bool | None) for part in _flat(result))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", LinAlgWarning)
+        (found,) = dask.compute(result)
+    assert_same(found, _plain(case.call(nb=NB)))
+
+
+def _flat(result: Any) -> list[Any]:
+    parts = result if isinstance(result, tuple) else (result,)
+    return [
+        inner for part in parts for inner in (_flat(part) if isinstance(part, tuple) else [part])
+    ]
+
+
+def _plain(result: Any) -> Any:
+    return tuple(result) if isinstance(result, tuple) else result
+
+
+@pytest.fixture(autouse=True, scope="module", params=["sync", "threads"])
+def _scheduler(request: pytest.FixtureRequest) -> Any:
+    with dask.config.set(scheduler=request.param):
+        yield
+
+
+# --- values
+
+
+@pytest.mark.parametrize(("shape", "dtype"), covering([(40, 40), (50, 33), (33, 50)]))
+def test_functions_of_any_matrix(shape: tuple[int, int], dtype: str) -> None:
+    for case in any_shape_cases(*shape, dtype):
+        if case.name != "lstsq" or shape[0] != shape[1]:  # residues of none
+            check(case, CHUNKS[0])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_functions_of_a_square_matrix(dtype: str) -> None:
+    for case in square_cases(40, dtype):
+        check(case, CHUNKS[0])
+
+
+@pytest.mark.parametrize("chunks", CHUNKS, ids=str)
+def test_any_chunks(chunks: Any) -> None:
+    a, p, b = random(40), positive(40), random(40, 3, seed=1)
+    x, y = chunked(a, chunks), chunked(p, chunks)
+    for found, expected in [
+        (hetero_la.lu_factor(x, nb=NB), tuple(hetero_la.lu_factor(a, nb=NB))),
+        (hetero_la.qr(x, nb=NB), hetero_la.qr(a, nb=NB)),
+        (hetero_la.cholesky(y, nb=NB), hetero_la.cholesky(p, nb=NB)),
+        (hetero_la.solve(x, b, assume_a="sym", nb=NB), hetero_la.solve(a, b, assume_a="sym")),
+    ]:
+        assert_same(dask.compute(found)[0], expected)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (0, 0), (0, 3), (3, 0), (2, 1)])
+def test_small_and_empty(shape: tuple[int, int]) -> None:
+    for case in any_shape_cases(*shape, "float64"):
+        if case.name != "lstsq" or shape == (2, 1):
+            found, expected = dask.compute(case.call(lambda a: chunked(a, 2)))[0], case.call()
+            if case.name == "lu" and 0 in shape:  # SciPy's p is empty there
+                found, expected = found[-1], expected[-1]
+            assert_same(found, _plain(expected))
+    if shape[0] == shape[1]:
+        for case in square_cases(shape[0], "complex64"):
+            if case.options.get("assume_a") not in ("upper triangular", "lower triangular"):
+                assert_same(
+                    dask.compute(case.call(lambda a: chunked(a, 2)))[0], _plain(case.call())
+                )
+
+
+def test_integers_and_mixed_arguments() -> None:
+    a, b = np.arange(9).reshape(3, 3) + 5 * np.eye(3, dtype=int), np.ones(3, np.float32)
+    for first, second in [(chunked(a, 2), b), (a, chunked(b, 2)), (chunked(a, 2), chunked(b, 1))]:
+        assert_same(hetero_la.solve(first, second).compute(), hetero_la.solve(a, b))
+
+
+def test_factors_as_they_come_out_of_numpy_s_functions_solve() -> None:
+    a, b = random(30), random(30, 2, seed=1)
+    factors = hetero_la.lu_factor(a)
+    assert_same(hetero_la.lu_solve(tuple(factors), chunked(b, 7)).compute(), factors.solve(b))
+    assert_same(factors.solve(chunked(b, 7)).compute(), factors.solve(b))
+
+
+# --- laziness, names
+
+
+def test_nothing_runs_before_it_is_asked_for() -> None:
+    def fail(block: Any) -> Any:
+        raise RuntimeError("computed")
+
+    x = chunked(random(20), 7).map_blocks(fail, dtype=np.float64, meta=np.empty((0, 0)))
+    result = hetero_la.solve(x, np.ones(20))
+    with pytest.raises(RuntimeError, match="computed"):
+        result.compute()
+
+
+def test_equal_calls_have_equal_keys() -> None:
+    def keys(**options: Any) -> set[Any]:
+        x = chunked(random(40), 13)
+        made = [*hetero_la.lu(x, **options), hetero_la.solve(x, np.ones(40), **options)]
+        return {key for array in made for key in array.dask.to_dict()}
+
+    assert keys(nb=NB) == keys(nb=NB)
+    assert not {key for key in keys(nb=8) & keys(nb=NB) if "hetero" in str(key)}
+
+
+def test_keys_are_the_same_in_another_process() -> None:
+    program = (
+        "import dask, hetero_la, numpy as np, dask.array as da\n"
+        "dask.config.set({'tokenize.ensure-deterministic': True})\n"
+        "x = da.from_array(np.eye(40), chunks=13)\n"
+        "made = [*hetero_la.lu(x, nb=16), hetero_la.solve(x, np.ones(40)), hetero_la.det(x)]\n"
+        "print(sorted({str(key) for array in made for key in array.dask.to_dict()}))\n"
+    )
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", program], env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True, text=True, check=True, timeout=60,
+        ).stdout
+        for seed in ("1", "2")
+    }  # fmt: skip
+    assert len(found) == 1
+
+
+def test_work_is_shared() -> None:
+    x = chunked(random(40), 13)
+    p, lower, upper = hetero_la.lu(x, nb=NB)
+    determinant = hetero_la.det(x, nb=NB)
+    runs = {
+        key
+        for array in (p, lower, upper, determinant, *hetero_la.lu_factor(x, nb=NB))
+        for key in array.dask.to_dict()
+        if "hetero-la-run" in str(key)
+    }
+    assert len(runs) == 1
+
+
+def test_a_part_of_a_larger_computation() -> None:
+    a, b = random(40), random(40, 2, seed=1)
+    x, y = chunked(a, 13), chunked(b, 7)
+    rest = x @ hetero_la.solve(x, y, nb=NB) - y
+    assert abs(rest).mean().compute() < 1e-12
+    (optimized,) = dask.optimize(rest)
+    assert abs(optimized).mean().compute() < 1e-12
+    assert abs(rest.persist()).mean().compute() < 1e-12
+
+
+def test_arrays_that_come_from_elsewhere() -> None:
+    a = random(40)
+    x = chunked(a, 13)
+    block = dask.delayed(np.array)(a)
+    for given, plain in [
+        (x.persist(), a), (dask.optimize(x)[0], a), (x.T, a.T), (x[::2, 5:25], a[::2, 5:25]),
+        (da.from_delayed(block, a.shape, a.dtype), a), (da.eye(40, chunks=9) + x, np.eye(40) + a),
+    ]:  # fmt: skip
+        found = dask.compute(hetero_la.lu_factor(given, nb=NB))[0]
+        assert_same(found, tuple(hetero_la.lu_factor(plain, nb=NB)))
+
+
+def test_inputs_are_not_changed() -> None:
+    a = random(40)
+    before = a.copy()
+    x = da.from_array(a, chunks=-1).persist()
+    hetero_la.lu_factor(x, nb=NB)[0].compute()
+    assert np.array_equal(x.compute(), before)
+    assert np.array_equal(a, before)
+
+
+# --- what goes wrong
+
+
+FUNCTIONS: list[Callable[[Any], Any]] = [
+    hetero_la.lu, hetero_la.lu_factor, hetero_la.cholesky, hetero_la.cho_factor, hetero_la.qr,
+    hetero_la.inv, hetero_la.det, hetero_la.slogdet, lambda x: hetero_la.solve(x, np.ones(4)),
+    lambda x: hetero_la.lstsq(x, np.ones(4)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_bad_input_is_refused_before_anything_runs(function: Callable[[Any], Any]) -> None:
+    x = da.ones((4, 4), chunks=2)
+    with pytest.raises(ValueError, match=r"unknown sizes.*compute_chunk_sizes"):
+        function(x[x[:, 0] > 0])
+    with pytest.raises(ValueError, match=r"2 dimensions, not shape \(2, 4, 4\)"):
+        function(da.ones((2, 4, 4)))
+    with pytest.raises(ValueError, match="float16"):
+        function(x.astype("float16"))
+    with pytest.raises(ValueError, match="NaN"):
+        dask.compute(function(x + np.nan))
+
+
+def test_what_has_no_lazy_counterpart_says_so() -> None:
+    with pytest.raises(TypeError, match="qr_factor does not take dask arrays"):
+        hetero_la.qr_factor(da.ones((4, 4)))
+
+
+def test_shapes_and_options_are_looked_at_first() -> None:
+    x = da.ones((4, 3), chunks=2)
+    for call, message in [
+        (lambda: hetero_la.det(x), r"square matrix, not of shape \(4, 3\)"),
+        (lambda: hetero_la.solve(x.T @ x, np.ones(4)), r"b has shape \(4,\)"),
+        (lambda: hetero_la.lu(x, nb=0), "nb must be"),
+        (lambda: hetero_la.qr(x, mode="thin"), "mode must be"),
+        (lambda: hetero_la.qr(x, pivoting=True), "pivoting"),
+        (lambda: hetero_la.lstsq(x, np.ones(4), cond=2), "cond must be"),
+        (lambda: hetero_la.solve(x.T @ x, np.ones(3), assume_a="odd"), "assume_a"),
+        (lambda: hetero_la.lu_solve((x.T @ x, np.ones(2, int)), np.ones(3)), "3 row numbers"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            call()
+
+
+def test_failure_of_the_numbers_comes_with_the_numbers() -> None:
+    x = da.zeros((40, 40), chunks=13)
+    for function in (hetero_la.inv, lambda x: hetero_la.solve(x, np.ones(40), nb=NB)):
+        with pytest.raises(LinAlgError, match="diagonal number 1 of U is exactly zero"):
+            function(x).compute()
+    indefinite = da.diag(da.from_array(np.r_[np.ones(20), -np.ones(20)], chunks=7))
+    for lower in (False, True):
+        with pytest.raises(LinAlgError, match="21-th leading minor"):
+            hetero_la.cholesky(indefinite, lower=lower, nb=NB).compute()
+    for structure in ("diagonal", "upper triangular", "lower triangular"):
+        with pytest.raises(LinAlgError, match="zero on its diagonal"):
+            hetero_la.solve(x, np.ones(40), assume_a=structure).compute()
+    with pytest.raises(LinAlgError, match="diagonal number 1 of R"):
+        hetero_la.lstsq(x, np.ones(40))[0].compute()
+
+
+def test_singular_factors_come_with_a_warning() -> None:
+    x = da.zeros((40, 40), chunks=13)
+    packed, _ = hetero_la.lu_factor(x, nb=NB)
+    with pytest.warns(LinAlgWarning, match="diagonal number 1 of U"):
+        assert not packed.compute().any()
+    a = np.outer(np.arange(1.0, 6), np.ones(3)) + 1e-10 * random(5, 3)
+    with pytest.warns(LinAlgWarning, match="rank is about 1 and not 3"):
+        assert hetero_la.lstsq(chunked(a, 2), np.ones(5), cond=1e-8)[2].compute() == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert hetero_la.det(x).compute() == 0
+        assert hetero_la.slogdet(x).logabsdet.compute() == -np.inf
+
+
+# --- CuPy
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_cupy_chunks_stay_on_the_gpu(dtype: str) -> None:
+    cupy = pytest.importorskip("cupy")
+    for case in [*any_shape_cases(50, 33, dtype), *square_cases(40, dtype)]:
+        result = case.call(
+            lambda a: da.from_array(cupy.asarray(a), chunks=13, asarray=False), nb=NB
+        )
+        with dask.config.set(scheduler="sync"):
+            (found,) = dask.compute(result)
+        if case.name not in ("det", "slogdet"):
+            kinds = {type(part) for part in _flat(found) if np.ndim(part)}
+            assert kinds == {cupy.ndarray}, str(case)
+        assert_same(_on_host(found), _plain(case.call(nb=NB)))
+
+
+def _on_host(found: Any) -> Any:
+    if isinstance(found, tuple):
+        return tuple(_on_host(part) for part in found)
+    return found.get() if hasattr(found, "get") else found
