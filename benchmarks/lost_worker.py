@@ -1,7 +1,7 @@
 """What losing a worker half-way costs, with and without checkpoints.
 
 LU on a cluster of worker processes.  In turn: undisturbed, undisturbed with checkpoints, and
-both with one worker process killed after half of the undisturbed time.  Ratios are to the
+both with one worker process killed in the middle one of its panels.  Ratios are to the
 first; every answer is checked.  Prints a table and JSON.
 
     python benchmarks/lost_worker.py
@@ -17,7 +17,6 @@ import os
 import signal
 import statistics
 import tempfile
-import threading
 import time
 from typing import Any
 
@@ -28,20 +27,32 @@ from dask.distributed import Client, LocalCluster
 import hetero_la
 from hetero_la.matrices import generate
 from hetero_la.residuals import RATIO_LIMIT, lu_ratio
+from hetero_la.scheduler.dask_clients import worker_infos
 
 
-def run(client: Client, a: np.ndarray, kill_after: float | None, options: Any) -> tuple[float, int]:
+def die_in_panel(count: int) -> None:
+    """In a worker: end the process, as kill -9 does, in the `count`-th panel that it factors."""
+    from hetero_la.tiles.kernels import registry
+
+    real, calls = registry.implementation("getrf", "cpu"), [0]
+
+    def panel(*arrays: Any, options: Any) -> None:
+        calls[0] += 1
+        if calls[0] == count:
+            os.kill(os.getpid(), signal.SIGKILL)
+        real(*arrays, options=options)
+
+    registry._IMPLEMENTATIONS["cpu", "getrf"] = panel
+
+
+def run(client: Client, a: np.ndarray, panel: int | None, options: Any) -> tuple[float, int]:
     """Seconds of one run, and the step from which it went on after the loss, or -1."""
-    killer = None
-    if kill_after is not None:
-        victim = max(client.run(os.getpid).values())
-        killer = threading.Timer(kill_after, os.kill, (victim, signal.SIGKILL))
-        killer.start()
+    if panel is not None:
+        victim = worker_infos(client)[-1].address
+        client.run(die_in_panel, panel, workers=[victim])
     began = time.perf_counter()
     factors = hetero_la.lu_factor(a, client=client, **options)
     seconds = time.perf_counter() - began
-    if killer is not None:
-        killer.join()
     ratio = lu_ratio(a, factors.lu, factors.piv)
     if ratio >= RATIO_LIMIT:
         raise ArithmeticError(f"error ratio {ratio:.3g}")
@@ -70,7 +81,7 @@ def measure(client: Client, a: np.ndarray, args: argparse.Namespace, folder: str
     for _ in range(args.repeats):
         for way, options in ways.items():
             rows.setdefault((way, False), []).append(run(client, a, None, options))
-        half = statistics.median(seconds for seconds, _ in rows["none", False]) / 2
+        half = max(args.n // args.nb // (2 * args.workers), 1)  # of the panels of one worker
         for way, options in ways.items():
             rows.setdefault((way, True), []).append(run(client, a, half, options))
             wait_for_workers(client, args.workers)

@@ -12,6 +12,7 @@ the workers that are left or on the restarted one too.
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import signal
 import threading
@@ -34,10 +35,11 @@ def main() -> int:
     a, b = generate("rands", args.n), generate("rands", args.n, 3, seed=1)
     with (
         LocalCluster(
-            n_workers=args.workers, threads_per_worker=1, dashboard_address=None
+            n_workers=args.workers, threads_per_worker=1, dashboard_address=None,
+            silence_logs=logging.CRITICAL,  # Dask tells at length of the connections that broke
         ) as cluster,
         Client(cluster) as client,
-    ):
+    ):  # fmt: skip
         victim = list(client.run(os.getpid).values())[-1]
         killer = threading.Timer(args.after, os.kill, (victim, signal.SIGKILL))
         killer.start()

@@ -23,7 +23,6 @@ from hetero_la.scheduler.dask_processes import (
     open_shard,
     run_slice,
     save_shard,
-    slices,
 )
 from hetero_la.scheduler.dask_wait import fetch_all, guard, wait_all
 from hetero_la.scheduler.job import Job, Outcome
@@ -101,7 +100,7 @@ class _Attempt:
         parts = [self._ship(worker, storage) for worker in workers]
         last = [self._pinned(open_shard, "load", worker, *parts[worker]) for worker in workers]
         sent: dict[MessageKey, distributed.Future] = {}
-        waiting = {program.worker: list(slices(program)) for program in job.programs}
+        waiting = {program.worker: list(program.slices()) for program in job.programs}
         while any(waiting.values()):
             for worker, pieces in waiting.items():
                 while pieces and all(key in sent for key in pieces[0][2]):

@@ -138,7 +138,7 @@ class RunGraph:
     def _chains(self, inputs: list[list[Input]]) -> list[Any]:
         opened, last = map(list, zip(*map(self._filled, itertools.count(), inputs), strict=False))
         sent: dict[MessageKey, Any] = {}
-        waiting = {program.worker: list(slices(program)) for program in self.job.programs}
+        waiting = {program.worker: list(program.slices()) for program in self.job.programs}
         while any(waiting.values()):
             for worker, parts in waiting.items():
                 while parts and all(key in sent for key in parts[0][2]):
@@ -155,27 +155,6 @@ class RunGraph:
             self._add("close", worker, 0, close_shard, opened[worker], before)
             for worker, before in enumerate(last)
         ]
-
-
-def slices(program: Program) -> Iterator[tuple[int, int, list[MessageKey], MessageKey | None]]:
-    """Cut a program after every send, and between work and the message that comes after it.
-
-    Yields start, stop, messages needed, message sent.  Work that needs no message goes on
-    while the message is on its way.
-    """
-    start, worked, needed = 0, False, list[MessageKey]()
-    for place, instruction in enumerate(program.instructions):
-        if instruction.op == "receive" and instruction.message is not None:
-            if worked:
-                yield start, place, needed, None
-                start, worked, needed = place, False, []
-            needed.append(instruction.message)
-        elif instruction.op == "send":
-            yield start, place + 1, needed, instruction.message
-            start, worked, needed = place + 1, False, []
-        elif instruction.op == "call":
-            worked = True
-    yield start, len(program.instructions), needed, None
 
 
 def _portions(inputs: list[Input]) -> Iterator[list[Input]]:

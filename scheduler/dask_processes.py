@@ -9,14 +9,13 @@ message is the task's result, and so reaches whatever needs it on any cluster.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from hetero_la.scheduler.dask_checkpoints import Saved, write_files
 from hetero_la.scheduler.dask_plugins import this_device
-from hetero_la.scheduler.instructions import Program
 from hetero_la.scheduler.job import Job
 from hetero_la.scheduler.messages import MessageKey
 from hetero_la.scheduler.runner import LogEntry, Name, Payload, Runner
@@ -132,15 +131,3 @@ def drop_shards(run: str) -> None:
     for key in list(_shards):
         if key[0] == run:
             _shards.pop(key, None)
-
-
-def slices(program: Program) -> Iterator[tuple[int, int, list[MessageKey], MessageKey | None]]:
-    """Cut a program after every send: start, stop, messages needed, message sent."""
-    start, needed = 0, list[MessageKey]()
-    for place, instruction in enumerate(program.instructions):
-        if instruction.op == "receive" and instruction.message is not None:
-            needed.append(instruction.message)
-        elif instruction.op == "send":
-            yield start, place + 1, needed, instruction.message
-            start, needed = place + 1, []
-    yield start, len(program.instructions), needed, None

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from distributed import Client, Future
+from distributed.client import FutureCancelledError, FuturesCancelledError
 
 from hetero_la.scheduler.dask_clients import known_infos
 from hetero_la.tiles.errors import RunAbortedError, WorkerLostError
@@ -64,7 +65,10 @@ def fetch_all(client: Client, futures: Sequence[Future], workers: Sequence[str])
 
     async def fetch(future: Future) -> Any:
         await _finish(future)
-        return await client.gather(future, asynchronous=True)
+        try:
+            return await client.gather(future, asynchronous=True)
+        except (FutureCancelledError, FuturesCancelledError, OSError) as error:
+            raise _cancelled(future) from error  # the result was there, and is no more
 
     return _wait(client, futures, workers, fetch)
 
@@ -184,6 +188,10 @@ class _Watch:
 def _reason(future: Future) -> BaseException:
     if future.status == "error":
         return future._state.exception.with_traceback(future._state.traceback)
+    return _cancelled(future)
+
+
+def _cancelled(future: Future) -> RunAbortedError:
     return RunAbortedError(f"the run was cancelled: task {future.key!r} is {future.status}")
 
 

@@ -7,6 +7,7 @@ names what must have ended.  The executors and the simulator run the same progra
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -111,3 +112,23 @@ class Program:
     def received(self) -> list[MessageKey]:
         """The messages that the program takes."""
         return [i.message for i in self.instructions if i.op == "receive" and i.message is not None]
+
+    def slices(self) -> Iterator[tuple[int, int, list[MessageKey], MessageKey | None]]:
+        """Cut it after every send, and between work and the message that comes after it.
+
+        Yields start, stop, messages needed, message sent.  Work that needs no message goes
+        on while the message is on its way.
+        """
+        start, worked, needed = 0, False, list[MessageKey]()
+        for place, instruction in enumerate(self.instructions):
+            if instruction.op == "receive" and instruction.message is not None:
+                if worked:
+                    yield start, place, needed, None
+                    start, worked, needed = place, False, []
+                needed.append(instruction.message)
+            elif instruction.op == "send":
+                yield start, place + 1, needed, instruction.message
+                start, worked, needed = place + 1, False, []
+            elif instruction.op == "call":
+                worked = True
+        yield start, len(self.instructions), needed, None

@@ -18,7 +18,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from hetero_la.matrices import generate
 from hetero_la.routines import ROUTINES
-from hetero_la.scheduler.dask_processes import BlockStorage, slices
+from hetero_la.scheduler.dask_processes import BlockStorage
 from hetero_la.scheduler.distribution import Distribution
 from hetero_la.scheduler.exchange import Exchange
 from hetero_la.scheduler.graph import TaskGraph
@@ -323,7 +323,7 @@ def run_by_messages(
                 given=given or {},
             )
         )
-        waiting.append(deque(slices(program)))
+        waiting.append(deque(program.slices()))
     while any(waiting):
         ready = [w for w, q in enumerate(waiting) if q and all(key in sent for key in q[0][2])]
         assert ready, "every slice waits for a message that nobody sends"

@@ -22,7 +22,6 @@ import hetero_la
 from hetero_la.dask_arrays import runs
 from hetero_la.scheduler import dask_shards
 from hetero_la.scheduler.cluster import Cluster
-from hetero_la.scheduler.dask_graph import slices
 from hetero_la.scheduler.dask_placement import PRIORITY, PinnedTask
 from hetero_la.scheduler.dask_shards import HeldShard
 from hetero_la.scheduler.workers import WorkerInfo, calling_thread
@@ -204,7 +203,7 @@ def test_a_slice_that_runs_elsewhere_is_an_error() -> None:
 def test_slices_do_work_that_waits_for_nothing_before_a_message() -> None:
     plan = hetero_la.plan("lu", (200, 200), nb=NB, workers=_two_workers())
     for program in plan.programs:
-        found = list(slices(program))
+        found = list(program.slices())
         assert found[0][0] == 0
         assert found[-1][1] == len(program.instructions)
         assert all(a[1] == b[0] for a, b in itertools.pairwise(found))

@@ -426,7 +426,7 @@ def test_no_slice_runs_twice(opened: tuple[str, int, NDArray]) -> None:
     with pytest.raises(StaleShardError, match="has given away its checkpoint of step 2"):
         dask_processes.save_shard(run, 0, 2, None, None)
     dask_processes.run_slice(run, 0, 9, stop, [], [], None)
-    results, values, _ = dask_processes.close_shard(run, 0, None)
+    results, values, *_ = dask_processes.close_shard(run, 0, None)
     found = np.hstack([results[start] for start in sorted(results)])
     assert_close(found, scipy.linalg.lu_factor(a)[0])
     assert values.keys() >= {("ipiv", 0)}
