@@ -122,6 +122,7 @@ def test_clicks_zoom_into_a_step_a_task_and_its_tiles(page: Page, tmp_path: Path
     assert page.errors == []
 
 
+@pytest.mark.slow
 @in_chromium
 @pytest.mark.parametrize("granularity", ["column", "tile"])
 @pytest.mark.parametrize("routine", ["lu", "solve", "cholesky", "qr", "lstsq"])

@@ -130,6 +130,7 @@ def test_groups_hold_all_tasks() -> None:
     assert critical == {(tasks[i].step, tasks[i].kind, subject.placement[i]) for i in subject.path}
 
 
+@pytest.mark.slow
 def test_steps_become_one_mark_only_where_there_are_very_many() -> None:
     assert steps_per_mark(placed("qr", 200)) == 1
     assert steps_per_mark(placed("qr", 300)) == 2

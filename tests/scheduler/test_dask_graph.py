@@ -285,6 +285,7 @@ def test_two_clients_compute_the_same_at_the_same_time(processes: Client) -> Non
     assert nothing_left(processes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seconds", [0.0, 0.1, 0.3])
 def test_cancelled_futures_leave_nothing(client: Client, seconds: float) -> None:
     a = random(400)
@@ -297,6 +298,7 @@ def test_cancelled_futures_leave_nothing(client: Client, seconds: float) -> None
     assert_same(packed.compute(), hetero_la.lu_factor(a, nb=NB).lu)
 
 
+@pytest.mark.slow
 def test_cancelled_and_computed_at_once(client: Client) -> None:
     """Never wrong; the run may meet what is left of the one before, and say so."""
     a = random(400)
@@ -316,6 +318,7 @@ def test_cancelled_and_computed_at_once(client: Client) -> None:
     assert nothing_left(client)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seconds", [0.05, 0.1, 0.2])
 def test_more_is_asked_for_while_a_part_is_computed(client: Client, seconds: float) -> None:
     a = random(400)
@@ -377,6 +380,7 @@ def test_a_lost_worker_is_an_error_or_makes_no_difference(seconds: float) -> Non
         assert_same(again.compute(), hetero_la.lu_factor(a, nb=NB).lu)
 
 
+@pytest.mark.slow
 def test_a_run_ends_well_on_workers_that_write_results_to_disk() -> None:
     a = random(1000)
     memory = {"target": 0.05, "spill": 0.1, "pause": False, "monitor-interval": "10ms"}

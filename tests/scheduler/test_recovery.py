@@ -190,6 +190,7 @@ def check_run(client: Client, routine: str, **options: Any) -> Timing:
     return result.report.timing
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("routine", RUNS)
 @pytest.mark.parametrize("count", [3, 8])
 def test_any_routine_goes_on(processes: Client, routine: str, count: int) -> None:
@@ -378,6 +379,7 @@ def test_cancelled_futures_end_a_run(processes: Client) -> None:
     check_lu(processes)
 
 
+@pytest.mark.slow
 def test_a_closed_client_ends_a_run(processes: Client) -> None:
     """Nobody is left to tell the workers, and still they give the memory back."""
     with (
