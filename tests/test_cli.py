@@ -217,13 +217,18 @@ def test_command_lines_in_the_readme_are_understood(readme: str) -> None:
         assert arguments.parse(shlex.split(line, comments=True)).run
 
 
-def test_python_in_the_readme_runs(readme: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_python_in_the_readme_runs(
+    readme: str, capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # where it draws
     blocks = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
-    assert len(blocks) == 2
+    assert len(blocks) == 3
     names: dict[str, object] = {}
     for block in blocks:
         exec(block, names)
     a, b, x, factors = (np.asarray(names[key]) for key in ("a", "b", "x", "piv"))
     assert np.allclose(a @ x, b)
     assert factors.shape == (2000,)
+    assert (tmp_path / "lu.html").exists()
+    assert float(names["residual"].compute()) < 1e-8  # type: ignore[attr-defined]
     assert "busy" in capfd.readouterr().out
