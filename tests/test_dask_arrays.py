@@ -294,7 +294,7 @@ def test_cupy_chunks_stay_on_the_gpu(dtype: str) -> None:
         if case.name not in ("det", "slogdet"):
             kinds = {type(part) for part in _flat(found) if np.ndim(part)}
             assert kinds == {cupy.ndarray}, str(case)
-        assert_same(_on_host(found), _plain(case.call(nb=NB)))
+        assert_same(_on_host(found), _plain(case.call(nb=NB)), dtype)
 
 
 def _on_host(found: Any) -> Any:
