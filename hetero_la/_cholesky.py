@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+import numpy as np
 from numpy.linalg import LinAlgError
 
 from hetero_la.alerts import not_positive_message, warn_ill_conditioned
@@ -16,6 +17,7 @@ from hetero_la.conditioning import (
 from hetero_la.execution import Result, execute
 from hetero_la.factors import CholeskyFactors
 from hetero_la.inputs import as_columns_for, as_matrix, as_system, require_finite
+from hetero_la.kept import Keep
 from hetero_la.lazy import takes_dask_arrays
 from hetero_la.report import Report
 from hetero_la.stacks import over_stacks
@@ -111,21 +113,23 @@ def cho_factor(
     >>> cho_solve(cho_factor(np.array([[4.0, 2.0], [2.0, 5.0]])), [6.0, 7.0])
     array([1., 1.])
     """
-    result = _factor(a, lower, overwrite_a, check_finite, client, options)
+    result = _factor(a, lower, overwrite_a, check_finite, client, options, Keep.COPY)
     c = result.array if lower else result.array.T
-    return CholeskyFactors(c, lower, 0, result.report)
+    return CholeskyFactors(c, lower, 0, result.report, result.kept)
 
 
 def _factor(
-    a: Any, lower: bool, overwrite_a: bool, check_finite: bool, client: Any, options: dict[str, Any]
-) -> Result:
+    a: Any, lower: bool, overwrite_a: bool, check_finite: bool, client: Any,
+    options: dict[str, Any], keep: Keep = Keep.NOTHING,
+) -> Result:  # fmt: skip
     a = as_matrix(a, square=True)
     if check_finite:
         require_finite(a, "a")
     # The upper triangle of A is the lower one of A^T, and U^T its factor.
     result = execute(
-        "cholesky", a if lower else a.T, overwrite_a=overwrite_a, client=client, **options
-    )
+        "cholesky", a if lower else a.T, overwrite_a=overwrite_a, keep=keep, client=client,
+        **options,
+    )  # fmt: skip
     _require_positive(result)
     return result
 
@@ -171,6 +175,13 @@ def cho_solve(
     array([1., 1.])
     """
     c, lower = c_and_lower
+    kept = c_and_lower.kept_for(b) if isinstance(c_and_lower, CholeskyFactors) else None
+    if kept is not None:
+        if check_finite:
+            require_finite(np.asarray(b), "b")
+        # Of U, the lower triangle of A^T was factored, which is the conjugate of A.
+        solve = functools.partial(kept.solve, "cho_solve")
+        return kept.answer(b, solve, conjugate=not lower)
     return _cho_solve(c, lower, b, overwrite_b=overwrite_b, check_finite=check_finite)
 
 
@@ -239,7 +250,7 @@ def _solve(
     turn = functools.partial(_conjugate, really=not lower and a.dtype.kind == "c")
     matrix = a if lower else a.T
     result = execute(
-        routine, matrix, None if rhs is None else turn(rhs), columns=columns, keep=True,
+        routine, matrix, None if rhs is None else turn(rhs), columns=columns, keep=Keep.ONLY,
         client=client, **options,
     )  # fmt: skip
     _require_positive(result)

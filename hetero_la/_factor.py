@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from hetero_la.alerts import singular_message, warn
 from hetero_la.execution import execute
 from hetero_la.factors import LUFactors
 from hetero_la.inputs import as_array, as_columns_for, as_matrix, require_finite
+from hetero_la.kept import Keep
 from hetero_la.lazy import takes_dask_arrays
 from hetero_la.stacks import over_stacks
 from hetero_la.tiles.pivots import permutation
@@ -96,11 +98,11 @@ def lu_factor(
 
 
 def _factor(a: Any, overwrite_a: bool, client: Any, options: dict[str, Any]) -> LUFactors:
-    result = execute("lu", a, overwrite_a=overwrite_a, client=client, **options)
+    result = execute("lu", a, overwrite_a=overwrite_a, keep=Keep.COPY, client=client, **options)
     if result.info:
         warn(singular_message(result.info))
     piv = array_module(a).asarray(result.piv)
-    return LUFactors(result.array, piv, result.info, result.report)
+    return LUFactors(result.array, piv, result.info, result.report, result.kept)
 
 
 @takes_dask_arrays
@@ -146,6 +148,13 @@ def lu_solve(
     array([1., 1.])
     """
     lu, piv = lu_and_piv
+    kept = lu_and_piv.kept_for(b) if isinstance(lu_and_piv, LUFactors) else None
+    if kept is not None and trans in (0, 1, 2):
+        if check_finite:
+            require_finite(np.asarray(b), "b")
+        # A^T X = B is the conjugate of A^H conj(X) = conj(B).
+        solve = partial(kept.solve_lu, permutation(piv, len(b)), adjoint=trans != 0)
+        return kept.answer(b, solve, conjugate=trans == 1)
     return _lu_solve(lu, piv, b, trans, overwrite_b, check_finite)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 from hetero_la.execution import Result, execute
 from hetero_la.factors import QRFactors
 from hetero_la.inputs import as_array, as_matrix, require_finite
+from hetero_la.kept import Keep
 from hetero_la.lazy import takes_dask_arrays
 from hetero_la.stacks import over_stacks
 from hetero_la.tiles.transfer import array_module, on_device_of_arrays
@@ -129,9 +130,9 @@ def qr_factor(
     >>> np.round(factors.solve(np.array([1.0, 2.0, 3.0])), 12)
     array([1., 1.])
     """
-    result = _factor(_checked(a, check_finite), 0, overwrite_a, client, options)
+    result = _factor(_checked(a, check_finite), 0, overwrite_a, client, options, Keep.COPY)
     tau = array_module(result.array).asarray(result.vector("tau"))
-    return QRFactors(result.array, tau, 0, result.report)
+    return QRFactors(result.array, tau, 0, result.report, result.kept)
 
 
 def _checked(a: Any, check_finite: bool) -> Any:
@@ -142,10 +143,13 @@ def _checked(a: Any, check_finite: bool) -> Any:
 
 
 def _factor(
-    a: Any, columns: int, overwrite_a: bool, client: Any, options: dict[str, Any]
-) -> Result:
-    routine = "explicit_q" if columns else "qr"
-    return execute(routine, a, columns=columns, overwrite_a=overwrite_a, client=client, **options)
+    a: Any, columns: int, overwrite_a: bool, client: Any, options: dict[str, Any],
+    keep: Keep = Keep.NOTHING,
+) -> Result:  # fmt: skip
+    return execute(
+        "explicit_q" if columns else "qr", a, columns=columns, overwrite_a=overwrite_a, keep=keep,
+        client=client, **options,
+    )  # fmt: skip
 
 
 @takes_dask_arrays

@@ -16,6 +16,7 @@ from hetero_la.conditioning import (
 )
 from hetero_la.execution import Result, execute
 from hetero_la.inputs import as_matrix, as_system, require_finite
+from hetero_la.kept import Keep
 from hetero_la.lazy import takes_dask_arrays
 from hetero_la.options import Options
 from hetero_la.refinement import refine
@@ -145,7 +146,7 @@ def _system(a: Any, b: Any, check_finite: bool, transposed: bool) -> tuple[Any, 
 
 def _by_lu(a: Any, b: Any, client: Any, options: dict[str, Any]) -> tuple[Any, Report]:
     rhs = b[:, None] if b.ndim == 1 else b
-    result = execute("solve", a, rhs, keep=True, client=client, **options)
+    result = execute("solve", a, rhs, keep=Keep.ONLY, client=client, **options)
     x, anorm = _solution(a, result)
     if 0 < rhs.size <= a.size // 8:  # beyond that, refinement costs as much as factoring
         x = refine(a, anorm, lambda residual: _solve_again(result, residual, 0), rhs, x)
@@ -228,5 +229,5 @@ def inv(
     if check_finite:
         require_finite(a, "a")
     a = as_general(a, structure, lower)
-    result = execute("inverse", a, columns=len(a), keep=True, client=client, **options)
+    result = execute("inverse", a, columns=len(a), keep=Keep.ONLY, client=client, **options)
     return _solution(a, result)[0]

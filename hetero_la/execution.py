@@ -12,12 +12,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hetero_la.kept import KeptFactors
+from hetero_la.kept import Keep, KeptFactors, release_copies
 from hetero_la.memory import check_memory, require_room
 from hetero_la.options import Options
 from hetero_la.plan import Plan
 from hetero_la.planner import make_plan, quick_estimate, resume
 from hetero_la.report import Report, Timing
+from hetero_la.routines import ROUTINES
 from hetero_la.scheduler.dask_clients import embedded_client, running_client, worker_infos
 from hetero_la.scheduler.dask_execution import run_local
 from hetero_la.scheduler.dask_recovery import run_and_recover
@@ -27,7 +28,7 @@ from hetero_la.scheduler.progress import Progress
 from hetero_la.scheduler.runner import Name
 from hetero_la.scheduler.workers import WorkerInfo, calling_thread, over_processes
 from hetero_la.steps import StepValues
-from hetero_la.tiles.errors import DeviceUnavailableError
+from hetero_la.tiles.errors import DeviceUnavailableError, InsufficientMemoryError
 from hetero_la.tiles.kernels.cpu import CpuDevice, available_memory
 from hetero_la.tiles.kernels.gpu import GpuDevice
 from hetero_la.tiles.kernels.spec import Device
@@ -43,23 +44,25 @@ INLINE_LIMIT = {"cpu": 0.05, "gpu": 0.2}
 class Result(NamedTuple):
     """What a run returns: the overwritten array, per-step vectors, and how it went.
 
-    Where the factors stay with the workers (`kept`), `array` has the columns beside them only.
+    Where the factors stay with the workers (`kept`), `array` may have the columns beside them
+    only.
     """
 
     array: Any
     values: dict[Name, np.ndarray]
     report: Report
     kept: KeptFactors | None
+    absent: int = 0
 
     @property
     def factors(self) -> Any:
-        """The overwritten matrix."""
-        return self.array[:, : self.report.plan.layout.n]
+        """The overwritten matrix, where it has come home."""
+        return self.array[:, : self.report.plan.layout.n - self.absent]
 
     @property
     def beside(self) -> Any:
         """The overwritten right-hand sides."""
-        return self.array if self.kept else self.array[:, self.report.plan.layout.n :]
+        return self.array[:, self.report.plan.layout.n - self.absent :]
 
     @property
     def steps(self) -> StepValues:
@@ -88,7 +91,7 @@ def execute(
     *,
     columns: int = 0,
     overwrite_a: bool = False,
-    keep: bool = False,
+    keep: Keep = Keep.NOTHING,
     client: Any = None,
     **options: Any,
 ) -> Result:
@@ -106,7 +109,7 @@ def execute(
         How many columns a routine that takes no right-hand sides makes beside the matrix.
     overwrite_a : bool, optional
         Whether the result may take the place of `a`.
-    keep : bool, optional
+    keep : Keep, optional
         Whether the factors may stay with the workers, where these are GPUs of this process
         and the matrix is on the host.
     client : Client, Cluster or None, optional
@@ -119,27 +122,42 @@ def execute(
     nrhs = columns if b is None else b.shape[1]
     in_place = overwrite_a and not nrhs and _is_column_major(a)
     needed = functools.partial(_result_columns, a, nrhs, in_place, keep)
-    plan, memory, client = choose(routine, a, nrhs, client, options, needed)
     place = device_index(a)
-    absent = a.shape[1] if keep and _can_keep(plan, client) else 0
-    width = 0 if in_place else plan.layout.width - absent
-    check_memory(plan, memory, -1 if place is None else place, new_columns=width)
+
+    def decide() -> tuple[Plan, Any, Keep, int, int]:
+        plan, memory, chosen = choose(routine, a, nrhs, client, options, needed)
+        kept = keep if _can_keep(plan, chosen) else Keep.NOTHING
+        absent = a.shape[1] if kept is Keep.ONLY else 0
+        width = 0 if in_place else plan.layout.width - absent
+        check_memory(plan, memory, -1 if place is None else place, new_columns=width)
+        return plan, chosen, kept, absent, width
+
+    try:
+        plan, client, keep, absent, width = decide()
+    except InsufficientMemoryError:
+        if not release_copies():
+            raise
+        plan, client, keep, absent, width = decide()
     target = a if in_place else column_major_empty(a, (a.shape[0], width))
-    plan, outcome = _run(plan, ArrayStorage(a, target, b, absent), client, place)
+    job = plan.job()
+    job.keeps = () if keep is Keep.NOTHING else ROUTINES[routine].keeps
+    plan, outcome = _run(plan, job, ArrayStorage(a, target, b, absent), client, place)
     seconds = time.perf_counter() - began
     timing = Timing.from_logs(seconds, plan, outcome.logs, outcome.losses)
-    factors = KeptFactors(plan, client, outcome.shards) if absent else None
-    return Result(target, outcome.values, Report(plan, timing), factors)
+    kept = None
+    if keep is not Keep.NOTHING:
+        kept = KeptFactors(plan, client, outcome, copies=keep is Keep.COPY)
+    return Result(target, outcome.values, Report(plan, timing), kept, absent)
 
 
 def _result_columns(
-    a: Any, nrhs: int, in_place: bool, keep: bool, workers: Sequence[WorkerInfo]
+    a: Any, nrhs: int, in_place: bool, keep: Keep, workers: Sequence[WorkerInfo]
 ) -> int:
     """Columns, at least, for which there has to be room where `a` is."""
     if in_place:
         return 0
     on_gpus = device_index(a) is None and any(worker.kind == "gpu" for worker in workers)
-    return nrhs if keep and on_gpus else a.shape[1] + nrhs
+    return nrhs if keep is Keep.ONLY and on_gpus else a.shape[1] + nrhs
 
 
 def _can_keep(plan: Plan, client: Any) -> bool:
@@ -223,9 +241,10 @@ def _caller(index: int | None) -> WorkerInfo:
 _turn = threading.Lock()
 
 
-def _run(plan: Plan, storage: ArrayStorage, client: Any, index: int | None) -> tuple[Plan, Outcome]:
-    """Run a plan; return the one that was followed in the end, and what came out."""
-    job = plan.job()
+def _run(
+    plan: Plan, job: Job, storage: ArrayStorage, client: Any, index: int | None
+) -> tuple[Plan, Outcome]:
+    """Run a plan's job; return the plan that was followed in the end, and what came out."""
     if client is None:
         device = CpuDevice("caller") if index is None else _caller_gpu(index)
         with _turn, traced(job) as keep:

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from hetero_la.kept import KeptFactors
 from hetero_la.plan import Plan
 from hetero_la.report import Report, Timing
-from hetero_la.tiles.transfer import array_module, linalg_module, to_host
+from hetero_la.tiles.transfer import array_module, is_device_array, linalg_module, to_host
 
 
 class Factors(tuple[Any, Any]):
     """What the factors of all kinds share; a tuple of two, as SciPy's functions return.
 
     The arrays stay where the factorization has left them, on the host or on a GPU, and
-    every solve works there.
+    every solve works there.  Factors of a host matrix that GPUs of this process have
+    computed stay on these, too: solves with them go there, until `release`, or until a
+    run needs the memory.  They are what was computed, whatever becomes of the arrays.
 
     Attributes
     ----------
@@ -31,16 +35,24 @@ class Factors(tuple[Any, Any]):
     info: int
     plan: Plan
     timing: Timing
+    _kept: KeptFactors | None
 
-    def __new__(cls, packed: Any, other: Any, info: int, report: Report) -> Any:
+    def __new__(
+        cls, packed: Any, other: Any, info: int, report: Report, kept: KeptFactors | None = None
+    ) -> Any:
         """Bundle the factors with what is known of the run."""
         self = super().__new__(cls, (packed, other))
         self.info, (self.plan, self.timing) = info, report
+        self._kept = kept
         return self
 
     def __getnewargs__(self) -> tuple[Any, Any, int, Report]:
         """What a copy, or a pickle, is made from."""
         return self[0], self[1], self.info, Report(self.plan, self.timing)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy has the arrays alone: what is on the GPUs stays with this object."""
+        return {**self.__dict__, "_kept": None}
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -51,6 +63,32 @@ class Factors(tuple[Any, Any]):
     def dtype(self) -> Any:
         """Element type."""
         return self[0].dtype
+
+    def release(self) -> None:
+        """Give back the GPU memory of factors that the host has, too.
+
+        Examples
+        --------
+        >>> import numpy as np, hetero_la
+        >>> factors = hetero_la.lu_factor(np.eye(2))
+        >>> factors.release()  # they are on the host alone: nothing to give back
+        """
+        if self._kept is not None:
+            self._kept.release()
+            self._kept = None
+
+    def kept_for(self, b: Any) -> KeptFactors | None:
+        """The factors on the GPUs, if they serve right-hand sides `b`.
+
+        These have to be on the host, and no wider than the matrix: what is wider takes
+        more memory there than the matrix did.
+        """
+        kept = self._kept
+        if kept is None or not kept.there or is_device_array(b):
+            return None
+        b = np.asarray(b)
+        fits = b.ndim in (1, 2) and len(b) == self.shape[0] and 0 < b.size <= self[0].size
+        return kept if fits and np.result_type(b, self.dtype) == self.dtype else None
 
     @abstractmethod
     def solve(self, b: Any) -> Any:
@@ -245,6 +283,10 @@ class QRFactors(Factors):
         """
         from hetero_la.orthogonal import apply_q
 
+        kept = self.kept_for(c)
+        if kept is not None:
+            routine = "qr_multiply_adjoint" if adjoint else "qr_multiply"
+            return kept.answer(c, partial(kept.solve, routine))
         return apply_q(self[0], self[1], c, adjoint=adjoint)
 
     def solve(self, b: Any) -> Any:
@@ -273,5 +315,8 @@ class QRFactors(Factors):
                 f"the QR factors of a {m} x {n} matrix solve no equations: "
                 "lstsq finds a shortest solution"
             )
+        kept = self.kept_for(b)
+        if kept is not None:
+            return kept.answer(b, partial(kept.solve, "qr_solve"))[:n]
         c = self.multiply(b, adjoint=True)[:n]
         return linalg_module(c).solve_triangular(self[0][:n], c, check_finite=False)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import enum
+import weakref
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,14 +12,35 @@ import numpy as np
 from hetero_la.plan import Plan
 from hetero_la.planner import follow_up
 from hetero_la.scheduler.dask_execution import run_local
-from hetero_la.tiles.shard import ArrayStorage, Shard
+from hetero_la.scheduler.job import Outcome
+from hetero_la.tiles.shard import ArrayStorage
 from hetero_la.tracing import traced
 
 
-class KeptFactors:
-    """The shards of a run on this process's workers.
+class Keep(enum.Enum):
+    """What becomes of factors on GPUs of this process, of a matrix on the host."""
 
-    The memory is theirs until this object is gone.
+    NOTHING = enum.auto()  #: they come home
+    COPY = enum.auto()  #: they come home, and stay
+    ONLY = enum.auto()  #: they stay
+
+
+#: Copies of what is on the host, too: they make room where memory is short.
+_copies: weakref.WeakSet[KeptFactors] = weakref.WeakSet()
+
+
+def release_copies() -> bool:
+    """Let the GPUs forget all factors that the host has, too; say whether there were any."""
+    held = list(_copies)
+    for kept in held:
+        kept.release()
+    return bool(held)
+
+
+class KeptFactors:
+    """What a run has left with this process's workers.
+
+    The memory is theirs until this object is gone, or they are told to release it.
 
     Parameters
     ----------
@@ -24,18 +48,45 @@ class KeptFactors:
         Of the run.
     client : distributed.Client
         Whose workers hold the shards.
-    shards : dict
-        Worker index -> its columns.
+    outcome : Outcome
+        Its shards and the per-step values that it has kept.
+    copies : bool, optional
+        Whether the host has the factors, too.
     """
 
-    def __init__(self, plan: Plan, client: Any, shards: dict[int, Shard]) -> None:
-        self._plan, self._client, self._shards = plan, client, shards
+    def __init__(self, plan: Plan, client: Any, outcome: Outcome, *, copies: bool = False) -> None:
+        self._plan, self._client = plan, client
+        self._shards, self._values = outcome.shards, outcome.kept
+        if copies:
+            _copies.add(self)
+
+    def release(self) -> None:
+        """Give the memory back."""
+        _copies.discard(self)
+        self._shards, self._values = {}, {}
+
+    @property
+    def there(self) -> bool:
+        """Whether the factors have not been released, and the workers still run."""
+        return bool(self._shards) and self._client.status == "running"
+
+    def answer(
+        self, b: Any, solve: Callable[[np.ndarray], np.ndarray], *, conjugate: bool = False
+    ) -> np.ndarray:
+        """What `solve` makes of `b`, of one or two dimensions, or of its conjugate.
+
+        Then it is the conjugate of X that is found, and X that is returned.
+        """
+        b = np.asarray(b, self._plan.dtype)
+        turn = np.conj if conjugate else np.asarray
+        x = turn(solve(turn(b).reshape(len(b), -1)))
+        return x.reshape(len(x), *b.shape[1:])
 
     def solve(self, routine: str, b: np.ndarray) -> np.ndarray:
-        """Run a routine of substitutions on right-hand sides of shape (n, nrhs), on the host."""
+        """Run a routine on right-hand sides of shape (m, nrhs), on the host."""
         plan = follow_up(self._plan, routine, b.shape[1])
         job = plan.job()
-        job.kept = self._shards
+        job.kept, job.given = self._shards, self._values
         x = np.empty(b.shape, plan.dtype, order="F")
         with traced(job) as keep:
             storage = ArrayStorage(None, x, b, absent=plan.layout.n)

@@ -50,7 +50,7 @@ def plan(
         What is to be done: "lu", "solve", "inverse", "cholesky", "solve_positive", "qr",
         "explicit_q", "lstsq", "minimum_norm" (of the transpose of the matrix, which is the
         one planned for), "inverse_positive"; and, with given factors, "lu_solve",
-        "lu_solve_adjoint" or "cho_solve".
+        "lu_solve_adjoint", "cho_solve", "qr_multiply", "qr_multiply_adjoint" or "qr_solve".
     shape : tuple of int
         Rows and columns of the matrix.
     dtype : dtype, optional

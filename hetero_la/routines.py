@@ -23,6 +23,9 @@ from hetero_la.algorithms.substitution import (
     cholesky_substitution_tasks,
     lu_adjoint_substitution_tasks,
     lu_substitution_tasks,
+    qr_multiply_adjoint_tasks,
+    qr_multiply_tasks,
+    qr_solve_tasks,
 )
 from hetero_la.scheduler.estimate import Calls, Step
 from hetero_la.scheduler.graph import TaskGraph
@@ -60,6 +63,8 @@ class Routine:
         gains more from long products.
     gpu_tail : int
         How many tiles are factored as one at the end, on GPUs.
+    keeps : tuple of str
+        Per-step values that later uses of its factors need, besides the matrix.
     """
 
     tasks: Callable[..., TaskGraph]
@@ -70,6 +75,7 @@ class Routine:
     gpu_tiles: tuple[Tiling, ...] = _TILES
     one_gpu_tiles: tuple[Tiling, ...] = _TILES
     gpu_tail: int = 1
+    keeps: tuple[str, ...] = ()
 
     def require_shape(self, name: str, m: int, n: int) -> None:
         """Raise ValueError for a matrix of a shape that the routine does not take."""
@@ -150,8 +156,9 @@ _CHOLESKY = Routine(
     gpu_tiles=(Tiling(0, 1024),), one_gpu_tiles=(Tiling(0, 1024),), gpu_tail=4,
 )  # fmt: skip
 _QR = Routine(
-    qr_tasks, lambda m, n, nrhs: _qr_flops(m, n, 0) + (4 * m * n - 2 * n**2) * nrhs, _QR_STEP
-)
+    qr_tasks, lambda m, n, nrhs: _qr_flops(m, n, 0) + (4 * m * n - 2 * n**2) * nrhs, _QR_STEP,
+    keeps=("T",),
+)  # fmt: skip
 _LSTSQ = Routine(
     lstsq_tasks, lambda m, n, nrhs: _qr_flops(m, n, 0) + (4 * m * n - n**2) * nrhs, _QR_STEP,
     tall=True,
@@ -159,6 +166,12 @@ _LSTSQ = Routine(
 
 _LU_SOLVE = Routine(
     lu_substitution_tasks, lambda m, n, nrhs: 2 * n**2 * nrhs, _LU_STEP, square=True
+)
+
+_QR_MULTIPLY = Routine(
+    qr_multiply_tasks,
+    lambda m, n, nrhs: (4 * m * min(m, n) - 2 * min(m, n) ** 2) * nrhs,
+    _QR_STEP,
 )
 
 #: By name: what `plan` takes as its routine.
@@ -184,5 +197,13 @@ ROUTINES = {
     "minimum_norm": replace(_LSTSQ, tasks=minimum_norm_tasks),
     "lu_solve": _LU_SOLVE,
     "lu_solve_adjoint": replace(_LU_SOLVE, tasks=lu_adjoint_substitution_tasks),
+    "qr_multiply": _QR_MULTIPLY,
+    "qr_multiply_adjoint": replace(_QR_MULTIPLY, tasks=qr_multiply_adjoint_tasks),
+    "qr_solve": replace(
+        _QR_MULTIPLY,
+        tasks=qr_solve_tasks,
+        tall=True,
+        flops=lambda m, n, nrhs: (4 * m * n - n**2) * nrhs,
+    ),
     "cho_solve": replace(_LU_SOLVE, tasks=cholesky_substitution_tasks),
 }

@@ -13,7 +13,7 @@ from hetero_la.scheduler.messages import Message, MessageKey
 from hetero_la.scheduler.runner import LogEntry, Name, Runner
 from hetero_la.scheduler.trace import WorkerTrace
 from hetero_la.scheduler.workers import WorkerInfo
-from hetero_la.tiles.kernels.spec import Device, KernelOptions
+from hetero_la.tiles.kernels.spec import Array, Device, KernelOptions
 from hetero_la.tiles.layout import TileLayout
 from hetero_la.tiles.shard import Shard, Storage
 
@@ -43,7 +43,9 @@ class Job:
     kept : dict
         Worker index -> columns that an earlier run has left with it.
     given : dict
-        (name, step) -> per-step value, on the host, that an earlier run has made.
+        (name, step) -> per-step value, on any device, that an earlier run has made.
+    keeps : tuple of str
+        Per-step values that stay with the workers, where these are threads of this process.
     traced : bool
         Whether the workers measure what they do when.
     """
@@ -57,7 +59,8 @@ class Job:
     options: KernelOptions
     window: int
     kept: dict[int, Shard] = field(default_factory=dict)
-    given: dict[Name, np.ndarray] = field(default_factory=dict)
+    given: dict[Name, Array] = field(default_factory=dict)
+    keeps: tuple[str, ...] = ()
     traced: bool = False
 
     @property
@@ -115,6 +118,8 @@ class Outcome:
         Worker index -> its log.
     shards : dict
         Worker index -> its columns, where the workers are threads of this process.
+    kept : dict
+        (name, step) -> per-step value that the job keeps, where it was made.
     losses : list of Loss
         Workers that were lost on the way, and how the run went on.
     traces : dict
@@ -124,6 +129,7 @@ class Outcome:
     values: dict[Name, np.ndarray] = field(default_factory=dict)
     logs: dict[int, list[LogEntry]] = field(default_factory=dict)
     shards: dict[int, Shard] = field(default_factory=dict)
+    kept: dict[Name, Array] = field(default_factory=dict)
     losses: list[Loss] = field(default_factory=list)
     traces: dict[int, WorkerTrace] = field(default_factory=dict)
 

@@ -104,7 +104,8 @@ def _indices(d: DeviceModel, kind: str, shapes: Shapes, dtype: np.dtype) -> floa
 
 _RULES: dict[str, Rule] = {
     "gemm": _gemm, "gemm_nc": _gemm, "gemm_cn": _gemm, "herk": _herk,
-    "larfb_c": _larfb, "larfb_n": _larfb, "trmm": _trmm, "trmm_n": _trmm, "trmm_rc": _trmm,
+    "larfb_c": _larfb, "larfb_n": _larfb, "gemqrt_c": _larfb, "gemqrt_n": _larfb,
+    "trmm": _trmm, "trmm_n": _trmm, "trmm_rc": _trmm,
     "getrf": _getrf, "geqrf": _getrf, "potrf": _potrf, "trtri": _trtri, "trtri_n": _trtri,
     "swap": _swap, "laswp": _laswp, "netperm": _indices, "compose": _indices,
     **dict.fromkeys(TRIANGULAR, _trsm),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -72,7 +72,7 @@ class Runner:
     kept : Shard or None, optional
         Columns that an earlier run has left here; they are neither loaded nor stored.
     given : mapping, optional
-        (name, step) -> per-step value, on the host, that an earlier run has made.
+        (name, step) -> per-step value, on any device, that an earlier run has made.
     traced : bool, optional
         Whether to measure when the device does what.
     """
@@ -87,7 +87,7 @@ class Runner:
     exchange: Exchange | None = None
     progress: Progress | None = None
     kept: Shard | None = None
-    given: Mapping[Name, np.ndarray] = field(default_factory=dict)
+    given: Mapping[Name, Array] = field(default_factory=dict)
     saved: dict[int, dict[Name, np.ndarray]] = field(default_factory=dict)
     traced: bool = False
     log: list[LogEntry] = field(default_factory=list)
@@ -112,7 +112,7 @@ class Runner:
             self.shard = Shard(array, self.layout, columns, self.kept)
             self._given = {name: self._upload(value) for name, value in self.given.items()}
 
-    def _upload(self, value: np.ndarray) -> Array:
+    def _upload(self, value: Array) -> Array:
         """A copy on the device."""
         array = self.device.empty(value.shape, value.dtype)
         self.device.copy(array, value, Queue.COPY)
@@ -161,8 +161,12 @@ class Runner:
         with self._device_at_rest_on_error():
             self.storage.flush(self.device)
             self.device.synchronize()
-            names = self.program.results
-            return {key: to_host(value) for key, value in self._values.items() if key[0] in names}
+            made = self.values(self.program.results)
+            return {key: to_host(value) for key, value in made.items()}
+
+    def values(self, names: Collection[str]) -> dict[Name, Array]:
+        """What was made here of the per-step values called so, where they are."""
+        return {key: value for key, value in self._values.items() if key[0] in names}
 
     def trace(self) -> WorkerTrace | None:
         """When the device did what, once it has finished; None of a run that is not traced."""

@@ -60,6 +60,7 @@ class LocalRun:
                 self.outcome.logs[worker] = runner.log
                 self.outcome.add_trace(worker, runner.trace())
                 self.outcome.shards[worker] = runner.shard
+                self.outcome.kept.update(runner.values(self.job.keeps))
         except BaseException as error:
             self.exchange.abort(error)
             raise

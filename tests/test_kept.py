@@ -1,8 +1,10 @@
-"""Factors that stay with the workers while a solve needs them, on virtual GPUs."""
+"""Factors that stay with the workers while a solve needs them, on virtual GPUs and real ones."""
 
 from __future__ import annotations
 
+import copy
 import gc
+import pickle
 import weakref
 from collections.abc import Iterator
 
@@ -12,6 +14,7 @@ import scipy.linalg
 from numpy.testing import assert_allclose
 
 import hetero_la
+from hetero_la import execution
 from hetero_la.algorithms.substitution import (
     cholesky_substitution_tasks,
     lu_adjoint_substitution_tasks,
@@ -19,8 +22,14 @@ from hetero_la.algorithms.substitution import (
 )
 from hetero_la.conditioning import estimate_reciprocal_condition, norm1
 from hetero_la.execution import Result, execute
+from hetero_la.factors import QRFactors
+from hetero_la.kept import Keep
+from hetero_la.plan import Plan
+from hetero_la.report import Report
 from hetero_la.scheduler.inline import run_in_order
+from hetero_la.tiles.errors import InsufficientMemoryError
 from hetero_la.tiles.kernels.cpu import CpuDevice
+from hetero_la.tiles.kernels.gpu import gpu_count
 from hetero_la.tiles.kernels.spec import KernelOptions
 from hetero_la.tiles.layout import TileLayout
 from hetero_la.tiles.pivots import permutation
@@ -29,11 +38,23 @@ from tests.support import CLOSE, DTYPES, positive, random, random_order
 NB = 16
 
 
-@pytest.fixture(scope="module", params=[(1, 0), (2, 0), (3, 1)], ids="{0[0]}gpu+{0[1]}cpu".format)
+CLUSTERS = {
+    "1gpu+0cpu": {"virtual_gpus": 1, "cpus": 0},
+    "2gpu+0cpu": {"virtual_gpus": 2, "cpus": 0},
+    "3gpu+1cpu": {"virtual_gpus": 3, "cpus": 1},
+    "real": {"gpus": max(gpu_count(), 1), "cpus": 1},
+}
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(name, marks=[pytest.mark.gpu] if name == "real" else []) for name in CLUSTERS
+    ],
+)
 def client(request: pytest.FixtureRequest) -> Iterator[object]:
-    gpus, cpus = request.param
     with (
-        hetero_la.Cluster(virtual_gpus=gpus, cpus=cpus, blas_threads=1) as cluster,
+        hetero_la.Cluster(**CLUSTERS[request.param], blas_threads=1) as cluster,
         cluster.get_client() as client,
     ):
         yield client
@@ -41,7 +62,7 @@ def client(request: pytest.FixtureRequest) -> Iterator[object]:
 
 def kept(routine: str, a: np.ndarray, client: object, nrhs: int = 1) -> Result:
     b = random(len(a), nrhs, a.dtype, seed=1)
-    result = execute(routine, a, b, keep=True, client=client, nb=NB)
+    result = execute(routine, a, b, keep=Keep.ONLY, client=client, nb=NB)
     assert result.array.shape == b.shape  # no room was made for the factors
     return result
 
@@ -108,6 +129,104 @@ def test_trouble_is_noticed_from_kept_factors(client: object) -> None:
     a[:, 7] = 0
     with pytest.raises(np.linalg.LinAlgError, match="diagonal number 8"):
         hetero_la.solve(a, b, client=client, nb=NB)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("trans", [0, 1, 2])
+def test_lu_factors_solve_on_the_gpus(client: object, dtype: str, trans: int) -> None:
+    n = 5 * NB + 3
+    a = random(n, dtype=dtype)
+    factors = hetero_la.lu_factor(a, client=client, nb=NB)
+    expected = scipy.linalg.lu_solve(scipy.linalg.lu_factor(a), np.eye(n, dtype=dtype), trans)
+    assert_allclose(factors[0], scipy.linalg.lu_factor(a)[0], atol=n * CLOSE[dtype])
+    factors[0][...] = np.nan  # what the host has is not what solves now
+    real = np.eye(n, dtype=np.finfo(dtype).dtype)
+    for b in (real, np.eye(n, dtype=dtype)[:, ::-1][:, ::2], real[3], [real[0, 0]] * n):
+        x = factors.solve(b, trans)
+        assert x.dtype == np.dtype(dtype)
+        assert_allclose(x, expected @ np.asarray(b), atol=1000 * n * CLOSE[dtype])
+        assert_allclose(hetero_la.lu_solve(factors, b, trans), x, atol=CLOSE[dtype])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("lower", [False, True])
+def test_cholesky_factors_solve_on_the_gpus(client: object, dtype: str, lower: bool) -> None:
+    n = 5 * NB + 3
+    a = positive(n, dtype)
+    factors = hetero_la.cho_factor(a, lower, client=client, nb=NB)
+    factors[0][...] = np.nan
+    for b in (random(n, 7, dtype), random(n, 1, dtype)[:, 0]):
+        x = factors.solve(b)
+        assert x.shape == b.shape
+        assert_allclose(a @ x, b, atol=100 * n * CLOSE[dtype])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("m", "n"), [(1, 1), (90, 90), (5 * NB + 3, 3 * NB + 5), (NB, 4 * NB + 1)])
+def test_qr_factors_multiply_and_solve_on_the_gpus(
+    client: object, dtype: str, m: int, n: int
+) -> None:
+    a = random(m, n, dtype)
+    factors = hetero_la.qr_factor(a, client=client, nb=NB)
+    host = QRFactors(factors.qr.copy(), factors.tau, 0, Report(factors.plan, factors.timing))
+    factors[0][...] = np.nan
+    for c in (random(m, min(n, 7), dtype), random(m, 1, dtype)[:, 0]):
+        for adjoint in (False, True):
+            product = factors.multiply(c, adjoint)
+            assert product.shape == c.shape
+            assert_allclose(product, host.multiply(c, adjoint), atol=100 * CLOSE[dtype])
+        if m >= n:
+            expected = scipy.linalg.lstsq(a, c)[0]
+            scale = np.linalg.cond(a) * np.abs(expected).max()
+            assert_allclose(factors.solve(c), expected, atol=10 * CLOSE[dtype] * scale)
+
+
+def test_what_the_gpus_do_not_serve_is_solved_on_the_host(client: object) -> None:
+    a = random(40)
+    factors = hetero_la.lu_factor(a, client=client, nb=NB)
+    for b in (random(40, 2, "complex128"), np.empty((40, 0)), random(40, 41)):
+        assert factors.kept_for(b) is None
+        assert_allclose(a @ factors.solve(b), b, atol=1e-10)
+    with pytest.raises(ValueError, match="does not fit"):
+        factors.solve(np.ones(39))
+    with pytest.raises(ValueError, match="trans must be 0, 1 or 2, not 3"):
+        factors.solve(np.ones(40), 3)
+    with pytest.raises(ValueError, match="b must not contain infs"):
+        factors.solve(np.full(40, np.nan))
+    for again in (copy.copy(factors), pickle.loads(pickle.dumps(factors))):
+        assert again.kept_for(np.ones(40)) is None
+        assert_allclose(a @ again.solve(np.ones(40)), np.ones(40), atol=1e-10)
+    assert factors.kept_for(np.ones(40)) is not None
+    factors.release()
+    assert factors.kept_for(np.ones(40)) is None
+    assert_allclose(a @ factors.solve(np.ones(40)), np.ones(40), atol=1e-10)
+
+
+def test_a_run_that_needs_the_memory_gets_it(
+    client: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a = random(40)
+    factors = hetero_la.lu_factor(a, client=client, nb=NB)
+    checked = []
+
+    def short_of_memory(plan: Plan, *args: object, **kwargs: object) -> None:
+        checked.append(factors.kept_for(a))
+        if checked[-1] is not None:
+            raise InsufficientMemoryError("not enough")
+
+    monkeypatch.setattr(execution, "check_memory", short_of_memory)
+    assert_allclose(a @ hetero_la.solve(a, a, client=client, nb=NB), a, atol=1e-10)
+    assert [kept is None for kept in checked] == [False, True]
+    assert_allclose(a @ factors.solve(a), a, atol=1e-10)
+
+
+def test_factors_outlive_the_cluster() -> None:
+    a = random(40)
+    with hetero_la.Cluster(virtual_gpus=2, cpus=0) as cluster:
+        factors = hetero_la.lu_factor(a, client=cluster, nb=NB)
+        assert factors.kept_for(a) is not None
+    assert factors.kept_for(a) is None
+    assert_allclose(a @ factors.solve(a), a, atol=1e-10)
 
 
 def test_the_memory_is_given_back(client: object) -> None:

@@ -7,6 +7,11 @@ A product with a column of tiles comes before or after each triangular solve:
     up         B[k, j] <- U[k, k]^-1 B[k, j],   B[i, j] <- B[i, j] - A[i, k] B[k, j]    i < k
     up^H       B[k, j] <- B[k, j] - A[i, k]^H B[i, j],   B[k, j] <- L[k, k]^-H B[k, j]  i > k
     down^H     B[k, j] <- B[k, j] - A[i, k]^H B[i, j],   B[k, j] <- U[k, k]^-H B[k, j]  i < k
+
+Of QR the block reflectors' T[k] are given, too, and V is in A as LAPACK packs it:
+
+    Q^H B      gemqrt_c   B[k:, j] <- Q[k]^H B[k:, j]    k = 0, ..., kt-1
+    Q B        gemqrt_n   B[k:, j] <- Q[k] B[k:, j]      k = kt-1, ..., 0
 """
 
 from __future__ import annotations
@@ -39,6 +44,18 @@ class _Substitution:
                 self._add(kernel, j, reads=[self.A[k, k]], updates=[self.A[k, j]])
                 if not adjoint:
                     self._product(k, j, other, adjoint)
+            self.step += 1
+
+    def reflect(self, *, adjoint: bool) -> None:
+        """Multiply by Q or Q^H, whose block reflectors' T are given."""
+        kt, order = self.layout.kt, [self.layout.diagonal(k) for k in range(self.layout.kt)]
+        T = self.g.per_step("T", lambda k: (order[k], order[k]))
+        for k in range(kt) if adjoint else range(kt - 1, -1, -1):
+            for j in self.right:
+                self._add(
+                    "gemqrt_c" if adjoint else "gemqrt_n", j,
+                    reads=[self.A[k:, k], T[k]], updates=[self.A[k:, j]],
+                )  # fmt: skip
             self.step += 1
 
     def _product(self, k: int, j: int, rows: slice, adjoint: bool) -> None:
@@ -98,4 +115,50 @@ def cholesky_substitution_tasks(
     s = _Substitution(layout, granularity)
     s.sweep("trsm_l", down=True)
     s.sweep("trsm_lc", down=False, adjoint=True)
+    return s.g
+
+
+def qr_multiply_tasks(
+    layout: TileLayout, granularity: Literal["column", "tile"] = "column"
+) -> TaskGraph:
+    """Tasks that overwrite B with Q B; ``T[k]`` is given.
+
+    Examples
+    --------
+    >>> [task.kind for task in qr_multiply_tasks(TileLayout(5, 4, 2, nrhs=1)).tasks]
+    ['gemqrt_n', 'gemqrt_n']
+    """
+    s = _Substitution(layout, granularity)
+    s.reflect(adjoint=False)
+    return s.g
+
+
+def qr_multiply_adjoint_tasks(
+    layout: TileLayout, granularity: Literal["column", "tile"] = "column"
+) -> TaskGraph:
+    """Tasks that overwrite B with Q^H B; ``T[k]`` is given.
+
+    Examples
+    --------
+    >>> [task.kind for task in qr_multiply_adjoint_tasks(TileLayout(5, 4, 2, nrhs=1)).tasks]
+    ['gemqrt_c', 'gemqrt_c']
+    """
+    s = _Substitution(layout, granularity)
+    s.reflect(adjoint=True)
+    return s.g
+
+
+def qr_solve_tasks(
+    layout: TileLayout, granularity: Literal["column", "tile"] = "column"
+) -> TaskGraph:
+    """Tasks that overwrite the first n rows of B with R^-1 Q^H B; ``T[k]`` is given.
+
+    Examples
+    --------
+    >>> [task.kind for task in qr_solve_tasks(TileLayout(5, 4, 2, nrhs=1)).tasks]
+    ['gemqrt_c', 'gemqrt_c', 'trsm', 'gemm', 'trsm']
+    """
+    s = _Substitution(layout, granularity)
+    s.reflect(adjoint=True)
+    s.sweep("trsm", down=False)
     return s.g

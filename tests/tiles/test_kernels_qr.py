@@ -164,6 +164,22 @@ def test_larfb(device, rng, dtype, kernel, shape):
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("kernel", ["gemqrt_c", "gemqrt_n"])
+@pytest.mark.parametrize("shape", [(1, 1, 1), (5, 3, 4), (3, 3, 9), (700, 128, 3), (600, 512, 300)])
+def test_gemqrt(device, rng, dtype, kernel, shape):
+    m, w, n = shape
+    a, t, c = random(rng, (m, w + 3), dtype), random(rng, (w, w), dtype), random(rng, (m, n), dtype)
+    t = np.asfortranarray(np.triu(t))
+    packed, view = View(device, a), View(device, c)
+    run(device, kernel, packed, View(device, t), view)
+    np.testing.assert_array_equal(packed.get(), a)
+    v = np.tril(a[:, :w], -1) + np.eye(m, w)
+    op = t.conj().T if kernel == "gemqrt_c" else t
+    size = norm(v) * norm(op) * norm(v.conj().T) * norm(c) + norm(c)
+    assert norm(view.get() - (c - v @ (op @ (v.conj().T @ c)))) < LIMIT * size * eps(dtype)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("w", "shape"), [(1, (1, 1)), (5, (9, 7)), (300, (400, 300))])
 def test_lacpy(device, rng, dtype, w, shape):
     a, r = random(rng, shape, dtype), random(rng, (w, w), dtype)

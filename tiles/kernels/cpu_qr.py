@@ -43,6 +43,22 @@ def larfb_n(v: Array, t: Array, c: Array, options: KernelOptions) -> None:
     _apply(b"N", v, t, c)
 
 
+def _unpacked(a: Array, columns: int) -> Array:
+    v = np.tril(a[:, :columns], -1)
+    np.fill_diagonal(v, 1)
+    return np.asfortranarray(v)
+
+
+@implements("gemqrt_c", "cpu")
+def gemqrt_c(a: Array, t: Array, c: Array, options: KernelOptions) -> None:
+    _apply(b"C", _unpacked(a, len(t)), t, c)
+
+
+@implements("gemqrt_n", "cpu")
+def gemqrt_n(a: Array, t: Array, c: Array, options: KernelOptions) -> None:
+    _apply(b"N", _unpacked(a, len(t)), t, c)
+
+
 @implements("lacpy", "cpu")
 def lacpy(r: Array, a: Array, options: KernelOptions) -> None:
     order = len(r)

@@ -144,6 +144,24 @@ def larfb_n(q: GpuQueue, v: Array, t: Array, c: Array, options: KernelOptions) -
     _apply(q, block(v), block(t), block(c), (*c.shape, len(t)), "n")
 
 
+def _unpacked(q: GpuQueue, a: Array, columns: int) -> Block:
+    A, rows = block(a), len(a)
+    V = _workspace(q, "V", A.dtype, rows, columns)
+    copy = q.function("copy_reflectors", _TRIANGLES, A.dtype)
+    q.launch(copy, (columns,), 256, A.pointer, A.ld, V.pointer, V.ld, rows)
+    return V
+
+
+@implements("gemqrt_c", "gpu")
+def gemqrt_c(q: GpuQueue, a: Array, t: Array, c: Array, options: KernelOptions) -> None:
+    _apply(q, _unpacked(q, a, len(t)), block(t), block(c), (*c.shape, len(t)), "c")
+
+
+@implements("gemqrt_n", "gpu")
+def gemqrt_n(q: GpuQueue, a: Array, t: Array, c: Array, options: KernelOptions) -> None:
+    _apply(q, _unpacked(q, a, len(t)), block(t), block(c), (*c.shape, len(t)), "n")
+
+
 @implements("lacpy", "gpu")
 def lacpy(q: GpuQueue, r: Array, a: Array, options: KernelOptions) -> None:
     R, A = block(r), block(a)

@@ -170,6 +170,10 @@ SPECS: dict[str, KernelSpec] = {
         # V may have more columns than T has: only its first len(T) ones count.
         KernelSpec("larfb_c", "C <- C - V T^H V^H C", _larfb_flops),
         KernelSpec("larfb_n", "C <- C - V T V^H C", _larfb_flops),
+        # gemqrt_c(A, T, C), gemqrt_n: the same, A (r x c) having been packed by lacpy: V is
+        # below its diagonal.
+        KernelSpec("gemqrt_c", "C <- C - V T^H V^H C", _larfb_flops),
+        KernelSpec("gemqrt_n", "C <- C - V T V^H C", _larfb_flops),
         # lacpy(R, A): the upper triangle of A[:w, :w] <- that of R (w x w).
         KernelSpec("lacpy", "A <- R", _none),
         # --- common to several

@@ -71,3 +71,13 @@ extern "C" __global__ void copy_upper(const Scalar* __restrict__ R, Index ldr, S
     const Index c = blockIdx.x;
     for (Index i = threadIdx.x; i <= c; i += blockDim.x) A[i + c * lda] = R[i + c * ldr];
 }
+
+// V from what copy_upper has packed: ones on the diagonal, zeros above it.
+extern "C" __global__ void copy_reflectors(const Scalar* __restrict__ A, Index lda, Scalar* V,
+                                           Index ldv, Index rows)
+{
+    const Index c = blockIdx.x;
+    for (Index i = threadIdx.x; i < rows; i += blockDim.x) {
+        V[i + c * ldv] = i > c ? A[i + c * lda] : make_scalar(i == c);
+    }
+}
