@@ -25,7 +25,7 @@ from hetero_la.scheduler.dask_recovery import run_and_recover
 from hetero_la.scheduler.inline import run_inline
 from hetero_la.scheduler.job import Job, Outcome
 from hetero_la.scheduler.progress import Progress
-from hetero_la.scheduler.runner import Name
+from hetero_la.scheduler.step_memory import Name
 from hetero_la.scheduler.workers import WorkerInfo, calling_thread, over_processes
 from hetero_la.steps import StepValues
 from hetero_la.tiles.errors import DeviceUnavailableError, InsufficientMemoryError

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from hetero_la.scheduler.runner import Name
+from hetero_la.scheduler.step_memory import Name
 from hetero_la.tiles.layout import TileLayout
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hetero_la.scheduler.runner import Name
+from hetero_la.scheduler.step_memory import Name
 from hetero_la.tiles.kernels.spec import Array, Device, Queue
 from hetero_la.tiles.layout import TileLayout
 from hetero_la.tiles.shard import Storage

@@ -18,7 +18,8 @@ from hetero_la.scheduler.dask_checkpoints import Saved, write_files
 from hetero_la.scheduler.dask_plugins import this_device
 from hetero_la.scheduler.job import Job
 from hetero_la.scheduler.messages import MessageKey
-from hetero_la.scheduler.runner import LogEntry, Name, Payload, Runner
+from hetero_la.scheduler.runner import LogEntry, Payload, Runner
+from hetero_la.scheduler.step_memory import Name
 from hetero_la.scheduler.trace import WorkerTrace
 from hetero_la.tiles.errors import RunAbortedError, StaleShardError
 from hetero_la.tiles.kernels.spec import Array, Device, Queue

@@ -21,7 +21,8 @@ from hetero_la.scheduler.dask_plugins import device_of
 from hetero_la.scheduler.job import Job
 from hetero_la.scheduler.local_storage import LocalStorage, Span, local_spans
 from hetero_la.scheduler.messages import MessageKey
-from hetero_la.scheduler.runner import Name, Payload, Runner
+from hetero_la.scheduler.runner import Payload, Runner
+from hetero_la.scheduler.step_memory import Name
 from hetero_la.tiles.errors import InsufficientMemoryError, RunAbortedError, StaleShardError
 from hetero_la.tiles.kernels.cpu import CpuDevice
 from hetero_la.tiles.kernels.spec import Array, Device

@@ -7,6 +7,7 @@ import time
 from collections.abc import Hashable
 from typing import Any
 
+from hetero_la.scheduler.turns import Turns
 from hetero_la.tiles.errors import RunAbortedError
 
 
@@ -32,6 +33,7 @@ class Exchange:
         self._changed = threading.Condition()
         self._latest = time.monotonic()
         self.error: BaseException | None = None
+        self.turns = Turns()
 
     def put(self, key: Hashable, value: Any) -> None:
         """Offer a value."""
@@ -40,7 +42,15 @@ class Exchange:
             self._latest = time.monotonic()
             self._changed.notify_all()
 
+    def __contains__(self, key: Hashable) -> bool:
+        return key in self._values
+
     def get(self, key: Hashable) -> Any:
+        """Wait for a value and return it; see `wait`."""
+        self.wait(key)
+        return self._values[key]
+
+    def wait(self, key: Hashable) -> None:
         """Wait for a value; raise `RunAbortedError` if the run ends before it comes."""
         with self._changed:
             while key not in self._values:
@@ -49,7 +59,6 @@ class Exchange:
                 if quiet > self._patience:
                     raise RunAbortedError(f"waited {quiet:.0f} s for {key} without any progress")
                 self._changed.wait(timeout=min(self._patience, 1.0))
-            return self._values[key]
 
     def beat(self) -> None:
         """Say that the run makes progress."""

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from hetero_la.scheduler.graph import TaskGraph
-from hetero_la.scheduler.runner import Name, Runner
+from hetero_la.scheduler.runner import Runner
+from hetero_la.scheduler.step_memory import Name
 from hetero_la.scheduler.tasks import Task
 from hetero_la.tiles.kernels.spec import Array, Device, KernelOptions, Queue
 from hetero_la.tiles.shard import Shard

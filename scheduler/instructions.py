@@ -72,6 +72,15 @@ class Instruction:
     flops: float = 0.0
 
     @property
+    def urgency(self) -> int:
+        """How soon it should be issued, among all workers: the smaller, the sooner.
+
+        Panels, and what they need, go before the updates of the step before, which they
+        overlap with, but not before those of earlier steps.
+        """
+        return 2 * self.step - (0 if self.queue is Queue.UPDATE else 3)
+
+    @property
     def label(self) -> str:
         """A readable name, as in ``gemm step 3 columns 5-9``."""
         if self.op in ("send", "receive"):

@@ -10,7 +10,8 @@ import numpy as np
 
 from hetero_la.scheduler.instructions import Program
 from hetero_la.scheduler.messages import Message, MessageKey
-from hetero_la.scheduler.runner import LogEntry, Name, Runner
+from hetero_la.scheduler.runner import LogEntry, Runner
+from hetero_la.scheduler.step_memory import Name
 from hetero_la.scheduler.trace import WorkerTrace
 from hetero_la.scheduler.workers import WorkerInfo
 from hetero_la.tiles.kernels.spec import Array, Device, KernelOptions

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -15,15 +15,15 @@ from hetero_la.scheduler.exchange import Exchange
 from hetero_la.scheduler.instructions import Instruction, Program
 from hetero_la.scheduler.messages import Message, MessageKey, Part, buffer_elements
 from hetero_la.scheduler.progress import Progress
+from hetero_la.scheduler.step_memory import Name, StepMemory
 from hetero_la.scheduler.tasks import Region
 from hetero_la.scheduler.trace import Recorder, WorkerTrace
+from hetero_la.scheduler.turns import Turns
 from hetero_la.tiles.errors import StaleShardError
 from hetero_la.tiles.kernels.spec import Array, Device, Event, KernelOptions, Queue
 from hetero_la.tiles.layout import TileLayout
 from hetero_la.tiles.shard import Shard, Storage, local_width
 from hetero_la.tiles.transfer import is_device_array, to_host
-
-Name = tuple[str, int]  #: of a tile column of a matrix, or of a per-step value
 
 
 class Payload(NamedTuple):
@@ -96,7 +96,10 @@ class Runner:
     _position: int | None = 0
 
     def __post_init__(self) -> None:
-        self._values: dict[Name, Array] = {}
+        self._values = StepMemory(self.program.values, self.device, self.dtype)
+        self._turns: Turns | None = None
+        if self.exchange is not None and self.device.enqueues:
+            self._turns = self.exchange.turns
         self._received: dict[Name, list[tuple[Part, Array]]] = {}  # the latest first
         self._buffers: dict[tuple[int, str, int], Array] = {}
         self._buffer_elements = buffer_elements(self.program.received, self.messages)
@@ -136,14 +139,30 @@ class Runner:
             )
         self._position = None
         opened = time.perf_counter()
-        with self._device_at_rest_on_error():
-            for place in range(start, stop):
+        slice_ = self.program.instructions[start:stop]
+        with self._device_at_rest_on_error(), self._taking_turns(slice_):
+            for place, instruction in enumerate(slice_, start):
+                if self._turns is not None:
+                    self._turns.offer(instruction.urgency)
                 began = time.perf_counter()
-                self._execute(place, self.program.instructions[place])
+                self._execute(place, instruction)
                 self.log.append(LogEntry(place, began, time.perf_counter()))
         if self._recorder is not None:
             self._recorder.window(opened)
         self._position = stop
+
+    def _taking_turns(
+        self, instructions: Sequence[Instruction]
+    ) -> contextlib.AbstractContextManager[None]:
+        if self._turns is None or not instructions:
+            return contextlib.nullcontext()
+        return self._turns.taken(instructions[0].urgency)
+
+    def _letting_others(self, instruction: Instruction) -> contextlib.AbstractContextManager[None]:
+        """Let the other threads enqueue while this one may have to wait."""
+        if self._turns is None:
+            return contextlib.nullcontext()
+        return self._turns.left(instruction.urgency)
 
     @contextlib.contextmanager
     def _device_at_rest_on_error(self) -> Iterator[None]:
@@ -161,12 +180,11 @@ class Runner:
         with self._device_at_rest_on_error():
             self.storage.flush(self.device)
             self.device.synchronize()
-            made = self.values(self.program.results)
-            return {key: to_host(value) for key, value in made.items()}
+            return self._values.to_host(self.program.results)
 
     def values(self, names: Collection[str]) -> dict[Name, Array]:
         """What was made here of the per-step values called so, where they are."""
-        return {key: value for key, value in self._values.items() if key[0] in names}
+        return self._values.made(names)
 
     def trace(self) -> WorkerTrace | None:
         """When the device did what, once it has finished; None of a run that is not traced."""
@@ -182,7 +200,7 @@ class Runner:
             self.exchange.check()
             self.exchange.beat()
             for message, consumer in instruction.awaits:
-                taken = self.exchange.get((message, consumer))
+                taken = self._await((message, consumer), instruction)
                 self.device.wait(instruction.queue, taken)
         for before in instruction.waits:
             self.device.wait(instruction.queue, self._events[before])
@@ -199,6 +217,14 @@ class Runner:
         if self.progress is not None and instruction.flops:
             self.progress.add(instruction.flops)
 
+    def _await(self, key: Hashable, instruction: Instruction) -> Any:
+        """What another worker of this process offers under `key`, once it does."""
+        assert self.exchange is not None
+        if key not in self.exchange:
+            with self._letting_others(instruction):
+                self.exchange.wait(key)
+        return self.exchange.get(key)
+
     def _begin(self, queue: Queue) -> None:
         """Everything that the current instruction waits for is there."""
         if self._recorder is not None:
@@ -208,12 +234,14 @@ class Runner:
         if self._loaded or self._is_kept(instruction.first):
             return
         start, stop = self.layout.columns(instruction.first)
-        self.storage.load(self.device, start, stop, self._home(instruction.first))
+        with self._letting_others(instruction):  # of pageable memory, the host copies
+            self.storage.load(self.device, start, stop, self._home(instruction.first))
 
     def _store(self, instruction: Instruction) -> None:
         if not self._in_place and not self._is_kept(instruction.first):
             start, stop = self.layout.columns(instruction.first)
-            self.storage.store(self.device, start, stop, self._home(instruction.first))
+            with self._letting_others(instruction):
+                self.storage.store(self.device, start, stop, self._home(instruction.first))
 
     def _save(self, instruction: Instruction) -> None:
         (region,) = instruction.regions
@@ -236,8 +264,8 @@ class Runner:
     def _locate(self, region: Region, last: int) -> Array:
         """The array view of `region`, up to tile column `last` where it is held in the shard."""
         name, index, start, stop = region
-        if (name, index) in self.program.values:
-            return self._value(name, index)
+        if (name, index) in self._values:
+            return self._values[name, index]
         if (name, index) in self._given:
             return self._given[name, index]
         for part, array in self._received.get((name, index), ()):
@@ -246,13 +274,6 @@ class Runner:
             if part.region.covers(region):
                 return array[self.layout.row(start) - part.row : self.layout.row(stop) - part.row]
         return self.shard.view(start, stop, index, last)
-
-    def _value(self, name: str, index: int) -> Array:
-        """A per-step value that is made here, allocated when first touched."""
-        if (name, index) not in self._values:
-            shape, dtype = self.program.values[name, index]
-            self._values[name, index] = self.device.empty(shape, dtype or self.dtype)
-        return self._values[name, index]
 
     def _send(self, instruction: Instruction) -> None:
         assert instruction.message is not None
@@ -269,7 +290,7 @@ class Runner:
     def _receive(self, instruction: Instruction) -> None:
         key = instruction.message
         assert key is not None
-        payload = self.inbox.pop(key) if self.exchange is None else self.exchange.get(key)
+        payload = self.inbox.pop(key) if self.exchange is None else self._await(key, instruction)
         self.device.wait(Queue.COPY, payload.ready)
         self._begin(Queue.COPY)
         places: list[str] = []

@@ -26,7 +26,8 @@ from hetero_la.scheduler.instructions import Program
 from hetero_la.scheduler.messages import Traffic
 from hetero_la.scheduler.placement import place
 from hetero_la.scheduler.programs import build_programs
-from hetero_la.scheduler.runner import Name, Runner
+from hetero_la.scheduler.runner import Runner
+from hetero_la.scheduler.step_memory import Name
 from hetero_la.tiles.kernels.cpu import CpuDevice
 from hetero_la.tiles.kernels.spec import Device, KernelOptions, Queue
 from hetero_la.tiles.layout import TileLayout
@@ -418,6 +419,7 @@ class LazyGpu(CpuDevice):
     """A GPU's semantics without one: calls return before anything has happened."""
 
     kind = "gpu"
+    enqueues = True
     by_reference = False
     _numbers = itertools.count()
 

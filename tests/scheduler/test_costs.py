@@ -28,6 +28,8 @@ from hetero_la.tiles.kernels.cpu import CpuDevice, VirtualGpu
 from hetero_la.tiles.kernels.spec import SPECS, KernelOptions, Queue
 from hetero_la.tiles.layout import TileLayout
 
+REFLECTORS = ("larfb_c", "larfb_n", "gemqrt_c", "gemqrt_n")
+
 
 def kernel_shapes(kind: str, rows: int, columns: int, w: int) -> list[tuple[int, ...]]:
     return {
@@ -46,7 +48,7 @@ def kernel_shapes(kind: str, rows: int, columns: int, w: int) -> list[tuple[int,
         "trmm_n": [(w, w), (w, w), (w, columns)],
         "herk": [(rows, w), (rows, columns)],
         "geqrf": [(rows, w), (w,), (w, w), (w, w)],
-        **{name: [(rows, w), (w, w), (rows, columns)] for name in ("larfb_c", "larfb_n")},
+        **{name: [(rows, w), (w, w), (rows, columns)] for name in REFLECTORS},
         "lacpy": [(w, w), (w, w)],
         "gemm_nc": [(rows, w), (columns, w), (rows, columns)],
         "gemm_cn": [(rows, w), (rows, columns), (w, columns)],

@@ -36,6 +36,7 @@ class CpuDevice:
 
     kind: DeviceKind = "cpu"
     index = -1
+    enqueues = False
     #: Whether arrays of other CPU devices in the process are used where they are.
     by_reference = True
 

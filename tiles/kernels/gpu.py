@@ -67,6 +67,7 @@ class GpuDevice:
     """
 
     kind: DeviceKind = "gpu"
+    enqueues = True
     #: Kernels read this device's memory alone: what others hold is copied to it.
     by_reference = False
 

@@ -236,6 +236,7 @@ class Device(Protocol):
     kind: DeviceKind
     name: str
     index: int  #: CUDA's device number; -1 for the host
+    enqueues: bool  #: whether calls return before they have run
     by_reference: bool  #: whether host arrays of the same process are read where they are
 
     def activate(self) -> AbstractContextManager[None]:

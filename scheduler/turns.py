@@ -1,0 +1,73 @@
+"""Who may enqueue: one thread at a time, and the most urgent first."""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+import itertools
+import threading
+from collections.abc import Iterator
+
+
+class Turns:
+    """A lock that is handed on by urgency.
+
+    Threads that each enqueue work for a GPU share Python's interpreter.  Left to its own
+    lock, they disturb each other at every call of the driver, and the one that everybody
+    waits for gets no more of it than the others.
+
+    Examples
+    --------
+    >>> turns = Turns()
+    >>> with turns.taken(urgency=0):
+    ...     turns.offer(urgency=1)  # nobody else waits: it stays ours
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._held = False
+        self._waiting: list[tuple[int, int, threading.Event]] = []
+        self._arrivals = itertools.count()
+
+    def take(self, urgency: int) -> None:
+        """Wait for the turn; the smaller number is the more urgent."""
+        with self._lock:
+            if not self._held:
+                self._held = True
+                return
+            mine = threading.Event()
+            heapq.heappush(self._waiting, (urgency, next(self._arrivals), mine))
+        mine.wait()  # whoever holds the turn gives it back, whatever happens to the run
+
+    def give(self) -> None:
+        """End the turn; the most urgent of those that wait has it now."""
+        with self._lock:
+            if self._waiting:
+                heapq.heappop(self._waiting)[2].set()
+            else:
+                self._held = False
+
+    def offer(self, urgency: int) -> None:
+        """Let those go first that are more urgent than what comes next here."""
+        waiting = self._waiting
+        if waiting and waiting[0][0] < urgency:
+            self.give()
+            self.take(urgency)
+
+    @contextlib.contextmanager
+    def taken(self, urgency: int) -> Iterator[None]:
+        """Have the turn inside the block."""
+        self.take(urgency)
+        try:
+            yield
+        finally:
+            self.give()
+
+    @contextlib.contextmanager
+    def left(self, urgency: int) -> Iterator[None]:
+        """Be without the turn inside the block, which waits for something."""
+        self.give()
+        try:
+            yield
+        finally:
+            self.take(urgency)
