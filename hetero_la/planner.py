@@ -127,6 +127,19 @@ def quick_estimate(
     worker: WorkerInfo,
 ) -> float:
     """Seconds that a run would take on one worker, without planning it."""
+    return _estimate(routine, m, n, nrhs, dtype, options, replace(worker, memory=0))
+
+
+@functools.lru_cache(maxsize=64)
+def _estimate(
+    routine: str,
+    m: int,
+    n: int,
+    nrhs: int,
+    dtype: np.dtype[Any],
+    options: Options,
+    worker: WorkerInfo,
+) -> float:
     layout = TileLayout(m, n, tile_size(routine, m, n, nrhs, options, (worker,)), nrhs)
     model = machine_model((worker,), dtype, measure=False)
     return estimate_seconds(ROUTINES[routine].step, layout, model, range(1), None, dtype)

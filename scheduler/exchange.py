@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Hashable
@@ -50,15 +51,22 @@ class Exchange:
         self.wait(key)
         return self._values[key]
 
-    def wait(self, key: Hashable) -> None:
-        """Wait for a value; raise `RunAbortedError` if the run ends before it comes."""
+    def wait(self, key: Hashable, at_most: float = math.inf) -> bool:
+        """Wait for a value, and say whether it has come.
+
+        Raise `RunAbortedError` if the run ends before.
+        """
+        until = time.monotonic() + at_most
         with self._changed:
             while key not in self._values:
                 self.check()
+                if (left := until - time.monotonic()) <= 0:
+                    return False
                 quiet = time.monotonic() - self._latest
                 if quiet > self._patience:
                     raise RunAbortedError(f"waited {quiet:.0f} s for {key} without any progress")
-                self._changed.wait(timeout=min(self._patience, 1.0))
+                self._changed.wait(timeout=min(self._patience, 1.0, left))
+            return True
 
     def beat(self) -> None:
         """Say that the run makes progress."""

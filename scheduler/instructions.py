@@ -7,7 +7,7 @@ names what must have ended.  The executors and the simulator run the same progra
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -53,6 +53,9 @@ class Instruction:
         Messages that are no longer needed here once this one has ended.
     flops : float
         Floating-point operations (real arithmetic).
+    urgency : int
+        How soon it should be issued, among the instructions of all workers: the smaller,
+        the sooner.
     """
 
     op: Op
@@ -70,15 +73,7 @@ class Instruction:
     awaits: tuple[tuple[MessageKey, int], ...] = ()
     takes: tuple[MessageKey, ...] = ()
     flops: float = 0.0
-
-    @property
-    def urgency(self) -> int:
-        """How soon it should be issued, among all workers: the smaller, the sooner.
-
-        Panels, and what they need, go before the updates of the step before, which they
-        overlap with, but not before those of earlier steps.
-        """
-        return 2 * self.step - (0 if self.queue is Queue.UPDATE else 3)
+    urgency: int = 0
 
     @property
     def label(self) -> str:
@@ -141,3 +136,17 @@ class Program:
             elif instruction.op == "call":
                 worked = True
         yield start, len(self.instructions), needed, None
+
+
+def set_urgencies(instructions: Sequence[Instruction]) -> None:
+    """Say how soon each instruction of a program should be issued.
+
+    Panels and the updates that they need go before the other updates of the step before,
+    which they overlap with, but not before those of earlier steps; what is not a call, as
+    the next call, that it is for.
+    """
+    urgency = 0
+    for instruction in reversed(instructions):
+        if instruction.op == "call":
+            urgency = 2 * instruction.step - (0 if instruction.queue is Queue.UPDATE else 3)
+        instruction.urgency = urgency

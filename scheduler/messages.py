@@ -52,6 +52,9 @@ class Message:
         Messages with columns that must have come home to the sender before.
     consumers : set of int
         Workers that receive it.
+    first : int
+        The one of them whose task is the first in the order of the algorithm: of a panel,
+        the owner of the next one.
     """
 
     key: MessageKey
@@ -60,6 +63,7 @@ class Message:
     after: set[MessageKey] = field(default_factory=set)
     consumers: set[int] = field(default_factory=set)
     parts: list[Part] = field(default_factory=list)
+    first: int = -1
 
     def include(self, region: Region, consumer: int) -> None:
         """Let `region` travel to `consumer`."""
@@ -67,6 +71,8 @@ class Message:
         self.regions[region[:2]] = Region(
             region.name, region.index, min(held.start, region.start), max(held.stop, region.stop)
         )
+        if not self.consumers:
+            self.first = consumer
         self.consumers.add(consumer)
 
 

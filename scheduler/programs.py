@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from hetero_la.scheduler.distribution import Distribution
 from hetero_la.scheduler.graph import TaskGraph
-from hetero_la.scheduler.instructions import Program
+from hetero_la.scheduler.instructions import Program, set_urgencies
 from hetero_la.scheduler.lookahead import Priority, priorities
 from hetero_la.scheduler.messages import Traffic, derive_traffic
 from hetero_la.scheduler.program_writer import ProgramWriter, announce_taken
@@ -66,6 +66,8 @@ def build_programs(
         )
         writers.append(writer)
     announce_taken(writers)
+    for writer in writers:
+        set_urgencies(writer.program.instructions)
     return [writer.program for writer in writers], traffic
 
 

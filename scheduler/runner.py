@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -39,6 +39,10 @@ class LogEntry(NamedTuple):
     place: int
     start: float
     stop: float
+
+
+#: Seconds that the host leaves to the first consumer of a message to come to its copy.
+_MOMENT = 1e-3
 
 
 @dataclass
@@ -100,6 +104,7 @@ class Runner:
         self._turns: Turns | None = None
         if self.exchange is not None and self.device.enqueues:
             self._turns = self.exchange.turns
+        self._vectors = StepMemory(self._received_vectors(), self.device, self.dtype)
         self._received: dict[Name, list[tuple[Part, Array]]] = {}  # the latest first
         self._buffers: dict[tuple[int, str, int], Array] = {}
         self._buffer_elements = buffer_elements(self.program.received, self.messages)
@@ -139,9 +144,9 @@ class Runner:
             )
         self._position = None
         opened = time.perf_counter()
-        slice_ = self.program.instructions[start:stop]
-        with self._device_at_rest_on_error(), self._taking_turns(slice_):
-            for place, instruction in enumerate(slice_, start):
+        with self._device_at_rest_on_error(), self._turn(start, stop):
+            for place in range(start, stop):
+                instruction = self.program.instructions[place]
                 if self._turns is not None:
                     self._turns.offer(instruction.urgency)
                 began = time.perf_counter()
@@ -151,12 +156,11 @@ class Runner:
             self._recorder.window(opened)
         self._position = stop
 
-    def _taking_turns(
-        self, instructions: Sequence[Instruction]
-    ) -> contextlib.AbstractContextManager[None]:
-        if self._turns is None or not instructions:
+    def _turn(self, start: int, stop: int) -> contextlib.AbstractContextManager[None]:
+        """Enqueue as the only thread of the process, where several would."""
+        if self._turns is None or start == stop:
             return contextlib.nullcontext()
-        return self._turns.taken(instructions[0].urgency)
+        return self._turns.taken(self.program.instructions[start].urgency)
 
     def _letting_others(self, instruction: Instruction) -> contextlib.AbstractContextManager[None]:
         """Let the other threads enqueue while this one may have to wait."""
@@ -292,6 +296,7 @@ class Runner:
         assert key is not None
         payload = self.inbox.pop(key) if self.exchange is None else self._await(key, instruction)
         self.device.wait(Queue.COPY, payload.ready)
+        self._let_the_first_copy(instruction)
         self._begin(Queue.COPY)
         places: list[str] = []
         for part, array in zip(self.messages[key].parts, payload.arrays, strict=True):
@@ -308,6 +313,28 @@ class Runner:
             held = self._received.get((name, index), ())
             valid = [entry for entry in held if not part.region.covers(entry[0].region)]
             self._received[name, index] = [(part, array), *valid]
+        if self._turns is not None and self.exchange is not None and self._is_first(key):
+            self.exchange.put((key, "copied"), self.device.record(Queue.COPY))
+
+    def _let_the_first_copy(self, instruction: Instruction) -> None:
+        """Leave the link to the consumer that makes what everybody waits for next.
+
+        It may come to its copy much later than expected: there is no waiting for that.
+        """
+        key = instruction.message
+        if self._turns is None or self.exchange is None or key is None or self._is_first(key):
+            return
+        with self._letting_others(instruction):
+            there = self.exchange.wait((key, "copied"), at_most=_MOMENT)
+        if there:
+            self.device.wait(Queue.COPY, self.exchange.get((key, "copied")))
+
+    def _is_first(self, key: MessageKey) -> bool:
+        return self.messages[key].first == self.program.worker
+
+    def _received_vectors(self) -> dict[Name, tuple[tuple[int, ...], Any]]:
+        parts = (part for key in self.program.received for part in self.messages[key].parts)
+        return {part.region[:2]: (part.shape, part.dtype) for part in parts if len(part.shape) == 1}
 
     def _buffer(self, part: Part, slot: int, place: int) -> Array:
         """Memory for a received part: vectors are kept, tiles rotate through the slots.
@@ -315,7 +342,7 @@ class Runner:
         `place` counts the parts of the same name in one message.
         """
         if len(part.shape) == 1:
-            return self.device.empty(part.shape, part.dtype or self.dtype)
+            return self._vectors[part.region[:2]]
         name = part.region.name
         if (slot, name, place) not in self._buffers:
             elements = self._buffer_elements[name, place]

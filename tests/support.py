@@ -419,12 +419,12 @@ class LazyGpu(CpuDevice):
     """A GPU's semantics without one: calls return before anything has happened."""
 
     kind = "gpu"
-    enqueues = True
     by_reference = False
     _numbers = itertools.count()
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, *, enqueues: bool = True) -> None:
         super().__init__(f"lazy{next(self._numbers)}")
+        self.enqueues = enqueues
         self._engine = engine
         self._streams = {queue: engine.stream() for queue in Queue}
 

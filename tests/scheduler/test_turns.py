@@ -66,10 +66,15 @@ def test_a_turn_that_is_left_is_taken_again_whatever_happens() -> None:
         with turns.taken(9):
             others.append(turns._held)
 
+    def waits_in_vain() -> None:
+        thread = started(other)
+        thread.join(10)
+        assert not thread.is_alive()
+        raise TimeoutError
+
     with turns.taken(0):
-        with pytest.raises(ZeroDivisionError), turns.left(0):
-            started(other).join(10)
-            raise ZeroDivisionError
+        with pytest.raises(TimeoutError), turns.left(0):
+            waits_in_vain()
         assert turns._held
     assert others == [True]
     assert not turns._held

@@ -9,6 +9,7 @@ from typing import Any
 from hetero_la.tiles.errors import DeviceUnavailableError
 from hetero_la.tiles.kernels import (  # noqa: F401  (they register)
     gpu_cholesky,
+    gpu_inverse,
     gpu_kernels,
     gpu_panel,
     gpu_qr,
@@ -80,7 +81,7 @@ class GpuDevice:
         self.name = name or f"gpu{index}"
         with cupy.cuda.Device(index):
             self._queues = {
-                queue: GpuQueue(index, _HIGH_PRIORITY if queue is Queue.PANEL else 0)
+                queue: GpuQueue(index, 0 if queue is Queue.UPDATE else _HIGH_PRIORITY)
                 for queue in Queue
             }
 

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
+from hetero_la.tiles.kernels.gpu_inverse import pairs
 from hetero_la.tiles.kernels.gpu_kernels import (
     CHUNK,
-    LEAF,
-    RHS,
     ceil_div,
-    check_inverse,
     lower_function,
     solve_by_inverse,
     to_from,
@@ -25,46 +21,9 @@ _NARROW = 1024  # columns of which herk computes the whole triangle above, too
 _LIBRARY = 8192  # up to which cuBLAS's syrk is faster than products (CuPy has no herk)
 
 
-def _pairs(order: int, leaf: int) -> Iterator[tuple[int, int, int, int]]:
-    """How blocks of order `leaf` on a diagonal join two by two until one is left.
-
-    Yields where pairs begin, the orders of their two blocks, and how many follow
-    one another; a pair whose second block is smaller comes on its own.
-    """
-    size = leaf
-    while size < order:
-        count, rest = divmod(order, 2 * size)
-        if count:
-            yield 0, size, size, count
-        if rest > size:
-            yield 2 * size * count, size, rest - size, 1
-        size *= 2
-
-
 @implements("potrf", "gpu")
 def potrf(q: GpuQueue, a: Array, info: Array, options: KernelOptions) -> None:
     q.potrf(block(a), len(a), info.data.ptr)
-
-
-@implements("trtri_n", "gpu")
-def trtri_n(q: GpuQueue, a: Array, w: Array, options: KernelOptions) -> None:
-    L, W, order = block(a), block(w), len(w)
-    function = lower_function(q, "invert_diagonal", W.dtype)
-    q.launch(function, (ceil_div(order, RHS),), 32, L.pointer, L.ld, W.pointer, W.ld, order)
-    for first, size, rows, count in _pairs(order, LEAF):
-        _join(q, L.at(first, first), W.at(first, first), size, rows, count)
-    check_inverse(q, W, L, order, options.inverse_bound)
-
-
-def _join(q: GpuQueue, L: Block, W: Block, size: int, rows: int, count: int) -> None:
-    """W21 <- -W22 L21 W11 in each pair on the diagonal, W21 being `rows` x `size`."""
-    T = Block(q.workspace("trtri_n", count * rows * size * W.dtype.itemsize), rows, W.dtype)
-    L_step, W_step, T_step = (2 * size * (L.ld + 1), 2 * size * (W.ld + 1), rows * size)
-    W21, W22 = W.at(size, 0), W.at(size, size)
-    shape, steps = (rows, size, size), (L_step, W_step, T_step)
-    q.gemm_batch(1, L.at(size, 0), W, 0, T, shape, steps, count)
-    shape, steps = (rows, size, rows), (W_step, T_step, W_step)
-    q.gemm_batch(-1, W22, T, 0, W21, shape, steps, count)
 
 
 @implements("trmm_n", "gpu")
@@ -135,7 +94,7 @@ def _herk_blocks(
     q.launch(keep_upper, (columns,), 128, C.pointer, C.ld, kept, leaf, 1)
     if last and rows > columns:
         update(columns, 0, (rows - columns, last))
-    for first, size, others, count in _pairs(columns, leaf):
+    for first, size, others, count in pairs(columns, leaf):
         update(first + size, first, (others, size), 2 * size, count)
 
 

@@ -110,15 +110,6 @@ def swap(q: GpuQueue, ipiv: Array, net: Array, a: Array, options: KernelOptions)
     )  # fmt: skip
 
 
-def check_inverse(q: GpuQueue, W: Block, L: Block, order: int, bound: float) -> None:
-    """Put NaN in W[0, 0] where ``||W||_1 ||L||_1`` passes `bound`; L at address 0 has norm 1."""
-    q.launch(
-        lower_function(q, "check_inverse", W.dtype), (order,), 256,
-        W.pointer, W.ld, L.pointer, L.ld, order, float(bound),
-        q.workspace("check_inverse", 24, zeroed=True),
-    )  # fmt: skip
-
-
 def _laset(q: GpuQueue, a: Array, diagonal: int) -> None:
     A, (rows, columns) = block(a), a.shape
     function = lower_function(q, "laset", A.dtype)
@@ -133,14 +124,6 @@ def laset_0(q: GpuQueue, a: Array, options: KernelOptions) -> None:
 @implements("laset_1", "gpu")
 def laset_1(q: GpuQueue, a: Array, options: KernelOptions) -> None:
     _laset(q, a, 1)
-
-
-@implements("trtri", "gpu")
-def trtri(q: GpuQueue, a: Array, w: Array, options: KernelOptions) -> None:
-    W, order = block(w), w.shape[0]
-    laset_1(q, w, options)
-    solve_unit_lower(q, block(a), W, order, order)
-    check_inverse(q, W, Block(0, 0, W.dtype), order, options.inverse_bound)
 
 
 @implements("trmm", "gpu")

@@ -83,7 +83,8 @@ extern "C" __global__ void __launch_bounds__(32)
 
 // W (w x w) gets the inverses of L's diagonal blocks of order 32 SLICES, and zeros above.
 extern "C" __global__ void __launch_bounds__(32)
-    invert_diagonal(const Scalar* __restrict__ L, Index ldl, Scalar* W, Index ldw, Index w)
+    invert_diagonal(const Scalar* __restrict__ L, Index ldl, Scalar* W, Index ldw, Index w,
+                    Index unit)
 {
     const Index column = Index(blockIdx.x) * RHS, top = column / (32 * SLICES) * (32 * SLICES);
     const Index order = min(Index(32 * SLICES), w - top), first = column - top;
@@ -93,7 +94,11 @@ extern "C" __global__ void __launch_bounds__(32)
 #pragma unroll
         for (int q = 0; q < RHS; q++) x[s][q] = make_scalar(threadIdx.x + 32 * s == first + q);
     }
-    solve_lower<false>(L + top * (ldl + 1), ldl, x, order);
+    if (unit) {
+        solve_lower<true>(L + top * (ldl + 1), ldl, x, order);
+    } else {
+        solve_lower<false>(L + top * (ldl + 1), ldl, x, order);
+    }
     keep_columns(x, W + top * (ldw + 1), ldw, order, first, order);
     for (int q = 0; q < RHS && column + q < w; q++) {
         for (Index i = threadIdx.x; i < top; i += 32) W[i + (column + q) * ldw] = make_scalar(0);
