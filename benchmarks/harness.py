@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,9 @@ from hetero_la.scheduler.dask_clients import worker_infos
 from hetero_la.scheduler.dask_execution import run_local
 from hetero_la.scheduler.job import Outcome
 from hetero_la.scheduler.threads import run_in_threads
+from hetero_la.scheduler.workers import calling_thread
+from hetero_la.tiles.kernels.gpu import GpuDevice
+from hetero_la.tiles.shard import ArrayStorage
 
 Row = dict[str, Any]
 
@@ -140,7 +144,20 @@ class Case:
             fill()
             return self.benchmark.cusolver(a)
 
-        seconds = self.measure({"hetero_la": ours, "cuSOLVER": cusolver})
+        caller = replace(calling_thread(), kind="gpu", device=0)
+        plan = hetero_la.plan(
+            self.benchmark.routine, (n, n), self.dtype, workers=(caller,), nb=self.nb
+        )
+        device = GpuDevice(0)
+
+        def threads() -> float:
+            fill()
+            began = time.perf_counter()
+            run_in_threads(plan.job(), ArrayStorage(a, a), [device])
+            return time.perf_counter() - began
+
+        contenders = {"hetero_la": ours, "hetero_la without Dask": threads, "cuSOLVER": cusolver}
+        seconds = self.measure(contenders)
         with hetero_la.Cluster(gpus=1, cpus=0) as cluster:
             ratio = self._checked(cluster.private_client(), self._plan(cluster, n))
         return self.rows("1 GPU", n, seconds, "cuSOLVER", ratio)

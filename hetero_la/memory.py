@@ -30,7 +30,7 @@ def shard_bytes(plan: Plan, program: Program) -> int:
 
 def work_bytes(plan: Plan, program: Program) -> int:
     """Bytes that a worker needs besides its shard: panels received, values, workspace."""
-    received = buffer_elements(program.received, plan.traffic.messages)
+    received = buffer_elements(plan.traffic.messages[key].parts for key in program.received)
     elements = program.slots * sum(received.values())
     elements += sum(
         int(np.prod(shape)) for shape, dtype in program.values.values() if dtype is None

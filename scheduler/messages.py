@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -186,17 +186,15 @@ class _Derivation:
                         pairs.append((key, self.placement[before]))
 
 
-def buffer_elements(
-    keys: Iterable[MessageKey], messages: Mapping[MessageKey, Message]
-) -> dict[tuple[str, int], int]:
+def buffer_elements(messages: Iterable[Sequence[Part]]) -> dict[tuple[str, int], int]:
     """Largest element count of each two-dimensional part that some messages bring.
 
     Parts are told apart by their name, and by how many of it came before in a message.
     """
     largest: dict[tuple[str, int], int] = {}
-    for key in keys:
+    for parts in messages:
         names: list[str] = []
-        for part in messages[key].parts:
+        for part in parts:
             if len(part.shape) == 2:
                 place = part.region.name, names.count(part.region.name)
                 largest[place] = max(largest.get(place, 0), math.prod(part.shape))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import time
 from collections.abc import Collection, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -13,8 +12,9 @@ import numpy as np
 
 from hetero_la.scheduler.exchange import Exchange
 from hetero_la.scheduler.instructions import Instruction, Program
-from hetero_la.scheduler.messages import Message, MessageKey, Part, buffer_elements
+from hetero_la.scheduler.messages import Message, MessageKey
 from hetero_la.scheduler.progress import Progress
+from hetero_la.scheduler.received import Received
 from hetero_la.scheduler.step_memory import Name, StepMemory
 from hetero_la.scheduler.tasks import Region
 from hetero_la.scheduler.trace import Recorder, WorkerTrace
@@ -23,7 +23,7 @@ from hetero_la.tiles.errors import StaleShardError
 from hetero_la.tiles.kernels.spec import Array, Device, Event, KernelOptions, Queue
 from hetero_la.tiles.layout import TileLayout
 from hetero_la.tiles.shard import Shard, Storage, local_width
-from hetero_la.tiles.transfer import is_device_array, to_host
+from hetero_la.tiles.transfer import to_host
 
 
 class Payload(NamedTuple):
@@ -104,10 +104,8 @@ class Runner:
         self._turns: Turns | None = None
         if self.exchange is not None and self.device.enqueues:
             self._turns = self.exchange.turns
-        self._vectors = StepMemory(self._received_vectors(), self.device, self.dtype)
-        self._received: dict[Name, list[tuple[Part, Array]]] = {}  # the latest first
-        self._buffers: dict[tuple[int, str, int], Array] = {}
-        self._buffer_elements = buffer_elements(self.program.received, self.messages)
+        parts = {key: self.messages[key].parts for key in self.program.received}
+        self._received = Received(parts, self.layout, self.device, self.dtype)
         self._events: dict[int, Event] = {}
         with self.device.activate():
             self._recorder = Recorder(self.device) if self.traced else None
@@ -272,11 +270,9 @@ class Runner:
             return self._values[name, index]
         if (name, index) in self._given:
             return self._given[name, index]
-        for part, array in self._received.get((name, index), ()):
-            if part.row is None:
-                return array
-            if part.region.covers(region):
-                return array[self.layout.row(start) - part.row : self.layout.row(stop) - part.row]
+        received = self._received.find(region)
+        if received is not None:
+            return received
         return self.shard.view(start, stop, index, last)
 
     def _send(self, instruction: Instruction) -> None:
@@ -298,21 +294,14 @@ class Runner:
         self.device.wait(Queue.COPY, payload.ready)
         self._let_the_first_copy(instruction)
         self._begin(Queue.COPY)
-        places: list[str] = []
+        foreign = []
         for part, array in zip(self.messages[key].parts, payload.arrays, strict=True):
-            name, index, start, stop = part.region
+            _, index, start, stop = part.region
             if part.row is not None and index in self.shard:
                 self.device.copy(self.shard.view(start, stop, index, index), array, Queue.COPY)
-                continue
-            if instruction.private or not self.device.by_reference or is_device_array(array):
-                buffer = self._buffer(part, instruction.slot, places.count(name))
-                places.append(name)
-                self.device.copy(buffer, array, Queue.COPY)
-                array = buffer
-            # A column may come in parts; what a later one covers is out of date.
-            held = self._received.get((name, index), ())
-            valid = [entry for entry in held if not part.region.covers(entry[0].region)]
-            self._received[name, index] = [(part, array), *valid]
+            else:
+                foreign.append((part, array))
+        self._received.take(foreign, instruction)
         if self._turns is not None and self.exchange is not None and self._is_first(key):
             self.exchange.put((key, "copied"), self.device.record(Queue.COPY))
 
@@ -331,23 +320,3 @@ class Runner:
 
     def _is_first(self, key: MessageKey) -> bool:
         return self.messages[key].first == self.program.worker
-
-    def _received_vectors(self) -> dict[Name, tuple[tuple[int, ...], Any]]:
-        parts = (part for key in self.program.received for part in self.messages[key].parts)
-        return {part.region[:2]: (part.shape, part.dtype) for part in parts if len(part.shape) == 1}
-
-    def _buffer(self, part: Part, slot: int, place: int) -> Array:
-        """Memory for a received part: vectors are kept, tiles rotate through the slots.
-
-        `place` counts the parts of the same name in one message.
-        """
-        if len(part.shape) == 1:
-            return self._vectors[part.region[:2]]
-        name = part.region.name
-        if (slot, name, place) not in self._buffers:
-            elements = self._buffer_elements[name, place]
-            self._buffers[slot, name, place] = self.device.empty(
-                (elements,), part.dtype or self.dtype
-            )
-        memory = self._buffers[slot, name, place]
-        return memory[: math.prod(part.shape)].reshape(part.shape, order="F")

@@ -1,0 +1,196 @@
+"""The factorizations on NVIDIA GPUs beside NVIDIA's libraries: every case by one command.
+
+python benchmarks/nvidia.py                       all cases that the GPUs here allow
+python benchmarks/nvidia.py --only lu --gpus 1    LU on one GPU
+python benchmarks/nvidia.py --json rows.json      the table as JSON, too
+
+Each case is measured beside its peer in the same run, and checked by its error ratio.  "x GEMM"
+is the rate over that of the rank-512 update C <- C - A B, of the same type and as many GPUs,
+measured at the beginning.  "least" is the ratio to the peer that a case is meant to reach.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import statistics
+import sys
+import time
+from dataclasses import dataclass
+
+import cholesky
+import harness
+import lu
+import numpy as np
+import peers
+import qr
+
+import hetero_la
+from hetero_la.residuals import solve_ratio
+from hetero_la.tiles.kernels.gpu import gpu_count, gpu_descriptions
+
+BENCHMARKS = {b.routine: b for b in (lu.LU, cholesky.CHOLESKY, qr.QR)}
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """A case, and the least ratio to its peer that it is meant to reach."""
+
+    routine: str
+    gpus: int
+    n: int
+    least: float
+    dtype: str = "float64"
+
+
+CASES = [
+    Wanted("lu", 1, 8192, 1.2),
+    Wanted("lu", 1, 16384, 1.35),
+    Wanted("lu", 1, 32768, 1.25),
+    Wanted("cholesky", 1, 32768, 1.03),
+    Wanted("qr", 1, 32768, 1.35),
+    *(
+        Wanted(routine, 1, n, 1.0, dtype)
+        for dtype in ("float32", "complex128")
+        for routine in BENCHMARKS
+        for n in (16384, 32768)
+    ),
+    Wanted("lu", 4, 32768, 1.3),
+    Wanted("lu", 4, 65536, 1.4),
+    Wanted("cholesky", 4, 65536, 1.3),
+]
+#: The case that is measured from host to host, too.
+HOST = Wanted("lu", 1, 32768, 1.25)
+
+
+def peers_found() -> dict[str, str]:
+    """The libraries to be beaten: what was found of them."""
+    found = {"cuSOLVER": "through CuPy", "cuSOLVERMg": peers.cusolvermg_library()}
+    jaxmg = importlib.util.find_spec("jaxmg")
+    found["JAXMg"] = "it solves, and gives no factors: not timed" if jaxmg else None
+    return {name: where or "not installed" for name, where in found.items()}
+
+
+def gemm_rate(dtype: str, n: int = 16384, k: int = 512, repeats: int = 5) -> float:
+    """Gflop/s of C <- C - A B, C n x n and A n x k, on one GPU."""
+    import cupy
+    from cupy.cuda import Device
+
+    from hetero_la.tiles.kernels.gpu import GpuDevice
+    from hetero_la.tiles.kernels.spec import SPECS, KernelOptions, Queue
+
+    device, taken = GpuDevice(0), []
+    with device.activate():
+        a, b, c = (cupy.zeros(shape, dtype, order="F") for shape in ((n, k), (k, n), (n, n)))
+        for _ in range(repeats + 1):
+            Device().synchronize()
+            began = time.perf_counter()
+            device.call("gemm", Queue.UPDATE, (a, b, c), KernelOptions())
+            device.synchronize()
+            taken.append(time.perf_counter() - began)
+    flops = SPECS["gemm"].flops((a.shape, b.shape, c.shape))
+    return flops / statistics.median(taken[1:]) / 1e9
+
+
+def host_to_host(n: int, repeats: int) -> list[harness.Row]:
+    """LU in place of a matrix in pinned host memory."""
+    import cupyx
+
+    source = np.random.default_rng(0).random((n, n)) - 0.5
+    a, seconds = cupyx.empty_pinned((n, n), order="F"), []
+    for _ in range(repeats + 1):
+        a[...] = source
+        factors = hetero_la.lu_factor(a, overwrite_a=True, check_finite=False)
+        seconds.append(factors.timing.seconds)
+    b = source[:, :1]
+    ratio = solve_ratio(source, factors.solve(b), b)
+    factors.release()
+    case = harness.Case(lu.LU, "float64", repeats, None)
+    return case.rows("host", n, {"hetero_la": seconds[1:]}, "", ratio)
+
+
+def measure(wanted: Wanted, repeats: int) -> list[harness.Row]:
+    """The rows of one case."""
+    case = harness.Case(BENCHMARKS[wanted.routine], wanted.dtype, repeats, None)
+    if wanted.gpus > 1:
+        return case.several_gpus(wanted.gpus, wanted.n)
+    return case.one_gpu(wanted.n)
+
+
+def judge(wanted: Wanted, rows: list[harness.Row], gemm: float) -> list[harness.Row]:
+    """Say of each row how it stands to GEMM, and of ours whether the case is reached."""
+    for row in rows:
+        row["dtype"], row["times GEMM"] = wanted.dtype, row["gflops"] / (gemm * wanted.gpus)
+        if row["who"] == "hetero_la":
+            row["least"] = wanted.least
+            reached = row["times the peer's rate"]
+            row["reached"] = None if reached is None else reached >= wanted.least
+    return rows
+
+
+def show(rows: list[harness.Row]) -> None:
+    """Print rows of one case."""
+    for row in rows:
+        peer, least, residual = (
+            row.get(key) for key in ("times the peer's rate", "least", "residual")
+        )
+        print(
+            f"{row['routine']:<9}{row['dtype']:<11}{row['case']:<7}{row['n']:>6}  {row['who']:<23}"
+            f"{row['seconds']:>9.4f}{row['gflops'] / 1e3:>8.1f}{row['times GEMM']:>8.2f}"
+            f"{'-' if peer is None else format(peer, '.2f'):>8}"
+            f"{'' if least is None else format(least, '.2f'):>7}"
+            f"{'' if residual is None else format(residual, '.3f'):>10}",
+            flush=True,
+        )
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Measure the cases that the command line asks for."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--only", choices=BENCHMARKS)
+    parser.add_argument("--dtype", choices=["float32", "float64", "complex128"])
+    parser.add_argument("--gpus", type=int)
+    parser.add_argument("--most", type=int, metavar="N", help="largest order")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--json", metavar="FILE")
+    args = parser.parse_args(argv)
+    if not gpu_count():
+        print("there is no GPU here", file=sys.stderr)
+        return 1
+    print("GPUs:", "; ".join(gpu_descriptions()))
+    print("peers:", "; ".join(f"{name}: {where}" for name, where in peers_found().items()))
+    cases = [
+        case
+        for case in CASES
+        if case.gpus <= gpu_count()
+        and args.only in (None, case.routine)
+        and args.dtype in (None, case.dtype)
+        and args.gpus in (None, case.gpus)
+        and (args.most is None or case.n <= args.most)
+    ]
+    gemm = {dtype: gemm_rate(dtype) for dtype in dict.fromkeys(case.dtype for case in cases)}
+    print("GEMM, Tflop/s:", ", ".join(f"{name} {rate / 1e3:.1f}" for name, rate in gemm.items()))
+    print(
+        f"{'routine':<9}{'dtype':<11}{'case':<7}{'n':>6}  {'who':<23}{'median s':>9}{'Tflop/s':>8}"
+        f"{'x GEMM':>8}{'x peer':>8}{'least':>7}{'residual':>10}"
+    )
+    rows = []
+    for case in cases:
+        found = judge(case, measure(case, args.repeats), gemm[case.dtype])
+        show(found)
+        rows += found
+        if case == HOST:
+            found = judge(case, host_to_host(case.n, args.repeats), gemm[case.dtype])
+            show(found)
+            rows += found
+    if args.json:
+        with open(args.json, "w") as file:
+            json.dump({"gemm gflops": gemm, "rows": rows}, file, indent=1)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
