@@ -24,7 +24,7 @@ def random_columns(start: int, shape: tuple[int, int], dtype: Any, diagonal: flo
     columns = block.astype(dtype, copy=False).T
     if diagonal:
         own = cupy.arange(shape[1])
-        columns[start + own, own] += diagonal
+        columns[start + own, own] = columns[start + own, own].real + diagonal
     return columns
 
 

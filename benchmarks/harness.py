@@ -157,8 +157,8 @@ class Case:
             return time.perf_counter() - began
 
         contenders = {"hetero_la": ours, "hetero_la without Dask": threads, "cuSOLVER": cusolver}
-        seconds = self.measure(contenders)
-        with hetero_la.Cluster(gpus=1, cpus=0) as cluster:
+        with hetero_la.Cluster(gpus=1, cpus=0) as cluster, cluster.get_client():
+            seconds = self.measure(contenders)
             ratio = self._checked(cluster.private_client(), self._plan(cluster, n))
         return self.rows("1 GPU", n, seconds, "cuSOLVER", ratio)
 

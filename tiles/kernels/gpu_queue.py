@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import importlib.resources
-import struct
 import weakref
 from typing import Any, NamedTuple
 
@@ -93,31 +92,6 @@ def _destroy(handles: dict[str, int]) -> None:
         destroy[library](handle)
 
 
-@functools.cache
-def _layout(types: tuple[type, ...]) -> struct.Struct:
-    return struct.Struct("".join("d" if kind is float else "q" for kind in types))
-
-
-class _Arguments:
-    """Where the driver finds the arguments of a launch, which has read them at its return.
-
-    CuPy's own launch makes an object of every argument: that takes longer than the launch.
-    """
-
-    _MOST = 16
-
-    def __init__(self) -> None:
-        self._values = np.zeros(self._MOST, np.int64)
-        first = self._values.ctypes.data
-        self._pointers = np.arange(first, first + 8 * self._MOST, 8)
-        self._address: int = self._pointers.ctypes.data
-
-    def place(self, arguments: tuple[Any, ...]) -> int:
-        """Address of the addresses of the arguments."""
-        _layout(tuple(map(type, arguments))).pack_into(self._values.data, 0, *arguments)
-        return self._address
-
-
 class GpuQueue:
     """One in-order queue; every method enqueues and none waits.
 
@@ -134,7 +108,6 @@ class GpuQueue:
 
     def __init__(self, index: int, priority: int) -> None:
         import cupy
-        from cupy_backends.cuda.api import driver
 
         self.index = index
         self.stream = cupy.cuda.Stream(non_blocking=True, priority=priority)
@@ -144,9 +117,6 @@ class GpuQueue:
         self._outgrown: list[Any] = []
         self._handles: dict[str, int] = {}
         self._number = 1
-        self._arguments = _Arguments()
-        self._launch = driver.launchKernel
-        self._launch_together = driver.launchCooperativeKernel
         weakref.finalize(self, _destroy, self._handles).atexit = False
 
     def function(
@@ -168,14 +138,8 @@ class GpuQueue:
         *arguments: Any,
         cooperative: bool = False,
     ) -> None:
-        """Enqueue a kernel; integers are passed as 64-bit ones, floats as doubles."""
-        where = self._arguments.place(arguments)
-        wide, high = grid if len(grid) == 2 else (grid[0], 1)
-        how = (function.ptr, wide, high, 1, threads, 1, 1, 0, self.stream.ptr, where)
-        if cooperative:
-            self._launch_together(*how)
-        else:
-            self._launch(*how, 0)
+        """Enqueue a kernel; integers are passed as 64-bit ones."""
+        function(grid, (threads,), arguments, 0, self.stream, cooperative)
 
     def resident_blocks(self, function: Any, threads: int) -> int:
         """How many blocks of a kernel the GPU holds at once."""
