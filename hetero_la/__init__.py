@@ -1,7 +1,7 @@
 """Dense LU, Cholesky and QR as task graphs on CPUs and GPUs, run by Dask."""
 
 from hetero_la.configs import available_presets
-from hetero_la.factors import CholeskyFactors, LUFactors, QRFactors
+from hetero_la.factors import CholeskyFactors, LUFactors
 from hetero_la.linalg import (
     SlogdetResult,
     cho_factor,
@@ -22,6 +22,7 @@ from hetero_la.linalg import (
     solve_with_report,
 )
 from hetero_la.options import Options
+from hetero_la.orthogonal import QRFactors
 from hetero_la.plan import Plan
 from hetero_la.planner import plan
 from hetero_la.report import Report, Timing

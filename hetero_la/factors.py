@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ import numpy as np
 from hetero_la.kept import KeptFactors
 from hetero_la.plan import Plan
 from hetero_la.report import Report, Timing
-from hetero_la.tiles.transfer import array_module, is_device_array, linalg_module, to_host
+from hetero_la.tiles.transfer import is_device_array, to_host
 
 
 class Factors(tuple[Any, Any]):
@@ -220,103 +219,3 @@ class CholeskyFactors(Factors):
         """
         diagonal = to_host(self[0].diagonal()).real
         return float(2 * np.log(diagonal).sum(dtype=np.float64))
-
-
-class QRFactors(Factors):
-    """A = Q R; unpacks as SciPy's raw ``(qr, tau)``.
-
-    Attributes
-    ----------
-    qr : array, shape (m, n)
-        R in the upper triangle, the Householder vectors below the diagonal.
-    tau : array, shape (min(m, n),)
-        Their scalars, as LAPACK's ``xGEQRF`` returns them.
-    info : int
-        0.
-    plan : Plan
-        How the run was planned.
-    timing : Timing
-        How it went.
-    """
-
-    @property
-    def qr(self) -> Any:
-        """Packed R and Householder vectors."""
-        return self[0]
-
-    @property
-    def tau(self) -> Any:
-        """Scalars of the Householder vectors."""
-        return self[1]
-
-    @property
-    def r(self) -> Any:
-        """R, of shape (min(m, n), n)."""
-        return array_module(self[0]).triu(self[0][: len(self[1])])
-
-    def multiply(self, c: Any, adjoint: bool = False) -> Any:
-        """Q C, or Q^H C, without forming Q.
-
-        Parameters
-        ----------
-        c : array, shape (m,) or (m, p)
-            What is multiplied.
-        adjoint : bool, optional
-            Whether by Q^H.
-
-        Returns
-        -------
-        array, shape of `c`
-            The product.
-
-        Notes
-        -----
-        LAPACK's ``xORMQR`` on the host, cuSOLVER's on a GPU.
-
-        Examples
-        --------
-        >>> import numpy as np, hetero_la
-        >>> a = np.array([[3.0, 1.0], [4.0, 2.0]])
-        >>> factors = hetero_la.qr_factor(a)
-        >>> np.allclose(factors.multiply(factors.r), a)
-        True
-        """
-        from hetero_la.orthogonal import apply_q
-
-        kept = self.kept_for(c)
-        if kept is not None:
-            routine = "qr_multiply_adjoint" if adjoint else "qr_multiply"
-            return kept.answer(c, partial(kept.solve, routine))
-        return apply_q(self[0], self[1], c, adjoint=adjoint)
-
-    def solve(self, b: Any) -> Any:
-        """Least-squares solution of A X = B, for at least as many rows as columns.
-
-        Parameters
-        ----------
-        b : array, shape (m,) or (m, nrhs)
-            Right-hand sides.
-
-        Returns
-        -------
-        array, shape (n,) or (n, nrhs)
-            X.
-
-        Examples
-        --------
-        >>> import numpy as np, hetero_la
-        >>> factors = hetero_la.qr_factor(np.array([[1.0, 0.0], [1.0, 1.0], [1.0, 2.0]]))
-        >>> np.round(factors.solve([1.0, 3.0, 5.0]), 12)
-        array([1., 2.])
-        """
-        m, n = self.shape
-        if m < n:
-            raise ValueError(
-                f"the QR factors of a {m} x {n} matrix solve no equations: "
-                "lstsq finds a shortest solution"
-            )
-        kept = self.kept_for(b)
-        if kept is not None:
-            return kept.answer(b, partial(kept.solve, "qr_solve"))[:n]
-        c = self.multiply(b, adjoint=True)[:n]
-        return linalg_module(c).solve_triangular(self[0][:n], c, check_finite=False)

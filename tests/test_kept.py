@@ -22,8 +22,8 @@ from hetero_la.algorithms.substitution import (
 )
 from hetero_la.conditioning import estimate_reciprocal_condition, norm1
 from hetero_la.execution import Result, execute
-from hetero_la.factors import QRFactors
 from hetero_la.kept import Keep
+from hetero_la.orthogonal import QRFactors
 from hetero_la.plan import Plan
 from hetero_la.report import Report
 from hetero_la.scheduler.inline import run_in_order
