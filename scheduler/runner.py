@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Collection, Hashable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -12,13 +12,13 @@ import numpy as np
 
 from hetero_la.scheduler.exchange import Exchange
 from hetero_la.scheduler.instructions import Instruction, Program
+from hetero_la.scheduler.meeting import Meeting
 from hetero_la.scheduler.messages import Message, MessageKey
 from hetero_la.scheduler.progress import Progress
 from hetero_la.scheduler.received import Received
 from hetero_la.scheduler.step_memory import Name, StepMemory
 from hetero_la.scheduler.tasks import Region
 from hetero_la.scheduler.trace import Recorder, WorkerTrace
-from hetero_la.scheduler.turns import Turns
 from hetero_la.tiles.errors import StaleShardError
 from hetero_la.tiles.kernels.spec import Array, Device, Event, KernelOptions, Queue
 from hetero_la.tiles.layout import TileLayout
@@ -39,10 +39,6 @@ class LogEntry(NamedTuple):
     place: int
     start: float
     stop: float
-
-
-#: Seconds that the host leaves to the first consumer of a message to come to its copy.
-_MOMENT = 1e-3
 
 
 @dataclass
@@ -101,9 +97,11 @@ class Runner:
 
     def __post_init__(self) -> None:
         self._values = StepMemory(self.program.values, self.device, self.dtype)
-        self._turns: Turns | None = None
-        if self.exchange is not None and self.device.enqueues:
-            self._turns = self.exchange.turns
+        self._meeting: Meeting | None = None
+        if self.exchange is not None:
+            self._meeting = Meeting(
+                self.exchange, self.program.worker, takes_turns=self.device.enqueues
+            )
         parts = {key: self.messages[key].parts for key in self.program.received}
         self._received = Received(parts, self.layout, self.device, self.dtype)
         self._events: dict[int, Event] = {}
@@ -142,11 +140,11 @@ class Runner:
             )
         self._position = None
         opened = time.perf_counter()
-        with self._device_at_rest_on_error(), self._turn(start, stop):
-            for place in range(start, stop):
-                instruction = self.program.instructions[place]
-                if self._turns is not None:
-                    self._turns.offer(instruction.urgency)
+        instructions = self.program.instructions[start:stop]
+        with self._device_at_rest_on_error(), self._turn(instructions):
+            for place, instruction in enumerate(instructions, start):
+                if self._meeting is not None:
+                    self._meeting.check_in(instruction)
                 began = time.perf_counter()
                 self._execute(place, instruction)
                 self.log.append(LogEntry(place, began, time.perf_counter()))
@@ -154,17 +152,16 @@ class Runner:
             self._recorder.window(opened)
         self._position = stop
 
-    def _turn(self, start: int, stop: int) -> contextlib.AbstractContextManager[None]:
-        """Enqueue as the only thread of the process, where several would."""
-        if self._turns is None or start == stop:
+    def _turn(self, instructions: Sequence[Instruction]) -> contextlib.AbstractContextManager[None]:
+        if self._meeting is None or not instructions:
             return contextlib.nullcontext()
-        return self._turns.taken(self.program.instructions[start].urgency)
+        return self._meeting.turn(instructions[0])
 
-    def _letting_others(self, instruction: Instruction) -> contextlib.AbstractContextManager[None]:
-        """Let the other threads enqueue while this one may have to wait."""
-        if self._turns is None:
+    def _waiting(self, instruction: Instruction) -> contextlib.AbstractContextManager[None]:
+        """Let other threads enqueue: of pageable memory, for one, the host copies."""
+        if self._meeting is None:
             return contextlib.nullcontext()
-        return self._turns.left(instruction.urgency)
+        return self._meeting.waiting(instruction)
 
     @contextlib.contextmanager
     def _device_at_rest_on_error(self) -> Iterator[None]:
@@ -198,12 +195,9 @@ class Runner:
     def _execute(self, place: int, instruction: Instruction) -> None:
         if self._recorder is not None:
             self._recorder.issue()
-        if self.exchange is not None:
-            self.exchange.check()
-            self.exchange.beat()
-            for message, consumer in instruction.awaits:
-                taken = self._await((message, consumer), instruction)
-                self.device.wait(instruction.queue, taken)
+        if self._meeting is not None:
+            for pair in instruction.awaits:
+                self.device.wait(instruction.queue, self._meeting.get(pair, instruction))
         for before in instruction.waits:
             self.device.wait(instruction.queue, self._events[before])
         self._begin(instruction.queue)
@@ -212,20 +206,12 @@ class Runner:
             self._recorder.end(instruction.queue)
         if instruction.signals:
             self._events[place] = self.device.record(instruction.queue)
-        if self.exchange is not None:
+        if self._meeting is not None:
             for message in instruction.takes:
                 event = self.device.record(instruction.queue)
-                self.exchange.put((message, self.program.worker), event)
+                self._meeting.put((message, self.program.worker), event)
         if self.progress is not None and instruction.flops:
             self.progress.add(instruction.flops)
-
-    def _await(self, key: Hashable, instruction: Instruction) -> Any:
-        """What another worker of this process offers under `key`, once it does."""
-        assert self.exchange is not None
-        if key not in self.exchange:
-            with self._letting_others(instruction):
-                self.exchange.wait(key)
-        return self.exchange.get(key)
 
     def _begin(self, queue: Queue) -> None:
         """Everything that the current instruction waits for is there."""
@@ -236,13 +222,13 @@ class Runner:
         if self._loaded or self._is_kept(instruction.first):
             return
         start, stop = self.layout.columns(instruction.first)
-        with self._letting_others(instruction):  # of pageable memory, the host copies
+        with self._waiting(instruction):
             self.storage.load(self.device, start, stop, self._home(instruction.first))
 
     def _store(self, instruction: Instruction) -> None:
         if not self._in_place and not self._is_kept(instruction.first):
             start, stop = self.layout.columns(instruction.first)
-            with self._letting_others(instruction):
+            with self._waiting(instruction):
                 self.storage.store(self.device, start, stop, self._home(instruction.first))
 
     def _save(self, instruction: Instruction) -> None:
@@ -279,9 +265,9 @@ class Runner:
         assert instruction.message is not None
         parts = self.messages[instruction.message].parts
         arrays = [self._locate(part.region, part.region.index) for part in parts]
-        if self.exchange is not None:
+        if self._meeting is not None:
             payload = Payload(arrays, self.device.record(instruction.queue))
-            self.exchange.put(instruction.message, payload)
+            self._meeting.put(instruction.message, payload)
         else:
             # The receiver may read after this worker has gone on: it gets a copy.
             self.device.synchronize()
@@ -290,33 +276,19 @@ class Runner:
     def _receive(self, instruction: Instruction) -> None:
         key = instruction.message
         assert key is not None
-        payload = self.inbox.pop(key) if self.exchange is None else self._await(key, instruction)
+        message, meeting = self.messages[key], self._meeting
+        payload = self.inbox.pop(key) if meeting is None else meeting.get(key, instruction)
         self.device.wait(Queue.COPY, payload.ready)
-        self._let_the_first_copy(instruction)
+        if meeting is not None:
+            self.device.wait(Queue.COPY, meeting.first_copy(message, instruction))
         self._begin(Queue.COPY)
         foreign = []
-        for part, array in zip(self.messages[key].parts, payload.arrays, strict=True):
+        for part, array in zip(message.parts, payload.arrays, strict=True):
             _, index, start, stop = part.region
             if part.row is not None and index in self.shard:
                 self.device.copy(self.shard.view(start, stop, index, index), array, Queue.COPY)
             else:
                 foreign.append((part, array))
         self._received.take(foreign, instruction)
-        if self._turns is not None and self.exchange is not None and self._is_first(key):
-            self.exchange.put((key, "copied"), self.device.record(Queue.COPY))
-
-    def _let_the_first_copy(self, instruction: Instruction) -> None:
-        """Leave the link to the consumer that makes what everybody waits for next.
-
-        It may come to its copy much later than expected: there is no waiting for that.
-        """
-        key = instruction.message
-        if self._turns is None or self.exchange is None or key is None or self._is_first(key):
-            return
-        with self._letting_others(instruction):
-            there = self.exchange.wait((key, "copied"), at_most=_MOMENT)
-        if there:
-            self.device.wait(Queue.COPY, self.exchange.get((key, "copied")))
-
-    def _is_first(self, key: MessageKey) -> bool:
-        return self.messages[key].first == self.program.worker
+        if meeting is not None and meeting.copies_first(message):
+            meeting.announce_copy(message, self.device.record(Queue.COPY))
