@@ -29,7 +29,7 @@ from hetero_la.scheduler.graph import TaskGraph
 from hetero_la.scheduler.instructions import Program
 from hetero_la.scheduler.messages import Message, Traffic
 
-_NARROW = frozenset({"getrf", "netperm", "trtri"})  # cannot fill a GPU
+NARROW = frozenset({"getrf", "netperm", "trtri"})  # cannot fill a GPU
 _BEGIN, _END = -2, -1  # event codes; others number the forecasts of an update's end
 
 
@@ -179,7 +179,7 @@ class Machine:
     def share(self, w: int, now: float) -> None:
         """Bring what runs on a GPU up to date, and divide its multiprocessors anew."""
         device, panel, update = self.model.devices[w], self.running[2 * w], self.running[2 * w + 1]
-        narrow = panel >= 0 and self.all[panel].kind in _NARROW
+        narrow = panel >= 0 and self.all[panel].kind in NARROW
         panel_speed = 1 / device.panel_slowdown if narrow and update >= 0 else 1.0
         update_speed = 1.0 if panel < 0 else 1 - device.panel_share if narrow else 0.0
         elapsed, self.since[w] = now - self.since[w], now

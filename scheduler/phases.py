@@ -1,0 +1,101 @@
+"""How long each worker's part of a step's trailing update takes, for very many workers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from hetero_la.scheduler.step_calls import Call, StepCalls
+
+
+class Phases:
+    """Trailing updates, of tile columns that are dealt out one by one.
+
+    In phase p step p is applied to what is neither up to date nor one of the next `depth`
+    columns (`lookahead.is_urgent`), in as many calls as `programs` merges it into.
+
+    Parameters
+    ----------
+    steps : StepCalls
+        What a step calls.
+    workers, depth : int
+        How many workers, and look-ahead.
+    seconds : callable
+        Time of some calls, one after the other.
+
+    Examples
+    --------
+    >>> from hetero_la.algorithms.qr import qr_tasks
+    >>> from hetero_la.tiles.layout import TileLayout
+    >>> steps = StepCalls(qr_tasks, TileLayout(6, 5, 1))
+    >>> def width(calls):
+    ...     return float(sum(call.shapes[-1][1] for call in calls))
+    >>> phases = Phases(steps, 2, 1, width)
+    >>> [phases.of(p).tolist() for p in range(4)]
+    [[2.0, 1.0], [1.0, 1.0], [1.0, 0.0], [0.0, 0.0]]
+    """
+
+    def __init__(
+        self,
+        steps: StepCalls,
+        workers: int,
+        depth: int,
+        seconds: Callable[[Sequence[Call]], float],
+    ) -> None:
+        self._steps, self._depth, self._seconds = steps, depth, seconds
+        self._team = np.arange(workers)
+        self._known: dict[int, np.ndarray] = {}
+        layout = steps.layout
+        self._nt = layout.nt
+        # Where only neighbours in the matrix are merged, and each worker has none, what a
+        # column costs does not depend on the step.
+        self._single = steps.trapezoid and workers > 1
+        self._one = np.zeros(layout.nt + workers)
+        if self._single:
+            for j in range(1, layout.nt):
+                self._one[j] = seconds(steps.update(j - 1, j))
+        self._from = self._one.copy()  # of a column and the worker's later ones
+        for j in range(layout.nt - 1, -1, -1):
+            self._from[j] += self._from[j + workers]
+
+    def of(self, phase: int) -> np.ndarray:
+        """Seconds of each worker, shape (workers,)."""
+        if phase not in self._known:
+            self._known[phase] = self._made(phase)
+        return self._known[phase]
+
+    def forget(self, phase: int) -> None:
+        """Drop what will not be asked for again."""
+        self._known.pop(phase, None)
+
+    def first(self, phase: int, worker: int) -> float:
+        """Seconds until the worker's first column is up to date."""
+        if self._single:
+            return float(self._one[self._columns(phase)[worker]])
+        return float(self.of(phase)[worker])
+
+    def _start(self, phase: int) -> int:
+        """First tile column of a phase."""
+        return min(phase + self._depth + 1, max(self._steps.layout.kt, phase + 1))
+
+    def _columns(self, phase: int) -> np.ndarray:
+        """First tile column of each worker, or one beyond the last of all."""
+        start = self._start(phase)
+        own: np.ndarray = start + (self._team - start) % len(self._team)
+        return np.minimum(own, self._nt)
+
+    def _made(self, phase: int) -> np.ndarray:
+        own, workers = self._columns(phase), len(self._team)
+        if self._single:
+            return self._from[own]
+        counts = np.where(own < self._nt, (self._nt - 1 - own) // workers + 1, 0)
+        last, nb = self._nt - 1, self._steps.layout.nb
+        widths = nb * counts
+        if counts[last % workers]:
+            widths[last % workers] += self._steps.layout.column_width(last) - nb
+        seconds = np.zeros(workers)
+        for width in {int(widths.min()), int(widths.max()), int(widths[last % workers])} - {0}:
+            calls = self._steps.update(phase, self._start(phase), width)
+            seconds[widths == width] = self._seconds(calls)
+        return seconds

@@ -1,0 +1,123 @@
+"""A panel beside an update on one GPU, by the rule of `discrete_events`.
+
+In closed form, for what is known of the two queues beforehand: when the panel's calls
+end, and how much of the GPU they leave to the updates meanwhile.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from hetero_la.scheduler.device_model import DeviceModel
+
+
+class Work(NamedTuple):
+    """A call of the update queue: when it can start, and how long it takes alone."""
+
+    ready: float
+    seconds: float
+
+
+class PanelWork(NamedTuple):
+    """The same of the panel queue, and whether the kernel is too narrow to fill the GPU."""
+
+    ready: float
+    seconds: float
+    narrow: bool
+
+
+class Slowed(NamedTuple):
+    """From `start` to `stop` a call of the panel queue leaves `speed` to the updates."""
+
+    start: float
+    stop: float
+    speed: float
+
+
+class _Updates:
+    """The update queue, brought forward piece by piece."""
+
+    def __init__(self, calls: Iterable[Work]) -> None:
+        self._calls = deque(call for call in calls if call.seconds > 0)
+        self._now = -math.inf
+        self._left = self._calls[0].seconds if self._calls else 0.0
+
+    @property
+    def begins(self) -> float:
+        """When it runs again, or has begun to."""
+        return max(self._now, self._calls[0].ready) if self._calls else math.inf
+
+    def ends(self, speed: float) -> float:
+        """When the current call ends at that speed."""
+        return self.begins + self._left / speed if speed > 0 else math.inf
+
+    def go(self, until: float, speed: float) -> None:
+        """Run until a time, at one speed."""
+        while self._calls and self.begins <= until:
+            stop = self.ends(speed)
+            if stop > until:
+                self._left -= (until - self.begins) * speed
+                break
+            self._now = stop
+            self._calls.popleft()
+            self._left = self._calls[0].seconds if self._calls else 0.0
+        self._now = max(self._now, until)
+
+
+def beside(
+    panel: Sequence[PanelWork], updates: Iterable[Work], device: DeviceModel
+) -> list[Slowed]:
+    """When each call of the panel queue runs beside the given updates.
+
+    Examples
+    --------
+    >>> from hetero_la.scheduler.device_model import H200
+    >>> work = [PanelWork(1.0, 1.0, False), PanelWork(0.0, 1.0, True)]
+    >>> beside(work, [Work(0.0, 10.0)], H200)
+    [Slowed(start=1.0, stop=2.0, speed=0.0), Slowed(start=2.0, stop=3.8, speed=0.9)]
+    >>> beside(work, [], H200)[-1].stop
+    3.0
+    """
+    queue, now = _Updates(updates), -math.inf
+    spans = []
+    for ready, seconds, narrow in panel:
+        start = now = max(now, ready)
+        queue.go(now, 1.0)
+        speed = 1 - device.panel_share if narrow else 0.0
+        left = seconds
+        while left > 0:
+            busy = narrow and queue.begins <= now
+            rate = 1 / device.panel_slowdown if busy else 1.0
+            turn = math.inf
+            if narrow:
+                turn = queue.ends(speed) if busy else queue.begins
+            stop = now + left / rate
+            left = left - (turn - now) * rate if turn < stop else 0.0
+            now = min(stop, turn)
+            queue.go(now, speed)
+        spans.append(Slowed(start, now, speed))
+    return spans
+
+
+def through(start: float, seconds: float, slowed: Iterable[Slowed]) -> float:
+    """When an update ends that begins at `start` and would take `seconds` alone.
+
+    Examples
+    --------
+    >>> through(0.0, 3.0, [Slowed(1.0, 2.0, 0.0), Slowed(2.0, 12.0, 0.5)])
+    6.0
+    """
+    for begin, end, speed in slowed:
+        if end <= start:
+            continue
+        alone = max(begin - start, 0.0)
+        if seconds <= alone:
+            break
+        seconds, start = seconds - alone, max(start, begin)
+        if seconds <= (end - start) * speed:
+            return start + seconds / speed
+        seconds, start = seconds - (end - start) * speed, end
+    return start + seconds
