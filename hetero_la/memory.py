@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from hetero_la.plan import Plan
 
 #: Workspaces of the GPU kernels (gathers, triangular solves) and buffers of host transfers.
-_GPU_WORKSPACE = 1 << 28
+GPU_WORKSPACE = 1 << 28
 
 
 def shard_bytes(plan: Plan, program: Program) -> int:
@@ -39,7 +39,7 @@ def work_bytes(plan: Plan, program: Program) -> int:
     if worker.device >= 0:
         # The triangular solve is out of place, on either of two queues.
         elements += 2 * plan.layout.nb * local_width(plan.layout, program.columns)
-        return elements * plan.dtype.itemsize + _GPU_WORKSPACE
+        return elements * plan.dtype.itemsize + GPU_WORKSPACE
     return elements * plan.dtype.itemsize
 
 

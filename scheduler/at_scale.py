@@ -30,9 +30,10 @@ from hetero_la.scheduler.moments import (
     AHEAD,
     BEGINNING,
     END,
+    LINKS,
+    NETWORK,
     PANEL,
     PARTS,
-    TRANSFER,
     UPDATE,
     Arrival,
     Moment,
@@ -202,20 +203,22 @@ class _Run:
 
     def send(self, k: int, owner: int, sent: Moment, others: int, nbytes: int) -> None:
         """Bring a message of step `k` to those who need it."""
-        at = np.full(len(self.team), sent.at)
+        at, far = np.full(len(self.team), sent.at), np.zeros(len(self.team))
         if others:
-            lag, hold = self.machine.spread(nbytes, owner, others, self.team)
+            lag, hold, far = self.machine.spread(nbytes, owner, others, self.team)
             at = np.maximum(sent.at + lag, self.copied) + hold
             at[owner] = sent.at
             self.copied = np.maximum(at, self.copied)
             self.bytes_moved += others * nbytes
-        self.arrivals[k] = Arrival(sent, at)
+        self.arrivals[k] = Arrival(sent, at, far)
 
     def wait(self, arrival: Arrival, who: np.ndarray) -> None:
         """Let the update queues of some workers wait for a message."""
         late = who & (arrival.at > self.done)
         self.parts[late] = arrival.sent.parts
-        self.parts[late, TRANSFER] += arrival.at[late] - arrival.sent.at
+        waited = arrival.at[late] - arrival.sent.at
+        self.parts[late, NETWORK] += waited * arrival.far[late]
+        self.parts[late, LINKS] += waited * (1 - arrival.far[late])
         self.done = np.where(late, arrival.at, self.done)
 
     def update(self, phase: int) -> None:

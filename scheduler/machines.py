@@ -1,4 +1,4 @@
-"""Machines of many GPUs, in nodes on a network: described in a short file, not measured.
+"""Machines of many GPUs, in nodes on a network: described, not measured.
 
 A panel goes from its GPU to the others first over the network, to one GPU of each node,
 and from there inside the nodes.  On either level a `Fabric` says how long that takes.
@@ -7,16 +7,13 @@ and from there inside the nodes.  On either level a `Fabric` says how long that 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from hetero_la.scheduler.device_model import H200, Chain, DeviceModel
-
-#: GPUs whose figures a file may begin with.
-GPUS = {"H200": H200}
+from hetero_la.scheduler.device_model import DeviceModel
 
 
 class Broadcast(StrEnum):
@@ -114,13 +111,10 @@ class ClusterModel:
 
     Examples
     --------
-    >>> machine = ClusterModel.read({
-    ...     "name": "two", "gpu": {"model": "H200", "memory": 141e9},
-    ...     "node": {"gpus": 4, "latency": 1e-5, "bandwidth": 396e9},
-    ...     "network": {"nodes": 2, "latency": 1e-5, "bandwidth": 50e9, "links": 4},
-    ... })
-    >>> machine.gpus, machine.network.broadcast
-    (8, <Broadcast.DIRECT: 'direct'>)
+    >>> from hetero_la.scheduler.device_model import H200
+    >>> inside, between = Fabric(1e-5, 396e9), Fabric(1e-5, 50e9, links=4)
+    >>> ClusterModel("two nodes", H200, 141e9, 4, 2, inside, between).gpus
+    8
     """
 
     name: str
@@ -138,10 +132,11 @@ class ClusterModel:
 
     def spread(
         self, nbytes: float, sender: int, others: int, team: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Lag and hold of each GPU of a `team`, 0, 1, ..., of which `others` get a message.
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Bring a message to `others` of the GPUs of a `team`, 0, 1, ....
 
         It comes to one GPU of each node over the network, and from there to its neighbours.
+        Returns each one's lag, hold, and the network's part of both.
         """
         size = self.gpus_per_node
         nodes = -(-len(team) // size)
@@ -149,91 +144,8 @@ class ClusterModel:
         far = min((sender % size + others) // size, nodes - 1)
         there = self.network.spread(nbytes, node, far)
         here = self.node.spread(nbytes, inside, min(others, size - 1))
-        lag = np.where(node > 0, there.lag, 0.0) + np.where(inside > 0, here.lag, 0.0)
-        hold = np.where(node > 0, there.hold, 0.0) + np.where(inside > 0, here.hold, 0.0)
-        return lag, hold
-
-    @classmethod
-    def read(cls, entries: dict[str, Any]) -> ClusterModel:
-        """The machine that the entries of a file describe.
-
-        Raises
-        ------
-        ValueError
-            In one sentence, for an entry that is missing, unknown or out of range.
-        """
-        entries = _known(entries, "the machine", {"name", "gpu", "node", "network"})
-        gpu = dict(_table(entries, "gpu"))
-        node = dict(_table(entries, "node"))
-        network = dict(entries.get("network", {"nodes": 1, "latency": 0.0, "bandwidth": 1e9}))
-        memory = _number(gpu, "memory", "gpu")
-        size, nodes = _count(node, "gpus", "node"), _count(network, "nodes", "network")
-        return cls(
-            str(entries.get("name", "unnamed")), _device(gpu), memory, size, nodes,
-            _fabric(node, "node"), _fabric(network, "network"),
-        )  # fmt: skip
-
-
-def _known(entries: dict[str, Any], where: str, names: set[str]) -> dict[str, Any]:
-    unknown = sorted(set(entries) - names)
-    if unknown:
-        raise ValueError(f"{unknown[0]!r} in {where} is none of {', '.join(sorted(names))}")
-    return entries
-
-
-def _table(entries: dict[str, Any], name: str) -> dict[str, Any]:
-    if not isinstance(entries.get(name), dict):
-        raise ValueError(f"a machine needs a table [{name}]")
-    return dict(entries[name])
-
-
-def _number(table: dict[str, Any], name: str, where: str) -> float:
-    value = table.pop(name, None)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < math.inf:
-        raise ValueError(f"{name} in [{where}] must be a number above 0, not {value!r}")
-    return float(value)
-
-
-def _count(table: dict[str, Any], name: str, where: str) -> int:
-    value = table.get(name)
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise ValueError(f"{name} in [{where}] must be a whole number above 0, not {value!r}")
-    return int(table.pop(name))
-
-
-def _device(table: dict[str, Any]) -> DeviceModel:
-    """A known GPU, with the figures that the file gives instead."""
-    model = table.pop("model", None)
-    if model not in GPUS:
-        raise ValueError(f"model in [gpu] must be one of {', '.join(GPUS)}, not {model!r}")
-    figures = {field.name for field in fields(DeviceModel)} - {"kind", "dtype", "by_reference"}
-    changed: dict[str, Any] = {}
-    for name in _known(table, "[gpu]", figures):
-        if name in ("panel", "inverse"):
-            parts = _known(_table(table, name), f"[gpu.{name}]", set(Chain._fields))
-            changed[name] = getattr(GPUS[model], name)._replace(**parts)
-        else:
-            value = table[name]
-            if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
-                raise ValueError(f"{name} in [gpu] must be a number, 0 or more, not {value!r}")
-            changed[name] = float(value)
-    return replace(GPUS[model], **changed)
-
-
-def _fabric(table: dict[str, Any], where: str) -> Fabric:
-    _known(table, f"[{where}]", {field.name for field in fields(Fabric)})
-    for name in ("latency", "bandwidth"):
-        if name not in table:
-            raise ValueError(f"[{where}] needs {name}")
-    if "broadcast" in table:
-        names = [rule.value for rule in Broadcast]
-        if table["broadcast"] not in names:
-            raise ValueError(
-                f"broadcast in [{where}] must be one of {', '.join(names)}, "
-                f"not {table['broadcast']!r}"
-            )
-        table["broadcast"] = Broadcast(table["broadcast"])
-    for name in set(table) - {"broadcast"}:
-        if isinstance(table[name], bool) or not isinstance(table[name], int | float):
-            raise ValueError(f"{name} in [{where}] must be a number, not {table[name]!r}")
-    return Fabric(**table)
+        outside, within = node > 0, inside > 0
+        lag = there.lag * outside + here.lag * within
+        hold = there.hold * outside + here.hold * within
+        whole = np.maximum(lag + hold, np.finfo(float).tiny)
+        return lag, hold, (there.lag + there.hold) * outside / whole

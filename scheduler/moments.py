@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 
 #: What a chain of waits consists of.
-PARTS = ("panel", "look-ahead update", "trailing update", "transfer", "end")
-PANEL, AHEAD, UPDATE, TRANSFER, END = range(len(PARTS))
+PARTS = ("panel", "look-ahead update", "trailing update", "network", "links in a node", "end")
+PANEL, AHEAD, UPDATE, NETWORK, LINKS, END = range(len(PARTS))
 
 
 class Moment(NamedTuple):
@@ -25,14 +25,19 @@ class Moment(NamedTuple):
 
 
 class Arrival(NamedTuple):
-    """When a panel is where: the moment it is sent, and each worker's time."""
+    """When a panel is where: the moment it is sent, and each worker's time.
+
+    `far` is the part of that way, between 0 and 1, that is the network's.
+    """
 
     sent: Moment
     at: np.ndarray
+    far: np.ndarray
 
     def moment(self, worker: int) -> Moment:
         """When it is there on one worker."""
-        return self.sent.after(float(self.at[worker]) - self.sent.at, TRANSFER)
+        waited, far = float(self.at[worker]) - self.sent.at, float(self.far[worker])
+        return self.sent.after(waited * far, NETWORK).after(waited * (1 - far), LINKS)
 
 
 #: Of a run.

@@ -1,0 +1,106 @@
+"""``hetero-la simulate``: a factorization on a machine that is not there."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from hetero_la.commands import values
+from hetero_la.configs import available_machines
+from hetero_la.files import require_place
+from hetero_la.forecasts import Forecast
+from hetero_la.inputs import DTYPES
+from hetero_la.pictures.scaling_chart import draw_scaling, require_chart
+from hetero_la.scaling import (
+    FACTORIZATIONS,
+    TILE_SIZES,
+    forecast,
+    read_machine,
+    strong_scaling,
+    weak_scaling,
+)
+
+_SCALING = {"strong": strong_scaling, "weak": weak_scaling}
+_HEADINGS = (
+    "GPUs", "n", "nb", "seconds", "TFLOP/s", "of peak", "speed-up", "GB a GPU", "bound by",
+)  # fmt: skip
+
+
+def add_parser(commands: Any) -> None:
+    """Add the command to the parser's `commands`."""
+    summary = "predict a factorization on a machine that need not be there"
+    parser = commands.add_parser("simulate", help=summary, description=summary)
+    parser.add_argument("routine", choices=FACTORIZATIONS)
+    parser.add_argument("--n", type=values.positive, required=True, help="columns of the matrix")
+    parser.add_argument("--m", type=values.positive, help="rows (default: as many as columns)")
+    parser.add_argument(
+        "--machine", required=True, metavar="FILE",
+        help=f"a machine described in TOML, or one of {', '.join(available_machines())}",
+    )  # fmt: skip
+    parser.add_argument(
+        "--gpus", type=values.positive, metavar="N", help="how many of its GPUs (default: all)"
+    )
+    sizes = ", ".join(map(str, TILE_SIZES))
+    parser.add_argument(
+        "--nb", type=values.sizes, metavar="LIST",
+        help=f"tile sizes, of which the fastest that fits is taken (default: {sizes})",
+    )  # fmt: skip
+    parser.add_argument("--dtype", choices=DTYPES, default="float64", help="element type")
+    parser.add_argument(
+        "--lookahead", type=values.count, default=1, metavar="D", help="look-ahead depth"
+    )
+    parser.add_argument(
+        "--scaling", choices=list(_SCALING),
+        help="a table over 1, 2, 4, ... GPUs: of the same matrix (strong), or of one that takes "
+        "as much of each GPU's memory (weak)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--plot", type=Path, metavar="FILE", help="draw that table: .svg, .png or .pdf"
+    )
+    parser.set_defaults(run=simulate)
+
+
+def simulate(args: argparse.Namespace) -> int:
+    """Predict, and say what bounds it; nothing is run."""
+    if args.plot is not None:
+        if args.scaling is None:
+            raise ValueError("--plot draws a table: choose one with --scaling strong or weak")
+        require_chart(args.plot)
+        require_place(args.plot)
+    shape = (args.n if args.m is None else args.m, args.n)
+    machine = read_machine(args.machine)
+    predict = forecast if args.scaling is None else _SCALING[args.scaling]
+    found = predict(
+        args.routine, shape, machine, args.gpus, nb=args.nb, lookahead=args.lookahead,
+        dtype=args.dtype,
+    )  # fmt: skip
+    rows = [found] if isinstance(found, Forecast) else found
+    print(rows[-1].explain())
+    if args.scaling is not None:
+        print("\n" + table(rows))
+    if args.plot is not None:
+        draw_scaling(rows, args.plot)
+    return 0
+
+
+def table(rows: Sequence[Forecast]) -> str:
+    """Predictions for several numbers of GPUs, one row each.
+
+    Examples
+    --------
+    >>> print(table([forecast("lu", (40000, 40000), "h200", nb=1024)]))
+      GPUs        n    nb    seconds   TFLOP/s  of peak  speed-up  GB a GPU  bound by
+         1    40000  1024  ...
+    """
+    first = rows[0].flops / rows[0].seconds
+    lines = ["{:>6}{:>9}{:>6}{:>11}{:>10}{:>9}{:>10}{:>10}  {}".format(*_HEADINGS)]
+    for row in rows:
+        rate = row.flops / row.seconds
+        lines.append(
+            f"{row.gpus:>6}{row.layout.n:>9}{row.layout.nb:>6}{row.seconds:>11.4g}"
+            f"{rate / 1e12:>10.1f}{100 * row.efficiency:>7.1f} %{rate / first:>10.2f}"
+            f"{row.memory / 1e9:>10.1f}  {row.bound}{'' if row.fits else ', does not fit'}"
+        )
+    return "\n".join(lines)

@@ -1,0 +1,145 @@
+"""What is predicted of a factorization on a machine that need not be there."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hetero_la.memory import GPU_WORKSPACE
+from hetero_la.routines import ROUTINES
+from hetero_la.scheduler.at_scale import ScaledRun
+from hetero_la.scheduler.machines import ClusterModel
+from hetero_la.scheduler.step_calls import StepCalls
+from hetero_la.tiles.layout import TileLayout
+
+_BOUNDS = {
+    "panel": "the chain of panels, each factored on one GPU",
+    "look-ahead update": "the update of each next panel, on one GPU",
+    "trailing update": "the trailing updates, on all GPUs",
+    "network": "the transfer of panels from node to node",
+    "links in a node": "the transfer of panels inside the nodes",
+    "end": "what follows the last panel",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Forecast:
+    """A factorization predicted on a machine.
+
+    Attributes
+    ----------
+    routine : str
+        "lu", "cholesky" or "qr".
+    layout : TileLayout
+        How the matrix is cut.
+    dtype : numpy.dtype
+        Element type.
+    machine : ClusterModel
+        What it would run on.
+    gpus, lookahead : int
+        How many GPUs, and look-ahead.
+    run : ScaledRun
+        What they would do.
+    """
+
+    routine: str
+    layout: TileLayout
+    dtype: np.dtype[Any]
+    machine: ClusterModel
+    gpus: int
+    lookahead: int
+    run: ScaledRun
+
+    @property
+    def seconds(self) -> float:
+        """Predicted time, columns distributed beforehand."""
+        return self.run.makespan
+
+    @property
+    def flops(self) -> float:
+        """Real floating-point operations, as LAPACK counts them."""
+        total = ROUTINES[self.routine].flops(self.layout.m, self.layout.n, 0)
+        return total * (4 if self.dtype.kind == "c" else 1)
+
+    @property
+    def efficiency(self) -> float:
+        """Flop/s, as a part of what the GPUs' matrix products would reach without end."""
+        gpu = self.machine.gpu
+        peak = gpu.gemm_rate * (4 if self.dtype.kind == "c" else 1) / gpu.work(self.dtype)
+        return self.flops / max(self.seconds, 1e-12) / (self.gpus * peak)
+
+    @property
+    def busy(self) -> float:
+        """Part of the time in which a GPU computes, on average.
+
+        What runs beside a panel counts twice, so that of few GPUs it may say too much.
+        """
+        return float(np.minimum(self.run.busy / max(self.seconds, 1e-12), 1.0).mean())
+
+    @property
+    def bound(self) -> str:
+        """The largest part of the longest chain of waits: one of `at_scale.PARTS`."""
+        return max(self.run.parts, key=self.run.parts.__getitem__)
+
+    @functools.cached_property
+    def memory(self) -> int:
+        """Bytes that the fullest GPU needs: columns, panels received, values, workspace."""
+        return _memory(self.routine, self.layout, self.dtype, self.gpus, self.lookahead)
+
+    @property
+    def fits(self) -> bool:
+        """Whether that is there."""
+        return self.memory <= self.machine.memory
+
+    def explain(self) -> str:
+        """Say how long it would take, and why.
+
+        Examples
+        --------
+        >>> from hetero_la.scaling import forecast
+        >>> print(forecast("lu", (65536, 65536), "dgx-h200", 4, nb=1024).explain())
+        lu of a 65536 x 65536 float64 matrix on 4 GPUs of DGX H200
+        tiles: nb = 1024, 64 steps; look-ahead: 1 panels
+        memory: 10.9 GB of 141 GB on the fullest GPU
+        predicted: ... s, ... TFLOP/s, ... % of 4 x 57 TFLOP/s; GPUs compute ... % of the time
+        bound by the trailing updates, on all GPUs; the longest chain of waits is
+          panel ... %
+          look-ahead update ... %
+          trailing update ... %
+          network ... %
+          links in a node ... %
+          end ... %
+        """
+        layout, rate = self.layout, self.flops / max(self.seconds, 1e-12)
+        peak = rate / max(self.efficiency, 1e-12) / self.gpus
+        room = f"{self.memory / 1e9:.3g} GB of {self.machine.memory / 1e9:.3g} GB"
+        speed = f"{rate / 1e12:,.0f}" if rate > 1e15 else f"{rate / 1e12:.4g}"
+        lines = [
+            f"{self.routine} of a {layout.m} x {layout.n} {self.dtype.name} matrix on "
+            f"{self.gpus} GPUs of {self.machine.name}",
+            f"tiles: nb = {layout.nb}, {layout.kt} steps; look-ahead: {self.lookahead} panels",
+            f"memory: {room} on the fullest GPU{'' if self.fits else ': it does not fit'}",
+            f"predicted: {self.seconds:.3g} s, {speed} TFLOP/s, "
+            f"{self.efficiency:.1%} of {self.gpus} x {peak / 1e12:.3g} TFLOP/s; "
+            f"GPUs compute {self.busy:.1%} of the time".replace("%", " %"),
+            f"bound by {_BOUNDS[self.bound]}; the longest chain of waits is",
+        ]
+        whole = max(self.seconds, 1e-12)
+        lines += [f"  {part:<17} {100 * t / whole:5.1f} %" for part, t in self.run.parts.items()]
+        return "\n".join(lines)
+
+
+def _memory(
+    routine: str, layout: TileLayout, dtype: np.dtype[Any], gpus: int, lookahead: int
+) -> int:
+    """As `hetero_la.memory.work_bytes` of the programs that would be written."""
+    steps = StepCalls(ROUTINES[routine].tasks, layout)
+    own = range(0, layout.nt, gpus)
+    width = sum(layout.column_width(column) for column in own)
+    kept = steps.kept_elements(0) * sum(column < layout.kt for column in own)
+    received = (lookahead + 2) * steps.message_bytes(0, dtype) if gpus > 1 else 0
+    elements = (layout.m + 2 * layout.nb) * width + kept
+    return elements * dtype.itemsize + received + GPU_WORKSPACE

@@ -1,0 +1,142 @@
+"""How a predicted factorization scales, as a chart, by Matplotlib."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from hetero_la.forecasts import Forecast
+from hetero_la.pictures.palette import INK, MUTED
+from hetero_la.scheduler.moments import PARTS
+
+SUFFIXES = (".svg", ".png", ".pdf")
+#: Okabe and Ito's colours, as in the other pictures.
+_COLOURS = dict(
+    zip(PARTS, ("#D55E00", "#E69F00", "#56B4E9", "#0072B2", "#009E73", "#CC79A7"), strict=True)
+)
+_SETTINGS = {"svg.fonttype": "none", "svg.hashsalt": "hetero_la"}
+
+
+def require_chart(path: str | os.PathLike[str]) -> None:
+    """Raise now if no chart can be written to `path`.
+
+    Raises
+    ------
+    ValueError
+        For another suffix than one of `SUFFIXES`, and where Matplotlib is missing.
+
+    Examples
+    --------
+    >>> require_chart("scaling.svg")
+    """
+    if Path(path).suffix not in SUFFIXES:
+        raise ValueError(f"{path} must end in one of {', '.join(SUFFIXES)}")
+    _matplotlib()
+
+
+def draw_scaling(rows: Sequence[Forecast], path: str | os.PathLike[str]) -> None:
+    """Draw rates and what bounds them over the number of GPUs.
+
+    Parameters
+    ----------
+    rows : sequence of Forecast
+        Of `hetero_la.scaling.strong_scaling` or `weak_scaling`.
+    path : path
+        Where to; the suffix is one of `SUFFIXES`.
+
+    Raises
+    ------
+    ValueError
+        If there are no rows, and as `require_chart` does.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> from hetero_la.scaling import strong_scaling
+    >>> rows = strong_scaling("lu", (30000, 30000), "dgx-h200", nb=512)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder) / "lu.svg"
+    ...     draw_scaling(rows, path)
+    ...     "trailing update" in path.read_text(encoding="utf-8")
+    True
+    """
+    require_chart(path)
+    if not rows:
+        raise ValueError("there is nothing to draw: no rows")
+    matplotlib = _matplotlib()
+    with matplotlib.rc_context(_SETTINGS):
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=(10, 4), layout="constrained")
+        left, right = figure.subplots(1, 2)
+        _draw_rates(left, rows)
+        _draw_parts(right, rows)
+        figure.suptitle(_title(rows))
+        dateless = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
+        figure.savefig(path, dpi=150, metadata=dateless.get(Path(path).suffix))
+
+
+def _matplotlib() -> Any:
+    try:
+        return importlib.import_module("matplotlib")
+    except ImportError as error:
+        raise ValueError(
+            "a scaling chart needs the matplotlib library (pip install 'hetero-la[viz]' brings it)"
+        ) from error
+
+
+def _title(rows: Sequence[Forecast]) -> str:
+    last = rows[-1]
+    ends = dict.fromkeys((row.layout.m, row.layout.n) for row in (rows[0], last))
+    sizes = " to ".join(f"{m:,} x {n:,}" for m, n in ends)
+    return f"{last.routine} of {sizes}, {last.dtype.name}, on {last.machine.name}: predicted"
+
+
+def _draw_rates(axes: Any, rows: Sequence[Forecast]) -> None:
+    """Rates, and those of matrix products alone."""
+    from matplotlib.ticker import LogLocator, StrMethodFormatter
+
+    gpus = [row.gpus for row in rows]
+    rates = [row.flops / row.seconds / 1e12 for row in rows]
+    peaks = [rate / row.efficiency for rate, row in zip(rates, rows, strict=True)]
+    axes.loglog(gpus, peaks, "--", color=MUTED, label="matrix products without end")
+    axes.loglog(
+        gpus, rates, "o-", color=_COLOURS["network"], label="predicted, and its part of these"
+    )
+    for x, y, row in zip(gpus, rates, rows, strict=True):
+        axes.annotate(
+            f"{row.efficiency:.0%}".replace("%", " %"), (x, y), (4, -11),
+            textcoords="offset points", ha="left", fontsize=8, color=INK,
+        )  # fmt: skip
+    axes.set_xticks(gpus, [str(count) for count in gpus], fontsize=8)
+    axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 3.0)))
+    axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+    axes.minorticks_off()
+    axes.margins(x=0.16, y=0.12)
+    axes.grid(alpha=0.3)
+    axes.set(xlabel="GPUs", ylabel="rate, TFLOP/s")
+    axes.legend(frameon=False, loc="upper left")
+
+
+def _draw_parts(axes: Any, rows: Sequence[Forecast]) -> None:
+    """What the longest chain of waits consists of."""
+    names = [str(row.gpus) for row in rows]
+    bottoms = [0.0] * len(rows)
+    for part in PARTS:
+        shares = [100 * row.run.parts[part] / row.seconds for row in rows]
+        if max(shares) < 0.1:
+            continue
+        axes.bar(
+            names, shares, bottom=bottoms, color=_COLOURS[part], label=part, edgecolor="white",
+            linewidth=0.5,
+        )  # fmt: skip
+        bottoms = [below + share for below, share in zip(bottoms, shares, strict=True)]
+    axes.tick_params(axis="x", labelsize=8)
+    axes.set(xlabel="GPUs", ylabel="longest chain of waits, % of the run", ylim=(0, 100))
+    handles, labels = axes.get_legend_handles_labels()
+    axes.legend(
+        handles[::-1], labels[::-1], frameon=False, loc="center left", bbox_to_anchor=(1, 0.5)
+    )

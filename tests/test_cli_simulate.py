@@ -1,0 +1,78 @@
+"""``hetero-la simulate``."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from hetero_la.cli import main
+from tests.command_line import in_own_folder, refused  # noqa: F401  (a fixture)
+
+SMALL = ["--n", "40000", "--nb", "1024", "--machine", "dgx-h200"]
+
+
+@pytest.mark.parametrize("routine", ["lu", "cholesky", "qr"])
+def test_a_forecast_is_explained(routine: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", routine, *SMALL, "--gpus", "4", "--lookahead", "2"]) == 0
+    out, err = capfd.readouterr()
+    assert err == ""
+    first, second, *_ = lines = out.splitlines()
+    assert first == f"{routine} of a 40000 x 40000 float64 matrix on 4 GPUs of DGX H200"
+    assert second.endswith("look-ahead: 2 panels")
+    shares = [float(line.split()[-2]) for line in lines if re.match("  [a-z]", line)]
+    assert len(shares) == 6
+    assert sum(shares) == pytest.approx(100, abs=0.5)
+
+
+def test_a_matrix_that_does_not_fit_is_predicted_and_said_so(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    argv = ["simulate", "qr", "--n", "200000", "--nb", "1024", "--machine", "h200"]
+    assert main(argv) == 0
+    assert "of 141 GB on the fullest GPU: it does not fit" in capfd.readouterr().out
+
+
+@pytest.mark.parametrize(("kind", "first"), [("strong", "40000"), ("weak", "14142")])
+def test_scaling_is_a_table_and_a_picture(
+    kind: str, first: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    argv = ["simulate", "lu", *SMALL, "--scaling", kind, "--plot", "a.svg"]
+    assert main(argv) == 0
+    head, *rows = capfd.readouterr().out.split("\n\n")[1].splitlines()
+    assert head.split()[:4] == ["GPUs", "n", "nb", "seconds"]
+    assert [row.split()[0] for row in rows] == ["1", "2", "4", "8"]
+    assert [row.split()[1] for row in rows][:: len(rows) - 1] == [first, "40000"]
+    assert rows[0].split()[7] == "1.00"  # times the first row's rate
+    assert ">GPUs<" in Path("a.svg").read_text(encoding="utf-8")
+
+
+def test_a_machine_of_ones_own(capfd: pytest.CaptureFixture[str]) -> None:
+    Path("mine.toml").write_text(
+        'name = "mine"\n[gpu]\nmodel = "H200"\nmemory = 1e11\n'
+        "[node]\ngpus = 2\nlatency = 1e-6\nbandwidth = 1e11\n"
+        "[network]\nnodes = 3\nlatency = 1e-6\nbandwidth = 1e10\n"
+    )
+    assert main(["simulate", "lu", "--n", "9000", "--nb", "500", "--machine", "mine.toml"]) == 0
+    assert "on 6 GPUs of mine" in capfd.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("argv", "sentence"),
+    [
+        (["lu", *SMALL, "--gpus", "9"], "DGX H200 has 8 GPUs, and not 9"),
+        (["lu", "--n", "100"], "--machine"),
+        (["lu", "--n", "100", "--machine", "no.toml"], "there is no file no.toml"),
+        (["cholesky", *SMALL, "--m", "100"], "--m is for"),
+        (["solve", *SMALL], "invalid choice: 'solve'"),
+        (["lu", *SMALL, "--plot", "a.svg"], "--plot draws a table"),
+        (["lu", *SMALL, "--scaling", "weak", "--plot", "a.html"], "must end in one of .svg"),
+        (["lu", *SMALL, "--scaling", "weak", "--plot", "no/a.svg"], "there is no folder"),
+        (["lu", "--n", "1000000", "--machine", "h200", "--scaling", "strong"], "does not fit on"),
+    ],
+)
+def test_what_cannot_be_predicted_is_refused_at_once(
+    capfd: pytest.CaptureFixture[str], argv: list[str], sentence: str
+) -> None:
+    assert sentence in refused(capfd, "simulate", *argv)
