@@ -25,7 +25,7 @@ FACTORIZATIONS = ("lu", "cholesky", "qr")
 #: Tile sizes of which the fastest that fits is taken.
 TILE_SIZES = (256, 512, 1024)
 #: Steps that are simulated at most: a millisecond each.
-_MOST_STEPS = 50_000
+_MOST_STEPS = 20_000
 
 
 def read_machine(source: str | os.PathLike[str]) -> ClusterModel:
@@ -116,9 +116,8 @@ def forecast(
     ROUTINES[routine].require_shape(routine, *shape)
     found = machine if isinstance(machine, ClusterModel) else read_machine(machine)
     gpus = found.gpus if gpus is None else gpus
-    sizes = TILE_SIZES if nb is None else (nb,) if isinstance(nb, int) else tuple(nb)
     tried = []
-    for size in dict.fromkeys(min(size, max(shape)) for size in sizes):
+    for size in _sizes(nb, shape):
         Options(nb=size, lookahead=lookahead)  # refuses what cannot be
         tail = ROUTINES[routine].gpu_tail
         layout = TileLayout(*shape, size, 0, tail)
@@ -134,6 +133,15 @@ def forecast(
     if not tried:
         raise ValueError("there must be at least one tile size")
     return min(tried, key=lambda found: (not found.fits, found.seconds))
+
+
+def _sizes(nb: int | Sequence[int] | None, shape: tuple[int, int]) -> list[int]:
+    """Tile sizes to try: those asked for, or those that do not make too many steps."""
+    if nb is None:
+        few = [size for size in TILE_SIZES if min(shape) <= size * _MOST_STEPS]
+        nb = few or TILE_SIZES[-1]
+    sizes = [nb] if isinstance(nb, int) else nb
+    return list(dict.fromkeys(min(size, max(shape)) for size in sizes))
 
 
 def strong_scaling(

@@ -56,14 +56,14 @@ class ScaledRun:
         What the longest chain of waits consists of (`PARTS`): they add up to the makespan.
     busy : numpy.ndarray, shape (workers,)
         Kernel time of each worker, as if each ran alone.
-    bytes_moved : float
+    bytes_moved : int
         Bytes that came from one worker to another.
     """
 
     makespan: float
     parts: dict[str, float]
     busy: np.ndarray
-    bytes_moved: float
+    bytes_moved: int
 
 
 def simulate_at_scale(
@@ -122,7 +122,7 @@ class _Run:
         self.parts = np.zeros((gpus, len(PARTS)))
         self.copied = np.zeros(gpus)  # when the copy queue is
         self.busy = np.zeros(gpus)
-        self.bytes_moved = 0.0
+        self.bytes_moved = 0
         self.arrivals: dict[int, Arrival] = {}
         self.panels: dict[int, Moment] = {}  # when a worker's panel queue is done
         self.slowed: dict[int, list[Slowed]] = {}
@@ -230,16 +230,14 @@ class _Run:
         self.done = start + seconds
         self.busy += seconds
         following = (phase + self.depth + 1) % len(self.team)
-        first = self.phases.first(phase, following)
-        for worker in {following, *self.slowed}:
+        for worker in self.slowed:
             begin = Moment(float(start[worker]), before[worker])
-            if worker == following:
-                self.run_update(worker, begin, first)
-                self.column = begin = Moment(self.done[worker], self.parts[worker].copy())
-                self.rest = float(seconds[worker]) - first
-                self.run_update(worker, begin, self.rest)
-            else:
-                self.run_update(worker, begin, float(seconds[worker]))
+            self.run_update(worker, begin, float(seconds[worker]))
+        first = self.phases.first(phase, following)
+        self.run_update(following, Moment(float(start[following]), before[following]), first)
+        self.column = Moment(float(self.done[following]), self.parts[following].copy())
+        self.rest = float(seconds[following]) - first
+        self.run_update(following, self.column, self.rest)
         self.forget_slowed(following, self.arrivals.get(phase + 1, arrival).sent.at)
 
     def forget_slowed(self, following: int, since: float) -> None:

@@ -28,6 +28,7 @@ EXAMPLES = {
     "08_dask_pipeline": (["--n", "800"], "the interpolant agrees with Franke's function"),
     "09_lost_worker": (["--n", "1500"], "the right answer"),
     "10_pictures": (["--n", "300", "--nb", "64"], "of every worker's time add up to the run's"),
+    "11_thousand_gpus": (["--n", "60000", "--gpus", "16"], "both predictions agree"),
 }  # fmt: skip
 
 

@@ -41,6 +41,20 @@ broadcast = "tree"
 """
 
 
+DOCUMENTED = Path(__file__).resolve().parents[1] / "docs" / "scaling.md"
+
+
+@pytest.mark.skipif(not DOCUMENTED.is_file(), reason="looks at the whole checkout")
+def test_the_documented_file_can_be_read(tmp_path: Path) -> None:
+    text = DOCUMENTED.read_text(encoding="utf-8")
+    (tmp_path / "four.toml").write_text(text.split("```toml\n")[1].split("```")[0])
+    machine = read_machine(tmp_path / "four.toml")
+    assert (machine.gpus, machine.gpu.gemm_rate, machine.network.links) == (32, 50e12, 8)
+    assert machine.network.broadcast is Broadcast.PIPELINE
+    for rule in Broadcast:
+        assert f"| `{rule}`" in text
+
+
 @pytest.mark.parametrize("name", available_machines())
 def test_known_machines_can_be_read(name: str) -> None:
     machine = read_machine(name)
@@ -145,6 +159,12 @@ def test_the_fastest_tile_size_that_fits_is_taken() -> None:
     assert forecast("lu", (50000, 50000), tight).layout.nb == TILE_SIZES[0]
 
 
+def test_by_default_no_tile_size_makes_too_many_steps() -> None:
+    assert forecast("lu", (6_000_000, 1000), "h200").layout.nb in TILE_SIZES
+    with pytest.raises(ValueError, match="nb = 1024 makes 29297 steps"):
+        forecast("lu", (30_000_000, 30_000_000), "h200")
+
+
 def test_efficiency_is_of_the_rate_in_the_element_type() -> None:
     for dtype in ("float32", "float64", "complex64", "complex128"):
         found = forecast("lu", (60000, 60000), "h200", dtype=dtype, nb=1024)
@@ -186,7 +206,7 @@ def test_a_matrix_that_grows_with_the_gpus() -> None:
         ({"nb": 0}, "nb must be a positive integer or None, not 0"),
         ({"nb": []}, "there must be at least one tile size"),
         ({"lookahead": -1}, "lookahead"),
-        ({"shape": (10**6, 10**6), "nb": 8}, "nb = 8 makes 125000 steps, and no more than 50000"),
+        ({"shape": (10**6, 10**6), "nb": 8}, "nb = 8 makes 125000 steps, and no more than 20000"),
     ],
 )
 def test_what_cannot_be_predicted_is_refused(change: dict[str, Any], sentence: str) -> None:

@@ -70,7 +70,7 @@ def draw_scaling(rows: Sequence[Forecast], path: str | os.PathLike[str]) -> None
     with matplotlib.rc_context(_SETTINGS):
         from matplotlib.figure import Figure
 
-        figure = Figure(figsize=(10, 4), layout="constrained")
+        figure = Figure(figsize=(11.5, 4.2), layout="constrained")
         left, right = figure.subplots(1, 2)
         _draw_rates(left, rows)
         _draw_parts(right, rows)
@@ -111,14 +111,14 @@ def _draw_rates(axes: Any, rows: Sequence[Forecast]) -> None:
             f"{row.efficiency:.0%}".replace("%", " %"), (x, y), (4, -11),
             textcoords="offset points", ha="left", fontsize=8, color=INK,
         )  # fmt: skip
-    axes.set_xticks(gpus, [str(count) for count in gpus], fontsize=8)
+    axes.set_xticks(gpus, [str(count) for count in gpus], fontsize=7)
     axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 3.0)))
     axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     axes.minorticks_off()
     axes.margins(x=0.16, y=0.12)
     axes.grid(alpha=0.3)
     axes.set(xlabel="GPUs", ylabel="rate, TFLOP/s")
-    axes.legend(frameon=False, loc="upper left")
+    axes.legend(frameon=False, loc="upper left", fontsize=9)
 
 
 def _draw_parts(axes: Any, rows: Sequence[Forecast]) -> None:
@@ -134,7 +134,7 @@ def _draw_parts(axes: Any, rows: Sequence[Forecast]) -> None:
             linewidth=0.5,
         )  # fmt: skip
         bottoms = [below + share for below, share in zip(bottoms, shares, strict=True)]
-    axes.tick_params(axis="x", labelsize=8)
+    axes.tick_params(axis="x", labelsize=7)
     axes.set(xlabel="GPUs", ylabel="longest chain of waits, % of the run", ylim=(0, 100))
     handles, labels = axes.get_legend_handles_labels()
     axes.legend(
