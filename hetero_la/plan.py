@@ -12,15 +12,14 @@ import numpy as np
 
 from hetero_la.memory import shard_bytes, work_bytes
 from hetero_la.options import Options
+from hetero_la.planned_graph import PlannedGraph
 from hetero_la.routines import ROUTINES
 from hetero_la.scheduler.analysis import average_parallelism, critical_path, total_work
-from hetero_la.scheduler.costs import MachineModel, graph_seconds, window_steps
+from hetero_la.scheduler.costs import MachineModel, window_steps
 from hetero_la.scheduler.distribution import Distribution
-from hetero_la.scheduler.graph import TaskGraph
 from hetero_la.scheduler.instructions import Program
 from hetero_la.scheduler.job import Job
 from hetero_la.scheduler.messages import Traffic
-from hetero_la.scheduler.placement import place
 from hetero_la.scheduler.simulate import Simulation, simulate
 from hetero_la.scheduler.workers import WorkerInfo, over_processes
 from hetero_la.tiles.layout import TileLayout
@@ -48,7 +47,7 @@ class Plan:
         The worker that factors every panel; None leaves panels to the owners.
     lookahead : int
         How many panels are factored ahead.
-    graph : TaskGraph
+    graph : PlannedGraph
         The tasks.
     programs : list of Program
         What each worker does.
@@ -69,7 +68,7 @@ class Plan:
     distribution: Distribution
     panel_worker: int | None
     lookahead: int
-    graph: TaskGraph
+    graph: PlannedGraph
     programs: list[Program]
     traffic: Traffic
     model: MachineModel
@@ -96,12 +95,12 @@ class Plan:
         total = ROUTINES[self.routine].flops(self.layout.m, self.layout.n, self.layout.nrhs)
         return total * (4 if self.dtype.kind == "c" else 1)
 
-    @functools.cached_property
+    @property
     def placement(self) -> list[int]:
         """Worker of each task, as an index into `workers`."""
-        return place(self.graph, self.distribution, self.panel_worker)
+        return self.graph.placement
 
-    @functools.cached_property
+    @property
     def task_seconds(self) -> np.ndarray:
         """Predicted seconds of each task on its worker, shape (tasks,); transfers are not in it.
 
@@ -114,7 +113,7 @@ class Plan:
         >>> [p.graph.tasks[i].kind for i in path][:4]
         ['potrf', 'trtri_n', 'trmm_rc', 'herk']
         """
-        return graph_seconds(self.graph, self.placement, self.model, self.dtype)
+        return self.graph.seconds
 
     def draw(
         self,
@@ -123,39 +122,24 @@ class Plan:
         granularity: Literal["column", "tile"] = "column",
         collapse: bool | None = None,
     ) -> None:
-        """Draw the graph with its workers and its critical path.
+        """Draw the graph with its workers and its critical path: ``plan.graph.draw``.
 
         Parameters
         ----------
-        path : path
-            Where to; the suffix says how: ``.svg``, ``.png`` (with the extra `viz`),
-            ``.dot`` or ``.html``, a page that zooms in and needs no network.
-        granularity : {"column", "tile"}, optional
-            Whether a task is a column of tiles, as it is run, or one tile.
-        collapse : bool, optional
-            Whether the tasks of a step of one kind on one worker become one mark; by
-            default those of graphs that are too large to be read task by task.
-
-        Raises
-        ------
-        ValueError
-            For another suffix or granularity, and for ``.png`` where Matplotlib is
-            missing.
+        path, granularity, collapse
+            See `PlannedGraph.draw`.
 
         Examples
         --------
         >>> import pathlib, tempfile
         >>> import hetero_la
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     path = pathlib.Path(folder) / "lu.svg"
-        ...     hetero_la.plan("lu", (400, 400), nb=100).draw(path)
-        ...     path.read_text().count(">getrf<")
-        4
+        ...     path = pathlib.Path(folder) / "qr.dot"
+        ...     hetero_la.plan("qr", (400, 400), nb=100).draw(path)
+        ...     path.read_text().startswith("digraph")
+        True
         """
-        from hetero_la.pictures import PlacedGraph, draw, require_suffix
-
-        require_suffix(path)
-        draw(PlacedGraph.of(self, granularity), path, collapse=collapse)
+        self.graph.draw(path, granularity=granularity, collapse=collapse)
 
     def simulate(self) -> Simulation:
         """Run the programs on the machine model, without kernels."""

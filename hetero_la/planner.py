@@ -14,6 +14,7 @@ import numpy as np
 from hetero_la.inputs import DTYPES
 from hetero_la.options import Options
 from hetero_la.plan import Plan, share_memory
+from hetero_la.planned_graph import PlannedGraph
 from hetero_la.routines import ROUTINES
 from hetero_la.scheduler.costs import MachineModel
 from hetero_la.scheduler.distribution import Distribution
@@ -253,8 +254,9 @@ def _assemble(
             graph, place(graph, distribution, at), distribution, len(team), depth=depth,
             shared=shared, arrival=arrival, checkpoints=_checkpoints(graph, options, team),
         )  # fmt: skip
+    planned = PlannedGraph(graph, routine, dtype, team, distribution, at, model)
     return Plan(
-        routine, layout, dtype, options, team, distribution, at, depth, graph, programs,
+        routine, layout, dtype, options, team, distribution, at, depth, planned, programs,
         traffic, model, travels,
     )  # fmt: skip
 

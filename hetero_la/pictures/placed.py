@@ -16,7 +16,7 @@ from hetero_la.scheduler.graph import TaskGraph
 from hetero_la.scheduler.placement import place
 
 if TYPE_CHECKING:
-    from hetero_la.plan import Plan
+    from hetero_la.planned_graph import PlannedGraph
 
 
 Granularity = Literal["column", "tile"]
@@ -71,30 +71,30 @@ class PlacedGraph:
     title: str
 
     @classmethod
-    def of(cls, plan: Plan, granularity: Granularity = "column") -> PlacedGraph:
+    def of(cls, planned: PlannedGraph, granularity: Granularity = "column") -> PlacedGraph:
         """The graph of a plan, with its workers and its predicted times.
 
         Parameters
         ----------
-        plan : Plan
+        planned : PlannedGraph
             What to draw.
         granularity : {"column", "tile"}, optional
             Whether a task is a column of tiles, as it is run, or one tile.
         """
         if granularity not in ("column", "tile"):
             raise ValueError(f"granularity must be 'column' or 'tile', not {granularity!r}")
-        layout = plan.layout
+        layout = planned.layout
         beside = f", {layout.nrhs} columns beside it" if layout.nrhs else ""
         title = (
-            f"{plan.routine} of a {layout.m} x {layout.n} {plan.dtype.name} matrix{beside}, "
+            f"{planned.routine} of a {layout.m} x {layout.n} {planned.dtype.name} matrix{beside}, "
             f"nb = {layout.nb}{', tile by tile' if granularity == 'tile' else ''}"
         )
-        names = [worker.name for worker in plan.workers]
+        names = [worker.name for worker in planned.workers]
         if granularity == "column":
-            return cls(plan.graph, plan.placement, names, plan.task_seconds, "s", title)
-        graph = ROUTINES[plan.routine].tasks(layout, granularity)
-        placement = place(graph, plan.distribution, plan.panel_worker)
-        seconds = graph_seconds(graph, placement, plan.model, plan.dtype)
+            return cls(planned, planned.placement, names, planned.seconds, "s", title)
+        graph = ROUTINES[planned.routine].tasks(layout, granularity)
+        placement = place(graph, planned.distribution, planned.panel_worker)
+        seconds = graph_seconds(graph, placement, planned.model, planned.dtype)
         return cls(graph, placement, names, seconds, "s", title)
 
     @classmethod

@@ -48,7 +48,7 @@ def _write_png(runs: Sequence[TracedRun], path: Path) -> None:
 
 def _write_page(runs: Sequence[TracedRun], path: Path) -> None:
     timeline = draw_timeline(runs)
-    placed = PlacedGraph.of(timeline.run.plan)
+    placed = PlacedGraph.of(timeline.run.plan.graph)
     path.write_text(page(placed, draw_graph(placed), timeline), encoding="utf-8")
 
 

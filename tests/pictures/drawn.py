@@ -23,7 +23,7 @@ def placed(
         routine, (10 * tiles, 10 * tiles), nb=10, workers=GPUS[:workers] or (CPU,),
         nrhs=15 if routine in ("solve", "lstsq") else 0,
     )  # fmt: skip
-    return PlacedGraph.of(plan, granularity)  # type: ignore[arg-type]
+    return PlacedGraph.of(plan.graph, granularity)  # type: ignore[arg-type]
 
 
 def shapes(text: str, name: str) -> list[ElementTree.Element]:

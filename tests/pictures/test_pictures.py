@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import pickle
 import re
 import sys
 import time
@@ -194,6 +195,26 @@ def test_png_without_matplotlib_is_refused_before_planning(
     monkeypatch.setitem(sys.modules, "matplotlib.backends.backend_agg", None)
     with pytest.raises(ValueError, match=r"matplotlib library .*hetero-la\[viz\]"):
         hetero_la.plan("lu", (40, 40), nb=10).draw(tmp_path / "a.png")
+
+
+@pytest.mark.parametrize("granularity", ["column", "tile"])
+def test_a_plan_and_its_graph_draw_the_same(tmp_path: Path, granularity: str) -> None:
+    plan = hetero_la.plan("cholesky", (400, 400), "complex64", nb=100)
+    plan.draw(tmp_path / "a.html", granularity=granularity)  # type: ignore[arg-type]
+    plan.graph.draw(tmp_path / "b.html", granularity=granularity)  # type: ignore[arg-type]
+    assert (tmp_path / "a.html").read_bytes() == (tmp_path / "b.html").read_bytes()
+    assert "complex64" in (tmp_path / "a.html").read_text(encoding="utf-8")
+
+
+def test_a_planned_graph_knows_its_workers_and_can_be_pickled() -> None:
+    plan = hetero_la.plan("lu", (400, 400), "complex64", nb=100, lookahead=2)
+    copy = pickle.loads(pickle.dumps(plan.graph))
+    assert copy.tasks == plan.graph.tasks
+    assert copy.placement == plan.placement == [0] * len(plan.graph)
+    assert (copy.seconds == plan.task_seconds).all()
+    nodes, doubles = (plan.graph.to_networkx(dtype).nodes for dtype in (None, "complex128"))
+    assert nodes[0]["owner"] == 0
+    assert 1.9 * nodes[0]["bytes"] < doubles[0]["bytes"] < 2 * nodes[0]["bytes"]
 
 
 def test_bad_input_is_refused(tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ def test_a_plan_s_graph_has_owners_seconds_and_parallelism() -> None:
     workers = [WorkerInfo(f"gpu{i}", "gpu", f"inproc://{i}", device=i) for i in range(2)]
     workers.append(WorkerInfo("cpu0", "cpu", "inproc://c", blas_threads=2))
     plan = hetero_la.plan("lu", (400, 400), nb=100, workers=workers, panel="cpu")
-    nodes = plan.graph.to_networkx(plan.dtype, plan.placement).nodes
+    nodes = plan.graph.to_networkx().nodes
     for worker, program in enumerate(plan.programs):
         calls = [i for i in program.instructions if i.op == "call"]
         done = {
