@@ -50,7 +50,7 @@ def main() -> int:
     print()
     print(forecast(arguments.routine, shape, machine, arguments.gpus).explain())
     print()
-    for rule in (Broadcast.DIRECT, Broadcast.TREE, Broadcast.PIPELINE):
+    for rule in (Broadcast.DIRECT, Broadcast.FIRST, Broadcast.TREE, Broadcast.PIPELINE):
         changed = replace(machine, node=replace(machine.node, broadcast=rule))
         found = forecast(arguments.routine, shape, changed, arguments.gpus)
         print(f"panels inside a node {rule:<9} {found.seconds:8.2f} s, bound by {found.bound}")

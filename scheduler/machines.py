@@ -20,7 +20,8 @@ class Broadcast(StrEnum):
     """How what one has comes to r others, in b bytes over links of alpha and beta.
 
     A transfer takes t = alpha + b / beta.  INDEPENDENT: t, as if the sender had a link to
-    each.  DIRECT: all take it from the sender's one link: alpha + r b / beta.  TREE:
+    each.  DIRECT: all take it from the sender's one link: alpha + r b / beta.  FIRST: the
+    one that needs it most has that link to itself, and then the others share it.  TREE:
     whoever has it passes it on, and the i-th has it after t (floor(log2 i) + 1).
     PIPELINE: in pieces, along a chain: the i-th has it t after the first piece has
     come by the i - 1 before it.
@@ -28,15 +29,16 @@ class Broadcast(StrEnum):
 
     INDEPENDENT = "independent"
     DIRECT = "direct"
+    FIRST = "first"
     TREE = "tree"
     PIPELINE = "pipeline"
 
 
 class Spread(NamedTuple):
-    """A broadcast: when each one's transfer begins, and how long it keeps the link busy."""
+    """When each one's transfer begins, at the earliest, and how long it keeps the link busy."""
 
     lag: np.ndarray
-    hold: float
+    hold: np.ndarray
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,7 @@ class Fabric:
     --------
     >>> fabric = Fabric(1e-5, 50e9, broadcast=Broadcast.TREE)
     >>> spread = fabric.spread(50e6, np.array([1, 2, 3, 4]), 4)
-    >>> [round(1e3 * float(lag + spread.hold), 2) for lag in spread.lag]
+    >>> [round(1e3 * float(seconds), 2) for seconds in spread.lag + spread.hold]
     [1.01, 2.02, 2.02, 3.03]
     """
 
@@ -80,15 +82,18 @@ class Fabric:
     def spread(self, nbytes: float, place: np.ndarray, others: int) -> Spread:
         """Bring bytes to `others`, who are counted from 1 in `place`; 0 is the sender."""
         rate = self.bandwidth * self.links
-        hold = self.latency + nbytes / rate
-        lag = np.zeros(len(place))
+        one = self.latency + nbytes / rate
+        lag, hold = np.zeros(len(place)), np.full(len(place), one)
         if self.broadcast is Broadcast.DIRECT:
-            hold = self.latency + others * nbytes / rate
+            hold[:] = self.latency + others * nbytes / rate
+        elif self.broadcast is Broadcast.FIRST:
+            lag[place > 1] = one
+            hold[place > 1] = self.latency + (others - 1) * nbytes / rate
         elif self.broadcast is Broadcast.TREE:
-            lag = hold * np.floor(np.log2(np.maximum(place, 1)))
+            lag = one * np.floor(np.log2(np.maximum(place, 1)))
         elif self.broadcast is Broadcast.PIPELINE:
-            first = self.latency + min(self.piece, nbytes) / rate
-            lag = first * np.maximum(place - 1, 0)
+            piece = self.latency + min(self.piece, nbytes) / rate
+            lag = piece * np.maximum(place - 1, 0)
         return Spread(lag, hold)
 
 

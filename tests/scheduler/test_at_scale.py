@@ -197,6 +197,8 @@ def test_rules_of_a_broadcast() -> None:
     one = latency + size / rate
     assert np.allclose(arrivals(Broadcast.INDEPENDENT), one)
     assert np.allclose(arrivals(Broadcast.DIRECT), latency + 7 * size / rate)
+    assert np.allclose(arrivals(Broadcast.FIRST)[1:], 2 * latency + 7 * size / rate)
+    assert arrivals(Broadcast.FIRST)[0] == one
     assert np.allclose(arrivals(Broadcast.TREE), one * np.array([1, 2, 2, 3, 3, 3, 3]))
     assert np.allclose(arrivals(Broadcast.PIPELINE), one + 2e-3 * np.arange(7))
 
