@@ -168,19 +168,19 @@ def test_an_update_that_fills_the_gpus_bounds_a_large_run_and_panels_a_small_one
 @pytest.mark.parametrize(
     ("routine", "gpus", "n", "nb", "depth", "measured"),
     [
-        ("lu", 1, 16384, 512, 1, 0.098),
-        ("lu", 1, 32768, 1024, 2, 0.548),
-        ("lu", 4, 32768, 512, 1, 0.2408),
-        ("lu", 4, 65536, 1024, 1, 1.1637),
+        ("lu", 1, 16384, 512, 1, 0.0957),
+        ("lu", 1, 32768, 1024, 2, 0.536),
+        ("lu", 4, 32768, 512, 1, 0.248),
+        ("lu", 4, 65536, 1024, 1, 1.148),
         ("cholesky", 4, 32768, 1024, 1, 0.1110),
-        ("cholesky", 4, 65536, 1024, 1, 0.5565),
-        ("qr", 4, 32768, 512, 1, 0.3662),
+        ("cholesky", 4, 65536, 1024, 1, 0.529),
+        ("qr", 4, 32768, 512, 1, 0.366),
     ],
 )
 def test_measured_runs_are_predicted_within_a_fifth(
     routine: str, gpus: int, n: int, nb: int, depth: int, measured: float
 ) -> None:
-    """Figures of docs/performance.md."""
+    """Figures of docs/performance.md, by the rule for copies that comes nearest to them."""
     direct = replace(NODE, node=replace(LINK, broadcast=Broadcast.DIRECT))
     layout = TileLayout(n, n, nb, tail=ROUTINES[routine].gpu_tail)
     run = simulate_at_scale(ROUTINES[routine].tasks, layout, direct, gpus, depth=depth)
