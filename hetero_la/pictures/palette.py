@@ -25,7 +25,9 @@ _ROWS = {"netperm", "swap", "compose", "laswp"}
 _SOLVE = {
     "trmm", "trmm_n", "trmm_rc", "trsm", "trsm_uc", "trsm_l", "trsm_lc", "trsm_l1", "trsm_lc1",
 }  # fmt: skip
-_UPDATE = {"gemm", "gemm_nc", "gemm_cn", "herk", "larfb_c", "larfb_n"}
+_UPDATE = {
+    "gemm", "gemm_nc", "gemm_cn", "herk", "larfb_c", "larfb_n", "gemqrt_c", "gemqrt_n",
+}  # fmt: skip
 
 OTHER = Family("copy, fill", "#BBBBBB", frozenset({"lacpy", "laset_0", "laset_1"}))
 FAMILIES = (
