@@ -3,21 +3,21 @@
 The programs are those of every other executor.  Each worker has a chain of tasks: tasks that
 fill its shard with the columns it owns, its slices, each of which ends with a message that
 the slices of other workers depend on, and one that hands out what was made.  One worker
-alone has one task.
+alone has one task; workers of one process that do a run on the host have one chain.
 """
 
 from __future__ import annotations
 
 import functools
-import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from dask._task_spec import List, Task, TaskRef
 
-from hetero_la.scheduler.dask_placement import PinnedTask
+from hetero_la.scheduler.dask_placement import RunTask
 from hetero_la.scheduler.dask_shards import (
     Piece,
+    begin_run,
     block_of,
     close_shard,
     cut,
@@ -31,6 +31,7 @@ from hetero_la.scheduler.instructions import Program
 from hetero_la.scheduler.job import Job
 from hetero_la.scheduler.local_storage import Span, local_spans
 from hetero_la.scheduler.messages import MessageKey
+from hetero_la.scheduler.workers import over_processes
 
 Input = tuple[Any, Piece]  #: key of an array, and where its columns go
 #: Into how many parts the input of a shard is divided.
@@ -43,6 +44,14 @@ class Chunk(NamedTuple):
     key: Any
     row: int
     columns: Span
+
+
+class Share(NamedTuple):
+    """An array in which a worker, or all workers of a process together, do their part."""
+
+    worker: int
+    spans: dict[int, Span]  #: first column of each of its tile columns -> where it is
+    loaded: list[Span]  #: columns that are filled from the input
 
 
 class RunGraph:
@@ -72,10 +81,13 @@ class RunGraph:
     def __init__(self, job: Job, token: str, chunks: Sequence[Chunk], *, on_gpu: bool) -> None:
         self.job, self.token, self._on_gpu = job, token, on_gpu
         self.cuts: dict[Any, Task] = {}
-        self.tasks: dict[Any, PinnedTask] = {}
-        inputs = [list(self._inputs(worker, chunks)) for worker in range(len(job.programs))]
+        self.tasks: dict[Any, RunTask] = {}
+        # CuPy arrays stay on their workers' GPUs.
+        self._together = not on_gpu and len(job.programs) > 1 and not over_processes(job.workers)
+        self._shares = [_whole(job)] if self._together else _shares(job)
+        inputs = [list(self._inputs(share, chunks)) for share in self._shares]
         if len(job.programs) == 1:
-            self._finished = [self._whole(*inputs)]
+            self._finished = [self._alone(*inputs)]
         else:
             self._finished = self._chains(inputs)
         # Nobody lets go of a shard before all are done: whoever then asks for more of this
@@ -89,25 +101,25 @@ class RunGraph:
     def _ending(self, what: str, worker: int, *after: Any) -> Any:
         return self._add(what, worker, 0, values_of, TaskRef(self._finished[worker]), *after)
 
-    def block(self, key: Any, column: int, verdict: Any, *, copy: bool) -> PinnedTask:
+    def block(self, key: Any, column: int, verdict: Any, *, copy: bool) -> RunTask:
         """The task that hands out a tile column once the task `verdict` has passed."""
-        worker = next(p.worker for p in self.job.programs if column in p.columns)
         start, _ = self.job.layout.columns(column)
-        return PinnedTask(
+        worker = next(i for i, share in enumerate(self._shares) if start in share.spans)
+        return RunTask(
             key, block_of, TaskRef(self._finished[worker]), start, copy, self._on_gpu,
             TaskRef(verdict),
-            address=self.job.workers[worker].address,
+            run=self.token, address=self.job.workers[worker].address,
         )  # fmt: skip
 
     def _add(self, what: str, worker: int, place: int, function: Any, *args: Any) -> Any:
         key = (f"hetero-la-{what}-{self.token}", worker, place)
         address = self.job.workers[worker].address
-        self.tasks[key] = PinnedTask(key, function, *args, address=address)
+        self.tasks[key] = RunTask(key, function, *args, run=self.token, address=address)
         return key
 
-    def _inputs(self, worker: int, chunks: Sequence[Chunk]) -> Iterator[Input]:
-        """Keys of the arrays that fill a worker's shard, and where they go."""
-        find = functools.cache(functools.partial(_moves, self.job, worker))
+    def _inputs(self, share: Share, chunks: Sequence[Chunk]) -> Iterator[Input]:
+        """Keys of the arrays that fill a share, and where they go."""
+        find = functools.cache(functools.partial(_moves, share))
         for place, chunk in enumerate(chunks):
             moves = find(chunk.columns)
             if not moves:
@@ -115,30 +127,41 @@ class RunGraph:
             width = sum(stop - start for (start, stop), _ in moves)
             key = chunk.key
             if width < chunk.columns[1] - chunk.columns[0]:
-                key = (f"hetero-la-cut-{self.token}", worker, place)
+                key = (f"hetero-la-cut-{self.token}", share.worker, place)
                 spans = tuple(origin for origin, _ in moves)
                 self.cuts[key] = Task(key, cut, TaskRef(chunk.key), spans)
                 moves = _side_by_side(moves)
             yield key, Piece(chunk.row, moves)
 
-    def _whole(self, inputs: list[Input]) -> Any:
+    def _alone(self, inputs: list[Input]) -> Any:
         pieces, arrays = _split(inputs)
         return self._add("run", 0, 0, run_whole, self.job, self._on_gpu, pieces, arrays)
 
-    def _filled(self, worker: int, inputs: list[Input]) -> tuple[TaskRef, List]:
-        """A worker's shard, and all that fills it."""
-        job = self.job.only(worker)
-        opened = TaskRef(self._add("open", worker, 0, open_shard, job, worker, self._on_gpu))
+    def _filled(self, attempt: TaskRef, worker: int, inputs: list[Input]) -> tuple[TaskRef, List]:
+        """A share's array, and all that fills it."""
+        job = self.job if self._together else self.job.only(worker)
+        opened = TaskRef(
+            self._add("open", worker, 0, open_shard, self.token, attempt, job, worker,
+                      self._on_gpu, self._together)
+        )  # fmt: skip
         fills = [
             self._add("fill", worker, i, fill_shard, opened, i, *_split(some))
             for i, some in enumerate(_portions(inputs))
         ]
         return opened, List(*map(TaskRef, fills))
 
+    def _slices(self) -> list[list[tuple[int, int, list[MessageKey], MessageKey | None]]]:
+        """Slices of each share's program; a team has but one."""
+        if self._together:
+            return [[(0, 1, [], None)]]
+        return [list(program.slices()) for program in self.job.programs]
+
     def _chains(self, inputs: list[list[Input]]) -> list[Any]:
-        opened, last = map(list, zip(*map(self._filled, itertools.count(), inputs), strict=False))
+        attempt = TaskRef(self._add("begin", 0, 0, begin_run))
+        filled = [self._filled(attempt, worker, some) for worker, some in enumerate(inputs)]
+        opened, last = map(list, zip(*filled, strict=True))
         sent: dict[MessageKey, Any] = {}
-        waiting = {program.worker: list(program.slices()) for program in self.job.programs}
+        waiting = dict(enumerate(self._slices()))
         while any(waiting.values()):
             for worker, parts in waiting.items():
                 while parts and all(key in sent for key in parts[0][2]):
@@ -168,27 +191,39 @@ def _split(inputs: list[Input]) -> tuple[tuple[Piece, ...], Any]:
     return tuple(piece for _, piece in inputs), List(*[TaskRef(key) for key, _ in inputs])
 
 
-def _moves(job: Job, worker: int, columns: Span) -> tuple[tuple[Span, Span], ...]:
-    """Spans of a chunk's columns, and where they go in a worker's shard."""
+def _shares(job: Job) -> list[Share]:
+    return [
+        Share(program.worker, local_spans(job, program.worker), _loaded(job, [program]))
+        for program in job.programs
+    ]
+
+
+def _whole(job: Job) -> Share:
+    """What workers do together: the matrix in its own order."""
+    columns = map(job.layout.columns, range(job.layout.nt + job.layout.rt))
+    return Share(0, {span[0]: span for span in columns}, _loaded(job, job.programs))
+
+
+def _loaded(job: Job, programs: Iterable[Program]) -> list[Span]:
+    columns = {i.first for p in programs for i in p.instructions if i.op == "load"}
+    return [job.layout.columns(column) for column in sorted(columns)]
+
+
+def _moves(share: Share, columns: Span) -> tuple[tuple[Span, Span], ...]:
+    """Spans of a chunk's columns, and where they go in a share's array."""
     moves: list[tuple[Span, Span]] = []
-    spans = local_spans(job, worker)
-    for column in sorted(_loaded(job.programs[worker])):
-        begin, end = job.layout.columns(column)
+    for begin, end in share.loaded:
         start, stop = max(begin, columns[0]), min(end, columns[1])
         if start >= stop:
             continue
         origin = start - columns[0], stop - columns[0]
-        at = spans[begin][0] + start - begin
+        at = share.spans[begin][0] + start - begin
         target = at, at + stop - start
         if moves and moves[-1][0][1] == origin[0] and moves[-1][1][1] == target[0]:
             (first, _), (to, _) = moves.pop()
             origin, target = (first, origin[1]), (to, target[1])
         moves.append((origin, target))
     return tuple(moves)
-
-
-def _loaded(program: Program) -> set[int]:
-    return {i.first for i in program.instructions if i.op == "load"}
 
 
 def _side_by_side(moves: tuple[tuple[Span, Span], ...]) -> tuple[tuple[Span, Span], ...]:

@@ -167,9 +167,9 @@ def _blas_libraries() -> threadpoolctl.ThreadpoolController:
     return threadpoolctl.ThreadpoolController()
 
 
-_blas_bound = _BlasBound()
+blas_bound = _BlasBound()
 if hasattr(os, "register_at_fork"):  # a forked child runs none of the parent's tasks
-    os.register_at_fork(after_in_child=_blas_bound.__init__)  # type: ignore[misc]
+    os.register_at_fork(after_in_child=blas_bound.__init__)  # type: ignore[misc]
 
 
 class BoundedThreadPoolExecutor(ThreadPoolExecutor):  # type: ignore[misc]
@@ -183,7 +183,7 @@ class BoundedThreadPoolExecutor(ThreadPoolExecutor):  # type: ignore[misc]
         return super().submit(self._bounded, function, *args, **kwargs)
 
     def _bounded(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        with _blas_bound(self._blas_threads):
+        with blas_bound(self._blas_threads):
             return function(*args, **kwargs)
 
 

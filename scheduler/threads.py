@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from hetero_la.scheduler.exchange import Exchange
 from hetero_la.scheduler.job import Job, Outcome
 from hetero_la.scheduler.progress import Progress
 from hetero_la.scheduler.runner import Runner
+from hetero_la.tiles.errors import StaleShardError
 from hetero_la.tiles.kernels.spec import Device
 from hetero_la.tiles.shard import Storage
+
+#: Seconds between looks at whether a run is still wanted.
+_LOOK_INTERVAL = 0.25
 
 
 class LocalRun:
@@ -70,8 +74,13 @@ class LocalRun:
                 self._idle.notify_all()
 
 
-def run_in_threads(job: Job, storage: Storage, devices: Sequence[Device]) -> Outcome:
-    """Run without Dask, one thread per worker: what Dask's share is measured against.
+def run_in_threads(
+    job: Job,
+    storage: Storage,
+    devices: Sequence[Device],
+    wanted: Callable[[], bool] = lambda: True,
+) -> Outcome:
+    """Run with one thread per worker, without a Dask task for each.
 
     Parameters
     ----------
@@ -81,6 +90,15 @@ def run_in_threads(job: Job, storage: Storage, devices: Sequence[Device]) -> Out
         Where columns come from and go to.
     devices : sequence of Device
         One per worker.
+    wanted : callable, optional
+        Tells whether the result is still wanted; asked from time to time.
+
+    Raises
+    ------
+    StaleShardError
+        If it is not.
+    Exception
+        What the first failing worker raised.
     """
     run = LocalRun(job, storage)
 
@@ -92,7 +110,10 @@ def run_in_threads(job: Job, storage: Storage, devices: Sequence[Device]) -> Out
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join()
+        while thread.is_alive():
+            thread.join(_LOOK_INTERVAL)
+            if not wanted():
+                run.exchange.abort(StaleShardError("the run was cancelled: compute again"))
     if run.exchange.error is not None:
         raise run.exchange.error
     return run.outcome

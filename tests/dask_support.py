@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -12,7 +13,7 @@ from distributed import Client
 from numpy.typing import DTypeLike, NDArray
 
 import hetero_la
-from hetero_la.scheduler.dask_shards import HeldShard
+from hetero_la.scheduler.dask_held import HeldShard
 from tests.support import CLOSE, positive, random
 
 NB = 16
@@ -118,3 +119,12 @@ def left_on_workers(client: Client) -> list[Any]:
         return shards + [key for key in list(dask_worker.data) if "hetero" in str(key)]
 
     return [entry for entries in client.run(look).values() for entry in entries]
+
+
+def nothing_left(client: Client) -> bool:
+    """Whether all has gone, or goes within seconds: Dask lets go of results in its own time."""
+    for _ in range(50):
+        if not left_on_workers(client):
+            return True
+        time.sleep(0.1)
+    return False

@@ -10,7 +10,7 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
-from dask._task_spec import List, Task, TaskRef
+from dask._task_spec import List, TaskRef
 from dask.base import tokenize
 from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from numpy.linalg import LinAlgError
@@ -22,7 +22,7 @@ from hetero_la.plan import Plan
 from hetero_la.planner import make_plan, quick_estimate
 from hetero_la.scheduler.dask_clients import running_client, worker_infos
 from hetero_la.scheduler.dask_graph import Chunk, RunGraph
-from hetero_la.scheduler.dask_placement import annotations_of, keep_placement
+from hetero_la.scheduler.dask_placement import RunTask, annotations_of, keep_placement
 from hetero_la.scheduler.workers import calling_thread
 from hetero_la.steps import StepValues
 from hetero_la.tiles.errors import DeviceUnavailableError
@@ -97,7 +97,7 @@ class LazyRun:
         layout, dtype = self.plan.layout, self.plan.dtype
         name = f"hetero-la-steps-{tokenize(self._token, singular)}"
         values = List(*[TaskRef(key) for key in self._tasks.values])
-        task = Task((name,), judge, values, layout, dtype, singular)
+        task = RunTask((name,), judge, values, layout, dtype, singular, run=self._token)
         graph = HighLevelGraph(
             {**self._graph.layers, name: MaterializedLayer({task.key: task})},
             {**self._graph.dependencies, name: {self._last}},
@@ -120,7 +120,10 @@ class LazyRun:
         size = min(self.plan.layout.m, self.plan.layout.n)
         dtype = np.dtype(np.int32) if name == "ipiv" else self.plan.dtype
         label = f"hetero-la-{name}-{tokenize(self._steps.name)}"
-        task = Task((label, 0), vector_of, TaskRef((self._steps.name,)), name, self._on_gpu)
+        task = RunTask(
+            (label, 0), vector_of, TaskRef((self._steps.name,)), name, self._on_gpu,
+            run=self._token,
+        )  # fmt: skip
         graph = HighLevelGraph.from_collections(label, {task.key: task}, [self._steps])
         return da.Array(graph, label, ((size,),), meta=empty_like(self._like, (0,), dtype))
 

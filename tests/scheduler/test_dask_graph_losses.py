@@ -1,0 +1,205 @@
+"""Lazy runs that lose a worker process: the right answer, or an error that says why not."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from distributed import Client, LocalCluster, wait
+
+import hetero_la
+from hetero_la.scheduler.dask_clients import worker_infos
+from hetero_la.scheduler.dask_placement import RunTask
+from hetero_la.tiles.errors import RunAbortedError
+from tests.dask_support import assert_same, chunked, nothing_left
+from tests.scheduler.recovery import Hosts, die_at, kill_later, slow_down, wait_for_workers
+from tests.support import positive, random
+
+N, NB, WORKERS = 240, 8, 3
+
+
+@contextlib.contextmanager
+def local_cluster(workers: int) -> Iterator[Client]:
+    """Processes that are restarted when they end."""
+    with (
+        dask.config.set({"distributed.deploy.lost-worker-timeout": "1h"}),
+        LocalCluster(
+            n_workers=workers, threads_per_worker=1, dashboard_address=None, memory_limit=0,
+            silence_logs=logging.CRITICAL,
+        ) as running,
+        Client(running, set_as_default=False) as client,
+    ):  # fmt: skip
+        yield client
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Client]:
+    with local_cluster(WORKERS) as client:
+        yield client
+
+
+@pytest.fixture
+def processes(shared: Client) -> Iterator[Client]:
+    """Three workers, all of them there; what a test leaves behind is looked at."""
+    wait_for_workers(shared, WORKERS)
+    yield shared
+    wait_for_workers(shared, WORKERS)
+    assert nothing_left(shared)
+
+
+def lazy_lu(client: Client, a: Any, **options: Any) -> tuple[da.Array, da.Array]:
+    x = a if isinstance(a, da.Array) else chunked(a, 70)
+    return hetero_la.lu_factor(x, nb=NB, client=client, **options)
+
+
+def check_lu(client: Client, n: int = N) -> None:
+    a = random(n)
+    futures = client.compute(lazy_lu(client, a))
+    assert_same(tuple(f.result(60) for f in futures), tuple(hetero_la.lu_factor(a, nb=NB)))
+
+
+def address(client: Client, number: int) -> str:
+    return worker_infos(client)[number].address
+
+
+# --- any moment
+
+
+@pytest.mark.parametrize(("kernel", "count"), [("getrf", 1), ("getrf", 5), ("laswp", 1)])
+@pytest.mark.parametrize("victim", [0, 2])
+def test_a_worker_that_dies(processes: Client, kernel: str, count: int, victim: int) -> None:
+    processes.run(die_at, kernel, count, workers=[address(processes, victim)])
+    check_lu(processes)
+
+
+def test_worker_after_worker(processes: Client) -> None:
+    for number, count in enumerate((2, 4)):
+        processes.run(die_at, "getrf", count, workers=[address(processes, number)])
+    check_lu(processes)
+
+
+def test_two_runs_of_which_one_needs_the_other(processes: Client) -> None:
+    a, b = random(N), random(N, 3, seed=1)
+    factors = lazy_lu(processes, a)
+    x = hetero_la.lu_solve(factors, chunked(b, 50))
+    processes.run(die_at, "trsm", 8, workers=[address(processes, 1)])
+    with processes.as_current():
+        found = processes.compute((x, hetero_la.slogdet(chunked(a, 70), client=processes)))
+        assert np.allclose(a @ found[0].result(60), b)
+
+
+def kill_at_a_random_moment(client: Client, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(100, 400))
+    a, p, b = random(n), positive(n), random(n, 3, seed=1)
+    x = [chunked(m, int(rng.integers(30, n))) for m in (a, p, b)]
+    options: dict[str, Any] = {"nb": NB, "client": client, "lookahead": int(rng.integers(3))}
+    made = [
+        lambda: hetero_la.solve(x[0], x[2], **options),
+        lambda: hetero_la.cholesky(x[1], **options),
+        lambda: hetero_la.lu(x[0], permute_l=True, **options),
+        lambda: hetero_la.qr(x[0], **options),
+    ][int(rng.integers(4))]()
+    killer = kill_later(client, int(rng.integers(8)), rng.uniform(0, 1.0))
+    try:
+        found = [f.result(60) for f in client.compute(made if isinstance(made, tuple) else (made,))]
+    finally:
+        killer.join()
+    product = found[0] @ found[1] if len(found) == 2 else None
+    expected: Any = a if product is not None else None
+    if product is None and found[0].shape == b.shape:
+        product, expected = a @ found[0], b
+    elif product is None:
+        product, expected = found[0].T @ found[0], p
+    assert np.allclose(product, expected)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_any_worker_at_any_moment(processes: Client, seed: int) -> None:
+    kill_at_a_random_moment(processes, seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(100, 130))
+def test_any_worker_at_thirty_moments(processes: Client, seed: int) -> None:
+    kill_at_a_random_moment(processes, seed)
+
+
+# --- after the run, and before it
+
+
+def test_persisted_factors_are_made_again(processes: Client) -> None:
+    a, b = random(N), random(N, 3, seed=1)
+    with processes.as_current():
+        factors = dask.persist(*lazy_lu(processes, a), scheduler=processes)
+        wait(factors)
+        processes.run(die_at, "getrf", 3, workers=[address(processes, 2)])
+        os.kill(worker_infos(processes)[1].pid, signal.SIGKILL)
+        x = hetero_la.lu_solve(factors, chunked(b, 50))
+        assert np.allclose(a @ x.compute(scheduler=processes), b)
+        assert_same(
+            dask.compute(factors, scheduler=processes)[0], tuple(hetero_la.lu_factor(a, nb=NB))
+        )
+        del factors, x
+
+
+def test_a_graph_made_before_a_worker_was_replaced(processes: Client) -> None:
+    a = random(N)
+    made = lazy_lu(processes, a)
+    homes = {task.address for task in made[0].dask.to_dict().values() if isinstance(task, RunTask)}
+    processes.run(die_at, "getrf", 1, workers=[address(processes, 0)])
+    check_lu(processes, n=100)
+    wait_for_workers(processes, WORKERS)
+    assert not homes <= {info.address for info in worker_infos(processes)}
+    found = tuple(future.result(60) for future in processes.compute(made))
+    assert_same(found, tuple(hetero_la.lu_factor(a, nb=NB)))
+
+
+# --- who goes on
+
+
+def test_nobody_restarts_a_worker() -> None:
+    with (
+        Hosts(["127.0.0.1", "127.0.0.2", "127.0.0.2"]) as hosts,
+        Client(hosts.address, set_as_default=False) as client,
+    ):
+        client.wait_for_workers(3, timeout=60)
+        client.run(die_at, "getrf", 5, workers=[address(client, 0)])
+        check_lu(client)
+        client.run(slow_down, 0.002)
+        client.run(die_at, "getrf", 5, workers=[address(client, 0)])
+        check_lu(client)
+        assert len(client.scheduler_info()["workers"]) == 1
+
+
+def test_the_only_worker_dies_and_is_restarted() -> None:
+    with local_cluster(1) as client:
+        client.run(die_at, "getrf", 3)
+        check_lu(client)
+
+
+# --- input that cannot be had again
+
+
+@pytest.mark.parametrize("released", [False, True])
+def test_the_only_copy_of_the_input_is_lost(processes: Client, released: bool) -> None:
+    a = random(N)
+    held = processes.scatter(a, workers=[address(processes, 0)], hash=False)
+    x = da.from_delayed(dask.delayed(held), a.shape, a.dtype)
+    processes.run(die_at, "getrf", 3, workers=[address(processes, 0)])
+    began = time.perf_counter()
+    future = processes.compute(lazy_lu(processes, x))[0]
+    if released:
+        del held, x
+    with pytest.raises(RunAbortedError, match="was lost: its only copy was on a worker"):
+        future.result(60)
+    assert time.perf_counter() - began < 30
