@@ -10,7 +10,7 @@ import numpy as np
 
 from hetero_la.scheduler.instructions import Program
 from hetero_la.scheduler.messages import buffer_elements
-from hetero_la.scheduler.workers import over_processes
+from hetero_la.scheduler.workers import WorkerInfo, over_processes
 from hetero_la.tiles.errors import InsufficientMemoryError
 from hetero_la.tiles.kernels.cpu import available_memory
 from hetero_la.tiles.shard import local_width
@@ -63,19 +63,20 @@ def check_memory(
         there: the latest, and the one that is about to take its place.
     """
     host = platform.node()
-    needed, there = {(host, -1): 0}, {(host, -1): available_memory()}
+    needed: dict[tuple[str, int | str], int] = {(host, -1): 0}
+    there: dict[tuple[str, int | str], int] = {(host, -1): available_memory()}
     for worker in plan.workers:
-        there[worker.host, worker.device] = memory[worker.name]
+        there[_place(worker)] = memory[worker.name]
     needed[host, target] = plan.layout.m * new_columns * plan.dtype.itemsize
     if over_processes(plan.workers) and not plan.options.checkpoint_folder:
         copies = checkpoints if plan.options.checkpoint else 0
         needed[host, -1] += copies * plan.layout.m * plan.layout.width * plan.dtype.itemsize
     for program in plan.programs:
         worker = plan.workers[program.worker]
-        place = (worker.host, worker.device)
+        place = _place(worker)
         shard = shard_bytes(plan, program)
-        if worker.pid != os.getpid():
-            shard *= 2  # beside the columns that are shipped to it, and back
+        if worker.pid != os.getpid():  # beside the columns that are shipped to it, and back
+            needed[worker.host, -1] = needed.get((worker.host, -1), 0) + shard
         elif worker.device == target and (
             plan.shared or len(program.columns) == plan.layout.nt + plan.layout.rt
         ):
@@ -87,8 +88,13 @@ def check_memory(
         require_room(plan.routine, shape, plan.dtype, place[1], required, free)
 
 
+def _place(worker: WorkerInfo) -> tuple[str, int | str]:
+    """Whose memory a worker uses: that of a host (-1) or of a GPU."""
+    return worker.host, worker.gpu or worker.device
+
+
 def require_room(
-    routine: str, shape: tuple[int, int], dtype: Any, device: int, needed: int, free: int
+    routine: str, shape: tuple[int, int], dtype: Any, device: int | str, needed: int, free: int
 ) -> None:
     """Raise `InsufficientMemoryError` if more bytes are needed than there are.
 
@@ -98,13 +104,13 @@ def require_room(
         What is to be done.
     shape, dtype
         With which matrix.
-    device : int
-        Where: a GPU's index, or -1 for the host.
+    device : int or str
+        Where: a GPU's index or PCI address, or -1 for the host.
     needed, free : int
         Bytes.
     """
     if needed > free:
-        where = "the host" if device < 0 else f"GPU {device}"
+        where = "the host" if device == -1 else f"GPU {device}"
         raise InsufficientMemoryError(
             f"{routine} of a {shape[0]} x {shape[1]} {np.dtype(dtype).name} matrix needs "
             f"{needed:,} bytes on {where}, which has {free:,}"

@@ -19,7 +19,8 @@ from distributed.threadpoolexecutor import ThreadPoolExecutor
 from distributed.worker_state_machine import WorkerState
 
 from hetero_la.scheduler.workers import WorkerInfo
-from hetero_la.tiles.kernels.cpu import CpuDevice
+from hetero_la.tiles.kernels.cpu import CpuDevice, VirtualGpu
+from hetero_la.tiles.kernels.gpu import GpuDevice, gpu_count
 from hetero_la.tiles.kernels.spec import Device
 
 #: What our own clusters are built with; none of it reaches the user's configuration.
@@ -220,7 +221,8 @@ _devices_lock = threading.Lock()
 def this_device() -> Device:
     """Device of the worker that runs the calling task.
 
-    A worker of a cluster that is not ours drives its host's cores.
+    A worker of a cluster that is not ours drives its process's first GPU if it says that it
+    has one (`device_of`), and otherwise its host's cores.
 
     Raises
     ------
@@ -246,12 +248,31 @@ def inside_task() -> bool:
     return True
 
 
+#: Dask resources by which a worker of any cluster says that it has a GPU to itself, and
+#: that it is to take the role of a GPU's worker, for machines without.
+GPU_RESOURCE, VIRTUAL_GPU_RESOURCE = "GPU", "virtual-GPU"
+
+
 def device_of(worker: Worker) -> Device:
-    """Device that `worker` drives."""
+    """Device that `worker` drives.
+
+    Workers of dask-cuda, and those with the resource "GPU", have a process and a GPU each: the
+    first one that the process sees.
+    """
     with _devices_lock:
         if not hasattr(worker, "hetero_device"):
-            worker.hetero_device = CpuDevice(_readable_name(worker))
+            worker.hetero_device = _found_device(worker)
         return worker.hetero_device
+
+
+def _found_device(worker: Worker) -> Device:
+    resources = worker.state.total_resources
+    modules = {type(plugin).__module__.split(".")[0] for plugin in worker.plugins.values()}
+    if (GPU_RESOURCE in resources or "dask_cuda" in modules) and gpu_count():
+        return GpuDevice(0, _readable_name(worker, "gpu"))
+    if VIRTUAL_GPU_RESOURCE in resources:
+        return VirtualGpu(_readable_name(worker, "gpu"))
+    return CpuDevice(_readable_name(worker, "cpu"))
 
 
 def describe(dask_worker: Worker) -> WorkerInfo:
@@ -262,15 +283,18 @@ def describe(dask_worker: Worker) -> WorkerInfo:
         kind=device.kind,
         pid=os.getpid(),
         host=platform.node(),
+        device=device.index,
+        gpu=device.pci_address if isinstance(device, GpuDevice) else "",
+        virtual=isinstance(device, VirtualGpu),
         blas_threads=dask_worker.state.nthreads,
     )
     memory = device.free_bytes()
-    limit = dask_worker.memory_manager.memory_limit
+    limit = None if device.index >= 0 else dask_worker.memory_manager.memory_limit
     return dataclasses.replace(
         info, address=dask_worker.address, memory=min(memory, limit) if limit else memory
     )
 
 
-def _readable_name(worker: Worker) -> str:
+def _readable_name(worker: Worker, kind: str) -> str:
     """``LocalCluster`` numbers its workers."""
-    return f"cpu{worker.name}" if isinstance(worker.name, int) else str(worker.name)
+    return f"{kind}{worker.name}" if isinstance(worker.name, int) else str(worker.name)

@@ -27,7 +27,9 @@ class WorkerInfo:
     host : str
         Host on which it runs.
     device : int
-        GPU index, or -1.
+        GPU index in its process, or -1.
+    gpu : str
+        PCI address of the GPU where processes number their GPUs each for itself; else empty.
     virtual : bool
         Whether a CPU takes the role of a GPU.
     blas_threads : int
@@ -42,6 +44,7 @@ class WorkerInfo:
     pid: int = 0
     host: str = ""
     device: int = -1
+    gpu: str = ""
     virtual: bool = False
     blas_threads: int = 1
     memory: int = 0

@@ -169,11 +169,11 @@ class Hosts:
         for host in hosts:
             self.add(host)
 
-    def add(self, host: str) -> None:
+    def add(self, host: str, *arguments: str) -> None:
         """Start a worker."""
         self._start(
             ["worker", self.address, "--no-nanny", "--host", host, "--nthreads", "1",
-             "--memory-limit", "0", "--no-dashboard", "--death-timeout", "60"],
+             "--memory-limit", "0", "--no-dashboard", "--death-timeout", "60", *arguments],
             stderr=subprocess.DEVNULL,
         )  # fmt: skip
 

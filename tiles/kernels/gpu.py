@@ -85,6 +85,13 @@ class GpuDevice:
                 for queue in Queue
             }
 
+    @property
+    def pci_address(self) -> str:
+        """The GPU's address on the host's PCI bus, whatever a process numbers it."""
+        import cupy
+
+        return str(cupy.cuda.Device(self.index).pci_bus_id)
+
     @contextlib.contextmanager
     def activate(self) -> Iterator[None]:
         """Make the device current; restores the device and the stream on it.

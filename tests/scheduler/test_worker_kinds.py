@@ -1,0 +1,122 @@
+"""What workers of any cluster say of themselves, and runs on those that say they have a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.linalg
+from distributed import Client
+
+import hetero_la
+from hetero_la.scheduler import dask_plugins
+from hetero_la.scheduler.dask_clients import running_addresses, worker_infos
+from hetero_la.scheduler.dask_plugins import describe, device_of
+from hetero_la.tiles.kernels.cpu import CpuDevice, VirtualGpu
+from tests.dask_support import chunked, nothing_left
+from tests.scheduler.recovery import Hosts, at_rest, die_at
+from tests.support import assert_close, random
+
+
+class FirstGpu(CpuDevice):
+    """Stands for the first GPU that a process sees."""
+
+    kind = "gpu"
+    pci_address = "0000:17:00.0"
+
+    def __init__(self, index: int, name: str) -> None:
+        super().__init__(name)
+        self.index = index
+
+
+RMMSetup = type("RMMSetup", (), {"__module__": "dask_cuda.plugins"})
+
+
+def worker(resources: dict[str, float], *plugins: Any) -> Any:
+    """As much of a Dask worker as its kind depends on."""
+    return SimpleNamespace(
+        name=3,
+        address="tcp://127.0.0.1:1",
+        state=SimpleNamespace(total_resources=resources, nthreads=1),
+        plugins={str(i): plugin for i, plugin in enumerate(plugins)},
+        memory_manager=SimpleNamespace(memory_limit=1000),
+    )
+
+
+@pytest.fixture
+def a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dask_plugins, "gpu_count", lambda: 4)
+    monkeypatch.setattr(dask_plugins, "GpuDevice", FirstGpu)
+
+
+@pytest.mark.usefixtures("a_gpu")
+@pytest.mark.parametrize("said", [({"GPU": 1.0},), ({}, RMMSetup())], ids=["resource", "dask-cuda"])
+def test_a_worker_with_a_gpu_has_the_first_that_its_process_sees(said: tuple[Any, ...]) -> None:
+    info = describe(worker(*said))
+    assert (info.kind, info.device, info.name, info.virtual) == ("gpu", 0, "gpu3", False)
+    assert info.gpu == "0000:17:00.0"
+    assert info.memory > 1000  # the limit is the host's
+
+
+@pytest.mark.usefixtures("a_gpu")
+def test_a_worker_that_says_nothing_leaves_the_gpu_to_others() -> None:
+    info = describe(worker({"memory": 1.0}, object()))
+    assert (info.kind, info.device, info.name, info.gpu) == ("cpu", -1, "cpu3", "")
+    assert info.memory == 1000
+
+
+def test_without_a_gpu_nobody_has_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dask_plugins, "gpu_count", lambda: 0)
+    assert type(device_of(worker({"GPU": 1.0}, RMMSetup()))) is CpuDevice
+    assert type(device_of(worker({"virtual-GPU": 1.0}))) is VirtualGpu
+
+
+# --- runs
+
+
+@pytest.fixture(scope="module")
+def mixed() -> Iterator[Client]:
+    """A CPU worker and two virtual GPUs, each in a process."""
+    with Hosts(["127.0.0.1"]) as hosts:
+        for _ in range(2):
+            hosts.add("127.0.0.2", "--resources", "virtual-GPU=1")
+        with Client(hosts.address, set_as_default=False) as client:
+            client.wait_for_workers(3, timeout=60)
+            yield client
+
+
+def test_kinds_are_found(mixed: Client) -> None:
+    infos = worker_infos(mixed)
+    assert [(info.kind, info.virtual) for info in infos] == [("gpu", True)] * 2 + [("cpu", False)]
+    assert len({info.pid for info in infos}) == 3
+
+
+@pytest.mark.parametrize("panel", ["cpu", "gpu"])
+@pytest.mark.parametrize("lookahead", [0, 2])
+def test_runs_over_processes_of_both_kinds(mixed: Client, panel: str, lookahead: int) -> None:
+    a, options = random(200), {"nb": 16, "panel": panel, "lookahead": lookahead}
+    factors = hetero_la.lu_factor(a, client=mixed, **options)
+    lu, piv = scipy.linalg.lu_factor(a)
+    assert np.array_equal(factors.piv, piv)
+    assert_close(factors.lu, lu)
+    owners = {info.kind for info, p in zip(factors.plan.workers, factors.plan.programs, strict=True)
+              if p.columns}  # fmt: skip
+    assert owners == {"gpu"}
+    assert factors.plan.panel == panel
+    assert at_rest(mixed)
+    lazy = mixed.compute(hetero_la.lu_factor(chunked(a, 60), client=mixed, **options))
+    assert_close(lazy[0].result(60), lu)
+    assert np.array_equal(lazy[1].result(60), piv)
+    del lazy
+    assert nothing_left(mixed)
+
+
+def test_a_worker_with_a_gpu_is_lost(mixed: Client) -> None:
+    a = random(200)
+    mixed.run(die_at, "getrf", 3, workers=[worker_infos(mixed)[0].address])
+    lazy = mixed.compute(hetero_la.lu_factor(chunked(a, 60), nb=16, panel="gpu", client=mixed))
+    assert_close(lazy[0].result(60), scipy.linalg.lu_factor(a)[0])
+    assert len(running_addresses(mixed)) == 2
