@@ -86,7 +86,8 @@ class RunGraph:
         self._together = not on_gpu and len(job.programs) > 1 and not over_processes(job.workers)
         self._shares = [_whole(job)] if self._together else _shares(job)
         inputs = [list(self._inputs(share, chunks)) for share in self._shares]
-        if len(job.programs) == 1:
+        # What is for no worker in particular is one task: Dask keeps several nowhere together.
+        if len(job.programs) == 1 or not job.workers[0].address:
             self._finished = [self._alone(*inputs)]
         else:
             self._finished = self._chains(inputs)

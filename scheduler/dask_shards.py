@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import uuid
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -24,14 +25,13 @@ from hetero_la.scheduler.dask_held import (
 )
 from hetero_la.scheduler.dask_plugins import device_of
 from hetero_la.scheduler.dask_team import Team
-from hetero_la.scheduler.inline import run_inline
 from hetero_la.scheduler.job import Job
 from hetero_la.scheduler.local_storage import LocalStorage, Span, local_spans
 from hetero_la.scheduler.messages import MessageKey
 from hetero_la.scheduler.runner import Payload, Runner
 from hetero_la.scheduler.step_memory import Name
 from hetero_la.tiles.errors import InsufficientMemoryError, StaleShardError
-from hetero_la.tiles.kernels.cpu import CpuDevice
+from hetero_la.tiles.kernels.cpu import CpuDevice, copy_on_host
 from hetero_la.tiles.kernels.spec import Array, Device
 from hetero_la.tiles.shard import local_width
 from hetero_la.tiles.transfer import (
@@ -93,10 +93,14 @@ def open_shard(
     share = (run, worker, here.address if here else None)
     let_old_work_end(share)
     if together:
-        runner: Runner | Team = Team(job, _room(job, job.layout.width, CpuDevice("team"), False))
+        runner: Runner | Team = _team(job)
     else:
         runner = _opened(job, worker, _device(here, current_gpu() if on_gpu else None), on_gpu)
     return HeldShard(runner, attempt, share)
+
+
+def _team(job: Job) -> Team:
+    return Team(job, _room(job, job.layout.width, CpuDevice("team"), False))
 
 
 def _opened(job: Job, worker: int, device: Device, on_gpu: bool) -> Runner:
@@ -143,12 +147,24 @@ def fill_shard(
 def _fill(runner: Runner | Team, pieces: Sequence[Piece], arrays: Sequence[Array]) -> None:
     storage = runner.storage
     assert isinstance(storage, LocalStorage)
+
+    def copy(piece: Piece, source: Array) -> None:
+        rows = slice(piece.row, piece.row + source.shape[0])
+        onboard = is_device_array(storage.array)
+        given = source if onboard else to_host(source)
+        for origin, target in piece.moves:
+            if onboard:
+                storage.array[rows, slice(*target)] = given[:, slice(*origin)]
+            else:
+                copy_on_host(storage.array[rows, slice(*target)], given[:, slice(*origin)])
+
+    if isinstance(runner, Team):
+        with ThreadPoolExecutor(len(runner.job.workers)) as threads:
+            list(threads.map(copy, pieces, arrays))
+        return
     with runner.device.activate():
         for piece, source in zip(pieces, arrays, strict=True):
-            given = source if is_device_array(storage.array) else to_host(source)
-            rows = slice(piece.row, piece.row + given.shape[0])
-            for origin, target in piece.moves:
-                storage.array[rows, slice(*target)] = given[:, slice(*origin)]
+            copy(piece, source)
         settle(storage.array)
 
 
@@ -185,13 +201,18 @@ def close_shard(held: HeldShard, before: Any) -> Finished:
 
 
 def run_whole(job: Job, on_gpu: bool, pieces: Sequence[Piece], arrays: Sequence[Array]) -> Finished:
-    """Dask task: a run of one worker, wherever it is."""
-    place = device_index(arrays[0]) if arrays else None
-    device = _device(current_worker(), place)
-    runner = _opened(job, 0, device, on_gpu and place is not None)
+    """Dask task: a run of one worker, or of several threads of a process, wherever it is."""
+    if len(job.programs) > 1:
+        runner: Runner | Team = _team(job)
+    else:
+        place = device_index(arrays[0]) if arrays else None
+        device = _device(current_worker(), place)
+        runner = _opened(job, 0, device, on_gpu and place is not None)
     _fill(runner, pieces, arrays)
+    runner.run(0, len(job.programs[0].instructions))
+    values = runner.finish()
     assert isinstance(runner.storage, LocalStorage)
-    return Finished(runner.storage, run_inline(runner))
+    return Finished(runner.storage, values)
 
 
 def values_of(finished: Finished, after: Any = None) -> dict[Name, np.ndarray]:

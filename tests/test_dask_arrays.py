@@ -17,6 +17,8 @@ from numpy.linalg import LinAlgError
 from scipy.linalg import LinAlgWarning
 
 import hetero_la
+from hetero_la.dask_arrays import runs
+from hetero_la.dask_arrays.blocks import between_diagonals
 from tests.dask_support import (
     NB,
     Case,
@@ -88,6 +90,34 @@ def test_any_chunks(chunks: Any) -> None:
         (hetero_la.solve(x, b, assume_a="sym", nb=NB), hetero_la.solve(a, b, assume_a="sym")),
     ]:
         assert_same(dask.compute(found)[0], expected)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "complex64"])
+def test_several_threads_do_a_long_run_together(
+    dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(runs.INLINE_LIMIT, "cpu", 0.0)
+    monkeypatch.setattr(runs, "CPU_COUNT", 3)
+    for case in [*any_shape_cases(50, 33, dtype), *square_cases(40, dtype)]:
+        check(case, CHUNKS[0])
+    packed, _ = hetero_la.lu_factor(chunked(random(100), 30), nb=NB)
+    (task,) = (task for key, task in packed.dask.to_dict().items() if "hetero-la-run" in str(key))
+    assert len(task.args[0].programs) == 3
+
+
+@pytest.mark.parametrize("shape", [(5, 5), (7, 3), (3, 7), (1, 4), (0, 2)])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_what_is_between_diagonals(shape: tuple[int, int], order: Any) -> None:
+    a = np.array(random(*shape), order=order)
+    for offset in range(-9, 10):
+        for limit in range(-2, 3):
+            lower = between_diagonals(a, offset, above=limit)
+            assert np.array_equal(lower, np.tril(a, offset + limit))
+            upper = between_diagonals(a, offset, below=limit)
+            assert np.array_equal(upper, np.triu(a, offset - limit))
+            for other in range(-limit, 3):
+                both = between_diagonals(a, offset, below=limit, above=other)
+                assert np.array_equal(both, np.triu(np.tril(a, offset + other), offset - limit))
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (0, 0), (0, 3), (3, 0), (2, 1)])

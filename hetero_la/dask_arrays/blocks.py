@@ -133,6 +133,39 @@ def band(a: da.Array, *, below: int | None = None, above: int | None = None) -> 
 
 
 def _band(block: Any, offset: int, below: int | None, above: int | None) -> Any:
-    xp = array_module(block)
-    block = block if above is None else xp.tril(block, offset + above)
-    return block if below is None else xp.triu(block, offset - below)
+    return between_diagonals(block, offset, below=below, above=above)
+
+
+def between_diagonals(
+    block: Any, offset: int, *, below: int | None = None, above: int | None = None
+) -> Any:
+    """A copy of a block with zeros beyond some diagonals of the matrix that it is a part of.
+
+    Only what is not zero is written: memory that comes as zeros need not be touched.  It is
+    row-major, as the array is into which Dask then puts all blocks, one after the other: so it
+    is turned here, where others do the same at the same time.
+
+    Parameters
+    ----------
+    block : array, shape (m, n)
+        The block.
+    offset : int
+        Number of its first row less that of its first column.
+    below, above : int, optional
+        As in `band`.
+    """
+    xp, (m, n) = array_module(block), block.shape
+    first = 0 if above is None else min(max(-offset - above, 0), m)  # rows that keep something
+    last = m if below is None else min(max(n - offset + below, first), m)
+    # Rows from `top` on lose nothing above the band, rows before `bottom` nothing below it.
+    top = first if above is None else min(max(n - 1 - offset - above, first), last)
+    bottom = last if below is None else min(max(1 - offset + below, first), last)
+    kept = xp.zeros(block.shape, block.dtype)
+    for start, stop in itertools.pairwise(sorted({first, top, bottom, last})):
+        rows = block[start:stop]
+        if above is not None and start < top:
+            rows = xp.tril(rows, offset + start + above)
+        if below is not None and stop > bottom:
+            rows = xp.triu(rows, offset + start - below)
+        kept[start:stop] = rows
+    return kept

@@ -9,7 +9,13 @@ import dask.array as da
 import numpy as np
 
 from hetero_la._determinant import SlogdetResult, det_of, sign_of, slogdet_of
-from hetero_la.dask_arrays.blocks import band, diagonal, from_all, over_columns
+from hetero_la.dask_arrays.blocks import (
+    band,
+    between_diagonals,
+    diagonal,
+    from_all,
+    over_columns,
+)
 from hetero_la.dask_arrays.inputs import (
     as_columns,
     as_matrix,
@@ -68,7 +74,7 @@ def lu(
 
 def _unit_lower(block: Any, start: int, stop: int) -> Any:
     xp = array_module(block)
-    lower = xp.tril(block[:, : stop - start], -start - 1)
+    lower = between_diagonals(block[:, : stop - start], -start, above=-1)
     lower[xp.arange(start, stop), xp.arange(stop - start)] = 1
     return lower
 
@@ -90,8 +96,10 @@ def _row_order(pivots: Sequence[Any], m: int, dtype: Any, onboard: bool) -> Any:
 
 def _permutation(numbers: Any, start: int, stop: int, piv: Any, m: int, dtype: Any) -> Any:
     """Columns of P, of which the numbers are given."""
-    rows = array_module(numbers).asarray(_rows(piv, m))
-    return (rows[:, None] == numbers).astype(dtype)
+    xp = array_module(numbers)
+    p = xp.zeros((m, stop - start), dtype)
+    p[xp.asarray(permutation(piv, m)[start:stop]), xp.arange(stop - start)] = 1
+    return p
 
 
 def lu_solve(

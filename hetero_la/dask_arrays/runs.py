@@ -13,6 +13,7 @@ import numpy as np
 from dask._task_spec import List, TaskRef
 from dask.base import tokenize
 from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
+from dask.system import CPU_COUNT
 from numpy.linalg import LinAlgError
 
 from hetero_la.alerts import not_positive_message, singular_message, warn
@@ -20,10 +21,11 @@ from hetero_la.dask_arrays.inputs import empty_like, on_gpu
 from hetero_la.execution import INLINE_LIMIT, with_preset
 from hetero_la.plan import Plan
 from hetero_la.planner import make_plan, quick_estimate
+from hetero_la.scheduler.cluster import default_blas_threads, default_cpu_workers
 from hetero_la.scheduler.dask_clients import running_client, worker_infos
 from hetero_la.scheduler.dask_graph import Chunk, RunGraph
 from hetero_la.scheduler.dask_placement import RunTask, annotations_of, keep_placement
-from hetero_la.scheduler.workers import calling_thread
+from hetero_la.scheduler.workers import WorkerInfo, calling_thread
 from hetero_la.steps import StepValues
 from hetero_la.tiles.errors import DeviceUnavailableError
 from hetero_la.tiles.transfer import to_device
@@ -164,16 +166,23 @@ def _plan(routine: str, a: da.Array, nrhs: int, client: Any, options: dict[str, 
     caller = calling_thread()
     if on_gpu(a):
         caller = replace(caller, kind="gpu", device=0)
-    small = INLINE_LIMIT[caller.kind]
-    if running is None or (
-        explicit is None and quick_estimate(routine, m, n, nrhs, dtype, chosen, caller) < small
-    ):
-        return make_plan(routine, m, n, nrhs, dtype, chosen, (caller,))
+    estimate = quick_estimate(routine, m, n, nrhs, dtype, chosen, caller)
+    small = estimate < INLINE_LIMIT[caller.kind]
+    if running is None or (explicit is None and small):
+        workers = (caller,) if small or on_gpu(a) else _threads(caller)
+        return make_plan(routine, m, n, nrhs, dtype, chosen, workers)
     workers = tuple(worker_infos(running))
     if not workers:
         raise DeviceUnavailableError("the cluster has no workers")
     keep_placement(running)
     return make_plan(routine, m, n, nrhs, dtype, chosen, workers, not on_gpu(a))
+
+
+def _threads(caller: WorkerInfo) -> tuple[WorkerInfo, ...]:
+    """Threads that a run in this process is divided among, as on the embedded cluster."""
+    count = default_cpu_workers(CPU_COUNT)
+    blas = default_blas_threads(CPU_COUNT, count, 0)
+    return tuple(replace(caller, name=f"cpu{i}", blas_threads=blas) for i in range(count))
 
 
 def judge(

@@ -20,7 +20,7 @@ from hetero_la.tiles.transfer import (
     pinned_empty,
 )
 
-_TURNED_ROWS = 64
+_TURNED_ROWS = 32
 
 
 class CpuDevice:
@@ -69,13 +69,8 @@ class CpuDevice:
     def copy(self, target: Array, source: Array, queue: Queue) -> None:
         if is_device_array(source) or is_device_array(target):
             copy_and_wait(target, source)
-        elif source.ndim == 2 and not is_column_major(source):
-            # Row-major: rows in blocks whose columns stay in cache while they are turned.
-            for row in range(0, source.shape[0], _TURNED_ROWS):
-                rows = slice(row, row + _TURNED_ROWS)
-                np.copyto(target[rows], source[rows])
         else:
-            np.copyto(target, source)
+            copy_on_host(target, source)
 
     def synchronize(self) -> None:
         pass
@@ -89,6 +84,17 @@ class VirtualGpu(CpuDevice):
 
     kind: DeviceKind = "gpu"
     by_reference = False
+
+
+def copy_on_host(target: Array, source: Array) -> None:
+    """Copy into a column-major array."""
+    if source.ndim == 2 and not is_column_major(source):
+        # Row-major: rows in blocks whose columns stay in cache while they are turned.
+        for row in range(0, source.shape[0], _TURNED_ROWS):
+            rows = slice(row, row + _TURNED_ROWS)
+            np.copyto(target[rows], source[rows])
+    else:
+        np.copyto(target, source)
 
 
 def available_memory() -> int:
