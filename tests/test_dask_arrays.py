@@ -149,6 +149,18 @@ def test_factors_as_they_come_out_of_numpy_s_functions_solve() -> None:
     assert_same(factors.solve(chunked(b, 7)).compute(), factors.solve(b))
 
 
+def test_persisted_factors_solve_many_systems() -> None:
+    a, b = positive(30), random(30, 2, seed=1)
+    for made in (hetero_la.lu_factor(chunked(a, 7)), hetero_la.cho_factor(chunked(a, 7))):
+        factors = made.persist()
+        assert type(factors) is type(made)
+        assert not any("fill" in str(key) or "run" in str(key) for key in factors[0].dask)
+        for rhs in (b, 2 * b[:, 0]):
+            assert np.allclose(a @ factors.solve(chunked(rhs, 11)).compute(), rhs)
+        with pytest.raises(ValueError, match="which does not fit"):
+            factors.solve(np.ones(7))
+
+
 # --- laziness, names
 
 

@@ -3,13 +3,15 @@
 Nothing runs before Dask computes the results.  See ``docs/usage.md``.
 """
 
-from hetero_la.dask_arrays.cholesky import cho_factor, cho_solve, cholesky
+from hetero_la.dask_arrays.cholesky import LazyCholeskyFactors, cho_factor, cho_solve, cholesky
 from hetero_la.dask_arrays.lstsq import lstsq
-from hetero_la.dask_arrays.lu import det, lu, lu_factor, lu_solve, slogdet
+from hetero_la.dask_arrays.lu import LazyLUFactors, det, lu, lu_factor, lu_solve, slogdet
 from hetero_la.dask_arrays.qr import qr
 from hetero_la.dask_arrays.solve import inv, solve
 
 __all__ = [
+    "LazyCholeskyFactors",
+    "LazyLUFactors",
     "cho_factor",
     "cho_solve",
     "cholesky",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple, Self
 
+import dask
 import dask.array as da
 import numpy as np
 
@@ -11,6 +12,57 @@ from hetero_la.dask_arrays.blocks import band
 from hetero_la.dask_arrays.inputs import as_columns, as_matrix, as_two_dimensional
 from hetero_la.dask_arrays.lu import tile_of
 from hetero_la.dask_arrays.runs import LazyRun, Singular
+
+
+class LazyCholeskyFactors(NamedTuple):
+    """What `hetero_la.cho_factor` makes of a Dask array; unpacks as ``c, lower``.
+
+    Attributes
+    ----------
+    c : dask.array.Array, shape (n, n)
+        The factor in one triangle; what is in the other one means nothing.
+    lower : bool
+        Which triangle.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import hetero_la
+    >>> a = da.from_array([[4.0, 2.0], [2.0, 2.0]], chunks=1)
+    >>> hetero_la.cho_factor(a).persist().solve([6.0, 4.0]).compute()
+    array([1., 1.])
+    """
+
+    c: da.Array
+    lower: bool
+
+    def persist(self, **kwargs: Any) -> Self:
+        """Factor now; the blocks stay where they were made, for as long as they are wanted.
+
+        Parameters
+        ----------
+        **kwargs
+            For `dask.persist`.
+        """
+        (c,) = dask.persist(self.c, **kwargs)
+        return type(self)(c, self.lower)
+
+    def solve(self, b: Any, check_finite: bool = True) -> da.Array:
+        """X of A X = B, lazily.
+
+        Parameters
+        ----------
+        b : array, shape (n,) or (n, nrhs)
+            A Dask array, or one that can be made into one.
+        check_finite : bool, optional
+            Whether NaN and infinity are an error.
+
+        Raises
+        ------
+        ValueError
+            If `b` does not fit the matrix.
+        """
+        return cho_solve(self, b, check_finite=check_finite)
 
 
 def cholesky(
@@ -25,10 +77,10 @@ def cholesky(
 def cho_factor(
     a: Any, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True, *,
     client: Any = None, **options: Any,
-) -> tuple[da.Array, bool]:  # fmt: skip
-    """`hetero_la.cho_factor`, lazily: a tuple of a Dask array and `lower`."""
+) -> LazyCholeskyFactors:  # fmt: skip
+    """`hetero_la.cho_factor`, lazily: a named tuple of a Dask array and `lower`; it also solves."""
     factor = _factor(a, lower, check_finite, client, options)
-    return (factor if lower else factor.T), lower
+    return LazyCholeskyFactors(factor if lower else factor.T, lower)
 
 
 def _factor(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple, Self
 
+import dask
 import dask.array as da
 import numpy as np
 
@@ -28,11 +29,64 @@ from hetero_la.tiles.pivots import permutation
 from hetero_la.tiles.transfer import array_module, to_device, to_host
 
 
+class LazyLUFactors(NamedTuple):
+    """What `hetero_la.lu_factor` makes of a Dask array; unpacks as ``lu, piv``.
+
+    Attributes
+    ----------
+    lu : dask.array.Array, shape (m, n)
+        U, and below its diagonal L without its ones, in the chunks of tile columns.
+    piv : dask.array.Array of int32, shape (min(m, n),)
+        The row with which each row was exchanged, counted from 0.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import hetero_la
+    >>> a = da.from_array([[1.0, 2.0], [4.0, 4.0]], chunks=1)
+    >>> factors = hetero_la.lu_factor(a).persist()
+    >>> factors.solve([3.0, 8.0]).compute()
+    array([1., 1.])
+    """
+
+    lu: da.Array
+    piv: da.Array
+
+    def persist(self, **kwargs: Any) -> Self:
+        """Factor now; the blocks stay where they were made, for as long as they are wanted.
+
+        Parameters
+        ----------
+        **kwargs
+            For `dask.persist`.
+        """
+        return type(self)(*dask.persist(self.lu, self.piv, **kwargs))
+
+    def solve(self, b: Any, trans: int = 0, check_finite: bool = True) -> da.Array:
+        """X of A X = B (`trans` 0), Aᵀ X = B (1) or Aᴴ X = B (2), lazily.
+
+        Parameters
+        ----------
+        b : array, shape (m,) or (m, nrhs)
+            A Dask array, or one that can be made into one.
+        trans : {0, 1, 2}, optional
+            Which system.
+        check_finite : bool, optional
+            Whether NaN and infinity are an error.
+
+        Raises
+        ------
+        ValueError
+            If the matrix is not square, or `b` does not fit it.
+        """
+        return lu_solve(self, b, trans, check_finite=check_finite)
+
+
 def lu_factor(
     a: Any, overwrite_a: bool = False, check_finite: bool = True, *, client: Any = None,
     **options: Any,
-) -> tuple[da.Array, da.Array]:  # fmt: skip
-    """`hetero_la.lu_factor`, lazily: a tuple of two Dask arrays.
+) -> LazyLUFactors:  # fmt: skip
+    """`hetero_la.lu_factor`, lazily: a named tuple of two Dask arrays, which also solves.
 
     Examples
     --------
@@ -44,7 +98,7 @@ def lu_factor(
     """
     a = as_matrix(a, check_finite=check_finite)
     run = LazyRun("lu", a, singular=Singular.WARNED_OF, client=client, **options)
-    return run.factors, run.vector("ipiv")
+    return LazyLUFactors(run.factors, run.vector("ipiv"))
 
 
 def lu(

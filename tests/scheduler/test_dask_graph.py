@@ -214,12 +214,12 @@ def test_persisted_factors_solve_where_they_are(
     """Many solves with one factorization; only right-hand sides and messages travel."""
     monkeypatch.setitem(runs.INLINE_LIMIT, "cpu", 0.0)
     a, b = random(200), random(200, 3, seed=1)
-    factors = dask.persist(*hetero_la.lu_factor(chunked(a, 70), nb=NB))
-    wait(factors)
+    factors = hetero_la.lu_factor(chunked(a, 70), nb=NB).persist()
+    wait(list(factors))
     homes = _where(processes, factors[0])
     assert len(set(homes.values())) == 3
     for trans, matrix in enumerate((a, a.T, a.T)):
-        x = hetero_la.lu_solve(factors, chunked(b, 90), trans=trans)
+        x = factors.solve(chunked(b, 90), trans)
         assert np.allclose(matrix @ x.compute(), b)
     fills = [task for key, task in x.dask.to_dict().items() if "hetero-la-fill" in str(key)]
     loads = [(task.address, key) for task in fills for key in task.dependencies if key[2:]]
