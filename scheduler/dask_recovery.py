@@ -19,6 +19,7 @@ from distributed.scheduler import KilledWorker, NoValidWorkerError
 from hetero_la.scheduler.dask_attempts import run_in_processes
 from hetero_la.scheduler.dask_checkpoints import Checkpoints
 from hetero_la.scheduler.dask_clients import running_addresses, worker_infos
+from hetero_la.scheduler.dask_leftovers import forget_clients
 from hetero_la.scheduler.job import Job, Loss, Outcome
 from hetero_la.scheduler.workers import WorkerInfo
 from hetero_la.tiles.errors import RunAbortedError, StaleShardError, WorkerLostError
@@ -73,6 +74,7 @@ def run_and_recover(
     Exception
         What the first failing task raised.
     """
+    forget_clients(client)
     checkpoints, losses = Checkpoints(job.layout, folder), list[Loss]()
     results = {name for program in job.programs for name in program.results}
     try:

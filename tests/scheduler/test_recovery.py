@@ -25,6 +25,7 @@ from hetero_la.execution import execute
 from hetero_la.report import Timing
 from hetero_la.scheduler import dask_processes, dask_recovery, dask_wait
 from hetero_la.scheduler.dask_clients import worker_infos
+from hetero_la.scheduler.dask_leftovers import forget_clients
 from hetero_la.tiles.errors import RunAbortedError, StaleShardError
 from hetero_la.tiles.kernels.cpu import CpuDevice
 from hetero_la.tiles.kernels.spec import Device
@@ -391,6 +392,26 @@ def test_a_closed_client_ends_a_run(processes: Client) -> None:
     assert at_rest(processes)
     processes.run(mend)
     check_lu(processes)
+
+
+def test_data_that_arrives_for_a_closed_client_is_let_go(processes: Client) -> None:
+    """Dask alone keeps it for ever."""
+    with Client(processes.scheduler.address, set_as_default=False) as client:
+        forget_clients(client)
+        data = np.ones(20_000_000)
+
+        def send() -> None:
+            with contextlib.suppress(OSError):
+                client.scatter(data, hash=False)
+
+        thread = threading.Thread(target=send, daemon=True)
+        thread.start()
+        time.sleep(0.05)
+        client.close()
+    thread.join(20)
+    assert not thread.is_alive()
+    time.sleep(0.5)
+    assert at_rest(processes)
 
 
 def test_an_error_in_a_kernel_is_not_taken_for_a_loss(processes: Client) -> None:

@@ -1,0 +1,42 @@
+"""What Dask's scheduler keeps for clients that have closed while they were sending data."""
+
+from __future__ import annotations
+
+import weakref
+
+from distributed import Client, Scheduler
+from distributed.diagnostics.plugin import SchedulerPlugin
+
+#: Seconds after the end of a client at which to look for what has arrived since.
+_LOOKS = (1.0, 10.0, 60.0)
+
+
+class ForgetClients(SchedulerPlugin):  # type: ignore[misc]
+    """Lets go of data that arrives for a client that has gone.
+
+    Dask's scheduler takes the end of a `Client.scatter` for a sign of a client that it does
+    not know yet, and holds the data for it, which never closes since it is closed.
+    """
+
+    name = "hetero-la-leftovers"
+    idempotent = True
+
+    def remove_client(self, scheduler: Scheduler, client: str) -> None:
+        """Dask calls this when a client has gone."""
+
+        def look() -> None:
+            if client in scheduler.clients and client not in scheduler.client_comms:
+                scheduler.remove_client(client)
+
+        for seconds in _LOOKS:
+            scheduler.loop.call_later(seconds, look)
+
+
+_prepared: weakref.WeakSet[Client] = weakref.WeakSet()
+
+
+def forget_clients(client: Client) -> None:
+    """Let the client's scheduler forget all that it has sent, once it has closed."""
+    if client not in _prepared:
+        client.register_plugin(ForgetClients())
+        _prepared.add(client)
