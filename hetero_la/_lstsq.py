@@ -151,7 +151,7 @@ def _rank(r: Any, cond: float) -> int:
     if rcond > cond or not order:
         return order
     rank = min(int((diagonal > cond * diagonal.max()).sum()), order - 1)
-    warn_deficient(rank, order, f"rcond = {rcond:.3g}")
+    warn(deficient_message(rank, order, f"rcond = {rcond:.3g}"))
     return rank
 
 
@@ -165,9 +165,9 @@ def require_nonzero(diagonal: np.ndarray) -> None:
         )
 
 
-def warn_deficient(rank: int, order: int, because: str) -> None:
-    """Warn of a matrix that is not of full rank."""
-    warn(
+def deficient_message(rank: int, order: int, because: str) -> str:
+    """What is wrong with a matrix that is not of full rank."""
+    return (
         f"rank-deficient matrix: its rank is about {rank} and not {order} ({because}), "
         "the solution is inaccurate, and not the shortest one"
     )

@@ -24,6 +24,14 @@ def warn_ill_conditioned(rcond: float, dtype: Any) -> None:
         warn(f"ill-conditioned matrix: the result may be inaccurate (rcond = {rcond:.3g})")
 
 
+def small_pivot_message(ratio: float) -> str:
+    """What the diagonal of a factor says of a matrix whose condition nobody estimates."""
+    return (
+        "ill-conditioned matrix: the result may be inaccurate (the least and the largest entry of "
+        f"the factor's diagonal have the ratio {ratio:.3g})"
+    )
+
+
 def singular_message(info: int) -> str:
     """What LAPACK's info says of U."""
     return f"the matrix is singular: diagonal number {info} of U is exactly zero"

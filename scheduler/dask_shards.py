@@ -61,7 +61,7 @@ class Sent(NamedTuple):
 
 @dataclass
 class Finished:
-    """What a worker has made: its columns, and its per-step vectors."""
+    """What a worker has made: its columns, its per-step vectors, the extent of its diagonal."""
 
     storage: LocalStorage
     values: dict[Name, np.ndarray]
@@ -194,10 +194,9 @@ def run_slice(
 def close_shard(held: HeldShard, before: Any) -> Finished:
     """Dask task: what a worker has made, once it has come to its program's end."""
     with held.at_work() as runner:
-        values = runner.finish()
+        finished = _finished(runner)
         held.let_go()
-        assert isinstance(runner.storage, LocalStorage)
-        return Finished(runner.storage, values)
+        return finished
 
 
 def run_whole(job: Job, on_gpu: bool, pieces: Sequence[Piece], arrays: Sequence[Array]) -> Finished:
@@ -210,9 +209,14 @@ def run_whole(job: Job, on_gpu: bool, pieces: Sequence[Piece], arrays: Sequence[
         runner = _opened(job, 0, device, on_gpu and place is not None)
     _fill(runner, pieces, arrays)
     runner.run(0, len(job.programs[0].instructions))
-    values = runner.finish()
-    assert isinstance(runner.storage, LocalStorage)
-    return Finished(runner.storage, values)
+    return _finished(runner)
+
+
+def _finished(runner: Runner | Team) -> Finished:
+    values, storage = runner.finish(), runner.storage
+    assert isinstance(storage, LocalStorage)
+    with runner.device.activate():
+        return Finished(storage, values | storage.diagonal_extent(runner.layout))
 
 
 def values_of(finished: Finished, after: Any = None) -> dict[Name, np.ndarray]:

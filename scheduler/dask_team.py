@@ -48,7 +48,7 @@ class Team:
 
     def __init__(self, job: Job, array: Array) -> None:
         spans = map(job.layout.columns, range(job.layout.nt + job.layout.rt))
-        self.job, self.device = job, CpuDevice("team")
+        self.job, self.layout, self.device = job, job.layout, CpuDevice("team")
         self.storage = LocalStorage(array, {span[0]: span for span in spans})
         self.position: int | None = 0
         self.inbox: dict[MessageKey, Payload] = {}

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from hetero_la.scheduler.job import Job
 from hetero_la.tiles.kernels.spec import Array, Device, Queue
+from hetero_la.tiles.layout import TileLayout
 from hetero_la.tiles.transfer import device_index
 
 Span = tuple[int, int]  #: first element column, and the one past the last
@@ -43,6 +46,15 @@ class LocalStorage:
     def block(self, start: int) -> Array:
         """The tile column that begins at element column `start`, not copied."""
         return self.array[:, slice(*self._spans[start])]
+
+    def diagonal_extent(self, layout: TileLayout) -> dict[tuple[str, int], np.ndarray]:
+        """("diagonal", column) -> the least and the largest modulus there, of each tile column."""
+        extent = {}
+        for start in self._spans:
+            if start < min(layout.m, layout.n):
+                size = abs(self.block(start)[start:].diagonal())
+                extent["diagonal", start] = np.array([float(size.min()), float(size.max())])
+        return extent
 
 
 def local_spans(job: Job, worker: int) -> dict[int, Span]:

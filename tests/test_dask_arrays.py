@@ -320,6 +320,20 @@ def test_singular_factors_come_with_a_warning() -> None:
         assert hetero_la.slogdet(x).logabsdet.compute() == -np.inf
 
 
+@pytest.mark.parametrize("dtype", ["float64", "complex64"])
+def test_nearly_singular_matrices_come_with_a_warning(dtype: str) -> None:
+    a = np.eye(40, dtype=dtype)
+    a[7, 7] = np.finfo(dtype).eps / 100
+    calls: list[Callable[[], da.Array]] = [
+        lambda: hetero_la.solve(chunked(a, 13), np.ones(40, dtype), nb=NB),
+        lambda: hetero_la.inv(chunked(a, 13), nb=NB),
+        lambda: hetero_la.solve(chunked(a, 13), np.ones(40, dtype), nb=NB, assume_a="pos"),
+    ]
+    for call in calls:
+        with pytest.warns(LinAlgWarning, match="ill-conditioned matrix: .* have the ratio"):
+            call().compute()
+
+
 # --- CuPy
 
 

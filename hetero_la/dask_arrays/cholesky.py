@@ -115,6 +115,6 @@ def solve_positive(
     run = LazyRun(
         "inverse_positive" if b is None else "solve_positive", a if lower else a.T,
         None if b is None else turn(b), columns=len(a), singular=Singular.NOT_POSITIVE,
-        client=client, **options,
+        solves=True, client=client, **options,
     )  # fmt: skip
     return turn(run.beside)

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import dask.array as da
+import distributed
 import numpy as np
+from scipy.linalg import LinAlgWarning
 
-from hetero_la._lstsq import require_lstsq_options, require_nonzero, warn_deficient
+from hetero_la._lstsq import deficient_message, require_lstsq_options, require_nonzero
 from hetero_la.dask_arrays.blocks import diagonal, from_all, over_columns
 from hetero_la.dask_arrays.inputs import as_system, as_two_dimensional, empty_like
 from hetero_la.dask_arrays.runs import LazyRun
@@ -51,7 +53,8 @@ def _rank(diagonals: Sequence[Any], cond: float) -> Any:
     require_nonzero(diagonal)
     rank = int((diagonal > cond * diagonal.max(initial=0)).sum())
     if rank < len(diagonal):
-        warn_deficient(rank, len(diagonal), f"entries of R's diagonal are below {cond:.3g}")
+        because = f"entries of R's diagonal are below {cond:.3g}"
+        distributed.warn(deficient_message(rank, len(diagonal), because), LinAlgWarning)
     return np.int64(rank)
 
 

@@ -9,14 +9,16 @@ from enum import StrEnum
 from typing import Any
 
 import dask.array as da
+import distributed
 import numpy as np
 from dask._task_spec import List, TaskRef
 from dask.base import tokenize
 from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from dask.system import CPU_COUNT
 from numpy.linalg import LinAlgError
+from scipy.linalg import LinAlgWarning
 
-from hetero_la.alerts import not_positive_message, singular_message, warn
+from hetero_la.alerts import not_positive_message, singular_message, small_pivot_message
 from hetero_la.dask_arrays.inputs import empty_like, on_gpu
 from hetero_la.execution import INLINE_LIMIT, with_preset
 from hetero_la.plan import Plan
@@ -55,6 +57,8 @@ class LazyRun:
         How many columns a routine that takes no right-hand sides makes beside the matrix.
     singular : Singular, optional
         What becomes of a singular matrix.
+    solves : bool, optional
+        Whether a system is solved, so that one warns of a matrix that is nearly singular.
     client : Client, Cluster or None, optional
         Whose workers to plan for.
     **options
@@ -63,7 +67,8 @@ class LazyRun:
 
     def __init__(
         self, routine: str, a: da.Array, b: da.Array | None = None, *, columns: int = 0,
-        singular: Singular = Singular.RETURNED, client: Any = None, **options: Any,
+        singular: Singular = Singular.RETURNED, solves: bool = False, client: Any = None,
+        **options: Any,
     ) -> None:  # fmt: skip
         nrhs = columns if b is None else b.shape[1]
         self.plan = plan = _plan(routine, a, nrhs, client, options)
@@ -78,7 +83,7 @@ class LazyRun:
         chunks = [chunk for x, at in zip(inputs, starts, strict=False) for chunk in _chunks(x, at)]
         self._tasks = RunGraph(plan.job(), self._token, chunks, on_gpu=self._on_gpu)
         self._graph = self._layers(inputs)
-        self._steps = self._judged(singular)
+        self._steps = self._judged(singular, solves)
 
     def _layers(self, inputs: Sequence[da.Array]) -> HighLevelGraph:
         cuts, tasks = f"hetero-la-cut-{self._token}", f"hetero-la-run-{self._token}"
@@ -94,12 +99,12 @@ class LazyRun:
         self._last = tasks
         return HighLevelGraph(layers, dependencies)
 
-    def _judged(self, singular: Singular) -> da.Array:
+    def _judged(self, singular: Singular, solves: bool) -> da.Array:
         """The per-step values, an array of one object, once their verdict is known."""
         layout, dtype = self.plan.layout, self.plan.dtype
-        name = f"hetero-la-steps-{tokenize(self._token, singular)}"
+        name = f"hetero-la-steps-{tokenize(self._token, singular, solves)}"
         values = List(*[TaskRef(key) for key in self._tasks.values])
-        task = RunTask((name,), judge, values, layout, dtype, singular, run=self._token)
+        task = RunTask((name,), judge, values, layout, dtype, singular, solves, run=self._token)
         graph = HighLevelGraph(
             {**self._graph.layers, name: MaterializedLayer({task.key: task})},
             {**self._graph.dependencies, name: {self._last}},
@@ -186,18 +191,26 @@ def _threads(caller: WorkerInfo) -> tuple[WorkerInfo, ...]:
 
 
 def judge(
-    values: Sequence[dict[Any, Any]], layout: Any, dtype: Any, singular: Singular
+    values: Sequence[dict[Any, Any]], layout: Any, dtype: Any, singular: Singular, solves: bool
 ) -> StepValues:
     """Dask task: the values of all workers, unless they say that the run has failed."""
     together = {key: value for one in values for key, value in one.items()}
     steps = StepValues(together, layout, dtype)
-    if singular is Singular.RETURNED or not steps.info:
+    if singular is Singular.RETURNED:
         return steps
-    if singular is Singular.WARNED_OF:
-        warn(singular_message(steps.info))
-        return steps
-    refused = singular is Singular.REFUSED
-    raise LinAlgError((singular_message if refused else not_positive_message)(steps.info))
+    if steps.info and singular is Singular.WARNED_OF:
+        distributed.warn(singular_message(steps.info), LinAlgWarning)
+    elif steps.info:
+        refused = singular is Singular.REFUSED
+        raise LinAlgError((singular_message if refused else not_positive_message)(steps.info))
+    if solves and min(layout.m, layout.n):
+        extents = [value for key, value in together.items() if key[0] == "diagonal"]
+        ratio = min(least for least, _ in extents) / max(largest for _, largest in extents)
+        if singular is Singular.NOT_POSITIVE:
+            ratio **= 2  # both factors have it
+        if not ratio >= np.finfo(dtype).eps:
+            distributed.warn(small_pivot_message(ratio), LinAlgWarning)
+    return steps
 
 
 def vector_of(steps: StepValues, name: str, onboard: bool) -> Any:

@@ -25,7 +25,8 @@ def solve(
     """`hetero_la.solve`, lazily; without refinement and without an estimate of the condition.
 
     Both need the matrix, or its factors, when the answer is there: with a Dask array, either
-    would have to be kept, or made again.
+    would have to be kept, or made again.  Instead, one warns if the diagonal of the factor
+    shows that the matrix is singular to working precision.
     """
     structure = structure_of(assume_a)
     a, b = as_system(a, b, check_finite=check_finite, square=True)
@@ -48,7 +49,10 @@ def inv(
         identity = band(da.ones_like(a), below=0, above=0)
         return _solved(a, identity, structure, lower, False, client, options)
     a = _completed(a, structure, lower)
-    run = LazyRun("inverse", a, columns=len(a), singular=Singular.REFUSED, client=client, **options)
+    run = LazyRun(
+        "inverse", a, columns=len(a), singular=Singular.REFUSED, solves=True, client=client,
+        **options,
+    )  # fmt: skip
     return run.beside
 
 
@@ -65,7 +69,10 @@ def _solved(
         return _by_substitution(a, b, structure, transposed, client, options)
     a = _completed(a, structure, lower)
     matrix = a.T if transposed else a
-    return LazyRun("solve", matrix, b, singular=Singular.REFUSED, client=client, **options).beside
+    run = LazyRun(
+        "solve", matrix, b, singular=Singular.REFUSED, solves=True, client=client, **options
+    )
+    return run.beside
 
 
 def _completed(a: da.Array, structure: Structure, lower: bool) -> da.Array:

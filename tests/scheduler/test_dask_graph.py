@@ -16,6 +16,7 @@ import dask.array as da
 import numpy as np
 import pytest
 from distributed import Client, Future, LocalCluster, get_worker, wait
+from scipy.linalg import LinAlgWarning
 
 import hetero_la
 from hetero_la.dask_arrays import runs
@@ -337,6 +338,18 @@ def test_a_portion_that_is_missing_is_an_error() -> None:
     held = dask_shards.open_shard("run", "attempt", plan.job(), 0, False, False)
     with pytest.raises(StaleShardError, match=r"portions \[\] of the input .* \[0\]"):
         dask_shards.run_slice(held, 0, 1, (), (), [0])
+
+
+def test_a_warning_reaches_the_client(processes: Client) -> None:
+    x = da.zeros((40, 40), chunks=13)
+    packed, _ = hetero_la.lu_factor(x, nb=NB, client=processes)
+
+    def compute() -> None:
+        packed.compute()
+        time.sleep(0.5)  # it comes in its own time
+
+    with pytest.warns(LinAlgWarning, match="diagonal number 1 of U"):
+        compute()
 
 
 def test_failures_leave_nothing(client: Client) -> None:
