@@ -7,18 +7,21 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import dask
 import dask.array as da
 import numpy as np
 import pytest
+from distributed import LocalCluster
 from numpy.linalg import LinAlgError
 from scipy.linalg import LinAlgWarning
 
 import hetero_la
 from hetero_la.dask_arrays import runs
 from hetero_la.dask_arrays.blocks import between_diagonals
+from hetero_la.scheduler.workers import calling_thread
 from tests.dask_support import (
     NB,
     Case,
@@ -103,6 +106,18 @@ def test_several_threads_do_a_long_run_together(
     packed, _ = hetero_la.lu_factor(chunked(random(100), 30), nb=NB)
     (task,) = (task for key, task in packed.dask.to_dict().items() if "hetero-la-run" in str(key))
     assert len(task.args[0].programs) == 3
+
+
+def test_nothing_is_saved_for_checkpoints_that_nobody_takes() -> None:
+    workers = [replace(calling_thread(), name=name, pid=1) for name in ("one", "two")]
+    assert hetero_la.plan("lu", (90, 90), nb=NB, checkpoint=2, workers=workers).job().checkpoints
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
+        cluster.get_client() as client,
+    ):
+        run = runs.LazyRun("lu", chunked(random(90), 30), nb=NB, checkpoint=2, client=client)
+    assert len(run.plan.programs) == 2
+    assert not run.plan.job().checkpoints
 
 
 @pytest.mark.parametrize("shape", [(5, 5), (7, 3), (3, 7), (1, 4), (0, 2)])

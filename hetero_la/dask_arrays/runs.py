@@ -166,7 +166,8 @@ def _plan(routine: str, a: da.Array, nrhs: int, client: Any, options: dict[str, 
     """Plan for the workers of the client given, or of the current one if that is worth it."""
     explicit = running_client(client) if client is not None else None
     running = explicit or running_client()
-    chosen = with_preset(options, running)
+    # Nobody would take checkpoints in: what is lost is made again from the graph.
+    chosen = replace(with_preset(options, running), checkpoint=None)
     (m, n), dtype = a.shape, a.dtype
     caller = calling_thread()
     if on_gpu(a):
