@@ -19,6 +19,7 @@ from distributed import Client, LocalCluster, wait
 import hetero_la
 from hetero_la.scheduler.dask_clients import worker_infos
 from hetero_la.scheduler.dask_placement import RunTask
+from hetero_la.scheduler.workers import WorkerInfo
 from hetero_la.tiles.errors import RunAbortedError
 from tests.dask_support import assert_same, chunked, nothing_left
 from tests.scheduler.recovery import Hosts, die_at, kill_later, slow_down, wait_for_workers
@@ -77,24 +78,36 @@ def address(client: Client, number: int) -> str:
 @pytest.mark.parametrize(("kernel", "count"), [("getrf", 1), ("getrf", 5), ("laswp", 1)])
 @pytest.mark.parametrize("victim", [0, 2])
 def test_a_worker_that_dies(processes: Client, kernel: str, count: int, victim: int) -> None:
-    processes.run(die_at, kernel, count, workers=[address(processes, victim)])
+    info = worker_infos(processes)[victim]
+    processes.run(die_at, kernel, count, workers=[info.address])
     check_lu(processes)
+    assert has_died(processes, info)
+
+
+def has_died(client: Client, info: WorkerInfo) -> bool:
+    wait_for_workers(client, WORKERS)
+    return info.pid not in {left.pid for left in worker_infos(client, refresh=True)}
 
 
 def test_worker_after_worker(processes: Client) -> None:
-    for number, count in enumerate((2, 4)):
-        processes.run(die_at, "getrf", count, workers=[address(processes, number)])
+    infos = worker_infos(processes)[:2]
+    for info, count in zip(infos, (2, 4), strict=True):
+        processes.run(die_at, "getrf", count, workers=[info.address])
     check_lu(processes)
+    assert all(has_died(processes, info) for info in infos)
 
 
 def test_two_runs_of_which_one_needs_the_other(processes: Client) -> None:
     a, b = random(N), random(N, 3, seed=1)
     factors = lazy_lu(processes, a)
     x = hetero_la.lu_solve(factors, chunked(b, 50))
-    processes.run(die_at, "trsm", 8, workers=[address(processes, 1)])
+    info = worker_infos(processes)[1]
+    processes.run(die_at, "getrf", 5, workers=[info.address])
     with processes.as_current():
         found = processes.compute((x, hetero_la.slogdet(chunked(a, 70), client=processes)))
         assert np.allclose(a @ found[0].result(60), b)
+        del found
+    assert has_died(processes, info)
 
 
 def kill_at_a_random_moment(client: Client, seed: int) -> None:
