@@ -13,7 +13,7 @@ from distributed import Client
 from distributed.core import Status
 
 from hetero_la.scheduler.cluster import Cluster
-from hetero_la.scheduler.dask_plugins import describe, inside_task
+from hetero_la.scheduler.dask_devices import describe, inside_task
 from hetero_la.scheduler.workers import WorkerInfo
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import distributed
 
-from hetero_la.scheduler.dask_plugins import this_device
+from hetero_la.scheduler.dask_devices import this_device
 from hetero_la.scheduler.dask_wait import wait_all
 from hetero_la.scheduler.instructions import Program
 from hetero_la.scheduler.job import Job, Outcome

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from hetero_la.scheduler.dask_checkpoints import Saved, write_files
-from hetero_la.scheduler.dask_plugins import this_device
+from hetero_la.scheduler.dask_devices import this_device
 from hetero_la.scheduler.job import Job
 from hetero_la.scheduler.messages import MessageKey
 from hetero_la.scheduler.runner import LogEntry, Payload, Runner

@@ -17,13 +17,13 @@ import numpy as np
 from dask.sizeof import sizeof
 from distributed import Worker
 
+from hetero_la.scheduler.dask_devices import device_of
 from hetero_la.scheduler.dask_held import (
     HeldShard,
     current_worker,
     forget_unwanted,
     let_old_work_end,
 )
-from hetero_la.scheduler.dask_plugins import device_of
 from hetero_la.scheduler.dask_team import Team
 from hetero_la.scheduler.job import Job
 from hetero_la.scheduler.local_storage import LocalStorage, Span, local_spans

@@ -29,7 +29,7 @@ from hetero_la.scheduler.cluster import (
     default_cpu_workers,
 )
 from hetero_la.scheduler.dask_clients import embedded_client, running_client, worker_infos
-from hetero_la.scheduler.dask_plugins import inside_task, this_device
+from hetero_la.scheduler.dask_devices import inside_task, this_device
 from hetero_la.scheduler.dask_wait import wait_all
 from hetero_la.tiles.errors import DeviceUnavailableError, RunAbortedError
 from hetero_la.tiles.kernels.gpu import gpu_count
