@@ -103,12 +103,33 @@ class Case:
             for name, taken in seconds.items()
         ]  # fmt: skip
 
-    def cpu(self, n: int) -> list[Row]:
-        """NumPy in, NumPy out, on the host's cores."""
+    def host_matrix(self, n: int) -> np.ndarray:
+        """A random matrix of the benchmark's kind."""
         a = np.random.default_rng(0).standard_normal((n, n)).astype(self.dtype)
         a += self.benchmark.diagonal(n) * np.eye(n, dtype=self.dtype)
+        return (a + a.T) / 2 if self.benchmark.definite else a
+
+    def fill(self, a: Any) -> None:
+        """The same on a GPU, in a CuPy array."""
+        import cupy
+
+        n = len(a)
+        for start in range(0, n, 2048):
+            stop = min(start + 2048, n)
+            a[:, start:stop] = random_columns(
+                start, (n, stop - start), self.dtype, self.benchmark.diagonal(n)
+            )
+        cupy.cuda.Device().synchronize()
+
+    def on_device(self, a: Any, **options: Any) -> Any:
+        """Factors of a CuPy array, in its place."""
         if self.benchmark.definite:
-            a = (a + a.T) / 2
+            options["lower"] = True
+        return self.benchmark.factor(a, overwrite_a=True, check_finite=False, nb=self.nb, **options)
+
+    def cpu(self, n: int) -> list[Row]:
+        """NumPy in, NumPy out, on the host's cores."""
+        a = self.host_matrix(n)
         factors: list[Any] = []
 
         def ours() -> float:
@@ -124,24 +145,13 @@ class Case:
         import cupy
 
         a = cupy.empty((n, n), self.dtype, order="F")
-        diagonal = self.benchmark.diagonal(n)
-
-        def fill() -> None:
-            for start in range(0, n, 2048):
-                stop = min(start + 2048, n)
-                a[:, start:stop] = random_columns(start, (n, stop - start), self.dtype, diagonal)
-            cupy.cuda.Device().synchronize()
 
         def ours() -> float:
-            fill()
-            how = {"lower": True} if self.benchmark.definite else {}
-            factors = self.benchmark.factor(
-                a, overwrite_a=True, check_finite=False, nb=self.nb, **how
-            )
-            return float(factors.timing.seconds)
+            self.fill(a)
+            return float(self.on_device(a).timing.seconds)
 
         def cusolver() -> float:
-            fill()
+            self.fill(a)
             return self.benchmark.cusolver(a)
 
         caller = replace(calling_thread(), kind="gpu", device=0)
@@ -151,7 +161,7 @@ class Case:
         device = GpuDevice(0)
 
         def threads() -> float:
-            fill()
+            self.fill(a)
             began = time.perf_counter()
             run_in_threads(plan.job(), ArrayStorage(a, a), [device])
             return time.perf_counter() - began
@@ -159,37 +169,39 @@ class Case:
         contenders = {"hetero_la": ours, "hetero_la without Dask": threads, "cuSOLVER": cusolver}
         with hetero_la.Cluster(gpus=1, cpus=0) as cluster, cluster.get_client():
             seconds = self.measure(contenders)
-            ratio = self._checked(cluster.private_client(), self._plan(cluster, n))
+            ratio = self._checked(cluster.private_client(), self.plan(cluster, n))
         return self.rows("1 GPU", n, seconds, "cuSOLVER", ratio)
 
-    def _plan(self, cluster: Any, n: int) -> Any:
+    def plan(self, cluster: Any, n: int) -> Any:
+        """For the GPUs of a cluster."""
         workers = [w for w in worker_infos(cluster.private_client()) if w.kind == "gpu"]
         return hetero_la.plan(
             self.benchmark.routine, (n, n), self.dtype, workers=workers, nb=self.nb
         )
 
-    def _storage(self, plan: Any, *, check: bool = False) -> RandomStorage:
+    def storage(self, plan: Any, *, check: bool = False) -> RandomStorage:
+        """A random matrix whose columns are with their owners before the clock starts."""
         return RandomStorage(plan, check, self.benchmark.diagonal(plan.layout.n))
 
     def _checked(self, client: Any, plan: Any) -> float:
-        storage = self._storage(plan, check=True)
+        storage = self.storage(plan, check=True)
         outcome = run_local(client, plan.job(), storage)
         return self.benchmark.residual(storage, outcome, plan.nb)
 
     def several_gpus(self, gpus: int, n: int) -> list[Row]:
         """Columns distributed over the GPUs beforehand, and left there."""
         with hetero_la.Cluster(gpus=gpus, cpus=0) as cluster:
-            client, plan = cluster.private_client(), self._plan(cluster, n)
+            client, plan = cluster.private_client(), self.plan(cluster, n)
             by_name = {w.name: w.hetero_device for w in cluster.workers.values()}
             devices = [by_name[worker.name] for worker in plan.workers]
 
             def ours() -> float:
-                storage = self._storage(plan)
+                storage = self.storage(plan)
                 run_local(client, plan.job(), storage)
                 return storage.seconds
 
             def threads() -> float:
-                storage = self._storage(plan)
+                storage = self.storage(plan)
                 run_in_threads(plan.job(), storage, devices)
                 return storage.seconds
 

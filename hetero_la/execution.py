@@ -19,6 +19,7 @@ from hetero_la.plan import Plan
 from hetero_la.planner import make_plan, quick_estimate, resume
 from hetero_la.report import Report, Timing
 from hetero_la.routines import ROUTINES
+from hetero_la.scheduler.costs import Source
 from hetero_la.scheduler.dask_clients import embedded_client, running_client, worker_infos
 from hetero_la.scheduler.dask_execution import run_local
 from hetero_la.scheduler.dask_recovery import run_and_recover
@@ -122,10 +123,13 @@ def execute(
     nrhs = columns if b is None else b.shape[1]
     in_place = overwrite_a and not nrhs and _is_column_major(a)
     needed = functools.partial(_result_columns, a, nrhs, in_place, keep)
+    source: Source = "in place" if in_place else "row-major"
+    if not in_place and a.flags.f_contiguous:
+        source = "column-major"
     place = device_index(a)
 
     def decide() -> tuple[Plan, Any, Keep, int, int]:
-        plan, memory, chosen = choose(routine, a, nrhs, client, options, needed)
+        plan, memory, chosen = choose(routine, a, nrhs, client, options, needed, source)
         kept = keep if _can_keep(plan, chosen) else Keep.NOTHING
         absent = a.shape[1] if kept is Keep.ONLY else 0
         width = 0 if in_place else plan.layout.width - absent
@@ -172,6 +176,7 @@ def choose(
     client: Any,
     options: dict[str, Any],
     needed: Callable[[Sequence[WorkerInfo]], int],
+    source: Source,
 ) -> tuple[Plan, dict[str, int], Any]:
     """Plan a run, unless not even the result has room: `needed` tells its columns.
 
@@ -195,7 +200,7 @@ def choose(
         # A plan for a huge matrix takes long, and would only say so later.
         size = m * needed(workers) * a.dtype.itemsize
         require_room(routine, a.shape, a.dtype, -1 if where is None else where, size, caller.memory)
-        return make_plan(routine, m, n, nrhs, a.dtype, chosen, workers, on_host)
+        return make_plan(routine, m, n, nrhs, a.dtype, chosen, workers, on_host, source)
 
     if client is None:
         able = chosen.panel == "auto" or caller.kind == chosen.panel

@@ -5,17 +5,17 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 
+from hetero_la.explanation import explanation
 from hetero_la.memory import shard_bytes, work_bytes
 from hetero_la.options import Options
 from hetero_la.planned_graph import PlannedGraph
 from hetero_la.routines import ROUTINES
-from hetero_la.scheduler.analysis import average_parallelism, critical_path, total_work
-from hetero_la.scheduler.costs import MachineModel, window_steps
+from hetero_la.scheduler.costs import MachineModel, Source, graph_seconds, window_steps
 from hetero_la.scheduler.distribution import Distribution
 from hetero_la.scheduler.instructions import Program
 from hetero_la.scheduler.job import Job
@@ -58,6 +58,8 @@ class Plan:
     host_arrays : bool
         Whether the matrix is on the host while its columns' owners are GPUs, so that
         columns travel there and back.
+    source : {"row-major", "column-major", "in place"}
+        How the matrix lies in the user's array.
     """
 
     routine: str
@@ -73,6 +75,7 @@ class Plan:
     traffic: Traffic
     model: MachineModel
     host_arrays: bool
+    source: Source
 
     @property
     def nb(self) -> int:
@@ -142,15 +145,41 @@ class Plan:
         self.graph.draw(path, granularity=granularity, collapse=collapse)
 
     def simulate(self) -> Simulation:
-        """Run the programs on the machine model, without kernels."""
+        """Run the programs on the machine model, without kernels.
+
+        Returns
+        -------
+        Simulation
+            The makespan, what each worker does when, how long it is busy and idle, and its
+            peak memory.
+
+        Examples
+        --------
+        >>> import hetero_la
+        >>> run = hetero_la.plan("qr", (1000, 1000), nb=250).simulate()
+        >>> bool(0 < run.computing[0] < run.makespan), run.peak_bytes.tolist()
+        (True, [12008000])
+        """
+        over_dask = bool(self.workers[0].address)
+        windows = [self._task_starts(program) for program in self.programs] if over_dask else ()
+        run = self._simulated(windows)
+        return replace(run, peak_bytes=np.array(self.bytes_needed(), np.int64))
+
+    def _task_starts(self, program: Program) -> list[int]:
+        """Where in a program Dask's tasks begin; over processes, messages carry their cost."""
+        if over_processes(self.workers):
+            return [0]
+        return [start for start, _ in program.windows(self.window)]
+
+    def _simulated(self, windows: Sequence[Sequence[int]]) -> Simulation:
         return simulate(
             self.programs, self.traffic, self.graph, self.model, self.dtype,
-            host_arrays=self.host_arrays,
+            host_arrays=self.host_arrays, source=self.source, windows=windows,
         )  # fmt: skip
 
     @functools.cached_property
     def predicted_seconds(self) -> float:
-        """Predicted time of the run, in seconds, from the first load to the last store."""
+        """Predicted time of the run, in seconds, from its first task until all is stored."""
         return self.simulate().makespan
 
     @functools.cached_property
@@ -158,7 +187,8 @@ class Plan:
         """Steps in one Dask task, where the workers share the client's process."""
         if len(self.workers) == 1:
             return self.layout.kt + 1
-        return window_steps(self.predicted_seconds, self.layout.kt, len(self.workers))
+        seconds = self._simulated(()).makespan  # without Dask, whose share the window decides
+        return window_steps(seconds, self.layout.kt, len(self.workers))
 
     def bytes_needed(self) -> list[int]:
         """Peak bytes on each worker: its shard, panels received, values and workspace."""
@@ -171,55 +201,9 @@ class Plan:
             self.dtype, self.options.kernel, self.window,
         )  # fmt: skip
 
-    def _windows(self) -> str:
-        if not self.workers[0].address:
-            return "none, runs in the calling thread"
-        if over_processes(self.workers):
-            return "a Dask task ends wherever a message leaves its worker"
-        return f"{min(self.window, self.layout.kt + 1)} steps in one Dask task"
-
-    def _checkpoints(self) -> list[str]:
-        if self.options.checkpoint is None or not over_processes(self.workers):
-            return []
-        where = self.options.checkpoint_folder or "the client's memory"
-        return [f"checkpoints: every {self.options.checkpoint} steps, in {where}"]
-
-    def _parallelism(self) -> str:
-        seconds = self.task_seconds
-        path = critical_path(self.graph, seconds)
-        return (
-            f"parallelism: {average_parallelism(self.graph, seconds):.3g} on average; "
-            f"critical path: {len(path)} tasks, {seconds[path].sum():.3g} s "
-            f"of {total_work(self.graph, seconds):.3g} s of work"
-        )
-
     def explain(self) -> str:
         """Say what was decided, and what it is expected to take."""
-        layout = self.layout
-        what = "columns made" if self.graph.made_columns() else "right-hand sides"
-        rhs = f" with {layout.nrhs} {what}" if layout.nrhs else ""
-        lines = [
-            f"{self.routine} of a {layout.m} x {layout.n} {self.dtype.name} matrix{rhs}",
-            f"tiles: nb = {layout.nb}, {layout.mt} x {layout.nt} tiles, {layout.kt} steps",
-            f"graph: {len(self.graph)} tasks, {self.flops:.3g} flops",
-            self._parallelism(),
-            f"look-ahead: {self.lookahead} panels; panels on the {self.panel}",
-            f"windows: {self._windows()}",
-            *self._checkpoints(),
-            f"predicted: {self.predicted_seconds:.3g} s, "
-            f"{self.flops / max(self.predicted_seconds, 1e-12) / 1e9:.3g} Gflop/s",
-        ]
-        for worker, program, needed in zip(
-            self.workers, self.programs, self.bytes_needed(), strict=True
-        ):
-            role = f"{len(program.columns)} tile columns"
-            if program.worker == self.panel_worker:
-                role = "panels"
-            lines.append(
-                f"  {worker.name} ({worker.kind}{', virtual' if worker.virtual else ''}): {role}, "
-                f"{len(program.instructions)} instructions, {needed / 1e6:.1f} MB"
-            )
-        return "\n".join(lines)
+        return explanation(self)
 
 
 def share_memory(workers: Sequence[WorkerInfo]) -> bool:

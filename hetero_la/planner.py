@@ -16,19 +16,23 @@ from hetero_la.options import Options
 from hetero_la.plan import Plan, share_memory
 from hetero_la.planned_graph import PlannedGraph
 from hetero_la.routines import ROUTINES
-from hetero_la.scheduler.costs import MachineModel
+from hetero_la.scheduler.costs import MachineModel, Source
 from hetero_la.scheduler.distribution import Distribution
 from hetero_la.scheduler.estimate import estimate_seconds
 from hetero_la.scheduler.graph import TaskGraph
+from hetero_la.scheduler.known_machine import current_profile
 from hetero_la.scheduler.placement import place
 from hetero_la.scheduler.probes import machine_model
+from hetero_la.scheduler.profile import Profile
 from hetero_la.scheduler.programs import build_programs
 from hetero_la.scheduler.workers import WorkerInfo, calling_thread, over_processes
 from hetero_la.tiles.layout import TileLayout
 from hetero_la.tuning import (
+    Problem,
     arrival_steps,
     choose_panel_worker,
     default_lookahead,
+    recall,
     roles,
     tile_size,
 )
@@ -83,7 +87,9 @@ def plan(
         raise ValueError(f"dtype {np.dtype(dtype)} is not one of {', '.join(DTYPES)}")
     ROUTINES[routine].require_shape(routine, *shape)
     infos = tuple(workers) if workers is not None else (calling_thread(),)
-    return make_plan(routine, *shape, nrhs, np.dtype(dtype), Options.choose(options), infos)
+    source: Source = "column-major" if ROUTINES[routine].transposed else "row-major"
+    chosen = Options.choose(options)
+    return make_plan(routine, *shape, nrhs, np.dtype(dtype), chosen, infos, source=source)
 
 
 def make_plan(
@@ -95,6 +101,7 @@ def make_plan(
     options: Options,
     workers: tuple[WorkerInfo, ...],
     on_host: bool = False,
+    source: Source = "row-major",
 ) -> Plan:
     """Plan a run, or find the plan of an equal one.
 
@@ -112,10 +119,13 @@ def make_plan(
         Who can take part.
     on_host : bool, optional
         Whether the matrix comes from host memory.
+    source : {"row-major", "column-major", "in place"}, optional
+        How it lies there.
     """
     # What a worker has free changes from run to run, and decides nothing here.
     key = tuple(replace(worker, memory=0) for worker in workers)
-    return _cached_plan(routine, m, n, nrhs, dtype, options, key, on_host)
+    profile = current_profile()
+    return _cached_plan(routine, m, n, nrhs, dtype, options, key, on_host, source, profile)
 
 
 def quick_estimate(
@@ -128,7 +138,9 @@ def quick_estimate(
     worker: WorkerInfo,
 ) -> float:
     """Seconds that a run would take on one worker, without planning it."""
-    return _estimate(routine, m, n, nrhs, dtype, options, replace(worker, memory=0))
+    return _estimate(
+        routine, m, n, nrhs, dtype, options, replace(worker, memory=0), current_profile()
+    )
 
 
 @functools.lru_cache(maxsize=64)
@@ -140,8 +152,10 @@ def _estimate(
     dtype: np.dtype[Any],
     options: Options,
     worker: WorkerInfo,
+    profile: Profile | None,
 ) -> float:
-    layout = TileLayout(m, n, tile_size(routine, m, n, nrhs, options, (worker,)), nrhs)
+    tuned = recall(profile, Problem(routine, m, n, nrhs, dtype), (worker,))
+    layout = TileLayout(m, n, tile_size(routine, m, n, nrhs, options, (worker,), tuned), nrhs)
     model = machine_model((worker,), dtype, measure=False)
     return estimate_seconds(ROUTINES[routine].step, layout, model, range(1), None, dtype)
 
@@ -156,12 +170,16 @@ def _cached_plan(
     options: Options,
     workers: tuple[WorkerInfo, ...],
     on_host: bool,
+    source: Source,
+    profile: Profile | None,
 ) -> Plan:
     owners, helper = roles(workers, options)
-    nb = tile_size(routine, m, n, nrhs, options, owners)
+    tuned = recall(profile, Problem(routine, m, n, nrhs, dtype), owners)
+    nb = tile_size(routine, m, n, nrhs, options, owners, tuned)
     depth = options.lookahead
     if depth is None:
-        depth = default_lookahead(routine, m, n, owners)
+        of_nb = tuned if options.nb is None else None
+        depth = of_nb.lookahead if of_nb else default_lookahead(routine, m, n, owners)
     tail = ROUTINES[routine].gpu_tail if owners[0].kind == "gpu" else 1
     layout = TileLayout(m, n, nb, nrhs, tail)
     model, at, team = _team(routine, layout, owners, helper, options, dtype)
@@ -169,7 +187,9 @@ def _cached_plan(
     arrival = None
     if travels:
         arrival = arrival_steps(ROUTINES[routine], layout, model, range(len(owners)), at, dtype)
-    return _assemble(routine, layout, dtype, options, team, model, at, depth, travels, arrival)
+    return _assemble(
+        routine, layout, dtype, options, team, model, at, depth, travels, source, arrival
+    )
 
 
 @functools.lru_cache(maxsize=16)
@@ -188,7 +208,7 @@ def follow_up(plan: Plan, routine: str, nrhs: int) -> Plan:
     layout = replace(plan.layout, nrhs=nrhs)
     return _assemble(
         routine, layout, plan.dtype, plan.options, plan.workers, plan.model, plan.panel_worker,
-        plan.lookahead, False, None,
+        plan.lookahead, False, plan.source, None,
     )  # fmt: skip
 
 
@@ -209,7 +229,18 @@ def resume(plan: Plan, workers: tuple[WorkerInfo, ...], step: int) -> Plan:
     model, at, team = _team(routine, layout, owners, helper, options, dtype)
     travels = plan.host_arrays and owners[0].kind == "gpu"
     return _assemble(
-        routine, layout, dtype, options, team, model, at, plan.lookahead, travels, None, step
+        routine,
+        layout,
+        dtype,
+        options,
+        team,
+        model,
+        at,
+        plan.lookahead,
+        travels,
+        plan.source,
+        None,
+        step,
     )
 
 
@@ -237,6 +268,7 @@ def _assemble(
     at: int | None,
     depth: int,
     travels: bool,
+    source: Source,
     arrival: Callable[[int], int] | None,
     done: int = 0,
 ) -> Plan:
@@ -257,7 +289,7 @@ def _assemble(
     planned = PlannedGraph(graph, routine, dtype, team, distribution, at, model)
     return Plan(
         routine, layout, dtype, options, team, distribution, at, depth, planned, programs,
-        traffic, model, travels,
+        traffic, model, travels, source,
     )  # fmt: skip
 
 

@@ -65,6 +65,8 @@ class Routine:
         How many tiles are factored as one at the end, on GPUs.
     keeps : tuple of str
         Per-step values that later uses of its factors need, besides the matrix.
+    transposed : bool
+        Whether the functions that use it read a NumPy array's transpose by default.
     """
 
     tasks: Callable[..., TaskGraph]
@@ -76,6 +78,7 @@ class Routine:
     one_gpu_tiles: tuple[Tiling, ...] = _TILES
     gpu_tail: int = 1
     keeps: tuple[str, ...] = ()
+    transposed: bool = False
 
     def require_shape(self, name: str, m: int, n: int) -> None:
         """Raise ValueError for a matrix of a shape that the routine does not take."""
@@ -154,6 +157,7 @@ _LU = Routine(
 _CHOLESKY = Routine(
     cholesky_tasks, lambda m, n, nrhs: n**3 / 3 + n**2 * nrhs, _CHOLESKY_STEP, square=True,
     gpu_tiles=(Tiling(0, 1024),), one_gpu_tiles=(Tiling(0, 1024),), gpu_tail=4,
+    transposed=True,
 )  # fmt: skip
 _QR = Routine(
     qr_tasks, lambda m, n, nrhs: _qr_flops(m, n, 0) + (4 * m * n - 2 * n**2) * nrhs, _QR_STEP,

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from hetero_la.comparison import Comparison, compare
 from hetero_la.plan import Plan
 from hetero_la.scheduler.job import Job, Outcome
 from hetero_la.scheduler.trace import PARTS, WorkerTrace, aligned, sent_at, split
@@ -98,6 +99,45 @@ class Trace:
                 lines.append(f"{worker.name:<10}{cells}{run.seconds:>10.4f}")
         return "\n".join(lines) or "no run was traced"
 
+    def compare(self, plan: Plan | None = None) -> Comparison:
+        """What was predicted of a run, beside what it took.
+
+        Parameters
+        ----------
+        plan : Plan, optional
+            For the problem of one of the runs (of several, the last) and as many workers;
+            by default the plan of the run that took longest.
+
+        Returns
+        -------
+        Comparison
+            Per kernel, per worker, and of the whole run; as text, a table.
+
+        Raises
+        ------
+        ValueError
+            If no such run was traced.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import hetero_la
+        >>> with hetero_la.trace() as t:
+        ...     _ = hetero_la.lu_factor(np.random.default_rng(0).random((300, 300)), nb=100)
+        >>> [row.name for row in t.compare().workers]
+        ['caller']
+        """
+        if not self.runs:
+            raise ValueError("no run was traced: there is nothing to compare")
+        if plan is None:
+            run = max(self.runs, key=lambda run: run.seconds)
+            return compare(run, run.plan)
+        fitting = [run for run in self.runs if _problem(run.plan) == _problem(plan)]
+        if not fitting:
+            of = ", ".join(dict.fromkeys(_problem(run.plan) for run in self.runs))
+            raise ValueError(f"the plan is for {_problem(plan)}, and what was traced is {of}")
+        return compare(fitting[-1], plan)
+
     def write(self, path: str | os.PathLike[str]) -> None:
         """Write the timeline; the suffix says how.
 
@@ -119,6 +159,12 @@ class Trace:
         if not self.runs:
             raise ValueError("no run was traced: there is nothing to write")
         write(self.runs, Path(path))
+
+
+def _problem(plan: Plan) -> str:
+    layout = plan.layout
+    size = f"{layout.m} x {layout.n} + {layout.nrhs}"
+    return f"{plan.routine} of {size} in {plan.dtype.name} on {len(plan.workers)} workers"
 
 
 @contextlib.contextmanager

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from hetero_la.options import Options, PanelDevice
 from hetero_la.routines import ROUTINES, Routine, Tiling
 from hetero_la.scheduler.costs import MachineModel
 from hetero_la.scheduler.estimate import estimate_seconds, steps_while_loading
 from hetero_la.scheduler.probes import machine_model
+from hetero_la.scheduler.profile import Profile, Tuning
 from hetero_la.scheduler.workers import WorkerInfo
 from hetero_la.tiles.errors import DeviceUnavailableError
 from hetero_la.tiles.layout import TileLayout
 
 #: Runs estimated to be shorter, in seconds, are not worth measuring the devices for.
 _WORTH_MEASURING = 0.1
+#: A tuning holds for matrices whose sides are at most so many times its own, or as much smaller.
+_NEAR = 1.25
 
 
 def choose_panel_worker(
@@ -79,11 +85,63 @@ def roles(
     return gpus, cpus[0]
 
 
+class Problem(NamedTuple):
+    """What a plan is made for."""
+
+    routine: str
+    m: int
+    n: int
+    nrhs: int
+    dtype: Any
+
+
+def team_name(owners: Sequence[WorkerInfo]) -> str:
+    """What tunings of one team of owners are kept under.
+
+    Examples
+    --------
+    >>> team_name([WorkerInfo("cpu0", "cpu"), WorkerInfo("cpu1", "cpu")])
+    '2 cpu x 1 threads'
+    """
+    first = owners[0]
+    if first.kind == "gpu" and not first.virtual:
+        return f"{len(owners)} gpu"
+    role = "virtual gpu" if first.virtual else "cpu"
+    return f"{len(owners)} {role} x {first.blas_threads} threads"
+
+
+def recall(
+    profile: Profile | None, problem: Problem, owners: Sequence[WorkerInfo]
+) -> Tuning | None:
+    """The tuning of the problem that is nearest in size, if one is near enough."""
+    if profile is None or not profile.tunings:
+        return None
+    team, dtype = team_name(owners), np.dtype(problem.dtype).name
+
+    def distance(tuning: Tuning) -> float:
+        sizes = zip((tuning.m, tuning.n), (problem.m, problem.n), strict=True)
+        return max(abs(math.log(max(there, 1) / max(here, 1))) for there, here in sizes)
+
+    fitting = [
+        tuning
+        for tuning in profile.tunings
+        if (tuning.routine, tuning.workers, tuning.dtype) == (problem.routine, team, dtype)
+        and distance(tuning) <= math.log(_NEAR)
+    ]
+    return min(fitting, key=distance, default=None)
+
+
 def tile_size(
-    routine: str, m: int, n: int, nrhs: int, options: Options, owners: Sequence[WorkerInfo]
+    routine: str,
+    m: int,
+    n: int,
+    nrhs: int,
+    options: Options,
+    owners: Sequence[WorkerInfo],
+    tuned: Tuning | None = None,
 ) -> int:
-    """As asked for, or by default; a larger one than the whole problem is that."""
-    nb = options.nb or default_nb(routine, m, n, owners)
+    """As asked for, as tuned, or by default; a larger one than the whole problem is that."""
+    nb = options.nb or (tuned.nb if tuned else default_nb(routine, m, n, owners))
     return min(nb, max(m, n, nrhs, 1))
 
 

@@ -116,6 +116,11 @@ class ClusterSize:
         threads = default_blas_threads(cores, size.cpus, gpus, virtual)
         return dataclasses.replace(size, blas_threads=threads)
 
+    @classmethod
+    def here(cls, wanted: Mapping[str, Any]) -> ClusterSize:
+        """What `choose` says with this machine's cores."""
+        return cls.choose(wanted, CPU_COUNT)
+
     def devices(self) -> list[Device]:
         """Create the devices: GPUs first, each kind numbered from 0."""
         gpus: list[Device] = [GpuDevice(i, f"gpu{i}") for i in range(self.gpus)]
@@ -199,7 +204,7 @@ class Cluster(SpecCluster):  # type: ignore[misc]
         }  # fmt: skip
         wanted = _layered("cluster", preset)
         wanted |= {name: value for name, value in explicit.items() if value is not None}
-        self.size = ClusterSize.choose(wanted, CPU_COUNT)
+        self.size = ClusterSize.here(wanted)
         options = _layered("options", preset)
         self.options = {name: value for name, value in options.items() if value is not None}
         self._own_logs = OwnLogs()

@@ -6,7 +6,7 @@ import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -33,6 +33,29 @@ class LinkModel:
     def seconds(self, nbytes: float) -> float:
         """Time of one transfer."""
         return self.latency + nbytes / self.bandwidth
+
+
+#: How a matrix lies in the user's array: in the last case, the result takes its place.
+Source = Literal["row-major", "column-major", "in place"]
+
+
+class DaskCosts(NamedTuple):
+    """What Dask takes for a run whose workers are threads of one process, in seconds.
+
+    Attributes
+    ----------
+    start : float
+        What a run on Dask takes longer than in plain threads: until the workers have begun,
+        while the event loop keeps the interpreter, and until the client knows of the end.
+    hop : float
+        From the end of one task until the next one on the same worker begins.
+    """
+
+    start: float
+    hop: float
+
+
+NOMINAL_DASK = DaskCosts(1e-2, 2e-3)  #: on two slow cores
 
 
 def call_shapes(
@@ -75,6 +98,10 @@ class MachineModel:
         What tells each worker's process from the others'; empty: all in one.
     host_link, peer_link, process_link : LinkModel
         Between the host and a GPU, two GPUs of one process, two processes.
+    dask : DaskCosts
+        What Dask takes.
+    measured : str
+        When this machine's profile was made, where it is what the model is from.
 
     Examples
     --------
@@ -89,6 +116,8 @@ class MachineModel:
     host_link: LinkModel = LinkModel(1e-5, 55e9)
     peer_link: LinkModel = LinkModel(1e-5, 396e9)
     process_link: LinkModel = LinkModel(6e-3, 1e9)  # through Dask, over TCP
+    dask: DaskCosts = NOMINAL_DASK
+    measured: str = ""
 
     @classmethod
     def nominal(cls, workers: Sequence[WorkerInfo]) -> MachineModel:
@@ -121,13 +150,35 @@ class MachineModel:
         if instruction.op in ("load", "store"):
             layout = graph.layout
             columns = layout.column_width(instruction.first)
-            return self.host_seconds(layout.m * columns * np.dtype(dtype).itemsize, worker)
+            nbytes = layout.m * columns * np.dtype(dtype).itemsize
+            return self.host_seconds(nbytes, worker, store=instruction.op == "store")
         return 0.0
 
-    def host_seconds(self, nbytes: float, worker: int) -> float:
-        """Time to move bytes between the user's host array and a worker's memory."""
+    def host_seconds(
+        self, nbytes: float, worker: int, *, store: bool = False, source: Source = "row-major"
+    ) -> float:
+        """Time to move bytes between the user's array and a worker's memory.
+
+        Parameters
+        ----------
+        nbytes : float
+            How many.
+        worker : int
+            Whose memory.
+        store : bool, optional
+            Whether they go to the user's array; a CPU worker that works there stores nothing.
+        source : {"row-major", "column-major", "in place"}, optional
+            How they lie in the user's array.
+        """
         device = self.devices[worker]
-        return self.host_link.seconds(nbytes) if device.kind == "gpu" else nbytes / device.bandwidth
+        if device.kind == "gpu":
+            return self.host_link.seconds(nbytes)
+        if device.by_reference and (store or source == "in place"):
+            return 0.0
+        if store:
+            return nbytes / device.bandwidth
+        turned = source == "row-major"
+        return nbytes / (device.turn_bandwidth if turned else device.load_bandwidth)
 
     def transfer_seconds(
         self, nbytes: float, source: int, target: int, *, private: bool = False

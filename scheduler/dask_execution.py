@@ -16,7 +16,6 @@ import distributed
 
 from hetero_la.scheduler.dask_devices import this_device
 from hetero_la.scheduler.dask_wait import wait_all
-from hetero_la.scheduler.instructions import Program
 from hetero_la.scheduler.job import Job, Outcome
 from hetero_la.scheduler.threads import LocalRun
 from hetero_la.tiles.errors import RunAbortedError
@@ -55,21 +54,10 @@ def run_local(client: distributed.Client, job: Job, storage: Storage) -> Outcome
 def _submit_windows(client: distributed.Client, job: Job, number: str) -> Iterator[Any]:
     for program, worker in zip(job.programs, job.workers, strict=True):
         before = None
-        for start, stop in windows(program, job.window):
+        for start, stop in program.windows(job.window):
             before = client.submit(
                 run_window, number, program.worker, start, stop, before,
                 key=f"{number}-{worker.name}-instructions-{start}-{stop}",
                 workers=[worker.address], allow_other_workers=False, pure=False, retries=0,
             )  # fmt: skip
             yield before
-
-
-def windows(program: Program, steps: int) -> Iterator[tuple[int, int]]:
-    """Slices of a program, each about `steps` steps long."""
-    start, reached, limit = 0, 0, steps
-    for place, instruction in enumerate(program.instructions):
-        reached = max(reached, instruction.step)
-        if reached >= limit and place > start:
-            yield start, place
-            start, limit = place, reached + steps
-    yield start, len(program.instructions)

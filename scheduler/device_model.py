@@ -1,8 +1,9 @@
-"""How long kernels take on one device: a first, simple model.
+"""How long kernels take on one device.
 
 Each device has about a dozen figures, either nominal or measured by short probes.
 Kernel times follow from them by formulas with one aim: to rank plans (which device
 factors panels, which tile size, inline or not), not to predict to the last percent.
+Where a profile of the machine has measured a kernel over its sizes, that is what counts.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hetero_la.scheduler.kernel_costs import Shapes, rule
+from hetero_la.scheduler.kernel_costs import measured_seconds, rule
+from hetero_la.scheduler.rates import NO_RATES, KernelRates, Shapes
 from hetero_la.tiles.kernels.spec import DeviceKind
 
 
@@ -69,10 +71,15 @@ class DeviceModel:
         swap, per element that changes its row; laswp, per element.
     bandwidth : float
         Bytes/s of a copy within the device's memory (each byte counted once).
+    load_bandwidth, turn_bandwidth : float
+        Bytes/s at which a CPU brings columns of a column-major, or of a row-major array
+        into memory that is new.
     single_speedup : float
         Rate in single over rate in double precision.
     by_reference : bool
         Whether host arrays of its own process are read where they are.
+    rates : KernelRates
+        What kernels took that were measured over their sizes; it goes before the figures.
 
     Examples
     --------
@@ -100,8 +107,11 @@ class DeviceModel:
     swap_seconds: float = 3e-9
     gather_seconds: float = 3e-9
     bandwidth: float = 10e9
+    load_bandwidth: float = 4e9
+    turn_bandwidth: float = 2e9
     single_speedup: float = 2.0
     by_reference: bool = True
+    rates: KernelRates = NO_RATES
 
     def work(self, dtype: Any) -> float:
         """Time of the same product in `dtype`, relative to the model's own type."""
@@ -122,7 +132,11 @@ class DeviceModel:
 
     def kernel_seconds(self, kind: str, shapes: Shapes, dtype: Any) -> float:
         """Time of kernel `kind` on its queue, from the shapes of its arrays."""
-        return self.call_seconds + rule(kind)(self, kind, shapes, np.dtype(dtype))
+        dtype = np.dtype(dtype)
+        seconds = measured_seconds(self, kind, shapes, dtype)
+        if seconds is not None:
+            return seconds
+        return self.call_seconds + rule(kind)(self, kind, shapes, dtype)
 
     def host_seconds(self, kind: str, shapes: Shapes) -> float:
         """Time that the calling thread takes to enqueue kernel `kind`; 0 on a CPU."""

@@ -24,7 +24,7 @@ from itertools import accumulate
 
 import numpy as np
 
-from hetero_la.scheduler.costs import MachineModel, call_shapes
+from hetero_la.scheduler.costs import MachineModel, Source, call_shapes
 from hetero_la.scheduler.graph import TaskGraph
 from hetero_la.scheduler.instructions import Program
 from hetero_la.scheduler.messages import Message, Traffic
@@ -55,6 +55,7 @@ class Machine:
         self.needs: dict[int, list[int]] = {}  # issues elsewhere that an issue waits for
         self.held: dict[int, list[int]] = {}  # and the workers that stand there
         self.position, self.clock = self.first[:-1], [0.0] * len(programs)
+        self.pauses: dict[int, float] = {}  # what a host thread waits for Dask before an issue
         # What runs on the PANEL queue (2 w) and the UPDATE queue (2 w + 1) of a GPU w:
         # its work left at time `since`, its speed, and the number of its end's forecast.
         slots = 2 * len(programs)
@@ -64,8 +65,13 @@ class Machine:
         self.bytes_sent = np.zeros((len(programs), len(programs)), np.int64)
         self.bytes_host = np.zeros(len(programs), np.int64)
 
-    def price(self, traffic: Traffic, graph: TaskGraph, dtype: np.dtype, loads: bool) -> None:
-        """Fill in what each instruction costs its queue and its host thread."""
+    def price(
+        self, traffic: Traffic, graph: TaskGraph, dtype: np.dtype, loads: bool, source: Source
+    ) -> None:
+        """Fill in what each instruction costs its queue and its host thread.
+
+        `loads` says whether GPUs load and store their columns; CPUs always do.
+        """
         layout, shape_of = graph.layout, functools.cache(graph.shape)
         for w, program in enumerate(self.programs):
             device, columns = self.model.devices[w], program.columns
@@ -80,11 +86,13 @@ class Machine:
                     self.shared[at] = device.kind == "gpu"
                 elif i.op == "receive" and i.message in traffic.messages:
                     self.price_receive(at, traffic.messages[i.message], dtype)
-                elif i.op in ("load", "store") and loads:
+                elif i.op in ("load", "store") and (loads or device.kind == "cpu"):
                     size = layout.m * layout.column_width(i.first) * dtype.itemsize
-                    self.seconds[at] = self.model.host_seconds(size, w)
+                    self.seconds[at] = self.model.host_seconds(
+                        size, w, store=i.op == "store", source=source
+                    )
                     self.host[at] = device.launch_seconds
-                    self.bytes_host[w] += size
+                    self.bytes_host[w] += size if self.seconds[at] else 0
 
     def price_receive(self, at: int, message: Message, dtype: np.dtype) -> None:
         """The same for a transfer."""
@@ -122,6 +130,14 @@ class Machine:
                     self.after[other].append(at)
                 self.expected[at] += len(before)
 
+    def pause(self, windows: Sequence[Sequence[int]], start: float, hop: float) -> None:
+        """Let Dask take `start` before each program, and `hop` before each further window.
+
+        `windows` are the places at which the tasks of each worker begin.
+        """
+        for first, places in zip(self.first, windows, strict=False):
+            self.pauses.update({first + place: hop if place else start for place in places})
+
     def run(self) -> None:
         """Process events in order of time until none is left."""
         self.issue(list(range(len(self.programs))))
@@ -140,7 +156,8 @@ class Machine:
         while hosts:
             w = hosts.pop()
             while self.position[w] < self.first[w + 1]:
-                at, now = self.position[w], self.clock[w]
+                at = self.position[w]
+                now = self.clock[w] = self.clock[w] + self.pauses.pop(at, 0.0)
                 if needs := self.needs.get(at):
                     missing = [need for need in needs if math.isnan(self.issued[need])]
                     if missing:

@@ -22,7 +22,7 @@ def fit_device(probe: Probe) -> DeviceModel:
     tiny = [probe.array(1, 1) for _ in range(3)]
     if probe.kind == "gpu":
         # A tiny kernel hides behind its launch, so its own fixed cost stays nominal.
-        model = replace(H200, launch_seconds=_enqueue_seconds(probe, "gemm", *tiny))
+        model = replace(H200, launch_seconds=enqueue_seconds(probe, "gemm", *tiny))
     else:
         call = probe.kernel("gemm", *tiny, repeats=50)
         model = replace(CORE, call_seconds=call, by_reference=probe.device.by_reference)
@@ -32,7 +32,7 @@ def fit_device(probe: Probe) -> DeviceModel:
     return model
 
 
-def _enqueue_seconds(probe: Probe, kind: str, *arrays: Array) -> float:
+def enqueue_seconds(probe: Probe, kind: str, *arrays: Array) -> float:
     """Time of the calling thread alone."""
     samples = []
     for _ in range(5):
@@ -102,7 +102,7 @@ def _fit_panel(probe: Probe, sizes: Sizes, model: DeviceModel) -> DeviceModel:
         shapes = [(rows, width), (width,), (1,)]
         rest = seconds - products.kernel_seconds("getrf", shapes, probe.dtype)
         points.append((rows, width, rest))
-        enqueue = _enqueue_seconds(probe, "getrf", panel, ipiv, info)
+        enqueue = enqueue_seconds(probe, "getrf", panel, ipiv, info)
     launches = max(enqueue - model.launch_seconds, 0.0) / width if model.kind == "gpu" else 0.0
     return replace(model, panel=_fit_chain(*points), panel_launch_seconds=launches)
 

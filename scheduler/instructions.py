@@ -117,6 +117,16 @@ class Program:
         """The messages that the program takes."""
         return [i.message for i in self.instructions if i.op == "receive" and i.message is not None]
 
+    def windows(self, steps: int) -> Iterator[tuple[int, int]]:
+        """Slices of about `steps` steps each: where they start and stop."""
+        start, reached, limit = 0, 0, steps
+        for place, instruction in enumerate(self.instructions):
+            reached = max(reached, instruction.step)
+            if reached >= limit and place > start:
+                yield start, place
+                start, limit = place, reached + steps
+        yield start, len(self.instructions)
+
     def slices(self) -> Iterator[tuple[int, int, list[MessageKey], MessageKey | None]]:
         """Cut it after every send, and between work and the message that comes after it.
 

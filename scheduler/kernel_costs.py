@@ -3,23 +3,40 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from hetero_la.scheduler.rates import Shapes
 from hetero_la.tiles.kernels.spec import SPECS, TRIANGULAR
 
 if TYPE_CHECKING:
     from hetero_la.scheduler.device_model import DeviceModel
 
-Shapes = Sequence[tuple[int, ...]]
 Rule = Callable[["DeviceModel", str, Shapes, np.dtype], float]
 
 
 def rule(kind: str) -> Rule:
     """How to tell the time of kernel `kind`, without its fixed cost."""
     return _RULES.get(kind, _roofline)
+
+
+#: Kernels that move elements of the matrix; others without flops handle indices, or whole
+#: cache lines whatever the size of an element.
+_MOVES = frozenset({"laswp", "lacpy"})
+
+
+def measured_seconds(d: DeviceModel, kind: str, shapes: Shapes, dtype: np.dtype) -> float | None:
+    """Time of a kernel that was measured over its sizes, fixed cost included; else None."""
+    seconds = d.rates.estimate(kind, shapes)
+    if seconds is None:
+        return None
+    if SPECS[kind].flops(shapes):
+        seconds *= d.work(dtype)
+    elif kind in _MOVES:
+        seconds *= dtype.itemsize / np.dtype(d.dtype).itemsize
+    return max(seconds, d.call_seconds)
 
 
 def _roofline(d: DeviceModel, kind: str, shapes: Shapes, dtype: np.dtype) -> float:

@@ -17,6 +17,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 from hetero_la.scheduler.costs import LinkModel, MachineModel
 from hetero_la.scheduler.device_model import DeviceModel
 from hetero_la.scheduler.fits import fit_device
+from hetero_la.scheduler.known_machine import profiled
 from hetero_la.scheduler.workers import WorkerInfo
 from hetero_la.tiles.kernels.cpu import CpuDevice
 from hetero_la.tiles.kernels.gpu import GpuDevice, gpu_count
@@ -57,13 +58,17 @@ class Probe:
         # A CPU in the role of a GPU runs its calls itself.
         self.kind: DeviceKind = "gpu" if self.device.index >= 0 else "cpu"
         self.sizes = _SIZES[self.kind]
+        #: Whether one thread does all, so that its own time is the time of a call.
+        self.alone = self.kind == "cpu" and _blas_threads() == 1
 
-    def array(self, rows: int, columns: int, diagonal: float | None = None) -> Array:
+    def array(
+        self, rows: int, columns: int, diagonal: float | None = None, scale: float = 1.0
+    ) -> Array:
         """A random matrix; with a diagonal, a triangle of it is well conditioned."""
         # Random numbers are slow to make: 64 columns, over and over, unless few are asked for.
         few = min(columns, 64) if diagonal is None else columns
         host = np.asfortranarray(self.rng.random((few, rows), np.float32).T.astype(self.dtype))
-        host -= self.dtype.type(0.5)
+        host = (host - self.dtype.type(0.5)) * self.dtype.type(scale)
         if diagonal is not None:
             host /= rows
             np.fill_diagonal(host, diagonal)
@@ -85,17 +90,25 @@ class Probe:
         self, work: Callable[[], None], repeats: int = 1, before: Callable[[], None] | None = None
     ) -> float:
         """Median time of one of `repeats` calls in a row, each row after `before`."""
-        samples = []
-        for _ in range(4):
-            if before is not None:
-                before()
-                self.device.synchronize()
-            start = time.perf_counter()
-            for _ in range(repeats):
-                work()
-            self.device.synchronize()
-            samples.append((time.perf_counter() - start) / repeats)
+        samples = [self.sample(work, repeats, before) for _ in range(4)]
         return statistics.median(samples[1:])  # the first one warms up
+
+    def sample(
+        self,
+        work: Callable[[], None],
+        repeats: int = 1,
+        before: Callable[[], None] | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> float:
+        """Time of one of `repeats` calls in a row after `before`, once."""
+        if before is not None:
+            before()
+            self.device.synchronize()
+        start = clock()
+        for _ in range(repeats):
+            work()
+        self.device.synchronize()
+        return max(clock() - start, 1e-9) / repeats
 
     def kernel(
         self,
@@ -124,6 +137,8 @@ def machine_model(
 ) -> MachineModel:
     """The model of a team of workers, measured where this process can reach their devices.
 
+    What this machine's profile says goes before both measuring and nominal figures.
+
     Parameters
     ----------
     workers : sequence of WorkerInfo
@@ -131,7 +146,7 @@ def machine_model(
     dtype : dtype, optional
         Element type of the run.
     measure : bool, optional
-        False makes everything nominal, and so costs nothing.
+        False measures nothing, and so costs nothing.
 
     Examples
     --------
@@ -139,21 +154,23 @@ def machine_model(
     >>> machine_model([WorkerInfo("gpu0", "gpu", device=0)], measure=False).devices[0] is H200
     True
     """
-    model = MachineModel.nominal(workers)
-    if not measure:
+    model, known = profiled(MachineModel.nominal(workers), workers, dtype)
+    if not measure or all(known):
         return model
     try:
         with _measuring:
-            return _measured_model(model, workers, dtype)
+            return _measured_model(model, workers, known, dtype)
     except MemoryError:  # a GPU full of the user's data can still run in place
         return model
 
 
-def _measured_model(model: MachineModel, workers: Sequence[WorkerInfo], dtype: Any) -> MachineModel:
+def _measured_model(
+    model: MachineModel, workers: Sequence[WorkerInfo], known: Sequence[bool], dtype: Any
+) -> MachineModel:
     devices = list(model.devices)
     host_link = model.host_link
     for place, worker in enumerate(workers):
-        if worker.pid != os.getpid():
+        if known[place] or worker.pid != os.getpid():
             continue
         if worker.kind == "cpu" or worker.virtual:
             with threadpool_limits(worker.blas_threads, "blas"):

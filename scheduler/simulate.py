@@ -7,13 +7,13 @@ rules.  Programs that would hang do so here, and are told what hangs.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
-from hetero_la.scheduler.costs import MachineModel
+from hetero_la.scheduler.costs import MachineModel, Source
 from hetero_la.scheduler.discrete_events import Machine
 from hetero_la.scheduler.graph import TaskGraph
 from hetero_la.scheduler.instructions import Program
@@ -28,7 +28,7 @@ class Simulation:
     Attributes
     ----------
     makespan : float
-        Time at which the last instruction ended.
+        Time at which the last instruction has ended.
     start, stop : list of numpy.ndarray
         For each worker, when its instructions began and ended on their queues.
     issued : list of numpy.ndarray
@@ -41,6 +41,9 @@ class Simulation:
         Bytes moved from worker (row) to worker (column).
     bytes_host : numpy.ndarray, shape (workers,)
         Bytes loaded from and stored to the user's array.
+    peak_bytes : numpy.ndarray, shape (workers,)
+        Most memory that each worker needs at once: its columns, panels received, values
+        and workspace.  Empty where only programs were simulated, and not a plan.
     """
 
     makespan: float
@@ -51,6 +54,7 @@ class Simulation:
     computing: np.ndarray
     bytes_sent: np.ndarray
     bytes_host: np.ndarray
+    peak_bytes: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
 
     @property
     def idle(self) -> np.ndarray:
@@ -71,6 +75,8 @@ def simulate(
     dtype: Any = np.float64,
     *,
     host_arrays: bool = False,
+    source: Source = "row-major",
+    windows: Sequence[Sequence[int]] = (),
 ) -> Simulation:
     """Predict a run.
 
@@ -87,7 +93,11 @@ def simulate(
     dtype : dtype, optional
         Element type.
     host_arrays : bool, optional
-        Whether loads and stores cost time; otherwise the data are in place.
+        Whether the loads and stores of GPUs cost time; otherwise their data are in place.
+    source : {"row-major", "column-major", "in place"}, optional
+        How the matrix lies in the array that CPUs load it from.
+    windows : sequence, optional
+        For each worker, where in its program Dask's tasks begin; empty: without Dask.
 
     Returns
     -------
@@ -119,8 +129,9 @@ def simulate(
     if len(model.devices) != len(programs):
         raise ValueError(f"{len(programs)} programs need as many devices, not {len(model.devices)}")
     machine = Machine(programs, model)
-    machine.price(traffic, graph, np.dtype(dtype), host_arrays)
+    machine.price(traffic, graph, np.dtype(dtype), host_arrays, source)
     machine.connect()
+    machine.pause(windows, model.dask.start, model.dask.hop)
     machine.run()
     machine.check_finished()
     return _summary(machine)

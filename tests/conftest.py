@@ -20,6 +20,14 @@ def _one_blas_thread(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _no_profile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What the user's profile says of this machine must not decide what tests see."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HETERO_LA_PROFILE", str(tmp_path_factory.mktemp("profile") / "none.json"))
+        yield
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     wanting = [item for item in items if item.get_closest_marker("gpu")]
     if not wanting:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from hetero_la.commands import factor, graph, info, simulate, sweep, values
+from hetero_la.commands import factor, graph, info, probe, simulate, sweep, values
 from hetero_la.commands.routine import Choices, RightHandSides
 from hetero_la.commands.routines import COMMANDS, ROUTINES
 from hetero_la.inputs import DTYPES
@@ -201,6 +201,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_sweep(commands)
     graph.add_parser(commands)
     simulate.add_parser(commands)
+    probe.add_parser(commands)
     summary = "show devices, libraries, and what would be used"
     commands.add_parser("info", help=summary, description=summary).set_defaults(run=info.info)
     return parser

@@ -46,6 +46,9 @@ GRID = "#E3E3E3"
 PAPER = "#FFFFFF"
 READ, WRITTEN = "#56B4E9", "#D55E00"  #: tiles that a task reads and writes
 
+#: Colours of lines in a plot.
+SERIES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", INK)
+
 #: Greys behind the numbers of workers: a second sign of who is who.
 _GREYS = ("#FFFFFF", "#C8C8C8", "#8E8E8E", "#4A4A4A")
 

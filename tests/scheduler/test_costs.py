@@ -143,7 +143,7 @@ def test_seconds_of_instructions():
     for i in program.instructions:
         seconds = machine.seconds(i, graph, 0, np.float64)
         seen.add(i.kind or i.op)
-        assert seconds > 0
+        assert seconds > 0 or i.op == "store"  # of a column that is in its place
         if i.op == "call" and i.last > i.first:
             assert machine.seconds(i, graph, 0, np.float64, 512) > seconds
     assert {"getrf", "trsm", "gemm", "load", "store"} <= seen

@@ -29,7 +29,7 @@ from hetero_la.scheduler import dask_execution, dask_processes
 from hetero_la.scheduler.cluster import Cluster
 from hetero_la.scheduler.dask_attempts import run_in_processes
 from hetero_la.scheduler.dask_clients import worker_infos
-from hetero_la.scheduler.dask_execution import run_local, windows
+from hetero_la.scheduler.dask_execution import run_local
 from hetero_la.scheduler.runner import Runner
 from hetero_la.scheduler.threads import run_in_threads
 from hetero_la.tiles.errors import RunAbortedError, StaleShardError
@@ -208,7 +208,7 @@ def test_windows_of_any_length(cluster: Cluster, window: int) -> None:
         assert sorted(outcome.logs) == list(range(len(plan.workers)))
         for w, program in enumerate(plan.programs):
             assert [e.place for e in outcome.logs[w]] == list(range(len(program.instructions)))
-            cut = list(windows(program, window))
+            cut = list(program.windows(window))
             assert [start for start, _ in cut] == [0, *(stop for _, stop in cut[:-1])]
             assert cut[-1][1] == len(program.instructions)
             assert len(cut) == 1 if window == 100 else len(cut) > 1 or not program.columns

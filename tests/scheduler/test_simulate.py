@@ -137,7 +137,7 @@ def test_one_cpu_takes_the_sum_of_its_calls():
         for i in case.programs[0].instructions
         if i.op == "call"
     )
-    run = case.run(CORE)
+    run = case.run(CORE, source="in place")
     assert run.makespan == pytest.approx(total)
     assert run.idle[0] == pytest.approx(0)
 

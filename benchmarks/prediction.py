@@ -1,0 +1,149 @@
+"""Predicted beside measured: what a plan said that a run would take, and what it took.
+
+python benchmarks/prediction.py                       the CPU: n = 2048 and 4096
+python benchmarks/prediction.py --gpu 8192 16384      one GPU, matrix on the device
+python benchmarks/prediction.py --gpus 4 32768        several GPUs, columns there beforehand
+python benchmarks/prediction.py --kernels             with a table of kernels for each run
+
+The model is the machine's profile: run `hetero-la probe` first.  A ratio is predicted over
+measured; the measured time is the median of the repeats, after one warm-up.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from cholesky import CHOLESKY
+from harness import Case, Row
+from lu import LU
+from qr import QR
+
+import hetero_la
+from hetero_la.scheduler.dask_execution import run_local
+from hetero_la.tracing import TracedRun
+
+ROUTINES = {"lu": LU, "cholesky": CHOLESKY, "qr": QR}
+
+
+def row(case: Case, where: str, plan: Any, measured: list[float]) -> Row:
+    """One line of the table."""
+    seconds = statistics.median(measured)
+    return {
+        "routine": case.benchmark.routine, "case": where, "n": plan.layout.n, "nb": plan.nb,
+        "lookahead": plan.lookahead, "predicted": plan.predicted_seconds, "measured": seconds,
+        "least": min(measured), "most": max(measured),
+        "ratio": plan.predicted_seconds / seconds,
+        "model": plan.model.measured or "nominal",
+    }  # fmt: skip
+
+
+def traced(case: Case, run: Callable[[], Any]) -> list[TracedRun]:
+    """The runs of several calls, the longest of each, without the first."""
+    found = []
+    for _ in range(case.repeats + 1):
+        with hetero_la.trace() as trace:
+            run()
+        found.append(max(trace.runs, key=lambda run: run.seconds))
+    return found[1:]
+
+
+def shown(runs: list[TracedRun], kernels: bool) -> list[float]:
+    """Seconds of the runs; the median one in full, if that is asked for."""
+    runs = sorted(runs, key=lambda run: run.seconds)
+    if kernels:
+        print(hetero_la.Trace([runs[len(runs) // 2]]).compare(), end="\n\n")
+    return [run.seconds for run in runs]
+
+
+def cpu(case: Case, n: int, kernels: bool) -> Row:
+    """NumPy in, NumPy out."""
+    a = case.host_matrix(n)
+    runs = traced(case, lambda: case.benchmark.factor(a, nb=case.nb))
+    return row(case, "CPU", runs[-1].plan, shown(runs, kernels))
+
+
+def one_gpu(case: Case, n: int, kernels: bool) -> Row:
+    """On the device, in place."""
+    import cupy
+
+    a = cupy.empty((n, n), case.dtype, order="F")
+
+    def run() -> None:
+        case.fill(a)
+        case.on_device(a)
+
+    runs = traced(case, run)
+    return row(case, "1 GPU", runs[-1].plan, shown(runs, kernels))
+
+
+def several_gpus(case: Case, gpus: int, n: int) -> Row:
+    """Columns distributed over the GPUs beforehand, and left there."""
+    measured = []
+    with hetero_la.Cluster(gpus=gpus, cpus=0) as cluster:
+        plan = case.plan(cluster, n)
+        for _ in range(case.repeats + 1):
+            storage = case.storage(plan)
+            run_local(cluster.private_client(), plan.job(), storage)
+            measured.append(storage.seconds)
+    return row(case, f"{gpus} GPUs", plan, measured[1:])
+
+
+def show(found: Row) -> None:
+    """Print a row."""
+    print(
+        f"{found['routine']:<10}{found['case']:<8}{found['n']:>7}{found['nb']:>6}"
+        f"{found['lookahead']:>4}{found['predicted']:>13.4f}{found['measured']:>12.4f}"
+        f"{found['least']:>9.4f}{found['most']:>9.4f}{found['ratio']:>8.3f}",
+        flush=True,
+    )
+
+
+def rows(args: argparse.Namespace) -> Iterator[Row]:
+    """All that the command line asks for."""
+    orders = args.cpu if args.cpu is not None else [] if args.gpu or args.gpus else [2048, 4096]
+    for name in args.routines:
+        case = Case(ROUTINES[name], args.dtype, args.repeats, args.nb)
+        for n in orders:
+            yield cpu(case, n, args.kernels)
+        for n in args.gpu:
+            yield one_gpu(case, n, args.kernels)
+        for n in args.gpus[1:]:
+            yield several_gpus(case, args.gpus[0], n)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run, print, and perhaps write JSON."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--routines", nargs="+", choices=ROUTINES, default=list(ROUTINES))
+    parser.add_argument("--cpu", type=int, nargs="*", metavar="N", help="orders on the CPU")
+    parser.add_argument("--gpu", type=int, nargs="*", default=[], metavar="N")
+    parser.add_argument("--gpus", type=int, nargs="+", default=[], metavar=("G", "N"))
+    parser.add_argument("--nb", type=int)
+    parser.add_argument("--dtype", default="float64")
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--kernels", action="store_true", help="compare kernel by kernel")
+    parser.add_argument("--json", metavar="FILE")
+    args = parser.parse_args(argv)
+    print(
+        f"{'routine':<10}{'case':<8}{'n':>7}{'nb':>6}{'la':>4}{'predicted s':>13}"
+        f"{'measured s':>12}{'least':>9}{'most':>9}{'ratio':>8}"
+    )
+    found = []
+    for one in rows(args):
+        show(one)
+        found.append(one)
+    if args.json:
+        with open(args.json, "w") as file:
+            json.dump(found, file, indent=1)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,128 @@
+"""``hetero-la probe``: measures this machine, and keeps what it found."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from hetero_la.commands import values
+from hetero_la.files import require_place
+from hetero_la.inputs import DTYPES
+from hetero_la.pictures.rates import require_plot, write_rates
+from hetero_la.profiling import make_profile
+from hetero_la.scheduler.cluster import ClusterSize
+from hetero_la.scheduler.known_machine import current_profile, profile_path
+from hetero_la.scheduler.profile import MeasuredDevice, Profile
+from hetero_la.scheduler.profile_file import write_profile
+from hetero_la.scheduler.rates import MEASURABLE, RateTable, work
+
+#: Options that say which workers there are.
+WORKERS = ("cpus", "gpus", "virtual_gpus", "blas_threads")
+
+
+def add_parser(commands: Any) -> None:
+    """Add the command to the parser's `commands`."""
+    summary = "measure this machine, so that plans know how long they will take"
+    parser = commands.add_parser("probe", help=summary, description=summary)
+    add_workers(parser)
+    parser.add_argument("--dtype", choices=DTYPES, help="element type (default: float64)")
+    parser.add_argument("--quick", action="store_true", help="measure fewer sizes")
+    parser.add_argument(
+        "--plot", type=Path, metavar="FILE",
+        help="draw the rates of panels and products: .svg, .png or .pdf (needs Matplotlib)",
+    )  # fmt: skip
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="FILE",
+        help="write the profile there, and not where plans look for it",
+    )  # fmt: skip
+    parser.set_defaults(run=probe)
+
+
+def add_workers(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say which workers there are."""
+    parser.add_argument("--cpus", type=values.count, metavar="N", help="CPU workers")
+    parser.add_argument("--gpus", type=values.count, metavar="N", help="GPU workers")
+    parser.add_argument(
+        "--virtual-gpus", type=values.count, metavar="N", help="CPU workers that act as GPUs"
+    )
+    parser.add_argument(
+        "--blas-threads", type=values.positive, metavar="N", help="BLAS threads of a CPU worker"
+    )
+
+
+def probe(args: argparse.Namespace) -> int:
+    """Measure, keep, print and perhaps draw; return the exit status."""
+    if args.plot is not None:
+        require_plot(args.plot)
+        require_place(args.plot)
+    if args.output is not None:
+        require_place(args.output)
+    wanted = {name: getattr(args, name) for name in WORKERS}
+    size = ClusterSize.here(wanted)
+    profile = make_profile(size, args.dtype or "float64", quick=args.quick, told=_told())
+    path = args.output or profile_path()
+    if args.output is None and (older := current_profile()) is not None:
+        profile = older.merged(profile)
+    write_profile(profile, path)
+    print("\n".join(report(profile)), f"written to {path}", sep="\n")
+    if args.plot is not None:
+        write_rates(profile.devices, args.plot)
+    return 0
+
+
+def _told() -> Callable[[str], None]:
+    """Shows on a terminal what is being measured."""
+    if sys.stderr is None or not sys.stderr.isatty():
+        return lambda what: None
+    return lambda what: print(f"\rmeasuring {what}\x1b[K", end="\r", file=sys.stderr, flush=True)
+
+
+def report(profile: Profile) -> Iterator[str]:
+    """The lines that say what a profile holds."""
+    machine = profile.machine
+    yield f"{machine['cpu']}, {machine['cores']} cores; {len(machine['gpus'])} GPUs"
+    for device in profile.devices:
+        yield ""
+        yield from _device(device)
+    yield ""
+    for name, link in profile.links.items():
+        yield f"{name.replace('_', ' ')}: {1e6 * link.latency:.1f} us + bytes / {_rate(link)}"
+    yield (
+        f"Dask: {1e3 * profile.dask.start:.1f} ms for a run, "
+        f"{1e3 * profile.dask.hop:.1f} ms from task to task"
+    )
+
+
+def _rate(link: Any) -> str:
+    return f"{link.bandwidth / 1e9:.2f} GB/s"
+
+
+def _device(device: MeasuredDevice) -> Iterator[str]:
+    model = device.model
+    threads = f"{device.beside} x {device.threads} CPU threads, side by side"
+    yield f"{device.name or threads}, {model.dtype}"
+    for name, value in device.figures.items():
+        if name.endswith("seconds"):
+            yield f"  {name.removesuffix('_seconds').replace('_', ' ')}: {1e6 * value:.1f} us"
+        else:
+            yield f"  {name.removesuffix('_bandwidth').replace('_', ' ')}: {value / 1e9:.2f} GB/s"
+    yield f"  {'kernel':<10}{'sizes':<38}{'least':>9}{'most':>9}  {'':<14}{'spread':>6}"
+    for table in model.rates.tables:
+        yield _kernel(table)
+
+
+def _kernel(table: RateTable) -> str:
+    """Least and most rate over all sizes, and the median spread of the samples."""
+    amounts = [work(table.kind, sizes) for sizes in table.points()]
+    rates = [amount / s / 1e9 for amount, s in zip(amounts, table.seconds, strict=True)]
+    unit = "Gflop/s" if MEASURABLE[table.kind].work is None else "G elements/s"
+    names = ", ".join(
+        f"{name} {axis[0]}..{axis[-1]}"
+        for name, axis in zip(MEASURABLE[table.kind].names, table.axes, strict=True)
+    )
+    spread = sorted(table.spreads)[len(table.spreads) // 2]
+    least, most = f"{min(rates):>9.3g}", f"{max(rates):>9.3g}"
+    return f"  {table.kind:<10}{names:<38}{least}{most}  {unit:<14}{spread:>6.1%}"

@@ -1,0 +1,70 @@
+"""Makes the profile of this machine."""
+
+from __future__ import annotations
+
+import datetime
+import os
+from collections.abc import Callable
+from typing import Any
+
+from hetero_la.scheduler.cluster import Cluster, ClusterSize
+from hetero_la.scheduler.costs import DaskCosts
+from hetero_la.scheduler.dask_clients import worker_infos
+from hetero_la.scheduler.dask_probe import measure_dask
+from hetero_la.scheduler.machine_identity import this_machine
+from hetero_la.scheduler.machine_probe import Team, measure_cpus, measure_gpu, measure_gpu_links
+from hetero_la.scheduler.profile import Profile
+
+
+def make_profile(
+    size: ClusterSize,
+    dtype: Any = "float64",
+    *,
+    quick: bool = False,
+    told: Callable[[str], None] = lambda what: None,
+) -> Profile:
+    """Measure the workers of a cluster, and the calling thread.
+
+    Parameters
+    ----------
+    size : ClusterSize
+        The workers.
+    dtype : dtype, optional
+        Element type to measure with; times in other types are scaled from it.
+    quick : bool, optional
+        Measure fewer sizes.
+    told : callable, optional
+        Called with a text before each part.
+
+    Returns
+    -------
+    Profile
+        Of workers that are equal, the entry is one.
+    """
+    gpus, names = list(range(size.gpus)), this_machine()["gpus"]
+    different = [index for index in gpus if names.index(names[index]) == index]
+    devices = [measure_gpu(index, dtype, quick=quick, told=told) for index in different]
+    devices += [measure_cpus(team, dtype, quick=quick, told=told) for team in _teams(size)]
+    told("links")
+    links = measure_gpu_links(gpus, dtype)
+    told("Dask")
+    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    return Profile(this_machine(), now, tuple(devices), links, _dask(size))
+
+
+def _teams(size: ClusterSize) -> list[Team]:
+    """CPU workers of each number of threads; the calling thread has all cores."""
+    teams = {os.cpu_count() or 1: 1}
+    if workers := size.cpus + size.virtual_gpus:
+        teams[size.blas_threads] = workers
+    return [Team(workers, threads) for threads, workers in teams.items()]
+
+
+def _dask(size: ClusterSize) -> DaskCosts:
+    """With all the workers there."""
+    with Cluster(
+        cpus=size.cpus, gpus=size.gpus, virtual_gpus=size.virtual_gpus,
+        blas_threads=size.blas_threads,
+    ) as cluster:  # fmt: skip
+        client = cluster.private_client()
+        return measure_dask(client, [info.address for info in worker_infos(client)])

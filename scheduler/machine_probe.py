@@ -1,0 +1,168 @@
+"""Measures this machine: its CPU workers, its GPUs, and the links between them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from hetero_la.scheduler.copy_probes import measure_copies, measure_links, measure_peer_link
+from hetero_la.scheduler.costs import LinkModel
+from hetero_la.scheduler.device_model import DeviceModel
+from hetero_la.scheduler.fits import enqueue_seconds, fit_device
+from hetero_la.scheduler.kernel_grids import grids
+from hetero_la.scheduler.kernel_probes import measure_kernels
+from hetero_la.scheduler.machine_identity import this_machine
+from hetero_la.scheduler.probes import Probe
+from hetero_la.scheduler.profile import MeasuredDevice
+from hetero_la.tiles.kernels.cpu import CpuDevice
+from hetero_la.tiles.kernels.gpu import GpuDevice
+from hetero_la.tiles.kernels.spec import Event, Queue
+
+#: Part of the free memory that the arrays of one kernel may take, over all that measure it.
+_SHARE = 0.5
+#: Rows and columns of the panel, and edge and inner size of the update, that are run beside
+#: each other on a GPU.
+_PANEL, _UPDATE = (8192, 256), (16384, 512)
+
+Told = Callable[[str], None]
+
+
+class Team(NamedTuple):
+    """CPU workers of one kind: so many side by side, of so many BLAS threads each."""
+
+    workers: int
+    threads: int
+
+
+def measure_cpus(
+    team: Team, dtype: Any = np.float64, *, quick: bool = False, told: Told = lambda what: None
+) -> MeasuredDevice:
+    """Measure CPU workers, each while the others do the same.
+
+    Parameters
+    ----------
+    team : Team
+        The workers.
+    dtype : dtype, optional
+        Element type.
+    quick : bool, optional
+        Measure fewer sizes.
+    told : callable, optional
+        Called with a text before each part.
+    """
+    dtype = np.dtype(dtype)
+    device = CpuDevice()
+    room = _SHARE * device.free_bytes() / team.workers
+    label = f"{team.workers} x {team.threads} CPU threads: "
+    with threadpool_limits(team.threads, "blas"):
+        probes = [Probe(CpuDevice(f"cpu{i}"), dtype) for i in range(team.workers)]
+        told(label + "calls")
+        model = fit_device(probes[0])
+        told(label + "copies")
+        copies = measure_copies(probes)
+        axes = grids("cpu", quick=quick, nbytes=room, itemsize=dtype.itemsize)
+        rates = measure_kernels(probes, axes, lambda kind: told(label + kind))
+    model = replace(
+        model,
+        bandwidth=copies["aligned"],
+        load_bandwidth=copies["loaded"],
+        turn_bandwidth=copies["turned"],
+        rates=rates,
+    )
+    return MeasuredDevice("", team.threads, team.workers, model, _copy_figures(copies))
+
+
+def measure_gpu(
+    index: int, dtype: Any = np.float64, *, quick: bool = False, told: Told = lambda what: None
+) -> MeasuredDevice:
+    """Measure one GPU.
+
+    Parameters
+    ----------
+    index : int
+        CUDA's number.
+    dtype, quick, told
+        As for `measure_cpus`.
+    """
+    dtype = np.dtype(dtype)
+    device = GpuDevice(index)
+    probe, label = Probe(device, dtype), f"gpu{index}: "
+    axes = grids(
+        "gpu", quick=quick, nbytes=_SHARE * device.free_bytes(), itemsize=dtype.itemsize
+    )  # fmt: skip
+    with device.activate():
+        told(label + "launches")
+        model = fit_device(probe)
+        figures = _launches(probe)
+        told(label + "panels beside updates")
+        model = _fit_overlap(probe, model)
+    told(label + "copies")
+    copies = measure_copies([probe])
+    rates = measure_kernels([probe], axes, lambda kind: told(label + kind))
+    model = replace(model, bandwidth=copies["aligned"], rates=rates)
+    return MeasuredDevice(
+        this_machine()["gpus"][index], 0, 1, model, figures | _copy_figures(copies)
+    )
+
+
+def _copy_figures(copies: dict[str, float]) -> dict[str, float]:
+    return {f"{how}_copy_bandwidth": rate for how, rate in copies.items()}
+
+
+def _launches(probe: Probe) -> dict[str, float]:
+    """Seconds to enqueue a tiny kernel, and until the host knows that it has ended."""
+    tiny = [probe.array(1, 1) for _ in range(3)]
+    return {
+        "launch_seconds": enqueue_seconds(probe, "gemm", *tiny),
+        "synchronous_launch_seconds": probe.kernel("gemm", *tiny),
+    }
+
+
+def _fit_overlap(probe: Probe, model: DeviceModel) -> DeviceModel:
+    """How much a panel and an update that share a GPU's multiprocessors delay each other."""
+    (rows, width), (edge, inner) = _PANEL, _UPDATE
+    panel = probe.array(rows, width, 0.0)
+    vectors = [probe.integers(np.zeros(width)), probe.integers(np.zeros(1))]
+    update = [probe.array(edge, inner), probe.array(inner, edge), probe.array(edge, edge)]
+    calls = {Queue.PANEL: ("getrf", [panel, *vectors]), Queue.UPDATE: ("gemm", update)}
+    device, watch = probe.device, probe.device.stopwatch()
+    assert watch is not None  # a GPU has one
+
+    def seconds(queue: Queue, repeats: int, begin: Event) -> Callable[[], float]:
+        kernel, arrays = calls[queue]
+        for _ in range(repeats):
+            device.call(kernel, queue, arrays, probe.options)
+        end = watch.mark(queue)
+        return lambda: watch.seconds(end) - watch.seconds(begin)
+
+    def run(panels: int, updates: int) -> tuple[float, float]:
+        begin = watch.mark(Queue.UPDATE)
+        ends = seconds(Queue.UPDATE, updates, begin), seconds(Queue.PANEL, panels, begin)
+        device.synchronize()
+        return ends[0](), ends[1]()
+
+    run(1, 1)
+    alone, panels = run(0, 8)[0], run(4, 0)[1]
+    beside_update, beside_panels = run(4, 8)
+    if beside_panels >= beside_update:  # the panels went on alone at the end: nothing is told
+        return model
+    return replace(
+        model,
+        panel_slowdown=max(beside_panels / panels, 1.0),
+        panel_share=min(max((beside_update - alone) / beside_panels, 0.0), 0.9),
+    )
+
+
+def measure_gpu_links(gpus: Sequence[int], dtype: Any = np.float64) -> dict[str, LinkModel]:
+    """Links of the first GPU with the host, and with the second one, if there is any."""
+    if not gpus:
+        return {}
+    probes = [Probe(GpuDevice(index), np.dtype(dtype)) for index in gpus[:2]]
+    links = measure_links(probes[0])
+    if len(probes) == 2:
+        links["gpu_to_gpu"] = measure_peer_link(*probes)
+    return links

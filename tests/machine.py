@@ -1,0 +1,50 @@
+"""A profile of this machine with made-up figures, for tests."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+from hetero_la.scheduler.costs import DaskCosts, LinkModel
+from hetero_la.scheduler.device_model import CORE, DeviceModel, cores
+from hetero_la.scheduler.machine_identity import this_machine
+from hetero_la.scheduler.profile import MeasuredDevice, Profile
+from hetero_la.scheduler.profile_file import write_profile
+from hetero_la.scheduler.rates import KernelRates, RateTable, work
+
+#: Flop/s of the made-up core, whatever the sizes.
+RATE = 1e9
+AXES = {
+    "gemm": ((64, 1024), (64, 512), (64, 2048)),
+    "getrf": ((512, 4096), (32, 256)),
+    "geqrf": ((512, 4096), (32, 256)),
+}
+
+
+def table(kind: str, rate: float = RATE) -> RateTable:
+    """A kernel of a constant rate."""
+    axes = AXES[kind]
+    seconds = [work(kind, sizes) / rate for sizes in RateTable.grid(axes)]
+    return RateTable(kind, axes, tuple(seconds), (0.01,) * len(seconds))
+
+
+def measured(model: DeviceModel = CORE, threads: int = 1) -> MeasuredDevice:
+    rates = KernelRates(tuple(map(table, AXES)))
+    return MeasuredDevice("", threads, 2, replace(model, rates=rates), {"aligned": 1e10})
+
+
+def profile(*devices: MeasuredDevice) -> Profile:
+    """Of workers with one BLAS thread, unless told otherwise; and of the calling thread."""
+    known = devices or (measured(), measured(cores(4), threads=os.cpu_count() or 1))
+    return Profile(
+        this_machine(), "2026-01-02T03:04:05+00:00", known,
+        {"host_to_gpu": LinkModel(1e-5, 5e10)}, DaskCosts(0.5, 0.25),
+    )  # fmt: skip
+
+
+def kept(path: Path | None = None) -> Path:
+    """Written where plans look for it."""
+    place = path or Path(os.environ["HETERO_LA_PROFILE"])
+    write_profile(profile(), place)
+    return place

@@ -1,0 +1,211 @@
+"""Probes of the machine: they measure what they say, on all workers at once, and end."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import threading
+import time
+
+import numpy as np
+import pytest
+from threadpoolctl import threadpool_limits
+
+from hetero_la.scheduler import kernel_probes, machine_probe
+from hetero_la.scheduler.cluster import Cluster
+from hetero_la.scheduler.copy_probes import fit_link, measure_copies, measure_links
+from hetero_la.scheduler.dask_clients import worker_infos
+from hetero_la.scheduler.dask_probe import measure_dask
+from hetero_la.scheduler.kernel_grids import grids
+from hetero_la.scheduler.kernel_probes import (
+    KernelCase,
+    measure_kernels,
+    median_and_spread,
+    side_by_side,
+)
+from hetero_la.scheduler.machine_probe import Team, measure_cpus
+from hetero_la.scheduler.probes import Probe
+from hetero_la.scheduler.rates import MEASURABLE
+from hetero_la.tiles.kernels.cpu import CpuDevice
+
+DOUBLE = np.dtype(float)
+
+
+def small(kind: str) -> tuple[tuple[int, ...], ...]:
+    """Two values of each size, rows more than columns."""
+    return tuple((48, 96) if name in ("r", "m") else (8, 24) for name in MEASURABLE[kind].names)
+
+
+def test_every_kernel_has_a_grid_for_every_kind_of_device() -> None:
+    for kind in ("cpu", "gpu"):
+        full, quick = grids(kind), grids(kind, quick=True)
+        assert set(full) == set(quick) == set(MEASURABLE)
+        for name, axes in full.items():
+            assert len(axes) == len(MEASURABLE[name].names)
+            assert all(list(axis) == sorted(set(axis)) for axis in axes)
+            assert [axis[-1] for axis in quick[name]] == [axis[-1] for axis in axes]
+            assert all(set(few) <= set(axis) for few, axis in zip(quick[name], axes, strict=True))
+        assert sum(map(len, quick["gemm"])) < sum(map(len, full["gemm"]))
+
+
+@pytest.mark.parametrize("kind", ["cpu", "gpu"])
+def test_grids_shrink_to_the_memory_there_is(kind: str) -> None:
+    limit = 10**8
+    for name, axes in grids(kind, nbytes=limit).items():
+        shapes = MEASURABLE[name].shapes(*(axis[-1] for axis in axes))
+        assert 8 * sum(math.prod(shape) for shape in shapes) <= limit
+        assert all(axes)
+
+
+@pytest.mark.parametrize("kind", sorted(MEASURABLE))
+def test_kernels_are_measured_on_sensible_data(kind: str) -> None:
+    """Whatever is called again and again neither overflows nor turns into NaN."""
+    with threadpool_limits(1, "blas"):
+        case = KernelCase(Probe(CpuDevice(), DOUBLE), kind, small(kind))
+        largest = tuple(axis[-1] for axis in small(kind))
+        assert all(sample > 0 for sample in case.samples(largest))
+        for arena in case.arenas:
+            assert arena is None or np.isfinite(arena).all()
+
+
+def test_updates_take_turns_on_more_memory_than_caches_hold() -> None:
+    case = KernelCase(Probe(CpuDevice(), DOUBLE), "swap", ((8,), (512,), (64,)))
+    turns = case.turns(case.arrays((8, 512, 64)))
+    blocks = [next(turns)[-1] for _ in range(200)]
+    assert all(block.shape == (512, 64) for block in blocks)
+    places = {block.ctypes.data for block in blocks}
+    assert len(places) * blocks[0].nbytes >= 2**25
+
+
+def test_kernels_measured_on_two_devices_at_once() -> None:
+    told: list[str] = []
+    with threadpool_limits(1, "blas"):
+        probes = [Probe(CpuDevice(f"cpu{i}"), DOUBLE) for i in range(2)]
+        rates = measure_kernels(
+            probes, {"potrf": ((8, 64),), "gemm": ((16, 64), (8,), (8, 64))}, told.append
+        )
+        array = np.ones((64, 8), order="F")
+        wide, c = np.ones((8, 64), order="F"), np.ones((64, 64), order="F")
+        samples = [
+            probes[0].sample(lambda: probes[0].call("gemm", array, wide, c), 50) for _ in range(9)
+        ]
+    assert told == ["potrf", "gemm"]
+    gemm = rates.by_kind["gemm"]
+    assert gemm.axes == ((16, 64), (8,), (8, 64))
+    assert all(spread >= 0 for spread in gemm.spreads)
+    # Of the right order: two threads take turns at the interpreter, other processes at the cores.
+    assert 0.02 < gemm.estimate((64, 8, 64)) / statistics.median(samples) < 50
+
+
+def test_an_error_on_one_device_ends_the_waiting_of_the_others() -> None:
+    probes = [Probe(CpuDevice(f"cpu{i}"), DOUBLE) for i in range(3)]
+
+    def measure(probe: Probe, point: int) -> list[float]:
+        if point == 1 and probe is probes[1]:
+            raise MemoryError("no room")
+        return [1.0]
+
+    began = time.perf_counter()
+    with pytest.raises(MemoryError, match="no room"):
+        side_by_side(probes, lambda probe: probe, measure, range(3))
+    assert time.perf_counter() - began < 10
+
+
+def test_a_device_that_never_comes_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel_probes, "_MEETING", 0.2)
+    probes = [Probe(CpuDevice(f"cpu{i}"), DOUBLE) for i in range(2)]
+    gone = threading.Event()  # never set
+
+    def measure(probe: Probe, point: int) -> list[float]:
+        if probe is probes[1]:
+            gone.wait(1.0)
+        return [1.0]
+
+    with pytest.raises(TimeoutError, match=r"a device took longer than 0 s"):
+        side_by_side(probes, lambda probe: probe, measure, range(3))
+
+
+def test_all_devices_come_to_a_point_together() -> None:
+    probes = [Probe(CpuDevice(f"cpu{i}"), DOUBLE) for i in range(3)]
+    found = side_by_side(probes, lambda p: p.device.name, lambda name, point: [point], [1.0, 2.0])
+    assert found == [[1.0] * 3, [2.0] * 3]
+
+
+def test_median_and_spread() -> None:
+    assert median_and_spread([3.0, 1.0, 2.0]) == (2.0, 0.5)
+    assert median_and_spread([2.0, 2.0, 2.0]) == (2.0, 0.0)
+
+
+def test_cpus_measured_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    few = {"gemm": ((16, 64), (8,), (8, 64)), "laswp": ((64,), (8, 16))}
+    monkeypatch.setattr(machine_probe, "grids", lambda *args, **kwargs: few)
+    told: list[str] = []
+    device = measure_cpus(Team(2, 1), "float32", told=told.append)
+    assert (device.name, device.threads, device.beside) == ("", 1, 2)
+    assert device.model.dtype == "float32"
+    assert set(device.model.rates.by_kind) == set(few)
+    assert device.model.load_bandwidth == device.figures["loaded_copy_bandwidth"] > 1e7
+    assert device.model.turn_bandwidth == device.figures["turned_copy_bandwidth"] > 1e7
+    assert told[0] == "2 x 1 CPU threads: calls"
+    assert told[-1] == "2 x 1 CPU threads: laswp"
+
+
+def test_copies() -> None:
+    copies = measure_copies([Probe(CpuDevice(), DOUBLE)])
+    assert list(copies) == ["aligned", "strided", "loaded", "turned"]
+    assert all(1e7 < rate < 1e13 for rate in copies.values())
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.05])
+def test_a_link_is_fitted_to_small_and_large_transfers(noise: float) -> None:
+    rng = np.random.default_rng(0)
+    sizes = [1e3, 3e4, 5e5, 4e6, 3e7]
+    seconds = [(8e-6 + size / 4e10) * (1 + noise * rng.uniform(-1, 1)) for size in sizes]
+    link = fit_link(sizes, seconds)
+    assert link.latency == pytest.approx(8e-6, rel=0.01 + 2 * noise)
+    assert link.bandwidth == pytest.approx(4e10, rel=0.01 + 2 * noise)
+
+
+def test_a_link_without_latency_has_no_negative_one() -> None:
+    link = fit_link([1e3, 1e5, 1e7], [1e-8, 3e-6, 4e-4])
+    assert link.latency >= 0
+    assert link.bandwidth > 0
+
+
+def test_links_of_a_cpu_stand_in_for_those_of_a_gpu() -> None:
+    links = measure_links(Probe(CpuDevice(), DOUBLE))
+    assert list(links) == ["host_to_gpu", "gpu_to_host", "pageable_to_gpu", "gpu_to_pageable"]
+    assert all(link.seconds(10**6) > 0 for link in links.values())
+
+
+def test_what_dask_takes() -> None:
+    with Cluster(cpus=2) as cluster:
+        client = cluster.private_client()
+        dask = measure_dask(client, [info.address for info in worker_infos(client)])
+    assert 0 <= dask.start < 1
+    assert 0 < dask.hop < 0.5
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("kind", sorted(MEASURABLE))
+def test_every_kernel_is_measured_on_a_gpu(kind: str) -> None:
+    from hetero_la.tiles.kernels.gpu import GpuDevice
+
+    axes = tuple((512, 1024) if name in ("r", "m") else (64, 128) for name in
+                 MEASURABLE[kind].names)  # fmt: skip
+    rates = measure_kernels([Probe(GpuDevice(0), DOUBLE)], {kind: axes})
+    assert all(0 < seconds < 1 for seconds in rates.by_kind[kind].seconds)
+
+
+@pytest.mark.gpu
+def test_gpus_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    few = {"gemm": ((512, 4096), (256,), (512, 4096)), "getrf": ((1024, 8192), (128, 256))}
+    monkeypatch.setattr(machine_probe, "grids", lambda *args, **kwargs: few)
+    device = machine_probe.measure_gpu(0)
+    assert device.model.kind == "gpu"
+    assert device.model.panel_slowdown >= 1
+    assert 0 <= device.model.panel_share < 1
+    figures = device.figures
+    assert 0 < figures["launch_seconds"] < figures["synchronous_launch_seconds"] < 1e-2
+    links = machine_probe.measure_gpu_links([0])
+    assert links["host_to_gpu"].bandwidth > links["pageable_to_gpu"].bandwidth / 2 > 1e8

@@ -1,0 +1,173 @@
+"""Profiles: they come back from their file as they were, and only where they fit."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import platform
+import warnings
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import hetero_la
+from hetero_la.scheduler import known_machine
+from hetero_la.scheduler.costs import MachineModel
+from hetero_la.scheduler.device_model import CORE, cores
+from hetero_la.scheduler.known_machine import (
+    ProfileWarning,
+    current_profile,
+    profile_path,
+    profiled,
+)
+from hetero_la.scheduler.profile import MeasuredDevice, Profile, Tuning
+from hetero_la.scheduler.profile_file import read_profile, write_profile
+from hetero_la.scheduler.workers import WorkerInfo
+from tests.machine import RATE, kept, measured, profile
+
+HERE = WorkerInfo("cpu0", "cpu", "inproc://0", pid=os.getpid(), host=platform.node())
+TUNING = Tuning("lu", "2 cpu x 1 threads", "float64", 1000, 1000, 0, 64, 2, 0.5)
+
+
+@pytest.fixture(autouse=True)
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("HETERO_LA_PROFILE", str(tmp_path / "profile.json"))
+    return tmp_path / "profile.json"
+
+
+def test_what_is_written_is_read(place: Path) -> None:
+    gpu = MeasuredDevice("NVIDIA H200, 140 GiB", 0, 1, CORE, {"launch_seconds": 1e-5})
+    written = profile(measured(), gpu).with_tuning(TUNING)
+    write_profile(written, place)
+    found = read_profile(place)
+    for field in dataclasses.fields(Profile):
+        assert getattr(found, field.name) == getattr(written, field.name)
+    assert os.listdir(place.parent) == [place.name]
+
+
+def test_without_a_profile_there_is_none_and_nothing_is_said() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert current_profile() is None
+    assert "nominal figures; 'hetero-la probe'" in hetero_la.plan("lu", (100, 100)).explain()
+
+
+def test_the_profile_is_kept_under_a_name_of_the_hardware(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("HETERO_LA_PROFILE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    here = profile_path()
+    assert here.parent == tmp_path / "hetero-la"
+    other = {**known_machine.this_machine(), "cores": 77}
+    monkeypatch.setattr(known_machine, "this_machine", lambda: other)
+    assert profile_path().parent == here.parent
+    assert profile_path() != here
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [({"cores": 999}, "it is of another machine: cores 999, here "),
+     ({"gpus": ["NVIDIA H200"]}, "it is of another machine: gpus ['NVIDIA H200'], here "),
+     ({"hetero-la": "0.0.0"}, "it is of another version: hetero-la '0.0.0', here "),
+     ({"blas": []}, "it is of another version: blas [], here ")],
+)  # fmt: skip
+def test_a_foreign_or_stale_profile_is_noticed_once(
+    place: Path, change: dict[str, object], reason: str
+) -> None:
+    whole = profile()
+    write_profile(replace(whole, machine={**whole.machine, **change}), place)
+    with pytest.warns(ProfileWarning) as caught:
+        assert current_profile() is None
+    assert f"the profile {place} is not used: {reason}" in str(caught[0].message)
+    assert str(caught[0].message).endswith("'hetero-la probe' makes a new one")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert current_profile() is None
+        assert hetero_la.plan("lu", (100, 100)).model.measured == ""
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [lambda text: text[: len(text) // 2], lambda text: "[]", lambda text: "{}",
+     lambda text: text.replace('"format": 1', '"format": 2'),
+     lambda text: text.replace('"devices": [', '"devices": [3, '),
+     lambda text: text.replace('"gemm_rate"', '"gemm_speed"'),
+     lambda text: text.replace('"kernel": "gemm"', '"kernel": "nonsense"')],
+)  # fmt: skip
+def test_a_damaged_profile_is_noticed(place: Path, damage) -> None:
+    text = kept().read_text()
+    assert damage(text) != text
+    place.write_text(damage(text))
+    with pytest.raises(ValueError, match="not a profile"):
+        read_profile(place)
+    with pytest.warns(ProfileWarning, match="not a profile"):
+        assert current_profile() is None
+
+
+def test_plans_use_the_profile_as_soon_as_it_is_there() -> None:
+    def planned() -> hetero_la.Plan:
+        return hetero_la.plan("lu", (1000, 1000), nb=250, workers=[HERE])
+
+    before = planned().predicted_seconds
+    kept()
+    plan = planned()
+    gemm = plan.model.devices[0].kernel_seconds("gemm", [(750, 250), (250, 500), (750, 500)], "f8")
+    assert gemm == pytest.approx(2 * 750 * 250 * 500 / RATE)
+    assert plan.predicted_seconds > plan.flops / RATE / 2 > before
+    assert "model: this machine's profile, measured 2026-01-02" in plan.explain()
+    assert plan.simulate().start[0][0] == pytest.approx(0.5)  # what Dask takes
+
+
+def test_which_workers_a_profile_knows() -> None:
+    kept()
+    team = [
+        HERE, replace(HERE, host="elsewhere"), replace(HERE, blas_threads=3),
+        replace(HERE, kind="gpu", virtual=True), replace(HERE, kind="gpu", device=0),
+        replace(HERE, host="", pid=0),
+    ]  # fmt: skip
+    nominal = MachineModel.nominal(team)
+    model, known = profiled(nominal, team, np.float64)
+    assert known == [True, False, False, True, False, True]
+    assert [d.rates.tables != () for d in model.devices] == known
+    assert [d.by_reference for d in model.devices] == [d.by_reference for d in nominal.devices]
+    assert model.devices[2] == cores(3)
+    assert model.host_link.bandwidth == 5e10
+    assert model.peer_link == nominal.peer_link
+
+
+def test_a_type_that_was_not_measured_is_scaled_from_one_that_was() -> None:
+    single = measured(replace(CORE, dtype="float32"))
+    whole = profile(measured(), single)
+    assert whole.device("", 1, "float32").dtype == "float32"
+    assert whole.device("", 1, "complex128").dtype == "float64"
+    assert whole.device("", 2, "float64") is None
+
+
+def test_a_later_probe_replaces_what_it_measured_and_voids_tunings() -> None:
+    older = profile(measured(), measured(threads=4)).with_tuning(TUNING)
+    newer = profile(measured(replace(CORE, gemm_rate=1.0)))
+    both = older.merged(newer)
+    assert [(d.threads, d.model.gemm_rate) for d in both.devices] == [
+        (1, 1.0), (4, CORE.gemm_rate),
+    ]  # fmt: skip
+    assert both.tunings == ()
+
+
+def test_one_tuning_for_one_problem() -> None:
+    whole = profile().with_tuning(TUNING).with_tuning(TUNING._replace(n=2000))
+    whole = whole.with_tuning(TUNING._replace(nb=96, seconds=0.1))
+    assert [(t.n, t.nb) for t in whole.tunings] == [(2000, 64), (1000, 96)]
+
+
+def test_the_file_is_json_with_the_names_that_are_documented(place: Path) -> None:
+    content = json.loads(kept().read_text())
+    assert list(content) == [
+        "format", "machine", "measured", "devices", "links", "dask", "tunings"
+    ]  # fmt: skip
+    assert list(content["devices"][0]["kernels"][0]) == [
+        "kernel", "sizes", "axes", "seconds", "spreads"
+    ]  # fmt: skip

@@ -1,0 +1,94 @@
+"""``hetero-la probe``, with few sizes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from hetero_la.cli import main
+from hetero_la.commands import probe
+from hetero_la.pictures import rates
+from hetero_la.scheduler import machine_probe
+from hetero_la.scheduler.known_machine import current_profile
+from hetero_la.scheduler.profile_file import read_profile
+from tests.command_line import in_own_folder, refused  # noqa: F401  (a fixture)
+from tests.machine import measured, profile
+
+FEW = {
+    "gemm": ((16, 64), (8, 16), (8, 64)),
+    "getrf": ((64, 128), (8, 16)),
+    "geqrf": ((64, 128), (8, 16)),
+    "netperm": ((8, 16),),
+}
+
+
+@pytest.fixture(autouse=True)
+def few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HETERO_LA_PROFILE", str(tmp_path / "kept" / "profile.json"))
+    monkeypatch.setattr(machine_probe, "grids", lambda *args, **kwargs: FEW)
+
+
+def test_a_probe_is_kept_printed_and_drawn(capfd: pytest.CaptureFixture[str]) -> None:
+    argv = ["probe", "--cpus", "2", "--blas-threads", "1", "--quick"]
+    assert main([*argv, "--plot", "rates.svg"]) == 0
+    out, err = capfd.readouterr()
+    assert err == ""
+    known = current_profile()
+    assert known is not None
+    assert {(d.threads, d.beside) for d in known.devices} >= {(1, 2)}
+    assert known.dask.hop > 0
+    assert "2 x 1 CPU threads, side by side, float64" in out
+    assert "gemm      m 16..64, k 8..16, n 8..64" in out
+    assert "turned copy: " in out
+    assert out.rstrip().endswith("profile.json")
+    drawn = Path("rates.svg").read_text()
+    assert drawn.startswith("<?xml")
+    assert main(["lu", "--random", "200", "-v"]) == 0
+    assert f"model: this machine's profile, measured {known.measured}" in capfd.readouterr().err
+
+
+def test_another_type_is_added(capfd: pytest.CaptureFixture[str]) -> None:
+    argv = ["probe", "--cpus", "1", "--blas-threads", "1"]
+    assert main(argv) == main([*argv, "--dtype", "float32"]) == 0
+    found = {(d.threads, d.model.dtype) for d in current_profile().devices}
+    assert {(1, "float64"), (1, "float32")} <= found
+
+
+def test_a_profile_elsewhere_leaves_the_kept_one_alone() -> None:
+    argv = ["probe", "--cpus", "1", "--blas-threads", "1", "-o", "other.json"]
+    assert main(argv) == 0
+    assert current_profile() is None
+    assert read_profile(Path("other.json")).devices
+    assert json.loads(Path("other.json").read_text())["format"] == 1
+
+
+def test_the_report_names_links_and_gpus() -> None:
+    gpu = measured()._replace(name="NVIDIA H200, 140 GiB", figures={"launch_seconds": 3e-6})
+    text = "\n".join(probe.report(profile(gpu)))
+    assert "NVIDIA H200, 140 GiB, float64" in text
+    assert "  launch: 3.0 us" in text
+    assert "host to gpu: 10.0 us + bytes / 50.00 GB/s" in text
+
+
+@pytest.mark.parametrize("suffix", [".png", ".svg", ".pdf"])
+def test_plots_of_every_kind(suffix: str, tmp_path: Path) -> None:
+    path = tmp_path / f"rates{suffix}"
+    rates.write_rates(profile().devices, path)
+    assert path.stat().st_size > 10_000
+
+
+@pytest.mark.parametrize(
+    ("argv", "sentence"),
+    [(["--plot", "rates.txt"], "must end in one of .svg, .png, .pdf, not rates.txt"),
+     (["--plot", "no/rates.svg"], "there is no folder"),
+     (["-o", "no/profile.json"], "there is no folder"),
+     (["--gpus", "99"], "99 GPUs were asked for"),
+     (["--cpus", "0"], "a cluster needs at least one worker"),
+     (["--blas-threads", "0"], "--blas-threads")],
+)  # fmt: skip
+def test_what_cannot_be_is_refused_at_once(
+    argv: list[str], sentence: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert sentence in refused(capfd, "probe", *argv)

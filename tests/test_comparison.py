@@ -1,0 +1,79 @@
+"""A run beside its prediction."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import hetero_la
+
+
+@pytest.fixture(scope="module")
+def traced() -> hetero_la.Trace:
+    a = np.random.default_rng(0).standard_normal((400, 400))
+    with (
+        hetero_la.Cluster(cpus=0, virtual_gpus=2) as cluster,
+        cluster.get_client() as client,
+        hetero_la.trace() as trace,
+    ):
+        hetero_la.lu_factor(a, nb=100, client=client)
+        hetero_la.qr(a, mode="r", nb=100, client=client)
+    return trace
+
+
+def test_kernels_add_up_to_the_workers(traced: hetero_la.Trace) -> None:
+    run = traced.runs[0]
+    found = traced.compare(run.plan)
+    assert found.run.name == "lu, the run"
+    assert found.run.measured == run.seconds
+    assert found.run.predicted == run.plan.predicted_seconds
+    assert found.run.ratio == found.run.predicted / found.run.measured
+    calls = {"load", "store", "receive"}
+    of_kernels = [row for row in found.kernels if row.name not in calls]
+    assert {row.name for row in of_kernels} == {
+        "getrf", "netperm", "trtri", "swap", "trmm", "gemm", "compose", "laswp"
+    }  # fmt: skip
+    programs = run.plan.programs
+    assert sum(row.calls for row in of_kernels) == sum(row.calls for row in found.workers)
+    assert sum(row.calls for row in found.workers) == sum(
+        i.op == "call" for program in programs for i in program.instructions
+    )
+    for kind in ("predicted", "measured"):
+        total = sum(getattr(row, kind) for row in of_kernels)
+        assert sum(getattr(row, kind) for row in found.workers) == pytest.approx(total, rel=1e-6)
+        for busy, idle in zip(found.workers, found.idle, strict=True):
+            whole = getattr(busy, kind) + getattr(idle, kind)
+            assert whole == pytest.approx(getattr(found.run, kind))
+    longest = [max(row.predicted, row.measured) for row in found.kernels]
+    assert longest == sorted(longest, reverse=True)
+
+
+def test_a_prediction_of_other_tiles_for_the_same_problem(traced: hetero_la.Trace) -> None:
+    workers = traced.runs[1].plan.workers
+    plan = hetero_la.plan("qr", (400, 400), nb=80, workers=workers)
+    found = traced.compare(plan)
+    assert found.run.predicted == plan.predicted_seconds
+    assert found.run.measured == traced.runs[1].seconds
+    assert {row.name: row.calls for row in found.kernels}["geqrf"] == 4
+
+
+def test_as_text_it_is_a_table(traced: hetero_la.Trace) -> None:
+    longest = max(traced.runs, key=lambda run: run.seconds)
+    head, first, *rows = str(traced.compare()).splitlines()
+    assert head.split() == ["calls", "predicted", "s", "measured", "s", "ratio"]
+    assert first.startswith(f"{longest.plan.routine}, the run")
+    assert len({len(row) for row in (head, first, *rows)}) == 1
+    assert [row.rsplit(maxsplit=4)[0] for row in rows[-4:]] == [
+        "gpu0 computing", "gpu0 idle", "gpu1 computing", "gpu1 idle"
+    ]  # fmt: skip
+
+
+def test_what_was_not_traced_is_not_compared(traced: hetero_la.Trace) -> None:
+    with pytest.raises(ValueError, match="no run was traced"):
+        hetero_la.Trace().compare()
+    with pytest.raises(ValueError) as caught:
+        traced.compare(hetero_la.plan("lu", (500, 400)))
+    assert str(caught.value) == (
+        "the plan is for lu of 500 x 400 + 0 in float64 on 1 workers, and what was traced is "
+        "lu of 400 x 400 + 0 in float64 on 2 workers, qr of 400 x 400 + 0 in float64 on 2 workers"
+    )
