@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from hetero_la.commands import factor, graph, info, probe, simulate, sweep, values
+from hetero_la.commands import factor, graph, info, probe, simulate, sweep, tune, values
 from hetero_la.commands.routine import Choices, RightHandSides
 from hetero_la.commands.routines import COMMANDS, ROUTINES
 from hetero_la.inputs import DTYPES
@@ -202,6 +202,7 @@ def build_parser() -> argparse.ArgumentParser:
     graph.add_parser(commands)
     simulate.add_parser(commands)
     probe.add_parser(commands)
+    tune.add_parser(commands)
     summary = "show devices, libraries, and what would be used"
     commands.add_parser("info", help=summary, description=summary).set_defaults(run=info.info)
     return parser
@@ -216,7 +217,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         In one sentence; ``--help`` prints and exits.
     """
     args = build_parser().parse_args(argv)
-    if args.command in ("sweep", "graph", "simulate"):
+    if args.command in ("sweep", "graph", "simulate", "tune"):
         _check_takers(args)
     if args.command == "sweep":
         args.choices = _choices(args, args.routine, mode="raw")

@@ -1,0 +1,78 @@
+"""``hetero-la tune``: finds the best tile size and look-ahead by the machine model."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+import hetero_la
+from hetero_la.commands import values
+from hetero_la.commands.probe import WORKERS, add_workers
+from hetero_la.commands.routine import RightHandSides
+from hetero_la.commands.routines import COMMANDS, ROUTINES
+from hetero_la.execution import INLINE_LIMIT
+from hetero_la.inputs import DTYPES
+from hetero_la.options import Options
+from hetero_la.planner import quick_estimate
+from hetero_la.scheduler.dask_clients import worker_infos
+from hetero_la.scheduler.known_machine import current_profile, profile_path
+from hetero_la.scheduler.profile_file import write_profile
+from hetero_la.scheduler.workers import WorkerInfo, calling_thread
+from hetero_la.search import Candidate, search, tuning_of
+from hetero_la.tuning import Problem
+
+
+def add_parser(commands: Any) -> None:
+    """Add the command to the parser's `commands`."""
+    summary = "choose tile size and look-ahead by prediction, for later runs of that size"
+    parser = commands.add_parser("tune", help=summary, description=summary)
+    parser.add_argument("routine", choices=COMMANDS)
+    parser.add_argument("--n", type=values.positive, required=True, help="columns of the matrix")
+    parser.add_argument("--m", type=values.positive, help="rows (default: as many as columns)")
+    parser.add_argument("--nrhs", type=values.positive, help="right-hand sides (default: 1)")
+    parser.add_argument("--dtype", choices=DTYPES, help="element type (default: float64)")
+    lists = {"type": values.sizes, "metavar": "LIST"}
+    parser.add_argument("--nb", **lists, help="tile sizes to simulate, all of them")
+    parser.add_argument("--lookahead", **lists, help="look-ahead depths to simulate")
+    add_workers(parser)
+    parser.set_defaults(run=tune)
+
+
+def tune(args: argparse.Namespace) -> int:
+    """Simulate the candidates, print them, keep the best; return the exit status."""
+    profile = current_profile()
+    if profile is None:
+        raise ValueError("there is no profile of this machine: run 'hetero-la probe' first")
+    nrhs = 0 if ROUTINES[args.routine].rhs is RightHandSides.NONE else args.nrhs or 1
+    dtype = np.dtype(args.dtype or "float64")
+    problem = Problem(args.routine, args.m or args.n, args.n, nrhs, dtype)
+    with _workers(args, problem) as workers:
+        print(f"{'nb':>6}{'look-ahead':>12}{'predicted s':>13}")
+        found = search(problem, workers, sizes=args.nb, depths=args.lookahead, told=_show)
+        best = found[0]
+        write_profile(profile.with_tuning(tuning_of(problem, workers, best)), profile_path())
+    print(
+        f"best: nb = {best.nb}, look-ahead {best.lookahead}, {best.seconds:.4g} s; "
+        f"kept in {profile_path()}"
+    )
+    return 0
+
+
+def _show(candidate: Candidate) -> None:
+    print(f"{candidate.nb:>6}{candidate.lookahead:>12}{candidate.seconds:>13.5f}", flush=True)
+
+
+@contextlib.contextmanager
+def _workers(args: argparse.Namespace, problem: Problem) -> Iterator[list[WorkerInfo]]:
+    """Those that a run of the problem would have: the calling thread alone, if it is small."""
+    wanted = {name: getattr(args, name) for name in WORKERS if getattr(args, name) is not None}
+    caller = calling_thread()
+    if not wanted and quick_estimate(*problem, Options(), caller) < INLINE_LIMIT["cpu"]:
+        yield [caller]
+        return
+    with hetero_la.Cluster(**wanted) as cluster:
+        yield worker_infos(cluster.private_client())
