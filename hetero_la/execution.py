@@ -16,7 +16,7 @@ from hetero_la.kept import Keep, KeptFactors, release_copies
 from hetero_la.memory import check_memory, require_room
 from hetero_la.options import Options
 from hetero_la.plan import Plan
-from hetero_la.planner import make_plan, quick_estimate, resume
+from hetero_la.planner import make_plan, resume
 from hetero_la.report import Report, Timing
 from hetero_la.routines import ROUTINES
 from hetero_la.scheduler.costs import Source
@@ -36,6 +36,7 @@ from hetero_la.tiles.kernels.spec import Device
 from hetero_la.tiles.shard import ArrayStorage
 from hetero_la.tiles.transfer import column_major_empty, device_index, settle
 from hetero_la.tracing import traced
+from hetero_la.tuning import quick_estimate
 
 #: Runs predicted to be shorter, in seconds, do not pay for a cluster: on the host, and on
 #: the caller's own GPU, where one more thread does not compute any faster.

@@ -18,11 +18,9 @@ from hetero_la.planned_graph import PlannedGraph
 from hetero_la.routines import ROUTINES
 from hetero_la.scheduler.costs import MachineModel, Source
 from hetero_la.scheduler.distribution import Distribution
-from hetero_la.scheduler.estimate import estimate_seconds
 from hetero_la.scheduler.graph import TaskGraph
 from hetero_la.scheduler.known_machine import current_profile
 from hetero_la.scheduler.placement import place
-from hetero_la.scheduler.probes import machine_model
 from hetero_la.scheduler.profile import Profile
 from hetero_la.scheduler.programs import build_programs
 from hetero_la.scheduler.workers import WorkerInfo, calling_thread, over_processes
@@ -126,38 +124,6 @@ def make_plan(
     key = tuple(replace(worker, memory=0) for worker in workers)
     profile = current_profile()
     return _cached_plan(routine, m, n, nrhs, dtype, options, key, on_host, source, profile)
-
-
-def quick_estimate(
-    routine: str,
-    m: int,
-    n: int,
-    nrhs: int,
-    dtype: np.dtype[Any],
-    options: Options,
-    worker: WorkerInfo,
-) -> float:
-    """Seconds that a run would take on one worker, without planning it."""
-    return _estimate(
-        routine, m, n, nrhs, dtype, options, replace(worker, memory=0), current_profile()
-    )
-
-
-@functools.lru_cache(maxsize=64)
-def _estimate(
-    routine: str,
-    m: int,
-    n: int,
-    nrhs: int,
-    dtype: np.dtype[Any],
-    options: Options,
-    worker: WorkerInfo,
-    profile: Profile | None,
-) -> float:
-    tuned = recall(profile, Problem(routine, m, n, nrhs, dtype), (worker,))
-    layout = TileLayout(m, n, tile_size(routine, m, n, nrhs, options, (worker,), tuned), nrhs)
-    model = machine_model((worker,), dtype, measure=False)
-    return estimate_seconds(ROUTINES[routine].step, layout, model, range(1), None, dtype)
 
 
 @functools.lru_cache(maxsize=16)

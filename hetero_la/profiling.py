@@ -44,7 +44,11 @@ def make_profile(
     gpus, names = list(range(size.gpus)), this_machine()["gpus"]
     different = [index for index in gpus if names.index(names[index]) == index]
     devices = [measure_gpu(index, dtype, quick=quick, told=told) for index in different]
-    devices += [measure_cpus(team, dtype, quick=quick, told=told) for team in _teams(size)]
+    devices += [
+        # The calling thread, which has all cores, runs small problems: few sizes will do.
+        measure_cpus(team, dtype, quick=quick or team.threads == os.cpu_count(), told=told)
+        for team in _teams(size)
+    ]
     told("links")
     links = measure_gpu_links(gpus, dtype)
     told("Dask")

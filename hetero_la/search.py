@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -69,9 +69,7 @@ def search(
     """
     routine, m, n, nrhs, dtype = problem
     owners, _ = roles(tuple(workers), Options())
-    if not machine_model(owners, dtype, measure=False).measured:
-        who = team_name(owners)
-        raise ValueError(f"no profile of this machine knows {who}: run 'hetero-la probe' first")
+    require_measured(workers, dtype)
     kind = "cpu" if owners[0].virtual else owners[0].kind
     if sizes is None:
         largest = max(min(m, n), 1)
@@ -85,6 +83,14 @@ def search(
         found.append(Candidate(planned.nb, depth, planned.predicted_seconds))
         told(found[-1])
     return sorted(found, key=lambda candidate: candidate.seconds)
+
+
+def require_measured(workers: Sequence[WorkerInfo], dtype: Any) -> None:
+    """Raise ValueError if this machine's profile does not know the owners of columns."""
+    owners, _ = roles(tuple(workers), Options())
+    if not machine_model(owners, dtype, measure=False).measured:
+        who = team_name(owners)
+        raise ValueError(f"no profile of this machine knows {who}: run 'hetero-la probe' first")
 
 
 def _promising(problem: Problem, owners: Sequence[WorkerInfo], sizes: Sequence[int]) -> list[int]:

@@ -12,6 +12,7 @@ from hetero_la.options import Options, PanelDevice
 from hetero_la.routines import ROUTINES, Routine, Tiling
 from hetero_la.scheduler.costs import MachineModel
 from hetero_la.scheduler.estimate import estimate_seconds, steps_while_loading
+from hetero_la.scheduler.known_machine import current_profile
 from hetero_la.scheduler.probes import machine_model
 from hetero_la.scheduler.profile import Profile, Tuning
 from hetero_la.scheduler.workers import WorkerInfo
@@ -168,3 +169,19 @@ def _tiling(routine: str, order: int, owners: Sequence[WorkerInfo]) -> Tiling:
     known = ROUTINES[routine]
     tiles = known.one_gpu_tiles if len(owners) == 1 else known.gpu_tiles
     return next(tiling for tiling in tiles if order >= tiling.order)
+
+
+def quick_estimate(
+    routine: str,
+    m: int,
+    n: int,
+    nrhs: int,
+    dtype: np.dtype[Any],
+    options: Options,
+    worker: WorkerInfo,
+) -> float:
+    """Seconds that a run would take on one worker, without planning it."""
+    tuned = recall(current_profile(), Problem(routine, m, n, nrhs, dtype), (worker,))
+    layout = TileLayout(m, n, tile_size(routine, m, n, nrhs, options, (worker,), tuned), nrhs)
+    model = machine_model((worker,), dtype, measure=False)
+    return estimate_seconds(ROUTINES[routine].step, layout, model, range(1), None, dtype)

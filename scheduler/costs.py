@@ -55,7 +55,7 @@ class DaskCosts(NamedTuple):
     hop: float
 
 
-NOMINAL_DASK = DaskCosts(1e-2, 2e-3)  #: on two slow cores
+NOMINAL_DASK = DaskCosts(5e-3, 2e-3)  #: in a process with cores to spare
 
 
 def call_shapes(

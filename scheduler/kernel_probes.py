@@ -12,7 +12,7 @@ import statistics
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
 import numpy as np
@@ -209,6 +209,11 @@ def side_by_side(
 
     with ThreadPoolExecutor(len(probes), thread_name_prefix="probe") as pool:
         futures = [pool.submit(work, probe) for probe in probes]
+        try:
+            wait(futures)
+        except BaseException:  # Ctrl-C
+            meeting.abort()
+            raise
     errors = [error for future in futures if (error := future.exception()) is not None]
     if errors:
         # The first real error counts, not that of those who waited for it.

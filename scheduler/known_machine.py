@@ -35,10 +35,13 @@ def profile_path() -> Path:
     """Where this machine's profile is, or would be."""
     if named := os.environ.get(_VARIABLE):
         return Path(named)
-    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     text = json.dumps([this_machine()[key] for key in HARDWARE])
     digest = hashlib.sha256(text.encode()).hexdigest()[:12]
-    return Path(cache) / "hetero-la" / f"machine-{digest}.json"
+    return _folder() / f"machine-{digest}.json"
+
+
+def _folder() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hetero-la"
 
 
 def misfit(profile: Profile) -> str:
@@ -56,6 +59,9 @@ def current_profile() -> Profile | None:
 
     One that cannot is told of in a `ProfileWarning`, once in a process.
     """
+    # Where nothing was ever kept, nobody need look at the machine, which takes a moment.
+    if _VARIABLE not in os.environ and not _folder().is_dir():
+        return None
     path = profile_path()
     try:
         changed = path.stat().st_mtime_ns

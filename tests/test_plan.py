@@ -183,3 +183,27 @@ def test_default_tile_sizes(workers: tuple[WorkerInfo, ...], routine: str) -> No
     sizes = [default_nb(routine, n, n, workers) for n in (0, 1, 100, 384, 2000, 10_000, 60_000)]
     assert all(1 <= nb <= 1024 for nb in sizes)
     assert sizes[-3:] == sorted(sizes[-3:])
+
+
+def test_a_run_s_plan_says_how_its_matrix_lay() -> None:
+    a = np.random.default_rng(0).standard_normal((60, 60))
+    column_major = np.asfortranarray(a)
+    assert hetero_la.lu_factor(a).plan.source == "row-major"
+    assert hetero_la.lu_factor(column_major).plan.source == "column-major"
+    assert hetero_la.lu_factor(column_major, overwrite_a=True).plan.source == "in place"
+    assert hetero_la.lu_factor(a, overwrite_a=True).plan.source == "row-major"
+    # U is found as the transpose of the transpose's L.
+    s = a @ a.T + 60 * np.eye(60)
+    assert hetero_la.cho_factor(s).plan.source == "column-major"
+    assert hetero_la.cho_factor(s, lower=True).plan.source == "row-major"
+    assert hetero_la.plan("cholesky", (60, 60)).source == "column-major"
+    assert hetero_la.plan("qr", (60, 60)).source == "row-major"
+
+
+def test_a_simulated_plan_has_memory_and_idle_times() -> None:
+    plan = hetero_la.plan("lu", (1000, 1000), nb=100, workers=CPUS)
+    run = plan.simulate()
+    assert run.peak_bytes.tolist() == plan.bytes_needed()
+    assert run.idle + run.computing == pytest.approx([run.makespan] * 2)
+    line = plan.explain().splitlines()[-2]
+    assert f"computes for {run.computing[0]:.3g} s, idle for {run.idle[0]:.3g} s" in line

@@ -8,6 +8,7 @@ import os
 import platform
 
 import hetero_la
+from hetero_la.scheduler.known_machine import current_profile
 from hetero_la.tiles.kernels import gpu
 from hetero_la.tiles.kernels.cpu import available_memory, iter_blas_libraries
 
@@ -50,11 +51,15 @@ def describe_machine() -> dict[str, dict[str, str]]:
     libraries = {"python": platform.python_version()}
     libraries |= {name: _version(name) for name in _LIBRARIES}
     libraries["BLAS"] = ", ".join(dict.fromkeys(iter_blas_libraries())) or "unknown"
+    profile = current_profile()
     with hetero_la.Cluster() as cluster:
         workers = ", ".join(str(name) for name in cluster.worker_spec)
     runs = {
         "workers by default": workers,
         "presets": ", ".join(hetero_la.available_presets()),
+        "profile": f"measured {profile.measured}"
+        if profile
+        else "none: 'hetero-la probe' makes it",
     }
     return {"devices": devices, "libraries": libraries, "runs": runs}
 

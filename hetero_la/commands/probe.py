@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -62,7 +63,8 @@ def probe(args: argparse.Namespace) -> int:
         require_place(args.output)
     wanted = {name: getattr(args, name) for name in WORKERS}
     size = ClusterSize.here(wanted)
-    profile = make_profile(size, args.dtype or "float64", quick=args.quick, told=_told())
+    with _shown() as told:
+        profile = make_profile(size, args.dtype or "float64", quick=args.quick, told=told)
     path = args.output or profile_path()
     if args.output is None and (older := current_profile()) is not None:
         profile = older.merged(profile)
@@ -73,11 +75,18 @@ def probe(args: argparse.Namespace) -> int:
     return 0
 
 
-def _told() -> Callable[[str], None]:
+@contextlib.contextmanager
+def _shown() -> Iterator[Callable[[str], None]]:
     """Shows on a terminal what is being measured."""
-    if sys.stderr is None or not sys.stderr.isatty():
-        return lambda what: None
-    return lambda what: print(f"\rmeasuring {what}\x1b[K", end="\r", file=sys.stderr, flush=True)
+
+    def show(line: str) -> None:
+        if sys.stderr is not None and sys.stderr.isatty():
+            print(f"\r{line}\x1b[K", end="", file=sys.stderr, flush=True)
+
+    try:
+        yield lambda what: show(f"measuring {what}")
+    finally:
+        show("")
 
 
 def report(profile: Profile) -> Iterator[str]:

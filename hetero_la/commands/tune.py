@@ -17,13 +17,12 @@ from hetero_la.commands.routines import COMMANDS, ROUTINES
 from hetero_la.execution import INLINE_LIMIT
 from hetero_la.inputs import DTYPES
 from hetero_la.options import Options
-from hetero_la.planner import quick_estimate
 from hetero_la.scheduler.dask_clients import worker_infos
 from hetero_la.scheduler.known_machine import current_profile, profile_path
 from hetero_la.scheduler.profile_file import write_profile
 from hetero_la.scheduler.workers import WorkerInfo, calling_thread
-from hetero_la.search import Candidate, search, tuning_of
-from hetero_la.tuning import Problem
+from hetero_la.search import Candidate, require_measured, search, tuning_of
+from hetero_la.tuning import Problem, quick_estimate
 
 
 def add_parser(commands: Any) -> None:
@@ -51,9 +50,9 @@ def tune(args: argparse.Namespace) -> int:
     dtype = np.dtype(args.dtype or "float64")
     problem = Problem(args.routine, args.m or args.n, args.n, nrhs, dtype)
     with _workers(args, problem) as workers:
+        require_measured(workers, dtype)
         print(f"{'nb':>6}{'look-ahead':>12}{'predicted s':>13}")
-        found = search(problem, workers, sizes=args.nb, depths=args.lookahead, told=_show)
-        best = found[0]
+        best = search(problem, workers, sizes=args.nb, depths=args.lookahead, told=_show)[0]
         write_profile(profile.with_tuning(tuning_of(problem, workers, best)), profile_path())
     print(
         f"best: nb = {best.nb}, look-ahead {best.lookahead}, {best.seconds:.4g} s; "

@@ -22,7 +22,7 @@ from hetero_la.alerts import not_positive_message, singular_message, small_pivot
 from hetero_la.dask_arrays.inputs import empty_like, on_gpu
 from hetero_la.execution import INLINE_LIMIT, with_preset
 from hetero_la.plan import Plan
-from hetero_la.planner import make_plan, quick_estimate
+from hetero_la.planner import make_plan
 from hetero_la.scheduler.cluster import default_blas_threads, default_cpu_workers
 from hetero_la.scheduler.dask_clients import running_client, worker_infos
 from hetero_la.scheduler.dask_graph import Chunk, RunGraph
@@ -31,6 +31,7 @@ from hetero_la.scheduler.workers import WorkerInfo, calling_thread
 from hetero_la.steps import StepValues
 from hetero_la.tiles.errors import DeviceUnavailableError
 from hetero_la.tiles.transfer import to_device
+from hetero_la.tuning import quick_estimate
 
 
 class Singular(StrEnum):

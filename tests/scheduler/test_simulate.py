@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from hetero_la.routines import ROUTINES
-from hetero_la.scheduler.costs import MachineModel
+from hetero_la.scheduler.costs import DaskCosts, MachineModel
 from hetero_la.scheduler.device_model import CORE, H200, Chain, DeviceModel
 from hetero_la.scheduler.distribution import Distribution
 from hetero_la.scheduler.graph import TaskGraph
@@ -308,3 +308,41 @@ def test_it_is_fast():
         case.run(H200)
         best = min(best, time.perf_counter() - start)
     assert best < 0.1  # 13 ms where nothing else runs
+
+
+def test_loads_take_what_the_order_of_the_matrix_costs() -> None:
+    case = Case(2000, 250, 2)
+    shared = replace(CORE, load_bandwidth=4e9, turn_bandwidth=1e9)
+    apart = replace(shared, by_reference=False)
+    nbytes = 8 * 2000 * 2000
+
+    def copied(device: DeviceModel, source: str) -> tuple[float, int]:
+        run = case.run(device, source=source)
+        return float(run.busy[:, Queue.COPY].sum()), int(run.bytes_host.sum())
+
+    received = copied(shared, "in place")[0]
+    assert copied(shared, "in place")[1] == 0
+    for source, rate in (("row-major", 1e9), ("column-major", 4e9)):
+        seconds, moved = copied(shared, source)
+        assert seconds - received == pytest.approx(nbytes / rate)
+        assert moved == nbytes
+    # In memory of its own, a worker stores what it has loaded.
+    seconds = [copied(apart, source)[0] for source in ("row-major", "column-major")]
+    assert seconds[0] - seconds[1] == pytest.approx(nbytes / 1e9 - nbytes / 4e9)
+    assert copied(apart, "row-major")[1] == 2 * nbytes
+
+
+def test_dask_takes_time_before_a_run_and_between_its_tasks() -> None:
+    case = Case(2000, 250, 1)
+    model = MachineModel((CORE,), dask=DaskCosts(0.5, 0.25))
+
+    def run(*windows: list[int]) -> Simulation:
+        return simulate(case.programs, case.traffic, case.graph, model, windows=windows)
+
+    alone = run().makespan
+    assert run([0]).start[0][0] == 0.5
+    assert run([0]).makespan == pytest.approx(alone + 0.5)
+    cut = len(case.programs[0].instructions) // 2
+    late = run([0, cut])
+    assert late.makespan == pytest.approx(alone + 0.75)
+    assert late.start[0][cut] - late.stop[0][cut - 1] == pytest.approx(0.25)
