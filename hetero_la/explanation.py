@@ -59,9 +59,11 @@ def _checkpoints(plan: Plan) -> list[str]:
 
 
 def _model(plan: Plan) -> str:
-    if plan.model.measured:
-        return f"model: this machine's profile, measured {plan.model.measured}"
-    return "model: nominal figures; 'hetero-la probe' measures this machine"
+    if not plan.model.measured:
+        return "model: nominal figures; 'hetero-la probe' measures this machine"
+    names = ", ".join(plan.workers[place].name for place in plan.model.unmeasured)
+    rest = f"; nominal figures for {names}" if names else ""
+    return f"model: this machine's profile, measured {plan.model.measured}{rest}"
 
 
 def _worker(plan: Plan, program: Program, run: Simulation) -> str:

@@ -188,7 +188,8 @@ class Plan:
         if len(self.workers) == 1:
             return self.layout.kt + 1
         seconds = self._simulated(()).makespan  # without Dask, whose share the window decides
-        return window_steps(seconds, self.layout.kt, len(self.workers))
+        hop = max(self.model.dask.hop, 1e-4)
+        return window_steps(seconds, self.layout.kt, len(self.workers), task_seconds=hop)
 
     def bytes_needed(self) -> list[int]:
         """Peak bytes on each worker: its shard, panels received, values and workspace."""

@@ -88,7 +88,7 @@ def search(
 def require_measured(workers: Sequence[WorkerInfo], dtype: Any) -> None:
     """Raise ValueError if this machine's profile does not know the owners of columns."""
     owners, _ = roles(tuple(workers), Options())
-    if not machine_model(owners, dtype, measure=False).measured:
+    if machine_model(owners, dtype, measure=False).unmeasured:
         who = team_name(owners)
         raise ValueError(f"no profile of this machine knows {who}: run 'hetero-la probe' first")
 

@@ -132,6 +132,11 @@ class MachineModel:
             tuple((worker.host, worker.pid) for worker in workers),
         )
 
+    @property
+    def unmeasured(self) -> list[int]:
+        """The devices, by number, of which no profile says what their kernels take."""
+        return [place for place, d in enumerate(self.devices) if not d.rates.tables]
+
     def seconds(
         self,
         instruction: Instruction,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from hetero_la.inputs import DTYPES
 from hetero_la.pictures.rates import require_plot, write_rates
 from hetero_la.profiling import make_profile
 from hetero_la.scheduler.cluster import ClusterSize
-from hetero_la.scheduler.known_machine import current_profile, profile_path
+from hetero_la.scheduler.known_machine import ProfileWarning, current_profile, profile_path
 from hetero_la.scheduler.profile import MeasuredDevice, Profile
 from hetero_la.scheduler.profile_file import write_profile
 from hetero_la.scheduler.rates import MEASURABLE, RateTable, work
@@ -66,13 +67,20 @@ def probe(args: argparse.Namespace) -> int:
     with _shown() as told:
         profile = make_profile(size, args.dtype or "float64", quick=args.quick, told=told)
     path = args.output or profile_path()
-    if args.output is None and (older := current_profile()) is not None:
+    if args.output is None and (older := _older()) is not None:
         profile = older.merged(profile)
     write_profile(profile, path)
     print("\n".join(report(profile)), f"written to {path}", sep="\n")
     if args.plot is not None:
         write_rates(profile.devices, args.plot)
     return 0
+
+
+def _older() -> Profile | None:
+    """The profile that there is; one that cannot be used is about to be replaced."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ProfileWarning)
+        return current_profile()
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ import pytest
 
 import hetero_la
 from hetero_la.scheduler import known_machine
-from hetero_la.scheduler.costs import MachineModel
+from hetero_la.scheduler.costs import DaskCosts, MachineModel
 from hetero_la.scheduler.device_model import CORE, cores
 from hetero_la.scheduler.known_machine import (
     ProfileWarning,
@@ -137,6 +137,24 @@ def test_which_workers_a_profile_knows() -> None:
     assert model.devices[2] == cores(3)
     assert model.host_link.bandwidth == 5e10
     assert model.peer_link == nominal.peer_link
+
+
+def test_a_plan_says_which_of_its_workers_nobody_has_measured() -> None:
+    kept()
+    team = [HERE, replace(HERE, name="cpu1", blas_threads=3)]
+    text = hetero_la.plan("lu", (500, 500), nb=100, workers=team).explain()
+    assert "measured 2026-01-02T03:04:05+00:00; nominal figures for cpu1\n" in text
+
+
+def test_windows_follow_what_a_task_costs_dask(place: Path) -> None:
+    def window() -> int:
+        team = [HERE, replace(HERE, name="cpu1")]
+        return hetero_la.plan("lu", (4000, 4000), nb=100, workers=team).window
+
+    kept()
+    dear = window()
+    write_profile(replace(profile(), dask=DaskCosts(0.5, 1e-3)), place)
+    assert 1 <= window() < dear
 
 
 def test_a_type_that_was_not_measured_is_scaled_from_one_that_was() -> None:
