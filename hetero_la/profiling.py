@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import os
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -11,9 +12,13 @@ from hetero_la.scheduler.cluster import Cluster, ClusterSize
 from hetero_la.scheduler.costs import DaskCosts
 from hetero_la.scheduler.dask_clients import worker_infos
 from hetero_la.scheduler.dask_probe import measure_dask
+from hetero_la.scheduler.known_machine import ProfileWarning
 from hetero_la.scheduler.machine_identity import this_machine
 from hetero_la.scheduler.machine_probe import Team, measure_cpus, measure_gpu, measure_gpu_links
 from hetero_la.scheduler.profile import Profile
+
+#: Processes that run or wait to run, for each core, from which on others are in the way.
+_BUSY = 0.5
 
 
 def make_profile(
@@ -41,6 +46,7 @@ def make_profile(
     Profile
         Of workers that are equal, the entry is one.
     """
+    _warn_if_busy()
     gpus, names = list(range(size.gpus)), this_machine()["gpus"]
     different = [index for index in gpus if names.index(names[index]) == index]
     devices = [measure_gpu(index, dtype, quick=quick, told=told) for index in different]
@@ -54,6 +60,18 @@ def make_profile(
     told("Dask")
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     return Profile(this_machine(), now, tuple(devices), links, _dask(size))
+
+
+def _warn_if_busy() -> None:
+    """Threads that wait for each other are slowed down by whatever else is running."""
+    load, cores = os.getloadavg()[0], this_machine()["cores"]
+    if load > _BUSY * cores:
+        warnings.warn(
+            f"this machine is busy (a load of {load:.1f} on {cores} cores): what is measured "
+            "now may be too slow, first of all where several threads work together",
+            ProfileWarning,
+            stacklevel=3,
+        )
 
 
 def _teams(size: ClusterSize) -> list[Team]:

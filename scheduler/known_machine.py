@@ -28,7 +28,7 @@ _VARIABLE = "HETERO_LA_PROFILE"
 
 
 class ProfileWarning(UserWarning):
-    """A profile is there, and cannot be used."""
+    """A profile is there, and cannot be used; or one is made that may be wrong."""
 
 
 def profile_path() -> Path:

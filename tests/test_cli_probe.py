@@ -28,6 +28,7 @@ FEW = {
 def few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HETERO_LA_PROFILE", str(tmp_path / "kept" / "profile.json"))
     monkeypatch.setattr(machine_probe, "grids", lambda *args, **kwargs: FEW)
+    monkeypatch.setattr("os.getloadavg", lambda: (0.0, 0.0, 0.0))  # whatever else is running
 
 
 def test_a_probe_is_kept_printed_and_drawn(capfd: pytest.CaptureFixture[str]) -> None:
@@ -62,6 +63,17 @@ def test_a_profile_elsewhere_leaves_the_kept_one_alone() -> None:
     assert current_profile() is None
     assert read_profile(Path("other.json")).devices
     assert json.loads(Path("other.json").read_text())["format"] == 1
+
+
+@pytest.mark.filterwarnings("default::hetero_la.scheduler.known_machine.ProfileWarning")
+def test_a_busy_machine_is_noticed(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("os.getloadavg", lambda: (1e3, 0.0, 0.0))
+    argv = ["probe", "--cpus", "1", "--blas-threads", "1", "-o", "other.json"]
+    assert main(argv) == 0
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.startswith("hetero-la: warning: this machine is busy (a load of 1000.0 on ")
 
 
 def test_the_report_names_links_and_gpus() -> None:
