@@ -44,24 +44,33 @@ def measure_dask(client: Client, addresses: Sequence[str]) -> DaskCosts:
     addresses : sequence of str
         Of its workers.
     """
-    with ThreadPoolExecutor(len(addresses)) as pool:
-        plain = _median(lambda: list(pool.map(_copies, addresses)))
-    start = _median(lambda: _run(client, _copies, addresses)) - plain
     first = list(addresses[:1])
     one, many = (
-        _median(functools.partial(_run, client, _nothing, first * tasks)) for tasks in (1, _CHAIN)
+        statistics.median(_samples(functools.partial(_run, client, _nothing, first * tasks)))
+        for tasks in (1, _CHAIN)
     )
-    return DaskCosts(max(start, 0.0), max(many - one, 0.0) / (_CHAIN - 1))
+    with ThreadPoolExecutor(len(addresses)) as pool:
+        longer = _samples(
+            functools.partial(_run, client, _copies, addresses),
+            lambda: list(pool.map(_copies, addresses)),
+        )
+    # No less than a task that does nothing: on a machine in use, differences are not certain.
+    return DaskCosts(max(statistics.median(longer), one), max(many - one, 0.0) / (_CHAIN - 1))
 
 
-def _median(work: Callable[[], Any]) -> float:
-    """Seconds of several calls, of which the first warms up."""
+def _samples(work: Callable[[], Any], other: Callable[[], Any] | None = None) -> list[float]:
+    """Seconds of several calls, less those of another call right before each."""
     samples = []
     for _ in range(_REPEATS + 1):
-        began = time.perf_counter()
-        work()
-        samples.append(time.perf_counter() - began)
-    return statistics.median(samples[1:])
+        before = _seconds(other) if other is not None else 0.0
+        samples.append(_seconds(work) - before)
+    return samples[1:]  # the first one warms up
+
+
+def _seconds(work: Callable[[], Any]) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
 
 
 def _run(client: Client, task: Callable[[Any], None], addresses: Sequence[str]) -> None:
