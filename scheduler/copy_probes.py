@@ -17,6 +17,8 @@ from hetero_la.tiles.transfer import pinned_empty
 _ROWS, _COLUMNS, _BLOCK = 4096, 2048, 256
 #: Rows of the strided copy: a tile's, out of columns of `_ROWS`.
 _SHORT = 64
+#: Bytes/s of a copy, at most about: to tell long ones from short ones.
+_FAST = 2e10
 #: Elements of the transfers that a link is fitted to.
 _TRANSFERS = (2**7, 2**12, 2**16, 2**19, 2**22)
 
@@ -35,7 +37,7 @@ class _Copies:
 
     def _rate(self, target: Array, source: Array, repeats: int) -> float:
         copy = functools.partial(self.probe.device.copy, target, source, Queue.PANEL)
-        return target.nbytes / self.probe.sample(copy, repeats)
+        return self._bytes_per_second(target, copy, repeats)
 
     def aligned(self) -> float:
         """Whole columns, one after the other in memory."""
@@ -61,7 +63,11 @@ class _Copies:
                 part = slice(first, first + _BLOCK)
                 self.probe.device.copy(target[:, part], source[:, part], Queue.COPY)
 
-        return target.nbytes / self.probe.sample(load)
+        return self._bytes_per_second(target, load)
+
+    def _bytes_per_second(self, target: Array, copy: Callable[[], None], repeats: int = 1) -> float:
+        seconds = target.nbytes / _FAST
+        return target.nbytes / self.probe.sample(copy, repeats, clock=self.probe.clock(seconds))
 
 
 def measure_copies(probes: Sequence[Probe]) -> dict[str, float]:

@@ -45,8 +45,6 @@ _COLD = 2**26
 _LEAST, _MOST, _PATIENCE = 3, 7, 0.06
 #: A sample of repeated calls takes this long, in seconds, so that the clock's ticks are small.
 _SAMPLE = 1e-3
-#: Calls longer than this, in seconds, are likely to be interrupted on a machine in use.
-_INTERRUPTED = 1e-3
 #: Seconds within which every worker has to come to the next point.
 _MEETING = 120.0
 
@@ -130,10 +128,7 @@ class KernelCase:
 
         once = self.probe.sample(call, before=before)  # it warms up, too
         repeats = 1 if before else max(min(int(_SAMPLE / once), 100), 1)
-        # A long call may be interrupted by other processes: its thread's own time leaves
-        # that out.  But also waiting for the interpreter's lock, which counts in short ones.
-        own = self.probe.alone and once > _INTERRUPTED
-        clock = time.thread_time if own else time.perf_counter
+        clock = self.probe.clock(once)
         taken: list[float] = []
         began = time.perf_counter()
         while len(taken) < _LEAST or (

@@ -45,6 +45,10 @@ _SIZES = {
 }
 
 
+#: Calls longer than this, in seconds, are likely to be interrupted on a machine in use.
+_INTERRUPTED = 1e-3
+
+
 @dataclass
 class Probe:
     """Times kernels on one device, on random data: zeros draw less power and run faster."""
@@ -109,6 +113,15 @@ class Probe:
             work()
         self.device.synchronize()
         return max(clock() - start, 1e-9) / repeats
+
+    def clock(self, seconds: float) -> Callable[[], float]:
+        """What to time calls of so many seconds with.
+
+        A long call may be interrupted by other processes: its thread's own time leaves that
+        out.  But also waiting for the interpreter's lock, which counts in short ones.
+        """
+        own = self.alone and seconds > _INTERRUPTED
+        return time.thread_time if own else time.perf_counter
 
     def kernel(
         self,
