@@ -41,6 +41,9 @@ _UPDATES = frozenset({"gemm", "herk", "larfb_c", "trmm", "trmm_rc", "trsm", "swa
 #: Bytes that no cache holds.
 _COLD = 2**26
 
+#: Kernels that go back to the interpreter for every column, and on a CPU wait for its lock.
+_INTERPRETED = frozenset({"laswp", "lacpy"})
+
 #: Of one point: samples at least and at most, and seconds after which no more are taken.
 _LEAST, _MOST, _PATIENCE = 3, 7, 0.06
 #: A sample of repeated calls takes this long, in seconds, so that the clock's ticks are small.
@@ -128,7 +131,7 @@ class KernelCase:
 
         once = self.probe.sample(call, before=before)  # it warms up, too
         repeats = 1 if before else max(min(int(_SAMPLE / once), 100), 1)
-        clock = self.probe.clock(once)
+        clock = time.perf_counter if self.kind in _INTERPRETED else self.probe.clock(once)
         taken: list[float] = []
         began = time.perf_counter()
         while len(taken) < _LEAST or (
