@@ -15,7 +15,7 @@ from hetero_la.memory import shard_bytes, work_bytes
 from hetero_la.options import Options
 from hetero_la.planned_graph import PlannedGraph
 from hetero_la.routines import ROUTINES
-from hetero_la.scheduler.costs import MachineModel, Source, graph_seconds, window_steps
+from hetero_la.scheduler.costs import MachineModel, Source, window_steps
 from hetero_la.scheduler.distribution import Distribution
 from hetero_la.scheduler.instructions import Program
 from hetero_la.scheduler.job import Job

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -181,7 +183,23 @@ def quick_estimate(
     worker: WorkerInfo,
 ) -> float:
     """Seconds that a run would take on one worker, without planning it."""
-    tuned = recall(current_profile(), Problem(routine, m, n, nrhs, dtype), (worker,))
+    return _estimate(
+        routine, m, n, nrhs, dtype, options, replace(worker, memory=0), current_profile()
+    )
+
+
+@functools.lru_cache(maxsize=64)
+def _estimate(
+    routine: str,
+    m: int,
+    n: int,
+    nrhs: int,
+    dtype: np.dtype[Any],
+    options: Options,
+    worker: WorkerInfo,
+    profile: Profile | None,
+) -> float:
+    tuned = recall(profile, Problem(routine, m, n, nrhs, dtype), (worker,))
     layout = TileLayout(m, n, tile_size(routine, m, n, nrhs, options, (worker,), tuned), nrhs)
     model = machine_model((worker,), dtype, measure=False)
     return estimate_seconds(ROUTINES[routine].step, layout, model, range(1), None, dtype)
