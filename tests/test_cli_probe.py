@@ -50,6 +50,7 @@ def test_a_probe_is_kept_printed_and_drawn(capfd: pytest.CaptureFixture[str]) ->
     assert f"model: this machine's profile, measured {known.measured}" in capfd.readouterr().err
 
 
+@pytest.mark.slow
 def test_another_type_is_added(capfd: pytest.CaptureFixture[str]) -> None:
     argv = ["probe", "--cpus", "1", "--blas-threads", "1"]
     assert main(argv) == main([*argv, "--dtype", "float32"]) == 0
@@ -57,6 +58,7 @@ def test_another_type_is_added(capfd: pytest.CaptureFixture[str]) -> None:
     assert {(1, "float64"), (1, "float32")} <= found
 
 
+@pytest.mark.slow
 def test_a_profile_elsewhere_leaves_the_kept_one_alone() -> None:
     argv = ["probe", "--cpus", "1", "--blas-threads", "1", "-o", "other.json"]
     assert main(argv) == 0
@@ -65,6 +67,7 @@ def test_a_profile_elsewhere_leaves_the_kept_one_alone() -> None:
     assert json.loads(Path("other.json").read_text())["format"] == 1
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("default::hetero_la.scheduler.known_machine.ProfileWarning")
 def test_a_busy_machine_is_noticed(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]

@@ -33,7 +33,7 @@ from hetero_la.tiles.kernels.gpu import gpu_count
 from hetero_la.tiles.kernels.spec import KernelOptions
 from hetero_la.tiles.layout import TileLayout
 from hetero_la.tiles.pivots import permutation
-from tests.support import CLOSE, DTYPES, positive, random, random_order
+from tests.support import CLOSE, DTYPES, covering, positive, random, random_order
 
 NB = 16
 
@@ -67,8 +67,7 @@ def kept(routine: str, a: np.ndarray, client: object, nrhs: int = 1) -> Result:
     return result
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("n", [1, NB, 5 * NB + 3])
+@pytest.mark.parametrize(("n", "dtype"), covering([1, NB, 5 * NB + 3]))
 def test_solves_with_kept_lu(client: object, n: int, dtype: str) -> None:
     a = random(n, dtype=dtype) + 2 * n * np.eye(n, dtype=dtype)
     factors = kept("solve", a, client)
@@ -107,7 +106,7 @@ def test_conditions_are_lapack_s(client: object) -> None:
     assert found == pytest.approx(gecon(scipy.linalg.lu_factor(a)[0], norm1(a))[0], rel=0.5)
 
 
-@pytest.mark.parametrize("nrhs", [1, 3, 40])
+@pytest.mark.parametrize("nrhs", [1, pytest.param(3, marks=pytest.mark.slow), 40])
 def test_public_functions(client: object, nrhs: int) -> None:
     a, b = random(90), random(90, nrhs, seed=1)
     how = {"client": client, "nb": NB}
@@ -131,8 +130,7 @@ def test_trouble_is_noticed_from_kept_factors(client: object) -> None:
         hetero_la.solve(a, b, client=client, nb=NB)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("trans", [0, 1, 2])
+@pytest.mark.parametrize(("trans", "dtype"), covering([0, 1, 2]))
 def test_lu_factors_solve_on_the_gpus(client: object, dtype: str, trans: int) -> None:
     n = 5 * NB + 3
     a = random(n, dtype=dtype)
@@ -161,11 +159,14 @@ def test_cholesky_factors_solve_on_the_gpus(client: object, dtype: str, lower: b
         assert_allclose(a @ x, b, atol=100 * n * CLOSE[dtype])
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("m", "n"), [(1, 1), (90, 90), (5 * NB + 3, 3 * NB + 5), (NB, 4 * NB + 1)])
+@pytest.mark.parametrize(
+    ("shape", "dtype"),
+    covering([(1, 1), (90, 90), (5 * NB + 3, 3 * NB + 5), (NB, 4 * NB + 1)]),
+)
 def test_qr_factors_multiply_and_solve_on_the_gpus(
-    client: object, dtype: str, m: int, n: int
+    client: object, shape: tuple[int, int], dtype: str
 ) -> None:
+    m, n = shape
     a = random(m, n, dtype)
     factors = hetero_la.qr_factor(a, client=client, nb=NB)
     host = QRFactors(factors.qr.copy(), factors.tau, 0, Report(factors.plan, factors.timing))

@@ -47,7 +47,10 @@ def start(kind: str, workers: int = 3) -> Any:
     )  # fmt: skip
 
 
-@pytest.fixture(scope="module", params=["virtual GPUs", "threads", "processes"])
+@pytest.fixture(
+    scope="module",
+    params=["virtual GPUs", pytest.param("threads", marks=pytest.mark.slow), "processes"],
+)
 def client(request: pytest.FixtureRequest) -> Iterator[Client]:
     with start(request.param) as cluster, cluster.get_client() as connected:
         yield connected

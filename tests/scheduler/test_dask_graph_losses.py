@@ -76,7 +76,7 @@ def address(client: Client, number: int) -> str:
 
 
 @pytest.mark.parametrize(("kernel", "count"), [("getrf", 1), ("getrf", 5), ("laswp", 1)])
-@pytest.mark.parametrize("victim", [0, 2])
+@pytest.mark.parametrize("victim", [0, pytest.param(2, marks=pytest.mark.slow)])
 def test_a_worker_that_dies(processes: Client, kernel: str, count: int, victim: int) -> None:
     info = worker_infos(processes)[victim]
     processes.run(die_at, kernel, count, workers=[info.address])
@@ -89,6 +89,7 @@ def has_died(client: Client, info: WorkerInfo) -> bool:
     return info.pid not in {left.pid for left in worker_infos(client, refresh=True)}
 
 
+@pytest.mark.slow
 def test_worker_after_worker(processes: Client) -> None:
     infos = worker_infos(processes)[:2]
     for info, count in zip(infos, (2, 4), strict=True):
@@ -136,7 +137,7 @@ def kill_at_a_random_moment(client: Client, seed: int) -> None:
     assert np.allclose(product, expected)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_any_worker_at_any_moment(processes: Client, seed: int) -> None:
     kill_at_a_random_moment(processes, seed)
 
@@ -165,6 +166,7 @@ def test_persisted_factors_are_made_again(processes: Client) -> None:
         del factors, x
 
 
+@pytest.mark.slow
 def test_a_graph_made_before_a_worker_was_replaced(processes: Client) -> None:
     a = random(N)
     made = lazy_lu(processes, a)
@@ -180,6 +182,7 @@ def test_a_graph_made_before_a_worker_was_replaced(processes: Client) -> None:
 # --- who goes on
 
 
+@pytest.mark.slow
 def test_nobody_restarts_a_worker() -> None:
     with (
         Hosts(["127.0.0.1", "127.0.0.2", "127.0.0.2"]) as hosts,

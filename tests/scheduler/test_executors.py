@@ -554,7 +554,10 @@ SLOW_RUN = """
 @pytest.mark.parametrize(
     "options",
     ["client=hetero_la.Cluster(cpus=1, gpus=0, virtual_gpus=2)",
-     "client=hetero_la.Cluster(cpus=1, gpus=0, virtual_gpus=2), panel='cpu'",
+     pytest.param(
+         "client=hetero_la.Cluster(cpus=1, gpus=0, virtual_gpus=2), panel='cpu'",
+         marks=pytest.mark.slow,
+     ),
      "client=hetero_la.Cluster(cpus=1, gpus=0)"],
 )  # fmt: skip
 def test_ctrl_c_ends_a_run(options: str) -> None:

@@ -127,7 +127,7 @@ def test_messages_are_all_that_slices_need(owners: int, panel: bool, depth: int)
 LAZY_SHAPES = [(5, 5, 1, 0), (7, 3, 1, 0), (3, 9, 1, 0), (8, 8, 1, 3), (6, 6, 0, 1)]
 
 
-@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("late", [pytest.param(False, marks=pytest.mark.slow), True])
 @pytest.mark.parametrize(
     ("owners", "panel", "depth"), [team[:3] for team in TEAMS if team[0] != 5 and not team[3]]
 )

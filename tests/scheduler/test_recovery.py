@@ -133,6 +133,7 @@ def test_a_run_goes_on_from_its_last_checkpoint(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_worker_after_worker(processes: Client) -> None:
     """Each dies in another place of the same run, the last one while it makes up for others."""
     for number, count in enumerate((2, 4, 6)):
@@ -261,6 +262,7 @@ def test_two_hosts_with_different_numbers_of_workers(client_of_hosts: Client) ->
     assert at_rest(client)
 
 
+@pytest.mark.slow
 def test_nobody_restarts_a_worker(two_hosts: Hosts, client_of_hosts: Client) -> None:
     """Those that remain go on, and one that joins meanwhile is not in the way."""
     client = client_of_hosts
@@ -331,6 +333,7 @@ def test_a_worker_that_pauses_for_a_while(processes: Client) -> None:
     assert factors.timing.losses == ()
 
 
+@pytest.mark.slow
 def test_a_worker_that_stays_paused(processes: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dask_wait, "_PAUSE_LIMIT", 0.5)
     processes.run(slow_down, 0.02)

@@ -255,7 +255,7 @@ def test_messages_are_all_that_slices_need(
         check(given, *run_by_messages(made, given.a, given.b, seed))
 
 
-@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("late", [pytest.param(False, marks=pytest.mark.slow), True])
 @pytest.mark.parametrize(("owners", "panel", "depth"), TEAMS)
 @pytest.mark.parametrize("routine", TASKS)
 def test_events_order_the_queues(

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from hetero_la.tiles.kernels.spec import KernelOptions
+from tests.support import covering
 from tests.tiles.kernels import (
     DTYPES,
     LIMIT,
@@ -141,7 +142,7 @@ def test_products_with_the_inverse(device, rng, dtype, order, others, bound):
     factor.get()
 
 
-@pytest.mark.parametrize("dtype", [np.float64, np.complex128])
+@pytest.mark.parametrize("dtype", [pytest.param(np.float64, marks=pytest.mark.slow), np.complex128])
 def test_trmm_rc_in_several_chunks_of_rows(device, rng, dtype):
     rows, order = 70_000, 130
     low, b = lower(rng, order, dtype), random(rng, (rows, order), dtype)
@@ -161,9 +162,8 @@ HERK = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("shape", HERK)
-def test_herk(device, rng, dtype, shape):
+@pytest.mark.parametrize(("shape", "dtype"), covering(HERK))
+def test_herk(device, rng, shape, dtype):
     rows, columns, k = shape
     p, c = random(rng, (rows, k), dtype), random(rng, (rows, columns), dtype)
     c[np.triu_indices(rows, 1, columns)] = np.nan
