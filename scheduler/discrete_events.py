@@ -5,9 +5,9 @@ in-order queues.  A CPU works in its host thread; a GPU's host thread only enque
 stops where it needs an event that another worker has not recorded yet.
 
 The PANEL and UPDATE queues of a GPU share its multiprocessors.  The rule, as measured
-on an H200: a getrf, netperm or trtri beside an update waits for multiprocessors at each
-of its many small kernels, and takes `DeviceModel.panel_slowdown` times as long; the
-update loses only the part `panel_share` of its speed.  Any other kernel of the panel
+on an H200 with LU: what factors or inverts a panel beside an update (`NARROW`) waits for
+multiprocessors at each of its many small kernels, and takes `DeviceModel.panel_slowdown`
+times as long; the update loses only the part `panel_share` of its speed.  Any other kernel of the panel
 queue could fill the GPU and has priority: it runs as if alone, and an update beside it
 stands still.  So a look-ahead update costs the trailing update its own time.  Copies
 take link time and no multiprocessors; transfers contend only in their receiver's queue.
@@ -29,7 +29,8 @@ from hetero_la.scheduler.graph import TaskGraph
 from hetero_la.scheduler.instructions import Program
 from hetero_la.scheduler.messages import Message, Traffic
 
-NARROW = frozenset({"getrf", "netperm", "trtri"})  # cannot fill a GPU
+#: Chains of small kernels, which cannot fill a GPU.
+NARROW = frozenset({"getrf", "netperm", "trtri", "potrf", "trtri_n", "geqrf"})
 _BEGIN, _END = -2, -1  # event codes; others number the forecasts of an update's end
 
 
