@@ -23,6 +23,7 @@ from hetero_la.tiles.transfer import (
     linalg_module,
     on_device_of_arrays,
 )
+from hetero_la.triangles import unit_lower_triangle, upper_triangle
 
 
 @takes_dask_arrays
@@ -239,13 +240,13 @@ def _lu(
     xp = array_module(packed)
     m, n = packed.shape
     k = min(m, n)
-    lower = xp.tril(packed[:, :k], -1)
-    lower[xp.arange(k), xp.arange(k)] = 1
-    upper = xp.triu(packed[:k])
+    lower, upper = unit_lower_triangle(packed[:, :k]), upper_triangle(packed[:k])
     rows = xp.asarray(np.argsort(permutation(piv, m)))
     if permute_l:
         return lower[rows], upper
     number = m == n == 1  # of which SciPy makes arrays of other types
     if p_indices:
         return rows.astype(np.int64 if number else np.int32), lower, upper
-    return xp.eye(m, dtype=packed.dtype if number else packed.real.dtype)[rows], lower, upper
+    p = xp.zeros((m, m), packed.dtype if number else packed.real.dtype)
+    p[xp.arange(m), rows] = 1
+    return p, lower, upper

@@ -11,6 +11,7 @@ from hetero_la.lazy import takes_dask_arrays
 from hetero_la.orthogonal import QRFactors
 from hetero_la.stacks import over_stacks
 from hetero_la.tiles.transfer import array_module, on_device_of_arrays
+from hetero_la.triangles import upper_triangle
 
 _MODES = ("full", "r", "economic", "raw")
 
@@ -87,7 +88,7 @@ def qr(
     columns = {"full": m, "economic": min(m, n)}.get(mode, 0)
     result = _factor(a, columns, overwrite_a, client, options)
     xp, packed = array_module(a), result.array[:, :n]
-    r = xp.triu(packed if mode in ("full", "r") or m < n else packed[:n])
+    r = upper_triangle(packed if mode in ("full", "r") or m < n else packed[:n])
     if mode == "r":
         return (r,)
     if mode == "raw":

@@ -15,6 +15,7 @@ from hetero_la.tiles.transfer import (
     linalg_module,
     on_device_of_arrays,
 )
+from hetero_la.triangles import upper_triangle
 
 
 @on_device_of_arrays
@@ -100,7 +101,7 @@ class QRFactors(Factors):
     @property
     def r(self) -> Any:
         """R, of shape (min(m, n), n)."""
-        return array_module(self[0]).triu(self[0][: len(self[1])])
+        return upper_triangle(self[0][: len(self[1])])
 
     def multiply(self, c: Any, adjoint: bool = False) -> Any:
         """Q C, or Q^H C, without forming Q.

@@ -10,6 +10,49 @@ from hetero_la.tiles.transfer import array_module, linalg_module
 _BLOCK = 512
 
 
+def upper_triangle(a: Any) -> Any:
+    """A column-major copy of the upper triangle, zeros below it.
+
+    Only what is not zero is written, in blocks: memory that comes as zeros is not touched.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> upper_triangle(np.ones((2, 3)))
+    array([[1., 1., 1.],
+           [0., 1., 1.]])
+    """
+    xp = array_module(a)
+    copy = xp.zeros(a.shape, a.dtype, order="F")
+    for start in range(0, a.shape[1], _BLOCK):
+        here = slice(start, start + _BLOCK)
+        copy[:start, here] = a[:start, here]
+        copy[here, here] = xp.triu(a[here, here])
+    return copy
+
+
+def unit_lower_triangle(a: Any) -> Any:
+    """A column-major copy of what is below the diagonal, ones on it and zeros above it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> unit_lower_triangle(np.full((3, 2), 5.0))
+    array([[1., 0.],
+           [5., 1.],
+           [5., 5.]])
+    """
+    xp = array_module(a)
+    copy = xp.zeros(a.shape, a.dtype, order="F")
+    for start in range(0, a.shape[1], _BLOCK):
+        here, below = slice(start, start + _BLOCK), slice(start + _BLOCK, len(a))
+        copy[here, here] = xp.tril(a[here, here], -1)
+        copy[below, here] = a[below, here]
+    own = xp.arange(min(a.shape))
+    copy[own, own] = 1
+    return copy
+
+
 def clear_above(a: Any) -> None:
     """Set what is above the diagonal to zero, in place.
 

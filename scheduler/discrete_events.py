@@ -7,10 +7,11 @@ stops where it needs an event that another worker has not recorded yet.
 The PANEL and UPDATE queues of a GPU share its multiprocessors.  The rule, as measured
 on an H200 with LU: what factors or inverts a panel beside an update (`NARROW`) waits for
 multiprocessors at each of its many small kernels, and takes `DeviceModel.panel_slowdown`
-times as long; the update loses only the part `panel_share` of its speed.  Any other kernel of the panel
-queue could fill the GPU and has priority: it runs as if alone, and an update beside it
-stands still.  So a look-ahead update costs the trailing update its own time.  Copies
-take link time and no multiprocessors; transfers contend only in their receiver's queue.
+times as long; the update loses only the part `panel_share` of its speed.  Any other
+kernel of the panel queue could fill the GPU and has priority: it runs as if alone, and an
+update beside it stands still.  So a look-ahead update costs the trailing update its own
+time.  Copies take link time and no multiprocessors; transfers contend only in their
+receiver's queue.
 """
 
 from __future__ import annotations
