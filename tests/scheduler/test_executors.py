@@ -45,8 +45,15 @@ NB = 8
 SIZES = [(0, 0), (1, 1), (5, 5), (8, 8), (61, 61), (61, 23), (23, 61)]
 
 
-@pytest.fixture(scope="module", params=[(1, 1), (2, 1), (4, 1), (0, 1), (0, 2), (0, 3)],
-                ids=lambda size: f"{size[0]}gpus-{size[1]}cpus")  # fmt: skip
+SLOW = pytest.mark.slow
+
+
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param((1, 1), marks=SLOW), (2, 1), (4, 1), (0, 1), (0, 2),
+            pytest.param((0, 3), marks=SLOW)],
+    ids=lambda size: f"{size[0]}gpus-{size[1]}cpus",
+)  # fmt: skip
 def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
     gpus, cpus = request.param
     with Cluster(cpus=cpus, gpus=0, virtual_gpus=gpus, blas_threads=1) as running:
