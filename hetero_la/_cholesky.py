@@ -178,10 +178,13 @@ def cho_solve(
     kept = c_and_lower.kept_for(b) if isinstance(c_and_lower, CholeskyFactors) else None
     if kept is not None:
         if check_finite:
+            c_and_lower.require_finite("c")  # type: ignore[attr-defined]
             require_finite(np.asarray(b), "b")
         # Of U, the lower triangle of A^T was factored, which is the conjugate of A.
         solve = functools.partial(kept.solve, "cho_solve")
-        return kept.answer(b, solve, conjugate=not lower)
+        x = kept.answer(b, solve, conjugate=not lower)
+        if x is not None:
+            return x
     return _cho_solve(c, lower, b, overwrite_b=overwrite_b, check_finite=check_finite)
 
 

@@ -139,7 +139,8 @@ def lu_solve(
 
     Notes
     -----
-    LAPACK's ``xGETRS`` on the host, cuSOLVER's on a GPU.
+    LAPACK's ``xGETRS`` on the host, cuSOLVER's on a GPU.  With `LUFactors` of a host matrix that
+    GPUs of this process have kept, tile by tile on these.
 
     Examples
     --------
@@ -149,14 +150,24 @@ def lu_solve(
     array([1., 1.])
     """
     lu, piv = lu_and_piv
-    kept = lu_and_piv.kept_for(b) if isinstance(lu_and_piv, LUFactors) else None
-    if kept is not None and trans in (0, 1, 2):
-        if check_finite:
-            require_finite(np.asarray(b), "b")
-        # A^T X = B is the conjugate of A^H conj(X) = conj(B).
-        solve = partial(kept.solve_lu, permutation(piv, len(b)), adjoint=trans != 0)
-        return kept.answer(b, solve, conjugate=trans == 1)
+    if isinstance(lu_and_piv, LUFactors) and trans in (0, 1, 2) and lu.shape[0] == lu.shape[1]:
+        x = _solve_where_kept(lu_and_piv, b, trans, check_finite)
+        if x is not None:
+            return x
     return _lu_solve(lu, piv, b, trans, overwrite_b, check_finite)
+
+
+def _solve_where_kept(factors: LUFactors, b: Any, trans: int, check_finite: bool) -> Any:
+    """X by the factors that are on GPUs besides the host; None if there are none."""
+    kept = factors.kept_for(b)
+    if kept is None:
+        return None
+    if check_finite:
+        factors.require_finite("lu")
+        require_finite(np.asarray(b), "b")
+    # A^T X = B is the conjugate of A^H conj(X) = conj(B).
+    solve = partial(kept.solve_lu, permutation(factors.piv, len(b)), adjoint=trans != 0)
+    return kept.answer(b, solve, conjugate=trans == 1)
 
 
 @over_stacks(lu=2, piv=1, b="1|2")

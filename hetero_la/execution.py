@@ -139,8 +139,8 @@ def execute(
 
     try:
         plan, client, keep, absent, width = decide()
-    except InsufficientMemoryError:
-        if not release_copies():
+    except InsufficientMemoryError as error:
+        if not error.on_gpu or not release_copies():
             raise
         plan, client, keep, absent, width = decide()
     target = a if in_place else column_major_empty(a, (a.shape[0], width))

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from hetero_la.inputs import lapack_dtype, require_finite
 from hetero_la.kept import KeptFactors
 from hetero_la.plan import Plan
 from hetero_la.report import Report, Timing
@@ -19,7 +20,7 @@ class Factors(tuple[Any, Any]):
     The arrays stay where the factorization has left them, on the host or on a GPU, and
     every solve works there.  Factors of a host matrix that GPUs of this process have
     computed stay on these, too: solves with them go there, until `release`, or until a
-    run needs the memory.  They are what was computed, whatever becomes of the arrays.
+    run needs the memory: do not change the arrays in place.
 
     Attributes
     ----------
@@ -35,6 +36,7 @@ class Factors(tuple[Any, Any]):
     plan: Plan
     timing: Timing
     _kept: KeptFactors | None
+    _finite: bool
 
     def __new__(
         cls, packed: Any, other: Any, info: int, report: Report, kept: KeptFactors | None = None
@@ -42,7 +44,7 @@ class Factors(tuple[Any, Any]):
         """Bundle the factors with what is known of the run."""
         self = super().__new__(cls, (packed, other))
         self.info, (self.plan, self.timing) = info, report
-        self._kept = kept
+        self._kept, self._finite = kept, False
         return self
 
     def __getnewargs__(self) -> tuple[Any, Any, int, Report]:
@@ -76,6 +78,12 @@ class Factors(tuple[Any, Any]):
             self._kept.release()
             self._kept = None
 
+    def require_finite(self, name: str) -> None:
+        """Raise ValueError if the factors hold a NaN or an infinity; they are looked at once."""
+        if not self._finite:
+            require_finite(self[0], name)
+            self._finite = True
+
     def kept_for(self, b: Any) -> KeptFactors | None:
         """The factors on the GPUs, if they serve right-hand sides `b`.
 
@@ -87,7 +95,11 @@ class Factors(tuple[Any, Any]):
             return None
         b = np.asarray(b)
         fits = b.ndim in (1, 2) and len(b) == self.shape[0] and 0 < b.size <= self[0].size
-        return kept if fits and np.result_type(b, self.dtype) == self.dtype else None
+        try:
+            dtype = lapack_dtype(b.dtype, "b")
+        except ValueError:  # which the host will say
+            return None
+        return kept if fits and np.result_type(dtype, self.dtype) == self.dtype else None
 
     @abstractmethod
     def solve(self, b: Any) -> Any:

@@ -13,7 +13,9 @@ from hetero_la.plan import Plan
 from hetero_la.planner import follow_up
 from hetero_la.scheduler.dask_execution import run_local
 from hetero_la.scheduler.job import Outcome
-from hetero_la.tiles.shard import ArrayStorage
+from hetero_la.scheduler.step_memory import Name
+from hetero_la.tiles.errors import RunAbortedError
+from hetero_la.tiles.shard import ArrayStorage, Shard
 from hetero_la.tracing import traced
 
 
@@ -55,38 +57,49 @@ class KeptFactors:
     """
 
     def __init__(self, plan: Plan, client: Any, outcome: Outcome, *, copies: bool = False) -> None:
-        self._plan, self._client = plan, client
-        self._shards, self._values = outcome.shards, outcome.kept
+        self._plan, self._client, self._copies = plan, client, copies
+        self._held: tuple[dict[int, Shard], dict[Name, Any]] | None
+        self._held = outcome.shards, outcome.kept
         if copies:
             _copies.add(self)
 
     def release(self) -> None:
         """Give the memory back."""
         _copies.discard(self)
-        self._shards, self._values = {}, {}
+        self._held = None
 
     @property
     def there(self) -> bool:
-        """Whether the factors have not been released, and the workers still run."""
-        return bool(self._shards) and self._client.status == "running"
+        """Whether the factors have not been released, and the cluster still runs."""
+        return self._held is not None and self._client.status == "running"
 
     def answer(
         self, b: Any, solve: Callable[[np.ndarray], np.ndarray], *, conjugate: bool = False
-    ) -> np.ndarray:
+    ) -> np.ndarray | None:
         """What `solve` makes of `b`, of one or two dimensions, or of its conjugate.
 
-        Then it is the conjugate of X that is found, and X that is returned.
+        Then it is the conjugate of X that is found, and X that is returned.  None where the
+        GPUs have no memory left for it, or a worker is gone: the host has the factors, too.
         """
         b = np.asarray(b, self._plan.dtype)
         turn = np.conj if conjugate else np.asarray
-        x = turn(solve(turn(b).reshape(len(b), -1)))
+        try:
+            x = turn(solve(turn(b).reshape(len(b), -1)))
+        except (MemoryError, RunAbortedError):
+            if not self._copies:
+                raise
+            self.release()
+            return None
         return x.reshape(len(x), *b.shape[1:])
 
     def solve(self, routine: str, b: np.ndarray) -> np.ndarray:
         """Run a routine on right-hand sides of shape (m, nrhs), on the host."""
+        held = self._held
+        if held is None:
+            raise RunAbortedError("the factors have been released")
         plan = follow_up(self._plan, routine, b.shape[1])
         job = plan.job()
-        job.kept, job.given = self._shards, self._values
+        job.kept, job.given = held
         x = np.empty(b.shape, plan.dtype, order="F")
         with traced(job) as keep:
             storage = ArrayStorage(None, x, b, absent=plan.layout.n)

@@ -111,7 +111,9 @@ def require_room(
     """
     if needed > free:
         where = "the host" if device == -1 else f"GPU {device}"
-        raise InsufficientMemoryError(
+        error = InsufficientMemoryError(
             f"{routine} of a {shape[0]} x {shape[1]} {np.dtype(dtype).name} matrix needs "
             f"{needed:,} bytes on {where}, which has {free:,}"
         )
+        error.on_gpu = where != "the host"
+        raise error

@@ -171,6 +171,7 @@ def follow_up(plan: Plan, routine: str, nrhs: int) -> Plan:
     nrhs : int
         Right-hand sides.
     """
+    ROUTINES[routine].require_shape(routine, plan.layout.m, plan.layout.n)
     layout = replace(plan.layout, nrhs=nrhs)
     return _assemble(
         routine, layout, plan.dtype, plan.options, plan.workers, plan.model, plan.panel_worker,

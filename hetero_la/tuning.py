@@ -122,8 +122,10 @@ def recall(
     team, dtype = team_name(owners), np.dtype(problem.dtype).name
 
     def distance(tuning: Tuning) -> float:
-        sizes = zip((tuning.m, tuning.n), (problem.m, problem.n), strict=True)
-        return max(abs(math.log(max(there, 1) / max(here, 1))) for there, here in sizes)
+        there = (tuning.m, tuning.n, tuning.n + tuning.nrhs)
+        here = (problem.m, problem.n, problem.n + problem.nrhs)
+        sizes = zip(there, here, strict=True)
+        return max(abs(math.log(max(one, 1) / max(other, 1))) for one, other in sizes)
 
     fitting = [
         tuning

@@ -18,6 +18,10 @@ from hetero_la.tiles.kernels.spec import Queue
 Op = Literal["load", "call", "send", "receive", "save", "store"]
 
 
+#: After the work of all steps.
+_LAST = 2**31
+
+
 @dataclass(slots=True)
 class Instruction:
     """One entry of a program.
@@ -152,11 +156,17 @@ def set_urgencies(instructions: Sequence[Instruction]) -> None:
     """Say how soon each instruction of a program should be issued.
 
     Panels and the updates that they need go before the other updates of the step before,
-    which they overlap with, but not before those of earlier steps; what is not a call, as
-    the next call, that it is for.
+    which they overlap with, but not before those of earlier steps.  A send goes as the call
+    before it, whose result it offers; anything else as the call that it is for, the next one;
+    and what follows the last call after everything.
     """
-    urgency = 0
+    urgency = _LAST
     for instruction in reversed(instructions):
         if instruction.op == "call":
             urgency = 2 * instruction.step - (0 if instruction.queue is Queue.UPDATE else 3)
         instruction.urgency = urgency
+    for instruction in instructions:
+        if instruction.op == "send":
+            instruction.urgency = urgency
+        else:
+            urgency = instruction.urgency

@@ -60,12 +60,12 @@ def current_profile() -> Profile | None:
     One that cannot is told of in a `ProfileWarning`, once in a process.
     """
     # Where nothing was ever kept, nobody need look at the machine, which takes a moment.
-    if _VARIABLE not in os.environ and not _folder().is_dir():
-        return None
-    path = profile_path()
     try:
+        if _VARIABLE not in os.environ and not os.path.isdir(_folder()):
+            return None
+        path = profile_path()
         changed = path.stat().st_mtime_ns
-    except OSError:
+    except (OSError, RuntimeError):  # there is no home, or no way into it
         return None
     return _usable(path, changed)
 

@@ -24,8 +24,15 @@ def this_machine() -> dict[str, Any]:
         "cores": len(os.sched_getaffinity(0)),
         "gpus": gpu_descriptions(),
         "blas": _blas_names(),
-        "hetero-la": importlib.metadata.version("hetero-la"),
+        "hetero-la": _version(),
     }
+
+
+def _version() -> str:
+    try:
+        return importlib.metadata.version("hetero-la")
+    except importlib.metadata.PackageNotFoundError:  # a copy that was not installed
+        return ""
 
 
 def _cpu_name() -> str:

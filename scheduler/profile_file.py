@@ -78,6 +78,8 @@ def _encoded_device(device: MeasuredDevice) -> dict[str, Any]:
 
 
 def _decoded(content: Mapping[str, Any]) -> Profile:
+    if not isinstance(content["machine"], dict):
+        raise ValueError(f"its machine is {content['machine']!r}, and not an object")
     return Profile(
         content["machine"],
         content["measured"],

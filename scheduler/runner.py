@@ -114,7 +114,8 @@ class Runner:
             if array is None:
                 array = self.device.empty((self.layout.m, width), self.dtype)
             self.shard = Shard(array, self.layout, columns, self.kept)
-            self._given = {name: self._upload(value) for name, value in self.given.items()}
+            used = {r[:2] for i in self.program.instructions for r in i.regions}
+            self._given = {k: self._upload(value) for k, value in self.given.items() if k in used}
 
     def _upload(self, value: Array) -> Array:
         """A copy on the device."""

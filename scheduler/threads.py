@@ -107,13 +107,16 @@ def run_in_threads(
             run.window(worker, devices[worker], 0, len(job.programs[worker].instructions))
 
     threads = [threading.Thread(target=work, args=(worker,)) for worker in range(len(devices))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        while thread.is_alive():
-            thread.join(_LOOK_INTERVAL)
-            if not wanted():
-                run.exchange.abort(StaleShardError("the run was cancelled: compute again"))
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            while thread.is_alive():
+                thread.join(_LOOK_INTERVAL)
+                if not wanted():
+                    run.exchange.abort(StaleShardError("the run was cancelled: compute again"))
+    except BaseException as error:  # Ctrl-C, or no more threads
+        raise run.abort(error) from None
     if run.exchange.error is not None:
         raise run.exchange.error
     return run.outcome

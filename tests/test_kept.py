@@ -15,6 +15,7 @@ from numpy.testing import assert_allclose
 
 import hetero_la
 from hetero_la import execution
+from hetero_la import kept as kept_module
 from hetero_la.algorithms.substitution import (
     cholesky_substitution_tasks,
     lu_adjoint_substitution_tasks,
@@ -27,7 +28,7 @@ from hetero_la.orthogonal import QRFactors
 from hetero_la.plan import Plan
 from hetero_la.report import Report
 from hetero_la.scheduler.inline import run_in_order
-from hetero_la.tiles.errors import InsufficientMemoryError
+from hetero_la.tiles.errors import InsufficientMemoryError, WorkerLostError
 from hetero_la.tiles.kernels.cpu import CpuDevice
 from hetero_la.tiles.kernels.gpu import gpu_count
 from hetero_la.tiles.kernels.spec import KernelOptions
@@ -137,7 +138,7 @@ def test_lu_factors_solve_on_the_gpus(client: object, dtype: str, trans: int) ->
     factors = hetero_la.lu_factor(a, client=client, nb=NB)
     expected = scipy.linalg.lu_solve(scipy.linalg.lu_factor(a), np.eye(n, dtype=dtype), trans)
     assert_allclose(factors[0], scipy.linalg.lu_factor(a)[0], atol=n * CLOSE[dtype])
-    factors[0][...] = np.nan  # what the host has is not what solves now
+    factors[0][...] = 1  # what the host has is not what solves now
     real = np.eye(n, dtype=np.finfo(dtype).dtype)
     for b in (real, np.eye(n, dtype=dtype)[:, ::-1][:, ::2], real[3], [real[0, 0]] * n):
         x = factors.solve(b, trans)
@@ -152,7 +153,7 @@ def test_cholesky_factors_solve_on_the_gpus(client: object, dtype: str, lower: b
     n = 5 * NB + 3
     a = positive(n, dtype)
     factors = hetero_la.cho_factor(a, lower, client=client, nb=NB)
-    factors[0][...] = np.nan
+    factors[0][...] = 1
     for b in (random(n, 7, dtype), random(n, 1, dtype)[:, 0]):
         x = factors.solve(b)
         assert x.shape == b.shape
@@ -170,7 +171,7 @@ def test_qr_factors_multiply_and_solve_on_the_gpus(
     a = random(m, n, dtype)
     factors = hetero_la.qr_factor(a, client=client, nb=NB)
     host = QRFactors(factors.qr.copy(), factors.tau, 0, Report(factors.plan, factors.timing))
-    factors[0][...] = np.nan
+    factors[0][...] = 1
     for c in (random(m, min(n, 7), dtype), random(m, 1, dtype)[:, 0]):
         for adjoint in (False, True):
             product = factors.multiply(c, adjoint)
@@ -213,12 +214,58 @@ def test_a_run_that_needs_the_memory_gets_it(
     def short_of_memory(plan: Plan, *args: object, **kwargs: object) -> None:
         checked.append(factors.kept_for(a))
         if checked[-1] is not None:
-            raise InsufficientMemoryError("not enough")
+            error = InsufficientMemoryError("not enough")
+            error.on_gpu = True
+            raise error
 
     monkeypatch.setattr(execution, "check_memory", short_of_memory)
     assert_allclose(a @ hetero_la.solve(a, a, client=client, nb=NB), a, atol=1e-10)
     assert [kept is None for kept in checked] == [False, True]
     assert_allclose(a @ factors.solve(a), a, atol=1e-10)
+
+
+@pytest.mark.parametrize("shape", [(5 * NB, 3 * NB), (3 * NB, 5 * NB)])
+@pytest.mark.parametrize("trans", [0, 1])
+def test_lu_factors_of_other_shapes_solve_nothing(
+    client: object, shape: tuple[int, int], trans: int
+) -> None:
+    factors = hetero_la.lu_factor(random(*shape), client=client, nb=NB)
+    with pytest.raises(ValueError, match="lu must be a square matrix"):
+        factors.solve(np.ones(shape[0]), trans)
+
+
+def test_the_gpus_say_no_to_what_the_host_says_no_to(client: object) -> None:
+    a = random(40)
+    for b in (np.ones(40, "float16"), np.array(["x"] * 40)):
+        with pytest.raises(ValueError, match="b has dtype"):
+            hetero_la.lu_factor(a, client=client, nb=NB).solve(b)
+    single = hetero_la.lu_factor(a.astype("f4"), client=client, nb=NB)
+    assert single.solve(np.ones(40, "int8")).dtype == np.float64
+    a[:, 7] = 0
+    with pytest.raises(np.linalg.LinAlgError, match="diagonal 7"):
+        hetero_la.qr_factor(a, client=client, nb=NB).solve(np.ones(40))
+    a = random(40)
+    a[3, 3] = np.nan
+    factors = hetero_la.lu_factor(a, client=client, nb=NB, check_finite=False)
+    with pytest.raises(ValueError, match="lu must not contain infs or NaNs"):
+        factors.solve(np.ones(40))
+
+
+@pytest.mark.parametrize("error", [MemoryError, WorkerLostError])
+def test_the_host_solves_where_the_gpus_cannot(
+    client: object, error: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: object) -> None:
+        raise error("no")
+
+    a, b, c = random(48), random(48, 3), positive(48)
+    factors = hetero_la.lu_factor(a, client=client, nb=NB)
+    others = [hetero_la.cho_factor(c, client=client, nb=NB), hetero_la.qr_factor(c, client=client)]
+    monkeypatch.setattr(kept_module, "run_local", fails)
+    assert_allclose(a @ factors.solve(b), b, atol=1e-9)
+    assert factors.kept_for(b) is None
+    for one in others:
+        assert_allclose(c @ one.solve(b), b, atol=1e-7)
 
 
 def test_factors_outlive_the_cluster() -> None:
@@ -233,7 +280,7 @@ def test_factors_outlive_the_cluster() -> None:
 def test_the_memory_is_given_back(client: object) -> None:
     factors = kept("solve", random(50), client)
     assert factors.kept is not None
-    shards = [weakref.ref(shard) for shard in factors.kept._shards.values()]
+    shards = [weakref.ref(shard) for shard in factors.kept._held[0].values()]
     del factors
     gc.collect()
     assert [shard() for shard in shards] == [None] * len(shards)

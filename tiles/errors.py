@@ -20,7 +20,15 @@ class DeviceUnavailableError(HeteroLAError, ValueError):
 
 
 class InsufficientMemoryError(HeteroLAError, MemoryError):
-    """The workers do not have the memory that a run needs."""
+    """The workers do not have the memory that a run needs.
+
+    Attributes
+    ----------
+    on_gpu : bool
+        Whether it is a GPU that is short of it.
+    """
+
+    on_gpu = False
 
 
 class RunAbortedError(HeteroLAError):

@@ -50,6 +50,7 @@ class _Substitution:
         """Multiply by Q or Q^H, whose block reflectors' T are given."""
         kt, order = self.layout.kt, [self.layout.diagonal(k) for k in range(self.layout.kt)]
         T = self.g.per_step("T", lambda k: (order[k], order[k]))
+        self.g.given = frozenset(("T", k) for k in range(kt))
         for k in range(kt) if adjoint else range(kt - 1, -1, -1):
             for j in self.right:
                 self._add(
