@@ -197,6 +197,7 @@ def test_nobody_restarts_a_worker() -> None:
         assert len(client.scheduler_info()["workers"]) == 1
 
 
+@pytest.mark.slow
 def test_the_only_worker_dies_and_is_restarted() -> None:
     with local_cluster(1) as client:
         client.run(die_at, "getrf", 3)

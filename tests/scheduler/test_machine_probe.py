@@ -136,6 +136,7 @@ def test_median_and_spread() -> None:
     assert median_and_spread([2.0, 2.0, 2.0]) == (2.0, 0.0)
 
 
+@pytest.mark.slow
 def test_cpus_measured_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
     few = {"gemm": ((16, 64), (8,), (8, 64)), "laswp": ((64,), (8, 16))}
     monkeypatch.setattr(machine_probe, "grids", lambda *args, **kwargs: few)

@@ -68,7 +68,10 @@ def _one_blas_thread():
 
 
 @pytest.mark.parametrize("half", [0, pytest.param(1, marks=pytest.mark.slow)])
-@pytest.mark.parametrize(("owners", "panel", "depth", "shared"), TEAMS)
+@pytest.mark.parametrize(
+    ("owners", "panel", "depth", "shared"),
+    [pytest.param(*team, marks=pytest.mark.slow) if team[0] == 5 else team for team in TEAMS],
+)
 def test_programs_end(owners: int, panel: bool, depth: int, shared: bool, half: int) -> None:
     """A shape's columns are there, or arrive, for one look-ahead and the next in turns."""
     models = [model_of(owners, panel, virtual=virtual) for virtual in (True, False)]

@@ -301,6 +301,7 @@ def test_too_many_losses(processes: Client, monkeypatch: pytest.MonkeyPatch) -> 
         check_lu(processes)
 
 
+@pytest.mark.slow
 def test_a_worker_that_joins_late() -> None:
     """It takes part from the next run on."""
     with local_cluster(2) as client:
@@ -317,6 +318,7 @@ def test_a_worker_that_joins_late() -> None:
 # --- workers that pause
 
 
+@pytest.mark.slow
 def test_a_worker_that_pauses_for_a_while(processes: Client) -> None:
     processes.run(slow_down, 0.005)
     processes.run(pause_for, 1.5, workers=[victim(processes, 1)])

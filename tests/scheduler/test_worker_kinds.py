@@ -94,6 +94,7 @@ def test_kinds_are_found(mixed: Client) -> None:
     assert len({info.pid for info in infos}) == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("panel", ["cpu", "gpu"])
 @pytest.mark.parametrize("lookahead", [0, 2])
 def test_runs_over_processes_of_both_kinds(mixed: Client, panel: str, lookahead: int) -> None:
