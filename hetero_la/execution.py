@@ -36,7 +36,7 @@ from hetero_la.tiles.kernels.spec import Device
 from hetero_la.tiles.shard import ArrayStorage
 from hetero_la.tiles.transfer import column_major_empty, device_index, settle
 from hetero_la.tracing import traced
-from hetero_la.tuning import quick_estimate
+from hetero_la.tuning import Problem, quick_estimate
 
 #: Runs predicted to be shorter, in seconds, do not pay for a cluster: on the host, and on
 #: the caller's own GPU, where one more thread does not compute any faster.
@@ -205,8 +205,8 @@ def choose(
 
     if client is None:
         able = chosen.panel == "auto" or caller.kind == chosen.panel
-        estimate = functools.partial(quick_estimate, routine, m, n, nrhs, a.dtype, chosen, caller)
-        if able and estimate() < INLINE_LIMIT[caller.kind]:
+        problem = Problem(routine, m, n, nrhs, a.dtype)
+        if able and quick_estimate(problem, chosen, caller) < INLINE_LIMIT[caller.kind]:
             return make((caller,)), {caller.name: caller.memory}, None
         client = running or embedded_client()
         chosen = with_preset(options, client)

@@ -115,5 +115,5 @@ def require_room(
             f"{routine} of a {shape[0]} x {shape[1]} {np.dtype(dtype).name} matrix needs "
             f"{needed:,} bytes on {where}, which has {free:,}"
         )
-        error.on_gpu = where != "the host"
+        error.on_gpu = device != -1
         raise error

@@ -165,9 +165,10 @@ class QRFactors(Factors):
                 f"the QR factors of a {m} x {n} matrix solve no equations: "
                 "lstsq finds a shortest solution"
             )
-        kept = self.kept_for(b) if self[0].diagonal().all() else None  # the host says why
-        x = None if kept is None else kept.answer(b, partial(kept.solve, "qr_solve"))
-        if x is not None:
-            return x[:n]
+        kept = self.kept_for(b)
+        if kept is not None and self[0].diagonal().all():  # else the host says why not
+            x = kept.answer(b, partial(kept.solve, "qr_solve"))
+            if x is not None:
+                return x[:n]
         c = self.multiply(b, adjoint=True)[:n]
         return linalg_module(c).solve_triangular(self[0][:n], c, check_finite=False)

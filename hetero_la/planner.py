@@ -196,19 +196,9 @@ def resume(plan: Plan, workers: tuple[WorkerInfo, ...], step: int) -> Plan:
     model, at, team = _team(routine, layout, owners, helper, options, dtype)
     travels = plan.host_arrays and owners[0].kind == "gpu"
     return _assemble(
-        routine,
-        layout,
-        dtype,
-        options,
-        team,
-        model,
-        at,
-        plan.lookahead,
-        travels,
-        plan.source,
-        None,
-        step,
-    )
+        routine, layout, dtype, options, team, model, at, plan.lookahead, travels, plan.source,
+        None, step,
+    )  # fmt: skip
 
 
 def _team(

@@ -114,7 +114,7 @@ def forecast(
     if np.dtype(dtype).name not in DTYPES:
         raise ValueError(f"dtype {np.dtype(dtype)} is not one of {', '.join(DTYPES)}")
     ROUTINES[routine].require_shape(routine, *shape)
-    found = machine if isinstance(machine, ClusterModel) else read_machine(machine)
+    found = _described(machine)
     gpus = found.gpus if gpus is None else gpus
     tried = []
     for size in _sizes(nb, shape):
@@ -167,7 +167,7 @@ def strong_scaling(
     >>> [row.gpus for row in rows], rows[0].seconds > rows[-1].seconds
     ([1, 2, 4, 8], True)
     """
-    found = machine if isinstance(machine, ClusterModel) else read_machine(machine)
+    found = _described(machine)
     rows = []
     for count in _powers(found.gpus if gpus is None else gpus):
         if _may_fit(shape, found, count, options):
@@ -199,13 +199,17 @@ def weak_scaling(
     >>> [(row.gpus, row.layout.n) for row in rows]
     [(1, 40000), (2, 56569), (4, 80000)]
     """
-    found = machine if isinstance(machine, ClusterModel) else read_machine(machine)
+    found = _described(machine)
     most = found.gpus if gpus is None else gpus
     rows = []
     for count in _powers(most):
         m, n = (max(round(size * (count / most) ** 0.5), 1) for size in shape)
         rows.append(forecast(routine, (m, n), found, count, **options))
     return rows
+
+
+def _described(machine: ClusterModel | str | os.PathLike[str]) -> ClusterModel:
+    return machine if isinstance(machine, ClusterModel) else read_machine(machine)
 
 
 def _powers(most: int) -> list[int]:

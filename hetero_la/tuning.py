@@ -175,33 +175,18 @@ def _tiling(routine: str, order: int, owners: Sequence[WorkerInfo]) -> Tiling:
     return next(tiling for tiling in tiles if order >= tiling.order)
 
 
-def quick_estimate(
-    routine: str,
-    m: int,
-    n: int,
-    nrhs: int,
-    dtype: np.dtype[Any],
-    options: Options,
-    worker: WorkerInfo,
-) -> float:
+def quick_estimate(problem: Problem, options: Options, worker: WorkerInfo) -> float:
     """Seconds that a run would take on one worker, without planning it."""
-    return _estimate(
-        routine, m, n, nrhs, dtype, options, replace(worker, memory=0), current_profile()
-    )
+    # What a worker has free changes from run to run, and decides nothing here.
+    return _estimate(problem, options, replace(worker, memory=0), current_profile())
 
 
 @functools.lru_cache(maxsize=64)
 def _estimate(
-    routine: str,
-    m: int,
-    n: int,
-    nrhs: int,
-    dtype: np.dtype[Any],
-    options: Options,
-    worker: WorkerInfo,
-    profile: Profile | None,
+    problem: Problem, options: Options, worker: WorkerInfo, profile: Profile | None
 ) -> float:
-    tuned = recall(profile, Problem(routine, m, n, nrhs, dtype), (worker,))
+    routine, m, n, nrhs, dtype = problem
+    tuned = recall(profile, problem, (worker,))
     layout = TileLayout(m, n, tile_size(routine, m, n, nrhs, options, (worker,), tuned), nrhs)
     model = machine_model((worker,), dtype, measure=False)
     return estimate_seconds(ROUTINES[routine].step, layout, model, range(1), None, dtype)

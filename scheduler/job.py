@@ -77,15 +77,21 @@ class Job:
             for key, message in self.messages.items()
             if key.source == worker or worker in message.consumers
         }
+        return replace(self, programs=programs, messages=messages, given=self._given_to(worker))
+
+    def _given_to(self, worker: int) -> dict[Name, Array]:
+        """What a worker's program needs of the values that are given."""
+        if not self.given:
+            return {}
         touched = {r[:2] for i in self.programs[worker].instructions for r in i.regions}
-        given = {name: value for name, value in self.given.items() if name in touched}
-        return replace(self, programs=programs, messages=messages, given=given)
+        return {name: value for name, value in self.given.items() if name in touched}
 
     def runner(self, worker: int, device: Device, storage: Storage, **shared: Any) -> Runner:
         """The state of one worker at the start."""
         return Runner(
             self.programs[worker], self.layout, self.messages, device, self.dtype, self.options,
-            storage, kept=self.kept.get(worker), given=self.given, traced=self.traced, **shared,
+            storage, kept=self.kept.get(worker), given=self._given_to(worker),
+            traced=self.traced, **shared,
         )  # fmt: skip
 
 

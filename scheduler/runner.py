@@ -114,8 +114,7 @@ class Runner:
             if array is None:
                 array = self.device.empty((self.layout.m, width), self.dtype)
             self.shard = Shard(array, self.layout, columns, self.kept)
-            used = {r[:2] for i in self.program.instructions for r in i.regions}
-            self._given = {k: self._upload(value) for k, value in self.given.items() if k in used}
+            self._given = {name: self._upload(value) for name, value in self.given.items()}
 
     def _upload(self, value: Array) -> Array:
         """A copy on the device."""

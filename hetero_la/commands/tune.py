@@ -70,7 +70,7 @@ def _workers(args: argparse.Namespace, problem: Problem) -> Iterator[list[Worker
     """Those that a run of the problem would have: the calling thread alone, if it is small."""
     wanted = {name: getattr(args, name) for name in WORKERS if getattr(args, name) is not None}
     caller = calling_thread()
-    if not wanted and quick_estimate(*problem, Options(), caller) < INLINE_LIMIT["cpu"]:
+    if not wanted and quick_estimate(problem, Options(), caller) < INLINE_LIMIT["cpu"]:
         yield [caller]
         return
     with hetero_la.Cluster(**wanted) as cluster:

@@ -31,7 +31,7 @@ from hetero_la.scheduler.workers import WorkerInfo, calling_thread
 from hetero_la.steps import StepValues
 from hetero_la.tiles.errors import DeviceUnavailableError
 from hetero_la.tiles.transfer import to_device
-from hetero_la.tuning import quick_estimate
+from hetero_la.tuning import Problem, quick_estimate
 
 
 class Singular(StrEnum):
@@ -173,7 +173,7 @@ def _plan(routine: str, a: da.Array, nrhs: int, client: Any, options: dict[str, 
     caller = calling_thread()
     if on_gpu(a):
         caller = replace(caller, kind="gpu", device=0)
-    estimate = quick_estimate(routine, m, n, nrhs, dtype, chosen, caller)
+    estimate = quick_estimate(Problem(routine, m, n, nrhs, dtype), chosen, caller)
     small = estimate < INLINE_LIMIT[caller.kind]
     if running is None or (explicit is None and small):
         workers = (caller,) if small or on_gpu(a) else _threads(caller)

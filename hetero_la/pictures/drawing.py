@@ -11,8 +11,9 @@ from hetero_la.pictures.dot import dot
 from hetero_la.pictures.every_task import draw_every_task
 from hetero_la.pictures.page import page
 from hetero_la.pictures.placed import PlacedGraph
-from hetero_la.pictures.png import matplotlib_agg, write_png
+from hetero_la.pictures.png import write_png
 from hetero_la.pictures.scene import Scene
+from hetero_la.pictures.suffix import writer_for
 from hetero_la.pictures.svg import svg
 
 Writer = Callable[[PlacedGraph, Path, bool | None], None]
@@ -57,13 +58,7 @@ def draw(
 
 def require_suffix(path: str | os.PathLike[str]) -> Writer:
     """What writes a file of this name; raise ValueError, as `draw` does, if nothing can."""
-    suffix = Path(path).suffix.lower()
-    if suffix not in _WRITERS:
-        known = ", ".join(_WRITERS)
-        raise ValueError(f"{str(path)!r} must end in one of {known}: the suffix says what to draw")
-    if suffix == ".png":
-        matplotlib_agg()
-    return _WRITERS[suffix]
+    return writer_for(path, _WRITERS, "draw")
 
 
 def is_collapsed(placed: PlacedGraph, collapse: bool | None) -> bool:

@@ -13,7 +13,8 @@ from hetero_la.pictures.drawing import draw_graph
 from hetero_la.pictures.gantt import draw_runs, draw_timeline
 from hetero_la.pictures.page import page
 from hetero_la.pictures.placed import PlacedGraph
-from hetero_la.pictures.png import matplotlib_agg, write_png
+from hetero_la.pictures.png import write_png
+from hetero_la.pictures.suffix import writer_for
 from hetero_la.pictures.svg import svg
 
 if TYPE_CHECKING:
@@ -24,13 +25,7 @@ Writer = Callable[[Sequence["TracedRun"], Path], None]
 
 def require_suffix(path: str | os.PathLike[str]) -> Writer:
     """What writes a timeline of this name; raise ValueError if nothing can."""
-    suffix = Path(path).suffix.lower()
-    if suffix not in _WRITERS:
-        known = ", ".join(_WRITERS)
-        raise ValueError(f"{str(path)!r} must end in one of {known}: the suffix says what to write")
-    if suffix == ".png":
-        matplotlib_agg()
-    return _WRITERS[suffix]
+    return writer_for(path, _WRITERS, "write")
 
 
 def _write_json(runs: Sequence[TracedRun], path: Path) -> None:

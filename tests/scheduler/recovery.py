@@ -5,19 +5,37 @@ Nothing here may import pytest: worker processes import it.
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import os
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from distributed import Client
+import dask
+from distributed import Client, LocalCluster
 
 ROOT = str(Path(__file__).parents[2])
+
+
+@contextlib.contextmanager
+def local_cluster(workers: int) -> Iterator[Client]:
+    """Processes that are restarted when they end; nothing else changes their status."""
+    with (
+        # Some time after a worker has left, the cluster gives it up if it is away once more.
+        dask.config.set({"distributed.deploy.lost-worker-timeout": "1h"}),
+        LocalCluster(
+            n_workers=workers, threads_per_worker=1, dashboard_address=None, memory_limit=0,
+            silence_logs=logging.CRITICAL,
+        ) as running,
+        Client(running, set_as_default=False) as client,
+    ):  # fmt: skip
+        yield client
 
 
 def die() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import logging
 import os
 import signal
 import time
@@ -14,7 +12,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
-from distributed import Client, LocalCluster, wait
+from distributed import Client, wait
 
 import hetero_la
 from hetero_la.scheduler.dask_clients import worker_infos
@@ -22,24 +20,17 @@ from hetero_la.scheduler.dask_placement import RunTask
 from hetero_la.scheduler.workers import WorkerInfo
 from hetero_la.tiles.errors import RunAbortedError
 from tests.dask_support import assert_same, chunked, nothing_left
-from tests.scheduler.recovery import Hosts, die_at, kill_later, slow_down, wait_for_workers
+from tests.scheduler.recovery import (
+    Hosts,
+    die_at,
+    kill_later,
+    local_cluster,
+    slow_down,
+    wait_for_workers,
+)
 from tests.support import positive, random
 
 N, NB, WORKERS = 240, 8, 3
-
-
-@contextlib.contextmanager
-def local_cluster(workers: int) -> Iterator[Client]:
-    """Processes that are restarted when they end."""
-    with (
-        dask.config.set({"distributed.deploy.lost-worker-timeout": "1h"}),
-        LocalCluster(
-            n_workers=workers, threads_per_worker=1, dashboard_address=None, memory_limit=0,
-            silence_logs=logging.CRITICAL,
-        ) as running,
-        Client(running, set_as_default=False) as client,
-    ):  # fmt: skip
-        yield client
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
 import signal
 import threading
@@ -13,11 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import dask
 import numpy as np
 import pytest
 import scipy.linalg
-from distributed import Client, Future, LocalCluster
+from distributed import Client, Future
 from numpy.typing import NDArray
 
 import hetero_la
@@ -38,6 +36,7 @@ from tests.scheduler.recovery import (
     connections,
     die_at,
     kill_later,
+    local_cluster,
     mend,
     pause_for,
     set_status,
@@ -47,21 +46,6 @@ from tests.scheduler.recovery import (
 from tests.support import assert_close, problem, random
 
 N, NB, WORKERS = 240, 8, 3
-
-
-@contextlib.contextmanager
-def local_cluster(workers: int) -> Iterator[Client]:
-    """Processes that are restarted when they end; nothing else changes their status."""
-    with (
-        # Some time after a worker has left, the cluster gives it up if it is away once more.
-        dask.config.set({"distributed.deploy.lost-worker-timeout": "1h"}),
-        LocalCluster(
-            n_workers=workers, threads_per_worker=1, dashboard_address=None, memory_limit=0,
-            silence_logs=logging.CRITICAL,
-        ) as running,
-        Client(running, set_as_default=False) as client,
-    ):  # fmt: skip
-        yield client
 
 
 @pytest.fixture(scope="module")
