@@ -63,12 +63,19 @@ def qr(
     Notes
     -----
     Householder's method by blocks of reflectors I - V T V^H (LAPACK, ``xGEQRF``), R's
-    diagonal with the signs that LAPACK gives it.  Panels are factored recursively [1]_.
+    diagonal with the signs that LAPACK gives it.  Panels are factored recursively [1]_;
+    a GPU factors tall ones that are well conditioned by CholeskyQR2 [2]_, and finds the
+    reflectors of what that gives [3]_: see `Options`, ``qr_panel``.
 
     References
     ----------
     .. [1] E. Elmroth and F. Gustavson, Applying recursion to serial and parallel QR
        factorization leads to better performance, IBM J. Res. Dev. 44, 2000.
+    .. [2] T. Fukaya, Y. Nakatsukasa, Y. Yanagisawa and Y. Yamamoto, CholeskyQR2: a simple and
+       communication-avoiding algorithm for computing a tall-skinny QR factorization on a
+       large-scale parallel system, ScalA 2014.
+    .. [3] G. Ballard, J. Demmel, L. Grigori, M. Jacquelin, H. D. Nguyen and E. Solomonik,
+       Reconstructing Householder vectors from tall-skinny QR, IPDPS 2014.
 
     Examples
     --------

@@ -148,7 +148,7 @@ def execute(
     job.keeps = () if keep is Keep.NOTHING else ROUTINES[routine].keeps
     plan, outcome = _run(plan, job, ArrayStorage(a, target, b, absent), client, place)
     seconds = time.perf_counter() - began
-    timing = Timing.from_logs(seconds, plan, outcome.logs, outcome.losses)
+    timing = Timing.of(seconds, plan, outcome)
     kept = None
     if keep is not Keep.NOTHING:
         kept = KeptFactors(plan, client, outcome, copies=keep is Keep.COPY)

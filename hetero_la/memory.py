@@ -39,6 +39,8 @@ def work_bytes(plan: Plan, program: Program) -> int:
     if worker.device >= 0:
         # The triangular solve is out of place, on either of two queues.
         elements += 2 * plan.layout.nb * local_width(plan.layout, program.columns)
+        if any(name == "method" for name, _ in program.values):  # a panel of QR may have a copy
+            elements += plan.layout.m * plan.layout.nb
         return elements * plan.dtype.itemsize + GPU_WORKSPACE
     return elements * plan.dtype.itemsize
 

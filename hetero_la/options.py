@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any
 
-from hetero_la.tiles.kernels.spec import KernelOptions
+from hetero_la.tiles.kernels.spec import QR_PANELS, KernelOptions
 
 
 class PanelDevice(StrEnum):
@@ -37,6 +37,10 @@ class Options:
         Largest 1-norm of the inverse of a diagonal tile of L up to which the triangular
         solve multiplies by that inverse; beyond it, it substitutes.  The residual of the
         multiplication grows with this norm.
+    qr_panel : {"auto", "householder", "cholesky"}, optional
+        How a GPU factors a panel of QR: column by column (Householder), or by CholeskyQR2,
+        which gives the same reflectors, where the panel is well conditioned; "auto" tries
+        that where a panel is too tall for the GPU's registers.
     checkpoint : int or None, optional
         On a cluster of processes: save the state of the matrix every so many steps, so that
         no more than these are done again if a worker is lost; None starts from the input.
@@ -60,6 +64,7 @@ class Options:
     lookahead: int | None = None
     panel: PanelDevice | str = PanelDevice.AUTO
     inverse_bound: float = KernelOptions().inverse_bound
+    qr_panel: str = KernelOptions().qr_panel
     checkpoint: int | None = None
     checkpoint_folder: str | os.PathLike[str] | None = None
 
@@ -74,6 +79,10 @@ class Options:
         bound = self.inverse_bound
         if isinstance(bound, bool) or not isinstance(bound, numbers.Real) or not bound >= 0:
             raise ValueError(f"inverse_bound must be a number that is not negative, not {bound!r}")
+        if self.qr_panel not in QR_PANELS:
+            raise ValueError(
+                f"qr_panel must be one of {', '.join(QR_PANELS)}, not {self.qr_panel!r}"
+            )
         self._check_checkpoints()
 
     def _check_checkpoints(self) -> None:
@@ -108,7 +117,9 @@ class Options:
     @property
     def kernel(self) -> KernelOptions:
         """The part that kernels see."""
-        return KernelOptions(ib=self.ib, inverse_bound=float(self.inverse_bound))
+        return KernelOptions(
+            ib=self.ib, inverse_bound=float(self.inverse_bound), qr_panel=self.qr_panel
+        )
 
 
 def _check_integer(name: str, value: Any, least: int, wanted: str) -> None:

@@ -99,6 +99,11 @@ class QRFactors(Factors):
         return self[1]
 
     @property
+    def panels(self) -> tuple[str, ...]:
+        """How each panel was factored: "householder" (column by column) or "cholesky"."""
+        return self.timing.panels
+
+    @property
     def r(self) -> Any:
         """R, of shape (min(m, n), n)."""
         return upper_triangle(self[0][: len(self[1])])

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from hetero_la.plan import Plan
-from hetero_la.scheduler.job import Loss
-from hetero_la.scheduler.runner import LogEntry
+from hetero_la.scheduler.job import Loss, Outcome
+
+#: What geqrf's `method` stands for.
+_METHODS = ("householder", "cholesky")
 
 
 class WorkerTiming(NamedTuple):
@@ -51,6 +53,9 @@ class Timing:
         Who did what; if workers were lost, since the last one was.
     losses : tuple of Loss
         Workers that were lost on the way, and how the run went on.
+    panels : tuple of str
+        How each panel of a QR factorization was factored: "householder" (column by column)
+        or "cholesky" (CholeskyQR2); of others nothing.
     """
 
     seconds: float
@@ -59,18 +64,13 @@ class Timing:
     store: float
     workers: list[WorkerTiming]
     losses: tuple[Loss, ...] = ()
+    panels: tuple[str, ...] = ()
 
     @classmethod
-    def from_logs(
-        cls,
-        seconds: float,
-        plan: Plan,
-        logs: Mapping[int, list[LogEntry]],
-        losses: Sequence[Loss] = (),
-    ) -> Timing:
-        """Sum up the logs of a run's workers."""
+    def of(cls, seconds: float, plan: Plan, outcome: Outcome) -> Timing:
+        """Sum up what a run of so many seconds has left behind."""
         rows, loads, stores = [], [0.0], [0.0]
-        for index, log in sorted(logs.items()):
+        for index, log in sorted(outcome.logs.items()):
             spent: dict[str, float] = {}
             instructions = plan.programs[index].instructions
             for entry in log:
@@ -87,7 +87,11 @@ class Timing:
             )
         load, store = max(loads), max(stores)
         factor = max(seconds - load - store, 0.0)
-        return cls(seconds, load, factor, store, rows, tuple(losses))
+        methods = sorted(
+            (key[1], int(v[0])) for key, v in outcome.values.items() if key[0] == "method"
+        )
+        panels = tuple(_METHODS[method] for _, method in methods)
+        return cls(seconds, load, factor, store, rows, tuple(outcome.losses), panels)
 
     def __str__(self) -> str:
         lines = [
@@ -102,6 +106,11 @@ class Timing:
             f"{loss.reason}; {', '.join(loss.workers)} went on from step {loss.step}"
             for loss in self.losses
         ]
+        counts = Counter(self.panels)
+        if counts:
+            lines.append(
+                "panels: " + ", ".join(f"{count} by {name}" for name, count in counts.items())
+            )
         return "\n".join(lines)
 
 

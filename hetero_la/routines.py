@@ -127,7 +127,7 @@ _CHOLESKY_STEP = Step(
 )
 _QR_STEP = Step(
     panel=lambda height, nb: [
-        ("geqrf", ((height, min(height, nb)), (nb,), (nb, nb), (nb, nb))),
+        ("geqrf", ((height, min(height, nb)), (nb,), (nb, nb), (nb, nb), (1,))),
     ],
     finish=lambda height, nb: [],
     update=_qr_update,

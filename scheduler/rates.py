@@ -61,7 +61,7 @@ MEASURABLE = {
     ),
     "getrf": Measurable(("r", "w"), lambda r, w: [(r, w), (w,), (1,)], lambda s: s[0]),
     "geqrf": Measurable(
-        ("r", "w"), lambda r, w: [(r, w), (w,), (w, w), (w, w)], lambda s: s[0]
+        ("r", "w"), lambda r, w: [(r, w), (w,), (w, w), (w, w), (1,)], lambda s: s[0]
     ),
     "potrf": Measurable(("w",), lambda w: [(w, w), (1,)], lambda s: s[0][:1]),
     "trtri": Measurable(("w",), lambda w: [(w, w), (w, w)], lambda s: s[1][:1]),

@@ -267,7 +267,8 @@ def test_unknown_option(function: Callable[..., Any]) -> None:
     ("option", "value"),
     [("nb", 0), ("nb", -3), ("nb", 2.5), ("nb", True), ("nb", "8"), ("ib", 0), ("lookahead", -1),
      ("lookahead", 0.5), ("panel", "tpu"), ("panel", 3), ("inverse_bound", -1.0),
-     ("inverse_bound", float("nan")), ("inverse_bound", "1")],
+     ("inverse_bound", float("nan")), ("inverse_bound", "1"), ("qr_panel", "lapack"),
+     ("qr_panel", 0)],
 )  # fmt: skip
 def test_options_that_mean_nothing(option: str, value: Any) -> None:
     with pytest.raises(ValueError, match=rf"^{option} must be .*, not {re.escape(repr(value))}$"):

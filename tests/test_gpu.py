@@ -230,6 +230,48 @@ def test_qr(xp: ModuleType, size: tuple[int, int], dtype: str) -> None:
     check_qr(xp, random(*size, dtype), nb=NB)
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    ("size", "dtype"), covering([(300, 40), (700, 99), (99, 99), (40, 99)], DTYPES)
+)
+def test_qr_by_cholesky(size: tuple[int, int], dtype: str) -> None:
+    import cupy
+
+    a = random(*size, dtype)
+    check_qr(cupy, a, nb=NB, qr_panel="cholesky")
+    factors = qr_factor(cupy.asarray(a), nb=NB, qr_panel="cholesky")
+    assert len(factors.panels) == -(-min(size) // NB)
+    assert factors.panels[0] == "cholesky"
+    if size[0] > 3 * size[1]:
+        assert set(factors.panels) == {"cholesky"}
+
+
+@pytest.mark.gpu
+def test_one_ill_conditioned_panel_falls_back() -> None:
+    import cupy
+
+    a = random(500, 64, "float64")
+    a[:, 20:24] = a[:, 20:21]
+    factors = qr_factor(cupy.asarray(a), nb=NB, qr_panel="cholesky")
+    assert factors.panels == ("cholesky", "householder", "cholesky", "cholesky")
+    assert "3 by cholesky, 1 by householder" in str(factors.timing)
+    check_qr(cupy, np.delete(a, [21, 22, 23], axis=1), nb=NB, qr_panel="cholesky")
+
+
+@pytest.mark.gpu
+def test_q_is_applied_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    import cupy
+
+    from hetero_la.tiles.kernels import gpu_libraries
+
+    a, c = random(300, 100, "complex128"), cupy.asarray(random(300, 3, "complex128", seed=1))
+    factors = qr_factor(cupy.asarray(a))
+    whole = [factors.multiply(c, adjoint=adjoint) for adjoint in (False, True)]
+    monkeypatch.setattr(gpu_libraries, "_MOST", 300 * 17)
+    for adjoint, expected in zip((False, True), whole, strict=True):
+        assert_close(factors.multiply(c, adjoint=adjoint), host(expected))
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("m", "n"), [(1, 1), (99, 99), (99, 40), (40, 99)])
 def test_lstsq(xp: ModuleType, m: int, n: int, dtype: str) -> None:

@@ -240,6 +240,8 @@ def test_factors_unpack_copy_and_pickle(on_cluster: dict[str, Any]) -> None:
     assert tau is factors.tau is factors[1]
     assert "qr of a 30 x 20" in factors.plan.explain()
     assert factors.timing.seconds > 0
+    assert set(factors.panels) == {"householder"}
+    assert f"panels: {-(-20 // NB)} by householder" in str(factors.timing)
     for again in (copy.copy(factors), copy.deepcopy(factors), pickle.loads(pickle.dumps(factors))):
         assert isinstance(again, hetero_la.QRFactors)
         assert np.array_equal(again.qr, packed)

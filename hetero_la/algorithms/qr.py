@@ -27,6 +27,8 @@ from __future__ import annotations
 
 from typing import Literal
 
+import numpy as np
+
 from hetero_la.algorithms.identity import set_identity
 from hetero_la.scheduler.graph import TaskGraph
 from hetero_la.scheduler.tasks import Matrix, PerStep
@@ -43,6 +45,7 @@ class _QR:
         self.A: Matrix = self.g.matrix("A")
         order = [layout.diagonal(k) for k in range(layout.kt)] or [0]
         self.tau = self.g.per_step("tau", lambda k: (order[k],), result=True)
+        self.method = self.g.per_step("method", lambda k: (1,), np.int32, result=True)
         self.R: PerStep = self.g.per_step("R", lambda k: (order[k], order[k]))
         self.T: PerStep = self.g.per_step("T", lambda k: (order[k], order[k]))
         self.kt, self.nt = layout.kt, layout.nt
@@ -55,7 +58,7 @@ class _QR:
         for k in range(self.kt):
             g.add(
                 "geqrf", step=k, column=k,
-                updates=[A[k:, k]], writes=[self.tau[k], R[k], T[k]],
+                updates=[A[k:, k]], writes=[self.tau[k], R[k], T[k], self.method[k]],
             )  # fmt: skip
             for j in range(k + 1, columns):
                 g.add("larfb_c", step=k, column=j, reads=[A[k:, k], T[k]], updates=[A[k:, j]])
@@ -116,7 +119,7 @@ def qr_tasks(layout: TileLayout, granularity: Granularity = "column") -> TaskGra
     Returns
     -------
     TaskGraph
-        It leaves the per-step vector ``tau[k]``.
+        It leaves the per-step vectors ``tau[k]`` and ``method[k]`` (how a panel was factored).
 
     Examples
     --------

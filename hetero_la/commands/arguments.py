@@ -13,6 +13,7 @@ from hetero_la.commands.routines import COMMANDS, ROUTINES
 from hetero_la.inputs import DTYPES
 from hetero_la.matrices import kinds
 from hetero_la.residuals import RATIO_LIMIT
+from hetero_la.tiles.kernels.spec import QR_PANELS
 
 _STATUS = f"""\
 exit status:
@@ -84,6 +85,9 @@ def _add_run_options(parser: argparse.ArgumentParser, *, check: bool) -> None:
         "--inverse-bound", type=float, metavar="X",
         help="substitute, instead of multiplying by L^-1, where its norm exceeds X",
     )  # fmt: skip
+    tuning.add_argument(
+        "--qr-panel", choices=QR_PANELS, help="how a GPU factors a panel of QR (default: auto)"
+    )
     who = parser.add_argument_group("who computes it")
     who.add_argument("--cpus", type=values.count, metavar="N", help="CPU workers")
     who.add_argument("--gpus", type=values.count, metavar="N", help="GPU workers")

@@ -26,7 +26,7 @@ from hetero_la.commands.routines import ROUTINES
 from hetero_la.files import require_place
 from hetero_la.pictures.timelines import require_suffix
 
-_FACTOR_OPTIONS = ("nb", "ib", "lookahead", "panel", "inverse_bound")
+_FACTOR_OPTIONS = ("nb", "ib", "lookahead", "panel", "inverse_bound", "qr_panel")
 _CLUSTER_OPTIONS = ("cpus", "gpus", "virtual_gpus", "blas_threads", "preset")
 
 

@@ -21,12 +21,13 @@ SHAPES = [
 def run_geqrf(device, a, options=OPTIONS):
     w = min(a.shape)
     view, r, t = View(device, a), *(View(device, np.full((w, w), 9, a.dtype)) for _ in "RT")
-    tau = device.empty((w,), a.dtype)
-    run(device, "geqrf", view, tau, r, t, options=options)
-    return view.get(), fetch(device, tau), r.get(), t.get()
+    tau, method = device.empty((w,), a.dtype), device.empty((1,), np.int32)
+    run(device, "geqrf", view, tau, r, t, method, options=options)
+    assert fetch(device, method)[0] in (0, 1)
+    return view.get(), fetch(device, tau), r.get(), t.get(), int(fetch(device, method)[0])
 
 
-def assert_factors(a, factored, tau, r, t):
+def assert_factors(a, factored, tau, r, t, method=0):
     """Each column on its own: what is far smaller than others must be right too."""
     (m, n), w = a.shape, min(a.shape)
     limit = LIMIT * m * eps(a.dtype)
@@ -54,10 +55,15 @@ def conditioned(rng, shape, dtype):
 @pytest.mark.parametrize("shape", SHAPES)
 def test_geqrf(device, rng, dtype, shape):
     a = conditioned(rng, shape, dtype)
-    factored, tau, r, t = run_geqrf(device, a)
+    assert_lapacks(a, *run_geqrf(device, a))
+
+
+def assert_lapacks(a, factored, tau, r, t, method):
+    """The very reflectors that LAPACK finds."""
+    shape = a.shape
     assert_factors(a, factored, tau, r, t)
     packed, expected, _, _ = scipy.linalg.get_lapack_funcs("geqrf", (a,))(a)
-    w, limit = len(tau), LIMIT * shape[0] * eps(dtype)
+    w, limit = len(tau), LIMIT * shape[0] * eps(a.dtype)
     np.testing.assert_allclose(tau, expected, rtol=0, atol=limit)
     np.testing.assert_allclose(r, np.triu(packed[:w, :w]), rtol=0, atol=limit * norm(a))
     np.testing.assert_allclose(np.tril(factored[:, :w], -1), np.tril(packed, -1)[:, :w], atol=limit)
@@ -98,6 +104,57 @@ def test_geqrf_kinds(device, rng, dtype, kind, shape):
     assert_factors(a, *run_geqrf(device, a))
 
 
+BY_CHOLESKY = KernelOptions(qr_panel="cholesky")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    "shape",
+    [(1, 1), (7, 1), (1, 7), (90, 32), (300, 33), (3, 5), (1100, 130), (5000, 530), (9000, 1100),
+     (140_000, 36)],
+)  # fmt: skip
+def test_cholesky_qr_finds_lapacks_reflectors(rng, dtype, shape):
+    a = conditioned(rng, shape, dtype)
+    found = run_geqrf(gpu(), a, BY_CHOLESKY)
+    assert found[-1] == (shape[0] > shape[1])  # the last reflector of a square one is none
+    assert_lapacks(a, *found)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("kind", "dtype"), covering(KINDS, DTYPES))
+@pytest.mark.parametrize("shape", [(90, 90), (700, 100), (2000, 70), (60, 90)])
+def test_cholesky_qr_falls_back(rng, dtype, kind, shape):
+    a = np.asfortranarray(KINDS[kind](rng, shape, dtype), dtype)
+    found = run_geqrf(gpu(), a, BY_CHOLESKY)
+    assert_factors(a, *found)
+    if kind in ("zero", "ones", "repeated columns", "zero columns", "hilbert"):
+        assert found[-1] == 0
+    elif kind in ("identity", "random", "graded") and shape[0] > 3 * shape[1]:
+        assert found[-1] == 1
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("condition", [1, 5, 20, 1e2, 1e4, 1e9])
+def test_cholesky_qr_loses_no_accuracy(rng, dtype, condition):
+    w = 96
+    q, _ = np.linalg.qr(random(rng, (3000, w), np.result_type(dtype, np.float64)))
+    p, _ = np.linalg.qr(random(rng, (w, w), q.dtype))
+    a = np.asfortranarray((q * np.logspace(0, -np.log10(condition), w)) @ p, dtype)
+    found = run_geqrf(gpu(), a, BY_CHOLESKY)
+    assert_factors(a, *found)
+    if condition <= 5 or condition >= 1e4:
+        assert found[-1] == (condition <= 5)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("rows", "method"), [(4000, 0), (150_000, 1)])
+def test_the_panel_is_chosen_by_its_height(rng, dtype, rows, method):
+    assert run_geqrf(gpu(), random(rng, (rows, 24), dtype))[-1] == method
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("ib", [1, 7, 16])
 def test_geqrf_inner_blocking(device, rng, dtype, ib):
@@ -111,7 +168,7 @@ def test_geqrf_inner_blocking(device, rng, dtype, ib):
 def test_geqrf_of_what_is_not_finite_ends(device, rng, dtype, bad, place):
     a = random(rng, (1500, 75), dtype)
     a[place] = bad
-    factored, _, r, _ = run_geqrf(device, a)
+    factored, _, r, _, _ = run_geqrf(device, a)
     assert np.isnan(factored).any() or np.isnan(r).any()
 
 
@@ -133,6 +190,7 @@ def test_panels_of_two_threads_share_a_gpu(rng):
         with device.activate():
             panel, source = device.empty(a.shape, a.dtype), device.empty(a.shape, a.dtype)
             arrays = [panel, *(device.empty(s, a.dtype) for s in ((64,), (64, 64), (64, 64)))]
+            arrays.append(device.empty((1,), np.int32))
             device.copy(source, a, Queue.COPY)
             device.wait(Queue.PANEL, device.record(Queue.COPY))
             for _ in range(20):
@@ -201,7 +259,8 @@ EMPTY = {
 @pytest.mark.parametrize("kernel", EMPTY)
 def test_nothing_to_do(device, kernel):
     views = [View(device, np.full(s, 3.0, order="F")) for s in EMPTY[kernel]]
-    tau = [device.empty((0,), np.float64)] if kernel == "geqrf" else []
-    run(device, kernel, views[0], *tau, *views[1:])
+    vectors = [(0, np.float64), (1, np.int32)] if kernel == "geqrf" else []
+    tau, method = ([device.empty((n,), dtype)] for n, dtype in vectors) if vectors else ([], [])
+    run(device, kernel, views[0], *tau, *views[1:], *method)
     for view in views:
         np.testing.assert_array_equal(view.get(), np.full(view.shape, 3.0))

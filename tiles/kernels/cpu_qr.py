@@ -10,9 +10,9 @@ from hetero_la.tiles.kernels.spec import Array, KernelOptions
 
 
 @implements("geqrf", "cpu")
-def geqrf(a: Array, tau: Array, r: Array, t: Array, options: KernelOptions) -> None:
+def geqrf(a: Array, tau: Array, r: Array, t: Array, method: Array, options: KernelOptions) -> None:
     m, order = len(a), len(tau)
-    v, t[...] = a[:, :order], 0
+    v, t[...], method[...] = a[:, :order], 0, 0
     # Recursive, by products (Elmroth and Gustavson, 2000); T comes with it.
     lapack("geqrt3", a)(*ints(m, order), *view(v), *view(t), *ints(0))
     tau[...] = t.diagonal()

@@ -26,7 +26,7 @@ def pairs(order: int, leaf: int) -> Iterator[tuple[int, int, int, int]]:
         size *= 2
 
 
-def _invert(q: GpuQueue, L: Block, W: Block, order: int, *, unit: bool) -> None:
+def invert(q: GpuQueue, L: Block, W: Block, order: int, *, unit: bool) -> None:
     """W <- L^-1 in full, L lower triangular, with ones on its diagonal where `unit`."""
     function = lower_function(q, "invert_diagonal", W.dtype)
     q.launch(
@@ -59,12 +59,12 @@ def _check(q: GpuQueue, W: Block, L: Block, order: int, bound: float) -> None:
 @implements("trtri", "gpu")
 def trtri(q: GpuQueue, a: Array, w: Array, options: KernelOptions) -> None:
     W, order = block(w), len(w)
-    _invert(q, block(a), W, order, unit=True)
+    invert(q, block(a), W, order, unit=True)
     _check(q, W, Block(0, 0, W.dtype), order, options.inverse_bound)
 
 
 @implements("trtri_n", "gpu")
 def trtri_n(q: GpuQueue, a: Array, w: Array, options: KernelOptions) -> None:
     L, W, order = block(a), block(w), len(w)
-    _invert(q, L, W, order, unit=False)
+    invert(q, L, W, order, unit=False)
     _check(q, W, L, order, options.inverse_bound)

@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from hetero_la.tiles.kernels.gpu_queue import block
 from hetero_la.tiles.kernels.spec import LETTER, Array
 
 _LEFT, _LOWER = 0, 0
+_MOST = 2**29  # entries of reflectors that ormqr gets at once: it refuses 2^30
 
 
 def multiply_by_q(qr: Array, tau: Array, c: Array, *, adjoint: bool) -> None:
@@ -27,6 +29,14 @@ def multiply_by_q(qr: Array, tau: Array, c: Array, *, adjoint: bool) -> None:
     adjoint : bool
         Whether by Q^H.
     """
+    m, k = len(c), len(tau)
+    starts = range(0, k, max(_MOST // m, 1))
+    for first in starts if adjoint else reversed(starts):
+        last = min(first + starts.step, k)
+        _multiply_by_some(qr[first:, first:last], tau[first:last], c[first:], adjoint)
+
+
+def _multiply_by_some(qr: Array, tau: Array, c: Array, adjoint: bool) -> None:
     import cupy
     from cupy.cuda import device
     from cupy_backends.cuda.libs import cusolver
@@ -35,15 +45,13 @@ def multiply_by_q(qr: Array, tau: Array, c: Array, *, adjoint: bool) -> None:
     name = LETTER[c.dtype.char] + ("ormqr" if real else "unmqr")
     handle = device.get_cusolver_handle()
     letter = (1 if real else 2) if adjoint else 0
-    (m, p), k = c.shape, len(tau)
-    size = getattr(cusolver, name + "_bufferSize")(
-        handle, _LEFT, letter, m, p, k, qr.data.ptr, m, tau.data.ptr, c.data.ptr, m
-    )
-    work, info = cupy.empty(max(size, 1), c.dtype), cupy.empty(1, np.int32)
-    getattr(cusolver, name)(
-        handle, _LEFT, letter, m, p, k, qr.data.ptr, m, tau.data.ptr, c.data.ptr, m,
-        work.data.ptr, size, info.data.ptr,
+    V, C = block(qr), block(c)
+    arguments = (
+        handle, _LEFT, letter, *c.shape, len(tau), V.pointer, V.ld, tau.data.ptr, C.pointer, C.ld
     )  # fmt: skip
+    size = getattr(cusolver, name + "_bufferSize")(*arguments)
+    work, info = cupy.empty(max(size, 1), c.dtype), cupy.empty(1, np.int32)
+    getattr(cusolver, name)(*arguments, work.data.ptr, size, info.data.ptr)
 
 
 def cusolver_seconds(routine: str, a: np.ndarray, b: np.ndarray | None = None) -> float:

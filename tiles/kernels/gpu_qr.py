@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from hetero_la.tiles.kernels.gpu_cholesky_qr import CholeskyQR
 from hetero_la.tiles.kernels.gpu_queue import Block, GpuQueue, block
 from hetero_la.tiles.kernels.registry import implements
 from hetero_la.tiles.kernels.spec import Array, KernelOptions
@@ -117,17 +118,24 @@ def _apply(
 
 
 @implements("geqrf", "gpu")
-def geqrf(q: GpuQueue, a: Array, tau: Array, r: Array, t: Array, options: KernelOptions) -> None:
+def geqrf(
+    q: GpuQueue, a: Array, tau: Array, r: Array, t: Array, method: Array, options: KernelOptions
+) -> None:
     (rows, columns), order = a.shape, len(tau)
     A, R, T = block(a), block(r), block(t)
     ib = inner_blocking(options)
     kernel, blocks = _leaf_kernel(q, A.dtype, True)
-    if rows > blocks * _block_rows(A.dtype):
-        kernel, blocks = _leaf_kernel(q, A.dtype, False)
+    in_registers = rows <= blocks * _block_rows(A.dtype)
     exponents = q.workspace("exponents", 4 * order)
     scale = q.function("scale_columns", _TRIANGLES, A.dtype)
     q.launch(scale, (order,), 1024, A.pointer, A.ld, rows, exponents)
-    _Panel(q, A, R, T, tau.data.ptr, rows, ib, kernel, blocks).factor(0, order)
+    tried = rows > order and options.qr_panel in ("cholesky", "" if in_registers else "auto")
+    arguments = (q, A, R, T, tau.data.ptr)
+    method.data.memset_async(0, method.nbytes, q.stream)
+    if not (tried and CholeskyQR(*arguments, method.data.ptr, rows, order).factor()):
+        if not in_registers:
+            kernel, blocks = _leaf_kernel(q, A.dtype, False)
+        _Panel(*arguments, rows, ib, kernel, blocks).factor(0, order)
     unscale = q.function("unscale", _TRIANGLES, A.dtype)
     q.launch(unscale, (order,), 256, R.pointer, R.ld, exponents)
     if columns > order:

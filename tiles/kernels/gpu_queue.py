@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hetero_la.tiles.kernels.spec import LETTER, Triangular
+from hetero_la.tiles.transfer import copy_columns
 
 _FILL = {"l": 0, "u": 1}  # cublasFillMode_t: the triangle that counts
 _LEFT = 0  # cublasSideMode_t
@@ -93,7 +94,7 @@ def _destroy(handles: dict[str, int]) -> None:
 
 
 class GpuQueue:
-    """One in-order queue; every method enqueues and none waits.
+    """One in-order queue; every method but `read` and `synchronize` enqueues, and does not wait.
 
     Library handles and workspaces are the queue's own: calls on different
     queues run at the same time.
@@ -116,6 +117,7 @@ class GpuQueue:
         self._workspaces: dict[str, Any] = {}
         self._outgrown: list[Any] = []
         self._handles: dict[str, int] = {}
+        self._mailbox: np.ndarray | None = None
         self._number = 1
         weakref.finalize(self, _destroy, self._handles).atexit = False
 
@@ -170,6 +172,16 @@ class GpuQueue:
         first = self._number
         self._number += count
         return first
+
+    def read(self, address: int) -> int:
+        """The 32-bit integer at an address of the GPU, once the queue has come here."""
+        from cupy.cuda import alloc_pinned_memory
+
+        if self._mailbox is None:
+            self._mailbox = np.frombuffer(alloc_pinned_memory(4), np.int32, 1)
+        copy_columns(self._mailbox.ctypes.data, 4, address, 4, 4, 1, self.stream.ptr)
+        self.stream.synchronize()
+        return int(self._mailbox[0])
 
     def synchronize(self) -> None:
         """Block the host until the queue has run dry; frees outgrown workspaces."""

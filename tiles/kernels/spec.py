@@ -160,11 +160,12 @@ SPECS: dict[str, KernelSpec] = {
         # r x k.  What is above C's diagonal stays as it is.
         KernelSpec("herk", "C <- C - P P^H", _herk_flops, trapezoid=True),
         # --- QR: Q = I - V T V^H, of w = len(tau) reflectors
-        # geqrf(A, tau, R, T): the first w columns of A (r x c, w = min(r, c)) are
+        # geqrf(A, tau, R, T, method): the first w columns of A (r x c, w = min(r, c)) are
         # overwritten by V with its ones and zeros, so that a product with it needs no
         # triangles; R (w x w) gets the triangle that LAPACK leaves in their place, zeros
         # below; the other columns are overwritten by Q^H A; tau (w) is LAPACK's, and
-        # T (w x w) upper triangular, zeros below.
+        # T (w x w) upper triangular, zeros below; method (int32, 1) gets 0 where the panel
+        # was factored column by column, and 1 where by CholeskyQR2.
         KernelSpec("geqrf", "A = Q R", _geqrf_flops, chain=True),
         # larfb_c(V, T, C): C (r x c) <- Q^H C;  larfb_n(V, T, C): C <- Q C.
         # V may have more columns than T has: only its first len(T) ones count.
@@ -207,10 +208,18 @@ class KernelOptions:
     inverse_bound : float
         Largest ``||L^-1||_1`` of a diagonal tile up to which the triangular
         solve multiplies by the inverse; beyond it, it substitutes.
+    qr_panel : {"auto", "householder", "cholesky"}
+        How a GPU factors a panel of QR: column by column, or by CholeskyQR2 where the
+        panel is well conditioned; "auto" tries that where it is the faster by far.
     """
 
     ib: int | None = None
     inverse_bound: float = 1e4
+    qr_panel: str = "auto"
+
+
+#: What KernelOptions.qr_panel may be.
+QR_PANELS = ("auto", "householder", "cholesky")
 
 
 class Stopwatch(Protocol):

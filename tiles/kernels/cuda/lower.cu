@@ -2,16 +2,6 @@
 // (columns, and rows in slices of 32, that a block of solve_lower holds) and -DSTRIP
 // (columns that a thread of substitute_right holds).  Diagonals that count are real.
 
-#if COMPLEX
-__device__ inline REAL real_part(Scalar x) { return x.re; }
-__device__ inline Scalar scale(Scalar x, REAL by) { return {x.re * by, x.im * by}; }
-__device__ inline Scalar conjugate(Scalar x) { return {x.re, -x.im}; }
-#else
-__device__ inline REAL real_part(Scalar x) { return x; }
-__device__ inline Scalar scale(Scalar x, REAL by) { return x * by; }
-__device__ inline Scalar conjugate(Scalar x) { return x; }
-#endif
-
 // L^-1 times columns held as x, L lower triangular of order w <= 32 SLICES, with ones on
 // its diagonal where UNIT.  A warp solves RHS columns on its own: lane l holds their rows
 // l, l + 32, ..., and as soon as row k is known it is subtracted from all below.
@@ -25,7 +15,7 @@ __device__ inline void solve_lower(const Scalar* __restrict__ L, Index ldl,
         if (32 * known >= w) break;
         const Scalar* column = L + lane + Index(32 * known) * ldl;
         const Index row = lane + 32 * known;
-        const REAL reciprocal = UNIT || row >= w ? REAL(1) : 1 / real_part(L[row + row * ldl]);
+        const REAL reciprocal = UNIT || row >= w ? REAL(1) : 1 / real(L[row + row * ldl]);
 #pragma unroll 8
         for (int k = 0; k < 32; k++, column += ldl) {
             Scalar factor[SLICES];
@@ -176,7 +166,7 @@ __device__ inline void share(Scalar (&l)[STRIP][STRIP], const Scalar* __restrict
     __syncthreads();
     for (int e = threadIdx.x; e < STRIP * STRIP; e += blockDim.x) {
         const int c = e % STRIP, k = e / STRIP;
-        l[k][c] = c < rows && k < columns ? conjugate(L[c + k * ldl]) : make_scalar(0);
+        l[k][c] = c < rows && k < columns ? conj(L[c + k * ldl]) : make_scalar(0);
     }
     __syncthreads();
 }

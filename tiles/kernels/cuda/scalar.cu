@@ -8,6 +8,11 @@ struct __align__(2 * sizeof(REAL)) Scalar { REAL re, im; };
 
 __device__ inline Scalar make_scalar(REAL re) { return {re, REAL(0)}; }
 __device__ inline bool is_zero(Scalar x) { return x.re == REAL(0) && x.im == REAL(0); }
+__device__ inline REAL real(Scalar a) { return a.re; }
+__device__ inline Scalar conj(Scalar a) { return {a.re, -a.im}; }
+__device__ inline Scalar negative(Scalar a) { return {-a.re, -a.im}; }
+__device__ inline Scalar add(Scalar a, Scalar b) { return {a.re + b.re, a.im + b.im}; }
+__device__ inline Scalar scale(Scalar a, REAL by) { return {a.re * by, a.im * by}; }
 __device__ inline bool is_nan(Scalar x) { return x.re != x.re; }
 
 // c - a b
@@ -41,6 +46,11 @@ using Scalar = REAL;
 
 __device__ inline Scalar make_scalar(REAL re) { return re; }
 __device__ inline bool is_zero(Scalar x) { return x == REAL(0); }
+__device__ inline REAL real(Scalar a) { return a; }
+__device__ inline Scalar conj(Scalar a) { return a; }
+__device__ inline Scalar negative(Scalar a) { return -a; }
+__device__ inline Scalar add(Scalar a, Scalar b) { return a + b; }
+__device__ inline Scalar scale(Scalar a, REAL by) { return a * by; }
 __device__ inline bool is_nan(Scalar x) { return x != x; }
 __device__ inline Scalar subtract_product(Scalar a, Scalar b, Scalar c) { return fma(-a, b, c); }
 __device__ inline Scalar divide(Scalar a, Scalar b) { return a / b; }
@@ -48,3 +58,10 @@ __device__ inline REAL pivot_size(Scalar x) { return fabs(x); }
 __device__ inline double modulus(Scalar x) { return fabs(double(x)); }
 __device__ inline Scalar shuffle(Scalar x, int lane) { return __shfl_sync(~0u, x, lane); }
 #endif
+
+// a b + c
+__device__ inline Scalar add_product(Scalar a, Scalar b, Scalar c)
+{
+    return subtract_product(negative(a), b, c);
+}
+__device__ inline Scalar multiply(Scalar a, Scalar b) { return add_product(a, b, make_scalar(0)); }

@@ -9,25 +9,6 @@ constexpr int PACK = 16 / sizeof(Scalar);
 constexpr int HELD = ROWS / 4;  // rows of a lane
 static_assert(HELD % PACK == 0, "strip shape");
 
-
-#if COMPLEX
-__device__ inline Scalar add(Scalar a, Scalar b) { return {a.re + b.re, a.im + b.im}; }
-__device__ inline Scalar conj(Scalar a) { return {a.re, -a.im}; }
-__device__ inline Scalar negative(Scalar a) { return {-a.re, -a.im}; }
-__device__ inline REAL real(Scalar a) { return a.re; }
-#else
-__device__ inline Scalar add(Scalar a, Scalar b) { return a + b; }
-__device__ inline Scalar conj(Scalar a) { return a; }
-__device__ inline Scalar negative(Scalar a) { return -a; }
-__device__ inline REAL real(Scalar a) { return a; }
-#endif
-// a b + c
-__device__ inline Scalar add_product(Scalar a, Scalar b, Scalar c)
-{
-    return subtract_product(negative(a), b, c);
-}
-__device__ inline Scalar multiply(Scalar a, Scalar b) { return add_product(a, b, make_scalar(0)); }
-
 __device__ inline int lane_id() { return threadIdx.x % 32; }
 
 struct Strip {
