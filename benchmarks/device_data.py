@@ -10,6 +10,7 @@ import numpy as np
 
 from hetero_la.plan import Plan
 from hetero_la.tiles.kernels.spec import Device
+from hetero_la.tiles.shard import ALL_ROWS
 
 
 def random_columns(start: int, shape: tuple[int, int], dtype: Any, diagonal: float = 0.0) -> Any:
@@ -74,7 +75,9 @@ class RandomStorage:
             cupy.get_default_memory_pool().free_all_blocks()
             self._loaded.wait(timeout=120)
 
-    def store(self, device: Device, start: int, stop: int, source: Any) -> None:
+    def store(
+        self, device: Device, start: int, stop: int, source: Any, rows: slice = ALL_ROWS
+    ) -> None:
         """Keep a view of the factors."""
         if self._check:
             self.blocks[start] = source

@@ -15,6 +15,7 @@ from hetero_la.scheduler.graph import TaskGraph
 from hetero_la.scheduler.instructions import Instruction
 from hetero_la.scheduler.tasks import Region
 from hetero_la.scheduler.workers import WorkerInfo
+from hetero_la.tiles.layout import TileLayout
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +57,14 @@ class DaskCosts(NamedTuple):
 
 
 NOMINAL_DASK = DaskCosts(5e-3, 2e-3)  #: in a process with cores to spare
+
+
+def moved_rows(instruction: Instruction, layout: TileLayout) -> int:
+    """Rows that a load or a store copies."""
+    if instruction.op == "load":
+        return layout.m
+    ((_, _, first, last),) = instruction.regions
+    return layout.row(last) - layout.row(first)
 
 
 def call_shapes(
@@ -154,8 +163,8 @@ class MachineModel:
             return self.devices[worker].kernel_seconds(instruction.kind, shapes, dtype)
         if instruction.op in ("load", "store"):
             layout = graph.layout
-            columns = layout.column_width(instruction.first)
-            nbytes = layout.m * columns * np.dtype(dtype).itemsize
+            nbytes = moved_rows(instruction, layout) * layout.column_width(instruction.first)
+            nbytes *= np.dtype(dtype).itemsize
             return self.host_seconds(nbytes, worker, store=instruction.op == "store")
         return 0.0
 

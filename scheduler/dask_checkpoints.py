@@ -18,7 +18,7 @@ import numpy as np
 from hetero_la.scheduler.step_memory import Name
 from hetero_la.tiles.kernels.spec import Array, Device, Queue
 from hetero_la.tiles.layout import TileLayout
-from hetero_la.tiles.shard import Storage
+from hetero_la.tiles.shard import ALL_ROWS, Storage
 
 Saved = dict[Name, np.ndarray | str]  #: arrays, or the names of files that hold them
 
@@ -132,9 +132,11 @@ class _Resumed:
         else:
             self._base.load(device, start, stop, target)
 
-    def store(self, device: Device, start: int, stop: int, source: Array) -> None:
+    def store(
+        self, device: Device, start: int, stop: int, source: Array, rows: slice = ALL_ROWS
+    ) -> None:
         """As the run's own storage."""
-        self._base.store(device, start, stop, source)
+        self._base.store(device, start, stop, source, rows)
 
     def flush(self, device: Device) -> None:
         """As the run's own storage."""

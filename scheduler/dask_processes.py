@@ -23,6 +23,7 @@ from hetero_la.scheduler.step_memory import Name
 from hetero_la.scheduler.trace import WorkerTrace
 from hetero_la.tiles.errors import RunAbortedError, StaleShardError
 from hetero_la.tiles.kernels.spec import Array, Device, Queue
+from hetero_la.tiles.shard import ALL_ROWS
 
 #: Shards that live in this worker process, by run and worker index.  They are kept here
 #: and not as Dask results, which a worker may spill to disk while they are updated.
@@ -46,10 +47,13 @@ class BlockStorage:
         """Copy a block in, and drop it."""
         device.copy(target, self.blocks.pop(start), Queue.COPY)
 
-    def store(self, device: Device, start: int, stop: int, source: Array) -> None:
+    def store(
+        self, device: Device, start: int, stop: int, source: Array, rows: slice = ALL_ROWS
+    ) -> None:
         """Keep a finished block until it is collected."""
-        self.results[start] = np.empty(source.shape, source.dtype, order="F")
-        device.copy(self.results[start], source, Queue.COPY)
+        if start not in self.results:
+            self.results[start] = np.empty(source.shape, source.dtype, order="F")
+        device.copy(self.results[start][rows], source[rows], Queue.COPY)
 
     def flush(self, device: Device) -> None:
         """Nothing: `Device.synchronize` completes the copies."""

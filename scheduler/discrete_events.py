@@ -25,7 +25,7 @@ from itertools import accumulate
 
 import numpy as np
 
-from hetero_la.scheduler.costs import MachineModel, Source, call_shapes
+from hetero_la.scheduler.costs import MachineModel, Source, call_shapes, moved_rows
 from hetero_la.scheduler.graph import TaskGraph
 from hetero_la.scheduler.instructions import Program
 from hetero_la.scheduler.messages import Message, Traffic
@@ -89,7 +89,7 @@ class Machine:
                 elif i.op == "receive" and i.message in traffic.messages:
                     self.price_receive(at, traffic.messages[i.message], dtype)
                 elif i.op in ("load", "store") and (loads or device.kind == "cpu"):
-                    size = layout.m * layout.column_width(i.first) * dtype.itemsize
+                    size = moved_rows(i, layout) * layout.column_width(i.first) * dtype.itemsize
                     self.seconds[at] = self.model.host_seconds(
                         size, w, store=i.op == "store", source=source
                     )

@@ -38,7 +38,8 @@ class Instruction:
         Step, and first and last tile column that a call or load works on; of a save,
         the step before which the checkpoint is.
     regions : tuple of Region
-        What a call touches, for tile column `first`, in the kernel's order.
+        What a call touches, for tile column `first`, in the kernel's order; what a save or a
+        store copies.
     queue : Queue
         Queue it runs on.
     message : MessageKey or None

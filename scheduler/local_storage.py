@@ -7,6 +7,7 @@ import numpy as np
 from hetero_la.scheduler.job import Job
 from hetero_la.tiles.kernels.spec import Array, Device, Queue
 from hetero_la.tiles.layout import TileLayout
+from hetero_la.tiles.shard import ALL_ROWS
 from hetero_la.tiles.transfer import device_index
 
 Span = tuple[int, int]  #: first element column, and the one past the last
@@ -36,9 +37,11 @@ class LocalStorage:
         """Copy columns to the device."""
         device.copy(target, self.block(start), Queue.COPY)
 
-    def store(self, device: Device, start: int, stop: int, source: Array) -> None:
+    def store(
+        self, device: Device, start: int, stop: int, source: Array, rows: slice = ALL_ROWS
+    ) -> None:
         """Copy columns back."""
-        device.copy(self.block(start), source, Queue.COPY)
+        device.copy(self.block(start)[rows], source[rows], Queue.COPY)
 
     def flush(self, device: Device) -> None:
         """Nothing: `Device.synchronize` completes the copies."""

@@ -15,6 +15,9 @@ from hetero_la.scheduler.slots import Slots
 from hetero_la.scheduler.tasks import INITIAL, Region, Task
 from hetero_la.tiles.kernels.spec import SPECS, Queue
 
+_MATRIX = "A"
+_UNWRITTEN = (0, -1, -1)
+
 
 class ProgramWriter:
     """Writes one worker's program; keeps track of where each task and message went."""
@@ -36,7 +39,9 @@ class ProgramWriter:
         self.task_at: dict[int, int] = {}
         self.load_at: dict[int, int] = {}
         self.receive_at: dict[MessageKey, int] = {}
-        self.last_write: dict[int, int] = {}
+        # Of each column: the row from which the last write is, its place, and that of the last
+        # write to what is above, which is ready so much sooner.
+        self.last_write: dict[int, tuple[int, int, int]] = {}
         self.last_use: dict[MessageKey, dict[Queue, int]] = {}
         self.pending: dict[MessageKey, set[int | MessageKey]] = {}
         self.slots = Slots(depth + 2)
@@ -124,13 +129,22 @@ class ProgramWriter:
         return self.load_at[column]
 
     def _store(self) -> None:
-        """Store the columns, those that are ready first."""
-        ready = {**self.load_at, **self.last_write}
-        step = self.graph.layout.kt
-        for column in sorted(self.program.columns, key=ready.__getitem__):
-            self._append(
-                Instruction("store", step, column, column, queue=Queue.COPY), [ready[column]]
-            )
+        """Store the columns in one or two parts, those that are ready first."""
+        layout, parts = self.graph.layout, list[tuple[int, Region]]()
+        for column in self.program.columns:
+            row, last, above = self.last_write.get(column, _UNWRITTEN)
+            loaded = self.load_at.get(column, 0)
+            parts.append((max(last, loaded), Region(_MATRIX, column, row, layout.mt)))
+            if row:
+                parts.append((max(above, loaded), Region(_MATRIX, column, 0, row)))
+        for ready, region in sorted(parts):
+            store = Instruction("store", layout.kt, region.index, region.index, queue=Queue.COPY)
+            store.regions = (region,)
+            self._append(store, [ready])
+
+    def _note_write(self, region: Region, place: int) -> None:
+        row, last, above = self.last_write.get(region.index, _UNWRITTEN)
+        self.last_write[region.index] = region.start, place, last if region.start > row else above
 
     def _append(self, instruction: Instruction, before: Collection[int] = ()) -> int:
         """Add an instruction that follows those at `before`; return its place."""
@@ -178,7 +192,7 @@ class ProgramWriter:
             for region in task.updates + task.writes:
                 value = self.graph.values.get(region.name)
                 if value is None:
-                    self.last_write[region.index] = place
+                    self._note_write(region, place)
                 else:
                     self.program.values[region[:2]] = (value.shape(region.index), value.dtype)
         for key in used:
@@ -230,7 +244,7 @@ class ProgramWriter:
         for name, region in self.traffic.messages[key].regions.items():
             self.holders.setdefault(name, []).insert(0, (region, key))
             if region.name not in self.graph.values and region.index in self.owned:
-                self.last_write[region.index] = place
+                self._note_write(region, place)
         self._send_ready([key])
 
     def _holder(self, region: Region) -> MessageKey | None:

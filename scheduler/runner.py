@@ -227,9 +227,12 @@ class Runner:
 
     def _store(self, instruction: Instruction) -> None:
         if not self._in_place and not self._is_kept(instruction.first):
-            start, stop = self.layout.columns(instruction.first)
+            ((_, column, first, last),) = instruction.regions
+            rows = slice(self.layout.row(first), self.layout.row(last))
             with self._waiting(instruction):
-                self.storage.store(self.device, start, stop, self._home(instruction.first))
+                self.storage.store(
+                    self.device, *self.layout.columns(column), self._home(column), rows
+                )
 
     def _save(self, instruction: Instruction) -> None:
         (region,) = instruction.regions

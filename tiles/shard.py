@@ -65,6 +65,9 @@ def local_width(layout: TileLayout, columns: Sequence[int]) -> int:
     return sum(layout.column_width(column) for column in columns)
 
 
+ALL_ROWS = slice(None)
+
+
 class Storage(Protocol):
     """Where a run's columns come from and go to; columns are element ranges."""
 
@@ -80,8 +83,10 @@ class Storage(Protocol):
         """Fill `target` (on `device`, by its copy queue) with columns start:stop."""
         ...
 
-    def store(self, device: Device, start: int, stop: int, source: Array) -> None:
-        """Take columns start:stop from `source`; complete after `flush`."""
+    def store(
+        self, device: Device, start: int, stop: int, source: Array, rows: slice = ALL_ROWS
+    ) -> None:
+        """Take these rows of columns start:stop from `source`; complete after `flush`."""
         ...
 
     def flush(self, device: Device) -> None:
@@ -132,11 +137,13 @@ class ArrayStorage:
         elif self.rhs is not None:
             self._on(device).upload(target, self.rhs[:, start - n : stop - n])
 
-    def store(self, device: Device, start: int, stop: int, source: Array) -> None:
+    def store(
+        self, device: Device, start: int, stop: int, source: Array, rows: slice = ALL_ROWS
+    ) -> None:
         """Copy columns out to `target`."""
         if start >= self._absent:
             first, last = start - self._absent, stop - self._absent
-            self._on(device).download(self.target[:, first:last], source)
+            self._on(device).download(self.target[rows, first:last], source[rows])
 
     def flush(self, device: Device) -> None:
         """Wait until what was stored from `device` is in `target`."""

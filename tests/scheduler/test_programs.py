@@ -323,3 +323,21 @@ def test_one_worker_sends_nothing() -> None:
     made = set_up(layout_of(5, 5, 1, 2), 1)
     assert not made.traffic.messages
     assert {i.op for i in made.programs[0].instructions} == {"load", "call", "store"}
+
+
+@pytest.mark.parametrize(("owners", "panel"), [(1, False), (2, False), (3, True)])
+def test_rows_above_the_last_write_are_stored_sooner(owners: int, panel: bool) -> None:
+    """U, and not only what the composed swaps leave, is on its way before the run's end."""
+    made = set_up(layout_of(7, 6, 1, 1), owners, panel_worker=panel)
+    for program in made.programs:
+        stored: dict[int, list[tuple[int, int, int]]] = {}
+        for i in (i for i in program.instructions if i.op == "store"):
+            ((_, column, start, stop),) = i.regions
+            stored.setdefault(column, []).append((start, stop, max(i.waits, default=-1)))
+        assert sorted(stored) == sorted(program.columns)
+        for column, parts in stored.items():
+            assert sum(stop - start for start, stop, _ in parts) == 7
+            if column < 5:  # the others get no swaps at the end
+                (top, edge, sooner), (below, end, later) = sorted(parts)
+                assert (top, edge, below, end) == (0, column + 1, column + 1, 7)
+                assert sooner < later

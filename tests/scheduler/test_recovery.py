@@ -136,8 +136,8 @@ def test_a_worker_that_dies_while_results_are_gathered(
     stored: list[int] = []
     real = ArrayStorage.store
 
-    def store(self: Any, device: Device, start: int, stop: int, source: NDArray) -> None:
-        real(self, device, start, stop, source)
+    def store(self: Any, device: Device, start: int, *rest: Any) -> None:
+        real(self, device, start, *rest)
         stored.append(start)
         if len(stored) == 1:
             os.kill(worker_infos(processes)[2].pid, signal.SIGKILL)
