@@ -8,8 +8,9 @@ those of an LU factorization of what it has at the top (Ballard et al., IPDPS 20
     Q - [D; 0] = V U                     D = diag(+-1): no pivot is smaller than 1
     A = (Q D) (D R2 R1),  Q D = (I - V T V^H) [I; 0],  T = -U D V1^-H,  tau = diag(T)
 
-Q itself is not needed below its square at the top: there V = Q1 (R2^-1 U^-1).  Products with
-inverses are as accurate as the rows of what is multiplied are long, so these are checked.
+Q itself is not needed below its square at the top: there V = Q1 (R2^-1 U^-1).  A product with
+an inverse loses accuracy where long columns combine to a short one.  How long they are, by the
+entries of the inverse, is checked; a panel where they are too long is left as it was.
 """
 
 from __future__ import annotations

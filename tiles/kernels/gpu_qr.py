@@ -129,9 +129,12 @@ def geqrf(
     exponents = q.workspace("exponents", 4 * order)
     scale = q.function("scale_columns", _TRIANGLES, A.dtype)
     q.launch(scale, (order,), 1024, A.pointer, A.ld, rows, exponents)
-    tried = rows > order and options.qr_panel in ("cholesky", "" if in_registers else "auto")
     arguments = (q, A, R, T, tau.data.ptr)
     method.data.memset_async(0, method.nbytes, q.stream)
+    # LAPACK's last reflector of a square panel is the identity, which cannot be reconstructed.
+    tried = rows > order and options.qr_panel != "householder"
+    if options.qr_panel == "auto":
+        tried = tried and not in_registers
     if not (tried and CholeskyQR(*arguments, method.data.ptr, rows, order).factor()):
         if not in_registers:
             kernel, blocks = _leaf_kernel(q, A.dtype, False)
