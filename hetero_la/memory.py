@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import platform
 from typing import TYPE_CHECKING, Any
@@ -32,9 +33,7 @@ def work_bytes(plan: Plan, program: Program) -> int:
     """Bytes that a worker needs besides its shard: panels received, values, workspace."""
     received = buffer_elements(plan.traffic.messages[key].parts for key in program.received)
     elements = program.slots * sum(received.values())
-    elements += sum(
-        int(np.prod(shape)) for shape, dtype in program.values.values() if dtype is None
-    )
+    elements += sum(math.prod(shape) for shape, dtype in program.values.values() if dtype is None)
     worker = plan.workers[program.worker]
     if worker.device >= 0:
         # The triangular solve is out of place, on either of two queues.

@@ -17,6 +17,7 @@ from hetero_la.planned_graph import PlannedGraph
 from hetero_la.routines import ROUTINES
 from hetero_la.scheduler.costs import MachineModel, Source, window_steps
 from hetero_la.scheduler.distribution import Distribution
+from hetero_la.scheduler.estimate import estimate_seconds
 from hetero_la.scheduler.instructions import Program
 from hetero_la.scheduler.job import Job
 from hetero_la.scheduler.messages import Traffic
@@ -187,9 +188,19 @@ class Plan:
         """Steps in one Dask task, where the workers share the client's process."""
         if len(self.workers) == 1:
             return self.layout.kt + 1
-        seconds = self._simulated(()).makespan  # without Dask, whose share the window decides
+        seconds = self._seconds_without_dask()  # whose share the window decides
         hop = max(self.model.dask.hop, 1e-4)
         return window_steps(seconds, self.layout.kt, len(self.workers), task_seconds=hop)
+
+    def _seconds_without_dask(self) -> float:
+        """Predicted time of the run in plain threads: roughly, where that is quick to tell."""
+        routine = ROUTINES[self.routine]
+        if routine.factored:
+            return self._simulated(()).makespan
+        owners = [g for g in range(len(self.workers)) if g != self.panel_worker]
+        return estimate_seconds(
+            routine.step, self.layout, self.model, owners, self.panel_worker, self.dtype
+        )
 
     def bytes_needed(self) -> list[int]:
         """Peak bytes on each worker: its shard, panels received, values and workspace."""

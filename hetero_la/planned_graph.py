@@ -65,7 +65,7 @@ class PlannedGraph(TaskGraph):
     @functools.cached_property
     def placement(self) -> list[int]:
         """Worker of each task, as an index into `workers`."""
-        return place(self, self.distribution, self.panel_worker)
+        return list(place(self, self.distribution, self.panel_worker))
 
     @functools.cached_property
     def seconds(self) -> np.ndarray:

@@ -65,6 +65,8 @@ class Routine:
         How many tiles are factored as one at the end, on GPUs.
     keeps : tuple of str
         Per-step values that later uses of its factors need, besides the matrix.
+    factored : bool
+        Whether it is given factors: then a step is less than `step`.
     transposed : bool
         Whether the functions that use it read a NumPy array's transpose by default.
     """
@@ -78,6 +80,7 @@ class Routine:
     one_gpu_tiles: tuple[Tiling, ...] = _TILES
     gpu_tail: int = 1
     keeps: tuple[str, ...] = ()
+    factored: bool = False
     transposed: bool = False
 
     def require_shape(self, name: str, m: int, n: int) -> None:
@@ -169,13 +172,15 @@ _LSTSQ = Routine(
 )  # fmt: skip
 
 _LU_SOLVE = Routine(
-    lu_substitution_tasks, lambda m, n, nrhs: 2 * n**2 * nrhs, _LU_STEP, square=True
-)
+    lu_substitution_tasks, lambda m, n, nrhs: 2 * n**2 * nrhs, _LU_STEP, square=True,
+    factored=True,
+)  # fmt: skip
 
 _QR_MULTIPLY = Routine(
     qr_multiply_tasks,
     lambda m, n, nrhs: (4 * m * min(m, n) - 2 * min(m, n) ** 2) * nrhs,
     _QR_STEP,
+    factored=True,
 )
 
 #: By name: what `plan` takes as its routine.

@@ -87,7 +87,7 @@ def call_shapes(
     shape_of : callable or None, optional
         ``graph.shape``, or something that remembers what it said.
     """
-    shapes = [(shape_of or graph.shape)(region) for region in instruction.regions]
+    shapes = list(map(shape_of or graph.shape, instruction.regions))
     if width is not None:
         for place, region in enumerate(instruction.regions):
             if region.index == instruction.first and region.name not in graph.values:

@@ -8,29 +8,30 @@ devices, priorities or look-ahead.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from hetero_la.scheduler.tasks import INITIAL, Matrix, PerStep, Region, Task, ValueSpec
+from hetero_la.scheduler.last_accesses import Edges, LastAccesses
+from hetero_la.scheduler.tasks import (
+    INITIAL,
+    OWN,
+    Matrix,
+    PerStep,
+    Region,
+    Task,
+    TaskBlock,
+    ValueSpec,
+    resolve,
+)
 from hetero_la.tiles.kernels.spec import SPECS
 from hetero_la.tiles.layout import TileLayout
 
 if TYPE_CHECKING:
     import networkx
-
-
-class _Segment:
-    """Adjacent tiles with the same last writer, and who has read which of them since."""
-
-    __slots__ = ("readers", "start", "stop", "writer")
-
-    def __init__(
-        self, start: int, stop: int, writer: int, readers: list[tuple[int, int, int]]
-    ) -> None:
-        self.start, self.stop, self.writer, self.readers = start, stop, writer, readers
 
 
 class TaskGraph:
@@ -48,9 +49,9 @@ class TaskGraph:
     >>> from hetero_la.tiles.layout import TileLayout
     >>> graph = TaskGraph(TileLayout(4, 4, 2))
     >>> A = graph.matrix("A")
-    >>> panel = graph.add("getrf", step=0, column=0, updates=[A[0:, 0]])
-    >>> update = graph.add("gemm", step=0, column=1, reads=[A[1, 0]], updates=[A[1, 1]])
-    >>> update.after
+    >>> graph.add("getrf", step=0, column=0, updates=[A[0:, 0]])
+    >>> graph.add("gemm", step=0, column=1, reads=[A[1, 0]], updates=[A[1, 1]])
+    >>> graph.tasks[1].after
     (0,)
     """
 
@@ -59,15 +60,26 @@ class TaskGraph:
     ) -> None:
         self.layout = layout
         self.granularity = granularity
-        self.tasks: list[Task] = []
+        self.blocks: list[TaskBlock] = []
         self.values: dict[str, ValueSpec] = {}
         self.results: tuple[str, ...] = ()
         #: Per-step values that are there before the first task, at every worker.
         self.given: frozenset[tuple[str, int]] = frozenset()
-        self._segments: dict[tuple[str, int], list[_Segment]] = {}
+        self._accesses = LastAccesses(layout.mt)
+        self._count = 0
+        self._columns: tuple[int, int] | None = None  # the ones that `column_blocks` is at
+        self._tasks: list[Task] = []
 
     def __len__(self) -> int:
-        return len(self.tasks)
+        return self._count
+
+    @property
+    def tasks(self) -> list[Task]:
+        """All tasks, in the builder's order; made from the blocks when first asked for."""
+        if len(self._tasks) < self._count:
+            made = [b.task(c, self.blocks) for b in self.blocks for c in range(b.start, b.stop)]
+            self._tasks = sorted(made)  # by their indices
+        return self._tasks
 
     def matrix(self, name: str) -> Matrix:
         """Declare the matrix that the layout cuts."""
@@ -97,8 +109,34 @@ class TaskGraph:
         stop = self.layout.mt if stop is None else stop
         if self.granularity == "tile":
             yield from (slice(i, i + 1) for i in range(start, stop))
-        elif start < stop:
+            return
+        first, last = self._columns or (0, 1)
+        if resolve(start, first) < stop <= resolve(start, last - 1):
+            raise ValueError(f"some tile columns from {first} to {last - 1} have rows, others none")
+        if resolve(start, first) < stop:
             yield slice(start, stop)
+
+    def column_blocks(self, start: int, stop: int) -> Iterator[int]:
+        """Tile columns ``start:stop`` as one block, or one by one, by the graph's granularity.
+
+        A block's number stands for the column of each of its tasks.  What the loop's body
+        adds may read other columns, but none of the block's.
+        """
+        if self._columns is not None:
+            raise ValueError("blocks of columns cannot be within one another")
+        if self.granularity == "tile" or stop - start < 2:
+            yield from range(start, stop)
+            return
+        known, first = len(self.blocks), self._count
+        self._columns = start, stop
+        yield OWN
+        self._columns = None
+        # Column by column, each goes through the loop's body.
+        stride = self._count - first
+        self._count = first + stride * (stop - start)
+        for block in self.blocks[known:]:
+            block.stride = stride
+            block.first += stride * (block.start - start)
 
     def add(
         self,
@@ -109,39 +147,69 @@ class TaskGraph:
         reads: Sequence[Region] = (),
         updates: Sequence[Region] = (),
         writes: Sequence[Region] = (),
-    ) -> Task:
-        """Append a task; it depends on the earlier tasks whose data it touches."""
-        index = len(self.tasks)
-        after: set[int] = set()
-        flows: list[tuple[int, Region]] = []
-        for region in reads:
-            self._read(region, index, after, flows)
-        for region in updates:
-            self._write(region, index, after, flows)
-        for region in writes:
-            self._write(region, index, after, None)
-        after.discard(INITIAL)
-        task = Task(
-            index, kind, step, column, tuple(reads), tuple(updates), tuple(writes),
-            tuple(sorted(after)), tuple(flows),
-        )  # fmt: skip
-        self.tasks.append(task)
-        return task
+    ) -> None:
+        """Append a task; it depends on the earlier tasks whose data it touches.
 
-    def _overlapping(self, region: Region) -> tuple[list[_Segment], int, int]:
-        """The segments of a tile column, and which of them `region` touches."""
-        segments = self._segments.get(region[:2])
-        if segments is None:
-            tiles = 1 if region.name in self.values else self.layout.mt
-            segments = self._segments[region[:2]] = [_Segment(0, tiles, INITIAL, [])]
-        # From the end: a factorization works on the last rows of a column.
-        last = len(segments)
-        while last > 0 and segments[last - 1].start >= region.stop:
-            last -= 1
-        first = last
-        while first > 0 and segments[first - 1].stop > region.start:
-            first -= 1
-        return segments, first, last
+        With a column of `column_blocks`, append the tasks of all of them.
+        """
+        if column != OWN:
+            accesses = tuple(reads), tuple(updates), tuple(writes)
+            self._append(kind, step, column, column + 1, accesses)
+        else:
+            self._require_independent(kind, step, (reads, updates, writes))
+            assert self._columns is not None
+            start, stop = self._columns
+            names = {region.name for region in (*reads, *updates, *writes) if region.own}
+            cuts = {cut for name in names for cut in self._accesses.cuts(name, start, stop)}
+            for a, b in itertools.pairwise((start, *sorted(cuts), stop)):
+                # What is said relative to one column need not be so.
+                parts = (
+                    tuple([region.of(a) for region in part] if b - a == 1 else part)
+                    for part in (reads, updates, writes)
+                )
+                self._append(kind, step, a, b, tuple(parts))
+        self._count += 1
+
+    def _require_independent(
+        self, kind: str, step: int, accesses: tuple[Sequence[Region], ...]
+    ) -> None:
+        """Raise ValueError unless a block's tasks could be done in any order."""
+        if self._columns is None:
+            raise ValueError(f"{kind} of step {step} is given a block's column outside its loop")
+        (start, stop), (reads, updates, writes) = self._columns, accesses
+        for region in (*reads, *updates, *writes):
+            if region.own:
+                apart = region.index == OWN and region.name not in self.values
+            else:
+                changes = region in updates or region in writes
+                among = region.name not in self.values and start <= region.index < stop
+                apart = not changes and not among
+            if not apart or SPECS[kind].chain:
+                raise ValueError(
+                    f"{kind} of step {step} makes tile columns {start} to {stop - 1} depend on "
+                    "one another: they cannot be in one block"
+                )
+
+    def _append(
+        self, kind: str, step: int, start: int, stop: int,
+        accesses: tuple[tuple[Region, ...], ...],
+    ) -> None:  # fmt: skip
+        """Append a block of tasks on columns that have the same history."""
+        reads, updates, writes = accesses
+        block = TaskBlock(
+            len(self.blocks), self._count, kind, step, start, stop, reads, updates, writes
+        )
+        edges, values, accessed = Edges(block), self.values, self._accesses
+        for region in reads:
+            if not self.given or region[:2] not in self.given:
+                accessed.read(region, edges, value=region.name in values)
+        for region in updates:
+            accessed.write(region, edges, value=region.name in values, update=True)
+        for region in writes:
+            accessed.write(region, edges, value=region.name in values, update=False)
+        block.after, block.flows = tuple(edges.after), tuple(edges.flows)
+        block.disturbed = tuple(edges.disturbed)
+        self.blocks.append(block)
 
     def remaining(self, step: int) -> TaskGraph:
         """The graph of the tasks from `step` on, once all before it are done.
@@ -172,66 +240,37 @@ class TaskGraph:
                 )  # fmt: skip
         return graph
 
-    def _read(
-        self, region: Region, index: int, after: set[int], flows: list[tuple[int, Region]]
-    ) -> None:
-        if region[:2] in self.given:
-            return
-        segments, first, last = self._overlapping(region)
-        for segment in segments[first:last]:
-            after.add(segment.writer)
-            segment.readers.append((index, region.start, region.stop))
-            flows.append((segment.writer, _clip(region, segment)))
-
-    def _write(
-        self, region: Region, index: int, after: set[int], flows: list[tuple[int, Region]] | None
-    ) -> None:
-        segments, first, last = self._overlapping(region)
-        kept: list[_Segment] = []
-        for segment in segments[first:last]:
-            after.add(segment.writer)
-            after.update(
-                reader
-                for reader, start, stop in segment.readers
-                if start < region.stop and stop > region.start
-            )
-            if flows is not None:
-                flows.append((segment.writer, _clip(region, segment)))
-            if segment.start < region.start:
-                kept.append(
-                    _Segment(segment.start, region.start, segment.writer, segment.readers[:])
-                )
-            if segment.stop > region.stop:
-                kept.append(_Segment(region.stop, segment.stop, segment.writer, segment.readers[:]))
-        kept.append(_Segment(region.start, region.stop, index, []))
-        kept.sort(key=lambda segment: segment.start)
-        segments[first:last] = kept
-
-    def final_writers(self, name: str) -> Iterator[tuple[int, Region]]:
-        """Each part of matrix `name` with the task that wrote it last."""
-        for (owner, column), segments in self._segments.items():
-            if owner == name:
-                for segment in segments:
-                    yield segment.writer, Region(name, column, segment.start, segment.stop)
+    def last_writers(self, name: str) -> Iterator[tuple[TaskBlock, Region]]:
+        """Each part of matrix `name` that is written, with the block whose task did so last."""
+        return self._accesses.last_writers(name)
 
     def made_columns(self) -> set[int]:
         """Tile columns of the matrix that are written before anything is read of them."""
+
+        def columns(block: TaskBlock, region: Region) -> Sequence[int]:
+            return range(block.start, block.stop) if region.own else (region.index,)
+
         made = {
-            region.index
-            for task in self.tasks
-            for region in task.writes
+            column
+            for block in self.blocks
+            for region in block.writes
             if region.name not in self.values
+            for column in columns(block, region)
         }
         if made:
-            made -= {r.index for t in self.tasks for writer, r in t.flows if writer == INITIAL}
+            for block in self.blocks:
+                for writer, region in block.flows:
+                    if writer == INITIAL:
+                        made.difference_update(columns(block, region))
         return made
 
     def shape(self, region: Region) -> tuple[int, ...]:
         """Shape of a region, in elements."""
-        if region.name in self.values:
-            return self.values[region.name].shape(region.index)
-        rows = self.layout.row(region.stop) - self.layout.row(region.start)
-        return rows, self.layout.column_width(region.index)
+        name, index, start, stop = region
+        if name in self.values:
+            return self.values[name].shape(index)
+        rows, widths = self.layout.row_starts, self.layout.column_widths
+        return rows[stop] - rows[start], widths[index]
 
     def flops(self, task: Task) -> float:
         """Floating-point operations of a task (real arithmetic)."""
@@ -286,10 +325,3 @@ class TaskGraph:
         """Bytes of an element of a region, given those of an element of the matrix."""
         value = self.values.get(region.name)
         return itemsize if value is None or value.dtype is None else np.dtype(value.dtype).itemsize
-
-
-def _clip(region: Region, segment: _Segment) -> Region:
-    if segment.start <= region.start and region.stop <= segment.stop:
-        return region
-    start, stop = max(region.start, segment.start), min(region.stop, segment.stop)
-    return Region(region.name, region.index, start, stop)

@@ -10,15 +10,8 @@ from hetero_la.scheduler.tasks import Task
 Priority = tuple[int, int, int, int, int]
 
 
-def is_urgent(task: Task, depth: int, kt: int) -> bool:
-    """Whether a task is one of the `kt` panels, or updates one of the next `depth`."""
-    return task.column - depth <= task.step <= task.column < kt
-
-
-def priorities(
-    graph: TaskGraph, depth: int, arrival: Callable[[int], int] | None = None
-) -> list[Priority]:
-    """Sort keys of all tasks: the smallest runs first.
+class Order:
+    """Sort keys of tasks: the smallest runs first.
 
     The panel of column c, and the updates of that column in the `depth` steps
     before, come before the rest of step ``c - depth``.  Equal kernels of one step
@@ -34,16 +27,31 @@ def priorities(
         Step by which a column has travelled to its worker; the work of earlier steps on
         it waits so long, but never longer than its panel can.
     """
-    last = graph.layout.kt - 1  # after it, laswp overwrites what that work reads
-    rank: dict[tuple[int, str], int] = {}  # kernels of a step in the builder's order
-    keys = []
-    for task in graph.tasks:
-        kind = rank.setdefault((task.step, task.kind), len(rank))
-        if is_urgent(task, depth, last + 1):
-            keys.append((task.column - depth, 0, task.step, kind, task.index))
-        else:
-            phase = task.step
-            if arrival is not None:
-                phase = max(phase, min(arrival(task.column), task.column - depth - 1, last))
-            keys.append((phase, 1, task.step, kind, task.index))
-    return keys
+
+    def __init__(
+        self, graph: TaskGraph, depth: int, arrival: Callable[[int], int] | None = None
+    ) -> None:
+        self._depth, self._arrival = depth, arrival
+        self._kt = graph.layout.kt
+        self._ranks: dict[tuple[int, str], int] = {}  # kernels of a step in the builder's order
+        for block in graph.blocks:
+            self._ranks.setdefault((block.step, block.kind), len(self._ranks))
+
+    def phase(self, step: int, column: int) -> tuple[int, int]:
+        """When the work of a step on a column is due, and whether that can wait (1) or not (0)."""
+        depth, kt = self._depth, self._kt
+        if column - depth <= step <= column < kt:
+            return column - depth, 0
+        if self._arrival is None:
+            return step, 1
+        # After the last step, laswp overwrites what that work reads.
+        return max(step, min(self._arrival(column), column - depth - 1, kt - 1)), 1
+
+    def rank(self, step: int, kind: str) -> int:
+        """Place of a step's kernel among all kernels of all steps."""
+        return self._ranks[step, kind]
+
+    def key(self, task: Task) -> Priority:
+        """The sort key of one task."""
+        phase, trailing = self.phase(task.step, task.column)
+        return phase, trailing, task.step, self.rank(task.step, task.kind), task.index

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from hetero_la.scheduler.distribution import Distribution
 from hetero_la.scheduler.graph import TaskGraph
-from hetero_la.scheduler.placement import is_panel
-from hetero_la.scheduler.tasks import INITIAL, Region, Task
+from hetero_la.scheduler.placement import Placement
+from hetero_la.scheduler.tasks import ALL, INITIAL, OWN, Region, TaskBlock
 
 
 class MessageKey(NamedTuple):
@@ -67,10 +67,13 @@ class Message:
 
     def include(self, region: Region, consumer: int) -> None:
         """Let `region` travel to `consumer`."""
-        held = self.regions.get(region[:2], region)
-        self.regions[region[:2]] = Region(
-            region.name, region.index, min(held.start, region.start), max(held.stop, region.stop)
-        )
+        name = region[:2]
+        held = self.regions.get(name)
+        if held is None:
+            self.regions[name] = region
+        elif not held.covers(region):
+            start, stop = min(held.start, region.start), max(held.stop, region.stop)
+            self.regions[name] = Region(*name, start, stop)
         if not self.consumers:
             self.first = consumer
         self.consumers.add(consumer)
@@ -85,20 +88,18 @@ class Traffic:
     messages : dict
         Key -> message.
     needs : dict
-        Task -> keys of the messages that it waits for.
+        (block of tasks, worker) -> keys of the messages that its tasks there wait for.
     overwrites : dict
-        Task -> (message, consumer) pairs that must have taken their copy before
-        the task overwrites what the message refers to.
+        (block of tasks, worker) -> (message, consumer) pairs that must have taken their copy
+        before its tasks there overwrite what the message refers to.
     """
 
     messages: dict[MessageKey, Message] = field(default_factory=dict)
-    needs: dict[int, list[MessageKey]] = field(default_factory=dict)
-    overwrites: dict[int, list[tuple[MessageKey, int]]] = field(default_factory=dict)
+    needs: dict[tuple[int, int], list[MessageKey]] = field(default_factory=dict)
+    overwrites: dict[tuple[int, int], list[tuple[MessageKey, int]]] = field(default_factory=dict)
 
 
-def derive_traffic(
-    graph: TaskGraph, placement: Sequence[int], distribution: Distribution
-) -> Traffic:
+def derive_traffic(graph: TaskGraph, placement: Placement, distribution: Distribution) -> Traffic:
     """Find every flow that crosses workers, and group the flows into messages.
 
     A tile goes straight from the worker that wrote it to the tasks of the same step,
@@ -108,82 +109,127 @@ def derive_traffic(
 
 
 class _Derivation:
-    def __init__(
-        self, graph: TaskGraph, placement: Sequence[int], distribution: Distribution
-    ) -> None:
+    def __init__(self, graph: TaskGraph, placement: Placement, distribution: Distribution) -> None:
         self.graph, self.placement, self.owners = graph, placement, distribution.owners
         self.traffic = Traffic()
         self._vectors = graph.vectors()
         self._present: set[tuple[int, int, Region]] = set()
-        if len(set(placement)) <= 1 and set(placement) >= set(self.owners):
+        if placement.panel_worker is None and len(set(self.owners)) <= 1:
             return  # one worker sends nothing
-        for task in graph.tasks:
-            for writer, region in task.flows:
-                self._flow(writer, region, task)
-        for writer, region in graph.final_writers("A"):
-            if writer != INITIAL and placement[writer] != self.owners[region.index]:
-                self._bring_home(writer, region)
+        for block in graph.blocks:
+            for writer, region in block.flows:
+                if not region.own:  # what a column's owner has left there is there
+                    self._flow(None if writer == INITIAL else graph.blocks[writer], region, block)
+        if placement.panel_worker is not None:
+            for made_by, region in graph.last_writers("A"):
+                if placement.worker(made_by, region.index) != self.owners[region.index]:
+                    self._bring_home(made_by, region)
         self._protect_sources()
         for message in self.traffic.messages.values():
             message.parts = [_part(graph, region) for region in message.regions.values()]
 
-    def _key(self, source: int, task: Task) -> MessageKey:
-        return MessageKey(source, task.step, is_panel(task, self.graph.layout.kt))
+    def _key(self, source: int, block: TaskBlock) -> MessageKey:
+        return MessageKey(source, block.step, self.placement.is_panel(block))
 
     def _message(self, key: MessageKey) -> Message:
-        return self.traffic.messages.setdefault(key, Message(key))
+        message = self.traffic.messages.get(key)
+        if message is None:
+            message = self.traffic.messages[key] = Message(key)
+        return message
 
-    def _flow(self, writer: int, region: Region, task: Task) -> None:
-        here = self.placement[task.index]
-        there = self.owners[region.index] if writer == INITIAL else self.placement[writer]
-        if there == here:
+    def _flow(self, writer: TaskBlock | None, region: Region, block: TaskBlock) -> None:
+        """Let a region travel to all tasks of a block that read it elsewhere."""
+        column = region.index
+        there = self.owners[column] if writer is None else self.placement.worker(writer, column)
+        shares = self.placement.shares(block)
+        if len(shares) == 1 and there in shares:
             return
-        if region.name in self._vectors:  # kept by the receiver, so sent once
-            if (here, writer, region) in self._present:
-                return
-            self._present.add((here, writer, region))
-        if region.name not in self.graph.values and there != self.owners[region.index]:
+        for here, columns in shares.items():
+            if there == here or self._is_present(here, writer, region):
+                continue
+            # Rows that depend on the column move with it: the ends have them all.
+            for column in (columns[0], columns[-1]) if region.sloped else columns[:1]:
+                self._travel(writer, region.of(column), there, block, here)
+
+    def _is_present(self, here: int, writer: TaskBlock | None, region: Region) -> bool:
+        """Whether a region has been sent to a worker, which keeps it; if not, it is now."""
+        if region.name not in self._vectors:
+            return False
+        key = here, INITIAL if writer is None else writer.number, region
+        known = key in self._present
+        self._present.add(key)
+        return known
+
+    def _travel(
+        self, writer: TaskBlock | None, region: Region, there: int, block: TaskBlock, here: int
+    ) -> None:
+        if writer is not None and region.name not in self.graph.values:
             owner = self.owners[region.index]
-            if here == owner or task.step > self.graph.tasks[writer].step:
+            if there != owner and (here == owner or block.step > writer.step):
                 message = self._bring_home(writer, region)
                 if here != owner:
-                    home, message = message, self._message(self._key(owner, task))
+                    home, message = message, self._message(self._key(owner, block))
                     message.include(region, here)
                     message.after.add(home.key)
-                self._need(task, message)
+                self._need(block, here, message)
                 return
-        message = self._message(self._key(there, task))
+        message = self._message(self._key(there, block))
         message.include(region, here)
-        if writer != INITIAL:
-            message.writers.add(writer)
-        self._need(task, message)
+        if writer is not None:
+            message.writers.add(writer.index(region.index))
+        self._need(block, here, message)
 
-    def _need(self, task: Task, message: Message) -> None:
-        needed = self.traffic.needs.setdefault(task.index, [])
+    def _need(self, block: TaskBlock, here: int, message: Message) -> None:
+        needed = self.traffic.needs.setdefault((block.number, here), [])
         if message.key not in needed:
             needed.append(message.key)
 
-    def _bring_home(self, writer: int, region: Region) -> Message:
+    def _bring_home(self, writer: TaskBlock, region: Region) -> Message:
         """What another worker wrote goes to the owner of its column."""
-        message = self._message(MessageKey(self.placement[writer], self.graph.tasks[writer].step))
+        source = self.placement.worker(writer, region.index)
+        message = self._message(MessageKey(source, writer.step))
         message.include(region, self.owners[region.index])
-        message.writers.add(writer)
+        message.writers.add(writer.index(region.index))
         return message
 
     def _protect_sources(self) -> None:
         """A task that overwrites what was sent waits until the receivers have it."""
-        for task in self.graph.tasks:
-            here = self.placement[task.index]
-            sources = {writer for writer, _ in task.flows}
-            for before in task.after:
-                if self.placement[before] == here or before in sources:
-                    continue
-                key = self._key(here, self.graph.tasks[before])
-                message = self.traffic.messages.get(key)
-                if message and self.placement[before] in message.consumers:
-                    pairs = self.traffic.overwrites.setdefault(task.index, [])
-                    if (key, self.placement[before]) not in pairs:
-                        pairs.append((key, self.placement[before]))
+        blocks = self.graph.blocks
+        for block in blocks:
+            if not block.disturbed:
+                continue
+            sources = {
+                (writer, region.index if not blocks[writer].single else blocks[writer].start)
+                for writer, region in block.flows
+                if writer != INITIAL
+            }
+            edges = sorted(
+                (blocks[number].first, number, which)
+                for number, which in block.disturbed
+                if (which != OWN) and (number, which) not in sources
+            )
+            for _, number, which in edges:
+                for here in self.placement.shares(block):
+                    self._await_readers(block, here, blocks[number], which, sources)
+
+    def _await_readers(
+        self, block: TaskBlock, here: int, other: TaskBlock, which: int,
+        sources: set[tuple[int, int]],
+    ) -> None:  # fmt: skip
+        """Let a block wait for those who read what it overwrites, from a message."""
+        key = self._key(here, other)
+        message = self.traffic.messages.get(key)
+        if message is None:
+            return
+        for there, columns in self.placement.shares(other).items():
+            if there == here or there not in message.consumers:
+                continue
+            if which != ALL:
+                columns = [column for column in columns if column == which]
+            if any((other.number, column) not in sources for column in columns):
+                pairs = self.traffic.overwrites.setdefault((block.number, here), [])
+                if (key, there) not in pairs:
+                    pairs.append((key, there))
 
 
 def buffer_elements(messages: Iterable[Sequence[Part]]) -> dict[tuple[str, int], int]:

@@ -13,7 +13,7 @@ class Phases:
     """Trailing updates, of tile columns that are dealt out one by one.
 
     In phase p step p is applied to what is neither up to date nor one of the next `depth`
-    columns (`lookahead.is_urgent`), in as many calls as `programs` merges it into.
+    columns (`lookahead.Order.phase`), in as many calls as `programs` merges it into.
 
     Parameters
     ----------

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 
 from hetero_la.scheduler.distribution import Distribution
 from hetero_la.scheduler.graph import TaskGraph
 from hetero_la.scheduler.instructions import Program, set_urgencies
-from hetero_la.scheduler.lookahead import Priority, priorities
+from hetero_la.scheduler.lookahead import Order
 from hetero_la.scheduler.messages import Traffic, derive_traffic
+from hetero_la.scheduler.placement import Placement
 from hetero_la.scheduler.program_writer import ProgramWriter, announce_taken
+from hetero_la.scheduler.runs import Part, Run
 from hetero_la.scheduler.saves import Saves
-from hetero_la.scheduler.tasks import Task
+from hetero_la.scheduler.tasks import TaskBlock
 from hetero_la.tiles.kernels.spec import SPECS
 
 
 def build_programs(
     graph: TaskGraph,
-    placement: Sequence[int],
+    placement: Placement,
     distribution: Distribution,
     workers: int,
     *,
@@ -32,7 +35,7 @@ def build_programs(
     ----------
     graph : TaskGraph
         The tasks.
-    placement : sequence of int
+    placement : Placement
         Worker of each task.
     distribution : Distribution
         Owner of each tile column.
@@ -51,55 +54,108 @@ def build_programs(
         be the owner's of its column.
     """
     traffic = derive_traffic(graph, placement, distribution)
-    keys = priorities(graph, depth, arrival)
-    assigned: list[list[Task]] = [[] for _ in range(workers)]
-    for task in graph.tasks:
-        assigned[placement[task.index]].append(task)
+    order, made = Order(graph, depth, arrival), graph.made_columns()
     writers = []
-    for worker, tasks in enumerate(assigned):
-        tasks.sort(key=lambda task: keys[task.index])
-        writer = ProgramWriter(graph, distribution, traffic, worker, depth)
-        stored = range(len(distribution.owners)) if shared else writer.program.columns
-        runs = _merge(graph, tasks, keys, stored)
-        writer.write(
-            runs, [keys[run[0].index] for run in runs], arrival, Saves(graph, tasks, checkpoints)
-        )
+    mergings = []
+    for worker in range(workers):
+        writer = ProgramWriter(graph, distribution, traffic, worker, depth, made)
         writers.append(writer)
+        stored = range(len(distribution.owners)) if shared else writer.program.columns
+        mergings.append(_Merging(graph, order, stored))
+    for block in graph.blocks:
+        for worker, columns in placement.shares(block).items():
+            mergings[worker].add(block, columns)
+    for worker, (writer, merging) in enumerate(zip(writers, mergings, strict=True)):
+        saves = Saves.of(graph, placement, worker, checkpoints)
+        writer.write(merging.runs(), arrival, saves)
     announce_taken(writers)
     for writer in writers:
         set_urgencies(writer.program.instructions)
     return [writer.program for writer in writers], traffic
 
 
-def _merge(
-    graph: TaskGraph, tasks: list[Task], keys: list[Priority], columns: Sequence[int]
-) -> list[list[Task]]:
-    """Runs of tasks that differ only in the column, adjacent in the shard."""
-    local = {column: place for place, column in enumerate(columns)}
-    runs: list[list[Task]] = []
-    previous: object = None
-    for task in tasks:
-        own, values = task.column, graph.values
+class _Merging:
+    """Finds one worker's runs: tasks that differ only in the column, adjacent in its shard."""
+
+    def __init__(self, graph: TaskGraph, order: Order, columns: Sequence[int]) -> None:
+        self._graph, self._order = graph, order
+        self._local = {column: place for place, column in enumerate(columns)}
+        self._cut: dict[tuple[int, int, int, bool], list[tuple[int, int, Sequence[int]]]] = {}
+        self._found: list[Run] = []
+
+    def add(self, block: TaskBlock, columns: Sequence[int]) -> None:
+        """Let the worker do a block's tasks of some columns."""
+        step, rank = block.step, self._order.rank(block.step, block.kind)
+        for phase, trailing, piece in self._pieces(block, columns):
+            key = phase, trailing, step, rank, block.index(piece[0])
+            self._found.append(Run(key, [Part(block, piece)]))
+
+    def runs(self) -> list[Run]:
+        """The runs, in the order in which they are to be done."""
+        return self._joined(sorted(self._found, key=attrgetter("key")))
+
+    def _pieces(
+        self, block: TaskBlock, columns: Sequence[int]
+    ) -> list[tuple[int, int, Sequence[int]]]:
+        """Cut a block's columns where their priority changes, or where they are not adjacent."""
+        trapezoid = SPECS[block.kind].trapezoid
+        key = block.step, block.start, block.stop, trapezoid
+        pieces = self._cut.get(key)
+        if pieces is None:
+            pieces = self._cut[key] = self._cut_columns(block.step, columns, trapezoid)
+        return pieces
+
+    def _cut_columns(
+        self, step: int, columns: Sequence[int], trapezoid: bool
+    ) -> list[tuple[int, int, Sequence[int]]]:
+        pieces: list[tuple[int, int, Sequence[int]]] = []
+        latest: dict[tuple[int, int], list[int]] = {}
+        for column in columns:
+            phase = self._order.phase(step, column)
+            piece = latest.get(phase)
+            if piece is not None and self._adjacent(piece[-1], column, trapezoid):
+                piece.append(column)
+            else:
+                piece = latest[phase] = [column]
+                pieces.append((*phase, piece))
+        return pieces
+
+    def _adjacent(self, column: int, following: int, trapezoid: bool) -> bool:
+        """Whether two columns lie side by side, as one array."""
+        local, place = self._local, self._local.get(following)
         # A trapezoid's columns begin each at its own row; then only the matrix's own
         # neighbours make up a larger one.
-        top = own if SPECS[task.kind].trapezoid else 0
-        signature = (
-            keys[task.index][:4],
-            tuple(
-                (r.name, r.start - top, r.stop)
-                if r.index == own and r.name not in values
-                else (r.name, r.index, r.start - top, r.stop)
-                for r in task.reads + task.updates + task.writes
-            ),
+        return (
+            place is not None
+            and place == local.get(column, -2) + 1
+            and (not trapezoid or following == column + 1)
         )
-        if (
-            signature == previous
-            and own in local
-            and local[own] == local.get(runs[-1][-1].column, -2) + 1
-            and (not top or own == runs[-1][-1].column + 1)
-        ):
-            runs[-1].append(task)
-        else:
-            runs.append([task])
-        previous = signature
-    return runs
+
+    def _joined(self, runs: list[Run]) -> list[Run]:
+        """Join what the builder has added block by block, where it is the same but for columns."""
+        joined: list[Run] = []
+        for run in runs:
+            last, part = joined[-1].parts[-1] if joined else None, run.parts[0]
+            # A block's own columns have been put together where they can be.
+            if last and last.block is not part.block and joined[-1].key[:4] == run.key[:4]:
+                trapezoid = SPECS[part.block.kind].trapezoid
+                if self._adjacent(last.columns[-1], part.columns[0], trapezoid) and (
+                    self._signature(last) == self._signature(part)
+                ):
+                    joined[-1].parts.append(part)
+                    continue
+            joined.append(run)
+        return joined
+
+    def _signature(self, part: Part) -> list[tuple[object, ...]]:
+        """What a part's tasks access, apart from which column is theirs."""
+        own = part.columns[0]
+        top = own if SPECS[part.block.kind].trapezoid else 0
+        found: list[tuple[object, ...]] = []
+        for region in part.block.accesses:
+            name, index, start, stop = region.of(own)
+            if index == own and name not in self._graph.values:
+                found.append((name, start - top, stop))
+            else:
+                found.append((name, index, start - top, stop))
+        return found

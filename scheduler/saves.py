@@ -15,6 +15,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
 from hetero_la.scheduler.graph import TaskGraph
+from hetero_la.scheduler.placement import Placement
+from hetero_la.scheduler.runs import Run
 from hetero_la.scheduler.tasks import Region, Task
 
 
@@ -61,9 +63,22 @@ class Saves:
                 name = region[:2]
                 self._last_read[name] = max(self._last_read.get(name, 0), task.step)
 
+    @classmethod
+    def of(cls, graph: TaskGraph, placement: Placement, worker: int, steps: Sequence[int]) -> Saves:
+        """Of one worker's tasks; without checkpoints, nobody needs these one by one."""
+        if not steps:
+            return cls(graph, (), ())
+        mine = [task for task in graph.tasks if placement[task.index] == worker]
+        return cls(graph, mine, steps)
+
+    def of_run(self, run: Run) -> Iterator[tuple[int, Region]]:
+        """What is to be saved once a run is done."""
+        if self._steps:
+            yield from self.due([self._graph.tasks[index] for index in run.indices()])
+
     def due(self, run: Iterable[Task]) -> Iterator[tuple[int, Region]]:
         """What is to be saved, and for which checkpoint, once the tasks of `run` are done."""
-        for task in run if self._steps else ():
+        for task in run:
             place = self._checkpoint(task)
             for name in self._written(task):
                 if place < self._reached.setdefault(name, place):

@@ -2,11 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 #: Stands for the writer of what is there before the first task.
 INITIAL = -1
+#: The tile column of each task of a block, as a number that no tile has: what is computed
+#: from it, as the rows of ``A[j:, j]``, is relative to that column.
+OWN = 1 << 40
+#: All tasks of a block, where otherwise the column of one of them would stand.
+ALL = -1
+_ABSOLUTE = OWN >> 1  # numbers below are what they are
+
+
+def resolve(number: int, column: int) -> int:
+    """A tile row or column that may be relative to a task's own `column`.
+
+    Examples
+    --------
+    >>> resolve(3, 7), resolve(OWN, 7), resolve(OWN + 1, 7)
+    (3, 7, 8)
+    """
+    return number if number < _ABSOLUTE else number - OWN + column
 
 
 class Region(NamedTuple):
@@ -23,6 +40,23 @@ class Region(NamedTuple):
     def covers(self, other: Region) -> bool:
         """Whether the rows of `other`, of the same column, are among these."""
         return self.start <= other.start and other.stop <= self.stop
+
+    @property
+    def own(self) -> bool:
+        """Whether it is of each task's own tile column."""
+        return self.index >= _ABSOLUTE
+
+    @property
+    def sloped(self) -> bool:
+        """Whether its rows depend on each task's own tile column."""
+        return self.start >= _ABSOLUTE or self.stop >= _ABSOLUTE
+
+    def of(self, column: int) -> Region:
+        """The region of the task of one tile column of a block."""
+        name, index, start, stop = self
+        if index < _ABSOLUTE and start < _ABSOLUTE and stop < _ABSOLUTE:
+            return self
+        return Region(name, resolve(index, column), resolve(start, column), resolve(stop, column))
 
 
 class Task(NamedTuple):
@@ -59,6 +93,104 @@ class Task(NamedTuple):
     def accesses(self) -> tuple[Region, ...]:
         """All regions, in the order in which the kernel takes them."""
         return self.reads + self.updates + self.writes
+
+
+class TaskBlock:
+    """One kernel on adjacent tile columns: a task for each, which differ in nothing else.
+
+    What the tasks do to their own columns is said relative to these (`OWN`), and so are
+    their edges.
+
+    Attributes
+    ----------
+    number : int
+        Position among the graph's blocks.
+    first, stride : int
+        Index of the first column's task, and distance from one to the next.
+    kind, step
+        As of each `Task`.
+    start, stop : int
+        The tile columns.
+    reads, updates, writes, accesses : tuple of Region
+        As of each `Task`.
+    common : tuple of Region
+        Those of `accesses` that are not of each task's own column.
+    single : bool
+        Whether it is one task.
+    after : tuple of (int, int)
+        Blocks, by number, and which of their tasks must have ended: the one of a column, that
+        of the same column (`OWN`), or `ALL`.
+    disturbed : tuple of (int, int)
+        Those of `after` whose data is overwritten.
+    flows : tuple of (int, Region)
+        For each region read or updated, the block that wrote it last, or `INITIAL`.
+    """
+
+    __slots__ = (
+        "accesses", "after", "common", "disturbed", "first", "flows", "kind", "number", "reads",
+        "single", "start", "step", "stop", "stride", "updates", "writes",
+    )  # fmt: skip
+
+    def __init__(
+        self, number: int, first: int, kind: str, step: int, start: int, stop: int,
+        reads: tuple[Region, ...], updates: tuple[Region, ...], writes: tuple[Region, ...],
+    ) -> None:  # fmt: skip
+        self.number, self.first, self.stride = number, first, 1
+        self.kind, self.step, self.start, self.stop = kind, step, start, stop
+        self.reads, self.updates, self.writes = reads, updates, writes
+        self.accesses, self.single = reads + updates + writes, stop - start == 1
+        self.common = self.accesses
+        if not self.single:
+            self.common = tuple([region for region in reads if region.index < _ABSOLUTE])
+        self.after: tuple[tuple[int, int], ...] = ()
+        self.disturbed: tuple[tuple[int, int], ...] = ()
+        self.flows: tuple[tuple[int, Region], ...] = ()
+
+    def index(self, column: int) -> int:
+        """Index of the task of a tile column; of a single task, whatever the column."""
+        return self.first if self.single else self.first + (column - self.start) * self.stride
+
+    def indices_of(self, columns: Sequence[int]) -> Sequence[int]:
+        """Indices of the tasks of some of its tile columns."""
+        if self.single:
+            return (self.first,)
+        before = self.first - self.start * self.stride
+        return [before + column * self.stride for column in columns]
+
+    def regions(self, column: int) -> tuple[Region, ...]:
+        """What the task of a tile column accesses."""
+        if self.single:
+            return self.accesses
+        found = []
+        for region in self.accesses:
+            name, index, start, stop = region
+            if index >= _ABSOLUTE and start < _ABSOLUTE and stop < _ABSOLUTE:
+                found.append(Region(name, column, start, stop))
+            else:
+                found.append(region.of(column))
+        return tuple(found)
+
+    def indices(self, which: int, column: int) -> Iterable[int]:
+        """Indices of the tasks that an edge of another block's task of `column` names."""
+        if which == ALL:
+            return range(self.first, self.index(self.stop - 1) + 1, self.stride)
+        return (self.index(resolve(which, column)),)
+
+    def task(self, column: int, blocks: Sequence[TaskBlock]) -> Task:
+        """The task of a tile column; `blocks` are the graph's."""
+        after = {i for n, which in self.after for i in blocks[n].indices(which, column)}
+        flows = []
+        for writer, region in self.flows:
+            found = region.of(column)
+            flows.append((INITIAL if writer < 0 else blocks[writer].index(found.index), found))
+        reads, updates, writes = (
+            tuple(region.of(column) for region in regions)
+            for regions in (self.reads, self.updates, self.writes)
+        )
+        return Task(
+            self.index(column), self.kind, self.step, column, reads, updates, writes,
+            tuple(sorted(after)), tuple(flows),
+        )  # fmt: skip
 
 
 class Matrix:

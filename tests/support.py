@@ -24,7 +24,7 @@ from hetero_la.scheduler.exchange import Exchange
 from hetero_la.scheduler.graph import TaskGraph
 from hetero_la.scheduler.instructions import Program
 from hetero_la.scheduler.messages import Traffic
-from hetero_la.scheduler.placement import place
+from hetero_la.scheduler.placement import Placement, place
 from hetero_la.scheduler.programs import build_programs
 from hetero_la.scheduler.runner import Runner
 from hetero_la.scheduler.step_memory import Name
@@ -216,7 +216,7 @@ class Setup(NamedTuple):
 
     graph: TaskGraph
     distribution: Distribution
-    placement: list[int]
+    placement: Placement
     programs: list[Program]
     traffic: Traffic
 
@@ -237,7 +237,9 @@ def set_up(
 
     The steps before `done` are left out.
     """
-    graph = ROUTINES[routine or ("solve" if layout.nrhs else "lu")].tasks(layout).remaining(done)
+    graph = ROUTINES[routine or ("solve" if layout.nrhs else "lu")].tasks(layout)
+    if done:
+        graph = graph.remaining(done)
     speeds = [1.0] * workers + [0.0] * panel_worker
     distribution = Distribution.cyclic(layout.nt + layout.rt, speeds)
     placement = place(graph, distribution, workers if panel_worker else None)

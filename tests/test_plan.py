@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import hetero_la
 from hetero_la import Options
+from hetero_la.plan import Plan
 from hetero_la.planner import make_plan
+from hetero_la.scheduler.costs import window_steps
 from hetero_la.scheduler.simulate import Simulation
 from hetero_la.scheduler.workers import WorkerInfo
 from hetero_la.tiles.errors import DeviceUnavailableError
@@ -207,3 +211,21 @@ def test_a_simulated_plan_has_memory_and_idle_times() -> None:
     assert run.idle + run.computing == pytest.approx([run.makespan] * 2)
     line = plan.explain().splitlines()[-2]
     assert f"computes for {run.computing[0]:.3g} s, idle for {run.idle[0]:.3g} s" in line
+
+
+@pytest.mark.parametrize("routine", ["lu", "cholesky", "qr"])
+@pytest.mark.parametrize(("n", "workers"), [(8192, 4), (16384, 2)])
+def test_windows_need_no_simulation(
+    routine: str, n: int, workers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = tuple(replace(worker, pid=os.getpid()) for worker in GPUS[:workers])
+    plan = hetero_la.plan(routine, (n, n), workers=here)
+    seconds = plan.simulate().makespan
+    monkeypatch.setattr(Plan, "_simulated", None)
+    window = plan.window
+    steps = plan.layout.kt
+    near = [
+        window_steps(seconds * part, steps, workers, task_seconds=plan.model.dask.hop)
+        for part in (0.7, 1.3)
+    ]
+    assert near[0] >= window >= near[1]

@@ -83,6 +83,16 @@ class TileLayout:
         """All columns, right-hand sides included, in elements."""
         return self.n + self.nrhs
 
+    @functools.cached_property
+    def row_starts(self) -> list[int]:
+        """``row(i)`` of all tile rows, and ``m``."""
+        return [self.row(i) for i in range(self.mt + 1)]
+
+    @functools.cached_property
+    def column_widths(self) -> list[int]:
+        """``column_width(j)`` of all tile columns, those of right-hand sides included."""
+        return [self.column_width(j) for j in range(self.nt + self.rt)]
+
     def row(self, i: int) -> int:
         """First element row of tile row `i`; ``row(mt)`` is ``m``."""
         return self._start(i, self.m)

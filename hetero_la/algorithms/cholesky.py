@@ -71,12 +71,12 @@ def cholesky_tasks(
             g.add("trtri_n", step=k, column=k, reads=[A[k, k]], writes=[W[k]])
         for i in g.row_blocks(k + 1):
             g.add("trmm_rc", step=k, column=k, reads=[A[k, k], W[k]], updates=[A[i, k]])
-        for j in range(k + 1, layout.nt):
+        for j in g.column_blocks(k + 1, layout.nt):
             top, *below = g.row_blocks(j)
             g.add("herk", step=k, column=j, reads=[A[top, k]], updates=[A[top, j]])
             for i in below:
                 g.add("gemm_nc", step=k, column=j, reads=[A[i, k], A[j, k]], updates=[A[i, j]])
-        for j in range(layout.nt, layout.nt + layout.rt):
+        for j in g.column_blocks(layout.nt, layout.nt + layout.rt):
             g.add("trmm_n", step=k, column=j, reads=[A[k, k], W[k]], updates=[A[k, j]])
             for i in g.row_blocks(k + 1):
                 g.add("gemm", step=k, column=j, reads=[A[i, k], A[k, j]], updates=[A[i, j]])
@@ -116,7 +116,7 @@ def _substitute(g: TaskGraph) -> TaskGraph:
     layout, A = g.layout, g.matrix("A")
     for k in range(layout.kt - 1, -1, -1):
         step = 2 * layout.kt - 1 - k
-        for j in range(layout.nt, layout.nt + layout.rt):
+        for j in g.column_blocks(layout.nt, layout.nt + layout.rt):
             for i in g.row_blocks(k + 1):
                 g.add("gemm_cn", step=step, column=j, reads=[A[i, k], A[i, j]], updates=[A[k, j]])
             g.add("trsm_lc", step=step, column=j, reads=[A[k, k]], updates=[A[k, j]])

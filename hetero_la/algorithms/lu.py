@@ -90,7 +90,7 @@ def eliminate(g: TaskGraph, A: Matrix) -> PerStep:
         if k + 1 < columns:
             g.add("netperm", step=k, column=k, reads=[ipiv[k]], writes=[net[k]])
             g.add("trtri", step=k, column=k, reads=[A[k, k]], writes=[W[k]])
-        for j in range(k + 1, columns):
+        for j in g.column_blocks(k + 1, columns):
             g.add("swap", step=k, column=j, reads=[ipiv[k], net[k]], updates=[A[k:, j]])
             g.add("trmm", step=k, column=j, reads=[A[k, k], W[k]], updates=[A[k, j]])
             for i in g.row_blocks(k + 1):

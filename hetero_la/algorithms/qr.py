@@ -49,7 +49,7 @@ class _QR:
         self.R: PerStep = self.g.per_step("R", lambda k: (order[k], order[k]))
         self.T: PerStep = self.g.per_step("T", lambda k: (order[k], order[k]))
         self.kt, self.nt = layout.kt, layout.nt
-        self.right = range(layout.nt, layout.nt + layout.rt)
+        self.columns = layout.nt + layout.rt
         self.step = layout.kt  # the next one after the factorization
 
     def factor(self, columns: int) -> None:
@@ -60,13 +60,13 @@ class _QR:
                 "geqrf", step=k, column=k,
                 updates=[A[k:, k]], writes=[self.tau[k], R[k], T[k], self.method[k]],
             )  # fmt: skip
-            for j in range(k + 1, columns):
+            for j in g.column_blocks(k + 1, columns):
                 g.add("larfb_c", step=k, column=j, reads=[A[k:, k], T[k]], updates=[A[k:, j]])
 
     def multiply(self, *, identity: bool = False) -> None:
         """Overwrite C with Q C; of an identity, what stays zero is left out."""
         for k in range(self.kt - 1, -1, -1):
-            for j in self.right[k:] if identity else self.right:
+            for j in self.g.column_blocks(self.nt + (k if identity else 0), self.columns):
                 self.g.add(
                     "larfb_n", step=self.step, column=j,
                     reads=[self.A[k:, k], self.T[k]], updates=[self.A[k:, j]],
@@ -77,7 +77,7 @@ class _QR:
         """Overwrite the first rows of C with R^-1 C."""
         g, A = self.g, self.A
         for k in range(self.kt - 1, -1, -1):
-            for j in self.right:
+            for j in g.column_blocks(self.nt, self.columns):
                 g.add("trsm", step=self.step, column=j, reads=[self.R[k]], updates=[A[k, j]])
                 for i in g.row_blocks(0, k):
                     g.add(
@@ -90,7 +90,7 @@ class _QR:
         """Overwrite the first rows of C with R^-H C."""
         g, A = self.g, self.A
         for k in range(self.kt):
-            for j in self.right:
+            for j in g.column_blocks(self.nt, self.columns):
                 for i in g.row_blocks(0, k):
                     g.add(
                         "gemm_cn", step=self.step, column=j,

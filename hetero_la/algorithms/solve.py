@@ -54,7 +54,7 @@ def _substitute(g: TaskGraph) -> TaskGraph:
     layout, A = g.layout, g.matrix("A")
     for k in range(layout.kt - 1, -1, -1):
         step = 2 * layout.kt - 1 - k
-        for j in range(layout.nt, layout.nt + layout.rt):
+        for j in g.column_blocks(layout.nt, layout.nt + layout.rt):
             g.add("trsm", step=step, column=j, reads=[A[k, k]], updates=[A[k, j]])
             for i in g.row_blocks(0, k):
                 g.add("gemm", step=step, column=j, reads=[A[i, k], A[k, j]], updates=[A[i, j]])

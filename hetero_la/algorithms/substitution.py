@@ -30,7 +30,7 @@ class _Substitution:
         self.g = TaskGraph(layout, granularity)
         self.A = self.g.matrix("A")
         self.layout, self.step = layout, 0
-        self.right = range(layout.nt, layout.nt + layout.rt)
+        self.right = layout.nt, layout.nt + layout.rt
 
     def sweep(self, kernel: str, *, down: bool, adjoint: bool = False) -> None:
         """Solve with one triangle, by `kernel` on its diagonal tiles."""
@@ -38,7 +38,7 @@ class _Substitution:
         for k in range(kt) if down else range(kt - 1, -1, -1):
             # The adjoint of a triangle reads its column where the triangle itself writes.
             other = slice(0, k) if down == adjoint else slice(k + 1, self.layout.mt)
-            for j in self.right:
+            for j in self.g.column_blocks(*self.right):
                 if adjoint:
                     self._product(k, j, other, adjoint)
                 self._add(kernel, j, reads=[self.A[k, k]], updates=[self.A[k, j]])
@@ -52,7 +52,7 @@ class _Substitution:
         T = self.g.per_step("T", lambda k: (order[k], order[k]))
         self.g.given = frozenset(("T", k) for k in range(kt))
         for k in range(kt) if adjoint else range(kt - 1, -1, -1):
-            for j in self.right:
+            for j in self.g.column_blocks(*self.right):
                 self._add(
                     "gemqrt_c" if adjoint else "gemqrt_n", j,
                     reads=[self.A[k:, k], T[k]], updates=[self.A[k:, j]],

@@ -93,7 +93,7 @@ class PlacedGraph:
         if granularity == "column":
             return cls(planned, planned.placement, names, planned.seconds, "s", title)
         graph = ROUTINES[planned.routine].tasks(layout, granularity)
-        placement = place(graph, planned.distribution, planned.panel_worker)
+        placement = list(place(graph, planned.distribution, planned.panel_worker))
         seconds = graph_seconds(graph, placement, planned.model, planned.dtype)
         return cls(graph, placement, names, seconds, "s", title)
 

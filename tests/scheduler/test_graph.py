@@ -14,9 +14,9 @@ from hetero_la.algorithms.solve import solve_tasks
 from hetero_la.scheduler.distribution import Distribution
 from hetero_la.scheduler.graph import TaskGraph
 from hetero_la.scheduler.inline import run_in_order
-from hetero_la.scheduler.lookahead import is_urgent, priorities
+from hetero_la.scheduler.lookahead import Order
 from hetero_la.scheduler.placement import is_panel, place
-from hetero_la.scheduler.tasks import INITIAL, Region, Task
+from hetero_la.scheduler.tasks import INITIAL, OWN, Region, Task
 from hetero_la.tiles.kernels.cpu import CpuDevice
 from hetero_la.tiles.kernels.spec import KernelOptions
 from hetero_la.tiles.layout import TileLayout
@@ -69,18 +69,21 @@ def test_last_writers_cover_the_matrix(layout: TileLayout, granularity: str) -> 
     for task in graph.tasks:
         last.update(dict.fromkeys(tiles(task.updates), task.index))
     found = {
-        tile: writer for writer, region in graph.final_writers("A") for tile in tiles((region,))
+        tile: block.index(region.index)
+        for block, region in graph.last_writers("A")
+        for tile in tiles((region,))
     }
-    assert {tile: writer for tile, writer in found.items() if writer != INITIAL} == last
+    assert found == last
 
 
 def test_a_write_in_the_middle_cuts_a_region() -> None:
     graph = TaskGraph(TileLayout(10, 2, 2))
     A = graph.matrix("A")
-    whole = graph.add("getrf", step=0, column=0, updates=[A[0:, 0]])
-    top = graph.add("gemm", step=0, column=0, reads=[A[:2, 0]])
-    middle = graph.add("gemm", step=0, column=0, updates=[A[1:3, 0]])
-    reader = graph.add("gemm", step=0, column=0, reads=[A[0:, 0]])
+    graph.add("getrf", step=0, column=0, updates=[A[0:, 0]])
+    graph.add("gemm", step=0, column=0, reads=[A[:2, 0]])
+    graph.add("gemm", step=0, column=0, updates=[A[1:3, 0]])
+    graph.add("gemm", step=0, column=0, reads=[A[0:, 0]])
+    whole, top, middle, reader = graph.tasks
     assert (top.after, middle.after, reader.after) == ((0,), (0, 1), (0, 2))
     assert middle.flows == ((whole.index, A[1:2, 0]), (whole.index, A[2:3, 0])) or (
         middle.flows == ((whole.index, A[1:3, 0]),)
@@ -250,7 +253,8 @@ def test_priorities_are_a_topological_order_with_bounded_look_ahead(
     layout: TileLayout, depth: int
 ) -> None:
     graph = build(layout, "column")
-    keys = priorities(graph, depth)
+    order_of = Order(graph, depth)
+    keys = list(map(order_of.key, graph.tasks))
     assert len(set(keys)) == len(graph)
     order = sorted(range(len(graph)), key=lambda index: keys[index])
     assert graph.is_topological(order)
@@ -260,7 +264,7 @@ def test_priorities_are_a_topological_order_with_bounded_look_ahead(
         if task.kind != "gemm" or task.step >= layout.kt:
             continue
         ahead = {c for c, at in panels.items() if at < position[task.index]}
-        if is_urgent(task, depth, graph.layout.kt):
+        if order_of.phase(task.step, task.column)[1] == 0:
             assert task.column <= task.step + depth
         else:
             assert ahead == set(range(min(task.step + depth + 1, layout.kt)))
@@ -268,7 +272,8 @@ def test_priorities_are_a_topological_order_with_bounded_look_ahead(
 
 def test_work_on_a_column_waits_for_its_arrival() -> None:
     graph = lu_tasks(TileLayout(16, 16, 4))
-    keys = priorities(graph, 0, arrival=lambda column: 2 if column == 3 else 0)
+    order_of = Order(graph, 0, arrival=lambda column: 2 if column == 3 else 0)
+    keys = list(map(order_of.key, graph.tasks))
     late = [t for t in graph.tasks if (t.step, t.column) == (0, 3)]
     assert {keys[t.index][0] for t in late} == {2}
     order = sorted(range(len(graph)), key=lambda index: keys[index])
@@ -280,5 +285,56 @@ def test_work_on_a_column_waits_for_its_arrival() -> None:
 @pytest.mark.parametrize("layout", ORDERED, ids=str)
 def test_arrivals_keep_the_order_topological(layout: TileLayout, slow: int, depth: int) -> None:
     graph = build(layout, "column")
-    keys = priorities(graph, depth, arrival=lambda column: slow * column)
+    order_of = Order(graph, depth, arrival=lambda column: slow * column)
+    keys = list(map(order_of.key, graph.tasks))
     assert graph.is_topological(sorted(range(len(graph)), key=lambda index: keys[index]))
+
+
+# --- blocks of columns
+
+
+def test_blocks_grow_with_the_steps_and_not_with_the_columns() -> None:
+    graph = lu_tasks(TileLayout(64, 64, 1))
+    assert len(graph) == 6364
+    assert len(graph.blocks) < 8 * 64
+
+
+@pytest.mark.parametrize(
+    ("kind", "accesses", "message"),
+    [
+        ("gemm", {"reads": [("A", 2)]}, "depend on one another"),
+        ("gemm", {"updates": [("A", 0)]}, "depend on one another"),
+        ("gemm", {"updates": [("A", OWN + 1)]}, "depend on one another"),
+        ("getrf", {"updates": [("A", OWN)]}, "depend on one another"),
+    ],
+)
+def test_a_block_is_of_independent_columns(kind: str, accesses: dict, message: str) -> None:
+    graph = TaskGraph(TileLayout(8, 8, 2))
+    found = {key: [Region(name, index, 0, 4) for name, index in value]
+             for key, value in accesses.items()}  # fmt: skip
+    j = next(graph.column_blocks(1, 4))
+    with pytest.raises(ValueError, match=message):
+        graph.add(kind, step=0, column=j, **found)
+
+
+def test_blocks_are_not_within_one_another_and_not_used_elsewhere() -> None:
+    graph = TaskGraph(TileLayout(8, 8, 2))
+    outer = next(graph.column_blocks(1, 4))
+    assert outer == OWN
+    with pytest.raises(ValueError, match="within one another"):
+        next(graph.column_blocks(1, 4))
+    other = TaskGraph(TileLayout(8, 8, 2))
+    with pytest.raises(ValueError, match="outside its loop"):
+        other.add("gemm", step=0, column=outer, updates=[Region("A", OWN, 0, 4)])
+
+
+def test_rows_that_a_block_finds_must_lie_alike_in_all_its_columns() -> None:
+    graph = TaskGraph(TileLayout(8, 8, 2))
+    A = graph.matrix("A")
+    for j in graph.column_blocks(0, 4):
+        graph.add("herk", step=0, column=j, updates=[A[:2, j]])
+    j = next(graph.column_blocks(0, 4))
+    with pytest.raises(ValueError, match="finds other rows in tile column 0 than in 3"):
+        graph.add("herk", step=1, column=j, updates=[A[j:, j]])
+    with pytest.raises(ValueError, match="have rows, others none"):
+        next(graph.row_blocks(j + 1))

@@ -9,7 +9,11 @@ import pytest
 import scipy.linalg
 from threadpoolctl import threadpool_limits
 
+from hetero_la.routines import ROUTINES
 from hetero_la.scheduler.costs import MachineModel
+from hetero_la.scheduler.distribution import Distribution
+from hetero_la.scheduler.placement import place
+from hetero_la.scheduler.programs import build_programs
 from hetero_la.scheduler.simulate import simulate
 from hetero_la.scheduler.workers import WorkerInfo
 from hetero_la.tiles.kernels.cpu import CpuDevice, VirtualGpu
@@ -258,6 +262,32 @@ def test_look_ahead_factors_a_panel_before_the_rest_of_the_step(depth: int) -> N
         assert place["getrf", k + depth + 1, k + depth + 1] > rest
 
 
+@pytest.mark.parametrize(("owners", "panel", "depth", "shared"), REAL_TEAMS)
+def test_blocks_of_columns_give_the_programs_that_single_tasks_give(
+    owners: int, panel: bool, depth: int, shared: bool
+) -> None:
+    """What is derived for a block at once is what follows task by task."""
+    routines = {"lu": (7, 7, 1, 0), "solve": (6, 6, 1, 2), "cholesky": (7, 7, 0, 0),
+                "qr": (7, 4, 1, 0), "lstsq": (5, 3, 0, 2)}  # fmt: skip
+    for number, (routine, shape) in enumerate(routines.items()):
+        layout, arrival = layout_of(*shape), arriving if number % 2 else None
+        blocks = ROUTINES[routine].tasks(layout)
+        tasks = blocks.remaining(0)  # adds them one by one
+        assert all(block.single for block in tasks.blocks)
+        assert len(tasks.blocks) == len(blocks) > len(blocks.blocks)
+        assert blocks.tasks == tasks.tasks
+        columns = Distribution.cyclic(layout.nt + layout.rt, [1.0] * owners + [0.0] * panel)
+        made = [
+            build_programs(
+                graph, place(graph, columns, owners if panel else None), columns, owners + panel,
+                depth=depth, shared=shared, arrival=arrival,
+            )
+            for graph in (blocks, tasks)
+        ]  # fmt: skip
+        assert made[0][0] == made[1][0]
+        assert made[0][1].messages == made[1][1].messages
+
+
 # --- what travels
 
 
@@ -269,9 +299,11 @@ def test_messages_cover_every_flow_between_workers(
     made = set_up(layout_of(*shape), owners, panel_worker=panel)
     graph, traffic, owner_of = made.graph, made.traffic, made.distribution.owners
     known: dict[int, list] = {w: [] for w in range(len(made.programs))}
+    block_of = {b.index(c): b.number for b in graph.blocks for c in range(b.start, b.stop)}
     for task in graph.tasks:
         here = made.placement[task.index]
-        known[here] += [traffic.messages[key] for key in traffic.needs.get(task.index, ())]
+        needed = traffic.needs.get((block_of[task.index], here), ())
+        known[here] += [traffic.messages[key] for key in needed]
         for writer, region in task.flows:
             there = owner_of[region.index] if writer < 0 else made.placement[writer]
             if there == here:
@@ -290,11 +322,11 @@ def test_messages_cover_every_flow_between_workers(
             }
             assert carrying, (task, region)
             assert writer < 0 or writer in written, (task, region)
-    for writer, region in graph.final_writers("A"):
+    for block, region in graph.last_writers("A"):
         owner = owner_of[region.index]
-        if writer >= 0 and made.placement[writer] != owner:
+        if made.placement[block.index(region.index)] != owner:
             assert any(
-                writer in message.writers and owner in message.consumers
+                block.index(region.index) in message.writers and owner in message.consumers
                 for message in traffic.messages.values()
             )
 

@@ -16,7 +16,7 @@ from hetero_la.routines import ROUTINES
 from hetero_la.scheduler.costs import MachineModel
 from hetero_la.scheduler.graph import TaskGraph
 from hetero_la.scheduler.inline import run_in_order
-from hetero_la.scheduler.lookahead import priorities
+from hetero_la.scheduler.lookahead import Order
 from hetero_la.scheduler.simulate import simulate
 from hetero_la.scheduler.tasks import INITIAL
 from hetero_la.scheduler.workers import WorkerInfo
@@ -138,7 +138,7 @@ def test_edges_follow_from_the_accesses(case: tuple[str, int, int, int], granula
 def test_priorities_are_a_topological_order(case: tuple[str, int, int, int], depth: int) -> None:
     graph = TASKS[case[0]](layout_of(case))
     for arrival in (None, lambda column: 2 * column):
-        keys = priorities(graph, depth, arrival)
+        keys = list(map(Order(graph, depth, arrival).key, graph.tasks))
         assert len(set(keys)) == len(graph)
         assert graph.is_topological(sorted(range(len(graph)), key=lambda index: keys[index]))
 

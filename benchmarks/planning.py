@@ -1,0 +1,87 @@
+"""What planning costs, beside the run that it is for.
+
+python benchmarks/planning.py                         LU, Cholesky and QR, one and four GPUs
+python benchmarks/planning.py --routines lu --n 65536 --gpus 4 --repeats 9
+
+No GPU is needed: the workers are described, and nothing runs.  The time is that from the call
+of `make_plan` until the executors could begin (programs, windows and memory decided), the
+least of the repeats, each with an empty cache of plans; one small plan warms up the imports.
+The predicted time is the plan's own, for matrices that are on their GPUs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from typing import Any
+
+import numpy as np
+
+from hetero_la import planner
+from hetero_la.options import Options
+from hetero_la.plan import Plan
+from hetero_la.scheduler.workers import WorkerInfo
+
+
+def team(gpus: int) -> tuple[WorkerInfo, ...]:
+    """GPUs of this process, as a cluster would describe them."""
+    return tuple(
+        WorkerInfo(f"gpu{i}", "gpu", f"inproc://{i}", pid=os.getpid(), device=i)
+        for i in range(gpus)
+    )
+
+
+def planned(routine: str, n: int, gpus: int) -> tuple[float, Plan]:
+    """Seconds that a new plan takes, and the plan."""
+    planner._cached_plan.cache_clear()
+    workers, dtype = team(gpus), np.dtype("float64")
+    began = time.perf_counter()
+    plan = planner.make_plan(routine, n, n, 0, dtype, Options(), workers)
+    plan.bytes_needed()
+    plan.job()
+    return time.perf_counter() - began, plan
+
+
+def row(routine: str, n: int, gpus: int, repeats: int) -> dict[str, Any]:
+    """One line of the table."""
+    runs = [planned(routine, n, gpus) for _ in range(repeats)]
+    least, plan = min(seconds for seconds, _ in runs), runs[-1][1]
+    return {
+        "routine": routine, "n": n, "gpus": gpus, "nb": plan.nb, "tasks": len(plan.graph),
+        "instructions": sum(len(program.instructions) for program in plan.programs),
+        "planning": least, "predicted": plan.predicted_seconds,
+        "share": least / plan.predicted_seconds,
+    }  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--routines", nargs="+", default=["lu", "cholesky", "qr"])
+    parser.add_argument("--n", nargs="+", type=int, default=[8192, 16384, 32768, 65536])
+    parser.add_argument("--gpus", nargs="+", type=int, default=[1, 4])
+    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--json", help="file for the rows")
+    args = parser.parse_args()
+    planned("lu", 2048, 1)
+    rows = []
+    print("| routine | n | GPUs | nb | tasks | instructions | planning | predicted run | share |")
+    print("|---|---|---|---|---|---|---|---|---|")
+    for routine in args.routines:
+        for gpus in args.gpus:
+            for n in args.n:
+                found = row(routine, n, gpus, args.repeats)
+                rows.append(found)
+                print(
+                    f"| {routine} | {n} | {gpus} | {found['nb']} | {found['tasks']} "
+                    f"| {found['instructions']} | {1e3 * found['planning']:.1f} ms "
+                    f"| {1e3 * found['predicted']:.0f} ms | {found['share']:.1%} |"
+                )
+    if args.json:
+        with open(args.json, "w", encoding="utf-8") as file:
+            json.dump(rows, file, indent=1)
+
+
+if __name__ == "__main__":
+    main()
