@@ -69,6 +69,8 @@ class TaskGraph:
         self._count = 0
         self._columns: tuple[int, int] | None = None  # the ones that `column_blocks` is at
         self._tasks: list[Task] = []
+        #: What was added, a list for each loop over a block's columns.
+        self._added: list[tuple[tuple[int, int] | None, list[dict[str, Any]]]] = []
 
     def __len__(self) -> int:
         return self._count
@@ -129,6 +131,7 @@ class TaskGraph:
             return
         known, first = len(self.blocks), self._count
         self._columns = start, stop
+        self._added.append((self._columns, []))
         yield OWN
         self._columns = None
         # Column by column, each goes through the loop's body.
@@ -152,13 +155,20 @@ class TaskGraph:
 
         With a column of `column_blocks`, append the tasks of all of them.
         """
-        if column != OWN:
+        if self._columns is None:
+            self._added.append((None, []))
+        self._added[-1][1].append({
+            "kind": kind, "step": step, "column": column,
+            "reads": reads, "updates": updates, "writes": writes,
+        })  # fmt: skip
+        if (column == OWN) != (self._columns is not None):
+            raise ValueError(f"{kind} of step {step}: a block's column belongs in its loop, alone")
+        if self._columns is None:
             accesses = tuple(reads), tuple(updates), tuple(writes)
             self._append(kind, step, column, column + 1, accesses)
         else:
-            self._require_independent(kind, step, (reads, updates, writes))
-            assert self._columns is not None
             start, stop = self._columns
+            self._require_independent(kind, step, range(start, stop), (reads, updates, writes))
             names = {region.name for region in (*reads, *updates, *writes) if region.own}
             cuts = {cut for name in names for cut in self._accesses.cuts(name, start, stop)}
             for a, b in itertools.pairwise((start, *sorted(cuts), stop)):
@@ -171,23 +181,21 @@ class TaskGraph:
         self._count += 1
 
     def _require_independent(
-        self, kind: str, step: int, accesses: tuple[Sequence[Region], ...]
+        self, kind: str, step: int, columns: range, accesses: tuple[Sequence[Region], ...]
     ) -> None:
         """Raise ValueError unless a block's tasks could be done in any order."""
-        if self._columns is None:
-            raise ValueError(f"{kind} of step {step} is given a block's column outside its loop")
-        (start, stop), (reads, updates, writes) = self._columns, accesses
+        reads, updates, writes = accesses
         for region in (*reads, *updates, *writes):
             if region.own:
                 apart = region.index == OWN and region.name not in self.values
             else:
                 changes = region in updates or region in writes
-                among = region.name not in self.values and start <= region.index < stop
+                among = region.name not in self.values and region.index in columns
                 apart = not changes and not among
             if not apart or SPECS[kind].chain:
                 raise ValueError(
-                    f"{kind} of step {step} makes tile columns {start} to {stop - 1} depend on "
-                    "one another: they cannot be in one block"
+                    f"{kind} of step {step} makes tile columns {columns[0]} to {columns[-1]} "
+                    "depend on one another: they cannot be in one block"
                 )
 
     def _append(
@@ -228,16 +236,19 @@ class TaskGraph:
         graph.values, graph.results = self.values, self.results
         graph.given = frozenset(
             region[:2]
-            for task in self.tasks
-            for region in task.writes
-            if task.step < step and region.name in self.values
+            for block in self.blocks
+            for region in block.writes
+            if block.step < step and region.name in self.values
         )
-        for task in self.tasks:
-            if task.step >= step:
-                graph.add(
-                    task.kind, step=task.step, column=task.column,
-                    reads=task.reads, updates=task.updates, writes=task.writes,
-                )  # fmt: skip
+        for columns, calls in self._added:
+            left = [call for call in calls if call["step"] >= step]
+            if columns is None or not left:
+                for call in left:
+                    graph.add(**call)
+                continue
+            for _ in graph.column_blocks(*columns):
+                for call in left:
+                    graph.add(**call)
         return graph
 
     def last_writers(self, name: str) -> Iterator[tuple[TaskBlock, Region]]:

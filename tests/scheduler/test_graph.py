@@ -323,8 +323,10 @@ def test_blocks_are_not_within_one_another_and_not_used_elsewhere() -> None:
     assert outer == OWN
     with pytest.raises(ValueError, match="within one another"):
         next(graph.column_blocks(1, 4))
+    with pytest.raises(ValueError, match="belongs in its loop"):
+        graph.add("gemm", step=0, column=1, updates=[Region("A", 1, 0, 4)])
     other = TaskGraph(TileLayout(8, 8, 2))
-    with pytest.raises(ValueError, match="outside its loop"):
+    with pytest.raises(ValueError, match="belongs in its loop"):
         other.add("gemm", step=0, column=outer, updates=[Region("A", OWN, 0, 4)])
 
 

@@ -12,6 +12,7 @@ from threadpoolctl import threadpool_limits
 from hetero_la.routines import ROUTINES
 from hetero_la.scheduler.costs import MachineModel
 from hetero_la.scheduler.distribution import Distribution
+from hetero_la.scheduler.graph import TaskGraph
 from hetero_la.scheduler.placement import place
 from hetero_la.scheduler.programs import build_programs
 from hetero_la.scheduler.simulate import simulate
@@ -262,6 +263,18 @@ def test_look_ahead_factors_a_panel_before_the_rest_of_the_step(depth: int) -> N
         assert place["getrf", k + depth + 1, k + depth + 1] > rest
 
 
+def one_by_one(graph: TaskGraph) -> TaskGraph:
+    """The same tasks, no two of them in a block."""
+    tasks = TaskGraph(graph.layout)
+    tasks.values, tasks.results = graph.values, graph.results
+    for task in graph.tasks:
+        tasks.add(
+            task.kind, step=task.step, column=task.column,
+            reads=task.reads, updates=task.updates, writes=task.writes,
+        )  # fmt: skip
+    return tasks
+
+
 @pytest.mark.parametrize(("owners", "panel", "depth", "shared"), REAL_TEAMS)
 def test_blocks_of_columns_give_the_programs_that_single_tasks_give(
     owners: int, panel: bool, depth: int, shared: bool
@@ -272,7 +285,7 @@ def test_blocks_of_columns_give_the_programs_that_single_tasks_give(
     for number, (routine, shape) in enumerate(routines.items()):
         layout, arrival = layout_of(*shape), arriving if number % 2 else None
         blocks = ROUTINES[routine].tasks(layout)
-        tasks = blocks.remaining(0)  # adds them one by one
+        tasks = one_by_one(blocks)
         assert all(block.single for block in tasks.blocks)
         assert len(tasks.blocks) == len(blocks) > len(blocks.blocks)
         assert blocks.tasks == tasks.tasks
