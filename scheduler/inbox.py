@@ -72,15 +72,15 @@ class Inbox:
             return region.name not in self._vectors
         return region.index not in self._owned
 
-    def receive(self, key: MessageKey, place: int) -> list[int]:
-        """Note where a message is received; the worker's own columns that it brings home."""
+    def receive(self, key: MessageKey, place: int) -> list[Region]:
+        """Note where a message is received; what of the worker's columns it brings home."""
         self.received[key] = place
         home = []
         for name, region in self._traffic.messages[key].regions.items():
             self._holders.setdefault(name, []).insert(0, (region, key))
             if region.name not in self._values and region.index in self._owned:
-                home.append(region.index)
-        self.came_home.update(home)
+                home.append(region)
+                self.came_home.add(region.index)
         return home
 
     def holder(self, region: Region) -> MessageKey | None:

@@ -13,12 +13,13 @@ from hetero_la.scheduler.distribution import Distribution
 from hetero_la.scheduler.graph import TaskGraph
 from hetero_la.scheduler.inbox import Inbox
 from hetero_la.scheduler.instructions import Instruction, Program
+from hetero_la.scheduler.last_writes import LastWrites
 from hetero_la.scheduler.messages import Message, MessageKey, Traffic
 from hetero_la.scheduler.outbox import Outbox
 from hetero_la.scheduler.runs import Run
 from hetero_la.scheduler.saves import Saves
 from hetero_la.scheduler.slots import Slots
-from hetero_la.scheduler.tasks import INITIAL, TaskBlock
+from hetero_la.scheduler.tasks import INITIAL, Region, TaskBlock
 from hetero_la.tiles.kernels.spec import SPECS, Queue
 
 
@@ -37,7 +38,7 @@ class ProgramWriter:
         self.inbox = Inbox(graph, traffic, worker, self.owned)
         self.calls, self.common = Calls(), Common()
         self.load_at: dict[int, int] = {}
-        self.writes: list[tuple[Sequence[int], int]] = []  # columns, and where they were written
+        self.writes = LastWrites(self.program.columns, graph.layout.mt)
         mine = [m for m in traffic.messages.values() if m.key.source == worker]
         self.outbox = Outbox(mine)
         self.sent_from: dict[int, int] = {}  # calls of the tasks that messages wait for
@@ -106,19 +107,14 @@ class ProgramWriter:
         return self.load_at[column]
 
     def _store(self) -> None:
-        """Store the columns, those that are ready first."""
-        ready, step = dict(self.load_at), self.graph.layout.kt
-        left = set(self.program.columns)
-        for columns, place in reversed(self.writes):
-            if not left:
-                break
-            for column in left.intersection(columns):
-                ready[column] = place
-            left.difference_update(columns)
-        for column in sorted(self.program.columns, key=ready.__getitem__):
-            self._append(
-                Instruction("store", step, column, column, queue=Queue.COPY), [ready[column]]
-            )
+        """Store the columns in up to three parts each, those that are ready first."""
+        parts = [part for column in self.program.columns for part in self.writes.finished(column)]
+        for place, column, start, stop in sorted(parts):
+            store = Instruction(
+                "store", self.graph.layout.kt, column, column, queue=Queue.COPY,
+                regions=(Region("A", column, start, stop),),
+            )  # fmt: skip
+            self._append(store, [max(place, self.load_at.get(column, 0))])
 
     def _append(self, instruction: Instruction, before: Collection[int] = ()) -> int:
         """Add an instruction that follows those at `before`; return its place."""
@@ -229,7 +225,8 @@ class ProgramWriter:
                 if value is not None:
                     self.program.values[region[:2]] = (value.shape(region.index), value.dtype)
                 else:
-                    self.writes.append(((region.index,) if block.single else columns, place))
+                    own = (region.index,) if block.single else columns
+                    self.writes.add(own, region, place)
 
     def _send_ready(self, done: Iterable[int | MessageKey] = ()) -> None:
         """Send what waited for nothing but the tasks and receives that are now done."""
@@ -264,7 +261,8 @@ class ProgramWriter:
             ),
             before,
         )  # fmt: skip
-        self.writes += [((column,), place) for column in self.inbox.receive(key, place)]
+        for region in self.inbox.receive(key, place):
+            self.writes.add((region.index,), region, place)
         self._send_ready([key])
 
     def _readers_of_slot(self, replaced: MessageKey) -> list[tuple[MessageKey, int]]:
