@@ -16,6 +16,8 @@ from hetero_la.tiles.kernels.cpu_blas import (
 from hetero_la.tiles.kernels.registry import implements
 from hetero_la.tiles.kernels.spec import Array, KernelOptions
 
+_GATHERED = 16
+
 
 @implements("getrf", "cpu")
 def getrf(a: Array, ipiv: Array, info: Array, options: KernelOptions) -> None:
@@ -74,9 +76,12 @@ def compose(ipiv: Array, *rest: Array, options: KernelOptions) -> None:
 
 @implements("laswp", "cpu")
 def laswp(perm: Array, a: Array, options: KernelOptions) -> None:
-    # One column at a time: a column fits in cache, a panel does not.
-    below = a[a.shape[0] - len(perm) :]
-    rows, permuted = perm.astype(np.intp), np.empty(len(perm), a.dtype)
-    for column in below.T:
-        np.take(column, rows, out=permuted, mode="clip")  # the mode that needs no copy of out
-        column[...] = permuted
+    # Few columns at a time: they fit in cache, as a panel does not.  One by one, workers would
+    # wait for each other's interpreter.
+    below = a[a.shape[0] - len(perm) :].T
+    rows, permuted = perm.astype(np.intp), np.empty((_GATHERED, len(perm)), a.dtype)
+    for first in range(0, len(below), _GATHERED):
+        columns = below[first : first + _GATHERED]
+        out = permuted[: len(columns)]
+        np.take(columns, rows, axis=1, out=out, mode="clip")  # the mode that needs no copy of out
+        columns[...] = out
