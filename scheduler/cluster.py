@@ -245,6 +245,9 @@ class Cluster(SpecCluster):  # type: ignore[misc]
         with self._client_lock:
             if self._client is None or self._client.status != "running":
                 self._client = Client(self, set_as_default=False)
+                # A run would wait for up to 10 ms behind what the one before let go of.
+                self._client.scheduler_comm.interval = 0
+                self.scheduler.client_comms[self._client.id].interval = 0
             return self._client
 
     @property

@@ -169,6 +169,9 @@ def test_workers_have_our_settings_and_the_user_keeps_theirs():
         assert "stealing" not in cluster.scheduler.extensions
         assert cluster.scheduler.no_workers_timeout == 60
         assert not cluster.scheduler.services
+        client = cluster.private_client()
+        assert client.scheduler_comm.interval == 0
+        assert cluster.scheduler.client_comms[client.id].interval == 0
         for worker in cluster.workers.values():
             assert worker.batched_stream.interval == 0
             assert cluster.scheduler.stream_comms[worker.address].interval == 0
