@@ -46,8 +46,8 @@ class DaskCosts(NamedTuple):
     Attributes
     ----------
     start : float
-        What a run on Dask takes longer than in plain threads: until the workers have begun,
-        while the event loop keeps the interpreter, and until the client knows of the end.
+        What a run on Dask takes besides its tasks: until the first worker has begun, and
+        until the client knows that the last one has ended.
     hop : float
         From the end of one task until the next one on the same worker begins.
     """

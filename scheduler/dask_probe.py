@@ -7,7 +7,6 @@ import itertools
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -23,11 +22,17 @@ _ROWS, _COLUMNS, _TIMES = 64, 1024, 20
 _numbers = itertools.count()
 
 
+#: When each of the latest tasks began and ended; they run in this process.
+_spans: list[tuple[float, float]] = []
+
+
 def _copies(before: Any) -> None:
     """Dask task: short calls, which release the interpreter and want it back."""
+    began = time.perf_counter()
     source, target = np.ones((_COLUMNS, _COLUMNS)), np.empty((_COLUMNS, _COLUMNS), order="F")
     for row in [*range(0, _COLUMNS, _ROWS)] * _TIMES:
         target[row : row + _ROWS] = source[row : row + _ROWS]
+    _spans.append((began, time.perf_counter()))
 
 
 def _nothing(before: Any) -> None:
@@ -35,7 +40,7 @@ def _nothing(before: Any) -> None:
 
 
 def measure_dask(client: Client, addresses: Sequence[str]) -> DaskCosts:
-    """Time tasks on all workers of a cluster, and in plain threads.
+    """Time tasks on all workers of a cluster, and what passes before and after them.
 
     Parameters
     ----------
@@ -49,32 +54,26 @@ def measure_dask(client: Client, addresses: Sequence[str]) -> DaskCosts:
         statistics.median(_samples(functools.partial(_run, client, _nothing, first * tasks)))
         for tasks in (1, _CHAIN)
     )
-    with ThreadPoolExecutor(len(addresses)) as pool:
-        longer = _samples(
-            functools.partial(_run, client, _copies, addresses),
-            lambda: list(pool.map(_copies, addresses)),
-        )
-    # No less than a task that does nothing: on a machine in use, differences are not certain.
-    return DaskCosts(max(statistics.median(longer), one), max(many - one, 0.0) / (_CHAIN - 1))
+    around = _samples(functools.partial(_around, client, addresses))
+    return DaskCosts(statistics.median(around), max(many - one, 0.0) / (_CHAIN - 1))
 
 
-def _samples(work: Callable[[], Any], other: Callable[[], Any] | None = None) -> list[float]:
-    """Seconds of several calls, less those of another call right before each."""
-    samples = []
-    for _ in range(_REPEATS + 1):
-        before = _seconds(other) if other is not None else 0.0
-        samples.append(_seconds(work) - before)
-    return samples[1:]  # the first one warms up
+def _samples(seconds: Callable[[], float]) -> list[float]:
+    """What several calls return."""
+    return [seconds() for _ in range(_REPEATS + 1)][1:]  # the first one warms up
 
 
-def _seconds(work: Callable[[], Any]) -> float:
+def _around(client: Client, addresses: Sequence[str]) -> float:
+    """Seconds of a run until its first task begins, and after its last one has ended."""
+    _spans.clear()
+    seconds = _run(client, _copies, addresses)
+    starts, ends = zip(*_spans, strict=True)
+    return seconds - (max(ends) - min(starts))
+
+
+def _run(client: Client, task: Callable[[Any], None], addresses: Sequence[str]) -> float:
+    """Run a task at each of the addresses, after the one before it at the same; its seconds."""
     began = time.perf_counter()
-    work()
-    return time.perf_counter() - began
-
-
-def _run(client: Client, task: Callable[[Any], None], addresses: Sequence[str]) -> None:
-    """Run a task at each of the addresses, after the one before it at the same."""
     number, latest, futures = next(_numbers), dict[str, Any](), []
     for place, address in enumerate(addresses):
         latest[address] = client.submit(
@@ -83,3 +82,4 @@ def _run(client: Client, task: Callable[[Any], None], addresses: Sequence[str]) 
         )  # fmt: skip
         futures.append(latest[address])
     wait_all(client, futures, list(latest))
+    return time.perf_counter() - began

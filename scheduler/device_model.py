@@ -49,6 +49,9 @@ class DeviceModel:
         Element type in which the figures hold; others are scaled from it.
     call_seconds, launch_seconds : float
         Fixed cost of a call on its queue, and in the thread that enqueues it.
+    issue_seconds : float
+        What the thread takes from the return of one call to the next: for an instruction of
+        a program, besides its call.
     gemm_rate : float
         Flop/s of a matrix product without end, in `dtype`, as `SPECS` counts them.
     gemm_half, gemm_inner_half : float
@@ -93,6 +96,7 @@ class DeviceModel:
     dtype: str = "float64"
     call_seconds: float = 2e-5
     launch_seconds: float = 0.0
+    issue_seconds: float = 1e-5
     gemm_rate: float = 56e9
     gemm_half: float = 10.0
     gemm_inner_half: float = 8.0
@@ -148,8 +152,8 @@ CORE = DeviceModel()  #: one core of a server CPU (AMD Zen 4, 2.6 GHz, OpenBLAS)
 
 #: One H200: products at the clock that a long run keeps (bursts are a tenth faster).
 H200 = DeviceModel(
-    kind="gpu", call_seconds=5e-6, launch_seconds=1.4e-5, gemm_rate=57e12, gemm_half=32.0,
-    gemm_inner_half=79.0, solve_half=7000.0, panel=Chain(2.7e-6, 1.5e-11),
+    kind="gpu", call_seconds=5e-6, launch_seconds=1.4e-5, issue_seconds=0.0, gemm_rate=57e12,
+    gemm_half=32.0, gemm_inner_half=79.0, solve_half=7000.0, panel=Chain(2.7e-6, 1.5e-11),
     inverse=Chain(1e-7, 5e-11), factor_column=4e-7, panel_launch_seconds=1e-6,
     panel_slowdown=1.8, panel_share=0.1, index_seconds=2e-8, swap_seconds=2.4e-11,
     gather_seconds=1.2e-11, bandwidth=2e12, single_speedup=1.0, by_reference=False,

@@ -166,6 +166,7 @@ class Machine:
                         self.held.setdefault(missing[0], []).append(w)
                         break
                     now = max(now, *(self.issued[need] for need in needs))
+                now += self.model.devices[w].issue_seconds
                 self.position[w] += 1
                 if self.blocking[w]:
                     self.arrive(at, now)  # `end` lets the thread go on

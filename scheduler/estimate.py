@@ -71,7 +71,10 @@ def step_seconds(
 
     def seconds(worker: int, calls: Calls) -> float:
         model_of = model.devices[worker]
-        return sum(model_of.kernel_seconds(kind, shapes, dtype) for kind, shapes in calls)
+        return sum(
+            model_of.issue_seconds + model_of.kernel_seconds(kind, shapes, dtype)
+            for kind, shapes in calls
+        )
 
     for k in range(layout.kt):
         height = layout.m - layout.row(k)

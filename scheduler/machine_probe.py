@@ -13,6 +13,7 @@ from hetero_la.scheduler.copy_probes import measure_copies, measure_links, measu
 from hetero_la.scheduler.costs import LinkModel
 from hetero_la.scheduler.device_model import DeviceModel
 from hetero_la.scheduler.fits import enqueue_seconds, fit_device
+from hetero_la.scheduler.issue_probe import measure_issue
 from hetero_la.scheduler.kernel_grids import grids
 from hetero_la.scheduler.kernel_probes import measure_kernels
 from hetero_la.scheduler.machine_identity import this_machine
@@ -61,7 +62,7 @@ def measure_cpus(
     with threadpool_limits(team.threads, "blas"):
         probes = [Probe(CpuDevice(f"cpu{i}"), dtype) for i in range(team.workers)]
         told(label + "calls")
-        model = fit_device(probes[0])
+        model = replace(fit_device(probes[0]), issue_seconds=measure_issue(probes))
         told(label + "copies")
         copies = measure_copies(probes)
         axes = grids("cpu", quick=quick, nbytes=room, itemsize=dtype.itemsize)
@@ -96,7 +97,7 @@ def measure_gpu(
     )  # fmt: skip
     with device.activate():
         told(label + "launches")
-        model = fit_device(probe)
+        model = replace(fit_device(probe), issue_seconds=measure_issue([probe]))
         figures = _launches(probe)
         told(label + "panels beside updates")
         model = _fit_overlap(probe, model)

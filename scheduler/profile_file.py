@@ -14,8 +14,8 @@ from hetero_la.scheduler.device_model import Chain, DeviceModel
 from hetero_la.scheduler.profile import MeasuredDevice, Profile, Tuning
 from hetero_la.scheduler.rates import MEASURABLE, KernelRates, RateTable
 
-#: Of the file; another number is another format.
-FORMAT = 1
+#: Of the file; another number is another format, or other ways to measure its figures.
+FORMAT = 2
 
 
 def write_profile(profile: Profile, path: Path) -> None:

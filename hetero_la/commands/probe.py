@@ -121,6 +121,7 @@ def _device(device: MeasuredDevice) -> Iterator[str]:
     model = device.model
     threads = f"{device.beside} x {device.threads} CPU threads, side by side"
     yield f"{device.name or threads}, {model.dtype}"
+    yield f"  from one call to the next: {1e6 * model.issue_seconds:.1f} us"
     for name, value in device.figures.items():
         if name.endswith("seconds"):
             yield f"  {name.removesuffix('_seconds').replace('_', ' ')}: {1e6 * value:.1f} us"

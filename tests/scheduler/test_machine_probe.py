@@ -16,9 +16,10 @@ from hetero_la.scheduler.cluster import Cluster
 from hetero_la.scheduler.copy_probes import fit_link, measure_copies, measure_links
 from hetero_la.scheduler.dask_clients import worker_infos
 from hetero_la.scheduler.dask_probe import measure_dask
+from hetero_la.scheduler.issue_probe import measure_issue
+from hetero_la.scheduler.kernel_cases import KernelCase
 from hetero_la.scheduler.kernel_grids import grids
 from hetero_la.scheduler.kernel_probes import (
-    KernelCase,
     measure_kernels,
     median_and_spread,
     side_by_side,
@@ -68,6 +69,35 @@ def test_kernels_are_measured_on_sensible_data(kind: str) -> None:
             assert arena is None or np.isfinite(arena).all()
 
 
+def test_a_call_of_a_cpu_comes_after_other_kernels_and_a_product_after_products() -> None:
+    called: list[str] = []
+
+    class Device(CpuDevice):
+        def call(self, kernel, queue, arrays, options) -> None:
+            called.append(kernel)
+
+    for kind, before in (("potrf", ["gemm"]), ("swap", ["gemm"]), ("herk", [])):
+        case = KernelCase(Probe(Device(), DOUBLE), kind, small(kind))
+        called.clear()
+        case.samples(tuple(axis[0] for axis in small(kind)))
+        made = [kernel for kernel in called if kernel != "netperm"]
+        assert made[: len(before) + 1] == [*before, kind]
+        assert made.count("gemm") == len(before) * made.count(kind)
+
+
+def test_tiles_are_measured_as_parts_of_a_matrix() -> None:
+    case = KernelCase(Probe(CpuDevice(), DOUBLE), "trtri", ((8, 24),))
+    tile, inverse = case.arrays((8,))
+    assert tile.strides[1] >= 2048 * 8
+    assert inverse.shape == (8, 8)
+
+
+def test_time_between_calls_is_what_the_interpreter_takes() -> None:
+    with threadpool_limits(1, "blas"):
+        seconds = measure_issue([Probe(CpuDevice(f"cpu{i}"), DOUBLE) for i in range(2)])
+    assert 5e-7 < seconds < 5e-3
+
+
 def test_updates_take_turns_on_more_memory_than_caches_hold() -> None:
     case = KernelCase(Probe(CpuDevice(), DOUBLE), "swap", ((8,), (512,), (64,)))
     turns = case.turns(case.arrays((8, 512, 64)))
@@ -89,7 +119,7 @@ def test_kernels_measured_on_two_devices_at_once() -> None:
         samples = [
             probes[0].sample(lambda: probes[0].call("gemm", array, wide, c), 50) for _ in range(9)
         ]
-    assert told == ["potrf", "gemm"]
+    assert told == ["potrf", "gemm"] * kernel_probes._ROUNDS
     gemm = rates.by_kind["gemm"]
     assert gemm.axes == ((16, 64), (8,), (8, 64))
     assert all(spread >= 0 for spread in gemm.spreads)

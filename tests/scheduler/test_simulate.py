@@ -129,7 +129,7 @@ def test_queues_run_in_program_order(case, device):
             assert all(stop[:-1] <= start[1:] + TICK)
 
 
-def test_one_cpu_takes_the_sum_of_its_calls():
+def test_one_cpu_takes_the_sum_of_its_calls_and_what_it_takes_to_issue_instructions():
     case = Case(4096, 256, 1)
     machine = MachineModel((CORE,))
     total = sum(
@@ -138,8 +138,18 @@ def test_one_cpu_takes_the_sum_of_its_calls():
         if i.op == "call"
     )
     run = case.run(CORE, source="in place")
-    assert run.makespan == pytest.approx(total)
-    assert run.idle[0] == pytest.approx(0)
+    issues = CORE.issue_seconds * len(case.programs[0].instructions)
+    assert issues > 1e-4
+    assert run.makespan == pytest.approx(total + issues)
+    assert run.idle[0] == pytest.approx(issues)
+
+
+def test_a_gpu_waits_for_a_host_that_is_slow_to_issue():
+    case = Case(4096, 256, 1)
+    slow = replace(H200, issue_seconds=1e-3)
+    calls = sum(i.op == "call" for i in case.programs[0].instructions)
+    assert case.run(H200).makespan < 0.5 * calls * slow.issue_seconds
+    assert case.run(slow).makespan > calls * slow.issue_seconds
 
 
 def test_larger_problems_and_slower_machines_take_longer():
@@ -340,9 +350,10 @@ def test_dask_takes_time_before_a_run_and_between_its_tasks() -> None:
         return simulate(case.programs, case.traffic, case.graph, model, windows=windows)
 
     alone = run().makespan
-    assert run([0]).start[0][0] == 0.5
+    assert run([0]).start[0][0] == pytest.approx(0.5 + CORE.issue_seconds)
     assert run([0]).makespan == pytest.approx(alone + 0.5)
     cut = len(case.programs[0].instructions) // 2
     late = run([0, cut])
     assert late.makespan == pytest.approx(alone + 0.75)
-    assert late.start[0][cut] - late.stop[0][cut - 1] == pytest.approx(0.25)
+    pause = late.start[0][cut] - late.stop[0][cut - 1]
+    assert pause == pytest.approx(0.25 + CORE.issue_seconds)

@@ -1,0 +1,160 @@
+"""One kernel on one device, called again and again as in a run."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from hetero_la.scheduler.kernel_grids import Axes
+from hetero_la.scheduler.probes import Probe
+from hetero_la.scheduler.rates import MEASURABLE, Sizes
+from hetero_la.tiles.kernels.spec import Array, Queue
+
+#: Kernels whose first array is filled anew before each call: they overwrite it by other numbers,
+#: or read what the kernel before has just left in the caches.
+_REFILLED = frozenset({"getrf", "geqrf", "potrf", "trtri", "trtri_n"})
+#: Arrays of indices, by kernel and place.
+_INDICES = {
+    "getrf": (1, 2), "potrf": (1,), "geqrf": (4,), "netperm": (0, 1), "compose": (0, 1), "swap": (0, 1),
+    "laswp": (0,),
+}  # fmt: skip
+#: Diagonals, likewise: triangles have to be well conditioned, and panels to need swaps.
+_DIAGONALS = {
+    "trmm": {0: 1.0, 1: 1.0}, "trmm_rc": {0: 1.0, 1: 1.0}, "trsm": {0: 1.0},
+    "trtri": {0: 1.0}, "trtri_n": {0: 1.0}, "potrf": {0: 1.0}, "getrf": {0: 0.0},
+    "geqrf": {0: 0.0},
+}  # fmt: skip
+
+#: Kernels whose last array is a column of the trailing matrix that nobody has touched for long.
+_UPDATES = frozenset({"gemm", "herk", "larfb_c", "trsm", "swap", "laswp"})
+#: Arrays that are a tile of the matrix, whose columns are as far apart as its rows are many.
+_TILES = {"potrf": 0, "trtri": 0, "trtri_n": 0, "lacpy": 1}
+#: Rows of that matrix, at least.
+_HEIGHT = 2048
+#: Bytes that no cache holds.
+_COLD = 2**26
+#: m, k and n of the product that a CPU makes before each call.
+_BETWEEN = (2048, 64, 512)
+#: Products follow others of their step, and find in the caches what they multiply with.
+_FOLLOWING = frozenset({"gemm", "herk", "larfb_c", "trmm_rc"})
+
+#: Kernels that go back to the interpreter for every column, and on a CPU wait for its lock.
+_INTERPRETED = frozenset({"laswp", "lacpy"})
+
+#: Samples of one point at most, and seconds after which no more are taken.
+_MOST, _PATIENCE = 3, 0.02
+#: A sample of repeated calls takes this long, in seconds, so that the clock's ticks are small.
+_SAMPLE = 1e-3
+
+
+class KernelCase:
+    """One kernel on one device: memory for its largest sizes, of which each call takes a part.
+
+    In a run, an update comes back to a column after all others: its data are in no cache.  So
+    the array that is updated is one of many in turn.  And a call of a CPU follows other kernels,
+    which have left the caches with their own data and instructions: a short one then takes up
+    to twice as long as after itself.  So all but products are measured after a product.
+    """
+
+    def __init__(self, probe: Probe, kind: str, axes: Axes) -> None:
+        self.probe, self.kind, self.shapes = probe, kind, MEASURABLE[kind].shapes
+        largest = self.shapes(*(axis[-1] for axis in axes))
+        self.last = len(largest) - 1
+        self.arenas = [self._arena(place, shape) for place, shape in enumerate(largest)]
+        self.original = self._arena(0, largest[0]) if kind in _REFILLED else None
+        m, k, n = _BETWEEN
+        undisturbed = probe.device.enqueues or kind in _FOLLOWING
+        shapes = [] if undisturbed else [(m, k), (k, n), (m, n)]
+        self.between = [probe.array(*shape) for shape in shapes]
+
+    def _arena(self, place: int, shape: tuple[int, ...]) -> Array | None:
+        if place in _INDICES.get(self.kind, ()) or len(shape) == 1:
+            return None  # of the very size of the call
+        rows, columns = shape
+        if _TILES.get(self.kind) == place:
+            rows = max(rows, _HEIGHT)
+        if (diagonal := _DIAGONALS.get(self.kind, {}).get(place)) is not None:
+            return self.probe.array(rows, columns, diagonal)
+        if self.kind in _UPDATES and place == self.last:
+            columns = max(columns, _COLD // (rows * self.probe.dtype.itemsize))
+        # Reflectors near the identity: applied again and again, they make nothing grow.
+        scale = 1.0 / rows if self.kind == "larfb_c" and place < 2 else 1.0
+        return self.probe.array(rows, columns, scale=scale)
+
+    def arrays(self, sizes: Sizes) -> list[Array]:
+        """What the kernel is called with."""
+        found = []
+        for place, (arena, shape) in enumerate(zip(self.arenas, self.shapes(*sizes), strict=True)):
+            if arena is not None:
+                found.append(arena[tuple(map(slice, shape))])
+            elif place in _INDICES.get(self.kind, ()):
+                found.append(self.probe.integers(self._indices(place, shape, sizes)))
+            else:
+                found.append(self.probe.device.empty(shape, self.probe.dtype))
+        if self.kind == "swap":
+            self.probe.call("netperm", *found[:2])
+        return found
+
+    def turns(self, arrays: list[Array]) -> Iterator[list[Array]]:
+        """The same with one updated array after the other, for ever."""
+        *others, last = arrays
+        if self.kind not in _UPDATES:
+            return itertools.cycle([arrays])
+        (rows, columns), arena = last.shape, self.arenas[-1]
+        assert arena is not None
+        return itertools.cycle(
+            [
+                [*others, arena[row : row + rows, column : column + columns]]
+                for column in range(0, arena.shape[1] - columns + 1, columns)
+                for row in range(0, arena.shape[0] - rows + 1, rows)
+            ]
+        )
+
+    def _indices(self, place: int, shape: tuple[int, ...], sizes: Sizes) -> np.ndarray:
+        """Swaps as a panel of random numbers has them, or a permutation."""
+        if self.kind == "laswp":
+            return self.probe.rng.permutation(shape[0])
+        rows = {"swap": sizes[1:2], "compose": sizes[1:2], "netperm": (16 * sizes[0],)}
+        if place or self.kind not in rows:
+            return np.zeros(shape)
+        first = np.arange(shape[0])
+        return first + (self.probe.rng.random(shape[0]) * (rows[self.kind][0] - first)).astype(int)
+
+    def _before(self, arrays: list[Array]) -> Callable[[], None] | None:
+        """What happens before each call, and is not timed."""
+        if not self.between and self.original is None:
+            return None
+
+        def prepare() -> None:
+            if self.between:
+                self.probe.call("gemm", *self.between)
+            if self.original is not None:
+                part = self.original[tuple(map(slice, arrays[0].shape))]
+                self.probe.device.copy(arrays[0], part, Queue.PANEL)
+
+        return prepare
+
+    def samples(self, sizes: Sizes) -> list[float]:
+        """Seconds of one call, several times; of a long one, once."""
+        arrays = self.arrays(sizes)
+        before, turns = self._before(arrays), self.turns(arrays)
+
+        def call() -> None:
+            self.probe.call(self.kind, *next(turns))
+
+        interpreted = self.kind in _INTERPRETED
+        clock = time.perf_counter if interpreted else self.probe.clock(math.inf)
+        once = self.probe.sample(call, before=before, clock=clock)
+        if once > _PATIENCE:
+            return [once]
+        clock = time.perf_counter if interpreted else self.probe.clock(once)
+        repeats = 1 if before else max(min(int(_SAMPLE / once), 100), 1)
+        began = time.perf_counter()
+        taken = [self.probe.sample(call, repeats, before, clock)]
+        while len(taken) < _MOST and time.perf_counter() - began < _PATIENCE:
+            taken.append(self.probe.sample(call, repeats, before, clock))
+        return taken
