@@ -102,12 +102,17 @@ class RunGraph:
     def _ending(self, what: str, worker: int, *after: Any) -> Any:
         return self._add(what, worker, 0, values_of, TaskRef(self._finished[worker]), *after)
 
-    def block(self, key: Any, column: int, verdict: Any, *, copy: bool) -> RunTask:
-        """The task that hands out a tile column once the task `verdict` has passed."""
-        start, _ = self.job.layout.columns(column)
+    def runs_of(self, columns: range, most: int) -> list[range]:
+        """Tile columns by those that one block can show; about `most` blocks if that can be."""
+        step = -(-len(columns) // most) if len(self._shares) == 1 else 1
+        return [columns[start : start + step] for start in range(0, len(columns), max(step, 1))]
+
+    def block(self, key: Any, columns: range, verdict: Any, *, copy: bool) -> RunTask:
+        """The task that hands out tile columns of one run once the task `verdict` has passed."""
+        (start, _), (last, _) = map(self.job.layout.columns, (columns[0], columns[-1]))
         worker = next(i for i, share in enumerate(self._shares) if start in share.spans)
         return RunTask(
-            key, block_of, TaskRef(self._finished[worker]), start, copy, self._on_gpu,
+            key, block_of, TaskRef(self._finished[worker]), start, last, copy, self._on_gpu,
             TaskRef(verdict),
             run=self.token, address=self.job.workers[worker].address,
         )  # fmt: skip

@@ -224,11 +224,13 @@ def values_of(finished: Finished, after: Any = None) -> dict[Name, np.ndarray]:
     return finished.values
 
 
-def block_of(finished: Finished, start: int, copy: bool, on_gpu: bool, verdict: Any) -> Array:
-    """Dask task: a finished tile column, once the run is known to have gone well.
+def block_of(
+    finished: Finished, start: int, last: int, copy: bool, on_gpu: bool, verdict: Any
+) -> Array:
+    """Dask task: adjacent finished tile columns, once the run is known to have gone well.
 
     A copy lets go of the rest of the shard.
     """
-    block = finished.storage.block(start)
+    block = finished.storage.block(start, last)
     block = block.copy(order="F") if copy else block
     return to_device(block) if on_gpu else to_host(block)

@@ -46,9 +46,13 @@ class LocalStorage:
     def flush(self, device: Device) -> None:
         """Nothing: `Device.synchronize` completes the copies."""
 
-    def block(self, start: int) -> Array:
-        """The tile column that begins at element column `start`, not copied."""
-        return self.array[:, slice(*self._spans[start])]
+    def block(self, start: int, last: int | None = None) -> Array:
+        """The tile column that begins at element column `start`, not copied.
+
+        With `last`, those from there to the one that begins at `last`, which are side by side.
+        """
+        stop = self._spans[start if last is None else last][1]
+        return self.array[:, self._spans[start][0] : stop]
 
     def diagonal_extent(self, layout: TileLayout) -> dict[tuple[str, int], np.ndarray]:
         """("diagonal", column) -> the least and the largest modulus there, of each tile column."""

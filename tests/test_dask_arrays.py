@@ -19,8 +19,8 @@ from numpy.linalg import LinAlgError
 from scipy.linalg import LinAlgWarning
 
 import hetero_la
-from hetero_la.dask_arrays import runs
-from hetero_la.dask_arrays.blocks import between_diagonals
+from hetero_la.dask_arrays import bands, runs
+from hetero_la.dask_arrays.bands import between_diagonals
 from hetero_la.scheduler.workers import calling_thread
 from tests.dask_support import (
     NB,
@@ -121,8 +121,12 @@ def test_nothing_is_saved_for_checkpoints_that_nobody_takes() -> None:
 
 
 @pytest.mark.parametrize("shape", [(5, 5), (7, 3), (3, 7), (1, 4), (0, 2)])
+@pytest.mark.parametrize("strip", [1, 2, 64])
 @pytest.mark.parametrize("order", ["C", "F"])
-def test_what_is_between_diagonals(shape: tuple[int, int], order: Any) -> None:
+def test_what_is_between_diagonals(
+    shape: tuple[int, int], strip: int, order: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bands, "_LEAST_STRIP", strip)
     a = np.array(random(*shape), order=order)
     for offset in range(-9, 10):
         for limit in range(-2, 3):

@@ -7,13 +7,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import dask.array as da
-import numpy as np
 from dask._task_spec import List, Task, TaskRef
 from dask.base import tokenize
 from dask.highlevelgraph import HighLevelGraph
 
 from hetero_la.dask_arrays.inputs import empty_like
-from hetero_la.tiles.transfer import array_module
 
 
 def over_columns(
@@ -21,7 +19,6 @@ def over_columns(
     a: da.Array,
     *arguments: Any,
     shape: tuple[int, int] | None = None,
-    dtype: Any = None,
 ) -> da.Array:
     """``function(block, start, stop, *arguments)`` of each block of columns of `a`.
 
@@ -35,8 +32,6 @@ def over_columns(
         Further arguments; Dask arrays among them have one block.
     shape : tuple of int, optional
         Shape of the result, by default that of `a`; columns beyond it are left out.
-    dtype : dtype, optional
-        Of the result, by default that of `a`.
     """
     a = a.rechunk({0: -1})
     rows, width = shape or a.shape
@@ -45,7 +40,7 @@ def over_columns(
         for start, size in zip(starts(a.chunks[1]), a.chunks[1], strict=False)
         if start < width
     ] or [(0, 0)]
-    meta = empty_like(a, (0, 0), dtype or a.dtype)
+    meta = empty_like(a, (0, 0), a.dtype)
     name = f"{function.__name__.strip('_')}-{tokenize(function, a.name, arguments, spans, rows)}"
     given = [one_block(argument) for argument in arguments]
     tasks = {
@@ -108,64 +103,3 @@ def diagonal(a: da.Array) -> da.Array:
 
 def _diagonal(block: Any, start: int, stop: int) -> Any:
     return block[:, : stop - start].diagonal(-start)[None]
-
-
-def band(a: da.Array, *, below: int | None = None, above: int | None = None) -> da.Array:
-    """A matrix of any chunks, with zeros beyond the diagonals number `below` and `above`.
-
-    Parameters
-    ----------
-    a : dask.array.Array, shape (m, n)
-        The matrix.
-    below, above : int, optional
-        How many diagonals are kept beside the main one; all by default.
-    """
-    name = f"band-{tokenize(a.name, below, above)}"
-    rows, columns = starts(a.chunks[0]), starts(a.chunks[1])
-    tasks = {
-        (name, i, j): Task(
-            (name, i, j), _band, TaskRef((a.name, i, j)), rows[i] - columns[j], below, above
-        )
-        for i, j in np.ndindex(a.numblocks)
-    }
-    graph = HighLevelGraph.from_collections(name, tasks, [a])
-    return da.Array(graph, name, a.chunks, meta=a._meta)
-
-
-def _band(block: Any, offset: int, below: int | None, above: int | None) -> Any:
-    return between_diagonals(block, offset, below=below, above=above)
-
-
-def between_diagonals(
-    block: Any, offset: int, *, below: int | None = None, above: int | None = None
-) -> Any:
-    """A copy of a block with zeros beyond some diagonals of the matrix that it is a part of.
-
-    Only what is not zero is written: memory that comes as zeros need not be touched.  It is
-    row-major, as the array is into which Dask then puts all blocks, one after the other: so it
-    is turned here, where others do the same at the same time.
-
-    Parameters
-    ----------
-    block : array, shape (m, n)
-        The block.
-    offset : int
-        Number of its first row less that of its first column.
-    below, above : int, optional
-        As in `band`.
-    """
-    xp, (m, n) = array_module(block), block.shape
-    first = 0 if above is None else min(max(-offset - above, 0), m)  # rows that keep something
-    last = m if below is None else min(max(n - offset + below, first), m)
-    # Rows from `top` on lose nothing above the band, rows before `bottom` nothing below it.
-    top = first if above is None else min(max(n - 1 - offset - above, first), last)
-    bottom = last if below is None else min(max(1 - offset + below, first), last)
-    kept = xp.zeros(block.shape, block.dtype)
-    for start, stop in itertools.pairwise(sorted({first, top, bottom, last})):
-        rows = block[start:stop]
-        if above is not None and start < top:
-            rows = xp.tril(rows, offset + start + above)
-        if below is not None and stop > bottom:
-            rows = xp.triu(rows, offset + start - below)
-        kept[start:stop] = rows
-    return kept

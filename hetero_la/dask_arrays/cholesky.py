@@ -8,7 +8,6 @@ import dask
 import dask.array as da
 import numpy as np
 
-from hetero_la.dask_arrays.blocks import band
 from hetero_la.dask_arrays.inputs import as_columns, as_matrix, as_two_dimensional
 from hetero_la.dask_arrays.lu import tile_of
 from hetero_la.dask_arrays.runs import LazyRun, Singular
@@ -70,7 +69,7 @@ def cholesky(
     client: Any = None, **options: Any,
 ) -> da.Array:  # fmt: skip
     """`hetero_la.cholesky`, lazily."""
-    factor = band(_factor(a, lower, check_finite, client, options), above=0)
+    factor = _run(a, lower, check_finite, client, options).triangle(a.shape, lower=True)
     return factor if lower else factor.T
 
 
@@ -79,18 +78,15 @@ def cho_factor(
     client: Any = None, **options: Any,
 ) -> LazyCholeskyFactors:  # fmt: skip
     """`hetero_la.cho_factor`, lazily: a named tuple of a Dask array and `lower`; it also solves."""
-    factor = _factor(a, lower, check_finite, client, options)
+    factor = _run(a, lower, check_finite, client, options).factors
     return LazyCholeskyFactors(factor if lower else factor.T, lower)
 
 
-def _factor(
-    a: Any, lower: bool, check_finite: bool, client: Any, options: dict[str, Any]
-) -> da.Array:
+def _run(a: Any, lower: bool, check_finite: bool, client: Any, options: dict[str, Any]) -> LazyRun:
     a = as_matrix(a, check_finite=check_finite, square=True)
-    run = LazyRun(
+    return LazyRun(
         "cholesky", a if lower else a.T, singular=Singular.NOT_POSITIVE, client=client, **options
     )
-    return run.factors
 
 
 def cho_solve(

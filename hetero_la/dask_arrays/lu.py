@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Self
 
 import dask
 import dask.array as da
 import numpy as np
+from dask._task_spec import Task
+from dask.base import tokenize
+from dask.highlevelgraph import HighLevelGraph
 
 from hetero_la._determinant import SlogdetResult, det_of, sign_of, slogdet_of
-from hetero_la.dask_arrays.blocks import (
-    band,
-    between_diagonals,
-    diagonal,
-    from_all,
-    over_columns,
-)
+from hetero_la.dask_arrays.bands import between_diagonals, row_chunks
+from hetero_la.dask_arrays.blocks import diagonal, from_all, one_block, over_columns, starts
 from hetero_la.dask_arrays.inputs import (
     as_columns,
     as_matrix,
@@ -108,34 +107,27 @@ def lu(
     """`hetero_la.lu`, lazily."""
     a = as_matrix(a, check_finite=check_finite)
     run = LazyRun("lu", a, client=client, **options)
-    packed, piv = run.factors, run.vector("ipiv")
     m, n = a.shape
     k = min(m, n)
-    upper = band(packed[:k], below=0)
-    if permute_l:
-        return over_columns(_permuted_lower, packed, piv, shape=(m, k)), upper
-    lower = over_columns(_unit_lower, packed, shape=(m, k))
+    upper = run.triangle((k, n), lower=False)
     number = m == n == 1  # of which SciPy makes arrays of other types
+    dtype = np.dtype(np.int64 if number else np.int32)
+    like = empty_like(a, (m,), dtype)
+    indices = from_all(_row_order, [run.vector("ipiv")], like, m, dtype, on_gpu(a))
+    if permute_l:
+        return over_columns(_permuted_lower, run.factors, indices, shape=(m, k)), upper
+    lower = run.triangle((m, k), lower=True, ones=True)
     if p_indices:
-        dtype = np.dtype(np.int64 if number else np.int32)
-        indices = from_all(_row_order, [piv], empty_like(a, (m,), dtype), m, dtype, on_gpu(a))
         return indices, lower, upper
-    numbers = da.arange(m, chunks=run.plan.layout.nb, like=empty_like(a, (0,), np.int64))[None]
     dtype = a.dtype if number else np.finfo(a.dtype).dtype
-    p = over_columns(_permutation, numbers, piv, m, dtype, shape=(m, m), dtype=dtype)
-    return p, lower, upper
+    return _permutation_matrix(indices, row_chunks(m, run.plan.layout.nb), dtype), lower, upper
 
 
-def _unit_lower(block: Any, start: int, stop: int) -> Any:
+def _permuted_lower(block: Any, start: int, stop: int, indices: Any) -> Any:
     xp = array_module(block)
     lower = between_diagonals(block[:, : stop - start], -start, above=-1)
     lower[xp.arange(start, stop), xp.arange(stop - start)] = 1
-    return lower
-
-
-def _permuted_lower(block: Any, start: int, stop: int, piv: Any) -> Any:
-    lower = _unit_lower(block, start, stop)
-    return lower[array_module(block).asarray(_rows(piv, len(block)))]
+    return lower[indices]
 
 
 def _rows(piv: Any, m: int) -> np.ndarray:
@@ -148,11 +140,27 @@ def _row_order(pivots: Sequence[Any], m: int, dtype: Any, onboard: bool) -> Any:
     return to_device(rows) if onboard else rows
 
 
-def _permutation(numbers: Any, start: int, stop: int, piv: Any, m: int, dtype: Any) -> Any:
-    """Columns of P, of which the numbers are given."""
-    xp = array_module(numbers)
-    p = xp.zeros((m, stop - start), dtype)
-    p[xp.asarray(permutation(piv, m)[start:stop]), xp.arange(stop - start)] = 1
+def _permutation_matrix(indices: da.Array, chunks: tuple[int, ...], dtype: Any) -> da.Array:
+    """P in square chunks, from the column of the one in each row."""
+    name = f"permutation-{tokenize(indices.name, chunks, dtype)}"
+    spans = list(itertools.pairwise(starts(chunks)))
+    tasks = {
+        (name, i, j): Task(
+            (name, i, j), _permutation, one_block(indices), spans[i], spans[j], dtype
+        )
+        for i, j in np.ndindex(len(spans), len(spans))
+    }
+    graph = HighLevelGraph.from_collections(name, tasks, [indices])
+    return da.Array(graph, name, (chunks, chunks), meta=empty_like(indices, (0, 0), dtype))
+
+
+def _permutation(indices: Any, rows: tuple[int, int], columns: tuple[int, int], dtype: Any) -> Any:
+    """A block of P."""
+    xp, (start, stop) = array_module(indices), columns
+    here = indices[slice(*rows)]
+    (row,) = xp.nonzero((here >= start) & (here < stop))
+    p = xp.zeros((len(here), stop - start), dtype)
+    p[row, here[row] - start] = 1
     return p
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from hetero_la._qr import require_mode
-from hetero_la.dask_arrays.blocks import band
 from hetero_la.dask_arrays.inputs import as_matrix
 from hetero_la.dask_arrays.runs import LazyRun
 
@@ -21,7 +20,7 @@ def qr(
     columns = {"full": m, "economic": min(m, n)}.get(mode, 0)
     routine = "explicit_q" if columns else "qr"
     run = LazyRun(routine, a, columns=columns, client=client, **options)
-    r = band(run.factors[: m if mode in ("full", "r") else min(m, n)], below=0)
+    r = run.triangle((m if mode in ("full", "r") else min(m, n), n), lower=False)
     if mode == "r":
         return (r,)
     if mode == "raw":

@@ -19,6 +19,7 @@ from numpy.linalg import LinAlgError
 from scipy.linalg import LinAlgWarning
 
 from hetero_la.alerts import not_positive_message, singular_message, small_pivot_message
+from hetero_la.dask_arrays.bands import band, row_chunks
 from hetero_la.dask_arrays.inputs import empty_like, on_gpu
 from hetero_la.execution import INLINE_LIMIT, with_preset
 from hetero_la.plan import Plan
@@ -115,13 +116,38 @@ class LazyRun:
     @property
     def factors(self) -> da.Array:
         """The overwritten matrix, of shape (m, n), in the chunks of its tile columns."""
-        return self._columns("factors", range(self.plan.layout.nt), copy=False)
+        columns = range(self.plan.layout.nt)
+        return self._columns("factors", [range(j, j + 1) for j in columns], copy=False)
+
+    def triangle(self, shape: tuple[int, int], *, lower: bool, ones: bool = False) -> da.Array:
+        """The lower or upper triangle of the leading part of the factors, zeros beside it.
+
+        Parameters
+        ----------
+        shape : tuple of int
+            Of the part, all rows or all columns.
+        lower : bool
+            Which triangle.
+        ones : bool, optional
+            Whether the diagonal becomes ones.
+        """
+        (m, n), layout = shape, self.plan.layout
+        k = min(m, n)
+        entries = k * (m if lower else n) - k * k // 2
+        above, below = (0, None) if lower else (None, 0)
+        columns = self._tasks.runs_of(range(layout.nt), len(row_chunks(layout.n, layout.nb)))
+        return band(
+            self._columns("parts", columns, copy=False)[:m, :n], above=above, below=below,
+            ones=ones, rows=row_chunks(m, layout.nb),
+            copy=2 * entries < layout.m * layout.width,  # what is shared holds all of a shard
+        )  # fmt: skip
 
     @property
     def beside(self) -> da.Array:
         """The overwritten right-hand sides, of shape (m, nrhs)."""
         layout = self.plan.layout
-        return self._columns("beside", range(layout.nt, layout.nt + layout.rt), copy=True)
+        columns = range(layout.nt, layout.nt + layout.rt)
+        return self._columns("beside", [range(j, j + 1) for j in columns], copy=True)
 
     def vector(self, name: str) -> da.Array:
         """The parts of a vector that the steps have made, one after the other; "ipiv" is piv."""
@@ -135,14 +161,14 @@ class LazyRun:
         graph = HighLevelGraph.from_collections(label, {task.key: task}, [self._steps])
         return da.Array(graph, label, ((size,),), meta=empty_like(self._like, (0,), dtype))
 
-    def _columns(self, what: str, columns: range, *, copy: bool) -> da.Array:
+    def _columns(self, what: str, blocks: Sequence[range], *, copy: bool) -> da.Array:
         layout, verdict = self.plan.layout, (self._steps.name,)
         name = f"hetero-la-{what}-{tokenize(self._steps.name)}"
         tasks: dict[Any, Any] = {
-            (name, 0, j): self._tasks.block((name, 0, j), column, verdict, copy=copy)
-            for j, column in enumerate(columns)
+            (name, 0, j): self._tasks.block((name, 0, j), columns, verdict, copy=copy)
+            for j, columns in enumerate(blocks)
         }
-        widths = tuple(layout.column_width(column) for column in columns)
+        widths = tuple(sum(map(layout.column_width, columns)) for columns in blocks)
         layer = MaterializedLayer(tasks, annotations=annotations_of(tasks.values()))
         graph = self._steps.dask
         graph = HighLevelGraph(

@@ -7,7 +7,8 @@ from typing import Any
 import dask.array as da
 from numpy.linalg import LinAlgError
 
-from hetero_la.dask_arrays.blocks import band, diagonal, over_columns
+from hetero_la.dask_arrays.bands import band
+from hetero_la.dask_arrays.blocks import diagonal, over_columns
 from hetero_la.dask_arrays.cholesky import solve_positive
 from hetero_la.dask_arrays.inputs import as_matrix, as_system, as_two_dimensional
 from hetero_la.dask_arrays.runs import LazyRun, Singular
