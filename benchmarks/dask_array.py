@@ -1,19 +1,25 @@
 """Dask arrays: hetero_la's lazy functions beside `dask.array.linalg`, medians of repeats.
 
     python benchmarks/dask_array.py
-    python benchmarks/dask_array.py --n 8192 --repeats 3 --json rows.json
+    python benchmarks/dask_array.py --n 8192 --repeats 1 --routines lu --json rows.json
 
-hetero_la runs once on Dask's threaded scheduler and once on the workers of a
-`hetero_la.Cluster`; dask.array.linalg on the threaded scheduler with one BLAS thread a task, in
-the best of its chunk sizes.  "error" is the scaled residual (LAPACK accepts 30) of a random
-matrix, and "scaled" that of the same matrix with its leading quarter times 1e-8.  "memory" is the
-most that a run added to the process's resident memory, in matrices.
+Both get the same Dask array, whose blocks are in memory, and run on Dask's threaded scheduler and
+on the workers of a `hetero_la.Cluster`; dask.array.linalg with one BLAS thread a task, in several
+chunk sizes.  They are timed until all blocks of the results are in memory (`dask.persist`), and
+until these are NumPy arrays (`dask.compute`).  "error" is the scaled residual (LAPACK accepts 30)
+of a random matrix, from some of its columns, and "scaled" that of the same matrix with its leading
+quarter times 1e-8.  "memory" is the most that a run adds to what a new process holds that has the
+input, in matrices.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import ctypes
+import gc
 import json
+import multiprocessing
 import statistics
 import sys
 import threading
@@ -24,6 +30,7 @@ from typing import Any, NamedTuple
 
 import dask
 import dask.array as da
+import distributed
 import numpy as np
 import psutil
 from threadpoolctl import threadpool_limits
@@ -31,6 +38,10 @@ from threadpoolctl import threadpool_limits
 import hetero_la
 
 Row = dict[str, Any]
+Timed = tuple[float, Any]  #: seconds, and a result
+FORMS = {"blocks": dask.persist, "NumPy": dask.compute}
+#: Columns from which residuals are found: those of a large matrix would take longer than the runs.
+_COLUMNS = 256
 
 
 class Routine(NamedTuple):
@@ -38,7 +49,7 @@ class Routine(NamedTuple):
 
     ours: Callable[..., Any]
     theirs: Callable[..., Any]
-    error: Callable[[np.ndarray, Any], float]
+    error: Callable[[np.ndarray, Any, bool], float]
     chunks: Callable[[tuple[int, int], int], tuple[int, int]]
     tall: int = 1
     definite: bool = False
@@ -50,21 +61,39 @@ def _scaled(residual: np.ndarray, *factors: np.ndarray) -> float:
     return float(np.linalg.norm(residual, 1) / (size * len(residual) * np.finfo(float).eps))
 
 
-def _lu_error(a: np.ndarray, plu: Any) -> float:
-    p, lower, upper = plu
-    return _scaled(p @ (lower @ upper) - a, a)
+def _some(a: np.ndarray) -> np.ndarray:
+    """Numbers of columns, the same for all contenders."""
+    count = min(_COLUMNS, a.shape[1])
+    return np.random.default_rng(1).choice(a.shape[1], count, replace=False)
 
 
-def _cholesky_error(a: np.ndarray, upper: np.ndarray) -> float:
-    return _scaled(upper.T @ upper - a, a)
+def _lu_error(a: np.ndarray, plu: Any, ours: bool) -> float:
+    (p, lower, upper), some = plu, _some(a)
+    return _scaled(p @ (lower @ upper[:, some]) - a[:, some], a)
 
 
-def _qr_error(a: np.ndarray, qr: Any) -> float:
-    q, r = qr
-    return _scaled(q @ r - a, a)
+def _lu_factor_error(a: np.ndarray, factors: Any, ours: bool) -> float:
+    if not ours:
+        return _lu_error(a, factors, ours)
+    (packed, piv), some = factors, _some(a)
+    product = np.triu(packed)[:, some]
+    product += np.tril(packed, -1) @ product
+    for i in range(len(piv) - 1, -1, -1):
+        product[[i, piv[i]]] = product[[piv[i], i]]
+    return _scaled(product - a[:, some], a)
 
 
-def _solve_error(a: np.ndarray, x: np.ndarray) -> float:
+def _cholesky_error(a: np.ndarray, upper: np.ndarray, ours: bool) -> float:
+    some = _some(a)
+    return _scaled(upper.T @ upper[:, some] - a[:, some], a)
+
+
+def _qr_error(a: np.ndarray, qr: Any, ours: bool) -> float:
+    (q, r), some = qr, _some(a)
+    return _scaled(q @ r[:, some] - a[:, some], a)
+
+
+def _solve_error(a: np.ndarray, x: np.ndarray, ours: bool) -> float:
     return _scaled((a @ x - 1)[:, None], a, x[:, None])
 
 
@@ -80,8 +109,13 @@ def _ones(x: da.Array) -> da.Array:
     return da.ones(x.shape[0], chunks=x.chunks[0][0])
 
 
+def _qr(x: da.Array) -> Any:
+    return hetero_la.qr(x, mode="economic")
+
+
 ROUTINES = {
     "lu": Routine(hetero_la.lu, da.linalg.lu, _lu_error, _square),
+    "lu_factor": Routine(hetero_la.lu_factor, da.linalg.lu, _lu_factor_error, _square),
     "cholesky": Routine(
         hetero_la.cholesky, da.linalg.cholesky, _cholesky_error, _square, definite=True
     ),
@@ -91,10 +125,8 @@ ROUTINES = {
         _solve_error,
         _square,
     ),
-    "qr": Routine(lambda x: hetero_la.qr(x, mode="economic"), da.linalg.qr, _qr_error, _rows),
-    "qr, tall": Routine(
-        lambda x: hetero_la.qr(x, mode="economic"), da.linalg.qr, _qr_error, _rows, tall=16
-    ),
+    "qr": Routine(_qr, da.linalg.qr, _qr_error, _rows),
+    "qr, tall": Routine(_qr, da.linalg.qr, _qr_error, _rows, tall=16),
 }
 
 
@@ -109,9 +141,68 @@ def matrix(routine: Routine, n: int, leading: float) -> np.ndarray:
     return a
 
 
+class Contender(NamedTuple):
+    """Who computes, where, and from how many chunks a side."""
+
+    ours: bool
+    cluster: bool
+    parts: int
+
+    def __str__(self) -> str:
+        return (
+            f"{'hetero_la' if self.ours else 'dask.array'}, "
+            f"{'Cluster' if self.cluster else 'threads'}, {self.parts} chunks"
+        )
+
+    @contextmanager
+    def ready(self, routine: Routine, a: np.ndarray) -> Iterator[Callable[[str], Timed]]:
+        """What computes, in a form, from an input that is in memory."""
+        x = da.from_array(a, chunks=routine.chunks(a.shape, self.parts))
+        function = routine.ours if self.ours else routine.theirs
+        with contextlib.ExitStack() as stack:
+            scheduler: Any = "threads"
+            if self.cluster:
+                scheduler = stack.enter_context(hetero_la.Cluster(gpus=0)).private_client()
+                stack.enter_context(scheduler.as_current())
+                x = scheduler.persist(x)
+                distributed.wait(x)
+                inputs = scheduler.run_on_scheduler(_tasks)
+            if not self.ours:
+                stack.enter_context(threadpool_limits(1, user_api="blas"))
+
+            def run(form: str) -> Timed:
+                while self.cluster and scheduler.run_on_scheduler(_tasks) > inputs:
+                    time.sleep(0.01)  # an earlier result is still there, to be found again
+                began = time.perf_counter()
+                (result,) = FORMS[form](function(x), scheduler=scheduler)
+                if form == "blocks" and self.cluster:
+                    arrays = [result] if isinstance(result, da.Array) else list(result)
+                    distributed.wait(distributed.futures_of(arrays))
+                return time.perf_counter() - began, result
+
+            yield run
+
+
+def _tasks(dask_scheduler: distributed.Scheduler) -> int:
+    return len(dask_scheduler.tasks)
+
+
+CONTENDERS = {
+    "hetero_la": Contender(True, False, 8),
+    "hetero_la-cluster": Contender(True, True, 8),
+    "dask-16": Contender(False, False, 16),
+    "dask-8": Contender(False, False, 8),
+    "dask-4": Contender(False, False, 4),
+    "dask-cluster": Contender(False, True, 8),
+}
+
+
 @contextmanager
 def most_memory() -> Iterator[list[float]]:
     """Bytes that the process has grown by at most, after the block."""
+    gc.collect()
+    with contextlib.suppress(AttributeError, OSError):  # what is free would be used without growth
+        ctypes.CDLL(None).malloc_trim(0)
     process, grown, ended = psutil.Process(), [0.0], threading.Event()
     before = process.memory_info().rss
 
@@ -128,67 +219,55 @@ def most_memory() -> Iterator[list[float]]:
         watcher.join()
 
 
-def contenders(routine: Routine, a: np.ndarray, client: Any) -> dict[str, Callable[[], Any]]:
-    """Ways to compute it, by name."""
-
-    def theirs(parts: int) -> Any:
-        x = da.from_array(a, chunks=routine.chunks(a.shape, parts))
-        with threadpool_limits(1, user_api="blas"):
-            return dask.compute(routine.theirs(x), scheduler="threads")[0]
-
-    def ours(parts: int, **where: Any) -> Any:
-        x = da.from_array(a, chunks=routine.chunks(a.shape, parts))
-        return dask.compute(routine.ours(x), **where)[0]
-
-    def on_cluster() -> Any:
-        with client.as_current():
-            return ours(8, scheduler=client)
-
-    return {
-        "hetero_la, threads": lambda: ours(8, scheduler="threads"),
-        "hetero_la, Cluster": on_cluster,
-        "dask.array, 8 chunks a side": lambda: theirs(8),
-        "dask.array, 4 chunks a side": lambda: theirs(4),
-    }
+def memory_of(name: str, n: int, contender: Contender, form: str) -> float:
+    """Matrices by which one run lets a process grow that has done a small one before."""
+    routine = ROUTINES[name]
+    with contender.ready(routine, matrix(routine, 256, 1.0)) as run:
+        run(form)
+    a = matrix(routine, n, 1.0)
+    with contender.ready(routine, a) as run, most_memory() as grown:
+        _, result = run(form)
+    del result
+    return grown[0] / a.nbytes
 
 
-def measure(name: str, n: int, repeats: int, client: Any) -> list[Row]:
-    """Rows of one routine: all contenders in turn, after a warm-up."""
+def in_new_process(function: Callable[..., float], *args: Any) -> float:
+    """What a function returns there."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return pool.apply(function, args)
+
+
+def measure(name: str, n: int, repeats: int, contender: Contender) -> Row:
+    """The row of one contender, after a warm-up."""
     routine = ROUTINES[name]
     a, graded = matrix(routine, n, 1.0), matrix(routine, n, 1e-8)
-    seconds: dict[str, list[float]] = {}
-    memory: dict[str, float] = {}
-    for repeat in range(repeats + 1):
-        for who, run in contenders(routine, a, client).items():
-            with most_memory() as grown:
-                began = time.perf_counter()
-                run()
-                taken = time.perf_counter() - began
-            if repeat:
-                seconds.setdefault(who, []).append(taken)
-                memory[who] = max(memory.get(who, 0), grown[0] / a.nbytes)
-    scaled = contenders(routine, graded, client)
-    return [
-        {
-            "routine": name, "shape": a.shape, "who": who,
-            "seconds": statistics.median(seconds[who]), "least": min(seconds[who]),
-            "memory": memory[who], "error": routine.error(a, run()),
-            "scaled": routine.error(graded, scaled[who]()),
-        }
-        for who, run in contenders(routine, a, client).items()
-    ]  # fmt: skip
+    row: Row = {"routine": name, "shape": a.shape, "who": str(contender)}
+    with contender.ready(routine, a) as run:
+        for form in FORMS:
+            seconds = []
+            for _ in range(repeats + 1):
+                taken, result = run(form)
+                seconds.append(taken)
+                if form == "NumPy":
+                    row["error"] = routine.error(a, result, contender.ours)
+                del result
+            row[f"{form}_seconds"] = statistics.median(seconds[1:])
+    with contender.ready(routine, graded) as run:
+        row["scaled"] = routine.error(graded, run("NumPy")[1], contender.ours)
+    for form in FORMS:
+        row[f"{form}_memory"] = in_new_process(memory_of, name, n, contender, form)
+    return row
 
 
-def show(rows: list[Row]) -> None:
-    """Print the rows of one routine, with the time of Dask's best over theirs."""
-    best = min(row["seconds"] for row in rows if row["who"].startswith("dask"))
-    for row in rows:
-        print(
-            f"{row['routine']:<10}{'x'.join(map(str, row['shape'])):<12}{row['who']:<29}"
-            f"{row['seconds']:>8.3f}{row['least']:>8.3f}{best / row['seconds']:>7.2f}"
-            f"{row['memory']:>8.1f}{row['error']:>10.2g}{row['scaled']:>10.2g}",
-            flush=True,
-        )
+def show(row: Row) -> None:
+    """Print a row."""
+    print(
+        f"{row['routine']:<10}{'x'.join(map(str, row['shape'])):<12}{row['who']:<31}"
+        f"{row['blocks_seconds']:>9.3f}{row['NumPy_seconds']:>9.3f}"
+        f"{row['blocks_memory']:>8.2f}{row['NumPy_memory']:>8.2f}"
+        f"{row['error']:>10.2g}{row['scaled']:>10.2g}",
+        flush=True,
+    )
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -198,19 +277,20 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("--n", type=int, nargs="+", default=[4096])
     parser.add_argument("--routines", nargs="+", choices=ROUTINES, default=list(ROUTINES))
+    parser.add_argument("--who", nargs="+", choices=CONTENDERS, default=list(CONTENDERS))
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--json", metavar="FILE")
     args = parser.parse_args(argv)
-    print(f"{'routine':<10}{'shape':<12}{'who':<29}{'median s':>8}{'least':>8}{'x best':>7}"
-          f"{'memory':>8}{'error':>10}{'scaled':>10}")  # fmt: skip
+    print(
+        f"{'':<53}{'seconds':>18}{'memory':>16}\n{'routine':<10}{'shape':<12}{'who':<31}"
+        f"{'blocks':>9}{'NumPy':>9}{'blocks':>8}{'NumPy':>8}{'error':>10}{'scaled':>10}"
+    )
     rows: list[Row] = []
-    with hetero_la.Cluster(gpus=0) as cluster:
-        client = cluster.private_client()
-        for n in args.n:
-            for name in args.routines:
-                found = measure(name, n, args.repeats, client)
-                show(found)
-                rows += found
+    for n in args.n:
+        for name in args.routines:
+            for who in args.who:
+                rows.append(measure(name, n, args.repeats, CONTENDERS[who]))
+                show(rows[-1])
     if args.json:
         with open(args.json, "w") as file:
             json.dump(rows, file, indent=1)
