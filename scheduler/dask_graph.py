@@ -102,9 +102,14 @@ class RunGraph:
     def _ending(self, what: str, worker: int, *after: Any) -> Any:
         return self._add(what, worker, 0, values_of, TaskRef(self._finished[worker]), *after)
 
+    @property
+    def adjacent(self) -> bool:
+        """Whether all tile columns are side by side in one array."""
+        return len(self._shares) == 1
+
     def runs_of(self, columns: range, most: int) -> list[range]:
-        """Tile columns by those that one block can show; about `most` blocks if that can be."""
-        step = -(-len(columns) // most) if len(self._shares) == 1 else 1
+        """Tile columns by those that one block can show; at most `most` blocks if that can be."""
+        step = -(-len(columns) // most) if self.adjacent else 1
         return [columns[start : start + step] for start in range(0, len(columns), max(step, 1))]
 
     def block(self, key: Any, columns: range, verdict: Any, *, copy: bool) -> RunTask:

@@ -19,24 +19,21 @@ from dask.highlevelgraph import HighLevelGraph
 from hetero_la.dask_arrays.blocks import starts
 from hetero_la.tiles.transfer import array_module, is_column_major, is_device_array
 
-#: Into how many blocks of rows a triangle is cut at most: each is a task for each tile column.
-_MOST_BLOCKS = 8
-#: Elements in a block at least: less memory is not worth a task.
-_LEAST_ELEMENTS = 2**16
+#: Rows and columns of a square block at least: less memory is not worth a task.
+_LEAST_HEIGHT = 512
 #: A band is copied in this many strips of rows, or in fewer of so many rows.
 _STRIPS, _LEAST_STRIP = 8, 64
 
 
-def row_chunks(rows: int, nb: int) -> tuple[int, ...]:
-    """Rows of whole tiles, in blocks few enough to be tasks.
+def row_chunks(rows: int, nb: int, most: int) -> tuple[int, ...]:
+    """Rows of whole tiles, in `most` blocks or fewer.
 
     Examples
     --------
-    >>> row_chunks(4000, 256), row_chunks(300, 64)
+    >>> row_chunks(4000, 256, 8), row_chunks(300, 64, 8)
     ((512, 512, 512, 512, 512, 512, 512, 416), (300,))
     """
-    tiles = max(-(-rows // (nb * _MOST_BLOCKS)), -(-_LEAST_ELEMENTS // nb**2))
-    height = tiles * nb
+    height = nb * max(-(-rows // (nb * most)), -(-_LEAST_HEIGHT // nb))
     return tuple(min(height, rows - start) for start in range(0, rows, height)) or (0,)
 
 

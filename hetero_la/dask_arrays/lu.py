@@ -14,7 +14,7 @@ from dask.base import tokenize
 from dask.highlevelgraph import HighLevelGraph
 
 from hetero_la._determinant import SlogdetResult, det_of, sign_of, slogdet_of
-from hetero_la.dask_arrays.bands import between_diagonals, row_chunks
+from hetero_la.dask_arrays.bands import between_diagonals
 from hetero_la.dask_arrays.blocks import diagonal, from_all, one_block, over_columns, starts
 from hetero_la.dask_arrays.inputs import (
     as_columns,
@@ -120,7 +120,7 @@ def lu(
     if p_indices:
         return indices, lower, upper
     dtype = a.dtype if number else np.finfo(a.dtype).dtype
-    return _permutation_matrix(indices, row_chunks(m, run.plan.layout.nb), dtype), lower, upper
+    return _permutation_matrix(indices, run.row_chunks(m), dtype), lower, upper
 
 
 def _permuted_lower(block: Any, start: int, stop: int, indices: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from enum import StrEnum
@@ -33,6 +34,10 @@ from hetero_la.steps import StepValues
 from hetero_la.tiles.errors import DeviceUnavailableError
 from hetero_la.tiles.transfer import to_device
 from hetero_la.tuning import Problem, quick_estimate
+
+#: Into how many blocks a triangle is cut at most: a task of a cluster takes about 1 ms, one of
+#: Dask's local schedulers about 0.1 ms.
+_CLUSTER_TASKS, _LOCAL_TASKS = 64, 256
 
 
 class Singular(StrEnum):
@@ -131,16 +136,23 @@ class LazyRun:
         ones : bool, optional
             Whether the diagonal becomes ones.
         """
-        (m, n), layout = shape, self.plan.layout
+        (m, n), layout, graph = shape, self.plan.layout, self._tasks
         k = min(m, n)
         entries = k * (m if lower else n) - k * k // 2
         above, below = (0, None) if lower else (None, 0)
-        columns = self._tasks.runs_of(range(layout.nt), len(row_chunks(layout.n, layout.nb)))
+        columns = graph.runs_of(range(layout.nt), len(self.row_chunks(layout.n)))
         return band(
             self._columns("parts", columns, copy=False)[:m, :n], above=above, below=below,
-            ones=ones, rows=row_chunks(m, layout.nb),
+            ones=ones, rows=self.row_chunks(m),
             copy=2 * entries < layout.m * layout.width,  # what is shared holds all of a shard
         )  # fmt: skip
+
+    def row_chunks(self, rows: int) -> tuple[int, ...]:
+        """Blocks of rows in which triangles are cut: the more, the less of them is copied."""
+        layout = self.plan.layout
+        tasks = _CLUSTER_TASKS if self.plan.workers[0].address else _LOCAL_TASKS
+        most = math.isqrt(tasks) if self._tasks.adjacent else max(tasks // layout.nt, 1)
+        return row_chunks(rows, layout.nb, most)
 
     @property
     def beside(self) -> da.Array:
