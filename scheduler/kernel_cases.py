@@ -19,8 +19,8 @@ from hetero_la.tiles.kernels.spec import Array, Queue
 _REFILLED = frozenset({"getrf", "geqrf", "potrf", "trtri", "trtri_n"})
 #: Arrays of indices, by kernel and place.
 _INDICES = {
-    "getrf": (1, 2), "potrf": (1,), "geqrf": (4,), "netperm": (0, 1), "compose": (0, 1), "swap": (0, 1),
-    "laswp": (0,),
+    "getrf": (1, 2), "potrf": (1,), "geqrf": (4,), "netperm": (0, 1), "compose": (0, 1),
+    "swap": (0, 1), "laswp": (0,),
 }  # fmt: skip
 #: Diagonals, likewise: triangles have to be well conditioned, and panels to need swaps.
 _DIAGONALS = {
