@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from hetero_la.memory import GPU_WORKSPACE
+from hetero_la.memory import GPU_WORKSPACE, kernel_elements
 from hetero_la.routines import ROUTINES
 from hetero_la.scheduler.at_scale import ScaledRun
 from hetero_la.scheduler.machines import ClusterModel
@@ -141,5 +141,6 @@ def _memory(
     width = sum(layout.column_width(column) for column in own)
     kept = steps.kept_elements(0) * sum(column < layout.kt for column in own)
     received = (lookahead + 2) * steps.message_bytes(0, dtype) if gpus > 1 else 0
-    elements = (layout.m + 2 * layout.nb) * width + kept
+    panels = any(call.kind == "geqrf" for call in steps.panel(0))
+    elements = layout.m * width + kept + kernel_elements(layout, width, qr_panels=panels)
     return elements * dtype.itemsize + received + GPU_WORKSPACE

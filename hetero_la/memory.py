@@ -14,6 +14,7 @@ from hetero_la.scheduler.messages import buffer_elements
 from hetero_la.scheduler.workers import WorkerInfo, over_processes
 from hetero_la.tiles.errors import InsufficientMemoryError
 from hetero_la.tiles.kernels.cpu import available_memory
+from hetero_la.tiles.layout import TileLayout
 from hetero_la.tiles.shard import local_width
 
 if TYPE_CHECKING:
@@ -36,12 +37,19 @@ def work_bytes(plan: Plan, program: Program) -> int:
     elements += sum(math.prod(shape) for shape, dtype in program.values.values() if dtype is None)
     worker = plan.workers[program.worker]
     if worker.device >= 0:
-        # The triangular solve is out of place, on either of two queues.
-        elements += 2 * plan.layout.nb * local_width(plan.layout, program.columns)
-        if any(name == "method" for name, _ in program.values):  # a panel of QR may have a copy
-            elements += plan.layout.m * plan.layout.nb
+        width = local_width(plan.layout, program.columns)
+        panels = any(name == "method" for name, _ in program.values)
+        elements += kernel_elements(plan.layout, width, qr_panels=panels)
         return elements * plan.dtype.itemsize + GPU_WORKSPACE
     return elements * plan.dtype.itemsize
+
+
+def kernel_elements(layout: TileLayout, width: int, *, qr_panels: bool) -> int:
+    """Elements of a GPU's workspaces that grow with the matrix, of which it has `width` columns.
+
+    The triangular solve is out of place, on either of two queues, and so is CholeskyQR2.
+    """
+    return 2 * layout.nb * width + (layout.m * layout.nb if qr_panels else 0)
 
 
 def check_memory(
