@@ -9,12 +9,12 @@ devices, priorities or look-ahead.
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from hetero_la.scheduler.graph_export import as_networkx
 from hetero_la.scheduler.last_accesses import Edges, LastAccesses
 from hetero_la.scheduler.tasks import (
     INITIAL,
@@ -25,6 +25,7 @@ from hetero_la.scheduler.tasks import (
     Task,
     TaskBlock,
     ValueSpec,
+    require_independent,
     resolve,
 )
 from hetero_la.tiles.kernels.spec import SPECS
@@ -163,40 +164,21 @@ class TaskGraph:
         })  # fmt: skip
         if (column == OWN) != (self._columns is not None):
             raise ValueError(f"{kind} of step {step}: a block's column belongs in its loop, alone")
+        accesses = tuple(reads), tuple(updates), tuple(writes)
         if self._columns is None:
-            accesses = tuple(reads), tuple(updates), tuple(writes)
             self._append(kind, step, column, column + 1, accesses)
         else:
             start, stop = self._columns
-            self._require_independent(kind, step, range(start, stop), (reads, updates, writes))
-            names = {region.name for region in (*reads, *updates, *writes) if region.own}
+            require_independent(kind, step, range(start, stop), accesses, self.values)
+            names = {region.name for part in accesses for region in part if region.own}
             cuts = {cut for name in names for cut in self._accesses.cuts(name, start, stop)}
             for a, b in itertools.pairwise((start, *sorted(cuts), stop)):
-                # What is said relative to one column need not be so.
-                parts = (
-                    tuple([region.of(a) for region in part] if b - a == 1 else part)
-                    for part in (reads, updates, writes)
-                )
-                self._append(kind, step, a, b, tuple(parts))
+                if b - a > 1:
+                    self._append(kind, step, a, b, accesses)
+                else:  # what is said relative to one column need not be so
+                    own = (tuple([region.of(a) for region in part]) for part in accesses)
+                    self._append(kind, step, a, b, tuple(own))
         self._count += 1
-
-    def _require_independent(
-        self, kind: str, step: int, columns: range, accesses: tuple[Sequence[Region], ...]
-    ) -> None:
-        """Raise ValueError unless a block's tasks could be done in any order."""
-        reads, updates, writes = accesses
-        for region in (*reads, *updates, *writes):
-            if region.own:
-                apart = region.index == OWN and region.name not in self.values
-            else:
-                changes = region in updates or region in writes
-                among = region.name not in self.values and region.index in columns
-                apart = not changes and not among
-            if not apart or SPECS[kind].chain:
-                raise ValueError(
-                    f"{kind} of step {step} makes tile columns {columns[0]} to {columns[-1]} "
-                    "depend on one another: they cannot be in one block"
-                )
 
     def _append(
         self, kind: str, step: int, start: int, stop: int,
@@ -313,26 +295,4 @@ class TaskGraph:
             ones; a complex operation is counted as one), ``bytes`` (of what the task
             touches) and, of a placed graph, ``owner``; an edge means "before".
         """
-        import networkx
-
-        if placement is not None and len(placement) != len(self):
-            raise ValueError(f"{len(self)} tasks need as many workers, not {len(placement)}")
-        graph = networkx.DiGraph()
-        itemsize = np.dtype(dtype).itemsize
-        for task in self.tasks:
-            touched = sum(
-                math.prod(self.shape(region)) * self._itemsize(region, itemsize)
-                for region in task.accesses
-            )
-            owner = {} if placement is None else {"owner": placement[task.index]}
-            graph.add_node(
-                task.index, kind=task.kind, step=task.step, column=task.column,
-                flops=self.flops(task), bytes=touched, **owner,
-            )  # fmt: skip
-            graph.add_edges_from((before, task.index) for before in task.after)
-        return graph
-
-    def _itemsize(self, region: Region, itemsize: int) -> int:
-        """Bytes of an element of a region, given those of an element of the matrix."""
-        value = self.values.get(region.name)
-        return itemsize if value is None or value.dtype is None else np.dtype(value.dtype).itemsize
+        return as_networkx(self, dtype, placement)

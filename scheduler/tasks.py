@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, NamedTuple
+
+from hetero_la.tiles.kernels.spec import SPECS
 
 #: Stands for the writer of what is there before the first task.
 INITIAL = -1
@@ -191,6 +193,41 @@ class TaskBlock:
             self.index(column), self.kind, self.step, column, reads, updates, writes,
             tuple(sorted(after)), tuple(flows),
         )  # fmt: skip
+
+
+def require_independent(
+    kind: str,
+    step: int,
+    columns: range,
+    accesses: tuple[tuple[Region, ...], ...],
+    values: Collection[str],
+) -> None:
+    """Raise ValueError unless the tasks of a block could be done in any order.
+
+    Parameters
+    ----------
+    kind, step
+        As of each task.
+    columns : range
+        The block's tile columns.
+    accesses : tuple of tuple of Region
+        What each task reads, updates and writes.
+    values : collection of str
+        Names of per-step values.
+    """
+    reads, updates, writes = accesses
+    for region in reads + updates + writes:
+        if region.own:
+            apart = region.index == OWN and region.name not in values
+        else:
+            changes = region in updates or region in writes
+            among = region.name not in values and region.index in columns
+            apart = not changes and not among
+        if not apart or SPECS[kind].chain:
+            raise ValueError(
+                f"{kind} of step {step} makes tile columns {columns[0]} to {columns[-1]} "
+                "depend on one another: they cannot be in one block"
+            )
 
 
 class Matrix:
