@@ -141,6 +141,6 @@ def _memory(
     width = sum(layout.column_width(column) for column in own)
     kept = steps.kept_elements(0) * sum(column < layout.kt for column in own)
     received = (lookahead + 2) * steps.message_bytes(0, dtype) if gpus > 1 else 0
-    panels = any(call.kind == "geqrf" for call in steps.panel(0))
-    elements = layout.m * width + kept + kernel_elements(layout, width, qr_panels=panels)
+    tries = any(call.kind == "geqrf" for call in steps.panel(0))
+    elements = layout.m * width + kept + kernel_elements(layout, width, cholesky_qr=tries)
     return elements * dtype.itemsize + received + GPU_WORKSPACE

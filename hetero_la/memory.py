@@ -38,18 +38,22 @@ def work_bytes(plan: Plan, program: Program) -> int:
     worker = plan.workers[program.worker]
     if worker.device >= 0:
         width = local_width(plan.layout, program.columns)
-        panels = any(name == "method" for name, _ in program.values)
-        elements += kernel_elements(plan.layout, width, qr_panels=panels)
+        tries = plan.options.qr_panel != "householder" and any(
+            name == "method" for name, _ in program.values
+        )
+        elements += kernel_elements(plan.layout, width, cholesky_qr=tries)
         return elements * plan.dtype.itemsize + GPU_WORKSPACE
     return elements * plan.dtype.itemsize
 
 
-def kernel_elements(layout: TileLayout, width: int, *, qr_panels: bool) -> int:
+def kernel_elements(layout: TileLayout, width: int, *, cholesky_qr: bool) -> int:
     """Elements of a GPU's workspaces that grow with the matrix, of which it has `width` columns.
 
-    The triangular solve is out of place, on either of two queues, and so is CholeskyQR2.
+    The triangular solve is out of place, on either of two queues, and so is CholeskyQR2, which
+    needs ten squares beside a panel.
     """
-    return 2 * layout.nb * width + (layout.m * layout.nb if qr_panels else 0)
+    panel = (layout.m + 10 * layout.nb) * layout.nb if cholesky_qr else 0
+    return 2 * layout.nb * width + panel
 
 
 def check_memory(

@@ -79,7 +79,7 @@ class Options:
         bound = self.inverse_bound
         if isinstance(bound, bool) or not isinstance(bound, numbers.Real) or not bound >= 0:
             raise ValueError(f"inverse_bound must be a number that is not negative, not {bound!r}")
-        if self.qr_panel not in QR_PANELS:
+        if not isinstance(self.qr_panel, str) or self.qr_panel not in QR_PANELS:
             raise ValueError(
                 f"qr_panel must be one of {', '.join(QR_PANELS)}, not {self.qr_panel!r}"
             )

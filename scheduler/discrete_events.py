@@ -2,7 +2,8 @@
 
 Each worker has a host thread that issues its instructions in program order, and three
 in-order queues.  A CPU works in its host thread; a GPU's host thread only enqueues, and
-stops where it needs an event that another worker has not recorded yet.
+stops where it needs an event that another worker has not recorded yet.  (It stops after a
+panel by CholeskyQR2, too, which is not simulated.)
 
 The PANEL and UPDATE queues of a GPU share its multiprocessors.  The rule, as measured
 on an H200 with LU: what factors or inverts a panel beside an update (`NARROW`) waits for

@@ -106,12 +106,13 @@ class KernelCase:
             return itertools.cycle([arrays])
         (rows, columns), arena = last.shape, self.arenas[-1]
         assert arena is not None
-        return itertools.cycle(
-            [
-                [*others, arena[row : row + rows, column : column + columns]]
-                for column in range(0, arena.shape[1] - columns + 1, columns)
-                for row in range(0, arena.shape[0] - rows + 1, rows)
-            ]
+        places = itertools.product(
+            range(0, arena.shape[1] - columns + 1, columns),
+            range(0, arena.shape[0] - rows + 1, rows),
+        )
+        return (
+            [*others, arena[row : row + rows, column : column + columns]]
+            for column, row in itertools.cycle(places)
         )
 
     def _indices(self, place: int, shape: tuple[int, ...], sizes: Sizes) -> np.ndarray:

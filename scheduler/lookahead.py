@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from hetero_la.scheduler.graph import TaskGraph
-from hetero_la.scheduler.tasks import Task
 
 Priority = tuple[int, int, int, int, int]
 
@@ -47,11 +46,7 @@ class Order:
         # After the last step, laswp overwrites what that work reads.
         return max(step, min(self._arrival(column), column - depth - 1, kt - 1)), 1
 
-    def rank(self, step: int, kind: str) -> int:
-        """Place of a step's kernel among all kernels of all steps."""
-        return self._ranks[step, kind]
-
-    def key(self, task: Task) -> Priority:
-        """The sort key of one task."""
-        phase, trailing = self.phase(task.step, task.column)
-        return phase, trailing, task.step, self.rank(task.step, task.kind), task.index
+    def key(self, step: int, kind: str, column: int, index: int) -> Priority:
+        """The sort key of a task."""
+        phase, trailing = self.phase(step, column)
+        return phase, trailing, step, self._ranks[step, kind], index

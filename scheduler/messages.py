@@ -53,8 +53,8 @@ class Message:
     consumers : set of int
         Workers that receive it.
     first : int
-        The one of them whose task is the first in the order of the algorithm: of a panel,
-        the owner of the next one.
+        The one of them whose tasks the builder added first: of a panel, the owner of the
+        next one.
     """
 
     key: MessageKey

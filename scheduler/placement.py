@@ -7,13 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from hetero_la.scheduler.distribution import Distribution
 from hetero_la.scheduler.graph import TaskGraph
-from hetero_la.scheduler.tasks import Task, TaskBlock
+from hetero_la.scheduler.tasks import TaskBlock
 from hetero_la.tiles.kernels.spec import SPECS
-
-
-def is_panel(task: Task, kt: int) -> bool:
-    """Whether a task belongs to the chain of small steps that factors a panel."""
-    return task.step == task.column < kt and SPECS[task.kind].chain
 
 
 class Placement:

@@ -57,7 +57,8 @@ class ProgramWriter:
             self._load_until(len(self.graph))
         elif not self.owned:
             # The owners hold on to panels until their last columns have arrived.
-            self.slots.least += max(map(arrival, range(self.graph.layout.nt)), default=0)
+            layout = self.graph.layout
+            self.slots.least += max(map(arrival, range(layout.nt + layout.rt)), default=0)
         self._send_ready()
         needs = self.inbox.needs(runs)
         for _, buffered in needs:

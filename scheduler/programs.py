@@ -80,23 +80,20 @@ class _Merging:
     def __init__(self, graph: TaskGraph, order: Order, columns: Sequence[int]) -> None:
         self._graph, self._order = graph, order
         self._local = {column: place for place, column in enumerate(columns)}
-        self._cut: dict[tuple[int, int, int, bool], list[tuple[int, int, Sequence[int]]]] = {}
+        self._cut: dict[tuple[int, int, int, bool], list[Sequence[int]]] = {}
         self._found: list[Run] = []
 
     def add(self, block: TaskBlock, columns: Sequence[int]) -> None:
         """Let the worker do a block's tasks of some columns."""
-        step, rank = block.step, self._order.rank(block.step, block.kind)
-        for phase, trailing, piece in self._pieces(block, columns):
-            key = phase, trailing, step, rank, block.index(piece[0])
+        for piece in self._pieces(block, columns):
+            key = self._order.key(block.step, block.kind, piece[0], block.index(piece[0]))
             self._found.append(Run(key, [Part(block, piece)]))
 
     def runs(self) -> list[Run]:
         """The runs, in the order in which they are to be done."""
         return self._joined(sorted(self._found, key=attrgetter("key")))
 
-    def _pieces(
-        self, block: TaskBlock, columns: Sequence[int]
-    ) -> list[tuple[int, int, Sequence[int]]]:
+    def _pieces(self, block: TaskBlock, columns: Sequence[int]) -> list[Sequence[int]]:
         """Cut a block's columns where their priority changes, or where they are not adjacent."""
         trapezoid = SPECS[block.kind].trapezoid
         key = block.step, block.start, block.stop, trapezoid
@@ -107,8 +104,8 @@ class _Merging:
 
     def _cut_columns(
         self, step: int, columns: Sequence[int], trapezoid: bool
-    ) -> list[tuple[int, int, Sequence[int]]]:
-        pieces: list[tuple[int, int, Sequence[int]]] = []
+    ) -> list[Sequence[int]]:
+        pieces: list[Sequence[int]] = []
         latest: dict[tuple[int, int], list[int]] = {}
         for column in columns:
             phase = self._order.phase(step, column)
@@ -117,7 +114,7 @@ class _Merging:
                 piece.append(column)
             else:
                 piece = latest[phase] = [column]
-                pieces.append((*phase, piece))
+                pieces.append(piece)
         return pieces
 
     def _adjacent(self, column: int, following: int, trapezoid: bool) -> bool:

@@ -141,7 +141,11 @@ class Runner:
         self._position = None
         opened = time.perf_counter()
         instructions = self.program.instructions[start:stop]
-        with self._device_at_rest_on_error(), self._turn(instructions):
+        with (
+            self._device_at_rest_on_error(),
+            self._turn(instructions),
+            self.device.on_wait(lambda: self._waiting(instruction)),
+        ):
             for place, instruction in enumerate(instructions, start):
                 if self._meeting is not None:
                     self._meeting.check_in(instruction)

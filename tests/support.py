@@ -23,6 +23,7 @@ from hetero_la.scheduler.distribution import Distribution
 from hetero_la.scheduler.exchange import Exchange
 from hetero_la.scheduler.graph import TaskGraph
 from hetero_la.scheduler.instructions import Program
+from hetero_la.scheduler.lookahead import Order, Priority
 from hetero_la.scheduler.messages import Traffic
 from hetero_la.scheduler.placement import Placement, place
 from hetero_la.scheduler.programs import build_programs
@@ -219,6 +220,11 @@ class Setup(NamedTuple):
     placement: Placement
     programs: list[Program]
     traffic: Traffic
+
+
+def priorities(order: Order, graph: TaskGraph) -> list[Priority]:
+    """The sort keys of a graph's tasks."""
+    return [order.key(t.step, t.kind, t.column, t.index) for t in graph.tasks]
 
 
 def set_up(

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import hetero_la
-from hetero_la import Options
+from hetero_la import Options, planner
 from hetero_la.plan import Plan
 from hetero_la.planner import make_plan
 from hetero_la.scheduler.costs import window_steps
@@ -219,11 +219,12 @@ def test_windows_need_no_simulation(
     routine: str, n: int, workers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here = tuple(replace(worker, pid=os.getpid()) for worker in GPUS[:workers])
+    planner._cached_plan.cache_clear()
     plan = hetero_la.plan(routine, (n, n), workers=here)
-    seconds = plan.simulate().makespan
-    monkeypatch.setattr(Plan, "_simulated", None)
-    window = plan.window
-    steps = plan.layout.kt
+    with monkeypatch.context() as patched:
+        patched.setattr(Plan, "_simulated", None)
+        window = plan.window
+    seconds, steps = plan.simulate().makespan, plan.layout.kt
     near = [
         window_steps(seconds * part, steps, workers, task_seconds=plan.model.dask.hop)
         for part in (0.7, 1.3)

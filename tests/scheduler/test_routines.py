@@ -31,6 +31,7 @@ from tests.support import (
     Setup,
     Values,
     assert_close,
+    priorities,
     problem,
     random_order,
     run_by_messages,
@@ -138,7 +139,7 @@ def test_edges_follow_from_the_accesses(case: tuple[str, int, int, int], granula
 def test_priorities_are_a_topological_order(case: tuple[str, int, int, int], depth: int) -> None:
     graph = TASKS[case[0]](layout_of(case))
     for arrival in (None, lambda column: 2 * column):
-        keys = list(map(Order(graph, depth, arrival).key, graph.tasks))
+        keys = priorities(Order(graph, depth, arrival), graph)
         assert len(set(keys)) == len(graph)
         assert graph.is_topological(sorted(range(len(graph)), key=lambda index: keys[index]))
 
@@ -223,6 +224,23 @@ def test_programs_end(routine: str, owners: int, panel: bool, depth: int) -> Non
             for model in models:
                 run = simulate(made.programs, made.traffic, made.graph, model)
                 assert run.makespan > 0 or not len(made.graph)
+
+
+@pytest.mark.parametrize("owners", [1, 2])
+@pytest.mark.parametrize("tiles", [5, 7])
+@pytest.mark.parametrize("routine", ["inverse", "inverse_positive", "solve"])
+def test_programs_end_where_right_hand_sides_arrive_last(
+    routine: str, tiles: int, owners: int
+) -> None:
+    """The worker that factors panels must not wait for readers that wait for a later panel."""
+    layout = TileLayout(tiles * NB, tiles * NB, NB, tiles * NB)
+    made = set_up(
+        layout, owners, panel_worker=True, depth=0, routine=routine,
+        arrival=lambda column: column // 2,
+    )  # fmt: skip
+    team = (*(WorkerInfo(f"w{i}", "gpu") for i in range(owners)), WorkerInfo("panels", "cpu"))
+    run = simulate(made.programs, made.traffic, made.graph, MachineModel.nominal(team))
+    assert run.makespan > 0
 
 
 @pytest.mark.parametrize(("owners", "panel", "depth"), TEAMS)

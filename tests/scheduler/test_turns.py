@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
+from hetero_la.scheduler.instructions import Instruction
+from hetero_la.scheduler.tasks import Region
 from hetero_la.scheduler.turns import Turns
+from hetero_la.tiles.kernels.cpu import CpuDevice
+from hetero_la.tiles.layout import TileLayout
+from tests.support import random, run_in_threads, set_up
 
 
 def started(work: Callable[[], None]) -> threading.Thread:
@@ -98,3 +105,37 @@ def test_one_at_a_time() -> None:
         thread.join(30)
         assert not thread.is_alive()
     assert most == [1]
+
+
+class Waiting(CpuDevice):
+    """Its host waits in the first call until that of another device has begun."""
+
+    enqueues = True
+
+    def __init__(self, name: str, begun: dict[str, threading.Event]) -> None:
+        super().__init__(name)
+        self._begun, self._context = begun, contextlib.nullcontext
+        self.met: bool | None = None
+
+    def on_wait(self, context: Any) -> contextlib.AbstractContextManager[None]:
+        self._context = context
+        return contextlib.nullcontext()
+
+    def call(self, kernel: str, *rest: Any) -> None:
+        if self.met is None:
+            self._begun[self.name].set()
+            with self._context():
+                self.met = all(event.wait(5) for event in self._begun.values())
+        super().call(kernel, *rest)
+
+
+def test_a_wait_within_a_call_lets_others_enqueue() -> None:
+    begun = {name: threading.Event() for name in ("one", "two")}
+    devices = [Waiting(name, begun) for name in begun]
+    made = set_up(TileLayout(4, 8, 4), 2)
+    for program, column in zip(made.programs, range(2), strict=True):
+        whole = (Region("A", column, 0, 1),)
+        program.instructions = [Instruction("call", 0, column, column, "laset_0", whole)]
+    array, _ = run_in_threads(made, devices, random(4, 8))
+    assert [device.met for device in devices] == [True, True]
+    assert not array.any()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -45,6 +45,12 @@ class CpuDevice:
         self._empty = pinned_empty if pinned else functools.partial(np.empty, order="F")
 
     def activate(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
+    def on_wait(
+        self, context: Callable[[], contextlib.AbstractContextManager[None]]
+    ) -> contextlib.AbstractContextManager[None]:
+        """Nothing: a call has ended when it returns."""
         return contextlib.nullcontext()
 
     def free_bytes(self) -> int:

@@ -16,7 +16,7 @@ from hetero_la.tiles.kernels.cpu_blas import (
 from hetero_la.tiles.kernels.registry import implements
 from hetero_la.tiles.kernels.spec import Array, KernelOptions
 
-_GATHERED = 16
+_GATHERED = 2**19  # bytes of the columns that laswp gathers at once
 
 
 @implements("getrf", "cpu")
@@ -76,12 +76,13 @@ def compose(ipiv: Array, *rest: Array, options: KernelOptions) -> None:
 
 @implements("laswp", "cpu")
 def laswp(perm: Array, a: Array, options: KernelOptions) -> None:
-    # Few columns at a time: they fit in cache, as a panel does not.  One by one, workers would
-    # wait for each other's interpreter.
+    # Few columns at a time: they fit in cache, as a panel does not.  Where columns are short, one
+    # by one would make workers wait for each other's interpreter.
     below = a[a.shape[0] - len(perm) :].T
-    rows, permuted = perm.astype(np.intp), np.empty((_GATHERED, len(perm)), a.dtype)
-    for first in range(0, len(below), _GATHERED):
-        columns = below[first : first + _GATHERED]
+    together = max(_GATHERED // max(len(perm) * a.itemsize, 1), 1)
+    rows, permuted = perm.astype(np.intp), np.empty((together, len(perm)), a.dtype)
+    for first in range(0, len(below), together):
+        columns = below[first : first + together]
         out = permuted[: len(columns)]
         np.take(columns, rows, axis=1, out=out, mode="clip")  # the mode that needs no copy of out
         columns[...] = out

@@ -1,9 +1,10 @@
-"""GPUs: queues are CUDA streams, and every call only enqueues."""
+"""GPUs: queues are CUDA streams, and calls enqueue; only CholeskyQR2 waits for an answer."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 from hetero_la.tiles.errors import DeviceUnavailableError
@@ -110,6 +111,17 @@ class GpuDevice:
                 yield
             finally:
                 callers.use()
+
+    @contextlib.contextmanager
+    def on_wait(self, context: Callable[[], AbstractContextManager[None]]) -> Iterator[None]:
+        """Enter `context` around each wait of the host within a call."""
+        for q in self._queues.values():
+            q.waiting = context
+        try:
+            yield
+        finally:
+            for q in self._queues.values():
+                q.waiting = contextlib.nullcontext
 
     def free_bytes(self) -> int:
         """Bytes that the driver or CuPy's pool can still give."""

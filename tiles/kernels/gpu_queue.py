@@ -5,6 +5,8 @@ from __future__ import annotations
 import functools
 import importlib.resources
 import weakref
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +16,7 @@ from hetero_la.tiles.transfer import copy_columns
 
 _FILL = {"l": 0, "u": 1}  # cublasFillMode_t: the triangle that counts
 _LEFT = 0  # cublasSideMode_t
+_KEPT = 2**28  # bytes of a workspace that is kept from one run to the next
 
 
 class Block(NamedTuple):
@@ -117,6 +120,8 @@ class GpuQueue:
         self._workspaces: dict[str, Any] = {}
         self._outgrown: list[Any] = []
         self._handles: dict[str, int] = {}
+        #: Entered around a wait of the host.
+        self.waiting: Callable[[], AbstractContextManager[None]] = nullcontext
         self._mailbox: np.ndarray | None = None
         self._number = 1
         weakref.finalize(self, _destroy, self._handles).atexit = False
@@ -180,13 +185,16 @@ class GpuQueue:
         if self._mailbox is None:
             self._mailbox = np.frombuffer(alloc_pinned_memory(4), np.int32, 1)
         copy_columns(self._mailbox.ctypes.data, 4, address, 4, 4, 1, self.stream.ptr)
-        self.stream.synchronize()
+        with self.waiting():
+            self.stream.synchronize()
         return int(self._mailbox[0])
 
     def synchronize(self) -> None:
-        """Block the host until the queue has run dry; frees outgrown workspaces."""
+        """Block the host until the queue has run dry; frees large and outgrown workspaces."""
         self.stream.synchronize()
         self._outgrown.clear()
+        for name in [name for name, held in self._workspaces.items() if held.nbytes > _KEPT]:
+            del self._workspaces[name]
 
     def handle(self, library: str) -> int:
         """The queue's handle of "cublas" or "cusolver".

@@ -252,6 +252,12 @@ class Device(Protocol):
         """Make the device current in this thread for the block's duration."""
         ...
 
+    def on_wait(
+        self, context: Callable[[], AbstractContextManager[None]]
+    ) -> AbstractContextManager[None]:
+        """Within it, `context` is entered around each wait of the host in a call."""
+        ...
+
     def free_bytes(self) -> int:
         """Bytes that can still be allocated."""
         ...
