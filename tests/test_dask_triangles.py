@@ -131,7 +131,7 @@ print(run(3072))
     ("routine", "form", "limit"),
     [
         ("lu", "persist", 1.8),
-        pytest.param("lu", "compute", 4.0, marks=pytest.mark.slow),
+        pytest.param("lu", "compute", 4.5, marks=pytest.mark.slow),
         pytest.param("lu_factor", "persist", 1.4, marks=pytest.mark.slow),
         pytest.param("lu_factor", "compute", 2.3, marks=pytest.mark.slow),
         pytest.param("cholesky", "persist", 1.5, marks=pytest.mark.slow),

@@ -61,7 +61,7 @@ def processes(shared: Client, request: pytest.FixtureRequest) -> Iterator[Client
     before = shared.run_on_scheduler(connections)
     yield shared
     if "closed_client" not in request.node.name:
-        assert shared.run_on_scheduler(connections) == before
+        assert shared.run_on_scheduler(connections) <= before  # the last test's may go meanwhile
     shared.run(mend, on_error="ignore")
     assert at_rest(shared)
 
