@@ -255,6 +255,13 @@ def show(rows: list[Row]) -> None:
         )
 
 
+def write_json(content: Any, path: str | None) -> None:
+    """Write what was measured, where a file was asked for."""
+    if path:
+        with open(path, "w") as file:
+            json.dump(content, file, indent=1)
+
+
 def run(benchmark: Benchmark, description: str, argv: list[str] | None = None) -> int:
     """Run the cases that the command line asks for."""
     parser = argparse.ArgumentParser(
@@ -274,7 +281,5 @@ def run(benchmark: Benchmark, description: str, argv: list[str] | None = None) -
     rows += [row for n in args.gpu for row in case.one_gpu(n)]
     rows += [row for n in args.gpus[1:] for row in case.several_gpus(args.gpus[0], n)]
     show(rows)
-    if args.json:
-        with open(args.json, "w") as file:
-            json.dump(rows, file, indent=1)
+    write_json(rows, args.json)
     return 0

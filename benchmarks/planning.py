@@ -12,12 +12,12 @@ The predicted time is the plan's own, for matrices that are on their GPUs.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import time
 from typing import Any
 
 import numpy as np
+from harness import write_json
 
 from hetero_la import planner
 from hetero_la.options import Options
@@ -78,9 +78,7 @@ def main() -> None:
                     f"| {found['instructions']} | {1e3 * found['planning']:.1f} ms "
                     f"| {1e3 * found['predicted']:.0f} ms | {found['share']:.1%} |"
                 )
-    if args.json:
-        with open(args.json, "w", encoding="utf-8") as file:
-            json.dump(rows, file, indent=1)
+    write_json(rows, args.json)
 
 
 if __name__ == "__main__":

@@ -12,14 +12,13 @@ measured; the measured time is the median of the repeats, after one warm-up.
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from cholesky import CHOLESKY
-from harness import Case, Row
+from harness import Case, Row, write_json
 from lu import LU
 from qr import QR
 
@@ -116,20 +115,26 @@ def rows(args: argparse.Namespace) -> Iterator[Row]:
             yield several_gpus(case, args.gpus[0], n)
 
 
-def main(argv: list[str] | None = None) -> int:
-    """Run, print, and perhaps write JSON."""
+def study_parser(description: str | None, *, repeats: int) -> argparse.ArgumentParser:
+    """The arguments of what is measured for several routines, on the CPU and on one GPU."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+        description=description, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--routines", nargs="+", choices=ROUTINES, default=list(ROUTINES))
     parser.add_argument("--cpu", type=int, nargs="*", metavar="N", help="orders on the CPU")
     parser.add_argument("--gpu", type=int, nargs="*", default=[], metavar="N")
+    parser.add_argument("--dtype", default="float64")
+    parser.add_argument("--repeats", type=int, default=repeats)
+    parser.add_argument("--json", metavar="FILE")
+    return parser
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run, print, and perhaps write JSON."""
+    parser = study_parser(__doc__, repeats=5)
     parser.add_argument("--gpus", type=int, nargs="+", default=[], metavar=("G", "N"))
     parser.add_argument("--nb", type=int)
-    parser.add_argument("--dtype", default="float64")
-    parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--kernels", action="store_true", help="compare kernel by kernel")
-    parser.add_argument("--json", metavar="FILE")
     args = parser.parse_args(argv)
     print(
         f"{'routine':<10}{'case':<8}{'n':>7}{'nb':>6}{'la':>4}{'predicted s':>13}"
@@ -139,9 +144,7 @@ def main(argv: list[str] | None = None) -> int:
     for one in rows(args):
         show(one)
         found.append(one)
-    if args.json:
-        with open(args.json, "w") as file:
-            json.dump(found, file, indent=1)
+    write_json(found, args.json)
     return 0
 
 

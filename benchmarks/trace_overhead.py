@@ -10,15 +10,13 @@ after it, of their times' ratio less one; "quartiles" says how far it scatters.
 
 from __future__ import annotations
 
-import argparse
-import json
 import statistics
 import sys
 from collections.abc import Callable
 from typing import Any
 
-from harness import Case, Row
-from prediction import ROUTINES
+from harness import Case, Row, write_json
+from prediction import ROUTINES, study_parser
 
 import hetero_la
 
@@ -82,16 +80,8 @@ def show(found: Row) -> None:
 
 def main(argv: list[str] | None = None) -> int:
     """Run, print, and perhaps write JSON."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--routines", nargs="+", choices=ROUTINES, default=list(ROUTINES))
-    parser.add_argument("--cpu", type=int, nargs="*", metavar="N", help="orders on the CPU")
-    parser.add_argument("--gpu", type=int, nargs="*", default=[], metavar="N")
+    parser = study_parser(__doc__, repeats=21)
     parser.add_argument("--nb", type=int, nargs="+", metavar="NB")
-    parser.add_argument("--dtype", default="float64")
-    parser.add_argument("--repeats", type=int, default=21)
-    parser.add_argument("--json", metavar="FILE")
     args = parser.parse_args(argv)
     orders = args.cpu if args.cpu is not None else [2048] * (not args.gpu)
     sizes: list[Any] = args.nb or [None, 64]
@@ -105,9 +95,7 @@ def main(argv: list[str] | None = None) -> int:
             for nb in sizes:
                 found.append(row(Case(ROUTINES[name], args.dtype, args.repeats, nb), n, on_gpu))
                 show(found[-1])
-    if args.json:
-        with open(args.json, "w") as file:
-            json.dump(found, file, indent=1)
+    write_json(found, args.json)
     return 0
 
 

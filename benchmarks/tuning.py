@@ -11,9 +11,7 @@ is the measured time of the choice over that of the best candidate, less one.
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import json
 import statistics
 import sys
 from collections.abc import Callable
@@ -21,8 +19,8 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from harness import Case, Row
-from prediction import ROUTINES
+from harness import Case, Row, write_json
+from prediction import ROUTINES, study_parser
 
 import hetero_la
 from hetero_la.scheduler.dask_clients import worker_infos
@@ -84,17 +82,9 @@ def show(found: Row) -> None:
 
 def main(argv: list[str] | None = None) -> int:
     """Run, print, and perhaps write JSON."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--routines", nargs="+", choices=ROUTINES, default=list(ROUTINES))
-    parser.add_argument("--cpu", type=int, nargs="*", metavar="N", help="orders on the CPU")
-    parser.add_argument("--gpu", type=int, nargs="*", default=[], metavar="N")
+    parser = study_parser(__doc__, repeats=5)
     parser.add_argument("--nb", type=int, nargs="+", metavar="NB")
     parser.add_argument("--lookahead", type=int, nargs="+", default=[1], metavar="D")
-    parser.add_argument("--dtype", default="float64")
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--json", metavar="FILE")
     args = parser.parse_args(argv)
     orders = [(n, False) for n in (args.cpu if args.cpu is not None else [2048] * (not args.gpu))]
     found = []
@@ -105,9 +95,7 @@ def main(argv: list[str] | None = None) -> int:
         sizes = args.nb or ([256, 384, 512, 768, 1024] if on_gpu else [64, 96, 128, 192, 256, 384])
         found.append(measure(case, n, on_gpu, list(itertools.product(sizes, args.lookahead))))
         show(found[-1])
-    if args.json:
-        with open(args.json, "w") as file:
-            json.dump(found, file, indent=1)
+    write_json(found, args.json)
     return 0
 
 

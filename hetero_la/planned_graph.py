@@ -12,7 +12,7 @@ import numpy as np
 from hetero_la.scheduler.costs import MachineModel, graph_seconds
 from hetero_la.scheduler.distribution import Distribution
 from hetero_la.scheduler.graph import TaskGraph
-from hetero_la.scheduler.placement import place
+from hetero_la.scheduler.placement import Placement
 from hetero_la.scheduler.workers import WorkerInfo
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class PlannedGraph(TaskGraph):
     @functools.cached_property
     def placement(self) -> list[int]:
         """Worker of each task, as an index into `workers`."""
-        return list(place(self, self.distribution, self.panel_worker))
+        return list(Placement(self, self.distribution, self.panel_worker))
 
     @functools.cached_property
     def seconds(self) -> np.ndarray:

@@ -20,7 +20,7 @@ from hetero_la.scheduler.costs import MachineModel, Source
 from hetero_la.scheduler.distribution import Distribution
 from hetero_la.scheduler.graph import TaskGraph
 from hetero_la.scheduler.known_machine import current_profile
-from hetero_la.scheduler.placement import place
+from hetero_la.scheduler.placement import Placement
 from hetero_la.scheduler.profile import Profile
 from hetero_la.scheduler.programs import build_programs
 from hetero_la.scheduler.workers import WorkerInfo, calling_thread, over_processes
@@ -240,7 +240,7 @@ def _assemble(
         if done:
             graph = graph.remaining(done)
         programs, traffic = build_programs(
-            graph, place(graph, distribution, at), distribution, len(team), depth=depth,
+            graph, Placement(graph, distribution, at), distribution, len(team), depth=depth,
             shared=shared, arrival=arrival, checkpoints=_checkpoints(graph, options, team),
         )  # fmt: skip
     planned = PlannedGraph(graph, routine, dtype, team, distribution, at, model)
@@ -252,9 +252,9 @@ def _assemble(
 
 def _checkpoints(graph: TaskGraph, options: Options, team: tuple[WorkerInfo, ...]) -> Sequence[int]:
     """Steps before which to save; not where all workers are threads of this process."""
-    if options.checkpoint is None or not graph.tasks or not over_processes(team):
+    if options.checkpoint is None or not graph.blocks or not over_processes(team):
         return ()
-    steps = [task.step for task in graph.tasks]
+    steps = [block.step for block in graph.blocks]
     first = min(steps) // options.checkpoint + 1
     return range(first * options.checkpoint, max(steps) + 1, options.checkpoint)
 

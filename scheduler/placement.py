@@ -14,18 +14,29 @@ from hetero_la.tiles.kernels.spec import SPECS
 class Placement:
     """Worker of each task: ``placement[i]`` is that of ``graph.tasks[i]``.
 
+    The owner of its column computes.
+
     Parameters
     ----------
     graph : TaskGraph
         The tasks.
     distribution : Distribution
         Owners of the tile columns.
-    panel_worker : int or None
-        Worker that factors every panel.
+    panel_worker : int or None, optional
+        Worker that factors every panel; None leaves panels to the owners.
+
+    Examples
+    --------
+    >>> from hetero_la.algorithms.qr import qr_tasks
+    >>> from hetero_la.tiles.layout import TileLayout
+    >>> graph = qr_tasks(TileLayout(4, 4, 2))
+    >>> columns = Distribution.cyclic(2, [1.0, 1.0, 0.0])
+    >>> list(zip([task.kind for task in graph.tasks], Placement(graph, columns, 2)))
+    [('geqrf', 2), ('larfb_c', 1), ('geqrf', 2), ('lacpy', 0), ('lacpy', 1)]
     """
 
     def __init__(
-        self, graph: TaskGraph, distribution: Distribution, panel_worker: int | None
+        self, graph: TaskGraph, distribution: Distribution, panel_worker: int | None = None
     ) -> None:
         self._graph, self._owners, self._kt = graph, distribution.owners, graph.layout.kt
         self.panel_worker = panel_worker
@@ -70,29 +81,3 @@ class Placement:
                 divided.setdefault(self._owners[column], []).append(column)
             shares = self._divided[key] = {w: tuple(columns) for w, columns in divided.items()}
         return shares
-
-
-def place(
-    graph: TaskGraph, distribution: Distribution, panel_worker: int | None = None
-) -> Placement:
-    """Worker of each task: the owner of its column computes.
-
-    Parameters
-    ----------
-    graph : TaskGraph
-        The tasks.
-    distribution : Distribution
-        Owners of the tile columns.
-    panel_worker : int or None, optional
-        Worker that factors every panel; None leaves panels to the owners.
-
-    Examples
-    --------
-    >>> from hetero_la.algorithms.qr import qr_tasks
-    >>> from hetero_la.tiles.layout import TileLayout
-    >>> graph = qr_tasks(TileLayout(4, 4, 2))
-    >>> columns = Distribution.cyclic(2, [1.0, 1.0, 0.0])
-    >>> list(zip([task.kind for task in graph.tasks], place(graph, columns, 2)))
-    [('geqrf', 2), ('larfb_c', 1), ('geqrf', 2), ('lacpy', 0), ('lacpy', 1)]
-    """
-    return Placement(graph, distribution, panel_worker)

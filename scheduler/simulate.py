@@ -112,7 +112,7 @@ def simulate(
     --------
     >>> from hetero_la.scheduler.device_model import H200
     >>> from hetero_la.scheduler.distribution import Distribution
-    >>> from hetero_la.scheduler.placement import place
+    >>> from hetero_la.scheduler.placement import Placement
     >>> from hetero_la.scheduler.programs import build_programs
     >>> from hetero_la.tiles.layout import TileLayout
     >>> graph = TaskGraph(TileLayout(8192, 8192, 4096))
@@ -121,7 +121,7 @@ def simulate(
     ...     "gemm", step=0, column=1, reads=[A[1, 0], A[0, 1]], updates=[A[1, 1]]
     ... )
     >>> columns = Distribution.cyclic(2, [1, 1])
-    >>> programs, traffic = build_programs(graph, place(graph, columns), columns, 2, depth=1)
+    >>> programs, traffic = build_programs(graph, Placement(graph, columns), columns, 2, depth=1)
     >>> run = simulate(programs, traffic, graph, MachineModel((H200, H200)))
     >>> bool(0.002 < run.makespan < 0.01)
     True

@@ -25,7 +25,7 @@ from hetero_la.scheduler.graph import TaskGraph
 from hetero_la.scheduler.instructions import Program
 from hetero_la.scheduler.lookahead import Order, Priority
 from hetero_la.scheduler.messages import Traffic
-from hetero_la.scheduler.placement import Placement, place
+from hetero_la.scheduler.placement import Placement
 from hetero_la.scheduler.programs import build_programs
 from hetero_la.scheduler.runner import Runner
 from hetero_la.scheduler.step_memory import Name
@@ -248,7 +248,7 @@ def set_up(
         graph = graph.remaining(done)
     speeds = [1.0] * workers + [0.0] * panel_worker
     distribution = Distribution.cyclic(layout.nt + layout.rt, speeds)
-    placement = place(graph, distribution, workers if panel_worker else None)
+    placement = Placement(graph, distribution, workers if panel_worker else None)
     programs, traffic = build_programs(
         graph, placement, distribution, len(speeds), depth=depth, shared=shared, arrival=arrival,
         checkpoints=checkpoints,

@@ -13,7 +13,7 @@ from hetero_la.routines import ROUTINES
 from hetero_la.scheduler.analysis import average_parallelism, critical_path, total_work
 from hetero_la.scheduler.costs import graph_seconds
 from hetero_la.scheduler.graph import TaskGraph
-from hetero_la.scheduler.placement import place
+from hetero_la.scheduler.placement import Placement
 
 if TYPE_CHECKING:
     from hetero_la.planned_graph import PlannedGraph
@@ -93,7 +93,7 @@ class PlacedGraph:
         if granularity == "column":
             return cls(planned, planned.placement, names, planned.seconds, "s", title)
         graph = ROUTINES[planned.routine].tasks(layout, granularity)
-        placement = list(place(graph, planned.distribution, planned.panel_worker))
+        placement = list(Placement(graph, planned.distribution, planned.panel_worker))
         seconds = graph_seconds(graph, placement, planned.model, planned.dtype)
         return cls(graph, placement, names, seconds, "s", title)
 

@@ -17,7 +17,7 @@ from hetero_la.scheduler.device_model import H200
 from hetero_la.scheduler.distribution import Distribution
 from hetero_la.scheduler.instructions import Program
 from hetero_la.scheduler.machines import Broadcast, ClusterModel, Fabric
-from hetero_la.scheduler.placement import place
+from hetero_la.scheduler.placement import Placement
 from hetero_la.scheduler.programs import build_programs
 from hetero_la.scheduler.sharing import PanelWork, Work, beside, through
 from hetero_la.scheduler.simulate import Simulation, simulate
@@ -43,7 +43,7 @@ def both(
     build = ROUTINES[routine].tasks
     graph = build(layout)
     columns = Distribution.cyclic(layout.nt, [1.0] * workers)
-    placement = place(graph, columns)
+    placement = Placement(graph, columns)
     programs, traffic = build_programs(graph, placement, columns, workers, depth=depth)
     small = simulate(programs, traffic, graph, MachineModel((H200,) * workers), dtype)
     large = simulate_at_scale(build, layout, NODE, workers, depth=depth, dtype=dtype)

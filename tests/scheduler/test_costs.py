@@ -20,7 +20,7 @@ from hetero_la.scheduler.costs import LinkModel, MachineModel, call_shapes, wind
 from hetero_la.scheduler.device_model import CORE, H200, Chain, cores
 from hetero_la.scheduler.distribution import Distribution
 from hetero_la.scheduler.estimate import estimate_seconds, steps_while_loading
-from hetero_la.scheduler.placement import place
+from hetero_la.scheduler.placement import Placement
 from hetero_la.scheduler.probes import machine_model, measure_device, measure_link
 from hetero_la.scheduler.programs import build_programs
 from hetero_la.scheduler.workers import WorkerInfo
@@ -137,7 +137,7 @@ def test_seconds_of_instructions():
     layout = TileLayout(2048, 2048, 256, nrhs=3)
     graph = solve_tasks(layout)
     columns = Distribution.cyclic(layout.nt + layout.rt, [1.0])
-    (program,), _ = build_programs(graph, place(graph, columns), columns, 1, depth=1)
+    (program,), _ = build_programs(graph, Placement(graph, columns), columns, 1, depth=1)
     machine = MachineModel((CORE,))
     seen = set()
     for i in program.instructions:
@@ -153,7 +153,7 @@ def test_merged_columns_widen_only_what_they_touch():
     layout = TileLayout(1024, 1024, 256)
     graph = lu_tasks(layout)
     columns = Distribution.cyclic(4, [1.0])
-    (program,), _ = build_programs(graph, place(graph, columns), columns, 1, depth=0)
+    (program,), _ = build_programs(graph, Placement(graph, columns), columns, 1, depth=0)
     gemm = next(i for i in program.instructions if i.kind == "gemm" and i.last == 3)
     width = 256 * (gemm.last - gemm.first + 1)
     m, k, n = 1024 - 256, 256, width

@@ -15,7 +15,7 @@ from hetero_la.scheduler.distribution import Distribution
 from hetero_la.scheduler.graph import TaskGraph
 from hetero_la.scheduler.inline import run_in_order
 from hetero_la.scheduler.lookahead import Order
-from hetero_la.scheduler.placement import place
+from hetero_la.scheduler.placement import Placement
 from hetero_la.scheduler.tasks import INITIAL, OWN, Region, Task
 from hetero_la.tiles.kernels.cpu import CpuDevice
 from hetero_la.tiles.kernels.spec import KernelOptions
@@ -235,9 +235,9 @@ def panels_of(task: Task) -> bool:
 def test_owner_computes_and_panels_may_go_elsewhere() -> None:
     graph = solve_tasks(TileLayout(20, 20, 4, nrhs=6))
     distribution = Distribution.cyclic(7, [1, 1, 0])
-    for task, worker in zip(graph.tasks, place(graph, distribution), strict=True):
+    for task, worker in zip(graph.tasks, Placement(graph, distribution), strict=True):
         assert worker == distribution.owners[task.column]
-    for task, worker in zip(graph.tasks, place(graph, distribution, 2), strict=True):
+    for task, worker in zip(graph.tasks, Placement(graph, distribution, 2), strict=True):
         assert worker == (2 if panels_of(task) else distribution.owners[task.column])
 
 

@@ -13,7 +13,7 @@ from hetero_la.routines import ROUTINES
 from hetero_la.scheduler.costs import MachineModel
 from hetero_la.scheduler.distribution import Distribution
 from hetero_la.scheduler.graph import TaskGraph
-from hetero_la.scheduler.placement import place
+from hetero_la.scheduler.placement import Placement
 from hetero_la.scheduler.programs import build_programs
 from hetero_la.scheduler.simulate import simulate
 from hetero_la.scheduler.workers import WorkerInfo
@@ -292,7 +292,8 @@ def test_blocks_of_columns_give_the_programs_that_single_tasks_give(
         columns = Distribution.cyclic(layout.nt + layout.rt, [1.0] * owners + [0.0] * panel)
         made = [
             build_programs(
-                graph, place(graph, columns, owners if panel else None), columns, owners + panel,
+                graph, Placement(graph, columns, owners if panel else None), columns,
+                owners + panel,
                 depth=depth, shared=shared, arrival=arrival,
             )
             for graph in (blocks, tasks)

@@ -14,7 +14,7 @@ from hetero_la.scheduler.costs import DaskCosts, MachineModel
 from hetero_la.scheduler.device_model import CORE, H200, Chain, DeviceModel
 from hetero_la.scheduler.distribution import Distribution
 from hetero_la.scheduler.graph import TaskGraph
-from hetero_la.scheduler.placement import place
+from hetero_la.scheduler.placement import Placement
 from hetero_la.scheduler.programs import build_programs
 from hetero_la.scheduler.simulate import Simulation, simulate
 from hetero_la.tiles.kernels.spec import Queue
@@ -43,7 +43,7 @@ class Case:
         self.owners = workers
         weights = [1.0] * workers + [0.0] * helper
         columns = Distribution.cyclic(layout.nt + layout.rt, weights)
-        self.placement = place(self.graph, columns, workers if helper else None)
+        self.placement = Placement(self.graph, columns, workers if helper else None)
         self.programs, self.traffic = build_programs(
             self.graph, self.placement, columns, len(weights), depth=depth
         )
