@@ -106,7 +106,8 @@ class Runner:
         self._received = Received(parts, self.layout, self.device, self.dtype)
         self._events: dict[int, Event] = {}
         with self.device.activate():
-            self._recorder = Recorder(self.device) if self.traced else None
+            instructions = self.program.instructions
+            self._recorder = Recorder(self.device, instructions) if self.traced else None
             columns = [c for c in self.program.columns if not self._is_kept(c)]
             width = local_width(self.layout, columns)
             array, self._loaded = self.storage.home(self.device, width)
@@ -204,12 +205,13 @@ class Runner:
                 self.device.wait(instruction.queue, self._meeting.get(pair, instruction))
         for before in instruction.waits:
             self.device.wait(instruction.queue, self._events[before])
-        self._begin(instruction.queue)
+        if instruction.awaits:
+            self._begin(instruction.queue)
         getattr(self, f"_{instruction.op}")(instruction)
-        if self._recorder is not None:
-            self._recorder.end(instruction.queue)
+        ended = None if self._recorder is None else self._recorder.end(instruction.queue)
         if instruction.signals:
-            self._events[place] = self.device.record(instruction.queue)
+            queue = instruction.queue
+            self._events[place] = self.device.record(queue) if ended is None else ended
         if self._meeting is not None:
             for message in instruction.takes:
                 event = self.device.record(instruction.queue)
@@ -218,7 +220,7 @@ class Runner:
             self.progress.add(instruction.flops)
 
     def _begin(self, queue: Queue) -> None:
-        """Everything that the current instruction waits for is there."""
+        """Everything that the current instruction awaits of other workers is there."""
         if self._recorder is not None:
             self._recorder.begin(queue)
 

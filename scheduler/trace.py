@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hetero_la.scheduler.instructions import Program
+from hetero_la.scheduler.instructions import Instruction, Program
 from hetero_la.scheduler.messages import MessageKey
 from hetero_la.tiles.kernels.spec import Device, Event, Queue
 
@@ -46,33 +46,44 @@ class WorkerTrace(NamedTuple):
 class Recorder:
     """Measures when a device does what, while a program runs on it.
 
+    Each instruction's end is marked, on a GPU by an event of its queue.  It begins when it has
+    been issued and all that it follows here has ended; only where it also follows what other
+    workers do, that moment is marked, too.
+
     Parameters
     ----------
     device : Device
         Whose calls these are; it must be active.
+    instructions : sequence of Instruction
+        The program's.
     """
 
-    def __init__(self, device: Device) -> None:
+    def __init__(self, device: Device, instructions: Sequence[Instruction]) -> None:
         self._watch = device.stopwatch()
+        self._instructions = instructions
         self._issued: list[float] = []
-        self._marks: list[tuple[Event, Event]] = []
+        self._begun: dict[int, Event] = {}
+        self._ended: list[Event] = []
         self._windows: list[tuple[float, float]] = []
-        self._began: Event = None
 
     def _now(self, queue: Queue) -> Event:
         return time.perf_counter() if self._watch is None else self._watch.mark(queue)
+
+    def _seconds(self, mark: Event) -> float:
+        return mark if self._watch is None else self._watch.seconds(mark)
 
     def issue(self) -> None:
         """The thread comes to the next instruction."""
         self._issued.append(time.perf_counter())
 
     def begin(self, queue: Queue) -> None:
-        """What the instruction had to wait for is there; the last call counts."""
-        self._began = self._now(queue)
+        """What the instruction awaited of other workers is there; the last call counts."""
+        self._begun[len(self._issued) - 1] = self._now(queue)
 
-    def end(self, queue: Queue) -> None:
-        """The instruction has ended, or been enqueued."""
-        self._marks.append((self._began, self._now(queue)))
+    def end(self, queue: Queue) -> Event | None:
+        """The instruction has ended, or been enqueued; an event of its end, if there is one."""
+        self._ended.append(self._now(queue))
+        return None if self._watch is None else self._ended[-1]
 
     def window(self, opened: float) -> None:
         """A window that was opened at a time ends now."""
@@ -80,12 +91,20 @@ class Recorder:
 
     def trace(self) -> WorkerTrace:
         """What was measured, once the device has finished."""
-        spans = self._marks
-        if self._watch is not None:
-            spans = [(self._watch.seconds(a), self._watch.seconds(b)) for a, b in spans]
+        ends = [self._seconds(mark) for mark in self._ended]
+        begins, latest = [], dict.fromkeys(Queue, -np.inf)
+        for place, end in enumerate(ends):
+            instruction = self._instructions[place]
+            begin = max(self._issued[place], latest[instruction.queue])
+            for before in instruction.waits:
+                begin = max(begin, ends[before])
+            if place in self._begun:
+                begin = max(begin, self._seconds(self._begun[place]))
+            begins.append(min(begin, end))  # the device's clock and the host's are not one
+            latest[instruction.queue] = end
         return WorkerTrace(
             np.array(self._issued),
-            np.array(spans, np.float64).reshape(-1, 2),
+            np.array([begins, ends], np.float64).T,
             np.array(self._windows, np.float64).reshape(-1, 2),
         )
 

@@ -216,7 +216,7 @@ def test_parts_of_random_traces_add_up() -> None:
 
 
 class Watch:
-    """A device that is a second late for every mark; a mark is its number."""
+    """A mark is its number; the device comes to it so many seconds after 1e9."""
 
     def __init__(self) -> None:
         self.numbers = itertools.count()
@@ -225,7 +225,7 @@ class Watch:
         return next(self.numbers)
 
     def seconds(self, mark: int) -> float:
-        return 100.0 + mark
+        return 1e9 + mark
 
 
 class Watched(VirtualGpu):
@@ -234,15 +234,27 @@ class Watched(VirtualGpu):
 
 
 def test_a_device_with_a_stopwatch_is_asked_when_the_run_is_over() -> None:
-    recorder = Recorder(Watched())
-    for _ in range(2):
+    copy, update = Queue.COPY, Queue.UPDATE
+    program = [
+        Instruction("load", 0, queue=copy),
+        Instruction("receive", 0, queue=copy),  # marked when the message is there
+        Instruction("call", 0, queue=update, waits=(0,)),
+        Instruction("call", 0, queue=copy),
+    ]
+    recorder = Recorder(Watched(), program)
+    marks = []
+    for instruction in program:
         recorder.issue()
-        recorder.begin(Queue.COPY)
-        recorder.begin(Queue.COPY)  # the message is there only now
-        recorder.end(Queue.COPY)
+        if instruction.op == "receive":
+            recorder.begin(copy)
+            recorder.begin(copy)  # only now
+        marks.append(recorder.end(instruction.queue))
     recorder.window(0.0)
     trace = recorder.trace()
-    assert trace.spans.tolist() == [[101.0, 102.0], [104.0, 105.0]]
+    assert marks == [0, 3, 4, 5]  # which serve as events
+    first, *others = (trace.spans - 1e9).tolist()
+    assert first == [trace.issued[0] - 1e9, 0.0]
+    assert others == [[2.0, 3.0], [0.0, 4.0], [3.0, 5.0]]
     assert trace.issued[1] > trace.issued[0]
     assert len(trace.windows) == 1
 
