@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -62,7 +63,34 @@ def die_at(place: str, count: int = 1) -> None:
         setattr(dask_processes, place, watched(getattr(dask_processes, place)))
     else:
         kernels = registry._IMPLEMENTATIONS
-        kernels["cpu", place] = watched(registry.implementation(place, "cpu"))
+        kernels.update({key: watched(kernels[key]) for key in kernels if key[1] == place})
+
+
+_calls: Counter[str] = Counter()  # of kernels, by the kind of device, in this process
+
+
+def count_kernels() -> None:
+    """Count the calls of kernels from now on, which `calls_of_kernels` returns."""
+    from hetero_la.tiles.kernels import registry
+
+    def counted(kind: str, real: Any) -> Any:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            _calls[kind] += 1
+            return real(*args, **kwargs)
+
+        return call
+
+    if not _calls:
+        _calls.update(cpu=0, gpu=0)
+        kernels = registry._IMPLEMENTATIONS
+        kernels.update({key: counted(key[0], real) for key, real in kernels.items()})
+
+
+def calls_of_kernels() -> Counter[str]:
+    """Calls of kernels since the last question, by the kind of device."""
+    found = Counter(_calls)
+    _calls["cpu"] = _calls["gpu"] = 0
+    return found
 
 
 _real: dict[tuple[str, str], Any] = {}  # kernels that are replaced in this process
