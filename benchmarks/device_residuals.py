@@ -13,6 +13,8 @@ import numpy as np
 from device_data import RandomStorage, random_columns
 
 from hetero_la.scheduler.job import Outcome
+from hetero_la.steps import StepValues
+from hetero_la.tiles.layout import TileLayout
 from hetero_la.tiles.pivots import permutation
 
 _VECTORS = 3
@@ -69,7 +71,7 @@ class _Check:
         return product
 
 
-def lu_residual(storage: RandomStorage, outcome: Outcome, nb: int) -> float:
+def lu_residual(storage: RandomStorage, outcome: Outcome, layout: TileLayout) -> float:
     """||P A - L U|| / (n ||A|| eps)."""
     import cupy
 
@@ -80,13 +82,12 @@ def lu_residual(storage: RandomStorage, outcome: Outcome, nb: int) -> float:
         own = cupy.arange(block.shape[1])
         lower[start + own, own] = 1
         found += cupy.asnumpy(lower @ cupy.asarray(ux[columns]))
-    steps = -(-check.n // nb)
-    piv = np.concatenate([outcome.values["ipiv", k] + k * nb for k in range(steps)])
+    piv = StepValues(outcome.values, layout, check.dtype).piv
     check.ax = check.ax[permutation(piv, check.m)]
     return check.ratio(found)
 
 
-def cholesky_residual(storage: RandomStorage, outcome: Outcome, nb: int) -> float:
+def cholesky_residual(storage: RandomStorage, outcome: Outcome, layout: TileLayout) -> float:
     """||A - L L^H|| / (n ||A|| eps)."""
     import cupy
 
@@ -98,18 +99,19 @@ def cholesky_residual(storage: RandomStorage, outcome: Outcome, nb: int) -> floa
     return check.ratio(found)
 
 
-def qr_residual(storage: RandomStorage, outcome: Outcome, nb: int) -> float:
+def qr_residual(storage: RandomStorage, outcome: Outcome, layout: TileLayout) -> float:
     """||A - Q R|| / (n ||A|| eps); a Q that is not unitary shows, too."""
     import cupy
 
     check = _Check(storage)
     found = check.upper_product()
-    for start, _, block in check.blocks(backwards=True):
+    blocks = zip(check.blocks(backwards=True), reversed(range(layout.kt)), strict=True)
+    for (start, _, block), k in blocks:
         own = cupy.arange(block.shape[1])
         v = cupy.tril(block[start:], -1)
         v[own, own] = 1
         t = cupy.triu(v.conj().T @ v, 1)
-        t[own, own] = 1 / cupy.asarray(outcome.values["tau", start // nb])
+        t[own, own] = 1 / cupy.asarray(outcome.values["tau", k])
         y = cupy.asarray(found[start:])
         y -= v @ cupy.linalg.solve(t, v.conj().T @ y)
         found[start:] = cupy.asnumpy(y)

@@ -15,13 +15,16 @@ import peers
 from device_data import RandomStorage, random_columns
 
 import hetero_la
+from hetero_la.commands.values import tiles
 from hetero_la.scheduler.dask_clients import worker_infos
 from hetero_la.scheduler.dask_execution import run_local
 from hetero_la.scheduler.job import Outcome
 from hetero_la.scheduler.threads import run_in_threads
 from hetero_la.scheduler.workers import calling_thread
 from hetero_la.tiles.kernels.gpu import GpuDevice
+from hetero_la.tiles.layout import TileLayout
 from hetero_la.tiles.shard import ArrayStorage
+from hetero_la.tiles.tile_sizes import TileSizes
 
 Row = dict[str, Any]
 
@@ -39,7 +42,7 @@ class Benchmark:
     ratio : callable
         Error ratio of a matrix and its factors, on the host.
     residual : callable
-        The same for factors on GPUs: storage, outcome, tile size.
+        The same for factors on GPUs: storage, outcome, layout.
     peer : callable
         Seconds of SciPy.
     others : callable
@@ -55,7 +58,7 @@ class Benchmark:
     routine: str
     factor: Callable[..., Any]
     ratio: Callable[[np.ndarray, Any], float]
-    residual: Callable[[RandomStorage, Outcome, int], float]
+    residual: Callable[[RandomStorage, Outcome, TileLayout], float]
     peer: Callable[[np.ndarray], float]
     others: Callable[[np.ndarray], dict[str, Callable[[], float]]]
     cusolver: Callable[[Any], float]
@@ -74,7 +77,7 @@ class Case:
     benchmark: Benchmark
     dtype: str
     repeats: int
-    nb: int | None
+    nb: TileSizes | str | None
 
     def measure(self, contenders: dict[str, Callable[[], float]]) -> dict[str, list[float]]:
         """Time all contenders in turn, so that drift of a shared machine hits each alike."""
@@ -186,7 +189,7 @@ class Case:
     def _checked(self, client: Any, plan: Any) -> float:
         storage = self.storage(plan, check=True)
         outcome = run_local(client, plan.job(), storage)
-        return self.benchmark.residual(storage, outcome, plan.nb)
+        return self.benchmark.residual(storage, outcome, plan.layout)
 
     def several_gpus(self, gpus: int, n: int) -> list[Row]:
         """Columns distributed over the GPUs beforehand, and left there."""
@@ -270,7 +273,7 @@ def run(benchmark: Benchmark, description: str, argv: list[str] | None = None) -
     parser.add_argument("--cpu", type=int, nargs="*", metavar="N", help="orders on the CPU")
     parser.add_argument("--gpu", type=int, nargs="*", default=[], metavar="N")
     parser.add_argument("--gpus", type=int, nargs="+", default=[], metavar=("G", "N"))
-    parser.add_argument("--nb", type=int)
+    parser.add_argument("--nb", type=tiles)
     parser.add_argument("--dtype", default="float64")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--json", metavar="FILE")

@@ -23,6 +23,7 @@ from lu import LU
 from qr import QR
 
 import hetero_la
+from hetero_la.commands.values import tiles
 from hetero_la.scheduler.dask_execution import run_local
 from hetero_la.tracing import TracedRun
 
@@ -33,8 +34,9 @@ def row(case: Case, where: str, plan: Any, measured: list[float]) -> Row:
     """One line of the table."""
     seconds = statistics.median(measured)
     return {
-        "routine": case.benchmark.routine, "case": where, "n": plan.layout.n, "nb": plan.nb,
-        "lookahead": plan.lookahead, "predicted": plan.predicted_seconds, "measured": seconds,
+        "routine": case.benchmark.routine, "case": where, "n": plan.layout.n,
+        "nb": plan.layout.nb_text, "lookahead": plan.lookahead,
+        "predicted": plan.predicted_seconds, "measured": seconds,
         "least": min(measured), "most": max(measured),
         "ratio": plan.predicted_seconds / seconds,
         "model": plan.model.measured or "nominal",
@@ -133,7 +135,7 @@ def main(argv: list[str] | None = None) -> int:
     """Run, print, and perhaps write JSON."""
     parser = study_parser(__doc__, repeats=5)
     parser.add_argument("--gpus", type=int, nargs="+", default=[], metavar=("G", "N"))
-    parser.add_argument("--nb", type=int)
+    parser.add_argument("--nb", type=tiles)
     parser.add_argument("--kernels", action="store_true", help="compare kernel by kernel")
     args = parser.parse_args(argv)
     print(

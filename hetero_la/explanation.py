@@ -21,7 +21,7 @@ def explanation(plan: Plan) -> str:
     rate = plan.flops / max(run.makespan, 1e-12) / 1e9
     lines = [
         f"{plan.routine} of a {layout.m} x {layout.n} {plan.dtype.name} matrix{rhs}",
-        f"tiles: nb = {layout.nb}, {layout.mt} x {layout.nt} tiles, {layout.kt} steps",
+        f"tiles: nb = {layout.nb_text}, {layout.mt} x {layout.nt} tiles, {layout.kt} steps",
         f"graph: {len(plan.graph)} tasks, {plan.flops:.3g} flops",
         _parallelism(plan),
         f"look-ahead: {plan.lookahead} panels; panels on the {plan.panel}",

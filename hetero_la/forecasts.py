@@ -120,7 +120,7 @@ class Forecast:
         lines = [
             f"{self.routine} of a {layout.m} x {layout.n} {self.dtype.name} matrix on "
             f"{self.gpus} GPUs of {self.machine.name}",
-            f"tiles: nb = {layout.nb}, {layout.kt} steps; look-ahead: {self.lookahead} panels",
+            f"tiles: nb = {layout.nb_text}, {layout.kt} steps; look-ahead: {self.lookahead} panels",
             f"memory: {room} on the fullest GPU{'' if self.fits else ': it does not fit'}",
             f"predicted: {self.seconds:.3g} s, {speed} TFLOP/s, "
             f"{self.efficiency:.1%} of {self.gpus} x {peak / 1e12:.3g} TFLOP/s; "
@@ -139,8 +139,11 @@ def _memory(
     steps = StepCalls(ROUTINES[routine].tasks, layout)
     own = range(0, layout.nt, gpus)
     width = sum(layout.column_width(column) for column in own)
-    kept = steps.kept_elements(0) * sum(column < layout.kt for column in own)
-    received = (lookahead + 2) * steps.message_bytes(0, dtype) if gpus > 1 else 0
+    kept = sum(steps.kept_elements(column) for column in own if column < layout.kt)
+    # Of the panels of one width the first is the tallest.
+    tallest = {width: k for k, width in reversed([*enumerate(layout.column_widths[: layout.kt])])}
+    panel = max(steps.message_bytes(k, dtype) for k in tallest.values())
+    received = (lookahead + 2) * panel if gpus > 1 else 0
     tries = any(call.kind == "geqrf" for call in steps.panel(0))
     elements = layout.m * width + kept + kernel_elements(layout, width, cholesky_qr=tries)
     return elements * dtype.itemsize + received + GPU_WORKSPACE

@@ -52,8 +52,12 @@ def kernel_elements(layout: TileLayout, width: int, *, cholesky_qr: bool) -> int
     The triangular solve is out of place, on either of two queues, and so is CholeskyQR2, which
     needs ten squares beside a panel.
     """
-    panel = (layout.m + 10 * layout.nb) * layout.nb if cholesky_qr else 0
-    return 2 * layout.nb * width + panel
+    solved = panel = 0
+    for k in range(layout.kt):
+        start, nb = layout.row(k), layout.column_width(k)
+        solved = max(solved, nb * min(width, layout.width - start - nb))
+        panel = max(panel, (layout.m - start + 10 * nb) * nb)
+    return 2 * solved + (panel if cholesky_qr else 0)
 
 
 def check_memory(

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import numbers
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any
 
 from hetero_la.tiles.kernels.spec import QR_PANELS, KernelOptions
+from hetero_la.tiles.tile_sizes import TileSizes, tile_sizes
 
 
 class PanelDevice(StrEnum):
@@ -25,8 +27,10 @@ class Options:
 
     Parameters
     ----------
-    nb : int or None, optional
-        Tile size, in elements.
+    nb : int, sequence of int, str or None, optional
+        Tile size, in elements; or the size of each tile from the first on, rows and columns
+        alike, of which the last repeats to the end of the matrix, as in ``[1024, 1024, 512]``.
+        As text, that is ``"2x1024+512"``.
     ib : int or None, optional
         Inner blocking of a panel on a GPU: columns that its fused kernel takes at once.
     lookahead : int or None, optional
@@ -56,10 +60,12 @@ class Options:
     >>> Options(nb=0)
     Traceback (most recent call last):
         ...
-    ValueError: nb must be a positive integer or None, not 0
+    ValueError: nb must be a positive integer, several, text as '12x1024+512', or None, not 0
+    >>> Options(nb="3x256+64").nb
+    (256, 256, 256, 64)
     """
 
-    nb: int | None = None
+    nb: int | Sequence[int] | str | None = None
     ib: int | None = None
     lookahead: int | None = None
     panel: PanelDevice | str = PanelDevice.AUTO
@@ -69,7 +75,8 @@ class Options:
     checkpoint_folder: str | os.PathLike[str] | None = None
 
     def __post_init__(self) -> None:
-        _check_integer("nb", self.nb, 1, "a positive integer")
+        if self.nb is not None:
+            object.__setattr__(self, "nb", tile_sizes(self.nb))
         _check_integer("ib", self.ib, 1, "a positive integer")
         _check_integer("lookahead", self.lookahead, 0, "a non-negative integer")
         try:
@@ -113,6 +120,12 @@ class Options:
             raise TypeError(f"unknown option {unknown[0]!r}; known are {', '.join(sorted(known))}")
         wanted = {name: value for name, value in given.items() if value is not None}
         return cls(**{**{k: v for k, v in (preset or {}).items() if v is not None}, **wanted})
+
+    @property
+    def sizes(self) -> TileSizes | None:
+        """`nb`, which is in its one form after the checks."""
+        assert self.nb is None or isinstance(self.nb, int | tuple)
+        return self.nb
 
     @property
     def kernel(self) -> KernelOptions:

@@ -24,6 +24,7 @@ from hetero_la.scheduler.messages import Traffic
 from hetero_la.scheduler.simulate import Simulation, simulate
 from hetero_la.scheduler.workers import WorkerInfo, over_processes
 from hetero_la.tiles.layout import TileLayout
+from hetero_la.tiles.tile_sizes import TileSizes
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,8 +80,8 @@ class Plan:
     source: Source
 
     @property
-    def nb(self) -> int:
-        """Tile size."""
+    def nb(self) -> TileSizes:
+        """Tile size, or that of each tile, the last of which repeats."""
         return self.layout.nb
 
     @property

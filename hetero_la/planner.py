@@ -146,7 +146,9 @@ def _cached_plan(
     if depth is None:
         of_nb = tuned if options.nb is None else None
         depth = of_nb.lookahead if of_nb else default_lookahead(routine, m, n, owners)
-    tail = ROUTINES[routine].gpu_tail if owners[0].kind == "gpu" else 1
+    # Several sizes say themselves how large the last tile is.
+    uniform = isinstance(nb, int)
+    tail = ROUTINES[routine].gpu_tail if owners[0].kind == "gpu" and uniform else 1
     layout = TileLayout(m, n, nb, nrhs, tail)
     model, at, team = _team(routine, layout, owners, helper, options, dtype)
     travels = on_host and owners[0].kind == "gpu"

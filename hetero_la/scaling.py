@@ -19,6 +19,7 @@ from hetero_la.scheduler.at_scale import simulate_at_scale
 from hetero_la.scheduler.machine_files import read_cluster
 from hetero_la.scheduler.machines import ClusterModel
 from hetero_la.tiles.layout import TileLayout
+from hetero_la.tiles.tile_sizes import TileSizes, clipped, tile_sizes
 
 #: What can be predicted.
 FACTORIZATIONS = ("lu", "cholesky", "qr")
@@ -67,7 +68,7 @@ def forecast(
     machine: ClusterModel | str | os.PathLike[str],
     gpus: int | None = None,
     *,
-    nb: int | Sequence[int] | None = None,
+    nb: int | str | Sequence[TileSizes | str] | None = None,
     lookahead: int = 1,
     dtype: Any = np.float64,
 ) -> Forecast:
@@ -83,8 +84,9 @@ def forecast(
         What it is to run on, or where that is described: see `read_machine`.
     gpus : int, optional
         How many of its GPUs; by default all.
-    nb : int or sequence of int, optional
-        Tile size, or several to try; the fastest that fits is taken.  By default
+    nb : int, str or sequence of int and str, optional
+        Tile size, or several to try; the fastest that fits is taken.  Text is that of
+        `hetero_la.Options`: ``"12x1024+512"`` is one cut of the matrix.  By default
         `TILE_SIZES`.
     lookahead : int, optional
         How many panels are factored ahead.
@@ -118,13 +120,13 @@ def forecast(
     gpus = found.gpus if gpus is None else gpus
     tried = []
     for size in _sizes(nb, shape):
-        Options(nb=size, lookahead=lookahead)  # refuses what cannot be
-        tail = ROUTINES[routine].gpu_tail
+        Options(lookahead=lookahead)  # refuses what cannot be
+        tail = ROUTINES[routine].gpu_tail if isinstance(size, int) else 1
         layout = TileLayout(*shape, size, 0, tail)
         if layout.kt > _MOST_STEPS:
             raise ValueError(
-                f"nb = {size} makes {layout.kt} steps, and no more than {_MOST_STEPS} are "
-                "simulated: choose a larger one"
+                f"nb = {layout.nb_text} makes {layout.kt} steps, and no more than {_MOST_STEPS} "
+                "are simulated: choose a larger one"
             )
         run = simulate_at_scale(
             ROUTINES[routine].tasks, layout, found, gpus, depth=lookahead, dtype=dtype
@@ -135,13 +137,15 @@ def forecast(
     return min(tried, key=lambda found: (not found.fits, found.seconds))
 
 
-def _sizes(nb: int | Sequence[int] | None, shape: tuple[int, int]) -> list[int]:
+def _sizes(
+    nb: int | str | Sequence[TileSizes | str] | None, shape: tuple[int, int]
+) -> list[TileSizes]:
     """Tile sizes to try: those asked for, or those that do not make too many steps."""
     if nb is None:
         few = [size for size in TILE_SIZES if min(shape) <= size * _MOST_STEPS]
         nb = few or TILE_SIZES[-1]
-    sizes = [nb] if isinstance(nb, int) else nb
-    return list(dict.fromkeys(min(size, max(shape)) for size in sizes))
+    sizes = [nb] if isinstance(nb, int | str) else nb
+    return list(dict.fromkeys(clipped(tile_sizes(size), max(shape)) for size in sizes))
 
 
 def strong_scaling(

@@ -16,6 +16,7 @@ from hetero_la.scheduler.probes import machine_model
 from hetero_la.scheduler.profile import Tuning
 from hetero_la.scheduler.workers import WorkerInfo
 from hetero_la.tiles.layout import TileLayout
+from hetero_la.tiles.tile_sizes import TileSizes
 from hetero_la.tuning import Problem, roles, team_name
 
 #: Tile sizes that are looked at, and depths of look-ahead.
@@ -30,7 +31,7 @@ _MOST_TASKS = 300_000
 class Candidate(NamedTuple):
     """A way to do a run, and the seconds that it is predicted to take."""
 
-    nb: int
+    nb: TileSizes
     lookahead: int
     seconds: float
 

@@ -20,6 +20,7 @@ from hetero_la.scheduler.profile import Profile, Tuning
 from hetero_la.scheduler.workers import WorkerInfo
 from hetero_la.tiles.errors import DeviceUnavailableError
 from hetero_la.tiles.layout import TileLayout
+from hetero_la.tiles.tile_sizes import TileSizes, clipped
 
 #: Runs estimated to be shorter, in seconds, are not worth measuring the devices for.
 _WORTH_MEASURING = 0.1
@@ -144,10 +145,10 @@ def tile_size(
     options: Options,
     owners: Sequence[WorkerInfo],
     tuned: Tuning | None = None,
-) -> int:
+) -> TileSizes:
     """As asked for, as tuned, or by default; a larger one than the whole problem is that."""
-    nb = options.nb or (tuned.nb if tuned else default_nb(routine, m, n, owners))
-    return min(nb, max(m, n, nrhs, 1))
+    nb = options.sizes or (tuned.nb if tuned else default_nb(routine, m, n, owners))
+    return clipped(nb, max(m, n, nrhs, 1))
 
 
 def default_nb(routine: str, m: int, n: int, owners: Sequence[WorkerInfo]) -> int:

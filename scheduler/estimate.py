@@ -38,6 +38,69 @@ class Step:
     travels: Callable[[int, int], int]
 
 
+class StepTimes:
+    """How long the parts of a step take.
+
+    Parameters
+    ----------
+    step : Step
+        Of which routine.
+    m, width : int
+        Rows of the matrix, and its columns with the right-hand sides, in elements.
+    model : MachineModel
+        Devices and links.
+    owners : sequence of int
+        Workers that own columns, taken as equally fast.
+    panel_worker : int or None
+        The worker that factors panels; None for the owners.
+    dtype : dtype
+        Element type.
+    """
+
+    def __init__(
+        self, step: Step, m: int, width: int, model: MachineModel, owners: Sequence[int],
+        panel_worker: int | None, dtype: Any,
+    ) -> None:  # fmt: skip
+        self._step, self._m, self._width, self._dtype = step, m, width, np.dtype(dtype)
+        self._model, self._owners, self._panel_worker = model, owners, panel_worker
+
+    def _seconds(self, worker: int, calls: Calls) -> float:
+        model = self._model.devices[worker]
+        times = [model.kernel_seconds(kind, shapes, self._dtype) for kind, shapes in calls]
+        issuing = model.issue_seconds * len(times)
+        # A GPU's host issues the next calls while it works.
+        return max(sum(times), issuing) if model.kind == "gpu" else sum(times) + issuing
+
+    def panel(self, start: int, nb: int) -> float:
+        """Time to factor the tile column that begins at `start`, and to bring it to the owners."""
+        step, model, owners, height = self._step, self._model, self._owners, self._m - start
+        at = owners[0] if self._panel_worker is None else self._panel_worker
+        seconds = self._seconds(at, step.panel(height, nb))
+        seconds += self._seconds(owners[0], step.finish(height, nb))
+        itemsize, device = self._dtype.itemsize, model.devices[owners[0]]
+        if self._panel_worker is not None:
+            nbytes = step.travels(height, nb) * itemsize
+            seconds += 2 * model.transfer_seconds(nbytes, owners[0], at, private=True)
+        elif len(owners) > 1:
+            seconds += model.transfer_seconds(height * nb * itemsize, owners[0], owners[1])
+        elif device.kind == "gpu":
+            seconds *= device.panel_slowdown  # beside the update of the same GPU
+        return seconds
+
+    def ahead(self, start: int, before: int, nb: int) -> float:
+        """Time to bring the tile column at `start` up to date, by one step of size `before`."""
+        height = self._m - start + before
+        return self._seconds(self._owners[0], self._step.update(height, before, nb))
+
+    def update(self, start: int, nb: int) -> float:
+        """Time of the trailing update of the step whose tile begins at `start`."""
+        height = self._m - start
+        width = max(self._width - start - nb, 0) // len(self._owners)
+        if height <= nb or not width:
+            return 0.0
+        return self._seconds(self._owners[0], self._step.update(height, nb, width))
+
+
 def step_seconds(
     step: Step,
     layout: TileLayout,
@@ -52,45 +115,19 @@ def step_seconds(
 
     Parameters
     ----------
-    step : Step
-        Of which routine.
     layout : TileLayout
         How the matrix is cut.
-    model : MachineModel
-        Devices and links.
-    owners : sequence of int
-        Workers that own columns, taken as equally fast.
-    panel_worker : int or None
-        The worker that factors panels; None for the owners.
-    dtype : dtype
-        Element type.
+    step, model, owners, panel_worker, dtype
+        As of `StepTimes`.
     """
-    device, nb = model.devices[owners[0]], layout.nb
-    at = owners[0] if panel_worker is None else panel_worker
-    itemsize = np.dtype(dtype).itemsize
-
-    def seconds(worker: int, calls: Calls) -> float:
-        model_of = model.devices[worker]
-        times = [model_of.kernel_seconds(kind, shapes, dtype) for kind, shapes in calls]
-        issuing = model_of.issue_seconds * len(times)
-        # A GPU's host issues the next calls while it works.
-        return max(sum(times), issuing) if model_of.kind == "gpu" else sum(times) + issuing
-
-    for k in range(layout.kt):
-        height = layout.m - layout.row(k)
-        width = max(layout.width - (k + 1) * nb, 0) // len(owners)
-        chain = seconds(at, step.panel(height, nb)) + seconds(owners[0], step.finish(height, nb))
-        if panel_worker is not None:
-            nbytes = step.travels(height, nb) * itemsize
-            chain += 2 * model.transfer_seconds(nbytes, owners[0], panel_worker, private=True)
-        elif len(owners) > 1:
-            chain += model.transfer_seconds(height * nb * itemsize, owners[0], owners[1])
-        elif device.kind == "gpu":
-            chain *= device.panel_slowdown  # beside the update of the same GPU
-        if k:
-            chain += seconds(owners[0], step.update(height + nb, nb, nb))
-        update = step.update(height, nb, width) if height > nb and width else []
-        yield chain, seconds(owners[0], update)
+    times = StepTimes(step, layout.m, layout.width, model, owners, panel_worker, dtype)
+    before = 0
+    for start, nb in zip(layout.row_starts[: layout.kt], layout.column_widths, strict=False):
+        chain = times.panel(start, nb)
+        if start:
+            chain += times.ahead(start, before, nb)
+        yield chain, times.update(start, nb)
+        before = nb
 
 
 def estimate_seconds(

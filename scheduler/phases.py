@@ -49,15 +49,28 @@ class Phases:
         layout = steps.layout
         self._nt = layout.nt
         # Where only neighbours in the matrix are merged, and each worker has none, what a
-        # column costs does not depend on the step.
+        # column costs depends on the step's tile size alone: size -> seconds of each column,
+        # and of each with the same worker's later ones.
         self._single = steps.trapezoid and workers > 1
-        self._one = np.zeros(layout.nt + workers)
-        if self._single:
-            for j in range(1, layout.nt):
-                self._one[j] = seconds(steps.update(j - 1, j))
-        self._from = self._one.copy()  # of a column and the worker's later ones
-        for j in range(layout.nt - 1, -1, -1):
-            self._from[j] += self._from[j + workers]
+        self._by_size: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+        self._widths = self._with_later(np.array([*layout.column_widths, *[0] * workers]))
+
+    def _with_later(self, columns: np.ndarray) -> np.ndarray:
+        """For each tile column the sum over it and the same worker's later ones."""
+        total, workers = columns.copy(), len(self._team)
+        for j in range(self._nt - 1, -1, -1):
+            total[j] += total[j + workers]
+        return total
+
+    def _single_columns(self, phase: int) -> tuple[np.ndarray, np.ndarray]:
+        """Seconds of each tile column, and with the later ones, where every call is for one."""
+        size = self._steps.layout.column_width(phase)
+        if size not in self._by_size:
+            columns = np.zeros(self._nt + len(self._team))
+            for j in range(phase + 1, self._nt):
+                columns[j] = self._seconds(self._steps.update(phase, j))
+            self._by_size[size] = columns, self._with_later(columns)
+        return self._by_size[size]
 
     def of(self, phase: int) -> np.ndarray:
         """Seconds of each worker, shape (workers,)."""
@@ -72,7 +85,8 @@ class Phases:
     def first(self, phase: int, worker: int) -> float:
         """Seconds until the worker's first column is up to date."""
         if self._single:
-            return float(self._one[self._columns(phase)[worker]])
+            columns, _ = self._single_columns(phase)
+            return float(columns[self._columns(phase)[worker]])
         return float(self.of(phase)[worker])
 
     def _start(self, phase: int) -> int:
@@ -86,16 +100,13 @@ class Phases:
         return np.minimum(own, self._nt)
 
     def _made(self, phase: int) -> np.ndarray:
-        own, workers = self._columns(phase), len(self._team)
+        own = self._columns(phase)
         if self._single:
-            return self._from[own]
-        counts = np.where(own < self._nt, (self._nt - 1 - own) // workers + 1, 0)
-        last, nb = self._nt - 1, self._steps.layout.nb
-        widths = nb * counts
-        if counts[last % workers]:
-            widths[last % workers] += self._steps.layout.column_width(last) - nb
-        seconds = np.zeros(workers)
-        for width in {int(widths.min()), int(widths.max()), int(widths[last % workers])} - {0}:
+            _, with_later = self._single_columns(phase)
+            return with_later[own]
+        widths = self._widths[own]
+        seconds = np.zeros(len(own))
+        for width in np.unique(widths[widths > 0]).tolist():
             calls = self._steps.update(phase, self._start(phase), width)
             seconds[widths == width] = self._seconds(calls)
         return seconds

@@ -10,6 +10,7 @@ import numpy as np
 
 from hetero_la.scheduler.costs import NOMINAL_DASK, DaskCosts, LinkModel
 from hetero_la.scheduler.device_model import DeviceModel
+from hetero_la.tiles.tile_sizes import TileSizes
 
 
 class MeasuredDevice(NamedTuple):
@@ -45,7 +46,7 @@ class Tuning(NamedTuple):
     m: int
     n: int
     nrhs: int
-    nb: int
+    nb: TileSizes
     lookahead: int
     seconds: float
 

@@ -2,21 +2,20 @@
 
 Every step of a right-looking factorization is the first step of a smaller one.  So the
 builder is asked for the last few steps, and any other step is their first one, on more
-rows and columns: kernels and shapes are those of the graph that really runs, for as many
-tiles as nobody would want to make tasks of.
+rows and columns, and with a tile of its own size: kernels and shapes are those of the graph
+that really runs, for as many tiles as nobody would want to make tasks of.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from hetero_la.scheduler.graph import TaskGraph
-from hetero_la.scheduler.tasks import Region, Task
+from hetero_la.scheduler.tasks import Region, Task, ValueSpec
 from hetero_la.tiles.kernels.spec import SPECS
 from hetero_la.tiles.layout import TileLayout
 
@@ -59,14 +58,16 @@ class StepCalls:
             raise ValueError(f"there must be no right-hand sides, not {layout.nrhs}")
         self.layout = layout
         self._before = max(layout.kt - _LAST_STEPS, 0)
-        done = self._before * layout.nb
-        self._graph = build(replace(layout, m=layout.m - done, n=layout.n - done))
+        self._last = build(layout.trailing(self._before))
+        self._build = build
+        #: Size of a step's tile -> per-step values of a graph whose first tile has that size.
+        self._values: dict[int, dict[str, ValueSpec]] = {}
         self._tasks: dict[tuple[int, int], list[Task]] = {}
-        for task in self._graph.tasks:
+        for task in self._last.tasks:
             self._tasks.setdefault((task.step, task.column), []).append(task)
         #: Kernels after the last step.
-        self.closing = {t.kind for t in self._graph.tasks if t.step >= self._graph.layout.kt}
-        updates = [task for task in self._graph.tasks if task.column > task.step]
+        self.closing = {t.kind for t in self._last.tasks if t.step >= self._last.layout.kt}
+        updates = [task for task in self._last.tasks if task.column > task.step]
         #: Whether a call for several tile columns needs columns that are neighbours in the matrix.
         self.trapezoid = any(SPECS[task.kind].trapezoid for task in updates)
 
@@ -81,7 +82,7 @@ class StepCalls:
             shapes = self._shapes(task, k, j)
             if width is not None:
                 for place, region in enumerate(task.accesses):
-                    if region.index == task.column and region.name not in self._graph.values:
+                    if region.index == task.column and region.name not in self._last.values:
                         shapes[place] = (shapes[place][0], width)
             calls.append(Call(task.kind, shapes))
         return calls
@@ -93,32 +94,38 @@ class StepCalls:
         values: set[str] = set()
         for task in self._found(k, k + 1):
             for region in task.reads:
-                if region.name in self._graph.values:
+                if region.name in self._last.values:
                     values.add(region.name)
                 elif region.index != task.column:
                     start, stop = self._rows(region, k, k + 1)
                     low, high = rows.get(region.name, (start, stop))
                     rows[region.name] = min(low, start), max(high, stop)
         for name in values:
-            value = self._graph.values[name]
-            small += (
-                math.prod(value.shape(self._small(k))) * np.dtype(value.dtype or dtype).itemsize
-            )
+            value = self._values_of(k)[name]
+            shape = value.shape(max(k - self._before, 0))
+            small += math.prod(shape) * np.dtype(value.dtype or dtype).itemsize
         width = self.layout.column_width(k) * np.dtype(dtype).itemsize
         return small + sum(stop - start for start, stop in rows.values()) * width
 
     def kept_elements(self, k: int) -> int:
         """Elements of the matrix's type that panel `k` leaves besides the matrix itself."""
+        values = self._values_of(k)
         return sum(
-            math.prod(self._graph.shape(region))
+            math.prod(values[region.name].shape(region.index))
             for task in self._found(k, k)
             for region in task.writes
-            if region.name in self._graph.values and self._graph.values[region.name].dtype is None
+            if region.name in values and values[region.name].dtype is None
         )
 
-    def _small(self, k: int) -> int:
-        """The step of the small graph that stands for step `k`."""
-        return max(k - self._before, 0)
+    def _values_of(self, k: int) -> dict[str, ValueSpec]:
+        """The per-step values of the small graph that stands for step `k`."""
+        if k >= self._before:
+            return self._last.values
+        size = self.layout.column_width(k)
+        if size not in self._values:
+            trailing = self.layout.trailing(self._before, first=size)
+            self._values[size] = self._build(trailing).values
+        return self._values[size]
 
     def _found(self, k: int, j: int) -> list[Task]:
         if k >= self._before:
@@ -129,8 +136,10 @@ class StepCalls:
         return [self._shape(region, k, j) for region in task.accesses]
 
     def _shape(self, region: Region, k: int, j: int) -> tuple[int, ...]:
-        if region.name in self._graph.values or k >= self._before:
-            return self._graph.shape(region)
+        if region.name in self._last.values:
+            return self._values_of(k)[region.name].shape(region.index)
+        if k >= self._before:
+            return self._last.shape(region)
         start, stop = self._rows(region, k, j)
         return stop - start, self.layout.column_width(self._tile(region.index, k, j))
 

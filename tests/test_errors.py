@@ -265,7 +265,9 @@ def test_unknown_option(function: Callable[..., Any]) -> None:
 @pytest.mark.usefixtures("nothing_starts")
 @pytest.mark.parametrize(
     ("option", "value"),
-    [("nb", 0), ("nb", -3), ("nb", 2.5), ("nb", True), ("nb", "8"), ("ib", 0), ("lookahead", -1),
+    [("nb", 0), ("nb", -3), ("nb", 2.5), ("nb", True), ("nb", "8x"), ("nb", "0x8"), ("nb", "4x8+"),
+     ("nb", "0+8"), ("nb", "999999999x1"), ("nb", []), ("nb", [8, 0]), ("nb", (8, 2.5)),
+     ("nb", [True]), ("ib", 0), ("lookahead", -1),
      ("lookahead", 0.5), ("panel", "tpu"), ("panel", 3), ("inverse_bound", -1.0),
      ("inverse_bound", float("nan")), ("inverse_bound", "1"), ("qr_panel", "lapack"),
      ("qr_panel", 0)],

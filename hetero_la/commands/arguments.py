@@ -15,6 +15,7 @@ from hetero_la.matrices import kinds
 from hetero_la.residuals import RATIO_LIMIT
 from hetero_la.tiles.kernels.spec import QR_PANELS
 
+_TILES = "tile size; or 12x1024+512: twelve tiles of 1024, and 512 to the end"
 _STATUS = f"""\
 exit status:
   0    the error ratio is under {RATIO_LIMIT:.0f}; what is wrong with a matrix that has a result
@@ -143,7 +144,7 @@ def _add_routine(commands: Any, name: str) -> None:
     parser.add_argument("--dtype", choices=DTYPES, help="compute in this type")
     for option in routine.options:
         _add_choice(parser, option)
-    parser.add_argument("--nb", type=int, metavar="NB", help="tile size")
+    parser.add_argument("--nb", type=values.tiles, metavar="NB", help=_TILES)
     parser.add_argument("--lookahead", type=int, metavar="D", help="look-ahead depth")
     _add_run_options(parser, check=True)
     parser.set_defaults(run=factor.run)
@@ -170,7 +171,9 @@ def _add_sweep(commands: Any) -> None:
     parser.add_argument("--n", **lists, required=True, help="columns, as in 100,200:1000:200")
     parser.add_argument("--m", **lists, help="rows (default: as many as columns)")
     parser.add_argument("--nrhs", **lists, help="right-hand sides (default: 1)")
-    parser.add_argument("--nb", **lists, default=[None], help="tile sizes")
+    parser.add_argument(
+        "--nb", type=values.tilings, metavar="LIST", default=[None], help=f"several times: {_TILES}"
+    )
     parser.add_argument("--lookahead", **lists, default=[None], help="look-ahead depths")
     parser.add_argument("--dtype", type=values.names(DTYPES), default=["float64"], metavar="LIST")
     parser.add_argument("--kind", type=kind, metavar="LIST", help=_DEFAULT_KIND)

@@ -31,7 +31,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--n", type=values.count, required=True, help="columns of the matrix")
     parser.add_argument("--m", type=values.count, help="rows (default: as many as columns)")
     parser.add_argument("--nrhs", type=values.positive, help="right-hand sides (default: 1)")
-    parser.add_argument("--nb", type=values.positive, required=True, help="tile size")
+    parser.add_argument("--nb", type=values.tiles, required=True, help="tile size, or sizes")
     parser.add_argument("--dtype", choices=DTYPES, help="element type (default: float64)")
     parser.add_argument("--lookahead", type=int, metavar="D", help="look-ahead depth")
     parser.add_argument("--panel", choices=["auto", "cpu", "gpu"], help="where panels are factored")

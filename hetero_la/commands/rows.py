@@ -23,8 +23,10 @@ class Row:
         What was run on what; `kind` is ``"file"`` for a matrix that was read.
     m, n, nrhs : int
         Sizes, in elements.
-    nb, lookahead : int
-        Tile size and look-ahead depth.
+    nb : str
+        Tile size, or sizes, as `hetero_la.Options` reads them.
+    lookahead : int
+        Look-ahead depth.
     workers : str
         How many workers of which kinds, as in ``"4gpu+1cpu"``.
     seconds, gflops : float
@@ -44,7 +46,7 @@ class Row:
     m: int
     n: int
     nrhs: int
-    nb: int | None
+    nb: str | None
     lookahead: int | None
     workers: str | None
     seconds: float | None
@@ -70,7 +72,7 @@ _LAYOUT = (
     ("m", 7, "d"),
     ("n", 7, "d"),
     ("nrhs", 5, "d"),
-    ("nb", 5, "d"),
+    ("nb", 5, "s"),
     ("look-ahead", 10, "d"),
     ("workers", -9, "s"),
     ("seconds", 9, ".4f"),

@@ -25,6 +25,7 @@ from hetero_la.commands.routine import Problem
 from hetero_la.commands.routines import ROUTINES
 from hetero_la.files import require_place
 from hetero_la.pictures.timelines import require_suffix
+from hetero_la.tiles.tile_sizes import sizes_text
 
 _FACTOR_OPTIONS = ("nb", "ib", "lookahead", "panel", "inverse_bound", "qr_panel")
 _CLUSTER_OPTIONS = ("cpus", "gpus", "virtual_gpus", "blas_threads", "preset")
@@ -103,7 +104,7 @@ def measured(
         print(plan.explain(), str(timing), sep="\n", file=sys.stderr)
     row = dataclasses.replace(
         blank(problem, use, ref),
-        nb=plan.nb,
+        nb=plan.layout.nb_text,
         lookahead=plan.lookahead,
         workers=rows.workers_text(plan.workers),
         seconds=timing.seconds,
@@ -116,11 +117,12 @@ def measured(
 
 def blank(problem: Problem, use: Setting, ref: float | None) -> rows.Row:
     """The row of a matrix with which the routine can do nothing."""
-    (m, n), b = problem.a.shape, problem.b
+    (m, n), b, nb = problem.a.shape, problem.b, use.options["nb"]
     nrhs = 0 if b is None else 1 if b.ndim == 1 else b.shape[1]
     return rows.Row(
-        problem.command, problem.a.dtype.name, problem.kind, m, n, nrhs, use.options["nb"],
-        use.options["lookahead"], None, None, None, ref, None, ROUTINES[problem.key].trouble,
+        problem.command, problem.a.dtype.name, problem.kind, m, n, nrhs,
+        None if nb is None else sizes_text(nb), use.options["lookahead"], None, None, None, ref,
+        None, ROUTINES[problem.key].trouble,
     )  # fmt: skip
 
 

@@ -44,7 +44,7 @@ def add_parser(commands: Any) -> None:
     )
     sizes = ", ".join(map(str, TILE_SIZES))
     parser.add_argument(
-        "--nb", type=values.sizes, metavar="LIST",
+        "--nb", type=values.tilings, metavar="LIST",
         help=f"tile sizes, of which the fastest that fits is taken (default: {sizes})",
     )  # fmt: skip
     parser.add_argument("--dtype", choices=DTYPES, default="float64", help="element type")
@@ -95,11 +95,13 @@ def table(rows: Sequence[Forecast]) -> str:
          1    40000  1024  ...
     """
     first = rows[0].flops / rows[0].seconds
-    lines = ["{:>6}{:>9}{:>6}{:>11}{:>10}{:>9}{:>10}{:>10}  {}".format(*_HEADINGS)]
+    room = max(6, *(2 + len(row.layout.nb_text) for row in rows))
+    gpus, n, nb, *rest = _HEADINGS
+    lines = [f"{gpus:>6}{n:>9}{nb:>{room}}" + "{:>11}{:>10}{:>9}{:>10}{:>10}  {}".format(*rest)]
     for row in rows:
         rate = row.flops / row.seconds
         lines.append(
-            f"{row.gpus:>6}{row.layout.n:>9}{row.layout.nb:>6}{row.seconds:>11.4g}"
+            f"{row.gpus:>6}{row.layout.n:>9}{row.layout.nb_text:>{room}}{row.seconds:>11.4g}"
             f"{rate / 1e12:>10.1f}{100 * row.efficiency:>7.1f} %{rate / first:>10.2f}"
             f"{row.memory / 1e9:>10.1f}  {row.bound}{'' if row.fits else ', does not fit'}"
         )

@@ -35,7 +35,9 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--nrhs", type=values.positive, help="right-hand sides (default: 1)")
     parser.add_argument("--dtype", choices=DTYPES, help="element type (default: float64)")
     lists = {"type": values.sizes, "metavar": "LIST"}
-    parser.add_argument("--nb", **lists, help="tile sizes to simulate, all of them")
+    parser.add_argument(
+        "--nb", type=values.tilings, metavar="LIST", help="tile sizes to simulate, all of them"
+    )
     parser.add_argument("--lookahead", **lists, help="look-ahead depths to simulate")
     add_workers(parser)
     parser.set_defaults(run=tune)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Sequence
 
+from hetero_la.tiles.tile_sizes import TileSizes, tile_sizes
+
 #: Numbers that one list may have: far more than anybody waits for.
 _MOST = 10_000
 
@@ -59,6 +61,34 @@ def sizes(text: str) -> list[int]:
     return found
 
 
+def tiles(text: str) -> TileSizes:
+    """A tile size, or the sizes of all tiles.
+
+    Examples
+    --------
+    >>> tiles("128"), tiles("2x128+64")
+    (128, (128, 128, 64))
+    """
+    try:
+        return tile_sizes(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def tilings(text: str) -> list[TileSizes]:
+    """Several of them; of plain sizes, ranges too.
+
+    Examples
+    --------
+    >>> tilings("2x128+64,100:300:100")
+    [(128, 128, 64), 100, 200, 300]
+    """
+    found: list[TileSizes] = []
+    for part in text.split(","):
+        found += sizes(part) if ":" in part else [tiles(part)]
+    return found
+
+
 def names(known: Sequence[str]) -> Callable[[str], list[str]]:
     """What reads a list of names, all of them from `known`."""
 
@@ -74,4 +104,4 @@ def names(known: Sequence[str]) -> Callable[[str], list[str]]:
 # argparse says these names: "invalid size value".
 count.__name__ = positive.__name__ = "whole number"
 size.__name__ = "size"
-sizes.__name__ = "list of numbers"
+sizes.__name__ = tilings.__name__ = "list of numbers"

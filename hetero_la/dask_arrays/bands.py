@@ -7,6 +7,7 @@ that NumPy repeats: only blocks that the band's edge crosses take new memory.
 from __future__ import annotations
 
 import bisect
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,6 +18,8 @@ from dask.base import tokenize
 from dask.highlevelgraph import HighLevelGraph
 
 from hetero_la.dask_arrays.blocks import starts
+from hetero_la.tiles.layout import tile_starts
+from hetero_la.tiles.tile_sizes import TileSizes
 from hetero_la.tiles.transfer import array_module, is_column_major, is_device_array
 
 #: Rows and columns of a square block at least: less memory is not worth a task.
@@ -25,16 +28,21 @@ _LEAST_HEIGHT = 512
 _STRIPS, _LEAST_STRIP = 8, 64
 
 
-def row_chunks(rows: int, nb: int, most: int) -> tuple[int, ...]:
+def row_chunks(rows: int, nb: TileSizes, most: int) -> tuple[int, ...]:
     """Rows of whole tiles, in `most` blocks or fewer.
 
     Examples
     --------
     >>> row_chunks(4000, 256, 8), row_chunks(300, 64, 8)
     ((512, 512, 512, 512, 512, 512, 512, 416), (300,))
+    >>> row_chunks(2000, (300, 200, 500), 3)
+    (1000, 1000)
     """
-    height = nb * max(-(-rows // (nb * most)), -(-_LEAST_HEIGHT // nb))
-    return tuple(min(height, rows - start) for start in range(0, rows, height)) or (0,)
+    least, cuts = max(-(-rows // most), _LEAST_HEIGHT), [0]
+    for start in tile_starts(rows, nb)[1:]:
+        if start - cuts[-1] >= least or start == rows:
+            cuts.append(start)
+    return tuple(stop - start for start, stop in itertools.pairwise(cuts)) or (0,)
 
 
 def band(

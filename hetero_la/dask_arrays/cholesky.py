@@ -9,7 +9,7 @@ import dask.array as da
 import numpy as np
 
 from hetero_la.dask_arrays.inputs import as_columns, as_matrix, as_two_dimensional
-from hetero_la.dask_arrays.lu import tile_of
+from hetero_la.dask_arrays.lu import tiles_of
 from hetero_la.dask_arrays.runs import LazyRun, Singular
 
 
@@ -98,7 +98,7 @@ def cho_solve(
     dtype = np.result_type(c.dtype, b.dtype)
     factor = (c if c_and_lower[1] else c.T.conj()).astype(dtype)
     rhs = as_two_dimensional(b.astype(dtype))
-    x = LazyRun("cho_solve", factor, rhs, nb=tile_of(factor)).beside
+    x = LazyRun("cho_solve", factor, rhs, nb=tiles_of(factor)).beside
     return x[:, 0] if b.ndim == 1 else x
 
 

@@ -25,6 +25,7 @@ from hetero_la.dask_arrays.inputs import (
 )
 from hetero_la.dask_arrays.runs import LazyRun, Singular
 from hetero_la.tiles.pivots import permutation
+from hetero_la.tiles.tile_sizes import TileSizes, sizes_of_cut
 from hetero_la.tiles.transfer import array_module, to_device, to_host
 
 
@@ -184,7 +185,7 @@ def lu_solve(
 
 def solve_with_factors(packed: da.Array, piv: da.Array, b: da.Array, trans: int = 0) -> da.Array:
     """X of the system that `trans` says, from factors and a matrix `b` of their dtype."""
-    nb = tile_of(packed)
+    nb = tiles_of(packed)
     if trans == 0:
         return LazyRun("lu_solve", packed, over_columns(_in_order, b, piv), nb=nb).beside
     turn = da.conj if trans == 1 and b.dtype.kind == "c" else da.asarray  # A^T is conj(A^H)
@@ -192,9 +193,10 @@ def solve_with_factors(packed: da.Array, piv: da.Array, b: da.Array, trans: int 
     return turn(over_columns(_back_in_order, x, piv))
 
 
-def tile_of(packed: da.Array) -> int | None:
-    """The tile size of factors in blocks of columns, with which each stays where it is."""
-    return packed.chunks[1][0] or None if packed.numblocks[0] == 1 else None
+def tiles_of(packed: da.Array) -> TileSizes | None:
+    """The tile sizes of factors in blocks of columns, with which each stays where it is."""
+    rows, columns = packed.chunks
+    return sizes_of_cut(columns) if len(rows) == 1 and min(columns) else None
 
 
 def _in_order(block: Any, start: int, stop: int, piv: Any) -> Any:

@@ -128,7 +128,7 @@ class _Chart:
         self.scale = share * _WIDTH / max(run.seconds, 1e-9)
         self.row: dict[tuple[int, int], float] = {}
         layout = run.plan.layout
-        text = f"{run.plan.routine} of a {layout.m} x {layout.n} matrix, nb = {layout.nb}"
+        text = f"{run.plan.routine} of a {layout.m} x {layout.n} matrix, nb = {layout.nb_text}"
         at = heading(scene, 16, text, [f"{amount(run.seconds, 's')} in all"], top)
         self.top, y = at, at + 6
         for worker in range(len(run.workers)):

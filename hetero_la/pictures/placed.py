@@ -87,7 +87,7 @@ class PlacedGraph:
         beside = f", {layout.nrhs} columns beside it" if layout.nrhs else ""
         title = (
             f"{planned.routine} of a {layout.m} x {layout.n} {planned.dtype.name} matrix{beside}, "
-            f"nb = {layout.nb}{', tile by tile' if granularity == 'tile' else ''}"
+            f"nb = {layout.nb_text}{', tile by tile' if granularity == 'tile' else ''}"
         )
         names = [worker.name for worker in planned.workers]
         if granularity == "column":

@@ -27,11 +27,15 @@ from hetero_la.tiles.layout import TileLayout
 #: What the simulator assumes of the links between GPUs of one process.
 LINK = Fabric(1e-5, 396e9, broadcast=Broadcast.INDEPENDENT)
 NODE = ClusterModel("node", H200, 141e9, 64, 1, LINK, LINK)
+SIZES = (100, 100, 50, 170, 170, 60, 170, 100, 40)
 LAYOUTS = {
     "lu": [TileLayout(1150, 1150, 100), TileLayout(2030, 950, 100), TileLayout(950, 2030, 100),
-           TileLayout(250, 250, 100), TileLayout(80, 80, 100), TileLayout(1500, 40, 100)],
-    "qr": [TileLayout(1150, 1150, 100), TileLayout(2030, 950, 100), TileLayout(950, 2030, 100)],
-    "cholesky": [TileLayout(1150, 1150, 100), TileLayout(1200, 1200, 100, tail=4)],
+           TileLayout(250, 250, 100), TileLayout(80, 80, 100), TileLayout(1500, 40, 100),
+           TileLayout(1500, 1500, SIZES), TileLayout(1900, 1500, SIZES)],
+    "qr": [TileLayout(1150, 1150, 100), TileLayout(2030, 950, 100), TileLayout(950, 2030, 100),
+           TileLayout(1500, 1500, SIZES), TileLayout(1200, 1900, SIZES)],
+    "cholesky": [TileLayout(1150, 1150, 100), TileLayout(1200, 1200, 100, tail=4),
+                 TileLayout(1500, 1500, SIZES)],
 }  # fmt: skip
 ALL = [(routine, layout) for routine, layouts in LAYOUTS.items() for layout in layouts]
 
@@ -87,6 +91,11 @@ def test_the_real_programs_take_as_long(
         ("qr", TileLayout(40000, 20000, 512), "c16"),
         ("cholesky", TileLayout(40000, 40000, 1024, tail=4), "c8"),
         ("lu", TileLayout(3000, 3000, 512), "f8"),
+        *(
+            (routine, TileLayout(40000, 40000, (1024,) * 12 + (768,) * 12 + (512,)), "f8")
+            for routine in ("lu", "cholesky", "qr")
+        ),
+        ("cholesky", TileLayout(40000, 40000, (512, 1024) * 24), "f8"),
     ],
 )
 def test_so_do_those_of_other_shapes_and_types(

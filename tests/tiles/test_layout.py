@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import numpy as np
 import pytest
 
+from hetero_la.options import Options
 from hetero_la.tiles.layout import TileLayout
+from hetero_la.tiles.tile_sizes import sizes_of_cut, sizes_text, tile_sizes
 
 
 @pytest.mark.parametrize("tail", [1, 2, 4, 9])
@@ -22,6 +25,41 @@ def test_tiles_cover_the_matrix(n: int, nb: int, tail: int) -> None:
     assert [layout.diagonal(k) for k in range(layout.kt)] == [b - a for a, b in rows]
     assert all(stop - start == nb for start, stop in rows[:-1])
     assert not rows or rows[-1][1] - rows[-1][0] <= tail * nb
+
+
+@pytest.mark.parametrize("tail", [1, 3])
+@pytest.mark.parametrize("sizes", [(1, 2, 5), (7, 3, 2), (4, 1, 4, 1, 6), (50, 2), (33, 1)])
+@pytest.mark.parametrize("n", [0, 1, 5, 8, 33])
+def test_tiles_of_several_sizes_cover_the_matrix(n: int, sizes: tuple[int, ...], tail: int) -> None:
+    whole, layout = TileLayout(n, n, sizes), TileLayout(n, n, sizes, n, tail=tail)
+    widths = [*sizes, *[sizes[-1]] * n]
+    assert all(
+        width == wanted for width, wanted in zip(whole.column_widths[:-1], widths, strict=False)
+    )
+    assert not n or 0 < whole.column_widths[-1] <= widths[whole.nt - 1]
+    assert whole.row_starts == whole.column_starts
+    assert whole.row_starts == [sum(whole.column_widths[:i]) for i in range(whole.mt + 1)]
+    assert layout.mt == layout.nt == max(whole.mt - tail + 1, min(n, 1))
+    assert layout.row_starts == [*whole.row_starts[: layout.mt], n]
+    beside = [layout.columns(j) for j in range(layout.nt, layout.nt + layout.rt)]
+    assert [stop - start for start, stop in beside] == whole.column_widths
+    assert not beside or beside[0][0] == n == beside[-1][1] - n
+
+
+def test_one_size_is_written_in_one_way() -> None:
+    assert tile_sizes([8, 8, 8]) == tile_sizes("3x8") == tile_sizes("8") == tile_sizes(8) == 8
+    assert tile_sizes(np.array([4, 8, 8])) == tile_sizes("4+2x8") == tile_sizes(" 4 + 8 ") == (4, 8)
+    for sizes in (8, (4, 8), (4, 4, 8), (1, 2, 1, 2)):
+        assert tile_sizes(sizes_text(sizes)) == sizes
+    assert Options(nb=[4, 8, 8]) == Options(nb="4+8")
+    assert hash(Options(nb=[4, 8])) == hash(Options(nb=(4, 8, 8)))
+
+
+def test_a_cut_is_told_from_its_widths() -> None:
+    for sizes in (8, (4, 8), (8, 4), (4, 4, 9, 2), (3, 30)):
+        layout = TileLayout(29, 29, sizes)
+        again = TileLayout(29, 29, sizes_of_cut(layout.column_widths))
+        assert again.column_starts == layout.column_starts
 
 
 def test_the_last_tile_stands_for_several() -> None:

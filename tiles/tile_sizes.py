@@ -1,0 +1,110 @@
+"""Tile sizes: one for all tiles, or one after the other; and how they are written."""
+
+from __future__ import annotations
+
+import itertools
+import numbers
+import re
+from collections.abc import Iterable
+from typing import Any
+
+#: The size of all tiles; or of the first, the second, ..., the last of which repeats.
+TileSizes = int | tuple[int, ...]
+
+#: Tiles of different sizes that are listed at most: far more than a run has steps.
+_MOST = 100_000
+_TERM = re.compile(r"(?:([1-9][0-9]*)x)?([1-9][0-9]*)", re.ASCII)
+
+
+def tile_sizes(given: Any) -> TileSizes:
+    """Tile sizes in their one form: without repeats of the last one.
+
+    Parameters
+    ----------
+    given : int, sequence of int, or str
+        One size for all tiles; the size of each, the last of which goes on to the end of the
+        matrix; or the same as text: ``"12x1024+512"`` is twelve tiles of 1024, and then 512.
+
+    Returns
+    -------
+    int or tuple of int
+
+    Raises
+    ------
+    ValueError
+        If it is nothing of that.
+
+    Examples
+    --------
+    >>> tile_sizes("2x1024+512"), tile_sizes([64, 32, 32]), tile_sizes("256"), tile_sizes([8, 8])
+    ((1024, 1024, 512), (64, 32), 256, 8)
+    """
+    if isinstance(given, str):
+        sizes = _read(given)
+    elif isinstance(given, Iterable):
+        sizes = list(given)
+    else:
+        sizes = [given]
+    if not sizes or not all(map(_is_size, sizes)):
+        raise ValueError(
+            f"nb must be a positive integer, several, text as '12x1024+512', or None, not {given!r}"
+        )
+    found = [int(size) for size in sizes]
+    while len(found) > 1 and found[-1] == found[-2]:
+        found.pop()
+    return found[0] if len(found) == 1 else tuple(found)
+
+
+def _is_size(value: Any) -> bool:
+    is_number = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    return is_number and int(value) > 0
+
+
+def _read(text: str) -> list[int]:
+    """The sizes that a text lists; none if it cannot be read."""
+    terms = [_TERM.fullmatch(term.strip()) for term in text.split("+")]
+    runs = [(int(term[1] or 1), int(term[2])) for term in terms if term]
+    if len(runs) < len(terms) or sum(count for count, _ in runs) > _MOST:
+        return []
+    return [size for count, size in runs for _ in range(count)]
+
+
+def sizes_text(sizes: TileSizes) -> str:
+    """Tile sizes as `tile_sizes` reads them.
+
+    Examples
+    --------
+    >>> sizes_text(256), sizes_text((1024, 1024, 512)), sizes_text((64, 32, 48))
+    ('256', '2x1024+512', '64+32+48')
+    """
+    if isinstance(sizes, int):
+        return str(sizes)
+    runs = [(len(list(run)), size) for size, run in itertools.groupby(sizes)]
+    return "+".join(f"{count}x{size}" if count > 1 else str(size) for count, size in runs)
+
+
+def clipped(sizes: TileSizes, total: int) -> TileSizes:
+    """What is left of tile sizes where `total` elements are to be cut.
+
+    Examples
+    --------
+    >>> clipped(256, 100), clipped((64, 32, 16), 90), clipped((64, 512, 16), 100)
+    (100, (64, 32), (64, 100))
+    """
+    if isinstance(sizes, int):
+        return min(sizes, total)
+    starts = itertools.accumulate(sizes, initial=0)
+    kept = [min(size, total) for size, start in zip(sizes, starts, strict=False) if start < total]
+    return tile_sizes(kept or [min(sizes[0], total)])
+
+
+def sizes_of_cut(widths: Iterable[int]) -> TileSizes:
+    """Tile sizes that cut a matrix into these widths, of which the last may be ragged.
+
+    Examples
+    --------
+    >>> sizes_of_cut([64, 64, 10]), sizes_of_cut([64, 32, 32, 5]), sizes_of_cut([64, 100])
+    (64, (64, 32), (64, 100))
+    """
+    *first, last = widths
+    return tile_sizes(first if first and last <= first[-1] else [*first, last])
