@@ -29,17 +29,37 @@ from hetero_la.algorithms.substitution import (
 )
 from hetero_la.scheduler.estimate import Calls, Step
 from hetero_la.scheduler.graph import TaskGraph
+from hetero_la.tiles.tile_sizes import TileSizes, tile_sizes
 
 
 class Tiling(NamedTuple):
-    """Tile size and look-ahead of matrices from an order, the smaller of m and n, on."""
+    """Tile size and look-ahead of matrices from an order, the smaller of m and n, on.
+
+    Tiles are half as large where no more than `fine` rows of the trailing matrix are left.
+    """
 
     order: int
     nb: int
     lookahead: int = 1
+    fine: int = 0
+
+    def sizes(self, order: int) -> TileSizes:
+        """The tile sizes of a matrix.
+
+        Examples
+        --------
+        >>> Tiling(0, 64, fine=100).sizes(300), Tiling(0, 64).sizes(300)
+        ((64, 64, 64, 64, 32), 64)
+        """
+        if not self.fine:
+            return self.nb
+        coarse = -(-max(order - self.fine, 0) // self.nb)
+        return tile_sizes([*[self.nb] * coarse, self.nb // 2])
 
 
 _TILES = (Tiling(49152, 1024), Tiling(8193, 512), Tiling(0, 256))
+#: Of one large matrix on one GPU, long products pay until a panel takes longer than an update.
+_LARGE = Tiling(24576, 1024, 2, fine=16384)
 
 
 @dataclass(frozen=True)
@@ -155,7 +175,7 @@ def _q_flops(m: int, n: int, nrhs: int) -> float:
 
 _LU = Routine(
     lu_tasks, _lu_flops, _LU_STEP,
-    one_gpu_tiles=(Tiling(32768, 1024, 2), Tiling(24576, 768, 2), *_TILES[1:]),
+    one_gpu_tiles=(_LARGE, Tiling(4096, 512), Tiling(0, 256)),
 )  # fmt: skip
 _CHOLESKY = Routine(
     cholesky_tasks, lambda m, n, nrhs: n**3 / 3 + n**2 * nrhs, _CHOLESKY_STEP, square=True,
@@ -164,7 +184,7 @@ _CHOLESKY = Routine(
 )  # fmt: skip
 _QR = Routine(
     qr_tasks, lambda m, n, nrhs: _qr_flops(m, n, 0) + (4 * m * n - 2 * n**2) * nrhs, _QR_STEP,
-    keeps=("T",),
+    one_gpu_tiles=(_LARGE._replace(order=32768, lookahead=1), *_TILES[1:]), keeps=("T",),
 )  # fmt: skip
 _LSTSQ = Routine(
     lstsq_tasks, lambda m, n, nrhs: _qr_flops(m, n, 0) + (4 * m * n - n**2) * nrhs, _QR_STEP,

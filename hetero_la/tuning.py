@@ -151,11 +151,11 @@ def tile_size(
     return clipped(nb, max(m, n, nrhs, 1))
 
 
-def default_nb(routine: str, m: int, n: int, owners: Sequence[WorkerInfo]) -> int:
+def default_nb(routine: str, m: int, n: int, owners: Sequence[WorkerInfo]) -> TileSizes:
     """Tile size, from measurements: see ``docs/performance.md``."""
     size = max(min(m, n), 1)
     if owners[0].kind == "gpu" and not owners[0].virtual:
-        return _tiling(routine, size, owners).nb
+        return _tiling(routine, size, owners).sizes(size)
     if len(owners) == 1:
         return size if size <= 384 else 128 if size < 2048 else 256
     # Three columns a worker keep all of them busy until near the end.

@@ -68,6 +68,9 @@ class DeviceModel:
     panel_slowdown, panel_share : float
         On a GPU, how much longer a panel takes beside an update, and what part of its
         speed the update loses.
+    burst, sustained : float
+        On a GPU, seconds of a run for which it keeps its full clock, and what part of its
+        speed is left after that.
     index_seconds : float
         netperm and compose, per pivot.
     swap_seconds, gather_seconds : float
@@ -107,6 +110,8 @@ class DeviceModel:
     panel_launch_seconds: float = 0.0
     panel_slowdown: float = 1.0
     panel_share: float = 0.0
+    burst: float = 0.0
+    sustained: float = 1.0
     index_seconds: float = 2.5e-7
     swap_seconds: float = 3e-9
     gather_seconds: float = 3e-9

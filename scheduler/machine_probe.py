@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from hetero_la.scheduler.clock_probe import measure_clock
 from hetero_la.scheduler.copy_probes import measure_copies, measure_links, measure_peer_link
 from hetero_la.scheduler.costs import LinkModel
 from hetero_la.scheduler.device_model import DeviceModel
@@ -27,7 +28,7 @@ from hetero_la.tiles.kernels.spec import Event, Queue
 _SHARE = 0.5
 #: Rows and columns of the panel, and edge and inner size of the update, that are run beside
 #: each other on a GPU.
-_PANEL, _UPDATE = (8192, 256), (16384, 512)
+_PANEL, _UPDATE = (8192, 512), (16384, 512)
 
 Told = Callable[[str], None]
 
@@ -101,6 +102,8 @@ def measure_gpu(
         figures = _launches(probe)
         told(label + "panels beside updates")
         model = _fit_overlap(probe, model)
+        told(label + "clock under load")
+        model = replace(model, **measure_clock(probe)._asdict())
     told(label + "copies")
     copies = measure_copies([probe])
     rates = measure_kernels([probe], axes, lambda kind: told(label + kind))

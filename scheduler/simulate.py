@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from hetero_la.scheduler.costs import MachineModel, Source
+from hetero_la.scheduler.device_model import DeviceModel
 from hetero_la.scheduler.discrete_events import Machine
 from hetero_la.scheduler.graph import TaskGraph
 from hetero_la.scheduler.instructions import Program
@@ -139,9 +140,10 @@ def simulate(
 
 def _summary(machine: Machine) -> Simulation:
     """Cut the times into one array per worker."""
+    devices = machine.model.devices
 
     def cut(times: list[float]) -> list[np.ndarray]:
-        return [np.array(times[a:b]) for a, b in pairwise(machine.first)]
+        return [_slowed(np.array(times[a:b]), devices) for a, b in pairwise(machine.first)]
 
     start, stop = cut(machine.start), cut(machine.stop)
     busy, computing = np.zeros((len(start), 3)), np.zeros(len(start))
@@ -150,11 +152,21 @@ def _summary(machine: Machine) -> Simulation:
         np.add.at(busy[w], queues, stop[w] - start[w])
         mine = queues != Queue.COPY
         computing[w] = _covered(start[w][mine], stop[w][mine])
-    makespan = max(machine.stop, default=0.0)
+    makespan = max((float(ended.max(initial=0.0)) for ended in stop), default=0.0)
     return Simulation(
         makespan, start, stop, cut(machine.issued), busy, computing,
         machine.bytes_sent, machine.bytes_host,
     )  # fmt: skip
+
+
+def _slowed(times: np.ndarray, devices: Sequence[DeviceModel]) -> np.ndarray:
+    """Moments of a run at full clock, as they are where clocks fall under load.
+
+    The GPUs of a run are of one kind, and what else there is waits for them.
+    """
+    slowest = min(devices, key=lambda device: device.sustained)
+    late = np.maximum(times - slowest.burst, 0.0)
+    return times + late * (1 / slowest.sustained - 1)
 
 
 def _covered(start: np.ndarray, stop: np.ndarray) -> float:

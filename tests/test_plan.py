@@ -185,8 +185,19 @@ def test_plans_can_be_sent_elsewhere() -> None:
 @pytest.mark.parametrize("workers", [(hetero_la.plan("lu", (1, 1)).workers[0],), GPUS[:1], CPUS])
 def test_default_tile_sizes(workers: tuple[WorkerInfo, ...], routine: str) -> None:
     sizes = [default_nb(routine, n, n, workers) for n in (0, 1, 100, 384, 2000, 10_000, 60_000)]
-    assert all(1 <= nb <= 1024 for nb in sizes)
-    assert sizes[-3:] == sorted(sizes[-3:])
+    first = [nb if isinstance(nb, int) else nb[0] for nb in sizes]
+    assert all(1 <= nb <= 1024 for nb in first)
+    assert first[-3:] == sorted(first[-3:])
+
+
+def test_default_tiles_of_one_gpu_get_smaller_near_the_end() -> None:
+    assert default_nb("qr", 40000, 32768, GPUS[:1]) == (1024,) * 16 + (512,)
+    assert default_nb("lu", 32768, 40000, GPUS[:1]) == (1024,) * 16 + (512,)
+    assert default_nb("lu", 24576, 24576, GPUS[:1]) == (1024,) * 8 + (512,)
+    assert [default_nb("lu", n, n, GPUS[:1]) for n in (24575, 4096, 4095)] == [512, 512, 256]
+    plan = hetero_la.plan("lu", (32768, 32768), workers=GPUS[:1])
+    assert plan.layout.kt == 48
+    assert "16x1024+512" in plan.explain()
 
 
 def test_a_run_s_plan_says_how_its_matrix_lay() -> None:

@@ -236,6 +236,8 @@ def test_gpus_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     assert device.model.kind == "gpu"
     assert device.model.panel_slowdown >= 1
     assert 0 <= device.model.panel_share < 1
+    assert 0.3 < device.model.sustained <= 1
+    assert 0 <= device.model.burst < 5
     figures = device.figures
     assert 0 < figures["launch_seconds"] < figures["synchronous_launch_seconds"] < 1e-2
     links = machine_probe.measure_gpu_links([0])

@@ -199,6 +199,19 @@ def test_panel_and_update_share_a_gpu():
     assert shared.busy[0, Queue.PANEL] == pytest.approx(base.busy[0, Queue.PANEL], rel=0.01)
 
 
+def test_clocks_fall_in_long_runs():
+    case = Case(16384, 512, 1)
+    full = case.run(H200)
+    burst = full.makespan / 4
+    slowed = case.run(replace(H200, burst=burst, sustained=0.8))
+    assert slowed.makespan == pytest.approx(burst + 0.75 * full.makespan / 0.8)
+    early = full.stop[0] <= burst
+    assert 0 < early.sum() < len(early)
+    assert slowed.stop[0][early].tolist() == full.stop[0][early].tolist()
+    assert (slowed.stop[0][~early] > full.stop[0][~early]).all()
+    assert case.run(replace(H200, burst=full.makespan, sustained=0.8)).makespan == full.makespan
+
+
 def test_throughput_is_not_invented():
     case = Case(16384, 512, 1)
     run = case.run(H200)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-_TRIES = 10
+_TRIES = 4
 
 
 class GpuStopwatch:
