@@ -1,17 +1,22 @@
-"""The tile size and look-ahead chosen by prediction, beside a full sweep of measured runs.
+"""Tile sizes and look-ahead chosen by prediction, beside a full sweep of measured runs.
 
 python benchmarks/tuning.py                       the CPU: LU, Cholesky, QR of n = 2048
 python benchmarks/tuning.py --gpu 16384           one GPU, matrix on the device
 python benchmarks/tuning.py --nb 96 128 192 --lookahead 0 1 2
 
-The choice is what `hetero-la tune` takes, by the machine's profile (`hetero-la probe` makes
-it).  All candidates run in turn, so that drift of a shared machine hits each alike; "loss"
-is the measured time of the choice over that of the best candidate, less one.
+The sweep is over runs with tiles of one size.  Beside it run what `hetero-la tune` finds by
+the machine's profile (`hetero-la probe` makes it): the best sequences of sizes, by dynamic
+programming, and the best single size; the better of them by prediction is the choice.  All
+candidates run in turn, so that drift of a shared machine hits each alike; "loss" is the
+measured time of the choice over that of the best candidate, less one, and "gain" that of the
+best single size of the sweep over that of the best sequence, less one.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
+import math
 import statistics
 import sys
 from collections.abc import Callable
@@ -25,36 +30,57 @@ from prediction import ROUTINES, study_parser
 import hetero_la
 from hetero_la.scheduler.dask_clients import worker_infos
 from hetero_la.search import search
+from hetero_la.tiles.tile_sizes import TileSizes, sizes_text
 from hetero_la.tuning import Problem
 
+Pair = tuple[TileSizes, int]  #: tile sizes, and look-ahead
 
-def measure(case: Case, n: int, on_gpu: bool, pairs: list[tuple[int, int]]) -> Row:
+#: Sequences of sizes that are measured: the best ones by prediction.
+_SEQUENCES = 2
+
+
+def measure(case: Case, n: int, on_gpu: bool, swept: list[Pair]) -> Row:
     """Sweep, choose, and compare."""
+    routine = case.benchmark.routine
     with hetero_la.Cluster(cpus=0 if on_gpu else None, gpus=int(on_gpu)) as cluster:
         workers = worker_infos(cluster.private_client())
-        sizes, depths = (sorted(set(values)) for values in zip(*pairs, strict=True))
-        problem = Problem(case.benchmark.routine, n, n, 0, np.dtype(case.dtype))
-        predicted = search(problem, workers, sizes=sizes, depths=depths)
+        problem = Problem(routine, n, n, 0, np.dtype(case.dtype))
+        depths = sorted({depth for _, depth in swept})
+        found = search(problem, workers, depths=depths)
+        tuned = {(one.nb, one.lookahead): one.seconds for one in found}
+        single = next(pair for pair in tuned if isinstance(pair[0], int))
+        several = [pair for pair in tuned if not isinstance(pair[0], int)][:_SEQUENCES]
+        pairs = list(dict.fromkeys([*swept, single, *several]))
+        for nb, depth in pairs:
+            if (nb, depth) not in tuned:
+                plan = hetero_la.plan(
+                    routine, (n, n), case.dtype, workers=workers, nb=nb, lookahead=depth
+                )
+                tuned[nb, depth] = plan.predicted_seconds
         run = runner(case, n, on_gpu, cluster)
-        seconds = case.measure(
-            {f"{nb} {depth}": lambda nb=nb, depth=depth: run(nb, depth) for nb, depth in pairs}
-        )
+        seconds = case.measure({_name(pair): functools.partial(run, *pair) for pair in pairs})
     medians = {name: statistics.median(taken) for name, taken in seconds.items()}
-    best = min(medians, key=medians.__getitem__)
-    choice = f"{predicted[0].nb} {predicted[0].lookahead}"
+    choice = _name((found[0].nb, found[0].lookahead))
+    gain = min(medians[_name(pair)] for pair in swept)
+    gain /= min((medians[_name(pair)] for pair in several), default=math.inf)
     return {
-        "routine": case.benchmark.routine, "n": n, "choice": choice, "best": best,
-        "loss": medians[choice] / medians[best] - 1, "measured": medians,
-        "predicted": {f"{nb} {depth}": s for nb, depth, s in predicted},
+        "routine": routine, "n": n, "choice": choice,
+        "best": min(medians, key=medians.__getitem__),
+        "loss": medians[choice] / min(medians.values()) - 1, "gain": gain - 1,
+        "measured": medians, "predicted": {_name(pair): tuned[pair] for pair in pairs},
     }  # fmt: skip
 
 
-def runner(case: Case, n: int, on_gpu: bool, cluster: Any) -> Callable[[int, int], float]:
-    """What runs once with a tile size and a look-ahead, and returns its seconds."""
+def _name(pair: Pair) -> str:
+    return f"{sizes_text(pair[0])}, {pair[1]}"
+
+
+def runner(case: Case, n: int, on_gpu: bool, cluster: Any) -> Callable[[TileSizes, int], float]:
+    """What runs once with tile sizes and a look-ahead, and returns its seconds."""
     if not on_gpu:
         a = case.host_matrix(n)
 
-        def on_host(nb: int, depth: int) -> float:
+        def on_host(nb: TileSizes, depth: int) -> float:
             factors = case.benchmark.factor(a, nb=nb, lookahead=depth, client=cluster)
             return float(factors.timing.seconds)
 
@@ -63,7 +89,7 @@ def runner(case: Case, n: int, on_gpu: bool, cluster: Any) -> Callable[[int, int
 
     device_matrix = cupy.empty((n, n), case.dtype, order="F")
 
-    def on_device(nb: int, depth: int) -> float:
+    def on_device(nb: TileSizes, depth: int) -> float:
         case.fill(device_matrix)
         factors = replace(case, nb=nb).on_device(device_matrix, lookahead=depth, client=cluster)
         return float(factors.timing.seconds)
@@ -73,11 +99,11 @@ def runner(case: Case, n: int, on_gpu: bool, cluster: Any) -> Callable[[int, int
 
 def show(found: Row) -> None:
     """Print a sweep, and what came of it."""
-    print(f"{found['routine']}, n = {found['n']}: nb, look-ahead, predicted s, measured s")
-    for name, seconds in found["measured"].items():
-        mark = " choice" * (name == found["choice"]) + " best" * (name == found["best"])
-        print(f"{name:>10}{found['predicted'][name]:>12.4f}{seconds:>12.4f}{mark}")
-    print(f"loss {found['loss']:.1%}", flush=True)
+    print(f"{found['routine']}, n = {found['n']}: predicted s, measured s, nb, look-ahead")
+    for name, seconds in sorted(found["measured"].items(), key=lambda item: item[1]):
+        mark = " (choice)" * (name == found["choice"])
+        print(f"{found['predicted'][name]:>12.4f}{seconds:>12.4f}  {name}{mark}")
+    print(f"loss {found['loss']:.1%}, gain {found['gain']:.1%}", flush=True)
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -121,9 +121,8 @@ def _lu_update(height: int, nb: int, width: int) -> Calls:
 
 
 def _cholesky_update(height: int, nb: int, width: int) -> Calls:
-    # Columns get shorter one by one: on average they are half as tall.
-    rows = max((height - nb) // 2, 1) if width > nb else height - nb
-    return [("gemm_nc", ((rows, nb), (width, nb), (rows, width)))]
+    rows = max(height - nb, 1)
+    return [("herk", ((rows, nb), (rows, min(width, rows))))]
 
 
 def _qr_update(height: int, nb: int, width: int) -> Calls:
@@ -133,11 +132,20 @@ def _qr_update(height: int, nb: int, width: int) -> Calls:
 _LU_STEP = Step(
     panel=lambda height, nb: [
         ("getrf", ((height, nb), (nb,), (1,))),
+        ("netperm", ((nb,), (2, 2 * nb))),
         ("trtri", ((nb, nb), (nb, nb))),
     ],
     finish=lambda height, nb: [],
     update=_lu_update,
     travels=lambda height, nb: height * nb,
+    closing=lambda height, nb: (
+        [
+            ("compose", ((nb,), (height - nb,), (height,))),
+            ("laswp", ((height - nb,), (height - nb, nb))),
+        ]
+        if height > nb
+        else []
+    ),
 )
 _CHOLESKY_STEP = Step(
     panel=lambda height, nb: [
@@ -155,6 +163,7 @@ _QR_STEP = Step(
     finish=lambda height, nb: [],
     update=_qr_update,
     travels=lambda height, nb: height * nb,
+    closing=lambda height, nb: [("lacpy", ((min(height, nb), nb), (min(height, nb), nb)))],
 )
 
 

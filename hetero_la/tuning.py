@@ -117,10 +117,16 @@ def team_name(owners: Sequence[WorkerInfo]) -> str:
 def recall(
     profile: Profile | None, problem: Problem, owners: Sequence[WorkerInfo]
 ) -> Tuning | None:
-    """The tuning of the problem that is nearest in size, if one is near enough."""
+    """The tuning of the problem that is nearest in size, if one is near enough.
+
+    Several tile sizes count for the very size only: those of another one do not add up.
+    """
     if profile is None or not profile.tunings:
         return None
     team, dtype = team_name(owners), np.dtype(problem.dtype).name
+
+    def is_same(tuning: Tuning) -> bool:
+        return tuning[3:6] == (problem.m, problem.n, problem.nrhs)
 
     def distance(tuning: Tuning) -> float:
         there = (tuning.m, tuning.n, tuning.n + tuning.nrhs)
@@ -133,8 +139,9 @@ def recall(
         for tuning in profile.tunings
         if (tuning.routine, tuning.workers, tuning.dtype) == (problem.routine, team, dtype)
         and distance(tuning) <= math.log(_NEAR)
+        and (isinstance(tuning.nb, int) or is_same(tuning))
     ]
-    return min(fitting, key=distance, default=None)
+    return min(fitting, key=lambda tuning: (distance(tuning), tuning.seconds), default=None)
 
 
 def tile_size(

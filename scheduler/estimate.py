@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from hetero_la.scheduler.costs import MachineModel
+from hetero_la.tiles.kernels.spec import SPECS
 from hetero_la.tiles.layout import TileLayout
 
 #: Kernels, and the shapes of their arrays.
@@ -27,15 +28,23 @@ class Step:
     finish : callable
         Kernels that its owner adds, likewise.
     update : callable
-        Kernels of the update of `width` columns: height, tile size, width.
+        Kernels of the update of the first `width` columns: height, tile size, width.
     travels : callable
         Elements that go to the panel's worker and come back.
+    closing : callable
+        Kernels after the last step that each tile column has, likewise.
     """
 
     panel: Callable[[int, int], Calls]
     finish: Callable[[int, int], Calls]
     update: Callable[[int, int, int], Calls]
     travels: Callable[[int, int], int]
+    closing: Callable[[int, int], Calls] = lambda height, nb: []
+
+
+def is_trapezoid(step: Step) -> bool:
+    """Whether a step updates no more than the lower triangle of the trailing matrix."""
+    return any(SPECS[kind].trapezoid for kind, _ in step.update(2, 1, 1))
 
 
 class StepTimes:
@@ -55,14 +64,19 @@ class StepTimes:
         The worker that factors panels; None for the owners.
     dtype : dtype
         Element type.
+    neighbours : int, optional
+        How many of an owner's tile columns one call of an update takes; 0: all of them.
     """
 
     def __init__(
         self, step: Step, m: int, width: int, model: MachineModel, owners: Sequence[int],
-        panel_worker: int | None, dtype: Any,
+        panel_worker: int | None, dtype: Any, neighbours: int = 0,
     ) -> None:  # fmt: skip
         self._step, self._m, self._width, self._dtype = step, m, width, np.dtype(dtype)
         self._model, self._owners, self._panel_worker = model, owners, panel_worker
+        self._neighbours = neighbours
+        #: Whether what an owner updates gets shorter from column to column.
+        self._spread = len(owners) > 1 and is_trapezoid(step)
 
     def _seconds(self, worker: int, calls: Calls) -> float:
         model = self._model.devices[worker]
@@ -75,8 +89,8 @@ class StepTimes:
         """Time to factor the tile column that begins at `start`, and to bring it to the owners."""
         step, model, owners, height = self._step, self._model, self._owners, self._m - start
         at = owners[0] if self._panel_worker is None else self._panel_worker
-        seconds = self._seconds(at, step.panel(height, nb))
-        seconds += self._seconds(owners[0], step.finish(height, nb))
+        factor, finish = self._panel_calls(start, nb)
+        seconds = self._seconds(at, factor) + self._seconds(owners[0], finish)
         itemsize, device = self._dtype.itemsize, model.devices[owners[0]]
         if self._panel_worker is not None:
             nbytes = step.travels(height, nb) * itemsize
@@ -87,6 +101,13 @@ class StepTimes:
             seconds *= device.panel_slowdown  # beside the update of the same GPU
         return seconds
 
+    def _panel_calls(self, start: int, nb: int) -> tuple[Calls, Calls]:
+        """Kernels of a panel, and of what its owner adds; the last one only has to be factored."""
+        factor = self._step.panel(self._m - start, nb)
+        if start + nb >= self._width:
+            return factor[:1], []
+        return factor, self._step.finish(self._m - start, nb)
+
     def ahead(self, start: int, before: int, nb: int) -> float:
         """Time to bring the tile column at `start` up to date, by one step of size `before`."""
         height = self._m - start + before
@@ -94,11 +115,15 @@ class StepTimes:
 
     def update(self, start: int, nb: int) -> float:
         """Time of the trailing update of the step whose tile begins at `start`."""
-        height = self._m - start
+        rows = self._m - start - nb
         width = max(self._width - start - nb, 0) // len(self._owners)
-        if height <= nb or not width:
+        if rows <= 0 or not width:
             return 0.0
-        return self._seconds(self._owners[0], self._step.update(height, nb, width))
+        at_once = min(self._neighbours * nb or width, width)
+        if self._spread:  # of columns all over the matrix: half as tall, on average
+            rows = (rows + at_once) // 2
+        calls = self._step.update(rows + nb, nb, at_once)
+        return self._seconds(self._owners[0], calls) * width / at_once
 
 
 def step_seconds(

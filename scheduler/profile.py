@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -38,7 +39,7 @@ class MeasuredDevice(NamedTuple):
 
 
 class Tuning(NamedTuple):
-    """A tile size and look-ahead that were found to be the best of many."""
+    """A tile size, or sizes, and look-ahead that were found to be the best of many."""
 
     routine: str
     workers: str
@@ -85,10 +86,12 @@ class Profile:
         own = [d for d in found if d.model.dtype == np.dtype(dtype).name]
         return (own or found)[0].model if found else None
 
-    def with_tuning(self, tuning: Tuning) -> Profile:
-        """The same, with one more tuning in the place of the one for the same problem."""
-        others = [old for old in self.tunings if old[:6] != tuning[:6]]
-        return dataclasses.replace(self, tunings=(*others, tuning))
+    def with_tunings(self, tunings: Iterable[Tuning]) -> Profile:
+        """The same, with more tunings in the place of those for the same problems."""
+        new = tuple(tunings)
+        problems = {tuning[:6] for tuning in new}
+        others = [old for old in self.tunings if old[:6] not in problems]
+        return dataclasses.replace(self, tunings=(*others, *new))
 
     def merged(self, newer: Profile) -> Profile:
         """With what a later probe of the same machine has found; tunings are void."""

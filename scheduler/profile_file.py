@@ -13,9 +13,12 @@ from hetero_la.scheduler.costs import DaskCosts, LinkModel
 from hetero_la.scheduler.device_model import Chain, DeviceModel
 from hetero_la.scheduler.profile import MeasuredDevice, Profile, Tuning
 from hetero_la.scheduler.rates import MEASURABLE, KernelRates, RateTable
+from hetero_la.tiles.tile_sizes import sizes_text, tile_sizes
 
 #: Of the file; another number is another format, or other ways to measure its figures.
-FORMAT = 2
+FORMAT = 3
+#: Formats that can be read: in 2, no tuning has several tile sizes.
+_READABLE = (2, FORMAT)
 
 
 def write_profile(profile: Profile, path: Path) -> None:
@@ -41,8 +44,9 @@ def read_profile(path: Path) -> Profile:
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        if content["format"] != FORMAT:
-            raise ValueError(f"format {content['format']!r} is not {FORMAT}")
+        if content["format"] not in _READABLE:
+            known = " or ".join(map(str, _READABLE))
+            raise ValueError(f"format {content['format']!r} is not {known}")
         return _decoded(content)
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"{path} is not a profile: {error!r}") from error
@@ -58,7 +62,7 @@ def _encoded(profile: Profile) -> dict[str, Any]:
         "devices": [_encoded_device(device) for device in profile.devices],
         "links": {name: dataclasses.asdict(link) for name, link in profile.links.items()},
         "dask": profile.dask._asdict(),
-        "tunings": [tuning._asdict() for tuning in profile.tunings],
+        "tunings": [_encoded_tuning(tuning) for tuning in profile.tunings],
     }
 
 
@@ -77,6 +81,11 @@ def _encoded_device(device: MeasuredDevice) -> dict[str, Any]:
     return {**device._asdict(), "model": model, "kernels": kernels}
 
 
+def _encoded_tuning(tuning: Tuning) -> dict[str, Any]:
+    several = not isinstance(tuning.nb, int)
+    return {**tuning._asdict(), "nb": sizes_text(tuning.nb) if several else tuning.nb}
+
+
 def _decoded(content: Mapping[str, Any]) -> Profile:
     if not isinstance(content["machine"], dict):
         raise ValueError(f"its machine is {content['machine']!r}, and not an object")
@@ -86,7 +95,9 @@ def _decoded(content: Mapping[str, Any]) -> Profile:
         tuple(_decoded_device(device) for device in content["devices"]),
         {name: LinkModel(**link) for name, link in content["links"].items()},
         DaskCosts(**content["dask"]),
-        tuple(Tuning(**tuning) for tuning in content["tunings"]),
+        tuple(
+            Tuning(**{**tuning, "nb": tile_sizes(tuning["nb"])}) for tuning in content["tunings"]
+        ),
     )
 
 

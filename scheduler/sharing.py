@@ -102,6 +102,34 @@ def beside(
     return spans
 
 
+def overlapped(panel: float, update: float, device: DeviceModel) -> tuple[float, float]:
+    """A panel of narrow kernels and an update that begin together on one GPU.
+
+    Parameters
+    ----------
+    panel, update : float
+        Their times, each alone.
+    device : DeviceModel
+        The GPU.
+
+    Returns
+    -------
+    tuple of float
+        The panel's time, and what the update loses.
+
+    Examples
+    --------
+    >>> from hetero_la.scheduler.device_model import H200
+    >>> [round(seconds, 3) for seconds in overlapped(1.0, 10.0, H200)]
+    [1.8, 0.18]
+    >>> overlapped(1.0, 0.0, H200)
+    (1.0, 0.0)
+    """
+    slowdown, share = device.panel_slowdown, device.panel_share
+    together = min(panel * slowdown, update / (1 - share))
+    return panel + together * (1 - 1 / slowdown), together * share
+
+
 def through(start: float, seconds: float, slowed: Iterable[Slowed]) -> float:
     """When an update ends that begins at `start` and would take `seconds` alone.
 

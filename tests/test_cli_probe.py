@@ -12,7 +12,7 @@ from hetero_la.commands import probe
 from hetero_la.pictures import rates
 from hetero_la.scheduler import machine_probe
 from hetero_la.scheduler.known_machine import current_profile
-from hetero_la.scheduler.profile_file import read_profile
+from hetero_la.scheduler.profile_file import FORMAT, read_profile
 from tests.command_line import in_own_folder, refused  # noqa: F401  (a fixture)
 from tests.machine import measured, profile
 
@@ -64,7 +64,7 @@ def test_a_profile_elsewhere_leaves_the_kept_one_alone() -> None:
     assert main(argv) == 0
     assert current_profile() is None
     assert read_profile(Path("other.json")).devices
-    assert json.loads(Path("other.json").read_text())["format"] == 1
+    assert json.loads(Path("other.json").read_text())["format"] == FORMAT
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +16,8 @@ from hetero_la.scheduler.known_machine import current_profile
 from hetero_la.scheduler.profile import Tuning
 from hetero_la.scheduler.profile_file import write_profile
 from hetero_la.scheduler.workers import WorkerInfo, calling_thread
-from hetero_la.search import Candidate, search, tuning_of
+from hetero_la.search import Candidate, _coarse, search, tunings_of
+from hetero_la.tiles.tile_sizes import TileSizes
 from hetero_la.tuning import Problem, recall, team_name
 from tests.machine import kept, profile
 
@@ -32,7 +34,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "profile.json"
 
 
-def tuned(nb: int, lookahead: int = 1, n: int = 1000, **other: str) -> Tuning:
+def tuned(nb: TileSizes, lookahead: int = 1, n: int = 1000, **other: Any) -> Tuning:
     return Tuning("lu", team_name(CPUS), "float64", n, n, 0, nb, lookahead, 1.0)._replace(**other)
 
 
@@ -55,8 +57,19 @@ def test_the_search_has_sizes_of_its_own(routine: str) -> None:
     kept()
     found = search(LU._replace(routine=routine, nrhs=3 * (routine == "solve")), CPUS)
     assert {c.lookahead for c in found} == {0, 1, 2}
-    assert 4 <= len({c.nb for c in found}) <= 8
-    assert all(64 <= c.nb <= 512 for c in found)
+    uniform = {c.nb for c in found if isinstance(c.nb, int)}
+    assert 4 <= len(uniform) <= 8
+    assert all(64 <= nb <= 512 for nb in uniform)
+    cuts = [c for c in found if not isinstance(c.nb, int)]
+    assert {c.lookahead for c in cuts} == {0, 1, 2}
+    for nb, depth, seconds in cuts:
+        assert 999 - 512 < sum(nb[:-1]) < 1000
+        assert all(size % 32 == 0 for size in nb[:-1])
+        plan = hetero_la.plan(
+            routine, (1000, 1000), nrhs=3 * (routine == "solve"), nb=nb, lookahead=depth,
+            workers=CPUS,
+        )  # fmt: skip
+        assert plan.predicted_seconds == seconds
 
 
 def test_a_matrix_smaller_than_all_tile_sizes_is_one_tile() -> None:
@@ -72,7 +85,7 @@ def test_nobody_searches_by_nominal_figures() -> None:
 def test_a_tuning_is_used_where_no_tile_size_is_given(place: Path) -> None:
     kept()
     default = hetero_la.plan("lu", (1000, 1000), workers=CPUS)
-    write_profile(profile().with_tuning(tuned(80, 2)), place)
+    write_profile(profile().with_tunings([tuned(80, 2)]), place)
     plan = hetero_la.plan("lu", (1000, 1000), workers=CPUS)
     assert (plan.nb, plan.lookahead) == (80, 2) != (default.nb, default.lookahead)
     given = hetero_la.plan("lu", (1000, 1000), workers=CPUS, nb=100)
@@ -91,7 +104,7 @@ def test_a_tuning_is_used_where_no_tile_size_is_given(place: Path) -> None:
 def test_a_tuning_holds_near_its_own_size(
     problem: Problem, owners: list[WorkerInfo], nb: int | None
 ) -> None:
-    known = profile().with_tuning(tuned(80)).with_tuning(tuned(96, n=2000))
+    known = profile().with_tunings([tuned(80), tuned(96, n=2000)])
     found = recall(known, problem, owners)
     assert (found and found.nb) == nb
     assert recall(None, problem, owners) is None
@@ -100,9 +113,47 @@ def test_a_tuning_holds_near_its_own_size(
 def test_tunings_of_a_team_are_those_of_its_owners() -> None:
     gpus = [WorkerInfo(f"gpu{i}", "gpu", device=i) for i in range(2)]
     best = Candidate(512, 2, 0.1)
-    assert tuning_of(LU, [*gpus, *CPUS], best).workers == "2 gpu"
-    assert tuning_of(LU, CPUS, best)[6:] == (512, 2, 0.1)
+    (kept_one,) = tunings_of(LU, [*gpus, *CPUS], [best, Candidate((512, 256), 1, 0.2)])
+    assert kept_one.workers == "2 gpu"
+    assert kept_one[6:] == (512, 2, 0.1)
     assert team_name([calling_thread()]).startswith("1 cpu x ")
+
+
+def test_several_sizes_hold_for_their_own_size_only(place: Path) -> None:
+    cuts = (Candidate((96, 96, 64), 1, 0.1), Candidate((128, 64), 1, 0.2), Candidate(80, 2, 0.3))
+    kept_ones = tunings_of(LU, CPUS, cuts)
+    assert [(t.nb, t.lookahead, t.seconds) for t in kept_ones] == [cuts[0], cuts[2]]
+    assert len(tunings_of(LU, CPUS, cuts[:2])) == 1
+    known = profile().with_tunings(kept_ones)
+    for size, nb in [(1000, (96, 96, 64)), (999, 80), (1001, 80), (1100, 80), (1400, None)]:
+        found = recall(known, LU._replace(m=size, n=size), CPUS)
+        assert (found and found.nb) == nb
+    found = recall(known, LU._replace(nrhs=1), CPUS)
+    assert found is not None
+    assert found.nb == 80
+    write_profile(known, place)
+    plan = hetero_la.plan("lu", (1000, 1000), workers=CPUS)
+    assert (plan.nb, plan.lookahead) == ((96, 96, 64), 1)
+    assert "nb = 2x96+64, " in plan.explain()
+    near = hetero_la.plan("lu", (1010, 1010), workers=CPUS)
+    assert (near.nb, near.lookahead) == (80, 2)
+
+
+def test_the_search_cannot_lose_against_one_size() -> None:
+    kept()
+    for routine in ("lu", "qr", "cholesky"):
+        found = search(LU._replace(routine=routine), CPUS)
+        best = next(c for c in found if isinstance(c.nb, int))
+        uniform = search(LU._replace(routine=routine), CPUS, sizes=range(64, 513, 32))
+        assert found[0].seconds <= best.seconds
+        assert best.seconds <= 1.02 * uniform[0].seconds  # only the most promising are simulated
+
+
+def test_a_large_matrix_has_a_coarse_grid() -> None:
+    kept()
+    assert _coarse(range(64, 513, 32), 8192) == range(64, 513, 32)
+    assert _coarse(range(64, 513, 32), 8193) == list(range(64, 513, 64))
+    assert _coarse(range(128, 2049, 128), 10**7) == [512, 1024, 1536, 2048]
 
 
 def test_the_command_prints_the_candidates_and_keeps_the_best(
@@ -112,15 +163,29 @@ def test_the_command_prints_the_candidates_and_keeps_the_best(
     argv = ["tune", "qr", "--n", "900", "--m", "1200", "--cpus", "2", "--blas-threads", "1"]
     assert main([*argv, "--nb", "100,300", "--lookahead", "0:1"]) == 0
     head, *rows, last = capfd.readouterr().out.splitlines()
-    assert head.split() == ["nb", "look-ahead", "predicted", "s"]
+    assert head.split() == ["look-ahead", "predicted", "s", "nb"]
     found = {tuple(map(float, row.split())) for row in rows}
-    assert {(nb, depth) for nb, depth, _ in found} == {(100, 0), (100, 1), (300, 0), (300, 1)}
-    nb, depth, _ = min(found, key=lambda row: row[2])
+    assert {(nb, depth) for depth, _, nb in found} == {(100, 0), (100, 1), (300, 0), (300, 1)}
+    depth, _, nb = min(found, key=lambda row: row[1])
     assert last.startswith(f"best: nb = {nb:.0f}, look-ahead {depth:.0f}, ")
     (kept_one,) = current_profile().tunings
     assert kept_one[:8] == ("qr", "2 cpu x 1 threads", "float64", 1200, 900, 0, nb, depth)
     plan = hetero_la.plan("qr", (1200, 900), workers=CPUS)
     assert (plan.nb, plan.lookahead) == (nb, depth)
+
+
+def test_the_command_finds_and_keeps_several_sizes(capfd: pytest.CaptureFixture[str]) -> None:
+    kept()
+    argv = ["tune", "cholesky", "--n", "900", "--cpus", "2", "--blas-threads", "1"]
+    assert main([*argv, "--nb", "2x200+100,300"]) == 0
+    assert "  2x200+100\n" in capfd.readouterr().out
+    assert main(argv) == 0
+    _, *rows, last = capfd.readouterr().out.splitlines()
+    assert any("+" in row for row in rows)
+    least = min(rows, key=lambda row: float(row.split()[1])).split()
+    assert last.startswith(f"best: nb = {least[2]}, look-ahead {least[0]}, ")
+    plan = hetero_la.plan("cholesky", (900, 900), workers=CPUS)
+    assert plan.layout.nb_text == least[2]
 
 
 def test_a_small_problem_is_tuned_for_the_calling_thread() -> None:

@@ -1,4 +1,4 @@
-"""``hetero-la tune``: finds the best tile size and look-ahead by the machine model."""
+"""``hetero-la tune``: finds the best tile sizes and look-ahead by the machine model."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ from hetero_la.scheduler.dask_clients import worker_infos
 from hetero_la.scheduler.known_machine import current_profile, profile_path
 from hetero_la.scheduler.profile_file import write_profile
 from hetero_la.scheduler.workers import WorkerInfo, calling_thread
-from hetero_la.search import Candidate, require_measured, search, tuning_of
+from hetero_la.search import Candidate, require_measured, search, tunings_of
+from hetero_la.tiles.tile_sizes import sizes_text
 from hetero_la.tuning import Problem, quick_estimate
 
 
 def add_parser(commands: Any) -> None:
     """Add the command to the parser's `commands`."""
-    summary = "choose tile size and look-ahead by prediction, for later runs of that size"
+    summary = "choose tile sizes and look-ahead by prediction, for later runs of that size"
     parser = commands.add_parser("tune", help=summary, description=summary)
     parser.add_argument("routine", choices=COMMANDS)
     parser.add_argument("--n", type=values.positive, required=True, help="columns of the matrix")
@@ -53,18 +54,20 @@ def tune(args: argparse.Namespace) -> int:
     problem = Problem(args.routine, args.m or args.n, args.n, nrhs, dtype)
     with _workers(args, problem) as workers:
         require_measured(workers, dtype)
-        print(f"{'nb':>6}{'look-ahead':>12}{'predicted s':>13}")
-        best = search(problem, workers, sizes=args.nb, depths=args.lookahead, told=_show)[0]
-        write_profile(profile.with_tuning(tuning_of(problem, workers, best)), profile_path())
+        print(f"{'look-ahead':>10}{'predicted s':>13}  nb")
+        found = search(problem, workers, sizes=args.nb, depths=args.lookahead, told=_show)
+        write_profile(profile.with_tunings(tunings_of(problem, workers, found)), profile_path())
+    best = found[0]
     print(
-        f"best: nb = {best.nb}, look-ahead {best.lookahead}, {best.seconds:.4g} s; "
+        f"best: nb = {sizes_text(best.nb)}, look-ahead {best.lookahead}, {best.seconds:.4g} s; "
         f"kept in {profile_path()}"
     )
     return 0
 
 
 def _show(candidate: Candidate) -> None:
-    print(f"{candidate.nb:>6}{candidate.lookahead:>12}{candidate.seconds:>13.5f}", flush=True)
+    sizes = sizes_text(candidate.nb)
+    print(f"{candidate.lookahead:>10}{candidate.seconds:>13.5f}  {sizes}", flush=True)
 
 
 @contextlib.contextmanager

@@ -30,6 +30,10 @@ from tests.machine import RATE, kept, measured, profile
 
 HERE = WorkerInfo("cpu0", "cpu", "inproc://0", pid=os.getpid(), host=platform.node())
 TUNING = Tuning("lu", "2 cpu x 1 threads", "float64", 1000, 1000, 0, 64, 2, 0.5)
+SEVERAL = TUNING._replace(nb=(128, 128, 64), seconds=0.4)
+
+
+BAD_TUNING = json.dumps(TUNING._asdict() | {"nb": "64x"})
 
 
 @pytest.fixture(autouse=True)
@@ -40,7 +44,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_what_is_written_is_read(place: Path) -> None:
     gpu = MeasuredDevice("NVIDIA H200, 140 GiB", 0, 1, CORE, {"launch_seconds": 1e-5})
-    written = profile(measured(), gpu).with_tuning(TUNING)
+    written = profile(measured(), gpu).with_tunings([TUNING, SEVERAL])
     write_profile(written, place)
     found = read_profile(place)
     for field in dataclasses.fields(Profile):
@@ -93,7 +97,8 @@ def test_a_foreign_or_stale_profile_is_noticed_once(
 @pytest.mark.parametrize(
     "damage",
     [lambda text: text[: len(text) // 2], lambda text: "[]", lambda text: "{}",
-     lambda text: text.replace('"format": 2', '"format": 1'),
+     lambda text: text.replace('"format": 3', '"format": 1'),
+     lambda text: text.replace('"tunings": []', '"tunings": [' + BAD_TUNING + "]"),
      lambda text: text.replace('"devices": [', '"devices": [3, '),
      lambda text: text.replace('"gemm_rate"', '"gemm_speed"'),
      lambda text: text.replace('"kernel": "gemm"', '"kernel": "nonsense"')],
@@ -167,7 +172,7 @@ def test_a_type_that_was_not_measured_is_scaled_from_one_that_was() -> None:
 
 
 def test_a_later_probe_replaces_what_it_measured_and_voids_tunings() -> None:
-    older = profile(measured(), measured(threads=4)).with_tuning(TUNING)
+    older = profile(measured(), measured(threads=4)).with_tunings([TUNING])
     newer = profile(measured(replace(CORE, gemm_rate=1.0)))
     both = older.merged(newer)
     assert [(d.threads, d.model.gemm_rate) for d in both.devices] == [
@@ -176,10 +181,18 @@ def test_a_later_probe_replaces_what_it_measured_and_voids_tunings() -> None:
     assert both.tunings == ()
 
 
-def test_one_tuning_for_one_problem() -> None:
-    whole = profile().with_tuning(TUNING).with_tuning(TUNING._replace(n=2000))
-    whole = whole.with_tuning(TUNING._replace(nb=96, seconds=0.1))
+def test_new_tunings_for_a_problem_replace_all_older_ones() -> None:
+    whole = profile().with_tunings([TUNING, SEVERAL]).with_tunings([TUNING._replace(n=2000)])
+    whole = whole.with_tunings([TUNING._replace(nb=96, seconds=0.1)])
     assert [(t.n, t.nb) for t in whole.tunings] == [(2000, 64), (1000, 96)]
+
+
+def test_a_file_of_the_format_before_is_read(place: Path) -> None:
+    write_profile(profile().with_tunings([TUNING]), place)
+    place.write_text(place.read_text().replace('"format": 3', '"format": 2'))
+    assert read_profile(place).tunings == (TUNING,)
+    write_profile(profile().with_tunings([SEVERAL]), place)
+    assert json.loads(place.read_text())["tunings"][0]["nb"] == "2x128+64"
 
 
 def test_the_file_is_json_with_the_names_that_are_documented(place: Path) -> None:

@@ -1,0 +1,142 @@
+"""Tile sizes by dynamic programming: the least of all, and what the simulator says of them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from hetero_la.routines import ROUTINES
+from hetero_la.scheduler.best_sizes import Rule, best_sizes
+from hetero_la.scheduler.costs import MachineModel
+from hetero_la.scheduler.device_model import H200, DeviceModel, cores
+from hetero_la.scheduler.sharing import PanelWork, Work, beside, overlapped, through
+from hetero_la.scheduler.simulate import simulate
+from hetero_la.scheduler.stages import Stages
+from hetero_la.tiles.layout import TileLayout
+from hetero_la.tiles.tile_sizes import TileSizes
+from tests.support import set_up
+
+RULES = [Rule(*choice) for choice in itertools.product((False, True), repeat=2)]
+#: The host is not in the model of stages.
+GPU = replace(H200, launch_seconds=0.0, panel_launch_seconds=0.0)
+
+
+def stages_of(
+    routine: str, m: int, n: int, device: DeviceModel = GPU, owners: int = 1, nrhs: int = 0,
+    neighbours: int = 0,
+) -> Stages:  # fmt: skip
+    model = MachineModel((device,) * owners)
+    step = ROUTINES[routine].step
+    return Stages(step, m, n + nrhs, model, range(owners), None, "float64", neighbours)
+
+
+def run_seconds(stages: Stages, sizes: tuple[int, ...], rule: Rule) -> float:
+    """A run, stage by stage."""
+    start = before = 0
+    total, trailing = 0.0, stages.trailing(0, 1)
+    for nb in sizes:
+        panel = stages.panel_times(start, nb)
+        total += stages.stage(start, before, nb, panel, trailing).of(rule.lookahead)
+        trailing = stages.trailing(start, nb)
+        start, before = start + nb, nb
+    return total + trailing.seconds
+
+
+def all_sizes(order: int, sizes: list[int], largest: int) -> Iterator[tuple[int, ...]]:
+    """Every way to cut a matrix."""
+    if order <= largest or all(nb >= order for nb in sizes):
+        yield (order,)
+    for nb in sizes:
+        if nb < order:
+            for rest in all_sizes(order - nb, sizes, largest):
+                yield nb, *rest
+
+
+def follows(rule: Rule, sizes: tuple[int, ...]) -> bool:
+    inner = sizes[1:-1]
+    return not rule.shrinking or all(a >= b for a, b in itertools.pairwise(inner))
+
+
+def cut(sizes: TileSizes, order: int) -> tuple[int, ...]:
+    return tuple(TileLayout(order, order, sizes).column_widths)
+
+
+@pytest.mark.parametrize("device", [GPU, cores(1)], ids=["gpu", "cpu"])
+@pytest.mark.parametrize("owners", [1, 3])
+@pytest.mark.parametrize(
+    ("routine", "m", "n", "nrhs"),
+    [("lu", 700, 700, 0), ("lu", 730, 1500, 0), ("cholesky", 690, 690, 300), ("qr", 900, 700, 0),
+     ("lu", 60, 60, 0)],
+)  # fmt: skip
+def test_no_other_sizes_are_better(
+    routine: str, m: int, n: int, nrhs: int, owners: int, device: DeviceModel
+) -> None:
+    stages = stages_of(routine, m, n, device, owners, nrhs)
+    order, sizes = min(m, n), [64, 128, 192]
+    found = best_sizes(stages, order, sizes, 256, RULES)
+    for rule, (seconds, best) in zip(RULES, found, strict=True):
+        widths = cut(best, order)
+        assert run_seconds(stages, widths, rule) == pytest.approx(seconds, rel=1e-12)
+        assert follows(rule, widths)
+        every = [one for one in all_sizes(order, sizes, 256) if follows(rule, one)]
+        least = min(run_seconds(stages, one, rule) for one in every)
+        assert seconds == pytest.approx(least, rel=1e-12)
+    assert found[2][0] <= found[0][0]  # look-ahead
+    assert found[2][0] <= found[3][0]  # freedom
+
+
+@pytest.mark.parametrize("routine", ["lu", "cholesky", "qr"])
+@pytest.mark.parametrize(
+    ("n", "sizes", "tolerance"),
+    [(16384, 512, 0.02), (16384, 1024, 0.02), (20480, (512,) + (1024,) * 12 + (512,), 0.02),
+     (20480, (2048, 1024, 256, 1024, 256, 1024, 512), 0.03), (5000, (512, 640, 512, 384), 0.05)],
+)  # fmt: skip
+def test_stages_add_up_to_what_the_programs_take(
+    routine: str, n: int, sizes: TileSizes, tolerance: float
+) -> None:
+    layout = TileLayout(n, n, sizes)
+    made = set_up(layout, 1, routine=routine)
+    run = simulate(made.programs, made.traffic, made.graph, MachineModel((GPU,)))
+    estimate = stages_of(routine, n, n).seconds(layout.column_widths)
+    assert estimate == pytest.approx(run.makespan, rel=tolerance)
+
+
+@pytest.mark.parametrize("routine", ["lu", "cholesky", "qr"])
+@pytest.mark.parametrize(("owners", "shared"), [(1, True), (2, True), (4, True), (4, False)])
+def test_so_they_do_on_cpus(routine: str, owners: int, shared: bool) -> None:
+    layout = TileLayout(4096, 4096, (256,) * 8 + (128,))
+    made = set_up(layout, owners, shared=shared, routine=routine)
+    model = MachineModel((cores(1),) * owners)
+    run = simulate(made.programs, made.traffic, made.graph, model, source="in place")
+    neighbours = 1 if owners > 1 and (shared or routine == "cholesky") else 0
+    stages = stages_of(routine, 4096, 4096, cores(1), owners, neighbours=neighbours)
+    # Columns do not divide evenly.
+    assert stages.seconds(layout.column_widths) == pytest.approx(run.makespan, rel=0.15)
+
+
+@pytest.mark.parametrize("routine", ["lu", "cholesky", "qr"])
+def test_the_best_sizes_are_faster_where_the_programs_run(routine: str) -> None:
+    n, sizes = 12288, [256, 512, 1024]
+    stages = stages_of(routine, n, n)
+    _, best = best_sizes(stages, n, sizes, 2048, [Rule(True, False)])[0]
+
+    def seconds(nb: TileSizes) -> float:
+        made = set_up(TileLayout(n, n, nb), 1, routine=routine)
+        return simulate(made.programs, made.traffic, made.graph, MachineModel((GPU,))).makespan
+
+    assert seconds(best) < min(map(seconds, sizes))
+
+
+def test_a_panel_beside_one_update_is_as_beside_several() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        panel, update = rng.random(2).tolist()
+        gpu = replace(H200, panel_slowdown=1 + rng.random(), panel_share=0.5 * rng.random())
+        taken, lost = overlapped(panel, update, gpu)
+        (span,) = beside([PanelWork(0.0, panel, True)], [Work(0.0, update)], gpu)
+        assert taken == pytest.approx(span.stop)
+        assert update + lost == pytest.approx(through(0.0, update, [span]))
