@@ -20,7 +20,7 @@ from hetero_la.scheduler.profile import Tuning
 from hetero_la.scheduler.stages import Stages
 from hetero_la.scheduler.workers import WorkerInfo
 from hetero_la.tiles.layout import TileLayout
-from hetero_la.tiles.tile_sizes import TileSizes
+from hetero_la.tiles.tile_sizes import TileSizes, sizes_of_cut
 from hetero_la.tuning import Problem, roles, team_name
 
 #: Tile sizes that are looked at, depths of look-ahead, and how large the last tile may be.
@@ -109,7 +109,8 @@ def _candidates(
     rules = [Rule(bool(depth), shrinking) for depth in depths for shrinking in (False, True)]
     rules = list(dict.fromkeys(rules))
     cuts = best_sizes(stages, order, _coarse(uniform, order), _LARGEST[kind], rules)
-    for rule, (_, nb) in zip(rules, cuts, strict=True):
+    for rule, (_, widths) in zip(rules, cuts, strict=True):
+        nb = sizes_of_cut(widths)  # beyond them, none is as small as a ragged last one
         if _is_small(problem, nb):
             found += [(nb, depth) for depth in depths if bool(depth) == rule.lookahead]
     return list(dict.fromkeys(found))

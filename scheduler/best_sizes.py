@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from hetero_la.scheduler.stages import Stages
-from hetero_la.tiles.tile_sizes import TileSizes, tile_sizes
 
 
 class Rule(NamedTuple):
@@ -32,7 +31,7 @@ class Rule(NamedTuple):
 
 def best_sizes(
     stages: Stages, order: int, sizes: Sequence[int], largest: int, rules: Sequence[Rule]
-) -> list[tuple[float, TileSizes]]:
+) -> list[tuple[float, list[int]]]:
     """The tile sizes with which a run is the shortest, stage by stage.
 
     By Bellman's recursion over the trailing matrix, as Volkov and Demmel choose the block
@@ -58,7 +57,7 @@ def best_sizes(
     Returns
     -------
     list of tuple
-        For each rule the seconds, and the tile sizes.
+        For each rule the seconds, and the sizes of all tiles.
 
     Examples
     --------
@@ -116,12 +115,12 @@ class _Recursion:
             best[after, nb][0] if after < self._order else self._stages.trailing(start, nb).seconds
         )
 
-    def result(self, place: int) -> tuple[float, TileSizes]:
-        """The whole run's seconds by a rule, and its tile sizes."""
+    def result(self, place: int) -> tuple[float, list[int]]:
+        """The whole run's seconds by a rule, and the sizes of its tiles."""
         best, found = self._best[place], list[int]()
         start = before = 0
         while start < self._order:
             before = best[start, before][1]
             found.append(before)
             start += before
-        return best[0, 0][0], tile_sizes(found)
+        return best[0, 0][0], found

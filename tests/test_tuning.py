@@ -17,6 +17,7 @@ from hetero_la.scheduler.profile import Tuning
 from hetero_la.scheduler.profile_file import write_profile
 from hetero_la.scheduler.workers import WorkerInfo, calling_thread
 from hetero_la.search import Candidate, _coarse, search, tunings_of
+from hetero_la.tiles.layout import TileLayout
 from hetero_la.tiles.tile_sizes import TileSizes
 from hetero_la.tuning import Problem, recall, team_name
 from tests.machine import kept, profile
@@ -61,9 +62,9 @@ def test_the_search_has_sizes_of_its_own(routine: str) -> None:
     assert 4 <= len(uniform) <= 8
     assert all(64 <= nb <= 512 for nb in uniform)
     cuts = [c for c in found if not isinstance(c.nb, int)]
-    assert {c.lookahead for c in cuts} == {0, 1, 2}
+    # At a rate that does not depend on the sizes, nothing beats the smallest ones in QR.
+    assert {c.lookahead for c in cuts} == (set() if routine == "qr" else {0, 1, 2})
     for nb, depth, seconds in cuts:
-        assert 999 - 512 < sum(nb[:-1]) < 1000
         assert all(size % 32 == 0 for size in nb[:-1])
         plan = hetero_la.plan(
             routine, (1000, 1000), nrhs=3 * (routine == "solve"), nb=nb, lookahead=depth,
@@ -147,6 +148,14 @@ def test_the_search_cannot_lose_against_one_size() -> None:
         uniform = search(LU._replace(routine=routine), CPUS, sizes=range(64, 513, 32))
         assert found[0].seconds <= best.seconds
         assert best.seconds <= 1.02 * uniform[0].seconds  # only the most promising are simulated
+
+
+@pytest.mark.parametrize(("routine", "m", "n"), [("lu", 700, 3000), ("qr", 3000, 700)])
+def test_what_is_not_square_has_no_small_tiles_beyond(routine: str, m: int, n: int) -> None:
+    kept()
+    for found in search(LU._replace(routine=routine, m=m, n=n), CPUS):
+        layout = TileLayout(m, n, found.nb)
+        assert max(layout.mt, layout.nt) <= 3000 // 64 + 1
 
 
 def test_a_large_matrix_has_a_coarse_grid() -> None:
