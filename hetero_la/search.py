@@ -21,7 +21,7 @@ from hetero_la.scheduler.stages import Stages
 from hetero_la.scheduler.workers import WorkerInfo
 from hetero_la.tiles.layout import TileLayout
 from hetero_la.tiles.tile_sizes import TileSizes, sizes_of_cut
-from hetero_la.tuning import Problem, roles, team_name
+from hetero_la.tuning import Problem, default_nb, roles, team_name
 
 #: Tile sizes that are looked at, depths of look-ahead, and how large the last tile may be.
 _SIZES = {"cpu": range(64, 513, 32), "gpu": range(128, 2049, 128)}
@@ -60,8 +60,9 @@ def search(
     workers : sequence of WorkerInfo
         Who can take part; a profile has to know them.
     sizes : sequence of int or tuple of int, optional
-        Tile sizes to simulate; by default the eight best of those that may be of use, by a
-        quick estimate, and the best sequences of sizes: see `best_sizes`.
+        Tile sizes to simulate; by default those that a plan has by default, the eight best of
+        those that may be of use, by a quick estimate, and the best sequences of sizes: see
+        `best_sizes`.
     depths : sequence of int, optional
         Depths of look-ahead; by default those that may be of use.
     told : callable, optional
@@ -104,8 +105,8 @@ def _candidates(
     order = max(min(problem.m, problem.n), 1)
     uniform = [nb for nb in _SIZES[kind] if nb <= order] or [order]
     stages = _stages(problem, owners)
-    found: list[tuple[TileSizes, int]] = []
-    found += itertools.product(_promising(problem, stages, uniform), depths)
+    default = default_nb(problem.routine, problem.m, problem.n, owners)
+    found = list(itertools.product([default, *_promising(problem, stages, uniform)], depths))
     rules = [Rule(bool(depth), shrinking) for depth in depths for shrinking in (False, True)]
     rules = list(dict.fromkeys(rules))
     cuts = best_sizes(stages, order, _coarse(uniform, order), _LARGEST[kind], rules)
