@@ -24,13 +24,19 @@ def explanation(plan: Plan) -> str:
         f"tiles: nb = {layout.nb_text}, {layout.mt} x {layout.nt} tiles, {layout.kt} steps",
         f"graph: {len(plan.graph)} tasks, {plan.flops:.3g} flops",
         _parallelism(plan),
-        f"look-ahead: {plan.lookahead} panels; panels on the {plan.panel}",
+        f"look-ahead: {plan.lookahead} panels; panels on the {plan.panel}{_leaves(plan)}",
         f"windows: {_windows(plan)}",
         *_checkpoints(plan),
         _model(plan),
         f"predicted: {run.makespan:.3g} s, {rate:.3g} Gflop/s",
     ]
     return "\n".join(lines + [_worker(plan, program, run) for program in plan.programs])
+
+
+def _leaves(plan: Plan) -> str:
+    """The inner blocking, where it is not the kernels' own."""
+    ib = plan.options.ib
+    return "" if ib is None else f", {ib} columns by one kernel"
 
 
 def _parallelism(plan: Plan) -> str:

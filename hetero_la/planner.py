@@ -15,11 +15,11 @@ from hetero_la.inputs import DTYPES
 from hetero_la.options import Options
 from hetero_la.plan import Plan, share_memory
 from hetero_la.planned_graph import PlannedGraph
-from hetero_la.routines import ROUTINES
+from hetero_la.routines import ROUTINES, panel_kernel
 from hetero_la.scheduler.costs import MachineModel, Source
 from hetero_la.scheduler.distribution import Distribution
 from hetero_la.scheduler.graph import TaskGraph
-from hetero_la.scheduler.known_machine import current_profile
+from hetero_la.scheduler.known_machine import best_inner_blocking, current_profile
 from hetero_la.scheduler.placement import Placement
 from hetero_la.scheduler.profile import Profile
 from hetero_la.scheduler.programs import build_programs
@@ -151,6 +151,8 @@ def _cached_plan(
     tail = ROUTINES[routine].gpu_tail if owners[0].kind == "gpu" and uniform else 1
     layout = TileLayout(m, n, nb, nrhs, tail)
     model, at, team = _team(routine, layout, owners, helper, options, dtype)
+    if options.ib is None:
+        options = replace(options, ib=best_inner_blocking(owners[0], panel_kernel(routine), dtype))
     travels = on_host and owners[0].kind == "gpu"
     arrival = None
     if travels:

@@ -245,3 +245,15 @@ ROUTINES = {
     ),
     "cho_solve": replace(_LU_SOLVE, tasks=cholesky_substitution_tasks),
 }
+
+
+def panel_kernel(routine: str) -> str:
+    """The kernel that factors a routine's panels.
+
+    Examples
+    --------
+    >>> panel_kernel("solve"), panel_kernel("lstsq")
+    ('getrf', 'geqrf')
+    """
+    ((kind, _), *_) = ROUTINES[routine].step.panel(1, 1)
+    return kind

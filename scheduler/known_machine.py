@@ -97,7 +97,7 @@ def profiled(
         return model, known
     devices = list(model.devices)
     for place, worker in enumerate(workers):
-        if worker.host and worker.host != platform.node():
+        if not _is_here(worker):
             continue
         measured = profile.device(*_kind(worker), dtype)
         if measured is not None:
@@ -112,6 +112,25 @@ def profiled(
         dask=profile.dask,
         measured=profile.measured if any(known) else "",
     ), known
+
+
+def best_inner_blocking(worker: WorkerInfo, panel: str, dtype: Any) -> int | None:
+    """The option `ib` with which a GPU does a panel's kernel best, if this machine's profile knows.
+
+    Examples
+    --------
+    >>> best_inner_blocking(WorkerInfo("cpu0", "cpu"), "getrf", "float64") is None
+    True
+    """
+    profile = current_profile()
+    if profile is None or not _is_here(worker):
+        return None
+    best = profile.figures(*_kind(worker), dtype).get(f"{panel}_ib")
+    return None if best is None else int(best)
+
+
+def _is_here(worker: WorkerInfo) -> bool:
+    return not worker.host or worker.host == platform.node()
 
 
 def _kind(worker: WorkerInfo) -> tuple[str, int]:

@@ -17,6 +17,7 @@ from hetero_la.scheduler.fits import enqueue_seconds, fit_device
 from hetero_la.scheduler.issue_probe import measure_issue
 from hetero_la.scheduler.kernel_grids import grids
 from hetero_la.scheduler.kernel_probes import measure_kernels
+from hetero_la.scheduler.leaf_probe import measure_leaves
 from hetero_la.scheduler.machine_identity import this_machine
 from hetero_la.scheduler.probes import Probe
 from hetero_la.scheduler.profile import MeasuredDevice
@@ -104,6 +105,8 @@ def measure_gpu(
         model = _fit_overlap(probe, model)
         told(label + "clock under load")
         model = replace(model, **measure_clock(probe)._asdict())
+        told(label + "inner blocking")
+        figures |= measure_leaves(probe)
     told(label + "copies")
     copies = measure_copies([probe])
     rates = measure_kernels([probe], axes, lambda kind: told(label + kind))

@@ -8,7 +8,7 @@ import statistics
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -55,10 +55,10 @@ class Probe:
 
     device: Device
     dtype: np.dtype
+    options: KernelOptions = field(default_factory=KernelOptions)
 
     def __post_init__(self) -> None:
         self.rng = np.random.default_rng(0)
-        self.options = KernelOptions()
         # A CPU in the role of a GPU runs its calls itself.
         self.kind: DeviceKind = "gpu" if self.device.index >= 0 else "cpu"
         self.sizes = _SIZES[self.kind]

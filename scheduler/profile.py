@@ -86,6 +86,12 @@ class Profile:
         own = [d for d in found if d.model.dtype == np.dtype(dtype).name]
         return (own or found)[0].model if found else None
 
+    def figures(self, name: str, threads: int, dtype: Any) -> dict[str, float]:
+        """What else is known of a worker, measured in this very type."""
+        kind = name, threads, np.dtype(dtype).name
+        found = [d for d in self.devices if (d.name, d.threads, d.model.dtype) == kind]
+        return found[0].figures if found else {}
+
     def with_tunings(self, tunings: Iterable[Tuning]) -> Profile:
         """The same, with more tunings in the place of those for the same problems."""
         new = tuple(tunings)

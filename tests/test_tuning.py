@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,10 @@ import pytest
 
 import hetero_la
 from hetero_la.cli import main
+from hetero_la.scheduler import known_machine
+from hetero_la.scheduler.device_model import H200
 from hetero_la.scheduler.known_machine import current_profile
-from hetero_la.scheduler.profile import Tuning
+from hetero_la.scheduler.profile import MeasuredDevice, Tuning
 from hetero_la.scheduler.profile_file import write_profile
 from hetero_la.scheduler.workers import WorkerInfo, calling_thread
 from hetero_la.search import Candidate, _coarse, search, tunings_of
@@ -222,3 +225,36 @@ def test_what_cannot_be_tuned_is_refused(
     assert out == ""
     assert sentence in err
     assert err.count("\n") == 1
+
+
+@pytest.fixture
+def known_gpu(place: Path, monkeypatch: pytest.MonkeyPatch) -> WorkerInfo:
+    """One whose profile says that LU's panels are best with ib = 16, and QR's with 8."""
+    machine = {**known_machine.this_machine(), "gpus": ["a GPU"]}
+    monkeypatch.setattr(known_machine, "this_machine", lambda: machine)
+    gpu = MeasuredDevice("a GPU", 0, 1, H200, {"getrf_ib": 16.0, "geqrf_ib": 8.0})
+    write_profile(replace(profile(gpu), machine=machine), place)
+    return WorkerInfo("gpu0", "gpu", device=0)
+
+
+@pytest.mark.parametrize(("routine", "ib"), [("lu", 16), ("solve", 16), ("qr", 8), ("lstsq", 8)])
+def test_inner_blocking_is_what_the_profile_found_best(
+    routine: str, ib: int, known_gpu: WorkerInfo
+) -> None:
+    def planned(dtype: str = "float64", **options: Any) -> hetero_la.Plan:
+        return hetero_la.plan(routine, (900, 900), dtype, workers=[known_gpu], **options)
+
+    assert planned().options.ib == planned().job().options.ib == ib
+    assert f", {ib} columns by one kernel" in planned().explain()
+    assert planned(ib=4).options.ib == 4
+    # A kernel's registers hold other numbers of columns of other types.
+    assert planned("float32").options.ib is None
+    assert "by one kernel" not in planned("float32").explain()
+
+
+def test_other_workers_have_no_inner_blocking(known_gpu: WorkerInfo) -> None:
+    elsewhere = replace(known_gpu, host="another host")
+    virtual = WorkerInfo("gpu0", "gpu")
+    for worker in (elsewhere, virtual, *CPUS):
+        assert hetero_la.plan("lu", (900, 900), workers=[worker]).options.ib is None
+    assert hetero_la.plan("cholesky", (900, 900), workers=[known_gpu]).options.ib is None

@@ -239,6 +239,9 @@ def test_gpus_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     assert 0.3 < device.model.sustained <= 1
     assert 0 <= device.model.burst < 5
     figures = device.figures
+    assert figures["getrf_ib"] in (64, 32, 16, 8)
+    assert figures["geqrf_ib"] in (32, 16, 8, 4)
+    assert all(0 < seconds < 1 for name, seconds in figures.items() if name.endswith("_seconds"))
     assert 0 < figures["launch_seconds"] < figures["synchronous_launch_seconds"] < 1e-2
     links = machine_probe.measure_gpu_links([0])
     assert links["host_to_gpu"].bandwidth > links["pageable_to_gpu"].bandwidth / 2 > 1e8
