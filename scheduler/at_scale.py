@@ -182,10 +182,11 @@ class _Run:
         for k in range(max(c - self.depth, 0), c):
             waits.append(there := self.arrivals[k].moment(owner))
             seconds = self.seconds(self.steps.update(k, c))
-            work.append(PanelWork(max(begin, there.at), seconds, narrow=False))
+            work.append(PanelWork(max(begin, there.at), seconds))
         for call in self.steps.panel(c):
             waits.append(None)
-            work.append(PanelWork(begin, self.seconds([call]), call.kind in NARROW))
+            columns = self.steps.layout.column_width(c) if call.kind in NARROW else 0
+            work.append(PanelWork(begin, self.seconds([call]), columns))
         return work, waits
 
     def slow_down(self, owner: int, spans: list[Slowed]) -> None:

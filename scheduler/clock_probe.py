@@ -74,7 +74,8 @@ def fit_clock(marks: Sequence[float]) -> Clock:
     taken = [end - begin for begin, end in itertools.pairwise(marks)]
     full = statistics.median(taken[: max(len(taken) // _EARLY, 1)])
     late = statistics.median(taken[len(taken) // 2 :])
-    around = [statistics.median(taken[i : i + _WINDOW]) for i in range(len(taken))]
+    half = _WINDOW // 2
+    around = [statistics.median(taken[max(i - half, 0) : i + half + 1]) for i in range(len(taken))]
     last = next((i for i, seconds in enumerate(around) if 2 * seconds > full + late), 0)
     sustained = full * (len(taken) - last) / (marks[-1] - marks[last])  # dips among it
     if min(full / late, sustained) > 1 - _NOISE:

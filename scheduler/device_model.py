@@ -33,6 +33,9 @@ class Chain(NamedTuple):
         return columns * (self.column + self.element * scale * rows)
 
 
+#: Columns of the panels that `DeviceModel.panel_slowdown` is of.
+SLOWED_COLUMNS = 512
+
 _CORE_PANEL = Chain(2e-7, 4e-10)
 _CORE_INVERSE = Chain(5e-7, 1e-8)
 
@@ -65,8 +68,9 @@ class DeviceModel:
         What potrf takes per column of a tile besides its products.
     panel_launch_seconds : float
         Time to enqueue one column of a panel.
-    panel_slowdown, panel_share : float
-        On a GPU, how much longer a panel takes beside an update, and what part of its
+    panel_slowdown, panel_growth, panel_share : float
+        On a GPU, how much longer a panel of 512 columns takes beside an update of as many
+        inner columns, with which power of the columns that grows, and what part of its
         speed the update loses.
     burst, sustained : float
         On a GPU, seconds of a run for which it keeps its full clock, and what part of its
@@ -109,6 +113,7 @@ class DeviceModel:
     factor_column: float = 1e-7
     panel_launch_seconds: float = 0.0
     panel_slowdown: float = 1.0
+    panel_growth: float = 0.0
     panel_share: float = 0.0
     burst: float = 0.0
     sustained: float = 1.0
@@ -147,6 +152,14 @@ class DeviceModel:
             return seconds
         return self.call_seconds + rule(kind)(self, kind, shapes, dtype)
 
+    def slowdown(self, columns: int) -> float:
+        """How much longer a panel of so many columns takes beside an update.
+
+        Each of its many kernels waits until parts of the update have left multiprocessors,
+        and these parts take the longer, the more inner columns there are.
+        """
+        return max(self.panel_slowdown * (columns / SLOWED_COLUMNS) ** self.panel_growth, 1.0)
+
     def host_seconds(self, kind: str, shapes: Shapes) -> float:
         """Time that the calling thread takes to enqueue kernel `kind`; 0 on a CPU."""
         columns = shapes[0][1] if kind in ("getrf", "geqrf") else 0
@@ -160,8 +173,9 @@ H200 = DeviceModel(
     kind="gpu", call_seconds=5e-6, launch_seconds=1.4e-5, issue_seconds=0.0, gemm_rate=57e12,
     gemm_half=32.0, gemm_inner_half=79.0, solve_half=7000.0, panel=Chain(2.7e-6, 1.5e-11),
     inverse=Chain(1e-7, 5e-11), factor_column=4e-7, panel_launch_seconds=1e-6,
-    panel_slowdown=1.8, panel_share=0.1, index_seconds=2e-8, swap_seconds=2.4e-11,
-    gather_seconds=1.2e-11, bandwidth=2e12, single_speedup=1.0, by_reference=False,
+    panel_slowdown=2.05, panel_growth=0.24, panel_share=0.1, index_seconds=2e-8,
+    swap_seconds=2.4e-11, gather_seconds=1.2e-11, bandwidth=2e12, single_speedup=1.0,
+    by_reference=False,
 )  # fmt: skip
 
 

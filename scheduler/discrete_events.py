@@ -7,7 +7,7 @@ panel by CholeskyQR2, too, which is not simulated.)
 
 The PANEL and UPDATE queues of a GPU share its multiprocessors.  The rule, as measured
 on an H200 with LU: what factors or inverts a panel beside an update (`NARROW`) waits for
-multiprocessors at each of its many small kernels, and takes `DeviceModel.panel_slowdown`
+multiprocessors at each of its many small kernels, and takes `DeviceModel.slowdown`
 times as long; the update loses only the part `panel_share` of its speed.  Any other
 kernel of the panel queue could fill the GPU and has priority: it runs as if alone, and an
 update beside it stands still.  So a look-ahead update costs the trailing update its own
@@ -52,6 +52,7 @@ class Machine:
         self.start, self.stop = [math.nan] * total, [math.nan] * total
         self.seconds, self.host = [0.0] * total, [0.0] * total
         self.shared = [False] * total  # whether it needs a GPU's multiprocessors
+        self.slowdown = [1.0] * total  # and how much longer it takes beside an update
         self.expected = [1] * total  # ends that a start waits for, and its own issue
         self.ready = [0.0] * total  # the latest of these so far
         self.after: list[list[int]] = [[] for _ in range(total + 1)]
@@ -87,6 +88,7 @@ class Machine:
                     self.seconds[at] = device.kernel_seconds(i.kind, shapes, dtype)
                     self.host[at] = device.host_seconds(i.kind, shapes)
                     self.shared[at] = device.kind == "gpu"
+                    self.slowdown[at] = device.slowdown(layout.column_width(i.first))
                 elif i.op == "receive" and i.message in traffic.messages:
                     self.price_receive(at, traffic.messages[i.message], dtype)
                 elif i.op in ("load", "store") and (loads or device.kind == "cpu"):
@@ -201,7 +203,7 @@ class Machine:
         """Bring what runs on a GPU up to date, and divide its multiprocessors anew."""
         device, panel, update = self.model.devices[w], self.running[2 * w], self.running[2 * w + 1]
         narrow = panel >= 0 and self.all[panel].kind in NARROW
-        panel_speed = 1 / device.panel_slowdown if narrow and update >= 0 else 1.0
+        panel_speed = 1 / self.slowdown[panel] if narrow and update >= 0 else 1.0
         update_speed = 1.0 if panel < 0 else 1 - device.panel_share if narrow else 0.0
         elapsed, self.since[w] = now - self.since[w], now
         for slot, at, speed in ((2 * w, panel, panel_speed), (2 * w + 1, update, update_speed)):

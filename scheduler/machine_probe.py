@@ -12,25 +12,20 @@ from threadpoolctl import threadpool_limits
 from hetero_la.scheduler.clock_probe import measure_clock
 from hetero_la.scheduler.copy_probes import measure_copies, measure_links, measure_peer_link
 from hetero_la.scheduler.costs import LinkModel
-from hetero_la.scheduler.device_model import DeviceModel
 from hetero_la.scheduler.fits import enqueue_seconds, fit_device
 from hetero_la.scheduler.issue_probe import measure_issue
 from hetero_la.scheduler.kernel_grids import grids
 from hetero_la.scheduler.kernel_probes import measure_kernels
 from hetero_la.scheduler.leaf_probe import measure_leaves
 from hetero_la.scheduler.machine_identity import this_machine
+from hetero_la.scheduler.overlap_probe import fit_overlap
 from hetero_la.scheduler.probes import Probe
 from hetero_la.scheduler.profile import MeasuredDevice
 from hetero_la.tiles.kernels.cpu import CpuDevice
 from hetero_la.tiles.kernels.gpu import GpuDevice
-from hetero_la.tiles.kernels.spec import Event, Queue
 
 #: Part of the free memory that the arrays of one kernel may take, over all that measure it.
 _SHARE = 0.5
-#: Rows and columns of the panel, and edge and inner size of the update, that are run beside
-#: each other on a GPU.
-_PANEL, _UPDATE = (8192, 512), (16384, 512)
-
 Told = Callable[[str], None]
 
 
@@ -102,7 +97,7 @@ def measure_gpu(
         model = replace(fit_device(probe), issue_seconds=measure_issue([probe]))
         figures = _launches(probe)
         told(label + "panels beside updates")
-        model = _fit_overlap(probe, model)
+        model = fit_overlap(probe, model)
         told(label + "clock under load")
         model = replace(model, **measure_clock(probe)._asdict())
         told(label + "inner blocking")
@@ -127,41 +122,6 @@ def _launches(probe: Probe) -> dict[str, float]:
         "launch_seconds": enqueue_seconds(probe, "gemm", *tiny),
         "synchronous_launch_seconds": probe.kernel("gemm", *tiny),
     }
-
-
-def _fit_overlap(probe: Probe, model: DeviceModel) -> DeviceModel:
-    """How much a panel and an update that share a GPU's multiprocessors delay each other."""
-    (rows, width), (edge, inner) = _PANEL, _UPDATE
-    panel = probe.array(rows, width, 0.0)
-    vectors = [probe.integers(np.zeros(width)), probe.integers(np.zeros(1))]
-    update = [probe.array(edge, inner), probe.array(inner, edge), probe.array(edge, edge)]
-    calls = {Queue.PANEL: ("getrf", [panel, *vectors]), Queue.UPDATE: ("gemm", update)}
-    device, watch = probe.device, probe.device.stopwatch()
-    assert watch is not None  # a GPU has one
-
-    def seconds(queue: Queue, repeats: int, begin: Event) -> Callable[[], float]:
-        kernel, arrays = calls[queue]
-        for _ in range(repeats):
-            device.call(kernel, queue, arrays, probe.options)
-        end = watch.mark(queue)
-        return lambda: watch.seconds(end) - watch.seconds(begin)
-
-    def run(panels: int, updates: int) -> tuple[float, float]:
-        begin = watch.mark(Queue.UPDATE)
-        ends = seconds(Queue.UPDATE, updates, begin), seconds(Queue.PANEL, panels, begin)
-        device.synchronize()
-        return ends[0](), ends[1]()
-
-    run(1, 1)
-    alone, panels = run(0, 8)[0], run(4, 0)[1]
-    beside_update, beside_panels = run(4, 8)
-    if beside_panels >= beside_update:  # the panels went on alone at the end: nothing is told
-        return model
-    return replace(
-        model,
-        panel_slowdown=max(beside_panels / panels, 1.0),
-        panel_share=min(max((beside_update - alone) / beside_panels, 0.0), 0.9),
-    )
 
 
 def measure_gpu_links(gpus: Sequence[int], dtype: Any = np.float64) -> dict[str, LinkModel]:

@@ -22,11 +22,11 @@ class Work(NamedTuple):
 
 
 class PanelWork(NamedTuple):
-    """The same of the panel queue, and whether the kernel is too narrow to fill the GPU."""
+    """The same of the panel queue; the panel's columns, if the kernel does not fill the GPU."""
 
     ready: float
     seconds: float
-    narrow: bool
+    columns: int = 0
 
 
 class Slowed(NamedTuple):
@@ -75,24 +75,24 @@ def beside(
     Examples
     --------
     >>> from hetero_la.scheduler.device_model import H200
-    >>> work = [PanelWork(1.0, 1.0, False), PanelWork(0.0, 1.0, True)]
+    >>> work = [PanelWork(1.0, 1.0), PanelWork(0.0, 1.0, 512)]
     >>> beside(work, [Work(0.0, 10.0)], H200)
-    [Slowed(start=1.0, stop=2.0, speed=0.0), Slowed(start=2.0, stop=3.8, speed=0.9)]
+    [Slowed(start=1.0, stop=2.0, speed=0.0), Slowed(start=2.0, stop=4.05, speed=0.9)]
     >>> beside(work, [], H200)[-1].stop
     3.0
     """
     queue, now = _Updates(updates), -math.inf
     spans = []
-    for ready, seconds, narrow in panel:
+    for ready, seconds, columns in panel:
         start = now = max(now, ready)
         queue.go(now, 1.0)
-        speed = 1 - device.panel_share if narrow else 0.0
+        speed = 1 - device.panel_share if columns else 0.0
         left = seconds
         while left > 0:
-            busy = narrow and queue.begins <= now
-            rate = 1 / device.panel_slowdown if busy else 1.0
+            busy = columns and queue.begins <= now
+            rate = 1 / device.slowdown(columns) if busy else 1.0
             turn = math.inf
-            if narrow:
+            if columns:
                 turn = queue.ends(speed) if busy else queue.begins
             stop = now + left / rate
             left = left - (turn - now) * rate if turn < stop else 0.0
@@ -102,13 +102,17 @@ def beside(
     return spans
 
 
-def overlapped(panel: float, update: float, device: DeviceModel) -> tuple[float, float]:
+def overlapped(
+    panel: float, columns: int, update: float, device: DeviceModel
+) -> tuple[float, float]:
     """A panel of narrow kernels and an update that begin together on one GPU.
 
     Parameters
     ----------
     panel, update : float
         Their times, each alone.
+    columns : int
+        Of the panel.
     device : DeviceModel
         The GPU.
 
@@ -120,12 +124,12 @@ def overlapped(panel: float, update: float, device: DeviceModel) -> tuple[float,
     Examples
     --------
     >>> from hetero_la.scheduler.device_model import H200
-    >>> [round(seconds, 3) for seconds in overlapped(1.0, 10.0, H200)]
-    [1.8, 0.18]
-    >>> overlapped(1.0, 0.0, H200)
+    >>> [round(seconds, 3) for seconds in overlapped(1.0, 512, 10.0, H200)]
+    [2.05, 0.205]
+    >>> overlapped(1.0, 512, 0.0, H200)
     (1.0, 0.0)
     """
-    slowdown, share = device.panel_slowdown, device.panel_share
+    slowdown, share = device.slowdown(columns), device.panel_share
     together = min(panel * slowdown, update / (1 - share))
     return panel + together * (1 - 1 / slowdown), together * share
 

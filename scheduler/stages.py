@@ -105,7 +105,7 @@ class Stages(StepTimes):
         factor, lost = panel.factor, 0.0
         if device.kind == "gpu":
             # What fills the GPU stops the update, and what does not slows it down.
-            factor, lost = overlapped(panel.factor, rest, device)
+            factor, lost = overlapped(panel.factor, nb, rest, device)
             load = rest + (first + lost) / owners
         else:
             load = rest + (first + factor) / owners

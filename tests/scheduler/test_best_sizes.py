@@ -133,7 +133,7 @@ def test_a_panel_beside_one_update_is_as_beside_several() -> None:
     for _ in range(200):
         panel, update = rng.random(2).tolist()
         gpu = replace(H200, panel_slowdown=1 + rng.random(), panel_share=0.5 * rng.random())
-        taken, lost = overlapped(panel, update, gpu)
-        (span,) = beside([PanelWork(0.0, panel, True)], [Work(0.0, update)], gpu)
+        taken, lost = overlapped(panel, 256, update, gpu)
+        (span,) = beside([PanelWork(0.0, panel, 256)], [Work(0.0, update)], gpu)
         assert taken == pytest.approx(span.stop)
         assert update + lost == pytest.approx(through(0.0, update, [span]))

@@ -191,10 +191,18 @@ def test_panels_go_where_they_are_faster():
 
 def test_panel_and_update_share_a_gpu():
     case = Case(16384, 512, 1)
-    base = case.run(replace(H200, panel_slowdown=1.0, panel_share=0.0))
+    base = case.run(replace(H200, panel_slowdown=1.0, panel_growth=0.0, panel_share=0.0))
     slowed = case.run(replace(H200, panel_slowdown=3.0, panel_share=0.0))
-    shared = case.run(replace(H200, panel_slowdown=1.0, panel_share=0.5))
+    shared = case.run(replace(H200, panel_slowdown=1.0, panel_growth=0.0, panel_share=0.5))
+    grown = case.run(replace(H200, panel_slowdown=3.0, panel_growth=0.5, panel_share=0.0))
     assert slowed.busy[0, Queue.PANEL] > base.busy[0, Queue.PANEL]
+    assert grown.makespan == slowed.makespan  # its panels have 512 columns
+    narrow = Case(16384, 256, 1)
+    gain = [
+        narrow.run(replace(H200, panel_slowdown=3.0, panel_growth=growth)).busy[0, Queue.PANEL]
+        for growth in (0.0, 0.5)
+    ]
+    assert gain[1] < gain[0]
     assert shared.busy[0, Queue.UPDATE] > base.busy[0, Queue.UPDATE]
     assert shared.busy[0, Queue.PANEL] == pytest.approx(base.busy[0, Queue.PANEL], rel=0.01)
 
