@@ -9,7 +9,8 @@ chunk sizes.  They are timed until all blocks of the results are in memory (`das
 until these are NumPy arrays (`dask.compute`).  "error" is the scaled residual (LAPACK accepts 30)
 of a random matrix, from some of its columns, and "scaled" that of the same matrix with its leading
 quarter times 1e-8.  "memory" is the most that a run adds to what a new process holds that has the
-input, in matrices.
+input, in matrices; "lazy" is the same in blocks where the input is random numbers that are made in
+the run, so that nobody else holds them.
 """
 
 from __future__ import annotations
@@ -130,10 +131,21 @@ ROUTINES = {
 }
 
 
-def matrix(routine: Routine, n: int, leading: float) -> np.ndarray:
-    """A random matrix with its leading block times `leading`; as large for tall ones."""
+def shape_of(routine: Routine, n: int) -> tuple[int, int]:
+    """Shape of a matrix as large as one of order n."""
     height = int(n * routine.tall**0.5)
-    a = np.random.default_rng(0).standard_normal((height, n * n // height))
+    return height, n * n // height
+
+
+def random_matrix(routine: Routine, shape: tuple[int, int], chunks: tuple[int, int]) -> da.Array:
+    """A random matrix that is made when it is asked for."""
+    a = da.random.default_rng(0).standard_normal(shape, chunks=chunks)
+    return (a + a.T) / 2 + shape[0] * da.eye(shape[0], chunks=chunks[0]) if routine.definite else a
+
+
+def matrix(routine: Routine, n: int, leading: float) -> np.ndarray:
+    """A random matrix with its leading block times `leading`."""
+    a = np.random.default_rng(0).standard_normal(shape_of(routine, n))
     if routine.definite:
         return (a + a.T) / 2 + n * np.eye(n)
     block = n // 4
@@ -155,17 +167,23 @@ class Contender(NamedTuple):
         )
 
     @contextmanager
-    def ready(self, routine: Routine, a: np.ndarray) -> Iterator[Callable[[str], Timed]]:
-        """What computes, in a form, from an input that is in memory."""
-        x = da.from_array(a, chunks=routine.chunks(a.shape, self.parts))
+    def ready(
+        self, routine: Routine, a: np.ndarray | tuple[int, int]
+    ) -> Iterator[Callable[[str], Timed]]:
+        """What computes, in a form, from an input that is in memory, or random of some shape."""
+        if isinstance(a, tuple):
+            x = random_matrix(routine, a, routine.chunks(a, self.parts))
+        else:
+            x = da.from_array(a, chunks=routine.chunks(a.shape, self.parts))
         function = routine.ours if self.ours else routine.theirs
         with contextlib.ExitStack() as stack:
             scheduler: Any = "threads"
             if self.cluster:
                 scheduler = stack.enter_context(hetero_la.Cluster(gpus=0)).private_client()
                 stack.enter_context(scheduler.as_current())
-                x = scheduler.persist(x)
-                distributed.wait(x)
+                if not isinstance(a, tuple):
+                    x = scheduler.persist(x)
+                    distributed.wait(x)
                 inputs = scheduler.run_on_scheduler(_tasks)
             if not self.ours:
                 stack.enter_context(threadpool_limits(1, user_api="blas"))
@@ -219,16 +237,19 @@ def most_memory() -> Iterator[list[float]]:
         watcher.join()
 
 
-def memory_of(name: str, n: int, contender: Contender, form: str) -> float:
+def memory_of(name: str, n: int, contender: Contender, form: str, lazy: bool) -> float:
     """Matrices by which one run lets a process grow that has done a small one before."""
     routine = ROUTINES[name]
-    with contender.ready(routine, matrix(routine, 256, 1.0)) as run:
+
+    def given(n: int) -> np.ndarray | tuple[int, int]:
+        return shape_of(routine, n) if lazy else matrix(routine, n, 1.0)
+
+    with contender.ready(routine, given(256)) as run:
         run(form)
-    a = matrix(routine, n, 1.0)
-    with contender.ready(routine, a) as run, most_memory() as grown:
+    with contender.ready(routine, given(n)) as run, most_memory() as grown:
         _, result = run(form)
     del result
-    return grown[0] / a.nbytes
+    return grown[0] / (8 * n * n)
 
 
 def in_new_process(function: Callable[..., float], *args: Any) -> float:
@@ -255,7 +276,8 @@ def measure(name: str, n: int, repeats: int, contender: Contender) -> Row:
     with contender.ready(routine, graded) as run:
         row["scaled"] = routine.error(graded, run("NumPy")[1], contender.ours)
     for form in FORMS:
-        row[f"{form}_memory"] = in_new_process(memory_of, name, n, contender, form)
+        row[f"{form}_memory"] = in_new_process(memory_of, name, n, contender, form, False)
+    row["lazy_memory"] = in_new_process(memory_of, name, n, contender, "blocks", True)
     return row
 
 
@@ -264,7 +286,7 @@ def show(row: Row) -> None:
     print(
         f"{row['routine']:<10}{'x'.join(map(str, row['shape'])):<12}{row['who']:<31}"
         f"{row['blocks_seconds']:>9.3f}{row['NumPy_seconds']:>9.3f}"
-        f"{row['blocks_memory']:>8.2f}{row['NumPy_memory']:>8.2f}"
+        f"{row['blocks_memory']:>8.2f}{row['NumPy_memory']:>8.2f}{row['lazy_memory']:>8.2f}"
         f"{row['error']:>10.2g}{row['scaled']:>10.2g}",
         flush=True,
     )
@@ -282,8 +304,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--json", metavar="FILE")
     args = parser.parse_args(argv)
     print(
-        f"{'':<53}{'seconds':>18}{'memory':>16}\n{'routine':<10}{'shape':<12}{'who':<31}"
-        f"{'blocks':>9}{'NumPy':>9}{'blocks':>8}{'NumPy':>8}{'error':>10}{'scaled':>10}"
+        f"{'':<53}{'seconds':>18}{'memory':>24}\n{'routine':<10}{'shape':<12}{'who':<31}"
+        f"{'blocks':>9}{'NumPy':>9}{'blocks':>8}{'NumPy':>8}{'lazy':>8}{'error':>10}{'scaled':>10}"
     )
     rows: list[Row] = []
     for n in args.n:

@@ -16,11 +16,12 @@ from hetero_la.conditioning import (
 )
 from hetero_la.execution import Result, execute
 from hetero_la.factors import CholeskyFactors
-from hetero_la.inputs import as_columns_for, as_matrix, as_system, require_finite
+from hetero_la.inputs import as_columns_for, as_matrix, as_system
 from hetero_la.kept import Keep
 from hetero_la.lazy import takes_dask_arrays
 from hetero_la.report import Report
 from hetero_la.stacks import over_stacks
+from hetero_la.tiles.finite import require_finite
 from hetero_la.tiles.transfer import array_module, on_device_of_arrays
 from hetero_la.triangles import clear_above, solve_with_triangle
 

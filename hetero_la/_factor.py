@@ -12,10 +12,11 @@ from scipy.linalg import LinAlgWarning
 from hetero_la.alerts import singular_message, warn
 from hetero_la.execution import execute
 from hetero_la.factors import LUFactors
-from hetero_la.inputs import as_array, as_columns_for, as_matrix, require_finite
+from hetero_la.inputs import as_array, as_columns_for, as_matrix
 from hetero_la.kept import Keep
 from hetero_la.lazy import takes_dask_arrays
 from hetero_la.stacks import over_stacks
+from hetero_la.tiles.finite import require_finite
 from hetero_la.tiles.pivots import permutation
 from hetero_la.tiles.transfer import (
     array_module,

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from hetero_la.execution import Result, execute
-from hetero_la.inputs import as_array, as_matrix, require_finite
+from hetero_la.inputs import as_array, as_matrix
 from hetero_la.kept import Keep
 from hetero_la.lazy import takes_dask_arrays
 from hetero_la.orthogonal import QRFactors
 from hetero_la.stacks import over_stacks
+from hetero_la.tiles.finite import require_finite
 from hetero_la.tiles.transfer import array_module, on_device_of_arrays
 from hetero_la.triangles import upper_triangle
 

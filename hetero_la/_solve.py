@@ -15,7 +15,7 @@ from hetero_la.conditioning import (
     reciprocal_condition,
 )
 from hetero_la.execution import Result, execute
-from hetero_la.inputs import as_matrix, as_system, require_finite
+from hetero_la.inputs import as_matrix, as_system
 from hetero_la.kept import Keep
 from hetero_la.lazy import takes_dask_arrays
 from hetero_la.options import Options
@@ -30,6 +30,7 @@ from hetero_la.structure import (
     solve_simple,
     structure_of,
 )
+from hetero_la.tiles.finite import require_finite
 from hetero_la.tiles.pivots import permutation
 from hetero_la.tiles.transfer import array_module, linalg_module, on_device_of_arrays
 

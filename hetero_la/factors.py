@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from hetero_la.inputs import lapack_dtype, require_finite
+from hetero_la.inputs import lapack_dtype
 from hetero_la.kept import KeptFactors
 from hetero_la.plan import Plan
 from hetero_la.report import Report, Timing
+from hetero_la.tiles.finite import require_finite
 from hetero_la.tiles.transfer import is_device_array, to_host
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from hetero_la.tiles.finite import require_finite
 from hetero_la.tiles.transfer import array_module, device_index, is_device_array
 
 DTYPES = ("float32", "float64", "complex64", "complex128")
@@ -73,19 +74,6 @@ def as_system(a: Any, b: Any, *, check_finite: bool, square: bool = False) -> tu
         require_finite(b, "b")
     dtype = array_module(a).result_type(a, b)
     return a.astype(dtype, copy=False), b.astype(dtype, copy=False)
-
-
-def require_finite(a: Any, name: str) -> None:
-    """Raise ValueError if `a` holds a NaN or an infinity."""
-    xp = array_module(a)
-    if a.size == 0:
-        return
-    with np.errstate(all="ignore"):
-        # One pass without a temporary; only where the sum overflows, too, look at each.
-        if xp.isfinite(a.sum()):
-            return
-    if not xp.isfinite(a).all():
-        raise ValueError(f"{name} must not contain infs or NaNs")
 
 
 def same_place(a: Any, b: Any) -> None:

@@ -12,17 +12,20 @@ import functools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 from dask._task_spec import List, Task, TaskRef
 
+from hetero_la.scheduler.dask_input import Piece, cut
 from hetero_la.scheduler.dask_placement import RunTask
 from hetero_la.scheduler.dask_shards import (
-    Piece,
     begin_run,
     block_of,
     close_shard,
-    cut,
     fill_shard,
+    fill_whole,
     open_shard,
+    open_whole,
+    run_at_once,
     run_slice,
     run_whole,
     values_of,
@@ -34,16 +37,20 @@ from hetero_la.scheduler.messages import MessageKey
 from hetero_la.scheduler.workers import over_processes
 
 Input = tuple[Any, Piece]  #: key of an array, and where its columns go
-#: Into how many parts the input of a shard is divided.
-_PORTIONS = 16
+#: Into how many parts the input of a shard is divided, if these do not have fewer bytes.
+_PORTIONS, _LEAST_PORTION = 16, 2**23
 
 
 class Chunk(NamedTuple):
-    """A block of the matrix, or of what stands to its right: its key, and where it is."""
+    """A block of the matrix, or of what stands to its right: its key, and where it is.
+
+    `finite` is the name under which its numbers are looked at, if they are.
+    """
 
     key: Any
     row: int
     columns: Span
+    finite: str
 
 
 class Share(NamedTuple):
@@ -91,16 +98,19 @@ class RunGraph:
             self._finished = [self._alone(*inputs)]
         else:
             self._finished = self._chains(inputs)
+        self.values = self._ends()
+
+    def _ends(self) -> list[Any]:
+        def ending(what: str, worker: int, *after: Any) -> Any:
+            return self._add(what, worker, 0, values_of, TaskRef(self._finished[worker]), *after)
+
+        workers = range(len(self._finished))
+        if len(workers) == 1:
+            return [ending("values", 0)]
         # Nobody lets go of a shard before all are done: whoever then asks for more of this
         # run finds all of it, or makes all of it anew.
-        ended = [self._ending("end", worker) for worker in range(len(inputs))]
-        self.values = [
-            self._ending("values", worker, List(*map(TaskRef, ended)))
-            for worker in range(len(inputs))
-        ]
-
-    def _ending(self, what: str, worker: int, *after: Any) -> Any:
-        return self._add(what, worker, 0, values_of, TaskRef(self._finished[worker]), *after)
+        ended = List(*[TaskRef(ending("end", worker)) for worker in workers])
+        return [ending("values", worker, ended) for worker in workers]
 
     @property
     def adjacent(self) -> bool:
@@ -142,11 +152,24 @@ class RunGraph:
                 spans = tuple(origin for origin, _ in moves)
                 self.cuts[key] = Task(key, cut, TaskRef(chunk.key), spans)
                 moves = _side_by_side(moves)
-            yield key, Piece(chunk.row, moves)
+            yield key, Piece(chunk.row, moves, chunk.finite)
+
+    def _portions(self, share: Share, inputs: list[Input]) -> list[list[Input]]:
+        """A few at a time, so that what has been copied to the share can go."""
+        columns = sum(stop - start for start, stop in share.loaded)
+        nbytes = self.job.layout.m * columns * np.dtype(self.job.dtype).itemsize
+        most = max(min(nbytes // _LEAST_PORTION, _PORTIONS), 1)
+        step = -(-len(inputs) // most)
+        return [inputs[start : start + step] for start in range(0, len(inputs), max(step, 1))]
 
     def _alone(self, inputs: list[Input]) -> Any:
-        pieces, arrays = _split(inputs)
-        return self._add("run", 0, 0, run_whole, self.job, self._on_gpu, pieces, arrays)
+        portions = self._portions(self._shares[0], inputs)
+        if len(portions) <= 1:
+            return self._add("run", 0, 0, run_at_once, self.job, self._on_gpu, *_split(inputs))
+        room = self._add("open", 0, 0, open_whole, self.job, self._on_gpu, *_split(portions[0]))
+        for i, some in enumerate(portions[1:]):
+            room = self._add("fill", 0, i, fill_whole, TaskRef(room), *_split(some))
+        return self._add("run", 0, 0, run_whole, self.job, TaskRef(room))
 
     def _filled(self, attempt: TaskRef, worker: int, inputs: list[Input]) -> tuple[TaskRef, List]:
         """A share's array, and all that fills it."""
@@ -157,7 +180,7 @@ class RunGraph:
         )  # fmt: skip
         fills = [
             self._add("fill", worker, i, fill_shard, opened, i, *_split(some))
-            for i, some in enumerate(_portions(inputs))
+            for i, some in enumerate(self._portions(self._shares[worker], inputs))
         ]
         return opened, List(*map(TaskRef, fills))
 
@@ -189,13 +212,6 @@ class RunGraph:
             self._add("close", worker, 0, close_shard, opened[worker], before)
             for worker, before in enumerate(last)
         ]
-
-
-def _portions(inputs: list[Input]) -> Iterator[list[Input]]:
-    """A few at a time, so that what has been copied to the shard can go."""
-    step = max(len(inputs) // _PORTIONS, 1)
-    for start in range(0, len(inputs), step):
-        yield inputs[start : start + step]
 
 
 def _split(inputs: list[Input]) -> tuple[tuple[Piece, ...], Any]:

@@ -6,10 +6,8 @@ refer to it (`HeldShard`): Dask frees it with the last of them, however the comp
 
 from __future__ import annotations
 
-import math
 import uuid
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -24,32 +22,18 @@ from hetero_la.scheduler.dask_held import (
     forget_unwanted,
     let_old_work_end,
 )
+from hetero_la.scheduler.dask_input import Piece, Room, fill, new_array
 from hetero_la.scheduler.dask_team import Team
 from hetero_la.scheduler.job import Job
-from hetero_la.scheduler.local_storage import LocalStorage, Span, local_spans
+from hetero_la.scheduler.local_storage import LocalStorage, local_spans
 from hetero_la.scheduler.messages import MessageKey
 from hetero_la.scheduler.runner import Payload, Runner
 from hetero_la.scheduler.step_memory import Name
-from hetero_la.tiles.errors import InsufficientMemoryError, StaleShardError
-from hetero_la.tiles.kernels.cpu import CpuDevice, copy_on_host
+from hetero_la.tiles.errors import StaleShardError
+from hetero_la.tiles.kernels.cpu import CpuDevice
 from hetero_la.tiles.kernels.spec import Array, Device
 from hetero_la.tiles.shard import local_width
-from hetero_la.tiles.transfer import (
-    array_module,
-    current_gpu,
-    device_index,
-    is_device_array,
-    settle,
-    to_device,
-    to_host,
-)
-
-
-class Piece(NamedTuple):
-    """Where the columns of one array go: rows from `row` on, spans of it to spans of a shard."""
-
-    row: int
-    moves: tuple[tuple[Span, Span], ...]
+from hetero_la.tiles.transfer import current_gpu, device_index, to_device, to_host
 
 
 class Sent(NamedTuple):
@@ -69,11 +53,6 @@ class Finished:
 
 # Dask places the tasks that use it by what it would cost to send it.
 sizeof.register(Finished, lambda finished: finished.storage.array.nbytes)
-
-
-def cut(chunk: Array, spans: Sequence[Span]) -> Array:
-    """Dask task: the columns of a chunk that go to one worker."""
-    return array_module(chunk).concatenate([chunk[:, slice(*span)] for span in spans], axis=1)
 
 
 def begin_run() -> str:
@@ -100,25 +79,12 @@ def open_shard(
 
 
 def _team(job: Job) -> Team:
-    return Team(job, _room(job, job.layout.width, CpuDevice("team"), False))
+    return Team(job, new_array(job, job.layout.width, CpuDevice("team"), False))
 
 
 def _opened(job: Job, worker: int, device: Device, on_gpu: bool) -> Runner:
-    array = _room(job, local_width(job.layout, job.programs[worker].columns), device, on_gpu)
+    array = new_array(job, local_width(job.layout, job.programs[worker].columns), device, on_gpu)
     return job.runner(worker, device, LocalStorage(array, local_spans(job, worker)))
-
-
-def _room(job: Job, width: int, device: Device, on_gpu: bool) -> Array:
-    """An array for some columns."""
-    shape = (job.layout.m, width)
-    needed, free = math.prod(shape) * np.dtype(job.dtype).itemsize, device.free_bytes()
-    if needed > free:
-        raise InsufficientMemoryError(
-            f"{job.name} of a {job.layout.m} x {job.layout.n} matrix needs {needed:,} bytes on "
-            f"worker {device.name}, which has {free:,}"
-        )
-    with device.activate():
-        return device.empty(shape, job.dtype) if on_gpu else np.empty(shape, job.dtype, order="F")
 
 
 def _device(worker: Worker | None, place: int | None) -> Device:
@@ -139,33 +105,12 @@ def fill_shard(
     with held.at_work() as runner:
         if runner.position != 0:
             raise StaleShardError("a shard cannot be filled again: work on it has begun")
-        _fill(runner, pieces, arrays)
+        storage = runner.storage
+        assert isinstance(storage, LocalStorage)
+        threads = len(runner.job.workers) if isinstance(runner, Team) else 1
+        fill(storage.array, runner.device, pieces, arrays, threads)
         held.filled.add(portion)
     return portion
-
-
-def _fill(runner: Runner | Team, pieces: Sequence[Piece], arrays: Sequence[Array]) -> None:
-    storage = runner.storage
-    assert isinstance(storage, LocalStorage)
-
-    def copy(piece: Piece, source: Array) -> None:
-        rows = slice(piece.row, piece.row + source.shape[0])
-        onboard = is_device_array(storage.array)
-        given = source if onboard else to_host(source)
-        for origin, target in piece.moves:
-            if onboard:
-                storage.array[rows, slice(*target)] = given[:, slice(*origin)]
-            else:
-                copy_on_host(storage.array[rows, slice(*target)], given[:, slice(*origin)])
-
-    if isinstance(runner, Team):
-        with ThreadPoolExecutor(len(runner.job.workers)) as threads:
-            list(threads.map(copy, pieces, arrays))
-        return
-    with runner.device.activate():
-        for piece, source in zip(pieces, arrays, strict=True):
-            copy(piece, source)
-        settle(storage.array)
 
 
 def run_slice(
@@ -199,17 +144,39 @@ def close_shard(held: HeldShard, before: Any) -> Finished:
         return finished
 
 
-def run_whole(job: Job, on_gpu: bool, pieces: Sequence[Piece], arrays: Sequence[Array]) -> Finished:
+def open_whole(job: Job, on_gpu: bool, pieces: Sequence[Piece], arrays: Sequence[Array]) -> Room:
+    """Dask task: memory for a run that is one task, and in it a portion of the input."""
+    place = device_index(arrays[0]) if arrays else None
+    team = len(job.programs) > 1
+    device = CpuDevice("team") if team else _device(current_worker(), place)
+    array = new_array(job, job.layout.width, device, on_gpu and place is not None)
+    return fill_whole(Room(array, len(job.programs)), pieces, arrays)
+
+
+def fill_whole(room: Room, pieces: Sequence[Piece], arrays: Sequence[Array]) -> Room:
+    """Dask task: put another portion of the input there."""
+    device = _device(current_worker(), device_index(room.array))
+    fill(room.array, device, pieces, arrays, room.threads)
+    return room
+
+
+def run_whole(job: Job, room: Room) -> Finished:
     """Dask task: a run of one worker, or of several threads of a process, wherever it is."""
+    array = room.begin()
     if len(job.programs) > 1:
-        runner: Runner | Team = _team(job)
+        runner: Runner | Team = Team(job, array)
     else:
-        place = device_index(arrays[0]) if arrays else None
-        device = _device(current_worker(), place)
-        runner = _opened(job, 0, device, on_gpu and place is not None)
-    _fill(runner, pieces, arrays)
+        device = _device(current_worker(), device_index(array))
+        runner = job.runner(0, device, LocalStorage(array, local_spans(job, 0)))
     runner.run(0, len(job.programs[0].instructions))
     return _finished(runner)
+
+
+def run_at_once(
+    job: Job, on_gpu: bool, pieces: Sequence[Piece], arrays: Sequence[Array]
+) -> Finished:
+    """Dask task: a run of little input, which has nothing to gain from tasks that bring it."""
+    return run_whole(job, open_whole(job, on_gpu, pieces, arrays))
 
 
 def _finished(runner: Runner | Team) -> Finished:

@@ -19,15 +19,19 @@ from numpy.linalg import LinAlgError
 from scipy.linalg import LinAlgWarning
 
 import hetero_la
-from hetero_la.dask_arrays import bands, runs
+from hetero_la.dask_arrays import bands, permutations, runs
 from hetero_la.dask_arrays.bands import between_diagonals
+from hetero_la.scheduler import dask_graph, dask_input
 from hetero_la.scheduler.workers import calling_thread
+from hetero_la.tiles.errors import StaleShardError
 from tests.dask_support import (
     NB,
     Case,
     any_shape_cases,
     assert_same,
     chunked,
+    memory,
+    reset_peak,
     square_cases,
 )
 from tests.support import DTYPES, covering, positive, random
@@ -106,6 +110,83 @@ def test_several_threads_do_a_long_run_together(
     packed, _ = hetero_la.lu_factor(chunked(random(100), 30), nb=NB)
     (task,) = (task for key, task in packed.dask.to_dict().items() if "hetero-la-run" in str(key))
     assert len(task.args[0].programs) == 3
+
+
+@pytest.fixture
+def in_portions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The input of a run comes in many tasks, however little it is."""
+    monkeypatch.setattr(dask_graph, "_LEAST_PORTION", 1)
+
+
+@pytest.mark.usefixtures("in_portions")
+@pytest.mark.parametrize("threads", [1, 3])
+@pytest.mark.parametrize("dtype", ["float64", "complex64"])
+def test_input_that_comes_in_portions(
+    dtype: str, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if threads > 1:
+        monkeypatch.setitem(runs.INLINE_LIMIT, "cpu", 0.0)
+    monkeypatch.setattr(runs, "CPU_COUNT", threads)
+    for case in [*any_shape_cases(50, 33, dtype), *square_cases(40, dtype)]:
+        check(case, CHUNKS[0])
+    packed, _ = hetero_la.lu_factor(chunked(random(100), 10), nb=NB)
+    keys = [str(key) for key in packed.dask.to_dict()]
+    assert sum("hetero-la-open" in key or "hetero-la-fill" in key for key in keys) > 10
+
+
+@pytest.mark.usefixtures("in_portions")
+def test_numbers_are_looked_at_where_they_are_loaded() -> None:
+    a = random(40)
+    a[37, 29] = np.inf
+    x, y = chunked(a, 7), chunked(random(40), 7)
+    for function in FUNCTIONS_OF_ANY_ORDER:
+        with pytest.raises(ValueError, match="a must not contain infs or NaNs"):
+            dask.compute(function(x))
+    for call in (
+        lambda: hetero_la.solve(y, a), lambda: hetero_la.lstsq(y, a)[0],
+        lambda: hetero_la.solve(y, a, assume_a="sym"), lambda: hetero_la.lu_factor(y).solve(a),
+        lambda: hetero_la.cho_factor(da.eye(40)).solve(a),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match="b must not contain infs or NaNs"):
+            call().compute()
+    with pytest.raises(ValueError, match="lu must not contain infs or NaNs"):
+        hetero_la.lu_solve((x, np.arange(40)), np.ones(40)).compute()
+    found, _ = dask.compute(*hetero_la.lu_factor(x, check_finite=False))
+    assert not np.isfinite(found).all()
+
+
+@pytest.mark.skipif(not os.access("/proc/self/clear_refs", os.W_OK), reason="needs Linux's /proc")
+def test_blocks_that_nobody_else_holds_go_when_they_are_copied(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    n = 3000
+    for size in (200, n):  # once to load libraries and take what is taken once
+        x = da.random.default_rng(0).standard_normal((size, size), chunks=250)
+        factors = hetero_la.lu_factor(x)
+        before = reset_peak()
+        factors = factors.persist()
+        grown = memory("VmHWM") - before
+    assert grown < 1.75 * n * n * 8
+    assert factors.lu.nbytes == n * n * 8
+
+
+def test_a_permutation_takes_the_pages_of_its_ones() -> None:
+    p = permutations.sparse_zeros((2048, 2048), np.empty(0), np.float64)
+    assert (p.shape, p.dtype, p.flags.c_contiguous) == ((2048, 2048), np.float64, True)
+    assert not p.any()
+    p[np.arange(2048), np.arange(2048)[::-1]] = 1
+    assert (p @ np.arange(2048.0))[0] == 2047
+    x = da.random.default_rng(0).standard_normal((1100, 1100), chunks=550)
+    blocks, lower, upper = hetero_la.lu(x, nb=100)
+    assert blocks.numblocks == (2, 2)
+    assert abs(blocks @ lower @ upper - x).max().compute() < 1e-10
+
+
+def test_a_run_whose_input_was_worked_on_is_not_begun_again() -> None:
+    room = dask_input.Room(np.zeros((3, 3), order="F"), 1)
+    room.begin()
+    with pytest.raises(StaleShardError, match="compute again"):
+        room.begin()
 
 
 def test_nothing_is_saved_for_checkpoints_that_nobody_takes() -> None:
@@ -272,6 +353,18 @@ FUNCTIONS: list[Callable[[Any], Any]] = [
     hetero_la.lu, hetero_la.lu_factor, hetero_la.cholesky, hetero_la.cho_factor, hetero_la.qr,
     hetero_la.inv, hetero_la.det, hetero_la.slogdet, lambda x: hetero_la.solve(x, np.ones(4)),
     lambda x: hetero_la.lstsq(x, np.ones(4)),
+]  # fmt: skip
+
+
+FUNCTIONS_OF_ANY_ORDER: list[Callable[[Any], Any]] = [
+    *FUNCTIONS[:8],
+    *[lambda x, name=name: hetero_la.solve(x, np.ones(40), assume_a=name)
+      for name in ("gen", "pos", "sym", "her", "tridiagonal", "banded", "upper triangular")],
+    lambda x: hetero_la.inv(x, assume_a="lower triangular"),
+    lambda x: hetero_la.inv(x, assume_a="pos"),
+    lambda x: hetero_la.lstsq(x, np.ones(40)),
+    lambda x: hetero_la.lstsq(x[10:], np.ones(30)),
+    lambda x: hetero_la.cholesky(x, lower=True),
 ]  # fmt: skip
 
 

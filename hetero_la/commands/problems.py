@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from hetero_la import files, matrices
 from hetero_la.commands.routine import Choices, Problem, RightHandSides, key
 from hetero_la.commands.routines import ROUTINES
-from hetero_la.inputs import require_finite
+from hetero_la.tiles.finite import require_finite
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,8 @@ import numpy as np
 
 from hetero_la.dask_arrays.inputs import as_columns, as_matrix, as_two_dimensional
 from hetero_la.dask_arrays.lu import tiles_of
-from hetero_la.dask_arrays.runs import LazyRun, Singular
+from hetero_la.dask_arrays.runs import LazyRun
+from hetero_la.dask_arrays.verdicts import Singular
 
 
 class LazyCholeskyFactors(NamedTuple):
@@ -83,22 +84,24 @@ def cho_factor(
 
 
 def _run(a: Any, lower: bool, check_finite: bool, client: Any, options: dict[str, Any]) -> LazyRun:
-    a = as_matrix(a, check_finite=check_finite, square=True)
+    a = as_matrix(a, square=True)
     return LazyRun(
-        "cholesky", a if lower else a.T, singular=Singular.NOT_POSITIVE, client=client, **options
-    )
+        "cholesky", a if lower else a.T, finite=("a",) if check_finite else (),
+        singular=Singular.NOT_POSITIVE, client=client, **options,
+    )  # fmt: skip
 
 
 def cho_solve(
     c_and_lower: tuple[Any, bool], b: Any, overwrite_b: bool = False, check_finite: bool = True
 ) -> da.Array:
     """`hetero_la.cho_solve`, lazily: on the workers, which each load their share of the factor."""
-    c = as_matrix(c_and_lower[0], "c", check_finite=check_finite, square=True)
-    b = as_columns(c, b, "a factor", check_finite=check_finite)
+    c = as_matrix(c_and_lower[0], "c", square=True)
+    b = as_columns(c, b, "a factor")
     dtype = np.result_type(c.dtype, b.dtype)
     factor = (c if c_and_lower[1] else c.T.conj()).astype(dtype)
     rhs = as_two_dimensional(b.astype(dtype))
-    x = LazyRun("cho_solve", factor, rhs, nb=tiles_of(factor)).beside
+    looked_at = ("c", "b") if check_finite else ()
+    x = LazyRun("cho_solve", factor, rhs, finite=looked_at, nb=tiles_of(factor)).beside
     return x[:, 0] if b.ndim == 1 else x
 
 

@@ -8,11 +8,12 @@ from typing import Any
 import dask.array as da
 import numpy as np
 
-from hetero_la.inputs import lapack_dtype, require_finite
+from hetero_la.inputs import lapack_dtype
+from hetero_la.tiles.finite import require_finite
 from hetero_la.tiles.transfer import array_module, is_device_array
 
 
-def as_array(a: Any, name: str, ndims: tuple[int, ...], *, check_finite: bool) -> da.Array:
+def as_array(a: Any, name: str, ndims: tuple[int, ...]) -> da.Array:
     """`a` as a Dask array of a LAPACK type whose chunks are known.
 
     Raises
@@ -38,8 +39,14 @@ def as_array(a: Any, name: str, ndims: tuple[int, ...], *, check_finite: bool) -
     a = a.astype(lapack_dtype(a.dtype, name))
     if any(0 in sizes and len(sizes) > 1 for sizes in a.chunks):
         a = a.rechunk(tuple(tuple(filter(None, sizes)) or (0,) for sizes in a.chunks))
-    if not check_finite:
-        return a
+    return a
+
+
+def finite(a: da.Array, name: str) -> da.Array:
+    """`a`, or an error where it holds a NaN or an infinity.
+
+    What a run loads, it looks at itself (see `LazyRun`): this is for what it does not see all of.
+    """
     return da.map_blocks(_finite, a, name, dtype=a.dtype, meta=a._meta)
 
 
@@ -48,19 +55,17 @@ def _finite(block: Any, name: str) -> Any:
     return block
 
 
-def as_matrix(
-    a: Any, name: str = "a", *, check_finite: bool = True, square: bool = False
-) -> da.Array:
+def as_matrix(a: Any, name: str = "a", *, square: bool = False) -> da.Array:
     """`a` as a two-dimensional Dask array, square if so wanted."""
-    a = as_array(a, name, (2,), check_finite=check_finite)
+    a = as_array(a, name, (2,))
     if square and a.shape[0] != a.shape[1]:
         raise ValueError(f"{name} must be a square matrix, not of shape {a.shape}")
     return a
 
 
-def as_columns(a: da.Array, b: Any, what: str, *, check_finite: bool) -> da.Array:
+def as_columns(a: da.Array, b: Any, what: str) -> da.Array:
     """`b` as a Dask array of one or two dimensions, with as many rows as `a`, which is `what`."""
-    b = as_array(b, "b", (1, 2), check_finite=check_finite)
+    b = as_array(b, "b", (1, 2))
     if b.shape[0] != a.shape[0]:
         raise ValueError(f"b has shape {b.shape}, which does not fit {what} of shape {a.shape}")
     if on_gpu(a) != on_gpu(b):
@@ -68,12 +73,10 @@ def as_columns(a: da.Array, b: Any, what: str, *, check_finite: bool) -> da.Arra
     return b
 
 
-def as_system(
-    a: Any, b: Any, *, check_finite: bool, square: bool = False
-) -> tuple[da.Array, da.Array]:
+def as_system(a: Any, b: Any, *, square: bool = False) -> tuple[da.Array, da.Array]:
     """Matrix and right-hand sides that fit, of one dtype."""
-    a = as_matrix(a, check_finite=check_finite, square=square)
-    b = as_columns(a, b, "a", check_finite=check_finite)
+    a = as_matrix(a, square=square)
+    b = as_columns(a, b, "a")
     dtype = np.result_type(a.dtype, b.dtype)
     return a.astype(dtype), b.astype(dtype)
 

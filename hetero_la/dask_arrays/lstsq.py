@@ -27,7 +27,8 @@ def lstsq(
     The residues are there for m > n whatever the rank is: nobody knows it beforehand.
     """
     require_lstsq_options(cond, lapack_driver)
-    a, b = as_system(a, b, check_finite=check_finite)
+    a, b = as_system(a, b)
+    options["finite"] = ("a", "b") if check_finite else ()
     (m, n), rhs = a.shape, as_two_dimensional(b)
     if m >= n:
         run = LazyRun("lstsq", a, rhs, client=client, **options)

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Self
 
 import dask
 import dask.array as da
 import numpy as np
-from dask._task_spec import Task
-from dask.base import tokenize
-from dask.highlevelgraph import HighLevelGraph
 
 from hetero_la._determinant import SlogdetResult, det_of, sign_of, slogdet_of
-from hetero_la.dask_arrays.bands import between_diagonals
-from hetero_la.dask_arrays.blocks import diagonal, from_all, one_block, over_columns, starts
+from hetero_la.dask_arrays.bands import between_diagonals, row_chunks
+from hetero_la.dask_arrays.blocks import diagonal, from_all, over_columns
 from hetero_la.dask_arrays.inputs import (
     as_columns,
     as_matrix,
@@ -23,10 +19,16 @@ from hetero_la.dask_arrays.inputs import (
     empty_like,
     on_gpu,
 )
-from hetero_la.dask_arrays.runs import LazyRun, Singular
+from hetero_la.dask_arrays.permutations import inverse_order, permutation_matrix, row_order
+from hetero_la.dask_arrays.runs import LazyRun
+from hetero_la.dask_arrays.verdicts import Singular
 from hetero_la.tiles.pivots import permutation
 from hetero_la.tiles.tile_sizes import TileSizes, sizes_of_cut
-from hetero_la.tiles.transfer import array_module, to_device, to_host
+from hetero_la.tiles.transfer import array_module, to_host
+
+#: Blocks a side of P where one process has it: large ones take no more memory than small ones.
+#: With one alone, Dask makes a NumPy array of it while all of L and U is still to come.
+_P_SIDE = 2
 
 
 class LazyLUFactors(NamedTuple):
@@ -96,8 +98,10 @@ def lu_factor(
     >>> piv.compute()
     array([1, 1], dtype=int32)
     """
-    a = as_matrix(a, check_finite=check_finite)
-    run = LazyRun("lu", a, singular=Singular.WARNED_OF, client=client, **options)
+    looked_at = ("a",) if check_finite else ()
+    run = LazyRun(
+        "lu", as_matrix(a), finite=looked_at, singular=Singular.WARNED_OF, client=client, **options
+    )
     return LazyLUFactors(run.factors, run.vector("ipiv"))
 
 
@@ -106,22 +110,23 @@ def lu(
     p_indices: bool = False, *, client: Any = None, **options: Any,
 ) -> tuple[da.Array, ...]:  # fmt: skip
     """`hetero_la.lu`, lazily."""
-    a = as_matrix(a, check_finite=check_finite)
-    run = LazyRun("lu", a, client=client, **options)
+    a = as_matrix(a)
+    run = LazyRun("lu", a, finite=("a",) if check_finite else (), client=client, **options)
     m, n = a.shape
     k = min(m, n)
     upper = run.triangle((k, n), lower=False)
     number = m == n == 1  # of which SciPy makes arrays of other types
     dtype = np.dtype(np.int64 if number else np.int32)
     like = empty_like(a, (m,), dtype)
-    indices = from_all(_row_order, [run.vector("ipiv")], like, m, dtype, on_gpu(a))
+    indices = from_all(row_order, [run.vector("ipiv")], like, m, dtype, on_gpu(a))
     if permute_l:
         return over_columns(_permuted_lower, run.factors, indices, shape=(m, k)), upper
     lower = run.triangle((m, k), lower=True, ones=True)
     if p_indices:
         return indices, lower, upper
     dtype = a.dtype if number else np.finfo(a.dtype).dtype
-    return _permutation_matrix(indices, run.row_chunks(m), dtype), lower, upper
+    chunks = row_chunks(m, run.plan.layout.nb, _P_SIDE) if run.adjacent else run.row_chunks(m)
+    return permutation_matrix(indices, chunks, dtype), lower, upper
 
 
 def _permuted_lower(block: Any, start: int, stop: int, indices: Any) -> Any:
@@ -131,40 +136,6 @@ def _permuted_lower(block: Any, start: int, stop: int, indices: Any) -> Any:
     return lower[indices]
 
 
-def _rows(piv: Any, m: int) -> np.ndarray:
-    """Row of P L, or of A, at which each row of L is found, the other way round."""
-    return np.argsort(permutation(piv, m))
-
-
-def _row_order(pivots: Sequence[Any], m: int, dtype: Any, onboard: bool) -> Any:
-    rows = _rows(pivots[0], m).astype(dtype)
-    return to_device(rows) if onboard else rows
-
-
-def _permutation_matrix(indices: da.Array, chunks: tuple[int, ...], dtype: Any) -> da.Array:
-    """P in square chunks, from the column of the one in each row."""
-    name = f"permutation-{tokenize(indices.name, chunks, dtype)}"
-    spans = list(itertools.pairwise(starts(chunks)))
-    tasks = {
-        (name, i, j): Task(
-            (name, i, j), _permutation, one_block(indices), spans[i], spans[j], dtype
-        )
-        for i, j in np.ndindex(len(spans), len(spans))
-    }
-    graph = HighLevelGraph.from_collections(name, tasks, [indices])
-    return da.Array(graph, name, (chunks, chunks), meta=empty_like(indices, (0, 0), dtype))
-
-
-def _permutation(indices: Any, rows: tuple[int, int], columns: tuple[int, int], dtype: Any) -> Any:
-    """A block of P."""
-    xp, (start, stop) = array_module(indices), columns
-    here = indices[slice(*rows)]
-    (row,) = xp.nonzero((here >= start) & (here < stop))
-    p = xp.zeros((len(here), stop - start), dtype)
-    p[row, here[row] - start] = 1
-    return p
-
-
 def lu_solve(
     lu_and_piv: tuple[Any, Any], b: Any, trans: int = 0, overwrite_b: bool = False,
     check_finite: bool = True,
@@ -172,24 +143,27 @@ def lu_solve(
     """`hetero_la.lu_solve`, lazily: on the workers, which each load their share of the factors."""
     if trans not in (0, 1, 2):
         raise ValueError(f"trans must be 0, 1 or 2, not {trans!r}")
-    packed = as_matrix(lu_and_piv[0], "lu", check_finite=check_finite, square=True)
+    packed = as_matrix(lu_and_piv[0], "lu", square=True)
     piv = da.asarray(lu_and_piv[1])
     if piv.shape != packed.shape[:1]:
         raise ValueError(f"piv must hold {len(packed)} row numbers below {len(packed)}")
-    b = as_columns(packed, b, "factors", check_finite=check_finite)
+    b = as_columns(packed, b, "factors")
     dtype = np.result_type(packed.dtype, b.dtype)
     rhs = as_two_dimensional(b.astype(dtype))
-    x = solve_with_factors(packed.astype(dtype), piv.rechunk(-1), rhs, trans)
+    looked_at = ("lu", "b") if check_finite else ()
+    x = _solved(packed.astype(dtype), piv.rechunk(-1), rhs, trans, looked_at)
     return x[:, 0] if b.ndim == 1 else x
 
 
-def solve_with_factors(packed: da.Array, piv: da.Array, b: da.Array, trans: int = 0) -> da.Array:
+def _solved(
+    packed: da.Array, piv: da.Array, b: da.Array, trans: int, looked_at: Sequence[str]
+) -> da.Array:
     """X of the system that `trans` says, from factors and a matrix `b` of their dtype."""
-    nb = tiles_of(packed)
+    options: dict[str, Any] = {"nb": tiles_of(packed), "finite": looked_at}
     if trans == 0:
-        return LazyRun("lu_solve", packed, over_columns(_in_order, b, piv), nb=nb).beside
+        return LazyRun("lu_solve", packed, over_columns(_in_order, b, piv), **options).beside
     turn = da.conj if trans == 1 and b.dtype.kind == "c" else da.asarray  # A^T is conj(A^H)
-    x = LazyRun("lu_solve_adjoint", packed, turn(b), nb=nb).beside
+    x = LazyRun("lu_solve_adjoint", packed, turn(b), **options).beside
     return turn(over_columns(_back_in_order, x, piv))
 
 
@@ -204,7 +178,7 @@ def _in_order(block: Any, start: int, stop: int, piv: Any) -> Any:
 
 
 def _back_in_order(block: Any, start: int, stop: int, piv: Any) -> Any:
-    return block[array_module(block).asarray(_rows(piv, len(block)))]
+    return block[array_module(block).asarray(inverse_order(piv, len(block)))]
 
 
 def det(
@@ -212,23 +186,23 @@ def det(
     **options: Any,
 ) -> da.Array:  # fmt: skip
     """`hetero_la.det`, lazily: an array of one number."""
-    a = as_matrix(a, check_finite=check_finite, square=True)
+    a = as_matrix(a, square=True)
     wide = np.complex128 if a.dtype.kind == "c" else np.float64
-    return from_all(_det, _diagonal_and_piv(a, client, options), np.empty((), wide))
+    return from_all(_det, _diagonal_and_piv(a, check_finite, client, options), np.empty((), wide))
 
 
 def slogdet(a: Any, check_finite: bool = True, *, client: Any = None, **options: Any) -> Any:
     """`hetero_la.slogdet`, lazily: a named tuple of two arrays of one number."""
-    a = as_matrix(a, check_finite=check_finite, square=True)
-    given = _diagonal_and_piv(a, client, options)
+    a = as_matrix(a, square=True)
+    given = _diagonal_and_piv(a, check_finite, client, options)
     sign = from_all(_sign, given, np.empty((), a.dtype))
     return SlogdetResult(sign, from_all(_logabsdet, given, np.empty((), a.dtype).real))
 
 
 def _diagonal_and_piv(
-    a: da.Array, client: Any, options: dict[str, Any]
+    a: da.Array, check_finite: bool, client: Any, options: dict[str, Any]
 ) -> tuple[da.Array, da.Array]:
-    run = LazyRun("lu", a, client=client, **options)
+    run = LazyRun("lu", a, finite=("a",) if check_finite else (), client=client, **options)
     return diagonal(run.factors), run.vector("ipiv")
 
 

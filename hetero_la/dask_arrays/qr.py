@@ -15,11 +15,12 @@ def qr(
 ) -> Any:  # fmt: skip
     """`hetero_la.qr`, lazily."""
     require_mode(mode, pivoting)
-    a = as_matrix(a, check_finite=check_finite)
+    a = as_matrix(a)
     m, n = a.shape
     columns = {"full": m, "economic": min(m, n)}.get(mode, 0)
     routine = "explicit_q" if columns else "qr"
-    run = LazyRun(routine, a, columns=columns, client=client, **options)
+    looked_at = ("a",) if check_finite else ()
+    run = LazyRun(routine, a, columns=columns, finite=looked_at, client=client, **options)
     r = run.triangle((m if mode in ("full", "r") else min(m, n), n), lower=False)
     if mode == "r":
         return (r,)

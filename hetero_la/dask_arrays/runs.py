@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from enum import StrEnum
 from typing import Any
 
 import dask.array as da
-import distributed
 import numpy as np
 from dask._task_spec import List, TaskRef
 from dask.base import tokenize
 from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from dask.system import CPU_COUNT
-from numpy.linalg import LinAlgError
-from scipy.linalg import LinAlgWarning
 
-from hetero_la.alerts import not_positive_message, singular_message, small_pivot_message
 from hetero_la.dask_arrays.bands import band, row_chunks
 from hetero_la.dask_arrays.inputs import empty_like, on_gpu
+from hetero_la.dask_arrays.verdicts import Singular, judge, vector_of
 from hetero_la.execution import INLINE_LIMIT, with_preset
 from hetero_la.plan import Plan
 from hetero_la.planner import make_plan
@@ -30,23 +25,14 @@ from hetero_la.scheduler.dask_clients import running_client, worker_infos
 from hetero_la.scheduler.dask_graph import Chunk, RunGraph
 from hetero_la.scheduler.dask_placement import RunTask, annotations_of, keep_placement
 from hetero_la.scheduler.workers import WorkerInfo, calling_thread
-from hetero_la.steps import StepValues
 from hetero_la.tiles.errors import DeviceUnavailableError
-from hetero_la.tiles.transfer import to_device
 from hetero_la.tuning import Problem, quick_estimate
 
-#: Into how many blocks a triangle is cut at most: a task of a cluster takes about 1 ms, one of
-#: Dask's local schedulers about 0.1 ms.
-_CLUSTER_TASKS, _LOCAL_TASKS = 64, 256
-
-
-class Singular(StrEnum):
-    """What becomes of a run whose factors are singular, or do not exist."""
-
-    RETURNED = "returned"
-    WARNED_OF = "warned of"
-    REFUSED = "refused"
-    NOT_POSITIVE = "not positive"
+#: Into how many blocks a side a triangle is cut at most where it is in one array, on a cluster and
+#: by Dask's local schedulers: a task takes about 1 ms there, and about 0.1 ms here.
+_CLUSTER_SIDE, _LOCAL_SIDE = 6, 16
+#: Into how many blocks a triangle is cut that several processes have.
+_MOST_BLOCKS = 64
 
 
 class LazyRun:
@@ -62,6 +48,8 @@ class LazyRun:
         Right-hand sides, of the same dtype.
     columns : int, optional
         How many columns a routine that takes no right-hand sides makes beside the matrix.
+    finite : sequence of str, optional
+        What errors call `a` and `b` where NaN and infinity are errors.
     singular : Singular, optional
         What becomes of a singular matrix.
     solves : bool, optional
@@ -74,20 +62,25 @@ class LazyRun:
 
     def __init__(
         self, routine: str, a: da.Array, b: da.Array | None = None, *, columns: int = 0,
-        singular: Singular = Singular.RETURNED, solves: bool = False, client: Any = None,
-        **options: Any,
+        finite: Sequence[str] = (), singular: Singular = Singular.RETURNED, solves: bool = False,
+        client: Any = None, **options: Any,
     ) -> None:  # fmt: skip
         nrhs = columns if b is None else b.shape[1]
         self.plan = plan = _plan(routine, a, nrhs, client, options)
         self._like, self._on_gpu = a, on_gpu(a)
         inputs = [a] if b is None else [a, b]
         self._token = tokenize(
-            routine, [x.name for x in inputs], plan.layout, plan.dtype, plan.options,
+            routine, [x.name for x in inputs], tuple(finite), plan.layout, plan.dtype, plan.options,
             plan.lookahead, plan.panel_worker, plan.distribution,
             [(worker.name, worker.kind, worker.address) for worker in plan.workers],
         )  # fmt: skip
         starts = itertools.accumulate((x.shape[1] for x in inputs), initial=0)
-        chunks = [chunk for x, at in zip(inputs, starts, strict=False) for chunk in _chunks(x, at)]
+        names = itertools.chain(finite, itertools.repeat(""))
+        chunks = [
+            chunk
+            for x, at, name in zip(inputs, starts, names, strict=False)
+            for chunk in _chunks(x, at, name)
+        ]
         self._tasks = RunGraph(plan.job(), self._token, chunks, on_gpu=self._on_gpu)
         self._graph = self._layers(inputs)
         self._steps = self._judged(singular, solves)
@@ -147,11 +140,18 @@ class LazyRun:
             copy=2 * entries < layout.m * layout.width,  # what is shared holds all of a shard
         )  # fmt: skip
 
+    @property
+    def adjacent(self) -> bool:
+        """Whether one process has all of the matrix, in one array."""
+        return self._tasks.adjacent
+
     def row_chunks(self, rows: int) -> tuple[int, ...]:
         """Blocks of rows in which triangles are cut: the more, the less of them is copied."""
         layout = self.plan.layout
-        tasks = _CLUSTER_TASKS if self.plan.workers[0].address else _LOCAL_TASKS
-        most = math.isqrt(tasks) if self._tasks.adjacent else max(tasks // layout.nt, 1)
+        if self.adjacent:
+            most = _CLUSTER_SIDE if self.plan.workers[0].address else _LOCAL_SIDE
+        else:
+            most = max(_MOST_BLOCKS // layout.nt, 1)
         return row_chunks(rows, layout.nb, most)
 
     @property
@@ -193,12 +193,13 @@ class LazyRun:
         return da.Array(graph, name, ((layout.m,), widths), meta=meta)
 
 
-def _chunks(x: da.Array, start: int) -> Iterator[Chunk]:
+def _chunks(x: da.Array, start: int, finite: str) -> Iterator[Chunk]:
     """The blocks of `x`, whose first column is `start` of the whole."""
     rows, columns = (list(itertools.accumulate(sizes, initial=0)) for sizes in x.chunks)
     for i, j in np.ndindex(x.numblocks):
         if x.chunks[0][i] and x.chunks[1][j]:
-            yield Chunk((x.name, i, j), rows[i], (start + columns[j], start + columns[j + 1]))
+            span = start + columns[j], start + columns[j + 1]
+            yield Chunk((x.name, i, j), rows[i], span, finite)
 
 
 def _plan(routine: str, a: da.Array, nrhs: int, client: Any, options: dict[str, Any]) -> Plan:
@@ -228,32 +229,3 @@ def _threads(caller: WorkerInfo) -> tuple[WorkerInfo, ...]:
     count = default_cpu_workers(CPU_COUNT)
     blas = default_blas_threads(CPU_COUNT, count, 0)
     return tuple(replace(caller, name=f"cpu{i}", blas_threads=blas) for i in range(count))
-
-
-def judge(
-    values: Sequence[dict[Any, Any]], layout: Any, dtype: Any, singular: Singular, solves: bool
-) -> StepValues:
-    """Dask task: the values of all workers, unless they say that the run has failed."""
-    together = {key: value for one in values for key, value in one.items()}
-    steps = StepValues(together, layout, dtype)
-    if singular is Singular.RETURNED:
-        return steps
-    if steps.info and singular is Singular.WARNED_OF:
-        distributed.warn(singular_message(steps.info), LinAlgWarning)
-    elif steps.info:
-        refused = singular is Singular.REFUSED
-        raise LinAlgError((singular_message if refused else not_positive_message)(steps.info))
-    if solves and min(layout.m, layout.n):
-        extents = [value for key, value in together.items() if key[0] == "diagonal"]
-        ratio = min(least for least, _ in extents) / max(largest for _, largest in extents)
-        if singular is Singular.NOT_POSITIVE:
-            ratio **= 2  # both factors have it
-        if not ratio >= np.finfo(dtype).eps:
-            distributed.warn(small_pivot_message(ratio), LinAlgWarning)
-    return steps
-
-
-def vector_of(steps: StepValues, name: str, onboard: bool) -> Any:
-    """Dask task: a vector in LAPACK's form."""
-    vector = steps.piv if name == "ipiv" else steps.vector(name)
-    return to_device(vector) if onboard else vector

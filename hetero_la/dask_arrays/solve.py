@@ -10,12 +10,18 @@ from numpy.linalg import LinAlgError
 from hetero_la.dask_arrays.bands import band
 from hetero_la.dask_arrays.blocks import diagonal, over_columns
 from hetero_la.dask_arrays.cholesky import solve_positive
-from hetero_la.dask_arrays.inputs import as_matrix, as_system, as_two_dimensional
-from hetero_la.dask_arrays.runs import LazyRun, Singular
+from hetero_la.dask_arrays.inputs import as_matrix, as_system, as_two_dimensional, finite
+from hetero_la.dask_arrays.runs import LazyRun
+from hetero_la.dask_arrays.verdicts import Singular
 from hetero_la.options import Options
 from hetero_la.structure import INV_NAMES, Structure, structure_of
 
 _TRIANGULAR = (Structure.UPPER, Structure.LOWER)
+#: Of these a run loads only a part, or something made of it.
+_READ_IN_PART = (
+    *_TRIANGULAR, Structure.DIAGONAL, Structure.TRIDIAGONAL, Structure.SYMMETRIC,
+    Structure.HERMITIAN,
+)  # fmt: skip
 
 
 def solve(
@@ -30,7 +36,11 @@ def solve(
     shows that the matrix is singular to working precision.
     """
     structure = structure_of(assume_a)
-    a, b = as_system(a, b, check_finite=check_finite, square=True)
+    a, b = as_system(a, b, square=True)
+    if check_finite and structure in _READ_IN_PART:
+        a, b = finite(a, "a"), finite(b, "b")
+    elif check_finite:
+        options["finite"] = ("a", "b")
     if transposed and a.dtype.kind == "c":
         raise NotImplementedError("transposed=True is for real numbers")
     x = _solved(a, as_two_dimensional(b), structure, lower, transposed, client, options)
@@ -43,7 +53,11 @@ def inv(
 ) -> da.Array:  # fmt: skip
     """`hetero_la.inv`, lazily."""
     structure = structure_of(assume_a, INV_NAMES)
-    a = as_matrix(a, check_finite=check_finite, square=True)
+    a = as_matrix(a, square=True)
+    if check_finite and structure in _READ_IN_PART:
+        a = finite(a, "a")
+    elif check_finite:
+        options["finite"] = ("a",)
     if structure is Structure.POSITIVE:
         return solve_positive(a, None, lower=lower, client=client, **options)
     if structure in (*_TRIANGULAR, Structure.DIAGONAL):

@@ -29,7 +29,9 @@ from tests.dask_support import (
     any_shape_cases,
     assert_same,
     chunked,
+    memory,
     nothing_left,
+    reset_peak,
     shards_held,
     square_cases,
 )
@@ -419,18 +421,6 @@ def test_a_shard_written_to_disk_comes_back_where_it_was() -> None:
 # --- memory
 
 
-def _reset_peak() -> float:
-    """Forget the peak of this process's memory; return what it has now, in bytes."""
-    with open("/proc/self/clear_refs", "w") as file:
-        file.write("5")
-    return _memory("VmRSS")
-
-
-def _memory(what: str) -> float:
-    with open("/proc/self/status") as file:
-        return next(int(line.split()[1]) * 1024 for line in file if line.startswith(what))
-
-
 @pytest.mark.skipif(not os.access("/proc/self/clear_refs", os.W_OK), reason="needs Linux's /proc")
 def test_a_worker_holds_its_share_of_the_input_its_shard_and_a_few_panels() -> None:
     n, nb, workers = 3000, 50, 3
@@ -440,9 +430,9 @@ def test_a_worker_holds_its_share_of_the_input_its_shard_and_a_few_panels() -> N
             x = da.random.default_rng(0).standard_normal((size, size), chunks=(250, 350))
             packed, piv = hetero_la.lu_factor(x, nb=nb, client=client)
             client.wait_for_workers(workers)
-            before = client.run(_reset_peak)
-            here = _reset_peak()
+            before = client.run(reset_peak)
+            here = reset_peak()
             dask.compute(packed[::50, ::50], piv)
-            most = max(peak - before[at] for at, peak in client.run(_memory, "VmHWM").items())
+            most = max(peak - before[at] for at, peak in client.run(memory, "VmHWM").items())
         assert most < 2 * share + 12 * panel < n * n * 8
-        assert _memory("VmHWM") - here < share / 2  # the client holds no matrix
+        assert memory("VmHWM") - here < share / 2  # the client holds no matrix

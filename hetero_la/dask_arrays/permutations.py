@@ -1,0 +1,90 @@
+"""Row orders, and the matrices of these."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import math
+import mmap
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from dask._task_spec import Task
+from dask.base import tokenize
+from dask.highlevelgraph import HighLevelGraph
+
+from hetero_la.dask_arrays.blocks import one_block, starts
+from hetero_la.dask_arrays.inputs import empty_like
+from hetero_la.tiles.pivots import permutation
+from hetero_la.tiles.transfer import array_module, is_device_array, to_device
+
+#: Bytes from which on NumPy asks for huge pages.
+_HUGE = 2**22
+
+
+def inverse_order(piv: Any, m: int) -> np.ndarray:
+    """Row of L U that is found at each row of A = P L U."""
+    return np.argsort(permutation(piv, m))
+
+
+def row_order(pivots: Sequence[Any], m: int, dtype: Any, onboard: bool) -> Any:
+    """The same of the only array of pivots, as a vector on the host or on the GPU."""
+    rows = inverse_order(pivots[0], m).astype(dtype)
+    return to_device(rows) if onboard else rows
+
+
+def permutation_matrix(indices: da.Array, chunks: tuple[int, ...], dtype: Any) -> da.Array:
+    """P in square chunks, from the column of the one in each row."""
+    name = f"permutation-{tokenize(indices.name, chunks, dtype)}"
+    spans = list(itertools.pairwise(starts(chunks)))
+    tasks = {
+        (name, i, j): Task(
+            (name, i, j), _permutation, one_block(indices), spans[i], spans[j], dtype
+        )
+        for i, j in np.ndindex(len(spans), len(spans))
+    }
+    graph = HighLevelGraph.from_collections(name, tasks, [indices])
+    return da.Array(graph, name, (chunks, chunks), meta=empty_like(indices, (0, 0), dtype))
+
+
+def _permutation(indices: Any, rows: tuple[int, int], columns: tuple[int, int], dtype: Any) -> Any:
+    """A block of P."""
+    xp, (start, stop) = array_module(indices), columns
+    here = indices[slice(*rows)]
+    (row,) = xp.nonzero((here >= start) & (here < stop))
+    p = sparse_zeros((len(here), stop - start), here, dtype)
+    p[row, here[row] - start] = 1
+    return p
+
+
+def sparse_zeros(shape: tuple[int, int], like: Any, dtype: Any) -> Any:
+    """Zeros that take memory by the page, and only where something is written.
+
+    For arrays of 4 MiB and more NumPy asks for pages of 2 MiB, and few entries then take as much
+    memory and time as all.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Shape of the array, which is row-major.
+    like : array
+        Says whether it is a NumPy or a CuPy array; the latter is an ordinary one.
+    dtype : dtype
+        Element type.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> sparse_zeros((1, 2), np.empty(0), np.float32)
+    array([[0., 0.]], dtype=float32)
+    """
+    nbytes = math.prod(shape) * np.dtype(dtype).itemsize
+    if is_device_array(like) or nbytes < _HUGE or sys.platform != "linux":
+        return array_module(like).zeros(shape, dtype)
+    memory = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    with contextlib.suppress(OSError):  # a kernel without huge pages
+        memory.madvise(mmap.MADV_NOHUGEPAGE)
+    return np.frombuffer(memory, dtype).reshape(shape)
