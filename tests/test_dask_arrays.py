@@ -36,7 +36,7 @@ from tests.dask_support import (
 )
 from tests.support import DTYPES, covering, positive, random
 
-CHUNKS = [(17, 23), (1000, 1000), (5, -1), (-1, 9), ((11, 1, 28), (2, 20, 0, 18))]
+CHUNKS = [(17, 23), (1000, 1000), (5, -1), (-1, 9), (3, 2), ((11, 1, 28), (2, 20, 0, 18))]
 
 
 def check(case: Case, chunks: Any, **options: Any) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -15,6 +16,7 @@ import pytest
 from distributed import Client, wait
 
 import hetero_la
+from hetero_la.scheduler import dask_graph
 from hetero_la.scheduler.dask_clients import worker_infos
 from hetero_la.scheduler.dask_placement import RunTask
 from hetero_la.scheduler.workers import WorkerInfo
@@ -22,9 +24,12 @@ from hetero_la.tiles.errors import RunAbortedError
 from tests.dask_support import assert_same, chunked, nothing_left
 from tests.scheduler.recovery import (
     Hosts,
+    break_kernel,
     die_at,
     kill_later,
     local_cluster,
+    mend,
+    pause_for,
     slow_down,
     wait_for_workers,
 )
@@ -211,3 +216,82 @@ def test_the_only_copy_of_the_input_is_lost(processes: Client, released: bool) -
     with pytest.raises(RunAbortedError, match="was lost: its only copy was on a worker"):
         future.result(60)
     assert time.perf_counter() - began < 30
+
+
+# --- workers that pause, join late, or fail
+
+
+def test_a_worker_that_pauses(processes: Client) -> None:
+    processes.run(slow_down, 0.002)
+    try:
+        processes.run(pause_for, 1.0, workers=[address(processes, 1)])
+        time.sleep(0.3)  # the scheduler hears of it
+        packed, _ = lazy_lu(processes, random(N))
+        assert len(homes(packed)) == WORKERS - 1  # it gets no part
+        check_lu(processes)
+        wait_for_workers(processes, WORKERS)
+        later = threading.Timer(0.2, processes.run, (pause_for, 0.7))
+        later.start()  # all of them, in the middle
+        check_lu(processes)
+        later.join()
+    finally:
+        processes.run(mend)
+
+
+def homes(array: da.Array) -> set[str]:
+    tasks = array.dask.to_dict().values()
+    return {task.address for task in tasks if isinstance(task, RunTask) and task.address}
+
+
+@pytest.mark.slow
+def test_a_worker_that_joins_late() -> None:
+    """It takes part in what is planned from then on."""
+    with local_cluster(2) as client:
+        client.run(slow_down, 0.005)
+        a = random(N)
+        packed, _ = lazy_lu(client, a)
+        future = client.compute(packed)
+        client.cluster.scale(3)
+        assert_same(future.result(60), hetero_la.lu_factor(a, nb=NB).lu)
+        wait_for_workers(client, 3)
+        assert len(homes(packed)) == 2
+        assert len(homes(lazy_lu(client, a)[0])) == 3
+        check_lu(client)
+        del future
+        assert nothing_left(client)
+
+
+def test_an_error_in_a_kernel(processes: Client) -> None:
+    processes.run(break_kernel, "gemm", workers=[address(processes, 2)])
+    try:
+        packed, _ = lazy_lu(processes, random(N))
+        future = processes.compute(packed)
+        assert "out of order" in str(future.exception(60))
+        del future  # Dask keeps the error as long as somebody may ask for it
+    finally:
+        processes.run(mend)
+    assert nothing_left(processes)
+    check_lu(processes)
+
+
+# --- graphs that nobody has planned workers for
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_input_in_portions_on_any_worker(
+    processes: Client, dies: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dask_graph, "_LEAST_PORTION", 1)
+    a = random(N)
+    packed, piv = hetero_la.lu_factor(chunked(a, 30), nb=NB)
+    assert not homes(packed)
+    assert sum("hetero-la-fill" in str(key) for key in packed.dask.to_dict()) > 10
+    before = {info.pid for info in worker_infos(processes)}
+    if dies:
+        processes.run(die_at, "getrf", 9)  # wherever it is
+    futures = processes.compute((packed, piv))
+    expected = hetero_la.lu_factor(a, nb=NB)
+    assert_same(tuple(future.result(60) for future in futures), tuple(expected))
+    wait_for_workers(processes, WORKERS)
+    assert ({info.pid for info in worker_infos(processes, refresh=True)} == before) != dies
+    processes.restart()  # the others were to die later
