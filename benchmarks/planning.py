@@ -49,7 +49,8 @@ def row(routine: str, n: int, gpus: int, repeats: int) -> dict[str, Any]:
     runs = [planned(routine, n, gpus) for _ in range(repeats)]
     least, plan = min(seconds for seconds, _ in runs), runs[-1][1]
     return {
-        "routine": routine, "n": n, "gpus": gpus, "nb": plan.layout.nb_text, "tasks": len(plan.graph),
+        "routine": routine, "n": n, "gpus": gpus, "nb": plan.layout.nb_text,
+        "tasks": len(plan.graph),
         "instructions": sum(len(program.instructions) for program in plan.programs),
         "planning": least, "predicted": plan.predicted_seconds,
         "share": least / plan.predicted_seconds,

@@ -25,6 +25,7 @@ from hetero_la.scheduler.profile import Profile
 from hetero_la.scheduler.programs import build_programs
 from hetero_la.scheduler.workers import WorkerInfo, calling_thread, over_processes
 from hetero_la.tiles.layout import TileLayout
+from hetero_la.tiles.tile_sizes import clipped
 from hetero_la.tuning import (
     Problem,
     arrival_steps,
@@ -32,7 +33,7 @@ from hetero_la.tuning import (
     default_lookahead,
     recall,
     roles,
-    tile_size,
+    wanted_tiles,
 )
 
 
@@ -141,7 +142,7 @@ def _cached_plan(
 ) -> Plan:
     owners, helper = roles(workers, options)
     tuned = recall(profile, Problem(routine, m, n, nrhs, dtype), owners)
-    nb = tile_size(routine, m, n, nrhs, options, owners, tuned)
+    nb = wanted_tiles(routine, m, n, options, owners, tuned)
     depth = options.lookahead
     if depth is None:
         of_nb = tuned if options.nb is None else None
@@ -149,7 +150,7 @@ def _cached_plan(
     # Several sizes say themselves how large the last tile is.
     uniform = isinstance(nb, int)
     tail = ROUTINES[routine].gpu_tail if owners[0].kind == "gpu" and uniform else 1
-    layout = TileLayout(m, n, nb, nrhs, tail)
+    layout = TileLayout(m, n, clipped(nb, max(m, n, nrhs, 1)), nrhs, tail)
     model, at, team = _team(routine, layout, owners, helper, options, dtype)
     if options.ib is None:
         options = replace(options, ib=best_inner_blocking(owners[0], panel_kernel(routine), dtype))

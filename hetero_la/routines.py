@@ -191,13 +191,14 @@ _CHOLESKY = Routine(
     gpu_tiles=(Tiling(0, 1024),), one_gpu_tiles=(Tiling(0, 1024),), gpu_tail=4,
     transposed=True,
 )  # fmt: skip
+_QR_TILES = (_LARGE._replace(order=32768, lookahead=1), *_TILES[1:])
 _QR = Routine(
     qr_tasks, lambda m, n, nrhs: _qr_flops(m, n, 0) + (4 * m * n - 2 * n**2) * nrhs, _QR_STEP,
-    one_gpu_tiles=(_LARGE._replace(order=32768, lookahead=1), *_TILES[1:]), keeps=("T",),
+    one_gpu_tiles=_QR_TILES, keeps=("T",),
 )  # fmt: skip
 _LSTSQ = Routine(
     lstsq_tasks, lambda m, n, nrhs: _qr_flops(m, n, 0) + (4 * m * n - n**2) * nrhs, _QR_STEP,
-    tall=True,
+    one_gpu_tiles=_QR_TILES, tall=True,
 )  # fmt: skip
 
 _LU_SOLVE = Routine(

@@ -1,4 +1,4 @@
-"""Finds the tile size and look-ahead with which a run is predicted to be the shortest."""
+"""Finds the tile sizes and look-ahead with which a run is predicted to be the shortest."""
 
 from __future__ import annotations
 
@@ -106,7 +106,10 @@ def _candidates(
     uniform = [nb for nb in _SIZES[kind] if nb <= order] or [order]
     stages = _stages(problem, owners)
     default = default_nb(problem.routine, problem.m, problem.n, owners)
-    found = list(itertools.product([default, *_promising(problem, stages, uniform)], depths))
+    found: list[tuple[TileSizes, int]] = []
+    if _is_small(problem, default):
+        found += itertools.product([default], depths)
+    found += itertools.product(_promising(problem, stages, uniform), depths)
     rules = [Rule(bool(depth), shrinking) for depth in depths for shrinking in (False, True)]
     rules = list(dict.fromkeys(rules))
     cuts = best_sizes(stages, order, _coarse(uniform, order), _LARGEST[kind], rules)

@@ -144,18 +144,16 @@ def recall(
     return min(fitting, key=lambda tuning: (distance(tuning), tuning.seconds), default=None)
 
 
-def tile_size(
+def wanted_tiles(
     routine: str,
     m: int,
     n: int,
-    nrhs: int,
     options: Options,
     owners: Sequence[WorkerInfo],
     tuned: Tuning | None = None,
 ) -> TileSizes:
-    """As asked for, as tuned, or by default; a larger one than the whole problem is that."""
-    nb = options.sizes or (tuned.nb if tuned else default_nb(routine, m, n, owners))
-    return clipped(nb, max(m, n, nrhs, 1))
+    """Tile sizes as asked for, as tuned, or by default; a problem may be smaller than they are."""
+    return options.sizes or (tuned.nb if tuned else default_nb(routine, m, n, owners))
 
 
 def default_nb(routine: str, m: int, n: int, owners: Sequence[WorkerInfo]) -> TileSizes:
@@ -195,6 +193,7 @@ def _estimate(
 ) -> float:
     routine, m, n, nrhs, dtype = problem
     tuned = recall(profile, problem, (worker,))
-    layout = TileLayout(m, n, tile_size(routine, m, n, nrhs, options, (worker,), tuned), nrhs)
+    nb = clipped(wanted_tiles(routine, m, n, options, (worker,), tuned), max(m, n, nrhs, 1))
+    layout = TileLayout(m, n, nb, nrhs)
     model = machine_model((worker,), dtype, measure=False)
     return estimate_seconds(ROUTINES[routine].step, layout, model, range(1), None, dtype)

@@ -19,8 +19,8 @@ from hetero_la.tiles.kernels.spec import Queue
 _EDGE, _INNER, _LOADED, _REST = 16384, 512, 1.5, 1.0
 #: Changes of speed by less are noise, and so is what fewer pieces than a window tell.
 _NOISE, _WINDOW = 0.02, 5
-#: What part of the pieces is certainly done at full speed.
-_EARLY = 20
+#: A piece that takes so many times as long as others has waited for something else.
+_STALL = 1.5
 
 
 class Clock(NamedTuple):
@@ -72,12 +72,13 @@ def fit_clock(marks: Sequence[float]) -> Clock:
     (10, 0.8)
     """
     taken = [end - begin for begin, end in itertools.pairwise(marks)]
-    full = statistics.median(taken[: max(len(taken) // _EARLY, 1)])
+    full = statistics.median(taken[:_WINDOW])
     late = statistics.median(taken[len(taken) // 2 :])
     half = _WINDOW // 2
     around = [statistics.median(taken[max(i - half, 0) : i + half + 1]) for i in range(len(taken))]
     last = next((i for i, seconds in enumerate(around) if 2 * seconds > full + late), 0)
-    sustained = full * (len(taken) - last) / (marks[-1] - marks[last])  # dips among it
-    if min(full / late, sustained) > 1 - _NOISE:
+    if full / late > 1 - _NOISE:
         return Clock(0.0, 1.0)
-    return Clock(marks[last] - marks[0], min(sustained, 1.0))
+    # Further dips of the clock count, but not the time for which another process had the GPU.
+    after = [min(seconds, _STALL * late) for seconds in taken[last:]]
+    return Clock(marks[last] - marks[0], full / statistics.mean(after))

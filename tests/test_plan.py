@@ -190,8 +190,16 @@ def test_default_tile_sizes(workers: tuple[WorkerInfo, ...], routine: str) -> No
     assert first[-3:] == sorted(first[-3:])
 
 
+@pytest.mark.parametrize(("nb", "tail"), [(512, 4), ("4x512+256", 1), ("4x512", 4), ("512+256", 1)])
+def test_sequences_of_tiles_have_no_larger_last_one(nb: int | str, tail: int) -> None:
+    for n in (300, 2048, 2049, 4000):  # also where what is left of them is one size
+        layout = hetero_la.plan("cholesky", (n, n), nb=nb, workers=GPUS[:1]).layout
+        assert layout.tail == tail
+
+
 def test_default_tiles_of_one_gpu_get_smaller_near_the_end() -> None:
-    assert default_nb("qr", 40000, 32768, GPUS[:1]) == (1024,) * 16 + (512,)
+    for routine in ("qr", "explicit_q", "lstsq", "minimum_norm"):
+        assert default_nb(routine, 40000, 32768, GPUS[:1]) == (1024,) * 16 + (512,)
     assert default_nb("lu", 32768, 40000, GPUS[:1]) == (1024,) * 16 + (512,)
     assert default_nb("lu", 24576, 24576, GPUS[:1]) == (1024,) * 8 + (512,)
     assert [default_nb("lu", n, n, GPUS[:1]) for n in (24575, 4096, 4095)] == [512, 512, 256]

@@ -206,3 +206,18 @@ def test_what_is_no_size_is_refused(capfd: pytest.CaptureFixture[str], text: str
     sentence = refused(capfd, "lu", "--random", "9", "--nb", text)
     assert "nb must be a positive integer, several, text as '12x1024+512'" in sentence
     assert "nb must be" in refused(capfd, "sweep", "lu", "--n", "9", "--nb", f"8,{text}")
+
+
+@pytest.mark.parametrize(
+    "given",
+    [b"64", {8: 1, 4: 2}, {8, 4}, [8.0], [[8, 4]], [True], np.ones((2, 2), int), np.array([8.5]),
+     (8, -1), [], "8" * 5000, np.array(0)],
+)  # fmt: skip
+def test_what_is_no_list_of_sizes_is_refused(given: Any) -> None:
+    with pytest.raises(ValueError, match="nb must be a positive integer, several, text as"):
+        hetero_la.lu_factor(np.eye(3), nb=given)
+
+
+def test_arrays_are_lists_of_sizes() -> None:
+    assert tile_sizes(np.array(8)) == tile_sizes(np.array([8, 8])) == 8
+    assert tile_sizes(np.array([16, 8])) == tile_sizes(range(16, 7, -8)) == (16, 8)

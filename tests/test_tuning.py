@@ -19,10 +19,10 @@ from hetero_la.scheduler.known_machine import current_profile
 from hetero_la.scheduler.profile import MeasuredDevice, Tuning
 from hetero_la.scheduler.profile_file import write_profile
 from hetero_la.scheduler.workers import WorkerInfo, calling_thread
-from hetero_la.search import Candidate, _coarse, search, tunings_of
+from hetero_la.search import Candidate, _candidates, _coarse, search, tunings_of
 from hetero_la.tiles.layout import TileLayout
 from hetero_la.tiles.tile_sizes import TileSizes
-from hetero_la.tuning import Problem, recall, team_name
+from hetero_la.tuning import Problem, default_nb, recall, team_name
 from tests.machine import kept, profile
 
 CPUS = [
@@ -250,6 +250,15 @@ def test_inner_blocking_is_what_the_profile_found_best(
     # A kernel's registers hold other numbers of columns of other types.
     assert planned("float32").options.ib is None
     assert "by one kernel" not in planned("float32").explain()
+
+
+def test_default_tiles_are_candidates_where_their_graph_is_small() -> None:
+    kept()
+    sizes = {nb for nb, _ in _candidates(LU, CPUS, None, None)}
+    assert default_nb("lu", 1000, 1000, CPUS) in sizes
+    huge = LU._replace(m=200_000, n=200_000)
+    default = default_nb("lu", huge.m, huge.n, CPUS)
+    assert default not in {nb for nb, _ in _candidates(huge, CPUS, None, None)}
 
 
 def test_other_workers_have_no_inner_blocking(known_gpu: WorkerInfo) -> None:

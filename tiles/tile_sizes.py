@@ -5,15 +5,17 @@ from __future__ import annotations
 import itertools
 import numbers
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
+
+import numpy as np
 
 #: The size of all tiles; or of the first, the second, ..., the last of which repeats.
 TileSizes = int | tuple[int, ...]
 
 #: Tiles of different sizes that are listed at most: far more than a run has steps.
 _MOST = 100_000
-_TERM = re.compile(r"(?:([1-9][0-9]*)x)?([1-9][0-9]*)", re.ASCII)
+_TERM = re.compile(r"(?:([1-9][0-9]{0,9})x)?([1-9][0-9]{0,9})", re.ASCII)
 
 
 def tile_sizes(given: Any) -> TileSizes:
@@ -21,7 +23,7 @@ def tile_sizes(given: Any) -> TileSizes:
 
     Parameters
     ----------
-    given : int, sequence of int, or str
+    given : int, sequence or array of int, or str
         One size for all tiles; the size of each, the last of which goes on to the end of the
         matrix; or the same as text: ``"12x1024+512"`` is twelve tiles of 1024, and then 512.
 
@@ -39,12 +41,13 @@ def tile_sizes(given: Any) -> TileSizes:
     >>> tile_sizes("2x1024+512"), tile_sizes([64, 32, 32]), tile_sizes("256"), tile_sizes([8, 8])
     ((1024, 1024, 512), (64, 32), 256, 8)
     """
-    if isinstance(given, str):
-        sizes = _read(given)
-    elif isinstance(given, Iterable):
-        sizes = list(given)
+    listed = given.tolist() if isinstance(given, np.ndarray) else given
+    if isinstance(listed, str):
+        sizes = _read(listed)
+    elif isinstance(listed, Sequence) and not isinstance(listed, bytes):
+        sizes = list(listed)
     else:
-        sizes = [given]
+        sizes = [listed]
     if not sizes or not all(map(_is_size, sizes)):
         raise ValueError(
             f"nb must be a positive integer, several, text as '12x1024+512', or None, not {given!r}"

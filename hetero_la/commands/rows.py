@@ -72,7 +72,7 @@ _LAYOUT = (
     ("m", 7, "d"),
     ("n", 7, "d"),
     ("nrhs", 5, "d"),
-    ("nb", 5, "s"),
+    ("nb", 11, "s"),
     ("look-ahead", 10, "d"),
     ("workers", -9, "s"),
     ("seconds", 9, ".4f"),

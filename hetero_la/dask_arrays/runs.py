@@ -151,7 +151,7 @@ class LazyRun:
         if self.adjacent:
             most = _CLUSTER_SIDE if self.plan.workers[0].address else _LOCAL_SIDE
         else:
-            most = max(_MOST_BLOCKS // layout.nt, 1)
+            most = max(_MOST_BLOCKS // max(layout.nt, 1), 1)
         return row_chunks(rows, layout.nb, most)
 
     @property

@@ -105,6 +105,16 @@ def test_the_current_client_s_workers_are_planned_for(
     assert np.isfinite(packed.compute()).all()  # one worker's graph, on any of three
 
 
+@pytest.mark.parametrize(("m", "n"), [(0, 0), (0, 3), (3, 0)])
+def test_empty_arrays_on_processes(processes: Client, m: int, n: int) -> None:
+    a = chunked(np.zeros((m, n)), 2)
+    p, lower, upper = dask.compute(hetero_la.lu(a, client=processes))[0]
+    assert (p.shape, lower.shape, upper.shape) == ((m, m), (m, 0), (0, n))
+    assert np.array_equal(p, np.eye(m))
+    if m == n:
+        assert hetero_la.cholesky(a, client=processes).compute().shape == (0, 0)
+
+
 def test_a_graph_for_workers_also_runs_without_them(processes: Client) -> None:
     a = random(60)
     factors = hetero_la.lu_factor(chunked(a, 13), nb=NB, client=processes)

@@ -12,6 +12,7 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 from hetero_la.scheduler import kernel_probes, machine_probe
+from hetero_la.scheduler.clock_probe import Clock, fit_clock
 from hetero_la.scheduler.cluster import Cluster
 from hetero_la.scheduler.copy_probes import fit_link, measure_copies, measure_links
 from hetero_la.scheduler.dask_clients import worker_infos
@@ -207,6 +208,25 @@ def test_links_of_a_cpu_stand_in_for_those_of_a_gpu() -> None:
     links = measure_links(Probe(CpuDevice(), DOUBLE))
     assert list(links) == ["host_to_gpu", "gpu_to_host", "pageable_to_gpu", "gpu_to_pageable"]
     assert all(link.seconds(10**6) > 0 for link in links.values())
+
+
+def clock(*pieces: float) -> Clock:
+    noise = 1 + 0.003 * np.random.default_rng(0).standard_normal(len(pieces))
+    return fit_clock([7.0, *(7.0 + np.cumsum(noise * pieces))])
+
+
+def test_clocks_that_fall_are_told_from_what_only_disturbs() -> None:
+    full, late = [5.0e-3] * 20, [5.25e-3] * 250
+    for fallen in (clock(*full, *late), clock(*full, *late[:100], 1.0, *late[:150])):
+        assert fallen.burst == pytest.approx(0.1, abs=0.02)
+        assert fallen.sustained == pytest.approx(0.952, abs=0.01)
+    early = clock(*full[:5], *late)
+    assert early.burst == pytest.approx(0.025, abs=0.01)
+    dips = clock(*full, *late[:150], *[6.2e-3] * 50, *late[:50])
+    assert dips.sustained == pytest.approx(0.92, abs=0.01)
+    # Nothing falls here: a stall, and some pieces beside another process.
+    for constant in ([0.15], [0.05] * 15):
+        assert clock(*full * 5, *constant, *full * 8) == Clock(0.0, 1.0)
 
 
 def test_what_dask_takes() -> None:
