@@ -100,7 +100,7 @@ def host_to_host(n: int, repeats: int, on_device: float) -> list[harness.Row]:
     """LU in place of a matrix in pinned host memory; one on the device takes `on_device` s."""
     import cupyx
 
-    source = np.random.default_rng(0).random((n, n)) - 0.5
+    source = (np.random.default_rng(0).random((n, n)) - 0.5).T  # as quick to copy as it can be
     a, device = cupyx.empty_pinned((n, n), order="F"), GpuDevice(0)
     case, made = harness.Case(lu.LU, "float64", repeats, None), []
     with hetero_la.Cluster(gpus=1, cpus=0) as cluster:

@@ -142,11 +142,13 @@ def _cached_plan(
 ) -> Plan:
     owners, helper = roles(workers, options)
     tuned = recall(profile, Problem(routine, m, n, nrhs, dtype), owners)
-    nb = wanted_tiles(routine, m, n, options, owners, tuned)
+    travels = on_host and owners[0].kind == "gpu"
+    nb = wanted_tiles(routine, m, n, options, owners, tuned, travels)
     depth = options.lookahead
+    if depth is None and options.nb is None and tuned:
+        depth = tuned.lookahead
     if depth is None:
-        of_nb = tuned if options.nb is None else None
-        depth = of_nb.lookahead if of_nb else default_lookahead(routine, m, n, owners)
+        depth = default_lookahead(routine, m, n, owners, travels)
     # Several sizes say themselves how large the last tile is.
     uniform = isinstance(nb, int)
     tail = ROUTINES[routine].gpu_tail if owners[0].kind == "gpu" and uniform else 1
@@ -154,7 +156,6 @@ def _cached_plan(
     model, at, team = _team(routine, layout, owners, helper, options, dtype)
     if options.ib is None:
         options = replace(options, ib=best_inner_blocking(owners[0], panel_kernel(routine), dtype))
-    travels = on_host and owners[0].kind == "gpu"
     arrival = None
     if travels:
         arrival = arrival_steps(ROUTINES[routine], layout, model, range(len(owners)), at, dtype)

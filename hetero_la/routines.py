@@ -80,7 +80,7 @@ class Routine:
         How matrices are cut for GPUs, the largest first.
     one_gpu_tiles : tuple of Tiling
         The same where there is one GPU: without neighbours that wait for its panels, it
-        gains more from long products.
+        gains more from long products.  What gets finer is for matrices that are on the GPU.
     gpu_tail : int
         How many tiles are factored as one at the end, on GPUs.
     keeps : tuple of str
@@ -184,14 +184,16 @@ def _q_flops(m: int, n: int, nrhs: int) -> float:
 
 _LU = Routine(
     lu_tasks, _lu_flops, _LU_STEP,
-    one_gpu_tiles=(_LARGE, Tiling(4096, 512), Tiling(0, 256)),
+    one_gpu_tiles=(
+        _LARGE, Tiling(32768, 1024, 2), Tiling(24576, 768, 2), Tiling(4096, 512), Tiling(0, 256),
+    ),
 )  # fmt: skip
 _CHOLESKY = Routine(
     cholesky_tasks, lambda m, n, nrhs: n**3 / 3 + n**2 * nrhs, _CHOLESKY_STEP, square=True,
     gpu_tiles=(Tiling(0, 1024),), one_gpu_tiles=(Tiling(0, 1024),), gpu_tail=4,
     transposed=True,
 )  # fmt: skip
-_QR_TILES = (_LARGE._replace(order=32768, lookahead=1), *_TILES[1:])
+_QR_TILES = (_LARGE._replace(order=32768, lookahead=1), *_TILES)
 _QR = Routine(
     qr_tasks, lambda m, n, nrhs: _qr_flops(m, n, 0) + (4 * m * n - 2 * n**2) * nrhs, _QR_STEP,
     one_gpu_tiles=_QR_TILES, keeps=("T",),

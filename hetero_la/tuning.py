@@ -151,16 +151,22 @@ def wanted_tiles(
     options: Options,
     owners: Sequence[WorkerInfo],
     tuned: Tuning | None = None,
+    travels: bool = False,
 ) -> TileSizes:
     """Tile sizes as asked for, as tuned, or by default; a problem may be smaller than they are."""
-    return options.sizes or (tuned.nb if tuned else default_nb(routine, m, n, owners))
+    return options.sizes or (tuned.nb if tuned else default_nb(routine, m, n, owners, travels))
 
 
-def default_nb(routine: str, m: int, n: int, owners: Sequence[WorkerInfo]) -> TileSizes:
-    """Tile size, from measurements: see ``docs/performance.md``."""
+def default_nb(
+    routine: str, m: int, n: int, owners: Sequence[WorkerInfo], travels: bool = False
+) -> TileSizes:
+    """Tile sizes, from measurements: see ``docs/performance.md``.
+
+    With `travels`, the matrix comes to the GPUs from host memory, and goes back.
+    """
     size = max(min(m, n), 1)
     if owners[0].kind == "gpu" and not owners[0].virtual:
-        return _tiling(routine, size, owners).sizes(size)
+        return _tiling(routine, size, owners, travels).sizes(size)
     if len(owners) == 1:
         return size if size <= 384 else 128 if size < 2048 else 256
     # Three columns a worker keep all of them busy until near the end.
@@ -168,17 +174,21 @@ def default_nb(routine: str, m: int, n: int, owners: Sequence[WorkerInfo]) -> Ti
     return min(max(share, 96), 192)
 
 
-def default_lookahead(routine: str, m: int, n: int, owners: Sequence[WorkerInfo]) -> int:
-    """How many panels to factor ahead, from measurements as for the tile size."""
+def default_lookahead(
+    routine: str, m: int, n: int, owners: Sequence[WorkerInfo], travels: bool = False
+) -> int:
+    """How many panels to factor ahead, from measurements as for the tile sizes."""
     if owners[0].kind == "cpu":
         return 1
-    return _tiling(routine, min(m, n), owners).lookahead
+    return _tiling(routine, min(m, n), owners, travels).lookahead
 
 
-def _tiling(routine: str, order: int, owners: Sequence[WorkerInfo]) -> Tiling:
+def _tiling(routine: str, order: int, owners: Sequence[WorkerInfo], travels: bool) -> Tiling:
     known = ROUTINES[routine]
     tiles = known.one_gpu_tiles if len(owners) == 1 else known.gpu_tiles
-    return next(tiling for tiling in tiles if order >= tiling.order)
+    # Where columns go home while others are computed, nothing is gained by small tiles at the end.
+    fitting = (tiling for tiling in tiles if not (travels and tiling.fine))
+    return next(tiling for tiling in fitting if order >= tiling.order)
 
 
 def quick_estimate(problem: Problem, options: Options, worker: WorkerInfo) -> float:

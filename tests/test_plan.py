@@ -203,8 +203,13 @@ def test_default_tiles_of_one_gpu_get_smaller_near_the_end() -> None:
     assert default_nb("lu", 32768, 40000, GPUS[:1]) == (1024,) * 16 + (512,)
     assert default_nb("lu", 24576, 24576, GPUS[:1]) == (1024,) * 8 + (512,)
     assert [default_nb("lu", n, n, GPUS[:1]) for n in (24575, 4096, 4095)] == [512, 512, 256]
+    # Those of the host's matrices do not.
+    assert [default_nb("lu", n, n, GPUS[:1], travels=True) for n in (32768, 24576, 9999)] == [
+        1024, 768, 512
+    ]  # fmt: skip
+    assert default_nb("qr", 40000, 32768, GPUS[:1], travels=True) == 512
     plan = hetero_la.plan("lu", (32768, 32768), workers=GPUS[:1])
-    assert plan.layout.kt == 48
+    assert (plan.layout.kt, plan.lookahead) == (48, 2)
     assert "16x1024+512" in plan.explain()
 
 
