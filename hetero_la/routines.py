@@ -27,8 +27,15 @@ from hetero_la.algorithms.substitution import (
     qr_multiply_tasks,
     qr_solve_tasks,
 )
-from hetero_la.scheduler.estimate import Calls, Step
+from hetero_la.scheduler.estimate import Step
 from hetero_la.scheduler.graph import TaskGraph
+from hetero_la.step_kernels import (
+    CHOLESKY_STEP,
+    LU_STEP,
+    QR_STEP,
+    SOLVE_POSITIVE_STEP,
+    SOLVE_STEP,
+)
 from hetero_la.tiles.tile_sizes import TileSizes, tile_sizes
 
 
@@ -111,62 +118,6 @@ class Routine:
             raise ValueError(f"{name} needs at least as many rows as columns, not {(m, n)}")
 
 
-def _lu_update(height: int, nb: int, width: int) -> Calls:
-    rows = height - nb
-    return [
-        ("swap", ((nb,), (2, 2 * nb), (height, width))),
-        ("trmm", ((nb, nb), (nb, nb), (nb, width))),
-        ("gemm", ((rows, nb), (nb, width), (rows, width))),
-    ]
-
-
-def _cholesky_update(height: int, nb: int, width: int) -> Calls:
-    rows = max(height - nb, 1)
-    return [("herk", ((rows, nb), (rows, min(width, rows))))]
-
-
-def _qr_update(height: int, nb: int, width: int) -> Calls:
-    return [("larfb_c", ((height, nb), (nb, nb), (height, width)))]
-
-
-_LU_STEP = Step(
-    panel=lambda height, nb: [
-        ("getrf", ((height, nb), (nb,), (1,))),
-        ("netperm", ((nb,), (2, 2 * nb))),
-        ("trtri", ((nb, nb), (nb, nb))),
-    ],
-    finish=lambda height, nb: [],
-    update=_lu_update,
-    travels=lambda height, nb: height * nb,
-    closing=lambda height, nb: (
-        [
-            ("compose", ((nb,), (height - nb,), (height,))),
-            ("laswp", ((height - nb,), (height - nb, nb))),
-        ]
-        if height > nb
-        else []
-    ),
-)
-_CHOLESKY_STEP = Step(
-    panel=lambda height, nb: [
-        ("potrf", ((nb, nb), (1,))),
-        ("trtri_n", ((nb, nb), (nb, nb))),
-    ],
-    finish=lambda height, nb: [("trmm_rc", ((nb, nb), (nb, nb), (max(height - nb, 1), nb)))],
-    update=_cholesky_update,
-    travels=lambda height, nb: nb * nb,
-)
-_QR_STEP = Step(
-    panel=lambda height, nb: [
-        ("geqrf", ((height, min(height, nb)), (nb,), (nb, nb), (nb, nb), (1,))),
-    ],
-    finish=lambda height, nb: [],
-    update=_qr_update,
-    travels=lambda height, nb: height * nb,
-    closing=lambda height, nb: [("lacpy", ((min(height, nb), nb), (min(height, nb), nb)))],
-)
-
-
 def _lu_flops(m: int, n: int, nrhs: int) -> float:
     k = min(m, n)
     return 2 * m * n * k - (m + n) * k**2 + 2 * k**3 / 3
@@ -183,35 +134,35 @@ def _q_flops(m: int, n: int, nrhs: int) -> float:
 
 
 _LU = Routine(
-    lu_tasks, _lu_flops, _LU_STEP,
+    lu_tasks, _lu_flops, LU_STEP,
     one_gpu_tiles=(
         _LARGE, Tiling(32768, 1024, 2), Tiling(24576, 768, 2), Tiling(4096, 512), Tiling(0, 256),
     ),
 )  # fmt: skip
 _CHOLESKY = Routine(
-    cholesky_tasks, lambda m, n, nrhs: n**3 / 3 + n**2 * nrhs, _CHOLESKY_STEP, square=True,
+    cholesky_tasks, lambda m, n, nrhs: n**3 / 3 + n**2 * nrhs, CHOLESKY_STEP, square=True,
     gpu_tiles=(Tiling(0, 1024),), one_gpu_tiles=(Tiling(0, 1024),), gpu_tail=4,
     transposed=True,
 )  # fmt: skip
 _QR_TILES = (_LARGE._replace(order=32768, lookahead=1), *_TILES)
 _QR = Routine(
-    qr_tasks, lambda m, n, nrhs: _qr_flops(m, n, 0) + (4 * m * n - 2 * n**2) * nrhs, _QR_STEP,
+    qr_tasks, lambda m, n, nrhs: _qr_flops(m, n, 0) + (4 * m * n - 2 * n**2) * nrhs, QR_STEP,
     one_gpu_tiles=_QR_TILES, keeps=("T",),
 )  # fmt: skip
 _LSTSQ = Routine(
-    lstsq_tasks, lambda m, n, nrhs: _qr_flops(m, n, 0) + (4 * m * n - n**2) * nrhs, _QR_STEP,
+    lstsq_tasks, lambda m, n, nrhs: _qr_flops(m, n, 0) + (4 * m * n - n**2) * nrhs, QR_STEP,
     one_gpu_tiles=_QR_TILES, tall=True,
 )  # fmt: skip
 
 _LU_SOLVE = Routine(
-    lu_substitution_tasks, lambda m, n, nrhs: 2 * n**2 * nrhs, _LU_STEP, square=True,
+    lu_substitution_tasks, lambda m, n, nrhs: 2 * n**2 * nrhs, LU_STEP, square=True,
     factored=True,
 )  # fmt: skip
 
 _QR_MULTIPLY = Routine(
     qr_multiply_tasks,
     lambda m, n, nrhs: (4 * m * min(m, n) - 2 * min(m, n) ** 2) * nrhs,
-    _QR_STEP,
+    QR_STEP,
     factored=True,
 )
 
@@ -221,16 +172,26 @@ ROUTINES = {
     "solve": replace(
         _LU,
         tasks=solve_tasks,
+        step=SOLVE_STEP,
         square=True,
         flops=lambda m, n, nrhs: _lu_flops(m, n, 0) + 2 * n**2 * nrhs,
     ),
-    "inverse": replace(_LU, tasks=inverse_tasks, square=True, flops=lambda m, n, nrhs: 2 * n**3),
+    "inverse": replace(
+        _LU, tasks=inverse_tasks, step=SOLVE_STEP, square=True, flops=lambda m, n, nrhs: 2 * n**3
+    ),
     "cholesky": _CHOLESKY,
     "solve_positive": replace(
-        _CHOLESKY, tasks=solve_positive_tasks, flops=lambda m, n, nrhs: n**3 / 3 + 2 * n**2 * nrhs
+        _CHOLESKY,
+        tasks=solve_positive_tasks,
+        step=SOLVE_POSITIVE_STEP,
+        flops=lambda m, n, nrhs: n**3 / 3 + 2 * n**2 * nrhs,
     ),
     "inverse_positive": replace(
-        _CHOLESKY, tasks=inverse_positive_tasks, flops=lambda m, n, nrhs: n**3, gpu_tail=1
+        _CHOLESKY,
+        tasks=inverse_positive_tasks,
+        step=SOLVE_POSITIVE_STEP,
+        flops=lambda m, n, nrhs: n**3,
+        gpu_tail=1,
     ),  # the identity's tile columns are the matrix's tile rows
     "qr": _QR,
     "explicit_q": replace(_QR, tasks=explicit_q_tasks, flops=_q_flops),

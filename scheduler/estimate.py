@@ -28,11 +28,19 @@ class Step:
     finish : callable
         Kernels that its owner adds, likewise.
     update : callable
-        Kernels of the update of the first `width` columns: height, tile size, width.
+        Kernels of the update of the first `width` columns: height, tile size, width.  Of the
+        last tile's rows there may be fewer than its size, and below them there is nothing.
     travels : callable
         Elements that go to the panel's worker and come back.
     closing : callable
         Kernels after the last step that each tile column has, likewise.
+    beside : callable or None
+        Kernels of the update of right-hand sides, of which there are `width` columns, where
+        they are not those of `update`; the matrix is then square.
+    substitution : callable
+        Kernels after the last step that solve with the tile rows' triangles once more: rows
+        above the tile, the trailing matrix's height, tile size, width.  For square matrices;
+        what QR does with its columns at the end is in no estimate.
     """
 
     panel: Callable[[int, int], Calls]
@@ -40,6 +48,8 @@ class Step:
     update: Callable[[int, int, int], Calls]
     travels: Callable[[int, int], int]
     closing: Callable[[int, int], Calls] = lambda height, nb: []
+    beside: Callable[[int, int, int], Calls] | None = None
+    substitution: Callable[[int, int, int, int], Calls] = lambda start, height, nb, width: []
 
 
 def is_trapezoid(step: Step) -> bool:
@@ -115,15 +125,30 @@ class StepTimes:
 
     def update(self, start: int, nb: int) -> float:
         """Time of the trailing update of the step whose tile begins at `start`."""
-        rows = self._m - start - nb
-        width = max(self._width - start - nb, 0) // len(self._owners)
-        if rows <= 0 or not width:
+        inside, right = self._beyond(start, nb)
+        height, beside = self._m - start, self._step.beside or self._step.update
+
+        def update(width: int) -> Calls:
+            # Columns all over the matrix are half as tall, on average.
+            rows = nb + (height - nb + width) // 2 if self._spread else height
+            return self._step.update(rows, nb, width)
+
+        seconds = self._dealt_out(update, inside, nb)
+        return seconds + self._dealt_out(lambda width: beside(height, nb, width), right, nb)
+
+    def _beyond(self, start: int, nb: int) -> tuple[int, int]:
+        """Columns to the right of a tile that are updated alike, and right-hand sides if not."""
+        if self._step.beside is None:
+            return max(self._width - start - nb, 0), 0
+        return self._m - start - nb, self._width - self._m
+
+    def _dealt_out(self, calls: Callable[[int], Calls], columns: int, nb: int) -> float:
+        """Time of an owner for its part of columns, of which a call takes only so many."""
+        width = -(-columns // len(self._owners))
+        if not width:
             return 0.0
         at_once = min(self._neighbours * nb or width, width)
-        if self._spread:  # of columns all over the matrix: half as tall, on average
-            rows = (rows + at_once) // 2
-        calls = self._step.update(rows + nb, nb, at_once)
-        return self._seconds(self._owners[0], calls) * width / at_once
+        return self._seconds(self._owners[0], calls(at_once)) * width / at_once
 
 
 def step_seconds(
@@ -165,6 +190,7 @@ def estimate_seconds(
 ) -> float:
     """Time of a factorization with look-ahead: each step takes its longer part.
 
+    What comes after the last step, as the substitution of a solve, is left out.
     See `step_seconds` for the parameters.
     """
     steps = list(step_seconds(step, layout, model, owners, panel_worker, dtype))

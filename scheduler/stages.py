@@ -4,7 +4,8 @@ A run with look-ahead goes from panel to panel.  From the moment at which one pa
 its trailing update runs beside what leads to the next panel: that tile column is brought up
 to date, and factored.  So a stage of the run, from panel to panel, depends on where the next
 tile begins, on its size, and on the size of the one before.  `simulate` has what is left out:
-who owns which column, the host's time to issue calls, copies, and Dask.
+who owns which column, the host's time to issue calls, copies, Dask, and what QR does with
+its right-hand sides in the end.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ class Panel(NamedTuple):
     travel : float
         Until the other owners have it.
     closing : float
-        What comes after the last step for its tile column, shared by all owners.
+        What comes after the last step for its tile column, shared by all owners, and for
+        its rows of right-hand sides.
     """
 
     factor: float
@@ -81,16 +83,20 @@ class Stages(StepTimes):
             nbytes = height * nb * self._dtype.itemsize
             travel = self._model.transfer_seconds(nbytes, owners[0], owners[1])
         closing = self._seconds(owners[0], self._step.closing(height, nb)) / len(owners)
+        closing += self._dealt_out(
+            lambda width: self._step.substitution(start, height, nb, width),
+            max(self._width - self._m, 0), nb,
+        )  # fmt: skip
         return Panel(
             self._seconds(owners[0], factor), self._seconds(owners[0], finish), travel, closing
         )
 
     def trailing(self, start: int, nb: int) -> Trailing:
         """Of the step whose tile begins at `start`."""
-        width = self._width - start - nb
-        if width <= 0 or self._m - start <= nb:
-            return Trailing(0.0, 0.0)
-        calls = self._step.update(self._m - start, nb, width)
+        height, (inside, right) = self._m - start, self._beyond(start, nb)
+        calls = self._step.update(height, nb, inside)
+        if self._step.beside is not None:
+            calls += self._step.beside(height, nb, right)
         return Trailing(self.update(start, nb), _flops(calls))
 
     def stage(self, start: int, before: int, nb: int, panel: Panel, trailing: Trailing) -> Stage:

@@ -17,7 +17,7 @@ from hetero_la.scheduler.sharing import PanelWork, Work, beside, overlapped, thr
 from hetero_la.scheduler.simulate import simulate
 from hetero_la.scheduler.stages import Stages
 from hetero_la.tiles.layout import TileLayout
-from hetero_la.tiles.tile_sizes import TileSizes
+from hetero_la.tiles.tile_sizes import TileSizes, sizes_of_cut
 from tests.support import set_up
 
 RULES = [Rule(*choice) for choice in itertools.product((False, True), repeat=2)]
@@ -100,6 +100,59 @@ def test_stages_add_up_to_what_the_programs_take(
     run = simulate(made.programs, made.traffic, made.graph, MachineModel((GPU,)))
     estimate = stages_of(routine, n, n).seconds(layout.column_widths)
     assert estimate == pytest.approx(run.makespan, rel=tolerance)
+
+
+#: Columns to the right of the last tile: wide matrices, and right-hand sides.
+BESIDE = [
+    *(("lu", m, 40000, 0) for m in (4096, 4000)),
+    *(("qr", m, 8192, 0) for m in (2048, 2000)),
+    *((routine, 4096, 4096, 4096) for routine in ("lu", "cholesky", "qr")),
+    *((routine, 4096, 4096, nrhs) for routine in ("solve", "solve_positive") for nrhs in (1, 8192)),
+    *((routine, 3000, 3000, 3000) for routine in ("inverse", "inverse_positive")),
+]
+
+
+@pytest.mark.parametrize(("routine", "m", "n", "nrhs"), BESIDE)
+@pytest.mark.parametrize("sizes", [512, (1024, 512, 640, 384), 4096], ids=str)
+def test_what_is_beside_the_matrix_counts(
+    routine: str, m: int, n: int, nrhs: int, sizes: TileSizes
+) -> None:
+    layout = TileLayout(m, n, sizes, nrhs)
+    made = set_up(layout, 1, routine=routine)
+    run = simulate(made.programs, made.traffic, made.graph, MachineModel((GPU,)))
+    stages = stages_of(routine, m, n, nrhs=nrhs)
+    estimate = stages.seconds(layout.column_widths[: layout.kt])
+    assert estimate == pytest.approx(run.makespan, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("routine", "m", "n", "nrhs"),
+    [("lu", 4096, 40000, 0), ("qr", 2048, 8192, 0), ("solve", 2048, 2048, 4096)],
+)
+def test_the_last_tile_is_not_the_largest_where_others_follow(
+    routine: str, m: int, n: int, nrhs: int
+) -> None:
+    sizes = [256, 512, 1024]
+    stages = stages_of(routine, m, n, nrhs=nrhs)
+    _, best = best_sizes(stages, m, sizes, m, [Rule(True, False)])[0]
+
+    def seconds(nb: TileSizes) -> float:
+        made = set_up(TileLayout(m, n, nb, nrhs), 1, routine=routine)
+        return simulate(made.programs, made.traffic, made.graph, MachineModel((GPU,))).makespan
+
+    assert len(best) > 1
+    assert seconds(sizes_of_cut(best)) < min(map(seconds, sizes))
+
+
+@pytest.mark.parametrize("routine", ["solve", "solve_positive"])
+@pytest.mark.parametrize("owners", [2, 4])
+def test_right_hand_sides_are_dealt_out(routine: str, owners: int) -> None:
+    layout = TileLayout(2048, 2048, 128, 2048)
+    made = set_up(layout, owners, shared=True, routine=routine)
+    model = MachineModel((cores(1),) * owners)
+    run = simulate(made.programs, made.traffic, made.graph, model, source="in place")
+    stages = stages_of(routine, 2048, 2048, cores(1), owners, 2048, 1)
+    assert stages.seconds(layout.column_widths[:16]) == pytest.approx(run.makespan, rel=0.1)
 
 
 @pytest.mark.parametrize("routine", ["lu", "cholesky", "qr"])
