@@ -137,8 +137,10 @@ def _memory(
 ) -> int:
     """As `hetero_la.memory.work_bytes` of the programs that would be written."""
     steps = StepCalls(ROUTINES[routine].tasks, layout)
-    own = range(0, layout.nt, gpus)
-    width = sum(layout.column_width(column) for column in own)
+    shares = [range(first, layout.nt, gpus) for first in range(gpus)]
+    widths = [sum(map(layout.column_width, share)) for share in shares]
+    width = max(widths)
+    own = shares[widths.index(width)]  # with growing tiles not always the first
     kept = sum(steps.kept_elements(column) for column in own if column < layout.kt)
     # Of the panels of one width the first is the tallest.
     tallest = {width: k for k, width in reversed([*enumerate(layout.column_widths[: layout.kt])])}

@@ -102,13 +102,15 @@ def test_a_lost_worker(processes: Client, checkpoint: int | None, tmp_path: Path
     wait_for_workers(processes, 2)
     a = random(160)
     address = next(iter(processes.scheduler_info()["workers"]))
-    processes.run(die_at, "getrf", 4, workers=[address])
+    processes.run(die_at, "getrf", 6, workers=[address])
     factors = hetero_la.lu_factor(a, nb="4x8+3x20+10", client=processes, checkpoint=checkpoint)
     lu, piv = scipy.linalg.lu_factor(a)
     assert np.array_equal(factors.piv, piv)
     assert_close(factors.lu, lu)
     (loss,) = factors.timing.losses
-    assert loss.step % 3 == 0 if checkpoint else loss.step == 0
+    # Of 14 panels it was about the 11th: not from scratch where there are checkpoints.
+    assert loss.step in ((3, 6, 9) if checkpoint else (0,))
+    assert {task.step for task in factors.plan.graph.tasks} == set(range(loss.step, 15))
     wait_for_workers(processes, 2)
 
 

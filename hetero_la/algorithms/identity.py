@@ -9,10 +9,12 @@ from hetero_la.scheduler.tasks import Matrix
 def set_identity(g: TaskGraph, A: Matrix, step: int = 0) -> None:
     """Tasks that write columns of the identity to the right-hand sides' tile columns.
 
-    These must be cut as the matrix's rows are, so without a tail of another size.
+    These must be cut as the matrix's rows are: by the same tile sizes, and without a tail.
     """
     if g.layout.tail != 1:
-        raise ValueError(f"an identity needs tiles of one size, not a tail of {g.layout.tail}")
+        raise ValueError(
+            f"an identity needs columns cut as the rows are: no tail of {g.layout.tail} tiles"
+        )
     for t in range(g.layout.rt):
         j = g.layout.nt + t
         if t:
