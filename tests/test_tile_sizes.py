@@ -24,9 +24,9 @@ from tests.scheduler.recovery import die_at, local_cluster, wait_for_workers
 from tests.support import DTYPES, assert_close, random
 
 SIZES = {"growing": "3+5+9+21", "shrinking": "21+9+5", "in turns": "4+11+4+11+4+11", "one": "90"}
-#: All of them where that is quick, and elsewhere two.
+#: All of them where that is quick, and elsewhere one.
 FEW = [
-    pytest.param(text, marks=[] if name in ("growing", "in turns") else [pytest.mark.slow], id=name)
+    pytest.param(text, marks=[] if name == "growing" else [pytest.mark.slow], id=name)
     for name, text in SIZES.items()
 ]
 TEAMS: dict[str, dict[str, Any]] = {
@@ -86,13 +86,16 @@ def test_all_functions_on_a_cluster(client: Client, dtype: str, sizes: str) -> N
 
 
 @pytest.mark.parametrize("panel", ["cpu", "gpu"])
-@pytest.mark.parametrize("lookahead", [0, pytest.param(1, marks=pytest.mark.slow), 3])
+@pytest.mark.parametrize(
+    "lookahead", [*(pytest.param(k, marks=pytest.mark.slow) for k in (0, 1)), 3]
+)
 def test_panels_and_lookahead(panel: str, lookahead: int) -> None:
     with hetero_la.Cluster(cpus=1, gpus=0, virtual_gpus=2, blas_threads=1) as cluster:
         check("float64", "4+11+4+11+6", client=cluster, panel=panel, lookahead=lookahead)
 
 
-@pytest.mark.parametrize("sizes", ["21+9+5", pytest.param("3+5+9+21", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("sizes", ["21+9+5", "3+5+9+21"])
 def test_all_functions_over_processes(processes: Client, sizes: str) -> None:
     check("float64", sizes, client=processes)
 
@@ -125,6 +128,7 @@ def test_dask_arrays(sizes: str, chunks: tuple[int, int]) -> None:
         assert_same(found, plain(case.call(nb=16)))
 
 
+@pytest.mark.slow
 def test_dask_arrays_on_a_cluster(client: Client) -> None:
     made = [c.call(lambda a: chunked(a, 13), nb="3+5+9+21", client=client) for c in cases("f8")]
     for case, found in zip(cases("f8"), dask.compute(*made), strict=True):

@@ -143,6 +143,7 @@ def test_any_order_gives_the_same_factors(
 # --- size and analysis
 
 
+@pytest.mark.slow
 def test_counts_at_full_size() -> None:
     layout = TileLayout(65536, 65536, 1024)
     panels, updates = 64 + 2 * 63, 3 * 63 * 64 // 2

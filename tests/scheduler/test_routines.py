@@ -187,6 +187,7 @@ def test_nothing_above_the_diagonal_is_touched() -> None:
             assert all(r.start >= r.index for r in task.accesses if r.name == "A")
 
 
+@pytest.mark.slow
 def test_counts_at_full_size() -> None:
     layout = TileLayout(65536, 65536, 1024)
     assert len(cholesky_tasks(layout)) == 64 + 2 * 63 + 63 * 64 // 2
