@@ -352,7 +352,12 @@ def a_slow_run(client: Client) -> Iterator[list[BaseException]]:
 
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
-    time.sleep(0.7)
+    deadline = time.monotonic() + 15
+    while not any("collect" in str(key) for key in list(client.futures)):
+        assert thread.is_alive()
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    time.sleep(0.5)  # on into it
     assert thread.is_alive()
     yield errors
     thread.join(20)
