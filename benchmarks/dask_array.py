@@ -19,7 +19,6 @@ import argparse
 import contextlib
 import ctypes
 import gc
-import json
 import multiprocessing
 import statistics
 import sys
@@ -34,6 +33,7 @@ import dask.array as da
 import distributed
 import numpy as np
 import psutil
+from harness import write_json
 from threadpoolctl import threadpool_limits
 
 import hetero_la
@@ -313,9 +313,7 @@ def main(argv: list[str] | None = None) -> int:
             for who in args.who:
                 rows.append(measure(name, n, args.repeats, CONTENDERS[who]))
                 show(rows[-1])
-    if args.json:
-        with open(args.json, "w") as file:
-            json.dump(rows, file, indent=1)
+    write_json(rows, args.json)
     return 0
 
 

@@ -126,7 +126,7 @@ def recall(
     team, dtype = team_name(owners), np.dtype(problem.dtype).name
 
     def is_same(tuning: Tuning) -> bool:
-        return tuning[3:6] == (problem.m, problem.n, problem.nrhs)
+        return (tuning.m, tuning.n, tuning.nrhs) == (problem.m, problem.n, problem.nrhs)
 
     def distance(tuning: Tuning) -> float:
         there = (tuning.m, tuning.n, tuning.n + tuning.nrhs)
