@@ -287,7 +287,8 @@ def _inline(job: Job, device: Device, storage: ArrayStorage) -> Outcome:
     runner = job.runner(0, device, storage, progress=progress)
     values = run_inline(runner)
     outcome = Outcome(values, {0: runner.log})
-    outcome.add_trace(0, runner.trace())
+    if runner.recorder is not None:
+        outcome.traces[0] = runner.recorder.trace
     return outcome
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import platform
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from hetero_la.comparison import Comparison, compare
@@ -76,18 +77,33 @@ class TracedRun:
         ]
 
 
-@dataclass
 class Trace:
     """What the runs within ``with hetero_la.trace() as t:`` did when.
 
-    Attributes
+    Parameters
     ----------
-    runs : list of TracedRun
-        The runs that have ended, in that order.  One call may make several: `solve`
-        on GPUs finds the condition, and refines, by further runs.
+    runs : sequence of TracedRun, optional
+        Runs that it has from the beginning.
     """
 
-    runs: list[TracedRun] = field(default_factory=list)
+    def __init__(self, runs: Sequence[TracedRun] = ()) -> None:
+        self._runs = list(runs)
+        self._unread: list[Callable[[], TracedRun]] = []
+
+    @property
+    def runs(self) -> list[TracedRun]:
+        """The runs that have ended, in that order.
+
+        One call may make several: `solve` on GPUs finds the condition, and refines, by
+        further runs.  What was measured is put together here, so that no run has to wait.
+        """
+        while self._unread:
+            self._runs.append(self._unread.pop(0)())
+        return self._runs
+
+    def add(self, read: Callable[[], TracedRun]) -> None:
+        """Take in one more run, which `read` gives; it is called when somebody asks."""
+        self._unread.append(read)
 
     def __str__(self) -> str:
         head = f"{'worker':<10}" + "".join(f"{part:>21}" for part in PARTS) + f"{'run':>10}"
@@ -194,8 +210,7 @@ def trace() -> Iterator[Trace]:
     try:
         yield opened
     finally:
-        # By identity: two traces of no runs are equal.
-        _active[:] = [other for other in _active if other is not opened]
+        _active.remove(opened)
 
 
 @contextlib.contextmanager
@@ -209,13 +224,16 @@ def traced(job: Job) -> Iterator[Callable[[Plan, Outcome], tuple[Plan, Outcome]]
     began = time.perf_counter()
 
     def keep(plan: Plan, outcome: Outcome) -> tuple[Plan, Outcome]:
-        if to:
-            ended = time.perf_counter()
+        ended, traces = time.perf_counter(), outcome.traces
+
+        @functools.cache
+        def read() -> TracedRun:
             hosts = [worker.host for worker in plan.workers]
-            found = [outcome.traces[worker] for worker in range(len(hosts))]
-            workers = aligned(found, hosts, platform.node(), ended)
-            for opened in to:
-                opened.runs.append(TracedRun(plan, began, ended, workers))
+            found = [traces[worker]() for worker in range(len(hosts))]
+            return TracedRun(plan, began, ended, aligned(found, hosts, platform.node(), ended))
+
+        for opened in to:
+            opened.add(read)
         return plan, outcome
 
     yield keep

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import uuid
+from functools import partial
 from typing import Any
 
 import distributed
@@ -27,6 +28,7 @@ from hetero_la.scheduler.dask_processes import (
 from hetero_la.scheduler.dask_wait import fetch_all, guard, wait_all
 from hetero_la.scheduler.job import Job, Outcome
 from hetero_la.scheduler.messages import MessageKey
+from hetero_la.scheduler.trace import WorkerTrace
 from hetero_la.tiles.errors import WorkerLostError
 from hetero_la.tiles.kernels.cpu import CpuDevice
 from hetero_la.tiles.shard import ArrayStorage, Storage
@@ -173,7 +175,8 @@ class _Attempt:
                 outcome.values.update(values)
                 worker = len(outcome.logs)
                 outcome.logs[worker] = log
-                outcome.add_trace(worker, trace)
+                if trace is not None:
+                    outcome.traces[worker] = partial(WorkerTrace, *trace)
             for future in futures:
                 future.release()  # the workers need not hold it any longer
         return outcome

@@ -120,7 +120,8 @@ def close_shard(
     del _shards[run, worker]
     values = runner.finish()
     assert isinstance(runner.storage, BlockStorage)
-    return runner.storage.results, values, runner.log, runner.trace()
+    trace = None if runner.recorder is None else runner.recorder.trace()
+    return runner.storage.results, values, runner.log, trace
 
 
 def _opened(run: str, worker: int) -> Runner:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -130,7 +130,7 @@ class Outcome:
     losses : list of Loss
         Workers that were lost on the way, and how the run went on.
     traces : dict
-        Worker index -> what it did when, of a run that is traced.
+        Worker index -> what tells what it did when, of a run that is traced.
     """
 
     values: dict[Name, np.ndarray] = field(default_factory=dict)
@@ -138,9 +138,4 @@ class Outcome:
     shards: dict[int, Shard] = field(default_factory=dict)
     kept: dict[Name, Array] = field(default_factory=dict)
     losses: list[Loss] = field(default_factory=list)
-    traces: dict[int, WorkerTrace] = field(default_factory=dict)
-
-    def add_trace(self, worker: int, trace: WorkerTrace | None) -> None:
-        """Keep a worker's trace, if there is one."""
-        if trace is not None:
-            self.traces[worker] = trace
+    traces: dict[int, Callable[[], WorkerTrace]] = field(default_factory=dict)

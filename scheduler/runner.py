@@ -18,7 +18,7 @@ from hetero_la.scheduler.progress import Progress
 from hetero_la.scheduler.received import Received
 from hetero_la.scheduler.step_memory import Name, StepMemory
 from hetero_la.scheduler.tasks import Region
-from hetero_la.scheduler.trace import Recorder, WorkerTrace
+from hetero_la.scheduler.trace import Recorder
 from hetero_la.tiles.errors import StaleShardError
 from hetero_la.tiles.kernels.spec import Array, Device, Event, KernelOptions, Queue
 from hetero_la.tiles.layout import TileLayout
@@ -74,7 +74,7 @@ class Runner:
     given : mapping, optional
         (name, step) -> per-step value, on any device, that an earlier run has made.
     traced : bool, optional
-        Whether to measure when the device does what.
+        Whether to measure when the device does what; then `recorder` tells, once it is done.
     """
 
     program: Program
@@ -107,7 +107,7 @@ class Runner:
         self._events: dict[int, Event] = {}
         with self.device.activate():
             instructions = self.program.instructions
-            self._recorder = Recorder(self.device, instructions) if self.traced else None
+            self.recorder = Recorder(self.device, instructions) if self.traced else None
             columns = [c for c in self.program.columns if not self._is_kept(c)]
             width = local_width(self.layout, columns)
             array, self._loaded = self.storage.home(self.device, width)
@@ -153,8 +153,8 @@ class Runner:
                 began = time.perf_counter()
                 self._execute(place, instruction)
                 self.log.append(LogEntry(place, began, time.perf_counter()))
-        if self._recorder is not None:
-            self._recorder.window(opened)
+        if self.recorder is not None:
+            self.recorder.window(opened)
         self._position = stop
 
     def _turn(self, instructions: Sequence[Instruction]) -> contextlib.AbstractContextManager[None]:
@@ -190,16 +190,9 @@ class Runner:
         """What was made here of the per-step values called so, where they are."""
         return self._values.made(names)
 
-    def trace(self) -> WorkerTrace | None:
-        """When the device did what, once it has finished; None of a run that is not traced."""
-        if self._recorder is None:
-            return None
-        with self.device.activate():
-            return self._recorder.trace()
-
     def _execute(self, place: int, instruction: Instruction) -> None:
-        if self._recorder is not None:
-            self._recorder.issue()
+        if self.recorder is not None:
+            self.recorder.issue()
         if self._meeting is not None:
             for pair in instruction.awaits:
                 self.device.wait(instruction.queue, self._meeting.get(pair, instruction))
@@ -208,7 +201,7 @@ class Runner:
         if instruction.awaits:
             self._begin(instruction.queue)
         getattr(self, f"_{instruction.op}")(instruction)
-        ended = None if self._recorder is None else self._recorder.end(instruction.queue)
+        ended = None if self.recorder is None else self.recorder.end(instruction.queue)
         if instruction.signals:
             queue = instruction.queue
             self._events[place] = self.device.record(queue) if ended is None else ended
@@ -221,8 +214,8 @@ class Runner:
 
     def _begin(self, queue: Queue) -> None:
         """Everything that the current instruction awaits of other workers is there."""
-        if self._recorder is not None:
-            self._recorder.begin(queue)
+        if self.recorder is not None:
+            self.recorder.begin(queue)
 
     def _load(self, instruction: Instruction) -> None:
         if self._loaded or self._is_kept(instruction.first):

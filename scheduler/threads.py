@@ -62,7 +62,8 @@ class LocalRun:
             if stop == len(runner.program.instructions):
                 self.outcome.values.update(runner.finish())
                 self.outcome.logs[worker] = runner.log
-                self.outcome.add_trace(worker, runner.trace())
+                if runner.recorder is not None:
+                    self.outcome.traces[worker] = runner.recorder.trace
                 self.outcome.shards[worker] = runner.shard
                 self.outcome.kept.update(runner.values(self.job.keeps))
         except BaseException as error:

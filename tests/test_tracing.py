@@ -224,8 +224,11 @@ class Watch:
     def mark(self, queue: Queue) -> int:
         return next(self.numbers)
 
+    def compare_clocks(self) -> None:
+        self.ahead = 1e9
+
     def seconds(self, mark: int) -> float:
-        return 1e9 + mark
+        return self.ahead + mark
 
 
 class Watched(VirtualGpu):

@@ -85,6 +85,7 @@ class GpuDevice:
                 queue: GpuQueue(index, 0 if queue is Queue.UPDATE else _HIGH_PRIORITY)
                 for queue in Queue
             }
+            self._idle = cupy.cuda.Stream(non_blocking=True)
 
     @property
     def pci_address(self) -> str:
@@ -186,4 +187,4 @@ class GpuDevice:
 
     def stopwatch(self) -> GpuStopwatch:
         """What measures the queues, by CUDA events."""
-        return GpuStopwatch([self._queues[queue].stream for queue in Queue])
+        return GpuStopwatch([self._queues[queue].stream for queue in Queue], self._idle)

@@ -229,8 +229,15 @@ class Stopwatch(Protocol):
         """The point that `queue` has reached in what it was given."""
         ...
 
+    def compare_clocks(self) -> None:
+        """Find what the host's clock is ahead of the device's; the device may be at work."""
+        ...
+
     def seconds(self, mark: Event) -> float:
-        """When the device was there, in seconds of `time.perf_counter`; it must have been."""
+        """When the device was there, in seconds of `time.perf_counter`; it must have been.
+
+        That is the host's clock once the two have been compared, and else the device's own.
+        """
         ...
 
 
