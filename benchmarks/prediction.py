@@ -4,16 +4,22 @@ python benchmarks/prediction.py                       the CPU: n = 2048 and 4096
 python benchmarks/prediction.py --gpu 8192 16384      one GPU, matrix on the device
 python benchmarks/prediction.py --gpus 4 32768        several GPUs, columns there beforehand
 python benchmarks/prediction.py --kernels             with a table of kernels for each run
+python benchmarks/prediction.py --rounds 5            each round after a probe of its own
 
 The model is the machine's profile: run `hetero-la probe` first.  A ratio is predicted over
-measured; the measured time is the median of the repeats, after one warm-up.
+measured; the measured time is the median of the repeats, after one warm-up.  On a machine that
+others share, what a profile says holds for minutes: with `--rounds` a profile is made for each
+round, and the row of the median ratio stands at the end.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
+import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -117,6 +123,23 @@ def rows(args: argparse.Namespace) -> Iterator[Row]:
             yield several_gpus(case, args.gpus[0], n)
 
 
+def rounds(args: argparse.Namespace) -> Iterator[Row]:
+    """The same in each round, after a probe whose profile nobody else sees; then the medians."""
+    found: list[list[Row]] = []
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["HETERO_LA_PROFILE"] = profile = os.path.join(folder, "profile.json")
+        for _ in range(args.rounds):
+            probe = [sys.executable, "-m", "hetero_la", "probe", "--dtype", args.dtype]
+            subprocess.run([*probe, "-o", profile], check=True, stdout=subprocess.DEVNULL)
+            found.append([])
+            for one in rows(args):
+                show(one)
+                found[-1].append(one)
+    print(f"medians of {args.rounds} rounds, by the ratio:")
+    for same in zip(*found, strict=True):
+        yield sorted(same, key=lambda one: one["ratio"])[len(same) // 2]
+
+
 def study_parser(description: str | None, *, repeats: int) -> argparse.ArgumentParser:
     """The arguments of what is measured for several routines, on the CPU and on one GPU."""
     parser = argparse.ArgumentParser(
@@ -137,13 +160,14 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--gpus", type=int, nargs="+", default=[], metavar=("G", "N"))
     parser.add_argument("--nb", type=tiles)
     parser.add_argument("--kernels", action="store_true", help="compare kernel by kernel")
+    parser.add_argument("--rounds", type=int, default=0, help="probe the machine so many times")
     args = parser.parse_args(argv)
     print(
         f"{'routine':<10}{'case':<8}{'n':>7}{'nb':>6}{'la':>4}{'predicted s':>13}"
         f"{'measured s':>12}{'least':>9}{'most':>9}{'ratio':>8}"
     )
     found = []
-    for one in rows(args):
+    for one in rounds(args) if args.rounds else rows(args):
         show(one)
         found.append(one)
     write_json(found, args.json)

@@ -29,6 +29,8 @@ SETTINGS: dict[str, Any] = {
     "distributed.scheduler.no-workers-timeout": "60s",
     # Sampling every thread each 10 ms takes the interpreter lock from the event loop.
     "distributed.worker.profile.enabled": False,
+    # Looking each 20 ms whether an event loop still answers takes 3 % of a core of a small machine.
+    "distributed.admin.tick.interval": "500ms",
     "distributed.worker.http.routes": [],
 }
 

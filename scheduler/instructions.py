@@ -123,11 +123,15 @@ class Program:
         return [i.message for i in self.instructions if i.op == "receive" and i.message is not None]
 
     def windows(self, steps: int) -> Iterator[tuple[int, int]]:
-        """Slices of about `steps` steps each: where they start and stop."""
+        """Slices of about `steps` steps each: where they start and stop.
+
+        What follows the last step belongs to its slice.
+        """
         start, reached, limit = 0, 0, steps
+        closing = max((i.step for i in self.instructions), default=0)
         for place, instruction in enumerate(self.instructions):
             reached = max(reached, instruction.step)
-            if reached >= limit and place > start:
+            if limit <= reached < closing and place > start:
                 yield start, place
                 start, limit = place, reached + steps
         yield start, len(self.instructions)

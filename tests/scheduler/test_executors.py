@@ -219,6 +219,7 @@ def test_windows_of_any_length(cluster: Cluster, window: int) -> None:
             assert [start for start, _ in cut] == [0, *(stop for _, stop in cut[:-1])]
             assert cut[-1][1] == len(program.instructions)
             assert len(cut) == 1 if window == 100 else len(cut) > 1 or not program.columns
+            assert len(list(program.windows(plan.layout.kt))) == 1  # with what closes the run
 
 
 def test_threads_without_dask(hybrid: Cluster) -> None:
