@@ -8,7 +8,8 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from hetero_la.scheduler.cluster import Cluster, ClusterSize
+from hetero_la.scheduler.cluster import Cluster
+from hetero_la.scheduler.cluster_size import ClusterSize
 from hetero_la.scheduler.costs import DaskCosts
 from hetero_la.scheduler.dask_clients import worker_infos
 from hetero_la.scheduler.dask_probe import measure_dask

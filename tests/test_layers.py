@@ -17,7 +17,7 @@ import hetero_la.tiles
 TOP = ("hetero_la", "scheduler", "tiles")  # from above; imports run from left to right
 DATA = "configs"  # files only, for any layer to read
 CUPY = ("tiles/kernels/gpu", "tiles/transfer.py")
-DASK = ("scheduler/dask_", "scheduler/cluster.py", "hetero_la/dask_arrays/")
+DASK = ("scheduler/dask_", "scheduler/cluster", "hetero_la/dask_arrays/")
 
 
 def modules() -> Iterator[tuple[str, Path]]:

@@ -15,7 +15,7 @@ from hetero_la.files import require_place
 from hetero_la.inputs import DTYPES
 from hetero_la.pictures.rates import require_plot, write_rates
 from hetero_la.profiling import make_profile
-from hetero_la.scheduler.cluster import ClusterSize
+from hetero_la.scheduler.cluster_size import ClusterSize
 from hetero_la.scheduler.known_machine import ProfileWarning, current_profile, profile_path
 from hetero_la.scheduler.profile import MeasuredDevice, Profile
 from hetero_la.scheduler.profile_file import write_profile

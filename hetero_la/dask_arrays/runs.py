@@ -20,7 +20,7 @@ from hetero_la.dask_arrays.verdicts import Singular, judge, vector_of
 from hetero_la.execution import INLINE_LIMIT, with_preset
 from hetero_la.plan import Plan
 from hetero_la.planner import make_plan
-from hetero_la.scheduler.cluster import default_blas_threads, default_cpu_workers
+from hetero_la.scheduler.cluster_size import default_blas_threads, default_cpu_workers
 from hetero_la.scheduler.dask_clients import running_client, worker_infos
 from hetero_la.scheduler.dask_graph import Chunk, RunGraph
 from hetero_la.scheduler.dask_placement import RunTask, annotations_of, keep_placement

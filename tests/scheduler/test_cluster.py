@@ -20,10 +20,9 @@ import threadpoolctl
 from distributed import Client, LocalCluster
 
 from hetero_la.configs import available_presets, load_preset
-from hetero_la.scheduler import cluster as cluster_module
-from hetero_la.scheduler import dask_clients
-from hetero_la.scheduler.cluster import (
-    Cluster,
+from hetero_la.scheduler import cluster_size, dask_clients
+from hetero_la.scheduler.cluster import Cluster
+from hetero_la.scheduler.cluster_size import (
     ClusterSize,
     default_blas_threads,
     default_cpu_workers,
@@ -85,7 +84,7 @@ def test_cores_are_shared_out(cores, cpus, gpus, virtual, threads):
 
 
 def test_sizes_that_are_left_open(monkeypatch):
-    monkeypatch.setattr(cluster_module, "gpu_count", lambda: 2)
+    monkeypatch.setattr(cluster_size, "gpu_count", lambda: 2)
     assert ClusterSize.choose({}, 8) == ClusterSize(1, 2, 0, 5)
     assert ClusterSize.choose({"virtual_gpus": 3}, 8) == ClusterSize(1, 0, 3, 2)
     assert ClusterSize.choose({"gpus": 0}, 8) == ClusterSize(default_cpu_workers(8), 0, 0, 1)
