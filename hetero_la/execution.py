@@ -1,46 +1,39 @@
-"""From a validated problem to a run: who takes part, and by which executor."""
+"""From a validated problem to a run, by one executor or another."""
 
 from __future__ import annotations
 
 import functools
-import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from hetero_la.choice import caller_gpu, choose
 from hetero_la.kept import Keep, KeptFactors, release_copies
-from hetero_la.memory import check_memory, require_room
-from hetero_la.options import Options
+from hetero_la.memory import check_memory
 from hetero_la.plan import Plan
-from hetero_la.planner import make_plan, resume
+from hetero_la.planner import resume
 from hetero_la.report import Report, Timing
 from hetero_la.routines import ROUTINES
 from hetero_la.scheduler.costs import Source
-from hetero_la.scheduler.dask_clients import embedded_client, running_client, worker_infos
+from hetero_la.scheduler.dask_clients import running_client
 from hetero_la.scheduler.dask_execution import run_local
 from hetero_la.scheduler.dask_recovery import run_and_recover
 from hetero_la.scheduler.inline import run_inline
 from hetero_la.scheduler.job import Job, Outcome
 from hetero_la.scheduler.progress import Progress
 from hetero_la.scheduler.step_memory import Name
-from hetero_la.scheduler.workers import WorkerInfo, calling_thread, over_processes
+from hetero_la.scheduler.workers import WorkerInfo, over_processes
 from hetero_la.steps import StepValues
-from hetero_la.tiles.errors import DeviceUnavailableError, InsufficientMemoryError
-from hetero_la.tiles.kernels.cpu import CpuDevice, available_memory
-from hetero_la.tiles.kernels.gpu import GpuDevice
+from hetero_la.tiles.errors import InsufficientMemoryError
+from hetero_la.tiles.kernels.cpu import CpuDevice
 from hetero_la.tiles.kernels.spec import Device
 from hetero_la.tiles.shard import ArrayStorage
 from hetero_la.tiles.transfer import column_major_empty, device_index, settle
 from hetero_la.tracing import traced
-from hetero_la.tuning import Problem, quick_estimate
-
-#: Runs predicted to be shorter, in seconds, do not pay for a cluster: on the host, and on
-#: the caller's own GPU, where one more thread does not compute any faster.
-INLINE_LIMIT = {"cpu": 0.05, "gpu": 0.2}
 
 
 class Result(NamedTuple):
@@ -170,78 +163,6 @@ def _can_keep(plan: Plan, client: Any) -> bool:
     return client is not None and plan.host_arrays and not over_processes(plan.workers)
 
 
-def choose(
-    routine: str,
-    a: Any,
-    nrhs: int,
-    client: Any,
-    options: dict[str, Any],
-    needed: Callable[[Sequence[WorkerInfo]], int],
-    source: Source,
-) -> tuple[Plan, dict[str, int], Any]:
-    """Plan a run, unless not even the result has room: `needed` tells its columns.
-
-    Returns
-    -------
-    plan : Plan
-        The plan.
-    memory : dict
-        Bytes free for each worker, by name.
-    client : Client or None
-        Whose workers run it; None for the calling thread.
-    """
-    running = client or running_client()
-    explicit = client is not None
-    chosen = with_preset(options, running)
-    where = device_index(a)
-    m, n = a.shape
-    caller = _caller(where)
-
-    def make(workers: tuple[WorkerInfo, ...], on_host: bool = False) -> Plan:
-        # A plan for a huge matrix takes long, and would only say so later.
-        size = m * needed(workers) * a.dtype.itemsize
-        require_room(routine, a.shape, a.dtype, -1 if where is None else where, size, caller.memory)
-        return make_plan(routine, m, n, nrhs, a.dtype, chosen, workers, on_host, source)
-
-    if client is None:
-        able = chosen.panel == "auto" or caller.kind == chosen.panel
-        problem = Problem(routine, m, n, nrhs, a.dtype)
-        if able and quick_estimate(problem, chosen, caller) < INLINE_LIMIT[caller.kind]:
-            return make((caller,)), {caller.name: caller.memory}, None
-        client = running or embedded_client()
-        chosen = with_preset(options, client)
-    workers = tuple(worker_infos(client, refresh=True))
-    if not workers:
-        raise DeviceUnavailableError("the cluster has no running workers")
-    if where is not None and not explicit and not _reach(workers):
-        return make((caller,)), {caller.name: caller.memory}, None
-    plan = make(workers, on_host=where is None)
-    return plan, {worker.name: worker.memory for worker in workers}, client
-
-
-def with_preset(options: dict[str, Any], client: Any) -> Options:
-    """The options given, on top of those that the client's cluster was started with."""
-    return Options.choose(options, getattr(getattr(client, "cluster", None), "options", None))
-
-
-def _reach(workers: Sequence[WorkerInfo]) -> bool:
-    """Whether CuPy arrays need not go through the host: real GPUs of this process."""
-    return any(w.device >= 0 and w.pid == os.getpid() for w in workers)
-
-
-@functools.cache
-def _caller_gpu(index: int) -> GpuDevice:
-    return GpuDevice(index, "caller")
-
-
-def _caller(index: int | None) -> WorkerInfo:
-    """The calling thread as a worker, on the host or on the GPU that holds the data."""
-    if index is None:
-        return replace(calling_thread(), memory=available_memory())
-    memory = _caller_gpu(index).free_bytes()
-    return replace(calling_thread(), kind="gpu", device=index, memory=memory)
-
-
 #: A GPU's device object serves one thread at a time, and multi-threaded BLAS calls of
 #: several threads only get in each other's way.
 _turn = threading.Lock()
@@ -252,7 +173,7 @@ def _run(
 ) -> tuple[Plan, Outcome]:
     """Run a plan's job; return the plan that was followed in the end, and what came out."""
     if client is None:
-        device = CpuDevice("caller") if index is None else _caller_gpu(index)
+        device = CpuDevice("caller") if index is None else caller_gpu(index)
         with _turn, traced(job) as keep:
             return keep(plan, _inline(job, device, storage))
     settle(storage.source)

@@ -306,7 +306,7 @@ def test_panels_where_nobody_is() -> None:
 @pytest.mark.usefixtures("nothing_starts")
 def test_gpu_panels_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     with Cluster(cpus=1, gpus=0) as cluster:
-        monkeypatch.setattr("hetero_la.execution.embedded_client", cluster.private_client)
+        monkeypatch.setattr("hetero_la.choice.embedded_client", cluster.private_client)
         with pytest.raises(DeviceUnavailableError, match="panel='gpu' needs a GPU worker"):
             lu_factor(np.eye(30), panel="gpu")
 
@@ -331,7 +331,7 @@ def test_clients_that_cannot_be_used() -> None:
 
 def leave_memory(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     """Let the host have `size` bytes."""
-    for name in ("hetero_la.execution", "hetero_la.memory", "hetero_la.tiles.kernels.cpu"):
+    for name in ("hetero_la.choice", "hetero_la.memory", "hetero_la.tiles.kernels.cpu"):
         monkeypatch.setattr(importlib.import_module(name), "available_memory", lambda: size)
 
 
@@ -395,7 +395,7 @@ def test_what_has_no_room_is_refused_before_it_is_planned(
     def plan(*args: Any, **kwargs: Any) -> None:
         raise AssertionError("a plan was made")
 
-    monkeypatch.setattr("hetero_la.execution.make_plan", plan)
+    monkeypatch.setattr("hetero_la.choice.make_plan", plan)
     a = np.broadcast_to(np.float64(1), (2**21, 2**21))  # 32 TiB
     arguments = (a, a[:, 0]) if function == "solve" else (a,)
     with pytest.raises(InsufficientMemoryError, match=r"needs 35,184,[0-9,]+ bytes|needs 70,368"):

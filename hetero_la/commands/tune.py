@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 import hetero_la
+from hetero_la.choice import INLINE_LIMIT
 from hetero_la.commands import values
 from hetero_la.commands.probe import WORKERS, add_workers
 from hetero_la.commands.routine import RightHandSides
 from hetero_la.commands.routines import COMMANDS, ROUTINES
-from hetero_la.execution import INLINE_LIMIT
 from hetero_la.inputs import DTYPES
 from hetero_la.options import Options
 from hetero_la.scheduler.dask_clients import worker_infos

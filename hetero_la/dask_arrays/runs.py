@@ -14,10 +14,10 @@ from dask.base import tokenize
 from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from dask.system import CPU_COUNT
 
+from hetero_la.choice import INLINE_LIMIT, with_preset
 from hetero_la.dask_arrays.bands import band, row_chunks
 from hetero_la.dask_arrays.inputs import empty_like, on_gpu
 from hetero_la.dask_arrays.verdicts import Singular, judge, vector_of
-from hetero_la.execution import INLINE_LIMIT, with_preset
 from hetero_la.plan import Plan
 from hetero_la.planner import make_plan
 from hetero_la.scheduler.cluster_size import default_blas_threads, default_cpu_workers

@@ -295,7 +295,7 @@ def test_somebody_else_s_threads() -> None:
 
 
 def test_the_current_client_is_used(monkeypatch: pytest.MonkeyPatch, hybrid: Cluster) -> None:
-    monkeypatch.setattr("hetero_la.execution.INLINE_LIMIT", {"cpu": 0.0, "gpu": 0.0})
+    monkeypatch.setattr("hetero_la.choice.INLINE_LIMIT", {"cpu": 0.0, "gpu": 0.0})
     with Client(hybrid):
         factors = check_lu(random(40))
     assert {worker.name for worker in factors.plan.workers} <= {"gpu0", "gpu1", "cpu0"}
