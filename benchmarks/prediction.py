@@ -22,6 +22,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from typing import Any
+from unittest import mock
 
 from cholesky import CHOLESKY
 from harness import Case, Row, write_json
@@ -29,7 +30,7 @@ from lu import LU
 from qr import QR
 
 import hetero_la
-from hetero_la.commands.values import tiles
+from hetero_la.commands.values import positive, tiles
 from hetero_la.scheduler.dask_execution import run_local
 from hetero_la.tracing import TracedRun
 
@@ -127,17 +128,18 @@ def rounds(args: argparse.Namespace) -> Iterator[Row]:
     """The same in each round, after a probe whose profile nobody else sees; then the medians."""
     found: list[list[Row]] = []
     with tempfile.TemporaryDirectory() as folder:
-        os.environ["HETERO_LA_PROFILE"] = profile = os.path.join(folder, "profile.json")
-        for _ in range(args.rounds):
-            probe = [sys.executable, "-m", "hetero_la", "probe", "--dtype", args.dtype]
-            subprocess.run([*probe, "-o", profile], check=True, stdout=subprocess.DEVNULL)
-            found.append([])
-            for one in rows(args):
-                show(one)
-                found[-1].append(one)
-    print(f"medians of {args.rounds} rounds, by the ratio:")
+        profile = os.path.join(folder, "profile.json")
+        probe = [sys.executable, "-m", "hetero_la", "probe", "--dtype", args.dtype, "-o", profile]
+        with mock.patch.dict(os.environ, {"HETERO_LA_PROFILE": profile}):
+            for number in range(args.rounds):
+                subprocess.run(probe, check=True, stdout=subprocess.DEVNULL)
+                found.append([{**one, "round": number} for one in rows(args)])
+                yield from found[-1]
+    print(f"the lower medians of {args.rounds} rounds, by the ratio:")
     for same in zip(*found, strict=True):
-        yield sorted(same, key=lambda one: one["ratio"])[len(same) // 2]
+        ratios = [one["ratio"] for one in same]
+        median = same[ratios.index(statistics.median_low(ratios))]
+        yield {**median, "round": "median"}
 
 
 def study_parser(description: str | None, *, repeats: int) -> argparse.ArgumentParser:
@@ -160,7 +162,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--gpus", type=int, nargs="+", default=[], metavar=("G", "N"))
     parser.add_argument("--nb", type=tiles)
     parser.add_argument("--kernels", action="store_true", help="compare kernel by kernel")
-    parser.add_argument("--rounds", type=int, default=0, help="probe the machine so many times")
+    parser.add_argument(
+        "--rounds", type=positive, default=0, metavar="N", help="probe the machine N times"
+    )
     args = parser.parse_args(argv)
     print(
         f"{'routine':<10}{'case':<8}{'n':>7}{'nb':>6}{'la':>4}{'predicted s':>13}"

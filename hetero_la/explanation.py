@@ -54,7 +54,7 @@ def _windows(plan: Plan) -> str:
         return "none, runs in the calling thread"
     if over_processes(plan.workers):
         return "a Dask task ends wherever a message leaves its worker"
-    return f"{min(plan.window, plan.layout.kt + 1)} steps in one Dask task"
+    return f"{plan.window} steps in one Dask task"
 
 
 def _checkpoints(plan: Plan) -> list[str]:

@@ -187,11 +187,12 @@ class Plan:
     @functools.cached_property
     def window(self) -> int:
         """Steps in one Dask task, where the workers share the client's process."""
+        steps = max(program.last_step for program in self.programs)
         if len(self.workers) == 1:
-            return self.layout.kt + 1
+            return max(steps, 1)
         seconds = self._seconds_without_dask()  # whose share the window decides
         hop = max(self.model.dask.hop, 1e-4)
-        return window_steps(seconds, self.layout.kt, len(self.workers), task_seconds=hop)
+        return window_steps(seconds, steps, len(self.workers), task_seconds=hop)
 
     def _seconds_without_dask(self) -> float:
         """Predicted time of the run in plain threads: roughly, where that is quick to tell."""

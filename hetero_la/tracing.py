@@ -6,6 +6,7 @@ import contextlib
 import functools
 import os
 import platform
+import threading
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
@@ -18,6 +19,8 @@ from hetero_la.scheduler.job import Job, Outcome
 from hetero_la.scheduler.trace import PARTS, WorkerTrace, aligned, sent_at, split
 
 _active: list[Trace] = []
+#: Unread runs hold a GPU's events, one or two for each instruction.
+_MOST_UNREAD = 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,21 +92,33 @@ class Trace:
     def __init__(self, runs: Sequence[TracedRun] = ()) -> None:
         self._runs = list(runs)
         self._unread: list[Callable[[], TracedRun]] = []
+        self._reading = threading.Lock()
 
     @property
     def runs(self) -> list[TracedRun]:
         """The runs that have ended, in that order.
 
         One call may make several: `solve` on GPUs finds the condition, and refines, by
-        further runs.  What was measured is put together here, so that no run has to wait.
+        further runs.  What was measured is put together when it is asked for, so that runs
+        need not wait; only where many are unread, the next one waits for the first of these.
         """
-        while self._unread:
-            self._runs.append(self._unread.pop(0)())
+        self._read(0)
         return self._runs
 
-    def add(self, read: Callable[[], TracedRun]) -> None:
-        """Take in one more run, which `read` gives; it is called when somebody asks."""
+    def _read(self, unread: int) -> None:
+        """Read the first runs, but for so many."""
+        with self._reading:
+            while len(self._unread) > unread:
+                self._runs.append(self._unread[0]())
+                del self._unread[0]
+
+    def _add(self, read: Callable[[], TracedRun]) -> None:
+        """Take in one more run, which `read` gives."""
         self._unread.append(read)
+        self._read(_MOST_UNREAD)
+
+    def __repr__(self) -> str:
+        return f"<Trace of {len(self._runs) + len(self._unread)} runs>"
 
     def __str__(self) -> str:
         head = f"{'worker':<10}" + "".join(f"{part:>21}" for part in PARTS) + f"{'run':>10}"
@@ -233,7 +248,7 @@ def traced(job: Job) -> Iterator[Callable[[Plan, Outcome], tuple[Plan, Outcome]]
             return TracedRun(plan, began, ended, aligned(found, hosts, platform.node(), ended))
 
         for opened in to:
-            opened.add(read)
+            opened._add(read)
         return plan, outcome
 
     yield keep

@@ -176,7 +176,7 @@ class _Attempt:
                 worker = len(outcome.logs)
                 outcome.logs[worker] = log
                 if trace is not None:
-                    outcome.traces[worker] = partial(WorkerTrace, *trace)
+                    outcome.traces[worker] = partial(WorkerTrace._make, trace)
             for future in futures:
                 future.release()  # the workers need not hold it any longer
         return outcome

@@ -122,16 +122,21 @@ class Program:
         """The messages that the program takes."""
         return [i.message for i in self.instructions if i.op == "receive" and i.message is not None]
 
+    @property
+    def last_step(self) -> int:
+        """The largest step of its calls."""
+        return max((i.step for i in self.instructions if i.op == "call"), default=0)
+
     def windows(self, steps: int) -> Iterator[tuple[int, int]]:
         """Slices of about `steps` steps each: where they start and stop.
 
-        What follows the last step belongs to its slice.
+        The last step belongs to the slice before: often it only closes the run.
         """
-        start, reached, limit = 0, 0, steps
-        closing = max((i.step for i in self.instructions), default=0)
+        start, reached, limit, last = 0, 0, steps, self.last_step
         for place, instruction in enumerate(self.instructions):
-            reached = max(reached, instruction.step)
-            if limit <= reached < closing and place > start:
+            if instruction.op == "call":
+                reached = max(reached, instruction.step)
+            if limit <= reached < last and place > start:
                 yield start, place
                 start, limit = place, reached + steps
         yield start, len(self.instructions)

@@ -130,7 +130,8 @@ class Outcome:
     losses : list of Loss
         Workers that were lost on the way, and how the run went on.
     traces : dict
-        Worker index -> what tells what it did when, of a run that is traced.
+        Worker index -> a function that gives its trace, of a run that is traced; it takes a
+        moment, for which nobody need wait before the run is over.
     """
 
     values: dict[Name, np.ndarray] = field(default_factory=dict)

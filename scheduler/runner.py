@@ -74,7 +74,7 @@ class Runner:
     given : mapping, optional
         (name, step) -> per-step value, on any device, that an earlier run has made.
     traced : bool, optional
-        Whether to measure when the device does what; then `recorder` tells, once it is done.
+        Whether to measure when the device does what: `recorder` tells it after `finish`.
     """
 
     program: Program
@@ -142,19 +142,19 @@ class Runner:
         self._position = None
         opened = time.perf_counter()
         instructions = self.program.instructions[start:stop]
-        with (
-            self._device_at_rest_on_error(),
-            self._turn(instructions),
-            self.device.on_wait(lambda: self._waiting(instruction)),
-        ):
-            for place, instruction in enumerate(instructions, start):
-                if self._meeting is not None:
-                    self._meeting.check_in(instruction)
-                began = time.perf_counter()
-                self._execute(place, instruction)
-                self.log.append(LogEntry(place, began, time.perf_counter()))
-        if self.recorder is not None:
-            self.recorder.window(opened)
+        with self._device_at_rest_on_error():
+            with (
+                self._turn(instructions),
+                self.device.on_wait(lambda: self._waiting(instruction)),
+            ):
+                for place, instruction in enumerate(instructions, start):
+                    if self._meeting is not None:
+                        self._meeting.check_in(instruction)
+                    began = time.perf_counter()
+                    self._execute(place, instruction)
+                    self.log.append(LogEntry(place, began, time.perf_counter()))
+            if self.recorder is not None:
+                self.recorder.window(opened)
         self._position = stop
 
     def _turn(self, instructions: Sequence[Instruction]) -> contextlib.AbstractContextManager[None]:

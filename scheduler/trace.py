@@ -59,7 +59,7 @@ class Recorder:
     """
 
     def __init__(self, device: Device, instructions: Sequence[Instruction]) -> None:
-        self._device, self._watch = device, device.stopwatch()
+        self._watch = device.stopwatch()
         self._instructions = instructions
         self._issued: list[float] = []
         self._begun: dict[int, Event] = {}
@@ -86,17 +86,13 @@ class Recorder:
         return None if self._watch is None else self._ended[-1]
 
     def window(self, opened: float) -> None:
-        """A window that was opened at a time ends now."""
-        self._windows.append((opened, time.perf_counter()))
+        """A window that was opened at a time ends now; the device is still active."""
         if self._watch is not None:
-            self._watch.compare_clocks()  # here the device is at work, and the run does not wait
+            self._watch.compare_clocks()  # all is enqueued: few runs have to wait for this
+        self._windows.append((opened, time.perf_counter()))
 
     def trace(self) -> WorkerTrace:
-        """What was measured, once the device has finished: now, or when somebody asks."""
-        with self._device.activate():
-            return self._trace()
-
-    def _trace(self) -> WorkerTrace:
+        """What was measured, once the device has finished: at any time, in any thread."""
         ends = [self._seconds(mark) for mark in self._ended]
         begins, latest = [], dict.fromkeys(Queue, -np.inf)
         for place, end in enumerate(ends):

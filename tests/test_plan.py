@@ -248,9 +248,28 @@ def test_windows_need_no_simulation(
     with monkeypatch.context() as patched:
         patched.setattr(Plan, "_simulated", None)
         window = plan.window
-    seconds, steps = plan.simulate().makespan, plan.layout.kt
+    seconds = plan.simulate().makespan
+    steps = max(program.last_step for program in plan.programs)
     near = [
         window_steps(seconds * part, steps, workers, task_seconds=plan.model.dask.hop)
         for part in (0.7, 1.3)
     ]
     assert near[0] >= window >= near[1]
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+@pytest.mark.parametrize("routine", ["lu", "solve", "inverse", "cholesky", "solve_positive", "qr"])
+def test_windows_are_of_about_so_many_steps(routine: str, workers: int) -> None:
+    nrhs = {"inverse": 400, "solve": 90, "solve_positive": 90}.get(routine, 0)
+    plan = hetero_la.plan(routine, (400, 400), nb=20, nrhs=nrhs, workers=GPUS[:workers])
+    for program in plan.programs:
+        cuts = list(program.windows(4))
+        for start, stop in cuts:
+            calls = [i for i in program.instructions[start:stop] if i.op == "call"]
+            # One more by look-ahead, and the last one.
+            assert 1 <= len({i.step for i in calls}) <= 4 + 2
+        assert len(cuts) >= program.last_step // 6
+        # What closes the run does not wait for a task of Dask's own.
+        assert len(list(program.windows(program.last_step))) == 1
+    if workers == 1:
+        assert len(list(plan.programs[0].windows(plan.window))) == 1

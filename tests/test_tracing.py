@@ -22,9 +22,7 @@ from hetero_la.pictures.scene import Rect, Text
 from hetero_la.pictures.svg import svg
 from hetero_la.scheduler.instructions import Instruction, Program
 from hetero_la.scheduler.messages import MessageKey
-from hetero_la.scheduler.trace import PARTS, Recorder, WorkerTrace, aligned, split
-from hetero_la.tiles.kernels.cpu import VirtualGpu
-from hetero_la.tiles.kernels.spec import Queue
+from hetero_la.scheduler.trace import PARTS, WorkerTrace, aligned, split
 from hetero_la.tracing import TracedRun
 from tests.pictures.drawn import CPU, GPUS, shapes
 from tests.pictures.test_pictures import extent, overlap
@@ -81,18 +79,20 @@ def test_a_run_on_workers_of_this_process(run: TracedRun) -> None:
 
 
 @pytest.mark.gpu
-def test_a_run_on_a_gpu_is_measured_on_the_device() -> None:
+@pytest.mark.parametrize("gpus", [1, None])
+def test_a_run_on_gpus_is_measured_on_the_devices(gpus: int | None) -> None:
     with (
-        hetero_la.Cluster(cpus=0, gpus=1) as cluster,
+        hetero_la.Cluster(cpus=0, gpus=gpus) as cluster,  # None: all that there are
         cluster.get_client() as client,
         hetero_la.trace() as t,
     ):
         hetero_la.lu_factor(np.random.default_rng(0).random((4096, 4096)), client=client)
     (only,) = t.runs
     check(only)
-    (worker,) = only.workers
-    # The device works on long after the thread has gone to the next instruction.
-    assert np.median(worker.spans[:-1, 1] - worker.issued[1:]) > 0
+    if gpus == 1:
+        (worker,) = only.workers
+        # The device works on long after the thread has gone to the next instruction.
+        assert np.median(worker.spans[:-1, 1] - worker.issued[1:]) > 0
 
 
 def test_a_run_on_other_processes() -> None:
@@ -133,8 +133,10 @@ def test_traces_may_nest() -> None:
         with hetero_la.trace() as inner:
             hetero_la.lu_factor(A)
         hetero_la.qr_factor(A)
+    assert repr(outer) == "<Trace of 2 runs>"
     assert [run.plan.routine for run in inner.runs] == ["lu"]
     assert [run.plan.routine for run in outer.runs] == ["lu", "qr"]
+    assert outer.runs[0] is inner.runs[0]
 
 
 def test_a_run_that_fails_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,53 +215,6 @@ def test_parts_of_random_traces_add_up() -> None:
         trace = WorkerTrace(spans[:, 0] - 0.1, spans, edges)
         parts = split(trace, program, 0.2, 0.9)
         assert sum(parts.values()) == pytest.approx(0.7)
-
-
-class Watch:
-    """A mark is its number; the device comes to it so many seconds after 1e9."""
-
-    def __init__(self) -> None:
-        self.numbers = itertools.count()
-
-    def mark(self, queue: Queue) -> int:
-        return next(self.numbers)
-
-    def compare_clocks(self) -> None:
-        self.ahead = 1e9
-
-    def seconds(self, mark: int) -> float:
-        return self.ahead + mark
-
-
-class Watched(VirtualGpu):
-    def stopwatch(self) -> Watch:  # type: ignore[override]
-        return Watch()
-
-
-def test_a_device_with_a_stopwatch_is_asked_when_the_run_is_over() -> None:
-    copy, update = Queue.COPY, Queue.UPDATE
-    program = [
-        Instruction("load", 0, queue=copy),
-        Instruction("receive", 0, queue=copy),  # marked when the message is there
-        Instruction("call", 0, queue=update, waits=(0,)),
-        Instruction("call", 0, queue=copy),
-    ]
-    recorder = Recorder(Watched(), program)
-    marks = []
-    for instruction in program:
-        recorder.issue()
-        if instruction.op == "receive":
-            recorder.begin(copy)
-            recorder.begin(copy)  # only now
-        marks.append(recorder.end(instruction.queue))
-    recorder.window(0.0)
-    trace = recorder.trace()
-    assert marks == [0, 3, 4, 5]  # which serve as events
-    first, *others = (trace.spans - 1e9).tolist()
-    assert first == [trace.issued[0] - 1e9, 0.0]
-    assert others == [[2.0, 3.0], [0.0, 4.0], [3.0, 5.0]]
-    assert trace.issued[1] > trace.issued[0]
-    assert len(trace.windows) == 1
 
 
 def test_clocks_of_other_hosts_are_shifted_to_the_end_of_the_run() -> None:

@@ -230,14 +230,11 @@ class Stopwatch(Protocol):
         ...
 
     def compare_clocks(self) -> None:
-        """Find what the host's clock is ahead of the device's; the device may be at work."""
+        """Find out better by how much the host's clock is ahead; the device must be active."""
         ...
 
     def seconds(self, mark: Event) -> float:
-        """When the device was there, in seconds of `time.perf_counter`; it must have been.
-
-        That is the host's clock once the two have been compared, and else the device's own.
-        """
+        """When the device was there, in seconds of `time.perf_counter`; it must have been."""
         ...
 
 
