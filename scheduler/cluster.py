@@ -144,11 +144,18 @@ class Cluster(SpecCluster):  # type: ignore[misc]
         """Client that the cluster keeps for itself; nobody's default client."""
         with self._client_lock:
             if self._client is None or self._client.status != "running":
-                self._client = Client(self, set_as_default=False)
-                # A run would wait for up to 10 ms behind what the one before let go of.
-                self._client.scheduler_comm.interval = 0
-                self.scheduler.client_comms[self._client.id].interval = 0
+                self._client = self._prompt(Client(self, set_as_default=False))
             return self._client
+
+    def get_client(self) -> Client:
+        """A client of one's own, the default one from now on."""
+        return self._prompt(super().get_client())
+
+    def _prompt(self, client: Client) -> Client:
+        # A run would wait for up to 10 ms behind what the one before let go of.
+        client.scheduler_comm.interval = 0
+        self.scheduler.client_comms[client.id].interval = 0
+        return client
 
     @property
     def healthy(self) -> bool:

@@ -310,6 +310,14 @@ def test_foreign_workers(processes):
     assert names.result() in [("cpu0", True), ("cpu1", True)]
 
 
+def test_messages_of_a_cluster_s_clients_leave_at_once(cluster):
+    with cluster.get_client() as client:
+        assert Client.current() is client
+        for one in (client, cluster.private_client()):
+            assert one.scheduler_comm.interval == 0
+            assert cluster.scheduler.client_comms[one.id].interval == 0
+
+
 def test_infos_are_kept_while_the_workers_are_the_same(cluster, monkeypatch):
     client = cluster.private_client()
     first = worker_infos(client)
