@@ -206,10 +206,8 @@ def _run_over_processes(
 def _inline(job: Job, device: Device, storage: ArrayStorage) -> Outcome:
     progress = Progress(sum(i.flops for i in job.programs[0].instructions))
     runner = job.runner(0, device, storage, progress=progress)
-    values = run_inline(runner)
-    outcome = Outcome(values, {0: runner.log})
-    if runner.recorder is not None:
-        outcome.traces[0] = runner.recorder.trace
+    outcome = Outcome(run_inline(runner))
+    outcome.keep_record(0, runner)
     return outcome
 
 

@@ -140,3 +140,9 @@ class Outcome:
     kept: dict[Name, Array] = field(default_factory=dict)
     losses: list[Loss] = field(default_factory=list)
     traces: dict[int, Callable[[], WorkerTrace]] = field(default_factory=dict)
+
+    def keep_record(self, worker: int, runner: Runner) -> None:
+        """Keep the log of a worker whose run is over, and what gives its trace."""
+        self.logs[worker] = runner.log
+        if runner.recorder is not None:
+            self.traces[worker] = runner.recorder.trace

@@ -61,9 +61,7 @@ class LocalRun:
             runner.run(start, stop)
             if stop == len(runner.program.instructions):
                 self.outcome.values.update(runner.finish())
-                self.outcome.logs[worker] = runner.log
-                if runner.recorder is not None:
-                    self.outcome.traces[worker] = runner.recorder.trace
+                self.outcome.keep_record(worker, runner)
                 self.outcome.shards[worker] = runner.shard
                 self.outcome.kept.update(runner.values(self.job.keeps))
         except BaseException as error:
