@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -82,7 +81,7 @@ def with_preset(options: dict[str, Any], client: Any) -> Options:
 
 def _reach(workers: Sequence[WorkerInfo]) -> bool:
     """Whether CuPy arrays need not go through the host: real GPUs of this process."""
-    return any(w.device >= 0 and w.pid == os.getpid() for w in workers)
+    return any(w.device >= 0 and w.here for w in workers)
 
 
 @functools.cache

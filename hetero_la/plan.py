@@ -222,4 +222,4 @@ class Plan:
 
 def share_memory(workers: Sequence[WorkerInfo]) -> bool:
     """Whether workers work in the result's own memory, as threads of this process."""
-    return all(w.kind == "cpu" and not w.virtual and w.pid == os.getpid() for w in workers)
+    return all(w.kind == "cpu" and not w.virtual and w.here for w in workers)

@@ -115,7 +115,8 @@ class Trace:
     def _add(self, read: Callable[[], TracedRun]) -> None:
         """Take in one more run, which `read` gives."""
         self._unread.append(read)
-        self._read(_MOST_UNREAD)
+        with contextlib.suppress(Exception):  # whoever asks for the runs is told; this one is well
+            self._read(_MOST_UNREAD)
 
     def __repr__(self) -> str:
         return f"<Trace of {len(self._runs) + len(self._unread)} runs>"

@@ -148,7 +148,7 @@ class Cluster(SpecCluster):  # type: ignore[misc]
             return self._client
 
     def get_client(self) -> Client:
-        """A client of one's own, the default one from now on."""
+        """The current client if it is this cluster's, or else a new one, then the default."""
         return self._prompt(super().get_client())
 
     def _prompt(self, client: Client) -> Client:

@@ -13,6 +13,15 @@ from hetero_la.tiles.kernels.cpu import CpuDevice, VirtualGpu
 from hetero_la.tiles.kernels.gpu import GpuDevice, gpu_count
 from hetero_la.tiles.kernels.spec import Device
 
+#: Workers of a kind, at most: more are a slip, and would take hours to start.
+MOST_WORKERS = 1024
+
+
+def require_few_workers(kind: str, count: int) -> None:
+    """Raise ValueError if there are more workers of a kind than can be of use."""
+    if count > MOST_WORKERS:
+        raise ValueError(f"{kind} must be at most {MOST_WORKERS}, and not {count}")
+
 
 def default_cpu_workers(cores: int) -> int:
     """CPU workers on a host without GPUs: one per core.
@@ -20,7 +29,7 @@ def default_cpu_workers(cores: int) -> int:
     Look-ahead then hides the panel behind the updates, and a BLAS threaded with
     pthreads would run one call at a time in a process anyway.
     """
-    return cores
+    return min(cores, MOST_WORKERS)
 
 
 def default_blas_threads(cores: int, cpus: int, gpus: int, virtual_gpus: int = 0) -> int:
@@ -69,6 +78,8 @@ class ClusterSize:
             value, least = getattr(self, field.name), int(field.name == "blas_threads")
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
                 raise ValueError(f"{field.name} must be an integer of at least {least}: {value!r}")
+            if field.name != "blas_threads":
+                require_few_workers(field.name, value)
         if self.cpus + self.gpus + self.virtual_gpus == 0:
             raise ValueError("a cluster needs at least one worker: cpus, gpus or virtual_gpus")
 

@@ -194,4 +194,5 @@ class _Attempt:
             drops = self.client.run(drop_shards, self.run, workers=list(left), on_error="ignore")
             await asyncio.wait_for(drops, _CLEAN_UP_SECONDS)
 
-        self.client.sync(drop)
+        # A client that was closed meanwhile may have no event loop left to answer.
+        self.client.sync(drop, callback_timeout=_CLEAN_UP_SECONDS + 1)

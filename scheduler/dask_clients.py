@@ -7,14 +7,18 @@ import os
 import re
 import threading
 import weakref
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
-from distributed import Client
+from distributed import Client, Scheduler, Worker
 from distributed.core import Status
 
 from hetero_la.scheduler.cluster import Cluster
 from hetero_la.scheduler.dask_devices import describe, inside_task
 from hetero_la.scheduler.workers import WorkerInfo
+from hetero_la.tiles.errors import RunAbortedError
 
 
 def running_client(client: object = None) -> Client | None:
@@ -120,15 +124,52 @@ def worker_infos(client: Client, *, refresh: bool = False) -> list[WorkerInfo]:
     addresses = running_addresses(client)
     known = _infos.get(client)
     if refresh or known is None or addresses != {info.address for info in known}:
-        answers = client.run(describe, workers=list(addresses), on_error="return").values()
-        known = sorted((info for info in answers if not isinstance(info, OSError)), key=_order)
-        _infos[client] = known
+        known = sorted(_described(client, addresses), key=_order)
+        known = _infos[client] = list(_told_apart(known))
     return list(known)
+
+
+def _told_apart(infos: list[WorkerInfo]) -> Iterator[WorkerInfo]:
+    """Workers by names of their own: tasks are called after them."""
+    count = Counter(info.name for info in infos)
+    for info in infos:
+        alone = count[info.name] == 1
+        yield info if alone else replace(info, name=f"{info.name} at {info.address}")
+
+
+def _described(client: Client, addresses: set[str]) -> list[WorkerInfo]:
+    """What workers say of themselves; those of this process at once, and not through Dask."""
+    workers = getattr(client.cluster, "workers", None)  # of another kind of cluster, anything
+    here = {
+        worker.address: worker
+        for worker in (list(workers.values()) if isinstance(workers, dict) else ())
+        if isinstance(worker, Worker) and worker.status in (Status.running, Status.paused)
+    }
+    if addresses <= here.keys():
+        return [describe(here[address]) for address in addresses]
+    _require_open(client)
+    infos = []
+    answers = client.run(describe, workers=list(addresses), on_error="return")
+    for address, answer in answers.items():
+        if isinstance(answer, WorkerInfo):
+            infos.append(answer)
+        elif not isinstance(answer, OSError):  # one that has left meanwhile
+            raise RunAbortedError(f"worker {address} could not say what it is") from answer
+    return infos
 
 
 def running_addresses(client: Client) -> set[str]:
     """Addresses of the workers that take tasks: that are there, and not paused."""
+    scheduler = getattr(client.cluster, "scheduler", None)
+    if isinstance(scheduler, Scheduler) and client.status == "running":  # nobody has to be asked
+        return {state.address for state in list(scheduler.running)}
+    _require_open(client)
     return set(client.sync(client.scheduler.ncores_running))
+
+
+def _require_open(client: Client) -> None:
+    if client.status != "running":
+        raise RunAbortedError(f"the client of the Dask cluster is {client.status}")
 
 
 def known_infos(client: Client) -> list[WorkerInfo]:

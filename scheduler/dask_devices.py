@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import platform
 import threading
+import weakref
+from typing import Any
 
 from distributed import Worker, get_worker
 
@@ -62,6 +65,20 @@ def device_of(worker: Worker) -> Device:
         if not hasattr(worker, "hetero_device"):
             worker.hetero_device = _found_device(worker)
         return worker.hetero_device
+
+
+_turns: weakref.WeakKeyDictionary[Device, Any] = weakref.WeakKeyDictionary()
+
+
+def turn_on(device: Device) -> contextlib.AbstractContextManager[object]:
+    """For as long as a task uses a device.
+
+    A GPU's serves one thread at a time; a Dask worker may have several, and slices of two runs.
+    """
+    if device.kind == "cpu":
+        return contextlib.nullcontext()
+    with _devices_lock:
+        return _turns.setdefault(device, threading.RLock())
 
 
 def _found_device(worker: Worker) -> Device:

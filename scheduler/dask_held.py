@@ -12,6 +12,7 @@ from typing import Any
 
 from distributed import Worker, get_worker
 
+from hetero_la.scheduler.dask_devices import turn_on
 from hetero_la.scheduler.dask_team import Team
 from hetero_la.scheduler.runner import Runner
 from hetero_la.tiles.errors import StaleShardError
@@ -66,7 +67,8 @@ class HeldShard:
         with _changed:
             _working[self.share] += 1
         try:
-            yield runner
+            with turn_on(runner.device):
+                yield runner
         finally:
             with _changed:
                 _working[self.share] -= 1

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from hetero_la.scheduler.dask_checkpoints import Saved, write_files
-from hetero_la.scheduler.dask_devices import this_device
+from hetero_la.scheduler.dask_devices import this_device, turn_on
 from hetero_la.scheduler.job import Job
 from hetero_la.scheduler.messages import MessageKey
 from hetero_la.scheduler.runner import LogEntry, Payload, Runner
@@ -98,7 +98,12 @@ def run_slice(
     """Dask task: run a slice of a program, given the messages that it receives."""
     runner = _opened(run, worker)
     runner.inbox.update(zip(keys, payloads, strict=True))
-    runner.run(start, stop)
+    with turn_on(runner.device):
+        try:
+            runner.run(start, stop)
+        finally:
+            if run in _ended:  # meanwhile
+                runner.come_to_rest()
     sent, runner.outbox = runner.outbox, None
     return sent
 
@@ -118,7 +123,8 @@ def close_shard(
     """Dask task: finished columns, per-step vectors, the log and the trace of a worker."""
     runner = _opened(run, worker)
     del _shards[run, worker]
-    values = runner.finish()
+    with turn_on(runner.device):
+        values = runner.finish()
     assert isinstance(runner.storage, BlockStorage)
     trace = None if runner.recorder is None else runner.recorder.trace()
     return runner.storage.results, values, runner.log, trace
@@ -136,4 +142,7 @@ def drop_shards(run: str) -> None:
     _ended.append(run)
     for key in list(_shards):
         if key[0] == run:
-            _shards.pop(key, None)
+            runner = _shards.pop(key, None)
+            if runner is not None and runner.position is not None:  # else a slice sees to that
+                with turn_on(runner.device):
+                    runner.come_to_rest()

@@ -19,6 +19,9 @@ _LOOK_INTERVAL = 0.25
 #: Seconds that a worker of a run may be paused: Dask gives it no task meanwhile.
 _PAUSE_LIMIT = 60.0
 
+#: Seconds in which Dask's scheduler can be told that tasks are no longer wanted.
+_CANCEL_SECONDS = 5.0
+
 
 class _UnfinishedError(Exception):
     """A future that will never have a result."""
@@ -105,8 +108,10 @@ def _wait(
     try:
         result: list[Any] = client.sync(settle)
     except _UnfinishedError as unfinished:
-        raise _reason(unfinished.future) from None
-    return result
+        reason = _reason(unfinished.future)
+    else:
+        return result
+    raise reason  # outside, or it would carry an error along that cannot be pickled
 
 
 async def _finish(future: Future) -> None:
@@ -120,24 +125,24 @@ async def _settle(
 ) -> list[Any]:
     """Results of all that is awaited, unless a worker is lost first."""
     tasks = [asyncio.ensure_future(one) for one in awaited]
-    waiting, watch = set(tasks), _Watch(client, workers)
+    everything, watch = asyncio.gather(*tasks), _Watch(client, workers)
+    watching = asyncio.ensure_future(watch.until(everything))
+    for one in (everything, watching):  # cancelling would leave what Dask began without an owner
+        one.add_done_callback(_look_at_error)
     try:
-        while waiting:
-            done, waiting = await asyncio.wait(
-                waiting, timeout=_LOOK_INTERVAL, return_when=asyncio.FIRST_EXCEPTION
-            )
-            errors = [error for task in done if (error := task.exception())]
-            if errors:
-                error = min(errors, key=_is_echo)
-                if _is_echo(error):  # a worker that has left may be why
-                    await watch.look()
-                raise error
-            if waiting:
-                await watch.look()
-    finally:
-        for task in waiting:  # cancelling would leave what Dask began for it without an owner
-            task.add_done_callback(_look_at_error)
-    return [task.result() for task in tasks]
+        await asyncio.wait((everything, watching), return_when=asyncio.FIRST_COMPLETED)
+    except asyncio.CancelledError:
+        watching.cancel()
+        raise
+    if not everything.done():
+        watching.result()
+    errors = [error for task in tasks if task.done() and (error := task.exception())]
+    if errors:
+        error = min(errors, key=_is_echo)
+        if _is_echo(error):  # a worker that has left may be why
+            await watch.look()
+        raise error
+    return everything.result()
 
 
 def _look_at_error(task: asyncio.Future[Any]) -> None:
@@ -160,7 +165,13 @@ class _Watch:
         self._client, self._workers = client, workers
         self._paused: dict[str, float] = {}  # since when
 
+    async def until(self, end: asyncio.Future[Any]) -> None:
+        """Look from time to time; the end need not wait for a look that is under way."""
+        while not (await asyncio.wait((end,), timeout=_LOOK_INTERVAL))[0]:
+            await self.look()
+
     async def look(self) -> None:
+        """Raise if one has left, or was paused for too long."""
         try:
             present = await self._client.nthreads()
             running = await self._client.scheduler.ncores_running()
@@ -196,5 +207,10 @@ def _cancelled(future: Future) -> RunAbortedError:
 
 
 def _cancel(client: Client, futures: Sequence[Future]) -> None:
-    with contextlib.suppress(Exception):
-        client.cancel(list(futures), reason="hetero_la", msg="the run has ended early")
+    async def cancel() -> None:
+        await client.cancel(
+            list(futures), asynchronous=True, reason="hetero_la", msg="the run has ended early"
+        )
+
+    with contextlib.suppress(Exception):  # a client that was closed may have no event loop left
+        client.sync(cancel, callback_timeout=_CANCEL_SECONDS)

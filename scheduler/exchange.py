@@ -68,6 +68,11 @@ class Exchange:
                 self._changed.wait(timeout=min(self._patience, 1.0, left))
             return True
 
+    def clear(self) -> None:
+        """Let go of all values."""
+        with self._changed:
+            self._values.clear()
+
     def beat(self) -> None:
         """Say that the run makes progress."""
         self._latest = time.monotonic()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 import statistics
 import threading
 import time
@@ -183,7 +182,7 @@ def _measured_model(
     devices = list(model.devices)
     host_link = model.host_link
     for place, worker in enumerate(workers):
-        if known[place] or worker.pid != os.getpid():
+        if known[place] or not worker.here:
             continue
         if worker.kind == "cpu" or worker.virtual:
             with threadpool_limits(worker.blas_threads, "blas"):

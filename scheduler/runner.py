@@ -170,14 +170,18 @@ class Runner:
 
     @contextlib.contextmanager
     def _device_at_rest_on_error(self) -> Iterator[None]:
-        """Activate the device; what it was given may be freed only once it has stopped."""
+        """Activate the device; the error that ends the block is the one to report."""
         with self.device.activate():
             try:
                 yield
             except BaseException:
-                with contextlib.suppress(Exception):  # the first error is the one to report
-                    self.device.synchronize()
+                self.come_to_rest()
                 raise
+
+    def come_to_rest(self) -> None:
+        """Wait for what the device was given, however it ends: what it uses may be freed then."""
+        with contextlib.suppress(Exception), self.device.activate():
+            self.device.synchronize()
 
     def finish(self) -> dict[Name, np.ndarray]:
         """Wait for the device; return the run's results that were made here, on the host."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import traceback
 from collections.abc import Callable, Sequence
 
 from hetero_la.scheduler.exchange import Exchange
@@ -44,7 +45,15 @@ class LocalRun:
         with self._idle:
             # Ends with the kernel calls that are under way; everything else sees the abort.
             self._idle.wait_for(lambda: self._active == 0)
+        for runner in self.runners.values():  # a window of a GPU that has ended still runs there
+            runner.come_to_rest()
+        # The error keeps this run, by its traceback, for as long as somebody keeps the error.
+        for runner in self.runners.values():
+            vars(runner).clear()
+        self.runners.clear()
+        self.exchange.clear()
         assert self.exchange.error is not None
+        traceback.clear_frames(self.exchange.error.__traceback__)
         return self.exchange.error
 
     def window(self, worker: int, device: Device, start: int, stop: int) -> None:

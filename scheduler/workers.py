@@ -49,6 +49,11 @@ class WorkerInfo:
     blas_threads: int = 1
     memory: int = 0
 
+    @property
+    def here(self) -> bool:
+        """Whether it is in this process; one of another host may have the same number."""
+        return self.pid == os.getpid() and self.host in ("", platform.node())
+
 
 def calling_thread() -> WorkerInfo:
     """The thread that calls, as the only worker of a small problem.
@@ -65,4 +70,4 @@ def calling_thread() -> WorkerInfo:
 
 def over_processes(workers: Sequence[WorkerInfo]) -> bool:
     """Whether some workers are in other processes than this one."""
-    return any(worker.pid != os.getpid() for worker in workers)
+    return not all(worker.here for worker in workers)

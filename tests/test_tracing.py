@@ -232,6 +232,21 @@ def test_clocks_of_this_host_are_left_alone(run: TracedRun) -> None:
 # --- files
 
 
+@pytest.mark.parametrize("name", ["a.json", "a.svg", "a.html"])
+def test_a_timeline_that_fails_midway_leaves_the_old_one(
+    run: TracedRun, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(self: Path, text: str, **_: object) -> None:
+        self.write_bytes(b"half")
+        raise OSError(28, "No space left on device")
+
+    (tmp_path / name).write_bytes(b"old")
+    monkeypatch.setattr(Path, "write_text", broken)
+    with pytest.raises(OSError, match=f"cannot write .*{name}: No space left on device"):
+        hetero_la.Trace([run]).write(tmp_path / name)
+    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [(name, b"old")]
+
+
 def test_chrome_events(run: TracedRun, tmp_path: Path) -> None:
     hetero_la.Trace([run]).write(tmp_path / "a.json")
     events = json.loads((tmp_path / "a.json").read_text())["traceEvents"]

@@ -15,12 +15,15 @@ import time
 from pathlib import Path
 
 import dask
+import numpy as np
 import pytest
+import scipy.linalg
 import threadpoolctl
-from distributed import Client, LocalCluster
+from distributed import Client, LocalCluster, Worker
 
+import hetero_la
 from hetero_la.configs import available_presets, load_preset
-from hetero_la.scheduler import cluster_size, dask_clients
+from hetero_la.scheduler import cluster_size, dask_clients, dask_wait
 from hetero_la.scheduler.cluster import Cluster
 from hetero_la.scheduler.cluster_size import (
     ClusterSize,
@@ -318,15 +321,20 @@ def test_messages_of_a_cluster_s_clients_leave_at_once(cluster):
             assert cluster.scheduler.client_comms[one.id].interval == 0
 
 
-def test_infos_are_kept_while_the_workers_are_the_same(cluster, monkeypatch):
-    client = cluster.private_client()
+@pytest.mark.parametrize("where", ["here", "elsewhere"])
+def test_infos_are_kept_while_the_workers_are_the_same(where, cluster, processes, monkeypatch):
+    client = cluster.private_client() if where == "here" else processes
     first = worker_infos(client)
-    calls = []
-    monkeypatch.setattr(client, "run", lambda f, **_: calls.append(f) or {})
+    infos, asked = {info.address: info for info in first}, []
+    monkeypatch.setattr(
+        dask_clients, "describe", lambda worker: asked.append(worker) or infos[worker.address]
+    )
+    monkeypatch.setattr(client, "run", lambda f, **_: asked.append(f) or infos)
     assert worker_infos(client) == first
-    assert calls == []
-    worker_infos(client, refresh=True)
-    assert len(calls) == 1
+    assert asked == []
+    assert worker_infos(client, refresh=True) == first
+    # Workers of this process are not asked through Dask, which would take a millisecond.
+    assert len(asked) == (len(first) if where == "here" else 1)
 
 
 # --- which client
@@ -439,6 +447,22 @@ def test_wait_all(cluster):
     wait_all(client, [], [])
 
 
+def test_the_end_of_a_run_does_not_wait_for_a_look_at_its_workers(cluster, monkeypatch):
+    looks = []
+
+    async def slow_look(watch):
+        looks.append(watch)
+        await asyncio.sleep(2)
+
+    monkeypatch.setattr(dask_wait._Watch, "look", slow_look)
+    client = cluster.private_client()
+    future = client.submit(time.sleep, 2 * dask_wait._LOOK_INTERVAL, pure=False)
+    began = time.perf_counter()
+    wait_all(client, [future], [])
+    assert time.perf_counter() - began < 1.5
+    assert len(looks) == 1
+
+
 def test_the_first_error_is_raised_and_the_rest_cancelled(cluster):
     client = cluster.private_client()
     futures = [
@@ -495,6 +519,48 @@ def test_a_cluster_closed_meanwhile_ends_the_wait():
         assert time.perf_counter() - began < 3
 
 
+def test_a_client_closed_meanwhile_ends_the_wait():
+    """One made from an address has an event loop of its own, which stops with it."""
+    with LocalCluster(
+        n_workers=1, processes=False, protocol="tcp", dashboard_address=None
+    ) as cluster:
+        client = Client(cluster.scheduler_address, set_as_default=False)
+        future = client.submit(time.sleep, 2)
+        threading.Timer(0.2, client.close).start()
+        began = time.perf_counter()
+        with pytest.raises(RunAbortedError):
+            wait_all(client, [future], [])
+        assert time.perf_counter() - began < dask_wait._CANCEL_SECONDS + 2
+        with pytest.raises(RunAbortedError, match="client of the Dask cluster is closed"):
+            worker_infos(client)
+
+
+def test_workers_of_one_name_are_told_apart():
+    async def join(cluster):
+        return await Worker(cluster.scheduler_address, name="cpu0")
+
+    with (
+        LocalCluster(n_workers=1, processes=False, dashboard_address=None) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        other = cluster.sync(join, cluster)
+        names = [info.name for info in worker_infos(client)]
+        assert f"cpu0 at {other.address}" in names
+        assert len(set(names)) == 2
+        a = np.random.default_rng(0).standard_normal((60, 60))
+        factors = hetero_la.lu_factor(a, nb=10, client=client)
+        assert len(factors.plan.workers) == 2
+        assert np.allclose(factors.lu, scipy.linalg.lu_factor(a)[0])
+        cluster.sync(other.close)
+
+
+def test_a_worker_that_cannot_be_described(processes, monkeypatch):
+    answers = {"tcp://1": ValueError("no hetero_la"), "tcp://2": OSError("left")}
+    monkeypatch.setattr(processes, "run", lambda *args, **kwargs: answers)
+    with pytest.raises(RunAbortedError, match="worker tcp://1 could not say what it is"):
+        worker_infos(processes, refresh=True)
+
+
 def test_control_c():
     process = script("""
         import time
@@ -516,3 +582,9 @@ def test_control_c():
     out, err = process.communicate(timeout=20)
     assert (process.returncode, out, err) == (0, "['cancelled', 'cancelled']\n", "")
     assert time.perf_counter() - began < 2
+
+
+@pytest.mark.parametrize("kind", ["cpus", "gpus", "virtual_gpus"])
+def test_more_workers_than_can_be_of_use_are_refused_at_once(kind: str) -> None:
+    with pytest.raises(ValueError, match=f"{kind} must be at most 1024, and not 100000"):
+        Cluster(**{kind: 100_000})

@@ -147,7 +147,7 @@ def test_all_functions_of_dask_arrays(
         (found,) = dask.compute(case.call(where, client=client, nb=NB), scheduler=client)
         expected = case.call(nb=NB)
         several = isinstance(expected, tuple)
-        assert_same(_on_host(found), tuple(expected) if several else expected)
+        assert_same(_on_host(found), tuple(expected) if several else expected, dtype)
     assert nothing_left(client)
 
 

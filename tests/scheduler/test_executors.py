@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import signal
@@ -10,6 +11,7 @@ import sys
 import textwrap
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -357,6 +359,37 @@ def test_an_error_in_a_kernel_is_the_run_s(
             assert time.perf_counter() - began < 5
         assert not dask_execution._runs
         check_lu(random(60), client=cluster, panel=panel)
+
+
+def test_a_run_that_fails_leaves_nothing_running_and_no_memory(
+    hybrid: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a GPU, which works on when a window has ended; and as long as the error is kept."""
+    running: dict[str, int] = {}
+    arrays: list[weakref.ref[Array]] = []
+
+    def call(device: VirtualGpu, kernel: str, *args: Any) -> None:
+        running[device.name] = running.get(device.name, 0) + 1
+        if kernel == "getrf" and sum(running.values()) > 60:
+            raise BrokenError("out of order")
+
+    def empty(device: VirtualGpu, shape: tuple[int, ...], dtype: Any) -> Array:
+        arrays.append(weakref.ref(array := np.empty(shape, dtype, order="F")))
+        return array
+
+    monkeypatch.setattr(VirtualGpu, "call", call)
+    monkeypatch.setattr(VirtualGpu, "empty", empty)
+    monkeypatch.setattr(VirtualGpu, "synchronize", lambda device: running.pop(device.name, None))
+    gc.disable()
+    try:
+        with pytest.raises(BrokenError) as caught:
+            hetero_la.lu_factor(random(400), nb=NB, client=hybrid, panel="gpu")
+        assert not running
+        assert arrays
+        assert not [array() for array in arrays if array() is not None]
+    finally:
+        gc.enable()
+    assert "out of order" in str(caught.value)
 
 
 @pytest.mark.parametrize(

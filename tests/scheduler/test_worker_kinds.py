@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import functools
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 import scipy.linalg
-from distributed import Client
+from distributed import Client, LocalCluster
 
 import hetero_la
 from hetero_la.scheduler import dask_devices
 from hetero_la.scheduler.dask_clients import running_addresses, worker_infos
 from hetero_la.scheduler.dask_devices import describe, device_of
+from hetero_la.scheduler.workers import calling_thread, over_processes
 from hetero_la.tiles.kernels.cpu import CpuDevice, VirtualGpu
 from tests.dask_support import chunked, nothing_left
 from tests.scheduler.recovery import Hosts, at_rest, die_at
@@ -121,3 +126,49 @@ def test_a_worker_with_a_gpu_is_lost(mixed: Client) -> None:
     lazy = mixed.compute(hetero_la.lu_factor(chunked(a, 60), nb=16, panel="gpu", client=mixed))
     assert_close(lazy[0].result(60), scipy.linalg.lu_factor(a)[0])
     assert len(running_addresses(mixed)) == 2
+
+
+def test_processes_of_two_hosts_may_have_one_number() -> None:
+    """As in containers, where the first process is number 1."""
+    here = calling_thread()
+    assert here.here
+    assert not over_processes([here, replace(here, host="")])
+    assert over_processes([here, replace(here, host="another")])
+    assert over_processes([here, replace(here, pid=here.pid + 1)])
+
+
+def count_overlaps(dask_worker: Any) -> None:
+    """Let the worker count calls that another thread makes at the same time on its device."""
+    inside: set[int] = set()
+    counts = dask_worker.hetero_counts = {"calls": 0, "overlaps": 0}
+
+    def call(device: VirtualGpu, *args: Any) -> None:
+        counts["calls"] += 1
+        counts["overlaps"] += bool(inside - {threading.get_ident()})
+        inside.add(threading.get_ident())
+        try:
+            CpuDevice.call(device, *args)
+        finally:
+            inside.discard(threading.get_ident())
+
+    VirtualGpu.call = call  # type: ignore[method-assign]
+
+
+def test_the_device_of_a_worker_with_several_threads_serves_one_at_a_time() -> None:
+    a = random(500)
+    with (
+        LocalCluster(
+            n_workers=1, threads_per_worker=3, resources={"virtual-GPU": 1},
+            dashboard_address=None,
+        ) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):  # fmt: skip
+        client.run(count_overlaps)
+        factor = functools.partial(hetero_la.lu_factor, a, client=client, nb=20)
+        with ThreadPoolExecutor(3) as pool:
+            found = [future.result() for future in [pool.submit(factor) for _ in range(3)]]
+        (counts,) = client.run(lambda dask_worker: dask_worker.hetero_counts).values()
+    for factors in found:
+        assert_close(factors.lu, scipy.linalg.lu_factor(a)[0])
+    assert counts["calls"] > 3 * 25
+    assert counts["overlaps"] == 0
