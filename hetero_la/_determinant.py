@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.linalg import LinAlgWarning
 
-from hetero_la._factor import lu_factor
+from hetero_la._factor import factored
 from hetero_la.inputs import as_matrix
 from hetero_la.lazy import takes_dask_arrays
 from hetero_la.stacks import over_stacks
@@ -105,9 +103,7 @@ def _diagonal(
 ) -> tuple[np.ndarray, int]:
     """Diagonal of U on the host, and the sign of the permutation."""
     a = as_matrix(a, square=True)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", LinAlgWarning)  # a determinant of 0 is an answer
-        packed, piv = lu_factor(a, overwrite_a, check_finite, client=client, **options)
+    packed, piv = factored(a, overwrite_a, check_finite, client, options)
     return to_host(packed.diagonal()), sign_of(piv)
 
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import warnings
 from functools import partial
 from typing import Any
 
 import numpy as np
-from scipy.linalg import LinAlgWarning
 
 from hetero_la.alerts import singular_message, warn
+from hetero_la.choice import with_preset
 from hetero_la.execution import execute
 from hetero_la.factors import LUFactors
-from hetero_la.inputs import as_array, as_columns_for, as_matrix
+from hetero_la.inputs import as_array, as_columns_for, as_matrix, require_row_numbers
 from hetero_la.kept import Keep
 from hetero_la.lazy import takes_dask_arrays
+from hetero_la.scheduler.dask_clients import running_client
 from hetero_la.stacks import over_stacks
 from hetero_la.tiles.finite import require_finite
 from hetero_la.tiles.pivots import permutation
@@ -93,16 +93,20 @@ def lu_factor(
     >>> piv
     array([1, 1], dtype=int32)
     """
+    factors = factored(a, overwrite_a, check_finite, client, options)
+    if factors.info:
+        warn(singular_message(factors.info))
+    return factors
+
+
+def factored(
+    a: Any, overwrite_a: bool, check_finite: bool, client: Any, options: dict[str, Any]
+) -> LUFactors:
+    """`lu_factor` of one matrix without a warning, for what gives none in SciPy."""
     a = as_matrix(a)
     if check_finite:
         require_finite(a, "a")
-    return _factor(a, overwrite_a, client, options)
-
-
-def _factor(a: Any, overwrite_a: bool, client: Any, options: dict[str, Any]) -> LUFactors:
     result = execute("lu", a, overwrite_a=overwrite_a, keep=Keep.COPY, client=client, **options)
-    if result.info:
-        warn(singular_message(result.info))
     piv = array_module(a).asarray(result.piv)
     return LUFactors(result.array, piv, result.info, result.report, result.kept)
 
@@ -175,8 +179,7 @@ def _solve_where_kept(factors: LUFactors, b: Any, trans: int, check_finite: bool
 def _lu_solve(lu: Any, piv: Any, b: Any, trans: int, overwrite_b: bool, check_finite: bool) -> Any:
     lu = as_matrix(lu, "lu", square=True)
     piv = piv if is_device_array(piv) else np.asarray(piv)
-    if piv.shape != (len(lu),) or (len(lu) and not 0 <= piv.min() <= piv.max() < len(lu)):
-        raise ValueError(f"piv must hold {len(lu)} row numbers below {len(lu)}")
+    require_row_numbers(piv, len(lu))
     if trans not in (0, 1, 2):
         raise ValueError(f"trans must be 0, 1 or 2, not {trans!r}")
     b = as_columns_for(lu, b, "factors")
@@ -185,8 +188,9 @@ def _lu_solve(lu: Any, piv: Any, b: Any, trans: int, overwrite_b: bool, check_fi
         require_finite(b, "b")
     if b.size == 0:
         return array_module(b).empty(b.shape, array_module(b).result_type(lu, b))
+    # SciPy's getrs counts piv from 1 in place while other threads run: each call has its own.
     return linalg_module(lu).lu_solve(
-        (lu, piv), b, trans=trans, overwrite_b=overwrite_b, check_finite=False
+        (lu, piv.copy()), b, trans=trans, overwrite_b=overwrite_b, check_finite=False
     )
 
 
@@ -226,8 +230,9 @@ def lu(
            [4., 4.]])
     """
     if 0 in np.shape(a):
+        with_preset(options, None if client is None else running_client(client))
         return _lu_of_nothing(a, permute_l, p_indices)
-    return _lu(a, permute_l, overwrite_a, check_finite, p_indices, client=client, **options)
+    return _lu(a, permute_l, overwrite_a, check_finite, p_indices, client, options)
 
 
 def _lu_of_nothing(a: Any, permute_l: bool, p_indices: bool) -> tuple[Any, ...]:
@@ -244,11 +249,10 @@ def _lu_of_nothing(a: Any, permute_l: bool, p_indices: bool) -> tuple[Any, ...]:
 
 @over_stacks(a=2)
 def _lu(
-    a: Any, permute_l: bool, overwrite_a: bool, check_finite: bool, p_indices: bool, **run: Any
-) -> tuple[Any, ...]:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", LinAlgWarning)  # SciPy's lu does not warn
-        packed, piv = lu_factor(a, overwrite_a, check_finite, **run)
+    a: Any, permute_l: bool, overwrite_a: bool, check_finite: bool, p_indices: bool, client: Any,
+    options: dict[str, Any],
+) -> tuple[Any, ...]:  # fmt: skip
+    packed, piv = factored(a, overwrite_a, check_finite, client, options)
     xp = array_module(packed)
     m, n = packed.shape
     k = min(m, n)

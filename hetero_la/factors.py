@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from hetero_la.inputs import lapack_dtype
+from hetero_la.inputs import as_finite_array, lapack_dtype
 from hetero_la.kept import KeptFactors
+from hetero_la.lazy import is_dask_array
 from hetero_la.plan import Plan
 from hetero_la.report import Report, Timing
 from hetero_la.tiles.finite import require_finite
@@ -115,6 +116,11 @@ class Factors(tuple[Any, Any]):
         -------
         array
             X, of shape (n,) or (n, nrhs).
+
+        Raises
+        ------
+        ValueError
+            If `b` does not fit, or holds a NaN or an infinity.
         """
 
 
@@ -219,6 +225,12 @@ class CholeskyFactors(Factors):
         """
         from hetero_la.linalg import cho_solve
 
+        if is_dask_array(b):
+            from hetero_la.dask_arrays.inputs import finite
+
+            b = finite(b, "b")
+        else:
+            b = as_finite_array(b, "b")
         return cho_solve(self, b, check_finite=False)  # c was, and its other triangle may not be
 
     def logdet(self) -> float:

@@ -7,7 +7,12 @@ from typing import Any
 import numpy as np
 
 from hetero_la.tiles.finite import require_finite
-from hetero_la.tiles.transfer import array_module, device_index, is_device_array
+from hetero_la.tiles.transfer import (
+    array_module,
+    device_index,
+    is_device_array,
+    on_device_of_arrays,
+)
 
 DTYPES = ("float32", "float64", "complex64", "complex128")
 
@@ -18,9 +23,10 @@ def as_array(a: Any, name: str, ndims: tuple[int, ...]) -> Any:
     Raises
     ------
     ValueError
-        If the dtype or the number of dimensions does not do.
+        If the dtype or the number of dimensions does not do, or for a masked array.
     """
     given = a
+    refuse_masked(a)
     a = a if is_device_array(a) else np.asarray(a)
     if a.ndim == 0 and a.dtype.kind not in "biufc":  # what NumPy could not take apart
         raise ValueError(f"{name} is of type {type(given).__name__}, not a dense array of numbers")
@@ -28,6 +34,20 @@ def as_array(a: Any, name: str, ndims: tuple[int, ...]) -> Any:
         wanted = " or ".join(str(ndim) for ndim in ndims)
         raise ValueError(f"{name} must have {wanted} dimensions, not shape {a.shape}")
     return a.astype(lapack_dtype(a.dtype, name), copy=False)
+
+
+def refuse_masked(a: Any) -> None:
+    """Raise ValueError for a masked array, of which NumPy would drop the mask without a word."""
+    if isinstance(a, np.ma.MaskedArray):
+        raise ValueError("masked arrays are not supported")
+
+
+@on_device_of_arrays
+def as_finite_array(a: Any, name: str) -> Any:
+    """`a` as an array of any number of dimensions, which holds no NaN and no infinity."""
+    a = as_array(a, name, (np.ndim(a),))
+    require_finite(a, name)
+    return a
 
 
 def lapack_dtype(given: np.dtype[Any], name: str) -> np.dtype[Any]:
@@ -46,6 +66,15 @@ def as_matrix(a: Any, name: str = "a", *, square: bool = False) -> Any:
     if square and a.shape[0] != a.shape[1]:
         raise ValueError(f"{name} must be a square matrix, not of shape {a.shape}")
     return a
+
+
+def require_row_numbers(piv: Any, m: int) -> None:
+    """Raise ValueError unless `piv` says with which of `m` rows each was exchanged."""
+    fits = piv.shape == (m,)
+    if m and fits:
+        fits = piv.dtype.kind in "iu" and 0 <= piv.min() <= piv.max() < m
+    if not fits:
+        raise ValueError(f"piv must hold {m} row numbers below {m}")
 
 
 def as_columns_for(a: Any, b: Any, what: str, name: str = "b") -> Any:

@@ -30,10 +30,15 @@ def takes_dask_arrays(function: F) -> F:
     return wrapped  # type: ignore[return-value]
 
 
-def _has_dask_array(values: Iterable[Any]) -> bool:
+def is_dask_array(value: Any) -> bool:
+    """Whether `value` is a Dask array."""
     module = sys.modules.get("dask.array")  # whoever has a dask array has imported it
-    return module is not None and any(
-        isinstance(entry, module.Array)
+    return module is not None and isinstance(value, module.Array)
+
+
+def _has_dask_array(values: Iterable[Any]) -> bool:
+    return any(
+        is_dask_array(entry)
         for value in values
         for entry in (value if isinstance(value, tuple) else (value,))
     )

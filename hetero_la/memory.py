@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import platform
 from typing import TYPE_CHECKING, Any
 
@@ -92,7 +91,7 @@ def check_memory(
         worker = plan.workers[program.worker]
         place = _place(worker)
         shard = shard_bytes(plan, program)
-        if worker.pid != os.getpid():  # beside the columns that are shipped to it, and back
+        if not worker.here:  # beside the columns that are shipped to it, and back
             needed[worker.host, -1] = needed.get((worker.host, -1), 0) + shard
         elif worker.device == target and (
             plan.shared or len(program.columns) == plan.layout.nt + plan.layout.rt

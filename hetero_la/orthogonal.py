@@ -8,7 +8,7 @@ from typing import Any
 from scipy.linalg import get_lapack_funcs
 
 from hetero_la.factors import Factors
-from hetero_la.inputs import as_columns_for
+from hetero_la.inputs import as_columns_for, as_finite_array
 from hetero_la.tiles.transfer import (
     array_module,
     is_device_array,
@@ -136,6 +136,9 @@ class QRFactors(Factors):
         >>> np.allclose(factors.multiply(factors.r), a)
         True
         """
+        return self._product(as_finite_array(c, "c"), adjoint)
+
+    def _product(self, c: Any, adjoint: bool) -> Any:
         kept = self.kept_for(c)
         if kept is not None:
             routine = "qr_multiply_adjoint" if adjoint else "qr_multiply"
@@ -170,10 +173,11 @@ class QRFactors(Factors):
                 f"the QR factors of a {m} x {n} matrix solve no equations: "
                 "lstsq finds a shortest solution"
             )
+        b = as_finite_array(b, "b")
         kept = self.kept_for(b)
         if kept is not None and self[0].diagonal().all():  # else the host says why not
             x = kept.answer(b, partial(kept.solve, "qr_solve"))
             if x is not None:
                 return x[:n]
-        c = self.multiply(b, adjoint=True)[:n]
+        c = self._product(b, adjoint=True)[:n]
         return linalg_module(c).solve_triangular(self[0][:n], c, check_finite=False)

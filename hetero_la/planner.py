@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -80,15 +81,32 @@ def plan(
     """
     if routine not in ROUTINES:
         raise ValueError(f"unknown routine {routine!r}; known are {', '.join(ROUTINES)}")
-    if min(*shape, nrhs) < 0:
-        raise ValueError(f"shape {shape} and nrhs = {nrhs} must not be negative")
+    m, n, nrhs = _sizes(shape, nrhs)
     if np.dtype(dtype).name not in DTYPES:
         raise ValueError(f"dtype {np.dtype(dtype)} is not one of {', '.join(DTYPES)}")
-    ROUTINES[routine].require_shape(routine, *shape)
+    ROUTINES[routine].require_shape(routine, m, n)
     infos = tuple(workers) if workers is not None else (calling_thread(),)
     source: Source = "column-major" if ROUTINES[routine].transposed else "row-major"
     chosen = Options.choose(options)
-    return make_plan(routine, *shape, nrhs, np.dtype(dtype), chosen, infos, source=source)
+    return make_plan(routine, m, n, nrhs, np.dtype(dtype), chosen, infos, source=source)
+
+
+def _sizes(shape: Any, nrhs: Any) -> tuple[int, int, int]:
+    """Rows, columns and right-hand sides as plain integers, which those of NumPy become."""
+    try:
+        m, n = map(_size, shape)
+    except (TypeError, ValueError):
+        raise ValueError(f"shape must be two non-negative integers, not {shape!r}") from None
+    try:
+        return m, n, _size(nrhs)
+    except (TypeError, ValueError):
+        raise ValueError(f"nrhs must be a non-negative integer, not {nrhs!r}") from None
+
+
+def _size(value: Any) -> int:
+    if isinstance(value, bool | np.bool_) or operator.index(value) < 0:
+        raise ValueError
+    return operator.index(value)
 
 
 def make_plan(

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from hetero_la.inputs import refuse_masked
 from hetero_la.tiles.transfer import array_module, is_device_array
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -70,6 +71,8 @@ def _for_each(
 ) -> Any:
     """Call for every matrix, and stack the results."""
     given = {name: bound.arguments[name] for name in core if bound.arguments.get(name) is not None}
+    for a in given.values():
+        refuse_masked(a)
     arrays = {name: a if is_device_array(a) else np.asarray(a) for name, a in given.items()}
     split = {name: _split(a.shape, core[name]) for name, a in arrays.items()}
     try:

@@ -168,7 +168,8 @@ def default_nb(
     if owners[0].kind == "gpu" and not owners[0].virtual:
         return _tiling(routine, size, owners, travels).sizes(size)
     if len(owners) == 1:
-        return size if size <= 384 else 128 if size < 2048 else 256
+        # One step is not a reason to cut what stands beside its panel, which may be far wider.
+        return 384 if size <= 384 else 128 if size < 2048 else 256
     # Three columns a worker keep all of them busy until near the end.
     share = size // (3 * len(owners)) // 32 * 32
     return min(max(share, 96), 192)

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+import dask.array as da
 import numpy as np
 import pytest
 import scipy.linalg
@@ -240,6 +241,79 @@ def test_unknown_option_where_no_run_is_needed() -> None:
         solve(np.eye(2), np.ones(2), assume_a="diagonal", nbb=2)
 
 
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_right_hand_sides_of_factors_that_are_not_finite(bad: float) -> None:
+    b = np.array([1.0, bad, 3.0])
+    for factor in (lu_factor, cho_factor, qr_factor):
+        with pytest.raises(ValueError, match=r"^b must not contain infs or NaNs$"):
+            factor(np.eye(3)).solve(b)
+    with pytest.raises(ValueError, match=r"^b must not contain infs or NaNs$"):
+        cho_factor(np.eye(3)).solve(da.from_array(b)).compute()
+    for adjoint in (False, True):
+        with pytest.raises(ValueError, match=r"^c must not contain infs or NaNs$"):
+            qr_factor(np.eye(3)).multiply(b[:, None], adjoint)
+
+
+@pytest.mark.usefixtures("nothing_starts")
+def test_what_lu_of_nothing_is_given() -> None:
+    for shape in ((0, 3), (2, 3, 0), (0, 2, 2)):
+        with pytest.raises(TypeError, match="unknown option 'nbb'"):
+            lu(np.empty(shape), nbb=2)
+        with pytest.raises(ValueError, match=r"^nb must be"):
+            lu(np.empty(shape), nb=0)
+        with pytest.raises(TypeError, match=r"dask.distributed.Client .* not int"):
+            lu(np.empty(shape), client=3)
+        assert lu(np.empty(shape), nb=2, client=None)[1].shape[:-2] == shape[:-2]
+
+
+@pytest.mark.parametrize(
+    "piv", [[0, 1, 3], [-1, 1, 2], [0, 1], [0.0, 1.0, 2.0], [True, True, True]]
+)
+@pytest.mark.parametrize("trans", [0, 1, 2])
+def test_pivots_that_are_none(piv: Any, trans: int) -> None:
+    said = pytest.raises(ValueError, match=r"^piv must hold 3 row numbers below 3$")
+    with said:
+        lu_solve((np.eye(3), np.array(piv)), np.ones(3), trans)
+    for given in (np.array(piv), da.from_array(np.array(piv))):
+        with said:
+            lu_solve((da.from_array(np.eye(3)), given), np.ones(3), trans).compute()
+
+
+# --- masked arrays
+
+
+@pytest.mark.usefixtures("nothing_starts")
+@pytest.mark.parametrize("function", ALL)
+def test_masked_matrices(function: Callable[..., Any]) -> None:
+    a = np.ma.masked_greater(np.eye(3), 2)
+    for given in (a, np.ma.stack([a, a])):
+        with pytest.raises(ValueError, match=r"^masked arrays are not supported$"):
+            call(function, given)
+
+
+@pytest.mark.usefixtures("nothing_starts")
+@pytest.mark.parametrize("function", [lu_factor, lu, qr, det, inv, cholesky, solve])
+@pytest.mark.parametrize("options", [{}, {"asarray": False}])
+def test_masked_dask_arrays(function: Callable[..., Any], options: dict[str, Any]) -> None:
+    a = da.from_array(np.ma.masked_greater(np.eye(3), 2), **options)
+    with pytest.raises(ValueError, match=r"^masked arrays are not supported$"):
+        call(function, a)
+
+
+@pytest.mark.usefixtures("nothing_starts")
+def test_masked_right_hand_sides() -> None:
+    a, b = np.eye(3), np.ma.masked_greater([1.0, 2.0, 3.0], 2)
+    for function in (
+        solve, lstsq, qr_multiply, lambda a, b: lu_solve((a, np.arange(3)), b),
+        lambda a, b: cho_solve((a, True), b),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match=r"^masked arrays are not supported$"):
+            function(a, b)
+    for other in (b, da.from_array(b, asarray=False)):
+        with pytest.raises(ValueError, match=r"^masked arrays are not supported$"):
+            solve(da.from_array(a), other)
+
+
 # --- singular matrices
 
 
@@ -412,6 +486,24 @@ def test_a_completed_copy_needs_room() -> None:
 def test_cond_is_between_none_and_all(cond: float) -> None:
     with pytest.raises(ValueError, match="cond must be None"):
         hetero_la.lstsq(np.eye(3), np.ones(3), cond)
+
+
+@pytest.mark.parametrize("shape", [(5,), (5, 5, 5), 5, "55", None, (5.0, 5), (-1, 5), (True, 5),
+                                   (5, np.True_), (5, None)])  # fmt: skip
+def test_plans_of_shapes_that_are_none(shape: Any) -> None:
+    said = f"shape must be two non-negative integers, not {re.escape(repr(shape))}$"
+    with pytest.raises(ValueError, match=said):
+        hetero_la.plan("lu", shape)
+
+
+def test_sizes_of_plans() -> None:
+    given = hetero_la.plan("lu", np.array([5, 4]), nrhs=np.int64(2)).layout  # type: ignore[arg-type]
+    assert given == hetero_la.plan("lu", (5, 4), nrhs=2).layout
+    assert hetero_la.plan("lu", (np.int64(5), np.uint8(4))).explain().startswith("lu of a 5 x 4 ")
+    for nrhs in (-1, 2.0, True, "2"):
+        said = f"nrhs must be a non-negative integer, not {re.escape(repr(nrhs))}$"
+        with pytest.raises(ValueError, match=said):
+            hetero_la.plan("lu", (5, 5), nrhs=nrhs)  # type: ignore[arg-type]
 
 
 def test_plans_of_what_cannot_be() -> None:

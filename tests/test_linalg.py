@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import pickle
+import warnings
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -274,6 +276,15 @@ def test_lu_solve_is_scipy_s(trans: int, dtype: str) -> None:
         assert np.array_equal(b, before)
 
 
+def test_threads_solve_with_the_same_factors() -> None:
+    a, b = random(80, 80, "float64"), random(80, 3, "float64")
+    factors = lu_factor(a)
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(lambda _: lu_solve(factors, b), range(400)))
+    expected = np.linalg.solve(a, b)
+    assert all(np.allclose(x, expected) for x in found)
+
+
 def test_lu_solve_of_nothing() -> None:
     factors = lu_factor(np.empty((0, 0)))
     assert lu_solve(factors, np.empty(0)).shape == (0,)
@@ -421,6 +432,15 @@ def test_determinant_of_a_singular_matrix_is_zero() -> None:
     assert det(np.ones((4, 4))) == 0
     sign, logabs = slogdet(np.ones((4, 4)))
     assert (sign, logabs) == (0, -np.inf)
+
+
+def test_determinants_in_threads_leave_the_warnings_filters() -> None:
+    filters, a = list(warnings.filters), random(20)
+    with ThreadPoolExecutor(4) as threads:
+        assert len(set(threads.map(det, [a] * 100))) == 1
+        list(threads.map(slogdet, [a] * 100))
+        list(threads.map(lu, [a] * 100))
+    assert list(warnings.filters) == filters
 
 
 @pytest.mark.parametrize("scale", [1e200, 1e-200])

@@ -190,6 +190,14 @@ def test_default_tile_sizes(workers: tuple[WorkerInfo, ...], routine: str) -> No
     assert first[-3:] == sorted(first[-3:])
 
 
+def test_a_small_matrix_does_not_cut_what_is_wide_beside_it() -> None:
+    assert hetero_la.plan("solve", (3, 3), nrhs=50_000).layout.rt == 131
+    for routine in ("lu", "qr"):
+        assert hetero_la.plan(routine, (3, 50_000)).layout.nt == 131
+        assert hetero_la.plan(routine, (5000, 20)).layout.column_widths == [20]
+    assert hetero_la.plan("lu", (5, 5)).nb == 5
+
+
 @pytest.mark.parametrize(("nb", "tail"), [(512, 4), ("4x512+256", 1), ("4x512", 4), ("512+256", 1)])
 def test_sequences_of_tiles_have_no_larger_last_one(nb: int | str, tail: int) -> None:
     for n in (300, 2048, 2049, 4000):  # also where what is left of them is one size

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -217,7 +218,7 @@ def test_what_is_no_size_is_refused(capfd: pytest.CaptureFixture[str], text: str
 @pytest.mark.parametrize(
     "given",
     [b"64", {8: 1, 4: 2}, {8, 4}, [8.0], [[8, 4]], [True], np.ones((2, 2), int), np.array([8.5]),
-     (8, -1), [], "8" * 5000, np.array(0)],
+     (8, -1), [], np.array(0)],
 )  # fmt: skip
 def test_what_is_no_list_of_sizes_is_refused(given: Any) -> None:
     with pytest.raises(ValueError, match="nb must be a positive integer, several, text as"):
@@ -227,3 +228,17 @@ def test_what_is_no_list_of_sizes_is_refused(given: Any) -> None:
 def test_arrays_are_lists_of_sizes() -> None:
     assert tile_sizes(np.array(8)) == tile_sizes(np.array([8, 8])) == 8
     assert tile_sizes(np.array([16, 8])) == tile_sizes(range(16, 7, -8)) == (16, 8)
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("1000000000000", "nb must be of numbers below 10000000000, not '1000000000000'"),
+        ("8" * 5000, "nb must be of numbers below 10000000000, not '8888"),
+        ("2x64+" + "9" * 5000, "nb must be of numbers below 10000000000, not '2x64"),
+        ("100001x64", "nb must be at most 100000 tile sizes, not '100001x64'"),
+    ],
+)
+def test_the_limits_of_sizes_in_text_are_said(text: str, sentence: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(sentence)):
+        tile_sizes(text)

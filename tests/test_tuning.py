@@ -13,11 +13,12 @@ import pytest
 
 import hetero_la
 from hetero_la.cli import main
+from hetero_la.commands import tune
 from hetero_la.scheduler import known_machine
 from hetero_la.scheduler.device_model import H200
 from hetero_la.scheduler.known_machine import current_profile
 from hetero_la.scheduler.profile import MeasuredDevice, Tuning
-from hetero_la.scheduler.profile_file import write_profile
+from hetero_la.scheduler.profile_file import read_profile, write_profile
 from hetero_la.scheduler.rates import KernelRates
 from hetero_la.scheduler.simulate import simulate
 from hetero_la.scheduler.workers import WorkerInfo, calling_thread
@@ -262,6 +263,31 @@ def test_what_cannot_be_tuned_is_refused(
     assert out == ""
     assert sentence in err
     assert err.count("\n") == 1
+
+
+def test_runs_at_the_same_time_keep_the_results_of_both(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept()
+    theirs = Tuning("qr", "2 cpu x 1 threads", "float64", 700, 700, 0, 64, 1, 0.5)
+
+    def meanwhile(*args: Any, **options: Any) -> list[Candidate]:
+        write_profile(read_profile(place).with_tunings([theirs]), place)
+        return search(*args, **options)
+
+    monkeypatch.setattr(tune, "search", meanwhile)
+    assert main(["tune", "lu", "--n", "60", "--nb", "20,60"]) == 0
+    assert {tuning.routine for tuning in read_profile(place).tunings} == {"qr", "lu"}
+
+
+@pytest.mark.parametrize("more", [[], ["--nb", "64,500"]])
+def test_too_many_tasks_are_not_simulated(
+    more: list[str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    kept()
+    argv = ["tune", "lu", "--n", "10000000", "--cpus", "2", "--blas-threads", "1", *more]
+    assert main(argv) == 2
+    assert "tasks, and no more than 2e+06 are simulated" in capfd.readouterr().err
 
 
 @pytest.fixture

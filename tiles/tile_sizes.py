@@ -15,7 +15,9 @@ TileSizes = int | tuple[int, ...]
 
 #: Tiles of different sizes that are listed at most: far more than a run has steps.
 _MOST = 100_000
-_TERM = re.compile(r"(?:([1-9][0-9]{0,9})x)?([1-9][0-9]{0,9})", re.ASCII)
+_TERM = re.compile(r"(?:([1-9][0-9]*)x)?([1-9][0-9]*)", re.ASCII)
+#: Digits of a number in text, at most.
+_DIGITS = 10
 
 
 def tile_sizes(given: Any) -> TileSizes:
@@ -66,9 +68,14 @@ def _is_size(value: Any) -> bool:
 def _read(text: str) -> list[int]:
     """The sizes that a text lists; none if it cannot be read."""
     terms = [_TERM.fullmatch(term.strip()) for term in text.split("+")]
-    runs = [(int(term[1] or 1), int(term[2])) for term in terms if term]
-    if len(runs) < len(terms) or sum(count for count, _ in runs) > _MOST:
+    found = [term for term in terms if term]
+    if len(found) < len(terms):
         return []
+    if any(len(number or "") > _DIGITS for term in found for number in term.groups()):
+        raise ValueError(f"nb must be of numbers below {10**_DIGITS}, not {text[:40]!r}")
+    runs = [(int(term[1] or 1), int(term[2])) for term in found]
+    if sum(count for count, _ in runs) > _MOST:
+        raise ValueError(f"nb must be at most {_MOST} tile sizes, not {text[:40]!r}")
     return [size for count, size in runs for _ in range(count)]
 
 

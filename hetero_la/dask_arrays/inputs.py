@@ -8,7 +8,7 @@ from typing import Any
 import dask.array as da
 import numpy as np
 
-from hetero_la.inputs import lapack_dtype
+from hetero_la.inputs import lapack_dtype, refuse_masked
 from hetero_la.tiles.finite import require_finite
 from hetero_la.tiles.transfer import array_module, is_device_array
 
@@ -19,7 +19,7 @@ def as_array(a: Any, name: str, ndims: tuple[int, ...]) -> da.Array:
     Raises
     ------
     ValueError
-        If the dtype, the number of dimensions or the chunks do not do.
+        If the dtype, the number of dimensions or the chunks do not do, or for masked arrays.
     NotImplementedError
         For the arrays of Dask's query planner.
     """
@@ -27,7 +27,9 @@ def as_array(a: Any, name: str, ndims: tuple[int, ...]) -> da.Array:
         raise NotImplementedError(
             "dask arrays need dask's configuration array.query-planning to be off, its default"
         )
+    refuse_masked(a)  # before Dask makes an array of it
     a = a if isinstance(a, da.Array) else da.asarray(a)
+    refuse_masked(a._meta)
     if a.ndim not in ndims:
         wanted = " or ".join(str(ndim) for ndim in ndims)
         raise ValueError(f"{name} must have {wanted} dimensions, not shape {a.shape}")
