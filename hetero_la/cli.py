@@ -25,11 +25,22 @@ def _print_warning(
     file: TextIO | None = None,
     line: str | None = None,
 ) -> None:
-    print(f"hetero-la: warning: {_one_line(message)}", file=sys.stderr)
+    with _unheard():
+        print(f"hetero-la: warning: {_one_line(message)}", file=sys.stderr, flush=True)
 
 
 def _one_line(message: object) -> str:
     return " ".join(str(message).split())
+
+
+@contextlib.contextmanager
+def _unheard() -> Iterator[None]:
+    """What cannot be said on the standard error is not said: the exit status tells it, too."""
+    try:
+        yield
+    except OSError:
+        # The interpreter's own flush at exit must not fail too.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
 
 
 @contextlib.contextmanager
@@ -44,9 +55,11 @@ def _short_warnings() -> Iterator[None]:
 
 
 def _fail(error: BaseException, status: int, verbose: bool) -> int:
-    if verbose:
-        traceback.print_exception(error)
-    print(f"hetero-la: {_one_line(error) or type(error).__name__}", file=sys.stderr)
+    with _unheard():
+        if verbose:
+            traceback.print_exception(error)
+        sentence = _one_line(error) or type(error).__name__
+        print(f"hetero-la: {sentence}", file=sys.stderr, flush=True)
     return status
 
 

@@ -33,6 +33,7 @@ __all__ = [
     "require_place",
     "require_writable",
     "write_matrix",
+    "write_text",
 ]
 
 #: Temporary paths that a write has begun and not ended, and whose place they are to take.
@@ -159,7 +160,14 @@ def require_place(path: Path, *, folder: bool = False) -> None:
             raise PermissionError(f"the folder {parent} is not writable")
         if path.is_dir() and not folder:
             raise IsADirectoryError("it is a folder")
+        _require_replaceable(path)
         tempfile.TemporaryFile(dir=parent).close()  # permissions do not tell it all
+
+
+def _require_replaceable(path: Path) -> None:
+    """Raise if the file that is there must not be replaced: a pipe or a device would be lost."""
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise OSError("it is not a regular file")
 
 
 def write_matrix(path: str | os.PathLike[str], arrays: NDArray[Any] | Arrays) -> None:
@@ -209,7 +217,10 @@ def replacing(path: Path) -> Iterator[Path]:
     _unfinished[unfinished] = target
     try:
         with _explained("write", path):
+            _require_replaceable(target)
             yield unfinished
+            if target.is_dir() and not unfinished.is_dir():
+                raise IsADirectoryError("it is a folder")
             if target.is_dir():  # cannot be replaced in one step while it has entries
                 os.rename(target, _aside(unfinished))
                 os.rename(unfinished, target)
@@ -221,6 +232,12 @@ def replacing(path: Path) -> Iterator[Path]:
         raise
     finally:
         _unfinished.pop(unfinished, None)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text in UTF-8, complete or not at all."""
+    with replacing(path) as unfinished:
+        unfinished.write_text(text, encoding="utf-8")
 
 
 def _aside(unfinished: Path) -> Path:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import hetero_la
 from hetero_la.cli import main
 from tests.command_line import in_own_folder, refused  # noqa: F401  (a fixture)
 
@@ -42,6 +43,17 @@ def test_panels_may_go_to_a_cpu_beside_gpus_that_are_not_there() -> None:
     assert workers == {"getrf": {"cpu0"}, "gemm": {"gpu0", "gpu1"}}
 
 
+def test_no_picture_is_left_where_the_plan_cannot_be_shown(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def broken(self: hetero_la.Plan) -> str:
+        raise ValueError("it cannot be explained")
+
+    monkeypatch.setattr(hetero_la.Plan, "explain", broken)
+    argv = ["graph", "lu", "--n", "400", "--nb", "100", "-o", "a.svg"]
+    assert refused(capfd, *argv) == "it cannot be explained"
+
+
 @pytest.mark.parametrize(
     ("argv", "sentence"),
     [
@@ -50,6 +62,8 @@ def test_panels_may_go_to_a_cpu_beside_gpus_that_are_not_there() -> None:
         (["lu", "--n", "1000000", "--nb", "64", "-o", "a.svg"], "15625 x 15625 tiles make about"),
         (["lu", "--n", "40000", "--nb", "100", "--granularity", "tile", "-o", "a.svg"],
          "tiles make about"),
+        (["lu", "--n", "400", "--nb", "100", "--gpus", "100000", "-o", "a.svg"],
+         "gpus must be at most 1024, and not 100000"),
         (["lu", "--n", "400", "--nb", "0", "-o", "a.svg"], "--nb"),
         (["lu", "--n", "400", "--nb", "100"], "required"),
         (["cholesky", "--n", "400", "--m", "3", "--nb", "100", "-o", "a.svg"], "--m is for"),

@@ -107,6 +107,17 @@ def test_the_command_refuses_in_one_line() -> None:
     assert re.fullmatch(r"hetero-la: .*4096.*\n", ended.stderr)
 
 
+@pytest.mark.parametrize("more", [[], ["--verbose"]])
+def test_the_status_is_the_same_where_nobody_reads_the_error(more: list[str]) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    argv = [*COMMAND, "lu", "nofile.npy", *more]
+    ended = subprocess.run(argv, stdout=subprocess.PIPE, stderr=writer, timeout=120)
+    os.close(writer)
+    assert ended.returncode == 2
+    assert ended.stdout == b""
+
+
 def test_help_lists_kinds_and_exit_status() -> None:
     assert "130  interrupted" in run("--help").stdout
     shown = run("lu", "--help").stdout

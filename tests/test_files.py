@@ -188,6 +188,32 @@ def test_what_cannot_be_written_is_known_before(tmp_path: Path) -> None:
         require_writable(tmp_path / "d.npy")
 
 
+@pytest.mark.parametrize("linked", [False, True])
+def test_a_pipe_is_never_replaced(tmp_path: Path, linked: bool) -> None:
+    path = tmp_path / "a.npy"
+    pipe = tmp_path / "pipe" if linked else path
+    os.mkfifo(pipe)
+    if linked:
+        path.symlink_to(pipe)
+    sentence = f"cannot write {path}: it is not a regular file"
+    with pytest.raises(OSError, match=sentence):
+        require_writable(path)
+    with pytest.raises(OSError, match=sentence), files.replacing(path):
+        pytest.fail("it must be refused before anything is written")
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+    assert len(os.listdir(tmp_path)) == 1 + linked
+
+
+def test_a_file_never_takes_the_place_of_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "d").mkdir()
+    with (
+        pytest.raises(IsADirectoryError, match="it is a folder"),
+        files.replacing(tmp_path / "d") as begun,
+    ):
+        begun.write_text("a file")
+    assert os.listdir(tmp_path) == ["d"]
+
+
 @pytest.mark.skipif(importlib.util.find_spec("zarr") is None, reason="needs zarr")
 def test_a_folder_that_is_no_store_is_never_replaced(tmp_path: Path) -> None:
     (tmp_path / "mine.zarr").mkdir()

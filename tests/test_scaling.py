@@ -266,6 +266,29 @@ def test_a_chart_says_what_is_in_it(tmp_path: Path, rows: list[Forecast]) -> Non
     assert ">network<" not in text  # one node has none
 
 
+def test_small_rates_and_single_points_are_seen(tmp_path: Path) -> None:
+    draw_scaling([forecast("lu", (1000, 1000), "h200")], tmp_path / "a.svg")
+    text = (tmp_path / "a.svg").read_text(encoding="utf-8")
+    assert ">0.3<" in text
+    assert ">0.4 %<" in text
+    assert ">0 %<" not in text
+    assert "stroke-dasharray: 5" not in text  # no dashed line, which one point does not show
+
+
+def test_a_chart_that_fails_midway_leaves_the_old_one(
+    tmp_path: Path, rows: list[Forecast], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(self: object, target: Path, **_: object) -> None:
+        target.write_text("half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", broken)
+    (tmp_path / "a.svg").write_text("old")
+    with pytest.raises(OSError, match=r"cannot write .*a\.svg: No space left on device"):
+        draw_scaling(rows, tmp_path / "a.svg")
+    assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("a.svg", "old")]
+
+
 def test_a_chart_needs_rows_and_a_known_suffix(tmp_path: Path, rows: list[Forecast]) -> None:
     with pytest.raises(ValueError, match=r"must end in one of .svg, .png, .pdf"):
         draw_scaling(rows, tmp_path / "a.html")

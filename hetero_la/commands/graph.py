@@ -10,17 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from hetero_la.commands import values
+from hetero_la.commands.limits import require_few_tasks
 from hetero_la.commands.routine import RightHandSides
 from hetero_la.commands.routines import COMMANDS, ROUTINES
 from hetero_la.files import require_place
 from hetero_la.inputs import DTYPES
 from hetero_la.pictures import require_suffix
 from hetero_la.planner import plan
+from hetero_la.scheduler.cluster_size import require_few_workers
 from hetero_la.scheduler.workers import WorkerInfo, calling_thread
 from hetero_la.tiles.layout import TileLayout
-
-#: Tasks, about, beyond which a graph takes more memory and patience than a picture is worth.
-_MOST_TASKS = 2_000_000
 
 
 def add_parser(commands: Any) -> None:
@@ -56,31 +55,21 @@ def draw_graph(args: argparse.Namespace) -> int:
     require_place(args.output)
     shape = (args.n if args.m is None else args.m, args.n)
     nrhs = 0 if ROUTINES[args.routine].rhs is RightHandSides.NONE else args.nrhs or 1
-    _require_drawable(TileLayout(*shape, args.nb, nrhs), args.granularity)
+    require_few_tasks(TileLayout(*shape, args.nb, nrhs), "drawn", args.granularity)
     planned = plan(
         args.routine, shape, args.dtype or "float64", nrhs=nrhs, workers=_workers(args),
         nb=args.nb, lookahead=args.lookahead, panel=args.panel,
     )  # fmt: skip
+    report = planned.explain()  # first, so that no picture is left where it fails
     planned.draw(args.output, granularity=args.granularity)
-    print(planned.explain())
+    print(report)
     return 0
-
-
-def _require_drawable(layout: TileLayout, granularity: str) -> None:
-    """Raise if there would be too many tasks: about three kinds for each tile column and step."""
-    columns = layout.nt + layout.rt
-    tasks = 3 * layout.kt * max(columns - layout.kt / 2, 1)
-    if granularity == "tile":
-        tasks *= max(layout.mt / 4, 1)
-    if tasks > _MOST_TASKS:
-        raise ValueError(
-            f"{layout.mt} x {columns} tiles make about {tasks:.2g} tasks, and no more than "
-            f"{_MOST_TASKS:.2g} are drawn: choose a larger --nb or a smaller --n"
-        )
 
 
 def _workers(args: argparse.Namespace) -> list[WorkerInfo]:
     """The workers asked for, which need not be there."""
+    for name in ("cpus", "gpus"):
+        require_few_workers(name, getattr(args, name) or 0)
     threads = max((os.cpu_count() or 1) // max(args.cpus or 1, 1), 1)
     cpu = WorkerInfo("cpu", "cpu", "planned", host=platform.node(), blas_threads=threads)
     gpu = replace(cpu, kind="gpu")

@@ -18,7 +18,7 @@ from hetero_la.profiling import make_profile
 from hetero_la.scheduler.cluster_size import ClusterSize
 from hetero_la.scheduler.known_machine import ProfileWarning, current_profile, profile_path
 from hetero_la.scheduler.profile import MeasuredDevice, Profile
-from hetero_la.scheduler.profile_file import write_profile
+from hetero_la.scheduler.profile_file import require_regular, write_profile
 from hetero_la.scheduler.rates import MEASURABLE, RateTable, work
 
 #: Options that say which workers there are.
@@ -62,11 +62,12 @@ def probe(args: argparse.Namespace) -> int:
         require_place(args.plot)
     if args.output is not None:
         require_place(args.output)
+    path = args.output or profile_path()
+    require_regular(path)
     wanted = {name: getattr(args, name) for name in WORKERS}
     size = ClusterSize.here(wanted)
     with _shown() as told:
         profile = make_profile(size, args.dtype or "float64", quick=args.quick, told=told)
-    path = args.output or profile_path()
     if args.output is None and (older := _older()) is not None:
         profile = older.merged(profile)
     write_profile(profile, path)

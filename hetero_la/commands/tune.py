@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import numpy as np
 import hetero_la
 from hetero_la.choice import INLINE_LIMIT
 from hetero_la.commands import values
+from hetero_la.commands.limits import require_few_tasks
 from hetero_la.commands.probe import WORKERS, add_workers
 from hetero_la.commands.routine import RightHandSides
 from hetero_la.commands.routines import COMMANDS, ROUTINES
@@ -19,11 +21,16 @@ from hetero_la.inputs import DTYPES
 from hetero_la.options import Options
 from hetero_la.scheduler.dask_clients import worker_infos
 from hetero_la.scheduler.known_machine import current_profile, profile_path
-from hetero_la.scheduler.profile_file import write_profile
+from hetero_la.scheduler.profile import Profile, Tuning
+from hetero_la.scheduler.profile_file import read_profile, require_regular, write_profile
 from hetero_la.scheduler.workers import WorkerInfo, calling_thread
 from hetero_la.search import Candidate, require_measured, search, tunings_of
-from hetero_la.tiles.tile_sizes import sizes_text
+from hetero_la.tiles.layout import TileLayout
+from hetero_la.tiles.tile_sizes import TileSizes, sizes_text
 from hetero_la.tuning import Problem, quick_estimate
+
+#: The largest tiles that a search tries by itself: with them there are the fewest tasks.
+_LARGEST = {"cpu": 512, "gpu": 2048}
 
 
 def add_parser(commands: Any) -> None:
@@ -54,15 +61,50 @@ def tune(args: argparse.Namespace) -> int:
     problem = Problem(args.routine, args.m or args.n, args.n, nrhs, dtype)
     with _workers(args, problem) as workers:
         require_measured(workers, dtype)
+        _require_few_tasks(problem, workers, args.nb)
         print(f"{'look-ahead':>10}{'predicted s':>13}  nb")
         found = search(problem, workers, sizes=args.nb, depths=args.lookahead, told=_show)
-        write_profile(profile.with_tunings(tunings_of(problem, workers, found)), profile_path())
+        _keep(tunings_of(problem, workers, found), profile)
     best = found[0]
     print(
         f"best: nb = {sizes_text(best.nb)}, look-ahead {best.lookahead}, {best.seconds:.4g} s; "
         f"kept in {profile_path()}"
     )
     return 0
+
+
+def _require_few_tasks(
+    problem: Problem, workers: list[WorkerInfo], sizes: list[TileSizes] | None
+) -> None:
+    """Raise if a candidate would take more memory and patience than it is worth."""
+    gpus = any(worker.kind == "gpu" and not worker.virtual for worker in workers)
+    for nb in sizes or [_LARGEST["gpu" if gpus else "cpu"]]:
+        require_few_tasks(TileLayout(problem.m, problem.n, nb, problem.nrhs), "simulated")
+
+
+def _keep(tunings: list[Tuning], begun_with: Profile) -> None:
+    """Add tunings to the profile as it is by now: other runs may have added theirs."""
+    path = profile_path()
+    require_regular(path)
+    with _locked(path):
+        try:
+            profile = read_profile(path)
+        except (OSError, ValueError):  # removed or damaged meanwhile
+            profile = begun_with
+        write_profile(profile.with_tunings(tunings), path)
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Only one process at a time, as far as the file system can lock."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # It stays: whoever waits for it has it open, and would not notice a new one.
+    with open(path.with_name(f".{path.name}.lock"), "a", encoding="utf-8") as lock:
+        with contextlib.suppress(ImportError, OSError):
+            import fcntl
+
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def _show(candidate: Candidate) -> None:

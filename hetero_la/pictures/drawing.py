@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from hetero_la.files import write_text
 from hetero_la.pictures.collapsed import draw_collapsed
 from hetero_la.pictures.dot import dot
 from hetero_la.pictures.every_task import draw_every_task
@@ -72,7 +73,7 @@ def draw_graph(placed: PlacedGraph, collapse: bool | None = None) -> Scene:
 
 
 def _write_svg(placed: PlacedGraph, path: Path, collapse: bool | None) -> None:
-    path.write_text(svg(draw_graph(placed, collapse)), encoding="utf-8")
+    write_text(path, svg(draw_graph(placed, collapse)))
 
 
 def _write_png(placed: PlacedGraph, path: Path, collapse: bool | None) -> None:
@@ -80,11 +81,11 @@ def _write_png(placed: PlacedGraph, path: Path, collapse: bool | None) -> None:
 
 
 def _write_dot(placed: PlacedGraph, path: Path, collapse: bool | None) -> None:
-    path.write_text(dot(placed, collapsed=is_collapsed(placed, collapse)), encoding="utf-8")
+    write_text(path, dot(placed, collapsed=is_collapsed(placed, collapse)))
 
 
 def _write_page(placed: PlacedGraph, path: Path, collapse: bool | None) -> None:
-    path.write_text(page(placed, draw_graph(placed, collapse)), encoding="utf-8")
+    write_text(path, page(placed, draw_graph(placed, collapse)))
 
 
 _WRITERS = {".svg": _write_svg, ".png": _write_png, ".dot": _write_dot, ".html": _write_page}

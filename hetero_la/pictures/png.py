@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from hetero_la.files import replacing
 from hetero_la.pictures.palette import PAPER
 from hetero_la.pictures.scene import Line, Rect, Scene, Text, arrow_head
 
@@ -46,7 +47,8 @@ def write_png(scene: Scene, path: Path, scale: float = 2.0) -> None:
     axes.set_ylim(scene.height, 0)
     axes.set_axis_off()
     _fill(axes, scene)
-    figure.savefig(path, format="png", dpi=_DPI * scale)
+    with replacing(path) as unfinished:
+        figure.savefig(unfinished, format="png", dpi=_DPI * scale)
 
 
 def _fill(axes: Any, scene: Scene) -> None:

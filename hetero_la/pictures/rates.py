@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from hetero_la.files import replacing
 from hetero_la.pictures.palette import SERIES
 from hetero_la.scheduler.profile import MeasuredDevice
 from hetero_la.scheduler.rates import RateTable, work
@@ -41,7 +42,8 @@ def write_rates(devices: Sequence[MeasuredDevice], path: Path) -> None:
             axes.set_title(f"{title} ({kind}), {_label(device)}", fontsize=9)
         _products(row[2], tables["gemm"])
         row[2].set_title(f"m x k times k x n (gemm), {_label(device)}", fontsize=9)
-    figure.savefig(path)
+    with replacing(path) as unfinished:
+        figure.savefig(unfinished, format=path.suffix[1:])
 
 
 def _label(device: MeasuredDevice) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from hetero_la.files import replacing
 from hetero_la.forecasts import Forecast
 from hetero_la.pictures.palette import INK, MUTED
 from hetero_la.scheduler.moments import PARTS
@@ -76,7 +77,9 @@ def draw_scaling(rows: Sequence[Forecast], path: str | os.PathLike[str]) -> None
         _draw_parts(right, rows)
         figure.suptitle(_title(rows))
         dateless = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
-        figure.savefig(path, dpi=150, metadata=dateless.get(Path(path).suffix))
+        suffix = Path(path).suffix
+        with replacing(Path(path)) as unfinished:
+            figure.savefig(unfinished, format=suffix[1:], dpi=150, metadata=dateless.get(suffix))
 
 
 def _matplotlib() -> Any:
@@ -102,23 +105,36 @@ def _draw_rates(axes: Any, rows: Sequence[Forecast]) -> None:
     gpus = [row.gpus for row in rows]
     rates = [row.flops / row.seconds / 1e12 for row in rows]
     peaks = [rate / row.efficiency for rate, row in zip(rates, rows, strict=True)]
-    axes.loglog(gpus, peaks, "--", color=MUTED, label="matrix products without end")
+    # A line needs two points to be seen; a single one is at the top, and so was the legend.
+    style, place = ("--", "upper left") if len(rows) > 1 else ("s", "center left")
+    axes.loglog(gpus, peaks, style, color=MUTED, label="matrix products without end")
     axes.loglog(
         gpus, rates, "o-", color=_COLOURS["network"], label="predicted, and its part of these"
     )
     for x, y, row in zip(gpus, rates, rows, strict=True):
         axes.annotate(
-            f"{row.efficiency:.0%}".replace("%", " %"), (x, y), (4, -11),
+            _percent(row.efficiency), (x, y), (4, -11),
             textcoords="offset points", ha="left", fontsize=8, color=INK,
         )  # fmt: skip
     axes.set_xticks(gpus, [str(count) for count in gpus], fontsize=7)
     axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 3.0)))
-    axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+    axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.7g}"))
     axes.minorticks_off()
     axes.margins(x=0.16, y=0.12)
     axes.grid(alpha=0.3)
     axes.set(xlabel="GPUs", ylabel="rate, TFLOP/s")
-    axes.legend(frameon=False, loc="upper left", fontsize=9)
+    axes.legend(frameon=False, loc=place, fontsize=9)
+
+
+def _percent(share: float) -> str:
+    """Whole percents; below one, the first digit that is not 0.
+
+    Examples
+    --------
+    >>> _percent(0.782), _percent(0.0043)
+    ('78 %', '0.4 %')
+    """
+    return f"{100 * share:.0f} %" if share >= 0.01 else f"{100 * share:.1g} %"
 
 
 def _draw_parts(axes: Any, rows: Sequence[Forecast]) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hetero_la.files import write_text
 from hetero_la.pictures.chrome import chrome_events
 from hetero_la.pictures.drawing import draw_graph
 from hetero_la.pictures.gantt import draw_runs, draw_timeline
@@ -30,11 +31,11 @@ def require_suffix(path: str | os.PathLike[str]) -> Writer:
 
 def _write_json(runs: Sequence[TracedRun], path: Path) -> None:
     text = json.dumps({"traceEvents": chrome_events(runs), "displayTimeUnit": "ms"})
-    path.write_text(text, encoding="utf-8")
+    write_text(path, text)
 
 
 def _write_svg(runs: Sequence[TracedRun], path: Path) -> None:
-    path.write_text(svg(draw_runs(runs)), encoding="utf-8")
+    write_text(path, svg(draw_runs(runs)))
 
 
 def _write_png(runs: Sequence[TracedRun], path: Path) -> None:
@@ -44,7 +45,7 @@ def _write_png(runs: Sequence[TracedRun], path: Path) -> None:
 def _write_page(runs: Sequence[TracedRun], path: Path) -> None:
     timeline = draw_timeline(runs)
     placed = PlacedGraph.of(timeline.run.plan.graph)
-    path.write_text(page(placed, draw_graph(placed), timeline), encoding="utf-8")
+    write_text(path, page(placed, draw_graph(placed), timeline))
 
 
 _WRITERS: dict[str, Writer] = {

@@ -254,3 +254,23 @@ def test_a_graph_without_a_plan_is_drawn(tmp_path: Path) -> None:
     graph = hetero_la.plan("qr", (40, 40), nb=10).graph
     draw(PlacedGraph.unplaced(graph, 'QR <of> & "anything"'), tmp_path / "a.svg")
     assert 'QR <of> & "anything"' in texts((tmp_path / "a.svg").read_text())
+
+
+@pytest.mark.parametrize("name", ["a.svg", "a.dot", "a.html", "a.png"])
+def test_a_picture_that_fails_midway_leaves_the_old_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    def broken(self: object, target: Path, *_: object, **__: object) -> None:
+        Path(target).write_bytes(b"half")
+        raise OSError(28, "No space left on device")
+
+    (tmp_path / name).write_bytes(b"old")
+    if name.endswith(".png"):
+        figure = pytest.importorskip("matplotlib.figure")
+        monkeypatch.setattr(figure.Figure, "savefig", broken)
+    else:
+        monkeypatch.setattr(Path, "write_text", lambda self, text, **_: broken(None, self))
+    with pytest.raises(OSError, match=f"cannot write .*{name}: No space left on device"):
+        draw(placed("lu", 3), tmp_path / name)
+    assert [path.name for path in tmp_path.iterdir()] == [name]
+    assert (tmp_path / name).read_bytes() == b"old"

@@ -113,6 +113,37 @@ def test_a_damaged_profile_is_noticed(place: Path, damage) -> None:
         assert current_profile() is None
 
 
+@pytest.mark.parametrize(
+    ("damage", "sentence"),
+    [(lambda text: "{}", "it has no 'format'"),
+     (lambda text: "[" * 200_000, "nested too deeply"),
+     (lambda text: text.replace('"start": 0.5', '"start": null'), "start of dask is None"),
+     (lambda text: text.replace('"kind": "cpu"', '"kind": "tpu"'), "neither cpu nor gpu"),
+     (lambda text: text.replace('"bandwidth": 5', '"bandwidth": -5'), "not positive"),
+     (lambda text: text.replace('"gemm_rate": 5', '"gemm_rate": 0.0, "old": 5'), "not positive"),
+     (lambda text: text.replace('"gemm_half": ', '"gemm_half": 1e999, "old": '), "is inf"),
+     (lambda text: text.replace('"lookahead": 2', '"lookahead": -2'), "look-ahead .* is -2"),
+     (lambda text: text.replace('"lookahead": 2', '"lookahead": 2.5'), "look-ahead .* is 2.5")],
+)  # fmt: skip
+def test_figures_that_cannot_be_are_noticed(place: Path, damage, sentence: str) -> None:
+    write_profile(profile().with_tunings([TUNING]), place)
+    text = place.read_text()
+    place.write_text(damage(text))
+    assert place.read_text() != text
+    with pytest.warns(ProfileWarning, match=f"not a profile.*: .*{sentence}"):
+        assert current_profile() is None
+
+
+def test_a_pipe_is_no_profile_and_stays_one(place: Path) -> None:
+    os.mkfifo(place)
+    with pytest.warns(ProfileWarning, match=f"{place} is not a regular file"):
+        assert current_profile() is None
+    with pytest.raises(OSError, match=f"{place} is not a regular file"):
+        write_profile(profile(), place)
+    assert place.is_fifo()
+    assert os.listdir(place.parent) == [place.name]
+
+
 def test_plans_use_the_profile_as_soon_as_it_is_there() -> None:
     def planned() -> hetero_la.Plan:
         return hetero_la.plan("lu", (1000, 1000), nb=250, workers=[HERE])
