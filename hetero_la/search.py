@@ -98,7 +98,7 @@ def _candidates(
     depths: Sequence[int] | None,
 ) -> list[tuple[TileSizes, int]]:
     """Tile sizes and depths of look-ahead to simulate."""
-    kind = "cpu" if owners[0].virtual else owners[0].kind
+    kind = _kind(owners)
     depths = depths or _DEPTHS[kind]
     if sizes is not None:
         return list(itertools.product(sizes, depths))
@@ -118,6 +118,17 @@ def _candidates(
         if _is_small(problem, nb):
             found += [(nb, depth) for depth in depths if bool(depth) == rule.lookahead]
     return list(dict.fromkeys(found))
+
+
+def _kind(owners: Sequence[WorkerInfo]) -> str:
+    """What the owners compute on."""
+    return "cpu" if owners[0].virtual else owners[0].kind
+
+
+def largest_size(workers: Sequence[WorkerInfo]) -> int:
+    """The largest tile size that `search` tries by itself: it makes the fewest tasks."""
+    owners, _ = roles(tuple(workers), Options())
+    return max(_SIZES[_kind(owners)])
 
 
 def _coarse(sizes: Sequence[int], order: int) -> Sequence[int]:

@@ -24,13 +24,10 @@ from hetero_la.scheduler.known_machine import current_profile, profile_path
 from hetero_la.scheduler.profile import Profile, Tuning
 from hetero_la.scheduler.profile_file import read_profile, require_regular, write_profile
 from hetero_la.scheduler.workers import WorkerInfo, calling_thread
-from hetero_la.search import Candidate, require_measured, search, tunings_of
+from hetero_la.search import Candidate, largest_size, require_measured, search, tunings_of
 from hetero_la.tiles.layout import TileLayout
-from hetero_la.tiles.tile_sizes import TileSizes, sizes_text
+from hetero_la.tiles.tile_sizes import sizes_text
 from hetero_la.tuning import Problem, quick_estimate
-
-#: The largest tiles that a search tries by itself: with them there are the fewest tasks.
-_LARGEST = {"cpu": 512, "gpu": 2048}
 
 
 def add_parser(commands: Any) -> None:
@@ -61,7 +58,8 @@ def tune(args: argparse.Namespace) -> int:
     problem = Problem(args.routine, args.m or args.n, args.n, nrhs, dtype)
     with _workers(args, problem) as workers:
         require_measured(workers, dtype)
-        _require_few_tasks(problem, workers, args.nb)
+        for nb in args.nb or [largest_size(workers)]:
+            require_few_tasks(TileLayout(args.m or args.n, args.n, nb, nrhs), "simulated")
         print(f"{'look-ahead':>10}{'predicted s':>13}  nb")
         found = search(problem, workers, sizes=args.nb, depths=args.lookahead, told=_show)
         _keep(tunings_of(problem, workers, found), profile)
@@ -71,15 +69,6 @@ def tune(args: argparse.Namespace) -> int:
         f"kept in {profile_path()}"
     )
     return 0
-
-
-def _require_few_tasks(
-    problem: Problem, workers: list[WorkerInfo], sizes: list[TileSizes] | None
-) -> None:
-    """Raise if a candidate would take more memory and patience than it is worth."""
-    gpus = any(worker.kind == "gpu" and not worker.virtual for worker in workers)
-    for nb in sizes or [_LARGEST["gpu" if gpus else "cpu"]]:
-        require_few_tasks(TileLayout(problem.m, problem.n, nb, problem.nrhs), "simulated")
 
 
 def _keep(tunings: list[Tuning], begun_with: Profile) -> None:
