@@ -39,6 +39,22 @@ from hetero_la.tiles.kernels.gpu import gpu_count
 ROOT = str(Path(__file__).parents[2])
 
 
+_over = threading.Event()
+
+
+def last(seconds):
+    """A task that ends with its test, at the latest."""
+    _over.wait(seconds)
+
+
+@pytest.fixture(autouse=True)
+def over():
+    """End what a test leaves behind: it would bound BLAS in the tests that follow."""
+    _over.clear()
+    yield
+    _over.set()
+
+
 @pytest.fixture
 def cluster():
     with Cluster(cpus=1, gpus=0, virtual_gpus=2) as running:
@@ -270,10 +286,10 @@ def test_two_constructed_at_once_leave_the_configuration_alone():
 
 def test_closing_does_not_wait_for_a_running_task():
     with Cluster(gpus=0) as cluster:
-        cluster.private_client().submit(time.sleep, 3)
+        cluster.private_client().submit(last, 10)
         time.sleep(0.1)
         began = time.perf_counter()
-    assert time.perf_counter() - began < 1
+    assert time.perf_counter() - began < 5
 
 
 def test_unclosed_at_exit_is_quiet():
@@ -435,7 +451,7 @@ def test_embedded_in_a_fork():
 
 
 def fail(seconds, message):
-    time.sleep(seconds)
+    last(seconds)
     raise KeyError(message)
 
 
@@ -452,34 +468,34 @@ def test_the_end_of_a_run_does_not_wait_for_a_look_at_its_workers(cluster, monke
 
     async def slow_look(watch):
         looks.append(watch)
-        await asyncio.sleep(2)
+        await asyncio.sleep(10)
 
     monkeypatch.setattr(dask_wait._Watch, "look", slow_look)
     client = cluster.private_client()
     future = client.submit(time.sleep, 2 * dask_wait._LOOK_INTERVAL, pure=False)
     began = time.perf_counter()
     wait_all(client, [future], [])
-    assert time.perf_counter() - began < 1.5
+    assert time.perf_counter() - began < 5
     assert len(looks) == 1
 
 
 def test_the_first_error_is_raised_and_the_rest_cancelled(cluster):
     client = cluster.private_client()
     futures = [
-        client.submit(time.sleep, 5, workers=["gpu0"]),
+        client.submit(last, 10, workers=["gpu0"]),
         client.submit(fail, 0.1, "first", workers=["gpu1"]),
-        client.submit(fail, 2, "second", workers=["cpu0"]),
+        client.submit(fail, 8, "second", workers=["cpu0"]),
     ]
     began = time.perf_counter()
     with pytest.raises(KeyError, match="first"):
         wait_all(client, futures, [])
-    assert time.perf_counter() - began < 1
+    assert time.perf_counter() - began < 5
     assert futures[0].status == "cancelled"
 
 
 def test_cancelled_futures_end_the_wait(cluster):
     client = cluster.private_client()
-    future = client.submit(time.sleep, 5)
+    future = client.submit(last, 5)
     threading.Timer(0.2, client.cancel, [[future]]).start()
     with pytest.raises(RunAbortedError, match="cancelled"):
         wait_all(client, [future], [])
@@ -488,13 +504,13 @@ def test_cancelled_futures_end_the_wait(cluster):
 def test_a_worker_that_left_ends_the_wait(cluster):
     client = cluster.private_client()
     infos = worker_infos(client)
-    future = client.submit(time.sleep, 5, workers=["gpu1"])
+    future = client.submit(last, 10, workers=["gpu1"])
     gone = cluster.workers["gpu1"]
     threading.Timer(0.2, lambda: cluster.sync(gone.close, executor_wait=False)).start()
     began = time.perf_counter()
     with pytest.raises(RunAbortedError, match=rf"worker gpu1 \({gone.address}\) left"):
         wait_all(client, [future], [info.address for info in infos])
-    assert time.perf_counter() - began < 2
+    assert time.perf_counter() - began < 5
     assert future.status == "cancelled"
 
 
@@ -511,12 +527,12 @@ def test_a_killed_process_ends_the_wait(processes):
 
 def test_a_cluster_closed_meanwhile_ends_the_wait():
     with Cluster(gpus=0) as cluster, Client(cluster) as client:
-        future = client.submit(time.sleep, 5)
+        future = client.submit(last, 10)
         threading.Timer(0.2, cluster.close).start()
         began = time.perf_counter()
         with pytest.raises(RunAbortedError):
             wait_all(client, [future], [])
-        assert time.perf_counter() - began < 3
+        assert time.perf_counter() - began < 5
 
 
 def test_a_client_closed_meanwhile_ends_the_wait():
@@ -525,7 +541,7 @@ def test_a_client_closed_meanwhile_ends_the_wait():
         n_workers=1, processes=False, protocol="tcp", dashboard_address=None
     ) as cluster:
         client = Client(cluster.scheduler_address, set_as_default=False)
-        future = client.submit(time.sleep, 2)
+        future = client.submit(last, 2)
         threading.Timer(0.2, client.close).start()
         began = time.perf_counter()
         with pytest.raises(RunAbortedError):
@@ -581,7 +597,7 @@ def test_control_c():
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=20)
     assert (process.returncode, out, err) == (0, "['cancelled', 'cancelled']\n", "")
-    assert time.perf_counter() - began < 2
+    assert time.perf_counter() - began < 10
 
 
 @pytest.mark.parametrize("kind", ["cpus", "gpus", "virtual_gpus"])

@@ -338,7 +338,7 @@ def test_it_is_fast():
         start = time.perf_counter()
         case.run(H200)
         best = min(best, time.perf_counter() - start)
-    assert best < 0.1  # 13 ms where nothing else runs
+    assert best < 0.3  # 13 ms where nothing else runs
 
 
 def test_loads_take_what_the_order_of_the_matrix_costs() -> None:
