@@ -115,7 +115,7 @@ def execute(
     began = time.perf_counter()
     client = running_client(client) if client is not None else None
     nrhs = columns if b is None else b.shape[1]
-    in_place = overwrite_a and not nrhs and _is_column_major(a)
+    in_place = overwrite_a and not nrhs and _can_hold_result(a)
     needed = functools.partial(_result_columns, a, nrhs, in_place, keep)
     source: Source = "in place" if in_place else "row-major"
     if not in_place and a.flags.f_contiguous:
@@ -211,5 +211,7 @@ def _inline(job: Job, device: Device, storage: ArrayStorage) -> Outcome:
     return outcome
 
 
-def _is_column_major(a: Any) -> bool:
-    return bool(a.flags.f_contiguous and getattr(a.flags, "writeable", True))
+def _can_hold_result(a: Any) -> bool:
+    """Whether LAPACK may work in the memory of `a`: its loads fault where numbers lie askew."""
+    usable = getattr(a.flags, "writeable", True) and getattr(a.flags, "aligned", True)
+    return bool(a.flags.f_contiguous and usable)

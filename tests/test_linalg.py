@@ -15,7 +15,18 @@ from numpy.typing import NDArray
 from scipy.linalg import LinAlgWarning
 
 import hetero_la
-from hetero_la import Cluster, det, inv, lu, lu_factor, lu_solve, slogdet, solve
+from hetero_la import (
+    Cluster,
+    cho_factor,
+    det,
+    inv,
+    lu,
+    lu_factor,
+    lu_solve,
+    qr_factor,
+    slogdet,
+    solve,
+)
 from hetero_la.matrices import generate, kinds
 from hetero_la.residuals import RATIO_LIMIT, lu_ratio, solve_ratio
 from tests.support import DTYPES, assert_close, covering, random
@@ -203,6 +214,19 @@ def test_overwriting(function: Any, form: str) -> None:
         assert np.array_equal(given, a)
     if function is lu_factor:
         assert np.shares_memory(found[0], given) == (form == "column-major")
+
+
+@pytest.mark.parametrize("function", [lu_factor, qr_factor, cho_factor])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_what_is_not_aligned_is_not_overwritten(function: Any, dtype: str) -> None:
+    a = random(100, dtype=dtype)
+    a = a @ a.conj().T + 100 * np.eye(100, dtype=dtype)
+    memory = np.empty(a.nbytes + 1, np.uint8)
+    given = memory[1:].view(a.dtype).reshape(a.shape, order="F")
+    given[...] = a
+    found = function(given if function is not cho_factor else given.T, overwrite_a=True, nb=NB)
+    assert_close(found[0], function(a if function is not cho_factor else a.T, nb=NB)[0])
+    assert np.array_equal(given, a)
 
 
 def test_a_singular_matrix() -> None:
