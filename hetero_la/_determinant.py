@@ -55,7 +55,9 @@ def det(
 def det_of(diagonal: np.ndarray, sign: int) -> Any:
     """Determinant from the diagonal of U, on the host, and the sign of the permutation."""
     wide = np.complex128 if diagonal.dtype.kind == "c" else np.float64
-    with np.errstate(over="ignore", under="ignore"):
+    if not diagonal.all():  # also where the other entries' product is infinite
+        return wide(0)
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         return wide(sign * np.prod(diagonal.astype(wide)))
 
 

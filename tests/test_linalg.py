@@ -458,6 +458,16 @@ def test_determinant_of_a_singular_matrix_is_zero() -> None:
     assert (sign, logabs) == (0, -np.inf)
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("dtype", ["float64", "complex128"])
+def test_determinant_of_a_singular_matrix_of_large_entries_is_zero(dtype: str) -> None:
+    a = np.diag([1e200, -1e200, 0, 1]).astype(dtype)
+    assert det(a) == scipy.linalg.det(a) == 0
+    assert type(det(a)) is type(scipy.linalg.det(a))
+    a = np.diag(np.full(4, 1e200 + 1e200j))
+    assert np.isnan(det(a)) == np.isnan(scipy.linalg.det(a))
+
+
 def test_determinants_in_threads_leave_the_warnings_filters() -> None:
     filters, a = list(warnings.filters), random(20)
     with ThreadPoolExecutor(4) as threads:
