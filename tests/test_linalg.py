@@ -485,6 +485,17 @@ def test_determinants_out_of_range(scale: float) -> None:
     assert det(a, nb=4) == (0 if scale < 1 else np.inf * expected.sign)
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_slogdet_of_subnormal_pivots(dtype: str) -> None:
+    tiny = np.finfo(dtype).smallest_subnormal
+    a = np.diag(np.array([3, 1, -2])).astype(dtype)
+    if a.dtype.kind == "c":
+        a[0, 0], a[2, 2] = 3 + 4j, -2j
+    a *= tiny
+    assert slogdet(a) == pytest.approx(tuple(np.linalg.slogdet(a)))
+
+
 def test_sign_of_every_permutation_is_right() -> None:
     rng = np.random.default_rng(0)
     for _ in range(20):
