@@ -92,7 +92,7 @@ def complete(a: Any, *, lower: bool, conjugate: bool) -> None:
         tile = triangle(a[here, here])
         own = xp.arange(len(tile))
         diagonal = tile[own, own].real if conjugate else tile[own, own]
-        tile += turn(tile.T)
+        tile += turn(triangle(tile, -1 if lower else 1).T)  # twice the diagonal may overflow
         tile[own, own] = diagonal
         a[here, here] = tile
         if lower:

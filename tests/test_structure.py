@@ -86,6 +86,15 @@ def test_small_systems_are_scipy_s(structure: str, n: int) -> None:
         assert_close(x, scipy.linalg.solve(a, b, assume_a=structure), limit=1e-5)
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("structure", ["sym", "her"])
+def test_completing_large_entries_does_not_overflow(structure: str, dtype: str) -> None:
+    a = 0.9 * np.finfo(dtype).max * np.eye(3, dtype=dtype)
+    b = a[:, 0].copy()
+    assert_close(solve(a, b, assume_a=structure), np.eye(3, dtype=dtype)[0])
+
+
 @pytest.mark.parametrize("lower", [False, True])
 @pytest.mark.parametrize("structure", STRUCTURES)
 def test_singular_and_ill_conditioned(structure: str, lower: bool) -> None:
