@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from typing import Any
 
 import numpy as np
@@ -91,10 +92,10 @@ def lstsq(
     return x, residues, rank, None
 
 
-def require_lstsq_options(cond: float | None, lapack_driver: str | None) -> None:
+def require_lstsq_options(cond: float | None, lapack_driver: str | None = None) -> None:
     """Raise ValueError for what `lstsq` does not do."""
-    if cond is not None and not 0 <= cond < 1:
-        raise ValueError(f"cond must be None, or at least 0 and below 1, not {cond!r}")
+    if cond is not None and not (isinstance(cond, numbers.Real) and 0 <= cond < 1):
+        raise ValueError(f"cond must be None, or a number from 0 to below 1, not {cond!r}")
     if lapack_driver not in (None, "gels"):
         raise ValueError(f"lapack_driver must be None or 'gels', not {lapack_driver!r}")
 
@@ -114,6 +115,7 @@ def lstsq_with_report(
     report : Report
         Its `plan` and `timing`.
     """
+    require_lstsq_options(cond)
     a, b = as_system(a, b, check_finite=check_finite)
     xp, dtype = array_module(a), a.dtype
     rhs = b[:, None] if b.ndim == 1 else b

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
+import dask.array as da
 import numpy as np
 import pytest
 import scipy.linalg
@@ -13,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.linalg import LinAlgWarning
 
 import hetero_la
-from hetero_la import Cluster, lstsq
+from hetero_la import Cluster, lstsq, lstsq_with_report
 from hetero_la.matrices import generate
 from tests.support import DTYPES, LIMIT, assert_close, lstsq_ratio, random
 
@@ -238,6 +240,19 @@ def test_zeros_are_an_error(
 
 
 # --- errors
+
+
+@pytest.mark.parametrize("cond", [-1, 1, np.nan, "0.1", 0.1j, [0.1]])
+def test_conds_that_are_none(cond: Any) -> None:
+    a, b = random(3, 2), np.ones(3)
+    x, y = da.from_array(a), da.from_array(b)
+    said = f"^cond must be None, or a number from 0 to below 1, not {re.escape(repr(cond))}$"
+    for function in (lstsq, lstsq_with_report):
+        with pytest.raises(ValueError, match=said):
+            function(a, b, cond)
+    with pytest.raises(ValueError, match=said):
+        lstsq(x, y, cond)
+    assert lstsq(a, b, np.float32(0.01))[2] == 2
 
 
 @pytest.mark.parametrize("shape", [(4,), (4, 2), (0,), (1, 3)])
