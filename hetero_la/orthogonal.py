@@ -173,7 +173,7 @@ class QRFactors(Factors):
                 f"the QR factors of a {m} x {n} matrix solve no equations: "
                 "lstsq finds a shortest solution"
             )
-        b = as_finite_array(b, "b")
+        b = as_columns_for(self[0], as_finite_array(b, "b"), "factors")
         kept = self.kept_for(b)
         if kept is not None and self[0].diagonal().all():  # else the host says why not
             x = kept.answer(b, partial(kept.solve, "qr_solve"))

@@ -163,6 +163,12 @@ def test_right_hand_sides_of_another_size(shape: tuple[int, ...]) -> None:
         cho_solve((np.eye(3), True), np.ones(shape))
 
 
+@pytest.mark.parametrize("shape", [(4,), (4, 2), (), (2, 3, 1)])
+def test_right_hand_sides_that_do_not_fit_qr_factors(shape: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match=r"^b (has|must have) .*" + re.escape(str(shape))):
+        qr_factor(np.eye(3)).solve(np.ones(shape))
+
+
 @pytest.mark.usefixtures("nothing_starts")
 def test_a_right_hand_side_without_dimensions() -> None:
     wanted = r"b must have 1 or 2 dimensions, not shape \(\)"
