@@ -32,6 +32,15 @@ def test_a_graph_is_drawn_and_its_plan_shown(
     assert err == ""
 
 
+def test_least_squares_of_a_wide_matrix_are_the_shortest_solution(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    argv = ["graph", "lstsq", "--n", "400", "--m", "100", "--nb", "100", "-o", "a.svg"]
+    assert main(argv) == 0
+    assert ">geqrf<" in Path("a.svg").read_text()
+    assert capfd.readouterr().out.startswith("minimum_norm of a 400 x 100 float64 matrix")
+
+
 def test_panels_may_go_to_a_cpu_beside_gpus_that_are_not_there() -> None:
     argv = ["graph", "lu", "--n", "400", "--nb", "100", "--gpus", "2", "--cpus", "1"]
     assert main([*argv, "--panel", "cpu", "-o", "a.dot"]) == 0

@@ -247,6 +247,16 @@ def test_a_small_problem_is_tuned_for_the_calling_thread() -> None:
     assert hetero_la.lu_factor(a).plan.nb == kept_one.nb
 
 
+def test_least_squares_of_a_wide_matrix_are_tuned() -> None:
+    kept()
+    assert main(["tune", "lstsq", "--n", "60", "--m", "40", "--nrhs", "2", "--nb", "16,40"]) == 0
+    (kept_one,) = current_profile().tunings
+    a, b = np.random.default_rng(0).random((40, 60)), np.ones((40, 2))
+    *_, report = hetero_la.lstsq_with_report(a, b)
+    assert report.plan.nb == kept_one.nb
+    assert (kept_one.routine, kept_one.m, kept_one.n) == ("minimum_norm", 60, 40)
+
+
 @pytest.mark.parametrize(
     ("argv", "sentence"),
     [(["lu", "--n", "100"], "there is no profile of this machine: run 'hetero-la probe' first"),

@@ -11,8 +11,8 @@ from typing import Any
 
 from hetero_la.commands import values
 from hetero_la.commands.limits import require_few_tasks
-from hetero_la.commands.routine import RightHandSides
-from hetero_la.commands.routines import COMMANDS, ROUTINES
+from hetero_la.commands.planned import planned_problem
+from hetero_la.commands.routines import COMMANDS
 from hetero_la.files import require_place
 from hetero_la.inputs import DTYPES
 from hetero_la.pictures import require_suffix
@@ -53,11 +53,10 @@ def draw_graph(args: argparse.Namespace) -> int:
     """Plan, draw, and say what was drawn; nothing is run, and no worker is started."""
     require_suffix(args.output)
     require_place(args.output)
-    shape = (args.n if args.m is None else args.m, args.n)
-    nrhs = 0 if ROUTINES[args.routine].rhs is RightHandSides.NONE else args.nrhs or 1
-    require_few_tasks(TileLayout(*shape, args.nb, nrhs), "drawn", args.granularity)
+    routine, m, n, nrhs, dtype = planned_problem(args)
+    require_few_tasks(TileLayout(m, n, args.nb, nrhs), "drawn", args.granularity)
     planned = plan(
-        args.routine, shape, args.dtype or "float64", nrhs=nrhs, workers=_workers(args),
+        routine, (m, n), dtype, nrhs=nrhs, workers=_workers(args),
         nb=args.nb, lookahead=args.lookahead, panel=args.panel,
     )  # fmt: skip
     report = planned.explain()  # first, so that no picture is left where it fails

@@ -8,15 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 import hetero_la
 from hetero_la.choice import INLINE_LIMIT
 from hetero_la.commands import values
 from hetero_la.commands.limits import require_few_tasks
+from hetero_la.commands.planned import planned_problem
 from hetero_la.commands.probe import WORKERS, add_workers
-from hetero_la.commands.routine import RightHandSides
-from hetero_la.commands.routines import COMMANDS, ROUTINES
+from hetero_la.commands.routines import COMMANDS
 from hetero_la.inputs import DTYPES
 from hetero_la.options import Options
 from hetero_la.scheduler.dask_clients import worker_infos
@@ -53,13 +51,12 @@ def tune(args: argparse.Namespace) -> int:
     profile = current_profile()
     if profile is None:
         raise ValueError("there is no profile of this machine: run 'hetero-la probe' first")
-    nrhs = 0 if ROUTINES[args.routine].rhs is RightHandSides.NONE else args.nrhs or 1
-    dtype = np.dtype(args.dtype or "float64")
-    problem = Problem(args.routine, args.m or args.n, args.n, nrhs, dtype)
+    problem = planned_problem(args)
     with _workers(args, problem) as workers:
-        require_measured(workers, dtype)
+        require_measured(workers, problem.dtype)
         for nb in args.nb or [largest_size(workers)]:
-            require_few_tasks(TileLayout(args.m or args.n, args.n, nb, nrhs), "simulated")
+            layout = TileLayout(problem.m, problem.n, nb, problem.nrhs)
+            require_few_tasks(layout, "simulated")
         print(f"{'look-ahead':>10}{'predicted s':>13}  nb")
         found = search(problem, workers, sizes=args.nb, depths=args.lookahead, told=_show)
         _keep(tunings_of(problem, workers, found), profile)
