@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from matplotlib.figure import Figure
 
 from hetero_la.cli import main
 from hetero_la.commands import probe
@@ -92,6 +93,14 @@ def test_plots_of_every_kind(suffix: str, tmp_path: Path) -> None:
     path = tmp_path / f"rates{suffix}"
     rates.write_rates(profile().devices, path)
     assert path.stat().st_size > 10_000
+
+
+def test_no_line_of_a_plot_touches_its_frame() -> None:
+    axes = Figure().subplots()
+    for number, rate in enumerate((97.0, 97.5)):  # nearly equal: Matplotlib leaves 5 % of 0.5
+        rates._line(axes, number, [128, 512], [rate, rate], f"{rate}")
+    rates._finish(axes, "inner size k, columns")
+    assert axes.get_ylim() == (0, pytest.approx(97.5 * 1.05))
 
 
 @pytest.mark.parametrize(

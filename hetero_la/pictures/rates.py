@@ -82,7 +82,8 @@ def _line(axes: Any, number: int, x: Sequence[float], y: Sequence[float], label:
 def _finish(axes: Any, xlabel: str) -> None:
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_formatter(lambda value, place: f"{value:g}")
-    axes.set_ylim(bottom=0)
+    # Matplotlib's own margin is a part of what lies between the lines, which may be next to none.
+    axes.set_ylim(0, 1.05 * axes.dataLim.ymax)
     axes.set_xlabel(xlabel)
     axes.set_ylabel("Gflop/s")
     axes.grid(color="0.9", linewidth=0.6)
