@@ -32,6 +32,19 @@ def test_a_graph_is_drawn_and_its_plan_shown(
     assert err == ""
 
 
+@pytest.mark.parametrize(
+    ("argv", "start"),
+    [(["qr", "--mode", "economic"], "explicit_q of a 400 x 400 float64 matrix with 400 columns"),
+     (["qr"], "qr of a 400 x 400 "),
+     (["solve", "--assume-a", "pos"], "solve_positive of a 400 x 400 ")],
+)  # fmt: skip
+def test_what_is_drawn_is_what_those_options_run(
+    argv: list[str], start: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["graph", *argv, "--n", "400", "--nb", "100", "-o", "a.svg"]) == 0
+    assert capfd.readouterr().out.startswith(start)
+
+
 def test_least_squares_of_a_wide_matrix_are_the_shortest_solution(
     capfd: pytest.CaptureFixture[str],
 ) -> None:

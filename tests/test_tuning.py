@@ -247,6 +247,27 @@ def test_a_small_problem_is_tuned_for_the_calling_thread() -> None:
     assert hetero_la.lu_factor(a).plan.nb == kept_one.nb
 
 
+@pytest.mark.parametrize(
+    ("command", "choice", "row"),
+    [("qr", ["--mode", "economic"], ("explicit_q", 60, 40, 40)),
+     ("qr", ["--mode", "full"], ("explicit_q", 60, 40, 60)),
+     ("qr", ["--mode", "raw"], ("qr", 60, 40, 0)),
+     ("solve", ["--assume-a", "sym"], ("solve", 40, 40, 1)),
+     ("solve", ["--assume-a", "pos"], ("solve_positive", 40, 40, 1))],
+)  # fmt: skip
+def test_a_run_takes_the_tuning_of_its_own_choice(
+    command: str, choice: list[str], row: tuple[Any, ...], capfd: pytest.CaptureFixture[str]
+) -> None:
+    kept()
+    routine, m, n, nrhs = row
+    sizes = ["--n", f"{n}", *(["--m", f"{m}"] if command == "qr" else [])]
+    assert main(["tune", command, *sizes, *choice, "--nb", "7"]) == 0
+    (kept_one,) = current_profile().tunings
+    assert (kept_one.routine, kept_one.m, kept_one.n, kept_one.nrhs) == (routine, m, n, nrhs)
+    assert main([command, "--random", f"{m}x{n}", *choice, "-v"]) == 0
+    assert "tiles: nb = 7, " in capfd.readouterr().err
+
+
 def test_least_squares_of_a_wide_matrix_are_tuned() -> None:
     kept()
     assert main(["tune", "lstsq", "--n", "60", "--m", "40", "--nrhs", "2", "--nb", "16,40"]) == 0
@@ -263,6 +284,8 @@ def test_least_squares_of_a_wide_matrix_are_tuned() -> None:
      (["lu", "--n", "0"], "invalid whole number value: '0'"),
      (["lu"], "the following arguments are required: --n"),
      (["cholesky", "--n", "100", "--m", "5"], "--m is for"),
+     (["lu", "--n", "100", "--mode", "raw"], "--mode is for qr"),
+     (["qr", "--n", "100", "--assume-a", "pos"], "--assume-a is for solve"),
      (["qr", "--n", "100", "--nrhs", "5"], "--nrhs is for")],
 )  # fmt: skip
 def test_what_cannot_be_tuned_is_refused(

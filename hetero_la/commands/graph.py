@@ -11,7 +11,7 @@ from typing import Any
 
 from hetero_la.commands import values
 from hetero_la.commands.limits import require_few_tasks
-from hetero_la.commands.planned import planned_problem
+from hetero_la.commands.planned import add_choices, planned_problem
 from hetero_la.commands.routines import COMMANDS
 from hetero_la.files import require_place
 from hetero_la.inputs import DTYPES
@@ -30,6 +30,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--n", type=values.count, required=True, help="columns of the matrix")
     parser.add_argument("--m", type=values.count, help="rows (default: as many as columns)")
     parser.add_argument("--nrhs", type=values.positive, help="right-hand sides (default: 1)")
+    add_choices(parser)
     parser.add_argument("--nb", type=values.tiles, required=True, help="tile size, or sizes")
     parser.add_argument("--dtype", choices=DTYPES, help="element type (default: float64)")
     parser.add_argument("--lookahead", type=int, metavar="D", help="look-ahead depth")

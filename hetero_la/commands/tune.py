@@ -12,7 +12,7 @@ import hetero_la
 from hetero_la.choice import INLINE_LIMIT
 from hetero_la.commands import values
 from hetero_la.commands.limits import require_few_tasks
-from hetero_la.commands.planned import planned_problem
+from hetero_la.commands.planned import add_choices, planned_problem
 from hetero_la.commands.probe import WORKERS, add_workers
 from hetero_la.commands.routines import COMMANDS
 from hetero_la.inputs import DTYPES
@@ -37,6 +37,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--m", type=values.positive, help="rows (default: as many as columns)")
     parser.add_argument("--nrhs", type=values.positive, help="right-hand sides (default: 1)")
     parser.add_argument("--dtype", choices=DTYPES, help="element type (default: float64)")
+    add_choices(parser)
     lists = {"type": values.sizes, "metavar": "LIST"}
     parser.add_argument(
         "--nb", type=values.tilings, metavar="LIST", help="tile sizes to simulate, all of them"
