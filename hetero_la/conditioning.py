@@ -64,15 +64,15 @@ def _column_sums(a: np.ndarray, columns: range) -> np.ndarray:
 
 
 def hermitian_norm1(a: Any) -> float:
-    """1-norm of a Hermitian matrix, of which the lower triangle is given."""
+    """1-norm, in double precision, of a Hermitian matrix, of which the lower triangle is given."""
     xp, n = array_module(a), a.shape[0]
     sums = xp.zeros(n)
     block = max((1 << 22) // max(n, 1), 1)
-    for j in range(0, n, block):
-        part = xp.tril(xp.abs(a[j:, j : j + block]))
-        sums[j : j + block] += part.sum(axis=0)
-        sums[j:] += part.sum(axis=1)
-        sums[j : j + block] -= xp.abs(a.diagonal()[j : j + block])
+    with np.errstate(over="ignore"):  # infinity is an answer
+        for j in range(0, n, block):
+            part = xp.tril(xp.abs(a[j:, j : j + block]))
+            sums[j : j + block] += part.sum(axis=0, dtype=np.float64)
+            sums[j:] += xp.tril(part, -1).sum(axis=1, dtype=np.float64)
     return float(sums.max()) if n else 0.0
 
 

@@ -296,6 +296,16 @@ def test_nans_that_nobody_looked_for() -> None:
         )
 
 
+@pytest.mark.filterwarnings("error")
+@TRIANGLES
+@pytest.mark.parametrize("dtype", ["float32", "complex64"])
+def test_a_norm_that_single_precision_does_not_hold(dtype: str, lower: bool) -> None:
+    a = np.full((4, 4), 0.25) + 0.75 * np.eye(4)
+    large = (3e38 * a).astype(dtype)
+    x = solve(large, large[:, 0], lower=lower, assume_a="pos")
+    assert_close(x, np.eye(4, dtype=dtype)[0])
+
+
 def test_an_ill_conditioned_matrix_warns_where_it_is_solved() -> None:
     a = generate("hilb", 12)
     with pytest.warns(LinAlgWarning, match=r"^ill-conditioned matrix: .*\(rcond = ") as caught:
