@@ -52,7 +52,8 @@ def refine(a: Any, anorm: float, solve: Callable[[Any], Any], b: Any, x: Any) ->
     eps = np.finfo(x.dtype).eps
     previous = np.inf
     for _ in range(_STEPS):
-        residual = b - a @ x
+        with np.errstate(over="ignore", invalid="ignore"):  # seen below
+            residual = b - a @ x
         error = norm1(residual) / (anorm * norm1(x)) if norm1(x) else 0.0
         if not eps < error < previous / 2:  # done, or no longer getting better, or NaN
             break

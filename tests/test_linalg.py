@@ -394,6 +394,24 @@ def test_solve_warns_as_scipy_does() -> None:
 
 
 @pytest.mark.filterwarnings("error")
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("n", [2, 20, 400])
+def test_a_norm_out_of_range_is_one_warning(n: int, order: Any) -> None:
+    a = 1e308 * np.eye(n, order=order)
+    a[1:, 0] = 9e307
+    b = a[:, 1].copy()
+    with Cluster(cpus=1, gpus=0, virtual_gpus=2, blas_threads=1) as cluster:
+        for options in ({}, {"nb": -(-n // 3), "client": cluster}):
+            with pytest.warns(LinAlgWarning, match=r"^ill-conditioned .*\(rcond = 0\)$") as caught:
+                x = solve(a, b, **options)
+            assert [w.filename for w in caught] == [__file__]
+            assert np.allclose(x, np.eye(n)[1])
+    a[0, 0] = np.inf
+    with pytest.warns(LinAlgWarning, match=r"^ill-conditioned"):
+        solve(a, b, check_finite=False)
+
+
 @pytest.mark.parametrize("assume_a", [None, "gen", "general"])
 def test_solve_takes_scipy_s_arguments(assume_a: str | None) -> None:
     a, b = random(9), random(9, 2, seed=1)
