@@ -9,6 +9,7 @@ from numpy.linalg import LinAlgError
 
 from hetero_la._cholesky import inverse_positive, solve_positive
 from hetero_la.alerts import singular_message, warn_ill_conditioned
+from hetero_la.choice import with_preset
 from hetero_la.conditioning import (
     estimate_reciprocal_condition,
     norm1,
@@ -18,9 +19,9 @@ from hetero_la.execution import Result, execute
 from hetero_la.inputs import as_matrix, as_system
 from hetero_la.kept import Keep
 from hetero_la.lazy import takes_dask_arrays
-from hetero_la.options import Options
 from hetero_la.refinement import refine
 from hetero_la.report import Report
+from hetero_la.scheduler.dask_clients import running_client
 from hetero_la.stacks import over_stacks
 from hetero_la.structure import (
     INV_NAMES,
@@ -113,7 +114,7 @@ def solve(
     if structure is Structure.POSITIVE:
         return solve_positive(a, b, lower=lower, check_finite=False, client=client, **options)[0]
     if is_simple(structure, a):
-        Options.choose(options)
+        with_preset(options, None if client is None else running_client(client))  # for errors
         return solve_simple(a, b, structure, transposed)
     a = as_general(a, structure, lower)
     return _by_lu(a.T if transposed else a, b, client, options)[0]

@@ -261,6 +261,15 @@ def test_right_hand_sides_of_factors_that_are_not_finite(bad: float) -> None:
 
 
 @pytest.mark.usefixtures("nothing_starts")
+@pytest.mark.parametrize("structure", ["upper triangular", "lower triangular", "diagonal"])
+def test_a_client_that_is_none_where_no_client_is_needed(structure: str) -> None:
+    with pytest.raises(TypeError, match=r"dask.distributed.Client .* not int"):
+        solve(np.eye(3), np.ones(3), assume_a=structure, client=3)
+    with pytest.raises(TypeError, match=r"dask.distributed.Client .* not int"):
+        inv(np.eye(3), assume_a=structure, client=3)
+
+
+@pytest.mark.usefixtures("nothing_starts")
 def test_what_lu_of_nothing_is_given() -> None:
     for shape in ((0, 3), (2, 3, 0), (0, 2, 2)):
         with pytest.raises(TypeError, match="unknown option 'nbb'"):
