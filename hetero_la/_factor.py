@@ -8,13 +8,12 @@ from typing import Any
 import numpy as np
 
 from hetero_la.alerts import singular_message, warn
-from hetero_la.choice import with_preset
+from hetero_la.choice import require_options
 from hetero_la.execution import execute
 from hetero_la.factors import LUFactors
 from hetero_la.inputs import as_array, as_columns_for, as_matrix, require_row_numbers
 from hetero_la.kept import Keep
 from hetero_la.lazy import takes_dask_arrays
-from hetero_la.scheduler.dask_clients import running_client
 from hetero_la.stacks import over_stacks
 from hetero_la.tiles.finite import require_finite
 from hetero_la.tiles.pivots import permutation
@@ -230,7 +229,7 @@ def lu(
            [4., 4.]])
     """
     if 0 in np.shape(a):
-        with_preset(options, None if client is None else running_client(client))
+        require_options(options, client)
         return _lu_of_nothing(a, permute_l, p_indices)
     return _lu(a, permute_l, overwrite_a, check_finite, p_indices, client, options)
 

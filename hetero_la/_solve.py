@@ -9,7 +9,7 @@ from numpy.linalg import LinAlgError
 
 from hetero_la._cholesky import inverse_positive, solve_positive
 from hetero_la.alerts import singular_message, warn_ill_conditioned
-from hetero_la.choice import with_preset
+from hetero_la.choice import require_options
 from hetero_la.conditioning import (
     estimate_reciprocal_condition,
     norm1,
@@ -21,7 +21,6 @@ from hetero_la.kept import Keep
 from hetero_la.lazy import takes_dask_arrays
 from hetero_la.refinement import refine
 from hetero_la.report import Report
-from hetero_la.scheduler.dask_clients import running_client
 from hetero_la.stacks import over_stacks
 from hetero_la.structure import (
     INV_NAMES,
@@ -114,7 +113,7 @@ def solve(
     if structure is Structure.POSITIVE:
         return solve_positive(a, b, lower=lower, check_finite=False, client=client, **options)[0]
     if is_simple(structure, a):
-        with_preset(options, None if client is None else running_client(client))  # for errors
+        require_options(options, client)
         return solve_simple(a, b, structure, transposed)
     a = as_general(a, structure, lower)
     return _by_lu(a.T if transposed else a, b, client, options)[0]

@@ -79,6 +79,11 @@ def with_preset(options: dict[str, Any], client: Any) -> Options:
     return Options.choose(options, getattr(getattr(client, "cluster", None), "options", None))
 
 
+def require_options(options: dict[str, Any], client: Any) -> None:
+    """Raise for what no run would take, where none is needed: options, or a client that is none."""
+    with_preset(options, None if client is None else running_client(client))
+
+
 def _reach(workers: Sequence[WorkerInfo]) -> bool:
     """Whether CuPy arrays need not go through the host: real GPUs of this process."""
     return any(w.device >= 0 and w.here for w in workers)
