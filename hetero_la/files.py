@@ -164,6 +164,18 @@ def require_place(path: Path, *, folder: bool = False) -> None:
         tempfile.TemporaryFile(dir=parent).close()  # permissions do not tell it all
 
 
+def require_two_files(first: Path | None, second: Path | None) -> None:
+    """Raise if two outputs go to one file: the one that is written later would replace the other.
+
+    Raises
+    ------
+    ValueError
+        With the name of the file.
+    """
+    if first is not None and second is not None and first.resolve() == second.resolve():
+        raise ValueError(f"two outputs cannot both be written to {second}: choose another name")
+
+
 def _require_replaceable(path: Path) -> None:
     """Raise if the file that is there must not be replaced: a pipe or a device would be lost."""
     if path.exists() and not path.is_file() and not path.is_dir():

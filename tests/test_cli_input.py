@@ -94,6 +94,7 @@ BAD = {
     "solve --random 9 --kind zero-first": "",
     "solve --random 9x8": "",
     "sweep lu --n a": "--n: invalid list of numbers value: 'a'",
+    "sweep lu --n 9 --csv a.svg --trace a.svg": "two outputs cannot both be written to a.svg",
     "sweep lu --n 9:3": "--n: invalid list of numbers value: '9:3'",
     "sweep lu --n 9 --kind rand,foo": "'foo' is none of rand",
     "sweep lu --n 1:2:3:4": "--n: invalid list of numbers value: '1:2:3:4'",

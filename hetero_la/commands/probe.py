@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from hetero_la.commands import values
-from hetero_la.files import require_place
+from hetero_la.files import require_place, require_two_files
 from hetero_la.inputs import DTYPES
 from hetero_la.pictures.rates import require_plot, write_rates
 from hetero_la.profiling import make_profile
@@ -63,6 +63,7 @@ def probe(args: argparse.Namespace) -> int:
     if args.output is not None:
         require_place(args.output)
     path = args.output or profile_path()
+    require_two_files(path, args.plot)
     require_regular(path)
     wanted = {name: getattr(args, name) for name in WORKERS}
     size = ClusterSize.here(wanted)

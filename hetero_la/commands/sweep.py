@@ -12,13 +12,14 @@ import numpy as np
 from hetero_la.commands import rows, runs
 from hetero_la.commands.problems import Recipe, copies
 from hetero_la.commands.routine import Problem
-from hetero_la.files import require_place
+from hetero_la.files import require_place, require_two_files
 
 
 def sweep(args: argparse.Namespace) -> int:
     """Run every combination; return 1 if any of them failed."""
     if args.csv is not None:
         require_place(args.csv)
+    require_two_files(args.csv, args.trace)
     done: list[rows.Row] = []
     print(rows.header(), flush=True)
     with runs.setting(args) as use:
