@@ -17,7 +17,7 @@ import itertools
 import logging
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from dask._task_spec import Task
@@ -115,21 +115,46 @@ class KeepPlacement(SchedulerPlugin):  # type: ignore[misc]
                 self._place(scheduler, filter(_belongs_somewhere, tasks))
 
     def _home(self, task: TaskState) -> str:
-        run, address = task.run_spec.run, task.run_spec.address
-        return self._moved.get((run, address), address)
+        share = _share_of(task)
+        return self._moved.get(share, share[1])
 
     def _place(self, scheduler: Scheduler, tasks: Iterable[TaskState]) -> None:
         """Tie tasks to their workers, or to those that take the place of lost ones."""
         for task in tasks:
             if self._home(task) not in scheduler.workers and scheduler.workers:
-                moved = task.run_spec.run, task.run_spec.address
-                self._moved[moved] = _least_busy(scheduler, self._home)
+                self._moved[_share_of(task)] = _least_busy(scheduler, self._home)
             task.host_restrictions = None
             task.worker_restrictions = {self._home(task)}
 
 
+def _run_task(task: TaskState) -> RunTask | None:
+    """What a task does of a run, if it does; tasks that have been fused may do several things."""
+    return max(_parts(task.run_spec), key=lambda part: bool(part.address), default=None)
+
+
+def _parts(spec: Any) -> Iterator[RunTask]:
+    """Tasks of runs that a task consists of.
+
+    `dask.delayed` gives all tasks of an array new names, each of a task that has the old one
+    for its argument; where that becomes an array again, Dask may fuse these.
+    """
+    if isinstance(spec, RunTask):
+        yield spec
+    elif type(spec) is Task:
+        for part in spec.args[0].values() if spec.has_subgraph() else spec.args:
+            yield from _parts(part)
+
+
+def _share_of(task: TaskState) -> tuple[str, str]:
+    """The run, and the worker for which a task was planned."""
+    found = _run_task(task)
+    assert found is not None
+    return found.run, found.address
+
+
 def _belongs_somewhere(task: TaskState) -> bool:
-    return isinstance(task.run_spec, RunTask) and bool(task.run_spec.address)
+    found = _run_task(task)
+    return found is not None and bool(found.address)
 
 
 def _is_missing(task: TaskState) -> bool:
@@ -141,15 +166,15 @@ def _runs_of(scheduler: Scheduler) -> dict[str, list[TaskState]]:
     """The tasks of each run that the scheduler knows."""
     runs: dict[str, list[TaskState]] = {}
     for task in scheduler.tasks.values():
-        if isinstance(task.run_spec, RunTask):
-            runs.setdefault(task.run_spec.run, []).append(task)
+        if (found := _run_task(task)) is not None:
+            runs.setdefault(found.run, []).append(task)
     return runs
 
 
 def _least_busy(scheduler: Scheduler, home: Callable[[TaskState], str]) -> str:
     """The worker with the fewest shares of runs."""
     tasks = filter(_belongs_somewhere, itertools.chain(*_runs_of(scheduler).values()))
-    shares = {(task.run_spec.run, task.run_spec.address): home(task) for task in tasks}
+    shares = {_share_of(task): home(task) for task in tasks}
     busy = Counter(shares.values())
     able = [worker.address for worker in scheduler.running] or list(scheduler.workers)
     return min(able, key=lambda address: (busy[address], address))

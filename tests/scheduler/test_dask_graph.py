@@ -179,6 +179,24 @@ def test_every_task_runs_where_the_plan_says(client: Client, change: str) -> Non
         assert {key: where[key] for key in homes} == homes
 
 
+@pytest.mark.parametrize("again", [False, True])
+def test_delayed_functions_take_results(client: Client, again: bool) -> None:
+    """Dask then gives all tasks of the run new names, and may fuse these in an array."""
+    a, b = random(100), random(100, 2, seed=1)
+    x = hetero_la.solve(chunked(a, 30), chunked(b, 30), nb=NB, client=client)
+    y = dask.delayed(np.negative)(x)
+    if again:
+        y = da.from_delayed(y, x.shape, x.dtype) + 0
+    value, where = ran_at(client, y)
+    assert np.allclose(value, -np.linalg.solve(a, b))
+    homes = {
+        task.address
+        for key, task in x.dask.to_dict().items()
+        if isinstance(task, RunTask) and "hetero-la-slice" in str(key)
+    }
+    assert {at for key, at in where.items() if "hetero-la-slice" in str(key)} == homes
+
+
 def test_dask_is_told_of_workers_and_priorities(processes: Client) -> None:
     packed, _ = hetero_la.lu_factor(chunked(random(100), 30), nb=NB, client=processes)
     layers = [layer for layer in packed.dask.layers.values() if layer.annotations]
