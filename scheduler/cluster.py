@@ -20,6 +20,7 @@ from distributed.core import Status
 
 from hetero_la.configs import load_preset
 from hetero_la.scheduler.cluster_size import ClusterSize
+from hetero_la.scheduler.dask_placement import KeepPlacement
 from hetero_la.scheduler.dask_plugins import SETTINGS, DeviceWorker, OwnLogs, QuietScheduler
 from hetero_la.scheduler.workers import WorkerInfo
 from hetero_la.tiles.kernels.cpu import CpuDevice, VirtualGpu
@@ -173,6 +174,8 @@ class Cluster(SpecCluster):  # type: ignore[misc]
         # The usual way would first move results from worker to worker, and wait
         # for running tasks.
         self._own_logs.level = logging.CRITICAL  # what is lost now is meant to be lost
+        if self.scheduler is not None:  # else it has not even started
+            self.scheduler.plugins.pop(KeepPlacement.name, None)  # nothing is to begin again
         await asyncio.gather(
             *(worker.close(executor_wait=False) for worker in self.workers.values())
         )

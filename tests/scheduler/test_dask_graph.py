@@ -366,6 +366,15 @@ def test_a_client_that_closes_leaves_nothing(processes: Client) -> None:
     assert nothing_left(processes)
 
 
+def test_a_cluster_that_closes_begins_nothing_again(caplog: pytest.LogCaptureFixture) -> None:
+    with start("virtual GPUs") as cluster:
+        client = cluster.get_client()
+        factors = hetero_la.lu_factor(chunked(random(100), 30), nb=NB, client=client).persist()
+        wait(factors.lu)
+    client.close()
+    assert not [record for record in caplog.records if record.name.startswith("hetero_la")]
+
+
 def test_a_portion_that_is_missing_is_an_error() -> None:
     plan = hetero_la.plan("lu", (9, 9))
     held = dask_shards.open_shard("run", "attempt", plan.job(), 0, False, False)
