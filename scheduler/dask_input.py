@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from dask.sizeof import sizeof
 
+from hetero_la.scheduler.dask_held import current_worker
 from hetero_la.scheduler.job import Job
 from hetero_la.scheduler.local_storage import Span
 from hetero_la.tiles.errors import InsufficientMemoryError, StaleShardError
@@ -40,6 +41,9 @@ def new_array(job: Job, width: int, device: Device, on_gpu: bool) -> Array:
     """Column-major memory for some columns, on the GPU of `device` or on the host."""
     shape = (job.layout.m, width)
     needed, free = math.prod(shape) * np.dtype(job.dtype).itemsize, device.free_bytes()
+    worker = current_worker()
+    if worker is not None and device.index < 0 and worker.memory_manager.memory_limit:
+        free = min(free, worker.memory_manager.memory_limit)  # with more, its nanny ends it
     if needed > free:
         raise InsufficientMemoryError(
             f"{job.name} of a {job.layout.m} x {job.layout.n} matrix needs {needed:,} bytes on "

@@ -24,7 +24,7 @@ from hetero_la.scheduler import dask_held, dask_shards
 from hetero_la.scheduler.cluster import Cluster
 from hetero_la.scheduler.dask_placement import PRIORITY, RunTask
 from hetero_la.scheduler.workers import WorkerInfo, calling_thread
-from hetero_la.tiles.errors import StaleShardError
+from hetero_la.tiles.errors import InsufficientMemoryError, StaleShardError
 from tests.dask_support import (
     any_shape_cases,
     assert_same,
@@ -401,6 +401,22 @@ def test_failures_leave_nothing(client: Client) -> None:
     with pytest.raises(ValueError, match="NaN"):
         hetero_la.inv(indefinite + np.nan, nb=NB, client=client).compute()
     assert nothing_left(client)
+
+
+@pytest.mark.parametrize("processes", [False, True])
+def test_the_memory_limit_of_workers_is_looked_at(processes: bool) -> None:
+    names = ("target", "spill", "pause", "terminate")
+    with (
+        dask.config.set({f"distributed.worker.memory.{name}": False for name in names}),
+        LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=processes, memory_limit="1MB",
+            dashboard_address=None, silence_logs=50,
+        ) as cluster,
+        cluster.get_client() as client,
+    ):  # fmt: skip
+        packed, _ = hetero_la.lu_factor(chunked(random(600), 100), nb=100, client=client)
+        with pytest.raises(InsufficientMemoryError, match="which has 1,000,000"):
+            packed.compute()
 
 
 @pytest.mark.slow
