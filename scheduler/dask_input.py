@@ -42,8 +42,8 @@ def new_array(job: Job, width: int, device: Device, on_gpu: bool) -> Array:
     shape = (job.layout.m, width)
     needed, free = math.prod(shape) * np.dtype(job.dtype).itemsize, device.free_bytes()
     worker = current_worker()
-    if worker is not None and device.index < 0 and worker.memory_manager.memory_limit:
-        free = min(free, worker.memory_manager.memory_limit)  # with more, its nanny ends it
+    if worker is not None and worker.nanny and device.index < 0:  # which ends it where it has more
+        free = min(free, worker.memory_manager.memory_limit or free)
     if needed > free:
         raise InsufficientMemoryError(
             f"{job.name} of a {job.layout.m} x {job.layout.n} matrix needs {needed:,} bytes on "

@@ -267,6 +267,8 @@ def test_a_client_that_is_none_where_no_client_is_needed(structure: str) -> None
         solve(np.eye(3), np.ones(3), assume_a=structure, client=3)
     with pytest.raises(TypeError, match=r"dask.distributed.Client .* not int"):
         inv(np.eye(3), assume_a=structure, client=3)
+    with pytest.raises(TypeError, match=r"dask.distributed.Client .* not int"):
+        solve(da.eye(3), da.ones(3), assume_a=structure, client=3)
 
 
 @pytest.mark.usefixtures("nothing_starts")

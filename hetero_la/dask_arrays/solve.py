@@ -7,13 +7,13 @@ from typing import Any
 import dask.array as da
 from numpy.linalg import LinAlgError
 
+from hetero_la.choice import require_options
 from hetero_la.dask_arrays.bands import band
 from hetero_la.dask_arrays.blocks import diagonal, over_columns
 from hetero_la.dask_arrays.cholesky import solve_positive
 from hetero_la.dask_arrays.inputs import as_matrix, as_system, as_two_dimensional, finite
 from hetero_la.dask_arrays.runs import LazyRun
 from hetero_la.dask_arrays.verdicts import Singular
-from hetero_la.options import Options
 from hetero_la.structure import INV_NAMES, Structure, structure_of
 
 _TRIANGULAR = (Structure.UPPER, Structure.LOWER)
@@ -78,7 +78,7 @@ def _solved(
     if structure is Structure.POSITIVE:
         return solve_positive(a, b, lower=lower, client=client, **options)
     if structure is Structure.DIAGONAL:
-        Options.choose(options)
+        require_options(options, client)
         return b / _nonzero(da.diagonal(a))[:, None]
     if structure in _TRIANGULAR:
         return _by_substitution(a, b, structure, transposed, client, options)
