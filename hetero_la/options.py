@@ -98,6 +98,8 @@ class Options:
             raise ValueError("checkpoint needs panels at the owners of columns, not panel='cpu'")
         if self.checkpoint_folder is None:
             return
+        if not isinstance(self.checkpoint_folder, str | os.PathLike):
+            raise ValueError(f"checkpoint_folder must be a path, not {self.checkpoint_folder!r}")
         folder = os.path.abspath(self.checkpoint_folder)
         if self.checkpoint is None:
             raise ValueError(f"checkpoint_folder={folder!r} needs checkpoint, a number of steps")

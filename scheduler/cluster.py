@@ -26,6 +26,9 @@ from hetero_la.scheduler.workers import WorkerInfo
 from hetero_la.tiles.kernels.cpu import CpuDevice, VirtualGpu
 from hetero_la.tiles.kernels.spec import Device
 
+#: Its workers are the devices of this host.
+_FIXED = "a hetero_la.Cluster keeps the workers it was started with"
+
 #: Seconds after the end in which messages that were on their way still complain.
 _LAST_WORDS = 0.02
 
@@ -157,6 +160,14 @@ class Cluster(SpecCluster):  # type: ignore[misc]
         client.scheduler_comm.interval = 0
         self.scheduler.client_comms[client.id].interval = 0
         return client
+
+    def new_worker_spec(self) -> dict[str, Any]:
+        """Refuse more workers: Dask's `scale` would begin one that is of no device."""
+        raise ValueError(f"{_FIXED}: scale can only make it smaller")
+
+    def adapt(self, *args: Any, **kwargs: Any) -> Any:
+        """Refuse what Dask's other clusters do."""
+        raise ValueError(f"{_FIXED}: it cannot adapt")
 
     @property
     def healthy(self) -> bool:

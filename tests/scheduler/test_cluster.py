@@ -272,6 +272,16 @@ def test_one_after_another_quickly():
     assert threading.active_count() <= before + 1
 
 
+def test_a_cluster_gets_no_more_workers(cluster):
+    with pytest.raises(ValueError, match=r"keeps the workers .* scale can only make it smaller"):
+        cluster.scale(5)
+    with pytest.raises(ValueError, match=r"keeps the workers .* it cannot adapt"):
+        cluster.adapt(minimum=1, maximum=5)
+    assert len(cluster.worker_spec) == 3
+    cluster.scale(2)
+    assert len(cluster.worker_spec) == 2
+
+
 def test_two_constructed_at_once_leave_the_configuration_alone():
     before = copy.deepcopy(dask.config.config)
     threads = [

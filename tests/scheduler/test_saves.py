@@ -220,6 +220,7 @@ def test_the_client_needs_room_for_two_checkpoints(
     [({"checkpoint": 0}, "checkpoint must be a positive number of steps or None, not 0"),
      ({"checkpoint": 2, "panel": "cpu"}, "not panel='cpu'"),
      ({"checkpoint_folder": "/"}, "checkpoint_folder='/' needs checkpoint"),
+     ({"checkpoint": 1, "checkpoint_folder": 3}, "must be a path, not 3"),
      ({"checkpoint": 1, "checkpoint_folder": "/no/such"}, "that exists, not '/no/such'")],
 )  # fmt: skip
 def test_options_that_cannot_be(given: dict[str, Any], message: str) -> None:
