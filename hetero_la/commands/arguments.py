@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from hetero_la.commands import factor, graph, info, probe, simulate, sweep, tune, values
-from hetero_la.commands.routine import Choices, RightHandSides
+from hetero_la.commands.routine import ASSUMPTIONS, MODES, Choices, RightHandSides
 from hetero_la.commands.routines import COMMANDS, ROUTINES
 from hetero_la.inputs import DTYPES
 from hetero_la.matrices import kinds
@@ -41,7 +41,7 @@ ratio, with 1-norms, is
 #: Options of single routines, by the fields of `Choices`.
 _CHOICES: dict[str, dict[str, Any]] = {
     "assume_a": {
-        "choices": ["gen", "sym", "her", "pos"],
+        "choices": ASSUMPTIONS,
         "help": "the matrix is general (default), symmetric, Hermitian or positive definite; "
         "of all but the first only the lower triangle is read",
     },
@@ -51,7 +51,7 @@ _CHOICES: dict[str, dict[str, Any]] = {
         "help": "read the upper triangle, and not the lower one; cholesky finds U, and not L",
     },
     "mode": {
-        "choices": ["economic", "r", "raw", "full"],
+        "choices": MODES,
         "help": "what is computed of Q: its first min(m, n) columns, nothing, Householder "
         "vectors, or all (default: economic, in a sweep raw)",
     },

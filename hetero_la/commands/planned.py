@@ -6,7 +6,7 @@ import argparse
 
 import numpy as np
 
-from hetero_la.commands.routine import RightHandSides
+from hetero_la.commands.routine import ASSUMPTIONS, MODES, RightHandSides
 from hetero_la.commands.routines import ROUTINES
 from hetero_la.tuning import Problem
 
@@ -14,11 +14,11 @@ from hetero_la.tuning import Problem
 def add_choices(parser: argparse.ArgumentParser) -> None:
     """Add the options by which a routine stands for one plan or another."""
     parser.add_argument(
-        "--assume-a", choices=["gen", "sym", "her", "pos"],
+        "--assume-a", choices=ASSUMPTIONS,
         help="of solve: what the matrix is (default: gen); pos is solved by Cholesky",
     )  # fmt: skip
     parser.add_argument(
-        "--mode", choices=["economic", "r", "raw", "full"],
+        "--mode", choices=MODES,
         help="of qr: what is computed of Q (default: raw, as in a sweep)",
     )  # fmt: skip
 

@@ -11,6 +11,10 @@ from numpy.typing import NDArray
 
 from hetero_la.report import Report
 
+#: What a matrix may be taken for, and what may be computed of Q.
+ASSUMPTIONS = ("gen", "sym", "her", "pos")
+MODES = ("economic", "r", "raw", "full")
+
 
 @dataclass(frozen=True, slots=True)
 class Choices:
