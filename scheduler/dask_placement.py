@@ -66,6 +66,10 @@ def annotations_of(tasks: Iterable[RunTask]) -> dict[str, Any]:
     }
 
 
+#: Of the work of a run: its name, and the worker for which it was planned, if for one.
+Share = tuple[str, str]
+
+
 class KeepPlacement(SchedulerPlugin):  # type: ignore[misc]
     """Sends each `RunTask` to its worker, and begins runs again that have lost one.
 
@@ -77,7 +81,7 @@ class KeepPlacement(SchedulerPlugin):  # type: ignore[misc]
     idempotent = True  # a second client finds the one that knows who has moved
 
     def __init__(self) -> None:
-        self._moved: dict[tuple[str, str], str] = {}  # (run, lost worker) -> who does its share
+        self._moved: dict[Share, str] = {}  # that of a lost worker -> who does it
 
     def update_graph(self, scheduler: Scheduler, *, tasks: Iterable[Any], **kwargs: Any) -> None:
         """Dask calls this when tasks have arrived, before any of them starts."""
@@ -95,7 +99,7 @@ class KeepPlacement(SchedulerPlugin):  # type: ignore[misc]
         runs = _runs_of(scheduler)
         self._moved = {key: home for key, home in self._moved.items() if key[0] in runs}
         lost = {
-            run: [task for task in tasks if self._home(task) == worker]
+            run: [task for task in tasks if self._home(_share_of(task)) == worker]
             for run, tasks in runs.items()
         }
         self._place(scheduler, itertools.chain(*lost.values()))
@@ -114,22 +118,23 @@ class KeepPlacement(SchedulerPlugin):  # type: ignore[misc]
             for tasks in _runs_of(scheduler).values():
                 self._place(scheduler, filter(_belongs_somewhere, tasks))
 
-    def _home(self, task: TaskState) -> str:
-        share = _share_of(task)
+    def _home(self, share: Share) -> str:
         return self._moved.get(share, share[1])
 
     def _place(self, scheduler: Scheduler, tasks: Iterable[TaskState]) -> None:
         """Tie tasks to their workers, or to those that take the place of lost ones."""
         for task in tasks:
-            if self._home(task) not in scheduler.workers and scheduler.workers:
-                self._moved[_share_of(task)] = _least_busy(scheduler, self._home)
+            share = _share_of(task)
+            if self._home(share) not in scheduler.workers and scheduler.workers:
+                self._moved[share] = _least_busy(scheduler, self._home)
             task.host_restrictions = None
-            task.worker_restrictions = {self._home(task)}
+            task.worker_restrictions = {self._home(share)}
 
 
-def _run_task(task: TaskState) -> RunTask | None:
-    """What a task does of a run, if it does; tasks that have been fused may do several things."""
-    return max(_parts(task.run_spec), key=lambda part: bool(part.address), default=None)
+def _share_of(task: TaskState) -> Share:
+    """What a task is for, if it is of a run; what has been fused, for the worker of a part."""
+    shares = ((part.run, part.address) for part in _parts(task.run_spec))
+    return max(shares, key=lambda share: bool(share[1]), default=("", ""))
 
 
 def _parts(spec: Any) -> Iterator[RunTask]:
@@ -145,16 +150,8 @@ def _parts(spec: Any) -> Iterator[RunTask]:
             yield from _parts(part)
 
 
-def _share_of(task: TaskState) -> tuple[str, str]:
-    """The run, and the worker for which a task was planned."""
-    found = _run_task(task)
-    assert found is not None
-    return found.run, found.address
-
-
 def _belongs_somewhere(task: TaskState) -> bool:
-    found = _run_task(task)
-    return found is not None and bool(found.address)
+    return bool(_share_of(task)[1])
 
 
 def _is_missing(task: TaskState) -> bool:
@@ -166,16 +163,14 @@ def _runs_of(scheduler: Scheduler) -> dict[str, list[TaskState]]:
     """The tasks of each run that the scheduler knows."""
     runs: dict[str, list[TaskState]] = {}
     for task in scheduler.tasks.values():
-        if (found := _run_task(task)) is not None:
-            runs.setdefault(found.run, []).append(task)
+        if run := _share_of(task)[0]:
+            runs.setdefault(run, []).append(task)
     return runs
 
 
-def _least_busy(scheduler: Scheduler, home: Callable[[TaskState], str]) -> str:
+def _least_busy(scheduler: Scheduler, home: Callable[[Share], str]) -> str:
     """The worker with the fewest shares of runs."""
-    tasks = filter(_belongs_somewhere, itertools.chain(*_runs_of(scheduler).values()))
-    shares = {_share_of(task): home(task) for task in tasks}
-    busy = Counter(shares.values())
+    busy = Counter(home(share) for share in set(map(_share_of, scheduler.tasks.values())))
     able = [worker.address for worker in scheduler.running] or list(scheduler.workers)
     return min(able, key=lambda address: (busy[address], address))
 
