@@ -67,13 +67,13 @@ def moved_rows(instruction: Instruction, layout: TileLayout) -> int:
     return layout.row(last) - layout.row(first)
 
 
-def call_shapes(
+def kernel_shapes(
     instruction: Instruction,
     graph: TaskGraph,
     width: int | None = None,
     shape_of: Callable[[Region], tuple[int, ...]] | None = None,
-) -> list[tuple[int, ...]]:
-    """Shapes of the arrays of a call.
+) -> list[list[tuple[int, ...]]]:
+    """Shapes of the arrays of a call, for each time that it calls its kernel.
 
     Parameters
     ----------
@@ -92,7 +92,16 @@ def call_shapes(
         for place, region in enumerate(instruction.regions):
             if region.index == instruction.first and region.name not in graph.values:
                 shapes[place] = (shapes[place][0], width)
-    return shapes
+    if not instruction.stretches:
+        return [shapes]
+    layout, top = graph.layout, instruction.regions[0].start
+    (rows, inner), _ = shapes
+    found: list[list[tuple[int, ...]]] = []
+    for first, last in instruction.stretches:
+        height = rows + layout.row(top) - layout.row(top + first - instruction.first)
+        columns = layout.columns(last)[1] - layout.columns(first)[0]
+        found.append([(height, inner), (height, columns)])
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,13 +163,14 @@ class MachineModel:
         dtype: Any,
         width: int | None = None,
     ) -> float:
-        """Time of a call, load or store on its queue (`call_shapes` says what `width` is).
+        """Time of a call, load or store on its queue (`kernel_shapes` says what `width` is).
 
         A send takes no time, and a receive that of its transfer.
         """
         if instruction.op == "call":
-            shapes = call_shapes(instruction, graph, width)
-            return self.devices[worker].kernel_seconds(instruction.kind, shapes, dtype)
+            device, kind = self.devices[worker], instruction.kind
+            calls = kernel_shapes(instruction, graph, width)
+            return sum(device.kernel_seconds(kind, shapes, dtype) for shapes in calls)
         if instruction.op in ("load", "store"):
             layout = graph.layout
             nbytes = moved_rows(instruction, layout) * layout.column_width(instruction.first)

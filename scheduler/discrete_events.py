@@ -26,7 +26,7 @@ from itertools import accumulate
 
 import numpy as np
 
-from hetero_la.scheduler.costs import MachineModel, Source, call_shapes, moved_rows
+from hetero_la.scheduler.costs import MachineModel, Source, kernel_shapes, moved_rows
 from hetero_la.scheduler.graph import TaskGraph
 from hetero_la.scheduler.instructions import Program
 from hetero_la.scheduler.messages import Message, Traffic
@@ -84,9 +84,9 @@ class Machine:
                 if i.op == "call":
                     stop = bisect_right(columns, i.last)
                     width = edges[stop] - edges[bisect_left(columns, i.first, 0, stop)]
-                    shapes = call_shapes(i, graph, width or None, shape_of)
-                    self.seconds[at] = device.kernel_seconds(i.kind, shapes, dtype)
-                    self.host[at] = device.host_seconds(i.kind, shapes)
+                    for shapes in kernel_shapes(i, graph, width or None, shape_of):
+                        self.seconds[at] += device.kernel_seconds(i.kind, shapes, dtype)
+                        self.host[at] += device.host_seconds(i.kind, shapes)
                     self.shared[at] = device.kind == "gpu"
                     self.slowdown[at] = device.slowdown(layout.column_width(i.first))
                 elif i.op == "receive" and i.message in traffic.messages:

@@ -42,6 +42,9 @@ class Instruction:
         store copies.
     queue : Queue
         Queue it runs on.
+    stretches : tuple of (int, int)
+        First and last tile columns, of a call for a trapezoid whose columns are not all
+        neighbours in the matrix: the kernel is called for each stretch, from its diagonal down.
     message : MessageKey or None
         What a send or receive is about.
     slot : int
@@ -70,6 +73,7 @@ class Instruction:
     kind: str = ""
     regions: tuple[Region, ...] = ()
     queue: Queue = Queue.UPDATE
+    stretches: tuple[tuple[int, int], ...] = ()
     message: MessageKey | None = None
     slot: int = -1
     private: bool = False
@@ -79,6 +83,28 @@ class Instruction:
     takes: tuple[MessageKey, ...] = ()
     flops: float = 0.0
     urgency: int = 0
+
+    def kernel_calls(self) -> Iterator[tuple[int, int, tuple[Region, ...]]]:
+        """First and last tile column, and regions, of each call of the kernel.
+
+        Examples
+        --------
+        >>> regions = Region("A", 0, 2, 9), Region("A", 2, 2, 9)
+        >>> herk = Instruction("call", 0, 2, 6, "herk", regions, stretches=((2, 2), (5, 6)))
+        >>> for first, last, (p, c) in herk.kernel_calls():
+        ...     print(first, last, tuple(p), tuple(c))
+        2 2 ('A', 0, 2, 9) ('A', 2, 2, 9)
+        5 6 ('A', 0, 5, 9) ('A', 5, 5, 9)
+        """
+        if not self.stretches:
+            yield self.first, self.last, self.regions
+        for first, last in self.stretches:
+            down = first - self.first
+            regions = tuple(
+                Region(name, first if index == self.first else index, start + down, stop)
+                for name, index, start, stop in self.regions
+            )
+            yield first, last, regions
 
     @property
     def label(self) -> str:

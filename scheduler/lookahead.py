@@ -46,6 +46,10 @@ class Order:
         # After the last step, laswp overwrites what that work reads.
         return max(step, min(self._arrival(column), column - depth - 1, kt - 1)), 1
 
+    def is_next(self, step: int, column: int) -> bool:
+        """Whether what can wait on a column is what its first urgent task waits for."""
+        return self.phase(step, column) == (column - self._depth - 1, 1)
+
     def key(self, step: int, kind: str, column: int, index: int) -> Priority:
         """The sort key of a task."""
         phase, trailing = self.phase(step, column)

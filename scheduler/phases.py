@@ -48,8 +48,8 @@ class Phases:
         self._known: dict[int, np.ndarray] = {}
         layout = steps.layout
         self._nt = layout.nt
-        # Where only neighbours in the matrix are merged, and each worker has none, what a
-        # column costs depends on the step's tile size alone: size -> seconds of each column,
+        # Where only neighbours in the matrix make one kernel call, and each worker has none, what
+        # a column costs depends on the step's tile size alone: size -> seconds of each column,
         # and of each with the same worker's later ones.
         self._single = steps.trapezoid and workers > 1
         self._by_size: dict[int, tuple[np.ndarray, np.ndarray]] = {}

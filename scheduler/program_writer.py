@@ -5,10 +5,10 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
 from hetero_la.scheduler.calls import Calls, Common, between
-from hetero_la.scheduler.costs import call_shapes
+from hetero_la.scheduler.costs import kernel_shapes
 from hetero_la.scheduler.distribution import Distribution
 from hetero_la.scheduler.graph import TaskGraph
 from hetero_la.scheduler.inbox import Inbox
@@ -155,7 +155,10 @@ class ProgramWriter:
         if awaits:
             call.awaits = tuple(dict.fromkeys(awaits))
         width = None if first == last else self._width(first, last)
-        call.flops = SPECS[head.kind].flops(call_shapes(call, self.graph, width))
+        if width and SPECS[head.kind].trapezoid:
+            call.stretches = self._stretches(first, last)
+        shapes = kernel_shapes(call, self.graph, width)
+        call.flops = sum(map(SPECS[head.kind].flops, shapes))
         place = self._append(call, before)
         for block, columns in run.parts:
             self._note_written(block, columns, place)
@@ -166,10 +169,24 @@ class ProgramWriter:
             self._send_ready(awaited)
         return place
 
+    def _places(self, first: int, last: int) -> slice:
+        """Where adjacent tile columns of this worker are among its columns."""
+        columns = self.program.columns
+        return slice(bisect_left(columns, first), bisect_right(columns, last))
+
     def _width(self, first: int, last: int) -> int:
         """Element columns of adjacent tile columns of this worker."""
-        columns = self.program.columns
-        return self.width[bisect_right(columns, last)] - self.width[bisect_left(columns, first)]
+        places = self._places(first, last)
+        return self.width[places.stop] - self.width[places.start]
+
+    def _stretches(self, first: int, last: int) -> tuple[tuple[int, int], ...]:
+        """The matrix's neighbours among the columns from `first` to `last`; () if all are."""
+        columns = self.program.columns[self._places(first, last)]
+        if len(columns) == last - first + 1:
+            return ()
+        ends = [at for at, (c, d) in enumerate(pairwise(columns), 1) if d > c + 1]
+        cuts = [0, *ends, len(columns)]
+        return tuple([(columns[start], columns[stop - 1]) for start, stop in pairwise(cuts)])
 
     def _common(self, block: TaskBlock, columns: Sequence[int]) -> Common:
         """What all calls for a block follow, use and await; kept from one to the next."""

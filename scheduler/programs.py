@@ -110,23 +110,24 @@ class _Merging:
         for column in columns:
             phase = self._order.phase(step, column)
             piece = latest.get(phase)
-            if piece is not None and self._adjacent(piece[-1], column, trapezoid):
+            # What the next panel waits for goes ahead of a trapezoid's other stretches: these
+            # are kernel calls of their own in any case.
+            apart = trapezoid and piece is not None and column > piece[-1] + 1
+            if (
+                piece is not None
+                and self._adjacent(piece[-1], column)
+                and not (apart and self._order.is_next(step, piece[0]))
+            ):
                 piece.append(column)
             else:
                 piece = latest[phase] = [column]
                 pieces.append(piece)
         return pieces
 
-    def _adjacent(self, column: int, following: int, trapezoid: bool) -> bool:
+    def _adjacent(self, column: int, following: int) -> bool:
         """Whether two columns lie side by side, as one array."""
-        local, place = self._local, self._local.get(following)
-        # A trapezoid's columns begin each at its own row; then only the matrix's own
-        # neighbours make up a larger one.
-        return (
-            place is not None
-            and place == local.get(column, -2) + 1
-            and (not trapezoid or following == column + 1)
-        )
+        place = self._local.get(following)
+        return place is not None and place == self._local.get(column, -2) + 1
 
     def _joined(self, runs: list[Run]) -> list[Run]:
         """Join what the builder has added block by block, where it is the same but for columns."""
@@ -134,14 +135,16 @@ class _Merging:
         for run in runs:
             last, part = joined[-1].parts[-1] if joined else None, run.parts[0]
             # A block's own columns have been put together where they can be.
-            if last and last.block is not part.block and joined[-1].key[:4] == run.key[:4]:
-                trapezoid = SPECS[part.block.kind].trapezoid
-                if self._adjacent(last.columns[-1], part.columns[0], trapezoid) and (
-                    self._signature(last) == self._signature(part)
-                ):
-                    joined[-1].parts.append(part)
-                    continue
-            joined.append(run)
+            if (
+                last
+                and last.block is not part.block
+                and joined[-1].key[:4] == run.key[:4]
+                and self._adjacent(last.columns[-1], part.columns[0])
+                and self._signature(last) == self._signature(part)
+            ):
+                joined[-1].parts.append(part)
+            else:
+                joined.append(run)
         return joined
 
     def _signature(self, part: Part) -> list[tuple[object, ...]]:

@@ -247,13 +247,13 @@ class Runner:
         return self.shard.view(0, self.layout.mt, column, column)
 
     def _call(self, instruction: Instruction) -> None:
-        first, last = instruction.first, instruction.last
-        arrays = [
-            # The task's own column stands for all those that were merged into this call.
-            self._locate(region, last if region.index == first else region.index)
-            for region in instruction.regions
-        ]
-        self.device.call(instruction.kind, instruction.queue, arrays, self.options)
+        for first, last, regions in instruction.kernel_calls():
+            arrays = [
+                # The task's own column stands for all those that were merged into this call.
+                self._locate(region, last if region.index == first else region.index)
+                for region in regions
+            ]
+            self.device.call(instruction.kind, instruction.queue, arrays, self.options)
 
     def _locate(self, region: Region, last: int) -> Array:
         """The array view of `region`, up to tile column `last` where it is held in the shard."""

@@ -68,7 +68,7 @@ class StepCalls:
         #: Kernels after the last step.
         self.closing = {t.kind for t in self._last.tasks if t.step >= self._last.layout.kt}
         updates = [task for task in self._last.tasks if task.column > task.step]
-        #: Whether a call for several tile columns needs columns that are neighbours in the matrix.
+        #: Whether a kernel call for several tile columns needs neighbours in the matrix.
         self.trapezoid = any(SPECS[task.kind].trapezoid for task in updates)
 
     def panel(self, k: int) -> list[Call]:

@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
+from hetero_la.algorithms.cholesky import cholesky_tasks
 from hetero_la.algorithms.lu import lu_tasks
 from hetero_la.algorithms.solve import solve_tasks
 from hetero_la.routines import ROUTINES
 from hetero_la.scheduler import fits, kernel_costs, probes
-from hetero_la.scheduler.costs import LinkModel, MachineModel, call_shapes, window_steps
+from hetero_la.scheduler.costs import LinkModel, MachineModel, kernel_shapes, window_steps
 from hetero_la.scheduler.device_model import CORE, H200, Chain, cores
 from hetero_la.scheduler.distribution import Distribution
 from hetero_la.scheduler.estimate import estimate_seconds, steps_while_loading
@@ -31,7 +32,7 @@ from hetero_la.tiles.layout import TileLayout
 REFLECTORS = ("larfb_c", "larfb_n", "gemqrt_c", "gemqrt_n")
 
 
-def kernel_shapes(kind: str, rows: int, columns: int, w: int) -> list[tuple[int, ...]]:
+def shapes_of(kind: str, rows: int, columns: int, w: int) -> list[tuple[int, ...]]:
     return {
         "getrf": [(rows, w), (w,), (1,)],
         "netperm": [(w,), (2, 2 * w)],
@@ -59,22 +60,22 @@ def kernel_shapes(kind: str, rows: int, columns: int, w: int) -> list[tuple[int,
 @pytest.mark.parametrize("device", [CORE, cores(8), H200], ids=["core", "cores", "gpu"])
 @pytest.mark.parametrize("kind", sorted(SPECS))
 def test_more_work_takes_longer(device, kind):
-    base = device.kernel_seconds(kind, kernel_shapes(kind, 4096, 2048, 256), np.float64)
-    wider = device.kernel_seconds(kind, kernel_shapes(kind, 4096, 2048, 512), np.float64)
-    larger = device.kernel_seconds(kind, kernel_shapes(kind, 8192, 4096, 512), np.float64)
+    base = device.kernel_seconds(kind, shapes_of(kind, 4096, 2048, 256), np.float64)
+    wider = device.kernel_seconds(kind, shapes_of(kind, 4096, 2048, 512), np.float64)
+    larger = device.kernel_seconds(kind, shapes_of(kind, 8192, 4096, 512), np.float64)
     assert device.call_seconds < base < wider <= larger
 
 
 @pytest.mark.parametrize("kind", sorted(SPECS))
 def test_every_kernel_has_a_time_for_empty_and_tiny_operands(kind):
     for rows, columns, w in ((1, 1, 1), (2, 1, 1)):
-        seconds = CORE.kernel_seconds(kind, kernel_shapes(kind, rows, columns, w), np.float64)
+        seconds = CORE.kernel_seconds(kind, shapes_of(kind, rows, columns, w), np.float64)
         assert 0 < seconds < 1e-3
     assert CORE.kernel_seconds("gemm", [(0, 4), (4, 4), (0, 4)], "f8") == CORE.call_seconds
 
 
 def test_dtypes_scale_from_the_type_that_was_measured():
-    shapes = kernel_shapes("gemm", 8192, 8192, 512)
+    shapes = shapes_of("gemm", 8192, 8192, 512)
     seconds = {t: CORE.kernel_seconds("gemm", shapes, t) for t in ("f4", "f8", "c8", "c16")}
     assert seconds["c16"] == pytest.approx(4 * seconds["f8"], rel=0.01)
     assert seconds["c8"] == pytest.approx(4 * seconds["f4"], rel=0.01)
@@ -103,7 +104,7 @@ def test_nominal_gpu_is_near_what_was_measured_on_one(kind, shapes, measured):
 
 def test_a_kernel_without_a_rule_costs_its_flops_or_its_bytes(monkeypatch):
     monkeypatch.setattr(kernel_costs, "_RULES", {})
-    large = kernel_shapes("gemm", 4096, 4096, 512)
+    large = shapes_of("gemm", 4096, 4096, 512)
     flops = SPECS["gemm"].flops(large)
     assert CORE.kernel_seconds("gemm", large, "f8") == pytest.approx(
         CORE.call_seconds + flops / CORE.gemm_rate
@@ -113,7 +114,7 @@ def test_a_kernel_without_a_rule_costs_its_flops_or_its_bytes(monkeypatch):
 
 
 def test_only_a_gpu_has_a_host_thread_apart_from_its_queue():
-    panel = kernel_shapes("getrf", 8192, 512, 512)
+    panel = shapes_of("getrf", 8192, 512, 512)
     assert cores(4).host_seconds("getrf", panel) == 0
     assert H200.host_seconds("getrf", panel) > 10 * H200.host_seconds("gemm", panel)
 
@@ -157,7 +158,23 @@ def test_merged_columns_widen_only_what_they_touch():
     gemm = next(i for i in program.instructions if i.kind == "gemm" and i.last == 3)
     width = 256 * (gemm.last - gemm.first + 1)
     m, k, n = 1024 - 256, 256, width
-    assert call_shapes(gemm, graph, width) == [(m, k), (k, n), (m, n)]
+    assert kernel_shapes(gemm, graph, width) == [[(m, k), (k, n), (m, n)]]
+
+
+def test_stretches_of_a_trapezoid_cost_a_kernel_call_each():
+    layout = TileLayout(1000, 1000, 128)
+    graph = cholesky_tasks(layout)
+    columns = Distribution((0, 1, 0, 1, 1, 0, 0, 1))
+    programs, _ = build_programs(graph, Placement(graph, columns), columns, 2, depth=1)
+    herk = next(i for i in programs[1].instructions if i.kind == "herk" and i.stretches)
+    assert (herk.step, herk.stretches) == (0, ((3, 4), (7, 7)))
+    found = kernel_shapes(herk, graph, 128 + 128 + 104)
+    assert found == [[(616, 128), (616, 256)], [(104, 128), (104, 104)]]
+    flops = {t.column: graph.flops(t) for t in graph.tasks if (t.kind, t.step) == ("herk", 0)}
+    assert herk.flops == sum(flops[j] for j in (3, 4, 7))
+    machine = MachineModel((CORE, CORE))
+    times = [CORE.kernel_seconds("herk", shapes, np.float64) for shapes in found]
+    assert machine.seconds(herk, graph, 1, np.float64) == sum(times)
 
 
 def test_nominal_model_follows_the_workers():
@@ -177,7 +194,7 @@ def test_nominal_model_follows_the_workers():
 @pytest.mark.parametrize("device", [CORE, H200], ids=["core", "gpu"])
 def test_kernels_of_a_kind_cost_what_their_work_costs(device):
     def seconds(kind):
-        return device.kernel_seconds(kind, kernel_shapes(kind, 8192, 8192, 512), np.float64)
+        return device.kernel_seconds(kind, shapes_of(kind, 8192, 8192, 512), np.float64)
 
     assert seconds("gemm_nc") == seconds("gemm")
     assert seconds("gemm_cn") == pytest.approx(seconds("gemm"), rel=0.1)

@@ -361,16 +361,35 @@ def test_one_worker_updates_in_one_call(routine: str, kind: str, depth: int, sha
     ]
 
 
-def test_columns_apart_make_no_larger_trapezoid() -> None:
-    layout = TileLayout(9 * NB, 9 * NB, NB)
-    made = set_up(layout, 2, routine="cholesky")
+@pytest.mark.parametrize(("routine", "kind"), [("cholesky", "herk"), ("qr", "larfb_c")])
+def test_each_of_two_workers_updates_in_one_call(routine: str, kind: str) -> None:
+    made = set_up(TileLayout(9 * NB, 9 * NB, NB), 2, routine=routine)
     for worker in range(2):
-        assert all(first == last for _, first, last in calls_of(made, worker, "herk"))
-    made = set_up(layout, 2, routine="qr")
-    for worker in range(2):  # of a rectangle, they do
-        wide = [call for call in calls_of(made, worker, "larfb_c") if call[1] > call[0] + 1]
+        calls = calls_of(made, worker, kind)
+        wide = [call for call in calls if call[1] > call[0] + 1 + (kind == "herk")]
         assert [k for k, _, _ in wide] == list(range(len(wide)))
         assert all(last >= 7 for _, _, last in wide)
+
+
+@pytest.mark.parametrize("depth", [0, 1, 2])
+def test_a_trapezoid_of_columns_apart_is_a_kernel_call_for_each(depth: int) -> None:
+    made = set_up(TileLayout(9 * NB, 9 * NB, NB), 2, depth=depth, routine="cholesky")
+    # What the next panel's column waits for does not wait for the other columns.
+    for worker in range(2):
+        calls = calls_of(made, worker, "herk")
+        assert all(first == last for k, first, last in calls if first <= k + depth + 1)
+        assert any(first < last for k, first, last in calls if first > k + depth + 1)
+    called = [
+        (i.step, *call)
+        for program in made.programs
+        for i in program.instructions
+        if i.kind == "herk"
+        for call in i.kernel_calls()
+    ]
+    tasks = [t for t in made.graph.tasks if t.kind == "herk"]
+    assert sorted(called) == sorted((t.step, t.column, t.column, t.accesses) for t in tasks)
+    (one,) = set_up(TileLayout(9 * NB, 9 * NB, NB), 1, routine="cholesky").programs
+    assert not any(i.stretches for i in one.instructions)  # the matrix's own neighbours
 
 
 @pytest.mark.parametrize(

@@ -48,8 +48,9 @@ class KernelSpec:
     chain : bool, optional
         Whether it is a chain of small dependent steps, which a CPU may do sooner.
     trapezoid : bool, optional
-        Whether it touches only the lower trapezoid of its last array, so that a call
-        for adjacent tile columns does what calls for each from its diagonal down do.
+        Whether it takes two arrays, whose rows go together, and touches only the lower
+        trapezoid of the last: so that a call for adjacent tile columns does what calls for
+        each from its diagonal down do.
     """
 
     name: str
