@@ -104,7 +104,7 @@ def several_gpus(case: Case, gpus: int, n: int) -> Row:
 def show(found: Row) -> None:
     """Print a row."""
     print(
-        f"{found['routine']:<10}{found['case']:<8}{found['n']:>7}{found['nb']:>6}"
+        f"{found['routine']:<10}{found['case']:<8}{found['n']:>7}{found['nb']:>14}"
         f"{found['lookahead']:>4}{found['predicted']:>13.4f}{found['measured']:>12.4f}"
         f"{found['least']:>9.4f}{found['most']:>9.4f}{found['ratio']:>8.3f}",
         flush=True,
@@ -167,7 +167,7 @@ def main(argv: list[str] | None = None) -> int:
     )
     args = parser.parse_args(argv)
     print(
-        f"{'routine':<10}{'case':<8}{'n':>7}{'nb':>6}{'la':>4}{'predicted s':>13}"
+        f"{'routine':<10}{'case':<8}{'n':>7}{'nb':>14}{'la':>4}{'predicted s':>13}"
         f"{'measured s':>12}{'least':>9}{'most':>9}{'ratio':>8}"
     )
     found = []
