@@ -8,7 +8,6 @@ import os
 import platform
 import threading
 import time
-from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from pathlib import Path
 from hetero_la.comparison import Comparison, compare
 from hetero_la.plan import Plan
 from hetero_la.scheduler.job import Job, Outcome
+from hetero_la.scheduler.own_columns import OwnColumns
 from hetero_la.scheduler.trace import PARTS, WorkerTrace, aligned, sent_at, split
 
 _active: list[Trace] = []
@@ -57,14 +57,13 @@ class TracedRun:
         nearly = {(t.kind, t.step, t.column): t.index for t in graph.tasks}
         found = [(-1, -1)] * len(graph)
         for worker, program in enumerate(self.plan.programs):
+            own = OwnColumns(program.columns, graph.layout)
             for place, i in enumerate(program.instructions):
                 if i.op != "call":
                     continue
                 found[exactly[i.kind, i.step, i.first, i.regions]] = worker, place
                 # Columns between those of this worker are others'.
-                for column in program.columns[bisect_right(program.columns, i.first) :]:
-                    if column > i.last:
-                        break
+                for column in own.between(i.first + 1, i.last):
                     found[nearly[i.kind, i.step, column]] = worker, place
         return found
 

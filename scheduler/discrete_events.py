@@ -20,7 +20,6 @@ from __future__ import annotations
 import functools
 import heapq
 import math
-from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from itertools import accumulate
 
@@ -30,6 +29,7 @@ from hetero_la.scheduler.costs import MachineModel, Source, kernel_shapes, moved
 from hetero_la.scheduler.graph import TaskGraph
 from hetero_la.scheduler.instructions import Program
 from hetero_la.scheduler.messages import Message, Traffic
+from hetero_la.scheduler.own_columns import OwnColumns
 
 #: Chains of small kernels, which cannot fill a GPU.
 NARROW = frozenset({"getrf", "netperm", "trtri", "potrf", "trtri_n", "geqrf"})
@@ -78,13 +78,10 @@ class Machine:
         """
         layout, shape_of = graph.layout, functools.cache(graph.shape)
         for w, program in enumerate(self.programs):
-            device, columns = self.model.devices[w], program.columns
-            edges = [0, *accumulate(layout.column_width(c) for c in columns)]
+            device, own = self.model.devices[w], OwnColumns(program.columns, layout)
             for at, i in enumerate(program.instructions, self.first[w]):
                 if i.op == "call":
-                    stop = bisect_right(columns, i.last)
-                    width = edges[stop] - edges[bisect_left(columns, i.first, 0, stop)]
-                    for shapes in kernel_shapes(i, graph, width or None, shape_of):
+                    for shapes in kernel_shapes(i, graph, own.width(i.first, i.last), shape_of):
                         self.seconds[at] += device.kernel_seconds(i.kind, shapes, dtype)
                         self.host[at] += device.host_seconds(i.kind, shapes)
                     self.shared[at] = device.kind == "gpu"

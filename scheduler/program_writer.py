@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
-from itertools import accumulate, pairwise
 
 from hetero_la.scheduler.calls import Calls, Common, between
 from hetero_la.scheduler.costs import kernel_shapes
@@ -16,6 +14,7 @@ from hetero_la.scheduler.instructions import Instruction, Program
 from hetero_la.scheduler.last_writes import LastWrites
 from hetero_la.scheduler.messages import Message, MessageKey, Traffic
 from hetero_la.scheduler.outbox import Outbox
+from hetero_la.scheduler.own_columns import OwnColumns
 from hetero_la.scheduler.runs import Run
 from hetero_la.scheduler.saves import Saves
 from hetero_la.scheduler.slots import Slots
@@ -44,8 +43,7 @@ class ProgramWriter:
         self.sent_from: dict[int, int] = {}  # calls of the tasks that messages wait for
         self.slots = Slots(depth + 2)
         self.made = made
-        widths = graph.layout.column_widths
-        self.width = [0, *accumulate([widths[column] for column in self.program.columns])]
+        self.own = OwnColumns(self.program.columns, graph.layout)
         self.outgoing: dict[tuple[str, int], list[Message]] = {}
         for message in mine:
             for region in message.regions:
@@ -154,11 +152,12 @@ class ProgramWriter:
         call = Instruction("call", head.step, first, last, head.kind, regions, queue)
         if awaits:
             call.awaits = tuple(dict.fromkeys(awaits))
-        width = None if first == last else self._width(first, last)
-        if width and SPECS[head.kind].trapezoid:
-            call.stretches = self._stretches(first, last)
-        shapes = kernel_shapes(call, self.graph, width)
-        call.flops = sum(map(SPECS[head.kind].flops, shapes))
+        spec, width = SPECS[head.kind], None
+        if first < last:
+            width = self.own.width(first, last)
+            if spec.trapezoid:
+                call.stretches = self.own.stretches(first, last)
+        call.flops = sum(map(spec.flops, kernel_shapes(call, self.graph, width)))
         place = self._append(call, before)
         for block, columns in run.parts:
             self._note_written(block, columns, place)
@@ -168,25 +167,6 @@ class ProgramWriter:
             self.sent_from.update(dict.fromkeys(awaited, place))
             self._send_ready(awaited)
         return place
-
-    def _places(self, first: int, last: int) -> slice:
-        """Where adjacent tile columns of this worker are among its columns."""
-        columns = self.program.columns
-        return slice(bisect_left(columns, first), bisect_right(columns, last))
-
-    def _width(self, first: int, last: int) -> int:
-        """Element columns of adjacent tile columns of this worker."""
-        places = self._places(first, last)
-        return self.width[places.stop] - self.width[places.start]
-
-    def _stretches(self, first: int, last: int) -> tuple[tuple[int, int], ...]:
-        """The matrix's neighbours among the columns from `first` to `last`; () if all are."""
-        columns = self.program.columns[self._places(first, last)]
-        if len(columns) == last - first + 1:
-            return ()
-        ends = [at for at, (c, d) in enumerate(pairwise(columns), 1) if d > c + 1]
-        cuts = [0, *ends, len(columns)]
-        return tuple([(columns[start], columns[stop - 1]) for start, stop in pairwise(cuts)])
 
     def _common(self, block: TaskBlock, columns: Sequence[int]) -> Common:
         """What all calls for a block follow, use and await; kept from one to the next."""
