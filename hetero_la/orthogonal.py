@@ -17,6 +17,10 @@ from hetero_la.tiles.transfer import (
 )
 from hetero_la.triangles import upper_triangle
 
+#: So few reflectors LAPACK may apply one by one (its largest block has 64). Then it puts ones on
+#: their diagonal for a while, which other threads must not see: each call has its own.
+_FEW = 64
+
 
 @on_device_of_arrays
 def apply_q(qr: Any, tau: Any, c: Any, *, adjoint: bool) -> Any:
@@ -60,6 +64,8 @@ def apply_q(qr: Any, tau: Any, c: Any, *, adjoint: bool) -> Any:
 
 
 def _multiply(reflectors: Any, tau: Any, c: Any, adjoint: bool) -> Any:
+    if len(tau) <= _FEW:
+        reflectors = reflectors.copy(order="F")
     real = c.dtype.kind == "f"
     (ormqr,) = get_lapack_funcs(("ormqr" if real else "unmqr",), (c,))
     letter = ("T" if real else "C") if adjoint else "N"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -230,6 +231,15 @@ def test_the_factors_solve_by_least_squares(m: int, n: int, dtype: str) -> None:
         b = random(m, 20, dtype, seed=1)[:, :20] if shape[1:] else random(m, 1, dtype)[:, 0]
         x = factors.solve(b)
         assert_close(x, np.linalg.lstsq(a, b)[0].astype(dtype))
+
+
+def test_threads_multiply_by_the_same_q() -> None:
+    a, c = random(2000, 20, "float64"), random(2000, 200, "float64")
+    factors = qr_factor(a)
+    expected = factors.multiply(c)
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(lambda _: factors.multiply(c), range(60)))
+    assert all(np.allclose(x, expected) for x in found)
 
 
 def test_factors_unpack_copy_and_pickle(on_cluster: dict[str, Any]) -> None:
