@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from hetero_la.inputs import as_finite_array, lapack_dtype
+from hetero_la.inputs import as_finite_array, lapack_dtype, refuse_masked
 from hetero_la.kept import KeptFactors
 from hetero_la.lazy import is_dask_array
 from hetero_la.plan import Plan
@@ -95,6 +95,7 @@ class Factors(tuple[Any, Any]):
         kept = self._kept
         if kept is None or not kept.there or is_device_array(b):
             return None
+        refuse_masked(b)
         b = np.asarray(b)
         fits = b.ndim in (1, 2) and len(b) == self.shape[0] and 0 < b.size <= self[0].size
         try:

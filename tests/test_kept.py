@@ -7,6 +7,7 @@ import gc
 import pickle
 import weakref
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 import pytest
@@ -239,6 +240,13 @@ def test_the_gpus_say_no_to_what_the_host_says_no_to(client: object) -> None:
     for b in (np.ones(40, "float16"), np.array(["x"] * 40)):
         with pytest.raises(ValueError, match="b has dtype"):
             hetero_la.lu_factor(a, client=client, nb=NB).solve(b)
+    masked = np.ma.masked_equal(np.arange(40.0), 7)
+    for solve in (
+        hetero_la.lu_factor(a, client=client, nb=NB).solve,
+        partial(hetero_la.cho_solve, hetero_la.cho_factor(a @ a.T, client=client, nb=NB)),
+    ):
+        with pytest.raises(ValueError, match="masked arrays are not supported"):
+            solve(masked)
     single = hetero_la.lu_factor(a.astype("f4"), client=client, nb=NB)
     assert single.solve(np.ones(40, "int8")).dtype == np.float64
     a[:, 7] = 0
