@@ -16,7 +16,7 @@ from hetero_la.conditioning import (
 )
 from hetero_la.execution import Result, execute
 from hetero_la.factors import CholeskyFactors
-from hetero_la.inputs import as_columns_for, as_matrix, as_system
+from hetero_la.inputs import as_columns_for, as_matrix, as_system, is_writable
 from hetero_la.kept import Keep
 from hetero_la.lazy import takes_dask_arrays
 from hetero_la.report import Report
@@ -154,7 +154,7 @@ def cho_solve(
     b : array_like, shape (n,) or (..., n, nrhs)
         Right-hand sides.
     overwrite_b : bool, optional
-        Whether X may take the place of `b`.
+        Whether X may take the place of `b` (where it is column-major and writable).
     check_finite : bool, optional
         Whether to refuse NaNs and infinities.
 
@@ -198,6 +198,7 @@ def _cho_solve(c: Any, lower: Any, b: Any, *, overwrite_b: bool, check_finite: b
         require_finite(b, "b")
     if b.size == 0:
         return array_module(b).empty(b.shape, array_module(b).result_type(c, b))
+    overwrite_b = overwrite_b and is_writable(b)  # SciPy's overwrites what is read-only, too
     y = solve_with_triangle(c, b, lower=bool(lower), adjoint=not lower, overwrite_b=overwrite_b)
     return solve_with_triangle(c, y, lower=bool(lower), adjoint=bool(lower), overwrite_b=True)
 

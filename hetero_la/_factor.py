@@ -11,7 +11,13 @@ from hetero_la.alerts import singular_message, warn
 from hetero_la.choice import require_options
 from hetero_la.execution import execute
 from hetero_la.factors import LUFactors
-from hetero_la.inputs import as_array, as_columns_for, as_matrix, require_row_numbers
+from hetero_la.inputs import (
+    as_array,
+    as_columns_for,
+    as_matrix,
+    is_writable,
+    require_row_numbers,
+)
 from hetero_la.kept import Keep
 from hetero_la.lazy import takes_dask_arrays
 from hetero_la.stacks import over_stacks
@@ -127,7 +133,7 @@ def lu_solve(
     trans : {0, 1, 2}, optional
         Solve A X = B, A^T X = B, or A^H X = B.
     overwrite_b : bool, optional
-        Whether X may take the place of `b`.
+        Whether X may take the place of `b` (where it is column-major and writable).
     check_finite : bool, optional
         Whether to refuse NaNs and infinities.
 
@@ -188,9 +194,11 @@ def _lu_solve(lu: Any, piv: Any, b: Any, trans: int, overwrite_b: bool, check_fi
     if b.size == 0:
         return array_module(b).empty(b.shape, array_module(b).result_type(lu, b))
     # SciPy's getrs counts piv from 1 in place while other threads run: each call has its own.
+    # And it overwrites what is read-only, too.
     return linalg_module(lu).lu_solve(
-        (lu, piv.copy()), b, trans=trans, overwrite_b=overwrite_b, check_finite=False
-    )
+        (lu, piv.copy()), b, trans=trans, overwrite_b=overwrite_b and is_writable(b),
+        check_finite=False,
+    )  # fmt: skip
 
 
 @takes_dask_arrays

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hetero_la.choice import caller_gpu, choose
+from hetero_la.inputs import is_writable
 from hetero_la.kept import Keep, KeptFactors, release_copies
 from hetero_la.memory import check_memory
 from hetero_la.plan import Plan
@@ -213,5 +214,5 @@ def _inline(job: Job, device: Device, storage: ArrayStorage) -> Outcome:
 
 def _can_hold_result(a: Any) -> bool:
     """Whether LAPACK may work in the memory of `a`: its loads fault where numbers lie askew."""
-    usable = getattr(a.flags, "writeable", True) and getattr(a.flags, "aligned", True)
+    usable = is_writable(a) and getattr(a.flags, "aligned", True)
     return bool(a.flags.f_contiguous and usable)

@@ -88,6 +88,11 @@ def as_columns_for(a: Any, b: Any, what: str, name: str = "b") -> Any:
     return b
 
 
+def is_writable(a: Any) -> bool:
+    """Whether `a` may be overwritten; CuPy's arrays have no flag that forbids it."""
+    return bool(getattr(a.flags, "writeable", True))
+
+
 def as_system(a: Any, b: Any, *, check_finite: bool, square: bool = False) -> tuple[Any, Any]:
     """Matrix and right-hand sides that fit, of one dtype.
 

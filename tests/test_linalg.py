@@ -18,6 +18,7 @@ import hetero_la
 from hetero_la import (
     Cluster,
     cho_factor,
+    cho_solve,
     det,
     inv,
     lu,
@@ -29,7 +30,7 @@ from hetero_la import (
 )
 from hetero_la.matrices import generate, kinds
 from hetero_la.residuals import RATIO_LIMIT, lu_ratio, solve_ratio
-from tests.support import DTYPES, assert_close, covering, random
+from tests.support import DTYPES, assert_close, covering, positive, random
 
 pytestmark = pytest.mark.filterwarnings("ignore:the matrix subclass:PendingDeprecationWarning")
 NB = 8
@@ -307,6 +308,16 @@ def test_threads_solve_with_the_same_factors() -> None:
         found = list(threads.map(lambda _: lu_solve(factors, b), range(400)))
     expected = np.linalg.solve(a, b)
     assert all(np.allclose(x, expected) for x in found)
+
+
+def test_read_only_right_hand_sides_are_not_overwritten() -> None:
+    a, b = positive(20), random(20, 3, "float64").copy(order="F")
+    before = b.copy()
+    b.flags.writeable = False
+    for solve_with, factors in ((lu_solve, lu_factor(a)), (cho_solve, cho_factor(a))):
+        x = solve_with(factors, b, overwrite_b=True)
+        assert np.array_equal(b, before)
+        assert np.allclose(a @ x, before)
 
 
 def test_lu_solve_of_nothing() -> None:
