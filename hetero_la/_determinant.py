@@ -93,14 +93,18 @@ def slogdet(a: Any, check_finite: bool = True, *, client: Any = None, **options:
 
 def slogdet_of(diagonal: np.ndarray, sign: int) -> SlogdetResult:
     """Sign and logarithm from the diagonal of U, on the host, and the sign of the permutation."""
-    size = np.abs(diagonal)
-    if not size.all():
-        return SlogdetResult(diagonal.dtype.type(0), size.dtype.type(-np.inf))
-    phases = diagonal.real / size
-    if diagonal.dtype.kind == "c":  # by parts: complex division overflows for subnormal numbers
-        phases = phases + 1j * (diagonal.imag / size)
-    phase = sign * np.prod(phases)
-    return SlogdetResult(diagonal.dtype.type(phase), np.log(size).sum(dtype=size.dtype))
+    largest = np.maximum(np.abs(diagonal.real), np.abs(diagonal.imag))
+    if not largest.all():
+        return SlogdetResult(diagonal.dtype.type(0), largest.dtype.type(-np.inf))
+    # By parts: complex moduli overflow for large numbers, complex division for subnormal ones.
+    with np.errstate(invalid="ignore"):  # infinities that nobody looked for
+        phases = diagonal.real / largest
+        if diagonal.dtype.kind == "c":
+            phases = phases + 1j * (diagonal.imag / largest)
+    size = np.abs(phases)
+    phase = sign * np.prod(phases / size)
+    logabsdet = (np.log(largest) + np.log(size)).sum(dtype=size.dtype)
+    return SlogdetResult(diagonal.dtype.type(phase), logabsdet)
 
 
 def _diagonal(

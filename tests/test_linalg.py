@@ -497,6 +497,21 @@ def test_determinant_of_a_singular_matrix_of_large_entries_is_zero(dtype: str) -
     assert np.isnan(det(a)) == np.isnan(scipy.linalg.det(a))
 
 
+@pytest.mark.parametrize("dtype", ["complex64", "complex128"])
+def test_slogdet_of_numbers_whose_moduli_overflow(dtype: str) -> None:
+    a = np.diag(np.full(3, 0.9 * (1 + 1j) * np.finfo(dtype).max)).astype(dtype)
+    sign, logabsdet = slogdet(a)
+    assert (sign.dtype, logabsdet.dtype) == (a.dtype, a.real.dtype)
+    assert np.isclose(sign, (-1 + 1j) / np.sqrt(2))
+    assert np.isclose(logabsdet, 3 * (np.log(float(a.real.max())) + np.log(2) / 2))
+
+
+def test_slogdet_of_infinities_that_nobody_looked_for() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert np.isnan(slogdet(np.diag([np.inf, 1.0]), check_finite=False).sign)
+
+
 def test_determinants_in_threads_leave_the_warnings_filters() -> None:
     filters, a = list(warnings.filters), random(20)
     with ThreadPoolExecutor(4) as threads:
