@@ -310,6 +310,14 @@ def test_threads_solve_with_the_same_factors() -> None:
     assert all(np.allclose(x, expected) for x in found)
 
 
+def test_a_right_hand_side_beside_a_much_larger_one_is_refined_too() -> None:
+    a = generate("rands", 600)
+    a[:, 0] = np.eye(600)[0]
+    large, b = 2.0**60 * a[:, 0], random(600, 1, "float64")[:, 0]  # the first is solved exactly
+    x = solve(a, np.column_stack([large, b]), nb=128)
+    assert solve_ratio(a, x[:, 1], b) < 1
+
+
 def test_read_only_right_hand_sides_are_not_overwritten() -> None:
     a, b = positive(20), random(20, 3, "float64").copy(order="F")
     before = b.copy()
