@@ -54,7 +54,7 @@ def _rank(diagonals: Sequence[Any], cond: float) -> Any:
     require_nonzero(diagonal)
     rank = int((diagonal > cond * diagonal.max(initial=0)).sum())
     if rank < len(diagonal):
-        because = f"entries of R's diagonal are below {cond:.3g}"
+        because = f"entries of R's diagonal are at most {cond:.3g} of the largest"
         distributed.warn(deficient_message(rank, len(diagonal), because), LinAlgWarning)
     return np.int64(rank)
 
