@@ -30,9 +30,10 @@ from hetero_la.scheduler.graph import TaskGraph
 from hetero_la.scheduler.instructions import Program
 from hetero_la.scheduler.messages import Message, Traffic
 from hetero_la.scheduler.own_columns import OwnColumns
+from hetero_la.tiles.kernels.spec import SPECS
 
-#: Chains of small kernels, which cannot fill a GPU.
-NARROW = frozenset({"getrf", "netperm", "trtri", "potrf", "trtri_n", "geqrf"})
+#: Kernels that are chains of small ones, which cannot fill a GPU.
+NARROW = frozenset(kind for kind, spec in SPECS.items() if spec.chain)
 _BEGIN, _END = -2, -1  # event codes; others number the forecasts of an update's end
 
 

@@ -46,7 +46,8 @@ class KernelSpec:
         Floating-point operations (real ones, counting a complex
         multiply-add as LAPACK does for real) from the arrays' shapes.
     chain : bool, optional
-        Whether it is a chain of small dependent steps, which a CPU may do sooner.
+        Whether it is a chain of small dependent steps, which do not fill a GPU: a CPU may do
+        it sooner.
     trapezoid : bool, optional
         Whether it takes two arrays, whose rows go together, and touches only the lower
         trapezoid of the last: so that a call for adjacent tile columns does what calls for
