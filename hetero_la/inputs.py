@@ -70,11 +70,20 @@ def as_matrix(a: Any, name: str = "a", *, square: bool = False) -> Any:
 
 def require_row_numbers(piv: Any, m: int) -> None:
     """Raise ValueError unless `piv` says with which of `m` rows each was exchanged."""
-    fits = piv.shape == (m,)
-    if m and fits:
-        fits = piv.dtype.kind in "iu" and 0 <= piv.min() <= piv.max() < m
-    if not fits:
-        raise ValueError(f"piv must hold {m} row numbers below {m}")
+    require_pivot_type(piv, m)
+    if not m:
+        return
+    least, largest = int(piv.min()), int(piv.max())
+    if least < 0 or largest >= m:
+        raise ValueError(f"piv must hold {m} row numbers below {m}, not {least} to {largest}")
+
+
+def require_pivot_type(piv: Any, m: int) -> None:
+    """What `require_row_numbers` can tell without looking at a number: of a Dask array, too."""
+    if piv.shape != (m,):
+        raise ValueError(f"piv must hold {m} row numbers below {m}, not have shape {piv.shape}")
+    if m and piv.dtype.kind not in "iu":
+        raise ValueError(f"piv must hold {m} row numbers below {m}, not {piv.dtype}")
 
 
 def as_columns_for(a: Any, b: Any, what: str, name: str = "b") -> Any:

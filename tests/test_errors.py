@@ -284,11 +284,15 @@ def test_what_lu_of_nothing_is_given() -> None:
 
 
 @pytest.mark.parametrize(
-    "piv", [[0, 1, 3], [-1, 1, 2], [0, 1], [0.0, 1.0, 2.0], [True, True, True]]
-)
+    ("piv", "but"),
+    [
+        ([0, 1, 3], "0 to 3"), ([-1, 1, 2], "-1 to 2"), ([0, 1], r"have shape \(2,\)"),
+        ([0.0, 1.0, 2.0], "float64"), ([True, True, True], "bool"),
+    ],
+)  # fmt: skip
 @pytest.mark.parametrize("trans", [0, 1, 2])
-def test_pivots_that_are_none(piv: Any, trans: int) -> None:
-    said = pytest.raises(ValueError, match=r"^piv must hold 3 row numbers below 3$")
+def test_pivots_that_are_none(piv: Any, but: str, trans: int) -> None:
+    said = pytest.raises(ValueError, match=f"^piv must hold 3 row numbers below 3, not {but}$")
     with said:
         lu_solve((np.eye(3), np.array(piv)), np.ones(3), trans)
     for given in (np.array(piv), da.from_array(np.array(piv))):

@@ -22,7 +22,7 @@ from hetero_la.dask_arrays.inputs import (
 from hetero_la.dask_arrays.permutations import inverse_order, permutation_matrix, row_order
 from hetero_la.dask_arrays.runs import LazyRun
 from hetero_la.dask_arrays.verdicts import Singular
-from hetero_la.inputs import require_row_numbers
+from hetero_la.inputs import require_pivot_type, require_row_numbers
 from hetero_la.tiles.pivots import permutation
 from hetero_la.tiles.tile_sizes import TileSizes, sizes_of_cut
 from hetero_la.tiles.transfer import array_module, to_host
@@ -146,8 +146,7 @@ def lu_solve(
         raise ValueError(f"trans must be 0, 1 or 2, not {trans!r}")
     packed = as_matrix(lu_and_piv[0], "lu", square=True)
     piv = da.asarray(lu_and_piv[1])
-    if piv.shape != packed.shape[:1] or (len(packed) and piv.dtype.kind not in "iu"):
-        raise ValueError(f"piv must hold {len(packed)} row numbers below {len(packed)}")
+    require_pivot_type(piv, len(packed))
     b = as_columns(packed, b, "factors")
     dtype = np.result_type(packed.dtype, b.dtype)
     rhs = as_two_dimensional(b.astype(dtype))
