@@ -57,6 +57,8 @@ class DaskCosts(NamedTuple):
 
 
 NOMINAL_DASK = DaskCosts(5e-3, 2e-3)  #: in a process with cores to spare
+#: Largest part of a run that all its Dask tasks together may take.
+_DASK_SHARE = 0.03
 
 
 def moved_rows(instruction: Instruction, layout: TileLayout) -> int:
@@ -257,7 +259,6 @@ def window_steps(
     workers: int,
     *,
     task_seconds: float = 2e-3,
-    share: float = 0.03,
 ) -> int:
     """Steps per Dask task: the smallest window that keeps Dask's cost a small share.
 
@@ -269,8 +270,6 @@ def window_steps(
         Steps of the factorization; each window of them is one task per worker.
     task_seconds : float, optional
         What one task costs Dask's event loop, whatever the number of workers.
-    share : float, optional
-        Largest part of the run that all tasks together may take.
 
     Returns
     -------
@@ -283,7 +282,7 @@ def window_steps(
     >>> window_steps(1.25, 64, 4), window_steps(60.0, 64, 4), window_steps(0.1, 64, 4)
     (16, 1, 64)
     """
-    windows = int(share * predicted_seconds / (task_seconds * workers))
+    windows = int(_DASK_SHARE * predicted_seconds / (task_seconds * workers))
     if workers == 1 or windows < 1:
         return max(steps, 1)
     return max(math.ceil(steps / windows), 1)

@@ -44,6 +44,9 @@ _SIZES = {
 }
 
 
+#: Elements of the long transfer that a link's bandwidth is found by.
+_TRANSFER = 2**21
+
 #: Calls longer than this, in seconds, are likely to be interrupted on a machine in use.
 _INTERRUPTED = 1e-3
 
@@ -233,12 +236,12 @@ def measure_link(device: Device) -> LinkModel:
     return _measured[key]
 
 
-def _measure_link(probe: Probe, elements: int = 2**21) -> LinkModel:
+def _measure_link(probe: Probe) -> LinkModel:
     seconds = []
-    for size in (1, elements):
+    for size in (1, _TRANSFER):
         host = pinned_empty((size, 1), probe.dtype)
         host[...] = 1.0
         array = probe.device.empty(host.shape, probe.dtype)
         seconds.append(probe.seconds(functools.partial(probe.device.copy, array, host, Queue.COPY)))
     latency, long = seconds
-    return LinkModel(latency, 8 * elements / max(long - latency, 1e-9))
+    return LinkModel(latency, 8 * _TRANSFER / max(long - latency, 1e-9))

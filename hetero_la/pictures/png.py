@@ -12,6 +12,7 @@ from hetero_la.pictures.palette import PAPER
 from hetero_la.pictures.scene import Line, Rect, Scene, Text, arrow_head
 
 _DPI = 96.0
+_SCALE = 2.0  #: pixels drawn for each of the scene's, along a side
 _LARGEST = 16384.0  #: pixels of a side, at most: what viewers open
 _ALIGNED = {"start": "left", "middle": "center", "end": "right"}
 _HEAD = 6.0
@@ -34,12 +35,12 @@ def matplotlib_agg() -> Any:
         ) from error
 
 
-def write_png(scene: Scene, path: Path, scale: float = 2.0) -> None:
-    """Write the scene, `scale` times as large as its pixels, if that is not too large."""
+def write_png(scene: Scene, path: Path) -> None:
+    """Write the scene, `_SCALE` times as large as its pixels, if that is not too large."""
     agg = matplotlib_agg()
     from matplotlib.figure import Figure
 
-    scale = min(scale, _LARGEST / max(scene.width, scene.height, 1.0))
+    scale = min(_SCALE, _LARGEST / max(scene.width, scene.height, 1.0))
     figure = Figure((scene.width / _DPI, scene.height / _DPI), facecolor=PAPER)
     agg.FigureCanvasAgg(figure)
     axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
