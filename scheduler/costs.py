@@ -157,29 +157,6 @@ class MachineModel:
         """The devices, by number, of which no profile says what their kernels take."""
         return [place for place, d in enumerate(self.devices) if not d.rates.tables]
 
-    def seconds(
-        self,
-        instruction: Instruction,
-        graph: TaskGraph,
-        worker: int,
-        dtype: Any,
-        width: int | None = None,
-    ) -> float:
-        """Time of a call, load or store on its queue (`kernel_shapes` says what `width` is).
-
-        A send takes no time, and a receive that of its transfer.
-        """
-        if instruction.op == "call":
-            device, kind = self.devices[worker], instruction.kind
-            calls = kernel_shapes(instruction, graph, width)
-            return sum(device.kernel_seconds(kind, shapes, dtype) for shapes in calls)
-        if instruction.op in ("load", "store"):
-            layout = graph.layout
-            nbytes = moved_rows(instruction, layout) * layout.column_width(instruction.first)
-            nbytes *= np.dtype(dtype).itemsize
-            return self.host_seconds(nbytes, worker, store=instruction.op == "store")
-        return 0.0
-
     def host_seconds(
         self, nbytes: float, worker: int, *, store: bool = False, source: Source = "row-major"
     ) -> float:

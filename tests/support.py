@@ -18,11 +18,13 @@ from numpy.typing import DTypeLike, NDArray
 
 from hetero_la.matrices import generate
 from hetero_la.routines import ROUTINES
+from hetero_la.scheduler.costs import kernel_shapes
 from hetero_la.scheduler.dask_processes import BlockStorage
+from hetero_la.scheduler.device_model import DeviceModel
 from hetero_la.scheduler.distribution import Distribution
 from hetero_la.scheduler.exchange import Exchange
 from hetero_la.scheduler.graph import TaskGraph
-from hetero_la.scheduler.instructions import Program
+from hetero_la.scheduler.instructions import Instruction, Program
 from hetero_la.scheduler.lookahead import Order, Priority
 from hetero_la.scheduler.messages import Traffic
 from hetero_la.scheduler.placement import Placement
@@ -225,6 +227,14 @@ class Setup(NamedTuple):
 def priorities(order: Order, graph: TaskGraph) -> list[Priority]:
     """The sort keys of a graph's tasks."""
     return [order.key(t.step, t.kind, t.column, t.index) for t in graph.tasks]
+
+
+def call_seconds(
+    device: DeviceModel, call: Instruction, graph: TaskGraph, width: int | None
+) -> float:
+    """Predicted time of a call in float64, all its kernel calls together."""
+    shapes = kernel_shapes(call, graph, width)
+    return sum(device.kernel_seconds(call.kind, each, "float64") for each in shapes)
 
 
 def set_up(

@@ -23,6 +23,7 @@ from hetero_la.scheduler.sharing import PanelWork, Work, beside, through
 from hetero_la.scheduler.simulate import Simulation, simulate
 from hetero_la.scheduler.step_calls import StepCalls
 from hetero_la.tiles.layout import TileLayout
+from tests.support import call_seconds
 
 #: What the simulator assumes of the links between GPUs of one process.
 LINK = Fabric(1e-5, 396e9, broadcast=Broadcast.INDEPENDENT)
@@ -111,14 +112,14 @@ def test_so_do_those_of_other_shapes_and_types(
 def test_every_call_is_counted(routine: str, workers: int, depth: int) -> None:
     layout = TileLayout(6000, 6000, 500)
     _, run, programs = both(routine, layout, workers, depth)
-    graph, model = ROUTINES[routine].tasks(layout), MachineModel((H200,) * workers)
+    graph = ROUTINES[routine].tasks(layout)
     for w, program in enumerate(programs):
         total = 0.0
         for i in program.instructions:
             if i.op == "call":
                 columns = [c for c in program.columns if i.first <= c <= i.last]
                 width = sum(layout.column_width(c) for c in columns)
-                total += model.seconds(i, graph, w, "f8", width or None)
+                total += call_seconds(H200, i, graph, width or None)
         assert run.busy[w] == pytest.approx(total)
 
 

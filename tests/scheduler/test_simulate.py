@@ -19,6 +19,7 @@ from hetero_la.scheduler.programs import build_programs
 from hetero_la.scheduler.simulate import Simulation, simulate
 from hetero_la.tiles.kernels.spec import Queue
 from hetero_la.tiles.layout import TileLayout
+from tests.support import call_seconds
 
 #: More than what rounding does to sums of times.
 TICK = 1e-12
@@ -131,9 +132,8 @@ def test_queues_run_in_program_order(case, device):
 
 def test_one_cpu_takes_the_sum_of_its_calls_and_what_it_takes_to_issue_instructions():
     case = Case(4096, 256, 1)
-    machine = MachineModel((CORE,))
     total = sum(
-        machine.seconds(i, case.graph, 0, "f8", 256 * (i.last - i.first + 1))
+        call_seconds(CORE, i, case.graph, 256 * (i.last - i.first + 1))
         for i in case.programs[0].instructions
         if i.op == "call"
     )
