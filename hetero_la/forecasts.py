@@ -65,11 +65,20 @@ class Forecast:
         return total * (4 if self.dtype.kind == "c" else 1)
 
     @property
-    def efficiency(self) -> float:
-        """Flop/s, as a part of what the GPUs' matrix products would reach without end."""
+    def rate(self) -> float:
+        """Flop/s of all GPUs together."""
+        return self.flops / max(self.seconds, 1e-12)
+
+    @property
+    def peak(self) -> float:
+        """Flop/s that one GPU's matrix products would reach without end, in the element type."""
         gpu = self.machine.gpu
-        peak = gpu.gemm_rate * (4 if self.dtype.kind == "c" else 1) / gpu.work(self.dtype)
-        return self.flops / max(self.seconds, 1e-12) / (self.gpus * peak)
+        return gpu.gemm_rate * (4 if self.dtype.kind == "c" else 1) / gpu.work(self.dtype)
+
+    @property
+    def efficiency(self) -> float:
+        """The rate, as a part of what the GPUs' matrix products would reach without end."""
+        return self.rate / (self.gpus * self.peak)
 
     @property
     def busy(self) -> float:
@@ -113,8 +122,7 @@ class Forecast:
           links in a node ... %
           end ... %
         """
-        layout, rate = self.layout, self.flops / max(self.seconds, 1e-12)
-        peak = rate / max(self.efficiency, 1e-12) / self.gpus
+        layout, rate = self.layout, self.rate
         room = f"{self.memory / 1e9:.3g} GB of {self.machine.memory / 1e9:.3g} GB"
         speed = f"{rate / 1e12:,.0f}" if rate > 1e15 else f"{rate / 1e12:.4g}"
         lines = [
@@ -123,7 +131,7 @@ class Forecast:
             f"tiles: nb = {layout.nb_text}, {layout.kt} steps; look-ahead: {self.lookahead} panels",
             f"memory: {room} on the fullest GPU{'' if self.fits else ': it does not fit'}",
             f"predicted: {self.seconds:.3g} s, {speed} TFLOP/s, "
-            f"{self.efficiency:.1%} of {self.gpus} x {peak / 1e12:.3g} TFLOP/s; "
+            f"{self.efficiency:.1%} of {self.gpus} x {self.peak / 1e12:.3g} TFLOP/s; "
             f"GPUs compute {self.busy:.1%} of the time".replace("%", " %"),
             f"bound by {_BOUNDS[self.bound]}; the longest chain of waits is",
         ]

@@ -94,15 +94,14 @@ def table(rows: Sequence[Forecast]) -> str:
       GPUs        n    nb    seconds   TFLOP/s  of peak  speed-up  GB a GPU  bound by
          1    40000  1024  ...
     """
-    first = rows[0].flops / rows[0].seconds
     room = max(6, *(2 + len(row.layout.nb_text) for row in rows))
     gpus, n, nb, *rest = _HEADINGS
     lines = [f"{gpus:>6}{n:>9}{nb:>{room}}" + "{:>11}{:>10}{:>9}{:>10}{:>10}  {}".format(*rest)]
     for row in rows:
-        rate = row.flops / row.seconds
         lines.append(
             f"{row.gpus:>6}{row.layout.n:>9}{row.layout.nb_text:>{room}}{row.seconds:>11.4g}"
-            f"{rate / 1e12:>10.1f}{100 * row.efficiency:>7.1f} %{rate / first:>10.2f}"
+            f"{row.rate / 1e12:>10.1f}{100 * row.efficiency:>7.1f} %"
+            f"{row.rate / rows[0].rate:>10.2f}"
             f"{row.memory / 1e9:>10.1f}  {row.bound}{'' if row.fits else ', does not fit'}"
         )
     return "\n".join(lines)

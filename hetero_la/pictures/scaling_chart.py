@@ -103,8 +103,8 @@ def _draw_rates(axes: Any, rows: Sequence[Forecast]) -> None:
     from matplotlib.ticker import LogLocator, StrMethodFormatter
 
     gpus = [row.gpus for row in rows]
-    rates = [row.flops / row.seconds / 1e12 for row in rows]
-    peaks = [rate / row.efficiency for rate, row in zip(rates, rows, strict=True)]
+    rates = [row.rate / 1e12 for row in rows]
+    peaks = [row.gpus * row.peak / 1e12 for row in rows]
     # A line needs two points to be seen; a single one is at the top, and so was the legend.
     style, place = ("--", "upper left") if len(rows) > 1 else ("s", "center left")
     axes.loglog(gpus, peaks, style, color=MUTED, label="matrix products without end")
