@@ -90,14 +90,7 @@ def _add_run_options(parser: argparse.ArgumentParser, *, check: bool) -> None:
         "--qr-panel", choices=QR_PANELS, help="how a GPU factors a panel of QR (default: auto)"
     )
     who = parser.add_argument_group("who computes it")
-    who.add_argument("--cpus", type=values.count, metavar="N", help="CPU workers")
-    who.add_argument("--gpus", type=values.count, metavar="N", help="GPU workers")
-    who.add_argument(
-        "--virtual-gpus", type=values.count, metavar="N", help="CPU workers that act as GPUs"
-    )
-    who.add_argument(
-        "--blas-threads", type=values.positive, metavar="N", help="BLAS threads of a CPU worker"
-    )
+    probe.add_workers(who)
     who.add_argument("--preset", metavar="NAME", help="workers by name; info lists the names")
     shown = parser.add_argument_group("what is shown")
     shown.add_argument(

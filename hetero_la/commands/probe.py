@@ -43,7 +43,7 @@ def add_parser(commands: Any) -> None:
     parser.set_defaults(run=probe)
 
 
-def add_workers(parser: argparse.ArgumentParser) -> None:
+def add_workers(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
     """Add the options that say which workers there are."""
     parser.add_argument("--cpus", type=values.count, metavar="N", help="CPU workers")
     parser.add_argument("--gpus", type=values.count, metavar="N", help="GPU workers")

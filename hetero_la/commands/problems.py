@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from hetero_la import files, matrices
 from hetero_la.commands.routine import Choices, Problem, RightHandSides, key
 from hetero_la.commands.routines import ROUTINES
+from hetero_la.inputs import DTYPES
 from hetero_la.tiles.finite import require_finite
 
 
@@ -109,6 +110,6 @@ def _supported(a: NDArray, dtype: str | None, what: str) -> NDArray:
         return a.astype(dtype, copy=False)
     if a.dtype.kind in "biu":
         return a.astype(np.float64)
-    if a.dtype.name not in ("float32", "float64", "complex64", "complex128"):
+    if a.dtype.name not in DTYPES:
         raise ValueError(f"{what} has dtype {a.dtype}, which is not supported: choose a --dtype")
     return a

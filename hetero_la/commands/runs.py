@@ -20,6 +20,7 @@ from threadpoolctl import threadpool_limits
 
 import hetero_la
 from hetero_la.commands import rows
+from hetero_la.commands.probe import WORKERS
 from hetero_la.commands.progress import shown
 from hetero_la.commands.routine import Problem
 from hetero_la.commands.routines import ROUTINES
@@ -28,7 +29,7 @@ from hetero_la.pictures.timelines import require_suffix
 from hetero_la.tiles.tile_sizes import sizes_text
 
 _FACTOR_OPTIONS = ("nb", "ib", "lookahead", "panel", "inverse_bound", "qr_panel")
-_CLUSTER_OPTIONS = ("cpus", "gpus", "virtual_gpus", "blas_threads", "preset")
+_CLUSTER_OPTIONS = (*WORKERS, "preset")
 
 
 @dataclass(frozen=True, slots=True)
