@@ -13,7 +13,8 @@ from typing import Any
 from hetero_la.commands import values
 from hetero_la.files import require_place, require_two_files
 from hetero_la.inputs import DTYPES
-from hetero_la.pictures.rates import require_plot, write_rates
+from hetero_la.pictures.rates import write_rates
+from hetero_la.pictures.suffix import require_chart
 from hetero_la.profiling import make_profile
 from hetero_la.scheduler.cluster_size import ClusterSize
 from hetero_la.scheduler.known_machine import ProfileWarning, current_profile, profile_path
@@ -58,7 +59,7 @@ def add_workers(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> No
 def probe(args: argparse.Namespace) -> int:
     """Measure, keep, print and perhaps draw; return the exit status."""
     if args.plot is not None:
-        require_plot(args.plot)
+        require_chart(args.plot)
         require_place(args.plot)
     if args.output is not None:
         require_place(args.output)

@@ -12,7 +12,8 @@ from hetero_la.configs import available_machines
 from hetero_la.files import require_place
 from hetero_la.forecasts import Forecast
 from hetero_la.inputs import DTYPES
-from hetero_la.pictures.scaling_chart import draw_scaling, require_chart
+from hetero_la.pictures.scaling_chart import draw_scaling
+from hetero_la.pictures.suffix import require_chart
 from hetero_la.scaling import (
     FACTORIZATIONS,
     TILE_SIZES,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,20 +11,9 @@ from hetero_la.pictures.palette import SERIES
 from hetero_la.scheduler.profile import MeasuredDevice
 from hetero_la.scheduler.rates import RateTable, work
 
-_SUFFIXES = (".svg", ".png", ".pdf")
 _PANELS = {"getrf": "LU panel", "geqrf": "QR panel"}
 #: So that widths are told apart without colours, too.
 _MARKERS = "os^Dv<>"
-
-
-def require_plot(path: Path) -> None:
-    """Raise ValueError unless a plot can be written at `path`."""
-    if path.suffix not in _SUFFIXES:
-        raise ValueError(f"the plot's name must end in one of {', '.join(_SUFFIXES)}, not {path}")
-    if importlib.util.find_spec("matplotlib") is None:
-        raise ValueError(
-            "a plot needs the matplotlib library (pip install 'hetero-la[viz]' brings it)"
-        )
 
 
 def write_rates(devices: Sequence[MeasuredDevice], path: Path) -> None:

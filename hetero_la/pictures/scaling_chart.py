@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,31 +10,14 @@ from typing import Any
 from hetero_la.files import replacing
 from hetero_la.forecasts import Forecast
 from hetero_la.pictures.palette import INK, MUTED
+from hetero_la.pictures.suffix import require_chart
 from hetero_la.scheduler.moments import PARTS
 
-SUFFIXES = (".svg", ".png", ".pdf")
 #: Okabe and Ito's colours, as in the other pictures.
 _COLOURS = dict(
     zip(PARTS, ("#D55E00", "#E69F00", "#56B4E9", "#0072B2", "#009E73", "#CC79A7"), strict=True)
 )
 _SETTINGS = {"svg.fonttype": "none", "svg.hashsalt": "hetero_la"}
-
-
-def require_chart(path: str | os.PathLike[str]) -> None:
-    """Raise now if no chart can be written to `path`.
-
-    Raises
-    ------
-    ValueError
-        For another suffix than one of `SUFFIXES`, and where Matplotlib is missing.
-
-    Examples
-    --------
-    >>> require_chart("scaling.svg")
-    """
-    if Path(path).suffix not in SUFFIXES:
-        raise ValueError(f"{path} must end in one of {', '.join(SUFFIXES)}")
-    _matplotlib()
 
 
 def draw_scaling(rows: Sequence[Forecast], path: str | os.PathLike[str]) -> None:
@@ -46,7 +28,7 @@ def draw_scaling(rows: Sequence[Forecast], path: str | os.PathLike[str]) -> None
     rows : sequence of Forecast
         Of `hetero_la.scaling.strong_scaling` or `weak_scaling`.
     path : path
-        Where to; the suffix is one of `SUFFIXES`.
+        Where to; the suffix is one of `hetero_la.pictures.suffix.CHARTS`.
 
     Raises
     ------
@@ -67,10 +49,10 @@ def draw_scaling(rows: Sequence[Forecast], path: str | os.PathLike[str]) -> None
     require_chart(path)
     if not rows:
         raise ValueError("there is nothing to draw: no rows")
-    matplotlib = _matplotlib()
-    with matplotlib.rc_context(_SETTINGS):
-        from matplotlib.figure import Figure
+    import matplotlib
+    from matplotlib.figure import Figure
 
+    with matplotlib.rc_context(_SETTINGS):
         figure = Figure(figsize=(11.5, 4.2), layout="constrained")
         left, right = figure.subplots(1, 2)
         _draw_rates(left, rows)
@@ -80,15 +62,6 @@ def draw_scaling(rows: Sequence[Forecast], path: str | os.PathLike[str]) -> None
         suffix = Path(path).suffix
         with replacing(Path(path)) as unfinished:
             figure.savefig(unfinished, format=suffix[1:], dpi=150, metadata=dateless.get(suffix))
-
-
-def _matplotlib() -> Any:
-    try:
-        return importlib.import_module("matplotlib")
-    except ImportError as error:
-        raise ValueError(
-            "a scaling chart needs the matplotlib library (pip install 'hetero-la[viz]' brings it)"
-        ) from error
 
 
 def _title(rows: Sequence[Forecast]) -> str:

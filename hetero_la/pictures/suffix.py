@@ -1,7 +1,8 @@
-"""Which of several writers a file's name asks for."""
+"""What a file's name asks for, and whether it can be written."""
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,6 +11,29 @@ from typing import TypeVar
 from hetero_la.pictures.png import matplotlib_agg
 
 Writer = TypeVar("Writer")
+
+#: Charts that Matplotlib draws.
+CHARTS = (".svg", ".png", ".pdf")
+
+
+def require_chart(path: str | os.PathLike[str]) -> None:
+    """Raise now if Matplotlib can draw no chart to `path`.
+
+    Raises
+    ------
+    ValueError
+        For another suffix than one of `CHARTS`, and where Matplotlib is missing.
+
+    Examples
+    --------
+    >>> require_chart("scaling.svg")
+    """
+    if Path(path).suffix not in CHARTS:
+        raise ValueError(f"the chart's name must end in one of {', '.join(CHARTS)}, not {path}")
+    if importlib.util.find_spec("matplotlib") is None:
+        raise ValueError(
+            "a chart needs the matplotlib library (pip install 'hetero-la[viz]' brings it)"
+        )
 
 
 def writer_for(path: str | os.PathLike[str], writers: Mapping[str, Writer], verb: str) -> Writer:
