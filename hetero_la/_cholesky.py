@@ -61,8 +61,8 @@ def cholesky(
         If the matrix is not positive definite; it names the leading minor.
     ValueError
         If `a` is not square, of another dtype, or not finite.
-    hetero_la.tiles.errors.InsufficientMemoryError
-        If the workers' memory does not suffice.
+    Others
+        As for `lu_factor`.
 
     Notes
     -----
@@ -104,8 +104,8 @@ def cho_factor(
 
     Raises
     ------
-    numpy.linalg.LinAlgError
-        If the matrix is not positive definite; it names the leading minor.
+    numpy.linalg.LinAlgError, ValueError and others
+        As for `cholesky`.
 
     Examples
     --------
@@ -166,7 +166,9 @@ def cho_solve(
     Raises
     ------
     ValueError
-        If the shapes do not fit.
+        If the shapes do not fit, or the factor or `b` is not finite.
+    TypeError
+        If the factor and `b` are not both on the host, or both on one GPU.
 
     Examples
     --------

@@ -56,7 +56,8 @@ def lu_factor(
         Whose workers to use.  By default small problems run in the calling thread, and
         larger ones on the running client's workers, or on a cluster in this process.
     **options
-        nb, ib, lookahead, panel, inverse_bound: see `Options`.
+        nb, ib, lookahead, panel, inverse_bound, qr_panel, checkpoint, checkpoint_folder: see
+        `Options`.
 
     Returns
     -------
@@ -68,9 +69,16 @@ def lu_factor(
     Raises
     ------
     ValueError
-        If `a` has fewer than two dimensions, is of another dtype, or is not finite.
+        If `a` has fewer than two dimensions, is of another dtype, or is not finite, or for
+        a value that an option cannot have.
+    TypeError
+        For an option that there is not, or a `client` that is none.
+    hetero_la.tiles.errors.DeviceUnavailableError
+        If there are no workers, or none of the kind that `panel` asks for.
     hetero_la.tiles.errors.InsufficientMemoryError
         If the workers' memory does not suffice.
+    hetero_la.tiles.errors.RunAbortedError
+        If all workers left, or the run was cancelled.
 
     Warns
     -----
@@ -145,7 +153,10 @@ def lu_solve(
     Raises
     ------
     ValueError
-        If the shapes do not fit, or `trans` is something else.
+        If the shapes do not fit, `piv` holds no row numbers, `trans` is something else, or
+        the factors or `b` are not finite.
+    TypeError
+        If the factors and `b` are not both on the host, or both on one GPU.
 
     Notes
     -----

@@ -67,6 +67,10 @@ def lstsq(
         If a diagonal entry of R is exactly zero.
     ValueError
         If shapes, dtypes or values do not do.
+    TypeError
+        If `a` and `b` are not both on the host, or both on one GPU.
+    Others
+        As for `lu_factor`.
 
     Warns
     -----

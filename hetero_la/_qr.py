@@ -56,10 +56,10 @@ def qr(
     Raises
     ------
     ValueError
-        If `a` is not two-dimensional, is of another dtype, or is not finite, or for an
+        If `a` has fewer than two dimensions, is of another dtype, or is not finite, or for an
         unknown mode or pivoting.
-    hetero_la.tiles.errors.InsufficientMemoryError
-        If the workers' memory does not suffice.
+    Others
+        As for `lu_factor`.
 
     Notes
     -----
@@ -172,11 +172,11 @@ def qr_multiply(
 
     Parameters
     ----------
-    a : array_like, shape (m, n)
-        As for `qr`.
+    a : array_like, shape (..., m, n)
+        As for `qr`; always looked at for NaNs and infinities, and so is `c`.
     c : array_like
         What is multiplied: for "left" of min(m, n) rows, for "right" of m columns.  One
-        dimension is a row or a column.
+        dimension is a row or a column; leading ones are broadcast.
     mode : {"left", "right"}, optional
         Q C or C Q.
     pivoting : bool, optional
@@ -192,8 +192,15 @@ def qr_multiply(
     -------
     cq : array
         The product, with economic Q: min(m, n) columns for "right", m rows for "left".
-    r : array, shape (min(m, n), n)
+    r : array, shape (..., min(m, n), n)
         R.
+
+    Raises
+    ------
+    ValueError
+        If shapes, dtypes or values do not do, or for an unknown mode or pivoting.
+    Others
+        As for `lu_factor`.
 
     Examples
     --------

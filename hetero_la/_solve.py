@@ -81,6 +81,10 @@ def solve(
         If `transposed` is asked for with complex numbers.
     ValueError
         If shapes, dtypes, values or `assume_a` do not do.
+    TypeError
+        If `a` and `b` are not both on the host, or both on one GPU.
+    Others
+        As for `lu_factor`.
 
     Warns
     -----
@@ -209,6 +213,13 @@ def inv(
         If the matrix, or one of a stack, is singular.
     ValueError
         If shape, dtype, values or `assume_a` do not do.
+    Others
+        As for `lu_factor`.
+
+    Warns
+    -----
+    scipy.linalg.LinAlgWarning
+        If the matrix is singular to working precision.
 
     Examples
     --------

@@ -40,7 +40,7 @@ class Options:
     inverse_bound : float, optional
         Largest 1-norm of the inverse of a diagonal tile of L up to which the triangular
         solve multiplies by that inverse; beyond it, it substitutes.  The residual of the
-        multiplication grows with this norm.
+        multiplication grows with this norm.  In Cholesky it is the tile's 1-norm condition.
     qr_panel : {"auto", "householder", "cholesky"}, optional
         How a GPU factors a panel of QR: column by column (Householder), or by CholeskyQR2,
         which gives the same reflectors, where the panel is well conditioned; "auto" tries
@@ -52,6 +52,11 @@ class Options:
     checkpoint_folder : path or None, optional
         Folder for checkpoints, shared by the workers and the client; None keeps them in
         the client's memory.
+
+    Raises
+    ------
+    ValueError
+        In one sentence with the value, for one that an option cannot have.
 
     Examples
     --------

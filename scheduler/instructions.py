@@ -108,7 +108,7 @@ class Instruction:
 
     @property
     def label(self) -> str:
-        """A readable name, as in ``gemm step 3 columns 5-9``."""
+        """A readable name, as in ``gemm step 3 column 5-9``."""
         if self.op in ("send", "receive"):
             return f"{self.op} step {self.step}"
         columns = f"{self.first}" if self.first == self.last else f"{self.first}-{self.last}"

@@ -72,6 +72,7 @@ def current_profile() -> Profile | None:
 
 @functools.lru_cache(maxsize=4)
 def _usable(path: Path, changed: int) -> Profile | None:
+    """The profile in a file; `changed`, when it was written, lets a new one be read."""
     try:
         profile = read_profile(path)
         reason = misfit(profile)

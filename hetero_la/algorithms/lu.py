@@ -1,7 +1,7 @@
 """P A = L U with partial pivoting, right-looking, as a task graph.
 
-A is m x n in nb x nb tiles (mt x nt of them, the last ones ragged), followed by
-the tile columns of right-hand sides, if there are any.  Step k:
+A is m x n, in mt x nt tiles (`TileLayout`), followed by the tile columns of right-hand
+sides, if there are any.  Step k:
 
     getrf    A[k:, k]  = Pk^T L[k:, k] U[k, k]        panel; swaps in ipiv[k]
     netperm  net[k]    = rows moved by Pk
@@ -51,8 +51,8 @@ def lu_tasks(
     Returns
     -------
     TaskGraph
-        It leaves the per-step vectors ``ipiv[k]`` (0-based swaps relative to row
-        ``k nb``) and ``info[k]`` (LAPACK's, relative to the panel).
+        It leaves the per-step vectors ``ipiv[k]`` (0-based swaps relative to the first row
+        of tile row k) and ``info[k]`` (LAPACK's, relative to the panel).
 
     Examples
     --------

@@ -208,8 +208,8 @@ class KernelOptions:
     ib : int or None
         Inner blocking of a panel; None lets the device choose.
     inverse_bound : float
-        Largest ``||L^-1||_1`` of a diagonal tile up to which the triangular
-        solve multiplies by the inverse; beyond it, it substitutes.
+        Largest ``||L^-1||_1`` of a diagonal tile (in Cholesky, ``||L^-1||_1 ||L||_1``) up to
+        which the triangular solve multiplies by the inverse; beyond it, it substitutes.
     qr_panel : {"auto", "householder", "cholesky"}
         How a GPU factors a panel of QR: column by column, or by CholeskyQR2 where the
         panel is well conditioned; "auto" tries that where it is the faster by far.
