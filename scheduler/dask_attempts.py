@@ -25,7 +25,7 @@ from hetero_la.scheduler.dask_processes import (
     run_slice,
     save_shard,
 )
-from hetero_la.scheduler.dask_wait import fetch_all, guard, wait_all
+from hetero_la.scheduler.dask_wait import fetch_all, guard, left_message, wait_all
 from hetero_la.scheduler.job import Job, Outcome
 from hetero_la.scheduler.messages import MessageKey
 from hetero_la.scheduler.trace import WorkerTrace
@@ -155,9 +155,7 @@ class _Attempt:
         try:
             futures: list[distributed.Future] = guard(self.client, scatter, self.addresses)
         except (KeyError, OSError) as error:  # the scheduler does not know it, or cannot reach it
-            raise WorkerLostError(
-                f"worker {target.name} ({target.address}) left the cluster before its work was done"
-            ) from error
+            raise WorkerLostError(left_message(target.label)) from error
         return futures
 
     def collect(self, storage: Storage) -> Outcome:

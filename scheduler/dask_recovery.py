@@ -20,6 +20,7 @@ from hetero_la.scheduler.dask_attempts import run_in_processes
 from hetero_la.scheduler.dask_checkpoints import Checkpoints
 from hetero_la.scheduler.dask_clients import running_addresses, worker_infos
 from hetero_la.scheduler.dask_leftovers import forget_clients
+from hetero_la.scheduler.dask_wait import left_message
 from hetero_la.scheduler.job import Job, Loss, Outcome
 from hetero_la.scheduler.workers import WorkerInfo
 from hetero_la.tiles.errors import RunAbortedError, StaleShardError, WorkerLostError
@@ -116,10 +117,7 @@ def _what_was_lost(
         there = {(info.address, info.pid) for info in worker_infos(client, refresh=True)}
         for worker in workers:  # at its address there may be a new process
             if (worker.address, worker.pid) not in there:
-                return (
-                    f"worker {worker.name} ({worker.address}) left the cluster before "
-                    "its work was done"
-                )
+                return left_message(worker.label)
         if time.monotonic() >= deadline:
             break
         time.sleep(_INTERVAL)

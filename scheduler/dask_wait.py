@@ -180,9 +180,7 @@ class _Watch:
         now = time.monotonic()
         for address in self._workers:
             if address not in present:
-                raise WorkerLostError(
-                    f"worker {self._label(address)} left the cluster before its work was done"
-                )
+                raise WorkerLostError(left_message(self._label(address)))
             if address in running:
                 self._paused.pop(address, None)
             elif now - self._paused.setdefault(address, now) > _PAUSE_LIMIT:
@@ -192,8 +190,13 @@ class _Watch:
                 )
 
     def _label(self, address: str) -> str:
-        names = {info.address: info.name for info in known_infos(self._client)}
-        return f"{names[address]} ({address})" if address in names else address
+        labels = {info.address: info.label for info in known_infos(self._client)}
+        return labels.get(address, address)
+
+
+def left_message(label: str) -> str:
+    """What is said of a worker that is lost."""
+    return f"worker {label} left the cluster before its work was done"
 
 
 def _reason(future: Future) -> BaseException:

@@ -50,6 +50,11 @@ class WorkerInfo:
     memory: int = 0
 
     @property
+    def label(self) -> str:
+        """Name and address, as errors call it."""
+        return f"{self.name} ({self.address})"
+
+    @property
     def here(self) -> bool:
         """Whether it is in this process; one of another host may have the same number."""
         return self.pid == os.getpid() and self.host in ("", platform.node())
