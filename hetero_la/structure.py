@@ -102,12 +102,17 @@ def solve_simple(a: Any, b: Any, structure: Structure, transposed: bool) -> Any:
     return solve_triangle(a, b, structure is Structure.LOWER, transposed)
 
 
+def without_zeros(diagonal: Any) -> Any:
+    """Some or all of a matrix's diagonal; raise LinAlgError if it has a zero."""
+    if not diagonal.all():
+        raise LinAlgError("the matrix is singular: there is a zero on its diagonal")
+    return diagonal
+
+
 def divide_by_diagonal(a: Any, b: Any) -> Any:
     """X of A X = B for a diagonal matrix."""
-    diagonal = a.diagonal()
+    diagonal = without_zeros(a.diagonal())
     size = abs(diagonal)
-    if not size.all():
-        raise LinAlgError("the matrix is singular: there is a zero on its diagonal")
     warn_ill_conditioned(float(size.min() / size.max()), a.dtype)
     return b / diagonal.reshape(-1, *[1] * (b.ndim - 1))
 
@@ -118,8 +123,7 @@ def solve_triangle(a: Any, b: Any, lower: bool, transposed: bool) -> Any:
     if lower:  # from its last row and column, it is upper triangular
         a, b = a[::-1, ::-1], b[::-1]
     upper = xp.triu(a)
-    if not upper.diagonal().all():
-        raise LinAlgError("the matrix is singular: there is a zero on its diagonal")
+    without_zeros(upper.diagonal())
     warn_ill_conditioned(reciprocal_condition_upper(upper), a.dtype)
     x = linalg_module(a).solve_triangular(upper, b, trans=int(transposed), check_finite=False)
     return x[::-1] if lower else x

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import dask.array as da
-from numpy.linalg import LinAlgError
 
 from hetero_la.choice import require_options
 from hetero_la.dask_arrays.bands import band
@@ -14,7 +13,7 @@ from hetero_la.dask_arrays.cholesky import solve_positive
 from hetero_la.dask_arrays.inputs import as_matrix, as_system, as_two_dimensional, finite
 from hetero_la.dask_arrays.runs import LazyRun
 from hetero_la.dask_arrays.verdicts import Singular
-from hetero_la.structure import INV_NAMES, Structure, structure_of
+from hetero_la.structure import INV_NAMES, Structure, structure_of, without_zeros
 
 _TRIANGULAR = (Structure.UPPER, Structure.LOWER)
 #: Of these a run loads only a part, or something made of it.
@@ -116,13 +115,7 @@ def _by_substitution(
 
 
 def _nonzero(entries: da.Array) -> da.Array:
-    return entries.map_blocks(_require_nonzero, dtype=entries.dtype, meta=entries._meta)
-
-
-def _require_nonzero(entries: Any) -> Any:
-    if not entries.all():
-        raise LinAlgError("the matrix is singular: there is a zero on its diagonal")
-    return entries
+    return entries.map_blocks(without_zeros, dtype=entries.dtype, meta=entries._meta)
 
 
 def _unless_singular(block: Any, start: int, stop: int, verdict: Any) -> Any:
