@@ -17,6 +17,7 @@ from hetero_la.scheduler.known_machine import ProfileWarning
 from hetero_la.scheduler.machine_identity import this_machine
 from hetero_la.scheduler.machine_probe import Team, measure_cpus, measure_gpu, measure_gpu_links
 from hetero_la.scheduler.profile import Profile
+from hetero_la.tiles.kernels.cpu import usable_cores
 
 #: Processes that run or wait to run, for each core, from which on others are in the way.
 _BUSY = 0.5
@@ -53,7 +54,7 @@ def make_profile(
     devices = [measure_gpu(index, dtype, quick=quick, told=told) for index in different]
     devices += [
         # The calling thread, which has all cores, runs small problems: few sizes will do.
-        measure_cpus(team, dtype, quick=quick or team.threads == os.cpu_count(), told=told)
+        measure_cpus(team, dtype, quick=quick or team.threads == usable_cores(), told=told)
         for team in _teams(size)
     ]
     told("links")
@@ -77,7 +78,7 @@ def _warn_if_busy() -> None:
 
 def _teams(size: ClusterSize) -> list[Team]:
     """CPU workers of each number of threads; the calling thread has all cores."""
-    teams = {os.cpu_count() or 1: 1}
+    teams = {usable_cores(): 1}
     if workers := size.cpus + size.virtual_gpus:
         teams[size.blas_threads] = workers
     return [Team(workers, threads) for threads, workers in teams.items()]

@@ -10,6 +10,7 @@ from typing import Any
 
 from threadpoolctl import threadpool_info
 
+from hetero_la.tiles.kernels.cpu import usable_cores
 from hetero_la.tiles.kernels.gpu import gpu_descriptions
 
 #: The part of `this_machine` that is the hardware; the rest changes with new versions.
@@ -21,7 +22,7 @@ def this_machine() -> dict[str, Any]:
     """What a profile has to be of for it to be this machine's."""
     return {
         "cpu": _cpu_name(),
-        "cores": len(os.sched_getaffinity(0)),
+        "cores": usable_cores(),
         "gpus": gpu_descriptions(),
         "blas": _blas_names(),
         "hetero-la": _version(),

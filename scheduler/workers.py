@@ -7,6 +7,7 @@ import platform
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from hetero_la.tiles.kernels.cpu import usable_cores
 from hetero_la.tiles.kernels.spec import DeviceKind
 
 
@@ -69,7 +70,7 @@ def calling_thread() -> WorkerInfo:
     'caller'
     """
     return WorkerInfo(
-        "caller", "cpu", pid=os.getpid(), host=platform.node(), blas_threads=os.cpu_count() or 1
+        "caller", "cpu", pid=os.getpid(), host=platform.node(), blas_threads=usable_cores()
     )
 
 

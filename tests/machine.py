@@ -12,6 +12,7 @@ from hetero_la.scheduler.machine_identity import this_machine
 from hetero_la.scheduler.profile import MeasuredDevice, Profile
 from hetero_la.scheduler.profile_file import write_profile
 from hetero_la.scheduler.rates import KernelRates, RateTable, work
+from hetero_la.tiles.kernels.cpu import usable_cores
 
 #: Flop/s of the made-up core, whatever the sizes.
 RATE = 1e9
@@ -36,7 +37,7 @@ def measured(model: DeviceModel = CORE, threads: int = 1) -> MeasuredDevice:
 
 def profile(*devices: MeasuredDevice) -> Profile:
     """Of workers with one BLAS thread, unless told otherwise; and of the calling thread."""
-    known = devices or (measured(), measured(cores(4), threads=os.cpu_count() or 1))
+    known = devices or (measured(), measured(cores(4), threads=usable_cores()))
     return Profile(
         this_machine(), "2026-01-02T03:04:05+00:00", known,
         {"host_to_gpu": LinkModel(1e-5, 5e10)}, DaskCosts(0.5, 0.25),

@@ -15,12 +15,20 @@ from hetero_la.plan import Plan
 from hetero_la.planner import make_plan
 from hetero_la.scheduler.costs import window_steps
 from hetero_la.scheduler.simulate import Simulation
-from hetero_la.scheduler.workers import WorkerInfo
+from hetero_la.scheduler.workers import WorkerInfo, calling_thread
 from hetero_la.tiles.errors import DeviceUnavailableError
 from hetero_la.tuning import default_nb
 
 GPUS = tuple(WorkerInfo(f"gpu{i}", "gpu", f"inproc://{i}", device=i) for i in range(4))
 CPUS = tuple(WorkerInfo(f"cpu{i}", "cpu", f"inproc://c{i}", blas_threads=2) for i in range(2))
+
+
+def test_the_calling_thread_has_the_cores_that_its_process_may_use(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 64)
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: {1, 5, 6})
+    assert calling_thread().blas_threads == 3
 
 
 def test_a_plan_for_the_calling_thread() -> None:

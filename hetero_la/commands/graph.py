@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import platform
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +18,7 @@ from hetero_la.pictures import require_suffix
 from hetero_la.planner import plan
 from hetero_la.scheduler.cluster_size import require_few_workers
 from hetero_la.scheduler.workers import WorkerInfo, calling_thread
+from hetero_la.tiles.kernels.cpu import usable_cores
 from hetero_la.tiles.layout import TileLayout
 
 
@@ -70,7 +70,7 @@ def _workers(args: argparse.Namespace) -> list[WorkerInfo]:
     """The workers asked for, which need not be there."""
     for name in ("cpus", "gpus"):
         require_few_workers(name, getattr(args, name) or 0)
-    threads = max((os.cpu_count() or 1) // max(args.cpus or 1, 1), 1)
+    threads = max(usable_cores() // max(args.cpus or 1, 1), 1)
     cpu = WorkerInfo("cpu", "cpu", "planned", host=platform.node(), blas_threads=threads)
     gpu = replace(cpu, kind="gpu")
     cpus = [replace(cpu, name=f"cpu{i}") for i in range(args.cpus or 0)]

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 import importlib.metadata
-import os
 import platform
 
 import hetero_la
 from hetero_la.scheduler.known_machine import current_profile
 from hetero_la.tiles.kernels import gpu
-from hetero_la.tiles.kernels.cpu import available_memory, iter_blas_libraries
+from hetero_la.tiles.kernels.cpu import available_memory, iter_blas_libraries, usable_cores
 
 _LIBRARIES = (
     "hetero-la", "numpy", "scipy", "dask", "distributed", "networkx", "threadpoolctl",
@@ -43,7 +42,7 @@ def describe_machine() -> dict[str, dict[str, str]]:
     ['devices', 'libraries', 'runs']
     """
     devices = {
-        "cpu cores": str(len(os.sched_getaffinity(0))),
+        "cpu cores": str(usable_cores()),
         "memory available": f"{available_memory() / 1e9:.1f} GB",
         "gpus": str(gpu.gpu_count()),
     }

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
-import os
 import sys
 import time
 import warnings
@@ -26,6 +25,7 @@ from hetero_la.commands.routine import Problem
 from hetero_la.commands.routines import ROUTINES
 from hetero_la.files import require_place
 from hetero_la.pictures.timelines import require_suffix
+from hetero_la.tiles.kernels.cpu import usable_cores
 from hetero_la.tiles.tile_sizes import sizes_text
 
 _FACTOR_OPTIONS = ("nb", "ib", "lookahead", "panel", "inverse_bound", "qr_panel")
@@ -133,8 +133,7 @@ def reference(problem: Problem, plan: Any) -> float:
         from hetero_la.tiles.kernels.gpu_libraries import cusolver_seconds
 
         return cusolver_seconds(problem.key, problem.a, problem.b)
-    cores = len(os.sched_getaffinity(0))
-    with warnings.catch_warnings(), threadpool_limits(cores, user_api="blas"):
+    with warnings.catch_warnings(), threadpool_limits(usable_cores(), user_api="blas"):
         warnings.simplefilter("ignore", scipy.linalg.LinAlgWarning)
         start = time.perf_counter()
         ROUTINES[problem.key].reference(problem)

@@ -115,6 +115,11 @@ def available_memory() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
+def usable_cores() -> int:
+    """Cores that this process may run on: BLAS has no more threads by itself."""
+    return len(os.sched_getaffinity(0))
+
+
 def iter_blas_libraries() -> Iterator[str]:
     """Names and versions of the BLAS libraries in use."""
     from threadpoolctl import threadpool_info
