@@ -12,7 +12,7 @@ import itertools
 import math
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from hetero_la.tiles.kernels.spec import SPECS, TRIANGULAR
@@ -195,7 +195,7 @@ class KernelRates:
         At most one for each kernel.
     """
 
-    tables: tuple[RateTable, ...] = field(default=())
+    tables: tuple[RateTable, ...] = ()
 
     @functools.cached_property
     def by_kind(self) -> dict[str, RateTable]:

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from hetero_la.pictures.collapsed import Key, collapse
 from hetero_la.pictures.every_task import data_edges
-from hetero_la.pictures.palette import family, text_on
+from hetero_la.pictures.palette import FAINT, INK, family, text_on
 from hetero_la.pictures.placed import PlacedGraph
 
 
@@ -27,7 +27,7 @@ def dot(placed: PlacedGraph, *, collapsed: bool) -> str:
         "digraph {",
         f'  label="{_quoted(placed.title)}\\n{_quoted(placed.summary)}"; labelloc=t; rankdir=LR;',
         '  node [shape=box, style=filled, fontname="DejaVu Sans", fontsize=10];',
-        '  edge [color="#9A9A9A"];',
+        f'  edge [color="{FAINT}"];',
         *body,
         "}",
     ]
@@ -55,7 +55,7 @@ def _tasks(placed: PlacedGraph) -> Iterator[str]:
         label = [task.kind, where, worker]
         yield _node(f"t{task.index}", label, task.kind, critical=task.index in on_path)
     for first, second in sorted({*data_edges(placed), *heavy}):
-        bold = ' [color="#1A1A1A", penwidth=3]' if (first, second) in heavy else ""
+        bold = f' [color="{INK}", penwidth=3]' if (first, second) in heavy else ""
         yield f"  t{first} -> t{second}{bold};"
 
 
