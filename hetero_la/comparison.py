@@ -88,7 +88,8 @@ def compare(run: TracedRun, plan: Plan) -> Comparison:
     ]
     workers, idle = [], []
     for at, (worker, parts) in enumerate(zip(plan.workers, run.parts(), strict=True)):
-        calls = sum(i.op == "call" for i in run.plan.programs[at].instructions)
+        instructions = run.plan.programs[at].instructions
+        calls = sum(i.times for i in instructions if i.op == "call")
         busy = parts["computing"]
         workers.append(Compared(worker.name, calls, float(simulated.computing[at]), busy))
         left = run.seconds - busy
@@ -102,15 +103,15 @@ def compare(run: TracedRun, plan: Plan) -> Comparison:
 def _by_kind(programs: list[Program], spans: list[np.ndarray]) -> dict[str, tuple[int, float]]:
     """Number and seconds of each kernel's calls, and of the other instructions."""
     found: dict[str, tuple[int, float]] = {}
-    for name, seconds in _named(programs, spans):
+    for name, times, seconds in _named(programs, spans):
         calls, spent = found.get(name, (0, 0.0))
-        found[name] = calls + 1, spent + seconds
+        found[name] = calls + times, spent + seconds
     return found
 
 
-def _named(programs: list[Program], spans: list[np.ndarray]) -> Iterator[tuple[str, float]]:
+def _named(programs: list[Program], spans: list[np.ndarray]) -> Iterator[tuple[str, int, float]]:
     for program, times in zip(programs, spans, strict=True):
         lengths = (times[:, 1] - times[:, 0]).tolist()
         for instruction, seconds in zip(program.instructions, lengths, strict=True):
             if instruction.op != "send":  # it offers what is there, and takes no time
-                yield instruction.kind or instruction.op, seconds
+                yield instruction.kind or instruction.op, instruction.times, seconds

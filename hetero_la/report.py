@@ -21,7 +21,7 @@ class WorkerTiming(NamedTuple):
     name, kind : str
         The worker.
     calls : int
-        Kernel calls, adjacent columns counted once.
+        Kernel calls; one may be for several tile columns.
     flops : float
         Real floating-point operations.
     busy : float
@@ -82,8 +82,9 @@ class Timing:
             stores.append(spent.get("store", 0.0))
             worker = plan.workers[index]
             flops = sum(i.flops for i in calls) * (4 if plan.dtype.kind == "c" else 1)
+            count = sum(i.times for i in calls)
             rows.append(
-                WorkerTiming(worker.name, worker.kind, len(calls), flops, busy, sum(spent.values()))
+                WorkerTiming(worker.name, worker.kind, count, flops, busy, sum(spent.values()))
             )
         load, store = max(loads), max(stores)
         factor = max(seconds - load - store, 0.0)

@@ -107,6 +107,11 @@ class Instruction:
             yield first, last, regions
 
     @property
+    def times(self) -> int:
+        """How often a call calls its kernel; 1 for all else."""
+        return len(self.stretches) or 1
+
+    @property
     def label(self) -> str:
         """A readable name, as in ``gemm step 3 column 5-9``."""
         if self.op in ("send", "receive"):

@@ -77,3 +77,17 @@ def test_what_was_not_traced_is_not_compared(traced: hetero_la.Trace) -> None:
         "the plan is for lu of 500 x 400 + 0 in float64 on 1 workers, and what was traced is "
         "lu of 400 x 400 + 0 in float64 on 2 workers, qr of 400 x 400 + 0 in float64 on 2 workers"
     )
+
+
+def test_calls_are_those_of_kernels_where_an_instruction_makes_several() -> None:
+    with hetero_la.Cluster(cpus=0, virtual_gpus=2) as cluster, hetero_la.trace() as trace:
+        factors = hetero_la.cho_factor(np.eye(200), nb=10, client=cluster)
+    assert any(i.stretches for program in factors.plan.programs for i in program.instructions)
+    found = trace.compare()
+    # Columns that are dealt out one by one have no neighbours in the matrix.
+    tasks = sum(task.kind == "herk" for task in factors.plan.graph.tasks)
+    assert {row.name: row.calls for row in found.kernels}["herk"] == tasks
+    assert [row.calls for row in found.workers] == [row.calls for row in factors.timing.workers]
+    assert sum(row.calls for row in found.workers) == sum(
+        i.times for program in factors.plan.programs for i in program.instructions if i.op == "call"
+    )
