@@ -8,6 +8,7 @@ from hetero_la.scheduler.analysis import average_parallelism, critical_path, tot
 from hetero_la.scheduler.instructions import Program
 from hetero_la.scheduler.simulate import Simulation
 from hetero_la.scheduler.workers import over_processes
+from hetero_la.tiles.counted import counted
 
 if TYPE_CHECKING:
     from hetero_la.plan import Plan
@@ -16,15 +17,18 @@ if TYPE_CHECKING:
 def explanation(plan: Plan) -> str:
     """What was decided, and what it is expected to take."""
     layout, run = plan.layout, plan.simulate()
-    what = "columns made" if plan.graph.made_columns() else "right-hand sides"
-    rhs = f" with {layout.nrhs} {what}" if layout.nrhs else ""
+    made = f"{counted(layout.nrhs, 'column')} made"
+    what = made if plan.graph.made_columns() else counted(layout.nrhs, "right-hand side")
+    rhs = f" with {what}" if layout.nrhs else ""
     rate = plan.flops / max(run.makespan, 1e-12) / 1e9
     lines = [
         f"{plan.routine} of a {layout.m} x {layout.n} {plan.dtype.name} matrix{rhs}",
-        f"tiles: nb = {layout.nb_text}, {layout.mt} x {layout.nt} tiles, {layout.kt} steps",
-        f"graph: {len(plan.graph)} tasks, {plan.flops:.3g} flops",
+        f"tiles: nb = {layout.nb_text}, {layout.mt} x {layout.nt} tiles, "
+        f"{counted(layout.kt, 'step')}",
+        f"graph: {counted(len(plan.graph), 'task')}, {plan.flops:.3g} flops",
         _parallelism(plan),
-        f"look-ahead: {plan.lookahead} panels; panels on the {plan.panel}{_leaves(plan)}",
+        f"look-ahead: {counted(plan.lookahead, 'panel')}; "
+        f"panels on the {plan.panel}{_leaves(plan)}",
         f"windows: {_windows(plan)}",
         *_checkpoints(plan),
         _model(plan),
@@ -36,7 +40,7 @@ def explanation(plan: Plan) -> str:
 def _leaves(plan: Plan) -> str:
     """The inner blocking, where it is not the kernels' own."""
     ib = plan.options.ib
-    return "" if ib is None else f", {ib} columns by one kernel"
+    return "" if ib is None else f", {counted(ib, 'column')} by one kernel"
 
 
 def _parallelism(plan: Plan) -> str:
@@ -44,7 +48,7 @@ def _parallelism(plan: Plan) -> str:
     path = critical_path(plan.graph, seconds)
     return (
         f"parallelism: {average_parallelism(plan.graph, seconds):.3g} on average; "
-        f"critical path: {len(path)} tasks, {seconds[path].sum():.3g} s "
+        f"critical path: {counted(len(path), 'task')}, {seconds[path].sum():.3g} s "
         f"of {total_work(plan.graph, seconds):.3g} s of work"
     )
 
@@ -54,14 +58,14 @@ def _windows(plan: Plan) -> str:
         return "none, runs in the calling thread"
     if over_processes(plan.workers):
         return "a Dask task ends wherever a message leaves its worker"
-    return f"{plan.window} steps in one Dask task"
+    return f"{counted(plan.window, 'step')} in one Dask task"
 
 
 def _checkpoints(plan: Plan) -> list[str]:
     if plan.options.checkpoint is None or not over_processes(plan.workers):
         return []
     where = plan.options.checkpoint_folder or "the client's memory"
-    return [f"checkpoints: every {plan.options.checkpoint} steps, in {where}"]
+    return [f"checkpoints: every {counted(plan.options.checkpoint, 'step')}, in {where}"]
 
 
 def _model(plan: Plan) -> str:
@@ -76,9 +80,9 @@ def _worker(plan: Plan, program: Program, run: Simulation) -> str:
     """What one worker has to do."""
     at = program.worker
     worker = plan.workers[at]
-    role = "panels" if at == plan.panel_worker else f"{len(program.columns)} tile columns"
+    role = "panels" if at == plan.panel_worker else counted(len(program.columns), "tile column")
     return (
         f"  {worker.name} ({worker.kind}{', virtual' if worker.virtual else ''}): {role}, "
-        f"{len(program.instructions)} instructions, {run.peak_bytes[at] / 1e6:.1f} MB, "
+        f"{counted(len(program.instructions), 'instruction')}, {run.peak_bytes[at] / 1e6:.1f} MB, "
         f"computes for {run.computing[at]:.3g} s, idle for {run.idle[at]:.3g} s"
     )

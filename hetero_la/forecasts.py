@@ -13,6 +13,7 @@ from hetero_la.routines import ROUTINES
 from hetero_la.scheduler.at_scale import ScaledRun
 from hetero_la.scheduler.machines import ClusterModel
 from hetero_la.scheduler.step_calls import StepCalls
+from hetero_la.tiles.counted import counted
 from hetero_la.tiles.layout import TileLayout
 
 _BOUNDS = {
@@ -111,7 +112,7 @@ class Forecast:
         >>> from hetero_la.scaling import forecast
         >>> print(forecast("lu", (65536, 65536), "dgx-h200", 4, nb=1024).explain())
         lu of a 65536 x 65536 float64 matrix on 4 GPUs of DGX H200
-        tiles: nb = 1024, 64 steps; look-ahead: 1 panels
+        tiles: nb = 1024, 64 steps; look-ahead: 1 panel
         memory: 10.9 GB of 141 GB on the fullest GPU
         predicted: ... s, ... TFLOP/s, ... % of 4 x 57 TFLOP/s; GPUs compute ... % of the time
         bound by the trailing updates, on all GPUs; the longest chain of waits is
@@ -127,8 +128,9 @@ class Forecast:
         speed = f"{rate / 1e12:,.0f}" if rate > 1e15 else f"{rate / 1e12:.4g}"
         lines = [
             f"{self.routine} of a {layout.m} x {layout.n} {self.dtype.name} matrix on "
-            f"{self.gpus} GPUs of {self.machine.name}",
-            f"tiles: nb = {layout.nb_text}, {layout.kt} steps; look-ahead: {self.lookahead} panels",
+            f"{counted(self.gpus, 'GPU')} of {self.machine.name}",
+            f"tiles: nb = {layout.nb_text}, {counted(layout.kt, 'step')}; "
+            f"look-ahead: {counted(self.lookahead, 'panel')}",
             f"memory: {room} on the fullest GPU{'' if self.fits else ': it does not fit'}",
             f"predicted: {self.seconds:.3g} s, {speed} TFLOP/s, "
             f"{self.efficiency:.1%} of {self.gpus} x {self.peak / 1e12:.3g} TFLOP/s; "

@@ -17,6 +17,7 @@ from hetero_la.scheduler.known_machine import ProfileWarning
 from hetero_la.scheduler.machine_identity import this_machine
 from hetero_la.scheduler.machine_probe import Team, measure_cpus, measure_gpu, measure_gpu_links
 from hetero_la.scheduler.profile import Profile
+from hetero_la.tiles.counted import counted
 from hetero_la.tiles.kernels.cpu import usable_cores
 
 #: Processes that run or wait to run, for each core, from which on others are in the way.
@@ -69,8 +70,8 @@ def _warn_if_busy() -> None:
     load, cores = os.getloadavg()[0], this_machine()["cores"]
     if load > _BUSY * cores:
         warnings.warn(
-            f"this machine is busy (a load of {load:.1f} on {cores} cores): what is measured "
-            "now may be too slow, first of all where several threads work together",
+            f"this machine is busy (a load of {load:.1f} on {counted(cores, 'core')}): what is "
+            "measured now may be too slow, first of all where several threads work together",
             ProfileWarning,
             stacklevel=3,
         )

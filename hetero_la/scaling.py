@@ -18,6 +18,7 @@ from hetero_la.routines import ROUTINES
 from hetero_la.scheduler.at_scale import simulate_at_scale
 from hetero_la.scheduler.machine_files import read_cluster
 from hetero_la.scheduler.machines import ClusterModel
+from hetero_la.tiles.counted import counted
 from hetero_la.tiles.layout import TileLayout
 from hetero_la.tiles.tile_sizes import TileSizes, clipped, tile_sizes
 
@@ -179,8 +180,9 @@ def strong_scaling(
     rows = [row for row in rows if row.fits]
     if not rows:
         raise ValueError(
-            f"a {shape[0]} x {shape[1]} matrix does not fit on {gpus or found.gpus} GPUs of "
-            f"{found.name} with {found.memory / 1e9:.3g} GB each"
+            f"a {shape[0]} x {shape[1]} matrix does not fit on "
+            f"{counted(gpus or found.gpus, 'GPU')} of {found.name} "
+            f"with {found.memory / 1e9:.3g} GB each"
         )
     return rows
 

@@ -17,6 +17,7 @@ from hetero_la.plan import Plan
 from hetero_la.scheduler.job import Job, Outcome
 from hetero_la.scheduler.own_columns import OwnColumns
 from hetero_la.scheduler.trace import PARTS, WorkerTrace, aligned, sent_at, split
+from hetero_la.tiles.counted import counted
 
 _active: list[Trace] = []
 #: Unread runs hold a GPU's events, one or two for each instruction.
@@ -118,7 +119,7 @@ class Trace:
             self._read(_MOST_UNREAD)
 
     def __repr__(self) -> str:
-        return f"<Trace of {len(self._runs) + len(self._unread)} runs>"
+        return f"<Trace of {counted(len(self._runs) + len(self._unread), 'run')}>"
 
     def __str__(self) -> str:
         head = f"{'worker':<10}" + "".join(f"{part:>21}" for part in PARTS) + f"{'run':>10}"
@@ -195,7 +196,9 @@ class Trace:
 def _problem(plan: Plan) -> str:
     layout = plan.layout
     size = f"{layout.m} x {layout.n} + {layout.nrhs}"
-    return f"{plan.routine} of {size} in {plan.dtype.name} on {len(plan.workers)} workers"
+    return (
+        f"{plan.routine} of {size} in {plan.dtype.name} on {counted(len(plan.workers), 'worker')}"
+    )
 
 
 @contextlib.contextmanager

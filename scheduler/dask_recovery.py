@@ -23,6 +23,7 @@ from hetero_la.scheduler.dask_leftovers import forget_clients
 from hetero_la.scheduler.dask_wait import left_message
 from hetero_la.scheduler.job import Job, Loss, Outcome
 from hetero_la.scheduler.workers import WorkerInfo
+from hetero_la.tiles.counted import counted
 from hetero_la.tiles.errors import RunAbortedError, StaleShardError, WorkerLostError
 from hetero_la.tiles.shard import Storage
 
@@ -94,8 +95,8 @@ def run_and_recover(
                 workers = _who_goes_on(client, len(job.workers), seconds, reason)
                 losses.append(Loss(reason, checkpoints.step, tuple(w.name for w in workers)))
             _log.warning(
-                "%s; going on from step %d on %d workers",
-                losses[-1].reason, checkpoints.step, len(workers),
+                "%s; going on from step %d on %s",
+                losses[-1].reason, checkpoints.step, counted(len(workers), "worker"),
             )  # fmt: skip
             job = again(workers, checkpoints.step)
             job.given = checkpoints.values({"A"})

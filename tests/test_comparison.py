@@ -74,7 +74,7 @@ def test_what_was_not_traced_is_not_compared(traced: hetero_la.Trace) -> None:
     with pytest.raises(ValueError) as caught:
         traced.compare(hetero_la.plan("lu", (500, 400)))
     assert str(caught.value) == (
-        "the plan is for lu of 500 x 400 + 0 in float64 on 1 workers, and what was traced is "
+        "the plan is for lu of 500 x 400 + 0 in float64 on 1 worker, and what was traced is "
         "lu of 400 x 400 + 0 in float64 on 2 workers, qr of 400 x 400 + 0 in float64 on 2 workers"
     )
 

@@ -88,13 +88,26 @@ def test_explanations(m: int, n: int, nrhs: int, workers: tuple[WorkerInfo, ...]
     lines = text.splitlines()
     assert lines[0].startswith(f"{plan.routine} of a {m} x {n} float64 matrix")
     assert f"nb = {min(64, max(m, n, 1))}, {plan.layout.mt} x {plan.layout.nt} tiles" in text
-    assert f"{len(plan.graph)} tasks" in text
-    assert "look-ahead: 1 panels" in text
+    assert f"graph: {len(plan.graph)} task" in text
+    assert "look-ahead: 1 panel;" in text
     assert [line.split()[0] for line in lines[-len(plan.workers) :]] == [
         worker.name for worker in plan.workers
     ]
     assert ("windows: none" in text) == (workers is None)
     assert "nan" not in text
+
+
+def test_what_there_is_one_of_is_in_the_singular() -> None:
+    options = {"nb": 8, "lookahead": 1, "ib": 1, "checkpoint": 1}
+    worker = replace(CPUS[0], pid=CPUS[0].pid + 1)
+    text = hetero_la.plan("solve", (8, 8), nrhs=1, workers=(worker,), **options).explain()
+    for one in ("1 right-hand side\n", "1 step\n", "1 panel;", "every 1 step,", ", 1 column by"):
+        assert one in text
+    text = hetero_la.plan("cholesky", (1, 1)).explain()
+    for one in ("graph: 1 task,", "critical path: 1 task,", ": 1 tile column,"):
+        assert one in text
+    made = hetero_la.plan("explicit_q", (8, 8), nrhs=1).explain()
+    assert made.startswith("explicit_q of a 8 x 8 float64 matrix with 1 column made\n")
 
 
 #: What each routine takes: rows, columns, right-hand sides; and its operations at this size.

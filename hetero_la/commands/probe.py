@@ -21,6 +21,7 @@ from hetero_la.scheduler.known_machine import ProfileWarning, current_profile, p
 from hetero_la.scheduler.profile import MeasuredDevice, Profile
 from hetero_la.scheduler.profile_file import require_regular, write_profile
 from hetero_la.scheduler.rates import MEASURABLE, RateTable, work
+from hetero_la.tiles.counted import counted
 
 #: Options that say which workers there are.
 WORKERS = ("cpus", "gpus", "virtual_gpus", "blas_threads")
@@ -103,7 +104,8 @@ def _shown() -> Iterator[Callable[[str], None]]:
 def report(profile: Profile) -> Iterator[str]:
     """The lines that say what a profile holds."""
     machine = profile.machine
-    yield f"{machine['cpu']}, {machine['cores']} cores; {len(machine['gpus'])} GPUs"
+    gpus = counted(len(machine["gpus"]), "GPU")
+    yield f"{machine['cpu']}, {counted(machine['cores'], 'core')}; {gpus}"
     for device in profile.devices:
         yield ""
         yield from _device(device)

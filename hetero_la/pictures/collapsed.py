@@ -10,6 +10,7 @@ from hetero_la.pictures.legend import Legend, heading, worker_mark
 from hetero_la.pictures.palette import FAINT, GRID, INK, MUTED, family, text_on
 from hetero_la.pictures.placed import PlacedGraph, amount
 from hetero_la.pictures.scene import Line, Rect, Scene, Text
+from hetero_la.tiles.counted import counted
 
 #: Marks in a row, and in all: what a page draws at once without stalling.
 _MOST_BINS, _MOST_MARKS = 240, 12_000
@@ -162,7 +163,8 @@ class _Collapsed:
         last = min(step + self.together, self.placed.steps) - 1
         steps = f"step {step}" if last == step else f"steps {step} to {last}"
         return (
-            f"{kind}, {steps}, {self.placed.workers[worker]}: {group.tasks} tasks, "
+            f"{kind}, {steps}, {self.placed.workers[worker]}: "
+            f"{counted(group.tasks, 'task')}, "
             f"{amount(group.weight, self.placed.unit)}"
         )
 

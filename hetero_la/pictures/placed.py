@@ -14,6 +14,7 @@ from hetero_la.scheduler.analysis import average_parallelism, critical_path, tot
 from hetero_la.scheduler.costs import graph_seconds
 from hetero_la.scheduler.graph import TaskGraph
 from hetero_la.scheduler.placement import Placement
+from hetero_la.tiles.counted import counted
 
 if TYPE_CHECKING:
     from hetero_la.planned_graph import PlannedGraph
@@ -84,7 +85,7 @@ class PlacedGraph:
         if granularity not in ("column", "tile"):
             raise ValueError(f"granularity must be 'column' or 'tile', not {granularity!r}")
         layout = planned.layout
-        beside = f", {layout.nrhs} columns beside it" if layout.nrhs else ""
+        beside = f", {counted(layout.nrhs, 'column')} beside it" if layout.nrhs else ""
         title = (
             f"{planned.routine} of a {layout.m} x {layout.n} {planned.dtype.name} matrix{beside}, "
             f"nb = {layout.nb_text}{', tile by tile' if granularity == 'tile' else ''}"
@@ -125,8 +126,9 @@ class PlacedGraph:
         work = amount(total_work(self.graph, self.weights), self.unit)
         parallelism = average_parallelism(self.graph, self.weights)
         return (
-            f"{len(self.graph)} tasks; critical path {len(self.path)} tasks, {on_path} of "
-            f"{work} of work; average parallelism {parallelism:.3g}"
+            f"{counted(len(self.graph), 'task')}; critical path "
+            f"{counted(len(self.path), 'task')}, {on_path} of {work} of work; "
+            f"average parallelism {parallelism:.3g}"
         )
 
     def column_name(self, column: int) -> str:
