@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from hetero_la.inputs import DTYPES
-from hetero_la.options import Options
+from hetero_la.options import Options, PanelDevice
 from hetero_la.plan import Plan, share_memory
 from hetero_la.planned_graph import PlannedGraph
 from hetero_la.routines import ROUTINES, panel_kernel
@@ -216,6 +216,9 @@ def resume(plan: Plan, workers: tuple[WorkerInfo, ...], step: int) -> Plan:
         First step that is still to be done.
     """
     routine, layout, options, dtype = plan.routine, plan.layout, plan.options, plan.dtype
+    if options.panel not in {worker.kind for worker in workers}:
+        # Who was to factor panels may be who was lost.
+        options = replace(options, panel=PanelDevice.AUTO)
     owners, helper = roles(workers, options)
     model, at, team = _team(routine, layout, owners, helper, options, dtype)
     travels = plan.host_arrays and owners[0].kind == "gpu"

@@ -128,6 +128,24 @@ def test_a_worker_with_a_gpu_is_lost(mixed: Client) -> None:
     assert len(running_addresses(mixed)) == 2
 
 
+@pytest.mark.parametrize("panel", ["cpu", "gpu"])
+def test_the_only_worker_for_panels_is_lost(panel: str) -> None:
+    """The run goes on with the other kind; the next one is told that there is none."""
+    with Hosts(["127.0.0.1"]) as hosts:
+        hosts.add("127.0.0.2", "--resources", "virtual-GPU=1")
+        with Client(hosts.address, set_as_default=False) as client:
+            client.wait_for_workers(2, timeout=60)
+            (last,) = [info for info in worker_infos(client) if info.kind == panel]
+            client.run(die_at, "getrf", 3, workers=[last.address])
+            a = random(200)
+            factors = hetero_la.lu_factor(a, nb=16, panel=panel, client=client)
+            assert_close(factors.lu, scipy.linalg.lu_factor(a)[0])
+            (loss,) = factors.timing.losses
+            assert loss.workers == tuple(worker.name for worker in factors.plan.workers)
+            with pytest.raises(ValueError, match=f"panel='{panel}' needs a {panel.upper()} worker"):
+                hetero_la.lu_factor(a, nb=16, panel=panel, client=client)
+
+
 def test_processes_of_two_hosts_may_have_one_number() -> None:
     """As in containers, where the first process is number 1."""
     here = calling_thread()
