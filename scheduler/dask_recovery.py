@@ -93,12 +93,13 @@ def run_and_recover(
                         f"the run was given up after {_MOST_LOSSES + 1} losses: {reason}"
                     ) from error
                 workers = _who_goes_on(client, len(job.workers), seconds, reason)
-                losses.append(Loss(reason, checkpoints.step, tuple(w.name for w in workers)))
+            job = again(workers, checkpoints.step)
+            # Not every worker that is there has a part in what is left.
+            losses.append(Loss(reason, checkpoints.step, tuple(w.name for w in job.workers)))
             _log.warning(
                 "%s; going on from step %d on %s",
-                losses[-1].reason, checkpoints.step, counted(len(workers), "worker"),
+                reason, checkpoints.step, counted(len(job.workers), "worker"),
             )  # fmt: skip
-            job = again(workers, checkpoints.step)
             job.given = checkpoints.values({"A"})
     finally:
         checkpoints.remove()

@@ -128,6 +128,21 @@ def test_a_worker_with_a_gpu_is_lost(mixed: Client) -> None:
     assert len(running_addresses(mixed)) == 2
 
 
+def test_those_who_go_on_are_those_who_work(caplog: pytest.LogCaptureFixture) -> None:
+    with Hosts(["127.0.0.1"]) as hosts:
+        for _ in range(2):
+            hosts.add("127.0.0.2", "--resources", "virtual-GPU=1")
+        with Client(hosts.address, set_as_default=False) as client:
+            client.wait_for_workers(3, timeout=60)
+            lost, other, _ = worker_infos(client)
+            client.run(die_at, "getrf", 3, workers=[lost.address])
+            factors = hetero_la.lu_factor(random(200), nb=16, panel="gpu", client=client)
+    (loss,) = factors.timing.losses
+    assert loss.workers == (other.name,)  # a CPU worker has no part in it
+    assert [worker.name for worker in factors.plan.workers] == [other.name]
+    assert "going on from step 0 on 1 worker" in caplog.text
+
+
 @pytest.mark.parametrize("panel", ["cpu", "gpu"])
 def test_the_only_worker_for_panels_is_lost(panel: str) -> None:
     """The run goes on with the other kind; the next one is told that there is none."""
