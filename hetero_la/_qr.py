@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from hetero_la.execution import Result, execute
-from hetero_la.inputs import as_array, as_matrix
+from hetero_la.inputs import as_array, as_matrix, same_place
 from hetero_la.kept import Keep
 from hetero_la.lazy import takes_dask_arrays
 from hetero_la.orthogonal import QRFactors
@@ -215,6 +215,7 @@ def qr_multiply(
     if pivoting:
         raise ValueError("pivoting=True is not supported: scipy.linalg.qr_multiply has it")
     a, c = as_matrix(a), as_array(c, "c", (1, 2))
+    same_place(a, c, "a", "c")
     require_finite(c, "c")
     m, k, xp = a.shape[0], min(a.shape), array_module(a)
     given = c

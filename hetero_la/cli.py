@@ -1,6 +1,6 @@
 """The command ``hetero-la``: its errors and its exit status.
 
-The libraries are imported in `main`, after Ctrl-C has been provided for.
+The commands are imported in `main`, after Ctrl-C has been provided for.
 """
 
 from __future__ import annotations

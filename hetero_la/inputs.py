@@ -89,7 +89,7 @@ def require_pivot_type(piv: Any, m: int) -> None:
 def as_columns_for(a: Any, b: Any, what: str, name: str = "b") -> Any:
     """`b` as one or more columns with as many rows as `a` has, which is `what`, and where it is."""
     b = as_array(b, name, (1, 2))
-    same_place(a, b)
+    same_place(a, b, what, name)
     if b.shape[0] != a.shape[0]:
         raise ValueError(
             f"{name} has shape {b.shape}, which does not fit {what} of shape {a.shape}"
@@ -119,9 +119,11 @@ def as_system(a: Any, b: Any, *, check_finite: bool, square: bool = False) -> tu
     return a.astype(dtype, copy=False), b.astype(dtype, copy=False)
 
 
-def same_place(a: Any, b: Any) -> None:
-    """Raise TypeError unless both are on the host, or both on the same GPU."""
-    if is_device_array(a) != is_device_array(b):
-        raise TypeError("a and b must both be NumPy arrays or both be CuPy arrays")
+def same_place(a: Any, b: Any, what: str, name: str) -> None:
+    """Raise TypeError unless `a`, which is `what`, and `b` are both on the host, or on one GPU."""
     if device_index(a) != device_index(b):
-        raise TypeError(f"a is on GPU {device_index(a)}, but b is on GPU {device_index(b)}")
+        raise TypeError(f"{what} on {_place(a)} and {name} on {_place(b)} must be in one place")
+
+
+def _place(a: Any) -> str:
+    return f"GPU {device_index(a)}" if is_device_array(a) else "the host"

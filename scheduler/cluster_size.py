@@ -8,6 +8,7 @@ from typing import Any
 
 from dask.system import CPU_COUNT
 
+from hetero_la.tiles.counted import counted
 from hetero_la.tiles.errors import DeviceUnavailableError
 from hetero_la.tiles.kernels.cpu import CpuDevice, VirtualGpu
 from hetero_la.tiles.kernels.gpu import GpuDevice, gpu_count
@@ -101,7 +102,7 @@ class ClusterSize:
         size = cls(**given)  # validates, so that the arithmetic below can rely on it
         if gpus > (there := gpu_count() if gpus else 0):
             raise DeviceUnavailableError(
-                f"{gpus} GPUs were asked for, but this machine has {there}"
+                f"this machine has {counted(there, 'GPU')}, but {gpus} were asked for"
             )
         if wanted.get("blas_threads") is not None:
             return size

@@ -63,7 +63,7 @@ class Phases:
         return total
 
     def _single_columns(self, phase: int) -> tuple[np.ndarray, np.ndarray]:
-        """Seconds of each tile column, and with the later ones, where every call is for one."""
+        """Seconds of each tile column, and with the later ones, where a kernel call is for one."""
         size = self._steps.layout.column_width(phase)
         if size not in self._by_size:
             columns = np.zeros(self._nt + len(self._team))

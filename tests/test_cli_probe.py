@@ -109,7 +109,7 @@ def test_no_line_of_a_plot_touches_its_frame() -> None:
      (["--plot", "no/rates.svg"], "there is no folder"),
      (["-o", "no/profile.json"], "there is no folder"),
      (["-o", "both.svg", "--plot", "./both.svg"], "two outputs cannot both be written to both.svg"),
-     (["--gpus", "99"], "99 GPUs were asked for"),
+     (["--gpus", "99"], "GPUs, but 99 were asked for"),
      (["--cpus", "0"], "a cluster needs at least one worker"),
      (["--blas-threads", "0"], "--blas-threads")],
 )  # fmt: skip

@@ -411,8 +411,12 @@ def test_not_finite(xp: ModuleType) -> None:
 @pytest.mark.gpu
 def test_arrays_in_two_places() -> None:
     cupy = pytest.importorskip("cupy")
-    with pytest.raises(TypeError, match="both be NumPy arrays or both be CuPy arrays"):
+    with pytest.raises(TypeError, match="a on GPU 0 and b on the host must be in one place"):
         solve(cupy.eye(3), np.ones(3))
+    with pytest.raises(TypeError, match="factors on the host and b on GPU 0 must be in one place"):
+        lu_solve(lu_factor(np.eye(3)), cupy.ones(3))
+    with pytest.raises(TypeError, match="a on the host and c on GPU 0 must be in one place"):
+        qr_multiply(np.eye(3), cupy.ones((3, 2)))
 
 
 # --- on a cluster

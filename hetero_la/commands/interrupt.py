@@ -1,6 +1,7 @@
 """Ctrl-C ends the process within seconds, with one line, whatever it is doing.
 
-Nothing heavy is imported here: the handler is in place before the libraries are.
+Nothing heavy is imported here: the handler is in place as soon as the package itself has been
+imported; until then, for a second, Ctrl-C ends Python with a traceback.
 """
 
 from __future__ import annotations

@@ -117,7 +117,9 @@ def available_memory() -> int:
 
 def usable_cores() -> int:
     """Cores that this process may run on: BLAS has no more threads by itself."""
-    return len(os.sched_getaffinity(0))
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1  # not on Linux
 
 
 def iter_blas_libraries() -> Iterator[str]:
