@@ -13,6 +13,7 @@ from hetero_la.conditioning import reciprocal_condition_upper
 from hetero_la.execution import execute
 from hetero_la.inputs import as_system
 from hetero_la.lazy import takes_dask_arrays
+from hetero_la.ranges import scaling_exponent, times_power_of_two
 from hetero_la.report import Report
 from hetero_la.stacks import over_stacks
 from hetero_la.tiles.transfer import array_module, on_device_of_arrays, to_host
@@ -124,17 +125,20 @@ def lstsq_with_report(
     xp, dtype = array_module(a), a.dtype
     rhs = b[:, None] if b.ndim == 1 else b
     m, n = a.shape
+    up, rhs_up = scaling_exponent(a), scaling_exponent(rhs)
+    a, rhs = times_power_of_two(a, up), times_power_of_two(rhs, rhs_up)
     result = execute("lstsq", a, rhs, client=client, **options) if m >= n else execute(
         "minimum_norm", a.T, _padded(rhs.conj(), n), client=client, **options
     )  # fmt: skip
     k = min(m, n)
     c = result.array[:, k:]
     rank = _rank(result.array[:k, :k], np.finfo(dtype).eps if cond is None else cond)
-    x = (c[:n] if m >= n else c.conj()).copy(order="F")
+    x = times_power_of_two((c[:n] if m >= n else c.conj()).copy(order="F"), up - rhs_up)
     residues = xp.empty(0, c.real.dtype)
     if m > n == rank:
         with np.errstate(over="ignore"):  # infinity is an answer
             residues = (xp.abs(c[n:]) ** 2).sum(axis=0)
+        residues = times_power_of_two(residues, -2 * rhs_up)
     if b.ndim == 1:
         x = x[:, 0]
         residues = residues[0] if residues.size else residues

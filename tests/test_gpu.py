@@ -273,6 +273,26 @@ def test_q_is_applied_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("m", "n"), [(60, 60), (60, 20), (20, 60)])
+def test_lstsq_of_numbers_near_the_ends_of_the_range(
+    xp: ModuleType, m: int, n: int, dtype: str
+) -> None:
+    a, b = generate("svd", m, n, dtype=dtype, cond=10.0), random(m, 3, dtype, seed=1)
+    expected, squares, *_ = scipy.linalg.lstsq(a, b)
+    info = np.finfo(dtype)
+    low, high = info.minexp, info.maxexp - 4
+    if xp is not np and info.bits == 32:  # CuPy takes subnormal ones for zeros
+        low += info.nmant - 3
+    for up, rhs_up in ((low, low), (high, high), (low, -8), (high, 24), (0, low), (0, high - 8)):
+        x, residues, rank, _ = lstsq(xp.asarray(a * 2.0**up), xp.asarray(b * 2.0**rhs_up), nb=NB)
+        same_kind(xp, x)
+        assert rank == min(m, n)
+        assert_close(x, expected * 2.0 ** (rhs_up - up))
+        if m > n and abs(rhs_up) < 25:
+            assert_close(residues, np.asarray(squares).real * 4.0**rhs_up, limit=1e-2)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("m", "n"), [(1, 1), (99, 99), (99, 40), (40, 99)])
 def test_lstsq(xp: ModuleType, m: int, n: int, dtype: str) -> None:
     a = generate("svd", m, n, dtype=dtype, cond=10.0)
