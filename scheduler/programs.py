@@ -110,42 +110,43 @@ class _Merging:
         for column in columns:
             phase = self._order.phase(step, column)
             piece = latest.get(phase)
-            # What the next panel waits for goes ahead of a trapezoid's other stretches: these
-            # are kernel calls of their own in any case.
-            apart = trapezoid and piece is not None and column > piece[-1] + 1
-            if (
-                piece is not None
-                and self._adjacent(piece[-1], column)
-                and not (apart and self._order.is_next(step, piece[0]))
-            ):
+            if piece is not None and self._goes_on(piece[0], piece[-1], column, step, trapezoid):
                 piece.append(column)
             else:
                 piece = latest[phase] = [column]
                 pieces.append(piece)
         return pieces
 
-    def _adjacent(self, column: int, following: int) -> bool:
-        """Whether two columns lie side by side, as one array."""
-        place = self._local.get(following)
-        return place is not None and place == self._local.get(column, -2) + 1
+    def _goes_on(self, first: int, last: int, column: int, step: int, trapezoid: bool) -> bool:
+        """Whether a call for columns from `first` to `last` can be for the next one, too."""
+        place = self._local.get(column)
+        if place is None or place != self._local.get(last, -2) + 1:
+            return False  # they do not lie side by side, as one array
+        # What the next panel waits for goes ahead of a trapezoid's other stretches: these are
+        # kernel calls of their own in any case.
+        apart = trapezoid and column > last + 1
+        return not (apart and self._order.is_next(step, first))
 
     def _joined(self, runs: list[Run]) -> list[Run]:
         """Join what the builder has added block by block, where it is the same but for columns."""
         joined: list[Run] = []
         for run in runs:
-            last, part = joined[-1].parts[-1] if joined else None, run.parts[0]
-            # A block's own columns have been put together where they can be.
-            if (
-                last
-                and last.block is not part.block
-                and joined[-1].key[:4] == run.key[:4]
-                and self._adjacent(last.columns[-1], part.columns[0])
-                and self._signature(last) == self._signature(part)
-            ):
-                joined[-1].parts.append(part)
+            if joined and self._is_same(joined[-1], run):
+                joined[-1].parts += run.parts
             else:
                 joined.append(run)
         return joined
+
+    def _is_same(self, before: Run, run: Run) -> bool:
+        first, last, part = before.parts[0], before.parts[-1], run.parts[0]
+        trapezoid = SPECS[part.block.kind].trapezoid
+        ends = first.columns[0], last.columns[-1]
+        return (
+            last.block is not part.block  # whose columns have been put together where they can be
+            and before.key[:4] == run.key[:4]
+            and self._goes_on(*ends, part.columns[0], run.step, trapezoid)
+            and self._signature(last) == self._signature(part)
+        )
 
     def _signature(self, part: Part) -> list[tuple[object, ...]]:
         """What a part's tasks access, apart from which column is theirs."""

@@ -90,6 +90,7 @@ def _is_slow(words: list[str]) -> bool:
     return words[0] in ("probe", "tune") or "1000000" in words
 
 
+@in_checkout
 def test_the_page_shows_what_is_predicted(capsys: pytest.CaptureFixture[str]) -> None:
     """The first command of the page on machines that are not there, and what it prints."""
     page = ROOT / "docs" / "scaling.md"

@@ -113,7 +113,7 @@ def test_sizes_that_are_left_open(monkeypatch):
 def test_more_gpus_than_there_are():
     there = gpu_count()
     before = threading.active_count()
-    with pytest.raises(DeviceUnavailableError, match=rf"^{there + 5} GPUs .* has {there}$"):
+    with pytest.raises(DeviceUnavailableError, match=rf"has {there} GPUs?, but {there + 5} were"):
         Cluster(gpus=there + 5)
     assert threading.active_count() == before
 
