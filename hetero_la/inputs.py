@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import numpy as np
@@ -127,3 +128,21 @@ def same_place(a: Any, b: Any, what: str, name: str) -> None:
 
 def _place(a: Any) -> str:
     return f"GPU {device_index(a)}" if is_device_array(a) else "the host"
+
+
+def plain_sizes(shape: Any, nrhs: Any) -> tuple[int, int, int]:
+    """Rows, columns and right-hand sides as plain integers, which those of NumPy become."""
+    try:
+        m, n = map(_size, shape)
+    except (TypeError, ValueError):
+        raise ValueError(f"shape must be two non-negative integers, not {shape!r}") from None
+    try:
+        return m, n, _size(nrhs)
+    except (TypeError, ValueError):
+        raise ValueError(f"nrhs must be a non-negative integer, not {nrhs!r}") from None
+
+
+def _size(value: Any) -> int:
+    if isinstance(value, bool | np.bool_) or operator.index(value) < 0:
+        raise ValueError
+    return operator.index(value)

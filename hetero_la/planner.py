@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
-import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from hetero_la.inputs import DTYPES
+from hetero_la.inputs import DTYPES, plain_sizes
 from hetero_la.options import Options, PanelDevice
 from hetero_la.plan import Plan, share_memory
 from hetero_la.planned_graph import PlannedGraph
@@ -81,7 +80,7 @@ def plan(
     """
     if routine not in ROUTINES:
         raise ValueError(f"unknown routine {routine!r}; known are {', '.join(ROUTINES)}")
-    m, n, nrhs = _sizes(shape, nrhs)
+    m, n, nrhs = plain_sizes(shape, nrhs)
     if np.dtype(dtype).name not in DTYPES:
         raise ValueError(f"dtype {np.dtype(dtype)} is not one of {', '.join(DTYPES)}")
     ROUTINES[routine].require_shape(routine, m, n)
@@ -89,24 +88,6 @@ def plan(
     source: Source = "column-major" if ROUTINES[routine].transposed else "row-major"
     chosen = Options.choose(options)
     return make_plan(routine, m, n, nrhs, np.dtype(dtype), chosen, infos, source=source)
-
-
-def _sizes(shape: Any, nrhs: Any) -> tuple[int, int, int]:
-    """Rows, columns and right-hand sides as plain integers, which those of NumPy become."""
-    try:
-        m, n = map(_size, shape)
-    except (TypeError, ValueError):
-        raise ValueError(f"shape must be two non-negative integers, not {shape!r}") from None
-    try:
-        return m, n, _size(nrhs)
-    except (TypeError, ValueError):
-        raise ValueError(f"nrhs must be a non-negative integer, not {nrhs!r}") from None
-
-
-def _size(value: Any) -> int:
-    if isinstance(value, bool | np.bool_) or operator.index(value) < 0:
-        raise ValueError
-    return operator.index(value)
 
 
 def make_plan(
