@@ -96,6 +96,7 @@ def kernel_shapes(
                 shapes[place] = (shapes[place][0], width)
     if not instruction.stretches:
         return [shapes]
+    # As `kernel_calls` has them, without making regions: plans ask this thousands of times.
     layout, top = graph.layout, instruction.regions[0].start
     (rows, inner), _ = shapes
     found: list[list[tuple[int, ...]]] = []
