@@ -161,7 +161,7 @@ class _Run:
         updates = [Work(self.column.at, self.rest)]
         for p in range(max(phase, 0), c):  # those that may run beside it
             updates.append(Work(float(self.arrivals[p].at[owner]), float(self.phases.of(p)[owner])))
-        spans = beside(work, updates, self.machine.gpu)
+        spans = beside(work, updates, self.machine.gpu.panel_share)
         for call, before, span in zip(work, waits, spans, strict=True):
             if before is not None and before.at > now.at:
                 now = before
@@ -179,14 +179,15 @@ class _Run:
         """Calls that bring column `c` up to date and factor it, and panels they wait for."""
         work: list[PanelWork] = []
         waits: list[Moment | None] = []
+        width = self.steps.layout.column_width(c)
         for k in range(max(c - self.depth, 0), c):
             waits.append(there := self.arrivals[k].moment(owner))
             seconds = self.seconds(self.steps.update(k, c))
             work.append(PanelWork(max(begin, there.at), seconds))
         for call in self.steps.panel(c):
             waits.append(None)
-            columns = self.steps.layout.column_width(c) if call.kind in NARROW else 0
-            work.append(PanelWork(begin, self.seconds([call]), columns))
+            slowdown = self.machine.gpu.slowdown(call.kind, width) if call.kind in NARROW else 0.0
+            work.append(PanelWork(begin, self.seconds([call]), slowdown))
         return work, waits
 
     def slow_down(self, owner: int, spans: list[Slowed]) -> None:

@@ -66,12 +66,14 @@ class DeviceModel:
         What getrf and trtri take besides their products.
     factor_column : float
         What potrf takes per column of a tile besides its products.
-    panel_launch_seconds : float
-        Time to enqueue one column of a panel.
+    panel_launch_seconds, reflector_launch_seconds : float
+        Time to enqueue one column of a panel of LU, and of QR.
     panel_slowdown, panel_growth, panel_share : float
         On a GPU, how much longer a panel of 512 columns takes beside an update of as many
         inner columns, with which power of the columns that grows, and what part of its
         speed the update loses.
+    reflector_slowdown : float
+        How many times as much as one of LU a panel of QR is slowed down.
     burst, sustained : float
         On a GPU, seconds of a run for which it keeps its full clock, and what part of its
         speed is left after that.
@@ -112,9 +114,11 @@ class DeviceModel:
     inverse: Chain = _CORE_INVERSE
     factor_column: float = 1e-7
     panel_launch_seconds: float = 0.0
+    reflector_launch_seconds: float = 0.0
     panel_slowdown: float = 1.0
     panel_growth: float = 0.0
     panel_share: float = 0.0
+    reflector_slowdown: float = 1.0
     burst: float = 0.0
     sustained: float = 1.0
     index_seconds: float = 2.5e-7
@@ -152,18 +156,22 @@ class DeviceModel:
             return seconds
         return self.call_seconds + rule(kind)(self, kind, shapes, dtype)
 
-    def slowdown(self, columns: int) -> float:
-        """How much longer a panel of so many columns takes beside an update.
+    def slowdown(self, kind: str, columns: int) -> float:
+        """How much longer a panel of so many columns takes beside an update, by its kernel.
 
         Each of its many kernels waits until parts of the update have left multiprocessors,
         and these parts take the longer, the more inner columns there are.
         """
-        return max(self.panel_slowdown * (columns / SLOWED_COLUMNS) ** self.panel_growth, 1.0)
+        of_kind = self.reflector_slowdown if kind == "geqrf" else 1.0
+        growth = (columns / SLOWED_COLUMNS) ** self.panel_growth
+        return max(self.panel_slowdown * growth * of_kind, 1.0)
 
     def host_seconds(self, kind: str, shapes: Shapes) -> float:
         """Time that the calling thread takes to enqueue kernel `kind`; 0 on a CPU."""
-        columns = shapes[0][1] if kind in ("getrf", "geqrf") else 0
-        return self.launch_seconds + columns * self.panel_launch_seconds
+        if kind not in ("getrf", "geqrf"):
+            return self.launch_seconds
+        column = self.panel_launch_seconds if kind == "getrf" else self.reflector_launch_seconds
+        return self.launch_seconds + min(shapes[0]) * column
 
 
 CORE = DeviceModel()  #: one core of a server CPU (AMD Zen 4, 2.6 GHz, OpenBLAS)
@@ -173,9 +181,9 @@ H200 = DeviceModel(
     kind="gpu", call_seconds=5e-6, launch_seconds=1.4e-5, issue_seconds=0.0, gemm_rate=57e12,
     gemm_half=32.0, gemm_inner_half=79.0, solve_half=7000.0, panel=Chain(2.7e-6, 1.5e-11),
     inverse=Chain(1e-7, 5e-11), factor_column=4e-7, panel_launch_seconds=1e-6,
-    panel_slowdown=2.05, panel_growth=0.24, panel_share=0.1, index_seconds=2e-8,
-    swap_seconds=2.4e-11, gather_seconds=1.2e-11, bandwidth=2e12, single_speedup=1.0,
-    by_reference=False,
+    panel_slowdown=2.05, panel_growth=0.24, panel_share=0.1, reflector_slowdown=1.75,
+    reflector_launch_seconds=3e-6, index_seconds=2e-8, swap_seconds=2.4e-11,
+    gather_seconds=1.2e-11, bandwidth=2e12, single_speedup=1.0, by_reference=False,
 )  # fmt: skip
 
 

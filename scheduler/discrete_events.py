@@ -86,7 +86,7 @@ class Machine:
                         self.seconds[at] += device.kernel_seconds(i.kind, shapes, dtype)
                         self.host[at] += device.host_seconds(i.kind, shapes)
                     self.shared[at] = device.kind == "gpu"
-                    self.slowdown[at] = device.slowdown(layout.column_width(i.first))
+                    self.slowdown[at] = device.slowdown(i.kind, layout.column_width(i.first))
                 elif i.op == "receive" and i.message in traffic.messages:
                     self.price_receive(at, traffic.messages[i.message], dtype)
                 elif i.op in ("load", "store") and (loads or device.kind == "cpu"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import statistics
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -35,12 +36,18 @@ def fit_device(probe: Probe) -> DeviceModel:
 def enqueue_seconds(probe: Probe, kind: str, *arrays: Array) -> float:
     """Time of the calling thread alone."""
     samples = []
-    for _ in range(5):
+    for _ in range(30):
         start = time.perf_counter()
         probe.call(kind, *arrays)
         samples.append(time.perf_counter() - start)
         probe.device.synchronize()
-    return statistics.median(samples)
+    return statistics.median(samples[10:])  # the first ones of a process take twice as long
+
+
+def enqueue_column(probe: Probe, model: DeviceModel, kind: str, arrays: Sequence[Array]) -> float:
+    """Time to enqueue one column of a panel."""
+    seconds = enqueue_seconds(probe, kind, *arrays) - model.launch_seconds
+    return max(seconds, 0.0) / arrays[0].shape[1]
 
 
 def _fit_gemm(probe: Probe, sizes: Sizes, model: DeviceModel) -> DeviceModel:
@@ -91,7 +98,7 @@ def _fit_triangles(probe: Probe, sizes: Sizes, model: DeviceModel) -> DeviceMode
 def _fit_panel(probe: Probe, sizes: Sizes, model: DeviceModel) -> DeviceModel:
     short, tall, width = sizes.panel
     ipiv, info = probe.integers(np.zeros(width)), probe.integers(np.zeros(1))
-    points, enqueue = [], 0.0
+    points = []
     products = replace(model, panel=Chain(0.0, 0.0))
     for rows in (short, tall):
         # Random, with a zero diagonal: no column is another's copy, and every one needs a swap.
@@ -102,9 +109,11 @@ def _fit_panel(probe: Probe, sizes: Sizes, model: DeviceModel) -> DeviceModel:
         shapes = [(rows, width), (width,), (1,)]
         rest = seconds - products.kernel_seconds("getrf", shapes, probe.dtype)
         points.append((rows, width, rest))
-        enqueue = enqueue_seconds(probe, "getrf", panel, ipiv, info)
-    launches = max(enqueue - model.launch_seconds, 0.0) / width if model.kind == "gpu" else 0.0
-    return replace(model, panel=_fit_chain(*points), panel_launch_seconds=launches)
+    model = replace(model, panel=_fit_chain(*points))
+    if model.kind == "gpu":
+        launches = enqueue_column(probe, model, "getrf", [panel, ipiv, info])
+        model = replace(model, panel_launch_seconds=launches)
+    return model
 
 
 def _half_size(ratio: float, long: float, short: float) -> float:

@@ -37,8 +37,9 @@ _TILES = {"potrf": 0, "trtri": 0, "trtri_n": 0, "lacpy": 1}
 _HEIGHT = 2048
 #: Bytes that no cache holds.
 _COLD = 2**26
-#: m, k and n of the product that a CPU makes before each call.
-_BETWEEN = (2048, 64, 512)
+#: m, k and n of the product before each call: what was said of caches, and for a GPU something to
+#: do until its host has said what comes next.
+_BETWEEN = {"cpu": (2048, 64, 512), "gpu": (4096, 512, 4096)}
 #: Products follow others of their step, and find in the caches what they multiply with.
 _FOLLOWING = frozenset({"gemm", "herk", "larfb_c", "trmm_rc"})
 
@@ -57,7 +58,9 @@ class KernelCase:
     In a run, an update comes back to a column after all others: its data are in no cache.  So
     the array that is updated is one of many in turn.  And a call of a CPU follows other kernels,
     which have left the caches with their own data and instructions: a short one then takes up
-    to twice as long as after itself.  So all but products are measured after a product.
+    to twice as long as after itself.  So all but products are measured after a product.  A GPU
+    measures all calls after one, by its own clock: what its host takes for a call, and how busy
+    that is at the moment, are then left out.
     """
 
     def __init__(self, probe: Probe, kind: str, axes: Axes) -> None:
@@ -66,8 +69,9 @@ class KernelCase:
         self.last = len(largest) - 1
         self.arenas = [self._arena(place, shape) for place, shape in enumerate(largest)]
         self.original = self._arena(0, largest[0]) if kind in _REFILLED else None
-        m, k, n = _BETWEEN
-        undisturbed = probe.device.enqueues or kind in _FOLLOWING
+        self.watch = probe.device.stopwatch()
+        m, k, n = _BETWEEN[probe.kind]
+        undisturbed = probe.kind == "cpu" and kind in _FOLLOWING
         shapes = [] if undisturbed else [(m, k), (k, n), (m, n)]
         self.between = [probe.array(*shape) for shape in shapes]
 
@@ -147,15 +151,39 @@ class KernelCase:
         def call() -> None:
             self.probe.call(self.kind, *next(turns))
 
-        interpreted = self.kind in _INTERPRETED
-        clock = time.perf_counter if interpreted else self.probe.clock(math.inf)
-        once = self.probe.sample(call, before=before, clock=clock)
+        sample = self._by_host if self.watch is None else self._by_device
+        once = sample(call, before, math.inf)
         if once > _PATIENCE:
             return [once]
-        clock = time.perf_counter if interpreted else self.probe.clock(once)
-        repeats = 1 if before else max(min(int(_SAMPLE / once), 100), 1)
         began = time.perf_counter()
-        taken = [self.probe.sample(call, repeats, before, clock)]
+        taken = [sample(call, before, once)]
         while len(taken) < _MOST and time.perf_counter() - began < _PATIENCE:
-            taken.append(self.probe.sample(call, repeats, before, clock))
+            taken.append(sample(call, before, once))
         return taken
+
+    def _by_host(
+        self, call: Callable[[], None], before: Callable[[], None] | None, expected: float
+    ) -> float:
+        """Seconds of a call that may take so long, of several in a row if it is a short one."""
+        interpreted = self.kind in _INTERPRETED
+        clock = time.perf_counter if interpreted else self.probe.clock(expected)
+        repeats = 1 if before else max(min(int(_SAMPLE / expected), 100), 1)
+        return self.probe.sample(call, repeats, before, clock)
+
+    def _by_device(
+        self, call: Callable[[], None], before: Callable[[], None] | None, expected: float
+    ) -> float:
+        """The same by the device's clock, which does not need several."""
+        assert self.watch is not None
+        assert before is not None
+        before()
+        begin = self.watch.mark(Queue.PANEL)
+        call()
+        end = self.watch.mark(Queue.PANEL)
+        self.probe.device.synchronize()
+        return max(self.watch.seconds(end) - self.watch.seconds(begin), 1e-9)
+
+
+def kernel_arrays(probe: Probe, kind: str, *sizes: int) -> list[Array]:
+    """What a kernel of these sizes is called with."""
+    return KernelCase(probe, kind, tuple((size,) for size in sizes)).arrays(sizes)

@@ -12,8 +12,9 @@ from threadpoolctl import threadpool_limits
 from hetero_la.scheduler.clock_probe import measure_clock
 from hetero_la.scheduler.copy_probes import measure_copies, measure_links, measure_peer_link
 from hetero_la.scheduler.costs import LinkModel
-from hetero_la.scheduler.fits import enqueue_seconds, fit_device
+from hetero_la.scheduler.fits import enqueue_column, enqueue_seconds, fit_device
 from hetero_la.scheduler.issue_probe import measure_issue
+from hetero_la.scheduler.kernel_cases import kernel_arrays
 from hetero_la.scheduler.kernel_grids import grids
 from hetero_la.scheduler.kernel_probes import measure_kernels
 from hetero_la.scheduler.leaf_probe import measure_leaves
@@ -26,6 +27,8 @@ from hetero_la.tiles.kernels.gpu import GpuDevice
 
 #: Part of the free memory that the arrays of one kernel may take, over all that measure it.
 _SHARE = 0.5
+#: Rows and columns of the panel of QR whose launches are timed.
+_PANEL = (8192, 256)
 Told = Callable[[str], None]
 
 
@@ -95,6 +98,9 @@ def measure_gpu(
     with device.activate():
         told(label + "launches")
         model = replace(fit_device(probe), issue_seconds=measure_issue([probe]))
+        panel = kernel_arrays(probe, "geqrf", *_PANEL)
+        columns = enqueue_column(probe, model, "geqrf", panel)
+        model = replace(model, reflector_launch_seconds=columns)
         figures = _launches(probe)
         told(label + "panels beside updates")
         model = fit_overlap(probe, model)

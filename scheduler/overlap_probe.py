@@ -7,14 +7,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
-import numpy as np
-
 from hetero_la.scheduler.device_model import SLOWED_COLUMNS, DeviceModel
+from hetero_la.scheduler.kernel_cases import kernel_arrays
 from hetero_la.scheduler.probes import Probe
 from hetero_la.tiles.kernels.spec import Event, Queue
 
 #: Rows of the panels, edge of the updates, and columns of both.
 _ROWS, _EDGE, _COLUMNS = 8192, 16384, (256, 1024)
+#: Panels, and what updates with them.
+_UPDATE_OF = {"getrf": "gemm", "geqrf": "larfb_c"}
 #: Panels and updates that run beside each other; of updates, there are certainly enough.
 _PANELS, _UPDATES = 4, 8
 
@@ -28,25 +29,29 @@ class Overlap(NamedTuple):
 
 def fit_overlap(probe: Probe, model: DeviceModel) -> DeviceModel:
     """A GPU's model with what narrow and wide panels tell; the GPU has to be the current one."""
-    found = [_measure(probe, columns) for columns in _COLUMNS]
-    if any(math.isnan(overlap.slowdown) for overlap in found):
+    found = [_measure(probe, "getrf", columns) for columns in _COLUMNS]
+    reflectors = [_measure(probe, "geqrf", columns) for columns in _COLUMNS]
+    if any(math.isnan(overlap.slowdown) for overlap in found + reflectors):
         return model
     narrow, wide = (overlap.slowdown for overlap in found)
     growth = math.log(wide / narrow) / math.log(_COLUMNS[1] / _COLUMNS[0])
+    more = math.prod(overlap.slowdown for overlap in reflectors) / (narrow * wide)
     return replace(
         model,
         panel_slowdown=narrow * (SLOWED_COLUMNS / _COLUMNS[0]) ** growth,
         panel_growth=growth,
         panel_share=sum(overlap.share for overlap in found) / len(found),
+        reflector_slowdown=math.sqrt(more),
     )
 
 
-def _measure(probe: Probe, columns: int) -> Overlap:
-    """Of panels of LU with so many columns; not a number where they went on alone at the end."""
-    panel = probe.array(_ROWS, columns, 0.0)
-    vectors = [probe.integers(np.zeros(columns)), probe.integers(np.zeros(1))]
-    update = [probe.array(*shape) for shape in ((_EDGE, columns), (columns, _EDGE), (_EDGE, _EDGE))]
-    calls = {Queue.PANEL: ("getrf", [panel, *vectors]), Queue.UPDATE: ("gemm", update)}
+def _measure(probe: Probe, panel: str, columns: int) -> Overlap:
+    """Of panels with so many columns; not a number where they went on alone at the end."""
+    update = _UPDATE_OF[panel]
+    calls = {
+        Queue.PANEL: (panel, kernel_arrays(probe, panel, _ROWS, columns)),
+        Queue.UPDATE: (update, kernel_arrays(probe, update, _EDGE, columns, _EDGE)),
+    }
     device, watch = probe.device, probe.device.stopwatch()
     assert watch is not None  # a GPU has one
 

@@ -19,9 +19,7 @@ from hetero_la.scheduler.rates import MEASURABLE, KernelRates, RateTable
 from hetero_la.tiles.tile_sizes import sizes_text, tile_sizes
 
 #: Of the file; another number is another format, or other ways to measure its figures.
-FORMAT = 3
-#: Formats that can be read: in 2, no tuning has several tile sizes.
-_READABLE = (2, FORMAT)
+FORMAT = 4
 #: Figures that something is divided by.
 _POSITIVE = frozenset(
     ("gemm_rate", "bandwidth", "load_bandwidth", "turn_bandwidth", "single_speedup", "sustained")
@@ -63,9 +61,8 @@ def read_profile(path: Path) -> Profile:
         content = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(content, dict):
             raise ValueError("it holds no object")
-        if content["format"] not in _READABLE:
-            known = " or ".join(map(str, _READABLE))
-            raise ValueError(f"format {content['format']!r} is not {known}")
+        if content["format"] != FORMAT:
+            raise ValueError(f"format {content['format']!r} is not {FORMAT}")
         return _decoded(content)
     except KeyError as error:
         raise ValueError(f"{path} is not a profile: it has no {error}") from error

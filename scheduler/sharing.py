@@ -11,8 +11,6 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from hetero_la.scheduler.device_model import DeviceModel
-
 
 class Work(NamedTuple):
     """A call of the update queue: when it can start, and how long it takes alone."""
@@ -22,11 +20,14 @@ class Work(NamedTuple):
 
 
 class PanelWork(NamedTuple):
-    """The same of the panel queue; the panel's columns, if the kernel does not fill the GPU."""
+    """The same of the panel queue; how many times as long it takes beside an update.
+
+    That is 0 for a kernel that fills the GPU: meanwhile the update stands still.
+    """
 
     ready: float
     seconds: float
-    columns: int = 0
+    slowdown: float = 0.0
 
 
 class Slowed(NamedTuple):
@@ -67,32 +68,29 @@ class _Updates:
         self._now = max(self._now, until)
 
 
-def beside(
-    panel: Sequence[PanelWork], updates: Iterable[Work], device: DeviceModel
-) -> list[Slowed]:
-    """When each call of the panel queue runs beside the given updates.
+def beside(panel: Sequence[PanelWork], updates: Iterable[Work], share: float) -> list[Slowed]:
+    """When each call of the panel queue runs beside updates, which lose a share of their speed.
 
     Examples
     --------
-    >>> from hetero_la.scheduler.device_model import H200
-    >>> work = [PanelWork(1.0, 1.0), PanelWork(0.0, 1.0, 512)]
-    >>> beside(work, [Work(0.0, 10.0)], H200)
-    [Slowed(start=1.0, stop=2.0, speed=0.0), Slowed(start=2.0, stop=4.05, speed=0.9)]
-    >>> beside(work, [], H200)[-1].stop
+    >>> work = [PanelWork(1.0, 1.0), PanelWork(0.0, 1.0, 2.0)]
+    >>> beside(work, [Work(0.0, 10.0)], 0.25)
+    [Slowed(start=1.0, stop=2.0, speed=0.0), Slowed(start=2.0, stop=4.0, speed=0.75)]
+    >>> beside(work, [], 0.25)[-1].stop
     3.0
     """
     queue, now = _Updates(updates), -math.inf
     spans = []
-    for ready, seconds, columns in panel:
+    for ready, seconds, slowdown in panel:
         start = now = max(now, ready)
         queue.go(now, 1.0)
-        speed = 1 - device.panel_share if columns else 0.0
+        speed = 1 - share if slowdown else 0.0
         left = seconds
         while left > 0:
-            busy = columns and queue.begins <= now
-            rate = 1 / device.slowdown(columns) if busy else 1.0
+            busy = slowdown and queue.begins <= now
+            rate = 1 / slowdown if busy else 1.0
             turn = math.inf
-            if columns:
+            if slowdown:
                 turn = queue.ends(speed) if busy else queue.begins
             stop = now + left / rate
             left = left - (turn - now) * rate if turn < stop else 0.0
@@ -102,19 +100,17 @@ def beside(
     return spans
 
 
-def overlapped(
-    panel: float, columns: int, update: float, device: DeviceModel
-) -> tuple[float, float]:
+def overlapped(panel: float, slowdown: float, update: float, share: float) -> tuple[float, float]:
     """A panel of narrow kernels and an update that begin together on one GPU.
 
     Parameters
     ----------
     panel, update : float
         Their times, each alone.
-    columns : int
-        Of the panel.
-    device : DeviceModel
-        The GPU.
+    slowdown : float
+        How many times as long the panel takes beside the update.
+    share : float
+        Of its speed that the update loses.
 
     Returns
     -------
@@ -123,13 +119,11 @@ def overlapped(
 
     Examples
     --------
-    >>> from hetero_la.scheduler.device_model import H200
-    >>> [round(seconds, 3) for seconds in overlapped(1.0, 512, 10.0, H200)]
-    [2.05, 0.205]
-    >>> overlapped(1.0, 512, 0.0, H200)
+    >>> overlapped(1.0, 2.0, 10.0, 0.25)
+    (2.0, 0.5)
+    >>> overlapped(1.0, 2.0, 0.0, 0.25)
     (1.0, 0.0)
     """
-    slowdown, share = device.slowdown(columns), device.panel_share
     together = min(panel * slowdown, update / (1 - share))
     return panel + together * (1 - 1 / slowdown), together * share
 

@@ -25,6 +25,8 @@ class Panel(NamedTuple):
     ----------
     factor : float
         Its factorization: on a GPU, of kernels too narrow to fill it.
+    slowdown : float
+        How many times as long that takes beside an update of the same GPU.
     finish : float
         What its owner adds to that.
     travel : float
@@ -35,6 +37,7 @@ class Panel(NamedTuple):
     """
 
     factor: float
+    slowdown: float
     finish: float
     travel: float
     closing: float
@@ -87,9 +90,9 @@ class Stages(StepTimes):
             lambda width: self._step.substitution(start, height, nb, width),
             max(self._width - self._m, 0), nb,
         )  # fmt: skip
-        return Panel(
-            self._seconds(owners[0], factor), self._seconds(owners[0], finish), travel, closing
-        )
+        slowdown = self._model.devices[owners[0]].slowdown(factor[0][0], nb)
+        seconds = self._seconds(owners[0], factor)
+        return Panel(seconds, slowdown, self._seconds(owners[0], finish), travel, closing)
 
     def trailing(self, start: int, nb: int) -> Trailing:
         """Of the step whose tile begins at `start`."""
@@ -111,7 +114,7 @@ class Stages(StepTimes):
         factor, lost = panel.factor, 0.0
         if device.kind == "gpu":
             # What fills the GPU stops the update, and what does not slows it down.
-            factor, lost = overlapped(panel.factor, nb, rest, device)
+            factor, lost = overlapped(panel.factor, panel.slowdown, rest, device.panel_share)
             load = rest + (first + lost) / owners
         else:
             load = rest + (first + factor) / owners

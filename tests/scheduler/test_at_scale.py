@@ -240,10 +240,9 @@ def test_a_message_reaches_nodes_first_and_then_their_gpus() -> None:
 
 
 def test_a_panel_beside_updates() -> None:
-    gpu = replace(H200, panel_slowdown=2.0, panel_growth=0.0, panel_share=0.25)
     updates = [Work(0.0, 3.0), Work(10.0, 5.0)]
-    panel = [PanelWork(1.0, 2.0, 512), PanelWork(0.0, 1.0), PanelWork(9.0, 1.0, 512)]
-    spans = beside(panel, updates, gpu)
+    panel = [PanelWork(1.0, 2.0, 2.0), PanelWork(0.0, 1.0), PanelWork(9.0, 1.0, 2.0)]
+    spans = beside(panel, updates, 0.25)
     # From 1 to 3 2/3 half as fast, as the update has 2 s left at 3/4 of its speed.
     assert [span.stop for span in spans] == pytest.approx([1 + 8 / 3 + 2 / 3, 16 / 3, 10.0])
     assert [span.speed for span in spans] == [0.75, 0.0, 0.75]

@@ -22,7 +22,7 @@ from tests.support import set_up
 
 RULES = [Rule(*choice) for choice in itertools.product((False, True), repeat=2)]
 #: The host is not in the model of stages.
-GPU = replace(H200, launch_seconds=0.0, panel_launch_seconds=0.0)
+GPU = replace(H200, launch_seconds=0.0, panel_launch_seconds=0.0, reflector_launch_seconds=0.0)
 
 
 def stages_of(
@@ -185,8 +185,8 @@ def test_a_panel_beside_one_update_is_as_beside_several() -> None:
     rng = np.random.default_rng(0)
     for _ in range(200):
         panel, update = rng.random(2).tolist()
-        gpu = replace(H200, panel_slowdown=1 + rng.random(), panel_share=0.5 * rng.random())
-        taken, lost = overlapped(panel, 256, update, gpu)
-        (span,) = beside([PanelWork(0.0, panel, 256)], [Work(0.0, update)], gpu)
+        slowdown, share = 1 + rng.random(), 0.5 * rng.random()
+        taken, lost = overlapped(panel, slowdown, update, share)
+        (span,) = beside([PanelWork(0.0, panel, slowdown)], [Work(0.0, update)], share)
         assert taken == pytest.approx(span.stop)
         assert update + lost == pytest.approx(through(0.0, update, [span]))

@@ -97,7 +97,7 @@ def test_a_foreign_or_stale_profile_is_noticed_once(
 @pytest.mark.parametrize(
     "damage",
     [lambda text: text[: len(text) // 2], lambda text: "[]", lambda text: "{}",
-     lambda text: text.replace('"format": 3', '"format": 1'),
+     lambda text: text.replace('"format": 4', '"format": 3'),
      lambda text: text.replace('"tunings": []', '"tunings": [' + BAD_TUNING + "]"),
      lambda text: text.replace('"devices": [', '"devices": [3, '),
      lambda text: text.replace('"gemm_rate"', '"gemm_speed"'),
@@ -218,10 +218,7 @@ def test_new_tunings_for_a_problem_replace_all_older_ones() -> None:
     assert [(t.n, t.nb) for t in whole.tunings] == [(2000, 64), (1000, 96)]
 
 
-def test_a_file_of_the_format_before_is_read(place: Path) -> None:
-    write_profile(profile().with_tunings([TUNING]), place)
-    place.write_text(place.read_text().replace('"format": 3', '"format": 2'))
-    assert read_profile(place).tunings == (TUNING,)
+def test_sequences_of_sizes_are_kept_as_words(place: Path) -> None:
     write_profile(profile().with_tunings([SEVERAL]), place)
     assert json.loads(place.read_text())["tunings"][0]["nb"] == "2x128+64"
 

@@ -198,6 +198,8 @@ def test_panel_and_update_share_a_gpu():
     assert slowed.busy[0, Queue.PANEL] > base.busy[0, Queue.PANEL]
     assert grown.makespan == slowed.makespan  # its panels have 512 columns
     narrow = Case(16384, 256, 1)
+    of_qr = replace(H200, panel_slowdown=2.0, panel_growth=0.0, reflector_slowdown=1.5)
+    assert [of_qr.slowdown(kind, 256) for kind in ("getrf", "trtri", "geqrf")] == [2.0, 2.0, 3.0]
     gain = [
         narrow.run(replace(H200, panel_slowdown=3.0, panel_growth=growth)).busy[0, Queue.PANEL]
         for growth in (0.0, 0.5)
