@@ -182,7 +182,7 @@ H200 = DeviceModel(
     gemm_half=32.0, gemm_inner_half=79.0, solve_half=7000.0, panel=Chain(2.7e-6, 1.5e-11),
     inverse=Chain(1e-7, 5e-11), factor_column=4e-7, panel_launch_seconds=1e-6,
     panel_slowdown=2.05, panel_growth=0.24, panel_share=0.1, reflector_slowdown=1.75,
-    reflector_launch_seconds=3e-6, index_seconds=2e-8, swap_seconds=2.4e-11,
+    reflector_launch_seconds=2e-6, index_seconds=2e-8, swap_seconds=2.4e-11,
     gather_seconds=1.2e-11, bandwidth=2e12, single_speedup=1.0, by_reference=False,
 )  # fmt: skip
 

@@ -118,9 +118,9 @@ def test_only_a_gpu_has_a_host_thread_apart_from_its_queue():
     panel = shapes_of("getrf", 8192, 512, 512)
     assert cores(4).host_seconds("getrf", panel) == 0
     assert H200.host_seconds("getrf", panel) > 10 * H200.host_seconds("gemm", panel)
-    assert H200.host_seconds("geqrf", panel) > 2 * H200.host_seconds("getrf", panel)
+    assert H200.host_seconds("geqrf", panel) > 1.5 * H200.host_seconds("getrf", panel)
     wide = [(100, 5000), (100,), (100, 100), (100, 100), (1,)]  # of which 100 columns are factored
-    assert H200.host_seconds("geqrf", wide) == pytest.approx(1.4e-5 + 100 * 3e-6)
+    assert H200.host_seconds("geqrf", wide) == pytest.approx(1.4e-5 + 100 * 2e-6)
 
 
 def test_transfers():

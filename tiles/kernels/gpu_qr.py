@@ -1,4 +1,8 @@
-"""QR on a GPU: panels recursive down to a kernel that keeps rows in registers."""
+"""QR on a GPU: panels recursive down to blocks, whose leaves are a kernel each.
+
+A leaf keeps its rows in registers.  A block's T comes from V^H V in the end, so that few
+kernels are enqueued, which takes a host nearly as long as the GPU takes for them.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from hetero_la.tiles.kernels.gpu_cholesky_qr import CholeskyQR
+from hetero_la.tiles.kernels.gpu_kernels import ceil_div
 from hetero_la.tiles.kernels.gpu_queue import Block, GpuQueue, block
 from hetero_la.tiles.kernels.registry import implements
 from hetero_la.tiles.kernels.spec import Array, KernelOptions
@@ -17,6 +22,9 @@ _TRIANGLES = ("scalar", "triangles")
 _THREADS = 512  # of a block of geqrf_leaf
 _STRIP_BYTES = 256  # of a column of the strip that a warp holds
 _LANES = 32  # columns of a leaf, at most
+_BLOCK = 256  # columns of a block, at most: twice those that join_pairs joins
+_BLOCK_BYTES = 2048  # of its rows: wider ones gain less than going through memory more often costs
+_PAIRED = 4  # columns of T that a block of join_pairs finds
 _UNIT_BYTES = 16  # of exchange.cu, at most; a complex number takes two units
 _CHUNK = 2**28  # bytes of each workspace of larfb: at this width a product loses no speed
 
@@ -58,25 +66,58 @@ class _Panel:
 
     def factor(self, first: int, width: int) -> None:
         """Factor columns ``first .. first + width`` of the rows from `first` on."""
-        if width <= self.ib:
-            self.leaf(first, width)
+        most = min(_BLOCK, _BLOCK_BYTES // self.A.dtype.itemsize)
+        block = self.ib << (most // self.ib).bit_length() - 1
+        if width <= block:
+            self.factor_block(first, width)
             return
-        q, A, R, T = self.q, *(x.at(first, first) for x in (self.A, self.R, self.T))
-        left = self.ib * (-(-width // self.ib) // 2)
-        right, A2 = width - left, A.at(0, left)
+        left = block * ceil_div(ceil_div(width, block), 2)  # no less than the rest: one block
         self.factor(first, left)
-        _apply(q, A, T, A2, (self.rows - first, right, left), "c")
-        q.launch(
-            q.function("move_top", _TRIANGLES, A.dtype), (-(-left * right // 256),), 256,
-            A2.pointer, A.ld, R.pointer, R.ld, T.pointer, T.ld, left, right,
-        )  # fmt: skip
-        self.factor(first + left, right)
-        self.join(A.at(left, 0), T, self.rows - first - left, left, right)
+        self.update(first, left, width - left)
+        self.factor(first + left, width - left)
+        self.move_upper(first, width, left)
+        self.join(first, left, width - left)
 
-    def join(self, V: Block, T: Block, rows: int, left: int, right: int) -> None:
-        """T12 <- -T1 V1^H V2 T2; V has the rows where V2 is not zero."""
-        q, T12 = self.q, T.at(0, left)
-        W = _workspace(q, "join", V.dtype, left, right)
+    def factor_block(self, first: int, width: int) -> None:
+        """The same leaf by leaf."""
+        q, V, T = self.q, self.A.at(first, first), self.T.at(first, first)
+        for start in range(0, width, self.ib):
+            columns = min(self.ib, width - start)
+            self.leaf(first + start, columns)
+            self.update(first + start, columns, width - start - columns)
+        if width <= self.ib:
+            return
+        self.move_upper(first, width, self.ib)
+        G = _workspace(q, "join", V.dtype, width, width)
+        q.gemm(1, V, V, 0, G, (width, width, self.rows - first), trans_a="c")
+        joined = self.ib
+        while joined < width:
+            grid = (ceil_div(joined, _PAIRED), ceil_div(width, 2 * joined))
+            q.launch(
+                q.function("join_pairs", _TRIANGLES, V.dtype), grid, 128,
+                T.pointer, T.ld, G.pointer, G.ld, width, joined,
+            )  # fmt: skip
+            joined *= 2
+
+    def update(self, first: int, left: int, right: int) -> None:
+        """Apply the reflectors of `left` columns to the `right` ones beside them."""
+        if right:
+            A, T = self.A.at(first, first), self.T.at(first, first)
+            _apply(self.q, A, T, A.at(0, left), (self.rows - first, right, left), "c")
+
+    def move_upper(self, first: int, width: int, block: int) -> None:
+        """Move what is above diagonal blocks to R."""
+        A, R, T = (x.at(first, first) for x in (self.A, self.R, self.T))
+        self.q.launch(
+            self.q.function("move_upper", _TRIANGLES, A.dtype), (width,), 128,
+            A.pointer, A.ld, R.pointer, R.ld, T.pointer, T.ld, block,
+        )  # fmt: skip
+
+    def join(self, first: int, left: int, right: int) -> None:
+        """T12 <- -T1 V1^H V2 T2; V1 counts where V2 is not zero."""
+        q, V, T = self.q, self.A.at(first + left, first), self.T.at(first, first)
+        T12, W = T.at(0, left), _workspace(q, "join", V.dtype, left, right)
+        rows = self.rows - first - left
         q.gemm(1, V, V.at(0, left), 0, T12, (left, right, rows), trans_a="c")
         q.gemm(1, T12, T.at(left, left), 0, W, (left, right, right))
         q.gemm(-1, T, W, 0, T12, (left, right, left))
@@ -89,7 +130,7 @@ class _Panel:
         units = 2 * (self.blocks + 1) * _LANES * 2
         exchange = q.workspace("reflectors", units * _UNIT_BYTES, zeroed=True)
         q.launch(
-            self.leaf_kernel, (min(-(-rows // _block_rows(A.dtype)), self.blocks),), _THREADS,
+            self.leaf_kernel, (min(ceil_div(rows, _block_rows(A.dtype)), self.blocks),), _THREADS,
             A.pointer, A.ld, rows, width, R.pointer, R.ld, T.pointer, T.ld,
             self.tau + first * itemsize, exchange, q.numbers(width), cooperative=True,
         )  # fmt: skip

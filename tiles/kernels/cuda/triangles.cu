@@ -1,4 +1,4 @@
-// What surrounds the leaves of a QR panel; after scalar.cu.  All but move_top take a
+// What surrounds the leaves of a QR panel; after scalar.cu.  All but join_pairs take a
 // block for a column.
 
 // Exponents of a column within which squares do not overflow, and what underflows of them
@@ -52,17 +52,58 @@ extern "C" __global__ void unscale(Scalar* R, Index ldr, const int* __restrict__
     for (Index i = threadIdx.x; i <= blockIdx.x; i += blockDim.x) scale(column[i], exponent);
 }
 
-// R12 from the top of A2 (left x right), where V has zeros; zeros below the diagonals of
-// R and T, given from the first column on.
-extern "C" __global__ void move_top(Scalar* A2, Index lda, Scalar* R, Index ldr, Scalar* T,
-                                    Index ldt, Index left, Index right)
+// What is above diagonal blocks of so many columns goes from A, where V has zeros, to R;
+// zeros below the blocks of R and T.
+extern "C" __global__ void move_upper(Scalar* A, Index lda, Scalar* R, Index ldr, Scalar* T,
+                                      Index ldt, Index block)
 {
-    for (Index e = Index(blockIdx.x) * blockDim.x + threadIdx.x; e < left * right;
-         e += Index(gridDim.x) * blockDim.x) {
-        const Index i = e % left, j = e / left;
-        R[i + (left + j) * ldr] = A2[i + j * lda];
-        A2[i + j * lda] = make_scalar(0);
-        R[left + j + i * ldr] = T[left + j + i * ldt] = make_scalar(0);
+    const Index j = blockIdx.x, top = j / block * block;
+    for (Index i = threadIdx.x; i < top; i += blockDim.x) {
+        R[i + j * ldr] = A[i + j * lda];
+        A[i + j * lda] = make_scalar(0);
+        R[j + i * ldr] = T[j + i * ldt] = make_scalar(0);
+    }
+}
+
+constexpr int PAIRED = 4;  // columns of T that a block of join_pairs finds
+constexpr int MOST = 128;  // columns of the diagonal blocks that it joins
+
+// T12 <- -T1 G12 T2 for diagonal blocks 0 and 1, 2 and 3, ... of T, G = V^H V; the last
+// block may be narrower.  blockIdx.y is the pair's number.
+extern "C" __global__ void join_pairs(Scalar* T, Index ldt, const Scalar* __restrict__ G, Index ldg,
+                                      Index order, Index block)
+{
+    __shared__ Scalar product[PAIRED][MOST];  // G12 T2
+    const Index first = 2 * block * blockIdx.y, middle = first + block;
+    const Index begin = middle + blockIdx.x * PAIRED, end = min(begin + PAIRED, min(middle + block, order));
+    const int count = int(end - begin);
+    if (count <= 0) return;
+    for (Index i = threadIdx.x; i < block; i += blockDim.x) {
+        Scalar sum[PAIRED] = {};
+#pragma unroll 4
+        for (Index k = middle; k < end; k++) {
+            const Scalar g = G[first + i + k * ldg];
+#pragma unroll
+            for (int c = 0; c < PAIRED; c++) {
+                if (c < count) sum[c] = add_product(g, T[k + (begin + c) * ldt], sum[c]);
+            }
+        }
+#pragma unroll
+        for (int c = 0; c < PAIRED; c++) product[c][i] = sum[c];
+    }
+    __syncthreads();
+    for (Index i = threadIdx.x; i < block; i += blockDim.x) {
+        Scalar sum[PAIRED] = {};
+#pragma unroll 4
+        for (Index k = i / 32 * 32; k < block; k++) {
+            const Scalar t = T[first + i + (first + k) * ldt];
+#pragma unroll
+            for (int c = 0; c < PAIRED; c++) sum[c] = subtract_product(t, product[c][k], sum[c]);
+        }
+#pragma unroll
+        for (int c = 0; c < PAIRED; c++) {
+            if (c < count) T[first + i + (begin + c) * ldt] = sum[c];
+        }
     }
 }
 
