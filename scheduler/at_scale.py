@@ -23,7 +23,6 @@ from typing import Any
 import numpy as np
 
 from hetero_la.scheduler.closing import closing
-from hetero_la.scheduler.discrete_events import NARROW
 from hetero_la.scheduler.graph import TaskGraph
 from hetero_la.scheduler.machines import ClusterModel
 from hetero_la.scheduler.moments import (
@@ -159,9 +158,10 @@ class _Run:
         now = max(self.panels.get(owner, BEGINNING), self.column, key=lambda moment: moment.at)
         work, waits = self.panel_work(c, owner, now.at)
         updates = [Work(self.column.at, self.rest)]
-        for p in range(max(phase, 0), c):  # those that may run beside it
-            updates.append(Work(float(self.arrivals[p].at[owner]), float(self.phases.of(p)[owner])))
-        spans = beside(work, updates, self.machine.gpu.panel_share)
+        for p in range(max(phase, 0), c):  # those that may run beside it, after that
+            ready = max(self.column.at, float(self.arrivals[p].at[owner]))
+            updates.append(Work(ready, float(self.phases.of(p)[owner])))
+        spans = beside(work, updates)
         for call, before, span in zip(work, waits, spans, strict=True):
             if before is not None and before.at > now.at:
                 now = before
@@ -186,8 +186,8 @@ class _Run:
             work.append(PanelWork(max(begin, there.at), seconds))
         for call in self.steps.panel(c):
             waits.append(None)
-            slowdown = self.machine.gpu.slowdown(call.kind, width) if call.kind in NARROW else 0.0
-            work.append(PanelWork(begin, self.seconds([call]), slowdown))
+            overlap = self.machine.gpu.overlap(call.kind, width)
+            work.append(PanelWork(begin, self.seconds([call]), overlap))
         return work, waits
 
     def slow_down(self, owner: int, spans: list[Slowed]) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 
 from hetero_la.scheduler.kernel_costs import measured_seconds, rule
 from hetero_la.scheduler.rates import NO_RATES, KernelRates, Shapes
-from hetero_la.tiles.kernels.spec import DeviceKind
+from hetero_la.tiles.kernels.spec import SPECS, DeviceKind
 
 
 class Chain(NamedTuple):
@@ -31,6 +31,22 @@ class Chain(NamedTuple):
     def seconds(self, rows: int, columns: int, scale: float) -> float:
         """Time of `columns` dependent steps, each on `rows` elements."""
         return columns * (self.column + self.element * scale * rows)
+
+
+class Overlap(NamedTuple):
+    """A kernel of a GPU's panel queue beside one of its update queue.
+
+    Attributes
+    ----------
+    slowdown : float
+        How many times as long it takes.
+    share : float
+        The part of its speed that the update loses: all of it beside a kernel that can fill
+        the GPU.
+    """
+
+    slowdown: float = 1.0
+    share: float = 1.0
 
 
 #: Columns of the panels that `DeviceModel.panel_slowdown` is of.
@@ -72,8 +88,9 @@ class DeviceModel:
         On a GPU, how much longer a panel of 512 columns takes beside an update of as many
         inner columns, with which power of the columns that grows, and what part of its
         speed the update loses.
-    reflector_slowdown : float
-        How many times as much as one of LU a panel of QR is slowed down.
+    reflector_slowdown, tile_share : float
+        How many times as much as one of LU a panel of QR is slowed down, and what the update
+        loses beside the factorization of a tile of Cholesky.
     burst, sustained : float
         On a GPU, seconds of a run for which it keeps its full clock, and what part of its
         speed is left after that.
@@ -119,6 +136,7 @@ class DeviceModel:
     panel_growth: float = 0.0
     panel_share: float = 0.0
     reflector_slowdown: float = 1.0
+    tile_share: float = 0.0
     burst: float = 0.0
     sustained: float = 1.0
     index_seconds: float = 2.5e-7
@@ -156,15 +174,19 @@ class DeviceModel:
             return seconds
         return self.call_seconds + rule(kind)(self, kind, shapes, dtype)
 
-    def slowdown(self, kind: str, columns: int) -> float:
-        """How much longer a panel of so many columns takes beside an update, by its kernel.
+    def overlap(self, kind: str, columns: int) -> Overlap:
+        """Kernel `kind` of a panel of so many columns beside an update.
 
-        Each of its many kernels waits until parts of the update have left multiprocessors,
-        and these parts take the longer, the more inner columns there are.
+        A chain of small kernels waits at each of them until parts of the update have left
+        multiprocessors, and these parts take the longer, the more inner columns there are.
+        Any other kernel of the panel queue could fill the GPU, and has priority.
         """
+        if not SPECS[kind].chain:
+            return Overlap()
         of_kind = self.reflector_slowdown if kind == "geqrf" else 1.0
         growth = (columns / SLOWED_COLUMNS) ** self.panel_growth
-        return max(self.panel_slowdown * growth * of_kind, 1.0)
+        share = self.tile_share if kind == "potrf" else self.panel_share
+        return Overlap(max(self.panel_slowdown * growth * of_kind, 1.0), share)
 
     def host_seconds(self, kind: str, shapes: Shapes) -> float:
         """Time that the calling thread takes to enqueue kernel `kind`; 0 on a CPU."""
@@ -182,7 +204,7 @@ H200 = DeviceModel(
     gemm_half=32.0, gemm_inner_half=79.0, solve_half=7000.0, panel=Chain(2.7e-6, 1.5e-11),
     inverse=Chain(1e-7, 5e-11), factor_column=4e-7, panel_launch_seconds=1e-6,
     panel_slowdown=2.05, panel_growth=0.24, panel_share=0.1, reflector_slowdown=1.75,
-    reflector_launch_seconds=2e-6, index_seconds=2e-8, swap_seconds=2.4e-11,
+    reflector_launch_seconds=2e-6, tile_share=0.25, index_seconds=2e-8, swap_seconds=2.4e-11,
     gather_seconds=1.2e-11, bandwidth=2e12, single_speedup=1.0, by_reference=False,
 )  # fmt: skip
 

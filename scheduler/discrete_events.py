@@ -6,9 +6,9 @@ stops where it needs an event that another worker has not recorded yet.  (It sto
 panel by CholeskyQR2, too, which is not simulated.)
 
 The PANEL and UPDATE queues of a GPU share its multiprocessors.  The rule, as measured
-on an H200 with LU: what factors or inverts a panel beside an update (`NARROW`) waits for
-multiprocessors at each of its many small kernels, and takes `DeviceModel.slowdown`
-times as long; the update loses only the part `panel_share` of its speed.  Any other
+on an H200 with LU: what factors or inverts a panel beside an update waits for
+multiprocessors at each of its many small kernels, and takes several times as long; the
+update loses only a part of its speed (`DeviceModel.overlap`).  Any other
 kernel of the panel queue could fill the GPU and has priority: it runs as if alone, and an
 update beside it stands still.  So a look-ahead update costs the trailing update its own
 time.  Copies take link time and no multiprocessors; transfers contend only in their
@@ -26,14 +26,13 @@ from itertools import accumulate
 import numpy as np
 
 from hetero_la.scheduler.costs import MachineModel, Source, kernel_shapes, moved_rows
+from hetero_la.scheduler.device_model import Overlap
 from hetero_la.scheduler.graph import TaskGraph
 from hetero_la.scheduler.instructions import Program
 from hetero_la.scheduler.messages import Message, Traffic
 from hetero_la.scheduler.own_columns import OwnColumns
-from hetero_la.tiles.kernels.spec import SPECS
 
-#: Kernels that are chains of small ones, which cannot fill a GPU.
-NARROW = frozenset(kind for kind, spec in SPECS.items() if spec.chain)
+_ALONE = Overlap(1.0, 0.0)  # an update, beside nothing
 _BEGIN, _END = -2, -1  # event codes; others number the forecasts of an update's end
 
 
@@ -53,7 +52,7 @@ class Machine:
         self.start, self.stop = [math.nan] * total, [math.nan] * total
         self.seconds, self.host = [0.0] * total, [0.0] * total
         self.shared = [False] * total  # whether it needs a GPU's multiprocessors
-        self.slowdown = [1.0] * total  # and how much longer it takes beside an update
+        self.overlap = [_ALONE] * total  # and what it and an update do to each other
         self.expected = [1] * total  # ends that a start waits for, and its own issue
         self.ready = [0.0] * total  # the latest of these so far
         self.after: list[list[int]] = [[] for _ in range(total + 1)]
@@ -86,7 +85,7 @@ class Machine:
                         self.seconds[at] += device.kernel_seconds(i.kind, shapes, dtype)
                         self.host[at] += device.host_seconds(i.kind, shapes)
                     self.shared[at] = device.kind == "gpu"
-                    self.slowdown[at] = device.slowdown(i.kind, layout.column_width(i.first))
+                    self.overlap[at] = device.overlap(i.kind, layout.column_width(i.first))
                 elif i.op == "receive" and i.message in traffic.messages:
                     self.price_receive(at, traffic.messages[i.message], dtype)
                 elif i.op in ("load", "store") and (loads or device.kind == "cpu"):
@@ -199,10 +198,10 @@ class Machine:
 
     def share(self, w: int, now: float) -> None:
         """Bring what runs on a GPU up to date, and divide its multiprocessors anew."""
-        device, panel, update = self.model.devices[w], self.running[2 * w], self.running[2 * w + 1]
-        narrow = panel >= 0 and self.all[panel].kind in NARROW
-        panel_speed = 1 / self.slowdown[panel] if narrow and update >= 0 else 1.0
-        update_speed = 1.0 if panel < 0 else 1 - device.panel_share if narrow else 0.0
+        panel, update = self.running[2 * w], self.running[2 * w + 1]
+        overlap = self.overlap[panel] if panel >= 0 else _ALONE
+        panel_speed = 1 / overlap.slowdown if update >= 0 else 1.0
+        update_speed = 1 - overlap.share
         elapsed, self.since[w] = now - self.since[w], now
         for slot, at, speed in ((2 * w, panel, panel_speed), (2 * w + 1, update, update_speed)):
             if at < 0:

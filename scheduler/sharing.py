@@ -11,6 +11,8 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from hetero_la.scheduler.device_model import Overlap
+
 
 class Work(NamedTuple):
     """A call of the update queue: when it can start, and how long it takes alone."""
@@ -20,14 +22,11 @@ class Work(NamedTuple):
 
 
 class PanelWork(NamedTuple):
-    """The same of the panel queue; how many times as long it takes beside an update.
-
-    That is 0 for a kernel that fills the GPU: meanwhile the update stands still.
-    """
+    """The same of the panel queue, and what it and an update do to each other."""
 
     ready: float
     seconds: float
-    slowdown: float = 0.0
+    overlap: Overlap = Overlap()
 
 
 class Slowed(NamedTuple):
@@ -68,30 +67,28 @@ class _Updates:
         self._now = max(self._now, until)
 
 
-def beside(panel: Sequence[PanelWork], updates: Iterable[Work], share: float) -> list[Slowed]:
-    """When each call of the panel queue runs beside updates, which lose a share of their speed.
+def beside(panel: Sequence[PanelWork], updates: Iterable[Work]) -> list[Slowed]:
+    """When each call of the panel queue runs beside the given updates.
 
     Examples
     --------
-    >>> work = [PanelWork(1.0, 1.0), PanelWork(0.0, 1.0, 2.0)]
-    >>> beside(work, [Work(0.0, 10.0)], 0.25)
+    >>> work = [PanelWork(1.0, 1.0), PanelWork(0.0, 1.0, Overlap(2.0, 0.25))]
+    >>> beside(work, [Work(0.0, 10.0)])
     [Slowed(start=1.0, stop=2.0, speed=0.0), Slowed(start=2.0, stop=4.0, speed=0.75)]
-    >>> beside(work, [], 0.25)[-1].stop
+    >>> beside(work, [])[-1].stop
     3.0
     """
     queue, now = _Updates(updates), -math.inf
     spans = []
-    for ready, seconds, slowdown in panel:
+    for ready, seconds, overlap in panel:
         start = now = max(now, ready)
         queue.go(now, 1.0)
-        speed = 1 - share if slowdown else 0.0
+        speed = 1 - overlap.share
         left = seconds
         while left > 0:
-            busy = slowdown and queue.begins <= now
-            rate = 1 / slowdown if busy else 1.0
-            turn = math.inf
-            if slowdown:
-                turn = queue.ends(speed) if busy else queue.begins
+            busy = queue.begins <= now
+            rate = 1 / overlap.slowdown if busy else 1.0
+            turn = queue.ends(speed) if busy else queue.begins
             stop = now + left / rate
             left = left - (turn - now) * rate if turn < stop else 0.0
             now = min(stop, turn)
@@ -100,17 +97,15 @@ def beside(panel: Sequence[PanelWork], updates: Iterable[Work], share: float) ->
     return spans
 
 
-def overlapped(panel: float, slowdown: float, update: float, share: float) -> tuple[float, float]:
-    """A panel of narrow kernels and an update that begin together on one GPU.
+def overlapped(panel: float, overlap: Overlap, update: float) -> tuple[float, float]:
+    """A panel and an update that begin together on one GPU, which neither of them fills.
 
     Parameters
     ----------
     panel, update : float
         Their times, each alone.
-    slowdown : float
-        How many times as long the panel takes beside the update.
-    share : float
-        Of its speed that the update loses.
+    overlap : Overlap
+        What they do to each other.
 
     Returns
     -------
@@ -119,11 +114,12 @@ def overlapped(panel: float, slowdown: float, update: float, share: float) -> tu
 
     Examples
     --------
-    >>> overlapped(1.0, 2.0, 10.0, 0.25)
+    >>> overlapped(1.0, Overlap(2.0, 0.25), 10.0)
     (2.0, 0.5)
-    >>> overlapped(1.0, 2.0, 0.0, 0.25)
+    >>> overlapped(1.0, Overlap(2.0, 0.25), 0.0)
     (1.0, 0.0)
     """
+    slowdown, share = overlap
     together = min(panel * slowdown, update / (1 - share))
     return panel + together * (1 - 1 / slowdown), together * share
 

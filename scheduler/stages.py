@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from hetero_la.scheduler.device_model import Overlap
 from hetero_la.scheduler.estimate import Calls, StepTimes
 from hetero_la.scheduler.sharing import overlapped
 from hetero_la.tiles.kernels.spec import SPECS
@@ -25,8 +26,8 @@ class Panel(NamedTuple):
     ----------
     factor : float
         Its factorization: on a GPU, of kernels too narrow to fill it.
-    slowdown : float
-        How many times as long that takes beside an update of the same GPU.
+    overlap : Overlap
+        That beside an update of the same GPU.
     finish : float
         What its owner adds to that.
     travel : float
@@ -37,7 +38,7 @@ class Panel(NamedTuple):
     """
 
     factor: float
-    slowdown: float
+    overlap: Overlap
     finish: float
     travel: float
     closing: float
@@ -90,9 +91,9 @@ class Stages(StepTimes):
             lambda width: self._step.substitution(start, height, nb, width),
             max(self._width - self._m, 0), nb,
         )  # fmt: skip
-        slowdown = self._model.devices[owners[0]].slowdown(factor[0][0], nb)
+        overlap = self._model.devices[owners[0]].overlap(factor[0][0], nb)
         seconds = self._seconds(owners[0], factor)
-        return Panel(seconds, slowdown, self._seconds(owners[0], finish), travel, closing)
+        return Panel(seconds, overlap, self._seconds(owners[0], finish), travel, closing)
 
     def trailing(self, start: int, nb: int) -> Trailing:
         """Of the step whose tile begins at `start`."""
@@ -114,7 +115,7 @@ class Stages(StepTimes):
         factor, lost = panel.factor, 0.0
         if device.kind == "gpu":
             # What fills the GPU stops the update, and what does not slows it down.
-            factor, lost = overlapped(panel.factor, panel.slowdown, rest, device.panel_share)
+            factor, lost = overlapped(panel.factor, panel.overlap, rest)
             load = rest + (first + lost) / owners
         else:
             load = rest + (first + factor) / owners

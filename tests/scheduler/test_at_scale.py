@@ -13,7 +13,7 @@ from hetero_la.routines import ROUTINES
 from hetero_la.scheduler.at_scale import ScaledRun, simulate_at_scale
 from hetero_la.scheduler.closing import closing
 from hetero_la.scheduler.costs import MachineModel
-from hetero_la.scheduler.device_model import H200
+from hetero_la.scheduler.device_model import H200, Overlap
 from hetero_la.scheduler.distribution import Distribution
 from hetero_la.scheduler.instructions import Program
 from hetero_la.scheduler.machines import Broadcast, ClusterModel, Fabric
@@ -79,7 +79,7 @@ def test_the_real_programs_take_as_long(
 ) -> None:
     small, large, _ = both(routine, TileLayout(n, n, nb), workers, depth)
     # What differs is in the module's docstring, and most of it is LU's.
-    tolerance = 0.02 if routine == "lu" else 0.01
+    tolerance = 0.02 if routine == "lu" else 0.002
     assert large.makespan == pytest.approx(small.makespan, rel=tolerance)
     assert_equal_traffic(routine, small, large)
 
@@ -240,9 +240,9 @@ def test_a_message_reaches_nodes_first_and_then_their_gpus() -> None:
 
 
 def test_a_panel_beside_updates() -> None:
-    updates = [Work(0.0, 3.0), Work(10.0, 5.0)]
-    panel = [PanelWork(1.0, 2.0, 2.0), PanelWork(0.0, 1.0), PanelWork(9.0, 1.0, 2.0)]
-    spans = beside(panel, updates, 0.25)
+    narrow, updates = Overlap(2.0, 0.25), [Work(0.0, 3.0), Work(10.0, 5.0)]
+    panel = [PanelWork(1.0, 2.0, narrow), PanelWork(0.0, 1.0), PanelWork(9.0, 1.0, narrow)]
+    spans = beside(panel, updates)
     # From 1 to 3 2/3 half as fast, as the update has 2 s left at 3/4 of its speed.
     assert [span.stop for span in spans] == pytest.approx([1 + 8 / 3 + 2 / 3, 16 / 3, 10.0])
     assert [span.speed for span in spans] == [0.75, 0.0, 0.75]

@@ -12,7 +12,7 @@ import pytest
 from hetero_la.routines import ROUTINES
 from hetero_la.scheduler.best_sizes import Rule, best_sizes
 from hetero_la.scheduler.costs import MachineModel
-from hetero_la.scheduler.device_model import H200, DeviceModel, cores
+from hetero_la.scheduler.device_model import H200, DeviceModel, Overlap, cores
 from hetero_la.scheduler.sharing import PanelWork, Work, beside, overlapped, through
 from hetero_la.scheduler.simulate import simulate
 from hetero_la.scheduler.stages import Stages
@@ -185,8 +185,8 @@ def test_a_panel_beside_one_update_is_as_beside_several() -> None:
     rng = np.random.default_rng(0)
     for _ in range(200):
         panel, update = rng.random(2).tolist()
-        slowdown, share = 1 + rng.random(), 0.5 * rng.random()
-        taken, lost = overlapped(panel, slowdown, update, share)
-        (span,) = beside([PanelWork(0.0, panel, slowdown)], [Work(0.0, update)], share)
+        overlap = Overlap(1 + rng.random(), 0.5 * rng.random())
+        taken, lost = overlapped(panel, overlap, update)
+        (span,) = beside([PanelWork(0.0, panel, overlap)], [Work(0.0, update)])
         assert taken == pytest.approx(span.stop)
         assert update + lost == pytest.approx(through(0.0, update, [span]))

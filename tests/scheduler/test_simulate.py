@@ -189,6 +189,19 @@ def test_panels_go_where_they_are_faster():
     assert helped.run(H200, H200, CORE).makespan > 5 * alone.run(H200).makespan
 
 
+def test_what_a_panel_and_an_update_do_to_each_other():
+    gpu = replace(
+        H200, panel_slowdown=2.0, panel_growth=0.5, panel_share=0.25, reflector_slowdown=1.5,
+        tile_share=0.5,
+    )  # fmt: skip
+    assert gpu.overlap("getrf", 512) == gpu.overlap("trtri", 512) == (2.0, 0.25)
+    assert gpu.overlap("getrf", 2048) == (4.0, 0.25)
+    assert gpu.overlap("getrf", 8) == (1.0, 0.25)
+    assert gpu.overlap("geqrf", 512) == (3.0, 0.25)
+    assert gpu.overlap("potrf", 512) == (2.0, 0.5)
+    assert gpu.overlap("trmm", 512) == (1.0, 1.0)  # it could fill the GPU
+
+
 def test_panel_and_update_share_a_gpu():
     case = Case(16384, 512, 1)
     base = case.run(replace(H200, panel_slowdown=1.0, panel_growth=0.0, panel_share=0.0))
@@ -198,8 +211,6 @@ def test_panel_and_update_share_a_gpu():
     assert slowed.busy[0, Queue.PANEL] > base.busy[0, Queue.PANEL]
     assert grown.makespan == slowed.makespan  # its panels have 512 columns
     narrow = Case(16384, 256, 1)
-    of_qr = replace(H200, panel_slowdown=2.0, panel_growth=0.0, reflector_slowdown=1.5)
-    assert [of_qr.slowdown(kind, 256) for kind in ("getrf", "trtri", "geqrf")] == [2.0, 2.0, 3.0]
     gain = [
         narrow.run(replace(H200, panel_slowdown=3.0, panel_growth=growth)).busy[0, Queue.PANEL]
         for growth in (0.0, 0.5)
