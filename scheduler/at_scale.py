@@ -158,7 +158,7 @@ class _Run:
         now = max(self.panels.get(owner, BEGINNING), self.column, key=lambda moment: moment.at)
         work, waits = self.panel_work(c, owner, now.at)
         updates = [Work(self.column.at, self.rest)]
-        for p in range(max(phase, 0), c):  # those that may run beside it, after that
+        for p in range(max(phase, 0), c):  # what may run beside it, once that column is there
             ready = max(self.column.at, float(self.arrivals[p].at[owner]))
             updates.append(Work(ready, float(self.phases.of(p)[owner])))
         spans = beside(work, updates)

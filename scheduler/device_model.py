@@ -89,8 +89,8 @@ class DeviceModel:
         inner columns, with which power of the columns that grows, and what part of its
         speed the update loses.
     reflector_slowdown, tile_share : float
-        How many times as much as one of LU a panel of QR is slowed down, and what the update
-        loses beside the factorization of a tile of Cholesky.
+        The slowdown of a panel of QR over that of one of LU; and the part of its speed that
+        the update loses beside potrf.
     burst, sustained : float
         On a GPU, seconds of a run for which it keeps its full clock, and what part of its
         speed is left after that.
@@ -148,6 +148,12 @@ class DeviceModel:
     single_speedup: float = 2.0
     by_reference: bool = True
     rates: KernelRates = NO_RATES
+
+    def __post_init__(self) -> None:
+        for name in ("panel_share", "tile_share"):
+            share = getattr(self, name)
+            if not 0 <= share < 1:
+                raise ValueError(f"{name} must be 0 or more and below 1, not {share!r}")
 
     def work(self, dtype: Any) -> float:
         """Time of the same product in `dtype`, relative to the model's own type."""

@@ -6,13 +6,12 @@ stops where it needs an event that another worker has not recorded yet.  (It sto
 panel by CholeskyQR2, too, which is not simulated.)
 
 The PANEL and UPDATE queues of a GPU share its multiprocessors.  The rule, as measured
-on an H200 with LU: what factors or inverts a panel beside an update waits for
-multiprocessors at each of its many small kernels, and takes several times as long; the
-update loses only a part of its speed (`DeviceModel.overlap`).  Any other
-kernel of the panel queue could fill the GPU and has priority: it runs as if alone, and an
-update beside it stands still.  So a look-ahead update costs the trailing update its own
-time.  Copies take link time and no multiprocessors; transfers contend only in their
-receiver's queue.
+on an H200 (`DeviceModel.overlap`): what factors or inverts a panel beside an update waits
+for multiprocessors at each of its many small kernels, and takes two to four times as long;
+the update loses a tenth or two of its speed.  Any other kernel of the panel queue could
+fill the GPU and has priority: it runs as if alone, and an update beside it stands still.
+So a look-ahead update costs the trailing update its own time.  Copies take link time and
+no multiprocessors; transfers contend only in their receiver's queue.
 """
 
 from __future__ import annotations

@@ -108,9 +108,8 @@ class StepTimes:
         elif len(owners) > 1:
             seconds += model.transfer_seconds(height * nb * itemsize, owners[0], owners[1])
         elif device.kind == "gpu":
-            seconds *= device.overlap(
-                factor[0][0], nb
-            ).slowdown  # beside the update of the same GPU
+            # Beside the update of the same GPU.
+            seconds *= device.overlap(factor[0][0], nb).slowdown
         return seconds
 
     def _panel_calls(self, start: int, nb: int) -> tuple[Calls, Calls]:

@@ -52,28 +52,14 @@ _MOST, _PATIENCE = 3, 0.02
 _SAMPLE = 1e-3
 
 
-class KernelCase:
-    """One kernel on one device: memory for its largest sizes, of which each call takes a part.
-
-    In a run, an update comes back to a column after all others: its data are in no cache.  So
-    the array that is updated is one of many in turn.  And a call of a CPU follows other kernels,
-    which have left the caches with their own data and instructions: a short one then takes up
-    to twice as long as after itself.  So all but products are measured after a product.  A GPU
-    measures all calls after one, by its own clock: what its host takes for a call, and how busy
-    that is at the moment, are then left out.
-    """
+class KernelArrays:
+    """Memory for a kernel's largest sizes on one device, of which each call takes a part."""
 
     def __init__(self, probe: Probe, kind: str, axes: Axes) -> None:
         self.probe, self.kind, self.shapes = probe, kind, MEASURABLE[kind].shapes
-        largest = self.shapes(*(axis[-1] for axis in axes))
-        self.last = len(largest) - 1
-        self.arenas = [self._arena(place, shape) for place, shape in enumerate(largest)]
-        self.original = self._arena(0, largest[0]) if kind in _REFILLED else None
-        self.watch = probe.device.stopwatch()
-        m, k, n = _BETWEEN[probe.kind]
-        undisturbed = probe.kind == "cpu" and kind in _FOLLOWING
-        shapes = [] if undisturbed else [(m, k), (k, n), (m, n)]
-        self.between = [probe.array(*shape) for shape in shapes]
+        self.largest = self.shapes(*(axis[-1] for axis in axes))
+        self.last = len(self.largest) - 1
+        self.arenas = [self._arena(place, shape) for place, shape in enumerate(self.largest)]
 
     def _arena(self, place: int, shape: tuple[int, ...]) -> Array | None:
         if place in _INDICES.get(self.kind, ()) or len(shape) == 1:
@@ -103,6 +89,42 @@ class KernelCase:
             self.probe.call("netperm", *found[:2])
         return found
 
+    def _indices(self, place: int, shape: tuple[int, ...], sizes: Sizes) -> np.ndarray:
+        """Swaps as a panel of random numbers has them, or a permutation."""
+        if self.kind == "laswp":
+            return self.probe.rng.permutation(shape[0])
+        rows = {"swap": sizes[1:2], "compose": sizes[1:2], "netperm": (16 * sizes[0],)}
+        if place or self.kind not in rows:
+            return np.zeros(shape)
+        first = np.arange(shape[0])
+        return first + (self.probe.rng.random(shape[0]) * (rows[self.kind][0] - first)).astype(int)
+
+
+def kernel_arrays(probe: Probe, kind: str, *sizes: int) -> list[Array]:
+    """What a kernel of these sizes is called with."""
+    return KernelArrays(probe, kind, tuple((size,) for size in sizes)).arrays(sizes)
+
+
+class KernelCase(KernelArrays):
+    """One kernel on one device, called again and again as in a run.
+
+    An update comes back to a column after all others: its data are in no cache.  So
+    the array that is updated is one of many in turn.  And a call of a CPU follows other kernels,
+    which have left the caches with their own data and instructions: a short one then takes up
+    to twice as long as after itself.  So all but products are measured after a product.  A GPU
+    measures all calls after one, by its own clock: what its host takes for a call, and how busy
+    that is at the moment, are then left out.
+    """
+
+    def __init__(self, probe: Probe, kind: str, axes: Axes) -> None:
+        super().__init__(probe, kind, axes)
+        self.original = self._arena(0, self.largest[0]) if kind in _REFILLED else None
+        self.watch = probe.device.stopwatch()
+        m, k, n = _BETWEEN[probe.kind]
+        undisturbed = self.watch is None and kind in _FOLLOWING
+        shapes = [] if undisturbed else [(m, k), (k, n), (m, n)]
+        self.between = [probe.array(*shape) for shape in shapes]
+
     def turns(self, arrays: list[Array]) -> Iterator[list[Array]]:
         """The same with one updated array after the other, for ever."""
         *others, last = arrays
@@ -118,16 +140,6 @@ class KernelCase:
             [*others, arena[row : row + rows, column : column + columns]]
             for column, row in itertools.cycle(places)
         )
-
-    def _indices(self, place: int, shape: tuple[int, ...], sizes: Sizes) -> np.ndarray:
-        """Swaps as a panel of random numbers has them, or a permutation."""
-        if self.kind == "laswp":
-            return self.probe.rng.permutation(shape[0])
-        rows = {"swap": sizes[1:2], "compose": sizes[1:2], "netperm": (16 * sizes[0],)}
-        if place or self.kind not in rows:
-            return np.zeros(shape)
-        first = np.arange(shape[0])
-        return first + (self.probe.rng.random(shape[0]) * (rows[self.kind][0] - first)).astype(int)
 
     def _before(self, arrays: list[Array]) -> Callable[[], None] | None:
         """What happens before each call, and is not timed."""
@@ -173,7 +185,7 @@ class KernelCase:
     def _by_device(
         self, call: Callable[[], None], before: Callable[[], None] | None, expected: float
     ) -> float:
-        """The same by the device's clock, which does not need several."""
+        """The same by the device's clock, which needs no more than one of any length."""
         assert self.watch is not None
         assert before is not None
         before()
@@ -181,9 +193,4 @@ class KernelCase:
         call()
         end = self.watch.mark(Queue.PANEL)
         self.probe.device.synchronize()
-        return max(self.watch.seconds(end) - self.watch.seconds(begin), 1e-9)
-
-
-def kernel_arrays(probe: Probe, kind: str, *sizes: int) -> list[Array]:
-    """What a kernel of these sizes is called with."""
-    return KernelCase(probe, kind, tuple((size,) for size in sizes)).arrays(sizes)
+        return max(self.watch.between(begin, end), 1e-9)

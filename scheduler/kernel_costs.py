@@ -76,7 +76,7 @@ def _trsm(d: DeviceModel, kind: str, shapes: Shapes, dtype: np.dtype) -> float:
     return d.work(dtype) * d.solve_seconds(shapes[1][0], SPECS[kind].flops(shapes))
 
 
-#: How much more a column of a panel of QR takes than one of LU.
+#: How many times as long as a column of a panel of LU one of QR takes.
 _REFLECTOR = {"cpu": 2.0, "gpu": 1.5}
 
 
@@ -87,8 +87,8 @@ def _getrf(d: DeviceModel, kind: str, shapes: Shapes, dtype: np.dtype) -> float:
     flops = SPECS[kind].flops(shapes)
     products = flops / (2 * rows * inner**2) * d.multiply_seconds(rows, inner, inner)
     scale = dtype.itemsize / np.dtype(d.dtype).itemsize
-    columns = d.panel.seconds(rows, order, scale)
-    return d.work(dtype) * products + columns * (_REFLECTOR[d.kind] if kind == "geqrf" else 1)
+    chain = d.panel.seconds(rows, order, scale)
+    return d.work(dtype) * products + chain * (_REFLECTOR[d.kind] if kind == "geqrf" else 1)
 
 
 def _potrf(d: DeviceModel, kind: str, shapes: Shapes, dtype: np.dtype) -> float:

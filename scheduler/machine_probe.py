@@ -12,6 +12,7 @@ from threadpoolctl import threadpool_limits
 from hetero_la.scheduler.clock_probe import measure_clock
 from hetero_la.scheduler.copy_probes import measure_copies, measure_links, measure_peer_link
 from hetero_la.scheduler.costs import LinkModel
+from hetero_la.scheduler.device_model import DeviceModel
 from hetero_la.scheduler.fits import enqueue_column, enqueue_seconds, fit_device
 from hetero_la.scheduler.issue_probe import measure_issue
 from hetero_la.scheduler.kernel_cases import kernel_arrays
@@ -24,6 +25,7 @@ from hetero_la.scheduler.probes import Probe
 from hetero_la.scheduler.profile import MeasuredDevice
 from hetero_la.tiles.kernels.cpu import CpuDevice
 from hetero_la.tiles.kernels.gpu import GpuDevice
+from hetero_la.tiles.kernels.spec import KernelOptions
 
 #: Part of the free memory that the arrays of one kernel may take, over all that measure it.
 _SHARE = 0.5
@@ -98,9 +100,7 @@ def measure_gpu(
     with device.activate():
         told(label + "launches")
         model = replace(fit_device(probe), issue_seconds=measure_issue([probe]))
-        panel = kernel_arrays(probe, "geqrf", *_PANEL)
-        columns = enqueue_column(probe, model, "geqrf", panel)
-        model = replace(model, reflector_launch_seconds=columns)
+        model = replace(model, reflector_launch_seconds=_enqueue_reflector(probe, model))
         figures = _launches(probe)
         told(label + "panels beside updates")
         model = fit_overlap(probe, model)
@@ -119,6 +119,13 @@ def measure_gpu(
 
 def _copy_figures(copies: dict[str, float]) -> dict[str, float]:
     return {f"{how}_copy_bandwidth": rate for how, rate in copies.items()}
+
+
+def _enqueue_reflector(probe: Probe, model: DeviceModel) -> float:
+    """Seconds to enqueue one column of a panel of QR; by Cholesky its host would wait."""
+    by_column = replace(probe, options=KernelOptions(qr_panel="householder"))
+    panel = kernel_arrays(by_column, "geqrf", *_PANEL)
+    return enqueue_column(by_column, model, "geqrf", panel)
 
 
 def _launches(probe: Probe) -> dict[str, float]:

@@ -166,6 +166,9 @@ def _require_model(figures: Mapping[str, Any], of: str) -> None:
     """Raise unless a model's figures can be computed with."""
     if figures["kind"] not in ("cpu", "gpu"):
         raise ValueError(f"the kind of {of} is {figures['kind']!r}, and neither cpu nor gpu")
+    wanted = {field.name for field in dataclasses.fields(DeviceModel)} - {"rates"}
+    if missing := sorted(wanted.difference(figures)):
+        raise ValueError(f"the model of {of} has no {missing[0]}")
     np.dtype(figures["dtype"])  # raises for what is no type
     _require_figures({k: v for k, v in figures.items() if k not in _WORDS}, of)
     for chain in ("panel", "inverse"):

@@ -27,7 +27,7 @@ class Panel(NamedTuple):
     factor : float
         Its factorization: on a GPU, of kernels too narrow to fill it.
     overlap : Overlap
-        That beside an update of the same GPU.
+        What its first kernel and an update of the same GPU do to each other.
     finish : float
         What its owner adds to that.
     travel : float

@@ -168,7 +168,9 @@ def clocks(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[float]], GpuStopwa
 def test_a_good_comparison_of_clocks_is_not_repeated(clocks: Any) -> None:
     watch = clocks([1e-5])
     watch.compare_clocks()
-    assert watch.seconds(watch.mark(0)) == pytest.approx(100 + 1e-5, abs=1e-9)
+    mark = watch.mark(0)
+    assert watch.seconds(mark) == pytest.approx(100 + 1e-5, abs=1e-9)
+    assert watch.between(mark, mark) == 0
 
 
 def test_the_quickest_comparison_of_clocks_counts(clocks: Any) -> None:
@@ -177,4 +179,6 @@ def test_the_quickest_comparison_of_clocks_counts(clocks: Any) -> None:
     watch.compare_clocks()
     assert watch._took == 0.25
     assert watch.seconds(before) == pytest.approx(101)
-    assert watch.seconds(watch.mark(0)) == pytest.approx(104.5)
+    after = watch.mark(0)
+    assert watch.seconds(after) == pytest.approx(104.5)
+    assert watch.between(before, after) == pytest.approx(3.5)

@@ -89,6 +89,7 @@ def test_a_file_changes_the_figures_that_it_names(tmp_path: Path) -> None:
         ("gemm_rate = 20e12", "gem_rate = 1", r"'gem_rate' in \[gpu\] is none of"),
         ("gemm_rate = 20e12", "gemm_rate = -1", r"gemm_rate in \[gpu\] must be a number, above"),
         ("gemm_rate = 20e12", "gemm_rate = 0", r"gemm_rate in \[gpu\] must be a number, above"),
+        ("gemm_rate = 20e12", "tile_share = 1.5", r"tile_share must be 0 or more and below 1, not"),
         ("panel.column = 5e-6", "panel.row = 5e-6", r"'row' in \[gpu.panel\] is none of column"),
         ("panel.column = 5e-6", 'panel.column = "x"', r"column in \[gpu.panel\] must be a number"),
         ("panel.column = 5e-6", "panel = 5e-6", r"needs a table \[panel\]"),

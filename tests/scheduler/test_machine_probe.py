@@ -6,6 +6,7 @@ import math
 import statistics
 import threading
 import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -84,6 +85,25 @@ def test_a_call_of_a_cpu_comes_after_other_kernels_and_a_product_after_products(
         made = [kernel for kernel in called if kernel != "netperm"]
         assert made[: len(before) + 1] == [*before, kind]
         assert made.count("gemm") == len(before) * made.count(kind)
+
+
+def test_a_device_with_a_clock_measures_every_call_itself_after_a_product() -> None:
+    called = []
+
+    class Device(CpuDevice):
+        def call(self, kernel, *args):
+            called.append(kernel)
+
+        def stopwatch(self):
+            return SimpleNamespace(
+                mark=lambda queue: len(called), between=lambda begin, end: end - begin
+            )
+
+    for kind in ("gemm", "larfb_c", "geqrf"):
+        case = KernelCase(Probe(Device(), DOUBLE), kind, small(kind))
+        called.clear()
+        assert case.samples(tuple(axis[0] for axis in small(kind))) == [1]  # longer than is awaited
+        assert called == ["gemm", kind]
 
 
 def test_tiles_are_measured_as_parts_of_a_matrix() -> None:

@@ -101,6 +101,8 @@ def test_a_foreign_or_stale_profile_is_noticed_once(
      lambda text: text.replace('"tunings": []', '"tunings": [' + BAD_TUNING + "]"),
      lambda text: text.replace('"devices": [', '"devices": [3, '),
      lambda text: text.replace('"gemm_rate"', '"gemm_speed"'),
+     lambda text: text.replace('"tile_share": 0.0,', ""),
+     lambda text: text.replace('"tile_share": 0.0', '"tile_share": 1.0'),
      lambda text: text.replace('"kernel": "gemm"', '"kernel": "nonsense"')],
 )  # fmt: skip
 def test_a_damaged_profile_is_noticed(place: Path, damage) -> None:

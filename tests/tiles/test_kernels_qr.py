@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import importlib.resources
+import re
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 import scipy.linalg
 
+from hetero_la.tiles.kernels import gpu_qr
 from hetero_la.tiles.kernels.spec import KernelOptions, Queue
 from tests.support import covering
 from tests.tiles.kernels import DTYPES, LIMIT, OPTIONS, View, eps, fetch, gpu, norm, random, run
@@ -155,10 +158,16 @@ def test_the_panel_is_chosen_by_its_height(rng, dtype, rows, method):
     assert run_geqrf(gpu(), random(rng, (rows, 24), dtype))[-1] == method
 
 
+def test_a_panels_host_and_its_kernels_agree_on_sizes():
+    code = (importlib.resources.files("hetero_la.tiles.kernels") / "cuda/triangles.cu").read_text()
+    constants = dict(re.findall(r"constexpr int (PAIRED|MOST) = (\d+);", code))
+    assert constants == {"PAIRED": str(gpu_qr._PAIRED), "MOST": str(gpu_qr._BLOCK // 2)}
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("ib", [1, 7, 16])
-def test_geqrf_inner_blocking(device, rng, dtype, ib):
-    a = random(rng, (1500, 75), dtype)
+@pytest.mark.parametrize(("ib", "columns"), [(1, 75), (7, 300), (16, 75), (24, 500)])
+def test_geqrf_inner_blocking(device, rng, dtype, ib, columns):
+    a = random(rng, (1500, columns), dtype)
     assert_factors(a, *run_geqrf(device, a, KernelOptions(ib=ib)))
 
 

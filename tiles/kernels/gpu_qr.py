@@ -67,11 +67,12 @@ class _Panel:
     def factor(self, first: int, width: int) -> None:
         """Factor columns ``first .. first + width`` of the rows from `first` on."""
         most = min(_BLOCK, _BLOCK_BYTES // self.A.dtype.itemsize)
-        block = self.ib << (most // self.ib).bit_length() - 1
-        if width <= block:
+        widest = self.ib << (most // self.ib).bit_length() - 1
+        if width <= widest:
             self.factor_block(first, width)
             return
-        left = block * ceil_div(ceil_div(width, block), 2)  # no less than the rest: one block
+        # At least half: for move_upper, there are two diagonal blocks.
+        left = widest * ceil_div(ceil_div(width, widest), 2)
         self.factor(first, left)
         self.update(first, left, width - left)
         self.factor(first + left, width - left)
@@ -105,12 +106,12 @@ class _Panel:
             A, T = self.A.at(first, first), self.T.at(first, first)
             _apply(self.q, A, T, A.at(0, left), (self.rows - first, right, left), "c")
 
-    def move_upper(self, first: int, width: int, block: int) -> None:
-        """Move what is above diagonal blocks to R."""
+    def move_upper(self, first: int, width: int, diagonal: int) -> None:
+        """Move what is above diagonal blocks of so many columns to R."""
         A, R, T = (x.at(first, first) for x in (self.A, self.R, self.T))
         self.q.launch(
             self.q.function("move_upper", _TRIANGLES, A.dtype), (width,), 128,
-            A.pointer, A.ld, R.pointer, R.ld, T.pointer, T.ld, block,
+            A.pointer, A.ld, R.pointer, R.ld, T.pointer, T.ld, diagonal,
         )  # fmt: skip
 
     def join(self, first: int, left: int, right: int) -> None:

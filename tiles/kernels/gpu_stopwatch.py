@@ -60,6 +60,10 @@ class GpuStopwatch:
 
     def seconds(self, mark: Any) -> float:
         """When the device was there, in seconds of `time.perf_counter`; it must have been."""
+        return self._host + self.between(self._origin, mark)
+
+    def between(self, begin: Any, end: Any) -> float:
+        """Seconds from one mark to another: CUDA has 24 bits for them, however many there are."""
         import cupy
 
-        return self._host + 1e-3 * float(cupy.cuda.get_elapsed_time(self._origin, mark))
+        return 1e-3 * float(cupy.cuda.get_elapsed_time(begin, end))

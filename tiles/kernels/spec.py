@@ -239,6 +239,10 @@ class Stopwatch(Protocol):
         """When the device was there, in seconds of `time.perf_counter`; it must have been."""
         ...
 
+    def between(self, begin: Event, end: Event) -> float:
+        """Seconds from one mark to another, more exactly than the difference of the two."""
+        ...
+
 
 class Device(Protocol):
     """Where a worker's tiles live and its kernels run.

@@ -75,7 +75,8 @@ extern "C" __global__ void join_pairs(Scalar* T, Index ldt, const Scalar* __rest
 {
     __shared__ Scalar product[PAIRED][MOST];  // G12 T2
     const Index first = 2 * block * blockIdx.y, middle = first + block;
-    const Index begin = middle + blockIdx.x * PAIRED, end = min(begin + PAIRED, min(middle + block, order));
+    const Index begin = middle + blockIdx.x * PAIRED;
+    const Index end = min(begin + PAIRED, min(middle + block, order));
     const int count = int(end - begin);
     if (count <= 0) return;
     for (Index i = threadIdx.x; i < block; i += blockDim.x) {
