@@ -229,19 +229,15 @@ class Stopwatch(Protocol):
 
     def mark(self, queue: Queue) -> Event:
         """The point that `queue` has reached in what it was given."""
-        ...
 
     def compare_clocks(self) -> None:
         """Find out better by how much the host's clock is ahead; the device must be active."""
-        ...
 
     def seconds(self, mark: Event) -> float:
         """When the device was there, in seconds of `time.perf_counter`; it must have been."""
-        ...
 
     def between(self, begin: Event, end: Event) -> float:
         """Seconds from one mark to another, more exactly than the difference of the two."""
-        ...
 
 
 class Device(Protocol):
@@ -260,44 +256,34 @@ class Device(Protocol):
 
     def activate(self) -> AbstractContextManager[None]:
         """Make the device current in this thread for the block's duration."""
-        ...
 
     def on_wait(
         self, context: Callable[[], AbstractContextManager[None]]
     ) -> AbstractContextManager[None]:
         """Within it, `context` is entered around each wait of the host in a call."""
-        ...
 
     def free_bytes(self) -> int:
         """Bytes that can still be allocated."""
-        ...
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Array:
         """Allocate a column-major array."""
-        ...
 
     def call(
         self, kernel: str, queue: Queue, arrays: Sequence[Array], options: KernelOptions
     ) -> None:
         """Run or enqueue `kernel`."""
-        ...
 
     def record(self, queue: Queue) -> Event:
         """Mark the point that `queue` has reached."""
-        ...
 
     def wait(self, queue: Queue, event: Event) -> None:
         """Let later calls on `queue` wait for `event`; does not block the host."""
-        ...
 
     def copy(self, target: Array, source: Array, queue: Queue) -> None:
         """Copy between arrays of any devices, asynchronously where the hardware can."""
-        ...
 
     def synchronize(self) -> None:
         """Block the host until everything enqueued has run."""
-        ...
 
     def stopwatch(self) -> Stopwatch | None:
         """What measures the queues; None where calls have ended when they return."""
-        ...
