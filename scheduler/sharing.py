@@ -98,7 +98,7 @@ def beside(panel: Sequence[PanelWork], updates: Iterable[Work]) -> list[Slowed]:
 
 
 def overlapped(panel: float, overlap: Overlap, update: float) -> tuple[float, float]:
-    """A panel and an update that begin together on one GPU, which neither of them fills.
+    """A panel that does not fill a GPU, and an update that begins there with it.
 
     Parameters
     ----------

@@ -80,7 +80,7 @@ class _Panel:
         self.join(first, left, width - left)
 
     def factor_block(self, first: int, width: int) -> None:
-        """The same leaf by leaf."""
+        """The same leaf by leaf; what joins their T comes after all of them."""
         q, V, T = self.q, self.A.at(first, first), self.T.at(first, first)
         for start in range(0, width, self.ib):
             columns = min(self.ib, width - start)
