@@ -1,7 +1,7 @@
 """Predicted beside measured: what a plan said that a run would take, and what it took.
 
 python benchmarks/prediction.py                       the CPU: n = 2048 and 4096
-python benchmarks/prediction.py --gpu 8192 16384      one GPU, matrix on the device
+python benchmarks/prediction.py --gpu 8192 16384      matrix on a GPU, and left there
 python benchmarks/prediction.py --gpus 4 32768        several GPUs, columns there beforehand
 python benchmarks/prediction.py --kernels             with a table of kernels for each run
 python benchmarks/prediction.py --rounds 5            each round after a probe of its own
@@ -32,6 +32,7 @@ from qr import QR
 import hetero_la
 from hetero_la.commands.values import positive, tiles
 from hetero_la.scheduler.dask_execution import run_local
+from hetero_la.tiles.counted import counted
 from hetero_la.tracing import TracedRun
 
 ROUTINES = {"lu": LU, "cholesky": CHOLESKY, "qr": QR}
@@ -75,8 +76,8 @@ def cpu(case: Case, n: int, kernels: bool) -> Row:
     return row(case, "CPU", runs[-1].plan, shown(runs, kernels))
 
 
-def one_gpu(case: Case, n: int, kernels: bool) -> Row:
-    """On the device, in place."""
+def on_device(case: Case, n: int, kernels: bool) -> Row:
+    """On the device, in place; where there are several, they share it if that is faster."""
     import cupy
 
     a = cupy.empty((n, n), case.dtype, order="F")
@@ -86,7 +87,8 @@ def one_gpu(case: Case, n: int, kernels: bool) -> Row:
         case.on_device(a)
 
     runs = traced(case, run)
-    return row(case, "1 GPU", runs[-1].plan, shown(runs, kernels))
+    plan = runs[-1].plan
+    return row(case, counted(len(plan.workers), "GPU"), plan, shown(runs, kernels))
 
 
 def several_gpus(case: Case, gpus: int, n: int) -> Row:
@@ -98,7 +100,7 @@ def several_gpus(case: Case, gpus: int, n: int) -> Row:
             storage = case.storage(plan)
             run_local(cluster.private_client(), plan.job(), storage)
             measured.append(storage.seconds)
-    return row(case, f"{gpus} GPUs", plan, measured[1:])
+    return row(case, counted(gpus, "GPU"), plan, measured[1:])
 
 
 def show(found: Row) -> None:
@@ -119,7 +121,7 @@ def rows(args: argparse.Namespace) -> Iterator[Row]:
         for n in orders:
             yield cpu(case, n, args.kernels)
         for n in args.gpu:
-            yield one_gpu(case, n, args.kernels)
+            yield on_device(case, n, args.kernels)
         for n in args.gpus[1:]:
             yield several_gpus(case, args.gpus[0], n)
 

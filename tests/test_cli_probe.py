@@ -81,10 +81,12 @@ def test_a_busy_machine_is_noticed(
 
 
 def test_the_report_names_links_and_gpus() -> None:
-    gpu = measured()._replace(name="NVIDIA H200, 140 GiB", figures={"launch_seconds": 3e-6})
+    figures = {"launch_seconds": 3e-6, "strided_copy_bandwidth": 57e9, "getrf_ib": 32}
+    gpu = measured()._replace(name="NVIDIA H200, 140 GiB", figures=figures)
     text = "\n".join(probe.report(profile(gpu)))
     assert "NVIDIA H200, 140 GiB, float64" in text
-    assert "  launch: 3.0 us" in text
+    assert "  launch: 3.0 us\n  strided copy: 57.00 GB/s" in text
+    assert "  getrf: 32 columns by one kernel (ib)" in text
     assert "host to gpu: 10.0 us + bytes / 50.00 GB/s" in text
 
 

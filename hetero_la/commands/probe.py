@@ -128,13 +128,21 @@ def _device(device: MeasuredDevice) -> Iterator[str]:
     yield f"{device.name or threads}, {model.dtype}"
     yield f"  from one call to the next: {1e6 * model.issue_seconds:.1f} us"
     for name, value in device.figures.items():
-        if name.endswith("seconds"):
-            yield f"  {name.removesuffix('_seconds').replace('_', ' ')}: {1e6 * value:.1f} us"
-        else:
-            yield f"  {name.removesuffix('_bandwidth').replace('_', ' ')}: {value / 1e9:.2f} GB/s"
+        yield f"  {_figure(name, value)}"
     yield f"  {'kernel':<10}{'sizes':<38}{'least':>9}{'most':>9}  {'':<14}{'spread':>6}"
     for table in model.rates.tables:
         yield _kernel(table)
+
+
+def _figure(name: str, value: float) -> str:
+    """One figure in its unit, which the last part of its name tells."""
+    what, _, unit = name.rpartition("_")
+    shown = {
+        "seconds": f"{1e6 * value:.1f} us",
+        "bandwidth": f"{value / 1e9:.2f} GB/s",
+        "ib": f"{value:.0f} columns by one kernel (ib)",
+    }
+    return f"{what.replace('_', ' ')}: {shown[unit]}"
 
 
 def _kernel(table: RateTable) -> str:
