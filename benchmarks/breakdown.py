@@ -5,8 +5,9 @@ python benchmarks/breakdown.py cholesky 32768 --plot FILE.svg --json FILE.json
 
 The first table is Volkov and Demmel's Figure 10 (SC 2008): every moment of the run belongs
 to one kind of work, the first in the order of the columns that is running then, so a row
-adds up to the run; "under" is panel time hidden under the update.  The second is their
-Figure 11: the run without one of its optimizations, over the run with all of them.
+adds up to the run ("idle" is the rest: before the first kernel, too, and after the last one);
+"under" is panel time hidden under the update.  The second is their Figure 11: the run without
+one of its optimizations, over the run with all of them.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import Any, NamedTuple
 
 import ablation
 from device_data import RandomStorage
+from peers import seconds_of
 
 import hetero_la
 from hetero_la.scheduler.dask_clients import worker_infos
@@ -86,24 +88,25 @@ class TimedGpu(GpuDevice):
         ]
 
 
-def shares(spans: list[Span]) -> dict[str, float]:
-    """Milliseconds of each kind of work; together, with "idle", the whole run.
+def shares(spans: list[Span], ms: float) -> dict[str, float]:
+    """Milliseconds of each kind of work; what is left of the run's `ms` is "idle".
 
     Where several kinds run at once, the moment belongs to the first in `WORK`.
     """
     order = [*WORK, *sorted({span.work for span in spans} - set(WORK))]
-    found = dict.fromkeys([*order, "idle"], 0.0)
+    found = dict.fromkeys(order, 0.0)
     changes = sorted(
         [(span.start, span.work, 1) for span in spans]
         + [(span.stop, span.work, -1) for span in spans]
     )
     running, before = dict.fromkeys(order, 0), 0.0
     for when, work, change in changes:
-        current = next((kind for kind in order if running[kind]), "idle")
-        found[current] += when - before
+        current = next((kind for kind in order if running[kind]), None)
+        if current is not None:
+            found[current] += when - before
         running[work] += change
         before = when
-    return found
+    return {**found, "idle": ms - sum(found.values())}
 
 
 def busy(spans: list[Span], work: str) -> float:
@@ -131,16 +134,14 @@ class Bench:
 
     def inline(self, plan: Any, device: GpuDevice) -> float:
         """Seconds of a run in this thread."""
-        storage = self._storage(plan)
+        job, storage = plan.job(), self._storage(plan)
         with device.activate():
-            run_inline(plan.job().runner(0, device, storage))
-        return storage.seconds
+            return seconds_of(lambda: run_inline(job.runner(0, device, storage)))
 
     def dask(self, plan: Any, window: int) -> float:
         """Seconds of a run on the cluster, `window` steps a task."""
-        storage = self._storage(plan)
-        run_local(self.client, dataclasses.replace(plan.job(), window=window), storage)
-        return storage.seconds
+        job, storage = dataclasses.replace(plan.job(), window=window), self._storage(plan)
+        return seconds_of(lambda: run_local(self.client, job, storage))
 
     def breakdown(self, n: int) -> dict[str, Any]:
         """Shares of a run of order n; of the repeats, the one of median time."""
@@ -151,7 +152,7 @@ class Bench:
             seconds = self.inline(plan, device)
             runs.append((seconds, device.spans()))
         seconds, spans = sorted(runs[1:], key=lambda run: run[0])[self.repeats // 2]
-        found = shares(spans)
+        found = shares(spans, 1e3 * seconds)
         hidden = busy(spans, "panel") - found["panel"]
         flops = plan.flops / seconds / 1e12
         return {"n": n, "ms": 1e3 * seconds, "tflops": flops, "under": hidden, **found}

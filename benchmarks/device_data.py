@@ -1,16 +1,15 @@
-"""Random matrices that are made where they are used, and checks of their factors."""
+"""Random matrices that are made where they are used."""
 
 from __future__ import annotations
 
-import threading
-import time
 from typing import Any
 
 import numpy as np
 
 from hetero_la.plan import Plan
+from hetero_la.scheduler.instructions import Program
 from hetero_la.tiles.kernels.spec import Device
-from hetero_la.tiles.shard import ALL_ROWS
+from hetero_la.tiles.shard import ALL_ROWS, Shard, local_width
 
 
 def random_columns(start: int, shape: tuple[int, int], dtype: Any, diagonal: float = 0.0) -> Any:
@@ -30,59 +29,56 @@ def random_columns(start: int, shape: tuple[int, int], dtype: Any, diagonal: flo
 
 
 class RandomStorage:
-    """A run on a random matrix that is on the GPUs before the clock starts.
+    """A random matrix whose columns are with their GPUs before a run begins, and stay there.
 
     Parameters
     ----------
     plan : Plan
-        What will run.
-    check : bool, optional
-        Whether to keep the factors.
+        What will run, once.
     diagonal : float, optional
         What is added to the diagonal.
+
+    Attributes
+    ----------
+    blocks : dict
+        Tile columns, by the column at which they begin; after the run, the factors.
     """
 
-    def __init__(self, plan: Plan, check: bool = False, diagonal: float = 0.0) -> None:
-        owners = [p for p in plan.programs if p.columns]
-        self._check, self.diagonal = check, diagonal
-        self._loaded = threading.Barrier(len(owners), action=self._start)
-        self._left = {plan.workers[p.worker].name: len(p.columns) for p in owners}
-        self._finished: list[float] = []
-        self.began = 0.0
+    def __init__(self, plan: Plan, diagonal: float = 0.0) -> None:
+        self.diagonal = diagonal
         self.blocks: dict[int, Any] = {}
+        self._shards = {
+            plan.workers[program.worker].name: self._made(plan, program)
+            for program in plan.programs
+            if program.columns
+        }
 
-    def _start(self) -> None:
-        self.began = time.perf_counter()
-
-    @property
-    def seconds(self) -> float:
-        """From the moment at which all columns were there to the end of the last worker."""
-        return max(self._finished) - self.began
-
-    def home(self, device: Device, width: int) -> tuple[None, bool]:
-        """None: the shards are made for the run."""
-        return None, False
-
-    def load(self, device: Device, start: int, stop: int, target: Any) -> None:
-        """Make columns; the last ones wait until all workers have theirs."""
+    def _made(self, plan: Plan, program: Program) -> Any:
         import cupy
 
-        cupy.cuda.Stream.null.use()
-        target[...] = random_columns(start, target.shape, target.dtype, diagonal=self.diagonal)
-        self._left[device.name] -= 1
-        if not self._left[device.name]:
+        layout = plan.layout
+        with cupy.cuda.Device(plan.workers[program.worker].device):
+            shape = layout.m, local_width(layout, program.columns)
+            array = cupy.empty(shape, plan.dtype, order="F")
+            shard = Shard(array, layout, program.columns)
+            for column in program.columns:
+                block, (start, _) = shard.view(0, layout.mt, column, column), layout.columns(column)
+                block[...] = random_columns(start, block.shape, block.dtype, self.diagonal)
+                self.blocks[start] = block
             cupy.cuda.Device().synchronize()
-            cupy.get_default_memory_pool().free_all_blocks()
-            self._loaded.wait(timeout=120)
+        return array
+
+    def home(self, device: Device, width: int) -> tuple[Any, bool]:
+        """The columns themselves, which are there; none for whom the plan gives none."""
+        return self._shards.get(device.name), device.name in self._shards
+
+    def load(self, device: Device, start: int, stop: int, target: Any) -> None:
+        """Nothing: the columns are there."""
 
     def store(
         self, device: Device, start: int, stop: int, source: Any, rows: slice = ALL_ROWS
     ) -> None:
-        """Keep a view of the factors."""
-        if self._check:
-            self.blocks[start] = source
+        """Nothing: the factors stay."""
 
     def flush(self, device: Device) -> None:
-        """Stop this worker's clock."""
-        device.synchronize()
-        self._finished.append(time.perf_counter())
+        """Nothing is on its way."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -27,6 +26,9 @@ from hetero_la.tiles.shard import ArrayStorage
 from hetero_la.tiles.tile_sizes import TileSizes
 
 Row = dict[str, Any]
+
+#: A public function as it is; and the same programs, driven by Dask and by plain threads.
+OURS, ON_DASK, IN_THREADS = "hetero_la", "hetero_la on Dask", "hetero_la without Dask"
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,7 @@ class Case:
                 "seconds": medians[name], "least": min(taken), "most": max(taken),
                 "gflops": flops / medians[name] / 1e9,
                 "times the peer's rate": medians[peer] / medians[name] if peer in medians else None,
-                "residual": ratio if name.startswith("hetero_la") else None,
+                "residual": ratio if name.startswith(OURS) else None,
             }
             for name, taken in seconds.items()
         ]  # fmt: skip
@@ -139,7 +141,7 @@ class Case:
             factors[:] = [self.benchmark.factor(a, nb=self.nb)]
             return float(factors[0].timing.seconds)
 
-        contenders = {"hetero_la": ours, "scipy": lambda: self.benchmark.peer(a)}
+        contenders = {OURS: ours, "scipy": lambda: self.benchmark.peer(a)}
         seconds = self.measure(contenders | self.benchmark.others(a))
         return self.rows("CPU", n, seconds, "scipy", self.benchmark.ratio(a, factors[0]))
 
@@ -165,13 +167,18 @@ class Case:
 
         def threads() -> float:
             self.fill(a)
-            began = time.perf_counter()
-            run_in_threads(plan.job(), ArrayStorage(a, a), [device])
-            return time.perf_counter() - began
+            job, storage = plan.job(), ArrayStorage(a, a)
+            return peers.seconds_of(lambda: run_in_threads(job, storage, [device]))
 
-        contenders = {"hetero_la": ours, "hetero_la without Dask": threads, "cuSOLVER": cusolver}
-        with hetero_la.Cluster(gpus=1, cpus=0) as cluster, cluster.get_client():
-            seconds = self.measure(contenders)
+        with hetero_la.Cluster(gpus=1, cpus=0) as cluster:
+
+            def ours_on_dask() -> float:
+                self.fill(a)
+                return float(self.on_device(a, client=cluster).timing.seconds)
+
+            contenders = {OURS: ours, ON_DASK: ours_on_dask, IN_THREADS: threads}
+            with cluster.get_client():  # which `ours` takes if the calling thread is too slow
+                seconds = self.measure({**contenders, "cuSOLVER": cusolver})
             ratio = self._checked(cluster.private_client(), self.plan(cluster, n))
         return self.rows("1 GPU", n, seconds, "cuSOLVER", ratio)
 
@@ -182,12 +189,17 @@ class Case:
             self.benchmark.routine, (n, n), self.dtype, workers=workers, nb=self.nb
         )
 
-    def storage(self, plan: Any, *, check: bool = False) -> RandomStorage:
+    def storage(self, plan: Any) -> RandomStorage:
         """A random matrix whose columns are with their owners before the clock starts."""
-        return RandomStorage(plan, check, self.benchmark.diagonal(plan.layout.n))
+        return RandomStorage(plan, self.benchmark.diagonal(plan.layout.n))
+
+    def on_dask(self, client: Any, plan: Any) -> float:
+        """Seconds of a run whose columns are there beforehand, and stay there."""
+        job, storage = plan.job(), self.storage(plan)
+        return peers.seconds_of(lambda: run_local(client, job, storage))
 
     def _checked(self, client: Any, plan: Any) -> float:
-        storage = self.storage(plan, check=True)
+        storage = self.storage(plan)
         outcome = run_local(client, plan.job(), storage)
         return self.benchmark.residual(storage, outcome, plan.layout)
 
@@ -198,17 +210,13 @@ class Case:
             by_name = {w.name: w.hetero_device for w in cluster.workers.values()}
             devices = [by_name[worker.name] for worker in plan.workers]
 
-            def ours() -> float:
-                storage = self.storage(plan)
-                run_local(client, plan.job(), storage)
-                return storage.seconds
-
             def threads() -> float:
-                storage = self.storage(plan)
-                run_in_threads(plan.job(), storage, devices)
-                return storage.seconds
+                job, storage = plan.job(), self.storage(plan)
+                return peers.seconds_of(lambda: run_in_threads(job, storage, devices))
 
-            seconds = self.measure({"hetero_la": ours, "hetero_la without Dask": threads})
+            seconds = self.measure(
+                {ON_DASK: lambda: self.on_dask(client, plan), IN_THREADS: threads}
+            )
             ratio = self._checked(client, plan)
         _free_all(gpus)
         if self.benchmark.multi and self.dtype == "float64" and peers.cusolvermg_library():

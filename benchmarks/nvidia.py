@@ -7,7 +7,8 @@ python benchmarks/nvidia.py --json rows.json      the table as JSON, too
 Each case is measured beside its peer in the same run, and checked by its error ratio.  "x GEMM"
 is the rate over that of the rank-512 update C <- C - A B, of the same type and as many GPUs,
 measured at the beginning.  "must" is the ratio to the peer that a case is meant to reach, and
-"Dask" the share of a run that the same programs take less where threads drive them.
+"Dask" the share of a run on Dask that the same programs take less where threads drive them;
+a public function asks Dask only where that is worth it, and "hetero_la" is what it takes then.
 """
 
 from __future__ import annotations
@@ -112,11 +113,10 @@ def host_to_host(n: int, repeats: int, on_device: float) -> list[harness.Row]:
 
         def threads() -> float:
             a[...] = source
-            began = time.perf_counter()
-            run_in_threads(made[0].plan.job(), ArrayStorage(a, a), [device])
-            return time.perf_counter() - began
+            job, storage = made[0].plan.job(), ArrayStorage(a, a)
+            return peers.seconds_of(lambda: run_in_threads(job, storage, [device]))
 
-        seconds = case.measure({"hetero_la": ours, "hetero_la without Dask": threads})
+        seconds = case.measure({harness.ON_DASK: ours, harness.IN_THREADS: threads})
     b = source[:, :1]
     ratio = solve_ratio(source, made[0].solve(b), b) / n  # as those of factors are scaled
     seconds["on the device"] = [on_device]
@@ -134,13 +134,15 @@ def measure(wanted: Wanted, repeats: int) -> list[harness.Row]:
 def judge(wanted: Wanted, rows: list[harness.Row], gemm: float) -> list[harness.Row]:
     """Say of each row how it stands to GEMM, and of ours whether the case is reached."""
     seconds = {row["who"]: row["seconds"] for row in rows}
+    ours = harness.OURS if harness.OURS in seconds else harness.ON_DASK
     for row in rows:
         row["dtype"], row["times GEMM"] = wanted.dtype, row["gflops"] / (gemm * wanted.gpus)
-        if row["who"] == "hetero_la":
+        if row["who"] == ours:
             row["must"] = wanted.must
             reached = row["times the peer's rate"]
             row["reached"] = None if reached is None else reached >= wanted.must
-            row["Dask's share"] = 1 - seconds["hetero_la without Dask"] / row["seconds"]
+        if row["who"] == harness.ON_DASK:
+            row["Dask's share"] = 1 - seconds[harness.IN_THREADS] / row["seconds"]
     return rows
 
 
@@ -199,7 +201,7 @@ def main(argv: list[str] | None = None) -> int:
         show(found)
         rows += found
         if case is ALSO_FROM_HOST:
-            on_device = next(row["seconds"] for row in found if row["who"] == "hetero_la")
+            on_device = next(row["seconds"] for row in found if row["who"] == harness.OURS)
             found = host_to_host(case.n, args.repeats, on_device)
             found = judge(replace(case, must=MUST_FROM_HOST), found, gemm[case.dtype])
             show(found)

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 
-def _seconds(run: Callable[[], Any]) -> float:
+def seconds_of(run: Callable[[], Any]) -> float:
+    """What a call takes."""
     began = time.perf_counter()
     run()
     return time.perf_counter() - began
@@ -22,21 +23,21 @@ def scipy_lu(a: np.ndarray) -> float:
     """Seconds of ``scipy.linalg.lu_factor``."""
     from scipy.linalg import lu_factor
 
-    return _seconds(lambda: lu_factor(a))
+    return seconds_of(lambda: lu_factor(a))
 
 
 def scipy_cholesky(a: np.ndarray) -> float:
     """Seconds of ``scipy.linalg.cho_factor``."""
     from scipy.linalg import cho_factor
 
-    return _seconds(lambda: cho_factor(a))
+    return seconds_of(lambda: cho_factor(a))
 
 
 def scipy_qr(a: np.ndarray) -> float:
     """Seconds of ``scipy.linalg.qr`` without forming Q."""
     from scipy.linalg import qr
 
-    return _seconds(lambda: qr(a, mode="raw"))
+    return seconds_of(lambda: qr(a, mode="raw"))
 
 
 def _dask(function: Callable[[Any], Any], a: np.ndarray, chunk: int, blas_threads: int) -> float:
@@ -47,7 +48,7 @@ def _dask(function: Callable[[Any], Any], a: np.ndarray, chunk: int, blas_thread
 
     with threadpool_limits(blas_threads, user_api="blas"):
         x = da.from_array(a, chunks=(chunk, chunk))
-        return _seconds(lambda: dask.compute(function(x), scheduler="threads"))
+        return seconds_of(lambda: dask.compute(function(x), scheduler="threads"))
 
 
 def dask_lu(a: np.ndarray, chunk: int, blas_threads: int) -> float:
@@ -92,7 +93,7 @@ def _cusolver(a: Any, name: str, before: tuple[int, ...], results: tuple[Any, ..
         getattr(cusolver, function)(*arguments, *rest)
         cupy.cuda.Device().synchronize()
 
-    return _seconds(run)
+    return seconds_of(run)
 
 
 def cusolver_getrf(a: Any) -> float:

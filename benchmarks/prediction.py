@@ -31,7 +31,6 @@ from qr import QR
 
 import hetero_la
 from hetero_la.commands.values import positive, tiles
-from hetero_la.scheduler.dask_execution import run_local
 from hetero_la.tiles.counted import counted
 from hetero_la.tracing import TracedRun
 
@@ -97,9 +96,7 @@ def several_gpus(case: Case, gpus: int, n: int) -> Row:
     with hetero_la.Cluster(gpus=gpus, cpus=0) as cluster:
         plan = case.plan(cluster, n)
         for _ in range(case.repeats + 1):
-            storage = case.storage(plan)
-            run_local(cluster.private_client(), plan.job(), storage)
-            measured.append(storage.seconds)
+            measured.append(case.on_dask(cluster.private_client(), plan))
     return row(case, counted(gpus, "GPU"), plan, measured[1:])
 
 
