@@ -13,7 +13,7 @@ import numpy as np
 
 
 def seconds_of(run: Callable[[], Any]) -> float:
-    """What a call takes."""
+    """What a call takes, in seconds."""
     began = time.perf_counter()
     run()
     return time.perf_counter() - began
