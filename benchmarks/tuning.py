@@ -9,7 +9,8 @@ the machine's profile (`hetero-la probe` makes it): the best sequences of sizes,
 programming, and the best single size; the better of them by prediction is the choice.  All
 candidates run in turn, so that drift of a shared machine hits each alike; "loss" is the
 measured time of the choice over that of the best candidate, less one, and "gain" that of the
-best single size of the sweep over that of the best sequence, less one.
+best single size of the sweep over that of the best sequence, less one: each the median over
+the turns of what the two took in the same one.
 """
 
 from __future__ import annotations
@@ -60,15 +61,22 @@ def measure(case: Case, n: int, on_gpu: bool, swept: list[Pair]) -> Row:
         run = runner(case, n, on_gpu, cluster)
         seconds = case.measure({_name(pair): functools.partial(run, *pair) for pair in pairs})
     medians = {name: statistics.median(taken) for name, taken in seconds.items()}
+
+    def best(of: list[Pair]) -> str:
+        return min(map(_name, of), key=medians.__getitem__)
+
     choice = _name((found[0].nb, found[0].lookahead))
-    gain = min(medians[_name(pair)] for pair in swept)
-    gain /= min((medians[_name(pair)] for pair in several), default=math.inf)
     return {
-        "routine": routine, "n": n, "choice": choice,
-        "best": min(medians, key=medians.__getitem__),
-        "loss": medians[choice] / min(medians.values()) - 1, "gain": gain - 1,
+        "routine": routine, "n": n, "choice": choice, "best": best(pairs),
+        "loss": _over(seconds[choice], seconds[best(pairs)]),
+        "gain": _over(seconds[best(swept)], seconds[best(several)]) if several else math.nan,
         "measured": medians, "predicted": {_name(pair): tuned[pair] for pair in pairs},
     }  # fmt: skip
+
+
+def _over(some: list[float], others: list[float]) -> float:
+    """By what part the ones take longer than the others, turn by turn: the median."""
+    return statistics.median(one / other for one, other in zip(some, others, strict=True)) - 1
 
 
 def _name(pair: Pair) -> str:
