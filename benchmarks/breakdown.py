@@ -13,21 +13,21 @@ one of its optimizations, over the run with all of them.
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 import statistics
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import ablation
-from device_data import RandomStorage
+from harness import Case
 from peers import seconds_of
+from prediction import ROUTINES
 
 import hetero_la
 from hetero_la.scheduler.dask_clients import worker_infos
-from hetero_la.scheduler.dask_execution import run_local
 from hetero_la.scheduler.inline import run_inline
 from hetero_la.tiles.kernels.gpu import GpuDevice
 from hetero_la.tiles.kernels.spec import Queue
@@ -114,44 +114,33 @@ def busy(spans: list[Span], work: str) -> float:
     return sum(span.stop - span.start for span in spans if span.work == work)
 
 
-@dataclasses.dataclass
+@dataclass
 class Bench:
     """One routine on one GPU."""
 
-    routine: str
+    case: Case
     client: Any
-    repeats: int
 
     def plan(self, n: int, routine: str | None = None, **options: Any) -> Any:
         workers = [w for w in worker_infos(self.client) if w.kind == "gpu"]
-        return hetero_la.plan(
-            routine or self.routine, (n, n), "float64", workers=workers, **options
-        )
-
-    def _storage(self, plan: Any) -> RandomStorage:
-        n = plan.layout.n
-        return RandomStorage(plan, diagonal=float(n) if self.routine == "cholesky" else 0.0)
+        routine = routine or self.case.benchmark.routine
+        return hetero_la.plan(routine, (n, n), self.case.dtype, workers=workers, **options)
 
     def inline(self, plan: Any, device: GpuDevice) -> float:
         """Seconds of a run in this thread."""
-        job, storage = plan.job(), self._storage(plan)
+        job, storage = plan.job(), self.case.storage(plan)
         with device.activate():
             return seconds_of(lambda: run_inline(job.runner(0, device, storage)))
-
-    def dask(self, plan: Any, window: int) -> float:
-        """Seconds of a run on the cluster, `window` steps a task."""
-        job, storage = dataclasses.replace(plan.job(), window=window), self._storage(plan)
-        return seconds_of(lambda: run_local(self.client, job, storage))
 
     def breakdown(self, n: int) -> dict[str, Any]:
         """Shares of a run of order n; of the repeats, the one of median time."""
         plan = self.plan(n)
         device = TimedGpu(0, plan.workers[0].name)
         runs = []
-        for _ in range(self.repeats + 1):
+        for _ in range(self.case.repeats + 1):
             seconds = self.inline(plan, device)
             runs.append((seconds, device.spans()))
-        seconds, spans = sorted(runs[1:], key=lambda run: run[0])[self.repeats // 2]
+        seconds, spans = sorted(runs[1:], key=lambda run: run[0])[self.case.repeats // 2]
         found = shares(spans, 1e3 * seconds)
         hidden = busy(spans, "panel") - found["panel"]
         flops = plan.flops / seconds / 1e12
@@ -167,18 +156,13 @@ class Bench:
             "no look-ahead": lambda: self.inline(self.plan(n, lookahead=0), plain),
             "no overlap of queues": lambda: self.inline(plan, single),
         }
-        if self.routine == "lu":
+        if self.case.benchmark.routine == "lu":
             cases |= self._without_for_lu(n, plain)
         cases |= {
-            "all, on Dask": lambda: self.dask(plan, plan.job().window),
-            "on Dask, a task a step": lambda: self.dask(plan, 1),
+            "all, on Dask": lambda: self.case.on_dask(self.client, plan),
+            "on Dask, a task a step": lambda: self.case.on_dask(self.client, plan, window=1),
         }
-        seconds: dict[str, list[float]] = {case: [] for case in cases}
-        for repeat in range(self.repeats + 1):
-            for case, run in cases.items():
-                taken = run()
-                if repeat:
-                    seconds[case].append(taken)
+        seconds = self.case.measure(cases)
         return {case: statistics.median(taken) for case, taken in seconds.items()}
 
     def _without_for_lu(self, n: int, device: GpuDevice) -> dict[str, Callable[[], float]]:
@@ -222,14 +206,14 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
-    parser.add_argument("routine", choices=("lu", "cholesky", "qr"))
+    parser.add_argument("routine", choices=ROUTINES)
     parser.add_argument("n", type=int, nargs="+")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--json", metavar="FILE")
     parser.add_argument("--plot", metavar="FILE", help="needs matplotlib")
     args = parser.parse_args(argv)
     with cluster() as client:
-        bench = Bench(args.routine, client, args.repeats)
+        bench = Bench(Case(ROUTINES[args.routine], "float64", args.repeats, None), client)
         rows = [bench.breakdown(n) for n in args.n]
         missing = {n: bench.without(n) for n in args.n}
     show(rows, missing)

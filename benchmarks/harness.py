@@ -193,9 +193,11 @@ class Case:
         """A random matrix whose columns are with their owners before the clock starts."""
         return RandomStorage(plan, self.benchmark.diagonal(plan.layout.n))
 
-    def on_dask(self, client: Any, plan: Any) -> float:
+    def on_dask(self, client: Any, plan: Any, window: int | None = None) -> float:
         """Seconds of a run whose columns are there beforehand, and stay there."""
         job, storage = plan.job(), self.storage(plan)
+        if window is not None:
+            job = replace(job, window=window)
         return peers.seconds_of(lambda: run_local(client, job, storage))
 
     def _checked(self, client: Any, plan: Any) -> float:

@@ -92,11 +92,9 @@ def on_device(case: Case, n: int, kernels: bool) -> Row:
 
 def several_gpus(case: Case, gpus: int, n: int) -> Row:
     """Columns distributed over the GPUs beforehand, and left there."""
-    measured = []
     with hetero_la.Cluster(gpus=gpus, cpus=0) as cluster:
-        plan = case.plan(cluster, n)
-        for _ in range(case.repeats + 1):
-            measured.append(case.on_dask(cluster.private_client(), plan))
+        client, plan = cluster.private_client(), case.plan(cluster, n)
+        measured = [case.on_dask(client, plan) for _ in range(case.repeats + 1)]
     return row(case, counted(gpus, "GPU"), plan, measured[1:])
 
 

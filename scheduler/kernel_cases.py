@@ -108,12 +108,12 @@ def kernel_arrays(probe: Probe, kind: str, *sizes: int) -> list[Array]:
 class KernelCase(KernelArrays):
     """One kernel on one device, called again and again as in a run.
 
-    An update comes back to a column after all others: its data are in no cache.  So
-    the array that is updated is one of many in turn.  And a call of a CPU follows other kernels,
-    which have left the caches with their own data and instructions: a short one then takes up
-    to twice as long as after itself.  So all but products are measured after a product.  A GPU
-    measures all calls after one, by its own clock: what its host takes for a call, and how busy
-    that is at the moment, are then left out.
+    An update comes back to a column after all others: its data are in no cache.  So the array
+    that is updated is one of many in turn.  And a call of a CPU follows other kernels, which have
+    left the caches with their own data and instructions: a short one then takes up to twice as
+    long as after itself.  So all but products are measured after a product.  A GPU measures all
+    calls after one, by its own clock: what its host takes for a call, and how busy that is at the
+    moment, are then left out.
     """
 
     def __init__(self, probe: Probe, kind: str, axes: Axes) -> None:
