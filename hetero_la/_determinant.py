@@ -116,6 +116,7 @@ def _diagonal(
     return to_host(packed.diagonal()), sign_of(piv)
 
 
+@on_device_of_arrays
 def sign_of(piv: Any) -> int:
     """Sign of the permutation that row interchanges make."""
     swaps = int((piv != array_module(piv).arange(len(piv))).sum())

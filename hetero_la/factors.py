@@ -227,9 +227,9 @@ class CholeskyFactors(Factors):
         from hetero_la.linalg import cho_solve
 
         if is_dask_array(b):
-            from hetero_la.dask_arrays.inputs import finite
+            from hetero_la.dask_arrays.inputs import checked
 
-            b = finite(b, "b")
+            b = checked(b, "b", True)
         else:
             b = as_finite_array(b, "b")
         return cho_solve(self, b, check_finite=False)  # c was, and its other triangle may not be

@@ -69,6 +69,7 @@ def as_matrix(a: Any, name: str = "a", *, square: bool = False) -> Any:
     return a
 
 
+@on_device_of_arrays
 def require_row_numbers(piv: Any, m: int) -> None:
     """Raise ValueError unless `piv` says with which of `m` rows each was exchanged."""
     require_pivot_type(piv, m)

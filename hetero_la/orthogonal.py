@@ -110,10 +110,12 @@ class QRFactors(Factors):
         return self.timing.panels
 
     @property
+    @on_device_of_arrays
     def r(self) -> Any:
         """R, of shape (min(m, n), n)."""
         return upper_triangle(self[0][: len(self[1])])
 
+    @on_device_of_arrays
     def multiply(self, c: Any, adjoint: bool = False) -> Any:
         """Q C, or Q^H C, without forming Q.
 
@@ -153,6 +155,7 @@ class QRFactors(Factors):
                 return product
         return apply_q(self[0], self[1], c, adjoint=adjoint)
 
+    @on_device_of_arrays
     def solve(self, b: Any) -> Any:
         """Least-squares solution of A X = B, for at least as many rows as columns.
 

@@ -18,6 +18,7 @@ from hetero_la.tiles.transfer import (
     column_major_copy,
     is_device_array,
     linalg_module,
+    on_device_of_arrays,
 )
 from hetero_la.triangles import complete
 
@@ -102,6 +103,7 @@ def solve_simple(a: Any, b: Any, structure: Structure, transposed: bool) -> Any:
     return solve_triangle(a, b, structure is Structure.LOWER, transposed)
 
 
+@on_device_of_arrays
 def without_zeros(diagonal: Any) -> Any:
     """Some or all of a matrix's diagonal; raise LinAlgError if it has a zero."""
     if not diagonal.all():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Mapping
 from typing import Any
 
@@ -13,6 +14,7 @@ from hetero_la.tiles.errors import DeviceUnavailableError
 from hetero_la.tiles.kernels.cpu import CpuDevice, VirtualGpu
 from hetero_la.tiles.kernels.gpu import GpuDevice, gpu_count
 from hetero_la.tiles.kernels.spec import Device
+from hetero_la.tiles.transfer import enable_peers
 
 #: Workers of a kind, at most: more are a slip, and would take hours to start.
 MOST_WORKERS = 1024
@@ -115,8 +117,13 @@ class ClusterSize:
         return cls.choose(wanted, CPU_COUNT)
 
     def devices(self) -> list[Device]:
-        """Create the devices: GPUs first, each kind numbered from 0."""
+        """Create the devices: GPUs first, each kind numbered from 0.
+
+        GPUs can then read each other's memory, as tasks on chunks of several of them do.
+        """
         gpus: list[Device] = [GpuDevice(i, f"gpu{i}") for i in range(self.gpus)]
+        for pair in itertools.combinations(range(self.gpus), 2):
+            enable_peers(*pair)
         virtual = [VirtualGpu(f"gpu{self.gpus + i}") for i in range(self.virtual_gpus)]
         cpus = [CpuDevice(f"cpu{i}", pinned=self.gpus > 0) for i in range(self.cpus)]
         return [*gpus, *virtual, *cpus]

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from dask._task_spec import List, Task, TaskRef
 
-from hetero_la.scheduler.dask_input import Piece, cut
+from hetero_la.scheduler.dask_input import Declared, Piece, cut
 from hetero_la.scheduler.dask_placement import RunTask
 from hetero_la.scheduler.dask_shards import (
     begin_run,
@@ -44,13 +44,14 @@ _PORTIONS, _LEAST_PORTION = 16, 2**23
 class Chunk(NamedTuple):
     """A block of the matrix, or of what stands to its right: its key, and where it is.
 
-    `finite` is the name under which its numbers are looked at, if they are.
+    `finite` says whether its numbers must be finite.
     """
 
     key: Any
     row: int
     columns: Span
-    finite: str
+    declared: Declared
+    finite: bool
 
 
 class Share(NamedTuple):
@@ -146,13 +147,14 @@ class RunGraph:
             if not moves:
                 continue
             width = sum(stop - start for (start, stop), _ in moves)
-            key = chunk.key
+            key, declared = chunk.key, chunk.declared
             if width < chunk.columns[1] - chunk.columns[0]:
                 key = (f"hetero-la-cut-{self.token}", share.worker, place)
                 spans = tuple(origin for origin, _ in moves)
-                self.cuts[key] = Task(key, cut, TaskRef(chunk.key), spans)
+                self.cuts[key] = Task(key, cut, TaskRef(chunk.key), spans, declared)
                 moves = _side_by_side(moves)
-            yield key, Piece(chunk.row, moves, chunk.finite)
+                declared = declared._replace(shape=(declared.shape[0], width))
+            yield key, Piece(chunk.row, moves, declared, chunk.finite)
 
     def _portions(self, share: Share, inputs: list[Input]) -> list[list[Input]]:
         """A few at a time, so that what has been copied to the share can go."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from dask.sizeof import sizeof
 
+from hetero_la.scheduler.dask_devices import turn_on
 from hetero_la.scheduler.dask_held import current_worker
 from hetero_la.scheduler.job import Job
 from hetero_la.scheduler.local_storage import Span
@@ -17,23 +18,71 @@ from hetero_la.tiles.errors import InsufficientMemoryError, StaleShardError
 from hetero_la.tiles.finite import require_finite
 from hetero_la.tiles.kernels.cpu import copy_on_host
 from hetero_la.tiles.kernels.spec import Array, Device
-from hetero_la.tiles.transfer import array_module, is_device_array, settle, to_host
+from hetero_la.tiles.staging import Staging
+from hetero_la.tiles.transfer import (
+    array_module,
+    is_device_array,
+    on_device_of,
+    on_device_of_arrays,
+    settle,
+    to_host,
+)
+
+
+class Declared(NamedTuple):
+    """A chunk as its Dask array declares it.
+
+    Attributes
+    ----------
+    array : str
+        What the array is called in errors.
+    place : tuple of int
+        Which of its chunks it is.
+    shape : tuple of int
+        Its shape.
+    """
+
+    array: str
+    place: tuple[int, ...]
+    shape: tuple[int, ...]
+
+    def require(self, chunk: Any, dtype: Any = None) -> None:
+        """Raise ValueError unless `chunk` is a dense array of this shape, of a kind of `dtype`.
+
+        Dask does not look: what a function returns that was mapped over an array is taken for
+        what the array says of it.
+        """
+        dense = isinstance(chunk, np.ndarray) or is_device_array(chunk)
+        dense = dense and not isinstance(chunk, np.ma.MaskedArray)
+        if not dense or chunk.shape != self.shape:
+            shape = getattr(chunk, "shape", ())
+            raise ValueError(
+                f"chunk {self.place} of {self.array} is a {type(chunk).__name__} of shape {shape}, "
+                f"where the Dask array declares a dense array of shape {self.shape}"
+            )
+        if dtype is not None and not np.can_cast(chunk.dtype, dtype, "same_kind"):
+            raise ValueError(
+                f"chunk {self.place} of {self.array} has dtype {chunk.dtype}, "
+                f"where the Dask array declares {dtype}"
+            )
 
 
 class Piece(NamedTuple):
     """Where the columns of one array go: rows from `row` on, spans of it to spans of a shard.
 
-    `finite` is what the array is called whose numbers must be finite; if it is empty, nobody
-    looks at them.
+    `finite` says whether its numbers must be finite.
     """
 
     row: int
     moves: tuple[tuple[Span, Span], ...]
-    finite: str = ""
+    declared: Declared
+    finite: bool
 
 
-def cut(chunk: Array, spans: Sequence[Span]) -> Array:
+@on_device_of_arrays
+def cut(chunk: Array, spans: Sequence[Span], declared: Declared) -> Array:
     """Dask task: the columns of a chunk that go to one worker."""
+    declared.require(chunk)
     return array_module(chunk).concatenate([chunk[:, slice(*span)] for span in spans], axis=1)
 
 
@@ -57,34 +106,39 @@ def fill(
     array: Array, device: Device, pieces: Sequence[Piece], arrays: Sequence[Array],
     threads: int = 1,
 ) -> None:  # fmt: skip
-    """Copy to `array`, which `device` can reach, what goes there.
+    """Copy to `array`, which is on `device` or on the host, what goes there.
 
     Raises
     ------
     ValueError
-        If there is a NaN or an infinity where none may be.
+        If a chunk is not what its Dask array declares, or if there is a NaN or an infinity
+        where none may be.
     """
+    onboard = is_device_array(array)
+    staging = Staging(device)
+    upload = staging.upload if onboard else copy_on_host
 
     def copy(piece: Piece, source: Array) -> None:
+        piece.declared.require(source, array.dtype)
         if piece.finite:  # here, because the copy then finds the numbers in cache
-            require_finite(source, piece.finite)
-        rows = slice(piece.row, piece.row + source.shape[0])
-        onboard = is_device_array(array)
+            require_finite(source, piece.declared.array)
         given = source if onboard else to_host(source)
+        if onboard and given.dtype != array.dtype:
+            with on_device_of(given):
+                given = given.astype(array.dtype)
+        settle(given)  # the device's queues do not wait for a stream of another one
+        rows = slice(piece.row, piece.row + source.shape[0])
         for origin, target in piece.moves:
-            if onboard:
-                array[rows, slice(*target)] = given[:, slice(*origin)]
-            else:
-                copy_on_host(array[rows, slice(*target)], given[:, slice(*origin)])
+            upload(array[rows, slice(*target)], given[:, slice(*origin)])
 
     if threads > 1:
         with ThreadPoolExecutor(threads) as pool:
             list(pool.map(copy, pieces, arrays))
         return
-    with device.activate():
+    with turn_on(device), device.activate():
         for piece, source in zip(pieces, arrays, strict=True):
             copy(piece, source)
-        settle(array)
+        staging.flush()
 
 
 class Room:

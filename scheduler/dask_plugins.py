@@ -8,6 +8,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 
 import threadpoolctl
@@ -17,7 +18,7 @@ from distributed.threadpoolexecutor import ThreadPoolExecutor
 from distributed.worker_state_machine import WorkerState
 
 from hetero_la.scheduler.workers import WorkerInfo
-from hetero_la.tiles.kernels.cpu import CpuDevice
+from hetero_la.tiles.kernels.gpu import GpuDevice
 from hetero_la.tiles.kernels.spec import Device
 
 #: What our own clusters are built with; none of it reaches the user's configuration.
@@ -95,11 +96,11 @@ class DeviceWorker(Worker):  # type: ignore[misc]
         self.hetero_device = hetero_device
         self.hetero_info = hetero_info
         prefix = f"{hetero_info.name}-Dask-Default-Threads"
-        executor = ThreadPoolExecutor(1, thread_name_prefix=prefix)
-        if isinstance(hetero_device, CpuDevice):
-            executor = BoundedThreadPoolExecutor(
-                1, thread_name_prefix=prefix, blas_threads=hetero_info.blas_threads
-            )
+        if isinstance(hetero_device, GpuDevice):
+            executor = ContextThreadPoolExecutor(prefix, hetero_device.at_task)
+        else:
+            bound = functools.partial(blas_bound, hetero_info.blas_threads)
+            executor = ContextThreadPoolExecutor(prefix, bound)
         # No limit: with one, each of the workers compares the whole process with it.
         super().__init__(
             scheduler,
@@ -172,18 +173,18 @@ if hasattr(os, "register_at_fork"):  # a forked child runs none of the parent's 
     os.register_at_fork(after_in_child=blas_bound.__init__)  # type: ignore[misc]
 
 
-class BoundedThreadPoolExecutor(ThreadPoolExecutor):  # type: ignore[misc]
-    """Runs tasks with at most `blas_threads` BLAS threads."""
+class ContextThreadPoolExecutor(ThreadPoolExecutor):  # type: ignore[misc]
+    """One thread, which runs each task inside a context that `context` makes."""
 
-    def __init__(self, *args: Any, blas_threads: int, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._blas_threads = blas_threads
+    def __init__(self, name: str, context: Callable[[], AbstractContextManager[None]]) -> None:
+        super().__init__(1, thread_name_prefix=name)
+        self._context = context
 
     def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        return super().submit(self._bounded, function, *args, **kwargs)
+        return super().submit(self._inside, function, *args, **kwargs)
 
-    def _bounded(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        with blas_bound(self._blas_threads):
+    def _inside(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        with self._context():
             return function(*args, **kwargs)
 
 

@@ -33,7 +33,14 @@ from hetero_la.tiles.errors import StaleShardError
 from hetero_la.tiles.kernels.cpu import CpuDevice
 from hetero_la.tiles.kernels.spec import Array, Device
 from hetero_la.tiles.shard import local_width
-from hetero_la.tiles.transfer import current_gpu, device_index, to_device, to_host
+from hetero_la.tiles.transfer import (
+    column_major_copy,
+    current_gpu,
+    device_index,
+    is_device_array,
+    to_device,
+    to_host,
+)
 
 
 class Sent(NamedTuple):
@@ -74,7 +81,7 @@ def open_shard(
     if together:
         runner: Runner | Team = _team(job)
     else:
-        runner = _opened(job, worker, _device(here, current_gpu() if on_gpu else None), on_gpu)
+        runner = _opened(job, worker, _device(here, _place(here, on_gpu)), on_gpu)
     return HeldShard(runner, attempt, share)
 
 
@@ -87,9 +94,18 @@ def _opened(job: Job, worker: int, device: Device, on_gpu: bool) -> Runner:
     return job.runner(worker, device, LocalStorage(array, local_spans(job, worker)))
 
 
+def _place(worker: Worker | None, on_gpu: bool, arrays: Sequence[Array] = ()) -> int | None:
+    """GPU on which a run keeps its columns: the worker's, or else the one that has `arrays`."""
+    if not on_gpu:
+        return None
+    if worker is not None and device_of(worker).index >= 0:
+        return device_of(worker).index
+    return next((device_index(a) for a in arrays if is_device_array(a)), current_gpu())
+
+
 def _device(worker: Worker | None, place: int | None) -> Device:
-    """The worker's; where that is none, or none with the data, the host or the GPU `place`."""
-    if worker is not None and (place is None or device_of(worker).index >= 0):
+    """Device that works on data of the GPU `place`, or of the host: the worker's if it can."""
+    if worker is not None and (place is None or device_of(worker).index == place):
         return device_of(worker)
     if place is None:
         return CpuDevice("caller")
@@ -146,10 +162,10 @@ def close_shard(held: HeldShard, before: Any) -> Finished:
 
 def open_whole(job: Job, on_gpu: bool, pieces: Sequence[Piece], arrays: Sequence[Array]) -> Room:
     """Dask task: memory for a run that is one task, and in it a portion of the input."""
-    place = device_index(arrays[0]) if arrays else None
-    team = len(job.programs) > 1
-    device = CpuDevice("team") if team else _device(current_worker(), place)
-    array = new_array(job, job.layout.width, device, on_gpu and place is not None)
+    worker, team = current_worker(), len(job.programs) > 1
+    place = _place(worker, on_gpu, arrays)
+    device = CpuDevice("team") if team else _device(worker, place)
+    array = new_array(job, job.layout.width, device, on_gpu)
     return fill_whole(Room(array, len(job.programs)), pieces, arrays)
 
 
@@ -199,5 +215,5 @@ def block_of(
     A copy lets go of the rest of the shard.
     """
     block = finished.storage.block(start, last)
-    block = block.copy(order="F") if copy else block
+    block = column_major_copy(block) if copy else block
     return to_device(block) if on_gpu else to_host(block)

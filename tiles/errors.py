@@ -35,5 +35,9 @@ class RunAbortedError(HeteroLAError):
     """Another worker of the run failed, or the run was cancelled."""
 
 
+class KernelTimeoutError(HeteroLAError):
+    """Blocks of a kernel have waited in vain for each other: what it made is not to be used."""
+
+
 class WorkerLostError(RunAbortedError):
     """A worker of the run has left the cluster, or is paused for good."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hetero_la.tiles.transfer import Array, array_module
+from hetero_la.tiles.transfer import Array, array_module, on_device_of
 
 
 def require_finite(a: Array, name: str) -> None:
@@ -12,9 +12,7 @@ def require_finite(a: Array, name: str) -> None:
     xp = array_module(a)
     if a.size == 0:
         return
-    with np.errstate(all="ignore"):
+    with on_device_of(a), np.errstate(all="ignore"):
         # One pass without a temporary; only where the sum overflows, too, look at each.
-        if xp.isfinite(a.sum()):
-            return
-    if not xp.isfinite(a).all():
-        raise ValueError(f"{name} must not contain infs or NaNs")
+        if not xp.isfinite(a.sum()) and not xp.isfinite(a).all():
+            raise ValueError(f"{name} must not contain infs or NaNs")

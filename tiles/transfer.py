@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import sys
@@ -35,6 +36,18 @@ def device_index(a: Any) -> int | None:
     return int(a.device.id) if is_device_array(a) else None
 
 
+def on_device_of(a: Any) -> contextlib.AbstractContextManager[object]:
+    """Make the GPU that holds `a` current, for as long as it is worked on.
+
+    CuPy launches kernels on the current device, whatever their arrays lie on, and some of them
+    (CUB's reductions among these) then read addresses that this device does not know.
+    """
+    if not is_device_array(a):
+        return contextlib.nullcontext()
+    device: contextlib.AbstractContextManager[object] = sys.modules["cupy"].cuda.Device(a.device.id)
+    return device
+
+
 def current_gpu() -> int:
     """The index of the calling thread's current GPU."""
     import cupy
@@ -51,7 +64,7 @@ def to_device(a: Any) -> Array:
     """`a` as a CuPy array of the same order, copied only from the host."""
     import cupy
 
-    return cupy.asarray(a)
+    return a if is_device_array(a) else cupy.asarray(a)
 
 
 def is_column_major(a: Any) -> bool:
@@ -146,10 +159,8 @@ def copy_and_wait(target: Array, source: Array) -> None:
 
     The host's side is column-major.
     """
-    from cupy.cuda import Device
-
     onboard = source if is_device_array(source) else target
-    with Device(onboard.device.id):
+    with on_device_of(onboard):
         if source.ndim == 2 and not is_column_major(source):
             source = source.copy(order="F")
         stream = _own_stream(onboard.device.id, threading.get_ident())
@@ -162,9 +173,7 @@ def copy_and_wait(target: Array, source: Array) -> None:
 
 def column_major_copy(a: Array) -> Array:
     """A column-major copy, complete when this returns."""
-    if not is_device_array(a):
-        return a.copy(order="F")
-    with sys.modules["cupy"].cuda.Device(a.device.id):
+    with on_device_of(a):
         copied = a.copy(order="F")
     settle(copied)
     return copied
@@ -178,7 +187,7 @@ def on_device_of_arrays(function: F) -> F:
         for value in (*args, *kwargs.values()):
             array = value[0] if isinstance(value, tuple) and value else value
             if is_device_array(array):
-                with sys.modules["cupy"].cuda.Device(array.device.id):
+                with on_device_of(array):
                     return function(*args, **kwargs)
         return function(*args, **kwargs)
 
@@ -188,7 +197,7 @@ def on_device_of_arrays(function: F) -> F:
 def settle(a: Any) -> None:
     """Wait for what the calling thread's stream does to `a`, before other threads read it."""
     if is_device_array(a):
-        with sys.modules["cupy"].cuda.Device(a.device.id):
+        with on_device_of(a):
             sys.modules["cupy"].cuda.get_current_stream().synchronize()
 
 
@@ -229,8 +238,5 @@ def linalg_module(a: Any) -> ModuleType:
 
 def column_major_empty(like: Any, shape: tuple[int, ...]) -> Array:
     """A new column-major array of the dtype of `like`, where `like` is."""
-    xp = array_module(like)
-    if not is_device_array(like):
-        return xp.empty(shape, like.dtype, order="F")
-    with xp.cuda.Device(like.device.id):
-        return xp.empty(shape, like.dtype, order="F")
+    with on_device_of(like):
+        return array_module(like).empty(shape, like.dtype, order="F")

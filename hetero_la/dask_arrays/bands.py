@@ -20,7 +20,12 @@ from dask.highlevelgraph import HighLevelGraph
 from hetero_la.dask_arrays.blocks import starts
 from hetero_la.tiles.layout import tile_starts
 from hetero_la.tiles.tile_sizes import TileSizes
-from hetero_la.tiles.transfer import array_module, is_column_major, is_device_array
+from hetero_la.tiles.transfer import (
+    array_module,
+    is_column_major,
+    is_device_array,
+    on_device_of_arrays,
+)
 
 #: Rows and columns of a square block at least: less memory is not worth a task.
 _LEAST_HEIGHT = 512
@@ -79,6 +84,7 @@ def band(
     return da.Array(graph, name, (rows, a.chunks[1]), meta=a._meta)
 
 
+@on_device_of_arrays
 def _band(
     block: Any, rows: tuple[int, int], offset: int, below: int | None, above: int | None,
     ones: bool, copy: bool,

@@ -12,6 +12,7 @@ from dask.base import tokenize
 from dask.highlevelgraph import HighLevelGraph
 
 from hetero_la.dask_arrays.inputs import empty_like
+from hetero_la.tiles.transfer import on_device_of_arrays
 
 
 def over_columns(
@@ -101,5 +102,6 @@ def diagonal(a: da.Array) -> da.Array:
     return packed[0]
 
 
+@on_device_of_arrays
 def _diagonal(block: Any, start: int, stop: int) -> Any:
     return block[:, : stop - start].diagonal(-start)[None]

@@ -8,7 +8,7 @@ import dask
 import dask.array as da
 import numpy as np
 
-from hetero_la.dask_arrays.inputs import as_columns, as_matrix, as_two_dimensional
+from hetero_la.dask_arrays.inputs import as_columns, as_matrix, as_two_dimensional, transpose_of
 from hetero_la.dask_arrays.lu import tiles_of
 from hetero_la.dask_arrays.runs import LazyRun
 from hetero_la.dask_arrays.verdicts import Singular
@@ -86,7 +86,7 @@ def cho_factor(
 def _run(a: Any, lower: bool, check_finite: bool, client: Any, options: dict[str, Any]) -> LazyRun:
     a = as_matrix(a, square=True)
     return LazyRun(
-        "cholesky", a if lower else a.T, finite=("a",) if check_finite else (),
+        "cholesky", a if lower else transpose_of(a, "a"), check_finite=check_finite,
         singular=Singular.NOT_POSITIVE, client=client, **options,
     )  # fmt: skip
 
@@ -98,10 +98,11 @@ def cho_solve(
     c = as_matrix(c_and_lower[0], "c", square=True)
     b = as_columns(c, b, "a factor")
     dtype = np.result_type(c.dtype, b.dtype)
-    factor = (c if c_and_lower[1] else c.T.conj()).astype(dtype)
+    factor = (c if c_and_lower[1] else transpose_of(c, "c").conj()).astype(dtype)
     rhs = as_two_dimensional(b.astype(dtype))
-    looked_at = ("c", "b") if check_finite else ()
-    x = LazyRun("cho_solve", factor, rhs, finite=looked_at, nb=tiles_of(factor)).beside
+    x = LazyRun(
+        "cho_solve", factor, rhs, check_finite=check_finite, names=("c", "b"), nb=tiles_of(factor)
+    ).beside
     return x[:, 0] if b.ndim == 1 else x
 
 
@@ -112,7 +113,8 @@ def solve_positive(
     turn = da.conj if not lower and a.dtype.kind == "c" else da.asarray
     # A^T is the conjugate of A: it has the conjugate solution for conjugate right-hand sides.
     run = LazyRun(
-        "inverse_positive" if b is None else "solve_positive", a if lower else a.T,
+        "inverse_positive" if b is None else "solve_positive",
+        a if lower else transpose_of(a, "a"),
         None if b is None else turn(b), columns=len(a), singular=Singular.NOT_POSITIVE,
         solves=True, client=client, **options,
     )  # fmt: skip

@@ -9,6 +9,7 @@ import dask.array as da
 import numpy as np
 
 from hetero_la.inputs import lapack_dtype, refuse_masked
+from hetero_la.scheduler.dask_input import Declared
 from hetero_la.tiles.finite import require_finite
 from hetero_la.tiles.transfer import array_module, is_device_array
 
@@ -30,6 +31,10 @@ def as_array(a: Any, name: str, ndims: tuple[int, ...]) -> da.Array:
     refuse_masked(a)  # before Dask makes an array of it
     a = a if isinstance(a, da.Array) else da.asarray(a)
     refuse_masked(a._meta)
+    if not isinstance(a._meta, np.ndarray) and not is_device_array(a._meta):
+        raise ValueError(
+            f"{name} has chunks of type {type(a._meta).__name__}: they must be dense arrays"
+        )
     if a.ndim not in ndims:
         wanted = " or ".join(str(ndim) for ndim in ndims)
         raise ValueError(f"{name} must have {wanted} dimensions, not shape {a.shape}")
@@ -44,17 +49,31 @@ def as_array(a: Any, name: str, ndims: tuple[int, ...]) -> da.Array:
     return a
 
 
-def finite(a: da.Array, name: str) -> da.Array:
-    """`a`, or an error where it holds a NaN or an infinity.
+def checked(a: da.Array, name: str, check_finite: bool) -> da.Array:
+    """`a`, or an error where a chunk is not what `a` declares, or is not finite.
 
-    What a run loads, it looks at itself (see `LazyRun`): this is for what it does not see all of.
+    What a run loads, it checks itself (see `LazyRun`): this is for what it does not see all of.
     """
-    return da.map_blocks(_finite, a, name, dtype=a.dtype, meta=a._meta)
+    return da.map_blocks(_checked, a, name, check_finite, dtype=a.dtype, meta=a._meta)
 
 
-def _finite(block: Any, name: str) -> Any:
-    require_finite(block, name)
+def transpose_of(a: da.Array, name: str) -> da.Array:
+    """The transpose of `a`, whose chunks are looked at before they are turned."""
+    return checked(a, name, False).T
+
+
+def _checked(block: Any, name: str, check_finite: bool, block_info: Any = None) -> Any:
+    _require_declared(block, name, block_info)
+    if check_finite:
+        require_finite(block, name)
     return block
+
+
+def _require_declared(block: Any, name: str, block_info: Any) -> None:
+    """Raise ValueError unless a block is what `map_blocks` says of it."""
+    own = block_info[0]
+    shape = tuple(stop - start for start, stop in own["array-location"])
+    Declared(name, own["chunk-location"], shape).require(block, block_info[None]["dtype"])
 
 
 def as_matrix(a: Any, name: str = "a", *, square: bool = False) -> da.Array:
@@ -85,7 +104,15 @@ def as_system(a: Any, b: Any, *, square: bool = False) -> tuple[da.Array, da.Arr
 
 def as_two_dimensional(b: da.Array) -> da.Array:
     """A vector as a matrix of one column."""
-    return b[:, None] if b.ndim == 1 else b
+    if b.ndim == 2:
+        return b
+    meta = empty_like(b, (0, 0), b.dtype)
+    return da.map_blocks(_as_column, b, dtype=b.dtype, meta=meta, new_axis=1)
+
+
+def _as_column(block: Any, block_info: Any = None) -> Any:
+    _require_declared(block, "b", block_info)
+    return block[:, None]
 
 
 def on_gpu(a: da.Array) -> bool:

@@ -12,7 +12,7 @@ from scipy.linalg import LinAlgWarning
 
 from hetero_la._lstsq import deficient_message, require_lstsq_options, require_nonzero
 from hetero_la.dask_arrays.blocks import diagonal, from_all, over_columns
-from hetero_la.dask_arrays.inputs import as_system, as_two_dimensional, empty_like
+from hetero_la.dask_arrays.inputs import as_system, as_two_dimensional, empty_like, transpose_of
 from hetero_la.dask_arrays.runs import LazyRun
 from hetero_la.tiles.transfer import to_host
 
@@ -28,14 +28,14 @@ def lstsq(
     """
     require_lstsq_options(cond, lapack_driver)
     a, b = as_system(a, b)
-    options["finite"] = ("a", "b") if check_finite else ()
+    options["check_finite"] = check_finite
     (m, n), rhs = a.shape, as_two_dimensional(b)
     if m >= n:
         run = LazyRun("lstsq", a, rhs, client=client, **options)
     else:  # rows of zeros, which the product with Q then fills
         zeros = da.zeros_like(rhs, shape=(n - m, rhs.shape[1]))
         padded = da.concatenate([rhs.conj(), zeros])
-        run = LazyRun("minimum_norm", a.T, padded, client=client, **options)
+        run = LazyRun("minimum_norm", transpose_of(a, "a"), padded, client=client, **options)
     limit = float(np.finfo(a.dtype).eps) if cond is None else cond
     rank = from_all(_rank, [diagonal(run.factors)], np.empty((), np.int64), limit)
     c = over_columns(_once_known, run.beside, rank)

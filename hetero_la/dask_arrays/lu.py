@@ -16,6 +16,7 @@ from hetero_la.dask_arrays.inputs import (
     as_columns,
     as_matrix,
     as_two_dimensional,
+    checked,
     empty_like,
     on_gpu,
 )
@@ -25,7 +26,7 @@ from hetero_la.dask_arrays.verdicts import Singular
 from hetero_la.inputs import require_pivot_type, require_row_numbers
 from hetero_la.tiles.pivots import permutation
 from hetero_la.tiles.tile_sizes import TileSizes, sizes_of_cut
-from hetero_la.tiles.transfer import array_module, to_host
+from hetero_la.tiles.transfer import array_module, on_device_of_arrays, to_host
 
 #: Blocks a side of P where one process has it: large ones take no more memory than small ones.
 #: With one alone, Dask makes a NumPy array of it while all of L and U is still to come.
@@ -99,10 +100,10 @@ def lu_factor(
     >>> piv.compute()
     array([1, 1], dtype=int32)
     """
-    looked_at = ("a",) if check_finite else ()
     run = LazyRun(
-        "lu", as_matrix(a), finite=looked_at, singular=Singular.WARNED_OF, client=client, **options
-    )
+        "lu", as_matrix(a), check_finite=check_finite, singular=Singular.WARNED_OF, client=client,
+        **options,
+    )  # fmt: skip
     return LazyLUFactors(run.factors, run.vector("ipiv"))
 
 
@@ -112,7 +113,7 @@ def lu(
 ) -> tuple[da.Array, ...]:  # fmt: skip
     """`hetero_la.lu`, lazily."""
     a = as_matrix(a)
-    run = LazyRun("lu", a, finite=("a",) if check_finite else (), client=client, **options)
+    run = LazyRun("lu", a, check_finite=check_finite, client=client, **options)
     m, n = a.shape
     k = min(m, n)
     upper = run.triangle((k, n), lower=False)
@@ -130,11 +131,12 @@ def lu(
     return permutation_matrix(indices, chunks, dtype), lower, upper
 
 
+@on_device_of_arrays
 def _permuted_lower(block: Any, start: int, stop: int, indices: Any) -> Any:
     xp = array_module(block)
     lower = between_diagonals(block[:, : stop - start], -start, above=-1)
     lower[xp.arange(start, stop), xp.arange(stop - start)] = 1
-    return lower[indices]
+    return lower[xp.asarray(indices)]
 
 
 def lu_solve(
@@ -150,18 +152,20 @@ def lu_solve(
     b = as_columns(packed, b, "factors")
     dtype = np.result_type(packed.dtype, b.dtype)
     rhs = as_two_dimensional(b.astype(dtype))
-    looked_at = ("lu", "b") if check_finite else ()
-    x = _solved(packed.astype(dtype), piv.rechunk(-1), rhs, trans, looked_at)
+    x = _solved(packed.astype(dtype), piv.rechunk(-1), rhs, trans, check_finite)
     return x[:, 0] if b.ndim == 1 else x
 
 
 def _solved(
-    packed: da.Array, piv: da.Array, b: da.Array, trans: int, looked_at: Sequence[str]
+    packed: da.Array, piv: da.Array, b: da.Array, trans: int, check_finite: bool
 ) -> da.Array:
     """X of the system that `trans` says, from factors and a matrix `b` of their dtype."""
-    options: dict[str, Any] = {"nb": tiles_of(packed), "finite": looked_at}
+    options: dict[str, Any] = {
+        "nb": tiles_of(packed), "check_finite": check_finite, "names": ("lu", "b")
+    }  # fmt: skip
     if trans == 0:
-        return LazyRun("lu_solve", packed, over_columns(_in_order, b, piv), **options).beside
+        ordered = over_columns(_in_order, checked(b, "b", False), piv)
+        return LazyRun("lu_solve", packed, ordered, **options).beside
     turn = da.conj if trans == 1 and b.dtype.kind == "c" else da.asarray  # A^T is conj(A^H)
     x = LazyRun("lu_solve_adjoint", packed, turn(b), **options).beside
     return turn(over_columns(_back_in_order, x, piv))
@@ -173,11 +177,13 @@ def tiles_of(packed: da.Array) -> TileSizes | None:
     return sizes_of_cut(columns) if len(rows) == 1 and min(columns) else None
 
 
+@on_device_of_arrays
 def _in_order(block: Any, start: int, stop: int, piv: Any) -> Any:
     require_row_numbers(piv, len(block))
     return block[array_module(block).asarray(permutation(piv, len(block)))]
 
 
+@on_device_of_arrays
 def _back_in_order(block: Any, start: int, stop: int, piv: Any) -> Any:
     require_row_numbers(piv, len(block))
     return block[array_module(block).asarray(inverse_order(piv, len(block)))]
@@ -204,7 +210,7 @@ def slogdet(a: Any, check_finite: bool = True, *, client: Any = None, **options:
 def _diagonal_and_piv(
     a: da.Array, check_finite: bool, client: Any, options: dict[str, Any]
 ) -> tuple[da.Array, da.Array]:
-    run = LazyRun("lu", a, finite=("a",) if check_finite else (), client=client, **options)
+    run = LazyRun("lu", a, check_finite=check_finite, client=client, **options)
     return diagonal(run.factors), run.vector("ipiv")
 
 

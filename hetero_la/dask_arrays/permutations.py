@@ -19,7 +19,12 @@ from dask.highlevelgraph import HighLevelGraph
 from hetero_la.dask_arrays.blocks import one_block, starts
 from hetero_la.dask_arrays.inputs import empty_like
 from hetero_la.tiles.pivots import permutation
-from hetero_la.tiles.transfer import array_module, is_device_array, to_device
+from hetero_la.tiles.transfer import (
+    array_module,
+    is_device_array,
+    on_device_of_arrays,
+    to_device,
+)
 
 #: Bytes from which on NumPy asks for huge pages.
 _HUGE = 2**22
@@ -50,6 +55,7 @@ def permutation_matrix(indices: da.Array, chunks: tuple[int, ...], dtype: Any) -
     return da.Array(graph, name, (chunks, chunks), meta=empty_like(indices, (0, 0), dtype))
 
 
+@on_device_of_arrays
 def _permutation(indices: Any, rows: tuple[int, int], columns: tuple[int, int], dtype: Any) -> Any:
     """A block of P."""
     xp, (start, stop) = array_module(indices), columns

@@ -19,8 +19,7 @@ def qr(
     m, n = a.shape
     columns = {"full": m, "economic": min(m, n)}.get(mode, 0)
     routine = "explicit_q" if columns else "qr"
-    looked_at = ("a",) if check_finite else ()
-    run = LazyRun(routine, a, columns=columns, finite=looked_at, client=client, **options)
+    run = LazyRun(routine, a, columns=columns, check_finite=check_finite, client=client, **options)
     r = run.triangle((m if mode in ("full", "r") else min(m, n), n), lower=False)
     if mode == "r":
         return (r,)

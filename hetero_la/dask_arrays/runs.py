@@ -23,6 +23,7 @@ from hetero_la.planner import make_plan
 from hetero_la.scheduler.cluster_size import default_blas_threads, default_cpu_workers
 from hetero_la.scheduler.dask_clients import running_client, worker_infos
 from hetero_la.scheduler.dask_graph import Chunk, RunGraph
+from hetero_la.scheduler.dask_input import Declared
 from hetero_la.scheduler.dask_placement import RunTask, annotations_of, keep_placement
 from hetero_la.scheduler.workers import WorkerInfo, calling_thread
 from hetero_la.tiles.errors import DeviceUnavailableError
@@ -48,8 +49,10 @@ class LazyRun:
         Right-hand sides, of the same dtype.
     columns : int, optional
         How many columns a routine that takes no right-hand sides makes beside the matrix.
-    finite : sequence of str, optional
-        What errors call `a` and `b` where NaN and infinity are errors.
+    check_finite : bool, optional
+        Whether NaN and infinity are errors.
+    names : sequence of str, optional
+        What errors call `a` and `b`.
     singular : Singular, optional
         What becomes of a singular matrix.
     solves : bool, optional
@@ -62,24 +65,24 @@ class LazyRun:
 
     def __init__(
         self, routine: str, a: da.Array, b: da.Array | None = None, *, columns: int = 0,
-        finite: Sequence[str] = (), singular: Singular = Singular.RETURNED, solves: bool = False,
-        client: Any = None, **options: Any,
+        check_finite: bool = False, names: Sequence[str] = ("a", "b"),
+        singular: Singular = Singular.RETURNED, solves: bool = False, client: Any = None,
+        **options: Any,
     ) -> None:  # fmt: skip
         nrhs = columns if b is None else b.shape[1]
         self.plan = plan = _plan(routine, a, nrhs, client, options)
         self._like, self._on_gpu = a, on_gpu(a)
         inputs = [a] if b is None else [a, b]
         self._token = tokenize(
-            routine, [x.name for x in inputs], tuple(finite), plan.layout, plan.dtype, plan.options,
-            plan.lookahead, plan.panel_worker, plan.distribution,
+            routine, [x.name for x in inputs], check_finite, tuple(names), plan.layout, plan.dtype,
+            plan.options, plan.lookahead, plan.panel_worker, plan.distribution,
             [(worker.name, worker.kind, worker.address) for worker in plan.workers],
         )  # fmt: skip
         starts = itertools.accumulate((x.shape[1] for x in inputs), initial=0)
-        names = itertools.chain(finite, itertools.repeat(""))
         chunks = [
             chunk
             for x, at, name in zip(inputs, starts, names, strict=False)
-            for chunk in _chunks(x, at, name)
+            for chunk in _chunks(x, at, name, check_finite)
         ]
         self._tasks = RunGraph(plan.job(), self._token, chunks, on_gpu=self._on_gpu)
         self._graph = self._layers(inputs)
@@ -193,13 +196,14 @@ class LazyRun:
         return da.Array(graph, name, ((layout.m,), widths), meta=meta)
 
 
-def _chunks(x: da.Array, start: int, finite: str) -> Iterator[Chunk]:
+def _chunks(x: da.Array, start: int, name: str, finite: bool) -> Iterator[Chunk]:
     """The blocks of `x`, whose first column is `start` of the whole."""
     rows, columns = (list(itertools.accumulate(sizes, initial=0)) for sizes in x.chunks)
     for i, j in np.ndindex(x.numblocks):
-        if x.chunks[0][i] and x.chunks[1][j]:
+        shape = x.chunks[0][i], x.chunks[1][j]
+        if all(shape):
             span = start + columns[j], start + columns[j + 1]
-            yield Chunk((x.name, i, j), rows[i], span, finite)
+            yield Chunk((x.name, i, j), rows[i], span, Declared(name, (i, j), shape), finite)
 
 
 def _plan(routine: str, a: da.Array, nrhs: int, client: Any, options: dict[str, Any]) -> Plan:

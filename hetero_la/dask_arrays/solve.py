@@ -10,7 +10,12 @@ from hetero_la.choice import require_options
 from hetero_la.dask_arrays.bands import band
 from hetero_la.dask_arrays.blocks import diagonal, over_columns
 from hetero_la.dask_arrays.cholesky import solve_positive
-from hetero_la.dask_arrays.inputs import as_matrix, as_system, as_two_dimensional, finite
+from hetero_la.dask_arrays.inputs import (
+    as_matrix,
+    as_system,
+    as_two_dimensional,
+    checked,
+)
 from hetero_la.dask_arrays.runs import LazyRun
 from hetero_la.dask_arrays.verdicts import Singular
 from hetero_la.structure import INV_NAMES, Structure, structure_of, without_zeros
@@ -36,10 +41,10 @@ def solve(
     """
     structure = structure_of(assume_a)
     a, b = as_system(a, b, square=True)
-    if check_finite and structure in _READ_IN_PART:
-        a, b = finite(a, "a"), finite(b, "b")
-    elif check_finite:
-        options["finite"] = ("a", "b")
+    if structure in _READ_IN_PART:
+        a, b = checked(a, "a", check_finite), checked(b, "b", check_finite)
+    else:
+        options["check_finite"] = check_finite
     if transposed and a.dtype.kind == "c":
         raise NotImplementedError("transposed=True is for real numbers")
     x = _solved(a, as_two_dimensional(b), structure, lower, transposed, client, options)
@@ -53,10 +58,10 @@ def inv(
     """`hetero_la.inv`, lazily."""
     structure = structure_of(assume_a, INV_NAMES)
     a = as_matrix(a, square=True)
-    if check_finite and structure in _READ_IN_PART:
-        a = finite(a, "a")
-    elif check_finite:
-        options["finite"] = ("a",)
+    if structure in _READ_IN_PART:
+        a = checked(a, "a", check_finite)
+    else:
+        options["check_finite"] = check_finite
     if structure is Structure.POSITIVE:
         return solve_positive(a, None, lower=lower, client=client, **options)
     if structure in (*_TRIANGULAR, Structure.DIAGONAL):
@@ -82,9 +87,14 @@ def _solved(
     if structure in _TRIANGULAR:
         return _by_substitution(a, b, structure, transposed, client, options)
     a = _completed(a, structure, lower)
-    matrix = a.T if transposed else a
     run = LazyRun(
-        "solve", matrix, b, singular=Singular.REFUSED, solves=True, client=client, **options
+        "solve",
+        turned(a, "a") if transposed else a,
+        b,
+        singular=Singular.REFUSED,
+        solves=True,
+        client=client,
+        **options,
     )
     return run.beside
 

@@ -114,6 +114,18 @@ class GpuDevice:
                 callers.use()
 
     @contextlib.contextmanager
+    def at_task(self) -> Iterator[None]:
+        """Make the device current for a task, and complete what this leaves on its stream.
+
+        Streams of another device, on which the result may be read next, do not wait for it.
+        """
+        import cupy
+
+        with cupy.cuda.Device(self.index):
+            yield
+            cupy.cuda.get_current_stream().synchronize()
+
+    @contextlib.contextmanager
     def on_wait(self, context: Callable[[], AbstractContextManager[None]]) -> Iterator[None]:
         """Enter `context` around each wait of the host within a call."""
         for q in self._queues.values():
@@ -181,9 +193,17 @@ class GpuDevice:
         return here and source.ndim == 2 and source.size > 0 and not is_column_major(source)
 
     def synchronize(self) -> None:
-        """Block the host until all three queues have run dry."""
+        """Block the host until all three queues have run dry.
+
+        Raises
+        ------
+        KernelTimeoutError
+            If blocks of a panel have waited in vain for each other.
+        """
         for q in self._queues.values():
             q.synchronize()
+        for q in self._queues.values():
+            q.require_words()
 
     def stopwatch(self) -> GpuStopwatch:
         """What measures the queues, by CUDA events."""

@@ -104,7 +104,7 @@ class _Panel:
         q.launch(
             leaf.kernel, (-(-rows // leaf.threads),), leaf.threads,
             A.pointer, A.ld, rows, width, first, self.ipiv + 4 * first, self.info, exchange, number,
-            cooperative=True,
+            q.lost, cooperative=True,
         )  # fmt: skip
 
 

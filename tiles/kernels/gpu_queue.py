@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from hetero_la.tiles.errors import KernelTimeoutError
 from hetero_la.tiles.kernels.spec import LETTER, Triangular
 from hetero_la.tiles.transfer import copy_columns
 
@@ -171,6 +172,20 @@ class GpuQueue:
             if zeroed:
                 found.data.memset_async(0, nbytes, self.stream)
         return found.data.ptr
+
+    @property
+    def lost(self) -> int:
+        """Address of the flag that a kernel sets when blocks wait in vain for each other."""
+        return self.workspace("lost", 4, zeroed=True)
+
+    def require_words(self) -> None:
+        """Raise KernelTimeoutError if blocks of a kernel have waited in vain for each other."""
+        if "lost" in self._workspaces and self.read(self.lost):
+            del self._workspaces["lost"]
+            raise KernelTimeoutError(
+                f"a panel on GPU {self.index} is lost: a word between its blocks has not come "
+                "within seconds"
+            )
 
     def numbers(self, count: int) -> int:
         """The first of `count` numbers that were not given out before, modulo 2^32."""

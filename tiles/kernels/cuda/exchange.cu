@@ -3,6 +3,13 @@
 // The exchange needs neither a counter nor a fence: a word travels in a unit that
 // carries a number beside it, and a reader waits for the number that it expects.
 // Numbers grow from launch to launch, so nothing is reset in between.
+//
+// Every wait has an end: a word that does not come sets a flag that the host reads, and
+// counts as zero, so that the kernels that follow stay within their memory.
+
+#ifndef PATIENCE  // looks for a word, of half a microsecond each, before it counts as lost
+#define PATIENCE (1u << 25)
+#endif
 
 template <int BYTES> struct Exchange;
 
@@ -77,10 +84,12 @@ __device__ inline unsigned long long warp_max(unsigned long long x)
 
 // Unit lane + 32 n goes to out[n]; all loads are in flight at once.
 template <int N>
-__device__ inline void receive(const Unit* units, int count, unsigned number, Bits (&out)[N])
+__device__ inline void receive(const Unit* units, int count, unsigned number, unsigned* lost,
+                               Bits (&out)[N])
 {
     const int lane = threadIdx.x % 32;
     bool arrived;
+    unsigned looks = 0;
     do {
         arrived = true;
 #pragma unroll
@@ -88,6 +97,14 @@ __device__ inline void receive(const Unit* units, int count, unsigned number, Bi
             out[n] = 0;
             if (lane + 32 * n < count) arrived &= Words::get(units + lane + 32 * n, number, out[n]);
         }
-    } while (!arrived);
+        looks++;
+        // Once a word is lost, nobody waits long for others.
+        if (looks % 1024 == 0 && *(volatile unsigned*)lost) break;
+    } while (!arrived && looks < PATIENCE);
+    if (!arrived) {
+        *(volatile unsigned*)lost = 1;
+#pragma unroll
+        for (int n = 0; n < N; n++) out[n] = 0;
+    }
     __syncwarp();
 }

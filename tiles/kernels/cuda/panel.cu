@@ -43,11 +43,11 @@ __device__ inline void publish_row(Unit* units, const Scalar* row, int index, un
 }
 
 // A warp waits for a row and lays it in shared memory; returns the row's index.
-__device__ inline int receive_row(const Unit* units, unsigned number, Scalar* row)
+__device__ inline int receive_row(const Unit* units, unsigned number, unsigned* lost, Scalar* row)
 {
     const int lane = threadIdx.x % 32;
     Bits words[ROW_LOADS];
-    receive(units, ROW_UNITS, number, words);
+    receive(units, ROW_UNITS, number, lost, words);
 #pragma unroll
     for (int n = 0; n < ROW_LOADS; n++) {
         const int word = lane + 32 * n;
@@ -57,13 +57,13 @@ __device__ inline int receive_row(const Unit* units, unsigned number, Scalar* ro
 }
 
 // The largest of the blocks' keys, as the first block that has it.
-__device__ inline int winning_block(const Unit* keys, unsigned number)
+__device__ inline int winning_block(const Unit* keys, unsigned number, unsigned* lost)
 {
     Bits mine = 0;
-    unsigned block = ~0u;
+    unsigned block = gridDim.x - 1;
     for (int first = 0; first < gridDim.x; first += 128) {
         Bits key[4];
-        receive(keys + first, gridDim.x - first, number, key);
+        receive(keys + first, gridDim.x - first, number, lost, key);
 #pragma unroll
         for (int n = 0; n < 4; n++) {
             if (key[n] > mine) {
@@ -111,7 +111,7 @@ __device__ inline Bits block_winner(const Shared& s, int& winner)
 // From each block's candidate to the panel's pivot row, and row j to all blocks.
 // The warp that holds a row publishes it; warps 0 and 1 wait for what is published.
 __device__ inline void exchange_rows(Shared& s, Unit* keys, int row, int winner, int j,
-                                     unsigned number)
+                                     unsigned number, unsigned* lost)
 {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, blocks = gridDim.x;
     Unit *rows = keys + blocks, *top = rows + blocks * ROW_UNITS;
@@ -120,11 +120,12 @@ __device__ inline void exchange_rows(Shared& s, Unit* keys, int row, int winner,
     }
     if (row - lane == (j & ~31)) publish_row(top, s.my_top_row, j, number);
     if (warp == 0) {
-        const int block = winning_block(keys, number);
-        const int pivot = receive_row(rows + block * ROW_UNITS, number, s.pivot_row[j & 1]);
-        if (lane == 0) s.pivot = pivot;
+        const int block = winning_block(keys, number, lost);
+        const Unit* row_units = rows + block * ROW_UNITS;
+        const int pivot = receive_row(row_units, number, lost, s.pivot_row[j & 1]);
+        if (lane == 0) s.pivot = max(pivot, j);  // a lost row has no index
     } else if (warp == 1) {
-        receive_row(top, number, s.top_row);
+        receive_row(top, number, lost, s.top_row);
     }
 }
 
@@ -157,7 +158,8 @@ __device__ inline void turn(Scalar (&a)[IB])
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     getrf_leaf(Scalar* __restrict__ A, Index lda, Index rows, Index columns, Index first_row,
-               int* __restrict__ ipiv, int* __restrict__ info, Unit* exchange, Index first_number)
+               int* __restrict__ ipiv, int* __restrict__ info, Unit* exchange, Index first_number,
+               unsigned* lost)
 {
     const int m = int(rows), w = int(columns), row0 = int(first_row);
     const unsigned number0 = unsigned(first_number);
@@ -194,7 +196,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
             if (blocks == 1) {
                 if (row == winner) s.pivot = row;
             } else {
-                exchange_rows(s, keys, row, winner, j, number0 + j);
+                exchange_rows(s, keys, row, winner, j, number0 + j, lost);
             }
             __syncthreads();
             const int p = s.pivot;

@@ -51,22 +51,23 @@ __device__ inline Scalar scalar_of(const Bits* words)
     return x;
 }
 
-__device__ inline Scalar receive_row(const Unit* units, unsigned number)
+__device__ inline Scalar receive_row(const Unit* units, unsigned number, unsigned* lost)
 {
     Bits words[COMPONENTS];
-    receive(units, UNITS, number, words);
+    receive(units, UNITS, number, lost, words);
     return scalar_of(words);
 }
 
 // The sum over a share of the blocks.
-__device__ inline Scalar receive_share(const Unit* units, int taker, unsigned number)
+__device__ inline Scalar receive_share(const Unit* units, int taker, unsigned number,
+                                       unsigned* lost)
 {
     const int blocks = gridDim.x, share = (blocks + TAKERS - 1) / TAKERS;
     const int end = min(blocks, (taker + 1) * share);
     Scalar sum = make_scalar(0);
     for (int block = taker * share; block < end; block += BATCH) {
         Bits words[BATCH * COMPONENTS];
-        receive(units + block * UNITS, (end - block) * UNITS, number, words);
+        receive(units + block * UNITS, (end - block) * UNITS, number, lost, words);
 #pragma unroll
         for (int n = 0; n < BATCH; n++) sum = add(sum, scalar_of(words + n * COMPONENTS));
     }
@@ -181,7 +182,7 @@ struct Leaf {
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     geqrf_leaf(Scalar* A, Index lda, Index rows, Index columns, Scalar* R, Index ldr, Scalar* T,
-               Index ldt, Scalar* tau, Unit* exchange, Index first_number)
+               Index ldt, Scalar* tau, Unit* exchange, Index first_number, unsigned* lost)
 {
     __shared__ Shared s;
     const int lane = lane_id(), warp = threadIdx.x / 32, blocks = gridDim.x;
@@ -205,8 +206,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         if (RESIDENT && leaf.has(j + 1)) leaf.keep_next_row(s, j);
         if (blocks > 1) {
             const int taker = warp - (WARPS - TAKERS);
-            if (taker >= 0) s.of_blocks[taker][lane] = receive_share(units, taker, number);
-            if (warp == LEADER) leader.y = receive_row(row_units, number);
+            if (taker >= 0) s.of_blocks[taker][lane] = receive_share(units, taker, number, lost);
+            if (warp == LEADER) leader.y = receive_row(row_units, number, lost);
             __syncthreads();
         }
         if (warp == LEADER) {
