@@ -100,12 +100,14 @@ def test_arrays_that_say_that_their_chunks_are_sparse() -> None:
 #: on the host, or each elsewhere than its neighbours.
 WHERE = ["worker", "first", "last", "host", "mixed"]
 COMBINATIONS = [
-    (where, dtype, "CF"[(i + j) % 2], bool((i + j // 2) % 2))
+    (cpus, where, dtype, "CF"[(i + j) % 2], bool((i + j // 2) % 2))
+    for cpus in (0, 1)
     for (i, where), (j, dtype) in itertools.product(enumerate(WHERE), enumerate(DTYPES))
+    if not cpus or i % len(DTYPES) == j
 ]
 
 
-def on_gpus(a: NDArray, where: str, order: str) -> da.Array:
+def on_gpus(a: NDArray, where: str, order: str, chunks: int = 13) -> da.Array:
     """A Dask array that declares CuPy chunks, which lie where they are said to."""
     import cupy
 
@@ -120,7 +122,7 @@ def on_gpus(a: NDArray, where: str, order: str) -> da.Array:
         with cupy.cuda.Device(index):
             return cupy.array(block, order=order)
 
-    x = da.from_array(a.copy(), chunks=13)
+    x = da.from_array(a.copy(), chunks=chunks)
     return x.map_blocks(move, dtype=a.dtype, meta=cupy.empty((0,) * a.ndim, a.dtype))
 
 
@@ -153,7 +155,9 @@ def check_everywhere(cases: list[Case], where: str, order: str, persist: bool, c
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize(("where", "dtype", "order", "persist"), COMBINATIONS)
+@pytest.mark.parametrize(
+    ("gpu_cluster", "where", "dtype", "order", "persist"), COMBINATIONS, indirect=["gpu_cluster"]
+)
 def test_chunks_may_lie_anywhere(
     gpu_cluster: Any, where: str, dtype: str, order: str, persist: bool
 ) -> None:
@@ -181,9 +185,9 @@ def test_large_arrays_of_cupy_chunks(gpu_cluster: Any, n: int, where: str) -> No
     a, b = random(n), random(n, 3, seed=1)
 
     def given(x: NDArray) -> da.Array:
-        whole = da.from_array(x, chunks=500)
         if where == "mixed":
-            return on_gpus(x, where, "C").rechunk(500)
+            return on_gpus(x, where, "C", 500)
+        whole = da.from_array(x, chunks=500)
         return whole.map_blocks(cupy.asarray, dtype="d", meta=cupy.empty((0, 0)))
 
     packed, piv = dask.compute(*hetero_la.lu_factor(given(a)))

@@ -11,7 +11,7 @@ import numpy as np
 from hetero_la.inputs import lapack_dtype, refuse_masked
 from hetero_la.scheduler.dask_input import Declared
 from hetero_la.tiles.finite import require_finite
-from hetero_la.tiles.transfer import array_module, is_device_array
+from hetero_la.tiles.transfer import array_module, is_device_array, to_device, to_host
 
 
 def as_array(a: Any, name: str, ndims: tuple[int, ...]) -> da.Array:
@@ -50,11 +50,13 @@ def as_array(a: Any, name: str, ndims: tuple[int, ...]) -> da.Array:
 
 
 def checked(a: da.Array, name: str, check_finite: bool) -> da.Array:
-    """`a`, or an error where a chunk is not what `a` declares, or is not finite.
+    """Return `a` with chunks that raise ValueError unless they are what `a` declares, and finite.
 
     What a run loads, it checks itself (see `LazyRun`): this is for what it does not see all of.
+    Chunks on the host among those on GPUs go to one, which Dask does not do by itself.
     """
-    return da.map_blocks(_checked, a, name, check_finite, dtype=a.dtype, meta=a._meta)
+    meta = a._meta
+    return da.map_blocks(_checked, a, name, check_finite, on_gpu(a), dtype=a.dtype, meta=meta)
 
 
 def transpose_of(a: da.Array, name: str) -> da.Array:
@@ -62,11 +64,13 @@ def transpose_of(a: da.Array, name: str) -> da.Array:
     return checked(a, name, False).T
 
 
-def _checked(block: Any, name: str, check_finite: bool, block_info: Any = None) -> Any:
+def _checked(
+    block: Any, name: str, check_finite: bool, onboard: bool, block_info: Any = None
+) -> Any:
     _require_declared(block, name, block_info)
     if check_finite:
         require_finite(block, name)
-    return block
+    return to_device(block) if onboard else to_host(block)
 
 
 def _require_declared(block: Any, name: str, block_info: Any) -> None:

@@ -89,7 +89,7 @@ def _solved(
     a = _completed(a, structure, lower)
     run = LazyRun(
         "solve",
-        turned(a, "a") if transposed else a,
+        transpose_of(a, "a") if transposed else a,
         b,
         singular=Singular.REFUSED,
         solves=True,
