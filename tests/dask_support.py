@@ -72,7 +72,7 @@ def square_cases(n: int, dtype: DTypeLike) -> list[Case]:
         *[Case("lu_solve", (a, b), {"trans": trans}) for trans in (0, 1, 2)],
         *[Case("solve", (dominant, one), {"assume_a": name}) for name in names],
         *[Case("solve", (dominant, b), {"assume_a": name, "transposed": True})
-          for name in names[3:] if real],
+          for name in (*names[3:], "general") if real],
         *[Case("inv", (dominant,), {"assume_a": name}) for name in names[3:]],
         *[Case(name, (p, *more), {"lower": lower, **options})
           for lower in (False, True)

@@ -15,6 +15,7 @@ from hetero_la.dask_arrays.inputs import (
     as_system,
     as_two_dimensional,
     checked,
+    transpose_of,
 )
 from hetero_la.dask_arrays.runs import LazyRun
 from hetero_la.dask_arrays.verdicts import Singular
@@ -87,14 +88,9 @@ def _solved(
     if structure in _TRIANGULAR:
         return _by_substitution(a, b, structure, transposed, client, options)
     a = _completed(a, structure, lower)
+    matrix = transpose_of(a, "a") if transposed else a
     run = LazyRun(
-        "solve",
-        transpose_of(a, "a") if transposed else a,
-        b,
-        singular=Singular.REFUSED,
-        solves=True,
-        client=client,
-        **options,
+        "solve", matrix, b, singular=Singular.REFUSED, solves=True, client=client, **options
     )
     return run.beside
 
