@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Literal
 
 from hetero_la.algorithms.lu import eliminate
@@ -15,7 +15,7 @@ from hetero_la.tiles.kernels.gpu import GpuDevice
 from hetero_la.tiles.kernels.gpu_kernels import swap_serially
 from hetero_la.tiles.kernels.gpu_queue import block
 from hetero_la.tiles.kernels.registry import implementation, implements
-from hetero_la.tiles.kernels.spec import Queue
+from hetero_la.tiles.kernels.spec import Queue, Triangular
 from hetero_la.tiles.layout import TileLayout
 
 #: LU whose finished columns get the swaps of every step at once, as LAPACK's do.
@@ -50,15 +50,34 @@ ROUTINES[EAGER_LU] = dataclasses.replace(ROUTINES["lu"], tasks=eager_lu_tasks)
 
 
 @contextmanager
-def swaps_one_by_one() -> Iterator[None]:
-    """Rows are swapped one pair after the other, not by their net permutation."""
-    ours = implementation("swap", "gpu")
-
-    @implements("swap", "gpu")
-    def swap(q: Any, ipiv: Any, net: Any, a: Any, options: Any) -> None:
-        swap_serially(q, block(a), a.shape[1], ipiv.data.ptr, len(ipiv))
-
+def _replaced(**kernels: Callable[..., None]) -> Iterator[None]:
+    """Replace kernels of the GPU, by name."""
+    ours = {name: implementation(name, "gpu") for name in kernels}
+    for name, kernel in kernels.items():
+        implements(name, "gpu")(kernel)
     try:
         yield
     finally:
-        implements("swap", "gpu")(ours)
+        for name, kernel in ours.items():
+            implements(name, "gpu")(kernel)
+
+
+def swaps_one_by_one() -> AbstractContextManager[None]:
+    """Swap rows one pair after the other, not by their net permutation."""
+
+    def swap(q: Any, ipiv: Any, net: Any, a: Any, options: Any) -> None:
+        swap_serially(q, block(a), a.shape[1], ipiv.data.ptr, len(ipiv))
+
+    return _replaced(swap=swap)
+
+
+def solves_by_trsm() -> AbstractContextManager[None]:
+    """Solve with L by cuBLAS's trsm, and find no inverse."""
+
+    def trtri(q: Any, a: Any, w: Any, options: Any) -> None:
+        pass
+
+    def trmm(q: Any, a: Any, w: Any, b: Any, options: Any) -> None:
+        q.trsm(Triangular("l", "n", True), block(a), block(b), *b.shape)
+
+    return _replaced(trtri=trtri, trmm=trmm)

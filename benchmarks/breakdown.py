@@ -170,10 +170,12 @@ class Bench:
             with ablation.swaps_one_by_one():
                 return self.inline(self.plan(n), device)
 
+        def trsm() -> float:
+            with ablation.solves_by_trsm():
+                return self.inline(self.plan(n), device)
+
         return {
-            "triangular solve by substitution": lambda: self.inline(
-                self.plan(n, inverse_bound=0.0), device
-            ),
+            "triangular solve by cuBLAS's trsm": trsm,
             "swaps one by one": serial_swaps,
             "left swaps at every step": lambda: self.inline(
                 self.plan(n, ablation.EAGER_LU), device
