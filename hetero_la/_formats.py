@@ -108,7 +108,7 @@ def _read_mtx(path: Path, name: str | None, copies: int) -> NDArray:
     rows, columns, _, _, field, _ = scipy.io.mminfo(path)
     itemsize = 16 if field == "complex" else 8
     require_memory(copies * rows * columns * itemsize, f"the {rows} x {columns} matrix in it")
-    matrix = scipy.io.mmread(path)
+    matrix = scipy.io.mmread(path, spmatrix=False)
     return matrix if isinstance(matrix, np.ndarray) else matrix.toarray()
 
 

@@ -12,7 +12,12 @@ from hetero_la.options import Options
 from hetero_la.plan import Plan
 from hetero_la.planner import make_plan
 from hetero_la.scheduler.costs import Source
-from hetero_la.scheduler.dask_clients import embedded_client, running_client, worker_infos
+from hetero_la.scheduler.dask_clients import (
+    embedded_client,
+    embedded_takes_work,
+    running_client,
+    worker_infos,
+)
 from hetero_la.scheduler.workers import WorkerInfo, calling_thread
 from hetero_la.tiles.errors import DeviceUnavailableError
 from hetero_la.tiles.kernels.cpu import available_memory
@@ -61,7 +66,9 @@ def choose(
     if client is None:
         able = chosen.panel == "auto" or caller.kind == chosen.panel
         problem = Problem(routine, m, n, nrhs, a.dtype)
-        if able and quick_estimate(problem, chosen, caller) < INLINE_LIMIT[caller.kind]:
+        alone = running is None and not embedded_takes_work()
+        short = quick_estimate(problem, chosen, caller) < INLINE_LIMIT[caller.kind]
+        if able and (short or alone):
             return make((caller,)), {caller.name: caller.memory}, None
         client = running or embedded_client()
         chosen = with_preset(options, client)

@@ -70,9 +70,8 @@ _embedded: Cluster | None = None
 def embedded_client() -> Client:
     """Client of the process's own cluster, which starts on first use.
 
-    It has the default workers of `Cluster`, ends when the main thread does (Dask
-    takes no work after that), and is started anew if it was closed, lost a worker,
-    or the process is a fork.
+    It has the default workers of `Cluster`, ends with the program, and is started anew
+    if it was closed, lost a worker, or the process is a fork.
     """
     global _embedded
     with _embedded_lock:
@@ -81,6 +80,14 @@ def embedded_client() -> Client:
                 _embedded.close()
             _embedded = Cluster()
         return _embedded.private_client()
+
+
+def embedded_takes_work() -> bool:
+    """Whether the process's own cluster can run anything: Dask takes no work after the main thread.
+
+    Threads that are not daemons, and what is registered with atexit, may go on then.
+    """
+    return threading.main_thread().is_alive()
 
 
 def _close_embedded() -> None:
@@ -98,9 +105,10 @@ def _forget_embedded() -> None:
     _embedded = None
 
 
-# The event loop needs threads to close, and the interpreter takes them away before it
-# runs what is registered with atexit.
-getattr(threading, "_register_atexit", atexit.register)(_close_embedded)
+# Not sooner, in the shutdown of `threading`: to Dask the main thread is alive then, so that it
+# starts threads to close, which Python 3.12.0 and 3.12.1 refuse by then and others do later.
+# Once the main thread has ended Dask starts none; and the program's other threads are done.
+atexit.register(_close_embedded)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_embedded)
 

@@ -151,21 +151,21 @@ class _BlasBound:
     def _hold(self, threads: int) -> None:
         try:
             libraries = _blas_libraries()
-            limits = {
-                library.filepath: min(threads, library.num_threads)
-                for library in libraries.lib_controllers
-                if library.user_api == "blas"
-            }
-            with libraries.limit(limits=limits):
-                self._bounded.set()
-                self._idle.wait()
+            before = [library.num_threads for library in libraries]
+            for library, number in zip(libraries, before, strict=True):
+                library.set_num_threads(min(threads, number))
+            self._bounded.set()
+            self._idle.wait()
+            for library, number in zip(libraries, before, strict=True):
+                library.set_num_threads(number)
         finally:
             self._bounded.set()
 
 
 @functools.cache
-def _blas_libraries() -> threadpoolctl.ThreadpoolController:
-    return threadpoolctl.ThreadpoolController()
+def _blas_libraries() -> list[threadpoolctl.LibController]:
+    found = threadpoolctl.ThreadpoolController().lib_controllers
+    return [library for library in found if library.user_api == "blas"]
 
 
 blas_bound = _BlasBound()

@@ -210,7 +210,8 @@ class Hosts:
             if b"Scheduler at:" in line:
                 self.address = line.split()[-1].decode()
                 break
-        self._drain = threading.Thread(target=scheduler.stderr.read, daemon=True)
+        self._log = scheduler.stderr
+        self._drain = threading.Thread(target=self._log.read, daemon=True)
         self._drain.start()
         for host in hosts:
             self.add(host)
@@ -238,3 +239,5 @@ class Hosts:
         for process in reversed(self.processes):
             process.kill()
             process.wait()
+        self._drain.join()
+        self._log.close()

@@ -425,15 +425,52 @@ def test_embedded_is_one_and_comes_back(embedded):
     assert third.submit(abs, -2).result() == 2
 
 
-def test_embedded_ends_with_the_program():
+EMBEDDED = """
+import os, signal, sys, threading, time
+import numpy as np
+import hetero_la
+from hetero_la import choice
+choice.INLINE_LIMIT["cpu"] = 0.0
+def factor(client=None):
+    return hetero_la.lu_factor(np.random.default_rng(0).random((90, 90)), nb=30, client=client)
+def tell():
+    print(factor().plan.workers[0].name)
+"""
+
+
+@pytest.mark.parametrize(
+    ("ending", "status", "last_line"),
+    [("", 0, ""),
+     ("sys.exit(3)", 3, ""),
+     ("raise KeyError(7)", 1, "KeyError: 7"),
+     ("os.kill(os.getpid(), signal.SIGINT); time.sleep(9)", -signal.SIGINT, "KeyboardInterrupt"),
+     ("choice.embedded_client().submit(time.sleep, 0.5); time.sleep(0.2)", 0, ""),
+     ("own = hetero_la.Cluster(cpus=1); factor(own); factor()", 0, ""),
+     ("with hetero_la.Cluster(cpus=1) as own: factor(own)", 0, "")],
+    ids=["end", "exit", "exception", "ctrl-c", "busy", "own cluster left open", "own cluster"],
+)  # fmt: skip
+def test_embedded_ends_with_the_program(ending: str, status: int, last_line: str) -> None:
+    """Without a word of its own: closed at a wrong moment, it needs threads it cannot have."""
+    process = script(f"{EMBEDDED}\ntell()\n{ending}")
     began = time.perf_counter()
-    out = run_script("""
-        from hetero_la.scheduler.dask_clients import embedded_client
-        kept = embedded_client().submit(abs, -1)
-        print(kept.result())
-    """)
-    assert out == "1\n"
-    assert time.perf_counter() - began < 10
+    out, err = process.communicate(timeout=30)
+    assert process.returncode == status, err
+    assert out == "cpu0\n"
+    said = [line for line in err.splitlines() if not line.startswith(("  ", "Traceback "))]
+    assert said == [last_line] * bool(last_line)
+    assert err.count("Traceback") == len(said)
+    assert time.perf_counter() - began < 20
+
+
+@pytest.mark.parametrize("before", ["", "tell()"])
+@pytest.mark.parametrize(
+    "how", ["threading.Thread(target=late).start()", "import atexit; atexit.register(late)"]
+)
+def test_the_calling_thread_factors_what_comes_after_the_main_thread(how: str, before: str) -> None:
+    """Dask takes no work then, neither from other threads nor from atexit."""
+    late = "def late():\n    time.sleep(0.5)\n    tell()"
+    out = run_script(f"{EMBEDDED}\n{before}\n{late}\n{how}")
+    assert out.splitlines()[-1] == "caller"
 
 
 def test_embedded_in_a_fork():
