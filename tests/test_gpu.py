@@ -163,6 +163,9 @@ def test_lu_inv_and_determinants(xp: ModuleType, dtype: str) -> None:
     sign, logabs = slogdet(given, nb=NB)
     assert complex(sign) == pytest.approx(complex(np.linalg.slogdet(a).sign), abs=1e-2)
     assert float(logabs) == pytest.approx(float(np.linalg.slogdet(a).logabsdet), rel=1e-4)
+    up = float(np.finfo(dtype).max) / 8  # U overflows
+    _, more = slogdet(given * a.dtype.type(up), nb=NB)
+    assert float(more) == pytest.approx(float(logabs) + 40 * np.log(up), rel=1e-5)
 
 
 # --- Cholesky and QR, likewise

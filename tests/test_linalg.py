@@ -501,8 +501,54 @@ def test_determinant_of_a_singular_matrix_of_large_entries_is_zero(dtype: str) -
     a = np.diag([1e200, -1e200, 0, 1]).astype(dtype)
     assert det(a) == scipy.linalg.det(a) == 0
     assert type(det(a)) is type(scipy.linalg.det(a))
-    a = np.diag(np.full(4, 1e200 + 1e200j))
-    assert np.isnan(det(a)) == np.isnan(scipy.linalg.det(a))
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_determinants_are_right_wherever_they_can_be_represented(dtype: str) -> None:
+    large = float(np.finfo(dtype).max) ** 0.7
+    a = np.diag([large] * 3 + [1 / large] * 3).astype(dtype)
+    unit = 1j if a.dtype.kind == "c" else 1
+    for order in range(6), (0, 3, 1, 4, 2, 5), (5, 4, 3, 2, 1, 0):
+        assert det(a[np.ix_(order, order)] * unit) == pytest.approx(unit**6, rel=1e-6)
+    assert slogdet(a) == pytest.approx((1, 0), abs=1e-5)
+    many = np.diag(np.tile([large, -3 * unit, 1 / large, 1 / 3], 80).astype(dtype))
+    assert det(many) == pytest.approx(unit**80, rel=1e-4)
+
+
+@pytest.mark.filterwarnings("error")
+def test_determinants_at_the_ends_of_the_range() -> None:
+    assert det(np.diag([1e-200, 1e-123])) == 1e-323  # subnormal
+    assert det(np.diag([1e-200, 1e-200])) == 0
+    assert det(np.diag([1e200, 1e200, -1.0])) == -np.inf
+    assert det(np.diag(np.full(4, 1e200 + 1e200j))).real == -np.inf  # SciPy has NaN
+    graded = np.array([[1.0, 1.0], [0.0, 1e-300]])
+    assert det(graded) == det(graded.copy("F"), overwrite_a=True) == 1e-300
+    assert np.isnan(det(np.diag([np.nan, 1.0]), check_finite=False))
+    assert det(np.diag([np.inf, 1.0]), check_finite=False) == np.inf
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("overwrite_a", [False, True])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_determinants_where_elimination_leaves_the_range(dtype: str, overwrite_a: bool) -> None:
+    kind, top = np.dtype(dtype).kind, float(np.finfo(dtype).max)
+    a = random(30, dtype=dtype)
+    up = np.log2(0.99 * top / np.abs(np.stack([a.real, a.imag])).max()) // 1
+    expected = np.linalg.slogdet(a)
+    sign, logabsdet = slogdet(a * a.dtype.type(2.0**up), nb=NB)
+    assert sign == pytest.approx(expected.sign, abs=1e-3)
+    assert logabsdet == pytest.approx(expected.logabsdet + 30 * up * np.log(2), rel=1e-6)
+    up -= up % 2
+    scales = np.ldexp(1.0, np.where(np.arange(30) % 3, -up / 2, up).astype(int))
+    scaled = np.asfortranarray(a * scales.astype(a.real.dtype))
+    found = det(scaled, overwrite_a=overwrite_a, nb=NB)
+    assert found == pytest.approx(det(a), rel=1e-3 if dtype in DTYPES[::2] else 1e-9)
+    assert type(found) is (np.complex128 if kind == "c" else np.float64)
+    n = 200 if dtype in DTYPES[::2] else 1200
+    grown = np.tri(n, dtype=dtype) * -1 + 2 * np.eye(n, dtype=dtype)
+    grown[:, -1] = 1  # doubles in every step
+    assert slogdet(grown).logabsdet == pytest.approx((len(grown) - 1) * np.log(2), rel=1e-6)
 
 
 @pytest.mark.parametrize("dtype", ["complex64", "complex128"])
