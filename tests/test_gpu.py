@@ -149,6 +149,15 @@ def test_solve(xp: ModuleType, nrhs: int | None, dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+def test_many_right_hand_sides_are_refined_where_they_need_it(xp: ModuleType, dtype: str) -> None:
+    a = generate("rands", 400, dtype=dtype)
+    given = xp.asarray(a)
+    x = solve(given, given)
+    same_kind(xp, x)
+    assert solve_ratio(a, host(x), a) < RATIO_LIMIT
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_lu_inv_and_determinants(xp: ModuleType, dtype: str) -> None:
     a = random(40, dtype=dtype)
     given = xp.asarray(a)

@@ -29,6 +29,7 @@ from hetero_la import (
     solve,
 )
 from hetero_la.matrices import generate, kinds
+from hetero_la.refinement import refine
 from hetero_la.residuals import RATIO_LIMIT, lu_ratio, solve_ratio
 from tests.support import DTYPES, assert_close, covering, positive, random
 
@@ -316,6 +317,39 @@ def test_a_right_hand_side_beside_a_much_larger_one_is_refined_too() -> None:
     large, b = 2.0**60 * a[:, 0], random(600, 1, "float64")[:, 0]  # the first is solved exactly
     x = solve(a, np.column_stack([large, b]), nb=128)
     assert solve_ratio(a, x[:, 1], b) < 1
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("n", [9, 128, 400])  # from 128 on, LAPACK's own fail
+def test_many_right_hand_sides_are_refined_where_they_need_it(n: int, dtype: str) -> None:
+    a = generate("rands", n, dtype=dtype)
+    assert solve_ratio(a, solve(a, a), a) < RATIO_LIMIT
+    assert solve_ratio(a, solve(a, np.asfortranarray(a)[:, 1:]), a[:, 1:]) < RATIO_LIMIT
+
+
+@pytest.mark.parametrize("n", [100, 300])
+def test_refinement_finds_a_wrong_column_and_leaves_the_others(n: int) -> None:
+    a, b = generate("rands", n), generate("rands", n, seed=1)
+    factors, anorm = scipy.linalg.lu_factor(a), np.linalg.norm(a, 1)
+    exact = scipy.linalg.lu_solve(factors, b)
+    solved: list[int] = []
+
+    def solve_again(residual: np.ndarray) -> np.ndarray:
+        solved.append(residual.shape[1])
+        return scipy.linalg.lu_solve(factors, residual)
+
+    assert np.array_equal(refine(a, anorm, solve_again, b, exact.copy()), exact)
+    assert not solved  # what is good enough costs no solve
+    eps = np.finfo(float).eps
+    for column in (0, 1, 77, n - 1):
+        wrong = exact.copy()
+        wrong[:, column] *= 1 + 2000 * eps * random(n, 1)[:, 0]
+        assert solve_ratio(a, wrong, b) > RATIO_LIMIT
+        x = refine(a, anorm, solve_again, b, wrong)
+        assert solve_ratio(a, x, b) < RATIO_LIMIT
+        if n == 300:  # few have been looked at one by one
+            assert solved.pop() < 10
+            assert (x != exact).any(axis=0).sum() < 10
 
 
 def test_read_only_right_hand_sides_are_not_overwritten() -> None:
