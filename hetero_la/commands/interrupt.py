@@ -41,9 +41,9 @@ def announce() -> None:
 def end() -> NoReturn:
     """End this process now, without the noise of what is still running in it."""
     announce()
-    if (files := sys.modules.get("hetero_la.files")) is not None:
+    if (writes := sys.modules.get("hetero_la.scheduler.whole_files")) is not None:
         with contextlib.suppress(OSError, AttributeError):  # it may be half imported
-            files.discard_unfinished()
+            writes.discard_unfinished()
     os._exit(EXIT_STATUS)
 
 
