@@ -70,7 +70,8 @@ class Cluster(SpecCluster):  # type: ignore[misc]
     preset : str, optional
         Name of a preset (`available_presets`); explicit arguments win over it.
     dashboard_address : str, optional
-        Where to show Dask's dashboard, as ``":8787"``; needs bokeh.  Default: nowhere.
+        Where to show Dask's dashboard, as ``"127.0.0.1:8787"``; needs bokeh.  Without a host,
+        as in ``":8787"``, all of the network sees it.  Default: nowhere.
 
     Attributes
     ----------
