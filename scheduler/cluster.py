@@ -175,7 +175,7 @@ class Cluster(SpecCluster):  # type: ignore[misc]
     @property
     def dashboard_link(self) -> str:
         """Where the dashboard is shown: at the address that was asked for, if it names a host."""
-        (asked_for,) = clean_dashboard_address(self._dashboard_address)
+        asked_for, *_ = clean_dashboard_address(self._dashboard_address)
         if not asked_for["address"] or not super().dashboard_link:
             return super().dashboard_link
         port = self.scheduler_info["services"]["dashboard"]

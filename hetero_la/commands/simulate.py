@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hetero_la.commands import values
+from hetero_la.commands.said import written
 from hetero_la.configs import available_machines
 from hetero_la.files import require_place
 from hetero_la.forecasts import Forecast
@@ -90,6 +91,7 @@ def simulate(args: argparse.Namespace) -> int:
         print("\n" + table(rows))
     if args.plot is not None:
         draw_scaling(rows, args.plot)
+        print("\n" + written(args.plot, "that table as a chart"))
     return 0
 
 
