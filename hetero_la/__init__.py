@@ -1,5 +1,9 @@
 """Dense LU, Cholesky and QR as task graphs on CPUs and GPUs, run by Dask."""
 
+from hetero_la.commands import interrupt as _interrupt
+
+_interrupt.provide_before_imports()
+
 from hetero_la.configs import available_presets
 from hetero_la.factors import CholeskyFactors, LUFactors
 from hetero_la.linalg import (

@@ -50,6 +50,18 @@ def ratio(residual: float, *scales: float) -> float:
     return residual if np.isfinite(residual) else float("inf")
 
 
+def largest_ratio(residuals: NDArray, anorm: float, sizes: NDArray, unit: float) -> float:
+    """The largest `ratio` of a column's residual to its own scales.
+
+    Examples
+    --------
+    >>> largest_ratio(np.array([1e-9, 1e-16]), 1.0, np.array([1e9, 1.0]), 1e-16)
+    1.0
+    """
+    pairs = zip(residuals.tolist(), sizes.tolist(), strict=True)
+    return max((ratio(residual, anorm, size, unit) for residual, size in pairs), default=0.0)
+
+
 def inexact(x: ArrayLike) -> NDArray[Any]:
     """`x` as an array of floating-point numbers."""
     x = np.asarray(x)

@@ -11,6 +11,7 @@ from hetero_la._residual_blocks import (
     column_sums,
     eps,
     inexact,
+    largest_ratio,
     one_norm,
     ratio,
 )
@@ -168,7 +169,7 @@ def lstsq_ratio(a: ArrayLike, x: ArrayLike, b: ArrayLike) -> float:
     """``||(A X - B)^H A||_1 / (max(m, n, nrhs) ||A||_1 ||B||_1 eps)``.
 
     Where there are fewer rows than columns, and the equations can be met, it is
-    ``||B - A X||_1 / (||A||_1 ||X||_1 eps)``.
+    ``||b - A x||_1 / (||A||_1 ||x||_1 eps)``, the largest of all columns.
 
     Parameters
     ----------
@@ -210,7 +211,7 @@ def lstsq_ratio(a: ArrayLike, x: ArrayLike, b: ArrayLike) -> float:
         for rows in blocks(m):
             left[rows] = a[rows] @ x - b[rows]
         if m < n:
-            return ratio(one_norm(left), one_norm(a), one_norm(x), eps(x.dtype))
+            return largest_ratio(column_sums(left), one_norm(a), column_sums(x), eps(x.dtype))
         size = one_norm(left)
         if size == 0:
             return 0.0

@@ -100,7 +100,8 @@ def solve(
     host; on a GPU, tridiagonal and banded matrices are factored by LU.
 
     After LU, few right-hand sides (up to n / 8) are refined: a residual and a solve with the
-    factors, as LAPACK's ``xGERFS`` does, which keeps the backward error small for any n.
+    factors, as LAPACK's ``xGERFS`` does, which keeps the backward error small for any n.  Of
+    more, those are refined whose backward error needs it.
 
     Examples
     --------
@@ -153,8 +154,7 @@ def _by_lu(a: Any, b: Any, client: Any, options: dict[str, Any]) -> tuple[Any, R
     rhs = b[:, None] if b.ndim == 1 else b
     result = execute("solve", a, rhs, keep=Keep.ONLY, client=client, **options)
     x, anorm = _solution(a, result)
-    if 0 < rhs.size <= a.size // 8:  # beyond that, refinement costs as much as factoring
-        x = refine(a, anorm, lambda residual: _solve_again(result, residual, 0), rhs, x)
+    x = refine(a, anorm, lambda residual: _solve_again(result, residual, 0), rhs, x)
     return x.reshape(b.shape), result.report
 
 

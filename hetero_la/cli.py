@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from typing import TextIO
 
 from hetero_la.commands import interrupt
+from hetero_la.commands.said import unheard
 
 
 def _print_warning(
@@ -25,22 +26,12 @@ def _print_warning(
     file: TextIO | None = None,
     line: str | None = None,
 ) -> None:
-    with _unheard():
+    with unheard():
         print(f"hetero-la: warning: {_one_line(message)}", file=sys.stderr, flush=True)
 
 
 def _one_line(message: object) -> str:
     return " ".join(str(message).split())
-
-
-@contextlib.contextmanager
-def _unheard() -> Iterator[None]:
-    """What cannot be said on the standard error is not said: the exit status tells it, too."""
-    try:
-        yield
-    except OSError:
-        # The interpreter's own flush at exit must not fail too.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
 
 
 @contextlib.contextmanager
@@ -55,7 +46,7 @@ def _short_warnings() -> Iterator[None]:
 
 
 def _fail(error: BaseException, status: int, verbose: bool) -> int:
-    with _unheard():
+    with unheard():
         if verbose:
             traceback.print_exception(error)
         sentence = _one_line(error) or type(error).__name__

@@ -1,19 +1,15 @@
 """Matrices in files: NumPy, Matrix Market, HDF5 and Zarr.
 
-What is written appears under its name only once it is complete: it is written
-beside its place first, and then takes that place in one step.
+What is written appears under its name only once it is complete.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import struct
 import tempfile
-import time
 import tokenize
-import uuid
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
@@ -24,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hetero_la._formats import FORMATS, NAMELESS, Arrays, Format, library, require_memory
+from hetero_la.scheduler.whole_files import replaced_whole, require_replaceable
 from hetero_la.tiles.errors import InsufficientMemoryError
 
 __all__ = [
@@ -35,12 +32,6 @@ __all__ = [
     "write_matrix",
     "write_text",
 ]
-
-#: Temporary paths that a write has begun and not ended, and whose place they are to take.
-_unfinished: dict[Path, Path] = {}
-
-#: Seconds in which a library's threads may still write after Ctrl-C, and between two looks.
-_STRAGGLERS, _LOOK = 2.0, 0.05
 
 
 def _format(path: Path) -> Format:
@@ -160,7 +151,7 @@ def require_place(path: Path, *, folder: bool = False) -> None:
             raise PermissionError(f"the folder {parent} is not writable")
         if path.is_dir() and not folder:
             raise IsADirectoryError("it is a folder")
-        _require_replaceable(path)
+        require_replaceable(path)
         tempfile.TemporaryFile(dir=parent).close()  # permissions do not tell it all
 
 
@@ -174,12 +165,6 @@ def require_two_files(first: Path | None, second: Path | None) -> None:
     """
     if first is not None and second is not None and first.resolve() == second.resolve():
         raise ValueError(f"two outputs cannot both be written to {second}: choose another name")
-
-
-def _require_replaceable(path: Path) -> None:
-    """Raise if the file that is there must not be replaced: a pipe or a device would be lost."""
-    if path.exists() and not path.is_file() and not path.is_dir():
-        raise OSError("it is not a regular file")
 
 
 def write_matrix(path: str | os.PathLike[str], arrays: NDArray[Any] | Arrays) -> None:
@@ -212,7 +197,9 @@ def write_matrix(path: str | os.PathLike[str], arrays: NDArray[Any] | Arrays) ->
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A path beside `path` that takes its place if the block ends well.
+    """Yield a path that takes the place of `path` if the block ends well.
+
+    Its errors are one sentence that names the file.
 
     Examples
     --------
@@ -224,60 +211,11 @@ def replacing(path: Path) -> Iterator[Path]:
     ...     (Path(folder) / "report.txt").read_text()
     'all of it'
     """
-    target = path.resolve()  # a link stays, and what it points to is replaced
-    unfinished = target.with_name(f".{target.name}.{uuid.uuid4().hex[:12]}.tmp")
-    _unfinished[unfinished] = target
-    try:
-        with _explained("write", path):
-            _require_replaceable(target)
-            yield unfinished
-            if target.is_dir() and not unfinished.is_dir():
-                raise IsADirectoryError("it is a folder")
-            if target.is_dir():  # cannot be replaced in one step while it has entries
-                os.rename(target, _aside(unfinished))
-                os.rename(unfinished, target)
-                shutil.rmtree(_aside(unfinished))
-            else:
-                os.replace(unfinished, target)
-    except BaseException:
-        _discard(unfinished, target)
-        raise
-    finally:
-        _unfinished.pop(unfinished, None)
+    with _explained("write", path), replaced_whole(path) as unfinished:
+        yield unfinished
 
 
 def write_text(path: Path, text: str) -> None:
     """Write a text in UTF-8, complete or not at all."""
     with replacing(path) as unfinished:
         unfinished.write_text(text, encoding="utf-8")
-
-
-def _aside(unfinished: Path) -> Path:
-    """Where the folder that is replaced waits for the end."""
-    return unfinished.with_name(unfinished.name + ".old")
-
-
-def _discard(unfinished: Path, target: Path) -> None:
-    """Remove what was begun, and put back what was to be replaced."""
-    old = _aside(unfinished)
-    if old.is_dir() and not target.exists():
-        os.rename(old, target)
-    _remove(old)
-    _remove(unfinished)
-
-
-def _remove(path: Path) -> None:
-    """Remove a file, or a folder in which threads of a library may write for a while yet."""
-    if not path.is_dir():
-        path.unlink(missing_ok=True)
-        return
-    deadline = time.monotonic() + _STRAGGLERS
-    while path.is_dir() and time.monotonic() < deadline:
-        shutil.rmtree(path, ignore_errors=True)
-        time.sleep(_LOOK)  # it may come back
-
-
-def discard_unfinished() -> None:
-    """Remove what running writes have begun: for a process that ends at once."""
-    for unfinished, target in list(_unfinished.items()):
-        _discard(unfinished, target)

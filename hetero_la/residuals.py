@@ -12,6 +12,7 @@ from hetero_la._residual_blocks import (
     completed_rows,
     eps,
     inexact,
+    largest_ratio,
     one_norm,
     ratio,
 )
@@ -153,7 +154,7 @@ def cholesky_ratio(a: ArrayLike, factor: ArrayLike, lower: bool = False) -> floa
 def solve_ratio(
     a: ArrayLike, x: ArrayLike, b: ArrayLike, *, assume_a: str = "gen", lower: bool = False
 ) -> float:
-    """``||B - A X||_1 / (||A||_1 ||X||_1 eps)``.
+    """``||b - A x||_1 / (||A||_1 ||x||_1 eps)``, the largest of all columns of B and X.
 
     Parameters
     ----------
@@ -193,9 +194,8 @@ def solve_ratio(
     with np.errstate(all="ignore"):
         for rows in blocks(a.shape[0]):
             sums += column_sums(b[rows] - _rows(a, rows, assume_a, lower) @ x)
-        residual = float(sums.max(initial=0.0))
         anorm = one_norm(a) if assume_a == "gen" else hermitian_norm1(a if lower else a.T)
-        return ratio(residual, anorm, one_norm(x), eps(x.dtype))
+        return largest_ratio(sums, anorm, column_sums(x), eps(x.dtype))
 
 
 def _rows(a: NDArray, rows: slice, assume_a: str, lower: bool) -> NDArray:

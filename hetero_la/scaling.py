@@ -154,11 +154,13 @@ def strong_scaling(
     shape: tuple[int, int],
     machine: ClusterModel | str | os.PathLike[str],
     gpus: int | None = None,
+    *,
+    anyway: bool = False,
     **options: Any,
 ) -> list[Forecast]:
     """One matrix on 1, 2, 4, ... GPUs, up to `gpus`, from where it fits on.
 
-    Parameters are those of `forecast`.
+    Parameters are those of `forecast`, and `anyway`: from one GPU on, whether it fits or not.
 
     Raises
     ------
@@ -175,9 +177,9 @@ def strong_scaling(
     found = _described(machine)
     rows = []
     for count in _powers(found.gpus if gpus is None else gpus):
-        if _may_fit(shape, found, count, options):
+        if anyway or _may_fit(shape, found, count, options):
             rows.append(forecast(routine, shape, found, count, **options))
-    rows = [row for row in rows if row.fits]
+    rows = [row for row in rows if anyway or row.fits]
     if not rows:
         raise ValueError(
             f"a {shape[0]} x {shape[1]} matrix does not fit on "

@@ -17,6 +17,7 @@ import dask.config
 import distributed.utils
 from distributed import Client, SpecCluster
 from distributed.core import Status
+from distributed.utils import clean_dashboard_address, format_dashboard_link
 
 from hetero_la.configs import load_preset
 from hetero_la.scheduler.cluster_size import ClusterSize
@@ -70,7 +71,8 @@ class Cluster(SpecCluster):  # type: ignore[misc]
     preset : str, optional
         Name of a preset (`available_presets`); explicit arguments win over it.
     dashboard_address : str, optional
-        Where to show Dask's dashboard, as ``":8787"``; needs bokeh.  Default: nowhere.
+        Where to show Dask's dashboard, as ``"127.0.0.1:8787"``; needs bokeh.  Without a host,
+        as in ``":8787"``, all of the network sees it.  Default: nowhere.
 
     Attributes
     ----------
@@ -115,6 +117,7 @@ class Cluster(SpecCluster):  # type: ignore[misc]
         self._client: Client | None = None
         self._client_lock = threading.Lock()
         dashboard = dashboard_address is not None and _dashboard_there()
+        self._dashboard_address = dashboard_address or ""
         with _configuration_lock, dask.config.set(SETTINGS):
             super().__init__(
                 scheduler={
@@ -168,6 +171,15 @@ class Cluster(SpecCluster):  # type: ignore[misc]
     def adapt(self, *args: Any, **kwargs: Any) -> Any:
         """Refuse what Dask's other clusters do."""
         raise ValueError(f"{_FIXED}: it cannot adapt")
+
+    @property
+    def dashboard_link(self) -> str:
+        """Where the dashboard is shown: at the address that was asked for, if it names a host."""
+        asked_for, *_ = clean_dashboard_address(self._dashboard_address)
+        if not asked_for["address"] or not super().dashboard_link:
+            return super().dashboard_link
+        port = self.scheduler_info["services"]["dashboard"]
+        return format_dashboard_link(asked_for["address"], port)
 
     @property
     def healthy(self) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from hetero_la.scheduler.costs import DaskCosts, LinkModel
 from hetero_la.scheduler.device_model import Chain, DeviceModel
 from hetero_la.scheduler.profile import MeasuredDevice, Profile, Tuning
 from hetero_la.scheduler.rates import MEASURABLE, KernelRates, RateTable
+from hetero_la.scheduler.whole_files import replaced_whole
 from hetero_la.tiles.tile_sizes import sizes_text, tile_sizes
 
 #: Of the file; another number is another format, or other ways to measure its figures.
@@ -38,12 +38,8 @@ def write_profile(profile: Profile, path: Path) -> None:
     """Write a profile, complete or not at all."""
     require_regular(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
+    with replaced_whole(path) as unfinished:
         unfinished.write_text(json.dumps(_encoded(profile), indent=1) + "\n", encoding="utf-8")
-        os.replace(unfinished, path)
-    finally:
-        unfinished.unlink(missing_ok=True)
 
 
 def read_profile(path: Path) -> Profile:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import csv
+import importlib.util
 import os
 import re
 import shlex
@@ -18,6 +19,7 @@ from hetero_la.commands import arguments, interrupt, routines
 from hetero_la.files import read_matrix, write_matrix
 from hetero_la.matrices import generate
 from hetero_la.residuals import lu_ratio
+from hetero_la.tiles.counted import in_bytes
 from tests.command_line import (
     HEADINGS,
     in_own_folder,  # noqa: F401  (a fixture)
@@ -81,8 +83,33 @@ def test_a_singular_matrix_is_reported_and_has_factors(capfd: pytest.CaptureFixt
     out, err = capfd.readouterr()
     assert table(out)[0]["status"] == "singular"
     assert err.startswith("hetero-la: warning: ")
-    assert err.count("\n") == 1
+    assert err.count("\n") == 2
+    assert err.splitlines()[1].startswith("wrote f.npz, ")
     assert read_matrix("f.npz", "lu")[10, 10] == 0
+
+
+def test_what_is_in_a_file_is_said(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["lu", "--random", "90", "-o", "f.npz", "--trace", "run.html"]) == 0
+    size = round(os.path.getsize("run.html") / 1000)
+    assert re.fullmatch(
+        rf"wrote run\.html, ({size}|{size - 1}\.\d|{size}\.\d) kB: the timeline of 1 run\n"
+        r"wrote f\.npz, 65\.\d kB: lu \(90 x 90 float64\), piv \(90 int32\)\n",
+        capfd.readouterr().err,
+    )
+    assert main(["sweep", "lu", "--n", "5,6", "--csv", "rows.csv"]) == 0
+    out, err = capfd.readouterr()
+    assert err == f"wrote rows.csv, {os.path.getsize('rows.csv')} bytes: 2 rows\n"
+    assert len(table(out)) == 2
+    assert main(["graph", "lu", "--n", "90", "--nb", "30", "-o", "g.dot"]) == 0
+    assert re.search(r"\nwrote g\.dot, [\d.]+ kB: the task graph\n$", capfd.readouterr().out)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("zarr") is None, reason="needs zarr")
+def test_the_size_of_a_folder_is_that_of_its_files(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["qr", "--random", "300x40", "--mode", "r", "-o", "r.zarr"]) == 0
+    files = [path for path in Path("r.zarr").rglob("*") if path.is_file()]
+    size = in_bytes(sum(path.stat().st_size for path in files))
+    assert capfd.readouterr().err == f"wrote r.zarr, {size}: r (300 x 40 float64)\n"
 
 
 @pytest.mark.parametrize(

@@ -96,7 +96,7 @@ def test_less_than_full_rank_is_reported(capfd: pytest.CaptureFixture[str]) -> N
     out, err = capfd.readouterr()
     assert table(out)[0]["status"] == "rank-def"
     assert err.startswith("hetero-la: warning: rank-deficient matrix")
-    assert err.count("\n") == 1
+    assert err.count("\n") == 2
     assert read_matrix("x.npy").shape == (20, 1)
     assert main([*argv, "--no-check"]) == 3
 

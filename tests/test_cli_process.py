@@ -197,10 +197,11 @@ def test_a_closed_stderr_is_nobody_elses(tmp_path: Path) -> None:
 
 def interrupted(program: str, *argv: str, pauses: Sequence[float]) -> tuple[int, str]:
     """Exit status and stderr of a program that prints "ready" and has a Ctrl-C after each pause."""
-    process = subprocess.Popen(
-        [sys.executable, "-u", "-c", program, *argv],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+    return interrupted_process([sys.executable, "-u", "-c", program, *argv], pauses)
+
+
+def interrupted_process(argv: Sequence[str], pauses: Sequence[float]) -> tuple[int, str]:
+    process = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None
     process.stdout.readline()
     for pause in pauses:
@@ -222,26 +223,32 @@ def test_several_ctrl_c_are_as_one(pause: float, tmp_path: Path) -> None:
     assert set(os.listdir(tmp_path)) <= {"s.csv"}
 
 
-def test_ctrl_c_while_libraries_are_imported_is_one_line() -> None:
-    """The package's own imports come before any of its code, and are left out here."""
-    program = (
-        "import sys, types\n"
-        f"package = types.ModuleType('hetero_la')\n"
-        f"package.__path__ = {list(hetero_la.__path__)}\n"
-        "sys.modules['hetero_la'] = package\n"
-        "from hetero_la.cli import main\n"
-        "assert not {'numpy', 'scipy', 'dask'} & set(sys.modules)\n"
-        "class Slow:\n"
-        "    def find_spec(self, name, path=None, target=None):\n"
-        "        if name == 'numpy':\n"
-        "            print('ready')\n"
-        "            import time\n"
-        "            time.sleep(20)\n"
-        "sys.meta_path.insert(0, Slow())\n"
-        "sys.exit(main())"
+#: What the console script of an installed package says, and what Python makes of ``-m``.
+SCRIPT = "import sys\nfrom hetero_la.cli import main\nsys.exit(main())\n"
+
+
+@pytest.mark.parametrize("library", ["numpy", "dask", "scipy"])
+@pytest.mark.parametrize("how", ["-m", "script", "program"])
+def test_ctrl_c_while_libraries_are_imported_is_one_line(
+    how: str, library: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that the package itself imports among them; a user's program has its own handler."""
+    root = Path(hetero_la.__file__).resolve().parents[1]
+    (tmp_path / "slow").mkdir()
+    (tmp_path / "slow" / f"{library}.py").write_text(
+        "import os, time\nprint('ready')\ntime.sleep(20)\n"
     )
-    ended = interrupted(program, "lu", "--random", "9", pauses=[0.1, 0.01, 0.01])
-    assert ended == (130, "hetero-la: interrupted\n")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path / "slow"), str(root)]))
+    for name in ("hetero-la", "program.py"):
+        (tmp_path / name).write_text(SCRIPT)
+    started = {"-m": ["-m", "hetero_la"], "script": ["hetero-la"], "program": ["program.py"]}[how]
+    status, err = interrupted_process(
+        [sys.executable, "-u", *started, "lu", "--random", "9"], pauses=[0.1, 0.01, 0.01]
+    )
+    if how == "program":
+        assert (status, err.splitlines()[-1]) == (-signal.SIGINT, "KeyboardInterrupt")
+    else:
+        assert (status, err) == (130, "hetero-la: interrupted\n")
 
 
 @pytest.mark.parametrize("stage", ["atexit", "destructor"])

@@ -26,12 +26,28 @@ def test_a_forecast_is_explained(routine: str, capfd: pytest.CaptureFixture[str]
     assert sum(shares) == pytest.approx(100, abs=0.5)
 
 
-def test_a_matrix_that_does_not_fit_is_predicted_and_said_so(
-    capfd: pytest.CaptureFixture[str],
+LARGE = ["--n", "200000", "--nb", "1024", "--machine", "h200"]
+
+
+@pytest.mark.parametrize("more", [[], ["--scaling", "strong"], ["--scaling", "weak"]])
+def test_a_matrix_that_does_not_fit_is_predicted_only_if_asked_for(
+    more: list[str], capfd: pytest.CaptureFixture[str]
 ) -> None:
-    argv = ["simulate", "qr", "--n", "200000", "--nb", "1024", "--machine", "h200"]
-    assert main(argv) == 0
-    assert "of 141 GB on the fullest GPU: it does not fit" in capfd.readouterr().out
+    said = refused(capfd, "simulate", "qr", *LARGE, *more)
+    assert "matrix does not fit on 1 GPU of H200" in said
+    assert main(["simulate", "qr", *LARGE, *more, "--anyway"]) == 0
+    out, err = capfd.readouterr()
+    assert "of 141 GB on the fullest GPU: it does not fit" in out
+    assert ("does not fit" in out.splitlines()[-1]) == bool(more)
+    assert err == ""
+
+
+def test_what_does_not_fit_is_told_with_what_it_needs(capfd: pytest.CaptureFixture[str]) -> None:
+    assert re.search(
+        r"qr of a 200000 x 200000 float64 matrix does not fit on 1 GPU of H200: "
+        r"the fullest needs \d+ GB, and has 141 GB \(--anyway predicts it\)",
+        refused(capfd, "simulate", "qr", *LARGE),
+    )
 
 
 @pytest.mark.parametrize(("kind", "first"), [("strong", "40000"), ("weak", "14142")])

@@ -418,6 +418,13 @@ def test_failure_of_the_numbers_comes_with_the_numbers() -> None:
         hetero_la.lstsq(x, np.ones(40))[0].compute()
 
 
+def test_determinants_are_right_where_products_on_the_way_are_out_of_range() -> None:
+    x = chunked(np.diag([1e200] * 3 + [1e-200] * 3), 2)
+    assert hetero_la.det(x).compute() == pytest.approx(1)
+    sign, logabsdet = dask.compute(*hetero_la.slogdet(x))
+    assert (sign, logabsdet) == (1, pytest.approx(0, abs=1e-12))
+
+
 def test_singular_factors_come_with_a_warning() -> None:
     x = da.zeros((40, 40), chunks=13)
     packed, _ = hetero_la.lu_factor(x, nb=NB)

@@ -1,12 +1,17 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import gzip
 import importlib.util
 import os
+import signal
 import stat
+import subprocess
+import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +21,7 @@ import scipy.sparse
 
 from hetero_la import _formats, files
 from hetero_la.files import read_matrix, require_writable, write_matrix
+from hetero_la.scheduler import whole_files
 from hetero_la.tiles.errors import InsufficientMemoryError
 
 
@@ -93,7 +99,7 @@ def test_an_abrupt_end_can_clean_up(tmp_path: Path) -> None:
     begun = files.replacing(tmp_path / "a.npy")
     begun.__enter__().write_bytes(b"begun")
     assert len(os.listdir(tmp_path)) == 1
-    files.discard_unfinished()
+    whole_files.discard_unfinished()
     assert os.listdir(tmp_path) == []
 
 
@@ -104,6 +110,142 @@ def test_files_have_ordinary_permissions_and_links_stay(tmp_path: Path) -> None:
     umask = os.umask(0)
     os.umask(umask)
     assert stat.S_IMODE((tmp_path / "real.npy").stat().st_mode) == 0o666 & ~umask
+
+
+@pytest.mark.parametrize("suffix", [".npy", ".mtx.gz", ".h5", ".zarr"])
+def test_what_is_replaced_keeps_its_mode_and_group(tmp_path: Path, suffix: str) -> None:
+    pytest.importorskip({".h5": "h5py", ".zarr": "zarr"}.get(suffix, "numpy"))
+    path, group = tmp_path / f"a{suffix}", another_group()
+    write_matrix(path, np.eye(2))
+    for mode in (0o640, 0o755, 0o600):
+        os.chown(path, -1, group)
+        path.chmod(mode)
+        write_matrix(path, np.ones((2, 2)))
+        assert stat.S_IMODE(path.stat().st_mode) == mode
+        assert path.stat().st_gid == group
+    assert np.array_equal(read_matrix(path), np.ones((2, 2)))
+
+
+def another_group() -> int:
+    """A group that files of this process may have, and do not have by themselves."""
+    if os.geteuid() == 0:
+        return 12345
+    return next((group for group in os.getgroups() if group != os.getegid()), os.getegid())
+
+
+def test_a_group_that_cannot_be_kept_gives_nobody_rights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    write_matrix(tmp_path / "a.npy", np.eye(2))
+    (tmp_path / "a.npy").chmod(0o664)
+    monkeypatch.setattr(os, "chown", refuse)
+    write_matrix(tmp_path / "a.npy", np.eye(2))
+    assert stat.S_IMODE((tmp_path / "a.npy").stat().st_mode) == 0o644
+
+
+def test_nobody_else_may_look_at_what_is_being_written(tmp_path: Path) -> None:
+    with files.replacing(tmp_path / "a.npy") as begun:
+        begun.write_bytes(b"secret")
+        (folder,) = tmp_path.iterdir()
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+BEGIN = """
+import os, sys, time
+from hetero_la import files
+with files.replacing(files.Path(sys.argv[1])) as begun:
+    begun.write_bytes(b"half")
+    print(os.getpid(), flush=True)
+    time.sleep(60)
+"""
+
+
+def test_what_a_killed_process_has_left_is_removed_by_the_next_write(tmp_path: Path) -> None:
+    path = tmp_path / "a.npy"
+    argv = [sys.executable, "-c", BEGIN, str(path)]
+    writers = [subprocess.Popen(argv, stdout=subprocess.PIPE) for _ in range(2)]
+    for writer in writers:
+        assert writer.stdout is not None
+        writer.stdout.readline()
+    killed, alive = writers
+    try:
+        killed.kill()
+        killed.wait()
+        assert len(os.listdir(tmp_path)) == 2
+        write_matrix(path, np.eye(2))
+        left = set(os.listdir(tmp_path)) - {path.name}
+        assert len(left) == 1  # two may write at once
+        assert f"-{alive.pid}-" in left.pop()
+    finally:
+        alive.kill()
+        alive.wait()
+    write_matrix(tmp_path / "b.npy", np.eye(2))
+    assert sorted(os.listdir(tmp_path)) == ["a.npy", "b.npy"]
+
+
+def test_what_another_host_writes_is_removed_after_a_day(tmp_path: Path) -> None:
+    new, old = (tmp_path / f".hetero-la-00000000-1-0000000{i}.tmp" for i in range(2))
+    mine = tmp_path / f".hetero-la-{whole_files._host()}-{os.getpid()}-00000000.tmp"
+    for folder in (new, old, mine):
+        folder.mkdir()
+    os.utime(old, (0, time.time() - 90_000))
+    write_matrix(tmp_path / "a.npy", np.eye(2))
+    assert sorted(os.listdir(tmp_path)) == [new.name, "a.npy"]
+
+
+def test_a_store_is_there_at_every_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("zarr")
+    path = tmp_path / "a.zarr"
+    write_matrix(path, np.eye(2))
+
+    def watched(name: str) -> Callable[..., None]:
+        move = getattr(os, name)
+
+        def moved(*paths: Path) -> None:
+            move(*paths)
+            assert path.is_dir()
+
+        return moved
+
+    for name in ("rename", "replace"):
+        monkeypatch.setattr(os, name, watched(name))
+    write_matrix(path, np.ones((3, 3)))
+    assert np.array_equal(read_matrix(path), np.ones((3, 3)))
+    assert os.listdir(tmp_path) == ["a.zarr"]
+
+
+def test_a_store_is_put_back_after_a_kill_where_folders_cannot_be_exchanged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("zarr")
+    path = tmp_path / "a.zarr"
+    write_matrix(path, np.eye(2))
+    program = (
+        "import os, signal, sys\n"
+        "from hetero_la.files import write_matrix\n"
+        "from hetero_la.scheduler import whole_files\n"
+        "whole_files._exchanged = lambda *_: False\n"
+        "rename = os.rename\n"
+        "def killed(*paths):\n"
+        "    rename(*paths)\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+        "os.rename = killed\n"
+        "import numpy\n"
+        "write_matrix(sys.argv[1], numpy.eye(1))\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", program, str(path)], timeout=60)
+    assert ended.returncode == -signal.SIGKILL
+    assert not path.exists()
+    write_matrix(tmp_path / "b.npy", np.eye(3))
+    assert sorted(os.listdir(tmp_path)) == ["a.zarr", "b.npy"]
+    assert np.array_equal(read_matrix(path), np.eye(2))
+    monkeypatch.setattr(whole_files, "_exchanged", lambda *_: False)
+    write_matrix(path, np.ones((3, 3)))
+    assert np.array_equal(read_matrix(path), np.ones((3, 3)))
+    assert sorted(os.listdir(tmp_path)) == ["a.zarr", "b.npy"]
 
 
 @pytest.mark.parametrize("compress", [False, True])
@@ -259,6 +401,7 @@ def test_a_store_is_put_back_if_it_cannot_be_replaced(
         rename(source, target)
 
     monkeypatch.setattr(os, "rename", broken)
+    monkeypatch.setattr(whole_files, "_exchanged", lambda *_: False)
     with pytest.raises(OSError, match=r"cannot write .*a\.zarr: Input/output error"):
         write_matrix(path, np.zeros((3, 3)))
     assert os.listdir(tmp_path) == ["a.zarr"]

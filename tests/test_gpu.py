@@ -149,6 +149,15 @@ def test_solve(xp: ModuleType, nrhs: int | None, dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+def test_many_right_hand_sides_are_refined_where_they_need_it(xp: ModuleType, dtype: str) -> None:
+    a = generate("rands", 400, dtype=dtype)
+    given = xp.asarray(a)
+    x = solve(given, given)
+    same_kind(xp, x)
+    assert solve_ratio(a, host(x), a) < RATIO_LIMIT
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_lu_inv_and_determinants(xp: ModuleType, dtype: str) -> None:
     a = random(40, dtype=dtype)
     given = xp.asarray(a)
@@ -163,6 +172,9 @@ def test_lu_inv_and_determinants(xp: ModuleType, dtype: str) -> None:
     sign, logabs = slogdet(given, nb=NB)
     assert complex(sign) == pytest.approx(complex(np.linalg.slogdet(a).sign), abs=1e-2)
     assert float(logabs) == pytest.approx(float(np.linalg.slogdet(a).logabsdet), rel=1e-4)
+    up = float(np.finfo(dtype).max) / 8  # U overflows
+    _, more = slogdet(given * a.dtype.type(up), nb=NB)
+    assert float(more) == pytest.approx(float(logabs) + 40 * np.log(up), rel=1e-5)
 
 
 # --- Cholesky and QR, likewise

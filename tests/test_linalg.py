@@ -29,6 +29,7 @@ from hetero_la import (
     solve,
 )
 from hetero_la.matrices import generate, kinds
+from hetero_la.refinement import refine
 from hetero_la.residuals import RATIO_LIMIT, lu_ratio, solve_ratio
 from tests.support import DTYPES, assert_close, covering, positive, random
 
@@ -318,6 +319,39 @@ def test_a_right_hand_side_beside_a_much_larger_one_is_refined_too() -> None:
     assert solve_ratio(a, x[:, 1], b) < 1
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("n", [9, 128, 400])  # from 128 on, LAPACK's own fail
+def test_many_right_hand_sides_are_refined_where_they_need_it(n: int, dtype: str) -> None:
+    a = generate("rands", n, dtype=dtype)
+    assert solve_ratio(a, solve(a, a), a) < RATIO_LIMIT
+    assert solve_ratio(a, solve(a, np.asfortranarray(a)[:, 1:]), a[:, 1:]) < RATIO_LIMIT
+
+
+@pytest.mark.parametrize("n", [100, 300])
+def test_refinement_finds_a_wrong_column_and_leaves_the_others(n: int) -> None:
+    a, b = generate("rands", n), generate("rands", n, seed=1)
+    factors, anorm = scipy.linalg.lu_factor(a), np.linalg.norm(a, 1)
+    exact = scipy.linalg.lu_solve(factors, b)
+    solved: list[int] = []
+
+    def solve_again(residual: np.ndarray) -> np.ndarray:
+        solved.append(residual.shape[1])
+        return scipy.linalg.lu_solve(factors, residual)
+
+    assert np.array_equal(refine(a, anorm, solve_again, b, exact.copy()), exact)
+    assert not solved  # what is good enough costs no solve
+    eps = np.finfo(float).eps
+    for column in (0, 1, 77, n - 1):
+        wrong = exact.copy()
+        wrong[:, column] *= 1 + 2000 * eps * random(n, 1)[:, 0]
+        assert solve_ratio(a, wrong, b) > RATIO_LIMIT
+        x = refine(a, anorm, solve_again, b, wrong)
+        assert solve_ratio(a, x, b) < RATIO_LIMIT
+        if n == 300:  # few have been looked at one by one
+            assert solved.pop() < 10
+            assert (x != exact).any(axis=0).sum() < 10
+
+
 def test_read_only_right_hand_sides_are_not_overwritten() -> None:
     a, b = positive(20), random(20, 3, "float64").copy(order="F")
     before = b.copy()
@@ -501,8 +535,54 @@ def test_determinant_of_a_singular_matrix_of_large_entries_is_zero(dtype: str) -
     a = np.diag([1e200, -1e200, 0, 1]).astype(dtype)
     assert det(a) == scipy.linalg.det(a) == 0
     assert type(det(a)) is type(scipy.linalg.det(a))
-    a = np.diag(np.full(4, 1e200 + 1e200j))
-    assert np.isnan(det(a)) == np.isnan(scipy.linalg.det(a))
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_determinants_are_right_wherever_they_can_be_represented(dtype: str) -> None:
+    large = float(np.finfo(dtype).max) ** 0.7
+    a = np.diag([large] * 3 + [1 / large] * 3).astype(dtype)
+    unit = 1j if a.dtype.kind == "c" else 1
+    for order in range(6), (0, 3, 1, 4, 2, 5), (5, 4, 3, 2, 1, 0):
+        assert det(a[np.ix_(order, order)] * unit) == pytest.approx(unit**6, rel=1e-6)
+    assert slogdet(a) == pytest.approx((1, 0), abs=1e-5)
+    many = np.diag(np.tile([large, -3 * unit, 1 / large, 1 / 3], 80).astype(dtype))
+    assert det(many) == pytest.approx(unit**80, rel=1e-4)
+
+
+@pytest.mark.filterwarnings("error")
+def test_determinants_at_the_ends_of_the_range() -> None:
+    assert det(np.diag([1e-200, 1e-123])) == 1e-323  # subnormal
+    assert det(np.diag([1e-200, 1e-200])) == 0
+    assert det(np.diag([1e200, 1e200, -1.0])) == -np.inf
+    assert det(np.diag(np.full(4, 1e200 + 1e200j))).real == -np.inf  # SciPy has NaN
+    graded = np.array([[1.0, 1.0], [0.0, 1e-300]])
+    assert det(graded) == det(graded.copy("F"), overwrite_a=True) == 1e-300
+    assert np.isnan(det(np.diag([np.nan, 1.0]), check_finite=False))
+    assert det(np.diag([np.inf, 1.0]), check_finite=False) == np.inf
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("overwrite_a", [False, True])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_determinants_where_elimination_leaves_the_range(dtype: str, overwrite_a: bool) -> None:
+    kind, top = np.dtype(dtype).kind, float(np.finfo(dtype).max)
+    a = random(30, dtype=dtype)
+    up = np.log2(0.99 * top / np.abs(np.stack([a.real, a.imag])).max()) // 1
+    expected = np.linalg.slogdet(a)
+    sign, logabsdet = slogdet(a * a.dtype.type(2.0**up), nb=NB)
+    assert sign == pytest.approx(expected.sign, abs=1e-3)
+    assert logabsdet == pytest.approx(expected.logabsdet + 30 * up * np.log(2), rel=1e-6)
+    up -= up % 2
+    scales = np.ldexp(1.0, np.where(np.arange(30) % 3, -up / 2, up).astype(int))
+    scaled = np.asfortranarray(a * scales.astype(a.real.dtype))
+    found = det(scaled, overwrite_a=overwrite_a, nb=NB)
+    assert found == pytest.approx(det(a), rel=1e-3 if dtype in DTYPES[::2] else 1e-9)
+    assert type(found) is (np.complex128 if kind == "c" else np.float64)
+    n = 200 if dtype in DTYPES[::2] else 1200
+    grown = np.tri(n, dtype=dtype) * -1 + 2 * np.eye(n, dtype=dtype)
+    grown[:, -1] = 1  # doubles in every step
+    assert slogdet(grown).logabsdet == pytest.approx((len(grown) - 1) * np.log(2), rel=1e-6)
 
 
 @pytest.mark.parametrize("dtype", ["complex64", "complex128"])

@@ -68,11 +68,24 @@ def test_solve_ratio_is_the_formula(dtype: str) -> None:
     b = a @ x
     b[7, 1] += 1
     eps = float(np.finfo(dtype).eps) / 2
-    expected = 1 / (np.linalg.norm(a, 1) * np.linalg.norm(x, 1) * eps)
+    expected = 1 / (np.linalg.norm(a, 1) * np.linalg.norm(x[:, 1], 1) * eps)
     assert solve_ratio(a, x, b) == pytest.approx(expected, rel=0.05)
-    assert solve_ratio(a, x[:, 1], b[:, 1]) == pytest.approx(
-        1 / (np.linalg.norm(a, 1) * np.linalg.norm(x[:, 1], 1) * eps), rel=0.05
-    )
+    assert solve_ratio(a, x[:, 1], b[:, 1]) == pytest.approx(expected, rel=0.05)
+
+
+def test_solve_ratio_is_that_of_the_worst_column() -> None:
+    a, x = generate("rands", 40), generate("rands", 40, 2, seed=1)
+    b = a @ x
+    b[7, 1] += 1e-9
+    alone = solve_ratio(a, x[:, 1], b[:, 1])
+    assert alone > RATIO_LIMIT
+    for scale in (1e-20, 1.0, 1e20):  # beside a large column, a small one's error would not show
+        x[:, 0] = scale * x[:, 1]
+        b[:, 0] = a @ x[:, 0]
+        assert solve_ratio(a, x, b) == pytest.approx(alone, rel=1e-2)
+        assert lstsq_ratio(a[:30], x, b[:30]) == pytest.approx(
+            lstsq_ratio(a[:30], x[:, 1], b[:30, 1]), rel=1e-2
+        )
 
 
 def test_shapes_that_do_not_belong_together_are_refused() -> None:
@@ -213,7 +226,7 @@ def test_solve_ratio_reads_one_triangle(assume_a: str, lower: bool, dtype: str) 
     assert solve_ratio(given, x, b, assume_a=assume_a, lower=lower) < 1
     b[7, 1] += 1
     found = solve_ratio(given, x, b, assume_a=assume_a, lower=lower)
-    assert found == pytest.approx(1 / (norm1(a) * norm1(x) * eps(dtype)), rel=1e-2)
+    assert found == pytest.approx(1 / (norm1(a) * np.abs(x[:, 1]).sum() * eps(dtype)), rel=1e-2)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])

@@ -32,7 +32,7 @@ columns: seconds is the wall time of the run, without the start of workers; ref 
 same problem in SciPy on all cores, or in cuSOLVER where GPUs ran (without forming Q);
 ratio, with 1-norms, is
   lu        ||PA-LU|| / (n ||A|| eps)
-  solve     ||B-AX|| / (||A|| ||X|| eps)
+  solve     ||b-Ax|| / (||A|| ||x|| eps), the largest of all columns
   cholesky  ||LL^H-A|| / (n ||A|| eps)
   qr        the larger of ||R-Q^H A|| / (m ||A|| eps) and ||I-Q^H Q|| / (m eps)
   lstsq     ||(AX-B)^H A|| / (max(m,n,nrhs) ||A|| ||B|| eps); for m < n as for solve

@@ -8,6 +8,7 @@ from hetero_la import files
 from hetero_la.commands import problems, rows, runs
 from hetero_la.commands.routine import key
 from hetero_la.commands.routines import ROUTINES
+from hetero_la.commands.said import arrays_text, say_written
 
 #: Exit status of a run whose result nobody has checked.
 _UNCHECKED = 3
@@ -23,7 +24,9 @@ def run(args: argparse.Namespace) -> int:
         row, arrays = runs.measured(problem, use, overwrite=True)
     # First the results, then the row: what is printed has happened.
     if args.output is not None:
-        files.write_matrix(args.output, dict(zip(names, arrays, strict=True)))
+        named = dict(zip(names, arrays, strict=True))
+        files.write_matrix(args.output, named)
+        say_written(args.output, arrays_text(named))
     print(rows.header(), rows.formatted(row), sep="\n", flush=True)
     if not row.passed:
         return 1

@@ -12,6 +12,7 @@ from hetero_la.commands import values
 from hetero_la.commands.limits import require_few_tasks
 from hetero_la.commands.planned import add_choices, planned_problem
 from hetero_la.commands.routines import COMMANDS
+from hetero_la.commands.said import written
 from hetero_la.files import require_place
 from hetero_la.inputs import DTYPES
 from hetero_la.pictures import require_suffix
@@ -62,7 +63,7 @@ def draw_graph(args: argparse.Namespace) -> int:
     )  # fmt: skip
     report = planned.explain()  # first, so that no picture is left where it fails
     planned.draw(args.output, granularity=args.granularity)
-    print(report)
+    print(report, written(args.output, "the task graph"), sep="\n")
     return 0
 
 

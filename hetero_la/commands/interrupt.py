@@ -1,7 +1,7 @@
 """Ctrl-C ends the process within seconds, with one line, whatever it is doing.
 
-Nothing heavy is imported here: the handler is in place as soon as the package itself has been
-imported; until then, for a second, Ctrl-C ends Python with a traceback.
+Nothing heavy is imported here: the package provides for Ctrl-C before its own imports, which take
+a second.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ _announced = threading.Lock()  #: held from the announcement on
 class _State:
     """What the handler needs to know; plain attributes, as it may interrupt itself."""
 
+    provided = False  #: whether there is the handler
     working = False  #: whether there is something that an exception has to unwind
     stopping = False  #: whether Ctrl-C was pressed
 
@@ -41,9 +42,9 @@ def announce() -> None:
 def end() -> NoReturn:
     """End this process now, without the noise of what is still running in it."""
     announce()
-    if (files := sys.modules.get("hetero_la.files")) is not None:
+    if (writes := sys.modules.get("hetero_la.scheduler.whole_files")) is not None:
         with contextlib.suppress(OSError, AttributeError):  # it may be half imported
-            files.discard_unfinished()
+            writes.discard_unfinished()
     os._exit(EXIT_STATUS)
 
 
@@ -62,6 +63,16 @@ def requested() -> bool:
     return _State.stopping
 
 
+def provide_before_imports() -> None:
+    """Do `stop_within_seconds` now if this process is the command's own, by its command line.
+
+    Processes that it starts have its `sys.argv`, but another `sys.orig_argv`.
+    """
+    program = sys.orig_argv[-len(sys.argv) :][0] if sys.argv else ""
+    if os.path.basename(program).removeprefix("-m") in ("hetero-la", "hetero_la"):
+        stop_within_seconds()
+
+
 def stop_within_seconds() -> None:
     """Bound the time between Ctrl-C and the end of this process.
 
@@ -69,6 +80,9 @@ def stop_within_seconds() -> None:
     call of LAPACK may take minutes.  The signal is therefore also watched from
     a thread, which ends the process if an orderly end takes too long.
     """
+    if _State.provided:
+        return
+    _State.provided = True
     _fill_standard_streams()
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         return  # whoever started this process wants it so, as nohup does

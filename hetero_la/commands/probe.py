@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from hetero_la.commands import values
+from hetero_la.commands.said import written
 from hetero_la.files import require_place, require_two_files
 from hetero_la.inputs import DTYPES
 from hetero_la.pictures.rates import write_rates
@@ -74,9 +75,10 @@ def probe(args: argparse.Namespace) -> int:
     if args.output is None and (older := _older()) is not None:
         profile = older.merged(profile)
     write_profile(profile, path)
-    print("\n".join(report(profile)), f"written to {path}", sep="\n")
+    print("\n".join(report(profile)), written(path, "that profile"), sep="\n")
     if args.plot is not None:
         write_rates(profile.devices, args.plot)
+        print(written(args.plot, "a chart of its rates"))
     return 0
 
 

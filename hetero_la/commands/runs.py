@@ -23,8 +23,10 @@ from hetero_la.commands.probe import WORKERS
 from hetero_la.commands.progress import shown
 from hetero_la.commands.routine import Problem
 from hetero_la.commands.routines import ROUTINES
+from hetero_la.commands.said import say_written
 from hetero_la.files import require_place
 from hetero_la.pictures.timelines import require_suffix
+from hetero_la.tiles.counted import counted
 from hetero_la.tiles.kernels.cpu import usable_cores
 from hetero_la.tiles.tile_sizes import sizes_text
 
@@ -79,6 +81,7 @@ def _written(path: Path) -> Iterator[None]:
     with hetero_la.trace() as trace:
         yield
     trace.write(path)
+    say_written(path, f"the timeline of {counted(len(trace.runs), 'run')}")
 
 
 def _require_preset(name: str | None) -> None:

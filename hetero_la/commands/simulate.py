@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hetero_la.commands import values
+from hetero_la.commands.said import written
 from hetero_la.configs import available_machines
 from hetero_la.files import require_place
 from hetero_la.forecasts import Forecast
@@ -22,6 +23,8 @@ from hetero_la.scaling import (
     strong_scaling,
     weak_scaling,
 )
+from hetero_la.tiles.counted import counted
+from hetero_la.tiles.errors import InsufficientMemoryError
 
 _SCALING = {"strong": strong_scaling, "weak": weak_scaling}
 _HEADINGS = (
@@ -58,6 +61,9 @@ def add_parser(commands: Any) -> None:
         "as much of each GPU's memory (weak)",
     )  # fmt: skip
     parser.add_argument(
+        "--anyway", action="store_true", help="predict what does not fit into the memory, too"
+    )
+    parser.add_argument(
         "--plot", type=Path, metavar="FILE", help="draw that table: .svg, .png or .pdf"
     )
     parser.set_defaults(run=simulate)
@@ -72,18 +78,30 @@ def simulate(args: argparse.Namespace) -> int:
         require_place(args.plot)
     shape = (args.n if args.m is None else args.m, args.n)
     machine = read_machine(args.machine)
+    options = {"nb": args.nb, "lookahead": args.lookahead, "dtype": args.dtype}
+    if args.scaling == "strong":
+        options["anyway"] = args.anyway
     predict = forecast if args.scaling is None else _SCALING[args.scaling]
-    found = predict(
-        args.routine, shape, machine, args.gpus, nb=args.nb, lookahead=args.lookahead,
-        dtype=args.dtype,
-    )  # fmt: skip
+    found = predict(args.routine, shape, machine, args.gpus, **options)
     rows = [found] if isinstance(found, Forecast) else found
+    if not (args.anyway or rows[-1].fits):
+        raise InsufficientMemoryError(f"{_does_not_fit(rows[-1])} (--anyway predicts it)")
     print(rows[-1].explain())
     if args.scaling is not None:
         print("\n" + table(rows))
     if args.plot is not None:
         draw_scaling(rows, args.plot)
+        print("\n" + written(args.plot, "that table as a chart"))
     return 0
+
+
+def _does_not_fit(found: Forecast) -> str:
+    layout, gpus = found.layout, counted(found.gpus, "GPU")
+    return (
+        f"{found.routine} of a {layout.m} x {layout.n} {found.dtype.name} matrix does not fit on "
+        f"{gpus} of {found.machine.name}: the fullest needs {found.memory / 1e9:.3g} GB, and has "
+        f"{found.machine.memory / 1e9:.3g} GB"
+    )
 
 
 def table(rows: Sequence[Forecast]) -> str:

@@ -12,7 +12,9 @@ import numpy as np
 from hetero_la.commands import rows, runs
 from hetero_la.commands.problems import Recipe, copies
 from hetero_la.commands.routine import Problem
+from hetero_la.commands.said import say_written
 from hetero_la.files import require_place, require_two_files
+from hetero_la.tiles.counted import counted
 
 
 def sweep(args: argparse.Namespace) -> int:
@@ -28,6 +30,8 @@ def sweep(args: argparse.Namespace) -> int:
             print(rows.formatted(row), flush=True)
             if args.csv is not None:  # after each row, so that Ctrl-C loses none
                 rows.write_csv(args.csv, done)
+    if args.csv is not None and done:
+        say_written(args.csv, counted(len(done), "row"))
     return 0 if all(row.passed for row in done) else 1
 
 

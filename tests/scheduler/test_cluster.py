@@ -12,6 +12,7 @@ import sys
 import textwrap
 import threading
 import time
+import urllib.request
 from pathlib import Path
 
 import dask
@@ -211,12 +212,15 @@ def test_dashboard_or_a_warning(monkeypatch):
     except ImportError:
         with (
             pytest.warns(UserWarning, match="bokeh is not installed"),
-            Cluster(gpus=0, dashboard_address=":0") as cluster,
+            Cluster(gpus=0, dashboard_address="127.0.0.1:0") as cluster,
         ):
             assert cluster.dashboard_link == ""
     else:
-        with Cluster(gpus=0, dashboard_address=":0") as cluster:
+        with Cluster(gpus=0, dashboard_address="127.0.0.1:0") as cluster:
+            assert cluster.dashboard_link.startswith("http://127.0.0.1:")
             assert cluster.dashboard_link.endswith("/status")
+            with urllib.request.urlopen(cluster.dashboard_link, timeout=30) as shown:
+                assert shown.status == 200
     assert dask.config.config == before
 
 

@@ -1,0 +1,175 @@
+"""Files and folders that appear under their names complete, or not at all.
+
+They are written in a folder beside their place, into which nobody else may look, and take that
+place in one step.  The folder's name tells who made it, so that what a process has left that was
+killed is removed by the next write beside it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import functools
+import os
+import platform
+import re
+import shutil
+import stat
+import time
+import uuid
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+#: Folders of writes that have begun and not ended.
+_begun: set[Path] = set()
+
+#: The host, the process and a random number, by which such a folder is known.
+_NAME = re.compile(r"\.hetero-la-([0-9a-f]{8})-(\d+)-[0-9a-f]{8}\.tmp")
+
+#: In it, where a folder waits that is replaced on a file system that cannot exchange two.
+_OLD = ".replaced"
+
+#: Seconds after which one is taken to be left behind by a process that cannot be looked for.
+_ABANDONED = 86_400
+
+#: Seconds in which a library's threads may still write after Ctrl-C, and between two looks.
+_STRAGGLERS, _LOOK = 2.0, 0.05
+
+_AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # of Linux
+
+
+def require_replaceable(path: Path) -> None:
+    """Raise if the file that is there must not be replaced: a pipe or a device would be lost."""
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise OSError("it is not a regular file")
+
+
+@contextlib.contextmanager
+def replaced_whole(path: Path) -> Iterator[Path]:
+    """Yield a path of the same name, and let it take the place of `path` if the block ends well.
+
+    What was there stays until then, and its mode and group remain.  A link stays, and what it
+    points to is replaced.
+
+    Raises
+    ------
+    OSError
+        If a pipe or a device is there, if a file is to replace a folder, or if the system does
+        not let it be done.
+    """
+    target = path.resolve()
+    _collect(target.parent)
+    folder = target.parent / f".hetero-la-{_host()}-{os.getpid()}-{uuid.uuid4().hex[:8]}.tmp"
+    _begun.add(folder)
+    try:
+        require_replaceable(target)
+        folder.mkdir(mode=0o700)
+        yield folder / target.name
+        _put(folder / target.name, target)
+        shutil.rmtree(folder, ignore_errors=True)
+    except BaseException:
+        _discard(folder)
+        raise
+    finally:
+        _begun.discard(folder)
+
+
+def discard_unfinished() -> None:
+    """Remove what running writes have begun: for a process that ends at once."""
+    for folder in list(_begun):
+        _discard(folder)
+
+
+def _put(new: Path, target: Path) -> None:
+    """Let `new` take the place of `target`."""
+    if target.is_dir() and not new.is_dir():
+        raise IsADirectoryError("it is a folder")
+    if target.exists():
+        _keep_rights(target, new)
+    if not new.is_dir() or not target.exists():
+        os.replace(new, target)
+    elif not _exchanged(new, target):
+        old = new.with_name(_OLD)
+        old.mkdir()
+        os.rename(target, old / target.name)
+        os.rename(new, target)
+
+
+def _keep_rights(old: Path, new: Path) -> None:
+    """Give `new` the mode and, as far as that is allowed, the owner and the group of `old`."""
+    there = old.stat()
+    mode = stat.S_IMODE(there.st_mode)
+    for owner in (there.st_uid, -1):
+        with contextlib.suppress(PermissionError):
+            os.chown(new, owner, there.st_gid)
+            break
+    else:  # members of another group have the rights of all others
+        mode = mode & ~stat.S_IRWXG | (mode & stat.S_IRWXO) << 3
+    with contextlib.suppress(PermissionError):  # some file systems know no modes
+        os.chmod(new, mode)
+
+
+def _exchanged(new: Path, target: Path) -> bool:
+    """Whether two paths could be exchanged in one step: not every file system can do it."""
+    try:
+        renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
+    except (AttributeError, OSError):
+        return False
+    paths = _AT_FDCWD, os.fsencode(new), _AT_FDCWD, os.fsencode(target)
+    if renameat2(*paths, _RENAME_EXCHANGE) == 0:
+        return True
+    number = ctypes.get_errno()
+    if number in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
+        return False
+    raise OSError(number, os.strerror(number))
+
+
+@functools.cache
+def _host() -> str:
+    """Tell apart what knows processes by different numbers: hosts, and containers of one host."""
+    try:
+        numbers = os.readlink("/proc/self/ns/pid")
+    except OSError:
+        numbers = ""
+    return f"{zlib.crc32((platform.node() + numbers).encode()):08x}"
+
+
+def _collect(parent: Path) -> None:
+    """Remove what killed processes have left in `parent`."""
+    with contextlib.suppress(OSError):
+        for entry in list(os.scandir(parent)):
+            found, folder = _NAME.fullmatch(entry.name), parent / entry.name
+            if found and folder not in _begun and _is_left(entry, found[1], int(found[2])):
+                _put_back(folder)
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_left(entry: os.DirEntry[str], host: str, pid: int) -> bool:
+    """Whether nobody writes in a folder any more."""
+    if host == _host():
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return True
+        except PermissionError:  # it is somebody else's
+            pass
+        return pid == os.getpid()  # ours have not begun it: an earlier process had the number
+    return time.time() - entry.stat().st_mtime > _ABANDONED
+
+
+def _discard(folder: Path) -> None:
+    """Remove what was begun, though threads of a library may write in it for a while yet."""
+    _put_back(folder)
+    deadline = time.monotonic() + _STRAGGLERS
+    while folder.is_dir() and time.monotonic() < deadline:
+        shutil.rmtree(folder, ignore_errors=True)
+        time.sleep(_LOOK)  # it may come back
+
+
+def _put_back(folder: Path) -> None:
+    """Put back what was to be replaced, if nothing has taken its place."""
+    for old in (folder / _OLD).glob("*"):
+        if not (folder.parent / old.name).exists():
+            os.rename(old, folder.parent / old.name)
