@@ -13,6 +13,7 @@ from hetero_la.tiles.errors import DeviceUnavailableError
 from hetero_la.tiles.kernels.cpu import CpuDevice, VirtualGpu
 from hetero_la.tiles.kernels.gpu import GpuDevice, gpu_count
 from hetero_la.tiles.kernels.spec import Device
+from hetero_la.tiles.transfer import require_cuda
 
 #: Workers of a kind, at most: more are a slip, and would take hours to start.
 MOST_WORKERS = 1024
@@ -100,6 +101,8 @@ class ClusterSize:
         given.setdefault("cpus", 1 if gpus or virtual else default_cpu_workers(cores))
         given.setdefault("blas_threads", 1)
         size = cls(**given)  # validates, so that the arithmetic below can rely on it
+        if gpus:
+            require_cuda()
         if gpus > (there := gpu_count() if gpus else 0):
             raise DeviceUnavailableError(
                 f"this machine has {counted(there, 'GPU')}, but {gpus} were asked for"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import os
 import re
 import threading
 import weakref
@@ -19,6 +18,7 @@ from hetero_la.scheduler.cluster import Cluster
 from hetero_la.scheduler.dask_devices import describe, inside_task
 from hetero_la.scheduler.workers import WorkerInfo
 from hetero_la.tiles.errors import RunAbortedError
+from hetero_la.tiles.forks import ProcessLock, in_forked_child
 
 
 def running_client(client: object = None) -> Client | None:
@@ -48,6 +48,8 @@ def running_client(client: object = None) -> Client | None:
             "client must be a dask.distributed.Client or a hetero_la.Cluster, "
             f"not {type(client).__name__}"
         )
+    if client in _inherited:
+        raise ValueError("the client that was given belongs to the process that forked this one")
     if client.asynchronous:
         raise ValueError("the client that was given is asynchronous: a synchronous one is needed")
     if client.status != "running":
@@ -60,11 +62,21 @@ def _default_client() -> Client | None:
         client = Client.current()
     except ValueError:
         return None
-    return client if client.status == "running" and not client.asynchronous else None
+    usable = client not in _inherited and client.status == "running" and not client.asynchronous
+    return client if usable else None
 
 
-_embedded_lock = threading.Lock()
+_embedded_lock = ProcessLock()
 _embedded: Cluster | None = None
+#: Clients of the process from which this one was forked: their event loops are not here.
+_inherited: weakref.WeakSet[Client] = weakref.WeakSet()
+
+
+@in_forked_child
+def _forget_parent() -> None:
+    global _embedded
+    _embedded = None
+    _inherited.update(Client._instances)
 
 
 def embedded_client() -> Client:
@@ -91,18 +103,9 @@ def _close_embedded() -> None:
             _embedded = None
 
 
-def _forget_embedded() -> None:
-    """In a forked child: the parent's cluster is not here, and its lock may be held for ever."""
-    global _embedded, _embedded_lock
-    _embedded_lock = threading.Lock()
-    _embedded = None
-
-
 # The event loop needs threads to close, and the interpreter takes them away before it
 # runs what is registered with atexit.
 getattr(threading, "_register_atexit", atexit.register)(_close_embedded)
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_embedded)
 
 
 _infos: weakref.WeakKeyDictionary[Client, list[WorkerInfo]] = weakref.WeakKeyDictionary()

@@ -8,7 +8,6 @@ panels over by reference, through an `Exchange`; Dask sees one task per window.
 from __future__ import annotations
 
 import itertools
-import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,13 +18,14 @@ from hetero_la.scheduler.dask_wait import wait_all
 from hetero_la.scheduler.job import Job, Outcome
 from hetero_la.scheduler.threads import LocalRun
 from hetero_la.tiles.errors import RunAbortedError
+from hetero_la.tiles.forks import ProcessLock
 from hetero_la.tiles.shard import Storage
 
 _run_numbers = itertools.count()
 #: Runs whose workers are threads of this process, for the tasks that carry their number.
 _runs: dict[str, LocalRun] = {}
 #: Windows of one run wait for each other, so runs on the same workers take turns.
-_turn = threading.Lock()
+_turn = ProcessLock()
 
 
 def run_window(run: str, worker: int, start: int, stop: int, before: Any) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
-import os
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -17,6 +16,7 @@ from distributed.threadpoolexecutor import ThreadPoolExecutor
 from distributed.worker_state_machine import WorkerState
 
 from hetero_la.scheduler.workers import WorkerInfo
+from hetero_la.tiles.forks import in_forked_child
 from hetero_la.tiles.kernels.cpu import CpuDevice
 from hetero_la.tiles.kernels.spec import Device
 
@@ -127,6 +127,13 @@ class _BlasBound:
         self._tasks = 0
         self._bounded = threading.Event()
         self._idle = threading.Event()
+        self._limiter: Any = None
+
+    def end(self) -> None:
+        """In a forked child, which runs none of its parent's tasks: take the bound back."""
+        if self._limiter is not None:
+            self._limiter.__exit__(None, None, None)
+        self.__init__()  # type: ignore[misc]
 
     @contextlib.contextmanager
     def __call__(self, threads: int) -> Iterator[None]:
@@ -155,9 +162,10 @@ class _BlasBound:
                 for library in libraries.lib_controllers
                 if library.user_api == "blas"
             }
-            with libraries.limit(limits=limits):
+            with libraries.limit(limits=limits) as self._limiter:
                 self._bounded.set()
                 self._idle.wait()
+            self._limiter = None
         finally:
             self._bounded.set()
 
@@ -168,8 +176,7 @@ def _blas_libraries() -> threadpoolctl.ThreadpoolController:
 
 
 blas_bound = _BlasBound()
-if hasattr(os, "register_at_fork"):  # a forked child runs none of the parent's tasks
-    os.register_at_fork(after_in_child=blas_bound.__init__)  # type: ignore[misc]
+in_forked_child(blas_bound.end)
 
 
 class BoundedThreadPoolExecutor(ThreadPoolExecutor):  # type: ignore[misc]
