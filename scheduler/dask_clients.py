@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import re
 import threading
 import weakref
@@ -150,9 +151,9 @@ def _described(client: Client, addresses: set[str]) -> list[WorkerInfo]:
     }
     if addresses <= here.keys():
         return [describe(here[address]) for address in addresses]
-    _require_open(client)
     infos = []
-    answers = client.run(describe, workers=list(addresses), on_error="return")
+    with while_open(client):
+        answers = client.run(describe, workers=list(addresses), on_error="return")
     for address, answer in answers.items():
         if isinstance(answer, WorkerInfo):
             infos.append(answer)
@@ -166,8 +167,19 @@ def running_addresses(client: Client) -> set[str]:
     scheduler = getattr(client.cluster, "scheduler", None)
     if isinstance(scheduler, Scheduler) and client.status == "running":  # nobody has to be asked
         return {state.address for state in list(scheduler.running)}
+    with while_open(client):
+        return set(client.sync(client.scheduler.ncores_running))
+
+
+@contextlib.contextmanager
+def while_open(client: Client) -> Iterator[None]:
+    """Raise RunAbortedError if the client is closed, also for what fails in the block therefore."""
     _require_open(client)
-    return set(client.sync(client.scheduler.ncores_running))
+    try:
+        yield
+    except Exception:
+        _require_open(client)
+        raise
 
 
 def _require_open(client: Client) -> None:

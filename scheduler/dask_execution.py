@@ -13,6 +13,7 @@ from typing import Any
 
 import distributed
 
+from hetero_la.scheduler.dask_clients import while_open
 from hetero_la.scheduler.dask_devices import this_device
 from hetero_la.scheduler.dask_wait import wait_all
 from hetero_la.scheduler.job import Job, Outcome
@@ -42,7 +43,8 @@ def run_local(client: distributed.Client, job: Job, storage: Storage) -> Outcome
     with _turn:
         _runs[number] = run
         try:
-            futures = list(_submit_windows(client, job, number))
+            with while_open(client):
+                futures = list(_submit_windows(client, job, number))
             wait_all(client, futures, [worker.address for worker in job.workers])
         except BaseException as error:
             raise run.abort(error) from None

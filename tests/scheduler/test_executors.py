@@ -570,6 +570,27 @@ def test_a_closed_cluster_ends_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not dask_execution._runs
 
 
+@pytest.mark.parametrize("processes", [False, True])
+def test_a_client_that_closes_before_all_is_submitted(
+    processes: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if processes:
+        workers: Any = LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None)
+    else:
+        workers = Cluster(cpus=1, gpus=0, virtual_gpus=2, blas_threads=1)
+    with workers, Client(workers, set_as_default=False) as client:
+        real = Client.submit
+
+        def submit(self: Client, *args: Any, **kwargs: Any) -> Any:
+            if "instructions" in kwargs["key"]:
+                client.close()
+            return real(self, *args, **kwargs)
+
+        monkeypatch.setattr(Client, "submit", submit)
+        with pytest.raises(RunAbortedError, match="client of the Dask cluster is clos"):
+            hetero_la.lu_factor(random(100), nb=NB, client=client)
+
+
 SLOW_RUN = """
     import sys, threading, time
     import numpy as np
