@@ -84,7 +84,7 @@ class Cluster(SpecCluster):  # type: ignore[misc]
     Raises
     ------
     DeviceUnavailableError
-        If there are fewer GPUs than asked for.
+        If there are fewer GPUs or cores than asked for.
 
     Examples
     --------

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.linalg
+from dask.system import CPU_COUNT
 from distributed import Client, LocalCluster
 from numpy.typing import NDArray
 
@@ -53,7 +54,7 @@ SLOW = pytest.mark.slow
 @pytest.fixture(
     scope="module",
     params=[pytest.param((1, 1), marks=SLOW), (2, 1), (4, 1), (0, 1), (0, 2),
-            pytest.param((0, 3), marks=SLOW)],
+            pytest.param((0, 3), marks=[SLOW, pytest.mark.skipif(CPU_COUNT < 3, reason="too few cores")])],
     ids=lambda size: f"{size[0]}gpus-{size[1]}cpus",
 )  # fmt: skip
 def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
