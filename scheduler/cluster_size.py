@@ -106,8 +106,8 @@ class ClusterSize:
         size = cls(**given)  # validates, so that the arithmetic below can rely on it
         if size.cpus > cores:
             raise DeviceUnavailableError(
-                f"this machine has {counted(cores, 'core')}, but {size.cpus} CPU workers were asked "
-                "for"
+                f"this machine has {counted(cores, 'core')}, but {size.cpus} CPU workers were "
+                "asked for"
             )
         if gpus:
             require_cuda()

@@ -49,12 +49,13 @@ SIZES = [(0, 0), (1, 1), (5, 5), (8, 8), (61, 61), (61, 23), (23, 61)]
 
 
 SLOW = pytest.mark.slow
+FEW_CORES = pytest.mark.skipif(CPU_COUNT < 3, reason="too few cores")
 
 
 @pytest.fixture(
     scope="module",
     params=[pytest.param((1, 1), marks=SLOW), (2, 1), (4, 1), (0, 1), (0, 2),
-            pytest.param((0, 3), marks=[SLOW, pytest.mark.skipif(CPU_COUNT < 3, reason="too few cores")])],
+            pytest.param((0, 3), marks=[SLOW, FEW_CORES])],
     ids=lambda size: f"{size[0]}gpus-{size[1]}cpus",
 )  # fmt: skip
 def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
