@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import threading
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -30,6 +29,7 @@ from hetero_la.scheduler.step_memory import Name
 from hetero_la.scheduler.workers import WorkerInfo, over_processes
 from hetero_la.steps import StepValues
 from hetero_la.tiles.errors import InsufficientMemoryError
+from hetero_la.tiles.forks import ProcessLock
 from hetero_la.tiles.kernels.cpu import CpuDevice
 from hetero_la.tiles.kernels.spec import Device
 from hetero_la.tiles.shard import ArrayStorage
@@ -166,7 +166,7 @@ def _can_keep(plan: Plan, client: Any) -> bool:
 
 #: A GPU's device object serves one thread at a time, and multi-threaded BLAS calls of
 #: several threads only get in each other's way.
-_turn = threading.Lock()
+_turn = ProcessLock()
 
 
 def _run(

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from hetero_la.inputs import DTYPES, plain_sizes
+from hetero_la.limits import MOST_PLANNED, require_few_tasks
 from hetero_la.options import Options, PanelDevice
 from hetero_la.plan import Plan, share_memory
 from hetero_la.planned_graph import PlannedGraph
@@ -69,6 +70,11 @@ def plan(
     Returns
     -------
     Plan
+
+    Raises
+    ------
+    ValueError
+        For what cannot be, and for tiles that make more than some 3e7 tasks.
 
     Examples
     --------
@@ -152,6 +158,7 @@ def _cached_plan(
     uniform = isinstance(nb, int)
     tail = ROUTINES[routine].gpu_tail if owners[0].kind == "gpu" and uniform else 1
     layout = TileLayout(m, n, clipped(nb, max(m, n, nrhs, 1)), nrhs, tail)
+    require_few_tasks(layout, "planned", most=MOST_PLANNED)
     model, at, team = _team(routine, layout, owners, helper, options, dtype)
     if options.ib is None:
         options = replace(options, ib=best_inner_blocking(owners[0], panel_kernel(routine), dtype))

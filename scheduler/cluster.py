@@ -24,6 +24,7 @@ from hetero_la.scheduler.cluster_size import ClusterSize
 from hetero_la.scheduler.dask_placement import KeepPlacement
 from hetero_la.scheduler.dask_plugins import SETTINGS, DeviceWorker, OwnLogs, QuietScheduler
 from hetero_la.scheduler.workers import WorkerInfo
+from hetero_la.tiles.forks import ProcessLock, in_forked_child
 from hetero_la.tiles.kernels.cpu import CpuDevice, VirtualGpu
 from hetero_la.tiles.kernels.spec import Device
 
@@ -46,7 +47,7 @@ def _layered(section: str, preset: str | None) -> dict[str, Any]:
 
 # Held while Dask's configuration is changed for a cluster under construction: two
 # such changes that overlap would restore each other's values.
-_configuration_lock = threading.Lock()
+_configuration_lock = ProcessLock()
 _open_clusters: weakref.WeakSet[Cluster] = weakref.WeakSet()
 
 
@@ -85,7 +86,7 @@ class Cluster(SpecCluster):  # type: ignore[misc]
     Raises
     ------
     DeviceUnavailableError
-        If there are fewer GPUs than asked for.
+        If there are fewer GPUs or cores than asked for.
 
     Examples
     --------
@@ -220,22 +221,14 @@ def _dashboard_there() -> bool:
     return True
 
 
+@in_forked_child
 def _forget_parent() -> None:
-    """In a forked child: what the parent's threads did is never done here, so do not wait for it.
+    """Wait for nothing that the parent's threads would do.
 
     Dask hands large messages to a thread pool of the whole process, which must be new too.
     """
-    global _configuration_lock
-    _configuration_lock = threading.Lock()
     for cluster in list(_open_clusters):
         cluster.status = Status.closed
         if cluster._client is not None:
             cluster._client.status = "closed"
-    if _open_clusters:
-        distributed.utils._offload_executor = ThreadPoolExecutor(
-            1, thread_name_prefix="Dask-Offload"
-        )
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_parent)
+    distributed.utils._offload_executor = ThreadPoolExecutor(1, thread_name_prefix="Dask-Offload")

@@ -14,16 +14,19 @@ from hetero_la.tiles.errors import DeviceUnavailableError
 from hetero_la.tiles.kernels.cpu import CpuDevice, VirtualGpu
 from hetero_la.tiles.kernels.gpu import GpuDevice, gpu_count
 from hetero_la.tiles.kernels.spec import Device
-from hetero_la.tiles.transfer import enable_peers
+from hetero_la.tiles.transfer import enable_peers, require_cuda
 
 #: Workers of a kind, at most: more are a slip, and would take hours to start.
 MOST_WORKERS = 1024
+#: Virtual GPUs, at most: they share the host's cores, and more are on no host.
+_MOST_VIRTUAL = 64
 
 
 def require_few_workers(kind: str, count: int) -> None:
     """Raise ValueError if there are more workers of a kind than can be of use."""
-    if count > MOST_WORKERS:
-        raise ValueError(f"{kind} must be at most {MOST_WORKERS}, and not {count}")
+    most = _MOST_VIRTUAL if kind == "virtual_gpus" else MOST_WORKERS
+    if count > most:
+        raise ValueError(f"{kind} must be at most {most}, and not {count}")
 
 
 def default_cpu_workers(cores: int) -> int:
@@ -102,6 +105,13 @@ class ClusterSize:
         given.setdefault("cpus", 1 if gpus or virtual else default_cpu_workers(cores))
         given.setdefault("blas_threads", 1)
         size = cls(**given)  # validates, so that the arithmetic below can rely on it
+        if size.cpus > cores:
+            raise DeviceUnavailableError(
+                f"this machine has {counted(cores, 'core')}, but {size.cpus} CPU workers were "
+                "asked for"
+            )
+        if gpus:
+            require_cuda()
         if gpus > (there := gpu_count() if gpus else 0):
             raise DeviceUnavailableError(
                 f"this machine has {counted(there, 'GPU')}, but {gpus} were asked for"

@@ -17,6 +17,7 @@ import distributed
 import numpy as np
 
 from hetero_la.scheduler.dask_checkpoints import Checkpoints
+from hetero_la.scheduler.dask_clients import while_open
 from hetero_la.scheduler.dask_processes import (
     close_shard,
     drop_shards,
@@ -66,7 +67,8 @@ def run_in_processes(
     checkpoints = checkpoints or Checkpoints(job.layout)
     attempt = _Attempt(client, job)
     try:
-        attempt.submit(checkpoints.storage(storage), checkpoints.folder)
+        with while_open(client):
+            attempt.submit(checkpoints.storage(storage), checkpoints.folder)
         for step in job.checkpoints:
             parts = fetch_all(client, attempt.saves[step], attempt.addresses)
             del attempt.saves[step]  # the workers need not hold them any longer

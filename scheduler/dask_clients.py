@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import atexit
-import os
+import contextlib
 import re
 import threading
 import weakref
@@ -19,6 +19,7 @@ from hetero_la.scheduler.cluster import Cluster
 from hetero_la.scheduler.dask_devices import describe, inside_task
 from hetero_la.scheduler.workers import WorkerInfo
 from hetero_la.tiles.errors import RunAbortedError
+from hetero_la.tiles.forks import ProcessLock, in_forked_child
 
 
 def running_client(client: object = None) -> Client | None:
@@ -48,6 +49,8 @@ def running_client(client: object = None) -> Client | None:
             "client must be a dask.distributed.Client or a hetero_la.Cluster, "
             f"not {type(client).__name__}"
         )
+    if client in _inherited:
+        raise ValueError("the client that was given belongs to the process that forked this one")
     if client.asynchronous:
         raise ValueError("the client that was given is asynchronous: a synchronous one is needed")
     if client.status != "running":
@@ -60,11 +63,21 @@ def _default_client() -> Client | None:
         client = Client.current()
     except ValueError:
         return None
-    return client if client.status == "running" and not client.asynchronous else None
+    usable = client not in _inherited and client.status == "running" and not client.asynchronous
+    return client if usable else None
 
 
-_embedded_lock = threading.Lock()
+_embedded_lock = ProcessLock()
 _embedded: Cluster | None = None
+#: Clients of the process from which this one was forked: their event loops are not here.
+_inherited: weakref.WeakSet[Client] = weakref.WeakSet()
+
+
+@in_forked_child
+def _forget_parent() -> None:
+    global _embedded
+    _embedded = None
+    _inherited.update(Client._instances)
 
 
 def embedded_client() -> Client:
@@ -98,19 +111,10 @@ def _close_embedded() -> None:
             _embedded = None
 
 
-def _forget_embedded() -> None:
-    """In a forked child: the parent's cluster is not here, and its lock may be held for ever."""
-    global _embedded, _embedded_lock
-    _embedded_lock = threading.Lock()
-    _embedded = None
-
-
 # Not sooner, in the shutdown of `threading`: to Dask the main thread is alive then, so that it
 # starts threads to close, which Python 3.12.0 and 3.12.1 refuse by then and others do later.
 # Once the main thread has ended Dask starts none; and the program's other threads are done.
 atexit.register(_close_embedded)
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_embedded)
 
 
 _infos: weakref.WeakKeyDictionary[Client, list[WorkerInfo]] = weakref.WeakKeyDictionary()
@@ -155,9 +159,9 @@ def _described(client: Client, addresses: set[str]) -> list[WorkerInfo]:
     }
     if addresses <= here.keys():
         return [describe(here[address]) for address in addresses]
-    _require_open(client)
     infos = []
-    answers = client.run(describe, workers=list(addresses), on_error="return")
+    with while_open(client):
+        answers = client.run(describe, workers=list(addresses), on_error="return")
     for address, answer in answers.items():
         if isinstance(answer, WorkerInfo):
             infos.append(answer)
@@ -171,8 +175,19 @@ def running_addresses(client: Client) -> set[str]:
     scheduler = getattr(client.cluster, "scheduler", None)
     if isinstance(scheduler, Scheduler) and client.status == "running":  # nobody has to be asked
         return {state.address for state in list(scheduler.running)}
+    with while_open(client):
+        return set(client.sync(client.scheduler.ncores_running))
+
+
+@contextlib.contextmanager
+def while_open(client: Client) -> Iterator[None]:
+    """Raise RunAbortedError if the client is closed, also for what fails in the block therefore."""
     _require_open(client)
-    return set(client.sync(client.scheduler.ncores_running))
+    try:
+        yield
+    except Exception:
+        _require_open(client)
+        raise
 
 
 def _require_open(client: Client) -> None:

@@ -13,11 +13,12 @@ from typing import Any
 from distributed import Worker, get_worker
 
 from hetero_la.scheduler.workers import WorkerInfo
+from hetero_la.tiles.forks import ProcessLock, in_forked_child
 from hetero_la.tiles.kernels.cpu import CpuDevice, VirtualGpu
 from hetero_la.tiles.kernels.gpu import GpuDevice, gpu_count
 from hetero_la.tiles.kernels.spec import Device
 
-_devices_lock = threading.Lock()
+_devices_lock = ProcessLock()
 
 
 def this_device() -> Device:
@@ -68,6 +69,7 @@ def device_of(worker: Worker) -> Device:
 
 
 _turns: weakref.WeakKeyDictionary[Device, Any] = weakref.WeakKeyDictionary()
+in_forked_child(_turns.clear)
 
 
 def turn_on(device: Device) -> contextlib.AbstractContextManager[object]:

@@ -8,24 +8,25 @@ panels over by reference, through an `Exchange`; Dask sees one task per window.
 from __future__ import annotations
 
 import itertools
-import threading
 from collections.abc import Iterator
 from typing import Any
 
 import distributed
 
+from hetero_la.scheduler.dask_clients import while_open
 from hetero_la.scheduler.dask_devices import this_device
 from hetero_la.scheduler.dask_wait import wait_all
 from hetero_la.scheduler.job import Job, Outcome
 from hetero_la.scheduler.threads import LocalRun
 from hetero_la.tiles.errors import RunAbortedError
+from hetero_la.tiles.forks import ProcessLock
 from hetero_la.tiles.shard import Storage
 
 _run_numbers = itertools.count()
 #: Runs whose workers are threads of this process, for the tasks that carry their number.
 _runs: dict[str, LocalRun] = {}
 #: Windows of one run wait for each other, so runs on the same workers take turns.
-_turn = threading.Lock()
+_turn = ProcessLock()
 
 
 def run_window(run: str, worker: int, start: int, stop: int, before: Any) -> None:
@@ -42,7 +43,8 @@ def run_local(client: distributed.Client, job: Job, storage: Storage) -> Outcome
     with _turn:
         _runs[number] = run
         try:
-            futures = list(_submit_windows(client, job, number))
+            with while_open(client):
+                futures = list(_submit_windows(client, job, number))
             wait_all(client, futures, [worker.address for worker in job.workers])
         except BaseException as error:
             raise run.abort(error) from None

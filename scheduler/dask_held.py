@@ -16,6 +16,7 @@ from hetero_la.scheduler.dask_devices import turn_on
 from hetero_la.scheduler.dask_team import Team
 from hetero_la.scheduler.runner import Runner
 from hetero_la.tiles.errors import StaleShardError
+from hetero_la.tiles.forks import in_forked_child
 
 
 class HeldShard:
@@ -96,6 +97,13 @@ class HeldShard:
 #: How many tasks of each share of a run work in this process.
 _working: Counter[Hashable] = Counter()
 _changed = threading.Condition()
+
+
+@in_forked_child
+def _forget_work() -> None:
+    global _changed
+    _working.clear()
+    _changed = threading.Condition()
 
 
 def let_old_work_end(share: Hashable) -> None:

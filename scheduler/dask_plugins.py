@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
-import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -18,6 +17,7 @@ from distributed.threadpoolexecutor import ThreadPoolExecutor
 from distributed.worker_state_machine import WorkerState
 
 from hetero_la.scheduler.workers import WorkerInfo
+from hetero_la.tiles.forks import in_forked_child
 from hetero_la.tiles.kernels.gpu import GpuDevice
 from hetero_la.tiles.kernels.spec import Device
 
@@ -128,6 +128,17 @@ class _BlasBound:
         self._tasks = 0
         self._bounded = threading.Event()
         self._idle = threading.Event()
+        self._before: list[tuple[threadpoolctl.LibController, int]] = []
+
+    def end(self) -> None:
+        """In a forked child, which runs none of its parent's tasks: take the bound back."""
+        self._restore()
+        self.__init__()  # type: ignore[misc]
+
+    def _restore(self) -> None:
+        for library, number in self._before:
+            library.set_num_threads(number)
+        self._before = []
 
     @contextlib.contextmanager
     def __call__(self, threads: int) -> Iterator[None]:
@@ -151,13 +162,12 @@ class _BlasBound:
     def _hold(self, threads: int) -> None:
         try:
             libraries = _blas_libraries()
-            before = [library.num_threads for library in libraries]
-            for library, number in zip(libraries, before, strict=True):
+            self._before = [(library, library.num_threads) for library in libraries]
+            for library, number in self._before:
                 library.set_num_threads(min(threads, number))
             self._bounded.set()
             self._idle.wait()
-            for library, number in zip(libraries, before, strict=True):
-                library.set_num_threads(number)
+            self._restore()
         finally:
             self._bounded.set()
 
@@ -169,8 +179,7 @@ def _blas_libraries() -> list[threadpoolctl.LibController]:
 
 
 blas_bound = _BlasBound()
-if hasattr(os, "register_at_fork"):  # a forked child runs none of the parent's tasks
-    os.register_at_fork(after_in_child=blas_bound.__init__)  # type: ignore[misc]
+in_forked_child(blas_bound.end)
 
 
 class ContextThreadPoolExecutor(ThreadPoolExecutor):  # type: ignore[misc]

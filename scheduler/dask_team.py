@@ -8,7 +8,6 @@ workers that did so would wait for ever where two runs take the workers in diffe
 from __future__ import annotations
 
 import functools
-import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,13 +23,14 @@ from hetero_la.scheduler.step_memory import Name
 from hetero_la.scheduler.threads import run_in_threads
 from hetero_la.scheduler.workers import WorkerInfo
 from hetero_la.tiles.errors import StaleShardError
+from hetero_la.tiles.forks import ProcessLock
 from hetero_la.tiles.kernels.cpu import CpuDevice, VirtualGpu
 from hetero_la.tiles.kernels.gpu import GpuDevice, gpu_count
 from hetero_la.tiles.kernels.spec import Array, Device
 from hetero_la.tiles.shard import ArrayStorage
 
 #: A GPU's device object serves one run at a time, and so do the cores.
-_turn = threading.Lock()
+_turn = ProcessLock()
 
 
 class Team:

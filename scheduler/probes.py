@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import statistics
-import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,6 +17,7 @@ from hetero_la.scheduler.device_model import DeviceModel
 from hetero_la.scheduler.fits import fit_device
 from hetero_la.scheduler.known_machine import profiled
 from hetero_la.scheduler.workers import WorkerInfo
+from hetero_la.tiles.forks import ProcessLock
 from hetero_la.tiles.kernels.cpu import CpuDevice
 from hetero_la.tiles.kernels.gpu import GpuDevice, gpu_count
 from hetero_la.tiles.kernels.spec import Array, Device, DeviceKind, KernelOptions, Queue
@@ -144,7 +144,7 @@ class Probe:
 
 
 _measured: dict[tuple[Any, ...], Any] = {}
-_measuring = threading.Lock()  # two at once would measure each other
+_measuring = ProcessLock()  # two at once would measure each other
 
 
 def machine_model(

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import pickle
+import time
 from dataclasses import replace
 
+import dask.array as da
 import numpy as np
 import pytest
 
@@ -21,6 +23,20 @@ from hetero_la.tuning import default_nb
 
 GPUS = tuple(WorkerInfo(f"gpu{i}", "gpu", f"inproc://{i}", device=i) for i in range(4))
 CPUS = tuple(WorkerInfo(f"cpu{i}", "cpu", f"inproc://c{i}", blas_threads=2) for i in range(2))
+
+
+@pytest.mark.parametrize("routine", ["lu", "cholesky", "qr", "solve"])
+@pytest.mark.parametrize("n", [10**8, 2**33, 2**80])
+def test_what_would_have_too_many_tasks(routine: str, n: int) -> None:
+    began = time.perf_counter()
+    with pytest.raises(ValueError, match=r"choose a larger nb"):
+        hetero_la.plan(routine, (n, n))
+    assert time.perf_counter() - began < 5
+
+
+def test_a_lazy_array_that_would_have_too_many_tasks() -> None:
+    with pytest.raises(ValueError, match=r"choose a larger nb"):
+        hetero_la.lu_factor(da.zeros((2**33, 2**33), chunks=2**33))
 
 
 def test_the_calling_thread_has_the_cores_that_its_process_may_use(

@@ -8,6 +8,23 @@ from dataclasses import dataclass, replace
 
 from hetero_la.tiles.tile_sizes import TileSizes, sizes_text, tile_sizes
 
+#: Tile rows or columns, at most: where each of them begins is kept in a list.
+MOST_TILES = 2**24
+
+
+def tile_count(size: int, nb: TileSizes) -> int:
+    """Into how many tiles `size` elements are cut.
+
+    Examples
+    --------
+    >>> tile_count(10, 4), tile_count(10, (2, 5, 1)), tile_count(1, (2, 5, 1)), tile_count(0, 4)
+    (3, 5, 1, 0)
+    """
+    *first, last = (nb,) if isinstance(nb, int) else nb
+    begun = sum(start < size for start in itertools.accumulate(first, initial=0))
+    repeats = -(-(size - sum(first)) // last)
+    return begun + max(repeats - 1, 0)
+
 
 def tile_starts(size: int, nb: TileSizes) -> list[int]:
     """Where the tiles begin that cut `size` elements, and `size`.
@@ -65,6 +82,12 @@ class TileLayout:
     tail: int = 1
 
     def __post_init__(self) -> None:
+        for size in (self.m, self.n, self.nrhs):
+            if (count := tile_count(size, self.nb)) > MOST_TILES:
+                raise ValueError(
+                    f"nb = {self.nb_text} cuts {size} rows or columns into {count} tiles, and "
+                    f"there may be {MOST_TILES}: choose a larger nb"
+                )
         if self.tail > 1 and self.m != self.n:
             raise ValueError(f"a tail needs a square matrix, not one of {self.m} x {self.n}")
 

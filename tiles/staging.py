@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from hetero_la.tiles.forks import in_forked_child
 from hetero_la.tiles.kernels.spec import Array, Device, Event, Queue
 from hetero_la.tiles.transfer import (
     column_major_copy,
@@ -161,6 +162,9 @@ def _chunks(shape: tuple[int, int], itemsize: int) -> list[tuple[int, int]]:
 @functools.cache
 def _threads() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(min(os.cpu_count() or 1, 8), thread_name_prefix="hetero-la-copy")
+
+
+in_forked_child(_threads.cache_clear)
 
 
 def _copy_on_host(target: np.ndarray, source: np.ndarray) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
+import os
 import sys
 import threading
 from collections.abc import Callable
@@ -13,11 +14,37 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from hetero_la.tiles.errors import DeviceUnavailableError
+
 Array = Any
 F = TypeVar("F", bound=Callable[..., Any])
 
 _MAX_PITCH = 2**31 - 1  # of cudaMemcpy2D, in bytes
 _DEFAULT = 4  # cudaMemcpyDefault: the addresses say which devices they belong to
+
+
+#: The process that has used CUDA; it does not work in those that are forked from it.
+_cuda_process: int | None = None
+
+
+def note_cuda() -> None:
+    """Say that this process has used CUDA."""
+    global _cuda_process
+    _cuda_process = os.getpid()
+
+
+def cuda_lost() -> bool:
+    """Whether CUDA cannot be used here: a parent had used it before it forked this process."""
+    return _cuda_process not in (None, os.getpid())
+
+
+def require_cuda() -> None:
+    """Raise DeviceUnavailableError where `cuda_lost`."""
+    if cuda_lost():
+        raise DeviceUnavailableError(
+            "GPUs cannot be used in this process: it was forked from one that had used CUDA; "
+            "start it by the method 'spawn' or 'forkserver'"
+        )
 
 
 def is_device_array(a: Any) -> bool:
@@ -44,6 +71,7 @@ def on_device_of(a: Any) -> contextlib.AbstractContextManager[object]:
     """
     if not is_device_array(a):
         return contextlib.nullcontext()
+    require_cuda()
     device: contextlib.AbstractContextManager[object] = sys.modules["cupy"].cuda.Device(a.device.id)
     return device
 

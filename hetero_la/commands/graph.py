@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from hetero_la.commands import values
-from hetero_la.commands.limits import require_few_tasks
 from hetero_la.commands.planned import add_choices, planned_problem
 from hetero_la.commands.routines import COMMANDS
 from hetero_la.commands.said import written
 from hetero_la.files import require_place
 from hetero_la.inputs import DTYPES
+from hetero_la.limits import require_few_tasks
 from hetero_la.pictures import require_suffix
 from hetero_la.planner import plan
 from hetero_la.scheduler.cluster_size import require_few_workers

@@ -11,11 +11,11 @@ from typing import Any
 import hetero_la
 from hetero_la.choice import INLINE_LIMIT
 from hetero_la.commands import values
-from hetero_la.commands.limits import require_few_tasks
 from hetero_la.commands.planned import add_choices, planned_problem
 from hetero_la.commands.probe import WORKERS, add_workers
 from hetero_la.commands.routines import COMMANDS
 from hetero_la.inputs import DTYPES
+from hetero_la.limits import require_few_tasks
 from hetero_la.options import Options
 from hetero_la.scheduler.dask_clients import worker_infos
 from hetero_la.scheduler.known_machine import current_profile, profile_path

@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.linalg
+from dask.system import CPU_COUNT
 from distributed import Client, LocalCluster
 from numpy.typing import NDArray
 
@@ -48,12 +49,13 @@ SIZES = [(0, 0), (1, 1), (5, 5), (8, 8), (61, 61), (61, 23), (23, 61)]
 
 
 SLOW = pytest.mark.slow
+FEW_CORES = pytest.mark.skipif(CPU_COUNT < 3, reason="too few cores")
 
 
 @pytest.fixture(
     scope="module",
     params=[pytest.param((1, 1), marks=SLOW), (2, 1), (4, 1), (0, 1), (0, 2),
-            pytest.param((0, 3), marks=SLOW)],
+            pytest.param((0, 3), marks=[SLOW, FEW_CORES])],
     ids=lambda size: f"{size[0]}gpus-{size[1]}cpus",
 )  # fmt: skip
 def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
@@ -568,6 +570,27 @@ def test_a_closed_cluster_ends_a_run(monkeypatch: pytest.MonkeyPatch) -> None:
     assert time.perf_counter() - began < 10
     closer.join()
     assert not dask_execution._runs
+
+
+@pytest.mark.parametrize("processes", [False, True])
+def test_a_client_that_closes_before_all_is_submitted(
+    processes: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if processes:
+        workers: Any = LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None)
+    else:
+        workers = Cluster(cpus=1, gpus=0, virtual_gpus=2, blas_threads=1)
+    with workers, Client(workers, set_as_default=False) as client:
+        real = Client.submit
+
+        def submit(self: Client, *args: Any, **kwargs: Any) -> Any:
+            if "instructions" in kwargs["key"]:
+                client.close()
+            return real(self, *args, **kwargs)
+
+        monkeypatch.setattr(Client, "submit", submit)
+        with pytest.raises(RunAbortedError, match="client of the Dask cluster is clos"):
+            hetero_la.lu_factor(random(100), nb=NB, client=client)
 
 
 SLOW_RUN = """

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hetero_la.options import Options
-from hetero_la.tiles.layout import TileLayout
+from hetero_la.tiles.layout import MOST_TILES, TileLayout, tile_count
 from hetero_la.tiles.tile_sizes import sizes_of_cut, sizes_text, tile_sizes
 
 
@@ -38,12 +38,22 @@ def test_tiles_of_several_sizes_cover_the_matrix(n: int, sizes: tuple[int, ...],
     )
     assert not n or 0 < whole.column_widths[-1] <= widths[whole.nt - 1]
     assert whole.row_starts == whole.column_starts
+    assert tile_count(n, sizes) == whole.nt
     assert whole.row_starts == [sum(whole.column_widths[:i]) for i in range(whole.mt + 1)]
     assert layout.mt == layout.nt == max(whole.mt - tail + 1, min(n, 1))
     assert layout.row_starts == [*whole.row_starts[: layout.mt], n]
     beside = [layout.columns(j) for j in range(layout.nt, layout.nt + layout.rt)]
     assert [stop - start for start, stop in beside] == whole.column_widths
     assert not beside or beside[0][0] == n == beside[-1][1] - n
+
+
+@pytest.mark.parametrize("shape", [(2**60, 1), (1, 2**60), (1, 1, 2**60)])
+def test_more_tiles_than_can_be_listed(shape: tuple[int, ...]) -> None:
+    m, n, *nrhs = shape
+    with pytest.raises(ValueError, match=f"nb = 8 cuts {2**60} .* into {2**57} tiles"):
+        TileLayout(m, n, 8, *nrhs)
+    assert TileLayout(2**60, 2**60, 2**60).nt == 1
+    assert tile_count(8 * MOST_TILES, 8) == MOST_TILES
 
 
 def test_one_size_is_written_in_one_way() -> None:

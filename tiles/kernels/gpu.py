@@ -20,24 +20,32 @@ from hetero_la.tiles.kernels.gpu_stopwatch import GpuStopwatch
 from hetero_la.tiles.kernels.registry import implementation
 from hetero_la.tiles.kernels.spec import Array, DeviceKind, Event, KernelOptions, Queue
 from hetero_la.tiles.transfer import (
+    cuda_lost,
     device_index,
     enable_peers,
     enqueue_copy,
     is_column_major,
     is_device_array,
+    note_cuda,
+    require_cuda,
 )
 
 _HIGH_PRIORITY = -5  # CUDA takes the nearest that the GPU has
 
 
 def gpu_count() -> int:
-    """Usable GPUs: 0 without CuPy or a driver."""
+    """Usable GPUs: 0 without CuPy or a driver, and where `require_cuda` raises."""
+    if cuda_lost():
+        return 0
     try:
         import cupy
 
-        return int(cupy.cuda.runtime.getDeviceCount())
+        count = int(cupy.cuda.runtime.getDeviceCount())
     except Exception:  # a broken driver or installation is no GPU, whatever it raises
         return 0
+    if count:
+        note_cuda()
+    return count
 
 
 def gpu_descriptions() -> list[str]:
@@ -74,6 +82,7 @@ class GpuDevice:
     by_reference = False
 
     def __init__(self, index: int, name: str | None = None) -> None:
+        require_cuda()
         if not 0 <= index < gpu_count():
             raise DeviceUnavailableError(f"no GPU {index}; this machine has {gpu_count()}")
         import cupy

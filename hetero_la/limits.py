@@ -1,14 +1,17 @@
-"""How large a graph may be that a command makes without running it."""
+"""How large a graph may be."""
 
 from __future__ import annotations
 
 from hetero_la.tiles.layout import TileLayout
 
-#: Tasks, about, beyond which a graph takes more memory and patience than it is worth.
-_MOST_TASKS = 2_000_000
+#: Tasks, about, beyond which it takes more memory and patience than it is worth to look at a
+#: graph without running it; and to plan at all, which takes a minute then.
+MOST_LOOKED_AT, MOST_PLANNED = 2_000_000, 30_000_000
 
 
-def require_few_tasks(layout: TileLayout, done: str, granularity: str = "column") -> None:
+def require_few_tasks(
+    layout: TileLayout, done: str, granularity: str = "column", most: int = MOST_LOOKED_AT
+) -> None:
     """Raise if there would be too many tasks: about three kinds for each tile column and step.
 
     Parameters
@@ -19,6 +22,8 @@ def require_few_tasks(layout: TileLayout, done: str, granularity: str = "column"
         What is done with the tasks, for the message: "drawn".
     granularity : {"column", "tile"}, optional
         Whether a task is a column of tiles, or one tile.
+    most : int, optional
+        The limit.
 
     Raises
     ------
@@ -29,8 +34,8 @@ def require_few_tasks(layout: TileLayout, done: str, granularity: str = "column"
     tasks = 3 * layout.kt * max(columns - layout.kt / 2, 1)
     if granularity == "tile":
         tasks *= max(layout.mt / 4, 1)
-    if tasks > _MOST_TASKS:
+    if tasks > most:
         raise ValueError(
             f"{layout.mt} x {columns} tiles make about {tasks:.2g} tasks, and no more than "
-            f"{_MOST_TASKS:.2g} are {done}: choose a larger --nb or a smaller --n"
+            f"{most:.2g} are {done}: choose a larger nb"
         )
