@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hetero_la._factor import factored
+from hetero_la.execution import can_hold_result
 from hetero_la.inputs import as_matrix
 from hetero_la.lazy import takes_dask_arrays
 from hetero_la.stacks import over_stacks
@@ -112,6 +113,8 @@ def _diagonal(
 ) -> tuple[np.ndarray, int]:
     """Diagonal of U on the host, and the sign of the permutation."""
     a = as_matrix(a, square=True)
+    if overwrite_a and not can_hold_result(a):  # a row-major array can, of the transpose
+        a = a.T
     packed, piv = factored(a, overwrite_a, check_finite, client, options)
     return to_host(packed.diagonal()), sign_of(piv)
 

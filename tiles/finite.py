@@ -17,4 +17,4 @@ def require_finite(a: Array, name: str) -> None:
         if xp.isfinite(a.sum()):
             return
     if not xp.isfinite(a).all():
-        raise ValueError(f"{name} must not contain infs or NaNs")
+        raise ValueError(f"{name}: array must not contain infs or NaNs")
