@@ -78,7 +78,7 @@ def _for_each(
         batch = np.broadcast_shapes(*(leading for leading, _ in split.values()))
     except ValueError:
         shapes = ", ".join(f"{name} of shape {a.shape}" for name, a in arrays.items())
-        raise ValueError(f"these stacks cannot be paired: {shapes}") from None
+        raise ValueError(f"shape mismatch: these stacks cannot be paired: {shapes}") from None
     for name in bound.arguments:
         if name.startswith("overwrite_"):  # one matrix may stand in several places
             bound.arguments[name] = False

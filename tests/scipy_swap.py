@@ -10,8 +10,8 @@ import itertools
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from types import CodeType
-from typing import NamedTuple
+from types import CodeType, SimpleNamespace
+from typing import Any, NamedTuple
 
 import pytest
 import scipy
@@ -20,10 +20,14 @@ from packaging.specifiers import SpecifierSet
 
 import hetero_la
 
-NAMES = (
-    "lu", "lu_factor", "lu_solve", "solve", "inv", "det", "cholesky", "cho_factor", "cho_solve",
-    "qr", "lstsq",
-)  # fmt: skip
+OURS = {
+    function.__name__: function
+    for function in (
+        hetero_la.lu, hetero_la.lu_factor, hetero_la.lu_solve, hetero_la.solve, hetero_la.inv,
+        hetero_la.det, hetero_la.cholesky, hetero_la.cho_factor, hetero_la.cho_solve,
+        hetero_la.qr, hetero_la.lstsq,
+    )
+}  # fmt: skip
 LIST = Path(__file__).parents[1] / "docs" / "scipy.md"
 #: With --swap-sample, as many cases of each test.
 FEW = 3
@@ -53,11 +57,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Swap the functions, and leave the tests that call one."""
-    for module in {item.module for item in items}:  # type: ignore[attr-defined]
-        for name in NAMES:
-            if getattr(module, name, None) is getattr(scipy.linalg, name):
-                setattr(module, name, getattr(hetero_la, name))
-    items[:] = [item for item in items if calls_ours(item.function.__code__)]  # type: ignore[attr-defined]
+    functions = [item for item in items if isinstance(item, pytest.Function)]
+    for module in {item.module for item in functions}:
+        for name, value in list(vars(module).items()):
+            setattr(module, name, swapped(value))
+    for item in functions:
+        parameters = item.callspec.params if hasattr(item, "callspec") else {}
+        parameters.update({name: swapped(value) for name, value in parameters.items()})
+    items[:] = [item for item in functions if calls_ours(item)]
     sample = config.getoption("--swap-sample")
     if sample:
         groups = itertools.groupby(items, lambda item: item.nodeid.partition("[")[0])
@@ -69,10 +76,29 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         raise pytest.UsageError(f"{LIST.name} lists tests that there are not: {', '.join(idle)}")
 
 
-def calls_ours(code: CodeType) -> bool:
-    """Whether a test, or a function inside it, names one of ours."""
+def swapped(value: Any) -> Any:
+    """Our function for SciPy's, also in a tuple, and a module like SciPy's with ours in it."""
+    if type(value) is tuple:
+        return tuple(map(swapped, value))
+    if value is scipy.linalg:
+        return SimpleNamespace(**{**vars(scipy.linalg), **OURS})
+    name = getattr(value, "__name__", None)
+    return OURS[name] if name in OURS and value is getattr(scipy.linalg, name) else value
+
+
+def calls_ours(item: pytest.Function) -> bool:
+    """Whether a test is given one of ours, or names one."""
+    given = item.callspec.params.values() if hasattr(item, "callspec") else ()
+    flat = (part for value in given for part in (value if isinstance(value, tuple) else (value,)))
+    return any(part in OURS.values() for part in flat if callable(part)) or names_ours(
+        item.function.__code__
+    )
+
+
+def names_ours(code: CodeType) -> bool:
+    """Whether a function, or one inside it, names one of ours."""
     inner = (const for const in code.co_consts if isinstance(const, CodeType))
-    return not set(NAMES).isdisjoint(code.co_names) or any(map(calls_ours, inner))
+    return not OURS.keys().isdisjoint(code.co_names) or any(map(names_ours, inner))
 
 
 def mark(item: pytest.Item, rows: list[Row]) -> Iterator[Row]:

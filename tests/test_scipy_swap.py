@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-MODULES = ("test_basic", "test_decomp", "test_decomp_lu", "test_decomp_cholesky")
+MODULES = ("test_basic", "test_decomp", "test_decomp_lu", "test_decomp_cholesky", "test_batch")
 
 
 def run(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
