@@ -104,14 +104,14 @@ def solve_simple(a: Any, b: Any, structure: Structure, transposed: bool) -> Any:
     transposed : bool
         Which of the systems.
     """
-    if not is_device_array(a):
-        return scipy.linalg.solve(
-            a, b, assume_a=structure, transposed=transposed, check_finite=False
-        )
     if b.size == 0:
         return b.copy()
     if structure is Structure.DIAGONAL:
         return divide_by_diagonal(a, b)
+    if not is_device_array(a):
+        return scipy.linalg.solve(
+            a, b, assume_a=structure, transposed=transposed, check_finite=False
+        )
     return solve_triangle(a, b, structure is Structure.LOWER, transposed)
 
 
