@@ -14,16 +14,23 @@ from hetero_la.conditioning import (
     hermitian_norm1,
     reciprocal_condition_positive,
 )
-from hetero_la.execution import Result, execute
+from hetero_la.execution import Result, can_hold_result, execute
 from hetero_la.factors import CholeskyFactors
-from hetero_la.inputs import as_columns_for, as_matrix, as_system, is_writable
+from hetero_la.inputs import (
+    as_array,
+    as_columns_for,
+    as_matrix,
+    as_system,
+    is_writable,
+    require_square,
+)
 from hetero_la.kept import Keep
 from hetero_la.lazy import takes_dask_arrays
 from hetero_la.report import Report
 from hetero_la.stacks import over_stacks
 from hetero_la.tiles.finite import require_finite
 from hetero_la.tiles.transfer import array_module, on_device_of_arrays
-from hetero_la.triangles import clear_above, solve_with_triangle
+from hetero_la.triangles import clear_above, complete, solve_with_triangle
 
 
 @takes_dask_arrays
@@ -39,12 +46,11 @@ def cholesky(
     ----------
     a : array_like, shape (..., n, n)
         NumPy or CuPy array or stack, as for `lu_factor`; only the triangle that `lower` names is
-        used.
+        used.  A number counts as a 1 x 1 matrix.
     lower : bool, optional
         Whether to compute L; U by default.
     overwrite_a : bool, optional
-        Whether the factor may take the place of `a`: for L of a column-major, for U of a
-        row-major array.
+        Whether the factor may take the place of `a`, if that is column-major or row-major.
     check_finite : bool, optional
         Whether to refuse NaNs and infinities, in either triangle.
     client, **options
@@ -77,9 +83,9 @@ def cholesky(
     array([[2., 0.],
            [1., 2.]])
     """
-    result = _factor(a, lower, overwrite_a, check_finite, client, options)
-    clear_above(result.array)
-    return result.array if lower else result.array.T
+    factor, _ = _factor(a, lower, overwrite_a, check_finite, client, options)
+    clear_above(factor)
+    return factor if lower else factor.T
 
 
 @takes_dask_arrays
@@ -99,8 +105,8 @@ def cho_factor(
     Returns
     -------
     CholeskyFactors
-        Unpacks as SciPy's ``(c, lower)``; the triangle of c that is not the factor holds
-        what `a` held there.  For a stack, a plain tuple of stacked arrays.
+        Unpacks as SciPy's ``(c, lower)``; what is in the triangle of c that is not the factor
+        means nothing.  For a stack, a plain tuple of stacked arrays.
 
     Raises
     ------
@@ -114,25 +120,35 @@ def cho_factor(
     >>> cho_solve(cho_factor(np.array([[4.0, 2.0], [2.0, 5.0]])), [6.0, 7.0])
     array([1., 1.])
     """
-    result = _factor(a, lower, overwrite_a, check_finite, client, options, Keep.COPY)
-    c = result.array if lower else result.array.T
+    factor, result = _factor(a, lower, overwrite_a, check_finite, client, options, Keep.COPY)
+    c = factor if lower else factor.T
     return CholeskyFactors(c, lower, 0, result.report, result.kept)
 
 
 def _factor(
     a: Any, lower: bool, overwrite_a: bool, check_finite: bool, client: Any,
     options: dict[str, Any], keep: Keep = Keep.NOTHING,
-) -> Result:  # fmt: skip
-    a = as_matrix(a, square=True)
+) -> tuple[Any, Result]:  # fmt: skip
+    """A factor in the lower triangle of an array, and the run that has made it."""
+    a = as_array(a, "a", (0, 1, 2))
+    a = array_module(a).atleast_2d(a)  # of a number, too, SciPy finds the root
+    require_square(a, "a")
     if check_finite:
         require_finite(a, "a")
     # The upper triangle of A is the lower one of A^T, and U^T its factor.
+    matrix = a if lower else a.T
+    # Where the memory may be used, but has the other order: there, and then back again.
+    turned = overwrite_a and not can_hold_result(matrix) and can_hold_result(matrix.T)
+    if turned:
+        matrix = matrix.T
+        complete(matrix, lower=False, conjugate=False)
     result = execute(
-        "cholesky", a if lower else a.T, overwrite_a=overwrite_a, keep=keep, client=client,
-        **options,
-    )  # fmt: skip
+        "cholesky", matrix, overwrite_a=overwrite_a, keep=keep, client=client, **options
+    )
     _require_positive(result)
-    return result
+    if turned:
+        complete(result.array, lower=True, conjugate=False)
+    return result.array.T if turned else result.array, result
 
 
 def _require_positive(result: Result) -> None:
@@ -238,15 +254,11 @@ def solve_positive(
     return x.reshape(b.shape), report
 
 
-def inverse_positive(
-    a: Any, *, lower: bool = False, check_finite: bool = True, client: Any = None, **options: Any
-) -> Any:
+def inverse_positive(a: Any, *, lower: bool = False, client: Any = None, **options: Any) -> Any:
     """Invert a Hermitian positive definite matrix, of which one triangle is given.
 
     See `solve_positive` for the parameters.
     """
-    if check_finite:
-        require_finite(a, "a")
     return _solve("inverse_positive", a, None, lower, len(a), client, options)[0]
 
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hetero_la._factor import factored
+from hetero_la.execution import can_hold_result
 from hetero_la.inputs import as_matrix, is_writable
 from hetero_la.lazy import takes_dask_arrays
 from hetero_la.ranges import column_exponents, times_power_of_two
@@ -146,6 +147,8 @@ def _diagonal(
 ) -> tuple[np.ndarray, int, int]:
     """What `det_of` takes."""
     a, how = as_matrix(a, square=True), (check_finite, client, options)
+    if overwrite_a and not can_hold_result(a):  # a row-major array can, of the transpose
+        a = a.T
     exponent = 0
     if overwrite_a and is_writable(a):  # nobody can look at it again
         exponents = column_exponents(a, least=float(np.finfo(a.dtype).max) ** 0.5)

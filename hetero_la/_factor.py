@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from hetero_la.alerts import singular_message, warn
+from hetero_la.alerts import warn, zero_pivot_message
 from hetero_la.choice import require_options
 from hetero_la.execution import execute
 from hetero_la.factors import LUFactors
@@ -108,7 +108,7 @@ def lu_factor(
     """
     factors = factored(a, overwrite_a, check_finite, client, options)
     if factors.info:
-        warn(singular_message(factors.info))
+        warn(zero_pivot_message(factors.info))
     return factors
 
 

@@ -14,7 +14,7 @@ from hetero_la.tiles.finite import require_finite
 from hetero_la.tiles.transfer import array_module, on_device_of_arrays
 from hetero_la.triangles import upper_triangle
 
-_MODES = ("full", "r", "economic", "raw")
+_MODES = ("full", "qr", "r", "economic", "raw")
 
 
 @takes_dask_arrays
@@ -34,9 +34,9 @@ def qr(
         Whether the factors may take the place of `a` (where it is column-major, and Q is
         not asked for).
     lwork : int, optional
-        Accepted as SciPy does; workspace is found otherwise.
+        Accepted as SciPy does, which has deprecated it; workspace is found otherwise.
     mode : {"full", "r", "economic", "raw"}, optional
-        What to return.
+        What to return; "qr" is an old name of "full".
     pivoting : bool, optional
         Column pivoting, which is not supported: True is refused.
     check_finite : bool, optional
@@ -57,7 +57,7 @@ def qr(
     ------
     ValueError
         If `a` has fewer than two dimensions, is of another dtype, or is not finite, or for an
-        unknown mode or pivoting.
+        unknown mode or pivoting, or too small an `lwork`.
     Others
         As for `lu_factor`.
 
@@ -93,10 +93,11 @@ def qr(
     require_mode(mode, pivoting)
     a = _checked(a, check_finite)
     m, n = a.shape
-    columns = {"full": m, "economic": min(m, n)}.get(mode, 0)
+    require_lwork(lwork, n)
+    columns = {"full": m, "qr": m, "economic": min(m, n)}.get(mode, 0)
     result = _factor(a, columns, overwrite_a, client, options)
     xp, packed = array_module(a), result.array[:, :n]
-    r = upper_triangle(packed if mode in ("full", "r") or m < n else packed[:n])
+    r = upper_triangle(packed if mode in ("full", "qr", "r") or m < n else packed[:n])
     if mode == "r":
         return (r,)
     if mode == "raw":
@@ -110,6 +111,12 @@ def require_mode(mode: str, pivoting: bool) -> None:
         raise ValueError(f"mode must be one of {', '.join(_MODES)}, not {mode!r}")
     if pivoting:
         raise ValueError("pivoting=True is not supported: scipy.linalg.qr has it")
+
+
+def require_lwork(lwork: int | None, n: int) -> None:
+    """Raise ValueError for a size of workspace that LAPACK would refuse for `n` columns."""
+    if lwork not in (None, -1) and lwork < max(n, 1):
+        raise ValueError(f"lwork must be None, -1 or at least {max(n, 1)}, not {lwork!r}")
 
 
 @takes_dask_arrays

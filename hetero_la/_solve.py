@@ -15,7 +15,7 @@ from hetero_la.conditioning import (
     norm1,
     reciprocal_condition,
 )
-from hetero_la.execution import Result, execute
+from hetero_la.execution import Result, can_hold_result, execute
 from hetero_la.inputs import as_matrix, as_system
 from hetero_la.kept import Keep
 from hetero_la.lazy import takes_dask_arrays
@@ -26,7 +26,10 @@ from hetero_la.structure import (
     INV_NAMES,
     Structure,
     as_general,
+    divide_by_number,
+    is_number,
     is_simple,
+    refuse_complex,
     solve_simple,
     structure_of,
 )
@@ -48,14 +51,18 @@ def solve(
     Parameters
     ----------
     a : array_like, shape (..., n, n)
-        As for `lu_factor`.
+        As for `lu_factor`, but integers of any size become float64.  One number divides
+        right-hand sides of any length, as in SciPy.
     b : array_like, shape (n,) or (..., n, nrhs)
         Right-hand sides; where `a` is.  Leading dimensions are broadcast.
     lower : bool, optional
         Which triangle of a symmetric, Hermitian or positive definite matrix to read: the
         lower one, or by default the upper one.
-    overwrite_a, overwrite_b : bool, optional
-        Accepted as SciPy does; the run works on its own copy.
+    overwrite_a : bool, optional
+        Whether LU may work in the memory of `a` (where that is column-major), which saves a
+        copy of it; then X is not refined.
+    overwrite_b : bool, optional
+        Whether X may take the place of `b` (where that is column-major).
     check_finite : bool, optional
         Whether to refuse NaNs and infinities.
     assume_a : str, optional
@@ -114,14 +121,28 @@ def solve(
     array([1., 2.])
     """
     structure = structure_of(assume_a)
+    if is_number(a, b):
+        require_options(options, client)
+        return divide_by_number(*_system(a, b, check_finite, transposed, number=True))
     a, b = _system(a, b, check_finite, transposed)
     if structure is Structure.POSITIVE:
-        return solve_positive(a, b, lower=lower, check_finite=False, client=client, **options)[0]
-    if is_simple(structure, a):
+        x = solve_positive(a, b, lower=lower, check_finite=False, client=client, **options)[0]
+    elif is_simple(structure, a):
         require_options(options, client)
-        return solve_simple(a, b, structure, transposed)
-    a = as_general(a, structure, lower)
-    return _by_lu(a.T if transposed else a, b, client, options)[0]
+        x = solve_simple(a, b, structure, transposed)
+    else:
+        in_place = overwrite_a and can_hold_result(a)
+        a = as_general(a, structure, lower, in_place)
+        x = _by_lu(a, b, transposed, in_place, client, options)[0]
+    return _placed(x, b) if overwrite_b else x
+
+
+def _placed(x: Any, memory: Any) -> Any:
+    """`x` in the memory of another array of its shape and dtype, if that can hold it."""
+    if not can_hold_result(memory):
+        return x
+    memory[...] = x
+    return memory
 
 
 @takes_dask_arrays
@@ -140,22 +161,42 @@ def solve_with_report(
         Its `plan` and `timing`.
     """
     a, b = _system(a, b, check_finite, transposed)
-    return _by_lu(a.T if transposed else a, b, client, options)
+    return _by_lu(a, b, transposed, False, client, options)
 
 
-def _system(a: Any, b: Any, check_finite: bool, transposed: bool) -> tuple[Any, Any]:
-    a, b = as_system(a, b, check_finite=check_finite, square=True)
-    if transposed and a.dtype.kind == "c":
-        raise NotImplementedError("transposed=True is for real numbers")
+def _system(
+    a: Any, b: Any, check_finite: bool, transposed: bool, number: bool = False
+) -> tuple[Any, Any]:
+    a, b = as_system(a, b, check_finite=check_finite, square=not number, number=number)
+    if transposed:
+        refuse_complex(a.dtype)
     return a, b
 
 
-def _by_lu(a: Any, b: Any, client: Any, options: dict[str, Any]) -> tuple[Any, Report]:
+def _by_lu(
+    a: Any, b: Any, transposed: bool, in_place: bool, client: Any, options: dict[str, Any]
+) -> tuple[Any, Report]:
     rhs = b[:, None] if b.ndim == 1 else b
+    if in_place:
+        x, report = _by_lu_in_place(a, rhs, transposed, client, options)
+        return x.reshape(b.shape), report
+    a = a.T if transposed else a
     result = execute("solve", a, rhs, keep=Keep.ONLY, client=client, **options)
     x, anorm = _solution(a, result)
     x = refine(a, anorm, lambda residual: _solve_again(result, residual, 0), rhs, x)
     return x.reshape(b.shape), result.report
+
+
+def _by_lu_in_place(
+    a: Any, b: Any, transposed: bool, client: Any, options: dict[str, Any]
+) -> tuple[Any, Report]:
+    """Factor in the memory of a matrix, or leave the factors on the GPUs, and then solve."""
+    anorm = norm1(a)
+    result = execute("lu", a, overwrite_a=True, keep=Keep.ONLY, client=client, **options)
+    if b.size == 0:
+        return b, result.report
+    _require_solvable(result, anorm, b)
+    return _solve_again(result, b, 2 if transposed else 0), result.report
 
 
 def _solution(a: Any, result: Result) -> tuple[Any, float]:
@@ -163,15 +204,20 @@ def _solution(a: Any, result: Result) -> tuple[Any, float]:
     x = result.beside if result.kept else result.beside.copy(order="F")
     if x.size == 0:
         return x, 0.0
+    anorm = norm1(a)
+    _require_solvable(result, anorm, x)
+    return x, anorm
+
+
+def _require_solvable(result: Result, anorm: float, like: Any) -> None:
+    """Raise LinAlgError for singular factors, and warn of those that are nearly so."""
     if result.info:
         raise LinAlgError(singular_message(result.info))
-    anorm = norm1(a)
     if result.kept:
-        rcond = estimate_reciprocal_condition(anorm, x, partial(_solve_again, result))
+        rcond = estimate_reciprocal_condition(anorm, like, partial(_solve_again, result))
     else:
         rcond = reciprocal_condition(anorm, result.factors, result.piv)
-    warn_ill_conditioned(rcond, a.dtype)
-    return x, anorm
+    warn_ill_conditioned(rcond, like.dtype)
 
 
 def _solve_again(result: Result, b: Any, trans: int) -> Any:
@@ -196,7 +242,9 @@ def inv(
     ----------
     a : array_like, shape (..., n, n)
         As for `lu_factor`.
-    overwrite_a, check_finite, lower, client, **options
+    overwrite_a : bool, optional
+        Whether the inverse may take the place of `a` (where that is column-major).
+    check_finite, lower, client, **options
         As for `solve`.
     assume_a : str, optional
         As for `solve`; without "tridiagonal" and "banded", and "sym", "her" and "pos" in
@@ -231,15 +279,20 @@ def inv(
     """
     structure = structure_of(assume_a, INV_NAMES)
     a = as_matrix(a, square=True)
-    if structure is Structure.POSITIVE:
-        return inverse_positive(a, lower=lower, check_finite=check_finite, client=client, **options)
-    if is_simple(structure, a):
-        identity = array_module(a).eye(len(a), dtype=a.dtype)
-        return solve(
-            a, identity, check_finite=check_finite, assume_a=structure, client=client, **options
-        )
     if check_finite:
         require_finite(a, "a")
+    x = _inverse(a, structure, lower, client, options)
+    return _placed(x, a) if overwrite_a else x
+
+
+def _inverse(
+    a: Any, structure: Structure, lower: bool, client: Any, options: dict[str, Any]
+) -> Any:
+    if structure is Structure.POSITIVE:
+        return inverse_positive(a, lower=lower, client=client, **options)
+    if is_simple(structure, a):
+        identity = array_module(a).eye(len(a), dtype=a.dtype)
+        return solve(a, identity, check_finite=False, assume_a=structure, client=client, **options)
     a = as_general(a, structure, lower)
     result = execute("inverse", a, columns=len(a), keep=Keep.ONLY, client=client, **options)
     return _solution(a, result)[0]

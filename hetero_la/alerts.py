@@ -21,22 +21,38 @@ def warn(message: str) -> None:
 def warn_ill_conditioned(rcond: float, dtype: Any) -> None:
     """Warn if a matrix is singular to working precision."""
     if not rcond >= np.finfo(dtype).eps:
-        warn(f"ill-conditioned matrix: the result may be inaccurate (rcond = {rcond:.3g})")
+        warn(_ill_conditioned(f"rcond = {rcond:.3g}"))
 
 
 def small_pivot_message(ratio: float) -> str:
     """What the diagonal of a factor says of a matrix whose condition nobody estimates."""
-    return (
-        "ill-conditioned matrix: the result may be inaccurate (the least and the largest entry of "
-        f"the factor's diagonal have the ratio {ratio:.3g})"
+    return _ill_conditioned(
+        f"the least and the largest entry of the factor's diagonal have the ratio {ratio:.3g}"
     )
 
 
+# Filters of warnings and handlers of errors look for SciPy's words.  Where its releases have
+# changed these, the old and the new ones are here.
+
+
+def _ill_conditioned(because: str) -> str:
+    return (
+        f"An ill-conditioned matrix detected: {because}. "
+        "Ill-conditioned matrix: result may not be accurate."
+    )
+
+
+def zero_pivot_message(info: int) -> str:
+    """What LAPACK's info says of factors that are complete."""
+    return f"Diagonal number {info} is exactly zero. Singular matrix."
+
+
 def singular_message(info: int) -> str:
-    """What LAPACK's info says of U."""
-    return f"the matrix is singular: diagonal number {info} of U is exactly zero"
+    """What LAPACK's info says of a matrix with which nothing can be solved."""
+    return f"A singular matrix detected: diagonal number {info} of U is exactly zero."
 
 
 def not_positive_message(info: int) -> str:
     """What LAPACK's info says of a matrix that is not positive definite."""
-    return f"{info}-th leading minor of the array is not positive definite"
+    minor = f"{info}-th leading minor of the array is not positive definite"
+    return f"{minor}, but singular or indefinite (Internal potrf return info = [{info}])"

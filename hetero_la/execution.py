@@ -116,7 +116,7 @@ def execute(
     began = time.perf_counter()
     client = running_client(client) if client is not None else None
     nrhs = columns if b is None else b.shape[1]
-    in_place = overwrite_a and not nrhs and _can_hold_result(a)
+    in_place = overwrite_a and not nrhs and can_hold_result(a)
     needed = functools.partial(_result_columns, a, nrhs, in_place, keep)
     source: Source = "in place" if in_place else "row-major"
     if not in_place and a.flags.f_contiguous:
@@ -212,7 +212,7 @@ def _inline(job: Job, device: Device, storage: ArrayStorage) -> Outcome:
     return outcome
 
 
-def _can_hold_result(a: Any) -> bool:
+def can_hold_result(a: Any) -> bool:
     """Whether LAPACK may work in the memory of `a`: its loads fault where numbers lie askew."""
     usable = is_writable(a) and getattr(a.flags, "aligned", True)
     return bool(a.flags.f_contiguous and usable)

@@ -184,7 +184,7 @@ class CholeskyFactors(Factors):
     Attributes
     ----------
     c : array, shape (n, n)
-        L or U in its triangle; the other one holds what A held there.
+        L or U in its triangle; what is in the other one means nothing.
     lower : bool
         Whether it is L.
     info : int

@@ -6,6 +6,7 @@ from collections.abc import Collection
 from enum import StrEnum
 from typing import Any
 
+import numpy as np
 import scipy.linalg
 from numpy.linalg import LinAlgError
 
@@ -69,8 +70,20 @@ def structure_of(assume_a: Any, names: Collection[str] = SOLVE_NAMES) -> Structu
         return Structure.GENERAL
     if not isinstance(assume_a, str) or assume_a not in names:
         known = ", ".join(repr(str(name)) for name in names)
-        raise ValueError(f"assume_a must be None or one of {known}, not {assume_a!r}")
+        raise ValueError(
+            f"{assume_a} is not a recognized matrix structure: assume_a must be None or one of "
+            f"{known}, not {assume_a!r}"
+        )
     return _SHORT.get(assume_a) or Structure(assume_a)
+
+
+def refuse_complex(dtype: Any) -> None:
+    """Raise what SciPy raises for a complex matrix that is to be transposed."""
+    if dtype.kind == "c":
+        raise NotImplementedError(
+            "scipy.linalg.solve can currently not solve a^T x = b for complex matrices, and so "
+            "transposed=True is refused: solve with a.T"
+        )
 
 
 def is_simple(structure: Structure, a: Any) -> bool:
@@ -92,22 +105,32 @@ def solve_simple(a: Any, b: Any, structure: Structure, transposed: bool) -> Any:
     transposed : bool
         Which of the systems.
     """
-    if not is_device_array(a):
-        return scipy.linalg.solve(
-            a, b, assume_a=structure, transposed=transposed, check_finite=False
-        )
     if b.size == 0:
         return b.copy()
     if structure is Structure.DIAGONAL:
         return divide_by_diagonal(a, b)
+    if not is_device_array(a):
+        return scipy.linalg.solve(
+            a, b, assume_a=structure, transposed=transposed, check_finite=False
+        )
     return solve_triangle(a, b, structure is Structure.LOWER, transposed)
+
+
+def is_number(a: Any, b: Any) -> bool:
+    """Whether `a` is one number with which SciPy solves for any `b`, by division."""
+    return np.size(a) == 1 and (np.ndim(a) < 2 or np.shape(b)[:1] != (1,))
+
+
+def divide_by_number(a: Any, b: Any) -> Any:
+    """X of a X = B for an array `a` of one number; X has one dimension at least."""
+    return array_module(b).atleast_1d(b) / without_zeros(a.ravel())
 
 
 @on_device_of_arrays
 def without_zeros(diagonal: Any) -> Any:
     """Some or all of a matrix's diagonal; raise LinAlgError if it has a zero."""
     if not diagonal.all():
-        raise LinAlgError("the matrix is singular: there is a zero on its diagonal")
+        raise LinAlgError("A singular matrix detected: there is a zero on its diagonal.")
     return diagonal
 
 
@@ -131,8 +154,10 @@ def solve_triangle(a: Any, b: Any, lower: bool, transposed: bool) -> Any:
     return x[::-1] if lower else x
 
 
-def as_general(a: Any, structure: Structure, lower: bool) -> Any:
+def as_general(a: Any, structure: Structure, lower: bool, in_place: bool = False) -> Any:
     """The matrix in full, made from what its structure lets one read; in one copy at most.
+
+    In its own memory, if it may be; a tridiagonal one in a copy all the same.
 
     Raises
     ------
@@ -142,10 +167,10 @@ def as_general(a: Any, structure: Structure, lower: bool) -> Any:
     symmetric = structure in (Structure.SYMMETRIC, Structure.HERMITIAN)
     if not symmetric and structure is not Structure.TRIDIAGONAL:
         return a
-    if not is_device_array(a):
+    if not in_place and not is_device_array(a):
         require_room("a completed copy", a.shape, a.dtype, -1, a.nbytes, available_memory())
     if not symmetric:
         return array_module(a).triu(array_module(a).tril(a, 1), -1)
-    full = column_major_copy(a)
+    full = a if in_place else column_major_copy(a)
     complete(full, lower=lower, conjugate=structure is Structure.HERMITIAN)
     return full

@@ -36,6 +36,11 @@ def named(a: NDArray, lower: bool) -> NDArray:
     return np.asfortranarray(np.where(np.isnan(other if lower else other.T), np.nan, a), a.dtype)
 
 
+def triangle(c: NDArray, lower: bool) -> NDArray:
+    """The triangle of a factor that means something."""
+    return np.tril(c) if lower else np.triu(c)
+
+
 # --- against SciPy
 
 
@@ -48,11 +53,9 @@ def test_factors_are_scipy_s(n: int, dtype: str, lower: bool) -> None:
     assert_close(cholesky(a, lower=lower, nb=NB), scipy.linalg.cholesky(a, lower=lower))
     c, low = factors = cho_factor(a, lower=lower, nb=NB)
     expected = scipy.linalg.cho_factor(a, lower=lower)
-    assert low is expected[1] is lower
-    assert_close(c, expected[0])
-    unnamed = np.triu(np.ones((n, n), bool), 1)
-    unnamed = unnamed if lower else unnamed.T
-    assert np.array_equal(c[unnamed], a[unnamed])
+    assert low is lower
+    assert expected[1] == lower
+    assert_close(triangle(c, lower), triangle(expected[0], lower))
     assert np.array_equal(a, before)
     assert (factors.info, factors.shape, factors.dtype) == (0, (n, n), a.dtype)
     assert factors.logdet() == pytest.approx(
@@ -93,13 +96,12 @@ def test_two_types(first: str, second: str) -> None:
 
 
 @TRIANGLES
-@pytest.mark.parametrize("given", ["int8", "int64", "uint16", "bool"])
-def test_integers_become_doubles(given: str, lower: bool) -> None:
-    a = np.eye(6, dtype=given)
-    assert_close(cholesky(a, lower=lower, nb=2), np.eye(6))
-    assert cho_factor(a, lower=lower, overwrite_a=True).c.dtype == np.float64
-    assert solve(a, np.ones(6, given), assume_a="pos").dtype == np.float64
-    assert_close(cholesky([[4, 2], [2, 5]], lower=True), np.array([[2.0, 0], [1, 2]]))
+def test_lists_and_numbers(lower: bool) -> None:
+    expected = np.array([[2.0, 0], [1, 2]])
+    assert_close(cholesky([[4, 2], [2, 5]], lower=lower), expected if lower else expected.T)
+    for number in (4, [4.0], [[4.0]]):
+        assert_close(cholesky(number, lower=lower), np.array([[2.0]]))
+        assert_close(cho_factor(number, lower=lower).solve([8.0]), np.array([2.0]))
 
 
 # --- what is read, and what is written
@@ -150,10 +152,11 @@ def test_forms_and_overwriting(function: Any, form: str, lower: bool) -> None:
     for overwrite in (False, True):
         found = function(given, lower=lower, overwrite_a=overwrite, nb=NB)
         c, expected_c = (found, expected) if function is cholesky else (found[0], expected[0])
-        assert_close(c, expected_c)
-        in_place = overwrite and form == ("F" if lower else "C")
+        assert_close(triangle(c, lower), triangle(expected_c, lower))
+        in_place = overwrite and form in ("C", "F")
         assert np.shares_memory(c, given) == in_place
         assert np.array_equal(given, c if in_place else a)
+        assert function is cho_factor or np.array_equal(c, triangle(c, lower))
 
 
 # --- ratios
@@ -263,17 +266,15 @@ def test_what_is_not_positive_definite(
 ) -> None:
     a = positive(29, dtype)
     a[at, at] = -1
-    with pytest.raises(LinAlgError) as theirs:
-        scipy.linalg.cholesky(a, lower=lower)
     for options in ({"nb": NB}, on_cluster):
         for function in (
             lambda **o: cholesky(a, lower=lower, **o),
             lambda **o: cho_factor(a, lower=lower, **o),
             lambda **o: solve(a, np.ones(29), lower=lower, assume_a="pos", **o),
         ):
-            with pytest.raises(LinAlgError, match=rf"^{at + 1}-th leading minor") as ours:
+            said = rf"^{at + 1}-th leading minor .*potrf return info = \[{at + 1}\]"
+            with pytest.raises(LinAlgError, match=said):
                 function(**options)
-            assert str(ours.value).split()[0] == str(theirs.value).split()[0]
     good = positive(29, dtype)
     assert_close(cholesky(good, **on_cluster), scipy.linalg.cholesky(good))
 
@@ -308,6 +309,6 @@ def test_a_norm_that_single_precision_does_not_hold(dtype: str, lower: bool) -> 
 
 def test_an_ill_conditioned_matrix_warns_where_it_is_solved() -> None:
     a = generate("hilb", 12)
-    with pytest.warns(LinAlgWarning, match=r"^ill-conditioned matrix: .*\(rcond = ") as caught:
+    with pytest.warns(LinAlgWarning, match=r"^An ill-conditioned matrix .*: rcond = ") as caught:
         solve(a, np.ones(12), assume_a="pos", nb=5)
     assert [w.filename for w in caught] == [__file__]

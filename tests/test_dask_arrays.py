@@ -140,16 +140,16 @@ def test_numbers_are_looked_at_where_they_are_loaded() -> None:
     a[37, 29] = np.inf
     x, y = chunked(a, 7), chunked(random(40), 7)
     for function in FUNCTIONS_OF_ANY_ORDER:
-        with pytest.raises(ValueError, match="a must not contain infs or NaNs"):
+        with pytest.raises(ValueError, match="a: array must not contain infs or NaNs"):
             dask.compute(function(x))
     for call in (
         lambda: hetero_la.solve(y, a), lambda: hetero_la.lstsq(y, a)[0],
         lambda: hetero_la.solve(y, a, assume_a="sym"), lambda: hetero_la.lu_factor(y).solve(a),
         lambda: hetero_la.cho_factor(da.eye(40)).solve(a),
     ):  # fmt: skip
-        with pytest.raises(ValueError, match="b must not contain infs or NaNs"):
+        with pytest.raises(ValueError, match="b: array must not contain infs or NaNs"):
             call().compute()
-    with pytest.raises(ValueError, match="lu must not contain infs or NaNs"):
+    with pytest.raises(ValueError, match="lu: array must not contain infs or NaNs"):
         hetero_la.lu_solve((x, np.arange(40)), np.ones(40)).compute()
     found, _ = dask.compute(*hetero_la.lu_factor(x, check_finite=False))
     assert not np.isfinite(found).all()
@@ -375,8 +375,8 @@ def test_bad_input_is_refused_before_anything_runs(function: Callable[[Any], Any
         function(x[x[:, 0] > 0])
     with pytest.raises(ValueError, match=r"2 dimensions, not shape \(2, 4, 4\)"):
         function(da.ones((2, 4, 4)))
-    with pytest.raises(ValueError, match="float16"):
-        function(x.astype("float16"))
+    with pytest.raises(ValueError, match="a has dtype object"):
+        function(x.astype(object))
     with pytest.raises(ValueError, match="NaN"):
         dask.compute(function(x + np.nan))
 
@@ -389,7 +389,7 @@ def test_what_has_no_lazy_counterpart_says_so() -> None:
 def test_shapes_and_options_are_looked_at_first() -> None:
     x = da.ones((4, 3), chunks=2)
     for call, message in [
-        (lambda: hetero_la.det(x), r"square matrix, not of shape \(4, 3\)"),
+        (lambda: hetero_la.det(x), r"square, and a has shape \(4, 3\)"),
         (lambda: hetero_la.solve(x.T @ x, np.ones(4)), r"b has shape \(4,\)"),
         (lambda: hetero_la.lu(x, nb=0), "nb must be"),
         (lambda: hetero_la.qr(x, mode="thin"), "mode must be"),
@@ -450,7 +450,7 @@ def test_nearly_singular_matrices_come_with_a_warning(dtype: str) -> None:
         lambda: hetero_la.solve(chunked(a, 13), np.ones(40, dtype), nb=NB, assume_a="pos"),
     ]
     for call in calls:
-        with pytest.warns(LinAlgWarning, match="ill-conditioned matrix: .* have the ratio"):
+        with pytest.warns(LinAlgWarning, match="ill-conditioned matrix .* have the ratio"):
             call().compute()
 
 

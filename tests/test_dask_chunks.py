@@ -170,7 +170,7 @@ def test_chunks_may_lie_anywhere(
 def test_numbers_that_are_not_finite_are_found_anywhere(gpu_cluster: Any, where: str) -> None:
     a = random(60)
     a[50, 17] = np.nan
-    with pytest.raises(ValueError, match="a must not contain infs or NaNs"):
+    with pytest.raises(ValueError, match="a: array must not contain infs or NaNs"):
         hetero_la.lu_factor(on_gpus(a, where, "C"), client=gpu_cluster, nb=NB)[0].compute()
     short = on_gpus(a, where, "C").map_blocks(lambda x: x[:1], dtype=a.dtype)
     with pytest.raises(ValueError, match=r"chunk .* of a is a ndarray of shape"):

@@ -71,21 +71,24 @@ def one_sentence(caught: pytest.ExceptionInfo[BaseException]) -> str:
 
 @pytest.mark.usefixtures("nothing_starts")
 @pytest.mark.parametrize("function", ALL)
-@pytest.mark.parametrize(
-    "dtype", ["float16", "longdouble", "clongdouble", "object", "str", "datetime64[s]"]
-)
-def test_dtypes_that_lapack_has_not(function: Callable[..., Any], dtype: str) -> None:
+@pytest.mark.parametrize("dtype", ["object", "str", "bytes", "V4", "datetime64[s]", "m8[s]"])
+def test_what_is_no_number(function: Callable[..., Any], dtype: str) -> None:
     a = np.zeros((3, 3), dtype)
-    supported = "supported are float32, float64, complex64, complex128"
-    with pytest.raises(ValueError, match=rf"a has dtype {re.escape(str(a.dtype))}; {supported}"):
-        call(function, a)
+    said = rf"^a has dtype {re.escape(str(a.dtype))}, which cannot be cast to float\(32, 64\)"
+    for kind in (ValueError, TypeError):  # SciPy's functions differ
+        with pytest.raises(kind, match=said):
+            call(function, a)
 
 
 @pytest.mark.usefixtures("nothing_starts")
 @pytest.mark.parametrize("function", ALL)
 @pytest.mark.parametrize("shape", [(), (3,), (0,)])
 def test_not_a_matrix(function: Callable[..., Any], shape: tuple[int, ...]) -> None:
-    wanted = rf"^a must have 2 dimensions, not shape {re.escape(str(shape))}$"
+    wanted = rf"^a must be at least two-dimensional, not of shape {re.escape(str(shape))}$"
+    if function in (cholesky, cho_factor):  # a number has a root, as in SciPy
+        shape, wanted = (3,), r"^Expected a square matrix .* a has shape \(1, 3\)$"
+    if function is solve:
+        shape, wanted = (3,), r"^a must be at least two-dimensional, not of shape \(3,\)$"
     with pytest.raises(ValueError, match=wanted):
         call(function, np.zeros(shape))
 
@@ -94,7 +97,7 @@ def test_not_a_matrix(function: Callable[..., Any], shape: tuple[int, ...]) -> N
 @pytest.mark.parametrize("function", SQUARE)
 @pytest.mark.parametrize("shape", [(3, 4), (4, 3), (0, 1)])
 def test_not_square(function: Callable[..., Any], shape: tuple[int, int]) -> None:
-    with pytest.raises(ValueError, match=re.escape(f"square matrix, not of shape {shape}")):
+    with pytest.raises(ValueError, match=re.escape(f"be square, and a has shape {shape}")):
         call(function, np.zeros(shape))
 
 
@@ -104,7 +107,7 @@ def test_not_square(function: Callable[..., Any], shape: tuple[int, int]) -> Non
 def test_not_finite(function: Callable[..., Any], bad: complex) -> None:
     a = random(9, dtype="complex128" if isinstance(bad, complex) else "float64")
     a[7, 2] = bad
-    with pytest.raises(ValueError, match=r"^a must not contain infs or NaNs$"):
+    with pytest.raises(ValueError, match=r"^a: array must not contain infs or NaNs$"):
         call(function, a)
 
 
@@ -165,7 +168,7 @@ def test_right_hand_sides_of_another_size(shape: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("shape", [(4,), (4, 2), (), (2, 3, 1)])
 def test_right_hand_sides_that_do_not_fit_qr_factors(shape: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError, match=r"^b (has|must have) .*" + re.escape(str(shape))):
+    with pytest.raises(ValueError, match=r"b (has|must have) .*" + re.escape(str(shape))):
         qr_factor(np.eye(3)).solve(np.ones(shape))
 
 
@@ -186,27 +189,27 @@ def test_a_right_hand_side_without_dimensions() -> None:
 
 @pytest.mark.usefixtures("nothing_starts")
 def test_other_bad_right_hand_sides() -> None:
-    with pytest.raises(ValueError, match="b has dtype float16"):
-        solve(np.eye(3), np.ones(3, np.float16))
-    with pytest.raises(ValueError, match="b must not contain infs or NaNs"):
+    with pytest.raises(ValueError, match="b has dtype object"):
+        solve(np.eye(3), np.ones(3, object))
+    with pytest.raises(ValueError, match="b: array must not contain infs or NaNs"):
         solve(np.eye(3), [1, np.nan, 2])
-    with pytest.raises(ValueError, match="b must not contain infs or NaNs"):
+    with pytest.raises(ValueError, match="b: array must not contain infs or NaNs"):
         lu_solve((np.eye(3), np.arange(3)), [1, np.inf, 2])
-    with pytest.raises(ValueError, match="lu must not contain infs or NaNs"):
+    with pytest.raises(ValueError, match="lu: array must not contain infs or NaNs"):
         lu_solve((np.full((3, 3), np.nan), np.arange(3)), np.ones(3))
-    with pytest.raises(ValueError, match=r"lu must be a square matrix, not of shape \(4, 3\)"):
+    with pytest.raises(ValueError, match=r"square, and lu has shape \(4, 3\)"):
         lu_solve((np.ones((4, 3)), np.arange(3)), np.ones(4))
     for function in (lstsq, lambda a, b: solve(a, b, assume_a="pos"),
                      lambda a, b: cho_solve((a, True), b)):  # fmt: skip
-        with pytest.raises(ValueError, match="b has dtype float16"):
-            function(np.eye(3), np.ones(3, np.float16))
-        with pytest.raises(ValueError, match="b must not contain infs or NaNs"):
+        with pytest.raises(ValueError, match="b has dtype object"):
+            function(np.eye(3), np.ones(3, object))
+        with pytest.raises(ValueError, match="b: array must not contain infs or NaNs"):
             function(np.eye(3), [1, np.nan, 2])
-    with pytest.raises(ValueError, match="c must not contain infs or NaNs"):
+    with pytest.raises(ValueError, match="c: array must not contain infs or NaNs"):
         cho_solve((np.full((3, 3), np.nan), True), np.ones(3))
-    with pytest.raises(ValueError, match=r"c must be a square matrix, not of shape \(4, 3\)"):
+    with pytest.raises(ValueError, match=r"square, and c has shape \(4, 3\)"):
         cho_solve((np.ones((4, 3)), True), np.ones(4))
-    with pytest.raises(ValueError, match="c must not contain infs or NaNs"):
+    with pytest.raises(ValueError, match="c: array must not contain infs or NaNs"):
         qr_multiply(np.eye(3), [1, np.nan, 2])
     for trans in (-1, 3, "T", None):
         with pytest.raises(ValueError, match=f"trans must be 0, 1 or 2, not {trans!r}"):
@@ -251,12 +254,12 @@ def test_unknown_option_where_no_run_is_needed() -> None:
 def test_right_hand_sides_of_factors_that_are_not_finite(bad: float) -> None:
     b = np.array([1.0, bad, 3.0])
     for factor in (lu_factor, cho_factor, qr_factor):
-        with pytest.raises(ValueError, match=r"^b must not contain infs or NaNs$"):
+        with pytest.raises(ValueError, match=r"^b: array must not contain infs or NaNs$"):
             factor(np.eye(3)).solve(b)
-    with pytest.raises(ValueError, match=r"^b must not contain infs or NaNs$"):
+    with pytest.raises(ValueError, match=r"^b: array must not contain infs or NaNs$"):
         cho_factor(np.eye(3)).solve(da.from_array(b)).compute()
     for adjoint in (False, True):
-        with pytest.raises(ValueError, match=r"^c must not contain infs or NaNs$"):
+        with pytest.raises(ValueError, match=r"^c: array must not contain infs or NaNs$"):
             qr_factor(np.eye(3)).multiply(b[:, None], adjoint)
 
 
@@ -477,7 +480,7 @@ def test_plans_that_cannot_be_made(arguments: tuple, message: str) -> None:
 
 
 def test_a_singular_matrix_warns_and_has_factors() -> None:
-    with pytest.warns(LinAlgWarning, match="diagonal number 2 of U is exactly zero"):
+    with pytest.warns(LinAlgWarning, match="^Diagonal number 2 is exactly zero. Singular matrix.$"):
         factors = lu_factor(np.ones((3, 3)))
     assert factors.info == 2
     assert np.array_equal(factors.lu, [[1, 1, 1], [1, 0, 0], [1, 0, 0]])

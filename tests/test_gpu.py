@@ -387,7 +387,7 @@ def test_overwriting_by_cholesky_and_qr(xp: ModuleType, order: str) -> None:
             kind = {} if function is qr_factor else {"lower": lower}
             found = function(given, overwrite_a=overwrite, nb=NB, **kind)
             c = found if function is cholesky else found[0]
-            in_place = overwrite and order == ("F" if lower or function is qr_factor else "C")
+            in_place = overwrite and order in (("F",) if function is qr_factor else ("C", "F"))
             assert bool(xp.may_share_memory(given, c)) == in_place
             assert np.array_equal(host(given), host(c) if in_place else a)
 
@@ -423,7 +423,7 @@ def test_rank_deficient(xp: ModuleType) -> None:
 def test_singular_and_ill_conditioned(xp: ModuleType) -> None:
     a = random(40)
     a[:, 20] = 0
-    with pytest.warns(LinAlgWarning, match="diagonal number 21 of U"):
+    with pytest.warns(LinAlgWarning, match="Diagonal number 21 is exactly zero"):
         assert lu_factor(xp.asarray(a), nb=NB).info == 21
     with pytest.raises(np.linalg.LinAlgError, match="diagonal number 21 of U"):
         solve(xp.asarray(a), xp.ones(40), nb=NB)

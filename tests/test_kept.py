@@ -194,7 +194,7 @@ def test_what_the_gpus_do_not_serve_is_solved_on_the_host(client: object) -> Non
         factors.solve(np.ones(39))
     with pytest.raises(ValueError, match="trans must be 0, 1 or 2, not 3"):
         factors.solve(np.ones(40), 3)
-    with pytest.raises(ValueError, match="b must not contain infs"):
+    with pytest.raises(ValueError, match="b: array must not contain infs"):
         factors.solve(np.full(40, np.nan))
     for again in (copy.copy(factors), pickle.loads(pickle.dumps(factors))):
         assert again.kept_for(np.ones(40)) is None
@@ -231,13 +231,13 @@ def test_lu_factors_of_other_shapes_solve_nothing(
     client: object, shape: tuple[int, int], trans: int
 ) -> None:
     factors = hetero_la.lu_factor(random(*shape), client=client, nb=NB)
-    with pytest.raises(ValueError, match="lu must be a square matrix"):
+    with pytest.raises(ValueError, match="square, and lu has shape"):
         factors.solve(np.ones(shape[0]), trans)
 
 
 def test_the_gpus_say_no_to_what_the_host_says_no_to(client: object) -> None:
     a = random(40)
-    for b in (np.ones(40, "float16"), np.array(["x"] * 40)):
+    for b in (np.ones(40, object), np.array(["x"] * 40)):
         with pytest.raises(ValueError, match="b has dtype"):
             hetero_la.lu_factor(a, client=client, nb=NB).solve(b)
     masked = np.ma.masked_equal(np.arange(40.0), 7)
@@ -248,14 +248,15 @@ def test_the_gpus_say_no_to_what_the_host_says_no_to(client: object) -> None:
         with pytest.raises(ValueError, match="masked arrays are not supported"):
             solve(masked)
     single = hetero_la.lu_factor(a.astype("f4"), client=client, nb=NB)
-    assert single.solve(np.ones(40, "int8")).dtype == np.float64
+    assert single.solve(np.ones(40, "int8")).dtype == np.float32
+    assert single.solve(np.ones(40, "int32")).dtype == np.float64
     a[:, 7] = 0
     with pytest.raises(np.linalg.LinAlgError, match="diagonal 7"):
         hetero_la.qr_factor(a, client=client, nb=NB).solve(np.ones(40))
     a = random(40)
     a[3, 3] = np.nan
     factors = hetero_la.lu_factor(a, client=client, nb=NB, check_finite=False)
-    with pytest.raises(ValueError, match="lu must not contain infs or NaNs"):
+    with pytest.raises(ValueError, match="lu: array must not contain infs or NaNs"):
         factors.solve(np.ones(40))
 
 

@@ -148,15 +148,6 @@ def test_lu_factor_is_scipy_s(m: int, n: int, dtype: str) -> None:
     assert np.array_equal(piv, pivots)
 
 
-@pytest.mark.parametrize("given", ["int8", "int64", "uint16", "bool"])
-def test_integers_become_doubles(given: str) -> None:
-    a = (random(6) * 10).astype(given)
-    packed, _ = lu_factor(np.triu(a, 1) + np.eye(6, dtype=given))
-    assert packed.dtype == np.float64
-    assert inv(np.eye(3, dtype=given)).dtype == np.float64
-    assert solve(np.eye(3, dtype=given), np.ones(3, given)).dtype == np.float64
-
-
 def variants(a: NDArray) -> dict[str, Any]:
     """One matrix, in every form in which NumPy can hold it."""
     wide = np.zeros((3 * a.shape[0], 2 * a.shape[1]), a.dtype)
@@ -235,9 +226,7 @@ def test_a_singular_matrix() -> None:
     for n, column in [(1, 0), (7, 3), (30, 29), (30, 0), (30, 8)]:
         a = random(n)
         a[:, column] = 0
-        with pytest.warns(
-            LinAlgWarning, match=f"diagonal number {column + 1} of U is exactly zero"
-        ):
+        with pytest.warns(LinAlgWarning, match=f"Diagonal number {column + 1} is exactly zero"):
             factors = lu_factor(a, nb=NB)
         assert factors.info == column + 1
         assert lu_ratio(a, *factors) < RATIO_LIMIT
@@ -439,7 +428,7 @@ def test_solve_with_two_types(first: str, second: str) -> None:
 
 def test_solve_warns_as_scipy_does() -> None:
     a = generate("hilb", 20)
-    with pytest.warns(LinAlgWarning, match=r"^ill-conditioned matrix: .*\(rcond = .*e-\d+\)$"):
+    with pytest.warns(LinAlgWarning, match=r"^An ill-conditioned matrix .*: rcond = .*e-\d+\."):
         x = solve(a, np.ones(20), nb=NB)
     assert solve_ratio(a, x, np.ones(20)) < RATIO_LIMIT
     with pytest.warns(LinAlgWarning):
@@ -456,12 +445,12 @@ def test_a_norm_out_of_range_is_one_warning(n: int, order: Any) -> None:
     b = a[:, 1].copy()
     with Cluster(cpus=1, gpus=0, virtual_gpus=2, blas_threads=1) as cluster:
         for options in ({}, {"nb": -(-n // 3), "client": cluster}):
-            with pytest.warns(LinAlgWarning, match=r"^ill-conditioned .*\(rcond = 0\)$") as caught:
+            with pytest.warns(LinAlgWarning, match=r"^An ill-cond.*: rcond = 0\.") as caught:
                 x = solve(a, b, **options)
             assert [w.filename for w in caught] == [__file__]
             assert np.allclose(x, np.eye(n)[1])
     a[0, 0] = np.inf
-    with pytest.warns(LinAlgWarning, match=r"^ill-conditioned"):
+    with pytest.warns(LinAlgWarning, match=r"Ill-conditioned matrix"):
         solve(a, b, check_finite=False)
 
 

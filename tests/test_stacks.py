@@ -168,8 +168,8 @@ def test_bad_stacks(function: Callable[..., Any]) -> None:
     with pytest.raises(ValueError, match="infs or NaNs"):
         function(np.stack([np.eye(3), np.full((3, 3), np.nan)]))
     for shape in [(2, 3, 3), (0, 3, 3)]:
-        with pytest.raises(ValueError, match="float16"):
-            function(np.zeros(shape, np.float16))
+        with pytest.raises(ValueError, match="a has dtype object"):
+            function(np.zeros(shape, object))
     with pytest.raises(TypeError, match="multiple values"):
         function(np.zeros((2, 3, 3)), a=np.zeros((2, 3, 3)))
     if function not in (lu_factor, lu):
@@ -204,12 +204,13 @@ def test_results_of_every_kind() -> None:
     assert several(a, [1.0])[2].max() == 1
 
 
-def test_a_tuple_of_one_comes_back_as_that_one() -> None:
+def test_a_tuple_of_one_stays_one() -> None:
     a = stack((2,), 3, 3)
-    found = over_stacks(a=2)(lambda a: (np.triu(a),))(a)
+    (found,) = over_stacks(a=2)(lambda a: (np.triu(a),))(a)
     same(found, np.triu(a))
-    assert isinstance(scipy.linalg.qr(a, mode="r"), np.ndarray)
-    assert isinstance(scipy.linalg.qr(a[0], mode="r"), tuple)
+    for given in (a, a[0]):  # as in SciPy from 1.18 on
+        (r,) = hetero_la.qr(given, mode="r", nb=NB)
+        assert r.shape == given.shape
 
 
 @pytest.mark.parametrize("given", [np.eye(3), [[1.0, 2.0]], np.ones(3), 1.0, None])

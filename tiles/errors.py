@@ -19,6 +19,13 @@ class DeviceUnavailableError(HeteroLAError, ValueError):
     """More or other devices were asked for than this machine has."""
 
 
+class UnsupportedDtypeError(TypeError, ValueError):
+    """Numbers of a type that cannot be cast to one of LAPACK's, or no numbers at all.
+
+    Of SciPy's functions some raise a TypeError, and some a ValueError: it is both.
+    """
+
+
 class InsufficientMemoryError(HeteroLAError, MemoryError):
     """The workers do not have the memory that a run needs.
 

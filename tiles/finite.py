@@ -15,4 +15,4 @@ def require_finite(a: Array, name: str) -> None:
     with on_device_of(a), np.errstate(all="ignore"):
         # One pass without a temporary; only where the sum overflows, too, look at each.
         if not xp.isfinite(a.sum()) and not xp.isfinite(a).all():
-            raise ValueError(f"{name} must not contain infs or NaNs")
+            raise ValueError(f"{name}: array must not contain infs or NaNs")

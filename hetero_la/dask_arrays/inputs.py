@@ -8,7 +8,14 @@ from typing import Any
 import dask.array as da
 import numpy as np
 
-from hetero_la.inputs import lapack_dtype, refuse_masked
+from hetero_la.inputs import (
+    common_dtype,
+    lapack_dtype,
+    refuse_masked,
+    require_dimensions,
+    require_rows,
+    require_square,
+)
 from hetero_la.scheduler.dask_input import Declared
 from hetero_la.tiles.finite import require_finite
 from hetero_la.tiles.transfer import array_module, is_device_array, to_device, to_host
@@ -24,6 +31,12 @@ def as_array(a: Any, name: str, ndims: tuple[int, ...]) -> da.Array:
     NotImplementedError
         For the arrays of Dask's query planner.
     """
+    a = _lazy(a, name, ndims)
+    return a.astype(lapack_dtype(a.dtype, name))
+
+
+def _lazy(a: Any, name: str, ndims: tuple[int, ...]) -> da.Array:
+    """`a` as a Dask array of its own dtype."""
     if da.array_expr_enabled():
         raise NotImplementedError(
             "dask arrays need dask's configuration array.query-planning to be off, its default"
@@ -35,15 +48,12 @@ def as_array(a: Any, name: str, ndims: tuple[int, ...]) -> da.Array:
         raise ValueError(
             f"{name} has chunks of type {type(a._meta).__name__}: they must be dense arrays"
         )
-    if a.ndim not in ndims:
-        wanted = " or ".join(str(ndim) for ndim in ndims)
-        raise ValueError(f"{name} must have {wanted} dimensions, not shape {a.shape}")
+    require_dimensions(a, name, ndims)
     if any(math.isnan(size) for size in a.shape):
         raise ValueError(
             f"{name} has chunks of unknown sizes, {a.chunks}: "
             "its compute_chunk_sizes() finds them out"
         )
-    a = a.astype(lapack_dtype(a.dtype, name))
     if any(0 in sizes and len(sizes) > 1 for sizes in a.chunks):
         a = a.rechunk(tuple(tuple(filter(None, sizes)) or (0,) for sizes in a.chunks))
     return a
@@ -83,26 +93,31 @@ def _require_declared(block: Any, name: str, block_info: Any) -> None:
 def as_matrix(a: Any, name: str = "a", *, square: bool = False) -> da.Array:
     """`a` as a two-dimensional Dask array, square if so wanted."""
     a = as_array(a, name, (2,))
-    if square and a.shape[0] != a.shape[1]:
-        raise ValueError(f"{name} must be a square matrix, not of shape {a.shape}")
+    if square:
+        require_square(a, name)
     return a
 
 
 def as_columns(a: da.Array, b: Any, what: str) -> da.Array:
     """`b` as a Dask array of one or two dimensions, with as many rows as `a`, which is `what`."""
     b = as_array(b, "b", (1, 2))
-    if b.shape[0] != a.shape[0]:
-        raise ValueError(f"b has shape {b.shape}, which does not fit {what} of shape {a.shape}")
+    _require_fit(a, b, what)
+    return b
+
+
+def _require_fit(a: da.Array, b: da.Array, what: str) -> None:
+    require_rows(a, b, what, "b")
     if on_gpu(a) != on_gpu(b):
         raise TypeError("a and b must both have NumPy chunks or both have CuPy chunks")
-    return b
 
 
 def as_system(a: Any, b: Any, *, square: bool = False) -> tuple[da.Array, da.Array]:
     """Matrix and right-hand sides that fit, of one dtype."""
-    a = as_matrix(a, square=square)
-    b = as_columns(a, b, "a")
-    dtype = np.result_type(a.dtype, b.dtype)
+    a, b = _lazy(a, "a", (2,)), _lazy(b, "b", (1, 2))
+    if square:
+        require_square(a, "a")
+    _require_fit(a, b, "a")
+    dtype = common_dtype(a.dtype, b.dtype)
     return a.astype(dtype), b.astype(dtype)
 
 

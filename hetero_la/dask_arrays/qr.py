@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hetero_la._qr import require_mode
+from hetero_la._qr import require_lwork, require_mode
 from hetero_la.dask_arrays.inputs import as_matrix
 from hetero_la.dask_arrays.runs import LazyRun
 
@@ -17,10 +17,11 @@ def qr(
     require_mode(mode, pivoting)
     a = as_matrix(a)
     m, n = a.shape
-    columns = {"full": m, "economic": min(m, n)}.get(mode, 0)
+    require_lwork(lwork, n)
+    columns = {"full": m, "qr": m, "economic": min(m, n)}.get(mode, 0)
     routine = "explicit_q" if columns else "qr"
     run = LazyRun(routine, a, columns=columns, check_finite=check_finite, client=client, **options)
-    r = run.triangle((m if mode in ("full", "r") else min(m, n), n), lower=False)
+    r = run.triangle((m if mode in ("full", "qr", "r") else min(m, n), n), lower=False)
     if mode == "r":
         return (r,)
     if mode == "raw":

@@ -19,7 +19,7 @@ from hetero_la.dask_arrays.inputs import (
 )
 from hetero_la.dask_arrays.runs import LazyRun
 from hetero_la.dask_arrays.verdicts import Singular
-from hetero_la.structure import INV_NAMES, Structure, structure_of, without_zeros
+from hetero_la.structure import INV_NAMES, Structure, refuse_complex, structure_of, without_zeros
 
 _TRIANGULAR = (Structure.UPPER, Structure.LOWER)
 #: Of these a run loads only a part, or something made of it.
@@ -46,8 +46,8 @@ def solve(
         a, b = checked(a, "a", check_finite), checked(b, "b", check_finite)
     else:
         options["check_finite"] = check_finite
-    if transposed and a.dtype.kind == "c":
-        raise NotImplementedError("transposed=True is for real numbers")
+    if transposed:
+        refuse_complex(a.dtype)
     x = _solved(a, as_two_dimensional(b), structure, lower, transposed, client, options)
     return x[:, 0] if b.ndim == 1 else x
 

@@ -11,7 +11,12 @@ import numpy as np
 from numpy.linalg import LinAlgError
 from scipy.linalg import LinAlgWarning
 
-from hetero_la.alerts import not_positive_message, singular_message, small_pivot_message
+from hetero_la.alerts import (
+    not_positive_message,
+    singular_message,
+    small_pivot_message,
+    zero_pivot_message,
+)
 from hetero_la.steps import StepValues
 from hetero_la.tiles.transfer import to_device
 
@@ -34,7 +39,7 @@ def judge(
     if singular is Singular.RETURNED:
         return steps
     if steps.info and singular is Singular.WARNED_OF:
-        distributed.warn(singular_message(steps.info), LinAlgWarning)
+        distributed.warn(zero_pivot_message(steps.info), LinAlgWarning)
     elif steps.info:
         refused = singular is Singular.REFUSED
         raise LinAlgError((singular_message if refused else not_positive_message)(steps.info))

@@ -1,0 +1,60 @@
+"""An import can be swapped: SciPy's own tests pass with our functions in their place."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from tests import scipy_swap
+
+#: Not every release has all of them.
+NAMES = ("test_basic", "test_decomp", "test_decomp_lu", "test_decomp_cholesky", "test_batch")
+MODULES = list(filter(find_spec, (f"scipy.linalg.tests.{name}" for name in NAMES)))
+
+
+def run(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """SciPy's tests, in a process that knows nothing of our own test configuration."""
+    (folder / "pytest.ini").write_text("[pytest]\n")
+    return subprocess.run(
+        [
+            sys.executable, "-m", "pytest", "-c", folder / "pytest.ini", "--rootdir", folder,
+            "-p", "tests.scipy_swap", "-p", "no:cacheprovider", "-q", "-rfE", "--tb=short",
+            *options, "--pyargs", *MODULES,
+        ],
+        cwd=Path(__file__).parents[1], capture_output=True, text=True, check=False, timeout=1700,
+    )  # fmt: skip
+
+
+def check(done: subprocess.CompletedProcess[str], at_least: int) -> None:
+    assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-2000:]
+    (passed,) = re.findall(r"(\d+) passed", done.stdout)
+    assert int(passed) >= at_least
+
+
+def test_a_few_of_scipy_s_tests(tmp_path: Path) -> None:
+    check(run(tmp_path, "--swap-sample"), at_least=150)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_scipy_s_tests(tmp_path: Path) -> None:
+    check(run(tmp_path), at_least=600)
+
+
+def test_a_list_that_is_wrong_is_noticed(tmp_path: Path) -> None:
+    rows, listed = scipy_swap.LIST.read_text("utf-8"), tmp_path / "list.md"
+    wrong = re.sub(r"^.*TestQR::test_lwork.*$", "", rows, flags=re.M)
+    wrong += "| `TestDet::test_readonly_array` | all | it passes |\n"
+    listed.write_text(wrong, "utf-8")
+    done = run(tmp_path, "--swap-list", str(listed), "-k", "TestDet or test_lwork")
+    assert done.returncode == 1
+    assert re.search(r"FAILED .*TestQR::test_lwork", done.stdout)
+    assert re.search(r"FAILED .*TestDet::test_readonly_array .*XPASS\(strict\)", done.stdout)
+    listed.write_text(rows + "| `TestDet::test_nothing` | all | there is none |\n", "utf-8")
+    done = run(tmp_path, "--swap-list", str(listed), "-k", "TestDet")
+    assert "list.md lists tests that there are not: TestDet::test_nothing" in done.stderr
