@@ -32,8 +32,7 @@ def over_stacks(**core: int | str) -> Callable[[F], F]:
     callable
         A decorator.  Plain input goes to the function as it is.  Otherwise the leading
         dimensions are broadcast, the function is called for every matrix, and its results
-        are stacked: arrays and numbers to arrays, tuples to plain or named tuples.  A tuple
-        of one comes back as that one, as in SciPy.
+        are stacked: arrays and numbers to arrays, tuples to plain or named tuples.
 
     Notes
     -----
@@ -121,9 +120,7 @@ def _stack(results: Sequence[Any], xp: ModuleType, batch: tuple[int, ...]) -> An
         return None
     if isinstance(first, tuple):
         parts = [_stack(part, xp, batch) for part in zip(*results, strict=True)]
-        if hasattr(first, "_make"):
-            return first._make(parts)
-        return parts[0] if len(parts) == 1 else tuple(parts)
+        return first._make(parts) if hasattr(first, "_make") else tuple(parts)
     stacked = array_module(first).stack(results)
     if xp is not np:  # numbers are on the host
         stacked = xp.asarray(stacked)
