@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -42,7 +41,7 @@ def lstsq(
         Right-hand sides; where `a` is.
     cond : float, optional
         Singular values up to this part of the largest count as zeros; by default the dtype's
-        eps.  What a negative one means, or one of 1 and more, is LAPACK's business.
+        eps.  For "gelsd", 0 and numbers from 1 on stand for half of that.
     overwrite_a : bool, optional
         Whether the factors may take the place of `a` (where it is column-major, and m >= n).
     overwrite_b : bool, optional
@@ -182,9 +181,9 @@ def as_cond(cond: Any, dtype: Any) -> float:
     try:
         number = float(cond)
     except (TypeError, ValueError) as error:
-        raise type(error)(f"cond must be None or a number, not {cond!r}") from None
-    if math.isnan(number):
-        raise ValueError(f"cond must be None or a number, not {cond!r}")
+        raise type(error)(f"cond must be None or a number from 0 on, not {cond!r}") from None
+    if not number >= 0:
+        raise ValueError(f"cond must be None or a number from 0 on, not {cond!r}")
     return number
 
 

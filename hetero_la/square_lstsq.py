@@ -86,7 +86,7 @@ def by_singular_values(
 def _threshold(largest: float, cond: float, driver: str, dtype: Any) -> float:
     """Up to where singular values are zeros: LAPACK's rules, in xLALSD and in xGELSS."""
     info = np.finfo(dtype)
-    if cond < 0 or (driver == "gelsd" and not 0 < cond < 1):
+    if driver == "gelsd" and not 0 < cond < 1:
         cond = float(info.eps) / 2
     return max(cond * largest, float(info.tiny) if driver == "gelss" else 0.0)
 
