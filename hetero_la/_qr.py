@@ -112,7 +112,7 @@ def qr(
     mode = canonical_mode(mode)
     a = _checked(a, check_finite)
     m, n = a.shape
-    look_at_lwork(lwork, m)
+    check_lwork(lwork, m)
     if pivoting:
         require_options(options, client)
         return _pivoted(a, mode, overwrite_a)
@@ -135,7 +135,7 @@ def canonical_mode(mode: str) -> str:
     return "full" if mode == "qr" else mode
 
 
-def look_at_lwork(lwork: Any, m: int) -> None:
+def check_lwork(lwork: Any, m: int) -> None:
     """Warn of a workspace's size that is given; raise ValueError where SciPy does."""
     if lwork is NOT_GIVEN:
         return

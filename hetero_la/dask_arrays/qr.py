@@ -23,7 +23,7 @@ def qr(
     mode = _qr.canonical_mode(mode)
     a = as_matrix(a)
     m, n = a.shape
-    _qr.look_at_lwork(lwork, m)
+    _qr.check_lwork(lwork, m)
     if pivoting:
         require_options(options, client)
         return _pivoted(finite(a, "a") if check_finite else a, mode)
