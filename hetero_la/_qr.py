@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
+import scipy.linalg
+
+from hetero_la.alerts import warn
+from hetero_la.choice import require_options
 from hetero_la.execution import Result, execute
-from hetero_la.inputs import as_array, as_matrix, same_place
+from hetero_la.inputs import as_array, as_matrix, is_writable, same_place
 from hetero_la.kept import Keep
 from hetero_la.lazy import takes_dask_arrays
-from hetero_la.orthogonal import QRFactors
+from hetero_la.orthogonal import QRFactors, apply_q
 from hetero_la.stacks import over_stacks
 from hetero_la.tiles.finite import require_finite
-from hetero_la.tiles.transfer import array_module, on_device_of_arrays
-from hetero_la.triangles import upper_triangle
+from hetero_la.tiles.transfer import array_module, on_device_of_arrays, to_host
+from hetero_la.triangles import clear_above, upper_triangle
 
-_MODES = ("full", "qr", "r", "economic", "raw")
+#: "qr" is SciPy's other name for "full".
+_MODES = ("full", "qr", "r", "raw", "economic")
+NOT_GIVEN = object()
 
 
 @takes_dask_arrays
 @on_device_of_arrays
 @over_stacks(a=2)
 def qr(
-    a: Any, overwrite_a: bool = False, lwork: int | None = None, mode: str = "full",
+    a: Any, overwrite_a: bool = False, lwork: Any = NOT_GIVEN, mode: str = "full",
     pivoting: bool = False, check_finite: bool = True, *, client: Any = None, **options: Any,
 ) -> Any:  # fmt: skip
-    """Factor A = Q R, Q with orthonormal columns and R upper triangular.
+    """Factor A = Q R, or A[:, p] = Q R, Q with orthonormal columns and R upper triangular.
 
     Parameters
     ----------
@@ -34,11 +41,13 @@ def qr(
         Whether the factors may take the place of `a` (where it is column-major, and Q is
         not asked for).
     lwork : int, optional
-        Accepted as SciPy does, which has deprecated it; workspace is found otherwise.
+        Deprecated, as in SciPy; workspace is found otherwise.
     mode : {"full", "r", "economic", "raw"}, optional
         What to return; "qr" is an old name of "full".
     pivoting : bool, optional
-        Column pivoting, which is not supported: True is refused.
+        Whether columns are exchanged, so that the diagonal of R does not increase.  This is done
+        on the host in the calling thread, by LAPACK's ``xGEQP3``: half of it are products with
+        vectors, which no task graph makes faster.  A CuPy array goes there and back.
     check_finite : bool, optional
         Whether to refuse NaNs and infinities.
     client, **options
@@ -51,15 +60,22 @@ def qr(
         factors, too; a copy lets go of them.  For "raw" the tuple ``(qr, tau)`` as LAPACK returns
         it, which `qr_factor` gives as an object.
     r : array, shape (m, n), or (k, n) for "economic" and "raw"
-        R.  For "r" it is the only entry of a tuple.
+        R.  For "r" it is the first entry of the tuple.
+    p : array of int32, shape (n,)
+        Which column of `a` stands in each place; only for `pivoting`.
 
     Raises
     ------
     ValueError
         If `a` has fewer than two dimensions, is of another dtype, or is not finite, or for an
-        unknown mode or pivoting, or too small an `lwork`.
+        unknown mode, or for `lwork` up to m.
     Others
         As for `lu_factor`.
+
+    Warns
+    -----
+    DeprecationWarning
+        If `lwork` is given.
 
     Notes
     -----
@@ -89,34 +105,55 @@ def qr(
            [ 0. ,  0.4]])
     >>> np.allclose(q @ r, a)
     True
+    >>> q, r, p = qr(a[:, ::-1], pivoting=True)
+    >>> np.allclose(q @ r, a[:, ::-1][:, p]), p
+    (True, array([1, 0], dtype=int32))
     """
-    require_mode(mode, pivoting)
+    mode = canonical_mode(mode)
     a = _checked(a, check_finite)
     m, n = a.shape
-    require_lwork(lwork, n)
-    columns = {"full": m, "qr": m, "economic": min(m, n)}.get(mode, 0)
+    check_lwork(lwork, m)
+    if pivoting:
+        require_options(options, client)
+        return _pivoted(a, mode, overwrite_a)
+    columns = {"full": m, "economic": min(m, n)}.get(mode, 0)
     result = _factor(a, columns, overwrite_a, client, options)
     xp, packed = array_module(a), result.array[:, :n]
-    r = upper_triangle(packed if mode in ("full", "qr", "r") or m < n else packed[:n])
-    if mode == "r":
-        return (r,)
+    if mode == "r":  # nobody else needs the reflectors
+        clear_above(packed.T)
+        return (packed,)
+    r = upper_triangle(packed if mode == "full" or m < n else packed[:n])
     if mode == "raw":
         return (packed, xp.asarray(result.vector("tau"))), r
     return result.array[:, n:], r
 
 
-def require_mode(mode: str, pivoting: bool) -> None:
-    """Raise ValueError for what `qr` does not do."""
+def canonical_mode(mode: str) -> str:
+    """`mode` by the name that SciPy prefers; raise ValueError for one that there is not."""
     if mode not in _MODES:
-        raise ValueError(f"mode must be one of {', '.join(_MODES)}, not {mode!r}")
-    if pivoting:
-        raise ValueError("pivoting=True is not supported: scipy.linalg.qr has it")
+        raise ValueError(f"Mode argument should be one of {list(_MODES)}, not {mode!r}")
+    return "full" if mode == "qr" else mode
 
 
-def require_lwork(lwork: int | None, n: int) -> None:
-    """Raise ValueError for a size of workspace that LAPACK would refuse for `n` columns."""
-    if lwork not in (None, -1) and lwork < max(n, 1):
-        raise ValueError(f"lwork must be None, -1 or at least {max(n, 1)}, not {lwork!r}")
+def check_lwork(lwork: Any, m: int) -> None:
+    """Warn of a workspace's size that is given; raise ValueError where SciPy does."""
+    if lwork is NOT_GIVEN:
+        return
+    if lwork not in (None, -1) and lwork <= m:
+        raise ValueError(f"lwork should be None, -1 or > M, got {lwork} for M = {m}")
+    warn("lwork is not used, and deprecated as in SciPy 1.18", DeprecationWarning)
+
+
+def _pivoted(a: Any, mode: str, overwrite_a: bool) -> tuple[Any, ...]:
+    """Factor A[:, p] = Q R on the host, whatever `a` is; the results are where it is."""
+    found = scipy.linalg.qr(
+        to_host(a), overwrite_a=overwrite_a and is_writable(a), mode=mode, pivoting=True,
+        check_finite=False,
+    )  # fmt: skip
+    there = array_module(a).asarray
+    return tuple(
+        tuple(map(there, part)) if isinstance(part, tuple) else there(part) for part in found
+    )
 
 
 @takes_dask_arrays
@@ -174,7 +211,7 @@ def _factor(
 def qr_multiply(
     a: Any, c: Any, mode: str = "right", pivoting: bool = False, conjugate: bool = False,
     overwrite_a: bool = False, overwrite_c: bool = False, *, client: Any = None, **options: Any,
-) -> tuple[Any, Any]:  # fmt: skip
+) -> tuple[Any, ...]:  # fmt: skip
     """Factor A = Q R, and multiply by Q without forming it.
 
     Parameters
@@ -182,12 +219,13 @@ def qr_multiply(
     a : array_like, shape (..., m, n)
         As for `qr`; always looked at for NaNs and infinities, and so is `c`.
     c : array_like
-        What is multiplied: for "left" of min(m, n) rows, for "right" of m columns.  One
-        dimension is a row or a column; leading ones are broadcast.
+        What is multiplied: for "left" of min(m, n) rows (with `overwrite_c` of m, as many as the
+        product has), for "right" of m columns.  One dimension is a row or a column; leading ones
+        are broadcast.
     mode : {"left", "right"}, optional
         Q C or C Q.
     pivoting : bool, optional
-        Refused, as in `qr`.
+        Whether columns are exchanged, as by `qr`.
     conjugate : bool, optional
         Multiply by the conjugate of Q.
     overwrite_a, overwrite_c : bool, optional
@@ -198,14 +236,17 @@ def qr_multiply(
     Returns
     -------
     cq : array
-        The product, with economic Q: min(m, n) columns for "right", m rows for "left".
+        The product, with economic Q: min(m, n) columns for "right", m rows for "left".  As in
+        SciPy, it is empty, of the shape of `c`, where `c` is empty.
     r : array, shape (..., min(m, n), n)
         R.
+    p : array of int32, shape (..., n)
+        Which column of `a` stands in each place; only for `pivoting`.
 
     Raises
     ------
     ValueError
-        If shapes, dtypes or values do not do, or for an unknown mode or pivoting.
+        If shapes, dtypes or values do not do, or for an unknown mode.
     Others
         As for `lu_factor`.
 
@@ -218,24 +259,35 @@ def qr_multiply(
     (array([-5.]), array([[-5.]]))
     """
     if mode not in ("left", "right"):
-        raise ValueError(f"mode must be 'left' or 'right', not {mode!r}")
-    if pivoting:
-        raise ValueError("pivoting=True is not supported: scipy.linalg.qr_multiply has it")
+        raise ValueError(f"Mode argument can only be 'left' or 'right' but not {mode!r}")
     a, c = as_matrix(a), as_array(c, "c", (1, 2))
     same_place(a, c, "a", "c")
     require_finite(c, "c")
-    m, k, xp = a.shape[0], min(a.shape), array_module(a)
+    (m, n), k, xp = a.shape, min(a.shape), array_module(a)
     given = c
     c = xp.atleast_2d(c) if mode == "right" else (c[:, None] if c.ndim == 1 else c)
     rows = c.shape[1] if mode == "right" else c.shape[0]
-    if rows != (m if mode == "right" else k):
+    if rows != (m if mode == "right" or (overwrite_c and m > n) else k):
         raise ValueError(f"c of shape {given.shape} does not fit a of shape {a.shape}")
-    factors = qr_factor(a, overwrite_a, client=client, **options)
+    multiply, *rest = _product_with_q(a, pivoting, overwrite_a, client, options)
+    if not c.size:  # whatever the product's shape would be: as SciPy
+        return xp.empty_like(c), *rest
     turn = xp.conj if conjugate else xp.asarray
     if mode == "right":  # C Q = (Q^H C^H)^H
-        product = turn(factors.multiply(turn(c).T.conj(), adjoint=True).T.conj())[:, :k]
+        product = turn(multiply(turn(c).T.conj(), adjoint=True).T.conj())[:, :k]
     else:
         padded = xp.zeros((m, c.shape[1]), c.dtype)
         padded[:rows] = c
-        product = turn(factors.multiply(turn(padded)))
-    return (product.ravel() if given.ndim == 1 else product), factors.r
+        product = turn(multiply(turn(padded), adjoint=False))
+    return (product.ravel() if given.ndim == 1 else product), *rest
+
+
+def _product_with_q(
+    a: Any, pivoting: bool, overwrite_a: bool, client: Any, options: dict[str, Any]
+) -> tuple[Any, ...]:
+    """What multiplies by Q, R, and with `pivoting` p."""
+    if not pivoting:
+        factors = qr_factor(a, overwrite_a, client=client, **options)
+        return factors.multiply, factors.r
+    (packed, tau), *rest = qr(a, overwrite_a, mode="raw", pivoting=True, client=client, **options)
+    return partial(apply_q, packed, tau), *rest

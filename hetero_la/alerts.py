@@ -10,12 +10,12 @@ import numpy as np
 from scipy.linalg import LinAlgWarning
 
 
-def warn(message: str) -> None:
-    """Give a LinAlgWarning that points at the line that called this package."""
+def warn(message: str, category: type[Warning] = LinAlgWarning) -> None:
+    """Give a warning that points at the line that called this package."""
     frame, level = sys._getframe(1), 2
     while frame.f_back and frame.f_globals.get("__name__", "").split(".")[0] == "hetero_la":
         frame, level = frame.f_back, level + 1
-    warnings.warn(message, LinAlgWarning, stacklevel=level)
+    warnings.warn(message, category, stacklevel=level)
 
 
 def warn_ill_conditioned(rcond: float, dtype: Any) -> None:

@@ -116,7 +116,7 @@ class QRFactors(Factors):
         return upper_triangle(self[0][: len(self[1])])
 
     @on_device_of_arrays
-    def multiply(self, c: Any, adjoint: bool = False) -> Any:
+    def multiply(self, c: Any, adjoint: bool = False, check_finite: bool = True) -> Any:
         """Q C, or Q^H C, without forming Q.
 
         Parameters
@@ -125,6 +125,8 @@ class QRFactors(Factors):
             What is multiplied.
         adjoint : bool, optional
             Whether by Q^H.
+        check_finite : bool, optional
+            Whether to refuse NaNs and infinities in `c`.
 
         Returns
         -------
@@ -144,7 +146,7 @@ class QRFactors(Factors):
         >>> np.allclose(factors.multiply(factors.r), a)
         True
         """
-        return self._product(as_finite_array(c, "c"), adjoint)
+        return self._product(as_finite_array(c, "c") if check_finite else c, adjoint)
 
     def _product(self, c: Any, adjoint: bool) -> Any:
         kept = self.kept_for(c)

@@ -120,9 +120,7 @@ def _stack(results: Sequence[Any], xp: ModuleType, batch: tuple[int, ...]) -> An
         return None
     if isinstance(first, tuple):
         parts = [_stack(part, xp, batch) for part in zip(*results, strict=True)]
-        if hasattr(first, "_make"):
-            return first._make(parts)
-        return tuple(parts)
+        return first._make(parts) if hasattr(first, "_make") else tuple(parts)
     stacked = array_module(first).stack(results)
     if xp is not np:  # numbers are on the host
         stacked = xp.asarray(stacked)

@@ -53,10 +53,11 @@ def any_shape_cases(m: int, n: int, dtype: DTypeLike) -> list[Case]:
     return [
         Case("lu_factor", (a,), {}),
         *[Case("lu", (a,), o) for o in ({}, {"permute_l": True}, {"p_indices": True})],
-        *[Case("qr", (a,), {"mode": mode}) for mode in ("full", "economic", "r", "raw")],
-        Case("lstsq", (a, b), {}),
+        *[Case("qr", (a,), {"mode": mode, "pivoting": pivoting})
+          for mode in ("full", "economic", "r", "raw") for pivoting in (False, True)],
+        *[Case("lstsq", (a, b), {"lapack_driver": driver}) for driver in (None, "gelsy", "gels")],
         Case("lstsq", (a, b[:, 0].copy()), {}),
-    ]
+    ]  # fmt: skip
 
 
 def square_cases(n: int, dtype: DTypeLike) -> list[Case]:

@@ -67,11 +67,11 @@ def host(*arrays: Any) -> Any:
 
 
 def assert_close(found: Any, expected: Any, **tolerance: float) -> None:
-    """Equal dtype and shape, and equal to within `CLOSE` times the largest entry."""
+    """Equal dtype and shape, and values to within `CLOSE` of the largest; integers equal."""
     found, expected = host(found), np.asarray(expected)
     assert (found.dtype, found.shape) == (expected.dtype, expected.shape)
     scale = np.abs(expected).max(initial=0)
-    limit = tolerance.get("limit", CLOSE[expected.dtype.name]) * scale
+    limit = tolerance.get("limit", CLOSE.get(expected.dtype.name, 0.0)) * scale
     assert np.abs(found - expected).max(initial=0) <= limit
 
 

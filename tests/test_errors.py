@@ -506,12 +506,6 @@ def test_a_completed_copy_needs_room() -> None:
         hetero_la.solve(a, a[:, 0], assume_a="sym", check_finite=False)
 
 
-@pytest.mark.parametrize("cond", [-1.0, 1.0, 2.0, np.nan])
-def test_cond_is_between_none_and_all(cond: float) -> None:
-    with pytest.raises(ValueError, match="cond must be None"):
-        hetero_la.lstsq(np.eye(3), np.ones(3), cond)
-
-
 @pytest.mark.parametrize("shape", [(5,), (5, 5, 5), 5, "55", None, (5.0, 5), (-1, 5), (True, 5),
                                    (5, np.True_), (5, None)])  # fmt: skip
 def test_plans_of_shapes_that_are_none(shape: Any) -> None:

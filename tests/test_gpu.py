@@ -301,7 +301,7 @@ def test_lstsq_of_numbers_near_the_ends_of_the_range(
         assert rank == min(m, n)
         assert_close(x, expected * 2.0 ** (rhs_up - up))
         if m > n and abs(rhs_up) < 25:
-            assert_close(residues, np.asarray(squares).real * 4.0**rhs_up, limit=1e-2)
+            assert_close(residues, np.asarray(squares, dtype) * 4.0**rhs_up, limit=1e-2)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -315,7 +315,7 @@ def test_lstsq(xp: ModuleType, m: int, n: int, dtype: str) -> None:
         assert_close(x, expected)
         assert rank == full
         if m > n:
-            assert_close(residues, np.asarray(squares).real, limit=1e-2)
+            assert_close(residues, np.asarray(squares, dtype), limit=1e-2)
             assert lstsq_ratio(a, host(x), b) < LIMIT
         assert_close(
             qr_factor(xp.asarray(a), nb=NB).solve(xp.asarray(b)) if m >= n else x, expected
@@ -407,17 +407,64 @@ def test_not_positive_definite(xp: ModuleType, at: int, cluster: Cluster) -> Non
             check_cholesky(xp, positive(99), nb=NB, **options)
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("driver", ["gelsd", "gelss", "gelsy"])
+@pytest.mark.parametrize(("m", "n"), [(60, 40), (40, 60), (40, 40), (0, 3), (3, 0)])
+def test_lstsq_of_any_rank(xp: ModuleType, m: int, n: int, driver: str, dtype: str) -> None:
+    cond = float(np.finfo(dtype).eps) ** 0.75
+    full, low = random(m, n, dtype), random(m, 5, dtype) @ random(5, n, dtype, seed=1)
+    for a in (full, low, np.zeros((m, n), dtype)):
+        for b in (random(m, 20, dtype, seed=1), random(m, 1, dtype, seed=2)[:, 0]):
+            found = lstsq(xp.asarray(a), xp.asarray(b), cond, lapack_driver=driver, nb=NB)
+            expected = lstsq(a, b, cond, lapack_driver=driver, nb=NB)
+            assert found[2] == expected[2]
+            for i in (0, 1, 3):
+                assert (found[i] is None) == (expected[i] is None)
+                if found[i] is not None:
+                    same_kind(xp, found[i])
+                    assert (found[i].shape, found[i].dtype) == (
+                        expected[i].shape,
+                        expected[i].dtype,
+                    )
+                    assert np.allclose(host(found[i]), expected[i], atol=5e-3, equal_nan=True)
+    given = xp.asarray(np.stack([low, full])[:, :, : min(m, n)])
+    assert lstsq(given, xp.ones(m, dtype), cond, lapack_driver=driver)[2].tolist() == [
+        min(5, m, n), min(m, n)
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("m", "n"), [(40, 40), (60, 20), (20, 60), (3, 0)])
+def test_qr_with_pivoting(xp: ModuleType, m: int, n: int, dtype: str) -> None:
+    a, c = random(m, n, dtype), random(m, 3, dtype, seed=1)
+    for mode in ("full", "economic", "r", "raw"):
+        found = qr(xp.asarray(a), mode=mode, pivoting=True)
+        expected = scipy.linalg.qr(a, mode=mode, pivoting=True)
+        pairs = zip(found, expected, strict=True)
+        if mode == "raw":
+            pairs = zip((*found[0], *found[1:]), (*expected[0], *expected[1:]), strict=True)
+        for one, other in pairs:
+            same_kind(xp, one)
+            assert np.array_equal(host(one), other)
+    found = qr_multiply(xp.asarray(a), xp.asarray(c.T), pivoting=True)
+    expected = qr_multiply(a, c.T, pivoting=True)
+    for one, other in zip(found, expected, strict=True):
+        same_kind(xp, one)
+        assert (one.shape, one.dtype) == (other.shape, other.dtype)
+        assert np.allclose(host(one), other, atol=1e-3)
+
+
 def test_rank_deficient(xp: ModuleType) -> None:
     a = random(60, 40)
     a[:, 30] = a[:, 3]
     with pytest.warns(
         LinAlgWarning, match="rank-deficient matrix: its rank is about 39 and not 40"
     ):
-        assert lstsq(xp.asarray(a), xp.ones(60), nb=NB)[2] == 39
+        assert lstsq(xp.asarray(a), xp.ones(60), lapack_driver="gels", nb=NB)[2] == 39
     a[:, 20] = 0
     for given in (xp.asarray(a), xp.asarray(a.T)):
         with pytest.raises(np.linalg.LinAlgError, match="diagonal number 21 of R is exactly zero"):
-            lstsq(given, xp.ones(len(given)), nb=NB)
+            lstsq(given, xp.ones(len(given)), lapack_driver="gels", nb=NB)
 
 
 def test_singular_and_ill_conditioned(xp: ModuleType) -> None:

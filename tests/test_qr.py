@@ -122,9 +122,73 @@ def test_forms_and_overwriting(function: Any, form: str) -> None:
         in_place = overwrite and form == "F" and mode in ("raw", "r")
         packed = expected[0][0] if mode == "raw" else None
         assert np.array_equal(given, a) != in_place
-        if in_place and packed is not None:
-            assert_close(given, packed)
+        if in_place:
+            assert_close(given, expected[0] if packed is None else packed)
             assert np.shares_memory(arrays(tuple(found))[0], given)
+
+
+# --- with column pivoting
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("m", "n"), SIZES)
+def test_pivoting_is_scipy_s(m: int, n: int, dtype: str) -> None:
+    a = random(m, n, dtype, seed=m + n)
+    before = a.copy()
+    for mode in (*MODES, "qr"):
+        assert_same(qr(a, mode=mode, pivoting=True), scipy.linalg.qr(a, mode=mode, pivoting=True))
+    assert np.array_equal(a, before)
+    if not a.size:
+        return
+    k = min(m, n)
+    for mode, shapes in [("right", [(m,), (3, m)]), ("left", [(k,), (k, 3)])]:
+        for shape in shapes:
+            c = random(*(shape if shape[1:] else (*shape, 1)), dtype, seed=1).reshape(shape)
+            for conjugate in (False, True):
+                options = {"mode": mode, "conjugate": conjugate, "pivoting": True}
+                found = qr_multiply(a, c, **options)
+                assert_same(found, scipy.linalg.qr_multiply(a, c, **options))
+
+
+@pytest.mark.parametrize("kind", ["orthog", "rankdef", "svd", "colscale", "near-overflow"])
+def test_pivoting_reveals_the_rank(kind: str) -> None:
+    for m, n in [(61, 61), (61, 23), (23, 61)]:
+        a = matrix(kind, m, n, "float64")
+        q, r, p = qr(a, mode="economic", pivoting=True)
+        assert (np.diff(np.abs(r.diagonal())) <= 1e-14 * np.abs(r).max()).all()
+        assert qr_ratio(a[:, p], q, r) < LIMIT
+        assert orthogonality_ratio(q) < LIMIT
+
+
+def test_pivoting_of_stacks_and_of_forms() -> None:
+    a = np.stack([random(7, 5, seed=i) for i in range(3)])
+    for mode in MODES:
+        found = qr(a, mode=mode, pivoting=True)
+        each = [scipy.linalg.qr(one, mode=mode, pivoting=True) for one in a]
+        for part, expected in zip(arrays(found), zip(*map(arrays, each), strict=True), strict=True):
+            assert_close(part, np.stack(expected))
+    for given in (a[0].copy("F"), a[0][::-1], a[0].tolist(), (9 * a[0]).astype(int)):
+        expected = scipy.linalg.qr(np.array(given), pivoting=True)
+        assert_same(qr(given, pivoting=True), expected)
+        if isinstance(given, np.ndarray):
+            given.flags.writeable = False
+            before = given.copy()
+            assert_same(qr(given, True, pivoting=True), expected)
+            assert np.array_equal(given, before)
+    with pytest.raises(ValueError, match="infs or NaNs"):
+        qr(np.full((3, 3), np.nan), pivoting=True)
+    with pytest.raises(TypeError, match="nonsense"):
+        qr(a, pivoting=True, nonsense=1)
+
+
+def test_a_product_in_place_of_what_is_multiplied() -> None:
+    """With `overwrite_c`, C has as many rows as the product, where these are more."""
+    for pivoting in (False, True):
+        for m, n in [(7, 4), (4, 7), (4, 4)]:
+            a, c = random(m, n), random(m, 3, seed=1)
+            options = {"mode": "left", "overwrite_c": True, "pivoting": pivoting}
+            found = qr_multiply(a, c.copy("F"), **options)
+            assert_same(found, scipy.linalg.qr_multiply(a, c.copy("F"), **options))
 
 
 # --- ratios
@@ -211,11 +275,16 @@ def test_qr_multiply_is_scipy_s(m: int, n: int, dtype: str) -> None:
 
 
 def test_qr_multiply_of_nothing() -> None:
-    for m, n in [(0, 0), (0, 5), (5, 0)]:
-        cq, r = qr_multiply(np.empty((m, n)), np.ones((3, m)))
-        assert (cq.shape, r.shape) == ((3, 0), (0, n))
-        cq, r = qr_multiply(np.empty((m, n)), np.ones((0, 3)), mode="left")
-        assert (cq.shape, r.shape) == ((m, 3), (0, n))
+    for pivoting in (False, True):
+        for m, n in [(0, 0), (0, 5), (5, 0)]:
+            cq, r, *p = qr_multiply(np.empty((m, n)), np.ones((3, m)), pivoting=pivoting)
+            assert (cq.shape, r.shape) == ((3, 0), (0, n))
+            assert [x.shape for x in p] == [(n,)] * pivoting
+        for m, n in [(0, 0), (0, 5), (5, 0)]:  # whose product SciPy takes for empty, too
+            for mode, shape in [("left", (0, 3)), ("right", (0, m))]:
+                given = np.empty((m, n)), np.ones(shape), mode
+                found = qr_multiply(*given, pivoting=pivoting)
+                assert_same(found, scipy.linalg.qr_multiply(*given, pivoting=pivoting))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -261,17 +330,25 @@ def test_factors_unpack_copy_and_pickle(on_cluster: dict[str, Any]) -> None:
 
 def test_what_is_not_supported() -> None:
     a = random(5, 3)
-    for function in (qr, lambda a, **o: qr_multiply(a, np.ones(5), **o)):
-        with pytest.raises(ValueError, match=r"pivoting=True is not supported: scipy.linalg.qr"):
-            function(a, pivoting=True)
     for mode in ("complete", "left", None):
-        with pytest.raises(ValueError, match=rf"mode must be one of full, .*, not {mode!r}"):
+        said = rf"^Mode argument should be one of \['full', .*\], not {mode!r}$"
+        with pytest.raises(ValueError, match=said):
             qr(a, mode=mode)
-    with pytest.raises(ValueError, match="mode must be 'left' or 'right', not 'full'"):
+    with pytest.raises(ValueError, match="Mode argument can only be 'left' or 'right' but not"):
         qr_multiply(a, np.ones(5), mode="full")
     with pytest.raises(ValueError, match="factors of a 3 x 5 matrix solve no equations"):
         qr_factor(a.T).solve(np.ones(3))
-    qr(a, lwork=100)
+
+
+def test_a_workspace_s_size_is_deprecated() -> None:
+    a = random(5, 3)
+    for lwork in (None, -1, 100):
+        with pytest.warns(DeprecationWarning, match="lwork is not used") as caught:
+            assert_same(qr(a, lwork=lwork), scipy.linalg.qr(a))
+        assert [w.filename for w in caught] == [__file__]
+    for lwork in (0, 5):
+        with pytest.raises(ValueError, match=f"lwork should be None, -1 or > M, got {lwork}"):
+            qr(a, False, lwork)
 
 
 @pytest.mark.parametrize(("shape", "mode"), [((4,), "right"), ((3, 4), "right"), ((5, 3), "right"),

@@ -63,7 +63,7 @@ def from_all(
     function : callable
         Takes a list of blocks for each array.
     arrays : sequence of dask.array.Array
-        Small ones, of one dimension or none.
+        Small ones, of one dimension or none, or of one block.
     meta : array
         An array like the result, of its shape.
     *arguments
@@ -82,6 +82,15 @@ def from_all(
         name, {key: Task(key, function, *blocks, *arguments)}, arrays
     )
     return da.Array(graph, name, tuple((size,) for size in meta.shape), meta=meta)
+
+
+def entry(whole: da.Array, i: int, meta: Any) -> da.Array:
+    """Entry `i`, an array like `meta`, of the tuple that is the one block of `whole`."""
+    return from_all(_entry, [whole], meta, i)
+
+
+def _entry(blocks: Sequence[Any], i: int) -> Any:
+    return blocks[0][i]
 
 
 def one_block(argument: Any) -> Any:

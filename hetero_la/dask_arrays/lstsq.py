@@ -1,4 +1,4 @@
-"""Least squares of Dask arrays by QR."""
+"""Least squares of Dask arrays."""
 
 from __future__ import annotations
 
@@ -10,10 +10,23 @@ import distributed
 import numpy as np
 from scipy.linalg import LinAlgWarning
 
-from hetero_la._lstsq import deficient_message, require_lstsq_options, require_nonzero
-from hetero_la.dask_arrays.blocks import diagonal, from_all, over_columns
-from hetero_la.dask_arrays.inputs import as_system, as_two_dimensional, empty_like, transpose_of
+from hetero_la._lstsq import (
+    as_cond,
+    deficient_message,
+    require_driver,
+    require_nonzero,
+    residues_dtype,
+)
+from hetero_la.dask_arrays.blocks import diagonal, entry, from_all, over_columns
+from hetero_la.dask_arrays.inputs import (
+    as_system,
+    as_two_dimensional,
+    checked,
+    empty_like,
+    transpose_of,
+)
 from hetero_la.dask_arrays.runs import LazyRun
+from hetero_la.square_lstsq import square_lstsq
 from hetero_la.tiles.transfer import to_host
 
 
@@ -21,32 +34,73 @@ def lstsq(
     a: Any, b: Any, cond: float | None = None, overwrite_a: bool = False,
     overwrite_b: bool = False, check_finite: bool = True, lapack_driver: str | None = None, *,
     client: Any = None, **options: Any,
-) -> tuple[da.Array, da.Array, da.Array, None]:  # fmt: skip
-    """`hetero_la.lstsq`, lazily; the rank is told by the diagonal of R alone.
+) -> tuple[da.Array, da.Array, da.Array, da.Array | None]:  # fmt: skip
+    """`hetero_la.lstsq`, lazily: QR by all workers, and what it leaves in one task.
 
-    The residues are there for m > n whatever the rank is: nobody knows it beforehand.
+    That has R, whose order is min(m, n).  "gels" tells the rank by the diagonal of R alone.
     """
-    require_lstsq_options(cond, lapack_driver)
+    driver = require_driver(lapack_driver)
     a, b = as_system(a, b)
-    options["check_finite"] = check_finite
+    cond = as_cond(cond, a.dtype)
     (m, n), rhs = a.shape, as_two_dimensional(b)
-    if m >= n:
-        run = LazyRun("lstsq", a, rhs, client=client, **options)
-    else:  # rows of zeros, which the product with Q then fills
-        zeros = da.zeros_like(rhs, shape=(n - m, rhs.shape[1]))
-        padded = da.concatenate([rhs.conj(), zeros])
-        run = LazyRun("minimum_norm", transpose_of(a, "a"), padded, client=client, **options)
-    limit = float(np.finfo(a.dtype).eps) if cond is None else cond
-    rank = from_all(_rank, [diagonal(run.factors)], np.empty((), np.int64), limit)
-    c = over_columns(_once_known, run.beside, rank)
-    x = c[:n] if m >= n else c.conj()
-    if m > n:
-        residues = (abs(c[n:]) ** 2).sum(axis=0)
+    options |= {"client": client, "check_finite": check_finite}
+    if driver == "gels":
+        x, rest, rank, s = _by_qr(a, rhs, cond, options)
     else:
-        residues = da.from_array(empty_like(a, (0,), np.finfo(a.dtype).dtype))
+        x, rest, rank, s = _of_any_rank(a, rhs, cond, driver, options)
+    dtype = residues_dtype(a)
+    if (m > n and driver != "gelsy") or not n:
+        sums = (abs(rest) ** 2).sum(axis=0).rechunk(-1).astype(dtype)
+        meta = empty_like(a, sums.shape, dtype)
+        residues = from_all(_unless_deficient, [sums, rank], meta, n)
+    else:
+        residues = da.from_array(empty_like(a, (0,), dtype))
     if b.ndim == 1:
-        return x[:, 0], residues[0] if m > n else residues, rank, None
-    return x, residues, rank, None
+        return x[:, 0], residues[0] if residues.size else residues, rank, s
+    return x, residues, rank, s
+
+
+def _of_any_rank(
+    a: da.Array, b: da.Array, cond: float, driver: str, options: dict[str, Any]
+) -> tuple[Any, ...]:
+    """X, what is left of B, the rank, and the singular values."""
+    (m, n), k = a.shape, min(a.shape)
+    if m >= n:
+        run = LazyRun("qr", a, b, **options)
+        right = run.beside[:n]
+    else:
+        run = LazyRun("explicit_q", transpose_of(a, "a"), columns=m, **options)
+        right = checked(b, "b", options["check_finite"])
+    r = run.triangle((k, k), lower=False)
+    found = from_all(
+        _driven, [r.rechunk(-1), right.rechunk(-1)], np.empty((), object), cond, driver, m < n
+    )
+    real = np.finfo(a.dtype).dtype if k else np.dtype(np.float64)
+    y = entry(found, 0, empty_like(a, (k, b.shape[1]), a.dtype))
+    rank = entry(found, 1, np.empty((), np.int64))
+    s = None if driver == "gelsy" and k else entry(found, 2, empty_like(a, (k,), real))
+    if m >= n:
+        return y, run.beside[n:], rank, s
+    return run.beside.conj() @ y, b[:0], rank, s
+
+
+def _driven(
+    r: Sequence[Any], b: Sequence[Any], cond: float, driver: str, transposed: bool
+) -> tuple[Any, ...]:
+    return square_lstsq(r[0].T if transposed else r[0], b[0], cond, driver, lower=transposed)
+
+
+def _by_qr(a: da.Array, b: da.Array, cond: float, options: dict[str, Any]) -> tuple[Any, ...]:
+    m, n = a.shape
+    if m >= n:
+        run = LazyRun("lstsq", a, b, **options)
+    else:  # rows of zeros, which the product with Q then fills
+        zeros = da.zeros_like(b, shape=(n - m, b.shape[1]))
+        padded = da.concatenate([b.conj(), zeros])
+        run = LazyRun("minimum_norm", transpose_of(a, "a"), padded, **options)
+    rank = from_all(_rank, [diagonal(run.factors)], np.empty((), np.int64), cond)
+    c = over_columns(_once_known, run.beside, rank)
+    return c[:n] if m >= n else c.conj(), c[n:], rank, None
 
 
 def _rank(diagonals: Sequence[Any], cond: float) -> Any:
@@ -61,3 +115,7 @@ def _rank(diagonals: Sequence[Any], cond: float) -> Any:
 
 def _once_known(block: Any, start: int, stop: int, rank: Any) -> Any:
     return block
+
+
+def _unless_deficient(sums: Sequence[Any], rank: Sequence[Any], n: int) -> Any:
+    return sums[0] if rank[0] == n else sums[0] * np.nan

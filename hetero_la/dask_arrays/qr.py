@@ -2,28 +2,55 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from hetero_la._qr import require_lwork, require_mode
-from hetero_la.dask_arrays.inputs import as_matrix
+import dask.array as da
+import numpy as np
+
+from hetero_la import _qr
+from hetero_la.choice import require_options
+from hetero_la.dask_arrays.blocks import entry, from_all
+from hetero_la.dask_arrays.inputs import as_matrix, checked, empty_like
 from hetero_la.dask_arrays.runs import LazyRun
 
 
 def qr(
-    a: Any, overwrite_a: bool = False, lwork: int | None = None, mode: str = "full",
+    a: Any, overwrite_a: bool = False, lwork: Any = _qr.NOT_GIVEN, mode: str = "full",
     pivoting: bool = False, check_finite: bool = True, *, client: Any = None, **options: Any,
 ) -> Any:  # fmt: skip
-    """`hetero_la.qr`, lazily."""
-    require_mode(mode, pivoting)
+    """`hetero_la.qr`, lazily; with `pivoting` in one task, which has all of the matrix."""
+    mode = _qr.canonical_mode(mode)
     a = as_matrix(a)
     m, n = a.shape
-    require_lwork(lwork, n)
-    columns = {"full": m, "qr": m, "economic": min(m, n)}.get(mode, 0)
+    _qr.check_lwork(lwork, m)
+    if pivoting:
+        require_options(options, client)
+        return _pivoted(checked(a, "a", check_finite), mode)
+    columns = {"full": m, "economic": min(m, n)}.get(mode, 0)
     routine = "explicit_q" if columns else "qr"
     run = LazyRun(routine, a, columns=columns, check_finite=check_finite, client=client, **options)
-    r = run.triangle((m if mode in ("full", "qr", "r") else min(m, n), n), lower=False)
+    r = run.triangle((m if mode in ("full", "r") else min(m, n), n), lower=False)
     if mode == "r":
         return (r,)
     if mode == "raw":
         return (run.factors, run.vector("tau")), r
     return run.beside, r
+
+
+def _pivoted(a: da.Array, mode: str) -> Any:
+    m, n = a.shape
+    k = min(m, n)
+    shapes: dict[str, list[tuple[int, ...]]] = {
+        "full": [(m, m), (m, n)], "economic": [(m, k), (k, n)], "r": [(m, n)],
+        "raw": [(m, n), (k,), (k, n)],
+    }  # fmt: skip
+    whole = from_all(_factored, [a.rechunk(-1)], np.empty((), object), mode)
+    like = [empty_like(a, shape, a.dtype) for shape in shapes[mode]]
+    found = [entry(whole, i, x) for i, x in enumerate([*like, empty_like(a, (n,), np.int32)])]
+    return ((found[0], found[1]), *found[2:]) if mode == "raw" else tuple(found)
+
+
+def _factored(blocks: Sequence[Any], mode: str) -> tuple[Any, ...]:
+    found = _qr.qr(blocks[0], mode=mode, pivoting=True, check_finite=False)
+    return (*found[0], *found[1:]) if mode == "raw" else found

@@ -1,4 +1,4 @@
-"""cuSOLVER's own routines on whole matrices: to apply Q, and to compare with."""
+"""cuSOLVER's own routines on whole matrices: Q's products, singular values, and comparisons."""
 
 from __future__ import annotations
 
@@ -52,6 +52,21 @@ def _multiply_by_some(qr: Array, tau: Array, c: Array, adjoint: bool) -> None:
     size = getattr(cusolver, name + "_bufferSize")(*arguments)
     work, info = cupy.empty(max(size, 1), c.dtype), cupy.empty(1, np.int32)
     getattr(cusolver, name)(*arguments, work.data.ptr, size, info.data.ptr)
+
+
+def svd(a: Array, compute_uv: bool) -> Any:
+    """Singular values, the largest first, and with `compute_uv` what `numpy.linalg.svd` returns.
+
+    Raises
+    ------
+    numpy.linalg.LinAlgError
+        If they are not found.
+    """
+    import cupy
+    import cupyx
+
+    with cupyx.errstate(linalg="raise"):  # by default, CuPy does not look
+        return cupy.linalg.svd(a, compute_uv=compute_uv)
 
 
 def cusolver_seconds(routine: str, a: np.ndarray, b: np.ndarray | None = None) -> float:
