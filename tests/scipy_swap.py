@@ -70,11 +70,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if sample:
         groups = itertools.groupby(items, lambda item: item.nodeid.partition("[")[0])
         items[:] = [item for _, group in groups for item in itertools.islice(group, FEW)]
-    rows = expected_failures(config.getoption("--swap-list"))
+    page = config.getoption("--swap-list")
+    rows = expected_failures(page)
     matched = {row for item in items for row in mark(item, rows)}
     idle = [row.tests.pattern for row in rows if row not in matched]
     if idle and not sample:
-        raise pytest.UsageError(f"{LIST.name} lists tests that there are not: {', '.join(idle)}")
+        raise pytest.UsageError(f"{page.name} lists tests that there are not: {', '.join(idle)}")
 
 
 def swapped(value: Any) -> Any:
