@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -35,7 +35,8 @@ def refine(a: Any, anorm: float, solve: Callable[[Any], Any], b: Any, x: Any) ->
 
     Of more than n / 8 right-hand sides, for which a step would cost as much as factoring,
     those are refined whose error is not far below what error ratios allow.  They are found by
-    the residuals of random combinations of eight columns, and then of two.
+    the residuals of random combinations of eight columns, and then of two; where there is
+    one, all others are looked at one by one.
 
     Parameters
     ----------
@@ -70,23 +71,34 @@ def refine(a: Any, anorm: float, solve: Callable[[Any], Any], b: Any, x: Any) ->
     if not x.size:
         return x
     if nrhs <= _FEW * n:
-        return _refined(a, anorm, solve, b, x, 1)
+        return _refined(a, anorm, solve, b, x, 1)[0]
     if n <= _SMALL:
-        return _refined(a, anorm, solve, b, x, _ENOUGH)
+        return _refined(a, anorm, solve, b, x, _ENOUGH)[0]
     suspect = np.arange(nrhs)
     for width in _GROUPS:
         suspect = _suspect(a, anorm, b, x, suspect, width)
     step = int(_FEW * n)  # all at once would take memory for several copies of X
-    for start in range(0, len(suspect), step):
-        columns = array_module(x).asarray(suspect[start : start + step])
-        x[:, columns] = _refined(a, anorm, solve, b[:, columns], x[:, columns], _ENOUGH)
+    for chosen in suspect, np.setdiff1d(np.arange(nrhs), suspect):
+        needed = False
+        for start in range(0, len(chosen), step):
+            columns = array_module(x).asarray(chosen[start : start + step])
+            found = _refined(a, anorm, solve, b[:, columns], x[:, columns], _ENOUGH)
+            if found.changed:
+                x[:, columns], needed = found.x, True
+        if not needed:
+            break
     return x
+
+
+class _Refined(NamedTuple):
+    x: Any
+    changed: bool
 
 
 def _refined(
     a: Any, anorm: float, solve: Callable[[Any], Any], b: Any, x: Any, enough: float
-) -> Any:
-    """X, refined until its backward error is at most `enough` times eps."""
+) -> _Refined:
+    """X, refined in place until its backward error is at most `enough` times eps."""
     enough *= float(np.finfo(x.dtype).eps)
     previous = np.inf
     for _ in range(_STEPS):
@@ -97,7 +109,7 @@ def _refined(
             break
         previous = error
         x += solve(residual)
-    return x
+    return _Refined(x, previous < np.inf)
 
 
 def _backward_error(anorm: float, x: Any, residual: Any) -> float:
