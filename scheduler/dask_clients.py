@@ -6,6 +6,7 @@ import atexit
 import contextlib
 import re
 import threading
+import time
 import weakref
 from collections import Counter
 from collections.abc import Iterator
@@ -20,6 +21,9 @@ from hetero_la.scheduler.dask_devices import describe, inside_task
 from hetero_la.scheduler.workers import WorkerInfo
 from hetero_la.tiles.errors import RunAbortedError
 from hetero_la.tiles.forks import ProcessLock, in_forked_child
+
+#: Seconds that a client may take to find its scheduler.
+_CONNECT_SECONDS = 30.0
 
 
 def running_client(client: object = None) -> Client | None:
@@ -53,6 +57,10 @@ def running_client(client: object = None) -> Client | None:
         raise ValueError("the client that was given belongs to the process that forked this one")
     if client.asynchronous:
         raise ValueError("the client that was given is asynchronous: a synchronous one is needed")
+    # Tasks of workers of one process that ask for a client at once may get one that is not ready.
+    until = time.monotonic() + _CONNECT_SECONDS
+    while client.status in ("newly-created", "connecting") and time.monotonic() < until:
+        time.sleep(0.01)
     if client.status != "running":
         raise ValueError(f"the client that was given is not running: it is {client.status}")
     return client

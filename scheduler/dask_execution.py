@@ -15,7 +15,7 @@ import distributed
 
 from hetero_la.scheduler.dask_clients import while_open
 from hetero_la.scheduler.dask_devices import this_device
-from hetero_la.scheduler.dask_wait import wait_all
+from hetero_la.scheduler.dask_wait import thread_given_up, wait_all
 from hetero_la.scheduler.job import Job, Outcome
 from hetero_la.scheduler.threads import LocalRun
 from hetero_la.tiles.errors import RunAbortedError
@@ -40,7 +40,7 @@ def run_local(client: distributed.Client, job: Job, storage: Storage) -> Outcome
     """Run on workers that are threads of this process."""
     run = LocalRun(job, storage)
     number = f"{job.name}-{next(_run_numbers)}"
-    with _turn:
+    with thread_given_up(), _turn:  # in this order: a thread that waits for a turn may be needed
         _runs[number] = run
         try:
             with while_open(client):

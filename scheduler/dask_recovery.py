@@ -20,7 +20,7 @@ from hetero_la.scheduler.dask_attempts import run_in_processes
 from hetero_la.scheduler.dask_checkpoints import Checkpoints
 from hetero_la.scheduler.dask_clients import running_addresses, worker_infos
 from hetero_la.scheduler.dask_leftovers import forget_clients
-from hetero_la.scheduler.dask_wait import left_message
+from hetero_la.scheduler.dask_wait import left_message, thread_given_up
 from hetero_la.scheduler.job import Job, Loss, Outcome
 from hetero_la.scheduler.workers import WorkerInfo
 from hetero_la.tiles.counted import counted
@@ -82,7 +82,8 @@ def run_and_recover(
     try:
         while True:
             try:
-                outcome = run_in_processes(client, job, storage, checkpoints)
+                with thread_given_up():
+                    outcome = run_in_processes(client, job, storage, checkpoints)
                 break
             except Exception as error:
                 reason = _what_was_lost(client, job.workers, error)

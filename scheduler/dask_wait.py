@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any
 
-from distributed import Client, Future
+from distributed import Client, Future, rejoin, secede
 from distributed.client import FutureCancelledError, FuturesCancelledError
 
 from hetero_la.scheduler.dask_clients import known_infos
@@ -29,6 +29,23 @@ class _UnfinishedError(Exception):
     def __init__(self, future: Future) -> None:
         super().__init__(future.key)
         self.future = future
+
+
+@contextlib.contextmanager
+def thread_given_up() -> Iterator[None]:
+    """In a Dask task, leave its worker's thread to others in the block, which waits for them.
+
+    As `distributed.worker_client` does.  It may have been left before.
+    """
+    try:
+        secede()
+    except (ValueError, AttributeError, KeyError):  # no task, none in a thread, or done before
+        yield
+        return
+    try:
+        yield
+    finally:
+        rejoin()
 
 
 def wait_all(client: Client, futures: Sequence[Future], workers: Sequence[str]) -> None:
