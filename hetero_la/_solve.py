@@ -182,8 +182,9 @@ def _by_lu(
         return x.reshape(b.shape), report
     a = a.T if transposed else a
     result = execute("solve", a, rhs, keep=Keep.ONLY, client=client, **options)
-    x, anorm = _solution(a, result)
-    x = refine(a, anorm, lambda residual: _solve_again(result, residual, 0), rhs, x)
+    anorm = _checked_norm(a, result)
+    solve_again = partial(_solve_again, result, trans=0)
+    x = refine(a, anorm, solve_again, rhs, _apart(result))
     return x.reshape(b.shape), result.report
 
 
@@ -199,14 +200,18 @@ def _by_lu_in_place(
     return _solve_again(result, b, 2 if transposed else 0), result.report
 
 
-def _solution(a: Any, result: Result) -> tuple[Any, float]:
-    """X from a run, and the norm of A; warns where X may mean little."""
-    x = result.beside if result.kept else result.beside.copy(order="F")
-    if x.size == 0:
-        return x, 0.0
+def _checked_norm(a: Any, result: Result) -> float:
+    """The norm of A; warns where X of a run may mean little, and raises where there is none."""
+    if result.beside.size == 0:
+        return 0.0
     anorm = norm1(a)
-    _require_solvable(result, anorm, x)
-    return x, anorm
+    _require_solvable(result, anorm, result.beside)
+    return anorm
+
+
+def _apart(result: Result) -> Any:
+    """X of a run, in an array that does not hold the factors, too."""
+    return result.beside if result.kept else result.beside.copy(order="F")
 
 
 def _require_solvable(result: Result, anorm: float, like: Any) -> None:
@@ -281,18 +286,15 @@ def inv(
     a = as_matrix(a, square=True)
     if check_finite:
         require_finite(a, "a")
-    x = _inverse(a, structure, lower, client, options)
-    return _placed(x, a) if overwrite_a else x
-
-
-def _inverse(
-    a: Any, structure: Structure, lower: bool, client: Any, options: dict[str, Any]
-) -> Any:
     if structure is Structure.POSITIVE:
-        return inverse_positive(a, lower=lower, client=client, **options)
-    if is_simple(structure, a):
+        x = inverse_positive(a, lower=lower, client=client, **options)
+    elif is_simple(structure, a):
         identity = array_module(a).eye(len(a), dtype=a.dtype)
-        return solve(a, identity, check_finite=False, assume_a=structure, client=client, **options)
-    a = as_general(a, structure, lower)
-    result = execute("inverse", a, columns=len(a), keep=Keep.ONLY, client=client, **options)
-    return _solution(a, result)[0]
+        x = solve(a, identity, check_finite=False, assume_a=structure, client=client, **options)
+    else:
+        full = as_general(a, structure, lower)
+        result = execute("inverse", full, columns=len(a), keep=Keep.ONLY, client=client, **options)
+        _checked_norm(full, result)
+        in_place = overwrite_a and can_hold_result(a)
+        x = result.beside if in_place else _apart(result)
+    return _placed(x, a) if overwrite_a else x

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 from enum import StrEnum
 from typing import Any
@@ -118,7 +119,7 @@ def solve_simple(a: Any, b: Any, structure: Structure, transposed: bool) -> Any:
 
 def is_number(a: Any, b: Any) -> bool:
     """Whether `a` is one number with which SciPy solves for any `b`, by division."""
-    return np.size(a) == 1 and (np.ndim(a) < 2 or np.shape(b)[:1] != (1,))
+    return math.prod(np.shape(a)) == 1 and (np.ndim(a) < 2 or np.shape(b)[:1] != (1,))
 
 
 def divide_by_number(a: Any, b: Any) -> Any:
