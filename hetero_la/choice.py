@@ -57,9 +57,12 @@ def choose(
     m, n = a.shape
     caller = _caller(where)
 
+    def result_bytes(workers: tuple[WorkerInfo, ...]) -> int:
+        return m * needed(workers) * a.dtype.itemsize
+
     def make(workers: tuple[WorkerInfo, ...], on_host: bool = False) -> Plan:
         # A plan for a huge matrix takes long, and would only say so later.
-        size = m * needed(workers) * a.dtype.itemsize
+        size = result_bytes(workers)
         require_room(routine, a.shape, a.dtype, -1 if where is None else where, size, caller.memory)
         return make_plan(routine, m, n, nrhs, a.dtype, chosen, workers, on_host, source)
 
@@ -67,8 +70,8 @@ def choose(
         able = chosen.panel == "auto" or caller.kind == chosen.panel
         problem = Problem(routine, m, n, nrhs, a.dtype)
         alone = running is None and not embedded_takes_work()
-        short = quick_estimate(problem, chosen, caller) < INLINE_LIMIT[caller.kind]
-        if able and (short or alone):
+        fits = result_bytes((caller,)) <= caller.memory  # else there is no need to estimate
+        if able and (alone or (fits and _is_short(problem, chosen, caller))):
             return make((caller,)), {caller.name: caller.memory}, None
         client = running or embedded_client()
         chosen = with_preset(options, client)
@@ -79,6 +82,11 @@ def choose(
         return make((caller,)), {caller.name: caller.memory}, None
     plan = make(workers, on_host=where is None)
     return plan, {worker.name: worker.memory for worker in workers}, client
+
+
+def _is_short(problem: Problem, options: Options, caller: WorkerInfo) -> bool:
+    """Whether a run is over so soon in the calling thread that no cluster would end it sooner."""
+    return quick_estimate(problem, options, caller) < INLINE_LIMIT[caller.kind]
 
 
 def with_preset(options: dict[str, Any], client: Any) -> Options:
