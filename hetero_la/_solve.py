@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -60,7 +61,7 @@ def solve(
         lower one, or by default the upper one.
     overwrite_a : bool, optional
         Whether LU may work in the memory of `a` (where that is column-major), which saves a
-        copy of it; then X is not refined.
+        copy of it.  X is not refined where it does.
     overwrite_b : bool, optional
         Whether X may take the place of `b` (where that is column-major).
     check_finite : bool, optional
@@ -182,9 +183,7 @@ def _by_lu(
     a = a.T if transposed else a
     result = execute("solve", a, rhs, keep=Keep.ONLY, client=client, **options)
     anorm = _checked_norm(a, result)
-    x = _apart(result)
-    if 0 < rhs.size <= a.size // 8:  # beyond that, refinement costs as much as factoring
-        x = refine(a, anorm, lambda residual: _solve_again(result, residual, 0), rhs, x)
+    x = _refined(a, anorm, partial(_solve_again, result, trans=0), rhs, _apart(result))
     return x.reshape(b.shape), result.report
 
 
@@ -197,7 +196,16 @@ def _by_lu_in_place(
     if b.size == 0:
         return b, result.report
     _require_solvable(result, anorm, b)
-    return _solve_again(result, b, 2 if transposed else 0), result.report
+    solve_again = partial(_solve_again, result, trans=2 if transposed else 0)
+    x = solve_again(b)
+    if result.kept:  # then the matrix is as it was
+        x = _refined(a.T if transposed else a, anorm, solve_again, b, x)
+    return x, result.report
+
+
+def _refined(a: Any, anorm: float, solve_again: Callable[[Any], Any], b: Any, x: Any) -> Any:
+    """X after refinement, unless that would cost as much as factoring."""
+    return refine(a, anorm, solve_again, b, x) if 0 < b.size <= a.size // 8 else x
 
 
 def _checked_norm(a: Any, result: Result) -> float:
