@@ -60,7 +60,7 @@ def solve(
         lower one, or by default the upper one.
     overwrite_a : bool, optional
         Whether LU may work in the memory of `a` (where that is column-major), which saves a
-        copy of it; then X is not refined.
+        copy of it.  X is not refined where it does.
     overwrite_b : bool, optional
         Whether X may take the place of `b` (where that is column-major).
     check_finite : bool, optional
@@ -183,8 +183,7 @@ def _by_lu(
     a = a.T if transposed else a
     result = execute("solve", a, rhs, keep=Keep.ONLY, client=client, **options)
     anorm = _checked_norm(a, result)
-    solve_again = partial(_solve_again, result, trans=0)
-    x = refine(a, anorm, solve_again, rhs, _apart(result))
+    x = refine(a, anorm, partial(_solve_again, result, trans=0), rhs, _apart(result))
     return x.reshape(b.shape), result.report
 
 
@@ -197,7 +196,11 @@ def _by_lu_in_place(
     if b.size == 0:
         return b, result.report
     _require_solvable(result, anorm, b)
-    return _solve_again(result, b, 2 if transposed else 0), result.report
+    solve_again = partial(_solve_again, result, trans=2 if transposed else 0)
+    x = solve_again(b)
+    if result.kept:  # then the matrix is as it was
+        x = _refined(a.T if transposed else a, anorm, solve_again, b, x)
+    return x, result.report
 
 
 def _checked_norm(a: Any, result: Result) -> float:
