@@ -199,7 +199,8 @@ def _by_lu_in_place(
     solve_again = partial(_solve_again, result, trans=2 if transposed else 0)
     x = solve_again(b)
     if result.kept:  # then the matrix is as it was
-        x = _refined(a.T if transposed else a, anorm, solve_again, b, x)
+        matrix = a.T if transposed else a
+        x = refine(matrix, norm1(matrix), solve_again, b, x)
     return x, result.report
 
 
