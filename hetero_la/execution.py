@@ -20,7 +20,6 @@ from hetero_la.report import Report, Timing
 from hetero_la.routines import ROUTINES
 from hetero_la.scheduler.costs import Source
 from hetero_la.scheduler.dask_clients import running_client
-from hetero_la.scheduler.dask_execution import run_local
 from hetero_la.scheduler.dask_recovery import run_and_recover
 from hetero_la.scheduler.inline import run_inline
 from hetero_la.scheduler.job import Job, Outcome
@@ -180,12 +179,10 @@ def _run(
     settle(storage.source)
     settle(storage.rhs)
     with traced(job) as keep:
-        if not over_processes(plan.workers):
-            return keep(plan, run_local(client, job, storage))
-        return keep(*_run_over_processes(plan, job, storage, client))
+        return keep(*_run_on_cluster(plan, job, storage, client))
 
 
-def _run_over_processes(
+def _run_on_cluster(
     plan: Plan, job: Job, storage: ArrayStorage, client: Any
 ) -> tuple[Plan, Outcome]:
     plans = [plan]
@@ -194,7 +191,7 @@ def _run_over_processes(
         plans.append(resume(plan, tuple(workers), step))
         memory = {worker.name: worker.memory for worker in workers}
         check_memory(plans[-1], memory, -1, new_columns=0, checkpoints=1)
-        return replace(plans[-1].job(), traced=job.traced)
+        return replace(plans[-1].job(), traced=job.traced, keeps=job.keeps)
 
     folder = plan.options.checkpoint_folder
     outcome = run_and_recover(

@@ -26,7 +26,7 @@ from hetero_la.scheduler.dask_processes import (
     run_slice,
     save_shard,
 )
-from hetero_la.scheduler.dask_wait import fetch_all, guard, left_message, wait_all
+from hetero_la.scheduler.dask_wait import fetch_all, guard, lost_message, thread_given_up, wait_all
 from hetero_la.scheduler.job import Job, Outcome
 from hetero_la.scheduler.messages import MessageKey
 from hetero_la.scheduler.trace import WorkerTrace
@@ -66,18 +66,19 @@ def run_in_processes(
     """
     checkpoints = checkpoints or Checkpoints(job.layout)
     attempt = _Attempt(client, job)
-    try:
-        with while_open(client):
-            attempt.submit(checkpoints.storage(storage), checkpoints.folder)
-        for step in job.checkpoints:
-            parts = fetch_all(client, attempt.saves[step], attempt.addresses)
-            del attempt.saves[step]  # the workers need not hold them any longer
-            checkpoints.complete(step, parts)
-        return attempt.collect(storage)
-    except BaseException:
-        with contextlib.suppress(Exception):  # the first error is the one to report
-            attempt.clean_up()
-        raise
+    with thread_given_up():
+        try:
+            with while_open(client):
+                attempt.submit(checkpoints.storage(storage), checkpoints.folder)
+            for step in job.checkpoints:
+                parts = fetch_all(client, attempt.saves[step], attempt.addresses)
+                del attempt.saves[step]  # the workers need not hold them any longer
+                checkpoints.complete(step, parts)
+            return attempt.collect(storage)
+        except BaseException:
+            with contextlib.suppress(Exception):  # the first error is the one to report
+                attempt.clean_up()
+            raise
 
 
 class _Attempt:
@@ -157,7 +158,8 @@ class _Attempt:
         try:
             futures: list[distributed.Future] = guard(self.client, scatter, self.addresses)
         except (KeyError, OSError) as error:  # the scheduler does not know it, or cannot reach it
-            raise WorkerLostError(left_message(target.label)) from error
+            said = self.client.sync(lost_message, self.client, target.address, target.label)
+            raise WorkerLostError(said) from error
         return futures
 
     def collect(self, storage: Storage) -> Outcome:

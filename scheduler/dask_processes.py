@@ -62,18 +62,20 @@ class BlockStorage:
 class Lease:
     """A Dask result that says that a client still wants the shards of a run.
 
-    It stays where it was made.  When Dask forgets it, because the run has ended or its
-    client has gone, the shards go too.
+    When Dask forgets it, because the run has ended or its client has gone, the shards go too.
+    So they do when Dask moves it to another worker, because this one is being retired: a copy
+    that has travelled is of no run.
     """
 
-    def __init__(self, run: str) -> None:
+    def __init__(self, run: str | None = None) -> None:
         self._run = run
 
     def __del__(self) -> None:
-        drop_shards(self._run)
+        if self._run is not None:
+            drop_shards(self._run)
 
     def __reduce__(self) -> Any:
-        raise TypeError("a lease of shards stays in the process that holds them")
+        return Lease, ()
 
 
 def hold_shards(run: str, worker: int) -> Lease:

@@ -1,4 +1,4 @@
-"""Runs over processes that survive the loss of workers.
+"""Runs on clusters that survive the loss of workers.
 
 A run whose worker was lost is ended everywhere, and what is left of it is planned anew, for
 the workers that are there: from the latest complete checkpoint, or from the input, which the
@@ -19,13 +19,14 @@ from distributed.scheduler import KilledWorker, NoValidWorkerError
 from hetero_la.scheduler.dask_attempts import run_in_processes
 from hetero_la.scheduler.dask_checkpoints import Checkpoints
 from hetero_la.scheduler.dask_clients import running_addresses, worker_infos
+from hetero_la.scheduler.dask_execution import run_local
 from hetero_la.scheduler.dask_leftovers import forget_clients
-from hetero_la.scheduler.dask_wait import left_message, thread_given_up
+from hetero_la.scheduler.dask_wait import lost_message
 from hetero_la.scheduler.job import Job, Loss, Outcome
-from hetero_la.scheduler.workers import WorkerInfo
+from hetero_la.scheduler.workers import WorkerInfo, over_processes
 from hetero_la.tiles.counted import counted
 from hetero_la.tiles.errors import RunAbortedError, StaleShardError, WorkerLostError
-from hetero_la.tiles.shard import Storage
+from hetero_la.tiles.shard import ArrayStorage, Storage
 
 #: Losses that one run survives.
 _MOST_LOSSES = 20
@@ -82,12 +83,11 @@ def run_and_recover(
     try:
         while True:
             try:
-                with thread_given_up():
-                    outcome = run_in_processes(client, job, storage, checkpoints)
+                outcome = _run(client, job, storage, checkpoints)
                 break
             except Exception as error:
                 reason = _what_was_lost(client, job.workers, error)
-                if reason is None:
+                if reason is None or not _can_begin_again(job, storage):
                     raise
                 if len(losses) == _MOST_LOSSES:
                     raise RunAbortedError(
@@ -109,6 +109,20 @@ def run_and_recover(
     return outcome
 
 
+def _run(
+    client: distributed.Client, job: Job, storage: Storage, checkpoints: Checkpoints
+) -> Outcome:
+    if over_processes(job.workers):
+        return run_in_processes(client, job, storage, checkpoints)
+    return run_local(client, job, storage)
+
+
+def _can_begin_again(job: Job, storage: Storage) -> bool:
+    """Whether the input is still there: threads of this process may work in its place."""
+    in_place = isinstance(storage, ArrayStorage) and storage.source is storage.target
+    return not in_place or over_processes(job.workers)
+
+
 def _what_was_lost(
     client: distributed.Client, workers: Sequence[WorkerInfo], error: BaseException
 ) -> str | None:
@@ -120,7 +134,8 @@ def _what_was_lost(
         there = {(info.address, info.pid) for info in worker_infos(client, refresh=True)}
         for worker in workers:  # at its address there may be a new process
             if (worker.address, worker.pid) not in there:
-                return left_message(worker.label)
+                said: str = client.sync(lost_message, client, worker.address, worker.label)
+                return said
         if time.monotonic() >= deadline:
             break
         time.sleep(_INTERVAL)

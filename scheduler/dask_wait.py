@@ -10,6 +10,7 @@ from typing import Any
 
 from distributed import Client, Future, rejoin, secede
 from distributed.client import FutureCancelledError, FuturesCancelledError
+from distributed.core import Status
 
 from hetero_la.scheduler.dask_clients import known_infos
 from hetero_la.tiles.errors import RunAbortedError, WorkerLostError
@@ -190,14 +191,13 @@ class _Watch:
     async def look(self) -> None:
         """Raise if one has left, or was paused for too long."""
         try:
-            present = await self._client.nthreads()
             running = await self._client.scheduler.ncores_running()
         except (OSError, AttributeError, RuntimeError) as error:  # a closed client has none
             raise RunAbortedError("the connection to Dask's scheduler was lost") from error
         now = time.monotonic()
+        if not set(self._workers) <= running.keys():
+            await self._raise_for_lost()
         for address in self._workers:
-            if address not in present:
-                raise WorkerLostError(left_message(self._label(address)))
             if address in running:
                 self._paused.pop(address, None)
             elif now - self._paused.setdefault(address, now) > _PAUSE_LIMIT:
@@ -206,13 +206,27 @@ class _Watch:
                     "its memory may be full"
                 )
 
+    async def _raise_for_lost(self) -> None:
+        found = await self._client.scheduler.identity()
+        statuses = {address: worker["status"] for address, worker in found["workers"].items()}
+        for address in self._workers:
+            if statuses.get(address) not in ("running", "paused"):
+                raise WorkerLostError(
+                    await lost_message(self._client, address, self._label(address))
+                )
+
     def _label(self, address: str) -> str:
         labels = {info.address: info.label for info in known_infos(self._client)}
         return labels.get(address, address)
 
 
-def left_message(label: str) -> str:
-    """What is said of a worker that is lost."""
+async def lost_message(client: Client, address: str, label: str) -> str:
+    """What is said of a worker that is lost, or is about to leave."""
+    found = await client.scheduler.identity()
+    leaving = found["workers"].get(address, {}).get("status") == Status.closing_gracefully.name
+    events = await client.scheduler.events(topic=address)
+    if leaving or any(event.get("action") == "retired" for _, event in events):
+        return f"worker {label} was retired before its work was done"
     return f"worker {label} left the cluster before its work was done"
 
 
