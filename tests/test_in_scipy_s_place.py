@@ -316,7 +316,6 @@ def flat(result: Any) -> list[Any]:
         (lambda: det([["a"]]), TypeError, r"cannot be cast to float\(32, 64\)"),
         (lambda: solve(np.eye(2) * 1j, [1, 2], transposed=True), NotImplementedError,
          r"^scipy\.linalg\.solve can currently not solve"),
-        (lambda: qr(np.eye(3), lwork=2), ValueError, "lwork must be None, -1 or at least 3, not 2"),
     ],
 )  # fmt: skip
 def test_words_that_handlers_of_errors_look_for(
@@ -333,11 +332,3 @@ def test_words_that_filters_of_warnings_look_for(words: str) -> None:
             solve(scipy.linalg.hilbert(12), np.ones(12), assume_a=structure)
     with pytest.warns(LinAlgWarning, match="^Diagonal number 1 is exactly zero. Singular matrix.$"):
         lu_factor(np.zeros((2, 2)))
-
-
-def test_old_and_unused_arguments_of_qr() -> None:
-    a = random(5, 3)
-    for one, other in zip(qr(a, mode="qr", lwork=3), qr(a, lwork=-1), strict=True):
-        assert np.array_equal(one, other)
-    q, _ = qr(da.from_array(a), mode="qr", lwork=100)
-    assert q.shape == (5, 5)
