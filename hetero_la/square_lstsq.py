@@ -8,7 +8,13 @@ import numpy as np
 import scipy.linalg
 from numpy.linalg import LinAlgError
 
-from hetero_la.tiles.transfer import array_module, is_device_array, on_device_of_arrays, to_host
+from hetero_la.tiles.transfer import (
+    array_module,
+    is_device_array,
+    on_device_of_arrays,
+    to_device_of,
+    to_host,
+)
 from hetero_la.triangles import solve_with_triangle
 
 
@@ -23,7 +29,7 @@ def square_lstsq(
     a : array, shape (n, n)
         A triangle, zeros beside it.
     b : array, shape (n, nrhs)
-        Right-hand sides.
+        Right-hand sides; on any GPU if `a` is on one.
     cond : float
         Which singular values count as zeros, as LAPACK's drivers take it.
     driver : {"gelsd", "gelss", "gelsy"}
@@ -53,7 +59,7 @@ def square_lstsq(
     (array([[0.5, 0. ]]), np.int64(1), array([2., 0.]))
     """
     xp, nrhs = array_module(a), b.shape[1]
-    b = xp.asarray(b)  # from another GPU to that of `a`
+    b = to_device_of(a, b)
     if not len(a):
         return xp.zeros((0, nrhs), a.dtype), np.int64(0), xp.empty(0)
     if driver != "gelsy" and not xp.isfinite(a).all():  # which LAPACK does not always notice

@@ -95,6 +95,15 @@ def to_device(a: Any) -> Array:
     return a if is_device_array(a) else cupy.asarray(a)
 
 
+def to_device_of(like: Any, a: Array) -> Array:
+    """`a` on the GPU that holds `like`, copied only from another one."""
+    if device_index(a) == device_index(like):
+        return a
+    copied = column_major_copy(a)  # from GPU to GPU, CuPy copies only what is contiguous
+    with on_device_of(like):
+        return array_module(like).asarray(copied)
+
+
 def is_column_major(a: Any) -> bool:
     """Whether the columns of the matrix `a` are contiguous."""
     return bool(

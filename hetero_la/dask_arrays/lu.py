@@ -26,7 +26,7 @@ from hetero_la.dask_arrays.verdicts import Singular
 from hetero_la.inputs import require_pivot_type, require_row_numbers
 from hetero_la.tiles.pivots import permutation
 from hetero_la.tiles.tile_sizes import TileSizes, sizes_of_cut
-from hetero_la.tiles.transfer import array_module, on_device_of_arrays, to_host
+from hetero_la.tiles.transfer import array_module, on_device_of_arrays, to_device_of, to_host
 
 #: Blocks a side of P where one process has it: large ones take no more memory than small ones.
 #: With one alone, Dask makes a NumPy array of it while all of L and U is still to come.
@@ -136,7 +136,7 @@ def _permuted_lower(block: Any, start: int, stop: int, indices: Any) -> Any:
     xp = array_module(block)
     lower = between_diagonals(block[:, : stop - start], -start, above=-1)
     lower[xp.arange(start, stop), xp.arange(stop - start)] = 1
-    return lower[xp.asarray(indices)]
+    return lower[to_device_of(lower, indices)]
 
 
 def lu_solve(
