@@ -50,7 +50,9 @@ def _dense(a: Any, name: str, ndims: tuple[int, ...]) -> Any:
 def require_dimensions(a: Any, name: str, ndims: tuple[int, ...]) -> None:
     """Raise ValueError unless `a` has one of these numbers of dimensions."""
     if a.ndim < min(ndims) == 2:  # and more may do: a stack
-        raise ValueError(f"{name} must be at least two-dimensional, not of shape {a.shape}")
+        raise ValueError(
+            f"Input array {name} must be at least two-dimensional, not of shape {a.shape}"
+        )
     if a.ndim not in ndims:
         wanted = " or ".join(str(ndim) for ndim in ndims)
         raise ValueError(f"{name} must have {wanted} dimensions, not shape {a.shape}")

@@ -48,12 +48,12 @@ def test_scipy_s_tests(tmp_path: Path) -> None:
 
 def test_a_list_that_is_wrong_is_noticed(tmp_path: Path) -> None:
     rows, listed = scipy_swap.LIST.read_text("utf-8"), tmp_path / "list.md"
-    wrong = re.sub(r"^.*TestQR::test_lwork.*$", "", rows, flags=re.M)
+    wrong = re.sub(r"^.*TestInv::test_wrong_assume_a.*$", "", rows, flags=re.M)
     wrong += "| `TestDet::test_readonly_array` | all | it passes |\n"
     listed.write_text(wrong, "utf-8")
-    done = run(tmp_path, "--swap-list", str(listed), "-k", "TestDet or test_lwork")
+    done = run(tmp_path, "--swap-list", str(listed), "-k", "TestDet or test_wrong_assume_a")
     assert done.returncode == 1
-    assert re.search(r"FAILED .*TestQR::test_lwork", done.stdout)
+    assert re.search(r"FAILED .*TestInv::test_wrong_assume_a", done.stdout)
     assert re.search(r"FAILED .*TestDet::test_readonly_array", done.stdout)
     assert "[XPASS(strict)] it passes" in done.stdout
     listed.write_text(rows + "| `TestDet::test_nothing` | all | there is none |\n", "utf-8")
