@@ -84,11 +84,11 @@ def test_what_is_no_number(function: Callable[..., Any], dtype: str) -> None:
 @pytest.mark.parametrize("function", ALL)
 @pytest.mark.parametrize("shape", [(), (3,), (0,)])
 def test_not_a_matrix(function: Callable[..., Any], shape: tuple[int, ...]) -> None:
-    wanted = rf"^Input array a must be at least two-dimensional, not of shape {re.escape(str(shape))}$"
+    wanted = rf"^Input array a .* two-dimensional, not of shape {re.escape(str(shape))}$"
     if function in (cholesky, cho_factor):  # a number has a root, as in SciPy
         shape, wanted = (3,), r"^Expected a square matrix .* a has shape \(1, 3\)$"
     if function is solve:
-        shape, wanted = (3,), r"^Input array a must be at least two-dimensional, not of shape \(3,\)$"
+        shape, wanted = (3,), r"^Input array a .* two-dimensional, not of shape \(3,\)$"
     with pytest.raises(ValueError, match=wanted):
         call(function, np.zeros(shape))
 
