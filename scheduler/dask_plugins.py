@@ -132,7 +132,10 @@ class _BlasBound:
 
     def end(self) -> None:
         """In a forked child, which runs none of its parent's tasks: take the bound back."""
-        self._restore()
+        if self._before:  # in a thread that ends, so that threadpoolctl lets others bound BLAS
+            restoring = threading.Thread(target=self._restore)
+            restoring.start()
+            restoring.join()
         self.__init__()  # type: ignore[misc]
 
     def _restore(self) -> None:
