@@ -171,12 +171,22 @@ class Call:
     def arguments(self) -> dict[str, Any]:
         return {name: recipe.make() for name, recipe in self.given.items()} | dict(self.flags)
 
+    def in_usual_memory(self) -> Call:
+        """The same call without byte-swapped and unaligned arrays."""
+        return replace(self, given={name: _usual(each) for name, each in self.given.items()})
+
     def arrays(self) -> list[Array]:
         return [getattr(recipe, "a", recipe) for recipe in self.given.values()]
 
     @property
     def stacked(self) -> bool:
         return any(len(array.shape) > 2 for array in self.arrays())
+
+
+def _usual(recipe: Any) -> Any:
+    if not isinstance(recipe, Array):
+        return replace(recipe, a=_usual(recipe.a))
+    return replace(recipe, form="C") if recipe.form in ("swapped", "unaligned") else recipe
 
 
 # --- strategies
