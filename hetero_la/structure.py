@@ -111,8 +111,9 @@ def solve_simple(a: Any, b: Any, structure: Structure, transposed: bool) -> Any:
     if structure is Structure.DIAGONAL:
         return divide_by_diagonal(a, b)
     if not is_device_array(a):
+        aligned = np.require(a, requirements="A")  # SciPy 1.17 refuses what is not
         return scipy.linalg.solve(
-            a, b, assume_a=structure, transposed=transposed, check_finite=False
+            aligned, b, assume_a=structure, transposed=transposed, check_finite=False
         )
     return solve_triangle(a, b, structure is Structure.LOWER, transposed)
 

@@ -98,7 +98,7 @@ def of_kind(kind: str, shape: tuple[int, ...], dtype: np.dtype, rng: Any) -> NDA
 
 def formed(a: NDArray, form: str) -> Any:
     """The same numbers in another memory or class."""
-    if not a.ndim:
+    if not a.ndim and form != "masked":
         return a.item() if form == "list" else a
     if form in ("C", "F"):
         return np.array(a, order=form)  # type: ignore[call-overload]
@@ -123,7 +123,7 @@ def formed(a: NDArray, form: str) -> Any:
     if form == "matrix" and a.ndim == 2:
         return np.matrix(a)
     if form == "masked":
-        return np.ma.masked_array(a, a == a.reshape(-1)[:1] if a.size else False)
+        return np.ma.masked_array(a, mask=True)
     return a.tolist() if form == "list" else a.view(Subclass)
 
 
@@ -171,12 +171,22 @@ class Call:
     def arguments(self) -> dict[str, Any]:
         return {name: recipe.make() for name, recipe in self.given.items()} | dict(self.flags)
 
+    def in_usual_memory(self) -> Call:
+        """The same call without byte-swapped and unaligned arrays."""
+        return replace(self, given={name: _usual(each) for name, each in self.given.items()})
+
     def arrays(self) -> list[Array]:
         return [getattr(recipe, "a", recipe) for recipe in self.given.values()]
 
     @property
     def stacked(self) -> bool:
         return any(len(array.shape) > 2 for array in self.arrays())
+
+
+def _usual(recipe: Any) -> Any:
+    if not isinstance(recipe, Array):
+        return replace(recipe, a=_usual(recipe.a))
+    return replace(recipe, form="C") if recipe.form in ("swapped", "unaligned") else recipe
 
 
 # --- strategies

@@ -33,6 +33,9 @@ FEW = settings(
     max_examples=40, derandomize=True, deadline=None, database=None,
     suppress_health_check=list(HealthCheck), phases=[Phase.generate, Phase.shrink],
 )  # fmt: skip
+pytestmark = pytest.mark.filterwarnings("ignore:the matrix subclass:PendingDeprecationWarning")
+#: In which type SciPy works, where that is another one.
+CAST = {**dict.fromkeys("?bhBHe", "f"), **dict.fromkeys("ilqg", "d"), "G": "D"}
 #: Kinds of matrices near the ends of the range.
 EXTREME = ("tiny", "huge", "scaled")
 MANY = settings(FEW, max_examples=5000, derandomize=False)
@@ -99,9 +102,14 @@ def outcome(function: Callable[..., Any], arguments: dict[str, Any]) -> Outcome:
 def check(call: Call) -> None:
     """One call is as SciPy's, and leaves alone what it may not overwrite."""
     function = np.linalg.slogdet if call.name == "slogdet" else getattr(scipy.linalg, call.name)
-    given = call.arguments()
+    # SciPy 1.18.1 refuses some arrays that are not aligned, and reads some that are byte-swapped
+    # as if they were not.
+    given = call.in_usual_memory().arguments()
     if call.stacked:  # SciPy overwrites what the matrices share
         given = {k: v for k, v in given.items() if not k.startswith("overwrite_")}
+    a = given.get("a")
+    if call.name == "inv" and isinstance(a, np.ndarray) and a.dtype.char in CAST:
+        given["a"] = np.asarray(a).astype(CAST[a.dtype.char])  # SciPy's crashes, if it is singular
     theirs = outcome(function, given)
     arguments = call.arguments()
     ours = outcome(getattr(hetero_la, call.name), arguments | dict(call.options))
@@ -169,7 +177,9 @@ def assert_errors_alike(call: Call, ours: Outcome, theirs: Outcome) -> None:
         return
     assert ours.error is not None, theirs.error
     assert theirs.error is not None, ours.error
-    if not is_finite(call):  # which may be found before or after another fault
+    # Of two faults, either may be found first.
+    faults = isinstance(theirs.error, NotImplementedError), not is_finite(call)
+    if any(faults) or isinstance(ours.error, NotImplementedError):
         return
     assert isinstance(ours.error, type(theirs.error)), (ours.error, theirs.error)
     assert isinstance(ours.error, LinAlgError) == isinstance(theirs.error, LinAlgError)
@@ -217,12 +227,6 @@ def one_dimension(call: Call, ours: Outcome, theirs: Outcome) -> bool:
     )  # fmt: skip
 
 
-def not_aligned(call: Call, ours: Outcome, theirs: Outcome) -> bool:
-    """Arrays that are not aligned are taken by all functions; SciPy refuses them in some."""
-    odd = any(a.form in ("unaligned", "swapped") for a in call.arrays())
-    return odd and "Expected a real or complex array" in str(theirs.error)
-
-
 def lists(call: Call, ours: Outcome, theirs: Outcome) -> bool:
     """Lists are taken by all functions; SciPy 1.18 forgets some."""
     return "'list' object has no attribute" in str(theirs.error)
@@ -237,6 +241,12 @@ def nothing_given(call: Call, ours: Outcome, theirs: Outcome) -> bool:
     return one_refuses or call.stacked or any(a.dtype not in LAPACK_TYPES for a in given)
 
 
+def stack_of_numbers(call: Call, ours: Outcome, theirs: Outcome) -> bool:
+    """A stack of 1 x 1 matrices divides right-hand sides of any length, as one of them does."""
+    one = call.name == "solve" and call.stacked and call.given["a"].shape[-2:] == (1, 1)
+    return one and "incompatible shapes" in str(theirs.error)
+
+
 def wrapper_error(call: Call, ours: Outcome, theirs: Outcome) -> bool:
     """A ValueError where SciPy lets an error of its wrappers through, which has no public name."""
     return type(theirs.error).__name__ == "error" and isinstance(ours.error, ValueError)
@@ -249,10 +259,15 @@ def type_of_product(call: Call, ours: Outcome, theirs: Outcome) -> bool:
     return ours.value[0].dtype != theirs.value[0].dtype == ours.value[1].dtype
 
 
-def swapped_stack(call: Call, ours: Outcome, theirs: Outcome) -> bool:
-    """Stacks of byte-swapped numbers, of which SciPy 1.18's Cholesky reads the bytes."""
-    a = next(iter(call.arrays()))
-    return call.name in ("cholesky", "cho_factor") and call.stacked and a.form == "swapped"
+def out_of_range(call: Call, ours: Outcome, theirs: Outcome) -> bool:
+    """What is near the ends of the range may overflow on the way to an inverse or a solution."""
+    extreme = any(a.kind in EXTREME for a in call.arrays())
+    return (
+        call.name in ("inv", "solve")
+        and extreme
+        and ours.error is None
+        and not np.isfinite(ours.value).all()
+    )
 
 
 def not_square_slogdet(call: Call, ours: Outcome, theirs: Outcome) -> bool:
@@ -263,13 +278,15 @@ def not_square_slogdet(call: Call, ours: Outcome, theirs: Outcome) -> bool:
 
 
 def before_1_18(call: Call, ours: Outcome, theirs: Outcome) -> bool:
-    """Older SciPy: raw factors of a stack cannot be had, and lstsq's residuals are real."""
-    if scipy_version() >= (1, 18) or ours.error:
+    """SciPy 1.17: no raw factors of a stack, real residuals of lstsq, fewer refusals."""
+    if scipy_version() >= (1, 18):
         return False
+    if ours.error:  # and arguments are not all looked at
+        return call.flags.get("lwork") == 1 or call.flags.get("cond") == -1
     if call.name == "qr":
         return call.stacked
-    kinds = {np.result_type(a.dtype).kind for a in call.arrays()}
-    return call.name == "lstsq" and (call.stacked or kinds != {"f"})
+    types = {a.dtype for a in call.arrays()}
+    return call.name == "lstsq" and (call.stacked or types not in ({"f"}, {"d"}))
 
 
 def scipy_version() -> tuple[int, ...]:
@@ -289,8 +306,9 @@ def form_of_lower(call: Call, ours: Outcome, theirs: Outcome) -> bool:
 
 
 DIFFERENT = {each.__name__: each for each in (
-    refused, long_double_determinant, stack_of_none, one_dimension, not_aligned, lists,
-    nothing_given, wrapper_error, type_of_product, swapped_stack, not_square_slogdet, before_1_18, form_of_lower,
+    refused, long_double_determinant, stack_of_none, one_dimension, lists, nothing_given,
+    stack_of_numbers, wrapper_error, type_of_product, out_of_range, not_square_slogdet,
+    before_1_18, form_of_lower,
 )}  # fmt: skip
 
 
@@ -372,8 +390,7 @@ def each_matrix(call: Call, *results: Any) -> Iterator[tuple[NDArray, ...]]:
 
 def lu_values(call: Call, ours: Any, theirs: Any) -> None:
     """Ours alone: SciPy 1.18.1 returns what is wrong for column-major arrays that it casts."""
-    for one in lu_ratios(call, ours):
-        assert_small(one, 0, "A - P L U")
+    assert max(lu_ratios(call, ours), default=0) < LIMIT
 
 
 def lu_ratios(call: Call, factors: tuple[Any, ...]) -> list[float]:

@@ -205,3 +205,11 @@ def test_structures_on_a_gpu(structure: str, dtype: str) -> None:
     if structure in INVERTED:
         found = host(inv(cupy.asarray(a), assume_a=structure, nb=NB))
         assert_close(found, inv(a, assume_a=structure, nb=NB), limit=limit(dtype))
+
+
+@pytest.mark.parametrize("structure", ["tridiagonal", "banded", "upper triangular", "diagonal"])
+def test_a_matrix_that_is_not_aligned(structure: str) -> None:
+    a = np.ndarray((3, 3), "f8", bytearray(80), offset=1)
+    a[...] = 2 * np.eye(3)
+    assert not a.flags.aligned
+    assert np.array_equal(solve(a, [2.0, 4.0, 6.0], assume_a=structure), [1, 2, 3])
