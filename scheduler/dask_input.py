@@ -55,9 +55,9 @@ class Declared(NamedTuple):
         dense = isinstance(chunk, np.ndarray) or is_device_array(chunk)
         dense = dense and not isinstance(chunk, np.ma.MaskedArray)
         if not dense or chunk.shape != self.shape:
-            shape = getattr(chunk, "shape", ())
+            kind = "" if dense else f"is of type {type(chunk).__name__} and "
             raise ValueError(
-                f"chunk {self.place} of {self.array} is a {type(chunk).__name__} of shape {shape}, "
+                f"chunk {self.place} of {self.array} {kind}has shape {getattr(chunk, 'shape', ())}, "
                 f"where the Dask array declares a dense array of shape {self.shape}"
             )
         if dtype is not None and not np.can_cast(chunk.dtype, dtype, "same_kind"):
