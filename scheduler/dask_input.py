@@ -55,9 +55,11 @@ class Declared(NamedTuple):
         dense = isinstance(chunk, np.ndarray) or is_device_array(chunk)
         dense = dense and not isinstance(chunk, np.ma.MaskedArray)
         if not dense or chunk.shape != self.shape:
-            kind = "" if dense else f"is of type {type(chunk).__name__} and "
+            found = f"has shape {getattr(chunk, 'shape', ())}"
+            if not dense:
+                found = f"is of type {type(chunk).__name__} and {found}"
             raise ValueError(
-                f"chunk {self.place} of {self.array} {kind}has shape {getattr(chunk, 'shape', ())}, "
+                f"chunk {self.place} of {self.array} {found}, "
                 f"where the Dask array declares a dense array of shape {self.shape}"
             )
         if dtype is not None and not np.can_cast(chunk.dtype, dtype, "same_kind"):
