@@ -40,13 +40,15 @@ def thread_given_up() -> Iterator[None]:
     """
     try:
         secede()
+        given_up = True
     except (ValueError, AttributeError, KeyError):  # no task, none in a thread, or done before
-        yield
-        return
+        given_up = False
+    # Outside, or errors of the block would carry along this one, which cannot be pickled.
     try:
         yield
     finally:
-        rejoin()
+        if given_up:
+            rejoin()
 
 
 def wait_all(client: Client, futures: Sequence[Future], workers: Sequence[str]) -> None:
