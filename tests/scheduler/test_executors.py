@@ -358,7 +358,7 @@ def test_an_error_in_a_kernel_is_the_run_s(
             with pytest.raises(BrokenError, match="is out of order") as caught:
                 hetero_la.lu_factor(random(60), nb=NB, client=cluster, panel=panel)
             assert caught.value is error
-            assert error.__context__ is None  # nor does it carry what has nothing to do with it
+            assert not isinstance(error.__context__, ValueError)  # that this is no Dask task
             assert time.perf_counter() - began < 5
         assert not dask_execution._runs
         check_lu(random(60), client=cluster, panel=panel)
