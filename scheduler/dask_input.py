@@ -140,7 +140,8 @@ def fill(
     with turn_on(device), device.activate():
         for piece, source in zip(pieces, arrays, strict=True):
             copy(piece, source)
-        staging.flush()
+        if onboard:  # what was copied on the host is there
+            staging.flush()
 
 
 class Room:
