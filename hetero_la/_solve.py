@@ -19,6 +19,7 @@ from hetero_la.execution import Result, can_hold_result, execute
 from hetero_la.inputs import as_matrix, as_system
 from hetero_la.kept import Keep
 from hetero_la.lazy import takes_dask_arrays
+from hetero_la.ranges import column_exponents, times_power_of_two
 from hetero_la.refinement import refine
 from hetero_la.report import Report
 from hetero_la.stacks import over_stacks
@@ -27,13 +28,14 @@ from hetero_la.structure import (
     Structure,
     as_general,
     divide_by_number,
+    invert_simple,
     is_number,
     is_simple,
     refuse_complex,
     solve_simple,
     structure_of,
 )
-from hetero_la.tiles.finite import require_finite
+from hetero_la.tiles.finite import is_finite, require_finite
 from hetero_la.tiles.pivots import permutation
 from hetero_la.tiles.transfer import array_module, linalg_module, on_device_of_arrays
 
@@ -213,6 +215,12 @@ def _checked_norm(a: Any, result: Result) -> float:
     return anorm
 
 
+def _inverse(a: Any, in_place: bool, client: Any, options: dict[str, Any]) -> Any:
+    result = execute("inverse", a, columns=len(a), keep=Keep.ONLY, client=client, **options)
+    _checked_norm(a, result)
+    return result.beside if in_place else _apart(result)
+
+
 def _apart(result: Result) -> Any:
     """X of a run, in an array that does not hold the factors, too."""
     return result.beside if result.kept else result.beside.copy(order="F")
@@ -293,12 +301,13 @@ def inv(
     if structure is Structure.POSITIVE:
         x = inverse_positive(a, lower=lower, client=client, **options)
     elif is_simple(structure, a):
-        identity = array_module(a).eye(len(a), dtype=a.dtype)
-        x = solve(a, identity, check_finite=False, assume_a=structure, client=client, **options)
+        require_options(options, client)
+        x = invert_simple(a, structure)
     else:
         full = as_general(a, structure, lower)
-        result = execute("inverse", full, columns=len(a), keep=Keep.ONLY, client=client, **options)
-        _checked_norm(full, result)
-        in_place = overwrite_a and can_hold_result(a)
-        x = result.beside if in_place else _apart(result)
+        x = _inverse(full, overwrite_a and can_hold_result(a), client, options)
+        if not is_finite(x):  # rows of U times X overflowed, or the inverse itself does
+            exponents = column_exponents(full.T)
+            scaled = times_power_of_two(full.T, exponents).T
+            x = times_power_of_two(_inverse(scaled, False, client, options), exponents)
     return _placed(x, a) if overwrite_a else x

@@ -118,6 +118,15 @@ def solve_simple(a: Any, b: Any, structure: Structure, transposed: bool) -> Any:
     return solve_triangle(a, b, structure is Structure.LOWER, transposed)
 
 
+def invert_simple(a: Any, structure: Structure) -> Any:
+    """Invert a matrix for whose structure `is_simple` holds."""
+    if is_device_array(a):
+        identity = array_module(a).eye(len(a), dtype=a.dtype)
+        return solve_simple(a, identity, structure, transposed=False)
+    aligned = np.require(a, requirements="A")
+    return scipy.linalg.inv(aligned, assume_a=structure, check_finite=False)
+
+
 def is_number(a: Any, b: Any) -> bool:
     """Whether `a` is one number with which SciPy solves for any `b`, by division."""
     return math.prod(np.shape(a)) == 1 and (np.ndim(a) < 2 or np.shape(b)[:1] != (1,))

@@ -227,6 +227,16 @@ def test_inverting_in_place(structure: str | None, order: Any, xp: ModuleType) -
     assert order == "F" or np.array_equal(host(a), full)
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_an_inverse_of_rows_across_the_range_is_right(dtype: str, xp: ModuleType) -> None:
+    a, most = random(29, dtype=dtype), np.finfo(dtype).maxexp - 20
+    powers = np.linspace(-most, most, 29).astype(int)
+    rows = np.ldexp(1.0, powers).astype(a.real.dtype)
+    with pytest.warns(LinAlgWarning, match="rcond = 0"):
+        found = host(inv(xp.asarray(a * rows[:, None]), nb=NB))
+    assert_close(a @ (found * rows), np.eye(29, dtype=dtype))
+
+
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_a_determinant_may_use_memory_of_either_order(order: Any, xp: ModuleType) -> None:
     full = random(29)
