@@ -8,15 +8,16 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Literal
 
 from hetero_la.algorithms.lu import eliminate
-from hetero_la.routines import ROUTINES
-from hetero_la.scheduler.graph import TaskGraph
-from hetero_la.scheduler.tasks import PerStep
-from hetero_la.tiles.kernels.gpu import GpuDevice
-from hetero_la.tiles.kernels.gpu_kernels import swap_serially
-from hetero_la.tiles.kernels.gpu_queue import block
+from hetero_la.algorithms.routines import ROUTINES
+from hetero_la.scheduler.graph.task_graph import TaskGraph
+from hetero_la.scheduler.graph.tasks import PerStep
+from hetero_la.tiles.arrays.device import Queue
+from hetero_la.tiles.kernels.gpu.common import swap_serially
+from hetero_la.tiles.kernels.gpu.device import GpuDevice
+from hetero_la.tiles.kernels.gpu.queue import block
 from hetero_la.tiles.kernels.registry import implementation, implements
-from hetero_la.tiles.kernels.spec import Queue, Triangular
-from hetero_la.tiles.layout import TileLayout
+from hetero_la.tiles.kernels.spec import Triangular
+from hetero_la.tiles.storage.layout import TileLayout
 
 #: LU whose finished columns get the swaps of every step at once, as LAPACK's do.
 EAGER_LU = "lu, left swaps at every step"

@@ -27,10 +27,10 @@ from peers import seconds_of
 from prediction import ROUTINES
 
 import hetero_la
-from hetero_la.scheduler.dask_clients import worker_infos
-from hetero_la.scheduler.inline import run_inline
-from hetero_la.tiles.kernels.gpu import GpuDevice
-from hetero_la.tiles.kernels.spec import Queue
+from hetero_la.scheduler.cluster.clients import worker_infos
+from hetero_la.scheduler.run.inline import run_inline
+from hetero_la.tiles.arrays.device import Queue
+from hetero_la.tiles.kernels.gpu.device import GpuDevice
 
 #: Kinds of work, the most useful first, and the kernels that do them.
 WORK = {

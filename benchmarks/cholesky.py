@@ -14,7 +14,7 @@ import peers
 from device_residuals import cholesky_residual
 
 import hetero_la
-from hetero_la.residuals import cholesky_ratio
+from hetero_la.testing.residuals import cholesky_ratio
 
 CHOLESKY = harness.Benchmark(
     "cholesky",

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from hetero_la.plan import Plan
-from hetero_la.scheduler.instructions import Program
-from hetero_la.tiles.kernels.spec import Device
-from hetero_la.tiles.shard import ALL_ROWS, Shard, local_width
+from hetero_la.planning.plan import Plan
+from hetero_la.scheduler.program.instructions import Program
+from hetero_la.tiles.arrays.device import Device
+from hetero_la.tiles.storage.shard import ALL_ROWS, Shard, local_width
 
 
 def random_columns(start: int, shape: tuple[int, int], dtype: Any, diagonal: float = 0.0) -> Any:

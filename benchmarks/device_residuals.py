@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from device_data import RandomStorage, random_columns
 
-from hetero_la.scheduler.job import Outcome
-from hetero_la.steps import StepValues
-from hetero_la.tiles.layout import TileLayout
-from hetero_la.tiles.pivots import permutation
+from hetero_la.numerics.lapack_vectors import StepValues
+from hetero_la.scheduler.run.job import Outcome
+from hetero_la.tiles.storage.layout import TileLayout
+from hetero_la.tiles.storage.pivots import permutation
 
 _VECTORS = 3
 

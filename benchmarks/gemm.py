@@ -21,8 +21,10 @@ import numpy as np
 from device_data import random_columns
 from peers import seconds_of
 
-from hetero_la.tiles.kernels.gpu import GpuDevice, gpu_count, gpu_descriptions
-from hetero_la.tiles.kernels.spec import SPECS, KernelOptions, Queue
+from hetero_la.tiles.arrays.device import KernelOptions, Queue
+from hetero_la.tiles.arrays.transfer import gpu_count
+from hetero_la.tiles.kernels.gpu.device import GpuDevice, gpu_descriptions
+from hetero_la.tiles.kernels.spec import SPECS
 
 SUSTAINED_SECONDS, PAUSE_SECONDS, BURSTS = 1.0, 0.2, 5
 DTYPES = ("float32", "float64", "complex64", "complex128")

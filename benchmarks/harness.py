@@ -14,16 +14,16 @@ import peers
 from device_data import RandomStorage, random_columns
 
 import hetero_la
-from hetero_la.commands.values import tiles
-from hetero_la.scheduler.dask_clients import worker_infos
-from hetero_la.scheduler.dask_execution import run_local
-from hetero_la.scheduler.job import Outcome
-from hetero_la.scheduler.threads import run_in_threads
-from hetero_la.scheduler.workers import calling_thread
-from hetero_la.tiles.kernels.gpu import GpuDevice
-from hetero_la.tiles.layout import TileLayout
-from hetero_la.tiles.shard import ArrayStorage
-from hetero_la.tiles.tile_sizes import TileSizes
+from hetero_la.cli.common.values import tiles
+from hetero_la.scheduler.cluster.clients import worker_infos
+from hetero_la.scheduler.on_dask.threads import run_local
+from hetero_la.scheduler.placement.workers import calling_thread
+from hetero_la.scheduler.run.job import Outcome
+from hetero_la.scheduler.run.threads import run_in_threads
+from hetero_la.tiles.kernels.gpu.device import GpuDevice
+from hetero_la.tiles.storage.layout import TileLayout
+from hetero_la.tiles.storage.shard import ArrayStorage
+from hetero_la.tiles.storage.tile_sizes import TileSizes
 
 Row = dict[str, Any]
 

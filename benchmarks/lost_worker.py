@@ -25,9 +25,9 @@ import numpy as np
 from dask.distributed import Client, LocalCluster
 
 import hetero_la
-from hetero_la.matrices import generate
-from hetero_la.residuals import RATIO_LIMIT, lu_ratio
-from hetero_la.scheduler.dask_clients import worker_infos
+from hetero_la.scheduler.cluster.clients import worker_infos
+from hetero_la.testing.matrices import generate
+from hetero_la.testing.residuals import RATIO_LIMIT, lu_ratio
 
 
 def die_in_panel(count: int) -> None:

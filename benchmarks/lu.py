@@ -14,7 +14,7 @@ import peers
 from device_residuals import lu_residual
 
 import hetero_la
-from hetero_la.residuals import lu_ratio
+from hetero_la.testing.residuals import lu_ratio
 
 LU = harness.Benchmark(
     "lu",

@@ -28,10 +28,11 @@ import qr
 from gemm import gemm_rate
 
 import hetero_la
-from hetero_la.residuals import solve_ratio
-from hetero_la.scheduler.threads import run_in_threads
-from hetero_la.tiles.kernels.gpu import GpuDevice, gpu_count, gpu_descriptions
-from hetero_la.tiles.shard import ArrayStorage
+from hetero_la.scheduler.run.threads import run_in_threads
+from hetero_la.testing.residuals import solve_ratio
+from hetero_la.tiles.arrays.transfer import gpu_count
+from hetero_la.tiles.kernels.gpu.device import GpuDevice, gpu_descriptions
+from hetero_la.tiles.storage.shard import ArrayStorage
 
 BENCHMARKS = {b.routine: b for b in (lu.LU, cholesky.CHOLESKY, qr.QR)}
 

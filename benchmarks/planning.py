@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 from harness import write_json
 
-from hetero_la import planner
-from hetero_la.options import Options
-from hetero_la.plan import Plan
-from hetero_la.scheduler.workers import WorkerInfo
+from hetero_la.planning import planner
+from hetero_la.planning.options import Options
+from hetero_la.planning.plan import Plan
+from hetero_la.scheduler.placement.workers import WorkerInfo
 
 
 def team(gpus: int) -> tuple[WorkerInfo, ...]:

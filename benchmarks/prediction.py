@@ -30,9 +30,9 @@ from lu import LU
 from qr import QR
 
 import hetero_la
-from hetero_la.commands.values import positive, tiles
-from hetero_la.tiles.counted import counted
-from hetero_la.tracing import TracedRun
+from hetero_la.cli.common.values import positive, tiles
+from hetero_la.execution.timeline import TracedRun
+from hetero_la.tiles.arrays.counted import counted
 
 ROUTINES = {"lu": LU, "cholesky": CHOLESKY, "qr": QR}
 

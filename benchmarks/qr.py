@@ -14,7 +14,7 @@ import peers
 from device_residuals import qr_residual
 
 import hetero_la
-from hetero_la.residuals import qr_factors_ratio
+from hetero_la.testing.residuals import qr_factors_ratio
 
 QR = harness.Benchmark(
     "qr",

@@ -22,8 +22,8 @@ import numpy as np
 import peers
 
 import hetero_la
-from hetero_la.commands.values import size
-from hetero_la.tiles.kernels.gpu import gpu_count
+from hetero_la.cli.common.values import size
+from hetero_la.tiles.arrays.transfer import gpu_count
 
 SHAPES = [
     (8192, 512), (32768, 512), (65536, 512), (131072, 512), (524288, 512), (1000000, 512),

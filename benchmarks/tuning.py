@@ -29,10 +29,10 @@ from harness import Case, Row, write_json
 from prediction import ROUTINES, study_parser
 
 import hetero_la
-from hetero_la.scheduler.dask_clients import worker_infos
-from hetero_la.search import search
-from hetero_la.tiles.tile_sizes import TileSizes, sizes_text
-from hetero_la.tuning import Problem
+from hetero_la.planning.decisions import Problem
+from hetero_la.predict.tile_search import search
+from hetero_la.scheduler.cluster.clients import worker_infos
+from hetero_la.tiles.storage.tile_sizes import TileSizes, sizes_text
 
 Pair = tuple[TileSizes, int]  #: tile sizes, and look-ahead
 

@@ -36,7 +36,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import hetero_la
-from hetero_la.residuals import RATIO_LIMIT, solve_ratio
+from hetero_la.testing.residuals import RATIO_LIMIT, solve_ratio
 
 Array = NDArray[np.float64]
 

@@ -24,9 +24,9 @@ import argparse
 import numpy as np
 
 import hetero_la
-from hetero_la.matrices import generate
-from hetero_la.residuals import RATIO_LIMIT, lu_ratio
-from hetero_la.tiles.kernels.gpu import gpu_count
+from hetero_la.testing.matrices import generate
+from hetero_la.testing.residuals import RATIO_LIMIT, lu_ratio
+from hetero_la.tiles.arrays.transfer import gpu_count
 
 
 def main() -> int:

@@ -20,8 +20,8 @@ import argparse
 import itertools
 
 import hetero_la
-from hetero_la.matrices import generate
-from hetero_la.residuals import RATIO_LIMIT, lu_ratio
+from hetero_la.testing.matrices import generate
+from hetero_la.testing.residuals import RATIO_LIMIT, lu_ratio
 
 
 def main() -> int:

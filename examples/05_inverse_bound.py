@@ -35,8 +35,8 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 import hetero_la
-from hetero_la.matrices import DTYPES, generate
-from hetero_la.residuals import RATIO_LIMIT, lu_ratio, solve_ratio
+from hetero_la.testing.matrices import DTYPES, generate
+from hetero_la.testing.residuals import RATIO_LIMIT, lu_ratio, solve_ratio
 
 KINDS = ("rands", "svd", "orthog", "gfpp", "wilkinson")
 GROWN = (5, 10, 15, 20, 30, 40)

@@ -20,8 +20,8 @@ import threading
 from dask.distributed import Client, LocalCluster
 
 import hetero_la
-from hetero_la.matrices import generate
-from hetero_la.residuals import RATIO_LIMIT, solve_ratio
+from hetero_la.testing.matrices import generate
+from hetero_la.testing.residuals import RATIO_LIMIT, solve_ratio
 
 
 def main() -> int:

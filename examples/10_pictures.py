@@ -19,8 +19,8 @@ import numpy as np
 from distributed import Client
 
 import hetero_la
-from hetero_la.scheduler.analysis import average_parallelism, critical_path, total_work, width
-from hetero_la.scheduler.dask_clients import worker_infos
+from hetero_la.scheduler.cluster.clients import worker_infos
+from hetero_la.scheduler.graph.analysis import average_parallelism, critical_path, total_work, width
 
 
 def draw_graphs(client: Client, folder: Path) -> None:

@@ -16,10 +16,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import hetero_la
-from hetero_la.pictures.scaling_chart import draw_scaling
-from hetero_la.scaling import forecast, read_machine, strong_scaling
-from hetero_la.scheduler.machines import Broadcast, ClusterModel
-from hetero_la.scheduler.workers import WorkerInfo
+from hetero_la.pictures.charts.scaling_chart import draw_scaling
+from hetero_la.predict.scaling import forecast, read_machine, strong_scaling
+from hetero_la.scheduler.machine.cluster_model import Broadcast, ClusterModel
+from hetero_la.scheduler.placement.workers import WorkerInfo
 
 
 def compare_with_programs(routine: str, machine: ClusterModel) -> None:

@@ -1,11 +1,19 @@
 """Dense LU, Cholesky and QR as task graphs on CPUs and GPUs, run by Dask."""
 
-from hetero_la.commands import interrupt as _interrupt
+from hetero_la.cli import interrupt as _interrupt
 
 _interrupt.provide_before_imports()
 
+import importlib
+from types import ModuleType
+
+from hetero_la.api.cholesky import CholeskyFactors
+from hetero_la.api.lu import LUFactors
+from hetero_la.api.qr_factors import QRFactors
+from hetero_la.api.trace import Trace, trace
+from hetero_la.checks.lazy import provide_lazy_functions
 from hetero_la.configs import available_presets
-from hetero_la.factors import CholeskyFactors, LUFactors
+from hetero_la.execution.report import Report, Timing
 from hetero_la.linalg import (
     SlogdetResult,
     cho_factor,
@@ -25,15 +33,19 @@ from hetero_la.linalg import (
     solve,
     solve_with_report,
 )
-from hetero_la.options import Options
-from hetero_la.orthogonal import QRFactors
-from hetero_la.plan import Plan
-from hetero_la.planner import plan
-from hetero_la.report import Report, Timing
-from hetero_la.scheduler.cluster import Cluster
-from hetero_la.tracing import Trace, trace
+from hetero_la.planning.options import Options
+from hetero_la.planning.plan import Plan
+from hetero_la.planning.planner import plan
+from hetero_la.scheduler.cluster.cluster import Cluster
 
 __version__ = "0.1.0"
+
+
+def _lazy_functions() -> ModuleType:
+    return importlib.import_module("hetero_la.dask_arrays")
+
+
+provide_lazy_functions(_lazy_functions)
 
 __all__ = [
     "CholeskyFactors",

@@ -2,7 +2,7 @@
 
 import sys
 
-from hetero_la.cli import main
+from hetero_la.cli.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

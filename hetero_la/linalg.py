@@ -1,11 +1,11 @@
 """SciPy-shaped linear algebra on the tile runtime."""
 
-from hetero_la._cholesky import cho_factor, cho_solve, cholesky
-from hetero_la._determinant import SlogdetResult, det, slogdet
-from hetero_la._factor import lu, lu_factor, lu_solve
-from hetero_la._lstsq import lstsq, lstsq_with_report
-from hetero_la._qr import qr, qr_factor, qr_multiply
-from hetero_la._solve import inv, solve, solve_with_report
+from hetero_la.api.cholesky import cho_factor, cho_solve, cholesky
+from hetero_la.api.determinant import SlogdetResult, det, slogdet
+from hetero_la.api.lstsq import lstsq, lstsq_with_report
+from hetero_la.api.lu import lu, lu_factor, lu_solve
+from hetero_la.api.qr import qr, qr_factor, qr_multiply
+from hetero_la.api.solve import inv, solve, solve_with_report
 
 __all__ = [
     "SlogdetResult",

@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hetero_la.cli import main
-from hetero_la.files import write_matrix
-from hetero_la.matrices import generate
+from hetero_la.cli.main import main
+from hetero_la.io.files import write_matrix
+from hetero_la.testing.matrices import generate
 
 HEADINGS = [
     "routine", "dtype", "kind", "m", "n", "nrhs", "nb", "look-ahead", "workers", "seconds",

@@ -32,7 +32,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     wanting = [item for item in items if item.get_closest_marker("gpu")]
     if not wanting:
         return
-    from hetero_la.tiles.kernels.gpu import gpu_count
+    from hetero_la.tiles.arrays.transfer import gpu_count
 
     if gpu_count() == 0:
         for item in wanting:

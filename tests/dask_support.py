@@ -13,7 +13,7 @@ from distributed import Client
 from numpy.typing import DTypeLike, NDArray
 
 import hetero_la
-from hetero_la.scheduler.dask_held import HeldShard
+from hetero_la.scheduler.on_dask.held_shard import HeldShard
 from tests.support import CLOSE, positive, random
 
 NB = 16

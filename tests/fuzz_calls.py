@@ -11,7 +11,7 @@ import scipy.linalg
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from hetero_la.structure import INV_NAMES, SOLVE_NAMES
+from hetero_la.api.structure import INV_NAMES, SOLVE_NAMES
 
 KINDS = (
     "random", "positive", "symmetric", "hermitian", "upper", "lower", "diagonal", "tridiagonal",

@@ -6,13 +6,13 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from hetero_la.scheduler.costs import DaskCosts, LinkModel
-from hetero_la.scheduler.device_model import CORE, DeviceModel, cores
-from hetero_la.scheduler.machine_identity import this_machine
-from hetero_la.scheduler.profile import MeasuredDevice, Profile
-from hetero_la.scheduler.profile_file import write_profile
-from hetero_la.scheduler.rates import KernelRates, RateTable, work
-from hetero_la.tiles.kernels.cpu import usable_cores
+from hetero_la.scheduler.machine.device import CORE, DeviceModel, cores
+from hetero_la.scheduler.machine.identity import this_machine
+from hetero_la.scheduler.machine.model import DaskCosts, LinkModel
+from hetero_la.scheduler.machine.profile import MeasuredDevice, Profile
+from hetero_la.scheduler.machine.profile_file import write_profile
+from hetero_la.scheduler.machine.rate_tables import KernelRates, RateTable, work
+from hetero_la.tiles.kernels.cpu.device import usable_cores
 
 #: Flop/s of the made-up core, whatever the sizes.
 RATE = 1e9

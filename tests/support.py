@@ -16,26 +16,25 @@ import scipy.linalg
 from _pytest.mark.structures import ParameterSet
 from numpy.typing import DTypeLike, NDArray
 
-from hetero_la.matrices import generate
-from hetero_la.routines import ROUTINES
-from hetero_la.scheduler.costs import kernel_shapes
-from hetero_la.scheduler.dask_processes import BlockStorage
-from hetero_la.scheduler.device_model import DeviceModel
-from hetero_la.scheduler.distribution import Distribution
-from hetero_la.scheduler.exchange import Exchange
-from hetero_la.scheduler.graph import TaskGraph
-from hetero_la.scheduler.instructions import Instruction, Program
-from hetero_la.scheduler.lookahead import Order, Priority
-from hetero_la.scheduler.messages import Traffic
-from hetero_la.scheduler.placement import Placement
-from hetero_la.scheduler.programs import build_programs
-from hetero_la.scheduler.runner import Runner
-from hetero_la.scheduler.step_memory import Name
-from hetero_la.tiles.kernels.cpu import CpuDevice
-from hetero_la.tiles.kernels.spec import Device, KernelOptions, Queue
-from hetero_la.tiles.layout import TileLayout
-from hetero_la.tiles.shard import ArrayStorage
-from hetero_la.tiles.transfer import to_host
+from hetero_la.algorithms.routines import ROUTINES
+from hetero_la.scheduler.graph.task_graph import TaskGraph
+from hetero_la.scheduler.machine.device import DeviceModel
+from hetero_la.scheduler.placement.distribution import Distribution
+from hetero_la.scheduler.placement.lookahead import Order, Priority
+from hetero_la.scheduler.placement.placement import Placement
+from hetero_la.scheduler.program.build import build_programs
+from hetero_la.scheduler.program.instructions import Instruction, Program, kernel_shapes
+from hetero_la.scheduler.program.messages import Traffic
+from hetero_la.scheduler.recovery.run_tasks import BlockStorage
+from hetero_la.scheduler.run.exchange import Exchange
+from hetero_la.scheduler.run.runner import Runner
+from hetero_la.scheduler.run.step_memory import Name
+from hetero_la.testing.matrices import generate
+from hetero_la.tiles.arrays.device import Device, KernelOptions, Queue
+from hetero_la.tiles.arrays.transfer import to_host
+from hetero_la.tiles.kernels.cpu.device import CpuDevice
+from hetero_la.tiles.storage.layout import TileLayout
+from hetero_la.tiles.storage.shard import ArrayStorage
 
 DTYPES = ("float32", "float64", "complex64", "complex128")
 #: How far two correct factorizations of a small random matrix may be apart.

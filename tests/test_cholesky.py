@@ -16,7 +16,7 @@ from scipy.linalg import LinAlgWarning
 
 import hetero_la
 from hetero_la import Cluster, cho_factor, cho_solve, cholesky, inv, solve
-from hetero_la.matrices import generate
+from hetero_la.testing.matrices import generate
 from tests.support import DTYPES, LIMIT, assert_close, cholesky_ratio, covering, positive, random
 
 NB = 8

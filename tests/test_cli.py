@@ -13,13 +13,14 @@ import pytest
 import scipy.linalg
 
 import hetero_la
-from hetero_la import residuals
-from hetero_la.cli import main
-from hetero_la.commands import arguments, interrupt, routines
-from hetero_la.files import read_matrix, write_matrix
-from hetero_la.matrices import generate
-from hetero_la.residuals import lu_ratio
-from hetero_la.tiles.counted import in_bytes
+from hetero_la.cli import arguments, interrupt
+from hetero_la.cli.common import routines
+from hetero_la.cli.main import main
+from hetero_la.io.files import read_matrix, write_matrix
+from hetero_la.testing import residuals
+from hetero_la.testing.matrices import generate
+from hetero_la.testing.residuals import lu_ratio
+from hetero_la.tiles.arrays.counted import in_bytes
 from tests.command_line import (
     HEADINGS,
     in_own_folder,  # noqa: F401  (a fixture)

@@ -11,12 +11,13 @@ import pytest
 import scipy.linalg
 
 import hetero_la
-from hetero_la.cli import main
-from hetero_la.commands import arguments, problems, routines, runs
-from hetero_la.files import read_matrix, write_matrix
-from hetero_la.matrices import generate
-from hetero_la.residuals import qr_factors_ratio
-from hetero_la.tiles.kernels import gpu_libraries
+from hetero_la.cli import arguments
+from hetero_la.cli.common import problems, routines, runs
+from hetero_la.cli.main import main
+from hetero_la.io.files import read_matrix, write_matrix
+from hetero_la.testing.matrices import generate
+from hetero_la.testing.residuals import qr_factors_ratio
+from hetero_la.tiles.kernels.gpu import libraries
 from tests.command_line import (
     in_own_folder,  # noqa: F401  (a fixture)
     table,
@@ -187,9 +188,7 @@ def test_where_gpus_ran_the_reference_is_cusolver(
     monkeypatch: pytest.MonkeyPatch, line: str, asked: str
 ) -> None:
     calls = []
-    monkeypatch.setattr(
-        gpu_libraries, "cusolver_seconds", lambda *given: calls.append(given) or 1.25
-    )
+    monkeypatch.setattr(libraries, "cusolver_seconds", lambda *given: calls.append(given) or 1.25)
     problem = problems.given(arguments.parse([*line.split(), "--random", "12", "--ref"]))
     for kind, virtual in (("cpu", False), ("gpu", True), ("gpu", False)):
         worker = SimpleNamespace(kind=kind, virtual=virtual)

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 
 import hetero_la
-from hetero_la import _formats, matrices
-from hetero_la.cli import main
-from hetero_la.files import write_matrix
+from hetero_la.cli.main import main
+from hetero_la.io import formats
+from hetero_la.io.files import write_matrix
+from hetero_la.testing import matrices
 from tests.command_line import (
     in_own_folder,  # noqa: F401  (a fixture)
     prepared,
@@ -138,7 +139,7 @@ def test_memory_for_the_run_is_required_before_the_matrix_is_made(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, argv: str, copies: int
 ) -> None:
     there = 9 * 9 * 8 * copies - 1
-    monkeypatch.setattr(_formats, "available_memory", lambda: there)
+    monkeypatch.setattr(formats, "available_memory", lambda: there)
     monkeypatch.setattr(matrices, "generate", lambda *_, **__: pytest.fail("it is made"))
     assert main([*argv.split(), *([] if "sweep" in argv else ["--random", "9"])]) == 2
     assert "a run on a 9 x 9 float64 matrix needs" in capfd.readouterr().err
@@ -148,7 +149,7 @@ def test_memory_for_the_run_is_required_before_a_file_is_read(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_matrix("a.npy", np.eye(9))
-    monkeypatch.setattr(_formats, "available_memory", lambda: 2 * 9 * 9 * 8 - 1)
+    monkeypatch.setattr(formats, "available_memory", lambda: 2 * 9 * 9 * 8 - 1)
     monkeypatch.setattr(np, "load", lambda *_, **__: pytest.fail("it is read"))
     assert refused(capfd, "lu", "a.npy").startswith("cannot read a.npy: it needs")
 
@@ -174,7 +175,7 @@ def test_shapes_that_do_not_fit_are_named(capfd: pytest.CaptureFixture[str], lin
         (ValueError("the first\n  line and more"), 2),
         (MemoryError("no room"), 2),
         (np.linalg.LinAlgError("singular"), 2),
-        (hetero_la.tiles.errors.RunAbortedError("a worker died"), 1),
+        (hetero_la.tiles.arrays.errors.RunAbortedError("a worker died"), 1),
     ],
 )
 def test_an_error_of_a_run_is_one_sentence(

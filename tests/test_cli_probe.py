@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from matplotlib.figure import Figure
 
-from hetero_la.cli import main
-from hetero_la.commands import probe
-from hetero_la.pictures import rates
-from hetero_la.scheduler import machine_probe
-from hetero_la.scheduler.known_machine import current_profile
-from hetero_la.scheduler.profile_file import FORMAT, read_profile
+from hetero_la.cli.commands import probe
+from hetero_la.cli.main import main
+from hetero_la.pictures.charts import rates
+from hetero_la.scheduler.machine.profile_file import FORMAT, read_profile
+from hetero_la.scheduler.machine.this_machine import current_profile
+from hetero_la.scheduler.probe import machine
 from tests.command_line import in_own_folder, refused  # noqa: F401  (a fixture)
 from tests.machine import measured, profile
 
@@ -29,7 +29,7 @@ FEW = {
 @pytest.fixture(autouse=True)
 def few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HETERO_LA_PROFILE", str(tmp_path / "kept" / "profile.json"))
-    monkeypatch.setattr(machine_probe, "grids", lambda *args, **kwargs: FEW)
+    monkeypatch.setattr(machine, "grids", lambda *args, **kwargs: FEW)
     monkeypatch.setattr("os.getloadavg", lambda: (0.0, 0.0, 0.0))  # whatever else is running
 
 
@@ -73,7 +73,7 @@ def test_a_profile_elsewhere_leaves_the_kept_one_alone() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("default::hetero_la.scheduler.known_machine.ProfileWarning")
+@pytest.mark.filterwarnings("default::hetero_la.scheduler.machine.this_machine.ProfileWarning")
 def test_a_busy_machine_is_noticed(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 
 import hetero_la
-from hetero_la.cli import main
-from hetero_la.commands import progress, routines
-from hetero_la.matrices import kinds
+from hetero_la.cli.common import progress, routines
+from hetero_la.cli.main import main
+from hetero_la.testing.matrices import kinds
 from tests.command_line import (
     in_own_folder,  # noqa: F401  (a fixture)
     table,
@@ -135,13 +135,13 @@ def test_info_names_devices_and_libraries() -> None:
 @pytest.mark.parametrize("where", ["run", "blocked call"])
 def test_ctrl_c_ends_the_process_within_seconds(where: str, tmp_path: Path) -> None:
     """Also inside one long call of a library, which no Python exception can leave."""
-    program = "import sys; from hetero_la.cli import main; sys.exit(main())"
+    program = "import sys; from hetero_la.cli.main import main; sys.exit(main())"
     if where == "blocked call":
         # A call that holds on until it is done, as LAPACK's do, while a write has begun.
         program = (
             "import ctypes, sys, hetero_la\n"
             "from hetero_la import files\n"
-            "from hetero_la.cli import main\n"
+            "from hetero_la.cli.main import main\n"
             "def hang(*_, **__):\n"
             "    with files.replacing(files.Path('f.npz')) as begun:\n"
             "        begun.write_bytes(b'half')\n"
@@ -185,7 +185,7 @@ def test_a_closed_stderr_is_nobody_elses(tmp_path: Path) -> None:
     """What opens a pipe or a file must not get the number 2."""
     program = (
         "import os\n"
-        "from hetero_la.commands import interrupt\n"
+        "from hetero_la.cli import interrupt\n"
         "interrupt.stop_within_seconds()\n"
         "interrupt.announce()\n"
         "print(os.readlink('/proc/self/fd/2'))"
@@ -216,7 +216,7 @@ def interrupted_process(argv: Sequence[str], pauses: Sequence[float]) -> tuple[i
     [0.0, 0.02, 0.3, *(pytest.param(x, marks=pytest.mark.slow) for x in (0.005, 0.05, 0.1))],
 )
 def test_several_ctrl_c_are_as_one(pause: float, tmp_path: Path) -> None:
-    program = "import sys; from hetero_la.cli import main; sys.exit(main())"
+    program = "import sys; from hetero_la.cli.main import main; sys.exit(main())"
     argv = ["sweep", "lu", "--n", "400", "--repeat", "9999", "--cpus", "1", "--csv", "s.csv"]
     ended = interrupted(program, *argv, pauses=[0.5, pause, pause, pause])
     assert ended == (130, "hetero-la: interrupted\n")
@@ -224,7 +224,7 @@ def test_several_ctrl_c_are_as_one(pause: float, tmp_path: Path) -> None:
 
 
 #: What the console script of an installed package says, and what Python makes of ``-m``.
-SCRIPT = "import sys\nfrom hetero_la.cli import main\nsys.exit(main())\n"
+SCRIPT = "import sys\nfrom hetero_la.cli.main import main\nsys.exit(main())\n"
 
 
 @pytest.mark.parametrize("library", ["numpy", "dask", "scipy"])
@@ -255,7 +255,7 @@ def test_ctrl_c_while_libraries_are_imported_is_one_line(
 def test_ctrl_c_while_python_ends_is_at_most_one_line(stage: str) -> None:
     program = (
         "import atexit, sys, time\n"
-        "from hetero_la.cli import main\n"
+        "from hetero_la.cli.main import main\n"
         "def late():\n"
         "    print('ready')\n"
         "    time.sleep(0.5)\n"
@@ -290,8 +290,8 @@ def test_ctrl_c_while_python_ends_is_at_most_one_line(stage: str) -> None:
 def test_ctrl_c_while_a_store_is_written_leaves_nothing(pause: float, tmp_path: Path) -> None:
     pytest.importorskip("zarr")
     program = (
-        "import sys, time, hetero_la._formats as formats\n"
-        "from hetero_la.cli import main\n"
+        "import sys, time, hetero_la.io.formats as formats\n"
+        "from hetero_la.cli.main import main\n"
         "write = formats._write_zarr\n"
         "def ready(path, arrays):\n"
         "    print('ready')\n"

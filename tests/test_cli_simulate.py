@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hetero_la.cli import main
+from hetero_la.cli.main import main
 from tests.command_line import in_own_folder, refused  # noqa: F401  (a fixture)
 
 SMALL = ["--n", "40000", "--nb", "1024", "--machine", "dgx-h200"]

@@ -19,11 +19,11 @@ from numpy.linalg import LinAlgError
 from scipy.linalg import LinAlgWarning
 
 import hetero_la
-from hetero_la.dask_arrays import bands, permutations, runs
+from hetero_la.dask_arrays import bands, lazy_run, permutations
 from hetero_la.dask_arrays.bands import between_diagonals
-from hetero_la.scheduler import dask_graph, dask_input
-from hetero_la.scheduler.workers import calling_thread
-from hetero_la.tiles.errors import StaleShardError
+from hetero_la.scheduler.on_dask import inputs, run_graph
+from hetero_la.scheduler.placement.workers import calling_thread
+from hetero_la.tiles.arrays.errors import StaleShardError
 from tests.dask_support import (
     NB,
     Case,
@@ -102,8 +102,8 @@ def test_any_chunks(chunks: Any) -> None:
 def test_several_threads_do_a_long_run_together(
     dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(runs.INLINE_LIMIT, "cpu", 0.0)
-    monkeypatch.setattr(runs, "CPU_COUNT", 3)
+    monkeypatch.setitem(lazy_run.INLINE_LIMIT, "cpu", 0.0)
+    monkeypatch.setattr(lazy_run, "CPU_COUNT", 3)
     for case in [*any_shape_cases(50, 33, dtype), *square_cases(40, dtype)]:
         check(case, CHUNKS[0])
     packed, _ = hetero_la.lu_factor(chunked(random(100), 30), nb=NB)
@@ -114,7 +114,7 @@ def test_several_threads_do_a_long_run_together(
 @pytest.fixture
 def in_portions(monkeypatch: pytest.MonkeyPatch) -> None:
     """The input of a run comes in many tasks, however little it is."""
-    monkeypatch.setattr(dask_graph, "_LEAST_PORTION", 1)
+    monkeypatch.setattr(run_graph, "_LEAST_PORTION", 1)
 
 
 @pytest.mark.usefixtures("in_portions")
@@ -124,8 +124,8 @@ def test_input_that_comes_in_portions(
     dtype: str, threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if threads > 1:
-        monkeypatch.setitem(runs.INLINE_LIMIT, "cpu", 0.0)
-    monkeypatch.setattr(runs, "CPU_COUNT", threads)
+        monkeypatch.setitem(lazy_run.INLINE_LIMIT, "cpu", 0.0)
+    monkeypatch.setattr(lazy_run, "CPU_COUNT", threads)
     for case in [*any_shape_cases(50, 33, dtype), *square_cases(40, dtype)]:
         check(case, CHUNKS[0])
     packed, _ = hetero_la.lu_factor(chunked(random(100), 10), nb=NB)
@@ -182,7 +182,7 @@ def test_a_permutation_takes_the_pages_of_its_ones() -> None:
 
 
 def test_a_run_whose_input_was_worked_on_is_not_begun_again() -> None:
-    room = dask_input.Room(np.zeros((3, 3), order="F"), 1)
+    room = inputs.Room(np.zeros((3, 3), order="F"), 1)
     room.begin()
     with pytest.raises(StaleShardError, match="compute again"):
         room.begin()
@@ -195,7 +195,7 @@ def test_nothing_is_saved_for_checkpoints_that_nobody_takes() -> None:
         LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
         cluster.get_client() as client,
     ):
-        run = runs.LazyRun("lu", chunked(random(90), 30), nb=NB, checkpoint=2, client=client)
+        run = lazy_run.LazyRun("lu", chunked(random(90), 30), nb=NB, checkpoint=2, client=client)
     assert len(run.plan.programs) == 2
     assert not run.plan.job().checkpoints
 

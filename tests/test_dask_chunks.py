@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 import hetero_la
 from hetero_la import Cluster
-from hetero_la.tiles.kernels.gpu import gpu_count
+from hetero_la.tiles.arrays.transfer import gpu_count
 from tests.dask_support import Case, any_shape_cases, assert_same, square_cases
 from tests.support import DTYPES, random
 

@@ -13,7 +13,7 @@ from numpy.linalg import LinAlgError
 from numpy.typing import NDArray
 
 import hetero_la
-from hetero_la.dask_arrays import bands, runs
+from hetero_la.dask_arrays import bands, lazy_run
 from tests.dask_support import NB, assert_same, chunked
 from tests.support import covering, positive, random
 
@@ -46,8 +46,8 @@ def test_triangles_in_many_blocks(
     shape: tuple[int, int], dtype: str, threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if threads > 1:
-        monkeypatch.setitem(runs.INLINE_LIMIT, "cpu", 0.0)
-        monkeypatch.setattr(runs, "CPU_COUNT", threads)
+        monkeypatch.setitem(lazy_run.INLINE_LIMIT, "cpu", 0.0)
+        monkeypatch.setattr(lazy_run, "CPU_COUNT", threads)
     a = random(*shape, dtype)
     x = chunked(a, 29)
     for options in ({}, {"p_indices": True}, {"permute_l": True}):

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from hetero_la.cli import main
-from hetero_la.commands import arguments
+from hetero_la.cli import arguments
+from hetero_la.cli.main import main
 
 ROOT = Path(__file__).resolve().parents[1]
 FILES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -33,8 +33,12 @@ from hetero_la import (
     slogdet,
     solve,
 )
-from hetero_la.tiles.errors import DeviceUnavailableError, HeteroLAError, InsufficientMemoryError
-from hetero_la.tiles.kernels.cpu import CpuDevice
+from hetero_la.tiles.arrays.errors import (
+    DeviceUnavailableError,
+    HeteroLAError,
+    InsufficientMemoryError,
+)
+from hetero_la.tiles.kernels.cpu.device import CpuDevice
 from tests.support import random
 
 SQUARE = (solve, inv, det, slogdet, cholesky, cho_factor)
@@ -56,7 +60,7 @@ def nothing_starts(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(CpuDevice, "call", refuse)
     monkeypatch.setattr(CpuDevice, "empty", refuse)
-    monkeypatch.setattr("hetero_la.execution.column_major_empty", refuse)
+    monkeypatch.setattr("hetero_la.execution.execute.column_major_empty", refuse)
 
 
 def one_sentence(caught: pytest.ExceptionInfo[BaseException]) -> str:
@@ -404,7 +408,9 @@ def test_panels_where_nobody_is() -> None:
 @pytest.mark.usefixtures("nothing_starts")
 def test_gpu_panels_without_a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     with Cluster(cpus=1, gpus=0) as cluster:
-        monkeypatch.setattr("hetero_la.choice.embedded_client", cluster.private_client)
+        monkeypatch.setattr(
+            "hetero_la.execution.executor_choice.embedded_client", cluster.private_client
+        )
         with pytest.raises(DeviceUnavailableError, match="panel='gpu' needs a GPU worker"):
             lu_factor(np.eye(30), panel="gpu")
 
@@ -429,7 +435,11 @@ def test_clients_that_cannot_be_used() -> None:
 
 def leave_memory(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     """Let the host have `size` bytes."""
-    for name in ("hetero_la.choice", "hetero_la.memory", "hetero_la.tiles.kernels.cpu"):
+    for name in (
+        "hetero_la.execution.executor_choice",
+        "hetero_la.planning.memory",
+        "hetero_la.tiles.kernels.cpu.device",
+    ):
         monkeypatch.setattr(importlib.import_module(name), "available_memory", lambda: size)
 
 
@@ -493,7 +503,7 @@ def test_what_has_no_room_is_refused_before_it_is_planned(
     def plan(*args: Any, **kwargs: Any) -> None:
         raise AssertionError("a plan was made")
 
-    monkeypatch.setattr("hetero_la.choice.make_plan", plan)
+    monkeypatch.setattr("hetero_la.execution.executor_choice.make_plan", plan)
     a = np.broadcast_to(np.float64(1), (2**21, 2**21))  # 32 TiB
     arguments = (a, a[:, 0]) if function == "solve" else (a,)
     with pytest.raises(InsufficientMemoryError, match=r"needs 35,184,[0-9,]+ bytes|needs 70,368"):

@@ -19,20 +19,20 @@ import pytest
 import scipy.io
 import scipy.sparse
 
-from hetero_la import _formats, files
-from hetero_la.files import read_matrix, require_writable, write_matrix
-from hetero_la.scheduler import whole_files
-from hetero_la.tiles.errors import InsufficientMemoryError
+from hetero_la.io import files, formats
+from hetero_la.io.files import read_matrix, require_writable, write_matrix
+from hetero_la.scheduler.machine import whole_files
+from hetero_la.tiles.arrays.errors import InsufficientMemoryError
 
 
 def with_library(suffix: str) -> object:
-    library = _formats.FORMATS[suffix].library
+    library = formats.FORMATS[suffix].library
     missing = library is not None and importlib.util.find_spec(library) is None
     return pytest.param(suffix, marks=pytest.mark.skipif(missing, reason=f"needs {library}"))
 
 
-ALL = [with_library(suffix) for suffix in _formats.FORMATS]
-SEVERAL = [with_library(s) for s, f in _formats.FORMATS.items() if f.several]
+ALL = [with_library(suffix) for suffix in formats.FORMATS]
+SEVERAL = [with_library(s) for s, f in formats.FORMATS.items() if f.several]
 
 
 def sample(dtype: str) -> np.ndarray:
@@ -81,14 +81,14 @@ def test_a_write_that_fails_leaves_what_was_there(
 ) -> None:
     path = tmp_path / f"a{suffix}"
     write_matrix(path, np.eye(2))
-    complete = _formats.FORMATS[suffix]
+    complete = formats.FORMATS[suffix]
 
-    def break_off(unfinished: Path, arrays: _formats.Arrays) -> None:
+    def break_off(unfinished: Path, arrays: formats.Arrays) -> None:
         complete.write(unfinished, arrays)
         raise error
 
-    broken = _formats.Format(complete.read, break_off, complete.several, complete.library)
-    monkeypatch.setitem(_formats.FORMATS, suffix, broken)
+    broken = formats.Format(complete.read, break_off, complete.several, complete.library)
+    monkeypatch.setitem(formats.FORMATS, suffix, broken)
     with pytest.raises((KeyboardInterrupt, OSError)):
         write_matrix(path, np.zeros((3, 3)))
     assert os.listdir(tmp_path) == [path.name]
@@ -225,7 +225,7 @@ def test_a_store_is_put_back_after_a_kill_where_folders_cannot_be_exchanged(
     write_matrix(path, np.eye(2))
     program = (
         "import os, signal, sys\n"
-        "from hetero_la.files import write_matrix\n"
+        "from hetero_la.io.files import write_matrix\n"
         "from hetero_la.scheduler import whole_files\n"
         "whole_files._exchanged = lambda *_: False\n"
         "rename = os.rename\n"
@@ -380,7 +380,7 @@ def test_a_matrix_larger_than_memory_is_not_begun(
 ) -> None:
     path = tmp_path / f"a{suffix}"
     write_matrix(path, np.ones((100, 100)))
-    monkeypatch.setattr(_formats, "available_memory", lambda: 50_000)
+    monkeypatch.setattr(formats, "available_memory", lambda: 50_000)
     with pytest.raises(InsufficientMemoryError, match=f"cannot read {path}: .* needs 0.0 GB"):
         read_matrix(path)
 
@@ -434,9 +434,9 @@ def test_memory_that_runs_out_is_said_of_the_file(
     def exhausted(*_: object) -> None:
         raise MemoryError
 
-    chosen = _formats.FORMATS[suffix]
-    broken = _formats.Format(exhausted, chosen.write, chosen.several, chosen.library)
-    monkeypatch.setitem(_formats.FORMATS, suffix, broken)
+    chosen = formats.FORMATS[suffix]
+    broken = formats.Format(exhausted, chosen.write, chosen.several, chosen.library)
+    monkeypatch.setitem(formats.FORMATS, suffix, broken)
     path = tmp_path / f"a{suffix}"
     with pytest.raises(InsufficientMemoryError, match=f"cannot read {path}: memory is exhausted"):
         read_matrix(path)

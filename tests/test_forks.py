@@ -77,13 +77,15 @@ def test_a_child_that_is_forked_while_a_thread_factors(of_parent: int) -> None:
 
 def test_every_lock_of_the_process_is_new_in_a_child() -> None:
     run("""
-        from hetero_la import execution
-        from hetero_la.scheduler import dask_clients, dask_execution, dask_held, dask_team, probes
-        from hetero_la.scheduler.dask_devices import _devices_lock
-        from hetero_la.scheduler.cluster import _configuration_lock
+        from hetero_la.execution import execute
+        from hetero_la.scheduler.cluster import clients
+        from hetero_la.scheduler.on_dask import held_shard, team, threads as on_threads
+        from hetero_la.scheduler.probe import quick
+        from hetero_la.scheduler.cluster.devices import _devices_lock
+        from hetero_la.scheduler.cluster.cluster import _configuration_lock
         locks = [
-            execution._turn, dask_clients._embedded_lock, dask_execution._turn, dask_team._turn,
-            probes._measuring, _devices_lock, _configuration_lock, dask_held._changed,
+            execute._turn, clients._embedded_lock, dask_execute._turn, team._turn,
+            quick._measuring, _devices_lock, _configuration_lock, held_shard._changed,
         ]
         held, done = threading.Barrier(len(locks) + 1), threading.Event()
         def hold(lock):
@@ -94,12 +96,12 @@ def test_every_lock_of_the_process_is_new_in_a_child() -> None:
         for thread in threads:
             thread.start()
         held.wait()
-        dask_held._working["share"] += 1
+        held_shard._working["share"] += 1
         def child():
-            for lock in (*locks[:-1], dask_held._changed):
+            for lock in (*locks[:-1], held_shard._changed):
                 with lock:
                     pass
-            dask_held.let_old_work_end("share")
+            held_shard.let_old_work_end("share")
         in_child(child)
         done.set()
     """)
@@ -127,7 +129,7 @@ def test_a_child_does_not_use_clients_of_its_parent() -> None:
 def test_a_child_has_all_threads_of_blas() -> None:
     script = """
         from threadpoolctl import threadpool_info
-        from hetero_la.scheduler.dask_plugins import blas_bound
+        from hetero_la.scheduler.cluster.plugins import blas_bound
         def threads():
             return [e["num_threads"] for e in threadpool_info() if e["user_api"] == "blas"]
         def bounded():
@@ -156,7 +158,7 @@ def test_a_child_of_a_process_that_has_used_a_gpu() -> None:
             for use in (lambda: hetero_la.lu_factor(a), lambda: hetero_la.Cluster(gpus=1)):
                 try:
                     use()
-                except hetero_la.tiles.errors.DeviceUnavailableError as error:
+                except hetero_la.tiles.arrays.errors.DeviceUnavailableError as error:
                     print("forked" in str(error), flush=True)
             os._exit(0)
         in_child(child)

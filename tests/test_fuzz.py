@@ -25,7 +25,7 @@ from scipy.linalg import LinAlgWarning
 
 import hetero_la
 from hetero_la import Cluster
-from hetero_la.structure import SOLVE_NAMES, Structure, structure_of
+from hetero_la.api.structure import SOLVE_NAMES, Structure, structure_of
 from tests.fuzz_calls import CALLS, LAPACK_TYPES, Array, Call
 from tests.support import LIMIT
 

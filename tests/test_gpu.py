@@ -33,9 +33,9 @@ from hetero_la import (
     slogdet,
     solve,
 )
-from hetero_la.matrices import generate
-from hetero_la.residuals import RATIO_LIMIT, lu_ratio, solve_ratio
-from hetero_la.tiles.kernels.gpu import gpu_count
+from hetero_la.testing.matrices import generate
+from hetero_la.testing.residuals import RATIO_LIMIT, lu_ratio, solve_ratio
+from hetero_la.tiles.arrays.transfer import gpu_count
 from tests.support import (
     DTYPES,
     LIMIT,
@@ -274,12 +274,12 @@ def test_one_ill_conditioned_panel_falls_back() -> None:
 def test_q_is_applied_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     import cupy
 
-    from hetero_la.tiles.kernels import gpu_libraries
+    from hetero_la.tiles.kernels.gpu import libraries
 
     a, c = random(300, 100, "complex128"), cupy.asarray(random(300, 3, "complex128", seed=1))
     factors = qr_factor(cupy.asarray(a))
     whole = [factors.multiply(c, adjoint=adjoint) for adjoint in (False, True)]
-    monkeypatch.setattr(gpu_libraries, "_MOST", 300 * 17)
+    monkeypatch.setattr(libraries, "_MOST", 300 * 17)
     for adjoint, expected in zip((False, True), whole, strict=True):
         assert_close(factors.multiply(c, adjoint=adjoint), host(expected))
 

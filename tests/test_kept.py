@@ -15,26 +15,26 @@ import scipy.linalg
 from numpy.testing import assert_allclose
 
 import hetero_la
-from hetero_la import execution
-from hetero_la import kept as kept_module
 from hetero_la.algorithms.substitution import (
     cholesky_substitution_tasks,
     lu_adjoint_substitution_tasks,
     lu_substitution_tasks,
 )
-from hetero_la.conditioning import estimate_reciprocal_condition, norm1
-from hetero_la.execution import Result, execute
-from hetero_la.kept import Keep
-from hetero_la.orthogonal import QRFactors
-from hetero_la.plan import Plan
-from hetero_la.report import Report
-from hetero_la.scheduler.inline import run_in_order
-from hetero_la.tiles.errors import InsufficientMemoryError, WorkerLostError
-from hetero_la.tiles.kernels.cpu import CpuDevice
-from hetero_la.tiles.kernels.gpu import gpu_count
-from hetero_la.tiles.kernels.spec import KernelOptions
-from hetero_la.tiles.layout import TileLayout
-from hetero_la.tiles.pivots import permutation
+from hetero_la.api.qr_factors import QRFactors
+from hetero_la.execution import execute as execution
+from hetero_la.execution import resident_factors as kept_module
+from hetero_la.execution.execute import Result, execute
+from hetero_la.execution.report import Report
+from hetero_la.execution.resident_factors import Keep
+from hetero_la.numerics.conditioning import estimate_reciprocal_condition, norm1
+from hetero_la.planning.plan import Plan
+from hetero_la.scheduler.run.inline import run_in_order
+from hetero_la.tiles.arrays.device import KernelOptions
+from hetero_la.tiles.arrays.errors import InsufficientMemoryError, WorkerLostError
+from hetero_la.tiles.arrays.transfer import gpu_count
+from hetero_la.tiles.kernels.cpu.device import CpuDevice
+from hetero_la.tiles.storage.layout import TileLayout
+from hetero_la.tiles.storage.pivots import permutation
 from tests.support import CLOSE, DTYPES, covering, positive, random, random_order
 
 NB = 16

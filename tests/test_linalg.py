@@ -28,9 +28,9 @@ from hetero_la import (
     slogdet,
     solve,
 )
-from hetero_la.matrices import generate, kinds
-from hetero_la.refinement import refine
-from hetero_la.residuals import RATIO_LIMIT, lu_ratio, solve_ratio
+from hetero_la.numerics.refinement import refine
+from hetero_la.testing.matrices import generate, kinds
+from hetero_la.testing.residuals import RATIO_LIMIT, lu_ratio, solve_ratio
 from tests.support import DTYPES, assert_close, covering, positive, random
 
 pytestmark = pytest.mark.filterwarnings("ignore:the matrix subclass:PendingDeprecationWarning")

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from scipy.linalg import LinAlgWarning
 
 from hetero_la import Cluster, lstsq, lstsq_with_report
-from hetero_la.matrices import generate
-from hetero_la.square_lstsq import by_singular_values, square_lstsq
+from hetero_la.numerics.triangle_lstsq import by_singular_values, square_lstsq
+from hetero_la.testing.matrices import generate
 from tests.support import DTYPES, LIMIT, assert_close, lstsq_ratio, random
 
 NB = 8

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import scipy.linalg as sl
 
-from hetero_la._kinds import GFPP_GROWTH
-from hetero_la.matrices import DTYPES, generate, kinds
-from hetero_la.residuals import RATIO_LIMIT, lu_ratio, qr_factors_ratio
+from hetero_la.testing.kinds import GFPP_GROWTH
+from hetero_la.testing.matrices import DTYPES, generate, kinds
+from hetero_la.testing.residuals import RATIO_LIMIT, lu_ratio, qr_factors_ratio
 
 SHAPES = [(0, 0), (0, 3), (3, 0), (1, 1), (2, 2), (33, 33), (40, 25), (25, 40)]
 SPD = ("spd", "spd-underflow", "spd-overflow")

@@ -12,14 +12,15 @@ import numpy as np
 import pytest
 
 import hetero_la
-from hetero_la import Options, planner
-from hetero_la.plan import Plan
-from hetero_la.planner import make_plan
-from hetero_la.scheduler.costs import window_steps
-from hetero_la.scheduler.simulate import Simulation
-from hetero_la.scheduler.workers import WorkerInfo, calling_thread
-from hetero_la.tiles.errors import DeviceUnavailableError
-from hetero_la.tuning import default_nb
+from hetero_la import Options
+from hetero_la.planning import planner
+from hetero_la.planning.decisions import default_nb
+from hetero_la.planning.plan import Plan
+from hetero_la.planning.planner import make_plan
+from hetero_la.scheduler.machine.model import window_steps
+from hetero_la.scheduler.placement.workers import WorkerInfo, calling_thread
+from hetero_la.scheduler.predict.simulate import Simulation
+from hetero_la.tiles.arrays.errors import DeviceUnavailableError
 
 GPUS = tuple(WorkerInfo(f"gpu{i}", "gpu", f"inproc://{i}", device=i) for i in range(4))
 CPUS = tuple(WorkerInfo(f"cpu{i}", "cpu", f"inproc://c{i}", blas_threads=2) for i in range(2))

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 import hetero_la
 from hetero_la import Cluster, qr, qr_factor, qr_multiply
-from hetero_la.matrices import generate, kinds
+from hetero_la.testing.matrices import generate, kinds
 from tests.support import (
     DTYPES,
     LIMIT,

@@ -13,14 +13,14 @@ import numpy as np
 import pytest
 
 import hetero_la
-from hetero_la import execution
-from hetero_la.scheduler.instructions import Instruction
-from hetero_la.scheduler.trace import Recorder
-from hetero_la.tiles.kernels import gpu_stopwatch
-from hetero_la.tiles.kernels.cpu import CpuDevice
-from hetero_la.tiles.kernels.gpu_stopwatch import GpuStopwatch
-from hetero_la.tiles.kernels.spec import Queue
-from hetero_la.tracing import _MOST_UNREAD
+from hetero_la.execution import execute
+from hetero_la.execution.timeline import _MOST_UNREAD
+from hetero_la.scheduler.program.instructions import Instruction
+from hetero_la.scheduler.run.trace import Recorder
+from hetero_la.tiles.arrays.device import Queue
+from hetero_la.tiles.kernels.cpu.device import CpuDevice
+from hetero_la.tiles.kernels.gpu import stopwatch as gpu_stopwatch
+from hetero_la.tiles.kernels.gpu.stopwatch import GpuStopwatch
 
 A = np.random.default_rng(0).standard_normal((60, 60))
 
@@ -69,7 +69,7 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Watched]]
 
     def make(**arguments: Any) -> Watched:
         device = Watched(**arguments)
-        monkeypatch.setattr(execution, "CpuDevice", lambda name: device)
+        monkeypatch.setattr(execute, "CpuDevice", lambda name: device)
         return device
 
     return make

@@ -7,9 +7,9 @@ import pytest
 import scipy.linalg as sl
 from numpy.typing import NDArray
 
-from hetero_la import _residual_blocks
-from hetero_la.matrices import DTYPES, generate
-from hetero_la.residuals import (
+from hetero_la.testing import residual_blocks
+from hetero_la.testing.matrices import DTYPES, generate
+from hetero_la.testing.residuals import (
     RATIO_LIMIT,
     cholesky_ratio,
     lstsq_ratio,
@@ -100,7 +100,7 @@ def test_shapes_that_do_not_belong_together_are_refused() -> None:
 
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_residual_blocks, "BLOCK", 7)
+    monkeypatch.setattr(residual_blocks, "BLOCK", 7)
 
 
 def eps(dtype: str) -> float:

@@ -10,21 +10,21 @@ import pytest
 
 import hetero_la
 from hetero_la.configs import available_machines, load_machine
-from hetero_la.forecasts import Forecast
-from hetero_la.memory import kernel_elements
-from hetero_la.pictures.scaling_chart import draw_scaling
-from hetero_la.scaling import (
+from hetero_la.pictures.charts.scaling_chart import draw_scaling
+from hetero_la.planning.memory import kernel_elements
+from hetero_la.predict.forecast import Forecast
+from hetero_la.predict.scaling import (
     TILE_SIZES,
     forecast,
     read_machine,
     strong_scaling,
     weak_scaling,
 )
-from hetero_la.scheduler.device_model import H200, Chain
-from hetero_la.scheduler.machines import Broadcast, ClusterModel, Fabric
-from hetero_la.scheduler.simulate import simulate
-from hetero_la.scheduler.workers import WorkerInfo
-from hetero_la.tiles.layout import TileLayout
+from hetero_la.scheduler.machine.cluster_model import Broadcast, ClusterModel, Fabric
+from hetero_la.scheduler.machine.device import H200, Chain
+from hetero_la.scheduler.placement.workers import WorkerInfo
+from hetero_la.scheduler.predict.simulate import simulate
+from hetero_la.tiles.storage.layout import TileLayout
 
 GPUS = tuple(WorkerInfo(f"gpu{i}", "gpu", f"inproc://{i}", device=i) for i in range(4))
 MACHINE = """

@@ -15,7 +15,7 @@ from scipy.linalg import LinAlgWarning
 
 import hetero_la
 from hetero_la import det, inv, lu, lu_factor, lu_solve, slogdet, solve
-from hetero_la.stacks import over_stacks
+from hetero_la.api.stacks import over_stacks
 from tests.support import DTYPES, host, random
 
 NB = 4

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.linalg import LinAlgWarning
 
 from hetero_la import inv, solve
-from hetero_la.structure import Structure, as_general, divide_by_diagonal, solve_triangle
+from hetero_la.api.structure import Structure, as_general, divide_by_diagonal, solve_triangle
 from tests.support import DTYPES, assert_close, host, random
 
 NB = 8

@@ -16,9 +16,9 @@ from dask.distributed import Client
 from scipy.linalg import LinAlgWarning
 
 import hetero_la
-from hetero_la.cli import main
-from hetero_la.planner import follow_up
-from hetero_la.tiles.tile_sizes import tile_sizes
+from hetero_la.cli.main import main
+from hetero_la.planning.planner import follow_up
+from hetero_la.tiles.storage.tile_sizes import tile_sizes
 from tests.command_line import refused, table
 from tests.dask_support import Case, any_shape_cases, assert_same, chunked, square_cases
 from tests.scheduler.recovery import die_at, local_cluster, wait_for_workers
@@ -166,7 +166,7 @@ def test_what_uses_factors_has_their_tiles() -> None:
 
 
 def test_a_tail_is_for_tiles_of_one_size() -> None:
-    gpus = [hetero_la.scheduler.workers.WorkerInfo("gpu0", "gpu", device=0)]
+    gpus = [hetero_la.scheduler.placement.workers.WorkerInfo("gpu0", "gpu", device=0)]
     assert hetero_la.plan("cholesky", (1000, 1000), nb=100, workers=gpus).layout.tail == 4
     assert hetero_la.plan("cholesky", (1000, 1000), nb="2x100+400", workers=gpus).layout.tail == 1
 

@@ -15,15 +15,15 @@ import pytest
 from distributed import Client, LocalCluster
 
 import hetero_la
-from hetero_la import execution
-from hetero_la.cli import main
-from hetero_la.pictures.gantt import draw_runs
+from hetero_la.cli.main import main
+from hetero_la.execution import execute
+from hetero_la.execution.timeline import TracedRun
+from hetero_la.pictures.charts.gantt import draw_runs
 from hetero_la.pictures.scene import Rect, Text
 from hetero_la.pictures.svg import svg
-from hetero_la.scheduler.instructions import Instruction, Program
-from hetero_la.scheduler.messages import MessageKey
-from hetero_la.scheduler.trace import PARTS, WorkerTrace, aligned, split
-from hetero_la.tracing import TracedRun
+from hetero_la.scheduler.program.instructions import Instruction, Program
+from hetero_la.scheduler.program.messages import MessageKey
+from hetero_la.scheduler.run.trace import PARTS, WorkerTrace, aligned, split
 from tests.pictures.drawn import CPU, GPUS, shapes
 from tests.pictures.test_pictures import extent, overlap
 
@@ -145,7 +145,7 @@ def test_a_run_that_fails_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
 
     with hetero_la.trace() as t:
         with monkeypatch.context() as patch:
-            patch.setattr(execution, "_inline", fail)
+            patch.setattr(execute, "_inline", fail)
             with pytest.raises(RuntimeError, match="broken"):
                 hetero_la.lu_factor(A)
         hetero_la.qr_factor(A)

@@ -12,17 +12,10 @@ import numpy as np
 import pytest
 
 import hetero_la
-from hetero_la.cli import main
-from hetero_la.commands import tune
-from hetero_la.scheduler import known_machine
-from hetero_la.scheduler.device_model import H200
-from hetero_la.scheduler.known_machine import current_profile
-from hetero_la.scheduler.profile import MeasuredDevice, Tuning
-from hetero_la.scheduler.profile_file import read_profile, write_profile
-from hetero_la.scheduler.rates import KernelRates
-from hetero_la.scheduler.simulate import simulate
-from hetero_la.scheduler.workers import WorkerInfo, calling_thread
-from hetero_la.search import (
+from hetero_la.cli.commands import tune
+from hetero_la.cli.main import main
+from hetero_la.planning.decisions import Problem, default_nb, recall, team_name
+from hetero_la.predict.tile_search import (
     Candidate,
     _candidates,
     _coarse,
@@ -31,9 +24,16 @@ from hetero_la.search import (
     search,
     tunings_of,
 )
-from hetero_la.tiles.layout import TileLayout
-from hetero_la.tiles.tile_sizes import TileSizes
-from hetero_la.tuning import Problem, default_nb, recall, team_name
+from hetero_la.scheduler.machine import this_machine
+from hetero_la.scheduler.machine.device import H200
+from hetero_la.scheduler.machine.profile import MeasuredDevice, Tuning
+from hetero_la.scheduler.machine.profile_file import read_profile, write_profile
+from hetero_la.scheduler.machine.rate_tables import KernelRates
+from hetero_la.scheduler.machine.this_machine import current_profile
+from hetero_la.scheduler.placement.workers import WorkerInfo, calling_thread
+from hetero_la.scheduler.predict.simulate import simulate
+from hetero_la.tiles.storage.layout import TileLayout
+from hetero_la.tiles.storage.tile_sizes import TileSizes
 from tests.machine import kept, measured, profile, table
 
 CPUS = [
@@ -172,7 +172,7 @@ def test_only_graphs_that_are_small_are_simulated(monkeypatch: pytest.MonkeyPatc
         return [c.nb for c in search(LU, CPUS, depths=[1]) if isinstance(c.nb, tuple)]
 
     steps = min(TileLayout(1000, 1000, nb).kt for nb in cuts())
-    monkeypatch.setattr("hetero_la.search._MOST_TASKS", 3 * steps**2 // 2)
+    monkeypatch.setattr("hetero_la.predict.tile_search._MOST_TASKS", 3 * steps**2 // 2)
     assert cuts() == []
 
 
@@ -326,8 +326,8 @@ def test_too_many_tasks_are_not_simulated(
 @pytest.fixture
 def known_gpu(place: Path, monkeypatch: pytest.MonkeyPatch) -> WorkerInfo:
     """One whose profile says that LU's panels are best with ib = 16, and QR's with 8."""
-    machine = {**known_machine.this_machine(), "gpus": ["a GPU"]}
-    monkeypatch.setattr(known_machine, "this_machine", lambda: machine)
+    machine = {**this_machine.this_machine(), "gpus": ["a GPU"]}
+    monkeypatch.setattr(this_machine, "this_machine", lambda: machine)
     gpu = MeasuredDevice("a GPU", 0, 1, H200, {"getrf_ib": 16.0, "geqrf_ib": 8.0})
     write_profile(replace(profile(gpu), machine=machine), place)
     return WorkerInfo("gpu0", "gpu", device=0)

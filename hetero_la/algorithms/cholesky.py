@@ -27,8 +27,8 @@ from typing import Literal
 import numpy as np
 
 from hetero_la.algorithms.identity import set_identity
-from hetero_la.scheduler.graph import TaskGraph
-from hetero_la.tiles.layout import TileLayout
+from hetero_la.scheduler.graph.task_graph import TaskGraph
+from hetero_la.tiles.storage.layout import TileLayout
 
 
 def cholesky_tasks(

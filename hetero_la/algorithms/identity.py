@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from hetero_la.scheduler.graph import TaskGraph
-from hetero_la.scheduler.tasks import Matrix
+from hetero_la.scheduler.graph.task_graph import TaskGraph
+from hetero_la.scheduler.graph.tasks import Matrix
 
 
 def set_identity(g: TaskGraph, A: Matrix, step: int = 0) -> None:

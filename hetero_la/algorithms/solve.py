@@ -12,8 +12,8 @@ from __future__ import annotations
 from typing import Literal
 
 from hetero_la.algorithms.lu import lu_tasks
-from hetero_la.scheduler.graph import TaskGraph
-from hetero_la.tiles.layout import TileLayout
+from hetero_la.scheduler.graph.task_graph import TaskGraph
+from hetero_la.tiles.storage.layout import TileLayout
 
 
 def solve_tasks(layout: TileLayout, granularity: Literal["column", "tile"] = "column") -> TaskGraph:

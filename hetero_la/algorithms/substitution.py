@@ -18,9 +18,9 @@ from __future__ import annotations
 
 from typing import Literal
 
-from hetero_la.scheduler.graph import TaskGraph
-from hetero_la.scheduler.tasks import Region
-from hetero_la.tiles.layout import TileLayout
+from hetero_la.scheduler.graph.task_graph import TaskGraph
+from hetero_la.scheduler.graph.tasks import Region
+from hetero_la.tiles.storage.layout import TileLayout
 
 
 class _Substitution:

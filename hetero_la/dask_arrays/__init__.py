@@ -3,7 +3,13 @@
 Nothing runs before Dask computes the results.  See ``docs/usage.md``.
 """
 
-from hetero_la.dask_arrays.cholesky import LazyCholeskyFactors, cho_factor, cho_solve, cholesky
+from hetero_la.dask_arrays.cholesky import (
+    LazyCholeskyFactors,
+    cho_factor,
+    cho_solve,
+    cho_solve_checking_b,
+    cholesky,
+)
 from hetero_la.dask_arrays.lstsq import lstsq
 from hetero_la.dask_arrays.lu import LazyLUFactors, det, lu, lu_factor, lu_solve, slogdet
 from hetero_la.dask_arrays.qr import qr
@@ -14,6 +20,7 @@ __all__ = [
     "LazyLUFactors",
     "cho_factor",
     "cho_solve",
+    "cho_solve_checking_b",
     "cholesky",
     "det",
     "inv",

@@ -18,14 +18,14 @@ from dask.base import tokenize
 from dask.highlevelgraph import HighLevelGraph
 
 from hetero_la.dask_arrays.blocks import starts
-from hetero_la.tiles.layout import tile_starts
-from hetero_la.tiles.tile_sizes import TileSizes
-from hetero_la.tiles.transfer import (
+from hetero_la.tiles.arrays.transfer import (
     array_module,
     is_column_major,
     is_device_array,
     on_device_of_arrays,
 )
+from hetero_la.tiles.storage.layout import tile_starts
+from hetero_la.tiles.storage.tile_sizes import TileSizes
 
 #: Rows and columns of a square block at least: less memory is not worth a task.
 _LEAST_HEIGHT = 512

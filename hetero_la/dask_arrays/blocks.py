@@ -12,7 +12,7 @@ from dask.base import tokenize
 from dask.highlevelgraph import HighLevelGraph
 
 from hetero_la.dask_arrays.inputs import empty_like
-from hetero_la.tiles.transfer import on_device_of_arrays
+from hetero_la.tiles.arrays.transfer import on_device_of_arrays
 
 
 def over_columns(

@@ -8,10 +8,16 @@ import dask
 import dask.array as da
 import numpy as np
 
-from hetero_la.dask_arrays.inputs import as_columns, as_matrix, as_two_dimensional, transpose_of
+from hetero_la.dask_arrays.inputs import (
+    as_columns,
+    as_matrix,
+    as_two_dimensional,
+    checked,
+    transpose_of,
+)
+from hetero_la.dask_arrays.lazy_run import LazyRun
 from hetero_la.dask_arrays.lu import tiles_of
-from hetero_la.dask_arrays.runs import LazyRun
-from hetero_la.dask_arrays.verdicts import Singular
+from hetero_la.dask_arrays.status import Singular
 
 
 class LazyCholeskyFactors(NamedTuple):
@@ -104,6 +110,11 @@ def cho_solve(
         "cho_solve", factor, rhs, check_finite=check_finite, names=("c", "b"), nb=tiles_of(factor)
     ).beside
     return x[:, 0] if b.ndim == 1 else x
+
+
+def cho_solve_checking_b(c_and_lower: tuple[Any, bool], b: da.Array) -> da.Array:
+    """As `cho_solve`, of a factor that was checked: what is in its other triangle means nothing."""
+    return cho_solve(c_and_lower, checked(b, "b", True), check_finite=False)
 
 
 def solve_positive(

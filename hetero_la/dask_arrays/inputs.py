@@ -8,7 +8,7 @@ from typing import Any
 import dask.array as da
 import numpy as np
 
-from hetero_la.inputs import (
+from hetero_la.checks.inputs import (
     common_dtype,
     lapack_dtype,
     refuse_masked,
@@ -16,9 +16,9 @@ from hetero_la.inputs import (
     require_rows,
     require_square,
 )
-from hetero_la.scheduler.dask_input import Declared
-from hetero_la.tiles.finite import require_finite
-from hetero_la.tiles.transfer import array_module, is_device_array, to_device, to_host
+from hetero_la.scheduler.on_dask.inputs import Declared
+from hetero_la.tiles.arrays.finite import require_finite
+from hetero_la.tiles.arrays.transfer import array_module, is_device_array, to_device, to_host
 
 
 def as_array(a: Any, name: str, ndims: tuple[int, ...]) -> da.Array:

@@ -10,7 +10,7 @@ import distributed
 import numpy as np
 from scipy.linalg import LinAlgWarning
 
-from hetero_la._lstsq import (
+from hetero_la.api.lstsq import (
     as_cond,
     deficient_message,
     require_driver,
@@ -25,9 +25,9 @@ from hetero_la.dask_arrays.inputs import (
     empty_like,
     transpose_of,
 )
-from hetero_la.dask_arrays.runs import LazyRun
-from hetero_la.square_lstsq import square_lstsq
-from hetero_la.tiles.transfer import to_host
+from hetero_la.dask_arrays.lazy_run import LazyRun
+from hetero_la.numerics.triangle_lstsq import square_lstsq
+from hetero_la.tiles.arrays.transfer import to_host
 
 
 def lstsq(

@@ -9,7 +9,8 @@ import dask
 import dask.array as da
 import numpy as np
 
-from hetero_la._determinant import SlogdetResult, det_of, sign_of, slogdet_of
+from hetero_la.api.determinant import SlogdetResult, det_of, sign_of, slogdet_of
+from hetero_la.checks.inputs import require_pivot_type, require_row_numbers
 from hetero_la.dask_arrays.bands import between_diagonals, row_chunks
 from hetero_la.dask_arrays.blocks import diagonal, from_all, over_columns
 from hetero_la.dask_arrays.inputs import (
@@ -20,13 +21,12 @@ from hetero_la.dask_arrays.inputs import (
     empty_like,
     on_gpu,
 )
+from hetero_la.dask_arrays.lazy_run import LazyRun
 from hetero_la.dask_arrays.permutations import inverse_order, permutation_matrix, row_order
-from hetero_la.dask_arrays.runs import LazyRun
-from hetero_la.dask_arrays.verdicts import Singular
-from hetero_la.inputs import require_pivot_type, require_row_numbers
-from hetero_la.tiles.pivots import permutation
-from hetero_la.tiles.tile_sizes import TileSizes, sizes_of_cut
-from hetero_la.tiles.transfer import array_module, on_device_of_arrays, to_device_of, to_host
+from hetero_la.dask_arrays.status import Singular
+from hetero_la.tiles.arrays.transfer import array_module, on_device_of_arrays, to_device_of, to_host
+from hetero_la.tiles.storage.pivots import permutation
+from hetero_la.tiles.storage.tile_sizes import TileSizes, sizes_of_cut
 
 #: Blocks a side of P where one process has it: large ones take no more memory than small ones.
 #: With one alone, Dask makes a NumPy array of it while all of L and U is still to come.

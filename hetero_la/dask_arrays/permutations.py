@@ -18,13 +18,13 @@ from dask.highlevelgraph import HighLevelGraph
 
 from hetero_la.dask_arrays.blocks import one_block, starts
 from hetero_la.dask_arrays.inputs import empty_like
-from hetero_la.tiles.pivots import permutation
-from hetero_la.tiles.transfer import (
+from hetero_la.tiles.arrays.transfer import (
     array_module,
     is_device_array,
     on_device_of_arrays,
     to_device,
 )
+from hetero_la.tiles.storage.pivots import permutation
 
 #: Bytes from which on NumPy asks for huge pages.
 _HUGE = 2**22

@@ -8,11 +8,11 @@ from typing import Any
 import dask.array as da
 import numpy as np
 
-from hetero_la import _qr
-from hetero_la.choice import require_options
+from hetero_la.api import qr as _qr
 from hetero_la.dask_arrays.blocks import entry, from_all
 from hetero_la.dask_arrays.inputs import as_matrix, checked, empty_like
-from hetero_la.dask_arrays.runs import LazyRun
+from hetero_la.dask_arrays.lazy_run import LazyRun
+from hetero_la.execution.executor_choice import require_options
 
 
 def qr(

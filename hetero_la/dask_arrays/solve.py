@@ -6,7 +6,13 @@ from typing import Any
 
 import dask.array as da
 
-from hetero_la.choice import require_options
+from hetero_la.api.structure import (
+    INV_NAMES,
+    Structure,
+    refuse_complex,
+    structure_of,
+    without_zeros,
+)
 from hetero_la.dask_arrays.bands import band
 from hetero_la.dask_arrays.blocks import diagonal, over_columns
 from hetero_la.dask_arrays.cholesky import solve_positive
@@ -17,9 +23,9 @@ from hetero_la.dask_arrays.inputs import (
     checked,
     transpose_of,
 )
-from hetero_la.dask_arrays.runs import LazyRun
-from hetero_la.dask_arrays.verdicts import Singular
-from hetero_la.structure import INV_NAMES, Structure, refuse_complex, structure_of, without_zeros
+from hetero_la.dask_arrays.lazy_run import LazyRun
+from hetero_la.dask_arrays.status import Singular
+from hetero_la.execution.executor_choice import require_options
 
 _TRIANGULAR = (Structure.UPPER, Structure.LOWER)
 #: Of these a run loads only a part, or something made of it.

@@ -1,6 +1,1 @@
-"""Pictures of task graphs: SVG, PNG, DOT, and pages that zoom in."""
-
-from hetero_la.pictures.drawing import draw, require_suffix
-from hetero_la.pictures.placed import PlacedGraph
-
-__all__ = ["PlacedGraph", "draw", "require_suffix"]
+"""Pictures of task graphs and of runs: SVG, PNG, DOT, and pages that zoom in."""

@@ -6,8 +6,8 @@ import functools
 from xml.etree import ElementTree
 
 import hetero_la
-from hetero_la.pictures import PlacedGraph
-from hetero_la.scheduler.workers import WorkerInfo
+from hetero_la.pictures.graph.placed import PlacedGraph
+from hetero_la.scheduler.placement.workers import WorkerInfo
 
 GPUS = tuple(WorkerInfo(f"gpu{i}", "gpu", f"inproc://{i}", device=i) for i in range(4))
 CPU = WorkerInfo("cpu0", "cpu", "inproc://c", blas_threads=4)
@@ -23,7 +23,7 @@ def placed(
         routine, (10 * tiles, 10 * tiles), nb=10, workers=GPUS[:workers] or (CPU,),
         nrhs=15 if routine in ("solve", "lstsq") else 0,
     )  # fmt: skip
-    return PlacedGraph.of(plan.graph, granularity)  # type: ignore[arg-type]
+    return plan.graph.placed(granularity)  # type: ignore[arg-type]
 
 
 def shapes(text: str, name: str) -> list[ElementTree.Element]:

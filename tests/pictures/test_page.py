@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import hetero_la
-from hetero_la.pictures import draw
+from hetero_la.pictures.graph.files import draw
 from tests.pictures.browser import CHROMIUM, Page, browser
 from tests.pictures.drawn import placed
 

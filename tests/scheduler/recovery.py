@@ -45,7 +45,7 @@ def die() -> None:
 
 def die_at(place: str, count: int = 1) -> None:
     """End this process in the `count`-th call of a kernel or of a task's function."""
-    from hetero_la.scheduler import dask_processes
+    from hetero_la.scheduler.recovery import run_tasks
     from hetero_la.tiles.kernels import registry
 
     calls = [0]
@@ -59,8 +59,8 @@ def die_at(place: str, count: int = 1) -> None:
 
         return call
 
-    if hasattr(dask_processes, place):
-        setattr(dask_processes, place, watched(getattr(dask_processes, place)))
+    if hasattr(run_tasks, place):
+        setattr(run_tasks, place, watched(getattr(run_tasks, place)))
     else:
         kernels = registry._IMPLEMENTATIONS
         kernels.update({key: watched(kernels[key]) for key in kernels if key[1] == place})
@@ -131,9 +131,9 @@ def mend() -> None:
 
 def shards() -> list[Any]:
     """Shards that this process holds."""
-    from hetero_la.scheduler import dask_processes
+    from hetero_la.scheduler.recovery import run_tasks
 
-    return list(dask_processes._shards)
+    return list(run_tasks._shards)
 
 
 def set_status(status: str, *, dask_worker: Any) -> None:

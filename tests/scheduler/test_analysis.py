@@ -10,16 +10,16 @@ import hetero_la
 from hetero_la.algorithms.cholesky import cholesky_tasks
 from hetero_la.algorithms.lu import lu_tasks
 from hetero_la.algorithms.qr import qr_tasks
-from hetero_la.scheduler.analysis import (
+from hetero_la.scheduler.graph.analysis import (
     average_parallelism,
     critical_path,
     earliest_times,
     total_work,
     width,
 )
-from hetero_la.scheduler.graph import TaskGraph
-from hetero_la.scheduler.workers import WorkerInfo
-from hetero_la.tiles.layout import TileLayout
+from hetero_la.scheduler.graph.task_graph import TaskGraph
+from hetero_la.scheduler.placement.workers import WorkerInfo
+from hetero_la.tiles.storage.layout import TileLayout
 
 GRAPHS = [build(TileLayout(60, 60, 10)) for build in (lu_tasks, cholesky_tasks, qr_tasks)]
 GRAPHS += [lu_tasks(TileLayout(50, 50, 10), "tile"), lu_tasks(TileLayout(9, 9, 10))]

@@ -9,20 +9,20 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hetero_la.routines import ROUTINES
-from hetero_la.scheduler.at_scale import ScaledRun, simulate_at_scale
-from hetero_la.scheduler.closing import closing
-from hetero_la.scheduler.costs import MachineModel
-from hetero_la.scheduler.device_model import H200, Overlap
-from hetero_la.scheduler.distribution import Distribution
-from hetero_la.scheduler.instructions import Program
-from hetero_la.scheduler.machines import Broadcast, ClusterModel, Fabric
-from hetero_la.scheduler.placement import Placement
-from hetero_la.scheduler.programs import build_programs
-from hetero_la.scheduler.sharing import PanelWork, Work, beside, through
-from hetero_la.scheduler.simulate import Simulation, simulate
-from hetero_la.scheduler.step_calls import StepCalls
-from hetero_la.tiles.layout import TileLayout
+from hetero_la.algorithms.routines import ROUTINES
+from hetero_la.scheduler.graph.closing_calls import closing
+from hetero_la.scheduler.graph.step_calls import StepCalls
+from hetero_la.scheduler.machine.cluster_model import Broadcast, ClusterModel, Fabric
+from hetero_la.scheduler.machine.device import H200, Overlap
+from hetero_la.scheduler.machine.model import MachineModel
+from hetero_la.scheduler.placement.distribution import Distribution
+from hetero_la.scheduler.placement.placement import Placement
+from hetero_la.scheduler.predict.at_scale import ScaledRun, simulate_at_scale
+from hetero_la.scheduler.predict.sharing import PanelWork, Work, beside, through
+from hetero_la.scheduler.predict.simulate import Simulation, simulate
+from hetero_la.scheduler.program.build import build_programs
+from hetero_la.scheduler.program.instructions import Program
+from hetero_la.tiles.storage.layout import TileLayout
 from tests.support import call_seconds
 
 #: What the simulator assumes of the links between GPUs of one process.

@@ -9,15 +9,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hetero_la.routines import ROUTINES
-from hetero_la.scheduler.best_sizes import Rule, best_sizes
-from hetero_la.scheduler.costs import MachineModel
-from hetero_la.scheduler.device_model import H200, DeviceModel, Overlap, cores
-from hetero_la.scheduler.sharing import PanelWork, Work, beside, overlapped, through
-from hetero_la.scheduler.simulate import simulate
-from hetero_la.scheduler.stages import Stages
-from hetero_la.tiles.layout import TileLayout
-from hetero_la.tiles.tile_sizes import TileSizes, sizes_of_cut
+from hetero_la.algorithms.routines import ROUTINES
+from hetero_la.scheduler.machine.device import H200, DeviceModel, Overlap, cores
+from hetero_la.scheduler.machine.model import MachineModel
+from hetero_la.scheduler.predict.sharing import PanelWork, Work, beside, overlapped, through
+from hetero_la.scheduler.predict.simulate import simulate
+from hetero_la.scheduler.predict.stages import Stages
+from hetero_la.scheduler.predict.tile_sizes import Rule, best_sizes
+from hetero_la.tiles.storage.layout import TileLayout
+from hetero_la.tiles.storage.tile_sizes import TileSizes, sizes_of_cut
 from tests.support import set_up
 
 RULES = [Rule(*choice) for choice in itertools.product((False, True), repeat=2)]

@@ -24,18 +24,19 @@ from distributed import Client, LocalCluster, Worker
 
 import hetero_la
 from hetero_la.configs import available_presets, load_preset
-from hetero_la.scheduler import cluster_size, dask_clients, dask_wait
-from hetero_la.scheduler.cluster import Cluster
-from hetero_la.scheduler.cluster_size import (
+from hetero_la.scheduler.cluster import clients, sizing
+from hetero_la.scheduler.cluster.clients import embedded_client, running_client, worker_infos
+from hetero_la.scheduler.cluster.cluster import Cluster
+from hetero_la.scheduler.cluster.devices import inside_task, this_device
+from hetero_la.scheduler.cluster.sizing import (
     ClusterSize,
     default_blas_threads,
     default_cpu_workers,
 )
-from hetero_la.scheduler.dask_clients import embedded_client, running_client, worker_infos
-from hetero_la.scheduler.dask_devices import inside_task, this_device
-from hetero_la.scheduler.dask_wait import wait_all
-from hetero_la.tiles.errors import DeviceUnavailableError, RunAbortedError
-from hetero_la.tiles.kernels.gpu import gpu_count
+from hetero_la.scheduler.on_dask import wait
+from hetero_la.scheduler.on_dask.wait import wait_all
+from hetero_la.tiles.arrays.errors import DeviceUnavailableError, RunAbortedError
+from hetero_la.tiles.arrays.transfer import gpu_count
 
 ROOT = str(Path(__file__).parents[2])
 
@@ -65,7 +66,7 @@ def cluster():
 @pytest.fixture
 def embedded():
     yield
-    dask_clients._close_embedded()
+    clients._close_embedded()
 
 
 def script(text: str, **kwargs: object) -> subprocess.Popen[str]:
@@ -104,7 +105,7 @@ def test_cores_are_shared_out(cores, cpus, gpus, virtual, threads):
 
 
 def test_sizes_that_are_left_open(monkeypatch):
-    monkeypatch.setattr(cluster_size, "gpu_count", lambda: 2)
+    monkeypatch.setattr(sizing, "gpu_count", lambda: 2)
     assert ClusterSize.choose({}, 8) == ClusterSize(1, 2, 0, 5)
     assert ClusterSize.choose({"virtual_gpus": 3}, 8) == ClusterSize(1, 0, 3, 2)
     assert ClusterSize.choose({"gpus": 0}, 8) == ClusterSize(default_cpu_workers(8), 0, 0, 1)
@@ -319,7 +320,7 @@ def test_closing_does_not_wait_for_a_running_task():
 
 def test_unclosed_at_exit_is_quiet():
     out = run_script("""
-        from hetero_la.scheduler.cluster import Cluster
+        from hetero_la.scheduler.cluster.cluster import Cluster
         from distributed import Client
         cluster = Cluster(gpus=0, virtual_gpus=2)
         client = Client(cluster)
@@ -368,7 +369,7 @@ def test_infos_are_kept_while_the_workers_are_the_same(where, cluster, processes
     first = worker_infos(client)
     infos, asked = {info.address: info for info in first}, []
     monkeypatch.setattr(
-        dask_clients, "describe", lambda worker: asked.append(worker) or infos[worker.address]
+        clients, "describe", lambda worker: asked.append(worker) or infos[worker.address]
     )
     monkeypatch.setattr(client, "run", lambda f, **_: asked.append(f) or infos)
     assert worker_infos(client) == first
@@ -492,7 +493,7 @@ def test_embedded_in_a_fork():
     out = run_script("""
         import os, signal, sys, warnings
         warnings.simplefilter("ignore")
-        from hetero_la.scheduler.dask_clients import embedded_client
+        from hetero_la.scheduler.cluster.clients import embedded_client
         client = embedded_client()
         assert client.submit(abs, -1).result() == 1
         child = os.fork()
@@ -532,9 +533,9 @@ def test_the_end_of_a_run_does_not_wait_for_a_look_at_its_workers(cluster, monke
         looks.append(watch)
         await asyncio.sleep(10)
 
-    monkeypatch.setattr(dask_wait._Watch, "look", slow_look)
+    monkeypatch.setattr(wait._Watch, "look", slow_look)
     client = cluster.private_client()
-    future = client.submit(time.sleep, 2 * dask_wait._LOOK_INTERVAL, pure=False)
+    future = client.submit(time.sleep, 2 * wait._LOOK_INTERVAL, pure=False)
     began = time.perf_counter()
     wait_all(client, [future], [])
     assert time.perf_counter() - began < 5
@@ -608,7 +609,7 @@ def test_a_client_closed_meanwhile_ends_the_wait():
         began = time.perf_counter()
         with pytest.raises(RunAbortedError):
             wait_all(client, [future], [])
-        assert time.perf_counter() - began < dask_wait._CANCEL_SECONDS + 2
+        assert time.perf_counter() - began < wait._CANCEL_SECONDS + 2
         with pytest.raises(RunAbortedError, match="client of the Dask cluster is closed"):
             worker_infos(client)
 
@@ -642,8 +643,8 @@ def test_a_worker_that_cannot_be_described(processes, monkeypatch):
 def test_control_c():
     process = script("""
         import time
-        from hetero_la.scheduler.dask_clients import embedded_client, worker_infos
-        from hetero_la.scheduler.dask_wait import wait_all
+        from hetero_la.scheduler.cluster.clients import embedded_client, worker_infos
+        from hetero_la.scheduler.on_dask.wait import wait_all
         client = embedded_client()
         addresses = [info.address for info in worker_infos(client)]
         futures = [client.submit(time.sleep, 20), client.submit(abs, -1, pure=False)]

@@ -14,21 +14,25 @@ from threadpoolctl import threadpool_limits
 
 from hetero_la.algorithms.cholesky import cholesky_tasks
 from hetero_la.algorithms.lu import lu_tasks
+from hetero_la.algorithms.routines import ROUTINES
 from hetero_la.algorithms.solve import solve_tasks
-from hetero_la.routines import ROUTINES
-from hetero_la.scheduler import fits, kernel_costs, probes
-from hetero_la.scheduler.costs import LinkModel, MachineModel, kernel_shapes, window_steps
-from hetero_la.scheduler.device_model import CORE, H200, Chain, cores
-from hetero_la.scheduler.distribution import Distribution
-from hetero_la.scheduler.estimate import estimate_seconds, steps_while_loading
-from hetero_la.scheduler.placement import Placement
-from hetero_la.scheduler.probes import machine_model, measure_device, measure_link
-from hetero_la.scheduler.programs import build_programs
-from hetero_la.scheduler.simulate import simulate
-from hetero_la.scheduler.workers import WorkerInfo
-from hetero_la.tiles.kernels.cpu import CpuDevice, VirtualGpu
-from hetero_la.tiles.kernels.spec import SPECS, KernelOptions, Queue
-from hetero_la.tiles.layout import TileLayout
+from hetero_la.scheduler.machine import device as device_model
+from hetero_la.scheduler.machine.device import CORE, H200, Chain, cores
+from hetero_la.scheduler.machine.model import LinkModel, MachineModel, window_steps
+from hetero_la.scheduler.placement.distribution import Distribution
+from hetero_la.scheduler.placement.placement import Placement
+from hetero_la.scheduler.placement.workers import WorkerInfo
+from hetero_la.scheduler.predict.estimate import estimate_seconds, steps_while_loading
+from hetero_la.scheduler.predict.simulate import simulate
+from hetero_la.scheduler.probe import fit as fits
+from hetero_la.scheduler.probe import quick
+from hetero_la.scheduler.probe.quick import machine_model, measure_device, measure_link
+from hetero_la.scheduler.program.build import build_programs
+from hetero_la.scheduler.program.instructions import kernel_shapes
+from hetero_la.tiles.arrays.device import KernelOptions, Queue
+from hetero_la.tiles.kernels.cpu.device import CpuDevice, VirtualGpu
+from hetero_la.tiles.kernels.spec import SPECS
+from hetero_la.tiles.storage.layout import TileLayout
 
 REFLECTORS = ("larfb_c", "larfb_n", "gemqrt_c", "gemqrt_n")
 
@@ -104,7 +108,7 @@ def test_nominal_gpu_is_near_what_was_measured_on_one(kind, shapes, measured):
 
 
 def test_a_kernel_without_a_rule_costs_its_flops_or_its_bytes(monkeypatch):
-    monkeypatch.setattr(kernel_costs, "_RULES", {})
+    monkeypatch.setattr(device_model, "_RULES", {})
     large = shapes_of("gemm", 4096, 4096, 512)
     flops = SPECS["gemm"].flops(large)
     assert CORE.kernel_seconds("gemm", large, "f8") == pytest.approx(
@@ -286,7 +290,7 @@ def test_measured_model_predicts_this_cpu_within_a_factor_of_two():
     until = time.monotonic() + 60  # what else runs here will leave it a quiet moment
     with threadpool_limits(1, "blas"):
         while cases:
-            probes._measured.clear()
+            quick._measured.clear()
             model = measure_device(CpuDevice())
             for kind, arrays in list(cases.items()):
                 predicted = model.kernel_seconds(kind, [a.shape for a in arrays], np.float64)
@@ -299,11 +303,11 @@ def test_measured_model_predicts_this_cpu_within_a_factor_of_two():
 
 def test_measurements_are_kept(monkeypatch):
     # What another test left running may change the number of BLAS threads, which is the process's.
-    monkeypatch.setattr(probes, "_blas_threads", lambda: 1)
+    monkeypatch.setattr(quick, "_blas_threads", lambda: 1)
     first = measure_device(CpuDevice("cpu7"), np.float32)
     assert measure_device(CpuDevice("cpu7"), np.float32) is first
     assert measure_device(CpuDevice("cpu8"), np.float32) is not first
-    monkeypatch.setattr(probes, "_blas_threads", lambda: 2)
+    monkeypatch.setattr(quick, "_blas_threads", lambda: 2)
     assert measure_device(CpuDevice("cpu7"), np.float32) is not first
     assert first.kind == "cpu"
     assert first.dtype == "float32"
@@ -330,7 +334,7 @@ def test_measured_link():
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", [np.float64, np.complex64])
 def test_measured_gpu(dtype):
-    from hetero_la.tiles.kernels.gpu import GpuDevice
+    from hetero_la.tiles.kernels.gpu.device import GpuDevice
 
     model = measure_device(GpuDevice(0), dtype)
     assert model.kind == "gpu"

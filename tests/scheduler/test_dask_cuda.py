@@ -16,8 +16,8 @@ from distributed import Client, wait
 from numpy.typing import NDArray
 
 import hetero_la
-from hetero_la.scheduler.dask_clients import worker_infos
-from hetero_la.tiles.kernels.gpu import gpu_count
+from hetero_la.scheduler.cluster.clients import worker_infos
+from hetero_la.tiles.arrays.transfer import gpu_count
 from tests.dask_support import (
     Case,
     any_shape_cases,

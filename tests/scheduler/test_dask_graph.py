@@ -19,12 +19,12 @@ from distributed import Client, Future, LocalCluster, get_worker, wait
 from scipy.linalg import LinAlgWarning
 
 import hetero_la
-from hetero_la.dask_arrays import runs
-from hetero_la.scheduler import dask_held, dask_shards
-from hetero_la.scheduler.cluster import Cluster
-from hetero_la.scheduler.dask_placement import PRIORITY, RunTask
-from hetero_la.scheduler.workers import WorkerInfo, calling_thread
-from hetero_la.tiles.errors import InsufficientMemoryError, StaleShardError
+from hetero_la.dask_arrays import lazy_run
+from hetero_la.scheduler.cluster.cluster import Cluster
+from hetero_la.scheduler.cluster.placement_plugin import PRIORITY, RunTask
+from hetero_la.scheduler.on_dask import held_shard, shard_tasks
+from hetero_la.scheduler.placement.workers import WorkerInfo, calling_thread
+from hetero_la.tiles.arrays.errors import InsufficientMemoryError, StaleShardError
 from tests.dask_support import (
     any_shape_cases,
     assert_same,
@@ -92,7 +92,7 @@ def test_panels_and_lookahead(panel: str, lookahead: int) -> None:
 def test_the_current_client_s_workers_are_planned_for(
     processes: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(runs.INLINE_LIMIT, "cpu", 0.0)
+    monkeypatch.setitem(lazy_run.INLINE_LIMIT, "cpu", 0.0)
     addresses = set(processes.scheduler_info()["workers"])
     packed, _ = hetero_la.lu_factor(chunked(random(100), 30), nb=NB)
     tasks = packed.dask.to_dict().values()
@@ -210,7 +210,7 @@ def test_dask_is_told_of_workers_and_priorities(processes: Client) -> None:
 def test_without_placement_there_is_an_error_and_no_wrong_answer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(runs, "keep_placement", lambda client: None)
+    monkeypatch.setattr(lazy_run, "keep_placement", lambda client: None)
     with start("processes") as cluster, cluster.get_client() as client:
         packed, _ = hetero_la.lu_factor(chunked(random(200), 30), nb=NB, client=client)
         with pytest.raises(StaleShardError, match="does not hold its shard"):
@@ -218,9 +218,9 @@ def test_without_placement_there_is_an_error_and_no_wrong_answer(
 
 
 def test_a_slice_that_runs_elsewhere_is_an_error() -> None:
-    held = dask_held._read("written in another process")
+    held = held_shard._read("written in another process")
     with pytest.raises(StaleShardError, match="does not hold its shard, no worker of a cluster"):
-        dask_shards.run_slice(held, 0, 1, (), (), None)
+        shard_tasks.run_slice(held, 0, 1, (), (), None)
 
 
 def test_slices_do_work_that_waits_for_nothing_before_a_message() -> None:
@@ -246,7 +246,7 @@ def test_persisted_factors_solve_where_they_are(
     processes: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Many solves with one factorization; only right-hand sides and messages travel."""
-    monkeypatch.setitem(runs.INLINE_LIMIT, "cpu", 0.0)
+    monkeypatch.setitem(lazy_run.INLINE_LIMIT, "cpu", 0.0)
     a, b = random(200), random(200, 3, seed=1)
     factors = hetero_la.lu_factor(chunked(a, 70), nb=NB).persist()
     wait(list(factors))
@@ -377,9 +377,9 @@ def test_a_cluster_that_closes_begins_nothing_again(caplog: pytest.LogCaptureFix
 
 def test_a_portion_that_is_missing_is_an_error() -> None:
     plan = hetero_la.plan("lu", (9, 9))
-    held = dask_shards.open_shard("run", "attempt", plan.job(), 0, False, False)
+    held = shard_tasks.open_shard("run", "attempt", plan.job(), 0, False, False)
     with pytest.raises(StaleShardError, match=r"portions \[\] of the input .* \[0\]"):
-        dask_shards.run_slice(held, 0, 1, (), (), [0])
+        shard_tasks.run_slice(held, 0, 1, (), (), [0])
 
 
 def test_a_warning_reaches_the_client(processes: Client) -> None:
@@ -436,7 +436,7 @@ def test_a_run_ends_well_on_workers_that_write_results_to_disk() -> None:
         packed, _ = hetero_la.lu_factor(chunked(a, 100), nb=2 * NB, client=client)
         assert_same(packed.compute(), hetero_la.lu_factor(a, nb=NB).lu)
         assert all(client.run(_has_written).values())
-        assert not any(client.run(lambda: len(dask_held._written)).values())
+        assert not any(client.run(lambda: len(held_shard._written)).values())
 
 
 def _limit_memory(nbytes: int, dask_worker: Any) -> None:
@@ -450,22 +450,22 @@ def _has_written(dask_worker: Any) -> bool:
 def test_a_shard_written_to_disk_comes_back_where_it_was() -> None:
     def there_and_back(n: int) -> Any:
         plan = hetero_la.plan("lu", (n, n), nb=8)
-        held = dask_shards.open_shard("run", "attempt", plan.job(), 0, False, False)
+        held = shard_tasks.open_shard("run", "attempt", plan.job(), 0, False, False)
         get_worker().data["held"] = held
         held._key = "held"
         written = pickle.dumps(held)
         same = pickle.loads(written) is held
         pickle.dumps(held)
-        waiting = len(dask_held._written)
+        waiting = len(held_shard._written)
         del get_worker().data["held"], held
-        dask_held.forget_unwanted()
-        return same, waiting, len(dask_held._written), shards_held()
+        held_shard.forget_unwanted()
+        return same, waiting, len(held_shard._written), shards_held()
 
     with start("processes", 2) as cluster, cluster.get_client() as client:
         assert client.submit(there_and_back, 20).result(timeout=60) == (True, 1, 0, 0)
         first, second = client.scheduler_info()["workers"]
         held = client.submit(
-            lambda: dask_shards.open_shard(
+            lambda: shard_tasks.open_shard(
                 "run", "attempt", hetero_la.plan("lu", (9, 9)).job(), 0, False, False
             ),
             workers=[first],

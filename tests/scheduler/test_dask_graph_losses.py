@@ -16,11 +16,11 @@ import pytest
 from distributed import Client, wait
 
 import hetero_la
-from hetero_la.scheduler import dask_graph
-from hetero_la.scheduler.dask_clients import worker_infos
-from hetero_la.scheduler.dask_placement import RunTask
-from hetero_la.scheduler.workers import WorkerInfo
-from hetero_la.tiles.errors import RunAbortedError
+from hetero_la.scheduler.cluster.clients import worker_infos
+from hetero_la.scheduler.cluster.placement_plugin import RunTask
+from hetero_la.scheduler.on_dask import run_graph
+from hetero_la.scheduler.placement.workers import WorkerInfo
+from hetero_la.tiles.arrays.errors import RunAbortedError
 from tests.dask_support import assert_same, chunked, nothing_left
 from tests.scheduler.recovery import (
     Hosts,
@@ -281,7 +281,7 @@ def test_an_error_in_a_kernel(processes: Client) -> None:
 def test_input_in_portions_on_any_worker(
     processes: Client, dies: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dask_graph, "_LEAST_PORTION", 1)
+    monkeypatch.setattr(run_graph, "_LEAST_PORTION", 1)
     a = random(N)
     packed, piv = hetero_la.lu_factor(chunked(a, 30), nb=NB)
     assert not homes(packed)

@@ -25,22 +25,23 @@ from distributed import Client, LocalCluster
 from numpy.typing import NDArray
 
 import hetero_la
-from hetero_la.execution import execute
-from hetero_la.options import Options
-from hetero_la.planner import make_plan
-from hetero_la.scheduler import dask_execution, dask_processes
-from hetero_la.scheduler.cluster import Cluster
-from hetero_la.scheduler.dask_attempts import run_in_processes
-from hetero_la.scheduler.dask_clients import worker_infos
-from hetero_la.scheduler.dask_execution import run_local
-from hetero_la.scheduler.runner import Runner
-from hetero_la.scheduler.threads import run_in_threads
-from hetero_la.tiles.errors import RunAbortedError, StaleShardError
+from hetero_la.execution.execute import execute
+from hetero_la.planning.options import Options
+from hetero_la.planning.planner import make_plan
+from hetero_la.scheduler.cluster.clients import worker_infos
+from hetero_la.scheduler.cluster.cluster import Cluster
+from hetero_la.scheduler.on_dask import threads as dask_execution
+from hetero_la.scheduler.on_dask.threads import run_local
+from hetero_la.scheduler.recovery import run_tasks
+from hetero_la.scheduler.recovery.attempts import run_in_processes
+from hetero_la.scheduler.run.runner import Runner
+from hetero_la.scheduler.run.threads import run_in_threads
+from hetero_la.tiles.arrays.device import Array, KernelOptions
+from hetero_la.tiles.arrays.errors import RunAbortedError, StaleShardError
 from hetero_la.tiles.kernels import registry
-from hetero_la.tiles.kernels.cpu import CpuDevice, VirtualGpu
-from hetero_la.tiles.kernels.spec import Array, KernelOptions
-from hetero_la.tiles.layout import TileLayout
-from hetero_la.tiles.shard import ArrayStorage
+from hetero_la.tiles.kernels.cpu.device import CpuDevice, VirtualGpu
+from hetero_la.tiles.storage.layout import TileLayout
+from hetero_la.tiles.storage.shard import ArrayStorage
 from tests.support import DTYPES, Problem, assert_close, problem, random
 
 ROOT = str(Path(__file__).parents[2])
@@ -257,7 +258,7 @@ def test_programs_with_a_panel_worker_on_any_cluster(hybrid: Cluster, panel: str
     target = np.empty((45, 56), order="F")
     run_in_processes(client, plan.job(), ArrayStorage(a, target, b))
     assert_close(target[:, 45:], np.linalg.solve(a, b), limit=1e-8)
-    assert not dask_processes._shards
+    assert not run_tasks._shards
 
 
 @pytest.mark.parametrize("routine", ROUTINES)
@@ -283,7 +284,7 @@ def test_routines_with_a_panel_worker_on_any_cluster(
         target = np.empty_like(given.expected, order="F")
         run_in_processes(client, plan.job(), ArrayStorage(given.a, target, given.b))
         assert_close(target, given.expected, limit=1e-9)
-    assert not dask_processes._shards
+    assert not run_tasks._shards
 
 
 def test_somebody_else_s_threads() -> None:
@@ -299,7 +300,9 @@ def test_somebody_else_s_threads() -> None:
 
 
 def test_the_current_client_is_used(monkeypatch: pytest.MonkeyPatch, hybrid: Cluster) -> None:
-    monkeypatch.setattr("hetero_la.choice.INLINE_LIMIT", {"cpu": 0.0, "gpu": 0.0})
+    monkeypatch.setattr(
+        "hetero_la.execution.executor_choice.INLINE_LIMIT", {"cpu": 0.0, "gpu": 0.0}
+    )
     with Client(hybrid):
         factors = check_lu(random(40))
     assert {worker.name for worker in factors.plan.workers} <= {"gpu0", "gpu1", "cpu0"}
@@ -427,9 +430,9 @@ def test_an_error_inline(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def left_over() -> list[Any]:
-    from hetero_la.scheduler import dask_processes
+    from hetero_la.scheduler.recovery import run_tasks
 
-    return list(dask_processes._shards)
+    return list(run_tasks._shards)
 
 
 def break_in_worker(kernel: str) -> None:
@@ -494,7 +497,7 @@ def test_tasks_of_an_ended_run_are_refused() -> None:
     with pytest.raises(RunAbortedError, match="run lu-77 has ended"):
         dask_execution.run_window("lu-77", 0, 0, 1, None)
     with pytest.raises(StaleShardError, match="shard of worker 1 was lost"):
-        dask_processes.run_slice("lu-77", 1, 0, 1, [], [], None)
+        run_tasks.run_slice("lu-77", 1, 0, 1, [], [], None)
 
 
 def test_two_runs_at_once(hybrid: Cluster) -> None:

@@ -11,15 +11,15 @@ import scipy.linalg
 
 from hetero_la.algorithms.lu import lu_tasks
 from hetero_la.algorithms.solve import solve_tasks
-from hetero_la.scheduler.distribution import Distribution
-from hetero_la.scheduler.graph import TaskGraph
-from hetero_la.scheduler.inline import run_in_order
-from hetero_la.scheduler.lookahead import Order
-from hetero_la.scheduler.placement import Placement
-from hetero_la.scheduler.tasks import INITIAL, OWN, Region, Task
-from hetero_la.tiles.kernels.cpu import CpuDevice
-from hetero_la.tiles.kernels.spec import KernelOptions
-from hetero_la.tiles.layout import TileLayout
+from hetero_la.scheduler.graph.task_graph import TaskGraph
+from hetero_la.scheduler.graph.tasks import INITIAL, OWN, Region, Task
+from hetero_la.scheduler.placement.distribution import Distribution
+from hetero_la.scheduler.placement.lookahead import Order
+from hetero_la.scheduler.placement.placement import Placement
+from hetero_la.scheduler.run.inline import run_in_order
+from hetero_la.tiles.arrays.device import KernelOptions
+from hetero_la.tiles.kernels.cpu.device import CpuDevice
+from hetero_la.tiles.storage.layout import TileLayout
 from tests.support import DTYPES, assert_close, pivots, priorities, random, random_order
 
 GRANULARITIES = ("column", "tile")

@@ -12,24 +12,23 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
-from hetero_la.scheduler import kernel_probes, machine_probe
-from hetero_la.scheduler.clock_probe import Clock, fit_clock
-from hetero_la.scheduler.cluster import Cluster
-from hetero_la.scheduler.copy_probes import fit_link, measure_copies, measure_links
-from hetero_la.scheduler.dask_clients import worker_infos
-from hetero_la.scheduler.dask_probe import measure_dask
-from hetero_la.scheduler.issue_probe import measure_issue
-from hetero_la.scheduler.kernel_cases import KernelCase
-from hetero_la.scheduler.kernel_grids import grids
-from hetero_la.scheduler.kernel_probes import (
+from hetero_la.scheduler.cluster.clients import worker_infos
+from hetero_la.scheduler.cluster.cluster import Cluster
+from hetero_la.scheduler.machine.rate_tables import MEASURABLE
+from hetero_la.scheduler.probe import kernels, machine
+from hetero_la.scheduler.probe.clock import Clock, fit_clock
+from hetero_la.scheduler.probe.copies import fit_link, measure_copies, measure_links
+from hetero_la.scheduler.probe.dask_latency import measure_dask
+from hetero_la.scheduler.probe.device_probe import Probe
+from hetero_la.scheduler.probe.issue import measure_issue
+from hetero_la.scheduler.probe.kernel_cases import KernelCase, grids
+from hetero_la.scheduler.probe.kernels import (
     measure_kernels,
     median_and_spread,
     side_by_side,
 )
-from hetero_la.scheduler.machine_probe import Team, measure_cpus
-from hetero_la.scheduler.probes import Probe
-from hetero_la.scheduler.rates import MEASURABLE
-from hetero_la.tiles.kernels.cpu import CpuDevice
+from hetero_la.scheduler.probe.machine import Team, measure_cpus
+from hetero_la.tiles.kernels.cpu.device import CpuDevice
 
 DOUBLE = np.dtype(float)
 
@@ -140,7 +139,7 @@ def test_kernels_measured_on_two_devices_at_once() -> None:
         samples = [
             probes[0].sample(lambda: probes[0].call("gemm", array, wide, c), 50) for _ in range(9)
         ]
-    assert told == ["potrf", "gemm"] * kernel_probes._ROUNDS
+    assert told == ["potrf", "gemm"] * kernels._ROUNDS
     gemm = rates.by_kind["gemm"]
     assert gemm.axes == ((16, 64), (8,), (8, 64))
     assert all(spread >= 0 for spread in gemm.spreads)
@@ -163,7 +162,7 @@ def test_an_error_on_one_device_ends_the_waiting_of_the_others() -> None:
 
 
 def test_a_device_that_never_comes_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernel_probes, "_MEETING", 0.2)
+    monkeypatch.setattr(kernels, "_MEETING", 0.2)
     probes = [Probe(CpuDevice(f"cpu{i}"), DOUBLE) for i in range(2)]
     gone = threading.Event()  # never set
 
@@ -190,7 +189,7 @@ def test_median_and_spread() -> None:
 @pytest.mark.slow
 def test_cpus_measured_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
     few = {"gemm": ((16, 64), (8,), (8, 64)), "laswp": ((64,), (8, 16))}
-    monkeypatch.setattr(machine_probe, "grids", lambda *args, **kwargs: few)
+    monkeypatch.setattr(machine, "grids", lambda *args, **kwargs: few)
     told: list[str] = []
     device = measure_cpus(Team(2, 1), "float32", told=told.append)
     assert (device.name, device.threads, device.beside) == ("", 1, 2)
@@ -260,7 +259,7 @@ def test_what_dask_takes() -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("kind", sorted(MEASURABLE))
 def test_every_kernel_is_measured_on_a_gpu(kind: str) -> None:
-    from hetero_la.tiles.kernels.gpu import GpuDevice
+    from hetero_la.tiles.kernels.gpu.device import GpuDevice
 
     axes = tuple((512, 1024) if name in ("r", "m") else (64, 128) for name in
                  MEASURABLE[kind].names)  # fmt: skip
@@ -271,8 +270,8 @@ def test_every_kernel_is_measured_on_a_gpu(kind: str) -> None:
 @pytest.mark.gpu
 def test_gpus_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     few = {"gemm": ((512, 4096), (256,), (512, 4096)), "getrf": ((1024, 8192), (128, 256))}
-    monkeypatch.setattr(machine_probe, "grids", lambda *args, **kwargs: few)
-    device = machine_probe.measure_gpu(0)
+    monkeypatch.setattr(machine, "grids", lambda *args, **kwargs: few)
+    device = machine.measure_gpu(0)
     assert device.model.kind == "gpu"
     assert device.model.panel_slowdown >= 1
     assert 0 <= device.model.panel_share < 1
@@ -287,5 +286,5 @@ def test_gpus_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     assert figures["geqrf_ib"] in (32, 16, 8, 4)
     assert all(0 < seconds < 1 for name, seconds in figures.items() if name.endswith("_seconds"))
     assert 0 < figures["launch_seconds"] < figures["synchronous_launch_seconds"] < 1e-2
-    links = machine_probe.measure_gpu_links([0])
+    links = machine.measure_gpu_links([0])
     assert links["host_to_gpu"].bandwidth > links["pageable_to_gpu"].bandwidth / 2 > 1e8

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hetero_la.scheduler import overlap_probe
-from hetero_la.scheduler.device_model import H200, Overlap
-from hetero_la.scheduler.overlap_probe import fit_overlap, measure_overlap
-from hetero_la.scheduler.probes import Probe
-from hetero_la.scheduler.sharing import PanelWork, Work, beside, through
-from hetero_la.tiles.kernels.cpu import CpuDevice
-from hetero_la.tiles.kernels.spec import Queue
+from hetero_la.scheduler.machine.device import H200, Overlap
+from hetero_la.scheduler.predict.sharing import PanelWork, Work, beside, through
+from hetero_la.scheduler.probe import overlap as overlap_probe
+from hetero_la.scheduler.probe.device_probe import Probe
+from hetero_la.scheduler.probe.overlap import fit_overlap, measure_overlap
+from hetero_la.tiles.arrays.device import Queue
+from hetero_la.tiles.kernels.cpu.device import CpuDevice
 
 
 class SharedGpu(CpuDevice):

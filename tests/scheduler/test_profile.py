@@ -14,18 +14,18 @@ import numpy as np
 import pytest
 
 import hetero_la
-from hetero_la.scheduler import known_machine
-from hetero_la.scheduler.costs import DaskCosts, MachineModel
-from hetero_la.scheduler.device_model import CORE, cores
-from hetero_la.scheduler.known_machine import (
+from hetero_la.scheduler.machine import this_machine
+from hetero_la.scheduler.machine.device import CORE, cores
+from hetero_la.scheduler.machine.model import DaskCosts, MachineModel
+from hetero_la.scheduler.machine.profile import MeasuredDevice, Profile, Tuning
+from hetero_la.scheduler.machine.profile_file import read_profile, write_profile
+from hetero_la.scheduler.machine.this_machine import (
     ProfileWarning,
     current_profile,
     profile_path,
     profiled,
 )
-from hetero_la.scheduler.profile import MeasuredDevice, Profile, Tuning
-from hetero_la.scheduler.profile_file import read_profile, write_profile
-from hetero_la.scheduler.workers import WorkerInfo
+from hetero_la.scheduler.placement.workers import WorkerInfo
 from tests.machine import RATE, kept, measured, profile
 
 HERE = WorkerInfo("cpu0", "cpu", "inproc://0", pid=os.getpid(), host=platform.node())
@@ -66,8 +66,8 @@ def test_the_profile_is_kept_under_a_name_of_the_hardware(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     here = profile_path()
     assert here.parent == tmp_path / "hetero-la"
-    other = {**known_machine.this_machine(), "cores": 77}
-    monkeypatch.setattr(known_machine, "this_machine", lambda: other)
+    other = {**this_machine.this_machine(), "cores": 77}
+    monkeypatch.setattr(this_machine, "this_machine", lambda: other)
     assert profile_path().parent == here.parent
     assert profile_path() != here
 

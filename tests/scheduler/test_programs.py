@@ -9,16 +9,16 @@ import pytest
 import scipy.linalg
 from threadpoolctl import threadpool_limits
 
-from hetero_la.routines import ROUTINES
-from hetero_la.scheduler.costs import MachineModel
-from hetero_la.scheduler.distribution import Distribution
-from hetero_la.scheduler.graph import TaskGraph
-from hetero_la.scheduler.placement import Placement
-from hetero_la.scheduler.programs import build_programs
-from hetero_la.scheduler.simulate import simulate
-from hetero_la.scheduler.workers import WorkerInfo
-from hetero_la.tiles.kernels.cpu import CpuDevice, VirtualGpu
-from hetero_la.tiles.layout import TileLayout
+from hetero_la.algorithms.routines import ROUTINES
+from hetero_la.scheduler.graph.task_graph import TaskGraph
+from hetero_la.scheduler.machine.model import MachineModel
+from hetero_la.scheduler.placement.distribution import Distribution
+from hetero_la.scheduler.placement.placement import Placement
+from hetero_la.scheduler.placement.workers import WorkerInfo
+from hetero_la.scheduler.predict.simulate import simulate
+from hetero_la.scheduler.program.build import build_programs
+from hetero_la.tiles.kernels.cpu.device import CpuDevice, VirtualGpu
+from hetero_la.tiles.storage.layout import TileLayout
 from tests.support import (
     Engine,
     LazyGpu,

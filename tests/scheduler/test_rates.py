@@ -9,8 +9,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hetero_la.scheduler.device_model import CORE
-from hetero_la.scheduler.rates import LIKE, MEASURABLE, KernelRates, RateTable, work
+from hetero_la.scheduler.machine.device import CORE
+from hetero_la.scheduler.machine.rate_tables import LIKE, MEASURABLE, KernelRates, RateTable, work
 from hetero_la.tiles.kernels.spec import SPECS
 from tests.machine import RATE, table
 

@@ -20,16 +20,17 @@ from distributed import Client, Future
 from numpy.typing import NDArray
 
 import hetero_la
-from hetero_la.execution import execute
-from hetero_la.report import Timing
-from hetero_la.scheduler import dask_processes, dask_recovery, dask_wait
-from hetero_la.scheduler.dask_clients import worker_infos
-from hetero_la.scheduler.dask_leftovers import forget_clients
-from hetero_la.tiles.errors import RunAbortedError, StaleShardError
-from hetero_la.tiles.kernels.cpu import CpuDevice
-from hetero_la.tiles.kernels.spec import Device
-from hetero_la.tiles.layout import TileLayout
-from hetero_la.tiles.shard import ArrayStorage
+from hetero_la.execution.execute import execute
+from hetero_la.execution.report import Timing
+from hetero_la.scheduler.cluster.clients import worker_infos
+from hetero_la.scheduler.on_dask import wait
+from hetero_la.scheduler.recovery import restart, run_tasks
+from hetero_la.scheduler.recovery.forget_clients import forget_clients
+from hetero_la.tiles.arrays.device import Device
+from hetero_la.tiles.arrays.errors import RunAbortedError, StaleShardError
+from hetero_la.tiles.kernels.cpu.device import CpuDevice
+from hetero_la.tiles.storage.layout import TileLayout
+from hetero_la.tiles.storage.shard import ArrayStorage
 from tests.scheduler.recovery import (
     Hosts,
     at_rest,
@@ -267,7 +268,7 @@ def test_nobody_restarts_a_worker(two_hosts: Hosts, client_of_hosts: Client) -> 
 
 
 def test_no_worker_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dask_recovery, "_RESTART_SECONDS", 1.0)
+    monkeypatch.setattr(restart, "_RESTART_SECONDS", 1.0)
     with Hosts(["127.0.0.1"]) as hosts, Client(hosts.address, set_as_default=False) as client:
         client.wait_for_workers(1, timeout=60)
         client.run(die_at, "getrf", 3)
@@ -280,7 +281,7 @@ def test_no_worker_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_too_many_losses(processes: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dask_recovery, "_MOST_LOSSES", 0)
+    monkeypatch.setattr(restart, "_MOST_LOSSES", 0)
     processes.run(die_at, "getrf", 2, workers=[victim(processes, 0)])
     with pytest.raises(RunAbortedError, match="given up after 1 losses: worker cpu0"):
         check_lu(processes)
@@ -322,7 +323,7 @@ def test_a_worker_that_pauses_for_a_while(processes: Client) -> None:
 
 @pytest.mark.slow
 def test_a_worker_that_stays_paused(processes: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dask_wait, "_PAUSE_LIMIT", 0.5)
+    monkeypatch.setattr(wait, "_PAUSE_LIMIT", 0.5)
     processes.run(slow_down, 0.02)
     address = victim(processes, 1)
     later = threading.Timer(0.3, processes.run, (set_status, "paused"), {"workers": [address]})
@@ -425,41 +426,41 @@ def test_an_error_in_a_kernel_is_not_taken_for_a_loss(processes: Client) -> None
 @pytest.fixture
 def opened(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, int, NDArray]]:
     """A shard of a run on this process's device, and how many instructions its program has."""
-    monkeypatch.setattr(dask_processes, "this_device", CpuDevice)
+    monkeypatch.setattr(run_tasks, "this_device", CpuDevice)
     a = random(40)
     job = hetero_la.plan("lu", a.shape, nb=NB).job()
     blocks = {start: a[:, start : start + NB] for start in range(0, 40, NB)}
     run = f"lu-{uuid.uuid4()}"
-    dask_processes.open_shard(run, 0, job, blocks)
+    run_tasks.open_shard(run, 0, job, blocks)
     yield run, len(job.programs[0].instructions), a
-    dask_processes.drop_shards(run)
-    assert not dask_processes._shards
+    run_tasks.drop_shards(run)
+    assert not run_tasks._shards
 
 
 def test_no_slice_runs_twice(opened: tuple[str, int, NDArray]) -> None:
     run, stop, a = opened
-    dask_processes.run_slice(run, 0, 0, 9, [], [], None)
+    run_tasks.run_slice(run, 0, 0, 9, [], [], None)
     with pytest.raises(StaleShardError, match="at instruction 9, not at 0"):
-        dask_processes.run_slice(run, 0, 0, 9, [], [], None)
+        run_tasks.run_slice(run, 0, 0, 9, [], [], None)
     with pytest.raises(StaleShardError, match="has given away its checkpoint of step 2"):
-        dask_processes.save_shard(run, 0, 2, None, None)
-    dask_processes.run_slice(run, 0, 9, stop, [], [], None)
-    results, values, *_ = dask_processes.close_shard(run, 0, None)
+        run_tasks.save_shard(run, 0, 2, None, None)
+    run_tasks.run_slice(run, 0, 9, stop, [], [], None)
+    results, values, *_ = run_tasks.close_shard(run, 0, None)
     found = np.hstack([results[start] for start in sorted(results)])
     assert_close(found, scipy.linalg.lu_factor(a)[0])
     assert values.keys() >= {("ipiv", 0)}
     with pytest.raises(StaleShardError, match="was lost"):
-        dask_processes.close_shard(run, 0, None)
+        run_tasks.close_shard(run, 0, None)
     with pytest.raises(StaleShardError, match="was lost"):
-        dask_processes.save_shard(run, 0, 2, None, None)
+        run_tasks.save_shard(run, 0, 2, None, None)
 
 
 def test_a_lease_that_ends_takes_the_shards_along(opened: tuple[str, int, NDArray]) -> None:
     run, _, a = opened
-    lease = dask_processes.hold_shards(run, 0)
+    lease = run_tasks.hold_shards(run, 0)
     pickle.loads(pickle.dumps(lease))  # a copy that has travelled is of no run, when it goes
-    assert dask_processes._shards
+    assert run_tasks._shards
     del lease
-    assert not dask_processes._shards
+    assert not run_tasks._shards
     with pytest.raises(RunAbortedError, match=f"run {run} has ended"):
-        dask_processes.open_shard(run, 0, hetero_la.plan("lu", a.shape).job(), {})
+        run_tasks.open_shard(run, 0, hetero_la.plan("lu", a.shape).job(), {})

@@ -119,7 +119,9 @@ def test_threads_that_work_in_the_place_of_the_input_cannot_begin_again() -> Non
                 future = pool.submit(eager, client, a, overwrite_a=True)
                 time.sleep(1)
                 client.retire_workers([next(iter(client.nthreads()))])
-                with pytest.raises(hetero_la.tiles.errors.RunAbortedError, match=r"retired|left"):
+                with pytest.raises(
+                    hetero_la.tiles.arrays.errors.RunAbortedError, match=r"retired|left"
+                ):
                     future.result(SOON)
         finally:
             client.run(mend)

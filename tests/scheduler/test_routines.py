@@ -11,18 +11,18 @@ from threadpoolctl import threadpool_limits
 
 from hetero_la.algorithms.cholesky import cholesky_tasks, solve_positive_tasks
 from hetero_la.algorithms.qr import explicit_q_tasks, lstsq_tasks, minimum_norm_tasks, qr_tasks
+from hetero_la.algorithms.routines import ROUTINES
 from hetero_la.algorithms.solve import inverse_tasks
-from hetero_la.routines import ROUTINES
-from hetero_la.scheduler.costs import MachineModel
-from hetero_la.scheduler.graph import TaskGraph
-from hetero_la.scheduler.inline import run_in_order
-from hetero_la.scheduler.lookahead import Order
-from hetero_la.scheduler.simulate import simulate
-from hetero_la.scheduler.tasks import INITIAL
-from hetero_la.scheduler.workers import WorkerInfo
-from hetero_la.tiles.kernels.cpu import CpuDevice, VirtualGpu
-from hetero_la.tiles.kernels.spec import KernelOptions
-from hetero_la.tiles.layout import TileLayout
+from hetero_la.scheduler.graph.task_graph import TaskGraph
+from hetero_la.scheduler.graph.tasks import INITIAL
+from hetero_la.scheduler.machine.model import MachineModel
+from hetero_la.scheduler.placement.lookahead import Order
+from hetero_la.scheduler.placement.workers import WorkerInfo
+from hetero_la.scheduler.predict.simulate import simulate
+from hetero_la.scheduler.run.inline import run_in_order
+from hetero_la.tiles.arrays.device import KernelOptions
+from hetero_la.tiles.kernels.cpu.device import CpuDevice, VirtualGpu
+from hetero_la.tiles.storage.layout import TileLayout
 from tests.support import (
     DTYPES,
     Engine,

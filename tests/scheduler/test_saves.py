@@ -10,21 +10,21 @@ import pytest
 from numpy.typing import NDArray
 
 import hetero_la
-from hetero_la import memory
-from hetero_la.options import Options
-from hetero_la.planner import make_plan, resume
-from hetero_la.routines import ROUTINES
-from hetero_la.scheduler.dask_checkpoints import Checkpoints, write_files
-from hetero_la.scheduler.graph import TaskGraph
-from hetero_la.scheduler.inline import run_in_order
-from hetero_la.scheduler.saves import Saves
-from hetero_la.scheduler.simulate import simulate
-from hetero_la.scheduler.workers import WorkerInfo
-from hetero_la.tiles.errors import InsufficientMemoryError
-from hetero_la.tiles.kernels.cpu import CpuDevice, VirtualGpu
-from hetero_la.tiles.kernels.spec import KernelOptions
-from hetero_la.tiles.layout import TileLayout
-from hetero_la.tiles.shard import ArrayStorage
+from hetero_la.algorithms.routines import ROUTINES
+from hetero_la.planning import memory
+from hetero_la.planning.options import Options
+from hetero_la.planning.planner import make_plan, resume
+from hetero_la.scheduler.graph.task_graph import TaskGraph
+from hetero_la.scheduler.placement.workers import WorkerInfo
+from hetero_la.scheduler.predict.simulate import simulate
+from hetero_la.scheduler.program.checkpoint_cuts import Saves
+from hetero_la.scheduler.recovery.checkpoint_store import Checkpoints, write_files
+from hetero_la.scheduler.run.inline import run_in_order
+from hetero_la.tiles.arrays.device import KernelOptions
+from hetero_la.tiles.arrays.errors import InsufficientMemoryError
+from hetero_la.tiles.kernels.cpu.device import CpuDevice, VirtualGpu
+from hetero_la.tiles.storage.layout import TileLayout
+from hetero_la.tiles.storage.shard import ArrayStorage
 from tests.support import assert_close, problem, random, run_by_messages, set_up
 
 NB = 4

@@ -9,16 +9,16 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from hetero_la.routines import ROUTINES
-from hetero_la.scheduler.costs import DaskCosts, MachineModel
-from hetero_la.scheduler.device_model import CORE, H200, Chain, DeviceModel
-from hetero_la.scheduler.distribution import Distribution
-from hetero_la.scheduler.graph import TaskGraph
-from hetero_la.scheduler.placement import Placement
-from hetero_la.scheduler.programs import build_programs
-from hetero_la.scheduler.simulate import Simulation, simulate
-from hetero_la.tiles.kernels.spec import Queue
-from hetero_la.tiles.layout import TileLayout
+from hetero_la.algorithms.routines import ROUTINES
+from hetero_la.scheduler.graph.task_graph import TaskGraph
+from hetero_la.scheduler.machine.device import CORE, H200, Chain, DeviceModel
+from hetero_la.scheduler.machine.model import DaskCosts, MachineModel
+from hetero_la.scheduler.placement.distribution import Distribution
+from hetero_la.scheduler.placement.placement import Placement
+from hetero_la.scheduler.predict.simulate import Simulation, simulate
+from hetero_la.scheduler.program.build import build_programs
+from hetero_la.tiles.arrays.device import Queue
+from hetero_la.tiles.storage.layout import TileLayout
 from tests.support import call_seconds
 
 #: More than what rounding does to sums of times.

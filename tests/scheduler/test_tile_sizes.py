@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 import scipy.linalg
 
-from hetero_la.routines import ROUTINES
-from hetero_la.scheduler.costs import MachineModel
-from hetero_la.scheduler.device_model import H200
-from hetero_la.scheduler.inline import run_in_order
-from hetero_la.scheduler.simulate import simulate
-from hetero_la.tiles.kernels.cpu import CpuDevice, VirtualGpu
-from hetero_la.tiles.kernels.spec import KernelOptions
-from hetero_la.tiles.layout import TileLayout
-from hetero_la.tiles.tile_sizes import TileSizes
+from hetero_la.algorithms.routines import ROUTINES
+from hetero_la.scheduler.machine.device import H200
+from hetero_la.scheduler.machine.model import MachineModel
+from hetero_la.scheduler.predict.simulate import simulate
+from hetero_la.scheduler.run.inline import run_in_order
+from hetero_la.tiles.arrays.device import KernelOptions
+from hetero_la.tiles.kernels.cpu.device import CpuDevice, VirtualGpu
+from hetero_la.tiles.storage.layout import TileLayout
+from hetero_la.tiles.storage.tile_sizes import TileSizes
 from tests.support import (
     DTYPES,
     Engine,

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from hetero_la.scheduler.instructions import Instruction
-from hetero_la.scheduler.tasks import Region
-from hetero_la.scheduler.turns import Turns
-from hetero_la.tiles.kernels.cpu import CpuDevice
-from hetero_la.tiles.layout import TileLayout
+from hetero_la.scheduler.graph.tasks import Region
+from hetero_la.scheduler.program.instructions import Instruction
+from hetero_la.scheduler.run.priority_lock import Turns
+from hetero_la.tiles.kernels.cpu.device import CpuDevice
+from hetero_la.tiles.storage.layout import TileLayout
 from tests.support import random, run_in_threads, set_up
 
 

@@ -16,11 +16,11 @@ import scipy.linalg
 from distributed import Client, LocalCluster
 
 import hetero_la
-from hetero_la.scheduler import dask_devices
-from hetero_la.scheduler.dask_clients import running_addresses, worker_infos
-from hetero_la.scheduler.dask_devices import describe, device_of
-from hetero_la.scheduler.workers import calling_thread, over_processes
-from hetero_la.tiles.kernels.cpu import CpuDevice, VirtualGpu
+from hetero_la.scheduler.cluster import devices
+from hetero_la.scheduler.cluster.clients import running_addresses, worker_infos
+from hetero_la.scheduler.cluster.devices import describe, device_of
+from hetero_la.scheduler.placement.workers import calling_thread, over_processes
+from hetero_la.tiles.kernels.cpu.device import CpuDevice, VirtualGpu
 from tests.dask_support import chunked, nothing_left
 from tests.scheduler.recovery import Hosts, at_rest, die_at
 from tests.support import assert_close, random
@@ -53,8 +53,8 @@ def worker(resources: dict[str, float], *plugins: Any) -> Any:
 
 @pytest.fixture
 def a_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dask_devices, "gpu_count", lambda: 4)
-    monkeypatch.setattr(dask_devices, "GpuDevice", FirstGpu)
+    monkeypatch.setattr(devices, "gpu_count", lambda: 4)
+    monkeypatch.setattr(devices, "GpuDevice", FirstGpu)
 
 
 @pytest.mark.usefixtures("a_gpu")
@@ -74,7 +74,7 @@ def test_a_worker_that_says_nothing_leaves_the_gpu_to_others() -> None:
 
 
 def test_without_a_gpu_nobody_has_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dask_devices, "gpu_count", lambda: 0)
+    monkeypatch.setattr(devices, "gpu_count", lambda: 0)
     assert type(device_of(worker({"GPU": 1.0}, RMMSetup()))) is CpuDevice
     assert type(device_of(worker({"virtual-GPU": 1.0}))) is VirtualGpu
 

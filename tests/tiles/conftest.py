@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hetero_la.tiles.kernels.cpu import CpuDevice
+from hetero_la.tiles.kernels.cpu.device import CpuDevice
 from tests.tiles.kernels import gpu
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hetero_la.tiles.kernels.spec import KernelOptions, Queue
+from hetero_la.tiles.arrays.device import KernelOptions, Queue
 
 DTYPES = [np.float32, np.float64, np.complex64, np.complex128]
 LIMIT = 30  # of residuals in units of eps, as LAPACK's own tests have it
@@ -14,7 +14,8 @@ OPTIONS = KernelOptions()
 
 def gpu():
     pytest.importorskip("cupy")
-    from hetero_la.tiles.kernels.gpu import GpuDevice, gpu_count
+    from hetero_la.tiles.arrays.transfer import gpu_count
+    from hetero_la.tiles.kernels.gpu.device import GpuDevice
 
     if gpu_count() == 0:
         pytest.skip("no GPU")

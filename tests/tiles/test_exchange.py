@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hetero_la.tiles.errors import KernelTimeoutError
-from hetero_la.tiles.kernels.gpu import GpuDevice
-from hetero_la.tiles.kernels.spec import KernelOptions, Queue
+from hetero_la.tiles.arrays.device import KernelOptions, Queue
+from hetero_la.tiles.arrays.errors import KernelTimeoutError
+from hetero_la.tiles.kernels.gpu.device import GpuDevice
 from tests.support import random
 
 #: Waits for 40 words, of which `there` have been sent.

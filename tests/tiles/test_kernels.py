@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import scipy.linalg
 
-from hetero_la.tiles.kernels.spec import KernelOptions, Queue
-from hetero_la.tiles.transfer import (
+from hetero_la.tiles.arrays.device import KernelOptions, Queue
+from hetero_la.tiles.arrays.transfer import (
     array_module,
     device_index,
     is_device_array,
@@ -363,7 +363,7 @@ def test_activate_waits_for_the_callers_stream():
 @pytest.mark.gpu
 def test_panels_of_two_threads_share_a_gpu(rng):
     gpu()
-    from hetero_la.tiles.kernels.gpu import GpuDevice
+    from hetero_la.tiles.kernels.gpu.device import GpuDevice
 
     a = random(rng, (60_000, 64), np.float64)  # takes all but a few multiprocessors
 
@@ -387,8 +387,9 @@ def test_panels_of_two_threads_share_a_gpu(rng):
 
 
 def test_device_that_is_not_there():
-    from hetero_la.tiles.errors import DeviceUnavailableError
-    from hetero_la.tiles.kernels.gpu import GpuDevice, gpu_count
+    from hetero_la.tiles.arrays.errors import DeviceUnavailableError
+    from hetero_la.tiles.arrays.transfer import gpu_count
+    from hetero_la.tiles.kernels.gpu.device import GpuDevice
 
     with pytest.raises(DeviceUnavailableError, match="no GPU"):
         GpuDevice(gpu_count())

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import scipy.linalg
 
-from hetero_la.tiles.kernels import gpu_qr
-from hetero_la.tiles.kernels.spec import KernelOptions, Queue
+from hetero_la.tiles.arrays.device import KernelOptions, Queue
+from hetero_la.tiles.kernels.gpu import qr
 from tests.support import covering
 from tests.tiles.kernels import DTYPES, LIMIT, OPTIONS, View, eps, fetch, gpu, norm, random, run
 
@@ -161,7 +161,7 @@ def test_the_panel_is_chosen_by_its_height(rng, dtype, rows, method):
 def test_a_panels_host_and_its_kernels_agree_on_sizes():
     code = (importlib.resources.files("hetero_la.tiles.kernels") / "cuda/triangles.cu").read_text()
     constants = dict(re.findall(r"constexpr int (PAIRED|MOST) = (\d+);", code))
-    assert constants == {"PAIRED": str(gpu_qr._PAIRED), "MOST": str(gpu_qr._BLOCK // 2)}
+    assert constants == {"PAIRED": str(qr._PAIRED), "MOST": str(qr._BLOCK // 2)}
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -7,9 +7,9 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from hetero_la.options import Options
-from hetero_la.tiles.layout import MOST_TILES, TileLayout, tile_count
-from hetero_la.tiles.tile_sizes import sizes_of_cut, sizes_text, tile_sizes
+from hetero_la.planning.options import Options
+from hetero_la.tiles.storage.layout import MOST_TILES, TileLayout, tile_count
+from hetero_la.tiles.storage.tile_sizes import sizes_of_cut, sizes_text, tile_sizes
 
 
 @pytest.mark.parametrize("tail", [1, 2, 4, 9])

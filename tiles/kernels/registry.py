@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from hetero_la.tiles.kernels.spec import SPECS, DeviceKind
+from hetero_la.tiles.arrays.device import DeviceKind
+from hetero_la.tiles.kernels.spec import SPECS
 
 _IMPLEMENTATIONS: dict[tuple[DeviceKind, str], Callable[..., None]] = {}
 _F = TypeVar("_F", bound=Callable[..., None])

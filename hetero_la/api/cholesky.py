@@ -1,0 +1,357 @@
+"""Cholesky factorization, and solving with it."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+from numpy.linalg import LinAlgError
+
+from hetero_la.api.factors import Factors
+from hetero_la.api.stacks import over_stacks
+from hetero_la.checks.inputs import (
+    as_array,
+    as_columns_for,
+    as_finite_array,
+    as_matrix,
+    as_system,
+    is_writable,
+    require_square,
+)
+from hetero_la.checks.lazy import is_dask_array, lazy_function, takes_dask_arrays
+from hetero_la.checks.warnings import not_positive_message, warn_ill_conditioned
+from hetero_la.execution.execute import Result, can_hold_result, execute
+from hetero_la.execution.report import Report
+from hetero_la.execution.resident_factors import Keep
+from hetero_la.numerics.conditioning import (
+    estimate_reciprocal_condition,
+    hermitian_norm1,
+    reciprocal_condition_positive,
+)
+from hetero_la.numerics.triangles import clear_above, complete, solve_with_triangle
+from hetero_la.tiles.arrays.finite import require_finite
+from hetero_la.tiles.arrays.transfer import array_module, on_device_of_arrays, to_host
+
+
+class CholeskyFactors(Factors):
+    """A = L L^H or U^H U; unpacks as SciPy's ``(c, lower)``.
+
+    Attributes
+    ----------
+    c : array, shape (n, n)
+        L or U in its triangle; what is in the other one means nothing.
+    lower : bool
+        Whether it is L.
+    info : int
+        0: what is not positive definite has no factors.
+    plan : Plan
+        How the run was planned.
+    timing : Timing
+        How it went.
+    """
+
+    @property
+    def c(self) -> Any:
+        """The triangle, in a square array."""
+        return self[0]
+
+    @property
+    def lower(self) -> bool:
+        """Which triangle."""
+        return bool(self[1])
+
+    def solve(self, b: Any) -> Any:
+        """Solve A X = B.
+
+        Parameters
+        ----------
+        b : array, shape (n,) or (n, nrhs)
+            Right-hand sides.
+
+        Returns
+        -------
+        array
+            X, in the shape of `b`.
+
+        Examples
+        --------
+        >>> import numpy as np, hetero_la
+        >>> hetero_la.cho_factor(np.array([[4.0, 2.0], [2.0, 5.0]])).solve([6.0, 7.0])
+        array([1., 1.])
+        """
+        if is_dask_array(b):
+            return lazy_function("cho_solve_checking_b")(self, b)
+        b = as_finite_array(b, "b")
+        return cho_solve(self, b, check_finite=False)  # c was, and its other triangle may not be
+
+    def logdet(self) -> float:
+        """Logarithm of the determinant of A.
+
+        Examples
+        --------
+        >>> import numpy as np, hetero_la
+        >>> round(hetero_la.cho_factor(np.diag([np.e, np.e**2])).logdet(), 12)
+        3.0
+        """
+        diagonal = to_host(self[0].diagonal()).real
+        return float(2 * np.log(diagonal).sum(dtype=np.float64))
+
+
+@takes_dask_arrays
+@on_device_of_arrays
+@over_stacks(a=2)
+def cholesky(
+    a: Any, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True, *,
+    client: Any = None, **options: Any,
+) -> Any:  # fmt: skip
+    """Factor a Hermitian positive definite matrix: A = L L^H, or A = U^H U.
+
+    Parameters
+    ----------
+    a : array_like, shape (..., n, n)
+        NumPy or CuPy array or stack, as for `lu_factor`; only the triangle that `lower` names is
+        used.  A number counts as a 1 x 1 matrix.
+    lower : bool, optional
+        Whether to compute L; U by default.
+    overwrite_a : bool, optional
+        Whether the factor may take the place of `a`, if that is column-major or row-major.
+    check_finite : bool, optional
+        Whether to refuse NaNs and infinities, in either triangle.
+    client, **options
+        As for `lu_factor`.
+
+    Returns
+    -------
+    array, shape (..., n, n)
+        L or U, with zeros in the other triangle.
+
+    Raises
+    ------
+    numpy.linalg.LinAlgError
+        If the matrix is not positive definite; it names the leading minor.
+    ValueError
+        If `a` is not square, of another dtype, or not finite.
+    Others
+        As for `lu_factor`.
+
+    Notes
+    -----
+    Right-looking blocked Cholesky (LAPACK, ``xPOTRF``) of the lower triangle; U is found
+    as the transpose of the factor of the transpose.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from hetero_la import cholesky
+    >>> cholesky(np.array([[4.0, 2.0], [2.0, 5.0]]), lower=True)
+    array([[2., 0.],
+           [1., 2.]])
+    """
+    factor, _ = _factor(a, lower, overwrite_a, check_finite, client, options)
+    clear_above(factor)
+    return factor if lower else factor.T
+
+
+@takes_dask_arrays
+@on_device_of_arrays
+@over_stacks(a=2)
+def cho_factor(
+    a: Any, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True, *,
+    client: Any = None, **options: Any,
+) -> CholeskyFactors:  # fmt: skip
+    """Factor a Hermitian positive definite matrix, for `cho_solve`.
+
+    Parameters
+    ----------
+    a, lower, overwrite_a, check_finite, client, **options
+        As for `cholesky`.
+
+    Returns
+    -------
+    CholeskyFactors
+        Unpacks as SciPy's ``(c, lower)``; what is in the triangle of c that is not the factor
+        means nothing.  For a stack, a plain tuple of stacked arrays.
+
+    Raises
+    ------
+    numpy.linalg.LinAlgError, ValueError and others
+        As for `cholesky`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from hetero_la import cho_factor, cho_solve
+    >>> cho_solve(cho_factor(np.array([[4.0, 2.0], [2.0, 5.0]])), [6.0, 7.0])
+    array([1., 1.])
+    """
+    factor, result = _factor(a, lower, overwrite_a, check_finite, client, options, Keep.COPY)
+    c = factor if lower else factor.T
+    return CholeskyFactors(c, lower, 0, result.report, result.kept)
+
+
+def _factor(
+    a: Any, lower: bool, overwrite_a: bool, check_finite: bool, client: Any,
+    options: dict[str, Any], keep: Keep = Keep.NOTHING,
+) -> tuple[Any, Result]:  # fmt: skip
+    """A factor in the lower triangle of an array, and the run that has made it."""
+    a = as_array(a, "a", (0, 1, 2))
+    a = array_module(a).atleast_2d(a)  # of a number, too, SciPy finds the root
+    require_square(a, "a")
+    if check_finite:
+        require_finite(a, "a")
+    # The upper triangle of A is the lower one of A^T, and U^T its factor.
+    matrix = a if lower else a.T
+    # Where the memory may be used, but has the other order: there, and then back again.
+    turned = overwrite_a and not can_hold_result(matrix) and can_hold_result(matrix.T)
+    if turned:
+        matrix = matrix.T
+        complete(matrix, lower=False, conjugate=False)
+    result = execute(
+        "cholesky", matrix, overwrite_a=overwrite_a, keep=keep, client=client, **options
+    )
+    _require_positive(result)
+    if turned:
+        complete(result.array, lower=True, conjugate=False)
+    return result.array.T if turned else result.array, result
+
+
+def _require_positive(result: Result) -> None:
+    if result.info:
+        raise LinAlgError(not_positive_message(result.info))
+
+
+@takes_dask_arrays
+@on_device_of_arrays
+def cho_solve(
+    c_and_lower: tuple[Any, bool], b: Any, overwrite_b: bool = False, check_finite: bool = True
+) -> Any:
+    """Solve A X = B from the Cholesky factor of A, where it is: on the host or on its GPU.
+
+    Parameters
+    ----------
+    c_and_lower : tuple of array and bool
+        From `cho_factor`: an (..., n, n) array, and whether its lower triangle counts.
+    b : array_like, shape (n,) or (..., n, nrhs)
+        Right-hand sides.
+    overwrite_b : bool, optional
+        Whether X may take the place of `b` (where it is column-major and writable).
+    check_finite : bool, optional
+        Whether to refuse NaNs and infinities.
+
+    Returns
+    -------
+    array, shape of `b`
+        X.
+
+    Raises
+    ------
+    ValueError
+        If the shapes do not fit, or the factor or `b` is not finite.
+    TypeError
+        If the factor and `b` are not both on the host, or both on one GPU.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from hetero_la import cho_solve
+    >>> cho_solve((np.array([[2.0, 0.0], [1.0, 2.0]]), True), [6.0, 7.0])
+    array([1., 1.])
+    """
+    c, lower = c_and_lower
+    kept = c_and_lower.kept_for(b) if isinstance(c_and_lower, CholeskyFactors) else None
+    if kept is not None:
+        if check_finite:
+            c_and_lower.require_finite("c")  # type: ignore[attr-defined]
+            require_finite(np.asarray(b), "b")
+        # Of U, the lower triangle of A^T was factored, which is the conjugate of A.
+        solve = functools.partial(kept.solve, "cho_solve")
+        x = kept.answer(b, solve, conjugate=not lower)
+        if x is not None:
+            return x
+    return _cho_solve(c, lower, b, overwrite_b=overwrite_b, check_finite=check_finite)
+
+
+@over_stacks(c=2, lower=0, b="1|2")
+def _cho_solve(c: Any, lower: Any, b: Any, *, overwrite_b: bool, check_finite: bool) -> Any:
+    c = as_matrix(c, "c", square=True)
+    b = as_columns_for(c, b, "a factor")
+    if check_finite:
+        require_finite(c, "c")
+        require_finite(b, "b")
+    if b.size == 0:
+        return array_module(b).empty(b.shape, array_module(b).result_type(c, b))
+    overwrite_b = overwrite_b and is_writable(b)  # SciPy's overwrites what is read-only, too
+    y = solve_with_triangle(c, b, lower=bool(lower), adjoint=not lower, overwrite_b=overwrite_b)
+    return solve_with_triangle(c, y, lower=bool(lower), adjoint=bool(lower), overwrite_b=True)
+
+
+def solve_positive(
+    a: Any, b: Any, *, lower: bool = False, check_finite: bool = True, client: Any = None,
+    **options: Any,
+) -> tuple[Any, Report]:  # fmt: skip
+    """Solve A X = B for a Hermitian positive definite matrix.
+
+    Parameters
+    ----------
+    a : array, shape (n, n)
+        Only the triangle that `lower` names is used.
+    b : array, shape (n,) or (n, nrhs)
+        Right-hand sides; where `a` is.
+    lower, check_finite, client, **options
+        As for `cholesky`.
+
+    Returns
+    -------
+    x : array, shape of `b`
+        The solution.
+    report : Report
+        Its `plan` and `timing`.
+
+    Raises
+    ------
+    numpy.linalg.LinAlgError
+        If the matrix is not positive definite.
+    """
+    a, b = as_system(a, b, check_finite=check_finite, square=True)
+    rhs = b[:, None] if b.ndim == 1 else b
+    x, report = _solve("solve_positive", a, rhs, lower, 0, client, options)
+    return x.reshape(b.shape), report
+
+
+def inverse_positive(a: Any, *, lower: bool = False, client: Any = None, **options: Any) -> Any:
+    """Invert a Hermitian positive definite matrix, of which one triangle is given.
+
+    See `solve_positive` for the parameters.
+    """
+    return _solve("inverse_positive", a, None, lower, len(a), client, options)[0]
+
+
+def _solve(
+    routine: str, a: Any, rhs: Any, lower: bool, columns: int, client: Any, options: dict[str, Any]
+) -> tuple[Any, Report]:
+    # A^T is the conjugate of A: it has the conjugate solution for conjugate right-hand sides.
+    turn = functools.partial(_conjugate, really=not lower and a.dtype.kind == "c")
+    matrix = a if lower else a.T
+    result = execute(
+        routine, matrix, None if rhs is None else turn(rhs), columns=columns, keep=Keep.ONLY,
+        client=client, **options,
+    )  # fmt: skip
+    _require_positive(result)
+    x = result.beside if result.kept else result.beside.copy(order="F")
+    if x.size:
+        warn_ill_conditioned(_reciprocal_condition(hermitian_norm1(matrix), result), a.dtype)
+    return turn(x), result.report
+
+
+def _reciprocal_condition(anorm: float, result: Result) -> float:
+    kept = result.kept
+    if kept is None:
+        return reciprocal_condition_positive(anorm, result.factors)
+    return estimate_reciprocal_condition(
+        anorm, result.beside, lambda b, trans: kept.solve("cho_solve", b)
+    )
+
+
+def _conjugate(x: Any, *, really: bool) -> Any:
+    return x.conj() if really else x

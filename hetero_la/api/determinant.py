@@ -1,0 +1,170 @@
+"""Determinants from LU factors."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hetero_la.api.lu import factored
+from hetero_la.api.stacks import over_stacks
+from hetero_la.checks.inputs import as_matrix, is_writable
+from hetero_la.checks.lazy import takes_dask_arrays
+from hetero_la.execution.execute import can_hold_result
+from hetero_la.numerics.range_scaling import column_exponents, times_power_of_two
+from hetero_la.tiles.arrays.transfer import array_module, on_device_of_arrays, to_host
+
+#: How often mantissas are multiplied in pairs before they might leave the range, and an
+#: exponent that no number has.
+_HALVINGS, _BEYOND = 4, 10_000
+
+
+class SlogdetResult(NamedTuple):
+    """Sign (or phase) and logarithm of the absolute value of a determinant."""
+
+    sign: Any
+    logabsdet: Any
+
+
+@takes_dask_arrays
+@on_device_of_arrays
+@over_stacks(a=2)
+def det(
+    a: Any, overwrite_a: bool = False, check_finite: bool = True, *, client: Any = None,
+    **options: Any,
+) -> Any:  # fmt: skip
+    """Determinant, from the diagonal of U.
+
+    The product is kept as a mantissa and an exponent: it is right wherever the determinant
+    itself can be represented, however large or small the products on the way to it are.
+
+    Parameters
+    ----------
+    a : array_like, shape (..., n, n)
+        As for `lu_factor`.
+    overwrite_a, check_finite, client, **options
+        As for `lu_factor`.
+
+    Returns
+    -------
+    float64 or complex128
+        The determinant, in double precision as SciPy returns it; for a stack of matrices,
+        an array of shape (...).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from hetero_la import det
+    >>> float(det(np.array([[0.0, 2.0], [3.0, 5.0]])))
+    -6.0
+    """
+    return det_of(*_diagonal(a, overwrite_a, check_finite, client, options))
+
+
+def det_of(diagonal: np.ndarray, sign: int, exponent: int = 0) -> Any:
+    """Determinant of a matrix that was multiplied by a power of two, `exponent` in all.
+
+    From the diagonal of U, on the host, and the sign of the permutation.
+    """
+    wide = _double(diagonal.dtype)
+    if not diagonal.all():  # also beside an infinity
+        return wide(0)
+    mantissa, power = _product(diagonal)
+    power = min(max(power - exponent, -_BEYOND), _BEYOND)
+    with np.errstate(over="ignore", under="ignore"):  # infinity and zero are answers
+        return np.ldexp(sign * mantissa.view(np.float64), power).view(wide)[0]
+
+
+@takes_dask_arrays
+@on_device_of_arrays
+@over_stacks(a=2)
+def slogdet(a: Any, check_finite: bool = True, *, client: Any = None, **options: Any) -> Any:
+    """Sign and logarithm of the determinant, which itself may overflow.
+
+    Parameters
+    ----------
+    a : array_like, shape (..., n, n)
+        As for `lu_factor`.
+    check_finite, client, **options
+        As for `lu_factor`.
+
+    Returns
+    -------
+    SlogdetResult
+        ``sign`` (of modulus 1, or 0) and ``logabsdet`` (-inf where the determinant is 0),
+        as `numpy.linalg.slogdet` returns them: numbers, or arrays of shape (...).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from hetero_la import slogdet
+    >>> sign, logabsdet = slogdet(np.diag([1e200, -1e200]))
+    >>> float(sign), round(float(logabsdet), 3)
+    (-1.0, 921.034)
+    """
+    return slogdet_of(*_diagonal(a, False, check_finite, client, options))
+
+
+def slogdet_of(diagonal: np.ndarray, sign: int, exponent: int = 0) -> SlogdetResult:
+    """Sign and logarithm of the determinant, from what `det_of` takes."""
+    dtype, real = diagonal.dtype.type, diagonal.real.dtype.type
+    if not diagonal.all():
+        return SlogdetResult(dtype(0), real(-np.inf))
+    mantissa, power = _product(diagonal)
+    size = np.abs(mantissa[0])
+    with np.errstate(invalid="ignore"):  # infinities that nobody looked for
+        phase = sign * mantissa[0] / size
+    return SlogdetResult(dtype(phase), real(np.log(size) + (power - exponent) * np.log(2)))
+
+
+def _product(factors: np.ndarray) -> tuple[np.ndarray, int]:
+    """The product of all, as an array of one number near 1, and a power of two."""
+    numbers, power = _normalized(np.append(factors, _double(factors.dtype)(1)))
+    with np.errstate(invalid="ignore"):  # infinities that nobody looked for
+        while len(numbers) > 1:
+            for _ in range(_HALVINGS):
+                half = len(numbers) // 2
+                pairs = numbers[:half] * numbers[half : 2 * half]
+                numbers = np.append(pairs, numbers[2 * half :])
+            numbers, more = _normalized(numbers)
+            power += more
+    return numbers, power
+
+
+def _normalized(numbers: np.ndarray) -> tuple[np.ndarray, int]:
+    """Mantissas whose larger part is from 1/2 to 1, and the sum of their powers of two."""
+    parts = numbers.view(np.float64).reshape(len(numbers), -1)
+    powers = np.frexp(np.abs(parts).max(axis=1))[1]
+    return np.ldexp(parts, -powers[:, None]).view(numbers.dtype)[:, 0], int(powers.sum())
+
+
+def _double(dtype: np.dtype) -> type:
+    return np.complex128 if dtype.kind == "c" else np.float64
+
+
+def _diagonal(
+    a: Any, overwrite_a: bool, check_finite: bool, client: Any, options: dict[str, Any]
+) -> tuple[np.ndarray, int, int]:
+    """What `det_of` takes."""
+    a, how = as_matrix(a, square=True), (check_finite, client, options)
+    if overwrite_a and not can_hold_result(a):  # a row-major array can, of the transpose
+        a = a.T
+    exponent = 0
+    if overwrite_a and is_writable(a):  # nobody can look at it again
+        exponents = column_exponents(a, least=float(np.finfo(a.dtype).max) ** 0.5)
+        a, exponent = times_power_of_two(a, exponents, overwrite=True), int(exponents.sum())
+    packed, piv = factored(a, overwrite_a, *how)
+    diagonal = to_host(packed.diagonal())
+    if overwrite_a or np.isfinite(diagonal).all():
+        return diagonal, sign_of(piv), exponent
+    # U has overflowed.  Scaling columns leaves the pivots as they are.
+    exponents = column_exponents(a)
+    packed, piv = factored(times_power_of_two(a, exponents), False, *how)
+    return to_host(packed.diagonal()), sign_of(piv), int(exponents.sum())
+
+
+@on_device_of_arrays
+def sign_of(piv: Any) -> int:
+    """Sign of the permutation that row interchanges make."""
+    swaps = int((piv != array_module(piv).arange(len(piv))).sum())
+    return -1 if swaps % 2 else 1

@@ -1,0 +1,124 @@
+"""Result objects: factors that know where they come from, and solve where they are."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any
+
+import numpy as np
+
+from hetero_la.checks.inputs import lapack_dtype, refuse_masked
+from hetero_la.execution.report import Report, Timing
+from hetero_la.execution.resident_factors import KeptFactors
+from hetero_la.planning.plan import Plan
+from hetero_la.tiles.arrays.finite import require_finite
+from hetero_la.tiles.arrays.transfer import is_device_array
+
+
+class Factors(tuple[Any, Any]):
+    """What the factors of all kinds share; a tuple of two, as SciPy's functions return.
+
+    The arrays stay where the factorization has left them, on the host or on a GPU, and
+    every solve works there.  Factors of a host matrix that GPUs of this process have
+    computed stay on these, too: solves with them go there, until `release`, or until a
+    run needs the memory: do not change the arrays in place.
+
+    Attributes
+    ----------
+    info : int
+        LAPACK's.
+    plan : Plan
+        How the run was planned.
+    timing : Timing
+        How it went.
+    """
+
+    info: int
+    plan: Plan
+    timing: Timing
+    _kept: KeptFactors | None
+    _finite: bool
+
+    def __new__(
+        cls, packed: Any, other: Any, info: int, report: Report, kept: KeptFactors | None = None
+    ) -> Any:
+        """Bundle the factors with what is known of the run."""
+        self = super().__new__(cls, (packed, other))
+        self.info, (self.plan, self.timing) = info, report
+        self._kept, self._finite = kept, False
+        return self
+
+    def __getnewargs__(self) -> tuple[Any, Any, int, Report]:
+        """What a copy, or a pickle, is made from."""
+        return self[0], self[1], self.info, Report(self.plan, self.timing)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy has the arrays alone: what is on the GPUs stays with this object."""
+        return {**self.__dict__, "_kept": None}
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Shape of the matrix."""
+        return self[0].shape
+
+    @property
+    def dtype(self) -> Any:
+        """Element type."""
+        return self[0].dtype
+
+    def release(self) -> None:
+        """Give back the GPU memory of factors that the host has, too.
+
+        Examples
+        --------
+        >>> import numpy as np, hetero_la
+        >>> factors = hetero_la.lu_factor(np.eye(2))
+        >>> factors.release()  # they are on the host alone: nothing to give back
+        """
+        if self._kept is not None:
+            self._kept.release()
+            self._kept = None
+
+    def require_finite(self, name: str) -> None:
+        """Raise ValueError if the factors hold a NaN or an infinity; they are looked at once."""
+        if not self._finite:
+            require_finite(self[0], name)
+            self._finite = True
+
+    def kept_for(self, b: Any) -> KeptFactors | None:
+        """The factors on the GPUs, if they serve right-hand sides `b`.
+
+        These have to be on the host, and no wider than the matrix: what is wider takes
+        more memory there than the matrix did.
+        """
+        kept = self._kept
+        if kept is None or not kept.there or is_device_array(b):
+            return None
+        refuse_masked(b)
+        b = np.asarray(b)
+        fits = b.ndim in (1, 2) and len(b) == self.shape[0] and 0 < b.size <= self[0].size
+        try:
+            dtype = lapack_dtype(b.dtype, "b")
+        except ValueError:  # which the host will say
+            return None
+        return kept if fits and np.result_type(dtype, self.dtype) == self.dtype else None
+
+    @abstractmethod
+    def solve(self, b: Any) -> Any:
+        """Solve A X = B.
+
+        Parameters
+        ----------
+        b : array, shape (m,) or (m, nrhs)
+            Right-hand sides.
+
+        Returns
+        -------
+        array
+            X, of shape (n,) or (n, nrhs).
+
+        Raises
+        ------
+        ValueError
+            If `b` does not fit, or holds a NaN or an infinity.
+        """

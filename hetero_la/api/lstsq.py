@@ -1,0 +1,272 @@
+"""Least squares by QR, and by the singular values of R."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.linalg import LinAlgError
+
+from hetero_la.api.qr import qr_factor
+from hetero_la.api.stacks import over_stacks
+from hetero_la.checks.inputs import as_system
+from hetero_la.checks.lazy import takes_dask_arrays
+from hetero_la.checks.warnings import warn
+from hetero_la.execution.execute import execute
+from hetero_la.execution.report import Report
+from hetero_la.numerics.conditioning import reciprocal_condition_upper
+from hetero_la.numerics.range_scaling import scaling_exponent, times_power_of_two
+from hetero_la.numerics.triangle_lstsq import square_lstsq
+from hetero_la.tiles.arrays.transfer import array_module, on_device_of_arrays, to_host
+
+
+@takes_dask_arrays
+@on_device_of_arrays
+@over_stacks(a=2, b="1|2")
+def lstsq(
+    a: Any, b: Any, cond: float | None = None, overwrite_a: bool = False,
+    overwrite_b: bool = False, check_finite: bool = True, lapack_driver: str | None = None, *,
+    client: Any = None, **options: Any,
+) -> tuple[Any, Any, np.int64, Any]:  # fmt: skip
+    """Find the shortest least-squares solution of A X = B, for a matrix of any rank.
+
+    X minimizes the 2-norms of the columns of B - A X; where the rank is below n, so that there
+    are many such X, it is the shortest.
+
+    Parameters
+    ----------
+    a : array_like, shape (..., m, n)
+        NumPy or CuPy array or stack, as for `lu_factor`.
+    b : array_like, shape (m,) or (..., m, nrhs)
+        Right-hand sides; where `a` is.
+    cond : float, optional
+        Singular values up to this part of the largest count as zeros; by default the dtype's
+        eps.  For "gelsd", 0 and numbers from 1 on stand for half of that.
+    overwrite_a : bool, optional
+        Whether the factors may take the place of `a` (where it is column-major, and m >= n).
+    overwrite_b : bool, optional
+        Accepted as SciPy does; `b` is left alone.
+    check_finite : bool, optional
+        Whether to refuse NaNs and infinities.
+    lapack_driver : {None, "gelsd", "gelss", "gelsy", "gels"}, optional
+        LAPACK's driver for R: by singular values ("gelsd", the default, and "gelss"), or by a
+        complete orthogonal factorization ("gelsy").  SciPy has no "gels": that is QR alone, for
+        matrices of full rank, and the fastest.
+    client, **options
+        As for `lu_factor`.
+
+    Returns
+    -------
+    x : array, shape (..., n) or (..., n, nrhs)
+        The solution.
+    residues : array, shape (..., nrhs), (...,) or (..., 0)
+        Squared 2-norms of the columns of B - A X where m > n, NaN if the rank is below n; empty
+        where m <= n, and for "gelsy".  Of the dtype of `x`, as in SciPy.
+    rank : numpy.int64
+        Of `a`.
+    s : array, shape (..., min(m, n)), or None
+        Singular values of `a`, the largest first; None for "gels", and "gelsy" unless `a` is empty.
+
+    Raises
+    ------
+    numpy.linalg.LinAlgError
+        If the singular values are not found; for "gels", if a diagonal entry of R is exactly
+        zero.
+    ValueError
+        If shapes, dtypes or values do not do.
+    TypeError
+        If `cond` is not a number, or `a` and `b` are not both on the host or both on one GPU.
+    Others
+        As for `lu_factor`.
+
+    Warns
+    -----
+    scipy.linalg.LinAlgWarning
+        For "gels", if the matrix is rank-deficient to working precision: then the solution is
+        inaccurate, and not the shortest one.
+
+    Notes
+    -----
+    QR of A, or of A^T for m < n, as a task graph leaves a problem with R in A's place, of order
+    min(m, n), and with A's singular values and rank.  LAPACK's driver solves it in the calling
+    thread; on a GPU cuSOLVER finds the singular values, and the singular vectors
+    only if the rank is not full, while "gelsy" is done on the host.  For large matrices that
+    takes far longer than the QR does.
+
+    Examples
+    --------
+    A straight line through three points:
+
+    >>> import numpy as np
+    >>> from hetero_la import lstsq
+    >>> a = np.array([[1.0, 0.0], [1.0, 1.0], [1.0, 2.0]])
+    >>> x, residues, rank, s = lstsq(a, np.array([1.0, 3.0, 5.0]))
+    >>> np.round(x, 12), rank
+    (array([1., 2.]), np.int64(2))
+
+    The shortest of all solutions:
+
+    >>> x, _, rank, s = lstsq(np.ones((2, 2)), np.array([2.0, 2.0]))
+    >>> np.round(x, 12), rank
+    (array([1., 1.]), np.int64(1))
+    """
+    *found, _ = lstsq_with_report(
+        a, b, cond, overwrite_a, overwrite_b, check_finite, lapack_driver, client=client, **options
+    )
+    return tuple(found)
+
+
+@takes_dask_arrays
+@on_device_of_arrays
+def lstsq_with_report(
+    a: Any, b: Any, cond: float | None = None, overwrite_a: bool = False,
+    overwrite_b: bool = False, check_finite: bool = True, lapack_driver: str | None = None, *,
+    client: Any = None, **options: Any,
+) -> tuple[Any, Any, np.int64, Any, Report]:  # fmt: skip
+    """Find what `lstsq` does, and say how the run was planned and how it went.
+
+    Returns
+    -------
+    x, residues, rank, s
+        As of `lstsq`.
+    report : Report
+        `plan` and `timing` of the run: "qr", or for the driver "gels" "lstsq" or (m < n)
+        "minimum_norm".
+    """
+    driver = require_driver(lapack_driver)
+    a, b = as_system(a, b, check_finite=check_finite)
+    cond = as_cond(cond, a.dtype)
+    rhs = b[:, None] if b.ndim == 1 else b
+    m, n = a.shape
+    up, rhs_up = scaling_exponent(a), scaling_exponent(rhs)
+    a, rhs = times_power_of_two(a, up), times_power_of_two(rhs, rhs_up)
+    if driver == "gels":
+        found = _by_qr(a, rhs, cond, client, options)
+    else:
+        found = _of_any_rank(a, rhs, cond, driver, overwrite_a, client, options)
+    x, s = times_power_of_two(found.x, up - rhs_up), found.s
+    dtype = residues_dtype(a)
+    if (m > n and driver != "gelsy") or not n:
+        with np.errstate(over="ignore"):  # infinity is an answer
+            residues = (abs(found.rest) ** 2).sum(axis=0).astype(dtype)
+        residues = times_power_of_two(residues, -2 * rhs_up)
+        if found.rank < n:
+            residues[:] = np.nan
+    else:
+        residues = array_module(a).empty((0,), dtype)
+    if b.ndim == 1:
+        x, residues = x[:, 0], residues[..., 0] if residues.size else residues
+    s = s if s is None else times_power_of_two(s, -up)
+    return x, residues, found.rank, s, found.report
+
+
+def require_driver(lapack_driver: str | None) -> str:
+    """The driver's name; raise ValueError for one that there is not."""
+    driver = "gelsd" if lapack_driver is None else lapack_driver
+    if driver not in ("gelsd", "gelss", "gelsy", "gels"):
+        raise ValueError(f'LAPACK driver "{driver}" is not found')
+    return driver
+
+
+def as_cond(cond: Any, dtype: Any) -> float:
+    """`cond` as a number, by default the eps of `dtype`.
+
+    Examples
+    --------
+    >>> as_cond(None, "float64"), as_cond(np.float32(0.5), "float64")
+    (2.220446049250313e-16, 0.5)
+    """
+    if cond is None:
+        return float(np.finfo(dtype).eps)
+    try:
+        number = float(cond)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"cond must be None or a number from 0 on, not {cond!r}") from None
+    if not number >= 0:
+        raise ValueError(f"cond must be None or a number from 0 on, not {cond!r}")
+    return number
+
+
+def residues_dtype(a: Any) -> np.dtype[Any]:
+    """SciPy's dtype of residues: that of X, and a real one where the matrix is empty."""
+    if a.size:
+        return a.dtype
+    return np.finfo(np.float64 if a.shape[1] else a.dtype).dtype
+
+
+class _Found(NamedTuple):
+    """X; what is left of B, whose norms are the residual's; rank and singular values."""
+
+    x: Any
+    rest: Any
+    rank: np.int64
+    s: Any
+    report: Report
+
+
+def _of_any_rank(
+    a: Any, b: Any, cond: float, driver: str, overwrite_a: bool, client: Any,
+    options: dict[str, Any],
+) -> _Found:  # fmt: skip
+    """By the driver for R Y = Q^H B, or for m < n, with A^T = Q R, for R^T Y = B."""
+    m, n = a.shape
+    tall = m >= n
+    factors = qr_factor(a if tall else a.T, overwrite_a and tall, False, client=client, **options)
+    report = Report(factors.plan, factors.timing)
+    if tall:
+        c = factors.multiply(b, adjoint=True, check_finite=False)
+        x, rank, s = square_lstsq(factors.r, c[:n], cond, driver)
+        return _Found(x, c[n:], rank, s, report)
+    y, rank, s = square_lstsq(factors.r.T, b, cond, driver, lower=True)
+    x = factors.multiply(_padded(y.conj(), n), check_finite=False).conj()
+    return _Found(x, b[:0], rank, s, report)
+
+
+def _by_qr(a: Any, b: Any, cond: float, client: Any, options: dict[str, Any]) -> _Found:
+    """By QR alone, with the right-hand sides in the run: for a matrix of full rank."""
+    m, n = a.shape
+    result = execute("lstsq", a, b, client=client, **options) if m >= n else execute(
+        "minimum_norm", a.T, _padded(b.conj(), n), client=client, **options
+    )  # fmt: skip
+    k, c = min(m, n), result.beside
+    rank = np.int64(_rank(result.factors[:k], cond))
+    x = (c[:n] if m >= n else c.conj()).copy(order="F")
+    return _Found(x, c[n:], rank, None, result.report)
+
+
+def _padded(b: Any, rows: int) -> Any:
+    """`b` with rows of zeros below, which the product with Q then fills."""
+    padded = array_module(b).zeros((rows, b.shape[1]), b.dtype)
+    padded[: len(b)] = b
+    return padded
+
+
+def _rank(r: Any, cond: float) -> int:
+    """Rank of R by its diagonal; warns where it is not full, raises where R is singular."""
+    diagonal = np.abs(to_host(r.diagonal()))
+    order = len(diagonal)
+    require_nonzero(diagonal)
+    rcond = reciprocal_condition_upper(r)
+    if rcond > cond or not order:
+        return order
+    rank = min(int((diagonal > cond * diagonal.max()).sum()), order - 1)
+    warn(deficient_message(rank, order, f"rcond = {rcond:.3g}"))
+    return rank
+
+
+def require_nonzero(diagonal: np.ndarray) -> None:
+    """Raise LinAlgError if the diagonal of R has a zero."""
+    if not diagonal.all():
+        zero = int(np.argmin(diagonal)) + 1
+        raise LinAlgError(
+            f"the matrix is rank-deficient: diagonal number {zero} of R is exactly zero "
+            "(the other drivers find the shortest solution)"
+        )
+
+
+def deficient_message(rank: int, order: int, because: str) -> str:
+    """What is wrong with a matrix that is not of full rank."""
+    return (
+        f"rank-deficient matrix: its rank is about {rank} and not {order} ({because}), "
+        "the solution is inaccurate, and not the shortest one"
+    )

@@ -1,0 +1,337 @@
+"""LU factorization, and solving with its factors."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from hetero_la.api.factors import Factors
+from hetero_la.api.stacks import over_stacks
+from hetero_la.checks.inputs import (
+    as_array,
+    as_columns_for,
+    as_matrix,
+    is_writable,
+    require_row_numbers,
+)
+from hetero_la.checks.lazy import takes_dask_arrays
+from hetero_la.checks.warnings import warn, zero_pivot_message
+from hetero_la.execution.execute import execute
+from hetero_la.execution.executor_choice import require_options
+from hetero_la.execution.resident_factors import Keep
+from hetero_la.numerics.triangles import unit_lower_triangle, upper_triangle
+from hetero_la.tiles.arrays.finite import require_finite
+from hetero_la.tiles.arrays.transfer import (
+    array_module,
+    is_device_array,
+    linalg_module,
+    on_device_of_arrays,
+)
+from hetero_la.tiles.storage.pivots import permutation
+
+
+class LUFactors(Factors):
+    """P A = L U; unpacks as SciPy's ``(lu, piv)``.
+
+    Attributes
+    ----------
+    lu : array, shape (m, n)
+        U in the upper triangle, L below the diagonal; column-major.
+    piv : array of int32, shape (min(m, n),)
+        Row i of the matrix was interchanged with row ``piv[i]``, 0-based.
+    info : int
+        LAPACK's: 0, or the 1-based index of the first exactly zero pivot.
+    plan : Plan
+        How the run was planned.
+    timing : Timing
+        How it went.
+    """
+
+    @property
+    def lu(self) -> Any:
+        """Packed L and U."""
+        return self[0]
+
+    @property
+    def piv(self) -> Any:
+        """Row interchanges."""
+        return self[1]
+
+    def solve(self, b: Any, trans: int = 0) -> Any:
+        """Solve A X = B, A^T X = B (`trans` = 1) or A^H X = B (`trans` = 2).
+
+        Parameters
+        ----------
+        b : array, shape (n,) or (n, nrhs)
+            Right-hand sides.
+        trans : {0, 1, 2}, optional
+            Which system.
+
+        Returns
+        -------
+        array
+            X, in the shape of `b`.
+
+        Examples
+        --------
+        >>> import numpy as np, hetero_la
+        >>> hetero_la.lu_factor(np.array([[2.0, 1.0], [0.0, 4.0]])).solve([3.0, 4.0])
+        array([1., 1.])
+        """
+        return lu_solve(self, b, trans=trans)
+
+
+@takes_dask_arrays
+@on_device_of_arrays
+@over_stacks(a=2)
+def lu_factor(
+    a: Any, overwrite_a: bool = False, check_finite: bool = True, *, client: Any = None,
+    **options: Any,
+) -> LUFactors:  # fmt: skip
+    """Factor P A = L U with partial pivoting.
+
+    Parameters
+    ----------
+    a : array_like, shape (..., m, n)
+        NumPy or CuPy array of float32, float64, complex64 or complex128, in any memory
+        order; other numbers are cast as SciPy does.  With more than two dimensions it is a stack of
+        matrices, which are factored one after another.  Of a Dask array of two dimensions
+        the factors are Dask arrays, too, in a plain tuple; nothing runs yet.
+    overwrite_a : bool, optional
+        Whether the factors may take the place of `a` (where it is column-major).
+    check_finite : bool, optional
+        Whether to refuse NaNs and infinities.
+    client : dask.distributed.Client or hetero_la.Cluster, optional
+        Whose workers to use.  By default small problems run in the calling thread, and
+        larger ones on the running client's workers, or on a cluster in this process.
+    **options
+        nb, ib, lookahead, panel, inverse_bound, qr_panel, checkpoint, checkpoint_folder: see
+        `Options`.
+
+    Returns
+    -------
+    LUFactors
+        Unpacks as SciPy's ``(lu, piv)``: lu of shape (m, n), piv of shape (min(m, n),),
+        0-based.  It also carries LAPACK's ``info``, the plan and the timing.  For a stack,
+        a plain tuple of the stacked lu and piv.
+
+    Raises
+    ------
+    ValueError
+        If `a` has fewer than two dimensions, is of another dtype, or is not finite, or for
+        a value that an option cannot have.
+    TypeError
+        For an option that there is not, or a `client` that is none.
+    hetero_la.tiles.arrays.errors.DeviceUnavailableError
+        If there are no workers, or none of the kind that `panel` asks for.
+    hetero_la.tiles.arrays.errors.InsufficientMemoryError
+        If the workers' memory does not suffice.
+    hetero_la.tiles.arrays.errors.RunAbortedError
+        If all workers left, or the run was cancelled.
+
+    Warns
+    -----
+    scipy.linalg.LinAlgWarning
+        If a pivot is exactly zero; the factorization is complete, U is singular.
+
+    Notes
+    -----
+    Right-looking blocked LU [1]_ on tile columns, with look-ahead, and with the triangular
+    solve by multiplication with an inverse [2]_.
+
+    References
+    ----------
+    .. [1] LAPACK, ``xGETRF``.
+    .. [2] V. Volkov and J. Demmel, Benchmarking GPUs to tune dense linear algebra, SC 2008.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from hetero_la import lu_factor
+    >>> lu, piv = lu_factor(np.array([[1.0, 2.0], [4.0, 4.0]]))
+    >>> lu
+    array([[4.  , 4.  ],
+           [0.25, 1.  ]])
+    >>> piv
+    array([1, 1], dtype=int32)
+    """
+    factors = factored(a, overwrite_a, check_finite, client, options)
+    if factors.info:
+        warn(zero_pivot_message(factors.info))
+    return factors
+
+
+def factored(
+    a: Any, overwrite_a: bool, check_finite: bool, client: Any, options: dict[str, Any]
+) -> LUFactors:
+    """`lu_factor` of one matrix without a warning, for what gives none in SciPy."""
+    a = as_matrix(a)
+    if check_finite:
+        require_finite(a, "a")
+    result = execute("lu", a, overwrite_a=overwrite_a, keep=Keep.COPY, client=client, **options)
+    piv = array_module(a).asarray(result.piv)
+    return LUFactors(result.array, piv, result.info, result.report, result.kept)
+
+
+@takes_dask_arrays
+@on_device_of_arrays
+def lu_solve(
+    lu_and_piv: tuple[Any, Any], b: Any, trans: int = 0, overwrite_b: bool = False,
+    check_finite: bool = True,
+) -> Any:  # fmt: skip
+    """Solve A X = B from the factors of A, where they are: on the host or on their GPU.
+
+    Parameters
+    ----------
+    lu_and_piv : tuple of array
+        From `lu_factor`: shapes (..., n, n) and (..., n).
+    b : array_like, shape (n,) or (..., n, nrhs)
+        Right-hand sides.  Leading dimensions are broadcast.
+    trans : {0, 1, 2}, optional
+        Solve A X = B, A^T X = B, or A^H X = B.
+    overwrite_b : bool, optional
+        Whether X may take the place of `b` (where it is column-major and writable).
+    check_finite : bool, optional
+        Whether to refuse NaNs and infinities.
+
+    Returns
+    -------
+    array, shape (..., n) or (..., n, nrhs)
+        X.
+
+    Raises
+    ------
+    ValueError
+        If the shapes do not fit, `piv` holds no row numbers, `trans` is something else, or
+        the factors or `b` are not finite.
+    TypeError
+        If the factors and `b` are not both on the host, or both on one GPU.
+
+    Notes
+    -----
+    LAPACK's ``xGETRS`` on the host, cuSOLVER's on a GPU.  With `LUFactors` of a host matrix that
+    GPUs of this process have kept, tile by tile on these.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from hetero_la import lu_factor, lu_solve
+    >>> lu_solve(lu_factor(np.array([[1.0, 2.0], [4.0, 4.0]])), [3.0, 8.0])
+    array([1., 1.])
+    """
+    lu, piv = lu_and_piv
+    if isinstance(lu_and_piv, LUFactors) and trans in (0, 1, 2) and lu.shape[0] == lu.shape[1]:
+        x = _solve_where_kept(lu_and_piv, b, trans, check_finite)
+        if x is not None:
+            return x
+    return _lu_solve(lu, piv, b, trans, overwrite_b, check_finite)
+
+
+def _solve_where_kept(factors: LUFactors, b: Any, trans: int, check_finite: bool) -> Any:
+    """X by the factors that are on GPUs besides the host; None if there are none."""
+    kept = factors.kept_for(b)
+    if kept is None:
+        return None
+    if check_finite:
+        factors.require_finite("lu")
+        require_finite(np.asarray(b), "b")
+    # A^T X = B is the conjugate of A^H conj(X) = conj(B).
+    solve = partial(kept.solve_lu, permutation(factors.piv, len(b)), adjoint=trans != 0)
+    return kept.answer(b, solve, conjugate=trans == 1)
+
+
+@over_stacks(lu=2, piv=1, b="1|2")
+def _lu_solve(lu: Any, piv: Any, b: Any, trans: int, overwrite_b: bool, check_finite: bool) -> Any:
+    lu = as_matrix(lu, "lu", square=True)
+    piv = piv if is_device_array(piv) else np.asarray(piv)
+    require_row_numbers(piv, len(lu))
+    if trans not in (0, 1, 2):
+        raise ValueError(f"trans must be 0, 1 or 2, not {trans!r}")
+    b = as_columns_for(lu, b, "factors")
+    if check_finite:
+        require_finite(lu, "lu")
+        require_finite(b, "b")
+    if b.size == 0:
+        return array_module(b).empty(b.shape, array_module(b).result_type(lu, b))
+    # SciPy's getrs counts piv from 1 in place while other threads run: each call has its own.
+    # And it overwrites what is read-only, too.
+    return linalg_module(lu).lu_solve(
+        (lu, piv.copy()), b, trans=trans, overwrite_b=overwrite_b and is_writable(b),
+        check_finite=False,
+    )  # fmt: skip
+
+
+@takes_dask_arrays
+@on_device_of_arrays
+def lu(
+    a: Any, permute_l: bool = False, overwrite_a: bool = False, check_finite: bool = True,
+    p_indices: bool = False, *, client: Any = None, **options: Any,
+) -> tuple[Any, ...]:  # fmt: skip
+    """Factor A = P L U with partial pivoting.
+
+    Parameters
+    ----------
+    a : array_like, shape (..., m, n)
+        As for `lu_factor`.
+    permute_l : bool, optional
+        Return P L instead of P and L.
+    overwrite_a, check_finite, client, **options
+        As for `lu_factor`.
+    p_indices : bool, optional
+        Return the permutation as indices p, so that ``A = L[p] @ U``.
+
+    Returns
+    -------
+    (p, l, u) or (pl, u)
+        p of shape (..., m, m), or (..., m) for `p_indices`; l of shape (..., m, k) and u of
+        shape (..., k, n), k = min(m, n).  As in SciPy, p is empty where `a` is, and of the
+        dtype of `a` (or int64) where that is 1 x 1.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from hetero_la import lu
+    >>> p, l, u = lu(np.array([[1.0, 2.0], [4.0, 4.0]]))
+    >>> p @ l @ u
+    array([[1., 2.],
+           [4., 4.]])
+    """
+    if 0 in np.shape(a):
+        require_options(options, client)
+        return _lu_of_nothing(a, permute_l, p_indices)
+    return _lu(a, permute_l, overwrite_a, check_finite, p_indices, client, options)
+
+
+def _lu_of_nothing(a: Any, permute_l: bool, p_indices: bool) -> tuple[Any, ...]:
+    a = as_array(a, "a", (max(np.ndim(a), 2),))
+    xp, (*batch, m, n) = array_module(a), a.shape
+    k = min(m, n)
+    lower, upper = xp.empty((*batch, m, k), a.dtype), xp.empty((*batch, k, n), a.dtype)
+    if permute_l:
+        return lower, upper
+    if p_indices:
+        return xp.empty((*batch, 0), np.int32), lower, upper
+    return xp.empty((*batch, 0, 0), a.real.dtype), lower, upper
+
+
+@over_stacks(a=2)
+def _lu(
+    a: Any, permute_l: bool, overwrite_a: bool, check_finite: bool, p_indices: bool, client: Any,
+    options: dict[str, Any],
+) -> tuple[Any, ...]:  # fmt: skip
+    packed, piv = factored(a, overwrite_a, check_finite, client, options)
+    xp = array_module(packed)
+    m, n = packed.shape
+    k = min(m, n)
+    lower, upper = unit_lower_triangle(packed[:, :k]), upper_triangle(packed[:k])
+    rows = xp.asarray(np.argsort(permutation(piv, m)))
+    if permute_l:
+        return lower[rows], upper
+    number = m == n == 1  # of which SciPy makes arrays of other types
+    if p_indices:
+        return rows.astype(np.int64 if number else np.int32), lower, upper
+    p = xp.zeros((m, m), packed.dtype if number else packed.real.dtype)
+    p[xp.arange(m), rows] = 1
+    return p, lower, upper

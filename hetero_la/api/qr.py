@@ -1,0 +1,293 @@
+"""QR factorization, and products with Q."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import scipy.linalg
+
+from hetero_la.api.qr_factors import QRFactors, apply_q
+from hetero_la.api.stacks import over_stacks
+from hetero_la.checks.inputs import as_array, as_matrix, is_writable, same_place
+from hetero_la.checks.lazy import takes_dask_arrays
+from hetero_la.checks.warnings import warn
+from hetero_la.execution.execute import Result, execute
+from hetero_la.execution.executor_choice import require_options
+from hetero_la.execution.resident_factors import Keep
+from hetero_la.numerics.triangles import clear_above, upper_triangle
+from hetero_la.tiles.arrays.finite import require_finite
+from hetero_la.tiles.arrays.transfer import array_module, on_device_of_arrays, to_host
+
+#: "qr" is SciPy's other name for "full".
+_MODES = ("full", "qr", "r", "raw", "economic")
+NOT_GIVEN = object()
+
+
+@takes_dask_arrays
+@on_device_of_arrays
+@over_stacks(a=2)
+def qr(
+    a: Any, overwrite_a: bool = False, lwork: Any = NOT_GIVEN, mode: str = "full",
+    pivoting: bool = False, check_finite: bool = True, *, client: Any = None, **options: Any,
+) -> Any:  # fmt: skip
+    """Factor A = Q R, or A[:, p] = Q R, Q with orthonormal columns and R upper triangular.
+
+    Parameters
+    ----------
+    a : array_like, shape (..., m, n)
+        NumPy or CuPy array or stack, as for `lu_factor`.
+    overwrite_a : bool, optional
+        Whether the factors may take the place of `a` (where it is column-major, and Q is
+        not asked for).
+    lwork : int, optional
+        Deprecated, as in SciPy; workspace is found otherwise.
+    mode : {"full", "r", "economic", "raw"}, optional
+        What to return; "qr" is an old name of "full".
+    pivoting : bool, optional
+        Whether columns are exchanged, so that the diagonal of R does not increase.  This is done
+        on the host in the calling thread, by LAPACK's ``xGEQP3``: half of it are products with
+        vectors, which no task graph makes faster.  A CuPy array goes there and back.
+    check_finite : bool, optional
+        Whether to refuse NaNs and infinities.
+    client, **options
+        As for `lu_factor`.
+
+    Returns
+    -------
+    q : array, shape (m, m), or (m, k) for "economic"
+        Q; k = min(m, n).  Not for "r".  It is a part of an array that holds the packed
+        factors, too; a copy lets go of them.  For "raw" the tuple ``(qr, tau)`` as LAPACK returns
+        it, which `qr_factor` gives as an object.
+    r : array, shape (m, n), or (k, n) for "economic" and "raw"
+        R.  For "r" it is the first entry of the tuple.
+    p : array of int32, shape (n,)
+        Which column of `a` stands in each place; only for `pivoting`.
+
+    Raises
+    ------
+    ValueError
+        If `a` has fewer than two dimensions, is of another dtype, or is not finite, or for an
+        unknown mode, or for `lwork` up to m.
+    Others
+        As for `lu_factor`.
+
+    Warns
+    -----
+    DeprecationWarning
+        If `lwork` is given.
+
+    Notes
+    -----
+    Householder's method by blocks of reflectors I - V T V^H (LAPACK, ``xGEQRF``), R's
+    diagonal with the signs that LAPACK gives it.  Panels are factored recursively [1]_;
+    a GPU factors tall ones that are well conditioned by CholeskyQR2 [2]_, and finds the
+    reflectors of what that gives [3]_: see `Options`, ``qr_panel``.
+
+    References
+    ----------
+    .. [1] E. Elmroth and F. Gustavson, Applying recursion to serial and parallel QR
+       factorization leads to better performance, IBM J. Res. Dev. 44, 2000.
+    .. [2] T. Fukaya, Y. Nakatsukasa, Y. Yanagisawa and Y. Yamamoto, CholeskyQR2: a simple and
+       communication-avoiding algorithm for computing a tall-skinny QR factorization on a
+       large-scale parallel system, ScalA 2014.
+    .. [3] G. Ballard, J. Demmel, L. Grigori, M. Jacquelin, H. D. Nguyen and E. Solomonik,
+       Reconstructing Householder vectors from tall-skinny QR, IPDPS 2014.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from hetero_la import qr
+    >>> a = np.array([[3.0, 1.0], [4.0, 2.0]])
+    >>> q, r = qr(a)
+    >>> np.round(r, 12)
+    array([[-5. , -2.2],
+           [ 0. ,  0.4]])
+    >>> np.allclose(q @ r, a)
+    True
+    >>> q, r, p = qr(a[:, ::-1], pivoting=True)
+    >>> np.allclose(q @ r, a[:, ::-1][:, p]), p
+    (True, array([1, 0], dtype=int32))
+    """
+    mode = canonical_mode(mode)
+    a = _checked(a, check_finite)
+    m, n = a.shape
+    check_lwork(lwork, m)
+    if pivoting:
+        require_options(options, client)
+        return _pivoted(a, mode, overwrite_a)
+    columns = {"full": m, "economic": min(m, n)}.get(mode, 0)
+    result = _factor(a, columns, overwrite_a, client, options)
+    xp, packed = array_module(a), result.array[:, :n]
+    if mode == "r":  # nobody else needs the reflectors
+        clear_above(packed.T)
+        return (packed,)
+    r = upper_triangle(packed if mode == "full" or m < n else packed[:n])
+    if mode == "raw":
+        return (packed, xp.asarray(result.vector("tau"))), r
+    return result.array[:, n:], r
+
+
+def canonical_mode(mode: str) -> str:
+    """`mode` by the name that SciPy prefers; raise ValueError for one that there is not."""
+    if mode not in _MODES:
+        raise ValueError(f"Mode argument should be one of {list(_MODES)}, not {mode!r}")
+    return "full" if mode == "qr" else mode
+
+
+def check_lwork(lwork: Any, m: int) -> None:
+    """Warn of a workspace's size that is given; raise ValueError where SciPy does."""
+    if lwork is NOT_GIVEN:
+        return
+    if lwork not in (None, -1) and lwork <= m:
+        raise ValueError(f"lwork should be None, -1 or > M, got {lwork} for M = {m}")
+    warn("lwork is not used, and deprecated as in SciPy 1.18", DeprecationWarning)
+
+
+def _pivoted(a: Any, mode: str, overwrite_a: bool) -> tuple[Any, ...]:
+    """Factor A[:, p] = Q R on the host, whatever `a` is; the results are where it is."""
+    found = scipy.linalg.qr(
+        to_host(a), overwrite_a=overwrite_a and is_writable(a), mode=mode, pivoting=True,
+        check_finite=False,
+    )  # fmt: skip
+    there = array_module(a).asarray
+    return tuple(
+        tuple(map(there, part)) if isinstance(part, tuple) else there(part) for part in found
+    )
+
+
+@takes_dask_arrays
+@on_device_of_arrays
+@over_stacks(a=2)
+def qr_factor(
+    a: Any, overwrite_a: bool = False, check_finite: bool = True, *, client: Any = None,
+    **options: Any,
+) -> QRFactors:  # fmt: skip
+    """Factor A = Q R, and keep Q as its reflectors: to multiply by it, or to solve.
+
+    Parameters
+    ----------
+    a, overwrite_a, check_finite, client, **options
+        As for `qr`.
+
+    Returns
+    -------
+    QRFactors
+        Unpacks as LAPACK's ``(qr, tau)``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from hetero_la import qr_factor
+    >>> factors = qr_factor(np.array([[1.0, 0.0], [1.0, 1.0], [1.0, 2.0]]))
+    >>> np.round(factors.solve(np.array([1.0, 2.0, 3.0])), 12)
+    array([1., 1.])
+    """
+    result = _factor(_checked(a, check_finite), 0, overwrite_a, client, options, Keep.COPY)
+    tau = array_module(result.array).asarray(result.vector("tau"))
+    return QRFactors(result.array, tau, 0, result.report, result.kept)
+
+
+def _checked(a: Any, check_finite: bool) -> Any:
+    a = as_matrix(a)
+    if check_finite:
+        require_finite(a, "a")
+    return a
+
+
+def _factor(
+    a: Any, columns: int, overwrite_a: bool, client: Any, options: dict[str, Any],
+    keep: Keep = Keep.NOTHING,
+) -> Result:  # fmt: skip
+    return execute(
+        "explicit_q" if columns else "qr", a, columns=columns, overwrite_a=overwrite_a, keep=keep,
+        client=client, **options,
+    )  # fmt: skip
+
+
+@takes_dask_arrays
+@on_device_of_arrays
+@over_stacks(a=2, c="1|2")
+def qr_multiply(
+    a: Any, c: Any, mode: str = "right", pivoting: bool = False, conjugate: bool = False,
+    overwrite_a: bool = False, overwrite_c: bool = False, *, client: Any = None, **options: Any,
+) -> tuple[Any, ...]:  # fmt: skip
+    """Factor A = Q R, and multiply by Q without forming it.
+
+    Parameters
+    ----------
+    a : array_like, shape (..., m, n)
+        As for `qr`; always looked at for NaNs and infinities, and so is `c`.
+    c : array_like
+        What is multiplied: for "left" of min(m, n) rows (with `overwrite_c` of m, as many as the
+        product has), for "right" of m columns.  One dimension is a row or a column; leading ones
+        are broadcast.
+    mode : {"left", "right"}, optional
+        Q C or C Q.
+    pivoting : bool, optional
+        Whether columns are exchanged, as by `qr`.
+    conjugate : bool, optional
+        Multiply by the conjugate of Q.
+    overwrite_a, overwrite_c : bool, optional
+        As in SciPy.
+    client, **options
+        As for `lu_factor`.
+
+    Returns
+    -------
+    cq : array
+        The product, with economic Q: min(m, n) columns for "right", m rows for "left".  As in
+        SciPy, it is empty, of the shape of `c`, where `c` is empty.
+    r : array, shape (..., min(m, n), n)
+        R.
+    p : array of int32, shape (..., n)
+        Which column of `a` stands in each place; only for `pivoting`.
+
+    Raises
+    ------
+    ValueError
+        If shapes, dtypes or values do not do, or for an unknown mode.
+    Others
+        As for `lu_factor`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from hetero_la import qr_multiply
+    >>> cq, r = qr_multiply(np.array([[3.0], [4.0]]), np.array([3.0, 4.0]))
+    >>> np.round(cq, 12), np.round(r, 12)
+    (array([-5.]), array([[-5.]]))
+    """
+    if mode not in ("left", "right"):
+        raise ValueError(f"Mode argument can only be 'left' or 'right' but not {mode!r}")
+    a, c = as_matrix(a), as_array(c, "c", (1, 2))
+    same_place(a, c, "a", "c")
+    require_finite(c, "c")
+    (m, n), k, xp = a.shape, min(a.shape), array_module(a)
+    given = c
+    c = xp.atleast_2d(c) if mode == "right" else (c[:, None] if c.ndim == 1 else c)
+    rows = c.shape[1] if mode == "right" else c.shape[0]
+    if rows != (m if mode == "right" or (overwrite_c and m > n) else k):
+        raise ValueError(f"c of shape {given.shape} does not fit a of shape {a.shape}")
+    multiply, *rest = _product_with_q(a, pivoting, overwrite_a, client, options)
+    if not c.size:  # whatever the product's shape would be: as SciPy
+        return xp.empty_like(c), *rest
+    turn = xp.conj if conjugate else xp.asarray
+    if mode == "right":  # C Q = (Q^H C^H)^H
+        product = turn(multiply(turn(c).T.conj(), adjoint=True).T.conj())[:, :k]
+    else:
+        padded = xp.zeros((m, c.shape[1]), c.dtype)
+        padded[:rows] = c
+        product = turn(multiply(turn(padded), adjoint=False))
+    return (product.ravel() if given.ndim == 1 else product), *rest
+
+
+def _product_with_q(
+    a: Any, pivoting: bool, overwrite_a: bool, client: Any, options: dict[str, Any]
+) -> tuple[Any, ...]:
+    """What multiplies by Q, R, and with `pivoting` p."""
+    if not pivoting:
+        factors = qr_factor(a, overwrite_a, client=client, **options)
+        return factors.multiply, factors.r
+    (packed, tau), *rest = qr(a, overwrite_a, mode="raw", pivoting=True, client=client, **options)
+    return partial(apply_q, packed, tau), *rest

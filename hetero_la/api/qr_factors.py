@@ -1,0 +1,194 @@
+"""QR factors: products with Q, without forming it, and least squares."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from scipy.linalg import get_lapack_funcs
+
+from hetero_la.api.factors import Factors
+from hetero_la.checks.inputs import as_columns_for, as_finite_array
+from hetero_la.numerics.triangles import upper_triangle
+from hetero_la.tiles.arrays.transfer import (
+    array_module,
+    is_device_array,
+    linalg_module,
+    on_device_of_arrays,
+)
+
+#: So few reflectors LAPACK may apply one by one (its largest block has 64). Then it puts ones on
+#: their diagonal for a while, which other threads must not see: each call has its own.
+_FEW = 64
+
+
+@on_device_of_arrays
+def apply_q(qr: Any, tau: Any, c: Any, *, adjoint: bool) -> Any:
+    """Q C or Q^H C, by LAPACK's ``xORMQR`` on the host and cuSOLVER's on a GPU.
+
+    Parameters
+    ----------
+    qr : array, shape (m, n)
+        Packed factors.
+    tau : array, shape (k,)
+        Scalars of the reflectors.
+    c : array_like, shape (m,) or (m, p)
+        What is multiplied; where `qr` is.
+    adjoint : bool
+        Whether by Q^H.
+
+    Raises
+    ------
+    ValueError
+        If the shapes do not fit.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> apply_q(np.array([[5.0], [0.5]]), np.array([1.6]), np.array([-0.6, -0.8]), adjoint=True)
+    array([1., 0.])
+    """
+    c = as_columns_for(qr, c, "factors", "c")
+    xp = array_module(c)
+    product = xp.array(c[:, None] if c.ndim == 1 else c, xp.result_type(qr, c), order="F")
+    reflectors = xp.asfortranarray(qr[:, : len(tau)], product.dtype)
+    tau = xp.asarray(tau, product.dtype)
+    if product.size and len(tau):
+        if is_device_array(c):
+            from hetero_la.tiles.kernels.gpu.libraries import multiply_by_q
+
+            multiply_by_q(reflectors, tau, product, adjoint=adjoint)
+        else:
+            product = _multiply(reflectors, tau, product, adjoint)
+    return product.reshape(c.shape)
+
+
+def _multiply(reflectors: Any, tau: Any, c: Any, adjoint: bool) -> Any:
+    if len(tau) <= _FEW:
+        reflectors = reflectors.copy(order="F")
+    real = c.dtype.kind == "f"
+    (ormqr,) = get_lapack_funcs(("ormqr" if real else "unmqr",), (c,))
+    letter = ("T" if real else "C") if adjoint else "N"
+    _, work, _ = ormqr("L", letter, reflectors, tau, c[:, :0], -1)
+    size = max(int(work[0].real), 64 * max(c.shape))
+    product, _, info = ormqr("L", letter, reflectors, tau, c, size, overwrite_c=True)
+    if info:
+        raise ValueError(f"illegal value in argument {-info} of LAPACK's ormqr")
+    return product
+
+
+class QRFactors(Factors):
+    """A = Q R; unpacks as SciPy's raw ``(qr, tau)``.
+
+    Attributes
+    ----------
+    qr : array, shape (m, n)
+        R in the upper triangle, the Householder vectors below the diagonal.
+    tau : array, shape (min(m, n),)
+        Their scalars, as LAPACK's ``xGEQRF`` returns them.
+    info : int
+        0.
+    plan : Plan
+        How the run was planned.
+    timing : Timing
+        How it went.
+    """
+
+    @property
+    def qr(self) -> Any:
+        """Packed R and Householder vectors."""
+        return self[0]
+
+    @property
+    def tau(self) -> Any:
+        """Scalars of the Householder vectors."""
+        return self[1]
+
+    @property
+    def panels(self) -> tuple[str, ...]:
+        """How each panel was factored: "householder" (column by column) or "cholesky"."""
+        return self.timing.panels
+
+    @property
+    @on_device_of_arrays
+    def r(self) -> Any:
+        """R, of shape (min(m, n), n)."""
+        return upper_triangle(self[0][: len(self[1])])
+
+    @on_device_of_arrays
+    def multiply(self, c: Any, adjoint: bool = False, check_finite: bool = True) -> Any:
+        """Q C, or Q^H C, without forming Q.
+
+        Parameters
+        ----------
+        c : array, shape (m,) or (m, p)
+            What is multiplied.
+        adjoint : bool, optional
+            Whether by Q^H.
+        check_finite : bool, optional
+            Whether to refuse NaNs and infinities in `c`.
+
+        Returns
+        -------
+        array, shape of `c`
+            The product.
+
+        Notes
+        -----
+        LAPACK's ``xORMQR`` on the host, cuSOLVER's on a GPU; tile by tile on the GPUs that have
+        kept the factors of a host matrix.
+
+        Examples
+        --------
+        >>> import numpy as np, hetero_la
+        >>> a = np.array([[3.0, 1.0], [4.0, 2.0]])
+        >>> factors = hetero_la.qr_factor(a)
+        >>> np.allclose(factors.multiply(factors.r), a)
+        True
+        """
+        return self._product(as_finite_array(c, "c") if check_finite else c, adjoint)
+
+    def _product(self, c: Any, adjoint: bool) -> Any:
+        kept = self.kept_for(c)
+        if kept is not None:
+            routine = "qr_multiply_adjoint" if adjoint else "qr_multiply"
+            product = kept.answer(c, partial(kept.solve, routine))
+            if product is not None:
+                return product
+        return apply_q(self[0], self[1], c, adjoint=adjoint)
+
+    @on_device_of_arrays
+    def solve(self, b: Any) -> Any:
+        """Least-squares solution of A X = B, for at least as many rows as columns.
+
+        Parameters
+        ----------
+        b : array, shape (m,) or (m, nrhs)
+            Right-hand sides.
+
+        Returns
+        -------
+        array, shape (n,) or (n, nrhs)
+            X.
+
+        Examples
+        --------
+        >>> import numpy as np, hetero_la
+        >>> factors = hetero_la.qr_factor(np.array([[1.0, 0.0], [1.0, 1.0], [1.0, 2.0]]))
+        >>> np.round(factors.solve([1.0, 3.0, 5.0]), 12)
+        array([1., 2.])
+        """
+        m, n = self.shape
+        if m < n:
+            raise ValueError(
+                f"the QR factors of a {m} x {n} matrix solve no equations: "
+                "lstsq finds a shortest solution"
+            )
+        b = as_columns_for(self[0], as_finite_array(b, "b"), "factors")
+        kept = self.kept_for(b)
+        if kept is not None and self[0].diagonal().all():  # else the host says why not
+            x = kept.answer(b, partial(kept.solve, "qr_solve"))
+            if x is not None:
+                return x[:n]
+        c = self._product(b, adjoint=True)[:n]
+        return linalg_module(c).solve_triangular(self[0][:n], c, check_finite=False)

@@ -1,0 +1,313 @@
+"""Linear systems: solve and inv."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from numpy.linalg import LinAlgError
+
+from hetero_la.api.cholesky import inverse_positive, solve_positive
+from hetero_la.api.stacks import over_stacks
+from hetero_la.api.structure import (
+    INV_NAMES,
+    Structure,
+    as_general,
+    divide_by_number,
+    invert_simple,
+    is_number,
+    is_simple,
+    refuse_complex,
+    solve_simple,
+    structure_of,
+)
+from hetero_la.checks.inputs import as_matrix, as_system
+from hetero_la.checks.lazy import takes_dask_arrays
+from hetero_la.checks.warnings import singular_message, warn_ill_conditioned
+from hetero_la.execution.execute import Result, can_hold_result, execute
+from hetero_la.execution.executor_choice import require_options
+from hetero_la.execution.report import Report
+from hetero_la.execution.resident_factors import Keep
+from hetero_la.numerics.conditioning import (
+    estimate_reciprocal_condition,
+    norm1,
+    reciprocal_condition,
+)
+from hetero_la.numerics.range_scaling import column_exponents, times_power_of_two
+from hetero_la.numerics.refinement import refine
+from hetero_la.tiles.arrays.finite import is_finite, require_finite
+from hetero_la.tiles.arrays.transfer import array_module, linalg_module, on_device_of_arrays
+from hetero_la.tiles.storage.pivots import permutation
+
+
+@takes_dask_arrays
+@on_device_of_arrays
+@over_stacks(a=2, b="1|2")
+def solve(
+    a: Any, b: Any, lower: bool = False, overwrite_a: bool = False, overwrite_b: bool = False,
+    check_finite: bool = True, assume_a: str | None = None, transposed: bool = False, *,
+    client: Any = None, **options: Any,
+) -> Any:  # fmt: skip
+    """Solve A X = B for a square matrix.
+
+    Parameters
+    ----------
+    a : array_like, shape (..., n, n)
+        As for `lu_factor`, but integers of any size become float64.  One number divides
+        right-hand sides of any length, as in SciPy.
+    b : array_like, shape (n,) or (..., n, nrhs)
+        Right-hand sides; where `a` is.  Leading dimensions are broadcast.
+    lower : bool, optional
+        Which triangle of a symmetric, Hermitian or positive definite matrix to read: the
+        lower one, or by default the upper one.
+    overwrite_a : bool, optional
+        Whether LU may work in the memory of `a` (where that is column-major), which saves a
+        copy of it.  X is not refined where it does.
+    overwrite_b : bool, optional
+        Whether X may take the place of `b` (where that is column-major).
+    check_finite : bool, optional
+        Whether to refuse NaNs and infinities.
+    assume_a : str, optional
+        What is known of the matrix: "general" ("gen"), "diagonal", "tridiagonal", "banded",
+        "upper triangular", "lower triangular", "symmetric" ("sym"), "hermitian" ("her") or
+        "positive definite" ("pos").  None stands for "general": where SciPy would first look
+        for structure in the matrix, the answer is the same up to rounding.
+    transposed : bool, optional
+        Solve A^T X = B; for real matrices only, as in SciPy.
+    client, **options
+        As for `lu_factor`.
+
+    Returns
+    -------
+    array, shape (..., n) or (..., n, nrhs)
+        X.
+
+    Raises
+    ------
+    numpy.linalg.LinAlgError
+        If the matrix, or one of a stack, is singular.
+    NotImplementedError
+        If `transposed` is asked for with complex numbers.
+    ValueError
+        If shapes, dtypes, values or `assume_a` do not do.
+    TypeError
+        If `a` and `b` are not both on the host, or both on one GPU.
+    Others
+        As for `lu_factor`.
+
+    Warns
+    -----
+    scipy.linalg.LinAlgWarning
+        If the matrix is singular to working precision.
+
+    Notes
+    -----
+    General matrices are factored by LU with partial pivoting, positive definite ones by
+    Cholesky.  Symmetric and Hermitian ones are completed from their triangle, for LU: that
+    takes twice the operations of LAPACK's Bunch-Kaufman factorization, and is at least as
+    stable.  The others take O(n^2) operations for a right-hand side, and go to SciPy on the
+    host; on a GPU, tridiagonal and banded matrices are factored by LU.
+
+    After LU, few right-hand sides (up to n / 8) are refined: a residual and a solve with the
+    factors, as LAPACK's ``xGERFS`` does, which keeps the backward error small for any n.  Of
+    more, those are refined whose backward error needs it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from hetero_la import solve
+    >>> solve(np.array([[3.0, 2.0], [1.0, 2.0]]), [7.0, 5.0])
+    array([1., 2.])
+    >>> solve(np.array([[3.0, 2.0], [np.nan, 2.0]]), [7.0, 4.0],
+    ...       assume_a="upper triangular", check_finite=False)
+    array([1., 2.])
+    """
+    structure = structure_of(assume_a)
+    if is_number(a, b):
+        require_options(options, client)
+        return divide_by_number(*_system(a, b, check_finite, transposed, number=True))
+    a, b = _system(a, b, check_finite, transposed)
+    if structure is Structure.POSITIVE:
+        x = solve_positive(a, b, lower=lower, check_finite=False, client=client, **options)[0]
+    elif is_simple(structure, a):
+        require_options(options, client)
+        x = solve_simple(a, b, structure, transposed)
+    else:
+        in_place = overwrite_a and can_hold_result(a)
+        a = as_general(a, structure, lower, in_place)
+        x = _by_lu(a, b, transposed, in_place, client, options)[0]
+    return _placed(x, b) if overwrite_b else x
+
+
+def _placed(x: Any, memory: Any) -> Any:
+    """`x` in the memory of another array of its shape and dtype, if that can hold it."""
+    if not can_hold_result(memory):
+        return x
+    memory[...] = x
+    return memory
+
+
+@takes_dask_arrays
+@on_device_of_arrays
+def solve_with_report(
+    a: Any, b: Any, *, check_finite: bool = True, transposed: bool = False, client: Any = None,
+    **options: Any,
+) -> tuple[Any, Report]:  # fmt: skip
+    """Solve A X = B as `solve` does, and say how the run was planned and how it went.
+
+    Returns
+    -------
+    x : array, shape of `b`
+        The solution.
+    report : Report
+        Its `plan` and `timing`.
+    """
+    a, b = _system(a, b, check_finite, transposed)
+    return _by_lu(a, b, transposed, False, client, options)
+
+
+def _system(
+    a: Any, b: Any, check_finite: bool, transposed: bool, number: bool = False
+) -> tuple[Any, Any]:
+    a, b = as_system(a, b, check_finite=check_finite, square=not number, number=number)
+    if transposed:
+        refuse_complex(a.dtype)
+    return a, b
+
+
+def _by_lu(
+    a: Any, b: Any, transposed: bool, in_place: bool, client: Any, options: dict[str, Any]
+) -> tuple[Any, Report]:
+    rhs = b[:, None] if b.ndim == 1 else b
+    if in_place:
+        x, report = _by_lu_in_place(a, rhs, transposed, client, options)
+        return x.reshape(b.shape), report
+    a = a.T if transposed else a
+    result = execute("solve", a, rhs, keep=Keep.ONLY, client=client, **options)
+    anorm = _checked_norm(a, result)
+    x = refine(a, anorm, partial(_solve_again, result, trans=0), rhs, _apart(result))
+    return x.reshape(b.shape), result.report
+
+
+def _by_lu_in_place(
+    a: Any, b: Any, transposed: bool, client: Any, options: dict[str, Any]
+) -> tuple[Any, Report]:
+    """Factor in the memory of a matrix, or leave the factors on the GPUs, and then solve."""
+    anorm = norm1(a)
+    result = execute("lu", a, overwrite_a=True, keep=Keep.ONLY, client=client, **options)
+    if b.size == 0:
+        return b, result.report
+    _require_solvable(result, anorm, b)
+    solve_again = partial(_solve_again, result, trans=2 if transposed else 0)
+    x = solve_again(b)
+    if result.kept:  # then the matrix is as it was
+        matrix = a.T if transposed else a
+        x = refine(matrix, norm1(matrix), solve_again, b, x)
+    return x, result.report
+
+
+def _checked_norm(a: Any, result: Result) -> float:
+    """The norm of A; warns where X of a run may mean little, and raises where there is none."""
+    if result.beside.size == 0:
+        return 0.0
+    anorm = norm1(a)
+    _require_solvable(result, anorm, result.beside)
+    return anorm
+
+
+def _inverse(a: Any, in_place: bool, client: Any, options: dict[str, Any]) -> Any:
+    result = execute("inverse", a, columns=len(a), keep=Keep.ONLY, client=client, **options)
+    _checked_norm(a, result)
+    return result.beside if in_place else _apart(result)
+
+
+def _apart(result: Result) -> Any:
+    """X of a run, in an array that does not hold the factors, too."""
+    return result.beside if result.kept else result.beside.copy(order="F")
+
+
+def _require_solvable(result: Result, anorm: float, like: Any) -> None:
+    """Raise LinAlgError for singular factors, and warn of those that are nearly so."""
+    if result.info:
+        raise LinAlgError(singular_message(result.info))
+    if result.kept:
+        rcond = estimate_reciprocal_condition(anorm, like, partial(_solve_again, result))
+    else:
+        rcond = reciprocal_condition(anorm, result.factors, result.piv)
+    warn_ill_conditioned(rcond, like.dtype)
+
+
+def _solve_again(result: Result, b: Any, trans: int) -> Any:
+    """Solve with the factors of a run, wherever they are."""
+    if result.kept:
+        return result.kept.solve_lu(permutation(result.piv, len(b)), b, adjoint=trans == 2)
+    piv = array_module(b).asarray(result.piv)
+    solver = linalg_module(b).lu_solve
+    return solver((result.factors, piv), b, trans=trans, check_finite=False)
+
+
+@takes_dask_arrays
+@on_device_of_arrays
+@over_stacks(a=2)
+def inv(
+    a: Any, overwrite_a: bool = False, check_finite: bool = True, *,
+    assume_a: str | None = None, lower: bool = False, client: Any = None, **options: Any,
+) -> Any:  # fmt: skip
+    """Invert a matrix, by solving A X = I.
+
+    Parameters
+    ----------
+    a : array_like, shape (..., n, n)
+        As for `lu_factor`.
+    overwrite_a : bool, optional
+        Whether the inverse may take the place of `a` (where that is column-major).
+    check_finite, lower, client, **options
+        As for `solve`.
+    assume_a : str, optional
+        As for `solve`; without "tridiagonal" and "banded", and "sym", "her" and "pos" in
+        their short form only, as in SciPy.
+
+    Returns
+    -------
+    array, shape (..., n, n)
+        The inverse.
+
+    Raises
+    ------
+    numpy.linalg.LinAlgError
+        If the matrix, or one of a stack, is singular.
+    ValueError
+        If shape, dtype, values or `assume_a` do not do.
+    Others
+        As for `lu_factor`.
+
+    Warns
+    -----
+    scipy.linalg.LinAlgWarning
+        If the matrix is singular to working precision.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from hetero_la import inv
+    >>> inv(np.array([[2.0, 0.0], [0.0, 4.0]]))
+    array([[0.5 , 0.  ],
+           [0.  , 0.25]])
+    """
+    structure = structure_of(assume_a, INV_NAMES)
+    a = as_matrix(a, square=True)
+    if check_finite:
+        require_finite(a, "a")
+    if structure is Structure.POSITIVE:
+        x = inverse_positive(a, lower=lower, client=client, **options)
+    elif is_simple(structure, a):
+        require_options(options, client)
+        x = invert_simple(a, structure)
+    else:
+        full = as_general(a, structure, lower)
+        x = _inverse(full, overwrite_a and can_hold_result(a), client, options)
+        if not is_finite(x):  # rows of U times X overflowed, or the inverse itself does
+            exponents = column_exponents(full.T)
+            scaled = times_power_of_two(full.T, exponents).T
+            x = times_power_of_two(_inverse(scaled, False, client, options), exponents)
+    return _placed(x, a) if overwrite_a else x

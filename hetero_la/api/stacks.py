@@ -1,0 +1,127 @@
+"""Stacks of matrices: functions of one matrix, applied to each of them, as SciPy does."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import Any, TypeVar
+
+import numpy as np
+
+from hetero_la.checks.inputs import refuse_masked
+from hetero_la.tiles.arrays.transfer import array_module, is_device_array
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def over_stacks(**core: int | str) -> Callable[[F], F]:
+    """Let a function of matrices and vectors take arrays with leading dimensions, too.
+
+    Parameters
+    ----------
+    **core : {1, 2, "1|2"}
+        Array arguments, in the order of the signature, and the number of dimensions that the
+        function itself takes.  "1|2" is a vector where there is one dimension, and otherwise
+        a matrix or a stack of matrices.
+
+    Returns
+    -------
+    callable
+        A decorator.  Plain input goes to the function as it is.  Otherwise the leading
+        dimensions are broadcast, the function is called for every matrix, and its results
+        are stacked: arrays and numbers to arrays, tuples to plain or named tuples.
+
+    Notes
+    -----
+    An empty stack costs a call for one matrix, which tells the results' shapes and dtypes.
+
+    Examples
+    --------
+    >>> @over_stacks(a=2)
+    ... def trace(a):
+    ...     return a.trace()
+    >>> trace(np.eye(3)), trace(np.ones((2, 3, 3)))
+    (np.float64(3.0), array([3., 3.]))
+    >>> trace(np.empty((0, 3, 3)))
+    array([], dtype=float64)
+    """
+
+    def decorate(function: F) -> F:
+        signature = inspect.signature(function)
+
+        @functools.wraps(function)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            for i, (name, ndim) in enumerate(core.items()):
+                value: Any = args[i] if i < len(args) else kwargs.get(name)
+                if np.ndim(value) > (2 if ndim == "1|2" else int(ndim)):
+                    return _for_each(function, signature.bind(*args, **kwargs), core)
+            return function(*args, **kwargs)
+
+        return wrapped  # type: ignore[return-value]
+
+    return decorate
+
+
+def _for_each(
+    function: Callable[..., Any], bound: inspect.BoundArguments, core: dict[str, int | str]
+) -> Any:
+    """Call for every matrix, and stack the results."""
+    given = {name: bound.arguments[name] for name in core if bound.arguments.get(name) is not None}
+    for a in given.values():
+        refuse_masked(a)
+    arrays = {name: a if is_device_array(a) else np.asarray(a) for name, a in given.items()}
+    split = {name: _split(a.shape, core[name]) for name, a in arrays.items()}
+    try:
+        batch = np.broadcast_shapes(*(leading for leading, _ in split.values()))
+    except ValueError:
+        shapes = ", ".join(f"{name} of shape {a.shape}" for name, a in arrays.items())
+        raise ValueError(f"shape mismatch: these stacks cannot be paired: {shapes}") from None
+    for name in bound.arguments:
+        if name.startswith("overwrite_"):  # one matrix may stand in several places
+            bound.arguments[name] = False
+    xp = array_module(next(iter(arrays.values())))
+    if 0 in batch:
+        bound.arguments.update({name: _example(a, split[name][1]) for name, a in arrays.items()})
+        return _stack([function(*bound.args, **bound.kwargs)], xp, batch)
+    whole = {
+        name: array_module(a).broadcast_to(a, batch + split[name][1]) for name, a in arrays.items()
+    }
+    results = []
+    for index in np.ndindex(batch):
+        bound.arguments.update({name: a[index] for name, a in whole.items()})
+        try:
+            results.append(function(*bound.args, **bound.kwargs))
+        except Exception as error:
+            error.add_note(f"This concerns matrix {index} of a stack of shape {batch}.")
+            raise
+    return _stack(results, xp, batch)
+
+
+def _split(shape: tuple[int, ...], ndim: int | str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Leading dimensions, and those of one matrix or vector."""
+    own = min(len(shape), 2) if ndim == "1|2" else int(ndim)
+    at = max(len(shape) - own, 0)
+    return shape[:at], shape[at:]
+
+
+def _example(a: Any, shape: tuple[int, ...]) -> Any:
+    """A vector or matrix of this shape that no function complains of."""
+    xp = array_module(a)
+    return xp.eye(*shape, dtype=a.dtype) if len(shape) == 2 else xp.zeros(shape, a.dtype)
+
+
+def _stack(results: Sequence[Any], xp: ModuleType, batch: tuple[int, ...]) -> Any:
+    """Results of one kind as arrays of `xp`, with the leading dimensions `batch`."""
+    first = results[0]
+    if first is None:
+        return None
+    if isinstance(first, tuple):
+        parts = [_stack(part, xp, batch) for part in zip(*results, strict=True)]
+        return first._make(parts) if hasattr(first, "_make") else tuple(parts)
+    stacked = array_module(first).stack(results)
+    if xp is not np:  # numbers are on the host
+        stacked = xp.asarray(stacked)
+    return stacked[: math.prod(batch)].reshape(batch + stacked.shape[1:])

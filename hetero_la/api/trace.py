@@ -1,0 +1,132 @@
+"""Timelines of runs, as users see them: recorded, compared with predictions, written."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from hetero_la.execution.comparison import Comparison, compare
+from hetero_la.execution.timeline import Recorder
+from hetero_la.pictures.charts.files import require_suffix
+from hetero_la.planning.plan import Plan
+from hetero_la.scheduler.run.trace import PARTS
+from hetero_la.tiles.arrays.counted import counted
+
+
+class Trace(Recorder):
+    """What the runs within ``with hetero_la.trace() as t:`` did when.
+
+    Parameters
+    ----------
+    runs : sequence of TracedRun, optional
+        Runs that it has from the beginning.
+    """
+
+    def __repr__(self) -> str:
+        return f"<Trace of {counted(len(self), 'run')}>"
+
+    def __str__(self) -> str:
+        head = f"{'worker':<10}" + "".join(f"{part:>21}" for part in PARTS) + f"{'run':>10}"
+        lines = []
+        for run in self.runs:
+            lines += [f"{run.plan.routine}: seconds", head]
+            for worker, parts in zip(run.plan.workers, run.parts(), strict=True):
+                cells = "".join(f"{parts[part]:>21.4f}" for part in PARTS)
+                lines.append(f"{worker.name:<10}{cells}{run.seconds:>10.4f}")
+        return "\n".join(lines) or "no run was traced"
+
+    def compare(self, plan: Plan | None = None) -> Comparison:
+        """What was predicted of a run, beside what it took.
+
+        Parameters
+        ----------
+        plan : Plan, optional
+            For the problem of one of the runs (of several, the last) and as many workers;
+            by default the plan of the run that took longest.
+
+        Returns
+        -------
+        Comparison
+            Per kernel, per worker, and of the whole run; as text, a table.
+
+        Raises
+        ------
+        ValueError
+            If no such run was traced.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import hetero_la
+        >>> with hetero_la.trace() as t:
+        ...     _ = hetero_la.lu_factor(np.random.default_rng(0).random((300, 300)), nb=100)
+        >>> [row.name for row in t.compare().workers]
+        ['caller']
+        """
+        if not self.runs:
+            raise ValueError("no run was traced: there is nothing to compare")
+        if plan is None:
+            run = max(self.runs, key=lambda run: run.seconds)
+            return compare(run, run.plan)
+        fitting = [run for run in self.runs if _problem(run.plan) == _problem(plan)]
+        if not fitting:
+            of = ", ".join(dict.fromkeys(_problem(run.plan) for run in self.runs))
+            raise ValueError(f"the plan is for {_problem(plan)}, and what was traced is {of}")
+        return compare(fitting[-1], plan)
+
+    def write(self, path: str | os.PathLike[str]) -> None:
+        """Write the timeline; the suffix says how.
+
+        Parameters
+        ----------
+        path : path
+            ``.json`` for Perfetto and Chrome's tracing page, with arrows where messages
+            travel; ``.svg``, ``.png`` (with the extra `viz`) or ``.html`` for a chart.
+
+        Raises
+        ------
+        ValueError
+            For another suffix, for ``.png`` where Matplotlib is missing, and if no run
+            was traced.
+        """
+        write = require_suffix(path)
+        if not self.runs:
+            raise ValueError("no run was traced: there is nothing to write")
+        write(self.runs, Path(path))
+
+
+def _problem(plan: Plan) -> str:
+    layout = plan.layout
+    size = f"{layout.m} x {layout.n} + {layout.nrhs}"
+    return (
+        f"{plan.routine} of {size} in {plan.dtype.name} on {counted(len(plan.workers), 'worker')}"
+    )
+
+
+@contextlib.contextmanager
+def trace() -> Iterator[Trace]:
+    """Record what the runs of the block do when.
+
+    On a CPU the times are those of its thread, on a GPU those of its queues, by CUDA
+    events; all on one clock.  Runs of other threads of this process are recorded too.
+
+    Yields
+    ------
+    Trace
+        Filled as the runs end.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import hetero_la
+    >>> with hetero_la.trace() as t:
+    ...     _ = hetero_la.lu_factor(np.random.default_rng(0).random((200, 200)), nb=50)
+    >>> parts = t.runs[0].parts()[0]
+    >>> abs(sum(parts.values()) - t.runs[0].seconds) < 1e-9
+    True
+    """
+    opened = Trace()
+    with opened.recording():
+        yield opened

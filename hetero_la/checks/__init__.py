@@ -1,0 +1,1 @@
+"""Preconditions and warnings."""

@@ -1,0 +1,219 @@
+"""Preconditions, checked once, before any work starts."""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numpy as np
+
+from hetero_la.tiles.arrays.errors import UnsupportedDtypeError
+from hetero_la.tiles.arrays.finite import require_finite
+from hetero_la.tiles.arrays.transfer import (
+    device_index,
+    is_device_array,
+    on_device_of_arrays,
+)
+
+DTYPES = ("float32", "float64", "complex64", "complex128")
+#: Which of them SciPy takes for what LAPACK has no type for, by NumPy's letters.
+_CAST = {
+    letter: np.dtype(dtype)
+    for letters, dtype in (("?bBhHef", "f"), ("iIlLqQdg", "d"), ("F", "F"), ("DG", "D"))
+    for letter in letters
+}
+
+
+def as_array(a: Any, name: str, ndims: tuple[int, ...]) -> Any:
+    """`a` as a NumPy or CuPy array of a LAPACK type.
+
+    Raises
+    ------
+    ValueError
+        If the dtype or the number of dimensions does not do, or for a masked array.
+    """
+    a = _dense(a, name, ndims)
+    return a.astype(lapack_dtype(a.dtype, name), copy=False)
+
+
+def _dense(a: Any, name: str, ndims: tuple[int, ...]) -> Any:
+    """`a` as an array of its own dtype."""
+    given = a
+    refuse_masked(a)
+    a = a if is_device_array(a) else np.asarray(a)
+    if a.ndim == 0 and a.dtype.kind not in "biufc":  # what NumPy could not take apart
+        raise ValueError(f"{name} is of type {type(given).__name__}, not a dense array of numbers")
+    require_dimensions(a, name, ndims)
+    return a
+
+
+def require_dimensions(a: Any, name: str, ndims: tuple[int, ...]) -> None:
+    """Raise ValueError unless `a` has one of these numbers of dimensions."""
+    if a.ndim < min(ndims) == 2:  # and more may do: a stack
+        raise ValueError(
+            f"Input array {name} must be at least two-dimensional, not of shape {a.shape}"
+        )
+    if a.ndim not in ndims:
+        wanted = " or ".join(str(ndim) for ndim in ndims)
+        raise ValueError(f"{name} must have {wanted} dimensions, not shape {a.shape}")
+
+
+def refuse_masked(a: Any) -> None:
+    """Raise ValueError for a masked array, of which NumPy would drop the mask without a word."""
+    if isinstance(a, np.ma.MaskedArray):
+        raise ValueError("masked arrays are not supported")
+
+
+@on_device_of_arrays
+def as_finite_array(a: Any, name: str) -> Any:
+    """`a` as an array of any number of dimensions, which holds no NaN and no infinity."""
+    a = as_array(a, name, (np.ndim(a),))
+    require_finite(a, name)
+    return a
+
+
+def lapack_dtype(given: np.dtype[Any], name: str) -> np.dtype[Any]:
+    """The LAPACK type in which SciPy works on one array of dtype `given`.
+
+    Raises
+    ------
+    hetero_la.tiles.arrays.errors.UnsupportedDtypeError
+        If it is none of numbers.
+
+    Examples
+    --------
+    >>> lapack_dtype(np.dtype("float16"), "a"), lapack_dtype(np.dtype("int64"), "a")
+    (dtype('float32'), dtype('float64'))
+    """
+    if given.char not in _CAST:
+        raise UnsupportedDtypeError(
+            f"{name} has dtype {given}, which cannot be cast to float(32, 64) or complex(64, 128)"
+        )
+    return _CAST[given.char]
+
+
+def common_dtype(a: np.dtype[Any], b: np.dtype[Any]) -> np.dtype[Any]:
+    """The LAPACK type in which SciPy solves a system: here, integers alone are float64.
+
+    Examples
+    --------
+    >>> common_dtype(np.dtype("int8"), np.dtype("int8")), lapack_dtype(np.dtype("int8"), "a")
+    (dtype('float64'), dtype('float32'))
+    """
+    for dtype, name in ((a, "a"), (b, "b")):
+        lapack_dtype(dtype, name)
+    both = np.result_type(a, b)
+    return np.dtype(np.float64) if both.kind in "iub" else lapack_dtype(both, "a")
+
+
+def as_matrix(a: Any, name: str = "a", *, square: bool = False) -> Any:
+    """`a` as a two-dimensional array, square if so wanted."""
+    a = as_array(a, name, (2,))
+    if square:
+        require_square(a, name)
+    return a
+
+
+def require_square(a: Any, name: str) -> None:
+    """Raise ValueError, in words that SciPy's functions use, unless `a` is a square matrix."""
+    if a.shape[0] != a.shape[1]:
+        raise ValueError(
+            "Expected a square matrix or batch thereof: Last 2 dimensions of the array must be "
+            f"square, and {name} has shape {a.shape}"
+        )
+
+
+@on_device_of_arrays
+def require_row_numbers(piv: Any, m: int) -> None:
+    """Raise ValueError unless `piv` says with which of `m` rows each was exchanged."""
+    require_pivot_type(piv, m)
+    if not m:
+        return
+    least, largest = int(piv.min()), int(piv.max())
+    if least < 0 or largest >= m:
+        raise ValueError(f"piv must hold {m} row numbers below {m}, not {least} to {largest}")
+
+
+def require_pivot_type(piv: Any, m: int) -> None:
+    """What `require_row_numbers` can tell without looking at a number: of a Dask array, too."""
+    if piv.shape != (m,):
+        raise ValueError(f"piv must hold {m} row numbers below {m}, not have shape {piv.shape}")
+    if m and piv.dtype.kind not in "iu":
+        raise ValueError(f"piv must hold {m} row numbers below {m}, not {piv.dtype}")
+
+
+def as_columns_for(a: Any, b: Any, what: str, name: str = "b") -> Any:
+    """`b` as one or more columns with as many rows as `a` has, which is `what`, and where it is."""
+    b = as_array(b, name, (1, 2))
+    same_place(a, b, what, name)
+    require_rows(a, b, what, name)
+    return b
+
+
+def require_rows(a: Any, b: Any, what: str, name: str) -> None:
+    """Raise ValueError unless `b` has as many rows as `a`, which is `what`."""
+    if b.shape[0] != a.shape[0]:
+        raise ValueError(
+            f"Shape mismatch: {name} has shape {b.shape}, which does not fit {what} "
+            f"of shape {a.shape}"
+        )
+
+
+def is_writable(a: Any) -> bool:
+    """Whether `a` may be overwritten; CuPy's arrays have no flag that forbids it."""
+    return bool(getattr(a.flags, "writeable", True))
+
+
+def as_system(
+    a: Any, b: Any, *, check_finite: bool, square: bool = False, number: bool = False
+) -> tuple[Any, Any]:
+    """Matrix and right-hand sides that fit, or for `number` any two arrays, of one dtype.
+
+    Raises
+    ------
+    ValueError, TypeError
+        If they do not fit, are in different places, or are not finite.
+    """
+    if number:
+        a, b = _dense(a, "a", (0, 1, 2)), _dense(b, "b", (0, 1, 2))
+    else:
+        a, b = _dense(a, "a", (2,)), _dense(b, "b", (1, 2))
+    if square:
+        require_square(a, "a")
+    same_place(a, b, "a", "b")
+    if not number:
+        require_rows(a, b, "a", "b")
+    dtype = common_dtype(a.dtype, b.dtype)
+    a, b = a.astype(dtype, copy=False), b.astype(dtype, copy=False)
+    if check_finite:
+        require_finite(a, "a")
+        require_finite(b, "b")
+    return a, b
+
+
+def same_place(a: Any, b: Any, what: str, name: str) -> None:
+    """Raise TypeError unless `a`, which is `what`, and `b` are both on the host, or on one GPU."""
+    if device_index(a) != device_index(b):
+        raise TypeError(f"{what} on {_place(a)} and {name} on {_place(b)} must be in one place")
+
+
+def _place(a: Any) -> str:
+    return f"GPU {device_index(a)}" if is_device_array(a) else "the host"
+
+
+def plain_sizes(shape: Any, nrhs: Any) -> tuple[int, int, int]:
+    """Rows, columns and right-hand sides as plain integers, which those of NumPy become."""
+    try:
+        m, n = map(_size, shape)
+    except (TypeError, ValueError):
+        raise ValueError(f"shape must be two non-negative integers, not {shape!r}") from None
+    try:
+        return m, n, _size(nrhs)
+    except (TypeError, ValueError):
+        raise ValueError(f"nrhs must be a non-negative integer, not {nrhs!r}") from None
+
+
+def _size(value: Any) -> int:
+    if isinstance(value, bool | np.bool_) or operator.index(value) < 0:
+        raise ValueError
+    return operator.index(value)

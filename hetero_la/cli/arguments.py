@@ -1,0 +1,267 @@
+"""The arguments of the command line."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+from hetero_la.checks.inputs import DTYPES
+from hetero_la.cli.commands import factor, graph, info, probe, simulate, sweep, tune
+from hetero_la.cli.common import values
+from hetero_la.cli.common.routine import ASSUMPTIONS, MODES, Choices, RightHandSides
+from hetero_la.cli.common.routines import COMMANDS, ROUTINES
+from hetero_la.testing.matrices import kinds
+from hetero_la.testing.residuals import RATIO_LIMIT
+from hetero_la.tiles.arrays.device import QR_PANELS
+
+_TILES = "tile size; or 12x1024+512: twelve tiles of 1024, and 512 to the end"
+_STATUS = f"""\
+exit status:
+  0    the error ratio is under {RATIO_LIMIT:.0f}; what is wrong with a matrix that has a result
+       all the same, a warning and the status column say; of a sweep: nothing failed
+  1    the error ratio is not under {RATIO_LIMIT:.0f}, or the run failed
+  2    bad input: unreadable, of a wrong shape or dtype, not finite, too large, singular
+       where a solution was asked for, not positive definite, or a wrong option
+  3    done, but not checked (--no-check)
+  130  interrupted
+"""
+
+_COLUMNS = """\
+columns: seconds is the wall time of the run, without the start of workers; ref s is the
+same problem in SciPy on all cores, or in cuSOLVER where GPUs ran (without forming Q);
+ratio, with 1-norms, is
+  lu        ||PA-LU|| / (n ||A|| eps)
+  solve     ||b-Ax|| / (||A|| ||x|| eps), the largest of all columns
+  cholesky  ||LL^H-A|| / (n ||A|| eps)
+  qr        the larger of ||R-Q^H A|| / (m ||A|| eps) and ||I-Q^H Q|| / (m eps)
+  lstsq     ||(AX-B)^H A|| / (max(m,n,nrhs) ||A|| ||B|| eps); for m < n as for solve
+"""
+
+#: Options of single routines, by the fields of `Choices`.
+_CHOICES: dict[str, dict[str, Any]] = {
+    "assume_a": {
+        "choices": ASSUMPTIONS,
+        "help": "the matrix is general (default), symmetric, Hermitian or positive definite; "
+        "of all but the first only the lower triangle is read",
+    },
+    "upper": {
+        "action": "store_true",
+        "default": None,
+        "help": "read the upper triangle, and not the lower one; cholesky finds U, and not L",
+    },
+    "mode": {
+        "choices": MODES,
+        "help": "what is computed of Q: its first min(m, n) columns, nothing, Householder "
+        "vectors, or all (default: economic, in a sweep raw)",
+    },
+}
+
+
+_DEFAULT_KIND = "default: rand; where positive definite is needed, kms"
+
+
+class UsageError(ValueError):
+    """An argument that cannot be."""
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in one sentence, and leaves the exit to `main`."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(
+            allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter, **kwargs
+        )
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message} ({self.prog} --help lists what there is)")
+
+
+def _add_run_options(parser: argparse.ArgumentParser, *, check: bool) -> None:
+    """Options that every command with runs has."""
+    tuning = parser.add_argument_group("how it is computed")
+    tuning.add_argument("--ib", type=int, metavar="IB", help="inner blocking of a panel")
+    tuning.add_argument("--panel", choices=["auto", "cpu", "gpu"], help="where panels are factored")
+    tuning.add_argument(
+        "--inverse-bound", type=float, metavar="X",
+        help="substitute, instead of multiplying by L^-1, where its norm exceeds X",
+    )  # fmt: skip
+    tuning.add_argument(
+        "--qr-panel", choices=QR_PANELS, help="how a GPU factors a panel of QR (default: auto)"
+    )
+    who = parser.add_argument_group("who computes it")
+    values.add_workers(who)
+    who.add_argument("--preset", metavar="NAME", help="workers by name; info lists the names")
+    shown = parser.add_argument_group("what is shown")
+    shown.add_argument(
+        "--check", action=argparse.BooleanOptionalAction, default=check,
+        help="compute the error ratio (default: %(default)s)",
+    )  # fmt: skip
+    shown.add_argument("--ref", action="store_true", help="time the reference as well")
+    shown.add_argument(
+        "-v", "--verbose", action="store_true", help="show the plan, and who did what, on stderr"
+    )
+    shown.add_argument(
+        "--trace", type=Path, metavar="FILE",
+        help="write a timeline: .json for Perfetto, or a chart as .svg, .png or .html",
+    )  # fmt: skip
+
+
+def _add_routine(commands: Any, name: str) -> None:
+    """One problem for one routine."""
+    routine = ROUTINES[name]
+    summary, has_rhs = routine.summary, routine.rhs is not RightHandSides.NONE
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name, help=summary, description=summary, epilog=_kinds_text() + "\n" + _COLUMNS
+    )
+    parser.add_argument(
+        "file", nargs="?", type=Path, metavar="A" if has_rhs else "FILE",
+        help="matrix: .npy, .npz, .mtx, .mtx.gz, .h5, .hdf5 or .zarr",
+    )  # fmt: skip
+    if has_rhs:
+        parser.add_argument("rhs", nargs="?", type=Path, metavar="B", help="right-hand sides")
+        parser.add_argument("--name-b", metavar="NAME", help="which array of B")
+        parser.add_argument(
+            "--nrhs", type=values.positive, help="with --random: columns of B (default: 1)"
+        )
+    parser.add_argument("--name", help="which array of the file, where it holds several")
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="OUT", help="write the result, in the same formats"
+    )
+    parser.add_argument("--random", type=values.size, metavar="N|MxN", help="make a matrix instead")
+    parser.add_argument(
+        "--kind", choices=list(kinds()), metavar="KIND", help=f"of which kind ({_DEFAULT_KIND})"
+    )
+    parser.add_argument("--cond", type=float, help="condition number, of kinds that have one")
+    parser.add_argument("--seed", type=values.count, help="of random kinds (default: 0)")
+    parser.add_argument("--dtype", choices=DTYPES, help="compute in this type")
+    for option in routine.options:
+        _add_choice(parser, option)
+    parser.add_argument("--nb", type=values.tiles, metavar="NB", help=_TILES)
+    parser.add_argument("--lookahead", type=int, metavar="D", help="look-ahead depth")
+    _add_run_options(parser, check=True)
+    parser.set_defaults(run=factor.run)
+    if not has_rhs:
+        parser.set_defaults(rhs=None, nrhs=None)
+
+
+def _add_choice(parser: argparse.ArgumentParser, name: str) -> None:
+    parser.add_argument(_flag(name), **_CHOICES[name])
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def _add_sweep(commands: Any) -> None:
+    summary = "run all combinations of sizes and options, one row a run"
+    parser = commands.add_parser(
+        "sweep", help=summary, description=summary, epilog=_kinds_text() + "\n" + _COLUMNS
+    )
+    parser.add_argument("routine", choices=COMMANDS)
+    kind = values.names(list(kinds()))
+    lists = {"type": values.sizes, "metavar": "LIST"}
+    parser.add_argument("--n", **lists, required=True, help="columns, as in 100,200:1000:200")
+    parser.add_argument("--m", **lists, help="rows (default: as many as columns)")
+    parser.add_argument("--nrhs", **lists, help="right-hand sides (default: 1)")
+    parser.add_argument(
+        "--nb", type=values.tilings, metavar="LIST", default=[None], help=f"several times: {_TILES}"
+    )
+    parser.add_argument("--lookahead", **lists, default=[None], help="look-ahead depths")
+    parser.add_argument("--dtype", type=values.names(DTYPES), default=["float64"], metavar="LIST")
+    parser.add_argument("--kind", type=kind, metavar="LIST", help=_DEFAULT_KIND)
+    parser.add_argument("--cond", type=float, help="condition number, of kinds that have one")
+    parser.add_argument("--seed", type=values.count, default=0, help="of random kinds")
+    parser.add_argument(
+        "--repeat", type=values.positive, default=1, metavar="R", help="runs of each"
+    )
+    for option in _CHOICES:
+        _add_choice(parser, option)
+    parser.add_argument("--csv", type=Path, metavar="FILE", help="write the rows there too")
+    _add_run_options(parser, check=False)
+    parser.set_defaults(run=sweep.sweep)
+
+
+def _kinds_text() -> str:
+    width = max(map(len, kinds()))
+    lines = (f"  {name.ljust(width)}  {text}" for name, text in kinds().items())
+    return "kinds of matrices:\n" + "\n".join(lines) + "\n"
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """The parser of all commands."""
+    parser = _Parser(
+        prog="hetero-la",
+        description="Dense factorizations, linear systems and least squares on CPUs and GPUs.",
+        epilog=_STATUS,
+    )
+    commands = parser.add_subparsers(required=True, metavar="COMMAND", dest="command")
+    for name in COMMANDS:
+        _add_routine(commands, name)
+    _add_sweep(commands)
+    graph.add_parser(commands)
+    simulate.add_parser(commands)
+    probe.add_parser(commands)
+    tune.add_parser(commands)
+    summary = "show devices, libraries, and what would be used"
+    commands.add_parser("info", help=summary, description=summary).set_defaults(run=info.info)
+    return parser
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """The arguments as a namespace, with the function to call as ``run``.
+
+    Raises
+    ------
+    UsageError
+        In one sentence; ``--help`` prints and exits.
+    """
+    args = build_parser().parse_args(argv)
+    if args.command in ("sweep", "graph", "simulate", "tune"):
+        _check_takers(args)
+    if args.command == "sweep":
+        args.choices = _choices(args, args.routine, mode="raw")
+    elif args.command in COMMANDS:
+        _check_source(args)
+        args.choices = _choices(args, args.command)
+    return args
+
+
+def _choices(args: argparse.Namespace, routine: str, **defaults: Any) -> Choices:
+    """The options that only `routine` has."""
+    for name in ROUTINES[routine].options:
+        if (value := getattr(args, name)) is not None:
+            defaults[name] = value
+    choices = Choices(**defaults)
+    if routine == "solve" and choices.upper and choices.assume_a == "gen":
+        raise UsageError("--upper chooses a triangle, and does nothing without --assume-a")
+    return choices
+
+
+def _check_takers(args: argparse.Namespace) -> None:
+    """Options that the routine does not have."""
+    takers = {name: [r for r in COMMANDS if name in ROUTINES[r].options] for name in _CHOICES}
+    takers["nrhs"] = [r for r in COMMANDS if ROUTINES[r].rhs is not RightHandSides.NONE]
+    takers["m"] = [r for r in COMMANDS if not ROUTINES[r].square]
+    for name, able in takers.items():
+        if getattr(args, name, None) is not None and args.routine not in able:
+            who = " and ".join(able)
+            raise UsageError(f"{_flag(name)} is for {who}, and does nothing with {args.routine}")
+
+
+def _check_source(args: argparse.Namespace) -> None:
+    """Files or ``--random``, and of each only the options that do something there."""
+    needed = ["file"] if ROUTINES[args.command].rhs is RightHandSides.NONE else ["file", "rhs"]
+    given = [name for name in needed if getattr(args, name) is not None]
+    made = args.random is not None
+    if made and given:
+        raise UsageError("give either files or --random, not both")
+    if not made and len(given) < len(needed):
+        what = "a file" if len(needed) == 1 else "two files, A and B,"
+        raise UsageError(f"{args.command} needs {what} or --random N")
+    for name in ("name", "name_b") if made else ("kind", "cond", "seed", "nrhs"):
+        if getattr(args, name, None) is not None:
+            what = "chooses an array of a file" if made else "describes what --random makes"
+            with_ = "--random" if made else "a file"
+            raise UsageError(f"{_flag(name)} {what}, and does nothing with {with_}")

@@ -1,0 +1,79 @@
+"""``hetero-la graph``: the task graph of a routine as a picture."""
+
+from __future__ import annotations
+
+import argparse
+import platform
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from hetero_la.checks.inputs import DTYPES
+from hetero_la.checks.limits import require_few_tasks
+from hetero_la.cli.common import values
+from hetero_la.cli.common.messages import written
+from hetero_la.cli.common.planned import add_choices, planned_problem
+from hetero_la.cli.common.routines import COMMANDS
+from hetero_la.io.files import require_place
+from hetero_la.pictures.graph.files import require_suffix
+from hetero_la.planning.planner import plan
+from hetero_la.scheduler.cluster.sizing import require_few_workers
+from hetero_la.scheduler.placement.workers import WorkerInfo, calling_thread
+from hetero_la.tiles.kernels.cpu.device import usable_cores
+from hetero_la.tiles.storage.layout import TileLayout
+
+
+def add_parser(commands: Any) -> None:
+    """Add the command to the parser's `commands`."""
+    summary = "draw the task graph of a routine, without running it"
+    parser = commands.add_parser("graph", help=summary, description=summary)
+    parser.add_argument("routine", choices=COMMANDS)
+    parser.add_argument("--n", type=values.count, required=True, help="columns of the matrix")
+    parser.add_argument("--m", type=values.count, help="rows (default: as many as columns)")
+    parser.add_argument("--nrhs", type=values.positive, help="right-hand sides (default: 1)")
+    add_choices(parser)
+    parser.add_argument("--nb", type=values.tiles, required=True, help="tile size, or sizes")
+    parser.add_argument("--dtype", choices=DTYPES, help="element type (default: float64)")
+    parser.add_argument("--lookahead", type=int, metavar="D", help="look-ahead depth")
+    parser.add_argument("--panel", choices=["auto", "cpu", "gpu"], help="where panels are factored")
+    parser.add_argument(
+        "--granularity", choices=["column", "tile"], default="column",
+        help="whether a task is a column of tiles, as it is run, or one tile",
+    )  # fmt: skip
+    parser.add_argument("--cpus", type=values.count, metavar="N", help="CPU workers")
+    parser.add_argument(
+        "--gpus", type=values.count, metavar="N", help="GPU workers; they need not be there"
+    )
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="FILE", required=True,
+        help=".svg, .png, .dot, or .html: a page that zooms in and needs no network",
+    )  # fmt: skip
+    parser.set_defaults(run=draw_graph)
+
+
+def draw_graph(args: argparse.Namespace) -> int:
+    """Plan, draw, and say what was drawn; nothing is run, and no worker is started."""
+    require_suffix(args.output)
+    require_place(args.output)
+    routine, m, n, nrhs, dtype = planned_problem(args)
+    require_few_tasks(TileLayout(m, n, args.nb, nrhs), "drawn", args.granularity)
+    planned = plan(
+        routine, (m, n), dtype, nrhs=nrhs, workers=_workers(args),
+        nb=args.nb, lookahead=args.lookahead, panel=args.panel,
+    )  # fmt: skip
+    report = planned.explain()  # first, so that no picture is left where it fails
+    planned.draw(args.output, granularity=args.granularity)
+    print(report, written(args.output, "the task graph"), sep="\n")
+    return 0
+
+
+def _workers(args: argparse.Namespace) -> list[WorkerInfo]:
+    """The workers asked for, which need not be there."""
+    for name in ("cpus", "gpus"):
+        require_few_workers(name, getattr(args, name) or 0)
+    threads = max(usable_cores() // max(args.cpus or 1, 1), 1)
+    cpu = WorkerInfo("cpu", "cpu", "planned", host=platform.node(), blas_threads=threads)
+    gpu = replace(cpu, kind="gpu")
+    cpus = [replace(cpu, name=f"cpu{i}") for i in range(args.cpus or 0)]
+    gpus = [replace(gpu, name=f"gpu{i}", device=i) for i in range(args.gpus or 0)]
+    return [*cpus, *gpus] or [calling_thread()]

@@ -1,0 +1,146 @@
+"""``hetero-la probe``: measures this machine, and keeps what it found."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from hetero_la.checks.inputs import DTYPES
+from hetero_la.cli.common import values
+from hetero_la.cli.common.messages import written
+from hetero_la.io.files import require_place, require_two_files
+from hetero_la.pictures.charts.rates import write_rates
+from hetero_la.pictures.suffix import require_chart
+from hetero_la.predict.profiling import make_profile
+from hetero_la.scheduler.cluster.sizing import ClusterSize
+from hetero_la.scheduler.machine.profile import MeasuredDevice, Profile
+from hetero_la.scheduler.machine.profile_file import require_regular, write_profile
+from hetero_la.scheduler.machine.rate_tables import MEASURABLE, RateTable, work
+from hetero_la.scheduler.machine.this_machine import ProfileWarning, current_profile, profile_path
+from hetero_la.tiles.arrays.counted import counted
+
+
+def add_parser(commands: Any) -> None:
+    """Add the command to the parser's `commands`."""
+    summary = "measure this machine, so that plans know how long they will take"
+    parser = commands.add_parser("probe", help=summary, description=summary)
+    values.add_workers(parser)
+    parser.add_argument("--dtype", choices=DTYPES, help="element type (default: float64)")
+    parser.add_argument("--quick", action="store_true", help="measure fewer sizes")
+    parser.add_argument(
+        "--plot", type=Path, metavar="FILE",
+        help="draw the rates of panels and products: .svg, .png or .pdf (needs Matplotlib)",
+    )  # fmt: skip
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="FILE",
+        help="write the profile there, and not where plans look for it",
+    )  # fmt: skip
+    parser.set_defaults(run=probe)
+
+
+def probe(args: argparse.Namespace) -> int:
+    """Measure, keep, print and perhaps draw; return the exit status."""
+    if args.plot is not None:
+        require_chart(args.plot)
+        require_place(args.plot)
+    if args.output is not None:
+        require_place(args.output)
+    path = args.output or profile_path()
+    require_two_files(path, args.plot)
+    require_regular(path)
+    wanted = {name: getattr(args, name) for name in values.WORKERS}
+    size = ClusterSize.here(wanted)
+    with _shown() as told:
+        profile = make_profile(size, args.dtype or "float64", quick=args.quick, told=told)
+    if args.output is None and (older := _older()) is not None:
+        profile = older.merged(profile)
+    write_profile(profile, path)
+    print("\n".join(report(profile)), written(path, "that profile"), sep="\n")
+    if args.plot is not None:
+        write_rates(profile.devices, args.plot)
+        print(written(args.plot, "a chart of its rates"))
+    return 0
+
+
+def _older() -> Profile | None:
+    """The profile that there is; one that cannot be used is about to be replaced."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ProfileWarning)
+        return current_profile()
+
+
+@contextlib.contextmanager
+def _shown() -> Iterator[Callable[[str], None]]:
+    """Shows on a terminal what is being measured."""
+
+    def show(line: str) -> None:
+        if sys.stderr is not None and sys.stderr.isatty():
+            print(f"\r{line}\x1b[K", end="", file=sys.stderr, flush=True)
+
+    try:
+        yield lambda what: show(f"measuring {what}")
+    finally:
+        show("")
+
+
+def report(profile: Profile) -> Iterator[str]:
+    """The lines that say what a profile holds."""
+    machine = profile.machine
+    gpus = counted(len(machine["gpus"]), "GPU")
+    yield f"{machine['cpu']}, {counted(machine['cores'], 'core')}; {gpus}"
+    for device in profile.devices:
+        yield ""
+        yield from _device(device)
+    yield ""
+    for name, link in profile.links.items():
+        yield f"{name.replace('_', ' ')}: {1e6 * link.latency:.1f} us + bytes / {_rate(link)}"
+    yield (
+        f"Dask: {1e3 * profile.dask.start:.1f} ms for a run, "
+        f"{1e3 * profile.dask.hop:.1f} ms from task to task"
+    )
+
+
+def _rate(link: Any) -> str:
+    return f"{link.bandwidth / 1e9:.2f} GB/s"
+
+
+def _device(device: MeasuredDevice) -> Iterator[str]:
+    model = device.model
+    threads = f"{device.beside} x {device.threads} CPU threads, side by side"
+    yield f"{device.name or threads}, {model.dtype}"
+    yield f"  from one call to the next: {1e6 * model.issue_seconds:.1f} us"
+    for name, value in device.figures.items():
+        yield f"  {_figure(name, value)}"
+    yield f"  {'kernel':<10}{'sizes':<38}{'least':>9}{'most':>9}  {'':<14}{'spread':>6}"
+    for table in model.rates.tables:
+        yield _kernel(table)
+
+
+def _figure(name: str, value: float) -> str:
+    """One figure in its unit, which the last part of its name tells."""
+    what, _, unit = name.rpartition("_")
+    shown = {
+        "seconds": f"{1e6 * value:.1f} us",
+        "bandwidth": f"{value / 1e9:.2f} GB/s",
+        "ib": f"{value:.0f} columns by one kernel (ib)",
+    }
+    return f"{what.replace('_', ' ')}: {shown[unit]}"
+
+
+def _kernel(table: RateTable) -> str:
+    """Least and most rate over all sizes, and the median spread of the samples."""
+    amounts = [work(table.kind, sizes) for sizes in table.points()]
+    rates = [amount / s / 1e9 for amount, s in zip(amounts, table.seconds, strict=True)]
+    unit = "Gflop/s" if MEASURABLE[table.kind].work is None else "G elements/s"
+    names = ", ".join(
+        f"{name} {axis[0]}..{axis[-1]}"
+        for name, axis in zip(MEASURABLE[table.kind].names, table.axes, strict=True)
+    )
+    spread = sorted(table.spreads)[len(table.spreads) // 2]
+    least, most = f"{min(rates):>9.3g}", f"{max(rates):>9.3g}"
+    return f"  {table.kind:<10}{names:<38}{least}{most}  {unit:<14}{spread:>6.1%}"

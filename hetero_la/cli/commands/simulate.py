@@ -1,0 +1,126 @@
+"""``hetero-la simulate``: a factorization on a machine that is not there."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from hetero_la.checks.inputs import DTYPES
+from hetero_la.cli.common import values
+from hetero_la.cli.common.messages import written
+from hetero_la.configs import available_machines
+from hetero_la.io.files import require_place
+from hetero_la.pictures.charts.scaling_chart import draw_scaling
+from hetero_la.pictures.suffix import require_chart
+from hetero_la.predict.forecast import Forecast
+from hetero_la.predict.scaling import (
+    FACTORIZATIONS,
+    TILE_SIZES,
+    forecast,
+    read_machine,
+    strong_scaling,
+    weak_scaling,
+)
+from hetero_la.tiles.arrays.counted import counted
+from hetero_la.tiles.arrays.errors import InsufficientMemoryError
+
+_SCALING = {"strong": strong_scaling, "weak": weak_scaling}
+_HEADINGS = (
+    "GPUs", "n", "nb", "seconds", "TFLOP/s", "of peak", "speed-up", "GB a GPU", "bound by",
+)  # fmt: skip
+
+
+def add_parser(commands: Any) -> None:
+    """Add the command to the parser's `commands`."""
+    summary = "predict a factorization on a machine that need not be there"
+    parser = commands.add_parser("simulate", help=summary, description=summary)
+    parser.add_argument("routine", choices=FACTORIZATIONS)
+    parser.add_argument("--n", type=values.positive, required=True, help="columns of the matrix")
+    parser.add_argument("--m", type=values.positive, help="rows (default: as many as columns)")
+    parser.add_argument(
+        "--machine", required=True, metavar="FILE",
+        help=f"a machine described in TOML, or one of {', '.join(available_machines())}",
+    )  # fmt: skip
+    parser.add_argument(
+        "--gpus", type=values.positive, metavar="N", help="how many of its GPUs (default: all)"
+    )
+    sizes = ", ".join(map(str, TILE_SIZES))
+    parser.add_argument(
+        "--nb", type=values.tilings, metavar="LIST",
+        help=f"tile sizes, of which the fastest that fits is taken (default: {sizes})",
+    )  # fmt: skip
+    parser.add_argument("--dtype", choices=DTYPES, default="float64", help="element type")
+    parser.add_argument(
+        "--lookahead", type=values.count, default=1, metavar="D", help="look-ahead depth"
+    )
+    parser.add_argument(
+        "--scaling", choices=list(_SCALING),
+        help="a table over 1, 2, 4, ... GPUs: of the same matrix (strong), or of one that takes "
+        "as much of each GPU's memory (weak)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--anyway", action="store_true", help="predict what does not fit into the memory, too"
+    )
+    parser.add_argument(
+        "--plot", type=Path, metavar="FILE", help="draw that table: .svg, .png or .pdf"
+    )
+    parser.set_defaults(run=simulate)
+
+
+def simulate(args: argparse.Namespace) -> int:
+    """Predict, and say what bounds it; nothing is run."""
+    if args.plot is not None:
+        if args.scaling is None:
+            raise ValueError("--plot draws a table: choose one with --scaling strong or weak")
+        require_chart(args.plot)
+        require_place(args.plot)
+    shape = (args.n if args.m is None else args.m, args.n)
+    machine = read_machine(args.machine)
+    options = {"nb": args.nb, "lookahead": args.lookahead, "dtype": args.dtype}
+    if args.scaling == "strong":
+        options["anyway"] = args.anyway
+    predict = forecast if args.scaling is None else _SCALING[args.scaling]
+    found = predict(args.routine, shape, machine, args.gpus, **options)
+    rows = [found] if isinstance(found, Forecast) else found
+    if not (args.anyway or rows[-1].fits):
+        raise InsufficientMemoryError(f"{_does_not_fit(rows[-1])} (--anyway predicts it)")
+    print(rows[-1].explain())
+    if args.scaling is not None:
+        print("\n" + table(rows))
+    if args.plot is not None:
+        draw_scaling(rows, args.plot)
+        print("\n" + written(args.plot, "that table as a chart"))
+    return 0
+
+
+def _does_not_fit(found: Forecast) -> str:
+    layout, gpus = found.layout, counted(found.gpus, "GPU")
+    return (
+        f"{found.routine} of a {layout.m} x {layout.n} {found.dtype.name} matrix does not fit on "
+        f"{gpus} of {found.machine.name}: the fullest needs {found.memory / 1e9:.3g} GB, and has "
+        f"{found.machine.memory / 1e9:.3g} GB"
+    )
+
+
+def table(rows: Sequence[Forecast]) -> str:
+    """Predictions for several numbers of GPUs, one row each.
+
+    Examples
+    --------
+    >>> print(table([forecast("lu", (40000, 40000), "h200", nb=1024)]))
+      GPUs        n    nb    seconds   TFLOP/s  of peak  speed-up  GB a GPU  bound by
+         1    40000  1024  ...
+    """
+    room = max(6, *(2 + len(row.layout.nb_text) for row in rows))
+    gpus, n, nb, *rest = _HEADINGS
+    lines = [f"{gpus:>6}{n:>9}{nb:>{room}}" + "{:>11}{:>10}{:>9}{:>10}{:>10}  {}".format(*rest)]
+    for row in rows:
+        lines.append(
+            f"{row.gpus:>6}{row.layout.n:>9}{row.layout.nb_text:>{room}}{row.seconds:>11.4g}"
+            f"{row.rate / 1e12:>10.1f}{100 * row.efficiency:>7.1f} %"
+            f"{row.rate / rows[0].rate:>10.2f}"
+            f"{row.memory / 1e9:>10.1f}  {row.bound}{'' if row.fits else ', does not fit'}"
+        )
+    return "\n".join(lines)

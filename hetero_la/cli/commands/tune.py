@@ -1,0 +1,118 @@
+"""``hetero-la tune``: finds the best tile sizes and look-ahead by the machine model."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import hetero_la
+from hetero_la.checks.inputs import DTYPES
+from hetero_la.checks.limits import require_few_tasks
+from hetero_la.cli.common import values
+from hetero_la.cli.common.planned import add_choices, planned_problem
+from hetero_la.cli.common.routines import COMMANDS
+from hetero_la.execution.executor_choice import INLINE_LIMIT
+from hetero_la.planning.decisions import Problem, quick_estimate
+from hetero_la.planning.options import Options
+from hetero_la.predict.tile_search import (
+    Candidate,
+    largest_size,
+    require_measured,
+    search,
+    tunings_of,
+)
+from hetero_la.scheduler.cluster.clients import worker_infos
+from hetero_la.scheduler.machine.profile import Profile, Tuning
+from hetero_la.scheduler.machine.profile_file import read_profile, require_regular, write_profile
+from hetero_la.scheduler.machine.this_machine import current_profile, profile_path
+from hetero_la.scheduler.placement.workers import WorkerInfo, calling_thread
+from hetero_la.tiles.storage.layout import TileLayout
+from hetero_la.tiles.storage.tile_sizes import sizes_text
+
+
+def add_parser(commands: Any) -> None:
+    """Add the command to the parser's `commands`."""
+    summary = "choose tile sizes and look-ahead by prediction, for later runs of that size"
+    parser = commands.add_parser("tune", help=summary, description=summary)
+    parser.add_argument("routine", choices=COMMANDS)
+    parser.add_argument("--n", type=values.positive, required=True, help="columns of the matrix")
+    parser.add_argument("--m", type=values.positive, help="rows (default: as many as columns)")
+    parser.add_argument("--nrhs", type=values.positive, help="right-hand sides (default: 1)")
+    parser.add_argument("--dtype", choices=DTYPES, help="element type (default: float64)")
+    add_choices(parser)
+    lists = {"type": values.sizes, "metavar": "LIST"}
+    parser.add_argument(
+        "--nb", type=values.tilings, metavar="LIST", help="tile sizes to simulate, all of them"
+    )
+    parser.add_argument("--lookahead", **lists, help="look-ahead depths to simulate")
+    values.add_workers(parser)
+    parser.set_defaults(run=tune)
+
+
+def tune(args: argparse.Namespace) -> int:
+    """Simulate the candidates, print them, keep the best; return the exit status."""
+    profile = current_profile()
+    if profile is None:
+        raise ValueError("there is no profile of this machine: run 'hetero-la probe' first")
+    problem = planned_problem(args)
+    with _workers(args, problem) as workers:
+        require_measured(workers, problem.dtype)
+        for nb in args.nb or [largest_size(workers)]:
+            layout = TileLayout(problem.m, problem.n, nb, problem.nrhs)
+            require_few_tasks(layout, "simulated")
+        print(f"{'look-ahead':>10}{'predicted s':>13}  nb")
+        found = search(problem, workers, sizes=args.nb, depths=args.lookahead, told=_show)
+        _keep(tunings_of(problem, workers, found), profile)
+    best = found[0]
+    print(
+        f"best: nb = {sizes_text(best.nb)}, look-ahead {best.lookahead}, {best.seconds:.4g} s; "
+        f"kept in {profile_path()}"
+    )
+    return 0
+
+
+def _keep(tunings: list[Tuning], begun_with: Profile) -> None:
+    """Add tunings to the profile as it is by now: other runs may have added theirs."""
+    path = profile_path()
+    require_regular(path)
+    with _locked(path):
+        try:
+            profile = read_profile(path)
+        except (OSError, ValueError):  # removed or damaged meanwhile
+            profile = begun_with
+        write_profile(profile.with_tunings(tunings), path)
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Only one process at a time, as far as the file system can lock."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # It stays: whoever waits for it has it open, and would not notice a new one.
+    with open(path.with_name(f".{path.name}.lock"), "a", encoding="utf-8") as lock:
+        with contextlib.suppress(ImportError, OSError):
+            import fcntl
+
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _show(candidate: Candidate) -> None:
+    sizes = sizes_text(candidate.nb)
+    print(f"{candidate.lookahead:>10}{candidate.seconds:>13.5f}  {sizes}", flush=True)
+
+
+@contextlib.contextmanager
+def _workers(args: argparse.Namespace, problem: Problem) -> Iterator[list[WorkerInfo]]:
+    """Those that a run of the problem would have: the calling thread alone, if it is small."""
+    wanted = {
+        name: getattr(args, name) for name in values.WORKERS if getattr(args, name) is not None
+    }
+    caller = calling_thread()
+    if not wanted and quick_estimate(problem, Options(), caller) < INLINE_LIMIT["cpu"]:
+        yield [caller]
+        return
+    with hetero_la.Cluster(**wanted) as cluster:
+        yield worker_infos(cluster.private_client())

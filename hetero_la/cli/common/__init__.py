@@ -1,0 +1,1 @@
+"""What commands share: routines, problems, rows of results, values of options."""

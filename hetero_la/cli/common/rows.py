@@ -1,0 +1,136 @@
+"""The line that a run prints: the same columns for every command."""
+
+from __future__ import annotations
+
+import csv
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from hetero_la.io.files import replacing
+from hetero_la.testing.residuals import RATIO_LIMIT
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One run and what came of it; None stands where there is no figure.
+
+    Parameters
+    ----------
+    routine, dtype, kind : str
+        What was run on what; `kind` is ``"file"`` for a matrix that was read.
+    m, n, nrhs : int
+        Sizes, in elements.
+    nb : str
+        Tile size, or sizes, as `hetero_la.Options` reads them.
+    lookahead : int
+        Look-ahead depth.
+    workers : str
+        How many workers of which kinds, as in ``"4gpu+1cpu"``.
+    seconds, gflops : float
+        Wall time of the run and its rate; a complex operation counts as four.
+    ref_seconds : float or None
+        The same problem in SciPy, or cuSOLVER where GPUs ran.
+    ratio : float or None
+        Error ratio.
+    status : str
+        ``"ok"``, ``"FAILED"``, ``"unchecked"``, or what is wrong with the matrix:
+        ``"singular"``, ``"not pos.def."`` or ``"rank-def"``.
+    """
+
+    routine: str
+    dtype: str
+    kind: str
+    m: int
+    n: int
+    nrhs: int
+    nb: str | None
+    lookahead: int | None
+    workers: str | None
+    seconds: float | None
+    gflops: float | None
+    ref_seconds: float | None
+    ratio: float | None
+    status: str
+
+    @property
+    def passed(self) -> bool:
+        """Whether there is a result and nothing was found wrong with it.
+
+        A singular matrix has factors, but no solution.
+        """
+        return self.seconds is not None and (self.ratio is None or self.ratio < RATIO_LIMIT)
+
+
+#: Heading, width and format of each field of `Row`, in order.
+_LAYOUT = (
+    ("routine", -8, "s"),
+    ("dtype", -10, "s"),
+    ("kind", -14, "s"),
+    ("m", 7, "d"),
+    ("n", 7, "d"),
+    ("nrhs", 5, "d"),
+    ("nb", 11, "s"),
+    ("look-ahead", 10, "d"),
+    ("workers", -9, "s"),
+    ("seconds", 9, ".4f"),
+    ("Gflop/s", 9, ".1f"),
+    ("ref s", 9, ".4f"),
+    ("ratio", 9, ".3g"),
+    ("status", -12, "s"),
+)
+
+
+def header() -> str:
+    """The headings, to print above rows."""
+    return _line(heading for heading, _, _ in _LAYOUT)
+
+
+def formatted(row: Row) -> str:
+    """One row, aligned with `header`; ``-`` where there is no figure."""
+    values = (getattr(row, field.name) for field in fields(row))
+    return _line(
+        "-" if value is None else format(value, spec)
+        for value, (_, _, spec) in zip(values, _LAYOUT, strict=True)
+    )
+
+
+def _line(cells: Iterable[str]) -> str:
+    padded = (
+        cell.ljust(-width) if width < 0 else cell.rjust(width)
+        for cell, (_, width, _) in zip(cells, _LAYOUT, strict=True)
+    )
+    return "  ".join(padded).rstrip()
+
+
+def status(*, trouble: str, ratio: float | None) -> str:
+    """In one word, what the error ratio says, or what is wrong with the matrix.
+
+    A singular matrix has good factors like any other; a bad ratio is worse news.
+    """
+    if ratio is not None and not ratio < RATIO_LIMIT:
+        return "FAILED"
+    return trouble or ("unchecked" if ratio is None else "ok")
+
+
+def workers_text(workers: Sequence[Any]) -> str:
+    """How many of which kind, GPUs first.
+
+    Examples
+    --------
+    >>> from types import SimpleNamespace as Worker
+    >>> workers_text([Worker(kind="cpu"), Worker(kind="gpu"), Worker(kind="gpu")])
+    '2gpu+1cpu'
+    """
+    counts = Counter(worker.kind for worker in workers)
+    return "+".join(f"{counts[kind]}{kind}" for kind in sorted(counts, reverse=True))
+
+
+def write_csv(path: Path, rows: Sequence[Row]) -> None:
+    """Write `rows` with a line of headings; `path` always holds whole rows."""
+    with replacing(path) as unfinished, open(unfinished, "x", newline="", encoding="utf-8") as file:
+        table = csv.DictWriter(file, [field.name for field in fields(Row)])
+        table.writeheader()
+        table.writerows(asdict(row) for row in rows)

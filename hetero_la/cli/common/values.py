@@ -1,0 +1,123 @@
+"""Values of options: numbers, sizes, lists."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+
+from hetero_la.tiles.storage.tile_sizes import TileSizes, tile_sizes
+
+#: Numbers that one list may have: far more than anybody waits for.
+_MOST = 10_000
+
+
+#: Options that say which workers there are.
+WORKERS = ("cpus", "gpus", "virtual_gpus", "blas_threads")
+
+
+def count(text: str) -> int:
+    """A whole number, or zero."""
+    value = int(text)
+    if value < 0:
+        raise ValueError
+    return value
+
+
+def positive(text: str) -> int:
+    """A whole number above zero."""
+    value = int(text)
+    if value < 1:
+        raise ValueError
+    return value
+
+
+def size(text: str) -> tuple[int, int]:
+    """``"N"`` or ``"MxN"``.
+
+    Examples
+    --------
+    >>> size("30x40"), size("30")
+    ((30, 40), (30, 30))
+    """
+    first, *rest = text.split("x")
+    if len(rest) > 1:
+        raise ValueError
+    return count(first), count(rest[0] if rest else first)
+
+
+def sizes(text: str) -> list[int]:
+    """Numbers and ranges, the end of a range included.
+
+    Examples
+    --------
+    >>> sizes("100,200:1000:400")
+    [100, 200, 600, 1000]
+    """
+    found: list[int] = []
+    for part in text.split(","):
+        start, *rest = (count(number) for number in part.split(":"))
+        stop, step = (*rest, 1)[:2] if rest else (start, 1)
+        if len(rest) > 2 or stop < start or step < 1:
+            raise ValueError
+        if len(found) + (stop - start) // step >= _MOST:
+            raise argparse.ArgumentTypeError(f"{text!r} lists more than {_MOST} numbers")
+        found += range(start, stop + 1, step)
+    return found
+
+
+def tiles(text: str) -> TileSizes:
+    """A tile size, or the sizes of all tiles.
+
+    Examples
+    --------
+    >>> tiles("128"), tiles("2x128+64")
+    (128, (128, 128, 64))
+    """
+    try:
+        return tile_sizes(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def tilings(text: str) -> list[TileSizes]:
+    """Several of them; of plain sizes, ranges too.
+
+    Examples
+    --------
+    >>> tilings("2x128+64,100:300:100")
+    [(128, 128, 64), 100, 200, 300]
+    """
+    found: list[TileSizes] = []
+    for part in text.split(","):
+        found += sizes(part) if ":" in part else [tiles(part)]
+    return found
+
+
+def names(known: Sequence[str]) -> Callable[[str], list[str]]:
+    """What reads a list of names, all of them from `known`."""
+
+    def listed(text: str) -> list[str]:
+        found = text.split(",")
+        if unknown := [name for name in found if name not in known]:
+            raise argparse.ArgumentTypeError(f"{unknown[0]!r} is none of {', '.join(known)}")
+        return found
+
+    return listed
+
+
+# argparse says these names: "invalid size value".
+count.__name__ = positive.__name__ = "whole number"
+size.__name__ = "size"
+sizes.__name__ = tilings.__name__ = "list of numbers"
+
+
+def add_workers(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
+    """Add the options that say which workers there are."""
+    parser.add_argument("--cpus", type=count, metavar="N", help="CPU workers")
+    parser.add_argument("--gpus", type=count, metavar="N", help="GPU workers")
+    parser.add_argument(
+        "--virtual-gpus", type=count, metavar="N", help="CPU workers that act as GPUs"
+    )
+    parser.add_argument(
+        "--blas-threads", type=positive, metavar="N", help="BLAS threads of a CPU worker"
+    )

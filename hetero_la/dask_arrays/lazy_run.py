@@ -1,0 +1,235 @@
+"""A run on Dask arrays: its plan, its graph, and arrays of what it makes."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import dask.array as da
+import numpy as np
+from dask._task_spec import List, TaskRef
+from dask.base import tokenize
+from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
+from dask.system import CPU_COUNT
+
+from hetero_la.dask_arrays.bands import band, row_chunks
+from hetero_la.dask_arrays.inputs import empty_like, on_gpu
+from hetero_la.dask_arrays.status import Singular, judge, vector_of
+from hetero_la.execution.executor_choice import INLINE_LIMIT, with_preset
+from hetero_la.planning.decisions import Problem, quick_estimate
+from hetero_la.planning.plan import Plan
+from hetero_la.planning.planner import make_plan
+from hetero_la.scheduler.cluster.clients import running_client, worker_infos
+from hetero_la.scheduler.cluster.placement_plugin import RunTask, annotations_of, keep_placement
+from hetero_la.scheduler.cluster.sizing import default_blas_threads, default_cpu_workers
+from hetero_la.scheduler.on_dask.inputs import Declared
+from hetero_la.scheduler.on_dask.run_graph import Chunk, RunGraph
+from hetero_la.scheduler.placement.workers import WorkerInfo, calling_thread
+from hetero_la.tiles.arrays.errors import DeviceUnavailableError
+
+#: Into how many blocks a side a triangle is cut at most where it is in one array, on a cluster and
+#: by Dask's local schedulers: a task takes about 1 ms there, and about 0.1 ms here.
+_CLUSTER_SIDE, _LOCAL_SIDE = 6, 16
+#: Into how many blocks a triangle is cut that several processes have.
+_MOST_BLOCKS = 64
+
+
+class LazyRun:
+    """A run that begins when Dask computes what it makes.
+
+    Parameters
+    ----------
+    routine : str
+        A key of `hetero_la.algorithms.routines.ROUTINES`.
+    a : dask.array.Array, shape (m, n)
+        The matrix.
+    b : dask.array.Array, shape (m, nrhs), optional
+        Right-hand sides, of the same dtype.
+    columns : int, optional
+        How many columns a routine that takes no right-hand sides makes beside the matrix.
+    check_finite : bool, optional
+        Whether NaN and infinity are errors.
+    names : sequence of str, optional
+        What errors call `a` and `b`.
+    singular : Singular, optional
+        What becomes of a singular matrix.
+    solves : bool, optional
+        Whether a system is solved, so that one warns of a matrix that is nearly singular.
+    client : Client, Cluster or None, optional
+        Whose workers to plan for.
+    **options
+        See `Options`.
+    """
+
+    def __init__(
+        self, routine: str, a: da.Array, b: da.Array | None = None, *, columns: int = 0,
+        check_finite: bool = False, names: Sequence[str] = ("a", "b"),
+        singular: Singular = Singular.RETURNED, solves: bool = False, client: Any = None,
+        **options: Any,
+    ) -> None:  # fmt: skip
+        nrhs = columns if b is None else b.shape[1]
+        self.plan = plan = _plan(routine, a, nrhs, client, options)
+        self._like, self._on_gpu = a, on_gpu(a)
+        inputs = [a] if b is None else [a, b]
+        self._token = tokenize(
+            routine, [x.name for x in inputs], check_finite, tuple(names), plan.layout, plan.dtype,
+            plan.options, plan.lookahead, plan.panel_worker, plan.distribution,
+            [(worker.name, worker.kind, worker.address) for worker in plan.workers],
+        )  # fmt: skip
+        starts = itertools.accumulate((x.shape[1] for x in inputs), initial=0)
+        chunks = [
+            chunk
+            for x, at, name in zip(inputs, starts, names, strict=False)
+            for chunk in _chunks(x, at, name, check_finite)
+        ]
+        self._tasks = RunGraph(plan.job(), self._token, chunks, on_gpu=self._on_gpu)
+        self._graph = self._layers(inputs)
+        self._steps = self._judged(singular, solves)
+
+    def _layers(self, inputs: Sequence[da.Array]) -> HighLevelGraph:
+        cuts, tasks = f"hetero-la-cut-{self._token}", f"hetero-la-run-{self._token}"
+        graph = HighLevelGraph.merge(*(x.dask for x in inputs))
+        names = {x.name for x in inputs}
+        layers, dependencies = dict(graph.layers), dict(graph.dependencies)
+        if self._tasks.cuts:
+            layers[cuts], dependencies[cuts] = MaterializedLayer(self._tasks.cuts), names
+            names = names | {cuts}
+        pinned = self._tasks.tasks
+        layers[tasks] = MaterializedLayer(pinned, annotations=annotations_of(pinned.values()))
+        dependencies[tasks] = names
+        self._last = tasks
+        return HighLevelGraph(layers, dependencies)
+
+    def _judged(self, singular: Singular, solves: bool) -> da.Array:
+        """The per-step values, an array of one object, once their verdict is known."""
+        layout, dtype = self.plan.layout, self.plan.dtype
+        name = f"hetero-la-steps-{tokenize(self._token, singular, solves)}"
+        values = List(*[TaskRef(key) for key in self._tasks.values])
+        task = RunTask((name,), judge, values, layout, dtype, singular, solves, run=self._token)
+        graph = HighLevelGraph(
+            {**self._graph.layers, name: MaterializedLayer({task.key: task})},
+            {**self._graph.dependencies, name: {self._last}},
+        )
+        return da.Array(graph, name, (), dtype=object)
+
+    @property
+    def factors(self) -> da.Array:
+        """The overwritten matrix, of shape (m, n), in the chunks of its tile columns."""
+        columns = range(self.plan.layout.nt)
+        return self._columns("factors", [range(j, j + 1) for j in columns], copy=False)
+
+    def triangle(self, shape: tuple[int, int], *, lower: bool, ones: bool = False) -> da.Array:
+        """The lower or upper triangle of the leading part of the factors, zeros beside it.
+
+        Parameters
+        ----------
+        shape : tuple of int
+            Of the part, all rows or all columns.
+        lower : bool
+            Which triangle.
+        ones : bool, optional
+            Whether the diagonal becomes ones.
+        """
+        (m, n), layout, graph = shape, self.plan.layout, self._tasks
+        k = min(m, n)
+        entries = k * (m if lower else n) - k * k // 2
+        above, below = (0, None) if lower else (None, 0)
+        columns = graph.runs_of(range(layout.nt), len(self.row_chunks(layout.n)))
+        return band(
+            self._columns("parts", columns, copy=False)[:m, :n], above=above, below=below,
+            ones=ones, rows=self.row_chunks(m),
+            copy=2 * entries < layout.m * layout.width,  # what is shared holds all of a shard
+        )  # fmt: skip
+
+    @property
+    def adjacent(self) -> bool:
+        """Whether one process has all of the matrix, in one array."""
+        return self._tasks.adjacent
+
+    def row_chunks(self, rows: int) -> tuple[int, ...]:
+        """Blocks of rows in which triangles are cut: the more, the less of them is copied."""
+        layout = self.plan.layout
+        if self.adjacent:
+            most = _CLUSTER_SIDE if self.plan.workers[0].address else _LOCAL_SIDE
+        else:
+            most = max(_MOST_BLOCKS // max(layout.nt, 1), 1)
+        return row_chunks(rows, layout.nb, most)
+
+    @property
+    def beside(self) -> da.Array:
+        """The overwritten right-hand sides, of shape (m, nrhs)."""
+        layout = self.plan.layout
+        columns = range(layout.nt, layout.nt + layout.rt)
+        return self._columns("beside", [range(j, j + 1) for j in columns], copy=True)
+
+    def vector(self, name: str) -> da.Array:
+        """The parts of a vector that the steps have made, one after the other; "ipiv" is piv."""
+        size = min(self.plan.layout.m, self.plan.layout.n)
+        dtype = np.dtype(np.int32) if name == "ipiv" else self.plan.dtype
+        label = f"hetero-la-{name}-{tokenize(self._steps.name)}"
+        task = RunTask(
+            (label, 0), vector_of, TaskRef((self._steps.name,)), name, self._on_gpu,
+            run=self._token,
+        )  # fmt: skip
+        graph = HighLevelGraph.from_collections(label, {task.key: task}, [self._steps])
+        return da.Array(graph, label, ((size,),), meta=empty_like(self._like, (0,), dtype))
+
+    def _columns(self, what: str, blocks: Sequence[range], *, copy: bool) -> da.Array:
+        layout, verdict = self.plan.layout, (self._steps.name,)
+        name = f"hetero-la-{what}-{tokenize(self._steps.name)}"
+        tasks: dict[Any, Any] = {
+            (name, 0, j): self._tasks.block((name, 0, j), columns, verdict, copy=copy)
+            for j, columns in enumerate(blocks)
+        }
+        widths = tuple(sum(map(layout.column_width, columns)) for columns in blocks)
+        layer = MaterializedLayer(tasks, annotations=annotations_of(tasks.values()))
+        graph = self._steps.dask
+        graph = HighLevelGraph(
+            {**graph.layers, name: layer},
+            {**graph.dependencies, name: {self._last, self._steps.name}},
+        )
+        if not widths:
+            return da.empty_like(self._like, shape=(layout.m, 0), dtype=self.plan.dtype)
+        meta = empty_like(self._like, (0, 0), self.plan.dtype)
+        return da.Array(graph, name, ((layout.m,), widths), meta=meta)
+
+
+def _chunks(x: da.Array, start: int, name: str, finite: bool) -> Iterator[Chunk]:
+    """The blocks of `x`, whose first column is `start` of the whole."""
+    rows, columns = (list(itertools.accumulate(sizes, initial=0)) for sizes in x.chunks)
+    for i, j in np.ndindex(x.numblocks):
+        shape = x.chunks[0][i], x.chunks[1][j]
+        if all(shape):
+            span = start + columns[j], start + columns[j + 1]
+            yield Chunk((x.name, i, j), rows[i], span, Declared(name, (i, j), shape), finite)
+
+
+def _plan(routine: str, a: da.Array, nrhs: int, client: Any, options: dict[str, Any]) -> Plan:
+    """Plan for the workers of the client given, or of the current one if that is worth it."""
+    explicit = running_client(client) if client is not None else None
+    running = explicit or running_client()
+    # Nobody would take checkpoints in: what is lost is made again from the graph.
+    chosen = replace(with_preset(options, running), checkpoint=None)
+    (m, n), dtype = a.shape, a.dtype
+    caller = calling_thread()
+    if on_gpu(a):
+        caller = replace(caller, kind="gpu", device=0)
+    estimate = quick_estimate(Problem(routine, m, n, nrhs, dtype), chosen, caller)
+    small = estimate < INLINE_LIMIT[caller.kind]
+    if running is None or (explicit is None and small):
+        workers = (caller,) if small or on_gpu(a) else _threads(caller)
+        return make_plan(routine, m, n, nrhs, dtype, chosen, workers)
+    workers = tuple(worker_infos(running))
+    if not workers:
+        raise DeviceUnavailableError("the cluster has no workers")
+    keep_placement(running)
+    return make_plan(routine, m, n, nrhs, dtype, chosen, workers, not on_gpu(a))
+
+
+def _threads(caller: WorkerInfo) -> tuple[WorkerInfo, ...]:
+    """Threads that a run in this process is divided among, as on the embedded cluster."""
+    count = default_cpu_workers(CPU_COUNT)
+    blas = default_blas_threads(CPU_COUNT, count, 0)
+    return tuple(replace(caller, name=f"cpu{i}", blas_threads=blas) for i in range(count))

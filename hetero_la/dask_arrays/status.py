@@ -1,0 +1,59 @@
+"""What the steps of a run have made besides the matrix, and whether it has gone well."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import StrEnum
+from typing import Any
+
+import distributed
+import numpy as np
+from numpy.linalg import LinAlgError
+from scipy.linalg import LinAlgWarning
+
+from hetero_la.checks.warnings import (
+    not_positive_message,
+    singular_message,
+    small_pivot_message,
+    zero_pivot_message,
+)
+from hetero_la.numerics.lapack_vectors import StepValues
+from hetero_la.tiles.arrays.transfer import to_device
+
+
+class Singular(StrEnum):
+    """What becomes of a run whose factors are singular, or do not exist."""
+
+    RETURNED = "returned"
+    WARNED_OF = "warned of"
+    REFUSED = "refused"
+    NOT_POSITIVE = "not positive"
+
+
+def judge(
+    values: Sequence[dict[Any, Any]], layout: Any, dtype: Any, singular: Singular, solves: bool
+) -> StepValues:
+    """Dask task: the values of all workers, unless they say that the run has failed."""
+    together = {key: value for one in values for key, value in one.items()}
+    steps = StepValues(together, layout, dtype)
+    if singular is Singular.RETURNED:
+        return steps
+    if steps.info and singular is Singular.WARNED_OF:
+        distributed.warn(zero_pivot_message(steps.info), LinAlgWarning)
+    elif steps.info:
+        refused = singular is Singular.REFUSED
+        raise LinAlgError((singular_message if refused else not_positive_message)(steps.info))
+    if solves and min(layout.m, layout.n):
+        extents = [value for key, value in together.items() if key[0] == "diagonal"]
+        ratio = min(least for least, _ in extents) / max(largest for _, largest in extents)
+        if singular is Singular.NOT_POSITIVE:
+            ratio **= 2  # both factors have it
+        if not ratio >= np.finfo(dtype).eps:
+            distributed.warn(small_pivot_message(ratio), LinAlgWarning)
+    return steps
+
+
+def vector_of(steps: StepValues, name: str, onboard: bool) -> Any:
+    """Dask task: a vector in LAPACK's form."""
+    vector = steps.piv if name == "ipiv" else steps.vector(name)
+    return to_device(vector) if onboard else vector

@@ -1,0 +1,1 @@
+"""From a plan to a run: the choice of an executor, the run, its report and timeline."""

@@ -1,0 +1,115 @@
+"""What was predicted of a run, beside what was measured of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from hetero_la.execution.timeline import TracedRun
+from hetero_la.planning.plan import Plan
+from hetero_la.scheduler.program.instructions import Program
+
+
+class Compared(NamedTuple):
+    """Seconds of one kind of work, or of one worker.
+
+    Attributes
+    ----------
+    name : str
+        Of the kernel, of another instruction, or of the worker.
+    calls : int
+        How many there were.
+    predicted, measured : float
+        Seconds of all of them together.
+    """
+
+    name: str
+    calls: int
+    predicted: float
+    measured: float
+
+    @property
+    def ratio(self) -> float:
+        """Predicted over measured; not a number where nothing was measured."""
+        return self.predicted / self.measured if self.measured else float("nan")
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A run and its prediction.
+
+    Attributes
+    ----------
+    run : Compared
+        The whole run, from before its first task until after its last.
+    workers, idle : list of Compared
+        For each worker, the time in which it computed, and the rest of the run.
+    kernels : list of Compared
+        For each kernel and each other instruction, over all workers; the longest first.
+    """
+
+    run: Compared
+    workers: list[Compared]
+    idle: list[Compared]
+    kernels: list[Compared]
+
+    def __str__(self) -> str:
+        lines = [f"{'':<22}{'calls':>7}{'predicted s':>13}{'measured s':>12}{'ratio':>8}"]
+        rows = [(self.run.name, self.run), *((row.name, row) for row in self.kernels)]
+        for at, busy in enumerate(self.workers):
+            rows.append((f"{busy.name} computing", busy))
+            rows.append((f"{busy.name} idle", self.idle[at]))
+        for name, row in rows:
+            ratio = "-" if np.isnan(row.ratio) else f"{row.ratio:.3f}"
+            lines.append(
+                f"{name:<22}{row.calls:>7}{row.predicted:>13.5f}{row.measured:>12.5f}{ratio:>8}"
+            )
+        return "\n".join(lines)
+
+
+def compare(run: TracedRun, plan: Plan) -> Comparison:
+    """Compare a traced run with the prediction of a plan for the same problem."""
+    simulated = plan.simulate()
+    predicted = [
+        np.column_stack([start, stop])
+        for start, stop in zip(simulated.start, simulated.stop, strict=True)
+    ]
+    measured = [trace.spans for trace in run.workers]
+    there, here = _by_kind(plan.programs, predicted), _by_kind(run.plan.programs, measured)
+    none = (0, 0.0)
+    kernels = [
+        Compared(kind, here.get(kind, none)[0], there.get(kind, none)[1], here.get(kind, none)[1])
+        for kind in {**there, **here}
+    ]
+    workers, idle = [], []
+    for at, (worker, parts) in enumerate(zip(plan.workers, run.parts(), strict=True)):
+        instructions = run.plan.programs[at].instructions
+        calls = sum(i.times for i in instructions if i.op == "call")
+        busy = parts["computing"]
+        workers.append(Compared(worker.name, calls, float(simulated.computing[at]), busy))
+        left = run.seconds - busy
+        idle.append(Compared(worker.name, 0, float(simulated.idle[at]), left))
+    return Comparison(
+        Compared(f"{plan.routine}, the run", 1, simulated.makespan, run.seconds), workers, idle,
+        sorted(kernels, key=lambda row: -max(row.predicted, row.measured)),
+    )  # fmt: skip
+
+
+def _by_kind(programs: list[Program], spans: list[np.ndarray]) -> dict[str, tuple[int, float]]:
+    """Number and seconds of each kernel's calls, and of the other instructions."""
+    found: dict[str, tuple[int, float]] = {}
+    for name, times, seconds in _named(programs, spans):
+        calls, spent = found.get(name, (0, 0.0))
+        found[name] = calls + times, spent + seconds
+    return found
+
+
+def _named(programs: list[Program], spans: list[np.ndarray]) -> Iterator[tuple[str, int, float]]:
+    for program, times in zip(programs, spans, strict=True):
+        lengths = (times[:, 1] - times[:, 0]).tolist()
+        for instruction, seconds in zip(program.instructions, lengths, strict=True):
+            if instruction.op != "send":  # it offers what is there, and takes no time
+                yield instruction.kind or instruction.op, instruction.times, seconds

@@ -1,0 +1,215 @@
+"""From a validated problem to a run, by one executor or another."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hetero_la.algorithms.routines import ROUTINES
+from hetero_la.checks.inputs import is_writable
+from hetero_la.execution.executor_choice import caller_gpu, choose
+from hetero_la.execution.report import Report, Timing
+from hetero_la.execution.resident_factors import Keep, KeptFactors, release_copies
+from hetero_la.execution.timeline import traced
+from hetero_la.numerics.lapack_vectors import StepValues
+from hetero_la.planning.check_memory import check_memory
+from hetero_la.planning.plan import Plan
+from hetero_la.planning.planner import resume
+from hetero_la.scheduler.cluster.clients import running_client
+from hetero_la.scheduler.machine.model import Source
+from hetero_la.scheduler.placement.workers import WorkerInfo, over_processes
+from hetero_la.scheduler.recovery.restart import run_and_recover
+from hetero_la.scheduler.run.inline import run_inline
+from hetero_la.scheduler.run.job import Job, Outcome
+from hetero_la.scheduler.run.progress import Progress
+from hetero_la.scheduler.run.step_memory import Name
+from hetero_la.tiles.arrays.device import Device
+from hetero_la.tiles.arrays.errors import InsufficientMemoryError
+from hetero_la.tiles.arrays.forks import ProcessLock
+from hetero_la.tiles.arrays.transfer import column_major_empty, device_index, settle
+from hetero_la.tiles.kernels.cpu.device import CpuDevice
+from hetero_la.tiles.storage.shard import ArrayStorage
+
+
+class Result(NamedTuple):
+    """What a run returns: the overwritten array, per-step vectors, and how it went.
+
+    Where the factors stay with the workers (`kept`), `array` may have the columns beside them
+    only.
+    """
+
+    array: Any
+    values: dict[Name, np.ndarray]
+    report: Report
+    kept: KeptFactors | None
+    absent: int = 0
+
+    @property
+    def factors(self) -> Any:
+        """The overwritten matrix, where it has come home."""
+        return self.array[:, : self.report.plan.layout.n - self.absent]
+
+    @property
+    def beside(self) -> Any:
+        """The overwritten right-hand sides."""
+        return self.array[:, self.report.plan.layout.n - self.absent :]
+
+    @property
+    def steps(self) -> StepValues:
+        """The per-step vectors."""
+        return StepValues(self.values, self.report.plan.layout, self.array.dtype)
+
+    def vector(self, name: str) -> np.ndarray:
+        """The parts of a vector that the steps have made, one after the other."""
+        return self.steps.vector(name)
+
+    @property
+    def info(self) -> int:
+        """LAPACK's."""
+        return self.steps.info
+
+    @property
+    def piv(self) -> np.ndarray:
+        """LAPACK's ipiv, 0-based."""
+        return self.steps.piv
+
+
+def execute(
+    routine: str,
+    a: Any,
+    b: Any = None,
+    *,
+    columns: int = 0,
+    overwrite_a: bool = False,
+    keep: Keep = Keep.NOTHING,
+    client: Any = None,
+    **options: Any,
+) -> Result:
+    """Run `routine` on a validated matrix and right-hand sides.
+
+    Parameters
+    ----------
+    routine : str
+        A key of `hetero_la.algorithms.routines.ROUTINES`.
+    a : array, shape (m, n)
+        The matrix.
+    b : array, shape (m, nrhs), optional
+        Right-hand sides, of the same dtype and in the same place.
+    columns : int, optional
+        How many columns a routine that takes no right-hand sides makes beside the matrix.
+    overwrite_a : bool, optional
+        Whether the result may take the place of `a`.
+    keep : Keep, optional
+        Whether the factors may stay with the workers, where these are GPUs of this process
+        and the matrix is on the host.
+    client : Client, Cluster or None, optional
+        Whose workers to use.
+    **options
+        See `Options`; None means not given.
+    """
+    began = time.perf_counter()
+    client = running_client(client) if client is not None else None
+    nrhs = columns if b is None else b.shape[1]
+    in_place = overwrite_a and not nrhs and can_hold_result(a)
+    needed = functools.partial(_result_columns, a, nrhs, in_place, keep)
+    source: Source = "in place" if in_place else "row-major"
+    if not in_place and a.flags.f_contiguous:
+        source = "column-major"
+    place = device_index(a)
+
+    def decide() -> tuple[Plan, Any, Keep, int, int]:
+        plan, memory, chosen = choose(routine, a, nrhs, client, options, needed, source)
+        kept = keep if _can_keep(plan, chosen) else Keep.NOTHING
+        absent = a.shape[1] if kept is Keep.ONLY else 0
+        width = 0 if in_place else plan.layout.width - absent
+        check_memory(plan, memory, -1 if place is None else place, new_columns=width)
+        return plan, chosen, kept, absent, width
+
+    try:
+        plan, client, keep, absent, width = decide()
+    except InsufficientMemoryError as error:
+        if not error.on_gpu or not release_copies():
+            raise
+        plan, client, keep, absent, width = decide()
+    target = a if in_place else column_major_empty(a, (a.shape[0], width))
+    job = plan.job()
+    job.keeps = () if keep is Keep.NOTHING else ROUTINES[routine].keeps
+    plan, outcome = _run(plan, job, ArrayStorage(a, target, b, absent), client, place)
+    seconds = time.perf_counter() - began
+    timing = Timing.of(seconds, plan, outcome)
+    kept = None
+    if keep is not Keep.NOTHING:
+        kept = KeptFactors(plan, client, outcome, copies=keep is Keep.COPY)
+    return Result(target, outcome.values, Report(plan, timing), kept, absent)
+
+
+def _result_columns(
+    a: Any, nrhs: int, in_place: bool, keep: Keep, workers: Sequence[WorkerInfo]
+) -> int:
+    """Columns, at least, for which there has to be room where `a` is."""
+    if in_place:
+        return 0
+    on_gpus = device_index(a) is None and any(worker.kind == "gpu" for worker in workers)
+    return nrhs if keep is Keep.ONLY and on_gpus else a.shape[1] + nrhs
+
+
+def _can_keep(plan: Plan, client: Any) -> bool:
+    """Whether the factors are on GPUs that another run of this process reaches."""
+    return client is not None and plan.host_arrays and not over_processes(plan.workers)
+
+
+#: A GPU's device object serves one thread at a time, and multi-threaded BLAS calls of
+#: several threads only get in each other's way.
+_turn = ProcessLock()
+
+
+def _run(
+    plan: Plan, job: Job, storage: ArrayStorage, client: Any, index: int | None
+) -> tuple[Plan, Outcome]:
+    """Run a plan's job; return the plan that was followed in the end, and what came out."""
+    if client is None:
+        device = CpuDevice("caller") if index is None else caller_gpu(index)
+        with _turn, traced(job) as keep:
+            return keep(plan, _inline(job, device, storage))
+    settle(storage.source)
+    settle(storage.rhs)
+    with traced(job) as keep:
+        return keep(*_run_on_cluster(plan, job, storage, client))
+
+
+def _run_on_cluster(
+    plan: Plan, job: Job, storage: ArrayStorage, client: Any
+) -> tuple[Plan, Outcome]:
+    plans = [plan]
+
+    def again(workers: Sequence[WorkerInfo], step: int) -> Job:
+        plans.append(resume(plan, tuple(workers), step))
+        memory = {worker.name: worker.memory for worker in workers}
+        check_memory(plans[-1], memory, -1, new_columns=0, checkpoints=1)
+        return replace(plans[-1].job(), traced=job.traced, keeps=job.keeps)
+
+    folder = plan.options.checkpoint_folder
+    outcome = run_and_recover(
+        client, job, storage, again, seconds=lambda: plans[-1].predicted_seconds,
+        folder=None if folder is None else str(folder),
+    )  # fmt: skip
+    return plans[-1], outcome
+
+
+def _inline(job: Job, device: Device, storage: ArrayStorage) -> Outcome:
+    progress = Progress(sum(i.flops for i in job.programs[0].instructions))
+    runner = job.runner(0, device, storage, progress=progress)
+    outcome = Outcome(run_inline(runner))
+    outcome.keep_record(0, runner)
+    return outcome
+
+
+def can_hold_result(a: Any) -> bool:
+    """Whether LAPACK may work in the memory of `a`: its loads fault where numbers lie askew."""
+    usable = is_writable(a) and getattr(a.flags, "aligned", True)
+    return bool(a.flags.f_contiguous and usable)

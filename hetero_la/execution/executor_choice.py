@@ -1,0 +1,118 @@
+"""Who runs a problem: the calling thread, or the workers of a cluster; and the plan for them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from hetero_la.planning.decisions import Problem, quick_estimate
+from hetero_la.planning.memory import require_room
+from hetero_la.planning.options import Options
+from hetero_la.planning.plan import Plan
+from hetero_la.planning.planner import make_plan
+from hetero_la.scheduler.cluster.clients import (
+    embedded_client,
+    embedded_takes_work,
+    running_client,
+    worker_infos,
+)
+from hetero_la.scheduler.machine.model import Source
+from hetero_la.scheduler.placement.workers import WorkerInfo, calling_thread
+from hetero_la.tiles.arrays.errors import DeviceUnavailableError
+from hetero_la.tiles.arrays.transfer import device_index
+from hetero_la.tiles.kernels.cpu.device import available_memory
+from hetero_la.tiles.kernels.gpu.device import GpuDevice
+
+#: Runs predicted to be shorter, in seconds, do not pay for a cluster: on the host, and on
+#: the caller's own GPU, where one more thread does not compute any faster.
+INLINE_LIMIT = {"cpu": 0.05, "gpu": 0.2}
+
+
+def choose(
+    routine: str,
+    a: Any,
+    nrhs: int,
+    client: Any,
+    options: dict[str, Any],
+    needed: Callable[[Sequence[WorkerInfo]], int],
+    source: Source,
+) -> tuple[Plan, dict[str, int], Any]:
+    """Plan a run, unless not even the result has room: `needed` tells its columns.
+
+    Returns
+    -------
+    plan : Plan
+        The plan.
+    memory : dict
+        Bytes free for each worker, by name.
+    client : Client or None
+        Whose workers run it; None for the calling thread.
+    """
+    running = client or running_client()
+    explicit = client is not None
+    chosen = with_preset(options, running)
+    where = device_index(a)
+    m, n = a.shape
+    caller = _caller(where)
+
+    def result_bytes(workers: tuple[WorkerInfo, ...]) -> int:
+        return m * needed(workers) * a.dtype.itemsize
+
+    def make(workers: tuple[WorkerInfo, ...], on_host: bool = False) -> Plan:
+        # A plan for a huge matrix takes long, and would only say so later.
+        size = result_bytes(workers)
+        require_room(routine, a.shape, a.dtype, -1 if where is None else where, size, caller.memory)
+        return make_plan(routine, m, n, nrhs, a.dtype, chosen, workers, on_host, source)
+
+    if client is None:
+        able = chosen.panel == "auto" or caller.kind == chosen.panel
+        problem = Problem(routine, m, n, nrhs, a.dtype)
+        alone = running is None and not embedded_takes_work()
+        fits = result_bytes((caller,)) <= caller.memory  # else there is no need to estimate
+        if able and (alone or (fits and _is_short(problem, chosen, caller))):
+            return make((caller,)), {caller.name: caller.memory}, None
+        client = running or embedded_client()
+        chosen = with_preset(options, client)
+    workers = tuple(worker_infos(client, refresh=True))
+    if not workers:
+        raise DeviceUnavailableError("the cluster has no running workers")
+    if where is not None and not explicit and not _reach(workers):
+        return make((caller,)), {caller.name: caller.memory}, None
+    plan = make(workers, on_host=where is None)
+    return plan, {worker.name: worker.memory for worker in workers}, client
+
+
+def _is_short(problem: Problem, options: Options, caller: WorkerInfo) -> bool:
+    """Whether a run is over so soon in the calling thread that no cluster would end it sooner."""
+    return quick_estimate(problem, options, caller) < INLINE_LIMIT[caller.kind]
+
+
+def with_preset(options: dict[str, Any], client: Any) -> Options:
+    """The options given, on top of those that the client's cluster was started with."""
+    return Options.choose(options, getattr(getattr(client, "cluster", None), "options", None))
+
+
+def require_options(options: dict[str, Any], client: Any) -> None:
+    """Raise for what no run would take, where none is needed: options, or a client that is none."""
+    with_preset(options, None if client is None else running_client(client))
+
+
+def _reach(workers: Sequence[WorkerInfo]) -> bool:
+    """Whether CuPy arrays need not go through the host: real GPUs of this process."""
+    return any(w.device >= 0 and w.here for w in workers)
+
+
+@functools.cache
+def caller_gpu(index: int) -> GpuDevice:
+    """A GPU as the calling thread uses it."""
+    return GpuDevice(index, "caller")
+
+
+def _caller(index: int | None) -> WorkerInfo:
+    """The calling thread as a worker, on the host or on the GPU that holds the data."""
+    if index is None:
+        return replace(calling_thread(), memory=available_memory())
+    memory = caller_gpu(index).free_bytes()
+    return replace(calling_thread(), kind="gpu", device=index, memory=memory)

@@ -1,0 +1,122 @@
+"""How a run was planned, and how it went."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from hetero_la.planning.plan import Plan
+from hetero_la.scheduler.run.job import Loss, Outcome
+
+#: What geqrf's `method` stands for.
+_METHODS = ("householder", "cholesky")
+
+
+class WorkerTiming(NamedTuple):
+    """What one worker did.
+
+    Attributes
+    ----------
+    name, kind : str
+        The worker.
+    calls : int
+        Kernel calls; one may be for several tile columns.
+    flops : float
+        Real floating-point operations.
+    busy : float
+        Seconds in kernel calls; on a GPU, in issuing them.
+    moving : float
+        Seconds in loads, stores, and waiting for panels.
+    """
+
+    name: str
+    kind: str
+    calls: int
+    flops: float
+    busy: float
+    moving: float
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Where the time of a run went, in seconds.
+
+    Attributes
+    ----------
+    seconds : float
+        The whole run.
+    load, factor, store : float
+        Filling the shards, factoring, and returning the results; loads and stores
+        that overlap with factoring are counted where the slowest worker waited.
+    workers : list of WorkerTiming
+        Who did what; if workers were lost, since the last one was.
+    losses : tuple of Loss
+        Workers that were lost on the way, and how the run went on.
+    panels : tuple of str
+        How each panel of a QR factorization was factored: "householder" (column by column)
+        or "cholesky" (CholeskyQR2); of others nothing.
+    """
+
+    seconds: float
+    load: float
+    factor: float
+    store: float
+    workers: list[WorkerTiming]
+    losses: tuple[Loss, ...] = ()
+    panels: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, seconds: float, plan: Plan, outcome: Outcome) -> Timing:
+        """Sum up what a run of so many seconds has left behind."""
+        rows, loads, stores = [], [0.0], [0.0]
+        for index, log in sorted(outcome.logs.items()):
+            spent: dict[str, float] = {}
+            instructions = plan.programs[index].instructions
+            for entry in log:
+                op = instructions[entry.place].op
+                spent[op] = spent.get(op, 0.0) + entry.stop - entry.start
+            calls = [i for i in instructions if i.op == "call"]
+            busy = spent.pop("call", 0.0)
+            loads.append(spent.get("load", 0.0))
+            stores.append(spent.get("store", 0.0))
+            worker = plan.workers[index]
+            flops = sum(i.flops for i in calls) * (4 if plan.dtype.kind == "c" else 1)
+            count = sum(i.times for i in calls)
+            rows.append(
+                WorkerTiming(worker.name, worker.kind, count, flops, busy, sum(spent.values()))
+            )
+        load, store = max(loads), max(stores)
+        factor = max(seconds - load - store, 0.0)
+        methods = sorted(
+            (key[1], int(v[0])) for key, v in outcome.values.items() if key[0] == "method"
+        )
+        panels = tuple(_METHODS[method] for _, method in methods)
+        return cls(seconds, load, factor, store, rows, tuple(outcome.losses), panels)
+
+    def __str__(self) -> str:
+        lines = [
+            f"{'worker':<10}{'kind':<6}{'calls':>7}{'Gflop':>12}{'busy s':>10}{'moving s':>10}"
+        ]
+        lines += [
+            f"{w.name:<10}{w.kind:<6}{w.calls:>7}{w.flops / 1e9:>12.3f}{w.busy:>10.3f}"
+            f"{w.moving:>10.3f}"
+            for w in self.workers
+        ]
+        lines += [
+            f"{loss.reason}; {', '.join(loss.workers)} went on from step {loss.step}"
+            for loss in self.losses
+        ]
+        counts = Counter(self.panels)
+        if counts:
+            lines.append(
+                "panels: " + ", ".join(f"{count} by {name}" for name, count in counts.items())
+            )
+        return "\n".join(lines)
+
+
+class Report(NamedTuple):
+    """How a run was planned and how it went."""
+
+    plan: Plan
+    timing: Timing

@@ -1,0 +1,115 @@
+"""Factors that stay where they were computed, for solves that come after."""
+
+from __future__ import annotations
+
+import enum
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from hetero_la.execution.timeline import traced
+from hetero_la.planning.plan import Plan
+from hetero_la.planning.planner import follow_up
+from hetero_la.scheduler.on_dask.threads import run_local
+from hetero_la.scheduler.run.job import Outcome
+from hetero_la.scheduler.run.step_memory import Name
+from hetero_la.tiles.arrays.errors import RunAbortedError
+from hetero_la.tiles.storage.shard import ArrayStorage, Shard
+
+
+class Keep(enum.Enum):
+    """What becomes of factors on GPUs of this process, of a matrix on the host."""
+
+    NOTHING = enum.auto()  #: they come home
+    COPY = enum.auto()  #: they come home, and stay
+    ONLY = enum.auto()  #: they stay
+
+
+#: Copies of what is on the host, too: they make room where memory is short.
+_copies: weakref.WeakSet[KeptFactors] = weakref.WeakSet()
+
+
+def release_copies() -> bool:
+    """Let the GPUs forget all factors that the host has, too; say whether there were any."""
+    held = list(_copies)
+    for kept in held:
+        kept.release()
+    return bool(held)
+
+
+class KeptFactors:
+    """What a run has left with this process's workers.
+
+    The memory is theirs until this object is gone, or they are told to release it.
+
+    Parameters
+    ----------
+    plan : Plan
+        Of the run.
+    client : distributed.Client
+        Whose workers hold the shards.
+    outcome : Outcome
+        Its shards and the per-step values that it has kept.
+    copies : bool, optional
+        Whether the host has the factors, too.
+    """
+
+    def __init__(self, plan: Plan, client: Any, outcome: Outcome, *, copies: bool = False) -> None:
+        self._plan, self._client, self._copies = plan, client, copies
+        self._held: tuple[dict[int, Shard], dict[Name, Any]] | None
+        self._held = outcome.shards, outcome.kept
+        if copies:
+            _copies.add(self)
+
+    def release(self) -> None:
+        """Give the memory back."""
+        _copies.discard(self)
+        self._held = None
+
+    @property
+    def there(self) -> bool:
+        """Whether the factors have not been released, and the cluster still runs."""
+        return self._held is not None and self._client.status == "running"
+
+    def answer(
+        self, b: Any, solve: Callable[[np.ndarray], np.ndarray], *, conjugate: bool = False
+    ) -> np.ndarray | None:
+        """What `solve` makes of `b`, of one or two dimensions, or of its conjugate.
+
+        Then it is the conjugate of X that is found, and X that is returned.  None where the
+        GPUs have no memory left for it, or a worker is gone: the host has the factors, too.
+        """
+        b = np.asarray(b, self._plan.dtype)
+        turn = np.conj if conjugate else np.asarray
+        try:
+            x = turn(solve(turn(b).reshape(len(b), -1)))
+        except (MemoryError, RunAbortedError):
+            if not self._copies:
+                raise
+            self.release()
+            return None
+        return x.reshape(len(x), *b.shape[1:])
+
+    def solve(self, routine: str, b: np.ndarray) -> np.ndarray:
+        """Run a routine on right-hand sides of shape (m, nrhs), on the host."""
+        held = self._held
+        if held is None:
+            raise RunAbortedError("the factors have been released")
+        plan = follow_up(self._plan, routine, b.shape[1])
+        job = plan.job()
+        job.kept, job.given = held
+        x = np.empty(b.shape, plan.dtype, order="F")
+        with traced(job) as keep:
+            storage = ArrayStorage(None, x, b, absent=plan.layout.n)
+            keep(plan, run_local(self._client, job, storage))
+        return x
+
+    def solve_lu(self, perm: np.ndarray, b: np.ndarray, adjoint: bool = False) -> np.ndarray:
+        """X with A X = B or A^H X = B, A[perm] = L U."""
+        if not adjoint:
+            return self.solve("lu_solve", b[perm])
+        x = np.empty_like(b)
+        x[perm] = self.solve("lu_solve_adjoint", b)
+        return x

@@ -1,0 +1,202 @@
+"""The file formats that `hetero_la.io.files` reads and writes."""
+
+from __future__ import annotations
+
+import gzip
+import importlib
+import math
+import zipfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hetero_la.tiles.arrays.errors import InsufficientMemoryError
+from hetero_la.tiles.kernels.cpu.device import available_memory
+
+Arrays = Mapping[str, NDArray[Any]]
+
+NAMELESS = "it holds one array, which has no name to ask for"
+
+
+def require_memory(nbytes: int, what: str) -> None:
+    """Raise if `nbytes` more bytes of host memory cannot be had.
+
+    Parameters
+    ----------
+    nbytes : int
+        Bytes needed.
+    what : str
+        What they are needed for; the message begins with it.
+
+    Raises
+    ------
+    InsufficientMemoryError
+        Before anything is allocated, which the operating system might promise
+        and then not keep.
+    """
+    there = available_memory()
+    if nbytes > there:
+        raise InsufficientMemoryError(
+            f"{what} needs {nbytes / 1e9:.1f} GB of memory, and {there / 1e9:.1f} GB are available"
+        )
+
+
+def library(name: str) -> Any:
+    """Import an optional library, or say how to get it."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise ValueError(
+            f"the {name} library is missing (pip install 'hetero-la[files]' brings it)"
+        ) from error
+
+
+def _choose(names: list[str], name: str | None) -> str:
+    """The array to read: the one asked for, or the only one there is."""
+    if name is None and len(names) == 1:
+        return names[0]
+    listed = ", ".join(sorted(names)) or "none"
+    if name is None:
+        raise ValueError(f"it holds {len(names)} arrays ({listed}): choose one by its name")
+    if name not in names:
+        raise ValueError(f"it has no array {name!r}; it has {listed}")
+    return name
+
+
+def _read_npy(path: Path, name: str | None, copies: int) -> NDArray:
+    with open(path, "rb") as file:
+        magic = file.read(len(np.lib.format.MAGIC_PREFIX))
+        if magic != np.lib.format.MAGIC_PREFIX:
+            raise ValueError("it is not a .npy file, whatever its name says")
+        file.seek(0)
+        version = np.lib.format.read_magic(file)
+        # Version 3 differs from 2 in the names of fields, which no matrix has.
+        read_header = (
+            np.lib.format.read_array_header_1_0
+            if version == (1, 0)
+            else np.lib.format.read_array_header_2_0
+        )
+        shape, _, dtype = read_header(file)
+        there = path.stat().st_size - file.tell()
+    size = math.prod(shape) * dtype.itemsize
+    if size > there and not dtype.hasobject:  # NumPy would allocate it all, and then read
+        raise ValueError(f"it should hold {size} bytes for its shape {shape}, and holds {there}")
+    require_memory(copies * size, "it")
+    return np.load(path, allow_pickle=False)
+
+
+def _read_npz(path: Path, name: str | None, copies: int) -> NDArray:
+    with open(path, "rb") as file:
+        if not zipfile.is_zipfile(file):
+            raise ValueError("it is not a .npz archive, whatever its name says")
+    loaded = np.load(path, allow_pickle=False)
+    with loaded:
+        key = _choose(list(loaded.files), name)
+        # Compressed archives are smaller than what they hold.
+        member = key if key in loaded.zip.namelist() else f"{key}.npy"
+        require_memory(copies * loaded.zip.getinfo(member).file_size, f"its array {key!r}")
+        return loaded[key]
+
+
+def _read_mtx(path: Path, name: str | None, copies: int) -> NDArray:
+    import scipy.io
+
+    rows, columns, _, _, field, _ = scipy.io.mminfo(path)
+    itemsize = 16 if field == "complex" else 8
+    require_memory(copies * rows * columns * itemsize, f"the {rows} x {columns} matrix in it")
+    matrix = scipy.io.mmread(path, spmatrix=False)
+    return matrix if isinstance(matrix, np.ndarray) else matrix.toarray()
+
+
+def _read_hdf5(path: Path, name: str | None, copies: int) -> NDArray:
+    h5py = library("h5py")
+    with h5py.File(path, "r") as file:
+        names: list[str] = []
+        file.visititems(
+            lambda key, item: names.append(key) if isinstance(item, h5py.Dataset) else None
+        )
+        dataset = file[_choose(names, name)]
+        require_memory(copies * dataset.nbytes, f"its array {dataset.name!r}")
+        return dataset[()]
+
+
+def _read_zarr(path: Path, name: str | None, copies: int) -> NDArray:
+    zarr = library("zarr")
+    stored = zarr.open(path, mode="r")
+    if isinstance(stored, zarr.Group):
+        stored = stored[_choose([key for key, _ in stored.arrays()], name)]
+    elif name is not None:
+        raise ValueError(NAMELESS)
+    require_memory(copies * stored.nbytes, "its array")
+    return stored[...]
+
+
+def _write_npy(path: Path, arrays: Arrays) -> None:
+    (array,) = arrays.values()
+    with open(path, "xb") as file:
+        np.save(file, array, allow_pickle=False)
+
+
+def _write_npz(path: Path, arrays: Arrays) -> None:
+    named: dict[str, Any] = dict(arrays)
+    with open(path, "xb") as file:
+        np.savez(file, **named)
+
+
+def _write_mtx(path: Path, arrays: Arrays, opener: Callable[..., Any] = open) -> None:
+    import scipy.io
+
+    (array,) = arrays.values()
+    if array.ndim > 2:
+        raise ValueError(f"Matrix Market holds matrices, and the array has shape {array.shape}")
+    with opener(path, "xb") as file:
+        columns = array.reshape(-1, 1) if array.ndim < 2 else array
+        scipy.io.mmwrite(file, columns, symmetry="general")
+
+
+def _write_mtx_gz(path: Path, arrays: Arrays) -> None:
+    _write_mtx(path, arrays, gzip.open)
+
+
+def _write_hdf5(path: Path, arrays: Arrays) -> None:
+    with library("h5py").File(path, "x") as file:
+        for name, array in arrays.items():
+            file.create_dataset(name, data=array)
+
+
+def _write_zarr(path: Path, arrays: Arrays) -> None:
+    group = library("zarr").open_group(path, mode="w-")
+    for name, array in arrays.items():
+        stored = group.create_array(name, shape=array.shape, dtype=array.dtype)
+        if array.ndim == 0:
+            stored[...] = array
+            continue
+        # Zarr's threads finish a call after Ctrl-C, so a call must not take long.
+        step = stored.chunks[0]
+        for start in range(0, array.shape[0], step):
+            stored[start : start + step] = np.ascontiguousarray(array[start : start + step])
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """How to read and write files of one suffix."""
+
+    read: Callable[[Path, str | None, int], NDArray]
+    write: Callable[[Path, Arrays], None]
+    several: bool  #: holds more than one array
+    library: str | None = None
+
+
+FORMATS = {
+    ".npy": Format(_read_npy, _write_npy, several=False),
+    ".npz": Format(_read_npz, _write_npz, several=True),
+    ".mtx": Format(_read_mtx, _write_mtx, several=False),
+    ".mtx.gz": Format(_read_mtx, _write_mtx_gz, several=False),
+    ".h5": Format(_read_hdf5, _write_hdf5, several=True, library="h5py"),
+    ".hdf5": Format(_read_hdf5, _write_hdf5, several=True, library="h5py"),
+    ".zarr": Format(_read_zarr, _write_zarr, several=True, library="zarr"),
+}

@@ -1,0 +1,1 @@
+"""Numerical methods beside the factorizations: condition numbers, refinement, scaling."""

@@ -1,0 +1,56 @@
+"""LAPACK's vectors from the parts that the steps of a run have made."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hetero_la.scheduler.run.step_memory import Name
+from hetero_la.tiles.storage.layout import TileLayout
+
+
+@dataclass(frozen=True)
+class StepValues:
+    """The per-step vectors of a run, on the host.
+
+    Parameters
+    ----------
+    values : dict
+        (name, step) -> vector.
+    layout : TileLayout
+        How the matrix was cut.
+    dtype : dtype
+        Element type of the matrix.
+
+    Examples
+    --------
+    >>> steps = StepValues({("ipiv", 0): np.int32([1, 1]), ("info", 0): np.int32([2])},
+    ...                    TileLayout(2, 2, 2), np.float64)
+    >>> steps.piv, steps.info
+    (array([1, 1], dtype=int32), 2)
+    """
+
+    values: dict[Name, np.ndarray]
+    layout: TileLayout
+    dtype: Any
+
+    def vector(self, name: str) -> np.ndarray:
+        """The parts of a vector that the steps have made, one after the other."""
+        parts = [self.values[name, k] for k in range(self.layout.kt)]
+        return np.concatenate(parts) if parts else np.empty(0, self.dtype)
+
+    @property
+    def info(self) -> int:
+        """LAPACK's: 0, or the 1-based index at which the first panel in trouble had to stop."""
+        found = (self.layout.row(k) + int(self.values["info", k][0])
+                 for k in range(self.layout.kt) if self.values["info", k][0])  # fmt: skip
+        return next(found, 0)
+
+    @property
+    def piv(self) -> np.ndarray:
+        """LAPACK's ipiv, 0-based."""
+        steps = range(self.layout.kt)
+        parts = [self.values["ipiv", k] + np.int32(self.layout.row(k)) for k in steps]
+        return np.concatenate(parts) if parts else np.empty(0, np.int32)

@@ -1,0 +1,107 @@
+"""Matrices near the ends of their type's range, scaled by powers of two, which is exact."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+
+from hetero_la.tiles.arrays.transfer import array_module, to_host
+
+
+def scaling_exponent(a: Any) -> int:
+    """Power of two by which `a` has to be multiplied before it is squared and divided by.
+
+    Parameters
+    ----------
+    a : array
+        Of float32, float64, complex64 or complex128, on any device.
+
+    Returns
+    -------
+    int
+        0, unless the largest entry is beyond the bounds of LAPACK's xGELS; then what brings
+        it near 1.
+
+    Examples
+    --------
+    >>> [scaling_exponent(np.array([largest, 0.0])) for largest in (3.0, 1e300, 1e-310)]
+    [0, -997, 1029]
+    """
+    info = np.finfo(a.dtype)
+    ends = [(float(p.max()), -float(p.min())) for p in _parts(a) if p.size]
+    largest = max(itertools.chain(*ends), default=0.0)
+    least = float(info.tiny) / float(info.eps)
+    if least <= largest <= 1 / least or not 0 < largest < math.inf:
+        return 0
+    return -math.frexp(largest)[1]
+
+
+def column_exponents(a: Any, least: float = 0) -> np.ndarray:
+    """Powers of two that leave the most room for what elimination makes of each column.
+
+    Parameters
+    ----------
+    a : array, shape (m, n)
+        Of float32, float64, complex64 or complex128, on any device.
+    least : float, optional
+        Columns without a larger entry are left as they are.
+
+    Returns
+    -------
+    array of int, shape (n,)
+        What brings each column's largest entry into the lower part of the range, from where
+        it may grow most; what is lost by underflow there is far below the column's rounding
+        errors.  0 for a column of zeros, or one that is not finite.
+
+    Examples
+    --------
+    >>> column_exponents(np.array([[1e300, 0.0, 0.7], [1.0, 0.0, 0.1]])).tolist()
+    [-1765, 0, -768]
+    """
+    largest = np.zeros(a.shape[1])
+    for part in _parts(a) if a.size else ():
+        ends = to_host(part.max(axis=0)), -to_host(part.min(axis=0))
+        largest = np.maximum(largest, np.maximum(*ends))
+    usable = (largest > least) & np.isfinite(largest)
+    low = -3 * np.finfo(a.dtype).maxexp // 4
+    return np.where(usable, low - np.frexp(largest)[1], 0)
+
+
+def times_power_of_two(a: Any, exponent: Any, *, overwrite: bool = False) -> Any:
+    """`a` times 2**exponent, which need not be in the range itself; `a` itself for 0.
+
+    Parameters
+    ----------
+    a : array
+        Of float32, float64, complex64 or complex128, on any device.
+    exponent : int or array of int
+        One number, or one for each column.
+    overwrite : bool, optional
+        Whether the product takes the place of `a`.
+
+    Examples
+    --------
+    >>> times_power_of_two(np.array([1e-310]), 1029).round(3)
+    array([0.575])
+    """
+    left = np.asarray(exponent)
+    if not left.any():
+        return a
+    xp, most = array_module(a), np.finfo(a.dtype).maxexp - 2
+    scaled = a if overwrite else a.copy(order="F")
+    with np.errstate(over="ignore", under="ignore"):  # infinity is an answer
+        while left.any():
+            step = np.clip(left, -most, most)
+            factor = xp.asarray(np.ldexp(1.0, step).astype(a.real.dtype))
+            for part in _parts(scaled):
+                part *= factor
+            left = left - step
+    return scaled
+
+
+def _parts(a: Any) -> list[Any]:
+    """Real and imaginary part: a product of complex numbers turns infinity into NaN."""
+    return [a] if a.dtype.kind == "f" else [a.real, a.imag]

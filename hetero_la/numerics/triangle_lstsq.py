@@ -1,0 +1,106 @@
+"""Least squares with a triangle of any rank: what a QR factorization leaves of any problem."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+from numpy.linalg import LinAlgError
+
+from hetero_la.numerics.triangles import solve_with_triangle
+from hetero_la.tiles.arrays.transfer import (
+    array_module,
+    is_device_array,
+    on_device_of_arrays,
+    to_device_of,
+    to_host,
+)
+
+
+@on_device_of_arrays
+def square_lstsq(
+    a: Any, b: Any, cond: float, driver: str, *, lower: bool = False
+) -> tuple[Any, np.int64, Any]:
+    """Shortest X that minimizes the 2-norms of the columns of B - A X, A being a triangle.
+
+    Parameters
+    ----------
+    a : array, shape (n, n)
+        A triangle, zeros beside it.
+    b : array, shape (n, nrhs)
+        Right-hand sides; on any GPU if `a` is on one.
+    cond : float
+        Which singular values count as zeros, as LAPACK's drivers take it.
+    driver : {"gelsd", "gelss", "gelsy"}
+        LAPACK's, on the host.  On a GPU "gelsd" and "gelss" stand for their rules for the rank,
+        and the singular values are cuSOLVER's; there is no "gelsy" in it, so that the host does it.
+    lower : bool, optional
+        Which triangle.
+
+    Returns
+    -------
+    x : array, shape (n, nrhs)
+        X.
+    rank : numpy.int64
+        Of A.
+    s : array, shape (n,), or None
+        Singular values, the largest first; None for "gelsy".
+
+    Raises
+    ------
+    numpy.linalg.LinAlgError
+        If the singular values are not found.
+
+    Examples
+    --------
+    >>> x, rank, s = square_lstsq(np.diag([2.0, 0.0]), np.ones((2, 1)), 1e-16, "gelsd")
+    >>> x.T, rank, s
+    (array([[0.5, 0. ]]), np.int64(1), array([2., 0.]))
+    """
+    xp, nrhs = array_module(a), b.shape[1]
+    b = to_device_of(a, b)
+    if not len(a):
+        return xp.zeros((0, nrhs), a.dtype), np.int64(0), xp.empty(0)
+    if driver != "gelsy" and not xp.isfinite(a).all():  # which LAPACK does not always notice
+        raise LinAlgError("SVD did not converge in Linear Least Squares")
+    if driver != "gelsy" and is_device_array(a):
+        return by_singular_values(a, b, cond, driver, lower=lower)
+    right = to_host(b) if nrhs else np.zeros((len(a), 1), a.dtype)  # LAPACK refuses none
+    x, _, rank, s = scipy.linalg.lstsq(
+        to_host(a), right, cond, lapack_driver=driver, check_finite=False
+    )
+    return xp.asarray(x[:, :nrhs]), np.int64(rank), None if s is None else xp.asarray(s)
+
+
+def by_singular_values(
+    a: Any, b: Any, cond: float, driver: str, *, lower: bool
+) -> tuple[Any, np.int64, Any]:
+    """`square_lstsq` by a singular value decomposition, where the arrays are.
+
+    Singular vectors take far longer than the values, and only what is not of full rank needs
+    them: otherwise X comes from the triangle itself.
+    """
+    s = _svd(a, False)
+    rank = int((s > _threshold(float(s[0]), cond, driver, a.dtype)).sum())
+    if rank == len(a) and a.diagonal().all():
+        return solve_with_triangle(a, b, lower=lower), np.int64(rank), s
+    u, values, vh = _svd(a, True)
+    y = (u[:, :rank].conj().T @ b) / values[:rank, None]
+    return vh[:rank].conj().T @ y, np.int64(rank), s
+
+
+def _threshold(largest: float, cond: float, driver: str, dtype: Any) -> float:
+    """Up to where singular values are zeros: LAPACK's rules, in xLALSD and in xGELSS."""
+    info = np.finfo(dtype)
+    if driver == "gelsd" and not 0 < cond < 1:
+        cond = float(info.eps) / 2
+    return max(cond * largest, float(info.tiny) if driver == "gelss" else 0.0)
+
+
+def _svd(a: Any, compute_uv: bool) -> Any:
+    if is_device_array(a):
+        from hetero_la.tiles.kernels.gpu.libraries import svd
+
+        return svd(a, compute_uv)
+    return np.linalg.svd(a) if compute_uv else np.linalg.svd(a, compute_uv=False)

@@ -1,0 +1,93 @@
+"""Traced runs as the events that Perfetto and Chrome's tracing page read.
+
+The format is Chrome's "Trace Event Format": a process for each worker, a thread for each
+of its queues; times in microseconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from hetero_la.execution.timeline import TracedRun
+from hetero_la.tiles.arrays.device import Queue
+
+TASKS = len(Queue)  #: the thread that shows the tasks of Dask
+ROWS = (*(queue.name.lower() for queue in Queue), "tasks")
+
+
+def chrome_events(runs: Sequence[TracedRun]) -> list[dict[str, Any]]:
+    """All events of some runs; the first one begins at time 0.
+
+    Examples
+    --------
+    >>> chrome_events([])
+    []
+    """
+    origin = min((run.began for run in runs), default=0.0)
+    names = {
+        worker: info.name for run in runs for worker, info in enumerate(run.plan.workers)
+    }  # follow-up runs have the same ones
+    events = [
+        _named("process_name", worker, 0, name) for worker, name in names.items()
+    ] + [
+        _named("thread_name", worker, row, text)
+        for worker in names for row, text in enumerate(ROWS)
+    ]  # fmt: skip
+    for number, run in enumerate(runs):
+        events += _slices(run, origin)
+        events += _flows(run, origin, number)
+    return events
+
+
+def _named(what: str, worker: int, row: int, name: str) -> dict[str, Any]:
+    return {"ph": "M", "name": what, "pid": worker, "tid": row, "args": {"name": name}}
+
+
+def _slice(
+    name: str, category: str, worker: int, row: int, start: float, stop: float, **arguments: Any
+) -> dict[str, Any]:
+    return {
+        "ph": "X", "name": name, "cat": category, "pid": worker, "tid": row,
+        "ts": 1e6 * start, "dur": 1e6 * max(stop - start, 0.0), "args": arguments,
+    }  # fmt: skip
+
+
+def _slices(run: TracedRun, origin: float) -> Iterator[dict[str, Any]]:
+    for worker, trace in enumerate(run.workers):
+        instructions = run.plan.programs[worker].instructions
+        for instruction, (start, stop) in zip(instructions, trace.spans - origin, strict=True):
+            yield _slice(
+                instruction.label, instruction.op, worker, int(instruction.queue),
+                float(start), float(stop), step=instruction.step, flops=instruction.flops,
+            )  # fmt: skip
+        for start, stop in trace.windows - origin:
+            name = f"{run.plan.routine} task"
+            yield _slice(name, "task", worker, TASKS, float(start), float(stop))
+
+
+def messages(run: TracedRun) -> Iterator[tuple[int, int, int, int]]:
+    """Each message of a run: its sender and the place of its send, its receiver likewise."""
+    sends = {
+        instruction.message: (worker, place)
+        for worker, program in enumerate(run.plan.programs)
+        for place, instruction in enumerate(program.instructions)
+        if instruction.op == "send"
+    }
+    for worker, program in enumerate(run.plan.programs):
+        for place, instruction in enumerate(program.instructions):
+            if instruction.op == "receive":
+                yield *sends[instruction.message], worker, place
+
+
+def _flows(run: TracedRun, origin: float, number: int) -> Iterator[dict[str, Any]]:
+    """Arrows from sends to receives."""
+    for count, (source, sent, worker, taken) in enumerate(messages(run)):
+        for phase, where, place in (("s", source, sent), ("f", worker, taken)):
+            instruction = run.plan.programs[where].instructions[place]
+            moment = float(run.workers[where].spans[place, 0]) - origin
+            event = {
+                "ph": phase, "id": f"{number}.{count}", "name": "message", "cat": "message",
+                "pid": where, "tid": int(instruction.queue), "ts": 1e6 * moment,
+            }  # fmt: skip
+            yield {**event, "bp": "e"} if phase == "f" else event

@@ -1,0 +1,222 @@
+"""Traced runs as Gantt charts: a row for each queue of each worker, time from the left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from hetero_la.execution.timeline import TracedRun
+from hetero_la.pictures.charts.chrome import ROWS, TASKS, messages
+from hetero_la.pictures.graph.collapsed import ticks
+from hetero_la.pictures.graph.page import Timeline
+from hetero_la.pictures.graph.placed import amount
+from hetero_la.pictures.legend import Legend, heading, worker_mark
+from hetero_la.pictures.palette import FAINT, GRID, INK, MUTED, OTHER, PAPER, family, text_on
+from hetero_la.pictures.scene import Line, Rect, Scene, Text
+from hetero_la.scheduler.run.trace import PARTS
+
+_LEFT = 118.0
+_WIDTH = 1080.0  # of the longest run
+_BAR, _ROW = 16.0, 20.0
+#: Pixels: what is narrower is drawn together with what is beside it; less of it on a page,
+#: where one can look closer.
+_FINEST, _FINEST_OF_PAGE = 0.4, 0.15
+_MOST_ARROWS = 120
+_PARTS = -1  # stands for the row of a worker's parts
+#: Colours of the parts of a worker's time: those that no kernel has, but for copies.
+_PART_COLOURS = dict(
+    zip(PARTS, ("#009E73", OTHER.colour, "#E69F00", PAPER, INK, MUTED), strict=True)
+)
+
+
+class _Box(NamedTuple):
+    left: float
+    right: float
+    colour: str
+    tip: str
+    link: str
+
+    def takes_in(self, other: _Box, finest: float) -> bool:
+        """Whether another one, to the right, is not to be told apart from this one."""
+        narrow = min(self.right - self.left, other.right - other.left) < finest
+        return narrow and self.colour == other.colour and other.left - self.right < finest
+
+
+def draw_timeline(runs: Sequence[TracedRun]) -> Timeline:
+    """The charts of some runs for a page, one below the other.
+
+    Marks of the longest run's calls are linked to the first of their tasks.
+    """
+    longest = max(runs, key=lambda run: run.seconds)
+    calls = longest.calls()
+    linked = [calls if run is longest else [] for run in runs]
+    scene, charts = _charts(runs, linked, _FINEST_OF_PAGE)
+    chart = next(chart for chart in charts if chart.run is longest)
+    return Timeline(scene, *chart.places(calls))
+
+
+def draw_runs(runs: Sequence[TracedRun]) -> Scene:
+    """The charts of some runs, one below the other, without links."""
+    return _charts(runs, [[] for _ in runs], _FINEST)[0]
+
+
+def _charts(
+    runs: Sequence[TracedRun], calls: list[list[tuple[int, int]]], finest: float
+) -> tuple[Scene, list[_Chart]]:
+    scene, charts, y = Scene(), [], 0.0
+    scene.title = ", ".join(run.plan.routine for run in runs)
+    longest = max(run.seconds for run in runs)
+    for run, linked in zip(runs, calls, strict=True):
+        charts.append(_Chart(scene, run, y, run.seconds / longest, linked, finest))
+        y = charts[-1].bottom + 24
+    _legend(scene, runs, y)
+    scene.fit()
+    return scene, charts
+
+
+def _legend(scene: Scene, runs: Sequence[TracedRun], y: float) -> None:
+    kinds = dict.fromkeys(
+        i.kind for run in runs for p in run.plan.programs for i in p.instructions if i.kind
+    )
+    legend = Legend(scene, 16, y, _WIDTH + _LEFT - 16)
+    legend.kinds(kinds)
+    legend.end_row()
+    for part, colour in _PART_COLOURS.items():
+        legend.swatch(part, colour)
+    legend.end_row()
+    legend.note(
+        "Rows: a worker's queues, and the tasks in which its thread worked. Grey: loads, stores, "
+        "messages. Arrows: panels that travel."
+    )
+
+
+class _Chart:
+    """One run, from a height of the picture on; of the calls of some tasks, with links."""
+
+    def __init__(
+        self, scene: Scene, run: TracedRun, top: float, share: float,
+        calls: list[tuple[int, int]], finest: float,
+    ) -> None:  # fmt: skip
+        self.scene, self.run, self.finest = scene, run, finest
+        self.link: dict[tuple[int, int], str] = {}
+        for task, call in enumerate(calls):
+            self.link.setdefault(call, f"task={task}")
+        self.scale = share * _WIDTH / max(run.seconds, 1e-9)
+        self.row: dict[tuple[int, int], float] = {}
+        layout = run.plan.layout
+        text = f"{run.plan.routine} of a {layout.m} x {layout.n} matrix, nb = {layout.nb_text}"
+        at = heading(scene, 16, text, [f"{amount(run.seconds, 's')} in all"], top)
+        self.top, y = at, at + 6
+        for worker in range(len(run.workers)):
+            y = self._worker(worker, y)
+        self.bottom = self._axis(y)
+        arrows = list(self._arrows())
+        if len(arrows) <= _MOST_ARROWS:
+            scene.add(*arrows)
+        for worker, parts in enumerate(run.parts()):
+            self._parts(parts, self.row[worker, _PARTS])
+
+    def places(self, calls: list[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
+        """Time, and place in the picture, of the calls of tasks."""
+        spans, boxes = [], []
+        for worker, place in calls:
+            start, stop = (self.run.workers[worker].spans[place] - self.run.began).tolist()
+            queue = int(self.run.plan.programs[worker].instructions[place].queue)
+            x, wide = _LEFT + start * self.scale, (stop - start) * self.scale
+            spans.append((start, stop))
+            boxes.append((x, self.row[worker, queue], wide, _BAR))
+        return np.array(spans).reshape(-1, 2), np.array(boxes).reshape(-1, 4)
+
+    def _x(self, moment: float) -> float:
+        return _LEFT + (moment - self.run.began) * self.scale
+
+    def _worker(self, worker: int, y: float) -> float:
+        """Its rows; return where the next worker's begin."""
+        info, trace = self.run.plan.workers[worker], self.run.workers[worker]
+        instructions = self.run.plan.programs[worker].instructions
+        mark = worker_mark(worker, 16, y + 2, 15, 15)
+        self.scene.add(*mark, Text(36, y + 14, info.name, bold=True))
+        queues = np.array([int(i.queue) for i in instructions], np.intp)
+        for row in sorted(set(queues.tolist())):
+            mine = np.flatnonzero(queues == row)
+            labels = [instructions[i].label for i in mine]
+            colours = [family(instructions[i].kind).colour for i in mine]
+            links = [self.link.get((worker, i), "") for i in mine.tolist()]
+            boxes = self._together(trace.spans[mine], labels, colours, links)
+            self._row(worker, row, y, _BAR, boxes)
+            y += _ROW
+        names = [f"task {number}" for number in range(len(trace.windows))]
+        plain = [OTHER.colour] * len(names), [""] * len(names)
+        boxes = self._together(trace.windows, names, *plain)
+        self._row(worker, TASKS, y, 8, boxes)
+        self.row[worker, _PARTS] = y + 15
+        return y + 46
+
+    def _row(self, worker: int, row: int, y: float, high: float, boxes: Iterator[_Box]) -> None:
+        self.row[worker, row] = y
+        self.scene.add(Text(_LEFT - 8, y + high / 2 + 4, ROWS[row], 10, "end", MUTED))
+        for box in boxes:
+            wide = max(box.right - box.left, self.finest)
+            self.scene.add(Rect(box.left, y, wide, high, box.colour, tip=box.tip, link=box.link))
+
+    def _together(
+        self, spans: np.ndarray, labels: list[str], colours: list[str], links: list[str]
+    ) -> Iterator[_Box]:
+        """The boxes of a row; what is too narrow is drawn together with what is beside it."""
+        held: _Box | None = None
+        for at in np.argsort(spans[:, 0], kind="stable").tolist():
+            start, stop = spans[at].tolist()
+            left, right = self._x(start), self._x(stop)
+            tip = f"{labels[at]}: {amount(stop - start, 's')}"
+            box = _Box(left, right, colours[at], tip, links[at])
+            if held is not None and held.takes_in(box, self.finest):
+                held = held._replace(right=max(held.right, right), tip="several calls")
+                continue
+            if held is not None:
+                yield held
+            held = box
+        if held is not None:
+            yield held
+
+    def _parts(self, parts: dict[str, float], y: float) -> None:
+        """Where a worker's time went, as a bar as long as the run."""
+        x = _LEFT
+        self.scene.add(Text(_LEFT - 8, y + 10, "in all", 10, "end", MUTED))
+        for part, seconds in parts.items():
+            wide = seconds * self.scale
+            share = seconds / self.run.seconds if self.run.seconds else 0.0
+            tip, fill = f"{part}: {amount(seconds, 's')}, {share:.1%}", _PART_COLOURS[part]
+            self.scene.add(Rect(x, y, wide, 13, fill, MUTED, 0.5, tip=tip))
+            if wide > 34:
+                text = Text(x + wide / 2, y + 10, f"{share:.0%}", 9.5, "middle", text_on(fill))
+                self.scene.add(text)
+            x += wide
+
+    def _axis(self, y: float) -> float:
+        """Times, as many as are legible."""
+        unit = 1e-6 if self.run.seconds < 2e-3 else 1e-3 if self.run.seconds < 2 else 1.0
+        name = {1e-6: "µs", 1e-3: "ms", 1.0: "s"}[unit]
+        every = next(n for n in ticks() if n * unit * self.scale >= 60)
+        right = _LEFT + self.run.seconds * self.scale
+        lines = []
+        for tick in range(0, int(self.run.seconds / unit) + 1, every):
+            x = _LEFT + tick * unit * self.scale
+            lines.append(Line(((x, self.top), (x, y)), GRID))
+            self.scene.add(Text(x, y + 12, str(tick), 11, "middle", MUTED))
+        self.scene.shapes[0:0] = lines  # behind everything
+        self.scene.add(
+            Line(((_LEFT, y), (right, y)), MUTED), Text(_LEFT - 20, y + 12, name, 11, "end", MUTED)
+        )
+        return y + 16
+
+    def _arrows(self) -> Iterator[Line]:
+        for source, sent, worker, taken in messages(self.run):
+            programs = self.run.plan.programs
+            ends = []
+            for where, place, moment in ((source, sent, 1), (worker, taken, 0)):
+                queue = int(programs[where].instructions[place].queue)
+                x = self._x(float(self.run.workers[where].spans[place, moment]))
+                ends.append((x, self.row[where, queue] + _BAR / 2))
+            yield Line(tuple(ends), FAINT, 0.8, arrow=True)

@@ -1,0 +1,91 @@
+"""From a graph to a file, by the file's suffix."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from hetero_la.io.files import write_text
+from hetero_la.pictures.graph.collapsed import draw_collapsed
+from hetero_la.pictures.graph.dot import dot
+from hetero_la.pictures.graph.every_task import draw_every_task
+from hetero_la.pictures.graph.page import page
+from hetero_la.pictures.graph.placed import PlacedGraph
+from hetero_la.pictures.png import write_png
+from hetero_la.pictures.scene import Scene
+from hetero_la.pictures.suffix import writer_for
+from hetero_la.pictures.svg import svg
+
+Writer = Callable[[PlacedGraph, Path, bool | None], None]
+
+#: Graphs of more tasks are collapsed: they cannot be read task by task.
+READABLE = 250
+
+
+def draw(
+    placed: PlacedGraph, path: str | os.PathLike[str], *, collapse: bool | None = None
+) -> None:
+    """Draw a graph.
+
+    Parameters
+    ----------
+    placed : PlacedGraph
+        What to draw.
+    path : path
+        Where to; the suffix says how: ``.svg``, ``.png`` (with the extra `viz`),
+        ``.dot`` or ``.html``, a page that zooms in and needs no network.
+    collapse : bool, optional
+        Whether the tasks of a step of one kind on one worker become one mark; by
+        default those of graphs that are too large to be read task by task.
+
+    Raises
+    ------
+    ValueError
+        For another suffix, and for ``.png`` where Matplotlib is missing.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from hetero_la.algorithms.lu import lu_tasks
+    >>> from hetero_la.tiles.storage.layout import TileLayout
+    >>> placed = PlacedGraph.unplaced(lu_tasks(TileLayout(8, 8, 2), "tile"), "LU, tile by tile")
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     draw(placed, Path(folder) / "lu.html")
+    """
+    write = require_suffix(path)
+    write(placed, Path(path), collapse)
+
+
+def require_suffix(path: str | os.PathLike[str]) -> Writer:
+    """What writes a file of this name; raise ValueError, as `draw` does, if nothing can."""
+    return writer_for(path, _WRITERS, "draw")
+
+
+def is_collapsed(placed: PlacedGraph, collapse: bool | None) -> bool:
+    """As asked for, or by the size of the graph."""
+    return len(placed.graph) > READABLE if collapse is None else collapse
+
+
+def draw_graph(placed: PlacedGraph, collapse: bool | None = None) -> Scene:
+    """The picture of a graph, collapsed if it is large."""
+    return (draw_collapsed if is_collapsed(placed, collapse) else draw_every_task)(placed)
+
+
+def _write_svg(placed: PlacedGraph, path: Path, collapse: bool | None) -> None:
+    write_text(path, svg(draw_graph(placed, collapse)))
+
+
+def _write_png(placed: PlacedGraph, path: Path, collapse: bool | None) -> None:
+    write_png(draw_graph(placed, collapse), path)
+
+
+def _write_dot(placed: PlacedGraph, path: Path, collapse: bool | None) -> None:
+    write_text(path, dot(placed, collapsed=is_collapsed(placed, collapse)))
+
+
+def _write_page(placed: PlacedGraph, path: Path, collapse: bool | None) -> None:
+    write_text(path, page(placed, draw_graph(placed, collapse)))
+
+
+_WRITERS = {".svg": _write_svg, ".png": _write_png, ".dot": _write_dot, ".html": _write_page}

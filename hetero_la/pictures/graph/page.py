@@ -1,0 +1,173 @@
+"""A page that zooms from the whole graph into a step, a task and its tiles.
+
+It holds everything that it needs: the picture of the whole as SVG, and all tasks as
+arrays, compressed, which a browser unpacks at once and draws step by step.
+"""
+
+from __future__ import annotations
+
+import base64
+import importlib.resources
+import json
+import zlib
+from html import escape
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hetero_la.pictures.graph.placed import PlacedGraph
+from hetero_la.pictures.palette import READ, WRITTEN, family, grey, text_on
+from hetero_la.pictures.scene import FONT, Scene
+from hetero_la.pictures.svg import svg
+from hetero_la.tiles.kernels.spec import SPECS
+
+_FOLDER = importlib.resources.files("hetero_la.pictures") / "web"
+
+
+class Timeline(NamedTuple):
+    """A chart of runs, and where in it each task of the longest one is.
+
+    Attributes
+    ----------
+    scene : Scene
+        The charts of all runs.
+    spans : numpy.ndarray, shape (tasks, 2)
+        When the call of each of its tasks began and ended, in seconds from its begin.
+    boxes : numpy.ndarray, shape (tasks, 4)
+        Left edge, top, width and height of the task's call.
+    """
+
+    scene: Scene
+    spans: np.ndarray
+    boxes: np.ndarray
+
+
+def page(placed: PlacedGraph, whole: Scene, timeline: Timeline | None = None) -> str:
+    """The page, with `whole` as what it shows first; or the timeline, if there is one.
+
+    Parameters
+    ----------
+    placed : PlacedGraph
+        The graph.
+    whole : Scene
+        Its picture, with links to steps or tasks.
+    timeline : Timeline, optional
+        Of a run of it: choosing a task here shows it there.
+
+    Examples
+    --------
+    >>> from hetero_la.algorithms.lu import lu_tasks
+    >>> from hetero_la.tiles.storage.layout import TileLayout
+    >>> placed = PlacedGraph.unplaced(lu_tasks(TileLayout(8, 8, 2)), "LU")
+    >>> text = page(placed, Scene(10, 10))
+    >>> "<title>LU</title>" in text, "http" in text.replace("http://www.w3.org/2000/svg", "")
+    (True, False)
+    """
+    parts = {
+        "TITLE": escape(placed.title),
+        "SUMMARY": escape(placed.summary),
+        "STYLE": _file("page.css").replace("FONT", FONT),
+        "WHOLE": svg(whole),
+        "TIMELINE": svg(timeline.scene) if timeline else "",
+        "DATA": _json({**_description(placed), "timeline": timeline is not None}),
+        "TASKS": _packed(_arrays(placed) | (_measured(timeline) if timeline else {})),
+        "SCRIPT": "\n".join(_file(name) for name in ("tasks.js", "tiles.js", "page.js")),
+    }
+    text = _file("page.html")
+    for name, part in parts.items():
+        text = text.replace(f"<!--{name}-->", part, 1)
+    return text
+
+
+def _file(name: str) -> str:
+    return (_FOLDER / name).read_text(encoding="utf-8")
+
+
+def _json(value: Any) -> str:
+    """JSON that no browser takes for the end of its script."""
+    return json.dumps(value, separators=(",", ":")).replace("<", "\\u003c")
+
+
+def _description(placed: PlacedGraph) -> dict[str, Any]:
+    """What is not said once for each task."""
+    layout = placed.graph.layout
+    columns = layout.nt + layout.rt
+    return {
+        "kinds": [
+            {"name": kind, "equation": SPECS[kind].equation, "colour": family(kind).colour,
+             "ink": text_on(family(kind).colour)}
+            for kind in placed.kinds
+        ],
+        "workers": [
+            {"name": name, "grey": grey(worker), "ink": text_on(grey(worker))}
+            for worker, name in enumerate(placed.workers)
+        ],
+        "unit": placed.unit,
+        "steps": placed.steps,
+        "nt": layout.nt,
+        "names": _names(placed),
+        "values": list(placed.graph.values),
+        "rows": [layout.row(i) for i in range(layout.mt)] + [layout.m],
+        "columns": [layout.columns(j)[0] for j in range(columns)] + [layout.width],
+        "read": READ,
+        "written": WRITTEN,
+    }  # fmt: skip
+
+
+def _names(placed: PlacedGraph) -> list[str]:
+    """Matrices and per-step values, in the order of their first use."""
+    tasks = placed.graph.tasks
+    return list(dict.fromkeys(region.name for task in tasks for region in task.accesses))
+
+
+def _arrays(placed: PlacedGraph) -> dict[str, np.ndarray]:
+    """The tasks; of several regions or predecessors each, with where each task's begin.
+
+    A region is five numbers: 0 for read, 1 for updated and 2 for written; the name;
+    column or step; first row of tiles, and the one past the last.
+    """
+    tasks = placed.graph.tasks
+    kinds = {kind: number for number, kind in enumerate(placed.kinds)}
+    names = {name: number for number, name in enumerate(_names(placed))}
+    regions = [
+        (access, names[region.name], region.index, region.start, region.stop)
+        for task in tasks
+        for access, group in enumerate((task.reads, task.updates, task.writes))
+        for region in group
+    ]
+    critical = np.zeros(len(tasks), np.int32)
+    critical[placed.path] = 1
+    before = [task.index - other for task in tasks for other in task.after]
+    return {
+        "kind": np.array([kinds[task.kind] for task in tasks], np.int32),
+        "step": np.array([task.step for task in tasks], np.int32),
+        "column": np.array([task.column for task in tasks], np.int32),
+        "worker": np.array(placed.placement, np.int32),
+        "critical": critical,
+        "weight": np.asarray(placed.weights, np.float32).view(np.int32),
+        "regionAt": _offsets([len(task.accesses) for task in tasks]),
+        # By place and not by region: what is alike stands together, and packs well.
+        "regions": np.array(regions, np.int32).reshape(-1, 5).T.ravel(),
+        "beforeAt": _offsets([len(task.after) for task in tasks]),
+        "before": np.array(before, np.int32),
+    }
+
+
+def _measured(timeline: Timeline) -> dict[str, np.ndarray]:
+    """Of each task, when it ran, and where it is in the timeline's picture."""
+    return {
+        "spans": timeline.spans.astype(np.float32).ravel().view(np.int32),
+        "boxes": timeline.boxes.astype(np.float32).ravel().view(np.int32),
+    }
+
+
+def _offsets(counts: list[int]) -> np.ndarray:
+    return np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
+
+
+def _packed(arrays: dict[str, np.ndarray]) -> str:
+    """Name and length of each array, and all of them in one, deflated, in base 64."""
+    lengths = {name: len(array) for name, array in arrays.items()}
+    data = b"".join(array.astype("<i4").tobytes() for array in arrays.values())
+    packed = base64.b64encode(zlib.compress(data, 6)).decode("ascii")
+    return _json({"lengths": lengths, "data": packed})

@@ -1,0 +1,1 @@
+"""Plans: options, placement of panels, tile sizes, memory."""

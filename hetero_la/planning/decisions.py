@@ -1,0 +1,212 @@
+"""Decisions from sizes and the machine model: who factors panels, and tile size."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hetero_la.algorithms.routines import ROUTINES, Routine, Tiling
+from hetero_la.checks.limits import MOST_PLANNED, require_few_tasks
+from hetero_la.planning.options import Options, PanelDevice
+from hetero_la.scheduler.machine.model import MachineModel
+from hetero_la.scheduler.machine.profile import Profile, Tuning
+from hetero_la.scheduler.machine.this_machine import current_profile
+from hetero_la.scheduler.placement.workers import WorkerInfo
+from hetero_la.scheduler.predict.estimate import estimate_seconds, steps_while_loading
+from hetero_la.scheduler.probe.quick import machine_model
+from hetero_la.tiles.arrays.errors import DeviceUnavailableError
+from hetero_la.tiles.storage.layout import TileLayout
+from hetero_la.tiles.storage.tile_sizes import TileSizes, clipped
+
+#: Runs estimated to be shorter, in seconds, are not worth measuring the devices for.
+_WORTH_MEASURING = 0.1
+#: A tuning holds for matrices whose sides are at most so many times its own, or as much smaller.
+_NEAR = 1.25
+
+
+def choose_panel_worker(
+    routine: Routine,
+    layout: TileLayout,
+    owners: tuple[WorkerInfo, ...],
+    helper: WorkerInfo | None,
+    options: Options,
+    dtype: Any,
+) -> tuple[MachineModel, int | None]:
+    """The machine's model, and the worker that factors panels, if it is not their owners.
+
+    Both ways are estimated for the whole run, overlap included; from nominal rates
+    first, and where the run is long enough, from measured ones.
+    """
+    if helper is None:
+        return machine_model(owners, dtype, measure=False), None
+    team, at = (*owners, helper), len(owners)
+    if options.panel is PanelDevice.CPU:
+        return machine_model(team, dtype, measure=False), at
+
+    def times(model: MachineModel) -> tuple[float, float]:
+        here = estimate_seconds(routine.step, layout, model, range(at), None, dtype)
+        return here, estimate_seconds(routine.step, layout, model, range(at), at, dtype)
+
+    model = machine_model(team, dtype, measure=False)
+    if min(times(model)) > _WORTH_MEASURING:
+        model = machine_model(team, dtype)
+    on_owners, on_helper = times(model)
+    return model, at if on_helper < on_owners else None
+
+
+def arrival_steps(
+    routine: Routine,
+    layout: TileLayout,
+    model: MachineModel,
+    owners: Sequence[int],
+    at: int | None,
+    dtype: Any,
+) -> Callable[[int], int]:
+    """Step by which each column has travelled to its GPU."""
+    steps = steps_while_loading(routine.step, layout, model, owners, at, dtype)
+    columns = layout.nt + layout.rt
+    return lambda column: column * steps // columns
+
+
+def roles(
+    workers: tuple[WorkerInfo, ...], options: Options
+) -> tuple[tuple[WorkerInfo, ...], WorkerInfo | None]:
+    """Owners of columns, and the CPU worker that may factor panels for them."""
+    gpus = tuple(worker for worker in workers if worker.kind == "gpu")
+    cpus = tuple(worker for worker in workers if worker.kind == "cpu")
+    if not gpus:
+        if options.panel is PanelDevice.GPU:
+            raise DeviceUnavailableError("panel='gpu' needs a GPU worker, and there is none")
+        return cpus, None
+    if options.panel is PanelDevice.CPU and not cpus:
+        raise DeviceUnavailableError("panel='cpu' needs a CPU worker besides the GPU workers")
+    if options.panel is PanelDevice.GPU or options.checkpoint or not cpus:
+        return gpus, None
+    return gpus, cpus[0]
+
+
+class Problem(NamedTuple):
+    """What a plan is made for."""
+
+    routine: str
+    m: int
+    n: int
+    nrhs: int
+    dtype: Any
+
+
+def team_name(owners: Sequence[WorkerInfo]) -> str:
+    """What tunings of one team of owners are kept under.
+
+    Examples
+    --------
+    >>> team_name([WorkerInfo("cpu0", "cpu"), WorkerInfo("cpu1", "cpu")])
+    '2 cpu x 1 threads'
+    """
+    first = owners[0]
+    if first.kind == "gpu" and not first.virtual:
+        return f"{len(owners)} gpu"
+    role = "virtual gpu" if first.virtual else "cpu"
+    return f"{len(owners)} {role} x {first.blas_threads} threads"
+
+
+def recall(
+    profile: Profile | None, problem: Problem, owners: Sequence[WorkerInfo]
+) -> Tuning | None:
+    """The tuning of the problem that is nearest in size, if one is near enough.
+
+    Several tile sizes count for the very size only: those of another one do not add up.
+    """
+    if profile is None or not profile.tunings:
+        return None
+    team, dtype = team_name(owners), np.dtype(problem.dtype).name
+
+    def is_same(tuning: Tuning) -> bool:
+        return (tuning.m, tuning.n, tuning.nrhs) == (problem.m, problem.n, problem.nrhs)
+
+    def distance(tuning: Tuning) -> float:
+        there = (tuning.m, tuning.n, tuning.n + tuning.nrhs)
+        here = (problem.m, problem.n, problem.n + problem.nrhs)
+        sizes = zip(there, here, strict=True)
+        return max(abs(math.log(max(one, 1) / max(other, 1))) for one, other in sizes)
+
+    fitting = [
+        tuning
+        for tuning in profile.tunings
+        if (tuning.routine, tuning.workers, tuning.dtype) == (problem.routine, team, dtype)
+        and distance(tuning) <= math.log(_NEAR)
+        and (isinstance(tuning.nb, int) or is_same(tuning))
+    ]
+    return min(fitting, key=lambda tuning: (distance(tuning), tuning.seconds), default=None)
+
+
+def wanted_tiles(
+    routine: str,
+    m: int,
+    n: int,
+    options: Options,
+    owners: Sequence[WorkerInfo],
+    tuned: Tuning | None = None,
+    travels: bool = False,
+) -> TileSizes:
+    """Tile sizes as asked for, as tuned, or by default; a problem may be smaller than they are."""
+    return options.sizes or (tuned.nb if tuned else default_nb(routine, m, n, owners, travels))
+
+
+def default_nb(
+    routine: str, m: int, n: int, owners: Sequence[WorkerInfo], travels: bool = False
+) -> TileSizes:
+    """Tile sizes, from measurements: see ``docs/performance.md``.
+
+    With `travels`, the matrix comes to the GPUs from host memory, and goes back.
+    """
+    size = max(min(m, n), 1)
+    if owners[0].kind == "gpu" and not owners[0].virtual:
+        return _tiling(routine, size, owners, travels).sizes(size)
+    if len(owners) == 1:
+        # One step is not a reason to cut what stands beside its panel, which may be far wider.
+        return 384 if size <= 384 else 128 if size < 2048 else 256
+    # Three columns a worker keep all of them busy until near the end.
+    share = size // (3 * len(owners)) // 32 * 32
+    return min(max(share, 96), 192)
+
+
+def default_lookahead(
+    routine: str, m: int, n: int, owners: Sequence[WorkerInfo], travels: bool = False
+) -> int:
+    """How many panels to factor ahead, from measurements as for the tile sizes."""
+    if owners[0].kind == "cpu":
+        return 1
+    return _tiling(routine, min(m, n), owners, travels).lookahead
+
+
+def _tiling(routine: str, order: int, owners: Sequence[WorkerInfo], travels: bool) -> Tiling:
+    known = ROUTINES[routine]
+    tiles = known.one_gpu_tiles if len(owners) == 1 else known.gpu_tiles
+    # Where columns go home while others are computed, nothing is gained by small tiles at the end.
+    fitting = (tiling for tiling in tiles if not (travels and tiling.fine))
+    return next(tiling for tiling in fitting if order >= tiling.order)
+
+
+def quick_estimate(problem: Problem, options: Options, worker: WorkerInfo) -> float:
+    """Seconds that a run would take on one worker, without planning it."""
+    # What a worker has free changes from run to run, and decides nothing here.
+    return _estimate(problem, options, replace(worker, memory=0), current_profile())
+
+
+@functools.lru_cache(maxsize=64)
+def _estimate(
+    problem: Problem, options: Options, worker: WorkerInfo, profile: Profile | None
+) -> float:
+    routine, m, n, nrhs, dtype = problem
+    tuned = recall(profile, problem, (worker,))
+    nb = clipped(wanted_tiles(routine, m, n, options, (worker,), tuned), max(m, n, nrhs, 1))
+    layout = TileLayout(m, n, nb, nrhs)
+    require_few_tasks(layout, "planned", most=MOST_PLANNED)
+    model = machine_model((worker,), dtype, measure=False)
+    return estimate_seconds(ROUTINES[routine].step, layout, model, range(1), None, dtype)

@@ -1,0 +1,53 @@
+"""Bytes that runs need, and whether they are there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from hetero_la.tiles.arrays.errors import InsufficientMemoryError
+from hetero_la.tiles.storage.layout import TileLayout
+
+#: Workspaces of the GPU kernels (gathers, triangular solves) and buffers of host transfers.
+GPU_WORKSPACE = 1 << 28
+
+
+def kernel_elements(layout: TileLayout, width: int, *, cholesky_qr: bool) -> int:
+    """Elements of a GPU's workspaces that grow with the matrix, of which it has `width` columns.
+
+    The triangular solve is out of place, on either of two queues, and so is CholeskyQR2, which
+    needs ten squares beside a panel.
+    """
+    solved = panel = 0
+    for k in range(layout.kt):
+        start, nb = layout.row(k), layout.column_width(k)
+        solved = max(solved, nb * min(width, layout.width - start - nb))
+        panel = max(panel, (layout.m - start + 10 * nb) * nb)
+    return 2 * solved + (panel if cholesky_qr else 0)
+
+
+def require_room(
+    routine: str, shape: tuple[int, int], dtype: Any, device: int | str, needed: int, free: int
+) -> None:
+    """Raise `InsufficientMemoryError` if more bytes are needed than there are.
+
+    Parameters
+    ----------
+    routine : str
+        What is to be done.
+    shape, dtype
+        With which matrix.
+    device : int or str
+        Where: a GPU's index or PCI address, or -1 for the host.
+    needed, free : int
+        Bytes.
+    """
+    if needed > free:
+        where = "the host" if device == -1 else f"GPU {device}"
+        error = InsufficientMemoryError(
+            f"{routine} of a {shape[0]} x {shape[1]} {np.dtype(dtype).name} matrix needs "
+            f"{needed:,} bytes on {where}, which has {free:,}"
+        )
+        error.on_gpu = device != -1
+        raise error

@@ -1,0 +1,149 @@
+"""How a factorization is to be done, validated on creation."""
+
+from __future__ import annotations
+
+import numbers
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from enum import StrEnum
+from typing import Any
+
+from hetero_la.tiles.arrays.device import QR_PANELS, KernelOptions
+from hetero_la.tiles.storage.tile_sizes import TileSizes, tile_sizes
+
+
+class PanelDevice(StrEnum):
+    """Where panels are factored."""
+
+    AUTO = "auto"
+    CPU = "cpu"
+    GPU = "gpu"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """Options of a run; None lets the planner choose.
+
+    Parameters
+    ----------
+    nb : int, sequence of int, str or None, optional
+        Tile size, in elements; or the size of each tile from the first on, rows and columns
+        alike, of which the last repeats to the end of the matrix, as in ``[1024, 1024, 512]``.
+        As text, that is ``"2x1024+512"``.
+    ib : int or None, optional
+        Inner blocking of a panel on a GPU: columns that its fused kernel takes at once.
+    lookahead : int or None, optional
+        How many panels are factored ahead of the trailing update; 0 turns look-ahead off.
+    panel : {"auto", "cpu", "gpu"}, optional
+        Where panels are factored, when there are GPU workers.
+    inverse_bound : float, optional
+        Largest 1-norm of the inverse of a diagonal tile of L up to which the triangular
+        solve multiplies by that inverse; beyond it, it substitutes.  The residual of the
+        multiplication grows with this norm.  In Cholesky it is the tile's 1-norm condition.
+    qr_panel : {"auto", "householder", "cholesky"}, optional
+        How a GPU factors a panel of QR: column by column (Householder), or by CholeskyQR2,
+        which gives the same reflectors, where the panel is well conditioned; "auto" tries
+        that where a panel is too tall for the GPU's registers.
+    checkpoint : int or None, optional
+        On a cluster of processes: save the state of the matrix every so many steps, so that
+        no more than these are done again if a worker is lost; None starts from the input.
+        Panels then stay with the owners of their columns.
+    checkpoint_folder : path or None, optional
+        Folder for checkpoints, shared by the workers and the client; None keeps them in
+        the client's memory.
+
+    Raises
+    ------
+    ValueError
+        In one sentence with the value, for one that an option cannot have.
+
+    Examples
+    --------
+    >>> Options(nb=256).panel
+    <PanelDevice.AUTO: 'auto'>
+    >>> Options(nb=0)
+    Traceback (most recent call last):
+        ...
+    ValueError: nb must be a positive integer, several, text as '12x1024+512', or None, not 0
+    >>> Options(nb="3x256+64").nb
+    (256, 256, 256, 64)
+    """
+
+    nb: int | Sequence[int] | str | None = None
+    ib: int | None = None
+    lookahead: int | None = None
+    panel: PanelDevice | str = PanelDevice.AUTO
+    inverse_bound: float = KernelOptions().inverse_bound
+    qr_panel: str = KernelOptions().qr_panel
+    checkpoint: int | None = None
+    checkpoint_folder: str | os.PathLike[str] | None = None
+
+    def __post_init__(self) -> None:
+        if self.nb is not None:
+            object.__setattr__(self, "nb", tile_sizes(self.nb))
+        _check_integer("ib", self.ib, 1, "a positive integer")
+        _check_integer("lookahead", self.lookahead, 0, "a non-negative integer")
+        try:
+            object.__setattr__(self, "panel", PanelDevice(self.panel))
+        except ValueError:
+            raise ValueError(f"panel must be 'auto', 'cpu' or 'gpu', not {self.panel!r}") from None
+        bound = self.inverse_bound
+        if isinstance(bound, bool) or not isinstance(bound, numbers.Real) or not bound >= 0:
+            raise ValueError(f"inverse_bound must be a number that is not negative, not {bound!r}")
+        if not isinstance(self.qr_panel, str) or self.qr_panel not in QR_PANELS:
+            raise ValueError(
+                f"qr_panel must be one of {', '.join(QR_PANELS)}, not {self.qr_panel!r}"
+            )
+        self._check_checkpoints()
+
+    def _check_checkpoints(self) -> None:
+        _check_integer("checkpoint", self.checkpoint, 1, "a positive number of steps")
+        if self.checkpoint is not None and self.panel is PanelDevice.CPU:
+            raise ValueError("checkpoint needs panels at the owners of columns, not panel='cpu'")
+        if self.checkpoint_folder is None:
+            return
+        if not isinstance(self.checkpoint_folder, str | os.PathLike):
+            raise ValueError(f"checkpoint_folder must be a path, not {self.checkpoint_folder!r}")
+        folder = os.path.abspath(self.checkpoint_folder)
+        if self.checkpoint is None:
+            raise ValueError(f"checkpoint_folder={folder!r} needs checkpoint, a number of steps")
+        if not os.path.isdir(folder):
+            raise ValueError(f"checkpoint_folder must be a folder that exists, not {folder!r}")
+        object.__setattr__(self, "checkpoint_folder", folder)
+
+    @classmethod
+    def choose(cls, given: dict[str, Any], preset: dict[str, Any] | None = None) -> Options:
+        """Options from keyword arguments; None, or nothing, falls back to a preset's.
+
+        Raises
+        ------
+        TypeError
+            If a name is unknown.
+        """
+        known = {field.name for field in fields(cls)}
+        unknown = sorted(set(given) - known)
+        if unknown:
+            raise TypeError(f"unknown option {unknown[0]!r}; known are {', '.join(sorted(known))}")
+        wanted = {name: value for name, value in given.items() if value is not None}
+        return cls(**{**{k: v for k, v in (preset or {}).items() if v is not None}, **wanted})
+
+    @property
+    def sizes(self) -> TileSizes | None:
+        """`nb`, which is in its one form after the checks."""
+        assert self.nb is None or isinstance(self.nb, int | tuple)
+        return self.nb
+
+    @property
+    def kernel(self) -> KernelOptions:
+        """The part that kernels see."""
+        return KernelOptions(
+            ib=self.ib, inverse_bound=float(self.inverse_bound), qr_panel=self.qr_panel
+        )
+
+
+def _check_integer(name: str, value: Any, least: int, wanted: str) -> None:
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < least:
+        raise ValueError(f"{name} must be {wanted} or None, not {value!r}")

@@ -1,0 +1,323 @@
+"""Plans: everything that is decided before a run, and visible."""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import numpy as np
+
+from hetero_la.algorithms.routines import ROUTINES
+from hetero_la.planning.memory import GPU_WORKSPACE, kernel_elements
+from hetero_la.planning.options import Options
+from hetero_la.planning.planned_graph import PlannedGraph
+from hetero_la.scheduler.graph.analysis import average_parallelism, critical_path, total_work
+from hetero_la.scheduler.machine.model import MachineModel, Source, window_steps
+from hetero_la.scheduler.placement.distribution import Distribution
+from hetero_la.scheduler.placement.workers import WorkerInfo, over_processes
+from hetero_la.scheduler.predict.estimate import estimate_seconds
+from hetero_la.scheduler.predict.simulate import Simulation, simulate
+from hetero_la.scheduler.program.instructions import Program
+from hetero_la.scheduler.program.messages import Traffic, buffer_elements
+from hetero_la.scheduler.run.job import Job
+from hetero_la.tiles.arrays.counted import counted
+from hetero_la.tiles.storage.layout import TileLayout
+from hetero_la.tiles.storage.shard import local_width
+from hetero_la.tiles.storage.tile_sizes import TileSizes
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """What will run where.
+
+    Attributes
+    ----------
+    routine : str
+        A key of `hetero_la.algorithms.routines.ROUTINES`.
+    layout : TileLayout
+        How the matrix is cut.
+    dtype : numpy.dtype
+        Element type.
+    options : Options
+        As asked for.
+    workers : tuple of WorkerInfo
+        Who takes part.
+    distribution : Distribution
+        Owner of each tile column.
+    panel_worker : int or None
+        The worker that factors every panel; None leaves panels to the owners.
+    lookahead : int
+        How many panels are factored ahead.
+    graph : PlannedGraph
+        The tasks.
+    programs : list of Program
+        What each worker does.
+    traffic : Traffic
+        What travels between them.
+    model : MachineModel
+        What predictions are based on.
+    host_arrays : bool
+        Whether the matrix is on the host while its columns' owners are GPUs, so that
+        columns travel there and back.
+    source : {"row-major", "column-major", "in place"}
+        How the matrix lies in the user's array.
+    """
+
+    routine: str
+    layout: TileLayout
+    dtype: np.dtype[Any]
+    options: Options
+    workers: tuple[WorkerInfo, ...]
+    distribution: Distribution
+    panel_worker: int | None
+    lookahead: int
+    graph: PlannedGraph
+    programs: list[Program]
+    traffic: Traffic
+    model: MachineModel
+    host_arrays: bool
+    source: Source
+
+    @property
+    def nb(self) -> TileSizes:
+        """Tile size, or that of each tile, the last of which repeats."""
+        return self.layout.nb
+
+    @property
+    def shared(self) -> bool:
+        """Whether the workers work in the result's own memory."""
+        return share_memory(self.workers)
+
+    @property
+    def panel(self) -> str:
+        """Where panels are factored: "cpu" or "gpu"."""
+        return self.workers[self.panel_worker or 0].kind
+
+    @property
+    def flops(self) -> float:
+        """Real floating-point operations of the routine, as LAPACK counts them."""
+        total = ROUTINES[self.routine].flops(self.layout.m, self.layout.n, self.layout.nrhs)
+        return total * (4 if self.dtype.kind == "c" else 1)
+
+    @property
+    def placement(self) -> list[int]:
+        """Worker of each task, as an index into `workers`."""
+        return self.graph.placement
+
+    @property
+    def task_seconds(self) -> np.ndarray:
+        """Predicted seconds of each task on its worker, shape (tasks,); transfers are not in it.
+
+        Examples
+        --------
+        >>> import hetero_la
+        >>> from hetero_la.scheduler.graph.analysis import critical_path
+        >>> p = hetero_la.plan("cholesky", (1000, 1000), nb=250)
+        >>> path = critical_path(p.graph, p.task_seconds)
+        >>> [p.graph.tasks[i].kind for i in path][:4]
+        ['potrf', 'trtri_n', 'trmm_rc', 'herk']
+        """
+        return self.graph.seconds
+
+    def draw(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        granularity: Literal["column", "tile"] = "column",
+        collapse: bool | None = None,
+    ) -> None:
+        """Draw the graph with its workers and its critical path: ``plan.graph.draw``.
+
+        Parameters
+        ----------
+        path, granularity, collapse
+            See `PlannedGraph.draw`.
+
+        Examples
+        --------
+        >>> import pathlib, tempfile
+        >>> import hetero_la
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = pathlib.Path(folder) / "qr.dot"
+        ...     hetero_la.plan("qr", (400, 400), nb=100).draw(path)
+        ...     path.read_text().startswith("digraph")
+        True
+        """
+        self.graph.draw(path, granularity=granularity, collapse=collapse)
+
+    def simulate(self) -> Simulation:
+        """Run the programs on the machine model, without kernels.
+
+        Returns
+        -------
+        Simulation
+            The makespan, what each worker does when, how long it is busy and idle, and its
+            peak memory.
+
+        Examples
+        --------
+        >>> import hetero_la
+        >>> run = hetero_la.plan("qr", (1000, 1000), nb=250).simulate()
+        >>> bool(0 < run.computing[0] < run.makespan), run.peak_bytes.tolist()
+        (True, [12008000])
+        """
+        over_dask = bool(self.workers[0].address)
+        windows = [self._task_starts(program) for program in self.programs] if over_dask else ()
+        run = self._simulated(windows)
+        return replace(run, peak_bytes=np.array(self.bytes_needed(), np.int64))
+
+    def _task_starts(self, program: Program) -> list[int]:
+        """Where in a program Dask's tasks begin; over processes, messages carry their cost."""
+        if over_processes(self.workers):
+            return [0]
+        return [start for start, _ in program.windows(self.window)]
+
+    def _simulated(self, windows: Sequence[Sequence[int]]) -> Simulation:
+        return simulate(
+            self.programs, self.traffic, self.graph, self.model, self.dtype,
+            host_arrays=self.host_arrays, source=self.source, windows=windows,
+        )  # fmt: skip
+
+    @functools.cached_property
+    def predicted_seconds(self) -> float:
+        """Predicted time of the run, in seconds, from its first task until all is stored."""
+        return self.simulate().makespan
+
+    @functools.cached_property
+    def window(self) -> int:
+        """Steps in one Dask task, where the workers share the client's process."""
+        steps = max(program.last_step for program in self.programs)
+        if len(self.workers) == 1:
+            return max(steps, 1)
+        seconds = self._seconds_without_dask()  # whose share the window decides
+        hop = max(self.model.dask.hop, 1e-4)
+        return window_steps(seconds, steps, len(self.workers), task_seconds=hop)
+
+    def _seconds_without_dask(self) -> float:
+        """Predicted time of the run in plain threads: roughly, where that is quick to tell."""
+        routine = ROUTINES[self.routine]
+        if routine.factored:
+            return self._simulated(()).makespan
+        owners = [g for g in range(len(self.workers)) if g != self.panel_worker]
+        return estimate_seconds(
+            routine.step, self.layout, self.model, owners, self.panel_worker, self.dtype
+        )
+
+    def bytes_needed(self) -> list[int]:
+        """Peak bytes on each worker: its shard, panels received, values and workspace."""
+        return [self.shard_bytes(p) + self.work_bytes(p) for p in self.programs]
+
+    def shard_bytes(self, program: Program) -> int:
+        """Bytes of a worker's share of the matrix."""
+        return self.layout.m * local_width(self.layout, program.columns) * self.dtype.itemsize
+
+    def work_bytes(self, program: Program) -> int:
+        """Bytes that a worker needs besides its shard: panels received, values, workspace."""
+        received = buffer_elements(self.traffic.messages[key].parts for key in program.received)
+        elements = program.slots * sum(received.values())
+        values = program.values.values()
+        elements += sum(math.prod(shape) for shape, dtype in values if dtype is None)
+        if self.workers[program.worker].device < 0:
+            return elements * self.dtype.itemsize
+        tries = self.options.qr_panel != "householder" and any(
+            name == "method" for name, _ in program.values
+        )
+        width = local_width(self.layout, program.columns)
+        elements += kernel_elements(self.layout, width, cholesky_qr=tries)
+        return elements * self.dtype.itemsize + GPU_WORKSPACE
+
+    def job(self) -> Job:
+        """The plan as the executors take it."""
+        return Job(
+            self.routine, self.programs, self.traffic.messages, self.workers, self.layout,
+            self.dtype, self.options.kernel, self.window,
+        )  # fmt: skip
+
+    def explain(self) -> str:
+        """Say what was decided, and what it is expected to take."""
+        return _explanation(self)
+
+
+def share_memory(workers: Sequence[WorkerInfo]) -> bool:
+    """Whether workers work in the result's own memory, as threads of this process."""
+    return all(w.kind == "cpu" and not w.virtual and w.here for w in workers)
+
+
+# --- what a plan says of itself
+
+
+def _explanation(plan: Plan) -> str:
+    layout, run = plan.layout, plan.simulate()
+    made = f"{counted(layout.nrhs, 'column')} made"
+    what = made if plan.graph.made_columns() else counted(layout.nrhs, "right-hand side")
+    rhs = f" with {what}" if layout.nrhs else ""
+    rate = plan.flops / max(run.makespan, 1e-12) / 1e9
+    lines = [
+        f"{plan.routine} of a {layout.m} x {layout.n} {plan.dtype.name} matrix{rhs}",
+        f"tiles: nb = {layout.nb_text}, {layout.mt} x {layout.nt} tiles, "
+        f"{counted(layout.kt, 'step')}",
+        f"graph: {counted(len(plan.graph), 'task')}, {plan.flops:.3g} flops",
+        _parallelism(plan),
+        f"look-ahead: {counted(plan.lookahead, 'panel')}; "
+        f"panels on the {plan.panel}{_leaves(plan)}",
+        f"windows: {_windows(plan)}",
+        *_checkpoints(plan),
+        _model(plan),
+        f"predicted: {run.makespan:.3g} s, {rate:.3g} Gflop/s",
+    ]
+    return "\n".join(lines + [_worker(plan, program, run) for program in plan.programs])
+
+
+def _leaves(plan: Plan) -> str:
+    """The inner blocking, where it is not the kernels' own."""
+    ib = plan.options.ib
+    return "" if ib is None else f", {counted(ib, 'column')} by one kernel"
+
+
+def _parallelism(plan: Plan) -> str:
+    seconds = plan.task_seconds
+    path = critical_path(plan.graph, seconds)
+    return (
+        f"parallelism: {average_parallelism(plan.graph, seconds):.3g} on average; "
+        f"critical path: {counted(len(path), 'task')}, {seconds[path].sum():.3g} s "
+        f"of {total_work(plan.graph, seconds):.3g} s of work"
+    )
+
+
+def _windows(plan: Plan) -> str:
+    if not plan.workers[0].address:
+        return "none, runs in the calling thread"
+    if over_processes(plan.workers):
+        return "a Dask task ends wherever a message leaves its worker"
+    return f"{counted(plan.window, 'step')} in one Dask task"
+
+
+def _checkpoints(plan: Plan) -> list[str]:
+    if plan.options.checkpoint is None or not over_processes(plan.workers):
+        return []
+    where = plan.options.checkpoint_folder or "the client's memory"
+    return [f"checkpoints: every {counted(plan.options.checkpoint, 'step')}, in {where}"]
+
+
+def _model(plan: Plan) -> str:
+    if not plan.model.measured:
+        return "model: nominal figures; 'hetero-la probe' measures this machine"
+    names = ", ".join(plan.workers[place].name for place in plan.model.unmeasured)
+    rest = f"; nominal figures for {names}" if names else ""
+    return f"model: this machine's profile, measured {plan.model.measured}{rest}"
+
+
+def _worker(plan: Plan, program: Program, run: Simulation) -> str:
+    """What one worker has to do."""
+    at = program.worker
+    worker = plan.workers[at]
+    role = "panels" if at == plan.panel_worker else counted(len(program.columns), "tile column")
+    return (
+        f"  {worker.name} ({worker.kind}{', virtual' if worker.virtual else ''}): {role}, "
+        f"{counted(len(program.instructions), 'instruction')}, {run.peak_bytes[at] / 1e6:.1f} MB, "
+        f"computes for {run.computing[at]:.3g} s, idle for {run.idle[at]:.3g} s"
+    )

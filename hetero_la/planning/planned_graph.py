@@ -1,0 +1,157 @@
+"""Task graphs whose workers have been decided."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hetero_la.algorithms.routines import ROUTINES
+from hetero_la.pictures.graph.files import draw, require_suffix
+from hetero_la.pictures.graph.placed import Granularity, PlacedGraph
+from hetero_la.scheduler.graph.task_graph import TaskGraph
+from hetero_la.scheduler.machine.model import MachineModel, graph_seconds
+from hetero_la.scheduler.placement.distribution import Distribution
+from hetero_la.scheduler.placement.placement import Placement
+from hetero_la.scheduler.placement.workers import WorkerInfo
+from hetero_la.tiles.arrays.counted import counted
+
+if TYPE_CHECKING:
+    import networkx
+
+
+class PlannedGraph(TaskGraph):
+    """A task graph that knows who does what: that of a plan.
+
+    Parameters
+    ----------
+    graph : TaskGraph
+        The tasks, which it shares.
+    routine : str
+        What they compute: a key of `hetero_la.algorithms.routines.ROUTINES`.
+    dtype : numpy.dtype
+        Element type.
+    workers : sequence of WorkerInfo
+        Who takes part.
+    distribution : Distribution
+        Owner of each tile column.
+    panel_worker : int or None
+        The worker that factors every panel; None leaves panels to the owners.
+    model : MachineModel
+        What predictions are based on.
+
+    Examples
+    --------
+    >>> import hetero_la
+    >>> graph = hetero_la.plan("lu", (1000, 1000), nb=250).graph
+    >>> len(graph), graph.to_networkx().nodes[0]["owner"]
+    (34, 0)
+    """
+
+    def __init__(
+        self,
+        graph: TaskGraph,
+        routine: str,
+        dtype: np.dtype[Any],
+        workers: Sequence[WorkerInfo],
+        distribution: Distribution,
+        panel_worker: int | None,
+        model: MachineModel,
+    ) -> None:
+        super().__init__(graph.layout, graph.granularity)
+        vars(self).update(vars(graph))
+        self.routine, self.dtype, self.workers = routine, dtype, tuple(workers)
+        self.distribution, self.panel_worker, self.model = distribution, panel_worker, model
+
+    @functools.cached_property
+    def placement(self) -> list[int]:
+        """Worker of each task, as an index into `workers`."""
+        return list(Placement(self, self.distribution, self.panel_worker))
+
+    @functools.cached_property
+    def seconds(self) -> np.ndarray:
+        """Predicted seconds of each task on its worker, shape (tasks,); transfers are not in it."""
+        return graph_seconds(self, self.placement, self.model, self.dtype)
+
+    def to_networkx(
+        self, dtype: Any = None, placement: Sequence[int] | None = None
+    ) -> networkx.DiGraph:
+        """The graph for analysis, drawing and export, its nodes with their ``owner``.
+
+        As `TaskGraph.to_networkx`, with the plan's dtype and placement by default.
+        """
+        return super().to_networkx(
+            self.dtype if dtype is None else dtype,
+            self.placement if placement is None else placement,
+        )
+
+    def placed(self, granularity: Granularity = "column") -> PlacedGraph:
+        """Return the graph as it is drawn, with its workers and predicted times.
+
+        Parameters
+        ----------
+        granularity : {"column", "tile"}, optional
+            Whether a task is a column of tiles, as it is run, or one tile.
+
+        Raises
+        ------
+        ValueError
+            For another granularity.
+        """
+        if granularity not in ("column", "tile"):
+            raise ValueError(f"granularity must be 'column' or 'tile', not {granularity!r}")
+        layout = self.layout
+        beside = f", {counted(layout.nrhs, 'column')} beside it" if layout.nrhs else ""
+        title = (
+            f"{self.routine} of a {layout.m} x {layout.n} {self.dtype.name} matrix{beside}, "
+            f"nb = {layout.nb_text}{', tile by tile' if granularity == 'tile' else ''}"
+        )
+        names = [worker.name for worker in self.workers]
+        if granularity == "column":
+            return PlacedGraph(self, self.placement, names, self.seconds, "s", title)
+        graph = ROUTINES[self.routine].tasks(layout, granularity)
+        placement = list(Placement(graph, self.distribution, self.panel_worker))
+        seconds = graph_seconds(graph, placement, self.model, self.dtype)
+        return PlacedGraph(graph, placement, names, seconds, "s", title)
+
+    def draw(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        granularity: Granularity = "column",
+        collapse: bool | None = None,
+    ) -> None:
+        """Draw the graph with its workers and its critical path.
+
+        Parameters
+        ----------
+        path : path
+            Where to; the suffix says how: ``.svg``, ``.png`` (with the extra `viz`),
+            ``.dot`` or ``.html``, a page that zooms in and needs no network.
+        granularity : {"column", "tile"}, optional
+            Whether a task is a column of tiles, as it is run, or one tile.
+        collapse : bool, optional
+            Whether the tasks of a step of one kind on one worker become one mark; by
+            default those of graphs that are too large to be read task by task.
+
+        Raises
+        ------
+        ValueError
+            For another suffix or granularity, and for ``.png`` where Matplotlib is
+            missing.
+
+        Examples
+        --------
+        >>> import pathlib, tempfile
+        >>> import hetero_la
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = pathlib.Path(folder) / "lu.svg"
+        ...     hetero_la.plan("lu", (400, 400), nb=100).graph.draw(path)
+        ...     path.read_text().count(">getrf<")
+        4
+        """
+        require_suffix(path)
+        draw(self.placed(granularity), path, collapse=collapse)

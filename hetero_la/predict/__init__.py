@@ -1,0 +1,1 @@
+"""Predictions of run times: searches of tile sizes, profiles, machines of many GPUs."""

@@ -1,0 +1,161 @@
+"""What is predicted of a factorization on a machine that need not be there."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hetero_la.algorithms.routines import ROUTINES
+from hetero_la.planning.memory import GPU_WORKSPACE, kernel_elements
+from hetero_la.scheduler.graph.step_calls import StepCalls
+from hetero_la.scheduler.machine.cluster_model import ClusterModel
+from hetero_la.scheduler.predict.at_scale import ScaledRun
+from hetero_la.tiles.arrays.counted import counted
+from hetero_la.tiles.storage.layout import TileLayout
+
+_BOUNDS = {
+    "panel": "the chain of panels, each factored on one GPU",
+    "look-ahead update": "the update of each next panel, on one GPU",
+    "trailing update": "the trailing updates, on all GPUs",
+    "network": "the transfer of panels from node to node",
+    "links in a node": "the transfer of panels inside the nodes",
+    "end": "what follows the last panel",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Forecast:
+    """A factorization predicted on a machine.
+
+    Attributes
+    ----------
+    routine : str
+        "lu", "cholesky" or "qr".
+    layout : TileLayout
+        How the matrix is cut.
+    dtype : numpy.dtype
+        Element type.
+    machine : ClusterModel
+        What it would run on.
+    gpus, lookahead : int
+        How many GPUs, and look-ahead.
+    run : ScaledRun
+        What they would do.
+    """
+
+    routine: str
+    layout: TileLayout
+    dtype: np.dtype[Any]
+    machine: ClusterModel
+    gpus: int
+    lookahead: int
+    run: ScaledRun
+
+    @property
+    def seconds(self) -> float:
+        """Predicted time, columns distributed beforehand."""
+        return self.run.makespan
+
+    @property
+    def flops(self) -> float:
+        """Real floating-point operations, as LAPACK counts them."""
+        total = ROUTINES[self.routine].flops(self.layout.m, self.layout.n, 0)
+        return total * (4 if self.dtype.kind == "c" else 1)
+
+    @property
+    def rate(self) -> float:
+        """Flop/s of all GPUs together."""
+        return self.flops / max(self.seconds, 1e-12)
+
+    @property
+    def peak(self) -> float:
+        """Flop/s that one GPU's matrix products would reach without end, in the element type."""
+        gpu = self.machine.gpu
+        return gpu.gemm_rate * (4 if self.dtype.kind == "c" else 1) / gpu.work(self.dtype)
+
+    @property
+    def efficiency(self) -> float:
+        """The rate, as a part of what the GPUs' matrix products would reach without end."""
+        return self.rate / (self.gpus * self.peak)
+
+    @property
+    def busy(self) -> float:
+        """Part of the time in which a GPU computes, on average.
+
+        What runs beside a panel counts twice, so that of few GPUs it may say too much.
+        """
+        return float(np.minimum(self.run.busy / max(self.seconds, 1e-12), 1.0).mean())
+
+    @property
+    def bound(self) -> str:
+        """The largest part of the longest chain of waits: one of `at_scale.PARTS`."""
+        return max(self.run.parts, key=self.run.parts.__getitem__)
+
+    @functools.cached_property
+    def memory(self) -> int:
+        """Bytes that the fullest GPU needs: columns, panels received, values, workspace."""
+        return _memory(self.routine, self.layout, self.dtype, self.gpus, self.lookahead)
+
+    @property
+    def fits(self) -> bool:
+        """Whether that is there."""
+        return self.memory <= self.machine.memory
+
+    def explain(self) -> str:
+        """Say how long it would take, and why.
+
+        Examples
+        --------
+        >>> from hetero_la.predict.scaling import forecast
+        >>> print(forecast("lu", (65536, 65536), "dgx-h200", 4, nb=1024).explain())
+        lu of a 65536 x 65536 float64 matrix on 4 GPUs of DGX H200
+        tiles: nb = 1024, 64 steps; look-ahead: 1 panel
+        memory: 10.9 GB of 141 GB on the fullest GPU
+        predicted: ... s, ... TFLOP/s, ... % of 4 x 57 TFLOP/s; GPUs compute ... % of the time
+        bound by the trailing updates, on all GPUs; the longest chain of waits is
+          panel ... %
+          look-ahead update ... %
+          trailing update ... %
+          network ... %
+          links in a node ... %
+          end ... %
+        """
+        layout, rate = self.layout, self.rate
+        room = f"{self.memory / 1e9:.3g} GB of {self.machine.memory / 1e9:.3g} GB"
+        speed = f"{rate / 1e12:,.0f}" if rate > 1e15 else f"{rate / 1e12:.4g}"
+        lines = [
+            f"{self.routine} of a {layout.m} x {layout.n} {self.dtype.name} matrix on "
+            f"{counted(self.gpus, 'GPU')} of {self.machine.name}",
+            f"tiles: nb = {layout.nb_text}, {counted(layout.kt, 'step')}; "
+            f"look-ahead: {counted(self.lookahead, 'panel')}",
+            f"memory: {room} on the fullest GPU{'' if self.fits else ': it does not fit'}",
+            f"predicted: {self.seconds:.3g} s, {speed} TFLOP/s, "
+            f"{self.efficiency:.1%} of {self.gpus} x {self.peak / 1e12:.3g} TFLOP/s; "
+            f"GPUs compute {self.busy:.1%} of the time".replace("%", " %"),
+            f"bound by {_BOUNDS[self.bound]}; the longest chain of waits is",
+        ]
+        whole = max(self.seconds, 1e-12)
+        lines += [f"  {part:<17} {100 * t / whole:5.1f} %" for part, t in self.run.parts.items()]
+        return "\n".join(lines)
+
+
+def _memory(
+    routine: str, layout: TileLayout, dtype: np.dtype[Any], gpus: int, lookahead: int
+) -> int:
+    """As `hetero_la.planning.memory.work_bytes` of the programs that would be written."""
+    steps = StepCalls(ROUTINES[routine].tasks, layout)
+    shares = [range(first, layout.nt, gpus) for first in range(gpus)]
+    widths = [sum(map(layout.column_width, share)) for share in shares]
+    width = max(widths)
+    own = shares[widths.index(width)]  # with growing tiles not always the first
+    kept = sum(steps.kept_elements(column) for column in own if column < layout.kt)
+    # Of the panels of one width the first is the tallest.
+    tallest = {width: k for k, width in reversed([*enumerate(layout.column_widths[: layout.kt])])}
+    panel = max(steps.message_bytes(k, dtype) for k in tallest.values())
+    received = (lookahead + 2) * panel if gpus > 1 else 0
+    tries = any(call.kind == "geqrf" for call in steps.panel(0))
+    elements = layout.m * width + kept + kernel_elements(layout, width, cholesky_qr=tries)
+    return elements * dtype.itemsize + received + GPU_WORKSPACE

@@ -1,0 +1,95 @@
+"""Makes the profile of this machine."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+from hetero_la.scheduler.cluster.clients import worker_infos
+from hetero_la.scheduler.cluster.cluster import Cluster
+from hetero_la.scheduler.cluster.sizing import ClusterSize
+from hetero_la.scheduler.machine.identity import this_machine
+from hetero_la.scheduler.machine.model import DaskCosts
+from hetero_la.scheduler.machine.profile import Profile
+from hetero_la.scheduler.machine.this_machine import ProfileWarning
+from hetero_la.scheduler.probe.dask_latency import measure_dask
+from hetero_la.scheduler.probe.machine import Team, measure_cpus, measure_gpu, measure_gpu_links
+from hetero_la.tiles.arrays.counted import counted
+from hetero_la.tiles.kernels.cpu.device import usable_cores
+
+#: Processes that run or wait to run, for each core, from which on others are in the way.
+_BUSY = 0.5
+
+
+def make_profile(
+    size: ClusterSize,
+    dtype: Any = "float64",
+    *,
+    quick: bool = False,
+    told: Callable[[str], None] = lambda what: None,
+) -> Profile:
+    """Measure the workers of a cluster, and the calling thread.
+
+    Parameters
+    ----------
+    size : ClusterSize
+        The workers.
+    dtype : dtype, optional
+        Element type to measure with; times in other types are scaled from it.
+    quick : bool, optional
+        Measure fewer sizes.
+    told : callable, optional
+        Called with a text before each part.
+
+    Returns
+    -------
+    Profile
+        Of workers that are equal, the entry is one.
+    """
+    _warn_if_busy()
+    gpus, names = list(range(size.gpus)), this_machine()["gpus"]
+    different = [index for index in gpus if names.index(names[index]) == index]
+    devices = [measure_gpu(index, dtype, quick=quick, told=told) for index in different]
+    devices += [
+        # The calling thread, which has all cores, runs small problems: few sizes will do.
+        measure_cpus(team, dtype, quick=quick or team.threads == usable_cores(), told=told)
+        for team in _teams(size)
+    ]
+    told("links")
+    links = measure_gpu_links(gpus, dtype)
+    told("Dask")
+    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    return Profile(this_machine(), now, tuple(devices), links, _dask(size))
+
+
+def _warn_if_busy() -> None:
+    """Threads that wait for each other are slowed down by whatever else is running."""
+    load, cores = os.getloadavg()[0], this_machine()["cores"]
+    if load > _BUSY * cores:
+        warnings.warn(
+            f"this machine is busy (a load of {load:.1f} on {counted(cores, 'core')}): what is "
+            "measured now may be too slow, first of all where several threads work together",
+            ProfileWarning,
+            stacklevel=3,
+        )
+
+
+def _teams(size: ClusterSize) -> list[Team]:
+    """CPU workers of each number of threads; the calling thread has all cores."""
+    teams = {usable_cores(): 1}
+    if workers := size.cpus + size.virtual_gpus:
+        teams[size.blas_threads] = workers
+    return [Team(workers, threads) for threads, workers in teams.items()]
+
+
+def _dask(size: ClusterSize) -> DaskCosts:
+    """With all the workers there."""
+    with Cluster(
+        cpus=size.cpus, gpus=size.gpus, virtual_gpus=size.virtual_gpus,
+        blas_threads=size.blas_threads,
+    ) as cluster:  # fmt: skip
+        client = cluster.private_client()
+        return measure_dask(client, [info.address for info in worker_infos(client)])

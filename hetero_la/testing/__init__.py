@@ -1,0 +1,1 @@
+"""Test matrices, and LAPACK's error ratios."""

@@ -1,0 +1,231 @@
+"""How the test matrices of `hetero_la.testing.matrices` are made, one function a kind."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+#: `gfpp`'s growth is held to this times the order: an error ratio is about growth over order.
+GFPP_GROWTH = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a builder needs to know."""
+
+    m: int
+    n: int
+    dtype: np.dtype
+    rng: np.random.Generator
+    cond: float
+
+    def draw(self, method: str, rows: int | None = None, columns: int | None = None) -> NDArray:
+        """Column-major random entries; complex ones have independent parts."""
+        shape = (self.n if columns is None else columns, self.m if rows is None else rows)
+        real = np.finfo(self.dtype).dtype
+        sample = getattr(self.rng, method)
+        out = np.empty(shape, self.dtype)
+        if self.dtype.kind == "f":
+            sample(out=out, dtype=real)
+        else:
+            out.real = sample(shape, dtype=real)
+            out.imag = sample(shape, dtype=real)
+        return out.T
+
+    def indices(self) -> tuple[NDArray, NDArray]:
+        """1-based row and column numbers, to broadcast."""
+        rows, columns = np.ogrid[1 : self.m + 1, 1 : self.n + 1]
+        return rows, columns
+
+
+Builder = Callable[[Request], NDArray]
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One kind of matrix."""
+
+    description: str
+    build: Builder
+    turn: str  #: how a real formula becomes complex: "columns", "both" or "none"
+    square: bool
+    cond: float | None  #: as a power of 1 / eps, where a condition number can be chosen
+
+
+KINDS: dict[str, Kind] = {}
+
+
+def kind(
+    name: str, description: str, *, turn: str = "none", square: bool = False,
+    cond: float | None = None,
+) -> Callable[[Builder], Builder]:  # fmt: skip
+    """What adds a builder to `KINDS`."""
+
+    def register(build: Builder) -> Builder:
+        KINDS[name] = Kind(description, build, turn, square, cond)
+        return build
+
+    return register
+
+
+@kind("rand", "uniform on (0, 1)")
+def _rand(r: Request) -> NDArray:
+    return r.draw("random")
+
+
+@kind("rands", "uniform on (-1, 1)")
+def _rands(r: Request) -> NDArray:
+    a = r.draw("random")
+    a *= 2
+    a -= 1 + 1j if r.dtype.kind == "c" else 1
+    return a
+
+
+@kind("randn", "normal, mean 0, variance 1")
+def _randn(r: Request) -> NDArray:
+    return r.draw("standard_normal")
+
+
+@kind("dominant", "rands with the order added to the diagonal: no pivoting needed")
+def _dominant(r: Request) -> NDArray:
+    a = _rands(r)
+    d = np.arange(min(r.m, r.n))
+    a[d, d] += max(r.m, r.n)
+    return a
+
+
+@kind("identity", "ones on the diagonal")
+def _identity(r: Request) -> NDArray:
+    return np.eye(r.m, r.n)
+
+
+@kind("orthog", "orthogonal sine matrix: fails by orders of magnitude if pivots are missed",
+       turn="columns")  # fmt: skip
+def _orthog(r: Request) -> NDArray:
+    i, j = r.indices()
+    order = max(r.m, r.n) + 1
+    # The product is reduced by the period in integers: sin of a large number is inexact.
+    return math.sqrt(2 / order) * np.sin((i * j % (2 * order)) * (math.pi / order))
+
+
+@kind("gfpp", "growth 2^(n-1), at most 4 n, under partial pivoting", turn="columns")
+def _gfpp(r: Request) -> NDArray:
+    order = max(min(r.m, r.n), 2)
+    c = min(1.0, (GFPP_GROWTH * order) ** (1 / (order - 1)) - 1)
+    a = np.eye(r.m, r.n) - np.tril(np.full((r.m, r.n), c), -1)
+    a[:, -1:] = 1
+    return a
+
+
+@kind("shift", "cyclic shift: every leading block is singular, every step swaps", turn="columns")
+def _shift(r: Request) -> NDArray:
+    a = np.zeros((r.m, r.n))
+    if r.m:
+        j = np.arange(r.n)
+        a[(j + 1) % r.m, j] = 1
+    return a
+
+
+def _zero_column(r: Request, column: int) -> NDArray:
+    a = _rands(r)
+    a[:, column : column + 1] = 0
+    return a
+
+
+@kind("zero-first", "rands with a first column of zeros: singular")
+def _zero_first(r: Request) -> NDArray:
+    return _zero_column(r, 0)
+
+
+@kind("zero-middle", "rands with a middle column of zeros: singular")
+def _zero_middle(r: Request) -> NDArray:
+    return _zero_column(r, r.n // 2)
+
+
+@kind("zero-last", "rands with a last column of zeros: singular")
+def _zero_last(r: Request) -> NDArray:
+    return _zero_column(r, max(r.n - 1, 0))
+
+
+@kind("kms", "Kac-Murdock-Szego Toeplitz matrix 0.5^|i-j|", turn="both")
+def _kms(r: Request) -> NDArray:
+    i, j = r.indices()
+    return 0.5 ** np.abs(i - j).astype(float)
+
+
+@kind("moler", "Moler's matrix: positive definite, one tiny eigenvalue", turn="both")
+def _moler(r: Request) -> NDArray:
+    i, j = r.indices()
+    return np.where(i == j, i, np.minimum(i, j) - 2).astype(float)
+
+
+@kind("hilb", "Hilbert's matrix 1/(i+j-1): as ill-conditioned as can be", turn="both")
+def _hilb(r: Request) -> NDArray:
+    i, j = r.indices()
+    return 1 / (i + j - 1)
+
+
+@kind("wilkinson", "Wilkinson's tridiagonal matrix W+", turn="both", square=True)
+def _wilkinson(r: Request) -> NDArray:
+    ones = np.ones(max(r.n - 1, 0))
+    diagonal = np.abs(np.arange(r.n) - (r.n - 1) / 2)
+    return np.diag(diagonal) + np.diag(ones, 1)[: r.n, : r.n] + np.diag(ones, -1)[: r.n, : r.n]
+
+
+def smallest_scale(dtype: np.dtype) -> float:
+    """LAPACK's scale "near underflow": a quarter of the safe minimum over eps."""
+    info = np.finfo(dtype)
+    return 0.25 * float(info.tiny) / (float(info.eps) / 2)
+
+
+@kind("near-underflow", "rands scaled to nearly underflow")
+def _near_underflow(r: Request) -> NDArray:
+    a = _rands(r)
+    a *= smallest_scale(r.dtype)
+    return a
+
+
+@kind("near-overflow", "rands scaled to nearly overflow")
+def _near_overflow(r: Request) -> NDArray:
+    a = _rands(r)
+    a *= 1 / smallest_scale(r.dtype)
+    return a
+
+
+@kind("colscale", "rands, its columns scaled from near under- to near overflow")
+def _colscale(r: Request) -> NDArray:
+    a = _rands(r)
+    end = math.log10(smallest_scale(r.dtype))
+    # The shuffle puts tall columns beside small ones, and not all pivots into one tile.
+    exponents = r.rng.permutation(np.linspace(end, -end, r.n))
+    a *= (10.0**exponents).astype(r.dtype)
+    return a
+
+
+@kind("rankdef", "rands whose columns repeat: of half the full rank")
+def _rankdef(r: Request) -> NDArray:
+    a = _rands(r)
+    rank = (min(r.m, r.n) + 1) // 2
+    for start in range(rank, r.n, max(rank, 1)):
+        stop = min(start + rank, r.n)
+        a[:, start:stop] = a[:, : stop - start]
+    return a
+
+
+def turned(a: NDArray, how: str) -> NDArray:
+    """`a` with its columns (and, conjugated, its rows) turned in the complex plane.
+
+    Turning columns changes neither magnitudes nor the order of candidate
+    pivots; turning both keeps a symmetric matrix Hermitian.
+    """
+    rows, columns = np.ogrid[1 : a.shape[0] + 1, 1 : a.shape[1] + 1]
+    golden = math.pi * (3 - math.sqrt(5))
+    if how == "columns":
+        return a * np.exp(1j * golden * columns)
+    if how == "both":
+        return a * np.exp(1j * golden * (columns - rows))
+    return a

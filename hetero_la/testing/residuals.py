@@ -1,0 +1,214 @@
+"""How wrong a result is, in units of rounding: LAPACK's test ratios."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from hetero_la.numerics.conditioning import hermitian_norm1
+from hetero_la.testing.residual_blocks import (
+    as_columns,
+    blocks,
+    column_sums,
+    completed_rows,
+    eps,
+    inexact,
+    largest_ratio,
+    one_norm,
+    ratio,
+)
+from hetero_la.testing.residuals_qr import (
+    lstsq_ratio,
+    orthogonality_ratio,
+    qr_factors_ratio,
+    qr_ratio,
+)
+from hetero_la.tiles.storage.pivots import permutation
+
+__all__ = [
+    "RATIO_LIMIT",
+    "cholesky_ratio",
+    "lstsq_ratio",
+    "lu_ratio",
+    "orthogonality_ratio",
+    "qr_factors_ratio",
+    "qr_ratio",
+    "solve_ratio",
+]
+
+#: A result passes if its ratio is below this, as in LAPACK's own tests.
+RATIO_LIMIT = 30.0
+
+#: For each `assume_a` of `solve_ratio`, whether the other triangle is the conjugate.
+_HERMITIAN = {"sym": False, "her": True, "pos": True}
+
+
+def _lower(lu: NDArray, rows: slice, depth: int) -> NDArray:
+    """Rows of the unit lower trapezoid, up to column `depth`."""
+    block = np.tril(lu[rows, :depth], rows.start - 1)
+    d = np.arange(rows.start, min(rows.stop, depth))
+    block[d - rows.start, d] = 1
+    return block
+
+
+def lu_ratio(a: ArrayLike, lu: ArrayLike, piv: ArrayLike) -> float:
+    """``||P A - L U||_1 / (n ||A||_1 eps)``.
+
+    Parameters
+    ----------
+    a : (m, n) array_like
+        The matrix that was factored.
+    lu : (m, n) array_like
+        Packed factors, as `scipy.linalg.lu_factor` returns them.
+    piv : (min(m, n),) array_like of int
+        Row ``i`` was swapped with row ``piv[i]``, counting from 0.
+
+    Returns
+    -------
+    float
+        The ratio; 0 for an empty matrix, infinite where the factors are not
+        finite.  It is good if it is below `RATIO_LIMIT`.
+
+    Examples
+    --------
+    >>> import scipy.linalg
+    >>> from hetero_la.testing.matrices import generate
+    >>> from hetero_la.testing.residuals import RATIO_LIMIT, lu_ratio
+    >>> a = generate("orthog", 50)
+    >>> lu, piv = scipy.linalg.lu_factor(a)
+    >>> lu_ratio(a, lu, piv) < RATIO_LIMIT
+    True
+    >>> lu_ratio(a, lu, piv[::-1]) < RATIO_LIMIT
+    False
+    """
+    a, lu, piv = np.asarray(a), inexact(lu), np.asarray(piv)
+    m, n = a.shape
+    if lu.shape != a.shape or piv.shape != (min(m, n),):
+        raise ValueError(
+            f"factors of shape {lu.shape} and pivots of shape {piv.shape} "
+            f"do not belong to a matrix of shape {a.shape}"
+        )
+    order = permutation(piv, m)
+    sums = np.zeros(n)
+    with np.errstate(all="ignore"):
+        for columns in blocks(n):
+            upper = np.triu(lu[: min(m, columns.stop), columns], -columns.start)
+            for rows in blocks(m):
+                depth = min(rows.stop, len(upper))
+                block = a[order[rows], columns].astype(lu.dtype)
+                block -= _lower(lu, rows, depth) @ upper[:depth]
+                sums[columns] += column_sums(block)
+        residual = float(sums.max(initial=0.0))
+        return ratio(residual, one_norm(a), max(n, 1), eps(lu.dtype))
+
+
+def cholesky_ratio(a: ArrayLike, factor: ArrayLike, lower: bool = False) -> float:
+    """``||L L^H - A||_1 / (n ||A||_1 eps)``, or of ``U^H U - A``.
+
+    Parameters
+    ----------
+    a : (n, n) array_like
+        The matrix that was factored; only the triangle that `lower` names is read.
+    factor : (n, n) array_like
+        L or U, in the same triangle; the other one is not read.
+    lower : bool, optional
+        Whether it is L.
+
+    Returns
+    -------
+    float
+        As of `lu_ratio`.
+
+    Examples
+    --------
+    >>> import scipy.linalg
+    >>> from hetero_la.testing.matrices import generate
+    >>> from hetero_la.testing.residuals import RATIO_LIMIT, cholesky_ratio
+    >>> a = generate("spd", 50)
+    >>> u = scipy.linalg.cholesky(a)
+    >>> cholesky_ratio(a, u) < RATIO_LIMIT
+    True
+    >>> cholesky_ratio(a, 2 * u) < RATIO_LIMIT
+    False
+    """
+    a, factor = np.asarray(a), inexact(factor)
+    if a.ndim != 2 or a.shape[0] != a.shape[1] or factor.shape != a.shape:
+        raise ValueError(
+            f"a factor of shape {factor.shape} does not belong to a matrix of shape {a.shape}"
+        )
+    # The upper triangle of A is the lower one of A^T, and U^T its factor.
+    a, factor = (a, factor) if lower else (a.T, factor.T)
+    n = len(a)
+    sums = np.zeros(n)
+    with np.errstate(all="ignore"):
+        for columns in blocks(n):
+            depth = columns.stop
+            left = np.tril(factor[columns, :depth], columns.start)
+            diagonal = completed_rows(a[:depth, :depth], columns, hermitian=True)[:, columns]
+            sums[columns] += column_sums(diagonal - left @ left.conj().T)
+            for rows in blocks(n - depth):
+                below = slice(rows.start + depth, rows.stop + depth)
+                block = a[below, columns] - factor[below, :depth] @ left.conj().T
+                # What is below the diagonal stands, conjugated, beside it as well.
+                sums[columns] += column_sums(block)
+                sums[below] += column_sums(block, axis=1)
+        residual = float(sums.max(initial=0.0))
+        return ratio(residual, hermitian_norm1(a), max(n, 1), eps(factor.dtype))
+
+
+def solve_ratio(
+    a: ArrayLike, x: ArrayLike, b: ArrayLike, *, assume_a: str = "gen", lower: bool = False
+) -> float:
+    """``||b - A x||_1 / (||A||_1 ||x||_1 eps)``, the largest of all columns of B and X.
+
+    Parameters
+    ----------
+    a : (m, n) array_like
+        The matrix.
+    x : (n,) or (n, nrhs) array_like
+        The solution.
+    b : (m,) or (m, nrhs) array_like
+        The right-hand sides.
+    assume_a : {"gen", "sym", "her", "pos"}, optional
+        All but ``"gen"`` stand for a matrix of which only a triangle is read.
+    lower : bool, optional
+        Whether that is the lower triangle.
+
+    Returns
+    -------
+    float
+        The ratio; 0 where nothing is to be solved, infinite where the solution
+        is not finite.  It is good if it is below `RATIO_LIMIT`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from hetero_la.testing.residuals import solve_ratio
+    >>> a, b = np.array([[2.0, 1.0], [1.0, 3.0]]), np.array([3.0, 4.0])
+    >>> solve_ratio(a, np.array([1.0, 1.0]), b)
+    0.0
+    """
+    if assume_a not in ("gen", *_HERMITIAN):
+        known = ", ".join(("gen", *_HERMITIAN))
+        raise ValueError(f"assume_a must be one of {known}, not {assume_a!r}")
+    a, x, b = np.asarray(a), inexact(x), np.asarray(b)
+    if a.ndim != 2 or x.shape[:1] != a.shape[1:] or b.shape != a.shape[:1] + x.shape[1:]:
+        raise ValueError(f"shapes {a.shape}, {x.shape} and {b.shape} of A, X and B do not match")
+    x, b = as_columns(x), as_columns(b)
+    sums = np.zeros(x.shape[1])
+    with np.errstate(all="ignore"):
+        for rows in blocks(a.shape[0]):
+            sums += column_sums(b[rows] - _rows(a, rows, assume_a, lower) @ x)
+        anorm = one_norm(a) if assume_a == "gen" else hermitian_norm1(a if lower else a.T)
+        return largest_ratio(sums, anorm, column_sums(x), eps(x.dtype))
+
+
+def _rows(a: NDArray, rows: slice, assume_a: str, lower: bool) -> NDArray:
+    """Rows of the matrix that `a` stands for."""
+    if assume_a == "gen":
+        return a[rows]
+    hermitian = _HERMITIAN[assume_a]
+    if lower:
+        return completed_rows(a, rows, hermitian=hermitian)
+    transposed = completed_rows(a.T, rows, hermitian=hermitian)
+    return transposed.conj() if hermitian else transposed

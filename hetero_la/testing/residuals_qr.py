@@ -1,0 +1,221 @@
+"""Error ratios of QR and of least squares; `hetero_la.testing.residuals` hands them on."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from hetero_la.api.qr_factors import apply_q
+from hetero_la.testing.residual_blocks import (
+    as_columns,
+    blocks,
+    column_sums,
+    eps,
+    inexact,
+    largest_ratio,
+    one_norm,
+    ratio,
+)
+
+
+def qr_ratio(a: ArrayLike, q: ArrayLike, r: ArrayLike) -> float:
+    """``||R - Q^H A||_1 / (m ||A||_1 eps)``.
+
+    Parameters
+    ----------
+    a : (m, n) array_like
+        The matrix that was factored.
+    q : (m, k) array_like
+        Q in full (k = m), or economic (k = min(m, n)).
+    r : (k, n) array_like
+        R.
+
+    Returns
+    -------
+    float
+        The ratio; 0 for an empty matrix, infinite where the factors are not finite.
+        It is good if it is below `hetero_la.testing.residuals.RATIO_LIMIT`.
+
+    Notes
+    -----
+    It says nothing of a Q that is not orthogonal (`orthogonality_ratio` does), and takes
+    all of R for what is meant: its lower triangle must hold zeros.
+
+    Examples
+    --------
+    >>> import scipy.linalg
+    >>> from hetero_la.testing.matrices import generate
+    >>> from hetero_la.testing.residuals import RATIO_LIMIT, qr_ratio
+    >>> a = generate("rands", 50, 20)
+    >>> q, r = scipy.linalg.qr(a, mode="economic")
+    >>> qr_ratio(a, q, r) < RATIO_LIMIT
+    True
+    >>> qr_ratio(a, -q, r) < RATIO_LIMIT
+    False
+    """
+    a, q, r = np.asarray(a), inexact(q), inexact(r)
+    if a.ndim != 2 or r.shape != (*q.shape[1:], a.shape[1]) or q.shape[:1] != a.shape[:1]:
+        raise ValueError(
+            f"Q of shape {q.shape} and R of shape {r.shape} "
+            f"do not belong to a matrix of shape {a.shape}"
+        )
+    m, n = a.shape
+    sums = np.zeros(n)
+    with np.errstate(all="ignore"):
+        for columns in blocks(n):
+            for rows in blocks(len(r)):
+                product = q[:, rows].conj().T @ a[:, columns]
+                sums[columns] += column_sums(r[rows, columns] - product)
+        residual = float(sums.max(initial=0.0))
+        return ratio(residual, one_norm(a), max(m, 1), eps(q.dtype))
+
+
+def orthogonality_ratio(q: ArrayLike) -> float:
+    """``||I - Q^H Q||_1 / (m eps)``.
+
+    Parameters
+    ----------
+    q : (m, k) array_like
+        A matrix that should have orthonormal columns.
+
+    Returns
+    -------
+    float
+        As of `qr_ratio`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from hetero_la.testing.residuals import RATIO_LIMIT, orthogonality_ratio
+    >>> orthogonality_ratio(np.eye(4, 3))
+    0.0
+    >>> orthogonality_ratio(np.ones((4, 3))) < RATIO_LIMIT
+    False
+    """
+    q = inexact(q)
+    m, k = q.shape
+    sums = np.zeros(k)
+    with np.errstate(all="ignore"):
+        for columns in blocks(k):
+            for rows in blocks(k):
+                product = q[:, rows].conj().T @ q[:, columns]
+                sums[columns] += column_sums(_identity(rows, columns, q.dtype) - product)
+        return ratio(float(sums.max(initial=0.0)), max(m, 1), eps(q.dtype))
+
+
+def _identity(rows: slice, columns: slice, dtype: np.dtype) -> NDArray:
+    """Rows and columns of the identity matrix."""
+    shape = rows.stop - rows.start, columns.stop - columns.start
+    return np.eye(*shape, rows.start - columns.start, dtype=dtype)
+
+
+def qr_factors_ratio(a: ArrayLike, qr: ArrayLike, tau: ArrayLike) -> float:
+    """The larger of `qr_ratio` and `orthogonality_ratio`, from packed factors.
+
+    Parameters
+    ----------
+    a : (m, n) array_like
+        The matrix that was factored.
+    qr : (m, n) array_like
+        R and, below the diagonal, the Householder vectors, as LAPACK packs them.
+    tau : (min(m, n),) array_like
+        Their scalars.
+
+    Returns
+    -------
+    float
+        As of `qr_ratio`.
+
+    Notes
+    -----
+    Q is not formed: it is applied to blocks of columns, of A and of the identity matrix.
+
+    Examples
+    --------
+    >>> import scipy.linalg
+    >>> from hetero_la.testing.matrices import generate
+    >>> from hetero_la.testing.residuals import RATIO_LIMIT, qr_factors_ratio
+    >>> a = generate("rands", 50, 20)
+    >>> (qr, tau), _ = scipy.linalg.qr(a, mode="raw")
+    >>> qr_factors_ratio(a, qr, tau) < RATIO_LIMIT
+    True
+    >>> qr_factors_ratio(a, qr, tau / 2) < RATIO_LIMIT
+    False
+    """
+    a, qr, tau = np.asarray(a), inexact(qr), inexact(tau)
+    if qr.shape != a.shape or tau.shape != (min(a.shape),):
+        raise ValueError(
+            f"factors of shape {qr.shape} and scalars of shape {tau.shape} "
+            f"do not belong to a matrix of shape {a.shape}"
+        )
+    m, n = a.shape
+    residual = departure = 0.0
+    with np.errstate(all="ignore"):
+        reflectors = np.asfortranarray(qr[:, : len(tau)])  # once, and not for every block
+        for columns in blocks(n):
+            block = np.triu(qr[:, columns], -columns.start)
+            block -= apply_q(reflectors, tau, a[:, columns].astype(qr.dtype), adjoint=True)
+            residual = float(np.maximum(residual, one_norm(block)))  # which keeps a NaN
+        for columns in blocks(len(tau)):
+            block = _identity(slice(0, m), columns, qr.dtype)
+            there = apply_q(reflectors, tau, block, adjoint=False)
+            block -= apply_q(reflectors, tau, there, adjoint=True)
+            departure = float(np.maximum(departure, one_norm(block)))
+        scales = max(m, 1), eps(qr.dtype)
+        return max(ratio(residual, one_norm(a), *scales), ratio(departure, *scales))
+
+
+def lstsq_ratio(a: ArrayLike, x: ArrayLike, b: ArrayLike) -> float:
+    """``||(A X - B)^H A||_1 / (max(m, n, nrhs) ||A||_1 ||B||_1 eps)``.
+
+    Where there are fewer rows than columns, and the equations can be met, it is
+    ``||b - A x||_1 / (||A||_1 ||x||_1 eps)``, the largest of all columns.
+
+    Parameters
+    ----------
+    a : (m, n) array_like
+        The matrix.
+    x : (n,) or (n, nrhs) array_like
+        The least-squares solution.
+    b : (m,) or (m, nrhs) array_like
+        The right-hand sides.
+
+    Returns
+    -------
+    float
+        As of `qr_ratio`.
+
+    Notes
+    -----
+    For m < n it does not tell the shortest solution from another one.  For m >= n it says
+    little where ``||A|| ||X||`` is far above ``||B||``: then the rounding of A X alone, which
+    no method avoids, makes it large.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from hetero_la.testing.residuals import RATIO_LIMIT, lstsq_ratio
+    >>> a, b = np.array([[1.0], [1.0]]), np.array([1.0, 3.0])
+    >>> lstsq_ratio(a, [2.0], b)
+    0.0
+    >>> lstsq_ratio(a, [2.1], b) < RATIO_LIMIT
+    False
+    """
+    a, x, b = np.asarray(a), inexact(x), np.asarray(b)
+    if a.ndim != 2 or x.shape[:1] != a.shape[1:] or b.shape != a.shape[:1] + x.shape[1:]:
+        raise ValueError(f"shapes {a.shape}, {x.shape} and {b.shape} of A, X and B do not match")
+    x, b = as_columns(x), as_columns(b)
+    (m, n), nrhs = a.shape, x.shape[1]
+    with np.errstate(all="ignore"):
+        left = np.empty((m, nrhs), np.result_type(x, b))
+        for rows in blocks(m):
+            left[rows] = a[rows] @ x - b[rows]
+        if m < n:
+            return largest_ratio(column_sums(left), one_norm(a), column_sums(x), eps(x.dtype))
+        size = one_norm(left)
+        if size == 0:
+            return 0.0
+        left /= size  # the product with A must not leave the range
+        sums = [column_sums(left.conj().T @ a[:, columns]).max() for columns in blocks(n)]
+        residual = float(np.max(sums, initial=0.0))
+        return ratio(residual, one_norm(a), one_norm(b) / size, max(m, n, nrhs), eps(x.dtype))

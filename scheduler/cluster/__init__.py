@@ -1,0 +1,1 @@
+"""Dask clusters: their size, workers, plugins and clients."""

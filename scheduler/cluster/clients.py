@@ -1,0 +1,214 @@
+"""How to reach a cluster's workers as a client: the user's, or one of our own."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import re
+import threading
+import time
+import weakref
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from distributed import Client, Scheduler, Worker
+from distributed.core import Status
+
+from hetero_la.scheduler.cluster.cluster import Cluster
+from hetero_la.scheduler.cluster.devices import describe, inside_task
+from hetero_la.scheduler.placement.workers import WorkerInfo
+from hetero_la.tiles.arrays.errors import RunAbortedError
+from hetero_la.tiles.arrays.forks import ProcessLock, in_forked_child
+
+#: Seconds that a client may take to find its scheduler.
+_CONNECT_SECONDS = 30.0
+
+
+def running_client(client: object = None) -> Client | None:
+    """Client that a run uses, or None.
+
+    Parameters
+    ----------
+    client : Client, Cluster or None, optional
+        The user's choice; None takes the current default client.  Inside a task
+        that is not taken: a task that waits for others may wait for ever.
+
+    Raises
+    ------
+    TypeError
+        If it is something else.
+    ValueError
+        If it cannot be used.
+    """
+    if client is None:
+        return None if inside_task() else _default_client()
+    if isinstance(client, Cluster):
+        if client.status != Status.running:
+            raise ValueError("the cluster that was given is closed")
+        return client.private_client()
+    if not isinstance(client, Client):
+        raise TypeError(
+            "client must be a dask.distributed.Client or a hetero_la.Cluster, "
+            f"not {type(client).__name__}"
+        )
+    if client in _inherited:
+        raise ValueError("the client that was given belongs to the process that forked this one")
+    if client.asynchronous:
+        raise ValueError("the client that was given is asynchronous: a synchronous one is needed")
+    # Tasks of workers of one process that ask for a client at once may get one that is not ready.
+    until = time.monotonic() + _CONNECT_SECONDS
+    while client.status in ("newly-created", "connecting") and time.monotonic() < until:
+        time.sleep(0.01)
+    if client.status != "running":
+        raise ValueError(f"the client that was given is not running: it is {client.status}")
+    return client
+
+
+def _default_client() -> Client | None:
+    try:
+        client = Client.current()
+    except ValueError:
+        return None
+    usable = client not in _inherited and client.status == "running" and not client.asynchronous
+    return client if usable else None
+
+
+_embedded_lock = ProcessLock()
+_embedded: Cluster | None = None
+#: Clients of the process from which this one was forked: their event loops are not here.
+_inherited: weakref.WeakSet[Client] = weakref.WeakSet()
+
+
+@in_forked_child
+def _forget_parent() -> None:
+    global _embedded
+    _embedded = None
+    _inherited.update(Client._instances)
+
+
+def embedded_client() -> Client:
+    """Client of the process's own cluster, which starts on first use.
+
+    It has the default workers of `Cluster`, ends with the program, and is started anew
+    if it was closed, lost a worker, or the process is a fork.
+    """
+    global _embedded
+    with _embedded_lock:
+        if _embedded is None or not _embedded.healthy:
+            if _embedded is not None:
+                _embedded.close()
+            _embedded = Cluster()
+        return _embedded.private_client()
+
+
+def embedded_takes_work() -> bool:
+    """Whether the process's own cluster can run anything: Dask takes no work after the main thread.
+
+    Threads that are not daemons, and what is registered with atexit, may go on then.
+    """
+    return threading.main_thread().is_alive()
+
+
+def _close_embedded() -> None:
+    global _embedded
+    with _embedded_lock:
+        if _embedded is not None:
+            _embedded.close()
+            _embedded = None
+
+
+# Not sooner, in the shutdown of `threading`: to Dask the main thread is alive then, so that it
+# starts threads to close, which Python 3.12.0 and 3.12.1 refuse by then and others do later.
+# Once the main thread has ended Dask starts none; and the program's other threads are done.
+atexit.register(_close_embedded)
+
+
+_infos: weakref.WeakKeyDictionary[Client, list[WorkerInfo]] = weakref.WeakKeyDictionary()
+
+
+def worker_infos(client: Client, *, refresh: bool = False) -> list[WorkerInfo]:
+    """Workers of a cluster, ours or not: GPUs by index, then CPUs by name.
+
+    Workers that are paused, or leave at this very moment, are not among them.
+
+    Parameters
+    ----------
+    client : Client
+        Any synchronous client.
+    refresh : bool, optional
+        Ask the workers again (for the memory that is free now) although they are
+        the same as at the last call.
+    """
+    addresses = running_addresses(client)
+    known = _infos.get(client)
+    if refresh or known is None or addresses != {info.address for info in known}:
+        known = sorted(_described(client, addresses), key=_order)
+        known = _infos[client] = list(_told_apart(known))
+    return list(known)
+
+
+def _told_apart(infos: list[WorkerInfo]) -> Iterator[WorkerInfo]:
+    """Workers by names of their own: tasks are called after them."""
+    count = Counter(info.name for info in infos)
+    for info in infos:
+        alone = count[info.name] == 1
+        yield info if alone else replace(info, name=f"{info.name} at {info.address}")
+
+
+def _described(client: Client, addresses: set[str]) -> list[WorkerInfo]:
+    """What workers say of themselves; those of this process at once, and not through Dask."""
+    workers = getattr(client.cluster, "workers", None)  # of another kind of cluster, anything
+    here = {
+        worker.address: worker
+        for worker in (list(workers.values()) if isinstance(workers, dict) else ())
+        if isinstance(worker, Worker) and worker.status in (Status.running, Status.paused)
+    }
+    if addresses <= here.keys():
+        return [describe(here[address]) for address in addresses]
+    infos = []
+    with while_open(client):
+        answers = client.run(describe, workers=list(addresses), on_error="return")
+    for address, answer in answers.items():
+        if isinstance(answer, WorkerInfo):
+            infos.append(answer)
+        elif not isinstance(answer, OSError):  # one that has left meanwhile
+            raise RunAbortedError(f"worker {address} could not say what it is") from answer
+    return infos
+
+
+def running_addresses(client: Client) -> set[str]:
+    """Addresses of the workers that take tasks: that are there, and not paused."""
+    scheduler = getattr(client.cluster, "scheduler", None)
+    if isinstance(scheduler, Scheduler) and client.status == "running":  # nobody has to be asked
+        return {state.address for state in list(scheduler.running)}
+    with while_open(client):
+        return set(client.sync(client.scheduler.ncores_running))
+
+
+@contextlib.contextmanager
+def while_open(client: Client) -> Iterator[None]:
+    """Raise RunAbortedError if the client is closed, also for what fails in the block therefore."""
+    _require_open(client)
+    try:
+        yield
+    except Exception:
+        _require_open(client)
+        raise
+
+
+def _require_open(client: Client) -> None:
+    if client.status != "running":
+        raise RunAbortedError(f"the client of the Dask cluster is {client.status}")
+
+
+def known_infos(client: Client) -> list[WorkerInfo]:
+    """What `worker_infos` said last, without asking anyone."""
+    return list(_infos.get(client, ()))
+
+
+def _order(info: WorkerInfo) -> tuple[Any, ...]:
+    digits = re.split(r"(\d+)", info.name)  # so that cpu10 comes after cpu9
+    name = tuple(int(part) if i % 2 else part for i, part in enumerate(digits))
+    return (info.kind != "gpu", info.device, name, info.address)

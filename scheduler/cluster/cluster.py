@@ -1,0 +1,234 @@
+"""One host's workers for Dask, as a cluster."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import logging
+import os
+import platform
+import threading
+import warnings
+import weakref
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import dask.config
+import distributed.utils
+from distributed import Client, SpecCluster
+from distributed.core import Status
+from distributed.utils import clean_dashboard_address, format_dashboard_link
+
+from hetero_la.configs import load_preset
+from hetero_la.scheduler.cluster.placement_plugin import KeepPlacement
+from hetero_la.scheduler.cluster.plugins import SETTINGS, DeviceWorker, OwnLogs, QuietScheduler
+from hetero_la.scheduler.cluster.sizing import ClusterSize
+from hetero_la.scheduler.placement.workers import WorkerInfo
+from hetero_la.tiles.arrays.device import Device
+from hetero_la.tiles.arrays.forks import ProcessLock, in_forked_child
+from hetero_la.tiles.kernels.cpu.device import CpuDevice, VirtualGpu
+
+#: Its workers are the devices of this host.
+_FIXED = "a hetero_la.Cluster keeps the workers it was started with"
+
+#: Seconds after the end in which messages that were on their way still complain.
+_LAST_WORDS = 0.02
+
+
+def _layered(section: str, preset: str | None) -> dict[str, Any]:
+    """The user's Dask configuration under ``hetero-la``, overlaid with a preset."""
+    layers = [dask.config.get("hetero-la", None), load_preset(preset) if preset else None]
+    return {
+        key.replace("-", "_"): value
+        for layer in layers
+        for key, value in ((layer or {}).get(section) or {}).items()
+    }
+
+
+# Held while Dask's configuration is changed for a cluster under construction: two
+# such changes that overlap would restore each other's values.
+_configuration_lock = ProcessLock()
+_open_clusters: weakref.WeakSet[Cluster] = weakref.WeakSet()
+
+
+class Cluster(SpecCluster):  # type: ignore[misc]
+    """One host's workers for Dask, in this process: one per GPU, and CPU workers.
+
+    A matrix tile that goes from one worker to another goes by reference.  Use it
+    as any Dask cluster: ``Client(cluster)``, ``with Cluster() as cluster: ...``.
+    Nothing of the user's Dask configuration is changed.
+
+    Parameters
+    ----------
+    cpus : int, optional
+        CPU workers.  Default: one beside GPU workers, else one per core.
+    gpus : int, optional
+        GPU workers.  Default: all GPUs that there are, or none with `virtual_gpus`.
+    virtual_gpus : int, optional
+        CPU workers that take the role of GPU workers, for machines without GPUs.
+    blas_threads : int, optional
+        BLAS threads of each CPU worker, bounded while its tasks run.  Default:
+        the cores shared out.
+    preset : str, optional
+        Name of a preset (`available_presets`); explicit arguments win over it.
+    dashboard_address : str, optional
+        Where to show Dask's dashboard, as ``"127.0.0.1:8787"``; needs bokeh.  Without a host,
+        as in ``":8787"``, all of the network sees it.  Default: nowhere.
+
+    Attributes
+    ----------
+    size : ClusterSize
+        What it consists of.
+    options : dict
+        Run options that the preset, or ``hetero-la.options`` in the user's Dask
+        configuration, fixes.
+
+    Raises
+    ------
+    DeviceUnavailableError
+        If there are fewer GPUs or cores than asked for.
+
+    Examples
+    --------
+    >>> from hetero_la.scheduler.cluster.clients import worker_infos
+    >>> with Cluster(cpus=1, virtual_gpus=2) as cluster:
+    ...     [info.name for info in worker_infos(cluster.private_client())]
+    ['gpu0', 'gpu1', 'cpu0']
+    """
+
+    def __init__(
+        self,
+        *,
+        cpus: int | None = None,
+        gpus: int | None = None,
+        virtual_gpus: int | None = None,
+        blas_threads: int | None = None,
+        preset: str | None = None,
+        dashboard_address: str | None = None,
+    ) -> None:
+        explicit = {
+            "cpus": cpus, "gpus": gpus, "virtual_gpus": virtual_gpus, "blas_threads": blas_threads
+        }  # fmt: skip
+        wanted = _layered("cluster", preset)
+        wanted |= {name: value for name, value in explicit.items() if value is not None}
+        self.size = ClusterSize.here(wanted)
+        options = _layered("options", preset)
+        self.options = {name: value for name, value in options.items() if value is not None}
+        self._own_logs = OwnLogs()
+        self._client: Client | None = None
+        self._client_lock = threading.Lock()
+        dashboard = dashboard_address is not None and _dashboard_there()
+        self._dashboard_address = dashboard_address or ""
+        with _configuration_lock, dask.config.set(SETTINGS):
+            super().__init__(
+                scheduler={
+                    "cls": QuietScheduler,
+                    "options": {
+                        "protocol": "inproc://",
+                        "dashboard": dashboard,
+                        "dashboard_address": dashboard_address,
+                    },
+                },
+                workers={device.name: self._worker(device) for device in self.size.devices()},
+                name="hetero_la",
+            )
+        _open_clusters.add(self)
+
+    def _worker(self, device: Device) -> dict[str, Any]:
+        on_cpu = isinstance(device, CpuDevice)
+        info = WorkerInfo(
+            name=device.name,
+            kind=device.kind,
+            pid=os.getpid(),
+            host=platform.node(),
+            device=device.index,
+            virtual=isinstance(device, VirtualGpu),
+            blas_threads=self.size.blas_threads if on_cpu else 1,
+        )
+        options = {"protocol": "inproc://", "hetero_device": device, "hetero_info": info}
+        return {"cls": DeviceWorker, "options": options}
+
+    def private_client(self) -> Client:
+        """Client that the cluster keeps for itself; nobody's default client."""
+        with self._client_lock:
+            if self._client is None or self._client.status != "running":
+                self._client = self._prompt(Client(self, set_as_default=False))
+            return self._client
+
+    def get_client(self) -> Client:
+        """The current client if it is this cluster's, or else a new one, then the default."""
+        return self._prompt(super().get_client())
+
+    def _prompt(self, client: Client) -> Client:
+        # A run would wait for up to 10 ms behind what the one before let go of.
+        client.scheduler_comm.interval = 0
+        self.scheduler.client_comms[client.id].interval = 0
+        return client
+
+    def new_worker_spec(self) -> dict[str, Any]:
+        """Refuse more workers: Dask's `scale` would begin one that is of no device."""
+        raise ValueError(f"{_FIXED}: scale can only make it smaller")
+
+    def adapt(self, *args: Any, **kwargs: Any) -> Any:
+        """Refuse what Dask's other clusters do."""
+        raise ValueError(f"{_FIXED}: it cannot adapt")
+
+    @property
+    def dashboard_link(self) -> str:
+        """Where the dashboard is shown: at the address that was asked for, if it names a host."""
+        asked_for, *_ = clean_dashboard_address(self._dashboard_address)
+        if not asked_for["address"] or not super().dashboard_link:
+            return super().dashboard_link
+        port = self.scheduler_info["services"]["dashboard"]
+        return format_dashboard_link(asked_for["address"], port)
+
+    @property
+    def healthy(self) -> bool:
+        """Whether it runs with all its workers."""
+        return self.status == Status.running and all(
+            name in self.workers and self.workers[name].status == Status.running
+            for name in self.worker_spec
+        )
+
+    async def _start(self) -> None:
+        self._own_logs.install()
+        await super()._start()
+
+    async def _close(self) -> None:
+        # The usual way would first move results from worker to worker, and wait
+        # for running tasks.
+        self._own_logs.level = logging.CRITICAL  # what is lost now is meant to be lost
+        if self.scheduler is not None:  # else it has not even started
+            self.scheduler.plugins.pop(KeepPlacement.name, None)  # nothing is to begin again
+        await asyncio.gather(
+            *(worker.close(executor_wait=False) for worker in self.workers.values())
+        )
+        await super()._close()
+        await asyncio.sleep(_LAST_WORDS)
+        self._own_logs.remove()
+
+    def close(self, timeout: float | None = None) -> Any:
+        """End the workers and the scheduler; may be called twice."""
+        if self.status == Status.running and self._client and not self.asynchronous:
+            self._client.close()
+        return super().close(timeout)
+
+
+def _dashboard_there() -> bool:
+    if importlib.util.find_spec("bokeh") is None:
+        warnings.warn("no dashboard is shown, because bokeh is not installed", stacklevel=3)
+        return False
+    return True
+
+
+@in_forked_child
+def _forget_parent() -> None:
+    """Wait for nothing that the parent's threads would do.
+
+    Dask hands large messages to a thread pool of the whole process, which must be new too.
+    """
+    for cluster in list(_open_clusters):
+        cluster.status = Status.closed
+        if cluster._client is not None:
+            cluster._client.status = "closed"
+    distributed.utils._offload_executor = ThreadPoolExecutor(1, thread_name_prefix="Dask-Offload")

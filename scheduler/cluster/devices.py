@@ -1,0 +1,119 @@
+"""What device a Dask worker drives, and what it says of itself."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import platform
+import threading
+import weakref
+from typing import Any
+
+from distributed import Worker, get_worker
+
+from hetero_la.scheduler.placement.workers import WorkerInfo
+from hetero_la.tiles.arrays.device import Device
+from hetero_la.tiles.arrays.forks import ProcessLock, in_forked_child
+from hetero_la.tiles.arrays.transfer import gpu_count
+from hetero_la.tiles.kernels.cpu.device import CpuDevice, VirtualGpu
+from hetero_la.tiles.kernels.gpu.device import GpuDevice
+
+_devices_lock = ProcessLock()
+
+
+def this_device() -> Device:
+    """Device of the worker that runs the calling task.
+
+    A worker of a cluster that is not ours drives its process's first GPU if it says that it
+    has one (`device_of`), and otherwise its host's cores.
+
+    Raises
+    ------
+    ValueError
+        If no Dask task runs in this thread.
+    """
+    return device_of(get_worker())
+
+
+def inside_task() -> bool:
+    """Whether the calling thread runs a Dask task.
+
+    Examples
+    --------
+    >>> from hetero_la.scheduler.cluster.devices import inside_task
+    >>> inside_task()
+    False
+    """
+    try:
+        get_worker()
+    except ValueError:
+        return False
+    return True
+
+
+#: Dask resources by which a worker of any cluster says that it has a GPU to itself, and
+#: that it is to take the role of a GPU's worker, for machines without.
+GPU_RESOURCE, VIRTUAL_GPU_RESOURCE = "GPU", "virtual-GPU"
+
+
+def device_of(worker: Worker) -> Device:
+    """Device that `worker` drives.
+
+    Workers of dask-cuda, and those with the resource "GPU", have a process and a GPU each: the
+    first one that the process sees.
+    """
+    with _devices_lock:
+        if not hasattr(worker, "hetero_device"):
+            worker.hetero_device = _found_device(worker)
+        return worker.hetero_device
+
+
+_turns: weakref.WeakKeyDictionary[Device, Any] = weakref.WeakKeyDictionary()
+in_forked_child(_turns.clear)
+
+
+def turn_on(device: Device) -> contextlib.AbstractContextManager[object]:
+    """For as long as a task uses a device.
+
+    A GPU's serves one thread at a time; a Dask worker may have several, and slices of two runs.
+    """
+    if device.kind == "cpu":
+        return contextlib.nullcontext()
+    with _devices_lock:
+        return _turns.setdefault(device, threading.RLock())
+
+
+def _found_device(worker: Worker) -> Device:
+    resources = worker.state.total_resources
+    modules = {type(plugin).__module__.split(".")[0] for plugin in worker.plugins.values()}
+    if (GPU_RESOURCE in resources or "dask_cuda" in modules) and gpu_count():
+        return GpuDevice(0, _readable_name(worker, "gpu"))
+    if VIRTUAL_GPU_RESOURCE in resources:
+        return VirtualGpu(_readable_name(worker, "gpu"))
+    return CpuDevice(_readable_name(worker, "cpu"))
+
+
+def describe(dask_worker: Worker) -> WorkerInfo:
+    """What the planner needs to know of a worker; `Client.run` calls it there."""
+    device = device_of(dask_worker)
+    info = getattr(dask_worker, "hetero_info", None) or WorkerInfo(
+        name=device.name,
+        kind=device.kind,
+        pid=os.getpid(),
+        host=platform.node(),
+        device=device.index,
+        gpu=device.pci_address if isinstance(device, GpuDevice) else "",
+        virtual=isinstance(device, VirtualGpu),
+        blas_threads=dask_worker.state.nthreads,
+    )
+    memory = device.free_bytes()
+    limit = None if device.index >= 0 else dask_worker.memory_manager.memory_limit
+    return dataclasses.replace(
+        info, address=dask_worker.address, memory=min(memory, limit) if limit else memory
+    )
+
+
+def _readable_name(worker: Worker, kind: str) -> str:
+    """``LocalCluster`` numbers its workers."""
+    return f"{kind}{worker.name}" if isinstance(worker.name, int) else str(worker.name)

@@ -1,0 +1,227 @@
+"""What our own Dask clusters are made of: workers, scheduler, plugins and settings."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from typing import Any
+
+import threadpoolctl
+from distributed import Scheduler, Worker
+from distributed.diagnostics.plugin import SchedulerPlugin
+from distributed.threadpoolexecutor import ThreadPoolExecutor
+from distributed.worker_state_machine import WorkerState
+
+from hetero_la.scheduler.placement.workers import WorkerInfo
+from hetero_la.tiles.arrays.device import Device
+from hetero_la.tiles.arrays.forks import in_forked_child
+from hetero_la.tiles.kernels.gpu.device import GpuDevice
+
+#: What our own clusters are built with; none of it reaches the user's configuration.
+SETTINGS: dict[str, Any] = {
+    # Tasks are placed by us: stealing and rebalancing would only look for work.
+    "distributed.scheduler.work-stealing": False,
+    "distributed.scheduler.active-memory-manager.start": False,
+    # A task that is tied to a worker that has left fails instead of waiting for ever.
+    "distributed.scheduler.no-workers-timeout": "60s",
+    # Sampling every thread each 10 ms takes the interpreter lock from the event loop.
+    "distributed.worker.profile.enabled": False,
+    # Looking each 20 ms whether an event loop still answers takes 3 % of a core of a small machine.
+    "distributed.admin.tick.interval": "500ms",
+    "distributed.worker.http.routes": [],
+}
+
+
+class PriorityState(WorkerState):  # type: ignore[misc]
+    """Starts the best of several tasks that one arriving panel makes ready.
+
+    Upstream starts them in the order of a set, so that a trailing update may run
+    before the look-ahead update that the next panel waits for.
+    """
+
+    def _transition_to_memory(self, *args: Any, **kwargs: Any) -> Any:
+        recommendations, instructions = super()._transition_to_memory(*args, **kwargs)
+        if len(recommendations) > 1:  # the last one is taken first
+            recommendations = dict(
+                sorted(
+                    recommendations.items(),
+                    key=lambda item: item[0].priority or (),
+                    reverse=True,
+                )
+            )
+        return recommendations, instructions
+
+
+class SendAtOnce(SchedulerPlugin):  # type: ignore[misc]
+    """Messages to workers leave at once: waiting to batch them costs 4 ms a dependent task."""
+
+    name = "hetero-la-send-at-once"
+
+    def add_worker(self, scheduler: Scheduler, worker: str) -> None:
+        scheduler.stream_comms[worker].interval = 0
+
+
+class QuietScheduler(Scheduler):  # type: ignore[misc]
+    """A scheduler that opens no port unless a dashboard is asked for."""
+
+    def __init__(self, *, dashboard: bool, **kwargs: Any) -> None:
+        self._wants_dashboard = dashboard
+        super().__init__(dashboard=dashboard, plugins=[SendAtOnce()], **kwargs)
+
+    def start_http_server(self, *args: Any, **kwargs: Any) -> None:
+        if self._wants_dashboard:
+            super().start_http_server(*args, **kwargs)
+
+
+class DeviceWorker(Worker):  # type: ignore[misc]
+    """A worker that drives one device.
+
+    Parameters
+    ----------
+    scheduler : str
+        Address.
+    hetero_device : Device
+        What it drives.
+    hetero_info : WorkerInfo
+        What is known of it before it starts.
+    """
+
+    def __init__(
+        self, scheduler: str, *, hetero_device: Device, hetero_info: WorkerInfo, **kwargs: Any
+    ) -> None:
+        self.hetero_device = hetero_device
+        self.hetero_info = hetero_info
+        prefix = f"{hetero_info.name}-Dask-Default-Threads"
+        if isinstance(hetero_device, GpuDevice):
+            executor = ContextThreadPoolExecutor(prefix, hetero_device.at_task)
+        else:
+            bound = functools.partial(blas_bound, hetero_info.blas_threads)
+            executor = ContextThreadPoolExecutor(prefix, bound)
+        # No limit: with one, each of the workers compares the whole process with it.
+        super().__init__(
+            scheduler,
+            nthreads=1,
+            memory_limit=0,
+            executor=executor,
+            WorkerStateClass=PriorityState,
+            **kwargs,
+        )
+        self.batched_stream.interval = 0
+
+    def start_http_server(self, *args: Any, **kwargs: Any) -> None:
+        """Open no port: the scheduler's dashboard shows the workers too."""
+
+
+class _BlasBound:
+    """Bounds the BLAS threads of the process from the first running task to the last.
+
+    BLAS keeps one number for the process, and threadpoolctl lets only the thread
+    that changed it change it back: so one thread holds the bound for all tasks.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._tasks = 0
+        self._bounded = threading.Event()
+        self._idle = threading.Event()
+        self._before: list[tuple[threadpoolctl.LibController, int]] = []
+
+    def end(self) -> None:
+        """In a forked child, which runs none of its parent's tasks: take the bound back."""
+        if self._before:  # in a thread that ends, so that threadpoolctl lets others bound BLAS
+            restoring = threading.Thread(target=self._restore)
+            restoring.start()
+            restoring.join()
+        self.__init__()  # type: ignore[misc]
+
+    def _restore(self) -> None:
+        for library, number in self._before:
+            library.set_num_threads(number)
+        self._before = []
+
+    @contextlib.contextmanager
+    def __call__(self, threads: int) -> Iterator[None]:
+        with self._lock:
+            if self._tasks == 0:
+                self._bounded.clear()
+                self._idle.clear()
+                self._holder = threading.Thread(target=self._hold, args=(threads,), daemon=True)
+                self._holder.start()
+                self._bounded.wait()
+            self._tasks += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._tasks -= 1
+                if self._tasks == 0:
+                    self._idle.set()
+                    self._holder.join()
+
+    def _hold(self, threads: int) -> None:
+        try:
+            libraries = _blas_libraries()
+            self._before = [(library, library.num_threads) for library in libraries]
+            for library, number in self._before:
+                library.set_num_threads(min(threads, number))
+            self._bounded.set()
+            self._idle.wait()
+            self._restore()
+        finally:
+            self._bounded.set()
+
+
+@functools.cache
+def _blas_libraries() -> list[threadpoolctl.LibController]:
+    found = threadpoolctl.ThreadpoolController().lib_controllers
+    return [library for library in found if library.user_api == "blas"]
+
+
+blas_bound = _BlasBound()
+in_forked_child(blas_bound.end)
+
+
+class ContextThreadPoolExecutor(ThreadPoolExecutor):  # type: ignore[misc]
+    """One thread, which runs each task inside a context that `context` makes."""
+
+    def __init__(self, name: str, context: Callable[[], AbstractContextManager[None]]) -> None:
+        super().__init__(1, thread_name_prefix=name)
+        self._context = context
+
+    def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        return super().submit(self._inside, function, *args, **kwargs)
+
+    def _inside(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        with self._context():
+            return function(*args, **kwargs)
+
+
+class OwnLogs(logging.Filter):
+    """Drops what one event loop logs below `level`; other clusters' logs stay as they are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.level = logging.WARNING
+        self._thread = 0
+        self._handlers: list[logging.Handler] = []
+
+    def install(self) -> None:
+        """Begin, from the event loop's thread."""
+        self._thread = threading.get_ident()
+        loggers = (logging.getLogger(name) for name in (None, "distributed", "distributed.client"))
+        self._handlers = [handler for logger in loggers for handler in logger.handlers]
+        for handler in self._handlers:
+            handler.addFilter(self)
+
+    def remove(self) -> None:
+        """End; may be called twice."""
+        for handler in self._handlers:
+            handler.removeFilter(self)
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        ours = record.thread == self._thread and record.name.startswith("distributed")
+        return record.levelno >= self.level or not ours

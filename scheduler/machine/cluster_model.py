@@ -1,0 +1,156 @@
+"""Machines of many GPUs, in nodes on a network: described, not measured.
+
+A panel goes from its GPU to the others first over the network, to one GPU of each node,
+and from there inside the nodes.  On either level a `Fabric` says how long that takes.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+import numpy as np
+
+from hetero_la.scheduler.machine.device import DeviceModel
+
+
+class Broadcast(StrEnum):
+    """How what one has comes to r others, in b bytes over links of alpha and beta.
+
+    A transfer takes t = alpha + b / beta.  INDEPENDENT: t, as if the sender had a link to
+    each.  DIRECT: all take it from the sender's one link: alpha + r b / beta.  FIRST: the
+    one that needs it most has that link to itself, and then the others share it.  TREE:
+    whoever has it passes it on, and the i-th has it after t (floor(log2 i) + 1).
+    PIPELINE: in pieces, along a chain: the i-th has it t after the first piece has
+    come by the i - 1 before it.
+    """
+
+    INDEPENDENT = "independent"
+    DIRECT = "direct"
+    FIRST = "first"
+    TREE = "tree"
+    PIPELINE = "pipeline"
+
+
+class Spread(NamedTuple):
+    """When each one's transfer begins, at the earliest, and how long it keeps the link busy."""
+
+    lag: np.ndarray
+    hold: np.ndarray
+
+
+@dataclass(frozen=True, slots=True)
+class Fabric:
+    """Links between equals.
+
+    Attributes
+    ----------
+    latency : float
+        Seconds.
+    bandwidth : float
+        Bytes/s of one link, one way.
+    links : int
+        Links that one message is spread over.
+    broadcast : Broadcast
+        How a panel reaches several.
+    piece : float
+        Bytes of a piece of a PIPELINE.
+
+    Examples
+    --------
+    >>> fabric = Fabric(1e-5, 50e9, broadcast=Broadcast.TREE)
+    >>> spread = fabric.spread(50e6, np.array([1, 2, 3, 4]), 4)
+    >>> [round(1e3 * float(seconds), 2) for seconds in spread.lag + spread.hold]
+    [1.01, 2.02, 2.02, 3.03]
+    """
+
+    latency: float
+    bandwidth: float
+    links: int = 1
+    broadcast: Broadcast = Broadcast.DIRECT
+    piece: float = 4e6
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.latency < math.inf:
+            raise ValueError(f"latency must be 0 s or more, not {self.latency}")
+        for name in ("bandwidth", "links", "piece"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise ValueError(f"{name} must be above 0, not {getattr(self, name)}")
+
+    def spread(self, nbytes: float, place: np.ndarray, others: int) -> Spread:
+        """Bring bytes to `others`, who are counted from 1 in `place`; 0 is the sender."""
+        rate = self.bandwidth * self.links
+        one = self.latency + nbytes / rate
+        lag, hold = np.zeros(len(place)), np.full(len(place), one)
+        if self.broadcast is Broadcast.DIRECT:
+            hold[:] = self.latency + others * nbytes / rate
+        elif self.broadcast is Broadcast.FIRST:
+            lag[place > 1] = one
+            hold[place > 1] = self.latency + (others - 1) * nbytes / rate
+        elif self.broadcast is Broadcast.TREE:
+            lag = one * np.floor(np.log2(np.maximum(place, 1)))
+        elif self.broadcast is Broadcast.PIPELINE:
+            piece = self.latency + min(self.piece, nbytes) / rate
+            lag = piece * np.maximum(place - 1, 0)
+        return Spread(lag, hold)
+
+
+@dataclass(frozen=True)
+class ClusterModel:
+    """Equal nodes of equal GPUs.
+
+    Attributes
+    ----------
+    name : str
+        Of the machine.
+    gpu : DeviceModel
+        Each GPU's speed.
+    memory : float
+        Each GPU's bytes.
+    gpus_per_node, nodes : int
+        How many there are.
+    node, network : Fabric
+        Links inside a node, and between nodes.
+
+    Examples
+    --------
+    >>> from hetero_la.scheduler.machine.device import H200
+    >>> inside, between = Fabric(1e-5, 396e9), Fabric(1e-5, 50e9, links=4)
+    >>> ClusterModel("two nodes", H200, 141e9, 4, 2, inside, between).gpus
+    8
+    """
+
+    name: str
+    gpu: DeviceModel
+    memory: float
+    gpus_per_node: int
+    nodes: int
+    node: Fabric
+    network: Fabric
+
+    @property
+    def gpus(self) -> int:
+        """All GPUs."""
+        return self.gpus_per_node * self.nodes
+
+    def spread(
+        self, nbytes: float, sender: int, others: int, team: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Bring a message to `others` of the GPUs of a `team`, 0, 1, ....
+
+        It comes to one GPU of each node over the network, and from there to its neighbours.
+        Returns each one's lag, hold, and the network's part of both.
+        """
+        size = self.gpus_per_node
+        nodes = -(-len(team) // size)
+        node, inside = (team // size - sender // size) % nodes, (team - sender) % size
+        far = min((sender % size + others) // size, nodes - 1)
+        there = self.network.spread(nbytes, node, far)
+        here = self.node.spread(nbytes, inside, min(others, size - 1))
+        outside, within = node > 0, inside > 0
+        lag = there.lag * outside + here.lag * within
+        hold = there.hold * outside + here.hold * within
+        whole = np.maximum(lag + hold, np.finfo(float).tiny)
+        return lag, hold, (there.lag + there.hold) * outside / whole

@@ -1,0 +1,352 @@
+"""How long kernels take on one device.
+
+Each device has about a dozen figures, either nominal or measured by short probes.
+Kernel times follow from them by formulas with one aim: to rank plans (which device
+factors panels, which tile size, inline or not), not to predict to the last percent.
+Where a profile of the machine has measured a kernel over its sizes, that is what counts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hetero_la.scheduler.machine.rate_tables import NO_RATES, KernelRates, Shapes
+from hetero_la.tiles.arrays.device import DeviceKind
+from hetero_la.tiles.kernels.spec import SPECS, TRIANGULAR
+
+
+class Chain(NamedTuple):
+    """A kernel's part that BLAS-3 does not explain: seconds per column and per element.
+
+    The columns of a panel follow one another, and each is searched and scaled.
+    """
+
+    column: float
+    element: float
+
+    def seconds(self, rows: int, columns: int, scale: float) -> float:
+        """Time of `columns` dependent steps, each on `rows` elements."""
+        return columns * (self.column + self.element * scale * rows)
+
+
+class Overlap(NamedTuple):
+    """A kernel of a GPU's panel queue beside one of its update queue.
+
+    Attributes
+    ----------
+    slowdown : float
+        How many times as long it takes.
+    share : float
+        The part of its speed that the update loses: all of it beside a kernel that can fill
+        the GPU.
+    """
+
+    slowdown: float = 1.0
+    share: float = 1.0
+
+
+#: Columns of the panels that `DeviceModel.panel_slowdown` is of.
+SLOWED_COLUMNS = 512
+
+_CORE_PANEL = Chain(2e-7, 4e-10)
+_CORE_INVERSE = Chain(5e-7, 1e-8)
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceModel:
+    """One device's speed.  The defaults are one CPU core's, in float64.
+
+    Attributes
+    ----------
+    kind : {"cpu", "gpu"}
+        A "cpu" runs a call in the thread that makes it; a "gpu" enqueues it.
+    dtype : str
+        Element type in which the figures hold; others are scaled from it.
+    call_seconds, launch_seconds : float
+        Fixed cost of a call on its queue, and in the thread that enqueues it.
+    issue_seconds : float
+        What the thread takes from the return of one call to the next: for an instruction of
+        a program, besides its call.
+    gemm_rate : float
+        Flop/s of a matrix product without end, in `dtype`, as `SPECS` counts them.
+    gemm_half, gemm_inner_half : float
+        A product of m x k by k x n costs as if m and n were longer by the first and
+        k by the second: the sizes at which the rate is half.
+    solve_half : float
+        The same for the order of a triangle that is solved with.
+    panel, inverse : Chain
+        What getrf and trtri take besides their products.
+    factor_column : float
+        What potrf takes per column of a tile besides its products.
+    panel_launch_seconds, reflector_launch_seconds : float
+        Time to enqueue one column of a panel of LU, and of QR.
+    panel_slowdown, panel_growth, panel_share : float
+        On a GPU, how much longer a panel of 512 columns takes beside an update of as many
+        inner columns, with which power of the columns that grows, and what part of its
+        speed the update loses.
+    reflector_slowdown, tile_share : float
+        The slowdown of a panel of QR over that of one of LU; and the part of its speed that
+        the update loses beside potrf.
+    burst, sustained : float
+        On a GPU, seconds of a run for which it keeps its full clock, and what part of its
+        speed is left after that.
+    index_seconds : float
+        netperm and compose, per pivot.
+    swap_seconds, gather_seconds : float
+        swap, per element that changes its row; laswp, per element.
+    bandwidth : float
+        Bytes/s of a copy within the device's memory (each byte counted once).
+    load_bandwidth, turn_bandwidth : float
+        Bytes/s at which a CPU brings columns of a column-major, or of a row-major array
+        into memory that is new.
+    single_speedup : float
+        Rate in single over rate in double precision.
+    by_reference : bool
+        Whether host arrays of its own process are read where they are.
+    rates : KernelRates
+        What kernels took that were measured over their sizes; it goes before the figures.
+
+    Examples
+    --------
+    >>> core = DeviceModel()
+    >>> sizes = [(4000, 256), (256, 1000), (4000, 1000)]
+    >>> f"{core.kernel_seconds('gemm', sizes, 'float64'):.3f} s"
+    '0.038 s'
+    """
+
+    kind: DeviceKind = "cpu"
+    dtype: str = "float64"
+    call_seconds: float = 2e-5
+    launch_seconds: float = 0.0
+    issue_seconds: float = 1e-5
+    gemm_rate: float = 56e9
+    gemm_half: float = 10.0
+    gemm_inner_half: float = 8.0
+    solve_half: float = 400.0
+    panel: Chain = _CORE_PANEL
+    inverse: Chain = _CORE_INVERSE
+    factor_column: float = 1e-7
+    panel_launch_seconds: float = 0.0
+    reflector_launch_seconds: float = 0.0
+    panel_slowdown: float = 1.0
+    panel_growth: float = 0.0
+    panel_share: float = 0.0
+    reflector_slowdown: float = 1.0
+    tile_share: float = 0.0
+    burst: float = 0.0
+    sustained: float = 1.0
+    index_seconds: float = 2.5e-7
+    swap_seconds: float = 3e-9
+    gather_seconds: float = 3e-9
+    bandwidth: float = 10e9
+    load_bandwidth: float = 4e9
+    turn_bandwidth: float = 2e9
+    single_speedup: float = 2.0
+    by_reference: bool = True
+    rates: KernelRates = NO_RATES
+
+    def __post_init__(self) -> None:
+        for name in ("panel_share", "tile_share"):
+            share = getattr(self, name)
+            if not 0 <= share < 1:
+                raise ValueError(f"{name} must be 0 or more and below 1, not {share!r}")
+
+    def work(self, dtype: Any) -> float:
+        """Time of the same product in `dtype`, relative to the model's own type."""
+        return self._weight(np.dtype(dtype)) / self._weight(np.dtype(self.dtype))
+
+    def _weight(self, dtype: np.dtype) -> float:
+        single = dtype.itemsize == (8 if dtype.kind == "c" else 4)
+        return (4.0 if dtype.kind == "c" else 1.0) / (self.single_speedup if single else 1.0)
+
+    def multiply_seconds(self, m: float, n: float, k: float) -> float:
+        """A matrix product, without its fixed cost, in the model's own type."""
+        padded = (m + self.gemm_half) * (n + self.gemm_half) * (k + self.gemm_inner_half)
+        return 2 * padded / self.gemm_rate if m and n and k else 0.0
+
+    def solve_seconds(self, order: int, flops: float) -> float:
+        """A triangular solve, likewise."""
+        return flops * (1 + self.solve_half / order) / self.gemm_rate
+
+    def kernel_seconds(self, kind: str, shapes: Shapes, dtype: Any) -> float:
+        """Time of kernel `kind` on its queue, from the shapes of its arrays."""
+        dtype = np.dtype(dtype)
+        seconds = measured_seconds(self, kind, shapes, dtype)
+        if seconds is not None:
+            return seconds
+        return self.call_seconds + rule(kind)(self, kind, shapes, dtype)
+
+    def overlap(self, kind: str, columns: int) -> Overlap:
+        """Kernel `kind` of a panel of so many columns beside an update.
+
+        A chain of small kernels waits at each of them until parts of the update have left
+        multiprocessors, and these parts take the longer, the more inner columns there are.
+        Any other kernel of the panel queue could fill the GPU, and has priority.
+        """
+        if not SPECS[kind].chain:
+            return Overlap()
+        of_kind = self.reflector_slowdown if kind == "geqrf" else 1.0
+        growth = (columns / SLOWED_COLUMNS) ** self.panel_growth
+        share = self.tile_share if kind == "potrf" else self.panel_share
+        return Overlap(max(self.panel_slowdown * growth * of_kind, 1.0), share)
+
+    def host_seconds(self, kind: str, shapes: Shapes) -> float:
+        """Time that the calling thread takes to enqueue kernel `kind`; 0 on a CPU."""
+        if kind not in ("getrf", "geqrf"):
+            return self.launch_seconds
+        column = self.panel_launch_seconds if kind == "getrf" else self.reflector_launch_seconds
+        return self.launch_seconds + min(shapes[0]) * column
+
+
+CORE = DeviceModel()  #: one core of a server CPU (AMD Zen 4, 2.6 GHz, OpenBLAS)
+
+#: One H200: products at the clock that a long run keeps (bursts are a tenth faster).
+H200 = DeviceModel(
+    kind="gpu", call_seconds=5e-6, launch_seconds=1.4e-5, issue_seconds=0.0, gemm_rate=57e12,
+    gemm_half=32.0, gemm_inner_half=79.0, solve_half=7000.0, panel=Chain(2.7e-6, 1.5e-11),
+    inverse=Chain(1e-7, 5e-11), factor_column=4e-7, panel_launch_seconds=1e-6,
+    panel_slowdown=2.05, panel_growth=0.24, panel_share=0.1, reflector_slowdown=1.75,
+    reflector_launch_seconds=2e-6, tile_share=0.25, index_seconds=2e-8, swap_seconds=2.4e-11,
+    gather_seconds=1.2e-11, bandwidth=2e12, single_speedup=1.0, by_reference=False,
+)  # fmt: skip
+
+
+def cores(threads: int = 1, *, by_reference: bool = True) -> DeviceModel:
+    """The nominal model of CPU cores that one BLAS call uses together.
+
+    Products scale with the cores; a panel does not, as its threads meet at each
+    column; memory serves about 16 cores.
+    """
+    served = min(threads, 16)
+    return DeviceModel(
+        gemm_rate=CORE.gemm_rate * threads,
+        gemm_half=CORE.gemm_half * math.sqrt(threads),
+        gemm_inner_half=CORE.gemm_inner_half * math.sqrt(threads),
+        panel=Chain(CORE.panel.column + 1.7e-6 * (threads - 1), CORE.panel.element),
+        swap_seconds=CORE.swap_seconds / served,
+        bandwidth=CORE.bandwidth * served,
+        by_reference=by_reference,
+    )
+
+
+# --- kernels, each by a rule of its own
+
+Rule = Callable[[DeviceModel, str, Shapes, np.dtype], float]
+
+
+def rule(kind: str) -> Rule:
+    """How to tell the time of kernel `kind`, without its fixed cost."""
+    return _RULES.get(kind, _roofline)
+
+
+#: Kernels that move elements of the matrix; others without flops handle indices, or whole
+#: cache lines whatever the size of an element.
+_MOVES = frozenset({"laswp", "lacpy"})
+
+
+def measured_seconds(d: DeviceModel, kind: str, shapes: Shapes, dtype: np.dtype) -> float | None:
+    """Time of a kernel that was measured over its sizes, fixed cost included; else None."""
+    seconds = d.rates.estimate(kind, shapes)
+    if seconds is None:
+        return None
+    if SPECS[kind].flops(shapes):
+        seconds *= d.work(dtype)
+    elif kind in _MOVES:
+        seconds *= dtype.itemsize / np.dtype(d.dtype).itemsize
+    return max(seconds, d.call_seconds)
+
+
+def _roofline(d: DeviceModel, kind: str, shapes: Shapes, dtype: np.dtype) -> float:
+    """For a kernel without a rule of its own: its flops or its bytes, whichever is slower."""
+    elements = sum(math.prod(shape) for shape in shapes)
+    flops = d.work(dtype) * SPECS[kind].flops(shapes)
+    return max(flops / d.gemm_rate, elements * dtype.itemsize / d.bandwidth)
+
+
+def _gemm(d: DeviceModel, kind: str, shapes: Shapes, dtype: np.dtype) -> float:
+    k = shapes[0][0] if kind == "gemm_cn" else shapes[0][1]
+    m = shapes[0][1] if kind == "gemm_cn" else shapes[0][0]
+    n = shapes[1][0] if kind == "gemm_nc" else shapes[1][1]
+    return d.work(dtype) * d.multiply_seconds(m, n, k)
+
+
+def _herk(d: DeviceModel, kind: str, shapes: Shapes, dtype: np.dtype) -> float:
+    (m, k), (_, n) = shapes
+    return d.work(dtype) * d.multiply_seconds(m - n / 2, n, k)
+
+
+def _larfb(d: DeviceModel, kind: str, shapes: Shapes, dtype: np.dtype) -> float:
+    (m, _), (k, _), (_, n) = shapes
+    products = 2 * d.multiply_seconds(m, n, k) + d.multiply_seconds(k, n, k)
+    return d.work(dtype) * products
+
+
+def _trmm(d: DeviceModel, kind: str, shapes: Shapes, dtype: np.dtype) -> float:
+    order, columns = shapes[2] if kind != "trmm_rc" else shapes[2][::-1]
+    if d.kind == "cpu":  # BLAS leaves the zeros of the triangle out
+        return d.work(dtype) * d.multiply_seconds(order, columns, order / 2)
+    copied = order * columns * dtype.itemsize / d.bandwidth
+    return d.work(dtype) * d.multiply_seconds(order, columns, order) + copied
+
+
+def _trsm(d: DeviceModel, kind: str, shapes: Shapes, dtype: np.dtype) -> float:
+    return d.work(dtype) * d.solve_seconds(shapes[1][0], SPECS[kind].flops(shapes))
+
+
+#: How many times as long as a column of a panel of LU one of QR takes.
+_REFLECTOR = {"cpu": 2.0, "gpu": 1.5}
+
+
+def _getrf(d: DeviceModel, kind: str, shapes: Shapes, dtype: np.dtype) -> float:
+    rows, order = shapes[0][0], min(shapes[0])
+    # Recursion multiplies at half, a quarter, an eighth ... of the width.
+    inner = max(order / 4, 1.0)
+    flops = SPECS[kind].flops(shapes)
+    products = flops / (2 * rows * inner**2) * d.multiply_seconds(rows, inner, inner)
+    scale = dtype.itemsize / np.dtype(d.dtype).itemsize
+    chain = d.panel.seconds(rows, order, scale)
+    return d.work(dtype) * products + chain * (_REFLECTOR[d.kind] if kind == "geqrf" else 1)
+
+
+def _potrf(d: DeviceModel, kind: str, shapes: Shapes, dtype: np.dtype) -> float:
+    # A tile stays in cache, or in one multiprocessor's reach: no column waits for memory.
+    order = shapes[0][0]
+    flops = SPECS[kind].flops(shapes)
+    return d.work(dtype) * flops / d.gemm_rate + order * d.factor_column
+
+
+def _trtri(d: DeviceModel, kind: str, shapes: Shapes, dtype: np.dtype) -> float:
+    order = shapes[1][0]
+    scale = dtype.itemsize / np.dtype(d.dtype).itemsize
+    solve = d.solve_seconds(order, SPECS[kind].flops(shapes))
+    return d.work(dtype) * solve + d.inverse.seconds(order, order, scale)
+
+
+def _swap(d: DeviceModel, kind: str, shapes: Shapes, dtype: np.dtype) -> float:
+    # An element costs a cache line or a memory sector, whatever its size.
+    return 2 * shapes[0][0] * shapes[-1][1] * d.swap_seconds
+
+
+def _laswp(d: DeviceModel, kind: str, shapes: Shapes, dtype: np.dtype) -> float:
+    scale = dtype.itemsize / np.dtype(d.dtype).itemsize
+    return shapes[0][0] * shapes[1][1] * scale * d.gather_seconds
+
+
+def _indices(d: DeviceModel, kind: str, shapes: Shapes, dtype: np.dtype) -> float:
+    rows = sum(shape[-1] for shape in shapes)
+    return shapes[0][0] * d.index_seconds + 4 * rows / d.bandwidth
+
+
+_RULES: dict[str, Rule] = {
+    "gemm": _gemm, "gemm_nc": _gemm, "gemm_cn": _gemm, "herk": _herk,
+    "larfb_c": _larfb, "larfb_n": _larfb, "gemqrt_c": _larfb, "gemqrt_n": _larfb,
+    "trmm": _trmm, "trmm_n": _trmm, "trmm_rc": _trmm,
+    "getrf": _getrf, "geqrf": _getrf, "potrf": _potrf, "trtri": _trtri, "trtri_n": _trtri,
+    "swap": _swap, "laswp": _laswp, "netperm": _indices, "compose": _indices,
+    **dict.fromkeys(TRIANGULAR, _trsm),
+}  # fmt: skip

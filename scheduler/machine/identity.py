@@ -1,0 +1,57 @@
+"""What tells a machine from others, and its libraries from other versions."""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+import os
+from pathlib import Path
+from typing import Any
+
+from threadpoolctl import threadpool_info
+
+from hetero_la.tiles.kernels.cpu.device import usable_cores
+from hetero_la.tiles.kernels.gpu.device import gpu_descriptions
+
+#: The part of `this_machine` that is the hardware; the rest changes with new versions.
+HARDWARE = ("cpu", "cores", "gpus")
+
+
+@functools.cache
+def this_machine() -> dict[str, Any]:
+    """What a profile has to be of for it to be this machine's."""
+    return {
+        "cpu": _cpu_name(),
+        "cores": usable_cores(),
+        "gpus": gpu_descriptions(),
+        "blas": _blas_names(),
+        "hetero-la": _version(),
+    }
+
+
+def _version() -> str:
+    try:
+        return importlib.metadata.version("hetero-la")
+    except importlib.metadata.PackageNotFoundError:  # a copy that was not installed
+        return ""
+
+
+def _cpu_name() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return os.uname().machine
+
+
+def _blas_names() -> list[str]:
+    """The BLAS that SciPy, whose pointers the kernels call, has brought; or all there are."""
+    found = [entry for entry in threadpool_info() if entry["user_api"] == "blas"]
+    own = [entry for entry in found if "scipy" in Path(entry["filepath"]).as_posix()]
+    names = {
+        f"{e['internal_api']} {e['version']} {e.get('architecture') or ''}".strip()
+        for e in own or found
+    }
+    return sorted(names)

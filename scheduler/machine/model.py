@@ -1,0 +1,227 @@
+"""How long the instructions of programs take: devices, and the links between them."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from hetero_la.scheduler.graph.task_graph import TaskGraph
+from hetero_la.scheduler.machine.device import H200, DeviceModel, cores
+from hetero_la.scheduler.placement.workers import WorkerInfo
+from hetero_la.scheduler.program.instructions import Instruction
+from hetero_la.tiles.storage.layout import TileLayout
+
+
+@dataclass(frozen=True, slots=True)
+class LinkModel:
+    """A transfer of b bytes takes ``latency + b / bandwidth`` seconds.
+
+    Examples
+    --------
+    >>> LinkModel(1e-5, 50e9).seconds(50_000_000)
+    0.00101
+    """
+
+    latency: float = 0.0
+    bandwidth: float = math.inf
+
+    def seconds(self, nbytes: float) -> float:
+        """Time of one transfer."""
+        return self.latency + nbytes / self.bandwidth
+
+
+#: How a matrix lies in the user's array: in the last case, the result takes its place.
+Source = Literal["row-major", "column-major", "in place"]
+
+
+class DaskCosts(NamedTuple):
+    """What Dask takes for a run whose workers are threads of one process, in seconds.
+
+    Attributes
+    ----------
+    start : float
+        What a run on Dask takes besides its tasks: until the first worker has begun, and
+        until the client knows that the last one has ended.
+    hop : float
+        From the end of one task until the next one on the same worker begins.
+    """
+
+    start: float
+    hop: float
+
+
+NOMINAL_DASK = DaskCosts(5e-3, 2e-3)  #: in a process with cores to spare
+#: Largest part of a run that all its Dask tasks together may take.
+_DASK_SHARE = 0.03
+
+
+def moved_rows(instruction: Instruction, layout: TileLayout) -> int:
+    """Rows that a load or a store copies."""
+    if instruction.op == "load":
+        return layout.m
+    ((_, _, first, last),) = instruction.regions
+    return layout.row(last) - layout.row(first)
+
+
+@dataclass(frozen=True, slots=True)
+class MachineModel:
+    """Devices of all workers, and the links between them.
+
+    Attributes
+    ----------
+    devices : tuple of DeviceModel
+        One per worker.
+    processes : tuple
+        What tells each worker's process from the others'; empty: all in one.
+    host_link, peer_link, process_link : LinkModel
+        Between the host and a GPU, two GPUs of one process, two processes.
+    dask : DaskCosts
+        What Dask takes.
+    measured : str
+        When this machine's profile was made, where it is what the model is from.
+
+    Examples
+    --------
+    >>> from hetero_la.scheduler.machine.device import CORE, H200
+    >>> machine = MachineModel((CORE, H200, H200))
+    >>> [round(1e3 * machine.transfer_seconds(396_000_000, 1, to), 1) for to in (0, 1, 2)]
+    [7.2, 0.0, 1.0]
+    """
+
+    devices: tuple[DeviceModel, ...]
+    processes: tuple[Any, ...] = ()
+    host_link: LinkModel = LinkModel(1e-5, 55e9)
+    peer_link: LinkModel = LinkModel(1e-5, 396e9)
+    process_link: LinkModel = LinkModel(6e-3, 1e9)  # through Dask, over TCP
+    dask: DaskCosts = NOMINAL_DASK
+    measured: str = ""
+
+    @classmethod
+    def nominal(cls, workers: Sequence[WorkerInfo]) -> MachineModel:
+        """A model that needs no measuring: every GPU an H200, every core as in `CORE`."""
+        return cls(
+            tuple(
+                H200
+                if worker.kind == "gpu" and not worker.virtual
+                else cores(worker.blas_threads, by_reference=not worker.virtual)
+                for worker in workers
+            ),
+            tuple((worker.host, worker.pid) for worker in workers),
+        )
+
+    @property
+    def unmeasured(self) -> list[int]:
+        """The devices, by number, of which no profile says what their kernels take."""
+        return [place for place, d in enumerate(self.devices) if not d.rates.tables]
+
+    def host_seconds(
+        self, nbytes: float, worker: int, *, store: bool = False, source: Source = "row-major"
+    ) -> float:
+        """Time to move bytes between the user's array and a worker's memory.
+
+        Parameters
+        ----------
+        nbytes : float
+            How many.
+        worker : int
+            Whose memory.
+        store : bool, optional
+            Whether they go to the user's array; a CPU worker that works there stores nothing.
+        source : {"row-major", "column-major", "in place"}, optional
+            How they lie in the user's array.
+        """
+        device = self.devices[worker]
+        if device.kind == "gpu":
+            return self.host_link.seconds(nbytes)
+        if device.by_reference and (store or source == "in place"):
+            return 0.0
+        if store:
+            return nbytes / device.bandwidth
+        turned = source == "row-major"
+        return nbytes / (device.turn_bandwidth if turned else device.load_bandwidth)
+
+    def transfer_seconds(
+        self, nbytes: float, source: int, target: int, *, private: bool = False
+    ) -> float:
+        """Time to bring bytes from one worker to another.
+
+        Parameters
+        ----------
+        nbytes : float
+            How many.
+        source, target : int
+            The workers.
+        private : bool, optional
+            Whether the target needs a copy even where it could read in place.
+        """
+        if source == target:
+            return 0.0
+        sender, receiver = self.devices[source], self.devices[target]
+        gpus = [d for d in (sender, receiver) if d.kind == "gpu"]
+        if self.processes and self.processes[source] != self.processes[target]:
+            ends = sum(self.host_link.seconds(nbytes) for _ in gpus)
+            return self.process_link.seconds(nbytes) + ends
+        if len(gpus) == 2:
+            return self.peer_link.seconds(nbytes)
+        if gpus:
+            return self.host_link.seconds(nbytes)
+        return nbytes / receiver.bandwidth if private or not receiver.by_reference else 0.0
+
+
+def graph_seconds(
+    graph: TaskGraph, placement: Sequence[int], model: MachineModel, dtype: Any
+) -> np.ndarray:
+    """Time of each task of a placed graph on its worker, shape (tasks,), in seconds.
+
+    Each task is a call of its own; programs merge adjacent columns, and are faster.
+    """
+    known: dict[tuple[Any, ...], float] = {}
+    shape_of = functools.cache(graph.shape)
+    seconds = np.empty(len(graph))
+    for task, worker in zip(graph.tasks, placement, strict=True):
+        shapes = [shape_of(region) for region in task.accesses]
+        key = (worker, task.kind, *shapes)
+        if key not in known:
+            known[key] = model.devices[worker].kernel_seconds(task.kind, shapes, dtype)
+        seconds[task.index] = known[key]
+    return seconds
+
+
+def window_steps(
+    predicted_seconds: float,
+    steps: int,
+    workers: int,
+    *,
+    task_seconds: float = 2e-3,
+) -> int:
+    """Steps per Dask task: the smallest window that keeps Dask's cost a small share.
+
+    Parameters
+    ----------
+    predicted_seconds : float
+        Of the whole run.
+    steps, workers : int
+        Steps of the factorization; each window of them is one task per worker.
+    task_seconds : float, optional
+        What one task costs Dask's event loop, whatever the number of workers.
+
+    Returns
+    -------
+    int
+        Between 1 and `steps`; all steps for one worker, or where no window is
+        large enough.
+
+    Examples
+    --------
+    >>> window_steps(1.25, 64, 4), window_steps(60.0, 64, 4), window_steps(0.1, 64, 4)
+    (16, 1, 64)
+    """
+    windows = int(_DASK_SHARE * predicted_seconds / (task_seconds * workers))
+    if workers == 1 or windows < 1:
+        return max(steps, 1)
+    return max(math.ceil(steps / windows), 1)

@@ -1,0 +1,171 @@
+"""Profiles in files: JSON, as ``docs/prediction.md`` describes it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hetero_la.scheduler.machine.device import Chain, DeviceModel
+from hetero_la.scheduler.machine.model import DaskCosts, LinkModel
+from hetero_la.scheduler.machine.profile import MeasuredDevice, Profile, Tuning
+from hetero_la.scheduler.machine.rate_tables import MEASURABLE, KernelRates, RateTable
+from hetero_la.scheduler.machine.whole_files import replaced_whole
+from hetero_la.tiles.storage.tile_sizes import sizes_text, tile_sizes
+
+#: Of the file; another number is another format, or other ways to measure its figures.
+FORMAT = 4
+#: Figures that something is divided by.
+_POSITIVE = frozenset(
+    ("gemm_rate", "bandwidth", "load_bandwidth", "turn_bandwidth", "single_speedup", "sustained")
+)
+#: What a model has besides figures.
+_WORDS = frozenset(("kind", "dtype", "by_reference", "panel", "inverse"))
+
+
+def require_regular(path: Path) -> None:
+    """Raise OSError if `path` is there and no file of its own: a pipe, a device, a folder."""
+    if path.exists() and not path.is_file():
+        raise OSError(f"{path} is not a regular file")
+
+
+def write_profile(profile: Profile, path: Path) -> None:
+    """Write a profile, complete or not at all."""
+    require_regular(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replaced_whole(path) as unfinished:
+        unfinished.write_text(json.dumps(_encoded(profile), indent=1) + "\n", encoding="utf-8")
+
+
+def read_profile(path: Path) -> Profile:
+    """Read a profile.
+
+    Raises
+    ------
+    ValueError
+        In one sentence, if it is none.
+    OSError
+        If the file cannot be read.
+    """
+    require_regular(path)  # the end of a pipe may never come
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(content, dict):
+            raise ValueError("it holds no object")
+        if content["format"] != FORMAT:
+            raise ValueError(f"format {content['format']!r} is not {FORMAT}")
+        return _decoded(content)
+    except KeyError as error:
+        raise ValueError(f"{path} is not a profile: it has no {error}") from error
+    except RecursionError as error:
+        raise ValueError(f"{path} is not a profile: it is nested too deeply") from error
+    except (TypeError, AttributeError, IndexError, OverflowError) as error:
+        raise ValueError(f"{path} is not a profile: {error}") from error
+    except ValueError as error:  # json's own among them
+        raise ValueError(f"{path} is not a profile that can be read: {error}") from error
+
+
+def _encoded(profile: Profile) -> dict[str, Any]:
+    return {
+        "format": FORMAT,
+        "machine": profile.machine,
+        "measured": profile.measured,
+        "devices": [_encoded_device(device) for device in profile.devices],
+        "links": {name: dataclasses.asdict(link) for name, link in profile.links.items()},
+        "dask": profile.dask._asdict(),
+        "tunings": [_encoded_tuning(tuning) for tuning in profile.tunings],
+    }
+
+
+def _encoded_device(device: MeasuredDevice) -> dict[str, Any]:
+    model = {
+        f.name: getattr(device.model, f.name)
+        for f in dataclasses.fields(device.model)
+        if f.name != "rates"
+    }
+    kernels = [
+        {"kernel": table.kind, "sizes": MEASURABLE[table.kind].names, **dataclasses.asdict(table)}
+        for table in device.model.rates.tables
+    ]
+    for kernel in kernels:
+        del kernel["kind"]
+    return {**device._asdict(), "model": model, "kernels": kernels}
+
+
+def _encoded_tuning(tuning: Tuning) -> dict[str, Any]:
+    several = not isinstance(tuning.nb, int)
+    return {**tuning._asdict(), "nb": sizes_text(tuning.nb) if several else tuning.nb}
+
+
+def _decoded(content: Mapping[str, Any]) -> Profile:
+    if not isinstance(content["machine"], dict):
+        raise ValueError(f"its machine is {content['machine']!r}, and not an object")
+    _require_figures(content["dask"], "dask")
+    for name, link in content["links"].items():
+        _require_figures(link, name)
+    return Profile(
+        content["machine"],
+        content["measured"],
+        tuple(_decoded_device(device) for device in content["devices"]),
+        {name: LinkModel(**link) for name, link in content["links"].items()},
+        DaskCosts(**content["dask"]),
+        tuple(map(_decoded_tuning, content["tunings"])),
+    )
+
+
+def _require_figures(figures: Mapping[str, Any], of: str) -> None:
+    """Raise unless all are finite numbers, and those that are divided by are positive."""
+    for name, value in figures.items():
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not number or not math.isfinite(value):
+            raise ValueError(f"{name} of {of} is {value!r}, and not a finite number")
+        if name in _POSITIVE and value <= 0:
+            raise ValueError(f"{name} of {of} is {value!r}, and not positive")
+
+
+def _decoded_tuning(entry: Mapping[str, Any]) -> Tuning:
+    tuning = Tuning(**{**entry, "nb": tile_sizes(entry["nb"])})
+    depth = tuning.lookahead
+    if not isinstance(depth, int) or isinstance(depth, bool) or depth < 0:
+        raise ValueError(f"the look-ahead of a tuning is {depth!r}, and not a whole number")
+    _require_figures({"seconds": tuning.seconds}, "a tuning")
+    return tuning
+
+
+def _decoded_device(entry: dict[str, Any]) -> MeasuredDevice:
+    figures = dict(entry["model"])
+    _require_model(figures, entry["name"] or "the CPU")
+    for chain in ("panel", "inverse"):
+        figures[chain] = Chain(*figures[chain])
+    tables = tuple(
+        RateTable(
+            kernel["kernel"],
+            tuple(tuple(axis) for axis in kernel["axes"]),
+            tuple(kernel["seconds"]),
+            tuple(kernel["spreads"]),
+        )
+        for kernel in entry["kernels"]
+    )
+    _require_figures(entry["figures"], entry["name"] or "the CPU")
+    model = DeviceModel(**figures, rates=KernelRates(tables))
+    return MeasuredDevice(
+        entry["name"], entry["threads"], entry["beside"], model, dict(entry["figures"])
+    )
+
+
+def _require_model(figures: Mapping[str, Any], of: str) -> None:
+    """Raise unless a model's figures can be computed with."""
+    if figures["kind"] not in ("cpu", "gpu"):
+        raise ValueError(f"the kind of {of} is {figures['kind']!r}, and neither cpu nor gpu")
+    wanted = {field.name for field in dataclasses.fields(DeviceModel)} - {"rates"}
+    if missing := sorted(wanted.difference(figures)):
+        raise ValueError(f"the model of {of} has no {missing[0]}")
+    np.dtype(figures["dtype"])  # raises for what is no type
+    _require_figures({k: v for k, v in figures.items() if k not in _WORDS}, of)
+    for chain in ("panel", "inverse"):
+        _require_figures(Chain(*figures[chain])._asdict(), f"{chain} of {of}")

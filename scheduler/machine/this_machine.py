@@ -1,0 +1,142 @@
+"""Where this machine's profile is kept, and whether it can be used.
+
+It is ``machine-<hash>.json`` in ``hetero-la`` of the user's cache directory
+(``$XDG_CACHE_HOME``, or ``~/.cache``): a name for each kind of machine, so that machines
+may share a home.  ``$HETERO_LA_PROFILE`` names another file.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import os
+import platform
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from hetero_la.scheduler.machine.identity import HARDWARE, this_machine
+from hetero_la.scheduler.machine.model import MachineModel
+from hetero_la.scheduler.machine.profile import Profile
+from hetero_la.scheduler.machine.profile_file import read_profile
+from hetero_la.scheduler.placement.workers import WorkerInfo
+
+_VARIABLE = "HETERO_LA_PROFILE"
+
+
+class ProfileWarning(UserWarning):
+    """A profile is there, and cannot be used; or one is made that may be wrong."""
+
+
+def profile_path() -> Path:
+    """Where this machine's profile is, or would be."""
+    if named := os.environ.get(_VARIABLE):
+        return Path(named)
+    text = json.dumps([this_machine()[key] for key in HARDWARE])
+    digest = hashlib.sha256(text.encode()).hexdigest()[:12]
+    return _folder() / f"machine-{digest}.json"
+
+
+def _folder() -> Path:
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hetero-la"
+
+
+def misfit(profile: Profile) -> str:
+    """Why a profile is not of this machine as it is now; empty where it is."""
+    here = this_machine()
+    for key, value in here.items():
+        if profile.machine.get(key) != value:
+            what = "another machine" if key in HARDWARE else "another version"
+            return f"it is of {what}: {key} {profile.machine.get(key)!r}, here {value!r}"
+    return ""
+
+
+def current_profile() -> Profile | None:
+    """The profile of this machine, if there is one that can be used.
+
+    One that cannot is told of in a `ProfileWarning`, once in a process.
+    """
+    # Where nothing was ever kept, nobody need look at the machine, which takes a moment.
+    try:
+        if _VARIABLE not in os.environ and not os.path.isdir(_folder()):
+            return None
+        path = profile_path()
+        changed = path.stat().st_mtime_ns
+    except (OSError, RuntimeError):  # there is no home, or no way into it
+        return None
+    return _usable(path, changed)
+
+
+@functools.lru_cache(maxsize=4)
+def _usable(path: Path, changed: int) -> Profile | None:
+    """The profile in a file; `changed`, when it was written, lets a new one be read."""
+    try:
+        profile = read_profile(path)
+        reason = misfit(profile)
+    except (OSError, ValueError) as error:
+        reason = str(error)
+    if reason:
+        warnings.warn(
+            f"the profile {path} is not used: {reason}; 'hetero-la probe' makes a new one",
+            ProfileWarning,
+            stacklevel=2,
+        )
+        return None
+    return profile
+
+
+def profiled(
+    model: MachineModel, workers: Sequence[WorkerInfo], dtype: Any
+) -> tuple[MachineModel, list[bool]]:
+    """A model with what this machine's profile knows, and of which workers it knows."""
+    known = [False] * len(workers)
+    profile = current_profile()
+    if profile is None:
+        return model, known
+    devices = list(model.devices)
+    for place, worker in enumerate(workers):
+        if not _is_here(worker):
+            continue
+        measured = profile.device(*_kind(worker), dtype)
+        if measured is not None:
+            by_reference = devices[place].by_reference
+            devices[place] = replace(measured, by_reference=by_reference)
+            known[place] = True
+    return replace(
+        model,
+        devices=tuple(devices),
+        host_link=profile.links.get("host_to_gpu", model.host_link),
+        peer_link=profile.links.get("gpu_to_gpu", model.peer_link),
+        dask=profile.dask,
+        measured=profile.measured if any(known) else "",
+    ), known
+
+
+def best_inner_blocking(worker: WorkerInfo, panel: str, dtype: Any) -> int | None:
+    """The option `ib` with which a GPU does a panel's kernel best, if this machine's profile knows.
+
+    Examples
+    --------
+    >>> best_inner_blocking(WorkerInfo("cpu0", "cpu"), "getrf", "float64") is None
+    True
+    """
+    profile = current_profile()
+    if profile is None or not _is_here(worker):
+        return None
+    best = profile.figures(*_kind(worker), dtype).get(f"{panel}_ib")
+    return None if best is None else int(best)
+
+
+def _is_here(worker: WorkerInfo) -> bool:
+    return not worker.host or worker.host == platform.node()
+
+
+def _kind(worker: WorkerInfo) -> tuple[str, int]:
+    """What a worker's entry in a profile is found by: a GPU's name, or BLAS threads."""
+    gpus = this_machine()["gpus"]
+    if worker.kind == "gpu" and not worker.virtual:
+        return (gpus[worker.device] if 0 <= worker.device < len(gpus) else "no such GPU"), 0
+    return "", worker.blas_threads

@@ -1,0 +1,178 @@
+"""How the chunks of Dask arrays come into the memory in which a run is done."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import numpy as np
+from dask.sizeof import sizeof
+
+from hetero_la.scheduler.cluster.devices import turn_on
+from hetero_la.scheduler.on_dask.held_shard import current_worker
+from hetero_la.scheduler.run.job import Job
+from hetero_la.scheduler.run.local_storage import Span
+from hetero_la.tiles.arrays.device import Array, Device
+from hetero_la.tiles.arrays.errors import InsufficientMemoryError, StaleShardError
+from hetero_la.tiles.arrays.finite import require_finite
+from hetero_la.tiles.arrays.transfer import (
+    array_module,
+    is_device_array,
+    on_device_of,
+    on_device_of_arrays,
+    settle,
+    to_host,
+)
+from hetero_la.tiles.kernels.cpu.device import copy_on_host
+from hetero_la.tiles.storage.staging import Staging
+
+
+class Declared(NamedTuple):
+    """A chunk as its Dask array declares it.
+
+    Attributes
+    ----------
+    array : str
+        What the array is called in errors.
+    place : tuple of int
+        Which of its chunks it is.
+    shape : tuple of int
+        Its shape.
+    """
+
+    array: str
+    place: tuple[int, ...]
+    shape: tuple[int, ...]
+
+    def require(self, chunk: Any, dtype: Any = None) -> None:
+        """Raise ValueError unless `chunk` is a dense array of this shape, of a kind of `dtype`.
+
+        Dask does not look: what a function returns that was mapped over an array is taken for
+        what the array says of it.
+        """
+        dense = isinstance(chunk, np.ndarray) or is_device_array(chunk)
+        dense = dense and not isinstance(chunk, np.ma.MaskedArray)
+        if not dense or chunk.shape != self.shape:
+            found = f"has shape {getattr(chunk, 'shape', ())}"
+            if not dense:
+                found = f"is of type {type(chunk).__name__} and {found}"
+            raise ValueError(
+                f"chunk {self.place} of {self.array} {found}, "
+                f"where the Dask array declares a dense array of shape {self.shape}"
+            )
+        if dtype is not None and not np.can_cast(chunk.dtype, dtype, "same_kind"):
+            raise ValueError(
+                f"chunk {self.place} of {self.array} has dtype {chunk.dtype}, "
+                f"where the Dask array declares {dtype}"
+            )
+
+
+class Piece(NamedTuple):
+    """Where the columns of one array go: rows from `row` on, spans of it to spans of a shard.
+
+    `finite` says whether its numbers must be finite.
+    """
+
+    row: int
+    moves: tuple[tuple[Span, Span], ...]
+    declared: Declared
+    finite: bool
+
+
+@on_device_of_arrays
+def cut(chunk: Array, spans: Sequence[Span], declared: Declared) -> Array:
+    """Dask task: the columns of a chunk that go to one worker."""
+    declared.require(chunk)
+    return array_module(chunk).concatenate([chunk[:, slice(*span)] for span in spans], axis=1)
+
+
+def new_array(job: Job, width: int, device: Device, on_gpu: bool) -> Array:
+    """Column-major memory for some columns, on the GPU of `device` or on the host."""
+    shape = (job.layout.m, width)
+    needed, free = math.prod(shape) * np.dtype(job.dtype).itemsize, device.free_bytes()
+    worker = current_worker()
+    if worker is not None and worker.nanny and device.index < 0:  # which ends it where it has more
+        free = min(free, worker.memory_manager.memory_limit or free)
+    if needed > free:
+        raise InsufficientMemoryError(
+            f"{job.name} of a {job.layout.m} x {job.layout.n} matrix needs {needed:,} bytes on "
+            f"worker {device.name}, which has {free:,}"
+        )
+    with device.activate():
+        return device.empty(shape, job.dtype) if on_gpu else np.empty(shape, job.dtype, order="F")
+
+
+def fill(
+    array: Array, device: Device, pieces: Sequence[Piece], arrays: Sequence[Array],
+    threads: int = 1,
+) -> None:  # fmt: skip
+    """Copy to `array`, which is on `device` or on the host, what goes there.
+
+    Raises
+    ------
+    ValueError
+        If a chunk is not what its Dask array declares, or if there is a NaN or an infinity
+        where none may be.
+    """
+    onboard = is_device_array(array)
+    staging = Staging(device)
+    upload = staging.upload if onboard else copy_on_host
+
+    def copy(piece: Piece, source: Array) -> None:
+        piece.declared.require(source, array.dtype)
+        if piece.finite:  # here, because the copy then finds the numbers in cache
+            require_finite(source, piece.declared.array)
+        given = source if onboard else to_host(source)
+        if onboard and given.dtype != array.dtype:
+            with on_device_of(given):
+                given = given.astype(array.dtype)
+        settle(given)  # the device's queues do not wait for a stream of another one
+        rows = slice(piece.row, piece.row + source.shape[0])
+        for origin, target in piece.moves:
+            upload(array[rows, slice(*target)], given[:, slice(*origin)])
+
+    if threads > 1:
+        with ThreadPoolExecutor(threads) as pool:
+            list(pool.map(copy, pieces, arrays))
+        return
+    with turn_on(device), device.activate():
+        for piece, source in zip(pieces, arrays, strict=True):
+            copy(piece, source)
+        if onboard:  # what was copied on the host is there
+            staging.flush()
+
+
+class Room:
+    """Memory of a run that is one task, in which other tasks put its input one after the other.
+
+    Each hands it on to the next, so that Dask may take it elsewhere in between.
+
+    Parameters
+    ----------
+    array : array, shape (m, width)
+        The memory.
+    threads : int
+        How many may copy to it at a time.
+    """
+
+    def __init__(self, array: Array, threads: int) -> None:
+        self.array, self.threads, self._begun = array, threads, False
+
+    def begin(self) -> Array:
+        """The array, of which the caller makes something else.
+
+        Raises
+        ------
+        StaleShardError
+            If somebody has done so before.
+        """
+        if self._begun:
+            raise StaleShardError("work on the input has begun: compute again")
+        self._begun = True
+        return self.array
+
+
+# Dask places the task that uses it by what it would cost to send it.
+sizeof.register(Room, lambda room: room.array.nbytes)

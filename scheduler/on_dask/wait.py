@@ -1,0 +1,252 @@
+"""Waits for the tasks of a run that end, whatever happens to the workers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Any
+
+from distributed import Client, Future, rejoin, secede
+from distributed.client import FutureCancelledError, FuturesCancelledError
+from distributed.core import Status
+
+from hetero_la.scheduler.cluster.clients import known_infos
+from hetero_la.tiles.arrays.errors import RunAbortedError, WorkerLostError
+
+#: Seconds between looks at whether the workers of a run are still there.
+_LOOK_INTERVAL = 0.25
+#: Seconds that a worker of a run may be paused: Dask gives it no task meanwhile.
+_PAUSE_LIMIT = 60.0
+
+#: Seconds in which Dask's scheduler can be told that tasks are no longer wanted.
+_CANCEL_SECONDS = 5.0
+
+
+class _UnfinishedError(Exception):
+    """A future that will never have a result."""
+
+    def __init__(self, future: Future) -> None:
+        super().__init__(future.key)
+        self.future = future
+
+
+@contextlib.contextmanager
+def thread_given_up() -> Iterator[None]:
+    """In a Dask task, leave its worker's thread to others in the block, which waits for them.
+
+    As `distributed.worker_client` does.  It may have been left before.
+    """
+    try:
+        secede()
+        given_up = True
+    except (ValueError, AttributeError, KeyError):  # no task, none in a thread, or done before
+        given_up = False
+    # Outside, or errors of the block would carry along this one, which cannot be pickled.
+    try:
+        yield
+    finally:
+        if given_up:
+            rejoin()
+
+
+def wait_all(client: Client, futures: Sequence[Future], workers: Sequence[str]) -> None:
+    """Wait until all `futures` are done, or one of them cannot be.
+
+    Whatever ends the wait early (an error, a lost worker, Ctrl-C) also cancels
+    the futures.
+
+    Parameters
+    ----------
+    client : Client
+        Their client.
+    futures : sequence of Future
+        What to wait for.
+    workers : sequence of str
+        Addresses of the workers that they are tied to; Dask would wait for ever
+        for one that has left.
+
+    Raises
+    ------
+    Exception
+        What the first failing task raised.
+    WorkerLostError
+        If a worker has left, or was paused for too long.
+    RunAbortedError
+        If the futures were cancelled, or the cluster is gone.
+    """
+    try:
+        _wait(client, futures, workers, _finish)
+    except BaseException:
+        _cancel(client, futures)
+        raise
+
+
+def fetch_all(client: Client, futures: Sequence[Future], workers: Sequence[str]) -> list[Any]:
+    """Wait as `wait_all` does, but cancel nothing, and return the results."""
+
+    async def fetch(future: Future) -> Any:
+        await _finish(future)
+        try:
+            return await client.gather(future, asynchronous=True)
+        except (FutureCancelledError, FuturesCancelledError, OSError) as error:
+            raise _cancelled(future) from error  # the result was there, and is no more
+
+    return _wait(client, futures, workers, fetch)
+
+
+def guard(client: Client, start: Callable[[], Awaitable[Any]], workers: Sequence[str]) -> Any:
+    """Await what `start` returns in the client's event loop, for as long as `workers` are there.
+
+    Raises
+    ------
+    Exception
+        What it raises.
+    RunAbortedError
+        As in `wait_all`.
+    """
+
+    async def await_it() -> Any:
+        return await start()
+
+    async def settle() -> list[Any]:
+        return await _settle(client, [await_it()], workers)
+
+    return client.sync(settle)[0]
+
+
+def _wait(
+    client: Client,
+    futures: Sequence[Future],
+    workers: Sequence[str],
+    each: Callable[[Future], Awaitable[Any]],
+) -> list[Any]:
+    async def settle() -> list[Any]:
+        return await _settle(client, [each(future) for future in futures], workers)
+
+    try:
+        result: list[Any] = client.sync(settle)
+    except _UnfinishedError as unfinished:
+        reason = _reason(unfinished.future)
+    else:
+        return result
+    raise reason  # outside, or it would carry an error along that cannot be pickled
+
+
+async def _finish(future: Future) -> None:
+    await future._state.wait()
+    if future.status != "finished":
+        raise _UnfinishedError(future)
+
+
+async def _settle(
+    client: Client, awaited: Sequence[Awaitable[Any]], workers: Sequence[str]
+) -> list[Any]:
+    """Results of all that is awaited, unless a worker is lost first."""
+    tasks = [asyncio.ensure_future(one) for one in awaited]
+    everything, watch = asyncio.gather(*tasks), _Watch(client, workers)
+    watching = asyncio.ensure_future(watch.until(everything))
+    for one in (everything, watching):  # cancelling would leave what Dask began without an owner
+        one.add_done_callback(_look_at_error)
+    try:
+        await asyncio.wait((everything, watching), return_when=asyncio.FIRST_COMPLETED)
+    except asyncio.CancelledError:
+        watching.cancel()
+        raise
+    if not everything.done():
+        watching.result()
+    errors = [error for task in tasks if task.done() and (error := task.exception())]
+    if errors:
+        error = min(errors, key=_is_echo)
+        if _is_echo(error):  # a worker that has left may be why
+            await watch.look()
+        raise error
+    return everything.result()
+
+
+def _look_at_error(task: asyncio.Future[Any]) -> None:
+    """Nobody waits for it any more."""
+    if not task.cancelled():
+        task.exception()
+
+
+def _is_echo(error: BaseException) -> bool:
+    """Whether it only says that the run ends, and another error may say why."""
+    return isinstance(error, _UnfinishedError) and isinstance(
+        _reason(error.future), RunAbortedError
+    )
+
+
+class _Watch:
+    """Looks at whether workers are there, and take tasks."""
+
+    def __init__(self, client: Client, workers: Sequence[str]) -> None:
+        self._client, self._workers = client, workers
+        self._paused: dict[str, float] = {}  # since when
+
+    async def until(self, end: asyncio.Future[Any]) -> None:
+        """Look from time to time; the end need not wait for a look that is under way."""
+        while not (await asyncio.wait((end,), timeout=_LOOK_INTERVAL))[0]:
+            await self.look()
+
+    async def look(self) -> None:
+        """Raise if one has left, or was paused for too long."""
+        try:
+            running = await self._client.scheduler.ncores_running()
+        except (OSError, AttributeError, RuntimeError) as error:  # a closed client has none
+            raise RunAbortedError("the connection to Dask's scheduler was lost") from error
+        now = time.monotonic()
+        if not set(self._workers) <= running.keys():
+            await self._raise_for_lost()
+        for address in self._workers:
+            if address in running:
+                self._paused.pop(address, None)
+            elif now - self._paused.setdefault(address, now) > _PAUSE_LIMIT:
+                raise WorkerLostError(
+                    f"worker {self._label(address)} has been paused for {_PAUSE_LIMIT:g} s: "
+                    "its memory may be full"
+                )
+
+    async def _raise_for_lost(self) -> None:
+        found = await self._client.scheduler.identity()
+        statuses = {address: worker["status"] for address, worker in found["workers"].items()}
+        for address in self._workers:
+            if statuses.get(address) not in ("running", "paused"):
+                raise WorkerLostError(
+                    await lost_message(self._client, address, self._label(address))
+                )
+
+    def _label(self, address: str) -> str:
+        labels = {info.address: info.label for info in known_infos(self._client)}
+        return labels.get(address, address)
+
+
+async def lost_message(client: Client, address: str, label: str) -> str:
+    """What is said of a worker that is lost, or is about to leave."""
+    found = await client.scheduler.identity()
+    leaving = found["workers"].get(address, {}).get("status") == Status.closing_gracefully.name
+    events = await client.scheduler.events(topic=address)
+    if leaving or any(event.get("action") == "retired" for _, event in events):
+        return f"worker {label} was retired before its work was done"
+    return f"worker {label} left the cluster before its work was done"
+
+
+def _reason(future: Future) -> BaseException:
+    if future.status == "error":
+        return future._state.exception.with_traceback(future._state.traceback)
+    return _cancelled(future)
+
+
+def _cancelled(future: Future) -> RunAbortedError:
+    return RunAbortedError(f"the run was cancelled: task {future.key!r} is {future.status}")
+
+
+def _cancel(client: Client, futures: Sequence[Future]) -> None:
+    async def cancel() -> None:
+        await client.cancel(
+            list(futures), asynchronous=True, reason="hetero_la", msg="the run has ended early"
+        )
+
+    with contextlib.suppress(Exception):  # a client that was closed may have no event loop left
+        client.sync(cancel, callback_timeout=_CANCEL_SECONDS)

@@ -1,0 +1,1 @@
+"""Placement: which worker runs a task, and in which order."""

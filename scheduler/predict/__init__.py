@@ -1,0 +1,1 @@
+"""Predictions: a simulator of events, quick estimates, and runs on very many GPUs."""

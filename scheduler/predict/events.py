@@ -1,0 +1,248 @@
+"""The machinery of the simulator: host threads, queues and shared multiprocessors.
+
+Each worker has a host thread that issues its instructions in program order, and three
+in-order queues.  A CPU works in its host thread; a GPU's host thread only enqueues, and
+stops where it needs an event that another worker has not recorded yet.  (It stops after a
+panel by CholeskyQR2, too, which is not simulated.)
+
+The PANEL and UPDATE queues of a GPU share its multiprocessors.  The rule, as measured
+on an H200 (`DeviceModel.overlap`): what factors or inverts a panel beside an update waits
+for multiprocessors at each of its many small kernels, and takes two to four times as long;
+the update loses a tenth or two of its speed.  Any other kernel of the panel queue could
+fill the GPU and has priority: it runs as if alone, and an update beside it stands still.
+So a look-ahead update costs the trailing update its own time.  Copies take link time and
+no multiprocessors; transfers contend only in their receiver's queue.
+"""
+
+from __future__ import annotations
+
+import functools
+import heapq
+import math
+from collections.abc import Sequence
+from itertools import accumulate
+
+import numpy as np
+
+from hetero_la.scheduler.graph.task_graph import TaskGraph
+from hetero_la.scheduler.machine.device import Overlap
+from hetero_la.scheduler.machine.model import MachineModel, Source, moved_rows
+from hetero_la.scheduler.program.instructions import Program, kernel_shapes
+from hetero_la.scheduler.program.messages import Message, Traffic
+from hetero_la.scheduler.program.own_columns import OwnColumns
+
+_ALONE = Overlap(1.0, 0.0)  # an update, beside nothing
+_BEGIN, _END = -2, -1  # event codes; others number the forecasts of an update's end
+
+
+class Machine:
+    """State of a simulation; instructions of all programs are numbered through."""
+
+    def __init__(self, programs: Sequence[Program], model: MachineModel) -> None:
+        self.programs, self.model = programs, model
+        counts = [len(program.instructions) for program in programs]
+        self.first = [0, *accumulate(counts)]
+        self.all = [i for program in programs for i in program.instructions]
+        self.worker = [w for w, count in enumerate(counts) for _ in range(count)]
+        self.blocking = [device.kind == "cpu" for device in model.devices]
+        total = len(self.all)
+        # One more, which never comes to be, for what nobody sends or takes.
+        self.issued = [math.nan] * (total + 1)
+        self.start, self.stop = [math.nan] * total, [math.nan] * total
+        self.seconds, self.host = [0.0] * total, [0.0] * total
+        self.shared = [False] * total  # whether it needs a GPU's multiprocessors
+        self.overlap = [_ALONE] * total  # and what it and an update do to each other
+        self.expected = [1] * total  # ends that a start waits for, and its own issue
+        self.ready = [0.0] * total  # the latest of these so far
+        self.after: list[list[int]] = [[] for _ in range(total + 1)]
+        self.needs: dict[int, list[int]] = {}  # issues elsewhere that an issue waits for
+        self.held: dict[int, list[int]] = {}  # and the workers that stand there
+        self.position, self.clock = self.first[:-1], [0.0] * len(programs)
+        self.pauses: dict[int, float] = {}  # what a host thread waits for Dask before an issue
+        # What runs on the PANEL queue (2 w) and the UPDATE queue (2 w + 1) of a GPU w:
+        # its work left at time `since`, its speed, and the number of its end's forecast.
+        slots = 2 * len(programs)
+        self.running, self.left, self.version = [-1] * slots, [0.0] * slots, [0] * slots
+        self.speed, self.since = [0.0] * slots, [0.0] * len(programs)
+        self.events: list[tuple[float, int, int]] = []
+        self.bytes_sent = np.zeros((len(programs), len(programs)), np.int64)
+        self.bytes_host = np.zeros(len(programs), np.int64)
+
+    def price(
+        self, traffic: Traffic, graph: TaskGraph, dtype: np.dtype, loads: bool, source: Source
+    ) -> None:
+        """Fill in what each instruction costs its queue and its host thread.
+
+        `loads` says whether GPUs load and store their columns; CPUs always do.
+        """
+        layout, shape_of = graph.layout, functools.cache(graph.shape)
+        for w, program in enumerate(self.programs):
+            device, own = self.model.devices[w], OwnColumns(program.columns, layout)
+            for at, i in enumerate(program.instructions, self.first[w]):
+                if i.op == "call":
+                    for shapes in kernel_shapes(i, graph, own.width(i.first, i.last), shape_of):
+                        self.seconds[at] += device.kernel_seconds(i.kind, shapes, dtype)
+                        self.host[at] += device.host_seconds(i.kind, shapes)
+                    self.shared[at] = device.kind == "gpu"
+                    self.overlap[at] = device.overlap(i.kind, layout.column_width(i.first))
+                elif i.op == "receive" and i.message in traffic.messages:
+                    self.price_receive(at, traffic.messages[i.message], dtype)
+                elif i.op in ("load", "store") and (loads or device.kind == "cpu"):
+                    size = moved_rows(i, layout) * layout.column_width(i.first) * dtype.itemsize
+                    self.seconds[at] = self.model.host_seconds(
+                        size, w, store=i.op == "store", source=source
+                    )
+                    self.host[at] = device.launch_seconds
+                    self.bytes_host[w] += size if self.seconds[at] else 0
+
+    def price_receive(self, at: int, message: Message, dtype: np.dtype) -> None:
+        """The same for a transfer."""
+        w, source = self.worker[at], message.key.source
+        columns = set(self.programs[w].columns)
+        size = sum(
+            math.prod(part.shape) * np.dtype(part.dtype or dtype).itemsize for part in message.parts
+        )
+        home = any(p.row is not None and p.region.index in columns for p in message.parts)
+        self.seconds[at] = self.model.transfer_seconds(
+            size, source, w, private=home or self.all[at].private
+        )
+        self.host[at] = self.model.devices[w].launch_seconds
+        self.bytes_sent[source, w] += size
+
+    def connect(self) -> None:
+        """Derive who waits for whom."""
+        never = len(self.all)
+        sends = {i.message: at for at, i in enumerate(self.all) if i.op == "send"}
+        takes = {(key, self.worker[at]): at for at, i in enumerate(self.all) for key in i.takes}
+        for w, program in enumerate(self.programs):
+            latest: dict[int, int] = {}
+            for at, i in enumerate(program.instructions, self.first[w]):
+                before = [takes.get(pair, never) for pair in i.awaits]
+                if i.op == "receive":
+                    before.append(sends.get(i.message, never))
+                if before:
+                    self.needs[at] = before
+                if not self.blocking[w]:
+                    before = before + [self.first[w] + place for place in i.waits]
+                    if i.queue in latest:
+                        before.append(latest[i.queue])
+                    latest[i.queue] = at
+                for other in before:
+                    self.after[other].append(at)
+                self.expected[at] += len(before)
+
+    def pause(self, windows: Sequence[Sequence[int]], start: float, hop: float) -> None:
+        """Let Dask take `start` before each program, and `hop` before each further window.
+
+        `windows` are the places at which the tasks of each worker begin.
+        """
+        for first, places in zip(self.first, windows, strict=False):
+            self.pauses.update({first + place: hop if place else start for place in places})
+
+    def run(self) -> None:
+        """Process events in order of time until none is left."""
+        self.issue(list(range(len(self.programs))))
+        while self.events:
+            now, at, code = heapq.heappop(self.events)
+            if code == _BEGIN:
+                self.begin_shared(at, now)
+            elif code == _END or code == self.version[self.slot(at)]:
+                self.end(at, now)
+
+    def slot(self, at: int) -> int:
+        return 2 * self.worker[at] + self.all[at].queue
+
+    def issue(self, hosts: list[int]) -> None:
+        """Let host threads go on until they end, work, or need another one."""
+        while hosts:
+            w = hosts.pop()
+            while self.position[w] < self.first[w + 1]:
+                at = self.position[w]
+                now = self.clock[w] = self.clock[w] + self.pauses.pop(at, 0.0)
+                if needs := self.needs.get(at):
+                    missing = [need for need in needs if math.isnan(self.issued[need])]
+                    if missing:
+                        self.held.setdefault(missing[0], []).append(w)
+                        break
+                    now = max(now, *(self.issued[need] for need in needs))
+                now += self.model.devices[w].issue_seconds
+                self.position[w] += 1
+                if self.blocking[w]:
+                    self.arrive(at, now)  # `end` lets the thread go on
+                    break
+                self.arrive(at, now + min(self.host[at], self.model.devices[w].launch_seconds))
+                self.clock[w] = self.issued[at] = now + self.host[at]
+                hosts += self.held.pop(at, ())
+
+    def arrive(self, at: int, now: float) -> None:
+        """One of the things that an instruction waits for has come."""
+        self.ready[at] = now = max(now, self.ready[at])
+        self.expected[at] -= 1
+        if self.expected[at]:
+            return
+        if self.shared[at]:
+            heapq.heappush(self.events, (now, at, _BEGIN))
+        else:
+            self.start[at] = now
+            heapq.heappush(self.events, (now + self.seconds[at], at, _END))
+
+    def begin_shared(self, at: int, now: float) -> None:
+        """A kernel starts on a GPU whose multiprocessors it shares."""
+        slot = self.slot(at)
+        self.start[at] = now
+        # A panel is many launches, and ends no earlier than the last of them.
+        self.left[slot] = max(self.seconds[at], self.issued[at] - now)
+        self.running[slot], self.speed[slot] = at, math.nan
+        self.share(self.worker[at], now)
+
+    def share(self, w: int, now: float) -> None:
+        """Bring what runs on a GPU up to date, and divide its multiprocessors anew."""
+        panel, update = self.running[2 * w], self.running[2 * w + 1]
+        overlap = self.overlap[panel] if panel >= 0 else _ALONE
+        panel_speed = 1 / overlap.slowdown if update >= 0 else 1.0
+        update_speed = 1 - overlap.share
+        elapsed, self.since[w] = now - self.since[w], now
+        for slot, at, speed in ((2 * w, panel, panel_speed), (2 * w + 1, update, update_speed)):
+            if at < 0:
+                continue
+            if not math.isnan(self.speed[slot]):
+                self.left[slot] = max(self.left[slot] - elapsed * self.speed[slot], 0.0)
+            if speed != self.speed[slot]:
+                # Another end is foreseen; the event of the former one is void.
+                self.speed[slot] = speed
+                self.version[slot] += 1
+                if speed > 0:
+                    event = (now + self.left[slot] / speed, at, self.version[slot])
+                    heapq.heappush(self.events, event)
+
+    def end(self, at: int, now: float) -> None:
+        """An instruction has ended: its queue, and those that wait for it, go on."""
+        w = self.worker[at]
+        self.stop[at] = now
+        if self.shared[at]:
+            self.running[self.slot(at)] = -1
+            self.share(w, now)
+        for other in self.after[at]:
+            self.arrive(other, now)
+        if self.blocking[w]:
+            self.clock[w] = self.issued[at] = now
+            self.issue([w, *self.held.pop(at, ())])
+
+    def check_finished(self) -> None:
+        """Raise unless everything has ended, and say where each worker stands."""
+        stuck = [w for at, w in enumerate(self.worker) if math.isnan(self.stop[at])]
+        if stuck:
+            reasons = "; ".join(self._reason(w) for w in dict.fromkeys(stuck))
+            raise RuntimeError(f"the programs wait for each other and never end: {reasons}")
+
+    def _reason(self, w: int) -> str:
+        at = self.position[w]
+        span = range(self.first[w], self.first[w + 1])
+        if at not in span or not self.needs.get(at):
+            at = next(at for at in span if math.isnan(self.stop[at]))
+        i = self.all[at]
+        waits = [f"message {tuple(key)} to be taken by worker {to}" for key, to in i.awaits]
+        if i.op == "receive" and i.message is not None:
+            waits.append(f"message {tuple(i.message)} from worker {i.message.source}")
+        waiting = f" (waits for {', '.join(waits)})" if waits else ""
+        return f"worker {w} is stuck at instruction {at - span.start}, {i.label}{waiting}"

@@ -1,0 +1,126 @@
+"""The best sizes of tiles, one after the other, by dynamic programming."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from hetero_la.scheduler.predict.stages import Stages
+
+
+class Rule(NamedTuple):
+    """Which runs are looked at.
+
+    Attributes
+    ----------
+    lookahead : bool
+        Whether the next panel is factored beside the trailing update.
+    shrinking : bool
+        Whether tiles only get smaller, but for the first and the last: where several workers
+        own columns in turns, these are then about equally wide.
+    """
+
+    lookahead: bool
+    shrinking: bool
+
+    def allows(self, start: int, before: int, nb: int, rest: int) -> bool:
+        """Whether a tile of size `nb` may begin at `start`, with `rest` left of the matrix."""
+        return not self.shrinking or nb <= before or before == start or nb == rest
+
+
+def best_sizes(
+    stages: Stages, order: int, sizes: Sequence[int], largest: int, rules: Sequence[Rule]
+) -> list[tuple[float, list[int]]]:
+    """The tile sizes with which a run is the shortest, stage by stage.
+
+    By Bellman's recursion over the trailing matrix, as Volkov and Demmel choose the block
+    sizes of QR ("Benchmarking GPUs to tune dense linear algebra", SC 2008).  What is left of a
+    run depends on where its trailing matrix begins and on the size of the tile before, whose
+    update the next panel hides behind:
+
+        T(start, before) = min over nb of  stage(start, before, nb) + T(start + nb, nb)
+
+    Parameters
+    ----------
+    stages : Stages
+        What a stage costs.
+    order : int
+        The smaller of m and n.
+    sizes : sequence of int
+        Tile sizes to choose from; tiles begin at multiples of their greatest common divisor.
+    largest : int
+        Size up to which the last tile may be all that is left.
+    rules : sequence of Rule
+        Which runs to look at: one result each.
+
+    Returns
+    -------
+    list of tuple
+        For each rule the seconds, and the sizes of all tiles.
+
+    Examples
+    --------
+    >>> from hetero_la.algorithms.routines import ROUTINES
+    >>> from hetero_la.scheduler.machine.model import MachineModel
+    >>> from hetero_la.scheduler.machine.device import H200
+    >>> model = MachineModel((H200,))
+    >>> stages = Stages(ROUTINES["lu"].step, 8192, 8192, model, [0], None, "float64")
+    >>> ((seconds, found),) = best_sizes(stages, 8192, [256, 512, 1024], 1024, [Rule(True, True)])
+    >>> found[0] >= found[1] >= found[-2]
+    True
+    >>> seconds < stages.seconds([512] * 16)
+    True
+    """
+    recursion = _Recursion(stages, order, sizes, largest, rules)
+    for start in reversed(range(0, order, math.gcd(*sizes))):
+        recursion.choose(start)
+    return [recursion.result(place) for place in range(len(rules))]
+
+
+class _Recursion:
+    """What is known of the trailing matrices that begin after some place."""
+
+    def __init__(
+        self, stages: Stages, order: int, sizes: Sequence[int], largest: int, rules: Sequence[Rule]
+    ) -> None:
+        self._stages, self._order, self._rules = stages, order, rules
+        self._sizes, self._largest = sorted(sizes), largest
+        #: For each rule: (start, size of the tile before) -> least seconds, and size of the tile.
+        self._best: list[dict[tuple[int, int], tuple[float, int]]] = [{} for _ in rules]
+
+    def choose(self, start: int) -> None:
+        """Find the tile to begin with at `start`, where all that begins later is known."""
+        rest, stages = self._order - start, self._stages
+        sizes = [nb for nb in self._sizes if nb < rest]
+        if rest <= self._largest or not sizes:
+            sizes.append(rest)
+        panels = {nb: stages.panel_times(start, nb) for nb in sizes}
+        for before in [nb for nb in self._sizes if nb <= start] if start else [0]:
+            trailing = stages.trailing(start - before, before)
+            costs = {
+                nb: stages.stage(start, before, nb, panel, trailing) for nb, panel in panels.items()
+            }
+            for rule, best in zip(self._rules, self._best, strict=True):
+                best[start, before] = min(
+                    (cost.of(rule.lookahead) + self._left(best, start, nb), nb)
+                    for nb, cost in costs.items()
+                    if rule.allows(start, before, nb, rest)
+                )
+
+    def _left(self, best: dict[tuple[int, int], tuple[float, int]], start: int, nb: int) -> float:
+        """Seconds after the stage whose tile begins at `start`."""
+        after = start + nb
+        return (
+            best[after, nb][0] if after < self._order else self._stages.trailing(start, nb).seconds
+        )
+
+    def result(self, place: int) -> tuple[float, list[int]]:
+        """The whole run's seconds by a rule, and the sizes of its tiles."""
+        best, found = self._best[place], list[int]()
+        start = before = 0
+        while start < self._order:
+            before = best[start, before][1]
+            found.append(before)
+            start += before
+        return best[0, 0][0], found

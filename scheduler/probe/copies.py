@@ -1,0 +1,134 @@
+"""Measures copies: within a device's memory, and between the host and GPUs."""
+
+from __future__ import annotations
+
+import functools
+import statistics
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from hetero_la.scheduler.machine.model import LinkModel
+from hetero_la.scheduler.probe.device_probe import Probe
+from hetero_la.scheduler.probe.kernels import side_by_side
+from hetero_la.tiles.arrays.device import Array, Queue
+from hetero_la.tiles.arrays.transfer import pinned_empty
+
+_ROWS, _COLUMNS, _BLOCK = 4096, 2048, 256
+#: Rows of the strided copy: a tile's, out of columns of `_ROWS`.
+_SHORT = 64
+#: Bytes/s of a copy, at most about: to tell long ones from short ones.
+_FAST = 2e10
+#: Elements of the transfers that a link is fitted to.
+_TRANSFERS = (2**7, 2**12, 2**16, 2**19, 2**22)
+
+
+class _Copies:
+    """Copies on one device, from memory that is there."""
+
+    def __init__(self, probe: Probe) -> None:
+        self.probe = probe
+        self.source = probe.array(_ROWS, _COLUMNS)
+        self.target = probe.device.empty((_ROWS, _COLUMNS), probe.dtype)
+
+    def rates(self, how: str) -> list[float]:
+        """Bytes per second, several times."""
+        return [getattr(self, how)() for _ in range(8)][1:]
+
+    def _rate(self, target: Array, source: Array, repeats: int) -> float:
+        copy = functools.partial(self.probe.device.copy, target, source, Queue.PANEL)
+        clock = self.probe.clock(target.nbytes / _FAST)
+        return target.nbytes / self.probe.sample(copy, repeats, clock=clock)
+
+    def aligned(self) -> float:
+        """Whole columns, one after the other in memory."""
+        return self._rate(self.target, self.source, 1)
+
+    def strided(self) -> float:
+        """A tile's rows of each column."""
+        return self._rate(self.target[:_SHORT], self.source[:_SHORT], 4)
+
+    def loaded(self) -> float:
+        """Columns of a matrix, into memory that was never touched before."""
+        return self._load(self.source)
+
+    def turned(self) -> float:
+        """The same from a row-major matrix."""
+        return self._load(np.ascontiguousarray(self.source))
+
+    def _load(self, source: Array) -> float:
+        target = np.empty((_ROWS, _COLUMNS), source.dtype, order="F")
+
+        def load() -> None:
+            for first in range(0, _COLUMNS, _BLOCK):
+                part = slice(first, first + _BLOCK)
+                self.probe.device.copy(target[:, part], source[:, part], Queue.COPY)
+
+        # By the wall's clock: its many short copies wait for the interpreter.
+        return target.nbytes / self.probe.sample(load)
+
+
+def measure_copies(probes: Sequence[Probe]) -> dict[str, float]:
+    """Bytes/s of copies on devices of a kind, all at once: of each, by how it is copied."""
+    kinds = ["aligned", "strided", *(["loaded", "turned"] if probes[0].kind == "cpu" else [])]
+    found = side_by_side(probes, _Copies, _Copies.rates, kinds)
+    return {kind: statistics.median(rates) for kind, rates in zip(kinds, found, strict=True)}
+
+
+def measure_links(probe: Probe) -> dict[str, LinkModel]:
+    """Links between the host and a GPU, each way, with pinned and with pageable memory."""
+
+    def pageable(shape: tuple[int, ...]) -> Array:
+        return np.ones(shape, probe.dtype, order="F")
+
+    def pinned(shape: tuple[int, ...]) -> Array:
+        host = pinned_empty(shape, probe.dtype)
+        host[...] = 1
+        return host
+
+    memories: dict[str, Callable[[tuple[int, ...]], Array]] = {"host": pinned, "pageable": pageable}
+    links = {}
+    with probe.device.activate():
+        for name, allocate in memories.items():
+            pairs = [
+                (allocate((n, 1)), probe.device.empty((n, 1), probe.dtype)) for n in _TRANSFERS
+            ]
+            links[f"{name}_to_gpu"] = _link(probe, [(gpu, host) for host, gpu in pairs])
+            links[f"gpu_to_{name}"] = _link(probe, pairs)
+    return links
+
+
+def measure_peer_link(source: Probe, target: Probe) -> LinkModel:
+    """The link from one GPU to another."""
+    with source.device.activate():
+        sources = [source.array(n, 1) for n in _TRANSFERS]
+    with target.device.activate():
+        pairs = [(target.device.empty(s.shape, s.dtype), s) for s in sources]
+        return _link(target, pairs)
+
+
+def _link(probe: Probe, pairs: Sequence[tuple[Array, Array]]) -> LinkModel:
+    """Fit the times of copies into the first of each pair from the second."""
+    seconds = [
+        probe.seconds(functools.partial(probe.device.copy, to, origin, Queue.COPY))
+        for to, origin in pairs
+    ]
+    return fit_link([to.nbytes for to, _ in pairs], seconds)
+
+
+def fit_link(nbytes: Sequence[float], seconds: Sequence[float]) -> LinkModel:
+    """The latency and bandwidth that explain transfers with the least relative errors.
+
+    Examples
+    --------
+    >>> sizes = [1e3, 1e5, 1e7]
+    >>> link = fit_link(sizes, [1e-5 + size / 5e10 for size in sizes])
+    >>> f"{link.latency:.1e} s, {link.bandwidth:.1e} B/s"
+    '1.0e-05 s, 5.0e+10 B/s'
+    """
+    times = np.asarray(seconds)
+    matrix = np.column_stack([np.ones(len(times)), nbytes]) / times[:, None]
+    latency, per_byte = np.linalg.lstsq(matrix, np.ones(len(times)), rcond=None)[0]
+    if latency < 0 or per_byte <= 0:  # the ends alone
+        latency, per_byte = times.min(), (times[-1] - times[0]) / (nbytes[-1] - nbytes[0])
+    return LinkModel(float(latency), float(1 / max(per_byte, 1e-15)))

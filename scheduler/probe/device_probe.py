@@ -1,0 +1,136 @@
+"""Times kernels and copies on one device."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import numpy as np
+from threadpoolctl import threadpool_info
+
+from hetero_la.scheduler.machine.device import DeviceModel
+from hetero_la.tiles.arrays.device import Array, Device, DeviceKind, KernelOptions, Queue
+
+
+def blas_threads() -> int:
+    return max((e["num_threads"] for e in threadpool_info() if e["user_api"] == "blas"), default=1)
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Sizes of the probes: milliseconds each, and beyond the fixed costs."""
+
+    edge: int
+    inner: tuple[int, int]
+    narrow: int
+    panel: tuple[int, int, int]
+    orders: tuple[int, int]
+    rows: int
+    columns: int
+    repeats: int
+
+
+_SIZES = {
+    "cpu": Sizes(512, (256, 32), 32, (384, 2048, 192), (64, 192), 4096, 512, 1),
+    "gpu": Sizes(4096, (512, 128), 256, (4096, 32768, 256), (128, 512), 16384, 2048, 8),
+}
+
+
+#: Elements of the long transfer that a link's bandwidth is found by.
+
+#: Calls longer than this, in seconds, are likely to be interrupted on a machine in use.
+_INTERRUPTED = 1e-3
+
+
+@dataclass
+class Probe:
+    """Times kernels on one device, on random data: zeros draw less power and run faster."""
+
+    device: Device
+    dtype: np.dtype
+    options: KernelOptions = field(default_factory=KernelOptions)
+
+    def __post_init__(self) -> None:
+        self.rng = np.random.default_rng(0)
+        # A CPU in the role of a GPU runs its calls itself.
+        self.kind: DeviceKind = "gpu" if self.device.index >= 0 else "cpu"
+        self.sizes = _SIZES[self.kind]
+        #: Whether one thread does all, so that its own time is the time of a call.
+        self.alone = self.kind == "cpu" and blas_threads() == 1
+
+    def array(
+        self, rows: int, columns: int, diagonal: float | None = None, scale: float = 1.0
+    ) -> Array:
+        """A random matrix; with a diagonal, a triangle of it is well conditioned."""
+        # Random numbers are slow to make: 64 columns, over and over, unless few are asked for.
+        few = min(columns, 64) if diagonal is None else columns
+        host = np.asfortranarray(self.rng.random((few, rows), np.float32).T.astype(self.dtype))
+        host = (host - self.dtype.type(0.5)) * self.dtype.type(scale)
+        if diagonal is not None:
+            host /= rows
+            np.fill_diagonal(host, diagonal)
+        array = self.device.empty((rows, columns), self.dtype)
+        for first in range(0, columns, few):
+            part = array[:, first : first + few]
+            self.device.copy(part, host[:, : part.shape[1]], Queue.PANEL)
+        self.device.synchronize()
+        return array
+
+    def integers(self, values: np.ndarray) -> Array:
+        host = np.asfortranarray(values.astype(np.int32))
+        array = self.device.empty(host.shape, host.dtype)
+        self.device.copy(array, host, Queue.PANEL)
+        self.device.synchronize()
+        return array
+
+    def seconds(
+        self, work: Callable[[], None], repeats: int = 1, before: Callable[[], None] | None = None
+    ) -> float:
+        """Median time of one of `repeats` calls in a row, each row after `before`."""
+        samples = [self.sample(work, repeats, before) for _ in range(4)]
+        return statistics.median(samples[1:])  # the first one warms up
+
+    def sample(
+        self,
+        work: Callable[[], None],
+        repeats: int = 1,
+        before: Callable[[], None] | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> float:
+        """Time of one of `repeats` calls in a row after `before`, once."""
+        if before is not None:
+            before()
+            self.device.synchronize()
+        start = clock()
+        for _ in range(repeats):
+            work()
+        self.device.synchronize()
+        return max(clock() - start, 1e-9) / repeats
+
+    def clock(self, seconds: float) -> Callable[[], float]:
+        """What to time calls of so many seconds with.
+
+        A long call may be interrupted by other processes: its thread's own time leaves that
+        out.  But also waiting for the interpreter's lock, which counts in short ones.
+        """
+        own = self.alone and seconds > _INTERRUPTED
+        return time.thread_time if own else time.perf_counter
+
+    def kernel(
+        self,
+        kind: str,
+        *arrays: Array,
+        repeats: int = 1,
+        before: Callable[[], None] | None = None,
+    ) -> float:
+        return self.seconds(lambda: self.call(kind, *arrays), repeats, before)
+
+    def excess(self, model: DeviceModel, kind: str, *arrays: Array) -> float:
+        """Time of a kernel beyond the fixed cost of a call."""
+        seconds = self.kernel(kind, *arrays, repeats=self.sizes.repeats)
+        return max(seconds - model.call_seconds, 1e-9)
+
+    def call(self, kind: str, *arrays: Array) -> None:
+        self.device.call(kind, Queue.PANEL, arrays, self.options)

@@ -1,0 +1,84 @@
+"""Measures what a worker's thread takes from one kernel's call to the next."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Sequence
+from typing import Any, cast
+
+from hetero_la.scheduler.graph.tasks import Region
+from hetero_la.scheduler.probe.device_probe import Probe
+from hetero_la.scheduler.probe.kernels import side_by_side
+from hetero_la.scheduler.program.instructions import Instruction, Program
+from hetero_la.scheduler.run.exchange import Exchange
+from hetero_la.scheduler.run.progress import Progress
+from hetero_la.scheduler.run.runner import Runner
+from hetero_la.tiles.arrays.device import Array, Device, KernelOptions, Queue
+from hetero_la.tiles.storage.layout import TileLayout
+from hetero_la.tiles.storage.shard import ArrayStorage
+
+#: Order of the products that are called, and how many: between calls that leave nothing of
+#: the interpreter in a core's caches, it is slower than in a loop that does nothing else.
+_ORDER, _CALLS = 256, 24
+
+
+class _Watched:
+    """A device, and when its calls began and returned."""
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self.calls: list[tuple[float, float]] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._device, name)
+
+    def call(
+        self, kernel: str, queue: Queue, arrays: Sequence[Array], options: KernelOptions
+    ) -> None:
+        began = time.perf_counter()
+        self._device.call(kernel, queue, arrays, options)
+        self.calls.append((began, time.perf_counter()))
+
+
+def measure_issue(probes: Sequence[Probe]) -> float:
+    """Seconds from the return of one kernel's call to the next one, in a run of a program.
+
+    Parameters
+    ----------
+    probes : sequence of Probe
+        One for each device; all run at once.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from hetero_la.tiles.kernels.cpu.device import CpuDevice
+    >>> 0 < measure_issue([Probe(CpuDevice(), np.dtype(float))]) < 1e-2
+    True
+    """
+    (gaps,) = side_by_side(probes, _program_and_array, _gaps, [None])
+    return statistics.median(gaps)
+
+
+def _program_and_array(probe: Probe) -> tuple[Probe, Program, Array]:
+    product = (Region("A", 0, 1, 2), Region("A", 1, 0, 1), Region("A", 1, 1, 2))
+    calls = [
+        Instruction("call", step, 1, 1, kind="gemm", regions=product, flops=2.0 * _ORDER**3)
+        for step in range(_CALLS)
+    ]
+    return probe, Program(0, [0, 1], calls), probe.array(2 * _ORDER, 2 * _ORDER)
+
+
+def _gaps(prepared: tuple[Probe, Program, Array], point: None) -> list[float]:
+    """Of one run, without its first calls."""
+    probe, program, array = prepared
+    watched = _Watched(probe.device)
+    runner = Runner(
+        program, TileLayout(2 * _ORDER, 2 * _ORDER, _ORDER), {}, cast(Device, watched),
+        probe.dtype, probe.options, ArrayStorage(array, array), Exchange(), Progress(1.0),
+    )  # fmt: skip
+    runner.run(0, _CALLS)
+    runner.finish()
+    ends = [end for _, end in watched.calls]
+    starts = [start for start, _ in watched.calls]
+    return [start - end for end, start in zip(ends[2:-1], starts[3:], strict=True)]

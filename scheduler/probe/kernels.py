@@ -1,0 +1,126 @@
+"""Measures kernels over grids of their sizes, on all workers of a kind at once.
+
+CPU workers share caches, memory and the clock that many busy cores get, so each is
+measured while the others do the same.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import statistics
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import Any
+
+from hetero_la.scheduler.machine.rate_tables import KernelRates, RateTable
+from hetero_la.scheduler.probe.device_probe import Probe
+from hetero_la.scheduler.probe.kernel_cases import Axes, KernelCase
+
+#: How often all is measured: what else is done on a machine, or near it, slows down what is
+#: measured at that moment, and so no more than a part of the samples of one point.
+_ROUNDS = 3
+#: Seconds within which every worker has to come to the next point.
+_MEETING = 120.0
+
+
+def measure_kernels(
+    probes: Sequence[Probe],
+    wanted: Mapping[str, Axes],
+    told: Callable[[str], None] = lambda kind: None,
+) -> KernelRates:
+    """Measure kernels on several devices of a kind at once.
+
+    Parameters
+    ----------
+    probes : sequence of Probe
+        One for each device.
+    wanted : mapping of str to tuple
+        Kernels, and the sizes to measure them at.
+    told : callable, optional
+        Called with each kernel's name before it is measured, in each of several rounds.
+    """
+    found: dict[str, list[list[float]]] = {}
+    for _ in range(_ROUNDS):
+        for kind, axes in wanted.items():
+            told(kind)
+            points = RateTable.grid(axes)
+            make = functools.partial(KernelCase, kind=kind, axes=axes)
+            samples = side_by_side(probes, make, KernelCase.samples, points)
+            known = found.setdefault(kind, [[] for _ in points])
+            found[kind] = [old + new for old, new in zip(known, samples, strict=True)]
+    return KernelRates(tuple(_table(kind, axes, found[kind]) for kind, axes in wanted.items()))
+
+
+def side_by_side(
+    probes: Sequence[Probe],
+    make: Callable[[Probe], Any],
+    measure: Callable[[Any, Any], list[float]],
+    points: Sequence[Any],
+) -> list[list[float]]:
+    """Samples of all devices at each of several points, which they come to together.
+
+    Parameters
+    ----------
+    probes : sequence of Probe
+        One for each device.
+    make : callable
+        Prepares the measurement on one of them.
+    measure : callable
+        Given what was prepared and a point, returns samples.
+    points : sequence
+        What `measure` is called with.
+
+    Raises
+    ------
+    TimeoutError
+        If one of them does not come to the next point within minutes.
+    """
+    meeting = threading.Barrier(len(probes), timeout=_MEETING)
+
+    def work(probe: Probe) -> list[list[float]]:
+        found = []
+        try:
+            with probe.device.activate():
+                prepared = make(probe)
+                for point in points:
+                    meeting.wait()
+                    found.append(measure(prepared, point))
+        except BaseException:
+            meeting.abort()
+            raise
+        return found
+
+    with ThreadPoolExecutor(len(probes), thread_name_prefix="probe") as pool:
+        futures = [pool.submit(work, probe) for probe in probes]
+        try:
+            wait(futures)
+        except BaseException:  # Ctrl-C
+            meeting.abort()
+            raise
+    errors = [error for future in futures if (error := future.exception()) is not None]
+    if errors:
+        # The first real error counts, not that of those who waited for it.
+        real = [e for e in errors if not isinstance(e, threading.BrokenBarrierError)]
+        raise real[0] if real else TimeoutError(f"a device took longer than {_MEETING:.0f} s")
+    results = [future.result() for future in futures]
+    return [list(itertools.chain(*samples)) for samples in zip(*results, strict=True)]
+
+
+def median_and_spread(samples: Sequence[float]) -> tuple[float, float]:
+    """The median, and the distance of the quartiles over it.
+
+    Examples
+    --------
+    >>> median_and_spread([1.0, 2.0, 3.0, 4.0, 5.0])
+    (3.0, 0.6667)
+    """
+    middle = statistics.median(samples)
+    low, _, high = statistics.quantiles(samples, n=4, method="inclusive")
+    return middle, round((high - low) / middle, 4)
+
+
+def _table(kind: str, axes: Axes, found: list[list[float]]) -> RateTable:
+    seconds, spreads = zip(*map(median_and_spread, found), strict=True)
+    return RateTable(kind, axes, seconds, spreads)

@@ -1,0 +1,1 @@
+"""Programs: for each worker the instructions, messages and buffers of a run."""

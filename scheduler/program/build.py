@@ -1,0 +1,162 @@
+"""From a placed graph to one program per worker: order, merge, write."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from operator import attrgetter
+
+from hetero_la.scheduler.graph.task_graph import TaskGraph
+from hetero_la.scheduler.graph.tasks import TaskBlock
+from hetero_la.scheduler.placement.distribution import Distribution
+from hetero_la.scheduler.placement.lookahead import Order
+from hetero_la.scheduler.placement.placement import Placement
+from hetero_la.scheduler.program.checkpoint_cuts import Saves
+from hetero_la.scheduler.program.column_runs import Part, Run
+from hetero_la.scheduler.program.instructions import Program, set_urgencies
+from hetero_la.scheduler.program.messages import Traffic, derive_traffic
+from hetero_la.scheduler.program.writer import ProgramWriter, announce_taken
+from hetero_la.tiles.kernels.spec import SPECS
+
+
+def build_programs(
+    graph: TaskGraph,
+    placement: Placement,
+    distribution: Distribution,
+    workers: int,
+    *,
+    depth: int,
+    shared: bool = False,
+    arrival: Callable[[int], int] | None = None,
+    checkpoints: Sequence[int] = (),
+) -> tuple[list[Program], Traffic]:
+    """Turn a placed graph into one program per worker, and the messages between them.
+
+    Parameters
+    ----------
+    graph : TaskGraph
+        The tasks.
+    placement : Placement
+        Worker of each task.
+    distribution : Distribution
+        Owner of each tile column.
+    workers : int
+        How many workers there are.
+    depth : int
+        Look-ahead.
+    shared : bool, optional
+        The shards are parts of one array in the matrix's own order, so only
+        columns that are neighbours in the matrix can be merged.
+    arrival : callable, optional
+        Step by which each tile column has travelled to its worker, where that takes
+        time; the work of earlier steps on it waits so long.  None: all are there.
+    checkpoints : sequence of int, optional
+        Steps, in order, before which the state of the matrix is saved; every task must
+        be the owner's of its column.
+    """
+    traffic = derive_traffic(graph, placement, distribution)
+    order, made = Order(graph, depth, arrival), graph.made_columns()
+    writers = []
+    mergings = []
+    for worker in range(workers):
+        writer = ProgramWriter(graph, distribution, traffic, worker, depth, made)
+        writers.append(writer)
+        stored = range(len(distribution.owners)) if shared else writer.program.columns
+        mergings.append(_Merging(graph, order, stored))
+    for block in graph.blocks:
+        for worker, columns in placement.shares(block).items():
+            mergings[worker].add(block, columns)
+    for worker, (writer, merging) in enumerate(zip(writers, mergings, strict=True)):
+        saves = Saves.of(graph, placement, worker, checkpoints)
+        writer.write(merging.runs(), arrival, saves)
+    announce_taken(writers)
+    for writer in writers:
+        set_urgencies(writer.program.instructions)
+    return [writer.program for writer in writers], traffic
+
+
+class _Merging:
+    """Finds one worker's runs: tasks that differ only in the column, adjacent in its shard."""
+
+    def __init__(self, graph: TaskGraph, order: Order, columns: Sequence[int]) -> None:
+        self._graph, self._order = graph, order
+        self._local = {column: place for place, column in enumerate(columns)}
+        self._cut: dict[tuple[int, int, int, bool], list[Sequence[int]]] = {}
+        self._found: list[Run] = []
+
+    def add(self, block: TaskBlock, columns: Sequence[int]) -> None:
+        """Let the worker do a block's tasks of some columns."""
+        for piece in self._pieces(block, columns):
+            key = self._order.key(block.step, block.kind, piece[0], block.index(piece[0]))
+            self._found.append(Run(key, [Part(block, piece)]))
+
+    def runs(self) -> list[Run]:
+        """The runs, in the order in which they are to be done."""
+        return self._joined(sorted(self._found, key=attrgetter("key")))
+
+    def _pieces(self, block: TaskBlock, columns: Sequence[int]) -> list[Sequence[int]]:
+        """Cut a block's columns where their priority changes, or where they are not adjacent."""
+        trapezoid = SPECS[block.kind].trapezoid
+        key = block.step, block.start, block.stop, trapezoid
+        pieces = self._cut.get(key)
+        if pieces is None:
+            pieces = self._cut[key] = self._cut_columns(block.step, columns, trapezoid)
+        return pieces
+
+    def _cut_columns(
+        self, step: int, columns: Sequence[int], trapezoid: bool
+    ) -> list[Sequence[int]]:
+        pieces: list[Sequence[int]] = []
+        latest: dict[tuple[int, int], list[int]] = {}
+        for column in columns:
+            phase = self._order.phase(step, column)
+            piece = latest.get(phase)
+            if piece is not None and self._goes_on(piece[0], piece[-1], column, step, trapezoid):
+                piece.append(column)
+            else:
+                piece = latest[phase] = [column]
+                pieces.append(piece)
+        return pieces
+
+    def _goes_on(self, first: int, last: int, column: int, step: int, trapezoid: bool) -> bool:
+        """Whether a call for columns from `first` to `last` can be for the next one, too."""
+        place = self._local.get(column)
+        if place is None or place != self._local.get(last, -2) + 1:
+            return False  # they do not lie side by side, as one array
+        # What the next panel waits for goes ahead of a trapezoid's other stretches: these are
+        # kernel calls of their own in any case.
+        apart = trapezoid and column > last + 1
+        return not (apart and self._order.is_next(step, first))
+
+    def _joined(self, runs: list[Run]) -> list[Run]:
+        """Join what the builder has added block by block, where it is the same but for columns."""
+        joined: list[Run] = []
+        for run in runs:
+            if joined and self._is_same(joined[-1], run):
+                joined[-1].parts += run.parts
+            else:
+                joined.append(run)
+        return joined
+
+    def _is_same(self, before: Run, run: Run) -> bool:
+        first, last, part = before.parts[0], before.parts[-1], run.parts[0]
+        trapezoid = SPECS[part.block.kind].trapezoid
+        ends = first.columns[0], last.columns[-1]
+        return (
+            last.block is not part.block  # whose columns have been put together where they can be
+            and before.key[:4] == run.key[:4]
+            and self._goes_on(*ends, part.columns[0], run.step, trapezoid)
+            and self._signature(last) == self._signature(part)
+        )
+
+    def _signature(self, part: Part) -> list[tuple[object, ...]]:
+        """What a part's tasks access, apart from which column is theirs."""
+        own = part.columns[0]
+        top = own if SPECS[part.block.kind].trapezoid else 0
+        found: list[tuple[object, ...]] = []
+        for region in part.block.accesses:
+            name, index, start, stop = region.of(own)
+            if index == own and name not in self._graph.values:
+                found.append((name, start - top, stop))
+            else:
+                found.append((name, index, start - top, stop))
+        return found

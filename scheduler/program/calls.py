@@ -1,0 +1,88 @@
+"""Which call of a worker's program does which tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hetero_la.scheduler.graph.tasks import ALL, OWN, TaskBlock
+from hetero_la.scheduler.program.messages import MessageKey
+
+#: The calls of a block: first column -> last column, and place in the program.
+BlockCalls = dict[int, tuple[int, int]]
+
+
+class Common:
+    """What all calls for a block of tasks have in common.
+
+    Attributes
+    ----------
+    block : TaskBlock or None
+        The block.
+    places : set of int
+        Instructions that they follow.
+    own : list of BlockCalls
+        Of blocks whose tasks they follow column by column.
+    loads : bool
+        Whether they follow the loads of their columns.
+    used : set of MessageKey
+        What they read where it was received.
+    awaits
+        As of `Instruction`.
+    """
+
+    __slots__ = ("awaits", "block", "loads", "own", "places", "used")
+
+    def __init__(self, block: TaskBlock | None = None) -> None:
+        self.block = block
+        self.places: set[int] = set()
+        self.own: list[BlockCalls] = []
+        self.loads = False
+        self.used: set[MessageKey] = set()
+        self.awaits: tuple[tuple[MessageKey, int], ...] = ()
+
+
+class Calls:
+    """Finds calls by their tasks.
+
+    Examples
+    --------
+    >>> calls = Calls()
+    >>> calls.add(0, [1, 3], 10)
+    >>> calls.add(0, [5], 11)
+    >>> block = TaskBlock(1, 3, "gemm", 0, 1, 6, (), (), ())
+    >>> block.after = ((0, OWN), (0, 5))
+    >>> common = Common(block)
+    >>> calls.precede(common)
+    >>> common.places, [between(own, 3, 3) for own in common.own]
+    ({11}, [[10]])
+    """
+
+    def __init__(self) -> None:
+        self._calls: dict[int, BlockCalls] = {}
+
+    def add(self, number: int, columns: Sequence[int], place: int) -> None:
+        """Note that the call at `place` does a block's tasks of these columns, ascending."""
+        self._calls.setdefault(number, {})[columns[0]] = columns[-1], place
+
+    def precede(self, common: Common) -> None:
+        """Fill in the calls that those for a block follow."""
+        if common.block is None:
+            return
+        for number, which in common.block.after:
+            there = self._calls.get(number)
+            if there is None:
+                continue
+            if which == OWN:
+                common.own.append(there)
+            elif which == ALL:
+                common.places.update([place for _, place in there.values()])
+            else:
+                common.places.update(between(there, which, which))
+
+
+def between(calls: BlockCalls, first: int, last: int) -> Sequence[int]:
+    """Places of a block's calls for some of a worker's columns from `first` to `last`."""
+    found = calls.get(first)
+    if found is not None and found[0] >= last:
+        return (found[1],)
+    return [place for start, (stop, place) in calls.items() if start <= last and first <= stop]

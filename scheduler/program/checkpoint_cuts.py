@@ -1,0 +1,106 @@
+"""When a worker's part of a checkpoint is to be saved.
+
+The checkpoint before step s is the state in which exactly the tasks of the steps before s
+have been done.  Tasks of a step only depend on tasks of that step and of earlier ones, so
+these tasks can all be done without any other: what they leave of a tile column depends
+neither on the number of workers nor on the order in which they run.  Workers that look
+ahead are never in that state as a whole, but each column is, between the last of its
+tasks before s and the first one after: there it is saved.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
+from hetero_la.scheduler.graph.task_graph import TaskGraph
+from hetero_la.scheduler.graph.tasks import Region, Task
+from hetero_la.scheduler.placement.placement import Placement
+from hetero_la.scheduler.program.column_runs import Run
+
+
+class Saves:
+    """Tells, task by task, what of one worker's data has reached a checkpoint.
+
+    A checkpoint has what has changed since the one before: the first has all that the
+    tasks before it have written.
+
+    Parameters
+    ----------
+    graph : TaskGraph
+        The tasks of all workers.
+    tasks : sequence of Task
+        Those of this worker.
+    steps : sequence of int
+        The checkpoints, in order.
+
+    Examples
+    --------
+    >>> from hetero_la.algorithms.cholesky import cholesky_tasks
+    >>> from hetero_la.tiles.storage.layout import TileLayout
+    >>> graph = cholesky_tasks(TileLayout(6, 6, 2))
+    >>> saves = Saves(graph, graph.tasks, [1])
+    >>> for task in graph.tasks[:4]:
+    ...     print(task.kind, [(step, *region) for step, region in saves.due([task])])
+    potrf [(1, 'info', 0, 0, 1)]
+    trtri_n []
+    trmm_rc [(1, 'A', 0, 0, 3)]
+    herk [(1, 'A', 1, 0, 3)]
+    """
+
+    def __init__(self, graph: TaskGraph, tasks: Sequence[Task], steps: Sequence[int]) -> None:
+        self._graph, self._steps = graph, list(steps)
+        self._left: Counter[tuple[tuple[str, int], int]] = Counter()
+        self._reached: dict[tuple[str, int], int] = {}
+        self._last_read: dict[tuple[str, int], int] = {}
+        if not steps:
+            return
+        for task in tasks:
+            self._left.update((name, self._checkpoint(task)) for name in self._written(task))
+        for task in graph.tasks:
+            for region in task.reads:
+                name = region[:2]
+                self._last_read[name] = max(self._last_read.get(name, 0), task.step)
+
+    @classmethod
+    def of(cls, graph: TaskGraph, placement: Placement, worker: int, steps: Sequence[int]) -> Saves:
+        """Of one worker's tasks; without checkpoints, nobody needs these one by one."""
+        if not steps:
+            return cls(graph, (), ())
+        mine = [task for task in graph.tasks if placement[task.index] == worker]
+        return cls(graph, mine, steps)
+
+    def of_run(self, run: Run) -> Iterator[tuple[int, Region]]:
+        """What is to be saved once a run is done."""
+        if self._steps:
+            yield from self.due([self._graph.tasks[index] for index in run.indices()])
+
+    def due(self, run: Iterable[Task]) -> Iterator[tuple[int, Region]]:
+        """What is to be saved, and for which checkpoint, once the tasks of `run` are done."""
+        for task in run:
+            place = self._checkpoint(task)
+            for name in self._written(task):
+                if place < self._reached.setdefault(name, place):
+                    raise ValueError(f"the tasks on {name} are not in the order of their steps")
+                self._reached[name] = place
+                self._left[name, place] -= 1
+                done = not self._left[name, place]
+                if done and place < len(self._steps) and self._is_needed(name, place):
+                    yield self._steps[place], self._whole(name)
+
+    def _checkpoint(self, task: Task) -> int:
+        """Place of the first checkpoint that holds the task's work."""
+        return bisect_right(self._steps, task.step)
+
+    def _written(self, task: Task) -> set[tuple[str, int]]:
+        return {region[:2] for region in task.updates + task.writes}
+
+    def _is_needed(self, name: tuple[str, int], place: int) -> bool:
+        """Whether a column or value is used later on, or is a result."""
+        if name[0] not in self._graph.values or name[0] in self._graph.results:
+            return True
+        return self._last_read.get(name, -1) >= self._steps[place]
+
+    def _whole(self, name: tuple[str, int]) -> Region:
+        return Region(*name, 0, 1 if name[0] in self._graph.values else self._graph.layout.mt)

@@ -1,0 +1,47 @@
+"""What becomes one call: tasks on adjacent columns of a worker's shard."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from hetero_la.scheduler.graph.tasks import TaskBlock
+from hetero_la.scheduler.placement.lookahead import Priority
+
+
+class Part(NamedTuple):
+    """Tasks of one block: those of these tile columns, ascending."""
+
+    block: TaskBlock
+    columns: Sequence[int]
+
+
+@dataclass(slots=True)
+class Run:
+    """Tasks that are done by one call.
+
+    Attributes
+    ----------
+    key : tuple of int
+        Priority of the first.
+    parts : list of Part
+        Blocks that differ in nothing but their columns; almost always, there is one.
+    """
+
+    key: Priority
+    parts: list[Part]
+
+    @property
+    def step(self) -> int:
+        """Step of all its tasks."""
+        return self.key[2]
+
+    @property
+    def trailing(self) -> bool:
+        """Whether it is no panel's, and none of the updates that the next panels wait for."""
+        return bool(self.key[1])
+
+    def indices(self) -> list[int]:
+        """Its tasks' places in the builder's order."""
+        return [index for block, columns in self.parts for index in block.indices_of(columns)]

@@ -1,0 +1,100 @@
+"""What a worker has received from others: where in its program, and for whom."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from hetero_la.scheduler.graph.task_graph import TaskGraph
+from hetero_la.scheduler.graph.tasks import Region
+from hetero_la.scheduler.program.column_runs import Run
+from hetero_la.scheduler.program.messages import MessageKey, Traffic
+from hetero_la.tiles.arrays.device import Queue
+
+Keys = Sequence[MessageKey]
+
+
+class Inbox:
+    """Keeps track of one worker's messages while its program is written.
+
+    Parameters
+    ----------
+    graph, traffic
+        Of the run.
+    worker : int
+        Whose messages.
+    owned : collection of int
+        Its tile columns.
+
+    Attributes
+    ----------
+    received : dict
+        Message -> place of its receive in the program.
+    came_home : set of int
+        The worker's own columns that messages have brought.
+    """
+
+    def __init__(
+        self, graph: TaskGraph, traffic: Traffic, worker: int, owned: frozenset[int]
+    ) -> None:
+        self._values, self._vectors, self._owned = graph.values, graph.vectors(), owned
+        self._blocks, self._traffic, self._worker = graph.blocks, traffic, worker
+        self.received: dict[MessageKey, int] = {}
+        self.came_home: set[int] = set()
+        #: Of each column and value, the parts that have come, the latest first.
+        self._holders: dict[tuple[str, int], list[tuple[Region, MessageKey]]] = {}
+        self._last_use: dict[MessageKey, dict[Queue, int]] = {}
+
+    def needs(self, runs: Iterable[Run]) -> list[tuple[Keys, Keys]]:
+        """For each run, the messages that it needs, and those that it reads in their buffers."""
+        nothing: tuple[Keys, Keys] = (), ()
+        known: dict[int, tuple[Keys, Keys]] = {}
+        for (number, worker), keys in self._traffic.needs.items():
+            if worker == self._worker:
+                known[number] = keys, [key for key in keys if self._reads_buffer(key, number)]
+        needs = []
+        for run in runs:
+            needed, buffered = known.get(run.parts[0].block.number, nothing)
+            for part in run.parts[1:]:
+                more = known.get(part.block.number, nothing)
+                needed = [*needed, *(key for key in more[0] if key not in needed)]
+                buffered = [*buffered, *(key for key in more[1] if key not in buffered)]
+            needs.append((needed, buffered))
+        return needs
+
+    def _reads_buffer(self, key: MessageKey, number: int) -> bool:
+        """Whether a block of tasks reads a message in the buffer where it is received."""
+        regions = self._traffic.messages[key].regions
+        return any(r[:2] in regions and self.is_buffered(r) for r in self._blocks[number].accesses)
+
+    def is_buffered(self, region: Region) -> bool:
+        """Whether a received region is in a rotating buffer: neither kept nor come home."""
+        if region.name in self._values:
+            return region.name not in self._vectors
+        return region.index not in self._owned
+
+    def receive(self, key: MessageKey, place: int) -> list[Region]:
+        """Note where a message is received; what of the worker's columns it brings home."""
+        self.received[key] = place
+        home = []
+        for name, region in self._traffic.messages[key].regions.items():
+            self._holders.setdefault(name, []).insert(0, (region, key))
+            if region.name not in self._values and region.index in self._owned:
+                home.append(region)
+                self.came_home.add(region.index)
+        return home
+
+    def holder(self, region: Region) -> MessageKey | None:
+        """The latest message that has brought a region; a column may come in parts."""
+        for held, key in self._holders.get(region[:2], ()):
+            if held.covers(region):
+                return key
+        return None
+
+    def use(self, keys: Iterable[MessageKey], queue: Queue, place: int) -> None:
+        """Note a use of what some messages have brought."""
+        for key in keys:
+            self._last_use.setdefault(key, {})[queue] = place
+
+    def last_uses(self, key: MessageKey) -> list[int]:
+        """The last use of a message on each queue, or else where it is received."""
+        return sorted(self._last_use.get(key, {}).values()) or [self.received[key]]

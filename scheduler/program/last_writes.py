@@ -1,0 +1,67 @@
+"""Where in a worker's program each tile of its columns is written for the last time."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from hetero_la.scheduler.graph.tasks import Region, resolve
+
+
+class Finished(NamedTuple):
+    """Rows of a tile column that are final once the instruction at `place` has ended."""
+
+    place: int
+    column: int
+    start: int
+    stop: int
+
+
+class LastWrites:
+    """Keeps track of writes while a program is written.
+
+    Parameters
+    ----------
+    columns : sequence of int
+        The worker's tile columns, in the order of its shard.
+    mt : int
+        Tile rows.
+
+    Examples
+    --------
+    >>> writes = LastWrites([0, 2], 3)
+    >>> for place, start in enumerate((0, 0, 2)):
+    ...     writes.add([0, 2], Region("A", 0, start, 3), place)
+    >>> [(p.place, p.start, p.stop) for p in writes.finished(2)]
+    [(1, 0, 2), (2, 2, 3)]
+    """
+
+    def __init__(self, columns: Sequence[int], mt: int) -> None:
+        self._row = {column: row for row, column in enumerate(columns)}
+        self._places = np.full((len(columns), mt), -1)
+
+    def add(self, columns: Sequence[int], region: Region, place: int) -> None:
+        """Note that `place` writes the region, relative to each of these adjacent columns."""
+        first = self._row.get(columns[0])
+        if first is None:  # another worker's, which is only on loan here
+            return
+        if region.sloped:
+            for row, column in enumerate(columns, first):
+                start, stop = resolve(region.start, column), resolve(region.stop, column)
+                self._places[row, start:stop] = place
+        else:
+            self._places[first : first + len(columns), region.start : region.stop] = place
+
+    def finished(self, column: int) -> Iterator[Finished]:
+        """The rows that are written last, and what is above and below them and ready sooner."""
+        places = self._places[self._row[column]]
+        if not places.size:
+            return
+        latest = np.flatnonzero(places == places.max())
+        edges = 0, int(latest[0]), int(latest[-1]) + 1, len(places)
+        for start, stop in itertools.pairwise(edges):
+            if start < stop:
+                yield Finished(int(places[start:stop].max()), column, start, stop)

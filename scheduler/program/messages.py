@@ -1,0 +1,255 @@
+"""What travels between workers, derived from the graph's flows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from hetero_la.scheduler.graph.task_graph import TaskGraph
+from hetero_la.scheduler.graph.tasks import ALL, INITIAL, OWN, Region, TaskBlock
+from hetero_la.scheduler.placement.distribution import Distribution
+from hetero_la.scheduler.placement.placement import Placement
+
+
+class MessageKey(NamedTuple):
+    """A message is what worker `source` gives to the tasks of `step` elsewhere.
+
+    What the step's panel needs travels on its own: the rest may be made from its result.
+    """
+
+    source: int
+    step: int
+    panel: bool = False
+
+
+class Part(NamedTuple):
+    """A region that travels: its shape, dtype (None: the matrix's) and first element row.
+
+    `row` is None for a per-step value, which travels whole.
+    """
+
+    region: Region
+    shape: tuple[int, ...]
+    dtype: Any
+    row: int | None
+
+
+@dataclass(slots=True)
+class Message:
+    """Regions that one worker sends to others.
+
+    Attributes
+    ----------
+    regions : dict
+        (name, index) -> the tile rows that travel.
+    parts : list of Part
+        The same, as arrays.
+    writers : set of int
+        Tasks of the sender that must have ended before it is sent.
+    after : set of MessageKey
+        Messages with columns that must have come home to the sender before.
+    consumers : set of int
+        Workers that receive it.
+    first : int
+        The one of them whose tasks the builder added first: of a panel, the owner of the
+        next one.
+    """
+
+    key: MessageKey
+    regions: dict[tuple[str, int], Region] = field(default_factory=dict)
+    writers: set[int] = field(default_factory=set)
+    after: set[MessageKey] = field(default_factory=set)
+    consumers: set[int] = field(default_factory=set)
+    parts: list[Part] = field(default_factory=list)
+    first: int = -1
+
+    def include(self, region: Region, consumer: int) -> None:
+        """Let `region` travel to `consumer`."""
+        name = region[:2]
+        held = self.regions.get(name)
+        if held is None:
+            self.regions[name] = region
+        elif not held.covers(region):
+            start, stop = min(held.start, region.start), max(held.stop, region.stop)
+            self.regions[name] = Region(*name, start, stop)
+        if not self.consumers:
+            self.first = consumer
+        self.consumers.add(consumer)
+
+
+@dataclass(slots=True)
+class Traffic:
+    """All messages of a run.
+
+    Attributes
+    ----------
+    messages : dict
+        Key -> message.
+    needs : dict
+        (block of tasks, worker) -> keys of the messages that its tasks there wait for.
+    overwrites : dict
+        (block of tasks, worker) -> (message, consumer) pairs that must have taken their copy
+        before its tasks there overwrite what the message refers to.
+    """
+
+    messages: dict[MessageKey, Message] = field(default_factory=dict)
+    needs: dict[tuple[int, int], list[MessageKey]] = field(default_factory=dict)
+    overwrites: dict[tuple[int, int], list[tuple[MessageKey, int]]] = field(default_factory=dict)
+
+
+def derive_traffic(graph: TaskGraph, placement: Placement, distribution: Distribution) -> Traffic:
+    """Find every flow that crosses workers, and group the flows into messages.
+
+    A tile goes straight from the worker that wrote it to the tasks of the same step,
+    and home, to the owner of its column; whatever reads it later gets it from there.
+    """
+    return _Derivation(graph, placement, distribution).traffic
+
+
+class _Derivation:
+    def __init__(self, graph: TaskGraph, placement: Placement, distribution: Distribution) -> None:
+        self.graph, self.placement, self.owners = graph, placement, distribution.owners
+        self.traffic = Traffic()
+        self._vectors = graph.vectors()
+        self._present: set[tuple[int, int, Region]] = set()
+        if placement.panel_worker is None and len(set(self.owners)) <= 1:
+            return  # one worker sends nothing
+        for block in graph.blocks:
+            for writer, region in block.flows:
+                if not region.own:  # what a column's owner has left there is there
+                    self._flow(None if writer == INITIAL else graph.blocks[writer], region, block)
+        if placement.panel_worker is not None:
+            for made_by, region in graph.last_writers("A"):
+                if placement.worker(made_by, region.index) != self.owners[region.index]:
+                    self._bring_home(made_by, region)
+        self._protect_sources()
+        for message in self.traffic.messages.values():
+            message.parts = [_part(graph, region) for region in message.regions.values()]
+
+    def _key(self, source: int, block: TaskBlock) -> MessageKey:
+        return MessageKey(source, block.step, self.placement.is_panel(block))
+
+    def _message(self, key: MessageKey) -> Message:
+        message = self.traffic.messages.get(key)
+        if message is None:
+            message = self.traffic.messages[key] = Message(key)
+        return message
+
+    def _flow(self, writer: TaskBlock | None, region: Region, block: TaskBlock) -> None:
+        """Let a region travel to all tasks of a block that read it elsewhere."""
+        column = region.index
+        there = self.owners[column] if writer is None else self.placement.worker(writer, column)
+        shares = self.placement.shares(block)
+        if len(shares) == 1 and there in shares:
+            return
+        for here, columns in shares.items():
+            if there == here or self._is_present(here, writer, region):
+                continue
+            # Rows that depend on the column move with it: the ends have them all.
+            for column in (columns[0], columns[-1]) if region.sloped else columns[:1]:
+                self._travel(writer, region.of(column), there, block, here)
+
+    def _is_present(self, here: int, writer: TaskBlock | None, region: Region) -> bool:
+        """Whether a region has been sent to a worker, which keeps it; if not, it is now."""
+        if region.name not in self._vectors:
+            return False
+        key = here, INITIAL if writer is None else writer.number, region
+        known = key in self._present
+        self._present.add(key)
+        return known
+
+    def _travel(
+        self, writer: TaskBlock | None, region: Region, there: int, block: TaskBlock, here: int
+    ) -> None:
+        if writer is not None and region.name not in self.graph.values:
+            owner = self.owners[region.index]
+            if there != owner and (here == owner or block.step > writer.step):
+                message = self._bring_home(writer, region)
+                if here != owner:
+                    home, message = message, self._message(self._key(owner, block))
+                    message.include(region, here)
+                    message.after.add(home.key)
+                self._need(block, here, message)
+                return
+        message = self._message(self._key(there, block))
+        message.include(region, here)
+        if writer is not None:
+            message.writers.add(writer.index(region.index))
+        self._need(block, here, message)
+
+    def _need(self, block: TaskBlock, here: int, message: Message) -> None:
+        needed = self.traffic.needs.setdefault((block.number, here), [])
+        if message.key not in needed:
+            needed.append(message.key)
+
+    def _bring_home(self, writer: TaskBlock, region: Region) -> Message:
+        """What another worker wrote goes to the owner of its column."""
+        source = self.placement.worker(writer, region.index)
+        message = self._message(MessageKey(source, writer.step))
+        message.include(region, self.owners[region.index])
+        message.writers.add(writer.index(region.index))
+        return message
+
+    def _protect_sources(self) -> None:
+        """A task that overwrites what was sent waits until the receivers have it."""
+        blocks = self.graph.blocks
+        for block in blocks:
+            if not block.disturbed:
+                continue
+            sources = {
+                (writer, region.index if not blocks[writer].single else blocks[writer].start)
+                for writer, region in block.flows
+                if writer != INITIAL
+            }
+            edges = sorted(
+                (blocks[number].first, number, which)
+                for number, which in block.disturbed
+                if (which != OWN) and (number, which) not in sources
+            )
+            for _, number, which in edges:
+                for here in self.placement.shares(block):
+                    self._await_readers(block, here, blocks[number], which, sources)
+
+    def _await_readers(
+        self, block: TaskBlock, here: int, other: TaskBlock, which: int,
+        sources: set[tuple[int, int]],
+    ) -> None:  # fmt: skip
+        """Let a block wait for those who read what it overwrites, from a message."""
+        key = self._key(here, other)
+        message = self.traffic.messages.get(key)
+        if message is None:
+            return
+        for there, columns in self.placement.shares(other).items():
+            if there == here or there not in message.consumers:
+                continue
+            if which != ALL:
+                columns = [column for column in columns if column == which]
+            if any((other.number, column) not in sources for column in columns):
+                pairs = self.traffic.overwrites.setdefault((block.number, here), [])
+                if (key, there) not in pairs:
+                    pairs.append((key, there))
+
+
+def buffer_elements(messages: Iterable[Sequence[Part]]) -> dict[tuple[str, int], int]:
+    """Largest element count of each two-dimensional part that some messages bring.
+
+    Parts are told apart by their name, and by how many of it came before in a message.
+    """
+    largest: dict[tuple[str, int], int] = {}
+    for parts in messages:
+        names: list[str] = []
+        for part in parts:
+            if len(part.shape) == 2:
+                place = part.region.name, names.count(part.region.name)
+                largest[place] = max(largest.get(place, 0), math.prod(part.shape))
+                names.append(part.region.name)
+    return largest
+
+
+def _part(graph: TaskGraph, region: Region) -> Part:
+    value = graph.values.get(region.name)
+    if value is not None:
+        return Part(region, value.shape(region.index), value.dtype, None)
+    return Part(region, graph.shape(region), None, graph.layout.row(region.start))

@@ -1,0 +1,63 @@
+"""Messages that a worker has still to send, and what each of them waits for."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
+
+from hetero_la.scheduler.program.column_runs import Part
+from hetero_la.scheduler.program.messages import Message, MessageKey
+
+Event = int | MessageKey  #: a task, by index, that has been written, or a message received
+
+
+class Outbox:
+    """Tells which messages can be sent once which tasks and receives are done.
+
+    Parameters
+    ----------
+    messages : iterable of Message
+        Those of one worker, in the order in which they are to be sent where they can.
+
+    Examples
+    --------
+    >>> first, second = (Message(MessageKey(0, k), writers={k, 7}) for k in range(2))
+    >>> outbox = Outbox([first, second])
+    >>> [m.key.step for event in (0, 7, 1) for m in outbox.done([event])]
+    [0, 1]
+    """
+
+    def __init__(self, messages: Iterable[Message]) -> None:
+        self._order: dict[MessageKey, int] = {}
+        self._missing: dict[MessageKey, int] = {}
+        self._waiting: dict[Event, list[Message]] = {}
+        self._ready: list[Message] = []
+        for order, message in enumerate(messages):
+            self._order[message.key] = order
+            self._missing[message.key] = len(message.writers) + len(message.after)
+            events: list[Event] = [*message.writers, *message.after]
+            for event in events:
+                self._waiting.setdefault(event, []).append(message)
+            if not self._missing[message.key]:
+                self._ready.append(message)
+        self._tasks = sorted(event for event in self._waiting if isinstance(event, int))
+
+    def awaited(self, parts: Iterable[Part]) -> list[int]:
+        """Those of a run's tasks, by index, that messages still wait for."""
+        found: list[int] = []
+        for block, columns in parts:
+            # Most runs lie between two tasks that anybody waits for.
+            first, last = block.index(columns[0]), block.index(columns[-1])
+            if bisect_left(self._tasks, first) < bisect_right(self._tasks, last):
+                found += [i for i in block.indices_of(columns) if i in self._waiting]
+        return found
+
+    def done(self, events: Iterable[Event] = ()) -> list[Message]:
+        """The messages that wait for nothing any more, once these events have come to pass."""
+        ready, self._ready = self._ready, []
+        for event in events:
+            for message in self._waiting.pop(event, ()):
+                self._missing[message.key] -= 1
+                if not self._missing[message.key]:
+                    ready.append(message)
+        return sorted(ready, key=lambda message: self._order[message.key])

@@ -1,0 +1,54 @@
+"""Buffers that received panels rotate through."""
+
+from __future__ import annotations
+
+from hetero_la.scheduler.program.messages import MessageKey
+
+
+class Slots:
+    """Hands out a worker's buffers; one is free again when nobody needs what it holds.
+
+    Parameters
+    ----------
+    least : int
+        Buffers to use before one is used again: the panel of the current step, those
+        ahead, and one on its way.
+
+    Examples
+    --------
+    >>> slots = Slots(1)
+    >>> first, second = MessageKey(0, 0), MessageKey(0, 1)
+    >>> slots.expect(first)
+    >>> slots.take(first), slots.take(second)
+    ((0, None), (1, None))
+    >>> slots.read(first)
+    >>> slots.take(MessageKey(0, 2))
+    (0, MessageKey(source=0, step=0, panel=False))
+    """
+
+    def __init__(self, least: int) -> None:
+        self.least = least
+        self._held: dict[int, MessageKey] = {}  # the one filled longest ago first
+        self._readers: dict[MessageKey, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def expect(self, key: MessageKey) -> None:
+        """Count a reader that is to come."""
+        self._readers[key] = self._readers.get(key, 0) + 1
+
+    def read(self, key: MessageKey) -> None:
+        """Count off a reader."""
+        self._readers[key] -= 1
+
+    def take(self, key: MessageKey) -> tuple[int, MessageKey | None]:
+        """A buffer for a message, and the message that it replaces there."""
+        free = (slot for slot, held in self._held.items() if not self._readers.get(held))
+        slot = next(free, None) if len(self._held) >= self.least else None
+        if slot is None:
+            slot, replaced = len(self._held), None
+        else:
+            replaced = self._held.pop(slot)
+        self._held[slot] = key
+        return slot, replaced

@@ -1,0 +1,293 @@
+"""Writes one worker's program: what waits for what, and what is held where."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Sequence
+
+from hetero_la.scheduler.graph.task_graph import TaskGraph
+from hetero_la.scheduler.graph.tasks import INITIAL, Region, TaskBlock
+from hetero_la.scheduler.placement.distribution import Distribution
+from hetero_la.scheduler.program.calls import Calls, Common, between
+from hetero_la.scheduler.program.checkpoint_cuts import Saves
+from hetero_la.scheduler.program.column_runs import Run
+from hetero_la.scheduler.program.inbox import Inbox
+from hetero_la.scheduler.program.instructions import Instruction, Program, kernel_shapes
+from hetero_la.scheduler.program.last_writes import LastWrites
+from hetero_la.scheduler.program.messages import Message, MessageKey, Traffic
+from hetero_la.scheduler.program.outbox import Outbox
+from hetero_la.scheduler.program.own_columns import OwnColumns
+from hetero_la.scheduler.program.slots import Slots
+from hetero_la.tiles.arrays.device import Queue
+from hetero_la.tiles.kernels.spec import SPECS
+
+
+class ProgramWriter:
+    """Writes one worker's program; keeps track of where each task and message went."""
+
+    def __init__(
+        self, graph: TaskGraph, distribution: Distribution, traffic: Traffic, worker: int,
+        depth: int, made: Collection[int],
+    ) -> None:  # fmt: skip
+        self.graph, self.traffic, self.worker = graph, traffic, worker
+        self.program = Program(
+            worker, distribution.columns(worker), results=frozenset(graph.results)
+        )
+        self.owned = frozenset(self.program.columns)
+        self.inbox = Inbox(graph, traffic, worker, self.owned)
+        self.calls, self.common = Calls(), Common()
+        self.load_at: dict[int, int] = {}
+        self.writes = LastWrites(self.program.columns, graph.layout.mt)
+        mine = [m for m in traffic.messages.values() if m.key.source == worker]
+        self.outbox = Outbox(mine)
+        self.sent_from: dict[int, int] = {}  # calls of the tasks that messages wait for
+        self.slots = Slots(depth + 2)
+        self.made = made
+        self.own = OwnColumns(self.program.columns, graph.layout)
+        self.outgoing: dict[tuple[str, int], list[Message]] = {}
+        for message in mine:
+            for region in message.regions:
+                self.outgoing.setdefault(region, []).append(message)
+
+    def write(self, runs: list[Run], arrival: Callable[[int], int] | None, saves: Saves) -> None:
+        """Fill the program from its merged runs of tasks, given in order."""
+        if arrival is None:
+            self._load_until(len(self.graph))
+        elif not self.owned:
+            # The owners hold on to panels until their last columns have arrived.
+            layout = self.graph.layout
+            self.slots.least += max(map(arrival, range(layout.nt + layout.rt)), default=0)
+        self._send_ready()
+        needs = self.inbox.needs(runs)
+        for _, buffered in needs:
+            for key in buffered:
+                self.slots.expect(key)
+        incoming = self._incoming()
+        for run, (needed, buffered) in zip(runs, needs, strict=True):
+            # What no task here reads yet (columns that come home) is still taken in the
+            # order of steps: its sender may wait for that before it goes on.
+            while incoming and incoming[0].step < run.step:
+                self._receive(incoming.popleft())
+            if arrival is not None and run.trailing:
+                self._load_until(run.key[0] + 1, arrival)  # one step ahead of its use
+            for key in needed:
+                self._receive(key)
+            for key in buffered:
+                self.slots.read(key)
+            place = self._call(run)
+            for step, region in saves.of_run(run):
+                queue = self.program.instructions[place].queue
+                save = Instruction("save", step, region.index, region.index, queue=queue)
+                save.regions = (region,)
+                self._append(save)
+        for key in incoming:
+            self._receive(key)
+        self._load_until(len(self.graph))
+        self._store()
+
+    def _incoming(self) -> deque[MessageKey]:
+        """Messages for this worker, in the order of steps."""
+        keys = (m.key for m in self.traffic.messages.values() if self.worker in m.consumers)
+        return deque(sorted(keys, key=lambda key: (key.step, key.source)))
+
+    def _load_until(self, phase: int, arrival: Callable[[int], int] | None = None) -> None:
+        """Load the columns that are expected by `phase`, if they are not yet."""
+        for column in self.program.columns:
+            if column in self.load_at or column in self.made:
+                continue
+            if arrival is None or arrival(column) <= phase:
+                self._load(column)
+
+    def _load(self, column: int) -> int:
+        if column not in self.load_at:
+            self.load_at[column] = self._append(
+                Instruction("load", 0, column, column, queue=Queue.COPY)
+            )
+        return self.load_at[column]
+
+    def _store(self) -> None:
+        """Store the columns in up to three parts each, those that are ready first."""
+        parts = [part for column in self.program.columns for part in self.writes.finished(column)]
+        for place, column, start, stop in sorted(parts):
+            store = Instruction(
+                "store", self.graph.layout.kt, column, column, queue=Queue.COPY,
+                regions=(Region("A", column, start, stop),),
+            )  # fmt: skip
+            self._append(store, [max(place, self.load_at.get(column, 0))])
+
+    def _append(self, instruction: Instruction, before: Collection[int] = ()) -> int:
+        """Add an instruction that follows those at `before`; return its place."""
+        instructions, own = self.program.instructions, instruction.queue
+        if before:
+            latest: dict[Queue, int] = {}
+            for place in sorted(before):
+                queue = instructions[place].queue
+                if queue is not own:
+                    latest[queue] = place
+            instruction.waits = tuple(sorted(latest.values()))
+            for place in instruction.waits:
+                instructions[place].signals = True
+        instructions.append(instruction)
+        return len(instructions) - 1
+
+    def _call(self, run: Run) -> int:
+        head, columns = run.parts[0]
+        first, last = columns[0], run.parts[-1].columns[-1]
+        before: set[int] = set()
+        used: set[MessageKey] = set()
+        awaits: tuple[tuple[MessageKey, int], ...] = ()
+        for block, columns in run.parts:
+            common = self._common(block, columns)
+            before |= common.places
+            for there in common.own:
+                before.update(between(there, columns[0], columns[-1]))
+            if common.loads:
+                before.update(map(self._load, columns))
+            used |= common.used
+            awaits += common.awaits
+            if self.inbox.came_home and not block.single:
+                self._follow_home(block, columns, before)
+        queue = Queue.UPDATE if run.trailing else Queue.PANEL
+        regions = head.regions(first)
+        call = Instruction("call", head.step, first, last, head.kind, regions, queue)
+        if awaits:
+            call.awaits = tuple(dict.fromkeys(awaits))
+        spec, width = SPECS[head.kind], None
+        if first < last:
+            width = self.own.width(first, last)
+            if spec.trapezoid:
+                call.stretches = self.own.stretches(first, last)
+        call.flops = sum(map(spec.flops, kernel_shapes(call, self.graph, width)))
+        place = self._append(call, before)
+        for block, columns in run.parts:
+            self._note_written(block, columns, place)
+        self.inbox.use(used, queue, place)
+        awaited = self.outbox.awaited(run.parts)
+        if awaited:
+            self.sent_from.update(dict.fromkeys(awaited, place))
+            self._send_ready(awaited)
+        return place
+
+    def _common(self, block: TaskBlock, columns: Sequence[int]) -> Common:
+        """What all calls for a block follow, use and await; kept from one to the next."""
+        if self.common.block is block:
+            return self.common
+        self.common = common = Common(block)
+        self.calls.precede(common)
+        for writer, region in block.flows:
+            if writer == INITIAL:
+                if region.own:
+                    common.loads = True
+                elif region.index in self.owned:
+                    common.places.add(self._load(region.index))
+        if self.traffic.overwrites:
+            awaits = self.traffic.overwrites.get((block.number, self.worker), ())
+            common.awaits = tuple(awaits)
+        if self.inbox.received:
+            self._use_received(block, columns[0], common)
+        return common
+
+    def _use_received(self, block: TaskBlock, column: int, common: Common) -> None:
+        """Let a block's calls follow what has brought the regions that they share."""
+        for region in block.common:
+            key = self.inbox.holder(region.of(column) if region.sloped else region)
+            if key is None:
+                continue
+            place = self.inbox.received[key]
+            common.places.add(place)
+            if self.inbox.is_buffered(region):
+                common.used.add(key)
+            if region in block.updates:
+                self.program.instructions[place].private = True
+
+    def _follow_home(self, block: TaskBlock, columns: Iterable[int], before: set[int]) -> None:
+        """Let a call follow what has brought some of its own columns home."""
+        for column in columns:
+            if column not in self.inbox.came_home:
+                continue
+            for regions in (block.reads, block.updates, block.writes):
+                for region in regions:
+                    key = self.inbox.holder(region.of(column)) if region.own else None
+                    if key is not None:
+                        place = self.inbox.received[key]
+                        before.add(place)
+                        if regions is block.updates:
+                            self.program.instructions[place].private = True
+
+    def _note_written(self, block: TaskBlock, columns: Sequence[int], place: int) -> None:
+        """Remember who did what, wrote a column last, and which per-step values there are."""
+        self.calls.add(block.number, columns, place)
+        for regions in (block.updates, block.writes):
+            for region in regions:
+                value = self.graph.values.get(region.name)
+                if value is not None:
+                    self.program.values[region[:2]] = (value.shape(region.index), value.dtype)
+                else:
+                    own = (region.index,) if block.single else columns
+                    self.writes.add(own, region, place)
+
+    def _send_ready(self, done: Iterable[int | MessageKey] = ()) -> None:
+        """Send what waited for nothing but the tasks and receives that are now done."""
+        for message in self.outbox.done(done):
+            self._send(message)
+
+    def _send(self, message: Message) -> None:
+        """Offer a message once its writers, or else the loads it is made of, have ended."""
+        before = [self.sent_from[writer] for writer in message.writers]
+        before += [self.inbox.received[key] for key in message.after]
+        before = before or [self._load(column) for _, column in message.regions]
+        queue = self.program.instructions[max(before)].queue
+        self._append(
+            Instruction("send", message.key.step, queue=queue, message=message.key), before
+        )
+
+    def _receive(self, key: MessageKey) -> None:
+        if key in self.inbox.received:
+            return
+        self.common = Common()  # there may be a newer holder
+        slot, replaced = self.slots.take(key)
+        self.program.slots = len(self.slots)
+        before: list[int] = []
+        awaits: list[tuple[MessageKey, int]] = []
+        if replaced is not None:
+            before += self.inbox.last_uses(replaced)
+            awaits = self._readers_of_slot(replaced)
+        place = self._append(
+            Instruction(
+                "receive", key.step, queue=Queue.COPY, message=key, slot=slot,
+                awaits=tuple(awaits),
+            ),
+            before,
+        )  # fmt: skip
+        for region in self.inbox.receive(key, place):
+            self.writes.add((region.index,), region, place)
+        self._send_ready([key])
+
+    def _readers_of_slot(self, replaced: MessageKey) -> list[tuple[MessageKey, int]]:
+        """Consumers of what this worker made from a received panel, in its buffer."""
+        return [
+            (message.key, consumer)
+            for region in self.traffic.messages[replaced].regions
+            if region[1] not in self.owned  # what came home is not in the buffer
+            for message in self.outgoing.get(region, ())
+            for consumer in sorted(message.consumers)
+        ]
+
+
+def announce_taken(writers: list[ProgramWriter]) -> None:
+    """Let consumers say when they have taken a message that somebody waits for."""
+    awaited = {
+        pair
+        for writer in writers
+        for instruction in writer.program.instructions
+        for pair in instruction.awaits
+    }
+    for key, consumer in sorted(awaited):
+        writer = writers[consumer]
+        *others, place = writer.inbox.last_uses(key)
+        instructions = writer.program.instructions
+        instructions[place].takes += (key,)
+        # What is announced after the last use must not come before one on another queue.
+        instructions[place].waits = tuple(sorted({*instructions[place].waits, *others}))
+        for other in others:
+            instructions[other].signals = True

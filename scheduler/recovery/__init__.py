@@ -1,0 +1,1 @@
+"""Runs over processes that survive the loss of workers, by checkpoints."""

@@ -1,0 +1,206 @@
+"""The Dask executor for clusters whose workers are other processes.
+
+It ships every worker its columns, submits the tasks of `hetero_la.scheduler.recovery.run_tasks`
+and stores what they return.  `hetero_la.scheduler.recovery.restart` begins again what a lost
+worker has ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import uuid
+from functools import partial
+from typing import Any
+
+import distributed
+import numpy as np
+
+from hetero_la.scheduler.cluster.clients import while_open
+from hetero_la.scheduler.on_dask.wait import (
+    fetch_all,
+    guard,
+    lost_message,
+    thread_given_up,
+    wait_all,
+)
+from hetero_la.scheduler.program.messages import MessageKey
+from hetero_la.scheduler.recovery.checkpoint_store import Checkpoints
+from hetero_la.scheduler.recovery.run_tasks import (
+    close_shard,
+    drop_shards,
+    hold_shards,
+    open_shard,
+    run_slice,
+    save_shard,
+)
+from hetero_la.scheduler.run.job import Job, Outcome
+from hetero_la.scheduler.run.trace import WorkerTrace
+from hetero_la.tiles.arrays.errors import WorkerLostError
+from hetero_la.tiles.kernels.cpu.device import CpuDevice
+from hetero_la.tiles.storage.shard import ArrayStorage, Storage
+
+#: How long a run that failed waits for the workers that are left to forget it.
+_CLEAN_UP_SECONDS = 10
+
+
+def run_in_processes(
+    client: distributed.Client,
+    job: Job,
+    storage: Storage,
+    checkpoints: Checkpoints | None = None,
+) -> Outcome:
+    """Run on workers of any Dask cluster.
+
+    Parameters
+    ----------
+    client : Client
+        Of the cluster.
+    job : Job
+        What to run; if it goes on from a checkpoint, the tasks that are left.
+    storage : Storage
+        Where the whole run's columns come from and go to.
+    checkpoints : Checkpoints, optional
+        Where the run begins, and takes its checkpoints to.
+
+    Raises
+    ------
+    WorkerLostError
+        If a worker has left; the run can be started anew.
+    Exception
+        What the first failing task raised.
+    """
+    checkpoints = checkpoints or Checkpoints(job.layout)
+    attempt = _Attempt(client, job)
+    with thread_given_up():
+        try:
+            with while_open(client):
+                attempt.submit(checkpoints.storage(storage), checkpoints.folder)
+            for step in job.checkpoints:
+                parts = fetch_all(client, attempt.saves[step], attempt.addresses)
+                del attempt.saves[step]  # the workers need not hold them any longer
+                checkpoints.complete(step, parts)
+            return attempt.collect(storage)
+        except BaseException:
+            with contextlib.suppress(Exception):  # the first error is the one to report
+                attempt.clean_up()
+            raise
+
+
+class _Attempt:
+    """The Dask tasks of one run, under a name of its own."""
+
+    def __init__(self, client: distributed.Client, job: Job) -> None:
+        self.client, self.job = client, job
+        self.run = f"{job.name}-{uuid.uuid4().hex[:8]}"
+        self.addresses = [worker.address for worker in job.workers]
+        self.leases: list[distributed.Future] = []
+        self.saves: dict[int, list[distributed.Future]] = {step: [] for step in job.checkpoints}
+        self.finals: list[distributed.Future] = []
+        self._submitted: list[distributed.Future] = []
+        self._last_saves = [
+            {i.step: place for place, i in enumerate(program.instructions) if i.op == "save"}
+            for program in job.programs
+        ]
+
+    def submit(self, storage: Storage, folder: str | None) -> None:
+        """Submit all slices in an order in which messages come before what needs them."""
+        job = self.job
+        workers = range(len(job.programs))
+        self.leases = [self._pinned(hold_shards, "lease", worker) for worker in workers]
+        parts = [self._ship(worker, storage) for worker in workers]
+        last = [self._pinned(open_shard, "load", worker, *parts[worker]) for worker in workers]
+        sent: dict[MessageKey, distributed.Future] = {}
+        waiting = {program.worker: list(program.slices()) for program in job.programs}
+        while any(waiting.values()):
+            for worker, pieces in waiting.items():
+                while pieces and all(key in sent for key in pieces[0][2]):
+                    start, stop, keys, message = pieces.pop(0)
+                    inputs = [sent[key] for key in keys]
+                    what = f"instructions-{start}-{stop}"
+                    last[worker] = self._pinned(
+                        run_slice, what, worker, start, stop, keys, inputs, last[worker]
+                    )
+                    if message is not None:
+                        sent[message] = last[worker]
+                    for step in self._saved(worker, range(start, stop)):  # before the next slice
+                        what = f"checkpoint-{step}"
+                        last[worker] = self._pinned(
+                            save_shard, what, worker, step, folder, last[worker]
+                        )
+                        self.saves[step].append(last[worker])
+        self.finals = [self._pinned(close_shard, "collect", w, last[w]) for w in workers]
+        self._submitted.clear()  # what no later task needs may go
+
+    def _pinned(self, function: Any, what: str, worker: int, *args: Any) -> distributed.Future:
+        target = self.job.workers[worker]
+        future = self.client.submit(
+            function, self.run, worker, *args, key=f"{self.run}-{target.name}-{what}",
+            workers=[target.address], allow_other_workers=False, pure=False, retries=0,
+        )  # fmt: skip
+        self._submitted.append(future)
+        return future
+
+    def _saved(self, worker: int, places: range) -> list[int]:
+        """Checkpoints of which a worker's part is complete once a slice has run."""
+        return [step for step, place in self._last_saves[worker].items() if place in places]
+
+    def _ship(self, worker: int, storage: Storage) -> list[distributed.Future]:
+        """Send a worker its part of the job, and its columns."""
+        job, target = self.job, self.job.workers[worker]
+        blocks: dict[int, np.ndarray] = {}
+        for instruction in job.programs[worker].instructions:
+            if instruction.op != "load":
+                continue
+            start, stop = job.layout.columns(instruction.first)
+            blocks[start] = np.empty((job.layout.m, stop - start), job.dtype, order="F")
+            storage.load(CpuDevice(), start, stop, blocks[start])
+
+        def scatter() -> Any:
+            return self.client.scatter(
+                [job.only(worker), blocks], workers=[target.address], hash=False, asynchronous=True
+            )
+
+        try:
+            futures: list[distributed.Future] = guard(self.client, scatter, self.addresses)
+        except (KeyError, OSError) as error:  # the scheduler does not know it, or cannot reach it
+            said = self.client.sync(lost_message, self.client, target.address, target.label)
+            raise WorkerLostError(said) from error
+        return futures
+
+    def collect(self, storage: Storage) -> Outcome:
+        """Wait for the workers; store what they have made."""
+        outcome = Outcome()
+        wait_all(self.client, self.finals, self.addresses)
+        # If the result takes the place of the input, a loss half-way would leave neither.
+        in_place = isinstance(storage, ArrayStorage) and storage.source is storage.target
+        at_once = len(self.finals) if in_place else 1
+        for start in range(0, len(self.finals), at_once):
+            futures = self.finals[start : start + at_once]
+            for results, values, log, trace in fetch_all(self.client, futures, self.addresses):
+                for column, block in results.items():
+                    storage.store(CpuDevice(), column, column + block.shape[1], block)
+                outcome.values.update(values)
+                worker = len(outcome.logs)
+                outcome.logs[worker] = log
+                if trace is not None:
+                    outcome.traces[worker] = partial(WorkerTrace._make, trace)
+            for future in futures:
+                future.release()  # the workers need not hold it any longer
+        return outcome
+
+    def clean_up(self) -> None:
+        """End the tasks, and let the workers that are left forget their shards."""
+        saves = [future for futures in self.saves.values() for future in futures]
+        for future in [*self._submitted, *saves, *self.finals, *self.leases]:
+            # To cancel one on which tasks depend that nobody asks for any more is an error
+            # inside Dask's scheduler; of what is released, it lets go without one.
+            future.release()
+
+        async def drop() -> None:
+            left = set(self.addresses) & set(await self.client.nthreads())
+            drops = self.client.run(drop_shards, self.run, workers=list(left), on_error="ignore")
+            await asyncio.wait_for(drops, _CLEAN_UP_SECONDS)
+
+        # A client that was closed meanwhile may have no event loop left to answer.
+        self.client.sync(drop, callback_timeout=_CLEAN_UP_SECONDS + 1)

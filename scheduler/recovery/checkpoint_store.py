@@ -1,0 +1,143 @@
+"""Checkpoints of a run over processes: the state of the matrix before some step, kept safe.
+
+`hetero_la.scheduler.program.checkpoint_cuts` says what a checkpoint is.  It counts once all its
+parts are with the client, or in files that the client sees; until then the one before it does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+
+from hetero_la.scheduler.run.step_memory import Name
+from hetero_la.tiles.arrays.device import Array, Device, Queue
+from hetero_la.tiles.storage.layout import TileLayout
+from hetero_la.tiles.storage.shard import ALL_ROWS, Storage
+
+Saved = dict[Name, np.ndarray | str]  #: arrays, or the names of files that hold them
+
+
+def write_files(saved: dict[Name, np.ndarray], folder: str, prefix: str) -> Saved:
+    """Write arrays to files that appear there complete or not at all."""
+    written: Saved = {}
+    for (name, index), array in saved.items():
+        path = os.path.join(folder, f"{prefix}-{name}-{index}.npy")
+        with open(path + ".part", "wb") as file:
+            np.save(file, array)
+        os.replace(path + ".part", path)
+        written[name, index] = path
+    return written
+
+
+class Checkpoints:
+    """The latest complete checkpoint of a run.
+
+    Parameters
+    ----------
+    layout : TileLayout
+        How the matrix is cut.
+    folder : str, optional
+        Of files, which all workers and the client see; None keeps it in the client's memory.
+
+    Attributes
+    ----------
+    step : int
+        The first step that is still to be done; 0 if there is no checkpoint yet.
+    folder : str or None
+        Where workers write the files of this run.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> checkpoints = Checkpoints(TileLayout(2, 2, 2))
+    >>> checkpoints.complete(1, [{("A", 0): np.eye(2), ("info", 0): np.zeros(1)}])
+    >>> checkpoints.step, list(checkpoints.values({"A"}))
+    (1, [('info', 0)])
+    """
+
+    def __init__(self, layout: TileLayout, folder: str | None = None) -> None:
+        self.layout, self.step = layout, 0
+        self.folder = None if folder is None else tempfile.mkdtemp(prefix="hetero-la-", dir=folder)
+        self._saved: Saved = {}
+
+    def complete(self, step: int, parts: Iterable[Saved]) -> None:
+        """Take the parts of all workers as the checkpoint before `step`.
+
+        Raises
+        ------
+        FileNotFoundError
+            If the client does not see a file that a worker has written.
+        """
+        new: Saved = {name: saved for part in parts for name, saved in part.items()}
+        for saved in new.values():
+            if isinstance(saved, str) and not Path(saved).exists():
+                raise FileNotFoundError(
+                    f"a worker wrote {saved}, which the client does not see: "
+                    "checkpoint_folder must be shared by all hosts of the cluster"
+                )
+        replaced = [self._saved[name] for name in new if name in self._saved]
+        self._saved.update(new)
+        self.step = step
+        for saved in replaced:
+            if isinstance(saved, str):
+                Path(saved).unlink(missing_ok=True)
+
+    def values(self, matrices: set[str]) -> dict[Name, np.ndarray]:
+        """Per-step values: all but what belongs to one of the `matrices`."""
+        return {name: _array(self._saved[name]) for name in self._saved if name[0] not in matrices}
+
+    def storage(self, base: Storage) -> Storage:
+        """`base`, with the checkpoint's columns in the place of the input's."""
+        return _Resumed(base, self._columns()) if self.step else base
+
+    def _columns(self) -> dict[int, np.ndarray | str]:
+        return {
+            self.layout.columns(index)[0]: saved
+            for (name, index), saved in self._saved.items()
+            if name == "A"
+        }
+
+    def remove(self) -> None:
+        """Forget everything, and remove the files."""
+        self._saved.clear()
+        if self.folder is not None:
+            with contextlib.suppress(OSError):
+                shutil.rmtree(self.folder)
+
+
+def _array(saved: np.ndarray | str) -> np.ndarray:
+    return np.load(saved) if isinstance(saved, str) else saved
+
+
+class _Resumed:
+    """Storage whose columns come from a checkpoint, where it has them."""
+
+    def __init__(self, base: Storage, columns: dict[int, np.ndarray | str]) -> None:
+        self._base, self._columns = base, columns
+
+    def home(self, device: Device, width: int) -> tuple[Array | None, bool]:
+        """None: the columns are to be loaded."""
+        return None, False
+
+    def load(self, device: Device, start: int, stop: int, target: Array) -> None:
+        """Copy a column in."""
+        if start in self._columns:
+            device.copy(target, _array(self._columns[start]), Queue.COPY)
+        else:
+            self._base.load(device, start, stop, target)
+
+    def store(
+        self, device: Device, start: int, stop: int, source: Array, rows: slice = ALL_ROWS
+    ) -> None:
+        """As the run's own storage."""
+        self._base.store(device, start, stop, source, rows)
+
+    def flush(self, device: Device) -> None:
+        """As the run's own storage."""
+        self._base.flush(device)

@@ -1,0 +1,163 @@
+"""Runs on clusters that survive the loss of workers.
+
+A run whose worker was lost is ended everywhere, and what is left of it is planned anew, for
+the workers that are there: from the latest complete checkpoint, or from the input, which the
+client still has.  The new run has a name of its own and new shards, so that nothing which
+the old one has left behind can get into it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+
+import distributed
+from distributed.scheduler import KilledWorker, NoValidWorkerError
+
+from hetero_la.scheduler.cluster.clients import running_addresses, worker_infos
+from hetero_la.scheduler.on_dask.threads import run_local
+from hetero_la.scheduler.on_dask.wait import lost_message
+from hetero_la.scheduler.placement.workers import WorkerInfo, over_processes
+from hetero_la.scheduler.recovery.attempts import run_in_processes
+from hetero_la.scheduler.recovery.checkpoint_store import Checkpoints
+from hetero_la.scheduler.recovery.forget_clients import forget_clients
+from hetero_la.scheduler.run.job import Job, Loss, Outcome
+from hetero_la.tiles.arrays.counted import counted
+from hetero_la.tiles.arrays.errors import RunAbortedError, StaleShardError, WorkerLostError
+from hetero_la.tiles.storage.shard import ArrayStorage, Storage
+
+#: Losses that one run survives.
+_MOST_LOSSES = 20
+#: Seconds to wait for a worker, if none is left.
+_RESTART_SECONDS = 30.0
+#: Seconds in which Dask's scheduler finds out that a worker has left, which an error told of.
+_NOTICE_SECONDS = 1.0
+_INTERVAL = 0.1
+#: Errors that a lost worker can be behind.
+_SUSPECT = (
+    RunAbortedError, StaleShardError, OSError, asyncio.CancelledError, KilledWorker,
+    NoValidWorkerError,
+)  # fmt: skip
+
+_log = logging.getLogger(__name__)
+
+
+def run_and_recover(
+    client: distributed.Client,
+    job: Job,
+    storage: Storage,
+    again: Callable[[Sequence[WorkerInfo], int], Job],
+    *,
+    seconds: Callable[[], float],
+    folder: str | None = None,
+) -> Outcome:
+    """Run on workers of any Dask cluster, and go on when one is lost.
+
+    Parameters
+    ----------
+    client : Client
+        Of the cluster.
+    job : Job
+        What to run.
+    storage : Storage
+        Where columns come from and go to; columns can be loaded again.
+    again : callable
+        Plans what is left, given the workers that are there and the step to go on from.
+    seconds : callable
+        Predicted time of the run.
+    folder : str, optional
+        For the files of checkpoints; None keeps them in the client's memory.
+
+    Raises
+    ------
+    RunAbortedError
+        If workers are lost too often, or none is left.
+    Exception
+        What the first failing task raised.
+    """
+    forget_clients(client)
+    checkpoints, losses = Checkpoints(job.layout, folder), list[Loss]()
+    results = {name for program in job.programs for name in program.results}
+    try:
+        while True:
+            try:
+                outcome = _run(client, job, storage, checkpoints)
+                break
+            except Exception as error:
+                reason = _what_was_lost(client, job.workers, error)
+                if reason is None or not _can_begin_again(job, storage):
+                    raise
+                if len(losses) == _MOST_LOSSES:
+                    raise RunAbortedError(
+                        f"the run was given up after {_MOST_LOSSES + 1} losses: {reason}"
+                    ) from error
+                workers = _who_goes_on(client, len(job.workers), seconds, reason)
+            job = again(workers, checkpoints.step)
+            # Not every worker that is there has a part in what is left.
+            losses.append(Loss(reason, checkpoints.step, tuple(w.name for w in job.workers)))
+            _log.warning(
+                "%s; going on from step %d on %s",
+                reason, checkpoints.step, counted(len(job.workers), "worker"),
+            )  # fmt: skip
+            job.given = checkpoints.values({"A"})
+    finally:
+        checkpoints.remove()
+    outcome.values |= {name: value for name, value in job.given.items() if name[0] in results}
+    outcome.losses = losses
+    return outcome
+
+
+def _run(
+    client: distributed.Client, job: Job, storage: Storage, checkpoints: Checkpoints
+) -> Outcome:
+    if over_processes(job.workers):
+        return run_in_processes(client, job, storage, checkpoints)
+    return run_local(client, job, storage)
+
+
+def _can_begin_again(job: Job, storage: Storage) -> bool:
+    """Whether the input is still there: threads of this process may work in its place."""
+    in_place = isinstance(storage, ArrayStorage) and storage.source is storage.target
+    return not in_place or over_processes(job.workers)
+
+
+def _what_was_lost(
+    client: distributed.Client, workers: Sequence[WorkerInfo], error: BaseException
+) -> str | None:
+    """Why a run has failed, if a lost worker is behind it."""
+    if isinstance(error, WorkerLostError):
+        return str(error)
+    deadline = time.monotonic() + (_NOTICE_SECONDS if isinstance(error, _SUSPECT) else 0)
+    while client.status == "running":
+        there = {(info.address, info.pid) for info in worker_infos(client, refresh=True)}
+        for worker in workers:  # at its address there may be a new process
+            if (worker.address, worker.pid) not in there:
+                said: str = client.sync(lost_message, client, worker.address, worker.label)
+                return said
+        if time.monotonic() >= deadline:
+            break
+        time.sleep(_INTERVAL)
+    return None
+
+
+def _who_goes_on(
+    client: distributed.Client, count: int, seconds: Callable[[], float], reason: str
+) -> list[WorkerInfo]:
+    """The workers that are there, once it does not pay to wait for one that is restarted.
+
+    That is for no longer than it takes the others to do its share as well.
+    """
+    began = time.monotonic()
+    patience = min(seconds() / max(count - 1, 1), _RESTART_SECONDS)
+    while True:
+        there, waited = len(running_addresses(client)), time.monotonic() - began
+        if there and (there >= count or waited >= patience):
+            if workers := worker_infos(client, refresh=True):
+                return workers
+        elif waited >= _RESTART_SECONDS:
+            raise RunAbortedError(
+                f"{reason}; no worker was left, and none came within {_RESTART_SECONDS:g} s"
+            )
+        time.sleep(_INTERVAL)

@@ -1,0 +1,1 @@
+"""Runs: what executes programs, in the calling thread or in threads of this process."""

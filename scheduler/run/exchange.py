@@ -1,0 +1,90 @@
+"""How the workers of one process hand panels to each other."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections.abc import Hashable
+from typing import Any
+
+from hetero_la.scheduler.run.priority_lock import Turns
+from hetero_la.tiles.arrays.errors import RunAbortedError
+
+
+class Exchange:
+    """A table of values that appear once, and on which threads wait.
+
+    Parameters
+    ----------
+    patience : float, optional
+        Seconds without any sign of progress after which a waiting thread gives up.
+
+    Examples
+    --------
+    >>> exchange = Exchange()
+    >>> exchange.put("panel 0", 42)
+    >>> exchange.get("panel 0")
+    42
+    """
+
+    def __init__(self, patience: float = 3600.0) -> None:
+        self._patience = patience
+        self._values: dict[Hashable, Any] = {}
+        self._changed = threading.Condition()
+        self._latest = time.monotonic()
+        self.error: BaseException | None = None
+        self.turns = Turns()
+
+    def put(self, key: Hashable, value: Any) -> None:
+        """Offer a value."""
+        with self._changed:
+            self._values[key] = value
+            self._latest = time.monotonic()
+            self._changed.notify_all()
+
+    def __contains__(self, key: Hashable) -> bool:
+        return key in self._values
+
+    def get(self, key: Hashable) -> Any:
+        """Wait for a value and return it; see `wait`."""
+        self.wait(key)
+        return self._values[key]
+
+    def wait(self, key: Hashable, at_most: float = math.inf) -> bool:
+        """Wait for a value, and say whether it has come.
+
+        Raise `RunAbortedError` if the run ends before.
+        """
+        until = time.monotonic() + at_most
+        with self._changed:
+            while key not in self._values:
+                self.check()
+                if (left := until - time.monotonic()) <= 0:
+                    return False
+                quiet = time.monotonic() - self._latest
+                if quiet > self._patience:
+                    raise RunAbortedError(f"waited {quiet:.0f} s for {key} without any progress")
+                self._changed.wait(timeout=min(self._patience, 1.0, left))
+            return True
+
+    def clear(self) -> None:
+        """Let go of all values."""
+        with self._changed:
+            self._values.clear()
+
+    def beat(self) -> None:
+        """Say that the run makes progress."""
+        self._latest = time.monotonic()
+
+    def abort(self, error: BaseException) -> None:
+        """End all waiting; the first error given is the one that is kept."""
+        with self._changed:
+            if self.error is None:
+                self.error = error
+            self._changed.notify_all()
+
+    def check(self) -> None:
+        """Raise if the run was aborted."""
+        if self.error is not None:
+            raise RunAbortedError("another worker of this run has failed") from self.error

@@ -1,0 +1,91 @@
+"""What other workers have sent, and where it lies."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hetero_la.scheduler.graph.tasks import Region
+from hetero_la.scheduler.program.instructions import Instruction
+from hetero_la.scheduler.program.messages import MessageKey, Part, buffer_elements
+from hetero_la.scheduler.run.step_memory import Name, StepMemory
+from hetero_la.tiles.arrays.device import Array, Device, Queue
+from hetero_la.tiles.arrays.transfer import is_device_array
+from hetero_la.tiles.storage.layout import TileLayout
+
+
+class Received:
+    """Parts of messages that a worker needs for columns of its own.
+
+    Parameters
+    ----------
+    messages : mapping
+        The parts of those that it will receive.
+    layout : TileLayout
+        How the matrix is cut.
+    device : Device
+        Where they are to be.
+    dtype : dtype
+        Element type.
+    """
+
+    def __init__(
+        self,
+        messages: Mapping[MessageKey, Sequence[Part]],
+        layout: TileLayout,
+        device: Device,
+        dtype: Any,
+    ) -> None:
+        self._layout, self._device, self._dtype = layout, device, dtype
+        vectors = {
+            part.region[:2]: (part.shape, part.dtype)
+            for parts in messages.values()
+            for part in parts
+            if len(part.shape) == 1
+        }
+        self._vectors = StepMemory(vectors, device, dtype)
+        self._elements = buffer_elements(messages.values())
+        self._buffers: dict[tuple[int, str, int], Array] = {}
+        self._held: dict[Name, list[tuple[Part, Array]]] = {}  # the latest first
+
+    def take(self, arrived: Sequence[tuple[Part, Array]], instruction: Instruction) -> None:
+        """Receive parts of one message; they are copied where they have to be."""
+        names: list[str] = []
+        for part, array in arrived:
+            name, index, *_ = part.region
+            if instruction.private or not self._device.by_reference or is_device_array(array):
+                buffer = self._buffer(part, instruction.slot, names.count(name))
+                names.append(name)
+                self._device.copy(buffer, array, Queue.COPY)
+                array = buffer
+            # A column may come in parts; what a later one covers is out of date.
+            held = self._held.get((name, index), ())
+            valid = [entry for entry in held if not part.region.covers(entry[0].region)]
+            self._held[name, index] = [(part, array), *valid]
+
+    def find(self, region: Region) -> Array | None:
+        """The latest that was received of a region."""
+        for part, array in self._held.get(region[:2], ()):
+            if part.row is None:
+                return array
+            if part.region.covers(region):
+                row = self._layout.row
+                return array[row(region.start) - part.row : row(region.stop) - part.row]
+        return None
+
+    def _buffer(self, part: Part, slot: int, place: int) -> Array:
+        """Memory for a part: vectors are kept, tiles rotate through the slots.
+
+        `place` counts the parts of the same name in one message.
+        """
+        if len(part.shape) == 1:
+            return self._vectors[part.region[:2]]
+        name = part.region.name
+        if (slot, name, place) not in self._buffers:
+            elements = self._elements[name, place]
+            self._buffers[slot, name, place] = self._device.empty(
+                (elements,), part.dtype or self._dtype
+            )
+        memory = self._buffers[slot, name, place]
+        return memory[: math.prod(part.shape)].reshape(part.shape, order="F")

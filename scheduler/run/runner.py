@@ -1,0 +1,300 @@
+"""Runs one worker's program on its device."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hetero_la.scheduler.graph.tasks import Region
+from hetero_la.scheduler.program.instructions import Instruction, Program
+from hetero_la.scheduler.program.messages import Message, MessageKey
+from hetero_la.scheduler.run.exchange import Exchange
+from hetero_la.scheduler.run.exchange_port import Meeting
+from hetero_la.scheduler.run.progress import Progress
+from hetero_la.scheduler.run.received import Received
+from hetero_la.scheduler.run.step_memory import Name, StepMemory
+from hetero_la.scheduler.run.trace import Recorder
+from hetero_la.tiles.arrays.device import Array, Device, Event, KernelOptions, Queue
+from hetero_la.tiles.arrays.errors import StaleShardError
+from hetero_la.tiles.arrays.transfer import to_host
+from hetero_la.tiles.storage.layout import TileLayout
+from hetero_la.tiles.storage.shard import Shard, Storage, local_width
+
+
+class Payload(NamedTuple):
+    """What a send offers: an array for each part of the message, and when they are ready."""
+
+    arrays: list[Array]
+    ready: Event
+
+
+class LogEntry(NamedTuple):
+    """When an instruction was issued, in seconds of `time.perf_counter`."""
+
+    place: int
+    start: float
+    stop: float
+
+
+@dataclass
+class Runner:
+    """Executes slices of a program; what it holds is one worker's state of a run.
+
+    The state carries the place that the program has reached.  A slice that does
+    not start there raises `StaleShardError`: updates are in place, so doing one
+    twice, or on half-updated data, would be silently wrong.
+
+    Parameters
+    ----------
+    program : Program
+        What to do.
+    layout : TileLayout
+        How the matrix is cut.
+    messages : mapping
+        The run's messages.
+    device : Device
+        Where to do it.
+    dtype : dtype
+        Element type.
+    options : KernelOptions
+        Passed to every kernel.
+    storage : Storage
+        Where columns come from and go to.
+    exchange : Exchange or None, optional
+        Meeting point of the run's workers, where they share a process.
+    progress : Progress or None, optional
+        Counter of finished work.
+    kept : Shard or None, optional
+        Columns that an earlier run has left here; they are neither loaded nor stored.
+    given : mapping, optional
+        (name, step) -> per-step value, on any device, that an earlier run has made.
+    traced : bool, optional
+        Whether to measure when the device does what: `recorder` tells it after `finish`.
+    """
+
+    program: Program
+    layout: TileLayout
+    messages: Mapping[MessageKey, Message]
+    device: Device
+    dtype: Any
+    options: KernelOptions
+    storage: Storage
+    exchange: Exchange | None = None
+    progress: Progress | None = None
+    kept: Shard | None = None
+    given: Mapping[Name, Array] = field(default_factory=dict)
+    saved: dict[int, dict[Name, np.ndarray]] = field(default_factory=dict)
+    traced: bool = False
+    log: list[LogEntry] = field(default_factory=list)
+    inbox: dict[MessageKey, Payload] = field(default_factory=dict)
+    outbox: Payload | None = None
+    _position: int | None = 0
+
+    def __post_init__(self) -> None:
+        self._values = StepMemory(self.program.values, self.device, self.dtype)
+        self._meeting: Meeting | None = None
+        if self.exchange is not None:
+            self._meeting = Meeting(
+                self.exchange, self.program.worker, takes_turns=self.device.enqueues
+            )
+        parts = {key: self.messages[key].parts for key in self.program.received}
+        self._received = Received(parts, self.layout, self.device, self.dtype)
+        self._events: dict[int, Event] = {}
+        with self.device.activate():
+            instructions = self.program.instructions
+            self.recorder = Recorder(self.device, instructions) if self.traced else None
+            columns = [c for c in self.program.columns if not self._is_kept(c)]
+            width = local_width(self.layout, columns)
+            array, self._loaded = self.storage.home(self.device, width)
+            self._in_place = array is not None
+            if array is None:
+                array = self.device.empty((self.layout.m, width), self.dtype)
+            self.shard = Shard(array, self.layout, columns, self.kept)
+            self._given = {name: self._upload(value) for name, value in self.given.items()}
+
+    def _upload(self, value: Array) -> Array:
+        """A copy on the device."""
+        array = self.device.empty(value.shape, value.dtype)
+        self.device.copy(array, value, Queue.COPY)
+        self.device.synchronize()
+        return array
+
+    @property
+    def position(self) -> int | None:
+        """The next instruction; None where one has failed, or is under way."""
+        return self._position
+
+    def _is_kept(self, column: int) -> bool:
+        return self.kept is not None and column < self.layout.nt
+
+    def run(self, start: int, stop: int) -> None:
+        """Issue instructions ``[start, stop)``."""
+        if self._position != start:
+            raise StaleShardError(
+                f"worker {self.program.worker} is at instruction {self._position}, "
+                f"not at {start}: its shard cannot be updated again"
+            )
+        self._position = None
+        opened = time.perf_counter()
+        instructions = self.program.instructions[start:stop]
+        with self._device_at_rest_on_error():
+            with (
+                self._turn(instructions),
+                self.device.on_wait(lambda: self._waiting(instruction)),
+            ):
+                for place, instruction in enumerate(instructions, start):
+                    if self._meeting is not None:
+                        self._meeting.check_in(instruction)
+                    began = time.perf_counter()
+                    self._execute(place, instruction)
+                    self.log.append(LogEntry(place, began, time.perf_counter()))
+            if self.recorder is not None:
+                self.recorder.window(opened)
+        self._position = stop
+
+    def _turn(self, instructions: Sequence[Instruction]) -> contextlib.AbstractContextManager[None]:
+        if self._meeting is None or not instructions:
+            return contextlib.nullcontext()
+        return self._meeting.turn(instructions[0])
+
+    def _waiting(self, instruction: Instruction) -> contextlib.AbstractContextManager[None]:
+        """Let other threads enqueue: of pageable memory, for one, the host copies."""
+        if self._meeting is None:
+            return contextlib.nullcontext()
+        return self._meeting.waiting(instruction)
+
+    @contextlib.contextmanager
+    def _device_at_rest_on_error(self) -> Iterator[None]:
+        """Activate the device; the error that ends the block is the one to report."""
+        with self.device.activate():
+            try:
+                yield
+            except BaseException:
+                self.come_to_rest()
+                raise
+
+    def come_to_rest(self) -> None:
+        """Wait for what the device was given, however it ends: what it uses may be freed then."""
+        with contextlib.suppress(Exception), self.device.activate():
+            self.device.synchronize()
+
+    def finish(self) -> dict[Name, np.ndarray]:
+        """Wait for the device; return the run's results that were made here, on the host."""
+        with self._device_at_rest_on_error():
+            self.storage.flush(self.device)
+            self.device.synchronize()
+            return self._values.to_host(self.program.results)
+
+    def values(self, names: Collection[str]) -> dict[Name, Array]:
+        """What was made here of the per-step values called so, where they are."""
+        return self._values.made(names)
+
+    def _execute(self, place: int, instruction: Instruction) -> None:
+        if self.recorder is not None:
+            self.recorder.issue()
+        if self._meeting is not None:
+            for pair in instruction.awaits:
+                self.device.wait(instruction.queue, self._meeting.get(pair, instruction))
+        for before in instruction.waits:
+            self.device.wait(instruction.queue, self._events[before])
+        if instruction.awaits:
+            self._begin(instruction.queue)
+        getattr(self, f"_{instruction.op}")(instruction)
+        ended = None if self.recorder is None else self.recorder.end(instruction.queue)
+        if instruction.signals:
+            queue = instruction.queue
+            self._events[place] = self.device.record(queue) if ended is None else ended
+        if self._meeting is not None:
+            for message in instruction.takes:
+                event = self.device.record(instruction.queue)
+                self._meeting.put((message, self.program.worker), event)
+        if self.progress is not None and instruction.flops:
+            self.progress.add(instruction.flops)
+
+    def _begin(self, queue: Queue) -> None:
+        """Everything that the current instruction awaits of other workers is there."""
+        if self.recorder is not None:
+            self.recorder.begin(queue)
+
+    def _load(self, instruction: Instruction) -> None:
+        if self._loaded or self._is_kept(instruction.first):
+            return
+        start, stop = self.layout.columns(instruction.first)
+        with self._waiting(instruction):
+            self.storage.load(self.device, start, stop, self._home(instruction.first))
+
+    def _store(self, instruction: Instruction) -> None:
+        if not self._in_place and not self._is_kept(instruction.first):
+            ((_, column, first, last),) = instruction.regions
+            rows = slice(self.layout.row(first), self.layout.row(last))
+            with self._waiting(instruction):
+                self.storage.store(
+                    self.device, *self.layout.columns(column), self._home(column), rows
+                )
+
+    def _save(self, instruction: Instruction) -> None:
+        (region,) = instruction.regions
+        self.device.synchronize()  # whatever queue has written it
+        copy = np.array(to_host(self._locate(region, region.index)), order="F")
+        self.saved.setdefault(instruction.step, {})[region[:2]] = copy
+
+    def _home(self, column: int) -> Array:
+        return self.shard.view(0, self.layout.mt, column, column)
+
+    def _call(self, instruction: Instruction) -> None:
+        for first, last, regions in instruction.kernel_calls():
+            arrays = [
+                # The task's own column stands for all those that were merged into this call.
+                self._locate(region, last if region.index == first else region.index)
+                for region in regions
+            ]
+            self.device.call(instruction.kind, instruction.queue, arrays, self.options)
+
+    def _locate(self, region: Region, last: int) -> Array:
+        """The array view of `region`, up to tile column `last` where it is held in the shard."""
+        name, index, start, stop = region
+        if (name, index) in self._values:
+            return self._values[name, index]
+        if (name, index) in self._given:
+            return self._given[name, index]
+        received = self._received.find(region)
+        if received is not None:
+            return received
+        return self.shard.view(start, stop, index, last)
+
+    def _send(self, instruction: Instruction) -> None:
+        assert instruction.message is not None
+        parts = self.messages[instruction.message].parts
+        arrays = [self._locate(part.region, part.region.index) for part in parts]
+        if self._meeting is not None:
+            payload = Payload(arrays, self.device.record(instruction.queue))
+            self._meeting.put(instruction.message, payload)
+        else:
+            # The receiver may read after this worker has gone on: it gets a copy.
+            self.device.synchronize()
+            self.outbox = Payload([np.array(to_host(a), order="F") for a in arrays], None)
+
+    def _receive(self, instruction: Instruction) -> None:
+        key = instruction.message
+        assert key is not None
+        message, meeting = self.messages[key], self._meeting
+        payload = self.inbox.pop(key) if meeting is None else meeting.get(key, instruction)
+        self.device.wait(Queue.COPY, payload.ready)
+        if meeting is not None:
+            self.device.wait(Queue.COPY, meeting.first_copy(message, instruction))
+        self._begin(Queue.COPY)
+        foreign = []
+        for part, array in zip(message.parts, payload.arrays, strict=True):
+            _, index, start, stop = part.region
+            if part.row is not None and index in self.shard:
+                self.device.copy(self.shard.view(start, stop, index, index), array, Queue.COPY)
+            else:
+                foreign.append((part, array))
+        self._received.take(foreign, instruction)
+        if meeting is not None and meeting.copies_first(message):
+            meeting.announce_copy(message, self.device.record(Queue.COPY))

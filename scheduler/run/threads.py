@@ -1,0 +1,130 @@
+"""Workers that are threads of this process."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import traceback
+from collections.abc import Callable, Sequence
+
+from hetero_la.scheduler.run.exchange import Exchange
+from hetero_la.scheduler.run.job import Job, Outcome
+from hetero_la.scheduler.run.progress import Progress
+from hetero_la.scheduler.run.runner import Runner
+from hetero_la.tiles.arrays.device import Device
+from hetero_la.tiles.arrays.errors import StaleShardError
+from hetero_la.tiles.storage.shard import Storage
+
+#: Seconds between looks at whether a run is still wanted.
+_LOOK_INTERVAL = 0.25
+
+
+class LocalRun:
+    """A run whose workers are threads of this process, whoever starts them.
+
+    Parameters
+    ----------
+    job : Job
+        What to run.
+    storage : Storage
+        Where columns come from and go to.
+    """
+
+    def __init__(self, job: Job, storage: Storage) -> None:
+        self.job, self.storage = job, storage
+        self.exchange = Exchange()
+        self.progress = Progress(sum(i.flops for p in job.programs for i in p.instructions))
+        self.runners: dict[int, Runner] = {}
+        self.outcome = Outcome()
+        self._idle = threading.Condition()
+        self._active = 0
+
+    def abort(self, error: BaseException) -> BaseException:
+        """End the run, wait until nobody works on the user's arrays; return the first error."""
+        self.exchange.abort(error)
+        with self._idle:
+            # Ends with the kernel calls that are under way; everything else sees the abort.
+            self._idle.wait_for(lambda: self._active == 0)
+        for runner in self.runners.values():  # a window of a GPU that has ended still runs there
+            runner.come_to_rest()
+        # The error keeps this run, by its traceback, for as long as somebody keeps the error.
+        for runner in self.runners.values():
+            vars(runner).clear()
+        self.runners.clear()
+        self.exchange.clear()
+        assert self.exchange.error is not None
+        traceback.clear_frames(self.exchange.error.__traceback__)
+        return self.exchange.error
+
+    def window(self, worker: int, device: Device, start: int, stop: int) -> None:
+        """Run a slice of one worker's program; the first opens it, the last closes it."""
+        with self._idle:
+            self._active += 1
+        try:
+            self.exchange.check()
+            if start == 0:
+                self.runners[worker] = self.job.runner(
+                    worker, device, self.storage, exchange=self.exchange, progress=self.progress
+                )
+            runner = self.runners[worker]
+            runner.run(start, stop)
+            if stop == len(runner.program.instructions):
+                self.outcome.values.update(runner.finish())
+                self.outcome.keep_record(worker, runner)
+                self.outcome.shards[worker] = runner.shard
+                self.outcome.kept.update(runner.values(self.job.keeps))
+        except BaseException as error:
+            self.exchange.abort(error)
+            raise
+        finally:
+            with self._idle:
+                self._active -= 1
+                self._idle.notify_all()
+
+
+def run_in_threads(
+    job: Job,
+    storage: Storage,
+    devices: Sequence[Device],
+    wanted: Callable[[], bool] = lambda: True,
+) -> Outcome:
+    """Run with one thread per worker, without a Dask task for each.
+
+    Parameters
+    ----------
+    job : Job
+        What to run.
+    storage : Storage
+        Where columns come from and go to.
+    devices : sequence of Device
+        One per worker.
+    wanted : callable, optional
+        Tells whether the result is still wanted; asked from time to time.
+
+    Raises
+    ------
+    StaleShardError
+        If it is not.
+    Exception
+        What the first failing worker raised.
+    """
+    run = LocalRun(job, storage)
+
+    def work(worker: int) -> None:
+        with contextlib.suppress(BaseException):  # kept as the exchange's, and raised below
+            run.window(worker, devices[worker], 0, len(job.programs[worker].instructions))
+
+    threads = [threading.Thread(target=work, args=(worker,)) for worker in range(len(devices))]
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            while thread.is_alive():
+                thread.join(_LOOK_INTERVAL)
+                if not wanted():
+                    run.exchange.abort(StaleShardError("the run was cancelled: compute again"))
+    except BaseException as error:  # Ctrl-C, or no more threads
+        raise run.abort(error) from None
+    if run.exchange.error is not None:
+        raise run.exchange.error
+    return run.outcome

@@ -1,0 +1,23 @@
+"""Whether all numbers of an array are numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hetero_la.tiles.arrays.transfer import Array, array_module, on_device_of
+
+
+def is_finite(a: Array) -> bool:
+    """Tell whether `a` holds neither NaN nor infinity."""
+    if a.size == 0:
+        return True
+    xp = array_module(a)
+    with on_device_of(a), np.errstate(all="ignore"):
+        # One pass without a temporary; only where the sum overflows, too, look at each.
+        return bool(xp.isfinite(a.sum()) or xp.isfinite(a).all())
+
+
+def require_finite(a: Array, name: str) -> None:
+    """Raise ValueError if `a` holds a NaN or an infinity."""
+    if not is_finite(a):
+        raise ValueError(f"{name}: array must not contain infs or NaNs")

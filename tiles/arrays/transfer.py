@@ -1,0 +1,292 @@
+"""Arrays on the host and on GPUs, and copies between them."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import math
+import os
+import sys
+import threading
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any, TypeVar
+
+import numpy as np
+
+from hetero_la.tiles.arrays.errors import DeviceUnavailableError
+
+Array = Any
+F = TypeVar("F", bound=Callable[..., Any])
+
+_MAX_PITCH = 2**31 - 1  # of cudaMemcpy2D, in bytes
+_DEFAULT = 4  # cudaMemcpyDefault: the addresses say which devices they belong to
+
+
+#: The process that has used CUDA; it does not work in those that are forked from it.
+_cuda_process: int | None = None
+
+
+def note_cuda() -> None:
+    """Say that this process has used CUDA."""
+    global _cuda_process
+    _cuda_process = os.getpid()
+
+
+def cuda_lost() -> bool:
+    """Whether CUDA cannot be used here: a parent had used it before it forked this process."""
+    return _cuda_process not in (None, os.getpid())
+
+
+def require_cuda() -> None:
+    """Raise DeviceUnavailableError where `cuda_lost`."""
+    if cuda_lost():
+        raise DeviceUnavailableError(
+            "GPUs cannot be used in this process: it was forked from one that had used CUDA; "
+            "start it by the method 'spawn' or 'forkserver'"
+        )
+
+
+def is_device_array(a: Any) -> bool:
+    """Whether `a` lives on a GPU."""
+    cupy = sys.modules.get("cupy")
+    return cupy is not None and isinstance(a, cupy.ndarray)
+
+
+def array_module(a: Any) -> ModuleType:
+    """The module whose functions take `a`: NumPy or CuPy."""
+    return sys.modules["cupy"] if is_device_array(a) else np
+
+
+def device_index(a: Any) -> int | None:
+    """The index of the GPU that holds `a`; None on the host."""
+    return int(a.device.id) if is_device_array(a) else None
+
+
+def on_device_of(a: Any) -> contextlib.AbstractContextManager[object]:
+    """Make the GPU that holds `a` current, for as long as it is worked on.
+
+    CuPy launches kernels on the current device, whatever their arrays lie on, and some of them
+    (CUB's reductions among these) then read addresses that this device does not know.
+    """
+    if not is_device_array(a):
+        return contextlib.nullcontext()
+    require_cuda()
+    device: contextlib.AbstractContextManager[object] = sys.modules["cupy"].cuda.Device(a.device.id)
+    return device
+
+
+def current_gpu() -> int:
+    """The index of the calling thread's current GPU."""
+    import cupy
+
+    return int(cupy.cuda.runtime.getDevice())
+
+
+def to_host(a: Any) -> np.ndarray:
+    """`a` as a NumPy array of the same order, copied only from a GPU."""
+    return a.get(order="A") if is_device_array(a) else np.asarray(a)
+
+
+def to_device(a: Any) -> Array:
+    """`a` as a CuPy array of the same order, copied only from the host."""
+    import cupy
+
+    return a if is_device_array(a) else cupy.asarray(a)
+
+
+def to_device_of(like: Any, a: Array) -> Array:
+    """`a` on the GPU that holds `like`, copied only from another one."""
+    if device_index(a) == device_index(like):
+        return a
+    copied = column_major_copy(a)  # from GPU to GPU, CuPy copies only what is contiguous
+    with on_device_of(like):
+        return array_module(like).asarray(copied)
+
+
+def is_column_major(a: Any) -> bool:
+    """Whether the columns of the matrix `a` are contiguous."""
+    return bool(
+        (a.shape[0] <= 1 or a.strides[0] == a.itemsize)
+        and (a.shape[1] <= 1 or a.strides[1] >= a.shape[0] * a.itemsize)
+    )
+
+
+def is_pinned(a: Any) -> bool:
+    """Whether the host array `a` lies in memory that a GPU copies from at full speed."""
+    if is_device_array(a) or "cupy" not in sys.modules:
+        return False
+    from cupy.cuda import runtime
+
+    return bool(runtime.pointerGetAttributes(a.ctypes.data).type == runtime.memoryTypeHost)
+
+
+def gpu_count() -> int:
+    """Usable GPUs: 0 without CuPy or a driver, and where `require_cuda` raises."""
+    if cuda_lost():
+        return 0
+    try:
+        import cupy
+
+        count = int(cupy.cuda.runtime.getDeviceCount())
+    except Exception:  # a broken driver or installation is no GPU, whatever it raises
+        return 0
+    if count:
+        note_cuda()
+    return count
+
+
+def pinned_empty(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    """Allocate a column-major host array that copies engines reach directly.
+
+    Page-locked where CuPy and a GPU are at hand, ordinary memory elsewhere.
+    """
+    dtype = np.dtype(dtype)
+    count = math.prod(shape)
+    if count == 0 or gpu_count() == 0:
+        return np.empty(shape, dtype, order="F")
+    import cupy
+
+    memory = cupy.cuda.alloc_pinned_memory(count * dtype.itemsize)
+    return np.frombuffer(memory, dtype, count).reshape(shape, order="F")
+
+
+def enqueue_copy(target: Array, source: Array, stream: int) -> None:
+    """Enqueue ``target[...] = source`` on the CUDA stream `stream`.
+
+    Column-major views and vectors, of any device or of the host, in pinned or
+    pageable memory; only with pageable memory may the driver make the host wait.
+    The caller keeps both arrays alive until the stream has passed the copy.
+    """
+    if target.shape != source.shape or target.dtype != source.dtype:
+        raise ValueError(
+            f"cannot copy {source.dtype} {source.shape} to {target.dtype} {target.shape}"
+        )
+    if target.size == 0:
+        return
+    rows, columns = target.shape if target.ndim == 2 else (1, target.size)
+    copy_columns(
+        *_pointer_and_pitch(target), *_pointer_and_pitch(source),
+        rows * target.itemsize, columns, stream,
+    )  # fmt: skip
+
+
+def copy_columns(
+    to: int, to_pitch: int, source: int, source_pitch: int, width: int, columns: int, stream: int
+) -> None:
+    """Enqueue a copy of `columns` columns of `width` bytes between two addresses."""
+    from cupy.cuda import runtime
+
+    if columns == 1 or to_pitch == source_pitch == width:
+        runtime.memcpyAsync(to, source, width * columns, _DEFAULT, stream)
+    elif max(to_pitch, source_pitch) <= _MAX_PITCH:
+        runtime.memcpy2DAsync(to, to_pitch, source, source_pitch, width, columns, _DEFAULT, stream)
+    else:
+        for c in range(columns):
+            runtime.memcpyAsync(
+                to + c * to_pitch, source + c * source_pitch, width, _DEFAULT, stream
+            )
+
+
+def _pointer_and_pitch(a: Array) -> tuple[int, int]:
+    """First address of a column-major view, and bytes from column to column.
+
+    A vector is a matrix of one row.
+    """
+    pointer = a.data.ptr if is_device_array(a) else a.ctypes.data
+    rows, strides = (a.shape[0], a.strides) if a.ndim == 2 else (1, (a.itemsize, *a.strides))
+    if a.ndim not in (1, 2) or (rows > 1 and strides[0] != a.itemsize):
+        raise ValueError(f"not column-major: shape {a.shape}, strides {a.strides}")
+    columns = a.shape[-1]
+    pitch = strides[1] if columns > 1 else rows * a.itemsize
+    if pitch < rows * a.itemsize:
+        raise ValueError(f"columns overlap: shape {a.shape}, strides {a.strides}")
+    return pointer, pitch
+
+
+def copy_and_wait(target: Array, source: Array) -> None:
+    """Copy between the host and a GPU, on a copy stream of the calling thread; wait for it.
+
+    The host's side is column-major.
+    """
+    onboard = source if is_device_array(source) else target
+    with on_device_of(onboard):
+        if source.ndim == 2 and not is_column_major(source):
+            source = source.copy(order="F")
+        stream = _own_stream(onboard.device.id, threading.get_ident())
+        if onboard is not target:
+            # The user's stream may still be writing what is to be read.
+            stream.wait_event(sys.modules["cupy"].cuda.get_current_stream().record())
+        enqueue_copy(target, source, stream.ptr)
+        stream.synchronize()
+
+
+def column_major_copy(a: Array) -> Array:
+    """A column-major copy, complete when this returns."""
+    with on_device_of(a):
+        copied = a.copy(order="F")
+    settle(copied)
+    return copied
+
+
+def on_device_of_arrays(function: F) -> F:
+    """Let a function work on the GPU that holds the first CuPy array among its arguments."""
+
+    @functools.wraps(function)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        for value in (*args, *kwargs.values()):
+            array = value[0] if isinstance(value, tuple) and value else value
+            if is_device_array(array):
+                with on_device_of(array):
+                    return function(*args, **kwargs)
+        return function(*args, **kwargs)
+
+    return wrapped  # type: ignore[return-value]
+
+
+def settle(a: Any) -> None:
+    """Wait for what the calling thread's stream does to `a`, before other threads read it."""
+    if is_device_array(a):
+        with on_device_of(a):
+            sys.modules["cupy"].cuda.get_current_stream().synchronize()
+
+
+@functools.cache
+def _own_stream(device: int, thread: int) -> Any:
+    """A stream on the current device that no kernels wait behind."""
+    from cupy.cuda import Stream
+
+    return Stream(non_blocking=True)
+
+
+@functools.cache
+def enable_peers(first: int, second: int) -> None:
+    """Let two GPUs reach each other's memory, where the hardware can.
+
+    Where it cannot, copies go through the host: slower, and just as right.
+    """
+    from cupy.cuda import Device, runtime
+
+    for device, peer in ((first, second), (second, first)):
+        if runtime.deviceCanAccessPeer(device, peer):
+            with Device(device):
+                try:
+                    runtime.deviceEnablePeerAccess(peer)
+                except runtime.CUDARuntimeError as error:
+                    if "PeerAccessAlreadyEnabled" not in str(error):
+                        raise
+
+
+def linalg_module(a: Any) -> ModuleType:
+    """The SciPy-shaped ``linalg`` whose functions take `a`."""
+    if is_device_array(a):
+        import cupyx.scipy.linalg as linalg
+    else:
+        import scipy.linalg as linalg
+    return linalg
+
+
+def column_major_empty(like: Any, shape: tuple[int, ...]) -> Array:
+    """A new column-major array of the dtype of `like`, where `like` is."""
+    with on_device_of(like):
+        return array_module(like).empty(shape, like.dtype, order="F")

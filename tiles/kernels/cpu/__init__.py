@@ -1,0 +1,1 @@
+"""Kernels on CPUs, by BLAS and LAPACK."""

@@ -1,0 +1,147 @@
+"""BLAS and LAPACK on views, in place; and the CPU kernels that several factorizations share.
+
+SciPy's f2py wrappers copy any view that is not contiguous; the function
+pointers that ``scipy.linalg.cython_blas`` and ``cython_lapack`` export take a
+leading dimension, so nothing is copied, and ctypes releases the GIL.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Callable
+from ctypes import byref, c_char, c_int, c_void_p
+from typing import Any
+
+import numpy as np
+import scipy.linalg.cython_blas
+import scipy.linalg.cython_lapack
+
+from hetero_la.tiles.arrays.device import Array, KernelOptions
+from hetero_la.tiles.kernels.registry import implements
+from hetero_la.tiles.kernels.spec import LETTER, TRIANGULAR, Triangular
+
+
+@functools.cache
+def _routine(library: Any, name: str) -> Any:
+    """The C function behind a Cython export; every argument is a pointer."""
+    capsule = library.__pyx_capi__[name]
+    get_name = ctypes.pythonapi.PyCapsule_GetName
+    get_name.restype, get_name.argtypes = ctypes.c_char_p, [ctypes.py_object]
+    get_pointer = ctypes.pythonapi.PyCapsule_GetPointer
+    get_pointer.restype, get_pointer.argtypes = c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    signature: bytes = get_name(capsule)
+    count = signature.count(b",") + 1
+    return ctypes.CFUNCTYPE(None, *[c_void_p] * count)(get_pointer(capsule, signature))
+
+
+def blas(name: str, a: Array) -> Any:
+    return _routine(scipy.linalg.cython_blas, LETTER[a.dtype.char] + name)
+
+
+def lapack(name: str, a: Array) -> Any:
+    return _routine(scipy.linalg.cython_lapack, LETTER[a.dtype.char] + name)
+
+
+def ints(*values: int) -> list[Any]:
+    return [byref(c_int(v)) for v in values]
+
+
+def chars(letters: bytes) -> list[Any]:
+    return [byref(c_char(letter)) for letter in letters]
+
+
+def _ld(a: Array) -> int:
+    """Leading dimension of a column-major view."""
+    if a.shape[1] > 1:
+        return max(a.strides[1] // a.itemsize, 1)
+    return max(a.shape[0], 1)
+
+
+def view(a: Array) -> list[Any]:
+    """Pointer and leading dimension, as BLAS takes them."""
+    return [c_void_p(a.ctypes.data), byref(c_int(_ld(a)))]
+
+
+def scalar(value: float, a: Array) -> Any:
+    # The array must outlive the call, so the pointer object keeps it alive.
+    return np.array(value, a.dtype).ctypes.data_as(c_void_p)
+
+
+def real_scalar(value: float, a: Array) -> Any:
+    return np.array(value, a.real.dtype).ctypes.data_as(c_void_p)
+
+
+def triangular(name: str, letters: bytes, a: Array, b: Array) -> None:
+    """Call trmm or trsm, in place of `b`; `letters` are SIDE, UPLO, TRANS, DIAG."""
+    blas(name, b)(*chars(letters), *ints(*b.shape), scalar(1, b), *view(a), *view(b))
+
+
+def product(letters: bytes, alpha: float, a: Array, b: Array, beta: float, c: Array) -> None:
+    """C <- alpha op(A) op(B) + beta C; `letters` are TRANSA, TRANSB."""
+    (m, n), k = c.shape, a.shape[letters[0] == ord("N")]
+    blas("gemm", c)(
+        *chars(letters), *ints(m, n, k), scalar(alpha, c), *view(a), *view(b),
+        scalar(beta, c), *view(c),
+    )  # fmt: skip
+
+
+def invert_lower(w: Array, letters: bytes) -> None:
+    """W <- W^-1 for a lower triangle; `letters` are UPLO, DIAG.
+
+    Where there is no inverse, because of a zero on the diagonal, W becomes NaN.
+    """
+    info = c_int()
+    lapack("trtri", w)(*chars(letters), *ints(w.shape[0]), *view(w), byref(info))
+    if info.value:
+        w[...] = np.nan
+
+
+def norm1(a: Array) -> float:
+    with np.errstate(all="ignore"):
+        return float(np.abs(a).sum(axis=0).max())
+
+
+def flag_unless(size: float, bound: float, w: Array) -> None:
+    """Say in W that it must not be used, where `size` exceeds a bound or is not finite."""
+    if not (size <= bound and size < np.inf):  # also where it is NaN
+        w[0, 0] = np.nan
+
+
+@implements("gemm", "cpu")
+def gemm(a: Array, b: Array, c: Array, options: KernelOptions) -> None:
+    product(b"NN", -1, a, b, 1, c)
+
+
+@implements("gemm_nc", "cpu")
+def gemm_nc(a: Array, b: Array, c: Array, options: KernelOptions) -> None:
+    product(b"NC", -1, a, b, 1, c)
+
+
+@implements("gemm_cn", "cpu")
+def gemm_cn(a: Array, b: Array, c: Array, options: KernelOptions) -> None:
+    product(b"CN", -1, a, b, 1, c[: a.shape[1]])
+
+
+def _solver(form: Triangular) -> Callable[..., None]:
+    letters = f"L{form.triangle}{form.trans}{'u' if form.unit else 'n'}".upper().encode()
+
+    def solve(a: Array, b: Array, options: KernelOptions) -> None:
+        triangular("trsm", letters, a, b[: min(a.shape)])
+
+    return solve
+
+
+for _name, _form in TRIANGULAR.items():
+    implements(_name, "cpu")(_solver(_form))
+
+
+@implements("laset_0", "cpu")
+def laset_0(a: Array, options: KernelOptions) -> None:
+    a[...] = 0
+
+
+@implements("laset_1", "cpu")
+def laset_1(a: Array, options: KernelOptions) -> None:
+    a[...] = 0
+    np.fill_diagonal(a, 1)

@@ -1,0 +1,131 @@
+"""CPUs: a call has ended when it returns."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from hetero_la.tiles.arrays.device import Array, DeviceKind, Event, KernelOptions, Queue
+from hetero_la.tiles.arrays.transfer import (
+    copy_and_wait,
+    is_column_major,
+    is_device_array,
+    pinned_empty,
+)
+from hetero_la.tiles.kernels.cpu import cholesky, lu, qr  # noqa: F401  (they register)
+from hetero_la.tiles.kernels.registry import implementation
+
+_TURNED_ROWS = 32
+
+
+class CpuDevice:
+    """The host's cores; a call has ended when it returns.
+
+    Parameters
+    ----------
+    name : str, optional
+        Readable name.
+    pinned : bool, optional
+        Allocate in pinned memory, which GPUs copy from and to at full speed.
+    """
+
+    kind: DeviceKind = "cpu"
+    index = -1
+    enqueues = False
+    #: Whether arrays of other CPU devices in the process are used where they are.
+    by_reference = True
+
+    def __init__(self, name: str = "cpu0", *, pinned: bool = False) -> None:
+        self.name = name
+        self._empty = pinned_empty if pinned else functools.partial(np.empty, order="F")
+
+    def activate(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
+    def on_wait(
+        self, context: Callable[[], contextlib.AbstractContextManager[None]]
+    ) -> contextlib.AbstractContextManager[None]:
+        """Nothing: a call has ended when it returns."""
+        return contextlib.nullcontext()
+
+    def free_bytes(self) -> int:
+        return available_memory()
+
+    def empty(self, shape: tuple[int, ...], dtype: Any) -> Array:
+        return self._empty(shape, dtype)
+
+    def call(
+        self, kernel: str, queue: Queue, arrays: Sequence[Array], options: KernelOptions
+    ) -> None:
+        if all(a.size for a in arrays):
+            implementation(kernel, "cpu")(*arrays, options=options)
+
+    def record(self, queue: Queue) -> Event:
+        return None
+
+    def wait(self, queue: Queue, event: Event) -> None:
+        if event is not None:  # a GPU's: what it stands for must have ended
+            event.synchronize()
+
+    def copy(self, target: Array, source: Array, queue: Queue) -> None:
+        if is_device_array(source) or is_device_array(target):
+            copy_and_wait(target, source)
+        else:
+            copy_on_host(target, source)
+
+    def synchronize(self) -> None:
+        pass
+
+    def stopwatch(self) -> None:
+        return None
+
+
+class VirtualGpu(CpuDevice):
+    """A CPU in the role of a GPU: its memory is its own, so panels are copied to it."""
+
+    kind: DeviceKind = "gpu"
+    by_reference = False
+
+
+def copy_on_host(target: Array, source: Array) -> None:
+    """Copy into a column-major array."""
+    if source.ndim == 2 and not is_column_major(source):
+        # Row-major: rows in blocks whose columns stay in cache while they are turned.
+        for row in range(0, source.shape[0], _TURNED_ROWS):
+            rows = slice(row, row + _TURNED_ROWS)
+            np.copyto(target[rows], source[rows])
+    else:
+        np.copyto(target, source)
+
+
+def available_memory() -> int:
+    """Bytes of host memory that can be had without swapping."""
+    try:
+        with open("/proc/meminfo") as lines:
+            for line in lines:
+                if line.startswith("MemAvailable:"):
+                    return int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def usable_cores() -> int:
+    """Cores that this process may run on: BLAS has no more threads by itself."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1  # not on Linux
+
+
+def iter_blas_libraries() -> Iterator[str]:
+    """Names and versions of the BLAS libraries in use."""
+    from threadpoolctl import threadpool_info
+
+    for entry in threadpool_info():
+        if entry["user_api"] == "blas":
+            yield f"{entry['internal_api']} {entry['version']} ({entry['num_threads']} threads)"

@@ -1,0 +1,1 @@
+"""Kernels on GPUs, by our own CUDA code, cuBLAS and cuSOLVER."""

@@ -1,0 +1,108 @@
+"""GPU kernels of Cholesky; every one of them only enqueues."""
+
+from __future__ import annotations
+
+from hetero_la.tiles.arrays.device import Array, KernelOptions
+from hetero_la.tiles.arrays.transfer import copy_columns
+from hetero_la.tiles.kernels.gpu.common import (
+    CHUNK,
+    ceil_div,
+    lower_function,
+    solve_by_inverse,
+    to_from,
+)
+from hetero_la.tiles.kernels.gpu.inverse import pairs
+from hetero_la.tiles.kernels.gpu.queue import Block, GpuQueue, block
+from hetero_la.tiles.kernels.registry import implements
+
+_STRIP = 256  # columns of a product with a triangle, whose zeros below it are left out
+_DIAGONAL = 256  # order of the blocks in which herk computes both triangles
+_NARROW = 1024  # columns of which herk computes the whole triangle above, too
+_LIBRARY = 8192  # up to which cuBLAS's syrk is faster than products (CuPy has no herk)
+
+
+@implements("potrf", "gpu")
+def potrf(q: GpuQueue, a: Array, info: Array, options: KernelOptions) -> None:
+    q.potrf(block(a), len(a), info.data.ptr)
+
+
+@implements("trmm_n", "gpu")
+def trmm_n(q: GpuQueue, a: Array, w: Array, b: Array, options: KernelOptions) -> None:
+    solve_by_inverse(q, a, w, b, unit=False)
+
+
+@implements("trmm_rc", "gpu")
+def trmm_rc(q: GpuQueue, a: Array, w: Array, b: Array, options: KernelOptions) -> None:
+    L, W, B = block(a), block(w), block(b)
+    rows, order = b.shape
+    step = min(rows, max(CHUNK // (order * b.itemsize), 1))
+    X = Block(q.workspace("trmm", order * step * b.itemsize), step, b.dtype)
+    substitute = lower_function(q, "substitute_right", b.dtype)
+    width = ceil_div(order, ceil_div(order, _STRIP))
+    for first in range(0, rows, step):
+        part, count = B.at(first, 0), min(step, rows - first)
+        copy_columns(*to_from(X, part), count * b.itemsize, order, q.stream.ptr)
+        for left in range(0, order, width):  # W is zero above its diagonal
+            right = min(left + width, order)
+            shape = (count, right - left, right)
+            q.gemm(1, X, W.at(left, 0), 0, part.at(0, left), shape, trans_b="c")
+        q.launch(
+            substitute, (ceil_div(count, 64),), 64,
+            W.pointer, L.pointer, L.ld, X.pointer, X.ld, part.pointer, part.ld, count, order,
+        )  # fmt: skip
+
+
+@implements("herk", "gpu")
+def herk(q: GpuQueue, p: Array, c: Array, options: KernelOptions) -> None:
+    P, C = block(p), block(c)
+    (rows, columns), k = c.shape, p.shape[1]
+    if columns <= _NARROW:
+        _herk_blocks(q, P, C, rows, columns, k, columns)
+    elif columns <= _LIBRARY and C.dtype.kind == "f":
+        q.syrk(-1, P, 1, C, columns, k)
+        if rows > columns:
+            below = (rows - columns, columns, k)
+            q.gemm(-1, P.at(columns, 0), P, 1, C.at(columns, 0), below, trans_b="c")
+    else:
+        _herk_blocks(q, P, C, rows, columns, k, _DIAGONAL)
+
+
+def _herk_blocks(
+    q: GpuQueue, P: Block, C: Block, rows: int, columns: int, k: int, leaf: int
+) -> None:
+    """What herk does, by products: of diagonal blocks of order `leaf` and of what joins them."""
+
+    def update(
+        row: int, column: int, shape: tuple[int, int], step: int = 0, count: int = 1
+    ) -> None:
+        """C <- C - P P^H on a block, and on the next ones, `step` further down and right."""
+        steps = (step, step, step * (C.ld + 1))
+        q.gemm_batch(
+            -1, P.at(row, 0), P.at(column, 0), 1, C.at(row, column), (*shape, k), steps, count,
+            trans_b="c",
+        )  # fmt: skip
+
+    # Products fill whole diagonal blocks: what is above the diagonal is put back.
+    kept = q.workspace("herk", leaf * columns * C.dtype.itemsize)
+    keep_upper = lower_function(q, "keep_upper", C.dtype)
+    q.launch(keep_upper, (columns,), 128, C.pointer, C.ld, kept, leaf, 0)
+    whole = ceil_div(columns, leaf) - 1
+    last = whole * leaf
+    update(last, last, (rows - last, columns - last))
+    if whole:
+        update(0, 0, (leaf, leaf), leaf, whole)
+    q.launch(keep_upper, (columns,), 128, C.pointer, C.ld, kept, leaf, 1)
+    if last and rows > columns:
+        update(columns, 0, (rows - columns, last))
+    for first, size, others, count in pairs(columns, leaf):
+        update(first + size, first, (others, size), 2 * size, count)
+
+
+@implements("gemm_nc", "gpu")
+def gemm_nc(q: GpuQueue, a: Array, b: Array, c: Array, options: KernelOptions) -> None:
+    q.gemm(-1, block(a), block(b), 1, block(c), (*c.shape, a.shape[1]), trans_b="c")
+
+
+@implements("gemm_cn", "gpu")
+def gemm_cn(q: GpuQueue, a: Array, b: Array, c: Array, options: KernelOptions) -> None:
+    q.gemm(-1, block(a), block(b), 1, block(c), (a.shape[1], c.shape[1], a.shape[0]), trans_a="c")

@@ -1,0 +1,203 @@
+"""GPUs: queues are CUDA streams, and calls enqueue; only CholeskyQR2 waits for an answer."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+from hetero_la.tiles.arrays.device import Array, DeviceKind, Event, KernelOptions, Queue
+from hetero_la.tiles.arrays.errors import DeviceUnavailableError
+from hetero_la.tiles.arrays.transfer import (
+    device_index,
+    enable_peers,
+    enqueue_copy,
+    gpu_count,
+    is_column_major,
+    is_device_array,
+    require_cuda,
+)
+from hetero_la.tiles.kernels.gpu import (  # noqa: F401  (they register)
+    cholesky,
+    common,
+    inverse,
+    lu,
+    qr,
+)
+from hetero_la.tiles.kernels.gpu.queue import GpuQueue, allocate
+from hetero_la.tiles.kernels.gpu.stopwatch import GpuStopwatch
+from hetero_la.tiles.kernels.registry import implementation
+
+_HIGH_PRIORITY = -5  # CUDA takes the nearest that the GPU has
+
+
+def gpu_descriptions() -> list[str]:
+    """Name and memory of each usable GPU."""
+    if gpu_count() == 0:
+        return []
+    import cupy
+
+    return [_describe(cupy.cuda.runtime.getDeviceProperties(i)) for i in range(gpu_count())]
+
+
+def _describe(properties: dict[str, Any]) -> str:
+    memory = properties["totalGlobalMem"] / 2**30
+    return f"{properties['name'].decode()}, {memory:.0f} GiB"
+
+
+class GpuDevice:
+    """One GPU.
+
+    Calls must be made inside `activate`, from one thread at a time.  Arrays
+    that they are given must live until `synchronize`.
+
+    Parameters
+    ----------
+    index : int
+        CUDA's number of the device.
+    name : str, optional
+        By default ``gpu<index>``.
+    """
+
+    kind: DeviceKind = "gpu"
+    enqueues = True
+    #: Kernels read this device's memory alone: what others hold is copied to it.
+    by_reference = False
+
+    def __init__(self, index: int, name: str | None = None) -> None:
+        require_cuda()
+        if not 0 <= index < gpu_count():
+            raise DeviceUnavailableError(f"no GPU {index}; this machine has {gpu_count()}")
+        import cupy
+
+        self.index = index
+        self.name = name or f"gpu{index}"
+        with cupy.cuda.Device(index):
+            self._queues = {
+                queue: GpuQueue(index, 0 if queue is Queue.UPDATE else _HIGH_PRIORITY)
+                for queue in Queue
+            }
+            self._idle = cupy.cuda.Stream(non_blocking=True)
+
+    @property
+    def pci_address(self) -> str:
+        """The GPU's address on the host's PCI bus, whatever a process numbers it."""
+        import cupy
+
+        return str(cupy.cuda.Device(self.index).pci_bus_id)
+
+    @contextlib.contextmanager
+    def activate(self) -> Iterator[None]:
+        """Make the device current; restores the device and the stream on it.
+
+        The queues start behind what the caller's stream holds at this moment.
+        """
+        import cupy
+
+        with cupy.cuda.Device(self.index):
+            callers = cupy.cuda.get_current_stream()
+            arrived = cupy.cuda.Event(disable_timing=True)
+            arrived.record(callers)
+            for q in self._queues.values():
+                q.stream.wait_event(arrived)
+            try:
+                yield
+            finally:
+                callers.use()
+
+    @contextlib.contextmanager
+    def at_task(self) -> Iterator[None]:
+        """Make the device current for a task, and complete what this leaves on its stream.
+
+        Streams of another device, on which the result may be read next, do not wait for it.
+        """
+        import cupy
+
+        with cupy.cuda.Device(self.index):
+            yield
+            cupy.cuda.get_current_stream().synchronize()
+
+    @contextlib.contextmanager
+    def on_wait(self, context: Callable[[], AbstractContextManager[None]]) -> Iterator[None]:
+        """Enter `context` around each wait of the host within a call."""
+        for q in self._queues.values():
+            q.waiting = context
+        try:
+            yield
+        finally:
+            for q in self._queues.values():
+                q.waiting = contextlib.nullcontext
+
+    def free_bytes(self) -> int:
+        """Bytes that the driver or CuPy's pool can still give."""
+        import cupy
+
+        with cupy.cuda.Device(self.index):
+            free, _ = cupy.cuda.runtime.memGetInfo()
+            return int(free) + int(cupy.get_default_memory_pool().free_bytes())
+
+    def empty(self, shape: tuple[int, ...], dtype: Any) -> Array:
+        """Allocate a column-major array."""
+        import cupy
+
+        with cupy.cuda.Device(self.index):
+            return allocate(shape, dtype)
+
+    def call(
+        self, kernel: str, queue: Queue, arrays: Sequence[Array], options: KernelOptions
+    ) -> None:
+        """Enqueue `kernel`; arrays of size zero leave nothing to do."""
+        if all(a.size for a in arrays):
+            q = self._queues[queue]
+            q.stream.use()  # what cuBLAS is told through CuPy goes to the current stream
+            implementation(kernel, "gpu")(q, *arrays, options=options)
+
+    def record(self, queue: Queue) -> Event:
+        """Mark the point that `queue` has reached."""
+        import cupy
+
+        event = cupy.cuda.Event(disable_timing=True)
+        event.record(self._queues[queue].stream)
+        return event
+
+    def wait(self, queue: Queue, event: Event) -> None:
+        """Let later calls on `queue` wait for `event`, of any device."""
+        if event is not None:
+            self._queues[queue].stream.wait_event(event)
+
+    def copy(self, target: Array, source: Array, queue: Queue) -> None:
+        """Copy between arrays of this device, another one or the host.
+
+        Both are column-major, unless both are on this device.
+        """
+        ends = {device_index(target), device_index(source)} - {None}
+        if len(ends) == 2:
+            enable_peers(*sorted(ends))  # type: ignore[type-var]
+        elif self._must_turn(target, source):
+            self._queues[queue].stream.use()
+            target[...] = source
+            return
+        enqueue_copy(target, source, self._queues[queue].stream.ptr)
+
+    def _must_turn(self, target: Array, source: Array) -> bool:
+        """Whether a kernel has to copy, because the source is not column-major."""
+        here = is_device_array(source) and is_device_array(target)
+        return here and source.ndim == 2 and source.size > 0 and not is_column_major(source)
+
+    def synchronize(self) -> None:
+        """Block the host until all three queues have run dry.
+
+        Raises
+        ------
+        KernelTimeoutError
+            If blocks of a panel have waited in vain for each other.
+        """
+        for q in self._queues.values():
+            q.synchronize()
+        for q in self._queues.values():
+            q.require_words()
+
+    def stopwatch(self) -> GpuStopwatch:
+        """What measures the queues, by CUDA events."""
+        return GpuStopwatch([self._queues[queue].stream for queue in Queue], self._idle)

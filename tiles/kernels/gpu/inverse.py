@@ -1,0 +1,70 @@
+"""Inverses of triangles on a GPU: of blocks on the diagonal first, which products then join."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hetero_la.tiles.arrays.device import Array, KernelOptions
+from hetero_la.tiles.kernels.gpu.common import LEAF, RHS, ceil_div, lower_function
+from hetero_la.tiles.kernels.gpu.queue import Block, GpuQueue, block
+from hetero_la.tiles.kernels.registry import implements
+
+
+def pairs(order: int, leaf: int) -> Iterator[tuple[int, int, int, int]]:
+    """How blocks of order `leaf` on a diagonal join two by two until one is left.
+
+    Yields where pairs begin, the orders of their two blocks, and how many follow
+    one another; a pair whose second block is smaller comes on its own.
+    """
+    size = leaf
+    while size < order:
+        count, rest = divmod(order, 2 * size)
+        if count:
+            yield 0, size, size, count
+        if rest > size:
+            yield 2 * size * count, size, rest - size, 1
+        size *= 2
+
+
+def invert(q: GpuQueue, L: Block, W: Block, order: int, *, unit: bool) -> None:
+    """W <- L^-1 in full, L lower triangular, with ones on its diagonal where `unit`."""
+    function = lower_function(q, "invert_diagonal", W.dtype)
+    q.launch(
+        function, (ceil_div(order, RHS),), 32, L.pointer, L.ld, W.pointer, W.ld, order, int(unit)
+    )
+    for first, size, rows, count in pairs(order, LEAF):
+        _join(q, L.at(first, first), W.at(first, first), size, rows, count)
+
+
+def _join(q: GpuQueue, L: Block, W: Block, size: int, rows: int, count: int) -> None:
+    """W21 <- -W22 L21 W11 in each pair on the diagonal, W21 being `rows` x `size`."""
+    T = Block(q.workspace("inverse", count * rows * size * W.dtype.itemsize), rows, W.dtype)
+    L_step, W_step, T_step = (2 * size * (L.ld + 1), 2 * size * (W.ld + 1), rows * size)
+    W21, W22 = W.at(size, 0), W.at(size, size)
+    shape, steps = (rows, size, size), (L_step, W_step, T_step)
+    q.gemm_batch(1, L.at(size, 0), W, 0, T, shape, steps, count)
+    shape, steps = (rows, size, rows), (W_step, T_step, W_step)
+    q.gemm_batch(-1, W22, T, 0, W21, shape, steps, count)
+
+
+def _check(q: GpuQueue, W: Block, L: Block, order: int, bound: float) -> None:
+    """Put NaN in W[0, 0] where ``||W||_1 ||L||_1`` passes `bound`; L at address 0 has norm 1."""
+    q.launch(
+        lower_function(q, "check_inverse", W.dtype), (order,), 256,
+        W.pointer, W.ld, L.pointer, L.ld, order, float(bound),
+        q.workspace("check_inverse", 24, zeroed=True),
+    )  # fmt: skip
+
+
+@implements("trtri", "gpu")
+def trtri(q: GpuQueue, a: Array, w: Array, options: KernelOptions) -> None:
+    W, order = block(w), len(w)
+    invert(q, block(a), W, order, unit=True)
+    _check(q, W, Block(0, 0, W.dtype), order, options.inverse_bound)
+
+
+@implements("trtri_n", "gpu")
+def trtri_n(q: GpuQueue, a: Array, w: Array, options: KernelOptions) -> None:
+    L, W, order = block(a), block(w), len(w)
+    invert(q, L, W, order, unit=False)
+    _check(q, W, L, order, options.inverse_bound)

@@ -1,0 +1,151 @@
+"""cuSOLVER's own routines on whole matrices: Q's products, singular values, and comparisons."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from hetero_la.tiles.arrays.device import Array
+from hetero_la.tiles.kernels.gpu.queue import block
+from hetero_la.tiles.kernels.spec import LETTER
+
+_LEFT, _LOWER = 0, 0
+_MOST = 2**29  # entries of reflectors that ormqr gets at once: it refuses 2^30
+
+
+def multiply_by_q(qr: Array, tau: Array, c: Array, *, adjoint: bool) -> None:
+    """C <- Q C or Q^H C in place, on the current stream.
+
+    Parameters
+    ----------
+    qr : cupy.ndarray, shape (m, k)
+        Householder vectors below the diagonal; column-major.
+    tau : cupy.ndarray, shape (k,)
+        Their scalars.
+    c : cupy.ndarray, shape (m, p)
+        Column-major.
+    adjoint : bool
+        Whether by Q^H.
+    """
+    m, k = len(c), len(tau)
+    starts = range(0, k, max(_MOST // m, 1))
+    for first in starts if adjoint else reversed(starts):
+        last = min(first + starts.step, k)
+        _multiply_by_some(qr[first:, first:last], tau[first:last], c[first:], adjoint)
+
+
+def _multiply_by_some(qr: Array, tau: Array, c: Array, adjoint: bool) -> None:
+    import cupy
+    from cupy.cuda import device
+    from cupy_backends.cuda.libs import cusolver
+
+    real = c.dtype.kind == "f"
+    name = LETTER[c.dtype.char] + ("ormqr" if real else "unmqr")
+    handle = device.get_cusolver_handle()
+    letter = (1 if real else 2) if adjoint else 0
+    V, C = block(qr), block(c)
+    arguments = (
+        handle, _LEFT, letter, *c.shape, len(tau), V.pointer, V.ld, tau.data.ptr, C.pointer, C.ld
+    )  # fmt: skip
+    size = getattr(cusolver, name + "_bufferSize")(*arguments)
+    work, info = cupy.empty(max(size, 1), c.dtype), cupy.empty(1, np.int32)
+    getattr(cusolver, name)(*arguments, work.data.ptr, size, info.data.ptr)
+
+
+def svd(a: Array, compute_uv: bool) -> Any:
+    """Singular values, the largest first, and with `compute_uv` what `numpy.linalg.svd` returns.
+
+    Raises
+    ------
+    numpy.linalg.LinAlgError
+        If they are not found.
+    """
+    import cupy
+    import cupyx
+
+    with cupyx.errstate(linalg="raise"):  # by default, CuPy does not look
+        return cupy.linalg.svd(a, compute_uv=compute_uv)
+
+
+def cusolver_seconds(routine: str, a: np.ndarray, b: np.ndarray | None = None) -> float:
+    """Time in which cuSOLVER does the same, with the data on the GPU.
+
+    Parameters
+    ----------
+    routine : {"lu", "solve", "cholesky", "solve_positive", "qr", "lstsq"}
+        What is done.
+    a : numpy.ndarray, shape (m, n)
+        The matrix.
+    b : numpy.ndarray, optional
+        Right-hand sides, for those that solve.
+    """
+    import cupy
+
+    a = cupy.asfortranarray(cupy.asarray(a))
+    b = None if b is None else cupy.asfortranarray(cupy.asarray(b))
+    run = _LIBRARY_ROUTINES[routine]
+    small = min(64, *a.shape)
+    run(cupy.eye(small, dtype=a.dtype, order="F"), None if b is None else b[:small].copy())
+    cupy.cuda.Device().synchronize()
+    began = time.perf_counter()
+    run(a, b)
+    cupy.cuda.Device().synchronize()
+    return time.perf_counter() - began
+
+
+def _lu(a: Array, b: Array | None) -> None:
+    from cupyx.scipy.linalg import lu_factor, lu_solve
+
+    factors = lu_factor(a, overwrite_a=True, check_finite=False)
+    if b is not None:
+        lu_solve(factors, b, overwrite_b=True, check_finite=False)
+
+
+def _cholesky(a: Array, b: Array | None) -> None:
+    import cupy
+    from cupy.cuda import device
+    from cupy_backends.cuda.libs import cusolver
+    from cupyx.scipy.linalg import solve_triangular
+
+    n, handle = len(a), device.get_cusolver_handle()
+    arguments = (handle, _LOWER, n, a.data.ptr, n)
+    letter = LETTER[a.dtype.char]
+    size = getattr(cusolver, letter + "potrf_bufferSize")(*arguments)
+    work, info = cupy.empty(max(size, 1), a.dtype), cupy.empty(1, np.int32)
+    getattr(cusolver, letter + "potrf")(*arguments, work.data.ptr, size, info.data.ptr)
+    if b is not None:
+        y = solve_triangular(a, b, lower=True, overwrite_b=True, check_finite=False)
+        solve_triangular(a, y, trans=2, lower=True, overwrite_b=True, check_finite=False)
+
+
+def _qr(a: Array, b: Array | None) -> None:
+    import cupy
+    from cupy.cuda import device
+    from cupy_backends.cuda.libs import cusolver
+    from cupyx.scipy.linalg import solve_triangular
+
+    (m, n), handle = a.shape, device.get_cusolver_handle()
+    letter, k = LETTER[a.dtype.char], min(a.shape)
+    size = getattr(cusolver, letter + "geqrf_bufferSize")(handle, m, n, a.data.ptr, m)
+    work, info = cupy.empty(max(size, 1), a.dtype), cupy.empty(1, np.int32)
+    tau = cupy.empty(k, a.dtype)
+    getattr(cusolver, letter + "geqrf")(
+        handle, m, n, a.data.ptr, m, tau.data.ptr, work.data.ptr, size, info.data.ptr
+    )
+    if b is not None:
+        c = cupy.asfortranarray(b[:, None] if b.ndim == 1 else b)
+        multiply_by_q(a[:, :k], tau, c, adjoint=True)
+        solve_triangular(a[:k, :k], c[:k], check_finite=False)
+
+
+_LIBRARY_ROUTINES: dict[str, Callable[[Any, Any], None]] = {
+    "lu": _lu,
+    "solve": _lu,
+    "cholesky": _cholesky,
+    "solve_positive": _cholesky,
+    "qr": _qr,
+    "lstsq": _qr,
+}

@@ -1,0 +1,146 @@
+"""LU panels on a GPU: recursive down to a kernel that keeps rows in registers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hetero_la.tiles.arrays.device import Array, KernelOptions
+from hetero_la.tiles.kernels.gpu.common import solve_unit_lower, swap_pivots
+from hetero_la.tiles.kernels.gpu.queue import Block, GpuQueue, block
+from hetero_la.tiles.kernels.registry import implements
+from hetero_la.tiles.kernels.spec import LETTER
+
+_SOURCES = ("scalar", "exchange", "panel")
+_UNROLL = 8  # columns that getrf_leaf unrolls; its width is a multiple of this
+_UNIT_BYTES = 16  # of exchange.cu, at most
+
+
+class _Shape(NamedTuple):
+    """A launch shape of getrf_leaf: a block has a row for each of its threads."""
+
+    threads: int
+    row_bytes: int  # registers that a row may fill
+    most_rows: int  # of panels that it is the best for
+
+
+#: The wide leaf takes half as many launches, but twice as many multiprocessors, which the
+#: trailing update of a tall matrix has better use for.
+_WIDE, _NARROW = _Shape(256, 512, 8192), _Shape(512, 256, 2**31)
+
+
+def inner_blocking(options: KernelOptions, dtype: np.dtype) -> int:
+    """Columns of a leaf, at most.
+
+    Raises
+    ------
+    ValueError
+        If ``options.ib`` is below one, or more than registers hold.
+    """
+    largest = _WIDE.row_bytes // dtype.itemsize
+    if options.ib is None:
+        return largest
+    if not 1 <= options.ib <= largest:
+        raise ValueError(f"ib must be in 1..{largest} for {dtype} on a GPU, not {options.ib}")
+    return options.ib
+
+
+class _Leaf(NamedTuple):
+    """A compiled getrf_leaf: its columns and threads at most, and how many blocks fit."""
+
+    kernel: Any
+    columns: int
+    threads: int
+    blocks: int
+
+
+def _leaf(q: GpuQueue, rows: int, dtype: np.dtype, ib: int) -> _Leaf | None:
+    """The best leaf for a panel; None where it is too tall for all of them."""
+    for shape in (_WIDE, _NARROW):
+        columns = min(ib, shape.row_bytes // dtype.itemsize)
+        width = _UNROLL * -(-columns // _UNROLL)
+        defines = (f"-DIB={width}", f"-DTHREADS={shape.threads}", f"-DUNROLL={_UNROLL}")
+        kernel = q.function("getrf_leaf", _SOURCES, dtype, *defines)
+        blocks = q.resident_blocks(kernel, shape.threads)
+        if rows <= min(shape.most_rows, blocks * shape.threads):
+            return _Leaf(kernel, columns, shape.threads, blocks)
+    return None
+
+
+@dataclass(slots=True)
+class _Panel:
+    q: GpuQueue
+    A: Block
+    rows: int
+    ipiv: int
+    info: int
+    leaf: _Leaf
+
+    def factor(self, first: int, width: int) -> None:
+        """Factor columns ``first .. first + width`` of the rows from `first` on."""
+        ib = self.leaf.columns
+        if width <= ib:
+            self.factor_leaf(first, width)
+            return
+        left = ib * (-(-width // ib) // 2)
+        right, middle = width - left, first + left
+        q, A, top = self.q, self.A.at(first, first), self.A.at(first, middle)
+        self.factor(first, left)
+        swap_pivots(q, top, right, self.ipiv + 4 * first, left, first)
+        solve_unit_lower(q, A, top, left, right)
+        if self.rows > middle:
+            below = (self.rows - middle, right, left)
+            q.gemm(-1, A.at(left, 0), top, 1, self.A.at(middle, middle), below)
+        self.factor(middle, right)
+        swap_pivots(q, self.A.at(middle, first), left, self.ipiv + 4 * middle, right, middle)
+
+    def factor_leaf(self, first: int, width: int) -> None:
+        # Cooperative: all blocks start together or not at all.  Else two panels on
+        # one GPU, each holding half of it, would wait for the rest of their blocks.
+        q, A, rows = self.q, self.A.at(first, first), self.rows - first
+        leaf = self.leaf
+        exchange, number = _exchange(q, leaf, width)
+        q.launch(
+            leaf.kernel, (-(-rows // leaf.threads),), leaf.threads,
+            A.pointer, A.ld, rows, width, first, self.ipiv + 4 * first, self.info, exchange, number,
+            q.lost, cooperative=True,
+        )  # fmt: skip
+
+
+@implements("getrf", "gpu")
+def getrf(q: GpuQueue, a: Array, ipiv: Array, info: Array, options: KernelOptions) -> None:
+    rows, columns = a.shape
+    A, order = block(a), min(rows, columns)
+    leaf = _leaf(q, rows, A.dtype, inner_blocking(options, A.dtype))
+    if leaf is not None:
+        _Panel(q, A, rows, ipiv.data.ptr, info.data.ptr, leaf).factor(0, order)
+    else:
+        _library_getrf(q, A, rows, order, ipiv.data.ptr, info.data.ptr)
+    if columns > order:
+        beside = A.at(0, order)
+        swap_pivots(q, beside, columns - order, ipiv.data.ptr, order)
+        solve_unit_lower(q, A, beside, order, columns - order)
+
+
+def _exchange(q: GpuQueue, leaf: _Leaf, columns: int) -> tuple[int, int]:
+    """Workspace for the blocks' exchange, and numbers not used in it before."""
+    units = _WIDE.row_bytes // 4 + 1  # of a row, at most
+    nbytes = 2 * _UNIT_BYTES * (leaf.blocks + (leaf.blocks + 1) * units)
+    exchange = q.workspace("exchange", nbytes, zeroed=True)
+    return exchange, q.numbers(columns)
+
+
+def _library_getrf(q: GpuQueue, A: Block, rows: int, columns: int, ipiv: int, info: int) -> None:
+    """Let cuSOLVER factor the panel: for more rows than stay resident."""
+    from cupy_backends.cuda.libs import cusolver
+
+    letter = LETTER[A.dtype.char]
+    handle = q.handle("cusolver")
+    arguments = (handle, rows, columns, A.pointer, A.ld)
+    count = getattr(cusolver, letter + "getrf_bufferSize")(*arguments)
+    work = q.workspace("getrf", count * A.dtype.itemsize)
+    getattr(cusolver, letter + "getrf")(*arguments, work, ipiv, info)
+    function = q.function("to_zero_based", ("pivots", "permute"))
+    q.launch(function, (-(-columns // 256),), 256, ipiv, columns)

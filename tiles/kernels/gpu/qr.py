@@ -1,0 +1,222 @@
+"""QR on a GPU: panels recursive down to blocks, whose leaves are a kernel each.
+
+A leaf keeps its rows in registers.  A block's T comes from V^H V in the end, so that few
+kernels are enqueued, which takes a host nearly as long as the GPU takes for them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hetero_la.tiles.arrays.device import Array, KernelOptions
+from hetero_la.tiles.kernels.gpu.cholesky_qr import CholeskyQR
+from hetero_la.tiles.kernels.gpu.common import ceil_div
+from hetero_la.tiles.kernels.gpu.queue import Block, GpuQueue, block
+from hetero_la.tiles.kernels.registry import implements
+
+_LEAF = ("scalar", "exchange", "strip", "larfg", "reflectors")
+_TRIANGLES = ("scalar", "triangles")
+_THREADS = 512  # of a block of geqrf_leaf
+_STRIP_BYTES = 256  # of a column of the strip that a warp holds
+_LANES = 32  # columns of a leaf, at most
+_BLOCK = 256  # columns of a block, at most: twice those that join_pairs joins
+_BLOCK_BYTES = 2048  # of its rows: wider ones gain less than going through memory more often costs
+_PAIRED = 4  # columns of T that a block of join_pairs finds
+_UNIT_BYTES = 16  # of exchange.cu, at most; a complex number takes two units
+_CHUNK = 2**28  # bytes of each workspace of larfb: at this width a product loses no speed
+
+
+def inner_blocking(options: KernelOptions) -> int:
+    """Columns of a leaf.
+
+    Raises
+    ------
+    ValueError
+        If ``options.ib`` is below one, or more than a warp's lanes.
+    """
+    if options.ib is None:
+        return _LANES
+    if not 1 <= options.ib <= _LANES:
+        raise ValueError(f"ib must be in 1..{_LANES} on a GPU, not {options.ib}")
+    return options.ib
+
+
+def _leaf_kernel(q: GpuQueue, dtype: np.dtype, resident: bool) -> tuple[Any, int]:
+    """The leaf's kernel, its rows in registers or in memory, and the most blocks of it."""
+    rows = _STRIP_BYTES // dtype.itemsize
+    defines = (f"-DTHREADS={_THREADS}", f"-DROWS={rows}", f"-DRESIDENT={int(resident)}")
+    kernel = q.function("geqrf_leaf", _LEAF, dtype, *defines)
+    return kernel, q.resident_blocks(kernel, _THREADS)
+
+
+@dataclass(slots=True)
+class _Panel:
+    q: GpuQueue
+    A: Block
+    R: Block
+    T: Block
+    tau: int
+    rows: int
+    ib: int
+    leaf_kernel: Any
+    blocks: int
+
+    def factor(self, first: int, width: int) -> None:
+        """Factor columns ``first .. first + width`` of the rows from `first` on."""
+        most = min(_BLOCK, _BLOCK_BYTES // self.A.dtype.itemsize)
+        widest = self.ib << (most // self.ib).bit_length() - 1
+        if width <= widest:
+            self.factor_block(first, width)
+            return
+        # At least half: for move_upper, there are two diagonal blocks.
+        left = widest * ceil_div(ceil_div(width, widest), 2)
+        self.factor(first, left)
+        self.update(first, left, width - left)
+        self.factor(first + left, width - left)
+        self.move_upper(first, width, left)
+        self.join(first, left, width - left)
+
+    def factor_block(self, first: int, width: int) -> None:
+        """The same leaf by leaf; what joins their T comes after all of them."""
+        q, V, T = self.q, self.A.at(first, first), self.T.at(first, first)
+        for start in range(0, width, self.ib):
+            columns = min(self.ib, width - start)
+            self.leaf(first + start, columns)
+            self.update(first + start, columns, width - start - columns)
+        if width <= self.ib:
+            return
+        self.move_upper(first, width, self.ib)
+        G = _workspace(q, "join", V.dtype, width, width)
+        q.gemm(1, V, V, 0, G, (width, width, self.rows - first), trans_a="c")
+        joined = self.ib
+        while joined < width:
+            grid = (ceil_div(joined, _PAIRED), ceil_div(width, 2 * joined))
+            q.launch(
+                q.function("join_pairs", _TRIANGLES, V.dtype), grid, 128,
+                T.pointer, T.ld, G.pointer, G.ld, width, joined,
+            )  # fmt: skip
+            joined *= 2
+
+    def update(self, first: int, left: int, right: int) -> None:
+        """Apply the reflectors of `left` columns to the `right` ones beside them."""
+        if right:
+            A, T = self.A.at(first, first), self.T.at(first, first)
+            _apply(self.q, A, T, A.at(0, left), (self.rows - first, right, left), "c")
+
+    def move_upper(self, first: int, width: int, diagonal: int) -> None:
+        """Move what is above diagonal blocks of so many columns to R."""
+        A, R, T = (x.at(first, first) for x in (self.A, self.R, self.T))
+        self.q.launch(
+            self.q.function("move_upper", _TRIANGLES, A.dtype), (width,), 128,
+            A.pointer, A.ld, R.pointer, R.ld, T.pointer, T.ld, diagonal,
+        )  # fmt: skip
+
+    def join(self, first: int, left: int, right: int) -> None:
+        """T12 <- -T1 V1^H V2 T2; V1 counts where V2 is not zero."""
+        q, V, T = self.q, self.A.at(first + left, first), self.T.at(first, first)
+        T12, W = T.at(0, left), _workspace(q, "join", V.dtype, left, right)
+        rows = self.rows - first - left
+        q.gemm(1, V, V.at(0, left), 0, T12, (left, right, rows), trans_a="c")
+        q.gemm(1, T12, T.at(left, left), 0, W, (left, right, right))
+        q.gemm(-1, T, W, 0, T12, (left, right, left))
+
+    def leaf(self, first: int, width: int) -> None:
+        # Cooperative: all blocks start together or not at all.  Else two panels on
+        # one GPU, each holding half of it, would wait for the rest of their blocks.
+        q, A, R, T = self.q, *(x.at(first, first) for x in (self.A, self.R, self.T))
+        rows, itemsize = self.rows - first, A.dtype.itemsize
+        units = 2 * (self.blocks + 1) * _LANES * 2
+        exchange = q.workspace("reflectors", units * _UNIT_BYTES, zeroed=True)
+        q.launch(
+            self.leaf_kernel, (min(ceil_div(rows, _block_rows(A.dtype)), self.blocks),), _THREADS,
+            A.pointer, A.ld, rows, width, R.pointer, R.ld, T.pointer, T.ld,
+            self.tau + first * itemsize, exchange, q.numbers(width), q.lost, cooperative=True,
+        )  # fmt: skip
+
+
+def _block_rows(dtype: np.dtype) -> int:
+    return _THREADS // 32 * _STRIP_BYTES // dtype.itemsize
+
+
+def _workspace(q: GpuQueue, name: str, dtype: np.dtype, rows: int, columns: int) -> Block:
+    return Block(q.workspace(name, rows * columns * dtype.itemsize), rows, dtype)
+
+
+def _apply(
+    q: GpuQueue, V: Block, T: Block, C: Block, shape: tuple[int, int, int], trans: str
+) -> None:
+    """C <- C - V T V^H C, or with T^H; `shape` = (rows and columns of C, columns of V)."""
+    rows, columns, w = shape
+    step = min(columns, max(_CHUNK // (w * C.dtype.itemsize), 1))
+    W, X = (_workspace(q, name, C.dtype, w, step) for name in ("V^H C", "T V^H C"))
+    for first in range(0, columns, step):
+        part, count = C.at(0, first), min(step, columns - first)
+        q.gemm(1, V, part, 0, W, (w, count, rows), trans_a="c")
+        q.gemm(1, T, W, 0, X, (w, count, w), trans_a=trans)
+        q.gemm(-1, V, X, 1, part, (rows, count, w))
+
+
+@implements("geqrf", "gpu")
+def geqrf(
+    q: GpuQueue, a: Array, tau: Array, r: Array, t: Array, method: Array, options: KernelOptions
+) -> None:
+    (rows, columns), order = a.shape, len(tau)
+    A, R, T = block(a), block(r), block(t)
+    ib = inner_blocking(options)
+    kernel, blocks = _leaf_kernel(q, A.dtype, True)
+    in_registers = rows <= blocks * _block_rows(A.dtype)
+    exponents = q.workspace("exponents", 4 * order)
+    scale = q.function("scale_columns", _TRIANGLES, A.dtype)
+    q.launch(scale, (order,), 1024, A.pointer, A.ld, rows, exponents)
+    arguments = (q, A, R, T, tau.data.ptr)
+    method.data.memset_async(0, method.nbytes, q.stream)
+    # LAPACK's last reflector of a square panel is the identity, which cannot be reconstructed.
+    tried = rows > order and options.qr_panel != "householder"
+    if options.qr_panel == "auto":
+        tried = tried and not in_registers
+    if not (tried and CholeskyQR(*arguments, method.data.ptr, rows, order).factor()):
+        if not in_registers:
+            kernel, blocks = _leaf_kernel(q, A.dtype, False)
+        _Panel(*arguments, rows, ib, kernel, blocks).factor(0, order)
+    unscale = q.function("unscale", _TRIANGLES, A.dtype)
+    q.launch(unscale, (order,), 256, R.pointer, R.ld, exponents)
+    if columns > order:
+        _apply(q, A, T, A.at(0, order), (rows, columns - order, order), "c")
+
+
+@implements("larfb_c", "gpu")
+def larfb_c(q: GpuQueue, v: Array, t: Array, c: Array, options: KernelOptions) -> None:
+    _apply(q, block(v), block(t), block(c), (*c.shape, len(t)), "c")
+
+
+@implements("larfb_n", "gpu")
+def larfb_n(q: GpuQueue, v: Array, t: Array, c: Array, options: KernelOptions) -> None:
+    _apply(q, block(v), block(t), block(c), (*c.shape, len(t)), "n")
+
+
+def _unpacked(q: GpuQueue, a: Array, columns: int) -> Block:
+    A, rows = block(a), len(a)
+    V = _workspace(q, "V", A.dtype, rows, columns)
+    copy = q.function("copy_reflectors", _TRIANGLES, A.dtype)
+    q.launch(copy, (columns,), 256, A.pointer, A.ld, V.pointer, V.ld, rows)
+    return V
+
+
+@implements("gemqrt_c", "gpu")
+def gemqrt_c(q: GpuQueue, a: Array, t: Array, c: Array, options: KernelOptions) -> None:
+    _apply(q, _unpacked(q, a, len(t)), block(t), block(c), (*c.shape, len(t)), "c")
+
+
+@implements("gemqrt_n", "gpu")
+def gemqrt_n(q: GpuQueue, a: Array, t: Array, c: Array, options: KernelOptions) -> None:
+    _apply(q, _unpacked(q, a, len(t)), block(t), block(c), (*c.shape, len(t)), "n")
+
+
+@implements("lacpy", "gpu")
+def lacpy(q: GpuQueue, r: Array, a: Array, options: KernelOptions) -> None:
+    R, A = block(r), block(a)
+    copy = q.function("copy_upper", _TRIANGLES, R.dtype)
+    q.launch(copy, (len(r),), 256, R.pointer, R.ld, A.pointer, A.ld)

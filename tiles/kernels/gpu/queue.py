@@ -1,0 +1,292 @@
+"""A CUDA stream of one GPU, with what the kernels enqueued on it need."""
+
+from __future__ import annotations
+
+import functools
+import importlib.resources
+import weakref
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hetero_la.tiles.arrays.errors import KernelTimeoutError
+from hetero_la.tiles.arrays.transfer import copy_columns
+from hetero_la.tiles.kernels.spec import LETTER, Triangular
+
+_FILL = {"l": 0, "u": 1}  # cublasFillMode_t: the triangle that counts
+_LEFT = 0  # cublasSideMode_t
+_KEPT = 2**28  # bytes of a workspace that is kept from one run to the next
+
+
+class Block(NamedTuple):
+    """Where a column-major block lies in device memory."""
+
+    pointer: int
+    ld: int
+    dtype: np.dtype
+
+    def at(self, row: int, column: int) -> Block:
+        """The block that begins at an element of this one."""
+        offset = (row + column * self.ld) * self.dtype.itemsize
+        return Block(self.pointer + offset, self.ld, self.dtype)
+
+
+def block(a: Any) -> Block:
+    """The block that a CuPy view covers."""
+    rows, columns = a.shape
+    if rows > 1 and a.strides[0] != a.itemsize:
+        raise ValueError(f"not column-major: shape {a.shape}, strides {a.strides}")
+    ld = a.strides[1] // a.itemsize if columns > 1 else max(rows, 1)
+    return Block(a.data.ptr, ld, a.dtype)
+
+
+def allocate(shape: tuple[int, ...], dtype: Any) -> Any:
+    """A column-major array from the null stream's pool on the current device.
+
+    CuPy's pool gives memory back at once to allocations on the same stream; our
+    queues are unknown to it, so that nothing may be freed before they are dry.
+    """
+    import cupy
+
+    current = cupy.cuda.get_current_stream()
+    cupy.cuda.Stream.null.use()  # `with` would leave another stream current than `use` set
+    try:
+        return cupy.ndarray(shape, dtype, order="F")
+    finally:
+        current.use()
+
+
+@functools.cache
+def _module(files: tuple[str, ...], dtype: np.dtype | None, defines: tuple[str, ...]) -> Any:
+    import cupy
+
+    folder = importlib.resources.files("hetero_la.tiles.kernels") / "cuda"
+    code = "\n".join((folder / f"{name}.cu").read_text() for name in files)
+    if dtype is not None:
+        real = "float" if dtype.char in "fF" else "double"
+        defines = (f"-DREAL={real}", f"-DCOMPLEX={int(dtype.kind == 'c')}", *defines)
+    return cupy.RawModule(code=code, options=("-std=c++17", *defines))
+
+
+def _operation(letter: str, dtype: np.dtype) -> int:
+    """cublasOperation_t of "n" or "c"; real matrices are only transposed."""
+    return {"n": 0, "c": 2 if dtype.kind == "c" else 1}[letter]
+
+
+@functools.cache
+def _scalar(value: int, dtype: np.dtype) -> tuple[int, np.ndarray]:
+    """Address of a host scalar, and the array that keeps it there."""
+    scalar = np.array(value, dtype)
+    return scalar.ctypes.data, scalar
+
+
+@functools.cache
+def _cublas(routine: str, dtype: np.dtype) -> Any:
+    from cupy_backends.cuda.libs import cublas
+
+    return getattr(cublas, LETTER[dtype.char] + routine)
+
+
+def _destroy(handles: dict[str, int]) -> None:
+    from cupy_backends.cuda.libs import cublas, cusolver
+
+    destroy = {"cublas": cublas.destroy, "cusolver": cusolver.destroy}
+    for library, handle in handles.items():
+        destroy[library](handle)
+
+
+class GpuQueue:
+    """One in-order queue; every method but `read` and `synchronize` enqueues, and does not wait.
+
+    Library handles and workspaces are the queue's own: calls on different
+    queues run at the same time.
+
+    Parameters
+    ----------
+    index : int
+        The GPU, which must be current, here and in every call.
+    priority : int
+        CUDA's stream priority; the lower, the more urgent.
+    """
+
+    def __init__(self, index: int, priority: int) -> None:
+        import cupy
+
+        self.index = index
+        self.stream = cupy.cuda.Stream(non_blocking=True, priority=priority)
+        self.multiprocessors: int = cupy.cuda.Device(index).attributes["MultiProcessorCount"]
+        self._functions: dict[Any, Any] = {}
+        self._workspaces: dict[str, Any] = {}
+        self._outgrown: list[Any] = []
+        self._handles: dict[str, int] = {}
+        #: Entered around a wait of the host.
+        self.waiting: Callable[[], AbstractContextManager[None]] = nullcontext
+        self._mailbox: np.ndarray | None = None
+        self._number = 1
+        weakref.finalize(self, _destroy, self._handles).atexit = False
+
+    def function(
+        self, name: str, files: tuple[str, ...], dtype: np.dtype | None = None, *defines: str
+    ) -> Any:
+        """The kernel `name` of the sources `files`, compiled at its first use."""
+        key = (name, dtype, defines)
+        found = self._functions.get(key)
+        if found is None:
+            found = _module(files, dtype, defines).get_function(name).kernel
+            self._functions[key] = found
+        return found
+
+    def launch(
+        self,
+        function: Any,
+        grid: tuple[int, ...],
+        threads: int,
+        *arguments: Any,
+        cooperative: bool = False,
+    ) -> None:
+        """Enqueue a kernel; integers are passed as 64-bit ones."""
+        function(grid, (threads,), arguments, 0, self.stream, cooperative)
+
+    def resident_blocks(self, function: Any, threads: int) -> int:
+        """How many blocks of a kernel the GPU holds at once."""
+        key = ("resident", function.ptr, threads)
+        if key not in self._functions:
+            from cupy_backends.cuda.api import driver
+
+            each = driver.occupancyMaxActiveBlocksPerMultiprocessor(function.ptr, threads, 0)
+            self._functions[key] = int(each) * self.multiprocessors
+        return int(self._functions[key])
+
+    def workspace(self, name: str, nbytes: int, *, zeroed: bool = False) -> int:
+        """Address of at least `nbytes` that no other name or queue uses.
+
+        `zeroed` says what it holds when it is allocated, not later.
+        """
+        found = self._workspaces.get(name)
+        if found is None or found.nbytes < nbytes:
+            if found is not None:
+                self._outgrown.append(found)
+            found = self._workspaces[name] = allocate((nbytes,), np.uint8)
+            if zeroed:
+                found.data.memset_async(0, nbytes, self.stream)
+        return found.data.ptr
+
+    @property
+    def lost(self) -> int:
+        """Address of the flag that a kernel sets when blocks wait in vain for each other."""
+        return self.workspace("lost", 4, zeroed=True)
+
+    def require_words(self) -> None:
+        """Raise KernelTimeoutError if blocks of a kernel have waited in vain for each other."""
+        if "lost" in self._workspaces and self.read(self.lost):
+            del self._workspaces["lost"]
+            raise KernelTimeoutError(
+                f"a panel on GPU {self.index} is lost: a word between its blocks has not come "
+                "within seconds"
+            )
+
+    def numbers(self, count: int) -> int:
+        """The first of `count` numbers that were not given out before, modulo 2^32."""
+        first = self._number
+        self._number += count
+        return first
+
+    def read(self, address: int) -> int:
+        """The 32-bit integer at an address of the GPU, once the queue has come here."""
+        from cupy.cuda import alloc_pinned_memory
+
+        if self._mailbox is None:
+            self._mailbox = np.frombuffer(alloc_pinned_memory(4), np.int32, 1)
+        copy_columns(self._mailbox.ctypes.data, 4, address, 4, 4, 1, self.stream.ptr)
+        with self.waiting():
+            self.stream.synchronize()
+        return int(self._mailbox[0])
+
+    def synchronize(self) -> None:
+        """Block the host until the queue has run dry; frees large and outgrown workspaces."""
+        self.stream.synchronize()
+        self._outgrown.clear()
+        for name in [name for name, held in self._workspaces.items() if held.nbytes > _KEPT]:
+            del self._workspaces[name]
+
+    def handle(self, library: str) -> int:
+        """The queue's handle of "cublas" or "cusolver".
+
+        CuPy's wrappers set its stream to the current one at each call: the
+        queue's stream must be current then.
+        """
+        if library not in self._handles:
+            from cupy_backends.cuda.libs import cublas, cusolver
+
+            create = {"cublas": cublas.create, "cusolver": cusolver.create}[library]
+            self._handles[library] = create()
+        return self._handles[library]
+
+    def gemm(
+        self,
+        alpha: int,
+        A: Block,
+        B: Block,
+        beta: int,
+        C: Block,
+        shape: tuple[int, int, int],
+        *,
+        trans_a: str = "n",
+        trans_b: str = "n",
+    ) -> None:
+        """C <- alpha A B + beta C, `shape` = (m, n, k); "c" stands for A^H or B^H."""
+        dtype = C.dtype
+        _cublas("gemm", dtype)(
+            self.handle("cublas"), _operation(trans_a, dtype), _operation(trans_b, dtype), *shape,
+            _scalar(alpha, dtype)[0], A.pointer, A.ld, B.pointer, B.ld,
+            _scalar(beta, dtype)[0], C.pointer, C.ld,
+        )  # fmt: skip
+
+    def gemm_batch(
+        self,
+        alpha: int,
+        A: Block,
+        B: Block,
+        beta: int,
+        C: Block,
+        shape: tuple[int, int, int],
+        steps: tuple[int, int, int],
+        count: int,
+        *,
+        trans_b: str = "n",
+    ) -> None:
+        """`gemm`, `count` times: each is `steps` elements of A, B and C on from the last."""
+        dtype = C.dtype
+        _cublas("gemmStridedBatched", dtype)(
+            self.handle("cublas"), 0, _operation(trans_b, dtype), *shape,
+            _scalar(alpha, dtype)[0], A.pointer, A.ld, steps[0], B.pointer, B.ld, steps[1],
+            _scalar(beta, dtype)[0], C.pointer, C.ld, steps[2], count,
+        )  # fmt: skip
+
+    def syrk(self, alpha: int, A: Block, beta: int, C: Block, order: int, k: int) -> None:
+        """C <- alpha A A^T + beta C in the lower triangle of C, A of k columns."""
+        dtype = C.dtype
+        _cublas("syrk", dtype)(
+            self.handle("cublas"), _FILL["l"], 0, order, k, _scalar(alpha, dtype)[0],
+            A.pointer, A.ld, _scalar(beta, dtype)[0], C.pointer, C.ld,
+        )  # fmt: skip
+
+    def trsm(self, form: Triangular, A: Block, B: Block, order: int, columns: int) -> None:
+        """B <- T^-1 B or T^-H B, T the triangle of A that `form` names."""
+        _cublas("trsm", B.dtype)(
+            self.handle("cublas"), _LEFT, _FILL[form.triangle], _operation(form.trans, B.dtype),
+            int(form.unit), order, columns, _scalar(1, B.dtype)[0], A.pointer, A.ld,
+            B.pointer, B.ld,
+        )  # fmt: skip
+
+    def potrf(self, A: Block, order: int, info: int) -> None:
+        """The lower triangle of A <- its Cholesky factor; `info` is an address."""
+        from cupy_backends.cuda.libs import cusolver
+
+        letter = LETTER[A.dtype.char]
+        arguments = (self.handle("cusolver"), _FILL["l"], order, A.pointer, A.ld)
+        count = getattr(cusolver, letter + "potrf_bufferSize")(*arguments)
+        work = self.workspace("potrf", count * A.dtype.itemsize)
+        getattr(cusolver, letter + "potrf")(*arguments, work, count, info)

@@ -1,0 +1,150 @@
+"""A worker's share of a matrix, and the way in and out of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from hetero_la.tiles.arrays.device import Array, Device
+from hetero_la.tiles.arrays.transfer import device_index
+from hetero_la.tiles.storage.layout import TileLayout
+from hetero_la.tiles.storage.staging import Staging
+
+
+class Shard:
+    """Tile columns in one column-major array.
+
+    Parameters
+    ----------
+    array : array, shape (m, width)
+        Storage, on the worker's device: either just the columns given, side by
+        side, or the whole matrix in its own order, of which they are a part.
+    layout : TileLayout
+        How the whole matrix is cut.
+    columns : sequence of int
+        The tile columns of this shard, in the order in which `array` holds them.
+    kept : Shard, optional
+        Columns that an earlier run has left, and that `array` does not hold.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> shard = Shard(np.zeros((4, 3), order="F"), TileLayout(4, 5, 2), [0, 2])
+    >>> shard.view(1, 2, 0, 2).shape
+    (2, 3)
+    """
+
+    def __init__(
+        self,
+        array: Array,
+        layout: TileLayout,
+        columns: Sequence[int],
+        kept: Shard | None = None,
+    ) -> None:
+        self.layout = layout
+        self._span: dict[int, tuple[Array, int, int]] = dict(kept._span) if kept else {}
+        whole = array.shape[1] == layout.width
+        stop = 0
+        for column in columns:
+            start, stop = stop, stop + layout.column_width(column)
+            first, last = layout.columns(column) if whole else (start, stop)
+            self._span[column] = array, first, last
+
+    def __contains__(self, column: int) -> bool:
+        return column in self._span
+
+    def view(self, start: int, stop: int, first: int, last: int) -> Array:
+        """Tile rows ``[start, stop)`` of the adjacent tile columns `first` to `last`."""
+        rows = slice(self.layout.row(start), self.layout.row(stop))
+        array, begin, _ = self._span[first]
+        return array[rows, begin : self._span[last][2]]
+
+
+def local_width(layout: TileLayout, columns: Sequence[int]) -> int:
+    """Element columns of a shard that holds the given tile columns."""
+    return sum(layout.column_width(column) for column in columns)
+
+
+ALL_ROWS = slice(None)
+
+
+class Storage(Protocol):
+    """Where a run's columns come from and go to; columns are element ranges."""
+
+    def home(self, device: Device, width: int) -> tuple[Array | None, bool]:
+        """The user's own memory, if a shard of `width` columns may work in it.
+
+        It is an array of the whole matrix.  Also says whether it already holds
+        the matrix.
+        """
+        ...
+
+    def load(self, device: Device, start: int, stop: int, target: Array) -> None:
+        """Fill `target` (on `device`, by its copy queue) with columns start:stop."""
+        ...
+
+    def store(
+        self, device: Device, start: int, stop: int, source: Array, rows: slice = ALL_ROWS
+    ) -> None:
+        """Take these rows of columns start:stop from `source`; complete after `flush`."""
+        ...
+
+    def flush(self, device: Device) -> None:
+        """Complete what `store` began on `device`."""
+        ...
+
+
+class ArrayStorage:
+    """A run from arrays into one array, all NumPy's or all CuPy's.
+
+    Parameters
+    ----------
+    source : array, shape (m, n)
+        The matrix; only read, unless it is `target`.
+    target : array, shape (m, n + nrhs)
+        Column-major; receives the result.
+    rhs : array, shape (m, nrhs), optional
+        Right-hand sides; only read.
+    absent : int, optional
+        Columns from the left (n of them, or none) that stay with the workers: `target` is
+        without them.
+    """
+
+    def __init__(
+        self, source: Array | None, target: Array, rhs: Array | None = None, absent: int = 0
+    ) -> None:
+        self.source, self.target, self.rhs, self._absent = source, target, rhs, absent
+        self._staging: dict[str, Staging] = {}  # by device, each used by its own thread
+
+    def _on(self, device: Device) -> Staging:
+        return self._staging.setdefault(device.name, Staging(device))
+
+    def home(self, device: Device, width: int) -> tuple[Array | None, bool]:
+        """`target` itself: for CPU workers always, for a GPU's if it owns all of it."""
+        if self._absent:
+            return None, False
+        place = device_index(self.target)
+        whole = width == self.target.shape[1] and device.index == place
+        if whole or (place is None and device.by_reference):
+            return self.target, self.source is self.target
+        return None, False
+
+    def load(self, device: Device, start: int, stop: int, target: Array) -> None:
+        """Copy columns of the matrix, or of the right-hand sides, in."""
+        n = self._absent if self.source is None else self.source.shape[1]
+        if start < n and self.source is not None:
+            self._on(device).upload(target, self.source[:, start:stop])
+        elif self.rhs is not None:
+            self._on(device).upload(target, self.rhs[:, start - n : stop - n])
+
+    def store(
+        self, device: Device, start: int, stop: int, source: Array, rows: slice = ALL_ROWS
+    ) -> None:
+        """Copy columns out to `target`."""
+        if start >= self._absent:
+            first, last = start - self._absent, stop - self._absent
+            self._on(device).download(self.target[rows, first:last], source[rows])
+
+    def flush(self, device: Device) -> None:
+        """Wait until what was stored from `device` is in `target`."""
+        self._on(device).flush()

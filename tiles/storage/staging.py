@@ -1,0 +1,182 @@
+"""User arrays into and out of shards, in any memory order.
+
+Pageable host memory reaches a GPU at full speed only through pinned memory.  A small
+ring of pinned buffers is filled by several threads while earlier buffers travel, so
+neither direction needs a second copy of the matrix.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hetero_la.tiles.arrays.device import Array, Device, Event, Queue
+from hetero_la.tiles.arrays.forks import in_forked_child
+from hetero_la.tiles.arrays.transfer import (
+    column_major_copy,
+    is_column_major,
+    is_device_array,
+    is_pinned,
+    pinned_empty,
+)
+
+_BUFFERS = 4
+_BUFFER_BYTES = 1 << 25
+_PARALLEL_BYTES = 1 << 21  # smaller host copies are not worth a second thread
+
+
+class _Download(NamedTuple):
+    """A copy that is on its way to a pinned buffer, and where it goes from there."""
+
+    slot: int
+    arrived: Event
+    buffer: np.ndarray
+    target: np.ndarray
+
+
+class Staging:
+    """Moves columns between user arrays and one device's shard.
+
+    Parameters
+    ----------
+    device : Device
+        Copies run on its copy queue.
+    """
+
+    def __init__(self, device: Device) -> None:
+        self._device = device
+        self._pinned: list[np.ndarray] = []
+        self._onboard: dict[int, Array] = {}
+        self._kept: list[Array] = []  # sources that are read until `flush`
+        self._busy: list[Event] = []
+        self._next = 0
+        self._downloads: deque[_Download] = deque()
+
+    def upload(self, target: Array, source: Array) -> None:
+        """Copy `source`, of any order and place, to the column-major `target`."""
+        if target.size == 0:
+            return
+        if self._device.index < 0 or (
+            is_device_array(source) and source.device.id == self._device.index
+        ):
+            self._device.copy(target, source, Queue.COPY)
+        elif is_column_major(source):
+            self._upload_columns(target, source)
+        elif is_column_major(source.T):
+            self._upload_rows(target, source)
+        else:
+            self._kept.append(column_major_copy(source))
+            self._upload_columns(target, self._kept[-1])
+
+    def download(self, target: Array, source: Array) -> None:
+        """Copy to a user's column-major `target`; complete after `flush`."""
+        if target.size == 0:
+            return
+        if self._device.index < 0 or is_device_array(target) or is_pinned(target):
+            self._device.copy(target, source, Queue.COPY)
+            return
+        for first, last in _chunks(target.shape, target.itemsize):
+            slot, buffer = self._buffer((target.shape[0], last - first), target.dtype)
+            self._device.copy(buffer, source[:, first:last], Queue.COPY)
+            arrived = self._busy[slot] = self._device.record(Queue.COPY)
+            self._downloads.append(_Download(slot, arrived, buffer, target[:, first:last]))
+
+    def flush(self) -> None:
+        """Wait for all downloads, and hand them over."""
+        while self._downloads:
+            self._hand_over()
+        self._device.synchronize()
+        self._kept.clear()
+
+    def _hand_over(self) -> None:
+        download = self._downloads.popleft()
+        download.arrived.synchronize()
+        _copy_on_host(download.target, download.buffer)
+
+    def _upload_columns(self, target: Array, source: Array) -> None:
+        if is_device_array(source) or is_pinned(source):
+            self._device.copy(target, source, Queue.COPY)
+            return
+        for first, last in _chunks(source.shape, source.itemsize):
+            slot, buffer = self._buffer((source.shape[0], last - first), source.dtype)
+            _copy_on_host(buffer, source[:, first:last])
+            self._device.copy(target[:, first:last], buffer, Queue.COPY)
+            self._busy[slot] = self._device.record(Queue.COPY)
+
+    def _upload_rows(self, target: Array, source: Array) -> None:
+        """Row-major: rows travel as they are, and are transposed on the device."""
+        rows = source.T
+        for first, last in _chunks(rows.shape, rows.itemsize):
+            slot, buffer = self._buffer((rows.shape[0], last - first), rows.dtype)
+            piece = rows[:, first:last]
+            if not is_device_array(source) and not is_pinned(source):
+                _copy_on_host(buffer, piece)
+                piece = buffer
+            onboard = self._device_buffer(slot, buffer)
+            self._device.copy(onboard, piece, Queue.COPY)
+            self._device.copy(target[first:last], onboard.T, Queue.COPY)
+            self._busy[slot] = self._device.record(Queue.COPY)
+
+    def _buffer(self, shape: tuple[int, int], dtype: Any) -> tuple[int, np.ndarray]:
+        """A free pinned buffer; the host waits for it if all are on their way."""
+        needed = max(_BUFFER_BYTES, shape[0] * shape[1] * np.dtype(dtype).itemsize)
+        if len(self._pinned) < _BUFFERS:
+            self._pinned.append(pinned_empty((needed,), np.uint8))
+            self._busy.append(None)
+            slot = len(self._pinned) - 1
+        else:
+            slot, self._next = self._next, (self._next + 1) % _BUFFERS
+            while any(download.slot == slot for download in self._downloads):
+                self._hand_over()
+            self._busy[slot].synchronize()
+            if self._pinned[slot].size < needed:
+                self._pinned[slot] = pinned_empty((needed,), np.uint8)
+        return slot, _shaped(self._pinned[slot], shape, dtype)
+
+    def _device_buffer(self, slot: int, like: np.ndarray) -> Array:
+        """The buffer on the device that belongs to a pinned one."""
+        if slot not in self._onboard or self._onboard[slot].size < like.nbytes:
+            self._kept += [self._onboard[slot]] if slot in self._onboard else []
+            self._onboard[slot] = self._device.empty((self._pinned[slot].size,), np.uint8)
+        return _shaped(self._onboard[slot], like.shape, like.dtype)
+
+
+def _shaped(memory: Array, shape: tuple[int, int], dtype: Any) -> Array:
+    """A column-major matrix in the first bytes of `memory`."""
+    size = shape[0] * shape[1] * np.dtype(dtype).itemsize
+    return memory[:size].view(dtype).reshape(shape, order="F")
+
+
+def _chunks(shape: tuple[int, int], itemsize: int) -> list[tuple[int, int]]:
+    """Ranges of columns that fit into a buffer, at least one column each."""
+    step = max(_BUFFER_BYTES // max(shape[0] * itemsize, 1), 1)
+    return [(j, min(j + step, shape[1])) for j in range(0, shape[1], step)]
+
+
+@functools.cache
+def _threads() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(min(os.cpu_count() or 1, 8), thread_name_prefix="hetero-la-copy")
+
+
+in_forked_child(_threads.cache_clear)
+
+
+def _copy_on_host(target: np.ndarray, source: np.ndarray) -> None:
+    """Copy columns with several threads: one core cannot saturate the link."""
+    columns = target.shape[1]
+    pieces = min(target.nbytes // _PARALLEL_BYTES, columns, os.cpu_count() or 1, 8)
+    if pieces < 2:
+        np.copyto(target, source)
+        return
+    edges = [columns * i // pieces for i in range(pieces + 1)]
+    done = [
+        _threads().submit(np.copyto, target[:, a:b], source[:, a:b]) for a, b in pairwise(edges)
+    ]
+    for future in done:
+        future.result()
