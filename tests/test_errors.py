@@ -437,7 +437,7 @@ def leave_memory(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     """Let the host have `size` bytes."""
     for name in (
         "hetero_la.execution.executor_choice",
-        "hetero_la.planning.memory",
+        "hetero_la.planning.check_memory",
         "hetero_la.tiles.kernels.cpu.device",
     ):
         monkeypatch.setattr(importlib.import_module(name), "available_memory", lambda: size)

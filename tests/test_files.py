@@ -155,7 +155,7 @@ def test_nobody_else_may_look_at_what_is_being_written(tmp_path: Path) -> None:
 
 BEGIN = """
 import os, sys, time
-from hetero_la import files
+from hetero_la.io import files
 with files.replacing(files.Path(sys.argv[1])) as begun:
     begun.write_bytes(b"half")
     print(os.getpid(), flush=True)
@@ -226,7 +226,7 @@ def test_a_store_is_put_back_after_a_kill_where_folders_cannot_be_exchanged(
     program = (
         "import os, signal, sys\n"
         "from hetero_la.io.files import write_matrix\n"
-        "from hetero_la.scheduler import whole_files\n"
+        "from hetero_la.scheduler.machine import whole_files\n"
         "whole_files._exchanged = lambda *_: False\n"
         "rename = os.rename\n"
         "def killed(*paths):\n"

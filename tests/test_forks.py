@@ -84,7 +84,7 @@ def test_every_lock_of_the_process_is_new_in_a_child() -> None:
         from hetero_la.scheduler.cluster.devices import _devices_lock
         from hetero_la.scheduler.cluster.cluster import _configuration_lock
         locks = [
-            execute._turn, clients._embedded_lock, dask_execute._turn, team._turn,
+            execute._turn, clients._embedded_lock, on_threads._turn, team._turn,
             quick._measuring, _devices_lock, _configuration_lock, held_shard._changed,
         ]
         held, done = threading.Barrier(len(locks) + 1), threading.Event()

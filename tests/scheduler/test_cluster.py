@@ -445,8 +445,8 @@ EMBEDDED = """
 import os, signal, sys, threading, time
 import numpy as np
 import hetero_la
-from hetero_la import choice
-choice.INLINE_LIMIT["cpu"] = 0.0
+from hetero_la.execution import executor_choice
+executor_choice.INLINE_LIMIT["cpu"] = 0.0
 def factor(client=None):
     return hetero_la.lu_factor(np.random.default_rng(0).random((90, 90)), nb=30, client=client)
 def tell():
@@ -460,7 +460,7 @@ def tell():
      ("sys.exit(3)", 3, ""),
      ("raise KeyError(7)", 1, "KeyError: 7"),
      ("os.kill(os.getpid(), signal.SIGINT); time.sleep(9)", -signal.SIGINT, "KeyboardInterrupt"),
-     ("choice.embedded_client().submit(time.sleep, 0.5); time.sleep(0.2)", 0, ""),
+     ("executor_choice.embedded_client().submit(time.sleep, 0.5); time.sleep(0.2)", 0, ""),
      ("own = hetero_la.Cluster(cpus=1); factor(own); factor()", 0, ""),
      ("with hetero_la.Cluster(cpus=1) as own: factor(own)", 0, "")],
     ids=["end", "exit", "exception", "ctrl-c", "busy", "own cluster left open", "own cluster"],

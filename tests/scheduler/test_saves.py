@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 import hetero_la
 from hetero_la.algorithms.routines import ROUTINES
-from hetero_la.planning import memory
+from hetero_la.planning import check_memory as memory
 from hetero_la.planning.options import Options
 from hetero_la.planning.planner import make_plan, resume
 from hetero_la.scheduler.graph.task_graph import TaskGraph
