@@ -98,7 +98,7 @@ def of_kind(kind: str, shape: tuple[int, ...], dtype: np.dtype, rng: Any) -> NDA
 
 def formed(a: NDArray, form: str) -> Any:
     """The same numbers in another memory or class."""
-    if not a.ndim and form != "masked":
+    if not a.ndim and form not in ("masked", "read-only"):
         return a.item() if form == "list" else a
     if form in ("C", "F"):
         return np.array(a, order=form)  # type: ignore[call-overload]

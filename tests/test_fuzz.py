@@ -112,12 +112,16 @@ def check(call: Call) -> None:
     a = given.get("a")
     if call.name == "inv" and isinstance(a, np.ndarray) and a.dtype.char in CAST:
         given["a"] = np.asarray(a).astype(CAST[a.dtype.char])  # SciPy's crashes, if it is singular
-    theirs = outcome(function, given)
+    unchecked = not call.flags.get("check_finite", True) and not is_finite(call)
+    asked = not (call.name == "lstsq" and unchecked)  # LAPACK's singular values may never end
+    theirs = outcome(function, given) if asked else None
     arguments = call.arguments()
     ours = outcome(getattr(hetero_la, call.name), arguments | dict(call.options))
     for name, recipe in call.given.items():
         if not call.flags.get(f"overwrite_{name}") or array_of(recipe).form == "read-only":
             assert_same_bits(arguments[name], recipe.make())
+    if theirs is None:
+        return
     if any(different(call, ours, theirs) for different in DIFFERENT.values()):
         return
     assert_errors_alike(call, ours, theirs)
@@ -249,11 +253,11 @@ def stack_of_numbers(call: Call, ours: Outcome, theirs: Outcome) -> bool:
     return one and "incompatible shapes" in str(theirs.error)
 
 
-def number_that_is_not_positive(call: Call, ours: Outcome, theirs: Outcome) -> bool:
-    """A 1 x 1 matrix is as positive as a larger one has to be; SciPy divides by it."""
+def structure_of_number(call: Call, ours: Outcome, theirs: Outcome) -> bool:
+    """One number divides, if it is positive where the matrix is said to be; SciPy's, mostly."""
     if call.name != "solve" or math.prod(call.given["a"].shape) != 1:
         return False
-    return "positive definite" in str(ours.error)
+    return "positive definite" in str(ours.error) or "gbsv" in str(theirs.error)
 
 
 def wrapper_error(call: Call, ours: Outcome, theirs: Outcome) -> bool:
@@ -319,7 +323,7 @@ def form_of_lower(call: Call, ours: Outcome, theirs: Outcome) -> bool:
 
 DIFFERENT = {each.__name__: each for each in (
     refused, long_double_determinant, stack_of_none, one_dimension, lists, nothing_given,
-    stack_of_numbers, number_that_is_not_positive, wrapper_error, type_of_product, out_of_range,
+    stack_of_numbers, structure_of_number, wrapper_error, type_of_product, out_of_range,
     not_square_slogdet, before_1_18, form_of_lower,
 )}  # fmt: skip
 
@@ -573,7 +577,9 @@ def qr_multiply_values(call: Call, ours: Any, theirs: Any) -> None:
     """The product is as near to SciPy's as the conditioning of A makes Q."""
     k = min(call.given["a"].plain().shape[-2:])
     cond = max(map(condition, matrices(call.given["a"].plain()[..., :k])), default=0)
-    if cond * eps_of(call) < 1e-3 and np.isfinite(theirs[0]).all():
+    # A column that is orthogonal to those before it is reflected to either side, by rounding.
+    sides = [np.sign(np.diagonal(r, axis1=-2, axis2=-1).real) for r in (ours[1], theirs[1])]
+    if cond * eps_of(call) < 1e-3 and np.isfinite(theirs[0]).all() and np.array_equal(*sides):
         one, other = wide(ours[0]), wide(theirs[0])
         size = 100 * 60 * eps_of(call) * cond * np.abs(other).max(initial=0)
         size += 1e3 * np.finfo(ours[0].dtype).tiny

@@ -134,6 +134,11 @@ def test_inv_is_scipy_s(structure: str, lower: bool, dtype: str) -> None:
         assert_close(found, expected, limit=limit(dtype))
 
 
+def test_the_inverse_of_a_diagonal_has_zeros_beside_it() -> None:
+    found = inv(np.array([[2.0, 1.0], [3.0, 4.0]]), assume_a="diagonal")
+    assert np.array_equal(found, np.diag([0.5, 0.25]))
+
+
 @pytest.mark.parametrize("structure", INVERTED)
 def test_inv_of_a_singular_matrix(structure: str) -> None:
     a = np.diag([1.0, 0.0, 2.0])

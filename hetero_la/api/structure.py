@@ -120,7 +120,7 @@ def solve_simple(a: Any, b: Any, structure: Structure, transposed: bool) -> Any:
 
 def invert_simple(a: Any, structure: Structure) -> Any:
     """Invert a matrix for whose structure `is_simple` holds."""
-    if is_device_array(a):
+    if structure is Structure.DIAGONAL or is_device_array(a):
         identity = array_module(a).eye(len(a), dtype=a.dtype)
         return solve_simple(a, identity, structure, transposed=False)
     aligned = np.require(a, requirements="A")
