@@ -1,17 +1,17 @@
 """A run on very many GPUs, step by step instead of event by event.
 
-The same program as `programs.build_programs` writes for each worker, without writing it:
-in phase p the owner of tile column c = p + d (d: look-ahead) brings that column up to
-date and factors panel c on its panel queue, and sends it; every worker applies step p to
-the rest of its columns on its update queue.  So a phase is a few operations on arrays
-over all workers, and a scalar one for the panel's owner, where two queues share a GPU
-(`sharing`).  Left out, against `simulate`: the host's time to enqueue calls; that buffers
-of received panels are few; and that a trailing update of the panel's own GPU can start
-when the panel is done but not yet its inverse, and waits for the last look-ahead update
-with the same panel.  `simulate` executes the real programs, and a test compares the two.
+The recurrence follows the programs of `build.build_programs` without writing them: in phase p
+the owner of tile column c = p + d (d: look-ahead) brings that column up to date, factors panel c
+on its panel queue, and sends it; every worker applies step p to the rest of its columns on its
+update queue.  So a phase is a few operations on arrays over all workers, and a scalar one for the
+panel's owner, where two queues share a GPU (`sharing`).  Neglected, compared with `simulate`: the
+host's time to enqueue calls; the limited number of buffers for received panels; and that a
+trailing update on the panel's own GPU can start after the panel and before its inverse, and waits
+for the last look-ahead update with the same panel.  `simulate` executes the real programs, and a
+test compares the two.
 
-Beside each time stands what the longest chain of waits to it consists of (`PARTS`), so
-that the parts of the last one add up to the makespan: they say what bounds the run.
+Each time carries the parts of the longest chain of waits that leads to it (`PARTS`), so that the
+parts of the last time add up to the makespan: they show what bounds the run.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ class ScaledRun:
     makespan : float
         Time at which the last worker ends.
     parts : dict of str to float
-        What the longest chain of waits consists of (`PARTS`): they add up to the makespan.
+        Time of each kind (`PARTS`) in the longest chain of waits; their sum is the makespan.
     busy : numpy.ndarray, shape (workers,)
-        Kernel time of each worker, as if each ran alone.
+        Kernel time of each worker, as if each kernel ran alone.
     bytes_moved : int
-        Bytes that came from one worker to another.
+        Bytes transferred between workers.
     """
 
     makespan: float
@@ -81,11 +81,11 @@ def simulate_at_scale(
     build : callable
         Builder of the factorization's graph.
     layout : TileLayout
-        The matrix.
+        Tiles of the matrix.
     machine : ClusterModel
-        What it runs on.
+        The machine.
     gpus : int
-        How many of its GPUs, the first ones.
+        Number of its GPUs to use, the first ones.
     depth : int, optional
         Look-ahead.
     dtype : dtype, optional
@@ -108,7 +108,7 @@ def simulate_at_scale(
 
 
 class _Run:
-    """State of the recurrence."""
+    """State of the recurrence over phases."""
 
     def __init__(
         self, steps: StepCalls, machine: ClusterModel, gpus: int, depth: int, dtype: np.dtype
@@ -117,25 +117,25 @@ class _Run:
         self.kt, self.nt = steps.layout.kt, steps.layout.nt
         self.team = np.arange(gpus)
         self.phases = Phases(steps, gpus, depth, self.seconds)
-        self.done = np.zeros(gpus)  # when the update queue is
-        self.parts = np.zeros((gpus, len(PARTS)))
-        self.copied = np.zeros(gpus)  # when the copy queue is
+        self.done = np.zeros(gpus)  # time at which each update queue is free
+        self.parts = np.zeros((gpus, len(PARTS)))  # of the chains to these times
+        self.copied = np.zeros(gpus)  # time at which each copy queue is free
         self.busy = np.zeros(gpus)
         self.bytes_moved = 0
         self.arrivals: dict[int, Arrival] = {}
-        self.panels: dict[int, Moment] = {}  # when a worker's panel queue is done
+        self.panels: dict[int, Moment] = {}  # time at which a panel queue is free
         self.slowed: dict[int, list[Slowed]] = {}
-        # Of the owner of the next panel: when its column is up to date, and how much is
-        # left of the update that has done so.
+        # On the owner of the next panel: the time at which that panel's column is up to date, and
+        # the rest of the update that has done so, in seconds.
         self.column, self.rest = BEGINNING, 0.0
 
     def seconds(self, calls: Sequence[Call]) -> float:
-        """Time of calls one after the other, alone on a GPU."""
+        """Return the time of calls one after the other, alone on a GPU."""
         gpu = self.machine.gpu
         return sum(gpu.kernel_seconds(call.kind, call.shapes, self.dtype) for call in calls)
 
     def finish(self) -> ScaledRun:
-        """Go through all phases."""
+        """Go through all phases, and return the predicted run."""
         for phase in range(-self.depth, self.kt):
             if phase + self.depth < self.kt:
                 self.factor(phase)
@@ -152,13 +152,13 @@ class _Run:
         return ScaledRun(float(self.done[last]), named, self.busy, self.bytes_moved)
 
     def factor(self, phase: int) -> None:
-        """The panel queue of the worker that owns the panel of a phase."""
+        """Advance the panel queue of the worker that owns the panel of a phase."""
         c = phase + self.depth
         owner = c % len(self.team)
         now = max(self.panels.get(owner, BEGINNING), self.column, key=lambda moment: moment.at)
         work, waits = self.panel_work(c, owner, now.at)
         updates = [Work(self.column.at, self.rest)]
-        for p in range(max(phase, 0), c):  # what may run beside it, once that column is there
+        for p in range(max(phase, 0), c):  # updates that may run beside it once the column is ready
             ready = max(self.column.at, float(self.arrivals[p].at[owner]))
             updates.append(Work(ready, float(self.phases.of(p)[owner])))
         spans = beside(work, updates)
@@ -176,7 +176,7 @@ class _Run:
     def panel_work(
         self, c: int, owner: int, begin: float
     ) -> tuple[list[PanelWork], list[Moment | None]]:
-        """Calls that bring column `c` up to date and factor it, and panels they wait for."""
+        """Return the calls that update column `c` and factor it, and the panels they wait for."""
         work: list[PanelWork] = []
         waits: list[Moment | None] = []
         width = self.steps.layout.column_width(c)
@@ -198,13 +198,13 @@ class _Run:
             self.run_update(owner, self.column, self.rest)
 
     def run_update(self, worker: int, start: Moment, seconds: float) -> None:
-        """An update of a worker whose panel queue may be at work too."""
+        """Run an update of a worker whose panel queue may be busy too."""
         stop = through(start.at, seconds, self.slowed.get(worker, ()))
         moment = start.after(seconds, UPDATE)
         self.done[worker], self.parts[worker] = moment.after(stop - moment.at, PANEL)
 
     def send(self, k: int, owner: int, sent: Moment, others: int, nbytes: int) -> None:
-        """Bring a message of step `k` to those who need it."""
+        """Send a message of step `k` to the workers that need it."""
         at, far = np.full(len(self.team), sent.at), np.zeros(len(self.team))
         if others:
             lag, hold, far = self.machine.spread(nbytes, owner, others, self.team)
@@ -224,7 +224,7 @@ class _Run:
         self.done = np.where(late, arrival.at, self.done)
 
     def update(self, phase: int) -> None:
-        """The update queues of all workers."""
+        """Apply the step of a phase on the update queues of all workers."""
         seconds, arrival = self.phases.of(phase), self.arrivals[phase]
         self.wait(arrival, seconds > 0)
         start, before = self.done, self.parts.copy()
@@ -243,9 +243,10 @@ class _Run:
         self.forget_slowed(following, self.arrivals.get(phase + 1, arrival).sent.at)
 
     def forget_slowed(self, following: int, since: float) -> None:
-        """Drop what slows no update down that begins at `since` or later.
+        """Drop the panels' calls that end before any later update begins.
 
-        What is left of the update on the next panel's owner begins where its column ended.
+        Updates begin at `since` or later; on the owner of the next panel, the rest of the update
+        begins when the panel's column is up to date.
         """
         self.slowed = {
             worker: kept
@@ -255,7 +256,7 @@ class _Run:
         }
 
     def close(self) -> None:
-        """What comes after the last step."""
+        """Add the calls after the last step."""
         end, team = closing(self.steps), len(self.team)
         if end.chain:
             owner = (self.kt - 1) % team

@@ -1,4 +1,4 @@
-"""The machinery of the simulator: host threads, queues and shared multiprocessors.
+"""Event simulation of host threads, queues and shared multiprocessors.
 
 Each worker has a host thread that issues its instructions in program order, and three
 in-order queues.  A CPU works in its host thread; a GPU's host thread only enqueues, and
@@ -6,12 +6,12 @@ stops where it needs an event that another worker has not recorded yet.  (It sto
 panel by CholeskyQR2, too, which is not simulated.)
 
 The PANEL and UPDATE queues of a GPU share its multiprocessors.  The rule, as measured
-on an H200 (`DeviceModel.overlap`): what factors or inverts a panel beside an update waits
-for multiprocessors at each of its many small kernels, and takes two to four times as long;
-the update loses a tenth or two of its speed.  Any other kernel of the panel queue could
-fill the GPU and has priority: it runs as if alone, and an update beside it stands still.
-So a look-ahead update costs the trailing update its own time.  Copies take link time and
-no multiprocessors; transfers contend only in their receiver's queue.
+on an H200 (`DeviceModel.overlap`): the factorization or inversion of a panel beside an update
+waits for multiprocessors at each of its many small kernels, and takes two to four times as long;
+the update loses 10 to 20 % of its speed.  Any other kernel of the panel queue could fill the GPU
+and has priority: it runs as if alone, and an update beside it stops.  So a look-ahead update
+delays the trailing update by its own time.  Copies occupy links and no multiprocessors; transfers
+contend only in their receiver's queue.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from hetero_la.scheduler.program.instructions import Program, kernel_shapes
 from hetero_la.scheduler.program.messages import Message, Traffic
 from hetero_la.scheduler.program.own_columns import OwnColumns
 
-_ALONE = Overlap(1.0, 0.0)  # an update, beside nothing
-_BEGIN, _END = -2, -1  # event codes; others number the forecasts of an update's end
+_ALONE = Overlap(1.0, 0.0)  # of an update without a panel
+_BEGIN, _END = -2, -1  # event codes; others count the predictions of a kernel's end
 
 
 class Machine:
-    """State of a simulation; instructions of all programs are numbered through."""
+    """State of a simulation; instructions of all programs are numbered consecutively."""
 
     def __init__(self, programs: Sequence[Program], model: MachineModel) -> None:
         self.programs, self.model = programs, model
@@ -46,21 +46,21 @@ class Machine:
         self.worker = [w for w, count in enumerate(counts) for _ in range(count)]
         self.blocking = [device.kind == "cpu" for device in model.devices]
         total = len(self.all)
-        # One more, which never comes to be, for what nobody sends or takes.
+        # The last entry stays NaN: messages that no program sends or takes refer to it.
         self.issued = [math.nan] * (total + 1)
         self.start, self.stop = [math.nan] * total, [math.nan] * total
         self.seconds, self.host = [0.0] * total, [0.0] * total
         self.shared = [False] * total  # whether it needs a GPU's multiprocessors
-        self.overlap = [_ALONE] * total  # and what it and an update do to each other
-        self.expected = [1] * total  # ends that a start waits for, and its own issue
-        self.ready = [0.0] * total  # the latest of these so far
+        self.overlap = [_ALONE] * total  # its effect on an update, and the update's on it
+        self.expected = [1] * total  # number of ends, and its own issue, before it can start
+        self.ready = [0.0] * total  # time of the latest of these so far
         self.after: list[list[int]] = [[] for _ in range(total + 1)]
-        self.needs: dict[int, list[int]] = {}  # issues elsewhere that an issue waits for
-        self.held: dict[int, list[int]] = {}  # and the workers that stand there
+        self.needs: dict[int, list[int]] = {}  # instructions elsewhere to be issued before
+        self.held: dict[int, list[int]] = {}  # instruction -> workers that wait for its issue
         self.position, self.clock = self.first[:-1], [0.0] * len(programs)
-        self.pauses: dict[int, float] = {}  # what a host thread waits for Dask before an issue
-        # What runs on the PANEL queue (2 w) and the UPDATE queue (2 w + 1) of a GPU w:
-        # its work left at time `since`, its speed, and the number of its end's forecast.
+        self.pauses: dict[int, float] = {}  # Dask's delay of a host thread before an issue
+        # Of the kernels that run on the PANEL queue (2 w) and the UPDATE queue (2 w + 1) of GPU w:
+        # work left at time `since`, speed, and number of the latest prediction of the end.
         slots = 2 * len(programs)
         self.running, self.left, self.version = [-1] * slots, [0.0] * slots, [0] * slots
         self.speed, self.since = [0.0] * slots, [0.0] * len(programs)
@@ -71,7 +71,7 @@ class Machine:
     def price(
         self, traffic: Traffic, graph: TaskGraph, dtype: np.dtype, loads: bool, source: Source
     ) -> None:
-        """Fill in what each instruction costs its queue and its host thread.
+        """Set the time of each instruction on its queue and in its host thread.
 
         `loads` says whether GPUs load and store their columns; CPUs always do.
         """
@@ -96,7 +96,7 @@ class Machine:
                     self.bytes_host[w] += size if self.seconds[at] else 0
 
     def price_receive(self, at: int, message: Message, dtype: np.dtype) -> None:
-        """The same for a transfer."""
+        """Set the times of a transfer."""
         w, source = self.worker[at], message.key.source
         columns = set(self.programs[w].columns)
         size = sum(
@@ -110,7 +110,7 @@ class Machine:
         self.bytes_sent[source, w] += size
 
     def connect(self) -> None:
-        """Derive who waits for whom."""
+        """Derive which instructions wait for which."""
         never = len(self.all)
         sends = {i.message: at for at, i in enumerate(self.all) if i.op == "send"}
         takes = {(key, self.worker[at]): at for at, i in enumerate(self.all) for key in i.takes}
@@ -132,9 +132,9 @@ class Machine:
                 self.expected[at] += len(before)
 
     def pause(self, windows: Sequence[Sequence[int]], start: float, hop: float) -> None:
-        """Let Dask take `start` before each program, and `hop` before each further window.
+        """Add Dask's delays: `start` before each program, `hop` before each further window.
 
-        `windows` are the places at which the tasks of each worker begin.
+        `windows` holds, for each worker, the places in its program at which a Dask task begins.
         """
         for first, places in zip(self.first, windows, strict=False):
             self.pauses.update({first + place: hop if place else start for place in places})
@@ -153,7 +153,7 @@ class Machine:
         return 2 * self.worker[at] + self.all[at].queue
 
     def issue(self, hosts: list[int]) -> None:
-        """Let host threads go on until they end, work, or need another one."""
+        """Advance host threads until they end, compute, or wait for another one."""
         while hosts:
             w = hosts.pop()
             while self.position[w] < self.first[w + 1]:
@@ -175,7 +175,7 @@ class Machine:
                 hosts += self.held.pop(at, ())
 
     def arrive(self, at: int, now: float) -> None:
-        """One of the things that an instruction waits for has come."""
+        """Count one of the ends for which an instruction waits; start it after the last."""
         self.ready[at] = now = max(now, self.ready[at])
         self.expected[at] -= 1
         if self.expected[at]:
@@ -187,7 +187,7 @@ class Machine:
             heapq.heappush(self.events, (now + self.seconds[at], at, _END))
 
     def begin_shared(self, at: int, now: float) -> None:
-        """A kernel starts on a GPU whose multiprocessors it shares."""
+        """Start a kernel on a GPU whose multiprocessors it shares."""
         slot = self.slot(at)
         self.start[at] = now
         # A panel is many launches, and ends no earlier than the last of them.
@@ -196,7 +196,7 @@ class Machine:
         self.share(self.worker[at], now)
 
     def share(self, w: int, now: float) -> None:
-        """Bring what runs on a GPU up to date, and divide its multiprocessors anew."""
+        """Advance the kernels that run on a GPU, and divide its multiprocessors anew."""
         panel, update = self.running[2 * w], self.running[2 * w + 1]
         overlap = self.overlap[panel] if panel >= 0 else _ALONE
         panel_speed = 1 / overlap.slowdown if update >= 0 else 1.0
@@ -208,7 +208,7 @@ class Machine:
             if not math.isnan(self.speed[slot]):
                 self.left[slot] = max(self.left[slot] - elapsed * self.speed[slot], 0.0)
             if speed != self.speed[slot]:
-                # Another end is foreseen; the event of the former one is void.
+                # The end is predicted anew; the event of the former prediction is void.
                 self.speed[slot] = speed
                 self.version[slot] += 1
                 if speed > 0:
@@ -216,7 +216,7 @@ class Machine:
                     heapq.heappush(self.events, event)
 
     def end(self, at: int, now: float) -> None:
-        """An instruction has ended: its queue, and those that wait for it, go on."""
+        """End an instruction; its queue and the instructions that wait for it go on."""
         w = self.worker[at]
         self.stop[at] = now
         if self.shared[at]:
@@ -229,7 +229,7 @@ class Machine:
             self.issue([w, *self.held.pop(at, ())])
 
     def check_finished(self) -> None:
-        """Raise unless everything has ended, and say where each worker stands."""
+        """Raise RuntimeError unless everything has ended, with the place of each stuck worker."""
         stuck = [w for at, w in enumerate(self.worker) if math.isnan(self.stop[at])]
         if stuck:
             reasons = "; ".join(self._reason(w) for w in dict.fromkeys(stuck))

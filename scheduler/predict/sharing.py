@@ -1,7 +1,7 @@
-"""A panel beside an update on one GPU, by the rule of `events`.
+"""Panels beside updates on one GPU, by the rule of `events`.
 
-In closed form, for what is known of the two queues beforehand: when the panel's calls
-end, and how much of the GPU they leave to the updates meanwhile.
+In closed form, because the calls of both queues are known beforehand: the ends of the panel's
+calls, and the speed that they leave to the updates meanwhile.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from hetero_la.scheduler.machine.device import Overlap
 
 
 class Work(NamedTuple):
-    """A call of the update queue: when it can start, and how long it takes alone."""
+    """A call of the update queue: when it can start, and its seconds alone."""
 
     ready: float
     seconds: float
 
 
 class PanelWork(NamedTuple):
-    """The same of the panel queue, and what it and an update do to each other."""
+    """A call of the panel queue: when it can start, its seconds alone, and its overlap."""
 
     ready: float
     seconds: float
@@ -30,7 +30,7 @@ class PanelWork(NamedTuple):
 
 
 class Slowed(NamedTuple):
-    """From `start` to `stop` a call of the panel queue leaves `speed` to the updates."""
+    """An interval in which a call of the panel queue leaves `speed` to the updates."""
 
     start: float
     stop: float
@@ -38,7 +38,7 @@ class Slowed(NamedTuple):
 
 
 class _Updates:
-    """The update queue, brought forward piece by piece."""
+    """The update queue, advanced step by step."""
 
     def __init__(self, calls: Iterable[Work]) -> None:
         self._calls = deque(call for call in calls if call.seconds > 0)
@@ -47,15 +47,15 @@ class _Updates:
 
     @property
     def begins(self) -> float:
-        """When it runs again, or has begun to."""
+        """Time at which the next call begins, or the current one goes on."""
         return max(self._now, self._calls[0].ready) if self._calls else math.inf
 
     def ends(self, speed: float) -> float:
-        """When the current call ends at that speed."""
+        """Return the time at which the current call ends at that speed."""
         return self.begins + self._left / speed if speed > 0 else math.inf
 
     def go(self, until: float, speed: float) -> None:
-        """Run until a time, at one speed."""
+        """Advance to a time, at one speed."""
         while self._calls and self.begins <= until:
             stop = self.ends(speed)
             if stop > until:
@@ -68,7 +68,7 @@ class _Updates:
 
 
 def beside(panel: Sequence[PanelWork], updates: Iterable[Work]) -> list[Slowed]:
-    """When each call of the panel queue runs beside the given updates.
+    """Return when each call of the panel queue runs beside the given updates.
 
     Examples
     --------
@@ -98,19 +98,19 @@ def beside(panel: Sequence[PanelWork], updates: Iterable[Work]) -> list[Slowed]:
 
 
 def overlapped(panel: float, overlap: Overlap, update: float) -> tuple[float, float]:
-    """A panel that does not fill a GPU, and an update that begins there with it.
+    """Return the times of a panel that does not fill a GPU, beside an update that begins with it.
 
     Parameters
     ----------
     panel, update : float
         Their times, each alone.
     overlap : Overlap
-        What they do to each other.
+        Slowdown of the panel, and the fraction of its speed that the update loses.
 
     Returns
     -------
     tuple of float
-        The panel's time, and what the update loses.
+        The panel's time, and the time that the update loses.
 
     Examples
     --------
@@ -125,7 +125,7 @@ def overlapped(panel: float, overlap: Overlap, update: float) -> tuple[float, fl
 
 
 def through(start: float, seconds: float, slowed: Iterable[Slowed]) -> float:
-    """When an update ends that begins at `start` and would take `seconds` alone.
+    """Return the end of an update that begins at `start` and would take `seconds` alone.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Measures what a worker's thread takes from one kernel's call to the next."""
+"""Probe of the time that a worker's thread takes from one kernel's call to the next."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from hetero_la.tiles.arrays.device import Array, Device, KernelOptions, Queue
 from hetero_la.tiles.storage.layout import TileLayout
 from hetero_la.tiles.storage.shard import ArrayStorage
 
-#: Order of the products that are called, and how many: between calls that leave nothing of
-#: the interpreter in a core's caches, it is slower than in a loop that does nothing else.
+#: Order and number of the products.  They are large enough to evict the interpreter from a core's
+#: caches, as in a run, where it is slower than in a loop that does nothing else.
 _ORDER, _CALLS = 256, 24
 
 
 class _Watched:
-    """A device, and when its calls began and returned."""
+    """A device that records when its calls began and returned."""
 
     def __init__(self, device: Device) -> None:
         self._device = device
@@ -42,7 +42,7 @@ class _Watched:
 
 
 def measure_issue(probes: Sequence[Probe]) -> float:
-    """Seconds from the return of one kernel's call to the next one, in a run of a program.
+    """Return the seconds from the return of one kernel's call to the next one in a program.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ def _program_and_array(probe: Probe) -> tuple[Probe, Program, Array]:
 
 
 def _gaps(prepared: tuple[Probe, Program, Array], point: None) -> list[float]:
-    """Of one run, without its first calls."""
+    """Return the times between calls in one run, without its first calls."""
     probe, program, array = prepared
     watched = _Watched(probe.device)
     runner = Runner(

@@ -1,7 +1,7 @@
-"""Measures kernels over grids of their sizes, on all workers of a kind at once.
+"""Probes of kernels over grids of their sizes, on all workers of a kind at once.
 
-CPU workers share caches, memory and the clock that many busy cores get, so each is
-measured while the others do the same.
+CPU workers share caches, memory bandwidth and the clock of a processor with many busy cores, so
+each is measured while the others do the same.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from hetero_la.scheduler.machine.rate_tables import KernelRates, RateTable
 from hetero_la.scheduler.probe.device_probe import Probe
 from hetero_la.scheduler.probe.kernel_cases import Axes, KernelCase
 
-#: How often all is measured: what else is done on a machine, or near it, slows down what is
-#: measured at that moment, and so no more than a part of the samples of one point.
+#: Number of rounds over all points: other load on the machine then slows down no more than a part
+#: of the samples of one point.
 _ROUNDS = 3
-#: Seconds within which every worker has to come to the next point.
+#: Seconds within which every worker has to reach the next point.
 _MEETING = 120.0
 
 
@@ -37,7 +37,7 @@ def measure_kernels(
     probes : sequence of Probe
         One for each device.
     wanted : mapping of str to tuple
-        Kernels, and the sizes to measure them at.
+        Kernels, and the sizes at which to measure them.
     told : callable, optional
         Called with each kernel's name before it is measured, in each of several rounds.
     """
@@ -59,23 +59,23 @@ def side_by_side(
     measure: Callable[[Any, Any], list[float]],
     points: Sequence[Any],
 ) -> list[list[float]]:
-    """Samples of all devices at each of several points, which they come to together.
+    """Return samples of all devices at each of several points, each measured by all at once.
 
     Parameters
     ----------
     probes : sequence of Probe
         One for each device.
     make : callable
-        Prepares the measurement on one of them.
+        Prepares the measurement on one device.
     measure : callable
-        Given what was prepared and a point, returns samples.
+        Given the result of `make` and a point, returns samples.
     points : sequence
-        What `measure` is called with.
+        Second arguments of `measure`.
 
     Raises
     ------
     TimeoutError
-        If one of them does not come to the next point within minutes.
+        If a device does not reach the next point within minutes.
     """
     meeting = threading.Barrier(len(probes), timeout=_MEETING)
 
@@ -101,7 +101,7 @@ def side_by_side(
             raise
     errors = [error for future in futures if (error := future.exception()) is not None]
     if errors:
-        # The first real error counts, not that of those who waited for it.
+        # The first real error counts, not those of the devices that waited for the failed one.
         real = [e for e in errors if not isinstance(e, threading.BrokenBarrierError)]
         raise real[0] if real else TimeoutError(f"a device took longer than {_MEETING:.0f} s")
     results = [future.result() for future in futures]
@@ -109,7 +109,7 @@ def side_by_side(
 
 
 def median_and_spread(samples: Sequence[float]) -> tuple[float, float]:
-    """The median, and the distance of the quartiles over it.
+    """Return the median, and the interquartile range over it.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Measures this machine: its CPU workers, its GPUs, and the links between them."""
+"""Probe of this machine: its CPU workers, its GPUs, and the links between them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from hetero_la.tiles.arrays.device import KernelOptions
 from hetero_la.tiles.kernels.cpu.device import CpuDevice
 from hetero_la.tiles.kernels.gpu.device import GpuDevice
 
-#: Part of the free memory that the arrays of one kernel may take, over all that measure it.
+#: Fraction of the free memory that the arrays of one kernel may take on all workers together.
 _SHARE = 0.5
 #: Rows and columns of the panel of QR whose launches are timed.
 _PANEL = (8192, 256)
@@ -34,7 +34,7 @@ Told = Callable[[str], None]
 
 
 class Team(NamedTuple):
-    """CPU workers of one kind: so many side by side, of so many BLAS threads each."""
+    """CPU workers of one kind: their number, and the BLAS threads of each."""
 
     workers: int
     threads: int
@@ -43,7 +43,7 @@ class Team(NamedTuple):
 def measure_cpus(
     team: Team, dtype: Any = np.float64, *, quick: bool = False, told: Told = lambda what: None
 ) -> MeasuredDevice:
-    """Measure CPU workers, each while the others do the same.
+    """Measure CPU workers, all at once.
 
     Parameters
     ----------
@@ -121,14 +121,14 @@ def _copy_figures(copies: dict[str, float]) -> dict[str, float]:
 
 
 def _enqueue_reflector(probe: Probe, model: DeviceModel) -> float:
-    """Seconds to enqueue one column of a panel of QR; by Cholesky its host would wait."""
+    """Return the seconds to enqueue one column of a panel of QR by Householder's method."""
     by_column = replace(probe, options=KernelOptions(qr_panel="householder"))
     panel = kernel_arrays(by_column, "geqrf", *_PANEL)
     return enqueue_column(by_column, model, "geqrf", panel)
 
 
 def _launches(probe: Probe) -> dict[str, float]:
-    """Seconds to enqueue a tiny kernel, and until the host knows that it has ended."""
+    """Return the seconds to enqueue a tiny kernel, and until the host has seen its end."""
     tiny = [probe.array(1, 1) for _ in range(3)]
     return {
         "launch_seconds": enqueue_seconds(probe, "gemm", *tiny),
@@ -137,7 +137,7 @@ def _launches(probe: Probe) -> dict[str, float]:
 
 
 def measure_gpu_links(gpus: Sequence[int], dtype: Any = np.float64) -> dict[str, LinkModel]:
-    """Links of the first GPU with the host, and with the second one, if there is any."""
+    """Return the links of the first GPU with the host, and with the second one, if any."""
     if not gpus:
         return {}
     probes = [Probe(GpuDevice(index), np.dtype(dtype)) for index in gpus[:2]]

@@ -1,4 +1,4 @@
-"""Which call of a worker's program does which tasks."""
+"""Calls of a worker's program by the tasks that they do."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from collections.abc import Sequence
 from hetero_la.scheduler.graph.tasks import ALL, OWN, TaskBlock
 from hetero_la.scheduler.program.messages import MessageKey
 
-#: The calls of a block: first column -> last column, and place in the program.
+#: Calls of a block: first column -> last column, and place in the program.
 BlockCalls = dict[int, tuple[int, int]]
 
 
 class Common:
-    """What all calls for a block of tasks have in common.
+    """Dependences that all calls for a block of tasks share.
 
     Attributes
     ----------
     block : TaskBlock or None
         The block.
     places : set of int
-        Instructions that they follow.
+        Places of instructions that must have ended before each call.
     own : list of BlockCalls
-        Of blocks whose tasks they follow column by column.
+        Calls of blocks on which they depend column by column.
     loads : bool
-        Whether they follow the loads of their columns.
+        Whether they depend on the loads of their columns.
     used : set of MessageKey
-        What they read where it was received.
+        Messages that they read in their buffers.
     awaits
         As of `Instruction`.
     """
@@ -42,7 +42,7 @@ class Common:
 
 
 class Calls:
-    """Finds calls by their tasks.
+    """Index of the calls of a program by their blocks of tasks.
 
     Examples
     --------
@@ -65,7 +65,7 @@ class Calls:
         self._calls.setdefault(number, {})[columns[0]] = columns[-1], place
 
     def precede(self, common: Common) -> None:
-        """Fill in the calls that those for a block follow."""
+        """Fill in the calls on which those for a block depend."""
         if common.block is None:
             return
         for number, which in common.block.after:
@@ -81,7 +81,7 @@ class Calls:
 
 
 def between(calls: BlockCalls, first: int, last: int) -> Sequence[int]:
-    """Places of a block's calls for some of a worker's columns from `first` to `last`."""
+    """Return the places of a block's calls for a worker's columns from `first` to `last`."""
     found = calls.get(first)
     if found is not None and found[0] >= last:
         return (found[1],)

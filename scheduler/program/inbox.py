@@ -1,4 +1,4 @@
-"""What a worker has received from others: where in its program, and for whom."""
+"""Messages that a worker has received, while its program is written."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ Keys = Sequence[MessageKey]
 
 
 class Inbox:
-    """Keeps track of one worker's messages while its program is written.
+    """Received messages of one worker: where in its program, and their last uses.
 
     Parameters
     ----------
     graph, traffic
-        Of the run.
+        Graph and messages of the run.
     worker : int
-        Whose messages.
+        The receiver.
     owned : collection of int
         Its tile columns.
 
@@ -30,7 +30,7 @@ class Inbox:
     received : dict
         Message -> place of its receive in the program.
     came_home : set of int
-        The worker's own columns that messages have brought.
+        The worker's own columns that have come back from other workers in messages.
     """
 
     def __init__(
@@ -40,12 +40,12 @@ class Inbox:
         self._blocks, self._traffic, self._worker = graph.blocks, traffic, worker
         self.received: dict[MessageKey, int] = {}
         self.came_home: set[int] = set()
-        #: Of each column and value, the parts that have come, the latest first.
+        #: Column or value -> the parts that have been received, the latest first.
         self._holders: dict[tuple[str, int], list[tuple[Region, MessageKey]]] = {}
         self._last_use: dict[MessageKey, dict[Queue, int]] = {}
 
     def needs(self, runs: Iterable[Run]) -> list[tuple[Keys, Keys]]:
-        """For each run, the messages that it needs, and those that it reads in their buffers."""
+        """Return for each run the messages that it needs, and those it reads in their buffers."""
         nothing: tuple[Keys, Keys] = (), ()
         known: dict[int, tuple[Keys, Keys]] = {}
         for (number, worker), keys in self._traffic.needs.items():
@@ -62,18 +62,18 @@ class Inbox:
         return needs
 
     def _reads_buffer(self, key: MessageKey, number: int) -> bool:
-        """Whether a block of tasks reads a message in the buffer where it is received."""
+        """Return whether a block of tasks reads a message in the buffer of its receive."""
         regions = self._traffic.messages[key].regions
         return any(r[:2] in regions and self.is_buffered(r) for r in self._blocks[number].accesses)
 
     def is_buffered(self, region: Region) -> bool:
-        """Whether a received region is in a rotating buffer: neither kept nor come home."""
+        """Return whether a received region is in a rotating buffer, not in memory of its own."""
         if region.name in self._values:
             return region.name not in self._vectors
         return region.index not in self._owned
 
     def receive(self, key: MessageKey, place: int) -> list[Region]:
-        """Note where a message is received; what of the worker's columns it brings home."""
+        """Note where a message is received; return the worker's own columns in it."""
         self.received[key] = place
         home = []
         for name, region in self._traffic.messages[key].regions.items():
@@ -84,17 +84,17 @@ class Inbox:
         return home
 
     def holder(self, region: Region) -> MessageKey | None:
-        """The latest message that has brought a region; a column may come in parts."""
+        """Return the latest message that has brought a region; a column may come in parts."""
         for held, key in self._holders.get(region[:2], ()):
             if held.covers(region):
                 return key
         return None
 
     def use(self, keys: Iterable[MessageKey], queue: Queue, place: int) -> None:
-        """Note a use of what some messages have brought."""
+        """Note that the instruction at `place` uses some messages."""
         for key in keys:
             self._last_use.setdefault(key, {})[queue] = place
 
     def last_uses(self, key: MessageKey) -> list[int]:
-        """The last use of a message on each queue, or else where it is received."""
+        """Return the place of a message's last use on each queue, or else of its receive."""
         return sorted(self._last_use.get(key, {}).values()) or [self.received[key]]

@@ -1,4 +1,4 @@
-"""What other workers have sent, and where it lies."""
+"""Data received from other workers, and its memory."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from hetero_la.tiles.storage.layout import TileLayout
 
 
 class Received:
-    """Parts of messages that a worker needs for columns of its own.
+    """Parts of messages that a worker has received for the updates of its own columns.
 
     Parameters
     ----------
     messages : mapping
-        The parts of those that it will receive.
+        The parts of the messages that it will receive.
     layout : TileLayout
         How the matrix is cut.
     device : Device
-        Where they are to be.
+        Device that reads them.
     dtype : dtype
         Element type.
     """
@@ -50,7 +50,7 @@ class Received:
         self._held: dict[Name, list[tuple[Part, Array]]] = {}  # the latest first
 
     def take(self, arrived: Sequence[tuple[Part, Array]], instruction: Instruction) -> None:
-        """Receive parts of one message; they are copied where they have to be."""
+        """Receive parts of one message; copy them where that is necessary."""
         names: list[str] = []
         for part, array in arrived:
             name, index, *_ = part.region
@@ -59,13 +59,13 @@ class Received:
                 names.append(name)
                 self._device.copy(buffer, array, Queue.COPY)
                 array = buffer
-            # A column may come in parts; what a later one covers is out of date.
+            # A column may come in parts; parts that a later one covers are out of date.
             held = self._held.get((name, index), ())
             valid = [entry for entry in held if not part.region.covers(entry[0].region)]
             self._held[name, index] = [(part, array), *valid]
 
     def find(self, region: Region) -> Array | None:
-        """The latest that was received of a region."""
+        """Return the latest received array that has a region; None if there is none."""
         for part, array in self._held.get(region[:2], ()):
             if part.row is None:
                 return array
@@ -75,7 +75,7 @@ class Received:
         return None
 
     def _buffer(self, part: Part, slot: int, place: int) -> Array:
-        """Memory for a part: vectors are kept, tiles rotate through the slots.
+        """Return memory for a part: vectors are kept, tiles rotate through the slots.
 
         `place` counts the parts of the same name in one message.
         """
