@@ -95,7 +95,7 @@ def with_preset(options: dict[str, Any], client: Any) -> Options:
 
 
 def require_options(options: dict[str, Any], client: Any) -> None:
-    """Raise for what no run would take, where none is needed: options, or a client that is none."""
+    """Raise for invalid options or an invalid client, where no run would find them."""
     with_preset(options, None if client is None else running_client(client))
 
 

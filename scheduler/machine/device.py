@@ -1,4 +1,4 @@
-"""How long kernels take on one device.
+"""Model of one device: times of kernels.
 
 Each device has about a dozen figures, either nominal or measured by short probes.
 Kernel times follow from them by formulas with one aim: to rank plans (which device

@@ -28,7 +28,7 @@ _VARIABLE = "HETERO_LA_PROFILE"
 
 
 class ProfileWarning(UserWarning):
-    """A profile cannot be used, or was measured under conditions that make it doubtful."""
+    """Warning about a profile that cannot be used, or may have been measured wrongly."""
 
 
 def profile_path() -> Path:

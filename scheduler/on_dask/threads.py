@@ -30,7 +30,7 @@ _turn = ProcessLock()
 
 
 def run_window(run: str, worker: int, start: int, stop: int, before: Any) -> None:
-    """Dask task: a window of a run of this process."""
+    """Dask task: run a window of a run of this process."""
     if run not in _runs:
         raise RunAbortedError(f"run {run} has ended; its windows cannot be run again")
     _runs[run].window(worker, this_device(), start, stop)

@@ -1,4 +1,4 @@
-"""What the step with one tile costs after the step with another, for a search of tile sizes.
+"""Time from one tile's step to the next one's, for a search of tile sizes.
 
 A run with look-ahead goes from panel to panel.  From the moment at which one panel is there,
 its trailing update runs beside what leads to the next panel: that tile column is brought up
