@@ -103,7 +103,7 @@ def embedded_client() -> Client:
         return _embedded.private_client()
 
 
-def embedded_takes_work() -> bool:
+def embedded_can_run() -> bool:
     """Return whether the process's own cluster can run tasks.
 
     It cannot once the main thread has ended, when threads that are not daemons, and functions
@@ -146,11 +146,11 @@ def worker_infos(client: Client, *, refresh: bool = False) -> list[WorkerInfo]:
     known = _infos.get(client)
     if refresh or known is None or addresses != {info.address for info in known}:
         known = sorted(_described(client, addresses), key=_order)
-        known = _infos[client] = list(_told_apart(known))
+        known = _infos[client] = list(_with_unique_names(known))
     return list(known)
 
 
-def _told_apart(infos: list[WorkerInfo]) -> Iterator[WorkerInfo]:
+def _with_unique_names(infos: list[WorkerInfo]) -> Iterator[WorkerInfo]:
     """Yield the workers with unique names, after which tasks are named."""
     count = Counter(info.name for info in infos)
     for info in infos:

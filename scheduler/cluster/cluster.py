@@ -21,7 +21,12 @@ from distributed.utils import clean_dashboard_address, format_dashboard_link
 
 from hetero_la.configs import load_preset
 from hetero_la.scheduler.cluster.placement_plugin import KeepPlacement
-from hetero_la.scheduler.cluster.plugins import SETTINGS, DeviceWorker, OwnLogs, QuietScheduler
+from hetero_la.scheduler.cluster.plugins import (
+    SETTINGS,
+    DeviceWorker,
+    EventLoopLogFilter,
+    QuietScheduler,
+)
 from hetero_la.scheduler.cluster.sizing import ClusterSize
 from hetero_la.scheduler.placement.workers import WorkerInfo
 from hetero_la.tiles.arrays.device import Device
@@ -31,7 +36,7 @@ from hetero_la.tiles.kernels.cpu.device import CpuDevice, VirtualGpu
 _FIXED = "a hetero_la.Cluster keeps the workers it was started with"
 
 #: Seconds after the end in which messages in transit may still log errors.
-_LAST_WORDS = 0.02
+_CLOSING_SECONDS = 0.02
 
 
 def _layered(section: str, preset: str | None) -> dict[str, Any]:
@@ -113,7 +118,7 @@ class Cluster(SpecCluster):  # type: ignore[misc]
         self.size = ClusterSize.here(wanted)
         options = _layered("options", preset)
         self.options = {name: value for name, value in options.items() if value is not None}
-        self._own_logs = OwnLogs()
+        self._own_logs = EventLoopLogFilter()
         self._client: Client | None = None
         self._client_lock = threading.Lock()
         dashboard = dashboard_address is not None and _dashboard_there()
@@ -203,7 +208,7 @@ class Cluster(SpecCluster):  # type: ignore[misc]
             *(worker.close(executor_wait=False) for worker in self.workers.values())
         )
         await super()._close()
-        await asyncio.sleep(_LAST_WORDS)
+        await asyncio.sleep(_CLOSING_SECONDS)
         self._own_logs.remove()
 
     def close(self, timeout: float | None = None) -> Any:

@@ -67,7 +67,7 @@ def annotations_of(tasks: Iterable[RunTask]) -> dict[str, Any]:
 
 
 #: A worker's share of a run: name of the run, and address of the worker that it was planned for.
-Share = tuple[str, str]
+RunShare = tuple[str, str]
 
 
 class KeepPlacement(SchedulerPlugin):  # type: ignore[misc]
@@ -81,7 +81,7 @@ class KeepPlacement(SchedulerPlugin):  # type: ignore[misc]
     idempotent = True  # a second client uses the plugin that knows the moved shares
 
     def __init__(self) -> None:
-        self._moved: dict[Share, str] = {}  # share of a lost worker -> its new address
+        self._moved: dict[RunShare, str] = {}  # share of a lost worker -> its new address
 
     def update_graph(self, scheduler: Scheduler, *, tasks: Iterable[Any], **kwargs: Any) -> None:
         """Tie new tasks to their workers; Dask calls this before any of them starts."""
@@ -118,7 +118,7 @@ class KeepPlacement(SchedulerPlugin):  # type: ignore[misc]
             for tasks in _runs_of(scheduler).values():
                 self._place(scheduler, filter(_belongs_somewhere, tasks))
 
-    def _home(self, share: Share) -> str:
+    def _home(self, share: RunShare) -> str:
         return self._moved.get(share, share[1])
 
     def _place(self, scheduler: Scheduler, tasks: Iterable[TaskState]) -> None:
@@ -131,7 +131,7 @@ class KeepPlacement(SchedulerPlugin):  # type: ignore[misc]
             task.worker_restrictions = {self._home(share)}
 
 
-def _share_of(task: TaskState) -> Share:
+def _share_of(task: TaskState) -> RunShare:
     """Return the share of a run to which a task, or a part of a fused task, belongs."""
     shares = ((part.run, part.address) for part in _parts(task.run_spec))
     return max(shares, key=lambda share: bool(share[1]), default=("", ""))
@@ -168,7 +168,7 @@ def _runs_of(scheduler: Scheduler) -> dict[str, list[TaskState]]:
     return runs
 
 
-def _least_busy(scheduler: Scheduler, home: Callable[[Share], str]) -> str:
+def _least_busy(scheduler: Scheduler, home: Callable[[RunShare], str]) -> str:
     """Return the worker with the fewest shares of runs."""
     busy = Counter(home(share) for share in set(map(_share_of, scheduler.tasks.values())))
     able = [worker.address for worker in scheduler.running] or list(scheduler.workers)

@@ -200,7 +200,7 @@ class ContextThreadPoolExecutor(ThreadPoolExecutor):  # type: ignore[misc]
             return function(*args, **kwargs)
 
 
-class OwnLogs(logging.Filter):
+class EventLoopLogFilter(logging.Filter):
     """Filter for the log records of one event loop below `level`; other clusters' are kept."""
 
     def __init__(self) -> None:

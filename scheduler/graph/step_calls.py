@@ -76,7 +76,7 @@ class StepCalls:
         return [Call(task.kind, self._shapes(task, k, k)) for task in self._found(k, k)]
 
     def update(self, k: int, j: int, width: int | None = None) -> list[Call]:
-        """Return the calls of step `k` on tile column `j`, or on `width` element columns from there."""
+        """Return the calls of step `k` on tile column `j`, or on `width` columns from there on."""
         calls = []
         for task in self._found(k, j):
             shapes = self._shapes(task, k, j)

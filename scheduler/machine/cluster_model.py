@@ -34,7 +34,7 @@ class Broadcast(StrEnum):
     PIPELINE = "pipeline"
 
 
-class Spread(NamedTuple):
+class BroadcastTimes(NamedTuple):
     """Each receiver's earliest start, and the time for which its transfer occupies the link."""
 
     lag: np.ndarray
@@ -61,8 +61,8 @@ class Fabric:
     Examples
     --------
     >>> fabric = Fabric(1e-5, 50e9, broadcast=Broadcast.TREE)
-    >>> spread = fabric.spread(50e6, np.array([1, 2, 3, 4]), 4)
-    >>> [round(1e3 * float(seconds), 2) for seconds in spread.lag + spread.hold]
+    >>> times = fabric.broadcast_times(50e6, np.array([1, 2, 3, 4]), 4)
+    >>> [round(1e3 * float(seconds), 2) for seconds in times.lag + times.hold]
     [1.01, 2.02, 2.02, 3.03]
     """
 
@@ -79,7 +79,7 @@ class Fabric:
             if not 0 < getattr(self, name) < math.inf:
                 raise ValueError(f"{name} must be above 0, not {getattr(self, name)}")
 
-    def spread(self, nbytes: float, place: np.ndarray, others: int) -> Spread:
+    def broadcast_times(self, nbytes: float, place: np.ndarray, others: int) -> BroadcastTimes:
         """Return the times of a broadcast to `others` receivers, numbered from 1 in `place`."""
         rate = self.bandwidth * self.links
         one = self.latency + nbytes / rate
@@ -94,7 +94,7 @@ class Fabric:
         elif self.broadcast is Broadcast.PIPELINE:
             piece = self.latency + min(self.piece, nbytes) / rate
             lag = piece * np.maximum(place - 1, 0)
-        return Spread(lag, hold)
+        return BroadcastTimes(lag, hold)
 
 
 @dataclass(frozen=True)
@@ -135,20 +135,20 @@ class ClusterModel:
         """Number of GPUs."""
         return self.gpus_per_node * self.nodes
 
-    def spread(
+    def broadcast_times(
         self, nbytes: float, sender: int, others: int, team: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the times of a message to `others` of the GPUs 0, 1, ... of `team`.
 
         It comes to one GPU of each node over the network, and from there to its neighbours.
-        Returns each GPU's lag and hold (see `Spread`), and the network's fraction of their sum.
+        Returns lag and hold of each GPU, see `BroadcastTimes`, and the network's fraction of both.
         """
         size = self.gpus_per_node
         nodes = -(-len(team) // size)
         node, inside = (team // size - sender // size) % nodes, (team - sender) % size
         far = min((sender % size + others) // size, nodes - 1)
-        there = self.network.spread(nbytes, node, far)
-        here = self.node.spread(nbytes, inside, min(others, size - 1))
+        there = self.network.broadcast_times(nbytes, node, far)
+        here = self.node.broadcast_times(nbytes, inside, min(others, size - 1))
         outside, within = node > 0, inside > 0
         lag = there.lag * outside + here.lag * within
         hold = there.hold * outside + here.hold * within

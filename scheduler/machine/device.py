@@ -236,10 +236,10 @@ def cores(threads: int = 1, *, by_reference: bool = True) -> DeviceModel:
 
 # --- kernels, each by a rule of its own
 
-Rule = Callable[[DeviceModel, str, Shapes, np.dtype], float]
+TimeRule = Callable[[DeviceModel, str, Shapes, np.dtype], float]
 
 
-def rule(kind: str) -> Rule:
+def rule(kind: str) -> TimeRule:
     """Return the function that computes the time of kernel `kind`, without its fixed cost."""
     return _RULES.get(kind, _roofline)
 
@@ -342,7 +342,7 @@ def _indices(d: DeviceModel, kind: str, shapes: Shapes, dtype: np.dtype) -> floa
     return shapes[0][0] * d.index_seconds + 4 * rows / d.bandwidth
 
 
-_RULES: dict[str, Rule] = {
+_RULES: dict[str, TimeRule] = {
     "gemm": _gemm, "gemm_nc": _gemm, "gemm_cn": _gemm, "herk": _herk,
     "larfb_c": _larfb, "larfb_n": _larfb, "gemqrt_c": _larfb, "gemqrt_n": _larfb,
     "trmm": _trmm, "trmm_n": _trmm, "trmm_rc": _trmm,

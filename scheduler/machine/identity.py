@@ -13,12 +13,12 @@ from threadpoolctl import threadpool_info
 from hetero_la.tiles.kernels.cpu.device import usable_cores
 from hetero_la.tiles.kernels.gpu.device import gpu_descriptions
 
-#: Entries of `this_machine` that are hardware; the others are versions of libraries.
+#: Entries of `machine_identity` that are hardware; the others are versions of libraries.
 HARDWARE = ("cpu", "cores", "gpus")
 
 
 @functools.cache
-def this_machine() -> dict[str, Any]:
+def machine_identity() -> dict[str, Any]:
     """Return hardware and library versions, which a profile has to match."""
     return {
         "cpu": _cpu_name(),

@@ -16,7 +16,7 @@ GPUS = {"H200": H200}
 _CHAINS = ("panel", "inverse")
 _DIVISORS = ("gemm_rate", "bandwidth", "single_speedup", "panel_slowdown")
 _FIXED = ("kind", "dtype", "by_reference")  # the same for every GPU
-_ALONE = {"nodes": 1, "latency": 0, "bandwidth": 1}  # one node: the network is not used
+_SINGLE_NODE = {"nodes": 1, "latency": 0, "bandwidth": 1}  # one node: the network is not used
 
 
 def read_cluster(entries: Mapping[str, Any]) -> ClusterModel:
@@ -39,7 +39,7 @@ def read_cluster(entries: Mapping[str, Any]) -> ClusterModel:
     """
     _require_known(entries, "a machine", ("name", "gpu", "node", "network"))
     gpu, node = _table(entries, "gpu"), _table(entries, "node")
-    network = _table({"network": _ALONE, **entries}, "network")
+    network = _table({"network": _SINGLE_NODE, **entries}, "network")
     return ClusterModel(
         str(entries.get("name", "unnamed")), _device(gpu), _number(gpu, "gpu", "memory"),
         _count(node, "node", "gpus"), _count(network, "network", "nodes"),

@@ -59,7 +59,7 @@ class Profile:
     Attributes
     ----------
     machine : dict
-        Its hardware and the versions of its libraries, see `this_machine`.
+        Its hardware and the versions of its libraries, see `machine_identity`.
     measured : str
         Time of measurement, in ISO 8601.
     devices : tuple of MeasuredDevice

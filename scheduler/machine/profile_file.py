@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from hetero_la.scheduler.machine.atomic_files import atomic_replacement
 from hetero_la.scheduler.machine.device import Chain, DeviceModel
 from hetero_la.scheduler.machine.model import DaskCosts, LinkModel
 from hetero_la.scheduler.machine.profile import MeasuredDevice, Profile, Tuning
 from hetero_la.scheduler.machine.rate_tables import MEASURABLE, KernelRates, RateTable
-from hetero_la.scheduler.machine.whole_files import replaced_whole
 from hetero_la.tiles.storage.tile_sizes import sizes_text, tile_sizes
 
 #: Version of the file: it changes with the format and with how figures are measured.
@@ -38,7 +38,7 @@ def write_profile(profile: Profile, path: Path) -> None:
     """Write a profile, complete or not at all."""
     require_regular(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with replaced_whole(path) as unfinished:
+    with atomic_replacement(path) as unfinished:
         unfinished.write_text(json.dumps(_encoded(profile), indent=1) + "\n", encoding="utf-8")
 
 

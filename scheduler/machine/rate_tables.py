@@ -166,13 +166,13 @@ class RateTable:
         for axis, size in zip(self._log_axes, sizes, strict=True):
             place, share = _between(axis, math.log(size))
             corners = [
-                (at * len(axis) + place + one, weight * part)
-                for at, weight in corners
+                (corner * len(axis) + place + one, weight * part)
+                for corner, weight in corners
                 for one, part in ((0, 1 - share), (1, share))
                 if part
             ]
         rates = self._log_rates
-        return amount / math.exp(sum(weight * rates[at] for at, weight in corners))
+        return amount / math.exp(sum(weight * rates[corner] for corner, weight in corners))
 
 
 def _between(axis: Sequence[float], value: float) -> tuple[int, float]:

@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from hetero_la.scheduler.machine.identity import HARDWARE, this_machine
+from hetero_la.scheduler.machine.identity import HARDWARE, machine_identity
 from hetero_la.scheduler.machine.model import MachineModel
 from hetero_la.scheduler.machine.profile import Profile
 from hetero_la.scheduler.machine.profile_file import read_profile
@@ -35,7 +35,7 @@ def profile_path() -> Path:
     """Return the path of this machine's profile, whether there is one or not."""
     if named := os.environ.get(_VARIABLE):
         return Path(named)
-    text = json.dumps([this_machine()[key] for key in HARDWARE])
+    text = json.dumps([machine_identity()[key] for key in HARDWARE])
     digest = hashlib.sha256(text.encode()).hexdigest()[:12]
     return _folder() / f"machine-{digest}.json"
 
@@ -44,9 +44,9 @@ def _folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hetero-la"
 
 
-def misfit(profile: Profile) -> str:
+def mismatch(profile: Profile) -> str:
     """Return why a profile does not fit this machine as it is now; empty if it does."""
-    here = this_machine()
+    here = machine_identity()
     for key, value in here.items():
         if profile.machine.get(key) != value:
             what = "another machine" if key in HARDWARE else "another version"
@@ -75,7 +75,7 @@ def _usable(path: Path, changed: int) -> Profile | None:
     """Return the profile in a file; `changed`, when it was written, is a key of the cache."""
     try:
         profile = read_profile(path)
-        reason = misfit(profile)
+        reason = mismatch(profile)
     except (OSError, ValueError) as error:
         reason = str(error)
     if reason:
@@ -136,7 +136,7 @@ def _is_here(worker: WorkerInfo) -> bool:
 
 def _kind(worker: WorkerInfo) -> tuple[str, int]:
     """Return the key of a worker's entry in a profile: a GPU's name, or BLAS threads."""
-    gpus = this_machine()["gpus"]
+    gpus = machine_identity()["gpus"]
     if worker.kind == "gpu" and not worker.virtual:
         return (gpus[worker.device] if 0 <= worker.device < len(gpus) else "no such GPU"), 0
     return "", worker.blas_threads

@@ -11,17 +11,17 @@ PARTS = ("panel", "look-ahead update", "trailing update", "network", "links in a
 PANEL, AHEAD, UPDATE, NETWORK, LINKS, END = range(len(PARTS))
 
 
-class Moment(NamedTuple):
+class PathTime(NamedTuple):
     """A time, and the parts of the longest chain of waits to it, which add up to that time."""
 
-    at: float
+    time: float
     parts: np.ndarray
 
-    def after(self, seconds: float, part: int) -> Moment:
+    def after(self, seconds: float, part: int) -> PathTime:
         """Return the time `seconds` later, by a wait of kind `part`."""
         parts = self.parts.copy()
         parts[part] += seconds
-        return Moment(self.at + seconds, parts)
+        return PathTime(self.time + seconds, parts)
 
 
 class Arrival(NamedTuple):
@@ -30,15 +30,16 @@ class Arrival(NamedTuple):
     `network_share` is the network's fraction of the way to each worker, between 0 and 1.
     """
 
-    sent: Moment
-    at: np.ndarray
-    far: np.ndarray
+    sent: PathTime
+    times: np.ndarray
+    network_share: np.ndarray
 
-    def moment(self, worker: int) -> Moment:
+    def on_worker(self, worker: int) -> PathTime:
         """Return the time of arrival on one worker."""
-        waited, far = float(self.at[worker]) - self.sent.at, float(self.far[worker])
-        return self.sent.after(waited * far, NETWORK).after(waited * (1 - far), LINKS)
+        waited = float(self.times[worker]) - self.sent.time
+        share = float(self.network_share[worker])
+        return self.sent.after(waited * share, NETWORK).after(waited * (1 - share), LINKS)
 
 
 #: Begin of a run.
-BEGINNING = Moment(0.0, np.zeros(len(PARTS)))
+BEGINNING = PathTime(0.0, np.zeros(len(PARTS)))

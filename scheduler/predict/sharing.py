@@ -14,14 +14,14 @@ from typing import NamedTuple
 from hetero_la.scheduler.machine.device import Overlap
 
 
-class Work(NamedTuple):
+class UpdateCall(NamedTuple):
     """A call of the update queue: when it can start, and its seconds alone."""
 
     ready: float
     seconds: float
 
 
-class PanelWork(NamedTuple):
+class PanelCall(NamedTuple):
     """A call of the panel queue: when it can start, its seconds alone, and its overlap."""
 
     ready: float
@@ -29,7 +29,7 @@ class PanelWork(NamedTuple):
     overlap: Overlap = Overlap()
 
 
-class Slowed(NamedTuple):
+class PanelSpan(NamedTuple):
     """An interval in which a call of the panel queue leaves `speed` to the updates."""
 
     start: float
@@ -37,10 +37,10 @@ class Slowed(NamedTuple):
     speed: float
 
 
-class _Updates:
+class _UpdateQueue:
     """The update queue, advanced step by step."""
 
-    def __init__(self, calls: Iterable[Work]) -> None:
+    def __init__(self, calls: Iterable[UpdateCall]) -> None:
         self._calls = deque(call for call in calls if call.seconds > 0)
         self._now = -math.inf
         self._left = self._calls[0].seconds if self._calls else 0.0
@@ -54,7 +54,7 @@ class _Updates:
         """Return the time at which the current call ends at that speed."""
         return self.begins + self._left / speed if speed > 0 else math.inf
 
-    def go(self, until: float, speed: float) -> None:
+    def advance(self, until: float, speed: float) -> None:
         """Advance to a time, at one speed."""
         while self._calls and self.begins <= until:
             stop = self.ends(speed)
@@ -67,33 +67,33 @@ class _Updates:
         self._now = max(self._now, until)
 
 
-def beside(panel: Sequence[PanelWork], updates: Iterable[Work]) -> list[Slowed]:
+def panel_spans(panel: Sequence[PanelCall], updates: Iterable[UpdateCall]) -> list[PanelSpan]:
     """Return when each call of the panel queue runs beside the given updates.
 
     Examples
     --------
-    >>> work = [PanelWork(1.0, 1.0), PanelWork(0.0, 1.0, Overlap(2.0, 0.25))]
-    >>> beside(work, [Work(0.0, 10.0)])
-    [Slowed(start=1.0, stop=2.0, speed=0.0), Slowed(start=2.0, stop=4.0, speed=0.75)]
-    >>> beside(work, [])[-1].stop
+    >>> work = [PanelCall(1.0, 1.0), PanelCall(0.0, 1.0, Overlap(2.0, 0.25))]
+    >>> panel_spans(work, [UpdateCall(0.0, 10.0)])
+    [PanelSpan(start=1.0, stop=2.0, speed=0.0), PanelSpan(start=2.0, stop=4.0, speed=0.75)]
+    >>> panel_spans(work, [])[-1].stop
     3.0
     """
-    queue, now = _Updates(updates), -math.inf
+    queue, now = _UpdateQueue(updates), -math.inf
     spans = []
     for ready, seconds, overlap in panel:
         start = now = max(now, ready)
-        queue.go(now, 1.0)
+        queue.advance(now, 1.0)
         speed = 1 - overlap.share
         left = seconds
         while left > 0:
             busy = queue.begins <= now
             rate = 1 / overlap.slowdown if busy else 1.0
-            turn = queue.ends(speed) if busy else queue.begins
+            change = queue.ends(speed) if busy else queue.begins
             stop = now + left / rate
-            left = left - (turn - now) * rate if turn < stop else 0.0
-            now = min(stop, turn)
-            queue.go(now, speed)
-        spans.append(Slowed(start, now, speed))
+            left = left - (change - now) * rate if change < stop else 0.0
+            now = min(stop, change)
+            queue.advance(now, speed)
+        spans.append(PanelSpan(start, now, speed))
     return spans
 
 
@@ -124,12 +124,12 @@ def overlapped(panel: float, overlap: Overlap, update: float) -> tuple[float, fl
     return panel + together * (1 - 1 / slowdown), together * share
 
 
-def through(start: float, seconds: float, slowed: Iterable[Slowed]) -> float:
+def update_end(start: float, seconds: float, slowed: Iterable[PanelSpan]) -> float:
     """Return the end of an update that begins at `start` and would take `seconds` alone.
 
     Examples
     --------
-    >>> through(0.0, 3.0, [Slowed(1.0, 2.0, 0.0), Slowed(2.0, 12.0, 0.5)])
+    >>> update_end(0.0, 3.0, [PanelSpan(1.0, 2.0, 0.0), PanelSpan(2.0, 12.0, 0.5)])
     6.0
     """
     for begin, end, speed in slowed:

@@ -16,7 +16,7 @@ import numpy as np
 from hetero_la.scheduler.graph.task_graph import TaskGraph
 from hetero_la.scheduler.machine.device import DeviceModel
 from hetero_la.scheduler.machine.model import MachineModel, Source
-from hetero_la.scheduler.predict.events import Machine
+from hetero_la.scheduler.predict.events import SimulationState
 from hetero_la.scheduler.program.instructions import Program
 from hetero_la.scheduler.program.messages import Traffic
 from hetero_la.tiles.arrays.device import Queue
@@ -129,33 +129,33 @@ def simulate(
     """
     if len(model.devices) != len(programs):
         raise ValueError(f"{len(programs)} programs need as many devices, not {len(model.devices)}")
-    machine = Machine(programs, model)
-    machine.price(traffic, graph, np.dtype(dtype), host_arrays, source)
-    machine.connect()
-    machine.pause(windows, model.dask.start, model.dask.hop)
-    machine.run()
-    machine.check_finished()
-    return _summary(machine)
+    state = SimulationState(programs, model)
+    state.set_costs(traffic, graph, np.dtype(dtype), host_arrays, source)
+    state.connect()
+    state.add_dask_delays(windows, model.dask.start, model.dask.hop)
+    state.run()
+    state.check_finished()
+    return _summary(state)
 
 
-def _summary(machine: Machine) -> Simulation:
+def _summary(state: SimulationState) -> Simulation:
     """Cut the times into one array per worker."""
-    devices = machine.model.devices
+    devices = state.model.devices
 
     def cut(times: list[float]) -> list[np.ndarray]:
-        return [_slowed(np.array(times[a:b]), devices) for a, b in pairwise(machine.first)]
+        return [_slowed(np.array(times[a:b]), devices) for a, b in pairwise(state.first)]
 
-    start, stop = cut(machine.start), cut(machine.stop)
+    start, stop = cut(state.start), cut(state.stop)
     busy, computing = np.zeros((len(start), 3)), np.zeros(len(start))
-    for w, program in enumerate(machine.programs):
+    for w, program in enumerate(state.programs):
         queues = np.array([i.queue for i in program.instructions], np.intp)
         np.add.at(busy[w], queues, stop[w] - start[w])
         mine = queues != Queue.COPY
         computing[w] = _covered(start[w][mine], stop[w][mine])
     makespan = max((float(ended.max(initial=0.0)) for ended in stop), default=0.0)
     return Simulation(
-        makespan, start, stop, cut(machine.issued), busy, computing,
-        machine.bytes_sent, machine.bytes_host,
+        makespan, start, stop, cut(state.issued), busy, computing,
+        state.bytes_sent, state.bytes_host,
     )  # fmt: skip
 
 

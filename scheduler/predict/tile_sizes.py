@@ -9,7 +9,7 @@ from typing import NamedTuple
 from hetero_la.scheduler.predict.stages import Stages
 
 
-class Rule(NamedTuple):
+class SearchRule(NamedTuple):
     """Constraints on the runs among which the fastest is sought.
 
     Attributes
@@ -30,7 +30,7 @@ class Rule(NamedTuple):
 
 
 def best_sizes(
-    stages: Stages, order: int, sizes: Sequence[int], largest: int, rules: Sequence[Rule]
+    stages: Stages, order: int, sizes: Sequence[int], largest: int, rules: Sequence[SearchRule]
 ) -> list[tuple[float, list[int]]]:
     """Return the tile sizes of the shortest run, for each of several rules.
 
@@ -51,7 +51,7 @@ def best_sizes(
         Tile sizes to choose from; tiles begin at multiples of their greatest common divisor.
     largest : int
         Largest size of a last tile that takes the whole rest of the matrix.
-    rules : sequence of Rule
+    rules : sequence of SearchRule
         Constraints: one result each.
 
     Returns
@@ -66,7 +66,8 @@ def best_sizes(
     >>> from hetero_la.scheduler.machine.device import H200
     >>> model = MachineModel((H200,))
     >>> stages = Stages(ROUTINES["lu"].step, 8192, 8192, model, [0], None, "float64")
-    >>> ((seconds, found),) = best_sizes(stages, 8192, [256, 512, 1024], 1024, [Rule(True, True)])
+    >>> rules = [SearchRule(lookahead=True, shrinking=True)]
+    >>> ((seconds, found),) = best_sizes(stages, 8192, [256, 512, 1024], 1024, rules)
     >>> found[0] >= found[1] >= found[-2]
     True
     >>> seconds < stages.seconds([512] * 16)
@@ -82,7 +83,12 @@ class _Recursion:
     """Solutions for the trailing matrices that begin after some place."""
 
     def __init__(
-        self, stages: Stages, order: int, sizes: Sequence[int], largest: int, rules: Sequence[Rule]
+        self,
+        stages: Stages,
+        order: int,
+        sizes: Sequence[int],
+        largest: int,
+        rules: Sequence[SearchRule],
     ) -> None:
         self._stages, self._order, self._rules = stages, order, rules
         self._sizes, self._largest = sorted(sizes), largest

@@ -9,7 +9,7 @@ import numpy as np
 from hetero_la.scheduler.graph.step_calls import Call, StepCalls
 
 
-class Phases:
+class TrailingUpdates:
     """Times of trailing updates of tile columns that are dealt out cyclically, one by one.
 
     In phase p, step p is applied to all later columns but the next `depth` ones
@@ -31,8 +31,8 @@ class Phases:
     >>> steps = StepCalls(qr_tasks, TileLayout(6, 5, 1))
     >>> def width(calls):
     ...     return float(sum(call.shapes[-1][1] for call in calls))
-    >>> phases = Phases(steps, 2, 1, width)
-    >>> [phases.of(p).tolist() for p in range(4)]
+    >>> updates = TrailingUpdates(steps, 2, 1, width)
+    >>> [updates.worker_seconds(p).tolist() for p in range(4)]
     [[2.0, 1.0], [1.0, 1.0], [1.0, 0.0], [0.0, 0.0]]
     """
 
@@ -72,7 +72,7 @@ class Phases:
             self._by_size[size] = columns, self._with_later(columns)
         return self._by_size[size]
 
-    def of(self, phase: int) -> np.ndarray:
+    def worker_seconds(self, phase: int) -> np.ndarray:
         """Return the seconds of each worker in a phase, shape (workers,)."""
         if phase not in self._known:
             self._known[phase] = self._made(phase)
@@ -82,12 +82,12 @@ class Phases:
         """Drop the times of a phase."""
         self._known.pop(phase, None)
 
-    def first(self, phase: int, worker: int) -> float:
+    def first_column_seconds(self, phase: int, worker: int) -> float:
         """Return the seconds until the worker's first column is up to date."""
         if self._single:
             columns, _ = self._single_columns(phase)
             return float(columns[self._columns(phase)[worker]])
-        return float(self.of(phase)[worker])
+        return float(self.worker_seconds(phase)[worker])
 
     def _start(self, phase: int) -> int:
         """Return the first tile column of a phase."""

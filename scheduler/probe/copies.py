@@ -10,7 +10,7 @@ import numpy as np
 
 from hetero_la.scheduler.machine.model import LinkModel
 from hetero_la.scheduler.probe.device_probe import Probe
-from hetero_la.scheduler.probe.kernels import side_by_side
+from hetero_la.scheduler.probe.kernels import sample_together
 from hetero_la.tiles.arrays.device import Array, Queue
 from hetero_la.tiles.arrays.transfer import pinned_empty
 
@@ -71,7 +71,7 @@ class _Copies:
 def measure_copies(probes: Sequence[Probe]) -> dict[str, float]:
     """Return bytes/s of copies, by kind of copy, on devices of a kind that all copy at once."""
     kinds = ["aligned", "strided", *(["loaded", "turned"] if probes[0].kind == "cpu" else [])]
-    found = side_by_side(probes, _Copies, _Copies.rates, kinds)
+    found = sample_together(probes, _Copies, _Copies.rates, kinds)
     return {kind: statistics.median(rates) for kind, rates in zip(kinds, found, strict=True)}
 
 

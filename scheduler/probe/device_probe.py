@@ -19,7 +19,7 @@ def blas_threads() -> int:
 
 
 @dataclass(frozen=True)
-class Sizes:
+class ProbeSizes:
     """Sizes of the probes: each takes milliseconds, much longer than a call's fixed cost."""
 
     edge: int
@@ -33,8 +33,8 @@ class Sizes:
 
 
 _SIZES = {
-    "cpu": Sizes(512, (256, 32), 32, (384, 2048, 192), (64, 192), 4096, 512, 1),
-    "gpu": Sizes(4096, (512, 128), 256, (4096, 32768, 256), (128, 512), 16384, 2048, 8),
+    "cpu": ProbeSizes(512, (256, 32), 32, (384, 2048, 192), (64, 192), 4096, 512, 1),
+    "gpu": ProbeSizes(4096, (512, 128), 256, (4096, 32768, 256), (128, 512), 16384, 2048, 8),
 }
 
 

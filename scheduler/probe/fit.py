@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 
 from hetero_la.scheduler.machine.device import CORE, H200, Chain, DeviceModel
-from hetero_la.scheduler.probe.device_probe import Probe, Sizes
+from hetero_la.scheduler.probe.device_probe import Probe, ProbeSizes
 from hetero_la.tiles.arrays.device import Array, Queue
 
 
@@ -47,7 +47,7 @@ def enqueue_column(probe: Probe, model: DeviceModel, kind: str, arrays: Sequence
     return max(seconds, 0.0) / arrays[0].shape[1]
 
 
-def _fit_gemm(probe: Probe, sizes: Sizes, model: DeviceModel) -> DeviceModel:
+def _fit_gemm(probe: Probe, sizes: ProbeSizes, model: DeviceModel) -> DeviceModel:
     edge, narrow, (inner, short) = sizes.edge, sizes.narrow, sizes.inner
     a, b, c = probe.array(edge, inner), probe.array(inner, edge), probe.array(edge, edge)
 
@@ -61,7 +61,7 @@ def _fit_gemm(probe: Probe, sizes: Sizes, model: DeviceModel) -> DeviceModel:
     return replace(model, gemm_rate=rate, gemm_half=half, gemm_inner_half=inner_half)
 
 
-def _fit_moves(probe: Probe, sizes: Sizes, model: DeviceModel) -> DeviceModel:
+def _fit_moves(probe: Probe, sizes: ProbeSizes, model: DeviceModel) -> DeviceModel:
     rows, columns, width = sizes.rows, sizes.columns, sizes.panel[2]
     a, b = probe.array(rows, columns), probe.array(rows, columns)
     pivots = np.arange(width) + probe.rng.integers(0, rows - width, width)
@@ -77,7 +77,7 @@ def _fit_moves(probe: Probe, sizes: Sizes, model: DeviceModel) -> DeviceModel:
     )  # fmt: skip
 
 
-def _fit_triangles(probe: Probe, sizes: Sizes, model: DeviceModel) -> DeviceModel:
+def _fit_triangles(probe: Probe, sizes: ProbeSizes, model: DeviceModel) -> DeviceModel:
     low, high = sizes.orders
     triangle, b = probe.array(high, high, 1.0), probe.array(high, sizes.columns)
     at_full_rate = high**2 * sizes.columns / model.gemm_rate
@@ -92,7 +92,7 @@ def _fit_triangles(probe: Probe, sizes: Sizes, model: DeviceModel) -> DeviceMode
     return replace(model, inverse=_fit_chain((low, low, rest(low)), (high, high, rest(high))))
 
 
-def _fit_panel(probe: Probe, sizes: Sizes, model: DeviceModel) -> DeviceModel:
+def _fit_panel(probe: Probe, sizes: ProbeSizes, model: DeviceModel) -> DeviceModel:
     short, tall, width = sizes.panel
     ipiv, info = probe.integers(np.zeros(width)), probe.integers(np.zeros(1))
     points = []

@@ -14,7 +14,7 @@ _HEIGHTS, _WIDTHS = (4096, 16384), (512,)
 _GAIN = 0.03
 
 
-def measure_leaves(probe: Probe) -> dict[str, float]:
+def measure_inner_blocking(probe: Probe) -> dict[str, float]:
     """Time panels of LU and QR over `ib`, from its default down to an eighth of that.
 
     Parameters

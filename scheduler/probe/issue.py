@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from hetero_la.scheduler.graph.tasks import Region
 from hetero_la.scheduler.probe.device_probe import Probe
-from hetero_la.scheduler.probe.kernels import side_by_side
+from hetero_la.scheduler.probe.kernels import sample_together
 from hetero_la.scheduler.program.instructions import Instruction, Program
 from hetero_la.scheduler.run.exchange import Exchange
 from hetero_la.scheduler.run.progress import Progress
@@ -23,7 +23,7 @@ from hetero_la.tiles.storage.shard import ArrayStorage
 _ORDER, _CALLS = 256, 24
 
 
-class _Watched:
+class _TimedDevice:
     """A device that records when its calls began and returned."""
 
     def __init__(self, device: Device) -> None:
@@ -56,7 +56,7 @@ def measure_issue(probes: Sequence[Probe]) -> float:
     >>> 0 < measure_issue([Probe(CpuDevice(), np.dtype(float))]) < 1e-2
     True
     """
-    (gaps,) = side_by_side(probes, _program_and_array, _gaps, [None])
+    (gaps,) = sample_together(probes, _program_and_array, _gaps, [None])
     return statistics.median(gaps)
 
 
@@ -72,7 +72,7 @@ def _program_and_array(probe: Probe) -> tuple[Probe, Program, Array]:
 def _gaps(prepared: tuple[Probe, Program, Array], point: None) -> list[float]:
     """Return the times between calls in one run, without its first calls."""
     probe, program, array = prepared
-    watched = _Watched(probe.device)
+    watched = _TimedDevice(probe.device)
     runner = Runner(
         program, TileLayout(2 * _ORDER, 2 * _ORDER, _ORDER), {}, cast(Device, watched),
         probe.dtype, probe.options, ArrayStorage(array, array), Exchange(), Progress(1.0),

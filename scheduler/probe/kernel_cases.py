@@ -201,7 +201,7 @@ class KernelCase(KernelArrays):
         shapes = [] if undisturbed else [(m, k), (k, n), (m, n)]
         self.between = [probe.array(*shape) for shape in shapes]
 
-    def turns(self, arrays: list[Array]) -> Iterator[list[Array]]:
+    def rotated_arguments(self, arrays: list[Array]) -> Iterator[list[Array]]:
         """Yield the arguments for ever, each time with another array to update."""
         *others, last = arrays
         if self.kind not in _UPDATES:
@@ -234,7 +234,7 @@ class KernelCase(KernelArrays):
     def samples(self, sizes: Sizes) -> list[float]:
         """Return the seconds of one call, several times; of a long one, once."""
         arrays = self.arrays(sizes)
-        before, turns = self._before(arrays), self.turns(arrays)
+        before, turns = self._before(arrays), self.rotated_arguments(arrays)
 
         def call() -> None:
             self.probe.call(self.kind, *next(turns))

@@ -22,13 +22,13 @@ from hetero_la.scheduler.probe.kernel_cases import Axes, KernelCase
 #: of the samples of one point.
 _ROUNDS = 3
 #: Seconds within which every worker has to reach the next point.
-_MEETING = 120.0
+_BARRIER_SECONDS = 120.0
 
 
 def measure_kernels(
     probes: Sequence[Probe],
     wanted: Mapping[str, Axes],
-    told: Callable[[str], None] = lambda kind: None,
+    report: Callable[[str], None] = lambda kind: None,
 ) -> KernelRates:
     """Measure kernels on several devices of a kind at once.
 
@@ -38,22 +38,22 @@ def measure_kernels(
         One for each device.
     wanted : mapping of str to tuple
         Kernels, and the sizes at which to measure them.
-    told : callable, optional
+    report : callable, optional
         Called with each kernel's name before it is measured, in each of several rounds.
     """
     found: dict[str, list[list[float]]] = {}
     for _ in range(_ROUNDS):
         for kind, axes in wanted.items():
-            told(kind)
+            report(kind)
             points = RateTable.grid(axes)
             make = functools.partial(KernelCase, kind=kind, axes=axes)
-            samples = side_by_side(probes, make, KernelCase.samples, points)
+            samples = sample_together(probes, make, KernelCase.samples, points)
             known = found.setdefault(kind, [[] for _ in points])
             found[kind] = [old + new for old, new in zip(known, samples, strict=True)]
     return KernelRates(tuple(_table(kind, axes, found[kind]) for kind, axes in wanted.items()))
 
 
-def side_by_side(
+def sample_together(
     probes: Sequence[Probe],
     make: Callable[[Probe], Any],
     measure: Callable[[Any, Any], list[float]],
@@ -77,7 +77,7 @@ def side_by_side(
     TimeoutError
         If a device does not reach the next point within minutes.
     """
-    meeting = threading.Barrier(len(probes), timeout=_MEETING)
+    barrier = threading.Barrier(len(probes), timeout=_BARRIER_SECONDS)
 
     def work(probe: Probe) -> list[list[float]]:
         found = []
@@ -85,10 +85,10 @@ def side_by_side(
             with probe.device.activate():
                 prepared = make(probe)
                 for point in points:
-                    meeting.wait()
+                    barrier.wait()
                     found.append(measure(prepared, point))
         except BaseException:
-            meeting.abort()
+            barrier.abort()
             raise
         return found
 
@@ -97,13 +97,15 @@ def side_by_side(
         try:
             wait(futures)
         except BaseException:  # Ctrl-C
-            meeting.abort()
+            barrier.abort()
             raise
     errors = [error for future in futures if (error := future.exception()) is not None]
     if errors:
         # The first real error counts, not those of the devices that waited for the failed one.
         real = [e for e in errors if not isinstance(e, threading.BrokenBarrierError)]
-        raise real[0] if real else TimeoutError(f"a device took longer than {_MEETING:.0f} s")
+        raise (
+            real[0] if real else TimeoutError(f"a device took longer than {_BARRIER_SECONDS:.0f} s")
+        )
     results = [future.result() for future in futures]
     return [list(itertools.chain(*samples)) for samples in zip(*results, strict=True)]
 

@@ -11,7 +11,7 @@ from hetero_la.scheduler.placement.distribution import Distribution
 from hetero_la.scheduler.placement.lookahead import Order
 from hetero_la.scheduler.placement.placement import Placement
 from hetero_la.scheduler.program.checkpoint_cuts import Saves
-from hetero_la.scheduler.program.column_runs import Part, Run
+from hetero_la.scheduler.program.column_runs import BlockColumns, ColumnRun
 from hetero_la.scheduler.program.instructions import Program, set_urgencies
 from hetero_la.scheduler.program.messages import Traffic, derive_traffic
 from hetero_la.scheduler.program.writer import ProgramWriter, announce_taken
@@ -81,15 +81,15 @@ class _Merging:
         self._graph, self._order = graph, order
         self._local = {column: place for place, column in enumerate(columns)}
         self._cut: dict[tuple[int, int, int, bool], list[Sequence[int]]] = {}
-        self._found: list[Run] = []
+        self._found: list[ColumnRun] = []
 
     def add(self, block: TaskBlock, columns: Sequence[int]) -> None:
         """Assign a block's tasks of some columns to the worker."""
         for piece in self._pieces(block, columns):
             key = self._order.key(block.step, block.kind, piece[0], block.index(piece[0]))
-            self._found.append(Run(key, [Part(block, piece)]))
+            self._found.append(ColumnRun(key, [BlockColumns(block, piece)]))
 
-    def runs(self) -> list[Run]:
+    def runs(self) -> list[ColumnRun]:
         """Return the merged tasks, in the order of execution."""
         return self._joined(sorted(self._found, key=attrgetter("key")))
 
@@ -127,9 +127,9 @@ class _Merging:
         apart = trapezoid and column > last + 1
         return not (apart and self._order.is_next(step, first))
 
-    def _joined(self, runs: list[Run]) -> list[Run]:
+    def _joined(self, runs: list[ColumnRun]) -> list[ColumnRun]:
         """Join consecutive blocks of the builder that are the same but for their columns."""
-        joined: list[Run] = []
+        joined: list[ColumnRun] = []
         for run in runs:
             if joined and self._is_same(joined[-1], run):
                 joined[-1].parts += run.parts
@@ -137,7 +137,7 @@ class _Merging:
                 joined.append(run)
         return joined
 
-    def _is_same(self, before: Run, run: Run) -> bool:
+    def _is_same(self, before: ColumnRun, run: ColumnRun) -> bool:
         first, last, part = before.parts[0], before.parts[-1], run.parts[0]
         trapezoid = SPECS[part.block.kind].trapezoid
         ends = first.columns[0], last.columns[-1]
@@ -148,7 +148,7 @@ class _Merging:
             and self._signature(last) == self._signature(part)
         )
 
-    def _signature(self, part: Part) -> list[tuple[object, ...]]:
+    def _signature(self, part: BlockColumns) -> list[tuple[object, ...]]:
         """Return the accesses of a part's tasks, with their own column as `OWN`."""
         own = part.columns[0]
         top = own if SPECS[part.block.kind].trapezoid else 0

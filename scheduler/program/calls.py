@@ -11,7 +11,7 @@ from hetero_la.scheduler.program.messages import MessageKey
 BlockCalls = dict[int, tuple[int, int]]
 
 
-class Common:
+class CommonDependences:
     """Dependences that all calls for a block of tasks share.
 
     Attributes
@@ -41,18 +41,18 @@ class Common:
         self.awaits: tuple[tuple[MessageKey, int], ...] = ()
 
 
-class Calls:
+class CallIndex:
     """Index of the calls of a program by their blocks of tasks.
 
     Examples
     --------
-    >>> calls = Calls()
+    >>> calls = CallIndex()
     >>> calls.add(0, [1, 3], 10)
     >>> calls.add(0, [5], 11)
     >>> block = TaskBlock(1, 3, "gemm", 0, 1, 6, (), (), ())
     >>> block.after = ((0, OWN), (0, 5))
-    >>> common = Common(block)
-    >>> calls.precede(common)
+    >>> common = CommonDependences(block)
+    >>> calls.set_predecessors(common)
     >>> common.places, [between(own, 3, 3) for own in common.own]
     ({11}, [[10]])
     """
@@ -64,7 +64,7 @@ class Calls:
         """Note that the call at `place` does a block's tasks of these columns, ascending."""
         self._calls.setdefault(number, {})[columns[0]] = columns[-1], place
 
-    def precede(self, common: Common) -> None:
+    def set_predecessors(self, common: CommonDependences) -> None:
         """Fill in the calls on which those for a block depend."""
         if common.block is None:
             return

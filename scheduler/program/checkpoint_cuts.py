@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from hetero_la.scheduler.graph.task_graph import TaskGraph
 from hetero_la.scheduler.graph.tasks import Region, Task
 from hetero_la.scheduler.placement.placement import Placement
-from hetero_la.scheduler.program.column_runs import Run
+from hetero_la.scheduler.program.column_runs import ColumnRun
 
 
 class Saves:
@@ -70,7 +70,7 @@ class Saves:
         mine = [task for task in graph.tasks if placement[task.index] == worker]
         return cls(graph, mine, steps)
 
-    def of_run(self, run: Run) -> Iterator[tuple[int, Region]]:
+    def of_run(self, run: ColumnRun) -> Iterator[tuple[int, Region]]:
         """Yield the checkpoint and region of each save that is due once a run is done."""
         if self._steps:
             yield from self.due([self._graph.tasks[index] for index in run.indices()])

@@ -10,7 +10,7 @@ from hetero_la.scheduler.graph.tasks import TaskBlock
 from hetero_la.scheduler.placement.lookahead import Priority
 
 
-class Part(NamedTuple):
+class BlockColumns(NamedTuple):
     """Tasks of one block on some of its tile columns, in ascending order."""
 
     block: TaskBlock
@@ -18,19 +18,19 @@ class Part(NamedTuple):
 
 
 @dataclass(slots=True)
-class Run:
+class ColumnRun:
     """Tasks that are done by one call.
 
     Attributes
     ----------
     key : tuple of int
         Priority of the first.
-    parts : list of Part
+    parts : list of BlockColumns
         Blocks that differ in nothing but their columns; almost always, there is one.
     """
 
     key: Priority
-    parts: list[Part]
+    parts: list[BlockColumns]
 
     @property
     def step(self) -> int:

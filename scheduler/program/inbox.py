@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from hetero_la.scheduler.graph.task_graph import TaskGraph
 from hetero_la.scheduler.graph.tasks import Region
-from hetero_la.scheduler.program.column_runs import Run
+from hetero_la.scheduler.program.column_runs import ColumnRun
 from hetero_la.scheduler.program.messages import MessageKey, Traffic
 from hetero_la.tiles.arrays.device import Queue
 
@@ -29,7 +29,7 @@ class Inbox:
     ----------
     received : dict
         Message -> place of its receive in the program.
-    came_home : set of int
+    returned : set of int
         The worker's own columns that have come back from other workers in messages.
     """
 
@@ -39,12 +39,12 @@ class Inbox:
         self._values, self._vectors, self._owned = graph.values, graph.vectors(), owned
         self._blocks, self._traffic, self._worker = graph.blocks, traffic, worker
         self.received: dict[MessageKey, int] = {}
-        self.came_home: set[int] = set()
+        self.returned: set[int] = set()
         #: Column or value -> the parts that have been received, the latest first.
         self._holders: dict[tuple[str, int], list[tuple[Region, MessageKey]]] = {}
         self._last_use: dict[MessageKey, dict[Queue, int]] = {}
 
-    def needs(self, runs: Iterable[Run]) -> list[tuple[Keys, Keys]]:
+    def needs(self, runs: Iterable[ColumnRun]) -> list[tuple[Keys, Keys]]:
         """Return for each run the messages that it needs, and those it reads in their buffers."""
         nothing: tuple[Keys, Keys] = (), ()
         known: dict[int, tuple[Keys, Keys]] = {}
@@ -80,7 +80,7 @@ class Inbox:
             self._holders.setdefault(name, []).insert(0, (region, key))
             if region.name not in self._values and region.index in self._owned:
                 home.append(region)
-                self.came_home.add(region.index)
+                self.returned.add(region.index)
         return home
 
     def holder(self, region: Region) -> MessageKey | None:

@@ -11,7 +11,7 @@ import numpy as np
 from hetero_la.scheduler.graph.tasks import Region, resolve
 
 
-class Finished(NamedTuple):
+class FinalRows(NamedTuple):
     """Rows of a tile column that are final once the instruction at `place` has ended."""
 
     place: int
@@ -55,7 +55,7 @@ class LastWrites:
         else:
             self._places[first : first + len(columns), region.start : region.stop] = place
 
-    def finished(self, column: int) -> Iterator[Finished]:
+    def finished(self, column: int) -> Iterator[FinalRows]:
         """Yield the rows that are written last, and those above and below that are final sooner."""
         places = self._places[self._row[column]]
         if not places.size:
@@ -64,4 +64,4 @@ class LastWrites:
         edges = 0, int(latest[0]), int(latest[-1]) + 1, len(places)
         for start, stop in itertools.pairwise(edges):
             if start < stop:
-                yield Finished(int(places[start:stop].max()), column, start, stop)
+                yield FinalRows(int(places[start:stop].max()), column, start, stop)

@@ -24,7 +24,7 @@ class MessageKey(NamedTuple):
     panel: bool = False
 
 
-class Part(NamedTuple):
+class MessagePart(NamedTuple):
     """A region in a message: its shape, dtype (None: the matrix's) and first element row.
 
     `row` is None for a per-step value, which is sent as a whole.
@@ -44,7 +44,7 @@ class Message:
     ----------
     regions : dict
         (name, index) -> the region that is sent.
-    parts : list of Part
+    parts : list of MessagePart
         The same regions with their shapes and dtypes.
     writers : set of int
         Tasks of the sender that must have ended before it is sent.
@@ -62,7 +62,7 @@ class Message:
     writers: set[int] = field(default_factory=set)
     after: set[MessageKey] = field(default_factory=set)
     consumers: set[int] = field(default_factory=set)
-    parts: list[Part] = field(default_factory=list)
+    parts: list[MessagePart] = field(default_factory=list)
     first: int = -1
 
     def include(self, region: Region, consumer: int) -> None:
@@ -123,7 +123,7 @@ class _Derivation:
         if placement.panel_worker is not None:
             for made_by, region in graph.last_writers("A"):
                 if placement.worker(made_by, region.index) != self.owners[region.index]:
-                    self._bring_home(made_by, region)
+                    self._return_to_owner(made_by, region)
         self._protect_sources()
         for message in self.traffic.messages.values():
             message.parts = [_part(graph, region) for region in message.regions.values()]
@@ -166,7 +166,7 @@ class _Derivation:
         if writer is not None and region.name not in self.graph.values:
             owner = self.owners[region.index]
             if there != owner and (here == owner or block.step > writer.step):
-                message = self._bring_home(writer, region)
+                message = self._return_to_owner(writer, region)
                 if here != owner:
                     home, message = message, self._message(self._key(owner, block))
                     message.include(region, here)
@@ -184,7 +184,7 @@ class _Derivation:
         if message.key not in needed:
             needed.append(message.key)
 
-    def _bring_home(self, writer: TaskBlock, region: Region) -> Message:
+    def _return_to_owner(self, writer: TaskBlock, region: Region) -> Message:
         """Send data that another worker wrote to the owner of its column."""
         source = self.placement.worker(writer, region.index)
         message = self._message(MessageKey(source, writer.step))
@@ -232,7 +232,7 @@ class _Derivation:
                     pairs.append((key, there))
 
 
-def buffer_elements(messages: Iterable[Sequence[Part]]) -> dict[tuple[str, int], int]:
+def buffer_elements(messages: Iterable[Sequence[MessagePart]]) -> dict[tuple[str, int], int]:
     """Return the largest size, in elements, of each two-dimensional part of some messages.
 
     Keys are a part's name, and its place among the parts of that name in its message.
@@ -248,8 +248,8 @@ def buffer_elements(messages: Iterable[Sequence[Part]]) -> dict[tuple[str, int],
     return largest
 
 
-def _part(graph: TaskGraph, region: Region) -> Part:
+def _part(graph: TaskGraph, region: Region) -> MessagePart:
     value = graph.values.get(region.name)
     if value is not None:
-        return Part(region, value.shape(region.index), value.dtype, None)
-    return Part(region, graph.shape(region), None, graph.layout.row(region.start))
+        return MessagePart(region, value.shape(region.index), value.dtype, None)
+    return MessagePart(region, graph.shape(region), None, graph.layout.row(region.start))

@@ -5,10 +5,10 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 
-from hetero_la.scheduler.program.column_runs import Part
+from hetero_la.scheduler.program.column_runs import BlockColumns
 from hetero_la.scheduler.program.messages import Message, MessageKey
 
-Event = int | MessageKey  #: end of a task, by its index, or receipt of a message
+Completion = int | MessageKey  #: end of a task, by its index, or receipt of a message
 
 
 class Outbox:
@@ -30,19 +30,19 @@ class Outbox:
     def __init__(self, messages: Iterable[Message]) -> None:
         self._order: dict[MessageKey, int] = {}
         self._missing: dict[MessageKey, int] = {}
-        self._waiting: dict[Event, list[Message]] = {}
+        self._waiting: dict[Completion, list[Message]] = {}
         self._ready: list[Message] = []
         for order, message in enumerate(messages):
             self._order[message.key] = order
             self._missing[message.key] = len(message.writers) + len(message.after)
-            events: list[Event] = [*message.writers, *message.after]
+            events: list[Completion] = [*message.writers, *message.after]
             for event in events:
                 self._waiting.setdefault(event, []).append(message)
             if not self._missing[message.key]:
                 self._ready.append(message)
         self._tasks = sorted(event for event in self._waiting if isinstance(event, int))
 
-    def awaited(self, parts: Iterable[Part]) -> list[int]:
+    def awaited(self, parts: Iterable[BlockColumns]) -> list[int]:
         """Return the indices of a run's tasks for which messages still wait."""
         found: list[int] = []
         for block, columns in parts:
@@ -52,7 +52,7 @@ class Outbox:
                 found += [i for i in block.indices_of(columns) if i in self._waiting]
         return found
 
-    def done(self, events: Iterable[Event] = ()) -> list[Message]:
+    def done(self, events: Iterable[Completion] = ()) -> list[Message]:
         """Note that these events have occurred; return the messages that can now be sent."""
         ready, self._ready = self._ready, []
         for event in events:

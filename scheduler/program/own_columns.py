@@ -49,6 +49,6 @@ class OwnColumns:
         columns = self.between(first, last)
         if len(columns) == last - first + 1:
             return ()
-        cuts = [at for at, (one, next_) in enumerate(pairwise(columns), 1) if next_ > one + 1]
+        cuts = [place for place, (one, next_) in enumerate(pairwise(columns), 1) if next_ > one + 1]
         groups = pairwise([0, *cuts, len(columns)])
         return tuple([(columns[start], columns[stop - 1]) for start, stop in groups])

@@ -8,9 +8,9 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from hetero_la.scheduler.graph.task_graph import TaskGraph
 from hetero_la.scheduler.graph.tasks import INITIAL, Region, TaskBlock
 from hetero_la.scheduler.placement.distribution import Distribution
-from hetero_la.scheduler.program.calls import Calls, Common, between
+from hetero_la.scheduler.program.calls import CallIndex, CommonDependences, between
 from hetero_la.scheduler.program.checkpoint_cuts import Saves
-from hetero_la.scheduler.program.column_runs import Run
+from hetero_la.scheduler.program.column_runs import ColumnRun
 from hetero_la.scheduler.program.inbox import Inbox
 from hetero_la.scheduler.program.instructions import Instruction, Program, kernel_shapes
 from hetero_la.scheduler.program.last_writes import LastWrites
@@ -35,7 +35,7 @@ class ProgramWriter:
         )
         self.owned = frozenset(self.program.columns)
         self.inbox = Inbox(graph, traffic, worker, self.owned)
-        self.calls, self.common = Calls(), Common()
+        self.calls, self.common = CallIndex(), CommonDependences()
         self.load_at: dict[int, int] = {}
         self.writes = LastWrites(self.program.columns, graph.layout.mt)
         mine = [m for m in traffic.messages.values() if m.key.source == worker]
@@ -49,7 +49,9 @@ class ProgramWriter:
             for region in message.regions:
                 self.outgoing.setdefault(region, []).append(message)
 
-    def write(self, runs: list[Run], arrival: Callable[[int], int] | None, saves: Saves) -> None:
+    def write(
+        self, runs: list[ColumnRun], arrival: Callable[[int], int] | None, saves: Saves
+    ) -> None:
         """Write the program of the merged runs of tasks, given in order."""
         if arrival is None:
             self._load_until(len(self.graph))
@@ -130,7 +132,7 @@ class ProgramWriter:
         instructions.append(instruction)
         return len(instructions) - 1
 
-    def _call(self, run: Run) -> int:
+    def _call(self, run: ColumnRun) -> int:
         head, columns = run.parts[0]
         first, last = columns[0], run.parts[-1].columns[-1]
         before: set[int] = set()
@@ -145,8 +147,8 @@ class ProgramWriter:
                 before.update(map(self._load, columns))
             used |= common.used
             awaits += common.awaits
-            if self.inbox.came_home and not block.single:
-                self._follow_home(block, columns, before)
+            if self.inbox.returned and not block.single:
+                self._follow_returned(block, columns, before)
         queue = Queue.UPDATE if run.trailing else Queue.PANEL
         regions = head.regions(first)
         call = Instruction("call", head.step, first, last, head.kind, regions, queue)
@@ -168,12 +170,12 @@ class ProgramWriter:
             self._send_ready(awaited)
         return place
 
-    def _common(self, block: TaskBlock, columns: Sequence[int]) -> Common:
+    def _common(self, block: TaskBlock, columns: Sequence[int]) -> CommonDependences:
         """Return the dependences that all calls for a block share; cached for the latest block."""
         if self.common.block is block:
             return self.common
-        self.common = common = Common(block)
-        self.calls.precede(common)
+        self.common = common = CommonDependences(block)
+        self.calls.set_predecessors(common)
         for writer, region in block.flows:
             if writer == INITIAL:
                 if region.own:
@@ -187,7 +189,7 @@ class ProgramWriter:
             self._use_received(block, columns[0], common)
         return common
 
-    def _use_received(self, block: TaskBlock, column: int, common: Common) -> None:
+    def _use_received(self, block: TaskBlock, column: int, common: CommonDependences) -> None:
         """Let a block's calls follow the receives of the regions that they share."""
         for region in block.common:
             key = self.inbox.holder(region.of(column) if region.sloped else region)
@@ -200,10 +202,10 @@ class ProgramWriter:
             if region in block.updates:
                 self.program.instructions[place].private = True
 
-    def _follow_home(self, block: TaskBlock, columns: Iterable[int], before: set[int]) -> None:
+    def _follow_returned(self, block: TaskBlock, columns: Iterable[int], before: set[int]) -> None:
         """Let a call follow the receives that have brought back its own columns."""
         for column in columns:
-            if column not in self.inbox.came_home:
+            if column not in self.inbox.returned:
                 continue
             for regions in (block.reads, block.updates, block.writes):
                 for region in regions:
@@ -244,7 +246,7 @@ class ProgramWriter:
     def _receive(self, key: MessageKey) -> None:
         if key in self.inbox.received:
             return
-        self.common = Common()  # there may be a newer holder
+        self.common = CommonDependences()  # there may be a newer holder
         slot, replaced = self.slots.take(key)
         self.program.slots = len(self.slots)
         before: list[int] = []
@@ -287,7 +289,7 @@ def announce_taken(writers: list[ProgramWriter]) -> None:
         *others, place = writer.inbox.last_uses(key)
         instructions = writer.program.instructions
         instructions[place].takes += (key,)
-        # The signal after the last use must not precede a use on another queue.
+        # The signal after the last use must not set_predecessors a use on another queue.
         instructions[place].waits = tuple(sorted({*instructions[place].waits, *others}))
         for other in others:
             instructions[other].signals = True

@@ -73,7 +73,7 @@ class Exchange:
         with self._changed:
             self._values.clear()
 
-    def beat(self) -> None:
+    def note_progress(self) -> None:
         """Note that the run makes progress."""
         self._latest = time.monotonic()
 

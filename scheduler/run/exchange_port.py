@@ -35,7 +35,7 @@ class Meeting:
     def check_in(self, instruction: Instruction) -> None:
         """Let workers with more urgent instructions go first; raise if the run was aborted."""
         self._exchange.check()
-        self._exchange.beat()
+        self._exchange.note_progress()
         if self._turns is not None:
             self._turns.offer(instruction.urgency)
 

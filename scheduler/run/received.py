@@ -8,7 +8,7 @@ from typing import Any
 
 from hetero_la.scheduler.graph.tasks import Region
 from hetero_la.scheduler.program.instructions import Instruction
-from hetero_la.scheduler.program.messages import MessageKey, Part, buffer_elements
+from hetero_la.scheduler.program.messages import MessageKey, MessagePart, buffer_elements
 from hetero_la.scheduler.run.step_memory import Name, StepMemory
 from hetero_la.tiles.arrays.device import Array, Device, Queue
 from hetero_la.tiles.arrays.transfer import is_device_array
@@ -32,7 +32,7 @@ class Received:
 
     def __init__(
         self,
-        messages: Mapping[MessageKey, Sequence[Part]],
+        messages: Mapping[MessageKey, Sequence[MessagePart]],
         layout: TileLayout,
         device: Device,
         dtype: Any,
@@ -47,9 +47,9 @@ class Received:
         self._vectors = StepMemory(vectors, device, dtype)
         self._elements = buffer_elements(messages.values())
         self._buffers: dict[tuple[int, str, int], Array] = {}
-        self._held: dict[Name, list[tuple[Part, Array]]] = {}  # the latest first
+        self._held: dict[Name, list[tuple[MessagePart, Array]]] = {}  # the latest first
 
-    def take(self, arrived: Sequence[tuple[Part, Array]], instruction: Instruction) -> None:
+    def take(self, arrived: Sequence[tuple[MessagePart, Array]], instruction: Instruction) -> None:
         """Receive parts of one message; copy them where that is necessary."""
         names: list[str] = []
         for part, array in arrived:
@@ -74,7 +74,7 @@ class Received:
                 return array[row(region.start) - part.row : row(region.stop) - part.row]
         return None
 
-    def _buffer(self, part: Part, slot: int, place: int) -> Array:
+    def _buffer(self, part: MessagePart, slot: int, place: int) -> Array:
         """Return memory for a part: vectors are kept, tiles rotate through the slots.
 
         `place` counts the parts of the same name in one message.

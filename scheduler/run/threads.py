@@ -19,7 +19,7 @@ from hetero_la.tiles.storage.shard import Storage
 _LOOK_INTERVAL = 0.25
 
 
-class LocalRun:
+class ThreadedRun:
     """A run whose workers are threads of this process, started by any executor.
 
     Parameters
@@ -108,7 +108,7 @@ def run_in_threads(
     Exception
         The error of the first worker that failed.
     """
-    run = LocalRun(job, storage)
+    run = ThreadedRun(job, storage)
 
     def work(worker: int) -> None:
         with contextlib.suppress(BaseException):  # kept by the exchange, and raised below

@@ -215,8 +215,8 @@ def _covered(intervals: np.ndarray, edges: np.ndarray, began: float, ended: floa
     change = np.zeros(len(edges), np.int64)
     ordered = intervals[intervals[:, 1] > intervals[:, 0]]
     for column, step in ((0, 1), (1, -1)):
-        at = np.searchsorted(edges, np.clip(ordered[:, column], began, ended))
-        np.add.at(change, at, step)
+        edge = np.searchsorted(edges, np.clip(ordered[:, column], began, ended))
+        np.add.at(change, edge, step)
     return change.cumsum()[:-1] > 0
 
 

@@ -52,7 +52,7 @@ class Staging:
     def __init__(self, device: Device) -> None:
         self._device = device
         self._pinned: list[np.ndarray] = []
-        self._onboard: dict[int, Array] = {}
+        self._on_device: dict[int, Array] = {}
         self._kept: list[Array] = []  # sources that are read until `flush`
         self._busy: list[Event] = []
         self._next = 0
@@ -141,10 +141,10 @@ class Staging:
 
     def _device_buffer(self, slot: int, like: np.ndarray) -> Array:
         """Return the buffer on the device that belongs to a pinned one."""
-        if slot not in self._onboard or self._onboard[slot].size < like.nbytes:
-            self._kept += [self._onboard[slot]] if slot in self._onboard else []
-            self._onboard[slot] = self._device.empty((self._pinned[slot].size,), np.uint8)
-        return _shaped(self._onboard[slot], like.shape, like.dtype)
+        if slot not in self._on_device or self._on_device[slot].size < like.nbytes:
+            self._kept += [self._on_device[slot]] if slot in self._on_device else []
+            self._on_device[slot] = self._device.empty((self._pinned[slot].size,), np.uint8)
+        return _shaped(self._on_device[slot], like.shape, like.dtype)
 
 
 def _shaped(memory: Array, shape: tuple[int, int], dtype: Any) -> Array:

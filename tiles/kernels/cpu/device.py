@@ -20,7 +20,7 @@ from hetero_la.tiles.arrays.transfer import (
 from hetero_la.tiles.kernels.cpu import cholesky, lu, qr  # noqa: F401  (they register)
 from hetero_la.tiles.kernels.registry import implementation
 
-_TURNED_ROWS = 32
+_TRANSPOSED_ROWS = 32
 
 
 class CpuDevice:
@@ -96,8 +96,8 @@ def copy_on_host(target: Array, source: Array) -> None:
     """Copy into a column-major array."""
     if source.ndim == 2 and not is_column_major(source):
         # Row-major: rows in blocks that stay in cache while they are transposed.
-        for row in range(0, source.shape[0], _TURNED_ROWS):
-            rows = slice(row, row + _TURNED_ROWS)
+        for row in range(0, source.shape[0], _TRANSPOSED_ROWS):
+            rows = slice(row, row + _TRANSPOSED_ROWS)
             np.copyto(target[rows], source[rows])
     else:
         np.copyto(target, source)

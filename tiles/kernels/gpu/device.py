@@ -174,13 +174,13 @@ class GpuDevice:
         ends = {device_index(target), device_index(source)} - {None}
         if len(ends) == 2:
             enable_peers(*sorted(ends))  # type: ignore[type-var]
-        elif self._must_turn(target, source):
+        elif self._needs_kernel(target, source):
             self._queues[queue].stream.use()
             target[...] = source
             return
         enqueue_copy(target, source, self._queues[queue].stream.ptr)
 
-    def _must_turn(self, target: Array, source: Array) -> bool:
+    def _needs_kernel(self, target: Array, source: Array) -> bool:
         """Return whether a kernel has to copy, because the source is not column-major."""
         here = is_device_array(source) and is_device_array(target)
         return here and source.ndim == 2 and source.size > 0 and not is_column_major(source)
@@ -196,7 +196,7 @@ class GpuDevice:
         for q in self._queues.values():
             q.synchronize()
         for q in self._queues.values():
-            q.require_words()
+            q.require_no_timeout()
 
     def stopwatch(self) -> GpuStopwatch:
         """Return a stopwatch for the queues, by CUDA events."""

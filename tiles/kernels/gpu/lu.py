@@ -70,7 +70,7 @@ def _leaf(q: GpuQueue, rows: int, dtype: np.dtype, ib: int) -> _Leaf | None:
 
 
 @dataclass(slots=True)
-class _Panel:
+class _LuPanel:
     q: GpuQueue
     A: Block
     rows: int
@@ -115,7 +115,7 @@ def getrf(q: GpuQueue, a: Array, ipiv: Array, info: Array, options: KernelOption
     A, order = block(a), min(rows, columns)
     leaf = _leaf(q, rows, A.dtype, inner_blocking(options, A.dtype))
     if leaf is not None:
-        _Panel(q, A, rows, ipiv.data.ptr, info.data.ptr, leaf).factor(0, order)
+        _LuPanel(q, A, rows, ipiv.data.ptr, info.data.ptr, leaf).factor(0, order)
     else:
         _library_getrf(q, A, rows, order, ipiv.data.ptr, info.data.ptr)
     if columns > order:

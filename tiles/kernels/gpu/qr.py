@@ -53,7 +53,7 @@ def _leaf_kernel(q: GpuQueue, dtype: np.dtype, resident: bool) -> tuple[Any, int
 
 
 @dataclass(slots=True)
-class _Panel:
+class _QrPanel:
     q: GpuQueue
     A: Block
     R: Block
@@ -180,7 +180,7 @@ def geqrf(
     if not (tried and CholeskyQR(*arguments, method.data.ptr, rows, order).factor()):
         if not in_registers:
             kernel, blocks = _leaf_kernel(q, A.dtype, False)
-        _Panel(*arguments, rows, ib, kernel, blocks).factor(0, order)
+        _QrPanel(*arguments, rows, ib, kernel, blocks).factor(0, order)
     unscale = q.function("unscale", _TRIANGLES, A.dtype)
     q.launch(unscale, (order,), 256, R.pointer, R.ld, exponents)
     if columns > order:

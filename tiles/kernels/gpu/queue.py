@@ -178,7 +178,7 @@ class GpuQueue:
         """Address of the flag that a kernel sets when its blocks wait in vain for each other."""
         return self.workspace("lost", 4, zeroed=True)
 
-    def require_words(self) -> None:
+    def require_no_timeout(self) -> None:
         """Raise KernelTimeoutError if blocks of a kernel have waited in vain for each other."""
         if "lost" in self._workspaces and self.read(self.lost):
             del self._workspaces["lost"]

@@ -35,7 +35,7 @@ _OLD = ".replaced"
 _ABANDONED = 86_400
 
 #: Seconds for which a library's threads may still write after Ctrl-C, and between two checks.
-_STRAGGLERS, _LOOK = 2.0, 0.05
+_STRAGGLER_SECONDS, _CHECK_SECONDS = 2.0, 0.05
 
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # of Linux
 
@@ -47,7 +47,7 @@ def require_replaceable(path: Path) -> None:
 
 
 @contextlib.contextmanager
-def replaced_whole(path: Path) -> Iterator[Path]:
+def atomic_replacement(path: Path) -> Iterator[Path]:
     """Yield a path of the same name, which replaces `path` if the block ends without an error.
 
     What was there stays until then, and its mode and group remain.  A link stays, and what it
@@ -162,10 +162,10 @@ def _is_left(entry: os.DirEntry[str], host: str, pid: int) -> bool:
 def _discard(folder: Path) -> None:
     """Remove an unfinished write, though threads of a library may still write in it for a while."""
     _put_back(folder)
-    deadline = time.monotonic() + _STRAGGLERS
+    deadline = time.monotonic() + _STRAGGLER_SECONDS
     while folder.is_dir() and time.monotonic() < deadline:
         shutil.rmtree(folder, ignore_errors=True)
-        time.sleep(_LOOK)  # a thread may create it again
+        time.sleep(_CHECK_SECONDS)  # a thread may create it again
 
 
 def _put_back(folder: Path) -> None:
