@@ -155,7 +155,7 @@ def test_nobody_else_may_look_at_what_is_being_written(tmp_path: Path) -> None:
 
 BEGIN = """
 import os, sys, time
-from hetero_la import files
+from hetero_la.io import files
 with files.replacing(files.Path(sys.argv[1])) as begun:
     begun.write_bytes(b"half")
     print(os.getpid(), flush=True)

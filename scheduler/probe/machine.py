@@ -30,7 +30,7 @@ from hetero_la.tiles.kernels.gpu.device import GpuDevice
 _SHARE = 0.5
 #: Rows and columns of the panel of QR whose launches are timed.
 _PANEL = (8192, 256)
-Report = Callable[[str], None]
+Reporter = Callable[[str], None]
 
 
 class Team(NamedTuple):
@@ -41,7 +41,11 @@ class Team(NamedTuple):
 
 
 def measure_cpus(
-    team: Team, dtype: Any = np.float64, *, quick: bool = False, report: Report = lambda what: None
+    team: Team,
+    dtype: Any = np.float64,
+    *,
+    quick: bool = False,
+    report: Reporter = lambda what: None,
 ) -> MeasuredDevice:
     """Measure CPU workers, all at once.
 
@@ -79,7 +83,11 @@ def measure_cpus(
 
 
 def measure_gpu(
-    index: int, dtype: Any = np.float64, *, quick: bool = False, report: Report = lambda what: None
+    index: int,
+    dtype: Any = np.float64,
+    *,
+    quick: bool = False,
+    report: Reporter = lambda what: None,
 ) -> MeasuredDevice:
     """Measure one GPU.
 

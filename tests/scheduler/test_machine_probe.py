@@ -120,7 +120,7 @@ def test_time_between_calls_is_what_the_interpreter_takes() -> None:
 
 def test_updates_take_turns_on_more_memory_than_caches_hold() -> None:
     case = KernelCase(Probe(CpuDevice(), DOUBLE), "swap", ((8,), (512,), (64,)))
-    turns = case.turns(case.arrays((8, 512, 64)))
+    turns = case.rotated_arguments(case.arrays((8, 512, 64)))
     blocks = [next(turns)[-1] for _ in range(200)]
     assert all(block.shape == (512, 64) for block in blocks)
     places = {block.ctypes.data for block in blocks}
