@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from hetero_la.scheduler.machine.device import CORE, DeviceModel, cores
-from hetero_la.scheduler.machine.identity import this_machine
+from hetero_la.scheduler.machine.identity import machine_identity
 from hetero_la.scheduler.machine.model import DaskCosts, LinkModel
 from hetero_la.scheduler.machine.profile import MeasuredDevice, Profile
 from hetero_la.scheduler.machine.profile_file import write_profile
@@ -39,7 +39,7 @@ def profile(*devices: MeasuredDevice) -> Profile:
     """Of workers with one BLAS thread, unless told otherwise; and of the calling thread."""
     known = devices or (measured(), measured(cores(4), threads=usable_cores()))
     return Profile(
-        this_machine(), "2026-01-02T03:04:05+00:00", known,
+        machine_identity(), "2026-01-02T03:04:05+00:00", known,
         {"host_to_gpu": LinkModel(1e-5, 5e10)}, DaskCosts(0.5, 0.25),
     )  # fmt: skip
 

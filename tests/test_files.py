@@ -21,7 +21,7 @@ import scipy.sparse
 
 from hetero_la.io import files, formats
 from hetero_la.io.files import read_matrix, require_writable, write_matrix
-from hetero_la.scheduler.machine import whole_files
+from hetero_la.scheduler.machine import atomic_files
 from hetero_la.tiles.arrays.errors import InsufficientMemoryError
 
 
@@ -99,7 +99,7 @@ def test_an_abrupt_end_can_clean_up(tmp_path: Path) -> None:
     begun = files.replacing(tmp_path / "a.npy")
     begun.__enter__().write_bytes(b"begun")
     assert len(os.listdir(tmp_path)) == 1
-    whole_files.discard_unfinished()
+    atomic_files.discard_unfinished()
     assert os.listdir(tmp_path) == []
 
 
@@ -188,7 +188,7 @@ def test_what_a_killed_process_has_left_is_removed_by_the_next_write(tmp_path: P
 
 def test_what_another_host_writes_is_removed_after_a_day(tmp_path: Path) -> None:
     new, old = (tmp_path / f".hetero-la-00000000-1-0000000{i}.tmp" for i in range(2))
-    mine = tmp_path / f".hetero-la-{whole_files._host()}-{os.getpid()}-00000000.tmp"
+    mine = tmp_path / f".hetero-la-{atomic_files._host()}-{os.getpid()}-00000000.tmp"
     for folder in (new, old, mine):
         folder.mkdir()
     os.utime(old, (0, time.time() - 90_000))
@@ -226,8 +226,8 @@ def test_a_store_is_put_back_after_a_kill_where_folders_cannot_be_exchanged(
     program = (
         "import os, signal, sys\n"
         "from hetero_la.io.files import write_matrix\n"
-        "from hetero_la.scheduler.machine import whole_files\n"
-        "whole_files._exchanged = lambda *_: False\n"
+        "from hetero_la.scheduler.machine import atomic_files\n"
+        "atomic_files._exchanged = lambda *_: False\n"
         "rename = os.rename\n"
         "def killed(*paths):\n"
         "    rename(*paths)\n"
@@ -242,7 +242,7 @@ def test_a_store_is_put_back_after_a_kill_where_folders_cannot_be_exchanged(
     write_matrix(tmp_path / "b.npy", np.eye(3))
     assert sorted(os.listdir(tmp_path)) == ["a.zarr", "b.npy"]
     assert np.array_equal(read_matrix(path), np.eye(2))
-    monkeypatch.setattr(whole_files, "_exchanged", lambda *_: False)
+    monkeypatch.setattr(atomic_files, "_exchanged", lambda *_: False)
     write_matrix(path, np.ones((3, 3)))
     assert np.array_equal(read_matrix(path), np.ones((3, 3)))
     assert sorted(os.listdir(tmp_path)) == ["a.zarr", "b.npy"]
@@ -401,7 +401,7 @@ def test_a_store_is_put_back_if_it_cannot_be_replaced(
         rename(source, target)
 
     monkeypatch.setattr(os, "rename", broken)
-    monkeypatch.setattr(whole_files, "_exchanged", lambda *_: False)
+    monkeypatch.setattr(atomic_files, "_exchanged", lambda *_: False)
     with pytest.raises(OSError, match=r"cannot write .*a\.zarr: Input/output error"):
         write_matrix(path, np.zeros((3, 3)))
     assert os.listdir(tmp_path) == ["a.zarr"]

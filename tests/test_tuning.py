@@ -326,8 +326,8 @@ def test_too_many_tasks_are_not_simulated(
 @pytest.fixture
 def known_gpu(place: Path, monkeypatch: pytest.MonkeyPatch) -> WorkerInfo:
     """One whose profile says that LU's panels are best with ib = 16, and QR's with 8."""
-    machine = {**this_machine.this_machine(), "gpus": ["a GPU"]}
-    monkeypatch.setattr(this_machine, "this_machine", lambda: machine)
+    machine = {**this_machine.machine_identity(), "gpus": ["a GPU"]}
+    monkeypatch.setattr(this_machine, "machine_identity", lambda: machine)
     gpu = MeasuredDevice("a GPU", 0, 1, H200, {"getrf_ib": 16.0, "geqrf_ib": 8.0})
     write_profile(replace(profile(gpu), machine=machine), place)
     return WorkerInfo("gpu0", "gpu", device=0)

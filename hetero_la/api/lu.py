@@ -123,7 +123,7 @@ def lu_factor(
         If `a` has fewer than two dimensions, is of another dtype, or is not finite, or for
         a value that an option cannot have.
     TypeError
-        For an option that there is not, or a `client` that is none.
+        For an unknown option, or a `client` that is neither a Client nor a Cluster.
     hetero_la.tiles.arrays.errors.DeviceUnavailableError
         If there are no workers, or none of the kind that `panel` asks for.
     hetero_la.tiles.arrays.errors.InsufficientMemoryError

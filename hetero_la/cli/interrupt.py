@@ -42,7 +42,7 @@ def announce() -> None:
 def end() -> NoReturn:
     """End this process now, without the noise of what is still running in it."""
     announce()
-    if (writes := sys.modules.get("hetero_la.scheduler.machine.whole_files")) is not None:
+    if (writes := sys.modules.get("hetero_la.scheduler.machine.atomic_files")) is not None:
         with contextlib.suppress(OSError, AttributeError):  # it may be half imported
             writes.discard_unfinished()
     os._exit(EXIT_STATUS)

@@ -1,4 +1,4 @@
-"""What the steps of a run have made besides the matrix, and whether it has gone well."""
+"""Per-step results of a run on Dask arrays, and the errors and warnings that they call for."""
 
 from __future__ import annotations
 

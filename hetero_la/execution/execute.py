@@ -210,6 +210,6 @@ def _inline(job: Job, device: Device, storage: ArrayStorage) -> Outcome:
 
 
 def can_hold_result(a: Any) -> bool:
-    """Whether LAPACK may work in the memory of `a`: its loads fault where numbers lie askew."""
+    """Return whether LAPACK may overwrite `a`: column-major, writable and aligned in memory."""
     usable = is_writable(a) and getattr(a.flags, "aligned", True)
     return bool(a.flags.f_contiguous and usable)

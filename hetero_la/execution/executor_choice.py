@@ -13,8 +13,8 @@ from hetero_la.planning.options import Options
 from hetero_la.planning.plan import Plan
 from hetero_la.planning.planner import make_plan
 from hetero_la.scheduler.cluster.clients import (
+    embedded_can_run,
     embedded_client,
-    embedded_takes_work,
     running_client,
     worker_infos,
 )
@@ -69,7 +69,7 @@ def choose(
     if client is None:
         able = chosen.panel == "auto" or caller.kind == chosen.panel
         problem = Problem(routine, m, n, nrhs, a.dtype)
-        alone = running is None and not embedded_takes_work()
+        alone = running is None and not embedded_can_run()
         fits = result_bytes((caller,)) <= caller.memory  # else there is no need to estimate
         if able and (alone or (fits and _is_short(problem, chosen, caller))):
             return make((caller,)), {caller.name: caller.memory}, None
@@ -95,7 +95,7 @@ def with_preset(options: dict[str, Any], client: Any) -> Options:
 
 
 def require_options(options: dict[str, Any], client: Any) -> None:
-    """Raise for what no run would take, where none is needed: options, or a client that is none."""
+    """Raise for invalid options or an invalid client, where no run would find them."""
     with_preset(options, None if client is None else running_client(client))
 
 

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hetero_la.io.formats import FORMATS, NAMELESS, Arrays, Format, library, require_memory
-from hetero_la.scheduler.machine.whole_files import replaced_whole, require_replaceable
+from hetero_la.scheduler.machine.atomic_files import atomic_replacement, require_replaceable
 from hetero_la.tiles.arrays.errors import InsufficientMemoryError
 
 __all__ = [
@@ -211,7 +211,7 @@ def replacing(path: Path) -> Iterator[Path]:
     ...     (Path(folder) / "report.txt").read_text()
     'all of it'
     """
-    with _explained("write", path), replaced_whole(path) as unfinished:
+    with _explained("write", path), atomic_replacement(path) as unfinished:
         yield unfinished
 
 

@@ -249,7 +249,7 @@ def _assemble(
     weights = [_speed(model, g) if g in owners else 0.0 for g in range(len(team))]
     # Only neighbours in the matrix become one call where its memory is shared.
     shared = share_memory([team[g] for g in owners])
-    distribution = Distribution.cyclic(layout.nt + layout.rt, weights, turning=shared)
+    distribution = Distribution.cyclic(layout.nt + layout.rt, weights, alternating=shared)
     with _no_garbage_collection():
         graph = ROUTINES[routine].tasks(layout)
         if done:

@@ -11,7 +11,7 @@ from typing import Any
 from hetero_la.scheduler.cluster.clients import worker_infos
 from hetero_la.scheduler.cluster.cluster import Cluster
 from hetero_la.scheduler.cluster.sizing import ClusterSize
-from hetero_la.scheduler.machine.identity import this_machine
+from hetero_la.scheduler.machine.identity import machine_identity
 from hetero_la.scheduler.machine.model import DaskCosts
 from hetero_la.scheduler.machine.profile import Profile
 from hetero_la.scheduler.machine.this_machine import ProfileWarning
@@ -50,24 +50,24 @@ def make_profile(
         Of workers that are equal, the entry is one.
     """
     _warn_if_busy()
-    gpus, names = list(range(size.gpus)), this_machine()["gpus"]
+    gpus, names = list(range(size.gpus)), machine_identity()["gpus"]
     different = [index for index in gpus if names.index(names[index]) == index]
-    devices = [measure_gpu(index, dtype, quick=quick, told=told) for index in different]
+    devices = [measure_gpu(index, dtype, quick=quick, report=told) for index in different]
     devices += [
         # The calling thread, which has all cores, runs small problems: few sizes will do.
-        measure_cpus(team, dtype, quick=quick or team.threads == usable_cores(), told=told)
+        measure_cpus(team, dtype, quick=quick or team.threads == usable_cores(), report=told)
         for team in _teams(size)
     ]
     told("links")
     links = measure_gpu_links(gpus, dtype)
     told("Dask")
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    return Profile(this_machine(), now, tuple(devices), links, _dask(size))
+    return Profile(machine_identity(), now, tuple(devices), links, _dask(size))
 
 
 def _warn_if_busy() -> None:
     """Threads that wait for each other are slowed down by whatever else is running."""
-    load, cores = os.getloadavg()[0], this_machine()["cores"]
+    load, cores = os.getloadavg()[0], machine_identity()["cores"]
     if load > _BUSY * cores:
         warnings.warn(
             f"this machine is busy (a load of {load:.1f} on {counted(cores, 'core')}): what is "

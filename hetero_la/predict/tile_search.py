@@ -18,7 +18,7 @@ from hetero_la.scheduler.machine.profile import Tuning
 from hetero_la.scheduler.placement.workers import WorkerInfo
 from hetero_la.scheduler.predict.estimate import is_trapezoid
 from hetero_la.scheduler.predict.stages import Stages
-from hetero_la.scheduler.predict.tile_sizes import Rule, best_sizes
+from hetero_la.scheduler.predict.tile_sizes import SearchRule, best_sizes
 from hetero_la.scheduler.probe.quick import machine_model
 from hetero_la.tiles.storage.layout import TileLayout
 from hetero_la.tiles.storage.tile_sizes import TileSizes, sizes_of_cut
@@ -110,7 +110,7 @@ def _candidates(
     if _is_small(problem, default):
         found += itertools.product([default], depths)
     found += itertools.product(_promising(problem, stages, uniform), depths)
-    rules = [Rule(bool(depth), shrinking) for depth in depths for shrinking in (False, True)]
+    rules = [SearchRule(bool(depth), shrinking) for depth in depths for shrinking in (False, True)]
     rules = list(dict.fromkeys(rules))
     cuts = best_sizes(stages, order, _coarse(uniform, order), _LARGEST[kind], rules)
     for rule, (_, widths) in zip(rules, cuts, strict=True):

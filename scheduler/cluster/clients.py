@@ -1,4 +1,4 @@
-"""How to reach a cluster's workers as a client: the user's, or one of our own."""
+"""Clients by which a run reaches a cluster's workers: the user's, or that of our own cluster."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ from hetero_la.scheduler.placement.workers import WorkerInfo
 from hetero_la.tiles.arrays.errors import RunAbortedError
 from hetero_la.tiles.arrays.forks import ProcessLock, in_forked_child
 
-#: Seconds that a client may take to find its scheduler.
+#: Seconds that a client may take to connect to its scheduler.
 _CONNECT_SECONDS = 30.0
 
 
 def running_client(client: object = None) -> Client | None:
-    """Client that a run uses, or None.
+    """Return the client that a run uses, or None.
 
     Parameters
     ----------
     client : Client, Cluster or None, optional
-        The user's choice; None takes the current default client.  Inside a task
-        that is not taken: a task that waits for others may wait for ever.
+        The user's choice; None takes the current default client, except inside a task: a
+        task that waits for others may wait for ever.
 
     Raises
     ------
     TypeError
-        If it is something else.
+        If `client` is neither a Client nor a Cluster.
     ValueError
-        If it cannot be used.
+        If it is closed, asynchronous, not connected, or of a parent process.
     """
     if client is None:
         return None if inside_task() else _default_client()
@@ -77,7 +77,7 @@ def _default_client() -> Client | None:
 
 _embedded_lock = ProcessLock()
 _embedded: Cluster | None = None
-#: Clients of the process from which this one was forked: their event loops are not here.
+#: Clients of the process from which this one was forked: their event loops run there.
 _inherited: weakref.WeakSet[Client] = weakref.WeakSet()
 
 
@@ -89,10 +89,10 @@ def _forget_parent() -> None:
 
 
 def embedded_client() -> Client:
-    """Client of the process's own cluster, which starts on first use.
+    """Return a client of the process's own cluster, which starts on first use.
 
-    It has the default workers of `Cluster`, ends with the program, and is started anew
-    if it was closed, lost a worker, or the process is a fork.
+    The cluster has the default workers of `Cluster`, ends with the program, and is started
+    anew if it was closed, lost a worker, or the process is a fork.
     """
     global _embedded
     with _embedded_lock:
@@ -103,10 +103,11 @@ def embedded_client() -> Client:
         return _embedded.private_client()
 
 
-def embedded_takes_work() -> bool:
-    """Whether the process's own cluster can run anything: Dask takes no work after the main thread.
+def embedded_can_run() -> bool:
+    """Return whether the process's own cluster can run tasks.
 
-    Threads that are not daemons, and what is registered with atexit, may go on then.
+    It cannot once the main thread has ended, when threads that are not daemons, and functions
+    registered with atexit, may still run.
     """
     return threading.main_thread().is_alive()
 
@@ -119,9 +120,9 @@ def _close_embedded() -> None:
             _embedded = None
 
 
-# Not sooner, in the shutdown of `threading`: to Dask the main thread is alive then, so that it
-# starts threads to close, which Python 3.12.0 and 3.12.1 refuse by then and others do later.
-# Once the main thread has ended Dask starts none; and the program's other threads are done.
+# Not in the earlier shutdown of `threading`: there Dask takes the main thread as alive and starts
+# threads to close, which Python 3.12.0 and 3.12.1 refuse.  Once the main thread has ended Dask
+# starts none, and the program's other threads have ended too.
 atexit.register(_close_embedded)
 
 
@@ -129,9 +130,9 @@ _infos: weakref.WeakKeyDictionary[Client, list[WorkerInfo]] = weakref.WeakKeyDic
 
 
 def worker_infos(client: Client, *, refresh: bool = False) -> list[WorkerInfo]:
-    """Workers of a cluster, ours or not: GPUs by index, then CPUs by name.
+    """Return the workers of any cluster: GPUs by index, then CPUs by name.
 
-    Workers that are paused, or leave at this very moment, are not among them.
+    Workers that are paused, or are just leaving, are left out.
 
     Parameters
     ----------
@@ -145,12 +146,12 @@ def worker_infos(client: Client, *, refresh: bool = False) -> list[WorkerInfo]:
     known = _infos.get(client)
     if refresh or known is None or addresses != {info.address for info in known}:
         known = sorted(_described(client, addresses), key=_order)
-        known = _infos[client] = list(_told_apart(known))
+        known = _infos[client] = list(_with_unique_names(known))
     return list(known)
 
 
-def _told_apart(infos: list[WorkerInfo]) -> Iterator[WorkerInfo]:
-    """Workers by names of their own: tasks are called after them."""
+def _with_unique_names(infos: list[WorkerInfo]) -> Iterator[WorkerInfo]:
+    """Yield the workers with unique names, after which tasks are named."""
     count = Counter(info.name for info in infos)
     for info in infos:
         alone = count[info.name] == 1
@@ -158,7 +159,7 @@ def _told_apart(infos: list[WorkerInfo]) -> Iterator[WorkerInfo]:
 
 
 def _described(client: Client, addresses: set[str]) -> list[WorkerInfo]:
-    """What workers say of themselves; those of this process at once, and not through Dask."""
+    """Return descriptions of workers; those of this process directly, and not through Dask."""
     workers = getattr(client.cluster, "workers", None)  # of another kind of cluster, anything
     here = {
         worker.address: worker
@@ -179,7 +180,7 @@ def _described(client: Client, addresses: set[str]) -> list[WorkerInfo]:
 
 
 def running_addresses(client: Client) -> set[str]:
-    """Addresses of the workers that take tasks: that are there, and not paused."""
+    """Return the addresses of the workers that take tasks: present, and not paused."""
     scheduler = getattr(client.cluster, "scheduler", None)
     if isinstance(scheduler, Scheduler) and client.status == "running":  # nobody has to be asked
         return {state.address for state in list(scheduler.running)}
@@ -189,7 +190,7 @@ def running_addresses(client: Client) -> set[str]:
 
 @contextlib.contextmanager
 def while_open(client: Client) -> Iterator[None]:
-    """Raise RunAbortedError if the client is closed, also for what fails in the block therefore."""
+    """Raise RunAbortedError if the client is closed, also for errors in the block due to that."""
     _require_open(client)
     try:
         yield
@@ -204,7 +205,7 @@ def _require_open(client: Client) -> None:
 
 
 def known_infos(client: Client) -> list[WorkerInfo]:
-    """What `worker_infos` said last, without asking anyone."""
+    """Return the last result of `worker_infos`, without asking the workers."""
     return list(_infos.get(client, ()))
 
 

@@ -1,4 +1,4 @@
-"""One host's workers for Dask, as a cluster."""
+"""A Dask cluster of one host's workers, in this process."""
 
 from __future__ import annotations
 
@@ -21,22 +21,26 @@ from distributed.utils import clean_dashboard_address, format_dashboard_link
 
 from hetero_la.configs import load_preset
 from hetero_la.scheduler.cluster.placement_plugin import KeepPlacement
-from hetero_la.scheduler.cluster.plugins import SETTINGS, DeviceWorker, OwnLogs, QuietScheduler
+from hetero_la.scheduler.cluster.plugins import (
+    SETTINGS,
+    DeviceWorker,
+    EventLoopLogFilter,
+    QuietScheduler,
+)
 from hetero_la.scheduler.cluster.sizing import ClusterSize
 from hetero_la.scheduler.placement.workers import WorkerInfo
 from hetero_la.tiles.arrays.device import Device
 from hetero_la.tiles.arrays.forks import ProcessLock, in_forked_child
 from hetero_la.tiles.kernels.cpu.device import CpuDevice, VirtualGpu
 
-#: Its workers are the devices of this host.
 _FIXED = "a hetero_la.Cluster keeps the workers it was started with"
 
-#: Seconds after the end in which messages that were on their way still complain.
-_LAST_WORDS = 0.02
+#: Seconds after the end in which messages in transit may still log errors.
+_CLOSING_SECONDS = 0.02
 
 
 def _layered(section: str, preset: str | None) -> dict[str, Any]:
-    """The user's Dask configuration under ``hetero-la``, overlaid with a preset."""
+    """Return the user's Dask configuration under ``hetero-la``, overlaid with a preset."""
     layers = [dask.config.get("hetero-la", None), load_preset(preset) if preset else None]
     return {
         key.replace("-", "_"): value
@@ -78,10 +82,10 @@ class Cluster(SpecCluster):  # type: ignore[misc]
     Attributes
     ----------
     size : ClusterSize
-        What it consists of.
+        Number of workers of each kind.
     options : dict
-        Run options that the preset, or ``hetero-la.options`` in the user's Dask
-        configuration, fixes.
+        Run options of the preset, or of ``hetero-la.options`` in the user's Dask
+        configuration.
 
     Raises
     ------
@@ -114,7 +118,7 @@ class Cluster(SpecCluster):  # type: ignore[misc]
         self.size = ClusterSize.here(wanted)
         options = _layered("options", preset)
         self.options = {name: value for name, value in options.items() if value is not None}
-        self._own_logs = OwnLogs()
+        self._own_logs = EventLoopLogFilter()
         self._client: Client | None = None
         self._client_lock = threading.Lock()
         dashboard = dashboard_address is not None and _dashboard_there()
@@ -149,33 +153,33 @@ class Cluster(SpecCluster):  # type: ignore[misc]
         return {"cls": DeviceWorker, "options": options}
 
     def private_client(self) -> Client:
-        """Client that the cluster keeps for itself; nobody's default client."""
+        """Return a client that the cluster keeps for itself, never the default client."""
         with self._client_lock:
             if self._client is None or self._client.status != "running":
                 self._client = self._prompt(Client(self, set_as_default=False))
             return self._client
 
     def get_client(self) -> Client:
-        """The current client if it is this cluster's, or else a new one, then the default."""
+        """Return the current client if it is this cluster's, or else a new, default one."""
         return self._prompt(super().get_client())
 
     def _prompt(self, client: Client) -> Client:
-        # A run would wait for up to 10 ms behind what the one before let go of.
+        # A run would wait for up to 10 ms behind the batched releases of the run before.
         client.scheduler_comm.interval = 0
         self.scheduler.client_comms[client.id].interval = 0
         return client
 
     def new_worker_spec(self) -> dict[str, Any]:
-        """Refuse more workers: Dask's `scale` would begin one that is of no device."""
+        """Raise ValueError: Dask's `scale` would start a worker without a device."""
         raise ValueError(f"{_FIXED}: scale can only make it smaller")
 
     def adapt(self, *args: Any, **kwargs: Any) -> Any:
-        """Refuse what Dask's other clusters do."""
+        """Raise ValueError: the workers are fixed."""
         raise ValueError(f"{_FIXED}: it cannot adapt")
 
     @property
     def dashboard_link(self) -> str:
-        """Where the dashboard is shown: at the address that was asked for, if it names a host."""
+        """URL of the dashboard: at the address that was asked for, if it names a host."""
         asked_for, *_ = clean_dashboard_address(self._dashboard_address)
         if not asked_for["address"] or not super().dashboard_link:
             return super().dashboard_link
@@ -184,7 +188,7 @@ class Cluster(SpecCluster):  # type: ignore[misc]
 
     @property
     def healthy(self) -> bool:
-        """Whether it runs with all its workers."""
+        """True if the cluster runs with all its workers."""
         return self.status == Status.running and all(
             name in self.workers and self.workers[name].status == Status.running
             for name in self.worker_spec
@@ -195,20 +199,20 @@ class Cluster(SpecCluster):  # type: ignore[misc]
         await super()._start()
 
     async def _close(self) -> None:
-        # The usual way would first move results from worker to worker, and wait
-        # for running tasks.
+        # Dask's own way would first move results from worker to worker, and wait for running
+        # tasks.
         self._own_logs.level = logging.CRITICAL  # what is lost now is meant to be lost
         if self.scheduler is not None:  # else it has not even started
-            self.scheduler.plugins.pop(KeepPlacement.name, None)  # nothing is to begin again
+            self.scheduler.plugins.pop(KeepPlacement.name, None)  # no run is to start again
         await asyncio.gather(
             *(worker.close(executor_wait=False) for worker in self.workers.values())
         )
         await super()._close()
-        await asyncio.sleep(_LAST_WORDS)
+        await asyncio.sleep(_CLOSING_SECONDS)
         self._own_logs.remove()
 
     def close(self, timeout: float | None = None) -> Any:
-        """End the workers and the scheduler; may be called twice."""
+        """Close the workers and the scheduler; may be called twice."""
         if self.status == Status.running and self._client and not self.asynchronous:
             self._client.close()
         return super().close(timeout)
@@ -223,9 +227,9 @@ def _dashboard_there() -> bool:
 
 @in_forked_child
 def _forget_parent() -> None:
-    """Wait for nothing that the parent's threads would do.
+    """Mark the parent's clusters as closed in a forked child, and renew Dask's thread pool.
 
-    Dask hands large messages to a thread pool of the whole process, which must be new too.
+    The threads of the parent, Dask's pool for large messages among them, do not exist there.
     """
     for cluster in list(_open_clusters):
         cluster.status = Status.closed

@@ -1,4 +1,4 @@
-"""What device a Dask worker drives, and what it says of itself."""
+"""Device of a Dask worker, and the worker's description."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _devices_lock = ProcessLock()
 
 
 def this_device() -> Device:
-    """Device of the worker that runs the calling task.
+    """Return the device of the worker that runs the calling task.
 
-    A worker of a cluster that is not ours drives its process's first GPU if it says that it
-    has one (`device_of`), and otherwise its host's cores.
+    A worker of a foreign cluster drives its process's first GPU if it declares one
+    (`device_of`), and otherwise its host's cores.
 
     Raises
     ------
@@ -37,7 +37,7 @@ def this_device() -> Device:
 
 
 def inside_task() -> bool:
-    """Whether the calling thread runs a Dask task.
+    """Return whether the calling thread runs a Dask task.
 
     Examples
     --------
@@ -52,13 +52,13 @@ def inside_task() -> bool:
     return True
 
 
-#: Dask resources by which a worker of any cluster says that it has a GPU to itself, and
-#: that it is to take the role of a GPU's worker, for machines without.
+#: Dask resources by which a worker of any cluster declares that it has a GPU to itself, or that
+#: it takes the role of a GPU's worker on a machine without GPUs.
 GPU_RESOURCE, VIRTUAL_GPU_RESOURCE = "GPU", "virtual-GPU"
 
 
 def device_of(worker: Worker) -> Device:
-    """Device that `worker` drives.
+    """Return the device that `worker` drives.
 
     Workers of dask-cuda, and those with the resource "GPU", have a process and a GPU each: the
     first one that the process sees.
@@ -74,9 +74,10 @@ in_forked_child(_turns.clear)
 
 
 def turn_on(device: Device) -> contextlib.AbstractContextManager[object]:
-    """For as long as a task uses a device.
+    """Return a lock to be held while a task uses a device.
 
-    A GPU's serves one thread at a time; a Dask worker may have several, and slices of two runs.
+    A GPU's device object serves one thread at a time; a Dask worker may have several threads, and
+    slices of two runs.
     """
     if device.kind == "cpu":
         return contextlib.nullcontext()
@@ -95,7 +96,7 @@ def _found_device(worker: Worker) -> Device:
 
 
 def describe(dask_worker: Worker) -> WorkerInfo:
-    """What the planner needs to know of a worker; `Client.run` calls it there."""
+    """Return the description of a worker for the planner; `Client.run` calls it there."""
     device = device_of(dask_worker)
     info = getattr(dask_worker, "hetero_info", None) or WorkerInfo(
         name=device.name,
@@ -115,5 +116,5 @@ def describe(dask_worker: Worker) -> WorkerInfo:
 
 
 def _readable_name(worker: Worker, kind: str) -> str:
-    """``LocalCluster`` numbers its workers."""
+    """Return the worker's name, with its kind before the number that ``LocalCluster`` gives it."""
     return f"{kind}{worker.name}" if isinstance(worker.name, int) else str(worker.name)

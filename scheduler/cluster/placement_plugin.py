@@ -1,13 +1,13 @@
-"""Tasks of a Dask graph that belong to one worker, whatever becomes of the graph and of workers.
+"""Dask tasks tied to workers, and the scheduler plugin that keeps them there.
 
 Dask keeps `workers` and `priority` as annotations of a graph's layers, and drops them
-when `dask.array` turns the layers into one dictionary.  So a task says itself where it
-belongs, and a plugin of the scheduler looks there.
+when `dask.array` turns the layers into one dictionary.  So a task itself holds the address of its
+worker, which a plugin of the scheduler reads.
 
-The plugin also begins a run again that has lost a worker.  Dask makes lost results anew, but
-takes those that are left as they are, and a shard has moved on since the lost worker's first
-slice: so all that is left of such a run is let go, and Dask makes what is wanted of it anew,
-from input that it still has or can make again.
+The plugin also restarts a run that has lost a worker.  Dask computes lost results again, but keeps
+those that are left, and the shards have been updated since the lost worker's first slice: so all
+results of such a run are released, and Dask computes those that are wanted again, from input that
+it still has or can compute again.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from distributed.scheduler import TaskState
 
 from hetero_la.tiles.arrays.errors import RunAbortedError
 
-#: Panels and what leads to them come before what else is ready on a worker.
+#: Dask priority of a run's tasks, above that of other tasks on a worker.
 PRIORITY = 1
 
 _log = logging.getLogger(__name__)
 
 
 class RunTask(Task):  # type: ignore[misc]
-    """A task of the run `run`, for the worker at `address`, or for any if that is empty."""
+    """A Dask task of the run `run`, for the worker at `address`, or for any if that is empty."""
 
     __slots__ = ("address", "run")
 
@@ -46,16 +46,16 @@ class RunTask(Task):  # type: ignore[misc]
 
     @property
     def block_fusion(self) -> bool:
-        """Fused with others, it would no longer be seen."""
+        """True: a task fused into another could no longer be recognized."""
         return True
 
     def copy(self) -> RunTask:
-        """Copy with what the base class does not know of."""
+        """Copy the task with its run and address, which the base class does not know."""
         return RunTask(self.key, self.func, *self.args, run=self.run, address=self.address)
 
 
 def annotations_of(tasks: Iterable[RunTask]) -> dict[str, Any]:
-    """What Dask is told of the tasks of a layer where its optimization leaves the layer alone."""
+    """Return Dask annotations of tasks, for layers that Dask's optimization leaves alone."""
     homes = {task.key: [task.address] for task in tasks if task.address}
     if not homes:
         return {}
@@ -66,25 +66,25 @@ def annotations_of(tasks: Iterable[RunTask]) -> dict[str, Any]:
     }
 
 
-#: Of the work of a run: its name, and the worker for which it was planned, if for one.
-Share = tuple[str, str]
+#: A worker's share of a run: name of the run, and address of the worker that it was planned for.
+RunShare = tuple[str, str]
 
 
 class KeepPlacement(SchedulerPlugin):  # type: ignore[misc]
-    """Sends each `RunTask` to its worker, and begins runs again that have lost one.
+    """Scheduler plugin that ties each `RunTask` to its worker, and restarts runs that lost one.
 
-    What belonged to a lost worker then belongs to another: one that takes no part yet if
-    there is such a one, as where a nanny has restarted it.
+    The tasks of a lost worker go to another: if possible to one that has no tasks of runs, such
+    as one that a nanny has just restarted.
     """
 
     name = "hetero-la-placement"
-    idempotent = True  # a second client finds the one that knows who has moved
+    idempotent = True  # a second client uses the plugin that knows the moved shares
 
     def __init__(self) -> None:
-        self._moved: dict[Share, str] = {}  # that of a lost worker -> who does it
+        self._moved: dict[RunShare, str] = {}  # share of a lost worker -> its new address
 
     def update_graph(self, scheduler: Scheduler, *, tasks: Iterable[Any], **kwargs: Any) -> None:
-        """Dask calls this when tasks have arrived, before any of them starts."""
+        """Tie new tasks to their workers; Dask calls this before any of them starts."""
         arrived = [task for key in tasks if _belongs_somewhere(task := scheduler.tasks[key])]
         for task in arrived:
             task.priority = (-PRIORITY, *task.priority[1:])
@@ -95,7 +95,7 @@ class KeepPlacement(SchedulerPlugin):  # type: ignore[misc]
     def remove_worker(
         self, scheduler: Scheduler, worker: str, *, stimulus_id: str, **kwargs: Any
     ) -> None:
-        """Dask calls this when a worker has gone, after its tasks were taken back."""
+        """Restart runs that have lost results; Dask calls this once a worker has left."""
         runs = _runs_of(scheduler)
         self._moved = {key: home for key, home in self._moved.items() if key[0] in runs}
         lost = {
@@ -103,7 +103,7 @@ class KeepPlacement(SchedulerPlugin):  # type: ignore[misc]
             for run, tasks in runs.items()
         }
         self._place(scheduler, itertools.chain(*lost.values()))
-        while True:  # one that begins again may need what another has made
+        while True:  # a restarted run may need results of another one
             begun = [run for run, tasks in lost.items() if any(map(_is_missing, tasks))]
             if not begun:
                 break
@@ -113,16 +113,16 @@ class KeepPlacement(SchedulerPlugin):  # type: ignore[misc]
                 del lost[run]
 
     def add_worker(self, scheduler: Scheduler, worker: str) -> None:
-        """Dask calls this when a worker has come, before it gets any task."""
-        if len(scheduler.workers) == 1:  # what had nowhere to go has it now
+        """Tie waiting tasks to the first worker; Dask calls this before it gets any task."""
+        if len(scheduler.workers) == 1:  # there was none for them before
             for tasks in _runs_of(scheduler).values():
                 self._place(scheduler, filter(_belongs_somewhere, tasks))
 
-    def _home(self, share: Share) -> str:
+    def _home(self, share: RunShare) -> str:
         return self._moved.get(share, share[1])
 
     def _place(self, scheduler: Scheduler, tasks: Iterable[TaskState]) -> None:
-        """Tie tasks to their workers, or to those that take the place of lost ones."""
+        """Tie tasks to their workers, or to those that replace lost ones."""
         for task in tasks:
             share = _share_of(task)
             if self._home(share) not in scheduler.workers and scheduler.workers:
@@ -131,17 +131,17 @@ class KeepPlacement(SchedulerPlugin):  # type: ignore[misc]
             task.worker_restrictions = {self._home(share)}
 
 
-def _share_of(task: TaskState) -> Share:
-    """What a task is for, if it is of a run; what has been fused, for the worker of a part."""
+def _share_of(task: TaskState) -> RunShare:
+    """Return the share of a run to which a task, or a part of a fused task, belongs."""
     shares = ((part.run, part.address) for part in _parts(task.run_spec))
     return max(shares, key=lambda share: bool(share[1]), default=("", ""))
 
 
 def _parts(spec: Any) -> Iterator[RunTask]:
-    """Tasks of runs that a task consists of.
+    """Yield the tasks of runs of which a task consists.
 
-    `dask.delayed` gives all tasks of an array new names, each of a task that has the old one
-    for its argument; where that becomes an array again, Dask may fuse these.
+    `dask.delayed` wraps each task of an array in a task of a new name; if the result becomes an
+    array again, Dask may fuse such tasks.
     """
     if isinstance(spec, RunTask):
         yield spec
@@ -155,12 +155,12 @@ def _belongs_somewhere(task: TaskState) -> bool:
 
 
 def _is_missing(task: TaskState) -> bool:
-    """Whether the result is wanted, and not there."""
+    """Return whether a result is wanted, and not there."""
     return task.state in ("waiting", "no-worker")
 
 
 def _runs_of(scheduler: Scheduler) -> dict[str, list[TaskState]]:
-    """The tasks of each run that the scheduler knows."""
+    """Return the tasks of each run that the scheduler knows."""
     runs: dict[str, list[TaskState]] = {}
     for task in scheduler.tasks.values():
         if run := _share_of(task)[0]:
@@ -168,17 +168,17 @@ def _runs_of(scheduler: Scheduler) -> dict[str, list[TaskState]]:
     return runs
 
 
-def _least_busy(scheduler: Scheduler, home: Callable[[Share], str]) -> str:
-    """The worker with the fewest shares of runs."""
+def _least_busy(scheduler: Scheduler, home: Callable[[RunShare], str]) -> str:
+    """Return the worker with the fewest shares of runs."""
     busy = Counter(home(share) for share in set(map(_share_of, scheduler.tasks.values())))
     able = [worker.address for worker in scheduler.running] or list(scheduler.workers)
     return min(able, key=lambda address: (busy[address], address))
 
 
 def _explain_losses(tasks: Iterable[TaskState]) -> None:
-    """Let Dask raise an error if it loses data without a recipe that runs are made from.
+    """Let Dask raise an error if it loses data that runs read and no task can compute again.
 
-    By itself it forgets all that depends on such data, and says that it was cancelled.
+    By itself Dask forgets all tasks that depend on such data, and reports them as cancelled.
     """
     waiting, seen = list(tasks), set[TaskState]()
     while waiting:
@@ -192,7 +192,7 @@ def _explain_losses(tasks: Iterable[TaskState]) -> None:
 
 
 def input_lost(name: str) -> None:
-    """Dask task: takes the place of data that cannot be made again."""
+    """Dask task: raise RunAbortedError in the place of data that cannot be computed again."""
     raise RunAbortedError(
         f"{name}, of which a run is made, was lost: its only copy was on a worker that has "
         "left the cluster, and there is no task that makes it"
@@ -200,10 +200,10 @@ def input_lost(name: str) -> None:
 
 
 def _begin_again(scheduler: Scheduler, tasks: Iterable[TaskState], stimulus_id: str) -> None:
-    """Let go of all results of a run; Dask then makes those that are wanted anew."""
+    """Release all results of a run; Dask then computes those that are wanted again."""
     mine = {task.key: task for task in tasks}
     before = {key: [d.key for d in task.dependencies] for key, task in mine.items()}
-    # What a task needs is let go of first: no task can start with a part of the old run.
+    # Dependencies are released first: no task can start with results of the old run.
     for key in graphlib.TopologicalSorter(before).static_order():
         task = scheduler.tasks.get(key) if key in mine else None
         if task is not None and task.state in ("memory", "processing"):
@@ -218,7 +218,7 @@ _prepared: weakref.WeakSet[Client] = weakref.WeakSet()
 
 
 def keep_placement(client: Client) -> None:
-    """Let the client's scheduler keep `RunTask` where they belong."""
+    """Install `KeepPlacement` in the client's scheduler, once."""
     if client not in _prepared:
         client.register_plugin(KeepPlacement())
         _prepared.add(client)

@@ -1,4 +1,4 @@
-"""What our own Dask clusters are made of: workers, scheduler, plugins and settings."""
+"""Workers, scheduler, plugins and settings of our own Dask clusters."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from hetero_la.tiles.arrays.device import Device
 from hetero_la.tiles.arrays.forks import in_forked_child
 from hetero_la.tiles.kernels.gpu.device import GpuDevice
 
-#: What our own clusters are built with; none of it reaches the user's configuration.
+#: Dask configuration of our own clusters; the user's is not changed.
 SETTINGS: dict[str, Any] = {
     # Tasks are placed by us: stealing and rebalancing would only look for work.
     "distributed.scheduler.work-stealing": False,
     "distributed.scheduler.active-memory-manager.start": False,
     # A task that is tied to a worker that has left fails instead of waiting for ever.
     "distributed.scheduler.no-workers-timeout": "60s",
-    # Sampling every thread each 10 ms takes the interpreter lock from the event loop.
+    # Sampling all threads every 10 ms takes the interpreter lock from the event loop.
     "distributed.worker.profile.enabled": False,
-    # Looking each 20 ms whether an event loop still answers takes 3 % of a core of a small machine.
+    # Checking every 20 ms that an event loop responds takes 3 % of a core of a small machine.
     "distributed.admin.tick.interval": "500ms",
     "distributed.worker.http.routes": [],
 }
 
 
 class PriorityState(WorkerState):  # type: ignore[misc]
-    """Starts the best of several tasks that one arriving panel makes ready.
+    """Worker state that starts the most urgent of the tasks that one panel makes ready.
 
     Upstream starts them in the order of a set, so that a trailing update may run
     before the look-ahead update that the next panel waits for.
@@ -57,7 +57,7 @@ class PriorityState(WorkerState):  # type: ignore[misc]
 
 
 class SendAtOnce(SchedulerPlugin):  # type: ignore[misc]
-    """Messages to workers leave at once: waiting to batch them costs 4 ms a dependent task."""
+    """Scheduler plugin that sends messages to workers unbatched, which saves 4 ms per task."""
 
     name = "hetero-la-send-at-once"
 
@@ -85,9 +85,9 @@ class DeviceWorker(Worker):  # type: ignore[misc]
     scheduler : str
         Address.
     hetero_device : Device
-        What it drives.
+        Its device.
     hetero_info : WorkerInfo
-        What is known of it before it starts.
+        Its description, as far as it is known before it starts.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class DeviceWorker(Worker):  # type: ignore[misc]
         else:
             bound = functools.partial(blas_bound, hetero_info.blas_threads)
             executor = ContextThreadPoolExecutor(prefix, bound)
-        # No limit: with one, each of the workers compares the whole process with it.
+        # No limit: each worker would compare the memory of the whole process with it.
         super().__init__(
             scheduler,
             nthreads=1,
@@ -117,7 +117,7 @@ class DeviceWorker(Worker):  # type: ignore[misc]
 
 
 class _BlasBound:
-    """Bounds the BLAS threads of the process from the first running task to the last.
+    """Bound on the BLAS threads of the process, from the first running task to the last.
 
     BLAS keeps one number for the process, and threadpoolctl lets only the thread
     that changed it change it back: so one thread holds the bound for all tasks.
@@ -131,7 +131,7 @@ class _BlasBound:
         self._before: list[tuple[threadpoolctl.LibController, int]] = []
 
     def end(self) -> None:
-        """In a forked child, which runs none of its parent's tasks: take the bound back."""
+        """Remove the bound in a forked child, which runs none of its parent's tasks."""
         if self._before:  # in a thread that ends, so that threadpoolctl lets others bound BLAS
             restoring = threading.Thread(target=self._restore)
             restoring.start()
@@ -186,7 +186,7 @@ in_forked_child(blas_bound.end)
 
 
 class ContextThreadPoolExecutor(ThreadPoolExecutor):  # type: ignore[misc]
-    """One thread, which runs each task inside a context that `context` makes."""
+    """Executor of one thread, which runs each task inside a context that `context` makes."""
 
     def __init__(self, name: str, context: Callable[[], AbstractContextManager[None]]) -> None:
         super().__init__(1, thread_name_prefix=name)
@@ -200,8 +200,8 @@ class ContextThreadPoolExecutor(ThreadPoolExecutor):  # type: ignore[misc]
             return function(*args, **kwargs)
 
 
-class OwnLogs(logging.Filter):
-    """Drops what one event loop logs below `level`; other clusters' logs stay as they are."""
+class EventLoopLogFilter(logging.Filter):
+    """Filter for the log records of one event loop below `level`; other clusters' are kept."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -210,7 +210,7 @@ class OwnLogs(logging.Filter):
         self._handlers: list[logging.Handler] = []
 
     def install(self) -> None:
-        """Begin, from the event loop's thread."""
+        """Begin to filter; called from the event loop's thread."""
         self._thread = threading.get_ident()
         loggers = (logging.getLogger(name) for name in (None, "distributed", "distributed.client"))
         self._handlers = [handler for logger in loggers for handler in logger.handlers]
@@ -218,7 +218,7 @@ class OwnLogs(logging.Filter):
             handler.addFilter(self)
 
     def remove(self) -> None:
-        """End; may be called twice."""
+        """Stop filtering; may be called twice."""
         for handler in self._handlers:
             handler.removeFilter(self)
 

@@ -1,4 +1,4 @@
-"""How many workers of which kind a cluster has on one host."""
+"""Number of workers of each kind of a cluster on one host."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from hetero_la.tiles.arrays.transfer import enable_peers, gpu_count, require_cud
 from hetero_la.tiles.kernels.cpu.device import CpuDevice, VirtualGpu
 from hetero_la.tiles.kernels.gpu.device import GpuDevice
 
-#: Workers of a kind, at most: more are a slip, and would take hours to start.
+#: Most workers of a kind: more are a mistake, and would take hours to start.
 MOST_WORKERS = 1024
-#: Virtual GPUs, at most: they share the host's cores, and more are on no host.
+#: Most virtual GPUs: they share the host's cores, and no host has more GPUs.
 _MOST_VIRTUAL = 64
 
 
@@ -30,19 +30,19 @@ def require_few_workers(kind: str, count: int) -> None:
 
 
 def default_cpu_workers(cores: int) -> int:
-    """CPU workers on a host without GPUs: one per core.
+    """Return the number of CPU workers on a host without GPUs: one per core.
 
-    Look-ahead then hides the panel behind the updates, and a BLAS threaded with
-    pthreads would run one call at a time in a process anyway.
+    Look-ahead then overlaps panels with updates, and a BLAS threaded with pthreads would run
+    one call at a time in a process anyway.
     """
     return min(cores, MOST_WORKERS)
 
 
 def default_blas_threads(cores: int, cpus: int, gpus: int, virtual_gpus: int = 0) -> int:
-    """BLAS threads of each CPU worker.
+    """Return the BLAS threads of each CPU worker.
 
-    The workers share the cores.  Where GPUs are driven, the event loop and each
-    GPU worker's thread keep a core: a late launch leaves a GPU idle.
+    The workers share the cores.  With GPUs, one core is reserved for the event loop and one for
+    each GPU worker's thread: a late launch leaves a GPU idle.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ def default_blas_threads(cores: int, cpus: int, gpus: int, virtual_gpus: int = 0
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ClusterSize:
-    """Workers of a cluster.
+    """Number of workers of each kind of a cluster.
 
     Attributes
     ----------
@@ -91,7 +91,7 @@ class ClusterSize:
 
     @classmethod
     def choose(cls, wanted: Mapping[str, Any], cores: int) -> ClusterSize:
-        """Fill in what is left open (None or absent) for this machine."""
+        """Choose the sizes that are None or absent in `wanted` for a host of `cores` cores."""
         known = {field.name for field in dataclasses.fields(cls)}
         if unknown := sorted(set(wanted) - known):
             raise ValueError(
@@ -104,7 +104,7 @@ class ClusterSize:
         gpus = given["gpus"]
         given.setdefault("cpus", 1 if gpus or virtual else default_cpu_workers(cores))
         given.setdefault("blas_threads", 1)
-        size = cls(**given)  # validates, so that the arithmetic below can rely on it
+        size = cls(**given)  # validates the values before the arithmetic below
         if size.cpus > cores:
             raise DeviceUnavailableError(
                 f"this machine has {counted(cores, 'core')}, but {size.cpus} CPU workers were "
@@ -123,13 +123,13 @@ class ClusterSize:
 
     @classmethod
     def here(cls, wanted: Mapping[str, Any]) -> ClusterSize:
-        """What `choose` says with this machine's cores."""
+        """Return `choose` for this machine's cores."""
         return cls.choose(wanted, CPU_COUNT)
 
     def devices(self) -> list[Device]:
         """Create the devices: GPUs first, each kind numbered from 0.
 
-        GPUs can then read each other's memory, as tasks on chunks of several of them do.
+        Access between the GPUs is enabled, for tasks on chunks of several of them.
         """
         gpus: list[Device] = [GpuDevice(i, f"gpu{i}") for i in range(self.gpus)]
         for pair in itertools.combinations(range(self.gpus), 2):

@@ -1,4 +1,4 @@
-"""Who wrote each part of a matrix last, and who has read it since: what edges follow from.
+"""Last writers and readers of each part of a matrix, from which edges are derived.
 
 The tile columns of a matrix are kept in spans that all have the same history, each cut into
 segments of rows.  A block of tasks is one access to a span, however many columns it has.
@@ -13,7 +13,7 @@ from hetero_la.scheduler.graph.tasks import ALL, INITIAL, OWN, Region, TaskBlock
 
 
 class _Reader(NamedTuple):
-    """A block that has read rows of a segment; `own` if each of its tasks did so of its column."""
+    """A block that has read rows of a segment; `own` if each task did so in its own column."""
 
     block: TaskBlock
     own: bool
@@ -48,7 +48,7 @@ class _Span:
         return other
 
     def at(self, column: int) -> list[_Segment]:
-        """The segments of one of its columns."""
+        """Return the segments of one of its columns."""
         if not self.sloped:
             return self.segments
         return [
@@ -58,7 +58,7 @@ class _Span:
 
 
 class _Touched(NamedTuple):
-    """Which segments a region overlaps, and whether it cuts the first and the last of them."""
+    """Segments that a region overlaps, and whether it cuts the first and the last of them."""
 
     first: int
     last: int
@@ -67,7 +67,7 @@ class _Touched(NamedTuple):
 
 
 class Edges:
-    """What a block of tasks has to wait for, collected access by access.
+    """Dependences of a block of tasks, collected access by access.
 
     Attributes
     ----------
@@ -84,17 +84,17 @@ class Edges:
         self.flows: list[tuple[int, Region]] = []
 
     def wait(self, other: TaskBlock, column: int) -> None:
-        """Wait for what the task of `column` (or `OWN`) has written."""
+        """Let the block follow the task of `column` (or `OWN`), whose output it reads."""
         self.after[other.number, other.start if other.single else column] = None
 
     def disturb(self, other: TaskBlock, column: int) -> None:
-        """Wait for the task of `column` (or `OWN`, or `ALL`), whose data is overwritten."""
+        """Let the block follow the task of `column` (`OWN`, `ALL`) whose data it overwrites."""
         edge = other.number, other.start if other.single else column
         self.after[edge] = self.disturbed[edge] = None
 
 
 class LastAccesses:
-    """The history of everything that the tasks of a graph touch.
+    """Latest accesses to each matrix and value of a graph.
 
     Parameters
     ----------
@@ -108,7 +108,7 @@ class LastAccesses:
         self._values: dict[tuple[str, int], _Span] = {}
 
     def cuts(self, name: str, start: int, stop: int) -> list[int]:
-        """The columns of ``start:stop`` at which another history begins."""
+        """Return the columns of ``start:stop`` at which another history begins."""
         found = []
         for span in reversed(self._matrices.get(name, ())):
             if span.start <= start:
@@ -118,7 +118,7 @@ class LastAccesses:
         return found
 
     def read(self, region: Region, edges: Edges, *, value: bool) -> None:
-        """Note that a block reads a region, and what it gets it from."""
+        """Note that a block reads a region, and let it follow the region's writers."""
         block = edges.block
         span = self._span(region, block, value)
         touched = self._touched(span, region, block, cuts=False)
@@ -131,7 +131,7 @@ class LastAccesses:
             segments[place] = _Segment(start, stop, writer, (*readers, reader))
 
     def write(self, region: Region, edges: Edges, *, value: bool, update: bool) -> None:
-        """Note that a block writes a region, and whether it needs what was there."""
+        """Note that a block writes a region; with `update`, it also reads it."""
         block = edges.block
         span = self._span(region, block, value)
         touched = self._touched(span, region, block, cuts=True)
@@ -156,7 +156,7 @@ class LastAccesses:
             span.sloped = True
 
     def last_writers(self, name: str) -> Iterator[tuple[TaskBlock, Region]]:
-        """The parts of matrix `name` that were written, column by column, with who did."""
+        """Yield the written parts of matrix `name`, column by column, with their last writers."""
         for span in self._matrices.get(name, ()):
             for segment in span.segments:
                 if segment.writer is None:
@@ -166,7 +166,7 @@ class LastAccesses:
                     yield segment.writer, part.of(column)
 
     def _span(self, region: Region, block: TaskBlock, value: bool) -> _Span:
-        """The span of exactly the columns of a region: one, or those of the block."""
+        """Return the span of exactly the columns of a region: one, or those of the block."""
         name, index, *_ = region
         if value:
             span = self._values.get((name, index))
@@ -192,7 +192,7 @@ class LastAccesses:
 
     @staticmethod
     def _touched(span: _Span, region: Region, block: TaskBlock, *, cuts: bool) -> _Touched:
-        """What a region touches of a span: the same in all columns of the block."""
+        """Return the segments of a span that a region overlaps, in all of the block's columns."""
         if block.single or not (region.sloped or span.sloped):
             return _overlap(span.segments, region.start, region.stop)
         ends = [
@@ -207,7 +207,7 @@ class LastAccesses:
     def _flow(
         segment: _Segment, region: Region, edges: Edges, touched: _Touched, place: int
     ) -> None:
-        """Note who wrote what a block reads of one segment."""
+        """Note the last writer of a segment that a block reads."""
         writer = segment.writer
         if touched.last - touched.first > 1:
             name, index, start, stop = region
@@ -222,7 +222,7 @@ class LastAccesses:
 
     @staticmethod
     def _wait_for_reader(reader: _Reader, region: Region, edges: Edges) -> None:
-        """Wait for those that read what is about to be overwritten."""
+        """Let a block follow the readers of data that it overwrites."""
         block, writer = reader.block, edges.block
         if reader.own:
             columns = (writer.start, writer.stop - 1) if region.own else (region.index,)
@@ -241,7 +241,7 @@ class LastAccesses:
 
 
 def _meet(reader: _Reader, region: Region, column: int) -> bool:
-    """Whether a reader's rows are among those of a region, where both are of one column."""
+    """Return whether a reader's rows overlap those of a region, where both are of one column."""
     start, stop = resolve(reader.start, column), resolve(reader.stop, column)
     return start < resolve(region.stop, column) and stop > resolve(region.start, column)
 

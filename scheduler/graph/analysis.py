@@ -1,8 +1,8 @@
-"""What a task graph allows: its critical path, its width, its parallelism.
+"""Properties of a task graph: critical path, width, average parallelism.
 
-All of it is for as many workers as there are tasks, and without transfers: a bound on
-what any placement can reach.  `weights` are what the tasks take; by default their
-floating-point operations, and ``plan.task_seconds`` are seconds.
+All of them assume as many workers as tasks, and no transfers, so they bound every placement.
+`weights` are the costs of the tasks: by default their floating-point operations; with
+``plan.task_seconds``, seconds.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ Weights = Sequence[float] | np.ndarray
 
 
 class Width(NamedTuple):
-    """How many tasks run at once: ``tasks[i]`` from ``times[i]`` to ``times[i + 1]``.
+    """Number of tasks that run at once: ``tasks[i]`` from ``times[i]`` to ``times[i + 1]``.
 
-    The last entry is 0: from then on nothing runs.
+    The last entry of `tasks` is 0.
     """
 
     times: np.ndarray
@@ -28,7 +28,7 @@ class Width(NamedTuple):
 
 
 def task_weights(graph: TaskGraph, weights: Weights | None = None) -> np.ndarray:
-    """`weights` as an array, shape (tasks,); by default the tasks' flops.
+    """Return `weights` as an array, shape (tasks,); by default the tasks' flops.
 
     Raises
     ------
@@ -48,7 +48,7 @@ def task_weights(graph: TaskGraph, weights: Weights | None = None) -> np.ndarray
 def earliest_times(
     graph: TaskGraph, weights: Weights | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """When each task starts and ends if it starts as soon as those before it have ended.
+    """Return start and end of each task if it starts as soon as its predecessors have ended.
 
     Examples
     --------
@@ -67,7 +67,7 @@ def earliest_times(
 
 
 def critical_path(graph: TaskGraph, weights: Weights | None = None) -> list[int]:
-    """The heaviest chain of tasks, each of which waits for the one before.
+    """Return the heaviest chain of tasks, each of which depends on the one before.
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ def critical_path(graph: TaskGraph, weights: Weights | None = None) -> list[int]
 
 
 def total_work(graph: TaskGraph, weights: Weights | None = None) -> float:
-    """What all tasks take together.
+    """Return the sum of the weights of all tasks.
 
     Examples
     --------
@@ -113,7 +113,7 @@ def total_work(graph: TaskGraph, weights: Weights | None = None) -> float:
 
 
 def average_parallelism(graph: TaskGraph, weights: Weights | None = None) -> float:
-    """Total work over that of the critical path: no more workers than this are of use.
+    """Return total work over the critical path's: more workers than this are of no use.
 
     Examples
     --------
@@ -128,7 +128,7 @@ def average_parallelism(graph: TaskGraph, weights: Weights | None = None) -> flo
 
 
 def width(graph: TaskGraph, weights: Weights | None = None) -> Width:
-    """How many tasks run at which time, if each starts as early as it can.
+    """Return how many tasks run at which time, if each starts as early as it can.
 
     Tasks of no weight take no time, and are not counted.
 

@@ -1,4 +1,4 @@
-"""What comes after the last step of a factorization: calls without the graph of the whole."""
+"""Calls after the last step of a factorization, without the graph of the whole."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from hetero_la.scheduler.graph.step_calls import Call, StepCalls
 
 
 class Closing(NamedTuple):
-    """The end of a run.
+    """Calls and message after the last step.
 
     Attributes
     ----------
     chain : list of Call
-        What the owner of the last panel does alone.
+        Calls of the owner of the last panel alone.
     nbytes : int
         Bytes that it then sends to the others.
     columns : list of list of Call
-        What is done after that to each tile column, by its owner.
+        Calls of the owner of each tile column after that.
     """
 
     chain: list[Call]
@@ -26,7 +26,7 @@ class Closing(NamedTuple):
 
 
 def closing(steps: StepCalls) -> Closing:
-    """Row exchanges of LU, and triangles of QR that take their places.
+    """Return the calls after the last step: row exchanges of LU, triangles of QR.
 
     Examples
     --------

@@ -1,9 +1,9 @@
-"""What a step of a factorization calls, without the graph of the whole.
+"""Kernel calls of each step of a factorization, without the graph of the whole.
 
 Every step of a right-looking factorization is the first step of a smaller one.  So the
-builder is asked for the last few steps, and any other step is their first one, on more
-rows and columns, and with a tile of its own size: kernels and shapes are those of the graph
-that really runs, for as many tiles as nobody would want to make tasks of.
+builder is called for the last few steps only, and any other step is their first one, on more
+rows and columns, and with a tile of its own size: kernels and shapes are those of the full graph,
+for numbers of tiles for which that would be too large.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Call(NamedTuple):
 
 
 class StepCalls:
-    """The calls of every step.
+    """Kernel calls of every step.
 
     Parameters
     ----------
@@ -72,11 +72,11 @@ class StepCalls:
         self.trapezoid = any(SPECS[task.kind].trapezoid for task in updates)
 
     def panel(self, k: int) -> list[Call]:
-        """What factors panel `k`."""
+        """Return the calls that factor panel `k`."""
         return [Call(task.kind, self._shapes(task, k, k)) for task in self._found(k, k)]
 
     def update(self, k: int, j: int, width: int | None = None) -> list[Call]:
-        """What step `k` does to tile column `j`, or to `width` element columns from it on."""
+        """Return the calls of step `k` on tile column `j`, or on `width` columns from there on."""
         calls = []
         for task in self._found(k, j):
             shapes = self._shapes(task, k, j)
@@ -88,7 +88,7 @@ class StepCalls:
         return calls
 
     def message_bytes(self, k: int, dtype: Any) -> int:
-        """Bytes of panel `k` that the others need for their updates."""
+        """Return the bytes of panel `k` that other workers need for their updates."""
         rows: dict[str, tuple[int, int]] = {}
         small = 0
         values: set[str] = set()
@@ -108,7 +108,7 @@ class StepCalls:
         return small + sum(stop - start for start, stop in rows.values()) * width
 
     def kept_elements(self, k: int) -> int:
-        """Elements of the matrix's type that panel `k` leaves besides the matrix itself."""
+        """Return the elements of per-step values, in the matrix's dtype, that panel `k` makes."""
         values = self._values_of(k)
         return sum(
             math.prod(values[region.name].shape(region.index))
@@ -118,7 +118,7 @@ class StepCalls:
         )
 
     def _values_of(self, k: int) -> dict[str, ValueSpec]:
-        """The per-step values of the small graph that stands for step `k`."""
+        """Return the per-step values of the small graph that represents step `k`."""
         if k >= self._before:
             return self._last.values
         size = self.layout.column_width(k)
@@ -144,13 +144,13 @@ class StepCalls:
         return stop - start, self.layout.column_width(self._tile(region.index, k, j))
 
     def _rows(self, region: Region, k: int, j: int) -> tuple[int, int]:
-        """Element rows of a region of the small graph in the whole matrix."""
+        """Return the element rows in the whole matrix of a region of the small graph."""
         tiles = (self._tile(tile, k, j) for tile in (region.start, region.stop))
         start, stop = (self.layout.row(tile) for tile in tiles)
         return start, stop
 
     def _tile(self, tile: int, k: int, j: int) -> int:
-        """The tile that one of the small graph's stands for, in step `k` on column `j`."""
+        """Return the matrix's tile for one of the small graph, in step `k` on column `j`."""
         if k >= self._before:
             return tile + self._before
         names = {0: k, 1: k + 1, _COLUMN: j, _COLUMN + 1: j + 1}

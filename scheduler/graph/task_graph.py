@@ -78,7 +78,7 @@ class TaskGraph:
 
     @property
     def tasks(self) -> list[Task]:
-        """All tasks, in the builder's order; made from the blocks when first asked for."""
+        """All tasks, in the builder's order; made from the blocks at the first access."""
         if len(self._tasks) < self._count:
             made = [b.task(c, self.blocks) for b in self.blocks for c in range(b.start, b.stop)]
             self._tasks = sorted(made)  # by their indices
@@ -96,7 +96,7 @@ class TaskGraph:
         *,
         result: bool = False,
     ) -> PerStep:
-        """Declare a value that each step has one of, and whether the run returns it."""
+        """Declare a value of each step; with `result`, the run returns it."""
         if result:
             self.results += (name,)
         shapes = tuple(shape(k) for k in range(max(self.layout.kt, 1)))
@@ -104,11 +104,11 @@ class TaskGraph:
         return PerStep(name)
 
     def vectors(self) -> set[str]:
-        """Names of the one-dimensional per-step values: small, so receivers keep them."""
+        """Return the names of one-dimensional per-step values: small, so receivers keep them."""
         return {name for name, value in self.values.items() if len(value.shape(0)) == 1}
 
     def row_blocks(self, start: int, stop: int | None = None) -> Iterator[slice]:
-        """Rows ``start:stop`` as one block, or tile by tile, by the graph's granularity."""
+        """Yield rows ``start:stop`` as one block, or tile by tile, by the graph's granularity."""
         stop = self.layout.mt if stop is None else stop
         if self.granularity == "tile":
             yield from (slice(i, i + 1) for i in range(start, stop))
@@ -120,7 +120,7 @@ class TaskGraph:
             yield slice(start, stop)
 
     def column_blocks(self, start: int, stop: int) -> Iterator[int]:
-        """Tile columns ``start:stop`` as one block, or one by one, by the graph's granularity.
+        """Yield tile columns ``start:stop`` as one block or one by one, by the granularity.
 
         A block's number stands for the column of each of its tasks.  What the loop's body
         adds may read other columns, but none of the block's.
@@ -202,7 +202,7 @@ class TaskGraph:
         self.blocks.append(block)
 
     def remaining(self, step: int) -> TaskGraph:
-        """The graph of the tasks from `step` on, once all before it are done.
+        """Return the graph of the tasks from `step` on, once all before it are done.
 
         What these have made of the matrix is there at the start, and so are their per-step
         values (`given`), at every worker.
@@ -234,11 +234,11 @@ class TaskGraph:
         return graph
 
     def last_writers(self, name: str) -> Iterator[tuple[TaskBlock, Region]]:
-        """Each part of matrix `name` that is written, with the block whose task did so last."""
+        """Yield each written part of matrix `name`, with the block that wrote it last."""
         return self._accesses.last_writers(name)
 
     def made_columns(self) -> set[int]:
-        """Tile columns of the matrix that are written before anything is read of them."""
+        """Return the tile columns of the matrix that are written before they are read."""
 
         def columns(block: TaskBlock, region: Region) -> Sequence[int]:
             return range(block.start, block.stop) if region.own else (region.index,)
@@ -258,7 +258,7 @@ class TaskGraph:
         return made
 
     def shape(self, region: Region) -> tuple[int, ...]:
-        """Shape of a region, in elements."""
+        """Return the shape of a region, in elements."""
         name, index, start, stop = region
         if name in self.values:
             return self.values[name].shape(index)
@@ -266,11 +266,11 @@ class TaskGraph:
         return rows[stop] - rows[start], widths[index]
 
     def flops(self, task: Task) -> float:
-        """Floating-point operations of a task (real arithmetic)."""
+        """Return the floating-point operations of a task (real arithmetic)."""
         return SPECS[task.kind].flops([self.shape(region) for region in task.accesses])
 
     def is_topological(self, order: Sequence[int]) -> bool:
-        """Whether `order` names every task once, none before those it depends on."""
+        """Return whether `order` has every task once, and none before those it depends on."""
         position = {index: place for place, index in enumerate(order)}
         return len(position) == len(order) == len(self.tasks) and all(
             position[before] < position[task.index] for task in self.tasks for before in task.after
@@ -279,7 +279,7 @@ class TaskGraph:
     def to_networkx(
         self, dtype: Any = np.float64, placement: Sequence[int] | None = None
     ) -> networkx.DiGraph:
-        """The graph for analysis, drawing and export.
+        """Return the graph as a networkx graph, for analysis, drawing and export.
 
         Parameters
         ----------

@@ -7,18 +7,18 @@ from typing import Any, NamedTuple
 
 from hetero_la.tiles.kernels.spec import SPECS
 
-#: Stands for the writer of what is there before the first task.
+#: Number in place of a writer, for data that is there before the first task.
 INITIAL = -1
 #: The tile column of each task of a block, as a number that no tile has: what is computed
 #: from it, as the rows of ``A[j:, j]``, is relative to that column.
 OWN = 1 << 40
-#: All tasks of a block, where otherwise the column of one of them would stand.
+#: All tasks of a block, in the place of the column of one of them.
 ALL = -1
 _ABSOLUTE = OWN >> 1  # numbers below are what they are
 
 
 def resolve(number: int, column: int) -> int:
-    """A tile row or column that may be relative to a task's own `column`.
+    """Return a tile row or column that may be relative to a task's own `column`.
 
     Examples
     --------
@@ -40,21 +40,21 @@ class Region(NamedTuple):
     stop: int
 
     def covers(self, other: Region) -> bool:
-        """Whether the rows of `other`, of the same column, are among these."""
+        """Return whether the rows of `other`, of the same column, are among these."""
         return self.start <= other.start and other.stop <= self.stop
 
     @property
     def own(self) -> bool:
-        """Whether it is of each task's own tile column."""
+        """True if it is in each task's own tile column."""
         return self.index >= _ABSOLUTE
 
     @property
     def sloped(self) -> bool:
-        """Whether its rows depend on each task's own tile column."""
+        """True if its rows depend on each task's own tile column."""
         return self.start >= _ABSOLUTE or self.stop >= _ABSOLUTE
 
     def of(self, column: int) -> Region:
-        """The region of the task of one tile column of a block."""
+        """Return the region of the task of one tile column of a block."""
         name, index, start, stop = self
         if index < _ABSOLUTE and start < _ABSOLUTE and stop < _ABSOLUTE:
             return self
@@ -149,18 +149,18 @@ class TaskBlock:
         self.flows: tuple[tuple[int, Region], ...] = ()
 
     def index(self, column: int) -> int:
-        """Index of the task of a tile column; of a single task, whatever the column."""
+        """Return the index of the task of a tile column, which a single task ignores."""
         return self.first if self.single else self.first + (column - self.start) * self.stride
 
     def indices_of(self, columns: Sequence[int]) -> Sequence[int]:
-        """Indices of the tasks of some of its tile columns."""
+        """Return the indices of the tasks of some of its tile columns."""
         if self.single:
             return (self.first,)
         before = self.first - self.start * self.stride
         return [before + column * self.stride for column in columns]
 
     def regions(self, column: int) -> tuple[Region, ...]:
-        """What the task of a tile column accesses."""
+        """Return the regions that the task of a tile column accesses."""
         if self.single:
             return self.accesses
         found = []
@@ -173,13 +173,13 @@ class TaskBlock:
         return tuple(found)
 
     def indices(self, which: int, column: int) -> Iterable[int]:
-        """Indices of the tasks that an edge of another block's task of `column` names."""
+        """Return indices of the tasks that an edge from another block's task of `column` names."""
         if which == ALL:
             return range(self.first, self.index(self.stop - 1) + 1, self.stride)
         return (self.index(resolve(which, column)),)
 
     def task(self, column: int, blocks: Sequence[TaskBlock]) -> Task:
-        """The task of a tile column; `blocks` are the graph's."""
+        """Return the task of a tile column; `blocks` are the graph's."""
         after = {i for n, which in self.after for i in blocks[n].indices(which, column)}
         flows = []
         for writer, region in self.flows:
@@ -231,7 +231,7 @@ def require_independent(
 
 
 class Matrix:
-    """Names tile regions: ``A[k:, j]``, ``A[i, j]``."""
+    """A matrix of tiles, whose index expressions are regions: ``A[k:, j]``, ``A[i, j]``."""
 
     def __init__(self, name: str, mt: int) -> None:
         self._name, self._mt = name, mt
@@ -244,7 +244,7 @@ class Matrix:
 
 
 class PerStep:
-    """Names one value per step: ``W[k]``."""
+    """A value of each step, whose index expressions are regions: ``W[k]``."""
 
     def __init__(self, name: str) -> None:
         self._name = name

@@ -1,7 +1,7 @@
-"""Machines of many GPUs, in nodes on a network: described, not measured.
+"""Models of machines of many GPUs, in nodes on a network: described, not measured.
 
 A panel goes from its GPU to the others first over the network, to one GPU of each node,
-and from there inside the nodes.  On either level a `Fabric` says how long that takes.
+and from there inside the nodes.  On either level a `Fabric` gives the time of that.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from hetero_la.scheduler.machine.device import DeviceModel
 
 
 class Broadcast(StrEnum):
-    """How what one has comes to r others, in b bytes over links of alpha and beta.
+    """Algorithm by which b bytes reach r receivers over links of latency alpha, bandwidth beta.
 
-    A transfer takes t = alpha + b / beta.  INDEPENDENT: t, as if the sender had a link to
-    each.  DIRECT: all take it from the sender's one link: alpha + r b / beta.  FIRST: the
-    one that needs it most has that link to itself, and then the others share it.  TREE:
-    whoever has it passes it on, and the i-th has it after t (floor(log2 i) + 1).
-    PIPELINE: in pieces, along a chain: the i-th has it t after the first piece has
-    come by the i - 1 before it.
+    One transfer takes t = alpha + b / beta.  INDEPENDENT: each receiver has the data after t,
+    as if the sender had a link to each.  DIRECT: all share the sender's one link:
+    alpha + r b / beta.  FIRST: the receiver that needs the data first has that link to itself,
+    then the others share it.  TREE: each receiver sends on what it has, and the i-th has the
+    data after t (floor(log2 i) + 1).  PIPELINE: in pieces along a chain; the i-th has the data
+    t after the first piece has passed the i - 1 receivers before it.
     """
 
     INDEPENDENT = "independent"
@@ -34,8 +34,8 @@ class Broadcast(StrEnum):
     PIPELINE = "pipeline"
 
 
-class Spread(NamedTuple):
-    """When each one's transfer begins, at the earliest, and how long it keeps the link busy."""
+class BroadcastTimes(NamedTuple):
+    """Each receiver's earliest start, and the time for which its transfer occupies the link."""
 
     lag: np.ndarray
     hold: np.ndarray
@@ -43,7 +43,7 @@ class Spread(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Fabric:
-    """Links between equals.
+    """Links between equal devices or nodes, and the broadcast over them.
 
     Attributes
     ----------
@@ -52,17 +52,17 @@ class Fabric:
     bandwidth : float
         Bytes/s of one link, one way.
     links : int
-        Links that one message is spread over.
+        Links over which one message is divided.
     broadcast : Broadcast
-        How a panel reaches several.
+        Algorithm by which a panel reaches several receivers.
     piece : float
         Bytes of a piece of a PIPELINE.
 
     Examples
     --------
     >>> fabric = Fabric(1e-5, 50e9, broadcast=Broadcast.TREE)
-    >>> spread = fabric.spread(50e6, np.array([1, 2, 3, 4]), 4)
-    >>> [round(1e3 * float(seconds), 2) for seconds in spread.lag + spread.hold]
+    >>> times = fabric.broadcast_times(50e6, np.array([1, 2, 3, 4]), 4)
+    >>> [round(1e3 * float(seconds), 2) for seconds in times.lag + times.hold]
     [1.01, 2.02, 2.02, 3.03]
     """
 
@@ -79,8 +79,8 @@ class Fabric:
             if not 0 < getattr(self, name) < math.inf:
                 raise ValueError(f"{name} must be above 0, not {getattr(self, name)}")
 
-    def spread(self, nbytes: float, place: np.ndarray, others: int) -> Spread:
-        """Bring bytes to `others`, who are counted from 1 in `place`; 0 is the sender."""
+    def broadcast_times(self, nbytes: float, place: np.ndarray, others: int) -> BroadcastTimes:
+        """Return the times of a broadcast to `others` receivers, numbered from 1 in `place`."""
         rate = self.bandwidth * self.links
         one = self.latency + nbytes / rate
         lag, hold = np.zeros(len(place)), np.full(len(place), one)
@@ -94,7 +94,7 @@ class Fabric:
         elif self.broadcast is Broadcast.PIPELINE:
             piece = self.latency + min(self.piece, nbytes) / rate
             lag = piece * np.maximum(place - 1, 0)
-        return Spread(lag, hold)
+        return BroadcastTimes(lag, hold)
 
 
 @dataclass(frozen=True)
@@ -106,11 +106,11 @@ class ClusterModel:
     name : str
         Of the machine.
     gpu : DeviceModel
-        Each GPU's speed.
+        Speed of each GPU.
     memory : float
-        Each GPU's bytes.
+        Memory of each GPU, in bytes.
     gpus_per_node, nodes : int
-        How many there are.
+        Number of GPUs of a node, and of nodes.
     node, network : Fabric
         Links inside a node, and between nodes.
 
@@ -132,23 +132,23 @@ class ClusterModel:
 
     @property
     def gpus(self) -> int:
-        """All GPUs."""
+        """Number of GPUs."""
         return self.gpus_per_node * self.nodes
 
-    def spread(
+    def broadcast_times(
         self, nbytes: float, sender: int, others: int, team: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Bring a message to `others` of the GPUs of a `team`, 0, 1, ....
+        """Return the times of a message to `others` of the GPUs 0, 1, ... of `team`.
 
         It comes to one GPU of each node over the network, and from there to its neighbours.
-        Returns each one's lag, hold, and the network's part of both.
+        Returns lag and hold of each GPU, see `BroadcastTimes`, and the network's fraction of both.
         """
         size = self.gpus_per_node
         nodes = -(-len(team) // size)
         node, inside = (team // size - sender // size) % nodes, (team - sender) % size
         far = min((sender % size + others) // size, nodes - 1)
-        there = self.network.spread(nbytes, node, far)
-        here = self.node.spread(nbytes, inside, min(others, size - 1))
+        there = self.network.broadcast_times(nbytes, node, far)
+        here = self.node.broadcast_times(nbytes, inside, min(others, size - 1))
         outside, within = node > 0, inside > 0
         lag = there.lag * outside + here.lag * within
         hold = there.hold * outside + here.hold * within

@@ -1,4 +1,4 @@
-"""How long kernels take on one device.
+"""Model of one device: times of kernels.
 
 Each device has about a dozen figures, either nominal or measured by short probes.
 Kernel times follow from them by formulas with one aim: to rank plans (which device
@@ -21,36 +21,36 @@ from hetero_la.tiles.kernels.spec import SPECS, TRIANGULAR
 
 
 class Chain(NamedTuple):
-    """A kernel's part that BLAS-3 does not explain: seconds per column and per element.
+    """Costs of a panel's dependent columns: seconds per column, and per element of each.
 
-    The columns of a panel follow one another, and each is searched and scaled.
+    They are what a panel takes besides its matrix products: its columns follow one another, and
+    each is searched for the pivot and scaled.
     """
 
     column: float
     element: float
 
     def seconds(self, rows: int, columns: int, scale: float) -> float:
-        """Time of `columns` dependent steps, each on `rows` elements."""
+        """Return the time of `columns` dependent steps, each on `rows` elements."""
         return columns * (self.column + self.element * scale * rows)
 
 
 class Overlap(NamedTuple):
-    """A kernel of a GPU's panel queue beside one of its update queue.
+    """Effect on each other of a kernel on a GPU's panel queue and one on its update queue.
 
     Attributes
     ----------
     slowdown : float
-        How many times as long it takes.
+        Factor by which the panel's kernel takes longer.
     share : float
-        The part of its speed that the update loses: all of it beside a kernel that can fill
-        the GPU.
+        Fraction of its speed that the update loses: 1 beside a kernel that can fill the GPU.
     """
 
     slowdown: float = 1.0
     share: float = 1.0
 
 
-#: Columns of the panels that `DeviceModel.panel_slowdown` is of.
+#: Columns of the panel for which `DeviceModel.panel_slowdown` holds.
 SLOWED_COLUMNS = 512
 
 _CORE_PANEL = Chain(2e-7, 4e-10)
@@ -59,42 +59,42 @@ _CORE_INVERSE = Chain(5e-7, 1e-8)
 
 @dataclass(frozen=True, slots=True)
 class DeviceModel:
-    """One device's speed.  The defaults are one CPU core's, in float64.
+    """Speed of one device; by default of one CPU core, in float64.
 
     Attributes
     ----------
     kind : {"cpu", "gpu"}
         A "cpu" runs a call in the thread that makes it; a "gpu" enqueues it.
     dtype : str
-        Element type in which the figures hold; others are scaled from it.
+        Element type for which the figures hold; they are scaled for others.
     call_seconds, launch_seconds : float
         Fixed cost of a call on its queue, and in the thread that enqueues it.
     issue_seconds : float
-        What the thread takes from the return of one call to the next: for an instruction of
-        a program, besides its call.
+        Time of the thread from the return of one call to the next: the cost of an instruction
+        besides its call.
     gemm_rate : float
-        Flop/s of a matrix product without end, in `dtype`, as `SPECS` counts them.
+        Asymptotic flop/s of a matrix product in `dtype`, flops as `SPECS` counts them.
     gemm_half, gemm_inner_half : float
         A product of m x k by k x n costs as if m and n were longer by the first and
         k by the second: the sizes at which the rate is half.
     solve_half : float
-        The same for the order of a triangle that is solved with.
+        The same for the order of the triangle of a triangular solve.
     panel, inverse : Chain
-        What getrf and trtri take besides their products.
+        Time of getrf and trtri besides their products.
     factor_column : float
-        What potrf takes per column of a tile besides its products.
+        Time of potrf per column of a tile besides its products.
     panel_launch_seconds, reflector_launch_seconds : float
         Time to enqueue one column of a panel of LU, and of QR.
     panel_slowdown, panel_growth, panel_share : float
-        On a GPU, how much longer a panel of 512 columns takes beside an update of as many
-        inner columns, with which power of the columns that grows, and what part of its
-        speed the update loses.
+        On a GPU: factor by which a panel of 512 columns takes longer beside an update of inner
+        size 512, exponent with which that factor grows with the columns, and fraction of its
+        speed that the update loses.
     reflector_slowdown, tile_share : float
-        The slowdown of a panel of QR over that of one of LU; and the part of its speed that
-        the update loses beside potrf.
+        The slowdown of a panel of QR over that of one of LU; and the fraction of its speed
+        that the update loses beside potrf.
     burst, sustained : float
-        On a GPU, seconds of a run for which it keeps its full clock, and what part of its
-        speed is left after that.
+        On a GPU, seconds of load for which it keeps its full clock, and the fraction of its
+        speed that remains after that.
     index_seconds : float
         netperm and compose, per pivot.
     swap_seconds, gather_seconds : float
@@ -102,14 +102,14 @@ class DeviceModel:
     bandwidth : float
         Bytes/s of a copy within the device's memory (each byte counted once).
     load_bandwidth, turn_bandwidth : float
-        Bytes/s at which a CPU brings columns of a column-major, or of a row-major array
-        into memory that is new.
+        Bytes/s at which a CPU copies columns of a column-major, or of a row-major array
+        into newly allocated memory.
     single_speedup : float
         Rate in single over rate in double precision.
     by_reference : bool
-        Whether host arrays of its own process are read where they are.
+        Whether host arrays of its own process are read without a copy.
     rates : KernelRates
-        What kernels took that were measured over their sizes; it goes before the figures.
+        Measured rates of kernels over their sizes; they take precedence over the figures.
 
     Examples
     --------
@@ -157,7 +157,7 @@ class DeviceModel:
                 raise ValueError(f"{name} must be 0 or more and below 1, not {share!r}")
 
     def work(self, dtype: Any) -> float:
-        """Time of the same product in `dtype`, relative to the model's own type."""
+        """Return the time of a product in `dtype` relative to one in the model's own type."""
         return self._weight(np.dtype(dtype)) / self._weight(np.dtype(self.dtype))
 
     def _weight(self, dtype: np.dtype) -> float:
@@ -165,16 +165,16 @@ class DeviceModel:
         return (4.0 if dtype.kind == "c" else 1.0) / (self.single_speedup if single else 1.0)
 
     def multiply_seconds(self, m: float, n: float, k: float) -> float:
-        """A matrix product, without its fixed cost, in the model's own type."""
+        """Return the time of a matrix product in the model's type, without a call's fixed cost."""
         padded = (m + self.gemm_half) * (n + self.gemm_half) * (k + self.gemm_inner_half)
         return 2 * padded / self.gemm_rate if m and n and k else 0.0
 
     def solve_seconds(self, order: int, flops: float) -> float:
-        """A triangular solve, likewise."""
+        """Return the time of a triangular solve in the model's type, without the fixed cost."""
         return flops * (1 + self.solve_half / order) / self.gemm_rate
 
     def kernel_seconds(self, kind: str, shapes: Shapes, dtype: Any) -> float:
-        """Time of kernel `kind` on its queue, from the shapes of its arrays."""
+        """Return the time of kernel `kind` on its queue, from the shapes of its arrays."""
         dtype = np.dtype(dtype)
         seconds = measured_seconds(self, kind, shapes, dtype)
         if seconds is not None:
@@ -182,10 +182,10 @@ class DeviceModel:
         return self.call_seconds + rule(kind)(self, kind, shapes, dtype)
 
     def overlap(self, kind: str, columns: int) -> Overlap:
-        """Kernel `kind` of a panel of so many columns beside an update.
+        """Return how a panel's kernel `kind` of `columns` columns and an update slow each other.
 
         A chain of small kernels waits at each of them until parts of the update have left
-        multiprocessors, and these parts take the longer, the more inner columns there are.
+        multiprocessors, and these parts take the longer, the larger the update's inner size.
         Any other kernel of the panel queue could fill the GPU, and has priority.
         """
         if not SPECS[kind].chain:
@@ -196,7 +196,7 @@ class DeviceModel:
         return Overlap(max(self.panel_slowdown * growth * of_kind, 1.0), share)
 
     def host_seconds(self, kind: str, shapes: Shapes) -> float:
-        """Time that the calling thread takes to enqueue kernel `kind`; 0 on a CPU."""
+        """Return the time that the calling thread takes to enqueue kernel `kind`; 0 on a CPU."""
         if kind not in ("getrf", "geqrf"):
             return self.launch_seconds
         column = self.panel_launch_seconds if kind == "getrf" else self.reflector_launch_seconds
@@ -217,10 +217,10 @@ H200 = DeviceModel(
 
 
 def cores(threads: int = 1, *, by_reference: bool = True) -> DeviceModel:
-    """The nominal model of CPU cores that one BLAS call uses together.
+    """Return the nominal model of CPU cores that one BLAS call uses together.
 
-    Products scale with the cores; a panel does not, as its threads meet at each
-    column; memory serves about 16 cores.
+    Products scale with the cores; a panel does not, as its threads synchronize at each
+    column; about 16 cores saturate the memory.
     """
     served = min(threads, 16)
     return DeviceModel(
@@ -236,21 +236,21 @@ def cores(threads: int = 1, *, by_reference: bool = True) -> DeviceModel:
 
 # --- kernels, each by a rule of its own
 
-Rule = Callable[[DeviceModel, str, Shapes, np.dtype], float]
+TimeRule = Callable[[DeviceModel, str, Shapes, np.dtype], float]
 
 
-def rule(kind: str) -> Rule:
-    """How to tell the time of kernel `kind`, without its fixed cost."""
+def rule(kind: str) -> TimeRule:
+    """Return the function that computes the time of kernel `kind`, without its fixed cost."""
     return _RULES.get(kind, _roofline)
 
 
-#: Kernels that move elements of the matrix; others without flops handle indices, or whole
-#: cache lines whatever the size of an element.
+#: Kernels without flops whose time is proportional to the size of an element; the others handle
+#: indices, or whole cache lines.
 _MOVES = frozenset({"laswp", "lacpy"})
 
 
 def measured_seconds(d: DeviceModel, kind: str, shapes: Shapes, dtype: np.dtype) -> float | None:
-    """Time of a kernel that was measured over its sizes, fixed cost included; else None."""
+    """Return the measured time of a kernel, fixed cost included; None if it was not measured."""
     seconds = d.rates.estimate(kind, shapes)
     if seconds is None:
         return None
@@ -262,7 +262,7 @@ def measured_seconds(d: DeviceModel, kind: str, shapes: Shapes, dtype: np.dtype)
 
 
 def _roofline(d: DeviceModel, kind: str, shapes: Shapes, dtype: np.dtype) -> float:
-    """For a kernel without a rule of its own: its flops or its bytes, whichever is slower."""
+    """Return the time of a kernel's flops or of its bytes, whichever is longer."""
     elements = sum(math.prod(shape) for shape in shapes)
     flops = d.work(dtype) * SPECS[kind].flops(shapes)
     return max(flops / d.gemm_rate, elements * dtype.itemsize / d.bandwidth)
@@ -298,7 +298,7 @@ def _trsm(d: DeviceModel, kind: str, shapes: Shapes, dtype: np.dtype) -> float:
     return d.work(dtype) * d.solve_seconds(shapes[1][0], SPECS[kind].flops(shapes))
 
 
-#: How many times as long as a column of a panel of LU one of QR takes.
+#: Time of a column of a panel of QR over that of one of LU.
 _REFLECTOR = {"cpu": 2.0, "gpu": 1.5}
 
 
@@ -314,7 +314,7 @@ def _getrf(d: DeviceModel, kind: str, shapes: Shapes, dtype: np.dtype) -> float:
 
 
 def _potrf(d: DeviceModel, kind: str, shapes: Shapes, dtype: np.dtype) -> float:
-    # A tile stays in cache, or in one multiprocessor's reach: no column waits for memory.
+    # A tile stays in cache, or within one multiprocessor: no column waits for memory.
     order = shapes[0][0]
     flops = SPECS[kind].flops(shapes)
     return d.work(dtype) * flops / d.gemm_rate + order * d.factor_column
@@ -342,7 +342,7 @@ def _indices(d: DeviceModel, kind: str, shapes: Shapes, dtype: np.dtype) -> floa
     return shapes[0][0] * d.index_seconds + 4 * rows / d.bandwidth
 
 
-_RULES: dict[str, Rule] = {
+_RULES: dict[str, TimeRule] = {
     "gemm": _gemm, "gemm_nc": _gemm, "gemm_cn": _gemm, "herk": _herk,
     "larfb_c": _larfb, "larfb_n": _larfb, "gemqrt_c": _larfb, "gemqrt_n": _larfb,
     "trmm": _trmm, "trmm_n": _trmm, "trmm_rc": _trmm,

@@ -1,4 +1,4 @@
-"""What tells a machine from others, and its libraries from other versions."""
+"""Identity of this machine: its hardware and the versions of its libraries."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from threadpoolctl import threadpool_info
 from hetero_la.tiles.kernels.cpu.device import usable_cores
 from hetero_la.tiles.kernels.gpu.device import gpu_descriptions
 
-#: The part of `this_machine` that is the hardware; the rest changes with new versions.
+#: Entries of `machine_identity` that are hardware; the others are versions of libraries.
 HARDWARE = ("cpu", "cores", "gpus")
 
 
 @functools.cache
-def this_machine() -> dict[str, Any]:
-    """What a profile has to be of for it to be this machine's."""
+def machine_identity() -> dict[str, Any]:
+    """Return hardware and library versions, which a profile has to match."""
     return {
         "cpu": _cpu_name(),
         "cores": usable_cores(),
@@ -47,7 +47,7 @@ def _cpu_name() -> str:
 
 
 def _blas_names() -> list[str]:
-    """The BLAS that SciPy, whose pointers the kernels call, has brought; or all there are."""
+    """Return the BLAS libraries of SciPy, whose functions the kernels call; else all loaded."""
     found = [entry for entry in threadpool_info() if entry["user_api"] == "blas"]
     own = [entry for entry in found if "scipy" in Path(entry["filepath"]).as_posix()]
     names = {

@@ -1,4 +1,4 @@
-"""Machines of many GPUs from the entries of a short file; ``docs/scaling.md`` describes it."""
+"""Models of machines of many GPUs from a short file, as ``docs/scaling.md`` describes it."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import Any
 from hetero_la.scheduler.machine.cluster_model import Broadcast, ClusterModel, Fabric
 from hetero_la.scheduler.machine.device import H200, Chain, DeviceModel
 
-#: GPUs whose figures a file may begin with.
+#: GPUs from whose figures a file may start.
 GPUS = {"H200": H200}
 
 _CHAINS = ("panel", "inverse")
 _DIVISORS = ("gemm_rate", "bandwidth", "single_speedup", "panel_slowdown")
-_FIXED = ("kind", "dtype", "by_reference")  # of every GPU the same
-_ALONE = {"nodes": 1, "latency": 0, "bandwidth": 1}  # a network that nothing goes over
+_FIXED = ("kind", "dtype", "by_reference")  # the same for every GPU
+_SINGLE_NODE = {"nodes": 1, "latency": 0, "bandwidth": 1}  # one node: the network is not used
 
 
 def read_cluster(entries: Mapping[str, Any]) -> ClusterModel:
-    """The machine that the entries of a file describe.
+    """Return the model of the machine that the entries of a file describe.
 
     Raises
     ------
@@ -39,7 +39,7 @@ def read_cluster(entries: Mapping[str, Any]) -> ClusterModel:
     """
     _require_known(entries, "a machine", ("name", "gpu", "node", "network"))
     gpu, node = _table(entries, "gpu"), _table(entries, "node")
-    network = _table({"network": _ALONE, **entries}, "network")
+    network = _table({"network": _SINGLE_NODE, **entries}, "network")
     return ClusterModel(
         str(entries.get("name", "unnamed")), _device(gpu), _number(gpu, "gpu", "memory"),
         _count(node, "node", "gpus"), _count(network, "network", "nodes"),
@@ -59,7 +59,7 @@ def _table(entries: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def _number(table: Mapping[str, Any], where: str, name: str, *, zero: bool = False) -> float:
-    """An entry above 0, or where `zero` says so 0."""
+    """Return an entry as a float; raise ValueError unless it is positive, or 0 where `zero`."""
     value = table.get(name)
     if (
         isinstance(value, bool)
@@ -79,7 +79,7 @@ def _count(table: Mapping[str, Any], where: str, name: str) -> int:
 
 
 def _device(table: Mapping[str, Any]) -> DeviceModel:
-    """A known GPU, with the figures that the file gives instead."""
+    """Return the model of a known GPU with the figures of the file in place of its own."""
     model = table.get("model")
     if model not in GPUS:
         raise ValueError(f"model in [gpu] must be one of {', '.join(GPUS)}, not {model!r}")
@@ -98,7 +98,7 @@ def _device(table: Mapping[str, Any]) -> DeviceModel:
 
 
 def _fabric(table: Mapping[str, Any], where: str, size: str) -> Fabric:
-    """Links of a table that also says how many they join, as `size`."""
+    """Return the links of a table, in which the entry `size` says how many devices they join."""
     _require_known(table, f"[{where}]", [size, *(field.name for field in fields(Fabric))])
     whole = {field.name: field.default for field in fields(Fabric)} | dict(table)
     rules = [rule.value for rule in Broadcast]

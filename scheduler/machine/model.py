@@ -1,4 +1,4 @@
-"""How long the instructions of programs take: devices, and the links between them."""
+"""The machine model: devices, the links between them, and Dask's overhead."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from hetero_la.tiles.storage.layout import TileLayout
 
 @dataclass(frozen=True, slots=True)
 class LinkModel:
-    """A transfer of b bytes takes ``latency + b / bandwidth`` seconds.
+    """Latency and bandwidth of a link: b bytes take ``latency + b / bandwidth`` seconds.
 
     Examples
     --------
@@ -31,22 +31,22 @@ class LinkModel:
     bandwidth: float = math.inf
 
     def seconds(self, nbytes: float) -> float:
-        """Time of one transfer."""
+        """Return the time of one transfer."""
         return self.latency + nbytes / self.bandwidth
 
 
-#: How a matrix lies in the user's array: in the last case, the result takes its place.
+#: Memory order of the user's array; "in place": the result overwrites it.
 Source = Literal["row-major", "column-major", "in place"]
 
 
 class DaskCosts(NamedTuple):
-    """What Dask takes for a run whose workers are threads of one process, in seconds.
+    """Dask's overhead in a run whose workers are threads of one process, in seconds.
 
     Attributes
     ----------
     start : float
-        What a run on Dask takes besides its tasks: until the first worker has begun, and
-        until the client knows that the last one has ended.
+        Overhead of a run: until the first worker has begun, and from the end of the last
+        worker until the client knows of it.
     hop : float
         From the end of one task until the next one on the same worker begins.
     """
@@ -61,7 +61,7 @@ _DASK_SHARE = 0.03
 
 
 def moved_rows(instruction: Instruction, layout: TileLayout) -> int:
-    """Rows that a load or a store copies."""
+    """Return the number of element rows that a load or a store copies."""
     if instruction.op == "load":
         return layout.m
     ((_, _, first, last),) = instruction.regions
@@ -77,13 +77,13 @@ class MachineModel:
     devices : tuple of DeviceModel
         One per worker.
     processes : tuple
-        What tells each worker's process from the others'; empty: all in one.
+        An identifier of each worker's process; empty: all workers are in one process.
     host_link, peer_link, process_link : LinkModel
         Between the host and a GPU, two GPUs of one process, two processes.
     dask : DaskCosts
-        What Dask takes.
+        Dask's overhead.
     measured : str
-        When this machine's profile was made, where it is what the model is from.
+        Time at which the profile was made from which the model is; empty if from none.
 
     Examples
     --------
@@ -103,7 +103,7 @@ class MachineModel:
 
     @classmethod
     def nominal(cls, workers: Sequence[WorkerInfo]) -> MachineModel:
-        """A model that needs no measuring: every GPU an H200, every core as in `CORE`."""
+        """Return a model that needs no measuring: every GPU an H200, every core `CORE`."""
         return cls(
             tuple(
                 H200
@@ -116,24 +116,24 @@ class MachineModel:
 
     @property
     def unmeasured(self) -> list[int]:
-        """The devices, by number, of which no profile says what their kernels take."""
+        """Indices of the devices whose kernels no profile has measured."""
         return [place for place, d in enumerate(self.devices) if not d.rates.tables]
 
     def host_seconds(
         self, nbytes: float, worker: int, *, store: bool = False, source: Source = "row-major"
     ) -> float:
-        """Time to move bytes between the user's array and a worker's memory.
+        """Return the time to move bytes between the user's array and a worker's memory.
 
         Parameters
         ----------
         nbytes : float
-            How many.
+            Number of bytes.
         worker : int
-            Whose memory.
+            Index of the worker.
         store : bool, optional
             Whether they go to the user's array; a CPU worker that works there stores nothing.
         source : {"row-major", "column-major", "in place"}, optional
-            How they lie in the user's array.
+            Memory order of the user's array.
         """
         device = self.devices[worker]
         if device.kind == "gpu":
@@ -148,14 +148,14 @@ class MachineModel:
     def transfer_seconds(
         self, nbytes: float, source: int, target: int, *, private: bool = False
     ) -> float:
-        """Time to bring bytes from one worker to another.
+        """Return the time to move bytes from one worker to another.
 
         Parameters
         ----------
         nbytes : float
-            How many.
+            Number of bytes.
         source, target : int
-            The workers.
+            Indices of the workers.
         private : bool, optional
             Whether the target needs a copy even where it could read in place.
         """
@@ -176,7 +176,7 @@ class MachineModel:
 def graph_seconds(
     graph: TaskGraph, placement: Sequence[int], model: MachineModel, dtype: Any
 ) -> np.ndarray:
-    """Time of each task of a placed graph on its worker, shape (tasks,), in seconds.
+    """Return the time of each task of a placed graph on its worker, shape (tasks,), in seconds.
 
     Each task is a call of its own; programs merge adjacent columns, and are faster.
     """
@@ -199,7 +199,7 @@ def window_steps(
     *,
     task_seconds: float = 2e-3,
 ) -> int:
-    """Steps per Dask task: the smallest window that keeps Dask's cost a small share.
+    """Return the steps per Dask task: the smallest window that keeps Dask's share small.
 
     Parameters
     ----------
@@ -208,7 +208,7 @@ def window_steps(
     steps, workers : int
         Steps of the factorization; each window of them is one task per worker.
     task_seconds : float, optional
-        What one task costs Dask's event loop, whatever the number of workers.
+        Time of Dask's event loop for one task, whatever the number of workers.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""What `hetero-la probe` found out about a machine."""
+"""Profile of a machine, as `hetero-la probe` measures it."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from hetero_la.tiles.storage.tile_sizes import TileSizes
 
 
 class MeasuredDevice(NamedTuple):
-    """One kind of worker.
+    """Measured figures of one kind of worker.
 
     Attributes
     ----------
     name : str
-        A GPU's; empty for the CPU.
+        The GPU's; empty for the CPU.
     threads : int
         BLAS threads of a CPU worker.
     beside : int
-        How many of them worked side by side when they were measured.
+        Number of such workers that were busy at once while they were measured.
     model : DeviceModel
-        What was measured of them.
+        The model of one of them.
     figures : dict
-        What the model does not use, such as the time of a synchronous launch.
+        Figures that the model does not use, such as the time of a synchronous launch.
     """
 
     name: str
@@ -39,7 +39,7 @@ class MeasuredDevice(NamedTuple):
 
 
 class Tuning(NamedTuple):
-    """A tile size, or sizes, and look-ahead that were found to be the best of many."""
+    """The fastest tile size, or sizes, and look-ahead that were found for a problem."""
 
     routine: str
     workers: str
@@ -54,23 +54,23 @@ class Tuning(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Profile:
-    """What is known of a machine.
+    """Measured figures of a machine.
 
     Attributes
     ----------
     machine : dict
-        What tells it from others, and its libraries from other versions.
+        Its hardware and the versions of its libraries, see `machine_identity`.
     measured : str
-        When, in ISO 8601.
+        Time of measurement, in ISO 8601.
     devices : tuple of MeasuredDevice
         Its workers, by kind and element type.
     links : dict of str to LinkModel
         ``"host_to_gpu"``, ``"gpu_to_host"`` (pinned memory), ``"pageable_to_gpu"``,
         ``"gpu_to_pageable"``, ``"gpu_to_gpu"``, as far as there are any.
     dask : DaskCosts
-        What Dask takes in a process.
+        Dask's overhead in a process.
     tunings : tuple of Tuning
-        What `hetero-la tune` has found with it.
+        Results of `hetero-la tune`.
     """
 
     machine: dict[str, Any]
@@ -81,26 +81,26 @@ class Profile:
     tunings: tuple[Tuning, ...] = ()
 
     def device(self, name: str, threads: int, dtype: Any) -> DeviceModel | None:
-        """The model of a worker; measured in another type where there is none in its own."""
+        """Return the model of a worker, if need be for another dtype; None if there is none."""
         found = [d for d in self.devices if (d.name, d.threads) == (name, threads)]
         own = [d for d in found if d.model.dtype == np.dtype(dtype).name]
         return (own or found)[0].model if found else None
 
     def figures(self, name: str, threads: int, dtype: Any) -> dict[str, float]:
-        """What else is known of a worker, measured in this very type."""
+        """Return the further figures of a worker, measured in exactly this dtype."""
         kind = name, threads, np.dtype(dtype).name
         found = [d for d in self.devices if (d.name, d.threads, d.model.dtype) == kind]
         return found[0].figures if found else {}
 
     def with_tunings(self, tunings: Iterable[Tuning]) -> Profile:
-        """The same, with more tunings in the place of those for the same problems."""
+        """Return a copy with more tunings, which replace those for the same problems."""
         new = tuple(tunings)
         problems = {tuning[:6] for tuning in new}
         others = [old for old in self.tunings if old[:6] not in problems]
         return dataclasses.replace(self, tunings=(*others, *new))
 
     def merged(self, newer: Profile) -> Profile:
-        """With what a later probe of the same machine has found; tunings are void."""
+        """Return a copy with the results of a later probe of the machine, without tunings."""
         measured = {(d.name, d.threads, d.model.dtype) for d in newer.devices}
         kept = [
             d for d in self.devices if (d.name, d.threads, d.model.dtype) not in measured

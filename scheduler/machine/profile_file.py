@@ -11,25 +11,25 @@ from typing import Any
 
 import numpy as np
 
+from hetero_la.scheduler.machine.atomic_files import atomic_replacement
 from hetero_la.scheduler.machine.device import Chain, DeviceModel
 from hetero_la.scheduler.machine.model import DaskCosts, LinkModel
 from hetero_la.scheduler.machine.profile import MeasuredDevice, Profile, Tuning
 from hetero_la.scheduler.machine.rate_tables import MEASURABLE, KernelRates, RateTable
-from hetero_la.scheduler.machine.whole_files import replaced_whole
 from hetero_la.tiles.storage.tile_sizes import sizes_text, tile_sizes
 
-#: Of the file; another number is another format, or other ways to measure its figures.
+#: Version of the file: it changes with the format and with how figures are measured.
 FORMAT = 4
 #: Figures that something is divided by.
 _POSITIVE = frozenset(
     ("gemm_rate", "bandwidth", "load_bandwidth", "turn_bandwidth", "single_speedup", "sustained")
 )
-#: What a model has besides figures.
+#: Entries of a model that are not numbers.
 _WORDS = frozenset(("kind", "dtype", "by_reference", "panel", "inverse"))
 
 
 def require_regular(path: Path) -> None:
-    """Raise OSError if `path` is there and no file of its own: a pipe, a device, a folder."""
+    """Raise OSError if `path` exists and is not a regular file: a pipe, a device, a folder."""
     if path.exists() and not path.is_file():
         raise OSError(f"{path} is not a regular file")
 
@@ -38,7 +38,7 @@ def write_profile(profile: Profile, path: Path) -> None:
     """Write a profile, complete or not at all."""
     require_regular(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with replaced_whole(path) as unfinished:
+    with atomic_replacement(path) as unfinished:
         unfinished.write_text(json.dumps(_encoded(profile), indent=1) + "\n", encoding="utf-8")
 
 
@@ -48,11 +48,11 @@ def read_profile(path: Path) -> Profile:
     Raises
     ------
     ValueError
-        In one sentence, if it is none.
+        In one sentence, if the file is not a profile.
     OSError
         If the file cannot be read.
     """
-    require_regular(path)  # the end of a pipe may never come
+    require_regular(path)  # reading a pipe might never end
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         if not isinstance(content, dict):
@@ -119,7 +119,7 @@ def _decoded(content: Mapping[str, Any]) -> Profile:
 
 
 def _require_figures(figures: Mapping[str, Any], of: str) -> None:
-    """Raise unless all are finite numbers, and those that are divided by are positive."""
+    """Raise ValueError unless all are finite numbers, and those used as divisors positive."""
     for name, value in figures.items():
         number = isinstance(value, int | float) and not isinstance(value, bool)
         if not number or not math.isfinite(value):
@@ -159,7 +159,7 @@ def _decoded_device(entry: dict[str, Any]) -> MeasuredDevice:
 
 
 def _require_model(figures: Mapping[str, Any], of: str) -> None:
-    """Raise unless a model's figures can be computed with."""
+    """Raise ValueError or KeyError unless a model's entries are complete and valid."""
     if figures["kind"] not in ("cpu", "gpu"):
         raise ValueError(f"the kind of {of} is {figures['kind']!r}, and neither cpu nor gpu")
     wanted = {field.name for field in dataclasses.fields(DeviceModel)} - {"rates"}

@@ -1,7 +1,7 @@
-"""Measured kernel times on grids of sizes, and what they say of sizes in between.
+"""Kernel times measured on grids of sizes, and interpolation between them.
 
-A table holds what one kernel took over a grid of sizes.  In between, the rate (its work
-per second) is interpolated, linearly in the logarithms of the sizes; beyond the grid, the
+A table holds the times of one kernel over a grid of sizes.  Between the grid's points its rate
+(work per second) is interpolated, linearly in the logarithms of the sizes; beyond the grid, the
 rate at its edge holds.
 """
 
@@ -22,18 +22,18 @@ Sizes = tuple[int, ...]
 
 
 class Measurable(NamedTuple):
-    """A kernel whose time is measured over its sizes.
+    """Sizes, array shapes and work of a kernel that is measured over its sizes.
 
     Attributes
     ----------
     names : tuple of str
-        Of the sizes: m, n and k of a product, r rows, c columns, order w of a tile.
+        Names of the sizes: m, n and k of a product, r rows, c columns, order w of a tile.
     shapes : callable
-        Shapes of the kernel's arrays for these sizes.
+        Maps the sizes to the shapes of the kernel's arrays.
     sizes : callable
-        The sizes, from the shapes of its arrays, or of those of a kernel like it.
+        Maps the shapes of its arrays, or of those of a kernel like it, to the sizes.
     work : callable or None, optional
-        What its time is thought to be proportional to, from the sizes; None: its flops.
+        Maps the sizes to the work to which the time is taken as proportional; None: flops.
     """
 
     names: tuple[str, ...]
@@ -42,7 +42,7 @@ class Measurable(NamedTuple):
     work: Callable[..., float] | None = None
 
 
-#: What is measured, by kernel.
+#: The kernels that are measured, by name.
 MEASURABLE = {
     "gemm": Measurable(
         ("m", "k", "n"), lambda m, k, n: [(m, k), (k, n), (m, n)], lambda s: (*s[0], s[1][1])
@@ -80,7 +80,7 @@ MEASURABLE = {
     "lacpy": Measurable(("w",), lambda w: [(w, w), (w, w)], lambda s: s[0][:1], lambda w: w * w),
 }  # fmt: skip
 
-#: Kernels that take as long as another one of the same sizes.
+#: Kernels that take as long as another kernel of the same sizes: name -> the other's name.
 LIKE = {
     "gemm_nc": "gemm", "gemm_cn": "gemm", "larfb_n": "larfb_c", "trmm_n": "trmm",
     **dict.fromkeys(TRIANGULAR, "trsm"),
@@ -88,20 +88,20 @@ LIKE = {
 
 
 def _product_sizes(kind: str, shapes: Shapes) -> Sizes:
-    """m, k, n of a matrix product in any of its forms."""
+    """Return m, k, n of a matrix product in any of its forms."""
     (a, b), (c, d) = shapes[0], shapes[1]
     return (b, a, d) if kind == "gemm_cn" else (a, b, c if kind == "gemm_nc" else d)
 
 
 def work(kind: str, sizes: Sizes) -> float:
-    """What the time of a measurable kernel is thought to be proportional to."""
+    """Return the work of a measurable kernel, to which its time is taken as proportional."""
     known = MEASURABLE[kind]
     return known.work(*sizes) if known.work else SPECS[kind].flops(known.shapes(*sizes))
 
 
 @dataclass(frozen=True)
 class RateTable:
-    """What one kernel took, over a grid of sizes.
+    """Measured times of one kernel over a grid of sizes.
 
     Attributes
     ----------
@@ -110,9 +110,9 @@ class RateTable:
     axes : tuple of tuple of int
         For each of its sizes, the values measured, ascending.
     seconds : tuple of float
-        Medians, of the last size fastest.
+        Median times at the points of the grid; the last size varies fastest.
     spreads : tuple of float
-        For each of them, the distance of the quartiles over the median.
+        For each of them, the interquartile range over the median.
 
     Examples
     --------
@@ -141,11 +141,11 @@ class RateTable:
 
     @staticmethod
     def grid(axes: Sequence[Sizes]) -> list[Sizes]:
-        """All points, in the order of `seconds`."""
+        """Return all points of a grid, in the order of `seconds`."""
         return list(itertools.product(*axes))
 
     def points(self) -> list[Sizes]:
-        """Its own grid."""
+        """Return the points of the table's grid."""
         return self.grid(self.axes)
 
     @functools.cached_property
@@ -158,7 +158,7 @@ class RateTable:
         return [[math.log(value) for value in axis] for axis in self.axes]
 
     def estimate(self, sizes: Sizes) -> float:
-        """Seconds for any sizes."""
+        """Return the interpolated time for any sizes, in seconds."""
         amount = work(self.kind, sizes)
         if amount <= 0:
             return 0.0
@@ -166,17 +166,17 @@ class RateTable:
         for axis, size in zip(self._log_axes, sizes, strict=True):
             place, share = _between(axis, math.log(size))
             corners = [
-                (at * len(axis) + place + one, weight * part)
-                for at, weight in corners
+                (corner * len(axis) + place + one, weight * part)
+                for corner, weight in corners
                 for one, part in ((0, 1 - share), (1, share))
                 if part
             ]
         rates = self._log_rates
-        return amount / math.exp(sum(weight * rates[at] for at, weight in corners))
+        return amount / math.exp(sum(weight * rates[corner] for corner, weight in corners))
 
 
 def _between(axis: Sequence[float], value: float) -> tuple[int, float]:
-    """The interval of `axis` that holds `value`, and how far along it is; clamped."""
+    """Return the interval of `axis` that holds `value`, and the fraction along it; clamped."""
     if value <= axis[0]:
         return 0, 0.0
     if value >= axis[-1]:
@@ -187,7 +187,7 @@ def _between(axis: Sequence[float], value: float) -> tuple[int, float]:
 
 @dataclass(frozen=True)
 class KernelRates:
-    """What the kernels of one device took.
+    """Measured times of the kernels of one device.
 
     Attributes
     ----------
@@ -199,11 +199,11 @@ class KernelRates:
 
     @functools.cached_property
     def by_kind(self) -> dict[str, RateTable]:
-        """The tables, by kernel."""
+        """Tables by kernel name."""
         return {table.kind: table for table in self.tables}
 
     def estimate(self, kind: str, shapes: Shapes) -> float | None:
-        """Seconds of a kernel in the type that was measured; None for one that was not."""
+        """Return the seconds of a kernel in the measured type; None if it was not measured."""
         if kind == "herk":
             return self._herk(shapes)
         table = self.by_kind.get(LIKE.get(kind, kind))
@@ -214,7 +214,7 @@ class KernelRates:
         return table.estimate(MEASURABLE[table.kind].sizes(shapes))
 
     def _herk(self, shapes: Shapes) -> float | None:
-        """The triangle, and the product below it."""
+        """Return the seconds of herk: of its triangle and of the product below it."""
         triangle, product = self.by_kind.get("herk"), self.by_kind.get("gemm")
         if triangle is None or product is None:
             return None

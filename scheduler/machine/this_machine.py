@@ -1,4 +1,4 @@
-"""Where this machine's profile is kept, and whether it can be used.
+"""The profile of this machine: its file, and whether it fits the machine as it is.
 
 It is ``machine-<hash>.json`` in ``hetero-la`` of the user's cache directory
 (``$XDG_CACHE_HOME``, or ``~/.cache``): a name for each kind of machine, so that machines
@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from hetero_la.scheduler.machine.identity import HARDWARE, this_machine
+from hetero_la.scheduler.machine.identity import HARDWARE, machine_identity
 from hetero_la.scheduler.machine.model import MachineModel
 from hetero_la.scheduler.machine.profile import Profile
 from hetero_la.scheduler.machine.profile_file import read_profile
@@ -28,14 +28,14 @@ _VARIABLE = "HETERO_LA_PROFILE"
 
 
 class ProfileWarning(UserWarning):
-    """A profile is there, and cannot be used; or one is made that may be wrong."""
+    """Warning about a profile that cannot be used, or may have been measured wrongly."""
 
 
 def profile_path() -> Path:
-    """Where this machine's profile is, or would be."""
+    """Return the path of this machine's profile, whether there is one or not."""
     if named := os.environ.get(_VARIABLE):
         return Path(named)
-    text = json.dumps([this_machine()[key] for key in HARDWARE])
+    text = json.dumps([machine_identity()[key] for key in HARDWARE])
     digest = hashlib.sha256(text.encode()).hexdigest()[:12]
     return _folder() / f"machine-{digest}.json"
 
@@ -44,9 +44,9 @@ def _folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hetero-la"
 
 
-def misfit(profile: Profile) -> str:
-    """Why a profile is not of this machine as it is now; empty where it is."""
-    here = this_machine()
+def mismatch(profile: Profile) -> str:
+    """Return why a profile does not fit this machine as it is now; empty if it does."""
+    here = machine_identity()
     for key, value in here.items():
         if profile.machine.get(key) != value:
             what = "another machine" if key in HARDWARE else "another version"
@@ -55,27 +55,27 @@ def misfit(profile: Profile) -> str:
 
 
 def current_profile() -> Profile | None:
-    """The profile of this machine, if there is one that can be used.
+    """Return the profile of this machine, if there is one that can be used.
 
-    One that cannot is told of in a `ProfileWarning`, once in a process.
+    Warns with `ProfileWarning`, once in a process, if there is one that cannot be used.
     """
-    # Where nothing was ever kept, nobody need look at the machine, which takes a moment.
+    # Without a folder of profiles there is no need to identify the machine, which takes a while.
     try:
         if _VARIABLE not in os.environ and not os.path.isdir(_folder()):
             return None
         path = profile_path()
         changed = path.stat().st_mtime_ns
-    except (OSError, RuntimeError):  # there is no home, or no way into it
+    except (OSError, RuntimeError):  # there is no home directory, or it cannot be read
         return None
     return _usable(path, changed)
 
 
 @functools.lru_cache(maxsize=4)
 def _usable(path: Path, changed: int) -> Profile | None:
-    """The profile in a file; `changed`, when it was written, lets a new one be read."""
+    """Return the profile in a file; `changed`, when it was written, is a key of the cache."""
     try:
         profile = read_profile(path)
-        reason = misfit(profile)
+        reason = mismatch(profile)
     except (OSError, ValueError) as error:
         reason = str(error)
     if reason:
@@ -91,7 +91,7 @@ def _usable(path: Path, changed: int) -> Profile | None:
 def profiled(
     model: MachineModel, workers: Sequence[WorkerInfo], dtype: Any
 ) -> tuple[MachineModel, list[bool]]:
-    """A model with what this machine's profile knows, and of which workers it knows."""
+    """Return `model` with this machine's profile, and which of the workers the profile has."""
     known = [False] * len(workers)
     profile = current_profile()
     if profile is None:
@@ -116,7 +116,7 @@ def profiled(
 
 
 def best_inner_blocking(worker: WorkerInfo, panel: str, dtype: Any) -> int | None:
-    """The option `ib` with which a GPU does a panel's kernel best, if this machine's profile knows.
+    """Return the fastest inner blocking `ib` of a GPU's panel kernel, if the profile has it.
 
     Examples
     --------
@@ -135,8 +135,8 @@ def _is_here(worker: WorkerInfo) -> bool:
 
 
 def _kind(worker: WorkerInfo) -> tuple[str, int]:
-    """What a worker's entry in a profile is found by: a GPU's name, or BLAS threads."""
-    gpus = this_machine()["gpus"]
+    """Return the key of a worker's entry in a profile: a GPU's name, or BLAS threads."""
+    gpus = machine_identity()["gpus"]
     if worker.kind == "gpu" and not worker.virtual:
         return (gpus[worker.device] if 0 <= worker.device < len(gpus) else "no such GPU"), 0
     return "", worker.blas_threads

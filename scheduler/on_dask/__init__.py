@@ -1,1 +1,1 @@
-"""Runs as Dask tasks: shards that tasks hold, slices of programs, and waits for them."""
+"""Runs as Dask tasks: shards held by tasks, slices of programs, and waits for them."""

@@ -1,4 +1,4 @@
-"""Shards as results of Dask tasks, which hold them and do not move them."""
+"""Shards as results of Dask tasks, which stay on the worker that made them."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ class HeldShard:
             self._worker, self._key = weakref.ref(worker), worker.get_current_task()
 
     def here(self) -> Runner | Team:
-        """The state, for the worker that holds it.
+        """Return the state, on the worker that holds it.
 
         Raises
         ------
         StaleShardError
-            For any other.
+            On any other worker.
         """
         worker, home = current_worker(), self._worker() if self._worker else None
         if self.runner is None or worker is not home:
@@ -63,7 +63,7 @@ class HeldShard:
 
     @contextlib.contextmanager
     def at_work(self) -> Iterator[Runner | Team]:
-        """The state, as long as a task works on it."""
+        """Yield the state to a task, and mark the share as in use meanwhile."""
         runner = self.here()
         with _changed:
             _working[self.share] += 1
@@ -78,13 +78,13 @@ class HeldShard:
                 _changed.notify_all()
 
     def let_go(self) -> None:
-        """End of the state: only what it was finished to is left."""
+        """Release the state, of which only the finished result remains."""
         self.runner = None
         _written.pop(self.name, None)
 
     @property
     def wanted(self) -> bool:
-        """Whether Dask still knows of it."""
+        """True if Dask still holds it."""
         worker = self._worker() if self._worker else None
         return worker is not None and self._key in worker.data
 
@@ -94,7 +94,7 @@ class HeldShard:
         return _read, (self.name,)
 
 
-#: How many tasks of each share of a run work in this process.
+#: Number of tasks of each share of a run that run in this process.
 _working: Counter[Hashable] = Counter()
 _changed = threading.Condition()
 
@@ -107,7 +107,7 @@ def _forget_work() -> None:
 
 
 def let_old_work_end(share: Hashable) -> None:
-    """Wait for tasks of an attempt that was given up.
+    """Wait for the running tasks of an attempt that was given up.
 
     Dask would take the end of such a task for that of the same task in the new attempt.
     It waits for nothing but its kernels, and so ends.
@@ -130,14 +130,14 @@ def _read(name: str) -> HeldShard:
 
 
 def forget_unwanted() -> None:
-    """Let go of shards that were written and then dropped by Dask."""
+    """Release shards that were written to disk and then dropped by Dask."""
     for name, held in list(_written.items()):
         if not held.wanted:
             _written.pop(name, None)
 
 
 def current_worker() -> Worker | None:
-    """The Dask worker whose task runs in this thread; None in Dask's local schedulers."""
+    """Return the Dask worker whose task runs in this thread; None in local schedulers."""
     try:
         return get_worker()
     except ValueError:

@@ -1,4 +1,4 @@
-"""How the chunks of Dask arrays come into the memory in which a run is done."""
+"""Copies of the chunks of Dask arrays into the memory in which a run is done."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Declared(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """Where the columns of one array go: rows from `row` on, spans of it to spans of a shard.
+    """Destination of an array's columns: rows from `row` on, spans of it to spans of a shard.
 
     `finite` says whether its numbers must be finite.
     """
@@ -83,13 +83,13 @@ class Piece(NamedTuple):
 
 @on_device_of_arrays
 def cut(chunk: Array, spans: Sequence[Span], declared: Declared) -> Array:
-    """Dask task: the columns of a chunk that go to one worker."""
+    """Dask task: return the columns of a chunk that go to one worker."""
     declared.require(chunk)
     return array_module(chunk).concatenate([chunk[:, slice(*span)] for span in spans], axis=1)
 
 
 def new_array(job: Job, width: int, device: Device, on_gpu: bool) -> Array:
-    """Column-major memory for some columns, on the GPU of `device` or on the host."""
+    """Allocate column-major memory for some columns, on the GPU of `device` or on the host."""
     shape = (job.layout.m, width)
     needed, free = math.prod(shape) * np.dtype(job.dtype).itemsize, device.free_bytes()
     worker = current_worker()
@@ -108,7 +108,7 @@ def fill(
     array: Array, device: Device, pieces: Sequence[Piece], arrays: Sequence[Array],
     threads: int = 1,
 ) -> None:  # fmt: skip
-    """Copy to `array`, which is on `device` or on the host, what goes there.
+    """Copy arrays to their places in `array`, which is on `device` or on the host.
 
     Raises
     ------
@@ -145,9 +145,9 @@ def fill(
 
 
 class Room:
-    """Memory of a run that is one task, in which other tasks put its input one after the other.
+    """Memory for the run of a single task, which other tasks fill with its input in turn.
 
-    Each hands it on to the next, so that Dask may take it elsewhere in between.
+    Each passes it on to the next, so that Dask may move it in between.
 
     Parameters
     ----------
@@ -161,12 +161,12 @@ class Room:
         self.array, self.threads, self._begun = array, threads, False
 
     def begin(self) -> Array:
-        """The array, of which the caller makes something else.
+        """Return the array to the task that overwrites it.
 
         Raises
         ------
         StaleShardError
-            If somebody has done so before.
+            If another task has called this before.
         """
         if self._begun:
             raise StaleShardError("work on the input has begun: compute again")

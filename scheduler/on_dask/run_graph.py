@@ -1,4 +1,4 @@
-"""A run as a Dask graph that somebody else submits, at another time.
+"""A run as a Dask graph, which is submitted by others later.
 
 The programs are those of every other executor.  Each worker has a chain of tasks: tasks that
 fill its shard with the columns it owns, its slices, each of which ends with a message that
@@ -42,7 +42,7 @@ _PORTIONS, _LEAST_PORTION = 16, 2**23
 
 
 class Chunk(NamedTuple):
-    """A block of the matrix, or of what stands to its right: its key, and where it is.
+    """A block of the matrix or of the right-hand sides: its key, and its place.
 
     `finite` says whether its numbers must be finite.
     """
@@ -115,16 +115,16 @@ class RunGraph:
 
     @property
     def adjacent(self) -> bool:
-        """Whether all tile columns are side by side in one array."""
+        """True if all tile columns are side by side in one array."""
         return len(self._shares) == 1
 
     def runs_of(self, columns: range, most: int) -> list[range]:
-        """Tile columns by those that one block can show; at most `most` blocks if that can be."""
+        """Group tile columns into ranges that one block can show, if possible `most` at most."""
         step = -(-len(columns) // most) if self.adjacent else 1
         return [columns[start : start + step] for start in range(0, len(columns), max(step, 1))]
 
     def block(self, key: Any, columns: range, verdict: Any, *, copy: bool) -> RunTask:
-        """The task that hands out tile columns of one run once the task `verdict` has passed."""
+        """Return the task for tile columns of one run, once the task `verdict` has passed."""
         (start, _), (last, _) = map(self.job.layout.columns, (columns[0], columns[-1]))
         worker = next(i for i, share in enumerate(self._shares) if start in share.spans)
         return RunTask(
@@ -140,7 +140,7 @@ class RunGraph:
         return key
 
     def _inputs(self, share: Share, chunks: Sequence[Chunk]) -> Iterator[Input]:
-        """Keys of the arrays that fill a share, and where they go."""
+        """Yield keys of the arrays that fill a share, and their destinations."""
         find = functools.cache(functools.partial(_moves, share))
         for place, chunk in enumerate(chunks):
             moves = find(chunk.columns)
@@ -157,7 +157,7 @@ class RunGraph:
             yield key, Piece(chunk.row, moves, declared, chunk.finite)
 
     def _portions(self, share: Share, inputs: list[Input]) -> list[list[Input]]:
-        """A few at a time, so that what has been copied to the share can go."""
+        """Group inputs into portions, so that those already copied to the share can be freed."""
         columns = sum(stop - start for start, stop in share.loaded)
         nbytes = self.job.layout.m * columns * np.dtype(self.job.dtype).itemsize
         most = max(min(nbytes // _LEAST_PORTION, _PORTIONS), 1)
@@ -174,7 +174,7 @@ class RunGraph:
         return self._add("run", 0, 0, run_whole, self.job, TaskRef(room))
 
     def _filled(self, attempt: TaskRef, worker: int, inputs: list[Input]) -> tuple[TaskRef, List]:
-        """A share's array, and all that fills it."""
+        """Return a share's array, and the tasks that fill it."""
         job = self.job if self._together else self.job.only(worker)
         opened = TaskRef(
             self._add("open", worker, 0, open_shard, self.token, attempt, job, worker,
@@ -187,7 +187,7 @@ class RunGraph:
         return opened, List(*map(TaskRef, fills))
 
     def _slices(self) -> list[list[tuple[int, int, list[MessageKey], MessageKey | None]]]:
-        """Slices of each share's program; a team has but one."""
+        """Return the slices of each share's program; workers together have but one."""
         if self._together:
             return [[(0, 1, [], None)]]
         return [list(program.slices()) for program in self.job.programs]
@@ -228,7 +228,7 @@ def _shares(job: Job) -> list[Share]:
 
 
 def _whole(job: Job) -> Share:
-    """What workers do together: the matrix in its own order."""
+    """Return the share of workers that run together: the matrix in its own order."""
     columns = map(job.layout.columns, range(job.layout.nt + job.layout.rt))
     return Share(0, {span[0]: span for span in columns}, _loaded(job, job.programs))
 
@@ -239,7 +239,7 @@ def _loaded(job: Job, programs: Iterable[Program]) -> list[Span]:
 
 
 def _moves(share: Share, columns: Span) -> tuple[tuple[Span, Span], ...]:
-    """Spans of a chunk's columns, and where they go in a share's array."""
+    """Return spans of a chunk's columns, with their spans in a share's array."""
     moves: list[tuple[Span, Span]] = []
     for begin, end in share.loaded:
         start, stop = max(begin, columns[0]), min(end, columns[1])
@@ -256,7 +256,7 @@ def _moves(share: Share, columns: Span) -> tuple[tuple[Span, Span], ...]:
 
 
 def _side_by_side(moves: tuple[tuple[Span, Span], ...]) -> tuple[tuple[Span, Span], ...]:
-    """The same moves from the array that `cut` makes."""
+    """Return the same moves for the array that `cut` returns."""
     found, at = [], 0
     for (start, stop), target in moves:
         found.append(((at, at + stop - start), target))

@@ -1,4 +1,4 @@
-"""What the tasks of a lazy Dask graph do: fill a worker's shard, work on it, hand it out.
+"""Tasks of a lazy Dask graph: open a worker's shard, fill it, run slices, return results.
 
 The shard is the result of the task that has made it, and all later tasks of that worker
 refer to it (`HeldShard`): Dask frees it with the last of them, however the computation ends.
@@ -52,7 +52,7 @@ class Sent(NamedTuple):
 
 @dataclass
 class Finished:
-    """What a worker has made: its columns, its per-step vectors, the extent of its diagonal."""
+    """Results of a worker: columns, per-step vectors, and extent of the diagonal."""
 
     storage: LocalStorage
     values: dict[Name, np.ndarray]
@@ -63,14 +63,14 @@ sizeof.register(Finished, lambda finished: finished.storage.array.nbytes)
 
 
 def begin_run() -> str:
-    """Dask task: a name for an attempt at a run, on which all of it depends."""
+    """Dask task: return a name for an attempt at a run, on which all its tasks depend."""
     return uuid.uuid4().hex
 
 
 def open_shard(
     run: str, attempt: str, job: Job, worker: int, on_gpu: bool, together: bool
 ) -> HeldShard:
-    """Dask task: make room for a worker's shard, on the GPU if what fills it is on one.
+    """Dask task: allocate a worker's shard, on the GPU if its input is on one.
 
     Workers that do a run `together` have one shard, in the matrix's own order.
     """
@@ -95,7 +95,7 @@ def _opened(job: Job, worker: int, device: Device, on_gpu: bool) -> Runner:
 
 
 def _place(worker: Worker | None, on_gpu: bool, arrays: Sequence[Array] = ()) -> int | None:
-    """GPU on which a run keeps its columns: the worker's, or else the one that has `arrays`."""
+    """Return the GPU of a run's columns: the worker's, or else the one that holds `arrays`."""
     if not on_gpu:
         return None
     if worker is not None and device_of(worker).index >= 0:
@@ -104,7 +104,7 @@ def _place(worker: Worker | None, on_gpu: bool, arrays: Sequence[Array] = ()) ->
 
 
 def _device(worker: Worker | None, place: int | None) -> Device:
-    """Device that works on data of the GPU `place`, or of the host: the worker's if it can."""
+    """Return a device for data on the GPU `place`, or on the host: the worker's if it can."""
     if worker is not None and (place is None or device_of(worker).index == place):
         return device_of(worker)
     if place is None:
@@ -117,7 +117,7 @@ def _device(worker: Worker | None, place: int | None) -> Device:
 def fill_shard(
     held: HeldShard, portion: int, pieces: Sequence[Piece], arrays: Sequence[Array]
 ) -> int:
-    """Dask task: copy a portion of the input, which it returns, to where it belongs in a shard."""
+    """Dask task: copy a portion of the input to its place in a shard; return its number."""
     with held.at_work() as runner:
         if runner.position != 0:
             raise StaleShardError("a shard cannot be filled again: work on it has begun")
@@ -153,7 +153,7 @@ def run_slice(
 
 
 def close_shard(held: HeldShard, before: Any) -> Finished:
-    """Dask task: what a worker has made, once it has come to its program's end."""
+    """Dask task: return a worker's results, after its program's end."""
     with held.at_work() as runner:
         finished = _finished(runner)
         held.let_go()
@@ -161,7 +161,7 @@ def close_shard(held: HeldShard, before: Any) -> Finished:
 
 
 def open_whole(job: Job, on_gpu: bool, pieces: Sequence[Piece], arrays: Sequence[Array]) -> Room:
-    """Dask task: memory for a run that is one task, and in it a portion of the input."""
+    """Dask task: allocate memory for a run of one task, and copy a portion of the input to it."""
     worker, team = current_worker(), len(job.programs) > 1
     place = _place(worker, on_gpu, arrays)
     device = CpuDevice("team") if team else _device(worker, place)
@@ -170,14 +170,14 @@ def open_whole(job: Job, on_gpu: bool, pieces: Sequence[Piece], arrays: Sequence
 
 
 def fill_whole(room: Room, pieces: Sequence[Piece], arrays: Sequence[Array]) -> Room:
-    """Dask task: put another portion of the input there."""
+    """Dask task: copy another portion of the input to that memory."""
     device = _device(current_worker(), device_index(room.array))
     fill(room.array, device, pieces, arrays, room.threads)
     return room
 
 
 def run_whole(job: Job, room: Room) -> Finished:
-    """Dask task: a run of one worker, or of several threads of a process, wherever it is."""
+    """Dask task: run a whole job of one worker, or of several threads of a process."""
     array = room.begin()
     if len(job.programs) > 1:
         runner: Runner | Team = Team(job, array)
@@ -191,7 +191,7 @@ def run_whole(job: Job, room: Room) -> Finished:
 def run_at_once(
     job: Job, on_gpu: bool, pieces: Sequence[Piece], arrays: Sequence[Array]
 ) -> Finished:
-    """Dask task: a run of little input, which has nothing to gain from tasks that bring it."""
+    """Dask task: run a whole job of so little input that more tasks would not pay."""
     return run_whole(job, open_whole(job, on_gpu, pieces, arrays))
 
 
@@ -203,16 +203,16 @@ def _finished(runner: Runner | Team) -> Finished:
 
 
 def values_of(finished: Finished, after: Any = None) -> dict[Name, np.ndarray]:
-    """Dask task: the small part of what a worker has made."""
+    """Dask task: return the per-step vectors of a worker."""
     return finished.values
 
 
 def block_of(
     finished: Finished, start: int, last: int, copy: bool, on_gpu: bool, verdict: Any
 ) -> Array:
-    """Dask task: adjacent finished tile columns, once the run is known to have gone well.
+    """Dask task: return adjacent finished tile columns, once the run has succeeded.
 
-    A copy lets go of the rest of the shard.
+    With `copy`, the rest of the shard can be freed.
     """
     block = finished.storage.block(start, last)
     block = column_major_copy(block) if copy else block

@@ -1,4 +1,4 @@
-"""Workers of one process that do a run together, as one Dask task.
+"""Workers of one process that execute a run together, as one Dask task.
 
 Messages then go by reference, as in every other run inside a process, and not each through
 Dask's scheduler.  The threads are the run's own: they wait for each other, and tasks of Dask's
@@ -57,7 +57,7 @@ class Team:
         self._values: dict[Name, np.ndarray] = {}
 
     def run(self, start: int, stop: int) -> None:
-        """Do it all."""
+        """Run the whole job."""
         if self.position != 0:
             raise StaleShardError("the run has begun: its array cannot be updated again")
         self.position = None
@@ -72,7 +72,7 @@ class Team:
         self.position = stop
 
     def finish(self) -> dict[Name, np.ndarray]:
-        """The run's results besides the array."""
+        """Return the run's results besides the array."""
         return self._values
 
 
@@ -82,14 +82,14 @@ def _blas_threads(workers: Sequence[WorkerInfo]) -> int:
 
 @functools.cache
 def _device(index: int, virtual: bool, name: str, pinned: bool) -> Device:
-    """A device like that of a worker; its own may be in use by the worker's own tasks."""
+    """Return a device like a worker's, whose own may be in use by the worker's tasks."""
     if 0 <= index < gpu_count():
         return GpuDevice(index, name)
     return (VirtualGpu if virtual else CpuDevice)(name, pinned=pinned)
 
 
 def _wanted() -> Any:
-    """Tells whether Dask still wants the task that runs in this thread."""
+    """Return a function that tells whether Dask still wants the task of this thread."""
     try:
         worker = get_worker()
     except ValueError:  # nobody can cancel it in Dask's local schedulers

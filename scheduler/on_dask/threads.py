@@ -17,20 +17,20 @@ from hetero_la.scheduler.cluster.clients import while_open
 from hetero_la.scheduler.cluster.devices import this_device
 from hetero_la.scheduler.on_dask.wait import thread_given_up, wait_all
 from hetero_la.scheduler.run.job import Job, Outcome
-from hetero_la.scheduler.run.threads import LocalRun
+from hetero_la.scheduler.run.threads import ThreadedRun
 from hetero_la.tiles.arrays.errors import RunAbortedError
 from hetero_la.tiles.arrays.forks import ProcessLock
 from hetero_la.tiles.storage.shard import Storage
 
 _run_numbers = itertools.count()
 #: Runs whose workers are threads of this process, for the tasks that carry their number.
-_runs: dict[str, LocalRun] = {}
+_runs: dict[str, ThreadedRun] = {}
 #: Windows of one run wait for each other, so runs on the same workers take turns.
 _turn = ProcessLock()
 
 
 def run_window(run: str, worker: int, start: int, stop: int, before: Any) -> None:
-    """Dask task: a window of a run of this process."""
+    """Dask task: run a window of a run of this process."""
     if run not in _runs:
         raise RunAbortedError(f"run {run} has ended; its windows cannot be run again")
     _runs[run].window(worker, this_device(), start, stop)
@@ -38,7 +38,7 @@ def run_window(run: str, worker: int, start: int, stop: int, before: Any) -> Non
 
 def run_local(client: distributed.Client, job: Job, storage: Storage) -> Outcome:
     """Run on workers that are threads of this process."""
-    run = LocalRun(job, storage)
+    run = ThreadedRun(job, storage)
     number = f"{job.name}-{next(_run_numbers)}"
     with thread_given_up(), _turn:  # in this order: a thread that waits for a turn may be needed
         _runs[number] = run

@@ -1,4 +1,4 @@
-"""Waits for the tasks of a run that end, whatever happens to the workers."""
+"""Bounded waits for the tasks of a run: a lost or paused worker ends them with an error."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from distributed.core import Status
 from hetero_la.scheduler.cluster.clients import known_infos
 from hetero_la.tiles.arrays.errors import RunAbortedError, WorkerLostError
 
-#: Seconds between looks at whether the workers of a run are still there.
+#: Seconds between checks that the workers of a run are still there.
 _LOOK_INTERVAL = 0.25
 #: Seconds that a worker of a run may be paused: Dask gives it no task meanwhile.
 _PAUSE_LIMIT = 60.0
@@ -34,7 +34,7 @@ class _UnfinishedError(Exception):
 
 @contextlib.contextmanager
 def thread_given_up() -> Iterator[None]:
-    """In a Dask task, leave its worker's thread to others in the block, which waits for them.
+    """Release the thread of a Dask task to other tasks in the block, which waits for them.
 
     As `distributed.worker_client` does.  It may have been left before.
     """
@@ -70,7 +70,7 @@ def wait_all(client: Client, futures: Sequence[Future], workers: Sequence[str]) 
     Raises
     ------
     Exception
-        What the first failing task raised.
+        The error of the first task that failed.
     WorkerLostError
         If a worker has left, or was paused for too long.
     RunAbortedError
@@ -97,7 +97,7 @@ def fetch_all(client: Client, futures: Sequence[Future], workers: Sequence[str])
 
 
 def guard(client: Client, start: Callable[[], Awaitable[Any]], workers: Sequence[str]) -> Any:
-    """Await what `start` returns in the client's event loop, for as long as `workers` are there.
+    """Await `start` in the client's event loop, for as long as `workers` are there.
 
     Raises
     ------
@@ -143,7 +143,7 @@ async def _finish(future: Future) -> None:
 async def _settle(
     client: Client, awaited: Sequence[Awaitable[Any]], workers: Sequence[str]
 ) -> list[Any]:
-    """Results of all that is awaited, unless a worker is lost first."""
+    """Return the results of all that is awaited; raise if a worker is lost first."""
     tasks = [asyncio.ensure_future(one) for one in awaited]
     everything, watch = asyncio.gather(*tasks), _Watch(client, workers)
     watching = asyncio.ensure_future(watch.until(everything))
@@ -166,20 +166,20 @@ async def _settle(
 
 
 def _look_at_error(task: asyncio.Future[Any]) -> None:
-    """Nobody waits for it any more."""
+    """Retrieve the error of a task for which nobody waits, so that asyncio does not log it."""
     if not task.cancelled():
         task.exception()
 
 
 def _is_echo(error: BaseException) -> bool:
-    """Whether it only says that the run ends, and another error may say why."""
+    """Return whether an error only says that the run ends, and another one may say why."""
     return isinstance(error, _UnfinishedError) and isinstance(
         _reason(error.future), RunAbortedError
     )
 
 
 class _Watch:
-    """Looks at whether workers are there, and take tasks."""
+    """Watch over workers: whether they are there, and accept tasks."""
 
     def __init__(self, client: Client, workers: Sequence[str]) -> None:
         self._client, self._workers = client, workers
@@ -223,7 +223,7 @@ class _Watch:
 
 
 async def lost_message(client: Client, address: str, label: str) -> str:
-    """What is said of a worker that is lost, or is about to leave."""
+    """Return the message about a worker that is lost, or is about to leave."""
     found = await client.scheduler.identity()
     leaving = found["workers"].get(address, {}).get("status") == Status.closing_gracefully.name
     events = await client.scheduler.events(topic=address)

@@ -1,1 +1,1 @@
-"""Placement: which worker runs a task, and in which order."""
+"""Placement: the worker of each task, and the order of a worker's tasks."""

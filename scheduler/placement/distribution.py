@@ -1,4 +1,4 @@
-"""Which worker owns which tile column."""
+"""Distribution of tile columns over workers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Distribution:
     (0, 1, 0, 1, 0)
     >>> Distribution.cyclic(6, [2.0, 1.0]).owners
     (0, 0, 1, 0, 0, 1)
-    >>> Distribution.cyclic(6, [1.0, 1.0], turning=True).owners
+    >>> Distribution.cyclic(6, [1.0, 1.0], alternating=True).owners
     (0, 1, 1, 0, 0, 1)
     """
 
@@ -24,13 +24,13 @@ class Distribution:
 
     @classmethod
     def cyclic(
-        cls, columns: int, weights: Sequence[float], *, turning: bool = False
+        cls, columns: int, weights: Sequence[float], *, alternating: bool = False
     ) -> Distribution:
-        """Column-cyclic; faster workers, of larger weight, get more columns.
+        """Deal out columns cyclically; faster workers, of larger weight, get more of them.
 
-        A worker of weight 0 owns nothing.  With `turning`, every other round goes
-        backwards: the first and the last worker then own pairs of neighbours, and what is
-        left of the matrix at a step is not always more for the same worker.
+        A worker of weight 0 owns nothing.  With `alternating`, every other round goes
+        backwards: the first and the last worker then own pairs of neighbours, and it is not
+        always the same worker that owns more of the trailing matrix.
         """
         if not any(weight > 0 for weight in weights):
             raise ValueError(f"no worker may own columns: weights are {list(weights)}")
@@ -38,7 +38,7 @@ class Distribution:
         owners = []
         able = [g for g, weight in enumerate(weights) if weight > 0]
         for column in range(columns):
-            backwards = turning and column // len(able) % 2
+            backwards = alternating and column // len(able) % 2
             order = able[::-1] if backwards else able
             g = min(order, key=lambda g: (owned[g] + 1) / weights[g])  # the first of equals
             owned[g] += 1
@@ -46,5 +46,5 @@ class Distribution:
         return cls(tuple(owners))
 
     def columns(self, worker: int) -> list[int]:
-        """Tile columns that `worker` owns, in the order of its shard."""
+        """Return the tile columns that `worker` owns, in the order of its shard."""
         return [j for j, owner in enumerate(self.owners) if owner == worker]

@@ -10,7 +10,7 @@ Priority = tuple[int, int, int, int, int]
 
 
 class Order:
-    """Sort keys of tasks: the smallest runs first.
+    """Order of tasks by sort keys: the smallest runs first.
 
     The panel of column c, and the updates of that column in the `depth` steps
     before, come before the rest of step ``c - depth``.  Equal kernels of one step
@@ -23,8 +23,8 @@ class Order:
     depth : int
         Look-ahead: how many panels are factored ahead of the trailing update.
     arrival : callable, optional
-        Step by which a column has travelled to its worker; the work of earlier steps on
-        it waits so long, but never longer than its panel can.
+        Step by which a column has been copied to its worker; the work of earlier steps on
+        it waits for that, unless it would delay the column's panel.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class Order:
             self._ranks.setdefault((block.step, block.kind), len(self._ranks))
 
     def phase(self, step: int, column: int) -> tuple[int, int]:
-        """When the work of a step on a column is due, and whether that can wait (1) or not (0)."""
+        """Return the step at which work on a column is due, and 1 if it can wait, else 0."""
         depth, kt = self._depth, self._kt
         if column - depth <= step <= column < kt:
             return column - depth, 0
@@ -47,10 +47,10 @@ class Order:
         return max(step, min(self._arrival(column), column - depth - 1, kt - 1)), 1
 
     def is_next(self, step: int, column: int) -> bool:
-        """Whether what can wait on a column is what its first urgent task waits for."""
+        """Return whether a column's first urgent task waits for this deferrable work."""
         return self.phase(step, column) == (column - self._depth - 1, 1)
 
     def key(self, step: int, kind: str, column: int, index: int) -> Priority:
-        """The sort key of a task."""
+        """Return the sort key of a task."""
         phase, trailing = self.phase(step, column)
         return phase, trailing, step, self._ranks[step, kind], index

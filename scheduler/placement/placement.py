@@ -1,4 +1,4 @@
-"""Task -> worker, as a pure function."""
+"""Placement: the worker of each task, as a pure function of graph and distribution."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hetero_la.tiles.kernels.spec import SPECS
 class Placement:
     """Worker of each task: ``placement[i]`` is that of ``graph.tasks[i]``.
 
-    The owner of its column computes.
+    A task runs on the owner of its column.
 
     Parameters
     ----------
@@ -60,17 +60,17 @@ class Placement:
         return workers
 
     def is_panel(self, block: TaskBlock) -> bool:
-        """Whether a block is a task of a panel's chain."""
+        """Return whether a block is a task of a panel's factorization."""
         return block.step == block.start < self._kt and SPECS[block.kind].chain
 
     def worker(self, block: TaskBlock, column: int) -> int:
-        """Who does a block's task of one column; of a single task, whatever the column."""
+        """Return the worker of a block's task on `column`, which a single task ignores."""
         if self.panel_worker is not None and self.is_panel(block):
             return self.panel_worker
         return self._owners[block.start if block.single else column]
 
     def shares(self, block: TaskBlock) -> Mapping[int, Sequence[int]]:
-        """Who takes part in a block, in the order of columns, and which of these each takes."""
+        """Return, for each worker of a block, in order of columns, the columns that it computes."""
         if self.panel_worker is not None and self.is_panel(block):
             return {self.panel_worker: (block.start,)}
         key = block.start, block.stop

@@ -1,4 +1,4 @@
-"""What the planner needs to know of a worker."""
+"""Description of a worker for the planner."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class WorkerInfo:
     name : str
         Readable name: ``cpu0``, ``gpu0``.
     kind : {"cpu", "gpu"}
-        Device kind, which says what role the worker takes.
+        Kind of its device.
     address : str
         Dask address; empty for the calling thread.
     pid : int
@@ -30,13 +30,13 @@ class WorkerInfo:
     device : int
         GPU index in its process, or -1.
     gpu : str
-        PCI address of the GPU where processes number their GPUs each for itself; else empty.
+        PCI address of the GPU, which identifies it where each process numbers its own; or empty.
     virtual : bool
-        Whether a CPU takes the role of a GPU.
+        Whether it is a CPU in the role of a GPU.
     blas_threads : int
         Threads that its BLAS may use.
     memory : int
-        Bytes that it may hold; workers of one host's memory share these.
+        Bytes that it may hold; CPU workers of one host share them.
     """
 
     name: str
@@ -52,17 +52,17 @@ class WorkerInfo:
 
     @property
     def label(self) -> str:
-        """Name and address, as errors call it."""
+        """Name and address, for error messages."""
         return f"{self.name} ({self.address})"
 
     @property
     def here(self) -> bool:
-        """Whether it is in this process; one of another host may have the same number."""
+        """True if it runs in this process; one of another host may have the same number."""
         return self.pid == os.getpid() and self.host in ("", platform.node())
 
 
 def calling_thread() -> WorkerInfo:
-    """The thread that calls, as the only worker of a small problem.
+    """Return the calling thread as a worker, the only one of a small problem.
 
     Examples
     --------
@@ -75,5 +75,5 @@ def calling_thread() -> WorkerInfo:
 
 
 def over_processes(workers: Sequence[WorkerInfo]) -> bool:
-    """Whether some workers are in other processes than this one."""
+    """Return whether some workers run in other processes than this one."""
     return not all(worker.here for worker in workers)

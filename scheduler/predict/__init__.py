@@ -1,1 +1,1 @@
-"""Predictions: a simulator of events, quick estimates, and runs on very many GPUs."""
+"""Predictions: an event simulator, quick estimates, and runs on very many GPUs."""

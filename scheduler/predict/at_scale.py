@@ -1,17 +1,17 @@
 """A run on very many GPUs, step by step instead of event by event.
 
-The same program as `programs.build_programs` writes for each worker, without writing it:
-in phase p the owner of tile column c = p + d (d: look-ahead) brings that column up to
-date and factors panel c on its panel queue, and sends it; every worker applies step p to
-the rest of its columns on its update queue.  So a phase is a few operations on arrays
-over all workers, and a scalar one for the panel's owner, where two queues share a GPU
-(`sharing`).  Left out, against `simulate`: the host's time to enqueue calls; that buffers
-of received panels are few; and that a trailing update of the panel's own GPU can start
-when the panel is done but not yet its inverse, and waits for the last look-ahead update
-with the same panel.  `simulate` executes the real programs, and a test compares the two.
+The recurrence follows the programs of `build.build_programs` without writing them: in phase p
+the owner of tile column c = p + d (d: look-ahead) brings that column up to date, factors panel c
+on its panel queue, and sends it; every worker applies step p to the rest of its columns on its
+update queue.  So a phase is a few operations on arrays over all workers, and a scalar one for the
+panel's owner, where two queues share a GPU (`sharing`).  Neglected, compared with `simulate`: the
+host's time to enqueue calls; the limited number of buffers for received panels; and that a
+trailing update on the panel's own GPU can start after the panel and before its inverse, and waits
+for the last look-ahead update with the same panel.  `simulate` executes the real programs, and a
+test compares the two.
 
-Beside each time stands what the longest chain of waits to it consists of (`PARTS`), so
-that the parts of the last one add up to the makespan: they say what bounds the run.
+Each time carries the parts of the longest chain of waits that leads to it (`PARTS`), so that the
+parts of the last time add up to the makespan: they show what bounds the run.
 """
 
 from __future__ import annotations
@@ -36,10 +36,16 @@ from hetero_la.scheduler.predict.path_time import (
     PARTS,
     UPDATE,
     Arrival,
-    Moment,
+    PathTime,
 )
-from hetero_la.scheduler.predict.sharing import PanelWork, Slowed, Work, beside, through
-from hetero_la.scheduler.predict.trailing_updates import Phases
+from hetero_la.scheduler.predict.sharing import (
+    PanelCall,
+    PanelSpan,
+    UpdateCall,
+    panel_spans,
+    update_end,
+)
+from hetero_la.scheduler.predict.trailing_updates import TrailingUpdates
 from hetero_la.tiles.storage.layout import TileLayout
 
 
@@ -52,11 +58,11 @@ class ScaledRun:
     makespan : float
         Time at which the last worker ends.
     parts : dict of str to float
-        What the longest chain of waits consists of (`PARTS`): they add up to the makespan.
+        Time of each kind (`PARTS`) in the longest chain of waits; their sum is the makespan.
     busy : numpy.ndarray, shape (workers,)
-        Kernel time of each worker, as if each ran alone.
+        Kernel time of each worker, as if each kernel ran alone.
     bytes_moved : int
-        Bytes that came from one worker to another.
+        Bytes transferred between workers.
     """
 
     makespan: float
@@ -81,11 +87,11 @@ def simulate_at_scale(
     build : callable
         Builder of the factorization's graph.
     layout : TileLayout
-        The matrix.
+        Tiles of the matrix.
     machine : ClusterModel
-        What it runs on.
+        The machine.
     gpus : int
-        How many of its GPUs, the first ones.
+        Number of its GPUs to use, the first ones.
     depth : int, optional
         Look-ahead.
     dtype : dtype, optional
@@ -104,11 +110,11 @@ def simulate_at_scale(
     """
     if not 0 < gpus <= machine.gpus:
         raise ValueError(f"{machine.name} has {machine.gpus} GPUs, and not {gpus}")
-    return _Run(StepCalls(build, layout), machine, gpus, depth, np.dtype(dtype)).finish()
+    return _Recurrence(StepCalls(build, layout), machine, gpus, depth, np.dtype(dtype)).finish()
 
 
-class _Run:
-    """State of the recurrence."""
+class _Recurrence:
+    """State of the recurrence over phases."""
 
     def __init__(
         self, steps: StepCalls, machine: ClusterModel, gpus: int, depth: int, dtype: np.dtype
@@ -116,35 +122,35 @@ class _Run:
         self.steps, self.machine, self.depth, self.dtype = steps, machine, depth, dtype
         self.kt, self.nt = steps.layout.kt, steps.layout.nt
         self.team = np.arange(gpus)
-        self.phases = Phases(steps, gpus, depth, self.seconds)
-        self.done = np.zeros(gpus)  # when the update queue is
-        self.parts = np.zeros((gpus, len(PARTS)))
-        self.copied = np.zeros(gpus)  # when the copy queue is
+        self.trailing = TrailingUpdates(steps, gpus, depth, self.seconds)
+        self.done = np.zeros(gpus)  # time at which each update queue is free
+        self.parts = np.zeros((gpus, len(PARTS)))  # of the chains to these times
+        self.copied = np.zeros(gpus)  # time at which each copy queue is free
         self.busy = np.zeros(gpus)
         self.bytes_moved = 0
         self.arrivals: dict[int, Arrival] = {}
-        self.panels: dict[int, Moment] = {}  # when a worker's panel queue is done
-        self.slowed: dict[int, list[Slowed]] = {}
-        # Of the owner of the next panel: when its column is up to date, and how much is
-        # left of the update that has done so.
+        self.panels: dict[int, PathTime] = {}  # time at which a panel queue is free
+        self.slowed: dict[int, list[PanelSpan]] = {}
+        # On the owner of the next panel: the time at which that panel's column is up to date, and
+        # the rest of the update that has done so, in seconds.
         self.column, self.rest = BEGINNING, 0.0
 
     def seconds(self, calls: Sequence[Call]) -> float:
-        """Time of calls one after the other, alone on a GPU."""
+        """Return the time of calls one after the other, alone on a GPU."""
         gpu = self.machine.gpu
         return sum(gpu.kernel_seconds(call.kind, call.shapes, self.dtype) for call in calls)
 
     def finish(self) -> ScaledRun:
-        """Go through all phases."""
+        """Go through all phases, and return the predicted run."""
         for phase in range(-self.depth, self.kt):
             if phase + self.depth < self.kt:
                 self.factor(phase)
             if phase >= 0:
                 self.update(phase)
-                self.phases.forget(phase)
+                self.trailing.forget(phase)
                 del self.arrivals[phase]
         for owner, panel in self.panels.items():
-            if panel.at > self.done[owner]:
+            if panel.time > self.done[owner]:
                 self.done[owner], self.parts[owner] = panel
         self.close()
         last = int(np.argmax(self.done))
@@ -152,20 +158,20 @@ class _Run:
         return ScaledRun(float(self.done[last]), named, self.busy, self.bytes_moved)
 
     def factor(self, phase: int) -> None:
-        """The panel queue of the worker that owns the panel of a phase."""
+        """Advance the panel queue of the worker that owns the panel of a phase."""
         c = phase + self.depth
         owner = c % len(self.team)
-        now = max(self.panels.get(owner, BEGINNING), self.column, key=lambda moment: moment.at)
-        work, waits = self.panel_work(c, owner, now.at)
-        updates = [Work(self.column.at, self.rest)]
-        for p in range(max(phase, 0), c):  # what may run beside it, once that column is there
-            ready = max(self.column.at, float(self.arrivals[p].at[owner]))
-            updates.append(Work(ready, float(self.phases.of(p)[owner])))
-        spans = beside(work, updates)
+        now = max(self.panels.get(owner, BEGINNING), self.column, key=lambda free: free.time)
+        work, waits = self.panel_work(c, owner, now.time)
+        updates = [UpdateCall(self.column.time, self.rest)]
+        for p in range(max(phase, 0), c):  # updates that may run beside it once the column is ready
+            ready = max(self.column.time, float(self.arrivals[p].times[owner]))
+            updates.append(UpdateCall(ready, float(self.trailing.worker_seconds(p)[owner])))
+        spans = panel_spans(work, updates)
         for call, before, span in zip(work, waits, spans, strict=True):
-            if before is not None and before.at > now.at:
+            if before is not None and before.time > now.time:
                 now = before
-            now = now.after(span.stop - now.at, PANEL if before is None else AHEAD)
+            now = now.after(span.stop - now.time, PANEL if before is None else AHEAD)
             self.busy[owner] += call.seconds
         self.panels[owner] = now
         self.slow_down(owner, spans)
@@ -175,57 +181,57 @@ class _Run:
 
     def panel_work(
         self, c: int, owner: int, begin: float
-    ) -> tuple[list[PanelWork], list[Moment | None]]:
-        """Calls that bring column `c` up to date and factor it, and panels they wait for."""
-        work: list[PanelWork] = []
-        waits: list[Moment | None] = []
+    ) -> tuple[list[PanelCall], list[PathTime | None]]:
+        """Return the calls that update column `c` and factor it, and the panels they wait for."""
+        work: list[PanelCall] = []
+        waits: list[PathTime | None] = []
         width = self.steps.layout.column_width(c)
         for k in range(max(c - self.depth, 0), c):
-            waits.append(there := self.arrivals[k].moment(owner))
+            waits.append(there := self.arrivals[k].on_worker(owner))
             seconds = self.seconds(self.steps.update(k, c))
-            work.append(PanelWork(max(begin, there.at), seconds))
+            work.append(PanelCall(max(begin, there.time), seconds))
         for call in self.steps.panel(c):
             waits.append(None)
             overlap = self.machine.gpu.overlap(call.kind, width)
-            work.append(PanelWork(begin, self.seconds([call]), overlap))
+            work.append(PanelCall(begin, self.seconds([call]), overlap))
         return work, waits
 
-    def slow_down(self, owner: int, spans: list[Slowed]) -> None:
+    def slow_down(self, owner: int, spans: list[PanelSpan]) -> None:
         """Let the panel's calls take their share of the GPU from the owner's updates."""
         earlier = self.slowed.get(owner, [])
         self.slowed[owner] = [*earlier, *spans]
         if self.rest:
             self.run_update(owner, self.column, self.rest)
 
-    def run_update(self, worker: int, start: Moment, seconds: float) -> None:
-        """An update of a worker whose panel queue may be at work too."""
-        stop = through(start.at, seconds, self.slowed.get(worker, ()))
-        moment = start.after(seconds, UPDATE)
-        self.done[worker], self.parts[worker] = moment.after(stop - moment.at, PANEL)
+    def run_update(self, worker: int, start: PathTime, seconds: float) -> None:
+        """Run an update of a worker whose panel queue may be busy too."""
+        stop = update_end(start.time, seconds, self.slowed.get(worker, ()))
+        alone = start.after(seconds, UPDATE)
+        self.done[worker], self.parts[worker] = alone.after(stop - alone.time, PANEL)
 
-    def send(self, k: int, owner: int, sent: Moment, others: int, nbytes: int) -> None:
-        """Bring a message of step `k` to those who need it."""
-        at, far = np.full(len(self.team), sent.at), np.zeros(len(self.team))
+    def send(self, k: int, owner: int, sent: PathTime, others: int, nbytes: int) -> None:
+        """Send a message of step `k` to the workers that need it."""
+        times, share = np.full(len(self.team), sent.time), np.zeros(len(self.team))
         if others:
-            lag, hold, far = self.machine.spread(nbytes, owner, others, self.team)
-            at = np.maximum(sent.at + lag, self.copied) + hold
-            at[owner] = sent.at
-            self.copied = np.maximum(at, self.copied)
+            lag, hold, share = self.machine.broadcast_times(nbytes, owner, others, self.team)
+            times = np.maximum(sent.time + lag, self.copied) + hold
+            times[owner] = sent.time
+            self.copied = np.maximum(times, self.copied)
             self.bytes_moved += others * nbytes
-        self.arrivals[k] = Arrival(sent, at, far)
+        self.arrivals[k] = Arrival(sent, times, share)
 
     def wait(self, arrival: Arrival, who: np.ndarray) -> None:
         """Let the update queues of some workers wait for a message."""
-        late = who & (arrival.at > self.done)
+        late = who & (arrival.times > self.done)
         self.parts[late] = arrival.sent.parts
-        waited = arrival.at[late] - arrival.sent.at
-        self.parts[late, NETWORK] += waited * arrival.far[late]
-        self.parts[late, LINKS] += waited * (1 - arrival.far[late])
-        self.done = np.where(late, arrival.at, self.done)
+        waited = arrival.times[late] - arrival.sent.time
+        self.parts[late, NETWORK] += waited * arrival.network_share[late]
+        self.parts[late, LINKS] += waited * (1 - arrival.network_share[late])
+        self.done = np.where(late, arrival.times, self.done)
 
     def update(self, phase: int) -> None:
-        """The update queues of all workers."""
-        seconds, arrival = self.phases.of(phase), self.arrivals[phase]
+        """Apply the step of a phase on the update queues of all workers."""
+        seconds, arrival = self.trailing.worker_seconds(phase), self.arrivals[phase]
         self.wait(arrival, seconds > 0)
         start, before = self.done, self.parts.copy()
         self.parts[:, UPDATE] += seconds
@@ -233,34 +239,35 @@ class _Run:
         self.busy += seconds
         following = (phase + self.depth + 1) % len(self.team)
         for worker in self.slowed:
-            begin = Moment(float(start[worker]), before[worker])
+            begin = PathTime(float(start[worker]), before[worker])
             self.run_update(worker, begin, float(seconds[worker]))
-        first = self.phases.first(phase, following)
-        self.run_update(following, Moment(float(start[following]), before[following]), first)
-        self.column = Moment(float(self.done[following]), self.parts[following].copy())
+        first = self.trailing.first_column_seconds(phase, following)
+        self.run_update(following, PathTime(float(start[following]), before[following]), first)
+        self.column = PathTime(float(self.done[following]), self.parts[following].copy())
         self.rest = float(seconds[following]) - first
         self.run_update(following, self.column, self.rest)
-        self.forget_slowed(following, self.arrivals.get(phase + 1, arrival).sent.at)
+        self.forget_slowed(following, self.arrivals.get(phase + 1, arrival).sent.time)
 
     def forget_slowed(self, following: int, since: float) -> None:
-        """Drop what slows no update down that begins at `since` or later.
+        """Drop the panels' calls that end before any later update begins.
 
-        What is left of the update on the next panel's owner begins where its column ended.
+        Updates begin at `since` or later; on the owner of the next panel, the rest of the update
+        begins when the panel's column is up to date.
         """
         self.slowed = {
             worker: kept
             for worker, spans in self.slowed.items()
-            for begin in [self.column.at if worker == following else since]
+            for begin in [self.column.time if worker == following else since]
             if (kept := [span for span in spans if span.stop > begin])
         }
 
     def close(self) -> None:
-        """What comes after the last step."""
+        """Add the calls after the last step."""
         end, team = closing(self.steps), len(self.team)
         if end.chain:
             owner = (self.kt - 1) % team
             seconds = self.seconds(end.chain)
-            sent = Moment(float(self.done[owner]), self.parts[owner]).after(seconds, END)
+            sent = PathTime(float(self.done[owner]), self.parts[owner]).after(seconds, END)
             self.send(self.kt, owner, sent, min(team - 1, len(end.columns)), end.nbytes)
             self.wait(self.arrivals[self.kt], self.team < len(end.columns))
             self.busy[owner] += seconds

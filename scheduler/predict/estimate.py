@@ -18,7 +18,7 @@ Calls = list[tuple[str, tuple[tuple[int, ...], ...]]]
 
 @dataclass(frozen=True)
 class Step:
-    """What a step of a factorization consists of.
+    """Kernels of one step of a factorization.
 
     Attributes
     ----------
@@ -53,12 +53,12 @@ class Step:
 
 
 def is_trapezoid(step: Step) -> bool:
-    """Whether a step updates no more than the lower triangle of the trailing matrix."""
+    """Return whether a step updates only the lower triangle of the trailing matrix."""
     return any(SPECS[kind].trapezoid for kind, _ in step.update(2, 1, 1))
 
 
 class StepTimes:
-    """How long the parts of a step take.
+    """Times of the parts of a step.
 
     Parameters
     ----------
@@ -96,7 +96,7 @@ class StepTimes:
         return max(sum(times), issuing) if model.kind == "gpu" else sum(times) + issuing
 
     def panel(self, start: int, nb: int) -> float:
-        """Time to factor the tile column that begins at `start`, and to bring it to the owners."""
+        """Return the time to factor the tile column at `start` and to send it to the owners."""
         step, model, owners, height = self._step, self._model, self._owners, self._m - start
         at = owners[0] if self._panel_worker is None else self._panel_worker
         factor, finish = self._panel_calls(start, nb)
@@ -113,19 +113,19 @@ class StepTimes:
         return seconds
 
     def _panel_calls(self, start: int, nb: int) -> tuple[Calls, Calls]:
-        """Kernels of a panel, and of what its owner adds; the last one only has to be factored."""
+        """Return the kernels of a panel, and those that its owner adds; none after the last one."""
         factor = self._step.panel(self._m - start, nb)
         if start + nb >= self._width:
             return factor[:1], []
         return factor, self._step.finish(self._m - start, nb)
 
     def ahead(self, start: int, before: int, nb: int) -> float:
-        """Time to bring the tile column at `start` up to date, by one step of size `before`."""
+        """Return the time to apply a step of size `before` to the tile column at `start`."""
         height = self._m - start + before
         return self._seconds(self._owners[0], self._step.update(height, before, nb))
 
     def update(self, start: int, nb: int) -> float:
-        """Time of the trailing update of the step whose tile begins at `start`."""
+        """Return the time of the trailing update of the step whose tile begins at `start`."""
         inside, right = self._beyond(start, nb)
         height, beside = self._m - start, self._step.beside or self._step.update
 
@@ -138,13 +138,13 @@ class StepTimes:
         return seconds + self._dealt_out(lambda width: beside(height, nb, width), right, nb)
 
     def _beyond(self, start: int, nb: int) -> tuple[int, int]:
-        """Columns to the right of a tile that are updated alike, and right-hand sides if not."""
+        """Return the columns right of a tile for `update`, and those for `beside`."""
         if self._step.beside is None:
             return max(self._width - start - nb, 0), 0
         return self._m - start - nb, self._width - self._m
 
     def _dealt_out(self, calls: Callable[[int], Calls], columns: int, nb: int) -> float:
-        """Time of an owner for its part of columns, of which a call takes only so many."""
+        """Return an owner's time for its part of some columns, in calls of limited width."""
         width = -(-columns // len(self._owners))
         if not width:
             return 0.0
@@ -160,7 +160,7 @@ def step_seconds(
     panel_worker: int | None,
     dtype: Any,
 ) -> Iterator[tuple[float, float]]:
-    """For each step, the time of the chain to its panel, and of its trailing update.
+    """Yield for each step the time of the chain to its panel, and of its trailing update.
 
     The chain updates one tile column, factors it and brings it to the owners.
 
@@ -189,7 +189,7 @@ def estimate_seconds(
     panel_worker: int | None,
     dtype: Any,
 ) -> float:
-    """Time of a factorization with look-ahead: each step takes its longer part.
+    """Return the time of a factorization with look-ahead: each step takes its longer part.
 
     What comes after the last step, as the substitution of a solve, is left out.
     See `step_seconds` for the parameters.
@@ -208,7 +208,7 @@ def steps_while_loading(
     panel_worker: int | None,
     dtype: Any,
 ) -> int:
-    """How many steps fit into the time in which the columns travel to their workers.
+    """Return how many steps fit into the time in which the columns reach their workers.
 
     On average half of the columns are there meanwhile.  See `step_seconds`.
     """

@@ -1,4 +1,4 @@
-"""The machinery of the simulator: host threads, queues and shared multiprocessors.
+"""Event simulation of host threads, queues and shared multiprocessors.
 
 Each worker has a host thread that issues its instructions in program order, and three
 in-order queues.  A CPU works in its host thread; a GPU's host thread only enqueues, and
@@ -6,12 +6,12 @@ stops where it needs an event that another worker has not recorded yet.  (It sto
 panel by CholeskyQR2, too, which is not simulated.)
 
 The PANEL and UPDATE queues of a GPU share its multiprocessors.  The rule, as measured
-on an H200 (`DeviceModel.overlap`): what factors or inverts a panel beside an update waits
-for multiprocessors at each of its many small kernels, and takes two to four times as long;
-the update loses a tenth or two of its speed.  Any other kernel of the panel queue could
-fill the GPU and has priority: it runs as if alone, and an update beside it stands still.
-So a look-ahead update costs the trailing update its own time.  Copies take link time and
-no multiprocessors; transfers contend only in their receiver's queue.
+on an H200 (`DeviceModel.overlap`): the factorization or inversion of a panel beside an update
+waits for multiprocessors at each of its many small kernels, and takes two to four times as long;
+the update loses 10 to 20 % of its speed.  Any other kernel of the panel queue could fill the GPU
+and has priority: it runs as if alone, and an update beside it stops.  So a look-ahead update
+delays the trailing update by its own time.  Copies occupy links and no multiprocessors; transfers
+contend only in their receiver's queue.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from hetero_la.scheduler.program.instructions import Program, kernel_shapes
 from hetero_la.scheduler.program.messages import Message, Traffic
 from hetero_la.scheduler.program.own_columns import OwnColumns
 
-_ALONE = Overlap(1.0, 0.0)  # an update, beside nothing
-_BEGIN, _END = -2, -1  # event codes; others number the forecasts of an update's end
+_ALONE = Overlap(1.0, 0.0)  # of an update without a panel
+_BEGIN, _END = -2, -1  # event codes; others count the predictions of a kernel's end
 
 
-class Machine:
-    """State of a simulation; instructions of all programs are numbered through."""
+class SimulationState:
+    """State of a simulation; instructions of all programs are numbered consecutively."""
 
     def __init__(self, programs: Sequence[Program], model: MachineModel) -> None:
         self.programs, self.model = programs, model
@@ -46,21 +46,21 @@ class Machine:
         self.worker = [w for w, count in enumerate(counts) for _ in range(count)]
         self.blocking = [device.kind == "cpu" for device in model.devices]
         total = len(self.all)
-        # One more, which never comes to be, for what nobody sends or takes.
+        # The last entry stays NaN: messages that no program sends or takes refer to it.
         self.issued = [math.nan] * (total + 1)
         self.start, self.stop = [math.nan] * total, [math.nan] * total
         self.seconds, self.host = [0.0] * total, [0.0] * total
         self.shared = [False] * total  # whether it needs a GPU's multiprocessors
-        self.overlap = [_ALONE] * total  # and what it and an update do to each other
-        self.expected = [1] * total  # ends that a start waits for, and its own issue
-        self.ready = [0.0] * total  # the latest of these so far
+        self.overlap = [_ALONE] * total  # its effect on an update, and the update's on it
+        self.expected = [1] * total  # number of ends, and its own issue, before it can start
+        self.ready = [0.0] * total  # time of the latest of these so far
         self.after: list[list[int]] = [[] for _ in range(total + 1)]
-        self.needs: dict[int, list[int]] = {}  # issues elsewhere that an issue waits for
-        self.held: dict[int, list[int]] = {}  # and the workers that stand there
+        self.needs: dict[int, list[int]] = {}  # instructions elsewhere to be issued before
+        self.held: dict[int, list[int]] = {}  # instruction -> workers that wait for its issue
         self.position, self.clock = self.first[:-1], [0.0] * len(programs)
-        self.pauses: dict[int, float] = {}  # what a host thread waits for Dask before an issue
-        # What runs on the PANEL queue (2 w) and the UPDATE queue (2 w + 1) of a GPU w:
-        # its work left at time `since`, its speed, and the number of its end's forecast.
+        self.dask_delays: dict[int, float] = {}  # Dask's delay of a host thread before an issue
+        # Of the kernels that run on the PANEL queue (2 w) and the UPDATE queue (2 w + 1) of GPU w:
+        # work left at time `since`, speed, and number of the latest prediction of the end.
         slots = 2 * len(programs)
         self.running, self.left, self.version = [-1] * slots, [0.0] * slots, [0] * slots
         self.speed, self.since = [0.0] * slots, [0.0] * len(programs)
@@ -68,98 +68,100 @@ class Machine:
         self.bytes_sent = np.zeros((len(programs), len(programs)), np.int64)
         self.bytes_host = np.zeros(len(programs), np.int64)
 
-    def price(
+    def set_costs(
         self, traffic: Traffic, graph: TaskGraph, dtype: np.dtype, loads: bool, source: Source
     ) -> None:
-        """Fill in what each instruction costs its queue and its host thread.
+        """Set the time of each instruction on its queue and in its host thread.
 
         `loads` says whether GPUs load and store their columns; CPUs always do.
         """
         layout, shape_of = graph.layout, functools.cache(graph.shape)
         for w, program in enumerate(self.programs):
             device, own = self.model.devices[w], OwnColumns(program.columns, layout)
-            for at, i in enumerate(program.instructions, self.first[w]):
+            for index, i in enumerate(program.instructions, self.first[w]):
                 if i.op == "call":
                     for shapes in kernel_shapes(i, graph, own.width(i.first, i.last), shape_of):
-                        self.seconds[at] += device.kernel_seconds(i.kind, shapes, dtype)
-                        self.host[at] += device.host_seconds(i.kind, shapes)
-                    self.shared[at] = device.kind == "gpu"
-                    self.overlap[at] = device.overlap(i.kind, layout.column_width(i.first))
+                        self.seconds[index] += device.kernel_seconds(i.kind, shapes, dtype)
+                        self.host[index] += device.host_seconds(i.kind, shapes)
+                    self.shared[index] = device.kind == "gpu"
+                    self.overlap[index] = device.overlap(i.kind, layout.column_width(i.first))
                 elif i.op == "receive" and i.message in traffic.messages:
-                    self.price_receive(at, traffic.messages[i.message], dtype)
+                    self.set_receive_costs(index, traffic.messages[i.message], dtype)
                 elif i.op in ("load", "store") and (loads or device.kind == "cpu"):
                     size = moved_rows(i, layout) * layout.column_width(i.first) * dtype.itemsize
-                    self.seconds[at] = self.model.host_seconds(
+                    self.seconds[index] = self.model.host_seconds(
                         size, w, store=i.op == "store", source=source
                     )
-                    self.host[at] = device.launch_seconds
-                    self.bytes_host[w] += size if self.seconds[at] else 0
+                    self.host[index] = device.launch_seconds
+                    self.bytes_host[w] += size if self.seconds[index] else 0
 
-    def price_receive(self, at: int, message: Message, dtype: np.dtype) -> None:
-        """The same for a transfer."""
-        w, source = self.worker[at], message.key.source
+    def set_receive_costs(self, index: int, message: Message, dtype: np.dtype) -> None:
+        """Set the times of a transfer."""
+        w, source = self.worker[index], message.key.source
         columns = set(self.programs[w].columns)
         size = sum(
             math.prod(part.shape) * np.dtype(part.dtype or dtype).itemsize for part in message.parts
         )
         home = any(p.row is not None and p.region.index in columns for p in message.parts)
-        self.seconds[at] = self.model.transfer_seconds(
-            size, source, w, private=home or self.all[at].private
+        self.seconds[index] = self.model.transfer_seconds(
+            size, source, w, private=home or self.all[index].private
         )
-        self.host[at] = self.model.devices[w].launch_seconds
+        self.host[index] = self.model.devices[w].launch_seconds
         self.bytes_sent[source, w] += size
 
     def connect(self) -> None:
-        """Derive who waits for whom."""
+        """Derive which instructions wait for which."""
         never = len(self.all)
-        sends = {i.message: at for at, i in enumerate(self.all) if i.op == "send"}
-        takes = {(key, self.worker[at]): at for at, i in enumerate(self.all) for key in i.takes}
+        sends = {i.message: index for index, i in enumerate(self.all) if i.op == "send"}
+        takes = {
+            (key, self.worker[index]): index for index, i in enumerate(self.all) for key in i.takes
+        }
         for w, program in enumerate(self.programs):
             latest: dict[int, int] = {}
-            for at, i in enumerate(program.instructions, self.first[w]):
+            for index, i in enumerate(program.instructions, self.first[w]):
                 before = [takes.get(pair, never) for pair in i.awaits]
                 if i.op == "receive":
                     before.append(sends.get(i.message, never))
                 if before:
-                    self.needs[at] = before
+                    self.needs[index] = before
                 if not self.blocking[w]:
                     before = before + [self.first[w] + place for place in i.waits]
                     if i.queue in latest:
                         before.append(latest[i.queue])
-                    latest[i.queue] = at
+                    latest[i.queue] = index
                 for other in before:
-                    self.after[other].append(at)
-                self.expected[at] += len(before)
+                    self.after[other].append(index)
+                self.expected[index] += len(before)
 
-    def pause(self, windows: Sequence[Sequence[int]], start: float, hop: float) -> None:
-        """Let Dask take `start` before each program, and `hop` before each further window.
+    def add_dask_delays(self, windows: Sequence[Sequence[int]], start: float, hop: float) -> None:
+        """Add Dask's delays: `start` before each program, `hop` before each further window.
 
-        `windows` are the places at which the tasks of each worker begin.
+        `windows` holds, for each worker, the places in its program at which a Dask task begins.
         """
         for first, places in zip(self.first, windows, strict=False):
-            self.pauses.update({first + place: hop if place else start for place in places})
+            self.dask_delays.update({first + place: hop if place else start for place in places})
 
     def run(self) -> None:
         """Process events in order of time until none is left."""
         self.issue(list(range(len(self.programs))))
         while self.events:
-            now, at, code = heapq.heappop(self.events)
+            now, index, code = heapq.heappop(self.events)
             if code == _BEGIN:
-                self.begin_shared(at, now)
-            elif code == _END or code == self.version[self.slot(at)]:
-                self.end(at, now)
+                self.begin_shared(index, now)
+            elif code == _END or code == self.version[self.slot(index)]:
+                self.end(index, now)
 
-    def slot(self, at: int) -> int:
-        return 2 * self.worker[at] + self.all[at].queue
+    def slot(self, index: int) -> int:
+        return 2 * self.worker[index] + self.all[index].queue
 
     def issue(self, hosts: list[int]) -> None:
-        """Let host threads go on until they end, work, or need another one."""
+        """Advance host threads until they end, compute, or wait for another one."""
         while hosts:
             w = hosts.pop()
             while self.position[w] < self.first[w + 1]:
-                at = self.position[w]
-                now = self.clock[w] = self.clock[w] + self.pauses.pop(at, 0.0)
-                if needs := self.needs.get(at):
+                index = self.position[w]
+                now = self.clock[w] = self.clock[w] + self.dask_delays.pop(index, 0.0)
+                if needs := self.needs.get(index):
                     missing = [need for need in needs if math.isnan(self.issued[need])]
                     if missing:
                         self.held.setdefault(missing[0], []).append(w)
@@ -168,81 +170,83 @@ class Machine:
                 now += self.model.devices[w].issue_seconds
                 self.position[w] += 1
                 if self.blocking[w]:
-                    self.arrive(at, now)  # `end` lets the thread go on
+                    self.end_dependence(index, now)  # `end` lets the thread go on
                     break
-                self.arrive(at, now + min(self.host[at], self.model.devices[w].launch_seconds))
-                self.clock[w] = self.issued[at] = now + self.host[at]
-                hosts += self.held.pop(at, ())
+                self.end_dependence(
+                    index, now + min(self.host[index], self.model.devices[w].launch_seconds)
+                )
+                self.clock[w] = self.issued[index] = now + self.host[index]
+                hosts += self.held.pop(index, ())
 
-    def arrive(self, at: int, now: float) -> None:
-        """One of the things that an instruction waits for has come."""
-        self.ready[at] = now = max(now, self.ready[at])
-        self.expected[at] -= 1
-        if self.expected[at]:
+    def end_dependence(self, index: int, now: float) -> None:
+        """Count one of the ends for which an instruction waits; start it after the last."""
+        self.ready[index] = now = max(now, self.ready[index])
+        self.expected[index] -= 1
+        if self.expected[index]:
             return
-        if self.shared[at]:
-            heapq.heappush(self.events, (now, at, _BEGIN))
+        if self.shared[index]:
+            heapq.heappush(self.events, (now, index, _BEGIN))
         else:
-            self.start[at] = now
-            heapq.heappush(self.events, (now + self.seconds[at], at, _END))
+            self.start[index] = now
+            heapq.heappush(self.events, (now + self.seconds[index], index, _END))
 
-    def begin_shared(self, at: int, now: float) -> None:
-        """A kernel starts on a GPU whose multiprocessors it shares."""
-        slot = self.slot(at)
-        self.start[at] = now
+    def begin_shared(self, index: int, now: float) -> None:
+        """Start a kernel on a GPU whose multiprocessors it shares."""
+        slot = self.slot(index)
+        self.start[index] = now
         # A panel is many launches, and ends no earlier than the last of them.
-        self.left[slot] = max(self.seconds[at], self.issued[at] - now)
-        self.running[slot], self.speed[slot] = at, math.nan
-        self.share(self.worker[at], now)
+        self.left[slot] = max(self.seconds[index], self.issued[index] - now)
+        self.running[slot], self.speed[slot] = index, math.nan
+        self.divide_gpu(self.worker[index], now)
 
-    def share(self, w: int, now: float) -> None:
-        """Bring what runs on a GPU up to date, and divide its multiprocessors anew."""
+    def divide_gpu(self, w: int, now: float) -> None:
+        """Advance the kernels that run on a GPU, and divide its multiprocessors anew."""
         panel, update = self.running[2 * w], self.running[2 * w + 1]
         overlap = self.overlap[panel] if panel >= 0 else _ALONE
         panel_speed = 1 / overlap.slowdown if update >= 0 else 1.0
         update_speed = 1 - overlap.share
         elapsed, self.since[w] = now - self.since[w], now
-        for slot, at, speed in ((2 * w, panel, panel_speed), (2 * w + 1, update, update_speed)):
-            if at < 0:
+        for slot, index, speed in ((2 * w, panel, panel_speed), (2 * w + 1, update, update_speed)):
+            if index < 0:
                 continue
             if not math.isnan(self.speed[slot]):
                 self.left[slot] = max(self.left[slot] - elapsed * self.speed[slot], 0.0)
             if speed != self.speed[slot]:
-                # Another end is foreseen; the event of the former one is void.
+                # The end is predicted anew; the event of the former prediction is void.
                 self.speed[slot] = speed
                 self.version[slot] += 1
                 if speed > 0:
-                    event = (now + self.left[slot] / speed, at, self.version[slot])
+                    event = (now + self.left[slot] / speed, index, self.version[slot])
                     heapq.heappush(self.events, event)
 
-    def end(self, at: int, now: float) -> None:
-        """An instruction has ended: its queue, and those that wait for it, go on."""
-        w = self.worker[at]
-        self.stop[at] = now
-        if self.shared[at]:
-            self.running[self.slot(at)] = -1
-            self.share(w, now)
-        for other in self.after[at]:
-            self.arrive(other, now)
+    def end(self, index: int, now: float) -> None:
+        """End an instruction; its queue and the instructions that wait for it go on."""
+        w = self.worker[index]
+        self.stop[index] = now
+        if self.shared[index]:
+            self.running[self.slot(index)] = -1
+            self.divide_gpu(w, now)
+        for other in self.after[index]:
+            self.end_dependence(other, now)
         if self.blocking[w]:
-            self.clock[w] = self.issued[at] = now
-            self.issue([w, *self.held.pop(at, ())])
+            self.clock[w] = self.issued[index] = now
+            self.issue([w, *self.held.pop(index, ())])
 
     def check_finished(self) -> None:
-        """Raise unless everything has ended, and say where each worker stands."""
-        stuck = [w for at, w in enumerate(self.worker) if math.isnan(self.stop[at])]
+        """Raise RuntimeError unless everything has ended, with the place of each stuck worker."""
+        stuck = [w for index, w in enumerate(self.worker) if math.isnan(self.stop[index])]
         if stuck:
             reasons = "; ".join(self._reason(w) for w in dict.fromkeys(stuck))
             raise RuntimeError(f"the programs wait for each other and never end: {reasons}")
 
     def _reason(self, w: int) -> str:
-        at = self.position[w]
+        index = self.position[w]
         span = range(self.first[w], self.first[w + 1])
-        if at not in span or not self.needs.get(at):
-            at = next(at for at in span if math.isnan(self.stop[at]))
-        i = self.all[at]
+        if index not in span or not self.needs.get(index):
+            index = next(index for index in span if math.isnan(self.stop[index]))
+        i = self.all[index]
         waits = [f"message {tuple(key)} to be taken by worker {to}" for key, to in i.awaits]
         if i.op == "receive" and i.message is not None:
             waits.append(f"message {tuple(i.message)} from worker {i.message.source}")
         waiting = f" (waits for {', '.join(waits)})" if waits else ""
-        return f"worker {w} is stuck at instruction {at - span.start}, {i.label}{waiting}"
+        return f"worker {w} is stuck at instruction {index - span.start}, {i.label}{waiting}"

@@ -1,4 +1,4 @@
-"""Times that know what the longest chain of waits to them consists of."""
+"""Times with the parts of the longest chain of waits that leads to them."""
 
 from __future__ import annotations
 
@@ -6,39 +6,40 @@ from typing import NamedTuple
 
 import numpy as np
 
-#: What a chain of waits consists of.
+#: Kinds of time in a chain of waits.
 PARTS = ("panel", "look-ahead update", "trailing update", "network", "links in a node", "end")
 PANEL, AHEAD, UPDATE, NETWORK, LINKS, END = range(len(PARTS))
 
 
-class Moment(NamedTuple):
-    """A time, and what the longest chain to it consists of; together they are equal."""
+class PathTime(NamedTuple):
+    """A time, and the parts of the longest chain of waits to it, which add up to that time."""
 
-    at: float
+    time: float
     parts: np.ndarray
 
-    def after(self, seconds: float, part: int) -> Moment:
-        """What is there `seconds` later, for this reason."""
+    def after(self, seconds: float, part: int) -> PathTime:
+        """Return the time `seconds` later, by a wait of kind `part`."""
         parts = self.parts.copy()
         parts[part] += seconds
-        return Moment(self.at + seconds, parts)
+        return PathTime(self.time + seconds, parts)
 
 
 class Arrival(NamedTuple):
-    """When a panel is where: the moment it is sent, and each worker's time.
+    """Arrival of a panel: the time at which it is sent, and the time on each worker.
 
-    `far` is the part of that way, between 0 and 1, that is the network's.
+    `network_share` is the network's fraction of the way to each worker, between 0 and 1.
     """
 
-    sent: Moment
-    at: np.ndarray
-    far: np.ndarray
+    sent: PathTime
+    times: np.ndarray
+    network_share: np.ndarray
 
-    def moment(self, worker: int) -> Moment:
-        """When it is there on one worker."""
-        waited, far = float(self.at[worker]) - self.sent.at, float(self.far[worker])
-        return self.sent.after(waited * far, NETWORK).after(waited * (1 - far), LINKS)
+    def on_worker(self, worker: int) -> PathTime:
+        """Return the time of arrival on one worker."""
+        waited = float(self.times[worker]) - self.sent.time
+        share = float(self.network_share[worker])
+        return self.sent.after(waited * share, NETWORK).after(waited * (1 - share), LINKS)
 
 
-#: Of a run.
-BEGINNING = Moment(0.0, np.zeros(len(PARTS)))
+#: Begin of a run.
+BEGINNING = PathTime(0.0, np.zeros(len(PARTS)))

@@ -1,7 +1,7 @@
-"""A panel beside an update on one GPU, by the rule of `events`.
+"""Panels beside updates on one GPU, by the rule of `events`.
 
-In closed form, for what is known of the two queues beforehand: when the panel's calls
-end, and how much of the GPU they leave to the updates meanwhile.
+In closed form, because the calls of both queues are known beforehand: the ends of the panel's
+calls, and the speed that they leave to the updates meanwhile.
 """
 
 from __future__ import annotations
@@ -14,48 +14,48 @@ from typing import NamedTuple
 from hetero_la.scheduler.machine.device import Overlap
 
 
-class Work(NamedTuple):
-    """A call of the update queue: when it can start, and how long it takes alone."""
+class UpdateCall(NamedTuple):
+    """A call of the update queue: when it can start, and its seconds alone."""
 
     ready: float
     seconds: float
 
 
-class PanelWork(NamedTuple):
-    """The same of the panel queue, and what it and an update do to each other."""
+class PanelCall(NamedTuple):
+    """A call of the panel queue: when it can start, its seconds alone, and its overlap."""
 
     ready: float
     seconds: float
     overlap: Overlap = Overlap()
 
 
-class Slowed(NamedTuple):
-    """From `start` to `stop` a call of the panel queue leaves `speed` to the updates."""
+class PanelSpan(NamedTuple):
+    """An interval in which a call of the panel queue leaves `speed` to the updates."""
 
     start: float
     stop: float
     speed: float
 
 
-class _Updates:
-    """The update queue, brought forward piece by piece."""
+class _UpdateQueue:
+    """The update queue, advanced step by step."""
 
-    def __init__(self, calls: Iterable[Work]) -> None:
+    def __init__(self, calls: Iterable[UpdateCall]) -> None:
         self._calls = deque(call for call in calls if call.seconds > 0)
         self._now = -math.inf
         self._left = self._calls[0].seconds if self._calls else 0.0
 
     @property
     def begins(self) -> float:
-        """When it runs again, or has begun to."""
+        """Time at which the next call begins, or the current one goes on."""
         return max(self._now, self._calls[0].ready) if self._calls else math.inf
 
     def ends(self, speed: float) -> float:
-        """When the current call ends at that speed."""
+        """Return the time at which the current call ends at that speed."""
         return self.begins + self._left / speed if speed > 0 else math.inf
 
-    def go(self, until: float, speed: float) -> None:
-        """Run until a time, at one speed."""
+    def advance(self, until: float, speed: float) -> None:
+        """Advance to a time, at one speed."""
         while self._calls and self.begins <= until:
             stop = self.ends(speed)
             if stop > until:
@@ -67,50 +67,50 @@ class _Updates:
         self._now = max(self._now, until)
 
 
-def beside(panel: Sequence[PanelWork], updates: Iterable[Work]) -> list[Slowed]:
-    """When each call of the panel queue runs beside the given updates.
+def panel_spans(panel: Sequence[PanelCall], updates: Iterable[UpdateCall]) -> list[PanelSpan]:
+    """Return when each call of the panel queue runs beside the given updates.
 
     Examples
     --------
-    >>> work = [PanelWork(1.0, 1.0), PanelWork(0.0, 1.0, Overlap(2.0, 0.25))]
-    >>> beside(work, [Work(0.0, 10.0)])
-    [Slowed(start=1.0, stop=2.0, speed=0.0), Slowed(start=2.0, stop=4.0, speed=0.75)]
-    >>> beside(work, [])[-1].stop
+    >>> work = [PanelCall(1.0, 1.0), PanelCall(0.0, 1.0, Overlap(2.0, 0.25))]
+    >>> panel_spans(work, [UpdateCall(0.0, 10.0)])
+    [PanelSpan(start=1.0, stop=2.0, speed=0.0), PanelSpan(start=2.0, stop=4.0, speed=0.75)]
+    >>> panel_spans(work, [])[-1].stop
     3.0
     """
-    queue, now = _Updates(updates), -math.inf
+    queue, now = _UpdateQueue(updates), -math.inf
     spans = []
     for ready, seconds, overlap in panel:
         start = now = max(now, ready)
-        queue.go(now, 1.0)
+        queue.advance(now, 1.0)
         speed = 1 - overlap.share
         left = seconds
         while left > 0:
             busy = queue.begins <= now
             rate = 1 / overlap.slowdown if busy else 1.0
-            turn = queue.ends(speed) if busy else queue.begins
+            change = queue.ends(speed) if busy else queue.begins
             stop = now + left / rate
-            left = left - (turn - now) * rate if turn < stop else 0.0
-            now = min(stop, turn)
-            queue.go(now, speed)
-        spans.append(Slowed(start, now, speed))
+            left = left - (change - now) * rate if change < stop else 0.0
+            now = min(stop, change)
+            queue.advance(now, speed)
+        spans.append(PanelSpan(start, now, speed))
     return spans
 
 
 def overlapped(panel: float, overlap: Overlap, update: float) -> tuple[float, float]:
-    """A panel that does not fill a GPU, and an update that begins there with it.
+    """Return the times of a panel that does not fill a GPU, beside an update that begins with it.
 
     Parameters
     ----------
     panel, update : float
         Their times, each alone.
     overlap : Overlap
-        What they do to each other.
+        Slowdown of the panel, and the fraction of its speed that the update loses.
 
     Returns
     -------
     tuple of float
-        The panel's time, and what the update loses.
+        The panel's time, and the time that the update loses.
 
     Examples
     --------
@@ -124,12 +124,12 @@ def overlapped(panel: float, overlap: Overlap, update: float) -> tuple[float, fl
     return panel + together * (1 - 1 / slowdown), together * share
 
 
-def through(start: float, seconds: float, slowed: Iterable[Slowed]) -> float:
-    """When an update ends that begins at `start` and would take `seconds` alone.
+def update_end(start: float, seconds: float, slowed: Iterable[PanelSpan]) -> float:
+    """Return the end of an update that begins at `start` and would take `seconds` alone.
 
     Examples
     --------
-    >>> through(0.0, 3.0, [Slowed(1.0, 2.0, 0.0), Slowed(2.0, 12.0, 0.5)])
+    >>> update_end(0.0, 3.0, [PanelSpan(1.0, 2.0, 0.0), PanelSpan(2.0, 12.0, 0.5)])
     6.0
     """
     for begin, end, speed in slowed:

@@ -1,7 +1,7 @@
-"""Runs programs on the machine model, without kernels.
+"""Simulation of programs on the machine model, without kernels.
 
-A discrete-event simulation of what the executors do; `events` says by which
-rules.  Programs that would hang do so here, and are told what hangs.
+A discrete-event simulation of the executors, by the rules of `events`.  Programs that would
+deadlock raise an error that names the stuck instructions.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from hetero_la.scheduler.graph.task_graph import TaskGraph
 from hetero_la.scheduler.machine.device import DeviceModel
 from hetero_la.scheduler.machine.model import MachineModel, Source
-from hetero_la.scheduler.predict.events import Machine
+from hetero_la.scheduler.predict.events import SimulationState
 from hetero_la.scheduler.program.instructions import Program
 from hetero_la.scheduler.program.messages import Traffic
 from hetero_la.tiles.arrays.device import Queue
@@ -24,16 +24,16 @@ from hetero_la.tiles.arrays.device import Queue
 
 @dataclass(frozen=True, eq=False)
 class Simulation:
-    """What a simulated run did; times in seconds from its start.
+    """Result of a simulated run; times in seconds from its start.
 
     Attributes
     ----------
     makespan : float
         Time at which the last instruction has ended.
     start, stop : list of numpy.ndarray
-        For each worker, when its instructions began and ended on their queues.
+        For each worker, start and end of its instructions on their queues.
     issued : list of numpy.ndarray
-        When its host thread was done with enqueuing them.
+        For each worker, the times at which its host thread had enqueued them.
     busy : numpy.ndarray, shape (workers, 3)
         Time in which each queue had something running.
     computing : numpy.ndarray, shape (workers,)
@@ -59,12 +59,12 @@ class Simulation:
 
     @property
     def idle(self) -> np.ndarray:
-        """For each worker, the time in which it computed nothing."""
+        """Time in which each worker computed nothing, shape (workers,)."""
         return self.makespan - self.computing
 
     @property
     def bytes_moved(self) -> int:
-        """All bytes that crossed from one worker to another."""
+        """Number of bytes transferred between workers."""
         return int(self.bytes_sent.sum())
 
 
@@ -88,7 +88,7 @@ def simulate(
     traffic : Traffic
         The messages between them.
     graph : TaskGraph
-        What the programs were made from.
+        The graph of the programs.
     model : MachineModel
         One device per program, and the links.
     dtype : dtype, optional
@@ -96,7 +96,7 @@ def simulate(
     host_arrays : bool, optional
         Whether the loads and stores of GPUs cost time; otherwise their data are in place.
     source : {"row-major", "column-major", "in place"}, optional
-        How the matrix lies in the array that CPUs load it from.
+        Memory order of the array from which CPUs load the matrix.
     windows : sequence, optional
         For each worker, where in its program Dask's tasks begin; empty: without Dask.
 
@@ -129,40 +129,40 @@ def simulate(
     """
     if len(model.devices) != len(programs):
         raise ValueError(f"{len(programs)} programs need as many devices, not {len(model.devices)}")
-    machine = Machine(programs, model)
-    machine.price(traffic, graph, np.dtype(dtype), host_arrays, source)
-    machine.connect()
-    machine.pause(windows, model.dask.start, model.dask.hop)
-    machine.run()
-    machine.check_finished()
-    return _summary(machine)
+    state = SimulationState(programs, model)
+    state.set_costs(traffic, graph, np.dtype(dtype), host_arrays, source)
+    state.connect()
+    state.add_dask_delays(windows, model.dask.start, model.dask.hop)
+    state.run()
+    state.check_finished()
+    return _summary(state)
 
 
-def _summary(machine: Machine) -> Simulation:
+def _summary(state: SimulationState) -> Simulation:
     """Cut the times into one array per worker."""
-    devices = machine.model.devices
+    devices = state.model.devices
 
     def cut(times: list[float]) -> list[np.ndarray]:
-        return [_slowed(np.array(times[a:b]), devices) for a, b in pairwise(machine.first)]
+        return [_slowed(np.array(times[a:b]), devices) for a, b in pairwise(state.first)]
 
-    start, stop = cut(machine.start), cut(machine.stop)
+    start, stop = cut(state.start), cut(state.stop)
     busy, computing = np.zeros((len(start), 3)), np.zeros(len(start))
-    for w, program in enumerate(machine.programs):
+    for w, program in enumerate(state.programs):
         queues = np.array([i.queue for i in program.instructions], np.intp)
         np.add.at(busy[w], queues, stop[w] - start[w])
         mine = queues != Queue.COPY
         computing[w] = _covered(start[w][mine], stop[w][mine])
     makespan = max((float(ended.max(initial=0.0)) for ended in stop), default=0.0)
     return Simulation(
-        makespan, start, stop, cut(machine.issued), busy, computing,
-        machine.bytes_sent, machine.bytes_host,
+        makespan, start, stop, cut(state.issued), busy, computing,
+        state.bytes_sent, state.bytes_host,
     )  # fmt: skip
 
 
 def _slowed(times: np.ndarray, devices: Sequence[DeviceModel]) -> np.ndarray:
-    """Moments of a run at full clock, as they are where clocks fall under load.
+    """Convert times of a run at full clock to times at the clock under sustained load.
 
-    The GPUs of a run are of one kind, and what else there is waits for them.
+    The GPUs of a run are of one kind, and everything else waits for them.
     """
     slowest = min(devices, key=lambda device: device.sustained)
     late = np.maximum(times - slowest.burst, 0.0)
@@ -170,7 +170,7 @@ def _slowed(times: np.ndarray, devices: Sequence[DeviceModel]) -> np.ndarray:
 
 
 def _covered(start: np.ndarray, stop: np.ndarray) -> float:
-    """Length of the union of intervals."""
+    """Return the length of the union of intervals."""
     if not len(start):
         return 0.0
     order = np.argsort(start, kind="stable")

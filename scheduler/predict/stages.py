@@ -1,4 +1,4 @@
-"""What the step with one tile costs after the step with another, for a search of tile sizes.
+"""Time from one tile's step to the next one's, for a search of tile sizes.
 
 A run with look-ahead goes from panel to panel.  From the moment at which one panel is there,
 its trailing update runs beside what leads to the next panel: that tile column is brought up
@@ -45,7 +45,7 @@ class Panel(NamedTuple):
 
 
 class Trailing(NamedTuple):
-    """The update of a step on all columns to its right: seconds of an owner, flops of all."""
+    """Update of a step on all columns to its right: seconds of one owner, flops of all."""
 
     seconds: float
     flops: float
@@ -58,7 +58,7 @@ class Stage(NamedTuple):
     without: float
 
     def of(self, lookahead: bool) -> float:
-        """Those of a run with or without look-ahead."""
+        """Return the seconds of a run with or without look-ahead."""
         return self.ahead if lookahead else self.without
 
 
@@ -79,7 +79,7 @@ class Stages(StepTimes):
     """
 
     def panel_times(self, start: int, nb: int) -> Panel:
-        """Of the tile column that begins at `start`."""
+        """Return the times of the tile column that begins at `start`."""
         factor, finish = self._panel_calls(start, nb)
         owners, height = self._owners, self._m - start
         travel = 0.0
@@ -96,7 +96,7 @@ class Stages(StepTimes):
         return Panel(seconds, overlap, self._seconds(owners[0], finish), travel, closing)
 
     def trailing(self, start: int, nb: int) -> Trailing:
-        """Of the step whose tile begins at `start`."""
+        """Return the trailing update of the step whose tile begins at `start`."""
         height, (inside, right) = self._m - start, self._beyond(start, nb)
         calls = self._step.update(height, nb, inside)
         if self._step.beside is not None:
@@ -104,7 +104,7 @@ class Stages(StepTimes):
         return Trailing(self.update(start, nb), _flops(calls))
 
     def stage(self, start: int, before: int, nb: int, panel: Panel, trailing: Trailing) -> Stage:
-        """From the panel before, of size `before`, to the panel at `start`, of size `nb`."""
+        """Return the time from the panel before, of size `before`, to the one at `start`."""
         if not before:
             only = panel.factor + panel.finish + panel.travel + panel.closing
             return Stage(only, only)
@@ -124,7 +124,7 @@ class Stages(StepTimes):
         return Stage(max(chain, load) + panel.closing, alone + panel.closing)
 
     def seconds(self, sizes: Iterable[int]) -> float:
-        """A whole run with look-ahead, with tiles of these sizes."""
+        """Return the time of a run with look-ahead, with tiles of these sizes."""
         total, start, before = 0.0, 0, 0
         trailing = Trailing(0.0, 0.0)
         for nb in sizes:

@@ -1,4 +1,4 @@
-"""The best sizes of tiles, one after the other, by dynamic programming."""
+"""Optimal sizes of the tiles, one after the other, by dynamic programming."""
 
 from __future__ import annotations
 
@@ -9,50 +9,50 @@ from typing import NamedTuple
 from hetero_la.scheduler.predict.stages import Stages
 
 
-class Rule(NamedTuple):
-    """Which runs are looked at.
+class SearchRule(NamedTuple):
+    """Constraints on the runs among which the fastest is sought.
 
     Attributes
     ----------
     lookahead : bool
         Whether the next panel is factored beside the trailing update.
     shrinking : bool
-        Whether tiles only get smaller, but for the first and the last: where several workers
-        own columns in turns, these are then about equally wide.
+        Whether sizes must not increase, except after the first tile and at the last: where
+        several workers own columns cyclically, these are then about equally wide.
     """
 
     lookahead: bool
     shrinking: bool
 
     def allows(self, start: int, before: int, nb: int, rest: int) -> bool:
-        """Whether a tile of size `nb` may begin at `start`, with `rest` left of the matrix."""
+        """Return whether a tile of size `nb` may begin at `start`, `rest` columns from the end."""
         return not self.shrinking or nb <= before or before == start or nb == rest
 
 
 def best_sizes(
-    stages: Stages, order: int, sizes: Sequence[int], largest: int, rules: Sequence[Rule]
+    stages: Stages, order: int, sizes: Sequence[int], largest: int, rules: Sequence[SearchRule]
 ) -> list[tuple[float, list[int]]]:
-    """The tile sizes with which a run is the shortest, stage by stage.
+    """Return the tile sizes of the shortest run, for each of several rules.
 
     By Bellman's recursion over the trailing matrix, as Volkov and Demmel choose the block
-    sizes of QR ("Benchmarking GPUs to tune dense linear algebra", SC 2008).  What is left of a
-    run depends on where its trailing matrix begins and on the size of the tile before, whose
-    update the next panel hides behind:
+    sizes of QR ("Benchmarking GPUs to tune dense linear algebra", SC 2008).  The rest of a run
+    depends on where its trailing matrix begins and on the size of the tile before, whose update
+    overlaps the next panel:
 
         T(start, before) = min over nb of  stage(start, before, nb) + T(start + nb, nb)
 
     Parameters
     ----------
     stages : Stages
-        What a stage costs.
+        Times of the stages.
     order : int
         The smaller of m and n.
     sizes : sequence of int
         Tile sizes to choose from; tiles begin at multiples of their greatest common divisor.
     largest : int
-        Size up to which the last tile may be all that is left.
-    rules : sequence of Rule
-        Which runs to look at: one result each.
+        Largest size of a last tile that takes the whole rest of the matrix.
+    rules : sequence of SearchRule
+        Constraints: one result each.
 
     Returns
     -------
@@ -66,7 +66,8 @@ def best_sizes(
     >>> from hetero_la.scheduler.machine.device import H200
     >>> model = MachineModel((H200,))
     >>> stages = Stages(ROUTINES["lu"].step, 8192, 8192, model, [0], None, "float64")
-    >>> ((seconds, found),) = best_sizes(stages, 8192, [256, 512, 1024], 1024, [Rule(True, True)])
+    >>> rules = [SearchRule(lookahead=True, shrinking=True)]
+    >>> ((seconds, found),) = best_sizes(stages, 8192, [256, 512, 1024], 1024, rules)
     >>> found[0] >= found[1] >= found[-2]
     True
     >>> seconds < stages.seconds([512] * 16)
@@ -79,10 +80,15 @@ def best_sizes(
 
 
 class _Recursion:
-    """What is known of the trailing matrices that begin after some place."""
+    """Solutions for the trailing matrices that begin after some place."""
 
     def __init__(
-        self, stages: Stages, order: int, sizes: Sequence[int], largest: int, rules: Sequence[Rule]
+        self,
+        stages: Stages,
+        order: int,
+        sizes: Sequence[int],
+        largest: int,
+        rules: Sequence[SearchRule],
     ) -> None:
         self._stages, self._order, self._rules = stages, order, rules
         self._sizes, self._largest = sorted(sizes), largest
@@ -90,7 +96,7 @@ class _Recursion:
         self._best: list[dict[tuple[int, int], tuple[float, int]]] = [{} for _ in rules]
 
     def choose(self, start: int) -> None:
-        """Find the tile to begin with at `start`, where all that begins later is known."""
+        """Find the best tile at `start`, given the solutions for all later places."""
         rest, stages = self._order - start, self._stages
         sizes = [nb for nb in self._sizes if nb < rest]
         if rest <= self._largest or not sizes:
@@ -109,14 +115,14 @@ class _Recursion:
                 )
 
     def _left(self, best: dict[tuple[int, int], tuple[float, int]], start: int, nb: int) -> float:
-        """Seconds after the stage whose tile begins at `start`."""
+        """Return the seconds after the stage whose tile begins at `start`."""
         after = start + nb
         return (
             best[after, nb][0] if after < self._order else self._stages.trailing(start, nb).seconds
         )
 
     def result(self, place: int) -> tuple[float, list[int]]:
-        """The whole run's seconds by a rule, and the sizes of its tiles."""
+        """Return the seconds of the whole run by a rule, and the sizes of its tiles."""
         best, found = self._best[place], list[int]()
         start = before = 0
         while start < self._order:

@@ -1,6 +1,6 @@
-"""What part of its speed a GPU keeps under load.
+"""Speed of a GPU under sustained load, relative to its full clock.
 
-Products without end draw more power than a GPU may draw for long: it lowers its clock
+Large products in a row draw more power than a GPU may draw for long, so that it lowers its clock
 after a fraction of a second.  Kernels are measured in shorter bursts.
 """
 
@@ -15,23 +15,23 @@ from typing import NamedTuple
 from hetero_la.scheduler.probe.device_probe import Probe
 from hetero_la.tiles.arrays.device import Queue
 
-#: Edge and inner size of the products, how long they go on, and the rest before them.
+#: Order and inner size of the products, their duration, and the pause before them, in seconds.
 _EDGE, _INNER, _LOADED, _REST = 16384, 512, 1.5, 1.0
-#: Changes of speed by less are noise, and so is what fewer pieces than a window tell.
+#: Relative changes of speed that are noise, and products over which a median is taken.
 _NOISE, _WINDOW = 0.02, 5
-#: A piece that takes so many times as long as others has waited for something else.
+#: A product that takes longer than others by this factor has waited for another process.
 _STALL = 1.5
 
 
 class Clock(NamedTuple):
-    """How a device's speed changes in a long run.
+    """Speed of a device over a long run.
 
     Attributes
     ----------
     burst : float
         Seconds of load for which it keeps its full speed.
     sustained : float
-        What part of it is left after that.
+        Fraction of the full speed after that.
     """
 
     burst: float
@@ -39,7 +39,7 @@ class Clock(NamedTuple):
 
 
 def measure_clock(probe: Probe) -> Clock:
-    """Let a GPU, which has to be the current one, do products after a rest; see `fit_clock`."""
+    """Time products on the current GPU after a pause, and return `fit_clock` of them."""
     device, watch = probe.device, probe.device.stopwatch()
     assert watch is not None  # a GPU has one
     product = [probe.array(*shape) for shape in ((_EDGE, _INNER), (_INNER, _EDGE), (_EDGE, _EDGE))]
@@ -58,12 +58,12 @@ def measure_clock(probe: Probe) -> Clock:
 
 
 def fit_clock(marks: Sequence[float]) -> Clock:
-    """Full speed at first, and less from some moment on: what equal pieces of work tell.
+    """Fit full speed at first, and less from some time on, to the times of equal products.
 
     Parameters
     ----------
     marks : sequence of float
-        When the first began, and when each ended; there are many.
+        Start of the first product, and end of each; there are many.
 
     Examples
     --------
@@ -79,6 +79,6 @@ def fit_clock(marks: Sequence[float]) -> Clock:
     last = next((i for i, seconds in enumerate(around) if 2 * seconds > full + late), 0)
     if full / late > 1 - _NOISE:
         return Clock(0.0, 1.0)
-    # Further dips of the clock count, but not the time for which another process had the GPU.
+    # Further drops of the clock count, but not the time for which another process had the GPU.
     after = [min(seconds, _STALL * late) for seconds in taken[last:]]
     return Clock(marks[last] - marks[0], full / statistics.mean(after))

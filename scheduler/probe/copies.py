@@ -1,4 +1,4 @@
-"""Measures copies: within a device's memory, and between the host and GPUs."""
+"""Probes of copies: within a device's memory, and between the host and GPUs."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ import numpy as np
 
 from hetero_la.scheduler.machine.model import LinkModel
 from hetero_la.scheduler.probe.device_probe import Probe
-from hetero_la.scheduler.probe.kernels import side_by_side
+from hetero_la.scheduler.probe.kernels import sample_together
 from hetero_la.tiles.arrays.device import Array, Queue
 from hetero_la.tiles.arrays.transfer import pinned_empty
 
 _ROWS, _COLUMNS, _BLOCK = 4096, 2048, 256
 #: Rows of the strided copy: a tile's, out of columns of `_ROWS`.
 _SHORT = 64
-#: Bytes/s of a copy, at most about: to tell long ones from short ones.
+#: Upper bound of a copy's bytes/s, by which the duration of one is estimated beforehand.
 _FAST = 2e10
-#: Elements of the transfers that a link is fitted to.
+#: Elements of the transfers to which a link is fitted.
 _TRANSFERS = (2**7, 2**12, 2**16, 2**19, 2**22)
 
 
 class _Copies:
-    """Copies on one device, from memory that is there."""
+    """Copies within the memory of one device."""
 
     def __init__(self, probe: Probe) -> None:
         self.probe = probe
@@ -32,7 +32,7 @@ class _Copies:
         self.target = probe.device.empty((_ROWS, _COLUMNS), probe.dtype)
 
     def rates(self, how: str) -> list[float]:
-        """Bytes per second, several times."""
+        """Return several samples of bytes per second, for the kind of copy `how`."""
         return [getattr(self, how)() for _ in range(8)][1:]
 
     def _rate(self, target: Array, source: Array, repeats: int) -> float:
@@ -41,19 +41,19 @@ class _Copies:
         return target.nbytes / self.probe.sample(copy, repeats, clock=clock)
 
     def aligned(self) -> float:
-        """Whole columns, one after the other in memory."""
+        """Return the rate of a copy of whole columns, contiguous in memory."""
         return self._rate(self.target, self.source, 1)
 
     def strided(self) -> float:
-        """A tile's rows of each column."""
+        """Return the rate of a copy of a tile's rows out of each column."""
         return self._rate(self.target[:_SHORT], self.source[:_SHORT], 4)
 
     def loaded(self) -> float:
-        """Columns of a matrix, into memory that was never touched before."""
+        """Return the rate of a copy of a column-major matrix into newly allocated memory."""
         return self._load(self.source)
 
     def turned(self) -> float:
-        """The same from a row-major matrix."""
+        """Return the rate of a copy of a row-major matrix into newly allocated memory."""
         return self._load(np.ascontiguousarray(self.source))
 
     def _load(self, source: Array) -> float:
@@ -64,19 +64,19 @@ class _Copies:
                 part = slice(first, first + _BLOCK)
                 self.probe.device.copy(target[:, part], source[:, part], Queue.COPY)
 
-        # By the wall's clock: its many short copies wait for the interpreter.
+        # Wall time: the many short copies also wait for the interpreter.
         return target.nbytes / self.probe.sample(load)
 
 
 def measure_copies(probes: Sequence[Probe]) -> dict[str, float]:
-    """Bytes/s of copies on devices of a kind, all at once: of each, by how it is copied."""
+    """Return bytes/s of copies, by kind of copy, on devices of a kind that all copy at once."""
     kinds = ["aligned", "strided", *(["loaded", "turned"] if probes[0].kind == "cpu" else [])]
-    found = side_by_side(probes, _Copies, _Copies.rates, kinds)
+    found = sample_together(probes, _Copies, _Copies.rates, kinds)
     return {kind: statistics.median(rates) for kind, rates in zip(kinds, found, strict=True)}
 
 
 def measure_links(probe: Probe) -> dict[str, LinkModel]:
-    """Links between the host and a GPU, each way, with pinned and with pageable memory."""
+    """Return the links between the host and a GPU, each way, for pinned and for pageable memory."""
 
     def pageable(shape: tuple[int, ...]) -> Array:
         return np.ones(shape, probe.dtype, order="F")
@@ -99,7 +99,7 @@ def measure_links(probe: Probe) -> dict[str, LinkModel]:
 
 
 def measure_peer_link(source: Probe, target: Probe) -> LinkModel:
-    """The link from one GPU to another."""
+    """Return the link from one GPU to another."""
     with source.device.activate():
         sources = [source.array(n, 1) for n in _TRANSFERS]
     with target.device.activate():
@@ -108,7 +108,7 @@ def measure_peer_link(source: Probe, target: Probe) -> LinkModel:
 
 
 def _link(probe: Probe, pairs: Sequence[tuple[Array, Array]]) -> LinkModel:
-    """Fit the times of copies into the first of each pair from the second."""
+    """Fit a link to the times of copies into the first array of each pair from the second."""
     seconds = [
         probe.seconds(functools.partial(probe.device.copy, to, origin, Queue.COPY))
         for to, origin in pairs
@@ -117,7 +117,7 @@ def _link(probe: Probe, pairs: Sequence[tuple[Array, Array]]) -> LinkModel:
 
 
 def fit_link(nbytes: Sequence[float], seconds: Sequence[float]) -> LinkModel:
-    """The latency and bandwidth that explain transfers with the least relative errors.
+    """Fit latency and bandwidth to the times of transfers, with least relative errors.
 
     Examples
     --------
@@ -129,6 +129,6 @@ def fit_link(nbytes: Sequence[float], seconds: Sequence[float]) -> LinkModel:
     times = np.asarray(seconds)
     matrix = np.column_stack([np.ones(len(times)), nbytes]) / times[:, None]
     latency, per_byte = np.linalg.lstsq(matrix, np.ones(len(times)), rcond=None)[0]
-    if latency < 0 or per_byte <= 0:  # the ends alone
+    if latency < 0 or per_byte <= 0:  # from the shortest and the longest alone
         latency, per_byte = times.min(), (times[-1] - times[0]) / (nbytes[-1] - nbytes[0])
     return LinkModel(float(latency), float(1 / max(per_byte, 1e-15)))

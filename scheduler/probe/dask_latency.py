@@ -1,4 +1,4 @@
-"""Measures what Dask takes for a run, and to go on from one task to the next."""
+"""Probe of Dask's overhead: for a run, and from one task to the next."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from hetero_la.scheduler.machine.model import DaskCosts
 from hetero_la.scheduler.on_dask.wait import wait_all
 
 _REPEATS, _CHAIN = 9, 16
-#: What a worker does meanwhile, as when it loads columns: blocks of rows of so many columns,
-#: copied so many times.
+#: Load of a worker meanwhile, as when it loads columns: rows of a block, columns of the matrix,
+#: and how often the matrix is copied.
 _ROWS, _COLUMNS, _TIMES = 64, 1024, 20
 _numbers = itertools.count()
 
 
-#: When each of the latest tasks began and ended; they run in this process.
+#: Start and end of each of the latest tasks, which run in this process.
 _spans: list[tuple[float, float]] = []
 
 
 def _copies(before: Any) -> None:
-    """Dask task: short calls, which release the interpreter and want it back."""
+    """Dask task: make short copies, which release the interpreter lock and take it again."""
     began = time.perf_counter()
     source, target = np.ones((_COLUMNS, _COLUMNS)), np.empty((_COLUMNS, _COLUMNS), order="F")
     for row in [*range(0, _COLUMNS, _ROWS)] * _TIMES:
@@ -36,18 +36,18 @@ def _copies(before: Any) -> None:
 
 
 def _nothing(before: Any) -> None:
-    """Dask task."""
+    """Dask task: do nothing."""
 
 
 def measure_dask(client: Client, addresses: Sequence[str]) -> DaskCosts:
-    """Time tasks on all workers of a cluster, and what passes before and after them.
+    """Time tasks on all workers of a cluster, and the overhead before and after them.
 
     Parameters
     ----------
     client : Client
-        Of a cluster in this process.
+        Client of a cluster in this process.
     addresses : sequence of str
-        Of its workers.
+        Addresses of its workers.
     """
     first = list(addresses[:1])
     one, many = (
@@ -59,12 +59,12 @@ def measure_dask(client: Client, addresses: Sequence[str]) -> DaskCosts:
 
 
 def _samples(seconds: Callable[[], float]) -> list[float]:
-    """What several calls return."""
-    return [seconds() for _ in range(_REPEATS + 1)][1:]  # the first one warms up
+    """Return the results of several calls."""
+    return [seconds() for _ in range(_REPEATS + 1)][1:]  # the first call is a warm-up
 
 
 def _around(client: Client, addresses: Sequence[str]) -> float:
-    """Seconds of a run until its first task begins, and after its last one has ended."""
+    """Return the seconds of a run before its first task begins and after its last one has ended."""
     _spans.clear()
     seconds = _run(client, _copies, addresses)
     starts, ends = zip(*_spans, strict=True)
@@ -72,7 +72,7 @@ def _around(client: Client, addresses: Sequence[str]) -> float:
 
 
 def _run(client: Client, task: Callable[[Any], None], addresses: Sequence[str]) -> float:
-    """Run a task at each of the addresses, after the one before it at the same; its seconds."""
+    """Return the seconds of tasks at the given addresses, those at the same one in a chain."""
     began = time.perf_counter()
     number, latest, futures = next(_numbers), dict[str, Any](), []
     for place, address in enumerate(addresses):

@@ -1,4 +1,4 @@
-"""Times kernels and copies on one device."""
+"""Timing of kernels and copies on one device."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def blas_threads() -> int:
 
 
 @dataclass(frozen=True)
-class Sizes:
-    """Sizes of the probes: milliseconds each, and beyond the fixed costs."""
+class ProbeSizes:
+    """Sizes of the probes: each takes milliseconds, much longer than a call's fixed cost."""
 
     edge: int
     inner: tuple[int, int]
@@ -33,12 +33,10 @@ class Sizes:
 
 
 _SIZES = {
-    "cpu": Sizes(512, (256, 32), 32, (384, 2048, 192), (64, 192), 4096, 512, 1),
-    "gpu": Sizes(4096, (512, 128), 256, (4096, 32768, 256), (128, 512), 16384, 2048, 8),
+    "cpu": ProbeSizes(512, (256, 32), 32, (384, 2048, 192), (64, 192), 4096, 512, 1),
+    "gpu": ProbeSizes(4096, (512, 128), 256, (4096, 32768, 256), (128, 512), 16384, 2048, 8),
 }
 
-
-#: Elements of the long transfer that a link's bandwidth is found by.
 
 #: Calls longer than this, in seconds, are likely to be interrupted on a machine in use.
 _INTERRUPTED = 1e-3
@@ -46,7 +44,7 @@ _INTERRUPTED = 1e-3
 
 @dataclass
 class Probe:
-    """Times kernels on one device, on random data: zeros draw less power and run faster."""
+    """Timing of kernels on one device, on random data: zeros draw less power and run faster."""
 
     device: Device
     dtype: np.dtype
@@ -57,14 +55,14 @@ class Probe:
         # A CPU in the role of a GPU runs its calls itself.
         self.kind: DeviceKind = "gpu" if self.device.index >= 0 else "cpu"
         self.sizes = _SIZES[self.kind]
-        #: Whether one thread does all, so that its own time is the time of a call.
+        #: Whether a call runs in one thread, so that thread time can replace wall time.
         self.alone = self.kind == "cpu" and blas_threads() == 1
 
     def array(
         self, rows: int, columns: int, diagonal: float | None = None, scale: float = 1.0
     ) -> Array:
-        """A random matrix; with a diagonal, a triangle of it is well conditioned."""
-        # Random numbers are slow to make: 64 columns, over and over, unless few are asked for.
+        """Return a random matrix; with a `diagonal`, one whose triangles are well conditioned."""
+        # Random numbers are slow to make: 64 columns are repeated where there is no diagonal.
         few = min(columns, 64) if diagonal is None else columns
         host = np.asfortranarray(self.rng.random((few, rows), np.float32).T.astype(self.dtype))
         host = (host - self.dtype.type(0.5)) * self.dtype.type(scale)
@@ -88,9 +86,9 @@ class Probe:
     def seconds(
         self, work: Callable[[], None], repeats: int = 1, before: Callable[[], None] | None = None
     ) -> float:
-        """Median time of one of `repeats` calls in a row, each row after `before`."""
+        """Return the median time of one of `repeats` calls in a row, each row after `before`."""
         samples = [self.sample(work, repeats, before) for _ in range(4)]
-        return statistics.median(samples[1:])  # the first one warms up
+        return statistics.median(samples[1:])  # the first sample is a warm-up
 
     def sample(
         self,
@@ -99,7 +97,7 @@ class Probe:
         before: Callable[[], None] | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> float:
-        """Time of one of `repeats` calls in a row after `before`, once."""
+        """Return one sample of the time of one of `repeats` calls in a row after `before`."""
         if before is not None:
             before()
             self.device.synchronize()
@@ -110,10 +108,10 @@ class Probe:
         return max(clock() - start, 1e-9) / repeats
 
     def clock(self, seconds: float) -> Callable[[], float]:
-        """What to time calls of so many seconds with.
+        """Return the clock for calls that take about `seconds`.
 
-        A long call may be interrupted by other processes: its thread's own time leaves that
-        out.  But also waiting for the interpreter's lock, which counts in short ones.
+        Thread time leaves out interruptions by other processes, to which long calls are exposed;
+        it also leaves out waits for the interpreter lock, which belong to the time of short calls.
         """
         own = self.alone and seconds > _INTERRUPTED
         return time.thread_time if own else time.perf_counter
@@ -128,7 +126,7 @@ class Probe:
         return self.seconds(lambda: self.call(kind, *arrays), repeats, before)
 
     def excess(self, model: DeviceModel, kind: str, *arrays: Array) -> float:
-        """Time of a kernel beyond the fixed cost of a call."""
+        """Return the time of a kernel beyond the fixed cost of a call."""
         seconds = self.kernel(kind, *arrays, repeats=self.sizes.repeats)
         return max(seconds - model.call_seconds, 1e-9)
 

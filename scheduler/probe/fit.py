@@ -1,4 +1,4 @@
-"""The figures of a `DeviceModel` that explain what the probes of a device took."""
+"""Fit of a `DeviceModel` to probes of a device."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from dataclasses import replace
 import numpy as np
 
 from hetero_la.scheduler.machine.device import CORE, H200, Chain, DeviceModel
-from hetero_la.scheduler.probe.device_probe import Probe, Sizes
+from hetero_la.scheduler.probe.device_probe import Probe, ProbeSizes
 from hetero_la.tiles.arrays.device import Array, Queue
 
 
 def fit_device(probe: Probe) -> DeviceModel:
-    """Run all probes; what none of them tells stays nominal."""
+    """Run all probes, and fit a model to them; figures that no probe yields stay nominal."""
     tiny = [probe.array(1, 1) for _ in range(3)]
     if probe.kind == "gpu":
-        # A tiny kernel hides behind its launch, so its own fixed cost stays nominal.
+        # A tiny kernel runs within the time of its launch, so its fixed cost stays nominal.
         model = replace(H200, launch_seconds=enqueue_seconds(probe, "gemm", *tiny))
     else:
         call = probe.kernel("gemm", *tiny, repeats=50)
@@ -31,23 +31,23 @@ def fit_device(probe: Probe) -> DeviceModel:
 
 
 def enqueue_seconds(probe: Probe, kind: str, *arrays: Array) -> float:
-    """Time of the calling thread alone."""
+    """Return the time of the calling thread to enqueue a kernel."""
     samples = []
     for _ in range(30):
         start = time.perf_counter()
         probe.call(kind, *arrays)
         samples.append(time.perf_counter() - start)
         probe.device.synchronize()
-    return statistics.median(samples[10:])  # the first ones of a process take twice as long
+    return statistics.median(samples[10:])  # the first calls of a process take twice as long
 
 
 def enqueue_column(probe: Probe, model: DeviceModel, kind: str, arrays: Sequence[Array]) -> float:
-    """Time to enqueue one column of a panel."""
+    """Return the time to enqueue one column of a panel."""
     seconds = enqueue_seconds(probe, kind, *arrays) - model.launch_seconds
     return max(seconds, 0.0) / arrays[0].shape[1]
 
 
-def _fit_gemm(probe: Probe, sizes: Sizes, model: DeviceModel) -> DeviceModel:
+def _fit_gemm(probe: Probe, sizes: ProbeSizes, model: DeviceModel) -> DeviceModel:
     edge, narrow, (inner, short) = sizes.edge, sizes.narrow, sizes.inner
     a, b, c = probe.array(edge, inner), probe.array(inner, edge), probe.array(edge, edge)
 
@@ -61,7 +61,7 @@ def _fit_gemm(probe: Probe, sizes: Sizes, model: DeviceModel) -> DeviceModel:
     return replace(model, gemm_rate=rate, gemm_half=half, gemm_inner_half=inner_half)
 
 
-def _fit_moves(probe: Probe, sizes: Sizes, model: DeviceModel) -> DeviceModel:
+def _fit_moves(probe: Probe, sizes: ProbeSizes, model: DeviceModel) -> DeviceModel:
     rows, columns, width = sizes.rows, sizes.columns, sizes.panel[2]
     a, b = probe.array(rows, columns), probe.array(rows, columns)
     pivots = np.arange(width) + probe.rng.integers(0, rows - width, width)
@@ -77,7 +77,7 @@ def _fit_moves(probe: Probe, sizes: Sizes, model: DeviceModel) -> DeviceModel:
     )  # fmt: skip
 
 
-def _fit_triangles(probe: Probe, sizes: Sizes, model: DeviceModel) -> DeviceModel:
+def _fit_triangles(probe: Probe, sizes: ProbeSizes, model: DeviceModel) -> DeviceModel:
     low, high = sizes.orders
     triangle, b = probe.array(high, high, 1.0), probe.array(high, sizes.columns)
     at_full_rate = high**2 * sizes.columns / model.gemm_rate
@@ -92,13 +92,13 @@ def _fit_triangles(probe: Probe, sizes: Sizes, model: DeviceModel) -> DeviceMode
     return replace(model, inverse=_fit_chain((low, low, rest(low)), (high, high, rest(high))))
 
 
-def _fit_panel(probe: Probe, sizes: Sizes, model: DeviceModel) -> DeviceModel:
+def _fit_panel(probe: Probe, sizes: ProbeSizes, model: DeviceModel) -> DeviceModel:
     short, tall, width = sizes.panel
     ipiv, info = probe.integers(np.zeros(width)), probe.integers(np.zeros(1))
     points = []
     products = replace(model, panel=Chain(0.0, 0.0))
     for rows in (short, tall):
-        # Random, with a zero diagonal: no column is another's copy, and every one needs a swap.
+        # Random, with a zero diagonal: no column repeats another, and each needs a swap.
         original = probe.array(rows, width, 0.0)
         panel = probe.device.empty((rows, width), probe.dtype)
         refill = functools.partial(probe.device.copy, panel, original, Queue.PANEL)
@@ -121,11 +121,11 @@ def _half_size(ratio: float, long: float, short: float) -> float:
 
 
 def _fit_chain(*points: tuple[int, int, float]) -> Chain:
-    """Nonnegative costs per column and per element through (rows, columns, seconds)."""
+    """Fit nonnegative costs per column and per element to two (rows, columns, seconds)."""
     (r1, c1, t1), (r2, c2, t2) = points
     t1, t2 = max(t1 / c1, 0.0), max(t2 / c2, 0.0)
     element = max((t2 - t1) / (r2 - r1), 0.0)
-    # Where the short one is dearer, the tall one decides: most panels are tall.
+    # Where the short panel costs more, the tall one decides: most panels are tall.
     column = t2 - element * r2
     if column < 0:
         return Chain(0.0, t2 / r2)

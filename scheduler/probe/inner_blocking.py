@@ -1,4 +1,4 @@
-"""How many columns of a panel a GPU does best by one kernel: the option `ib`."""
+"""Probe of the inner blocking `ib` of a panel: the columns that one kernel of a GPU factors."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from hetero_la.scheduler.probe.kernels import measure_kernels
 from hetero_la.tiles.arrays.device import KernelOptions
 from hetero_la.tiles.kernels.gpu import lu, qr
 
-#: The panels that are timed, and the gain for which the default is given up.
+#: Heights and widths of the panels, and the least gain for which the default is replaced.
 _HEIGHTS, _WIDTHS = (4096, 16384), (512,)
 _GAIN = 0.03
 
 
-def measure_leaves(probe: Probe) -> dict[str, float]:
+def measure_inner_blocking(probe: Probe) -> dict[str, float]:
     """Time panels of LU and QR over `ib`, from its default down to an eighth of that.
 
     Parameters
     ----------
     probe : Probe
-        Of a GPU, which has to be the current one.
+        Probe of a GPU, which has to be the current one.
 
     Returns
     -------
     dict
-        ``"getrf_ib"`` and ``"geqrf_ib"``, the best; ``"getrf_ib64_seconds"`` and so on.
+        ``"getrf_ib"`` and ``"geqrf_ib"``, the fastest; and ``"getrf_ib64_seconds"`` and so on.
     """
     defaults = {
         "getrf": lu.inner_blocking(KernelOptions(), probe.dtype),
@@ -42,6 +42,6 @@ def measure_leaves(probe: Probe) -> dict[str, float]:
 
 
 def _panels(probe: Probe, kind: str, ib: int) -> float:
-    """Seconds of one panel of each height."""
+    """Return the seconds of panels with inner blocking `ib`, summed over their heights."""
     with_ib = replace(probe, options=replace(probe.options, ib=ib))
     return sum(measure_kernels([with_ib], {kind: (_HEIGHTS, _WIDTHS)}).by_kind[kind].seconds)

@@ -1,4 +1,4 @@
-"""Measures what a worker's thread takes from one kernel's call to the next."""
+"""Probe of the time that a worker's thread takes from one kernel's call to the next."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from hetero_la.scheduler.graph.tasks import Region
 from hetero_la.scheduler.probe.device_probe import Probe
-from hetero_la.scheduler.probe.kernels import side_by_side
+from hetero_la.scheduler.probe.kernels import sample_together
 from hetero_la.scheduler.program.instructions import Instruction, Program
 from hetero_la.scheduler.run.exchange import Exchange
 from hetero_la.scheduler.run.progress import Progress
@@ -18,13 +18,13 @@ from hetero_la.tiles.arrays.device import Array, Device, KernelOptions, Queue
 from hetero_la.tiles.storage.layout import TileLayout
 from hetero_la.tiles.storage.shard import ArrayStorage
 
-#: Order of the products that are called, and how many: between calls that leave nothing of
-#: the interpreter in a core's caches, it is slower than in a loop that does nothing else.
+#: Order and number of the products.  They are large enough to evict the interpreter from a core's
+#: caches, as in a run, where it is slower than in a loop that does nothing else.
 _ORDER, _CALLS = 256, 24
 
 
-class _Watched:
-    """A device, and when its calls began and returned."""
+class _TimedDevice:
+    """A device that records when its calls began and returned."""
 
     def __init__(self, device: Device) -> None:
         self._device = device
@@ -42,7 +42,7 @@ class _Watched:
 
 
 def measure_issue(probes: Sequence[Probe]) -> float:
-    """Seconds from the return of one kernel's call to the next one, in a run of a program.
+    """Return the seconds from the return of one kernel's call to the next one in a program.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ def measure_issue(probes: Sequence[Probe]) -> float:
     >>> 0 < measure_issue([Probe(CpuDevice(), np.dtype(float))]) < 1e-2
     True
     """
-    (gaps,) = side_by_side(probes, _program_and_array, _gaps, [None])
+    (gaps,) = sample_together(probes, _program_and_array, _gaps, [None])
     return statistics.median(gaps)
 
 
@@ -70,9 +70,9 @@ def _program_and_array(probe: Probe) -> tuple[Probe, Program, Array]:
 
 
 def _gaps(prepared: tuple[Probe, Program, Array], point: None) -> list[float]:
-    """Of one run, without its first calls."""
+    """Return the times between calls in one run, without its first calls."""
     probe, program, array = prepared
-    watched = _Watched(probe.device)
+    watched = _TimedDevice(probe.device)
     runner = Runner(
         program, TileLayout(2 * _ORDER, 2 * _ORDER, _ORDER), {}, cast(Device, watched),
         probe.dtype, probe.options, ArrayStorage(array, array), Exchange(), Progress(1.0),

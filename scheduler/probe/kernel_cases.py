@@ -1,4 +1,4 @@
-"""Kernels to be measured: their sizes, and calls of one on a device as in a run."""
+"""Cases of kernels to measure: grids of sizes, and calls on a device as in a run."""
 
 from __future__ import annotations
 
@@ -54,17 +54,16 @@ _GPU: dict[str, Axes] = {
 def grids(
     kind: str, *, quick: bool = False, nbytes: float = math.inf, itemsize: int = 8
 ) -> dict[str, Axes]:
-    """The sizes at which kernels of a device kind are measured.
+    """Return the sizes at which kernels of a device kind are measured.
 
     Parameters
     ----------
     kind : {"cpu", "gpu"}
-        Of the device.
+        Device kind.
     quick : bool, optional
         Take every other value of each size, up to the largest.
     nbytes : float, optional
-        Memory that the arrays of a kernel may take: where they would take more, the
-        largest sizes are left out.
+        Memory that the arrays of a kernel may take; sizes that need more are left out.
     itemsize : int, optional
         Bytes of an element.
 
@@ -91,46 +90,46 @@ def _nbytes(name: str, axes: Axes, itemsize: int) -> int:
     return 2 * itemsize * sum(math.prod(shape) for shape in largest)  # panels are kept twice
 
 
-#: Kernels whose first array is filled anew before each call: they overwrite it by other numbers,
-#: or read what the kernel before has just left in the caches.
+#: Kernels whose first array is restored before each call: they overwrite it, or in a run read it
+#: from the caches, where the kernel before has left it.
 _REFILLED = frozenset({"getrf", "geqrf", "potrf", "trtri", "trtri_n"})
-#: Arrays of indices, by kernel and place.
+#: Places of index arrays among a kernel's arguments.
 _INDICES = {
     "getrf": (1, 2), "potrf": (1,), "geqrf": (4,), "netperm": (0, 1), "compose": (0, 1),
     "swap": (0, 1), "laswp": (0,),
 }  # fmt: skip
-#: Diagonals, likewise: triangles have to be well conditioned, and panels to need swaps.
+#: Diagonals of arguments, by place: triangles must be well conditioned, and panels need swaps.
 _DIAGONALS = {
     "trmm": {0: 1.0, 1: 1.0}, "trmm_rc": {0: 1.0, 1: 1.0}, "trsm": {0: 1.0},
     "trtri": {0: 1.0}, "trtri_n": {0: 1.0}, "potrf": {0: 1.0}, "getrf": {0: 0.0},
     "geqrf": {0: 0.0},
 }  # fmt: skip
 
-#: Kernels whose last array is a column of the trailing matrix that nobody has touched for long.
+#: Kernels whose last array is a column of the trailing matrix, which is in no cache any more.
 _UPDATES = frozenset({"gemm", "herk", "larfb_c", "trsm", "swap", "laswp"})
-#: Arrays that are a tile of the matrix, whose columns are as far apart as its rows are many.
+#: Place of the argument that is a tile of a larger matrix, whose leading dimension it has.
 _TILES = {"potrf": 0, "trtri": 0, "trtri_n": 0, "lacpy": 1}
-#: Rows of that matrix, at least.
+#: Least number of rows of that matrix.
 _HEIGHT = 2048
-#: Bytes that no cache holds.
+#: More bytes than a cache holds.
 _COLD = 2**26
-#: m, k and n of the product before each call: what was said of caches, and for a GPU something to
-#: do until its host has said what comes next.
+#: m, k and n of the product before each call: on a CPU it evicts the caches, on a GPU it keeps the
+#: device busy until the host has enqueued the call.
 _BETWEEN = {"cpu": (2048, 64, 512), "gpu": (4096, 512, 4096)}
-#: Products follow others of their step, and find in the caches what they multiply with.
+#: Kernels that in a run follow others of their kind, and find their factors in the caches.
 _FOLLOWING = frozenset({"gemm", "herk", "larfb_c", "trmm_rc"})
 
-#: Kernels that go back to the interpreter for every column, and on a CPU wait for its lock.
+#: Kernels that on a CPU return to the interpreter, and wait for its lock, for every column.
 _INTERPRETED = frozenset({"laswp", "lacpy"})
 
-#: Samples of one point at most, and seconds after which no more are taken.
+#: Most samples of one point, and seconds after which no more are taken.
 _MOST, _PATIENCE = 3, 0.02
-#: A sample of repeated calls takes this long, in seconds, so that the clock's ticks are small.
+#: Seconds of a sample of repeated calls, long against the clock's resolution.
 _SAMPLE = 1e-3
 
 
 class KernelArrays:
-    """Memory for a kernel's largest sizes on one device, of which each call takes a part."""
+    """Memory for a kernel's largest sizes on one device; each call uses a part of it."""
 
     def __init__(self, probe: Probe, kind: str, axes: Axes) -> None:
         self.probe, self.kind, self.shapes = probe, kind, MEASURABLE[kind].shapes
@@ -140,7 +139,7 @@ class KernelArrays:
 
     def _arena(self, place: int, shape: tuple[int, ...]) -> Array | None:
         if place in _INDICES.get(self.kind, ()) or len(shape) == 1:
-            return None  # of the very size of the call
+            return None  # allocated for each size: it has exactly the size of the call
         rows, columns = shape
         if _TILES.get(self.kind) == place:
             rows = max(rows, _HEIGHT)
@@ -148,12 +147,12 @@ class KernelArrays:
             return self.probe.array(rows, columns, diagonal)
         if self.kind in _UPDATES and place == self.last:
             columns = max(columns, _COLD // (rows * self.probe.dtype.itemsize))
-        # Reflectors near the identity: applied again and again, they make nothing grow.
+        # Reflectors near the identity: applied repeatedly, they do not let the matrix grow.
         scale = 1.0 / rows if self.kind == "larfb_c" and place < 2 else 1.0
         return self.probe.array(rows, columns, scale=scale)
 
     def arrays(self, sizes: Sizes) -> list[Array]:
-        """What the kernel is called with."""
+        """Return the kernel's arguments for these sizes."""
         found = []
         for place, (arena, shape) in enumerate(zip(self.arenas, self.shapes(*sizes), strict=True)):
             if arena is not None:
@@ -167,7 +166,7 @@ class KernelArrays:
         return found
 
     def _indices(self, place: int, shape: tuple[int, ...], sizes: Sizes) -> np.ndarray:
-        """Swaps as a panel of random numbers has them, or a permutation."""
+        """Return swaps as a panel of random numbers has them, or a permutation."""
         if self.kind == "laswp":
             return self.probe.rng.permutation(shape[0])
         rows = {"swap": sizes[1:2], "compose": sizes[1:2], "netperm": (16 * sizes[0],)}
@@ -178,19 +177,19 @@ class KernelArrays:
 
 
 def kernel_arrays(probe: Probe, kind: str, *sizes: int) -> list[Array]:
-    """What a kernel of these sizes is called with."""
+    """Return arguments of a kernel for these sizes."""
     return KernelArrays(probe, kind, tuple((size,) for size in sizes)).arrays(sizes)
 
 
 class KernelCase(KernelArrays):
-    """One kernel on one device, called again and again as in a run.
+    """One kernel on one device, called repeatedly as in a run.
 
-    An update comes back to a column after all others: its data are in no cache.  So the array
-    that is updated is one of many in turn.  And a call of a CPU follows other kernels, which have
-    left the caches with their own data and instructions: a short one then takes up to twice as
-    long as after itself.  So all but products are measured after a product.  A GPU measures all
-    calls after one, by its own clock: what its host takes for a call, and how busy that is at the
-    moment, are then left out.
+    An update returns to a column after all others, when it is in no cache any more: so each call
+    updates another one of many arrays.  On a CPU, a call follows other kernels, which have filled
+    the caches with their own data and instructions; a short call then takes up to twice as long as
+    after one of its kind.  So all kernels but products are measured after a product.  On a GPU,
+    all kernels are measured after a product, by the GPU's clock, which leaves out the host's time
+    for a call.
     """
 
     def __init__(self, probe: Probe, kind: str, axes: Axes) -> None:
@@ -202,8 +201,8 @@ class KernelCase(KernelArrays):
         shapes = [] if undisturbed else [(m, k), (k, n), (m, n)]
         self.between = [probe.array(*shape) for shape in shapes]
 
-    def turns(self, arrays: list[Array]) -> Iterator[list[Array]]:
-        """The same with one updated array after the other, for ever."""
+    def rotated_arguments(self, arrays: list[Array]) -> Iterator[list[Array]]:
+        """Yield the arguments for ever, each time with another array to update."""
         *others, last = arrays
         if self.kind not in _UPDATES:
             return itertools.cycle([arrays])
@@ -219,7 +218,7 @@ class KernelCase(KernelArrays):
         )
 
     def _before(self, arrays: list[Array]) -> Callable[[], None] | None:
-        """What happens before each call, and is not timed."""
+        """Return the untimed preparation of each call."""
         if not self.between and self.original is None:
             return None
 
@@ -233,9 +232,9 @@ class KernelCase(KernelArrays):
         return prepare
 
     def samples(self, sizes: Sizes) -> list[float]:
-        """Seconds of one call, several times; of a long one, once."""
+        """Return the seconds of one call, several times; of a long one, once."""
         arrays = self.arrays(sizes)
-        before, turns = self._before(arrays), self.turns(arrays)
+        before, turns = self._before(arrays), self.rotated_arguments(arrays)
 
         def call() -> None:
             self.probe.call(self.kind, *next(turns))
@@ -253,7 +252,7 @@ class KernelCase(KernelArrays):
     def _by_host(
         self, call: Callable[[], None], before: Callable[[], None] | None, expected: float
     ) -> float:
-        """Seconds of a call that may take so long, of several in a row if it is a short one."""
+        """Return the seconds of a call by the host's clock; short calls are repeated."""
         interpreted = self.kind in _INTERPRETED
         clock = time.perf_counter if interpreted else self.probe.clock(expected)
         repeats = 1 if before else max(min(int(_SAMPLE / expected), 100), 1)
@@ -262,7 +261,7 @@ class KernelCase(KernelArrays):
     def _by_device(
         self, call: Callable[[], None], before: Callable[[], None] | None, expected: float
     ) -> float:
-        """The same by the device's clock, which needs no more than one of any length."""
+        """Return the seconds of one call by the device's clock."""
         assert self.watch is not None
         assert before is not None
         before()

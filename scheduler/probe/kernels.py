@@ -1,7 +1,7 @@
-"""Measures kernels over grids of their sizes, on all workers of a kind at once.
+"""Probes of kernels over grids of their sizes, on all workers of a kind at once.
 
-CPU workers share caches, memory and the clock that many busy cores get, so each is
-measured while the others do the same.
+CPU workers share caches, memory bandwidth and the clock of a processor with many busy cores, so
+each is measured while the others do the same.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from hetero_la.scheduler.machine.rate_tables import KernelRates, RateTable
 from hetero_la.scheduler.probe.device_probe import Probe
 from hetero_la.scheduler.probe.kernel_cases import Axes, KernelCase
 
-#: How often all is measured: what else is done on a machine, or near it, slows down what is
-#: measured at that moment, and so no more than a part of the samples of one point.
+#: Number of rounds over all points: other load on the machine then slows down no more than a part
+#: of the samples of one point.
 _ROUNDS = 3
-#: Seconds within which every worker has to come to the next point.
-_MEETING = 120.0
+#: Seconds within which every worker has to reach the next point.
+_BARRIER_SECONDS = 120.0
 
 
 def measure_kernels(
     probes: Sequence[Probe],
     wanted: Mapping[str, Axes],
-    told: Callable[[str], None] = lambda kind: None,
+    report: Callable[[str], None] = lambda kind: None,
 ) -> KernelRates:
     """Measure kernels on several devices of a kind at once.
 
@@ -37,47 +37,47 @@ def measure_kernels(
     probes : sequence of Probe
         One for each device.
     wanted : mapping of str to tuple
-        Kernels, and the sizes to measure them at.
-    told : callable, optional
+        Kernels, and the sizes at which to measure them.
+    report : callable, optional
         Called with each kernel's name before it is measured, in each of several rounds.
     """
     found: dict[str, list[list[float]]] = {}
     for _ in range(_ROUNDS):
         for kind, axes in wanted.items():
-            told(kind)
+            report(kind)
             points = RateTable.grid(axes)
             make = functools.partial(KernelCase, kind=kind, axes=axes)
-            samples = side_by_side(probes, make, KernelCase.samples, points)
+            samples = sample_together(probes, make, KernelCase.samples, points)
             known = found.setdefault(kind, [[] for _ in points])
             found[kind] = [old + new for old, new in zip(known, samples, strict=True)]
     return KernelRates(tuple(_table(kind, axes, found[kind]) for kind, axes in wanted.items()))
 
 
-def side_by_side(
+def sample_together(
     probes: Sequence[Probe],
     make: Callable[[Probe], Any],
     measure: Callable[[Any, Any], list[float]],
     points: Sequence[Any],
 ) -> list[list[float]]:
-    """Samples of all devices at each of several points, which they come to together.
+    """Return samples of all devices at each of several points, each measured by all at once.
 
     Parameters
     ----------
     probes : sequence of Probe
         One for each device.
     make : callable
-        Prepares the measurement on one of them.
+        Prepares the measurement on one device.
     measure : callable
-        Given what was prepared and a point, returns samples.
+        Given the result of `make` and a point, returns samples.
     points : sequence
-        What `measure` is called with.
+        Second arguments of `measure`.
 
     Raises
     ------
     TimeoutError
-        If one of them does not come to the next point within minutes.
+        If a device does not reach the next point within minutes.
     """
-    meeting = threading.Barrier(len(probes), timeout=_MEETING)
+    barrier = threading.Barrier(len(probes), timeout=_BARRIER_SECONDS)
 
     def work(probe: Probe) -> list[list[float]]:
         found = []
@@ -85,10 +85,10 @@ def side_by_side(
             with probe.device.activate():
                 prepared = make(probe)
                 for point in points:
-                    meeting.wait()
+                    barrier.wait()
                     found.append(measure(prepared, point))
         except BaseException:
-            meeting.abort()
+            barrier.abort()
             raise
         return found
 
@@ -97,19 +97,21 @@ def side_by_side(
         try:
             wait(futures)
         except BaseException:  # Ctrl-C
-            meeting.abort()
+            barrier.abort()
             raise
     errors = [error for future in futures if (error := future.exception()) is not None]
     if errors:
-        # The first real error counts, not that of those who waited for it.
+        # The first real error counts, not those of the devices that waited for the failed one.
         real = [e for e in errors if not isinstance(e, threading.BrokenBarrierError)]
-        raise real[0] if real else TimeoutError(f"a device took longer than {_MEETING:.0f} s")
+        raise (
+            real[0] if real else TimeoutError(f"a device took longer than {_BARRIER_SECONDS:.0f} s")
+        )
     results = [future.result() for future in futures]
     return [list(itertools.chain(*samples)) for samples in zip(*results, strict=True)]
 
 
 def median_and_spread(samples: Sequence[float]) -> tuple[float, float]:
-    """The median, and the distance of the quartiles over it.
+    """Return the median, and the interquartile range over it.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Measures this machine: its CPU workers, its GPUs, and the links between them."""
+"""Probe of this machine: its CPU workers, its GPUs, and the links between them."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from hetero_la.scheduler.machine.device import DeviceModel
-from hetero_la.scheduler.machine.identity import this_machine
+from hetero_la.scheduler.machine.identity import machine_identity
 from hetero_la.scheduler.machine.model import LinkModel
 from hetero_la.scheduler.machine.profile import MeasuredDevice
 from hetero_la.scheduler.probe.clock import measure_clock
 from hetero_la.scheduler.probe.copies import measure_copies, measure_links, measure_peer_link
 from hetero_la.scheduler.probe.device_probe import Probe
 from hetero_la.scheduler.probe.fit import enqueue_column, enqueue_seconds, fit_device
-from hetero_la.scheduler.probe.inner_blocking import measure_leaves
+from hetero_la.scheduler.probe.inner_blocking import measure_inner_blocking
 from hetero_la.scheduler.probe.issue import measure_issue
 from hetero_la.scheduler.probe.kernel_cases import grids, kernel_arrays
 from hetero_la.scheduler.probe.kernels import measure_kernels
@@ -26,24 +26,28 @@ from hetero_la.tiles.arrays.device import KernelOptions
 from hetero_la.tiles.kernels.cpu.device import CpuDevice
 from hetero_la.tiles.kernels.gpu.device import GpuDevice
 
-#: Part of the free memory that the arrays of one kernel may take, over all that measure it.
+#: Fraction of the free memory that the arrays of one kernel may take on all workers together.
 _SHARE = 0.5
 #: Rows and columns of the panel of QR whose launches are timed.
 _PANEL = (8192, 256)
-Told = Callable[[str], None]
+Reporter = Callable[[str], None]
 
 
 class Team(NamedTuple):
-    """CPU workers of one kind: so many side by side, of so many BLAS threads each."""
+    """CPU workers of one kind: their number, and the BLAS threads of each."""
 
     workers: int
     threads: int
 
 
 def measure_cpus(
-    team: Team, dtype: Any = np.float64, *, quick: bool = False, told: Told = lambda what: None
+    team: Team,
+    dtype: Any = np.float64,
+    *,
+    quick: bool = False,
+    report: Reporter = lambda what: None,
 ) -> MeasuredDevice:
-    """Measure CPU workers, each while the others do the same.
+    """Measure CPU workers, all at once.
 
     Parameters
     ----------
@@ -53,7 +57,7 @@ def measure_cpus(
         Element type.
     quick : bool, optional
         Measure fewer sizes.
-    told : callable, optional
+    report : callable, optional
         Called with a text before each part.
     """
     dtype = np.dtype(dtype)
@@ -62,12 +66,12 @@ def measure_cpus(
     label = f"{team.workers} x {team.threads} CPU threads: "
     with threadpool_limits(team.threads, "blas"):
         probes = [Probe(CpuDevice(f"cpu{i}"), dtype) for i in range(team.workers)]
-        told(label + "calls")
+        report(label + "calls")
         model = replace(fit_device(probes[0]), issue_seconds=measure_issue(probes))
-        told(label + "copies")
+        report(label + "copies")
         copies = measure_copies(probes)
         axes = grids("cpu", quick=quick, nbytes=room, itemsize=dtype.itemsize)
-        rates = measure_kernels(probes, axes, lambda kind: told(label + kind))
+        rates = measure_kernels(probes, axes, lambda kind: report(label + kind))
     model = replace(
         model,
         bandwidth=copies["aligned"],
@@ -79,7 +83,11 @@ def measure_cpus(
 
 
 def measure_gpu(
-    index: int, dtype: Any = np.float64, *, quick: bool = False, told: Told = lambda what: None
+    index: int,
+    dtype: Any = np.float64,
+    *,
+    quick: bool = False,
+    report: Reporter = lambda what: None,
 ) -> MeasuredDevice:
     """Measure one GPU.
 
@@ -87,7 +95,7 @@ def measure_gpu(
     ----------
     index : int
         CUDA's number.
-    dtype, quick, told
+    dtype, quick, report
         As for `measure_cpus`.
     """
     dtype = np.dtype(dtype)
@@ -97,22 +105,22 @@ def measure_gpu(
         "gpu", quick=quick, nbytes=_SHARE * device.free_bytes(), itemsize=dtype.itemsize
     )  # fmt: skip
     with device.activate():
-        told(label + "launches")
+        report(label + "launches")
         model = replace(fit_device(probe), issue_seconds=measure_issue([probe]))
         model = replace(model, reflector_launch_seconds=_enqueue_reflector(probe, model))
         figures = _launches(probe)
-        told(label + "panels beside updates")
+        report(label + "panels beside updates")
         model = fit_overlap(probe, model)
-        told(label + "clock under load")
+        report(label + "clock under load")
         model = replace(model, **measure_clock(probe)._asdict())
-        told(label + "inner blocking")
-        figures |= measure_leaves(probe)
-    told(label + "copies")
+        report(label + "inner blocking")
+        figures |= measure_inner_blocking(probe)
+    report(label + "copies")
     copies = measure_copies([probe])
-    rates = measure_kernels([probe], axes, lambda kind: told(label + kind))
+    rates = measure_kernels([probe], axes, lambda kind: report(label + kind))
     model = replace(model, bandwidth=copies["aligned"], rates=rates)
     return MeasuredDevice(
-        this_machine()["gpus"][index], 0, 1, model, figures | _copy_figures(copies)
+        machine_identity()["gpus"][index], 0, 1, model, figures | _copy_figures(copies)
     )
 
 
@@ -121,14 +129,14 @@ def _copy_figures(copies: dict[str, float]) -> dict[str, float]:
 
 
 def _enqueue_reflector(probe: Probe, model: DeviceModel) -> float:
-    """Seconds to enqueue one column of a panel of QR; by Cholesky its host would wait."""
+    """Return the seconds to enqueue one column of a panel of QR by Householder's method."""
     by_column = replace(probe, options=KernelOptions(qr_panel="householder"))
     panel = kernel_arrays(by_column, "geqrf", *_PANEL)
     return enqueue_column(by_column, model, "geqrf", panel)
 
 
 def _launches(probe: Probe) -> dict[str, float]:
-    """Seconds to enqueue a tiny kernel, and until the host knows that it has ended."""
+    """Return the seconds to enqueue a tiny kernel, and until the host has seen its end."""
     tiny = [probe.array(1, 1) for _ in range(3)]
     return {
         "launch_seconds": enqueue_seconds(probe, "gemm", *tiny),
@@ -137,7 +145,7 @@ def _launches(probe: Probe) -> dict[str, float]:
 
 
 def measure_gpu_links(gpus: Sequence[int], dtype: Any = np.float64) -> dict[str, LinkModel]:
-    """Links of the first GPU with the host, and with the second one, if there is any."""
+    """Return the links of the first GPU with the host, and with the second one, if any."""
     if not gpus:
         return {}
     probes = [Probe(GpuDevice(index), np.dtype(dtype)) for index in gpus[:2]]

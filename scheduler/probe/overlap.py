@@ -1,4 +1,4 @@
-"""How much panels and updates that share a GPU's multiprocessors delay each other."""
+"""Probe of the slowdown of panels and updates that share a GPU's multiprocessors."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from hetero_la.scheduler.probe.device_probe import Probe
 from hetero_la.scheduler.probe.kernel_cases import kernel_arrays
 from hetero_la.tiles.arrays.device import Event, Queue
 
-#: Rows of the panels, largest edge of the updates, and columns of both.
+#: Rows of the panels, largest order of the updates, and columns of the panels.
 _ROWS, _EDGE, _COLUMNS = 8192, 16384, (256, 1024)
 #: Order of a tile of Cholesky.
 _TILE = 1024
-#: Panels, or tiles, in a row, and so many updates that some are left at their end.
+#: Panels, or tiles, in a row, and numbers of updates to try: some must still run at their end.
 _PANELS, _TILES, _UPDATES = 4, 16, (8, 16, 32, 64)
-#: Largest part of its speed that an update can be thought to lose.
+#: Largest fraction of its speed that an update is taken to lose.
 _MOST = 0.9
 #: A kernel and its sizes.
 Call = tuple[Any, ...]
 
 
 def fit_overlap(probe: Probe, model: DeviceModel) -> DeviceModel:
-    """A GPU's model with what narrow and wide panels, and tiles of Cholesky, tell.
+    """Fit a GPU's slowdowns to narrow and wide panels and to tiles of Cholesky, beside updates.
 
-    A panel of QR loses an update no more than one of LU does, and a tile is slowed down as
-    much as a panel of as many columns: both within what is measured from run to run.  The
-    GPU has to be the current one.
+    A panel of QR takes as much speed from an update as one of LU, and a tile is slowed down as
+    much as a panel of as many columns: both hold within the scatter of measurements.  The GPU
+    has to be the current one.
     """
     edge = _EDGE
     while 2 * edge**2 * probe.dtype.itemsize > probe.device.free_bytes():
@@ -56,7 +56,7 @@ def fit_overlap(probe: Probe, model: DeviceModel) -> DeviceModel:
 
 
 def measure_overlap(probe: Probe, panel: Call, panels: int, update: Call) -> Overlap:
-    """What so many panels in a row and updates do to each other on a GPU."""
+    """Measure how `panels` panels in a row and updates slow each other on a GPU."""
     calls = {
         queue: (call[0], kernel_arrays(probe, *call))
         for queue, call in ((Queue.PANEL, panel), (Queue.UPDATE, update))

@@ -1,4 +1,4 @@
-"""Measures devices and links with a few short kernels and copies."""
+"""Quick probe of devices and links, by a few short kernels and copies."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ from hetero_la.tiles.kernels.gpu.device import GpuDevice
 
 _TRANSFER = 2**21
 _measured: dict[tuple[Any, ...], Any] = {}
-_measuring = ProcessLock()  # two at once would measure each other
+_measuring = ProcessLock()  # two probes at once would slow each other
 
 
 def machine_model(
     workers: Sequence[WorkerInfo], dtype: Any = np.float64, *, measure: bool = True
 ) -> MachineModel:
-    """The model of a team of workers, measured where this process can reach their devices.
+    """Return the model of a team of workers, measured where this process has their devices.
 
-    What this machine's profile says goes before both measuring and nominal figures.
+    Figures of this machine's profile take precedence over measured and nominal ones.
 
     Parameters
     ----------
     workers : sequence of WorkerInfo
-        The team.  Those of other processes or absent GPUs are taken as nominal.
+        The team.  Workers of other processes, or of absent GPUs, get nominal models.
     dtype : dtype, optional
         Element type of the run.
     measure : bool, optional
-        False measures nothing, and so costs nothing.
+        Whether to measure devices that the profile does not have.
 
     Examples
     --------
@@ -88,7 +88,7 @@ def measure_device(device: Device, dtype: Any = np.float64) -> DeviceModel:
     Parameters
     ----------
     device : Device
-        What to measure; it must be idle.
+        The device, which must be idle.
     dtype : dtype, optional
         Element type to measure with.
     """
@@ -101,7 +101,7 @@ def measure_device(device: Device, dtype: Any = np.float64) -> DeviceModel:
 
 
 def measure_link(device: Device) -> LinkModel:
-    """Measure copies from the host to a device, from pinned memory where there is any.
+    """Measure copies from the host to a device, from pinned memory if possible.
 
     Takes a few milliseconds, once per process and device.
     """

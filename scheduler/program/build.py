@@ -1,4 +1,4 @@
-"""From a placed graph to one program per worker: order, merge, write."""
+"""Programs from a placed graph, one per worker: order, merge, write."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hetero_la.scheduler.placement.distribution import Distribution
 from hetero_la.scheduler.placement.lookahead import Order
 from hetero_la.scheduler.placement.placement import Placement
 from hetero_la.scheduler.program.checkpoint_cuts import Saves
-from hetero_la.scheduler.program.column_runs import Part, Run
+from hetero_la.scheduler.program.column_runs import BlockColumns, ColumnRun
 from hetero_la.scheduler.program.instructions import Program, set_urgencies
 from hetero_la.scheduler.program.messages import Traffic, derive_traffic
 from hetero_la.scheduler.program.writer import ProgramWriter, announce_taken
@@ -47,11 +47,11 @@ def build_programs(
         The shards are parts of one array in the matrix's own order, so only
         columns that are neighbours in the matrix can be merged.
     arrival : callable, optional
-        Step by which each tile column has travelled to its worker, where that takes
-        time; the work of earlier steps on it waits so long.  None: all are there.
+        Step by which each tile column has been copied to its worker; the work of earlier
+        steps on it waits for that.  None: all columns are there from the beginning.
     checkpoints : sequence of int, optional
         Steps, in order, before which the state of the matrix is saved; every task must
-        be the owner's of its column.
+        be placed on the owner of its column.
     """
     traffic = derive_traffic(graph, placement, distribution)
     order, made = Order(graph, depth, arrival), graph.made_columns()
@@ -75,22 +75,22 @@ def build_programs(
 
 
 class _Merging:
-    """Finds one worker's runs: tasks that differ only in the column, adjacent in its shard."""
+    """Merging of one worker's tasks that differ only in the column, adjacent in its shard."""
 
     def __init__(self, graph: TaskGraph, order: Order, columns: Sequence[int]) -> None:
         self._graph, self._order = graph, order
         self._local = {column: place for place, column in enumerate(columns)}
         self._cut: dict[tuple[int, int, int, bool], list[Sequence[int]]] = {}
-        self._found: list[Run] = []
+        self._found: list[ColumnRun] = []
 
     def add(self, block: TaskBlock, columns: Sequence[int]) -> None:
-        """Let the worker do a block's tasks of some columns."""
+        """Assign a block's tasks of some columns to the worker."""
         for piece in self._pieces(block, columns):
             key = self._order.key(block.step, block.kind, piece[0], block.index(piece[0]))
-            self._found.append(Run(key, [Part(block, piece)]))
+            self._found.append(ColumnRun(key, [BlockColumns(block, piece)]))
 
-    def runs(self) -> list[Run]:
-        """The runs, in the order in which they are to be done."""
+    def runs(self) -> list[ColumnRun]:
+        """Return the merged tasks, in the order of execution."""
         return self._joined(sorted(self._found, key=attrgetter("key")))
 
     def _pieces(self, block: TaskBlock, columns: Sequence[int]) -> list[Sequence[int]]:
@@ -118,18 +118,18 @@ class _Merging:
         return pieces
 
     def _goes_on(self, first: int, last: int, column: int, step: int, trapezoid: bool) -> bool:
-        """Whether a call for columns from `first` to `last` can be for the next one, too."""
+        """Return whether a call for columns from `first` to `last` can include the next one."""
         place = self._local.get(column)
         if place is None or place != self._local.get(last, -2) + 1:
             return False  # they do not lie side by side, as one array
-        # What the next panel waits for goes ahead of a trapezoid's other stretches: these are
-        # kernel calls of their own in any case.
+        # The update that the next panel waits for goes before a trapezoid's other stretches,
+        # which need kernel calls of their own in any case.
         apart = trapezoid and column > last + 1
         return not (apart and self._order.is_next(step, first))
 
-    def _joined(self, runs: list[Run]) -> list[Run]:
-        """Join what the builder has added block by block, where it is the same but for columns."""
-        joined: list[Run] = []
+    def _joined(self, runs: list[ColumnRun]) -> list[ColumnRun]:
+        """Join consecutive blocks of the builder that are the same but for their columns."""
+        joined: list[ColumnRun] = []
         for run in runs:
             if joined and self._is_same(joined[-1], run):
                 joined[-1].parts += run.parts
@@ -137,19 +137,19 @@ class _Merging:
                 joined.append(run)
         return joined
 
-    def _is_same(self, before: Run, run: Run) -> bool:
+    def _is_same(self, before: ColumnRun, run: ColumnRun) -> bool:
         first, last, part = before.parts[0], before.parts[-1], run.parts[0]
         trapezoid = SPECS[part.block.kind].trapezoid
         ends = first.columns[0], last.columns[-1]
         return (
-            last.block is not part.block  # whose columns have been put together where they can be
+            last.block is not part.block  # the columns of one block have been merged already
             and before.key[:4] == run.key[:4]
             and self._goes_on(*ends, part.columns[0], run.step, trapezoid)
             and self._signature(last) == self._signature(part)
         )
 
-    def _signature(self, part: Part) -> list[tuple[object, ...]]:
-        """What a part's tasks access, apart from which column is theirs."""
+    def _signature(self, part: BlockColumns) -> list[tuple[object, ...]]:
+        """Return the accesses of a part's tasks, with their own column as `OWN`."""
         own = part.columns[0]
         top = own if SPECS[part.block.kind].trapezoid else 0
         found: list[tuple[object, ...]] = []

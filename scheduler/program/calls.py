@@ -1,4 +1,4 @@
-"""Which call of a worker's program does which tasks."""
+"""Calls of a worker's program by the tasks that they do."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from collections.abc import Sequence
 from hetero_la.scheduler.graph.tasks import ALL, OWN, TaskBlock
 from hetero_la.scheduler.program.messages import MessageKey
 
-#: The calls of a block: first column -> last column, and place in the program.
+#: Calls of a block: first column -> last column, and place in the program.
 BlockCalls = dict[int, tuple[int, int]]
 
 
-class Common:
-    """What all calls for a block of tasks have in common.
+class CommonDependences:
+    """Dependences that all calls for a block of tasks share.
 
     Attributes
     ----------
     block : TaskBlock or None
         The block.
     places : set of int
-        Instructions that they follow.
+        Places of instructions that must have ended before each call.
     own : list of BlockCalls
-        Of blocks whose tasks they follow column by column.
+        Calls of blocks on which they depend column by column.
     loads : bool
-        Whether they follow the loads of their columns.
+        Whether they depend on the loads of their columns.
     used : set of MessageKey
-        What they read where it was received.
+        Messages that they read in their buffers.
     awaits
         As of `Instruction`.
     """
@@ -41,18 +41,18 @@ class Common:
         self.awaits: tuple[tuple[MessageKey, int], ...] = ()
 
 
-class Calls:
-    """Finds calls by their tasks.
+class CallIndex:
+    """Index of the calls of a program by their blocks of tasks.
 
     Examples
     --------
-    >>> calls = Calls()
+    >>> calls = CallIndex()
     >>> calls.add(0, [1, 3], 10)
     >>> calls.add(0, [5], 11)
     >>> block = TaskBlock(1, 3, "gemm", 0, 1, 6, (), (), ())
     >>> block.after = ((0, OWN), (0, 5))
-    >>> common = Common(block)
-    >>> calls.precede(common)
+    >>> common = CommonDependences(block)
+    >>> calls.set_predecessors(common)
     >>> common.places, [between(own, 3, 3) for own in common.own]
     ({11}, [[10]])
     """
@@ -64,8 +64,8 @@ class Calls:
         """Note that the call at `place` does a block's tasks of these columns, ascending."""
         self._calls.setdefault(number, {})[columns[0]] = columns[-1], place
 
-    def precede(self, common: Common) -> None:
-        """Fill in the calls that those for a block follow."""
+    def set_predecessors(self, common: CommonDependences) -> None:
+        """Fill in the calls on which those for a block depend."""
         if common.block is None:
             return
         for number, which in common.block.after:
@@ -81,7 +81,7 @@ class Calls:
 
 
 def between(calls: BlockCalls, first: int, last: int) -> Sequence[int]:
-    """Places of a block's calls for some of a worker's columns from `first` to `last`."""
+    """Return the places of a block's calls for a worker's columns from `first` to `last`."""
     found = calls.get(first)
     if found is not None and found[0] >= last:
         return (found[1],)

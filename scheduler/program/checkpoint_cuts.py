@@ -1,11 +1,10 @@
-"""When a worker's part of a checkpoint is to be saved.
+"""Points of a worker's program at which its part of a checkpoint is saved.
 
-The checkpoint before step s is the state in which exactly the tasks of the steps before s
-have been done.  Tasks of a step only depend on tasks of that step and of earlier ones, so
-these tasks can all be done without any other: what they leave of a tile column depends
-neither on the number of workers nor on the order in which they run.  Workers that look
-ahead are never in that state as a whole, but each column is, between the last of its
-tasks before s and the first one after: there it is saved.
+The checkpoint before step s is the state after exactly the tasks of the steps before s.  Tasks
+depend only on tasks of their own and of earlier steps, so these tasks can all be done without any
+other, and the state of a tile column after them depends neither on the number of workers nor on
+the order of execution.  With look-ahead no worker as a whole is ever in that state, but each
+column is, between the last of its tasks before s and the first one after: there it is saved.
 """
 
 from __future__ import annotations
@@ -17,13 +16,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from hetero_la.scheduler.graph.task_graph import TaskGraph
 from hetero_la.scheduler.graph.tasks import Region, Task
 from hetero_la.scheduler.placement.placement import Placement
-from hetero_la.scheduler.program.column_runs import Run
+from hetero_la.scheduler.program.column_runs import ColumnRun
 
 
 class Saves:
-    """Tells, task by task, what of one worker's data has reached a checkpoint.
+    """Columns and values of one worker that have reached a checkpoint, task by task.
 
-    A checkpoint has what has changed since the one before: the first has all that the
+    A checkpoint holds what has changed since the one before: the first holds all that the
     tasks before it have written.
 
     Parameters
@@ -65,19 +64,19 @@ class Saves:
 
     @classmethod
     def of(cls, graph: TaskGraph, placement: Placement, worker: int, steps: Sequence[int]) -> Saves:
-        """Of one worker's tasks; without checkpoints, nobody needs these one by one."""
+        """Return the saves of one worker's tasks."""
         if not steps:
             return cls(graph, (), ())
         mine = [task for task in graph.tasks if placement[task.index] == worker]
         return cls(graph, mine, steps)
 
-    def of_run(self, run: Run) -> Iterator[tuple[int, Region]]:
-        """What is to be saved once a run is done."""
+    def of_run(self, run: ColumnRun) -> Iterator[tuple[int, Region]]:
+        """Yield the checkpoint and region of each save that is due once a run is done."""
         if self._steps:
             yield from self.due([self._graph.tasks[index] for index in run.indices()])
 
     def due(self, run: Iterable[Task]) -> Iterator[tuple[int, Region]]:
-        """What is to be saved, and for which checkpoint, once the tasks of `run` are done."""
+        """Yield the checkpoint and region of each save that is due once these tasks are done."""
         for task in run:
             place = self._checkpoint(task)
             for name in self._written(task):
@@ -90,14 +89,14 @@ class Saves:
                     yield self._steps[place], self._whole(name)
 
     def _checkpoint(self, task: Task) -> int:
-        """Place of the first checkpoint that holds the task's work."""
+        """Return the place of the first checkpoint that includes the task's work."""
         return bisect_right(self._steps, task.step)
 
     def _written(self, task: Task) -> set[tuple[str, int]]:
         return {region[:2] for region in task.updates + task.writes}
 
     def _is_needed(self, name: tuple[str, int], place: int) -> bool:
-        """Whether a column or value is used later on, or is a result."""
+        """Return whether a column or value is used later on, or is a result."""
         if name[0] not in self._graph.values or name[0] in self._graph.results:
             return True
         return self._last_read.get(name, -1) >= self._steps[place]

@@ -1,4 +1,4 @@
-"""What becomes one call: tasks on adjacent columns of a worker's shard."""
+"""Tasks on adjacent columns of a worker's shard, which become one call."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from hetero_la.scheduler.graph.tasks import TaskBlock
 from hetero_la.scheduler.placement.lookahead import Priority
 
 
-class Part(NamedTuple):
-    """Tasks of one block: those of these tile columns, ascending."""
+class BlockColumns(NamedTuple):
+    """Tasks of one block on some of its tile columns, in ascending order."""
 
     block: TaskBlock
     columns: Sequence[int]
 
 
 @dataclass(slots=True)
-class Run:
+class ColumnRun:
     """Tasks that are done by one call.
 
     Attributes
     ----------
     key : tuple of int
         Priority of the first.
-    parts : list of Part
+    parts : list of BlockColumns
         Blocks that differ in nothing but their columns; almost always, there is one.
     """
 
     key: Priority
-    parts: list[Part]
+    parts: list[BlockColumns]
 
     @property
     def step(self) -> int:
@@ -39,9 +39,9 @@ class Run:
 
     @property
     def trailing(self) -> bool:
-        """Whether it is no panel's, and none of the updates that the next panels wait for."""
+        """True if it is neither a panel nor an update that one of the next panels waits for."""
         return bool(self.key[1])
 
     def indices(self) -> list[int]:
-        """Its tasks' places in the builder's order."""
+        """Return its tasks' places in the builder's order."""
         return [index for block, columns in self.parts for index in block.indices_of(columns)]

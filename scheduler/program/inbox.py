@@ -1,4 +1,4 @@
-"""What a worker has received from others: where in its program, and for whom."""
+"""Messages that a worker has received, while its program is written."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from hetero_la.scheduler.graph.task_graph import TaskGraph
 from hetero_la.scheduler.graph.tasks import Region
-from hetero_la.scheduler.program.column_runs import Run
+from hetero_la.scheduler.program.column_runs import ColumnRun
 from hetero_la.scheduler.program.messages import MessageKey, Traffic
 from hetero_la.tiles.arrays.device import Queue
 
@@ -14,14 +14,14 @@ Keys = Sequence[MessageKey]
 
 
 class Inbox:
-    """Keeps track of one worker's messages while its program is written.
+    """Received messages of one worker: where in its program, and their last uses.
 
     Parameters
     ----------
     graph, traffic
-        Of the run.
+        Graph and messages of the run.
     worker : int
-        Whose messages.
+        The receiver.
     owned : collection of int
         Its tile columns.
 
@@ -29,8 +29,8 @@ class Inbox:
     ----------
     received : dict
         Message -> place of its receive in the program.
-    came_home : set of int
-        The worker's own columns that messages have brought.
+    returned : set of int
+        The worker's own columns that have come back from other workers in messages.
     """
 
     def __init__(
@@ -39,13 +39,13 @@ class Inbox:
         self._values, self._vectors, self._owned = graph.values, graph.vectors(), owned
         self._blocks, self._traffic, self._worker = graph.blocks, traffic, worker
         self.received: dict[MessageKey, int] = {}
-        self.came_home: set[int] = set()
-        #: Of each column and value, the parts that have come, the latest first.
+        self.returned: set[int] = set()
+        #: Column or value -> the parts that have been received, the latest first.
         self._holders: dict[tuple[str, int], list[tuple[Region, MessageKey]]] = {}
         self._last_use: dict[MessageKey, dict[Queue, int]] = {}
 
-    def needs(self, runs: Iterable[Run]) -> list[tuple[Keys, Keys]]:
-        """For each run, the messages that it needs, and those that it reads in their buffers."""
+    def needs(self, runs: Iterable[ColumnRun]) -> list[tuple[Keys, Keys]]:
+        """Return for each run the messages that it needs, and those it reads in their buffers."""
         nothing: tuple[Keys, Keys] = (), ()
         known: dict[int, tuple[Keys, Keys]] = {}
         for (number, worker), keys in self._traffic.needs.items():
@@ -62,39 +62,39 @@ class Inbox:
         return needs
 
     def _reads_buffer(self, key: MessageKey, number: int) -> bool:
-        """Whether a block of tasks reads a message in the buffer where it is received."""
+        """Return whether a block of tasks reads a message in the buffer of its receive."""
         regions = self._traffic.messages[key].regions
         return any(r[:2] in regions and self.is_buffered(r) for r in self._blocks[number].accesses)
 
     def is_buffered(self, region: Region) -> bool:
-        """Whether a received region is in a rotating buffer: neither kept nor come home."""
+        """Return whether a received region is in a rotating buffer, not in memory of its own."""
         if region.name in self._values:
             return region.name not in self._vectors
         return region.index not in self._owned
 
     def receive(self, key: MessageKey, place: int) -> list[Region]:
-        """Note where a message is received; what of the worker's columns it brings home."""
+        """Note where a message is received; return the worker's own columns in it."""
         self.received[key] = place
         home = []
         for name, region in self._traffic.messages[key].regions.items():
             self._holders.setdefault(name, []).insert(0, (region, key))
             if region.name not in self._values and region.index in self._owned:
                 home.append(region)
-                self.came_home.add(region.index)
+                self.returned.add(region.index)
         return home
 
     def holder(self, region: Region) -> MessageKey | None:
-        """The latest message that has brought a region; a column may come in parts."""
+        """Return the latest message that has brought a region; a column may come in parts."""
         for held, key in self._holders.get(region[:2], ()):
             if held.covers(region):
                 return key
         return None
 
     def use(self, keys: Iterable[MessageKey], queue: Queue, place: int) -> None:
-        """Note a use of what some messages have brought."""
+        """Note that the instruction at `place` uses some messages."""
         for key in keys:
             self._last_use.setdefault(key, {})[queue] = place
 
     def last_uses(self, key: MessageKey) -> list[int]:
-        """The last use of a message on each queue, or else where it is received."""
+        """Return the place of a message's last use on each queue, or else of its receive."""
         return sorted(self._last_use.get(key, {}).values()) or [self.received[key]]

@@ -1,8 +1,9 @@
-"""Programs: what each worker does, in order, adjacent columns merged into one call.
+"""Programs: each worker's instructions, in order, adjacent columns merged into one call.
 
 A program is a list of instructions for the three in-order queues of a worker's
 device.  Instructions of one queue run in program order; between queues, `waits`
-names what must have ended.  The executors and the simulator run the same programs.
+names the instructions that must have ended.  The executors and the simulator run the same
+programs.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from hetero_la.tiles.arrays.device import Queue
 Op = Literal["load", "call", "send", "receive", "save", "store"]
 
 
-#: After the work of all steps.
+#: Urgency after the work of all steps.
 _LAST = 2**31
 
 
@@ -39,19 +40,19 @@ class Instruction:
         Step, and first and last tile column that a call or load works on; of a save,
         the step before which the checkpoint is.
     regions : tuple of Region
-        What a call touches, for tile column `first`, in the kernel's order; what a save or a
-        store copies.
+        Regions that a call accesses, for tile column `first`, in the order of the kernel's
+        arguments; region that a save or a store copies.
     queue : Queue
-        Queue it runs on.
+        Queue on which it runs.
     stretches : tuple of (int, int)
         First and last tile columns, of a call for a trapezoid whose columns are not all
         neighbours in the matrix: the kernel is called for each stretch, from its diagonal down.
     message : MessageKey or None
-        What a send or receive is about.
+        Message of a send or receive.
     slot : int
         Buffer that a receive fills.
     private : bool
-        Whether what is received is overwritten here, and so must be a copy.
+        Whether the received data is overwritten here, and so must be a copy.
     waits : tuple of int
         Earlier instructions on other queues that must have ended.
     signals : bool
@@ -63,8 +64,7 @@ class Instruction:
     flops : float
         Floating-point operations (real arithmetic).
     urgency : int
-        How soon it should be issued, among the instructions of all workers: the smaller,
-        the sooner.
+        Priority among the instructions of all workers: the smallest is issued first.
     """
 
     op: Op
@@ -86,7 +86,7 @@ class Instruction:
     urgency: int = 0
 
     def kernel_calls(self) -> Iterator[tuple[int, int, tuple[Region, ...]]]:
-        """First and last tile column, and regions, of each call of the kernel.
+        """Yield first and last tile column, and regions, of each call of the kernel.
 
         Examples
         --------
@@ -109,7 +109,7 @@ class Instruction:
 
     @property
     def times(self) -> int:
-        """How often a call calls its kernel; 1 for all else."""
+        """Number of times that a call calls its kernel; 1 for other instructions."""
         return len(self.stretches) or 1
 
     @property
@@ -123,7 +123,7 @@ class Instruction:
 
 @dataclass(slots=True)
 class Program:
-    """One worker's instructions.
+    """Instructions of one worker.
 
     Attributes
     ----------
@@ -151,18 +151,18 @@ class Program:
 
     @property
     def received(self) -> list[MessageKey]:
-        """The messages that the program takes."""
+        """Messages that the program receives."""
         return [i.message for i in self.instructions if i.op == "receive" and i.message is not None]
 
     @property
     def last_step(self) -> int:
-        """The largest step of its calls."""
+        """Largest step of its calls."""
         return max((i.step for i in self.instructions if i.op == "call"), default=0)
 
     def windows(self, steps: int) -> Iterator[tuple[int, int]]:
-        """Slices of about `steps` steps each: where they start and stop.
+        """Yield start and stop of slices of about `steps` steps each.
 
-        The last step belongs to the slice before: often it only closes the run.
+        The last step belongs to the slice before it: often it has hardly any work.
         """
         start, reached, limit, last = 0, 0, steps, self.last_step
         for place, instruction in enumerate(self.instructions):
@@ -174,10 +174,10 @@ class Program:
         yield start, len(self.instructions)
 
     def slices(self) -> Iterator[tuple[int, int, list[MessageKey], MessageKey | None]]:
-        """Cut it after every send, and between work and the message that comes after it.
+        """Cut the program after every send, and before each message that follows work.
 
-        Yields start, stop, messages needed, message sent.  Work that needs no message goes
-        on while the message is on its way.
+        Yields start, stop, messages needed, message sent.  Work that needs no message then
+        overlaps with the transfer of the next one.
         """
         start, worked, needed = 0, False, list[MessageKey]()
         for place, instruction in enumerate(self.instructions):
@@ -195,12 +195,12 @@ class Program:
 
 
 def set_urgencies(instructions: Sequence[Instruction]) -> None:
-    """Say how soon each instruction of a program should be issued.
+    """Set the urgency of each instruction of a program.
 
     Panels and the updates that they need go before the other updates of the step before,
-    which they overlap with, but not before those of earlier steps.  A send goes as the call
-    before it, whose result it offers; anything else as the call that it is for, the next one;
-    and what follows the last call after everything.
+    with which they overlap, but not before those of earlier steps.  A send has the urgency of the
+    call before it, whose result it offers; other instructions have that of the next call, for
+    which they are; and those after the last call come last.
     """
     urgency = _LAST
     for instruction in reversed(instructions):
@@ -220,19 +220,19 @@ def kernel_shapes(
     width: int | None = None,
     shape_of: Callable[[Region], tuple[int, ...]] | None = None,
 ) -> list[list[tuple[int, ...]]]:
-    """Shapes of the arrays of a call, for each time that it calls its kernel.
+    """Return the shapes of a call's arrays, for each time that it calls its kernel.
 
     Parameters
     ----------
     instruction : Instruction
         A call.
     graph : TaskGraph
-        What its regions are regions of.
+        The graph of the program.
     width : int or None, optional
         Columns of all the tile columns that are merged into the call; by default,
         those of its first tile column.
     shape_of : callable or None, optional
-        ``graph.shape``, or something that remembers what it said.
+        ``graph.shape``, or a cached version of it.
     """
     shapes = list(map(shape_of or graph.shape, instruction.regions))
     if width is not None:
@@ -241,7 +241,7 @@ def kernel_shapes(
                 shapes[place] = (shapes[place][0], width)
     if not instruction.stretches:
         return [shapes]
-    # As `kernel_calls` has them, without making regions: plans ask this thousands of times.
+    # As in `kernel_calls`, without making regions: a plan needs this thousands of times.
     layout, top = graph.layout, instruction.regions[0].start
     (rows, inner), _ = shapes
     found: list[list[tuple[int, ...]]] = []

@@ -1,4 +1,4 @@
-"""Where in a worker's program each tile of its columns is written for the last time."""
+"""Place in a worker's program of the last write of each tile of its columns."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from hetero_la.scheduler.graph.tasks import Region, resolve
 
 
-class Finished(NamedTuple):
+class FinalRows(NamedTuple):
     """Rows of a tile column that are final once the instruction at `place` has ended."""
 
     place: int
@@ -21,7 +21,7 @@ class Finished(NamedTuple):
 
 
 class LastWrites:
-    """Keeps track of writes while a program is written.
+    """Last write of each tile of a worker's columns, while its program is written.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ class LastWrites:
     def add(self, columns: Sequence[int], region: Region, place: int) -> None:
         """Note that `place` writes the region, relative to each of these adjacent columns."""
         first = self._row.get(columns[0])
-        if first is None:  # another worker's, which is only on loan here
+        if first is None:  # another worker's column, computed here
             return
         if region.sloped:
             for row, column in enumerate(columns, first):
@@ -55,8 +55,8 @@ class LastWrites:
         else:
             self._places[first : first + len(columns), region.start : region.stop] = place
 
-    def finished(self, column: int) -> Iterator[Finished]:
-        """The rows that are written last, and what is above and below them and ready sooner."""
+    def finished(self, column: int) -> Iterator[FinalRows]:
+        """Yield the rows that are written last, and those above and below that are final sooner."""
         places = self._places[self._row[column]]
         if not places.size:
             return
@@ -64,4 +64,4 @@ class LastWrites:
         edges = 0, int(latest[0]), int(latest[-1]) + 1, len(places)
         for start, stop in itertools.pairwise(edges):
             if start < stop:
-                yield Finished(int(places[start:stop].max()), column, start, stop)
+                yield FinalRows(int(places[start:stop].max()), column, start, stop)

@@ -1,4 +1,4 @@
-"""What travels between workers, derived from the graph's flows."""
+"""Messages between workers, derived from the graph's flows."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from hetero_la.scheduler.placement.placement import Placement
 
 
 class MessageKey(NamedTuple):
-    """A message is what worker `source` gives to the tasks of `step` elsewhere.
+    """Key of the message from worker `source` to the tasks of `step` on other workers.
 
-    What the step's panel needs travels on its own: the rest may be made from its result.
+    The data for the step's panel is a message of its own: the rest may depend on its result.
     """
 
     source: int
@@ -24,10 +24,10 @@ class MessageKey(NamedTuple):
     panel: bool = False
 
 
-class Part(NamedTuple):
-    """A region that travels: its shape, dtype (None: the matrix's) and first element row.
+class MessagePart(NamedTuple):
+    """A region in a message: its shape, dtype (None: the matrix's) and first element row.
 
-    `row` is None for a per-step value, which travels whole.
+    `row` is None for a per-step value, which is sent as a whole.
     """
 
     region: Region
@@ -38,23 +38,23 @@ class Part(NamedTuple):
 
 @dataclass(slots=True)
 class Message:
-    """Regions that one worker sends to others.
+    """Regions that one worker sends to others at once.
 
     Attributes
     ----------
     regions : dict
-        (name, index) -> the tile rows that travel.
-    parts : list of Part
-        The same, as arrays.
+        (name, index) -> the region that is sent.
+    parts : list of MessagePart
+        The same regions with their shapes and dtypes.
     writers : set of int
         Tasks of the sender that must have ended before it is sent.
     after : set of MessageKey
-        Messages with columns that must have come home to the sender before.
+        Messages that must have brought columns back to the sender before.
     consumers : set of int
         Workers that receive it.
     first : int
-        The one of them whose tasks the builder added first: of a panel, the owner of the
-        next one.
+        The consumer whose tasks the builder added first: for a panel, the owner of the next
+        one.
     """
 
     key: MessageKey
@@ -62,11 +62,11 @@ class Message:
     writers: set[int] = field(default_factory=set)
     after: set[MessageKey] = field(default_factory=set)
     consumers: set[int] = field(default_factory=set)
-    parts: list[Part] = field(default_factory=list)
+    parts: list[MessagePart] = field(default_factory=list)
     first: int = -1
 
     def include(self, region: Region, consumer: int) -> None:
-        """Let `region` travel to `consumer`."""
+        """Add `region`, for worker `consumer`."""
         name = region[:2]
         held = self.regions.get(name)
         if held is None:
@@ -90,8 +90,8 @@ class Traffic:
     needs : dict
         (block of tasks, worker) -> keys of the messages that its tasks there wait for.
     overwrites : dict
-        (block of tasks, worker) -> (message, consumer) pairs that must have taken their copy
-        before its tasks there overwrite what the message refers to.
+        (block of tasks, worker) -> (message, consumer) pairs: the consumers must have taken
+        their copy before the block's tasks there overwrite the data of the message.
     """
 
     messages: dict[MessageKey, Message] = field(default_factory=dict)
@@ -100,10 +100,10 @@ class Traffic:
 
 
 def derive_traffic(graph: TaskGraph, placement: Placement, distribution: Distribution) -> Traffic:
-    """Find every flow that crosses workers, and group the flows into messages.
+    """Find every flow between different workers, and group the flows into messages.
 
-    A tile goes straight from the worker that wrote it to the tasks of the same step,
-    and home, to the owner of its column; whatever reads it later gets it from there.
+    A tile goes directly from the worker that wrote it to the tasks of the same step, and to the
+    owner of its column; later readers get it from there.
     """
     return _Derivation(graph, placement, distribution).traffic
 
@@ -118,12 +118,12 @@ class _Derivation:
             return  # one worker sends nothing
         for block in graph.blocks:
             for writer, region in block.flows:
-                if not region.own:  # what a column's owner has left there is there
+                if not region.own:  # a task's own column is on its worker
                     self._flow(None if writer == INITIAL else graph.blocks[writer], region, block)
         if placement.panel_worker is not None:
             for made_by, region in graph.last_writers("A"):
                 if placement.worker(made_by, region.index) != self.owners[region.index]:
-                    self._bring_home(made_by, region)
+                    self._return_to_owner(made_by, region)
         self._protect_sources()
         for message in self.traffic.messages.values():
             message.parts = [_part(graph, region) for region in message.regions.values()]
@@ -138,7 +138,7 @@ class _Derivation:
         return message
 
     def _flow(self, writer: TaskBlock | None, region: Region, block: TaskBlock) -> None:
-        """Let a region travel to all tasks of a block that read it elsewhere."""
+        """Send a region to all tasks of a block that read it on other workers."""
         column = region.index
         there = self.owners[column] if writer is None else self.placement.worker(writer, column)
         shares = self.placement.shares(block)
@@ -147,12 +147,12 @@ class _Derivation:
         for here, columns in shares.items():
             if there == here or self._is_present(here, writer, region):
                 continue
-            # Rows that depend on the column move with it: the ends have them all.
+            # Rows that depend on the column: those of the first and the last one include all.
             for column in (columns[0], columns[-1]) if region.sloped else columns[:1]:
                 self._travel(writer, region.of(column), there, block, here)
 
     def _is_present(self, here: int, writer: TaskBlock | None, region: Region) -> bool:
-        """Whether a region has been sent to a worker, which keeps it; if not, it is now."""
+        """Return whether a worker keeps a region that it has received; from now on it does."""
         if region.name not in self._vectors:
             return False
         key = here, INITIAL if writer is None else writer.number, region
@@ -166,7 +166,7 @@ class _Derivation:
         if writer is not None and region.name not in self.graph.values:
             owner = self.owners[region.index]
             if there != owner and (here == owner or block.step > writer.step):
-                message = self._bring_home(writer, region)
+                message = self._return_to_owner(writer, region)
                 if here != owner:
                     home, message = message, self._message(self._key(owner, block))
                     message.include(region, here)
@@ -184,8 +184,8 @@ class _Derivation:
         if message.key not in needed:
             needed.append(message.key)
 
-    def _bring_home(self, writer: TaskBlock, region: Region) -> Message:
-        """What another worker wrote goes to the owner of its column."""
+    def _return_to_owner(self, writer: TaskBlock, region: Region) -> Message:
+        """Send data that another worker wrote to the owner of its column."""
         source = self.placement.worker(writer, region.index)
         message = self._message(MessageKey(source, writer.step))
         message.include(region, self.owners[region.index])
@@ -193,7 +193,7 @@ class _Derivation:
         return message
 
     def _protect_sources(self) -> None:
-        """A task that overwrites what was sent waits until the receivers have it."""
+        """Let tasks that overwrite sent data wait until the receivers have it."""
         blocks = self.graph.blocks
         for block in blocks:
             if not block.disturbed:
@@ -216,7 +216,7 @@ class _Derivation:
         self, block: TaskBlock, here: int, other: TaskBlock, which: int,
         sources: set[tuple[int, int]],
     ) -> None:  # fmt: skip
-        """Let a block wait for those who read what it overwrites, from a message."""
+        """Let a block wait for the readers of messages whose data it overwrites."""
         key = self._key(here, other)
         message = self.traffic.messages.get(key)
         if message is None:
@@ -232,10 +232,10 @@ class _Derivation:
                     pairs.append((key, there))
 
 
-def buffer_elements(messages: Iterable[Sequence[Part]]) -> dict[tuple[str, int], int]:
-    """Largest element count of each two-dimensional part that some messages bring.
+def buffer_elements(messages: Iterable[Sequence[MessagePart]]) -> dict[tuple[str, int], int]:
+    """Return the largest size, in elements, of each two-dimensional part of some messages.
 
-    Parts are told apart by their name, and by how many of it came before in a message.
+    Keys are a part's name, and its place among the parts of that name in its message.
     """
     largest: dict[tuple[str, int], int] = {}
     for parts in messages:
@@ -248,8 +248,8 @@ def buffer_elements(messages: Iterable[Sequence[Part]]) -> dict[tuple[str, int],
     return largest
 
 
-def _part(graph: TaskGraph, region: Region) -> Part:
+def _part(graph: TaskGraph, region: Region) -> MessagePart:
     value = graph.values.get(region.name)
     if value is not None:
-        return Part(region, value.shape(region.index), value.dtype, None)
-    return Part(region, graph.shape(region), None, graph.layout.row(region.start))
+        return MessagePart(region, value.shape(region.index), value.dtype, None)
+    return MessagePart(region, graph.shape(region), None, graph.layout.row(region.start))

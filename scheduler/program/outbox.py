@@ -1,23 +1,23 @@
-"""Messages that a worker has still to send, and what each of them waits for."""
+"""Messages that a worker has still to send, and the events that each of them waits for."""
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 
-from hetero_la.scheduler.program.column_runs import Part
+from hetero_la.scheduler.program.column_runs import BlockColumns
 from hetero_la.scheduler.program.messages import Message, MessageKey
 
-Event = int | MessageKey  #: a task, by index, that has been written, or a message received
+Completion = int | MessageKey  #: end of a task, by its index, or receipt of a message
 
 
 class Outbox:
-    """Tells which messages can be sent once which tasks and receives are done.
+    """Messages of one worker that are not sent yet.
 
     Parameters
     ----------
     messages : iterable of Message
-        Those of one worker, in the order in which they are to be sent where they can.
+        The worker's messages, in the order in which to send those that are ready at once.
 
     Examples
     --------
@@ -30,30 +30,30 @@ class Outbox:
     def __init__(self, messages: Iterable[Message]) -> None:
         self._order: dict[MessageKey, int] = {}
         self._missing: dict[MessageKey, int] = {}
-        self._waiting: dict[Event, list[Message]] = {}
+        self._waiting: dict[Completion, list[Message]] = {}
         self._ready: list[Message] = []
         for order, message in enumerate(messages):
             self._order[message.key] = order
             self._missing[message.key] = len(message.writers) + len(message.after)
-            events: list[Event] = [*message.writers, *message.after]
+            events: list[Completion] = [*message.writers, *message.after]
             for event in events:
                 self._waiting.setdefault(event, []).append(message)
             if not self._missing[message.key]:
                 self._ready.append(message)
         self._tasks = sorted(event for event in self._waiting if isinstance(event, int))
 
-    def awaited(self, parts: Iterable[Part]) -> list[int]:
-        """Those of a run's tasks, by index, that messages still wait for."""
+    def awaited(self, parts: Iterable[BlockColumns]) -> list[int]:
+        """Return the indices of a run's tasks for which messages still wait."""
         found: list[int] = []
         for block, columns in parts:
-            # Most runs lie between two tasks that anybody waits for.
+            # Most runs have no task for which a message waits.
             first, last = block.index(columns[0]), block.index(columns[-1])
             if bisect_left(self._tasks, first) < bisect_right(self._tasks, last):
                 found += [i for i in block.indices_of(columns) if i in self._waiting]
         return found
 
-    def done(self, events: Iterable[Event] = ()) -> list[Message]:
-        """The messages that wait for nothing any more, once these events have come to pass."""
+    def done(self, events: Iterable[Completion] = ()) -> list[Message]:
+        """Note that these events have occurred; return the messages that can now be sent."""
         ready, self._ready = self._ready, []
         for event in events:
             for message in self._waiting.pop(event, ()):

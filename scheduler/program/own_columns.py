@@ -1,4 +1,4 @@
-"""The tile columns of one worker, and those of them that a call works on."""
+"""Tile columns of one worker, and those of them on which a call works."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hetero_la.tiles.storage.layout import TileLayout
 
 
 class OwnColumns:
-    """What a worker owns of a matrix.
+    """Tile columns of a matrix that one worker owns.
 
     Parameters
     ----------
@@ -35,20 +35,20 @@ class OwnColumns:
         return bisect_left(self._columns, first), bisect_right(self._columns, last)
 
     def between(self, first: int, last: int) -> Sequence[int]:
-        """Those from `first` to `last`."""
+        """Return the owned columns from `first` to `last`."""
         start, stop = self._places(first, last)
         return self._columns[start:stop]
 
     def width(self, first: int, last: int) -> int | None:
-        """Element columns of those from `first` to `last`; None where there are none."""
+        """Return the element columns of those from `first` to `last`; None if there are none."""
         start, stop = self._places(first, last)
         return self._edges[stop] - self._edges[start] or None
 
     def stretches(self, first: int, last: int) -> tuple[tuple[int, int], ...]:
-        """First and last of each group of neighbours, unless all from `first` to `last` are."""
+        """Return first and last of each group of neighbours; () if there is but one group."""
         columns = self.between(first, last)
         if len(columns) == last - first + 1:
             return ()
-        cuts = [at for at, (one, next_) in enumerate(pairwise(columns), 1) if next_ > one + 1]
+        cuts = [place for place, (one, next_) in enumerate(pairwise(columns), 1) if next_ > one + 1]
         groups = pairwise([0, *cuts, len(columns)])
         return tuple([(columns[start], columns[stop - 1]) for start, stop in groups])

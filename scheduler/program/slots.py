@@ -1,4 +1,4 @@
-"""Buffers that received panels rotate through."""
+"""Buffers through which received panels rotate."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from hetero_la.scheduler.program.messages import MessageKey
 
 
 class Slots:
-    """Hands out a worker's buffers; one is free again when nobody needs what it holds.
+    """Buffers of a worker's received messages; one is free again after the last read.
 
     Parameters
     ----------
     least : int
-        Buffers to use before one is used again: the panel of the current step, those
-        ahead, and one on its way.
+        Number of buffers to use before one is reused: for the panel of the current step, those
+        ahead, and one in transit.
 
     Examples
     --------
@@ -35,15 +35,15 @@ class Slots:
         return len(self._held)
 
     def expect(self, key: MessageKey) -> None:
-        """Count a reader that is to come."""
+        """Count one more future reader of a message."""
         self._readers[key] = self._readers.get(key, 0) + 1
 
     def read(self, key: MessageKey) -> None:
-        """Count off a reader."""
+        """Count off a reader of a message."""
         self._readers[key] -= 1
 
     def take(self, key: MessageKey) -> tuple[int, MessageKey | None]:
-        """A buffer for a message, and the message that it replaces there."""
+        """Return a buffer for a message, and the message that it replaces there."""
         free = (slot for slot, held in self._held.items() if not self._readers.get(held))
         slot = next(free, None) if len(self._held) >= self.least else None
         if slot is None:

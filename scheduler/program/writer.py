@@ -1,4 +1,4 @@
-"""Writes one worker's program: what waits for what, and what is held where."""
+"""Writer of one worker's program: dependences between instructions, and buffers."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from hetero_la.scheduler.graph.task_graph import TaskGraph
 from hetero_la.scheduler.graph.tasks import INITIAL, Region, TaskBlock
 from hetero_la.scheduler.placement.distribution import Distribution
-from hetero_la.scheduler.program.calls import Calls, Common, between
+from hetero_la.scheduler.program.calls import CallIndex, CommonDependences, between
 from hetero_la.scheduler.program.checkpoint_cuts import Saves
-from hetero_la.scheduler.program.column_runs import Run
+from hetero_la.scheduler.program.column_runs import ColumnRun
 from hetero_la.scheduler.program.inbox import Inbox
 from hetero_la.scheduler.program.instructions import Instruction, Program, kernel_shapes
 from hetero_la.scheduler.program.last_writes import LastWrites
@@ -23,7 +23,7 @@ from hetero_la.tiles.kernels.spec import SPECS
 
 
 class ProgramWriter:
-    """Writes one worker's program; keeps track of where each task and message went."""
+    """Writer of one worker's program, with the place of each task and message in it."""
 
     def __init__(
         self, graph: TaskGraph, distribution: Distribution, traffic: Traffic, worker: int,
@@ -35,7 +35,7 @@ class ProgramWriter:
         )
         self.owned = frozenset(self.program.columns)
         self.inbox = Inbox(graph, traffic, worker, self.owned)
-        self.calls, self.common = Calls(), Common()
+        self.calls, self.common = CallIndex(), CommonDependences()
         self.load_at: dict[int, int] = {}
         self.writes = LastWrites(self.program.columns, graph.layout.mt)
         mine = [m for m in traffic.messages.values() if m.key.source == worker]
@@ -49,12 +49,14 @@ class ProgramWriter:
             for region in message.regions:
                 self.outgoing.setdefault(region, []).append(message)
 
-    def write(self, runs: list[Run], arrival: Callable[[int], int] | None, saves: Saves) -> None:
-        """Fill the program from its merged runs of tasks, given in order."""
+    def write(
+        self, runs: list[ColumnRun], arrival: Callable[[int], int] | None, saves: Saves
+    ) -> None:
+        """Write the program of the merged runs of tasks, given in order."""
         if arrival is None:
             self._load_until(len(self.graph))
         elif not self.owned:
-            # The owners hold on to panels until their last columns have arrived.
+            # The owners keep panels until their last columns have arrived.
             layout = self.graph.layout
             self.slots.least += max(map(arrival, range(layout.nt + layout.rt)), default=0)
         self._send_ready()
@@ -64,8 +66,8 @@ class ProgramWriter:
                 self.slots.expect(key)
         incoming = self._incoming()
         for run, (needed, buffered) in zip(runs, needs, strict=True):
-            # What no task here reads yet (columns that come home) is still taken in the
-            # order of steps: its sender may wait for that before it goes on.
+            # Messages that no task here reads yet (own columns that come back) are still received
+            # in the order of steps: their senders may wait for that.
             while incoming and incoming[0].step < run.step:
                 self._receive(incoming.popleft())
             if arrival is not None and run.trailing:
@@ -86,12 +88,12 @@ class ProgramWriter:
         self._store()
 
     def _incoming(self) -> deque[MessageKey]:
-        """Messages for this worker, in the order of steps."""
+        """Return the messages for this worker, in the order of steps."""
         keys = (m.key for m in self.traffic.messages.values() if self.worker in m.consumers)
         return deque(sorted(keys, key=lambda key: (key.step, key.source)))
 
     def _load_until(self, phase: int, arrival: Callable[[int], int] | None = None) -> None:
-        """Load the columns that are expected by `phase`, if they are not yet."""
+        """Load the columns that are expected by `phase`, if they are not yet loaded."""
         for column in self.program.columns:
             if column in self.load_at or column in self.made:
                 continue
@@ -106,7 +108,7 @@ class ProgramWriter:
         return self.load_at[column]
 
     def _store(self) -> None:
-        """Store the columns in up to three parts each, those that are ready first."""
+        """Store the columns in up to three parts each, in the order in which they are final."""
         parts = [part for column in self.program.columns for part in self.writes.finished(column)]
         for place, column, start, stop in sorted(parts):
             store = Instruction(
@@ -130,7 +132,7 @@ class ProgramWriter:
         instructions.append(instruction)
         return len(instructions) - 1
 
-    def _call(self, run: Run) -> int:
+    def _call(self, run: ColumnRun) -> int:
         head, columns = run.parts[0]
         first, last = columns[0], run.parts[-1].columns[-1]
         before: set[int] = set()
@@ -145,8 +147,8 @@ class ProgramWriter:
                 before.update(map(self._load, columns))
             used |= common.used
             awaits += common.awaits
-            if self.inbox.came_home and not block.single:
-                self._follow_home(block, columns, before)
+            if self.inbox.returned and not block.single:
+                self._follow_returned(block, columns, before)
         queue = Queue.UPDATE if run.trailing else Queue.PANEL
         regions = head.regions(first)
         call = Instruction("call", head.step, first, last, head.kind, regions, queue)
@@ -168,12 +170,12 @@ class ProgramWriter:
             self._send_ready(awaited)
         return place
 
-    def _common(self, block: TaskBlock, columns: Sequence[int]) -> Common:
-        """What all calls for a block follow, use and await; kept from one to the next."""
+    def _common(self, block: TaskBlock, columns: Sequence[int]) -> CommonDependences:
+        """Return the dependences that all calls for a block share; cached for the latest block."""
         if self.common.block is block:
             return self.common
-        self.common = common = Common(block)
-        self.calls.precede(common)
+        self.common = common = CommonDependences(block)
+        self.calls.set_predecessors(common)
         for writer, region in block.flows:
             if writer == INITIAL:
                 if region.own:
@@ -187,8 +189,8 @@ class ProgramWriter:
             self._use_received(block, columns[0], common)
         return common
 
-    def _use_received(self, block: TaskBlock, column: int, common: Common) -> None:
-        """Let a block's calls follow what has brought the regions that they share."""
+    def _use_received(self, block: TaskBlock, column: int, common: CommonDependences) -> None:
+        """Let a block's calls follow the receives of the regions that they share."""
         for region in block.common:
             key = self.inbox.holder(region.of(column) if region.sloped else region)
             if key is None:
@@ -200,10 +202,10 @@ class ProgramWriter:
             if region in block.updates:
                 self.program.instructions[place].private = True
 
-    def _follow_home(self, block: TaskBlock, columns: Iterable[int], before: set[int]) -> None:
-        """Let a call follow what has brought some of its own columns home."""
+    def _follow_returned(self, block: TaskBlock, columns: Iterable[int], before: set[int]) -> None:
+        """Let a call follow the receives that have brought back its own columns."""
         for column in columns:
-            if column not in self.inbox.came_home:
+            if column not in self.inbox.returned:
                 continue
             for regions in (block.reads, block.updates, block.writes):
                 for region in regions:
@@ -215,7 +217,7 @@ class ProgramWriter:
                             self.program.instructions[place].private = True
 
     def _note_written(self, block: TaskBlock, columns: Sequence[int], place: int) -> None:
-        """Remember who did what, wrote a column last, and which per-step values there are."""
+        """Note which call did tasks, wrote columns last, and made per-step values."""
         self.calls.add(block.number, columns, place)
         for regions in (block.updates, block.writes):
             for region in regions:
@@ -227,12 +229,12 @@ class ProgramWriter:
                     self.writes.add(own, region, place)
 
     def _send_ready(self, done: Iterable[int | MessageKey] = ()) -> None:
-        """Send what waited for nothing but the tasks and receives that are now done."""
+        """Send the messages that waited only for the tasks and receives now done."""
         for message in self.outbox.done(done):
             self._send(message)
 
     def _send(self, message: Message) -> None:
-        """Offer a message once its writers, or else the loads it is made of, have ended."""
+        """Offer a message once its writers, or else the loads of its columns, have ended."""
         before = [self.sent_from[writer] for writer in message.writers]
         before += [self.inbox.received[key] for key in message.after]
         before = before or [self._load(column) for _, column in message.regions]
@@ -244,7 +246,7 @@ class ProgramWriter:
     def _receive(self, key: MessageKey) -> None:
         if key in self.inbox.received:
             return
-        self.common = Common()  # there may be a newer holder
+        self.common = CommonDependences()  # there may be a newer holder
         slot, replaced = self.slots.take(key)
         self.program.slots = len(self.slots)
         before: list[int] = []
@@ -264,18 +266,18 @@ class ProgramWriter:
         self._send_ready([key])
 
     def _readers_of_slot(self, replaced: MessageKey) -> list[tuple[MessageKey, int]]:
-        """Consumers of what this worker made from a received panel, in its buffer."""
+        """Return consumers of what this worker made from a received panel in its buffer."""
         return [
             (message.key, consumer)
             for region in self.traffic.messages[replaced].regions
-            if region[1] not in self.owned  # what came home is not in the buffer
+            if region[1] not in self.owned  # own columns are not in the buffer
             for message in self.outgoing.get(region, ())
             for consumer in sorted(message.consumers)
         ]
 
 
 def announce_taken(writers: list[ProgramWriter]) -> None:
-    """Let consumers say when they have taken a message that somebody waits for."""
+    """Let consumers signal that they have taken a message for which some instruction waits."""
     awaited = {
         pair
         for writer in writers
@@ -287,7 +289,7 @@ def announce_taken(writers: list[ProgramWriter]) -> None:
         *others, place = writer.inbox.last_uses(key)
         instructions = writer.program.instructions
         instructions[place].takes += (key,)
-        # What is announced after the last use must not come before one on another queue.
+        # The signal after the last use must not set_predecessors a use on another queue.
         instructions[place].waits = tuple(sorted({*instructions[place].waits, *others}))
         for other in others:
             instructions[other].signals = True

@@ -142,7 +142,7 @@ class _Attempt:
         return future
 
     def _saved(self, worker: int, places: range) -> list[int]:
-        """Checkpoints of which a worker's part is complete once a slice has run."""
+        """Return the checkpoints of which a worker's part is complete after a slice."""
         return [step for step, place in self._last_saves[worker].items() if place in places]
 
     def _ship(self, worker: int, storage: Storage) -> list[distributed.Future]:

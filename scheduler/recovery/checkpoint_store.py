@@ -1,7 +1,7 @@
 """Checkpoints of a run over processes: the state of the matrix before some step, kept safe.
 
-`hetero_la.scheduler.program.checkpoint_cuts` says what a checkpoint is.  It counts once all its
-parts are with the client, or in files that the client sees; until then the one before it does.
+`hetero_la.scheduler.program.checkpoint_cuts` defines checkpoints.  One becomes valid when all its
+parts are with the client, or in files that the client sees; until then the one before it holds.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Saved = dict[Name, np.ndarray | str]  #: arrays, or the names of files that hold
 
 
 def write_files(saved: dict[Name, np.ndarray], folder: str, prefix: str) -> Saved:
-    """Write arrays to files that appear there complete or not at all."""
+    """Write arrays to files, each of which appears complete or not at all."""
     written: Saved = {}
     for (name, index), array in saved.items():
         path = os.path.join(folder, f"{prefix}-{name}-{index}.npy")
@@ -89,11 +89,11 @@ class Checkpoints:
                 Path(saved).unlink(missing_ok=True)
 
     def values(self, matrices: set[str]) -> dict[Name, np.ndarray]:
-        """Per-step values: all but what belongs to one of the `matrices`."""
+        """Return the per-step values: all but what belongs to one of the `matrices`."""
         return {name: _array(self._saved[name]) for name in self._saved if name[0] not in matrices}
 
     def storage(self, base: Storage) -> Storage:
-        """`base`, with the checkpoint's columns in the place of the input's."""
+        """Return `base`, with the checkpoint's columns in the place of the input's."""
         return _Resumed(base, self._columns()) if self.step else base
 
     def _columns(self) -> dict[int, np.ndarray | str]:
@@ -116,13 +116,13 @@ def _array(saved: np.ndarray | str) -> np.ndarray:
 
 
 class _Resumed:
-    """Storage whose columns come from a checkpoint, where it has them."""
+    """Storage that reads columns from a checkpoint, where it has them."""
 
     def __init__(self, base: Storage, columns: dict[int, np.ndarray | str]) -> None:
         self._base, self._columns = base, columns
 
     def home(self, device: Device, width: int) -> tuple[Array | None, bool]:
-        """None: the columns are to be loaded."""
+        """Return no array: the columns are to be loaded."""
         return None, False
 
     def load(self, device: Device, start: int, stop: int, target: Array) -> None:
@@ -135,9 +135,9 @@ class _Resumed:
     def store(
         self, device: Device, start: int, stop: int, source: Array, rows: slice = ALL_ROWS
     ) -> None:
-        """As the run's own storage."""
+        """Store columns in the run's own storage."""
         self._base.store(device, start, stop, source, rows)
 
     def flush(self, device: Device) -> None:
-        """As the run's own storage."""
+        """Complete the stores to the run's own storage."""
         self._base.flush(device)

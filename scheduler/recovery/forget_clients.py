@@ -1,4 +1,4 @@
-"""What Dask's scheduler keeps for clients that have closed while they were sending data."""
+"""Cleanup of data that Dask's scheduler keeps for clients which closed while sending it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _LOOKS = (1.0, 10.0, 60.0)
 
 
 class ForgetClients(SchedulerPlugin):  # type: ignore[misc]
-    """Lets go of data that arrives for a client that has gone.
+    """Scheduler plugin that releases data which arrives for a closed client.
 
     Dask's scheduler takes the end of a `Client.scatter` for a sign of a client that it does
     not know yet, and holds the data for it, which never closes since it is closed.
@@ -22,7 +22,7 @@ class ForgetClients(SchedulerPlugin):  # type: ignore[misc]
     idempotent = True
 
     def remove_client(self, scheduler: Scheduler, client: str) -> None:
-        """Dask calls this when a client has gone."""
+        """Look for late data of a client; Dask calls this when it has closed."""
 
         def look() -> None:
             if client in scheduler.clients and client not in scheduler.client_comms:
@@ -36,7 +36,7 @@ _prepared: weakref.WeakSet[Client] = weakref.WeakSet()
 
 
 def forget_clients(client: Client) -> None:
-    """Let the client's scheduler forget all that it has sent, once it has closed."""
+    """Install `ForgetClients` in the client's scheduler, once."""
     if client not in _prepared:
         client.register_plugin(ForgetClients())
         _prepared.add(client)

@@ -35,7 +35,7 @@ _RESTART_SECONDS = 30.0
 #: Seconds in which Dask's scheduler finds out that a worker has left, which an error told of.
 _NOTICE_SECONDS = 1.0
 _INTERVAL = 0.1
-#: Errors that a lost worker can be behind.
+#: Errors that can be due to a lost worker.
 _SUSPECT = (
     RunAbortedError, StaleShardError, OSError, asyncio.CancelledError, KilledWorker,
     NoValidWorkerError,
@@ -118,7 +118,7 @@ def _run(
 
 
 def _can_begin_again(job: Job, storage: Storage) -> bool:
-    """Whether the input is still there: threads of this process may work in its place."""
+    """Return whether the input still exists: threads of this process may work in its place."""
     in_place = isinstance(storage, ArrayStorage) and storage.source is storage.target
     return not in_place or over_processes(job.workers)
 
@@ -126,7 +126,7 @@ def _can_begin_again(job: Job, storage: Storage) -> bool:
 def _what_was_lost(
     client: distributed.Client, workers: Sequence[WorkerInfo], error: BaseException
 ) -> str | None:
-    """Why a run has failed, if a lost worker is behind it."""
+    """Return the reason of a failure, if a lost worker is behind it; else None."""
     if isinstance(error, WorkerLostError):
         return str(error)
     deadline = time.monotonic() + (_NOTICE_SECONDS if isinstance(error, _SUSPECT) else 0)
@@ -145,9 +145,9 @@ def _what_was_lost(
 def _who_goes_on(
     client: distributed.Client, count: int, seconds: Callable[[], float], reason: str
 ) -> list[WorkerInfo]:
-    """The workers that are there, once it does not pay to wait for one that is restarted.
+    """Return the workers that are there, after waiting for a restarted one while that pays.
 
-    That is for no longer than it takes the others to do its share as well.
+    It pays for no longer than the others would take for the lost worker's share.
     """
     began = time.monotonic()
     patience = min(seconds() / max(count - 1, 1), _RESTART_SECONDS)

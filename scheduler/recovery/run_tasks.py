@@ -28,19 +28,19 @@ from hetero_la.tiles.storage.shard import ALL_ROWS
 #: Shards that live in this worker process, by run and worker index.  They are kept here
 #: and not as Dask results, which a worker may spill to disk while they are updated.
 _shards: dict[tuple[str, int], Runner] = {}
-#: Runs that have ended early: what was already on its way for them is refused.
+#: Runs that have ended early: tasks that still arrive for them are refused.
 _ended: deque[str] = deque(maxlen=1000)
 
 
 class BlockStorage:
-    """The columns of one worker, shipped to its process."""
+    """Storage of one worker's columns, which were sent to its process."""
 
     def __init__(self, blocks: dict[int, np.ndarray]) -> None:
         self.blocks = blocks
         self.results: dict[int, np.ndarray] = {}
 
     def home(self, device: Device, width: int) -> tuple[Array | None, bool]:
-        """None: the blocks belong to Dask."""
+        """Return no array: the blocks belong to Dask."""
         return None, False
 
     def load(self, device: Device, start: int, stop: int, target: Array) -> None:
@@ -56,11 +56,11 @@ class BlockStorage:
         device.copy(self.results[start][rows], source[rows], Queue.COPY)
 
     def flush(self, device: Device) -> None:
-        """Nothing: `Device.synchronize` completes the copies."""
+        """Do nothing: `Device.synchronize` completes the copies."""
 
 
 class Lease:
-    """A Dask result that says that a client still wants the shards of a run.
+    """A Dask result that keeps the shards of a run for as long as a client wants them.
 
     When Dask forgets it, because the run has ended or its client has gone, the shards go too.
     So they do when Dask moves it to another worker, because this one is being retired: a copy
@@ -79,7 +79,7 @@ class Lease:
 
 
 def hold_shards(run: str, worker: int) -> Lease:
-    """Dask task: keep the shards of a run for as long as its result is wanted."""
+    """Dask task: return a lease of the run's shards on this worker."""
     return Lease(run)
 
 
@@ -111,7 +111,7 @@ def run_slice(
 
 
 def save_shard(run: str, worker: int, step: int, folder: str | None, before: Any) -> Saved:
-    """Dask task: a worker's part of a checkpoint, or the files to which it was written."""
+    """Dask task: return a worker's part of a checkpoint, or the names of its files."""
     runner = _opened(run, worker)
     if step not in runner.saved:
         raise StaleShardError(f"worker {worker} has given away its checkpoint of step {step}")
@@ -122,7 +122,7 @@ def save_shard(run: str, worker: int, step: int, folder: str | None, before: Any
 def close_shard(
     run: str, worker: int, before: Any
 ) -> tuple[dict[int, np.ndarray], dict[Name, np.ndarray], list[LogEntry], WorkerTrace | None]:
-    """Dask task: finished columns, per-step vectors, the log and the trace of a worker."""
+    """Dask task: return finished columns, per-step vectors, log and trace of a worker."""
     runner = _opened(run, worker)
     del _shards[run, worker]
     with turn_on(runner.device):
@@ -140,7 +140,7 @@ def _opened(run: str, worker: int) -> Runner:
 
 
 def drop_shards(run: str) -> None:
-    """Forget what a run that failed has left in this process."""
+    """Drop the shards of a run that has failed in this process."""
     _ended.append(run)
     for key in list(_shards):
         if key[0] == run:

@@ -1,4 +1,4 @@
-"""How the workers of one process hand panels to each other."""
+"""Exchange of panels between the workers of one process."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from hetero_la.tiles.arrays.errors import RunAbortedError
 
 
 class Exchange:
-    """A table of values that appear once, and on which threads wait.
+    """A table of values that are put once, and for which threads wait.
 
     Parameters
     ----------
     patience : float, optional
-        Seconds without any sign of progress after which a waiting thread gives up.
+        Seconds without progress of the run after which a waiting thread raises an error.
 
     Examples
     --------
@@ -37,7 +37,7 @@ class Exchange:
         self.turns = Turns()
 
     def put(self, key: Hashable, value: Any) -> None:
-        """Offer a value."""
+        """Put a value under a key, and wake the threads that wait for it."""
         with self._changed:
             self._values[key] = value
             self._latest = time.monotonic()
@@ -52,9 +52,9 @@ class Exchange:
         return self._values[key]
 
     def wait(self, key: Hashable, at_most: float = math.inf) -> bool:
-        """Wait for a value, and say whether it has come.
+        """Wait for a value; return whether it has come within `at_most` seconds.
 
-        Raise `RunAbortedError` if the run ends before.
+        Raises `RunAbortedError` if the run ends before.
         """
         until = time.monotonic() + at_most
         with self._changed:
@@ -69,22 +69,22 @@ class Exchange:
             return True
 
     def clear(self) -> None:
-        """Let go of all values."""
+        """Release all values."""
         with self._changed:
             self._values.clear()
 
-    def beat(self) -> None:
-        """Say that the run makes progress."""
+    def note_progress(self) -> None:
+        """Note that the run makes progress."""
         self._latest = time.monotonic()
 
     def abort(self, error: BaseException) -> None:
-        """End all waiting; the first error given is the one that is kept."""
+        """End all waits with an error; the first one given is kept."""
         with self._changed:
             if self.error is None:
                 self.error = error
             self._changed.notify_all()
 
     def check(self) -> None:
-        """Raise if the run was aborted."""
+        """Raise RunAbortedError if the run was aborted."""
         if self.error is not None:
             raise RunAbortedError("another worker of this run has failed") from self.error

@@ -1,4 +1,4 @@
-"""A worker among the others of its run that share its process."""
+"""Access of one worker to the exchange of its run."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from hetero_la.scheduler.program.messages import Message
 from hetero_la.scheduler.run.exchange import Exchange
 from hetero_la.tiles.arrays.device import Event
 
-#: Seconds that the host leaves to the first consumer of a message to come to its copy.
+#: Seconds for which other consumers of a message wait for the first one to enqueue its copy.
 _MOMENT = 1e-3
 
 
 class Meeting:
-    """What one worker offers to the others, takes from them, and when it is its turn.
+    """One worker's access to the values that workers offer, and to the lock for enqueuing.
 
     Parameters
     ----------
     exchange : Exchange
-        The run's.
+        The run's exchange.
     worker : int
-        Who this is.
+        Index of the worker.
     takes_turns : bool
-        Whether it enqueues work for a GPU, which the threads of a process do in turn.
+        Whether it enqueues work for a GPU, which one thread of a process does at a time.
     """
 
     def __init__(self, exchange: Exchange, worker: int, *, takes_turns: bool) -> None:
@@ -33,20 +33,20 @@ class Meeting:
         self._turns = exchange.turns if takes_turns else None
 
     def check_in(self, instruction: Instruction) -> None:
-        """Come to an instruction: others go first whose work is more urgent."""
+        """Let workers with more urgent instructions go first; raise if the run was aborted."""
         self._exchange.check()
-        self._exchange.beat()
+        self._exchange.note_progress()
         if self._turns is not None:
             self._turns.offer(instruction.urgency)
 
     def turn(self, instruction: Instruction) -> contextlib.AbstractContextManager[None]:
-        """Enqueue as the only thread of the process, from `instruction` on."""
+        """Return a context in which no other thread enqueues, entered at `instruction`."""
         if self._turns is None:
             return contextlib.nullcontext()
         return self._turns.taken(instruction.urgency)
 
     def waiting(self, instruction: Instruction) -> contextlib.AbstractContextManager[None]:
-        """Let others enqueue while this worker may have to wait."""
+        """Return a context in which others may enqueue while this worker may have to wait."""
         if self._turns is None:
             return contextlib.nullcontext()
         return self._turns.left(instruction.urgency)
@@ -56,25 +56,25 @@ class Meeting:
         self._exchange.put(key, value)
 
     def get(self, key: Hashable, instruction: Instruction) -> Any:
-        """What somebody offers under `key`, once it is there."""
+        """Wait for the value that is offered under `key`, and return it."""
         if key not in self._exchange:
             with self.waiting(instruction):
                 self._exchange.wait(key)
         return self._exchange.get(key)
 
     def copies_first(self, message: Message) -> bool:
-        """Whether others leave the link to this worker while it copies a message."""
+        """Return whether the other consumers of a message wait for this worker's copy."""
         return self._turns is not None and message.first == self._worker
 
     def announce_copy(self, message: Message, event: Event) -> None:
-        """Say that the first copy of a message will be there at `event`."""
+        """Announce that the first copy of a message is complete at `event`."""
         self._exchange.put((message.key, "copied"), event)
 
     def first_copy(self, message: Message, instruction: Instruction) -> Event:
-        """When the first consumer of a message has its copy; None where nobody is waited for.
+        """Return the event of the first consumer's copy; None if there is no need to wait for it.
 
-        It makes what everybody waits for next.  But it may come to its copy much later than
-        expected: that is not worth waiting for.
+        The first consumer computes the next panel, so its copy gets the whole link.  It may reach
+        the copy much later than expected, therefore the wait is bounded.
         """
         key = (message.key, "copied")
         if self._turns is None or self.copies_first(message):

@@ -15,12 +15,12 @@ from hetero_la.tiles.storage.shard import Shard
 
 
 def run_inline(runner: Runner) -> dict[Name, np.ndarray]:
-    """Run a whole program; return the per-step vectors that it made.
+    """Run a whole program; return the per-step vectors of its results.
 
     Parameters
     ----------
     runner : Runner
-        The only worker of a run.
+        Runner of the only worker of a run.
     """
     runner.run(0, len(runner.program.instructions))
     return runner.finish()
@@ -29,7 +29,7 @@ def run_inline(runner: Runner) -> dict[Name, np.ndarray]:
 def run_in_order(
     graph: TaskGraph, order: Sequence[int], array: Array, device: Device, options: KernelOptions
 ) -> dict[Name, Array]:
-    """Run single tasks in any topological order, on one device; for study and tests.
+    """Run single tasks in any topological order on one device, for study and tests.
 
     Parameters
     ----------
@@ -40,7 +40,7 @@ def run_in_order(
     array : array, shape (m, n + nrhs)
         Column-major; overwritten by the result.
     device : Device
-        Where to run.
+        The device.
     options : KernelOptions
         Passed to every kernel.
 

@@ -1,4 +1,4 @@
-"""One run: what every executor needs, and what it leaves behind."""
+"""A run: the input of every executor, and its outcome."""
 
 from __future__ import annotations
 
@@ -21,34 +21,34 @@ from hetero_la.tiles.storage.shard import Shard, Storage
 
 @dataclass
 class Job:
-    """What a run does, whoever executes it.
+    """Description of a run, the same for all executors.
 
     Attributes
     ----------
     name : str
-        Routine, for readable task names.
+        Name of the routine, for readable task names.
     programs : list of Program
         One per worker.
     messages : dict
         The messages between the programs.
     workers : sequence of WorkerInfo
-        Who runs them.
+        The workers.
     layout : TileLayout
         How the matrix is cut.
     dtype : dtype
         Element type.
     options : KernelOptions
-        For the kernels.
+        Options of the kernels.
     window : int
         Steps in one Dask task, where the workers share this process.
     kept : dict
         Worker index -> columns that an earlier run has left with it.
     given : dict
-        (name, step) -> per-step value, on any device, that an earlier run has made.
+        (name, step) -> per-step value of an earlier run, on any device.
     keeps : tuple of str
-        Per-step values that stay with the workers, where these are threads of this process.
+        Names of per-step values that stay with the workers, if these are threads of this process.
     traced : bool
-        Whether the workers measure what they do when.
+        Whether the workers record the times of their instructions.
     """
 
     name: str
@@ -66,11 +66,11 @@ class Job:
 
     @property
     def checkpoints(self) -> list[int]:
-        """The steps before which the programs save what they have."""
+        """Steps before which the programs save the matrix."""
         return sorted({i.step for p in self.programs for i in p.instructions if i.op == "save"})
 
     def only(self, worker: int) -> Job:
-        """The part that `worker` needs, for sending it there."""
+        """Return the part of the job that `worker` needs, to be sent there."""
         programs = [p if p.worker == worker else Program(p.worker, []) for p in self.programs]
         messages = {
             key: message
@@ -80,14 +80,14 @@ class Job:
         return replace(self, programs=programs, messages=messages, given=self._given_to(worker))
 
     def _given_to(self, worker: int) -> dict[Name, Array]:
-        """What a worker's program needs of the values that are given."""
+        """Return the given values that a worker's program uses."""
         if not self.given:
             return {}
         touched = {r[:2] for i in self.programs[worker].instructions for r in i.regions}
         return {name: value for name, value in self.given.items() if name in touched}
 
     def runner(self, worker: int, device: Device, storage: Storage, **shared: Any) -> Runner:
-        """The state of one worker at the start."""
+        """Create the runner of one worker, at the start of its program."""
         return Runner(
             self.programs[worker], self.layout, self.messages, device, self.dtype, self.options,
             storage, kept=self.kept.get(worker), given=self._given_to(worker),
@@ -96,16 +96,16 @@ class Job:
 
 
 class Loss(NamedTuple):
-    """A worker that was lost during a run, and how the run went on.
+    """Loss of a worker during a run, and how the run went on.
 
     Attributes
     ----------
     reason : str
-        What was found.
+        How the loss was noticed.
     step : int
-        At which the run was taken up again: that of a checkpoint, or 0.
+        Step from which the run went on: that of a checkpoint, or 0.
     workers : tuple of str
-        Names of those who went on.
+        Names of the workers that went on.
     """
 
     reason: str
@@ -115,7 +115,7 @@ class Loss(NamedTuple):
 
 @dataclass
 class Outcome:
-    """What a run leaves behind, besides what it stored.
+    """Results of a run besides the columns that it stored.
 
     Attributes
     ----------
@@ -126,12 +126,12 @@ class Outcome:
     shards : dict
         Worker index -> its columns, where the workers are threads of this process.
     kept : dict
-        (name, step) -> per-step value that the job keeps, where it was made.
+        (name, step) -> per-step value that the job keeps, on the device of its worker.
     losses : list of Loss
-        Workers that were lost on the way, and how the run went on.
+        Workers that were lost, and how the run went on.
     traces : dict
-        Worker index -> a function that gives its trace, of a run that is traced; it takes a
-        moment, for which nobody need wait before the run is over.
+        Worker index -> a function that returns its trace, if the run is traced; evaluating it
+        takes a while, which does not belong to the run.
     """
 
     values: dict[Name, np.ndarray] = field(default_factory=dict)
@@ -142,7 +142,7 @@ class Outcome:
     traces: dict[int, Callable[[], WorkerTrace]] = field(default_factory=dict)
 
     def keep_record(self, worker: int, runner: Runner) -> None:
-        """Keep the log of a worker whose run is over, and what gives its trace."""
+        """Keep the log of a worker whose run is over, and the function that returns its trace."""
         self.logs[worker] = runner.log
         if runner.recorder is not None:
             self.traces[worker] = runner.recorder.trace

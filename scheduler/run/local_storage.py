@@ -1,4 +1,4 @@
-"""Columns of one worker side by side in one array, which somebody else fills and empties."""
+"""Storage of one worker's columns side by side in one array, filled and read by others."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Span = tuple[int, int]  #: first element column, and the one past the last
 
 
 class LocalStorage:
-    """A worker's columns side by side, where they arrived: on the host, or on its GPU.
+    """A worker's columns side by side in one array, on the host or on a GPU.
 
     Parameters
     ----------
@@ -28,7 +28,7 @@ class LocalStorage:
         self.array, self._spans = array, spans
 
     def home(self, device: Device, width: int) -> tuple[Array | None, bool]:
-        """The array itself, where the device can work in it."""
+        """Return the array itself, where the device can work in it."""
         place = device_index(self.array)
         here = device.by_reference if place is None else device.index == place
         return (self.array, True) if here else (None, False)
@@ -44,18 +44,18 @@ class LocalStorage:
         device.copy(self.block(start)[rows], source[rows], Queue.COPY)
 
     def flush(self, device: Device) -> None:
-        """Nothing: `Device.synchronize` completes the copies."""
+        """Do nothing: `Device.synchronize` completes the copies."""
 
     def block(self, start: int, last: int | None = None) -> Array:
-        """The tile column that begins at element column `start`, not copied.
+        """Return the tile column that begins at element column `start`, without a copy.
 
-        With `last`, those from there to the one that begins at `last`, which are side by side.
+        With `last`, return the adjacent columns from there to the one that begins at `last`.
         """
         stop = self._spans[start if last is None else last][1]
         return self.array[:, self._spans[start][0] : stop]
 
     def diagonal_extent(self, layout: TileLayout) -> dict[tuple[str, int], np.ndarray]:
-        """("diagonal", column) -> the least and the largest modulus there, of each tile column."""
+        """Return ("diagonal", start) -> smallest and largest modulus of each diagonal tile."""
         extent = {}
         for start in self._spans:
             if start < min(layout.m, layout.n):
@@ -65,7 +65,7 @@ class LocalStorage:
 
 
 def local_spans(job: Job, worker: int) -> dict[int, Span]:
-    """First element column of each tile column of a worker -> its span in the shard."""
+    """Return first element column -> span in the shard, for each tile column of a worker."""
     spans, stop = {}, 0
     for column in job.programs[worker].columns:
         first, last = job.layout.columns(column)

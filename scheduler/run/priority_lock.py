@@ -1,4 +1,4 @@
-"""Who may enqueue: one thread at a time, and the most urgent first."""
+"""A lock that goes to the most urgent waiting thread, for enqueuing work on GPUs."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from collections.abc import Iterator
 
 
 class Turns:
-    """A lock that is handed on by urgency.
+    """A lock that is handed to the most urgent of the waiting threads.
 
-    Threads that each enqueue work for a GPU share Python's interpreter.  Left to its own
-    lock, they disturb each other at every call of the driver, and the one that everybody
-    waits for gets no more of it than the others.
+    Threads that each enqueue work for a GPU share Python's interpreter lock.  With that alone they
+    interrupt each other at every call of the driver, and the thread on the critical path gets no
+    more time than the others.
 
     Examples
     --------
@@ -30,17 +30,17 @@ class Turns:
         self._arrivals = itertools.count()
 
     def take(self, urgency: int) -> None:
-        """Wait for the turn; the smaller number is the more urgent."""
+        """Acquire the lock; of the waiting threads, the one of smallest `urgency` gets it first."""
         with self._lock:
             if not self._held:
                 self._held = True
                 return
             mine = threading.Event()
             heapq.heappush(self._waiting, (urgency, next(self._arrivals), mine))
-        mine.wait()  # whoever holds the turn gives it back, whatever happens to the run
+        mine.wait()  # it ends: the holder releases the lock also when the run fails
 
     def give(self) -> None:
-        """End the turn; the most urgent of those that wait has it now."""
+        """Release the lock to the most urgent waiting thread."""
         with self._lock:
             if self._waiting:
                 heapq.heappop(self._waiting)[2].set()
@@ -48,7 +48,7 @@ class Turns:
                 self._held = False
 
     def offer(self, urgency: int) -> None:
-        """Let those go first that are more urgent than what comes next here."""
+        """Let threads go first that are more urgent than this one's next instruction."""
         waiting = self._waiting
         if waiting and waiting[0][0] < urgency:
             self.give()
@@ -56,7 +56,7 @@ class Turns:
 
     @contextlib.contextmanager
     def taken(self, urgency: int) -> Iterator[None]:
-        """Have the turn inside the block."""
+        """Hold the lock inside the block."""
         self.take(urgency)
         try:
             yield
@@ -65,7 +65,7 @@ class Turns:
 
     @contextlib.contextmanager
     def left(self, urgency: int) -> Iterator[None]:
-        """Be without the turn inside the block, which waits for something."""
+        """Release the lock inside the block, which waits for something, and acquire it again."""
         self.give()
         try:
             yield

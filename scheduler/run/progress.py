@@ -1,4 +1,4 @@
-"""How far the runs of this process have come."""
+"""Progress of the runs of this process."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _observers: list[Observer] = []
 def observe(observer: Observer) -> Iterator[None]:
     """Call ``observer(done, total)``, in flops, as the runs in the block proceed.
 
-    On a GPU "done" means enqueued.  Calls come from worker threads.
+    On a GPU, flops count as done when they are enqueued.  The calls come from worker threads.
 
     Examples
     --------
@@ -29,14 +29,14 @@ def observe(observer: Observer) -> Iterator[None]:
 
 
 class Progress:
-    """Counts the flops that the workers of one run have done."""
+    """Counter of the flops that the workers of one run have done."""
 
     def __init__(self, total: float) -> None:
         self._done, self._total = 0.0, total
         self._lock = threading.Lock()
 
     def add(self, flops: float) -> None:
-        """Count `flops`, and tell the observers."""
+        """Count `flops`, and call the observers."""
         if not _observers:
             return
         with self._lock:

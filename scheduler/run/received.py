@@ -1,4 +1,4 @@
-"""What other workers have sent, and where it lies."""
+"""Data received from other workers, and its memory."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from hetero_la.scheduler.graph.tasks import Region
 from hetero_la.scheduler.program.instructions import Instruction
-from hetero_la.scheduler.program.messages import MessageKey, Part, buffer_elements
+from hetero_la.scheduler.program.messages import MessageKey, MessagePart, buffer_elements
 from hetero_la.scheduler.run.step_memory import Name, StepMemory
 from hetero_la.tiles.arrays.device import Array, Device, Queue
 from hetero_la.tiles.arrays.transfer import is_device_array
@@ -16,23 +16,23 @@ from hetero_la.tiles.storage.layout import TileLayout
 
 
 class Received:
-    """Parts of messages that a worker needs for columns of its own.
+    """Parts of messages that a worker has received for the updates of its own columns.
 
     Parameters
     ----------
     messages : mapping
-        The parts of those that it will receive.
+        The parts of the messages that it will receive.
     layout : TileLayout
         How the matrix is cut.
     device : Device
-        Where they are to be.
+        Device that reads them.
     dtype : dtype
         Element type.
     """
 
     def __init__(
         self,
-        messages: Mapping[MessageKey, Sequence[Part]],
+        messages: Mapping[MessageKey, Sequence[MessagePart]],
         layout: TileLayout,
         device: Device,
         dtype: Any,
@@ -47,10 +47,10 @@ class Received:
         self._vectors = StepMemory(vectors, device, dtype)
         self._elements = buffer_elements(messages.values())
         self._buffers: dict[tuple[int, str, int], Array] = {}
-        self._held: dict[Name, list[tuple[Part, Array]]] = {}  # the latest first
+        self._held: dict[Name, list[tuple[MessagePart, Array]]] = {}  # the latest first
 
-    def take(self, arrived: Sequence[tuple[Part, Array]], instruction: Instruction) -> None:
-        """Receive parts of one message; they are copied where they have to be."""
+    def take(self, arrived: Sequence[tuple[MessagePart, Array]], instruction: Instruction) -> None:
+        """Receive parts of one message; copy them where that is necessary."""
         names: list[str] = []
         for part, array in arrived:
             name, index, *_ = part.region
@@ -59,13 +59,13 @@ class Received:
                 names.append(name)
                 self._device.copy(buffer, array, Queue.COPY)
                 array = buffer
-            # A column may come in parts; what a later one covers is out of date.
+            # A column may come in parts; parts that a later one covers are out of date.
             held = self._held.get((name, index), ())
             valid = [entry for entry in held if not part.region.covers(entry[0].region)]
             self._held[name, index] = [(part, array), *valid]
 
     def find(self, region: Region) -> Array | None:
-        """The latest that was received of a region."""
+        """Return the latest received array that has a region; None if there is none."""
         for part, array in self._held.get(region[:2], ()):
             if part.row is None:
                 return array
@@ -74,8 +74,8 @@ class Received:
                 return array[row(region.start) - part.row : row(region.stop) - part.row]
         return None
 
-    def _buffer(self, part: Part, slot: int, place: int) -> Array:
-        """Memory for a part: vectors are kept, tiles rotate through the slots.
+    def _buffer(self, part: MessagePart, slot: int, place: int) -> Array:
+        """Return memory for a part: vectors are kept, tiles rotate through the slots.
 
         `place` counts the parts of the same name in one message.
         """

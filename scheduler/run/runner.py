@@ -1,4 +1,4 @@
-"""Runs one worker's program on its device."""
+"""Execution of one worker's program on its device."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ from hetero_la.tiles.storage.shard import Shard, Storage, local_width
 
 
 class Payload(NamedTuple):
-    """What a send offers: an array for each part of the message, and when they are ready."""
+    """Data that a send offers: an array for each part of the message, and an event when ready."""
 
     arrays: list[Array]
     ready: Event
 
 
 class LogEntry(NamedTuple):
-    """When an instruction was issued, in seconds of `time.perf_counter`."""
+    """Start and end of the issue of an instruction, in seconds of `time.perf_counter`."""
 
     place: int
     start: float
@@ -43,38 +43,38 @@ class LogEntry(NamedTuple):
 
 @dataclass
 class Runner:
-    """Executes slices of a program; what it holds is one worker's state of a run.
+    """State of one worker in a run, which executes slices of its program.
 
-    The state carries the place that the program has reached.  A slice that does
-    not start there raises `StaleShardError`: updates are in place, so doing one
-    twice, or on half-updated data, would be silently wrong.
+    The state includes the place that the program has reached.  A slice that does not start
+    there raises `StaleShardError`: updates are in place, so that repeating one, or one on
+    half-updated data, would give wrong results without an error.
 
     Parameters
     ----------
     program : Program
-        What to do.
+        The worker's program.
     layout : TileLayout
         How the matrix is cut.
     messages : mapping
         The run's messages.
     device : Device
-        Where to do it.
+        The worker's device.
     dtype : dtype
         Element type.
     options : KernelOptions
         Passed to every kernel.
     storage : Storage
-        Where columns come from and go to.
+        Source and destination of columns.
     exchange : Exchange or None, optional
-        Meeting point of the run's workers, where they share a process.
+        Exchange of the run's workers, if they share a process.
     progress : Progress or None, optional
         Counter of finished work.
     kept : Shard or None, optional
         Columns that an earlier run has left here; they are neither loaded nor stored.
     given : mapping, optional
-        (name, step) -> per-step value, on any device, that an earlier run has made.
+        (name, step) -> per-step value of an earlier run, on any device.
     traced : bool, optional
-        Whether to measure when the device does what: `recorder` tells it after `finish`.
+        Whether to record the times of the instructions; `recorder` has them after `finish`.
     """
 
     program: Program
@@ -118,7 +118,7 @@ class Runner:
             self._given = {name: self._upload(value) for name, value in self.given.items()}
 
     def _upload(self, value: Array) -> Array:
-        """A copy on the device."""
+        """Return a copy of a value on the device."""
         array = self.device.empty(value.shape, value.dtype)
         self.device.copy(array, value, Queue.COPY)
         self.device.synchronize()
@@ -126,7 +126,7 @@ class Runner:
 
     @property
     def position(self) -> int | None:
-        """The next instruction; None where one has failed, or is under way."""
+        """Place of the next instruction; None if one has failed, or is being issued."""
         return self._position
 
     def _is_kept(self, column: int) -> bool:
@@ -163,14 +163,14 @@ class Runner:
         return self._meeting.turn(instructions[0])
 
     def _waiting(self, instruction: Instruction) -> contextlib.AbstractContextManager[None]:
-        """Let other threads enqueue: of pageable memory, for one, the host copies."""
+        """Let other threads enqueue, as while the host copies pageable memory."""
         if self._meeting is None:
             return contextlib.nullcontext()
         return self._meeting.waiting(instruction)
 
     @contextlib.contextmanager
     def _device_at_rest_on_error(self) -> Iterator[None]:
-        """Activate the device; the error that ends the block is the one to report."""
+        """Activate the device; after an error in the block, wait for it and raise that error."""
         with self.device.activate():
             try:
                 yield
@@ -179,19 +179,19 @@ class Runner:
                 raise
 
     def come_to_rest(self) -> None:
-        """Wait for what the device was given, however it ends: what it uses may be freed then."""
+        """Wait for all enqueued work, even if it fails, so that its memory may be freed."""
         with contextlib.suppress(Exception), self.device.activate():
             self.device.synchronize()
 
     def finish(self) -> dict[Name, np.ndarray]:
-        """Wait for the device; return the run's results that were made here, on the host."""
+        """Wait for the device; return the results that were computed here, on the host."""
         with self._device_at_rest_on_error():
             self.storage.flush(self.device)
             self.device.synchronize()
             return self._values.to_host(self.program.results)
 
     def values(self, names: Collection[str]) -> dict[Name, Array]:
-        """What was made here of the per-step values called so, where they are."""
+        """Return the per-step values of these names that were computed here, on the device."""
         return self._values.made(names)
 
     def _execute(self, place: int, instruction: Instruction) -> None:
@@ -217,7 +217,7 @@ class Runner:
             self.progress.add(instruction.flops)
 
     def _begin(self, queue: Queue) -> None:
-        """Everything that the current instruction awaits of other workers is there."""
+        """Record that the data of other workers for the current instruction is there."""
         if self.recorder is not None:
             self.recorder.begin(queue)
 
@@ -249,14 +249,14 @@ class Runner:
     def _call(self, instruction: Instruction) -> None:
         for first, last, regions in instruction.kernel_calls():
             arrays = [
-                # The task's own column stands for all those that were merged into this call.
+                # The first task's own column is replaced by all columns merged into this call.
                 self._locate(region, last if region.index == first else region.index)
                 for region in regions
             ]
             self.device.call(instruction.kind, instruction.queue, arrays, self.options)
 
     def _locate(self, region: Region, last: int) -> Array:
-        """The array view of `region`, up to tile column `last` where it is held in the shard."""
+        """Return the view of `region`, in the shard up to tile column `last`."""
         name, index, start, stop = region
         if (name, index) in self._values:
             return self._values[name, index]
@@ -275,7 +275,7 @@ class Runner:
             payload = Payload(arrays, self.device.record(instruction.queue))
             self._meeting.put(instruction.message, payload)
         else:
-            # The receiver may read after this worker has gone on: it gets a copy.
+            # The receiver may read after this worker has overwritten the data: it gets a copy.
             self.device.synchronize()
             self.outbox = Payload([np.array(to_host(a), order="F") for a in arrays], None)
 

@@ -1,4 +1,4 @@
-"""Memory of the per-step values that a worker makes."""
+"""Memory of the per-step values that a worker computes."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ import numpy as np
 from hetero_la.tiles.arrays.device import Array, Device
 from hetero_la.tiles.arrays.transfer import to_host
 
-Name = tuple[str, int]  #: of a tile column of a matrix, or of a per-step value
+Name = tuple[str, int]  #: name and tile column of a matrix, or name and step of a per-step value
 
 _ALIGNMENT = 32  # elements
 
 
 class StepMemory:
-    """Per-step values, those of one name in one piece of memory.
+    """Per-step values of a worker, all steps of one name in one allocation.
 
-    One allocation serves all steps, and one copy brings them to the host: on a GPU, each
-    costs as much time as launching a kernel or two.
+    So one copy brings all steps to the host: on a GPU, each allocation and each copy takes as long
+    as launching a kernel or two.
 
     Parameters
     ----------
     shapes : mapping
         (name, step) -> shape, and dtype or None for the run's.
     device : Device
-        Where they are.
+        Device of the values.
     dtype : dtype
         The run's element type.
     """
@@ -44,7 +44,7 @@ class StepMemory:
         return key in self._shapes
 
     def __getitem__(self, key: Name) -> Array:
-        """The value, whose memory comes to be when one of its name is first asked for."""
+        """Return the value, allocating memory for all of its name at the first access."""
         found = self._values.get(key)
         if found is None:
             if key[0] not in self._memory:
@@ -53,11 +53,11 @@ class StepMemory:
         return found
 
     def made(self, names: Collection[str]) -> dict[Name, Array]:
-        """Those that were asked for, where they are."""
+        """Return the values of these names that were accessed, on the device."""
         return {key: value for key, value in self._values.items() if key[0] in names}
 
     def to_host(self, names: Collection[str]) -> dict[Name, np.ndarray]:
-        """Those that were asked for, once the device has finished."""
+        """Return host copies of the accessed values of these names, once the device is done."""
         copies = {name: to_host(self._memory[name]) for name in names if name in self._memory}
         return {key: self._cut(copies[key[0]], key) for key in self.made(names)}
 

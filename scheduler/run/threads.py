@@ -1,4 +1,4 @@
-"""Workers that are threads of this process."""
+"""Execution with one thread of this process per worker."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from hetero_la.tiles.arrays.device import Device
 from hetero_la.tiles.arrays.errors import StaleShardError
 from hetero_la.tiles.storage.shard import Storage
 
-#: Seconds between looks at whether a run is still wanted.
+#: Seconds between checks whether a run is still wanted.
 _LOOK_INTERVAL = 0.25
 
 
-class LocalRun:
-    """A run whose workers are threads of this process, whoever starts them.
+class ThreadedRun:
+    """A run whose workers are threads of this process, started by any executor.
 
     Parameters
     ----------
     job : Job
-        What to run.
+        The run.
     storage : Storage
-        Where columns come from and go to.
+        Source and destination of columns.
     """
 
     def __init__(self, job: Job, storage: Storage) -> None:
@@ -43,11 +43,11 @@ class LocalRun:
         """End the run, wait until nobody works on the user's arrays; return the first error."""
         self.exchange.abort(error)
         with self._idle:
-            # Ends with the kernel calls that are under way; everything else sees the abort.
+            # It ends with the current kernel calls; everything else is ended by the abort.
             self._idle.wait_for(lambda: self._active == 0)
-        for runner in self.runners.values():  # a window of a GPU that has ended still runs there
+        for runner in self.runners.values():  # a GPU may still do what a window has enqueued
             runner.come_to_rest()
-        # The error keeps this run, by its traceback, for as long as somebody keeps the error.
+        # The error's traceback would keep this run alive for as long as the error.
         for runner in self.runners.values():
             vars(runner).clear()
         self.runners.clear()
@@ -57,7 +57,7 @@ class LocalRun:
         return self.exchange.error
 
     def window(self, worker: int, device: Device, start: int, stop: int) -> None:
-        """Run a slice of one worker's program; the first opens it, the last closes it."""
+        """Run a slice of one worker's program; the first one opens it, the last one closes it."""
         with self._idle:
             self._active += 1
         try:
@@ -88,30 +88,30 @@ def run_in_threads(
     devices: Sequence[Device],
     wanted: Callable[[], bool] = lambda: True,
 ) -> Outcome:
-    """Run with one thread per worker, without a Dask task for each.
+    """Run a job with one thread per worker, without Dask.
 
     Parameters
     ----------
     job : Job
-        What to run.
+        The run.
     storage : Storage
-        Where columns come from and go to.
+        Source and destination of columns.
     devices : sequence of Device
         One per worker.
     wanted : callable, optional
-        Tells whether the result is still wanted; asked from time to time.
+        Returns whether the result is still wanted; called from time to time.
 
     Raises
     ------
     StaleShardError
-        If it is not.
+        If the result is no longer wanted.
     Exception
-        What the first failing worker raised.
+        The error of the first worker that failed.
     """
-    run = LocalRun(job, storage)
+    run = ThreadedRun(job, storage)
 
     def work(worker: int) -> None:
-        with contextlib.suppress(BaseException):  # kept as the exchange's, and raised below
+        with contextlib.suppress(BaseException):  # kept by the exchange, and raised below
             run.window(worker, devices[worker], 0, len(job.programs[worker].instructions))
 
     threads = [threading.Thread(target=work, args=(worker,)) for worker in range(len(devices))]

@@ -1,4 +1,4 @@
-"""What a worker did when, and what it waited for in between.
+"""Times of a worker's instructions, and the reasons for the time in between.
 
 All times are seconds of `time.perf_counter`, which the processes of a host share.
 """
@@ -17,16 +17,16 @@ from hetero_la.tiles.arrays.device import Device, Event, Queue
 
 
 class WorkerTrace(NamedTuple):
-    """One worker's run.
+    """Times of one worker's instructions in a run.
 
     Attributes
     ----------
     issued : numpy.ndarray, shape (instructions,)
-        When its thread came to each instruction.
+        Time at which its thread reached each instruction.
     spans : numpy.ndarray, shape (instructions, 2)
-        When the device began and ended it: after what it had to wait for.
+        Start and end of each on the device; the start is after all that it waits for.
     windows : numpy.ndarray, shape (windows, 2)
-        When its thread was in a task of the executor: of Dask, or of the caller.
+        Start and end of each of its thread's tasks of the executor: of Dask, or of the caller.
     """
 
     issued: np.ndarray
@@ -34,26 +34,26 @@ class WorkerTrace(NamedTuple):
     windows: np.ndarray
 
     def shifted(self, seconds: float) -> WorkerTrace:
-        """The same on a clock that is ahead by `seconds`."""
+        """Return the trace on a clock that is ahead by `seconds`."""
         return WorkerTrace(*(part + seconds for part in self))
 
     @property
     def end(self) -> float:
-        """When the last of it ended."""
+        """Time of its last event."""
         return float(max(self.spans.max(initial=-np.inf), self.windows.max(initial=-np.inf)))
 
 
 class Recorder:
-    """Measures when a device does what, while a program runs on it.
+    """Recorder of the times at which a device executes a program's instructions.
 
-    Each instruction's end is marked, on a GPU by an event of its queue.  It begins when it has
-    been issued and all that it follows here has ended; only where it also follows what other
-    workers do, that moment is marked, too.
+    The end of each instruction is marked, on a GPU by an event of its queue.  Its start is the time
+    at which it has been issued and the instructions before it here have ended; only if it also
+    waits for other workers, the start is marked as well.
 
     Parameters
     ----------
     device : Device
-        Whose calls these are; it must be active.
+        The device; it must be active.
     instructions : sequence of Instruction
         The program's.
     """
@@ -73,26 +73,26 @@ class Recorder:
         return mark if self._watch is None else self._watch.seconds(mark)
 
     def issue(self) -> None:
-        """The thread comes to the next instruction."""
+        """Record that the thread has reached the next instruction."""
         self._issued.append(time.perf_counter())
 
     def begin(self, queue: Queue) -> None:
-        """What the instruction awaited of other workers is there; the last call counts."""
+        """Record that the instruction's data of other workers is there; the last call counts."""
         self._begun[len(self._issued) - 1] = self._now(queue)
 
     def end(self, queue: Queue) -> Event | None:
-        """The instruction has ended, or been enqueued; an event of its end, if there is one."""
+        """Record the end of the instruction, or its enqueuing; return its event, or None."""
         self._ended.append(self._now(queue))
         return None if self._watch is None else self._ended[-1]
 
     def window(self, opened: float) -> None:
-        """A window that was opened at a time ends now; the device is still active."""
+        """Record a window from `opened` until now; the device is still active."""
         if self._watch is not None:
-            self._watch.compare_clocks()  # all is enqueued: few runs have to wait for this
+            self._watch.compare_clocks()  # all work is enqueued, so it delays few runs
         self._windows.append((opened, time.perf_counter()))
 
     def trace(self) -> WorkerTrace:
-        """What was measured, once the device has finished: at any time, in any thread."""
+        """Return the trace, once the device has finished: at any time, in any thread."""
         ends = [self._seconds(mark) for mark in self._ended]
         begins, latest = [], dict.fromkeys(Queue, -np.inf)
         for place, end in enumerate(ends):
@@ -102,7 +102,7 @@ class Recorder:
                 begin = max(begin, ends[before])
             if place in self._begun:
                 begin = max(begin, self._seconds(self._begun[place]))
-            begins.append(min(begin, end))  # the device's clock and the host's are not one
+            begins.append(min(begin, end))  # the clocks of device and host differ a little
             latest[instruction.queue] = end
         return WorkerTrace(
             np.array(self._issued),
@@ -111,7 +111,7 @@ class Recorder:
         )
 
 
-#: Where the time of a run goes on a worker, the first that holds.
+#: Kinds of a worker's time in a run; of several that apply, the first one counts.
 PARTS = ("computing", "copying", "waiting for a panel", "nothing left", "waiting for Dask", "other")
 
 
@@ -122,24 +122,24 @@ def split(
     ended: float,
     sent: Mapping[MessageKey, float] | None = None,
 ) -> dict[str, float]:
-    """Where a worker's time went between two moments, in seconds; the parts add up to it.
+    """Divide a worker's time between `began` and `ended` by kind; return the seconds of each.
 
-    ``"computing"``: a kernel ran.  ``"copying"``: none, but a copy did.  ``"waiting for a
-    panel"``: neither, and a message from another worker had been asked for, or the next
-    task began with one that had not been sent.  ``"nothing left"``: its program had ended.
-    ``"waiting for Dask"``: its thread had no task.  ``"other"``: its thread was busy with
-    anything else, such as issuing calls.
+    ``"computing"``: a kernel ran.  ``"copying"``: no kernel, but a copy ran.  ``"waiting for a
+    panel"``: neither ran, and a receive had been issued, or the next task began with a message
+    that had not been sent.  ``"nothing left"``: its program had ended.  ``"waiting for Dask"``:
+    its thread had no task.  ``"other"``: its thread was busy with anything else, such as issuing
+    calls.
 
     Parameters
     ----------
     trace : WorkerTrace
-        What the worker did.
+        The worker's trace.
     program : Program
-        What it was told to do.
+        The worker's program.
     began, ended : float
-        The run, in seconds of the trace's clock.
+        Start and end of the run, in seconds of the trace's clock.
     sent : mapping, optional
-        When each message was ready to be taken.
+        Message -> time at which it was ready to be received.
 
     Examples
     --------
@@ -178,7 +178,7 @@ def split(
 def _held_up(
     trace: WorkerTrace, program: Program, began: float, sent: Mapping[MessageKey, float]
 ) -> np.ndarray:
-    """From the end of each task until what the next one begins with had been sent."""
+    """Return the intervals from each task's end until the next one's first message was sent."""
     found = []
     firsts = np.searchsorted(trace.issued, trace.windows[:, 0])
     idle = began
@@ -195,7 +195,7 @@ def _held_up(
 
 
 def sent_at(traces: Sequence[WorkerTrace], programs: Sequence[Program]) -> dict[MessageKey, float]:
-    """When each message of a run was ready to be taken."""
+    """Return for each message of a run the time at which it was ready to be received."""
     return {
         instruction.message: float(stop)
         for trace, program in zip(traces, programs, strict=True)
@@ -205,25 +205,25 @@ def sent_at(traces: Sequence[WorkerTrace], programs: Sequence[Program]) -> dict[
 
 
 def _gaps(windows: np.ndarray, began: float, ended: float) -> np.ndarray:
-    """What is left of a run beside the windows, which follow one another."""
+    """Return the intervals of a run outside the windows, which are in order."""
     flat = np.concatenate([[began], windows.ravel(), [ended]])
     return flat.reshape(-1, 2)
 
 
 def _covered(intervals: np.ndarray, edges: np.ndarray, began: float, ended: float) -> np.ndarray:
-    """Whether each stretch between two edges lies in one of the intervals, by a sweep."""
+    """Return whether each interval between two edges lies in one of the intervals, by a sweep."""
     change = np.zeros(len(edges), np.int64)
     ordered = intervals[intervals[:, 1] > intervals[:, 0]]
     for column, step in ((0, 1), (1, -1)):
-        at = np.searchsorted(edges, np.clip(ordered[:, column], began, ended))
-        np.add.at(change, at, step)
+        edge = np.searchsorted(edges, np.clip(ordered[:, column], began, ended))
+        np.add.at(change, edge, step)
     return change.cumsum()[:-1] > 0
 
 
 def aligned(
     traces: Sequence[WorkerTrace], hosts: Sequence[str], here: str, ended: float
 ) -> list[WorkerTrace]:
-    """Traces of several hosts on the clock of this one.
+    """Return traces of several hosts on the clock of this one.
 
     Clocks of different hosts have nothing to do with each other; those of another host are
     shifted so that its last work ended with the run.

@@ -18,7 +18,7 @@ from hetero_la.scheduler.machine.model import MachineModel
 from hetero_la.scheduler.placement.distribution import Distribution
 from hetero_la.scheduler.placement.placement import Placement
 from hetero_la.scheduler.predict.at_scale import ScaledRun, simulate_at_scale
-from hetero_la.scheduler.predict.sharing import PanelWork, Work, beside, through
+from hetero_la.scheduler.predict.sharing import PanelCall, UpdateCall, panel_spans, update_end
 from hetero_la.scheduler.predict.simulate import Simulation, simulate
 from hetero_la.scheduler.program.build import build_programs
 from hetero_la.scheduler.program.instructions import Program
@@ -201,7 +201,7 @@ def test_rules_of_a_broadcast() -> None:
     place, latency, rate, size = np.arange(8), 1e-3, 1e9, 8e6
 
     def arrivals(rule: Broadcast) -> np.ndarray:
-        lag, hold = Fabric(latency, rate, broadcast=rule, piece=1e6).spread(size, place, 7)
+        lag, hold = Fabric(latency, rate, broadcast=rule, piece=1e6).broadcast_times(size, place, 7)
         return (lag + hold)[1:]
 
     one = latency + size / rate
@@ -233,21 +233,21 @@ def test_links_and_nodes_make_the_difference() -> None:
 
 def test_a_message_reaches_nodes_first_and_then_their_gpus() -> None:
     machine = ClusterModel("m", H200, 1e9, 4, 3, Fabric(1.0, 1e9), Fabric(10.0, 1e9))
-    lag, hold, far = machine.spread(0, 5, 11, np.arange(12))  # 5: the second GPU of the second node
+    lag, hold, far = machine.broadcast_times(0, 5, 11, np.arange(12))  # 5: GPU 1 of node 1
     assert not lag.any()
     assert hold.tolist() == [11, 10, 11, 11, 1, 0, 1, 1, 11, 10, 11, 11]
     assert np.allclose(far * hold, [10, 10, 10, 10, 0, 0, 0, 0, 10, 10, 10, 10])
 
 
 def test_a_panel_beside_updates() -> None:
-    narrow, updates = Overlap(2.0, 0.25), [Work(0.0, 3.0), Work(10.0, 5.0)]
-    panel = [PanelWork(1.0, 2.0, narrow), PanelWork(0.0, 1.0), PanelWork(9.0, 1.0, narrow)]
-    spans = beside(panel, updates)
+    narrow, updates = Overlap(2.0, 0.25), [UpdateCall(0.0, 3.0), UpdateCall(10.0, 5.0)]
+    panel = [PanelCall(1.0, 2.0, narrow), PanelCall(0.0, 1.0), PanelCall(9.0, 1.0, narrow)]
+    spans = panel_spans(panel, updates)
     # From 1 to 3 2/3 half as fast, as the update has 2 s left at 3/4 of its speed.
     assert [span.stop for span in spans] == pytest.approx([1 + 8 / 3 + 2 / 3, 16 / 3, 10.0])
     assert [span.speed for span in spans] == [0.75, 0.0, 0.75]
-    assert through(0.0, 3.0, spans) == pytest.approx(11 / 3)
-    assert through(5.0, 0.5, spans) == pytest.approx(16 / 3 + 0.5)
+    assert update_end(0.0, 3.0, spans) == pytest.approx(11 / 3)
+    assert update_end(5.0, 0.5, spans) == pytest.approx(16 / 3 + 0.5)
 
 
 def test_a_million_on_a_thousand_gpus_takes_seconds() -> None:

@@ -12,15 +12,21 @@ import pytest
 from hetero_la.algorithms.routines import ROUTINES
 from hetero_la.scheduler.machine.device import H200, DeviceModel, Overlap, cores
 from hetero_la.scheduler.machine.model import MachineModel
-from hetero_la.scheduler.predict.sharing import PanelWork, Work, beside, overlapped, through
+from hetero_la.scheduler.predict.sharing import (
+    PanelCall,
+    UpdateCall,
+    overlapped,
+    panel_spans,
+    update_end,
+)
 from hetero_la.scheduler.predict.simulate import simulate
 from hetero_la.scheduler.predict.stages import Stages
-from hetero_la.scheduler.predict.tile_sizes import Rule, best_sizes
+from hetero_la.scheduler.predict.tile_sizes import SearchRule, best_sizes
 from hetero_la.tiles.storage.layout import TileLayout
 from hetero_la.tiles.storage.tile_sizes import TileSizes, sizes_of_cut
 from tests.support import set_up
 
-RULES = [Rule(*choice) for choice in itertools.product((False, True), repeat=2)]
+RULES = [SearchRule(*choice) for choice in itertools.product((False, True), repeat=2)]
 #: The host is not in the model of stages.
 GPU = replace(H200, launch_seconds=0.0, panel_launch_seconds=0.0, reflector_launch_seconds=0.0)
 
@@ -34,7 +40,7 @@ def stages_of(
     return Stages(step, m, n + nrhs, model, range(owners), None, "float64", neighbours)
 
 
-def run_seconds(stages: Stages, sizes: tuple[int, ...], rule: Rule) -> float:
+def run_seconds(stages: Stages, sizes: tuple[int, ...], rule: SearchRule) -> float:
     """A run, stage by stage."""
     start = before = 0
     total, trailing = 0.0, stages.trailing(0, 1)
@@ -56,7 +62,7 @@ def all_sizes(order: int, sizes: list[int], largest: int) -> Iterator[tuple[int,
                 yield nb, *rest
 
 
-def follows(rule: Rule, sizes: tuple[int, ...]) -> bool:
+def follows(rule: SearchRule, sizes: tuple[int, ...]) -> bool:
     inner = sizes[1:-1]
     return not rule.shrinking or all(a >= b for a, b in itertools.pairwise(inner))
 
@@ -134,7 +140,7 @@ def test_the_last_tile_is_not_the_largest_where_others_follow(
 ) -> None:
     sizes = [256, 512, 1024]
     stages = stages_of(routine, m, n, nrhs=nrhs)
-    _, best = best_sizes(stages, m, sizes, m, [Rule(True, False)])[0]
+    _, best = best_sizes(stages, m, sizes, m, [SearchRule(True, False)])[0]
 
     def seconds(nb: TileSizes) -> float:
         made = set_up(TileLayout(m, n, nb, nrhs), 1, routine=routine)
@@ -172,7 +178,7 @@ def test_so_they_do_on_cpus(routine: str, owners: int, shared: bool) -> None:
 def test_the_best_sizes_are_faster_where_the_programs_run(routine: str) -> None:
     n, sizes = 12288, [256, 512, 1024]
     stages = stages_of(routine, n, n)
-    _, best = best_sizes(stages, n, sizes, 2048, [Rule(True, False)])[0]
+    _, best = best_sizes(stages, n, sizes, 2048, [SearchRule(True, False)])[0]
 
     def seconds(nb: TileSizes) -> float:
         made = set_up(TileLayout(n, n, nb), 1, routine=routine)
@@ -187,6 +193,6 @@ def test_a_panel_beside_one_update_is_as_beside_several() -> None:
         panel, update = rng.random(2).tolist()
         overlap = Overlap(1 + rng.random(), 0.5 * rng.random())
         taken, lost = overlapped(panel, overlap, update)
-        (span,) = beside([PanelWork(0.0, panel, overlap)], [Work(0.0, update)])
+        (span,) = panel_spans([PanelCall(0.0, panel, overlap)], [UpdateCall(0.0, update)])
         assert taken == pytest.approx(span.stop)
-        assert update + lost == pytest.approx(through(0.0, update, [span]))
+        assert update + lost == pytest.approx(update_end(0.0, update, [span]))

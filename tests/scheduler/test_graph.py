@@ -206,7 +206,7 @@ def test_cyclic(columns: int, weights: list[float], owners: tuple[int, ...]) -> 
 @pytest.mark.parametrize("workers", [1, 2, 3, 4])
 def test_turning_is_fairer(workers: int) -> None:
     """What is left of the matrix is shared out evenly, and nobody always has more of it."""
-    owners = Distribution.cyclic(8 * workers, [1.0] * workers, turning=True).owners
+    owners = Distribution.cyclic(8 * workers, [1.0] * workers, alternating=True).owners
     more = [0] * workers
     for step in range(len(owners)):
         left = [owners[step:].count(w) for w in range(workers)]

@@ -25,7 +25,7 @@ from hetero_la.scheduler.probe.kernel_cases import KernelCase, grids
 from hetero_la.scheduler.probe.kernels import (
     measure_kernels,
     median_and_spread,
-    side_by_side,
+    sample_together,
 )
 from hetero_la.scheduler.probe.machine import Team, measure_cpus
 from hetero_la.tiles.kernels.cpu.device import CpuDevice
@@ -120,7 +120,7 @@ def test_time_between_calls_is_what_the_interpreter_takes() -> None:
 
 def test_updates_take_turns_on_more_memory_than_caches_hold() -> None:
     case = KernelCase(Probe(CpuDevice(), DOUBLE), "swap", ((8,), (512,), (64,)))
-    turns = case.turns(case.arrays((8, 512, 64)))
+    turns = case.rotated_arguments(case.arrays((8, 512, 64)))
     blocks = [next(turns)[-1] for _ in range(200)]
     assert all(block.shape == (512, 64) for block in blocks)
     places = {block.ctypes.data for block in blocks}
@@ -157,12 +157,12 @@ def test_an_error_on_one_device_ends_the_waiting_of_the_others() -> None:
 
     began = time.perf_counter()
     with pytest.raises(MemoryError, match="no room"):
-        side_by_side(probes, lambda probe: probe, measure, range(3))
+        sample_together(probes, lambda probe: probe, measure, range(3))
     assert time.perf_counter() - began < 10
 
 
 def test_a_device_that_never_comes_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernels, "_MEETING", 0.2)
+    monkeypatch.setattr(kernels, "_BARRIER_SECONDS", 0.2)
     probes = [Probe(CpuDevice(f"cpu{i}"), DOUBLE) for i in range(2)]
     gone = threading.Event()  # never set
 
@@ -172,12 +172,14 @@ def test_a_device_that_never_comes_is_not_waited_for(monkeypatch: pytest.MonkeyP
         return [1.0]
 
     with pytest.raises(TimeoutError, match=r"a device took longer than 0 s"):
-        side_by_side(probes, lambda probe: probe, measure, range(3))
+        sample_together(probes, lambda probe: probe, measure, range(3))
 
 
 def test_all_devices_come_to_a_point_together() -> None:
     probes = [Probe(CpuDevice(f"cpu{i}"), DOUBLE) for i in range(3)]
-    found = side_by_side(probes, lambda p: p.device.name, lambda name, point: [point], [1.0, 2.0])
+    found = sample_together(
+        probes, lambda p: p.device.name, lambda name, point: [point], [1.0, 2.0]
+    )
     assert found == [[1.0] * 3, [2.0] * 3]
 
 
@@ -191,7 +193,7 @@ def test_cpus_measured_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
     few = {"gemm": ((16, 64), (8,), (8, 64)), "laswp": ((64,), (8, 16))}
     monkeypatch.setattr(machine, "grids", lambda *args, **kwargs: few)
     told: list[str] = []
-    device = measure_cpus(Team(2, 1), "float32", told=told.append)
+    device = measure_cpus(Team(2, 1), "float32", report=told.append)
     assert (device.name, device.threads, device.beside) == ("", 1, 2)
     assert device.model.dtype == "float32"
     assert set(device.model.rates.by_kind) == set(few)

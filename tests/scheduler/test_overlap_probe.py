@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hetero_la.scheduler.machine.device import H200, Overlap
-from hetero_la.scheduler.predict.sharing import PanelWork, Work, beside, through
+from hetero_la.scheduler.predict.sharing import PanelCall, UpdateCall, panel_spans, update_end
 from hetero_la.scheduler.probe import overlap as overlap_probe
 from hetero_la.scheduler.probe.device_probe import Probe
 from hetero_la.scheduler.probe.overlap import fit_overlap, measure_overlap
@@ -30,9 +30,9 @@ class SharedGpu(CpuDevice):
 
     def synchronize(self) -> None:
         panels, updates = self.given[Queue.PANEL], self.given[Queue.UPDATE]
-        work = [PanelWork(0.0, self.panel, self.overlap)] * panels
-        spans = beside(work, [Work(0.0, self.update)] * updates)
-        ends = through(0.0, self.update * updates, spans) if updates else 0.0
+        work = [PanelCall(0.0, self.panel, self.overlap)] * panels
+        spans = panel_spans(work, [UpdateCall(0.0, self.update)] * updates)
+        ends = update_end(0.0, self.update * updates, spans) if updates else 0.0
         self.ends = {Queue.PANEL: spans[-1].stop if spans else 0.0, Queue.UPDATE: ends}
         self.given = dict.fromkeys(Queue, 0)
 

@@ -66,8 +66,8 @@ def test_the_profile_is_kept_under_a_name_of_the_hardware(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     here = profile_path()
     assert here.parent == tmp_path / "hetero-la"
-    other = {**this_machine.this_machine(), "cores": 77}
-    monkeypatch.setattr(this_machine, "this_machine", lambda: other)
+    other = {**this_machine.machine_identity(), "cores": 77}
+    monkeypatch.setattr(this_machine, "machine_identity", lambda: other)
     assert profile_path().parent == here.parent
     assert profile_path() != here
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 import hetero_la
 from hetero_la.algorithms.routines import ROUTINES
-from hetero_la.planning import check_memory as memory
+from hetero_la.planning import check_memory
 from hetero_la.planning.options import Options
 from hetero_la.planning.planner import make_plan, resume
 from hetero_la.scheduler.graph.task_graph import TaskGraph
@@ -203,16 +203,16 @@ def test_the_client_needs_room_for_two_checkpoints(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """The latest one, and the next; a run that goes on has the first of them already."""
-    monkeypatch.setattr(memory, "available_memory", lambda: 2 * 24 * 24 * 8 - 1)
+    monkeypatch.setattr(check_memory, "available_memory", lambda: 2 * 24 * 24 * 8 - 1)
     args = ("lu", 24, 24, 0, np.dtype(float))
     room = {worker.name: 10**6 for worker in far(2)}
     plan = make_plan(*args, Options(nb=NB, checkpoint=2), far(2))
     with pytest.raises(InsufficientMemoryError, match=r"needs 9,216 bytes on the host, which has"):
-        memory.check_memory(plan, room, -1, new_columns=0)
-    memory.check_memory(plan, room, -1, new_columns=0, checkpoints=1)
+        check_memory.check_memory(plan, room, -1, new_columns=0)
+    check_memory.check_memory(plan, room, -1, new_columns=0, checkpoints=1)
     in_files = Options(nb=NB, checkpoint=2, checkpoint_folder=tmp_path)
     for options in (Options(nb=NB), in_files):
-        memory.check_memory(make_plan(*args, options, far(2)), room, -1, new_columns=0)
+        check_memory.check_memory(make_plan(*args, options, far(2)), room, -1, new_columns=0)
 
 
 @pytest.mark.parametrize(

@@ -1,1 +1,1 @@
-"""Arrays on the host and on GPUs: where they lie, how they are copied, what may go wrong."""
+"""Arrays on the host and on GPUs: their device, copies, and errors."""

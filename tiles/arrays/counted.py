@@ -1,10 +1,10 @@
-"""Numbers of things, as texts say them."""
+"""Numbers of things, and of bytes, as text."""
 
 from __future__ import annotations
 
 
 def counted(number: int, thing: str) -> str:
-    """A number with what there are so many of, in the singular for one.
+    """Return a number and the name of what is counted, which is in the singular for 1.
 
     Examples
     --------
@@ -15,7 +15,7 @@ def counted(number: int, thing: str) -> str:
 
 
 def in_bytes(number: int) -> str:
-    """A number of bytes, to three digits.
+    """Return a number of bytes as text, to three digits.
 
     Examples
     --------

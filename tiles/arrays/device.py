@@ -1,4 +1,4 @@
-"""What a device offers: arrays, queues on which kernels run, and copies."""
+"""Interface of a device: arrays, queues on which kernels run, and copies."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 Array = Any  #: numpy.ndarray or cupy.ndarray, column-major, possibly a view
-Event = Any  #: what `Device.record` returns; None where calls have already ended
+Event = Any  #: result of `Device.record`; None where calls have ended when they return
 DeviceKind = Literal["cpu", "gpu"]
 
 
@@ -23,7 +23,7 @@ class Queue(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class KernelOptions:
-    """What a run fixes for all its kernel calls.
+    """Options of all kernel calls of a run.
 
     Parameters
     ----------
@@ -34,7 +34,7 @@ class KernelOptions:
         which the triangular solve multiplies by the inverse; beyond it, it substitutes.
     qr_panel : {"auto", "householder", "cholesky"}
         How a GPU factors a panel of QR: column by column, or by CholeskyQR2 where the
-        panel is well conditioned; "auto" tries that where it is the faster by far.
+        panel is well conditioned; "auto" tries the latter where it is much faster.
     """
 
     ib: int | None = None
@@ -42,28 +42,28 @@ class KernelOptions:
     qr_panel: str = "auto"
 
 
-#: What KernelOptions.qr_panel may be.
+#: Values of KernelOptions.qr_panel.
 QR_PANELS = ("auto", "householder", "cholesky")
 
 
 class Stopwatch(Protocol):
-    """Tells when the queues of a device have reached which point."""
+    """Times at which the queues of a device reach marked points."""
 
     def mark(self, queue: Queue) -> Event:
-        """The point that `queue` has reached in what it was given."""
+        """Mark the point that `queue` has reached in its work."""
 
     def compare_clocks(self) -> None:
-        """Find out better by how much the host's clock is ahead; the device must be active."""
+        """Refine the offset between the device's clock and the host's; the device is active."""
 
     def seconds(self, mark: Event) -> float:
-        """When the device was there, in seconds of `time.perf_counter`; it must have been."""
+        """Return when the device passed a mark, in seconds of `time.perf_counter`; it must have."""
 
     def between(self, begin: Event, end: Event) -> float:
-        """Seconds from one mark to another, more exactly than the difference of the two."""
+        """Return the seconds between two marks, more exact than a difference of `seconds`."""
 
 
 class Device(Protocol):
-    """Where a worker's tiles live and its kernels run.
+    """A device on which a worker's tiles are stored and its kernels run.
 
     Calls on one queue run in the order given.  On a GPU every call only
     enqueues; errors of arguments are raised at once, numerical failure is
@@ -82,10 +82,10 @@ class Device(Protocol):
     def on_wait(
         self, context: Callable[[], AbstractContextManager[None]]
     ) -> AbstractContextManager[None]:
-        """Within it, `context` is entered around each wait of the host in a call."""
+        """Return a context in which `context` is entered around each wait of the host in a call."""
 
     def free_bytes(self) -> int:
-        """Bytes that can still be allocated."""
+        """Return the number of bytes that can still be allocated."""
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Array:
         """Allocate a column-major array."""
@@ -108,4 +108,4 @@ class Device(Protocol):
         """Block the host until everything enqueued has run."""
 
     def stopwatch(self) -> Stopwatch | None:
-        """What measures the queues; None where calls have ended when they return."""
+        """Return a stopwatch for the queues; None where calls have ended when they return."""

@@ -1,4 +1,4 @@
-"""Errors that the runtime raises by name."""
+"""Exceptions of the runtime."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ class HeteroLAError(RuntimeError):
 
 
 class StaleShardError(HeteroLAError):
-    """A shard is not at the step that the next kernel expects.
+    """A shard is not at the step at which the next kernel has to start.
 
     In-place updates make a second execution of the same work wrong; the
     executor raises this instead of computing on half-updated data.
@@ -20,9 +20,9 @@ class DeviceUnavailableError(HeteroLAError, ValueError):
 
 
 class UnsupportedDtypeError(TypeError, ValueError):
-    """Numbers of a type that cannot be cast to one of LAPACK's, or no numbers at all.
+    """The dtype of an array is not numeric, or cannot be cast to one of LAPACK's.
 
-    Of SciPy's functions some raise a TypeError, and some a ValueError: it is both.
+    Some of SciPy's functions raise TypeError here, and some ValueError: it is both.
     """
 
 
@@ -32,7 +32,7 @@ class InsufficientMemoryError(HeteroLAError, MemoryError):
     Attributes
     ----------
     on_gpu : bool
-        Whether it is a GPU that is short of it.
+        Whether the memory of a GPU is too small.
     """
 
     on_gpu = False
@@ -43,8 +43,8 @@ class RunAbortedError(HeteroLAError):
 
 
 class KernelTimeoutError(HeteroLAError):
-    """Blocks of a kernel have waited in vain for each other: what it made is not to be used."""
+    """Blocks of a kernel have waited in vain for each other: its results are invalid."""
 
 
 class WorkerLostError(RunAbortedError):
-    """A worker of the run has left the cluster, or is paused for good."""
+    """A worker of the run has left the cluster, or has been paused for too long."""

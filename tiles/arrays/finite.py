@@ -1,4 +1,4 @@
-"""Whether all numbers of an array are numbers."""
+"""Tests for NaN and infinity."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from hetero_la.tiles.arrays.transfer import Array, array_module, on_device_of
 
 
 def is_finite(a: Array) -> bool:
-    """Tell whether `a` holds neither NaN nor infinity."""
+    """Return whether `a` holds neither NaN nor infinity."""
     if a.size == 0:
         return True
     xp = array_module(a)
     with on_device_of(a), np.errstate(all="ignore"):
-        # One pass without a temporary; only where the sum overflows, too, look at each.
+        # One pass without a temporary; each element is tested only if the sum is not finite.
         return bool(xp.isfinite(a.sum()) or xp.isfinite(a).all())
 
 

@@ -1,7 +1,7 @@
-"""What a forked child has anew.
+"""Renewal of locks and other state of a process in its forked children.
 
-Only the thread that forks goes on in the child: a lock that another one held is never given
-back there, and what another one was to do is never done.
+Only the thread that forks runs on in the child: a lock that another thread held is never released
+there, and work of another thread is never done.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _renewals: list[Callable[[], object]] = []
 
 
 def in_forked_child(renew: F) -> F:
-    """Call a function in every process that is forked from this one, before anything else there."""
+    """Register a function to be called first in every process that is forked from this one."""
     _renewals.append(renew)
     return renew
 
@@ -32,7 +32,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class ProcessLock:
-    """A lock that all of a process shares; a forked child has its own, which nobody holds.
+    """A lock shared by all threads of a process; a forked child has a new one, not held.
 
     Examples
     --------

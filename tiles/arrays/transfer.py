@@ -20,21 +20,21 @@ Array = Any
 F = TypeVar("F", bound=Callable[..., Any])
 
 _MAX_PITCH = 2**31 - 1  # of cudaMemcpy2D, in bytes
-_DEFAULT = 4  # cudaMemcpyDefault: the addresses say which devices they belong to
+_DEFAULT = 4  # cudaMemcpyDefault: the devices follow from the addresses
 
 
-#: The process that has used CUDA; it does not work in those that are forked from it.
+#: The process that has used CUDA, which does not work in processes forked from it.
 _cuda_process: int | None = None
 
 
 def note_cuda() -> None:
-    """Say that this process has used CUDA."""
+    """Note that this process has used CUDA."""
     global _cuda_process
     _cuda_process = os.getpid()
 
 
 def cuda_lost() -> bool:
-    """Whether CUDA cannot be used here: a parent had used it before it forked this process."""
+    """Return whether CUDA cannot be used here: a parent had used it before the fork."""
     return _cuda_process not in (None, os.getpid())
 
 
@@ -48,26 +48,26 @@ def require_cuda() -> None:
 
 
 def is_device_array(a: Any) -> bool:
-    """Whether `a` lives on a GPU."""
+    """Return whether `a` is on a GPU."""
     cupy = sys.modules.get("cupy")
     return cupy is not None and isinstance(a, cupy.ndarray)
 
 
 def array_module(a: Any) -> ModuleType:
-    """The module whose functions take `a`: NumPy or CuPy."""
+    """Return the module whose functions take `a`: NumPy or CuPy."""
     return sys.modules["cupy"] if is_device_array(a) else np
 
 
 def device_index(a: Any) -> int | None:
-    """The index of the GPU that holds `a`; None on the host."""
+    """Return the index of the GPU that holds `a`; None on the host."""
     return int(a.device.id) if is_device_array(a) else None
 
 
 def on_device_of(a: Any) -> contextlib.AbstractContextManager[object]:
-    """Make the GPU that holds `a` current, for as long as it is worked on.
+    """Return a context in which the GPU that holds `a` is current.
 
-    CuPy launches kernels on the current device, whatever their arrays lie on, and some of them
-    (CUB's reductions among these) then read addresses that this device does not know.
+    CuPy launches kernels on the current device, wherever their arrays are, and some of them
+    (CUB's reductions among these) then read addresses that are not valid there.
     """
     if not is_device_array(a):
         return contextlib.nullcontext()
@@ -77,26 +77,26 @@ def on_device_of(a: Any) -> contextlib.AbstractContextManager[object]:
 
 
 def current_gpu() -> int:
-    """The index of the calling thread's current GPU."""
+    """Return the index of the calling thread's current GPU."""
     import cupy
 
     return int(cupy.cuda.runtime.getDevice())
 
 
 def to_host(a: Any) -> np.ndarray:
-    """`a` as a NumPy array of the same order, copied only from a GPU."""
+    """Return `a` as a NumPy array of the same order, copied only from a GPU."""
     return a.get(order="A") if is_device_array(a) else np.asarray(a)
 
 
 def to_device(a: Any) -> Array:
-    """`a` as a CuPy array of the same order, copied only from the host."""
+    """Return `a` as a CuPy array of the same order, copied only from the host."""
     import cupy
 
     return a if is_device_array(a) else cupy.asarray(a)
 
 
 def to_device_of(like: Any, a: Array) -> Array:
-    """`a` on the GPU that holds `like`, copied only from another one."""
+    """Return `a` on the GPU that holds `like`, copied only from another device."""
     if device_index(a) == device_index(like):
         return a
     copied = column_major_copy(a)  # from GPU to GPU, CuPy copies only what is contiguous
@@ -105,7 +105,7 @@ def to_device_of(like: Any, a: Array) -> Array:
 
 
 def is_column_major(a: Any) -> bool:
-    """Whether the columns of the matrix `a` are contiguous."""
+    """Return whether the columns of the matrix `a` are contiguous."""
     return bool(
         (a.shape[0] <= 1 or a.strides[0] == a.itemsize)
         and (a.shape[1] <= 1 or a.strides[1] >= a.shape[0] * a.itemsize)
@@ -113,7 +113,7 @@ def is_column_major(a: Any) -> bool:
 
 
 def is_pinned(a: Any) -> bool:
-    """Whether the host array `a` lies in memory that a GPU copies from at full speed."""
+    """Return whether the host array `a` is in pinned memory, which a GPU copies at full speed."""
     if is_device_array(a) or "cupy" not in sys.modules:
         return False
     from cupy.cuda import runtime
@@ -122,14 +122,14 @@ def is_pinned(a: Any) -> bool:
 
 
 def gpu_count() -> int:
-    """Usable GPUs: 0 without CuPy or a driver, and where `require_cuda` raises."""
+    """Return the number of usable GPUs: 0 without CuPy or a driver, or if `require_cuda` raises."""
     if cuda_lost():
         return 0
     try:
         import cupy
 
         count = int(cupy.cuda.runtime.getDeviceCount())
-    except Exception:  # a broken driver or installation is no GPU, whatever it raises
+    except Exception:  # a broken driver or installation counts as no GPU
         return 0
     if count:
         note_cuda()
@@ -137,9 +137,9 @@ def gpu_count() -> int:
 
 
 def pinned_empty(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
-    """Allocate a column-major host array that copies engines reach directly.
+    """Allocate a column-major host array that GPUs can copy directly.
 
-    Page-locked where CuPy and a GPU are at hand, ordinary memory elsewhere.
+    Its memory is page-locked if there are CuPy and a GPU, and pageable otherwise.
     """
     dtype = np.dtype(dtype)
     count = math.prod(shape)
@@ -189,7 +189,7 @@ def copy_columns(
 
 
 def _pointer_and_pitch(a: Array) -> tuple[int, int]:
-    """First address of a column-major view, and bytes from column to column.
+    """Return the address of a column-major view, and the bytes from column to column.
 
     A vector is a matrix of one row.
     """
@@ -205,9 +205,9 @@ def _pointer_and_pitch(a: Array) -> tuple[int, int]:
 
 
 def copy_and_wait(target: Array, source: Array) -> None:
-    """Copy between the host and a GPU, on a copy stream of the calling thread; wait for it.
+    """Copy between the host and a GPU on a stream of the calling thread, and wait for it.
 
-    The host's side is column-major.
+    The host's array is column-major.
     """
     onboard = source if is_device_array(source) else target
     with on_device_of(onboard):
@@ -215,14 +215,14 @@ def copy_and_wait(target: Array, source: Array) -> None:
             source = source.copy(order="F")
         stream = _own_stream(onboard.device.id, threading.get_ident())
         if onboard is not target:
-            # The user's stream may still be writing what is to be read.
+            # The user's stream may still be writing the source.
             stream.wait_event(sys.modules["cupy"].cuda.get_current_stream().record())
         enqueue_copy(target, source, stream.ptr)
         stream.synchronize()
 
 
 def column_major_copy(a: Array) -> Array:
-    """A column-major copy, complete when this returns."""
+    """Return a column-major copy, complete on return."""
     with on_device_of(a):
         copied = a.copy(order="F")
     settle(copied)
@@ -230,7 +230,7 @@ def column_major_copy(a: Array) -> Array:
 
 
 def on_device_of_arrays(function: F) -> F:
-    """Let a function work on the GPU that holds the first CuPy array among its arguments."""
+    """Make the GPU of the first CuPy array among a function's arguments current in its calls."""
 
     @functools.wraps(function)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
@@ -245,7 +245,7 @@ def on_device_of_arrays(function: F) -> F:
 
 
 def settle(a: Any) -> None:
-    """Wait for what the calling thread's stream does to `a`, before other threads read it."""
+    """Wait for the calling thread's stream to complete `a`, before other threads read it."""
     if is_device_array(a):
         with on_device_of(a):
             sys.modules["cupy"].cuda.get_current_stream().synchronize()
@@ -253,7 +253,7 @@ def settle(a: Any) -> None:
 
 @functools.cache
 def _own_stream(device: int, thread: int) -> Any:
-    """A stream on the current device that no kernels wait behind."""
+    """Return a stream on the current device on which no kernels run."""
     from cupy.cuda import Stream
 
     return Stream(non_blocking=True)
@@ -261,9 +261,9 @@ def _own_stream(device: int, thread: int) -> Any:
 
 @functools.cache
 def enable_peers(first: int, second: int) -> None:
-    """Let two GPUs reach each other's memory, where the hardware can.
+    """Enable two GPUs to access each other's memory, if the hardware can.
 
-    Where it cannot, copies go through the host: slower, and just as right.
+    If it cannot, copies go through the host, with the same result, but slower.
     """
     from cupy.cuda import Device, runtime
 
@@ -278,7 +278,7 @@ def enable_peers(first: int, second: int) -> None:
 
 
 def linalg_module(a: Any) -> ModuleType:
-    """The SciPy-shaped ``linalg`` whose functions take `a`."""
+    """Return the module with SciPy's ``linalg`` interface whose functions take `a`."""
     if is_device_array(a):
         import cupyx.scipy.linalg as linalg
     else:
@@ -287,6 +287,6 @@ def linalg_module(a: Any) -> ModuleType:
 
 
 def column_major_empty(like: Any, shape: tuple[int, ...]) -> Array:
-    """A new column-major array of the dtype of `like`, where `like` is."""
+    """Return a new column-major array of the dtype of `like`, on its device."""
     with on_device_of(like):
         return array_module(like).empty(shape, like.dtype, order="F")

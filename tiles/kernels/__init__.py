@@ -1,1 +1,1 @@
-"""Kernels: one specification each, one implementation per device kind."""
+"""Kernels: one specification for each, and one implementation for each device kind."""

@@ -1,4 +1,4 @@
-"""Which function implements a kernel on a device kind."""
+"""Registry of the functions that implement kernels, by device kind."""
 
 from __future__ import annotations
 
@@ -25,5 +25,5 @@ def implements(name: str, kind: DeviceKind) -> Callable[[_F], _F]:
 
 
 def implementation(name: str, kind: DeviceKind) -> Callable[..., Any]:
-    """The function that implements kernel `name` on devices of `kind`."""
+    """Return the function that implements kernel `name` on devices of `kind`."""
     return _IMPLEMENTATIONS[kind, name]

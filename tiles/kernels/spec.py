@@ -1,4 +1,4 @@
-"""What each kernel does.
+"""Specification of each kernel.
 
 A kernel is named as LAPACK names it, without the type letter.  It takes
 column-major array views in the order reads, updates, writes, and works in
@@ -19,7 +19,7 @@ LETTER = {"f": "s", "d": "d", "F": "c", "D": "z"}
 
 @dataclass(frozen=True, slots=True)
 class KernelSpec:
-    """One kernel.
+    """Name, equation, operation count and properties of a kernel.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ def _none(shapes: Sequence[tuple[int, ...]]) -> float:
 
 
 class Triangular(NamedTuple):
-    """Which triangular solve: the triangle "l" or "u", "n" or "c" (adjoint), ones on it."""
+    """A triangular solve: triangle "l" or "u", "n" or "c" (adjoint), and whether it is unit."""
 
     triangle: str
     trans: str = "n"
@@ -88,7 +88,7 @@ class Triangular(NamedTuple):
 
     @property
     def equation(self) -> str:
-        """What it computes."""
+        """The equation of the solve."""
         return f"B <- {self.triangle.upper()}^-{'H' if self.trans == 'c' else '1'} B"
 
 

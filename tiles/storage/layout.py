@@ -1,4 +1,4 @@
-"""How a matrix is cut into tiles."""
+"""Partition of a matrix into tiles."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 
 from hetero_la.tiles.storage.tile_sizes import TileSizes, sizes_text, tile_sizes
 
-#: Tile rows or columns, at most: where each of them begins is kept in a list.
+#: Most tile rows or columns: the start of each is kept in a list.
 MOST_TILES = 2**24
 
 
 def tile_count(size: int, nb: TileSizes) -> int:
-    """Into how many tiles `size` elements are cut.
+    """Return the number of tiles into which `size` elements are cut.
 
     Examples
     --------
@@ -27,7 +27,7 @@ def tile_count(size: int, nb: TileSizes) -> int:
 
 
 def tile_starts(size: int, nb: TileSizes) -> list[int]:
-    """Where the tiles begin that cut `size` elements, and `size`.
+    """Return the starts of the tiles that cut `size` elements, followed by `size`.
 
     Examples
     --------
@@ -46,9 +46,9 @@ class TileLayout:
     """An ``m`` x ``n`` matrix in tiles, the last ones ragged.
 
     Tile rows and tile columns are cut alike, so that tile (k, k) begins on the diagonal.
-    ``nrhs`` columns of right-hand sides may stand to the right of the matrix,
-    in tile columns of their own, which are cut as those of the matrix: tile columns
-    ``0 .. nt-1`` hold the matrix, ``nt .. nt+rt-1`` the right-hand sides.
+    ``nrhs`` columns of right-hand sides may follow to the right of the matrix, in tile columns
+    of their own, which are cut by the same sizes: tile columns ``0 .. nt-1`` hold the matrix,
+    ``nt .. nt+rt-1`` the right-hand sides.
 
     Parameters
     ----------
@@ -59,8 +59,8 @@ class TileLayout:
     nrhs : int, optional
         Columns of right-hand sides.
     tail : int, optional
-        How many tiles the last one stands for, down and across, of a square matrix: near
-        its end a factorization may do better with one large tile.
+        Number of tile rows and columns, of a square matrix, that are merged into the last tile:
+        near its end a factorization may be faster with one large tile.
 
     Examples
     --------
@@ -114,60 +114,60 @@ class TileLayout:
 
     @functools.cached_property
     def mt(self) -> int:
-        """Tile rows."""
+        """Number of tile rows."""
         return len(self.row_starts) - 1
 
     @functools.cached_property
     def nt(self) -> int:
-        """Tile columns of the matrix."""
+        """Number of tile columns of the matrix."""
         return len(self.column_starts) - 1 - self.rt
 
     @functools.cached_property
     def kt(self) -> int:
-        """Steps of a factorization: the smaller of ``mt`` and ``nt``."""
+        """Number of steps of a factorization: the smaller of ``mt`` and ``nt``."""
         return min(self.mt, self.nt)
 
     @functools.cached_property
     def rt(self) -> int:
-        """Tile columns of the right-hand sides."""
+        """Number of tile columns of the right-hand sides."""
         return len(tile_starts(self.nrhs, self.nb)) - 1
 
     @functools.cached_property
     def width(self) -> int:
-        """All columns, right-hand sides included, in elements."""
+        """Number of columns, right-hand sides included, in elements."""
         return self.n + self.nrhs
 
     @property
     def nb_text(self) -> str:
-        """The tile size, or sizes, as they are shown."""
+        """The tile size, or sizes, as text."""
         return sizes_text(self.nb)
 
     def row(self, i: int) -> int:
-        """First element row of tile row `i`; ``m`` past the last one."""
+        """Return the first element row of tile row `i`; ``m`` past the last one."""
         return self.row_starts[i] if i < self.mt else self.m
 
     def rows(self, i: int) -> tuple[int, int]:
-        """Element rows ``[start, stop)`` of tile row `i`."""
+        """Return the element rows ``[start, stop)`` of tile row `i`."""
         return self.row(i), self.row(i + 1)
 
     def columns(self, j: int) -> tuple[int, int]:
-        """Element columns ``[start, stop)`` of tile column `j`."""
+        """Return the element columns ``[start, stop)`` of tile column `j`."""
         return self.column_starts[j], self.column_starts[j + 1]
 
     def column_width(self, j: int) -> int:
-        """Columns of tile column `j`, in elements."""
+        """Return the width of tile column `j`, in elements."""
         return self.column_widths[j]
 
     def diagonal(self, k: int) -> int:
-        """Order of the triangular factor in diagonal tile `k`; 0 past the last one."""
+        """Return the order of the triangular factor in diagonal tile `k`; 0 past the last one."""
         if k >= self.kt:
             return 0
         return min(self.row(k + 1), self.columns(k)[1]) - self.row(k)
 
     def trailing(self, k: int, first: int | None = None) -> TileLayout:
-        """What is left of the matrix from tile row and column `k` on.
+        """Return the layout of the trailing matrix, from tile row and column `k` on.
 
-        With `first`, as if tile `k`, which must not be the last one, had that size.
+        With `first`, tile `k`, which must not be the last one, gets that size.
 
         Examples
         --------

@@ -10,7 +10,7 @@ from hetero_la.tiles.arrays.transfer import to_host
 
 
 def permutation(piv: Any, m: int) -> np.ndarray:
-    """Row order p with ``A[p] = L @ U``, from LAPACK's interchanges.
+    """Return the row order p with ``A[p] = L @ U``, from LAPACK's interchanges.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""A worker's share of a matrix, and the way in and out of it."""
+"""A worker's share of a matrix, and the transfer of columns into and out of it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hetero_la.tiles.storage.staging import Staging
 
 
 class Shard:
-    """Tile columns in one column-major array.
+    """Tile columns of one worker in a column-major array.
 
     Parameters
     ----------
@@ -24,7 +24,7 @@ class Shard:
     columns : sequence of int
         The tile columns of this shard, in the order in which `array` holds them.
     kept : Shard, optional
-        Columns that an earlier run has left, and that `array` does not hold.
+        Columns of an earlier run, which `array` does not hold.
 
     Examples
     --------
@@ -54,14 +54,14 @@ class Shard:
         return column in self._span
 
     def view(self, start: int, stop: int, first: int, last: int) -> Array:
-        """Tile rows ``[start, stop)`` of the adjacent tile columns `first` to `last`."""
+        """Return tile rows ``[start, stop)`` of the adjacent tile columns `first` to `last`."""
         rows = slice(self.layout.row(start), self.layout.row(stop))
         array, begin, _ = self._span[first]
         return array[rows, begin : self._span[last][2]]
 
 
 def local_width(layout: TileLayout, columns: Sequence[int]) -> int:
-    """Element columns of a shard that holds the given tile columns."""
+    """Return the number of element columns of a shard that holds the given tile columns."""
     return sum(layout.column_width(column) for column in columns)
 
 
@@ -69,13 +69,12 @@ ALL_ROWS = slice(None)
 
 
 class Storage(Protocol):
-    """Where a run's columns come from and go to; columns are element ranges."""
+    """Source and destination of a run's columns, which are given as element ranges."""
 
     def home(self, device: Device, width: int) -> tuple[Array | None, bool]:
-        """The user's own memory, if a shard of `width` columns may work in it.
+        """Return the user's array, if a shard of `width` columns may work in it, or None.
 
-        It is an array of the whole matrix.  Also says whether it already holds
-        the matrix.
+        The array is of the whole matrix.  The second result is whether it already holds the matrix.
         """
         ...
 
@@ -86,16 +85,16 @@ class Storage(Protocol):
     def store(
         self, device: Device, start: int, stop: int, source: Array, rows: slice = ALL_ROWS
     ) -> None:
-        """Take these rows of columns start:stop from `source`; complete after `flush`."""
+        """Store these rows of columns start:stop from `source`; complete after `flush`."""
         ...
 
     def flush(self, device: Device) -> None:
-        """Complete what `store` began on `device`."""
+        """Complete the stores from `device`."""
         ...
 
 
 class ArrayStorage:
-    """A run from arrays into one array, all NumPy's or all CuPy's.
+    """Storage that reads from arrays and writes to one array, all NumPy's or all CuPy's.
 
     Parameters
     ----------
@@ -106,8 +105,7 @@ class ArrayStorage:
     rhs : array, shape (m, nrhs), optional
         Right-hand sides; only read.
     absent : int, optional
-        Columns from the left (n of them, or none) that stay with the workers: `target` is
-        without them.
+        Number of leading columns (n or 0) that stay with the workers and are not in `target`.
     """
 
     def __init__(
@@ -120,7 +118,7 @@ class ArrayStorage:
         return self._staging.setdefault(device.name, Staging(device))
 
     def home(self, device: Device, width: int) -> tuple[Array | None, bool]:
-        """`target` itself: for CPU workers always, for a GPU's if it owns all of it."""
+        """Return `target`: to CPU workers always, to a GPU's if it owns all columns."""
         if self._absent:
             return None, False
         place = device_index(self.target)
@@ -130,7 +128,7 @@ class ArrayStorage:
         return None, False
 
     def load(self, device: Device, start: int, stop: int, target: Array) -> None:
-        """Copy columns of the matrix, or of the right-hand sides, in."""
+        """Copy columns of the matrix, or of the right-hand sides, to `target`."""
         n = self._absent if self.source is None else self.source.shape[1]
         if start < n and self.source is not None:
             self._on(device).upload(target, self.source[:, start:stop])
@@ -146,5 +144,5 @@ class ArrayStorage:
             self._on(device).download(self.target[rows, first:last], source[rows])
 
     def flush(self, device: Device) -> None:
-        """Wait until what was stored from `device` is in `target`."""
+        """Wait until the columns stored from `device` are in `target`."""
         self._on(device).flush()

@@ -1,7 +1,7 @@
-"""User arrays into and out of shards, in any memory order.
+"""Copies between user arrays of any memory order and shards.
 
 Pageable host memory reaches a GPU at full speed only through pinned memory.  A small
-ring of pinned buffers is filled by several threads while earlier buffers travel, so
+ring of pinned buffers is filled by several threads while earlier buffers are copied to the GPU, so
 neither direction needs a second copy of the matrix.
 """
 
@@ -32,7 +32,7 @@ _PARALLEL_BYTES = 1 << 21  # smaller host copies are not worth a second thread
 
 
 class _Download(NamedTuple):
-    """A copy that is on its way to a pinned buffer, and where it goes from there."""
+    """A pending copy to a pinned buffer, and the user's memory to which it goes from there."""
 
     slot: int
     arrived: Event
@@ -41,25 +41,25 @@ class _Download(NamedTuple):
 
 
 class Staging:
-    """Moves columns between user arrays and one device's shard.
+    """Copies of columns between user arrays and one device's shard.
 
     Parameters
     ----------
     device : Device
-        Copies run on its copy queue.
+        Device of the shard; copies run on its copy queue.
     """
 
     def __init__(self, device: Device) -> None:
         self._device = device
         self._pinned: list[np.ndarray] = []
-        self._onboard: dict[int, Array] = {}
+        self._on_device: dict[int, Array] = {}
         self._kept: list[Array] = []  # sources that are read until `flush`
         self._busy: list[Event] = []
         self._next = 0
         self._downloads: deque[_Download] = deque()
 
     def upload(self, target: Array, source: Array) -> None:
-        """Copy `source`, of any order and place, to the column-major `target`."""
+        """Copy `source`, of any memory order and device, to the column-major `target`."""
         if target.size == 0:
             return
         if self._device.index < 0 or (
@@ -88,7 +88,7 @@ class Staging:
             self._downloads.append(_Download(slot, arrived, buffer, target[:, first:last]))
 
     def flush(self) -> None:
-        """Wait for all downloads, and hand them over."""
+        """Wait for all downloads, and copy them to the user's memory."""
         while self._downloads:
             self._hand_over()
         self._device.synchronize()
@@ -110,7 +110,7 @@ class Staging:
             self._busy[slot] = self._device.record(Queue.COPY)
 
     def _upload_rows(self, target: Array, source: Array) -> None:
-        """Row-major: rows travel as they are, and are transposed on the device."""
+        """Copy a row-major source: rows are copied as they are, and transposed on the device."""
         rows = source.T
         for first, last in _chunks(rows.shape, rows.itemsize):
             slot, buffer = self._buffer((rows.shape[0], last - first), rows.dtype)
@@ -124,7 +124,7 @@ class Staging:
             self._busy[slot] = self._device.record(Queue.COPY)
 
     def _buffer(self, shape: tuple[int, int], dtype: Any) -> tuple[int, np.ndarray]:
-        """A free pinned buffer; the host waits for it if all are on their way."""
+        """Return a free pinned buffer; wait for one if all are in use."""
         needed = max(_BUFFER_BYTES, shape[0] * shape[1] * np.dtype(dtype).itemsize)
         if len(self._pinned) < _BUFFERS:
             self._pinned.append(pinned_empty((needed,), np.uint8))
@@ -140,21 +140,21 @@ class Staging:
         return slot, _shaped(self._pinned[slot], shape, dtype)
 
     def _device_buffer(self, slot: int, like: np.ndarray) -> Array:
-        """The buffer on the device that belongs to a pinned one."""
-        if slot not in self._onboard or self._onboard[slot].size < like.nbytes:
-            self._kept += [self._onboard[slot]] if slot in self._onboard else []
-            self._onboard[slot] = self._device.empty((self._pinned[slot].size,), np.uint8)
-        return _shaped(self._onboard[slot], like.shape, like.dtype)
+        """Return the buffer on the device that belongs to a pinned one."""
+        if slot not in self._on_device or self._on_device[slot].size < like.nbytes:
+            self._kept += [self._on_device[slot]] if slot in self._on_device else []
+            self._on_device[slot] = self._device.empty((self._pinned[slot].size,), np.uint8)
+        return _shaped(self._on_device[slot], like.shape, like.dtype)
 
 
 def _shaped(memory: Array, shape: tuple[int, int], dtype: Any) -> Array:
-    """A column-major matrix in the first bytes of `memory`."""
+    """Return a column-major matrix in the first bytes of `memory`."""
     size = shape[0] * shape[1] * np.dtype(dtype).itemsize
     return memory[:size].view(dtype).reshape(shape, order="F")
 
 
 def _chunks(shape: tuple[int, int], itemsize: int) -> list[tuple[int, int]]:
-    """Ranges of columns that fit into a buffer, at least one column each."""
+    """Return ranges of columns that fit into a buffer, at least one column each."""
     step = max(_BUFFER_BYTES // max(shape[0] * itemsize, 1), 1)
     return [(j, min(j + step, shape[1])) for j in range(0, shape[1], step)]
 

@@ -1,4 +1,4 @@
-"""Tile sizes: one for all tiles, or one after the other; and how they are written."""
+"""Tile sizes: one for all tiles or one for each, and their textual form."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from typing import Any
 
 import numpy as np
 
-#: The size of all tiles; or of the first, the second, ..., the last of which repeats.
+#: The size of all tiles; or of each one in turn, of which the last repeats.
 TileSizes = int | tuple[int, ...]
 
-#: Tiles of different sizes that are listed at most: far more than a run has steps.
+#: Most tile sizes of a list: far more than a run has steps.
 _MOST = 100_000
 _TERM = re.compile(r"(?:([1-9][0-9]*)x)?([1-9][0-9]*)", re.ASCII)
-#: Digits of a number in text, at most.
+#: Most digits of a number in text.
 _DIGITS = 10
 
 
 def tile_sizes(given: Any) -> TileSizes:
-    """Tile sizes in their one form: without repeats of the last one.
+    """Convert tile sizes to their canonical form, without repeats of the last one.
 
     Parameters
     ----------
     given : int, sequence or array of int, or str
-        One size for all tiles; the size of each, the last of which goes on to the end of the
-        matrix; or the same as text: ``"12x1024+512"`` is twelve tiles of 1024, and then 512.
+        One size for all tiles; or the size of each, of which the last repeats to the end of the
+        matrix; or either as text: ``"12x1024+512"`` is twelve tiles of 1024, and then 512.
 
     Returns
     -------
@@ -36,7 +36,7 @@ def tile_sizes(given: Any) -> TileSizes:
     Raises
     ------
     ValueError
-        If it is nothing of that.
+        If `given` is none of these.
 
     Examples
     --------
@@ -66,7 +66,7 @@ def _is_size(value: Any) -> bool:
 
 
 def _read(text: str) -> list[int]:
-    """The sizes that a text lists; none if it cannot be read."""
+    """Return the sizes that a text lists; none if it cannot be parsed."""
     terms = [_TERM.fullmatch(term.strip()) for term in text.split("+")]
     found = [term for term in terms if term]
     if len(found) < len(terms):
@@ -80,7 +80,7 @@ def _read(text: str) -> list[int]:
 
 
 def sizes_text(sizes: TileSizes) -> str:
-    """Tile sizes as `tile_sizes` reads them.
+    """Return tile sizes as text that `tile_sizes` reads.
 
     Examples
     --------
@@ -94,7 +94,7 @@ def sizes_text(sizes: TileSizes) -> str:
 
 
 def clipped(sizes: TileSizes, total: int) -> TileSizes:
-    """What is left of tile sizes where `total` elements are to be cut.
+    """Return the tile sizes that remain where `total` elements are to be cut.
 
     Examples
     --------
@@ -109,7 +109,7 @@ def clipped(sizes: TileSizes, total: int) -> TileSizes:
 
 
 def sizes_of_cut(widths: Iterable[int]) -> TileSizes:
-    """Tile sizes that cut a matrix into these widths, of which the last may be ragged.
+    """Return tile sizes that cut a matrix into these widths, of which the last may be ragged.
 
     Examples
     --------

@@ -24,7 +24,7 @@ from hetero_la.tiles.kernels.spec import LETTER, TRIANGULAR, Triangular
 
 @functools.cache
 def _routine(library: Any, name: str) -> Any:
-    """The C function behind a Cython export; every argument is a pointer."""
+    """Return the C function behind a Cython export; every argument is a pointer."""
     capsule = library.__pyx_capi__[name]
     get_name = ctypes.pythonapi.PyCapsule_GetName
     get_name.restype, get_name.argtypes = ctypes.c_char_p, [ctypes.py_object]
@@ -52,14 +52,14 @@ def chars(letters: bytes) -> list[Any]:
 
 
 def _ld(a: Array) -> int:
-    """Leading dimension of a column-major view."""
+    """Return the leading dimension of a column-major view."""
     if a.shape[1] > 1:
         return max(a.strides[1] // a.itemsize, 1)
     return max(a.shape[0], 1)
 
 
 def view(a: Array) -> list[Any]:
-    """Pointer and leading dimension, as BLAS takes them."""
+    """Return pointer and leading dimension of a view, as BLAS takes them."""
     return [c_void_p(a.ctypes.data), byref(c_int(_ld(a)))]
 
 
@@ -78,7 +78,7 @@ def triangular(name: str, letters: bytes, a: Array, b: Array) -> None:
 
 
 def product(letters: bytes, alpha: float, a: Array, b: Array, beta: float, c: Array) -> None:
-    """C <- alpha op(A) op(B) + beta C; `letters` are TRANSA, TRANSB."""
+    """Compute C <- alpha op(A) op(B) + beta C; `letters` are TRANSA, TRANSB."""
     (m, n), k = c.shape, a.shape[letters[0] == ord("N")]
     blas("gemm", c)(
         *chars(letters), *ints(m, n, k), scalar(alpha, c), *view(a), *view(b),
@@ -87,9 +87,9 @@ def product(letters: bytes, alpha: float, a: Array, b: Array, beta: float, c: Ar
 
 
 def invert_lower(w: Array, letters: bytes) -> None:
-    """W <- W^-1 for a lower triangle; `letters` are UPLO, DIAG.
+    """Compute W <- W^-1 for a lower triangle; `letters` are UPLO, DIAG.
 
-    Where there is no inverse, because of a zero on the diagonal, W becomes NaN.
+    If a diagonal element is zero, W becomes NaN.
     """
     info = c_int()
     lapack("trtri", w)(*chars(letters), *ints(w.shape[0]), *view(w), byref(info))
@@ -103,7 +103,7 @@ def norm1(a: Array) -> float:
 
 
 def flag_unless(size: float, bound: float, w: Array) -> None:
-    """Say in W that it must not be used, where `size` exceeds a bound or is not finite."""
+    """Set W[0, 0] to NaN, so that W is not used, if `size` exceeds a bound or is not finite."""
     if not (size <= bound and size < np.inf):  # also where it is NaN
         w[0, 0] = np.nan
 

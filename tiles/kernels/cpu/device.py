@@ -1,4 +1,4 @@
-"""CPUs: a call has ended when it returns."""
+"""CPUs as devices, on which a call has ended when it returns."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from hetero_la.tiles.arrays.transfer import (
 from hetero_la.tiles.kernels.cpu import cholesky, lu, qr  # noqa: F401  (they register)
 from hetero_la.tiles.kernels.registry import implementation
 
-_TURNED_ROWS = 32
+_TRANSPOSED_ROWS = 32
 
 
 class CpuDevice:
@@ -37,7 +37,7 @@ class CpuDevice:
     kind: DeviceKind = "cpu"
     index = -1
     enqueues = False
-    #: Whether arrays of other CPU devices in the process are used where they are.
+    #: Arrays of other CPU devices in the process are read without a copy.
     by_reference = True
 
     def __init__(self, name: str = "cpu0", *, pinned: bool = False) -> None:
@@ -50,7 +50,7 @@ class CpuDevice:
     def on_wait(
         self, context: Callable[[], contextlib.AbstractContextManager[None]]
     ) -> contextlib.AbstractContextManager[None]:
-        """Nothing: a call has ended when it returns."""
+        """Return an empty context: a call does not wait."""
         return contextlib.nullcontext()
 
     def free_bytes(self) -> int:
@@ -69,7 +69,7 @@ class CpuDevice:
         return None
 
     def wait(self, queue: Queue, event: Event) -> None:
-        if event is not None:  # a GPU's: what it stands for must have ended
+        if event is not None:  # of a GPU
             event.synchronize()
 
     def copy(self, target: Array, source: Array, queue: Queue) -> None:
@@ -86,7 +86,7 @@ class CpuDevice:
 
 
 class VirtualGpu(CpuDevice):
-    """A CPU in the role of a GPU: its memory is its own, so panels are copied to it."""
+    """A CPU in the role of a GPU: its memory is separate, so panels are copied to it."""
 
     kind: DeviceKind = "gpu"
     by_reference = False
@@ -95,16 +95,16 @@ class VirtualGpu(CpuDevice):
 def copy_on_host(target: Array, source: Array) -> None:
     """Copy into a column-major array."""
     if source.ndim == 2 and not is_column_major(source):
-        # Row-major: rows in blocks whose columns stay in cache while they are turned.
-        for row in range(0, source.shape[0], _TURNED_ROWS):
-            rows = slice(row, row + _TURNED_ROWS)
+        # Row-major: rows in blocks that stay in cache while they are transposed.
+        for row in range(0, source.shape[0], _TRANSPOSED_ROWS):
+            rows = slice(row, row + _TRANSPOSED_ROWS)
             np.copyto(target[rows], source[rows])
     else:
         np.copyto(target, source)
 
 
 def available_memory() -> int:
-    """Bytes of host memory that can be had without swapping."""
+    """Return the bytes of host memory that can be allocated without swapping."""
     try:
         with open("/proc/meminfo") as lines:
             for line in lines:
@@ -116,14 +116,14 @@ def available_memory() -> int:
 
 
 def usable_cores() -> int:
-    """Cores that this process may run on: BLAS has no more threads by itself."""
+    """Return the number of cores on which this process may run, also the default of BLAS."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1  # not on Linux
 
 
 def iter_blas_libraries() -> Iterator[str]:
-    """Names and versions of the BLAS libraries in use."""
+    """Yield names and versions of the BLAS libraries in use."""
     from threadpoolctl import threadpool_info
 
     for entry in threadpool_info():

@@ -76,8 +76,8 @@ def compose(ipiv: Array, *rest: Array, options: KernelOptions) -> None:
 
 @implements("laswp", "cpu")
 def laswp(perm: Array, a: Array, options: KernelOptions) -> None:
-    # Few columns at a time: they fit in cache, as a panel does not.  Where columns are short, one
-    # by one would make workers wait for each other's interpreter.
+    # Few columns at a time: they fit in cache, as a panel does not.  Short columns one by one
+    # would make workers wait for the interpreter lock.
     below = a[a.shape[0] - len(perm) :].T
     together = max(_GATHERED // max(len(perm) * a.itemsize, 1), 1)
     rows, permuted = perm.astype(np.intp), np.empty((together, len(perm)), a.dtype)

@@ -1,4 +1,4 @@
-"""GPU kernels of Cholesky; every one of them only enqueues."""
+"""GPU kernels of Cholesky; all of them only enqueue."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from hetero_la.tiles.kernels.gpu.inverse import pairs
 from hetero_la.tiles.kernels.gpu.queue import Block, GpuQueue, block
 from hetero_la.tiles.kernels.registry import implements
 
-_STRIP = 256  # columns of a product with a triangle, whose zeros below it are left out
+_STRIP = 256  # columns of a strip of a product with a triangle, whose zeros are left out
 _DIAGONAL = 256  # order of the blocks in which herk computes both triangles
-_NARROW = 1024  # columns of which herk computes the whole triangle above, too
-_LIBRARY = 8192  # up to which cuBLAS's syrk is faster than products (CuPy has no herk)
+_NARROW = 1024  # most columns for which herk also computes the whole triangle above
+_LIBRARY = 8192  # largest order at which cuBLAS's syrk is faster than products (CuPy has no herk)
 
 
 @implements("potrf", "gpu")
@@ -70,19 +70,19 @@ def herk(q: GpuQueue, p: Array, c: Array, options: KernelOptions) -> None:
 def _herk_blocks(
     q: GpuQueue, P: Block, C: Block, rows: int, columns: int, k: int, leaf: int
 ) -> None:
-    """What herk does, by products: of diagonal blocks of order `leaf` and of what joins them."""
+    """Compute herk by products: of diagonal blocks of order `leaf`, and of the blocks between."""
 
     def update(
         row: int, column: int, shape: tuple[int, int], step: int = 0, count: int = 1
     ) -> None:
-        """C <- C - P P^H on a block, and on the next ones, `step` further down and right."""
+        """Compute C <- C - P P^H on `count` blocks, each `step` down and right of the last."""
         steps = (step, step, step * (C.ld + 1))
         q.gemm_batch(
             -1, P.at(row, 0), P.at(column, 0), 1, C.at(row, column), (*shape, k), steps, count,
             trans_b="c",
         )  # fmt: skip
 
-    # Products fill whole diagonal blocks: what is above the diagonal is put back.
+    # Products overwrite whole diagonal blocks: the part above the diagonal is restored.
     kept = q.workspace("herk", leaf * columns * C.dtype.itemsize)
     keep_upper = lower_function(q, "keep_upper", C.dtype)
     q.launch(keep_upper, (columns,), 128, C.pointer, C.ld, kept, leaf, 0)

@@ -9,8 +9,8 @@ those of an LU factorization of what it has at the top (Ballard et al., IPDPS 20
     A = (Q D) (D R2 R1),  Q D = (I - V T V^H) [I; 0],  T = -U D V1^-H,  tau = diag(T)
 
 Q itself is not needed below its square at the top: there V = Q1 (R2^-1 U^-1).  A product with
-an inverse loses accuracy where long columns combine to a short one.  How long they are, by the
-entries of the inverse, is checked; a panel where they are too long is left as it was.
+an inverse loses accuracy where columns of large norm combine to one of small norm.  That is bounded
+by the entries of the inverse; a panel that exceeds the bound is left as it was.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from hetero_la.tiles.kernels.gpu.inverse import invert
 from hetero_la.tiles.kernels.gpu.queue import Block, GpuQueue
 
 _LANES = 32  # columns of reflect_leaf
-_STRIP = 128  # columns of a product with a triangle, whose zeros are left out
+_STRIP = 128  # columns of a strip of a product with a triangle, whose zeros are left out
 #: Largest norm of a row of an inverse, weighted by the norms of the columns that it combines:
-#: what a column of Q1 or V loses of its accuracy.
+#: the factor by which a column of Q1 or V loses accuracy.
 _BOUND = 100.0
 _BOUND_AGAIN = 4.0  # the same of R2, which is the identity where Q1 is all but orthonormal
 
 
 @dataclass(slots=True)
 class CholeskyQR:
-    """One panel: A (rows x order) becomes V, and R, T (order x order) and tau are filled.
+    """Factorization of one panel: A (rows x order) becomes V; R, T (order x order), tau are set.
 
-    `done` is the address of a 32-bit integer, which says in the end whether all that is
-    true; where it is 0, A is as it was.
+    `done` is the address of a 32-bit integer, which in the end is 0 if the panel could not be
+    factored; A is then as it was.
     """
 
     q: GpuQueue
@@ -50,7 +50,7 @@ class CholeskyQR:
     order: int
 
     def factor(self) -> bool:
-        """Factor the panel, if it is well conditioned; the host waits for that."""
+        """Factor the panel if it is well conditioned; the host waits for the answer."""
         q, order = self.q, self.order
         Q1 = self._memory("Q", self.rows)
         L1, W1 = self._cholesky("1", self.A, _BOUND)
@@ -75,7 +75,7 @@ class CholeskyQR:
         return True
 
     def _cholesky(self, name: str, X: Block, bound: float) -> tuple[Block, Block]:
-        """L and L^-1 of X^H X = L L^H, checked."""
+        """Return L and L^-1 of X^H X = L L^H, checked against `bound`."""
         q, order = self.q, self.order
         L, W = self._memory("L" + name, order), self._memory("W" + name, order)
         norms = q.workspace("norms", 8 * order)
@@ -88,14 +88,14 @@ class CholeskyQR:
         return L, W
 
     def _times_adjoint(self, X: Block, W: Block, Y: Block, rows: int) -> None:
-        """Y <- X W^H, W lower triangular."""
+        """Compute Y <- X W^H, W lower triangular."""
         for first in range(0, self.order if rows else 0, _STRIP):
             last = min(first + _STRIP, self.order)
             shape = (rows, last - first, last)
             self.q.gemm(1, X, W.at(first, 0), 0, Y.at(0, first), shape, trans_b="c")
 
     def _eliminate(self, S: Block, first: int, width: int, signs: int) -> None:
-        """S - D <- V U, in the columns ``first .. first + width`` and the rows from `first` on."""
+        """Factor S - D = V U in columns ``first .. first + width``, rows from `first` on."""
         D, rows = S.at(first, first), self.order - first
         if width <= _LANES:
             own = signs + first * np.finfo(S.dtype).dtype.itemsize

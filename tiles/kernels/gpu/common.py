@@ -1,4 +1,4 @@
-"""GPU kernels except the panel; every one of them only enqueues."""
+"""GPU kernels that several factorizations share; all of them only enqueue."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _COLUMNS = ("scalar", "pivots", "columns")
 _LOWER = ("scalar", "lower")
 _PERMUTE = ("pivots", "permute")
 _ENTRIES = 4  # moves that a thread of swap_net holds
-RHS, _SLICES = 2, 4  # columns, and rows in slices of 32, of a block of solve_lower
-LEAF = 32 * _SLICES  # the largest order that it takes
+RHS, _SLICES = 2, 4  # columns, and slices of 32 rows, of a block of solve_lower
+LEAF = 32 * _SLICES  # largest order of solve_lower
 _STRIP = 16  # columns that a thread of substitute_right holds
-CHUNK = 2**26  # bytes of workspace that a kernel takes to work in place
-_GATHER_COLUMNS = 8 * 65535  # gather_rows takes 8 a block, and a grid's height ends there
+CHUNK = 2**26  # bytes of workspace that a kernel uses to work in place
+_GATHER_COLUMNS = 8 * 65535  # of a launch of gather_rows: 8 a block, and CUDA's largest grid.y
 
 
 def ceil_div(a: int, b: int) -> int:
@@ -33,15 +33,15 @@ def _function(q: GpuQueue, name: str, dtype: np.dtype) -> Any:
 
 
 def lower_function(q: GpuQueue, name: str, dtype: np.dtype) -> Any:
-    """The kernel `name` of lower.cu."""
+    """Return the kernel `name` of lower.cu."""
     defines = (f"-DRHS={RHS}", f"-DSLICES={_SLICES}", f"-DSTRIP={_STRIP}")
     return q.function(name, _LOWER, dtype, *defines)
 
 
 def _swap_grid(q: GpuQueue, columns: int) -> tuple[int]:
-    """Blocks that swap rows: a block a column if these are few.
+    """Return the grid of a kernel that swaps rows: one block for each of a few columns.
 
-    With many, the fewer are under way at once, the better the memory is used.
+    With many columns there is one block a multiprocessor: fewer columns at once use memory better.
     """
     return (columns if columns <= 8 * q.multiprocessors else q.multiprocessors,)
 
@@ -59,7 +59,7 @@ def swap_pivots(q: GpuQueue, A: Block, columns: int, ipiv: int, w: int, offset: 
 
 
 def swap_serially(q: GpuQueue, A: Block, columns: int, ipiv: int, w: int, offset: int = 0) -> None:
-    """`swap_pivots` for any number of swaps, one after the other."""
+    """Apply any number of swaps as `swap_pivots` does, one after the other."""
     q.launch(
         _function(q, "swap_serial", A.dtype), (ceil_div(columns, 128),), 128,
         A.pointer, A.ld, columns, ipiv, w, offset,
@@ -67,7 +67,7 @@ def swap_serially(q: GpuQueue, A: Block, columns: int, ipiv: int, w: int, offset
 
 
 def solve_unit_lower(q: GpuQueue, L: Block, B: Block, order: int, columns: int) -> None:
-    """B <- L^-1 B, L unit lower triangular; halves down to what a block holds."""
+    """Compute B <- L^-1 B, L unit lower triangular, by recursion on halves of L."""
     if order <= LEAF:
         grid = (ceil_div(columns, RHS),)
         arguments = (L.pointer, L.ld, B.pointer, B.ld, order, columns)
@@ -81,7 +81,7 @@ def solve_unit_lower(q: GpuQueue, L: Block, B: Block, order: int, columns: int) 
 
 
 def _net_stride(net: Array) -> int:
-    """Entries between moves: `net` is column-major, a move is two adjacent ones."""
+    """Return the entries from one move to the next in `net`, a column-major 2-row array."""
     return block(net).ld
 
 
@@ -133,7 +133,7 @@ def trmm(q: GpuQueue, a: Array, w: Array, b: Array, options: KernelOptions) -> N
 
 
 def solve_by_inverse(q: GpuQueue, a: Array, w: Array, b: Array, *, unit: bool) -> None:
-    """B <- W B, or by substitution with L, its diagonal ones where `unit`."""
+    """Compute B <- W B, or by substitution with L, of unit diagonal if `unit`."""
     L, W, B = block(a), block(w), block(b)
     order, columns = b.shape
     step = min(columns, max(CHUNK // (order * b.itemsize), 1))

@@ -1,4 +1,4 @@
-"""GPUs: queues are CUDA streams, and calls enqueue; only CholeskyQR2 waits for an answer."""
+"""GPUs as devices: queues are CUDA streams, and calls enqueue; only CholeskyQR2 waits."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from hetero_la.tiles.kernels.gpu.queue import GpuQueue, allocate
 from hetero_la.tiles.kernels.gpu.stopwatch import GpuStopwatch
 from hetero_la.tiles.kernels.registry import implementation
 
-_HIGH_PRIORITY = -5  # CUDA takes the nearest that the GPU has
+_HIGH_PRIORITY = -5  # CUDA takes the nearest priority that the GPU has
 
 
 def gpu_descriptions() -> list[str]:
-    """Name and memory of each usable GPU."""
+    """Return name and memory of each usable GPU, as text."""
     if gpu_count() == 0:
         return []
     import cupy
@@ -62,7 +62,7 @@ class GpuDevice:
 
     kind: DeviceKind = "gpu"
     enqueues = True
-    #: Kernels read this device's memory alone: what others hold is copied to it.
+    #: Kernels read only this device's memory: arrays of other devices are copied to it.
     by_reference = False
 
     def __init__(self, index: int, name: str | None = None) -> None:
@@ -82,16 +82,16 @@ class GpuDevice:
 
     @property
     def pci_address(self) -> str:
-        """The GPU's address on the host's PCI bus, whatever a process numbers it."""
+        """The GPU's address on the host's PCI bus, which does not depend on the process."""
         import cupy
 
         return str(cupy.cuda.Device(self.index).pci_bus_id)
 
     @contextlib.contextmanager
     def activate(self) -> Iterator[None]:
-        """Make the device current; restores the device and the stream on it.
+        """Make the device current; restore the caller's device and stream at the end.
 
-        The queues start behind what the caller's stream holds at this moment.
+        The queues wait for all work that is on the caller's stream at the beginning.
         """
         import cupy
 
@@ -108,9 +108,9 @@ class GpuDevice:
 
     @contextlib.contextmanager
     def at_task(self) -> Iterator[None]:
-        """Make the device current for a task, and complete what this leaves on its stream.
+        """Make the device current for a task, and at the end wait for its current stream.
 
-        Streams of another device, on which the result may be read next, do not wait for it.
+        Streams of another device, which may read the result next, would not wait for it.
         """
         import cupy
 
@@ -130,7 +130,7 @@ class GpuDevice:
                 q.waiting = contextlib.nullcontext
 
     def free_bytes(self) -> int:
-        """Bytes that the driver or CuPy's pool can still give."""
+        """Return the bytes that the driver or CuPy's pool can still allocate."""
         import cupy
 
         with cupy.cuda.Device(self.index):
@@ -150,7 +150,7 @@ class GpuDevice:
         """Enqueue `kernel`; arrays of size zero leave nothing to do."""
         if all(a.size for a in arrays):
             q = self._queues[queue]
-            q.stream.use()  # what cuBLAS is told through CuPy goes to the current stream
+            q.stream.use()  # CuPy's calls of cuBLAS go to the current stream
             implementation(kernel, "gpu")(q, *arrays, options=options)
 
     def record(self, queue: Queue) -> Event:
@@ -174,19 +174,19 @@ class GpuDevice:
         ends = {device_index(target), device_index(source)} - {None}
         if len(ends) == 2:
             enable_peers(*sorted(ends))  # type: ignore[type-var]
-        elif self._must_turn(target, source):
+        elif self._needs_kernel(target, source):
             self._queues[queue].stream.use()
             target[...] = source
             return
         enqueue_copy(target, source, self._queues[queue].stream.ptr)
 
-    def _must_turn(self, target: Array, source: Array) -> bool:
-        """Whether a kernel has to copy, because the source is not column-major."""
+    def _needs_kernel(self, target: Array, source: Array) -> bool:
+        """Return whether a kernel has to copy, because the source is not column-major."""
         here = is_device_array(source) and is_device_array(target)
         return here and source.ndim == 2 and source.size > 0 and not is_column_major(source)
 
     def synchronize(self) -> None:
-        """Block the host until all three queues have run dry.
+        """Block the host until all three queues are empty.
 
         Raises
         ------
@@ -196,8 +196,8 @@ class GpuDevice:
         for q in self._queues.values():
             q.synchronize()
         for q in self._queues.values():
-            q.require_words()
+            q.require_no_timeout()
 
     def stopwatch(self) -> GpuStopwatch:
-        """What measures the queues, by CUDA events."""
+        """Return a stopwatch for the queues, by CUDA events."""
         return GpuStopwatch([self._queues[queue].stream for queue in Queue], self._idle)

@@ -1,4 +1,4 @@
-"""Inverses of triangles on a GPU: of blocks on the diagonal first, which products then join."""
+"""Inverses of triangles on a GPU: of diagonal blocks first, which products then join."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from hetero_la.tiles.kernels.registry import implements
 
 
 def pairs(order: int, leaf: int) -> Iterator[tuple[int, int, int, int]]:
-    """How blocks of order `leaf` on a diagonal join two by two until one is left.
+    """Yield the pairs in which diagonal blocks of order `leaf` are joined until one is left.
 
-    Yields where pairs begin, the orders of their two blocks, and how many follow
-    one another; a pair whose second block is smaller comes on its own.
+    Each item is the start of the first pair, the orders of its two blocks, and the number of
+    consecutive pairs; a pair whose second block is smaller is an item of its own.
     """
     size = leaf
     while size < order:
@@ -27,7 +27,7 @@ def pairs(order: int, leaf: int) -> Iterator[tuple[int, int, int, int]]:
 
 
 def invert(q: GpuQueue, L: Block, W: Block, order: int, *, unit: bool) -> None:
-    """W <- L^-1 in full, L lower triangular, with ones on its diagonal where `unit`."""
+    """Compute W <- L^-1 in full, L lower triangular, of unit diagonal if `unit`."""
     function = lower_function(q, "invert_diagonal", W.dtype)
     q.launch(
         function, (ceil_div(order, RHS),), 32, L.pointer, L.ld, W.pointer, W.ld, order, int(unit)
@@ -37,7 +37,7 @@ def invert(q: GpuQueue, L: Block, W: Block, order: int, *, unit: bool) -> None:
 
 
 def _join(q: GpuQueue, L: Block, W: Block, size: int, rows: int, count: int) -> None:
-    """W21 <- -W22 L21 W11 in each pair on the diagonal, W21 being `rows` x `size`."""
+    """Compute W21 <- -W22 L21 W11 in each pair on the diagonal, W21 being `rows` x `size`."""
     T = Block(q.workspace("inverse", count * rows * size * W.dtype.itemsize), rows, W.dtype)
     L_step, W_step, T_step = (2 * size * (L.ld + 1), 2 * size * (W.ld + 1), rows * size)
     W21, W22 = W.at(size, 0), W.at(size, size)
@@ -48,7 +48,7 @@ def _join(q: GpuQueue, L: Block, W: Block, size: int, rows: int, count: int) -> 
 
 
 def _check(q: GpuQueue, W: Block, L: Block, order: int, bound: float) -> None:
-    """Put NaN in W[0, 0] where ``||W||_1 ||L||_1`` passes `bound`; L at address 0 has norm 1."""
+    """Set W[0, 0] to NaN if ``||W||_1 ||L||_1`` exceeds `bound`; L at address 0 has norm 1."""
     q.launch(
         lower_function(q, "check_inverse", W.dtype), (order,), 256,
         W.pointer, W.ld, L.pointer, L.ld, order, float(bound),

@@ -1,4 +1,4 @@
-"""cuSOLVER's own routines on whole matrices: Q's products, singular values, and comparisons."""
+"""cuSOLVER's routines on whole matrices: products with Q, singular values, and comparisons."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from hetero_la.tiles.kernels.gpu.queue import block
 from hetero_la.tiles.kernels.spec import LETTER
 
 _LEFT, _LOWER = 0, 0
-_MOST = 2**29  # entries of reflectors that ormqr gets at once: it refuses 2^30
+_MOST = 2**29  # most entries of reflectors in a call of ormqr, which fails for 2^30
 
 
 def multiply_by_q(qr: Array, tau: Array, c: Array, *, adjoint: bool) -> None:
-    """C <- Q C or Q^H C in place, on the current stream.
+    """Compute C <- Q C or Q^H C in place, on the current stream.
 
     Parameters
     ----------
@@ -26,9 +26,9 @@ def multiply_by_q(qr: Array, tau: Array, c: Array, *, adjoint: bool) -> None:
     tau : cupy.ndarray, shape (k,)
         Their scalars.
     c : cupy.ndarray, shape (m, p)
-        Column-major.
+        The matrix C, column-major.
     adjoint : bool
-        Whether by Q^H.
+        Whether to multiply by Q^H instead of Q.
     """
     m, k = len(c), len(tau)
     starts = range(0, k, max(_MOST // m, 1))
@@ -56,31 +56,31 @@ def _multiply_by_some(qr: Array, tau: Array, c: Array, adjoint: bool) -> None:
 
 
 def svd(a: Array, compute_uv: bool) -> Any:
-    """Singular values, the largest first, and with `compute_uv` what `numpy.linalg.svd` returns.
+    """Return singular values, the largest first; with `compute_uv`, as `numpy.linalg.svd` does.
 
     Raises
     ------
     numpy.linalg.LinAlgError
-        If they are not found.
+        If the iteration does not converge.
     """
     import cupy
     import cupyx
 
-    with cupyx.errstate(linalg="raise"):  # by default, CuPy does not look
+    with cupyx.errstate(linalg="raise"):  # by default, CuPy does not check
         return cupy.linalg.svd(a, compute_uv=compute_uv)
 
 
 def cusolver_seconds(routine: str, a: np.ndarray, b: np.ndarray | None = None) -> float:
-    """Time in which cuSOLVER does the same, with the data on the GPU.
+    """Return the time that cuSOLVER takes for a routine, with the data on the GPU.
 
     Parameters
     ----------
     routine : {"lu", "solve", "cholesky", "solve_positive", "qr", "lstsq"}
-        What is done.
+        The routine.
     a : numpy.ndarray, shape (m, n)
         The matrix.
     b : numpy.ndarray, optional
-        Right-hand sides, for those that solve.
+        Right-hand sides, for the routines that solve.
     """
     import cupy
 

@@ -1,4 +1,4 @@
-"""LU panels on a GPU: recursive down to a kernel that keeps rows in registers."""
+"""LU panels on a GPU: recursion down to a kernel that keeps rows in registers."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from hetero_la.tiles.kernels.spec import LETTER
 
 _SOURCES = ("scalar", "exchange", "panel")
 _UNROLL = 8  # columns that getrf_leaf unrolls; its width is a multiple of this
-_UNIT_BYTES = 16  # of exchange.cu, at most
+_UNIT_BYTES = 16  # largest unit of exchange.cu
 
 
 class _Shape(NamedTuple):
-    """A launch shape of getrf_leaf: a block has a row for each of its threads."""
+    """Launch shape of getrf_leaf: a block has one row for each of its threads."""
 
     threads: int
-    row_bytes: int  # registers that a row may fill
-    most_rows: int  # of panels that it is the best for
+    row_bytes: int  # most bytes of registers for a row
+    most_rows: int  # most rows of a panel for which it is the fastest
 
 
-#: The wide leaf takes half as many launches, but twice as many multiprocessors, which the
-#: trailing update of a tall matrix has better use for.
+#: The wide leaf takes half as many launches, but twice as many multiprocessors, which are better
+#: left to the trailing update of a tall matrix.
 _WIDE, _NARROW = _Shape(256, 512, 8192), _Shape(512, 256, 2**31)
 
 
 def inner_blocking(options: KernelOptions, dtype: np.dtype) -> int:
-    """Columns of a leaf, at most.
+    """Return the most columns of a leaf.
 
     Raises
     ------
@@ -48,7 +48,7 @@ def inner_blocking(options: KernelOptions, dtype: np.dtype) -> int:
 
 
 class _Leaf(NamedTuple):
-    """A compiled getrf_leaf: its columns and threads at most, and how many blocks fit."""
+    """A compiled getrf_leaf: its most columns and threads, and how many blocks are resident."""
 
     kernel: Any
     columns: int
@@ -57,7 +57,7 @@ class _Leaf(NamedTuple):
 
 
 def _leaf(q: GpuQueue, rows: int, dtype: np.dtype, ib: int) -> _Leaf | None:
-    """The best leaf for a panel; None where it is too tall for all of them."""
+    """Return the fastest leaf for a panel; None if it is too tall for all of them."""
     for shape in (_WIDE, _NARROW):
         columns = min(ib, shape.row_bytes // dtype.itemsize)
         width = _UNROLL * -(-columns // _UNROLL)
@@ -70,7 +70,7 @@ def _leaf(q: GpuQueue, rows: int, dtype: np.dtype, ib: int) -> _Leaf | None:
 
 
 @dataclass(slots=True)
-class _Panel:
+class _LuPanel:
     q: GpuQueue
     A: Block
     rows: int
@@ -115,7 +115,7 @@ def getrf(q: GpuQueue, a: Array, ipiv: Array, info: Array, options: KernelOption
     A, order = block(a), min(rows, columns)
     leaf = _leaf(q, rows, A.dtype, inner_blocking(options, A.dtype))
     if leaf is not None:
-        _Panel(q, A, rows, ipiv.data.ptr, info.data.ptr, leaf).factor(0, order)
+        _LuPanel(q, A, rows, ipiv.data.ptr, info.data.ptr, leaf).factor(0, order)
     else:
         _library_getrf(q, A, rows, order, ipiv.data.ptr, info.data.ptr)
     if columns > order:
@@ -125,15 +125,15 @@ def getrf(q: GpuQueue, a: Array, ipiv: Array, info: Array, options: KernelOption
 
 
 def _exchange(q: GpuQueue, leaf: _Leaf, columns: int) -> tuple[int, int]:
-    """Workspace for the blocks' exchange, and numbers not used in it before."""
-    units = _WIDE.row_bytes // 4 + 1  # of a row, at most
+    """Return the workspace of the blocks' exchange, and numbers not used in it before."""
+    units = _WIDE.row_bytes // 4 + 1  # most units of a row
     nbytes = 2 * _UNIT_BYTES * (leaf.blocks + (leaf.blocks + 1) * units)
     exchange = q.workspace("exchange", nbytes, zeroed=True)
     return exchange, q.numbers(columns)
 
 
 def _library_getrf(q: GpuQueue, A: Block, rows: int, columns: int, ipiv: int, info: int) -> None:
-    """Let cuSOLVER factor the panel: for more rows than stay resident."""
+    """Factor the panel by cuSOLVER, if it has more rows than can be resident."""
     from cupy_backends.cuda.libs import cusolver
 
     letter = LETTER[A.dtype.char]

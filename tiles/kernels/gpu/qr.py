@@ -1,7 +1,7 @@
-"""QR on a GPU: panels recursive down to blocks, whose leaves are a kernel each.
+"""QR on a GPU: panels by recursion down to blocks, whose leaves are a kernel each.
 
-A leaf keeps its rows in registers.  A block's T comes from V^H V in the end, so that few
-kernels are enqueued, which takes a host nearly as long as the GPU takes for them.
+A leaf keeps its rows in registers.  A block's T is computed from V^H V in the end, so that few
+kernels are enqueued: the host takes nearly as long for that as the GPU for the kernels.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ _LEAF = ("scalar", "exchange", "strip", "larfg", "reflectors")
 _TRIANGLES = ("scalar", "triangles")
 _THREADS = 512  # of a block of geqrf_leaf
 _STRIP_BYTES = 256  # of a column of the strip that a warp holds
-_LANES = 32  # columns of a leaf, at most
-_BLOCK = 256  # columns of a block, at most: twice those that join_pairs joins
-_BLOCK_BYTES = 2048  # of its rows: wider ones gain less than going through memory more often costs
-_PAIRED = 4  # columns of T that a block of join_pairs finds
-_UNIT_BYTES = 16  # of exchange.cu, at most; a complex number takes two units
+_LANES = 32  # most columns of a leaf
+_BLOCK = 256  # most columns of a block: twice those that join_pairs joins
+_BLOCK_BYTES = 2048  # most bytes of a block's row: wider blocks cost more memory traffic than gain
+_PAIRED = 4  # columns of T that a block of join_pairs computes
+_UNIT_BYTES = 16  # largest unit of exchange.cu; a complex number takes two units
 _CHUNK = 2**28  # bytes of each workspace of larfb: at this width a product loses no speed
 
 
 def inner_blocking(options: KernelOptions) -> int:
-    """Columns of a leaf.
+    """Return the number of columns of a leaf.
 
     Raises
     ------
@@ -45,7 +45,7 @@ def inner_blocking(options: KernelOptions) -> int:
 
 
 def _leaf_kernel(q: GpuQueue, dtype: np.dtype, resident: bool) -> tuple[Any, int]:
-    """The leaf's kernel, its rows in registers or in memory, and the most blocks of it."""
+    """Return the leaf's kernel, for rows in registers or in memory, and its resident blocks."""
     rows = _STRIP_BYTES // dtype.itemsize
     defines = (f"-DTHREADS={_THREADS}", f"-DROWS={rows}", f"-DRESIDENT={int(resident)}")
     kernel = q.function("geqrf_leaf", _LEAF, dtype, *defines)
@@ -53,7 +53,7 @@ def _leaf_kernel(q: GpuQueue, dtype: np.dtype, resident: bool) -> tuple[Any, int
 
 
 @dataclass(slots=True)
-class _Panel:
+class _QrPanel:
     q: GpuQueue
     A: Block
     R: Block
@@ -80,7 +80,7 @@ class _Panel:
         self.join(first, left, width - left)
 
     def factor_block(self, first: int, width: int) -> None:
-        """The same leaf by leaf; what joins their T comes after all of them."""
+        """Factor such columns leaf by leaf, and join the leaves' T at the end."""
         q, V, T = self.q, self.A.at(first, first), self.T.at(first, first)
         for start in range(0, width, self.ib):
             columns = min(self.ib, width - start)
@@ -107,7 +107,7 @@ class _Panel:
             _apply(self.q, A, T, A.at(0, left), (self.rows - first, right, left), "c")
 
     def move_upper(self, first: int, width: int, diagonal: int) -> None:
-        """Move what is above diagonal blocks of so many columns to R."""
+        """Move the part above diagonal blocks of order `diagonal` to R."""
         A, R, T = (x.at(first, first) for x in (self.A, self.R, self.T))
         self.q.launch(
             self.q.function("move_upper", _TRIANGLES, A.dtype), (width,), 128,
@@ -115,7 +115,7 @@ class _Panel:
         )  # fmt: skip
 
     def join(self, first: int, left: int, right: int) -> None:
-        """T12 <- -T1 V1^H V2 T2; V1 counts where V2 is not zero."""
+        """Compute T12 <- -T1 V1^H V2 T2; only rows of V1 where V2 is not zero count."""
         q, V, T = self.q, self.A.at(first + left, first), self.T.at(first, first)
         T12, W = T.at(0, left), _workspace(q, "join", V.dtype, left, right)
         rows = self.rows - first - left
@@ -148,7 +148,7 @@ def _workspace(q: GpuQueue, name: str, dtype: np.dtype, rows: int, columns: int)
 def _apply(
     q: GpuQueue, V: Block, T: Block, C: Block, shape: tuple[int, int, int], trans: str
 ) -> None:
-    """C <- C - V T V^H C, or with T^H; `shape` = (rows and columns of C, columns of V)."""
+    """Compute C <- C - V T V^H C, or with T^H; `shape`: rows and columns of C, columns of V."""
     rows, columns, w = shape
     step = min(columns, max(_CHUNK // (w * C.dtype.itemsize), 1))
     W, X = (_workspace(q, name, C.dtype, w, step) for name in ("V^H C", "T V^H C"))
@@ -180,7 +180,7 @@ def geqrf(
     if not (tried and CholeskyQR(*arguments, method.data.ptr, rows, order).factor()):
         if not in_registers:
             kernel, blocks = _leaf_kernel(q, A.dtype, False)
-        _Panel(*arguments, rows, ib, kernel, blocks).factor(0, order)
+        _QrPanel(*arguments, rows, ib, kernel, blocks).factor(0, order)
     unscale = q.function("unscale", _TRIANGLES, A.dtype)
     q.launch(unscale, (order,), 256, R.pointer, R.ld, exponents)
     if columns > order:

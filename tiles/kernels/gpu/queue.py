@@ -1,4 +1,4 @@
-"""A CUDA stream of one GPU, with what the kernels enqueued on it need."""
+"""A CUDA stream of one GPU, with library handles and workspaces for the kernels on it."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from hetero_la.tiles.arrays.errors import KernelTimeoutError
 from hetero_la.tiles.arrays.transfer import copy_columns
 from hetero_la.tiles.kernels.spec import LETTER, Triangular
 
-_FILL = {"l": 0, "u": 1}  # cublasFillMode_t: the triangle that counts
+_FILL = {"l": 0, "u": 1}  # cublasFillMode_t: the triangle that is stored
 _LEFT = 0  # cublasSideMode_t
 _KEPT = 2**28  # bytes of a workspace that is kept from one run to the next
 
 
 class Block(NamedTuple):
-    """Where a column-major block lies in device memory."""
+    """Address, leading dimension and dtype of a column-major block in device memory."""
 
     pointer: int
     ld: int
     dtype: np.dtype
 
     def at(self, row: int, column: int) -> Block:
-        """The block that begins at an element of this one."""
+        """Return the block that begins at an element of this one."""
         offset = (row + column * self.ld) * self.dtype.itemsize
         return Block(self.pointer + offset, self.ld, self.dtype)
 
 
 def block(a: Any) -> Block:
-    """The block that a CuPy view covers."""
+    """Return the block of a CuPy view."""
     rows, columns = a.shape
     if rows > 1 and a.strides[0] != a.itemsize:
         raise ValueError(f"not column-major: shape {a.shape}, strides {a.strides}")
@@ -43,10 +43,10 @@ def block(a: Any) -> Block:
 
 
 def allocate(shape: tuple[int, ...], dtype: Any) -> Any:
-    """A column-major array from the null stream's pool on the current device.
+    """Allocate a column-major array from the null stream's pool on the current device.
 
-    CuPy's pool gives memory back at once to allocations on the same stream; our
-    queues are unknown to it, so that nothing may be freed before they are dry.
+    CuPy's pool reuses freed memory at once for allocations on the same stream; it does not know
+    our queues, so nothing may be freed before they are empty.
     """
     import cupy
 
@@ -71,13 +71,13 @@ def _module(files: tuple[str, ...], dtype: np.dtype | None, defines: tuple[str, 
 
 
 def _operation(letter: str, dtype: np.dtype) -> int:
-    """cublasOperation_t of "n" or "c"; real matrices are only transposed."""
+    """Return the cublasOperation_t of "n" or "c"; real matrices are only transposed."""
     return {"n": 0, "c": 2 if dtype.kind == "c" else 1}[letter]
 
 
 @functools.cache
 def _scalar(value: int, dtype: np.dtype) -> tuple[int, np.ndarray]:
-    """Address of a host scalar, and the array that keeps it there."""
+    """Return the address of a host scalar, and the array that keeps it there."""
     scalar = np.array(value, dtype)
     return scalar.ctypes.data, scalar
 
@@ -98,7 +98,7 @@ def _destroy(handles: dict[str, int]) -> None:
 
 
 class GpuQueue:
-    """One in-order queue; every method but `read` and `synchronize` enqueues, and does not wait.
+    """An in-order queue; all methods enqueue without a wait, but for `read` and `synchronize`.
 
     Library handles and workspaces are the queue's own: calls on different
     queues run at the same time.
@@ -121,7 +121,7 @@ class GpuQueue:
         self._workspaces: dict[str, Any] = {}
         self._outgrown: list[Any] = []
         self._handles: dict[str, int] = {}
-        #: Entered around a wait of the host.
+        #: Makes a context that is entered around a wait of the host.
         self.waiting: Callable[[], AbstractContextManager[None]] = nullcontext
         self._mailbox: np.ndarray | None = None
         self._number = 1
@@ -130,7 +130,7 @@ class GpuQueue:
     def function(
         self, name: str, files: tuple[str, ...], dtype: np.dtype | None = None, *defines: str
     ) -> Any:
-        """The kernel `name` of the sources `files`, compiled at its first use."""
+        """Return the kernel `name` of the sources `files`, compiled at its first use."""
         key = (name, dtype, defines)
         found = self._functions.get(key)
         if found is None:
@@ -150,7 +150,7 @@ class GpuQueue:
         function(grid, (threads,), arguments, 0, self.stream, cooperative)
 
     def resident_blocks(self, function: Any, threads: int) -> int:
-        """How many blocks of a kernel the GPU holds at once."""
+        """Return how many blocks of a kernel the GPU can run at once."""
         key = ("resident", function.ptr, threads)
         if key not in self._functions:
             from cupy_backends.cuda.api import driver
@@ -160,9 +160,9 @@ class GpuQueue:
         return int(self._functions[key])
 
     def workspace(self, name: str, nbytes: int, *, zeroed: bool = False) -> int:
-        """Address of at least `nbytes` that no other name or queue uses.
+        """Return the address of at least `nbytes` that no other name or queue uses.
 
-        `zeroed` says what it holds when it is allocated, not later.
+        With `zeroed`, it is set to zero when it is allocated, and not later.
         """
         found = self._workspaces.get(name)
         if found is None or found.nbytes < nbytes:
@@ -175,10 +175,10 @@ class GpuQueue:
 
     @property
     def lost(self) -> int:
-        """Address of the flag that a kernel sets when blocks wait in vain for each other."""
+        """Address of the flag that a kernel sets when its blocks wait in vain for each other."""
         return self.workspace("lost", 4, zeroed=True)
 
-    def require_words(self) -> None:
+    def require_no_timeout(self) -> None:
         """Raise KernelTimeoutError if blocks of a kernel have waited in vain for each other."""
         if "lost" in self._workspaces and self.read(self.lost):
             del self._workspaces["lost"]
@@ -188,13 +188,13 @@ class GpuQueue:
             )
 
     def numbers(self, count: int) -> int:
-        """The first of `count` numbers that were not given out before, modulo 2^32."""
+        """Return the first of `count` numbers that were not returned before, modulo 2^32."""
         first = self._number
         self._number += count
         return first
 
     def read(self, address: int) -> int:
-        """The 32-bit integer at an address of the GPU, once the queue has come here."""
+        """Wait for the queue, and return the 32-bit integer at an address of the GPU."""
         from cupy.cuda import alloc_pinned_memory
 
         if self._mailbox is None:
@@ -205,14 +205,14 @@ class GpuQueue:
         return int(self._mailbox[0])
 
     def synchronize(self) -> None:
-        """Block the host until the queue has run dry; frees large and outgrown workspaces."""
+        """Block the host until the queue is empty; free large and outgrown workspaces."""
         self.stream.synchronize()
         self._outgrown.clear()
         for name in [name for name, held in self._workspaces.items() if held.nbytes > _KEPT]:
             del self._workspaces[name]
 
     def handle(self, library: str) -> int:
-        """The queue's handle of "cublas" or "cusolver".
+        """Return the queue's handle of "cublas" or "cusolver".
 
         CuPy's wrappers set its stream to the current one at each call: the
         queue's stream must be current then.
@@ -236,7 +236,7 @@ class GpuQueue:
         trans_a: str = "n",
         trans_b: str = "n",
     ) -> None:
-        """C <- alpha A B + beta C, `shape` = (m, n, k); "c" stands for A^H or B^H."""
+        """Compute C <- alpha A B + beta C, `shape` = (m, n, k); "c" stands for A^H or B^H."""
         dtype = C.dtype
         _cublas("gemm", dtype)(
             self.handle("cublas"), _operation(trans_a, dtype), _operation(trans_b, dtype), *shape,
@@ -257,7 +257,7 @@ class GpuQueue:
         *,
         trans_b: str = "n",
     ) -> None:
-        """`gemm`, `count` times: each is `steps` elements of A, B and C on from the last."""
+        """Compute `gemm` `count` times, each `steps` elements further in A, B and C."""
         dtype = C.dtype
         _cublas("gemmStridedBatched", dtype)(
             self.handle("cublas"), 0, _operation(trans_b, dtype), *shape,
@@ -266,7 +266,7 @@ class GpuQueue:
         )  # fmt: skip
 
     def syrk(self, alpha: int, A: Block, beta: int, C: Block, order: int, k: int) -> None:
-        """C <- alpha A A^T + beta C in the lower triangle of C, A of k columns."""
+        """Compute C <- alpha A A^T + beta C in the lower triangle of C, A of k columns."""
         dtype = C.dtype
         _cublas("syrk", dtype)(
             self.handle("cublas"), _FILL["l"], 0, order, k, _scalar(alpha, dtype)[0],
@@ -274,7 +274,7 @@ class GpuQueue:
         )  # fmt: skip
 
     def trsm(self, form: Triangular, A: Block, B: Block, order: int, columns: int) -> None:
-        """B <- T^-1 B or T^-H B, T the triangle of A that `form` names."""
+        """Compute B <- T^-1 B or T^-H B, T the triangle of A that `form` names."""
         _cublas("trsm", B.dtype)(
             self.handle("cublas"), _LEFT, _FILL[form.triangle], _operation(form.trans, B.dtype),
             int(form.unit), order, columns, _scalar(1, B.dtype)[0], A.pointer, A.ld,
@@ -282,7 +282,7 @@ class GpuQueue:
         )  # fmt: skip
 
     def potrf(self, A: Block, order: int, info: int) -> None:
-        """The lower triangle of A <- its Cholesky factor; `info` is an address."""
+        """Overwrite the lower triangle of A by its Cholesky factor; `info` is an address."""
         from cupy_backends.cuda.libs import cusolver
 
         letter = LETTER[A.dtype.char]

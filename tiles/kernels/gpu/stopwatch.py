@@ -1,24 +1,24 @@
-"""When a GPU's queues reach which point, on the host's clock."""
+"""Times at which a GPU's queues reach marked points, on the host's clock."""
 
 from __future__ import annotations
 
 import time
 from typing import Any
 
-#: Comparisons of the clocks at a time, and seconds that a good one takes at most.
+#: Comparisons of the clocks at a time, and seconds below which one is exact enough.
 _TRIES, _GOOD = 4, 20e-6
 
 
 class GpuStopwatch:
-    """Marks points of streams by CUDA events, which are read when the run is over.
+    """Marks of points of streams by CUDA events, which are read when the run is over.
 
     Parameters
     ----------
     streams : sequence of cupy.cuda.Stream
-        The queues' streams, by number, of the device that is current.
+        The queues' streams, by number, of the current device.
     idle : cupy.cuda.Stream
-        One of the same device that is given nothing else: its events come at once, even if
-        the device is at work.
+        A stream of the same device without other work: its events occur at once, even if the
+        device is busy.
     """
 
     def __init__(self, streams: list[Any], idle: Any) -> None:
@@ -26,7 +26,7 @@ class GpuStopwatch:
         self._took, self._host, self._origin = self._try()
 
     def _try(self) -> tuple[float, float, Any]:
-        """Seconds that an event took, when it was, to within half of that, and the event."""
+        """Return the seconds that an event took, its host time, exact to half of them, and it."""
         before = time.perf_counter()
         event = self._event(self._idle)
         event.synchronize()
@@ -42,10 +42,10 @@ class GpuStopwatch:
         return event
 
     def compare_clocks(self) -> None:
-        """Find out better by how much the host's clock is ahead; the device must be active.
+        """Refine the offset between the device's clock and the host's; the device is active.
 
-        Another thread may have Python's lock just when an event has come: the quickest of
-        all tries tells best when that was.
+        Another thread may hold Python's lock just when an event occurs: the quickest of all tries
+        is the most exact.
         """
         for _ in range(_TRIES):
             if self._took <= _GOOD:
@@ -55,15 +55,15 @@ class GpuStopwatch:
                 self._took, self._host, self._origin = found
 
     def mark(self, queue: int) -> Any:
-        """The point that `queue` has reached in what it was given."""
+        """Mark the point that `queue` has reached in its work."""
         return self._event(self._streams[queue])
 
     def seconds(self, mark: Any) -> float:
-        """When the device was there, in seconds of `time.perf_counter`; it must have been."""
+        """Return when the device passed a mark, in seconds of `time.perf_counter`; it must have."""
         return self._host + self.between(self._origin, mark)
 
     def between(self, begin: Any, end: Any) -> float:
-        """Seconds from one mark to another: CUDA has 24 bits for them, however many there are."""
+        """Return the seconds between two marks, to 24 bits, which is CUDA's precision for them."""
         import cupy
 
         return 1e-3 * float(cupy.cuda.get_elapsed_time(begin, end))

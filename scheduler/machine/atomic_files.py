@@ -1,8 +1,8 @@
-"""Files and folders that appear under their names complete, or not at all.
+"""Atomic writes: files and folders that appear under their names complete, or not at all.
 
-They are written in a folder beside their place, into which nobody else may look, and take that
-place in one step.  The folder's name tells who made it, so that what a process has left that was
-killed is removed by the next write beside it.
+They are written in a private folder beside their final path and are moved there in one step.  The
+folder's name holds the host and process that made it, so that the next write beside it can remove
+what a killed process has left.
 """
 
 from __future__ import annotations
@@ -22,33 +22,33 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
-#: Folders of writes that have begun and not ended.
+#: Folders of this process's unfinished writes.
 _begun: set[Path] = set()
 
-#: The host, the process and a random number, by which such a folder is known.
+#: Name of such a folder: host, process and a random number.
 _NAME = re.compile(r"\.hetero-la-([0-9a-f]{8})-(\d+)-[0-9a-f]{8}\.tmp")
 
-#: In it, where a folder waits that is replaced on a file system that cannot exchange two.
+#: Its subfolder for a folder being replaced, on a file system that cannot exchange two folders.
 _OLD = ".replaced"
 
-#: Seconds after which one is taken to be left behind by a process that cannot be looked for.
+#: Age in seconds from which a folder of another host is taken as left behind.
 _ABANDONED = 86_400
 
-#: Seconds in which a library's threads may still write after Ctrl-C, and between two looks.
-_STRAGGLERS, _LOOK = 2.0, 0.05
+#: Seconds for which a library's threads may still write after Ctrl-C, and between two checks.
+_STRAGGLER_SECONDS, _CHECK_SECONDS = 2.0, 0.05
 
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2  # of Linux
 
 
 def require_replaceable(path: Path) -> None:
-    """Raise if the file that is there must not be replaced: a pipe or a device would be lost."""
+    """Raise OSError if `path` is a pipe or a device, which a write would destroy."""
     if path.exists() and not path.is_file() and not path.is_dir():
         raise OSError("it is not a regular file")
 
 
 @contextlib.contextmanager
-def replaced_whole(path: Path) -> Iterator[Path]:
-    """Yield a path of the same name, and let it take the place of `path` if the block ends well.
+def atomic_replacement(path: Path) -> Iterator[Path]:
+    """Yield a path of the same name, which replaces `path` if the block ends without an error.
 
     What was there stays until then, and its mode and group remain.  A link stays, and what it
     points to is replaced.
@@ -77,13 +77,13 @@ def replaced_whole(path: Path) -> Iterator[Path]:
 
 
 def discard_unfinished() -> None:
-    """Remove what running writes have begun: for a process that ends at once."""
+    """Remove the folders of unfinished writes, for a process that exits at once."""
     for folder in list(_begun):
         _discard(folder)
 
 
 def _put(new: Path, target: Path) -> None:
-    """Let `new` take the place of `target`."""
+    """Replace `target` by `new`."""
     if target.is_dir() and not new.is_dir():
         raise IsADirectoryError("it is a folder")
     if target.exists():
@@ -105,14 +105,14 @@ def _keep_rights(old: Path, new: Path) -> None:
         with contextlib.suppress(PermissionError):
             os.chown(new, owner, there.st_gid)
             break
-    else:  # members of another group have the rights of all others
+    else:  # the group could not be kept: members of the new one get the rights of others
         mode = mode & ~stat.S_IRWXG | (mode & stat.S_IRWXO) << 3
     with contextlib.suppress(PermissionError):  # some file systems know no modes
         os.chmod(new, mode)
 
 
 def _exchanged(new: Path, target: Path) -> bool:
-    """Whether two paths could be exchanged in one step: not every file system can do it."""
+    """Return whether two paths were exchanged in one step, which not every file system can do."""
     try:
         renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
     except (AttributeError, OSError):
@@ -128,7 +128,7 @@ def _exchanged(new: Path, target: Path) -> bool:
 
 @functools.cache
 def _host() -> str:
-    """Tell apart what knows processes by different numbers: hosts, and containers of one host."""
+    """Return an identifier of the host, or container, within which process numbers are unique."""
     try:
         numbers = os.readlink("/proc/self/ns/pid")
     except OSError:
@@ -147,7 +147,7 @@ def _collect(parent: Path) -> None:
 
 
 def _is_left(entry: os.DirEntry[str], host: str, pid: int) -> bool:
-    """Whether nobody writes in a folder any more."""
+    """Return whether the process that made a folder has ended."""
     if host == _host():
         try:
             os.kill(pid, 0)
@@ -155,17 +155,17 @@ def _is_left(entry: os.DirEntry[str], host: str, pid: int) -> bool:
             return True
         except PermissionError:  # it is somebody else's
             pass
-        return pid == os.getpid()  # ours have not begun it: an earlier process had the number
+        return pid == os.getpid()  # not in _begun: an earlier process had the same number
     return time.time() - entry.stat().st_mtime > _ABANDONED
 
 
 def _discard(folder: Path) -> None:
-    """Remove what was begun, though threads of a library may write in it for a while yet."""
+    """Remove an unfinished write, though threads of a library may still write in it for a while."""
     _put_back(folder)
-    deadline = time.monotonic() + _STRAGGLERS
+    deadline = time.monotonic() + _STRAGGLER_SECONDS
     while folder.is_dir() and time.monotonic() < deadline:
         shutil.rmtree(folder, ignore_errors=True)
-        time.sleep(_LOOK)  # it may come back
+        time.sleep(_CHECK_SECONDS)  # a thread may create it again
 
 
 def _put_back(folder: Path) -> None:
