@@ -10,8 +10,8 @@ from hetero_la.api.structure import (
     INV_NAMES,
     Structure,
     refuse_complex,
+    require_nonzero_diagonal,
     structure_of,
-    without_zeros,
 )
 from hetero_la.dask_arrays.bands import band
 from hetero_la.dask_arrays.blocks import diagonal, over_columns
@@ -127,7 +127,7 @@ def _by_substitution(
 
 
 def _nonzero(entries: da.Array) -> da.Array:
-    return entries.map_blocks(without_zeros, dtype=entries.dtype, meta=entries._meta)
+    return entries.map_blocks(require_nonzero_diagonal, dtype=entries.dtype, meta=entries._meta)
 
 
 def _unless_singular(block: Any, start: int, stop: int, verdict: Any) -> Any:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hetero_la.algorithms.routines import ROUTINES, Routine, Tiling
-from hetero_la.checks.limits import MOST_PLANNED, require_few_tasks
+from hetero_la.checks.limits import MAX_TASKS_PLANNED, require_few_tasks
 from hetero_la.planning.options import Options, PanelDevice
 from hetero_la.scheduler.machine.model import MachineModel
 from hetero_la.scheduler.machine.profile import Profile, Tuning
@@ -207,6 +207,6 @@ def _estimate(
     tuned = recall(profile, problem, (worker,))
     nb = clipped(wanted_tiles(routine, m, n, options, (worker,), tuned), max(m, n, nrhs, 1))
     layout = TileLayout(m, n, nb, nrhs)
-    require_few_tasks(layout, "planned", most=MOST_PLANNED)
+    require_few_tasks(layout, "planned", most=MAX_TASKS_PLANNED)
     model = machine_model((worker,), dtype, measure=False)
     return estimate_seconds(ROUTINES[routine].step, layout, model, range(1), None, dtype)

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from hetero_la.algorithms.routines import ROUTINES, panel_kernel
-from hetero_la.checks.inputs import DTYPES, plain_sizes
-from hetero_la.checks.limits import MOST_PLANNED, require_few_tasks
+from hetero_la.checks.inputs import DTYPES, as_sizes
+from hetero_la.checks.limits import MAX_TASKS_PLANNED, require_few_tasks
 from hetero_la.planning.decisions import (
     Problem,
     arrival_steps,
@@ -86,7 +86,7 @@ def plan(
     """
     if routine not in ROUTINES:
         raise ValueError(f"unknown routine {routine!r}; known are {', '.join(ROUTINES)}")
-    m, n, nrhs = plain_sizes(shape, nrhs)
+    m, n, nrhs = as_sizes(shape, nrhs)
     if np.dtype(dtype).name not in DTYPES:
         raise ValueError(f"dtype {np.dtype(dtype)} is not one of {', '.join(DTYPES)}")
     ROUTINES[routine].require_shape(routine, m, n)
@@ -158,7 +158,7 @@ def _cached_plan(
     uniform = isinstance(nb, int)
     tail = ROUTINES[routine].gpu_tail if owners[0].kind == "gpu" and uniform else 1
     layout = TileLayout(m, n, clipped(nb, max(m, n, nrhs, 1)), nrhs, tail)
-    require_few_tasks(layout, "planned", most=MOST_PLANNED)
+    require_few_tasks(layout, "planned", most=MAX_TASKS_PLANNED)
     model, at, team = _team(routine, layout, owners, helper, options, dtype)
     if options.ib is None:
         options = replace(options, ib=best_inner_blocking(owners[0], panel_kernel(routine), dtype))

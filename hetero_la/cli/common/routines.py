@@ -15,7 +15,7 @@ from hetero_la.api.structure import as_general, structure_of
 from hetero_la.cli.common.routine import Options, Outcome, Problem, RightHandSides, Routine
 from hetero_la.execution.execute import execute
 from hetero_la.execution.report import Report
-from hetero_la.numerics.triangles import clear_above
+from hetero_la.numerics.triangles import zero_upper_triangle
 from hetero_la.testing import residuals
 
 
@@ -30,7 +30,7 @@ def _lu(problem: Problem, overwrite: bool, options: Options) -> Outcome:
 def _cholesky(problem: Problem, overwrite: bool, options: Options) -> Outcome:
     a, lower = problem.a, not problem.choices.upper
     factors = hetero_la.cho_factor(a, lower, overwrite_a=overwrite, **options)
-    clear_above(factors.c if lower else factors.c.T)
+    zero_upper_triangle(factors.c if lower else factors.c.T)
     report = Report(factors.plan, factors.timing)
     return Outcome((factors.c,), report, partial(residuals.cholesky_ratio, a, *factors))
 
