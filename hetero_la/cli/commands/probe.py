@@ -56,7 +56,7 @@ def probe(args: argparse.Namespace) -> int:
     wanted = {name: getattr(args, name) for name in values.WORKERS}
     size = ClusterSize.here(wanted)
     with _shown() as told:
-        profile = make_profile(size, args.dtype or "float64", quick=args.quick, told=told)
+        profile = make_profile(size, args.dtype or "float64", quick=args.quick, report=told)
     if args.output is None and (older := _older()) is not None:
         profile = older.merged(profile)
     write_profile(profile, path)

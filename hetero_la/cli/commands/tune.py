@@ -64,7 +64,7 @@ def tune(args: argparse.Namespace) -> int:
             layout = TileLayout(problem.m, problem.n, nb, problem.nrhs)
             require_few_tasks(layout, "simulated")
         print(f"{'look-ahead':>10}{'predicted s':>13}  nb")
-        found = search(problem, workers, sizes=args.nb, depths=args.lookahead, told=_show)
+        found = search(problem, workers, sizes=args.nb, depths=args.lookahead, report=_show)
         _keep(tunings_of(problem, workers, found), profile)
     best = found[0]
     print(
