@@ -2,7 +2,7 @@
 
 from hetero_la.cli import interrupt as _interrupt
 
-_interrupt.provide_before_imports()
+_interrupt.install_before_imports()
 
 import importlib
 from types import ModuleType

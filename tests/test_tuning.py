@@ -17,9 +17,9 @@ from hetero_la.cli.main import main
 from hetero_la.planning.decisions import Problem, default_nb, find_tuning, team_name
 from hetero_la.predict.tile_search import (
     Candidate,
+    _best_uniform_sizes,
     _candidates,
-    _coarse,
-    _promising,
+    _coarsened,
     _stages,
     search,
     tunings_of,
@@ -160,7 +160,7 @@ def test_the_most_promising_sizes_are_as_good_as_all() -> None:
     for routine in ("lu", "qr", "cholesky"):
         problem = LU._replace(routine=routine)
         seconds = {c.nb: c.seconds for c in search(problem, CPUS, sizes=sizes, depths=[1])}
-        found = _promising(problem, _stages(problem, CPUS), sizes)
+        found = _best_uniform_sizes(problem, _stages(problem, CPUS), sizes)
         assert len(found) == 8
         assert min(seconds[nb] for nb in found) <= 1.02 * min(seconds.values())
 
@@ -201,9 +201,9 @@ def test_what_is_not_square_has_no_small_tiles_beyond(routine: str, m: int, n: i
 
 def test_a_large_matrix_has_a_coarse_grid() -> None:
     kept()
-    assert _coarse(range(64, 513, 32), 8192) == range(64, 513, 32)
-    assert _coarse(range(64, 513, 32), 8193) == list(range(64, 513, 64))
-    assert _coarse(range(128, 2049, 128), 10**7) == [512, 1024, 1536, 2048]
+    assert _coarsened(range(64, 513, 32), 8192) == range(64, 513, 32)
+    assert _coarsened(range(64, 513, 32), 8193) == list(range(64, 513, 64))
+    assert _coarsened(range(128, 2049, 128), 10**7) == [512, 1024, 1536, 2048]
 
 
 def test_the_command_prints_the_candidates_and_keeps_the_best(

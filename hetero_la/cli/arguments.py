@@ -1,4 +1,4 @@
-"""The arguments of the command line."""
+"""Argument parser of the command line."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hetero_la.checks.inputs import DTYPES
 from hetero_la.cli.commands import factor, graph, info, probe, simulate, sweep, tune
 from hetero_la.cli.common import values
 from hetero_la.cli.common.routine import ASSUMPTIONS, MODES, Choices, RightHandSides
-from hetero_la.cli.common.routines import COMMANDS, ROUTINES
+from hetero_la.cli.common.routines import COMMAND_ROUTINES, COMMANDS
 from hetero_la.testing.matrices import kinds
 from hetero_la.testing.residuals import RATIO_LIMIT
 from hetero_la.tiles.arrays.device import QR_PANELS
@@ -39,7 +39,7 @@ ratio, with 1-norms, is
   lstsq     ||(AX-B)^H A|| / (max(m,n,nrhs) ||A|| ||B|| eps); for m < n as for solve
 """
 
-#: Options of single routines, by the fields of `Choices`.
+#: Options that only some routines have, by the fields of `Choices`.
 _CHOICES: dict[str, dict[str, Any]] = {
     "assume_a": {
         "choices": ASSUMPTIONS,
@@ -63,11 +63,11 @@ _DEFAULT_KIND = "default: rand; where positive definite is needed, kms"
 
 
 class UsageError(ValueError):
-    """An argument that cannot be."""
+    """Invalid arguments on the command line."""
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says what is wrong in one sentence, and leaves the exit to `main`."""
+    """Argument parser that raises `UsageError` with one sentence, and leaves the exit to `main`."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(
@@ -79,7 +79,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _add_run_options(parser: argparse.ArgumentParser, *, check: bool) -> None:
-    """Options that every command with runs has."""
+    """Add the options that every command with runs has."""
     tuning = parser.add_argument_group("how it is computed")
     tuning.add_argument("--ib", type=int, metavar="IB", help="inner blocking of a panel")
     tuning.add_argument("--panel", choices=["auto", "cpu", "gpu"], help="where panels are factored")
@@ -109,8 +109,8 @@ def _add_run_options(parser: argparse.ArgumentParser, *, check: bool) -> None:
 
 
 def _add_routine(commands: Any, name: str) -> None:
-    """One problem for one routine."""
-    routine = ROUTINES[name]
+    """Add the command that runs one problem with one routine."""
+    routine = COMMAND_ROUTINES[name]
     summary, has_rhs = routine.summary, routine.rhs is not RightHandSides.NONE
     parser: argparse.ArgumentParser = commands.add_parser(
         name, help=summary, description=summary, epilog=_kinds_text() + "\n" + _COLUMNS
@@ -190,7 +190,7 @@ def _kinds_text() -> str:
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The parser of all commands."""
+    """Build the parser of all commands."""
     parser = _Parser(
         prog="hetero-la",
         description="Dense factorizations, linear systems and least squares on CPUs and GPUs.",
@@ -210,12 +210,12 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """The arguments as a namespace, with the function to call as ``run``.
+    """Parse the arguments; the result has the function to call as ``run``.
 
     Raises
     ------
     UsageError
-        In one sentence; ``--help`` prints and exits.
+        For invalid arguments, in one sentence; ``--help`` prints and exits.
     """
     args = build_parser().parse_args(argv)
     if args.command in ("sweep", "graph", "simulate", "tune"):
@@ -229,8 +229,8 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _choices(args: argparse.Namespace, routine: str, **defaults: Any) -> Choices:
-    """The options that only `routine` has."""
-    for name in ROUTINES[routine].options:
+    """Collect the options that only `routine` has."""
+    for name in COMMAND_ROUTINES[routine].options:
         if (value := getattr(args, name)) is not None:
             defaults[name] = value
     choices = Choices(**defaults)
@@ -240,10 +240,12 @@ def _choices(args: argparse.Namespace, routine: str, **defaults: Any) -> Choices
 
 
 def _check_takers(args: argparse.Namespace) -> None:
-    """Options that the routine does not have."""
-    takers = {name: [r for r in COMMANDS if name in ROUTINES[r].options] for name in _CHOICES}
-    takers["nrhs"] = [r for r in COMMANDS if ROUTINES[r].rhs is not RightHandSides.NONE]
-    takers["m"] = [r for r in COMMANDS if not ROUTINES[r].square]
+    """Raise UsageError for an option that the routine does not have."""
+    takers = {
+        name: [r for r in COMMANDS if name in COMMAND_ROUTINES[r].options] for name in _CHOICES
+    }
+    takers["nrhs"] = [r for r in COMMANDS if COMMAND_ROUTINES[r].rhs is not RightHandSides.NONE]
+    takers["m"] = [r for r in COMMANDS if not COMMAND_ROUTINES[r].square]
     for name, able in takers.items():
         if getattr(args, name, None) is not None and args.routine not in able:
             who = " and ".join(able)
@@ -251,8 +253,10 @@ def _check_takers(args: argparse.Namespace) -> None:
 
 
 def _check_source(args: argparse.Namespace) -> None:
-    """Files or ``--random``, and of each only the options that do something there."""
-    needed = ["file"] if ROUTINES[args.command].rhs is RightHandSides.NONE else ["file", "rhs"]
+    """Raise UsageError unless there are files or ``--random``, with options that fit."""
+    needed = (
+        ["file"] if COMMAND_ROUTINES[args.command].rhs is RightHandSides.NONE else ["file", "rhs"]
+    )
     given = [name for name in needed if getattr(args, name) is not None]
     made = args.random is not None
     if made and given:

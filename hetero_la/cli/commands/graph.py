@@ -1,4 +1,4 @@
-"""``hetero-la graph``: the task graph of a routine as a picture."""
+"""Command ``graph``: draws the task graph of a routine."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any
 from hetero_la.checks.inputs import DTYPES
 from hetero_la.checks.limits import require_few_tasks
 from hetero_la.cli.common import values
-from hetero_la.cli.common.messages import written
+from hetero_la.cli.common.messages import written_message
 from hetero_la.cli.common.planned import add_choices, planned_problem
 from hetero_la.cli.common.routines import COMMANDS
-from hetero_la.io.files import require_place
+from hetero_la.io.files import require_writable_path
 from hetero_la.pictures.graph.files import require_suffix
 from hetero_la.planning.planner import plan
 from hetero_la.scheduler.cluster.sizing import require_few_workers
@@ -52,23 +52,23 @@ def add_parser(commands: Any) -> None:
 
 
 def draw_graph(args: argparse.Namespace) -> int:
-    """Plan, draw, and say what was drawn; nothing is run, and no worker is started."""
+    """Plan and draw a graph, and print the plan; nothing is run, and no worker is started."""
     require_suffix(args.output)
-    require_place(args.output)
+    require_writable_path(args.output)
     routine, m, n, nrhs, dtype = planned_problem(args)
     require_few_tasks(TileLayout(m, n, args.nb, nrhs), "drawn", args.granularity)
     planned = plan(
         routine, (m, n), dtype, nrhs=nrhs, workers=_workers(args),
         nb=args.nb, lookahead=args.lookahead, panel=args.panel,
     )  # fmt: skip
-    report = planned.explain()  # first, so that no picture is left where it fails
+    report = planned.explain()  # first, so that an error leaves no picture behind
     planned.draw(args.output, granularity=args.granularity)
-    print(report, written(args.output, "the task graph"), sep="\n")
+    print(report, written_message(args.output, "the task graph"), sep="\n")
     return 0
 
 
 def _workers(args: argparse.Namespace) -> list[WorkerInfo]:
-    """The workers asked for, which need not be there."""
+    """Return the workers asked for, which need not exist."""
     for name in ("cpus", "gpus"):
         require_few_workers(name, getattr(args, name) or 0)
     threads = max(usable_cores() // max(args.cpus or 1, 1), 1)

@@ -1,4 +1,4 @@
-"""``hetero-la simulate``: a factorization on a machine that is not there."""
+"""Command ``simulate``: predicts a factorization on a described machine."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 from hetero_la.checks.inputs import DTYPES
 from hetero_la.cli.common import values
-from hetero_la.cli.common.messages import written
+from hetero_la.cli.common.messages import written_message
 from hetero_la.configs import available_machines
-from hetero_la.io.files import require_place
+from hetero_la.io.files import require_writable_path
 from hetero_la.pictures.charts.scaling_chart import draw_scaling
 from hetero_la.pictures.suffix import require_chart
 from hetero_la.predict.forecast import Forecast
@@ -70,12 +70,12 @@ def add_parser(commands: Any) -> None:
 
 
 def simulate(args: argparse.Namespace) -> int:
-    """Predict, and say what bounds it; nothing is run."""
+    """Predict, and print the time and what bounds it; nothing is run."""
     if args.plot is not None:
         if args.scaling is None:
             raise ValueError("--plot draws a table: choose one with --scaling strong or weak")
         require_chart(args.plot)
-        require_place(args.plot)
+        require_writable_path(args.plot)
     shape = (args.n if args.m is None else args.m, args.n)
     machine = read_machine(args.machine)
     options = {"nb": args.nb, "lookahead": args.lookahead, "dtype": args.dtype}
@@ -85,17 +85,17 @@ def simulate(args: argparse.Namespace) -> int:
     found = predict(args.routine, shape, machine, args.gpus, **options)
     rows = [found] if isinstance(found, Forecast) else found
     if not (args.anyway or rows[-1].fits):
-        raise InsufficientMemoryError(f"{_does_not_fit(rows[-1])} (--anyway predicts it)")
+        raise InsufficientMemoryError(f"{_memory_message(rows[-1])} (--anyway predicts it)")
     print(rows[-1].explain())
     if args.scaling is not None:
         print("\n" + table(rows))
     if args.plot is not None:
         draw_scaling(rows, args.plot)
-        print("\n" + written(args.plot, "that table as a chart"))
+        print("\n" + written_message(args.plot, "that table as a chart"))
     return 0
 
 
-def _does_not_fit(found: Forecast) -> str:
+def _memory_message(found: Forecast) -> str:
     layout, gpus = found.layout, counted(found.gpus, "GPU")
     return (
         f"{found.routine} of a {layout.m} x {layout.n} {found.dtype.name} matrix does not fit on "
@@ -105,7 +105,7 @@ def _does_not_fit(found: Forecast) -> str:
 
 
 def table(rows: Sequence[Forecast]) -> str:
-    """Predictions for several numbers of GPUs, one row each.
+    """Format predictions for several numbers of GPUs, one row each.
 
     Examples
     --------
