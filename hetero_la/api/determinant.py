@@ -71,7 +71,7 @@ def det_of(diagonal: np.ndarray, sign: int, exponent: int = 0) -> Any:
         return wide(0)
     mantissa, power = _product(diagonal)
     power = min(max(power - exponent, -_EXPONENT_BOUND), _EXPONENT_BOUND)
-    with np.errstate(over="ignore", under="ignore"):  # infinity and zero are answers
+    with np.errstate(over="ignore", under="ignore"):  # infinity and zero are valid results
         return np.ldexp(sign * mantissa.view(np.float64), power).view(wide)[0]
 
 
@@ -112,7 +112,7 @@ def slogdet_of(diagonal: np.ndarray, sign: int, exponent: int = 0) -> SlogdetRes
         return SlogdetResult(dtype(0), real(-np.inf))
     mantissa, power = _product(diagonal)
     size = np.abs(mantissa[0])
-    with np.errstate(invalid="ignore"):  # infinities that nobody looked for
+    with np.errstate(invalid="ignore"):  # infinities, if the input was not checked
         phase = sign * mantissa[0] / size
     return SlogdetResult(dtype(phase), real(np.log(size) + (power - exponent) * np.log(2)))
 
@@ -120,7 +120,7 @@ def slogdet_of(diagonal: np.ndarray, sign: int, exponent: int = 0) -> SlogdetRes
 def _product(factors: np.ndarray) -> tuple[np.ndarray, int]:
     """Return the product of all entries as an array of one number near 1 and a power of two."""
     numbers, power = _normalized(np.append(factors, _double(factors.dtype)(1)))
-    with np.errstate(invalid="ignore"):  # infinities that nobody looked for
+    with np.errstate(invalid="ignore"):  # infinities, if the input was not checked
         while len(numbers) > 1:
             for _ in range(_HALVINGS):
                 half = len(numbers) // 2

@@ -147,7 +147,7 @@ def lstsq_with_report(
     x, s = times_power_of_two(found.x, up - rhs_up), found.s
     dtype = residues_dtype(a)
     if (m > n and driver != "gelsy") or not n:
-        with np.errstate(over="ignore"):  # infinity is an answer
+        with np.errstate(over="ignore"):  # infinity is a valid result
             residues = (abs(found.rest) ** 2).sum(axis=0).astype(dtype)
         residues = times_power_of_two(residues, -2 * rhs_up)
         if found.rank < n:

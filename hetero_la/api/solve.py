@@ -185,7 +185,9 @@ def _solve_by_lu(
     a = a.T if transposed else a
     result = execute("solve", a, rhs, keep=Keep.ONLY, client=client, **options)
     anorm = _checked_norm(a, result)
-    x = refine(a, anorm, partial(_solve_again, result, trans=0), rhs, _copy_of_solution(result))
+    x = refine(
+        a, anorm, partial(_solve_with_factors, result, trans=0), rhs, _copy_of_solution(result)
+    )
     return x.reshape(b.shape), result.report
 
 
@@ -198,11 +200,11 @@ def _solve_by_lu_in_place(
     if b.size == 0:
         return b, result.report
     _require_solvable(result, anorm, b)
-    solve_again = partial(_solve_again, result, trans=2 if transposed else 0)
-    x = solve_again(b)
+    solve_with_factors = partial(_solve_with_factors, result, trans=2 if transposed else 0)
+    x = solve_with_factors(b)
     if result.kept:  # then the matrix is unchanged
         matrix = a.T if transposed else a
-        x = refine(matrix, norm1(matrix), solve_again, b, x)
+        x = refine(matrix, norm1(matrix), solve_with_factors, b, x)
     return x, result.report
 
 
@@ -231,13 +233,13 @@ def _require_solvable(result: Result, anorm: float, like: Any) -> None:
     if result.info:
         raise LinAlgError(singular_message(result.info))
     if result.kept:
-        rcond = estimate_reciprocal_condition(anorm, like, partial(_solve_again, result))
+        rcond = estimate_reciprocal_condition(anorm, like, partial(_solve_with_factors, result))
     else:
         rcond = reciprocal_condition(anorm, result.factors, result.piv)
     warn_ill_conditioned(rcond, like.dtype)
 
 
-def _solve_again(result: Result, b: Any, trans: int) -> Any:
+def _solve_with_factors(result: Result, b: Any, trans: int) -> Any:
     """Solve with the factors of a run, wherever they are."""
     if result.kept:
         return result.kept.solve_lu(permutation(result.piv, len(b)), b, adjoint=trans == 2)

@@ -19,18 +19,18 @@ from hetero_la.tiles.arrays.device import QR_PANELS
 _TILES = "tile size; or 12x1024+512: twelve tiles of 1024, and 512 to the end"
 _STATUS = f"""\
 exit status:
-  0    the error ratio is under {RATIO_LIMIT:.0f}; what is wrong with a matrix that has a result
-       all the same, a warning and the status column say; of a sweep: nothing failed
+  0    the error ratio is under {RATIO_LIMIT:.0f}, also if a warning and the status column report a
+       singular or rank-deficient matrix; for a sweep: no run failed
   1    the error ratio is not under {RATIO_LIMIT:.0f}, or the run failed
-  2    bad input: unreadable, of a wrong shape or dtype, not finite, too large, singular
-       where a solution was asked for, not positive definite, or a wrong option
+  2    bad input: unreadable, of a wrong shape or dtype, not finite, too large, singular in
+       solve, not positive definite, or a wrong option
   3    done, but not checked (--no-check)
   130  interrupted
 """
 
 _COLUMNS = """\
 columns: seconds is the wall time of the run, without the start of workers; ref s is the
-same problem in SciPy on all cores, or in cuSOLVER where GPUs ran (without forming Q);
+same problem in SciPy on all cores, or in cuSOLVER if GPUs were used (without forming Q);
 ratio, with 1-norms, is
   lu        ||PA-LU|| / (n ||A|| eps)
   solve     ||b-Ax|| / (||A|| ||x|| eps), the largest of all columns
@@ -44,22 +44,22 @@ _CHOICES: dict[str, dict[str, Any]] = {
     "assume_a": {
         "choices": ASSUMPTIONS,
         "help": "the matrix is general (default), symmetric, Hermitian or positive definite; "
-        "of all but the first only the lower triangle is read",
+        "except for general matrices only the lower triangle is read",
     },
     "upper": {
         "action": "store_true",
         "default": None,
-        "help": "read the upper triangle, and not the lower one; cholesky finds U, and not L",
+        "help": "read the upper triangle instead of the lower one; cholesky returns U, not L",
     },
     "mode": {
         "choices": MODES,
-        "help": "what is computed of Q: its first min(m, n) columns, nothing, Householder "
+        "help": "part of Q to compute: its first min(m, n) columns, nothing, Householder "
         "vectors, or all (default: economic, in a sweep raw)",
     },
 }
 
 
-_DEFAULT_KIND = "default: rand; where positive definite is needed, kms"
+_DEFAULT_KIND = "default: rand, or kms for positive definite matrices"
 
 
 class UsageError(ValueError):
@@ -80,27 +80,30 @@ class _Parser(argparse.ArgumentParser):
 
 def _add_run_options(parser: argparse.ArgumentParser, *, check: bool) -> None:
     """Add the options that every command with runs has."""
-    tuning = parser.add_argument_group("how it is computed")
+    tuning = parser.add_argument_group("computation")
     tuning.add_argument("--ib", type=int, metavar="IB", help="inner blocking of a panel")
-    tuning.add_argument("--panel", choices=["auto", "cpu", "gpu"], help="where panels are factored")
+    tuning.add_argument("--panel", choices=["auto", "cpu", "gpu"], help="device of the panels")
     tuning.add_argument(
         "--inverse-bound", type=float, metavar="X",
-        help="substitute, instead of multiplying by L^-1, where its norm exceeds X",
+        help="substitute, instead of multiplying by L^-1, if its norm exceeds X",
     )  # fmt: skip
     tuning.add_argument(
-        "--qr-panel", choices=QR_PANELS, help="how a GPU factors a panel of QR (default: auto)"
+        "--qr-panel", choices=QR_PANELS, help="method of a GPU for panels of QR (default: auto)"
     )
-    who = parser.add_argument_group("who computes it")
+    who = parser.add_argument_group("workers")
     values.add_workers(who)
-    who.add_argument("--preset", metavar="NAME", help="workers by name; info lists the names")
-    shown = parser.add_argument_group("what is shown")
+    who.add_argument("--preset", metavar="NAME", help="named set of workers; info lists the names")
+    shown = parser.add_argument_group("output")
     shown.add_argument(
         "--check", action=argparse.BooleanOptionalAction, default=check,
         help="compute the error ratio (default: %(default)s)",
     )  # fmt: skip
     shown.add_argument("--ref", action="store_true", help="time the reference as well")
     shown.add_argument(
-        "-v", "--verbose", action="store_true", help="show the plan, and who did what, on stderr"
+        "-v",
+        "--verbose",
+        action="store_true",
+        help="print the plan and the timing of each worker on stderr",
     )
     shown.add_argument(
         "--trace", type=Path, metavar="FILE",
@@ -121,20 +124,25 @@ def _add_routine(commands: Any, name: str) -> None:
     )  # fmt: skip
     if has_rhs:
         parser.add_argument("rhs", nargs="?", type=Path, metavar="B", help="right-hand sides")
-        parser.add_argument("--name-b", metavar="NAME", help="which array of B")
+        parser.add_argument(
+            "--name-b", metavar="NAME", help="name of the array in B, if it holds several"
+        )
         parser.add_argument(
             "--nrhs", type=values.positive, help="with --random: columns of B (default: 1)"
         )
-    parser.add_argument("--name", help="which array of the file, where it holds several")
+    parser.add_argument("--name", help="name of the array, if the file holds several")
     parser.add_argument(
         "-o", "--output", type=Path, metavar="OUT", help="write the result, in the same formats"
     )
-    parser.add_argument("--random", type=values.size, metavar="N|MxN", help="make a matrix instead")
+    parser.add_argument("--random", type=values.size, metavar="N|MxN", help="generate a matrix")
     parser.add_argument(
-        "--kind", choices=list(kinds()), metavar="KIND", help=f"of which kind ({_DEFAULT_KIND})"
+        "--kind",
+        choices=list(kinds()),
+        metavar="KIND",
+        help=f"kind of that matrix ({_DEFAULT_KIND})",
     )
-    parser.add_argument("--cond", type=float, help="condition number, of kinds that have one")
-    parser.add_argument("--seed", type=values.count, help="of random kinds (default: 0)")
+    parser.add_argument("--cond", type=float, help="condition number, for kinds that have one")
+    parser.add_argument("--seed", type=values.count, help="seed of random kinds (default: 0)")
     parser.add_argument("--dtype", choices=DTYPES, help="compute in this type")
     for option in routine.options:
         _add_choice(parser, option)
@@ -155,7 +163,7 @@ def _flag(name: str) -> str:
 
 
 def _add_sweep(commands: Any) -> None:
-    summary = "run all combinations of sizes and options, one row a run"
+    summary = "run all combinations of sizes and options, one row each"
     parser = commands.add_parser(
         "sweep", help=summary, description=summary, epilog=_kinds_text() + "\n" + _COLUMNS
     )
@@ -171,14 +179,18 @@ def _add_sweep(commands: Any) -> None:
     parser.add_argument("--lookahead", **lists, default=[None], help="look-ahead depths")
     parser.add_argument("--dtype", type=values.names(DTYPES), default=["float64"], metavar="LIST")
     parser.add_argument("--kind", type=kind, metavar="LIST", help=_DEFAULT_KIND)
-    parser.add_argument("--cond", type=float, help="condition number, of kinds that have one")
-    parser.add_argument("--seed", type=values.count, default=0, help="of random kinds")
+    parser.add_argument("--cond", type=float, help="condition number, for kinds that have one")
+    parser.add_argument("--seed", type=values.count, default=0, help="seed of random kinds")
     parser.add_argument(
-        "--repeat", type=values.positive, default=1, metavar="R", help="runs of each"
+        "--repeat",
+        type=values.positive,
+        default=1,
+        metavar="R",
+        help="number of runs of each combination",
     )
     for option in _CHOICES:
         _add_choice(parser, option)
-    parser.add_argument("--csv", type=Path, metavar="FILE", help="write the rows there too")
+    parser.add_argument("--csv", type=Path, metavar="FILE", help="also write the rows to a file")
     _add_run_options(parser, check=False)
     parser.set_defaults(run=sweep.sweep)
 
@@ -204,7 +216,7 @@ def build_parser() -> argparse.ArgumentParser:
     simulate.add_parser(commands)
     probe.add_parser(commands)
     tune.add_parser(commands)
-    summary = "show devices, libraries, and what would be used"
+    summary = "show devices, libraries, and the default workers"
     commands.add_parser("info", help=summary, description=summary).set_defaults(run=info.info)
     return parser
 

@@ -52,7 +52,7 @@ def norm1(a: Any) -> float:
 def _row_sums(a: np.ndarray, rows: range) -> np.ndarray:
     """Sum the moduli of each column over the given rows."""
     total, step = np.zeros(a.shape[1]), max(_BLOCK // a.shape[1], 1)
-    with np.errstate(over="ignore"):  # infinity is an answer
+    with np.errstate(over="ignore"):  # infinity is a valid result
         for start in range(rows.start, rows.stop, step):
             total += np.abs(a[start : min(start + step, rows.stop)]).sum(axis=0, dtype=np.float64)
     return total
@@ -63,7 +63,7 @@ def _column_sums(a: np.ndarray, columns: range) -> np.ndarray:
     total, step = np.zeros(len(columns)), max(_BLOCK // a.shape[0], 1)
     for start in range(columns.start, columns.stop, step):
         stop, at = min(start + step, columns.stop), start - columns.start
-        with np.errstate(over="ignore"):  # infinity is an answer
+        with np.errstate(over="ignore"):  # infinity is a valid result
             total[at : at + stop - start] = np.abs(a[:, start:stop]).sum(axis=0, dtype=np.float64)
     return total
 
@@ -73,7 +73,7 @@ def hermitian_norm1(a: Any) -> float:
     xp, n = array_module(a), a.shape[0]
     sums = xp.zeros(n)
     block = max((1 << 22) // max(n, 1), 1)
-    with np.errstate(over="ignore"):  # infinity is an answer
+    with np.errstate(over="ignore"):  # infinity is a valid result
         for j in range(0, n, block):
             part = xp.tril(xp.abs(a[j:, j : j + block]))
             sums[j : j + block] += part.sum(axis=0, dtype=np.float64)

@@ -92,7 +92,7 @@ def times_power_of_two(a: Any, exponent: Any, *, overwrite: bool = False) -> Any
         return a
     xp, most = array_module(a), np.finfo(a.dtype).maxexp - 2
     scaled = a if overwrite else a.copy(order="F")
-    with np.errstate(over="ignore", under="ignore"):  # infinity is an answer
+    with np.errstate(over="ignore", under="ignore"):  # infinity is a valid result
         while left.any():
             step = np.clip(left, -most, most)
             factor = xp.asarray(np.ldexp(1.0, step).astype(a.real.dtype))

@@ -33,14 +33,14 @@ def check_memory(
     needed: dict[tuple[str, int | str], int] = {(host, -1): 0}
     there: dict[tuple[str, int | str], int] = {(host, -1): available_memory()}
     for worker in plan.workers:
-        there[_place(worker)] = memory[worker.name]
+        there[_memory_of(worker)] = memory[worker.name]
     needed[host, target] = plan.layout.m * new_columns * plan.dtype.itemsize
     if over_processes(plan.workers) and not plan.options.checkpoint_folder:
         copies = checkpoints if plan.options.checkpoint else 0
         needed[host, -1] += copies * plan.layout.m * plan.layout.width * plan.dtype.itemsize
     for program in plan.programs:
         worker = plan.workers[program.worker]
-        place = _place(worker)
+        place = _memory_of(worker)
         shard = plan.shard_bytes(program)
         if not worker.here:  # besides its shard: columns shipped to it, and back
             needed[worker.host, -1] = needed.get((worker.host, -1), 0) + shard
@@ -55,6 +55,6 @@ def check_memory(
         require_room(plan.routine, shape, plan.dtype, place[1], required, free)
 
 
-def _place(worker: WorkerInfo) -> tuple[str, int | str]:
+def _memory_of(worker: WorkerInfo) -> tuple[str, int | str]:
     """Return host and device whose memory a worker uses: -1 for the host, or a GPU."""
     return worker.host, worker.gpu or worker.device

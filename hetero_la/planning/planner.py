@@ -159,7 +159,7 @@ def _cached_plan(
     tail = ROUTINES[routine].gpu_tail if owners[0].kind == "gpu" and uniform else 1
     layout = TileLayout(m, n, clipped(nb, max(m, n, nrhs, 1)), nrhs, tail)
     require_few_tasks(layout, "planned", most=MAX_TASKS_PLANNED)
-    model, panel_worker, team = _team(routine, layout, owners, helper, options, dtype)
+    model, panel_worker, team = _choose_team(routine, layout, owners, helper, options, dtype)
     if options.ib is None:
         options = replace(options, ib=best_inner_blocking(owners[0], panel_kernel(routine), dtype))
     arrival = None
@@ -210,7 +210,7 @@ def resume(plan: Plan, workers: tuple[WorkerInfo, ...], step: int) -> Plan:
         # The worker that was to factor panels may be the lost one.
         options = replace(options, panel=PanelDevice.AUTO)
     owners, helper = assign_roles(workers, options)
-    model, panel_worker, team = _team(routine, layout, owners, helper, options, dtype)
+    model, panel_worker, team = _choose_team(routine, layout, owners, helper, options, dtype)
     travels = plan.host_arrays and owners[0].kind == "gpu"
     return _assemble(
         routine, layout, dtype, options, team, model, panel_worker, plan.lookahead, travels,
@@ -218,7 +218,7 @@ def resume(plan: Plan, workers: tuple[WorkerInfo, ...], step: int) -> Plan:
     )  # fmt: skip
 
 
-def _team(
+def _choose_team(
     routine: str,
     layout: TileLayout,
     owners: tuple[WorkerInfo, ...],

@@ -150,7 +150,7 @@ def _memory(
     shares = [range(first, layout.nt, gpus) for first in range(gpus)]
     widths = [sum(map(layout.column_width, share)) for share in shares]
     width = max(widths)
-    own = shares[widths.index(width)]  # with growing tiles not always the first
+    own = shares[widths.index(width)]  # with tiles of growing size this need not be the first
     kept = sum(steps.kept_elements(column) for column in own if column < layout.kt)
     # Of the panels of one width the first is the tallest.
     tallest = {width: k for k, width in reversed([*enumerate(layout.column_widths[: layout.kt])])}

@@ -35,18 +35,18 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--nb", type=values.tiles, required=True, help="tile size, or sizes")
     parser.add_argument("--dtype", choices=DTYPES, help="element type (default: float64)")
     parser.add_argument("--lookahead", type=int, metavar="D", help="look-ahead depth")
-    parser.add_argument("--panel", choices=["auto", "cpu", "gpu"], help="where panels are factored")
+    parser.add_argument("--panel", choices=["auto", "cpu", "gpu"], help="device of the panels")
     parser.add_argument(
         "--granularity", choices=["column", "tile"], default="column",
-        help="whether a task is a column of tiles, as it is run, or one tile",
+        help="size of a task: one column of tiles, as in a run, or one tile",
     )  # fmt: skip
     parser.add_argument("--cpus", type=values.count, metavar="N", help="CPU workers")
     parser.add_argument(
-        "--gpus", type=values.count, metavar="N", help="GPU workers; they need not be there"
+        "--gpus", type=values.count, metavar="N", help="GPU workers, which need not exist"
     )
     parser.add_argument(
         "-o", "--output", type=Path, metavar="FILE", required=True,
-        help=".svg, .png, .dot, or .html: a page that zooms in and needs no network",
+        help=".svg, .png, .dot, or .html: a page that zooms and needs no network",
     )  # fmt: skip
     parser.set_defaults(run=draw_graph)
 

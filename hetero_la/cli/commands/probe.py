@@ -27,7 +27,7 @@ from hetero_la.tiles.arrays.counted import counted
 
 def add_parser(commands: Any) -> None:
     """Add the command to the parser's `commands`."""
-    summary = "measure this machine, so that plans know how long they will take"
+    summary = "measure this machine, so that plans can predict run times"
     parser = commands.add_parser("probe", help=summary, description=summary)
     values.add_workers(parser)
     parser.add_argument("--dtype", choices=DTYPES, help="element type (default: float64)")
@@ -38,7 +38,7 @@ def add_parser(commands: Any) -> None:
     )  # fmt: skip
     parser.add_argument(
         "-o", "--output", type=Path, metavar="FILE",
-        help="write the profile there, and not where plans look for it",
+        help="write the profile to this file, which plans do not read",
     )  # fmt: skip
     parser.set_defaults(run=probe)
 

@@ -34,7 +34,7 @@ _HEADINGS = (
 
 def add_parser(commands: Any) -> None:
     """Add the command to the parser's `commands`."""
-    summary = "predict a factorization on a machine that need not be there"
+    summary = "predict a factorization on a described machine"
     parser = commands.add_parser("simulate", help=summary, description=summary)
     parser.add_argument("routine", choices=FACTORIZATIONS)
     parser.add_argument("--n", type=values.positive, required=True, help="columns of the matrix")
@@ -44,12 +44,12 @@ def add_parser(commands: Any) -> None:
         help=f"a machine described in TOML, or one of {', '.join(available_machines())}",
     )  # fmt: skip
     parser.add_argument(
-        "--gpus", type=values.positive, metavar="N", help="how many of its GPUs (default: all)"
+        "--gpus", type=values.positive, metavar="N", help="number of its GPUs (default: all)"
     )
     sizes = ", ".join(map(str, TILE_SIZES))
     parser.add_argument(
         "--nb", type=values.tilings, metavar="LIST",
-        help=f"tile sizes, of which the fastest that fits is taken (default: {sizes})",
+        help=f"tile sizes, of which the fastest that fits is used (default: {sizes})",
     )  # fmt: skip
     parser.add_argument("--dtype", choices=DTYPES, default="float64", help="element type")
     parser.add_argument(
@@ -57,14 +57,14 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument(
         "--scaling", choices=list(_SCALING),
-        help="a table over 1, 2, 4, ... GPUs: of the same matrix (strong), or of one that takes "
-        "as much of each GPU's memory (weak)",
+        help="table over 1, 2, 4, ... GPUs, for the same matrix (strong), or for matrices with "
+        "equal memory per GPU (weak)",
     )  # fmt: skip
     parser.add_argument(
-        "--anyway", action="store_true", help="predict what does not fit into the memory, too"
+        "--anyway", action="store_true", help="also predict matrices that do not fit into memory"
     )
     parser.add_argument(
-        "--plot", type=Path, metavar="FILE", help="draw that table: .svg, .png or .pdf"
+        "--plot", type=Path, metavar="FILE", help="draw the table: .svg, .png or .pdf"
     )
     parser.set_defaults(run=simulate)
 

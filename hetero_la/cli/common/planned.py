@@ -15,11 +15,11 @@ def add_choices(parser: argparse.ArgumentParser) -> None:
     """Add the options on which the planned routine depends."""
     parser.add_argument(
         "--assume-a", choices=ASSUMPTIONS,
-        help="of solve: what the matrix is (default: gen); pos is solved by Cholesky",
+        help="for solve: structure of the matrix (default: gen); pos is solved by Cholesky",
     )  # fmt: skip
     parser.add_argument(
         "--mode", choices=MODES,
-        help="of qr: what is computed of Q (default: raw, as in a sweep)",
+        help="for qr: part of Q to compute (default: raw, as in a sweep)",
     )  # fmt: skip
 
 

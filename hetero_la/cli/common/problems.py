@@ -100,12 +100,12 @@ def read_or_generate(args: argparse.Namespace) -> MatrixProblem:
 
 def _read(path: Path, name: str | None, dtype: str | None, needed: int) -> NDArray:
     """Read an array; errors name the file, which those of a run could not."""
-    array = _supported(files.read_matrix(path, name, copies=needed), dtype, str(path))
+    array = _as_supported_dtype(files.read_matrix(path, name, copies=needed), dtype, str(path))
     require_finite(array, str(path))
     return array
 
 
-def _supported(a: NDArray, dtype: str | None, what: str) -> NDArray:
+def _as_supported_dtype(a: NDArray, dtype: str | None, what: str) -> NDArray:
     """Convert `a` to the dtype asked for, or check that its own is supported."""
     if dtype is not None:
         if a.dtype.kind == "c" and np.dtype(dtype).kind != "c":

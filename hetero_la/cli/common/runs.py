@@ -64,7 +64,7 @@ def run_settings(args: argparse.Namespace) -> Iterator[RunSettings]:
     cluster = {key: value for key, value in cluster.items() if value is not None}
     with contextlib.ExitStack() as stack:
         if args.trace is not None:
-            stack.enter_context(_written(args.trace))
+            stack.enter_context(_write_timeline(args.trace))
         client = None
         if cluster:
             _require_preset(args.preset)
@@ -74,7 +74,7 @@ def run_settings(args: argparse.Namespace) -> Iterator[RunSettings]:
 
 
 @contextlib.contextmanager
-def _written(path: Path) -> Iterator[None]:
+def _write_timeline(path: Path) -> Iterator[None]:
     """Check that the timeline can be written, record the runs of the block, and write it."""
     require_suffix(path)
     require_writable_path(path)

@@ -116,7 +116,7 @@ def add_workers(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> No
     parser.add_argument("--cpus", type=count, metavar="N", help="CPU workers")
     parser.add_argument("--gpus", type=count, metavar="N", help="GPU workers")
     parser.add_argument(
-        "--virtual-gpus", type=count, metavar="N", help="CPU workers that act as GPUs"
+        "--virtual-gpus", type=count, metavar="N", help="CPU workers in the role of GPUs"
     )
     parser.add_argument(
         "--blas-threads", type=positive, metavar="N", help="BLAS threads of a CPU worker"
