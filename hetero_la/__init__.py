@@ -1,8 +1,8 @@
-"""Dense LU, Cholesky and QR as task graphs on CPUs and GPUs, run by Dask."""
+"""Dense LU, Cholesky and QR factorizations, run as task graphs on CPUs and GPUs by Dask."""
 
 from hetero_la.cli import interrupt as _interrupt
 
-_interrupt.provide_before_imports()
+_interrupt.install_before_imports()
 
 import importlib
 from types import ModuleType
@@ -42,6 +42,7 @@ __version__ = "0.1.0"
 
 
 def _lazy_functions() -> ModuleType:
+    """Return the package of the functions that take Dask arrays, importing it on first use."""
     return importlib.import_module("hetero_la.dask_arrays")
 
 

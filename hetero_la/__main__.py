@@ -1,4 +1,4 @@
-"""``python -m hetero_la`` is the command ``hetero-la``."""
+"""Entry point of ``python -m hetero_la``, which is the command ``hetero-la``."""
 
 import sys
 

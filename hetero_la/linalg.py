@@ -1,4 +1,4 @@
-"""SciPy-shaped linear algebra on the tile runtime."""
+"""Linear algebra functions with SciPy's names and signatures."""
 
 from hetero_la.api.cholesky import cho_factor, cho_solve, cholesky
 from hetero_la.api.determinant import SlogdetResult, det, slogdet

@@ -189,10 +189,10 @@ def test_where_gpus_ran_the_reference_is_cusolver(
 ) -> None:
     calls = []
     monkeypatch.setattr(libraries, "cusolver_seconds", lambda *given: calls.append(given) or 1.25)
-    problem = problems.given(arguments.parse([*line.split(), "--random", "12", "--ref"]))
+    problem = problems.read_or_generate(arguments.parse([*line.split(), "--random", "12", "--ref"]))
     for kind, virtual in (("cpu", False), ("gpu", True), ("gpu", False)):
         worker = SimpleNamespace(kind=kind, virtual=virtual)
-        seconds = runs.reference(problem, SimpleNamespace(workers=[worker]))
+        seconds = runs.reference_seconds(problem, SimpleNamespace(workers=[worker]))
         assert (seconds == 1.25) == (kind == "gpu" and not virtual)
     assert calls == [(asked, problem.a, problem.b)]
 

@@ -38,7 +38,7 @@ class Terminal(io.StringIO):
 def test_a_bar_appears_after_two_seconds_and_goes() -> None:
     now = 0.0
     stream = Terminal()
-    bar = progress.Bar("lu", stream, clock=lambda: now)
+    bar = progress.ProgressBar("lu", stream, clock=lambda: now)
     now = 1.9
     bar.update(1, 10)
     assert stream.getvalue() == ""
@@ -65,11 +65,11 @@ def test_the_bar_watches_runs_on_terminals_only(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(progress, "observe", observe)
     monkeypatch.setattr(sys, "stderr", io.StringIO())
-    with progress.shown("lu"):
+    with progress.show_progress("lu"):
         assert watched == []
     monkeypatch.setattr(sys, "stderr", Terminal())
     monkeypatch.setattr(progress, "_DELAY", -1.0)
-    with progress.shown("lu"):
+    with progress.show_progress("lu"):
         watched[0](1.0, 4.0)
         assert "25%" in sys.stderr.getvalue()
     assert sys.stderr.getvalue().endswith("\r\x1b[K")
@@ -143,7 +143,7 @@ def test_ctrl_c_ends_the_process_within_seconds(where: str, tmp_path: Path) -> N
             "from hetero_la.io import files\n"
             "from hetero_la.cli.main import main\n"
             "def hang(*_, **__):\n"
-            "    with files.replacing(files.Path('f.npz')) as begun:\n"
+            "    with files.replacing_file(files.Path('f.npz')) as begun:\n"
             "        begun.write_bytes(b'half')\n"
             "        libc = ctypes.CDLL(None)\n"
             "        lock = ctypes.create_string_buffer(64)\n"
@@ -186,7 +186,7 @@ def test_a_closed_stderr_is_nobody_elses(tmp_path: Path) -> None:
     program = (
         "import os\n"
         "from hetero_la.cli import interrupt\n"
-        "interrupt.stop_within_seconds()\n"
+        "interrupt.install_handler()\n"
         "interrupt.announce()\n"
         "print(os.readlink('/proc/self/fd/2'))"
     )

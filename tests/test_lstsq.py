@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.linalg import LinAlgWarning
 
 from hetero_la import Cluster, lstsq, lstsq_with_report
-from hetero_la.numerics.triangle_lstsq import by_singular_values, square_lstsq
+from hetero_la.numerics.triangle_lstsq import lstsq_by_svd, square_lstsq
 from hetero_la.testing.matrices import generate
 from tests.support import DTYPES, LIMIT, assert_close, lstsq_ratio, random
 
@@ -307,7 +307,7 @@ def test_values_at_the_threshold_are_zeros(dtype: str) -> None:
         for cond, rank in [(0.25, 1), (below, 2)]:
             x = lstsq(a, b, cond, lapack_driver=driver)
             assert x[2] == rank
-            assert by_singular_values(a, b[:, None], cond, driver, lower=False)[1] == rank
+            assert lstsq_by_svd(a, b[:, None], cond, driver, lower=False)[1] == rank
             check(x, a, b, driver, cond)
 
 
@@ -321,7 +321,7 @@ def test_any_number_is_a_cond_as_for_scipy(cond: Any, driver: str) -> None:
         if driver != "gelsy":
             r, right = np.triu(a[:9, :9]), b[:9, None]
             expected = scipy.linalg.lstsq(r, right, float(cond), lapack_driver=driver)[2]
-            assert by_singular_values(r, right, float(cond), driver, lower=False)[1] == expected
+            assert lstsq_by_svd(r, right, float(cond), driver, lower=False)[1] == expected
 
 
 @pytest.mark.parametrize("lower", [False, True])
@@ -335,7 +335,7 @@ def test_singular_values_of_triangles(rank: int, dtype: str, lower: bool) -> Non
     a, b = a.T if lower else a, random(9, 3, dtype, seed=1)
     for driver in ("gelsd", "gelss"):
         for right in (b, b[:, :0]):
-            found = by_singular_values(a, right, 1e-5, driver, lower=lower)
+            found = lstsq_by_svd(a, right, 1e-5, driver, lower=lower)
             expected = square_lstsq(a, right, 1e-5, driver, lower=lower)
             assert found[1] == expected[1] == rank
             assert_close(found[0], expected[0])

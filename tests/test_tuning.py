@@ -14,12 +14,12 @@ import pytest
 import hetero_la
 from hetero_la.cli.commands import tune
 from hetero_la.cli.main import main
-from hetero_la.planning.decisions import Problem, default_nb, recall, team_name
+from hetero_la.planning.decisions import Problem, default_nb, find_tuning, team_name
 from hetero_la.predict.tile_search import (
     Candidate,
+    _best_uniform_sizes,
     _candidates,
-    _coarse,
-    _promising,
+    _coarsened,
     _stages,
     search,
     tunings_of,
@@ -56,7 +56,7 @@ def tuned(nb: TileSizes, lookahead: int = 1, n: int = 1000, **other: Any) -> Tun
 def test_the_search_finds_the_shortest_of_its_predictions() -> None:
     kept()
     told = []
-    found = search(LU, CPUS, sizes=[50, 125, 500], depths=[0, 1], told=told.append)
+    found = search(LU, CPUS, sizes=[50, 125, 500], depths=[0, 1], report=told.append)
     assert sorted(found) == sorted(told)
     assert len(found) == 6
     assert [c.seconds for c in found] == sorted(c.seconds for c in found)
@@ -120,9 +120,9 @@ def test_a_tuning_holds_near_its_own_size(
     problem: Problem, owners: list[WorkerInfo], nb: int | None
 ) -> None:
     known = profile().with_tunings([tuned(80), tuned(96, n=2000)])
-    found = recall(known, problem, owners)
+    found = find_tuning(known, problem, owners)
     assert (found and found.nb) == nb
-    assert recall(None, problem, owners) is None
+    assert find_tuning(None, problem, owners) is None
 
 
 def test_tunings_of_a_team_are_those_of_its_owners() -> None:
@@ -141,9 +141,9 @@ def test_several_sizes_hold_for_their_own_size_only(place: Path) -> None:
     assert len(tunings_of(LU, CPUS, cuts[:2])) == 1
     known = profile().with_tunings(kept_ones)
     for size, nb in [(1000, (96, 96, 64)), (999, 80), (1001, 80), (1100, 80), (1400, None)]:
-        found = recall(known, LU._replace(m=size, n=size), CPUS)
+        found = find_tuning(known, LU._replace(m=size, n=size), CPUS)
         assert (found and found.nb) == nb
-    found = recall(known, LU._replace(nrhs=1), CPUS)
+    found = find_tuning(known, LU._replace(nrhs=1), CPUS)
     assert found is not None
     assert found.nb == 80
     write_profile(known, place)
@@ -160,7 +160,7 @@ def test_the_most_promising_sizes_are_as_good_as_all() -> None:
     for routine in ("lu", "qr", "cholesky"):
         problem = LU._replace(routine=routine)
         seconds = {c.nb: c.seconds for c in search(problem, CPUS, sizes=sizes, depths=[1])}
-        found = _promising(problem, _stages(problem, CPUS), sizes)
+        found = _best_uniform_sizes(problem, _stages(problem, CPUS), sizes)
         assert len(found) == 8
         assert min(seconds[nb] for nb in found) <= 1.02 * min(seconds.values())
 
@@ -201,9 +201,9 @@ def test_what_is_not_square_has_no_small_tiles_beyond(routine: str, m: int, n: i
 
 def test_a_large_matrix_has_a_coarse_grid() -> None:
     kept()
-    assert _coarse(range(64, 513, 32), 8192) == range(64, 513, 32)
-    assert _coarse(range(64, 513, 32), 8193) == list(range(64, 513, 64))
-    assert _coarse(range(128, 2049, 128), 10**7) == [512, 1024, 1536, 2048]
+    assert _coarsened(range(64, 513, 32), 8192) == range(64, 513, 32)
+    assert _coarsened(range(64, 513, 32), 8193) == list(range(64, 513, 64))
+    assert _coarsened(range(128, 2049, 128), 10**7) == [512, 1024, 1536, 2048]
 
 
 def test_the_command_prints_the_candidates_and_keeps_the_best(

@@ -1,1 +1,1 @@
-"""The algorithms, each as the builder of a task graph."""
+"""Algorithms, each as the builder of a task graph."""

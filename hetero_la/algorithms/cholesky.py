@@ -1,4 +1,4 @@
-"""A = L L^H, right-looking, as a task graph; and A X = B by it.
+"""Cholesky factorization A = L L^H, right-looking, and solution of A X = B, as task graphs.
 
 Of the n x n Hermitian positive definite A only the lower triangle is read and written;
 the tile columns of right-hand sides B, if there are any, stand to its right.  Step k:
@@ -37,21 +37,21 @@ def cholesky_tasks(
     *,
     identity: bool = False,
 ) -> TaskGraph:
-    """Tasks that overwrite the lower triangle of A with L, and B with L^-1 B.
+    """Build the tasks that overwrite the lower triangle of A with L, and B with L^-1 B.
 
     Parameters
     ----------
     layout : TileLayout
         The n x n matrix, and right-hand sides, if any.
     granularity : {"column", "tile"}, optional
-        Whether a task below the diagonal is a column of tiles or one tile.
+        Size of a task below the diagonal: one column of tiles, or one tile.
     identity : bool, optional
-        Whether the right-hand sides are made here, as columns of the identity.
+        Whether to write columns of the identity to the right-hand sides first.
 
     Returns
     -------
     TaskGraph
-        It leaves the per-step vector ``info[k]``: LAPACK's, relative to the panel.
+        The graph; its result is the per-step ``info[k]``, LAPACK's, relative to the panel.
 
     Examples
     --------
@@ -86,7 +86,7 @@ def cholesky_tasks(
 def solve_positive_tasks(
     layout: TileLayout, granularity: Literal["column", "tile"] = "column"
 ) -> TaskGraph:
-    """Tasks that overwrite the lower triangle of A with L, and B with X.
+    """Build the tasks that overwrite the lower triangle of A with L, and B with X.
 
     Examples
     --------
@@ -100,7 +100,7 @@ def solve_positive_tasks(
 def inverse_positive_tasks(
     layout: TileLayout, granularity: Literal["column", "tile"] = "column"
 ) -> TaskGraph:
-    """Tasks that overwrite the lower triangle of A with L, and columns beside it with A^-1.
+    """Build the tasks that overwrite A's lower triangle with L, and the right-hand sides with A^-1.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Right-hand sides that a run makes itself: columns of the identity."""
+"""Right-hand sides that a run computes itself: columns of the identity."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from hetero_la.scheduler.graph.tasks import Matrix
 
 
 def set_identity(g: TaskGraph, A: Matrix, step: int = 0) -> None:
-    """Tasks that write columns of the identity to the right-hand sides' tile columns.
+    """Add tasks that write columns of the identity to the right-hand sides' tile columns.
 
-    These must be cut as the matrix's rows are: by the same tile sizes, and without a tail.
+    These must be cut as the matrix's rows are: with the same tile sizes, and without a tail.
     """
     if g.layout.tail != 1:
         raise ValueError(

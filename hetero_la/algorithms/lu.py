@@ -1,4 +1,4 @@
-"""P A = L U with partial pivoting, right-looking, as a task graph.
+"""LU factorization with partial pivoting, P A = L U, right-looking, as a task graph.
 
 A is m x n, in mt x nt tiles (`TileLayout`), followed by the tile columns of right-hand
 sides, if there are any.  Step k:
@@ -37,22 +37,22 @@ def lu_tasks(
     *,
     identity: bool = False,
 ) -> TaskGraph:
-    """Tasks that overwrite A with L and U, in a valid sequential order.
+    """Build the tasks that overwrite A with L and U, in a valid sequential order.
 
     Parameters
     ----------
     layout : TileLayout
         The m x n matrix, any m and n.
     granularity : {"column", "tile"}, optional
-        Whether a GEMM task is a column of tiles or one tile.
+        Size of a GEMM task: one column of tiles, or one tile.
     identity : bool, optional
-        Whether the right-hand sides are made here, as columns of the identity.
+        Whether to write columns of the identity to the right-hand sides first.
 
     Returns
     -------
     TaskGraph
-        It leaves the per-step vectors ``ipiv[k]`` (0-based swaps relative to the first row
-        of tile row k) and ``info[k]`` (LAPACK's, relative to the panel).
+        The graph; its results are the per-step vectors ``ipiv[k]`` (0-based swaps relative to
+        the first row of tile row k) and ``info[k]`` (LAPACK's, relative to the panel).
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""A = Q R by block reflectors, as a task graph; and what Q and R are used for.
+"""QR factorization A = Q R by block reflectors, and products and solves with Q and R.
 
 A is m x n, any m and n, with tile columns C to its right, if there are any.  Step k:
 
@@ -9,9 +9,9 @@ and at the very end R[k] takes the place that it has in LAPACK's packed factors:
 
     lacpy      A[k, k] <- R[k]
 
-Before that, by what is wanted:
+Before that, depending on the routine:
 
-    Q^H C      the columns C ride along with the trailing matrix
+    Q^H C      the columns C are updated with the trailing matrix
     Q C        larfb_n    C[k:, j] <- Q[k] C[k:, j]              k = kt-1, ..., 0
     R^-1 C     trsm       C[k, j] <- R[k]^-1 C[k, j]             k = kt-1, ..., 0
                gemm       C[i, j] <- C[i, j] - A[i, k] C[k, j]   i < k
@@ -38,7 +38,7 @@ Granularity = Literal["column", "tile"]
 
 
 class _QR:
-    """A graph that grows by what is wanted; a reflector's task is always a whole column."""
+    """Builder of a QR graph, in parts; a reflector's task is always a whole column."""
 
     def __init__(self, layout: TileLayout, granularity: Granularity) -> None:
         self.g = TaskGraph(layout, granularity)
@@ -50,7 +50,7 @@ class _QR:
         self.T: PerStep = self.g.per_step("T", lambda k: (order[k], order[k]))
         self.kt, self.nt = layout.kt, layout.nt
         self.columns = layout.nt + layout.rt
-        self.step = layout.kt  # the next one after the factorization
+        self.step = layout.kt  # the first step after the factorization
 
     def factor(self, columns: int) -> None:
         """Factor A; the first `columns` tile columns get Q^H applied."""
@@ -64,7 +64,7 @@ class _QR:
                 g.add("larfb_c", step=k, column=j, reads=[A[k:, k], T[k]], updates=[A[k:, j]])
 
     def multiply(self, *, identity: bool = False) -> None:
-        """Overwrite C with Q C; of an identity, what stays zero is left out."""
+        """Overwrite C with Q C; with `identity`, leave out what stays zero."""
         for k in range(self.kt - 1, -1, -1):
             for j in self.g.column_blocks(self.nt + (k if identity else 0), self.columns):
                 self.g.add(
@@ -100,26 +100,27 @@ class _QR:
             self.step += 1
 
     def packed(self) -> TaskGraph:
-        """The graph, with LAPACK's packed factors as its result."""
+        """Return the graph, whose result is LAPACK's packed factors."""
         for k in range(self.kt):
             self.g.add("lacpy", step=self.step, column=k, reads=[self.R[k]], updates=[self.A[k, k]])
         return self.g
 
 
 def qr_tasks(layout: TileLayout, granularity: Granularity = "column") -> TaskGraph:
-    """Tasks that overwrite A with its packed factors, and C with Q^H C.
+    """Build the tasks that overwrite A with its packed factors, and C with Q^H C.
 
     Parameters
     ----------
     layout : TileLayout
         The m x n matrix, any m and n, and columns to its right, if any.
     granularity : {"column", "tile"}, optional
-        Whether a product with tiles of R is a column of tiles or one tile.
+        Size of a product with R: one column of tiles, or one tile.
 
     Returns
     -------
     TaskGraph
-        It leaves the per-step vectors ``tau[k]`` and ``method[k]`` (how a panel was factored).
+        The graph; its results are the per-step vectors ``tau[k]`` and ``method[k]`` (the method
+        by which the panel was factored).
 
     Examples
     --------
@@ -133,7 +134,7 @@ def qr_tasks(layout: TileLayout, granularity: Granularity = "column") -> TaskGra
 
 
 def explicit_q_tasks(layout: TileLayout, granularity: Granularity = "column") -> TaskGraph:
-    """Tasks that overwrite A with its packed factors, and C with columns of Q.
+    """Build the tasks that overwrite A with its packed factors, and C with columns of Q.
 
     Examples
     --------
@@ -149,7 +150,7 @@ def explicit_q_tasks(layout: TileLayout, granularity: Granularity = "column") ->
 
 
 def lstsq_tasks(layout: TileLayout, granularity: Granularity = "column") -> TaskGraph:
-    """Tasks that overwrite C with X, which minimizes ``||C - A X||``, for m >= n.
+    """Build the tasks that overwrite C with X, which minimizes ``||C - A X||``, for m >= n.
 
     The rows of C from n on become those of Q^H C: their norms are the residual's.
 
@@ -166,7 +167,7 @@ def lstsq_tasks(layout: TileLayout, granularity: Granularity = "column") -> Task
 
 
 def minimum_norm_tasks(layout: TileLayout, granularity: Granularity = "column") -> TaskGraph:
-    """Tasks that overwrite C with the shortest X such that ``A^H X = C``, for m >= n.
+    """Build the tasks that overwrite C with the shortest X of ``A^H X = C``, for m >= n.
 
     The rows of C from n on must be zero.
 

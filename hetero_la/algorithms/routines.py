@@ -1,4 +1,4 @@
-"""The routines: what each computes, in how many operations, and what a step is made of."""
+"""Table of routines: builder, operation count, tile sizes, and the kernels of a step."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ from hetero_la.tiles.storage.tile_sizes import TileSizes, tile_sizes
 
 
 class Tiling(NamedTuple):
-    """Tile size and look-ahead of matrices from an order, the smaller of m and n, on.
+    """Tile size and look-ahead of matrices of at least an order, the smaller of m and n.
 
-    Tiles are half as large where no more than `fine` rows of the trailing matrix are left.
+    Tiles are half as large where at most `fine` rows of the trailing matrix are left.
     """
 
     order: int
@@ -51,7 +51,7 @@ class Tiling(NamedTuple):
     fine: int = 0
 
     def sizes(self, order: int) -> TileSizes:
-        """The tile sizes of a matrix.
+        """Return the tile sizes of a matrix.
 
         Examples
         --------
@@ -65,37 +65,37 @@ class Tiling(NamedTuple):
 
 
 _TILES = (Tiling(49152, 1024), Tiling(8193, 512), Tiling(0, 256))
-#: Of one large matrix on one GPU, long products pay until a panel takes longer than an update.
+#: For a large matrix on one GPU, large tiles pay until a panel takes longer than an update.
 _LARGE = Tiling(24576, 1024, 2, fine=16384)
 
 
 @dataclass(frozen=True)
 class Routine:
-    """One routine.
+    """A routine: its builder, operation count, tile sizes and shapes.
 
     Attributes
     ----------
     tasks : callable
-        Builder of its graph, from a layout and, if given, a granularity.
+        Builder of its graph, from a layout and optionally a granularity.
     flops : callable
         Real operations for m, n, nrhs, as LAPACK counts them.
     step : Step
-        A step's kernels, for quick estimates.
+        Kernels of a step, for quick estimates.
     square, tall : bool
         Whether it needs m = n, or m >= n.
     gpu_tiles : tuple of Tiling
-        How matrices are cut for GPUs, the largest first.
+        Tile sizes on several GPUs, for the largest matrices first.
     one_gpu_tiles : tuple of Tiling
-        The same where there is one GPU: without neighbours that wait for its panels, it
-        gains more from long products.  What gets finer is for matrices that are on the GPU.
+        Tile sizes on one GPU, which gains more from large products since no other GPU waits
+        for its panels.  Those with `fine` are for matrices that are on the GPU.
     gpu_tail : int
-        How many tiles are factored as one at the end, on GPUs.
+        Number of last tiles that are factored as one, on GPUs.
     keeps : tuple of str
-        Per-step values that later uses of its factors need, besides the matrix.
+        Per-step values that routines on its factors need, besides the matrix.
     factored : bool
-        Whether it is given factors: then a step is less than `step`.
+        Whether its input is factors; a step then has fewer kernels than `step`.
     transposed : bool
-        Whether the functions that use it read a NumPy array's transpose by default.
+        Whether the functions that use it read the transpose of a NumPy array by default.
     """
 
     tasks: Callable[..., TaskGraph]
@@ -111,7 +111,7 @@ class Routine:
     transposed: bool = False
 
     def require_shape(self, name: str, m: int, n: int) -> None:
-        """Raise ValueError for a matrix of a shape that the routine does not take."""
+        """Raise ValueError for a matrix of a shape that the routine does not support."""
         if self.square and m != n:
             raise ValueError(f"{name} needs a square matrix, not one of shape {(m, n)}")
         if self.tall and m < n:
@@ -166,7 +166,7 @@ _QR_MULTIPLY = Routine(
     factored=True,
 )
 
-#: By name: what `plan` takes as its routine.
+#: Routines by name, as `plan` takes them.
 ROUTINES = {
     "lu": _LU,
     "solve": replace(
@@ -212,7 +212,7 @@ ROUTINES = {
 
 
 def panel_kernel(routine: str) -> str:
-    """The kernel that factors a routine's panels.
+    """Return the kernel that factors a routine's panels.
 
     Examples
     --------

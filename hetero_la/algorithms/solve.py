@@ -1,4 +1,4 @@
-"""A X = B by LU, as one task graph: the right-hand sides ride along.
+"""Solution of A X = B by LU, as one task graph that includes the right-hand sides.
 
 B stands to the right of A in tile columns of its own, so that the elimination of
 `hetero_la.algorithms.lu` leaves L^-1 P B there.  Then, from the last row of tiles up:
@@ -17,14 +17,14 @@ from hetero_la.tiles.storage.layout import TileLayout
 
 
 def solve_tasks(layout: TileLayout, granularity: Literal["column", "tile"] = "column") -> TaskGraph:
-    """Tasks that overwrite A with L and U, and B with X.
+    """Build the tasks that overwrite A with L and U, and B with X.
 
     Parameters
     ----------
     layout : TileLayout
         The n x n matrix and its right-hand sides.
     granularity : {"column", "tile"}, optional
-        Whether a GEMM task is a column of tiles or one tile.
+        Size of a GEMM task: one column of tiles, or one tile.
 
     Examples
     --------
@@ -38,7 +38,7 @@ def solve_tasks(layout: TileLayout, granularity: Literal["column", "tile"] = "co
 def inverse_tasks(
     layout: TileLayout, granularity: Literal["column", "tile"] = "column"
 ) -> TaskGraph:
-    """Tasks that overwrite A with L and U, and as many columns to its right with A^-1.
+    """Build the tasks that overwrite A with L and U, and n columns to its right with A^-1.
 
     Examples
     --------

@@ -1,6 +1,6 @@
-"""What a step of each factorization calls, for quick estimates: the kernels of the builders.
+"""Kernels that each step of a factorization calls, for quick estimates.
 
-Right-hand sides ride along with the trailing matrix; beside the last tile there is no product.
+Right-hand sides are updated with the trailing matrix; the last step has no product.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A X = B with given factors of A, as a task graph: what a run has left, another uses.
+"""Solution of A X = B with given factors of A, which an earlier run has left, as a task graph.
 
 The factors stand in the tile columns of A, and are only read; B stands to their right.
 A product with a column of tiles comes before or after each triangular solve:
@@ -8,7 +8,7 @@ A product with a column of tiles comes before or after each triangular solve:
     up^H       B[k, j] <- B[k, j] - A[i, k]^H B[i, j],   B[k, j] <- L[k, k]^-H B[k, j]  i > k
     down^H     B[k, j] <- B[k, j] - A[i, k]^H B[i, j],   B[k, j] <- U[k, k]^-H B[k, j]  i < k
 
-Of QR the block reflectors' T[k] are given, too, and V is in A as LAPACK packs it:
+For QR, T[k] of the block reflectors is given as well, and V is in A as LAPACK packs it:
 
     Q^H B      gemqrt_c   B[k:, j] <- Q[k]^H B[k:, j]    k = 0, ..., kt-1
     Q B        gemqrt_n   B[k:, j] <- Q[k] B[k:, j]      k = kt-1, ..., 0
@@ -24,7 +24,7 @@ from hetero_la.tiles.storage.layout import TileLayout
 
 
 class _Substitution:
-    """A graph that grows by one sweep over the steps after the other."""
+    """Builder of a graph of one or two substitutions."""
 
     def __init__(self, layout: TileLayout, granularity: Literal["column", "tile"]) -> None:
         self.g = TaskGraph(layout, granularity)
@@ -36,7 +36,7 @@ class _Substitution:
         """Solve with one triangle, by `kernel` on its diagonal tiles."""
         kt = self.layout.kt
         for k in range(kt) if down else range(kt - 1, -1, -1):
-            # The adjoint of a triangle reads its column where the triangle itself writes.
+            # With the adjoint of a triangle, the rows that it would update are read instead.
             other = slice(0, k) if down == adjoint else slice(k + 1, self.layout.mt)
             for j in self.g.column_blocks(*self.right):
                 if adjoint:
@@ -47,7 +47,7 @@ class _Substitution:
             self.step += 1
 
     def reflect(self, *, adjoint: bool) -> None:
-        """Multiply by Q or Q^H, whose block reflectors' T are given."""
+        """Multiply by Q or Q^H, with given T of the block reflectors."""
         kt, order = self.layout.kt, [self.layout.diagonal(k) for k in range(self.layout.kt)]
         T = self.g.per_step("T", lambda k: (order[k], order[k]))
         self.g.given = frozenset(("T", k) for k in range(kt))
@@ -74,7 +74,7 @@ class _Substitution:
 def lu_substitution_tasks(
     layout: TileLayout, granularity: Literal["column", "tile"] = "column"
 ) -> TaskGraph:
-    """Tasks that overwrite B, its rows permuted, with X: L U X = B.
+    """Build the tasks that overwrite B, its rows permuted, with X: L U X = B.
 
     Examples
     --------
@@ -90,7 +90,7 @@ def lu_substitution_tasks(
 def lu_adjoint_substitution_tasks(
     layout: TileLayout, granularity: Literal["column", "tile"] = "column"
 ) -> TaskGraph:
-    """Tasks that overwrite B with X, its rows permuted: (L U)^H X = B.
+    """Build the tasks that overwrite B with X, its rows permuted: (L U)^H X = B.
 
     Examples
     --------
@@ -106,7 +106,7 @@ def lu_adjoint_substitution_tasks(
 def cholesky_substitution_tasks(
     layout: TileLayout, granularity: Literal["column", "tile"] = "column"
 ) -> TaskGraph:
-    """Tasks that overwrite B with X: L L^H X = B.
+    """Build the tasks that overwrite B with X: L L^H X = B.
 
     Examples
     --------
@@ -122,7 +122,7 @@ def cholesky_substitution_tasks(
 def qr_multiply_tasks(
     layout: TileLayout, granularity: Literal["column", "tile"] = "column"
 ) -> TaskGraph:
-    """Tasks that overwrite B with Q B; ``T[k]`` is given.
+    """Build the tasks that overwrite B with Q B; ``T[k]`` is given.
 
     Examples
     --------
@@ -137,7 +137,7 @@ def qr_multiply_tasks(
 def qr_multiply_adjoint_tasks(
     layout: TileLayout, granularity: Literal["column", "tile"] = "column"
 ) -> TaskGraph:
-    """Tasks that overwrite B with Q^H B; ``T[k]`` is given.
+    """Build the tasks that overwrite B with Q^H B; ``T[k]`` is given.
 
     Examples
     --------
@@ -152,7 +152,7 @@ def qr_multiply_adjoint_tasks(
 def qr_solve_tasks(
     layout: TileLayout, granularity: Literal["column", "tile"] = "column"
 ) -> TaskGraph:
-    """Tasks that overwrite the first n rows of B with R^-1 Q^H B; ``T[k]`` is given.
+    """Build the tasks that overwrite the first n rows of B with R^-1 Q^H B; ``T[k]`` is given.
 
     Examples
     --------

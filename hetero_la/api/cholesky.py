@@ -1,4 +1,4 @@
-"""Cholesky factorization, and solving with it."""
+"""Cholesky factorization, and solves with its factor."""
 
 from __future__ import annotations
 
@@ -29,22 +29,26 @@ from hetero_la.numerics.conditioning import (
     hermitian_norm1,
     reciprocal_condition_positive,
 )
-from hetero_la.numerics.triangles import clear_above, complete, solve_with_triangle
+from hetero_la.numerics.triangles import (
+    complete_from_triangle,
+    solve_with_triangle,
+    zero_upper_triangle,
+)
 from hetero_la.tiles.arrays.finite import require_finite
 from hetero_la.tiles.arrays.transfer import array_module, on_device_of_arrays, to_host
 
 
 class CholeskyFactors(Factors):
-    """A = L L^H or U^H U; unpacks as SciPy's ``(c, lower)``.
+    """Cholesky factor, A = L L^H or U^H U; unpacks as SciPy's ``(c, lower)``.
 
     Attributes
     ----------
     c : array, shape (n, n)
-        L or U in its triangle; what is in the other one means nothing.
+        L or U in its triangle; the other triangle is undefined.
     lower : bool
         Whether it is L.
     info : int
-        0: what is not positive definite has no factors.
+        Always 0: a matrix that is not positive definite raises an error.
     plan : Plan
         How the run was planned.
     timing : Timing
@@ -53,12 +57,12 @@ class CholeskyFactors(Factors):
 
     @property
     def c(self) -> Any:
-        """The triangle, in a square array."""
+        """The factor, in one triangle of a square array."""
         return self[0]
 
     @property
     def lower(self) -> bool:
-        """Which triangle."""
+        """Whether the factor is L."""
         return bool(self[1])
 
     def solve(self, b: Any) -> Any:
@@ -83,10 +87,10 @@ class CholeskyFactors(Factors):
         if is_dask_array(b):
             return lazy_function("cho_solve_checking_b")(self, b)
         b = as_finite_array(b, "b")
-        return cho_solve(self, b, check_finite=False)  # c was, and its other triangle may not be
+        return cho_solve(self, b, check_finite=False)  # c was; its other triangle may not be finite
 
     def logdet(self) -> float:
-        """Logarithm of the determinant of A.
+        """Compute the logarithm of the determinant of A.
 
         Examples
         --------
@@ -129,7 +133,7 @@ def cholesky(
     Raises
     ------
     numpy.linalg.LinAlgError
-        If the matrix is not positive definite; it names the leading minor.
+        If the matrix is not positive definite; the message names the leading minor.
     ValueError
         If `a` is not square, of another dtype, or not finite.
     Others
@@ -149,7 +153,7 @@ def cholesky(
            [1., 2.]])
     """
     factor, _ = _factor(a, lower, overwrite_a, check_finite, client, options)
-    clear_above(factor)
+    zero_upper_triangle(factor)
     return factor if lower else factor.T
 
 
@@ -170,8 +174,8 @@ def cho_factor(
     Returns
     -------
     CholeskyFactors
-        Unpacks as SciPy's ``(c, lower)``; what is in the triangle of c that is not the factor
-        means nothing.  For a stack, a plain tuple of stacked arrays.
+        Unpacks as SciPy's ``(c, lower)``; the triangle of c that does not hold the factor is
+        undefined.  For a stack, a plain tuple of stacked arrays.
 
     Raises
     ------
@@ -194,25 +198,25 @@ def _factor(
     a: Any, lower: bool, overwrite_a: bool, check_finite: bool, client: Any,
     options: dict[str, Any], keep: Keep = Keep.NOTHING,
 ) -> tuple[Any, Result]:  # fmt: skip
-    """A factor in the lower triangle of an array, and the run that has made it."""
+    """Compute a factor in the lower triangle of an array; return it and the result of the run."""
     a = as_array(a, "a", (0, 1, 2))
-    a = array_module(a).atleast_2d(a)  # of a number, too, SciPy finds the root
+    a = array_module(a).atleast_2d(a)  # as SciPy, accept a number
     require_square(a, "a")
     if check_finite:
         require_finite(a, "a")
     # The upper triangle of A is the lower one of A^T, and U^T its factor.
     matrix = a if lower else a.T
-    # Where the memory may be used, but has the other order: there, and then back again.
+    # If the array may be overwritten but has the other order, complete it and use its transpose.
     turned = overwrite_a and not can_hold_result(matrix) and can_hold_result(matrix.T)
     if turned:
         matrix = matrix.T
-        complete(matrix, lower=False, conjugate=False)
+        complete_from_triangle(matrix, lower=False, conjugate=False)
     result = execute(
         "cholesky", matrix, overwrite_a=overwrite_a, keep=keep, client=client, **options
     )
     _require_positive(result)
     if turned:
-        complete(result.array, lower=True, conjugate=False)
+        complete_from_triangle(result.array, lower=True, conjugate=False)
     return result.array.T if turned else result.array, result
 
 
@@ -231,7 +235,7 @@ def cho_solve(
     Parameters
     ----------
     c_and_lower : tuple of array and bool
-        From `cho_factor`: an (..., n, n) array, and whether its lower triangle counts.
+        From `cho_factor`: an (..., n, n) array, and whether the factor is its lower triangle.
     b : array_like, shape (n,) or (..., n, nrhs)
         Right-hand sides.
     overwrite_b : bool, optional
@@ -274,6 +278,7 @@ def cho_solve(
 
 @over_stacks(c=2, lower=0, b="1|2")
 def _cho_solve(c: Any, lower: Any, b: Any, *, overwrite_b: bool, check_finite: bool) -> Any:
+    """Solve with the factors of one matrix."""
     c = as_matrix(c, "c", square=True)
     b = as_columns_for(c, b, "a factor")
     if check_finite:
@@ -281,7 +286,7 @@ def _cho_solve(c: Any, lower: Any, b: Any, *, overwrite_b: bool, check_finite: b
         require_finite(b, "b")
     if b.size == 0:
         return array_module(b).empty(b.shape, array_module(b).result_type(c, b))
-    overwrite_b = overwrite_b and is_writable(b)  # SciPy's overwrites what is read-only, too
+    overwrite_b = overwrite_b and is_writable(b)  # SciPy also overwrites read-only arrays
     y = solve_with_triangle(c, b, lower=bool(lower), adjoint=not lower, overwrite_b=overwrite_b)
     return solve_with_triangle(c, y, lower=bool(lower), adjoint=bool(lower), overwrite_b=True)
 
@@ -297,7 +302,7 @@ def solve_positive(
     a : array, shape (n, n)
         Only the triangle that `lower` names is used.
     b : array, shape (n,) or (n, nrhs)
-        Right-hand sides; where `a` is.
+        Right-hand sides, on the device of `a`.
     lower, check_finite, client, **options
         As for `cholesky`.
 

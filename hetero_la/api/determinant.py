@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hetero_la.api.lu import factored
+from hetero_la.api.lu import factor_without_warning
 from hetero_la.api.stacks import over_stacks
 from hetero_la.checks.inputs import as_matrix, is_writable
 from hetero_la.checks.lazy import takes_dask_arrays
@@ -14,9 +14,9 @@ from hetero_la.execution.execute import can_hold_result
 from hetero_la.numerics.range_scaling import column_exponents, times_power_of_two
 from hetero_la.tiles.arrays.transfer import array_module, on_device_of_arrays, to_host
 
-#: How often mantissas are multiplied in pairs before they might leave the range, and an
-#: exponent that no number has.
-_HALVINGS, _BEYOND = 4, 10_000
+#: How often mantissas can be multiplied in pairs before they may leave the range, and a bound
+#: beyond the exponent of any number.
+_HALVINGS, _EXPONENT_BOUND = 4, 10_000
 
 
 class SlogdetResult(NamedTuple):
@@ -33,10 +33,10 @@ def det(
     a: Any, overwrite_a: bool = False, check_finite: bool = True, *, client: Any = None,
     **options: Any,
 ) -> Any:  # fmt: skip
-    """Determinant, from the diagonal of U.
+    """Compute the determinant, from the diagonal of U.
 
-    The product is kept as a mantissa and an exponent: it is right wherever the determinant
-    itself can be represented, however large or small the products on the way to it are.
+    The product is accumulated as a mantissa and an exponent: it is right whenever the
+    determinant itself can be represented, even if partial products overflow or underflow.
 
     Parameters
     ----------
@@ -62,16 +62,16 @@ def det(
 
 
 def det_of(diagonal: np.ndarray, sign: int, exponent: int = 0) -> Any:
-    """Determinant of a matrix that was multiplied by a power of two, `exponent` in all.
+    """Compute the determinant of a matrix that was scaled by 2**exponent in all.
 
-    From the diagonal of U, on the host, and the sign of the permutation.
+    `diagonal` is that of U, on the host, and `sign` that of the permutation.
     """
     wide = _double(diagonal.dtype)
-    if not diagonal.all():  # also beside an infinity
+    if not diagonal.all():  # even if another entry is infinite
         return wide(0)
     mantissa, power = _product(diagonal)
-    power = min(max(power - exponent, -_BEYOND), _BEYOND)
-    with np.errstate(over="ignore", under="ignore"):  # infinity and zero are answers
+    power = min(max(power - exponent, -_EXPONENT_BOUND), _EXPONENT_BOUND)
+    with np.errstate(over="ignore", under="ignore"):  # infinity and zero are valid results
         return np.ldexp(sign * mantissa.view(np.float64), power).view(wide)[0]
 
 
@@ -79,7 +79,7 @@ def det_of(diagonal: np.ndarray, sign: int, exponent: int = 0) -> Any:
 @on_device_of_arrays
 @over_stacks(a=2)
 def slogdet(a: Any, check_finite: bool = True, *, client: Any = None, **options: Any) -> Any:
-    """Sign and logarithm of the determinant, which itself may overflow.
+    """Compute sign and logarithm of the determinant, which itself may overflow.
 
     Parameters
     ----------
@@ -106,21 +106,21 @@ def slogdet(a: Any, check_finite: bool = True, *, client: Any = None, **options:
 
 
 def slogdet_of(diagonal: np.ndarray, sign: int, exponent: int = 0) -> SlogdetResult:
-    """Sign and logarithm of the determinant, from what `det_of` takes."""
+    """Compute sign and logarithm of the determinant from the arguments of `det_of`."""
     dtype, real = diagonal.dtype.type, diagonal.real.dtype.type
     if not diagonal.all():
         return SlogdetResult(dtype(0), real(-np.inf))
     mantissa, power = _product(diagonal)
     size = np.abs(mantissa[0])
-    with np.errstate(invalid="ignore"):  # infinities that nobody looked for
+    with np.errstate(invalid="ignore"):  # infinities, if the input was not checked
         phase = sign * mantissa[0] / size
     return SlogdetResult(dtype(phase), real(np.log(size) + (power - exponent) * np.log(2)))
 
 
 def _product(factors: np.ndarray) -> tuple[np.ndarray, int]:
-    """The product of all, as an array of one number near 1, and a power of two."""
+    """Return the product of all entries as an array of one number near 1 and a power of two."""
     numbers, power = _normalized(np.append(factors, _double(factors.dtype)(1)))
-    with np.errstate(invalid="ignore"):  # infinities that nobody looked for
+    with np.errstate(invalid="ignore"):  # infinities, if the input was not checked
         while len(numbers) > 1:
             for _ in range(_HALVINGS):
                 half = len(numbers) // 2
@@ -132,7 +132,7 @@ def _product(factors: np.ndarray) -> tuple[np.ndarray, int]:
 
 
 def _normalized(numbers: np.ndarray) -> tuple[np.ndarray, int]:
-    """Mantissas whose larger part is from 1/2 to 1, and the sum of their powers of two."""
+    """Scale numbers to mantissas from 1/2 to 1; return them and the sum of their exponents."""
     parts = numbers.view(np.float64).reshape(len(numbers), -1)
     powers = np.frexp(np.abs(parts).max(axis=1))[1]
     return np.ldexp(parts, -powers[:, None]).view(numbers.dtype)[:, 0], int(powers.sum())
@@ -145,26 +145,26 @@ def _double(dtype: np.dtype) -> type:
 def _diagonal(
     a: Any, overwrite_a: bool, check_finite: bool, client: Any, options: dict[str, Any]
 ) -> tuple[np.ndarray, int, int]:
-    """What `det_of` takes."""
+    """Factor, and return the arguments of `det_of`."""
     a, how = as_matrix(a, square=True), (check_finite, client, options)
     if overwrite_a and not can_hold_result(a):  # a row-major array can, of the transpose
         a = a.T
     exponent = 0
-    if overwrite_a and is_writable(a):  # nobody can look at it again
+    if overwrite_a and is_writable(a):  # then its old values are not needed
         exponents = column_exponents(a, least=float(np.finfo(a.dtype).max) ** 0.5)
         a, exponent = times_power_of_two(a, exponents, overwrite=True), int(exponents.sum())
-    packed, piv = factored(a, overwrite_a, *how)
+    packed, piv = factor_without_warning(a, overwrite_a, *how)
     diagonal = to_host(packed.diagonal())
     if overwrite_a or np.isfinite(diagonal).all():
         return diagonal, sign_of(piv), exponent
     # U has overflowed.  Scaling columns leaves the pivots as they are.
     exponents = column_exponents(a)
-    packed, piv = factored(times_power_of_two(a, exponents), False, *how)
+    packed, piv = factor_without_warning(times_power_of_two(a, exponents), False, *how)
     return to_host(packed.diagonal()), sign_of(piv), int(exponents.sum())
 
 
 @on_device_of_arrays
 def sign_of(piv: Any) -> int:
-    """Sign of the permutation that row interchanges make."""
+    """Return the sign of the permutation that row interchanges make."""
     swaps = int((piv != array_module(piv).arange(len(piv))).sum())
     return -1 if swaps % 2 else 1

@@ -1,4 +1,4 @@
-"""Result objects: factors that know where they come from, and solve where they are."""
+"""Base class of the result objects, which hold factors, plan and timing, and solve."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from hetero_la.tiles.arrays.transfer import is_device_array
 
 
 class Factors(tuple[Any, Any]):
-    """What the factors of all kinds share; a tuple of two, as SciPy's functions return.
+    """Base class of factors; a tuple of two, as SciPy's functions return.
 
     The arrays stay where the factorization has left them, on the host or on a GPU, and
-    every solve works there.  Factors of a host matrix that GPUs of this process have
-    computed stay on these, too: solves with them go there, until `release`, or until a
-    run needs the memory: do not change the arrays in place.
+    every solve runs there.  Factors of a host matrix that GPUs of this process have computed are
+    also kept on these GPUs, which then solve, until `release` or until another run needs the
+    memory.  Do not change the arrays in place.
 
     Attributes
     ----------
@@ -42,18 +42,18 @@ class Factors(tuple[Any, Any]):
     def __new__(
         cls, packed: Any, other: Any, info: int, report: Report, kept: KeptFactors | None = None
     ) -> Any:
-        """Bundle the factors with what is known of the run."""
+        """Create the tuple with the report of the run and the factors kept on GPUs."""
         self = super().__new__(cls, (packed, other))
         self.info, (self.plan, self.timing) = info, report
         self._kept, self._finite = kept, False
         return self
 
     def __getnewargs__(self) -> tuple[Any, Any, int, Report]:
-        """What a copy, or a pickle, is made from."""
+        """Return the arguments from which a copy, or a pickle, is made."""
         return self[0], self[1], self.info, Report(self.plan, self.timing)
 
     def __getstate__(self) -> dict[str, Any]:
-        """A copy has the arrays alone: what is on the GPUs stays with this object."""
+        """Return the state of a copy, which has the arrays but not the factors on the GPUs."""
         return {**self.__dict__, "_kept": None}
 
     @property
@@ -67,29 +67,28 @@ class Factors(tuple[Any, Any]):
         return self[0].dtype
 
     def release(self) -> None:
-        """Give back the GPU memory of factors that the host has, too.
+        """Free the GPU memory of factors that are also on the host.
 
         Examples
         --------
         >>> import numpy as np, hetero_la
         >>> factors = hetero_la.lu_factor(np.eye(2))
-        >>> factors.release()  # they are on the host alone: nothing to give back
+        >>> factors.release()  # they are on the host alone: nothing to free
         """
         if self._kept is not None:
             self._kept.release()
             self._kept = None
 
     def require_finite(self, name: str) -> None:
-        """Raise ValueError if the factors hold a NaN or an infinity; they are looked at once."""
+        """Raise ValueError if the factors hold a NaN or an infinity; they are checked only once."""
         if not self._finite:
             require_finite(self[0], name)
             self._finite = True
 
     def kept_for(self, b: Any) -> KeptFactors | None:
-        """The factors on the GPUs, if they serve right-hand sides `b`.
+        """Return the factors on the GPUs, if these can solve for the right-hand sides `b`.
 
-        These have to be on the host, and no wider than the matrix: what is wider takes
-        more memory there than the matrix did.
+        `b` has to be on the host, and no larger than the matrix, since it needs memory on the GPUs.
         """
         kept = self._kept
         if kept is None or not kept.there or is_device_array(b):
@@ -99,7 +98,7 @@ class Factors(tuple[Any, Any]):
         fits = b.ndim in (1, 2) and len(b) == self.shape[0] and 0 < b.size <= self[0].size
         try:
             dtype = lapack_dtype(b.dtype, "b")
-        except ValueError:  # which the host will say
+        except ValueError:  # the solve on the host raises it
             return None
         return kept if fits and np.result_type(dtype, self.dtype) == self.dtype else None
 

@@ -1,4 +1,4 @@
-"""Least squares by QR, and by the singular values of R."""
+"""Least squares by QR and by the singular values of R."""
 
 from __future__ import annotations
 
@@ -30,22 +30,22 @@ def lstsq(
 ) -> tuple[Any, Any, np.int64, Any]:  # fmt: skip
     """Find the shortest least-squares solution of A X = B, for a matrix of any rank.
 
-    X minimizes the 2-norms of the columns of B - A X; where the rank is below n, so that there
-    are many such X, it is the shortest.
+    X minimizes the 2-norms of the columns of B - A X; if the rank is below n, many such X exist,
+    and the one of least norm is returned.
 
     Parameters
     ----------
     a : array_like, shape (..., m, n)
         NumPy or CuPy array or stack, as for `lu_factor`.
     b : array_like, shape (m,) or (..., m, nrhs)
-        Right-hand sides; where `a` is.
+        Right-hand sides, on the device of `a`.
     cond : float, optional
-        Singular values up to this part of the largest count as zeros; by default the dtype's
-        eps.  For "gelsd", 0 and numbers from 1 on stand for half of that.
+        Singular values up to this fraction of the largest count as zeros; by default the dtype's
+        eps.  For "gelsd", 0 and numbers of at least 1 stand for eps / 2.
     overwrite_a : bool, optional
         Whether the factors may take the place of `a` (where it is column-major, and m >= n).
     overwrite_b : bool, optional
-        Accepted as SciPy does; `b` is left alone.
+        Accepted for compatibility with SciPy; `b` is never overwritten.
     check_finite : bool, optional
         Whether to refuse NaNs and infinities.
     lapack_driver : {None, "gelsd", "gelss", "gelsy", "gels"}, optional
@@ -63,17 +63,17 @@ def lstsq(
         Squared 2-norms of the columns of B - A X where m > n, NaN if the rank is below n; empty
         where m <= n, and for "gelsy".  Of the dtype of `x`, as in SciPy.
     rank : numpy.int64
-        Of `a`.
+        Effective rank of `a`.
     s : array, shape (..., min(m, n)), or None
         Singular values of `a`, the largest first; None for "gels", and "gelsy" unless `a` is empty.
 
     Raises
     ------
     numpy.linalg.LinAlgError
-        If the singular values are not found; for "gels", if a diagonal entry of R is exactly
-        zero.
+        If the singular value decomposition does not converge; for "gels", if a diagonal entry
+        of R is exactly zero.
     ValueError
-        If shapes, dtypes or values do not do.
+        If shapes, dtypes or values are invalid.
     TypeError
         If `cond` is not a number, or `a` and `b` are not both on the host or both on one GPU.
     Others
@@ -87,11 +87,11 @@ def lstsq(
 
     Notes
     -----
-    QR of A, or of A^T for m < n, as a task graph leaves a problem with R in A's place, of order
-    min(m, n), and with A's singular values and rank.  LAPACK's driver solves it in the calling
-    thread; on a GPU cuSOLVER finds the singular values, and the singular vectors
-    only if the rank is not full, while "gelsy" is done on the host.  For large matrices that
-    takes far longer than the QR does.
+    QR of A, or of A^T for m < n, is run as a task graph.  It reduces the problem to one with R
+    in A's place, of order min(m, n), with A's singular values and rank.  LAPACK's driver solves
+    that in the calling thread; on a GPU cuSOLVER computes the singular values, and the singular
+    vectors only if the rank is not full, while "gelsy" runs on the host.  For large matrices
+    this takes far longer than the QR does.
 
     Examples
     --------
@@ -123,12 +123,12 @@ def lstsq_with_report(
     overwrite_b: bool = False, check_finite: bool = True, lapack_driver: str | None = None, *,
     client: Any = None, **options: Any,
 ) -> tuple[Any, Any, np.int64, Any, Report]:  # fmt: skip
-    """Find what `lstsq` does, and say how the run was planned and how it went.
+    """Solve as `lstsq` does; also return the plan and the timing of the run.
 
     Returns
     -------
     x, residues, rank, s
-        As of `lstsq`.
+        As for `lstsq`.
     report : Report
         `plan` and `timing` of the run: "qr", or for the driver "gels" "lstsq" or (m < n)
         "minimum_norm".
@@ -141,13 +141,13 @@ def lstsq_with_report(
     up, rhs_up = scaling_exponent(a), scaling_exponent(rhs)
     a, rhs = times_power_of_two(a, up), times_power_of_two(rhs, rhs_up)
     if driver == "gels":
-        found = _by_qr(a, rhs, cond, client, options)
+        found = _solve_by_qr(a, rhs, cond, client, options)
     else:
-        found = _of_any_rank(a, rhs, cond, driver, overwrite_a, client, options)
+        found = _solve_by_driver(a, rhs, cond, driver, overwrite_a, client, options)
     x, s = times_power_of_two(found.x, up - rhs_up), found.s
     dtype = residues_dtype(a)
     if (m > n and driver != "gelsy") or not n:
-        with np.errstate(over="ignore"):  # infinity is an answer
+        with np.errstate(over="ignore"):  # infinity is a valid result
             residues = (abs(found.rest) ** 2).sum(axis=0).astype(dtype)
         residues = times_power_of_two(residues, -2 * rhs_up)
         if found.rank < n:
@@ -161,7 +161,7 @@ def lstsq_with_report(
 
 
 def require_driver(lapack_driver: str | None) -> str:
-    """The driver's name; raise ValueError for one that there is not."""
+    """Return the driver's name; raise ValueError for an unknown one."""
     driver = "gelsd" if lapack_driver is None else lapack_driver
     if driver not in ("gelsd", "gelss", "gelsy", "gels"):
         raise ValueError(f'LAPACK driver "{driver}" is not found')
@@ -169,7 +169,7 @@ def require_driver(lapack_driver: str | None) -> str:
 
 
 def as_cond(cond: Any, dtype: Any) -> float:
-    """`cond` as a number, by default the eps of `dtype`.
+    """Return `cond` as a float, by default the eps of `dtype`.
 
     Examples
     --------
@@ -188,14 +188,14 @@ def as_cond(cond: Any, dtype: Any) -> float:
 
 
 def residues_dtype(a: Any) -> np.dtype[Any]:
-    """SciPy's dtype of residues: that of X, and a real one where the matrix is empty."""
+    """Return SciPy's dtype of residues: that of X, or a real one if the matrix is empty."""
     if a.size:
         return a.dtype
     return np.finfo(np.float64 if a.shape[1] else a.dtype).dtype
 
 
-class _Found(NamedTuple):
-    """X; what is left of B, whose norms are the residual's; rank and singular values."""
+class _LeastSquares(NamedTuple):
+    """X, the rest of B (whose column norms are those of the residual), rank and singular values."""
 
     x: Any
     rest: Any
@@ -204,11 +204,11 @@ class _Found(NamedTuple):
     report: Report
 
 
-def _of_any_rank(
+def _solve_by_driver(
     a: Any, b: Any, cond: float, driver: str, overwrite_a: bool, client: Any,
     options: dict[str, Any],
-) -> _Found:  # fmt: skip
-    """By the driver for R Y = Q^H B, or for m < n, with A^T = Q R, for R^T Y = B."""
+) -> _LeastSquares:  # fmt: skip
+    """Solve R Y = Q^H B, or R^T Y = B with A^T = Q R for m < n, by LAPACK's driver."""
     m, n = a.shape
     tall = m >= n
     factors = qr_factor(a if tall else a.T, overwrite_a and tall, False, client=client, **options)
@@ -216,33 +216,35 @@ def _of_any_rank(
     if tall:
         c = factors.multiply(b, adjoint=True, check_finite=False)
         x, rank, s = square_lstsq(factors.r, c[:n], cond, driver)
-        return _Found(x, c[n:], rank, s, report)
+        return _LeastSquares(x, c[n:], rank, s, report)
     y, rank, s = square_lstsq(factors.r.T, b, cond, driver, lower=True)
-    x = factors.multiply(_padded(y.conj(), n), check_finite=False).conj()
-    return _Found(x, b[:0], rank, s, report)
+    x = factors.multiply(_pad_with_zero_rows(y.conj(), n), check_finite=False).conj()
+    return _LeastSquares(x, b[:0], rank, s, report)
 
 
-def _by_qr(a: Any, b: Any, cond: float, client: Any, options: dict[str, Any]) -> _Found:
-    """By QR alone, with the right-hand sides in the run: for a matrix of full rank."""
+def _solve_by_qr(
+    a: Any, b: Any, cond: float, client: Any, options: dict[str, Any]
+) -> _LeastSquares:
+    """Solve by QR alone, with the right-hand sides in the run; A must have full rank."""
     m, n = a.shape
     result = execute("lstsq", a, b, client=client, **options) if m >= n else execute(
-        "minimum_norm", a.T, _padded(b.conj(), n), client=client, **options
+        "minimum_norm", a.T, _pad_with_zero_rows(b.conj(), n), client=client, **options
     )  # fmt: skip
     k, c = min(m, n), result.beside
     rank = np.int64(_rank(result.factors[:k], cond))
     x = (c[:n] if m >= n else c.conj()).copy(order="F")
-    return _Found(x, c[n:], rank, None, result.report)
+    return _LeastSquares(x, c[n:], rank, None, result.report)
 
 
-def _padded(b: Any, rows: int) -> Any:
-    """`b` with rows of zeros below, which the product with Q then fills."""
+def _pad_with_zero_rows(b: Any, rows: int) -> Any:
+    """Return `b` with rows of zeros below it, which the product with Q overwrites."""
     padded = array_module(b).zeros((rows, b.shape[1]), b.dtype)
     padded[: len(b)] = b
     return padded
 
 
 def _rank(r: Any, cond: float) -> int:
-    """Rank of R by its diagonal; warns where it is not full, raises where R is singular."""
+    """Return the rank of R by its diagonal; warn if it is not full, raise if R is singular."""
     diagonal = np.abs(to_host(r.diagonal()))
     order = len(diagonal)
     require_nonzero(diagonal)
@@ -265,7 +267,7 @@ def require_nonzero(diagonal: np.ndarray) -> None:
 
 
 def deficient_message(rank: int, order: int, because: str) -> str:
-    """What is wrong with a matrix that is not of full rank."""
+    """Return the warning for a matrix that does not have full rank."""
     return (
         f"rank-deficient matrix: its rank is about {rank} and not {order} ({because}), "
         "the solution is inaccurate, and not the shortest one"

@@ -1,4 +1,4 @@
-"""LU factorization, and solving with its factors."""
+"""LU factorization, and solves with its factors."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from hetero_la.tiles.storage.pivots import permutation
 
 
 class LUFactors(Factors):
-    """P A = L U; unpacks as SciPy's ``(lu, piv)``.
+    """LU factors, P A = L U; unpacks as SciPy's ``(lu, piv)``.
 
     Attributes
     ----------
@@ -67,7 +67,7 @@ class LUFactors(Factors):
         b : array, shape (n,) or (n, nrhs)
             Right-hand sides.
         trans : {0, 1, 2}, optional
-            Which system.
+            0 for A, 1 for A^T, 2 for A^H.
 
         Returns
         -------
@@ -104,7 +104,7 @@ def lu_factor(
     check_finite : bool, optional
         Whether to refuse NaNs and infinities.
     client : dask.distributed.Client or hetero_la.Cluster, optional
-        Whose workers to use.  By default small problems run in the calling thread, and
+        The cluster whose workers to use.  By default small problems run in the calling thread, and
         larger ones on the running client's workers, or on a cluster in this process.
     **options
         nb, ib, lookahead, panel, inverse_bound, qr_panel, checkpoint, checkpoint_folder: see
@@ -127,7 +127,7 @@ def lu_factor(
     hetero_la.tiles.arrays.errors.DeviceUnavailableError
         If there are no workers, or none of the kind that `panel` asks for.
     hetero_la.tiles.arrays.errors.InsufficientMemoryError
-        If the workers' memory does not suffice.
+        If the workers do not have enough memory.
     hetero_la.tiles.arrays.errors.RunAbortedError
         If all workers left, or the run was cancelled.
 
@@ -157,16 +157,16 @@ def lu_factor(
     >>> piv
     array([1, 1], dtype=int32)
     """
-    factors = factored(a, overwrite_a, check_finite, client, options)
+    factors = factor_without_warning(a, overwrite_a, check_finite, client, options)
     if factors.info:
         warn(zero_pivot_message(factors.info))
     return factors
 
 
-def factored(
+def factor_without_warning(
     a: Any, overwrite_a: bool, check_finite: bool, client: Any, options: dict[str, Any]
 ) -> LUFactors:
-    """`lu_factor` of one matrix without a warning, for what gives none in SciPy."""
+    """Compute `lu_factor` of one matrix, but do not warn of a zero pivot."""
     a = as_matrix(a)
     if check_finite:
         require_finite(a, "a")
@@ -204,8 +204,8 @@ def lu_solve(
     Raises
     ------
     ValueError
-        If the shapes do not fit, `piv` holds no row numbers, `trans` is something else, or
-        the factors or `b` are not finite.
+        If the shapes do not fit, `piv` holds numbers that are not rows, `trans` is not 0, 1 or 2,
+        or the factors or `b` are not finite.
     TypeError
         If the factors and `b` are not both on the host, or both on one GPU.
 
@@ -230,7 +230,7 @@ def lu_solve(
 
 
 def _solve_where_kept(factors: LUFactors, b: Any, trans: int, check_finite: bool) -> Any:
-    """X by the factors that are on GPUs besides the host; None if there are none."""
+    """Solve with the factors that are kept on GPUs; return None if there are none."""
     kept = factors.kept_for(b)
     if kept is None:
         return None
@@ -255,8 +255,8 @@ def _lu_solve(lu: Any, piv: Any, b: Any, trans: int, overwrite_b: bool, check_fi
         require_finite(b, "b")
     if b.size == 0:
         return array_module(b).empty(b.shape, array_module(b).result_type(lu, b))
-    # SciPy's getrs counts piv from 1 in place while other threads run: each call has its own.
-    # And it overwrites what is read-only, too.
+    # SciPy's getrs makes piv 1-based in place while other threads run, so each call gets a copy.
+    # It also overwrites read-only arrays.
     return linalg_module(lu).lu_solve(
         (lu, piv.copy()), b, trans=trans, overwrite_b=overwrite_b and is_writable(b),
         check_finite=False,
@@ -286,8 +286,8 @@ def lu(
     -------
     (p, l, u) or (pl, u)
         p of shape (..., m, m), or (..., m) for `p_indices`; l of shape (..., m, k) and u of
-        shape (..., k, n), k = min(m, n).  As in SciPy, p is empty where `a` is, and of the
-        dtype of `a` (or int64) where that is 1 x 1.
+        shape (..., k, n), k = min(m, n).  As in SciPy, p is empty if `a` is empty, and of the
+        dtype of `a` (or int64) if `a` is 1 x 1.
 
     Examples
     --------
@@ -300,11 +300,12 @@ def lu(
     """
     if 0 in np.shape(a):
         require_options(options, client)
-        return _lu_of_nothing(a, permute_l, p_indices)
+        return _lu_of_empty(a, permute_l, p_indices)
     return _lu(a, permute_l, overwrite_a, check_finite, p_indices, client, options)
 
 
-def _lu_of_nothing(a: Any, permute_l: bool, p_indices: bool) -> tuple[Any, ...]:
+def _lu_of_empty(a: Any, permute_l: bool, p_indices: bool) -> tuple[Any, ...]:
+    """Return the factors of an empty matrix, in SciPy's shapes and dtypes."""
     a = as_array(a, "a", (max(np.ndim(a), 2),))
     xp, (*batch, m, n) = array_module(a), a.shape
     k = min(m, n)
@@ -321,7 +322,7 @@ def _lu(
     a: Any, permute_l: bool, overwrite_a: bool, check_finite: bool, p_indices: bool, client: Any,
     options: dict[str, Any],
 ) -> tuple[Any, ...]:  # fmt: skip
-    packed, piv = factored(a, overwrite_a, check_finite, client, options)
+    packed, piv = factor_without_warning(a, overwrite_a, check_finite, client, options)
     xp = array_module(packed)
     m, n = packed.shape
     k = min(m, n)
@@ -329,7 +330,7 @@ def _lu(
     rows = xp.asarray(np.argsort(permutation(piv, m)))
     if permute_l:
         return lower[rows], upper
-    number = m == n == 1  # of which SciPy makes arrays of other types
+    number = m == n == 1  # for which SciPy returns other dtypes
     if p_indices:
         return rows.astype(np.int64 if number else np.int32), lower, upper
     p = xp.zeros((m, m), packed.dtype if number else packed.real.dtype)

@@ -9,13 +9,13 @@ import scipy.linalg
 
 from hetero_la.api.qr_factors import QRFactors, apply_q
 from hetero_la.api.stacks import over_stacks
-from hetero_la.checks.inputs import as_array, as_matrix, is_writable, same_place
+from hetero_la.checks.inputs import as_array, as_matrix, is_writable, require_same_device
 from hetero_la.checks.lazy import takes_dask_arrays
 from hetero_la.checks.warnings import warn
 from hetero_la.execution.execute import Result, execute
 from hetero_la.execution.executor_choice import require_options
 from hetero_la.execution.resident_factors import Keep
-from hetero_la.numerics.triangles import clear_above, upper_triangle
+from hetero_la.numerics.triangles import upper_triangle, zero_upper_triangle
 from hetero_la.tiles.arrays.finite import require_finite
 from hetero_la.tiles.arrays.transfer import array_module, on_device_of_arrays, to_host
 
@@ -43,11 +43,12 @@ def qr(
     lwork : int, optional
         Deprecated, as in SciPy; workspace is found otherwise.
     mode : {"full", "r", "economic", "raw"}, optional
-        What to return; "qr" is an old name of "full".
+        Which factors to return; "qr" is an old name of "full".
     pivoting : bool, optional
         Whether columns are exchanged, so that the diagonal of R does not increase.  This is done
-        on the host in the calling thread, by LAPACK's ``xGEQP3``: half of it are products with
-        vectors, which no task graph makes faster.  A CuPy array goes there and back.
+        on the host in the calling thread, by LAPACK's ``xGEQP3``: half of its operations are
+        matrix-vector products, which a task graph does not speed up.  A CuPy array is copied to
+        the host, and the factors back.
     check_finite : bool, optional
         Whether to refuse NaNs and infinities.
     client, **options
@@ -56,13 +57,13 @@ def qr(
     Returns
     -------
     q : array, shape (m, m), or (m, k) for "economic"
-        Q; k = min(m, n).  Not for "r".  It is a part of an array that holds the packed
-        factors, too; a copy lets go of them.  For "raw" the tuple ``(qr, tau)`` as LAPACK returns
-        it, which `qr_factor` gives as an object.
+        Q; k = min(m, n).  Not for "r".  It is a view of an array that also holds the packed
+        factors; copy it to free their memory.  For "raw", the tuple ``(qr, tau)`` of LAPACK, which
+        `qr_factor` returns as an object.
     r : array, shape (m, n), or (k, n) for "economic" and "raw"
         R.  For "r" it is the first entry of the tuple.
     p : array of int32, shape (n,)
-        Which column of `a` stands in each place; only for `pivoting`.
+        Number of the column of `a` in each place; only for `pivoting`.
 
     Raises
     ------
@@ -81,8 +82,8 @@ def qr(
     -----
     Householder's method by blocks of reflectors I - V T V^H (LAPACK, ``xGEQRF``), R's
     diagonal with the signs that LAPACK gives it.  Panels are factored recursively [1]_;
-    a GPU factors tall ones that are well conditioned by CholeskyQR2 [2]_, and finds the
-    reflectors of what that gives [3]_: see `Options`, ``qr_panel``.
+    a GPU factors tall ones that are well conditioned by CholeskyQR2 [2]_, and reconstructs
+    their reflectors [3]_: see `Options`, ``qr_panel``.
 
     References
     ----------
@@ -110,7 +111,7 @@ def qr(
     (True, array([1, 0], dtype=int32))
     """
     mode = canonical_mode(mode)
-    a = _checked(a, check_finite)
+    a = _as_finite_matrix(a, check_finite)
     m, n = a.shape
     check_lwork(lwork, m)
     if pivoting:
@@ -119,8 +120,8 @@ def qr(
     columns = {"full": m, "economic": min(m, n)}.get(mode, 0)
     result = _factor(a, columns, overwrite_a, client, options)
     xp, packed = array_module(a), result.array[:, :n]
-    if mode == "r":  # nobody else needs the reflectors
-        clear_above(packed.T)
+    if mode == "r":  # the reflectors are not returned
+        zero_upper_triangle(packed.T)
         return (packed,)
     r = upper_triangle(packed if mode == "full" or m < n else packed[:n])
     if mode == "raw":
@@ -129,14 +130,14 @@ def qr(
 
 
 def canonical_mode(mode: str) -> str:
-    """`mode` by the name that SciPy prefers; raise ValueError for one that there is not."""
+    """Return the name that SciPy prefers for `mode`; raise ValueError for an unknown one."""
     if mode not in _MODES:
         raise ValueError(f"Mode argument should be one of {list(_MODES)}, not {mode!r}")
     return "full" if mode == "qr" else mode
 
 
 def check_lwork(lwork: Any, m: int) -> None:
-    """Warn of a workspace's size that is given; raise ValueError where SciPy does."""
+    """Warn if `lwork` is given; raise ValueError if it is too small, as SciPy does."""
     if lwork is NOT_GIVEN:
         return
     if lwork not in (None, -1) and lwork <= m:
@@ -145,7 +146,7 @@ def check_lwork(lwork: Any, m: int) -> None:
 
 
 def _pivoted(a: Any, mode: str, overwrite_a: bool) -> tuple[Any, ...]:
-    """Factor A[:, p] = Q R on the host, whatever `a` is; the results are where it is."""
+    """Factor A[:, p] = Q R on the host; return the results on the device of `a`."""
     found = scipy.linalg.qr(
         to_host(a), overwrite_a=overwrite_a and is_writable(a), mode=mode, pivoting=True,
         check_finite=False,
@@ -163,7 +164,7 @@ def qr_factor(
     a: Any, overwrite_a: bool = False, check_finite: bool = True, *, client: Any = None,
     **options: Any,
 ) -> QRFactors:  # fmt: skip
-    """Factor A = Q R, and keep Q as its reflectors: to multiply by it, or to solve.
+    """Factor A = Q R and keep Q as reflectors, for products with Q and for least squares.
 
     Parameters
     ----------
@@ -183,12 +184,12 @@ def qr_factor(
     >>> np.round(factors.solve(np.array([1.0, 2.0, 3.0])), 12)
     array([1., 1.])
     """
-    result = _factor(_checked(a, check_finite), 0, overwrite_a, client, options, Keep.COPY)
+    result = _factor(_as_finite_matrix(a, check_finite), 0, overwrite_a, client, options, Keep.COPY)
     tau = array_module(result.array).asarray(result.vector("tau"))
     return QRFactors(result.array, tau, 0, result.report, result.kept)
 
 
-def _checked(a: Any, check_finite: bool) -> Any:
+def _as_finite_matrix(a: Any, check_finite: bool) -> Any:
     a = as_matrix(a)
     if check_finite:
         require_finite(a, "a")
@@ -217,11 +218,11 @@ def qr_multiply(
     Parameters
     ----------
     a : array_like, shape (..., m, n)
-        As for `qr`; always looked at for NaNs and infinities, and so is `c`.
+        As for `qr`; always checked for NaNs and infinities, and so is `c`.
     c : array_like
-        What is multiplied: for "left" of min(m, n) rows (with `overwrite_c` of m, as many as the
-        product has), for "right" of m columns.  One dimension is a row or a column; leading ones
-        are broadcast.
+        The matrix to multiply: for "left" with min(m, n) rows (with `overwrite_c`, m rows as the
+        product has), for "right" with m columns.  A vector is a row or a column; leading
+        dimensions are broadcast.
     mode : {"left", "right"}, optional
         Q C or C Q.
     pivoting : bool, optional
@@ -237,16 +238,16 @@ def qr_multiply(
     -------
     cq : array
         The product, with economic Q: min(m, n) columns for "right", m rows for "left".  As in
-        SciPy, it is empty, of the shape of `c`, where `c` is empty.
+        SciPy, an empty `c` gives an empty array of its shape.
     r : array, shape (..., min(m, n), n)
         R.
     p : array of int32, shape (..., n)
-        Which column of `a` stands in each place; only for `pivoting`.
+        Number of the column of `a` in each place; only for `pivoting`.
 
     Raises
     ------
     ValueError
-        If shapes, dtypes or values do not do, or for an unknown mode.
+        If shapes, dtypes or values are invalid, or for an unknown mode.
     Others
         As for `lu_factor`.
 
@@ -261,7 +262,7 @@ def qr_multiply(
     if mode not in ("left", "right"):
         raise ValueError(f"Mode argument can only be 'left' or 'right' but not {mode!r}")
     a, c = as_matrix(a), as_array(c, "c", (1, 2))
-    same_place(a, c, "a", "c")
+    require_same_device(a, c, "a", "c")
     require_finite(c, "c")
     (m, n), k, xp = a.shape, min(a.shape), array_module(a)
     given = c
@@ -270,7 +271,7 @@ def qr_multiply(
     if rows != (m if mode == "right" or (overwrite_c and m > n) else k):
         raise ValueError(f"c of shape {given.shape} does not fit a of shape {a.shape}")
     multiply, *rest = _product_with_q(a, pivoting, overwrite_a, client, options)
-    if not c.size:  # whatever the product's shape would be: as SciPy
+    if not c.size:  # of the shape of c, not of the product, as in SciPy
         return xp.empty_like(c), *rest
     turn = xp.conj if conjugate else xp.asarray
     if mode == "right":  # C Q = (Q^H C^H)^H
@@ -285,7 +286,7 @@ def qr_multiply(
 def _product_with_q(
     a: Any, pivoting: bool, overwrite_a: bool, client: Any, options: dict[str, Any]
 ) -> tuple[Any, ...]:
-    """What multiplies by Q, R, and with `pivoting` p."""
+    """Factor A; return a function that multiplies by Q, then R, and with `pivoting` p."""
     if not pivoting:
         factors = qr_factor(a, overwrite_a, client=client, **options)
         return factors.multiply, factors.r

@@ -1,4 +1,4 @@
-"""QR factors: products with Q, without forming it, and least squares."""
+"""QR factors: products with Q without forming it, and least squares."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from hetero_la.tiles.arrays.transfer import (
     on_device_of_arrays,
 )
 
-#: So few reflectors LAPACK may apply one by one (its largest block has 64). Then it puts ones on
-#: their diagonal for a while, which other threads must not see: each call has its own.
+#: Up to so many reflectors LAPACK may apply one by one (its largest block has 64).  It then writes
+#: ones on their diagonal temporarily, which other threads must not see, so each call gets a copy.
 _FEW = 64
 
 
 @on_device_of_arrays
 def apply_q(qr: Any, tau: Any, c: Any, *, adjoint: bool) -> Any:
-    """Q C or Q^H C, by LAPACK's ``xORMQR`` on the host and cuSOLVER's on a GPU.
+    """Compute Q C or Q^H C, by LAPACK's ``xORMQR`` on the host and cuSOLVER's on a GPU.
 
     Parameters
     ----------
@@ -33,9 +33,9 @@ def apply_q(qr: Any, tau: Any, c: Any, *, adjoint: bool) -> Any:
     tau : array, shape (k,)
         Scalars of the reflectors.
     c : array_like, shape (m,) or (m, p)
-        What is multiplied; where `qr` is.
+        The matrix to multiply, on the device of `qr`.
     adjoint : bool
-        Whether by Q^H.
+        Whether to multiply by Q^H.
 
     Raises
     ------
@@ -78,14 +78,14 @@ def _multiply(reflectors: Any, tau: Any, c: Any, adjoint: bool) -> Any:
 
 
 class QRFactors(Factors):
-    """A = Q R; unpacks as SciPy's raw ``(qr, tau)``.
+    """QR factors, A = Q R; unpacks as SciPy's raw ``(qr, tau)``.
 
     Attributes
     ----------
     qr : array, shape (m, n)
         R in the upper triangle, the Householder vectors below the diagonal.
     tau : array, shape (min(m, n),)
-        Their scalars, as LAPACK's ``xGEQRF`` returns them.
+        Scalars of the reflectors, as LAPACK's ``xGEQRF`` returns them.
     info : int
         0.
     plan : Plan
@@ -106,7 +106,7 @@ class QRFactors(Factors):
 
     @property
     def panels(self) -> tuple[str, ...]:
-        """How each panel was factored: "householder" (column by column) or "cholesky"."""
+        """Method of each panel: "householder" (column by column) or "cholesky"."""
         return self.timing.panels
 
     @property
@@ -117,14 +117,14 @@ class QRFactors(Factors):
 
     @on_device_of_arrays
     def multiply(self, c: Any, adjoint: bool = False, check_finite: bool = True) -> Any:
-        """Q C, or Q^H C, without forming Q.
+        """Compute Q C or Q^H C without forming Q.
 
         Parameters
         ----------
         c : array, shape (m,) or (m, p)
-            What is multiplied.
+            The matrix to multiply.
         adjoint : bool, optional
-            Whether by Q^H.
+            Whether to multiply by Q^H.
         check_finite : bool, optional
             Whether to refuse NaNs and infinities in `c`.
 
@@ -159,7 +159,7 @@ class QRFactors(Factors):
 
     @on_device_of_arrays
     def solve(self, b: Any) -> Any:
-        """Least-squares solution of A X = B, for at least as many rows as columns.
+        """Compute the least-squares solution of A X = B, for m >= n.
 
         Parameters
         ----------
@@ -186,7 +186,7 @@ class QRFactors(Factors):
             )
         b = as_columns_for(self[0], as_finite_array(b, "b"), "factors")
         kept = self.kept_for(b)
-        if kept is not None and self[0].diagonal().all():  # else the host says why not
+        if kept is not None and self[0].diagonal().all():  # if R is singular, the host raises
             x = kept.answer(b, partial(kept.solve, "qr_solve"))
             if x is not None:
                 return x[:n]

@@ -1,4 +1,4 @@
-"""Linear systems: solve and inv."""
+"""Linear systems (`solve`) and inverses (`inv`)."""
 
 from __future__ import annotations
 
@@ -56,22 +56,22 @@ def solve(
         As for `lu_factor`, but integers of any size become float64.  One number divides
         right-hand sides of any length, as in SciPy.
     b : array_like, shape (n,) or (..., n, nrhs)
-        Right-hand sides; where `a` is.  Leading dimensions are broadcast.
+        Right-hand sides, on the device of `a`.  Leading dimensions are broadcast.
     lower : bool, optional
         Which triangle of a symmetric, Hermitian or positive definite matrix to read: the
         lower one, or by default the upper one.
     overwrite_a : bool, optional
-        Whether LU may work in the memory of `a` (where that is column-major), which saves a
-        copy of it.  X is not refined where it does.
+        Whether LU may work in the memory of `a` (if that is column-major), which saves a copy of
+        it.  X is then not refined.
     overwrite_b : bool, optional
         Whether X may take the place of `b` (where that is column-major).
     check_finite : bool, optional
         Whether to refuse NaNs and infinities.
     assume_a : str, optional
-        What is known of the matrix: "general" ("gen"), "diagonal", "tridiagonal", "banded",
+        Structure of the matrix: "general" ("gen"), "diagonal", "tridiagonal", "banded",
         "upper triangular", "lower triangular", "symmetric" ("sym"), "hermitian" ("her") or
-        "positive definite" ("pos").  None stands for "general": where SciPy would first look
-        for structure in the matrix, the answer is the same up to rounding.
+        "positive definite" ("pos").  None stands for "general": SciPy would first search the
+        matrix for structure, but the solution is the same up to rounding.
     transposed : bool, optional
         Solve A^T X = B; for real matrices only, as in SciPy.
     client, **options
@@ -89,7 +89,7 @@ def solve(
     NotImplementedError
         If `transposed` is asked for with complex numbers.
     ValueError
-        If shapes, dtypes, values or `assume_a` do not do.
+        If shapes, dtypes, values or `assume_a` are invalid.
     TypeError
         If `a` and `b` are not both on the host, or both on one GPU.
     Others
@@ -105,12 +105,12 @@ def solve(
     General matrices are factored by LU with partial pivoting, positive definite ones by
     Cholesky.  Symmetric and Hermitian ones are completed from their triangle, for LU: that
     takes twice the operations of LAPACK's Bunch-Kaufman factorization, and is at least as
-    stable.  The others take O(n^2) operations for a right-hand side, and go to SciPy on the
-    host; on a GPU, tridiagonal and banded matrices are factored by LU.
+    stable.  The others take O(n^2) operations per right-hand side; SciPy solves them on the host.
+    On a GPU, tridiagonal and banded matrices are factored by LU.
 
-    After LU, few right-hand sides (up to n / 8) are refined: a residual and a solve with the
-    factors, as LAPACK's ``xGERFS`` does, which keeps the backward error small for any n.  Of
-    more, those are refined whose backward error needs it.
+    After LU, up to n / 8 right-hand sides are all refined: a residual and a solve with the
+    factors, as in LAPACK's ``xGERFS``, which keeps the backward error small for any n.  Of more
+    right-hand sides, only those with a larger backward error are refined.
 
     Examples
     --------
@@ -135,12 +135,12 @@ def solve(
     else:
         in_place = overwrite_a and can_hold_result(a)
         a = as_general(a, structure, lower, in_place)
-        x = _by_lu(a, b, transposed, in_place, client, options)[0]
-    return _placed(x, b) if overwrite_b else x
+        x = _solve_by_lu(a, b, transposed, in_place, client, options)[0]
+    return _copy_into(x, b) if overwrite_b else x
 
 
-def _placed(x: Any, memory: Any) -> Any:
-    """`x` in the memory of another array of its shape and dtype, if that can hold it."""
+def _copy_into(x: Any, memory: Any) -> Any:
+    """Copy `x` to the memory of an array of its shape and dtype, if that can hold it."""
     if not can_hold_result(memory):
         return x
     memory[...] = x
@@ -153,7 +153,7 @@ def solve_with_report(
     a: Any, b: Any, *, check_finite: bool = True, transposed: bool = False, client: Any = None,
     **options: Any,
 ) -> tuple[Any, Report]:  # fmt: skip
-    """Solve A X = B as `solve` does, and say how the run was planned and how it went.
+    """Solve A X = B as `solve` does; also return the plan and the timing of the run.
 
     Returns
     -------
@@ -163,7 +163,7 @@ def solve_with_report(
         Its `plan` and `timing`.
     """
     a, b = _system(a, b, check_finite, transposed)
-    return _by_lu(a, b, transposed, False, client, options)
+    return _solve_by_lu(a, b, transposed, False, client, options)
 
 
 def _system(
@@ -175,39 +175,41 @@ def _system(
     return a, b
 
 
-def _by_lu(
+def _solve_by_lu(
     a: Any, b: Any, transposed: bool, in_place: bool, client: Any, options: dict[str, Any]
 ) -> tuple[Any, Report]:
     rhs = b[:, None] if b.ndim == 1 else b
     if in_place:
-        x, report = _by_lu_in_place(a, rhs, transposed, client, options)
+        x, report = _solve_by_lu_in_place(a, rhs, transposed, client, options)
         return x.reshape(b.shape), report
     a = a.T if transposed else a
     result = execute("solve", a, rhs, keep=Keep.ONLY, client=client, **options)
     anorm = _checked_norm(a, result)
-    x = refine(a, anorm, partial(_solve_again, result, trans=0), rhs, _apart(result))
+    x = refine(
+        a, anorm, partial(_solve_with_factors, result, trans=0), rhs, _copy_of_solution(result)
+    )
     return x.reshape(b.shape), result.report
 
 
-def _by_lu_in_place(
+def _solve_by_lu_in_place(
     a: Any, b: Any, transposed: bool, client: Any, options: dict[str, Any]
 ) -> tuple[Any, Report]:
-    """Factor in the memory of a matrix, or leave the factors on the GPUs, and then solve."""
+    """Factor in the memory of the matrix, or leave the factors on the GPUs, and then solve."""
     anorm = norm1(a)
     result = execute("lu", a, overwrite_a=True, keep=Keep.ONLY, client=client, **options)
     if b.size == 0:
         return b, result.report
     _require_solvable(result, anorm, b)
-    solve_again = partial(_solve_again, result, trans=2 if transposed else 0)
-    x = solve_again(b)
-    if result.kept:  # then the matrix is as it was
+    solve_with_factors = partial(_solve_with_factors, result, trans=2 if transposed else 0)
+    x = solve_with_factors(b)
+    if result.kept:  # then the matrix is unchanged
         matrix = a.T if transposed else a
-        x = refine(matrix, norm1(matrix), solve_again, b, x)
+        x = refine(matrix, norm1(matrix), solve_with_factors, b, x)
     return x, result.report
 
 
 def _checked_norm(a: Any, result: Result) -> float:
-    """The norm of A; warns where X of a run may mean little, and raises where there is none."""
+    """Return the 1-norm of A; warn if it is ill-conditioned, raise if it is singular."""
     if result.beside.size == 0:
         return 0.0
     anorm = norm1(a)
@@ -218,26 +220,26 @@ def _checked_norm(a: Any, result: Result) -> float:
 def _inverse(a: Any, in_place: bool, client: Any, options: dict[str, Any]) -> Any:
     result = execute("inverse", a, columns=len(a), keep=Keep.ONLY, client=client, **options)
     _checked_norm(a, result)
-    return result.beside if in_place else _apart(result)
+    return result.beside if in_place else _copy_of_solution(result)
 
 
-def _apart(result: Result) -> Any:
-    """X of a run, in an array that does not hold the factors, too."""
+def _copy_of_solution(result: Result) -> Any:
+    """Return X of a run in an array that does not also hold the factors."""
     return result.beside if result.kept else result.beside.copy(order="F")
 
 
 def _require_solvable(result: Result, anorm: float, like: Any) -> None:
-    """Raise LinAlgError for singular factors, and warn of those that are nearly so."""
+    """Raise LinAlgError for singular factors, and warn if they are nearly singular."""
     if result.info:
         raise LinAlgError(singular_message(result.info))
     if result.kept:
-        rcond = estimate_reciprocal_condition(anorm, like, partial(_solve_again, result))
+        rcond = estimate_reciprocal_condition(anorm, like, partial(_solve_with_factors, result))
     else:
         rcond = reciprocal_condition(anorm, result.factors, result.piv)
     warn_ill_conditioned(rcond, like.dtype)
 
 
-def _solve_again(result: Result, b: Any, trans: int) -> Any:
+def _solve_with_factors(result: Result, b: Any, trans: int) -> Any:
     """Solve with the factors of a run, wherever they are."""
     if result.kept:
         return result.kept.solve_lu(permutation(result.piv, len(b)), b, adjoint=trans == 2)
@@ -277,7 +279,7 @@ def inv(
     numpy.linalg.LinAlgError
         If the matrix, or one of a stack, is singular.
     ValueError
-        If shape, dtype, values or `assume_a` do not do.
+        If shape, dtype, values or `assume_a` are invalid.
     Others
         As for `lu_factor`.
 
@@ -310,4 +312,4 @@ def inv(
             exponents = column_exponents(full.T)
             scaled = times_power_of_two(full.T, exponents).T
             x = times_power_of_two(_inverse(scaled, False, client, options), exponents)
-    return _placed(x, a) if overwrite_a else x
+    return _copy_into(x, a) if overwrite_a else x

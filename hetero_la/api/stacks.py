@@ -1,4 +1,4 @@
-"""Stacks of matrices: functions of one matrix, applied to each of them, as SciPy does."""
+"""Application of functions of one matrix to stacks of matrices, as in SciPy."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def over_stacks(**core: int | str) -> Callable[[F], F]:
-    """Let a function of matrices and vectors take arrays with leading dimensions, too.
+    """Decorate a function of matrices and vectors so that it also takes stacks of them.
 
     Parameters
     ----------
@@ -36,7 +36,7 @@ def over_stacks(**core: int | str) -> Callable[[F], F]:
 
     Notes
     -----
-    An empty stack costs a call for one matrix, which tells the results' shapes and dtypes.
+    For an empty stack the function is called once, to find the results' shapes and dtypes.
 
     Examples
     --------
@@ -68,7 +68,7 @@ def over_stacks(**core: int | str) -> Callable[[F], F]:
 def _for_each(
     function: Callable[..., Any], bound: inspect.BoundArguments, core: dict[str, int | str]
 ) -> Any:
-    """Call for every matrix, and stack the results."""
+    """Call the function for every matrix, and stack the results."""
     given = {name: bound.arguments[name] for name in core if bound.arguments.get(name) is not None}
     for a in given.values():
         refuse_masked(a)
@@ -80,11 +80,13 @@ def _for_each(
         shapes = ", ".join(f"{name} of shape {a.shape}" for name, a in arrays.items())
         raise ValueError(f"shape mismatch: these stacks cannot be paired: {shapes}") from None
     for name in bound.arguments:
-        if name.startswith("overwrite_"):  # one matrix may stand in several places
+        if name.startswith("overwrite_"):  # broadcast: one matrix may be used several times
             bound.arguments[name] = False
     xp = array_module(next(iter(arrays.values())))
     if 0 in batch:
-        bound.arguments.update({name: _example(a, split[name][1]) for name, a in arrays.items()})
+        bound.arguments.update(
+            {name: _placeholder(a, split[name][1]) for name, a in arrays.items()}
+        )
         return _stack([function(*bound.args, **bound.kwargs)], xp, batch)
     whole = {
         name: array_module(a).broadcast_to(a, batch + split[name][1]) for name, a in arrays.items()
@@ -101,20 +103,20 @@ def _for_each(
 
 
 def _split(shape: tuple[int, ...], ndim: int | str) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Leading dimensions, and those of one matrix or vector."""
+    """Split a shape into leading dimensions and those of one matrix or vector."""
     own = min(len(shape), 2) if ndim == "1|2" else int(ndim)
     at = max(len(shape) - own, 0)
     return shape[:at], shape[at:]
 
 
-def _example(a: Any, shape: tuple[int, ...]) -> Any:
-    """A vector or matrix of this shape that no function complains of."""
+def _placeholder(a: Any, shape: tuple[int, ...]) -> Any:
+    """Return a valid argument of this shape: an identity matrix or a zero vector."""
     xp = array_module(a)
     return xp.eye(*shape, dtype=a.dtype) if len(shape) == 2 else xp.zeros(shape, a.dtype)
 
 
 def _stack(results: Sequence[Any], xp: ModuleType, batch: tuple[int, ...]) -> Any:
-    """Results of one kind as arrays of `xp`, with the leading dimensions `batch`."""
+    """Stack results of one kind into arrays of `xp` with the leading dimensions `batch`."""
     first = results[0]
     if first is None:
         return None

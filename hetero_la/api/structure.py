@@ -1,4 +1,4 @@
-"""Matrices of known structure: what `assume_a` may say, and solves that need no factors."""
+"""Structured matrices: the values of `assume_a`, and solves that need no factorization."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from numpy.linalg import LinAlgError
 
 from hetero_la.checks.warnings import warn_ill_conditioned
 from hetero_la.numerics.conditioning import reciprocal_condition_upper
-from hetero_la.numerics.triangles import complete
+from hetero_la.numerics.triangles import complete_from_triangle
 from hetero_la.planning.memory import require_room
 from hetero_la.tiles.arrays.transfer import (
     array_module,
@@ -26,7 +26,7 @@ from hetero_la.tiles.kernels.cpu.device import available_memory
 
 
 class Structure(StrEnum):
-    """What is known of a matrix, by SciPy's name."""
+    """Structure of a matrix, by SciPy's name."""
 
     GENERAL = "general"
     DIAGONAL = "diagonal"
@@ -45,17 +45,17 @@ _SHORT = {
     "her": Structure.HERMITIAN,
     "pos": Structure.POSITIVE,
 }
-#: What `assume_a` may be in `solve`.
+#: Values of `assume_a` in `solve`.
 SOLVE_NAMES = (*Structure, *_SHORT)
-#: And in `inv`, where SciPy knows fewer.
+#: Values of `assume_a` in `inv`; SciPy has fewer of them.
 INV_NAMES = ("general", "diagonal", "upper triangular", "lower triangular", *_SHORT)
-#: Solved without LU: a right-hand side takes O(n^2) operations at most.
+#: Structures solved without LU, in at most O(n^2) operations per right-hand side.
 _SIMPLE = (Structure.DIAGONAL, Structure.UPPER, Structure.LOWER)
 _SIMPLE_ON_HOST = (*_SIMPLE, Structure.TRIDIAGONAL, Structure.BANDED)
 
 
 def structure_of(assume_a: Any, names: Collection[str] = SOLVE_NAMES) -> Structure:
-    """The structure that `assume_a` names; None stands for a general matrix.
+    """Return the structure that `assume_a` names; None stands for a general matrix.
 
     Raises
     ------
@@ -79,7 +79,7 @@ def structure_of(assume_a: Any, names: Collection[str] = SOLVE_NAMES) -> Structu
 
 
 def refuse_complex(dtype: Any) -> None:
-    """Raise what SciPy raises for a complex matrix that is to be transposed."""
+    """Raise NotImplementedError, as SciPy does, for a complex matrix to be transposed."""
     if dtype.kind == "c":
         raise NotImplementedError(
             "scipy.linalg.solve can currently not solve a^T x = b for complex matrices, and so "
@@ -88,30 +88,30 @@ def refuse_complex(dtype: Any) -> None:
 
 
 def is_simple(structure: Structure, a: Any) -> bool:
-    """Whether `solve_simple` knows what to do, where `a` is."""
+    """Return whether `solve_simple` handles this structure on the device of `a`."""
     return structure in (_SIMPLE if is_device_array(a) else _SIMPLE_ON_HOST)
 
 
 def solve_simple(a: Any, b: Any, structure: Structure, transposed: bool) -> Any:
-    """Solve A X = B, or A^T X = B, where that takes no work worth distributing.
+    """Solve A X = B or A^T X = B for a structure that is not worth distributing.
 
     Parameters
     ----------
     a : array, shape (n, n)
-        The matrix, of which only what the structure names is used.
+        The matrix, of which only the entries that the structure names are read.
     b : array, shape (n,) or (n, nrhs)
         Right-hand sides, of the same dtype.
     structure : Structure
         One for which `is_simple` holds.
     transposed : bool
-        Which of the systems.
+        Whether to solve with A^T.
     """
     if b.size == 0:
         return b.copy()
     if structure is Structure.DIAGONAL:
         return divide_by_diagonal(a, b)
     if not is_device_array(a):
-        aligned = np.require(a, requirements="A")  # SciPy 1.17 refuses what is not
+        aligned = np.require(a, requirements="A")  # SciPy 1.17 refuses unaligned arrays
         return scipy.linalg.solve(
             aligned, b, assume_a=structure, transposed=transposed, check_finite=False
         )
@@ -128,52 +128,52 @@ def invert_simple(a: Any, structure: Structure) -> Any:
 
 
 def is_number(a: Any, b: Any) -> bool:
-    """Whether `a` is one number with which SciPy solves for any `b`, by division."""
+    """Return whether `a` is a single number by which SciPy's `solve` divides any `b`."""
     return math.prod(np.shape(a)) == 1 and (np.ndim(a) < 2 or np.shape(b)[:1] != (1,))
 
 
 def divide_by_number(a: Any, b: Any) -> Any:
-    """X of a X = B for an array `a` of one number; X has one dimension at least."""
-    return array_module(b).atleast_1d(b) / without_zeros(a.ravel())
+    """Solve a X = B for an array `a` of one number; X has at least one dimension."""
+    return array_module(b).atleast_1d(b) / require_nonzero_diagonal(a.ravel())
 
 
 @on_device_of_arrays
-def without_zeros(diagonal: Any) -> Any:
-    """Some or all of a matrix's diagonal; raise LinAlgError if it has a zero."""
+def require_nonzero_diagonal(diagonal: Any) -> Any:
+    """Return `diagonal`; raise LinAlgError if it has a zero."""
     if not diagonal.all():
         raise LinAlgError("A singular matrix detected: there is a zero on its diagonal.")
     return diagonal
 
 
 def divide_by_diagonal(a: Any, b: Any) -> Any:
-    """X of A X = B for a diagonal matrix."""
-    diagonal = without_zeros(a.diagonal())
+    """Solve A X = B for a diagonal matrix."""
+    diagonal = require_nonzero_diagonal(a.diagonal())
     size = abs(diagonal)
     warn_ill_conditioned(float(size.min() / size.max()), a.dtype)
     return b / diagonal.reshape(-1, *[1] * (b.ndim - 1))
 
 
 def solve_triangle(a: Any, b: Any, lower: bool, transposed: bool) -> Any:
-    """X of A X = B, or A^T X = B, for one triangle of `a`."""
+    """Solve A X = B or A^T X = B for one triangle of `a`."""
     xp = array_module(a)
-    if lower:  # from its last row and column, it is upper triangular
+    if lower:  # with rows and columns reversed it is upper
         a, b = a[::-1, ::-1], b[::-1]
     upper = xp.triu(a)
-    without_zeros(upper.diagonal())
+    require_nonzero_diagonal(upper.diagonal())
     warn_ill_conditioned(reciprocal_condition_upper(upper), a.dtype)
     x = linalg_module(a).solve_triangular(upper, b, trans=int(transposed), check_finite=False)
     return x[::-1] if lower else x
 
 
 def as_general(a: Any, structure: Structure, lower: bool, in_place: bool = False) -> Any:
-    """The matrix in full, made from what its structure lets one read; in one copy at most.
+    """Return the full matrix, completed from the part that its structure names.
 
-    In its own memory, if it may be; a tridiagonal one in a copy all the same.
+    At most one copy is made; none with `in_place`, unless the matrix is tridiagonal.
 
     Raises
     ------
     hetero_la.tiles.arrays.errors.InsufficientMemoryError
-        If there is no room for a copy.
+        If there is not enough memory for a copy.
     """
     symmetric = structure in (Structure.SYMMETRIC, Structure.HERMITIAN)
     if not symmetric and structure is not Structure.TRIDIAGONAL:
@@ -183,5 +183,5 @@ def as_general(a: Any, structure: Structure, lower: bool, in_place: bool = False
     if not symmetric:
         return array_module(a).triu(array_module(a).tril(a, 1), -1)
     full = a if in_place else column_major_copy(a)
-    complete(full, lower=lower, conjugate=structure is Structure.HERMITIAN)
+    complete_from_triangle(full, lower=lower, conjugate=structure is Structure.HERMITIAN)
     return full

@@ -1,4 +1,4 @@
-"""Timelines of runs, as users see them: recorded, compared with predictions, written."""
+"""Recording of timelines, their comparison with predictions, and export."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from hetero_la.tiles.arrays.counted import counted
 
 
 class Trace(Recorder):
-    """What the runs within ``with hetero_la.trace() as t:`` did when.
+    """Timelines of the runs within ``with hetero_la.trace() as t:``.
 
     Parameters
     ----------
     runs : sequence of TracedRun, optional
-        Runs that it has from the beginning.
+        Initial runs.
     """
 
     def __repr__(self) -> str:
@@ -38,18 +38,18 @@ class Trace(Recorder):
         return "\n".join(lines) or "no run was traced"
 
     def compare(self, plan: Plan | None = None) -> Comparison:
-        """What was predicted of a run, beside what it took.
+        """Compare the predicted times of a run with those measured.
 
         Parameters
         ----------
         plan : Plan, optional
-            For the problem of one of the runs (of several, the last) and as many workers;
-            by default the plan of the run that took longest.
+            A plan for the same problem and number of workers as a recorded run; of several such
+            runs the last is compared.  By default, the longest run and its own plan.
 
         Returns
         -------
         Comparison
-            Per kernel, per worker, and of the whole run; as text, a table.
+            Times per kernel, per worker and of the whole run; as text, a table.
 
         Raises
         ------
@@ -77,7 +77,7 @@ class Trace(Recorder):
         return compare(fitting[-1], plan)
 
     def write(self, path: str | os.PathLike[str]) -> None:
-        """Write the timeline; the suffix says how.
+        """Write the timeline, in the format that the suffix names.
 
         Parameters
         ----------
@@ -107,10 +107,10 @@ def _problem(plan: Plan) -> str:
 
 @contextlib.contextmanager
 def trace() -> Iterator[Trace]:
-    """Record what the runs of the block do when.
+    """Record timelines of the runs within the block.
 
-    On a CPU the times are those of its thread, on a GPU those of its queues, by CUDA
-    events; all on one clock.  Runs of other threads of this process are recorded too.
+    Times are measured on the worker's thread on a CPU, and by CUDA events on a GPU's queues, all on
+    one clock.  Runs of other threads of this process are also recorded.
 
     Yields
     ------

@@ -1,1 +1,1 @@
-"""Preconditions and warnings."""
+"""Checks of arguments, and warnings."""

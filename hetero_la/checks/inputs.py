@@ -1,4 +1,4 @@
-"""Preconditions, checked once, before any work starts."""
+"""Checks of array arguments, made once, before any work starts."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from hetero_la.tiles.arrays.transfer import (
 )
 
 DTYPES = ("float32", "float64", "complex64", "complex128")
-#: Which of them SciPy takes for what LAPACK has no type for, by NumPy's letters.
-_CAST = {
+#: LAPACK type to which SciPy casts each dtype, by NumPy's type characters.
+_LAPACK_TYPES = {
     letter: np.dtype(dtype)
     for letters, dtype in (("?bBhHef", "f"), ("iIlLqQdg", "d"), ("F", "F"), ("DG", "D"))
     for letter in letters
@@ -25,31 +25,31 @@ _CAST = {
 
 
 def as_array(a: Any, name: str, ndims: tuple[int, ...]) -> Any:
-    """`a` as a NumPy or CuPy array of a LAPACK type.
+    """Convert `a` to a NumPy or CuPy array of a LAPACK type.
 
     Raises
     ------
     ValueError
-        If the dtype or the number of dimensions does not do, or for a masked array.
+        If the dtype or the number of dimensions is not supported, or `a` is a masked array.
     """
     a = _dense(a, name, ndims)
     return a.astype(lapack_dtype(a.dtype, name), copy=False)
 
 
 def _dense(a: Any, name: str, ndims: tuple[int, ...]) -> Any:
-    """`a` as an array of its own dtype."""
+    """Convert `a` to an array, keeping its dtype."""
     given = a
     refuse_masked(a)
     a = a if is_device_array(a) else np.asarray(a)
-    if a.ndim == 0 and a.dtype.kind not in "biufc":  # what NumPy could not take apart
+    if a.ndim == 0 and a.dtype.kind not in "biufc":  # an object that NumPy could not convert
         raise ValueError(f"{name} is of type {type(given).__name__}, not a dense array of numbers")
     require_dimensions(a, name, ndims)
     return a
 
 
 def require_dimensions(a: Any, name: str, ndims: tuple[int, ...]) -> None:
-    """Raise ValueError unless `a` has one of these numbers of dimensions."""
-    if a.ndim < min(ndims) == 2:  # and more may do: a stack
+    """Raise ValueError unless the number of dimensions of `a` is one of `ndims`."""
+    if a.ndim < min(ndims) == 2:  # more dimensions are a stack
         raise ValueError(
             f"Input array {name} must be at least two-dimensional, not of shape {a.shape}"
         )
@@ -59,41 +59,41 @@ def require_dimensions(a: Any, name: str, ndims: tuple[int, ...]) -> None:
 
 
 def refuse_masked(a: Any) -> None:
-    """Raise ValueError for a masked array, of which NumPy would drop the mask without a word."""
+    """Raise ValueError for a masked array, whose mask NumPy would silently drop."""
     if isinstance(a, np.ma.MaskedArray):
         raise ValueError("masked arrays are not supported")
 
 
 @on_device_of_arrays
 def as_finite_array(a: Any, name: str) -> Any:
-    """`a` as an array of any number of dimensions, which holds no NaN and no infinity."""
+    """Convert `a` to an array of any dimension; raise ValueError for NaN and infinity."""
     a = as_array(a, name, (np.ndim(a),))
     require_finite(a, name)
     return a
 
 
 def lapack_dtype(given: np.dtype[Any], name: str) -> np.dtype[Any]:
-    """The LAPACK type in which SciPy works on one array of dtype `given`.
+    """Return the LAPACK type in which SciPy computes with an array of dtype `given`.
 
     Raises
     ------
     hetero_la.tiles.arrays.errors.UnsupportedDtypeError
-        If it is none of numbers.
+        If it is not a numeric dtype.
 
     Examples
     --------
     >>> lapack_dtype(np.dtype("float16"), "a"), lapack_dtype(np.dtype("int64"), "a")
     (dtype('float32'), dtype('float64'))
     """
-    if given.char not in _CAST:
+    if given.char not in _LAPACK_TYPES:
         raise UnsupportedDtypeError(
             f"{name} has dtype {given}, which cannot be cast to float(32, 64) or complex(64, 128)"
         )
-    return _CAST[given.char]
+    return _LAPACK_TYPES[given.char]
 
 
 def common_dtype(a: np.dtype[Any], b: np.dtype[Any]) -> np.dtype[Any]:
-    """The LAPACK type in which SciPy solves a system: here, integers alone are float64.
+    """Return the LAPACK type in which SciPy solves a system; for two integer dtypes, float64.
 
     Examples
     --------
@@ -107,7 +107,7 @@ def common_dtype(a: np.dtype[Any], b: np.dtype[Any]) -> np.dtype[Any]:
 
 
 def as_matrix(a: Any, name: str = "a", *, square: bool = False) -> Any:
-    """`a` as a two-dimensional array, square if so wanted."""
+    """Convert `a` to a two-dimensional array, and check that it is square if `square` is set."""
     a = as_array(a, name, (2,))
     if square:
         require_square(a, name)
@@ -115,7 +115,7 @@ def as_matrix(a: Any, name: str = "a", *, square: bool = False) -> Any:
 
 
 def require_square(a: Any, name: str) -> None:
-    """Raise ValueError, in words that SciPy's functions use, unless `a` is a square matrix."""
+    """Raise ValueError, with SciPy's message, unless `a` is a square matrix."""
     if a.shape[0] != a.shape[1]:
         raise ValueError(
             "Expected a square matrix or batch thereof: Last 2 dimensions of the array must be "
@@ -125,7 +125,7 @@ def require_square(a: Any, name: str) -> None:
 
 @on_device_of_arrays
 def require_row_numbers(piv: Any, m: int) -> None:
-    """Raise ValueError unless `piv` says with which of `m` rows each was exchanged."""
+    """Raise ValueError unless `piv` holds `m` row numbers from 0 to m - 1."""
     require_pivot_type(piv, m)
     if not m:
         return
@@ -135,7 +135,7 @@ def require_row_numbers(piv: Any, m: int) -> None:
 
 
 def require_pivot_type(piv: Any, m: int) -> None:
-    """What `require_row_numbers` can tell without looking at a number: of a Dask array, too."""
+    """Raise ValueError unless `piv` has shape (m,) and an integer dtype; no element is read."""
     if piv.shape != (m,):
         raise ValueError(f"piv must hold {m} row numbers below {m}, not have shape {piv.shape}")
     if m and piv.dtype.kind not in "iu":
@@ -143,15 +143,15 @@ def require_pivot_type(piv: Any, m: int) -> None:
 
 
 def as_columns_for(a: Any, b: Any, what: str, name: str = "b") -> Any:
-    """`b` as one or more columns with as many rows as `a` has, which is `what`, and where it is."""
+    """Convert `b` to columns with as many rows as `a` (called `what`), on the same device."""
     b = as_array(b, name, (1, 2))
-    same_place(a, b, what, name)
+    require_same_device(a, b, what, name)
     require_rows(a, b, what, name)
     return b
 
 
 def require_rows(a: Any, b: Any, what: str, name: str) -> None:
-    """Raise ValueError unless `b` has as many rows as `a`, which is `what`."""
+    """Raise ValueError unless `b` has as many rows as `a`, which messages call `what`."""
     if b.shape[0] != a.shape[0]:
         raise ValueError(
             f"Shape mismatch: {name} has shape {b.shape}, which does not fit {what} "
@@ -160,19 +160,23 @@ def require_rows(a: Any, b: Any, what: str, name: str) -> None:
 
 
 def is_writable(a: Any) -> bool:
-    """Whether `a` may be overwritten; CuPy's arrays have no flag that forbids it."""
+    """Return whether `a` may be overwritten; CuPy arrays have no flag that forbids it."""
     return bool(getattr(a.flags, "writeable", True))
 
 
 def as_system(
     a: Any, b: Any, *, check_finite: bool, square: bool = False, number: bool = False
 ) -> tuple[Any, Any]:
-    """Matrix and right-hand sides that fit, or for `number` any two arrays, of one dtype.
+    """Convert matrix and right-hand sides to one dtype, and check their shapes.
+
+    With `number`, any two arrays of up to two dimensions are accepted.
 
     Raises
     ------
-    ValueError, TypeError
-        If they do not fit, are in different places, or are not finite.
+    ValueError
+        If the shapes or dtypes do not fit, or an array is not finite.
+    TypeError
+        If the arrays are on different devices.
     """
     if number:
         a, b = _dense(a, "a", (0, 1, 2)), _dense(b, "b", (0, 1, 2))
@@ -180,7 +184,7 @@ def as_system(
         a, b = _dense(a, "a", (2,)), _dense(b, "b", (1, 2))
     if square:
         require_square(a, "a")
-    same_place(a, b, "a", "b")
+    require_same_device(a, b, "a", "b")
     if not number:
         require_rows(a, b, "a", "b")
     dtype = common_dtype(a.dtype, b.dtype)
@@ -191,8 +195,8 @@ def as_system(
     return a, b
 
 
-def same_place(a: Any, b: Any, what: str, name: str) -> None:
-    """Raise TypeError unless `a`, which is `what`, and `b` are both on the host, or on one GPU."""
+def require_same_device(a: Any, b: Any, what: str, name: str) -> None:
+    """Raise TypeError unless `a`, called `what`, and `b` are both on the host, or on one GPU."""
     if device_index(a) != device_index(b):
         raise TypeError(f"{what} on {_place(a)} and {name} on {_place(b)} must be in one place")
 
@@ -201,8 +205,8 @@ def _place(a: Any) -> str:
     return f"GPU {device_index(a)}" if is_device_array(a) else "the host"
 
 
-def plain_sizes(shape: Any, nrhs: Any) -> tuple[int, int, int]:
-    """Rows, columns and right-hand sides as plain integers, which those of NumPy become."""
+def as_sizes(shape: Any, nrhs: Any) -> tuple[int, int, int]:
+    """Return rows, columns and number of right-hand sides as Python integers."""
     try:
         m, n = map(_size, shape)
     except (TypeError, ValueError):

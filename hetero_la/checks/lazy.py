@@ -1,4 +1,4 @@
-"""Dask arrays: functions of arrays hand them on to their lazy counterparts."""
+"""Dispatch of calls with Dask arrays to the functions of `hetero_la.dask_arrays`."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _loaders: list[Callable[[], ModuleType]] = []
 
 
 def provide_lazy_functions(load: Callable[[], ModuleType]) -> None:
-    """Say how the module of the lazy functions is loaded, once a Dask array is given to one."""
+    """Register `load`, which imports the module of lazy functions when one is first needed."""
     _loaders[:] = [load]
 
 
 def lazy_function(name: str) -> Callable[..., Any]:
-    """Return the function of Dask arrays of this name; raise TypeError where there is none."""
+    """Return the function of this name for Dask arrays; raise TypeError if there is none."""
     found = getattr(_loaders[0](), name, None)
     if found is None:
         raise TypeError(f"{name} does not take dask arrays: compute them first")
@@ -27,10 +27,10 @@ def lazy_function(name: str) -> Callable[..., Any]:
 
 
 def takes_dask_arrays(function: F) -> F:
-    """Let a function of arrays take Dask arrays, too, among its arguments or in a tuple there.
+    """Decorate a function of arrays so that it also accepts Dask arrays.
 
-    What it then calls is the function of the same name in `hetero_la.dask_arrays`.  Where
-    there is none, it raises a `TypeError`.
+    If an argument, or an entry of a tuple argument, is a Dask array, the function of the same name
+    in `hetero_la.dask_arrays` is called instead.  If there is none, a `TypeError` is raised.
     """
 
     @functools.wraps(function)
@@ -43,8 +43,8 @@ def takes_dask_arrays(function: F) -> F:
 
 
 def is_dask_array(value: Any) -> bool:
-    """Whether `value` is a Dask array."""
-    module = sys.modules.get("dask.array")  # whoever has a dask array has imported it
+    """Return whether `value` is a Dask array."""
+    module = sys.modules.get("dask.array")  # imported, if there is a Dask array
     return module is not None and isinstance(value, module.Array)
 
 

@@ -1,34 +1,34 @@
-"""How large a graph may be."""
+"""Limits on the number of tasks of a graph."""
 
 from __future__ import annotations
 
 from hetero_la.tiles.storage.layout import TileLayout
 
-#: Tasks, about, beyond which it takes more memory and patience than it is worth to look at a
-#: graph without running it; and to plan at all, which takes a minute then.
-MOST_LOOKED_AT, MOST_PLANNED = 2_000_000, 30_000_000
+#: Largest approximate number of tasks in a graph that is built to be inspected only, and in one
+#: that is planned for a run; planning the latter takes about a minute.
+MAX_TASKS_INSPECTED, MAX_TASKS_PLANNED = 2_000_000, 30_000_000
 
 
 def require_few_tasks(
-    layout: TileLayout, done: str, granularity: str = "column", most: int = MOST_LOOKED_AT
+    layout: TileLayout, done: str, granularity: str = "column", most: int = MAX_TASKS_INSPECTED
 ) -> None:
-    """Raise if there would be too many tasks: about three kinds for each tile column and step.
+    """Raise ValueError if the graph would have too many tasks, about three per column and step.
 
     Parameters
     ----------
     layout : TileLayout
         The tiles.
     done : str
-        What is done with the tasks, for the message: "drawn".
+        The participle for the message, such as "drawn".
     granularity : {"column", "tile"}, optional
-        Whether a task is a column of tiles, or one tile.
+        Size of a task: one column of tiles, or one tile.
     most : int, optional
         The limit.
 
     Raises
     ------
     ValueError
-        With the number of tasks, and the limit.
+        If the limit is exceeded.
     """
     columns = layout.nt + layout.rt
     tasks = 3 * layout.kt * max(columns - layout.kt / 2, 1)

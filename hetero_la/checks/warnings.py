@@ -1,4 +1,4 @@
-"""Warnings about numbers, which point at the user's own line."""
+"""Numerical warnings, which point at the user's own line, and messages of numerical errors."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from scipy.linalg import LinAlgWarning
 
 
 def warn(message: str, category: type[Warning] = LinAlgWarning) -> None:
-    """Give a warning that points at the line that called this package."""
+    """Issue a warning that points at the line that called this package."""
     frame, level = sys._getframe(1), 2
     while frame.f_back and frame.f_globals.get("__name__", "").split(".")[0] == "hetero_la":
         frame, level = frame.f_back, level + 1
@@ -25,14 +25,14 @@ def warn_ill_conditioned(rcond: float, dtype: Any) -> None:
 
 
 def small_pivot_message(ratio: float) -> str:
-    """What the diagonal of a factor says of a matrix whose condition nobody estimates."""
+    """Return the warning for a factor whose diagonal suggests an ill-conditioned matrix."""
     return _ill_conditioned(
         f"the least and the largest entry of the factor's diagonal have the ratio {ratio:.3g}"
     )
 
 
-# Filters of warnings and handlers of errors look for SciPy's words.  Where its releases have
-# changed these, the old and the new ones are here.
+# Users' warning filters and error handlers match SciPy's wording.  Where it changed between SciPy's
+# releases, the message contains both the old and the new one.
 
 
 def _ill_conditioned(because: str) -> str:
@@ -43,16 +43,16 @@ def _ill_conditioned(because: str) -> str:
 
 
 def zero_pivot_message(info: int) -> str:
-    """What LAPACK's info says of factors that are complete."""
+    """Return the warning for LU factors with an exactly zero pivot, from LAPACK's `info`."""
     return f"Diagonal number {info} is exactly zero. Singular matrix."
 
 
 def singular_message(info: int) -> str:
-    """What LAPACK's info says of a matrix with which nothing can be solved."""
+    """Return the error for a system whose matrix is singular, from LAPACK's `info`."""
     return f"A singular matrix detected: diagonal number {info} of U is exactly zero."
 
 
 def not_positive_message(info: int) -> str:
-    """What LAPACK's info says of a matrix that is not positive definite."""
+    """Return the error for a matrix that is not positive definite, from LAPACK's `info`."""
     minor = f"{info}-th leading minor of the array is not positive definite"
     return f"{minor}, but singular or indefinite (Internal potrf return info = [{info}])"

@@ -1,4 +1,4 @@
-"""The arguments of the command line."""
+"""Argument parser of the command line."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hetero_la.checks.inputs import DTYPES
 from hetero_la.cli.commands import factor, graph, info, probe, simulate, sweep, tune
 from hetero_la.cli.common import values
 from hetero_la.cli.common.routine import ASSUMPTIONS, MODES, Choices, RightHandSides
-from hetero_la.cli.common.routines import COMMANDS, ROUTINES
+from hetero_la.cli.common.routines import COMMAND_ROUTINES, COMMANDS
 from hetero_la.testing.matrices import kinds
 from hetero_la.testing.residuals import RATIO_LIMIT
 from hetero_la.tiles.arrays.device import QR_PANELS
@@ -19,18 +19,18 @@ from hetero_la.tiles.arrays.device import QR_PANELS
 _TILES = "tile size; or 12x1024+512: twelve tiles of 1024, and 512 to the end"
 _STATUS = f"""\
 exit status:
-  0    the error ratio is under {RATIO_LIMIT:.0f}; what is wrong with a matrix that has a result
-       all the same, a warning and the status column say; of a sweep: nothing failed
+  0    the error ratio is under {RATIO_LIMIT:.0f}, also if a warning and the status column report a
+       singular or rank-deficient matrix; for a sweep: no run failed
   1    the error ratio is not under {RATIO_LIMIT:.0f}, or the run failed
-  2    bad input: unreadable, of a wrong shape or dtype, not finite, too large, singular
-       where a solution was asked for, not positive definite, or a wrong option
+  2    bad input: unreadable, of a wrong shape or dtype, not finite, too large, singular in
+       solve, not positive definite, or a wrong option
   3    done, but not checked (--no-check)
   130  interrupted
 """
 
 _COLUMNS = """\
 columns: seconds is the wall time of the run, without the start of workers; ref s is the
-same problem in SciPy on all cores, or in cuSOLVER where GPUs ran (without forming Q);
+same problem in SciPy on all cores, or in cuSOLVER if GPUs were used (without forming Q);
 ratio, with 1-norms, is
   lu        ||PA-LU|| / (n ||A|| eps)
   solve     ||b-Ax|| / (||A|| ||x|| eps), the largest of all columns
@@ -39,35 +39,35 @@ ratio, with 1-norms, is
   lstsq     ||(AX-B)^H A|| / (max(m,n,nrhs) ||A|| ||B|| eps); for m < n as for solve
 """
 
-#: Options of single routines, by the fields of `Choices`.
+#: Options that only some routines have, by the fields of `Choices`.
 _CHOICES: dict[str, dict[str, Any]] = {
     "assume_a": {
         "choices": ASSUMPTIONS,
         "help": "the matrix is general (default), symmetric, Hermitian or positive definite; "
-        "of all but the first only the lower triangle is read",
+        "except for general matrices only the lower triangle is read",
     },
     "upper": {
         "action": "store_true",
         "default": None,
-        "help": "read the upper triangle, and not the lower one; cholesky finds U, and not L",
+        "help": "read the upper triangle instead of the lower one; cholesky returns U, not L",
     },
     "mode": {
         "choices": MODES,
-        "help": "what is computed of Q: its first min(m, n) columns, nothing, Householder "
+        "help": "part of Q to compute: its first min(m, n) columns, nothing, Householder "
         "vectors, or all (default: economic, in a sweep raw)",
     },
 }
 
 
-_DEFAULT_KIND = "default: rand; where positive definite is needed, kms"
+_DEFAULT_KIND = "default: rand, or kms for positive definite matrices"
 
 
 class UsageError(ValueError):
-    """An argument that cannot be."""
+    """Invalid arguments on the command line."""
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says what is wrong in one sentence, and leaves the exit to `main`."""
+    """Argument parser that raises `UsageError` with one sentence, and leaves the exit to `main`."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(
@@ -79,28 +79,31 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _add_run_options(parser: argparse.ArgumentParser, *, check: bool) -> None:
-    """Options that every command with runs has."""
-    tuning = parser.add_argument_group("how it is computed")
+    """Add the options that every command with runs has."""
+    tuning = parser.add_argument_group("computation")
     tuning.add_argument("--ib", type=int, metavar="IB", help="inner blocking of a panel")
-    tuning.add_argument("--panel", choices=["auto", "cpu", "gpu"], help="where panels are factored")
+    tuning.add_argument("--panel", choices=["auto", "cpu", "gpu"], help="device of the panels")
     tuning.add_argument(
         "--inverse-bound", type=float, metavar="X",
-        help="substitute, instead of multiplying by L^-1, where its norm exceeds X",
+        help="substitute, instead of multiplying by L^-1, if its norm exceeds X",
     )  # fmt: skip
     tuning.add_argument(
-        "--qr-panel", choices=QR_PANELS, help="how a GPU factors a panel of QR (default: auto)"
+        "--qr-panel", choices=QR_PANELS, help="method of a GPU for panels of QR (default: auto)"
     )
-    who = parser.add_argument_group("who computes it")
+    who = parser.add_argument_group("workers")
     values.add_workers(who)
-    who.add_argument("--preset", metavar="NAME", help="workers by name; info lists the names")
-    shown = parser.add_argument_group("what is shown")
+    who.add_argument("--preset", metavar="NAME", help="named set of workers; info lists the names")
+    shown = parser.add_argument_group("output")
     shown.add_argument(
         "--check", action=argparse.BooleanOptionalAction, default=check,
         help="compute the error ratio (default: %(default)s)",
     )  # fmt: skip
     shown.add_argument("--ref", action="store_true", help="time the reference as well")
     shown.add_argument(
-        "-v", "--verbose", action="store_true", help="show the plan, and who did what, on stderr"
+        "-v",
+        "--verbose",
+        action="store_true",
+        help="print the plan and the timing of each worker on stderr",
     )
     shown.add_argument(
         "--trace", type=Path, metavar="FILE",
@@ -109,8 +112,8 @@ def _add_run_options(parser: argparse.ArgumentParser, *, check: bool) -> None:
 
 
 def _add_routine(commands: Any, name: str) -> None:
-    """One problem for one routine."""
-    routine = ROUTINES[name]
+    """Add the command that runs one problem with one routine."""
+    routine = COMMAND_ROUTINES[name]
     summary, has_rhs = routine.summary, routine.rhs is not RightHandSides.NONE
     parser: argparse.ArgumentParser = commands.add_parser(
         name, help=summary, description=summary, epilog=_kinds_text() + "\n" + _COLUMNS
@@ -121,20 +124,25 @@ def _add_routine(commands: Any, name: str) -> None:
     )  # fmt: skip
     if has_rhs:
         parser.add_argument("rhs", nargs="?", type=Path, metavar="B", help="right-hand sides")
-        parser.add_argument("--name-b", metavar="NAME", help="which array of B")
+        parser.add_argument(
+            "--name-b", metavar="NAME", help="name of the array in B, if it holds several"
+        )
         parser.add_argument(
             "--nrhs", type=values.positive, help="with --random: columns of B (default: 1)"
         )
-    parser.add_argument("--name", help="which array of the file, where it holds several")
+    parser.add_argument("--name", help="name of the array, if the file holds several")
     parser.add_argument(
         "-o", "--output", type=Path, metavar="OUT", help="write the result, in the same formats"
     )
-    parser.add_argument("--random", type=values.size, metavar="N|MxN", help="make a matrix instead")
+    parser.add_argument("--random", type=values.size, metavar="N|MxN", help="generate a matrix")
     parser.add_argument(
-        "--kind", choices=list(kinds()), metavar="KIND", help=f"of which kind ({_DEFAULT_KIND})"
+        "--kind",
+        choices=list(kinds()),
+        metavar="KIND",
+        help=f"kind of that matrix ({_DEFAULT_KIND})",
     )
-    parser.add_argument("--cond", type=float, help="condition number, of kinds that have one")
-    parser.add_argument("--seed", type=values.count, help="of random kinds (default: 0)")
+    parser.add_argument("--cond", type=float, help="condition number, for kinds that have one")
+    parser.add_argument("--seed", type=values.count, help="seed of random kinds (default: 0)")
     parser.add_argument("--dtype", choices=DTYPES, help="compute in this type")
     for option in routine.options:
         _add_choice(parser, option)
@@ -155,7 +163,7 @@ def _flag(name: str) -> str:
 
 
 def _add_sweep(commands: Any) -> None:
-    summary = "run all combinations of sizes and options, one row a run"
+    summary = "run all combinations of sizes and options, one row each"
     parser = commands.add_parser(
         "sweep", help=summary, description=summary, epilog=_kinds_text() + "\n" + _COLUMNS
     )
@@ -171,14 +179,18 @@ def _add_sweep(commands: Any) -> None:
     parser.add_argument("--lookahead", **lists, default=[None], help="look-ahead depths")
     parser.add_argument("--dtype", type=values.names(DTYPES), default=["float64"], metavar="LIST")
     parser.add_argument("--kind", type=kind, metavar="LIST", help=_DEFAULT_KIND)
-    parser.add_argument("--cond", type=float, help="condition number, of kinds that have one")
-    parser.add_argument("--seed", type=values.count, default=0, help="of random kinds")
+    parser.add_argument("--cond", type=float, help="condition number, for kinds that have one")
+    parser.add_argument("--seed", type=values.count, default=0, help="seed of random kinds")
     parser.add_argument(
-        "--repeat", type=values.positive, default=1, metavar="R", help="runs of each"
+        "--repeat",
+        type=values.positive,
+        default=1,
+        metavar="R",
+        help="number of runs of each combination",
     )
     for option in _CHOICES:
         _add_choice(parser, option)
-    parser.add_argument("--csv", type=Path, metavar="FILE", help="write the rows there too")
+    parser.add_argument("--csv", type=Path, metavar="FILE", help="also write the rows to a file")
     _add_run_options(parser, check=False)
     parser.set_defaults(run=sweep.sweep)
 
@@ -190,7 +202,7 @@ def _kinds_text() -> str:
 
 
 def build_parser() -> argparse.ArgumentParser:
-    """The parser of all commands."""
+    """Build the parser of all commands."""
     parser = _Parser(
         prog="hetero-la",
         description="Dense factorizations, linear systems and least squares on CPUs and GPUs.",
@@ -204,18 +216,18 @@ def build_parser() -> argparse.ArgumentParser:
     simulate.add_parser(commands)
     probe.add_parser(commands)
     tune.add_parser(commands)
-    summary = "show devices, libraries, and what would be used"
+    summary = "show devices, libraries, and the default workers"
     commands.add_parser("info", help=summary, description=summary).set_defaults(run=info.info)
     return parser
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """The arguments as a namespace, with the function to call as ``run``.
+    """Parse the arguments; the result has the function to call as ``run``.
 
     Raises
     ------
     UsageError
-        In one sentence; ``--help`` prints and exits.
+        For invalid arguments, in one sentence; ``--help`` prints and exits.
     """
     args = build_parser().parse_args(argv)
     if args.command in ("sweep", "graph", "simulate", "tune"):
@@ -229,8 +241,8 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _choices(args: argparse.Namespace, routine: str, **defaults: Any) -> Choices:
-    """The options that only `routine` has."""
-    for name in ROUTINES[routine].options:
+    """Collect the options that only `routine` has."""
+    for name in COMMAND_ROUTINES[routine].options:
         if (value := getattr(args, name)) is not None:
             defaults[name] = value
     choices = Choices(**defaults)
@@ -240,10 +252,12 @@ def _choices(args: argparse.Namespace, routine: str, **defaults: Any) -> Choices
 
 
 def _check_takers(args: argparse.Namespace) -> None:
-    """Options that the routine does not have."""
-    takers = {name: [r for r in COMMANDS if name in ROUTINES[r].options] for name in _CHOICES}
-    takers["nrhs"] = [r for r in COMMANDS if ROUTINES[r].rhs is not RightHandSides.NONE]
-    takers["m"] = [r for r in COMMANDS if not ROUTINES[r].square]
+    """Raise UsageError for an option that the routine does not have."""
+    takers = {
+        name: [r for r in COMMANDS if name in COMMAND_ROUTINES[r].options] for name in _CHOICES
+    }
+    takers["nrhs"] = [r for r in COMMANDS if COMMAND_ROUTINES[r].rhs is not RightHandSides.NONE]
+    takers["m"] = [r for r in COMMANDS if not COMMAND_ROUTINES[r].square]
     for name, able in takers.items():
         if getattr(args, name, None) is not None and args.routine not in able:
             who = " and ".join(able)
@@ -251,8 +265,10 @@ def _check_takers(args: argparse.Namespace) -> None:
 
 
 def _check_source(args: argparse.Namespace) -> None:
-    """Files or ``--random``, and of each only the options that do something there."""
-    needed = ["file"] if ROUTINES[args.command].rhs is RightHandSides.NONE else ["file", "rhs"]
+    """Raise UsageError unless there are files or ``--random``, with options that fit."""
+    needed = (
+        ["file"] if COMMAND_ROUTINES[args.command].rhs is RightHandSides.NONE else ["file", "rhs"]
+    )
     given = [name for name in needed if getattr(args, name) is not None]
     made = args.random is not None
     if made and given:

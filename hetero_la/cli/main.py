@@ -1,6 +1,6 @@
-"""The command ``hetero-la``: its errors and its exit status.
+"""Entry point of the command ``hetero-la``: errors and exit status.
 
-The commands are imported in `main`, after Ctrl-C has been provided for.
+The commands are imported in `main`, after the handler of Ctrl-C has been installed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from typing import TextIO
 
 from hetero_la.cli import interrupt
-from hetero_la.cli.common.messages import unheard
+from hetero_la.cli.common.messages import ignore_closed_stderr
 
 
 def _print_warning(
@@ -26,7 +26,7 @@ def _print_warning(
     file: TextIO | None = None,
     line: str | None = None,
 ) -> None:
-    with unheard():
+    with ignore_closed_stderr():
         print(f"hetero-la: warning: {_one_line(message)}", file=sys.stderr, flush=True)
 
 
@@ -36,17 +36,17 @@ def _one_line(message: object) -> str:
 
 @contextlib.contextmanager
 def _short_warnings() -> Iterator[None]:
-    """A warning is one line, without a place in the source."""
+    """Print warnings of the block as one line, without their place in the source."""
     from scipy.linalg import LinAlgWarning
 
     with warnings.catch_warnings():
-        warnings.simplefilter("always", LinAlgWarning)  # of every run of a sweep
+        warnings.simplefilter("always", LinAlgWarning)  # in every run of a sweep
         warnings.showwarning = _print_warning
         yield
 
 
 def _fail(error: BaseException, status: int, verbose: bool) -> int:
-    with unheard():
+    with ignore_closed_stderr():
         if verbose:
             traceback.print_exception(error)
         sentence = _one_line(error) or type(error).__name__
@@ -60,9 +60,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     Parameters
     ----------
     argv : sequence of str, optional
-        Arguments without the program's name.  Without them, those of this
-        process are taken, and the process is taken to be the command's own: its
-        logging is silenced, and Ctrl-C is sure to end it.
+        Arguments without the program's name.  By default those of this process, which is then
+        taken to be the command itself: its logging is silenced, and Ctrl-C ends it within
+        seconds.
 
     Returns
     -------
@@ -81,32 +81,32 @@ def main(argv: Sequence[str] | None = None) -> int:
         except KeyboardInterrupt:
             interrupt.announce()
             return interrupt.EXIT_STATUS
-    interrupt.stop_within_seconds()
+    interrupt.install_handler()
     try:
         return _run(None)
     finally:
-        # Also for an error or a result that came while the run was being broken off.
+        # Also if the interrupted run ended with another error, or with a result.
         if interrupt.requested():
-            interrupt.end()
+            interrupt.exit_now()
 
 
 def _run(argv: Sequence[str] | None) -> int:
-    """Parse and run, and turn errors into a sentence and a status."""
+    """Parse and run; turn errors into one sentence and an exit status."""
     from hetero_la.cli import arguments
     from hetero_la.tiles.arrays.errors import HeteroLAError
 
     verbose = False
     try:
-        with interrupt.orderly():
+        with interrupt.raising_interrupt():
             args = arguments.parse(argv)
             verbose = getattr(args, "verbose", False)
             if argv is None and not verbose:
-                # Dask logs what it also raises, and what is said once is enough.
+                # Dask also logs the errors that it raises: report them once.
                 logging.disable(logging.CRITICAL)
             with _short_warnings():
                 return int(args.run(args))
     except BrokenPipeError:
-        # Nobody reads on; the interpreter's own flush at exit must not fail too.
+        # The reader has gone; the interpreter's flush at exit must not fail as well.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except (ValueError, OSError, MemoryError) as error:

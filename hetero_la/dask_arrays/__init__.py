@@ -1,4 +1,4 @@
-"""The public functions for Dask arrays, by the same names: they return Dask arrays, lazily.
+"""Public functions for Dask arrays, with the same names; they return Dask arrays, lazily.
 
 Nothing runs before Dask computes the results.  See ``docs/usage.md``.
 """

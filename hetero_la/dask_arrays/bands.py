@@ -1,7 +1,7 @@
-"""Triangles and bands of arrays, whose blocks are mostly what is there already.
+"""Triangles and bands of Dask arrays, which share most of their memory with the array.
 
-A block that a band covers is a view of the matrix's own, and one beyond it is a single zero
-that NumPy repeats: only blocks that the band's edge crosses take new memory.
+A block that lies inside the band is a view of the matrix's block, and one outside it is a single
+zero, broadcast: only blocks that the edge of the band crosses take new memory.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from hetero_la.tiles.arrays.transfer import (
 from hetero_la.tiles.storage.layout import tile_starts
 from hetero_la.tiles.storage.tile_sizes import TileSizes
 
-#: Rows and columns of a square block at least: less memory is not worth a task.
+#: Minimum rows and columns of a block: smaller ones are not worth a task.
 _LEAST_HEIGHT = 512
-#: A band is copied in this many strips of rows, or in fewer of so many rows.
+#: A band is copied in at most this many strips of rows, each of at least so many rows.
 _STRIPS, _LEAST_STRIP = 8, 64
 
 
 def row_chunks(rows: int, nb: TileSizes, most: int) -> tuple[int, ...]:
-    """Rows of whole tiles, in `most` blocks or fewer.
+    """Return row chunks of whole tiles, at most `most` of them.
 
     Examples
     --------
@@ -54,20 +54,20 @@ def band(
     a: da.Array, *, below: int | None = None, above: int | None = None, ones: bool = False,
     rows: Sequence[int] | None = None, copy: bool = False,
 ) -> da.Array:  # fmt: skip
-    """A matrix of any chunks, with zeros beyond the diagonals number `below` and `above`.
+    """Return the band of a matrix, with zeros beyond diagonals `below` and `above`.
 
     Parameters
     ----------
     a : dask.array.Array, shape (m, n)
         The matrix.
     below, above : int, optional
-        How many diagonals are kept beside the main one; all by default.
+        Number of diagonals kept below and above the main one; all by default.
     ones : bool, optional
-        Whether the main diagonal becomes ones.
+        Whether to set the main diagonal to ones.
     rows : sequence of int, optional
-        Row chunks of the result, by default those of `a`, each within one of them.
+        Row chunks of the result, each within one chunk of `a`; by default the chunks of `a`.
     copy : bool, optional
-        Whether what is kept is copied, so that the memory of `a` can go.
+        Whether to copy the band, so that the memory of `a` can be freed.
     """
     rows = tuple(a.chunks[0] if rows is None else rows)
     name = f"band-{tokenize(a.name, below, above, ones, rows, copy)}"
@@ -89,15 +89,15 @@ def _band(
     block: Any, rows: tuple[int, int], offset: int, below: int | None, above: int | None,
     ones: bool, copy: bool,
 ) -> Any:  # fmt: skip
-    """Some rows of a block; `offset` is the number of the first less that of its first column."""
+    """Return the band of some rows of a block; `offset` is its first row less its first column."""
     part = block[slice(*rows)]
     (m, n), xp = part.shape, array_module(block)
-    least, largest = 1 - m - offset, n - 1 - offset  # numbers of its diagonals
+    least, largest = 1 - m - offset, n - 1 - offset  # numbers of the diagonals in the block
     if (above is not None and least > above) or (below is not None and largest < -below):
         return xp.broadcast_to(xp.zeros((), part.dtype), part.shape)
     whole = (above is None or largest <= above) and (below is None or least >= -below)
     if whole and not (ones and least <= 0 <= largest):
-        return part.copy(order="K") if copy else _shared(part)
+        return part.copy(order="K") if copy else _read_only_view(part)
     kept = between_diagonals(part, offset, below=below, above=above)
     if ones:
         place = xp.arange(max(0, -offset), min(m, n - offset))
@@ -105,9 +105,9 @@ def _band(
     return kept
 
 
-def _shared(part: Any) -> Any:
-    """A view of what other results show, too, through which nobody can change it."""
-    if not is_device_array(part):  # CuPy's have no such flag
+def _read_only_view(part: Any) -> Any:
+    """Return a read-only view of memory that other results share."""
+    if not is_device_array(part):  # CuPy arrays have no such flag
         part = part.view()
         part.flags.writeable = False
     return part
@@ -116,10 +116,10 @@ def _shared(part: Any) -> Any:
 def between_diagonals(
     block: Any, offset: int, *, below: int | None = None, above: int | None = None
 ) -> Any:
-    """A copy of a block with zeros beyond some diagonals of the matrix that it is a part of.
+    """Copy a block of a matrix, with zeros beyond some diagonals of the matrix.
 
-    Only what is not zero is written: memory that comes as zeros need not be touched.  It has
-    the order of the block.
+    Only nonzero blocks are written, so zeroed memory pages stay untouched.  The copy has the
+    memory order of the block.
 
     Parameters
     ----------
@@ -143,7 +143,7 @@ def between_diagonals(
             continue
         strip = kept[start:stop]
         strip[:, left:right] = block[start:stop, left:right]
-        # Now the corners that only some of these rows keep.
+        # Clear the corners, which are outside the band in some of these rows.
         if above is not None:
             beyond = offset + start + above + 1  # of the first row
             first = min(max(beyond, left), right)

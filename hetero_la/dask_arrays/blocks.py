@@ -1,4 +1,4 @@
-"""Arrays made column block by column block, with names that follow from what they are made of."""
+"""Dask arrays computed block by block, with names derived from their inputs."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from hetero_la.dask_arrays.inputs import empty_like
 from hetero_la.tiles.arrays.transfer import on_device_of_arrays
 
 
-def over_columns(
+def map_column_blocks(
     function: Callable[..., Any],
     a: da.Array,
     *arguments: Any,
     shape: tuple[int, int] | None = None,
 ) -> da.Array:
-    """``function(block, start, stop, *arguments)`` of each block of columns of `a`.
+    """Apply ``function(block, start, stop, *arguments)`` to each block of columns of `a`.
 
     Parameters
     ----------
     function : callable
-        Takes a block of all rows, its first column and the one past its last.
+        Takes a block of all rows, its first column and the column past its last.
     a : dask.array.Array, shape (m, n)
         A matrix; it is rechunked if it has more than one block of rows.
     *arguments
@@ -53,17 +53,17 @@ def over_columns(
     return da.Array(graph, name, ((rows,), tuple(stop - start for start, stop in spans)), meta=meta)
 
 
-def from_all(
+def apply_to_blocks(
     function: Callable[..., Any], arrays: Sequence[da.Array], meta: Any, *arguments: Any
 ) -> da.Array:
-    """``function(blocks of each array, *arguments)`` in one task, a number or one block.
+    """Apply ``function(blocks of each array, *arguments)`` in one task; the result is one block.
 
     Parameters
     ----------
     function : callable
         Takes a list of blocks for each array.
     arrays : sequence of dask.array.Array
-        Small ones, of one dimension or none, or of one block.
+        Small arrays, of at most one dimension or of one block.
     meta : array
         An array like the result, of its shape.
     *arguments
@@ -84,30 +84,30 @@ def from_all(
     return da.Array(graph, name, tuple((size,) for size in meta.shape), meta=meta)
 
 
-def entry(whole: da.Array, i: int, meta: Any) -> da.Array:
-    """Entry `i`, an array like `meta`, of the tuple that is the one block of `whole`."""
-    return from_all(_entry, [whole], meta, i)
+def tuple_entry(whole: da.Array, i: int, meta: Any) -> da.Array:
+    """Return entry `i`, an array like `meta`, of the tuple in the only block of `whole`."""
+    return apply_to_blocks(_tuple_entry, [whole], meta, i)
 
 
-def _entry(blocks: Sequence[Any], i: int) -> Any:
+def _tuple_entry(blocks: Sequence[Any], i: int) -> Any:
     return blocks[0][i]
 
 
 def one_block(argument: Any) -> Any:
-    """A Dask array of one block as a task's argument; anything else as it is."""
+    """Return a reference to the only block of a Dask array; return other arguments unchanged."""
     if not isinstance(argument, da.Array):
         return argument
     return TaskRef((argument.name, *[0] * argument.ndim))
 
 
 def starts(sizes: Sequence[int]) -> list[int]:
-    """First element of each chunk, and the number of elements."""
+    """Return the first index of each chunk, followed by the total size."""
     return list(itertools.accumulate(sizes, initial=0))
 
 
 def diagonal(a: da.Array) -> da.Array:
-    """The diagonal of a matrix in blocks of columns, found where they are."""
-    packed = over_columns(_diagonal, a, shape=(1, min(a.shape)))
+    """Return the diagonal of a matrix in blocks of columns."""
+    packed = map_column_blocks(_diagonal, a, shape=(1, min(a.shape)))
     return packed[0]
 
 

@@ -1,4 +1,4 @@
-"""Cholesky factorization of Dask arrays, and solving with it."""
+"""Cholesky factorization of Dask arrays, and solves with its factor."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from hetero_la.dask_arrays.inputs import (
     as_columns,
     as_matrix,
     as_two_dimensional,
-    checked,
     transpose_of,
+    with_checked_chunks,
 )
 from hetero_la.dask_arrays.lazy_run import LazyRun
 from hetero_la.dask_arrays.lu import tiles_of
@@ -21,14 +21,14 @@ from hetero_la.dask_arrays.status import Singular
 
 
 class LazyCholeskyFactors(NamedTuple):
-    """What `hetero_la.cho_factor` makes of a Dask array; unpacks as ``c, lower``.
+    """Cholesky factor of a Dask array; unpacks as ``c, lower``.
 
     Attributes
     ----------
     c : dask.array.Array, shape (n, n)
-        The factor in one triangle; what is in the other one means nothing.
+        The factor in one triangle; the other triangle is undefined.
     lower : bool
-        Which triangle.
+        Whether the factor is the lower triangle.
 
     Examples
     --------
@@ -43,25 +43,25 @@ class LazyCholeskyFactors(NamedTuple):
     lower: bool
 
     def persist(self, **kwargs: Any) -> Self:
-        """Factor now; the blocks stay where they were made, for as long as they are wanted.
+        """Compute the factor now, and keep its blocks on the workers that computed them.
 
         Parameters
         ----------
         **kwargs
-            For `dask.persist`.
+            Arguments of `dask.persist`.
         """
         (c,) = dask.persist(self.c, **kwargs)
         return type(self)(c, self.lower)
 
     def solve(self, b: Any, check_finite: bool = True) -> da.Array:
-        """X of A X = B, lazily.
+        """Solve A X = B, lazily.
 
         Parameters
         ----------
         b : array, shape (n,) or (n, nrhs)
-            A Dask array, or one that can be made into one.
+            A Dask array, or an array that can be converted to one.
         check_finite : bool, optional
-            Whether NaN and infinity are an error.
+            Whether to refuse NaNs and infinities.
 
         Raises
         ------
@@ -75,7 +75,7 @@ def cholesky(
     a: Any, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True, *,
     client: Any = None, **options: Any,
 ) -> da.Array:  # fmt: skip
-    """`hetero_la.cholesky`, lazily."""
+    """Compute `hetero_la.cholesky` lazily."""
     factor = _run(a, lower, check_finite, client, options).triangle(a.shape, lower=True)
     return factor if lower else factor.T
 
@@ -84,7 +84,7 @@ def cho_factor(
     a: Any, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True, *,
     client: Any = None, **options: Any,
 ) -> LazyCholeskyFactors:  # fmt: skip
-    """`hetero_la.cho_factor`, lazily: a named tuple of a Dask array and `lower`; it also solves."""
+    """Compute `hetero_la.cho_factor` lazily: a named tuple of a Dask array and `lower`."""
     factor = _run(a, lower, check_finite, client, options).factors
     return LazyCholeskyFactors(factor if lower else factor.T, lower)
 
@@ -100,7 +100,7 @@ def _run(a: Any, lower: bool, check_finite: bool, client: Any, options: dict[str
 def cho_solve(
     c_and_lower: tuple[Any, bool], b: Any, overwrite_b: bool = False, check_finite: bool = True
 ) -> da.Array:
-    """`hetero_la.cho_solve`, lazily: on the workers, which each load their share of the factor."""
+    """Compute `hetero_la.cho_solve` lazily, on workers that each load their part of the factor."""
     c = as_matrix(c_and_lower[0], "c", square=True)
     b = as_columns(c, b, "a factor")
     dtype = np.result_type(c.dtype, b.dtype)
@@ -113,14 +113,14 @@ def cho_solve(
 
 
 def cho_solve_checking_b(c_and_lower: tuple[Any, bool], b: da.Array) -> da.Array:
-    """As `cho_solve`, of a factor that was checked: what is in its other triangle means nothing."""
-    return cho_solve(c_and_lower, checked(b, "b", True), check_finite=False)
+    """Solve as `cho_solve`, but check only `b`: the unused triangle of the factor is undefined."""
+    return cho_solve(c_and_lower, with_checked_chunks(b, "b", True), check_finite=False)
 
 
 def solve_positive(
     a: da.Array, b: da.Array | None, *, lower: bool, client: Any, **options: Any
 ) -> da.Array:
-    """X of A X = B, or without a matrix `b` the inverse, from the triangle that `lower` names."""
+    """Solve A X = B, or return the inverse if `b` is None, from the triangle `lower` names."""
     turn = da.conj if not lower and a.dtype.kind == "c" else da.asarray
     # A^T is the conjugate of A: it has the conjugate solution for conjugate right-hand sides.
     run = LazyRun(

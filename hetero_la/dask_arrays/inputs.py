@@ -1,4 +1,4 @@
-"""What lazy functions may be given: all that can be said before there are numbers."""
+"""Checks of the arguments of lazy functions, as far as possible before anything is computed."""
 
 from __future__ import annotations
 
@@ -22,26 +22,27 @@ from hetero_la.tiles.arrays.transfer import array_module, is_device_array, to_de
 
 
 def as_array(a: Any, name: str, ndims: tuple[int, ...]) -> da.Array:
-    """`a` as a Dask array of a LAPACK type whose chunks are known.
+    """Convert `a` to a Dask array of a LAPACK type whose chunk sizes are known.
 
     Raises
     ------
     ValueError
-        If the dtype, the number of dimensions or the chunks do not do, or for masked arrays.
+        If the dtype, the number of dimensions or the chunks are not supported, or the array
+        is masked.
     NotImplementedError
-        For the arrays of Dask's query planner.
+        For arrays of Dask's query planner.
     """
-    a = _lazy(a, name, ndims)
+    a = _as_dask_array(a, name, ndims)
     return a.astype(lapack_dtype(a.dtype, name))
 
 
-def _lazy(a: Any, name: str, ndims: tuple[int, ...]) -> da.Array:
-    """`a` as a Dask array of its own dtype."""
+def _as_dask_array(a: Any, name: str, ndims: tuple[int, ...]) -> da.Array:
+    """Convert `a` to a Dask array, keeping its dtype."""
     if da.array_expr_enabled():
         raise NotImplementedError(
             "dask arrays need dask's configuration array.query-planning to be off, its default"
         )
-    refuse_masked(a)  # before Dask makes an array of it
+    refuse_masked(a)  # before Dask converts it
     a = a if isinstance(a, da.Array) else da.asarray(a)
     refuse_masked(a._meta)
     if not isinstance(a._meta, np.ndarray) and not is_device_array(a._meta):
@@ -59,39 +60,40 @@ def _lazy(a: Any, name: str, ndims: tuple[int, ...]) -> da.Array:
     return a
 
 
-def checked(a: da.Array, name: str, check_finite: bool) -> da.Array:
-    """Return `a` with chunks that raise ValueError unless they are what `a` declares, and finite.
+def with_checked_chunks(a: da.Array, name: str, check_finite: bool) -> da.Array:
+    """Return `a` with chunks that raise ValueError unless they match `a`, and are finite.
 
-    What a run loads, it checks itself (see `LazyRun`): this is for what it does not see all of.
-    Chunks on the host among those on GPUs go to one, which Dask does not do by itself.
+    A run checks the chunks that it loads itself (see `LazyRun`): this is for arrays of which it
+    loads only a part.  Chunks on the host among chunks on GPUs are copied to a GPU, which Dask does
+    not do by itself.
     """
     meta = a._meta
-    return da.map_blocks(_checked, a, name, check_finite, on_gpu(a), dtype=a.dtype, meta=meta)
+    return da.map_blocks(_check_chunk, a, name, check_finite, on_gpu(a), dtype=a.dtype, meta=meta)
 
 
 def transpose_of(a: da.Array, name: str) -> da.Array:
-    """The transpose of `a`, whose chunks are looked at before they are turned."""
-    return checked(a, name, False).T
+    """Return the transpose of `a`, whose chunks are checked before they are transposed."""
+    return with_checked_chunks(a, name, False).T
 
 
-def _checked(
-    block: Any, name: str, check_finite: bool, onboard: bool, block_info: Any = None
+def _check_chunk(
+    block: Any, name: str, check_finite: bool, gpu: bool, block_info: Any = None
 ) -> Any:
     _require_declared(block, name, block_info)
     if check_finite:
         require_finite(block, name)
-    return to_device(block) if onboard else to_host(block)
+    return to_device(block) if gpu else to_host(block)
 
 
 def _require_declared(block: Any, name: str, block_info: Any) -> None:
-    """Raise ValueError unless a block is what `map_blocks` says of it."""
+    """Raise ValueError unless a block has the shape and dtype that `map_blocks` announces."""
     own = block_info[0]
     shape = tuple(stop - start for start, stop in own["array-location"])
     Declared(name, own["chunk-location"], shape).require(block, block_info[None]["dtype"])
 
 
 def as_matrix(a: Any, name: str = "a", *, square: bool = False) -> da.Array:
-    """`a` as a two-dimensional Dask array, square if so wanted."""
+    """Convert `a` to a two-dimensional Dask array; check that it is square if `square` is set."""
     a = as_array(a, name, (2,))
     if square:
         require_square(a, name)
@@ -99,7 +101,7 @@ def as_matrix(a: Any, name: str = "a", *, square: bool = False) -> da.Array:
 
 
 def as_columns(a: da.Array, b: Any, what: str) -> da.Array:
-    """`b` as a Dask array of one or two dimensions, with as many rows as `a`, which is `what`."""
+    """Convert `b` to a Dask array of one or two dimensions with as many rows as `a` (`what`)."""
     b = as_array(b, "b", (1, 2))
     _require_fit(a, b, what)
     return b
@@ -112,8 +114,8 @@ def _require_fit(a: da.Array, b: da.Array, what: str) -> None:
 
 
 def as_system(a: Any, b: Any, *, square: bool = False) -> tuple[da.Array, da.Array]:
-    """Matrix and right-hand sides that fit, of one dtype."""
-    a, b = _lazy(a, "a", (2,)), _lazy(b, "b", (1, 2))
+    """Convert matrix and right-hand sides to one dtype, and check that they fit."""
+    a, b = _as_dask_array(a, "a", (2,)), _as_dask_array(b, "b", (1, 2))
     if square:
         require_square(a, "a")
     _require_fit(a, b, "a")
@@ -122,7 +124,7 @@ def as_system(a: Any, b: Any, *, square: bool = False) -> tuple[da.Array, da.Arr
 
 
 def as_two_dimensional(b: da.Array) -> da.Array:
-    """A vector as a matrix of one column."""
+    """Return a vector as a matrix of one column."""
     if b.ndim == 2:
         return b
     meta = empty_like(b, (0, 0), b.dtype)
@@ -135,10 +137,10 @@ def _as_column(block: Any, block_info: Any = None) -> Any:
 
 
 def on_gpu(a: da.Array) -> bool:
-    """Whether the chunks of `a` are CuPy arrays."""
+    """Return whether the chunks of `a` are CuPy arrays."""
     return is_device_array(a._meta)
 
 
 def empty_like(a: da.Array, shape: tuple[int, ...], dtype: Any) -> Any:
-    """An array without values, of the kind of the chunks of `a`: what Dask calls a meta."""
+    """Return an array of the kind of the chunks of `a`, to be used as Dask's meta."""
     return array_module(a._meta).empty(shape, dtype)

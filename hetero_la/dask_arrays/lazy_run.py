@@ -1,4 +1,4 @@
-"""A run on Dask arrays: its plan, its graph, and arrays of what it makes."""
+"""Runs on Dask arrays: the plan, the Dask graph, and the arrays of the results."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from dask.system import CPU_COUNT
 
 from hetero_la.dask_arrays.bands import band, row_chunks
 from hetero_la.dask_arrays.inputs import empty_like, on_gpu
-from hetero_la.dask_arrays.status import Singular, judge, vector_of
+from hetero_la.dask_arrays.status import Singular, check_status, vector_of
 from hetero_la.execution.executor_choice import INLINE_LIMIT, with_preset
 from hetero_la.planning.decisions import Problem, quick_estimate
 from hetero_la.planning.plan import Plan
@@ -29,15 +29,15 @@ from hetero_la.scheduler.on_dask.run_graph import Chunk, RunGraph
 from hetero_la.scheduler.placement.workers import WorkerInfo, calling_thread
 from hetero_la.tiles.arrays.errors import DeviceUnavailableError
 
-#: Into how many blocks a side a triangle is cut at most where it is in one array, on a cluster and
-#: by Dask's local schedulers: a task takes about 1 ms there, and about 0.1 ms here.
+#: Most blocks per side of a triangle that lies in one array, on a cluster (where a task takes about
+#: 1 ms) and in Dask's local schedulers (about 0.1 ms).
 _CLUSTER_SIDE, _LOCAL_SIDE = 6, 16
-#: Into how many blocks a triangle is cut that several processes have.
+#: Most blocks of a triangle that is spread over several processes.
 _MOST_BLOCKS = 64
 
 
 class LazyRun:
-    """A run that begins when Dask computes what it makes.
+    """A run that begins when Dask computes one of its results.
 
     Parameters
     ----------
@@ -48,17 +48,17 @@ class LazyRun:
     b : dask.array.Array, shape (m, nrhs), optional
         Right-hand sides, of the same dtype.
     columns : int, optional
-        How many columns a routine that takes no right-hand sides makes beside the matrix.
+        Number of columns that a routine without right-hand sides computes beside the matrix.
     check_finite : bool, optional
-        Whether NaN and infinity are errors.
+        Whether to refuse NaNs and infinities.
     names : sequence of str, optional
-        What errors call `a` and `b`.
+        Names of `a` and `b` in error messages.
     singular : Singular, optional
-        What becomes of a singular matrix.
+        Treatment of a singular matrix.
     solves : bool, optional
-        Whether a system is solved, so that one warns of a matrix that is nearly singular.
+        Whether a system is solved, so that a nearly singular matrix gives a warning.
     client : Client, Cluster or None, optional
-        Whose workers to plan for.
+        The cluster whose workers to plan for.
     **options
         See `Options`.
     """
@@ -86,7 +86,7 @@ class LazyRun:
         ]
         self._tasks = RunGraph(plan.job(), self._token, chunks, on_gpu=self._on_gpu)
         self._graph = self._layers(inputs)
-        self._steps = self._judged(singular, solves)
+        self._steps = self._checked_steps(singular, solves)
 
     def _layers(self, inputs: Sequence[da.Array]) -> HighLevelGraph:
         cuts, tasks = f"hetero-la-cut-{self._token}", f"hetero-la-run-{self._token}"
@@ -102,12 +102,14 @@ class LazyRun:
         self._last = tasks
         return HighLevelGraph(layers, dependencies)
 
-    def _judged(self, singular: Singular, solves: bool) -> da.Array:
-        """The per-step values, an array of one object, once their verdict is known."""
+    def _checked_steps(self, singular: Singular, solves: bool) -> da.Array:
+        """Return the per-step values, an array of one object; computing it checks `info`."""
         layout, dtype = self.plan.layout, self.plan.dtype
         name = f"hetero-la-steps-{tokenize(self._token, singular, solves)}"
         values = List(*[TaskRef(key) for key in self._tasks.values])
-        task = RunTask((name,), judge, values, layout, dtype, singular, solves, run=self._token)
+        task = RunTask(
+            (name,), check_status, values, layout, dtype, singular, solves, run=self._token
+        )
         graph = HighLevelGraph(
             {**self._graph.layers, name: MaterializedLayer({task.key: task})},
             {**self._graph.dependencies, name: {self._last}},
@@ -116,21 +118,21 @@ class LazyRun:
 
     @property
     def factors(self) -> da.Array:
-        """The overwritten matrix, of shape (m, n), in the chunks of its tile columns."""
+        """The overwritten matrix, of shape (m, n), chunked by tile columns."""
         columns = range(self.plan.layout.nt)
         return self._columns("factors", [range(j, j + 1) for j in columns], copy=False)
 
     def triangle(self, shape: tuple[int, int], *, lower: bool, ones: bool = False) -> da.Array:
-        """The lower or upper triangle of the leading part of the factors, zeros beside it.
+        """Return the lower or upper triangle of the leading part of the factors.
 
         Parameters
         ----------
         shape : tuple of int
-            Of the part, all rows or all columns.
+            Shape of the part: all rows or all columns.
         lower : bool
-            Which triangle.
+            Whether to return the lower triangle.
         ones : bool, optional
-            Whether the diagonal becomes ones.
+            Whether to set the diagonal to ones.
         """
         (m, n), layout, graph = shape, self.plan.layout, self._tasks
         k = min(m, n)
@@ -140,16 +142,16 @@ class LazyRun:
         return band(
             self._columns("parts", columns, copy=False)[:m, :n], above=above, below=below,
             ones=ones, rows=self.row_chunks(m),
-            copy=2 * entries < layout.m * layout.width,  # what is shared holds all of a shard
+            copy=2 * entries < layout.m * layout.width,  # a view would keep a whole shard alive
         )  # fmt: skip
 
     @property
     def adjacent(self) -> bool:
-        """Whether one process has all of the matrix, in one array."""
+        """Whether one process holds all of the matrix in one array."""
         return self._tasks.adjacent
 
     def row_chunks(self, rows: int) -> tuple[int, ...]:
-        """Blocks of rows in which triangles are cut: the more, the less of them is copied."""
+        """Return the row chunks of triangles: the more there are, the less is copied."""
         layout = self.plan.layout
         if self.adjacent:
             most = _CLUSTER_SIDE if self.plan.workers[0].address else _LOCAL_SIDE
@@ -165,7 +167,7 @@ class LazyRun:
         return self._columns("beside", [range(j, j + 1) for j in columns], copy=True)
 
     def vector(self, name: str) -> da.Array:
-        """The parts of a vector that the steps have made, one after the other; "ipiv" is piv."""
+        """Concatenate the parts of a vector that the steps have computed; "ipiv" gives piv."""
         size = min(self.plan.layout.m, self.plan.layout.n)
         dtype = np.dtype(np.int32) if name == "ipiv" else self.plan.dtype
         label = f"hetero-la-{name}-{tokenize(self._steps.name)}"
@@ -197,7 +199,7 @@ class LazyRun:
 
 
 def _chunks(x: da.Array, start: int, name: str, finite: bool) -> Iterator[Chunk]:
-    """The blocks of `x`, whose first column is `start` of the whole."""
+    """Yield the blocks of `x`, whose first column is column `start` of the whole matrix."""
     rows, columns = (list(itertools.accumulate(sizes, initial=0)) for sizes in x.chunks)
     for i, j in np.ndindex(x.numblocks):
         shape = x.chunks[0][i], x.chunks[1][j]
@@ -207,10 +209,10 @@ def _chunks(x: da.Array, start: int, name: str, finite: bool) -> Iterator[Chunk]
 
 
 def _plan(routine: str, a: da.Array, nrhs: int, client: Any, options: dict[str, Any]) -> Plan:
-    """Plan for the workers of the client given, or of the current one if that is worth it."""
+    """Plan for the workers of `client`, or of the current client if the run is large enough."""
     explicit = running_client(client) if client is not None else None
     running = explicit or running_client()
-    # Nobody would take checkpoints in: what is lost is made again from the graph.
+    # There are no checkpoints: Dask computes lost results again from the graph.
     chosen = replace(with_preset(options, running), checkpoint=None)
     (m, n), dtype = a.shape, a.dtype
     caller = calling_thread()
@@ -229,7 +231,7 @@ def _plan(routine: str, a: da.Array, nrhs: int, client: Any, options: dict[str, 
 
 
 def _threads(caller: WorkerInfo) -> tuple[WorkerInfo, ...]:
-    """Threads that a run in this process is divided among, as on the embedded cluster."""
+    """Return the CPU workers for a run in this process, as on the embedded cluster."""
     count = default_cpu_workers(CPU_COUNT)
     blas = default_blas_threads(CPU_COUNT, count, 0)
     return tuple(replace(caller, name=f"cpu{i}", blas_threads=blas) for i in range(count))

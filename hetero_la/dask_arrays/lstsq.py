@@ -17,13 +17,13 @@ from hetero_la.api.lstsq import (
     require_nonzero,
     residues_dtype,
 )
-from hetero_la.dask_arrays.blocks import diagonal, entry, from_all, over_columns
+from hetero_la.dask_arrays.blocks import apply_to_blocks, diagonal, map_column_blocks, tuple_entry
 from hetero_la.dask_arrays.inputs import (
     as_system,
     as_two_dimensional,
-    checked,
     empty_like,
     transpose_of,
+    with_checked_chunks,
 )
 from hetero_la.dask_arrays.lazy_run import LazyRun
 from hetero_la.numerics.triangle_lstsq import square_lstsq
@@ -35,9 +35,9 @@ def lstsq(
     overwrite_b: bool = False, check_finite: bool = True, lapack_driver: str | None = None, *,
     client: Any = None, **options: Any,
 ) -> tuple[da.Array, da.Array, da.Array, da.Array | None]:  # fmt: skip
-    """`hetero_la.lstsq`, lazily: QR by all workers, and what it leaves in one task.
+    """Compute `hetero_la.lstsq` lazily: QR on all workers, and the solve with R in one task.
 
-    That has R, whose order is min(m, n).  "gels" tells the rank by the diagonal of R alone.
+    That task holds R, of order min(m, n).  "gels" estimates the rank from R's diagonal alone.
     """
     driver = require_driver(lapack_driver)
     a, b = as_system(a, b)
@@ -45,14 +45,14 @@ def lstsq(
     (m, n), rhs = a.shape, as_two_dimensional(b)
     options |= {"client": client, "check_finite": check_finite}
     if driver == "gels":
-        x, rest, rank, s = _by_qr(a, rhs, cond, options)
+        x, rest, rank, s = _solve_by_qr(a, rhs, cond, options)
     else:
-        x, rest, rank, s = _of_any_rank(a, rhs, cond, driver, options)
+        x, rest, rank, s = _solve_by_driver(a, rhs, cond, driver, options)
     dtype = residues_dtype(a)
     if (m > n and driver != "gelsy") or not n:
         sums = (abs(rest) ** 2).sum(axis=0).rechunk(-1).astype(dtype)
         meta = empty_like(a, sums.shape, dtype)
-        residues = from_all(_unless_deficient, [sums, rank], meta, n)
+        residues = apply_to_blocks(_nan_if_deficient, [sums, rank], meta, n)
     else:
         residues = da.from_array(empty_like(a, (0,), dtype))
     if b.ndim == 1:
@@ -60,46 +60,51 @@ def lstsq(
     return x, residues, rank, s
 
 
-def _of_any_rank(
+def _solve_by_driver(
     a: da.Array, b: da.Array, cond: float, driver: str, options: dict[str, Any]
 ) -> tuple[Any, ...]:
-    """X, what is left of B, the rank, and the singular values."""
+    """Return X, the rest of B, the rank, and the singular values."""
     (m, n), k = a.shape, min(a.shape)
     if m >= n:
         run = LazyRun("qr", a, b, **options)
         right = run.beside[:n]
     else:
         run = LazyRun("explicit_q", transpose_of(a, "a"), columns=m, **options)
-        right = checked(b, "b", options["check_finite"])
+        right = with_checked_chunks(b, "b", options["check_finite"])
     r = run.triangle((k, k), lower=False)
-    found = from_all(
-        _driven, [r.rechunk(-1), right.rechunk(-1)], np.empty((), object), cond, driver, m < n
+    found = apply_to_blocks(
+        _lstsq_with_triangle,
+        [r.rechunk(-1), right.rechunk(-1)],
+        np.empty((), object),
+        cond,
+        driver,
+        m < n,
     )
     real = np.finfo(a.dtype).dtype if k else np.dtype(np.float64)
-    y = entry(found, 0, empty_like(a, (k, b.shape[1]), a.dtype))
-    rank = entry(found, 1, np.empty((), np.int64))
-    s = None if driver == "gelsy" and k else entry(found, 2, empty_like(a, (k,), real))
+    y = tuple_entry(found, 0, empty_like(a, (k, b.shape[1]), a.dtype))
+    rank = tuple_entry(found, 1, np.empty((), np.int64))
+    s = None if driver == "gelsy" and k else tuple_entry(found, 2, empty_like(a, (k,), real))
     if m >= n:
         return y, run.beside[n:], rank, s
     return run.beside.conj() @ y, b[:0], rank, s
 
 
-def _driven(
+def _lstsq_with_triangle(
     r: Sequence[Any], b: Sequence[Any], cond: float, driver: str, transposed: bool
 ) -> tuple[Any, ...]:
     return square_lstsq(r[0].T if transposed else r[0], b[0], cond, driver, lower=transposed)
 
 
-def _by_qr(a: da.Array, b: da.Array, cond: float, options: dict[str, Any]) -> tuple[Any, ...]:
+def _solve_by_qr(a: da.Array, b: da.Array, cond: float, options: dict[str, Any]) -> tuple[Any, ...]:
     m, n = a.shape
     if m >= n:
         run = LazyRun("lstsq", a, b, **options)
-    else:  # rows of zeros, which the product with Q then fills
+    else:  # rows of zeros, which the product with Q overwrites
         zeros = da.zeros_like(b, shape=(n - m, b.shape[1]))
         padded = da.concatenate([b.conj(), zeros])
         run = LazyRun("minimum_norm", transpose_of(a, "a"), padded, **options)
-    rank = from_all(_rank, [diagonal(run.factors)], np.empty((), np.int64), cond)
-    c = over_columns(_once_known, run.beside, rank)
+    rank = apply_to_blocks(_rank, [diagonal(run.factors)], np.empty((), np.int64), cond)
+    c = map_column_blocks(_after_rank, run.beside, rank)
     return c[:n] if m >= n else c.conj(), c[n:], rank, None
 
 
@@ -113,9 +118,9 @@ def _rank(diagonals: Sequence[Any], cond: float) -> Any:
     return np.int64(rank)
 
 
-def _once_known(block: Any, start: int, stop: int, rank: Any) -> Any:
+def _after_rank(block: Any, start: int, stop: int, rank: Any) -> Any:
     return block
 
 
-def _unless_deficient(sums: Sequence[Any], rank: Sequence[Any], n: int) -> Any:
+def _nan_if_deficient(sums: Sequence[Any], rank: Sequence[Any], n: int) -> Any:
     return sums[0] if rank[0] == n else sums[0] * np.nan

@@ -1,4 +1,4 @@
-"""LU factorization of Dask arrays, solving with its factors, and determinants."""
+"""LU factorization of Dask arrays, solves with its factors, and determinants."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import numpy as np
 from hetero_la.api.determinant import SlogdetResult, det_of, sign_of, slogdet_of
 from hetero_la.checks.inputs import require_pivot_type, require_row_numbers
 from hetero_la.dask_arrays.bands import between_diagonals, row_chunks
-from hetero_la.dask_arrays.blocks import diagonal, from_all, over_columns
+from hetero_la.dask_arrays.blocks import apply_to_blocks, diagonal, map_column_blocks
 from hetero_la.dask_arrays.inputs import (
     as_columns,
     as_matrix,
     as_two_dimensional,
-    checked,
     empty_like,
     on_gpu,
+    with_checked_chunks,
 )
 from hetero_la.dask_arrays.lazy_run import LazyRun
 from hetero_la.dask_arrays.permutations import inverse_order, permutation_matrix, row_order
@@ -28,20 +28,20 @@ from hetero_la.tiles.arrays.transfer import array_module, on_device_of_arrays, t
 from hetero_la.tiles.storage.pivots import permutation
 from hetero_la.tiles.storage.tile_sizes import TileSizes, sizes_of_cut
 
-#: Blocks a side of P where one process has it: large ones take no more memory than small ones.
-#: With one alone, Dask makes a NumPy array of it while all of L and U is still to come.
+#: Blocks per side of P in one process: large blocks take no more memory than small ones.  With one
+#: block, Dask would turn it into a NumPy array before L and U are computed.
 _P_SIDE = 2
 
 
 class LazyLUFactors(NamedTuple):
-    """What `hetero_la.lu_factor` makes of a Dask array; unpacks as ``lu, piv``.
+    """LU factors of a Dask array; unpacks as ``lu, piv``.
 
     Attributes
     ----------
     lu : dask.array.Array, shape (m, n)
-        U, and below its diagonal L without its ones, in the chunks of tile columns.
+        U, and below the diagonal L without its unit diagonal, chunked by tile columns.
     piv : dask.array.Array of int32, shape (min(m, n),)
-        The row with which each row was exchanged, counted from 0.
+        Row i was interchanged with row ``piv[i]``, 0-based.
 
     Examples
     --------
@@ -57,26 +57,26 @@ class LazyLUFactors(NamedTuple):
     piv: da.Array
 
     def persist(self, **kwargs: Any) -> Self:
-        """Factor now; the blocks stay where they were made, for as long as they are wanted.
+        """Compute the factors now, and keep their blocks on the workers that computed them.
 
         Parameters
         ----------
         **kwargs
-            For `dask.persist`.
+            Arguments of `dask.persist`.
         """
         return type(self)(*dask.persist(self.lu, self.piv, **kwargs))
 
     def solve(self, b: Any, trans: int = 0, check_finite: bool = True) -> da.Array:
-        """X of A X = B (`trans` 0), Aᵀ X = B (1) or Aᴴ X = B (2), lazily.
+        """Solve A X = B (`trans` 0), Aᵀ X = B (1) or Aᴴ X = B (2), lazily.
 
         Parameters
         ----------
         b : array, shape (m,) or (m, nrhs)
-            A Dask array, or one that can be made into one.
+            A Dask array, or an array that can be converted to one.
         trans : {0, 1, 2}, optional
-            Which system.
+            0 for A, 1 for Aᵀ, 2 for Aᴴ.
         check_finite : bool, optional
-            Whether NaN and infinity are an error.
+            Whether to refuse NaNs and infinities.
 
         Raises
         ------
@@ -90,7 +90,7 @@ def lu_factor(
     a: Any, overwrite_a: bool = False, check_finite: bool = True, *, client: Any = None,
     **options: Any,
 ) -> LazyLUFactors:  # fmt: skip
-    """`hetero_la.lu_factor`, lazily: a named tuple of two Dask arrays, which also solves.
+    """Compute `hetero_la.lu_factor` lazily: a named tuple of two Dask arrays, which can solve.
 
     Examples
     --------
@@ -111,18 +111,18 @@ def lu(
     a: Any, permute_l: bool = False, overwrite_a: bool = False, check_finite: bool = True,
     p_indices: bool = False, *, client: Any = None, **options: Any,
 ) -> tuple[da.Array, ...]:  # fmt: skip
-    """`hetero_la.lu`, lazily."""
+    """Compute `hetero_la.lu` lazily."""
     a = as_matrix(a)
     run = LazyRun("lu", a, check_finite=check_finite, client=client, **options)
     m, n = a.shape
     k = min(m, n)
     upper = run.triangle((k, n), lower=False)
-    number = m == n == 1  # of which SciPy makes arrays of other types
+    number = m == n == 1  # for which SciPy returns other dtypes
     dtype = np.dtype(np.int64 if number else np.int32)
     like = empty_like(a, (m,), dtype)
-    indices = from_all(row_order, [run.vector("ipiv")], like, m, dtype, on_gpu(a))
+    indices = apply_to_blocks(row_order, [run.vector("ipiv")], like, m, dtype, on_gpu(a))
     if permute_l:
-        return over_columns(_permuted_lower, run.factors, indices, shape=(m, k)), upper
+        return map_column_blocks(_permuted_lower, run.factors, indices, shape=(m, k)), upper
     lower = run.triangle((m, k), lower=True, ones=True)
     if p_indices:
         return indices, lower, upper
@@ -143,7 +143,7 @@ def lu_solve(
     lu_and_piv: tuple[Any, Any], b: Any, trans: int = 0, overwrite_b: bool = False,
     check_finite: bool = True,
 ) -> da.Array:  # fmt: skip
-    """`hetero_la.lu_solve`, lazily: on the workers, which each load their share of the factors."""
+    """Compute `hetero_la.lu_solve` lazily, on workers that each load their part of the factors."""
     if trans not in (0, 1, 2):
         raise ValueError(f"trans must be 0, 1 or 2, not {trans!r}")
     packed = as_matrix(lu_and_piv[0], "lu", square=True)
@@ -152,39 +152,39 @@ def lu_solve(
     b = as_columns(packed, b, "factors")
     dtype = np.result_type(packed.dtype, b.dtype)
     rhs = as_two_dimensional(b.astype(dtype))
-    x = _solved(packed.astype(dtype), piv.rechunk(-1), rhs, trans, check_finite)
+    x = _solve_factored(packed.astype(dtype), piv.rechunk(-1), rhs, trans, check_finite)
     return x[:, 0] if b.ndim == 1 else x
 
 
-def _solved(
+def _solve_factored(
     packed: da.Array, piv: da.Array, b: da.Array, trans: int, check_finite: bool
 ) -> da.Array:
-    """X of the system that `trans` says, from factors and a matrix `b` of their dtype."""
+    """Solve the system that `trans` names, from factors and a matrix `b` of the same dtype."""
     options: dict[str, Any] = {
         "nb": tiles_of(packed), "check_finite": check_finite, "names": ("lu", "b")
     }  # fmt: skip
     if trans == 0:
-        ordered = over_columns(_in_order, checked(b, "b", False), piv)
+        ordered = map_column_blocks(_permute_rows, with_checked_chunks(b, "b", False), piv)
         return LazyRun("lu_solve", packed, ordered, **options).beside
     turn = da.conj if trans == 1 and b.dtype.kind == "c" else da.asarray  # A^T is conj(A^H)
     x = LazyRun("lu_solve_adjoint", packed, turn(b), **options).beside
-    return turn(over_columns(_back_in_order, x, piv))
+    return turn(map_column_blocks(_permute_rows_back, x, piv))
 
 
 def tiles_of(packed: da.Array) -> TileSizes | None:
-    """The tile sizes of factors in blocks of columns, with which each stays where it is."""
+    """Return the tile sizes of factors chunked by columns, so that no block has to move."""
     rows, columns = packed.chunks
     return sizes_of_cut(columns) if len(rows) == 1 and min(columns) else None
 
 
 @on_device_of_arrays
-def _in_order(block: Any, start: int, stop: int, piv: Any) -> Any:
+def _permute_rows(block: Any, start: int, stop: int, piv: Any) -> Any:
     require_row_numbers(piv, len(block))
     return block[array_module(block).asarray(permutation(piv, len(block)))]
 
 
 @on_device_of_arrays
-def _back_in_order(block: Any, start: int, stop: int, piv: Any) -> Any:
+def _permute_rows_back(block: Any, start: int, stop: int, piv: Any) -> Any:
     require_row_numbers(piv, len(block))
     return block[array_module(block).asarray(inverse_order(piv, len(block)))]
 
@@ -193,18 +193,20 @@ def det(
     a: Any, overwrite_a: bool = False, check_finite: bool = True, *, client: Any = None,
     **options: Any,
 ) -> da.Array:  # fmt: skip
-    """`hetero_la.det`, lazily: an array of one number."""
+    """Compute `hetero_la.det` lazily: an array of one number."""
     a = as_matrix(a, square=True)
     wide = np.complex128 if a.dtype.kind == "c" else np.float64
-    return from_all(_det, _diagonal_and_piv(a, check_finite, client, options), np.empty((), wide))
+    return apply_to_blocks(
+        _det, _diagonal_and_piv(a, check_finite, client, options), np.empty((), wide)
+    )
 
 
 def slogdet(a: Any, check_finite: bool = True, *, client: Any = None, **options: Any) -> Any:
-    """`hetero_la.slogdet`, lazily: a named tuple of two arrays of one number."""
+    """Compute `hetero_la.slogdet` lazily: a named tuple of two arrays of one number."""
     a = as_matrix(a, square=True)
     given = _diagonal_and_piv(a, check_finite, client, options)
-    sign = from_all(_sign, given, np.empty((), a.dtype))
-    return SlogdetResult(sign, from_all(_logabsdet, given, np.empty((), a.dtype).real))
+    sign = apply_to_blocks(_sign, given, np.empty((), a.dtype))
+    return SlogdetResult(sign, apply_to_blocks(_logabsdet, given, np.empty((), a.dtype).real))
 
 
 def _diagonal_and_piv(
@@ -215,16 +217,16 @@ def _diagonal_and_piv(
 
 
 def _det(diagonals: Sequence[Any], pivots: Sequence[Any]) -> Any:
-    return det_of(_joined(diagonals), sign_of(pivots[0]))
+    return det_of(_concatenate(diagonals), sign_of(pivots[0]))
 
 
 def _sign(diagonals: Sequence[Any], pivots: Sequence[Any]) -> Any:
-    return slogdet_of(_joined(diagonals), sign_of(pivots[0])).sign
+    return slogdet_of(_concatenate(diagonals), sign_of(pivots[0])).sign
 
 
 def _logabsdet(diagonals: Sequence[Any], pivots: Sequence[Any]) -> Any:
-    return slogdet_of(_joined(diagonals), sign_of(pivots[0])).logabsdet
+    return slogdet_of(_concatenate(diagonals), sign_of(pivots[0])).logabsdet
 
 
-def _joined(parts: Sequence[Any]) -> np.ndarray:
+def _concatenate(parts: Sequence[Any]) -> np.ndarray:
     return np.concatenate([to_host(part) for part in parts])

@@ -1,4 +1,4 @@
-"""Row orders, and the matrices of these."""
+"""Row permutations, as index vectors and as matrices."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ from hetero_la.tiles.arrays.transfer import (
 )
 from hetero_la.tiles.storage.pivots import permutation
 
-#: Bytes from which on NumPy asks for huge pages.
-_HUGE = 2**22
+#: Size, in bytes, from which NumPy asks for huge pages.
+_HUGE_PAGES_FROM = 2**22
 
 
 def inverse_order(piv: Any, m: int) -> np.ndarray:
-    """Row of L U that is found at each row of A = P L U."""
+    """Return for each row of A = P L U the row of L U that stands there."""
     return np.argsort(permutation(piv, m))
 
 
-def row_order(pivots: Sequence[Any], m: int, dtype: Any, onboard: bool) -> Any:
-    """The same of the only array of pivots, as a vector on the host or on the GPU."""
+def row_order(pivots: Sequence[Any], m: int, dtype: Any, gpu: bool) -> Any:
+    """Compute `inverse_order` of the only array of pivots, on the host or on the GPU."""
     rows = inverse_order(pivots[0], m).astype(dtype)
-    return to_device(rows) if onboard else rows
+    return to_device(rows) if gpu else rows
 
 
 def permutation_matrix(indices: da.Array, chunks: tuple[int, ...], dtype: Any) -> da.Array:
-    """P in square chunks, from the column of the one in each row."""
+    """Return P in square chunks, from the column of the one in each row."""
     name = f"permutation-{tokenize(indices.name, chunks, dtype)}"
     spans = list(itertools.pairwise(starts(chunks)))
     tasks = {
@@ -57,7 +57,7 @@ def permutation_matrix(indices: da.Array, chunks: tuple[int, ...], dtype: Any) -
 
 @on_device_of_arrays
 def _permutation(indices: Any, rows: tuple[int, int], columns: tuple[int, int], dtype: Any) -> Any:
-    """A block of P."""
+    """Return a block of P."""
     xp, (start, stop) = array_module(indices), columns
     here = indices[slice(*rows)]
     (row,) = xp.nonzero((here >= start) & (here < stop))
@@ -67,17 +67,17 @@ def _permutation(indices: Any, rows: tuple[int, int], columns: tuple[int, int], 
 
 
 def sparse_zeros(shape: tuple[int, int], like: Any, dtype: Any) -> Any:
-    """Zeros that take memory by the page, and only where something is written.
+    """Return zeros whose memory is taken page by page, where something is written.
 
-    For arrays of 4 MiB and more NumPy asks for pages of 2 MiB, and few entries then take as much
-    memory and time as all.
+    For arrays of 4 MiB and more NumPy asks for pages of 2 MiB, and then a few entries take as much
+    memory and time as a full array.
 
     Parameters
     ----------
     shape : tuple of int
         Shape of the array, which is row-major.
     like : array
-        Says whether it is a NumPy or a CuPy array; the latter is an ordinary one.
+        A NumPy or CuPy array; like a CuPy array, an ordinary array of zeros is returned.
     dtype : dtype
         Element type.
 
@@ -88,7 +88,7 @@ def sparse_zeros(shape: tuple[int, int], like: Any, dtype: Any) -> Any:
     array([[0., 0.]], dtype=float32)
     """
     nbytes = math.prod(shape) * np.dtype(dtype).itemsize
-    if is_device_array(like) or nbytes < _HUGE or sys.platform != "linux":
+    if is_device_array(like) or nbytes < _HUGE_PAGES_FROM or sys.platform != "linux":
         return array_module(like).zeros(shape, dtype)
     memory = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     with contextlib.suppress(OSError):  # a kernel without huge pages

@@ -1,4 +1,4 @@
-"""Per-step results of a run on Dask arrays, and the errors and warnings that they call for."""
+"""Per-step values of a run on Dask arrays, with errors and warnings for singular matrices."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from hetero_la.tiles.arrays.transfer import to_device
 
 
 class Singular(StrEnum):
-    """What becomes of a run whose factors are singular, or do not exist."""
+    """Treatment of a run whose factors are singular, or do not exist."""
 
     RETURNED = "returned"
     WARNED_OF = "warned of"
@@ -30,10 +30,10 @@ class Singular(StrEnum):
     NOT_POSITIVE = "not positive"
 
 
-def judge(
+def check_status(
     values: Sequence[dict[Any, Any]], layout: Any, dtype: Any, singular: Singular, solves: bool
 ) -> StepValues:
-    """Dask task: the values of all workers, unless they say that the run has failed."""
+    """Collect the per-step values of all workers; raise or warn if the matrix is singular."""
     together = {key: value for one in values for key, value in one.items()}
     steps = StepValues(together, layout, dtype)
     if singular is Singular.RETURNED:
@@ -47,13 +47,13 @@ def judge(
         extents = [value for key, value in together.items() if key[0] == "diagonal"]
         ratio = min(least for least, _ in extents) / max(largest for _, largest in extents)
         if singular is Singular.NOT_POSITIVE:
-            ratio **= 2  # both factors have it
+            ratio **= 2  # the matrix is the product of two factors
         if not ratio >= np.finfo(dtype).eps:
             distributed.warn(small_pivot_message(ratio), LinAlgWarning)
     return steps
 
 
-def vector_of(steps: StepValues, name: str, onboard: bool) -> Any:
-    """Dask task: a vector in LAPACK's form."""
+def vector_of(steps: StepValues, name: str, gpu: bool) -> Any:
+    """Return one vector of the per-step values in LAPACK's form."""
     vector = steps.piv if name == "ipiv" else steps.vector(name)
-    return to_device(vector) if onboard else vector
+    return to_device(vector) if gpu else vector

@@ -1,1 +1,1 @@
-"""From a plan to a run: the choice of an executor, the run, its report and timeline."""
+"""Execution of plans: choice of an executor, run, report and timeline."""

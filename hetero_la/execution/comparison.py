@@ -1,4 +1,4 @@
-"""What was predicted of a run, beside what was measured of it."""
+"""Comparison of predicted and measured times of a run."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from hetero_la.scheduler.program.instructions import Program
 
 
 class Compared(NamedTuple):
-    """Seconds of one kind of work, or of one worker.
+    """Predicted and measured seconds of one kind of work, or of one worker.
 
     Attributes
     ----------
     name : str
-        Of the kernel, of another instruction, or of the worker.
+        Name of the kernel, of another instruction, or of the worker.
     calls : int
-        How many there were.
+        Number of calls.
     predicted, measured : float
-        Seconds of all of them together.
+        Total seconds.
     """
 
     name: str
@@ -33,20 +33,20 @@ class Compared(NamedTuple):
 
     @property
     def ratio(self) -> float:
-        """Predicted over measured; not a number where nothing was measured."""
+        """Predicted over measured seconds; NaN if nothing was measured."""
         return self.predicted / self.measured if self.measured else float("nan")
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """A run and its prediction.
+    """Comparison of a run with its prediction.
 
     Attributes
     ----------
     run : Compared
         The whole run, from before its first task until after its last.
     workers, idle : list of Compared
-        For each worker, the time in which it computed, and the rest of the run.
+        For each worker, the time in which it computes, and the rest of the run.
     kernels : list of Compared
         For each kernel and each other instruction, over all workers; the longest first.
     """
@@ -99,7 +99,7 @@ def compare(run: TracedRun, plan: Plan) -> Comparison:
 
 
 def _by_kind(programs: list[Program], spans: list[np.ndarray]) -> dict[str, tuple[int, float]]:
-    """Number and seconds of each kernel's calls, and of the other instructions."""
+    """Sum up calls and seconds by kernel, or by the kind of other instructions."""
     found: dict[str, tuple[int, float]] = {}
     for name, times, seconds in _named(programs, spans):
         calls, spent = found.get(name, (0, 0.0))
@@ -111,5 +111,5 @@ def _named(programs: list[Program], spans: list[np.ndarray]) -> Iterator[tuple[s
     for program, times in zip(programs, spans, strict=True):
         lengths = (times[:, 1] - times[:, 0]).tolist()
         for instruction, seconds in zip(program.instructions, lengths, strict=True):
-            if instruction.op != "send":  # it offers what is there, and takes no time
+            if instruction.op != "send":  # a send only offers a message, and takes no time
                 yield instruction.kind or instruction.op, instruction.times, seconds

@@ -1,4 +1,4 @@
-"""Who runs a problem: the calling thread, or the workers of a cluster; and the plan for them."""
+"""Choice of the executor: calling thread or workers of a cluster, and the plan for them."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from hetero_la.tiles.arrays.transfer import device_index
 from hetero_la.tiles.kernels.cpu.device import available_memory
 from hetero_la.tiles.kernels.gpu.device import GpuDevice
 
-#: Runs predicted to be shorter, in seconds, do not pay for a cluster: on the host, and on
-#: the caller's own GPU, where one more thread does not compute any faster.
+#: Predicted seconds up to which a run stays in the calling thread, on the host and on the caller's
+#: own GPU: a shorter run is not worth a cluster, and a GPU gains nothing from another thread.
 INLINE_LIMIT = {"cpu": 0.05, "gpu": 0.2}
 
 
@@ -39,7 +39,7 @@ def choose(
     needed: Callable[[Sequence[WorkerInfo]], int],
     source: Source,
 ) -> tuple[Plan, dict[str, int], Any]:
-    """Plan a run, unless not even the result has room: `needed` tells its columns.
+    """Plan a run; `needed` gives the columns of the result, for which memory is checked first.
 
     Returns
     -------
@@ -48,7 +48,7 @@ def choose(
     memory : dict
         Bytes free for each worker, by name.
     client : Client or None
-        Whose workers run it; None for the calling thread.
+        Client of the workers that run it; None for the calling thread.
     """
     running = client or running_client()
     explicit = client is not None
@@ -61,7 +61,7 @@ def choose(
         return m * needed(workers) * a.dtype.itemsize
 
     def make(workers: tuple[WorkerInfo, ...], on_host: bool = False) -> Plan:
-        # A plan for a huge matrix takes long, and would only say so later.
+        # Check this first: planning for a huge matrix takes long.
         size = result_bytes(workers)
         require_room(routine, a.shape, a.dtype, -1 if where is None else where, size, caller.memory)
         return make_plan(routine, m, n, nrhs, a.dtype, chosen, workers, on_host, source)
@@ -70,7 +70,7 @@ def choose(
         able = chosen.panel == "auto" or caller.kind == chosen.panel
         problem = Problem(routine, m, n, nrhs, a.dtype)
         alone = running is None and not embedded_can_run()
-        fits = result_bytes((caller,)) <= caller.memory  # else there is no need to estimate
+        fits = result_bytes((caller,)) <= caller.memory  # if not, skip the estimate
         if able and (alone or (fits and _is_short(problem, chosen, caller))):
             return make((caller,)), {caller.name: caller.memory}, None
         client = running or embedded_client()
@@ -85,33 +85,33 @@ def choose(
 
 
 def _is_short(problem: Problem, options: Options, caller: WorkerInfo) -> bool:
-    """Whether a run is over so soon in the calling thread that no cluster would end it sooner."""
+    """Return whether the run is predicted to be too short for a cluster to be faster."""
     return quick_estimate(problem, options, caller) < INLINE_LIMIT[caller.kind]
 
 
 def with_preset(options: dict[str, Any], client: Any) -> Options:
-    """The options given, on top of those that the client's cluster was started with."""
+    """Return the options; those not given are taken from the preset of the client's cluster."""
     return Options.choose(options, getattr(getattr(client, "cluster", None), "options", None))
 
 
 def require_options(options: dict[str, Any], client: Any) -> None:
-    """Raise for invalid options or an invalid client, where no run would find them."""
+    """Check options and client of a call that needs no run."""
     with_preset(options, None if client is None else running_client(client))
 
 
 def _reach(workers: Sequence[WorkerInfo]) -> bool:
-    """Whether CuPy arrays need not go through the host: real GPUs of this process."""
+    """Return whether there are real GPUs in this process, which read CuPy arrays directly."""
     return any(w.device >= 0 and w.here for w in workers)
 
 
 @functools.cache
 def caller_gpu(index: int) -> GpuDevice:
-    """A GPU as the calling thread uses it."""
+    """Return a GPU as a device of the calling thread."""
     return GpuDevice(index, "caller")
 
 
 def _caller(index: int | None) -> WorkerInfo:
-    """The calling thread as a worker, on the host or on the GPU that holds the data."""
+    """Return the calling thread as a worker, on the host or on the GPU that holds the data."""
     if index is None:
         return replace(calling_thread(), memory=available_memory())
     memory = caller_gpu(index).free_bytes()

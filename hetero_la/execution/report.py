@@ -1,4 +1,4 @@
-"""How a run was planned, and how it went."""
+"""Reports of runs: plan, timing of each worker, losses."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import NamedTuple
 from hetero_la.planning.plan import Plan
 from hetero_la.scheduler.run.job import Loss, Outcome
 
-#: What geqrf's `method` stands for.
+#: Names of the values of geqrf's `method`.
 _METHODS = ("householder", "cholesky")
 
 
 class WorkerTiming(NamedTuple):
-    """What one worker did.
+    """Times and operations of one worker.
 
     Attributes
     ----------
     name, kind : str
-        The worker.
+        Name and device kind of the worker.
     calls : int
         Kernel calls; one may be for several tile columns.
     flops : float
@@ -40,22 +40,22 @@ class WorkerTiming(NamedTuple):
 
 @dataclass(frozen=True)
 class Timing:
-    """Where the time of a run went, in seconds.
+    """Timing of a run, in seconds.
 
     Attributes
     ----------
     seconds : float
         The whole run.
     load, factor, store : float
-        Filling the shards, factoring, and returning the results; loads and stores
-        that overlap with factoring are counted where the slowest worker waited.
+        Loading the shards, factoring, and storing the results; loads and stores that overlap
+        with factoring count as long as the slowest worker waited for them.
     workers : list of WorkerTiming
-        Who did what; if workers were lost, since the last one was.
+        Timing of each worker; if workers were lost, since the last loss.
     losses : tuple of Loss
-        Workers that were lost on the way, and how the run went on.
+        Workers that were lost during the run, and the step from which it continued.
     panels : tuple of str
-        How each panel of a QR factorization was factored: "householder" (column by column)
-        or "cholesky" (CholeskyQR2); of others nothing.
+        Method of each panel of a QR factorization: "householder" (column by column) or
+        "cholesky" (CholeskyQR2); empty for other routines.
     """
 
     seconds: float
@@ -68,7 +68,7 @@ class Timing:
 
     @classmethod
     def of(cls, seconds: float, plan: Plan, outcome: Outcome) -> Timing:
-        """Sum up what a run of so many seconds has left behind."""
+        """Sum up the logs of a run that took so many seconds."""
         rows, loads, stores = [], [0.0], [0.0]
         for index, log in sorted(outcome.logs.items()):
             spent: dict[str, float] = {}
@@ -116,7 +116,7 @@ class Timing:
 
 
 class Report(NamedTuple):
-    """How a run was planned and how it went."""
+    """Plan and timing of a run."""
 
     plan: Plan
     timing: Timing

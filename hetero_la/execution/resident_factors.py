@@ -1,4 +1,4 @@
-"""Factors that stay where they were computed, for solves that come after."""
+"""Factors that stay on the GPUs that computed them, for later solves."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from hetero_la.tiles.storage.shard import ArrayStorage, Shard
 
 
 class Keep(enum.Enum):
-    """What becomes of factors on GPUs of this process, of a matrix on the host."""
+    """Where the factors of a host matrix are kept after a run on GPUs of this process."""
 
-    NOTHING = enum.auto()  #: they come home
-    COPY = enum.auto()  #: they come home, and stay
-    ONLY = enum.auto()  #: they stay
+    NOTHING = enum.auto()  #: on the host
+    COPY = enum.auto()  #: on the host and on the GPUs
+    ONLY = enum.auto()  #: on the GPUs
 
 
-#: Copies of what is on the host, too: they make room where memory is short.
+#: Factors that are also on the host, and are released when GPU memory is short.
 _copies: weakref.WeakSet[KeptFactors] = weakref.WeakSet()
 
 
 def release_copies() -> bool:
-    """Let the GPUs forget all factors that the host has, too; say whether there were any."""
+    """Release all factors on GPUs that are also on the host; return whether there were any."""
     held = list(_copies)
     for kept in held:
         kept.release()
@@ -40,20 +40,20 @@ def release_copies() -> bool:
 
 
 class KeptFactors:
-    """What a run has left with this process's workers.
+    """Factors that a run has left with this process's workers.
 
-    The memory is theirs until this object is gone, or they are told to release it.
+    The workers' memory is used until this object is deleted or released.
 
     Parameters
     ----------
     plan : Plan
-        Of the run.
+        Plan of the run.
     client : distributed.Client
-        Whose workers hold the shards.
+        Client of the workers that hold the shards.
     outcome : Outcome
-        Its shards and the per-step values that it has kept.
+        Outcome of the run, with its shards and the per-step values that were kept.
     copies : bool, optional
-        Whether the host has the factors, too.
+        Whether the factors are also on the host.
     """
 
     def __init__(self, plan: Plan, client: Any, outcome: Outcome, *, copies: bool = False) -> None:
@@ -64,7 +64,7 @@ class KeptFactors:
             _copies.add(self)
 
     def release(self) -> None:
-        """Give the memory back."""
+        """Free the memory."""
         _copies.discard(self)
         self._held = None
 
@@ -76,10 +76,10 @@ class KeptFactors:
     def answer(
         self, b: Any, solve: Callable[[np.ndarray], np.ndarray], *, conjugate: bool = False
     ) -> np.ndarray | None:
-        """What `solve` makes of `b`, of one or two dimensions, or of its conjugate.
+        """Apply `solve` to the columns of `b`, which has one or two dimensions.
 
-        Then it is the conjugate of X that is found, and X that is returned.  None where the
-        GPUs have no memory left for it, or a worker is gone: the host has the factors, too.
+        With `conjugate`, apply it to the conjugate of `b`, and return the conjugate of the result.
+        Return None if the GPUs lack memory, or a worker is lost, and the host has the factors, too.
         """
         b = np.asarray(b, self._plan.dtype)
         turn = np.conj if conjugate else np.asarray
@@ -107,7 +107,7 @@ class KeptFactors:
         return x
 
     def solve_lu(self, perm: np.ndarray, b: np.ndarray, adjoint: bool = False) -> np.ndarray:
-        """X with A X = B or A^H X = B, A[perm] = L U."""
+        """Solve A X = B or A^H X = B, where A[perm] = L U."""
         if not adjoint:
             return self.solve("lu_solve", b[perm])
         x = np.empty_like(b)

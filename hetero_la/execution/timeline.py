@@ -1,4 +1,4 @@
-"""Timelines of runs: recorded, and split into work and waiting."""
+"""Recording of timelines of runs, and their division into parts."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from hetero_la.scheduler.run.job import Job, Outcome
 from hetero_la.scheduler.run.trace import WorkerTrace, aligned, sent_at, split
 
 _active: list[Recorder] = []
-#: Unread runs hold a GPU's events, one or two for each instruction.
+#: Maximum number of unread runs, which hold one or two GPU events for each instruction.
 _MOST_UNREAD = 16
 
 
 @dataclass(frozen=True, eq=False)
 class TracedRun:
-    """One run of a plan.
+    """Timeline of one run of a plan.
 
     Attributes
     ----------
     plan : Plan
-        What was run.
+        Plan of the run.
     began, ended : float
-        From before its first task to after its last, in seconds of `time.perf_counter`.
+        Times before its first task and after its last one, in seconds of `time.perf_counter`.
     workers : list of WorkerTrace
-        What each worker did, in the plan's order.
+        Trace of each worker, in the plan's order.
     """
 
     plan: Plan
@@ -41,11 +41,11 @@ class TracedRun:
 
     @property
     def seconds(self) -> float:
-        """How long it took."""
+        """Duration of the run."""
         return self.ended - self.began
 
     def calls(self) -> list[tuple[int, int]]:
-        """Of each task of the plan's graph, the worker and the place of the call that did it.
+        """Return for each task of the graph the worker, and the place in its program, of its call.
 
         A call does the tasks of several adjacent columns.
         """
@@ -59,13 +59,13 @@ class TracedRun:
                 if i.op != "call":
                     continue
                 found[exactly[i.kind, i.step, i.first, i.regions]] = worker, place
-                # Columns between those of this worker are others'.
+                # Skip the columns of other workers in between.
                 for column in own.between(i.first + 1, i.last):
                     found[nearly[i.kind, i.step, column]] = worker, place
         return found
 
     def parts(self) -> list[dict[str, float]]:
-        """Where each worker's time went, in seconds; its parts add up to the run.
+        """Divide each worker's time into parts, in seconds, which add up to the run.
 
         The parts are those of `hetero_la.scheduler.run.trace.split`.
         """
@@ -77,12 +77,12 @@ class TracedRun:
 
 
 class Recorder:
-    """Collect the traced runs of a block.
+    """Collector of the traced runs of a block.
 
     Parameters
     ----------
     runs : sequence of TracedRun, optional
-        Runs that it has from the beginning.
+        Initial runs.
     """
 
     def __init__(self, runs: Sequence[TracedRun] = ()) -> None:
@@ -92,26 +92,26 @@ class Recorder:
 
     @property
     def runs(self) -> list[TracedRun]:
-        """The runs that have ended, in that order.
+        """Traced runs that have ended, in that order.
 
-        One call may make several: `solve` on GPUs finds the condition, and refines, by
-        further runs.  What was measured is put together when it is asked for, so that runs
-        need not wait; only where many are unread, the next one waits for the first of these.
+        One call may make several: `solve` on GPUs estimates the condition, and refines, by further
+        runs.  Measurements are evaluated when they are asked for, so that runs need not wait; only
+        if many are unread, the next run waits for the first of them.
         """
         self._read(0)
         return self._runs
 
     def _read(self, unread: int) -> None:
-        """Read the first runs, but for so many."""
+        """Evaluate the first runs, until `unread` are left."""
         with self._reading:
             while len(self._unread) > unread:
                 self._runs.append(self._unread[0]())
                 del self._unread[0]
 
     def _add(self, read: Callable[[], TracedRun]) -> None:
-        """Take in one more run, which `read` gives."""
+        """Add a run, which `read` evaluates."""
         self._unread.append(read)
-        with contextlib.suppress(Exception):  # whoever asks for the runs is told; this one is well
+        with contextlib.suppress(Exception):  # `runs` raises it; the current run has succeeded
             self._read(_MOST_UNREAD)
 
     def __len__(self) -> int:
@@ -119,7 +119,7 @@ class Recorder:
 
     @contextlib.contextmanager
     def recording(self) -> Iterator[None]:
-        """Take in the runs of the block, of all threads of this process."""
+        """Record the runs of the block, of all threads of this process."""
         _active.append(self)
         try:
             yield
@@ -129,9 +129,10 @@ class Recorder:
 
 @contextlib.contextmanager
 def traced(job: Job) -> Iterator[Callable[[Plan, Outcome], tuple[Plan, Outcome]]]:
-    """Let the open traces have the plan that was followed, and its outcome: the block keeps them.
+    """Trace the runs of `job` for the open recorders; yield a function that hands them over.
 
-    That plan is another one than the job's where workers were lost.
+    The block calls it with the plan that was followed (another one than the job's if workers were
+    lost) and its outcome.
     """
     to = list(_active)
     job.traced = bool(to)

@@ -1,1 +1,1 @@
-"""Matrices in files."""
+"""Reading and writing of matrices in files."""

@@ -1,6 +1,6 @@
 """Matrices in files: NumPy, Matrix Market, HDF5 and Zarr.
 
-What is written appears under its name only once it is complete.
+A file appears under its name only when it is complete.
 """
 
 from __future__ import annotations
@@ -19,16 +19,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from hetero_la.io.formats import FORMATS, NAMELESS, Arrays, Format, library, require_memory
+from hetero_la.io.formats import (
+    FORMATS,
+    HAS_NO_NAMES,
+    Arrays,
+    Format,
+    import_library,
+    require_memory,
+)
 from hetero_la.scheduler.machine.atomic_files import atomic_replacement, require_replaceable
 from hetero_la.tiles.arrays.errors import InsufficientMemoryError
 
 __all__ = [
     "read_matrix",
-    "replacing",
+    "replacing_file",
     "require_memory",
-    "require_place",
     "require_writable",
+    "require_writable_path",
     "write_matrix",
     "write_text",
 ]
@@ -42,7 +49,7 @@ def _format(path: Path) -> Format:
     raise ValueError(f"its suffix is none of {', '.join(FORMATS)}")
 
 
-#: What the libraries raise for files that are damaged or not what their names say.
+#: Errors that the libraries raise for files that are damaged or of another format.
 _UNREADABLE = (
     ValueError, TypeError, LookupError, ArithmeticError, EOFError, RuntimeError, SyntaxError,
     struct.error, tokenize.TokenError, zipfile.BadZipFile, zlib.error,
@@ -50,8 +57,8 @@ _UNREADABLE = (
 
 
 @contextlib.contextmanager
-def _explained(doing: str, path: Path) -> Iterator[None]:
-    """Turn what libraries raise into one sentence that names the file."""
+def _errors_naming_file(doing: str, path: Path) -> Iterator[None]:
+    """Turn the errors of libraries into one sentence that names the file."""
     try:
         yield
     except InsufficientMemoryError as error:
@@ -77,9 +84,9 @@ def read_matrix(
         ``.npy``, ``.npz``, ``.mtx`` or ``.mtx.gz`` (Matrix Market, array or
         coordinate), ``.h5`` or ``.hdf5`` (with h5py), ``.zarr`` (with zarr).
     name : str, optional
-        Which array, where the file holds several.
+        Name of the array, if the file holds several.
     copies : int, optional
-        For how many arrays of its size there must be memory, itself included.
+        Number of arrays of its size for which there must be memory, itself included.
 
     Returns
     -------
@@ -89,7 +96,7 @@ def read_matrix(
     Raises
     ------
     ValueError, OSError, InsufficientMemoryError
-        In one sentence, with the path and the reason.  Pickled objects are
+        If the file cannot be read; the message names path and reason.  Pickled objects are
         never loaded.
 
     Examples
@@ -103,10 +110,10 @@ def read_matrix(
     array([1., 1.])
     """
     path = Path(path)
-    with _explained("read", path):
+    with _errors_naming_file("read", path):
         chosen = _format(path)
         if name is not None and not chosen.several:
-            raise ValueError(NAMELESS)
+            raise ValueError(HAS_NO_NAMES)
         array = np.asarray(chosen.read(path, name, copies))
         if array.dtype.kind not in "biufc":
             raise ValueError(f"its dtype is {array.dtype}, not a number")
@@ -119,9 +126,9 @@ def require_writable(path: str | os.PathLike[str], arrays: int = 1) -> None:
     Parameters
     ----------
     path : path-like
-        Where `write_matrix` is to write.
+        File to write.
     arrays : int, optional
-        How many arrays.
+        Number of arrays to write.
 
     Raises
     ------
@@ -129,21 +136,21 @@ def require_writable(path: str | os.PathLike[str], arrays: int = 1) -> None:
         As `write_matrix` would.
     """
     path = Path(path)
-    with _explained("write", path):
+    with _errors_naming_file("write", path):
         chosen = _format(path)
         if arrays != 1 and not chosen.several:
             able = ", ".join(suffix for suffix, f in FORMATS.items() if f.several)
             raise ValueError(f"it cannot hold {arrays} arrays, which {able} can")
         if chosen.library:
-            library(chosen.library)
-    # A folder is replaced only where it surely is a Zarr store, and nobody's data.
+            import_library(chosen.library)
+    # A folder is replaced only if it certainly is a Zarr store.
     store = chosen.library == "zarr" and any((path / f).exists() for f in (".zgroup", "zarr.json"))
-    require_place(path, folder=store)
+    require_writable_path(path, folder=store)
 
 
-def require_place(path: Path, *, folder: bool = False) -> None:
-    """Raise now if nothing can be written at `path`, where a `folder` may be in the way."""
-    with _explained("write", path):
+def require_writable_path(path: Path, *, folder: bool = False) -> None:
+    """Raise now if nothing can be written at `path`; `folder` allows to replace a folder."""
+    with _errors_naming_file("write", path):
         parent = path.resolve().parent
         if not parent.is_dir():
             raise FileNotFoundError(f"there is no folder {parent}")
@@ -152,16 +159,16 @@ def require_place(path: Path, *, folder: bool = False) -> None:
         if path.is_dir() and not folder:
             raise IsADirectoryError("it is a folder")
         require_replaceable(path)
-        tempfile.TemporaryFile(dir=parent).close()  # permissions do not tell it all
+        tempfile.TemporaryFile(dir=parent).close()  # permissions alone are not sufficient
 
 
-def require_two_files(first: Path | None, second: Path | None) -> None:
-    """Raise if two outputs go to one file: the one that is written later would replace the other.
+def require_different_files(first: Path | None, second: Path | None) -> None:
+    """Raise if two outputs go to one file, where the second would replace the first.
 
     Raises
     ------
     ValueError
-        With the name of the file.
+        If both are the same file; the message names it.
     """
     if first is not None and second is not None and first.resolve() == second.resolve():
         raise ValueError(f"two outputs cannot both be written to {second}: choose another name")
@@ -170,7 +177,7 @@ def require_two_files(first: Path | None, second: Path | None) -> None:
 def write_matrix(path: str | os.PathLike[str], arrays: NDArray[Any] | Arrays) -> None:
     """Write one array, or several by name, to a file.
 
-    The file appears complete or not at all; one that was there stays until then.
+    An existing file is replaced only when the new one is complete.
 
     Parameters
     ----------
@@ -178,12 +185,12 @@ def write_matrix(path: str | os.PathLike[str], arrays: NDArray[Any] | Arrays) ->
         The suffix chooses the format, as for `read_matrix`.
     arrays : ndarray or mapping of str to ndarray
         ``.npy``, ``.mtx`` and ``.mtx.gz`` hold one array, the others any number.
-        Matrix Market knows no vectors: one comes back as a single column.
+        Matrix Market has no vectors: a vector is read back as a single column.
 
     Raises
     ------
     ValueError, OSError
-        In one sentence, with the path and the reason.
+        If the file cannot be written; the message names path and reason.
     """
     path = Path(path)
     named = dict(arrays) if isinstance(arrays, Mapping) else {"a": np.asarray(arrays)}
@@ -191,31 +198,31 @@ def write_matrix(path: str | os.PathLike[str], arrays: NDArray[Any] | Arrays) ->
     for key, array in named.items():
         if array.dtype.kind not in "biufc":
             raise ValueError(f"cannot write {path}: the dtype of {key!r} is {array.dtype}")
-    with replacing(path) as unfinished:
+    with replacing_file(path) as unfinished:
         _format(path).write(unfinished, named)
 
 
 @contextlib.contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """Yield a path that takes the place of `path` if the block ends well.
+def replacing_file(path: Path) -> Iterator[Path]:
+    """Yield a path whose file replaces `path` if the block succeeds.
 
-    Its errors are one sentence that names the file.
+    Errors are raised with one sentence that names the file.
 
     Examples
     --------
     >>> import tempfile
-    >>> from hetero_la.io.files import Path, replacing
+    >>> from hetero_la.io.files import Path, replacing_file
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     with replacing(Path(folder) / "report.txt") as unfinished:
+    ...     with replacing_file(Path(folder) / "report.txt") as unfinished:
     ...         _ = unfinished.write_text("all of it")
     ...     (Path(folder) / "report.txt").read_text()
     'all of it'
     """
-    with _explained("write", path), atomic_replacement(path) as unfinished:
+    with _errors_naming_file("write", path), atomic_replacement(path) as unfinished:
         yield unfinished
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write a text in UTF-8, complete or not at all."""
-    with replacing(path) as unfinished:
+    """Write a text in UTF-8; the file is complete or does not change."""
+    with replacing_file(path) as unfinished:
         unfinished.write_text(text, encoding="utf-8")

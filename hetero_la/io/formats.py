@@ -1,4 +1,4 @@
-"""The file formats that `hetero_la.io.files` reads and writes."""
+"""File formats that `hetero_la.io.files` reads and writes."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from hetero_la.tiles.kernels.cpu.device import available_memory
 
 Arrays = Mapping[str, NDArray[Any]]
 
-NAMELESS = "it holds one array, which has no name to ask for"
+HAS_NO_NAMES = "it holds one array, which has no name to ask for"
 
 
 def require_memory(nbytes: int, what: str) -> None:
-    """Raise if `nbytes` more bytes of host memory cannot be had.
+    """Raise if less than `nbytes` of host memory are available.
 
     Parameters
     ----------
     nbytes : int
         Bytes needed.
     what : str
-        What they are needed for; the message begins with it.
+        Begin of the message: what the memory is needed for.
 
     Raises
     ------
     InsufficientMemoryError
-        Before anything is allocated, which the operating system might promise
-        and then not keep.
+        Before anything is allocated: the operating system might grant memory that it does not
+        have.
     """
     there = available_memory()
     if nbytes > there:
@@ -45,8 +45,8 @@ def require_memory(nbytes: int, what: str) -> None:
         )
 
 
-def library(name: str) -> Any:
-    """Import an optional library, or say how to get it."""
+def import_library(name: str) -> Any:
+    """Import an optional library; raise ValueError with a hint to install it if it is missing."""
     try:
         return importlib.import_module(name)
     except ImportError as error:
@@ -56,7 +56,7 @@ def library(name: str) -> Any:
 
 
 def _choose(names: list[str], name: str | None) -> str:
-    """The array to read: the one asked for, or the only one there is."""
+    """Return the name of the array to read: the one asked for, or the only one."""
     if name is None and len(names) == 1:
         return names[0]
     listed = ", ".join(sorted(names)) or "none"
@@ -74,7 +74,7 @@ def _read_npy(path: Path, name: str | None, copies: int) -> NDArray:
             raise ValueError("it is not a .npy file, whatever its name says")
         file.seek(0)
         version = np.lib.format.read_magic(file)
-        # Version 3 differs from 2 in the names of fields, which no matrix has.
+        # Version 3 differs from 2 only in the names of fields, which matrices do not have.
         read_header = (
             np.lib.format.read_array_header_1_0
             if version == (1, 0)
@@ -83,7 +83,7 @@ def _read_npy(path: Path, name: str | None, copies: int) -> NDArray:
         shape, _, dtype = read_header(file)
         there = path.stat().st_size - file.tell()
     size = math.prod(shape) * dtype.itemsize
-    if size > there and not dtype.hasobject:  # NumPy would allocate it all, and then read
+    if size > there and not dtype.hasobject:  # NumPy would allocate the whole array first
         raise ValueError(f"it should hold {size} bytes for its shape {shape}, and holds {there}")
     require_memory(copies * size, "it")
     return np.load(path, allow_pickle=False)
@@ -96,7 +96,7 @@ def _read_npz(path: Path, name: str | None, copies: int) -> NDArray:
     loaded = np.load(path, allow_pickle=False)
     with loaded:
         key = _choose(list(loaded.files), name)
-        # Compressed archives are smaller than what they hold.
+        # The size of the array, since the archive may be compressed.
         member = key if key in loaded.zip.namelist() else f"{key}.npy"
         require_memory(copies * loaded.zip.getinfo(member).file_size, f"its array {key!r}")
         return loaded[key]
@@ -113,7 +113,7 @@ def _read_mtx(path: Path, name: str | None, copies: int) -> NDArray:
 
 
 def _read_hdf5(path: Path, name: str | None, copies: int) -> NDArray:
-    h5py = library("h5py")
+    h5py = import_library("h5py")
     with h5py.File(path, "r") as file:
         names: list[str] = []
         file.visititems(
@@ -125,12 +125,12 @@ def _read_hdf5(path: Path, name: str | None, copies: int) -> NDArray:
 
 
 def _read_zarr(path: Path, name: str | None, copies: int) -> NDArray:
-    zarr = library("zarr")
+    zarr = import_library("zarr")
     stored = zarr.open(path, mode="r")
     if isinstance(stored, zarr.Group):
         stored = stored[_choose([key for key, _ in stored.arrays()], name)]
     elif name is not None:
-        raise ValueError(NAMELESS)
+        raise ValueError(HAS_NO_NAMES)
     require_memory(copies * stored.nbytes, "its array")
     return stored[...]
 
@@ -163,19 +163,19 @@ def _write_mtx_gz(path: Path, arrays: Arrays) -> None:
 
 
 def _write_hdf5(path: Path, arrays: Arrays) -> None:
-    with library("h5py").File(path, "x") as file:
+    with import_library("h5py").File(path, "x") as file:
         for name, array in arrays.items():
             file.create_dataset(name, data=array)
 
 
 def _write_zarr(path: Path, arrays: Arrays) -> None:
-    group = library("zarr").open_group(path, mode="w-")
+    group = import_library("zarr").open_group(path, mode="w-")
     for name, array in arrays.items():
         stored = group.create_array(name, shape=array.shape, dtype=array.dtype)
         if array.ndim == 0:
             stored[...] = array
             continue
-        # Zarr's threads finish a call after Ctrl-C, so a call must not take long.
+        # After Ctrl-C, Zarr's threads still finish a call, so a call must not take long.
         step = stored.chunks[0]
         for start in range(0, array.shape[0], step):
             stored[start : start + step] = np.ascontiguousarray(array[start : start + step])
@@ -183,11 +183,11 @@ def _write_zarr(path: Path, arrays: Arrays) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """How to read and write files of one suffix."""
+    """Functions that read and write files of one suffix."""
 
     read: Callable[[Path, str | None, int], NDArray]
     write: Callable[[Path, Arrays], None]
-    several: bool  #: holds more than one array
+    several: bool  #: whether it can hold more than one array
     library: str | None = None
 
 

@@ -1,4 +1,4 @@
-"""Reciprocal condition numbers from factors."""
+"""Matrix 1-norms, and reciprocal condition numbers from factors."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from scipy.sparse.linalg import LinearOperator, onenormest
 from hetero_la.numerics.triangles import solve_with_triangle
 from hetero_la.tiles.arrays.transfer import array_module, is_device_array, linalg_module, to_host
 
-#: Elements that are looked at together, so that their moduli stay in cache.
+#: Elements per block, so that their moduli stay in cache.
 _BLOCK = 1 << 17
 
 
 def norm1(a: Any) -> float:
-    """1-norm, in double precision, and without a second array of the size of `a`.
+    """Compute the 1-norm in double precision, without a second array of the size of `a`.
 
     Examples
     --------
@@ -35,7 +35,9 @@ def norm1(a: Any) -> float:
         parts = (xp.abs(a[:, j : j + step]) for j in range(0, n, step))
         return max(float(part.sum(axis=0, dtype=np.float64).max()) for part in parts)
     by_rows = a.strides[1] < a.strides[0]
-    threads = min(os.cpu_count() or 1, 8, -(-a.size // _BLOCK))  # one is slower than memory
+    threads = min(
+        os.cpu_count() or 1, 8, -(-a.size // _BLOCK)
+    )  # one thread does not saturate the memory
     pieces = np.array_split(np.arange(m if by_rows else n), threads)
     ranges = [range(piece[0], piece[-1] + 1) for piece in pieces if len(piece)]
     sums = _row_sums if by_rows else _column_sums
@@ -48,30 +50,30 @@ def norm1(a: Any) -> float:
 
 
 def _row_sums(a: np.ndarray, rows: range) -> np.ndarray:
-    """Column sums of the moduli in some rows."""
+    """Sum the moduli of each column over the given rows."""
     total, step = np.zeros(a.shape[1]), max(_BLOCK // a.shape[1], 1)
-    with np.errstate(over="ignore"):  # infinity is an answer
+    with np.errstate(over="ignore"):  # infinity is a valid result
         for start in range(rows.start, rows.stop, step):
             total += np.abs(a[start : min(start + step, rows.stop)]).sum(axis=0, dtype=np.float64)
     return total
 
 
 def _column_sums(a: np.ndarray, columns: range) -> np.ndarray:
-    """Sums of the moduli of some columns."""
+    """Sum the moduli of each of the given columns."""
     total, step = np.zeros(len(columns)), max(_BLOCK // a.shape[0], 1)
     for start in range(columns.start, columns.stop, step):
         stop, at = min(start + step, columns.stop), start - columns.start
-        with np.errstate(over="ignore"):  # infinity is an answer
+        with np.errstate(over="ignore"):  # infinity is a valid result
             total[at : at + stop - start] = np.abs(a[:, start:stop]).sum(axis=0, dtype=np.float64)
     return total
 
 
 def hermitian_norm1(a: Any) -> float:
-    """1-norm, in double precision, of a Hermitian matrix, of which the lower triangle is given."""
+    """Compute the 1-norm, in double precision, of a Hermitian matrix from its lower triangle."""
     xp, n = array_module(a), a.shape[0]
     sums = xp.zeros(n)
     block = max((1 << 22) // max(n, 1), 1)
-    with np.errstate(over="ignore"):  # infinity is an answer
+    with np.errstate(over="ignore"):  # infinity is a valid result
         for j in range(0, n, block):
             part = xp.tril(xp.abs(a[j:, j : j + block]))
             sums[j : j + block] += part.sum(axis=0, dtype=np.float64)
@@ -80,7 +82,7 @@ def hermitian_norm1(a: Any) -> float:
 
 
 def reciprocal_condition(anorm: float, lu: Any, piv: Any) -> float:
-    """Estimate 1 / (||A||_1 ||A^-1||_1) in O(n^2) operations.
+    """Estimate 1 / (||A||_1 ||A^-1||_1) from LU factors, in O(n^2) operations.
 
     LAPACK's ``xGECON`` on the host; on a GPU the same estimator (Higham and Tisseur,
     SIAM J. Matrix Anal. Appl. 21, 2000) over cuSOLVER's solves.
@@ -111,7 +113,7 @@ def reciprocal_condition(anorm: float, lu: Any, piv: Any) -> float:
 
 
 def reciprocal_condition_positive(anorm: float, factor: Any) -> float:
-    """The same from a lower Cholesky factor, by LAPACK's ``xPOCON`` on the host.
+    """Estimate 1 / (||A||_1 ||A^-1||_1) from a lower Cholesky factor (``xPOCON`` on the host).
 
     Examples
     --------
@@ -130,7 +132,7 @@ def reciprocal_condition_positive(anorm: float, factor: Any) -> float:
 
 
 def reciprocal_condition_upper(r: Any) -> float:
-    """The same of an upper triangle, by LAPACK's ``xTRCON`` on the host.
+    """Estimate 1 / (||R||_1 ||R^-1||_1) of an upper triangle (``xTRCON`` on the host).
 
     Examples
     --------
@@ -147,7 +149,7 @@ def reciprocal_condition_upper(r: Any) -> float:
 
 
 def _in_range(anorm: float, factor: Any, estimate: Callable[[float], float]) -> float:
-    """LAPACK's estimate, of a norm that single precision may not hold."""
+    """Apply LAPACK's estimator to a norm that may overflow in single precision."""
     if not len(factor):
         return np.inf
     norm = min(anorm, float(np.finfo(factor.dtype).max))
@@ -157,14 +159,14 @@ def _in_range(anorm: float, factor: Any, estimate: Callable[[float], float]) -> 
 def estimate_reciprocal_condition(
     anorm: float, like: Any, solve: Callable[[Any, int], Any]
 ) -> float:
-    """1 / (anorm ||A^-1||_1), estimated from solves with A and, for `trans` = 2, A^H.
+    """Estimate 1 / (anorm ||A^-1||_1) from solves with A and, for `trans` = 2, with A^H.
 
     Parameters
     ----------
     anorm : float
         1-norm of A.
     like : array, shape (n, ...)
-        An array of A's order and dtype, where right-hand sides have to be.
+        An array of A's order and dtype, on the device on which `solve` expects right-hand sides.
     solve : callable
         Takes right-hand sides, of shape (n, p), and `trans`.
 
@@ -187,6 +189,6 @@ def estimate_reciprocal_condition(
         matvec=lambda x: apply(x, 0), rmatvec=lambda x: apply(x, 2),
         matmat=lambda x: apply(x, 0), rmatmat=lambda x: apply(x, 2),
     )  # fmt: skip
-    with np.errstate(all="ignore"):  # a norm out of range is told by the result
+    with np.errstate(all="ignore"):  # overflow gives a norm that is not finite
         ainvnorm = onenormest(inverse) if n > 4 else np.abs(inverse @ np.eye(n)).sum(axis=0).max()
     return float(1 / (anorm * ainvnorm)) if np.isfinite(ainvnorm) and ainvnorm > 0 else 0.0

@@ -1,4 +1,4 @@
-"""LAPACK's vectors from the parts that the steps of a run have made."""
+"""LAPACK's vectors (ipiv, tau, info), assembled from the vectors of the steps."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hetero_la.tiles.storage.layout import TileLayout
 
 @dataclass(frozen=True)
 class StepValues:
-    """The per-step vectors of a run, on the host.
+    """Per-step vectors of a run, on the host.
 
     Parameters
     ----------
@@ -37,13 +37,13 @@ class StepValues:
     dtype: Any
 
     def vector(self, name: str) -> np.ndarray:
-        """The parts of a vector that the steps have made, one after the other."""
+        """Concatenate the parts of a vector that the steps have computed."""
         parts = [self.values[name, k] for k in range(self.layout.kt)]
         return np.concatenate(parts) if parts else np.empty(0, self.dtype)
 
     @property
     def info(self) -> int:
-        """LAPACK's: 0, or the 1-based index at which the first panel in trouble had to stop."""
+        """LAPACK's info: 0, or the 1-based index at which the first panel that failed stopped."""
         found = (self.layout.row(k) + int(self.values["info", k][0])
                  for k in range(self.layout.kt) if self.values["info", k][0])  # fmt: skip
         return next(found, 0)

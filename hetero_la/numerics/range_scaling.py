@@ -1,4 +1,4 @@
-"""Matrices near the ends of their type's range, scaled by powers of two, which is exact."""
+"""Scaling by powers of two, which is exact, of matrices near overflow or underflow."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hetero_la.tiles.arrays.transfer import array_module, to_host
 
 
 def scaling_exponent(a: Any) -> int:
-    """Power of two by which `a` has to be multiplied before it is squared and divided by.
+    """Return the exponent of the power of two that scales `a` so that squares stay in range.
 
     Parameters
     ----------
@@ -22,8 +22,8 @@ def scaling_exponent(a: Any) -> int:
     Returns
     -------
     int
-        0, unless the largest entry is beyond the bounds of LAPACK's xGELS; then what brings
-        it near 1.
+        0 if the largest entry is within the bounds of LAPACK's xGELS; otherwise the exponent
+        that brings it near 1.
 
     Examples
     --------
@@ -31,7 +31,7 @@ def scaling_exponent(a: Any) -> int:
     [0, -997, 1029]
     """
     info = np.finfo(a.dtype)
-    ends = [(float(p.max()), -float(p.min())) for p in _parts(a) if p.size]
+    ends = [(float(p.max()), -float(p.min())) for p in _real_parts(a) if p.size]
     largest = max(itertools.chain(*ends), default=0.0)
     least = float(info.tiny) / float(info.eps)
     if least <= largest <= 1 / least or not 0 < largest < math.inf:
@@ -40,21 +40,21 @@ def scaling_exponent(a: Any) -> int:
 
 
 def column_exponents(a: Any, least: float = 0) -> np.ndarray:
-    """Powers of two that leave the most room for what elimination makes of each column.
+    """Return exponents that scale each column so that elimination has most room to grow.
 
     Parameters
     ----------
     a : array, shape (m, n)
         Of float32, float64, complex64 or complex128, on any device.
     least : float, optional
-        Columns without a larger entry are left as they are.
+        Columns whose largest entry is not above it get the exponent 0.
 
     Returns
     -------
     array of int, shape (n,)
-        What brings each column's largest entry into the lower part of the range, from where
-        it may grow most; what is lost by underflow there is far below the column's rounding
-        errors.  0 for a column of zeros, or one that is not finite.
+        Exponents that bring each column's largest entry into the lower part of the range, so
+        that it may grow most; entries that underflow there are far below the column's
+        rounding errors.  0 for a column that is zero or not finite.
 
     Examples
     --------
@@ -62,7 +62,7 @@ def column_exponents(a: Any, least: float = 0) -> np.ndarray:
     [-1765, 0, -768]
     """
     largest = np.zeros(a.shape[1])
-    for part in _parts(a) if a.size else ():
+    for part in _real_parts(a) if a.size else ():
         ends = to_host(part.max(axis=0)), -to_host(part.min(axis=0))
         largest = np.maximum(largest, np.maximum(*ends))
     usable = (largest > least) & np.isfinite(largest)
@@ -71,7 +71,7 @@ def column_exponents(a: Any, least: float = 0) -> np.ndarray:
 
 
 def times_power_of_two(a: Any, exponent: Any, *, overwrite: bool = False) -> Any:
-    """`a` times 2**exponent, which need not be in the range itself; `a` itself for 0.
+    """Multiply `a` by 2**exponent, which may itself be out of range; return `a` itself for 0.
 
     Parameters
     ----------
@@ -92,16 +92,16 @@ def times_power_of_two(a: Any, exponent: Any, *, overwrite: bool = False) -> Any
         return a
     xp, most = array_module(a), np.finfo(a.dtype).maxexp - 2
     scaled = a if overwrite else a.copy(order="F")
-    with np.errstate(over="ignore", under="ignore"):  # infinity is an answer
+    with np.errstate(over="ignore", under="ignore"):  # infinity is a valid result
         while left.any():
             step = np.clip(left, -most, most)
             factor = xp.asarray(np.ldexp(1.0, step).astype(a.real.dtype))
-            for part in _parts(scaled):
+            for part in _real_parts(scaled):
                 part *= factor
             left = left - step
     return scaled
 
 
-def _parts(a: Any) -> list[Any]:
-    """Real and imaginary part: a product of complex numbers turns infinity into NaN."""
+def _real_parts(a: Any) -> list[Any]:
+    """Return the real parts of `a`: a complex product would turn infinity into NaN."""
     return [a] if a.dtype.kind == "f" else [a.real, a.imag]

@@ -1,4 +1,4 @@
-"""Iterative refinement of a solution, as LAPACK's ``xGERFS`` does it, where it is needed."""
+"""Iterative refinement of solutions with a large backward error, as in LAPACK's ``xGERFS``."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ import numpy as np
 
 from hetero_la.tiles.arrays.transfer import array_module, to_host
 
-#: Steps at most; a step is not taken once the backward error is small enough.
+#: Maximum number of steps; refinement ends sooner once the backward error is small enough.
 _STEPS = 3
 
-#: Up to this share of n, right-hand sides are all refined until the error is at rounding level.
+#: Up to this fraction of n, right-hand sides are all refined until the error is at rounding level.
 _FEW = 1 / 8
 
-#: Of more of them, those are refined whose backward error is above this many eps: the error
-#: ratio's limit is 15 (30 units of rounding).
+#: With more right-hand sides, those with a backward error above this many eps are refined: the
+#: error ratio's limit is 15 eps (30 units of rounding).
 _ENOUGH = 12
 
-#: So many columns are looked at together, first and then of those that are suspect.
+#: Columns per group in the first check, and in the second one, of the groups that failed the first.
 _GROUPS = (8, 2)
 
-#: Up to this order, looking at groups takes longer than the residual of all columns.
+#: Up to this order, checking groups takes longer than the residual of all columns.
 _SMALL = 128
 
 
@@ -33,10 +33,10 @@ def refine(a: Any, anorm: float, solve: Callable[[Any], Any], b: Any, x: Any) ->
     ``A D = R`` from the factors, ``X + D``.  In working precision this makes the
     backward error small, not the forward error [1]_.
 
-    Of more than n / 8 right-hand sides, for which a step would cost as much as factoring,
-    those are refined whose error is not far below what error ratios allow.  They are found by
-    the residuals of random combinations of eight columns, and then of two; where there is
-    one, all others are looked at one by one.
+    With more than n / 8 right-hand sides a step for all would cost as much as factoring, so only
+    those are refined whose error is close to what error ratios allow.  They are found from
+    the residuals of random combinations of eight columns, and then of two; if a column is
+    found, all others are checked one by one.
 
     Parameters
     ----------
@@ -71,18 +71,18 @@ def refine(a: Any, anorm: float, solve: Callable[[Any], Any], b: Any, x: Any) ->
     if not x.size:
         return x
     if nrhs <= _FEW * n:
-        return _refined(a, anorm, solve, b, x, 1)[0]
+        return _refine_in_place(a, anorm, solve, b, x, 1)[0]
     if n <= _SMALL:
-        return _refined(a, anorm, solve, b, x, _ENOUGH)[0]
+        return _refine_in_place(a, anorm, solve, b, x, _ENOUGH)[0]
     suspect = np.arange(nrhs)
     for width in _GROUPS:
-        suspect = _suspect(a, anorm, b, x, suspect, width)
+        suspect = _columns_to_refine(a, anorm, b, x, suspect, width)
     step = int(_FEW * n)  # all at once would take memory for several copies of X
     for chosen in suspect, np.setdiff1d(np.arange(nrhs), suspect):
         needed = False
         for start in range(0, len(chosen), step):
             columns = array_module(x).asarray(chosen[start : start + step])
-            found = _refined(a, anorm, solve, b[:, columns], x[:, columns], _ENOUGH)
+            found = _refine_in_place(a, anorm, solve, b[:, columns], x[:, columns], _ENOUGH)
             if found.changed:
                 x[:, columns], needed = found.x, True
         if not needed:
@@ -95,14 +95,14 @@ class _Refined(NamedTuple):
     changed: bool
 
 
-def _refined(
+def _refine_in_place(
     a: Any, anorm: float, solve: Callable[[Any], Any], b: Any, x: Any, enough: float
 ) -> _Refined:
-    """X, refined in place until its backward error is at most `enough` times eps."""
+    """Refine X in place until its backward error is at most `enough` times eps."""
     enough *= float(np.finfo(x.dtype).eps)
     previous = np.inf
     for _ in range(_STEPS):
-        with np.errstate(over="ignore", invalid="ignore"):  # seen below
+        with np.errstate(over="ignore", invalid="ignore"):  # checked below
             residual = b - a @ x
         error = _backward_error(anorm, x, residual)
         if not enough < error < previous / 2:  # done, or no longer getting better, or NaN
@@ -113,26 +113,28 @@ def _refined(
 
 
 def _backward_error(anorm: float, x: Any, residual: Any) -> float:
-    """The largest of a column's: beside a large one, a small one's would not show in a norm."""
+    """Compute the largest backward error of a column; a common norm would hide small columns."""
     xp = array_module(x)
-    with np.errstate(all="ignore"):  # what is out of range is told by the result
+    with np.errstate(all="ignore"):  # overflow shows in the result
         sizes = anorm * xp.abs(x).sum(axis=0, dtype=np.float64)
         errors = xp.abs(residual).sum(axis=0, dtype=np.float64) / sizes
     return float(xp.where(sizes == 0, 0, errors).max())
 
 
-def _suspect(a: Any, anorm: float, b: Any, x: Any, columns: np.ndarray, width: int) -> np.ndarray:
-    """Those of `columns` that are in a group whose combined residual is not small.
+def _columns_to_refine(
+    a: Any, anorm: float, b: Any, x: Any, columns: np.ndarray, width: int
+) -> np.ndarray:
+    """Return the members of `columns` in groups whose combined residual is not small.
 
     Rounding errors of the columns of a group do not cancel in a sum with random weights, but
-    add up as their squares do: its residual is hardly ever below that of any of them.
+    add up in the root mean square: the sum's residual is hardly ever below that of any column.
     """
     xp, groups = array_module(x), -(-len(columns) // width)
     if not groups:
         return columns
     rng = np.random.default_rng(groups)
     solved, given = (xp.zeros((len(x), groups), x.dtype, order="F") for _ in "xb")
-    with np.errstate(all="ignore"):  # what is out of range is not small
+    with np.errstate(all="ignore"):  # overflow counts as not small
         for start in range(0, len(columns), groups):
             some = xp.asarray(columns[start : start + groups])
             part, count = x[:, some], len(some)

@@ -1,4 +1,4 @@
-"""Least squares with a triangle of any rank: what a QR factorization leaves of any problem."""
+"""Least squares with a triangular matrix of any rank, to which QR reduces the general problem."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from hetero_la.tiles.arrays.transfer import (
 def square_lstsq(
     a: Any, b: Any, cond: float, driver: str, *, lower: bool = False
 ) -> tuple[Any, np.int64, Any]:
-    """Shortest X that minimizes the 2-norms of the columns of B - A X, A being a triangle.
+    """Find the shortest X that minimizes the 2-norms of the columns of B - A X for a triangle A.
 
     Parameters
     ----------
     a : array, shape (n, n)
-        A triangle, zeros beside it.
+        A triangular matrix, with zeros in the other triangle.
     b : array, shape (n, nrhs)
         Right-hand sides; on any GPU if `a` is on one.
     cond : float
-        Which singular values count as zeros, as LAPACK's drivers take it.
+        Relative bound below which singular values count as zeros, as in LAPACK's drivers.
     driver : {"gelsd", "gelss", "gelsy"}
-        LAPACK's, on the host.  On a GPU "gelsd" and "gelss" stand for their rules for the rank,
-        and the singular values are cuSOLVER's; there is no "gelsy" in it, so that the host does it.
+        LAPACK's driver, on the host.  On a GPU "gelsd" and "gelss" select the rule for the rank,
+        and the singular values are cuSOLVER's; cuSOLVER has no "gelsy", so the host solves it.
     lower : bool, optional
-        Which triangle.
+        Whether A is lower triangular.
 
     Returns
     -------
@@ -50,7 +50,7 @@ def square_lstsq(
     Raises
     ------
     numpy.linalg.LinAlgError
-        If the singular values are not found.
+        If the singular value decomposition does not converge.
 
     Examples
     --------
@@ -62,24 +62,24 @@ def square_lstsq(
     b = to_device_of(a, b)
     if not len(a):
         return xp.zeros((0, nrhs), a.dtype), np.int64(0), xp.empty(0)
-    if driver != "gelsy" and not xp.isfinite(a).all():  # which LAPACK does not always notice
+    if driver != "gelsy" and not xp.isfinite(a).all():  # LAPACK does not always notice
         raise LinAlgError("SVD did not converge in Linear Least Squares")
     if driver != "gelsy" and is_device_array(a):
-        return by_singular_values(a, b, cond, driver, lower=lower)
-    right = to_host(b) if nrhs else np.zeros((len(a), 1), a.dtype)  # LAPACK refuses none
+        return lstsq_by_svd(a, b, cond, driver, lower=lower)
+    right = to_host(b) if nrhs else np.zeros((len(a), 1), a.dtype)  # LAPACK refuses nrhs = 0
     x, _, rank, s = scipy.linalg.lstsq(
         to_host(a), right, cond, lapack_driver=driver, check_finite=False
     )
     return xp.asarray(x[:, :nrhs]), np.int64(rank), None if s is None else xp.asarray(s)
 
 
-def by_singular_values(
+def lstsq_by_svd(
     a: Any, b: Any, cond: float, driver: str, *, lower: bool
 ) -> tuple[Any, np.int64, Any]:
-    """`square_lstsq` by a singular value decomposition, where the arrays are.
+    """Solve as `square_lstsq` does, by a singular value decomposition on the device of the arrays.
 
-    Singular vectors take far longer than the values, and only what is not of full rank needs
-    them: otherwise X comes from the triangle itself.
+    Singular vectors take far longer than the values, and are needed only if the rank is not
+    full: otherwise X is found by substitution.
     """
     s = _svd(a, False)
     rank = int((s > _threshold(float(s[0]), cond, driver, a.dtype)).sum())
@@ -91,7 +91,7 @@ def by_singular_values(
 
 
 def _threshold(largest: float, cond: float, driver: str, dtype: Any) -> float:
-    """Up to where singular values are zeros: LAPACK's rules, in xLALSD and in xGELSS."""
+    """Return the bound up to which singular values count as zeros, as in xLALSD and xGELSS."""
     info = np.finfo(dtype)
     if driver == "gelsd" and not 0 < cond < 1:
         cond = float(info.eps) / 2

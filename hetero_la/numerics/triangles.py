@@ -1,4 +1,4 @@
-"""Triangles of arrays, on the host or on a GPU."""
+"""Triangles of matrices: copying, completing and solving, on the host or on a GPU."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from typing import Any
 
 from hetero_la.tiles.arrays.transfer import array_module, linalg_module
 
-#: Columns that are worked on at a time.
+#: Columns per block.
 _BLOCK = 512
 
 
 def upper_triangle(a: Any) -> Any:
-    """A column-major copy of the upper triangle, zeros below it.
+    """Return a column-major copy of the upper triangle, with zeros below it.
 
-    Only what is not zero is written, in blocks: memory that comes as zeros is not touched.
+    Only the blocks that are not zero are written, so zeroed memory pages stay untouched.
 
     Examples
     --------
@@ -32,7 +32,7 @@ def upper_triangle(a: Any) -> Any:
 
 
 def unit_lower_triangle(a: Any) -> Any:
-    """A column-major copy of what is below the diagonal, ones on it and zeros above it.
+    """Return a column-major copy of the strict lower triangle, with ones on the diagonal.
 
     Examples
     --------
@@ -53,14 +53,14 @@ def unit_lower_triangle(a: Any) -> Any:
     return copy
 
 
-def clear_above(a: Any) -> None:
-    """Set what is above the diagonal to zero, in place.
+def zero_upper_triangle(a: Any) -> None:
+    """Set the entries above the diagonal to zero, in place.
 
     Examples
     --------
     >>> import numpy as np
     >>> a = np.ones((2, 3))
-    >>> clear_above(a)
+    >>> zero_upper_triangle(a)
     >>> a
     array([[1., 0., 0.],
            [1., 1., 0.]])
@@ -72,14 +72,14 @@ def clear_above(a: Any) -> None:
         a[start:stop, start:stop] = xp.tril(a[start:stop, start:stop])
 
 
-def complete(a: Any, *, lower: bool, conjugate: bool) -> None:
+def complete_from_triangle(a: Any, *, lower: bool, conjugate: bool) -> None:
     """Make `a` symmetric or Hermitian, in place, from its lower or upper triangle.
 
     Examples
     --------
     >>> import numpy as np
     >>> a = np.array([[1.0, 9.0], [2.0, 3.0]])
-    >>> complete(a, lower=True, conjugate=False)
+    >>> complete_from_triangle(a, lower=True, conjugate=False)
     >>> a
     array([[1., 2.],
            [2., 3.]])
@@ -104,7 +104,7 @@ def complete(a: Any, *, lower: bool, conjugate: bool) -> None:
 def solve_with_triangle(
     a: Any, b: Any, *, lower: bool, adjoint: bool = False, overwrite_b: bool = False
 ) -> Any:
-    """X with T X = B or T^H X = B, T being a triangle of the square `a`.
+    """Solve T X = B or T^H X = B, T being a triangle of the square matrix `a`.
 
     Examples
     --------

@@ -1,1 +1,1 @@
-"""Pictures of task graphs and of runs: SVG, PNG, DOT, and pages that zoom in."""
+"""Pictures of task graphs and of runs: SVG, PNG, DOT, and zoomable HTML pages."""

@@ -1,4 +1,4 @@
-"""Titles and legends."""
+"""Titles and legends of pictures."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SWATCH = 13.0
 
 
 def heading(scene: Scene, x: float, title: str, lines: Sequence[str], top: float = 0.0) -> float:
-    """Write a title and some lines under it; return where the next thing may begin."""
+    """Write a title with some lines under it; return the y coordinate below them."""
     scene.title = scene.title or title
     scene.add(Text(x, top + 26, title, 14, bold=True))
     for number, line in enumerate(lines):
@@ -21,14 +21,14 @@ def heading(scene: Scene, x: float, title: str, lines: Sequence[str], top: float
 
 
 class Legend:
-    """Entries in a row, which breaks where the picture ends."""
+    """Legend entries in rows, which are broken at the right edge of the picture."""
 
     def __init__(self, scene: Scene, x: float, y: float, width: float) -> None:
         self._scene, self._left, self._x, self.y = scene, x, x, y
         self._right = x + max(width, 420.0)
 
     def _entry(self, text: str) -> float:
-        """Room for a swatch and `text`; where it begins."""
+        """Place `text` with space for a swatch; return the x coordinate of the swatch."""
         needed = _SWATCH + 5 + text_width(text, 11) + 14
         if self._x > self._left and self._x + needed > self._right:
             self.end_row()
@@ -38,35 +38,35 @@ class Legend:
         return x
 
     def end_row(self) -> None:
-        """Go on in the next row."""
+        """Begin the next row."""
         self._x = self._left
         self.y += _LINE
 
     def kinds(self, kinds: Iterable[str]) -> None:
-        """A colour for what each kernel does."""
+        """Add the colour of each family of kernels."""
         kinds = list(kinds)
         for family in families(kinds):
             members = ", ".join(kind for kind in kinds if kind in family.kinds)
             self.swatch(f"{family.name}: {members}", family.colour)
 
     def swatch(self, text: str, colour: str) -> None:
-        """What a colour means."""
+        """Add a colour with its meaning."""
         x = self._entry(text)
         self._scene.add(Rect(x, self.y + 1, _SWATCH, _SWATCH, colour, MUTED, 0.5))
 
     def workers(self, names: Sequence[str]) -> None:
-        """A number on grey for each worker."""
+        """Add the number of each worker, on its grey."""
         for worker, name in enumerate(names):
             x = self._entry(name)
             self._scene.add(*worker_mark(worker, x, self.y + 1, _SWATCH, _SWATCH))
 
     def outline(self, text: str) -> None:
-        """What a thick black outline means."""
+        """Add the meaning of a thick black outline."""
         x = self._entry(text)
         self._scene.add(Rect(x + 1, self.y + 2, _SWATCH - 2, _SWATCH - 2, PAPER, INK, 2.5))
 
     def note(self, text: str) -> None:
-        """A line without a swatch, in a row of its own."""
+        """Add a line without a swatch, in a row of its own."""
         if self._x > self._left:
             self.end_row()
         self._scene.add(Text(self._left, self.y + 11, text, 11, fill=MUTED))
@@ -74,7 +74,7 @@ class Legend:
 
 
 def worker_mark(worker: int, x: float, y: float, width: float, height: float) -> tuple[Rect, Text]:
-    """A worker's number on its grey."""
+    """Return a worker's number on its grey."""
     fill = grey(worker)
     size = min(9.5, height - 3)
     return (

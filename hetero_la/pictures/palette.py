@@ -1,8 +1,8 @@
 """Colours of kernels, and marks of workers.
 
-The colours are those of M. Okabe and K. Ito, which people with any common deficiency of
-colour vision tell apart.  There are fewer of them than kernels, so a colour stands for
-what a kernel does in a factorization, and its name is written beside it.
+The colours are those of M. Okabe and K. Ito, which people with any common deficiency of colour
+vision can distinguish.  There are fewer of them than kernels, so a colour stands for the role of a
+kernel in a factorization, and the kernel's name is written beside it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 
 class Family(NamedTuple):
-    """Kernels that play the same part."""
+    """Kernels with the same role and colour."""
 
     name: str
     colour: str
@@ -40,7 +40,7 @@ FAMILIES = (
 )
 
 INK = "#1A1A1A"  #: text, and the critical path
-MUTED = "#6B6B6B"  #: lesser text
+MUTED = "#6B6B6B"  #: secondary text
 FAINT = "#9A9A9A"  #: arrows
 GRID = "#E3E3E3"
 PAPER = "#FFFFFF"
@@ -49,12 +49,12 @@ READ, WRITTEN = "#56B4E9", "#D55E00"  #: tiles that a task reads and writes
 #: Colours of lines in a plot.
 SERIES = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", INK)
 
-#: Greys behind the numbers of workers: a second sign of who is who.
+#: Greys behind the numbers of workers, which help to distinguish these.
 _GREYS = ("#FFFFFF", "#C8C8C8", "#8E8E8E", "#4A4A4A")
 
 
 def family(kind: str) -> Family:
-    """What a kernel does.
+    """Return the family of a kernel.
 
     Examples
     --------
@@ -65,18 +65,18 @@ def family(kind: str) -> Family:
 
 
 def families(kinds: Iterable[str]) -> list[Family]:
-    """The families of `kinds`, each once, in a fixed order."""
+    """Return the families of `kinds`, each once, in a fixed order."""
     present = {family(kind) for kind in kinds}
     return [f for f in FAMILIES if f in present]
 
 
 def grey(worker: int) -> str:
-    """Grey of a worker's mark."""
+    """Return the grey of a worker's mark."""
     return _GREYS[worker % len(_GREYS)]
 
 
 def luminance(colour: str) -> float:
-    """Relative luminance of ``#RRGGBB``, between 0 and 1, by WCAG 2.
+    """Compute the relative luminance of ``#RRGGBB``, between 0 and 1, by WCAG 2.
 
     Examples
     --------
@@ -89,11 +89,11 @@ def luminance(colour: str) -> float:
 
 
 def contrast(first: str, second: str) -> float:
-    """WCAG's contrast ratio of two colours, between 1 and 21."""
+    """Compute WCAG's contrast ratio of two colours, between 1 and 21."""
     low, high = sorted((luminance(first), luminance(second)))
     return (high + 0.05) / (low + 0.05)
 
 
 def text_on(colour: str) -> str:
-    """Black or white, whichever is easier to read on `colour`."""
+    """Return black or white, whichever is easier to read on `colour`."""
     return max((INK, PAPER), key=lambda ink: contrast(ink, colour))

@@ -1,4 +1,4 @@
-"""Scenes as PNG, by Matplotlib."""
+"""Writer of scenes as PNG, by Matplotlib."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from hetero_la.io.files import replacing
+from hetero_la.io.files import replacing_file
 from hetero_la.pictures.palette import PAPER
 from hetero_la.pictures.scene import Line, Rect, Scene, Text, arrow_head
 
 _DPI = 96.0
-_SCALE = 2.0  #: pixels drawn for each of the scene's, along a side
-_LARGEST = 16384.0  #: pixels of a side, at most: what viewers open
+_SCALE = 2.0  #: pixels of the file per pixel of the scene, along a side
+_LARGEST = 16384.0  #: maximum pixels of a side that viewers open
 _ALIGNED = {"start": "left", "middle": "center", "end": "right"}
 _HEAD = 6.0
 
 
 def matplotlib_agg() -> Any:
-    """Matplotlib's drawing in memory, or a sentence on how to get it.
+    """Import Matplotlib's backend that draws in memory.
 
     Raises
     ------
     ValueError
-        If Matplotlib is not installed.
+        If Matplotlib is not installed; the message tells how to install it.
     """
     try:
         return importlib.import_module("matplotlib.backends.backend_agg")
@@ -36,7 +36,7 @@ def matplotlib_agg() -> Any:
 
 
 def write_png(scene: Scene, path: Path) -> None:
-    """Write the scene, `_SCALE` times as large as its pixels, if that is not too large."""
+    """Write the scene at `_SCALE` times its size, or smaller if that is too large."""
     agg = matplotlib_agg()
     from matplotlib.figure import Figure
 
@@ -48,17 +48,17 @@ def write_png(scene: Scene, path: Path) -> None:
     axes.set_ylim(scene.height, 0)
     axes.set_axis_off()
     _fill(axes, scene)
-    with replacing(path) as unfinished:
+    with replacing_file(path) as unfinished:
         figure.savefig(unfinished, format="png", dpi=_DPI * scale)
 
 
 def _fill(axes: Any, scene: Scene) -> None:
-    """Add runs of one kind of shape at once: one by one takes ten times as long."""
+    """Draw runs of shapes of one type at once: drawing them singly takes ten times as long."""
     shapes = scene.shapes
     start = 0
     for stop in range(1, len(shapes) + 1):
         if stop == len(shapes) or type(shapes[stop]) is not type(shapes[start]):
-            _DRAWN[type(shapes[start])](axes, shapes[start:stop], start)
+            _DRAW_BY_TYPE[type(shapes[start])](axes, shapes[start:stop], start)
             start = stop
 
 
@@ -104,4 +104,8 @@ def _texts(axes: Any, run: list[Text], order: int) -> None:
         )  # fmt: skip
 
 
-_DRAWN: dict[type, Callable[[Any, Any, int], None]] = {Rect: _rects, Line: _lines, Text: _texts}
+_DRAW_BY_TYPE: dict[type, Callable[[Any, Any, int], None]] = {
+    Rect: _rects,
+    Line: _lines,
+    Text: _texts,
+}

@@ -1,4 +1,4 @@
-"""A picture as a list of shapes; the writers turn it into files.
+"""Scenes: pictures as lists of shapes, which the writers turn into files.
 
 Coordinates are pixels at 96 dpi, from the upper left corner; y runs down.
 """
@@ -18,7 +18,7 @@ FONT = "DejaVu Sans, Verdana, Arial, sans-serif"
 
 @dataclass(frozen=True, slots=True)
 class Rect:
-    """A box; `tip` is shown when the pointer rests on it, `link` says what it stands for."""
+    """A rectangle; `tip` is its tooltip, `link` names the tasks that it stands for."""
 
     x: float
     y: float
@@ -33,7 +33,7 @@ class Rect:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A polyline, with or without an arrow's head at its end."""
+    """A polyline, with or without an arrow head at its end."""
 
     points: tuple[Point, ...]
     stroke: str = INK
@@ -43,7 +43,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """One line of text; y is its baseline."""
+    """A line of text; y is its baseline."""
 
     x: float
     y: float
@@ -59,7 +59,7 @@ Shape = Rect | Line | Text
 
 @dataclass
 class Scene:
-    """Shapes, from the one at the back to the one in front."""
+    """Shapes of a picture, in drawing order."""
 
     width: float = 0.0
     height: float = 0.0
@@ -67,22 +67,22 @@ class Scene:
     shapes: list[Shape] = field(default_factory=list)
 
     def add(self, *shapes: Shape) -> None:
-        """Put shapes in front of those that are there."""
+        """Draw shapes in front of the present ones."""
         self.shapes += shapes
 
     def fit(self, margin: float = 16.0) -> None:
-        """Make the picture large enough for all shapes, and some margin."""
+        """Set the size of the picture to hold all shapes and a margin."""
         self.width = max((_right(shape) for shape in self.shapes), default=0.0) + margin
         self.height = max((_bottom(shape) for shape in self.shapes), default=0.0) + margin
 
 
 def text_width(text: str, size: float, bold: bool = False) -> float:
-    """How wide a line of text is, at most: DejaVu Sans is among the wider fonts."""
+    """Return an upper bound of the width of a text: DejaVu Sans is one of the wider fonts."""
     return len(text) * size * (0.7 if bold else 0.6)
 
 
 def arrow_head(points: Sequence[Point], size: float) -> tuple[Point, Point, Point]:
-    """The triangle at the end of a polyline."""
+    """Return the triangle at the end of a polyline."""
     (x0, y0), (x, y) = points[-2:]
     length = max(((x - x0) ** 2 + (y - y0) ** 2) ** 0.5, 1e-9)
     dx, dy = (x - x0) / length * size, (y - y0) / length * size

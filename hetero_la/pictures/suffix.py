@@ -1,4 +1,4 @@
-"""What a file's name asks for, and whether it can be written."""
+"""Choice of a writer by the suffix of a file's name."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ CHARTS = (".svg", ".png", ".pdf")
 
 
 def require_chart(path: str | os.PathLike[str]) -> None:
-    """Raise now if Matplotlib can draw no chart to `path`.
+    """Raise now if Matplotlib cannot draw a chart to `path`.
 
     Raises
     ------
     ValueError
-        For another suffix than one of `CHARTS`, and where Matplotlib is missing.
+        If the suffix is not one of `CHARTS`, or Matplotlib is missing.
 
     Examples
     --------
@@ -37,7 +37,7 @@ def require_chart(path: str | os.PathLike[str]) -> None:
 
 
 def writer_for(path: str | os.PathLike[str], writers: Mapping[str, Writer], verb: str) -> Writer:
-    """The writer of a path's suffix; raise ValueError if there is none, or no Matplotlib."""
+    """Return the writer of a path's suffix; raise ValueError for an unknown one."""
     suffix = Path(path).suffix.lower()
     if suffix not in writers:
         known = ", ".join(writers)

@@ -1,4 +1,4 @@
-"""Scenes as SVG."""
+"""Writer of scenes as SVG."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _HEAD = 6.0
 
 
 def svg(scene: Scene) -> str:
-    """The scene as one ``<svg>`` element.
+    """Return the scene as one ``<svg>`` element.
 
     Examples
     --------
@@ -66,7 +66,7 @@ def _line(line: Line) -> str:
 def _text(t: Text) -> str:
     anchor = "" if t.anchor == "start" else f' text-anchor="{t.anchor}"'
     weight = ' font-weight="bold"' if t.bold else ""
-    # A link in a shape behind it stays within reach of the pointer.
+    # The pointer must reach the link of the shape behind the text.
     return (
         f'<text x="{t.x:.5g}" y="{t.y:.5g}" font-size="{t.size:g}" fill="{t.fill}"{anchor}{weight} '
         f'pointer-events="none">{escape(t.text)}</text>'

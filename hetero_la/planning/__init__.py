@@ -1,1 +1,1 @@
-"""Plans: options, placement of panels, tile sizes, memory."""
+"""Planning of runs: options, owners, panels, tile sizes, memory."""

@@ -1,4 +1,4 @@
-"""Whether the machine has the memory that a plan needs."""
+"""Check of the memory that a plan needs."""
 
 from __future__ import annotations
 
@@ -13,41 +13,41 @@ from hetero_la.tiles.kernels.cpu.device import available_memory
 def check_memory(
     plan: Plan, memory: dict[str, int], target: int, *, new_columns: int, checkpoints: int = 2
 ) -> None:
-    """Raise `InsufficientMemoryError` unless there is the memory that a run needs.
+    """Raise `InsufficientMemoryError` unless the workers have the memory that a run needs.
 
     Parameters
     ----------
     plan : Plan
-        What is to run.
+        Plan of the run.
     memory : dict
         Bytes free for each worker, by name; workers of one host share its memory.
     target : int
-        Where the result is: a GPU's index, or -1 for the host.
+        Device of the result: a GPU's index, or -1 for the host.
     new_columns : int
         Columns of the result for which memory has yet to be allocated.
     checkpoints : int, optional
-        Copies of the matrix that checkpoints in the client's memory may need beside what is
-        there: the latest, and the one that is about to take its place.
+        Copies of the matrix that checkpoints in the client's memory may need: the latest
+        checkpoint, and the one that is about to replace it.
     """
     host = platform.node()
     needed: dict[tuple[str, int | str], int] = {(host, -1): 0}
     there: dict[tuple[str, int | str], int] = {(host, -1): available_memory()}
     for worker in plan.workers:
-        there[_place(worker)] = memory[worker.name]
+        there[_memory_of(worker)] = memory[worker.name]
     needed[host, target] = plan.layout.m * new_columns * plan.dtype.itemsize
     if over_processes(plan.workers) and not plan.options.checkpoint_folder:
         copies = checkpoints if plan.options.checkpoint else 0
         needed[host, -1] += copies * plan.layout.m * plan.layout.width * plan.dtype.itemsize
     for program in plan.programs:
         worker = plan.workers[program.worker]
-        place = _place(worker)
+        place = _memory_of(worker)
         shard = plan.shard_bytes(program)
-        if not worker.here:  # beside the columns that are shipped to it, and back
+        if not worker.here:  # besides its shard: columns shipped to it, and back
             needed[worker.host, -1] = needed.get((worker.host, -1), 0) + shard
         elif worker.device == target and (
             plan.shared or len(program.columns) == plan.layout.nt + plan.layout.rt
         ):
-            shard = 0  # it works in the result's own memory
+            shard = 0  # it works in the memory of the result
         needed[place] = needed.get(place, 0) + shard + plan.work_bytes(program)
     for place, required in needed.items():
         free = there.get(place, required)
@@ -55,6 +55,6 @@ def check_memory(
         require_room(plan.routine, shape, plan.dtype, place[1], required, free)
 
 
-def _place(worker: WorkerInfo) -> tuple[str, int | str]:
-    """Whose memory a worker uses: that of a host (-1) or of a GPU."""
+def _memory_of(worker: WorkerInfo) -> tuple[str, int | str]:
+    """Return host and device whose memory a worker uses: -1 for the host, or a GPU."""
     return worker.host, worker.gpu or worker.device

@@ -1,4 +1,4 @@
-"""Decisions from sizes and the machine model: who factors panels, and tile size."""
+"""Decisions taken from sizes and the machine model: panel worker, tile size, look-ahead."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hetero_la.algorithms.routines import ROUTINES, Routine, Tiling
-from hetero_la.checks.limits import MOST_PLANNED, require_few_tasks
+from hetero_la.checks.limits import MAX_TASKS_PLANNED, require_few_tasks
 from hetero_la.planning.options import Options, PanelDevice
 from hetero_la.scheduler.machine.model import MachineModel
 from hetero_la.scheduler.machine.profile import Profile, Tuning
@@ -23,10 +23,10 @@ from hetero_la.tiles.arrays.errors import DeviceUnavailableError
 from hetero_la.tiles.storage.layout import TileLayout
 from hetero_la.tiles.storage.tile_sizes import TileSizes, clipped
 
-#: Runs estimated to be shorter, in seconds, are not worth measuring the devices for.
-_WORTH_MEASURING = 0.1
-#: A tuning holds for matrices whose sides are at most so many times its own, or as much smaller.
-_NEAR = 1.25
+#: Estimated seconds of a run up to which measuring the devices is not worth its time.
+_MIN_SECONDS_TO_MEASURE = 0.1
+#: A tuning is used for matrices whose sides differ from its own by at most this factor.
+_SIZE_TOLERANCE = 1.25
 
 
 def choose_panel_worker(
@@ -37,26 +37,28 @@ def choose_panel_worker(
     options: Options,
     dtype: Any,
 ) -> tuple[MachineModel, int | None]:
-    """The machine's model, and the worker that factors panels, if it is not their owners.
+    """Return the machine model, and the worker that factors panels (None: the owners).
 
-    Both ways are estimated for the whole run, overlap included; from nominal rates
-    first, and where the run is long enough, from measured ones.
+    Both ways are estimated for the whole run, overlap included: with nominal rates first, and if
+    the run is long enough, with measured ones.
     """
     if helper is None:
         return machine_model(owners, dtype, measure=False), None
-    team, at = (*owners, helper), len(owners)
+    team, panel_worker = (*owners, helper), len(owners)
     if options.panel is PanelDevice.CPU:
-        return machine_model(team, dtype, measure=False), at
+        return machine_model(team, dtype, measure=False), panel_worker
 
     def times(model: MachineModel) -> tuple[float, float]:
-        here = estimate_seconds(routine.step, layout, model, range(at), None, dtype)
-        return here, estimate_seconds(routine.step, layout, model, range(at), at, dtype)
+        here = estimate_seconds(routine.step, layout, model, range(panel_worker), None, dtype)
+        return here, estimate_seconds(
+            routine.step, layout, model, range(panel_worker), panel_worker, dtype
+        )
 
     model = machine_model(team, dtype, measure=False)
-    if min(times(model)) > _WORTH_MEASURING:
+    if min(times(model)) > _MIN_SECONDS_TO_MEASURE:
         model = machine_model(team, dtype)
     on_owners, on_helper = times(model)
-    return model, at if on_helper < on_owners else None
+    return model, panel_worker if on_helper < on_owners else None
 
 
 def arrival_steps(
@@ -64,19 +66,19 @@ def arrival_steps(
     layout: TileLayout,
     model: MachineModel,
     owners: Sequence[int],
-    at: int | None,
+    panel_worker: int | None,
     dtype: Any,
 ) -> Callable[[int], int]:
-    """Step by which each column has travelled to its GPU."""
-    steps = steps_while_loading(routine.step, layout, model, owners, at, dtype)
+    """Return a function that gives the step by which a column has arrived on its GPU."""
+    steps = steps_while_loading(routine.step, layout, model, owners, panel_worker, dtype)
     columns = layout.nt + layout.rt
     return lambda column: column * steps // columns
 
 
-def roles(
+def assign_roles(
     workers: tuple[WorkerInfo, ...], options: Options
 ) -> tuple[tuple[WorkerInfo, ...], WorkerInfo | None]:
-    """Owners of columns, and the CPU worker that may factor panels for them."""
+    """Return the owners of columns, and the CPU worker that may factor panels for them."""
     gpus = tuple(worker for worker in workers if worker.kind == "gpu")
     cpus = tuple(worker for worker in workers if worker.kind == "cpu")
     if not gpus:
@@ -91,7 +93,7 @@ def roles(
 
 
 class Problem(NamedTuple):
-    """What a plan is made for."""
+    """Routine, matrix shape, right-hand sides and dtype for which a plan is made."""
 
     routine: str
     m: int
@@ -101,7 +103,7 @@ class Problem(NamedTuple):
 
 
 def team_name(owners: Sequence[WorkerInfo]) -> str:
-    """What tunings of one team of owners are kept under.
+    """Return the name under which a profile stores tunings for these owners.
 
     Examples
     --------
@@ -115,12 +117,12 @@ def team_name(owners: Sequence[WorkerInfo]) -> str:
     return f"{len(owners)} {role} x {first.blas_threads} threads"
 
 
-def recall(
+def find_tuning(
     profile: Profile | None, problem: Problem, owners: Sequence[WorkerInfo]
 ) -> Tuning | None:
-    """The tuning of the problem that is nearest in size, if one is near enough.
+    """Return the tuning for the problem nearest in size, if one is near enough.
 
-    Several tile sizes count for the very size only: those of another one do not add up.
+    A tuning with several tile sizes is used only for exactly its own size.
     """
     if profile is None or not profile.tunings:
         return None
@@ -139,13 +141,13 @@ def recall(
         tuning
         for tuning in profile.tunings
         if (tuning.routine, tuning.workers, tuning.dtype) == (problem.routine, team, dtype)
-        and distance(tuning) <= math.log(_NEAR)
+        and distance(tuning) <= math.log(_SIZE_TOLERANCE)
         and (isinstance(tuning.nb, int) or is_same(tuning))
     ]
     return min(fitting, key=lambda tuning: (distance(tuning), tuning.seconds), default=None)
 
 
-def wanted_tiles(
+def choose_tile_sizes(
     routine: str,
     m: int,
     n: int,
@@ -154,24 +156,24 @@ def wanted_tiles(
     tuned: Tuning | None = None,
     travels: bool = False,
 ) -> TileSizes:
-    """Tile sizes as asked for, as tuned, or by default; a problem may be smaller than they are."""
+    """Return the tile sizes asked for, tuned, or default; they may exceed a small problem."""
     return options.sizes or (tuned.nb if tuned else default_nb(routine, m, n, owners, travels))
 
 
 def default_nb(
     routine: str, m: int, n: int, owners: Sequence[WorkerInfo], travels: bool = False
 ) -> TileSizes:
-    """Tile sizes, from measurements: see ``docs/performance.md``.
+    """Return default tile sizes, found by measurements: see ``docs/performance.md``.
 
-    With `travels`, the matrix comes to the GPUs from host memory, and goes back.
+    With `travels`, the matrix is copied from host memory to the GPUs and back.
     """
     size = max(min(m, n), 1)
     if owners[0].kind == "gpu" and not owners[0].virtual:
         return _tiling(routine, size, owners, travels).sizes(size)
     if len(owners) == 1:
-        # One step is not a reason to cut what stands beside its panel, which may be far wider.
+        # A single panel is not worth splitting: it would also split a wide part beside it.
         return 384 if size <= 384 else 128 if size < 2048 else 256
-    # Three columns a worker keep all of them busy until near the end.
+    # Three columns per worker keep all workers busy until near the end.
     share = size // (3 * len(owners)) // 32 * 32
     return min(max(share, 96), 192)
 
@@ -179,7 +181,7 @@ def default_nb(
 def default_lookahead(
     routine: str, m: int, n: int, owners: Sequence[WorkerInfo], travels: bool = False
 ) -> int:
-    """How many panels to factor ahead, from measurements as for the tile sizes."""
+    """Return the default look-ahead depth, from measurements as for the tile sizes."""
     if owners[0].kind == "cpu":
         return 1
     return _tiling(routine, min(m, n), owners, travels).lookahead
@@ -188,14 +190,14 @@ def default_lookahead(
 def _tiling(routine: str, order: int, owners: Sequence[WorkerInfo], travels: bool) -> Tiling:
     known = ROUTINES[routine]
     tiles = known.one_gpu_tiles if len(owners) == 1 else known.gpu_tiles
-    # Where columns go home while others are computed, nothing is gained by small tiles at the end.
+    # Where columns are stored while others are computed, small tiles at the end gain nothing.
     fitting = (tiling for tiling in tiles if not (travels and tiling.fine))
     return next(tiling for tiling in fitting if order >= tiling.order)
 
 
 def quick_estimate(problem: Problem, options: Options, worker: WorkerInfo) -> float:
-    """Seconds that a run would take on one worker, without planning it."""
-    # What a worker has free changes from run to run, and decides nothing here.
+    """Estimate the seconds of a run on one worker, without planning it."""
+    # Free memory changes from run to run and does not matter here: it is no part of the cache key.
     return _estimate(problem, options, replace(worker, memory=0), current_profile())
 
 
@@ -204,9 +206,9 @@ def _estimate(
     problem: Problem, options: Options, worker: WorkerInfo, profile: Profile | None
 ) -> float:
     routine, m, n, nrhs, dtype = problem
-    tuned = recall(profile, problem, (worker,))
-    nb = clipped(wanted_tiles(routine, m, n, options, (worker,), tuned), max(m, n, nrhs, 1))
+    tuned = find_tuning(profile, problem, (worker,))
+    nb = clipped(choose_tile_sizes(routine, m, n, options, (worker,), tuned), max(m, n, nrhs, 1))
     layout = TileLayout(m, n, nb, nrhs)
-    require_few_tasks(layout, "planned", most=MOST_PLANNED)
+    require_few_tasks(layout, "planned", most=MAX_TASKS_PLANNED)
     model = machine_model((worker,), dtype, measure=False)
     return estimate_seconds(ROUTINES[routine].step, layout, model, range(1), None, dtype)

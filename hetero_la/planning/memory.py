@@ -1,4 +1,4 @@
-"""Bytes that runs need, and whether they are there."""
+"""Memory that runs need, and the error if it is not available."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ GPU_WORKSPACE = 1 << 28
 
 
 def kernel_elements(layout: TileLayout, width: int, *, cholesky_qr: bool) -> int:
-    """Elements of a GPU's workspaces that grow with the matrix, of which it has `width` columns.
+    """Return the elements of a GPU's workspaces that grow with the `width` of its columns.
 
     The triangular solve is out of place, on either of two queues, and so is CholeskyQR2, which
     needs ten squares beside a panel.
@@ -30,18 +30,18 @@ def kernel_elements(layout: TileLayout, width: int, *, cholesky_qr: bool) -> int
 def require_room(
     routine: str, shape: tuple[int, int], dtype: Any, device: int | str, needed: int, free: int
 ) -> None:
-    """Raise `InsufficientMemoryError` if more bytes are needed than there are.
+    """Raise `InsufficientMemoryError` if more bytes are needed than are free.
 
     Parameters
     ----------
     routine : str
-        What is to be done.
+        Name of the routine, for the message.
     shape, dtype
-        With which matrix.
+        Shape and dtype of the matrix, for the message.
     device : int or str
-        Where: a GPU's index or PCI address, or -1 for the host.
+        Index or PCI address of a GPU, or -1 for the host.
     needed, free : int
-        Bytes.
+        Sizes in bytes.
     """
     if needed > free:
         where = "the host" if device == -1 else f"GPU {device}"

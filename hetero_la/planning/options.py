@@ -1,4 +1,4 @@
-"""How a factorization is to be done, validated on creation."""
+"""Options of a run, checked on creation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hetero_la.tiles.storage.tile_sizes import TileSizes, tile_sizes
 
 
 class PanelDevice(StrEnum):
-    """Where panels are factored."""
+    """Device kind that factors panels."""
 
     AUTO = "auto"
     CPU = "cpu"
@@ -32,23 +32,23 @@ class Options:
         alike, of which the last repeats to the end of the matrix, as in ``[1024, 1024, 512]``.
         As text, that is ``"2x1024+512"``.
     ib : int or None, optional
-        Inner blocking of a panel on a GPU: columns that its fused kernel takes at once.
+        Inner blocking of a panel on a GPU: columns that its fused kernel factors at once.
     lookahead : int or None, optional
-        How many panels are factored ahead of the trailing update; 0 turns look-ahead off.
+        Number of panels factored ahead of the trailing update; 0 turns look-ahead off.
     panel : {"auto", "cpu", "gpu"}, optional
-        Where panels are factored, when there are GPU workers.
+        Device that factors panels, if there are GPU workers.
     inverse_bound : float, optional
         Largest 1-norm of the inverse of a diagonal tile of L up to which the triangular
         solve multiplies by that inverse; beyond it, it substitutes.  The residual of the
-        multiplication grows with this norm.  In Cholesky it is the tile's 1-norm condition.
+        multiplication grows with this norm.  In Cholesky it is the tile's 1-norm condition number.
     qr_panel : {"auto", "householder", "cholesky"}, optional
         How a GPU factors a panel of QR: column by column (Householder), or by CholeskyQR2,
         which gives the same reflectors, where the panel is well conditioned; "auto" tries
         that where a panel is too tall for the GPU's registers.
     checkpoint : int or None, optional
-        On a cluster of processes: save the state of the matrix every so many steps, so that
-        no more than these are done again if a worker is lost; None starts from the input.
-        Panels then stay with the owners of their columns.
+        On a cluster of processes: number of steps after which the state of the matrix is saved,
+        so that at most these are repeated if a worker is lost; with None a run begins again
+        from the input.  With checkpoints, panels stay with the owners of their columns.
     checkpoint_folder : path or None, optional
         Folder for checkpoints, shared by the workers and the client; None keeps them in
         the client's memory.
@@ -56,7 +56,7 @@ class Options:
     Raises
     ------
     ValueError
-        In one sentence with the value, for one that an option cannot have.
+        For an invalid value of an option; the message names it.
 
     Examples
     --------
@@ -114,7 +114,7 @@ class Options:
 
     @classmethod
     def choose(cls, given: dict[str, Any], preset: dict[str, Any] | None = None) -> Options:
-        """Options from keyword arguments; None, or nothing, falls back to a preset's.
+        """Make options from keyword arguments; those missing or None are taken from a preset.
 
         Raises
         ------
@@ -130,13 +130,13 @@ class Options:
 
     @property
     def sizes(self) -> TileSizes | None:
-        """`nb`, which is in its one form after the checks."""
+        """Tile size or sizes; `nb` after its validation."""
         assert self.nb is None or isinstance(self.nb, int | tuple)
         return self.nb
 
     @property
     def kernel(self) -> KernelOptions:
-        """The part that kernels see."""
+        """Options that are passed on to the kernels."""
         return KernelOptions(
             ib=self.ib, inverse_bound=float(self.inverse_bound), qr_panel=self.qr_panel
         )

@@ -1,4 +1,4 @@
-"""Plans: everything that is decided before a run, and visible."""
+"""Plans, which hold everything that is decided before a run."""
 
 from __future__ import annotations
 
@@ -32,39 +32,39 @@ from hetero_la.tiles.storage.tile_sizes import TileSizes
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """What will run where.
+    """Complete plan of a run: tiles, owners, look-ahead, graph and programs.
 
     Attributes
     ----------
     routine : str
         A key of `hetero_la.algorithms.routines.ROUTINES`.
     layout : TileLayout
-        How the matrix is cut.
+        Tiles of the matrix.
     dtype : numpy.dtype
         Element type.
     options : Options
-        As asked for.
+        Options of the caller.
     workers : tuple of WorkerInfo
-        Who takes part.
+        Workers that take part.
     distribution : Distribution
         Owner of each tile column.
     panel_worker : int or None
         The worker that factors every panel; None leaves panels to the owners.
     lookahead : int
-        How many panels are factored ahead.
+        Number of panels factored ahead.
     graph : PlannedGraph
-        The tasks.
+        Task graph, with the worker of each task.
     programs : list of Program
-        What each worker does.
+        Instructions of each worker.
     traffic : Traffic
-        What travels between them.
+        Messages between the workers.
     model : MachineModel
-        What predictions are based on.
+        Machine model for predictions.
     host_arrays : bool
-        Whether the matrix is on the host while its columns' owners are GPUs, so that
-        columns travel there and back.
+        Whether the matrix is on the host while GPUs own its columns, so that columns are
+        copied there and back.
     source : {"row-major", "column-major", "in place"}
-        How the matrix lies in the user's array.
+        Memory order of the matrix in the user's array.
     """
 
     routine: str
@@ -84,17 +84,17 @@ class Plan:
 
     @property
     def nb(self) -> TileSizes:
-        """Tile size, or that of each tile, the last of which repeats."""
+        """Tile size, or the size of each tile, the last of which repeats."""
         return self.layout.nb
 
     @property
     def shared(self) -> bool:
-        """Whether the workers work in the result's own memory."""
+        """Whether the workers compute in the memory of the result."""
         return share_memory(self.workers)
 
     @property
     def panel(self) -> str:
-        """Where panels are factored: "cpu" or "gpu"."""
+        """Device kind that factors panels: "cpu" or "gpu"."""
         return self.workers[self.panel_worker or 0].kind
 
     @property
@@ -110,7 +110,7 @@ class Plan:
 
     @property
     def task_seconds(self) -> np.ndarray:
-        """Predicted seconds of each task on its worker, shape (tasks,); transfers are not in it.
+        """Predicted seconds of each task on its worker, without transfers; shape (tasks,).
 
         Examples
         --------
@@ -130,7 +130,7 @@ class Plan:
         granularity: Literal["column", "tile"] = "column",
         collapse: bool | None = None,
     ) -> None:
-        """Draw the graph with its workers and its critical path: ``plan.graph.draw``.
+        """Draw the graph with its workers and its critical path (``plan.graph.draw``).
 
         Parameters
         ----------
@@ -150,13 +150,12 @@ class Plan:
         self.graph.draw(path, granularity=granularity, collapse=collapse)
 
     def simulate(self) -> Simulation:
-        """Run the programs on the machine model, without kernels.
+        """Simulate the programs on the machine model, without running kernels.
 
         Returns
         -------
         Simulation
-            The makespan, what each worker does when, how long it is busy and idle, and its
-            peak memory.
+            Makespan, timeline, busy and idle time, and peak memory of each worker.
 
         Examples
         --------
@@ -171,7 +170,7 @@ class Plan:
         return replace(run, peak_bytes=np.array(self.bytes_needed(), np.int64))
 
     def _task_starts(self, program: Program) -> list[int]:
-        """Where in a program Dask's tasks begin; over processes, messages carry their cost."""
+        """Return where Dask's tasks begin in a program; over processes, messages have that cost."""
         if over_processes(self.workers):
             return [0]
         return [start for start, _ in program.windows(self.window)]
@@ -189,16 +188,16 @@ class Plan:
 
     @functools.cached_property
     def window(self) -> int:
-        """Steps in one Dask task, where the workers share the client's process."""
+        """Number of steps per Dask task, if the workers share the client's process."""
         steps = max(program.last_step for program in self.programs)
         if len(self.workers) == 1:
             return max(steps, 1)
-        seconds = self._seconds_without_dask()  # whose share the window decides
+        seconds = self._seconds_without_dask()  # the window bounds Dask's share of it
         hop = max(self.model.dask.hop, 1e-4)
         return window_steps(seconds, steps, len(self.workers), task_seconds=hop)
 
     def _seconds_without_dask(self) -> float:
-        """Predicted time of the run in plain threads: roughly, where that is quick to tell."""
+        """Predict the time of the run in plain threads, by the quick estimate where possible."""
         routine = ROUTINES[self.routine]
         if routine.factored:
             return self._simulated(()).makespan
@@ -208,15 +207,15 @@ class Plan:
         )
 
     def bytes_needed(self) -> list[int]:
-        """Peak bytes on each worker: its shard, panels received, values and workspace."""
+        """Return the peak bytes on each worker: shard, panels received, values and workspace."""
         return [self.shard_bytes(p) + self.work_bytes(p) for p in self.programs]
 
     def shard_bytes(self, program: Program) -> int:
-        """Bytes of a worker's share of the matrix."""
+        """Return the bytes of a worker's shard."""
         return self.layout.m * local_width(self.layout, program.columns) * self.dtype.itemsize
 
     def work_bytes(self, program: Program) -> int:
-        """Bytes that a worker needs besides its shard: panels received, values, workspace."""
+        """Return the bytes that a worker needs besides its shard: panels, values, workspace."""
         received = buffer_elements(self.traffic.messages[key].parts for key in program.received)
         elements = program.slots * sum(received.values())
         values = program.values.values()
@@ -231,23 +230,23 @@ class Plan:
         return elements * self.dtype.itemsize + GPU_WORKSPACE
 
     def job(self) -> Job:
-        """The plan as the executors take it."""
+        """Return the part of the plan that the executors need."""
         return Job(
             self.routine, self.programs, self.traffic.messages, self.workers, self.layout,
             self.dtype, self.options.kernel, self.window,
         )  # fmt: skip
 
     def explain(self) -> str:
-        """Say what was decided, and what it is expected to take."""
+        """Return a text that tells what was decided, and the predicted time."""
         return _explanation(self)
 
 
 def share_memory(workers: Sequence[WorkerInfo]) -> bool:
-    """Whether workers work in the result's own memory, as threads of this process."""
+    """Return whether workers are threads of this process that compute in the result's memory."""
     return all(w.kind == "cpu" and not w.virtual and w.here for w in workers)
 
 
-# --- what a plan says of itself
+# --- the text of `Plan.explain`
 
 
 def _explanation(plan: Plan) -> str:
@@ -263,7 +262,7 @@ def _explanation(plan: Plan) -> str:
         f"graph: {counted(len(plan.graph), 'task')}, {plan.flops:.3g} flops",
         _parallelism(plan),
         f"look-ahead: {counted(plan.lookahead, 'panel')}; "
-        f"panels on the {plan.panel}{_leaves(plan)}",
+        f"panels on the {plan.panel}{_inner_blocking(plan)}",
         f"windows: {_windows(plan)}",
         *_checkpoints(plan),
         _model(plan),
@@ -272,8 +271,8 @@ def _explanation(plan: Plan) -> str:
     return "\n".join(lines + [_worker(plan, program, run) for program in plan.programs])
 
 
-def _leaves(plan: Plan) -> str:
-    """The inner blocking, where it is not the kernels' own."""
+def _inner_blocking(plan: Plan) -> str:
+    """Describe the inner blocking, if it is not the kernels' default."""
     ib = plan.options.ib
     return "" if ib is None else f", {counted(ib, 'column')} by one kernel"
 
@@ -312,7 +311,7 @@ def _model(plan: Plan) -> str:
 
 
 def _worker(plan: Plan, program: Program, run: Simulation) -> str:
-    """What one worker has to do."""
+    """Describe the work of one worker."""
     at = program.worker
     worker = plan.workers[at]
     role = "panels" if at == plan.panel_worker else counted(len(program.columns), "tile column")

@@ -1,4 +1,4 @@
-"""Task graphs whose workers have been decided."""
+"""Task graph of a plan, in which each task has a worker."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ if TYPE_CHECKING:
 
 
 class PlannedGraph(TaskGraph):
-    """A task graph that knows who does what: that of a plan.
+    """Task graph of a plan, with the worker and the predicted seconds of each task.
 
     Parameters
     ----------
     graph : TaskGraph
-        The tasks, which it shares.
+        Graph whose tasks are shared.
     routine : str
-        What they compute: a key of `hetero_la.algorithms.routines.ROUTINES`.
+        A key of `hetero_la.algorithms.routines.ROUTINES`.
     dtype : numpy.dtype
         Element type.
     workers : sequence of WorkerInfo
-        Who takes part.
+        Workers that take part.
     distribution : Distribution
         Owner of each tile column.
     panel_worker : int or None
         The worker that factors every panel; None leaves panels to the owners.
     model : MachineModel
-        What predictions are based on.
+        Machine model for predictions.
 
     Examples
     --------
@@ -73,13 +73,13 @@ class PlannedGraph(TaskGraph):
 
     @functools.cached_property
     def seconds(self) -> np.ndarray:
-        """Predicted seconds of each task on its worker, shape (tasks,); transfers are not in it."""
+        """Predicted seconds of each task on its worker, without transfers; shape (tasks,)."""
         return graph_seconds(self, self.placement, self.model, self.dtype)
 
     def to_networkx(
         self, dtype: Any = None, placement: Sequence[int] | None = None
     ) -> networkx.DiGraph:
-        """The graph for analysis, drawing and export, its nodes with their ``owner``.
+        """Return the graph for analysis, drawing and export, its nodes with their ``owner``.
 
         As `TaskGraph.to_networkx`, with the plan's dtype and placement by default.
         """
@@ -94,7 +94,7 @@ class PlannedGraph(TaskGraph):
         Parameters
         ----------
         granularity : {"column", "tile"}, optional
-            Whether a task is a column of tiles, as it is run, or one tile.
+            Size of a task: one column of tiles, as in a run, or one tile.
 
         Raises
         ------
@@ -129,13 +129,13 @@ class PlannedGraph(TaskGraph):
         Parameters
         ----------
         path : path
-            Where to; the suffix says how: ``.svg``, ``.png`` (with the extra `viz`),
-            ``.dot`` or ``.html``, a page that zooms in and needs no network.
+            File to write, in the format of its suffix: ``.svg``, ``.png`` (with the extra `viz`),
+            ``.dot`` or ``.html``, a page that zooms and needs no network.
         granularity : {"column", "tile"}, optional
-            Whether a task is a column of tiles, as it is run, or one tile.
+            Size of a task: one column of tiles, as in a run, or one tile.
         collapse : bool, optional
-            Whether the tasks of a step of one kind on one worker become one mark; by
-            default those of graphs that are too large to be read task by task.
+            Whether to draw all tasks of one step, kind and worker as one mark; by default this is
+            done for graphs that are too large to be read task by task.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""Decides how a run goes: who owns what, where panels go, tile size, look-ahead."""
+"""Planner: decides owners, panel worker, tile size and look-ahead, and writes the programs."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from typing import Any
 import numpy as np
 
 from hetero_la.algorithms.routines import ROUTINES, panel_kernel
-from hetero_la.checks.inputs import DTYPES, plain_sizes
-from hetero_la.checks.limits import MOST_PLANNED, require_few_tasks
+from hetero_la.checks.inputs import DTYPES, as_sizes
+from hetero_la.checks.limits import MAX_TASKS_PLANNED, require_few_tasks
 from hetero_la.planning.decisions import (
     Problem,
     arrival_steps,
+    assign_roles,
     choose_panel_worker,
+    choose_tile_sizes,
     default_lookahead,
-    recall,
-    roles,
-    wanted_tiles,
+    find_tuning,
 )
 from hetero_la.planning.options import Options, PanelDevice
 from hetero_la.planning.plan import Plan, share_memory
@@ -47,23 +47,23 @@ def plan(
     workers: Sequence[WorkerInfo] | None = None,
     **options: Any,
 ) -> Plan:
-    """Decide how a factorization would run, without running it.
+    """Plan a factorization without running it.
 
     Parameters
     ----------
     routine : str
-        What is to be done: "lu", "solve", "inverse", "cholesky", "solve_positive", "qr",
-        "explicit_q", "lstsq", "minimum_norm" (of the transpose of the matrix, which is the
-        one planned for), "inverse_positive"; and, with given factors, "lu_solve",
+        "lu", "solve", "inverse", "cholesky", "solve_positive", "qr", "explicit_q", "lstsq",
+        "minimum_norm" (where `shape` is that of the transpose), "inverse_positive"; or, with
+        given factors, "lu_solve",
         "lu_solve_adjoint", "cho_solve", "qr_multiply", "qr_multiply_adjoint" or "qr_solve".
     shape : tuple of int
         Rows and columns of the matrix.
     dtype : dtype, optional
         Element type: float32, float64, complex64 or complex128.
     nrhs : int, optional
-        Right-hand sides; for "explicit_q" and "inverse", columns of the result.
+        Number of right-hand sides; for "explicit_q" and "inverse", of columns of the result.
     workers : sequence of WorkerInfo, optional
-        Who takes part; by default the calling thread alone.
+        Workers that take part; by default the calling thread alone.
     **options
         See `Options`.
 
@@ -74,7 +74,7 @@ def plan(
     Raises
     ------
     ValueError
-        For what cannot be, and for tiles that make more than some 3e7 tasks.
+        For invalid arguments, and for tiles that would make more than about 3e7 tasks.
 
     Examples
     --------
@@ -86,7 +86,7 @@ def plan(
     """
     if routine not in ROUTINES:
         raise ValueError(f"unknown routine {routine!r}; known are {', '.join(ROUTINES)}")
-    m, n, nrhs = plain_sizes(shape, nrhs)
+    m, n, nrhs = as_sizes(shape, nrhs)
     if np.dtype(dtype).name not in DTYPES:
         raise ValueError(f"dtype {np.dtype(dtype)} is not one of {', '.join(DTYPES)}")
     ROUTINES[routine].require_shape(routine, m, n)
@@ -107,26 +107,26 @@ def make_plan(
     on_host: bool = False,
     source: Source = "row-major",
 ) -> Plan:
-    """Plan a run, or find the plan of an equal one.
+    """Plan a run, or return the cached plan of an equal one.
 
     Parameters
     ----------
     routine : str
         A key of `ROUTINES`.
     m, n, nrhs : int
-        Shape of the matrix, and right-hand sides.
+        Shape of the matrix, and number of right-hand sides.
     dtype : dtype
         Element type.
     options : Options
-        What the user fixed.
+        Options that the user has set.
     workers : tuple of WorkerInfo
-        Who can take part.
+        Workers that can take part.
     on_host : bool, optional
-        Whether the matrix comes from host memory.
+        Whether the matrix is in host memory.
     source : {"row-major", "column-major", "in place"}, optional
-        How it lies there.
+        Its memory order there.
     """
-    # What a worker has free changes from run to run, and decides nothing here.
+    # Free memory changes from run to run and does not matter here: it is no part of the cache key.
     key = tuple(replace(worker, memory=0) for worker in workers)
     profile = current_profile()
     return _cached_plan(routine, m, n, nrhs, dtype, options, key, on_host, source, profile)
@@ -145,43 +145,45 @@ def _cached_plan(
     source: Source,
     profile: Profile | None,
 ) -> Plan:
-    owners, helper = roles(workers, options)
-    tuned = recall(profile, Problem(routine, m, n, nrhs, dtype), owners)
+    owners, helper = assign_roles(workers, options)
+    tuned = find_tuning(profile, Problem(routine, m, n, nrhs, dtype), owners)
     travels = on_host and owners[0].kind == "gpu"
-    nb = wanted_tiles(routine, m, n, options, owners, tuned, travels)
+    nb = choose_tile_sizes(routine, m, n, options, owners, tuned, travels)
     depth = options.lookahead
     if depth is None and options.nb is None and tuned:
         depth = tuned.lookahead
     if depth is None:
         depth = default_lookahead(routine, m, n, owners, travels)
-    # Several sizes say themselves how large the last tile is.
+    # A sequence of sizes determines the last tile itself.
     uniform = isinstance(nb, int)
     tail = ROUTINES[routine].gpu_tail if owners[0].kind == "gpu" and uniform else 1
     layout = TileLayout(m, n, clipped(nb, max(m, n, nrhs, 1)), nrhs, tail)
-    require_few_tasks(layout, "planned", most=MOST_PLANNED)
-    model, at, team = _team(routine, layout, owners, helper, options, dtype)
+    require_few_tasks(layout, "planned", most=MAX_TASKS_PLANNED)
+    model, panel_worker, team = _choose_team(routine, layout, owners, helper, options, dtype)
     if options.ib is None:
         options = replace(options, ib=best_inner_blocking(owners[0], panel_kernel(routine), dtype))
     arrival = None
     if travels:
-        arrival = arrival_steps(ROUTINES[routine], layout, model, range(len(owners)), at, dtype)
+        arrival = arrival_steps(
+            ROUTINES[routine], layout, model, range(len(owners)), panel_worker, dtype
+        )
     return _assemble(
-        routine, layout, dtype, options, team, model, at, depth, travels, source, arrival
+        routine, layout, dtype, options, team, model, panel_worker, depth, travels, source, arrival
     )
 
 
 @functools.lru_cache(maxsize=16)
 def follow_up(plan: Plan, routine: str, nrhs: int) -> Plan:
-    """Plan what uses the factors that a run of `plan` has left with its workers.
+    """Plan a run that uses the factors that a run of `plan` has left with its workers.
 
     Parameters
     ----------
     plan : Plan
-        Of the factorization.
+        Plan of the factorization.
     routine : str
-        What reads its factors.
+        Routine that reads its factors.
     nrhs : int
-        Right-hand sides.
+        Number of right-hand sides.
     """
     ROUTINES[routine].require_shape(routine, plan.layout.m, plan.layout.n)
     layout = replace(plan.layout, nrhs=nrhs)
@@ -192,31 +194,31 @@ def follow_up(plan: Plan, routine: str, nrhs: int) -> Plan:
 
 
 def resume(plan: Plan, workers: tuple[WorkerInfo, ...], step: int) -> Plan:
-    """Plan what is left of a run, for other workers.
+    """Plan the remaining steps of a run, for other workers.
 
     Parameters
     ----------
     plan : Plan
-        Of the whole run.
+        Plan of the whole run.
     workers : tuple of WorkerInfo
-        Who can take part.
+        Workers that can take part.
     step : int
         First step that is still to be done.
     """
     routine, layout, options, dtype = plan.routine, plan.layout, plan.options, plan.dtype
     if options.panel not in {worker.kind for worker in workers}:
-        # Who was to factor panels may be who was lost.
+        # The worker that was to factor panels may be the lost one.
         options = replace(options, panel=PanelDevice.AUTO)
-    owners, helper = roles(workers, options)
-    model, at, team = _team(routine, layout, owners, helper, options, dtype)
+    owners, helper = assign_roles(workers, options)
+    model, panel_worker, team = _choose_team(routine, layout, owners, helper, options, dtype)
     travels = plan.host_arrays and owners[0].kind == "gpu"
     return _assemble(
-        routine, layout, dtype, options, team, model, at, plan.lookahead, travels, plan.source,
-        None, step,
+        routine, layout, dtype, options, team, model, panel_worker, plan.lookahead, travels,
+        plan.source, None, step,
     )  # fmt: skip
 
 
-def _team(
+def _choose_team(
     routine: str,
     layout: TileLayout,
     owners: tuple[WorkerInfo, ...],
@@ -224,10 +226,12 @@ def _team(
     options: Options,
     dtype: np.dtype[Any],
 ) -> tuple[MachineModel, int | None, tuple[WorkerInfo, ...]]:
-    """Model, panel worker, and all who take part: the helper only where panels go to it."""
-    model, at = choose_panel_worker(ROUTINES[routine], layout, owners, helper, options, dtype)
-    team = owners if at is None or helper is None else (*owners, helper)
-    return replace(model, devices=model.devices[: len(team)]), at, team
+    """Return model, panel worker, and all workers: the helper only if panels go to it."""
+    model, panel_worker = choose_panel_worker(
+        ROUTINES[routine], layout, owners, helper, options, dtype
+    )
+    team = owners if panel_worker is None or helper is None else (*owners, helper)
+    return replace(model, devices=model.devices[: len(team)]), panel_worker, team
 
 
 def _assemble(
@@ -237,17 +241,17 @@ def _assemble(
     options: Options,
     team: tuple[WorkerInfo, ...],
     model: MachineModel,
-    at: int | None,
+    panel_worker: int | None,
     depth: int,
     travels: bool,
     source: Source,
     arrival: Callable[[int], int] | None,
     done: int = 0,
 ) -> Plan:
-    """Make the plan that all decisions have been taken for; the first steps may be `done`."""
-    owners = [g for g in range(len(team)) if g != at]
+    """Make the plan from all decisions; the steps before `done` are left out."""
+    owners = [g for g in range(len(team)) if g != panel_worker]
     weights = [_speed(model, g) if g in owners else 0.0 for g in range(len(team))]
-    # Only neighbours in the matrix become one call where its memory is shared.
+    # In shared memory only columns that are adjacent in the matrix can be merged into one call.
     shared = share_memory([team[g] for g in owners])
     distribution = Distribution.cyclic(layout.nt + layout.rt, weights, alternating=shared)
     with _no_garbage_collection():
@@ -255,18 +259,19 @@ def _assemble(
         if done:
             graph = graph.remaining(done)
         programs, traffic = build_programs(
-            graph, Placement(graph, distribution, at), distribution, len(team), depth=depth,
-            shared=shared, arrival=arrival, checkpoints=_checkpoints(graph, options, team),
+            graph, Placement(graph, distribution, panel_worker), distribution, len(team),
+            depth=depth, shared=shared, arrival=arrival,
+            checkpoints=_checkpoints(graph, options, team),
         )  # fmt: skip
-    planned = PlannedGraph(graph, routine, dtype, team, distribution, at, model)
+    planned = PlannedGraph(graph, routine, dtype, team, distribution, panel_worker, model)
     return Plan(
-        routine, layout, dtype, options, team, distribution, at, depth, planned, programs,
+        routine, layout, dtype, options, team, distribution, panel_worker, depth, planned, programs,
         traffic, model, travels, source,
     )  # fmt: skip
 
 
 def _checkpoints(graph: TaskGraph, options: Options, team: tuple[WorkerInfo, ...]) -> Sequence[int]:
-    """Steps before which to save; not where all workers are threads of this process."""
+    """Return the steps before which to save; none if all workers are threads of this process."""
     if options.checkpoint is None or not graph.blocks or not over_processes(team):
         return ()
     steps = [block.step for block in graph.blocks]
@@ -276,7 +281,7 @@ def _checkpoints(graph: TaskGraph, options: Options, team: tuple[WorkerInfo, ...
 
 @contextlib.contextmanager
 def _no_garbage_collection() -> Iterator[None]:
-    """Thousands of small objects that all stay: looking for garbage among them takes long."""
+    """Disable garbage collection, which would search thousands of objects that all stay."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -287,5 +292,5 @@ def _no_garbage_collection() -> Iterator[None]:
 
 
 def _speed(model: MachineModel, worker: int) -> float:
-    """Speed of a worker by a typical trailing update, to two digits: less is noise."""
+    """Return a worker's speed in a typical trailing update, rounded to two digits."""
     return float(f"{1 / model.devices[worker].multiply_seconds(4096, 4096, 256):.1e}")

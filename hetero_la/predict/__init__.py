@@ -1,1 +1,1 @@
-"""Predictions of run times: searches of tile sizes, profiles, machines of many GPUs."""
+"""Predictions of run times: tile size searches, profiles, machines with many GPUs."""

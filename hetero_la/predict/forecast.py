@@ -1,4 +1,4 @@
-"""What is predicted of a factorization on a machine that need not be there."""
+"""Predicted run of a factorization on a described machine."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ _BOUNDS = {
 
 @dataclass(frozen=True, eq=False)
 class Forecast:
-    """A factorization predicted on a machine.
+    """Prediction of a factorization on a machine.
 
     Attributes
     ----------
     routine : str
         "lu", "cholesky" or "qr".
     layout : TileLayout
-        How the matrix is cut.
+        Tiles of the matrix.
     dtype : numpy.dtype
         Element type.
     machine : ClusterModel
-        What it would run on.
+        The machine.
     gpus, lookahead : int
-        How many GPUs, and look-ahead.
+        Number of GPUs, and look-ahead depth.
     run : ScaledRun
-        What they would do.
+        The simulated run.
     """
 
     routine: str
@@ -56,7 +56,7 @@ class Forecast:
 
     @property
     def seconds(self) -> float:
-        """Predicted time, columns distributed beforehand."""
+        """Predicted time, with the columns distributed beforehand."""
         return self.run.makespan
 
     @property
@@ -72,26 +72,26 @@ class Forecast:
 
     @property
     def peak(self) -> float:
-        """Flop/s that one GPU's matrix products would reach without end, in the element type."""
+        """Asymptotic flop/s of matrix products on one GPU, in the element type."""
         gpu = self.machine.gpu
         return gpu.gemm_rate * (4 if self.dtype.kind == "c" else 1) / gpu.work(self.dtype)
 
     @property
     def efficiency(self) -> float:
-        """The rate, as a part of what the GPUs' matrix products would reach without end."""
+        """Rate as a fraction of the asymptotic rate of matrix products on all GPUs."""
         return self.rate / (self.gpus * self.peak)
 
     @property
     def busy(self) -> float:
-        """Part of the time in which a GPU computes, on average.
+        """Average fraction of the time in which a GPU computes.
 
-        What runs beside a panel counts twice, so that of few GPUs it may say too much.
+        Work that overlaps a panel counts twice, so the figure may be too large for few GPUs.
         """
         return float(np.minimum(self.run.busy / max(self.seconds, 1e-12), 1.0).mean())
 
     @property
     def bound(self) -> str:
-        """The largest part of the longest chain of waits: one of `at_scale.PARTS`."""
+        """Largest part of the longest chain of waits: one of `at_scale.PARTS`."""
         return max(self.run.parts, key=self.run.parts.__getitem__)
 
     @functools.cached_property
@@ -101,11 +101,11 @@ class Forecast:
 
     @property
     def fits(self) -> bool:
-        """Whether that is there."""
+        """Whether the fullest GPU has enough memory."""
         return self.memory <= self.machine.memory
 
     def explain(self) -> str:
-        """Say how long it would take, and why.
+        """Return a text that tells the predicted time, and what bounds it.
 
         Examples
         --------
@@ -145,12 +145,12 @@ class Forecast:
 def _memory(
     routine: str, layout: TileLayout, dtype: np.dtype[Any], gpus: int, lookahead: int
 ) -> int:
-    """As `hetero_la.planning.memory.work_bytes` of the programs that would be written."""
+    """Return the bytes the fullest GPU needs, as `Plan.bytes_needed` would from its program."""
     steps = StepCalls(ROUTINES[routine].tasks, layout)
     shares = [range(first, layout.nt, gpus) for first in range(gpus)]
     widths = [sum(map(layout.column_width, share)) for share in shares]
     width = max(widths)
-    own = shares[widths.index(width)]  # with growing tiles not always the first
+    own = shares[widths.index(width)]  # with tiles of growing size this need not be the first
     kept = sum(steps.kept_elements(column) for column in own if column < layout.kt)
     # Of the panels of one width the first is the tallest.
     tallest = {width: k for k, width in reversed([*enumerate(layout.column_widths[: layout.kt])])}

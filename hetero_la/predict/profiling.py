@@ -1,4 +1,4 @@
-"""Makes the profile of this machine."""
+"""Measurement of the profile of this machine."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from hetero_la.scheduler.probe.machine import Team, measure_cpus, measure_gpu, m
 from hetero_la.tiles.arrays.counted import counted
 from hetero_la.tiles.kernels.cpu.device import usable_cores
 
-#: Processes that run or wait to run, for each core, from which on others are in the way.
-_BUSY = 0.5
+#: Load per core above which other processes disturb the measurements.
+_BUSY_LOAD = 0.5
 
 
 def make_profile(
@@ -29,7 +29,7 @@ def make_profile(
     dtype: Any = "float64",
     *,
     quick: bool = False,
-    told: Callable[[str], None] = lambda what: None,
+    report: Callable[[str], None] = lambda text: None,
 ) -> Profile:
     """Measure the workers of a cluster, and the calling thread.
 
@@ -41,34 +41,34 @@ def make_profile(
         Element type to measure with; times in other types are scaled from it.
     quick : bool, optional
         Measure fewer sizes.
-    told : callable, optional
+    report : callable, optional
         Called with a text before each part.
 
     Returns
     -------
     Profile
-        Of workers that are equal, the entry is one.
+        The profile; equal workers share one entry.
     """
     _warn_if_busy()
     gpus, names = list(range(size.gpus)), machine_identity()["gpus"]
     different = [index for index in gpus if names.index(names[index]) == index]
-    devices = [measure_gpu(index, dtype, quick=quick, report=told) for index in different]
+    devices = [measure_gpu(index, dtype, quick=quick, report=report) for index in different]
     devices += [
         # The calling thread, which has all cores, runs small problems: few sizes will do.
-        measure_cpus(team, dtype, quick=quick or team.threads == usable_cores(), report=told)
+        measure_cpus(team, dtype, quick=quick or team.threads == usable_cores(), report=report)
         for team in _teams(size)
     ]
-    told("links")
+    report("links")
     links = measure_gpu_links(gpus, dtype)
-    told("Dask")
+    report("Dask")
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     return Profile(machine_identity(), now, tuple(devices), links, _dask(size))
 
 
 def _warn_if_busy() -> None:
-    """Threads that wait for each other are slowed down by whatever else is running."""
+    """Warn if other processes would slow down threads that wait for each other."""
     load, cores = os.getloadavg()[0], machine_identity()["cores"]
-    if load > _BUSY * cores:
+    if load > _BUSY_LOAD * cores:
         warnings.warn(
             f"this machine is busy (a load of {load:.1f} on {counted(cores, 'core')}): what is "
             "measured now may be too slow, first of all where several threads work together",
@@ -78,7 +78,7 @@ def _warn_if_busy() -> None:
 
 
 def _teams(size: ClusterSize) -> list[Team]:
-    """CPU workers of each number of threads; the calling thread has all cores."""
+    """Return the CPU workers for each number of threads; the calling thread has all cores."""
     teams = {usable_cores(): 1}
     if workers := size.cpus + size.virtual_gpus:
         teams[size.blas_threads] = workers
@@ -86,7 +86,7 @@ def _teams(size: ClusterSize) -> list[Team]:
 
 
 def _dask(size: ClusterSize) -> DaskCosts:
-    """With all the workers there."""
+    """Measure Dask's costs on a cluster of all the workers."""
     with Cluster(
         cpus=size.cpus, gpus=size.gpus, virtual_gpus=size.virtual_gpus,
         blas_threads=size.blas_threads,

@@ -1,4 +1,4 @@
-"""How a factorization would go on a machine that is not there: one GPU, or a thousand."""
+"""Predictions of factorizations on a described machine, with one GPU or a thousand."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from hetero_la.tiles.arrays.counted import counted
 from hetero_la.tiles.storage.layout import TileLayout
 from hetero_la.tiles.storage.tile_sizes import TileSizes, clipped, tile_sizes
 
-#: What can be predicted.
+#: Factorizations that can be predicted.
 FACTORIZATIONS = ("lu", "cholesky", "qr")
-#: Tile sizes of which the fastest that fits is taken.
+#: Tile sizes tried by default; the fastest that fits is used.
 TILE_SIZES = (256, 512, 1024)
-#: Steps that are simulated at most: a millisecond each.
+#: Maximum number of steps to simulate; each takes about a millisecond.
 _MOST_STEPS = 20_000
 
 
@@ -42,7 +42,7 @@ def read_machine(source: str | os.PathLike[str]) -> ClusterModel:
     Raises
     ------
     ValueError
-        In one sentence that names the source, for what is missing, unknown or out of range.
+        If an entry is missing, unknown or out of range; the message names the source.
 
     Examples
     --------
@@ -73,24 +73,24 @@ def forecast(
     lookahead: int = 1,
     dtype: Any = np.float64,
 ) -> Forecast:
-    """Predict a factorization on a machine that need not be there.
+    """Predict a factorization on a described machine.
 
     Parameters
     ----------
     routine : {"lu", "cholesky", "qr"}
-        What is to be done.
+        The factorization.
     shape : tuple of int
         Rows and columns of the matrix.
     machine : ClusterModel, str or path
-        What it is to run on, or where that is described: see `read_machine`.
+        The machine, or the source of its description: see `read_machine`.
     gpus : int, optional
-        How many of its GPUs; by default all.
+        Number of GPUs to use; by default all.
     nb : int, str or sequence of int and str, optional
-        Tile size, or several to try; the fastest that fits is taken.  Text is that of
-        `hetero_la.Options`: ``"12x1024+512"`` is one cut of the matrix.  By default
+        Tile size, or several to try; the fastest that fits is used.  A text is read as in
+        `hetero_la.Options`: ``"12x1024+512"`` is one sequence of sizes.  By default
         `TILE_SIZES`.
     lookahead : int, optional
-        How many panels are factored ahead.
+        Number of panels factored ahead.
     dtype : dtype, optional
         Element type: float32, float64, complex64 or complex128.
 
@@ -101,7 +101,7 @@ def forecast(
     Raises
     ------
     ValueError
-        For a routine, shape, type or number of GPUs that cannot be.
+        For an invalid routine, shape, dtype or number of GPUs.
 
     Examples
     --------
@@ -117,11 +117,11 @@ def forecast(
     if np.dtype(dtype).name not in DTYPES:
         raise ValueError(f"dtype {np.dtype(dtype)} is not one of {', '.join(DTYPES)}")
     ROUTINES[routine].require_shape(routine, *shape)
-    found = _described(machine)
+    found = _as_machine(machine)
     gpus = found.gpus if gpus is None else gpus
     tried = []
     for size in _sizes(nb, shape):
-        Options(lookahead=lookahead)  # refuses what cannot be
+        Options(lookahead=lookahead)  # raises for an invalid value
         tail = ROUTINES[routine].gpu_tail if isinstance(size, int) else 1
         layout = TileLayout(*shape, size, 0, tail)
         if layout.kt > _MOST_STEPS:
@@ -141,7 +141,7 @@ def forecast(
 def _sizes(
     nb: int | str | Sequence[TileSizes | str] | None, shape: tuple[int, int]
 ) -> list[TileSizes]:
-    """Tile sizes to try: those asked for, or those that do not make too many steps."""
+    """Return the tile sizes to try: those asked for, or the default ones without too many steps."""
     if nb is None:
         few = [size for size in TILE_SIZES if min(shape) <= size * _MOST_STEPS]
         nb = few or TILE_SIZES[-1]
@@ -158,14 +158,15 @@ def strong_scaling(
     anyway: bool = False,
     **options: Any,
 ) -> list[Forecast]:
-    """One matrix on 1, 2, 4, ... GPUs, up to `gpus`, from where it fits on.
+    """Predict one matrix on 1, 2, 4, ... GPUs, up to `gpus`, where it fits.
 
-    Parameters are those of `forecast`, and `anyway`: from one GPU on, whether it fits or not.
+    Parameters are those of `forecast`, and `anyway`: include numbers of GPUs on which the matrix
+    does not fit.
 
     Raises
     ------
     ValueError
-        If it fits on no number of them.
+        If it fits on none of these numbers of GPUs.
 
     Examples
     --------
@@ -174,7 +175,7 @@ def strong_scaling(
     >>> [row.gpus for row in rows], rows[0].seconds > rows[-1].seconds
     ([1, 2, 4, 8], True)
     """
-    found = _described(machine)
+    found = _as_machine(machine)
     rows = []
     for count in _powers(found.gpus if gpus is None else gpus):
         if anyway or _may_fit(shape, found, count, options):
@@ -196,7 +197,7 @@ def weak_scaling(
     gpus: int | None = None,
     **options: Any,
 ) -> list[Forecast]:
-    """As much of a matrix for each GPU on 1, 2, 4, ... as `shape` is on `gpus`.
+    """Predict matrices on 1, 2, 4, ... GPUs with the memory per GPU of `shape` on `gpus`.
 
     Parameters are those of `forecast`.
 
@@ -207,7 +208,7 @@ def weak_scaling(
     >>> [(row.gpus, row.layout.n) for row in rows]
     [(1, 40000), (2, 56569), (4, 80000)]
     """
-    found = _described(machine)
+    found = _as_machine(machine)
     most = found.gpus if gpus is None else gpus
     rows = []
     for count in _powers(most):
@@ -216,12 +217,12 @@ def weak_scaling(
     return rows
 
 
-def _described(machine: ClusterModel | str | os.PathLike[str]) -> ClusterModel:
+def _as_machine(machine: ClusterModel | str | os.PathLike[str]) -> ClusterModel:
     return machine if isinstance(machine, ClusterModel) else read_machine(machine)
 
 
 def _powers(most: int) -> list[int]:
-    """1, 2, 4, ..., and `most`."""
+    """Return 1, 2, 4, ..., and `most`."""
     if most < 1:
         raise ValueError(f"there must be at least one GPU, not {most}")
     return sorted({2**i for i in range(most.bit_length()) if 2**i <= most} | {most})
@@ -230,6 +231,6 @@ def _powers(most: int) -> list[int]:
 def _may_fit(
     shape: tuple[int, int], machine: ClusterModel, gpus: int, options: dict[str, Any]
 ) -> bool:
-    """Whether there is room for the matrix alone."""
+    """Return whether the GPUs have enough memory for the matrix alone."""
     itemsize = np.dtype(options.get("dtype", np.float64)).itemsize
     return shape[0] * shape[1] * itemsize <= gpus * machine.memory

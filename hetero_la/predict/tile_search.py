@@ -1,4 +1,4 @@
-"""Finds the tile sizes and look-ahead with which a run is predicted to be the shortest."""
+"""Search for the tile sizes and look-ahead with the shortest predicted run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hetero_la.algorithms.routines import ROUTINES
-from hetero_la.planning.decisions import Problem, default_nb, roles, team_name
+from hetero_la.planning.decisions import Problem, assign_roles, default_nb, team_name
 from hetero_la.planning.options import Options
 from hetero_la.planning.plan import share_memory
 from hetero_la.planning.planner import plan
@@ -23,20 +23,20 @@ from hetero_la.scheduler.probe.quick import machine_model
 from hetero_la.tiles.storage.layout import TileLayout
 from hetero_la.tiles.storage.tile_sizes import TileSizes, sizes_of_cut
 
-#: Tile sizes that are looked at, depths of look-ahead, and how large the last tile may be.
+#: Tile sizes and look-ahead depths to try, and the largest size of the last tile.
 _SIZES = {"cpu": range(64, 513, 32), "gpu": range(128, 2049, 128)}
 _DEPTHS = {"cpu": (0, 1, 2), "gpu": (1, 2, 3)}
 _LARGEST = {"cpu": 512, "gpu": 4096}
-#: Tile sizes whose whole run is simulated: the best ones by a quick estimate.
+#: Number of tile sizes, the best by a quick estimate, whose whole run is simulated.
 _SIMULATED = 8
-#: Tasks of a graph beyond which its simulation takes longer than it is worth.
+#: Number of tasks of a graph beyond which its simulation takes too long.
 _MOST_TASKS = 300_000
-#: Places at which a tile may begin, beyond which the grid of tile sizes is made coarser.
+#: Number of possible tile starts beyond which the grid of tile sizes is made coarser.
 _MOST_PLACES = 256
 
 
 class Candidate(NamedTuple):
-    """A way to do a run, and the seconds that it is predicted to take."""
+    """Tile sizes and look-ahead depth, with the predicted seconds of the run."""
 
     nb: TileSizes
     lookahead: int
@@ -49,23 +49,22 @@ def search(
     *,
     sizes: Sequence[TileSizes] | None = None,
     depths: Sequence[int] | None = None,
-    told: Callable[[Candidate], None] = lambda candidate: None,
+    report: Callable[[Candidate], None] = lambda candidate: None,
 ) -> list[Candidate]:
     """Simulate a run with several tile sizes and depths of look-ahead.
 
     Parameters
     ----------
     problem : Problem
-        What is to be done.
+        The problem.
     workers : sequence of WorkerInfo
-        Who can take part; a profile has to know them.
+        Workers that can take part; this machine's profile must contain them.
     sizes : sequence of int or tuple of int, optional
-        Tile sizes to simulate; by default those that a plan has by default, the eight best of
-        those that may be of use, by a quick estimate, and the best sequences of sizes: see
-        `best_sizes`.
+        Tile sizes to simulate; by default those of a plan, the eight best uniform sizes by a
+        quick estimate, and the best sequences of sizes: see `best_sizes`.
     depths : sequence of int, optional
-        Depths of look-ahead; by default those that may be of use.
-    told : callable, optional
+        Look-ahead depths; by default 0 to 2 on CPUs, and 1 to 3 on GPUs.
+    report : callable, optional
         Called with each candidate.
 
     Returns
@@ -76,10 +75,10 @@ def search(
     Raises
     ------
     ValueError
-        If nobody has measured the workers: nominal figures tell tile sizes apart too badly.
+        If the workers were not measured: nominal rates are too inexact to compare tile sizes.
     """
     routine, m, n, nrhs, dtype = problem
-    owners, _ = roles(tuple(workers), Options())
+    owners, _ = assign_roles(tuple(workers), Options())
     require_measured(workers, dtype)
     found = []
     for nb, depth in _candidates(problem, owners, sizes, depths):
@@ -87,7 +86,7 @@ def search(
             routine, (m, n), dtype, nrhs=nrhs, workers=workers, nb=nb, lookahead=depth
         )  # fmt: skip
         found.append(Candidate(planned.nb, depth, planned.predicted_seconds))
-        told(found[-1])
+        report(found[-1])
     return sorted(found, key=lambda candidate: candidate.seconds)
 
 
@@ -97,8 +96,8 @@ def _candidates(
     sizes: Sequence[TileSizes] | None,
     depths: Sequence[int] | None,
 ) -> list[tuple[TileSizes, int]]:
-    """Tile sizes and depths of look-ahead to simulate."""
-    kind = _kind(owners)
+    """Return the tile sizes and look-ahead depths to simulate."""
+    kind = _device_kind(owners)
     depths = depths or _DEPTHS[kind]
     if sizes is not None:
         return list(itertools.product(sizes, depths))
@@ -107,50 +106,50 @@ def _candidates(
     stages = _stages(problem, owners)
     default = default_nb(problem.routine, problem.m, problem.n, owners)
     found: list[tuple[TileSizes, int]] = []
-    if _is_small(problem, default):
+    if _can_be_simulated(problem, default):
         found += itertools.product([default], depths)
-    found += itertools.product(_promising(problem, stages, uniform), depths)
+    found += itertools.product(_best_uniform_sizes(problem, stages, uniform), depths)
     rules = [SearchRule(bool(depth), shrinking) for depth in depths for shrinking in (False, True)]
     rules = list(dict.fromkeys(rules))
-    cuts = best_sizes(stages, order, _coarse(uniform, order), _LARGEST[kind], rules)
+    cuts = best_sizes(stages, order, _coarsened(uniform, order), _LARGEST[kind], rules)
     for rule, (_, widths) in zip(rules, cuts, strict=True):
-        nb = sizes_of_cut(widths)  # beyond them, none is as small as a ragged last one
-        if _is_small(problem, nb):
+        nb = sizes_of_cut(widths)  # without the ragged last size, which must not repeat
+        if _can_be_simulated(problem, nb):
             found += [(nb, depth) for depth in depths if bool(depth) == rule.lookahead]
     return list(dict.fromkeys(found))
 
 
-def _kind(owners: Sequence[WorkerInfo]) -> str:
-    """What the owners compute on."""
+def _device_kind(owners: Sequence[WorkerInfo]) -> str:
+    """Return the device kind that the owners compute on."""
     return "cpu" if owners[0].virtual else owners[0].kind
 
 
 def largest_size(workers: Sequence[WorkerInfo]) -> int:
-    """The largest tile size that `search` tries by itself: it makes the fewest tasks."""
-    owners, _ = roles(tuple(workers), Options())
-    return max(_SIZES[_kind(owners)])
+    """Return the largest tile size that `search` tries by default: it makes the fewest tasks."""
+    owners, _ = assign_roles(tuple(workers), Options())
+    return max(_SIZES[_device_kind(owners)])
 
 
-def _coarse(sizes: Sequence[int], order: int) -> Sequence[int]:
-    """Tile sizes that are multiples of one, so that tiles begin at not too many places."""
+def _coarsened(sizes: Sequence[int], order: int) -> Sequence[int]:
+    """Drop tile sizes until the rest have a common divisor that leaves few places for tiles."""
     while len(sizes) > 4 and order > _MOST_PLACES * math.gcd(*sizes):
         sizes = [nb for nb in sizes if nb % (2 * math.gcd(*sizes)) == 0]
     return sizes
 
 
 def require_measured(workers: Sequence[WorkerInfo], dtype: Any) -> None:
-    """Raise ValueError if this machine's profile does not know the owners of columns."""
-    owners, _ = roles(tuple(workers), Options())
+    """Raise ValueError unless this machine's profile contains the owners of columns."""
+    owners, _ = assign_roles(tuple(workers), Options())
     if machine_model(owners, dtype, measure=False).unmeasured:
         who = team_name(owners)
         raise ValueError(f"no profile of this machine knows {who}: run 'hetero-la probe' first")
 
 
 def _stages(problem: Problem, owners: Sequence[WorkerInfo]) -> Stages:
-    """What stages of a run cost; its calls take what `programs` can merge."""
+    """Return the costs of the stages of a run, with as many calls merged as programs merge."""
     step, neighbours = ROUTINES[problem.routine].step, 0
     if len(owners) > 1 and share_memory(owners):
-        neighbours = 2  # columns go round the owners there and back
+        neighbours = 2  # columns are dealt out to the owners there and back
     elif len(owners) > 1 and is_trapezoid(step):
         neighbours = 1
     return Stages(
@@ -160,19 +159,19 @@ def _stages(problem: Problem, owners: Sequence[WorkerInfo]) -> Stages:
     )  # fmt: skip
 
 
-def _promising(problem: Problem, stages: Stages, sizes: Sequence[int]) -> list[int]:
-    """The tile sizes that are best by a quick estimate, of graphs that are not too large."""
+def _best_uniform_sizes(problem: Problem, stages: Stages, sizes: Sequence[int]) -> list[int]:
+    """Return the best tile sizes by the quick estimate, of graphs that are not too large."""
 
     def estimate(nb: int) -> float:
         layout = _layout(problem, nb)
         return stages.seconds(layout.column_widths[: layout.kt])
 
-    small = [nb for nb in sizes if _is_small(problem, nb)]
+    small = [nb for nb in sizes if _can_be_simulated(problem, nb)]
     return sorted(sorted(small or [max(sizes)], key=estimate)[:_SIMULATED])
 
 
-def _is_small(problem: Problem, nb: TileSizes) -> bool:
-    """Whether a graph has few enough tasks to be simulated."""
+def _can_be_simulated(problem: Problem, nb: TileSizes) -> bool:
+    """Return whether a graph has few enough tasks to be simulated."""
     layout = _layout(problem, nb)
     return 3 * layout.kt * layout.nt < 2 * _MOST_TASKS
 
@@ -184,12 +183,12 @@ def _layout(problem: Problem, nb: TileSizes) -> TileLayout:
 def tunings_of(
     problem: Problem, workers: Sequence[WorkerInfo], found: Sequence[Candidate]
 ) -> list[Tuning]:
-    """What a profile keeps of candidates in order: the best, and the best of one tile size.
+    """Return the tunings that a profile keeps: the best, and the best with one tile size.
 
-    Several sizes are for a matrix of the very size that they were found for; one is for
-    others that are about as large.
+    `found` is in order.  A sequence of sizes is used for its very size only, one tile size also
+    for matrices that are about as large.
     """
-    owners, _ = roles(tuple(workers), Options())
+    owners, _ = assign_roles(tuple(workers), Options())
     routine, m, n, nrhs, dtype = problem
     best = found[:1]
     if not isinstance(best[0].nb, int):

@@ -1,4 +1,4 @@
-"""How the test matrices of `hetero_la.testing.matrices` are made, one function a kind."""
+"""Builders of the test matrices of `hetero_la.testing.matrices`, one function per kind."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-#: `gfpp`'s growth is held to this times the order: an error ratio is about growth over order.
+#: The growth of `gfpp` is at most this times the order: the error ratio is about growth over order.
 GFPP_GROWTH = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
-    """What a builder needs to know."""
+class KindArguments:
+    """Arguments of a builder."""
 
     m: int
     n: int
@@ -24,7 +24,7 @@ class Request:
     cond: float
 
     def draw(self, method: str, rows: int | None = None, columns: int | None = None) -> NDArray:
-        """Column-major random entries; complex ones have independent parts."""
+        """Return column-major random entries; complex ones have independent parts."""
         shape = (self.n if columns is None else columns, self.m if rows is None else rows)
         real = np.finfo(self.dtype).dtype
         sample = getattr(self.rng, method)
@@ -37,23 +37,23 @@ class Request:
         return out.T
 
     def indices(self) -> tuple[NDArray, NDArray]:
-        """1-based row and column numbers, to broadcast."""
+        """Return 1-based row and column numbers that broadcast against each other."""
         rows, columns = np.ogrid[1 : self.m + 1, 1 : self.n + 1]
         return rows, columns
 
 
-Builder = Callable[[Request], NDArray]
+Builder = Callable[[KindArguments], NDArray]
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One kind of matrix."""
+    """A kind of test matrix."""
 
     description: str
     build: Builder
-    turn: str  #: how a real formula becomes complex: "columns", "both" or "none"
+    turn: str  #: how a real matrix is made complex: "columns", "both" or "none"
     square: bool
-    cond: float | None  #: as a power of 1 / eps, where a condition number can be chosen
+    cond: float | None  #: default condition number as a power of 1 / eps; None: fixed
 
 
 KINDS: dict[str, Kind] = {}
@@ -63,7 +63,7 @@ def kind(
     name: str, description: str, *, turn: str = "none", square: bool = False,
     cond: float | None = None,
 ) -> Callable[[Builder], Builder]:  # fmt: skip
-    """What adds a builder to `KINDS`."""
+    """Return a decorator that adds a builder to `KINDS`."""
 
     def register(build: Builder) -> Builder:
         KINDS[name] = Kind(description, build, turn, square, cond)
@@ -73,12 +73,12 @@ def kind(
 
 
 @kind("rand", "uniform on (0, 1)")
-def _rand(r: Request) -> NDArray:
+def _rand(r: KindArguments) -> NDArray:
     return r.draw("random")
 
 
 @kind("rands", "uniform on (-1, 1)")
-def _rands(r: Request) -> NDArray:
+def _rands(r: KindArguments) -> NDArray:
     a = r.draw("random")
     a *= 2
     a -= 1 + 1j if r.dtype.kind == "c" else 1
@@ -86,12 +86,12 @@ def _rands(r: Request) -> NDArray:
 
 
 @kind("randn", "normal, mean 0, variance 1")
-def _randn(r: Request) -> NDArray:
+def _randn(r: KindArguments) -> NDArray:
     return r.draw("standard_normal")
 
 
 @kind("dominant", "rands with the order added to the diagonal: no pivoting needed")
-def _dominant(r: Request) -> NDArray:
+def _dominant(r: KindArguments) -> NDArray:
     a = _rands(r)
     d = np.arange(min(r.m, r.n))
     a[d, d] += max(r.m, r.n)
@@ -99,21 +99,21 @@ def _dominant(r: Request) -> NDArray:
 
 
 @kind("identity", "ones on the diagonal")
-def _identity(r: Request) -> NDArray:
+def _identity(r: KindArguments) -> NDArray:
     return np.eye(r.m, r.n)
 
 
 @kind("orthog", "orthogonal sine matrix: fails by orders of magnitude if pivots are missed",
        turn="columns")  # fmt: skip
-def _orthog(r: Request) -> NDArray:
+def _orthog(r: KindArguments) -> NDArray:
     i, j = r.indices()
     order = max(r.m, r.n) + 1
-    # The product is reduced by the period in integers: sin of a large number is inexact.
+    # The product is reduced modulo the period in integers: sin of a large number is inexact.
     return math.sqrt(2 / order) * np.sin((i * j % (2 * order)) * (math.pi / order))
 
 
 @kind("gfpp", "growth 2^(n-1), at most 4 n, under partial pivoting", turn="columns")
-def _gfpp(r: Request) -> NDArray:
+def _gfpp(r: KindArguments) -> NDArray:
     order = max(min(r.m, r.n), 2)
     c = min(1.0, (GFPP_GROWTH * order) ** (1 / (order - 1)) - 1)
     a = np.eye(r.m, r.n) - np.tril(np.full((r.m, r.n), c), -1)
@@ -122,7 +122,7 @@ def _gfpp(r: Request) -> NDArray:
 
 
 @kind("shift", "cyclic shift: every leading block is singular, every step swaps", turn="columns")
-def _shift(r: Request) -> NDArray:
+def _shift(r: KindArguments) -> NDArray:
     a = np.zeros((r.m, r.n))
     if r.m:
         j = np.arange(r.n)
@@ -130,84 +130,84 @@ def _shift(r: Request) -> NDArray:
     return a
 
 
-def _zero_column(r: Request, column: int) -> NDArray:
+def _zero_column(r: KindArguments, column: int) -> NDArray:
     a = _rands(r)
     a[:, column : column + 1] = 0
     return a
 
 
 @kind("zero-first", "rands with a first column of zeros: singular")
-def _zero_first(r: Request) -> NDArray:
+def _zero_first(r: KindArguments) -> NDArray:
     return _zero_column(r, 0)
 
 
 @kind("zero-middle", "rands with a middle column of zeros: singular")
-def _zero_middle(r: Request) -> NDArray:
+def _zero_middle(r: KindArguments) -> NDArray:
     return _zero_column(r, r.n // 2)
 
 
 @kind("zero-last", "rands with a last column of zeros: singular")
-def _zero_last(r: Request) -> NDArray:
+def _zero_last(r: KindArguments) -> NDArray:
     return _zero_column(r, max(r.n - 1, 0))
 
 
 @kind("kms", "Kac-Murdock-Szego Toeplitz matrix 0.5^|i-j|", turn="both")
-def _kms(r: Request) -> NDArray:
+def _kms(r: KindArguments) -> NDArray:
     i, j = r.indices()
     return 0.5 ** np.abs(i - j).astype(float)
 
 
 @kind("moler", "Moler's matrix: positive definite, one tiny eigenvalue", turn="both")
-def _moler(r: Request) -> NDArray:
+def _moler(r: KindArguments) -> NDArray:
     i, j = r.indices()
     return np.where(i == j, i, np.minimum(i, j) - 2).astype(float)
 
 
 @kind("hilb", "Hilbert's matrix 1/(i+j-1): as ill-conditioned as can be", turn="both")
-def _hilb(r: Request) -> NDArray:
+def _hilb(r: KindArguments) -> NDArray:
     i, j = r.indices()
     return 1 / (i + j - 1)
 
 
 @kind("wilkinson", "Wilkinson's tridiagonal matrix W+", turn="both", square=True)
-def _wilkinson(r: Request) -> NDArray:
+def _wilkinson(r: KindArguments) -> NDArray:
     ones = np.ones(max(r.n - 1, 0))
     diagonal = np.abs(np.arange(r.n) - (r.n - 1) / 2)
     return np.diag(diagonal) + np.diag(ones, 1)[: r.n, : r.n] + np.diag(ones, -1)[: r.n, : r.n]
 
 
 def smallest_scale(dtype: np.dtype) -> float:
-    """LAPACK's scale "near underflow": a quarter of the safe minimum over eps."""
+    """Return LAPACK's scale near underflow: a quarter of the safe minimum over eps."""
     info = np.finfo(dtype)
     return 0.25 * float(info.tiny) / (float(info.eps) / 2)
 
 
 @kind("near-underflow", "rands scaled to nearly underflow")
-def _near_underflow(r: Request) -> NDArray:
+def _near_underflow(r: KindArguments) -> NDArray:
     a = _rands(r)
     a *= smallest_scale(r.dtype)
     return a
 
 
 @kind("near-overflow", "rands scaled to nearly overflow")
-def _near_overflow(r: Request) -> NDArray:
+def _near_overflow(r: KindArguments) -> NDArray:
     a = _rands(r)
     a *= 1 / smallest_scale(r.dtype)
     return a
 
 
 @kind("colscale", "rands, its columns scaled from near under- to near overflow")
-def _colscale(r: Request) -> NDArray:
+def _colscale(r: KindArguments) -> NDArray:
     a = _rands(r)
     end = math.log10(smallest_scale(r.dtype))
-    # The shuffle puts tall columns beside small ones, and not all pivots into one tile.
+    # The shuffle puts large columns beside small ones, and spreads pivots over the tiles.
     exponents = r.rng.permutation(np.linspace(end, -end, r.n))
     a *= (10.0**exponents).astype(r.dtype)
     return a
 
 
 @kind("rankdef", "rands whose columns repeat: of half the full rank")
-def _rankdef(r: Request) -> NDArray:
+def _rankdef(r: KindArguments) -> NDArray:
     a = _rands(r)
     rank = (min(r.m, r.n) + 1) // 2
     for start in range(rank, r.n, max(rank, 1)):
@@ -216,11 +216,11 @@ def _rankdef(r: Request) -> NDArray:
     return a
 
 
-def turned(a: NDArray, how: str) -> NDArray:
-    """`a` with its columns (and, conjugated, its rows) turned in the complex plane.
+def with_complex_phases(a: NDArray, how: str) -> NDArray:
+    """Multiply columns (and, conjugated, rows) by numbers of modulus one.
 
-    Turning columns changes neither magnitudes nor the order of candidate
-    pivots; turning both keeps a symmetric matrix Hermitian.
+    Scaling columns changes neither magnitudes nor the order of candidate pivots; scaling rows and
+    columns keeps a symmetric matrix Hermitian.
     """
     rows, columns = np.ogrid[1 : a.shape[0] + 1, 1 : a.shape[1] + 1]
     golden = math.pi * (3 - math.sqrt(5))

@@ -1,4 +1,4 @@
-"""Test matrices made from their singular values or eigenvalues."""
+"""Test matrices with prescribed singular values or eigenvalues."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from hetero_la.testing.kinds import Request, kind, smallest_scale
+from hetero_la.testing.kinds import KindArguments, kind, smallest_scale
 
 
 @kind("svd", "random, singular values graded geometrically from 1 to 1/cond", cond=0.5)
-def _svd(r: Request) -> NDArray:
+def _svd(r: KindArguments) -> NDArray:
     k = min(r.m, r.n)
     if k == 0:
         return np.zeros((r.m, r.n))
@@ -21,17 +21,17 @@ def _svd(r: Request) -> NDArray:
 
 
 @kind("svd-eps", "svd with cond = 1/eps: singular to working precision", cond=1.0)
-def _svd_eps(r: Request) -> NDArray:
+def _svd_eps(r: KindArguments) -> NDArray:
     return _svd(r)
 
 
 @kind("spd", "random, Hermitian positive definite, eigenvalues graded from 1 to 1/cond", cond=0.5)
-def _spd(r: Request) -> NDArray:
+def _spd(r: KindArguments) -> NDArray:
     order = max(r.m, r.n)
     if order == 0:
         return np.zeros((0, 0))
     q = _orthonormal(r.draw("standard_normal", order, order))
-    # (Q S)(Q S)^H is Hermitian up to rounding; what is below the diagonal makes it so exactly.
+    # (Q S)(Q S)^H is Hermitian up to rounding; copying the lower triangle makes it exactly so.
     q *= np.sqrt(_graded(r, order))
     lower = np.tril(q @ q.conj().T)
     a = lower + np.tril(lower, -1).conj().T
@@ -40,8 +40,8 @@ def _spd(r: Request) -> NDArray:
     return a[: r.m, : r.n]
 
 
-def _graded(r: Request, k: int) -> NDArray:
-    """`k` values from 1 to 1/cond, in the dtype asked for."""
+def _graded(r: KindArguments, k: int) -> NDArray:
+    """Return `k` values from 1 to 1/cond, in geometric progression."""
     exponents = np.linspace(0, 1, k) if k > 1 else np.zeros(1)
     return (r.cond**-exponents).astype(r.dtype)
 
@@ -51,10 +51,10 @@ def _orthonormal(a: NDArray) -> NDArray:
 
 
 @kind("spd-underflow", "spd scaled to nearly underflow", cond=0.5)
-def _spd_underflow(r: Request) -> NDArray:
+def _spd_underflow(r: KindArguments) -> NDArray:
     return _spd(r) * r.dtype.type(smallest_scale(r.dtype))
 
 
 @kind("spd-overflow", "spd scaled to nearly overflow", cond=0.5)
-def _spd_overflow(r: Request) -> NDArray:
+def _spd_overflow(r: KindArguments) -> NDArray:
     return _spd(r) * r.dtype.type(1 / smallest_scale(r.dtype))

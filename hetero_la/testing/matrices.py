@@ -1,7 +1,7 @@
-"""Test matrices by name: the kinds on which factorizations are known to go wrong.
+"""Test matrices by name: kinds on which factorizations are known to fail.
 
-Random matrices cannot show missing pivoting; a factorization is tested on
-matrices whose structure makes a particular mistake visible.
+Random matrices do not reveal missing pivoting; a factorization is tested on matrices whose
+structure makes a particular error visible.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from hetero_la.checks.inputs import DTYPES
-from hetero_la.testing import kinds_spectral  # noqa: F401  (it registers)
-from hetero_la.testing.kinds import KINDS, Request, turned
+from hetero_la.testing import kinds_spectral  # noqa: F401  (it registers kinds)
+from hetero_la.testing.kinds import KINDS, KindArguments, with_complex_phases
 
 __all__ = ["generate", "kinds"]
 
 
 def kinds() -> dict[str, str]:
-    """The names that `generate` takes, each with one line of description.
+    """Return the names that `generate` accepts, each with one line of description.
 
     Returns
     -------
@@ -45,7 +45,7 @@ def generate(
     seed: int = 0,
     cond: float | None = None,
 ) -> NDArray[Any]:
-    """A test matrix.
+    """Generate a test matrix.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ def generate(
     dtype : data-type, optional
         float32, float64, complex64 or complex128.
     seed : int, optional
-        Of the random kinds: the same seed, the same matrix.
+        Seed of the random kinds.
     cond : float, optional
         Condition number of the kinds made from singular values or eigenvalues, at
         least 1.  If not given it is 1 over the dtype's eps for ``"svd-eps"``, and the
@@ -72,9 +72,8 @@ def generate(
     Raises
     ------
     ValueError
-        For an unknown kind, a dtype that is not supported, a negative size, or
-        a kind that is square only and is asked for with ``m != n``, or for `cond`
-        with a kind that has a condition number of its own.
+        For an unknown kind, an unsupported dtype, a negative size, a kind that must be square
+        with ``m != n``, or `cond` with a kind of fixed condition number.
 
     Notes
     -----
@@ -85,9 +84,9 @@ def generate(
     the complex ones of the ``spd`` kinds.
 
     ``gfpp`` is built for growth ``2^(n-1)`` as long as that is at most ``4 n``,
-    and for growth ``4 n`` from there on: the error ratio of every LU with partial
-    pivoting, LAPACK's included, is about the growth divided by ``n`` here, and a
-    test must be one that correct factors pass.
+    and for growth ``4 n`` beyond: here the error ratio of every LU with partial pivoting,
+    LAPACK's included, is about the growth divided by ``n``, and correct factors must pass
+    the test.
 
     References
     ----------
@@ -121,14 +120,14 @@ def generate(
     if chosen.square and m != n:
         raise ValueError(f"kind {kind!r} is square only, but {m} x {n} was asked for")
     cond = _condition(kind, cond, resolved)
-    a = chosen.build(Request(m, n, resolved, np.random.default_rng(seed), cond))
+    a = chosen.build(KindArguments(m, n, resolved, np.random.default_rng(seed), cond))
     if resolved.kind == "c" and a.dtype.kind != "c":
-        a = turned(a, chosen.turn)
+        a = with_complex_phases(a, chosen.turn)
     return np.asfortranarray(a, dtype=resolved)
 
 
 def _condition(kind: str, cond: float | None, dtype: np.dtype) -> float:
-    """The condition number asked for, or the kind's own."""
+    """Return the condition number asked for, or the default of the kind."""
     power = KINDS[kind].cond
     if cond is None:
         return float(np.finfo(dtype).eps) ** -(power or 0.0)

@@ -1,4 +1,4 @@
-"""What the error ratios share: norms and scales, and matrices read a block at a time."""
+"""Parts that the error ratios share: norms, scales, and blocks of matrices."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-#: Rows and columns of the blocks that are worked on at a time.
+#: Rows and columns of a block.
 BLOCK = 1024
 
 
 def blocks(stop: int) -> Iterator[slice]:
-    """Ranges of at most `BLOCK` that cover what is below `stop`."""
+    """Yield ranges of at most `BLOCK` that cover ``range(stop)``."""
     for start in range(0, stop, BLOCK):
         yield slice(start, min(start + BLOCK, stop))
 
 
 def eps(dtype: np.dtype) -> float:
-    """The unit roundoff, 2^-53 or 2^-24."""
+    """Return the unit roundoff, 2^-53 or 2^-24."""
     return float(np.finfo(dtype).eps) / 2
 
 
 def column_sums(block: NDArray, axis: int = 0) -> NDArray:
-    """Sums of moduli, in double precision."""
+    """Sum the moduli along an axis, in double precision."""
     return np.abs(block).sum(axis=axis, dtype=np.float64)
 
 
 def one_norm(a: NDArray) -> float:
-    """Largest column sum of moduli, without a second array of `a`'s size."""
+    """Compute the largest column sum of moduli, without a second array of `a`'s size."""
     sums = np.zeros(a.shape[1])
     for rows in blocks(a.shape[0]):
         sums += column_sums(a[rows])
@@ -37,9 +37,9 @@ def one_norm(a: NDArray) -> float:
 
 
 def ratio(residual: float, *scales: float) -> float:
-    """Divide `residual` by every scale in turn; what cannot be judged is infinite.
+    """Divide `residual` by each scale; return infinity for scales that are 0 or not finite.
 
-    One division at a time, because the product of the scales may underflow.
+    Scales are divided one at a time, because their product may underflow.
     """
     if residual == 0:
         return 0.0
@@ -51,7 +51,7 @@ def ratio(residual: float, *scales: float) -> float:
 
 
 def largest_ratio(residuals: NDArray, anorm: float, sizes: NDArray, unit: float) -> float:
-    """The largest `ratio` of a column's residual to its own scales.
+    """Compute the largest `ratio` of a column's residual to its own scales.
 
     Examples
     --------
@@ -62,19 +62,19 @@ def largest_ratio(residuals: NDArray, anorm: float, sizes: NDArray, unit: float)
     return max((ratio(residual, anorm, size, unit) for residual, size in pairs), default=0.0)
 
 
-def inexact(x: ArrayLike) -> NDArray[Any]:
-    """`x` as an array of floating-point numbers."""
+def as_floating(x: ArrayLike) -> NDArray[Any]:
+    """Convert `x` to an array of floating-point numbers."""
     x = np.asarray(x)
     return x if x.dtype.kind in "fc" else x.astype(np.float64)
 
 
 def as_columns(x: NDArray[Any]) -> NDArray[Any]:
-    """A vector as one column."""
+    """Return a vector as a matrix of one column."""
     return x[:, None] if x.ndim == 1 else x
 
 
 def completed_rows(a: NDArray, rows: slice, *, hermitian: bool) -> NDArray:
-    """Rows of the Hermitian, or symmetric, matrix whose lower triangle `a` holds.
+    """Return rows of the Hermitian or symmetric matrix whose lower triangle `a` holds.
 
     Examples
     --------
@@ -85,7 +85,9 @@ def completed_rows(a: NDArray, rows: slice, *, hermitian: bool) -> NDArray:
     above = np.triu(a[:, rows].T, rows.start + 1)
     if hermitian and a.dtype.kind == "c":
         d = np.arange(rows.start, rows.stop)
-        block[d - rows.start, d] = block[d - rows.start, d].real  # LAPACK does not look further
+        block[d - rows.start, d] = block[
+            d - rows.start, d
+        ].real  # as LAPACK, ignore the imaginary part
         np.conjugate(above, out=above)
     block += above
     return block

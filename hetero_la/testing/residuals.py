@@ -1,4 +1,4 @@
-"""How wrong a result is, in units of rounding: LAPACK's test ratios."""
+"""LAPACK's test ratios: backward errors in units of rounding."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from numpy.typing import ArrayLike, NDArray
 from hetero_la.numerics.conditioning import hermitian_norm1
 from hetero_la.testing.residual_blocks import (
     as_columns,
+    as_floating,
     blocks,
     column_sums,
     completed_rows,
     eps,
-    inexact,
     largest_ratio,
     one_norm,
     ratio,
@@ -44,7 +44,7 @@ _HERMITIAN = {"sym": False, "her": True, "pos": True}
 
 
 def _lower(lu: NDArray, rows: slice, depth: int) -> NDArray:
-    """Rows of the unit lower trapezoid, up to column `depth`."""
+    """Return rows of the unit lower trapezoid, up to column `depth`."""
     block = np.tril(lu[rows, :depth], rows.start - 1)
     d = np.arange(rows.start, min(rows.stop, depth))
     block[d - rows.start, d] = 1
@@ -52,7 +52,7 @@ def _lower(lu: NDArray, rows: slice, depth: int) -> NDArray:
 
 
 def lu_ratio(a: ArrayLike, lu: ArrayLike, piv: ArrayLike) -> float:
-    """``||P A - L U||_1 / (n ||A||_1 eps)``.
+    """Compute ``||P A - L U||_1 / (n ||A||_1 eps)``.
 
     Parameters
     ----------
@@ -61,13 +61,13 @@ def lu_ratio(a: ArrayLike, lu: ArrayLike, piv: ArrayLike) -> float:
     lu : (m, n) array_like
         Packed factors, as `scipy.linalg.lu_factor` returns them.
     piv : (min(m, n),) array_like of int
-        Row ``i`` was swapped with row ``piv[i]``, counting from 0.
+        Row ``i`` was interchanged with row ``piv[i]``, 0-based.
 
     Returns
     -------
     float
-        The ratio; 0 for an empty matrix, infinite where the factors are not
-        finite.  It is good if it is below `RATIO_LIMIT`.
+        The ratio; 0 for an empty matrix, infinite if the factors are not finite.  The
+        factors pass if it is below `RATIO_LIMIT`.
 
     Examples
     --------
@@ -81,7 +81,7 @@ def lu_ratio(a: ArrayLike, lu: ArrayLike, piv: ArrayLike) -> float:
     >>> lu_ratio(a, lu, piv[::-1]) < RATIO_LIMIT
     False
     """
-    a, lu, piv = np.asarray(a), inexact(lu), np.asarray(piv)
+    a, lu, piv = np.asarray(a), as_floating(lu), np.asarray(piv)
     m, n = a.shape
     if lu.shape != a.shape or piv.shape != (min(m, n),):
         raise ValueError(
@@ -103,7 +103,7 @@ def lu_ratio(a: ArrayLike, lu: ArrayLike, piv: ArrayLike) -> float:
 
 
 def cholesky_ratio(a: ArrayLike, factor: ArrayLike, lower: bool = False) -> float:
-    """``||L L^H - A||_1 / (n ||A||_1 eps)``, or of ``U^H U - A``.
+    """Compute ``||L L^H - A||_1 / (n ||A||_1 eps)``, or the ratio of ``U^H U - A``.
 
     Parameters
     ----------
@@ -112,12 +112,12 @@ def cholesky_ratio(a: ArrayLike, factor: ArrayLike, lower: bool = False) -> floa
     factor : (n, n) array_like
         L or U, in the same triangle; the other one is not read.
     lower : bool, optional
-        Whether it is L.
+        Whether the factor is L.
 
     Returns
     -------
     float
-        As of `lu_ratio`.
+        The ratio, as in `lu_ratio`.
 
     Examples
     --------
@@ -131,7 +131,7 @@ def cholesky_ratio(a: ArrayLike, factor: ArrayLike, lower: bool = False) -> floa
     >>> cholesky_ratio(a, 2 * u) < RATIO_LIMIT
     False
     """
-    a, factor = np.asarray(a), inexact(factor)
+    a, factor = np.asarray(a), as_floating(factor)
     if a.ndim != 2 or a.shape[0] != a.shape[1] or factor.shape != a.shape:
         raise ValueError(
             f"a factor of shape {factor.shape} does not belong to a matrix of shape {a.shape}"
@@ -149,7 +149,7 @@ def cholesky_ratio(a: ArrayLike, factor: ArrayLike, lower: bool = False) -> floa
             for rows in blocks(n - depth):
                 below = slice(rows.start + depth, rows.stop + depth)
                 block = a[below, columns] - factor[below, :depth] @ left.conj().T
-                # What is below the diagonal stands, conjugated, beside it as well.
+                # The block also stands, conjugated, above the diagonal.
                 sums[columns] += column_sums(block)
                 sums[below] += column_sums(block, axis=1)
         residual = float(sums.max(initial=0.0))
@@ -159,7 +159,7 @@ def cholesky_ratio(a: ArrayLike, factor: ArrayLike, lower: bool = False) -> floa
 def solve_ratio(
     a: ArrayLike, x: ArrayLike, b: ArrayLike, *, assume_a: str = "gen", lower: bool = False
 ) -> float:
-    """``||b - A x||_1 / (||A||_1 ||x||_1 eps)``, the largest of all columns of B and X.
+    """Compute ``||b - A x||_1 / (||A||_1 ||x||_1 eps)``, the largest over columns of B and X.
 
     Parameters
     ----------
@@ -170,15 +170,15 @@ def solve_ratio(
     b : (m,) or (m, nrhs) array_like
         The right-hand sides.
     assume_a : {"gen", "sym", "her", "pos"}, optional
-        All but ``"gen"`` stand for a matrix of which only a triangle is read.
+        With all but ``"gen"`` only one triangle of `a` is read.
     lower : bool, optional
-        Whether that is the lower triangle.
+        Whether to read the lower triangle.
 
     Returns
     -------
     float
-        The ratio; 0 where nothing is to be solved, infinite where the solution
-        is not finite.  It is good if it is below `RATIO_LIMIT`.
+        The ratio; 0 for an empty solution, infinite if the solution is not finite.  The
+        solution passes if it is below `RATIO_LIMIT`.
 
     Examples
     --------
@@ -191,7 +191,7 @@ def solve_ratio(
     if assume_a not in ("gen", *_HERMITIAN):
         known = ", ".join(("gen", *_HERMITIAN))
         raise ValueError(f"assume_a must be one of {known}, not {assume_a!r}")
-    a, x, b = np.asarray(a), inexact(x), np.asarray(b)
+    a, x, b = np.asarray(a), as_floating(x), np.asarray(b)
     if a.ndim != 2 or x.shape[:1] != a.shape[1:] or b.shape != a.shape[:1] + x.shape[1:]:
         raise ValueError(f"shapes {a.shape}, {x.shape} and {b.shape} of A, X and B do not match")
     x, b = as_columns(x), as_columns(b)
@@ -204,7 +204,7 @@ def solve_ratio(
 
 
 def _rows(a: NDArray, rows: slice, assume_a: str, lower: bool) -> NDArray:
-    """Rows of the matrix that `a` stands for."""
+    """Return rows of the full matrix that `a` represents."""
     if assume_a == "gen":
         return a[rows]
     hermitian = _HERMITIAN[assume_a]

@@ -1,4 +1,4 @@
-"""Error ratios of QR and of least squares; `hetero_la.testing.residuals` hands them on."""
+"""Error ratios of QR and of least squares, exported by `hetero_la.testing.residuals`."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from numpy.typing import ArrayLike, NDArray
 from hetero_la.api.qr_factors import apply_q
 from hetero_la.testing.residual_blocks import (
     as_columns,
+    as_floating,
     blocks,
     column_sums,
     eps,
-    inexact,
     largest_ratio,
     one_norm,
     ratio,
@@ -19,7 +19,7 @@ from hetero_la.testing.residual_blocks import (
 
 
 def qr_ratio(a: ArrayLike, q: ArrayLike, r: ArrayLike) -> float:
-    """``||R - Q^H A||_1 / (m ||A||_1 eps)``.
+    """Compute ``||R - Q^H A||_1 / (m ||A||_1 eps)``.
 
     Parameters
     ----------
@@ -33,13 +33,13 @@ def qr_ratio(a: ArrayLike, q: ArrayLike, r: ArrayLike) -> float:
     Returns
     -------
     float
-        The ratio; 0 for an empty matrix, infinite where the factors are not finite.
-        It is good if it is below `hetero_la.testing.residuals.RATIO_LIMIT`.
+        The ratio; 0 for an empty matrix, infinite if the factors are not finite.  The
+        factors pass if it is below `hetero_la.testing.residuals.RATIO_LIMIT`.
 
     Notes
     -----
-    It says nothing of a Q that is not orthogonal (`orthogonality_ratio` does), and takes
-    all of R for what is meant: its lower triangle must hold zeros.
+    The ratio does not detect a Q that is not orthogonal (`orthogonality_ratio` does).  All of
+    R is read: its lower triangle must be zero.
 
     Examples
     --------
@@ -53,7 +53,7 @@ def qr_ratio(a: ArrayLike, q: ArrayLike, r: ArrayLike) -> float:
     >>> qr_ratio(a, -q, r) < RATIO_LIMIT
     False
     """
-    a, q, r = np.asarray(a), inexact(q), inexact(r)
+    a, q, r = np.asarray(a), as_floating(q), as_floating(r)
     if a.ndim != 2 or r.shape != (*q.shape[1:], a.shape[1]) or q.shape[:1] != a.shape[:1]:
         raise ValueError(
             f"Q of shape {q.shape} and R of shape {r.shape} "
@@ -71,7 +71,7 @@ def qr_ratio(a: ArrayLike, q: ArrayLike, r: ArrayLike) -> float:
 
 
 def orthogonality_ratio(q: ArrayLike) -> float:
-    """``||I - Q^H Q||_1 / (m eps)``.
+    """Compute ``||I - Q^H Q||_1 / (m eps)``.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ def orthogonality_ratio(q: ArrayLike) -> float:
     Returns
     -------
     float
-        As of `qr_ratio`.
+        As in `qr_ratio`.
 
     Examples
     --------
@@ -92,7 +92,7 @@ def orthogonality_ratio(q: ArrayLike) -> float:
     >>> orthogonality_ratio(np.ones((4, 3))) < RATIO_LIMIT
     False
     """
-    q = inexact(q)
+    q = as_floating(q)
     m, k = q.shape
     sums = np.zeros(k)
     with np.errstate(all="ignore"):
@@ -104,13 +104,13 @@ def orthogonality_ratio(q: ArrayLike) -> float:
 
 
 def _identity(rows: slice, columns: slice, dtype: np.dtype) -> NDArray:
-    """Rows and columns of the identity matrix."""
+    """Return some rows and columns of the identity matrix."""
     shape = rows.stop - rows.start, columns.stop - columns.start
     return np.eye(*shape, rows.start - columns.start, dtype=dtype)
 
 
 def qr_factors_ratio(a: ArrayLike, qr: ArrayLike, tau: ArrayLike) -> float:
-    """The larger of `qr_ratio` and `orthogonality_ratio`, from packed factors.
+    """Compute the larger of `qr_ratio` and `orthogonality_ratio` from packed factors.
 
     Parameters
     ----------
@@ -119,16 +119,16 @@ def qr_factors_ratio(a: ArrayLike, qr: ArrayLike, tau: ArrayLike) -> float:
     qr : (m, n) array_like
         R and, below the diagonal, the Householder vectors, as LAPACK packs them.
     tau : (min(m, n),) array_like
-        Their scalars.
+        Scalars of the reflectors.
 
     Returns
     -------
     float
-        As of `qr_ratio`.
+        As in `qr_ratio`.
 
     Notes
     -----
-    Q is not formed: it is applied to blocks of columns, of A and of the identity matrix.
+    Q is not formed: it is applied to blocks of columns of A and of the identity matrix.
 
     Examples
     --------
@@ -142,7 +142,7 @@ def qr_factors_ratio(a: ArrayLike, qr: ArrayLike, tau: ArrayLike) -> float:
     >>> qr_factors_ratio(a, qr, tau / 2) < RATIO_LIMIT
     False
     """
-    a, qr, tau = np.asarray(a), inexact(qr), inexact(tau)
+    a, qr, tau = np.asarray(a), as_floating(qr), as_floating(tau)
     if qr.shape != a.shape or tau.shape != (min(a.shape),):
         raise ValueError(
             f"factors of shape {qr.shape} and scalars of shape {tau.shape} "
@@ -151,11 +151,11 @@ def qr_factors_ratio(a: ArrayLike, qr: ArrayLike, tau: ArrayLike) -> float:
     m, n = a.shape
     residual = departure = 0.0
     with np.errstate(all="ignore"):
-        reflectors = np.asfortranarray(qr[:, : len(tau)])  # once, and not for every block
+        reflectors = np.asfortranarray(qr[:, : len(tau)])  # once for all blocks
         for columns in blocks(n):
             block = np.triu(qr[:, columns], -columns.start)
             block -= apply_q(reflectors, tau, a[:, columns].astype(qr.dtype), adjoint=True)
-            residual = float(np.maximum(residual, one_norm(block)))  # which keeps a NaN
+            residual = float(np.maximum(residual, one_norm(block)))  # np.maximum keeps a NaN
         for columns in blocks(len(tau)):
             block = _identity(slice(0, m), columns, qr.dtype)
             there = apply_q(reflectors, tau, block, adjoint=False)
@@ -166,10 +166,10 @@ def qr_factors_ratio(a: ArrayLike, qr: ArrayLike, tau: ArrayLike) -> float:
 
 
 def lstsq_ratio(a: ArrayLike, x: ArrayLike, b: ArrayLike) -> float:
-    """``||(A X - B)^H A||_1 / (max(m, n, nrhs) ||A||_1 ||B||_1 eps)``.
+    """Compute ``||(A X - B)^H A||_1 / (max(m, n, nrhs) ||A||_1 ||B||_1 eps)``.
 
-    Where there are fewer rows than columns, and the equations can be met, it is
-    ``||b - A x||_1 / (||A||_1 ||x||_1 eps)``, the largest of all columns.
+    For m < n, where the equations have a solution, compute the largest
+    ``||b - A x||_1 / (||A||_1 ||x||_1 eps)`` over all columns instead.
 
     Parameters
     ----------
@@ -183,12 +183,12 @@ def lstsq_ratio(a: ArrayLike, x: ArrayLike, b: ArrayLike) -> float:
     Returns
     -------
     float
-        As of `qr_ratio`.
+        As in `qr_ratio`.
 
     Notes
     -----
-    For m < n it does not tell the shortest solution from another one.  For m >= n it says
-    little where ``||A|| ||X||`` is far above ``||B||``: then the rounding of A X alone, which
+    For m < n the ratio does not distinguish the shortest solution from others.  For m >= n it is
+    of little use if ``||A|| ||X||`` is far above ``||B||``: then the rounding of A X alone, which
     no method avoids, makes it large.
 
     Examples
@@ -201,7 +201,7 @@ def lstsq_ratio(a: ArrayLike, x: ArrayLike, b: ArrayLike) -> float:
     >>> lstsq_ratio(a, [2.1], b) < RATIO_LIMIT
     False
     """
-    a, x, b = np.asarray(a), inexact(x), np.asarray(b)
+    a, x, b = np.asarray(a), as_floating(x), np.asarray(b)
     if a.ndim != 2 or x.shape[:1] != a.shape[1:] or b.shape != a.shape[:1] + x.shape[1:]:
         raise ValueError(f"shapes {a.shape}, {x.shape} and {b.shape} of A, X and B do not match")
     x, b = as_columns(x), as_columns(b)
@@ -215,7 +215,7 @@ def lstsq_ratio(a: ArrayLike, x: ArrayLike, b: ArrayLike) -> float:
         size = one_norm(left)
         if size == 0:
             return 0.0
-        left /= size  # the product with A must not leave the range
+        left /= size  # so that the product with A does not overflow
         sums = [column_sums(left.conj().T @ a[:, columns]).max() for columns in blocks(n)]
         residual = float(np.max(sums, initial=0.0))
         return ratio(residual, one_norm(a), one_norm(b) / size, max(m, n, nrhs), eps(x.dtype))

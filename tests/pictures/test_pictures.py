@@ -16,7 +16,7 @@ import hetero_la
 from hetero_la.pictures.graph.collapsed import collapse, draw_collapsed, steps_per_mark
 from hetero_la.pictures.graph.every_task import data_edges, draw_every_task
 from hetero_la.pictures.graph.files import draw
-from hetero_la.pictures.graph.placed import PlacedGraph, amount
+from hetero_la.pictures.graph.placed import PlacedGraph, format_amount
 from hetero_la.pictures.palette import FAMILIES, contrast, family, text_on
 from hetero_la.pictures.scene import Line, Rect, Scene, Text, text_width
 from hetero_la.pictures.svg import svg
@@ -237,7 +237,7 @@ def test_every_kernel_has_a_colour_and_names_on_it_are_legible() -> None:
     [(1.0, "1 s"), (0.0123, "12.3 ms"), (3e-5, "30 µs"), (2e-9, "0.002 µs"), (5e13, "50 Ts")],
 )
 def test_amounts(value: float, text: str) -> None:
-    assert amount(value, "s") == text
+    assert format_amount(value, "s") == text
 
 
 def test_a_hundred_thousand_tasks_are_drawn_in_seconds(tmp_path: Path) -> None:

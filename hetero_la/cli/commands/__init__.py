@@ -1,1 +1,1 @@
-"""What the command line does, one module a command."""
+"""Commands of the command line, one module each."""

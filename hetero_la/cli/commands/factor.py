@@ -1,33 +1,33 @@
-"""``hetero-la lu``, ``solve`` and so on: one problem, from files or made."""
+"""Commands ``lu``, ``solve`` and so on: one problem, from files or generated."""
 
 from __future__ import annotations
 
 import argparse
 
 from hetero_la.cli.common import problems, rows, runs
-from hetero_la.cli.common.messages import arrays_text, say_written
-from hetero_la.cli.common.routine import key
-from hetero_la.cli.common.routines import ROUTINES
+from hetero_la.cli.common.messages import arrays_text, report_written
+from hetero_la.cli.common.routine import routine_key
+from hetero_la.cli.common.routines import COMMAND_ROUTINES
 from hetero_la.io import files
 
-#: Exit status of a run whose result nobody has checked.
+#: Exit status of a run whose result was not checked.
 _UNCHECKED = 3
 
 
 def run(args: argparse.Namespace) -> int:
-    """Do what a command asks for; return the exit status."""
-    names = ROUTINES[key(args.command, args.choices)].names(args.choices)
+    """Run a command on one problem; return the exit status."""
+    names = COMMAND_ROUTINES[routine_key(args.command, args.choices)].names(args.choices)
     if args.output is not None:
         files.require_writable(args.output, arrays=len(names))
-    problem = problems.given(args)
-    with runs.setting(args) as use:
-        row, arrays = runs.measured(problem, use, overwrite=True)
-    # First the results, then the row: what is printed has happened.
+    problem = problems.read_or_generate(args)
+    with runs.run_settings(args) as use:
+        row, arrays = runs.run_measured(problem, use, overwrite=True)
+    # Write the results before the row is printed, so that a printed row means success.
     if args.output is not None:
         named = dict(zip(names, arrays, strict=True))
         files.write_matrix(args.output, named)
-        say_written(args.output, arrays_text(named))
-    print(rows.header(), rows.formatted(row), sep="\n", flush=True)
+        report_written(args.output, arrays_text(named))
+    print(rows.header(), rows.format_row(row), sep="\n", flush=True)
     if not row.passed:
         return 1
     return _UNCHECKED if row.ratio is None else 0

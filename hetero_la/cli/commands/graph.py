@@ -1,4 +1,4 @@
-"""``hetero-la graph``: the task graph of a routine as a picture."""
+"""Command ``graph``: draws the task graph of a routine."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any
 from hetero_la.checks.inputs import DTYPES
 from hetero_la.checks.limits import require_few_tasks
 from hetero_la.cli.common import values
-from hetero_la.cli.common.messages import written
+from hetero_la.cli.common.messages import written_message
 from hetero_la.cli.common.planned import add_choices, planned_problem
 from hetero_la.cli.common.routines import COMMANDS
-from hetero_la.io.files import require_place
+from hetero_la.io.files import require_writable_path
 from hetero_la.pictures.graph.files import require_suffix
 from hetero_la.planning.planner import plan
 from hetero_la.scheduler.cluster.sizing import require_few_workers
@@ -35,40 +35,40 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--nb", type=values.tiles, required=True, help="tile size, or sizes")
     parser.add_argument("--dtype", choices=DTYPES, help="element type (default: float64)")
     parser.add_argument("--lookahead", type=int, metavar="D", help="look-ahead depth")
-    parser.add_argument("--panel", choices=["auto", "cpu", "gpu"], help="where panels are factored")
+    parser.add_argument("--panel", choices=["auto", "cpu", "gpu"], help="device of the panels")
     parser.add_argument(
         "--granularity", choices=["column", "tile"], default="column",
-        help="whether a task is a column of tiles, as it is run, or one tile",
+        help="size of a task: one column of tiles, as in a run, or one tile",
     )  # fmt: skip
     parser.add_argument("--cpus", type=values.count, metavar="N", help="CPU workers")
     parser.add_argument(
-        "--gpus", type=values.count, metavar="N", help="GPU workers; they need not be there"
+        "--gpus", type=values.count, metavar="N", help="GPU workers, which need not exist"
     )
     parser.add_argument(
         "-o", "--output", type=Path, metavar="FILE", required=True,
-        help=".svg, .png, .dot, or .html: a page that zooms in and needs no network",
+        help=".svg, .png, .dot, or .html: a page that zooms and needs no network",
     )  # fmt: skip
     parser.set_defaults(run=draw_graph)
 
 
 def draw_graph(args: argparse.Namespace) -> int:
-    """Plan, draw, and say what was drawn; nothing is run, and no worker is started."""
+    """Plan and draw a graph, and print the plan; nothing is run, and no worker is started."""
     require_suffix(args.output)
-    require_place(args.output)
+    require_writable_path(args.output)
     routine, m, n, nrhs, dtype = planned_problem(args)
     require_few_tasks(TileLayout(m, n, args.nb, nrhs), "drawn", args.granularity)
     planned = plan(
         routine, (m, n), dtype, nrhs=nrhs, workers=_workers(args),
         nb=args.nb, lookahead=args.lookahead, panel=args.panel,
     )  # fmt: skip
-    report = planned.explain()  # first, so that no picture is left where it fails
+    report = planned.explain()  # first, so that an error leaves no picture behind
     planned.draw(args.output, granularity=args.granularity)
-    print(report, written(args.output, "the task graph"), sep="\n")
+    print(report, written_message(args.output, "the task graph"), sep="\n")
     return 0
 
 
 def _workers(args: argparse.Namespace) -> list[WorkerInfo]:
-    """The workers asked for, which need not be there."""
+    """Return the workers asked for, which need not exist."""
     for name in ("cpus", "gpus"):
         require_few_workers(name, getattr(args, name) or 0)
     threads = max(usable_cores() // max(args.cpus or 1, 1), 1)

@@ -1,4 +1,4 @@
-"""``hetero-la info``: what this machine has, and what a run would use of it."""
+"""Command ``info``: shows this machine, and the defaults of a run on it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _LIBRARIES = (
 
 
 def info(args: argparse.Namespace) -> int:
-    """Print what `describe_machine` finds; return the exit status."""
+    """Print the result of `describe_machine`; return the exit status."""
     for section, entries in describe_machine().items():
         print(section)
         width = max((len(name) for name in entries), default=0)
@@ -29,7 +29,7 @@ def info(args: argparse.Namespace) -> int:
 
 
 def describe_machine() -> dict[str, dict[str, str]]:
-    """Devices, memory, libraries, and the workers that a run has by default.
+    """Return devices, memory, libraries, and the workers that a run has by default.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""``hetero-la probe``: measures this machine, and keeps what it found."""
+"""Command ``probe``: measures this machine, and writes its profile."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Any
 
 from hetero_la.checks.inputs import DTYPES
 from hetero_la.cli.common import values
-from hetero_la.cli.common.messages import written
-from hetero_la.io.files import require_place, require_two_files
+from hetero_la.cli.common.messages import written_message
+from hetero_la.io.files import require_different_files, require_writable_path
 from hetero_la.pictures.charts.rates import write_rates
 from hetero_la.pictures.suffix import require_chart
 from hetero_la.predict.profiling import make_profile
@@ -27,7 +27,7 @@ from hetero_la.tiles.arrays.counted import counted
 
 def add_parser(commands: Any) -> None:
     """Add the command to the parser's `commands`."""
-    summary = "measure this machine, so that plans know how long they will take"
+    summary = "measure this machine, so that plans can predict run times"
     parser = commands.add_parser("probe", help=summary, description=summary)
     values.add_workers(parser)
     parser.add_argument("--dtype", choices=DTYPES, help="element type (default: float64)")
@@ -38,45 +38,45 @@ def add_parser(commands: Any) -> None:
     )  # fmt: skip
     parser.add_argument(
         "-o", "--output", type=Path, metavar="FILE",
-        help="write the profile there, and not where plans look for it",
+        help="write the profile to this file, which plans do not read",
     )  # fmt: skip
     parser.set_defaults(run=probe)
 
 
 def probe(args: argparse.Namespace) -> int:
-    """Measure, keep, print and perhaps draw; return the exit status."""
+    """Measure, write the profile, print and perhaps draw it; return the exit status."""
     if args.plot is not None:
         require_chart(args.plot)
-        require_place(args.plot)
+        require_writable_path(args.plot)
     if args.output is not None:
-        require_place(args.output)
+        require_writable_path(args.output)
     path = args.output or profile_path()
-    require_two_files(path, args.plot)
+    require_different_files(path, args.plot)
     require_regular(path)
     wanted = {name: getattr(args, name) for name in values.WORKERS}
     size = ClusterSize.here(wanted)
-    with _shown() as told:
-        profile = make_profile(size, args.dtype or "float64", quick=args.quick, told=told)
-    if args.output is None and (older := _older()) is not None:
+    with _show_progress() as show:
+        profile = make_profile(size, args.dtype or "float64", quick=args.quick, report=show)
+    if args.output is None and (older := _present_profile()) is not None:
         profile = older.merged(profile)
     write_profile(profile, path)
-    print("\n".join(report(profile)), written(path, "that profile"), sep="\n")
+    print("\n".join(report(profile)), written_message(path, "that profile"), sep="\n")
     if args.plot is not None:
         write_rates(profile.devices, args.plot)
-        print(written(args.plot, "a chart of its rates"))
+        print(written_message(args.plot, "a chart of its rates"))
     return 0
 
 
-def _older() -> Profile | None:
-    """The profile that there is; one that cannot be used is about to be replaced."""
+def _present_profile() -> Profile | None:
+    """Return the present profile, without the warning if it cannot be used: it is replaced."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ProfileWarning)
         return current_profile()
 
 
 @contextlib.contextmanager
-def _shown() -> Iterator[Callable[[str], None]]:
-    """Shows on a terminal what is being measured."""
+def _show_progress() -> Iterator[Callable[[str], None]]:
+    """Yield a function that shows on a terminal what is being measured."""
 
     def show(line: str) -> None:
         if sys.stderr is not None and sys.stderr.isatty():
@@ -89,7 +89,7 @@ def _shown() -> Iterator[Callable[[str], None]]:
 
 
 def report(profile: Profile) -> Iterator[str]:
-    """The lines that say what a profile holds."""
+    """Yield the lines that describe a profile."""
     machine = profile.machine
     gpus = counted(len(machine["gpus"]), "GPU")
     yield f"{machine['cpu']}, {counted(machine['cores'], 'core')}; {gpus}"
@@ -122,7 +122,7 @@ def _device(device: MeasuredDevice) -> Iterator[str]:
 
 
 def _figure(name: str, value: float) -> str:
-    """One figure in its unit, which the last part of its name tells."""
+    """Format one figure in its unit, which is the last part of its name."""
     what, _, unit = name.rpartition("_")
     shown = {
         "seconds": f"{1e6 * value:.1f} us",
@@ -133,7 +133,7 @@ def _figure(name: str, value: float) -> str:
 
 
 def _kernel(table: RateTable) -> str:
-    """Least and most rate over all sizes, and the median spread of the samples."""
+    """Format the least and largest rate over all sizes, and the median spread of the samples."""
     amounts = [work(table.kind, sizes) for sizes in table.points()]
     rates = [amount / s / 1e9 for amount, s in zip(amounts, table.seconds, strict=True)]
     unit = "Gflop/s" if MEASURABLE[table.kind].work is None else "G elements/s"

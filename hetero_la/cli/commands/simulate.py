@@ -1,4 +1,4 @@
-"""``hetero-la simulate``: a factorization on a machine that is not there."""
+"""Command ``simulate``: predicts a factorization on a described machine."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 from hetero_la.checks.inputs import DTYPES
 from hetero_la.cli.common import values
-from hetero_la.cli.common.messages import written
+from hetero_la.cli.common.messages import written_message
 from hetero_la.configs import available_machines
-from hetero_la.io.files import require_place
+from hetero_la.io.files import require_writable_path
 from hetero_la.pictures.charts.scaling_chart import draw_scaling
 from hetero_la.pictures.suffix import require_chart
 from hetero_la.predict.forecast import Forecast
@@ -34,7 +34,7 @@ _HEADINGS = (
 
 def add_parser(commands: Any) -> None:
     """Add the command to the parser's `commands`."""
-    summary = "predict a factorization on a machine that need not be there"
+    summary = "predict a factorization on a described machine"
     parser = commands.add_parser("simulate", help=summary, description=summary)
     parser.add_argument("routine", choices=FACTORIZATIONS)
     parser.add_argument("--n", type=values.positive, required=True, help="columns of the matrix")
@@ -44,12 +44,12 @@ def add_parser(commands: Any) -> None:
         help=f"a machine described in TOML, or one of {', '.join(available_machines())}",
     )  # fmt: skip
     parser.add_argument(
-        "--gpus", type=values.positive, metavar="N", help="how many of its GPUs (default: all)"
+        "--gpus", type=values.positive, metavar="N", help="number of its GPUs (default: all)"
     )
     sizes = ", ".join(map(str, TILE_SIZES))
     parser.add_argument(
         "--nb", type=values.tilings, metavar="LIST",
-        help=f"tile sizes, of which the fastest that fits is taken (default: {sizes})",
+        help=f"tile sizes, of which the fastest that fits is used (default: {sizes})",
     )  # fmt: skip
     parser.add_argument("--dtype", choices=DTYPES, default="float64", help="element type")
     parser.add_argument(
@@ -57,25 +57,25 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument(
         "--scaling", choices=list(_SCALING),
-        help="a table over 1, 2, 4, ... GPUs: of the same matrix (strong), or of one that takes "
-        "as much of each GPU's memory (weak)",
+        help="table over 1, 2, 4, ... GPUs, for the same matrix (strong), or for matrices with "
+        "equal memory per GPU (weak)",
     )  # fmt: skip
     parser.add_argument(
-        "--anyway", action="store_true", help="predict what does not fit into the memory, too"
+        "--anyway", action="store_true", help="also predict matrices that do not fit into memory"
     )
     parser.add_argument(
-        "--plot", type=Path, metavar="FILE", help="draw that table: .svg, .png or .pdf"
+        "--plot", type=Path, metavar="FILE", help="draw the table: .svg, .png or .pdf"
     )
     parser.set_defaults(run=simulate)
 
 
 def simulate(args: argparse.Namespace) -> int:
-    """Predict, and say what bounds it; nothing is run."""
+    """Predict, and print the time and what bounds it; nothing is run."""
     if args.plot is not None:
         if args.scaling is None:
             raise ValueError("--plot draws a table: choose one with --scaling strong or weak")
         require_chart(args.plot)
-        require_place(args.plot)
+        require_writable_path(args.plot)
     shape = (args.n if args.m is None else args.m, args.n)
     machine = read_machine(args.machine)
     options = {"nb": args.nb, "lookahead": args.lookahead, "dtype": args.dtype}
@@ -85,17 +85,17 @@ def simulate(args: argparse.Namespace) -> int:
     found = predict(args.routine, shape, machine, args.gpus, **options)
     rows = [found] if isinstance(found, Forecast) else found
     if not (args.anyway or rows[-1].fits):
-        raise InsufficientMemoryError(f"{_does_not_fit(rows[-1])} (--anyway predicts it)")
+        raise InsufficientMemoryError(f"{_memory_message(rows[-1])} (--anyway predicts it)")
     print(rows[-1].explain())
     if args.scaling is not None:
         print("\n" + table(rows))
     if args.plot is not None:
         draw_scaling(rows, args.plot)
-        print("\n" + written(args.plot, "that table as a chart"))
+        print("\n" + written_message(args.plot, "that table as a chart"))
     return 0
 
 
-def _does_not_fit(found: Forecast) -> str:
+def _memory_message(found: Forecast) -> str:
     layout, gpus = found.layout, counted(found.gpus, "GPU")
     return (
         f"{found.routine} of a {layout.m} x {layout.n} {found.dtype.name} matrix does not fit on "
@@ -105,7 +105,7 @@ def _does_not_fit(found: Forecast) -> str:
 
 
 def table(rows: Sequence[Forecast]) -> str:
-    """Predictions for several numbers of GPUs, one row each.
+    """Format predictions for several numbers of GPUs, one row each.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""``hetero-la tune``: finds the best tile sizes and look-ahead by the machine model."""
+"""Command ``tune``: finds the best tile sizes and look-ahead by the machine model."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def add_parser(commands: Any) -> None:
 
 
 def tune(args: argparse.Namespace) -> int:
-    """Simulate the candidates, print them, keep the best; return the exit status."""
+    """Simulate the candidates, print them, store the best; return the exit status."""
     profile = current_profile()
     if profile is None:
         raise ValueError("there is no profile of this machine: run 'hetero-la probe' first")
@@ -64,8 +64,8 @@ def tune(args: argparse.Namespace) -> int:
             layout = TileLayout(problem.m, problem.n, nb, problem.nrhs)
             require_few_tasks(layout, "simulated")
         print(f"{'look-ahead':>10}{'predicted s':>13}  nb")
-        found = search(problem, workers, sizes=args.nb, depths=args.lookahead, told=_show)
-        _keep(tunings_of(problem, workers, found), profile)
+        found = search(problem, workers, sizes=args.nb, depths=args.lookahead, report=_show)
+        _store_tunings(tunings_of(problem, workers, found), profile)
     best = found[0]
     print(
         f"best: nb = {sizes_text(best.nb)}, look-ahead {best.lookahead}, {best.seconds:.4g} s; "
@@ -74,23 +74,23 @@ def tune(args: argparse.Namespace) -> int:
     return 0
 
 
-def _keep(tunings: list[Tuning], begun_with: Profile) -> None:
-    """Add tunings to the profile as it is by now: other runs may have added theirs."""
+def _store_tunings(tunings: list[Tuning], initial: Profile) -> None:
+    """Add tunings to the profile as it is now: other processes may have added theirs."""
     path = profile_path()
     require_regular(path)
-    with _locked(path):
+    with _file_lock(path):
         try:
             profile = read_profile(path)
         except (OSError, ValueError):  # removed or damaged meanwhile
-            profile = begun_with
+            profile = initial
         write_profile(profile.with_tunings(tunings), path)
 
 
 @contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Only one process at a time, as far as the file system can lock."""
+def _file_lock(path: Path) -> Iterator[None]:
+    """Hold a lock beside the file, as far as the file system can lock."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    # It stays: whoever waits for it has it open, and would not notice a new one.
+    # The lock file is not removed: a process that waits for it would not notice a new one.
     with open(path.with_name(f".{path.name}.lock"), "a", encoding="utf-8") as lock:
         with contextlib.suppress(ImportError, OSError):
             import fcntl
@@ -106,7 +106,7 @@ def _show(candidate: Candidate) -> None:
 
 @contextlib.contextmanager
 def _workers(args: argparse.Namespace, problem: Problem) -> Iterator[list[WorkerInfo]]:
-    """Those that a run of the problem would have: the calling thread alone, if it is small."""
+    """Yield the workers that a run of the problem would have; if small, the calling thread."""
     wanted = {
         name: getattr(args, name) for name in values.WORKERS if getattr(args, name) is not None
     }

@@ -1,1 +1,1 @@
-"""What commands share: routines, problems, rows of results, values of options."""
+"""Parts that commands share: routines, problems, rows of results, values of options."""

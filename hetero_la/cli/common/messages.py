@@ -1,4 +1,4 @@
-"""Lines that say what a command has done."""
+"""Messages about written files."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from hetero_la.tiles.arrays.counted import in_bytes
 
 
 @contextlib.contextmanager
-def unheard() -> Iterator[None]:
-    """What cannot be said on the standard error is not said: the exit status tells it, too."""
+def ignore_closed_stderr() -> Iterator[None]:
+    """Ignore errors of writing to stderr in the block: the exit status reports the result, too."""
     try:
         yield
     except OSError:
-        # The interpreter's own flush at exit must not fail too.
+        # The interpreter's flush at exit must not fail as well.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
 
 
-def written(path: Path, what: str) -> str:
-    """Say how large a file, or a folder of files, is, and what is in it."""
+def written_message(path: Path, what: str) -> str:
+    """Return a message with the size and the content of a file, or of a folder of files."""
     parts = path.rglob("*") if path.is_dir() else [path]
     size = sum(part.stat().st_size for part in parts if part.is_file())
     return f"wrote {path}, {in_bytes(size)}: {what}"
 
 
-def say_written(path: Path, what: str) -> None:
-    """Say it on the standard error, beside a table on the standard output."""
-    with unheard():
-        print(written(path, what), file=sys.stderr, flush=True)
+def report_written(path: Path, what: str) -> None:
+    """Print the message of `written_message` to stderr, beside a table on stdout."""
+    with ignore_closed_stderr():
+        print(written_message(path, what), file=sys.stderr, flush=True)
 
 
 def arrays_text(arrays: Mapping[str, NDArray]) -> str:
-    """Names, shapes and types.
+    """List names, shapes and dtypes of arrays.
 
     Examples
     --------

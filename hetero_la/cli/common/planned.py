@@ -1,4 +1,4 @@
-"""Which plan a routine stands for, in the commands that run nothing."""
+"""The problem that a plan is made for, in commands that run nothing."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ import argparse
 import numpy as np
 
 from hetero_la.cli.common.routine import ASSUMPTIONS, MODES, RightHandSides
-from hetero_la.cli.common.routines import ROUTINES
+from hetero_la.cli.common.routines import COMMAND_ROUTINES
 from hetero_la.planning.decisions import Problem
 
 
 def add_choices(parser: argparse.ArgumentParser) -> None:
-    """Add the options by which a routine stands for one plan or another."""
+    """Add the options on which the planned routine depends."""
     parser.add_argument(
         "--assume-a", choices=ASSUMPTIONS,
-        help="of solve: what the matrix is (default: gen); pos is solved by Cholesky",
+        help="for solve: structure of the matrix (default: gen); pos is solved by Cholesky",
     )  # fmt: skip
     parser.add_argument(
         "--mode", choices=MODES,
-        help="of qr: what is computed of Q (default: raw, as in a sweep)",
+        help="for qr: part of Q to compute (default: raw, as in a sweep)",
     )  # fmt: skip
 
 
 def planned_problem(args: argparse.Namespace) -> Problem:
-    """What a run of the routine with these options would plan for.
+    """Return the problem that a run of the routine with these options would plan for.
 
     Examples
     --------
@@ -37,8 +37,8 @@ def planned_problem(args: argparse.Namespace) -> Problem:
     """
     routine, n = args.routine, args.n
     m = n if args.m is None else args.m
-    nrhs = 0 if ROUTINES[routine].rhs is RightHandSides.NONE else args.nrhs or 1
-    if routine == "lstsq" and m < n:  # the shortest solution, from the QR of the transpose
+    nrhs = 0 if COMMAND_ROUTINES[routine].rhs is RightHandSides.NONE else args.nrhs or 1
+    if routine == "lstsq" and m < n:  # the minimum-norm solution, from QR of the transpose
         routine, m, n = "minimum_norm", n, m
     elif routine == "solve" and args.assume_a == "pos":
         routine = "solve_positive"

@@ -1,4 +1,4 @@
-"""Problems for the commands: read from files, or made."""
+"""Problems of the commands: read from files, or generated."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hetero_la.checks.inputs import DTYPES
-from hetero_la.cli.common.routine import Choices, Problem, RightHandSides, key
-from hetero_la.cli.common.routines import ROUTINES
+from hetero_la.cli.common.routine import Choices, MatrixProblem, RightHandSides, routine_key
+from hetero_la.cli.common.routines import COMMAND_ROUTINES
 from hetero_la.io import files
 from hetero_la.testing import matrices
 from hetero_la.tiles.arrays.finite import require_finite
 
 
 @dataclass(frozen=True, slots=True)
-class Recipe:
-    """How a problem is made.
+class ProblemGenerator:
+    """Sizes and kind of a problem to be generated.
 
     Parameters
     ----------
     command : str
-        What is done with it.
+        Command that uses the problem.
     choices : Choices
-        And how.
+        Options of its routine.
     m, n, nrhs : int
-        Sizes.
+        Rows, columns and right-hand sides.
     kind : str or None
         Kind of matrix; None for the routine's own.
     dtype : str
-        Its type.
+        Element type.
     seed : int
-        Of random kinds.
+        Seed of random kinds.
     cond : float or None
         Condition number, for kinds that take one.
     """
@@ -49,9 +49,9 @@ class Recipe:
     seed: int
     cond: float | None
 
-    def made(self, copies: int) -> Problem:
-        """The problem, if there is memory for `copies` of its arrays."""
-        routine = ROUTINES[key(self.command, self.choices)]
+    def generate(self, copies: int) -> MatrixProblem:
+        """Generate the problem, if there is memory for `copies` arrays of its size."""
+        routine = COMMAND_ROUTINES[routine_key(self.command, self.choices)]
         kind = self.kind or routine.kind
         a = self._matrix(kind, self.m, self.n, self.seed, copies, self.cond)
         b: NDArray | None = None
@@ -59,7 +59,7 @@ class Recipe:
             b = self._matrix("rands", self.m, self.nrhs, self.seed + 1, copies)
         elif routine.rhs is RightHandSides.IN_RANGE:
             b = a @ self._matrix("rands", self.n, self.nrhs, self.seed + 1, copies)
-        return Problem(self.command, self.choices, kind, a, b)
+        return MatrixProblem(self.command, self.choices, kind, a, b)
 
     def _matrix(
         self, kind: str, m: int, n: int, seed: int, copies: int, cond: float | None = None
@@ -69,23 +69,25 @@ class Recipe:
         return matrices.generate(kind, m, n, dtype=self.dtype, seed=seed, cond=cond)
 
 
-def copies(args: argparse.Namespace, command: str, choices: Choices, *, overwrite: bool) -> int:
-    """How many arrays of the matrix's size there will be: itself, results, a reference."""
+def count_arrays(
+    args: argparse.Namespace, command: str, choices: Choices, *, overwrite: bool
+) -> int:
+    """Count the arrays of the matrix's size that a run needs: itself, results, a reference."""
     overwrite = overwrite and not (args.check or args.ref)
-    made = ROUTINES[key(command, choices)].made(choices, overwrite)
+    made = COMMAND_ROUTINES[routine_key(command, choices)].made(choices, overwrite)
     return 1 + made + bool(args.ref)
 
 
-def given(args: argparse.Namespace) -> Problem:
-    """The problem that the arguments of a single run describe."""
-    needed = copies(args, args.command, args.choices, overwrite=True)
+def read_or_generate(args: argparse.Namespace) -> MatrixProblem:
+    """Read or generate the problem of a single run."""
+    needed = count_arrays(args, args.command, args.choices, overwrite=True)
     if args.random is not None:
         m, n = args.random
-        recipe = Recipe(
+        generator = ProblemGenerator(
             args.command, args.choices, m, n, args.nrhs or 1, args.kind, args.dtype or "float64",
             args.seed or 0, args.cond,
         )  # fmt: skip
-        return recipe.made(needed)
+        return generator.generate(needed)
     a, b = _read(args.file, args.name, args.dtype, needed), None
     if a.ndim != 2:
         raise ValueError(f"{args.file} holds an array of shape {a.shape}, not a matrix")
@@ -93,18 +95,18 @@ def given(args: argparse.Namespace) -> Problem:
         b = _read(args.rhs, args.name_b, args.dtype, needed)
         if b.ndim not in (1, 2):
             raise ValueError(f"{args.rhs} holds an array of shape {b.shape}, not right-hand sides")
-    return Problem(args.command, args.choices, "file", a, b)
+    return MatrixProblem(args.command, args.choices, "file", a, b)
 
 
 def _read(path: Path, name: str | None, dtype: str | None, needed: int) -> NDArray:
-    """What a file holds; its errors name it, which those of a run cannot."""
-    array = _supported(files.read_matrix(path, name, copies=needed), dtype, str(path))
+    """Read an array; errors name the file, which those of a run could not."""
+    array = _as_supported_dtype(files.read_matrix(path, name, copies=needed), dtype, str(path))
     require_finite(array, str(path))
     return array
 
 
-def _supported(a: NDArray, dtype: str | None, what: str) -> NDArray:
-    """`a` in the dtype asked for, or in its own where that is supported."""
+def _as_supported_dtype(a: NDArray, dtype: str | None, what: str) -> NDArray:
+    """Convert `a` to the dtype asked for, or check that its own is supported."""
     if dtype is not None:
         if a.dtype.kind == "c" and np.dtype(dtype).kind != "c":
             raise ValueError(f"{what} is complex, and --dtype {dtype} would drop imaginary parts")

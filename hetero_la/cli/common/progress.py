@@ -1,4 +1,4 @@
-"""A progress bar for runs that take long, on terminals only."""
+"""Progress bar of long runs, on terminals only."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _INTERVAL = 0.2  #: seconds between two drawings
 _WIDTH = 30
 
 
-class Bar:
-    """Draws how much of a run is done; called from worker threads."""
+class ProgressBar:
+    """Progress bar of one run, updated from worker threads."""
 
     def __init__(
         self, label: str, stream: TextIO, clock: Callable[[], float] = time.monotonic
@@ -29,7 +29,7 @@ class Bar:
         self._lock = threading.Lock()
 
     def update(self, done: float, total: float) -> None:
-        """Draw that `done` of `total` flops are done, if it is time to."""
+        """Draw that `done` of `total` flops are done, unless the last drawing is recent."""
         with self._lock:
             now = self._clock()
             if now < self._next or total <= 0:
@@ -46,7 +46,7 @@ class Bar:
             self._stream.flush()
 
     def clear(self) -> None:
-        """Wipe the bar off the line."""
+        """Erase the bar from the line."""
         with self._lock:
             self._next = float("inf")
             if self._drawn:
@@ -55,13 +55,13 @@ class Bar:
 
 
 @contextlib.contextmanager
-def shown(label: str) -> Iterator[None]:
-    """Show the progress of the runs in the block, if anybody watches."""
-    # A process that was started with stderr closed has none.
+def show_progress(label: str) -> Iterator[None]:
+    """Show the progress of the runs in the block if stderr is a terminal."""
+    # sys.stderr is None if the process was started with stderr closed.
     if sys.stderr is None or not sys.stderr.isatty():
         yield
         return
-    bar = Bar(label, sys.stderr)
+    bar = ProgressBar(label, sys.stderr)
     with observe(bar.update):
         try:
             yield

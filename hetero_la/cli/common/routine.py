@@ -1,4 +1,4 @@
-"""What the commands know of a routine, of a problem, and of what came of it."""
+"""Types that describe a routine, its problem and its result for the commands."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from hetero_la.execution.report import Report
 
-#: What a matrix may be taken for, and what may be computed of Q.
+#: Values of ``--assume-a``, and of ``--mode``.
 ASSUMPTIONS = ("gen", "sym", "her", "pos")
 MODES = ("economic", "r", "raw", "full")
 
@@ -23,11 +23,11 @@ class Choices:
     Parameters
     ----------
     assume_a : str
-        What `solve` knows of the matrix: ``"gen"``, ``"sym"``, ``"her"`` or ``"pos"``.
+        Structure of the matrix for `solve`: ``"gen"``, ``"sym"``, ``"her"`` or ``"pos"``.
     upper : bool
-        Which triangle is read, where only one is.
+        Whether the upper triangle is read, if only one is.
     mode : str
-        What `qr` returns: ``"economic"``, ``"r"``, ``"raw"`` or ``"full"``.
+        Factors that `qr` returns: ``"economic"``, ``"r"``, ``"raw"`` or ``"full"``.
     """
 
     assume_a: str = "gen"
@@ -36,40 +36,40 @@ class Choices:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
-    """What is run: a command on a matrix of some kind, perhaps with right-hand sides."""
+class MatrixProblem:
+    """A command with its matrix, and with right-hand sides if its routine takes them."""
 
     command: str
     choices: Choices
     kind: str
     a: NDArray
-    b: Any  #: right-hand sides; None for a routine that has none
+    b: Any  #: right-hand sides, or None
 
     @property
     def key(self) -> str:
-        """The entry of the table that does it."""
-        return key(self.command, self.choices)
+        """Key of the routine in `COMMAND_ROUTINES`."""
+        return routine_key(self.command, self.choices)
 
 
-def key(command: str, choices: Choices) -> str:
-    """The entry of the table that a command stands for."""
+def routine_key(command: str, choices: Choices) -> str:
+    """Return the key in `COMMAND_ROUTINES` for a command with these options."""
     return "solve_positive" if choices.assume_a == "pos" else command
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """What came of a run.
+class CommandResult:
+    """Result of a run of a command.
 
     Parameters
     ----------
     arrays : tuple of ndarray
-        Results, in the order of the routine's names.
+        Arrays, in the order of the routine's names.
     report : Report
-        Plan and timing.
+        Plan and timing of the run.
     ratio : callable
-        Computes the error ratio.
+        Function that computes the error ratio.
     deficient : bool
-        Whether the matrix is singular, or of less than full rank.
+        Whether the matrix is singular or rank-deficient.
     """
 
     arrays: tuple[NDArray, ...]
@@ -79,48 +79,48 @@ class Outcome:
 
 
 class RightHandSides(Enum):
-    """Which right-hand sides go with a matrix that is made."""
+    """Kind of right-hand sides that are generated for a matrix."""
 
     NONE = "none"
     ANY = "any"
-    IN_RANGE = "in the range of A"  #: so that there is a solution of moderate size
+    IN_RANGE = "in the range of A"  #: so that a solution of moderate size exists
 
 
-Options = dict[str, Any]
+KeywordOptions = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Routine:
-    """One routine.
+class CommandRoutine:
+    """A routine of the command line: how to run, check and describe it.
 
     Parameters
     ----------
     summary : str
-        For ``--help``.
+        Text for ``--help``.
     run : callable
-        Does it, given a problem, whether its matrix may be overwritten, and options.
+        Function of a problem, whether its matrix may be overwritten, and options.
     reference : callable
-        Does the same with SciPy.
+        Function that solves the problem with SciPy.
     names : callable
-        Names of the results, for the files that they are written to.
+        Function that returns the names of the results in files, given the choices.
     made : callable
-        How many arrays of the matrix's size a run makes, given the choices and whether
-        the matrix may be overwritten.
+        Function that returns the number of arrays of the matrix's size that a run allocates,
+        given the choices and whether the matrix may be overwritten.
     trouble : str
-        Status of a matrix that the routine can do nothing, or not all, with.
+        Status of a matrix for which the routine has no result, or an incomplete one.
     rhs : RightHandSides
-        Which ones there are.
+        Kind of right-hand sides that it takes.
     square : bool
         Whether it needs a square matrix.
     options : tuple of str
-        Those of `Choices` that it has.
+        Fields of `Choices` that it uses.
     kind : str
-        The matrix that is made where no kind is asked for.
+        Kind of matrix that is generated by default.
     """
 
     summary: str
-    run: Callable[[Problem, bool, Options], Outcome]
-    reference: Callable[[Problem], object]
+    run: Callable[[MatrixProblem, bool, KeywordOptions], CommandResult]
+    reference: Callable[[MatrixProblem], object]
     names: Callable[[Choices], tuple[str, ...]]
     made: Callable[[Choices, bool], int]
     trouble: str

@@ -1,4 +1,4 @@
-"""The line that a run prints: the same columns for every command."""
+"""Table of results: one row per run, with the same columns for every command."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from hetero_la.io.files import replacing
+from hetero_la.io.files import replacing_file
 from hetero_la.testing.residuals import RATIO_LIMIT
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One run and what came of it; None stands where there is no figure.
+    """Figures of one run; None for a figure that was not computed.
 
     Parameters
     ----------
     routine, dtype, kind : str
-        What was run on what; `kind` is ``"file"`` for a matrix that was read.
+        Routine, element type and kind of matrix; ``"file"`` for a matrix that was read.
     m, n, nrhs : int
         Sizes, in elements.
     nb : str
@@ -28,15 +28,15 @@ class Row:
     lookahead : int
         Look-ahead depth.
     workers : str
-        How many workers of which kinds, as in ``"4gpu+1cpu"``.
+        Number of workers of each kind, as in ``"4gpu+1cpu"``.
     seconds, gflops : float
         Wall time of the run and its rate; a complex operation counts as four.
     ref_seconds : float or None
-        The same problem in SciPy, or cuSOLVER where GPUs ran.
+        Wall time of SciPy, or of cuSOLVER if GPUs were used.
     ratio : float or None
         Error ratio.
     status : str
-        ``"ok"``, ``"FAILED"``, ``"unchecked"``, or what is wrong with the matrix:
+        ``"ok"``, ``"FAILED"``, ``"unchecked"``, or the fault of the matrix:
         ``"singular"``, ``"not pos.def."`` or ``"rank-def"``.
     """
 
@@ -57,7 +57,7 @@ class Row:
 
     @property
     def passed(self) -> bool:
-        """Whether there is a result and nothing was found wrong with it.
+        """Whether there is a result, with an acceptable error ratio if it was computed.
 
         A singular matrix has factors, but no solution.
         """
@@ -84,12 +84,12 @@ _LAYOUT = (
 
 
 def header() -> str:
-    """The headings, to print above rows."""
+    """Return the line of headings."""
     return _line(heading for heading, _, _ in _LAYOUT)
 
 
-def formatted(row: Row) -> str:
-    """One row, aligned with `header`; ``-`` where there is no figure."""
+def format_row(row: Row) -> str:
+    """Format a row, aligned with `header`; ``-`` stands for a missing figure."""
     values = (getattr(row, field.name) for field in fields(row))
     return _line(
         "-" if value is None else format(value, spec)
@@ -106,9 +106,9 @@ def _line(cells: Iterable[str]) -> str:
 
 
 def status(*, trouble: str, ratio: float | None) -> str:
-    """In one word, what the error ratio says, or what is wrong with the matrix.
+    """Return the status of a run, from its error ratio and the fault of the matrix.
 
-    A singular matrix has good factors like any other; a bad ratio is worse news.
+    The factors of a singular matrix must have a good ratio, too: a bad one takes precedence.
     """
     if ratio is not None and not ratio < RATIO_LIMIT:
         return "FAILED"
@@ -116,7 +116,7 @@ def status(*, trouble: str, ratio: float | None) -> str:
 
 
 def workers_text(workers: Sequence[Any]) -> str:
-    """How many of which kind, GPUs first.
+    """Count the workers of each kind, GPUs first.
 
     Examples
     --------
@@ -129,8 +129,11 @@ def workers_text(workers: Sequence[Any]) -> str:
 
 
 def write_csv(path: Path, rows: Sequence[Row]) -> None:
-    """Write `rows` with a line of headings; `path` always holds whole rows."""
-    with replacing(path) as unfinished, open(unfinished, "x", newline="", encoding="utf-8") as file:
+    """Write `rows` below a line of headings; `path` never holds an incomplete row."""
+    with (
+        replacing_file(path) as unfinished,
+        open(unfinished, "x", newline="", encoding="utf-8") as file,
+    ):
         table = csv.DictWriter(file, [field.name for field in fields(Row)])
         table.writeheader()
         table.writerows(asdict(row) for row in rows)

@@ -1,4 +1,4 @@
-"""One measured run: the result, and the row that describes it."""
+"""Measured runs, and the rows that describe them."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from threadpoolctl import threadpool_limits
 
 import hetero_la
 from hetero_la.cli.common import rows
-from hetero_la.cli.common.messages import say_written
-from hetero_la.cli.common.progress import shown
-from hetero_la.cli.common.routine import Problem
-from hetero_la.cli.common.routines import ROUTINES
+from hetero_la.cli.common.messages import report_written
+from hetero_la.cli.common.progress import show_progress
+from hetero_la.cli.common.routine import MatrixProblem
+from hetero_la.cli.common.routines import COMMAND_ROUTINES
 from hetero_la.cli.common.values import WORKERS
-from hetero_la.io.files import require_place
+from hetero_la.io.files import require_writable_path
 from hetero_la.pictures.charts.files import require_suffix
 from hetero_la.tiles.arrays.counted import counted
 from hetero_la.tiles.kernels.cpu.device import usable_cores
@@ -35,18 +35,18 @@ _CLUSTER_OPTIONS = (*WORKERS, "preset")
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
-    """What the runs of one command share.
+class RunSettings:
+    """Settings that all runs of a command share.
 
     Parameters
     ----------
     options : dict
         Keyword arguments of the factorization.
     client : distributed.Client or None
-        Who runs it; None leaves that to the library.
+        Client of the cluster to use; None leaves the choice to the library.
     check, ref, verbose : bool
-        Whether to compute the error ratio, to time the reference, and to show
-        the plan and who did what.
+        Whether to compute the error ratio, to time the reference, and to print the plan and
+        the timing of each worker.
     """
 
     options: dict[str, Any]
@@ -57,31 +57,31 @@ class Setting:
 
 
 @contextlib.contextmanager
-def setting(args: argparse.Namespace) -> Iterator[Setting]:
-    """The setting that `args` ask for, with their workers running."""
+def run_settings(args: argparse.Namespace) -> Iterator[RunSettings]:
+    """Start the workers that `args` ask for, and yield the settings of the runs."""
     options = {key: getattr(args, key) for key in _FACTOR_OPTIONS}
     cluster = {key: getattr(args, key) for key in _CLUSTER_OPTIONS}
     cluster = {key: value for key, value in cluster.items() if value is not None}
     with contextlib.ExitStack() as stack:
         if args.trace is not None:
-            stack.enter_context(_written(args.trace))
+            stack.enter_context(_write_timeline(args.trace))
         client = None
         if cluster:
             _require_preset(args.preset)
             running = stack.enter_context(hetero_la.Cluster(**cluster))
             client = stack.enter_context(running.get_client())
-        yield Setting(options, client, args.check, args.ref, args.verbose)
+        yield RunSettings(options, client, args.check, args.ref, args.verbose)
 
 
 @contextlib.contextmanager
-def _written(path: Path) -> Iterator[None]:
-    """Write the timeline of the block's runs, if it can be written at all."""
+def _write_timeline(path: Path) -> Iterator[None]:
+    """Check that the timeline can be written, record the runs of the block, and write it."""
     require_suffix(path)
-    require_place(path)
+    require_writable_path(path)
     with hetero_la.trace() as trace:
         yield
     trace.write(path)
-    say_written(path, f"the timeline of {counted(len(trace.runs), 'run')}")
+    report_written(path, f"the timeline of {counted(len(trace.runs), 'run')}")
 
 
 def _require_preset(name: str | None) -> None:
@@ -89,25 +89,25 @@ def _require_preset(name: str | None) -> None:
         raise ValueError(f"there is no preset {name!r}; there are {', '.join(known)}")
 
 
-def measured(
-    problem: Problem, use: Setting, *, ref: float | None = None, overwrite: bool = False
+def run_measured(
+    problem: MatrixProblem, use: RunSettings, *, ref: float | None = None, overwrite: bool = False
 ) -> tuple[rows.Row, tuple[NDArray, ...]]:
-    """Run once, in the place of the matrix if that may be and nothing needs it later.
+    """Run once, in the memory of the matrix if that may be overwritten and is not needed later.
 
-    `ref` is the reference's time where it is known already.
+    `ref` is the reference's time, if it is known already.
     """
-    routine = ROUTINES[problem.key]
+    routine = COMMAND_ROUTINES[problem.key]
     overwrite = overwrite and not (use.check or use.ref)
-    with shown(problem.command):
+    with show_progress(problem.command):
         outcome = routine.run(problem, overwrite, {"client": use.client, **use.options})
     ratio = outcome.ratio() if use.check else None
     if use.ref and ref is None:
-        ref = reference(problem, outcome.report.plan)
+        ref = reference_seconds(problem, outcome.report.plan)
     plan, timing = outcome.report
     if use.verbose:
         print(plan.explain(), str(timing), sep="\n", file=sys.stderr)
     row = dataclasses.replace(
-        blank(problem, use, ref),
+        row_without_result(problem, use, ref),
         nb=plan.layout.nb_text,
         lookahead=plan.lookahead,
         workers=rows.workers_text(plan.workers),
@@ -119,19 +119,19 @@ def measured(
     return row, outcome.arrays
 
 
-def blank(problem: Problem, use: Setting, ref: float | None) -> rows.Row:
-    """The row of a matrix with which the routine can do nothing."""
+def row_without_result(problem: MatrixProblem, use: RunSettings, ref: float | None) -> rows.Row:
+    """Return the row of a matrix for which the routine has no result."""
     (m, n), b, nb = problem.a.shape, problem.b, use.options["nb"]
     nrhs = 0 if b is None else 1 if b.ndim == 1 else b.shape[1]
     return rows.Row(
         problem.command, problem.a.dtype.name, problem.kind, m, n, nrhs,
         None if nb is None else sizes_text(nb), use.options["lookahead"], None, None, None, ref,
-        None, ROUTINES[problem.key].trouble,
+        None, COMMAND_ROUTINES[problem.key].trouble,
     )  # fmt: skip
 
 
-def reference(problem: Problem, plan: Any) -> float:
-    """Seconds that cuSOLVER takes where GPUs ran, and SciPy on all cores elsewhere."""
+def reference_seconds(problem: MatrixProblem, plan: Any) -> float:
+    """Return the seconds that cuSOLVER takes if GPUs were used, otherwise SciPy on all cores."""
     if any(worker.kind == "gpu" and not worker.virtual for worker in plan.workers):
         from hetero_la.tiles.kernels.gpu.libraries import cusolver_seconds
 
@@ -139,5 +139,5 @@ def reference(problem: Problem, plan: Any) -> float:
     with warnings.catch_warnings(), threadpool_limits(usable_cores(), user_api="blas"):
         warnings.simplefilter("ignore", scipy.linalg.LinAlgWarning)
         start = time.perf_counter()
-        ROUTINES[problem.key].reference(problem)
+        COMMAND_ROUTINES[problem.key].reference(problem)
         return time.perf_counter() - start

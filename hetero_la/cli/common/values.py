@@ -1,4 +1,4 @@
-"""Values of options: numbers, sizes, lists."""
+"""Parsers of option values: numbers, sizes, lists."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Callable, Sequence
 
 from hetero_la.tiles.storage.tile_sizes import TileSizes, tile_sizes
 
-#: Numbers that one list may have: far more than anybody waits for.
+#: Maximum length of a list of numbers.
 _MOST = 10_000
 
 
-#: Options that say which workers there are.
+#: Options that define the workers.
 WORKERS = ("cpus", "gpus", "virtual_gpus", "blas_threads")
 
 
 def count(text: str) -> int:
-    """A whole number, or zero."""
+    """Parse a whole number from 0."""
     value = int(text)
     if value < 0:
         raise ValueError
@@ -24,7 +24,7 @@ def count(text: str) -> int:
 
 
 def positive(text: str) -> int:
-    """A whole number above zero."""
+    """Parse a whole number from 1."""
     value = int(text)
     if value < 1:
         raise ValueError
@@ -32,7 +32,7 @@ def positive(text: str) -> int:
 
 
 def size(text: str) -> tuple[int, int]:
-    """``"N"`` or ``"MxN"``.
+    """Parse ``"N"`` or ``"MxN"`` into rows and columns.
 
     Examples
     --------
@@ -46,7 +46,7 @@ def size(text: str) -> tuple[int, int]:
 
 
 def sizes(text: str) -> list[int]:
-    """Numbers and ranges, the end of a range included.
+    """Parse a list of numbers and ranges; the end of a range is included.
 
     Examples
     --------
@@ -66,7 +66,7 @@ def sizes(text: str) -> list[int]:
 
 
 def tiles(text: str) -> TileSizes:
-    """A tile size, or the sizes of all tiles.
+    """Parse one tile size, or the sizes of all tiles.
 
     Examples
     --------
@@ -80,7 +80,7 @@ def tiles(text: str) -> TileSizes:
 
 
 def tilings(text: str) -> list[TileSizes]:
-    """Several of them; of plain sizes, ranges too.
+    """Parse a list of tile sizes, as `tiles` reads them, or of ranges of sizes.
 
     Examples
     --------
@@ -94,7 +94,7 @@ def tilings(text: str) -> list[TileSizes]:
 
 
 def names(known: Sequence[str]) -> Callable[[str], list[str]]:
-    """What reads a list of names, all of them from `known`."""
+    """Return a parser of lists of names, all of which must be in `known`."""
 
     def listed(text: str) -> list[str]:
         found = text.split(",")
@@ -105,18 +105,18 @@ def names(known: Sequence[str]) -> Callable[[str], list[str]]:
     return listed
 
 
-# argparse says these names: "invalid size value".
+# argparse uses these names in its messages: "invalid size value".
 count.__name__ = positive.__name__ = "whole number"
 size.__name__ = "size"
 sizes.__name__ = tilings.__name__ = "list of numbers"
 
 
 def add_workers(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
-    """Add the options that say which workers there are."""
+    """Add the options that define the workers."""
     parser.add_argument("--cpus", type=count, metavar="N", help="CPU workers")
     parser.add_argument("--gpus", type=count, metavar="N", help="GPU workers")
     parser.add_argument(
-        "--virtual-gpus", type=count, metavar="N", help="CPU workers that act as GPUs"
+        "--virtual-gpus", type=count, metavar="N", help="CPU workers in the role of GPUs"
     )
     parser.add_argument(
         "--blas-threads", type=positive, metavar="N", help="BLAS threads of a CPU worker"

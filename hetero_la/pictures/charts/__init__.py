@@ -1,1 +1,1 @@
-"""Charts of runs and of rates."""
+"""Charts of runs, of kernel rates and of scaling."""

@@ -1,4 +1,4 @@
-"""Traced runs as the events that Perfetto and Chrome's tracing page read.
+"""Traced runs as events for Perfetto and Chrome's tracing page.
 
 The format is Chrome's "Trace Event Format": a process for each worker, a thread for each
 of its queues; times in microseconds.
@@ -12,12 +12,12 @@ from typing import Any
 from hetero_la.execution.timeline import TracedRun
 from hetero_la.tiles.arrays.device import Queue
 
-TASKS = len(Queue)  #: the thread that shows the tasks of Dask
+TASKS = len(Queue)  #: the thread that shows Dask's tasks
 ROWS = (*(queue.name.lower() for queue in Queue), "tasks")
 
 
 def chrome_events(runs: Sequence[TracedRun]) -> list[dict[str, Any]]:
-    """All events of some runs; the first one begins at time 0.
+    """Return all events of some runs; the first one begins at time 0.
 
     Examples
     --------
@@ -27,11 +27,11 @@ def chrome_events(runs: Sequence[TracedRun]) -> list[dict[str, Any]]:
     origin = min((run.began for run in runs), default=0.0)
     names = {
         worker: info.name for run in runs for worker, info in enumerate(run.plan.workers)
-    }  # follow-up runs have the same ones
+    }  # follow-up runs have the same workers
     events = [
-        _named("process_name", worker, 0, name) for worker, name in names.items()
+        _metadata_event("process_name", worker, 0, name) for worker, name in names.items()
     ] + [
-        _named("thread_name", worker, row, text)
+        _metadata_event("thread_name", worker, row, text)
         for worker in names for row, text in enumerate(ROWS)
     ]  # fmt: skip
     for number, run in enumerate(runs):
@@ -40,7 +40,7 @@ def chrome_events(runs: Sequence[TracedRun]) -> list[dict[str, Any]]:
     return events
 
 
-def _named(what: str, worker: int, row: int, name: str) -> dict[str, Any]:
+def _metadata_event(what: str, worker: int, row: int, name: str) -> dict[str, Any]:
     return {"ph": "M", "name": what, "pid": worker, "tid": row, "args": {"name": name}}
 
 
@@ -67,7 +67,7 @@ def _slices(run: TracedRun, origin: float) -> Iterator[dict[str, Any]]:
 
 
 def messages(run: TracedRun) -> Iterator[tuple[int, int, int, int]]:
-    """Each message of a run: its sender and the place of its send, its receiver likewise."""
+    """Yield sender, place of the send, receiver and place of the receive of each message."""
     sends = {
         instruction.message: (worker, place)
         for worker, program in enumerate(run.plan.programs)
@@ -81,7 +81,7 @@ def messages(run: TracedRun) -> Iterator[tuple[int, int, int, int]]:
 
 
 def _flows(run: TracedRun, origin: float, number: int) -> Iterator[dict[str, Any]]:
-    """Arrows from sends to receives."""
+    """Yield the arrows from sends to receives."""
     for count, (source, sent, worker, taken) in enumerate(messages(run)):
         for phase, where, place in (("s", source, sent), ("f", worker, taken)):
             instruction = run.plan.programs[where].instructions[place]

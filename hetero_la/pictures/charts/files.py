@@ -1,4 +1,4 @@
-"""From traced runs to a file, by the file's suffix."""
+"""Export of traced runs to a file, in the format of its suffix."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Writer = Callable[[Sequence[TracedRun], Path], None]
 
 
 def require_suffix(path: str | os.PathLike[str]) -> Writer:
-    """What writes a timeline of this name; raise ValueError if nothing can."""
+    """Return the writer of timelines for this path; raise ValueError if there is none."""
     return writer_for(path, _WRITERS, "write")
 
 

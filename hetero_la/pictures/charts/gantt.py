@@ -1,4 +1,4 @@
-"""Traced runs as Gantt charts: a row for each queue of each worker, time from the left."""
+"""Traced runs as Gantt charts: one row for each queue of each worker."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hetero_la.execution.timeline import TracedRun
 from hetero_la.pictures.charts.chrome import ROWS, TASKS, messages
 from hetero_la.pictures.graph.collapsed import ticks
 from hetero_la.pictures.graph.page import Timeline
-from hetero_la.pictures.graph.placed import amount
+from hetero_la.pictures.graph.placed import format_amount
 from hetero_la.pictures.legend import Legend, heading, worker_mark
 from hetero_la.pictures.palette import FAINT, GRID, INK, MUTED, OTHER, PAPER, family, text_on
 from hetero_la.pictures.scene import Line, Rect, Scene, Text
@@ -20,12 +20,11 @@ from hetero_la.scheduler.run.trace import PARTS
 _LEFT = 118.0
 _WIDTH = 1080.0  # of the longest run
 _BAR, _ROW = 16.0, 20.0
-#: Pixels: what is narrower is drawn together with what is beside it; less of it on a page,
-#: where one can look closer.
+#: Width in pixels below which adjacent boxes are merged; smaller on a page, which can be zoomed.
 _FINEST, _FINEST_OF_PAGE = 0.4, 0.15
 _MOST_ARROWS = 120
-_PARTS = -1  # stands for the row of a worker's parts
-#: Colours of the parts of a worker's time: those that no kernel has, but for copies.
+_PARTS = -1  # key of the row with the parts of a worker's time
+#: Colours of the parts of a worker's time, which, except that of copies, no kernel has.
 _PART_COLOURS = dict(
     zip(PARTS, ("#009E73", OTHER.colour, "#E69F00", PAPER, INK, MUTED), strict=True)
 )
@@ -38,16 +37,16 @@ class _Box(NamedTuple):
     tip: str
     link: str
 
-    def takes_in(self, other: _Box, finest: float) -> bool:
-        """Whether another one, to the right, is not to be told apart from this one."""
+    def is_merged_with(self, other: _Box, finest: float) -> bool:
+        """Return whether another box, to the right, cannot be distinguished from this one."""
         narrow = min(self.right - self.left, other.right - other.left) < finest
         return narrow and self.colour == other.colour and other.left - self.right < finest
 
 
 def draw_timeline(runs: Sequence[TracedRun]) -> Timeline:
-    """The charts of some runs for a page, one below the other.
+    """Draw the charts of some runs for a page, one below the other.
 
-    Marks of the longest run's calls are linked to the first of their tasks.
+    Boxes of the longest run's calls are linked to the first of their tasks.
     """
     longest = max(runs, key=lambda run: run.seconds)
     calls = longest.calls()
@@ -58,7 +57,7 @@ def draw_timeline(runs: Sequence[TracedRun]) -> Timeline:
 
 
 def draw_runs(runs: Sequence[TracedRun]) -> Scene:
-    """The charts of some runs, one below the other, without links."""
+    """Draw the charts of some runs, one below the other, without links."""
     return _charts(runs, [[] for _ in runs], _FINEST)[0]
 
 
@@ -93,7 +92,7 @@ def _legend(scene: Scene, runs: Sequence[TracedRun], y: float) -> None:
 
 
 class _Chart:
-    """One run, from a height of the picture on; of the calls of some tasks, with links."""
+    """Chart of one run, whose boxes are linked to tasks if `calls` has the calls of the tasks."""
 
     def __init__(
         self, scene: Scene, run: TracedRun, top: float, share: float,
@@ -107,7 +106,7 @@ class _Chart:
         self.row: dict[tuple[int, int], float] = {}
         layout = run.plan.layout
         text = f"{run.plan.routine} of a {layout.m} x {layout.n} matrix, nb = {layout.nb_text}"
-        at = heading(scene, 16, text, [f"{amount(run.seconds, 's')} in all"], top)
+        at = heading(scene, 16, text, [f"{format_amount(run.seconds, 's')} in all"], top)
         self.top, y = at, at + 6
         for worker in range(len(run.workers)):
             y = self._worker(worker, y)
@@ -119,7 +118,7 @@ class _Chart:
             self._parts(parts, self.row[worker, _PARTS])
 
     def places(self, calls: list[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
-        """Time, and place in the picture, of the calls of tasks."""
+        """Return time, and place in the picture, of the given calls."""
         spans, boxes = [], []
         for worker, place in calls:
             start, stop = (self.run.workers[worker].spans[place] - self.run.began).tolist()
@@ -133,7 +132,7 @@ class _Chart:
         return _LEFT + (moment - self.run.began) * self.scale
 
     def _worker(self, worker: int, y: float) -> float:
-        """Its rows; return where the next worker's begin."""
+        """Draw the rows of a worker; return the y coordinate of the next worker."""
         info, trace = self.run.plan.workers[worker], self.run.workers[worker]
         instructions = self.run.plan.programs[worker].instructions
         mark = worker_mark(worker, 16, y + 2, 15, 15)
@@ -144,12 +143,12 @@ class _Chart:
             labels = [instructions[i].label for i in mine]
             colours = [family(instructions[i].kind).colour for i in mine]
             links = [self.link.get((worker, i), "") for i in mine.tolist()]
-            boxes = self._together(trace.spans[mine], labels, colours, links)
+            boxes = self._merged_boxes(trace.spans[mine], labels, colours, links)
             self._row(worker, row, y, _BAR, boxes)
             y += _ROW
         names = [f"task {number}" for number in range(len(trace.windows))]
         plain = [OTHER.colour] * len(names), [""] * len(names)
-        boxes = self._together(trace.windows, names, *plain)
+        boxes = self._merged_boxes(trace.windows, names, *plain)
         self._row(worker, TASKS, y, 8, boxes)
         self.row[worker, _PARTS] = y + 15
         return y + 46
@@ -161,17 +160,17 @@ class _Chart:
             wide = max(box.right - box.left, self.finest)
             self.scene.add(Rect(box.left, y, wide, high, box.colour, tip=box.tip, link=box.link))
 
-    def _together(
+    def _merged_boxes(
         self, spans: np.ndarray, labels: list[str], colours: list[str], links: list[str]
     ) -> Iterator[_Box]:
-        """The boxes of a row; what is too narrow is drawn together with what is beside it."""
+        """Yield the boxes of a row; a box that is too narrow is merged with its neighbour."""
         held: _Box | None = None
         for at in np.argsort(spans[:, 0], kind="stable").tolist():
             start, stop = spans[at].tolist()
             left, right = self._x(start), self._x(stop)
-            tip = f"{labels[at]}: {amount(stop - start, 's')}"
+            tip = f"{labels[at]}: {format_amount(stop - start, 's')}"
             box = _Box(left, right, colours[at], tip, links[at])
-            if held is not None and held.takes_in(box, self.finest):
+            if held is not None and held.is_merged_with(box, self.finest):
                 held = held._replace(right=max(held.right, right), tip="several calls")
                 continue
             if held is not None:
@@ -181,13 +180,13 @@ class _Chart:
             yield held
 
     def _parts(self, parts: dict[str, float], y: float) -> None:
-        """Where a worker's time went, as a bar as long as the run."""
+        """Draw the parts of a worker's time as a bar as long as the run."""
         x = _LEFT
         self.scene.add(Text(_LEFT - 8, y + 10, "in all", 10, "end", MUTED))
         for part, seconds in parts.items():
             wide = seconds * self.scale
             share = seconds / self.run.seconds if self.run.seconds else 0.0
-            tip, fill = f"{part}: {amount(seconds, 's')}, {share:.1%}", _PART_COLOURS[part]
+            tip, fill = f"{part}: {format_amount(seconds, 's')}, {share:.1%}", _PART_COLOURS[part]
             self.scene.add(Rect(x, y, wide, 13, fill, MUTED, 0.5, tip=tip))
             if wide > 34:
                 text = Text(x + wide / 2, y + 10, f"{share:.0%}", 9.5, "middle", text_on(fill))
@@ -195,7 +194,7 @@ class _Chart:
             x += wide
 
     def _axis(self, y: float) -> float:
-        """Times, as many as are legible."""
+        """Draw the time axis, with as many ticks as are legible."""
         unit = 1e-6 if self.run.seconds < 2e-3 else 1e-3 if self.run.seconds < 2 else 1.0
         name = {1e-6: "µs", 1e-3: "ms", 1.0: "s"}[unit]
         every = next(n for n in ticks() if n * unit * self.scale >= 60)

@@ -1,4 +1,4 @@
-"""Rates of panels and products over their sizes, as a plot (Volkov and Demmel's Figure 3)."""
+"""Rates of panels and products over their sizes (Volkov and Demmel's Figure 3)."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from hetero_la.io.files import replacing
+from hetero_la.io.files import replacing_file
 from hetero_la.pictures.palette import SERIES
 from hetero_la.scheduler.machine.profile import MeasuredDevice
 from hetero_la.scheduler.machine.rate_tables import RateTable, work
 
 _PANELS = {"getrf": "LU panel", "geqrf": "QR panel"}
-#: So that widths are told apart without colours, too.
+#: Markers, which distinguish widths without colours.
 _MARKERS = "os^Dv<>"
 
 
 def write_rates(devices: Sequence[MeasuredDevice], path: Path) -> None:
-    """Draw a row for each device: its LU and QR panels by height, its products by inner size."""
+    """Draw a row for each device: LU and QR panels by height, products by inner size."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -30,7 +30,7 @@ def write_rates(devices: Sequence[MeasuredDevice], path: Path) -> None:
             axes.set_title(f"{title} ({kind}), {_label(device)}", fontsize=9)
         _products(row[2], tables["gemm"])
         row[2].set_title(f"m x k times k x n (gemm), {_label(device)}", fontsize=9)
-    with replacing(path) as unfinished:
+    with replacing_file(path) as unfinished:
         figure.savefig(unfinished, format=path.suffix[1:])
 
 
@@ -40,7 +40,7 @@ def _label(device: MeasuredDevice) -> str:
 
 
 def _panel(axes: Any, table: RateTable) -> None:
-    """Gflop/s over the height, a line for each width."""
+    """Plot Gflop/s over the height, one line for each width."""
     heights, widths = table.axes
     for number, width in enumerate(widths):
         rates = [
@@ -52,7 +52,7 @@ def _panel(axes: Any, table: RateTable) -> None:
 
 
 def _products(axes: Any, table: RateTable) -> None:
-    """Gflop/s over k, a line for each height, for the largest n."""
+    """Plot Gflop/s over k, one line for each height, for the largest n."""
     heights, inner, (*_, n) = table.axes
     for number, m in enumerate(heights):
         rates = [work("gemm", (m, k, n)) / table.estimate((m, k, n)) / 1e9 for k in inner]
@@ -70,7 +70,7 @@ def _line(axes: Any, number: int, x: Sequence[float], y: Sequence[float], label:
 def _finish(axes: Any, xlabel: str) -> None:
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_formatter(lambda value, place: f"{value:g}")
-    # Matplotlib's own margin is a part of what lies between the lines, which may be next to none.
+    # Matplotlib's own margin is relative to the range of the lines, which may be almost 0.
     axes.set_ylim(0, 1.05 * axes.dataLim.ymax)
     axes.set_xlabel(xlabel)
     axes.set_ylabel("Gflop/s")

@@ -1,4 +1,4 @@
-"""How a predicted factorization scales, as a chart, by Matplotlib."""
+"""Chart of the predicted scaling of a factorization, by Matplotlib."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from hetero_la.io.files import replacing
+from hetero_la.io.files import replacing_file
 from hetero_la.pictures.palette import INK, MUTED
 from hetero_la.pictures.suffix import require_chart
 from hetero_la.predict.forecast import Forecast
@@ -21,19 +21,19 @@ _SETTINGS = {"svg.fonttype": "none", "svg.hashsalt": "hetero_la"}
 
 
 def draw_scaling(rows: Sequence[Forecast], path: str | os.PathLike[str]) -> None:
-    """Draw rates and what bounds them over the number of GPUs.
+    """Draw rates, and the parts of the longest chain of waits, over the number of GPUs.
 
     Parameters
     ----------
     rows : sequence of Forecast
-        Of `hetero_la.predict.scaling.strong_scaling` or `weak_scaling`.
+        Result of `hetero_la.predict.scaling.strong_scaling` or `weak_scaling`.
     path : path
-        Where to; the suffix is one of `hetero_la.pictures.suffix.CHARTS`.
+        File to write; its suffix is one of `hetero_la.pictures.suffix.CHARTS`.
 
     Raises
     ------
     ValueError
-        If there are no rows, and as `require_chart` does.
+        If there are no rows, the suffix is unknown, or Matplotlib is missing.
 
     Examples
     --------
@@ -60,7 +60,7 @@ def draw_scaling(rows: Sequence[Forecast], path: str | os.PathLike[str]) -> None
         figure.suptitle(_title(rows))
         dateless = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
         suffix = Path(path).suffix
-        with replacing(Path(path)) as unfinished:
+        with replacing_file(Path(path)) as unfinished:
             figure.savefig(unfinished, format=suffix[1:], dpi=150, metadata=dateless.get(suffix))
 
 
@@ -72,13 +72,13 @@ def _title(rows: Sequence[Forecast]) -> str:
 
 
 def _draw_rates(axes: Any, rows: Sequence[Forecast]) -> None:
-    """Rates, and those of matrix products alone."""
+    """Plot the predicted rates, and those of matrix products alone."""
     from matplotlib.ticker import LogLocator, StrMethodFormatter
 
     gpus = [row.gpus for row in rows]
     rates = [row.rate / 1e12 for row in rows]
     peaks = [row.gpus * row.peak / 1e12 for row in rows]
-    # A line needs two points to be seen; a single one is at the top, and so was the legend.
+    # A single point needs a marker; it is at the top, so the legend must not be there.
     style, place = ("--", "upper left") if len(rows) > 1 else ("s", "center left")
     axes.loglog(gpus, peaks, style, color=MUTED, label="matrix products without end")
     axes.loglog(
@@ -100,7 +100,7 @@ def _draw_rates(axes: Any, rows: Sequence[Forecast]) -> None:
 
 
 def _percent(share: float) -> str:
-    """Whole percents; below one, the first digit that is not 0.
+    """Format a fraction as whole percents; below one, with its first digit that is not 0.
 
     Examples
     --------
@@ -111,7 +111,7 @@ def _percent(share: float) -> str:
 
 
 def _draw_parts(axes: Any, rows: Sequence[Forecast]) -> None:
-    """What the longest chain of waits consists of."""
+    """Plot the parts of the longest chain of waits."""
     names = [str(row.gpus) for row in rows]
     bottoms = [0.0] * len(rows)
     for part in PARTS:

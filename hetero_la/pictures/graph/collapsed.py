@@ -1,4 +1,4 @@
-"""A picture of a large graph: the tasks of a step of one kind on one worker are one mark."""
+"""Picture of a large graph: one mark for the tasks of one step, kind and worker."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from hetero_la.pictures.graph.placed import PlacedGraph, amount
+from hetero_la.pictures.graph.placed import PlacedGraph, format_amount
 from hetero_la.pictures.legend import Legend, heading, worker_mark
 from hetero_la.pictures.palette import FAINT, GRID, INK, MUTED, family, text_on
 from hetero_la.pictures.scene import Line, Rect, Scene, Text
 from hetero_la.tiles.arrays.counted import counted
 
-#: Marks in a row, and in all: what a page draws at once without stalling.
+#: Maximum marks in a row, and in all, that a page draws without delay.
 _MOST_BINS, _MOST_MARKS = 240, 12_000
 _LEFT = 118.0
 _ROW, _BAR = 26.0, 20.0
 _WIDTH = 1080.0  # of all steps together, about
-_LABELLED = 26.0  # from this width of a step on, its marks have numbers
-_EDGES = 40  # up to so many steps, arrows are drawn
-_GAP = 10.0  # between marks that have numbers
+_LABELLED = 26.0  # minimum width of a step whose marks have numbers
+_EDGES = 40  # maximum number of steps with arrows
+_GAP = 10.0  # between marks with numbers
 
 
 @dataclass
 class Group:
-    """Tasks that are one mark."""
+    """Tasks that are drawn as one mark."""
 
     tasks: int = 0
     weight: float = 0.0
@@ -35,14 +35,14 @@ Key = tuple[int, str, int]  #: step (or the first of several), kind, worker
 
 
 def steps_per_mark(placed: PlacedGraph) -> int:
-    """How many steps become one mark: more than one only where there are very many."""
+    """Return the number of steps per mark, which is 1 unless there are very many steps."""
     rows = max(len(_rows(placed)), 1)
     bins = max(min(_MOST_BINS, _MOST_MARKS // rows), 1)
     return max(-(-placed.steps // bins), 1)
 
 
-def collapse(placed: PlacedGraph, together: int = 1) -> dict[Key, Group]:
-    """The tasks by step, kind and worker; `together` steps count as one.
+def collapse(placed: PlacedGraph, steps_together: int = 1) -> dict[Key, Group]:
+    """Group the tasks by step, kind and worker; `steps_together` steps count as one.
 
     Examples
     --------
@@ -56,7 +56,7 @@ def collapse(placed: PlacedGraph, together: int = 1) -> dict[Key, Group]:
     groups: dict[Key, Group] = {}
     weights = placed.weights.tolist()
     for task in placed.graph.tasks:
-        key = (task.step - task.step % together, task.kind, placed.placement[task.index])
+        key = (task.step - task.step % steps_together, task.kind, placed.placement[task.index])
         group = groups.setdefault(key, Group())
         group.tasks += 1
         group.weight += weights[task.index]
@@ -65,14 +65,14 @@ def collapse(placed: PlacedGraph, together: int = 1) -> dict[Key, Group]:
 
 
 def _rows(placed: PlacedGraph) -> list[tuple[int, str]]:
-    """(worker, kind) of each row, from above."""
+    """Return (worker, kind) of each row, from the top."""
     present = {(placed.placement[task.index], task.kind): None for task in placed.graph.tasks}
     order = {kind: at for at, kind in enumerate(placed.kinds)}
     return sorted(present, key=lambda row: (row[0], order[row[1]]))
 
 
 def draw_collapsed(placed: PlacedGraph) -> Scene:
-    """The picture of a large graph.
+    """Draw a large graph.
 
     Examples
     --------
@@ -88,9 +88,9 @@ def draw_collapsed(placed: PlacedGraph) -> Scene:
 class _Collapsed:
     def __init__(self, placed: PlacedGraph) -> None:
         self.placed, self.scene = placed, Scene()
-        self.together = steps_per_mark(placed)
-        self.groups = collapse(placed, self.together)
-        self.bins = -(-placed.steps // self.together)
+        self.steps_together = steps_per_mark(placed)
+        self.groups = collapse(placed, self.steps_together)
+        self.bins = -(-placed.steps // self.steps_together)
         self.cell = min(max(_WIDTH / max(self.bins, 1), 4.0), 52.0)
         self._gap = _GAP if self.cell >= _LABELLED else 0.0
         self.top = heading(self.scene, 16, placed.title, [placed.summary]) + 12
@@ -105,7 +105,7 @@ class _Collapsed:
         self.scene.fit()
 
     def _x(self, step: int) -> float:
-        return _LEFT + step // self.together * self.cell
+        return _LEFT + step // self.steps_together * self.cell
 
     def _rows(self) -> None:
         y, before = self.top + 10, -1
@@ -125,8 +125,8 @@ class _Collapsed:
         self.bottom = y
 
     def _axis(self) -> None:
-        """Numbers of steps, as many as are legible."""
-        every = next(n for n in ticks() if n * self.cell / self.together >= 38)
+        """Draw the numbers of the steps, as many as are legible."""
+        every = next(n for n in ticks() if n * self.cell / self.steps_together >= 38)
         y = self.bottom + 12
         for step in range(0, self.placed.steps, every):
             x = self._x(step) + (self.cell - self._gap) / 2
@@ -138,7 +138,7 @@ class _Collapsed:
         self.bottom = y + 14
 
     def _marks(self) -> None:
-        """Bars as high as there are tasks, against the row's most."""
+        """Draw bars whose height is the number of tasks, relative to the row's maximum."""
         most: Counter[tuple[int, str]] = Counter()
         for (_, kind, worker), group in self.groups.items():
             most[worker, kind] = max(most[worker, kind], group.tasks)
@@ -160,16 +160,16 @@ class _Collapsed:
         self.scene.add(*texts)
 
     def _tip(self, step: int, kind: str, worker: int, group: Group) -> str:
-        last = min(step + self.together, self.placed.steps) - 1
+        last = min(step + self.steps_together, self.placed.steps) - 1
         steps = f"step {step}" if last == step else f"steps {step} to {last}"
         return (
             f"{kind}, {steps}, {self.placed.workers[worker]}: "
             f"{counted(group.tasks, 'task')}, "
-            f"{amount(group.weight, self.placed.unit)}"
+            f"{format_amount(group.weight, self.placed.unit)}"
         )
 
     def _arrows(self) -> Iterator[Line]:
-        """Panels that travel to other workers, in the gaps between the steps."""
+        """Yield the arrows of panels that travel to other workers, between the steps."""
         pairs: dict[tuple[Key, Key], None] = {}
         for task in self.placed.graph.tasks:
             here = self.placed.placement[task.index]
@@ -191,8 +191,8 @@ class _Collapsed:
         legend.end_row()
         each = (
             "A bar: the tasks of a step"
-            if self.together == 1
-            else (f"A bar: the tasks of {self.together} steps")
+            if self.steps_together == 1
+            else (f"A bar: the tasks of {self.steps_together} steps")
         )
         legend.note(
             f"{each} of one kernel on one worker; its height: how many, against the row's most. "
@@ -203,7 +203,7 @@ class _Collapsed:
 
 
 def ticks() -> Iterator[int]:
-    """1, 2, 5, 10, 20, 50 and so on."""
+    """Yield 1, 2, 5, 10, 20, 50 and so on."""
     scale = 1
     while True:
         yield from (scale, 2 * scale, 5 * scale)

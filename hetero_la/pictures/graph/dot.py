@@ -1,4 +1,4 @@
-"""Graphs as DOT, for Graphviz and the tools that read its files."""
+"""Writer of graphs in the DOT language of Graphviz."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hetero_la.pictures.palette import FAINT, INK, family, text_on
 
 
 def dot(placed: PlacedGraph, *, collapsed: bool) -> str:
-    r"""The graph in the DOT language; steps are ranks, from left to right.
+    r"""Return the graph in the DOT language; steps are ranks, from left to right.
 
     Examples
     --------

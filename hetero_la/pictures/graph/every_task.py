@@ -1,21 +1,21 @@
-"""A picture of every task: a row for each tile column, from left to right the steps.
+"""Picture of every task: one row for each tile column, steps from left to right.
 
-The tasks of a step on one column stand one above the other.  Arrows are data that a task
-takes from another; what follows from other arrows is left out, and so are tasks that must
-only not overwrite too early.
+The tasks of a step on one column stand one above the other.  Arrows are data that a task reads
+from another one; edges that follow from other arrows are left out, and so are those that only
+keep a task from overwriting data too early.
 """
 
 from __future__ import annotations
 
 from itertools import pairwise
 
-from hetero_la.pictures.graph.placed import PlacedGraph, amount
+from hetero_la.pictures.graph.placed import PlacedGraph, format_amount
 from hetero_la.pictures.legend import Legend, heading, worker_mark
 from hetero_la.pictures.palette import FAINT, GRID, INK, MUTED, family, text_on
 from hetero_la.pictures.scene import Line, Point, Rect, Scene, Text
 from hetero_la.scheduler.graph.tasks import INITIAL, Task
 
-_MARK, _NAME, _HEIGHT = 13.0, 54.0, 16.0  # of a task: the worker's number, the kernel's name
+_MARK, _NAME, _HEIGHT = 13.0, 54.0, 16.0  # of a task: worker's number, kernel's name, height
 _BOX = _MARK + _NAME
 _GAP = 6.0  # between tasks of one cell
 _ROW = 16.0  # between rows
@@ -24,7 +24,7 @@ _LEFT = 84.0
 
 
 def draw_every_task(placed: PlacedGraph) -> Scene:
-    """The picture of a small graph.
+    """Draw a small graph.
 
     Examples
     --------
@@ -38,7 +38,7 @@ def draw_every_task(placed: PlacedGraph) -> Scene:
 
 
 def data_edges(placed: PlacedGraph) -> list[tuple[int, int]]:
-    """Pairs of tasks between which data go, without those that follow from others."""
+    """Return the pairs of tasks between which data flow, transitively reduced."""
     import networkx
 
     flows = networkx.DiGraph()
@@ -72,7 +72,7 @@ class _EveryTask:
         self.scene.fit()
 
     def _place(self) -> None:
-        """Rows are as high as their fullest cell; gutters have room for their arrows."""
+        """Place rows, as high as their fullest cell, and steps, with gutters for their arrows."""
         fullest: dict[int, int] = {}
         for (_, column), cell in self.cells.items():
             fullest[column] = max(fullest.get(column, 0), len(cell))
@@ -96,14 +96,14 @@ class _EveryTask:
         return self.row[task.column] + self.position[task.index] * (_HEIGHT + _GAP)
 
     def _choose_lanes(self) -> None:
-        """Arrows from different tasks must not run on top of each other in a gutter."""
+        """Assign lanes in the gutters, so that arrows from different tasks do not overlap."""
         tasks = self.placed.graph.tasks
-        spans: dict[int, list[float]] = {}  # of a task's arrows: everything that they reach
+        spans: dict[int, list[float]] = {}  # y coordinates that the arrows of a task reach
         for first, second in {*self.edges, *pairwise(self.placed.path)}:
             if self._beside(tasks[first], tasks[second]):
                 spans.setdefault(first, [self._y(tasks[first])]).append(self._y(tasks[second]))
         self.lane: dict[int, int] = {}
-        self.lanes: dict[int, int] = {}  # how many there are in each step
+        self.lanes: dict[int, int] = {}  # number of lanes in each step
         taken: dict[tuple[int, int], list[tuple[float, float]]] = {}
         for first, reached in sorted(spans.items()):
             step, low, high = tasks[first].step, min(reached), max(reached)
@@ -140,7 +140,7 @@ class _EveryTask:
             texts += [number, name]
             if task.index in on_path:
                 boxes.append(Rect(x, y, _BOX, _HEIGHT, stroke=INK, thickness=2.5))
-        # One kind of shape after the other: Matplotlib draws such runs at once.
+        # Shapes of one type follow each other: Matplotlib draws such runs at once.
         self.scene.add(*boxes, *texts)
 
     def _arrows(self) -> None:
@@ -152,12 +152,12 @@ class _EveryTask:
             self.scene.add(Line(self._route(first, second), INK, 2.5, arrow=True))
 
     def _beside(self, first: Task, second: Task) -> bool:
-        """Whether an arrow between two tasks of one step runs in the gutter beside them."""
+        """Return whether an arrow within a step runs in the gutter beside its two tasks."""
         below = self.position[second.index] == self.position[first.index] + 1
         return first.step == second.step and not (first.column == second.column and below)
 
     def _route(self, first: int, second: int) -> tuple[Point, ...]:
-        """The way of an arrow: straight down, in the gutter of its step, or across it."""
+        """Return the points of an arrow: straight down, in the gutter of its step, or across it."""
         one, other = self.placed.graph.tasks[first], self.placed.graph.tasks[second]
         (x0, y0), (x1, y1) = self.corner[first], self.corner[second]
         middle = _HEIGHT / 2
@@ -186,5 +186,5 @@ def _tip(placed: PlacedGraph, task: Task) -> str:
     worker = placed.workers[placed.placement[task.index]]
     return (
         f"{task.kind}, step {task.step}, {placed.column_name(task.column)}, {worker}: "
-        f"{amount(placed.weights[task.index], placed.unit)}"
+        f"{format_amount(placed.weights[task.index], placed.unit)}"
     )

@@ -1,4 +1,4 @@
-"""From a graph to a file, by the file's suffix."""
+"""Export of graphs to a file, in the format of its suffix."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from hetero_la.pictures.svg import svg
 
 Writer = Callable[[PlacedGraph, Path, bool | None], None]
 
-#: Graphs of more tasks are collapsed: they cannot be read task by task.
+#: Maximum number of tasks of a graph that is drawn task by task.
 READABLE = 250
 
 
 def draw(
     placed: PlacedGraph, path: str | os.PathLike[str], *, collapse: bool | None = None
 ) -> None:
-    """Draw a graph.
+    """Draw a graph to a file.
 
     Parameters
     ----------
     placed : PlacedGraph
-        What to draw.
+        The graph.
     path : path
-        Where to; the suffix says how: ``.svg``, ``.png`` (with the extra `viz`),
-        ``.dot`` or ``.html``, a page that zooms in and needs no network.
+        File to write, in the format of its suffix: ``.svg``, ``.png`` (with the extra `viz`),
+        ``.dot`` or ``.html``, a page that zooms and needs no network.
     collapse : bool, optional
-        Whether the tasks of a step of one kind on one worker become one mark; by
-        default those of graphs that are too large to be read task by task.
+        Whether to draw all tasks of one step, kind and worker as one mark; by default this is
+        done for graphs that are too large to be read task by task.
 
     Raises
     ------
@@ -58,17 +58,17 @@ def draw(
 
 
 def require_suffix(path: str | os.PathLike[str]) -> Writer:
-    """What writes a file of this name; raise ValueError, as `draw` does, if nothing can."""
+    """Return the writer of graphs for this path; raise ValueError if there is none."""
     return writer_for(path, _WRITERS, "draw")
 
 
 def is_collapsed(placed: PlacedGraph, collapse: bool | None) -> bool:
-    """As asked for, or by the size of the graph."""
+    """Return `collapse`, or by default whether the graph is large."""
     return len(placed.graph) > READABLE if collapse is None else collapse
 
 
 def draw_graph(placed: PlacedGraph, collapse: bool | None = None) -> Scene:
-    """The picture of a graph, collapsed if it is large."""
+    """Draw a graph as a scene, collapsed if it is large."""
     return (draw_collapsed if is_collapsed(placed, collapse) else draw_every_task)(placed)
 
 

@@ -1,7 +1,7 @@
-"""A page that zooms from the whole graph into a step, a task and its tiles.
+"""HTML page that zooms from the whole graph into a step, a task and its tiles.
 
-It holds everything that it needs: the picture of the whole as SVG, and all tasks as
-arrays, compressed, which a browser unpacks at once and draws step by step.
+The page is self-contained: the picture of the whole graph as SVG, and all tasks as compressed
+arrays, which the browser unpacks at once and draws step by step.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _FOLDER = importlib.resources.files("hetero_la.pictures") / "web"
 
 
 class Timeline(NamedTuple):
-    """A chart of runs, and where in it each task of the longest one is.
+    """Chart of runs, with the place of each task of the longest run in it.
 
     Attributes
     ----------
     scene : Scene
         The charts of all runs.
     spans : numpy.ndarray, shape (tasks, 2)
-        When the call of each of its tasks began and ended, in seconds from its begin.
+        Begin and end of the call of each of its tasks, in seconds from the begin of the run.
     boxes : numpy.ndarray, shape (tasks, 4)
         Left edge, top, width and height of the task's call.
     """
@@ -43,7 +43,7 @@ class Timeline(NamedTuple):
 
 
 def page(placed: PlacedGraph, whole: Scene, timeline: Timeline | None = None) -> str:
-    """The page, with `whole` as what it shows first; or the timeline, if there is one.
+    """Return the page, which first shows `whole`, or the timeline if there is one.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ def page(placed: PlacedGraph, whole: Scene, timeline: Timeline | None = None) ->
     whole : Scene
         Its picture, with links to steps or tasks.
     timeline : Timeline, optional
-        Of a run of it: choosing a task here shows it there.
+        Timeline of a run of the graph: choosing a task here shows it there.
 
     Examples
     --------
@@ -69,7 +69,7 @@ def page(placed: PlacedGraph, whole: Scene, timeline: Timeline | None = None) ->
         "STYLE": _file("page.css").replace("FONT", FONT),
         "WHOLE": svg(whole),
         "TIMELINE": svg(timeline.scene) if timeline else "",
-        "DATA": _json({**_description(placed), "timeline": timeline is not None}),
+        "DATA": _script_json({**_description(placed), "timeline": timeline is not None}),
         "TASKS": _packed(_arrays(placed) | (_measured(timeline) if timeline else {})),
         "SCRIPT": "\n".join(_file(name) for name in ("tasks.js", "tiles.js", "page.js")),
     }
@@ -83,13 +83,13 @@ def _file(name: str) -> str:
     return (_FOLDER / name).read_text(encoding="utf-8")
 
 
-def _json(value: Any) -> str:
-    """JSON that no browser takes for the end of its script."""
+def _script_json(value: Any) -> str:
+    """Return JSON that does not contain the end tag of a script."""
     return json.dumps(value, separators=(",", ":")).replace("<", "\\u003c")
 
 
 def _description(placed: PlacedGraph) -> dict[str, Any]:
-    """What is not said once for each task."""
+    """Return what is common to all tasks: kernels, workers, tiles."""
     layout = placed.graph.layout
     columns = layout.nt + layout.rt
     return {
@@ -115,16 +115,16 @@ def _description(placed: PlacedGraph) -> dict[str, Any]:
 
 
 def _names(placed: PlacedGraph) -> list[str]:
-    """Matrices and per-step values, in the order of their first use."""
+    """Return the names of matrices and per-step values, in the order of their first use."""
     tasks = placed.graph.tasks
     return list(dict.fromkeys(region.name for task in tasks for region in task.accesses))
 
 
 def _arrays(placed: PlacedGraph) -> dict[str, np.ndarray]:
-    """The tasks; of several regions or predecessors each, with where each task's begin.
+    """Return arrays of the tasks, and of their regions and predecessors with offsets by task.
 
-    A region is five numbers: 0 for read, 1 for updated and 2 for written; the name;
-    column or step; first row of tiles, and the one past the last.
+    A region is five numbers: 0 for read, 1 for updated and 2 for written; the name; column or step;
+    first row of tiles, and the one past the last.
     """
     tasks = placed.graph.tasks
     kinds = {kind: number for number, kind in enumerate(placed.kinds)}
@@ -146,7 +146,7 @@ def _arrays(placed: PlacedGraph) -> dict[str, np.ndarray]:
         "critical": critical,
         "weight": np.asarray(placed.weights, np.float32).view(np.int32),
         "regionAt": _offsets([len(task.accesses) for task in tasks]),
-        # By place and not by region: what is alike stands together, and packs well.
+        # Transposed, so that similar numbers are adjacent, which compresses well.
         "regions": np.array(regions, np.int32).reshape(-1, 5).T.ravel(),
         "beforeAt": _offsets([len(task.after) for task in tasks]),
         "before": np.array(before, np.int32),
@@ -154,7 +154,7 @@ def _arrays(placed: PlacedGraph) -> dict[str, np.ndarray]:
 
 
 def _measured(timeline: Timeline) -> dict[str, np.ndarray]:
-    """Of each task, when it ran, and where it is in the timeline's picture."""
+    """Return time and place in the timeline's picture of each task."""
     return {
         "spans": timeline.spans.astype(np.float32).ravel().view(np.int32),
         "boxes": timeline.boxes.astype(np.float32).ravel().view(np.int32),
@@ -166,8 +166,8 @@ def _offsets(counts: list[int]) -> np.ndarray:
 
 
 def _packed(arrays: dict[str, np.ndarray]) -> str:
-    """Name and length of each array, and all of them in one, deflated, in base 64."""
+    """Return name and length of each array, and all of them deflated in base 64, as JSON."""
     lengths = {name: len(array) for name, array in arrays.items()}
     data = b"".join(array.astype("<i4").tobytes() for array in arrays.values())
     packed = base64.b64encode(zlib.compress(data, 6)).decode("ascii")
-    return _json({"lengths": lengths, "data": packed})
+    return _script_json({"lengths": lengths, "data": packed})

@@ -1,4 +1,4 @@
-"""A graph with what its pictures show besides: workers, times, the critical path."""
+"""Task graph with workers, weights and critical path, as pictures show it."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ Granularity = Literal["column", "tile"]
 _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "µ"))
 
 
-def amount(value: float, unit: str) -> str:
-    """A number with its unit, to three digits.
+def format_amount(value: float, unit: str) -> str:
+    """Format a number with its unit, to three digits.
 
     Examples
     --------
-    >>> amount(0.00123, "s"), amount(2.5e9, "flop"), amount(0.0, "s")
+    >>> format_amount(0.00123, "s"), format_amount(2.5e9, "flop"), format_amount(0.0, "s")
     ('1.23 ms', '2.5 Gflop', '0 s')
     """
     scale, prefix = next((p for p in _PREFIXES if value >= p[0]), _PREFIXES[-1])
@@ -42,11 +42,11 @@ class PlacedGraph:
     workers : sequence of str
         Names of the workers.
     weights : numpy.ndarray, shape (tasks,)
-        What each task takes; the critical path follows from it.
+        Weight of each task, from which the critical path follows.
     unit : str
-        Of the weights: ``"s"`` or ``"flop"``.
+        Unit of the weights: ``"s"`` or ``"flop"``.
     title : str
-        What the graph computes.
+        Title of the pictures.
 
     Examples
     --------
@@ -66,7 +66,7 @@ class PlacedGraph:
 
     @classmethod
     def unplaced(cls, graph: TaskGraph, title: str) -> PlacedGraph:
-        """A graph that no plan was made for: one worker, and weights in flops."""
+        """Return a graph without a plan: one worker, and weights in flops."""
         weights = np.array([graph.flops(task) for task in graph.tasks])
         return cls(graph, [0] * len(graph), ["any worker"], weights, "flop", title)
 
@@ -82,14 +82,14 @@ class PlacedGraph:
 
     @functools.cached_property
     def steps(self) -> int:
-        """Steps, those after the factorization included."""
+        """Number of steps, those after the factorization included."""
         return max((task.step for task in self.graph.tasks), default=-1) + 1
 
     @property
     def summary(self) -> str:
-        """Size, critical path and parallelism, in a line."""
-        on_path = amount(float(self.weights[self.path].sum()), self.unit)
-        work = amount(total_work(self.graph, self.weights), self.unit)
+        """Size, critical path and parallelism, in one line."""
+        on_path = format_amount(float(self.weights[self.path].sum()), self.unit)
+        work = format_amount(total_work(self.graph, self.weights), self.unit)
         parallelism = average_parallelism(self.graph, self.weights)
         return (
             f"{counted(len(self.graph), 'task')}; critical path "
@@ -98,6 +98,6 @@ class PlacedGraph:
         )
 
     def column_name(self, column: int) -> str:
-        """Tile columns beyond the matrix's own are right-hand sides."""
+        """Return the name of a tile column; those beyond the matrix are right-hand sides."""
         nt = self.graph.layout.nt
         return f"column {column}" if column < nt else f"rhs {column - nt}"
