@@ -445,8 +445,8 @@ EMBEDDED = """
 import os, signal, sys, threading, time
 import numpy as np
 import hetero_la
-from hetero_la import choice
-choice.INLINE_LIMIT["cpu"] = 0.0
+from hetero_la.execution import executor_choice
+executor_choice.INLINE_LIMIT["cpu"] = 0.0
 def factor(client=None):
     return hetero_la.lu_factor(np.random.default_rng(0).random((90, 90)), nb=30, client=client)
 def tell():
