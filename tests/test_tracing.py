@@ -23,7 +23,7 @@ from hetero_la.pictures.scene import Rect, Text
 from hetero_la.pictures.svg import svg
 from hetero_la.scheduler.program.instructions import Instruction, Program
 from hetero_la.scheduler.program.messages import MessageKey
-from hetero_la.scheduler.run.trace import PARTS, WorkerTrace, aligned, split
+from hetero_la.scheduler.run.trace import PARTS, WorkerTrace, align_clocks, split_time
 from tests.pictures.drawn import CPU, GPUS, shapes
 from tests.pictures.test_pictures import extent, overlap
 
@@ -201,7 +201,7 @@ PANEL = Program(0, [0], [Instruction("receive", 0, message=KEY), Instruction("ca
     ],
 )
 def test_split(trace: WorkerTrace, sent: Any, expected: tuple[float, ...]) -> None:
-    parts = split(trace, PANEL, 0.0, 10.0, sent)
+    parts = split_time(trace, PANEL, 0.0, 10.0, sent)
     # In this order: computing, copying, panel, nothing left, Dask, other.
     assert tuple(parts.values()) == pytest.approx(expected)
 
@@ -213,7 +213,7 @@ def test_parts_of_random_traces_add_up() -> None:
         spans = np.sort(rng.random((6, 2)), axis=1)
         program = Program(0, [0], [PANEL.instructions[place % 2] for place in range(6)])
         trace = WorkerTrace(spans[:, 0] - 0.1, spans, edges)
-        parts = split(trace, program, 0.2, 0.9)
+        parts = split_time(trace, program, 0.2, 0.9)
         assert sum(parts.values()) == pytest.approx(0.7)
 
 
@@ -221,7 +221,7 @@ def test_clocks_of_other_hosts_are_shifted_to_the_end_of_the_run() -> None:
     here = trace_of([1.0], [[1.0, 2.0]], [1.0, 3.0])
     far = trace_of([501.0], [[501.0, 502.0]], [500.0, 503.0])
     other = trace_of([500.0], [[500.0, 501.0]], [500.0, 501.0])
-    shifted = aligned([here, far, other], ["here", "there", "there"], "here", 4.0)
+    shifted = align_clocks([here, far, other], ["here", "there", "there"], "here", 4.0)
     assert [trace.end for trace in shifted] == [3.0, 4.0, 2.0]
 
 

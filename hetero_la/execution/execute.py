@@ -31,7 +31,7 @@ from hetero_la.scheduler.run.step_memory import Name
 from hetero_la.tiles.arrays.device import Device
 from hetero_la.tiles.arrays.errors import InsufficientMemoryError
 from hetero_la.tiles.arrays.forks import ProcessLock
-from hetero_la.tiles.arrays.transfer import column_major_empty, device_index, settle
+from hetero_la.tiles.arrays.transfer import column_major_empty, device_index, wait_for_writes
 from hetero_la.tiles.kernels.cpu.device import CpuDevice
 from hetero_la.tiles.storage.shard import ArrayStorage
 
@@ -176,8 +176,8 @@ def _run(
         device = CpuDevice("caller") if index is None else caller_gpu(index)
         with _turn, traced(job) as keep:
             return keep(plan, _inline(job, device, storage))
-    settle(storage.source)
-    settle(storage.rhs)
+    wait_for_writes(storage.source)
+    wait_for_writes(storage.rhs)
     with traced(job) as keep:
         return keep(*_run_on_cluster(plan, job, storage, client))
 

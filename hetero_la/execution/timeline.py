@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from hetero_la.planning.plan import Plan
 from hetero_la.scheduler.program.own_columns import OwnColumns
 from hetero_la.scheduler.run.job import Job, Outcome
-from hetero_la.scheduler.run.trace import WorkerTrace, aligned, sent_at, split
+from hetero_la.scheduler.run.trace import WorkerTrace, align_clocks, send_times, split_time
 
 _active: list[Recorder] = []
 #: Maximum number of unread runs, which hold one or two GPU events for each instruction.
@@ -67,11 +67,11 @@ class TracedRun:
     def parts(self) -> list[dict[str, float]]:
         """Divide each worker's time into parts, in seconds, which add up to the run.
 
-        The parts are those of `hetero_la.scheduler.run.trace.split`.
+        The parts are those of `hetero_la.scheduler.run.trace.split_time`.
         """
-        sent = sent_at(self.workers, self.plan.programs)
+        sent = send_times(self.workers, self.plan.programs)
         return [
-            split(trace, program, self.began, self.ended, sent)
+            split_time(trace, program, self.began, self.ended, sent)
             for trace, program in zip(self.workers, self.plan.programs, strict=True)
         ]
 
@@ -145,7 +145,7 @@ def traced(job: Job) -> Iterator[Callable[[Plan, Outcome], tuple[Plan, Outcome]]
         def read() -> TracedRun:
             hosts = [worker.host for worker in plan.workers]
             found = [traces[worker]() for worker in range(len(hosts))]
-            return TracedRun(plan, began, ended, aligned(found, hosts, platform.node(), ended))
+            return TracedRun(plan, began, ended, align_clocks(found, hosts, platform.node(), ended))
 
         for opened in to:
             opened._add(read)

@@ -121,7 +121,7 @@ class Cluster(SpecCluster):  # type: ignore[misc]
         self._own_logs = EventLoopLogFilter()
         self._client: Client | None = None
         self._client_lock = threading.Lock()
-        dashboard = dashboard_address is not None and _dashboard_there()
+        dashboard = dashboard_address is not None and _can_show_dashboard()
         self._dashboard_address = dashboard_address or ""
         with _configuration_lock, dask.config.set(SETTINGS):
             super().__init__(
@@ -156,14 +156,14 @@ class Cluster(SpecCluster):  # type: ignore[misc]
         """Return a client that the cluster keeps for itself, never the default client."""
         with self._client_lock:
             if self._client is None or self._client.status != "running":
-                self._client = self._prompt(Client(self, set_as_default=False))
+                self._client = self._unbatched(Client(self, set_as_default=False))
             return self._client
 
     def get_client(self) -> Client:
         """Return the current client if it is this cluster's, or else a new, default one."""
-        return self._prompt(super().get_client())
+        return self._unbatched(super().get_client())
 
-    def _prompt(self, client: Client) -> Client:
+    def _unbatched(self, client: Client) -> Client:
         # A run would wait for up to 10 ms behind the batched releases of the run before.
         client.scheduler_comm.interval = 0
         self.scheduler.client_comms[client.id].interval = 0
@@ -218,7 +218,7 @@ class Cluster(SpecCluster):  # type: ignore[misc]
         return super().close(timeout)
 
 
-def _dashboard_there() -> bool:
+def _can_show_dashboard() -> bool:
     if importlib.util.find_spec("bokeh") is None:
         warnings.warn("no dashboard is shown, because bokeh is not installed", stacklevel=3)
         return False

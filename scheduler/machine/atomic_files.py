@@ -60,14 +60,14 @@ def atomic_replacement(path: Path) -> Iterator[Path]:
         not let it be done.
     """
     target = path.resolve()
-    _collect(target.parent)
+    _remove_abandoned(target.parent)
     folder = target.parent / f".hetero-la-{_host()}-{os.getpid()}-{uuid.uuid4().hex[:8]}.tmp"
     _begun.add(folder)
     try:
         require_replaceable(target)
         folder.mkdir(mode=0o700)
         yield folder / target.name
-        _put(folder / target.name, target)
+        _move_into_place(folder / target.name, target)
         shutil.rmtree(folder, ignore_errors=True)
     except BaseException:
         _discard(folder)
@@ -82,7 +82,7 @@ def discard_unfinished() -> None:
         _discard(folder)
 
 
-def _put(new: Path, target: Path) -> None:
+def _move_into_place(new: Path, target: Path) -> None:
     """Replace `target` by `new`."""
     if target.is_dir() and not new.is_dir():
         raise IsADirectoryError("it is a folder")
@@ -136,17 +136,17 @@ def _host() -> str:
     return f"{zlib.crc32((platform.node() + numbers).encode()):08x}"
 
 
-def _collect(parent: Path) -> None:
+def _remove_abandoned(parent: Path) -> None:
     """Remove what killed processes have left in `parent`."""
     with contextlib.suppress(OSError):
         for entry in list(os.scandir(parent)):
             found, folder = _NAME.fullmatch(entry.name), parent / entry.name
-            if found and folder not in _begun and _is_left(entry, found[1], int(found[2])):
+            if found and folder not in _begun and _is_abandoned(entry, found[1], int(found[2])):
                 _put_back(folder)
                 shutil.rmtree(folder, ignore_errors=True)
 
 
-def _is_left(entry: os.DirEntry[str], host: str, pid: int) -> bool:
+def _is_abandoned(entry: os.DirEntry[str], host: str, pid: int) -> bool:
     """Return whether the process that made a folder has ended."""
     if host == _host():
         try:

@@ -88,7 +88,7 @@ def _usable(path: Path, changed: int) -> Profile | None:
     return profile
 
 
-def profiled(
+def with_profile(
     model: MachineModel, workers: Sequence[WorkerInfo], dtype: Any
 ) -> tuple[MachineModel, list[bool]]:
     """Return `model` with this machine's profile, and which of the workers the profile has."""
@@ -100,7 +100,7 @@ def profiled(
     for place, worker in enumerate(workers):
         if not _is_here(worker):
             continue
-        measured = profile.device(*_kind(worker), dtype)
+        measured = profile.device(*_profile_key(worker), dtype)
         if measured is not None:
             by_reference = devices[place].by_reference
             devices[place] = replace(measured, by_reference=by_reference)
@@ -126,7 +126,7 @@ def best_inner_blocking(worker: WorkerInfo, panel: str, dtype: Any) -> int | Non
     profile = current_profile()
     if profile is None or not _is_here(worker):
         return None
-    best = profile.figures(*_kind(worker), dtype).get(f"{panel}_ib")
+    best = profile.figures(*_profile_key(worker), dtype).get(f"{panel}_ib")
     return None if best is None else int(best)
 
 
@@ -134,7 +134,7 @@ def _is_here(worker: WorkerInfo) -> bool:
     return not worker.host or worker.host == platform.node()
 
 
-def _kind(worker: WorkerInfo) -> tuple[str, int]:
+def _profile_key(worker: WorkerInfo) -> tuple[str, int]:
     """Return the key of a worker's entry in a profile: a GPU's name, or BLAS threads."""
     gpus = machine_identity()["gpus"]
     if worker.kind == "gpu" and not worker.virtual:

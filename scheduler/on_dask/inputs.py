@@ -22,8 +22,8 @@ from hetero_la.tiles.arrays.transfer import (
     is_device_array,
     on_device_of,
     on_device_of_arrays,
-    settle,
     to_host,
+    wait_for_writes,
 )
 from hetero_la.tiles.kernels.cpu.device import copy_on_host
 from hetero_la.tiles.storage.staging import Staging
@@ -128,7 +128,7 @@ def fill(
         if onboard and given.dtype != array.dtype:
             with on_device_of(given):
                 given = given.astype(array.dtype)
-        settle(given)  # the device's queues do not wait for a stream of another one
+        wait_for_writes(given)  # the device's queues do not wait for a stream of another one
         rows = slice(piece.row, piece.row + source.shape[0])
         for origin, target in piece.moves:
             upload(array[rows, slice(*target)], given[:, slice(*origin)])

@@ -54,7 +54,7 @@ def measure_dask(client: Client, addresses: Sequence[str]) -> DaskCosts:
         statistics.median(_samples(functools.partial(_run, client, _nothing, first * tasks)))
         for tasks in (1, _CHAIN)
     )
-    around = _samples(functools.partial(_around, client, addresses))
+    around = _samples(functools.partial(_overhead, client, addresses))
     return DaskCosts(statistics.median(around), max(many - one, 0.0) / (_CHAIN - 1))
 
 
@@ -63,7 +63,7 @@ def _samples(seconds: Callable[[], float]) -> list[float]:
     return [seconds() for _ in range(_REPEATS + 1)][1:]  # the first call is a warm-up
 
 
-def _around(client: Client, addresses: Sequence[str]) -> float:
+def _overhead(client: Client, addresses: Sequence[str]) -> float:
     """Return the seconds of a run before its first task begins and after its last one has ended."""
     _spans.clear()
     seconds = _run(client, _copies, addresses)

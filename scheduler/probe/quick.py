@@ -12,7 +12,7 @@ from threadpoolctl import threadpool_limits
 
 from hetero_la.scheduler.machine.device import DeviceModel
 from hetero_la.scheduler.machine.model import LinkModel, MachineModel
-from hetero_la.scheduler.machine.this_machine import profiled
+from hetero_la.scheduler.machine.this_machine import with_profile
 from hetero_la.scheduler.placement.workers import WorkerInfo
 from hetero_la.scheduler.probe.device_probe import Probe, blas_threads
 from hetero_la.scheduler.probe.fit import fit_device
@@ -49,7 +49,7 @@ def machine_model(
     >>> machine_model([WorkerInfo("gpu0", "gpu", device=0)], measure=False).devices[0] is H200
     True
     """
-    model, known = profiled(MachineModel.nominal(workers), workers, dtype)
+    model, known = with_profile(MachineModel.nominal(workers), workers, dtype)
     if not measure or all(known):
         return model
     try:

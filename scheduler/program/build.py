@@ -110,14 +110,14 @@ class _Merging:
         for column in columns:
             phase = self._order.phase(step, column)
             piece = latest.get(phase)
-            if piece is not None and self._goes_on(piece[0], piece[-1], column, step, trapezoid):
+            if piece is not None and self._continues(piece[0], piece[-1], column, step, trapezoid):
                 piece.append(column)
             else:
                 piece = latest[phase] = [column]
                 pieces.append(piece)
         return pieces
 
-    def _goes_on(self, first: int, last: int, column: int, step: int, trapezoid: bool) -> bool:
+    def _continues(self, first: int, last: int, column: int, step: int, trapezoid: bool) -> bool:
         """Return whether a call for columns from `first` to `last` can include the next one."""
         place = self._local.get(column)
         if place is None or place != self._local.get(last, -2) + 1:
@@ -144,7 +144,7 @@ class _Merging:
         return (
             last.block is not part.block  # the columns of one block have been merged already
             and before.key[:4] == run.key[:4]
-            and self._goes_on(*ends, part.columns[0], run.step, trapezoid)
+            and self._continues(*ends, part.columns[0], run.step, trapezoid)
             and self._signature(last) == self._signature(part)
         )
 

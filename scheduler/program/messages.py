@@ -149,7 +149,7 @@ class _Derivation:
                 continue
             # Rows that depend on the column: those of the first and the last one include all.
             for column in (columns[0], columns[-1]) if region.sloped else columns[:1]:
-                self._travel(writer, region.of(column), there, block, here)
+                self._send_region(writer, region.of(column), there, block, here)
 
     def _is_present(self, here: int, writer: TaskBlock | None, region: Region) -> bool:
         """Return whether a worker keeps a region that it has received; from now on it does."""
@@ -160,7 +160,7 @@ class _Derivation:
         self._present.add(key)
         return known
 
-    def _travel(
+    def _send_region(
         self, writer: TaskBlock | None, region: Region, there: int, block: TaskBlock, here: int
     ) -> None:
         if writer is not None and region.name not in self.graph.values:

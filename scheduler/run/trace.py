@@ -115,7 +115,7 @@ class Recorder:
 PARTS = ("computing", "copying", "waiting for a panel", "nothing left", "waiting for Dask", "other")
 
 
-def split(
+def split_time(
     trace: WorkerTrace,
     program: Program,
     began: float,
@@ -148,7 +148,7 @@ def split(
     >>> trace = WorkerTrace(
     ...     np.array([1.0, 3.0]), np.array([[1.0, 2.0], [3.0, 5.0]]), np.array([[1.0, 6.0]])
     ... )
-    >>> {part: s for part, s in split(trace, program, 0.0, 10.0).items() if s}
+    >>> {part: s for part, s in split_time(trace, program, 0.0, 10.0).items() if s}
     {'computing': 2.0, 'copying': 1.0, 'nothing left': 4.0, 'waiting for Dask': 1.0, 'other': 2.0}
     """
     ops = [instruction.op for instruction in program.instructions[: len(trace.issued)]]
@@ -159,7 +159,7 @@ def split(
         "computing": trace.spans[calls],
         "copying": trace.spans[~calls],
         "waiting for a panel": np.concatenate(
-            [asked[waits[: len(asked)]], _held_up(trace, program, began, sent or {})]
+            [asked[waits[: len(asked)]], _message_waits(trace, program, began, sent or {})]
         ),
         "nothing left": np.array([[trace.end, ended]]),
         "waiting for Dask": _gaps(trace.windows, began, ended),
@@ -175,7 +175,7 @@ def split(
     return parts
 
 
-def _held_up(
+def _message_waits(
     trace: WorkerTrace, program: Program, began: float, sent: Mapping[MessageKey, float]
 ) -> np.ndarray:
     """Return the intervals from each task's end until the next one's first message was sent."""
@@ -194,7 +194,9 @@ def _held_up(
     return np.array(found).reshape(-1, 2)
 
 
-def sent_at(traces: Sequence[WorkerTrace], programs: Sequence[Program]) -> dict[MessageKey, float]:
+def send_times(
+    traces: Sequence[WorkerTrace], programs: Sequence[Program]
+) -> dict[MessageKey, float]:
     """Return for each message of a run the time at which it was ready to be received."""
     return {
         instruction.message: float(stop)
@@ -220,7 +222,7 @@ def _covered(intervals: np.ndarray, edges: np.ndarray, began: float, ended: floa
     return change.cumsum()[:-1] > 0
 
 
-def aligned(
+def align_clocks(
     traces: Sequence[WorkerTrace], hosts: Sequence[str], here: str, ended: float
 ) -> list[WorkerTrace]:
     """Return traces of several hosts on the clock of this one.

@@ -23,7 +23,7 @@ from hetero_la.scheduler.machine.this_machine import (
     ProfileWarning,
     current_profile,
     profile_path,
-    profiled,
+    with_profile,
 )
 from hetero_la.scheduler.placement.workers import WorkerInfo
 from tests.machine import RATE, kept, measured, profile
@@ -169,7 +169,7 @@ def test_which_workers_a_profile_knows() -> None:
         replace(HERE, host="", pid=0),
     ]  # fmt: skip
     nominal = MachineModel.nominal(team)
-    model, known = profiled(nominal, team, np.float64)
+    model, known = with_profile(nominal, team, np.float64)
     assert known == [True, False, False, True, False, True]
     assert [d.rates.tables != () for d in model.devices] == known
     assert [d.by_reference for d in model.devices] == [d.by_reference for d in nominal.devices]

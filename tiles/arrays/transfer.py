@@ -33,14 +33,14 @@ def note_cuda() -> None:
     _cuda_process = os.getpid()
 
 
-def cuda_lost() -> bool:
+def forked_after_cuda() -> bool:
     """Return whether CUDA cannot be used here: a parent had used it before the fork."""
     return _cuda_process not in (None, os.getpid())
 
 
 def require_cuda() -> None:
-    """Raise DeviceUnavailableError where `cuda_lost`."""
-    if cuda_lost():
+    """Raise DeviceUnavailableError where `forked_after_cuda`."""
+    if forked_after_cuda():
         raise DeviceUnavailableError(
             "GPUs cannot be used in this process: it was forked from one that had used CUDA; "
             "start it by the method 'spawn' or 'forkserver'"
@@ -123,7 +123,7 @@ def is_pinned(a: Any) -> bool:
 
 def gpu_count() -> int:
     """Return the number of usable GPUs: 0 without CuPy or a driver, or if `require_cuda` raises."""
-    if cuda_lost():
+    if forked_after_cuda():
         return 0
     try:
         import cupy
@@ -213,7 +213,7 @@ def copy_and_wait(target: Array, source: Array) -> None:
     with on_device_of(onboard):
         if source.ndim == 2 and not is_column_major(source):
             source = source.copy(order="F")
-        stream = _own_stream(onboard.device.id, threading.get_ident())
+        stream = _copy_stream(onboard.device.id, threading.get_ident())
         if onboard is not target:
             # The user's stream may still be writing the source.
             stream.wait_event(sys.modules["cupy"].cuda.get_current_stream().record())
@@ -225,7 +225,7 @@ def column_major_copy(a: Array) -> Array:
     """Return a column-major copy, complete on return."""
     with on_device_of(a):
         copied = a.copy(order="F")
-    settle(copied)
+    wait_for_writes(copied)
     return copied
 
 
@@ -244,7 +244,7 @@ def on_device_of_arrays(function: F) -> F:
     return wrapped  # type: ignore[return-value]
 
 
-def settle(a: Any) -> None:
+def wait_for_writes(a: Any) -> None:
     """Wait for the calling thread's stream to complete `a`, before other threads read it."""
     if is_device_array(a):
         with on_device_of(a):
@@ -252,7 +252,7 @@ def settle(a: Any) -> None:
 
 
 @functools.cache
-def _own_stream(device: int, thread: int) -> Any:
+def _copy_stream(device: int, thread: int) -> Any:
     """Return a stream on the current device on which no kernels run."""
     from cupy.cuda import Stream
 

@@ -7,9 +7,9 @@ from hetero_la.tiles.arrays.transfer import copy_columns
 from hetero_la.tiles.kernels.gpu.common import (
     CHUNK,
     ceil_div,
+    copy_operands,
     lower_function,
     solve_by_inverse,
-    to_from,
 )
 from hetero_la.tiles.kernels.gpu.inverse import pairs
 from hetero_la.tiles.kernels.gpu.queue import Block, GpuQueue, block
@@ -41,7 +41,7 @@ def trmm_rc(q: GpuQueue, a: Array, w: Array, b: Array, options: KernelOptions) -
     width = ceil_div(order, ceil_div(order, _STRIP))
     for first in range(0, rows, step):
         part, count = B.at(first, 0), min(step, rows - first)
-        copy_columns(*to_from(X, part), count * b.itemsize, order, q.stream.ptr)
+        copy_columns(*copy_operands(X, part), count * b.itemsize, order, q.stream.ptr)
         for left in range(0, order, width):  # W is zero above its diagonal
             right = min(left + width, order)
             shape = (count, right - left, right)

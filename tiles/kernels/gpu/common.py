@@ -141,7 +141,7 @@ def solve_by_inverse(q: GpuQueue, a: Array, w: Array, b: Array, *, unit: bool) -
     substitute = lower_function(q, "substitute", b.dtype)
     for first in range(0, columns, step):
         part, count = B.at(0, first), min(step, columns - first)
-        copy_columns(*to_from(X, part), order * b.itemsize, count, q.stream.ptr)
+        copy_columns(*copy_operands(X, part), order * b.itemsize, count, q.stream.ptr)
         q.gemm(1, W, X, 0, part, (order, count, order))
         q.launch(
             substitute, (min(count, 2 * q.multiprocessors),), 256, W.pointer, L.pointer, L.ld,
@@ -149,7 +149,7 @@ def solve_by_inverse(q: GpuQueue, a: Array, w: Array, b: Array, *, unit: bool) -
         )  # fmt: skip
 
 
-def to_from(target: Block, source: Block) -> tuple[int, int, int, int]:
+def copy_operands(target: Block, source: Block) -> tuple[int, int, int, int]:
     itemsize = target.dtype.itemsize
     return target.pointer, target.ld * itemsize, source.pointer, source.ld * itemsize
 
@@ -201,4 +201,4 @@ def laswp(q: GpuQueue, perm: Array, a: Array, options: KernelOptions) -> None:
             gather, (ceil_div(rows, 256), ceil_div(count, 8)), 256,
             perm.data.ptr, part.pointer, part.ld, T.pointer, rows, count,
         )  # fmt: skip
-        copy_columns(*to_from(part, T), rows * a.itemsize, count, q.stream.ptr)
+        copy_columns(*copy_operands(part, T), rows * a.itemsize, count, q.stream.ptr)

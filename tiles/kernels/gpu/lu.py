@@ -105,7 +105,7 @@ class _LuPanel:
         q.launch(
             leaf.kernel, (-(-rows // leaf.threads),), leaf.threads,
             A.pointer, A.ld, rows, width, first, self.ipiv + 4 * first, self.info, exchange, number,
-            q.lost, cooperative=True,
+            q.timeout_flag, cooperative=True,
         )  # fmt: skip
 
 

@@ -133,7 +133,8 @@ class _QrPanel:
         q.launch(
             self.leaf_kernel, (min(ceil_div(rows, _block_rows(A.dtype)), self.blocks),), _THREADS,
             A.pointer, A.ld, rows, width, R.pointer, R.ld, T.pointer, T.ld,
-            self.tau + first * itemsize, exchange, q.numbers(width), q.lost, cooperative=True,
+            self.tau + first * itemsize, exchange, q.numbers(width), q.timeout_flag,
+            cooperative=True,
         )  # fmt: skip
 
 

@@ -174,13 +174,13 @@ class GpuQueue:
         return found.data.ptr
 
     @property
-    def lost(self) -> int:
+    def timeout_flag(self) -> int:
         """Address of the flag that a kernel sets when its blocks wait in vain for each other."""
         return self.workspace("lost", 4, zeroed=True)
 
     def require_no_timeout(self) -> None:
         """Raise KernelTimeoutError if blocks of a kernel have waited in vain for each other."""
-        if "lost" in self._workspaces and self.read(self.lost):
+        if "lost" in self._workspaces and self.read(self.timeout_flag):
             del self._workspaces["lost"]
             raise KernelTimeoutError(
                 f"a panel on GPU {self.index} is lost: a word between its blocks has not come "

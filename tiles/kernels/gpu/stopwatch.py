@@ -23,9 +23,9 @@ class GpuStopwatch:
 
     def __init__(self, streams: list[Any], idle: Any) -> None:
         self._streams, self._idle = streams, idle
-        self._took, self._host, self._origin = self._try()
+        self._took, self._host, self._origin = self._timed_event()
 
-    def _try(self) -> tuple[float, float, Any]:
+    def _timed_event(self) -> tuple[float, float, Any]:
         """Return the seconds that an event took, its host time, exact to half of them, and it."""
         before = time.perf_counter()
         event = self._event(self._idle)
@@ -50,7 +50,7 @@ class GpuStopwatch:
         for _ in range(_TRIES):
             if self._took <= _GOOD:
                 return
-            found = self._try()
+            found = self._timed_event()
             if found[0] < self._took:
                 self._took, self._host, self._origin = found
 
