@@ -1,13 +1,15 @@
 // One leaf of the recursive panel: m x w, w <= IB, with partial pivoting.
 //
-// Compiled with -DUNROLL, -DIB (a multiple of it) and -DTHREADS, after scalar.cu and
-// exchange.cu.  A thread keeps one row in registers, so that a column costs no
-// memory traffic; all blocks must be resident, because each column needs an
-// exchange between them: of each block's largest magnitude and the row that has
-// it, and of row j.  Two buffers alternate: a block publishes column j + 2 only after
-// every block has published column j + 1, that is, after all have read column j.
-// Of what column j does to the others, only column j + 1 is needed to find the next
-// pivot; the rest is done while the candidates travel.
+// Compiled with -DUNROLL, -DIB (a multiple of it) and -DTHREADS.  A thread keeps one
+// row in registers, so that a column costs no memory traffic; all blocks must be
+// resident, because each column needs an exchange between them: of each block's largest
+// magnitude and the row that has it, and of row j.  Two buffers alternate: a block
+// publishes column j + 2 only after every block has published column j + 1, that is,
+// after all have read column j.  Of what column j does to the others, only column j + 1
+// is needed to find the next pivot; the rest is done while the candidates travel.
+
+#include "exchange.cuh"
+#include "scalar.cuh"
 
 constexpr int WARPS = THREADS / 32;
 constexpr int WORDS = IB * COMPONENTS;  // of a row
@@ -79,7 +81,7 @@ __device__ inline int winning_block(const Unit* keys, unsigned number, unsigned*
 struct Shared {
     Bits warp_key[WARPS];
     int warp_row[WARPS];
-    __align__(16) Scalar pivot_row[2][IB];                  // of the panel, of even and odd columns
+    __align__(16) Scalar pivot_row[2][IB];  // of the panel, of even and odd columns
     __align__(16) Scalar top_row[IB];
     __align__(16) Scalar my_pivot_row[IB], my_top_row[IB];  // of this block
     int pivot;

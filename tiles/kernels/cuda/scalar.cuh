@@ -1,10 +1,14 @@
 // Scalars of the four types.  Compiled with -DREAL=float|double -DCOMPLEX=0|1.
 
-using Index = long long;  // every index that is multiplied by a leading dimension
+#pragma once
+
+#include "index.cuh"
 
 #if COMPLEX
 constexpr int COMPONENTS = 2;
-struct __align__(2 * sizeof(REAL)) Scalar { REAL re, im; };
+struct __align__(2 * sizeof(REAL)) Scalar {
+    REAL re, im;
+};
 
 __device__ inline Scalar make_scalar(REAL re) { return {re, REAL(0)}; }
 __device__ inline bool is_zero(Scalar x) { return x.re == REAL(0) && x.im == REAL(0); }
