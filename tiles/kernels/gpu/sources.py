@@ -37,7 +37,8 @@ class Source(NamedTuple):
     def code(self) -> str:
         """The file's text and a digest of the headers.
 
-        CuPy keeps compiled code by text and options; included files are not part of its key.
+        CuPy's cache of compiled code knows text and options, but not what is included
+        (cupy/cupy#6159).
         """
         headers = b"".join(path.read_bytes() for path in sorted(FOLDER.glob("*.cuh")))
         return f"{self.path.read_text()}// headers: {hashlib.sha256(headers).hexdigest()}\n"
