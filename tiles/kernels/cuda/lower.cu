@@ -112,7 +112,7 @@ __device__ inline double column_norm(const Scalar* column, Index first, Index w)
     __shared__ double partial[32];
     double sum = 0;
     for (Index i = first + threadIdx.x; i < w; i += blockDim.x) sum += modulus(column[i]);
-    for (int step = 16; step; step /= 2) sum += __shfl_down_sync(~0u, sum, step);
+    sum = warp_sum(sum);
     __syncthreads();
     if (threadIdx.x % 32 == 0) partial[threadIdx.x / 32] = sum;
     __syncthreads();

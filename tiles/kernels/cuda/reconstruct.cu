@@ -107,7 +107,7 @@ extern "C" __global__ void check_rows(Scalar* W, Index w, const Scalar* __restri
         if (pivots) W[row + c * w] = entry = divide(entry, conj(pivots[row * pivot_step]));
         sum += norms ? norms[c] * modulus(entry) : modulus(entry);
     }
-    for (int step = 16; step; step /= 2) sum += __shfl_down_sync(~0u, sum, step);
+    sum = warp_sum(sum);
     if (threadIdx.x == 0 && !(sum <= bound)) atomicOr(state, 1);
 }
 

@@ -69,3 +69,10 @@ __device__ inline Scalar add_product(Scalar a, Scalar b, Scalar c)
     return subtract_product(negative(a), b, c);
 }
 __device__ inline Scalar multiply(Scalar a, Scalar b) { return add_product(a, b, make_scalar(0)); }
+
+// The sum over a warp, on its lane 0.
+__device__ inline double warp_sum(double x)
+{
+    for (int step = 16; step; step /= 2) x += __shfl_down_sync(~0u, x, step);
+    return x;
+}

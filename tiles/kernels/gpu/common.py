@@ -22,6 +22,7 @@ LEAF = 32 * _SLICES  # the largest order that it takes
 _STRIP = 16  # columns that a thread of substitute_right holds
 PAIRED = 4  # columns of T that a block of join_pairs finds
 MOST_JOINED = 128  # columns of the diagonal blocks that it joins
+UNIT_BYTES = 16  # of a unit of exchange.cuh, at most
 CHUNK = 2**26  # bytes of workspace that a kernel takes to work in place
 _GATHER_COLUMNS = 8 * 65535  # gather_rows takes 8 a block, and a grid's height ends there
 

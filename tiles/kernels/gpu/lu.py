@@ -9,14 +9,19 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hetero_la.tiles.arrays.device import Array, KernelOptions
-from hetero_la.tiles.kernels.gpu.common import PERMUTE, ceil_div, solve_unit_lower, swap_pivots
+from hetero_la.tiles.kernels.gpu.common import (
+    PERMUTE,
+    UNIT_BYTES,
+    ceil_div,
+    solve_unit_lower,
+    swap_pivots,
+)
 from hetero_la.tiles.kernels.gpu.queue import Block, GpuQueue, block
 from hetero_la.tiles.kernels.gpu.sources import Source
 from hetero_la.tiles.kernels.registry import implements
 from hetero_la.tiles.kernels.spec import LETTER
 
 _UNROLL = 8  # columns that getrf_leaf unrolls; its width is a multiple of this
-_UNIT_BYTES = 16  # of exchange.cuh, at most
 
 
 class _Shape(NamedTuple):
@@ -137,7 +142,7 @@ def getrf(q: GpuQueue, a: Array, ipiv: Array, info: Array, options: KernelOption
 def _exchange(q: GpuQueue, leaf: _Leaf, columns: int) -> tuple[int, int]:
     """Workspace for the blocks' exchange, and numbers not used in it before."""
     units = SHAPES[0].row_bytes // 4 + 1  # of a row, at most
-    nbytes = 2 * _UNIT_BYTES * (leaf.blocks + (leaf.blocks + 1) * units)
+    nbytes = 2 * UNIT_BYTES * (leaf.blocks + (leaf.blocks + 1) * units)
     exchange = q.workspace("exchange", nbytes, zeroed=True)
     return exchange, q.numbers(columns)
 

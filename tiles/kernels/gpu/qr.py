@@ -14,7 +14,13 @@ import numpy as np
 
 from hetero_la.tiles.arrays.device import Array, KernelOptions
 from hetero_la.tiles.kernels.gpu.cholesky_qr import CholeskyQR
-from hetero_la.tiles.kernels.gpu.common import MOST_JOINED, PAIRED, ceil_div, triangles_source
+from hetero_la.tiles.kernels.gpu.common import (
+    MOST_JOINED,
+    PAIRED,
+    UNIT_BYTES,
+    ceil_div,
+    triangles_source,
+)
 from hetero_la.tiles.kernels.gpu.queue import Block, GpuQueue, block
 from hetero_la.tiles.kernels.gpu.sources import Source
 from hetero_la.tiles.kernels.registry import implements
@@ -24,7 +30,6 @@ _STRIP_BYTES = 256  # of a column of the strip that a warp holds
 _LANES = 32  # columns of a leaf, at most
 _BLOCK = 2 * MOST_JOINED  # columns of a block, at most
 _BLOCK_BYTES = 2048  # of its rows: wider ones gain less than going through memory more often costs
-_UNIT_BYTES = 16  # of exchange.cuh, at most; a complex number takes two units
 _CHUNK = 2**28  # bytes of each workspace of larfb: at this width a product loses no speed
 
 
@@ -133,7 +138,7 @@ class _Panel:
         q, A, R, T = self.q, *(x.at(first, first) for x in (self.A, self.R, self.T))
         rows, itemsize = self.rows - first, A.dtype.itemsize
         units = 2 * (self.blocks + 1) * _LANES * 2
-        exchange = q.workspace("reflectors", units * _UNIT_BYTES, zeroed=True)
+        exchange = q.workspace("reflectors", units * UNIT_BYTES, zeroed=True)
         q.launch(
             self.leaf_kernel, (min(ceil_div(rows, _block_rows(A.dtype)), self.blocks),), _THREADS,
             A.pointer, A.ld, rows, width, R.pointer, R.ld, T.pointer, T.ld,
