@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import shutil
+
 import numpy as np
 import pytest
 
 from hetero_la.tiles.kernels.cpu.device import CpuDevice
+from hetero_la.tiles.kernels.gpu import sources
 from tests.tiles.kernels import gpu
 
 
@@ -13,6 +16,14 @@ def device(request):
     with device.activate():
         yield device
         device.synchronize()
+
+
+@pytest.fixture
+def cuda_folder(tmp_path, monkeypatch):
+    """A copy of the folder of CUDA sources, from which sources are taken during the test."""
+    folder = shutil.copytree(sources.FOLDER, tmp_path / "cuda")
+    monkeypatch.setattr(sources, "FOLDER", folder)
+    return folder
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.resources
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,10 +11,13 @@ import pytest
 from hetero_la.tiles.arrays.device import KernelOptions, Queue
 from hetero_la.tiles.arrays.errors import KernelTimeoutError
 from hetero_la.tiles.kernels.gpu.device import GpuDevice
+from hetero_la.tiles.kernels.gpu.sources import Source, module
 from tests.support import random
 
 #: Waits for 40 words, of which `there` have been sent.
 KERNEL = """
+#include "exchange.cuh"
+
 extern "C" __global__ void wait(Unit* units, int there, unsigned* lost, Bits* out)
 {
     Bits words[2];
@@ -25,20 +28,13 @@ extern "C" __global__ void wait(Unit* units, int there, unsigned* lost, Bits* ou
 """
 
 
-def waiting_kernel(real: str) -> Any:
-    import cupy
-
-    folder = importlib.resources.files("hetero_la.tiles.kernels") / "cuda"
-    code = "\n".join((folder / f"{name}.cu").read_text() for name in ("scalar", "exchange"))
-    options = ("-std=c++17", f"-DREAL={real}", "-DCOMPLEX=0", "-DPATIENCE=100000")
-    return cupy.RawModule(code=code + KERNEL, options=options).get_function("wait")
-
-
 @pytest.mark.gpu
-@pytest.mark.parametrize(("real", "bits"), [("double", np.uint64), ("float", np.uint32)])
-def test_a_word_that_does_not_come_is_given_up(real: str, bits: Any) -> None:
+@pytest.mark.parametrize(("real", "bits"), [("f8", np.uint64), ("f4", np.uint32)])
+def test_a_word_that_does_not_come_is_given_up(real: str, bits: Any, cuda_folder: Path) -> None:
     cupy = pytest.importorskip("cupy")
-    wait = waiting_kernel(real)
+    (cuda_folder / "wait.cu").write_text(KERNEL)
+    source = Source("wait", np.dtype(real), ("PATIENCE=100000",))
+    wait = module(source).get_function("wait")
     for there in (40, 39, 3, 0):
         units, lost = cupy.zeros(40 * 16, np.uint8), cupy.zeros(1, np.uint32)
         out = cupy.full(64, 99, bits)

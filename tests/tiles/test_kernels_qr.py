@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.resources
-import re
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -11,7 +9,6 @@ import pytest
 import scipy.linalg
 
 from hetero_la.tiles.arrays.device import KernelOptions, Queue
-from hetero_la.tiles.kernels.gpu import qr
 from tests.support import covering
 from tests.tiles.kernels import DTYPES, LIMIT, OPTIONS, View, eps, fetch, gpu, norm, random, run
 
@@ -156,12 +153,6 @@ def test_cholesky_qr_loses_no_accuracy(rng, dtype, condition):
 @pytest.mark.parametrize(("rows", "method"), [(4000, 0), (150_000, 1)])
 def test_the_panel_is_chosen_by_its_height(rng, dtype, rows, method):
     assert run_geqrf(gpu(), random(rng, (rows, 24), dtype))[-1] == method
-
-
-def test_a_panels_host_and_its_kernels_agree_on_sizes():
-    code = (importlib.resources.files("hetero_la.tiles.kernels") / "cuda/triangles.cu").read_text()
-    constants = dict(re.findall(r"constexpr int (PAIRED|MOST) = (\d+);", code))
-    assert constants == {"PAIRED": str(qr._PAIRED), "MOST": str(qr._BLOCK // 2)}
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

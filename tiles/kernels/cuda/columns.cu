@@ -1,5 +1,7 @@
-// Kernels on columns of a matrix; after scalar.cu and pivots.cu.  Compiled with
-// -DENTRIES (moves that a thread holds).
+// Kernels on columns of a matrix.  Compiled with -DENTRIES (moves that a thread holds).
+
+#include "pivots.cuh"
+#include "scalar.cuh"
 
 // Each block loads the rows that move of one column, and then stores them.
 __device__ inline void move_rows(Scalar* __restrict__ A, Index lda, Index columns,
@@ -85,8 +87,7 @@ extern "C" __global__ void swap_serial(Scalar* A, Index lda, Index columns,
 
 // T <- A[perm]; a thread takes one row of several columns.
 extern "C" __global__ void gather_rows(const int* __restrict__ perm, const Scalar* __restrict__ A,
-                                       Index lda, Scalar* __restrict__ T, Index rows,
-                                       Index columns)
+                                       Index lda, Scalar* __restrict__ T, Index rows, Index columns)
 {
     const Index i = Index(blockIdx.x) * blockDim.x + threadIdx.x;
     if (i >= rows) return;

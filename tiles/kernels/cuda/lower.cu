@@ -1,6 +1,8 @@
-// Kernels on lower triangles; after scalar.cu.  Compiled with -DRHS and -DSLICES
-// (columns, and rows in slices of 32, that a block of solve_lower holds) and -DSTRIP
-// (columns that a thread of substitute_right holds).  Diagonals that count are real.
+// Kernels on lower triangles.  Compiled with -DRHS and -DSLICES (columns, and rows in
+// slices of 32, that a block of solve_lower holds) and -DSTRIP (columns that a thread of
+// substitute_right holds).  Diagonals that count are real.
+
+#include "scalar.cuh"
 
 // L^-1 times columns held as x, L lower triangular of order w <= 32 SLICES, with ones on
 // its diagonal where UNIT.  A warp solves RHS columns on its own: lane l holds their rows
@@ -110,7 +112,7 @@ __device__ inline double column_norm(const Scalar* column, Index first, Index w)
     __shared__ double partial[32];
     double sum = 0;
     for (Index i = first + threadIdx.x; i < w; i += blockDim.x) sum += modulus(column[i]);
-    for (int step = 16; step; step /= 2) sum += __shfl_down_sync(~0u, sum, step);
+    sum = warp_sum(sum);
     __syncthreads();
     if (threadIdx.x % 32 == 0) partial[threadIdx.x / 32] = sum;
     __syncthreads();
@@ -121,8 +123,8 @@ __device__ inline double column_norm(const Scalar* column, Index first, Index w)
 // W[0, 0] = NaN where ||W||_1 ||L||_1 passes the bound or is not finite; ||L||_1 counts
 // as 1 where L is null.  `state` is two largest norms (as bits, which order as the
 // numbers do) and the blocks that have ended; the last block leaves zeros in it.
-extern "C" __global__ void check_inverse(Scalar* W, Index ldw, const Scalar* L, Index ldl,
-                                         Index w, double bound, unsigned long long* state)
+extern "C" __global__ void check_inverse(Scalar* W, Index ldw, const Scalar* L, Index ldl, Index w,
+                                         double bound, unsigned long long* state)
 {
     const Index c = blockIdx.x;
     const double inverse = column_norm(W + c * ldw, 0, w);
@@ -140,8 +142,8 @@ extern "C" __global__ void check_inverse(Scalar* W, Index ldw, const Scalar* L, 
 
 // Where W[0, 0] is NaN: B <- L^-1 X by substitution; else nothing.
 extern "C" __global__ void substitute(const Scalar* W, const Scalar* __restrict__ L, Index ldl,
-                                      const Scalar* __restrict__ X, Index ldx, Scalar* B,
-                                      Index ldb, Index w, Index columns, Index unit)
+                                      const Scalar* __restrict__ X, Index ldx, Scalar* B, Index ldb,
+                                      Index w, Index columns, Index unit)
 {
     if (!is_nan(*W)) return;
     for (Index c = blockIdx.x; c < columns; c += gridDim.x) {

@@ -1,6 +1,7 @@
-// Kernels on pivots alone; after pivots.cu.
+// Kernels on pivots alone.
 
-using Index = long long;
+#include "index.cuh"
+#include "pivots.cuh"
 
 extern "C" __global__ void to_zero_based(int* ipiv, Index w)
 {
@@ -56,8 +57,8 @@ extern "C" __global__ void scatter_net(const int* __restrict__ net, Index ldn, I
 
 // perm = first, with its rows from `top` on taken in the order `after`.
 extern "C" __global__ void gather_permutation(const int* __restrict__ first,
-                                              const int* __restrict__ after, Index top,
-                                              Index rows, int* perm)
+                                              const int* __restrict__ after, Index top, Index rows,
+                                              int* perm)
 {
     const Index i = Index(blockIdx.x) * blockDim.x + threadIdx.x;
     if (i < rows) perm[i] = i < top ? first[i] : first[top + after[i - top]];

@@ -1,5 +1,7 @@
-// Householder vectors of a matrix with orthonormal columns; after scalar.cu.
+// Householder vectors of a matrix with orthonormal columns.
 // All but reflect_leaf take a block for a column, or for a row of a lower triangle.
+
+#include "scalar.cuh"
 
 constexpr int LANES = 32;  // columns of a leaf
 
@@ -72,8 +74,8 @@ extern "C" __global__ void __launch_bounds__(256)
 // U <- -U D and zeros below its diagonal; unit <- (P^-1 U)^H below its diagonal of ones, P the
 // diagonal of U; tau <- -D P.  U comes from S.
 extern "C" __global__ void split_reflectors(const Scalar* __restrict__ S, Index lds,
-                                            const REAL* __restrict__ signs, Scalar* U,
-                                            Scalar* unit, Scalar* tau)
+                                            const REAL* __restrict__ signs, Scalar* U, Scalar* unit,
+                                            Scalar* tau)
 {
     const Index c = blockIdx.x, w = gridDim.x;
     for (Index i = threadIdx.x; i < w; i += blockDim.x) {
@@ -105,7 +107,7 @@ extern "C" __global__ void check_rows(Scalar* W, Index w, const Scalar* __restri
         if (pivots) W[row + c * w] = entry = divide(entry, conj(pivots[row * pivot_step]));
         sum += norms ? norms[c] * modulus(entry) : modulus(entry);
     }
-    for (int step = 16; step; step /= 2) sum += __shfl_down_sync(~0u, sum, step);
+    sum = warp_sum(sum);
     if (threadIdx.x == 0 && !(sum <= bound)) atomicOr(state, 1);
 }
 
@@ -117,8 +119,8 @@ extern "C" __global__ void clear_upper(Scalar* L, Index w)
 
 // R's rows times the signs; done <- whether nothing has gone wrong: neither the state, which
 // becomes zero again, nor the infos are marked.
-extern "C" __global__ void conclude(Scalar* R, Index ldr, const REAL* __restrict__ signs, int* state,
-                                    const int* __restrict__ infos, int* done)
+extern "C" __global__ void conclude(Scalar* R, Index ldr, const REAL* __restrict__ signs,
+                                    int* state, const int* __restrict__ infos, int* done)
 {
     const Index c = blockIdx.x;
     for (Index i = threadIdx.x; i <= c; i += blockDim.x) {

@@ -1,18 +1,23 @@
 // One leaf of the recursive QR panel: w <= 32 Householder reflectors of m rows, m >= w.
 //
-// Compiled with -DTHREADS and -DRESIDENT, after scalar.cu, exchange.cu, strip.cu and
-// larfg.cu.  A warp keeps a strip of the leaf in registers.  With RESIDENT = 0 strips stay
-// in memory, and a warp goes through several of them for each column: for any number of
-// rows.  Outside strips a lane is a column.
+// Compiled with -DTHREADS, -DROWS (see strip.cuh) and -DRESIDENT.  A warp keeps a strip of
+// the leaf in registers.  With RESIDENT = 0 strips stay in memory, and a warp goes through
+// several of them for each column: for any number of rows.  Outside strips a lane is a
+// column.
 //
 // All blocks must be resident, because each column needs an exchange between them: of
 // each block's sums, which every block adds in the same order, and of row j.  Two buffers
 // alternate: a block publishes column j + 2 only after every block has published column
 // j + 1, that is, after all have read column j.
 
+#include "exchange.cuh"
+#include "larfg.cuh"
+#include "scalar.cuh"
+#include "strip.cuh"
+
 constexpr int WARPS = THREADS / 32;
-constexpr int UNITS = 32 * COMPONENTS;        // of a row
-constexpr int BATCH = 40 / sizeof(Scalar);    // blocks whose sums a warp awaits together
+constexpr int UNITS = 32 * COMPONENTS;          // of a row
+constexpr int BATCH = 40 / sizeof(Scalar);      // blocks whose sums a warp awaits together
 constexpr int LEADER = 1, PUBLISH = WARPS - 1;  // warps that do more than their strips
 constexpr int TAKERS = WARPS - 2;  // all but the first, which keeps row j, and the leader
 

@@ -1,5 +1,8 @@
-// What surrounds the leaves of a QR panel; after scalar.cu.  All but join_pairs take a
-// block for a column.
+// What surrounds the leaves of a QR panel.  Compiled with -DPAIRED (columns of T that a
+// block of join_pairs finds) and -DMOST (columns of the diagonal blocks that it joins).
+// All but join_pairs take a block for a column.
+
+#include "scalar.cuh"
 
 // Exponents of a column within which squares do not overflow, and what underflows of them
 // is far below rounding error.
@@ -64,9 +67,6 @@ extern "C" __global__ void move_upper(Scalar* A, Index lda, Scalar* R, Index ldr
         R[j + i * ldr] = T[j + i * ldt] = make_scalar(0);
     }
 }
-
-constexpr int PAIRED = 4;  // columns of T that a block of join_pairs finds
-constexpr int MOST = 128;  // columns of the diagonal blocks that it joins
 
 // T12 <- -T1 G12 T2 for diagonal blocks 0 and 1, 2 and 3, ... of T, G = V^H V; the last
 // block may be narrower.  blockIdx.y is the pair's number.

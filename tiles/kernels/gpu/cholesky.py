@@ -8,7 +8,7 @@ from hetero_la.tiles.kernels.gpu.common import (
     CHUNK,
     ceil_div,
     copy_operands,
-    lower_function,
+    lower_source,
     solve_by_inverse,
 )
 from hetero_la.tiles.kernels.gpu.inverse import pairs
@@ -37,7 +37,7 @@ def trmm_rc(q: GpuQueue, a: Array, w: Array, b: Array, options: KernelOptions) -
     rows, order = b.shape
     step = min(rows, max(CHUNK // (order * b.itemsize), 1))
     X = Block(q.workspace("trmm", order * step * b.itemsize), step, b.dtype)
-    substitute = lower_function(q, "substitute_right", b.dtype)
+    substitute = q.function("substitute_right", lower_source(b.dtype))
     width = ceil_div(order, ceil_div(order, _STRIP))
     for first in range(0, rows, step):
         part, count = B.at(first, 0), min(step, rows - first)
@@ -84,7 +84,7 @@ def _herk_blocks(
 
     # Products overwrite whole diagonal blocks: the part above the diagonal is restored.
     kept = q.workspace("herk", leaf * columns * C.dtype.itemsize)
-    keep_upper = lower_function(q, "keep_upper", C.dtype)
+    keep_upper = q.function("keep_upper", lower_source(C.dtype))
     q.launch(keep_upper, (columns,), 128, C.pointer, C.ld, kept, leaf, 0)
     whole = ceil_div(columns, leaf) - 1
     last = whole * leaf

@@ -15,14 +15,16 @@ by the entries of the inverse; a panel that exceeds the bound is left as it was.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from hetero_la.tiles.kernels.gpu.common import ceil_div, solve_unit_lower
+from hetero_la.tiles.kernels.gpu.common import ceil_div, solve_unit_lower, triangles_source
 from hetero_la.tiles.kernels.gpu.inverse import invert
 from hetero_la.tiles.kernels.gpu.queue import Block, GpuQueue
+from hetero_la.tiles.kernels.gpu.sources import Source
 
 _LANES = 32  # columns of reflect_leaf
 _STRIP = 128  # columns of a strip of a product with a triangle, whose zeros are left out
@@ -30,6 +32,11 @@ _STRIP = 128  # columns of a strip of a product with a triangle, whose zeros are
 #: the factor by which a column of Q1 or V loses accuracy.
 _BOUND = 100.0
 _BOUND_AGAIN = 4.0  # the same of R2, which is the identity where Q1 is all but orthonormal
+
+
+@functools.cache
+def reconstruct_source(dtype: np.dtype) -> Source:
+    return Source("reconstruct", dtype)
 
 
 @dataclass(slots=True)
@@ -70,7 +77,7 @@ class CholeskyQR:
             return False
         below = self.rows - order
         self._times_adjoint(Q1.at(order, 0), Y, self.A.at(order, 0), below)
-        copy = q.function("copy_reflectors", ("scalar", "triangles"), S.dtype)
+        copy = q.function("copy_reflectors", triangles_source(S.dtype))
         q.launch(copy, (order,), 128, S.pointer, S.ld, self.A.pointer, self.A.ld, order)
         return True
 
@@ -138,5 +145,5 @@ class CholeskyQR:
         return self.q.workspace("cholesky_qr infos", 8)
 
     def _launch(self, name: str, blocks: int, threads: int, *arguments: Any) -> None:
-        function = self.q.function(name, ("scalar", "reconstruct"), self.A.dtype)
+        function = self.q.function(name, reconstruct_source(self.A.dtype))
         self.q.launch(function, (blocks,), threads, *arguments)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -10,16 +11,18 @@ import numpy as np
 from hetero_la.tiles.arrays.device import Array, KernelOptions
 from hetero_la.tiles.arrays.transfer import copy_columns
 from hetero_la.tiles.kernels.gpu.queue import Block, GpuQueue, block
+from hetero_la.tiles.kernels.gpu.sources import Source
 from hetero_la.tiles.kernels.registry import implements
 from hetero_la.tiles.kernels.spec import TRIANGULAR, Triangular
 
-_COLUMNS = ("scalar", "pivots", "columns")
-_LOWER = ("scalar", "lower")
-_PERMUTE = ("pivots", "permute")
+PERMUTE = Source("permute")
 _ENTRIES = 4  # moves that a thread of swap_net holds
 RHS, _SLICES = 2, 4  # columns, and slices of 32 rows, of a block of solve_lower
 LEAF = 32 * _SLICES  # largest order of solve_lower
 _STRIP = 16  # columns that a thread of substitute_right holds
+PAIRED = 4  # columns of T that a block of join_pairs computes
+MOST_JOINED = 128  # columns of the diagonal blocks that it joins
+UNIT_BYTES = 16  # largest unit of exchange.cuh
 CHUNK = 2**26  # bytes of workspace that a kernel uses to work in place
 _GATHER_COLUMNS = 8 * 65535  # of a launch of gather_rows: 8 a block, and CUDA's largest grid.y
 
@@ -28,14 +31,19 @@ def ceil_div(a: int, b: int) -> int:
     return -(-a // b)
 
 
-def _function(q: GpuQueue, name: str, dtype: np.dtype) -> Any:
-    return q.function(name, _COLUMNS, dtype, f"-DENTRIES={_ENTRIES}")
+@functools.cache
+def columns_source(dtype: np.dtype) -> Source:
+    return Source("columns", dtype, (f"ENTRIES={_ENTRIES}",))
 
 
-def lower_function(q: GpuQueue, name: str, dtype: np.dtype) -> Any:
-    """Return the kernel `name` of lower.cu."""
-    defines = (f"-DRHS={RHS}", f"-DSLICES={_SLICES}", f"-DSTRIP={_STRIP}")
-    return q.function(name, _LOWER, dtype, *defines)
+@functools.cache
+def lower_source(dtype: np.dtype) -> Source:
+    return Source("lower", dtype, (f"RHS={RHS}", f"SLICES={_SLICES}", f"STRIP={_STRIP}"))
+
+
+@functools.cache
+def triangles_source(dtype: np.dtype) -> Source:
+    return Source("triangles", dtype, (f"PAIRED={PAIRED}", f"MOST={MOST_JOINED}"))
 
 
 def _swap_grid(q: GpuQueue, columns: int) -> tuple[int]:
@@ -53,7 +61,7 @@ def swap_pivots(q: GpuQueue, A: Block, columns: int, ipiv: int, w: int, offset: 
         return
     threads = min(1024, 32 * ceil_div(w, 32))
     q.launch(
-        _function(q, "swap_pivots", A.dtype), _swap_grid(q, columns), threads,
+        q.function("swap_pivots", columns_source(A.dtype)), _swap_grid(q, columns), threads,
         A.pointer, A.ld, columns, ipiv, w, offset,
     )  # fmt: skip
 
@@ -61,7 +69,7 @@ def swap_pivots(q: GpuQueue, A: Block, columns: int, ipiv: int, w: int, offset: 
 def swap_serially(q: GpuQueue, A: Block, columns: int, ipiv: int, w: int, offset: int = 0) -> None:
     """Apply any number of swaps as `swap_pivots` does, one after the other."""
     q.launch(
-        _function(q, "swap_serial", A.dtype), (ceil_div(columns, 128),), 128,
+        q.function("swap_serial", columns_source(A.dtype)), (ceil_div(columns, 128),), 128,
         A.pointer, A.ld, columns, ipiv, w, offset,
     )  # fmt: skip
 
@@ -71,7 +79,7 @@ def solve_unit_lower(q: GpuQueue, L: Block, B: Block, order: int, columns: int) 
     if order <= LEAF:
         grid = (ceil_div(columns, RHS),)
         arguments = (L.pointer, L.ld, B.pointer, B.ld, order, columns)
-        q.launch(lower_function(q, "solve_unit_lower", B.dtype), grid, 32, *arguments)
+        q.launch(q.function("solve_unit_lower", lower_source(B.dtype)), grid, 32, *arguments)
         return
     top = LEAF * ceil_div(ceil_div(order, LEAF), 2)
     solve_unit_lower(q, L, B, top, columns)
@@ -89,8 +97,8 @@ def _enqueue_netperm(q: GpuQueue, ipiv: Array, net: int, stride: int) -> None:
     w = len(ipiv)
     links = q.workspace("links", 8 * w)
     grid = (ceil_div(w, 128),)
-    q.launch(q.function("find_links", _PERMUTE), grid, 128, ipiv.data.ptr, w, links)
-    q.launch(q.function("netperm", _PERMUTE), grid, 128, ipiv.data.ptr, w, links, net, stride)
+    q.launch(q.function("find_links", PERMUTE), grid, 128, ipiv.data.ptr, w, links)
+    q.launch(q.function("netperm", PERMUTE), grid, 128, ipiv.data.ptr, w, links, net, stride)
 
 
 @implements("netperm", "gpu")
@@ -106,14 +114,14 @@ def swap(q: GpuQueue, ipiv: Array, net: Array, a: Array, options: KernelOptions)
         swap_pivots(q, A, columns, ipiv.data.ptr, len(ipiv))
         return
     q.launch(
-        _function(q, "swap_net", A.dtype), _swap_grid(q, columns), threads,
+        q.function("swap_net", columns_source(A.dtype)), _swap_grid(q, columns), threads,
         A.pointer, A.ld, columns, net.data.ptr, _net_stride(net), entries,
     )  # fmt: skip
 
 
 def _laset(q: GpuQueue, a: Array, diagonal: int) -> None:
     A, (rows, columns) = block(a), a.shape
-    function = lower_function(q, "laset", A.dtype)
+    function = q.function("laset", lower_source(A.dtype))
     q.launch(function, (columns,), 256, A.pointer, A.ld, rows, diagonal)
 
 
@@ -138,7 +146,7 @@ def solve_by_inverse(q: GpuQueue, a: Array, w: Array, b: Array, *, unit: bool) -
     order, columns = b.shape
     step = min(columns, max(CHUNK // (order * b.itemsize), 1))
     X = Block(q.workspace("trmm", order * step * b.itemsize), order, b.dtype)
-    substitute = lower_function(q, "substitute", b.dtype)
+    substitute = q.function("substitute", lower_source(b.dtype))
     for first in range(0, columns, step):
         part, count = B.at(0, first), min(step, columns - first)
         copy_columns(*copy_operands(X, part), order * b.itemsize, count, q.stream.ptr)
@@ -178,12 +186,12 @@ def compose(q: GpuQueue, ipiv: Array, *rest: Any, options: KernelOptions) -> Non
     first = q.workspace("compose", 4 * rows) if after else perm.data.ptr
     net = q.workspace("net", 16 * w)
     _enqueue_netperm(q, ipiv, net, 2)
-    q.launch(q.function("identity_permutation", _PERMUTE), grid, 256, first, rows)
-    scatter = q.function("scatter_net", _PERMUTE)
+    q.launch(q.function("identity_permutation", PERMUTE), grid, 256, first, rows)
+    scatter = q.function("scatter_net", PERMUTE)
     q.launch(scatter, (ceil_div(2 * w, 256),), 256, net, 2, 2 * w, first)
     if after:
         q.launch(
-            q.function("gather_permutation", _PERMUTE), grid, 256,
+            q.function("gather_permutation", PERMUTE), grid, 256,
             first, after[0].data.ptr, rows - len(after[0]), rows, perm.data.ptr,
         )  # fmt: skip
 
@@ -194,7 +202,7 @@ def laswp(q: GpuQueue, perm: Array, a: Array, options: KernelOptions) -> None:
     A = block(a).at(a.shape[0] - rows, 0)
     step = min(columns, max(CHUNK // (rows * a.itemsize), 1), _GATHER_COLUMNS)
     T = Block(q.workspace("laswp", rows * step * a.itemsize), rows, np.dtype(a.dtype))
-    gather = _function(q, "gather_rows", a.dtype)
+    gather = q.function("gather_rows", columns_source(a.dtype))
     for first in range(0, columns, step):
         part, count = A.at(0, first), min(step, columns - first)
         q.launch(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hetero_la.tiles.arrays.device import Array, KernelOptions
-from hetero_la.tiles.kernels.gpu.common import LEAF, RHS, ceil_div, lower_function
+from hetero_la.tiles.kernels.gpu.common import LEAF, RHS, ceil_div, lower_source
 from hetero_la.tiles.kernels.gpu.queue import Block, GpuQueue, block
 from hetero_la.tiles.kernels.registry import implements
 
@@ -28,7 +28,7 @@ def pairs(order: int, leaf: int) -> Iterator[tuple[int, int, int, int]]:
 
 def invert(q: GpuQueue, L: Block, W: Block, order: int, *, unit: bool) -> None:
     """Compute W <- L^-1 in full, L lower triangular, of unit diagonal if `unit`."""
-    function = lower_function(q, "invert_diagonal", W.dtype)
+    function = q.function("invert_diagonal", lower_source(W.dtype))
     q.launch(
         function, (ceil_div(order, RHS),), 32, L.pointer, L.ld, W.pointer, W.ld, order, int(unit)
     )
@@ -50,7 +50,7 @@ def _join(q: GpuQueue, L: Block, W: Block, size: int, rows: int, count: int) -> 
 def _check(q: GpuQueue, W: Block, L: Block, order: int, bound: float) -> None:
     """Set W[0, 0] to NaN if ``||W||_1 ||L||_1`` exceeds `bound`; L at address 0 has norm 1."""
     q.launch(
-        lower_function(q, "check_inverse", W.dtype), (order,), 256,
+        q.function("check_inverse", lower_source(W.dtype)), (order,), 256,
         W.pointer, W.ld, L.pointer, L.ld, order, float(bound),
         q.workspace("check_inverse", 24, zeroed=True),
     )  # fmt: skip

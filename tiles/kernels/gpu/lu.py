@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from hetero_la.tiles.arrays.device import Array, KernelOptions
-from hetero_la.tiles.kernels.gpu.common import solve_unit_lower, swap_pivots
+from hetero_la.tiles.kernels.gpu.common import (
+    PERMUTE,
+    UNIT_BYTES,
+    ceil_div,
+    solve_unit_lower,
+    swap_pivots,
+)
 from hetero_la.tiles.kernels.gpu.queue import Block, GpuQueue, block
+from hetero_la.tiles.kernels.gpu.sources import Source
 from hetero_la.tiles.kernels.registry import implements
 from hetero_la.tiles.kernels.spec import LETTER
 
-_SOURCES = ("scalar", "exchange", "panel")
 _UNROLL = 8  # columns that getrf_leaf unrolls; its width is a multiple of this
-_UNIT_BYTES = 16  # largest unit of exchange.cu
 
 
 class _Shape(NamedTuple):
@@ -25,10 +31,14 @@ class _Shape(NamedTuple):
     row_bytes: int  # most bytes of registers for a row
     most_rows: int  # most rows of a panel for which it is the fastest
 
+    def columns(self, dtype: np.dtype) -> int:
+        """Return the most columns of a leaf."""
+        return self.row_bytes // dtype.itemsize
+
 
 #: The wide leaf takes half as many launches, but twice as many multiprocessors, which are better
 #: left to the trailing update of a tall matrix.
-_WIDE, _NARROW = _Shape(256, 512, 8192), _Shape(512, 256, 2**31)
+SHAPES = _Shape(256, 512, 8192), _Shape(512, 256, 2**31)
 
 
 def inner_blocking(options: KernelOptions, dtype: np.dtype) -> int:
@@ -39,7 +49,7 @@ def inner_blocking(options: KernelOptions, dtype: np.dtype) -> int:
     ValueError
         If ``options.ib`` is below one, or more than registers hold.
     """
-    largest = _WIDE.row_bytes // dtype.itemsize
+    largest = SHAPES[0].columns(dtype)
     if options.ib is None:
         return largest
     if not 1 <= options.ib <= largest:
@@ -56,13 +66,18 @@ class _Leaf(NamedTuple):
     blocks: int
 
 
+@functools.cache
+def leaf_source(shape: _Shape, columns: int, dtype: np.dtype) -> Source:
+    width = _UNROLL * ceil_div(columns, _UNROLL)
+    defines = (f"IB={width}", f"THREADS={shape.threads}", f"UNROLL={_UNROLL}")
+    return Source("panel", dtype, defines)
+
+
 def _leaf(q: GpuQueue, rows: int, dtype: np.dtype, ib: int) -> _Leaf | None:
     """Return the fastest leaf for a panel; None if it is too tall for all of them."""
-    for shape in (_WIDE, _NARROW):
-        columns = min(ib, shape.row_bytes // dtype.itemsize)
-        width = _UNROLL * -(-columns // _UNROLL)
-        defines = (f"-DIB={width}", f"-DTHREADS={shape.threads}", f"-DUNROLL={_UNROLL}")
-        kernel = q.function("getrf_leaf", _SOURCES, dtype, *defines)
+    for shape in SHAPES:
+        columns = min(ib, shape.columns(dtype))
+        kernel = q.function("getrf_leaf", leaf_source(shape, columns, dtype))
         blocks = q.resident_blocks(kernel, shape.threads)
         if rows <= min(shape.most_rows, blocks * shape.threads):
             return _Leaf(kernel, columns, shape.threads, blocks)
@@ -126,8 +141,8 @@ def getrf(q: GpuQueue, a: Array, ipiv: Array, info: Array, options: KernelOption
 
 def _exchange(q: GpuQueue, leaf: _Leaf, columns: int) -> tuple[int, int]:
     """Return the workspace of the blocks' exchange, and numbers not used in it before."""
-    units = _WIDE.row_bytes // 4 + 1  # most units of a row
-    nbytes = 2 * _UNIT_BYTES * (leaf.blocks + (leaf.blocks + 1) * units)
+    units = SHAPES[0].row_bytes // 4 + 1  # most units of a row
+    nbytes = 2 * UNIT_BYTES * (leaf.blocks + (leaf.blocks + 1) * units)
     exchange = q.workspace("exchange", nbytes, zeroed=True)
     return exchange, q.numbers(columns)
 
@@ -142,5 +157,5 @@ def _library_getrf(q: GpuQueue, A: Block, rows: int, columns: int, ipiv: int, in
     count = getattr(cusolver, letter + "getrf_bufferSize")(*arguments)
     work = q.workspace("getrf", count * A.dtype.itemsize)
     getattr(cusolver, letter + "getrf")(*arguments, work, ipiv, info)
-    function = q.function("to_zero_based", ("pivots", "permute"))
-    q.launch(function, (-(-columns // 256),), 256, ipiv, columns)
+    function = q.function("to_zero_based", PERMUTE)
+    q.launch(function, (ceil_div(columns, 256),), 256, ipiv, columns)

@@ -6,6 +6,7 @@ kernels are enqueued: the host takes nearly as long for that as the GPU for the 
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,19 +14,22 @@ import numpy as np
 
 from hetero_la.tiles.arrays.device import Array, KernelOptions
 from hetero_la.tiles.kernels.gpu.cholesky_qr import CholeskyQR
-from hetero_la.tiles.kernels.gpu.common import ceil_div
+from hetero_la.tiles.kernels.gpu.common import (
+    MOST_JOINED,
+    PAIRED,
+    UNIT_BYTES,
+    ceil_div,
+    triangles_source,
+)
 from hetero_la.tiles.kernels.gpu.queue import Block, GpuQueue, block
+from hetero_la.tiles.kernels.gpu.sources import Source
 from hetero_la.tiles.kernels.registry import implements
 
-_LEAF = ("scalar", "exchange", "strip", "larfg", "reflectors")
-_TRIANGLES = ("scalar", "triangles")
 _THREADS = 512  # of a block of geqrf_leaf
 _STRIP_BYTES = 256  # of a column of the strip that a warp holds
 _LANES = 32  # most columns of a leaf
-_BLOCK = 256  # most columns of a block: twice those that join_pairs joins
+_BLOCK = 2 * MOST_JOINED  # most columns of a block
 _BLOCK_BYTES = 2048  # most bytes of a block's row: wider blocks cost more memory traffic than gain
-_PAIRED = 4  # columns of T that a block of join_pairs computes
-_UNIT_BYTES = 16  # largest unit of exchange.cu; a complex number takes two units
 _CHUNK = 2**28  # bytes of each workspace of larfb: at this width a product loses no speed
 
 
@@ -44,11 +48,16 @@ def inner_blocking(options: KernelOptions) -> int:
     return options.ib
 
 
+@functools.cache
+def leaf_source(dtype: np.dtype, resident: bool) -> Source:
+    rows = _STRIP_BYTES // dtype.itemsize
+    defines = (f"THREADS={_THREADS}", f"ROWS={rows}", f"RESIDENT={int(resident)}")
+    return Source("reflectors", dtype, defines)
+
+
 def _leaf_kernel(q: GpuQueue, dtype: np.dtype, resident: bool) -> tuple[Any, int]:
     """Return the leaf's kernel, for rows in registers or in memory, and its resident blocks."""
-    rows = _STRIP_BYTES // dtype.itemsize
-    defines = (f"-DTHREADS={_THREADS}", f"-DROWS={rows}", f"-DRESIDENT={int(resident)}")
-    kernel = q.function("geqrf_leaf", _LEAF, dtype, *defines)
+    kernel = q.function("geqrf_leaf", leaf_source(dtype, resident))
     return kernel, q.resident_blocks(kernel, _THREADS)
 
 
@@ -93,9 +102,9 @@ class _QrPanel:
         q.gemm(1, V, V, 0, G, (width, width, self.rows - first), trans_a="c")
         joined = self.ib
         while joined < width:
-            grid = (ceil_div(joined, _PAIRED), ceil_div(width, 2 * joined))
+            grid = (ceil_div(joined, PAIRED), ceil_div(width, 2 * joined))
             q.launch(
-                q.function("join_pairs", _TRIANGLES, V.dtype), grid, 128,
+                q.function("join_pairs", triangles_source(V.dtype)), grid, 128,
                 T.pointer, T.ld, G.pointer, G.ld, width, joined,
             )  # fmt: skip
             joined *= 2
@@ -110,7 +119,7 @@ class _QrPanel:
         """Move the part above diagonal blocks of order `diagonal` to R."""
         A, R, T = (x.at(first, first) for x in (self.A, self.R, self.T))
         self.q.launch(
-            self.q.function("move_upper", _TRIANGLES, A.dtype), (width,), 128,
+            self.q.function("move_upper", triangles_source(A.dtype)), (width,), 128,
             A.pointer, A.ld, R.pointer, R.ld, T.pointer, T.ld, diagonal,
         )  # fmt: skip
 
@@ -129,7 +138,7 @@ class _QrPanel:
         q, A, R, T = self.q, *(x.at(first, first) for x in (self.A, self.R, self.T))
         rows, itemsize = self.rows - first, A.dtype.itemsize
         units = 2 * (self.blocks + 1) * _LANES * 2
-        exchange = q.workspace("reflectors", units * _UNIT_BYTES, zeroed=True)
+        exchange = q.workspace("reflectors", units * UNIT_BYTES, zeroed=True)
         q.launch(
             self.leaf_kernel, (min(ceil_div(rows, _block_rows(A.dtype)), self.blocks),), _THREADS,
             A.pointer, A.ld, rows, width, R.pointer, R.ld, T.pointer, T.ld,
@@ -170,7 +179,7 @@ def geqrf(
     kernel, blocks = _leaf_kernel(q, A.dtype, True)
     in_registers = rows <= blocks * _block_rows(A.dtype)
     exponents = q.workspace("exponents", 4 * order)
-    scale = q.function("scale_columns", _TRIANGLES, A.dtype)
+    scale = q.function("scale_columns", triangles_source(A.dtype))
     q.launch(scale, (order,), 1024, A.pointer, A.ld, rows, exponents)
     arguments = (q, A, R, T, tau.data.ptr)
     method.data.memset_async(0, method.nbytes, q.stream)
@@ -182,7 +191,7 @@ def geqrf(
         if not in_registers:
             kernel, blocks = _leaf_kernel(q, A.dtype, False)
         _QrPanel(*arguments, rows, ib, kernel, blocks).factor(0, order)
-    unscale = q.function("unscale", _TRIANGLES, A.dtype)
+    unscale = q.function("unscale", triangles_source(A.dtype))
     q.launch(unscale, (order,), 256, R.pointer, R.ld, exponents)
     if columns > order:
         _apply(q, A, T, A.at(0, order), (rows, columns - order, order), "c")
@@ -201,7 +210,7 @@ def larfb_n(q: GpuQueue, v: Array, t: Array, c: Array, options: KernelOptions) -
 def _unpacked(q: GpuQueue, a: Array, columns: int) -> Block:
     A, rows = block(a), len(a)
     V = _workspace(q, "V", A.dtype, rows, columns)
-    copy = q.function("copy_reflectors", _TRIANGLES, A.dtype)
+    copy = q.function("copy_reflectors", triangles_source(A.dtype))
     q.launch(copy, (columns,), 256, A.pointer, A.ld, V.pointer, V.ld, rows)
     return V
 
@@ -219,5 +228,5 @@ def gemqrt_n(q: GpuQueue, a: Array, t: Array, c: Array, options: KernelOptions) 
 @implements("lacpy", "gpu")
 def lacpy(q: GpuQueue, r: Array, a: Array, options: KernelOptions) -> None:
     R, A = block(r), block(a)
-    copy = q.function("copy_upper", _TRIANGLES, R.dtype)
+    copy = q.function("copy_upper", triangles_source(R.dtype))
     q.launch(copy, (len(r),), 256, R.pointer, R.ld, A.pointer, A.ld)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib.resources
 import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -13,6 +12,7 @@ import numpy as np
 
 from hetero_la.tiles.arrays.errors import KernelTimeoutError
 from hetero_la.tiles.arrays.transfer import copy_columns
+from hetero_la.tiles.kernels.gpu.sources import Source, module
 from hetero_la.tiles.kernels.spec import LETTER, Triangular
 
 _FILL = {"l": 0, "u": 1}  # cublasFillMode_t: the triangle that is stored
@@ -56,18 +56,6 @@ def allocate(shape: tuple[int, ...], dtype: Any) -> Any:
         return cupy.ndarray(shape, dtype, order="F")
     finally:
         current.use()
-
-
-@functools.cache
-def _module(files: tuple[str, ...], dtype: np.dtype | None, defines: tuple[str, ...]) -> Any:
-    import cupy
-
-    folder = importlib.resources.files("hetero_la.tiles.kernels") / "cuda"
-    code = "\n".join((folder / f"{name}.cu").read_text() for name in files)
-    if dtype is not None:
-        real = "float" if dtype.char in "fF" else "double"
-        defines = (f"-DREAL={real}", f"-DCOMPLEX={int(dtype.kind == 'c')}", *defines)
-    return cupy.RawModule(code=code, options=("-std=c++17", *defines))
 
 
 def _operation(letter: str, dtype: np.dtype) -> int:
@@ -127,15 +115,12 @@ class GpuQueue:
         self._number = 1
         weakref.finalize(self, _destroy, self._handles).atexit = False
 
-    def function(
-        self, name: str, files: tuple[str, ...], dtype: np.dtype | None = None, *defines: str
-    ) -> Any:
-        """Return the kernel `name` of the sources `files`, compiled at its first use."""
-        key = (name, dtype, defines)
+    def function(self, name: str, source: Source) -> Any:
+        """The kernel `name` of a source, compiled at its first use."""
+        key = (name, source)
         found = self._functions.get(key)
         if found is None:
-            found = _module(files, dtype, defines).get_function(name).kernel
-            self._functions[key] = found
+            found = self._functions[key] = module(source).get_function(name).kernel
         return found
 
     def launch(

@@ -1,8 +1,15 @@
-// One Householder reflector; after strip.cu.
+// One Householder reflector.
+
+#pragma once
+
+#include "scalar.cuh"
 
 // What LAPACK's larfg makes of alpha above a column whose squares sum to `rest`:
 // H^H (alpha; x) = (beta; 0), H = I - tau v v^H, v = (1; scale x).
-struct Reflector { REAL beta; Scalar tau, scale; };
+struct Reflector {
+    REAL beta;
+    Scalar tau, scale;
+};
 
 // Squares below have lost bits to underflow, while their column, when the panel began,
 // was so much larger (see scale_columns) that x counts as zero.

@@ -1,10 +1,14 @@
 // Scalars of the four types.  Compiled with -DREAL=float|double -DCOMPLEX=0|1.
 
-using Index = long long;  // every index that is multiplied by a leading dimension
+#pragma once
+
+#include "index.cuh"
 
 #if COMPLEX
 constexpr int COMPONENTS = 2;
-struct __align__(2 * sizeof(REAL)) Scalar { REAL re, im; };
+struct __align__(2 * sizeof(REAL)) Scalar {
+    REAL re, im;
+};
 
 __device__ inline Scalar make_scalar(REAL re) { return {re, REAL(0)}; }
 __device__ inline bool is_zero(Scalar x) { return x.re == REAL(0) && x.im == REAL(0); }
@@ -65,3 +69,10 @@ __device__ inline Scalar add_product(Scalar a, Scalar b, Scalar c)
     return subtract_product(negative(a), b, c);
 }
 __device__ inline Scalar multiply(Scalar a, Scalar b) { return add_product(a, b, make_scalar(0)); }
+
+// The sum over a warp, on its lane 0.
+__device__ inline double warp_sum(double x)
+{
+    for (int step = 16; step; step /= 2) x += __shfl_down_sync(~0u, x, step);
+    return x;
+}

@@ -5,10 +5,12 @@
 // there what row q held before swap q; without such a swap it is row x itself.
 // Each row is traced on its own, so that all can be traced at once.
 
+#pragma once
+
 struct Link {
-    int self;     // last q < i with p[q] = i, or -1: whence row i was filled
-    int same;     // last q < i with p[q] = p[i], or -1
-    bool repeats; // some q > i has p[q] = p[i]
+    int self;      // last q < i with p[q] = i, or -1: whence row i was filled
+    int same;      // last q < i with p[q] = p[i], or -1
+    bool repeats;  // some q > i has p[q] = p[i]
 };
 
 // Add to `link` of swap i what the pivots first .. first + count say; `p` is in
@@ -33,7 +35,9 @@ __device__ inline int trace(const int* self, int i)
 
 // Swap i as moves: row to[n] takes the old row from[n]; to[n] = -1 where nothing
 // moves or another swap says it.
-struct Moves { int to[2], from[2]; };
+struct Moves {
+    int to[2], from[2];
+};
 
 __device__ inline Moves find_moves(const int* self, int same, bool repeats, int w, int i, int p)
 {

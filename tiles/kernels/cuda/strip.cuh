@@ -1,9 +1,13 @@
 // A strip of rows of a QR leaf, up to 32 columns wide, in the registers of one warp.
-// Compiled with -DROWS, those of a strip, after scalar.cu.
+// Compiled with -DROWS, those of a strip.
 //
 // Lane l holds the columns l % 8 + 8 k, k < 4, of every fourth pack of rows, from pack
 // l / 8 on: a compromise between sums over rows, which are short for many rows a lane,
 // and the passing round of a column, which is short for many columns a lane.
+
+#pragma once
+
+#include "scalar.cuh"
 
 constexpr int PACK = 16 / sizeof(Scalar);
 constexpr int HELD = ROWS / 4;  // rows of a lane
@@ -14,10 +18,7 @@ __device__ inline int lane_id() { return threadIdx.x % 32; }
 struct Strip {
     Scalar a[4][HELD];
 
-    static __device__ int row(int n)
-    {
-        return PACK * (4 * (n / PACK) + lane_id() / 8) + n % PACK;
-    }
+    static __device__ int row(int n) { return PACK * (4 * (n / PACK) + lane_id() / 8) + n % PACK; }
 
     // Rows outside `from` .. `end` count as zero, and are not stored.
     __device__ void load(const Scalar* A, Index lda, int from, int end, int w)

@@ -6,14 +6,20 @@
 //
 // Every wait has an end: a word that does not come sets a flag that the host reads, and
 // counts as zero, so that the kernels that follow stay within their memory.
+//
+// Compiled with -DREAL=float|double.
+
+#pragma once
 
 #ifndef PATIENCE  // looks for a word, of half a microsecond each, before it counts as lost
 #define PATIENCE (1u << 25)
 #endif
 
-template <int BYTES> struct Exchange;
+template <int BYTES>
+struct Exchange;
 
-template <> struct Exchange<8> {
+template <>
+struct Exchange<8> {
     using Bits = unsigned long long;
     // Low word, number, high word, number: 8 bytes arrive together, as NCCL's
     // low-latency protocol relies on too.
@@ -38,7 +44,8 @@ template <> struct Exchange<8> {
     static __device__ double to_real(Bits x) { return __longlong_as_double(x); }
 };
 
-template <> struct Exchange<4> {
+template <>
+struct Exchange<4> {
     using Bits = unsigned;
     using Unit = uint2;
     static __device__ void put(Unit* unit, Bits bits, unsigned number)

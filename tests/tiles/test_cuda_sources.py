@@ -1,0 +1,54 @@
+"""CUDA sources compile by nvcc, and a changed header is not served from CuPy's cache."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hetero_la.tiles.kernels.gpu import cholesky_qr, common, lu, qr, sources
+from hetero_la.tiles.kernels.gpu.sources import Source
+from tests.tiles.kernels import DTYPES
+
+NVCC = shutil.which("nvcc")
+
+
+def sources_of(dtype: np.dtype) -> Iterator[Source]:
+    """All that is compiled for a dtype, with the widest leaves."""
+    yield common.PERMUTE
+    yield common.columns_source(dtype)
+    yield common.lower_source(dtype)
+    yield common.triangles_source(dtype)
+    yield cholesky_qr.reconstruct_source(dtype)
+    for shape in lu.SHAPES:
+        yield lu.leaf_source(shape, shape.columns(dtype), dtype)
+    for resident in (True, False):
+        yield qr.leaf_source(dtype, resident)
+
+
+def test_every_file_is_compiled() -> None:
+    files = {source.path for source in sources_of(np.dtype(np.float64))}
+    assert files == set(sources.FOLDER.glob("*.cu"))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(NVCC is None, reason="needs nvcc")
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_sources_compile_by_nvcc_without_warnings(dtype: type, tmp_path: Path) -> None:
+    for source in sources_of(np.dtype(dtype)):
+        command = [NVCC, *source.options, "-arch=sm_80", "-cubin", "-Werror=all-warnings"]
+        subprocess.run([*command, source.path, "-o", tmp_path / "cubin"], check=True)
+
+
+def test_a_changed_header_changes_the_code_that_is_compiled(
+    cuda_folder: Path,
+) -> None:
+    before = common.PERMUTE.code
+    assert common.PERMUTE.code == before
+    with (cuda_folder / "pivots.cuh").open("a") as header:
+        header.write("// more\n")
+    assert common.PERMUTE.code != before
