@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 from enum import StrEnum
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import scipy.linalg
@@ -45,9 +45,17 @@ _SHORT = {
     "her": Structure.HERMITIAN,
     "pos": Structure.POSITIVE,
 }
-#: What `assume_a` may be in `solve`.
+#: What `assume_a` may be in `inv`, and in `solve`, where SciPy knows more.
+InvAssumption = (
+    Literal[
+        "general", "diagonal", "upper triangular", "lower triangular", "gen", "sym", "her", "pos"
+    ]
+    | None
+)
+SolveAssumption = (
+    InvAssumption | Literal["tridiagonal", "banded", "symmetric", "hermitian", "positive definite"]
+)
 SOLVE_NAMES = (*Structure, *_SHORT)
-#: And in `inv`, where SciPy knows fewer.
 INV_NAMES = ("general", "diagonal", "upper triangular", "lower triangular", *_SHORT)
 #: Solved without LU: a right-hand side takes O(n^2) operations at most.
 _SIMPLE = (Structure.DIAGONAL, Structure.UPPER, Structure.LOWER)

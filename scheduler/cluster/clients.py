@@ -24,6 +24,8 @@ from hetero_la.tiles.arrays.forks import ProcessLock, in_forked_child
 
 #: Seconds that a client may take to find its scheduler.
 _CONNECT_SECONDS = 30.0
+#: What the public functions take as `client`.
+ClientLike = Client | Cluster | None
 
 
 def running_client(client: object = None) -> Client | None:
