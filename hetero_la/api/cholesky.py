@@ -11,7 +11,16 @@ from numpy.typing import ArrayLike
 
 from hetero_la.api.factors import Factors
 from hetero_la.api.stacks import over_stacks
-from hetero_la.checks.array_types import Gpu, GpuOrLazy, HostArray, Lazy, LazyCholesky, Stored
+from hetero_la.checks.array_types import (
+    AnyArray,
+    Gpu,
+    GpuOrLazy,
+    HostArray,
+    Lazy,
+    LazyArray,
+    LazyCholesky,
+    Stored,
+)
 from hetero_la.checks.inputs import (
     as_array,
     as_columns_for,
@@ -256,8 +265,8 @@ def _require_positive(result: Result) -> None:
 
 @overload
 def cho_solve(
-    c_and_lower: tuple[Any, bool] | LazyCholesky[Any], b: GpuOrLazy, overwrite_b: bool = False,
-    check_finite: bool = True,
+    c_and_lower: tuple[AnyArray, bool] | LazyCholesky[LazyArray], b: GpuOrLazy,
+    overwrite_b: bool = False, check_finite: bool = True,
 ) -> GpuOrLazy: ...  # fmt: skip
 @overload
 def cho_solve(

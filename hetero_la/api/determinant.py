@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 
 from hetero_la.api.lu import factored
 from hetero_la.api.stacks import over_stacks
-from hetero_la.checks.array_types import GpuArray, Lazy, LazyArray
+from hetero_la.checks.array_types import AnyArray, GpuArray, Lazy
 from hetero_la.checks.inputs import as_matrix, is_writable
 from hetero_la.checks.lazy import takes_dask_arrays
 from hetero_la.execution.execute import can_hold_result
@@ -93,7 +93,7 @@ def det_of(diagonal: np.ndarray, sign: int, exponent: int = 0) -> Any:
 @on_device_of_arrays
 @over_stacks(a=2)
 def slogdet(
-    a: ArrayLike | GpuArray | LazyArray, check_finite: bool = True, *,
+    a: AnyArray, check_finite: bool = True, *,
     client: ClientLike = None, **options: Unpack[RunOptions],
 ) -> SlogdetResult:  # fmt: skip
     """Sign and logarithm of the determinant, which itself may overflow.

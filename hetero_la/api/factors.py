@@ -6,6 +6,7 @@ from abc import abstractmethod
 from typing import Any, Generic, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from hetero_la.checks.array_types import Beside, Stored
 from hetero_la.checks.inputs import lapack_dtype, refuse_masked
@@ -64,7 +65,7 @@ class Factors(tuple[Stored, Beside], Generic[Stored, Beside]):
         return self[0].shape
 
     @property
-    def dtype(self) -> Any:
+    def dtype(self) -> np.dtype[Any]:
         """Element type."""
         return self[0].dtype
 
@@ -106,7 +107,7 @@ class Factors(tuple[Stored, Beside], Generic[Stored, Beside]):
         return kept if fits and np.result_type(dtype, self.dtype) == self.dtype else None
 
     @abstractmethod
-    def solve(self, b: Any) -> Any:
+    def solve(self, b: Stored | ArrayLike) -> Stored:
         """Solve A X = B.
 
         Parameters

@@ -10,7 +10,16 @@ from numpy.typing import ArrayLike
 
 from hetero_la.api.factors import Factors
 from hetero_la.api.stacks import over_stacks
-from hetero_la.checks.array_types import Gpu, GpuOrLazy, HostArray, Lazy, LazyLU, Stored
+from hetero_la.checks.array_types import (
+    AnyArray,
+    Gpu,
+    GpuOrLazy,
+    HostArray,
+    Lazy,
+    LazyArray,
+    LazyLU,
+    Stored,
+)
 from hetero_la.checks.inputs import (
     as_array,
     as_columns_for,
@@ -200,7 +209,7 @@ def factored(
 
 @overload
 def lu_solve(
-    lu_and_piv: tuple[Any, Any] | LazyLU[Any], b: GpuOrLazy, trans: int = 0,
+    lu_and_piv: tuple[AnyArray, AnyArray] | LazyLU[LazyArray], b: GpuOrLazy, trans: int = 0,
     overwrite_b: bool = False, check_finite: bool = True,
 ) -> GpuOrLazy: ...  # fmt: skip
 @overload

@@ -38,6 +38,7 @@ class LazyArray(Protocol):
         """Compute it, as an array of the host or of a GPU."""
 
 
+AnyArray = ArrayLike | GpuArray | LazyArray
 #: An array of a GPU, a Dask array, or either: the result is of the same class.
 Gpu = TypeVar("Gpu", bound=GpuArray)
 Lazy = TypeVar("Lazy", bound=LazyArray)

@@ -11,7 +11,7 @@ import threading
 import warnings
 import weakref
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, NoReturn
 
 import dask.config
 import distributed.utils
@@ -165,11 +165,11 @@ class Cluster(SpecCluster):  # type: ignore[misc]
         self.scheduler.client_comms[client.id].interval = 0
         return client
 
-    def new_worker_spec(self) -> dict[str, Any]:
+    def new_worker_spec(self) -> NoReturn:
         """Refuse more workers: Dask's `scale` would begin one that is of no device."""
         raise ValueError(f"{_FIXED}: scale can only make it smaller")
 
-    def adapt(self, *args: Any, **kwargs: Any) -> Any:
+    def adapt(self, *args: object, **kwargs: object) -> NoReturn:
         """Refuse what Dask's other clusters do."""
         raise ValueError(f"{_FIXED}: it cannot adapt")
 
