@@ -1,4 +1,40 @@
-"""Dense LU, Cholesky and QR factorizations, run as task graphs on CPUs and GPUs by Dask."""
+"""Dense LU, Cholesky and QR as task graphs on CPUs and GPUs, run by Dask.
+
+NumPy, CuPy and Dask arrays of float32, float64, complex64 and complex128 are accepted and
+returned; names, arguments, results and errors are SciPy's.
+
+=================================  ============================================================
+task                               functions
+=================================  ============================================================
+systems A X = B                    `solve`, `inv`; `solve_with_report`
+P A = L U                          `lu_factor` (`LUFactors`), `lu_solve`, `lu`
+A = L L^H or U^H U                 `cho_factor` (`CholeskyFactors`), `cho_solve`, `cholesky`
+A = Q R                            `qr_factor` (`QRFactors`), `qr`, `qr_multiply`
+least squares                      `lstsq`; `lstsq_with_report`
+determinants                       `det`, `slogdet` (`SlogdetResult`)
+where it runs                      `Cluster`, and `available_presets` for it
+predicted steps and time           `plan` (`Plan`)
+recorded steps and time            `trace` (`Trace`); `Report` and `Timing` of a run
+=================================  ============================================================
+
+All functions that factor take the fields of `Options` by keyword (``nb``, ``lookahead``,
+``panel``, ...) and ``client``: a `Cluster` or the client of any Dask cluster.  Without one, small
+problems run in the calling thread, and larger ones on a cluster in this process.
+
+The command line is ``hetero-la``, or ``python -m hetero_la``; ``--help`` lists its commands.  The
+documentation is in ``docs/`` of the source, from ``docs/index.md`` on, and each function's
+docstring has an example.
+
+Examples
+--------
+>>> import numpy as np
+>>> import hetero_la
+>>> a, b = np.array([[2.0, 1.0], [0.0, 4.0]]), np.array([3.0, 4.0])
+>>> hetero_la.solve(a, b)
+array([1., 1.])
+>>> hetero_la.lu_factor(a, nb=128, lookahead=1).plan.lookahead
+1
+"""
 
 from hetero_la.cli import interrupt as _interrupt
 
@@ -47,6 +83,11 @@ def _lazy_functions() -> ModuleType:
 
 
 provide_lazy_functions(_lazy_functions)
+
+
+def __dir__() -> list[str]:
+    return sorted([*__all__, "__version__"])
+
 
 __all__ = [
     "CholeskyFactors",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import importlib.util
 import re
 import shlex
 from pathlib import Path
@@ -13,9 +14,10 @@ from hetero_la.cli import arguments
 from hetero_la.cli.main import main
 
 ROOT = Path(__file__).resolve().parents[1]
-FILES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = sorted((ROOT / "docs").glob("*.md"))
+FILES = [*(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "CHANGELOG")), *PAGES]
 #: They install, or run the tests: not from here.
-NOT_RUN = {"python3", "pip", "pytest", ".venv/bin/pip", ".venv/bin/pytest"}
+NOT_RUN = {"python3", "pip", "pytest"} | {f".venv/bin/{p}" for p in ("pip", "pytest", "pre-commit")}
 
 in_checkout = pytest.mark.skipif(
     not all((ROOT / name).is_dir() for name in ("benchmarks", "configs", "docs", "examples")),
@@ -68,7 +70,7 @@ def test_commands_parse(path: Path) -> None:
 
 def test_commands_without_files_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    for path in FILES[1:]:  # those of the README are run by .ci/run, or need files
+    for path in PAGES:  # those of the README are run by .ci/run, or need files
         for program, *rest in commands(path):
             if program == "hetero-la" and not (
                 _needs_gpu(rest) or _needs_files(rest) or _is_slow(rest)
@@ -110,5 +112,24 @@ def test_links_lead_somewhere(path: Path) -> None:
 @in_checkout
 def test_the_map_lists_every_page() -> None:
     index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
-    for path in FILES[1:]:
+    for path in PAGES:
         assert path.name == "index.md" or f"]({path.name})" in index
+
+
+def test_modules_that_have_moved_are_where_the_changelog_says() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(hetero_la\.\S+)`(.*?) \| `(\S+)` \|$", text, re.MULTILINE)
+    assert len(rows) > 10
+    for before, what, now in rows:
+        there = importlib.import_module(now)
+        if what == " (`gpu_count`)":  # a package of kernels has the name now
+            assert there.gpu_count
+        else:
+            assert not _is_module(before), before
+
+
+def _is_module(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError:
+        return False

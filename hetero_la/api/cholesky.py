@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import Any, Unpack, overload
 
 import numpy as np
 from numpy.linalg import LinAlgError
+from numpy.typing import ArrayLike
 
 from hetero_la.api.factors import Factors
 from hetero_la.api.stacks import over_stacks
+from hetero_la.checks.array_types import (
+    AnyArray,
+    Gpu,
+    GpuOrLazy,
+    HostArray,
+    Lazy,
+    LazyArray,
+    LazyCholesky,
+    Stored,
+)
 from hetero_la.checks.inputs import (
     as_array,
     as_columns_for,
@@ -34,11 +45,13 @@ from hetero_la.numerics.triangles import (
     solve_with_triangle,
     zero_upper_triangle,
 )
+from hetero_la.planning.options import RunOptions
+from hetero_la.scheduler.cluster.clients import ClientLike
 from hetero_la.tiles.arrays.finite import require_finite
 from hetero_la.tiles.arrays.transfer import array_module, on_device_of_arrays, to_host
 
 
-class CholeskyFactors(Factors):
+class CholeskyFactors(Factors[Stored, bool]):
     """Cholesky factor, A = L L^H or U^H U; unpacks as SciPy's ``(c, lower)``.
 
     Attributes
@@ -56,7 +69,7 @@ class CholeskyFactors(Factors):
     """
 
     @property
-    def c(self) -> Any:
+    def c(self) -> Stored:
         """The factor, in one triangle of a square array."""
         return self[0]
 
@@ -65,6 +78,10 @@ class CholeskyFactors(Factors):
         """Whether the factor is L."""
         return bool(self[1])
 
+    @overload
+    def solve(self, b: Lazy) -> Lazy: ...
+    @overload
+    def solve(self, b: Stored | ArrayLike) -> Stored: ...
     def solve(self, b: Any) -> Any:
         """Solve A X = B.
 
@@ -102,12 +119,22 @@ class CholeskyFactors(Factors):
         return float(2 * np.log(diagonal).sum(dtype=np.float64))
 
 
+@overload
+def cholesky(
+    a: GpuOrLazy, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True, *,
+    client: ClientLike = None, **options: Unpack[RunOptions],
+) -> GpuOrLazy: ...  # fmt: skip
+@overload
+def cholesky(
+    a: ArrayLike, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True, *,
+    client: ClientLike = None, **options: Unpack[RunOptions],
+) -> HostArray: ...  # fmt: skip
 @takes_dask_arrays
 @on_device_of_arrays
 @over_stacks(a=2)
 def cholesky(
     a: Any, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True, *,
-    client: Any = None, **options: Any,
+    client: ClientLike = None, **options: Unpack[RunOptions],
 ) -> Any:  # fmt: skip
     """Factor a Hermitian positive definite matrix: A = L L^H, or A = U^H U.
 
@@ -157,13 +184,28 @@ def cholesky(
     return factor if lower else factor.T
 
 
+@overload
+def cho_factor(
+    a: Lazy, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True, *,
+    client: ClientLike = None, **options: Unpack[RunOptions],
+) -> LazyCholesky[Lazy]: ...  # fmt: skip
+@overload
+def cho_factor(
+    a: Gpu, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True, *,
+    client: ClientLike = None, **options: Unpack[RunOptions],
+) -> CholeskyFactors[Gpu]: ...  # fmt: skip
+@overload
+def cho_factor(
+    a: ArrayLike, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True, *,
+    client: ClientLike = None, **options: Unpack[RunOptions],
+) -> CholeskyFactors[HostArray]: ...  # fmt: skip
 @takes_dask_arrays
 @on_device_of_arrays
 @over_stacks(a=2)
 def cho_factor(
     a: Any, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True, *,
-    client: Any = None, **options: Any,
-) -> CholeskyFactors:  # fmt: skip
+    client: ClientLike = None, **options: Unpack[RunOptions],
+) -> CholeskyFactors | LazyCholesky[Any]:  # fmt: skip
     """Factor a Hermitian positive definite matrix, for `cho_solve`.
 
     Parameters
@@ -196,7 +238,7 @@ def cho_factor(
 
 def _factor(
     a: Any, lower: bool, overwrite_a: bool, check_finite: bool, client: Any,
-    options: dict[str, Any], keep: Keep = Keep.NOTHING,
+    options: RunOptions, keep: Keep = Keep.NOTHING,
 ) -> tuple[Any, Result]:  # fmt: skip
     """Compute a factor in the lower triangle of an array; return it and the result of the run."""
     a = as_array(a, "a", (0, 1, 2))
@@ -225,11 +267,27 @@ def _require_positive(result: Result) -> None:
         raise LinAlgError(not_positive_message(result.info))
 
 
+@overload
+def cho_solve(
+    c_and_lower: tuple[AnyArray, bool] | LazyCholesky[LazyArray], b: GpuOrLazy,
+    overwrite_b: bool = False, check_finite: bool = True,
+) -> GpuOrLazy: ...  # fmt: skip
+@overload
+def cho_solve(
+    c_and_lower: tuple[Lazy, bool] | LazyCholesky[Lazy], b: ArrayLike, overwrite_b: bool = False,
+    check_finite: bool = True,
+) -> Lazy: ...  # fmt: skip
+@overload
+def cho_solve(
+    c_and_lower: tuple[ArrayLike, bool], b: ArrayLike, overwrite_b: bool = False,
+    check_finite: bool = True,
+) -> HostArray: ...  # fmt: skip
 @takes_dask_arrays
 @on_device_of_arrays
 def cho_solve(
-    c_and_lower: tuple[Any, bool], b: Any, overwrite_b: bool = False, check_finite: bool = True
-) -> Any:
+    c_and_lower: tuple[Any, bool] | LazyCholesky[Any], b: Any, overwrite_b: bool = False,
+    check_finite: bool = True,
+) -> Any:  # fmt: skip
     """Solve A X = B from the Cholesky factor of A, where it is: on the host or on its GPU.
 
     Parameters
@@ -263,10 +321,9 @@ def cho_solve(
     array([1., 1.])
     """
     c, lower = c_and_lower
-    kept = c_and_lower.kept_for(b) if isinstance(c_and_lower, CholeskyFactors) else None
-    if kept is not None:
+    if isinstance(c_and_lower, CholeskyFactors) and (kept := c_and_lower.kept_for(b)) is not None:
         if check_finite:
-            c_and_lower.require_finite("c")  # type: ignore[attr-defined]
+            c_and_lower.require_finite("c")
             require_finite(np.asarray(b), "b")
         # Of U, the lower triangle of A^T was factored, which is the conjugate of A.
         solve = functools.partial(kept.solve, "cho_solve")
@@ -293,7 +350,7 @@ def _cho_solve(c: Any, lower: Any, b: Any, *, overwrite_b: bool, check_finite: b
 
 def solve_positive(
     a: Any, b: Any, *, lower: bool = False, check_finite: bool = True, client: Any = None,
-    **options: Any,
+    **options: Unpack[RunOptions],
 ) -> tuple[Any, Report]:  # fmt: skip
     """Solve A X = B for a Hermitian positive definite matrix.
 
@@ -324,7 +381,9 @@ def solve_positive(
     return x.reshape(b.shape), report
 
 
-def inverse_positive(a: Any, *, lower: bool = False, client: Any = None, **options: Any) -> Any:
+def inverse_positive(
+    a: Any, *, lower: bool = False, client: Any = None, **options: Unpack[RunOptions]
+) -> Any:
     """Invert a Hermitian positive definite matrix, of which one triangle is given.
 
     See `solve_positive` for the parameters.
@@ -333,7 +392,7 @@ def inverse_positive(a: Any, *, lower: bool = False, client: Any = None, **optio
 
 
 def _solve(
-    routine: str, a: Any, rhs: Any, lower: bool, columns: int, client: Any, options: dict[str, Any]
+    routine: str, a: Any, rhs: Any, lower: bool, columns: int, client: Any, options: RunOptions
 ) -> tuple[Any, Report]:
     # A^T is the conjugate of A: it has the conjugate solution for conjugate right-hand sides.
     turn = functools.partial(_conjugate, really=not lower and a.dtype.kind == "c")

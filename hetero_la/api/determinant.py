@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack, overload
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from hetero_la.api.lu import factor_without_warning
 from hetero_la.api.stacks import over_stacks
+from hetero_la.checks.array_types import AnyArray, GpuArray, Lazy
 from hetero_la.checks.inputs import as_matrix, is_writable
 from hetero_la.checks.lazy import takes_dask_arrays
 from hetero_la.execution.execute import can_hold_result
 from hetero_la.numerics.range_scaling import column_exponents, times_power_of_two
+from hetero_la.planning.options import RunOptions
+from hetero_la.scheduler.cluster.clients import ClientLike
 from hetero_la.tiles.arrays.transfer import array_module, on_device_of_arrays, to_host
 
 #: How often mantissas can be multiplied in pairs before they may leave the range, and a bound
@@ -26,12 +30,22 @@ class SlogdetResult(NamedTuple):
     logabsdet: Any
 
 
+@overload
+def det(
+    a: Lazy, overwrite_a: bool = False, check_finite: bool = True, *, client: ClientLike = None,
+    **options: Unpack[RunOptions],
+) -> Lazy: ...  # fmt: skip
+@overload
+def det(
+    a: ArrayLike | GpuArray, overwrite_a: bool = False, check_finite: bool = True, *,
+    client: ClientLike = None, **options: Unpack[RunOptions],
+) -> Any: ...  # fmt: skip
 @takes_dask_arrays
 @on_device_of_arrays
 @over_stacks(a=2)
 def det(
-    a: Any, overwrite_a: bool = False, check_finite: bool = True, *, client: Any = None,
-    **options: Any,
+    a: Any, overwrite_a: bool = False, check_finite: bool = True, *, client: ClientLike = None,
+    **options: Unpack[RunOptions],
 ) -> Any:  # fmt: skip
     """Compute the determinant, from the diagonal of U.
 
@@ -78,7 +92,10 @@ def det_of(diagonal: np.ndarray, sign: int, exponent: int = 0) -> Any:
 @takes_dask_arrays
 @on_device_of_arrays
 @over_stacks(a=2)
-def slogdet(a: Any, check_finite: bool = True, *, client: Any = None, **options: Any) -> Any:
+def slogdet(
+    a: AnyArray, check_finite: bool = True, *,
+    client: ClientLike = None, **options: Unpack[RunOptions],
+) -> SlogdetResult:  # fmt: skip
     """Compute sign and logarithm of the determinant, which itself may overflow.
 
     Parameters
@@ -143,7 +160,7 @@ def _double(dtype: np.dtype) -> type:
 
 
 def _diagonal(
-    a: Any, overwrite_a: bool, check_finite: bool, client: Any, options: dict[str, Any]
+    a: Any, overwrite_a: bool, check_finite: bool, client: Any, options: RunOptions
 ) -> tuple[np.ndarray, int, int]:
     """Factor, and return the arguments of `det_of`."""
     a, how = as_matrix(a, square=True), (check_finite, client, options)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Any
+from typing import Any, Generic, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 
+from hetero_la.checks.array_types import Beside, Stored
 from hetero_la.checks.inputs import lapack_dtype, refuse_masked
 from hetero_la.execution.report import Report, Timing
 from hetero_la.execution.resident_factors import KeptFactors
@@ -15,7 +17,7 @@ from hetero_la.tiles.arrays.finite import require_finite
 from hetero_la.tiles.arrays.transfer import is_device_array
 
 
-class Factors(tuple[Any, Any]):
+class Factors(tuple[Stored, Beside], Generic[Stored, Beside]):
     """Base class of factors; a tuple of two, as SciPy's functions return.
 
     The arrays stay where the factorization has left them, on the host or on a GPU, and
@@ -40,15 +42,16 @@ class Factors(tuple[Any, Any]):
     _finite: bool
 
     def __new__(
-        cls, packed: Any, other: Any, info: int, report: Report, kept: KeptFactors | None = None
-    ) -> Any:
+        cls, packed: Stored, other: Beside, info: int, report: Report,
+        kept: KeptFactors | None = None,
+    ) -> Self:  # fmt: skip
         """Create the tuple with the report of the run and the factors kept on GPUs."""
         self = super().__new__(cls, (packed, other))
         self.info, (self.plan, self.timing) = info, report
         self._kept, self._finite = kept, False
         return self
 
-    def __getnewargs__(self) -> tuple[Any, Any, int, Report]:
+    def __getnewargs__(self) -> tuple[Stored, Beside, int, Report]:
         """Return the arguments from which a copy, or a pickle, is made."""
         return self[0], self[1], self.info, Report(self.plan, self.timing)
 
@@ -62,7 +65,7 @@ class Factors(tuple[Any, Any]):
         return self[0].shape
 
     @property
-    def dtype(self) -> Any:
+    def dtype(self) -> np.dtype[Any]:
         """Element type."""
         return self[0].dtype
 
@@ -103,7 +106,7 @@ class Factors(tuple[Any, Any]):
         return kept if fits and np.result_type(dtype, self.dtype) == self.dtype else None
 
     @abstractmethod
-    def solve(self, b: Any) -> Any:
+    def solve(self, b: Stored | ArrayLike) -> Stored:
         """Solve A X = B.
 
         Parameters

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, Unpack, overload
 
 import numpy as np
 from numpy.linalg import LinAlgError
+from numpy.typing import ArrayLike
 
 from hetero_la.api.qr import qr_factor
 from hetero_la.api.stacks import over_stacks
+from hetero_la.checks.array_types import Gpu, HostArray, Lazy
 from hetero_la.checks.inputs import as_system
 from hetero_la.checks.lazy import takes_dask_arrays
 from hetero_la.checks.warnings import warn
@@ -17,17 +19,53 @@ from hetero_la.execution.report import Report
 from hetero_la.numerics.conditioning import reciprocal_condition_upper
 from hetero_la.numerics.range_scaling import scaling_exponent, times_power_of_two
 from hetero_la.numerics.triangle_lstsq import square_lstsq
+from hetero_la.planning.options import RunOptions
+from hetero_la.scheduler.cluster.clients import ClientLike
 from hetero_la.tiles.arrays.transfer import array_module, on_device_of_arrays, to_host
 
+#: LAPACK's drivers: those that compute the singular values, and all.
+SingularValues = Literal["gelsd", "gelss"] | None
+Driver = SingularValues | Literal["gelsy", "gels"]
 
+
+@overload
+def lstsq(
+    a: Lazy, b: Lazy | ArrayLike, cond: float | None = None, overwrite_a: bool = False,
+    overwrite_b: bool = False, check_finite: bool = True, lapack_driver: Driver = None, *,
+    client: ClientLike = None, **options: Unpack[RunOptions],
+) -> tuple[Lazy, Lazy, Lazy, Lazy | None]: ...  # fmt: skip
+@overload
+def lstsq(
+    a: ArrayLike, b: Lazy, cond: float | None = None, overwrite_a: bool = False,
+    overwrite_b: bool = False, check_finite: bool = True, lapack_driver: Driver = None, *,
+    client: ClientLike = None, **options: Unpack[RunOptions],
+) -> tuple[Lazy, Lazy, Lazy, Lazy | None]: ...  # fmt: skip
+@overload
+def lstsq(
+    a: Gpu, b: Gpu, cond: float | None = None, overwrite_a: bool = False, overwrite_b: bool = False,
+    check_finite: bool = True, lapack_driver: Driver = None, *, client: ClientLike = None,
+    **options: Unpack[RunOptions],
+) -> tuple[Gpu, Gpu, np.int64, Gpu | None]: ...  # fmt: skip
+@overload
+def lstsq(
+    a: ArrayLike, b: ArrayLike, cond: float | None = None, overwrite_a: bool = False,
+    overwrite_b: bool = False, check_finite: bool = True, lapack_driver: SingularValues = None, *,
+    client: ClientLike = None, **options: Unpack[RunOptions],
+) -> tuple[HostArray, HostArray, np.int64, HostArray]: ...  # fmt: skip
+@overload
+def lstsq(
+    a: ArrayLike, b: ArrayLike, cond: float | None = None, overwrite_a: bool = False,
+    overwrite_b: bool = False, check_finite: bool = True, lapack_driver: Driver = None, *,
+    client: ClientLike = None, **options: Unpack[RunOptions],
+) -> tuple[HostArray, HostArray, np.int64, HostArray | None]: ...  # fmt: skip
 @takes_dask_arrays
 @on_device_of_arrays
 @over_stacks(a=2, b="1|2")
 def lstsq(
-    a: Any, b: Any, cond: float | None = None, overwrite_a: bool = False,
-    overwrite_b: bool = False, check_finite: bool = True, lapack_driver: str | None = None, *,
-    client: Any = None, **options: Any,
-) -> tuple[Any, Any, np.int64, Any]:  # fmt: skip
+    a: Any, b: Any, cond: float | None = None, overwrite_a: bool = False, overwrite_b: bool = False,
+    check_finite: bool = True, lapack_driver: Driver = None, *, client: ClientLike = None,
+    **options: Unpack[RunOptions],
+) -> tuple[Any, Any, Any, Any]:  # fmt: skip
     """Find the shortest least-squares solution of A X = B, for a matrix of any rank.
 
     X minimizes the 2-norms of the columns of B - A X; if the rank is below n, many such X exist,
@@ -110,18 +148,36 @@ def lstsq(
     >>> np.round(x, 12), rank
     (array([1., 1.]), np.int64(1))
     """
-    *found, _ = lstsq_with_report(
+    x, residues, rank, s, _ = lstsq_with_report(
         a, b, cond, overwrite_a, overwrite_b, check_finite, lapack_driver, client=client, **options
     )
-    return tuple(found)
+    return x, residues, rank, s
 
 
+@overload
+def lstsq_with_report(
+    a: Gpu, b: Gpu, cond: float | None = None, overwrite_a: bool = False, overwrite_b: bool = False,
+    check_finite: bool = True, lapack_driver: Driver = None, *, client: ClientLike = None,
+    **options: Unpack[RunOptions],
+) -> tuple[Gpu, Gpu, np.int64, Gpu | None, Report]: ...  # fmt: skip
+@overload
+def lstsq_with_report(
+    a: ArrayLike, b: ArrayLike, cond: float | None = None, overwrite_a: bool = False,
+    overwrite_b: bool = False, check_finite: bool = True, lapack_driver: SingularValues = None, *,
+    client: ClientLike = None, **options: Unpack[RunOptions],
+) -> tuple[HostArray, HostArray, np.int64, HostArray, Report]: ...  # fmt: skip
+@overload
+def lstsq_with_report(
+    a: ArrayLike, b: ArrayLike, cond: float | None = None, overwrite_a: bool = False,
+    overwrite_b: bool = False, check_finite: bool = True, lapack_driver: Driver = None, *,
+    client: ClientLike = None, **options: Unpack[RunOptions],
+) -> tuple[HostArray, HostArray, np.int64, HostArray | None, Report]: ...  # fmt: skip
 @takes_dask_arrays
 @on_device_of_arrays
 def lstsq_with_report(
-    a: Any, b: Any, cond: float | None = None, overwrite_a: bool = False,
-    overwrite_b: bool = False, check_finite: bool = True, lapack_driver: str | None = None, *,
-    client: Any = None, **options: Any,
+    a: Any, b: Any, cond: float | None = None, overwrite_a: bool = False, overwrite_b: bool = False,
+    check_finite: bool = True, lapack_driver: Driver = None, *, client: ClientLike = None,
+    **options: Unpack[RunOptions],
 ) -> tuple[Any, Any, np.int64, Any, Report]:  # fmt: skip
     """Solve as `lstsq` does; also return the plan and the timing of the run.
 
@@ -206,7 +262,7 @@ class _LeastSquares(NamedTuple):
 
 def _solve_by_driver(
     a: Any, b: Any, cond: float, driver: str, overwrite_a: bool, client: Any,
-    options: dict[str, Any],
+    options: RunOptions,
 ) -> _LeastSquares:  # fmt: skip
     """Solve R Y = Q^H B, or R^T Y = B with A^T = Q R for m < n, by LAPACK's driver."""
     m, n = a.shape
@@ -222,9 +278,7 @@ def _solve_by_driver(
     return _LeastSquares(x, b[:0], rank, s, report)
 
 
-def _solve_by_qr(
-    a: Any, b: Any, cond: float, client: Any, options: dict[str, Any]
-) -> _LeastSquares:
+def _solve_by_qr(a: Any, b: Any, cond: float, client: Any, options: RunOptions) -> _LeastSquares:
     """Solve by QR alone, with the right-hand sides in the run; A must have full rank."""
     m, n = a.shape
     result = execute("lstsq", a, b, client=client, **options) if m >= n else execute(

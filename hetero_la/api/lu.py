@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import Any, Literal, Unpack, overload
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from hetero_la.api.factors import Factors
 from hetero_la.api.stacks import over_stacks
+from hetero_la.checks.array_types import (
+    AnyArray,
+    Gpu,
+    GpuOrLazy,
+    HostArray,
+    Lazy,
+    LazyArray,
+    LazyLU,
+    Stored,
+)
 from hetero_la.checks.inputs import (
     as_array,
     as_columns_for,
@@ -22,6 +33,8 @@ from hetero_la.execution.execute import execute
 from hetero_la.execution.executor_choice import require_options
 from hetero_la.execution.resident_factors import Keep
 from hetero_la.numerics.triangles import unit_lower_triangle, upper_triangle
+from hetero_la.planning.options import RunOptions
+from hetero_la.scheduler.cluster.clients import ClientLike
 from hetero_la.tiles.arrays.finite import require_finite
 from hetero_la.tiles.arrays.transfer import (
     array_module,
@@ -32,7 +45,7 @@ from hetero_la.tiles.arrays.transfer import (
 from hetero_la.tiles.storage.pivots import permutation
 
 
-class LUFactors(Factors):
+class LUFactors(Factors[Stored, Stored]):
     """LU factors, P A = L U; unpacks as SciPy's ``(lu, piv)``.
 
     Attributes
@@ -50,15 +63,19 @@ class LUFactors(Factors):
     """
 
     @property
-    def lu(self) -> Any:
+    def lu(self) -> Stored:
         """Packed L and U."""
         return self[0]
 
     @property
-    def piv(self) -> Any:
+    def piv(self) -> Stored:
         """Row interchanges."""
         return self[1]
 
+    @overload
+    def solve(self, b: Lazy, trans: int = 0) -> Lazy: ...
+    @overload
+    def solve(self, b: Stored | ArrayLike, trans: int = 0) -> Stored: ...
     def solve(self, b: Any, trans: int = 0) -> Any:
         """Solve A X = B, A^T X = B (`trans` = 1) or A^H X = B (`trans` = 2).
 
@@ -83,13 +100,28 @@ class LUFactors(Factors):
         return lu_solve(self, b, trans=trans)
 
 
+@overload
+def lu_factor(
+    a: Lazy, overwrite_a: bool = False, check_finite: bool = True, *, client: ClientLike = None,
+    **options: Unpack[RunOptions],
+) -> LazyLU[Lazy]: ...  # fmt: skip
+@overload
+def lu_factor(
+    a: Gpu, overwrite_a: bool = False, check_finite: bool = True, *, client: ClientLike = None,
+    **options: Unpack[RunOptions],
+) -> LUFactors[Gpu]: ...  # fmt: skip
+@overload
+def lu_factor(
+    a: ArrayLike, overwrite_a: bool = False, check_finite: bool = True, *,
+    client: ClientLike = None, **options: Unpack[RunOptions],
+) -> LUFactors[HostArray]: ...  # fmt: skip
 @takes_dask_arrays
 @on_device_of_arrays
 @over_stacks(a=2)
 def lu_factor(
-    a: Any, overwrite_a: bool = False, check_finite: bool = True, *, client: Any = None,
-    **options: Any,
-) -> LUFactors:  # fmt: skip
+    a: Any, overwrite_a: bool = False, check_finite: bool = True, *, client: ClientLike = None,
+    **options: Unpack[RunOptions],
+) -> LUFactors | LazyLU[Any]:  # fmt: skip
     """Factor P A = L U with partial pivoting.
 
     Parameters
@@ -164,7 +196,7 @@ def lu_factor(
 
 
 def factor_without_warning(
-    a: Any, overwrite_a: bool, check_finite: bool, client: Any, options: dict[str, Any]
+    a: Any, overwrite_a: bool, check_finite: bool, client: Any, options: RunOptions
 ) -> LUFactors:
     """Compute `lu_factor` of one matrix, but do not warn of a zero pivot."""
     a = as_matrix(a)
@@ -175,10 +207,25 @@ def factor_without_warning(
     return LUFactors(result.array, piv, result.info, result.report, result.kept)
 
 
+@overload
+def lu_solve(
+    lu_and_piv: tuple[AnyArray, AnyArray] | LazyLU[LazyArray], b: GpuOrLazy, trans: int = 0,
+    overwrite_b: bool = False, check_finite: bool = True,
+) -> GpuOrLazy: ...  # fmt: skip
+@overload
+def lu_solve(
+    lu_and_piv: tuple[Lazy, Lazy] | LazyLU[Lazy], b: ArrayLike, trans: int = 0,
+    overwrite_b: bool = False, check_finite: bool = True,
+) -> Lazy: ...  # fmt: skip
+@overload
+def lu_solve(
+    lu_and_piv: tuple[ArrayLike, ArrayLike], b: ArrayLike, trans: int = 0,
+    overwrite_b: bool = False, check_finite: bool = True,
+) -> HostArray: ...  # fmt: skip
 @takes_dask_arrays
 @on_device_of_arrays
 def lu_solve(
-    lu_and_piv: tuple[Any, Any], b: Any, trans: int = 0, overwrite_b: bool = False,
+    lu_and_piv: tuple[Any, Any] | LazyLU[Any], b: Any, trans: int = 0, overwrite_b: bool = False,
     check_finite: bool = True,
 ) -> Any:  # fmt: skip
     """Solve A X = B from the factors of A, where they are: on the host or on their GPU.
@@ -263,11 +310,32 @@ def _lu_solve(lu: Any, piv: Any, b: Any, trans: int, overwrite_b: bool, check_fi
     )  # fmt: skip
 
 
+@overload
+def lu(
+    a: GpuOrLazy, permute_l: bool = False, overwrite_a: bool = False, check_finite: bool = True,
+    p_indices: bool = False, *, client: ClientLike = None, **options: Unpack[RunOptions],
+) -> tuple[GpuOrLazy, ...]: ...  # fmt: skip
+@overload
+def lu(
+    a: ArrayLike, permute_l: Literal[False] = False, overwrite_a: bool = False,
+    check_finite: bool = True, p_indices: bool = False, *, client: ClientLike = None,
+    **options: Unpack[RunOptions],
+) -> tuple[HostArray, HostArray, HostArray]: ...  # fmt: skip
+@overload
+def lu(
+    a: ArrayLike, permute_l: Literal[True], overwrite_a: bool = False, check_finite: bool = True,
+    p_indices: bool = False, *, client: ClientLike = None, **options: Unpack[RunOptions],
+) -> tuple[HostArray, HostArray]: ...  # fmt: skip
+@overload
+def lu(
+    a: ArrayLike, permute_l: bool = False, overwrite_a: bool = False, check_finite: bool = True,
+    p_indices: bool = False, *, client: ClientLike = None, **options: Unpack[RunOptions],
+) -> tuple[HostArray, ...]: ...  # fmt: skip
 @takes_dask_arrays
 @on_device_of_arrays
 def lu(
     a: Any, permute_l: bool = False, overwrite_a: bool = False, check_finite: bool = True,
-    p_indices: bool = False, *, client: Any = None, **options: Any,
+    p_indices: bool = False, *, client: ClientLike = None, **options: Unpack[RunOptions],
 ) -> tuple[Any, ...]:  # fmt: skip
     """Factor A = P L U with partial pivoting.
 
@@ -320,7 +388,7 @@ def _lu_of_empty(a: Any, permute_l: bool, p_indices: bool) -> tuple[Any, ...]:
 @over_stacks(a=2)
 def _lu(
     a: Any, permute_l: bool, overwrite_a: bool, check_finite: bool, p_indices: bool, client: Any,
-    options: dict[str, Any],
+    options: RunOptions,
 ) -> tuple[Any, ...]:  # fmt: skip
     packed, piv = factor_without_warning(a, overwrite_a, check_finite, client, options)
     xp = array_module(packed)

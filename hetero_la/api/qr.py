@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import Any, Literal, Unpack, overload
 
 import scipy.linalg
+from numpy.typing import ArrayLike
 
 from hetero_la.api.qr_factors import QRFactors, apply_q
 from hetero_la.api.stacks import over_stacks
+from hetero_la.checks.array_types import Gpu, GpuArray, GpuOrLazy, HostArray, LazyArray
 from hetero_la.checks.inputs import as_array, as_matrix, is_writable, require_same_device
 from hetero_la.checks.lazy import takes_dask_arrays
 from hetero_la.checks.warnings import warn
@@ -16,20 +18,68 @@ from hetero_la.execution.execute import Result, execute
 from hetero_la.execution.executor_choice import require_options
 from hetero_la.execution.resident_factors import Keep
 from hetero_la.numerics.triangles import upper_triangle, zero_upper_triangle
+from hetero_la.planning.options import RunOptions
+from hetero_la.scheduler.cluster.clients import ClientLike
 from hetero_la.tiles.arrays.finite import require_finite
 from hetero_la.tiles.arrays.transfer import array_module, on_device_of_arrays, to_host
 
 #: "qr" is SciPy's other name for "full".
-_MODES = ("full", "qr", "r", "raw", "economic")
+WithQ = Literal["full", "qr", "economic"]
+Mode = WithQ | Literal["r", "raw"]
+Side = Literal["left", "right"]
+_MODES: tuple[Mode, ...] = ("full", "qr", "r", "raw", "economic")
 NOT_GIVEN = object()
 
 
+@overload
+def qr(
+    a: GpuOrLazy, overwrite_a: bool = False, lwork: int | None = ..., mode: WithQ = "full",
+    pivoting: Literal[False] = False, check_finite: bool = True, *, client: ClientLike = None,
+    **options: Unpack[RunOptions],
+) -> tuple[GpuOrLazy, GpuOrLazy]: ...  # fmt: skip
+@overload
+def qr(
+    a: GpuArray | LazyArray, overwrite_a: bool = False, lwork: int | None = ...,
+    mode: Mode = "full", pivoting: bool = False, check_finite: bool = True, *,
+    client: ClientLike = None, **options: Unpack[RunOptions],
+) -> tuple[Any, ...]: ...  # fmt: skip
+@overload
+def qr(
+    a: ArrayLike, overwrite_a: bool = False, lwork: int | None = ..., mode: WithQ = "full",
+    pivoting: Literal[False] = False, check_finite: bool = True, *, client: ClientLike = None,
+    **options: Unpack[RunOptions],
+) -> tuple[HostArray, HostArray]: ...  # fmt: skip
+@overload
+def qr(
+    a: ArrayLike, overwrite_a: bool = False, lwork: int | None = ..., *, mode: Literal["r"],
+    pivoting: Literal[False] = False, check_finite: bool = True, client: ClientLike = None,
+    **options: Unpack[RunOptions],
+) -> tuple[HostArray]: ...  # fmt: skip
+@overload
+def qr(
+    a: ArrayLike, overwrite_a: bool = False, lwork: int | None = ..., *, mode: Literal["raw"],
+    pivoting: Literal[False] = False, check_finite: bool = True, client: ClientLike = None,
+    **options: Unpack[RunOptions],
+) -> tuple[tuple[HostArray, HostArray], HostArray]: ...  # fmt: skip
+@overload
+def qr(
+    a: ArrayLike, overwrite_a: bool = False, lwork: int | None = ..., mode: WithQ = "full",
+    *, pivoting: Literal[True], check_finite: bool = True, client: ClientLike = None,
+    **options: Unpack[RunOptions],
+) -> tuple[HostArray, HostArray, HostArray]: ...  # fmt: skip
+@overload
+def qr(
+    a: ArrayLike, overwrite_a: bool = False, lwork: int | None = ..., mode: Mode = "full",
+    pivoting: bool = False, check_finite: bool = True, *, client: ClientLike = None,
+    **options: Unpack[RunOptions],
+) -> tuple[Any, ...]: ...  # fmt: skip
 @takes_dask_arrays
 @on_device_of_arrays
 @over_stacks(a=2)
 def qr(
     a: Any, overwrite_a: bool = False, lwork: Any = NOT_GIVEN, mode: str = "full",
-    pivoting: bool = False, check_finite: bool = True, *, client: Any = None, **options: Any,
+    pivoting: bool = False, check_finite: bool = True, *, client: ClientLike = None,
+    **options: Unpack[RunOptions],
 ) -> Any:  # fmt: skip
     """Factor A = Q R, or A[:, p] = Q R, Q with orthonormal columns and R upper triangular.
 
@@ -129,7 +179,7 @@ def qr(
     return result.array[:, n:], r
 
 
-def canonical_mode(mode: str) -> str:
+def canonical_mode(mode: Any) -> Mode:
     """Return the name that SciPy prefers for `mode`; raise ValueError for an unknown one."""
     if mode not in _MODES:
         raise ValueError(f"Mode argument should be one of {list(_MODES)}, not {mode!r}")
@@ -157,12 +207,22 @@ def _pivoted(a: Any, mode: str, overwrite_a: bool) -> tuple[Any, ...]:
     )
 
 
+@overload
+def qr_factor(
+    a: Gpu, overwrite_a: bool = False, check_finite: bool = True, *, client: ClientLike = None,
+    **options: Unpack[RunOptions],
+) -> QRFactors[Gpu]: ...  # fmt: skip
+@overload
+def qr_factor(
+    a: ArrayLike, overwrite_a: bool = False, check_finite: bool = True, *,
+    client: ClientLike = None, **options: Unpack[RunOptions],
+) -> QRFactors[HostArray]: ...  # fmt: skip
 @takes_dask_arrays
 @on_device_of_arrays
 @over_stacks(a=2)
 def qr_factor(
-    a: Any, overwrite_a: bool = False, check_finite: bool = True, *, client: Any = None,
-    **options: Any,
+    a: Any, overwrite_a: bool = False, check_finite: bool = True, *, client: ClientLike = None,
+    **options: Unpack[RunOptions],
 ) -> QRFactors:  # fmt: skip
     """Factor A = Q R and keep Q as reflectors, for products with Q and for least squares.
 
@@ -197,7 +257,7 @@ def _as_finite_matrix(a: Any, check_finite: bool) -> Any:
 
 
 def _factor(
-    a: Any, columns: int, overwrite_a: bool, client: Any, options: dict[str, Any],
+    a: Any, columns: int, overwrite_a: bool, client: Any, options: RunOptions,
     keep: Keep = Keep.NOTHING,
 ) -> Result:  # fmt: skip
     return execute(
@@ -206,12 +266,31 @@ def _factor(
     )  # fmt: skip
 
 
+@overload
+def qr_multiply(
+    a: Gpu, c: Gpu, mode: Side = "right", pivoting: bool = False, conjugate: bool = False,
+    overwrite_a: bool = False, overwrite_c: bool = False, *, client: ClientLike = None,
+    **options: Unpack[RunOptions],
+) -> tuple[Gpu, ...]: ...  # fmt: skip
+@overload
+def qr_multiply(
+    a: ArrayLike, c: ArrayLike, mode: Side = "right", pivoting: Literal[False] = False,
+    conjugate: bool = False, overwrite_a: bool = False, overwrite_c: bool = False, *,
+    client: ClientLike = None, **options: Unpack[RunOptions],
+) -> tuple[HostArray, HostArray]: ...  # fmt: skip
+@overload
+def qr_multiply(
+    a: ArrayLike, c: ArrayLike, mode: Side = "right", pivoting: bool = False,
+    conjugate: bool = False, overwrite_a: bool = False, overwrite_c: bool = False, *,
+    client: ClientLike = None, **options: Unpack[RunOptions],
+) -> tuple[HostArray, ...]: ...  # fmt: skip
 @takes_dask_arrays
 @on_device_of_arrays
 @over_stacks(a=2, c="1|2")
 def qr_multiply(
     a: Any, c: Any, mode: str = "right", pivoting: bool = False, conjugate: bool = False,
-    overwrite_a: bool = False, overwrite_c: bool = False, *, client: Any = None, **options: Any,
+    overwrite_a: bool = False, overwrite_c: bool = False, *, client: ClientLike = None,
+    **options: Unpack[RunOptions],
 ) -> tuple[Any, ...]:  # fmt: skip
     """Factor A = Q R, and multiply by Q without forming it.
 
@@ -284,7 +363,7 @@ def qr_multiply(
 
 
 def _product_with_q(
-    a: Any, pivoting: bool, overwrite_a: bool, client: Any, options: dict[str, Any]
+    a: Any, pivoting: bool, overwrite_a: bool, client: Any, options: RunOptions
 ) -> tuple[Any, ...]:
     """Factor A; return a function that multiplies by Q, then R, and with `pivoting` p."""
     if not pivoting:

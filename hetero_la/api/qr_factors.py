@@ -5,9 +5,11 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from numpy.typing import ArrayLike
 from scipy.linalg import get_lapack_funcs
 
 from hetero_la.api.factors import Factors
+from hetero_la.checks.array_types import Stored
 from hetero_la.checks.inputs import as_columns_for, as_finite_array
 from hetero_la.numerics.triangles import upper_triangle
 from hetero_la.tiles.arrays.transfer import (
@@ -77,7 +79,7 @@ def _multiply(reflectors: Any, tau: Any, c: Any, adjoint: bool) -> Any:
     return product
 
 
-class QRFactors(Factors):
+class QRFactors(Factors[Stored, Stored]):
     """QR factors, A = Q R; unpacks as SciPy's raw ``(qr, tau)``.
 
     Attributes
@@ -95,12 +97,12 @@ class QRFactors(Factors):
     """
 
     @property
-    def qr(self) -> Any:
+    def qr(self) -> Stored:
         """Packed R and Householder vectors."""
         return self[0]
 
     @property
-    def tau(self) -> Any:
+    def tau(self) -> Stored:
         """Scalars of the Householder vectors."""
         return self[1]
 
@@ -110,13 +112,13 @@ class QRFactors(Factors):
         return self.timing.panels
 
     @property
-    @on_device_of_arrays
-    def r(self) -> Any:
+    def r(self) -> Stored:
         """R, of shape (min(m, n), n)."""
-        return upper_triangle(self[0][: len(self[1])])
+        return on_device_of_arrays(upper_triangle)(self[0][: len(self[1])])
 
-    @on_device_of_arrays
-    def multiply(self, c: Any, adjoint: bool = False, check_finite: bool = True) -> Any:
+    def multiply(
+        self, c: Stored | ArrayLike, adjoint: bool = False, check_finite: bool = True
+    ) -> Stored:
         """Compute Q C or Q^H C without forming Q.
 
         Parameters
@@ -146,19 +148,16 @@ class QRFactors(Factors):
         >>> np.allclose(factors.multiply(factors.r), a)
         True
         """
-        return self._product(as_finite_array(c, "c") if check_finite else c, adjoint)
-
-    def _product(self, c: Any, adjoint: bool) -> Any:
+        c = as_finite_array(c, "c") if check_finite else c
         kept = self.kept_for(c)
         if kept is not None:
             routine = "qr_multiply_adjoint" if adjoint else "qr_multiply"
-            product = kept.answer(c, partial(kept.solve, routine))
+            product: Any = kept.answer(c, partial(kept.solve, routine))
             if product is not None:
                 return product
         return apply_q(self[0], self[1], c, adjoint=adjoint)
 
-    @on_device_of_arrays
-    def solve(self, b: Any) -> Any:
+    def solve(self, b: Stored | ArrayLike) -> Stored:
         """Compute the least-squares solution of A X = B, for m >= n.
 
         Parameters
@@ -178,17 +177,22 @@ class QRFactors(Factors):
         >>> np.round(factors.solve([1.0, 3.0, 5.0]), 12)
         array([1., 2.])
         """
-        m, n = self.shape
-        if m < n:
-            raise ValueError(
-                f"the QR factors of a {m} x {n} matrix solve no equations: "
-                "lstsq finds a shortest solution"
-            )
-        b = as_columns_for(self[0], as_finite_array(b, "b"), "factors")
-        kept = self.kept_for(b)
-        if kept is not None and self[0].diagonal().all():  # if R is singular, the host raises
-            x = kept.answer(b, partial(kept.solve, "qr_solve"))
-            if x is not None:
-                return x[:n]
-        c = self._product(b, adjoint=True)[:n]
-        return linalg_module(c).solve_triangular(self[0][:n], c, check_finite=False)
+        return _solve(self, b)
+
+
+@on_device_of_arrays
+def _solve(factors: QRFactors, b: Any) -> Any:
+    m, n = factors.shape
+    if m < n:
+        raise ValueError(
+            f"the QR factors of a {m} x {n} matrix solve no equations: "
+            "lstsq finds a shortest solution"
+        )
+    b = as_columns_for(factors.qr, as_finite_array(b, "b"), "factors")
+    kept = factors.kept_for(b)
+    if kept is not None and factors.qr.diagonal().all():  # if R is singular, the host raises
+        x = kept.answer(b, partial(kept.solve, "qr_solve"))
+        if x is not None:
+            return x[:n]
+    c = factors.multiply(b, adjoint=True, check_finite=False)[:n]
+    return linalg_module(c).solve_triangular(factors.qr[:n], c, check_finite=False)

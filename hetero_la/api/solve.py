@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import Any, Unpack, overload
 
 from numpy.linalg import LinAlgError
+from numpy.typing import ArrayLike
 
 from hetero_la.api.cholesky import inverse_positive, solve_positive
 from hetero_la.api.stacks import over_stacks
 from hetero_la.api.structure import (
     INV_NAMES,
+    InvAssumption,
+    SolveAssumption,
     Structure,
     as_general,
     divide_by_number,
@@ -21,6 +24,7 @@ from hetero_la.api.structure import (
     solve_simple,
     structure_of,
 )
+from hetero_la.checks.array_types import Gpu, GpuOrLazy, HostArray, Lazy
 from hetero_la.checks.inputs import as_matrix, as_system
 from hetero_la.checks.lazy import takes_dask_arrays
 from hetero_la.checks.warnings import singular_message, warn_ill_conditioned
@@ -35,18 +39,38 @@ from hetero_la.numerics.conditioning import (
 )
 from hetero_la.numerics.range_scaling import column_exponents, times_power_of_two
 from hetero_la.numerics.refinement import refine
+from hetero_la.planning.options import RunOptions
+from hetero_la.scheduler.cluster.clients import ClientLike
 from hetero_la.tiles.arrays.finite import is_finite, require_finite
 from hetero_la.tiles.arrays.transfer import array_module, linalg_module, on_device_of_arrays
 from hetero_la.tiles.storage.pivots import permutation
 
 
+@overload
+def solve(
+    a: GpuOrLazy, b: GpuOrLazy | ArrayLike, lower: bool = False, overwrite_a: bool = False,
+    overwrite_b: bool = False, check_finite: bool = True, assume_a: SolveAssumption = None,
+    transposed: bool = False, *, client: ClientLike = None, **options: Unpack[RunOptions],
+) -> GpuOrLazy: ...  # fmt: skip
+@overload
+def solve(
+    a: ArrayLike, b: Lazy, lower: bool = False, overwrite_a: bool = False,
+    overwrite_b: bool = False, check_finite: bool = True, assume_a: SolveAssumption = None,
+    transposed: bool = False, *, client: ClientLike = None, **options: Unpack[RunOptions],
+) -> Lazy: ...  # fmt: skip
+@overload
+def solve(
+    a: ArrayLike, b: ArrayLike, lower: bool = False, overwrite_a: bool = False,
+    overwrite_b: bool = False, check_finite: bool = True, assume_a: SolveAssumption = None,
+    transposed: bool = False, *, client: ClientLike = None, **options: Unpack[RunOptions],
+) -> HostArray: ...  # fmt: skip
 @takes_dask_arrays
 @on_device_of_arrays
 @over_stacks(a=2, b="1|2")
 def solve(
     a: Any, b: Any, lower: bool = False, overwrite_a: bool = False, overwrite_b: bool = False,
     check_finite: bool = True, assume_a: str | None = None, transposed: bool = False, *,
-    client: Any = None, **options: Any,
+    client: ClientLike = None, **options: Unpack[RunOptions],
 ) -> Any:  # fmt: skip
     """Solve A X = B for a square matrix.
 
@@ -147,11 +171,21 @@ def _copy_into(x: Any, memory: Any) -> Any:
     return memory
 
 
+@overload
+def solve_with_report(
+    a: Gpu, b: Gpu, *, check_finite: bool = True, transposed: bool = False,
+    client: ClientLike = None, **options: Unpack[RunOptions],
+) -> tuple[Gpu, Report]: ...  # fmt: skip
+@overload
+def solve_with_report(
+    a: ArrayLike, b: ArrayLike, *, check_finite: bool = True, transposed: bool = False,
+    client: ClientLike = None, **options: Unpack[RunOptions],
+) -> tuple[HostArray, Report]: ...  # fmt: skip
 @takes_dask_arrays
 @on_device_of_arrays
 def solve_with_report(
-    a: Any, b: Any, *, check_finite: bool = True, transposed: bool = False, client: Any = None,
-    **options: Any,
+    a: Any, b: Any, *, check_finite: bool = True, transposed: bool = False,
+    client: ClientLike = None, **options: Unpack[RunOptions],
 ) -> tuple[Any, Report]:  # fmt: skip
     """Solve A X = B as `solve` does; also return the plan and the timing of the run.
 
@@ -176,7 +210,7 @@ def _system(
 
 
 def _solve_by_lu(
-    a: Any, b: Any, transposed: bool, in_place: bool, client: Any, options: dict[str, Any]
+    a: Any, b: Any, transposed: bool, in_place: bool, client: Any, options: RunOptions
 ) -> tuple[Any, Report]:
     rhs = b[:, None] if b.ndim == 1 else b
     if in_place:
@@ -192,7 +226,7 @@ def _solve_by_lu(
 
 
 def _solve_by_lu_in_place(
-    a: Any, b: Any, transposed: bool, client: Any, options: dict[str, Any]
+    a: Any, b: Any, transposed: bool, client: Any, options: RunOptions
 ) -> tuple[Any, Report]:
     """Factor in the memory of the matrix, or leave the factors on the GPUs, and then solve."""
     anorm = norm1(a)
@@ -217,7 +251,7 @@ def _checked_norm(a: Any, result: Result) -> float:
     return anorm
 
 
-def _inverse(a: Any, in_place: bool, client: Any, options: dict[str, Any]) -> Any:
+def _inverse(a: Any, in_place: bool, client: Any, options: RunOptions) -> Any:
     result = execute("inverse", a, columns=len(a), keep=Keep.ONLY, client=client, **options)
     _checked_norm(a, result)
     return result.beside if in_place else _copy_of_solution(result)
@@ -248,12 +282,24 @@ def _solve_with_factors(result: Result, b: Any, trans: int) -> Any:
     return solver((result.factors, piv), b, trans=trans, check_finite=False)
 
 
+@overload
+def inv(
+    a: GpuOrLazy, overwrite_a: bool = False, check_finite: bool = True, *,
+    assume_a: InvAssumption = None, lower: bool = False, client: ClientLike = None,
+    **options: Unpack[RunOptions],
+) -> GpuOrLazy: ...  # fmt: skip
+@overload
+def inv(
+    a: ArrayLike, overwrite_a: bool = False, check_finite: bool = True, *,
+    assume_a: InvAssumption = None, lower: bool = False, client: ClientLike = None,
+    **options: Unpack[RunOptions],
+) -> HostArray: ...  # fmt: skip
 @takes_dask_arrays
 @on_device_of_arrays
 @over_stacks(a=2)
 def inv(
-    a: Any, overwrite_a: bool = False, check_finite: bool = True, *,
-    assume_a: str | None = None, lower: bool = False, client: Any = None, **options: Any,
+    a: Any, overwrite_a: bool = False, check_finite: bool = True, *, assume_a: str | None = None,
+    lower: bool = False, client: ClientLike = None, **options: Unpack[RunOptions],
 ) -> Any:  # fmt: skip
     """Invert a matrix, by solving A X = I.
 

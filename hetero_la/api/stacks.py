@@ -7,17 +7,18 @@ import inspect
 import math
 from collections.abc import Callable, Sequence
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
 from hetero_la.checks.inputs import refuse_masked
 from hetero_la.tiles.arrays.transfer import array_module, is_device_array
 
-F = TypeVar("F", bound=Callable[..., Any])
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
-def over_stacks(**core: int | str) -> Callable[[F], F]:
+def over_stacks(**core: int | str) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Decorate a function of matrices and vectors so that it also takes stacks of them.
 
     Parameters
@@ -49,18 +50,18 @@ def over_stacks(**core: int | str) -> Callable[[F], F]:
     array([], dtype=float64)
     """
 
-    def decorate(function: F) -> F:
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
         signature = inspect.signature(function)
 
         @functools.wraps(function)
-        def wrapped(*args: Any, **kwargs: Any) -> Any:
+        def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
             for i, (name, ndim) in enumerate(core.items()):
                 value: Any = args[i] if i < len(args) else kwargs.get(name)
                 if np.ndim(value) > (2 if ndim == "1|2" else int(ndim)):
                     return _for_each(function, signature.bind(*args, **kwargs), core)
             return function(*args, **kwargs)
 
-        return wrapped  # type: ignore[return-value]
+        return wrapped
 
     return decorate
 

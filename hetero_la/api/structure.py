@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 from enum import StrEnum
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import scipy.linalg
@@ -45,9 +45,17 @@ _SHORT = {
     "her": Structure.HERMITIAN,
     "pos": Structure.POSITIVE,
 }
-#: Values of `assume_a` in `solve`.
+#: Values of `assume_a` in `inv`, and in `solve`, for which SciPy has more.
+InvAssumption = (
+    Literal[
+        "general", "diagonal", "upper triangular", "lower triangular", "gen", "sym", "her", "pos"
+    ]
+    | None
+)
+SolveAssumption = (
+    InvAssumption | Literal["tridiagonal", "banded", "symmetric", "hermitian", "positive definite"]
+)
 SOLVE_NAMES = (*Structure, *_SHORT)
-#: Values of `assume_a` in `inv`; SciPy has fewer of them.
 INV_NAMES = ("general", "diagonal", "upper triangular", "lower triangular", *_SHORT)
 #: Structures solved without LU, in at most O(n^2) operations per right-hand side.
 _SIMPLE = (Structure.DIAGONAL, Structure.UPPER, Structure.LOWER)

@@ -6,9 +6,10 @@ import functools
 import sys
 from collections.abc import Callable, Iterable
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
-F = TypeVar("F", bound=Callable[..., Any])
+P = ParamSpec("P")
+R = TypeVar("R")
 
 _loaders: list[Callable[[], ModuleType]] = []
 
@@ -26,7 +27,7 @@ def lazy_function(name: str) -> Callable[..., Any]:
     return found
 
 
-def takes_dask_arrays(function: F) -> F:
+def takes_dask_arrays(function: Callable[P, R]) -> Callable[P, R]:
     """Decorate a function of arrays so that it also accepts Dask arrays.
 
     If an argument, or an entry of a tuple argument, is a Dask array, the function of the same name
@@ -34,12 +35,12 @@ def takes_dask_arrays(function: F) -> F:
     """
 
     @functools.wraps(function)
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
         if not _has_dask_array((*args, *kwargs.values())):
             return function(*args, **kwargs)
         return lazy_function(function.__name__)(*args, **kwargs)
 
-    return wrapped  # type: ignore[return-value]
+    return wrapped
 
 
 def is_dask_array(value: Any) -> bool:

@@ -38,7 +38,7 @@ def qr(
     return run.beside, r
 
 
-def _pivoted(a: da.Array, mode: str) -> Any:
+def _pivoted(a: da.Array, mode: _qr.Mode) -> Any:
     m, n = a.shape
     k = min(m, n)
     shapes: dict[str, list[tuple[int, ...]]] = {
@@ -51,6 +51,6 @@ def _pivoted(a: da.Array, mode: str) -> Any:
     return ((found[0], found[1]), *found[2:]) if mode == "raw" else tuple(found)
 
 
-def _factor_block(blocks: Sequence[Any], mode: str) -> tuple[Any, ...]:
+def _factor_block(blocks: Sequence[Any], mode: _qr.Mode) -> tuple[Any, ...]:
     found = _qr.qr(blocks[0], mode=mode, pivoting=True, check_finite=False)
     return (*found[0], *found[1:]) if mode == "raw" else found

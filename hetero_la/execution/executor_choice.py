@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -89,12 +89,12 @@ def _is_short(problem: Problem, options: Options, caller: WorkerInfo) -> bool:
     return quick_estimate(problem, options, caller) < INLINE_LIMIT[caller.kind]
 
 
-def with_preset(options: dict[str, Any], client: Any) -> Options:
+def with_preset(options: Mapping[str, Any], client: Any) -> Options:
     """Return the options; those not given are taken from the preset of the client's cluster."""
     return Options.choose(options, getattr(getattr(client, "cluster", None), "options", None))
 
 
-def require_options(options: dict[str, Any], client: Any) -> None:
+def require_options(options: Mapping[str, Any], client: Any) -> None:
     """Check options and client of a call that needs no run."""
     with_preset(options, None if client is None else running_client(client))
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numbers
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from enum import StrEnum
-from typing import Any
+from typing import Any, Literal, TypedDict
 
-from hetero_la.tiles.arrays.device import QR_PANELS, KernelOptions
+from hetero_la.tiles.arrays.device import QR_PANELS, KernelOptions, QRPanel
 from hetero_la.tiles.storage.tile_sizes import TileSizes, tile_sizes
 
 
@@ -19,6 +19,23 @@ class PanelDevice(StrEnum):
     AUTO = "auto"
     CPU = "cpu"
     GPU = "gpu"
+
+
+#: Values of the option `panel`.
+PanelChoice = PanelDevice | Literal["auto", "cpu", "gpu"]
+
+
+class RunOptions(TypedDict, total=False):
+    """The fields of `Options` as keyword arguments; None means not given."""
+
+    nb: int | Sequence[int] | str | None
+    ib: int | None
+    lookahead: int | None
+    panel: PanelChoice | None
+    inverse_bound: float | None
+    qr_panel: QRPanel | None
+    checkpoint: int | None
+    checkpoint_folder: str | os.PathLike[str] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +90,9 @@ class Options:
     nb: int | Sequence[int] | str | None = None
     ib: int | None = None
     lookahead: int | None = None
-    panel: PanelDevice | str = PanelDevice.AUTO
+    panel: PanelChoice = PanelDevice.AUTO
     inverse_bound: float = KernelOptions().inverse_bound
-    qr_panel: str = KernelOptions().qr_panel
+    qr_panel: QRPanel = KernelOptions().qr_panel
     checkpoint: int | None = None
     checkpoint_folder: str | os.PathLike[str] | None = None
 
@@ -113,7 +130,7 @@ class Options:
         object.__setattr__(self, "checkpoint_folder", folder)
 
     @classmethod
-    def choose(cls, given: dict[str, Any], preset: dict[str, Any] | None = None) -> Options:
+    def choose(cls, given: Mapping[str, Any], preset: Mapping[str, Any] | None = None) -> Options:
         """Make options from keyword arguments; those missing or None are taken from a preset.
 
         Raises

@@ -7,9 +7,10 @@ import functools
 import gc
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from hetero_la.algorithms.routines import ROUTINES, panel_kernel
 from hetero_la.checks.inputs import DTYPES, as_sizes
@@ -23,7 +24,7 @@ from hetero_la.planning.decisions import (
     default_lookahead,
     find_tuning,
 )
-from hetero_la.planning.options import Options, PanelDevice
+from hetero_la.planning.options import Options, PanelDevice, RunOptions
 from hetero_la.planning.plan import Plan, share_memory
 from hetero_la.planning.planned_graph import PlannedGraph
 from hetero_la.scheduler.graph.task_graph import TaskGraph
@@ -41,11 +42,11 @@ from hetero_la.tiles.storage.tile_sizes import clipped
 def plan(
     routine: str,
     shape: tuple[int, int],
-    dtype: Any = np.float64,
+    dtype: DTypeLike = np.float64,
     *,
     nrhs: int = 0,
     workers: Sequence[WorkerInfo] | None = None,
-    **options: Any,
+    **options: Unpack[RunOptions],
 ) -> Plan:
     """Plan a factorization without running it.
 

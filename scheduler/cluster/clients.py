@@ -24,6 +24,8 @@ from hetero_la.tiles.arrays.forks import ProcessLock, in_forked_child
 
 #: Seconds that a client may take to connect to its scheduler.
 _CONNECT_SECONDS = 30.0
+#: Types of the argument `client` of public functions.
+ClientLike = Client | Cluster | None
 
 
 def running_client(client: object = None) -> Client | None:

@@ -11,7 +11,7 @@ import threading
 import warnings
 import weakref
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, NoReturn
 
 import dask.config
 import distributed.utils
@@ -169,11 +169,11 @@ class Cluster(SpecCluster):  # type: ignore[misc]
         self.scheduler.client_comms[client.id].interval = 0
         return client
 
-    def new_worker_spec(self) -> dict[str, Any]:
+    def new_worker_spec(self) -> NoReturn:
         """Raise ValueError: Dask's `scale` would start a worker without a device."""
         raise ValueError(f"{_FIXED}: scale can only make it smaller")
 
-    def adapt(self, *args: Any, **kwargs: Any) -> Any:
+    def adapt(self, *args: object, **kwargs: object) -> NoReturn:
         """Raise ValueError: the workers are fixed."""
         raise ValueError(f"{_FIXED}: it cannot adapt")
 

@@ -6,7 +6,7 @@ import enum
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, get_args
 
 Array = Any  #: numpy.ndarray or cupy.ndarray, column-major, possibly a view
 Event = Any  #: result of `Device.record`; None where calls have ended when they return
@@ -19,6 +19,11 @@ class Queue(enum.IntEnum):
     PANEL = 0  #: panels and look-ahead updates: high priority
     UPDATE = 1  #: trailing updates
     COPY = 2  #: transfers
+
+
+#: Methods by which a GPU may factor a panel of QR.
+QRPanel = Literal["auto", "householder", "cholesky"]
+QR_PANELS: tuple[QRPanel, ...] = get_args(QRPanel)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +44,7 @@ class KernelOptions:
 
     ib: int | None = None
     inverse_bound: float = 1e4
-    qr_panel: str = "auto"
-
-
-#: Values of KernelOptions.qr_panel.
-QR_PANELS = ("auto", "householder", "cholesky")
+    qr_panel: QRPanel = "auto"
 
 
 class Stopwatch(Protocol):

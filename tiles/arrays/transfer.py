@@ -10,14 +10,15 @@ import sys
 import threading
 from collections.abc import Callable
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
 from hetero_la.tiles.arrays.errors import DeviceUnavailableError
 
 Array = Any
-F = TypeVar("F", bound=Callable[..., Any])
+P = ParamSpec("P")
+R = TypeVar("R")
 
 _MAX_PITCH = 2**31 - 1  # of cudaMemcpy2D, in bytes
 _DEFAULT = 4  # cudaMemcpyDefault: the devices follow from the addresses
@@ -229,11 +230,11 @@ def column_major_copy(a: Array) -> Array:
     return copied
 
 
-def on_device_of_arrays(function: F) -> F:
+def on_device_of_arrays(function: Callable[P, R]) -> Callable[P, R]:
     """Make the GPU of the first CuPy array among a function's arguments current in its calls."""
 
     @functools.wraps(function)
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
+    def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
         for value in (*args, *kwargs.values()):
             array = value[0] if isinstance(value, tuple) and value else value
             if is_device_array(array):
@@ -241,7 +242,7 @@ def on_device_of_arrays(function: F) -> F:
                     return function(*args, **kwargs)
         return function(*args, **kwargs)
 
-    return wrapped  # type: ignore[return-value]
+    return wrapped
 
 
 def wait_for_writes(a: Any) -> None:
