@@ -137,7 +137,7 @@ class _QrPanel:
         # one GPU, each holding half of it, would wait for the rest of their blocks.
         q, A, R, T = self.q, *(x.at(first, first) for x in (self.A, self.R, self.T))
         rows, itemsize = self.rows - first, A.dtype.itemsize
-        units = 2 * (self.blocks + 1) * _LANES * 2
+        units = 2 * (self.blocks + 1) * _LANES * 2  # a complex number takes two
         exchange = q.workspace("reflectors", units * UNIT_BYTES, zeroed=True)
         q.launch(
             self.leaf_kernel, (min(ceil_div(rows, _block_rows(A.dtype)), self.blocks),), _THREADS,
