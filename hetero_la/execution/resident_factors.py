@@ -19,12 +19,12 @@ from hetero_la.tiles.arrays.errors import RunAbortedError
 from hetero_la.tiles.storage.shard import ArrayStorage, Shard
 
 
-class Keep(enum.Enum):
-    """What becomes of factors on GPUs of this process, of a matrix on the host."""
+class Residency(enum.Enum):
+    """Who has the factors once a run is over: of a matrix on the host, by GPUs of this process."""
 
-    NOTHING = enum.auto()  #: they come home
-    COPY = enum.auto()  #: they come home, and stay
-    ONLY = enum.auto()  #: they stay
+    CALLER = enum.auto()  #: they come home
+    BOTH = enum.auto()  #: they come home, and stay
+    WORKERS = enum.auto()  #: they stay
 
 
 #: Copies of what is on the host, too: they make room where memory is short.
