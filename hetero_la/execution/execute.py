@@ -145,7 +145,7 @@ def execute(
 
 #: A GPU's device object serves one thread at a time, and multi-threaded BLAS calls of
 #: several threads only get in each other's way.
-_turn = ProcessLock()
+_device_of_caller = ProcessLock()
 
 
 def _run(
@@ -154,7 +154,7 @@ def _run(
     """Run a plan's job; return the plan that was followed in the end, and what came out."""
     if client is None:
         device = CpuDevice("caller") if index is None else caller_gpu(index)
-        with _turn, traced(job) as keep:
+        with _device_of_caller, traced(job) as keep:
             return keep(plan, _inline(job, device, storage))
     settle(storage.source)
     settle(storage.rhs)

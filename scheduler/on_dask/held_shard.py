@@ -10,66 +10,85 @@ from collections import Counter
 from collections.abc import Hashable, Iterator
 from typing import Any
 
-from distributed import Worker, get_worker
-
-from hetero_la.scheduler.cluster.devices import turn_on
-from hetero_la.scheduler.on_dask.team import Team
+from hetero_la.scheduler.cluster.devices import current_worker, turn_on
+from hetero_la.scheduler.on_dask.inputs import InputBuffer
 from hetero_la.scheduler.run.runner import Runner
+from hetero_la.tiles.arrays.device import Device
 from hetero_la.tiles.arrays.errors import StaleShardError
 from hetero_la.tiles.arrays.forks import in_forked_child
+from hetero_la.tiles.kernels.cpu.device import CpuDevice
 
 
 class HeldShard:
     """A worker's state of a run, which never leaves its process.
 
-    A copy that has travelled is empty.  Only where Dask has written the result to disk for
-    want of memory, and reads it again in the same process, is the shard still there.
+    It is the result of the task that has made it, and all later tasks of that worker refer to
+    it: Dask frees it with the last of them, however the run ends.  A copy that has travelled is
+    empty.  Only where Dask has written the result to disk for want of memory, and reads it
+    again in the same process, is the shard still there.
 
     Parameters
     ----------
-    runner : Runner or Team
-        The state.
+    device : Device
+        What works on it.
     attempt : str
         The attempt at the run to which it belongs: nothing of another may get into it.
     share : hashable
         The run and the worker's number in it, whatever the attempt.
+    runner : Runner, optional
+        The state; none where workers of one process do the run as one task.
+    buffer : InputBuffer, optional
+        Where other tasks put the input, if they do.
     """
 
-    def __init__(self, runner: Runner | Team, attempt: str, share: Hashable) -> None:
-        self.runner: Runner | Team | None = runner
-        self.attempt, self.share = attempt, share
-        self.filled: set[int] = set()
+    def __init__(
+        self, device: Device, attempt: str, share: Hashable, *,
+        runner: Runner | None = None, buffer: InputBuffer | None = None,
+    ) -> None:  # fmt: skip
+        self.device, self.attempt, self.share = device, attempt, share
+        self._runner, self._buffer = runner, buffer
         self.name = uuid.uuid4().hex
         self._worker, self._key = None, None
         if (worker := current_worker()) is not None:
             self._worker, self._key = weakref.ref(worker), worker.get_current_task()
 
-    def here(self) -> Runner | Team:
-        """The state, for the worker that holds it.
+    @property
+    def empty(self) -> bool:
+        """Whether the state is not here, or no more."""
+        return self._runner is None and self._buffer is None
 
-        Raises
-        ------
-        StaleShardError
-            For any other.
-        """
+    def _require_here(self) -> None:
         worker, home = current_worker(), self._worker() if self._worker else None
-        if self.runner is None or worker is not home:
+        if self.empty or worker is not home:
             raise StaleShardError(
                 "a slice of a factorization ran on a worker that does not hold its shard, "
                 f"{worker.address if worker else 'no worker of a cluster'}: Dask did not keep "
                 "the tasks where the plan has put them; build it again for this cluster"
             )
-        return self.runner
+
+    @property
+    def runner(self) -> Runner:
+        """The state, for the worker that holds it; `StaleShardError` for any other."""
+        self._require_here()
+        assert self._runner is not None
+        return self._runner
+
+    @property
+    def buffer(self) -> InputBuffer:
+        """Where the input goes, for the worker that holds it; `StaleShardError` for any other."""
+        self._require_here()
+        assert self._buffer is not None
+        return self._buffer
 
     @contextlib.contextmanager
-    def at_work(self) -> Iterator[Runner | Team]:
-        """The state, as long as a task works on it."""
-        runner = self.here()
+    def at_work(self) -> Iterator[None]:
+        """Work on the state in the block, as one task of those that may want to."""
+        self._require_here()
         with _changed:
             _working[self.share] += 1
         try:
-            with turn_on(runner.device):
-                yield runner
+            with turn_on(self.device):
+                yield
         finally:
             with _changed:
                 _working[self.share] -= 1
@@ -79,7 +98,7 @@ class HeldShard:
 
     def let_go(self) -> None:
         """End of the state: only what it was finished to is left."""
-        self.runner = None
+        self._runner = self._buffer = None
         _written.pop(self.name, None)
 
     @property
@@ -89,7 +108,7 @@ class HeldShard:
         return worker is not None and self._key in worker.data
 
     def __reduce__(self) -> tuple[Any, ...]:
-        if self.runner is not None:
+        if not self.empty:
             _written[self.name] = self
         return _read, (self.name,)
 
@@ -123,10 +142,7 @@ _written: dict[str, HeldShard] = {}
 def _read(name: str) -> HeldShard:
     if name in _written:
         return _written.pop(name)
-    elsewhere = HeldShard.__new__(HeldShard)
-    elsewhere.runner = elsewhere._worker = elsewhere._key = None
-    elsewhere.attempt = elsewhere.share = ""
-    return elsewhere
+    return HeldShard(CpuDevice(), "", "")
 
 
 def forget_unwanted() -> None:
@@ -134,11 +150,3 @@ def forget_unwanted() -> None:
     for name, held in list(_written.items()):
         if not held.wanted:
             _written.pop(name, None)
-
-
-def current_worker() -> Worker | None:
-    """The Dask worker whose task runs in this thread; None in Dask's local schedulers."""
-    try:
-        return get_worker()
-    except ValueError:
-        return None

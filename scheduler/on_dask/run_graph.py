@@ -17,15 +17,17 @@ from dask._task_spec import List, Task, TaskRef
 
 from hetero_la.scheduler.cluster.placement_plugin import RunTask
 from hetero_la.scheduler.on_dask.inputs import Declared, Piece, cut
-from hetero_la.scheduler.on_dask.shard_tasks import (
+from hetero_la.scheduler.on_dask.run_tasks import (
     begin_run,
     block_of,
     close_shard,
+    end_of,
     fill_shard,
     fill_whole,
     open_shard,
     open_whole,
     run_at_once,
+    run_shard,
     run_slice,
     run_whole,
     values_of,
@@ -102,16 +104,16 @@ class RunGraph:
         self.values = self._ends()
 
     def _ends(self) -> list[Any]:
-        def ending(what: str, worker: int, *after: Any) -> Any:
-            return self._add(what, worker, 0, values_of, TaskRef(self._finished[worker]), *after)
-
-        workers = range(len(self._finished))
-        if len(workers) == 1:
-            return [ending("values", 0)]
+        workers, finished = range(len(self._finished)), list(map(TaskRef, self._finished))
         # Nobody lets go of a shard before all are done: whoever then asks for more of this
         # run finds all of it, or makes all of it anew.
-        ended = List(*[TaskRef(ending("end", worker)) for worker in workers])
-        return [ending("values", worker, ended) for worker in workers]
+        ended = [] if len(workers) == 1 else [
+            TaskRef(self._add("end", worker, 0, end_of, finished[worker])) for worker in workers
+        ]  # fmt: skip
+        return [
+            self._add("values", w, 0, values_of, finished[w], self.job.layout, List(*ended))
+            for w in workers
+        ]
 
     @property
     def adjacent(self) -> bool:
@@ -168,10 +170,10 @@ class RunGraph:
         portions = self._portions(self._shares[0], inputs)
         if len(portions) <= 1:
             return self._add("run", 0, 0, run_at_once, self.job, self._on_gpu, *_split(inputs))
-        room = self._add("open", 0, 0, open_whole, self.job, self._on_gpu, *_split(portions[0]))
-        for i, some in enumerate(portions[1:]):
-            room = self._add("fill", 0, i, fill_whole, TaskRef(room), *_split(some))
-        return self._add("run", 0, 0, run_whole, self.job, TaskRef(room))
+        buffer = self._add("open", 0, 0, open_whole, self.job, self._on_gpu, *_split(portions[0]))
+        for i, some in enumerate(portions[1:], 1):
+            buffer = self._add("fill", 0, i, fill_whole, TaskRef(buffer), i, *_split(some))
+        return self._add("run", 0, 0, run_whole, self.job, TaskRef(buffer), len(portions))
 
     def _filled(self, attempt: TaskRef, worker: int, inputs: list[Input]) -> tuple[TaskRef, List]:
         """A share's array, and all that fills it."""
@@ -186,18 +188,14 @@ class RunGraph:
         ]
         return opened, List(*map(TaskRef, fills))
 
-    def _slices(self) -> list[list[tuple[int, int, list[MessageKey], MessageKey | None]]]:
-        """Slices of each share's program; a team has but one."""
-        if self._together:
-            return [[(0, 1, [], None)]]
-        return [list(program.slices()) for program in self.job.programs]
-
     def _chains(self, inputs: list[list[Input]]) -> list[Any]:
         attempt = TaskRef(self._add("begin", 0, 0, begin_run))
         filled = [self._filled(attempt, worker, some) for worker, some in enumerate(inputs)]
         opened, last = map(list, zip(*filled, strict=True))
+        if self._together:
+            return [self._add("run", 0, 0, run_shard, *opened, self.job, *last)]
         sent: dict[MessageKey, Any] = {}
-        waiting = dict(enumerate(self._slices()))
+        waiting = {program.worker: list(program.slices()) for program in self.job.programs}
         while any(waiting.values()):
             for worker, parts in waiting.items():
                 while parts and all(key in sent for key in parts[0][2]):

@@ -1,8 +1,4 @@
-"""What the tasks of a lazy Dask graph do: fill a worker's shard, work on it, hand it out.
-
-The shard is the result of the task that has made it, and all later tasks of that worker
-refer to it (`HeldShard`): Dask frees it with the last of them, however the computation ends.
-"""
+"""What the Dask tasks of a run do: fill a worker's shard, work on it, hand it out."""
 
 from __future__ import annotations
 
@@ -15,15 +11,10 @@ import numpy as np
 from dask.sizeof import sizeof
 from distributed import Worker
 
-from hetero_la.scheduler.cluster.devices import device_of
-from hetero_la.scheduler.on_dask.held_shard import (
-    HeldShard,
-    current_worker,
-    forget_unwanted,
-    let_old_work_end,
-)
-from hetero_la.scheduler.on_dask.inputs import Piece, Room, fill, new_array
-from hetero_la.scheduler.on_dask.team import Team
+from hetero_la.scheduler.cluster.devices import current_worker, device_of
+from hetero_la.scheduler.on_dask.held_shard import HeldShard, forget_unwanted, let_old_work_end
+from hetero_la.scheduler.on_dask.inputs import InputBuffer, Piece, new_array
+from hetero_la.scheduler.on_dask.threads import run_as_one_task
 from hetero_la.scheduler.program.messages import MessageKey
 from hetero_la.scheduler.run.job import Job
 from hetero_la.scheduler.run.local_storage import LocalStorage, local_spans
@@ -36,10 +27,12 @@ from hetero_la.tiles.arrays.transfer import (
     current_gpu,
     device_index,
     is_device_array,
+    on_device_of,
     to_device,
     to_host,
 )
 from hetero_la.tiles.kernels.cpu.device import CpuDevice
+from hetero_la.tiles.storage.layout import TileLayout
 from hetero_la.tiles.storage.shard import local_width
 
 
@@ -52,7 +45,7 @@ class Sent(NamedTuple):
 
 @dataclass
 class Finished:
-    """What a worker has made: its columns, its per-step vectors, the extent of its diagonal."""
+    """What a worker has made: its columns, and its per-step vectors."""
 
     storage: LocalStorage
     values: dict[Name, np.ndarray]
@@ -79,19 +72,13 @@ def open_shard(
     share = (run, worker, here.address if here else None)
     let_old_work_end(share)
     if together:
-        runner: Runner | Team = _team(job)
-    else:
-        runner = _opened(job, worker, _device(here, _place(here, on_gpu)), on_gpu)
-    return HeldShard(runner, attempt, share)
-
-
-def _team(job: Job) -> Team:
-    return Team(job, new_array(job, job.layout.width, CpuDevice("team"), False))
-
-
-def _opened(job: Job, worker: int, device: Device, on_gpu: bool) -> Runner:
+        device: Device = CpuDevice("team")
+        array = new_array(job, job.layout.width, device, False)
+        return HeldShard(device, attempt, share, buffer=InputBuffer(array, len(job.programs)))
+    device = _device(here, _place(here, on_gpu))
     array = new_array(job, local_width(job.layout, job.programs[worker].columns), device, on_gpu)
-    return job.runner(worker, device, LocalStorage(array, local_spans(job, worker)))
+    runner = job.runner(worker, device, LocalStorage(array, local_spans(job, worker)))
+    return HeldShard(device, attempt, share, runner=runner, buffer=InputBuffer(array))
 
 
 def _place(worker: Worker | None, on_gpu: bool, arrays: Sequence[Array] = ()) -> int | None:
@@ -118,14 +105,8 @@ def fill_shard(
     held: HeldShard, portion: int, pieces: Sequence[Piece], arrays: Sequence[Array]
 ) -> int:
     """Dask task: copy a portion of the input, which it returns, to where it belongs in a shard."""
-    with held.at_work() as runner:
-        if runner.position != 0:
-            raise StaleShardError("a shard cannot be filled again: work on it has begun")
-        storage = runner.storage
-        assert isinstance(storage, LocalStorage)
-        threads = len(runner.job.workers) if isinstance(runner, Team) else 1
-        fill(storage.array, runner.device, pieces, arrays, threads)
-        held.filled.add(portion)
+    with held.at_work():
+        held.buffer.fill(held.device, portion, pieces, arrays)
     return portion
 
 
@@ -137,15 +118,12 @@ def run_slice(
 
     The first comes after all that has filled the shard: the portions in `before`.
     """
-    with held.at_work() as runner:
+    with held.at_work():
+        runner = held.runner
         if any(message.attempt != held.attempt for message in messages):
             raise StaleShardError("a message of an earlier attempt has come: compute again")
-        if start == 0 and held.filled != set(before):
-            # Dask may take the end of a cancelled task for that of the same task submitted anew.
-            raise StaleShardError(
-                f"portions {sorted(held.filled)} of the input have filled a shard that was to "
-                f"hold {sorted(before)}: compute again"
-            )
+        if start == 0:
+            held.buffer.begin(before)
         runner.inbox.update(zip(keys, (message.payload for message in messages), strict=True))
         runner.run(start, stop)
         sent, runner.outbox = runner.outbox, None
@@ -154,57 +132,79 @@ def run_slice(
 
 def close_shard(held: HeldShard, before: Any) -> Finished:
     """Dask task: what a worker has made, once it has come to its program's end."""
-    with held.at_work() as runner:
-        finished = _finished(runner)
+    with held.at_work():
+        finished = _finished(held.runner)
         held.let_go()
         return finished
 
 
-def open_whole(job: Job, on_gpu: bool, pieces: Sequence[Piece], arrays: Sequence[Array]) -> Room:
+def run_shard(held: HeldShard, job: Job, portions: Sequence[int]) -> Finished:
+    """Dask task: a run of several threads of a process, once `portions` have filled its shard."""
+    with held.at_work():
+        finished = _finished_in(job, held.buffer.begin(portions))
+        held.let_go()
+        return finished
+
+
+def open_whole(
+    job: Job, on_gpu: bool, pieces: Sequence[Piece], arrays: Sequence[Array]
+) -> InputBuffer:
     """Dask task: memory for a run that is one task, and in it a portion of the input."""
-    worker, team = current_worker(), len(job.programs) > 1
+    worker, threads = current_worker(), len(job.programs)
     place = _place(worker, on_gpu, arrays)
-    device = CpuDevice("team") if team else _device(worker, place)
+    device = CpuDevice("team") if threads > 1 else _device(worker, place)
     array = new_array(job, job.layout.width, device, on_gpu)
-    return fill_whole(Room(array, len(job.programs)), pieces, arrays)
+    return fill_whole(InputBuffer(array, threads), 0, pieces, arrays)
 
 
-def fill_whole(room: Room, pieces: Sequence[Piece], arrays: Sequence[Array]) -> Room:
-    """Dask task: put another portion of the input there."""
-    device = _device(current_worker(), device_index(room.array))
-    fill(room.array, device, pieces, arrays, room.threads)
-    return room
+def fill_whole(
+    buffer: InputBuffer, portion: int, pieces: Sequence[Piece], arrays: Sequence[Array]
+) -> InputBuffer:
+    """Dask task: put another portion of the input there.
+
+    It hands the memory on to the next, so that Dask may take it elsewhere in between.
+    """
+    buffer.fill(_device(current_worker(), device_index(buffer.array)), portion, pieces, arrays)
+    return buffer
 
 
-def run_whole(job: Job, room: Room) -> Finished:
+def run_whole(job: Job, buffer: InputBuffer, portions: int) -> Finished:
     """Dask task: a run of one worker, or of several threads of a process, wherever it is."""
-    array = room.begin()
-    if len(job.programs) > 1:
-        runner: Runner | Team = Team(job, array)
-    else:
-        device = _device(current_worker(), device_index(array))
-        runner = job.runner(0, device, LocalStorage(array, local_spans(job, 0)))
-    runner.run(0, len(job.programs[0].instructions))
-    return _finished(runner)
+    return _finished_in(job, buffer.begin(range(portions)))
 
 
 def run_at_once(
     job: Job, on_gpu: bool, pieces: Sequence[Piece], arrays: Sequence[Array]
 ) -> Finished:
     """Dask task: a run of little input, which has nothing to gain from tasks that bring it."""
-    return run_whole(job, open_whole(job, on_gpu, pieces, arrays))
+    return run_whole(job, open_whole(job, on_gpu, pieces, arrays), 1)
 
 
-def _finished(runner: Runner | Team) -> Finished:
-    values, storage = runner.finish(), runner.storage
-    assert isinstance(storage, LocalStorage)
-    with runner.device.activate():
-        return Finished(storage, values | storage.diagonal_extent(runner.layout))
+def _finished_in(job: Job, array: Array) -> Finished:
+    """What becomes of the input in `array` when all of a run is done there."""
+    if len(job.programs) > 1:
+        values = run_as_one_task(job, array)
+        columns = map(job.layout.columns, range(job.layout.nt + job.layout.rt))
+        return Finished(LocalStorage(array, {span[0]: span for span in columns}), values)
+    device = _device(current_worker(), device_index(array))
+    runner = job.runner(0, device, LocalStorage(array, local_spans(job, 0)))
+    runner.run(0, len(job.programs[0].instructions))
+    return _finished(runner)
 
 
-def values_of(finished: Finished, after: Any = None) -> dict[Name, np.ndarray]:
-    """Dask task: the small part of what a worker has made."""
-    return finished.values
+def _finished(runner: Runner) -> Finished:
+    assert isinstance(runner.storage, LocalStorage)
+    return Finished(runner.storage, runner.finish())
+
+
+def end_of(finished: Finished) -> None:
+    """Dask task: nothing, once a worker has finished."""
+
+
+def values_of(finished: Finished, layout: TileLayout, after: Any = None) -> dict[Name, np.ndarray]:
+    """Dask task: the small part of what a worker has made, and the extent of its diagonal."""
+    with on_device_of(finished.storage.array):
+        return finished.values | finished.storage.diagonal_extent(layout)
 
 
 def block_of(
