@@ -1,8 +1,8 @@
 """Tasks of a Dask graph that belong to one worker, whatever becomes of the graph and of workers.
 
 Dask keeps `workers` and `priority` as annotations of a graph's layers, and drops them
-when `dask.array` turns the layers into one dictionary.  So a task says itself where it
-belongs, and a plugin of the scheduler looks there.
+when `dask.array` turns the layers into one dictionary (dask/dask#7036).  So a task says itself
+where it belongs, and a plugin of the scheduler looks there.
 
 The plugin also begins a run again that has lost a worker.  Dask makes lost results anew, but
 takes those that are left as they are, and a shard has moved on since the lost worker's first
@@ -178,7 +178,8 @@ def _least_busy(scheduler: Scheduler, home: Callable[[Share], str]) -> str:
 def _explain_losses(tasks: Iterable[TaskState]) -> None:
     """Let Dask raise an error if it loses data without a recipe that runs are made from.
 
-    By itself it forgets all that depends on such data, and says that it was cancelled.
+    By itself it forgets all that depends on such data, and says that it was cancelled
+    (dask/distributed#3149).
     """
     waiting, seen = list(tasks), set[TaskState]()
     while waiting:

@@ -8,7 +8,7 @@ import uuid
 import weakref
 from collections import Counter
 from collections.abc import Hashable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 from hetero_la.scheduler.cluster.devices import current_worker, turn_on
 from hetero_la.scheduler.on_dask.inputs import InputBuffer
@@ -17,6 +17,8 @@ from hetero_la.tiles.arrays.device import Device
 from hetero_la.tiles.arrays.errors import StaleShardError
 from hetero_la.tiles.arrays.forks import in_forked_child
 from hetero_la.tiles.kernels.cpu.device import CpuDevice
+
+T = TypeVar("T")
 
 
 class HeldShard:
@@ -38,7 +40,7 @@ class HeldShard:
     runner : Runner, optional
         The state; none where workers of one process do the run as one task.
     buffer : InputBuffer, optional
-        Where other tasks put the input, if they do.
+        Where other tasks put the input; none in a copy, which is empty.
     """
 
     def __init__(
@@ -48,6 +50,8 @@ class HeldShard:
         self.device, self.attempt, self.share = device, attempt, share
         self._runner, self._buffer = runner, buffer
         self.name = uuid.uuid4().hex
+        with _changed:
+            _alive.add(self)
         self._worker, self._key = None, None
         if (worker := current_worker()) is not None:
             self._worker, self._key = weakref.ref(worker), worker.get_current_task()
@@ -57,33 +61,30 @@ class HeldShard:
         """Whether the state is not here, or no more."""
         return self._runner is None and self._buffer is None
 
-    def _require_here(self) -> None:
+    def _require_here(self, part: T | None) -> T:
         worker, home = current_worker(), self._worker() if self._worker else None
-        if self.empty or worker is not home:
+        if part is None or worker is not home:
             raise StaleShardError(
                 "a slice of a factorization ran on a worker that does not hold its shard, "
                 f"{worker.address if worker else 'no worker of a cluster'}: Dask did not keep "
                 "the tasks where the plan has put them; build it again for this cluster"
             )
+        return part
 
     @property
     def runner(self) -> Runner:
         """The state, for the worker that holds it; `StaleShardError` for any other."""
-        self._require_here()
-        assert self._runner is not None
-        return self._runner
+        return self._require_here(self._runner)
 
     @property
     def buffer(self) -> InputBuffer:
         """Where the input goes, for the worker that holds it; `StaleShardError` for any other."""
-        self._require_here()
-        assert self._buffer is not None
-        return self._buffer
+        return self._require_here(self._buffer)
 
     @contextlib.contextmanager
     def at_work(self) -> Iterator[None]:
         """Work on the state in the block, as one task of those that may want to."""
-        self._require_here()
+        self._require_here(self._runner or self._buffer)
         with _changed:
             _working[self.share] += 1
         try:
@@ -101,6 +102,18 @@ class HeldShard:
         self._runner = self._buffer = None
         _written.pop(self.name, None)
 
+    def drop(self) -> None:
+        """End of a state that is not finished; a slice that works on it waits for the device."""
+        runner = self._runner
+        self.let_go()
+        if runner is not None and runner.position is not None:
+            with turn_on(self.device):
+                runner.come_to_rest()
+
+    def __del__(self) -> None:
+        if not self.empty:
+            self.drop()
+
     @property
     def wanted(self) -> bool:
         """Whether Dask still knows of it."""
@@ -113,6 +126,8 @@ class HeldShard:
         return _read, (self.name,)
 
 
+#: Shards of this process, for those that end a run.
+_alive: weakref.WeakSet[HeldShard] = weakref.WeakSet()
 #: How many tasks of each share of a run work in this process.
 _working: Counter[Hashable] = Counter()
 _changed = threading.Condition()
@@ -128,11 +143,19 @@ def _forget_work() -> None:
 def let_old_work_end(share: Hashable) -> None:
     """Wait for tasks of an attempt that was given up.
 
-    Dask would take the end of such a task for that of the same task in the new attempt.
-    It waits for nothing but its kernels, and so ends.
+    Dask would take the end of such a task for that of the same task in the new attempt
+    (dask/distributed#7356).  It waits for nothing but its kernels, and so ends.
     """
     with _changed:
         _changed.wait_for(lambda: share not in _working)
+
+
+def drop_shards(attempt: str) -> None:
+    """Forget what an attempt that was given up has left in this process."""
+    with _changed:
+        left = [held for held in _alive if held.attempt == attempt]
+    for held in left:
+        held.drop()
 
 
 #: Shards whose result was written, and may be read again in this process.

@@ -181,7 +181,8 @@ class InputBuffer:
         """
         self._require_untouched()
         if self.portions != set(portions):
-            # Dask may take the end of a cancelled task for that of the same task submitted anew.
+            # Dask may take the end of a cancelled task for that of the same task submitted anew
+            # (dask/distributed#7356).
             raise StaleShardError(
                 f"portions {sorted(self.portions)} of the input have filled a shard that was to "
                 f"hold {sorted(portions)}: compute again"

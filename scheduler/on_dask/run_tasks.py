@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,10 +16,12 @@ from hetero_la.scheduler.on_dask.held_shard import HeldShard, forget_unwanted, l
 from hetero_la.scheduler.on_dask.inputs import InputBuffer, Piece, new_array
 from hetero_la.scheduler.on_dask.threads import run_as_one_task
 from hetero_la.scheduler.program.messages import MessageKey
+from hetero_la.scheduler.run.checkpoint_store import Saved, write_files
 from hetero_la.scheduler.run.job import Job
-from hetero_la.scheduler.run.local_storage import LocalStorage, local_spans
-from hetero_la.scheduler.run.runner import Payload, Runner
+from hetero_la.scheduler.run.local_storage import LocalStorage, local_spans, whole_spans
+from hetero_la.scheduler.run.runner import LogEntry, Payload, Runner
 from hetero_la.scheduler.run.step_memory import Name
+from hetero_la.scheduler.run.trace import WorkerTrace
 from hetero_la.tiles.arrays.device import Array, Device
 from hetero_la.tiles.arrays.errors import StaleShardError
 from hetero_la.tiles.arrays.transfer import (
@@ -32,6 +34,7 @@ from hetero_la.tiles.arrays.transfer import (
     to_host,
 )
 from hetero_la.tiles.kernels.cpu.device import CpuDevice
+from hetero_la.tiles.kernels.gpu.device import GpuDevice
 from hetero_la.tiles.storage.layout import TileLayout
 from hetero_la.tiles.storage.shard import local_width
 
@@ -45,10 +48,12 @@ class Sent(NamedTuple):
 
 @dataclass
 class Finished:
-    """What a worker has made: its columns, and its per-step vectors."""
+    """What a worker has made: its columns, and its per-step vectors; its log and trace."""
 
     storage: LocalStorage
     values: dict[Name, np.ndarray]
+    log: list[LogEntry] = field(default_factory=list)
+    trace: WorkerTrace | None = None
 
 
 # Dask places the tasks that use it by what it would cost to send it.
@@ -61,24 +66,37 @@ def begin_run() -> str:
 
 
 def open_shard(
-    run: str, attempt: str, job: Job, worker: int, on_gpu: bool, together: bool
-) -> HeldShard:
-    """Dask task: make room for a worker's shard, on the GPU if what fills it is on one.
+    run: str, attempt: str, job: Job, worker: int, on_gpu: bool = False,
+    blocks: dict[int, np.ndarray] | None = None,
+) -> HeldShard:  # fmt: skip
+    """Dask task: make room for a worker's shard, which `blocks` or other tasks fill.
 
-    Workers that do a run `together` have one shard, in the matrix's own order.
+    It is on the GPU if what fills it is on one.
     """
+    share = _begin_share(run, worker)
+    here = current_worker()
+    device = _device(here, _place(here, on_gpu))
+    columns = job.programs[worker].columns
+    array = new_array(job, local_width(job.layout, columns), device, on_gpu)
+    storage = LocalStorage(array, local_spans(job.layout, columns), blocks)
+    runner = job.runner(worker, device, storage)
+    return HeldShard(device, attempt, share, runner=runner, buffer=InputBuffer(array))
+
+
+def open_together(run: str, attempt: str, job: Job) -> HeldShard:
+    """Dask task: make room for what workers do together, in the matrix's own order."""
+    share, device = _begin_share(run, 0), CpuDevice("team")
+    buffer = InputBuffer(new_array(job, job.layout.width, device, False), len(job.programs))
+    return HeldShard(device, attempt, share, buffer=buffer)
+
+
+def _begin_share(run: str, worker: int) -> Hashable:
+    """A worker's share of a run, on which nobody works any more."""
     forget_unwanted()
     here = current_worker()
     share = (run, worker, here.address if here else None)
     let_old_work_end(share)
-    if together:
-        device: Device = CpuDevice("team")
-        array = new_array(job, job.layout.width, device, False)
-        return HeldShard(device, attempt, share, buffer=InputBuffer(array, len(job.programs)))
-    device = _device(here, _place(here, on_gpu))
-    array = new_array(job, local_width(job.layout, job.programs[worker].columns), device, on_gpu)
-    runner = job.runner(worker, device, LocalStorage(array, local_spans(job, worker)))
-    return HeldShard(device, attempt, share, runner=runner, buffer=InputBuffer(array))
+    return share
 
 
 def _place(worker: Worker | None, on_gpu: bool, arrays: Sequence[Array] = ()) -> int | None:
@@ -96,8 +114,6 @@ def _device(worker: Worker | None, place: int | None) -> Device:
         return device_of(worker)
     if place is None:
         return CpuDevice("caller")
-    from hetero_la.tiles.kernels.gpu.device import GpuDevice
-
     return GpuDevice(place, "caller")
 
 
@@ -125,9 +141,23 @@ def run_slice(
         if start == 0:
             held.buffer.begin(before)
         runner.inbox.update(zip(keys, (message.payload for message in messages), strict=True))
-        runner.run(start, stop)
+        try:
+            runner.run(start, stop)
+        finally:
+            if held.empty:  # the run has been given up meanwhile
+                runner.come_to_rest()
         sent, runner.outbox = runner.outbox, None
         return None if sent is None else Sent(held.attempt, sent)
+
+
+def save_shard(held: HeldShard, step: int, folder: str | None, before: Any) -> Saved:
+    """Dask task: a worker's part of a checkpoint, or the files to which it was written."""
+    with held.at_work():
+        saved = held.runner.saved.pop(step, None)
+    if saved is None:
+        worker = held.runner.program.worker
+        raise StaleShardError(f"worker {worker} has given away its checkpoint of step {step}")
+    return {**saved} if folder is None else write_files(saved, folder, f"{held.attempt}-{step}")
 
 
 def close_shard(held: HeldShard, before: Any) -> Finished:
@@ -184,17 +214,18 @@ def _finished_in(job: Job, array: Array) -> Finished:
     """What becomes of the input in `array` when all of a run is done there."""
     if len(job.programs) > 1:
         values = run_as_one_task(job, array)
-        columns = map(job.layout.columns, range(job.layout.nt + job.layout.rt))
-        return Finished(LocalStorage(array, {span[0]: span for span in columns}), values)
+        return Finished(LocalStorage(array, whole_spans(job.layout)), values)
     device = _device(current_worker(), device_index(array))
-    runner = job.runner(0, device, LocalStorage(array, local_spans(job, 0)))
+    runner = job.runner(0, device, LocalStorage(array, whole_spans(job.layout)))
     runner.run(0, len(job.programs[0].instructions))
     return _finished(runner)
 
 
 def _finished(runner: Runner) -> Finished:
     assert isinstance(runner.storage, LocalStorage)
-    return Finished(runner.storage, runner.finish())
+    values = runner.finish()
+    trace = None if runner.recorder is None else runner.recorder.trace()
+    return Finished(runner.storage, values, runner.log, trace)
 
 
 def end_of(finished: Finished) -> None:

@@ -377,7 +377,7 @@ def test_a_cluster_that_closes_begins_nothing_again(caplog: pytest.LogCaptureFix
 
 def test_a_portion_that_is_missing_is_an_error() -> None:
     plan = hetero_la.plan("lu", (9, 9))
-    held = run_tasks.open_shard("run", "attempt", plan.job(), 0, False, False)
+    held = run_tasks.open_shard("run", "attempt", plan.job(), 0)
     with pytest.raises(StaleShardError, match=r"portions \[\] of the input .* \[0\]"):
         run_tasks.run_slice(held, 0, 1, (), (), [0])
 
@@ -450,7 +450,7 @@ def _has_written(dask_worker: Any) -> bool:
 def test_a_shard_written_to_disk_comes_back_where_it_was() -> None:
     def there_and_back(n: int) -> Any:
         plan = hetero_la.plan("lu", (n, n), nb=8)
-        held = run_tasks.open_shard("run", "attempt", plan.job(), 0, False, False)
+        held = run_tasks.open_shard("run", "attempt", plan.job(), 0)
         get_worker().data["held"] = held
         held._key = "held"
         written = pickle.dumps(held)
@@ -465,9 +465,7 @@ def test_a_shard_written_to_disk_comes_back_where_it_was() -> None:
         assert client.submit(there_and_back, 20).result(timeout=60) == (True, 1, 0, 0)
         first, second = client.scheduler_info()["workers"]
         held = client.submit(
-            lambda: run_tasks.open_shard(
-                "run", "attempt", hetero_la.plan("lu", (9, 9)).job(), 0, False, False
-            ),
+            lambda: run_tasks.open_shard("run", "attempt", hetero_la.plan("lu", (9, 9)).job(), 0),
             workers=[first],
         )
         moved = client.submit(lambda held: held.empty, held, workers=[second])
