@@ -107,9 +107,7 @@ def assert_same(found: Any, expected: Any, computed: str | None = None) -> None:
 def shards_held() -> int:
     """Shards that are alive in this process."""
     gc.collect()
-    return sum(
-        isinstance(found, HeldShard) and found.runner is not None for found in gc.get_objects()
-    )
+    return sum(isinstance(found, HeldShard) and not found.empty for found in gc.get_objects())
 
 
 def left_on_workers(client: Client) -> list[Any]:

@@ -25,8 +25,8 @@ from hetero_la.scheduler.placement.placement import Placement
 from hetero_la.scheduler.program.build import build_programs
 from hetero_la.scheduler.program.instructions import Instruction, Program, kernel_shapes
 from hetero_la.scheduler.program.messages import Traffic
-from hetero_la.scheduler.recovery.run_tasks import BlockStorage
 from hetero_la.scheduler.run.exchange import Exchange
+from hetero_la.scheduler.run.local_storage import LocalStorage, local_spans
 from hetero_la.scheduler.run.runner import Runner
 from hetero_la.scheduler.run.step_memory import Name
 from hetero_la.testing.matrices import generate
@@ -329,6 +329,8 @@ def run_by_messages(
     ):
         ranges = [layout.columns(column) for column in program.columns]
         blocks = {start: source[:, start:stop] for start, stop in ranges}
+        width = sum(stop - start for start, stop in ranges)
+        own = np.full((layout.m, width), np.nan, a.dtype, order="F")
         runners.append(
             Runner(
                 program,
@@ -337,7 +339,7 @@ def run_by_messages(
                 device,
                 a.dtype,
                 KernelOptions(),
-                BlockStorage(blocks),
+                LocalStorage(own, local_spans(layout, program.columns), blocks),
                 given=given or {},
             )
         )
@@ -357,8 +359,8 @@ def run_by_messages(
         for step, part in runner.saved.items() if saved is not None else ():
             saved.setdefault(step, {}).update(part)
         values.update(runner.finish())
-        for start, block in runner.storage.results.items():
-            target[:, start : start + block.shape[1]] = block
+        for start, stop, block in runner.storage.columns():
+            target[:, start:stop] = block
     return target, values
 
 

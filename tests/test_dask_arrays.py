@@ -182,10 +182,10 @@ def test_a_permutation_takes_the_pages_of_its_ones() -> None:
 
 
 def test_a_run_whose_input_was_worked_on_is_not_begun_again() -> None:
-    room = inputs.Room(np.zeros((3, 3), order="F"), 1)
-    room.begin()
+    buffer = inputs.InputBuffer(np.zeros((3, 3), order="F"))
+    buffer.begin([])
     with pytest.raises(StaleShardError, match="compute again"):
-        room.begin()
+        buffer.begin([])
 
 
 def test_nothing_is_saved_for_checkpoints_that_nobody_takes() -> None:

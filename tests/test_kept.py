@@ -25,7 +25,7 @@ from hetero_la.execution import execute as execution
 from hetero_la.execution import resident_factors as kept_module
 from hetero_la.execution.execute import Result, execute
 from hetero_la.execution.report import Report
-from hetero_la.execution.resident_factors import Keep
+from hetero_la.execution.resident_factors import Residency
 from hetero_la.numerics.conditioning import estimate_reciprocal_condition, norm1
 from hetero_la.planning.plan import Plan
 from hetero_la.scheduler.run.inline import run_in_order
@@ -64,7 +64,7 @@ def client(request: pytest.FixtureRequest) -> Iterator[object]:
 
 def kept(routine: str, a: np.ndarray, client: object, nrhs: int = 1) -> Result:
     b = random(len(a), nrhs, a.dtype, seed=1)
-    result = execute(routine, a, b, keep=Keep.ONLY, client=client, nb=NB)
+    result = execute(routine, a, b, residency=Residency.WORKERS, client=client, nb=NB)
     assert result.array.shape == b.shape  # no room was made for the factors
     return result
 

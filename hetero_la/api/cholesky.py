@@ -34,7 +34,7 @@ from hetero_la.checks.lazy import is_dask_array, lazy_function, takes_dask_array
 from hetero_la.checks.warnings import not_positive_message, warn_ill_conditioned
 from hetero_la.execution.execute import Result, can_hold_result, execute
 from hetero_la.execution.report import Report
-from hetero_la.execution.resident_factors import Keep
+from hetero_la.execution.resident_factors import Residency
 from hetero_la.numerics.conditioning import (
     estimate_reciprocal_condition,
     hermitian_norm1,
@@ -231,14 +231,14 @@ def cho_factor(
     >>> cho_solve(cho_factor(np.array([[4.0, 2.0], [2.0, 5.0]])), [6.0, 7.0])
     array([1., 1.])
     """
-    factor, result = _factor(a, lower, overwrite_a, check_finite, client, options, Keep.COPY)
+    factor, result = _factor(a, lower, overwrite_a, check_finite, client, options, Residency.BOTH)
     c = factor if lower else factor.T
     return CholeskyFactors(c, lower, 0, result.report, result.kept)
 
 
 def _factor(
     a: Any, lower: bool, overwrite_a: bool, check_finite: bool, client: Any,
-    options: RunOptions, keep: Keep = Keep.NOTHING,
+    options: RunOptions, residency: Residency = Residency.CALLER,
 ) -> tuple[Any, Result]:  # fmt: skip
     """Compute a factor in the lower triangle of an array; return it and the result of the run."""
     a = as_array(a, "a", (0, 1, 2))
@@ -254,7 +254,7 @@ def _factor(
         matrix = matrix.T
         complete_from_triangle(matrix, lower=False, conjugate=False)
     result = execute(
-        "cholesky", matrix, overwrite_a=overwrite_a, keep=keep, client=client, **options
+        "cholesky", matrix, overwrite_a=overwrite_a, residency=residency, client=client, **options
     )
     _require_positive(result)
     if turned:
@@ -398,8 +398,8 @@ def _solve(
     turn = functools.partial(_conjugate, really=not lower and a.dtype.kind == "c")
     matrix = a if lower else a.T
     result = execute(
-        routine, matrix, None if rhs is None else turn(rhs), columns=columns, keep=Keep.ONLY,
-        client=client, **options,
+        routine, matrix, None if rhs is None else turn(rhs), columns=columns,
+        residency=Residency.WORKERS, client=client, **options,
     )  # fmt: skip
     _require_positive(result)
     x = result.beside if result.kept else result.beside.copy(order="F")

@@ -31,7 +31,7 @@ from hetero_la.checks.lazy import takes_dask_arrays
 from hetero_la.checks.warnings import warn, zero_pivot_message
 from hetero_la.execution.execute import execute
 from hetero_la.execution.executor_choice import require_options
-from hetero_la.execution.resident_factors import Keep
+from hetero_la.execution.resident_factors import Residency
 from hetero_la.numerics.triangles import unit_lower_triangle, upper_triangle
 from hetero_la.planning.options import RunOptions
 from hetero_la.scheduler.cluster.clients import ClientLike
@@ -202,7 +202,9 @@ def factor_without_warning(
     a = as_matrix(a)
     if check_finite:
         require_finite(a, "a")
-    result = execute("lu", a, overwrite_a=overwrite_a, keep=Keep.COPY, client=client, **options)
+    result = execute(
+        "lu", a, overwrite_a=overwrite_a, residency=Residency.BOTH, client=client, **options
+    )
     piv = array_module(a).asarray(result.piv)
     return LUFactors(result.array, piv, result.info, result.report, result.kept)
 

@@ -16,7 +16,7 @@ from hetero_la.checks.lazy import takes_dask_arrays
 from hetero_la.checks.warnings import warn
 from hetero_la.execution.execute import Result, execute
 from hetero_la.execution.executor_choice import require_options
-from hetero_la.execution.resident_factors import Keep
+from hetero_la.execution.resident_factors import Residency
 from hetero_la.numerics.triangles import upper_triangle, zero_upper_triangle
 from hetero_la.planning.options import RunOptions
 from hetero_la.scheduler.cluster.clients import ClientLike
@@ -244,7 +244,9 @@ def qr_factor(
     >>> np.round(factors.solve(np.array([1.0, 2.0, 3.0])), 12)
     array([1., 1.])
     """
-    result = _factor(_as_finite_matrix(a, check_finite), 0, overwrite_a, client, options, Keep.COPY)
+    result = _factor(
+        _as_finite_matrix(a, check_finite), 0, overwrite_a, client, options, Residency.BOTH
+    )
     tau = array_module(result.array).asarray(result.vector("tau"))
     return QRFactors(result.array, tau, 0, result.report, result.kept)
 
@@ -258,11 +260,11 @@ def _as_finite_matrix(a: Any, check_finite: bool) -> Any:
 
 def _factor(
     a: Any, columns: int, overwrite_a: bool, client: Any, options: RunOptions,
-    keep: Keep = Keep.NOTHING,
+    residency: Residency = Residency.CALLER,
 ) -> Result:  # fmt: skip
     return execute(
-        "explicit_q" if columns else "qr", a, columns=columns, overwrite_a=overwrite_a, keep=keep,
-        client=client, **options,
+        "explicit_q" if columns else "qr", a, columns=columns, overwrite_a=overwrite_a,
+        residency=residency, client=client, **options,
     )  # fmt: skip
 
 

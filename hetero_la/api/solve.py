@@ -31,7 +31,7 @@ from hetero_la.checks.warnings import singular_message, warn_ill_conditioned
 from hetero_la.execution.execute import Result, can_hold_result, execute
 from hetero_la.execution.executor_choice import require_options
 from hetero_la.execution.report import Report
-from hetero_la.execution.resident_factors import Keep
+from hetero_la.execution.resident_factors import Residency
 from hetero_la.numerics.conditioning import (
     estimate_reciprocal_condition,
     norm1,
@@ -217,7 +217,7 @@ def _solve_by_lu(
         x, report = _solve_by_lu_in_place(a, rhs, transposed, client, options)
         return x.reshape(b.shape), report
     a = a.T if transposed else a
-    result = execute("solve", a, rhs, keep=Keep.ONLY, client=client, **options)
+    result = execute("solve", a, rhs, residency=Residency.WORKERS, client=client, **options)
     anorm = _checked_norm(a, result)
     x = refine(
         a, anorm, partial(_solve_with_factors, result, trans=0), rhs, _copy_of_solution(result)
@@ -230,7 +230,9 @@ def _solve_by_lu_in_place(
 ) -> tuple[Any, Report]:
     """Factor in the memory of the matrix, or leave the factors on the GPUs, and then solve."""
     anorm = norm1(a)
-    result = execute("lu", a, overwrite_a=True, keep=Keep.ONLY, client=client, **options)
+    result = execute(
+        "lu", a, overwrite_a=True, residency=Residency.WORKERS, client=client, **options
+    )
     if b.size == 0:
         return b, result.report
     _require_solvable(result, anorm, b)
@@ -252,7 +254,9 @@ def _checked_norm(a: Any, result: Result) -> float:
 
 
 def _inverse(a: Any, in_place: bool, client: Any, options: RunOptions) -> Any:
-    result = execute("inverse", a, columns=len(a), keep=Keep.ONLY, client=client, **options)
+    result = execute(
+        "inverse", a, columns=len(a), residency=Residency.WORKERS, client=client, **options
+    )
     _checked_norm(a, result)
     return result.beside if in_place else _copy_of_solution(result)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,17 +11,17 @@ import numpy as np
 
 from hetero_la.algorithms.routines import ROUTINES
 from hetero_la.checks.inputs import is_writable
+from hetero_la.execution.destination import Destination
 from hetero_la.execution.executor_choice import caller_gpu, choose
 from hetero_la.execution.report import Report, Timing
-from hetero_la.execution.resident_factors import Keep, KeptFactors, release_copies
+from hetero_la.execution.resident_factors import KeptFactors, Residency, release_copies
 from hetero_la.execution.timeline import traced
 from hetero_la.numerics.lapack_vectors import StepValues
 from hetero_la.planning.check_memory import check_memory
 from hetero_la.planning.plan import Plan
 from hetero_la.planning.planner import resume
 from hetero_la.scheduler.cluster.clients import running_client
-from hetero_la.scheduler.machine.model import Source
-from hetero_la.scheduler.placement.workers import WorkerInfo, over_processes
+from hetero_la.scheduler.placement.workers import WorkerInfo
 from hetero_la.scheduler.recovery.restart import run_and_recover
 from hetero_la.scheduler.run.inline import run_inline
 from hetero_la.scheduler.run.job import Job, Outcome
@@ -31,7 +30,7 @@ from hetero_la.scheduler.run.step_memory import Name
 from hetero_la.tiles.arrays.device import Device
 from hetero_la.tiles.arrays.errors import InsufficientMemoryError
 from hetero_la.tiles.arrays.forks import ProcessLock
-from hetero_la.tiles.arrays.transfer import column_major_empty, device_index, wait_for_writes
+from hetero_la.tiles.arrays.transfer import wait_for_writes
 from hetero_la.tiles.kernels.cpu.device import CpuDevice
 from hetero_la.tiles.storage.shard import ArrayStorage
 
@@ -86,7 +85,7 @@ def execute(
     *,
     columns: int = 0,
     overwrite_a: bool = False,
-    keep: Keep = Keep.NOTHING,
+    residency: Residency = Residency.CALLER,
     client: Any = None,
     **options: Any,
 ) -> Result:
@@ -104,8 +103,8 @@ def execute(
         How many columns a routine that takes no right-hand sides makes beside the matrix.
     overwrite_a : bool, optional
         Whether the result may take the place of `a`.
-    keep : Keep, optional
-        Whether the factors may stay with the workers, where these are GPUs of this process
+    residency : Residency, optional
+        Where the factors may be once the run is over, if the workers are GPUs of this process
         and the matrix is on the host.
     client : Client, Cluster or None, optional
         Whose workers to use.
@@ -116,56 +115,37 @@ def execute(
     client = running_client(client) if client is not None else None
     nrhs = columns if b is None else b.shape[1]
     in_place = overwrite_a and not nrhs and can_hold_result(a)
-    needed = functools.partial(_result_columns, a, nrhs, in_place, keep)
-    source: Source = "in place" if in_place else "row-major"
-    if not in_place and a.flags.f_contiguous:
-        source = "column-major"
-    place = device_index(a)
+    wanted = Destination(a, nrhs, in_place, residency)
 
-    def decide() -> tuple[Plan, Any, Keep, int, int]:
-        plan, memory, chosen = choose(routine, a, nrhs, client, options, needed, source)
-        kept = keep if _can_keep(plan, chosen) else Keep.NOTHING
-        absent = a.shape[1] if kept is Keep.ONLY else 0
-        width = 0 if in_place else plan.layout.width - absent
-        check_memory(plan, memory, -1 if place is None else place, new_columns=width)
-        return plan, chosen, kept, absent, width
+    def decide() -> tuple[Plan, Any, Destination]:
+        plan, memory, chosen = choose(routine, wanted, client, options)
+        planned = wanted.planned(plan, chosen)
+        place = -1 if planned.gpu is None else planned.gpu
+        check_memory(plan, memory, place, new_columns=planned.new_columns)
+        return plan, chosen, planned
 
     try:
-        plan, client, keep, absent, width = decide()
+        plan, client, destination = decide()
     except InsufficientMemoryError as error:
         if not error.on_gpu or not release_copies():
             raise
-        plan, client, keep, absent, width = decide()
-    target = a if in_place else column_major_empty(a, (a.shape[0], width))
+        plan, client, destination = decide()
+    target, stays = destination.allocate(), destination.residency is not Residency.CALLER
     job = plan.job()
-    job.keeps = () if keep is Keep.NOTHING else ROUTINES[routine].keeps
-    plan, outcome = _run(plan, job, ArrayStorage(a, target, b, absent), client, place)
-    seconds = time.perf_counter() - began
-    timing = Timing.of(seconds, plan, outcome)
+    job.keeps = ROUTINES[routine].keeps if stays else ()
+    storage = ArrayStorage(a, target, b, destination.absent)
+    plan, outcome = _run(plan, job, storage, client, destination.gpu)
+    timing = Timing.of(time.perf_counter() - began, plan, outcome)
     kept = None
-    if keep is not Keep.NOTHING:
-        kept = KeptFactors(plan, client, outcome, copies=keep is Keep.COPY)
-    return Result(target, outcome.values, Report(plan, timing), kept, absent)
-
-
-def _result_columns(
-    a: Any, nrhs: int, in_place: bool, keep: Keep, workers: Sequence[WorkerInfo]
-) -> int:
-    """Columns, at least, for which there has to be room where `a` is."""
-    if in_place:
-        return 0
-    on_gpus = device_index(a) is None and any(worker.kind == "gpu" for worker in workers)
-    return nrhs if keep is Keep.ONLY and on_gpus else a.shape[1] + nrhs
-
-
-def _can_keep(plan: Plan, client: Any) -> bool:
-    """Whether the factors are on GPUs that another run of this process reaches."""
-    return client is not None and plan.host_arrays and not over_processes(plan.workers)
+    if stays:
+        copies = destination.residency is Residency.BOTH
+        kept = KeptFactors(plan, client, outcome, copies=copies)
+    return Result(target, outcome.values, Report(plan, timing), kept, destination.absent)
 
 
 #: A GPU's device object serves one thread at a time, and multi-threaded BLAS calls of
 #: several threads only get in each other's way.
-_turn = ProcessLock()
+_device_of_caller = ProcessLock()
 
 
 def _run(
@@ -174,7 +154,7 @@ def _run(
     """Run a plan's job; return the plan that was followed in the end, and what came out."""
     if client is None:
         device = CpuDevice("caller") if index is None else caller_gpu(index)
-        with _turn, traced(job) as keep:
+        with _device_of_caller, traced(job) as keep:
             return keep(plan, _inline(job, device, storage))
     wait_for_writes(storage.source)
     wait_for_writes(storage.rhs)

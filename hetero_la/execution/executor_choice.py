@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from hetero_la.execution.destination import Destination
 from hetero_la.planning.decisions import Problem, quick_estimate
 from hetero_la.planning.memory import require_room
 from hetero_la.planning.options import Options
@@ -18,10 +19,8 @@ from hetero_la.scheduler.cluster.clients import (
     running_client,
     worker_infos,
 )
-from hetero_la.scheduler.machine.model import Source
 from hetero_la.scheduler.placement.workers import WorkerInfo, calling_thread
 from hetero_la.tiles.arrays.errors import DeviceUnavailableError
-from hetero_la.tiles.arrays.transfer import device_index
 from hetero_la.tiles.kernels.cpu.device import available_memory
 from hetero_la.tiles.kernels.gpu.device import GpuDevice
 
@@ -31,15 +30,9 @@ INLINE_LIMIT = {"cpu": 0.05, "gpu": 0.2}
 
 
 def choose(
-    routine: str,
-    a: Any,
-    nrhs: int,
-    client: Any,
-    options: dict[str, Any],
-    needed: Callable[[Sequence[WorkerInfo]], int],
-    source: Source,
+    routine: str, destination: Destination, client: Any, options: Mapping[str, Any]
 ) -> tuple[Plan, dict[str, int], Any]:
-    """Plan a run; `needed` gives the columns of the result, for which memory is checked first.
+    """Plan a run, unless not even its result has room.
 
     Returns
     -------
@@ -53,18 +46,18 @@ def choose(
     running = client or running_client()
     explicit = client is not None
     chosen = with_preset(options, running)
-    where = device_index(a)
+    a, nrhs, where = destination.matrix, destination.nrhs, destination.gpu
     m, n = a.shape
     caller = _caller(where)
 
     def result_bytes(workers: tuple[WorkerInfo, ...]) -> int:
-        return m * needed(workers) * a.dtype.itemsize
+        return m * destination.least_columns(workers) * a.dtype.itemsize
 
     def make(workers: tuple[WorkerInfo, ...], on_host: bool = False) -> Plan:
         # Check this first: planning for a huge matrix takes long.
         size = result_bytes(workers)
         require_room(routine, a.shape, a.dtype, -1 if where is None else where, size, caller.memory)
-        return make_plan(routine, m, n, nrhs, a.dtype, chosen, workers, on_host, source)
+        return make_plan(routine, m, n, nrhs, a.dtype, chosen, workers, on_host, destination.source)
 
     if client is None:
         able = chosen.panel == "auto" or caller.kind == chosen.panel

@@ -19,12 +19,12 @@ from hetero_la.tiles.arrays.errors import RunAbortedError
 from hetero_la.tiles.storage.shard import ArrayStorage, Shard
 
 
-class Keep(enum.Enum):
-    """Where the factors of a host matrix are kept after a run on GPUs of this process."""
+class Residency(enum.Enum):
+    """Who has the factors once a run is over: of a matrix on the host, by GPUs of this process."""
 
-    NOTHING = enum.auto()  #: on the host
-    COPY = enum.auto()  #: on the host and on the GPUs
-    ONLY = enum.auto()  #: on the GPUs
+    CALLER = enum.auto()  #: they come home
+    BOTH = enum.auto()  #: they come home, and stay
+    WORKERS = enum.auto()  #: they stay
 
 
 #: Factors that are also on the host, and are released when GPU memory is short.

@@ -17,7 +17,7 @@ from distributed import Client, Scheduler, Worker
 from distributed.core import Status
 
 from hetero_la.scheduler.cluster.cluster import Cluster
-from hetero_la.scheduler.cluster.devices import describe, inside_task
+from hetero_la.scheduler.cluster.devices import current_worker, describe
 from hetero_la.scheduler.placement.workers import WorkerInfo
 from hetero_la.tiles.arrays.errors import RunAbortedError
 from hetero_la.tiles.arrays.forks import ProcessLock, in_forked_child
@@ -45,7 +45,7 @@ def running_client(client: object = None) -> Client | None:
         If it is closed, asynchronous, not connected, or of a parent process.
     """
     if client is None:
-        return None if inside_task() else _default_client()
+        return None if current_worker() else _default_client()
     if isinstance(client, Cluster):
         if client.status != Status.running:
             raise ValueError("the cluster that was given is closed")

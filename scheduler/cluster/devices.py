@@ -36,20 +36,19 @@ def this_device() -> Device:
     return device_of(get_worker())
 
 
-def inside_task() -> bool:
-    """Return whether the calling thread runs a Dask task.
+def current_worker() -> Worker | None:
+    """The Dask worker whose task runs in this thread; None in Dask's local schedulers.
 
     Examples
     --------
-    >>> from hetero_la.scheduler.cluster.devices import inside_task
-    >>> inside_task()
-    False
+    >>> from hetero_la.scheduler.cluster.devices import current_worker
+    >>> current_worker() is None
+    True
     """
     try:
-        get_worker()
+        return get_worker()
     except ValueError:
-        return False
-    return True
+        return None
 
 
 #: Dask resources by which a worker of any cluster declares that it has a GPU to itself, or that

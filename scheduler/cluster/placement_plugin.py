@@ -1,8 +1,8 @@
 """Dask tasks tied to workers, and the scheduler plugin that keeps them there.
 
 Dask keeps `workers` and `priority` as annotations of a graph's layers, and drops them
-when `dask.array` turns the layers into one dictionary.  So a task itself holds the address of its
-worker, which a plugin of the scheduler reads.
+when `dask.array` turns the layers into one dictionary (dask/dask#7036).  So a task says itself
+where it belongs, and a plugin of the scheduler looks there.
 
 The plugin also restarts a run that has lost a worker.  Dask computes lost results again, but keeps
 those that are left, and the shards have been updated since the lost worker's first slice: so all
@@ -178,7 +178,8 @@ def _least_busy(scheduler: Scheduler, home: Callable[[RunShare], str]) -> str:
 def _explain_losses(tasks: Iterable[TaskState]) -> None:
     """Let Dask raise an error if it loses data that runs read and no task can compute again.
 
-    By itself Dask forgets all tasks that depend on such data, and reports them as cancelled.
+    By itself it forgets all that depends on such data, and says that it was cancelled
+    (dask/distributed#3149).
     """
     waiting, seen = list(tasks), set[TaskState]()
     while waiting:

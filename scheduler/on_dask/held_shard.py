@@ -8,68 +8,88 @@ import uuid
 import weakref
 from collections import Counter
 from collections.abc import Hashable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
-from distributed import Worker, get_worker
-
-from hetero_la.scheduler.cluster.devices import turn_on
-from hetero_la.scheduler.on_dask.team import Team
+from hetero_la.scheduler.cluster.devices import current_worker, turn_on
+from hetero_la.scheduler.on_dask.inputs import InputBuffer
 from hetero_la.scheduler.run.runner import Runner
+from hetero_la.tiles.arrays.device import Device
 from hetero_la.tiles.arrays.errors import StaleShardError
 from hetero_la.tiles.arrays.forks import in_forked_child
+from hetero_la.tiles.kernels.cpu.device import CpuDevice
+
+T = TypeVar("T")
 
 
 class HeldShard:
     """A worker's state of a run, which never leaves its process.
 
-    A copy that has travelled is empty.  Only where Dask has written the result to disk for
-    want of memory, and reads it again in the same process, is the shard still there.
+    It is the result of the task that has made it, and all later tasks of that worker refer to
+    it: Dask frees it with the last of them, however the run ends.  A copy that has travelled is
+    empty.  Only where Dask has written the result to disk for want of memory, and reads it
+    again in the same process, is the shard still there.
 
     Parameters
     ----------
-    runner : Runner or Team
-        The state.
+    device : Device
+        What works on it.
     attempt : str
         The attempt at the run to which it belongs: nothing of another may get into it.
     share : hashable
         The run and the worker's number in it, whatever the attempt.
+    runner : Runner, optional
+        The state; none where workers of one process do the run as one task.
+    buffer : InputBuffer, optional
+        Where other tasks put the input; none in a copy, which is empty.
     """
 
-    def __init__(self, runner: Runner | Team, attempt: str, share: Hashable) -> None:
-        self.runner: Runner | Team | None = runner
-        self.attempt, self.share = attempt, share
-        self.filled: set[int] = set()
+    def __init__(
+        self, device: Device, attempt: str, share: Hashable, *,
+        runner: Runner | None = None, buffer: InputBuffer | None = None,
+    ) -> None:  # fmt: skip
+        self.device, self.attempt, self.share = device, attempt, share
+        self._runner, self._buffer = runner, buffer
         self.name = uuid.uuid4().hex
+        with _changed:
+            _alive.add(self)
         self._worker, self._key = None, None
         if (worker := current_worker()) is not None:
             self._worker, self._key = weakref.ref(worker), worker.get_current_task()
 
-    def here(self) -> Runner | Team:
-        """Return the state, on the worker that holds it.
+    @property
+    def empty(self) -> bool:
+        """Whether the state is not here, or no more."""
+        return self._runner is None and self._buffer is None
 
-        Raises
-        ------
-        StaleShardError
-            On any other worker.
-        """
+    def _require_here(self, part: T | None) -> T:
         worker, home = current_worker(), self._worker() if self._worker else None
-        if self.runner is None or worker is not home:
+        if part is None or worker is not home:
             raise StaleShardError(
                 "a slice of a factorization ran on a worker that does not hold its shard, "
                 f"{worker.address if worker else 'no worker of a cluster'}: Dask did not keep "
                 "the tasks where the plan has put them; build it again for this cluster"
             )
-        return self.runner
+        return part
+
+    @property
+    def runner(self) -> Runner:
+        """The state, for the worker that holds it; `StaleShardError` for any other."""
+        return self._require_here(self._runner)
+
+    @property
+    def buffer(self) -> InputBuffer:
+        """Where the input goes, for the worker that holds it; `StaleShardError` for any other."""
+        return self._require_here(self._buffer)
 
     @contextlib.contextmanager
-    def at_work(self) -> Iterator[Runner | Team]:
-        """Yield the state to a task, and mark the share as in use meanwhile."""
-        runner = self.here()
+    def at_work(self) -> Iterator[None]:
+        """Work on the state in the block, as one task of those that may want to."""
+        self._require_here(self._runner or self._buffer)
         with _changed:
             _working[self.share] += 1
         try:
-            with turn_on(runner.device):
-                yield runner
+            with turn_on(self.device):
+                yield
         finally:
             with _changed:
                 _working[self.share] -= 1
@@ -78,9 +98,21 @@ class HeldShard:
                 _changed.notify_all()
 
     def let_go(self) -> None:
-        """Release the state, of which only the finished result remains."""
-        self.runner = None
+        """End of the state: only what it was finished to is left."""
+        self._runner = self._buffer = None
         _written.pop(self.name, None)
+
+    def drop(self) -> None:
+        """End of a state that is not finished; a slice that works on it waits for the device."""
+        runner = self._runner
+        self.let_go()
+        if runner is not None and runner.position is not None:
+            with turn_on(self.device):
+                runner.come_to_rest()
+
+    def __del__(self) -> None:
+        if not self.empty:
+            self.drop()
 
     @property
     def wanted(self) -> bool:
@@ -89,12 +121,14 @@ class HeldShard:
         return worker is not None and self._key in worker.data
 
     def __reduce__(self) -> tuple[Any, ...]:
-        if self.runner is not None:
+        if not self.empty:
             _written[self.name] = self
         return _read, (self.name,)
 
 
-#: Number of tasks of each share of a run that run in this process.
+#: Shards of this process, for those that end a run.
+_alive: weakref.WeakSet[HeldShard] = weakref.WeakSet()
+#: How many tasks of each share of a run work in this process.
 _working: Counter[Hashable] = Counter()
 _changed = threading.Condition()
 
@@ -109,11 +143,19 @@ def _forget_work() -> None:
 def let_old_work_end(share: Hashable) -> None:
     """Wait for the running tasks of an attempt that was given up.
 
-    Dask would take the end of such a task for that of the same task in the new attempt.
-    It waits for nothing but its kernels, and so ends.
+    Dask would take the end of such a task for that of the same task in the new attempt
+    (dask/distributed#7356).  It waits for nothing but its kernels, and so ends.
     """
     with _changed:
         _changed.wait_for(lambda: share not in _working)
+
+
+def drop_shards(attempt: str) -> None:
+    """Forget what an attempt that was given up has left in this process."""
+    with _changed:
+        left = [held for held in _alive if held.attempt == attempt]
+    for held in left:
+        held.drop()
 
 
 #: Shards whose result was written, and may be read again in this process.
@@ -123,10 +165,7 @@ _written: dict[str, HeldShard] = {}
 def _read(name: str) -> HeldShard:
     if name in _written:
         return _written.pop(name)
-    elsewhere = HeldShard.__new__(HeldShard)
-    elsewhere.runner = elsewhere._worker = elsewhere._key = None
-    elsewhere.attempt = elsewhere.share = ""
-    return elsewhere
+    return HeldShard(CpuDevice(), "", "")
 
 
 def forget_unwanted() -> None:
@@ -134,11 +173,3 @@ def forget_unwanted() -> None:
     for name, held in list(_written.items()):
         if not held.wanted:
             _written.pop(name, None)
-
-
-def current_worker() -> Worker | None:
-    """Return the Dask worker whose task runs in this thread; None in local schedulers."""
-    try:
-        return get_worker()
-    except ValueError:
-        return None

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
 from dask.sizeof import sizeof
 
-from hetero_la.scheduler.cluster.devices import turn_on
-from hetero_la.scheduler.on_dask.held_shard import current_worker
+from hetero_la.scheduler.cluster.devices import current_worker, turn_on
 from hetero_la.scheduler.run.job import Job
 from hetero_la.scheduler.run.local_storage import Span
 from hetero_la.tiles.arrays.device import Array, Device
@@ -144,35 +143,57 @@ def fill(
             staging.flush()
 
 
-class Room:
-    """Memory for the run of a single task, which other tasks fill with its input in turn.
-
-    Each passes it on to the next, so that Dask may move it in between.
+class InputBuffer:
+    """Memory in which tasks put the input of a run, portion by portion, before it works there.
 
     Parameters
     ----------
     array : array, shape (m, width)
         The memory.
-    threads : int
+    threads : int, optional
         How many may copy to it at a time.
+
+    Attributes
+    ----------
+    portions : set of int
+        Those that are there.
     """
 
-    def __init__(self, array: Array, threads: int) -> None:
+    def __init__(self, array: Array, threads: int = 1) -> None:
         self.array, self.threads, self._begun = array, threads, False
+        self.portions: set[int] = set()
 
-    def begin(self) -> Array:
-        """Return the array to the task that overwrites it.
+    def fill(
+        self, device: Device, portion: int, pieces: Sequence[Piece], arrays: Sequence[Array]
+    ) -> None:
+        """Copy a portion to where it belongs; see `fill`."""
+        self._require_untouched()
+        fill(self.array, device, pieces, arrays, self.threads)
+        self.portions.add(portion)
+
+    def begin(self, portions: Iterable[int]) -> Array:
+        """Return the array, which holds these portions, and of which the caller makes the result.
 
         Raises
         ------
         StaleShardError
-            If another task has called this before.
+            If it does not hold them, or if somebody has begun before.
         """
-        if self._begun:
-            raise StaleShardError("work on the input has begun: compute again")
+        self._require_untouched()
+        if self.portions != set(portions):
+            # Dask may take the end of a cancelled task for that of the same task submitted anew
+            # (dask/distributed#7356).
+            raise StaleShardError(
+                f"portions {sorted(self.portions)} of the input have filled a shard that was to "
+                f"hold {sorted(portions)}: compute again"
+            )
         self._begun = True
         return self.array
 
+    def _require_untouched(self) -> None:
+        if self._begun:
+            raise StaleShardError("work on the input has begun: compute again")
+
 
 # Dask places the task that uses it by what it would cost to send it.
-sizeof.register(Room, lambda room: room.array.nbytes)
+sizeof.register(InputBuffer, lambda buffer: buffer.array.nbytes)

@@ -1,15 +1,17 @@
-"""A run as a Dask graph, which is submitted by others later.
+"""From the programs of a run to Dask tasks: for those who submit them, and as a Dask graph.
 
-The programs are those of every other executor.  Each worker has a chain of tasks: tasks that
-fill its shard with the columns it owns, its slices, each of which ends with a message that
-the slices of other workers depend on, and one that hands out what was made.  One worker
-alone has one task; workers of one process that do a run on the host have one chain.
+The programs are those of every other executor.  Each worker has a chain of tasks: one that makes
+its shard, its slices, each of which ends with a message that the slices of other workers depend
+on, and one that hands out what was made.  In a graph, which somebody else submits at another
+time, tasks that fill the shard with the columns it owns come before these; there, one worker
+alone has one task, and so have workers of one process that do a run on the host.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,24 +19,28 @@ from dask._task_spec import List, Task, TaskRef
 
 from hetero_la.scheduler.cluster.placement_plugin import RunTask
 from hetero_la.scheduler.on_dask.inputs import Declared, Piece, cut
-from hetero_la.scheduler.on_dask.shard_tasks import (
+from hetero_la.scheduler.on_dask.run_tasks import (
     begin_run,
     block_of,
     close_shard,
+    end_of,
     fill_shard,
     fill_whole,
     open_shard,
+    open_together,
     open_whole,
     run_at_once,
+    run_shard,
     run_slice,
     run_whole,
+    save_shard,
     values_of,
 )
 from hetero_la.scheduler.placement.workers import over_processes
 from hetero_la.scheduler.program.instructions import Program
 from hetero_la.scheduler.program.messages import MessageKey
 from hetero_la.scheduler.run.job import Job
-from hetero_la.scheduler.run.local_storage import Span, local_spans
+from hetero_la.scheduler.run.local_storage import Span, local_spans, whole_spans
 
 Input = tuple[Any, Piece]  #: key of an array, and where its columns go
 #: Into how many parts the input of a shard is divided, if these do not have fewer bytes.
@@ -60,6 +66,58 @@ class Share(NamedTuple):
     worker: int
     spans: dict[int, Span]  #: first column of each of its tile columns -> where it is
     loaded: list[Span]  #: columns that are filled from the input
+
+
+def chain_slices(
+    programs: Sequence[Program], opened: Sequence[Any], filled: Sequence[Any],
+    add: Callable[..., Any], folder: str | None = None,
+) -> tuple[list[Any], dict[int, list[Any]]]:  # fmt: skip
+    """Make tasks of the slices of all programs, in an order in which messages come before use.
+
+    Parameters
+    ----------
+    programs : sequence of Program
+        One per worker.
+    opened, filled : sequence
+        For each worker the task that opens its shard, and those that the first slice follows.
+    add : callable
+        Makes a task of what it is called, the worker, the place in its program or a step, the
+        function and its arguments, and returns what stands for its result in those of others.
+    folder : str, optional
+        For the files of checkpoints.
+
+    Returns
+    -------
+    finished : list
+        For each worker the task that hands out what it has made.
+    saves : dict
+        Step of a checkpoint -> the tasks that hand out its parts.
+    """
+    last, sent, saves = list(filled), dict[MessageKey, Any](), defaultdict[int, list[Any]](list)
+    saved_last = [
+        {i.step: place for place, i in enumerate(program.instructions) if i.op == "save"}
+        for program in programs
+    ]
+    waiting = {program.worker: list(program.slices()) for program in programs}
+    while any(waiting.values()):
+        for worker, slices in waiting.items():
+            while slices and all(key in sent for key in slices[0][2]):
+                start, stop, keys, message = slices.pop(0)
+                last[worker] = add(
+                    "slice", worker, start, run_slice, opened[worker], start, stop, tuple(keys),
+                    [sent[key] for key in keys], last[worker],
+                )  # fmt: skip
+                if message is not None:
+                    sent[message] = last[worker]
+                for step, place in saved_last[worker].items():
+                    if start <= place < stop:  # all of the worker's part, before the next slice
+                        arguments = opened[worker], step, folder, last[worker]
+                        last[worker] = add("save", worker, step, save_shard, *arguments)
+                        saves[step].append(last[worker])
+    return [
+        add("close", worker, 0, close_shard, opened[worker], before)
+        for worker, before in enumerate(last)
+    ], saves
 
 
 class RunGraph:
@@ -102,16 +160,17 @@ class RunGraph:
         self.values = self._ends()
 
     def _ends(self) -> list[Any]:
-        def ending(what: str, worker: int, *after: Any) -> Any:
-            return self._add(what, worker, 0, values_of, TaskRef(self._finished[worker]), *after)
-
-        workers = range(len(self._finished))
-        if len(workers) == 1:
-            return [ending("values", 0)]
         # Nobody lets go of a shard before all are done: whoever then asks for more of this
         # run finds all of it, or makes all of it anew.
-        ended = List(*[TaskRef(ending("end", worker)) for worker in workers])
-        return [ending("values", worker, ended) for worker in workers]
+        ended = [
+            self._add("end", worker, 0, end_of, finished)
+            for worker, finished in enumerate(self._finished)
+            if len(self._finished) > 1
+        ]
+        return [
+            self._add("values", worker, 0, values_of, finished, self.job.layout, ended).key
+            for worker, finished in enumerate(self._finished)
+        ]
 
     @property
     def adjacent(self) -> bool:
@@ -128,16 +187,17 @@ class RunGraph:
         (start, _), (last, _) = map(self.job.layout.columns, (columns[0], columns[-1]))
         worker = next(i for i, share in enumerate(self._shares) if start in share.spans)
         return RunTask(
-            key, block_of, TaskRef(self._finished[worker]), start, last, copy, self._on_gpu,
+            key, block_of, self._finished[worker], start, last, copy, self._on_gpu,
             TaskRef(verdict),
             run=self.token, address=self.job.workers[worker].address,
         )  # fmt: skip
 
-    def _add(self, what: str, worker: int, place: int, function: Any, *args: Any) -> Any:
+    def _add(self, what: str, worker: int, place: int, function: Any, *args: Any) -> TaskRef:
         key = (f"hetero-la-{what}-{self.token}", worker, place)
+        given = [List(*arg) if isinstance(arg, list) else arg for arg in args]
         address = self.job.workers[worker].address
-        self.tasks[key] = RunTask(key, function, *args, run=self.token, address=address)
-        return key
+        self.tasks[key] = RunTask(key, function, *given, run=self.token, address=address)
+        return TaskRef(key)
 
     def _inputs(self, share: Share, chunks: Sequence[Chunk]) -> Iterator[Input]:
         """Yield keys of the arrays that fill a share, and their destinations."""
@@ -164,73 +224,50 @@ class RunGraph:
         step = -(-len(inputs) // most)
         return [inputs[start : start + step] for start in range(0, len(inputs), max(step, 1))]
 
-    def _alone(self, inputs: list[Input]) -> Any:
+    def _alone(self, inputs: list[Input]) -> TaskRef:
         portions = self._portions(self._shares[0], inputs)
         if len(portions) <= 1:
             return self._add("run", 0, 0, run_at_once, self.job, self._on_gpu, *_split(inputs))
-        room = self._add("open", 0, 0, open_whole, self.job, self._on_gpu, *_split(portions[0]))
-        for i, some in enumerate(portions[1:]):
-            room = self._add("fill", 0, i, fill_whole, TaskRef(room), *_split(some))
-        return self._add("run", 0, 0, run_whole, self.job, TaskRef(room))
+        buffer = self._add("open", 0, 0, open_whole, self.job, self._on_gpu, *_split(portions[0]))
+        for i, some in enumerate(portions[1:], 1):
+            buffer = self._add("fill", 0, i, fill_whole, buffer, i, *_split(some))
+        return self._add("run", 0, 0, run_whole, self.job, buffer, len(portions))
 
-    def _filled(self, attempt: TaskRef, worker: int, inputs: list[Input]) -> tuple[TaskRef, List]:
-        """Return a share's array, and the tasks that fill it."""
-        job = self.job if self._together else self.job.only(worker)
-        opened = TaskRef(
-            self._add("open", worker, 0, open_shard, self.token, attempt, job, worker,
-                      self._on_gpu, self._together)
-        )  # fmt: skip
-        fills = [
+    def _chains(self, inputs: list[list[Input]]) -> list[TaskRef]:
+        job, attempt = self.job, self._add("begin", 0, 0, begin_run)
+        if self._together:
+            opened = self._add("open", 0, 0, open_together, self.token, attempt, job)
+            return [self._add("run", 0, 0, run_shard, opened, job, self._fills(0, opened, *inputs))]
+        shards = [
+            self._add("open", w, 0, open_shard, self.token, attempt, job.only(w), w, self._on_gpu)
+            for w in range(len(inputs))
+        ]
+        filled = list(map(self._fills, range(len(inputs)), shards, inputs))
+        finished, _ = chain_slices(job.programs, shards, filled, self._add)
+        return finished
+
+    def _fills(self, worker: int, opened: TaskRef, inputs: list[Input]) -> list[TaskRef]:
+        """The tasks that fill a shard."""
+        return [
             self._add("fill", worker, i, fill_shard, opened, i, *_split(some))
             for i, some in enumerate(self._portions(self._shares[worker], inputs))
         ]
-        return opened, List(*map(TaskRef, fills))
-
-    def _slices(self) -> list[list[tuple[int, int, list[MessageKey], MessageKey | None]]]:
-        """Return the slices of each share's program; workers together have but one."""
-        if self._together:
-            return [[(0, 1, [], None)]]
-        return [list(program.slices()) for program in self.job.programs]
-
-    def _chains(self, inputs: list[list[Input]]) -> list[Any]:
-        attempt = TaskRef(self._add("begin", 0, 0, begin_run))
-        filled = [self._filled(attempt, worker, some) for worker, some in enumerate(inputs)]
-        opened, last = map(list, zip(*filled, strict=True))
-        sent: dict[MessageKey, Any] = {}
-        waiting = dict(enumerate(self._slices()))
-        while any(waiting.values()):
-            for worker, parts in waiting.items():
-                while parts and all(key in sent for key in parts[0][2]):
-                    start, stop, keys, message = parts.pop(0)
-                    payloads = List(*[TaskRef(sent[key]) for key in keys])
-                    key = self._add(
-                        "slice", worker, start, run_slice, opened[worker], start, stop,
-                        tuple(keys), payloads, last[worker],
-                    )  # fmt: skip
-                    if message is not None:
-                        sent[message] = key
-                    last[worker] = TaskRef(key)
-        return [
-            self._add("close", worker, 0, close_shard, opened[worker], before)
-            for worker, before in enumerate(last)
-        ]
 
 
-def _split(inputs: list[Input]) -> tuple[tuple[Piece, ...], Any]:
-    return tuple(piece for _, piece in inputs), List(*[TaskRef(key) for key, _ in inputs])
+def _split(inputs: list[Input]) -> tuple[tuple[Piece, ...], list[TaskRef]]:
+    return tuple(piece for _, piece in inputs), [TaskRef(key) for key, _ in inputs]
 
 
 def _shares(job: Job) -> list[Share]:
     return [
-        Share(program.worker, local_spans(job, program.worker), _loaded(job, [program]))
+        Share(program.worker, local_spans(job.layout, program.columns), _loaded(job, [program]))
         for program in job.programs
     ]
 
 
 def _whole(job: Job) -> Share:
-    """Return the share of workers that run together: the matrix in its own order."""
-    columns = map(job.layout.columns, range(job.layout.nt + job.layout.rt))
-    return Share(0, {span[0]: span for span in columns}, _loaded(job, job.programs))
+    """What workers do together: the matrix in its own order."""
+    return Share(0, whole_spans(job.layout), _loaded(job, job.programs))
 
 
 def _loaded(job: Job, programs: Iterable[Program]) -> list[Span]:

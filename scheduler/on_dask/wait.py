@@ -65,7 +65,7 @@ def wait_all(client: Client, futures: Sequence[Future], workers: Sequence[str]) 
         What to wait for.
     workers : sequence of str
         Addresses of the workers that they are tied to; Dask would wait for ever
-        for one that has left.
+        for one that has left (dask/distributed#7346).
 
     Raises
     ------

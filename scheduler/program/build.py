@@ -10,7 +10,7 @@ from hetero_la.scheduler.graph.tasks import TaskBlock
 from hetero_la.scheduler.placement.distribution import Distribution
 from hetero_la.scheduler.placement.lookahead import Order
 from hetero_la.scheduler.placement.placement import Placement
-from hetero_la.scheduler.program.checkpoint_cuts import Saves
+from hetero_la.scheduler.program.checkpoint_cuts import CheckpointCuts
 from hetero_la.scheduler.program.column_runs import BlockColumns, ColumnRun
 from hetero_la.scheduler.program.instructions import Program, set_urgencies
 from hetero_la.scheduler.program.messages import Traffic, derive_traffic
@@ -66,8 +66,8 @@ def build_programs(
         for worker, columns in placement.shares(block).items():
             mergings[worker].add(block, columns)
     for worker, (writer, merging) in enumerate(zip(writers, mergings, strict=True)):
-        saves = Saves.of(graph, placement, worker, checkpoints)
-        writer.write(merging.runs(), arrival, saves)
+        cuts = CheckpointCuts.of(graph, placement, worker, checkpoints)
+        writer.write(merging.runs(), arrival, cuts)
     announce_taken(writers)
     for writer in writers:
         set_urgencies(writer.program.instructions)

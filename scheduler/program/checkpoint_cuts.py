@@ -19,8 +19,8 @@ from hetero_la.scheduler.placement.placement import Placement
 from hetero_la.scheduler.program.column_runs import ColumnRun
 
 
-class Saves:
-    """Columns and values of one worker that have reached a checkpoint, task by task.
+class CheckpointCuts:
+    """Tells, task by task, what of one worker's data has reached a checkpoint.
 
     A checkpoint holds what has changed since the one before: the first holds all that the
     tasks before it have written.
@@ -39,9 +39,9 @@ class Saves:
     >>> from hetero_la.algorithms.cholesky import cholesky_tasks
     >>> from hetero_la.tiles.storage.layout import TileLayout
     >>> graph = cholesky_tasks(TileLayout(6, 6, 2))
-    >>> saves = Saves(graph, graph.tasks, [1])
+    >>> cuts = CheckpointCuts(graph, graph.tasks, [1])
     >>> for task in graph.tasks[:4]:
-    ...     print(task.kind, [(step, *region) for step, region in saves.due([task])])
+    ...     print(task.kind, [(step, *region) for step, region in cuts.reached_by([task])])
     potrf [(1, 'info', 0, 0, 1)]
     trtri_n []
     trmm_rc [(1, 'A', 0, 0, 3)]
@@ -63,20 +63,22 @@ class Saves:
                 self._last_read[name] = max(self._last_read.get(name, 0), task.step)
 
     @classmethod
-    def of(cls, graph: TaskGraph, placement: Placement, worker: int, steps: Sequence[int]) -> Saves:
-        """Return the saves of one worker's tasks."""
+    def of(
+        cls, graph: TaskGraph, placement: Placement, worker: int, steps: Sequence[int]
+    ) -> CheckpointCuts:
+        """Of one worker's tasks; without checkpoints, nobody needs these one by one."""
         if not steps:
             return cls(graph, (), ())
         mine = [task for task in graph.tasks if placement[task.index] == worker]
         return cls(graph, mine, steps)
 
-    def of_run(self, run: ColumnRun) -> Iterator[tuple[int, Region]]:
-        """Yield the checkpoint and region of each save that is due once a run is done."""
+    def reached_by_run(self, run: ColumnRun) -> Iterator[tuple[int, Region]]:
+        """What is to be saved once a run is done."""
         if self._steps:
-            yield from self.due([self._graph.tasks[index] for index in run.indices()])
+            yield from self.reached_by([self._graph.tasks[index] for index in run.indices()])
 
-    def due(self, run: Iterable[Task]) -> Iterator[tuple[int, Region]]:
-        """Yield the checkpoint and region of each save that is due once these tasks are done."""
+    def reached_by(self, run: Iterable[Task]) -> Iterator[tuple[int, Region]]:
+        """What is to be saved, and for which checkpoint, once the tasks of `run` are done."""
         for task in run:
             place = self._checkpoint(task)
             for name in self._written(task):

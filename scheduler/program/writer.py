@@ -9,7 +9,7 @@ from hetero_la.scheduler.graph.task_graph import TaskGraph
 from hetero_la.scheduler.graph.tasks import INITIAL, Region, TaskBlock
 from hetero_la.scheduler.placement.distribution import Distribution
 from hetero_la.scheduler.program.calls import CallIndex, CommonDependences, between
-from hetero_la.scheduler.program.checkpoint_cuts import Saves
+from hetero_la.scheduler.program.checkpoint_cuts import CheckpointCuts
 from hetero_la.scheduler.program.column_runs import ColumnRun
 from hetero_la.scheduler.program.inbox import Inbox
 from hetero_la.scheduler.program.instructions import Instruction, Program, kernel_shapes
@@ -50,9 +50,9 @@ class ProgramWriter:
                 self.outgoing.setdefault(region, []).append(message)
 
     def write(
-        self, runs: list[ColumnRun], arrival: Callable[[int], int] | None, saves: Saves
+        self, runs: list[ColumnRun], arrival: Callable[[int], int] | None, cuts: CheckpointCuts
     ) -> None:
-        """Write the program of the merged runs of tasks, given in order."""
+        """Fill the program from its merged runs of tasks, given in order."""
         if arrival is None:
             self._load_until(len(self.graph))
         elif not self.owned:
@@ -77,7 +77,7 @@ class ProgramWriter:
             for key in buffered:
                 self.slots.read(key)
             place = self._call(run)
-            for step, region in saves.of_run(run):
+            for step, region in cuts.reached_by_run(run):
                 queue = self.program.instructions[place].queue
                 save = Instruction("save", step, region.index, region.index, queue=queue)
                 save.regions = (region,)

@@ -17,12 +17,12 @@ import distributed
 from distributed.scheduler import KilledWorker, NoValidWorkerError
 
 from hetero_la.scheduler.cluster.clients import running_addresses, worker_infos
+from hetero_la.scheduler.on_dask.processes import run_in_processes
 from hetero_la.scheduler.on_dask.threads import run_local
 from hetero_la.scheduler.on_dask.wait import lost_message
 from hetero_la.scheduler.placement.workers import WorkerInfo, over_processes
-from hetero_la.scheduler.recovery.attempts import run_in_processes
-from hetero_la.scheduler.recovery.checkpoint_store import Checkpoints
 from hetero_la.scheduler.recovery.forget_clients import forget_clients
+from hetero_la.scheduler.run.checkpoint_store import Checkpoints
 from hetero_la.scheduler.run.job import Job, Loss, Outcome
 from hetero_la.tiles.arrays.counted import counted
 from hetero_la.tiles.arrays.errors import RunAbortedError, StaleShardError, WorkerLostError

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import threading
 import time
 from collections.abc import Hashable
 from typing import Any
 
-from hetero_la.scheduler.run.priority_lock import Turns
+from hetero_la.scheduler.program.instructions import Instruction
+from hetero_la.scheduler.program.messages import Message
+from hetero_la.scheduler.run.priority_lock import PriorityLock
+from hetero_la.tiles.arrays.device import Event
 from hetero_la.tiles.arrays.errors import RunAbortedError
+
+#: Seconds that the host leaves to the first consumer of a message to come to its copy.
+_COPY_SECONDS = 1e-3
 
 
 class Exchange:
@@ -34,7 +41,7 @@ class Exchange:
         self._changed = threading.Condition()
         self._latest = time.monotonic()
         self.error: BaseException | None = None
-        self.turns = Turns()
+        self.lock = PriorityLock()
 
     def put(self, key: Hashable, value: Any) -> None:
         """Put a value under a key, and wake the threads that wait for it."""
@@ -88,3 +95,72 @@ class Exchange:
         """Raise RunAbortedError if the run was aborted."""
         if self.error is not None:
             raise RunAbortedError("another worker of this run has failed") from self.error
+
+
+class ExchangePort:
+    """What one worker offers to the others, takes from them, and when it is its turn.
+
+    Parameters
+    ----------
+    exchange : Exchange
+        The run's.
+    worker : int
+        Who this is.
+    takes_turns : bool
+        Whether it enqueues work for a GPU, which the threads of a process do in turn.
+    """
+
+    def __init__(self, exchange: Exchange, worker: int, *, takes_turns: bool) -> None:
+        self._exchange, self._worker = exchange, worker
+        self._lock = exchange.lock if takes_turns else None
+
+    def check_in(self, instruction: Instruction) -> None:
+        """Come to an instruction: others go first whose work is more urgent."""
+        self._exchange.check()
+        self._exchange.note_progress()
+        if self._lock is not None:
+            self._lock.yield_to(instruction.urgency)
+
+    def turn(self, instruction: Instruction) -> contextlib.AbstractContextManager[None]:
+        """Enqueue as the only thread of the process, from `instruction` on."""
+        if self._lock is None:
+            return contextlib.nullcontext()
+        return self._lock.held(instruction.urgency)
+
+    def waiting(self, instruction: Instruction) -> contextlib.AbstractContextManager[None]:
+        """Let others enqueue while this worker may have to wait."""
+        if self._lock is None:
+            return contextlib.nullcontext()
+        return self._lock.released(instruction.urgency)
+
+    def put(self, key: Hashable, value: Any) -> None:
+        """Offer a value."""
+        self._exchange.put(key, value)
+
+    def get(self, key: Hashable, instruction: Instruction) -> Any:
+        """What somebody offers under `key`, once it is there."""
+        if key not in self._exchange:
+            with self.waiting(instruction):
+                self._exchange.wait(key)
+        return self._exchange.get(key)
+
+    def copies_first(self, message: Message) -> bool:
+        """Whether others leave the link to this worker while it copies a message."""
+        return self._lock is not None and message.first == self._worker
+
+    def announce_copy(self, message: Message, event: Event) -> None:
+        """Say that the first copy of a message will be there at `event`."""
+        self._exchange.put((message.key, "copied"), event)
+
+    def first_copy(self, message: Message, instruction: Instruction) -> Event:
+        """When the first consumer of a message has its copy; None where nobody is waited for.
+
+        It makes what everybody waits for next.  But it may come to its copy much later than
+        expected: that is not worth waiting for.
+        """
+        key = (message.key, "copied")
+        if self._lock is None or self.copies_first(message):
+            return None
+        with self.waiting(instruction):
+            there = self._exchange.wait(key, at_most=_COPY_SECONDS)
+        return self._exchange.get(key) if there else None

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+
 import numpy as np
 
-from hetero_la.scheduler.run.job import Job
 from hetero_la.tiles.arrays.device import Array, Device, Queue
 from hetero_la.tiles.arrays.transfer import device_index
 from hetero_la.tiles.storage.layout import TileLayout
@@ -19,23 +20,30 @@ class LocalStorage:
     Parameters
     ----------
     array : array, shape (m, width)
-        Column-major.
+        Column-major; receives the result.
     spans : dict
         First element column in the matrix -> span in `array`.
+    blocks : dict, optional
+        First element column in the matrix -> its tile column, only read, and let go of once it
+        is loaded; where there are none, the input is in `array`.
     """
 
-    def __init__(self, array: Array, spans: dict[int, Span]) -> None:
+    def __init__(
+        self, array: Array, spans: dict[int, Span], blocks: dict[int, Array] | None = None
+    ) -> None:
         self.array, self._spans = array, spans
+        self._blocks = None if blocks is None else dict(blocks)
 
     def home(self, device: Device, width: int) -> tuple[Array | None, bool]:
         """Return the array itself, where the device can work in it."""
         place = device_index(self.array)
         here = device.by_reference if place is None else device.index == place
-        return (self.array, True) if here else (None, False)
+        return (self.array, self._blocks is None) if here else (None, False)
 
     def load(self, device: Device, start: int, stop: int, target: Array) -> None:
         """Copy columns to the device."""
-        device.copy(target, self.block(start), Queue.COPY)
+        source = self.block(start) if self._blocks is None else self._blocks.pop(start)
+        device.copy(target, source, Queue.COPY)
 
     def store(
         self, device: Device, start: int, stop: int, source: Array, rows: slice = ALL_ROWS
@@ -45,6 +53,11 @@ class LocalStorage:
 
     def flush(self, device: Device) -> None:
         """Do nothing: `Device.synchronize` completes the copies."""
+
+    def columns(self) -> Iterator[tuple[int, int, Array]]:
+        """First element column of each tile column, the one past its last, and the column."""
+        for start, (first, last) in self._spans.items():
+            yield start, start + last - first, self.array[:, first:last]
 
     def block(self, start: int, last: int | None = None) -> Array:
         """Return the tile column that begins at element column `start`, without a copy.
@@ -64,11 +77,16 @@ class LocalStorage:
         return extent
 
 
-def local_spans(job: Job, worker: int) -> dict[int, Span]:
-    """Return first element column -> span in the shard, for each tile column of a worker."""
+def local_spans(layout: TileLayout, columns: Sequence[int]) -> dict[int, Span]:
+    """First element column of each of a worker's tile columns -> its span in the shard."""
     spans, stop = {}, 0
-    for column in job.programs[worker].columns:
-        first, last = job.layout.columns(column)
+    for column in columns:
+        first, last = layout.columns(column)
         spans[first] = stop, stop + last - first
         stop += last - first
     return spans
+
+
+def whole_spans(layout: TileLayout) -> dict[int, Span]:
+    """The same where the columns are all, in the matrix's own order."""
+    return local_spans(layout, range(layout.nt + layout.rt))

@@ -9,8 +9,8 @@ import threading
 from collections.abc import Iterator
 
 
-class Turns:
-    """A lock that is handed to the most urgent of the waiting threads.
+class PriorityLock:
+    """A lock that is handed on by urgency.
 
     Threads that each enqueue work for a GPU share Python's interpreter lock.  With that alone they
     interrupt each other at every call of the driver, and the thread on the critical path gets no
@@ -18,9 +18,9 @@ class Turns:
 
     Examples
     --------
-    >>> turns = Turns()
-    >>> with turns.taken(urgency=0):
-    ...     turns.offer(urgency=1)  # nobody else waits: it stays ours
+    >>> lock = PriorityLock()
+    >>> with lock.held(urgency=0):
+    ...     lock.yield_to(urgency=1)  # nobody else waits: it stays ours
     """
 
     def __init__(self) -> None:
@@ -29,45 +29,45 @@ class Turns:
         self._waiting: list[tuple[int, int, threading.Event]] = []
         self._arrivals = itertools.count()
 
-    def take(self, urgency: int) -> None:
-        """Acquire the lock; of the waiting threads, the one of smallest `urgency` gets it first."""
+    def acquire(self, urgency: int) -> None:
+        """Wait for the lock; the smaller number is the more urgent."""
         with self._lock:
             if not self._held:
                 self._held = True
                 return
             mine = threading.Event()
             heapq.heappush(self._waiting, (urgency, next(self._arrivals), mine))
-        mine.wait()  # it ends: the holder releases the lock also when the run fails
+        mine.wait()  # whoever holds the lock releases it, whatever happens to the run
 
-    def give(self) -> None:
-        """Release the lock to the most urgent waiting thread."""
+    def release(self) -> None:
+        """Release the lock; the most urgent of those that wait has it now."""
         with self._lock:
             if self._waiting:
                 heapq.heappop(self._waiting)[2].set()
             else:
                 self._held = False
 
-    def offer(self, urgency: int) -> None:
-        """Let threads go first that are more urgent than this one's next instruction."""
+    def yield_to(self, urgency: int) -> None:
+        """Let those go first that are more urgent than what comes next here."""
         waiting = self._waiting
         if waiting and waiting[0][0] < urgency:
-            self.give()
-            self.take(urgency)
+            self.release()
+            self.acquire(urgency)
 
     @contextlib.contextmanager
-    def taken(self, urgency: int) -> Iterator[None]:
+    def held(self, urgency: int) -> Iterator[None]:
         """Hold the lock inside the block."""
-        self.take(urgency)
+        self.acquire(urgency)
         try:
             yield
         finally:
-            self.give()
+            self.release()
 
     @contextlib.contextmanager
-    def left(self, urgency: int) -> Iterator[None]:
-        """Release the lock inside the block, which waits for something, and acquire it again."""
-        self.give()
+    def released(self, urgency: int) -> Iterator[None]:
+        """Release the lock inside the block, which waits for something."""
+        self.release()
         try:
             yield
         finally:
-            self.take(urgency)
+            self.acquire(urgency)

@@ -13,8 +13,7 @@ import numpy as np
 from hetero_la.scheduler.graph.tasks import Region
 from hetero_la.scheduler.program.instructions import Instruction, Program
 from hetero_la.scheduler.program.messages import Message, MessageKey
-from hetero_la.scheduler.run.exchange import Exchange
-from hetero_la.scheduler.run.exchange_port import Meeting
+from hetero_la.scheduler.run.exchange import Exchange, ExchangePort
 from hetero_la.scheduler.run.progress import Progress
 from hetero_la.scheduler.run.received import Received
 from hetero_la.scheduler.run.step_memory import Name, StepMemory
@@ -66,7 +65,7 @@ class Runner:
     storage : Storage
         Source and destination of columns.
     exchange : Exchange or None, optional
-        Exchange of the run's workers, if they share a process.
+        Of the run's workers, where they share a process.
     progress : Progress or None, optional
         Counter of finished work.
     kept : Shard or None, optional
@@ -97,9 +96,9 @@ class Runner:
 
     def __post_init__(self) -> None:
         self._values = StepMemory(self.program.values, self.device, self.dtype)
-        self._meeting: Meeting | None = None
+        self._port: ExchangePort | None = None
         if self.exchange is not None:
-            self._meeting = Meeting(
+            self._port = ExchangePort(
                 self.exchange, self.program.worker, takes_turns=self.device.enqueues
             )
         parts = {key: self.messages[key].parts for key in self.program.received}
@@ -148,8 +147,8 @@ class Runner:
                 self.device.on_wait(lambda: self._waiting(instruction)),
             ):
                 for place, instruction in enumerate(instructions, start):
-                    if self._meeting is not None:
-                        self._meeting.check_in(instruction)
+                    if self._port is not None:
+                        self._port.check_in(instruction)
                     began = time.perf_counter()
                     self._execute(place, instruction)
                     self.log.append(LogEntry(place, began, time.perf_counter()))
@@ -158,15 +157,15 @@ class Runner:
         self._position = stop
 
     def _turn(self, instructions: Sequence[Instruction]) -> contextlib.AbstractContextManager[None]:
-        if self._meeting is None or not instructions:
+        if self._port is None or not instructions:
             return contextlib.nullcontext()
-        return self._meeting.turn(instructions[0])
+        return self._port.turn(instructions[0])
 
     def _waiting(self, instruction: Instruction) -> contextlib.AbstractContextManager[None]:
-        """Let other threads enqueue, as while the host copies pageable memory."""
-        if self._meeting is None:
+        """Let other threads enqueue: of pageable memory, for one, the host copies."""
+        if self._port is None:
             return contextlib.nullcontext()
-        return self._meeting.waiting(instruction)
+        return self._port.waiting(instruction)
 
     @contextlib.contextmanager
     def _device_at_rest_on_error(self) -> Iterator[None]:
@@ -197,9 +196,9 @@ class Runner:
     def _execute(self, place: int, instruction: Instruction) -> None:
         if self.recorder is not None:
             self.recorder.issue()
-        if self._meeting is not None:
+        if self._port is not None:
             for pair in instruction.awaits:
-                self.device.wait(instruction.queue, self._meeting.get(pair, instruction))
+                self.device.wait(instruction.queue, self._port.get(pair, instruction))
         for before in instruction.waits:
             self.device.wait(instruction.queue, self._events[before])
         if instruction.awaits:
@@ -209,10 +208,10 @@ class Runner:
         if instruction.signals:
             queue = instruction.queue
             self._events[place] = self.device.record(queue) if ended is None else ended
-        if self._meeting is not None:
+        if self._port is not None:
             for message in instruction.takes:
                 event = self.device.record(instruction.queue)
-                self._meeting.put((message, self.program.worker), event)
+                self._port.put((message, self.program.worker), event)
         if self.progress is not None and instruction.flops:
             self.progress.add(instruction.flops)
 
@@ -271,9 +270,9 @@ class Runner:
         assert instruction.message is not None
         parts = self.messages[instruction.message].parts
         arrays = [self._locate(part.region, part.region.index) for part in parts]
-        if self._meeting is not None:
+        if self._port is not None:
             payload = Payload(arrays, self.device.record(instruction.queue))
-            self._meeting.put(instruction.message, payload)
+            self._port.put(instruction.message, payload)
         else:
             # The receiver may read after this worker has overwritten the data: it gets a copy.
             self.device.synchronize()
@@ -282,11 +281,11 @@ class Runner:
     def _receive(self, instruction: Instruction) -> None:
         key = instruction.message
         assert key is not None
-        message, meeting = self.messages[key], self._meeting
-        payload = self.inbox.pop(key) if meeting is None else meeting.get(key, instruction)
+        message, port = self.messages[key], self._port
+        payload = self.inbox.pop(key) if port is None else port.get(key, instruction)
         self.device.wait(Queue.COPY, payload.ready)
-        if meeting is not None:
-            self.device.wait(Queue.COPY, meeting.first_copy(message, instruction))
+        if port is not None:
+            self.device.wait(Queue.COPY, port.first_copy(message, instruction))
         self._begin(Queue.COPY)
         foreign = []
         for part, array in zip(message.parts, payload.arrays, strict=True):
@@ -296,5 +295,5 @@ class Runner:
             else:
                 foreign.append((part, array))
         self._received.take(foreign, instruction)
-        if meeting is not None and meeting.copies_first(message):
-            meeting.announce_copy(message, self.device.record(Queue.COPY))
+        if port is not None and port.copies_first(message):
+            port.announce_copy(message, self.device.record(Queue.COPY))

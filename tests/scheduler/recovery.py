@@ -45,7 +45,7 @@ def die() -> None:
 
 def die_at(place: str, count: int = 1) -> None:
     """End this process in the `count`-th call of a kernel or of a task's function."""
-    from hetero_la.scheduler.recovery import run_tasks
+    from hetero_la.scheduler.on_dask import run_tasks
     from hetero_la.tiles.kernels import registry
 
     calls = [0]
@@ -131,9 +131,9 @@ def mend() -> None:
 
 def shards() -> list[Any]:
     """Shards that this process holds."""
-    from hetero_la.scheduler.recovery import run_tasks
+    from hetero_la.scheduler.on_dask import held_shard
 
-    return list(run_tasks._shards)
+    return [held.share for held in list(held_shard._alive) if not held.empty]
 
 
 def set_status(status: str, *, dask_worker: Any) -> None:

@@ -27,7 +27,7 @@ from hetero_la.configs import available_presets, load_preset
 from hetero_la.scheduler.cluster import clients, sizing
 from hetero_la.scheduler.cluster.clients import embedded_client, running_client, worker_infos
 from hetero_la.scheduler.cluster.cluster import Cluster
-from hetero_la.scheduler.cluster.devices import inside_task, this_device
+from hetero_la.scheduler.cluster.devices import current_worker, this_device
 from hetero_la.scheduler.cluster.sizing import (
     ClusterSize,
     default_blas_threads,
@@ -383,10 +383,10 @@ def test_infos_are_kept_while_the_workers_are_the_same(where, cluster, processes
 
 
 def test_device_is_that_of_a_task(cluster):
-    assert not inside_task()
+    assert current_worker() is None
     with pytest.raises(ValueError, match="No worker"):
         this_device()
-    assert cluster.private_client().submit(inside_task).result()
+    assert cluster.private_client().submit(lambda: current_worker() is not None).result()
 
 
 def test_running_client(cluster):

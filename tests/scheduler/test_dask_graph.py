@@ -22,7 +22,7 @@ import hetero_la
 from hetero_la.dask_arrays import lazy_run
 from hetero_la.scheduler.cluster.cluster import Cluster
 from hetero_la.scheduler.cluster.placement_plugin import PRIORITY, RunTask
-from hetero_la.scheduler.on_dask import held_shard, shard_tasks
+from hetero_la.scheduler.on_dask import held_shard, run_tasks
 from hetero_la.scheduler.placement.workers import WorkerInfo, calling_thread
 from hetero_la.tiles.arrays.errors import InsufficientMemoryError, StaleShardError
 from tests.dask_support import (
@@ -220,7 +220,7 @@ def test_without_placement_there_is_an_error_and_no_wrong_answer(
 def test_a_slice_that_runs_elsewhere_is_an_error() -> None:
     held = held_shard._read("written in another process")
     with pytest.raises(StaleShardError, match="does not hold its shard, no worker of a cluster"):
-        shard_tasks.run_slice(held, 0, 1, (), (), None)
+        run_tasks.run_slice(held, 0, 1, (), (), None)
 
 
 def test_slices_do_work_that_waits_for_nothing_before_a_message() -> None:
@@ -377,9 +377,9 @@ def test_a_cluster_that_closes_begins_nothing_again(caplog: pytest.LogCaptureFix
 
 def test_a_portion_that_is_missing_is_an_error() -> None:
     plan = hetero_la.plan("lu", (9, 9))
-    held = shard_tasks.open_shard("run", "attempt", plan.job(), 0, False, False)
+    held = run_tasks.open_shard("run", "attempt", plan.job(), 0)
     with pytest.raises(StaleShardError, match=r"portions \[\] of the input .* \[0\]"):
-        shard_tasks.run_slice(held, 0, 1, (), (), [0])
+        run_tasks.run_slice(held, 0, 1, (), (), [0])
 
 
 def test_a_warning_reaches_the_client(processes: Client) -> None:
@@ -450,7 +450,7 @@ def _has_written(dask_worker: Any) -> bool:
 def test_a_shard_written_to_disk_comes_back_where_it_was() -> None:
     def there_and_back(n: int) -> Any:
         plan = hetero_la.plan("lu", (n, n), nb=8)
-        held = shard_tasks.open_shard("run", "attempt", plan.job(), 0, False, False)
+        held = run_tasks.open_shard("run", "attempt", plan.job(), 0)
         get_worker().data["held"] = held
         held._key = "held"
         written = pickle.dumps(held)
@@ -465,12 +465,10 @@ def test_a_shard_written_to_disk_comes_back_where_it_was() -> None:
         assert client.submit(there_and_back, 20).result(timeout=60) == (True, 1, 0, 0)
         first, second = client.scheduler_info()["workers"]
         held = client.submit(
-            lambda: shard_tasks.open_shard(
-                "run", "attempt", hetero_la.plan("lu", (9, 9)).job(), 0, False, False
-            ),
+            lambda: run_tasks.open_shard("run", "attempt", hetero_la.plan("lu", (9, 9)).job(), 0),
             workers=[first],
         )
-        moved = client.submit(lambda held: held.runner is None, held, workers=[second])
+        moved = client.submit(lambda held: held.empty, held, workers=[second])
         assert moved.result(timeout=60)
 
 

@@ -31,9 +31,8 @@ from hetero_la.planning.planner import make_plan
 from hetero_la.scheduler.cluster.clients import worker_infos
 from hetero_la.scheduler.cluster.cluster import Cluster
 from hetero_la.scheduler.on_dask import threads as dask_execution
+from hetero_la.scheduler.on_dask.processes import run_in_processes
 from hetero_la.scheduler.on_dask.threads import run_local
-from hetero_la.scheduler.recovery import run_tasks
-from hetero_la.scheduler.recovery.attempts import run_in_processes
 from hetero_la.scheduler.run.runner import Runner
 from hetero_la.scheduler.run.threads import run_in_threads
 from hetero_la.tiles.arrays.device import Array, KernelOptions
@@ -42,6 +41,7 @@ from hetero_la.tiles.kernels import registry
 from hetero_la.tiles.kernels.cpu.device import CpuDevice, VirtualGpu
 from hetero_la.tiles.storage.layout import TileLayout
 from hetero_la.tiles.storage.shard import ArrayStorage
+from tests.dask_support import nothing_left
 from tests.support import DTYPES, Problem, assert_close, problem, random
 
 ROOT = str(Path(__file__).parents[2])
@@ -258,7 +258,7 @@ def test_programs_with_a_panel_worker_on_any_cluster(hybrid: Cluster, panel: str
     target = np.empty((45, 56), order="F")
     run_in_processes(client, plan.job(), ArrayStorage(a, target, b))
     assert_close(target[:, 45:], np.linalg.solve(a, b), limit=1e-8)
-    assert not run_tasks._shards
+    assert nothing_left(client)
 
 
 @pytest.mark.parametrize("routine", ROUTINES)
@@ -284,7 +284,7 @@ def test_routines_with_a_panel_worker_on_any_cluster(
         target = np.empty_like(given.expected, order="F")
         run_in_processes(client, plan.job(), ArrayStorage(given.a, target, given.b))
         assert_close(target, given.expected, limit=1e-9)
-    assert not run_tasks._shards
+    assert nothing_left(client)
 
 
 def test_somebody_else_s_threads() -> None:
@@ -429,12 +429,6 @@ def test_an_error_inline(monkeypatch: pytest.MonkeyPatch) -> None:
     assert caught.value is error
 
 
-def left_over() -> list[Any]:
-    from hetero_la.scheduler.recovery import run_tasks
-
-    return list(run_tasks._shards)
-
-
 def break_in_worker(kernel: str) -> None:
     """Replace a kernel in the worker's process, and keep the real one beside it."""
     from hetero_la.tiles.kernels import registry
@@ -463,7 +457,7 @@ def test_an_error_in_another_process(processes: Client, kernel: str) -> None:
         assert time.perf_counter() - began < 10
     finally:
         processes.run(mend_in_worker, kernel, workers=[second])
-    assert list(processes.run(left_over).values()) == [[], []]
+    assert nothing_left(processes)
     check_lu(random(60), client=processes)
 
 
@@ -496,8 +490,6 @@ def test_a_shard_that_failed_half_way_is_stale(monkeypatch: pytest.MonkeyPatch) 
 def test_tasks_of_an_ended_run_are_refused() -> None:
     with pytest.raises(RunAbortedError, match="run lu-77 has ended"):
         dask_execution.run_window("lu-77", 0, 0, 1, None)
-    with pytest.raises(StaleShardError, match="shard of worker 1 was lost"):
-        run_tasks.run_slice("lu-77", 1, 0, 1, [], [], None)
 
 
 def test_two_runs_at_once(hybrid: Cluster) -> None:

@@ -10,6 +10,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +25,14 @@ from hetero_la.execution.execute import execute
 from hetero_la.execution.report import Timing
 from hetero_la.scheduler.cluster.clients import worker_infos
 from hetero_la.scheduler.on_dask import wait
-from hetero_la.scheduler.recovery import restart, run_tasks
+from hetero_la.scheduler.on_dask.held_shard import HeldShard, drop_shards
+from hetero_la.scheduler.on_dask.run_tasks import close_shard, open_shard, run_slice, save_shard
+from hetero_la.scheduler.recovery import restart
 from hetero_la.scheduler.recovery.forget_clients import forget_clients
+from hetero_la.scheduler.run.local_storage import LocalStorage, whole_spans
 from hetero_la.tiles.arrays.device import Device
 from hetero_la.tiles.arrays.errors import RunAbortedError, StaleShardError
-from hetero_la.tiles.kernels.cpu.device import CpuDevice
+from hetero_la.tiles.kernels.cpu.device import VirtualGpu
 from hetero_la.tiles.storage.layout import TileLayout
 from hetero_la.tiles.storage.shard import ArrayStorage
 from tests.scheduler.recovery import (
@@ -42,6 +46,7 @@ from tests.scheduler.recovery import (
     mend,
     pause_for,
     set_status,
+    shards,
     slow_down,
     wait_for_workers,
 )
@@ -86,7 +91,6 @@ def victim(client: Client, number: int) -> str:
 # --- any moment
 
 MOMENTS = {
-    "before": ("hold_shards", 1),
     "at the start": ("open_shard", 1),
     "first panel": ("getrf", 1),
     "mid-way": ("getrf", 5),
@@ -355,7 +359,7 @@ def a_slow_run(client: Client) -> Iterator[list[BaseException]]:
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
     deadline = time.monotonic() + 15
-    while not any("collect" in str(key) for key in list(client.futures)):
+    while not any("close" in str(key) for key in list(client.futures)):
         assert thread.is_alive()
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -368,7 +372,7 @@ def a_slow_run(client: Client) -> Iterator[list[BaseException]]:
 
 def test_cancelled_futures_end_a_run(processes: Client) -> None:
     with a_slow_run(processes) as errors:
-        keys = [key for key in list(processes.futures) if "collect" in str(key)]
+        keys = [key for key in list(processes.futures) if "close" in str(key)]
         processes.cancel([Future(key, processes) for key in keys])
     assert isinstance(errors[0], RunAbortedError)
     assert "was cancelled" in str(errors[0])
@@ -424,43 +428,60 @@ def test_an_error_in_a_kernel_is_not_taken_for_a_loss(processes: Client) -> None
 
 
 @pytest.fixture
-def opened(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[str, int, NDArray]]:
-    """A shard of a run on this process's device, and how many instructions its program has."""
-    monkeypatch.setattr(run_tasks, "this_device", CpuDevice)
+def opened() -> Iterator[tuple[HeldShard, int, NDArray]]:
+    """A shard of a run in this process, and how many instructions its program has."""
     a = random(40)
     job = hetero_la.plan("lu", a.shape, nb=NB).job()
     blocks = {start: a[:, start : start + NB] for start in range(0, 40, NB)}
     run = f"lu-{uuid.uuid4()}"
-    run_tasks.open_shard(run, 0, job, blocks)
-    yield run, len(job.programs[0].instructions), a
-    run_tasks.drop_shards(run)
-    assert not run_tasks._shards
+    yield open_shard(run, run, job, 0, blocks=blocks), len(job.programs[0].instructions), a
+    drop_shards(run)
+    assert not shards()
 
 
-def test_no_slice_runs_twice(opened: tuple[str, int, NDArray]) -> None:
-    run, stop, a = opened
-    run_tasks.run_slice(run, 0, 0, 9, [], [], None)
-    with pytest.raises(StaleShardError, match="at instruction 9, not at 0"):
-        run_tasks.run_slice(run, 0, 0, 9, [], [], None)
+def test_no_slice_runs_twice(opened: tuple[HeldShard, int, NDArray]) -> None:
+    held, stop, a = opened
+    run_slice(held, 0, 9, [], [], [])
+    with pytest.raises(StaleShardError, match="has begun"):
+        run_slice(held, 0, 9, [], [], [])
+    run_slice(held, 9, 10, [], [], None)
+    with pytest.raises(StaleShardError, match="at instruction 10, not at 9"):
+        run_slice(held, 9, 10, [], [], None)
     with pytest.raises(StaleShardError, match="has given away its checkpoint of step 2"):
-        run_tasks.save_shard(run, 0, 2, None, None)
-    run_tasks.run_slice(run, 0, 9, stop, [], [], None)
-    results, values, *_ = run_tasks.close_shard(run, 0, None)
-    found = np.hstack([results[start] for start in sorted(results)])
-    assert_close(found, scipy.linalg.lu_factor(a)[0])
-    assert values.keys() >= {("ipiv", 0)}
-    with pytest.raises(StaleShardError, match="was lost"):
-        run_tasks.close_shard(run, 0, None)
-    with pytest.raises(StaleShardError, match="was lost"):
-        run_tasks.save_shard(run, 0, 2, None, None)
+        save_shard(held, 2, None, None)
+    run_slice(held, 10, stop, [], [], None)
+    finished = close_shard(held, None)
+    assert_close(finished.storage.array, scipy.linalg.lu_factor(a)[0])
+    assert finished.values.keys() >= {("ipiv", 0)}
+    for task in (partial(close_shard, held, None), partial(save_shard, held, 2, None, None)):
+        with pytest.raises(StaleShardError, match="does not hold its shard"):
+            task()
 
 
-def test_a_lease_that_ends_takes_the_shards_along(opened: tuple[str, int, NDArray]) -> None:
-    run, _, a = opened
-    lease = run_tasks.hold_shards(run, 0)
-    pickle.loads(pickle.dumps(lease))  # a copy that has travelled is of no run, when it goes
-    assert run_tasks._shards
-    del lease
-    assert not run_tasks._shards
-    with pytest.raises(RunAbortedError, match=f"run {run} has ended"):
-        run_tasks.open_shard(run, 0, hetero_la.plan("lu", a.shape).job(), {})
+def test_a_run_that_is_given_up_takes_its_shards_along(
+    opened: tuple[HeldShard, int, NDArray],
+) -> None:
+    held, *_ = opened
+    pickle.loads(pickle.dumps(held))
+    drop_shards("another run")
+    assert shards()
+    drop_shards(held.attempt)
+    assert not shards()
+    with pytest.raises(StaleShardError, match="does not hold its shard"):
+        run_slice(held, 0, 9, [], [], [])
+
+
+def test_a_shard_that_nobody_wants_waits_for_its_device() -> None:
+    waits: list[int] = []
+
+    class Device(VirtualGpu):
+        def synchronize(self) -> None:
+            waits.append(1)
+            super().synchronize()
+
+    job, device = hetero_la.plan("lu", (9, 9), nb=NB).job(), Device("gpu0")
+    storage = LocalStorage(np.zeros((9, 9), order="F"), whole_spans(job.layout))
+    held = HeldShard(device, "attempt", "share", runner=job.runner(0, device, storage))
+    waits.clear()
+    del held
+    assert waits

@@ -17,8 +17,8 @@ from hetero_la.planning.planner import make_plan, resume
 from hetero_la.scheduler.graph.task_graph import TaskGraph
 from hetero_la.scheduler.placement.workers import WorkerInfo
 from hetero_la.scheduler.predict.simulate import simulate
-from hetero_la.scheduler.program.checkpoint_cuts import Saves
-from hetero_la.scheduler.recovery.checkpoint_store import Checkpoints, write_files
+from hetero_la.scheduler.program.checkpoint_cuts import CheckpointCuts
+from hetero_la.scheduler.run.checkpoint_store import Checkpoints, write_files
 from hetero_la.scheduler.run.inline import run_in_order
 from hetero_la.tiles.arrays.device import KernelOptions
 from hetero_la.tiles.arrays.errors import InsufficientMemoryError
@@ -111,10 +111,9 @@ def check_state(
 def load_all(checkpoints: Checkpoints, base: ArrayStorage, layout: TileLayout) -> NDArray:
     """The matrix, as a run that goes on from a checkpoint gets it."""
     array = np.full((layout.m, layout.width), np.nan, order="F")
-    storage = checkpoints.storage(base)
     for column in range(layout.nt + layout.rt):
         start, stop = layout.columns(column)
-        storage.load(CpuDevice(), start, stop, array[:, start:stop])
+        checkpoints.load(base, start, stop, array[:, start:stop])
     return array
 
 
@@ -154,9 +153,9 @@ def test_columns_that_are_not_worked_on_step_by_step_cannot_be_saved() -> None:
     A = graph.matrix("A")
     graph.add("gemm", step=3, column=0, updates=[A[0, 0]])
     graph.add("gemm", step=1, column=0, updates=[A[1, 0]])
-    saves = Saves(graph, graph.tasks, [2])
+    cuts = CheckpointCuts(graph, graph.tasks, [2])
     with pytest.raises(ValueError, match="not in the order of their steps"):
-        list(saves.due(graph.tasks))
+        list(cuts.reached_by(graph.tasks))
 
 
 # --- plans
@@ -242,7 +241,7 @@ def test_checkpoints_in_files(tmp_path: Path) -> None:
     # Files that a later checkpoint has replaced are gone, and none is half-written.
     assert sorted(path.name for path in Path(folder).iterdir()) == ["1-T-0.npy", "2-A-1.npy"]
     target = np.empty((8, 4), order="F")
-    checkpoints.storage(ArrayStorage(random(8), random(8))).load(CpuDevice(), 4, 8, target)
+    checkpoints.load(ArrayStorage(random(8), random(8)), 4, 8, target)
     assert np.array_equal(target, second)
     assert np.array_equal(checkpoints.values({"A"})["T", 0], first)
     checkpoints.remove()
@@ -262,13 +261,7 @@ def test_the_run_s_own_columns_where_a_checkpoint_has_none() -> None:
     layout = TileLayout(8, 8, NB)
     checkpoints, a = Checkpoints(layout), random(8)
     base = ArrayStorage(a, np.empty_like(a, order="F"))
-    assert checkpoints.storage(base) is base
+    assert np.array_equal(load_all(checkpoints, base, layout), a)
     checkpoints.complete(1, [{("A", 0): np.zeros((8, 4))}])
     array = load_all(checkpoints, base, layout)
     assert np.array_equal(array, np.hstack([np.zeros((8, 4)), a[:, 4:]]))
-    storage = checkpoints.storage(base)
-    assert storage.home(CpuDevice(), 8) == (None, False)  # never the user's own memory
-    device = CpuDevice()
-    storage.store(device, 0, 8, a)
-    storage.flush(device)
-    assert np.array_equal(base.target, a)

@@ -1,6 +1,6 @@
 """The Dask executor for clusters whose workers are other processes.
 
-It ships every worker its columns, submits the tasks of `hetero_la.scheduler.recovery.run_tasks`
+It ships every worker its columns, submits the tasks of `hetero_la.scheduler.on_dask.run_tasks`
 and stores what they return.  `hetero_la.scheduler.recovery.restart` begins again what a lost
 worker has ended.
 """
@@ -17,6 +17,9 @@ import distributed
 import numpy as np
 
 from hetero_la.scheduler.cluster.clients import while_open
+from hetero_la.scheduler.on_dask.held_shard import drop_shards
+from hetero_la.scheduler.on_dask.run_graph import chain_slices
+from hetero_la.scheduler.on_dask.run_tasks import open_shard
 from hetero_la.scheduler.on_dask.wait import (
     fetch_all,
     guard,
@@ -24,16 +27,7 @@ from hetero_la.scheduler.on_dask.wait import (
     thread_given_up,
     wait_all,
 )
-from hetero_la.scheduler.program.messages import MessageKey
-from hetero_la.scheduler.recovery.checkpoint_store import Checkpoints
-from hetero_la.scheduler.recovery.run_tasks import (
-    close_shard,
-    drop_shards,
-    hold_shards,
-    open_shard,
-    run_slice,
-    save_shard,
-)
+from hetero_la.scheduler.run.checkpoint_store import Checkpoints
 from hetero_la.scheduler.run.job import Job, Outcome
 from hetero_la.scheduler.run.trace import WorkerTrace
 from hetero_la.tiles.arrays.errors import WorkerLostError
@@ -75,7 +69,7 @@ def run_in_processes(
     with thread_given_up():
         try:
             with while_open(client):
-                attempt.submit(checkpoints.storage(storage), checkpoints.folder)
+                attempt.submit(storage, checkpoints)
             for step in job.checkpoints:
                 parts = fetch_all(client, attempt.saves[step], attempt.addresses)
                 del attempt.saves[step]  # the workers need not hold them any longer
@@ -94,58 +88,37 @@ class _Attempt:
         self.client, self.job = client, job
         self.run = f"{job.name}-{uuid.uuid4().hex[:8]}"
         self.addresses = [worker.address for worker in job.workers]
-        self.leases: list[distributed.Future] = []
-        self.saves: dict[int, list[distributed.Future]] = {step: [] for step in job.checkpoints}
+        self.saves: dict[int, list[distributed.Future]] = {}
         self.finals: list[distributed.Future] = []
         self._submitted: list[distributed.Future] = []
-        self._last_saves = [
-            {i.step: place for place, i in enumerate(program.instructions) if i.op == "save"}
-            for program in job.programs
-        ]
 
-    def submit(self, storage: Storage, folder: str | None) -> None:
-        """Submit all slices in an order in which messages come before what needs them."""
-        job = self.job
-        workers = range(len(job.programs))
-        self.leases = [self._pinned(hold_shards, "lease", worker) for worker in workers]
-        parts = [self._ship(worker, storage) for worker in workers]
-        last = [self._pinned(open_shard, "load", worker, *parts[worker]) for worker in workers]
-        sent: dict[MessageKey, distributed.Future] = {}
-        waiting = {program.worker: list(program.slices()) for program in job.programs}
-        while any(waiting.values()):
-            for worker, pieces in waiting.items():
-                while pieces and all(key in sent for key in pieces[0][2]):
-                    start, stop, keys, message = pieces.pop(0)
-                    inputs = [sent[key] for key in keys]
-                    what = f"instructions-{start}-{stop}"
-                    last[worker] = self._pinned(
-                        run_slice, what, worker, start, stop, keys, inputs, last[worker]
-                    )
-                    if message is not None:
-                        sent[message] = last[worker]
-                    for step in self._saved(worker, range(start, stop)):  # before the next slice
-                        what = f"checkpoint-{step}"
-                        last[worker] = self._pinned(
-                            save_shard, what, worker, step, folder, last[worker]
-                        )
-                        self.saves[step].append(last[worker])
-        self.finals = [self._pinned(close_shard, "collect", w, last[w]) for w in workers]
+    def submit(self, storage: Storage, checkpoints: Checkpoints) -> None:
+        """Submit all tasks."""
+        run, workers = self.run, range(len(self.job.programs))
+        shipped = [self._ship(worker, storage, checkpoints) for worker in workers]
+        opened = [
+            self._add("open", worker, 0, open_shard, run, run, job, worker, False, blocks)
+            for worker, (job, blocks) in enumerate(shipped)
+        ]
+        self.finals, self.saves = chain_slices(
+            self.job.programs, opened, [()] * len(opened), self._add, checkpoints.folder
+        )
         self._submitted.clear()  # what no later task needs may go
 
-    def _pinned(self, function: Any, what: str, worker: int, *args: Any) -> distributed.Future:
+    def _add(
+        self, what: str, worker: int, place: int, function: Any, *args: Any
+    ) -> distributed.Future:
         target = self.job.workers[worker]
         future = self.client.submit(
-            function, self.run, worker, *args, key=f"{self.run}-{target.name}-{what}",
+            function, *args, key=f"{self.run}-{target.name}-{what}-{place}",
             workers=[target.address], allow_other_workers=False, pure=False, retries=0,
         )  # fmt: skip
         self._submitted.append(future)
         return future
 
-    def _saved(self, worker: int, places: range) -> list[int]:
-        """Return the checkpoints of which a worker's part is complete after a slice."""
-        return [step for step, place in self._last_saves[worker].items() if place in places]
-
-    def _ship(self, worker: int, storage: Storage) -> list[distributed.Future]:
+    def _ship(
+        self, worker: int, storage: Storage, checkpoints: Checkpoints
+    ) -> list[distributed.Future]:
         """Send a worker its part of the job, and its columns."""
         job, target = self.job, self.job.workers[worker]
         blocks: dict[int, np.ndarray] = {}
@@ -154,7 +127,7 @@ class _Attempt:
                 continue
             start, stop = job.layout.columns(instruction.first)
             blocks[start] = np.empty((job.layout.m, stop - start), job.dtype, order="F")
-            storage.load(CpuDevice(), start, stop, blocks[start])
+            checkpoints.load(storage, start, stop, blocks[start])
 
         def scatter() -> Any:
             return self.client.scatter(
@@ -177,14 +150,14 @@ class _Attempt:
         at_once = len(self.finals) if in_place else 1
         for start in range(0, len(self.finals), at_once):
             futures = self.finals[start : start + at_once]
-            for results, values, log, trace in fetch_all(self.client, futures, self.addresses):
-                for column, block in results.items():
-                    storage.store(CpuDevice(), column, column + block.shape[1], block)
-                outcome.values.update(values)
+            for finished in fetch_all(self.client, futures, self.addresses):
+                for first, last, block in finished.storage.columns():
+                    storage.store(CpuDevice(), first, last, block)
+                outcome.values.update(finished.values)
                 worker = len(outcome.logs)
-                outcome.logs[worker] = log
-                if trace is not None:
-                    outcome.traces[worker] = partial(WorkerTrace._make, trace)
+                outcome.logs[worker] = finished.log
+                if finished.trace is not None:
+                    outcome.traces[worker] = partial(WorkerTrace._make, finished.trace)
             for future in futures:
                 future.release()  # the workers need not hold it any longer
         return outcome
@@ -192,7 +165,7 @@ class _Attempt:
     def clean_up(self) -> None:
         """End the tasks, and let the workers that are left forget their shards."""
         saves = [future for futures in self.saves.values() for future in futures]
-        for future in [*self._submitted, *saves, *self.finals, *self.leases]:
+        for future in [*self._submitted, *saves, *self.finals]:
             # To cancel one on which tasks depend that nobody asks for any more is an error
             # inside Dask's scheduler; of what is released, it lets go without one.
             future.release()

@@ -16,9 +16,9 @@ from pathlib import Path
 import numpy as np
 
 from hetero_la.scheduler.run.step_memory import Name
-from hetero_la.tiles.arrays.device import Array, Device, Queue
+from hetero_la.tiles.kernels.cpu.device import CpuDevice
 from hetero_la.tiles.storage.layout import TileLayout
-from hetero_la.tiles.storage.shard import ALL_ROWS, Storage
+from hetero_la.tiles.storage.shard import Storage
 
 Saved = dict[Name, np.ndarray | str]  #: arrays, or the names of files that hold them
 
@@ -62,9 +62,10 @@ class Checkpoints:
     """
 
     def __init__(self, layout: TileLayout, folder: str | None = None) -> None:
-        self.layout, self.step = layout, 0
+        self.step = 0
         self.folder = None if folder is None else tempfile.mkdtemp(prefix="hetero-la-", dir=folder)
         self._saved: Saved = {}
+        self._column = {layout.columns(j)[0]: j for j in range(layout.nt + layout.rt)}
 
     def complete(self, step: int, parts: Iterable[Saved]) -> None:
         """Take the parts of all workers as the checkpoint before `step`.
@@ -92,16 +93,13 @@ class Checkpoints:
         """Return the per-step values: all but what belongs to one of the `matrices`."""
         return {name: _array(self._saved[name]) for name in self._saved if name[0] not in matrices}
 
-    def storage(self, base: Storage) -> Storage:
-        """Return `base`, with the checkpoint's columns in the place of the input's."""
-        return _Resumed(base, self._columns()) if self.step else base
-
-    def _columns(self) -> dict[int, np.ndarray | str]:
-        return {
-            self.layout.columns(index)[0]: saved
-            for (name, index), saved in self._saved.items()
-            if name == "A"
-        }
+    def load(self, base: Storage, start: int, stop: int, target: np.ndarray) -> None:
+        """Fill `target` with columns of the checkpoint or, where it has none, of the input."""
+        saved = self._saved.get(("A", self._column[start]))
+        if saved is None:
+            base.load(CpuDevice(), start, stop, target)
+        else:
+            target[...] = _array(saved)
 
     def remove(self) -> None:
         """Forget everything, and remove the files."""
@@ -113,31 +111,3 @@ class Checkpoints:
 
 def _array(saved: np.ndarray | str) -> np.ndarray:
     return np.load(saved) if isinstance(saved, str) else saved
-
-
-class _Resumed:
-    """Storage that reads columns from a checkpoint, where it has them."""
-
-    def __init__(self, base: Storage, columns: dict[int, np.ndarray | str]) -> None:
-        self._base, self._columns = base, columns
-
-    def home(self, device: Device, width: int) -> tuple[Array | None, bool]:
-        """Return no array: the columns are to be loaded."""
-        return None, False
-
-    def load(self, device: Device, start: int, stop: int, target: Array) -> None:
-        """Copy a column in."""
-        if start in self._columns:
-            device.copy(target, _array(self._columns[start]), Queue.COPY)
-        else:
-            self._base.load(device, start, stop, target)
-
-    def store(
-        self, device: Device, start: int, stop: int, source: Array, rows: slice = ALL_ROWS
-    ) -> None:
-        """Store columns in the run's own storage."""
-        self._base.store(device, start, stop, source, rows)
-
-    def flush(self, device: Device) -> None:
-        """Complete the stores to the run's own storage."""
-        self._base.flush(device)

@@ -12,7 +12,7 @@ import pytest
 
 from hetero_la.scheduler.graph.tasks import Region
 from hetero_la.scheduler.program.instructions import Instruction
-from hetero_la.scheduler.run.priority_lock import Turns
+from hetero_la.scheduler.run.priority_lock import PriorityLock
 from hetero_la.tiles.kernels.cpu.device import CpuDevice
 from hetero_la.tiles.storage.layout import TileLayout
 from tests.support import random, run_in_threads, set_up
@@ -24,54 +24,54 @@ def started(work: Callable[[], None]) -> threading.Thread:
     return thread
 
 
-def waiting(turns: Turns, count: int) -> None:
+def waiting(lock: PriorityLock, count: int) -> None:
     """Return once `count` threads wait."""
     until = time.monotonic() + 10
-    while len(turns._waiting) < count:
+    while len(lock._waiting) < count:
         assert time.monotonic() < until
         time.sleep(0.001)
 
 
 def test_the_most_urgent_goes_first() -> None:
-    turns, order = Turns(), []
+    lock, order = PriorityLock(), []
 
     def work(urgency: int) -> None:
-        with turns.taken(urgency):
+        with lock.held(urgency):
             order.append(urgency)
 
     threads = []
-    with turns.taken(0):
+    with lock.held(0):
         for n, urgency in enumerate([5, 1, 3, 1, 4]):
             threads.append(started(lambda urgency=urgency: work(urgency)))  # type: ignore[misc]
-            waiting(turns, n + 1)
+            waiting(lock, n + 1)
     for thread in threads:
         thread.join(10)
     assert order == [1, 1, 3, 4, 5]
 
 
 @pytest.mark.parametrize(("next_", "expected"), [(2, ["other", "mine"]), (1, ["mine", "other"])])
-def test_a_turn_is_offered_to_what_is_more_urgent(next_: int, expected: list[str]) -> None:
-    turns, order = Turns(), []
+def test_the_lock_is_yielded_to_what_is_more_urgent(next_: int, expected: list[str]) -> None:
+    lock, order = PriorityLock(), []
 
     def other() -> None:
-        with turns.taken(1):
+        with lock.held(1):
             order.append("other")
 
-    with turns.taken(0):
+    with lock.held(0):
         thread = started(other)
-        waiting(turns, 1)
-        turns.offer(next_)
+        waiting(lock, 1)
+        lock.yield_to(next_)
         order.append("mine")
     thread.join(10)
     assert order == expected
 
 
-def test_a_turn_that_is_left_is_taken_again_whatever_happens() -> None:
-    turns, others = Turns(), []
+def test_a_lock_that_is_released_for_a_wait_is_acquired_again_whatever_happens() -> None:
+    lock, others = PriorityLock(), []
 
     def other() -> None:
-        with turns.taken(9):
-            others.append(turns._held)
+        with lock.held(9):
+            others.append(lock._held)
 
     def waits_in_vain() -> None:
         thread = started(other)
@@ -79,21 +79,21 @@ def test_a_turn_that_is_left_is_taken_again_whatever_happens() -> None:
         assert not thread.is_alive()
         raise TimeoutError
 
-    with turns.taken(0):
-        with pytest.raises(TimeoutError), turns.left(0):
+    with lock.held(0):
+        with pytest.raises(TimeoutError), lock.released(0):
             waits_in_vain()
-        assert turns._held
+        assert lock._held
     assert others == [True]
-    assert not turns._held
+    assert not lock._held
 
 
 def test_one_at_a_time() -> None:
-    turns, inside, most = Turns(), [0], [0]
+    lock, inside, most = PriorityLock(), [0], [0]
 
     def work(seed: int) -> None:
-        with turns.taken(seed):
+        with lock.held(seed):
             for n in range(200):
-                turns.offer((seed * 7 + n * 13) % 11)
+                lock.yield_to((seed * 7 + n * 13) % 11)
                 inside[0] += 1
                 most[0] = max(most[0], inside[0])
                 if n % 10 == 0:

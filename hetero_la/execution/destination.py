@@ -1,0 +1,74 @@
+"""Where the result of a run goes: into which memory, and which part of it comes home."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from hetero_la.execution.resident_factors import Residency
+from hetero_la.planning.plan import Plan
+from hetero_la.scheduler.machine.model import Source
+from hetero_la.scheduler.placement.workers import WorkerInfo, over_processes
+from hetero_la.tiles.arrays.transfer import column_major_empty, device_index
+
+
+@dataclass(frozen=True)
+class Destination:
+    """Where the result of a run on a matrix goes.
+
+    Attributes
+    ----------
+    matrix : array, shape (m, n)
+        The input.
+    nrhs : int
+        Columns beside it.
+    in_place : bool
+        Whether the result takes the place of `matrix`.
+    residency : Residency
+        Where the factors are to be once the run is over.
+    """
+
+    matrix: Any
+    nrhs: int
+    in_place: bool
+    residency: Residency
+
+    @property
+    def gpu(self) -> int | None:
+        """The GPU that holds the matrix and receives the result; None for the host."""
+        return device_index(self.matrix)
+
+    @property
+    def source(self) -> Source:
+        """How the workers find the columns of the matrix."""
+        if self.in_place:
+            return "in place"
+        return "column-major" if self.matrix.flags.f_contiguous else "row-major"
+
+    @property
+    def absent(self) -> int:
+        """Columns from the left that do not come home."""
+        return self.matrix.shape[1] if self.residency is Residency.WORKERS else 0
+
+    @property
+    def new_columns(self) -> int:
+        """Columns for which memory is allocated."""
+        return 0 if self.in_place else self.matrix.shape[1] + self.nrhs - self.absent
+
+    def least_columns(self, workers: Sequence[WorkerInfo]) -> int:
+        """Return the columns that at least are allocated, whatever the plan for `workers`."""
+        if self.gpu is None and any(worker.kind == "gpu" for worker in workers):
+            return self.new_columns
+        return replace(self, residency=Residency.CALLER).new_columns
+
+    def planned(self, plan: Plan, client: Any) -> Destination:
+        """Let all come home, unless factors stay on GPUs that other runs of this process reach."""
+        reached = client is not None and plan.host_arrays and not over_processes(plan.workers)
+        return self if reached else replace(self, residency=Residency.CALLER)
+
+    def allocate(self) -> Any:
+        """Return the array that receives the result, column-major."""
+        if self.in_place:
+            return self.matrix
+        return column_major_empty(self.matrix, (self.matrix.shape[0], self.new_columns))

@@ -1,0 +1,250 @@
+"""What the Dask tasks of a run do: fill a worker's shard, work on it, hand it out."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+from dask.sizeof import sizeof
+from distributed import Worker
+
+from hetero_la.scheduler.cluster.devices import current_worker, device_of
+from hetero_la.scheduler.on_dask.held_shard import HeldShard, forget_unwanted, let_old_work_end
+from hetero_la.scheduler.on_dask.inputs import InputBuffer, Piece, new_array
+from hetero_la.scheduler.on_dask.threads import run_as_one_task
+from hetero_la.scheduler.program.messages import MessageKey
+from hetero_la.scheduler.run.checkpoint_store import Saved, write_files
+from hetero_la.scheduler.run.job import Job
+from hetero_la.scheduler.run.local_storage import LocalStorage, local_spans, whole_spans
+from hetero_la.scheduler.run.runner import LogEntry, Payload, Runner
+from hetero_la.scheduler.run.step_memory import Name
+from hetero_la.scheduler.run.trace import WorkerTrace
+from hetero_la.tiles.arrays.device import Array, Device
+from hetero_la.tiles.arrays.errors import StaleShardError
+from hetero_la.tiles.arrays.transfer import (
+    column_major_copy,
+    current_gpu,
+    device_index,
+    is_device_array,
+    on_device_of,
+    to_device,
+    to_host,
+)
+from hetero_la.tiles.kernels.cpu.device import CpuDevice
+from hetero_la.tiles.kernels.gpu.device import GpuDevice
+from hetero_la.tiles.storage.layout import TileLayout
+from hetero_la.tiles.storage.shard import local_width
+
+
+class Sent(NamedTuple):
+    """A message, and the attempt at a run to which it belongs."""
+
+    attempt: str
+    payload: Payload
+
+
+@dataclass
+class Finished:
+    """What a worker has made: its columns, and its per-step vectors; its log and trace."""
+
+    storage: LocalStorage
+    values: dict[Name, np.ndarray]
+    log: list[LogEntry] = field(default_factory=list)
+    trace: WorkerTrace | None = None
+
+
+# Dask places the tasks that use it by what it would cost to send it.
+sizeof.register(Finished, lambda finished: finished.storage.array.nbytes)
+
+
+def begin_run() -> str:
+    """Dask task: a name for an attempt at a run, on which all of it depends."""
+    return uuid.uuid4().hex
+
+
+def open_shard(
+    run: str, attempt: str, job: Job, worker: int, on_gpu: bool = False,
+    blocks: dict[int, np.ndarray] | None = None,
+) -> HeldShard:  # fmt: skip
+    """Dask task: make room for a worker's shard, which `blocks` or other tasks fill.
+
+    It is on the GPU if what fills it is on one.
+    """
+    share = _begin_share(run, worker)
+    here = current_worker()
+    device = _device(here, _place(here, on_gpu))
+    columns = job.programs[worker].columns
+    array = new_array(job, local_width(job.layout, columns), device, on_gpu)
+    storage = LocalStorage(array, local_spans(job.layout, columns), blocks)
+    runner = job.runner(worker, device, storage)
+    return HeldShard(device, attempt, share, runner=runner, buffer=InputBuffer(array))
+
+
+def open_together(run: str, attempt: str, job: Job) -> HeldShard:
+    """Dask task: make room for what workers do together, in the matrix's own order."""
+    share, device = _begin_share(run, 0), CpuDevice("team")
+    buffer = InputBuffer(new_array(job, job.layout.width, device, False), len(job.programs))
+    return HeldShard(device, attempt, share, buffer=buffer)
+
+
+def _begin_share(run: str, worker: int) -> Hashable:
+    """A worker's share of a run, on which nobody works any more."""
+    forget_unwanted()
+    here = current_worker()
+    share = (run, worker, here.address if here else None)
+    let_old_work_end(share)
+    return share
+
+
+def _place(worker: Worker | None, on_gpu: bool, arrays: Sequence[Array] = ()) -> int | None:
+    """GPU on which a run keeps its columns: the worker's, or else the one that has `arrays`."""
+    if not on_gpu:
+        return None
+    if worker is not None and device_of(worker).index >= 0:
+        return device_of(worker).index
+    return next((device_index(a) for a in arrays if is_device_array(a)), current_gpu())
+
+
+def _device(worker: Worker | None, place: int | None) -> Device:
+    """Device that works on data of the GPU `place`, or of the host: the worker's if it can."""
+    if worker is not None and (place is None or device_of(worker).index == place):
+        return device_of(worker)
+    if place is None:
+        return CpuDevice("caller")
+    return GpuDevice(place, "caller")
+
+
+def fill_shard(
+    held: HeldShard, portion: int, pieces: Sequence[Piece], arrays: Sequence[Array]
+) -> int:
+    """Dask task: copy a portion of the input, which it returns, to where it belongs in a shard."""
+    with held.at_work():
+        held.buffer.fill(held.device, portion, pieces, arrays)
+    return portion
+
+
+def run_slice(
+    held: HeldShard, start: int, stop: int, keys: Sequence[MessageKey],
+    messages: Sequence[Sent], before: Any,
+) -> Sent | None:  # fmt: skip
+    """Dask task: run a slice of a program, given the messages that it receives.
+
+    The first comes after all that has filled the shard: the portions in `before`.
+    """
+    with held.at_work():
+        runner = held.runner
+        if any(message.attempt != held.attempt for message in messages):
+            raise StaleShardError("a message of an earlier attempt has come: compute again")
+        if start == 0:
+            held.buffer.begin(before)
+        runner.inbox.update(zip(keys, (message.payload for message in messages), strict=True))
+        try:
+            runner.run(start, stop)
+        finally:
+            if held.empty:  # the run has been given up meanwhile
+                runner.come_to_rest()
+        sent, runner.outbox = runner.outbox, None
+        return None if sent is None else Sent(held.attempt, sent)
+
+
+def save_shard(held: HeldShard, step: int, folder: str | None, before: Any) -> Saved:
+    """Dask task: a worker's part of a checkpoint, or the files to which it was written."""
+    with held.at_work():
+        saved = held.runner.saved.pop(step, None)
+    if saved is None:
+        worker = held.runner.program.worker
+        raise StaleShardError(f"worker {worker} has given away its checkpoint of step {step}")
+    return {**saved} if folder is None else write_files(saved, folder, f"{held.attempt}-{step}")
+
+
+def close_shard(held: HeldShard, before: Any) -> Finished:
+    """Dask task: what a worker has made, once it has come to its program's end."""
+    with held.at_work():
+        finished = _finished(held.runner)
+        held.let_go()
+        return finished
+
+
+def run_shard(held: HeldShard, job: Job, portions: Sequence[int]) -> Finished:
+    """Dask task: a run of several threads of a process, once `portions` have filled its shard."""
+    with held.at_work():
+        finished = _finished_in(job, held.buffer.begin(portions))
+        held.let_go()
+        return finished
+
+
+def open_whole(
+    job: Job, on_gpu: bool, pieces: Sequence[Piece], arrays: Sequence[Array]
+) -> InputBuffer:
+    """Dask task: memory for a run that is one task, and in it a portion of the input."""
+    worker, threads = current_worker(), len(job.programs)
+    place = _place(worker, on_gpu, arrays)
+    device = CpuDevice("team") if threads > 1 else _device(worker, place)
+    array = new_array(job, job.layout.width, device, on_gpu)
+    return fill_whole(InputBuffer(array, threads), 0, pieces, arrays)
+
+
+def fill_whole(
+    buffer: InputBuffer, portion: int, pieces: Sequence[Piece], arrays: Sequence[Array]
+) -> InputBuffer:
+    """Dask task: put another portion of the input there.
+
+    It hands the memory on to the next, so that Dask may take it elsewhere in between.
+    """
+    buffer.fill(_device(current_worker(), device_index(buffer.array)), portion, pieces, arrays)
+    return buffer
+
+
+def run_whole(job: Job, buffer: InputBuffer, portions: int) -> Finished:
+    """Dask task: a run of one worker, or of several threads of a process, wherever it is."""
+    return _finished_in(job, buffer.begin(range(portions)))
+
+
+def run_at_once(
+    job: Job, on_gpu: bool, pieces: Sequence[Piece], arrays: Sequence[Array]
+) -> Finished:
+    """Dask task: a run of little input, which has nothing to gain from tasks that bring it."""
+    return run_whole(job, open_whole(job, on_gpu, pieces, arrays), 1)
+
+
+def _finished_in(job: Job, array: Array) -> Finished:
+    """What becomes of the input in `array` when all of a run is done there."""
+    if len(job.programs) > 1:
+        values = run_as_one_task(job, array)
+        return Finished(LocalStorage(array, whole_spans(job.layout)), values)
+    device = _device(current_worker(), device_index(array))
+    runner = job.runner(0, device, LocalStorage(array, whole_spans(job.layout)))
+    runner.run(0, len(job.programs[0].instructions))
+    return _finished(runner)
+
+
+def _finished(runner: Runner) -> Finished:
+    assert isinstance(runner.storage, LocalStorage)
+    values = runner.finish()
+    trace = None if runner.recorder is None else runner.recorder.trace()
+    return Finished(runner.storage, values, runner.log, trace)
+
+
+def end_of(finished: Finished) -> None:
+    """Dask task: nothing, once a worker has finished."""
+
+
+def values_of(finished: Finished, layout: TileLayout, after: Any = None) -> dict[Name, np.ndarray]:
+    """Dask task: the small part of what a worker has made, and the extent of its diagonal."""
+    with on_device_of(finished.storage.array):
+        return finished.values | finished.storage.diagonal_extent(layout)
+
+
+def block_of(
+    finished: Finished, start: int, last: int, copy: bool, on_gpu: bool, verdict: Any
+) -> Array:
+    """Dask task: adjacent finished tile columns, once the run is known to have gone well.
+
+    A copy lets go of the rest of the shard.
+    """
+    block = finished.storage.block(start, last)
+    block = column_major_copy(block) if copy else block
+    return to_device(block) if on_gpu else to_host(block)
