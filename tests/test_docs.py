@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import hetero_la
 from hetero_la.cli import arguments
 from hetero_la.cli.main import main
 
@@ -114,6 +115,13 @@ def test_the_map_lists_every_page() -> None:
     index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
     for path in PAGES:
         assert path.name == "index.md" or f"]({path.name})" in index
+
+
+@in_checkout
+def test_the_citation_and_the_changelog_are_of_this_version() -> None:
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"\nversion: {hetero_la.__version__}\n" in citation
+    assert f"\n## [{hetero_la.__version__}]\n" in FILES[2].read_text(encoding="utf-8")
 
 
 def test_modules_that_have_moved_are_where_the_changelog_says() -> None:
