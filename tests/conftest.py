@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import scipy.linalg  # noqa: F401  (its BLAS is to be loaded before the limit is set)
@@ -28,7 +30,38 @@ def _no_profile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
+#: Where the tests marked `unit` are: those of these files and folders that are not marked as slow,
+#: exhaustive or gpu, and use no fixture of `_NOT_UNIT`.
+_UNIT = (
+    "tiles", "scheduler/test_analysis.py", "scheduler/test_at_scale.py",
+)  # fmt: skip
+_NOT_UNIT = {"client", "cluster", "on_cluster", "processes", "hybrid", "tmp_path"}
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """With `-m unit`, let tests fail that start a process, or what clusters consist of."""
+    if config.getoption("markexpr") == "unit":
+        sys.addaudithook(_refuse_processes_and_sockets)
+
+
+def _refuse_processes_and_sockets(event: str, _: tuple[object, ...]) -> None:
+    if event in ("os.fork", "os.posix_spawn", "socket.__new__"):
+        raise AssertionError(f"a test marked as unit needs neither process nor cluster: {event}")
+
+
+def _is_unit(item: pytest.Item) -> bool:
+    path = item.path.relative_to(Path(__file__).parent).as_posix()
+    return (
+        path.startswith(_UNIT)
+        and not any(map(item.get_closest_marker, ("slow", "exhaustive", "gpu")))
+        and _NOT_UNIT.isdisjoint(getattr(item, "fixturenames", ()))
+    )
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m looks at the markers
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in filter(_is_unit, items):
+        item.add_marker(pytest.mark.unit)
     wanting = [item for item in items if item.get_closest_marker("gpu")]
     if not wanting:
         return

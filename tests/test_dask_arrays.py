@@ -73,7 +73,7 @@ def _scheduler(request: pytest.FixtureRequest) -> Any:
 # --- values
 
 
-@pytest.mark.parametrize(("shape", "dtype"), covering([(40, 40), (50, 33), (33, 50)]))
+@pytest.mark.parametrize(("shape", "dtype"), covering([(40, 40), (50, 33), (33, 50)], DTYPES))
 def test_functions_of_any_matrix(shape: tuple[int, int], dtype: str) -> None:
     for case in any_shape_cases(*shape, dtype):
         check(case, CHUNKS[0])
@@ -86,7 +86,7 @@ def test_functions_of_a_square_matrix(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("chunks", CHUNKS, ids=str)
-def test_any_chunks(chunks: Any) -> None:
+def test_any_chunks_give_the_result_of_the_array(chunks: Any) -> None:
     a, p, b = random(40), positive(40), random(40, 3, seed=1)
     x, y = chunked(a, chunks), chunked(p, chunks)
     for found, expected in [
@@ -220,7 +220,7 @@ def test_what_is_between_diagonals(
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (0, 0), (0, 3), (3, 0), (2, 1)])
-def test_small_and_empty(shape: tuple[int, int]) -> None:
+def test_small_and_empty_arrays_give_the_result_of_arrays(shape: tuple[int, int]) -> None:
     for case in any_shape_cases(*shape, "float64"):
         found, expected = dask.compute(case.call(lambda a: chunked(a, 2)))[0], case.call()
         if case.name == "lu" and 0 in shape:  # SciPy's p is empty there

@@ -52,7 +52,7 @@ def shapes(kind: str) -> list[tuple[int, int]]:
 
 @pytest.mark.filterwarnings("ignore::scipy.linalg.LinAlgWarning")
 @pytest.mark.parametrize(("kind", "dtype"), covering(kinds(), DTYPES))
-def test_factors_of_every_kind(kind: str, dtype: str) -> None:
+def test_factors_of_every_kind_are_within_the_ratio(kind: str, dtype: str) -> None:
     for m, n in shapes(kind):
         a = generate(kind, m, n, dtype=dtype, seed=m + n)
         factors = lu_factor(a, nb=NB)
@@ -192,7 +192,7 @@ def test_any_form_is_taken_and_left_as_it_is(form: str, dtype: str) -> None:
 
 @pytest.mark.parametrize("function", [lu_factor, lu, det])
 @pytest.mark.parametrize("form", ["column-major", "row-major", "strided", "part", "read-only"])
-def test_overwriting(function: Any, form: str) -> None:
+def test_overwriting_changes_no_result(function: Any, form: str) -> None:
     a = random(21)
     given = variants(a)[form]
     expected = function(a, nb=NB)
@@ -351,7 +351,7 @@ def test_read_only_right_hand_sides_are_not_overwritten() -> None:
         assert np.allclose(a @ x, before)
 
 
-def test_lu_solve_of_nothing() -> None:
+def test_lu_solve_of_nothing_keeps_the_shape() -> None:
     factors = lu_factor(np.empty((0, 0)))
     assert lu_solve(factors, np.empty(0)).shape == (0,)
     assert lu_solve(factors, np.empty((0, 3))).shape == (0, 3)
@@ -402,7 +402,7 @@ def test_solve_by_the_ratio(n: int, dtype: str) -> None:
 @pytest.mark.filterwarnings("ignore::scipy.linalg.LinAlgWarning")
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("kind", [kind for kind in kinds() if not kind.startswith("zero")])
-def test_solve_with_every_kind(kind: str, dtype: str) -> None:
+def test_solutions_for_every_kind_are_within_the_ratio(kind: str, dtype: str) -> None:
     a = generate(kind, 50, dtype=dtype)
     b = random(50, 3, dtype)
     assert solve_ratio(a, solve(a, b, nb=NB), b) < RATIO_LIMIT
@@ -419,7 +419,7 @@ def test_solve_transposed(given: str, overwrite: bool) -> None:
 
 @pytest.mark.parametrize("first", DTYPES)
 @pytest.mark.parametrize("second", [*DTYPES, "int32"])
-def test_solve_with_two_types(first: str, second: str) -> None:
+def test_solve_with_two_types_has_scipy_s_dtype(first: str, second: str) -> None:
     a, b = random(10, dtype=first), np.ones(10, second)
     x = solve(a, b, nb=NB)
     assert x.dtype == scipy.linalg.solve(a, b).dtype
@@ -462,7 +462,7 @@ def test_solve_takes_scipy_s_arguments(assume_a: str | None) -> None:
     assert_close(x, scipy.linalg.solve(random(9), random(9, 2, seed=1)))
 
 
-def test_solve_with_report() -> None:
+def test_solve_with_report_tells_plan_and_times() -> None:
     x, report = hetero_la.solve_with_report(random(9), np.ones(9), nb=4)
     assert_close(x, np.linalg.solve(random(9), np.ones(9)))
     assert report.plan.routine == "solve"
@@ -484,7 +484,7 @@ def test_solving_nothing_is_scipy_s(first: str, second: str) -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("n", [0, 1, 8, 29])
-def test_inv(n: int, dtype: str) -> None:
+def test_inv_is_scipy_s(n: int, dtype: str) -> None:
     a = random(n, dtype=dtype)
     before = a.copy()
     x = inv(a, nb=NB)
@@ -497,7 +497,7 @@ def test_inv(n: int, dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", [*DTYPES, "int64"])
 @pytest.mark.parametrize("n", [0, 1, 8, 29])
-def test_determinants(n: int, dtype: str) -> None:
+def test_determinants_are_scipy_s(n: int, dtype: str) -> None:
     a = random(n, dtype=dtype) if dtype != "int64" else (random(n) * 5).round().astype(dtype)
     expected = scipy.linalg.det(a)
     found = det(a, nb=NB)

@@ -119,7 +119,9 @@ def test_with_report(m: int, n: int, driver: Any, routine: str, on_cluster: dict
 @pytest.mark.parametrize("dtype", ["float32", "complex128"])
 @pytest.mark.parametrize(("m", "n"), [(0, 0), (0, 5), (5, 0)])
 @pytest.mark.parametrize("shape", [(), (1,), (3,)])
-def test_nothing(m: int, n: int, shape: tuple[int, ...], dtype: str, driver: str) -> None:
+def test_empty_problems_are_scipy_s(
+    m: int, n: int, shape: tuple[int, ...], dtype: str, driver: str
+) -> None:
     a, b = np.empty((m, n), dtype), np.ones((m, *shape), dtype)
     found = lstsq(a, b, lapack_driver=driver)
     expected = scipy.linalg.lstsq(a, b, lapack_driver=driver)
@@ -132,7 +134,7 @@ def test_nothing(m: int, n: int, shape: tuple[int, ...], dtype: str, driver: str
 
 @pytest.mark.parametrize("first", [*DTYPES, "int32"])
 @pytest.mark.parametrize("second", [*DTYPES, "int32"])
-def test_two_types(first: str, second: str) -> None:
+def test_two_types_are_joined_as_by_scipy(first: str, second: str) -> None:
     for m, n in [(9, 5), (5, 9)]:
         a, b = (well_conditioned(m, n, "float64") * 9).astype(first), np.ones(m, second)
         expected = scipy.linalg.lstsq(a, b)[0]
@@ -176,7 +178,7 @@ def test_any_form_is_taken_and_left_as_it_is_unless_given_away(
     "kind", ["rand", "rands", "randn", "dominant", "identity", "orthog", "gfpp", "shift", "kms",
              "near-underflow", "near-overflow"],
 )  # fmt: skip
-def test_every_kind(kind: str, dtype: str) -> None:
+def test_solutions_for_every_kind_are_within_the_ratio(kind: str, dtype: str) -> None:
     for m, n in [(61, 61), (61, 23)]:
         a, b = generate(kind, m, n, dtype=dtype), random(m, 3, dtype, seed=1)
         for nb, driver in [(NB, "gels"), (61, "gels"), *((NB, name) for name in OF_ANY_RANK)]:
@@ -222,7 +224,7 @@ def test_shortest_solutions_of_kinds(kind: str, dtype: str, driver: str) -> None
 
 @pytest.mark.filterwarnings("ignore::scipy.linalg.LinAlgWarning")
 @pytest.mark.parametrize("dtype", ["float64", "complex128"])
-def test_columns_of_any_size(dtype: str) -> None:
+def test_columns_of_any_size_keep_their_accuracy(dtype: str) -> None:
     d = 10.0 ** np.random.default_rng(0).permutation(np.linspace(-150, 150, 23))
     a, b = well_conditioned(61, 23, dtype), random(61, 3, dtype, seed=1)
     x = lstsq(a * d, b, lapack_driver="gels", nb=NB)[0]
@@ -382,7 +384,9 @@ def test_stacks_of_several_ranks(driver: str) -> None:
 
 @pytest.mark.parametrize("driver", OF_ANY_RANK)
 @pytest.mark.parametrize(("m", "n"), [(61, 23), (23, 61), (29, 29)])
-def test_any_rank_on_a_cluster(m: int, n: int, driver: str, on_cluster: dict[str, Any]) -> None:
+def test_any_rank_on_a_cluster_is_scipy_s(
+    m: int, n: int, driver: str, on_cluster: dict[str, Any]
+) -> None:
     for kind in ("product", "zero columns"):
         a, b = deficient(kind, m, n, "complex128"), random(m, 3, "complex128", seed=1)
         check(lstsq(a, b, 1e-10, lapack_driver=driver, **on_cluster), a, b, driver, 1e-10)
@@ -481,7 +485,7 @@ def test_zeros_are_an_error(
         ([0.1], TypeError),
     ],
 )
-def test_conds_that_are_none(cond: Any, error: type[Exception]) -> None:
+def test_conds_that_are_no_number_are_refused(cond: Any, error: type[Exception]) -> None:
     a, b = random(3, 2), np.ones(3)
     x, y = da.from_array(a), da.from_array(b)
     said = f"^cond must be None or a number from 0 on, not {re.escape(repr(cond))}$"

@@ -78,7 +78,9 @@ def test_qr_is_scipy_s(m: int, n: int, dtype: str) -> None:
 
 @pytest.mark.parametrize("lookahead", [0, 1, 2])
 @pytest.mark.parametrize(("m", "n"), FEW)
-def test_qr_on_a_cluster(m: int, n: int, lookahead: int, on_cluster: dict[str, Any]) -> None:
+def test_qr_on_a_cluster_is_scipy_s(
+    m: int, n: int, lookahead: int, on_cluster: dict[str, Any]
+) -> None:
     a = random(m, n, DTYPES[lookahead + 1])
     for mode in MODES:
         found = qr(a, mode=mode, lookahead=lookahead, **on_cluster)
@@ -94,13 +96,13 @@ def test_tile_sizes_change_nothing_but_rounding(nb: int | None, on_cluster: dict
         assert_same(qr(a, **{**on_cluster, "nb": nb}), scipy.linalg.qr(a))
 
 
-def test_lists() -> None:
+def test_lists_are_taken() -> None:
     assert_close(qr([[3, 1], [4, 2]])[1], np.array([[-5, -2.2], [0, 0.4]]))
 
 
 @pytest.mark.parametrize("function", [qr_factor, *MODES])
 @pytest.mark.parametrize("form", ["C", "F", "strided", "part", "read-only"])
-def test_forms_and_overwriting(function: Any, form: str) -> None:
+def test_any_form_is_taken_and_overwritten_only_if_allowed(function: Any, form: str) -> None:
     a = random(29, 21)
     given = {
         "C": np.ascontiguousarray(a),
@@ -214,7 +216,7 @@ def matrix(kind: str, m: int, n: int, dtype: str) -> NDArray:
 
 
 @pytest.mark.parametrize(("kind", "dtype"), covering(KINDS, DTYPES))
-def test_factors_of_every_kind(kind: str, dtype: str) -> None:
+def test_factors_of_every_kind_are_within_the_ratio(kind: str, dtype: str) -> None:
     for m, n in [(61, 61), (61, 23), (23, 61)]:
         a = matrix(kind, m, n, dtype)
         for nb in (NB, 61):

@@ -97,7 +97,7 @@ def test_completing_large_entries_does_not_overflow(structure: str, dtype: str) 
 
 @pytest.mark.parametrize("lower", [False, True])
 @pytest.mark.parametrize("structure", STRUCTURES)
-def test_singular_and_ill_conditioned(structure: str, lower: bool) -> None:
+def test_singular_matrices_raise_and_ill_conditioned_ones_warn(structure: str, lower: bool) -> None:
     a, b = np.eye(6), np.ones(6)
     a[3, 3] = 0
     for function in (solve, scipy.linalg.solve):
@@ -110,7 +110,7 @@ def test_singular_and_ill_conditioned(structure: str, lower: bool) -> None:
 
 
 @pytest.mark.parametrize("structure", STRUCTURES)
-def test_stacks(structure: str) -> None:
+def test_stacks_are_scipy_s(structure: str) -> None:
     a = np.stack([matrix("float64"), matrix("float64").T])
     b = random(N, 2, seed=1)
     x = solve(a, b, assume_a=structure, nb=NB)
@@ -135,7 +135,7 @@ def test_inv_is_scipy_s(structure: str, lower: bool, dtype: str) -> None:
 
 
 @pytest.mark.parametrize("structure", INVERTED)
-def test_inv_of_a_singular_matrix(structure: str) -> None:
+def test_inv_of_a_singular_matrix_raises(structure: str) -> None:
     a = np.diag([1.0, 0.0, 2.0])
     for function in (inv, scipy.linalg.inv):
         with pytest.raises(LinAlgError):
@@ -147,7 +147,7 @@ def test_inv_of_a_singular_matrix(structure: str) -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", [(N,), (N, 3)])
-def test_division_by_the_diagonal(shape: tuple[int, ...], dtype: str) -> None:
+def test_division_by_the_diagonal_is_scipy_s(shape: tuple[int, ...], dtype: str) -> None:
     a, b = matrix(dtype), np.ones(shape, dtype)
     assert_close(divide_by_diagonal(a, b), scipy.linalg.solve(a, b, assume_a="diagonal"))
 
@@ -155,7 +155,9 @@ def test_division_by_the_diagonal(shape: tuple[int, ...], dtype: str) -> None:
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", [(N,), (N, 3)])
 @pytest.mark.parametrize("lower", [False, True])
-def test_a_triangle(shape: tuple[int, ...], lower: bool, dtype: str) -> None:
+def test_solving_with_a_triangle_is_scipy_s(
+    shape: tuple[int, ...], lower: bool, dtype: str
+) -> None:
     a, b = matrix(dtype), np.ones(shape, dtype)
     for transposed in (False, True):
         expected = scipy.linalg.solve_triangular(a, b, trans=int(transposed), lower=lower)
@@ -163,7 +165,7 @@ def test_a_triangle(shape: tuple[int, ...], lower: bool, dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_a_band(dtype: str) -> None:
+def test_a_band_is_completed_to_what_scipy_reads(dtype: str) -> None:
     a, b = matrix(dtype), np.ones((N, 2), dtype)
     full = as_general(a, Structure.TRIDIAGONAL, lower=False)
     expected = scipy.linalg.solve(a, b, assume_a="tridiagonal")
@@ -171,7 +173,7 @@ def test_a_band(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("lower", [False, True])
-def test_bad_diagonals(lower: bool) -> None:
+def test_zeros_on_diagonals_raise_and_tiny_ones_warn(lower: bool) -> None:
     a = np.diag([1.0, 0.0, 2.0])
     with pytest.raises(LinAlgError, match="singular"):
         divide_by_diagonal(a, np.ones(3))
@@ -190,7 +192,7 @@ def test_bad_diagonals(lower: bool) -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("structure", STRUCTURES)
-def test_structures_on_a_gpu(structure: str, dtype: str) -> None:
+def test_structures_on_a_gpu_mean_the_same(structure: str, dtype: str) -> None:
     cupy = pytest.importorskip("cupy")
     a = matrix(dtype)
     for lower in (False, True):
@@ -208,7 +210,7 @@ def test_structures_on_a_gpu(structure: str, dtype: str) -> None:
 
 
 @pytest.mark.parametrize("structure", ["tridiagonal", "banded", "upper triangular", "diagonal"])
-def test_a_matrix_that_is_not_aligned(structure: str) -> None:
+def test_a_matrix_that_is_not_aligned_is_solved_with(structure: str) -> None:
     a = np.ndarray((3, 3), "f8", bytearray(80), offset=1)
     a[...] = 2 * np.eye(3)
     assert not a.flags.aligned

@@ -70,7 +70,7 @@ def check(given: Problem, found: np.ndarray, values: Values) -> None:
         assert_close(tau, scipy.linalg.qr(given.a, mode="raw")[0][1], limit=limit)
 
 
-@pytest.mark.parametrize(("sizes", "dtype"), covering(SIZES))
+@pytest.mark.parametrize(("sizes", "dtype"), covering(SIZES, DTYPES))
 @pytest.mark.parametrize("granularity", ["column", "tile"])
 def test_any_order_gives_scipy_s_result(granularity: str, sizes: TileSizes, dtype: str) -> None:
     for case in CASES:
@@ -84,7 +84,7 @@ def test_any_order_gives_scipy_s_result(granularity: str, sizes: TileSizes, dtyp
 
 
 @pytest.mark.parametrize(("case", "sizes"), CUT)
-def test_programs_give_it_too(case: Case, sizes: TileSizes) -> None:
+def test_programs_give_scipy_s_result(case: Case, sizes: TileSizes) -> None:
     given = given_for(case, sizes)
     for owners, panel, depth in [(1, False, 0), (1, True, 1), (2, False, 2), (3, True, 1)]:
         made = set_up(given.layout, owners, panel_worker=panel, depth=depth, routine=case[0])

@@ -87,7 +87,7 @@ def test_a_turn_that_is_left_is_taken_again_whatever_happens() -> None:
     assert not turns._held
 
 
-def test_one_at_a_time() -> None:
+def test_one_thread_at_a_time_has_the_turn() -> None:
     turns, inside, most = Turns(), [0], [0]
 
     def work(seed: int) -> None:

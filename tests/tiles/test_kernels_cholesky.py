@@ -54,7 +54,7 @@ def assert_upper_is_untouched(got, before):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("order", ORDERS)
-def test_potrf(device, rng, dtype, order):
+def test_potrf_factors_the_lower_triangle_and_leaves_the_upper(device, rng, dtype, order):
     a = positive(rng, order, dtype)
     before = spoil_imaginary(rng, with_upper(a))
     view, info = View(device, before), vector(device, [99])
@@ -89,7 +89,7 @@ def test_potrf_of_what_is_not_positive_definite(device, rng, dtype, order):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("order", ORDERS)
-def test_trtri_n(device, rng, dtype, order):
+def test_trtri_n_inverts_the_lower_triangle_within_its_bound(device, rng, dtype, order):
     low = lower(rng, order, dtype)
     factor, inverse = View(device, with_upper(low)), View(device, np.full_like(low, 5))
     run(device, "trtri_n", factor, inverse)
@@ -162,8 +162,8 @@ HERK = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("shape", "dtype"), covering(HERK))
-def test_herk(device, rng, shape, dtype):
+@pytest.mark.parametrize(("shape", "dtype"), covering(HERK, DTYPES))
+def test_herk_updates_the_lower_trapezoid_alone(device, rng, shape, dtype):
     rows, columns, k = shape
     p, c = random(rng, (rows, k), dtype), random(rng, (rows, columns), dtype)
     c[np.triu_indices(rows, 1, columns)] = np.nan
@@ -183,7 +183,7 @@ def test_herk(device, rng, shape, dtype):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", [(1, 1, 1), (5, 3, 4), (200, 90, 33), (700, 300, 128)])
-def test_gemm_of_transposes(device, rng, dtype, shape):
+def test_gemm_subtracts_products_with_transposes(device, rng, dtype, shape):
     m, n, k = shape
     a, b, c = (random(rng, s, dtype) for s in ((m, k), (k, n), (m, n)))
     limit = LIMIT * k * (norm(a) * norm(b) + norm(c)) * eps(dtype)
@@ -199,7 +199,7 @@ def test_gemm_of_transposes(device, rng, dtype, shape):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("order", "columns"), [(1, 1), (5, 3), (61, 200), (300, 7)])
-def test_trsm_of_transposes(device, rng, dtype, order, columns):
+def test_trsm_solves_with_transposes_and_unit_diagonals(device, rng, dtype, order, columns):
     low, b = lower(rng, order, dtype), random(rng, (order, columns), dtype)
     up = np.asfortranarray(low.conj().T)
     beyond, zeros = random(rng, (4, columns), dtype), np.zeros((4, order), dtype)
@@ -252,7 +252,7 @@ EMPTY = {
 
 
 @pytest.mark.parametrize("kernel", EMPTY)
-def test_nothing_to_do(device, kernel):
+def test_kernels_leave_empty_arrays_alone(device, kernel):
     views = [View(device, np.full(s, 3.0)) for s in EMPTY[kernel]]
     run(device, kernel, *views)
     device.synchronize()

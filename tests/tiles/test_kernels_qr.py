@@ -56,7 +56,7 @@ def conditioned(rng, shape, dtype):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", SHAPES)
-def test_geqrf(device, rng, dtype, shape):
+def test_geqrf_finds_lapack_s_reflectors(device, rng, dtype, shape):
     a = conditioned(rng, shape, dtype)
     assert_lapacks(a, *run_geqrf(device, a))
 
@@ -102,7 +102,7 @@ KINDS = {
 
 @pytest.mark.parametrize(("kind", "dtype"), covering(KINDS, DTYPES))
 @pytest.mark.parametrize("shape", [(90, 90), (700, 100), (2000, 70), (60, 90)])
-def test_geqrf_kinds(device, rng, dtype, kind, shape):
+def test_geqrf_is_accurate_in_every_column_of_every_kind(device, rng, dtype, kind, shape):
     a = np.asfortranarray(KINDS[kind](rng, shape, dtype), dtype)
     assert_factors(a, *run_geqrf(device, a))
 
@@ -166,7 +166,7 @@ def test_a_panels_host_and_its_kernels_agree_on_sizes():
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("ib", "columns"), [(1, 75), (7, 300), (16, 75), (24, 500)])
-def test_geqrf_inner_blocking(device, rng, dtype, ib, columns):
+def test_geqrf_is_accurate_for_any_inner_blocking(device, rng, dtype, ib, columns):
     a = random(rng, (1500, columns), dtype)
     assert_factors(a, *run_geqrf(device, a, KernelOptions(ib=ib)))
 
@@ -219,7 +219,7 @@ def test_panels_of_two_threads_share_a_gpu(rng):
 @pytest.mark.parametrize(
     "shape", [(1, 1, 1), (5, 3, 4), (200, 33, 90), (700, 128, 3), (600, 512, 2000)]
 )
-def test_larfb(device, rng, dtype, kernel, shape):
+def test_larfb_applies_the_block_reflector(device, rng, dtype, kernel, shape):
     m, w, n = shape
     v, t, c = random(rng, (m, w + 3), dtype), random(rng, (w, w), dtype), random(rng, (m, n), dtype)
     t = np.asfortranarray(np.triu(t))
@@ -233,7 +233,7 @@ def test_larfb(device, rng, dtype, kernel, shape):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("kernel", ["gemqrt_c", "gemqrt_n"])
 @pytest.mark.parametrize("shape", [(1, 1, 1), (5, 3, 4), (3, 3, 9), (700, 128, 3), (600, 512, 300)])
-def test_gemqrt(device, rng, dtype, kernel, shape):
+def test_gemqrt_applies_packed_reflectors(device, rng, dtype, kernel, shape):
     m, w, n = shape
     a, t, c = random(rng, (m, w + 3), dtype), random(rng, (w, w), dtype), random(rng, (m, n), dtype)
     t = np.asfortranarray(np.triu(t))
@@ -248,7 +248,7 @@ def test_gemqrt(device, rng, dtype, kernel, shape):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("w", "shape"), [(1, (1, 1)), (5, (9, 7)), (300, (400, 300))])
-def test_lacpy(device, rng, dtype, w, shape):
+def test_lacpy_writes_the_upper_triangle_alone(device, rng, dtype, w, shape):
     a, r = random(rng, shape, dtype), random(rng, (w, w), dtype)
     view = View(device, a)
     run(device, "lacpy", View(device, r), view)
@@ -266,7 +266,7 @@ EMPTY = {
 
 
 @pytest.mark.parametrize("kernel", EMPTY)
-def test_nothing_to_do(device, kernel):
+def test_kernels_leave_empty_arrays_alone(device, kernel):
     views = [View(device, np.full(s, 3.0, order="F")) for s in EMPTY[kernel]]
     vectors = [(0, np.float64), (1, np.int32)] if kernel == "geqrf" else []
     tau, method = ([device.empty((n,), dtype)] for n, dtype in vectors) if vectors else ([], [])
