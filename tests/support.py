@@ -73,8 +73,12 @@ def covering(*axes: Iterable[Any]) -> list[ParameterSet]:
         chosen.add(max(pairs, key=lambda key: len(pairs[key] & missing)))
         missing -= set().union(*(pairs[key] for key in chosen))
     return [
-        pytest.param(*values[key], marks=() if key in chosen else pytest.mark.exhaustive)
-        for key in values
+        pytest.param(
+            *given,
+            id="-".join(str(getattr(value, "__name__", value)) for value in given),
+            marks=() if key in chosen else pytest.mark.exhaustive,
+        )
+        for key, given in values.items()
     ]
 
 
