@@ -1,12 +1,34 @@
 from __future__ import annotations
 
+import multiprocessing
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import dask
+import distributed  # noqa: F401  (it names what forked workers begin with, which tests change)
 import pytest
 import scipy.linalg  # noqa: F401  (its BLAS is to be loaded before the limit is set)
 from threadpoolctl import threadpool_limits
+
+METHOD = "distributed.worker.multiprocessing-method"
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _workers_are_forked() -> Iterator[None]:
+    """Worker processes come from one that has imported all, and start at once.
+
+    Each would import for more than a second instead.  The environment may say otherwise, as
+    DASK_DISTRIBUTED__WORKER__MULTIPROCESSING_METHOD=spawn.
+    """
+    if "DASK_" + METHOD.upper().replace(".", "__").replace("-", "_") in os.environ:
+        yield
+        return
+    preloaded = ["distributed", "scipy.linalg", "hetero_la"]
+    multiprocessing.get_context("forkserver").set_forkserver_preload(preloaded)
+    with dask.config.set({METHOD: "forkserver"}):
+        yield
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -82,6 +82,20 @@ def covering(*axes: Iterable[Any]) -> list[ParameterSet]:
     ]
 
 
+def spread(parameters: Iterable[ParameterSet]) -> list[ParameterSet]:
+    """The same parameters, each of a tuple's values one of its own."""
+    return [
+        pytest.param(
+            *itertools.chain.from_iterable(
+                value if isinstance(value, tuple) else (value,) for value in given.values
+            ),
+            id=given.id,
+            marks=given.marks,
+        )
+        for given in parameters
+    ]
+
+
 def random(m: int, n: int | None = None, dtype: DTypeLike = "float64", seed: int = 0) -> NDArray:
     """A column-major matrix without ties between pivots."""
     return generate("rands", m, n, dtype=dtype, seed=seed)

@@ -45,8 +45,7 @@ def triangle(c: NDArray, lower: bool) -> NDArray:
 
 
 @TRIANGLES
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize(("n", "dtype"), covering(SIZES, DTYPES))
 def test_factors_are_scipy_s(n: int, dtype: str, lower: bool) -> None:
     a = positive(n, dtype, seed=n)
     before = a.copy()
@@ -64,8 +63,7 @@ def test_factors_are_scipy_s(n: int, dtype: str, lower: bool) -> None:
 
 
 @TRIANGLES
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize(("n", "dtype"), covering(SIZES, DTYPES))
 def test_solutions_are_scipy_s(n: int, dtype: str, lower: bool) -> None:
     a = positive(n, dtype, seed=n)
     factors = cho_factor(a, lower=lower, nb=NB)
@@ -217,8 +215,7 @@ def test_factors_of_every_kind_are_within_the_ratio(
 
 @pytest.mark.filterwarnings("ignore::scipy.linalg.LinAlgWarning")
 @TRIANGLES
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "dtype"), covering(KINDS, DTYPES))
 def test_solutions_of_every_kind(kind: str, dtype: str, lower: bool) -> None:
     a, b = hermitian(kind, 61, dtype), random(61, 3, dtype, seed=1)
     x = solve(a, b, lower=lower, assume_a="pos", nb=NB).astype("c16")

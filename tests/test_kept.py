@@ -83,8 +83,7 @@ def test_solves_with_kept_lu(client: object, n: int, dtype: str) -> None:
             assert_allclose(matrix @ x, b, atol=10 * n * CLOSE[dtype])
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("n", [1, NB, 7 * NB + 3])
+@pytest.mark.parametrize(("n", "dtype"), covering([1, NB, 7 * NB + 3], DTYPES))
 def test_solves_with_a_kept_cholesky_factor(client: object, n: int, dtype: str) -> None:
     a = positive(n, dtype)
     factors = kept("solve_positive", a, client)
@@ -148,8 +147,7 @@ def test_lu_factors_solve_on_the_gpus(client: object, dtype: str, trans: int) ->
         assert_allclose(hetero_la.lu_solve(factors, b, trans), x, atol=CLOSE[dtype])
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("lower", [False, True])
+@pytest.mark.parametrize(("lower", "dtype"), covering([False, True], DTYPES))
 def test_cholesky_factors_solve_on_the_gpus(client: object, dtype: str, lower: bool) -> None:
     n = 5 * NB + 3
     a = positive(n, dtype)

@@ -31,7 +31,7 @@ from hetero_la import (
 from hetero_la.numerics.refinement import refine
 from hetero_la.testing.matrices import generate, kinds
 from hetero_la.testing.residuals import RATIO_LIMIT, lu_ratio, solve_ratio
-from tests.support import DTYPES, assert_close, covering, positive, random
+from tests.support import DTYPES, assert_close, covering, positive, random, spread
 
 pytestmark = pytest.mark.filterwarnings("ignore:the matrix subclass:PendingDeprecationWarning")
 NB = 8
@@ -135,8 +135,7 @@ def test_substitution_and_the_inverse_agree(bound: float) -> None:
 # --- lu_factor
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("m", "n"), SIZES)
+@pytest.mark.parametrize(("m", "n", "dtype"), spread(covering(SIZES, DTYPES)))
 def test_lu_factor_is_scipy_s(m: int, n: int, dtype: str) -> None:
     a = random(m, n, dtype)
     packed, piv = factors = lu_factor(a, nb=NB)
@@ -209,8 +208,9 @@ def test_overwriting_changes_no_result(function: Any, form: str) -> None:
         assert np.shares_memory(found[0], given) == (form == "column-major")
 
 
-@pytest.mark.parametrize("function", [lu_factor, qr_factor, cho_factor])
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    ("dtype", "function"), covering(DTYPES, [lu_factor, qr_factor, cho_factor])
+)
 def test_what_is_not_aligned_is_not_overwritten(function: Any, dtype: str) -> None:
     a = random(100, dtype=dtype)
     a = a @ a.conj().T + 100 * np.eye(100, dtype=dtype)
@@ -271,8 +271,7 @@ def test_timing_and_plan_say_what_was_done() -> None:
 # --- lu_solve
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("trans", [0, 1, 2])
+@pytest.mark.parametrize(("trans", "dtype"), covering([0, 1, 2], DTYPES))
 def test_lu_solve_is_scipy_s(trans: int, dtype: str) -> None:
     a = random(30, dtype=dtype)
     factors = lu_factor(a, nb=NB)
@@ -308,8 +307,7 @@ def test_a_right_hand_side_beside_a_much_larger_one_is_refined_too() -> None:
     assert solve_ratio(a, x[:, 1], b) < 1
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("n", [9, 128, 400])  # from 128 on, LAPACK's own fail
+@pytest.mark.parametrize(("n", "dtype"), covering([9, 128, 400], DTYPES))
 def test_many_right_hand_sides_are_refined_where_they_need_it(n: int, dtype: str) -> None:
     a = generate("rands", n, dtype=dtype)
     assert solve_ratio(a, solve(a, a), a) < RATIO_LIMIT
@@ -361,8 +359,7 @@ def test_lu_solve_of_nothing_keeps_the_shape() -> None:
 
 
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("m", "n"), SIZES)
+@pytest.mark.parametrize(("m", "n", "dtype"), spread(covering(SIZES, DTYPES)))
 def test_lu_is_scipy_s(m: int, n: int, dtype: str) -> None:
     a = random(m, n, dtype)
     for options in ({}, {"permute_l": True}, {"p_indices": True}):
@@ -381,8 +378,7 @@ def test_lu_of_a_singular_matrix_says_nothing() -> None:
 # --- solve
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("n", [0, 1, 5, 8, 29, 64])
+@pytest.mark.parametrize(("n", "dtype"), covering([0, 1, 5, 8, 29, 64], DTYPES))
 def test_solve_by_the_ratio(n: int, dtype: str) -> None:
     a = random(n, dtype=dtype, seed=n)
     for nrhs in (0, 1, 7, 8, 20):
@@ -400,8 +396,9 @@ def test_solve_by_the_ratio(n: int, dtype: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::scipy.linalg.LinAlgWarning")
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("kind", [kind for kind in kinds() if not kind.startswith("zero")])
+@pytest.mark.parametrize(
+    ("kind", "dtype"), covering([kind for kind in kinds() if not kind.startswith("zero")], DTYPES)
+)
 def test_solutions_for_every_kind_are_within_the_ratio(kind: str, dtype: str) -> None:
     a = generate(kind, 50, dtype=dtype)
     b = random(50, 3, dtype)
@@ -482,8 +479,7 @@ def test_solving_nothing_is_scipy_s(first: str, second: str) -> None:
 # --- inv, det, slogdet
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("n", [0, 1, 8, 29])
+@pytest.mark.parametrize(("n", "dtype"), covering([0, 1, 8, 29], DTYPES))
 def test_inv_is_scipy_s(n: int, dtype: str) -> None:
     a = random(n, dtype=dtype)
     before = a.copy()
@@ -495,8 +491,7 @@ def test_inv_is_scipy_s(n: int, dtype: str) -> None:
     assert np.array_equal(inv(a.copy("F"), overwrite_a=True, nb=NB), x)
 
 
-@pytest.mark.parametrize("dtype", [*DTYPES, "int64"])
-@pytest.mark.parametrize("n", [0, 1, 8, 29])
+@pytest.mark.parametrize(("n", "dtype"), covering([0, 1, 8, 29], [*DTYPES, "int64"]))
 def test_determinants_are_scipy_s(n: int, dtype: str) -> None:
     a = random(n, dtype=dtype) if dtype != "int64" else (random(n) * 5).round().astype(dtype)
     expected = scipy.linalg.det(a)
@@ -552,8 +547,7 @@ def test_determinants_at_the_ends_of_the_range() -> None:
 
 
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("overwrite_a", [False, True])
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("dtype", "overwrite_a"), covering(DTYPES, [False, True]))
 def test_determinants_where_elimination_leaves_the_range(dtype: str, overwrite_a: bool) -> None:
     kind, top = np.dtype(dtype).kind, float(np.finfo(dtype).max)
     a = random(30, dtype=dtype)

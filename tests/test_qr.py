@@ -24,6 +24,7 @@ from tests.support import (
     orthogonality_ratio,
     qr_ratio,
     random,
+    spread,
 )
 
 NB = 8
@@ -59,8 +60,7 @@ def assert_same(found: Any, expected: Any) -> None:
 # --- against SciPy
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("m", "n"), SIZES)
+@pytest.mark.parametrize(("m", "n", "dtype"), spread(covering(SIZES, DTYPES)))
 def test_qr_is_scipy_s(m: int, n: int, dtype: str) -> None:
     a = random(m, n, dtype, seed=m + n)
     before = a.copy()
@@ -132,8 +132,7 @@ def test_any_form_is_taken_and_overwritten_only_if_allowed(function: Any, form: 
 # --- with column pivoting
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("m", "n"), SIZES)
+@pytest.mark.parametrize(("m", "n", "dtype"), spread(covering(SIZES, DTYPES)))
 def test_pivoting_is_scipy_s(m: int, n: int, dtype: str) -> None:
     a = random(m, n, dtype, seed=m + n)
     before = a.copy()
@@ -241,8 +240,7 @@ def test_factors_of_several_hundred_rows(kind: str, on_cluster: dict[str, Any]) 
 # --- the object, and products with Q
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("m", "n"), SIZES)
+@pytest.mark.parametrize(("m", "n", "dtype"), spread(covering(SIZES, DTYPES)))
 def test_products_with_q(m: int, n: int, dtype: str) -> None:
     a = random(m, n, dtype)
     q, factors = qr(a, nb=NB)[0], qr_factor(a, nb=NB)
@@ -257,8 +255,9 @@ def test_products_with_q(m: int, n: int, dtype: str) -> None:
     )
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("m", "n"), [size for size in SIZES if min(size)])
+@pytest.mark.parametrize(
+    ("m", "n", "dtype"), spread(covering([size for size in SIZES if min(size)], DTYPES))
+)
 def test_qr_multiply_is_scipy_s(m: int, n: int, dtype: str) -> None:
     a, k = random(m, n, dtype), min(m, n)
     for mode, shapes in [("right", [(m,), (3, m), (1, m)]), ("left", [(k,), (k, 3), (k, 1)])]:
@@ -289,8 +288,10 @@ def test_qr_multiply_of_nothing() -> None:
                 assert_same(found, scipy.linalg.qr_multiply(*given, pivoting=pivoting))
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("m", "n"), [size for size in SIZES if size[0] >= size[1] and min(size)])
+@pytest.mark.parametrize(
+    ("m", "n", "dtype"),
+    spread(covering([size for size in SIZES if size[0] >= size[1] and min(size)], DTYPES)),
+)
 def test_the_factors_solve_by_least_squares(m: int, n: int, dtype: str) -> None:
     a = generate("dominant", m, n, dtype=dtype)
     factors = qr_factor(a, nb=NB)

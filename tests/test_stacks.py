@@ -16,7 +16,7 @@ from scipy.linalg import LinAlgWarning
 import hetero_la
 from hetero_la import det, inv, lu, lu_factor, lu_solve, slogdet, solve
 from hetero_la.api.stacks import over_stacks
-from tests.support import DTYPES, host, random
+from tests.support import DTYPES, covering, host, random
 
 NB = 4
 #: Leading dimensions; those with a zero hold no matrix.
@@ -61,9 +61,7 @@ def test_lu_is_scipy_s(batch: tuple[int, ...], m: int, n: int, dtype: str) -> No
         same(lu_factor(a, nb=NB), tuple(expected))
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("n", [0, 1, 6])
-@pytest.mark.parametrize("batch", BATCHES)
+@pytest.mark.parametrize(("batch", "n", "dtype"), covering(BATCHES, [0, 1, 6], DTYPES))
 def test_functions_of_a_square_matrix_are_scipy_s(
     batch: tuple[int, ...], n: int, dtype: str
 ) -> None:

@@ -11,7 +11,7 @@ from scipy.linalg import LinAlgWarning
 
 from hetero_la import inv, solve
 from hetero_la.api.structure import Structure, as_general, divide_by_diagonal, solve_triangle
-from tests.support import DTYPES, assert_close, host, random
+from tests.support import DTYPES, assert_close, covering, host, random
 
 NB = 8
 N = 21
@@ -35,9 +35,9 @@ def limit(dtype: str) -> float:
 # --- solve
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("lower", [False, True])
-@pytest.mark.parametrize("structure", STRUCTURES)
+@pytest.mark.parametrize(
+    ("structure", "lower", "dtype"), covering(STRUCTURES, [False, True], DTYPES)
+)
 def test_solve_is_scipy_s(structure: str, lower: bool, dtype: str) -> None:
     a = matrix(dtype)
     for shape in [(N,), (N, 3), (N, 0)]:
@@ -87,8 +87,7 @@ def test_small_systems_are_scipy_s(structure: str, n: int) -> None:
 
 
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("structure", ["sym", "her"])
+@pytest.mark.parametrize(("structure", "dtype"), covering(["sym", "her"], DTYPES))
 def test_completing_large_entries_does_not_overflow(structure: str, dtype: str) -> None:
     a = 0.9 * np.finfo(dtype).max * np.eye(3, dtype=dtype)
     b = a[:, 0].copy()
@@ -121,9 +120,7 @@ def test_stacks_are_scipy_s(structure: str) -> None:
 # --- inv
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("lower", [False, True])
-@pytest.mark.parametrize("structure", INVERTED)
+@pytest.mark.parametrize(("structure", "lower", "dtype"), covering(INVERTED, [False, True], DTYPES))
 def test_inv_is_scipy_s(structure: str, lower: bool, dtype: str) -> None:
     for n in (0, 1, N):
         a = matrix(dtype, n)
@@ -145,16 +142,15 @@ def test_inv_of_a_singular_matrix_raises(structure: str) -> None:
 # --- what a GPU does instead of SciPy, here with NumPy arrays
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("shape", [(N,), (N, 3)])
+@pytest.mark.parametrize(("shape", "dtype"), covering([(N,), (N, 3)], DTYPES))
 def test_division_by_the_diagonal_is_scipy_s(shape: tuple[int, ...], dtype: str) -> None:
     a, b = matrix(dtype), np.ones(shape, dtype)
     assert_close(divide_by_diagonal(a, b), scipy.linalg.solve(a, b, assume_a="diagonal"))
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("shape", [(N,), (N, 3)])
-@pytest.mark.parametrize("lower", [False, True])
+@pytest.mark.parametrize(
+    ("lower", "shape", "dtype"), covering([False, True], [(N,), (N, 3)], DTYPES)
+)
 def test_solving_with_a_triangle_is_scipy_s(
     shape: tuple[int, ...], lower: bool, dtype: str
 ) -> None:
@@ -190,8 +186,7 @@ def test_zeros_on_diagonals_raise_and_tiny_ones_warn(lower: bool) -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("structure", STRUCTURES)
+@pytest.mark.parametrize(("structure", "dtype"), covering(STRUCTURES, DTYPES))
 def test_structures_on_a_gpu_mean_the_same(structure: str, dtype: str) -> None:
     cupy = pytest.importorskip("cupy")
     a = matrix(dtype)

@@ -42,7 +42,7 @@ from hetero_la.tiles.kernels import registry
 from hetero_la.tiles.kernels.cpu.device import CpuDevice, VirtualGpu
 from hetero_la.tiles.storage.layout import TileLayout
 from hetero_la.tiles.storage.shard import ArrayStorage
-from tests.support import DTYPES, Problem, assert_close, problem, random
+from tests.support import DTYPES, Problem, assert_close, covering, problem, random, spread
 
 ROOT = str(Path(__file__).parents[2])
 NB = 8
@@ -132,8 +132,7 @@ def check_routine(given: Problem, **options: Any) -> Any:
 # --- the same result everywhere
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("m", "n"), SIZES)
+@pytest.mark.parametrize(("m", "n", "dtype"), spread(covering(SIZES, DTYPES)))
 def test_lu_inline_is_scipy_s(m: int, n: int, dtype: str) -> None:
     for lookahead in (0, 1, 2):
         factors = check_lu(random(m, n, dtype), lookahead=lookahead)
@@ -181,8 +180,7 @@ def test_routines_on_threads_give_scipy_s_result(cluster: Cluster, routine: str)
                 assert plan.panel == (panel if cluster.size.virtual_gpus else "cpu")
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("routine", ROUTINES)
+@pytest.mark.parametrize(("routine", "dtype"), covering(ROUTINES, DTYPES))
 def test_routines_inline_give_scipy_s_result(routine: str, dtype: str) -> None:
     for shape in ROUTINES[routine]:
         for lookahead in (0, 1, 2):

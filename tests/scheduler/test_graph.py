@@ -20,7 +20,16 @@ from hetero_la.scheduler.run.inline import run_in_order
 from hetero_la.tiles.arrays.device import KernelOptions
 from hetero_la.tiles.kernels.cpu.device import CpuDevice
 from hetero_la.tiles.storage.layout import TileLayout
-from tests.support import DTYPES, assert_close, pivots, priorities, random, random_order
+from tests.support import (
+    DTYPES,
+    assert_close,
+    covering,
+    pivots,
+    priorities,
+    random,
+    random_order,
+    spread,
+)
 
 GRANULARITIES = ("column", "tile")
 SHAPES = [(0, 0), (0, 5), (5, 0), (1, 1), (3, 3), (13, 13), (13, 5), (5, 13)]
@@ -115,10 +124,25 @@ def test_another_order_is_refused() -> None:
         run_in_order(graph, range(3), random(4), CpuDevice(), KernelOptions())
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("granularity", GRANULARITIES)
-@pytest.mark.parametrize(("m", "n", "nrhs"), [(0, 0, 0), (1, 1, 1), (8, 8, 0), (37, 37, 0),
-    (41, 19, 0), (19, 41, 0), (37, 37, 1), (37, 37, 19)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("m", "n", "nrhs", "granularity", "dtype"),
+    spread(
+        covering(
+            [
+                (0, 0, 0),
+                (1, 1, 1),
+                (8, 8, 0),
+                (37, 37, 0),
+                (41, 19, 0),
+                (19, 41, 0),
+                (37, 37, 1),
+                (37, 37, 19),
+            ],
+            GRANULARITIES,
+            DTYPES,
+        )
+    ),
+)
 def test_any_order_gives_the_same_factors(
     m: int, n: int, nrhs: int, granularity: str, dtype: str
 ) -> None:
