@@ -1,10 +1,34 @@
 from __future__ import annotations
 
+import multiprocessing
+import os
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
+import dask
+import distributed  # noqa: F401  (it names what forked workers begin with, which tests change)
 import pytest
 import scipy.linalg  # noqa: F401  (its BLAS is to be loaded before the limit is set)
 from threadpoolctl import threadpool_limits
+
+METHOD = "distributed.worker.multiprocessing-method"
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _workers_are_forked() -> Iterator[None]:
+    """Worker processes come from one that has imported all, and start at once.
+
+    Each would import for more than a second instead.  The environment may say otherwise, as
+    DASK_DISTRIBUTED__WORKER__MULTIPROCESSING_METHOD=spawn.
+    """
+    if "DASK_" + METHOD.upper().replace(".", "__").replace("-", "_") in os.environ:
+        yield
+        return
+    preloaded = ["distributed", "scipy.linalg", "hetero_la"]
+    multiprocessing.get_context("forkserver").set_forkserver_preload(preloaded)
+    with dask.config.set({METHOD: "forkserver"}):
+        yield
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -28,7 +52,43 @@ def _no_profile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
+#: Where the tests marked `unit` are: those of these files and folders that are not marked as slow,
+#: exhaustive or gpu, and use no fixture of `_NOT_UNIT`.
+_UNIT = (
+    "scheduler/test_analysis.py", "scheduler/test_at_scale.py", "scheduler/test_best_sizes.py",
+    "scheduler/test_costs.py", "scheduler/test_graph.py", "scheduler/test_overlap_probe.py",
+    "scheduler/test_programs.py", "scheduler/test_rates.py", "scheduler/test_routines.py",
+    "scheduler/test_simulate.py", "scheduler/test_turns.py", "test_matrices.py", "test_recorder.py",
+    "test_residuals.py", "test_stacks.py", "test_structure.py", "tiles/test_exchange.py",
+    "tiles/test_layout.py",
+)  # fmt: skip
+_NOT_UNIT = {"client", "cluster", "on_cluster", "processes", "hybrid", "tmp_path"}
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """With `-m unit`, let tests fail that start a process, or what clusters consist of."""
+    if config.getoption("markexpr") == "unit":
+        sys.addaudithook(_refuse_processes_and_sockets)
+
+
+def _refuse_processes_and_sockets(event: str, _: tuple[object, ...]) -> None:
+    if event in ("os.fork", "os.posix_spawn", "socket.__new__"):
+        raise AssertionError(f"a test marked as unit needs neither process nor cluster: {event}")
+
+
+def _is_unit(item: pytest.Item) -> bool:
+    path = item.path.relative_to(Path(__file__).parent).as_posix()
+    return (
+        path.startswith(_UNIT)
+        and not any(map(item.get_closest_marker, ("slow", "exhaustive", "gpu")))
+        and _NOT_UNIT.isdisjoint(getattr(item, "fixturenames", ()))
+    )
+
+
+@pytest.hookimpl(tryfirst=True)  # before -m looks at the markers
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in filter(_is_unit, items):
+        item.add_marker(pytest.mark.unit)
     wanting = [item for item in items if item.get_closest_marker("gpu")]
     if not wanting:
         return

@@ -41,16 +41,58 @@ DTYPES = ("float32", "float64", "complex64", "complex128")
 CLOSE = {"float32": 2e-3, "float64": 1e-10, "complex64": 2e-3, "complex128": 1e-10}
 
 
-def covering(values: Iterable[Any], dtypes: Sequence[Any] = DTYPES) -> list[ParameterSet]:
-    """Pairs of all values with all types, of which half are marked as slow.
+def _aspects(value: Any, at: int) -> tuple[Any, ...]:
+    """What a covering tells apart in the value at a place of an axis: of a dtype, two things."""
+    if value in DTYPES or (isinstance(value, type) and issubclass(value, np.inexact)):
+        dtype = np.dtype(value)
+        return (np.finfo(dtype).eps, dtype.kind)
+    return (at,)
 
-    Each value is left with two types, which differ in precision and in being complex:
-    single and double complex, or double and single complex, in turns.
+
+def covering(*axes: Iterable[Any]) -> list[ParameterSet]:
+    """The product of the axes, all marked as exhaustive but for a covering by pairs.
+
+    In the covering, each value of an axis meets each value of every other axis. A dtype counts
+    as two values, its precision and whether it is complex: with dtypes alone, each value is left
+    with two of them that differ in both.
     """
+    places = [list(enumerate(axis)) for axis in axes]
+    pairs: dict[tuple[int, ...], set[Any]] = {}
+    values = {}
+    for product in itertools.product(*places):
+        key = tuple(at for at, _ in product)
+        values[key] = [value for _, value in product]
+        aspects = [
+            (axis, part, aspect)
+            for axis, (at, value) in enumerate(product)
+            for part, aspect in enumerate(_aspects(value, at))
+        ]
+        pairs[key] = set(itertools.combinations(aspects, 2)) or set(aspects)
+    missing, chosen = set().union(*pairs.values()), set()
+    while missing:
+        chosen.add(max(pairs, key=lambda key: len(pairs[key] & missing)))
+        missing -= set().union(*(pairs[key] for key in chosen))
     return [
-        pytest.param(value, dtype, marks=() if (at in (0, 3)) == (i % 2 == 0) else pytest.mark.slow)
-        for i, value in enumerate(values)
-        for at, dtype in enumerate(dtypes)
+        pytest.param(
+            *given,
+            id="-".join(str(getattr(value, "__name__", value)) for value in given),
+            marks=() if key in chosen else pytest.mark.exhaustive,
+        )
+        for key, given in values.items()
+    ]
+
+
+def spread(parameters: Iterable[ParameterSet]) -> list[ParameterSet]:
+    """The same parameters, each of a tuple's values one of its own."""
+    return [
+        pytest.param(
+            *itertools.chain.from_iterable(
+                value if isinstance(value, tuple) else (value,) for value in given.values
+            ),
+            id=given.id,
+            marks=given.marks,
+        )
+        for given in parameters
     ]
 
 

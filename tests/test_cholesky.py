@@ -45,8 +45,7 @@ def triangle(c: NDArray, lower: bool) -> NDArray:
 
 
 @TRIANGLES
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize(("n", "dtype"), covering(SIZES, DTYPES))
 def test_factors_are_scipy_s(n: int, dtype: str, lower: bool) -> None:
     a = positive(n, dtype, seed=n)
     before = a.copy()
@@ -64,8 +63,7 @@ def test_factors_are_scipy_s(n: int, dtype: str, lower: bool) -> None:
 
 
 @TRIANGLES
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("n", SIZES)
+@pytest.mark.parametrize(("n", "dtype"), covering(SIZES, DTYPES))
 def test_solutions_are_scipy_s(n: int, dtype: str, lower: bool) -> None:
     a = positive(n, dtype, seed=n)
     factors = cho_factor(a, lower=lower, nb=NB)
@@ -85,7 +83,7 @@ def test_solutions_are_scipy_s(n: int, dtype: str, lower: bool) -> None:
 
 @pytest.mark.parametrize("first", [*DTYPES, "int32"])
 @pytest.mark.parametrize("second", [*DTYPES, "int32"])
-def test_two_types(first: str, second: str) -> None:
+def test_two_types_are_joined_as_by_scipy(first: str, second: str) -> None:
     a, b = (positive(9) + 0.5).astype(first), np.ones(9, second)
     for n in (9, 0):
         given = a[:n, :n], b[:n]
@@ -96,7 +94,7 @@ def test_two_types(first: str, second: str) -> None:
 
 
 @TRIANGLES
-def test_lists_and_numbers(lower: bool) -> None:
+def test_lists_and_numbers_are_taken(lower: bool) -> None:
     expected = np.array([[2.0, 0], [1, 2]])
     assert_close(cholesky([[4, 2], [2, 5]], lower=lower), expected if lower else expected.T)
     for number in (4, [4.0], [[4.0]]):
@@ -137,7 +135,9 @@ def test_the_diagonal_counts_as_real(lower: bool) -> None:
 @TRIANGLES
 @pytest.mark.parametrize("function", [cholesky, cho_factor])
 @pytest.mark.parametrize("form", ["C", "F", "strided", "part", "read-only"])
-def test_forms_and_overwriting(function: Any, form: str, lower: bool) -> None:
+def test_any_form_is_taken_and_overwritten_only_if_allowed(
+    function: Any, form: str, lower: bool
+) -> None:
     a = positive(29)
     given = {
         "C": np.ascontiguousarray(a),
@@ -198,7 +198,7 @@ KINDS = ["kms", "moler", "hilb", "orthog", "gfpp", "svd", "rands", "svd, cond 1/
 
 @TRIANGLES
 @pytest.mark.parametrize(("kind", "dtype"), covering(KINDS, DTYPES))
-def test_factors_of_every_kind(
+def test_factors_of_every_kind_are_within_the_ratio(
     kind: str, dtype: str, lower: bool, on_cluster: dict[str, Any]
 ) -> None:
     a = hermitian(kind, 61, dtype)
@@ -215,8 +215,7 @@ def test_factors_of_every_kind(
 
 @pytest.mark.filterwarnings("ignore::scipy.linalg.LinAlgWarning")
 @TRIANGLES
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("kind", "dtype"), covering(KINDS, DTYPES))
 def test_solutions_of_every_kind(kind: str, dtype: str, lower: bool) -> None:
     a, b = hermitian(kind, 61, dtype), random(61, 3, dtype, seed=1)
     x = solve(a, b, lower=lower, assume_a="pos", nb=NB).astype("c16")

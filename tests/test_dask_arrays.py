@@ -64,8 +64,12 @@ def _plain(result: Any) -> Any:
     return tuple(result) if isinstance(result, tuple) else result
 
 
-@pytest.fixture(autouse=True, scope="module", params=["sync", "threads"])
-def _scheduler(request: pytest.FixtureRequest) -> Any:
+@pytest.fixture(
+    autouse=True, scope="module",
+    params=[pytest.param("sync", marks=pytest.mark.exhaustive), "threads"],
+)  # fmt: skip
+def scheduler(request: pytest.FixtureRequest) -> Any:
+    """Dask's own scheduler; where whether tasks run at once matters, tests name both."""
     with dask.config.set(scheduler=request.param):
         yield
 
@@ -73,20 +77,26 @@ def _scheduler(request: pytest.FixtureRequest) -> Any:
 # --- values
 
 
-@pytest.mark.parametrize(("shape", "dtype"), covering([(40, 40), (50, 33), (33, 50)]))
+@pytest.mark.parametrize(
+    ("scheduler", "shape", "dtype"),
+    covering(["sync", "threads"], [(40, 40), (50, 33), (33, 50)], DTYPES),
+    indirect=["scheduler"],
+)
 def test_functions_of_any_matrix(shape: tuple[int, int], dtype: str) -> None:
     for case in any_shape_cases(*shape, dtype):
         check(case, CHUNKS[0])
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    ("scheduler", "dtype"), covering(["sync", "threads"], DTYPES), indirect=["scheduler"]
+)
 def test_functions_of_a_square_matrix(dtype: str) -> None:
     for case in square_cases(40, dtype):
         check(case, CHUNKS[0])
 
 
 @pytest.mark.parametrize("chunks", CHUNKS, ids=str)
-def test_any_chunks(chunks: Any) -> None:
+def test_any_chunks_give_the_result_of_the_array(chunks: Any) -> None:
     a, p, b = random(40), positive(40), random(40, 3, seed=1)
     x, y = chunked(a, chunks), chunked(p, chunks)
     for found, expected in [
@@ -98,7 +108,11 @@ def test_any_chunks(chunks: Any) -> None:
         assert_same(dask.compute(found)[0], expected)
 
 
-@pytest.mark.parametrize("dtype", ["float64", "complex64"])
+@pytest.mark.parametrize(
+    ("scheduler", "dtype"),
+    covering(["sync", "threads"], ["float64", "complex64"]),
+    indirect=["scheduler"],
+)
 def test_several_threads_do_a_long_run_together(
     dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -118,8 +132,11 @@ def in_portions(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("in_portions")
-@pytest.mark.parametrize("threads", [1, 3])
-@pytest.mark.parametrize("dtype", ["float64", "complex64"])
+@pytest.mark.parametrize(
+    ("scheduler", "threads", "dtype"),
+    covering(["sync", "threads"], [1, 3], ["float64", "complex64"]),
+    indirect=["scheduler"],
+)
 def test_input_that_comes_in_portions(
     dtype: str, threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -220,7 +237,7 @@ def test_what_is_between_diagonals(
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (0, 0), (0, 3), (3, 0), (2, 1)])
-def test_small_and_empty(shape: tuple[int, int]) -> None:
+def test_small_and_empty_arrays_give_the_result_of_arrays(shape: tuple[int, int]) -> None:
     for case in any_shape_cases(*shape, "float64"):
         found, expected = dask.compute(case.call(lambda a: chunked(a, 2)))[0], case.call()
         if case.name == "lu" and 0 in shape:  # SciPy's p is empty there

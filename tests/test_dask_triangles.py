@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 import hetero_la
 from hetero_la.dask_arrays import bands, lazy_run
 from tests.dask_support import NB, assert_same, chunked
-from tests.support import covering, positive, random
+from tests.support import DTYPES, covering, positive, random
 
 
 @pytest.fixture(autouse=True)
@@ -40,7 +40,7 @@ def held(block: NDArray) -> int:
 
 @pytest.mark.parametrize("threads", [1, 3])
 @pytest.mark.parametrize(
-    ("shape", "dtype"), covering([(140, 140), (300, 33), (33, 300), (150, 33)])
+    ("shape", "dtype"), covering([(140, 140), (300, 33), (33, 300), (150, 33)], DTYPES)
 )
 def test_triangles_in_many_blocks(
     shape: tuple[int, int], dtype: str, threads: int, monkeypatch: pytest.MonkeyPatch

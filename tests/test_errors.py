@@ -76,7 +76,7 @@ def one_sentence(caught: pytest.ExceptionInfo[BaseException]) -> str:
 @pytest.mark.usefixtures("nothing_starts")
 @pytest.mark.parametrize("function", ALL)
 @pytest.mark.parametrize("dtype", ["object", "str", "bytes", "V4", "datetime64[s]", "m8[s]"])
-def test_what_is_no_number(function: Callable[..., Any], dtype: str) -> None:
+def test_what_is_no_number_is_refused(function: Callable[..., Any], dtype: str) -> None:
     a = np.zeros((3, 3), dtype)
     said = rf"^a has dtype {re.escape(str(a.dtype))}, which cannot be cast to float\(32, 64\)"
     for kind in (ValueError, TypeError):  # SciPy's functions differ
@@ -87,7 +87,7 @@ def test_what_is_no_number(function: Callable[..., Any], dtype: str) -> None:
 @pytest.mark.usefixtures("nothing_starts")
 @pytest.mark.parametrize("function", ALL)
 @pytest.mark.parametrize("shape", [(), (3,), (0,)])
-def test_not_a_matrix(function: Callable[..., Any], shape: tuple[int, ...]) -> None:
+def test_what_is_no_matrix_is_refused(function: Callable[..., Any], shape: tuple[int, ...]) -> None:
     wanted = rf"^Input array a .* two-dimensional, not of shape {re.escape(str(shape))}$"
     if function in (cholesky, cho_factor):  # a number has a root, as in SciPy
         shape, wanted = (3,), r"^Expected a square matrix .* a has shape \(1, 3\)$"
@@ -100,7 +100,9 @@ def test_not_a_matrix(function: Callable[..., Any], shape: tuple[int, ...]) -> N
 @pytest.mark.usefixtures("nothing_starts")
 @pytest.mark.parametrize("function", SQUARE)
 @pytest.mark.parametrize("shape", [(3, 4), (4, 3), (0, 1)])
-def test_not_square(function: Callable[..., Any], shape: tuple[int, int]) -> None:
+def test_what_is_not_square_is_refused(
+    function: Callable[..., Any], shape: tuple[int, int]
+) -> None:
     with pytest.raises(ValueError, match=re.escape(f"be square, and a has shape {shape}")):
         call(function, np.zeros(shape))
 
@@ -108,7 +110,7 @@ def test_not_square(function: Callable[..., Any], shape: tuple[int, int]) -> Non
 @pytest.mark.usefixtures("nothing_starts")
 @pytest.mark.parametrize("function", ALL)
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf, complex(1, np.nan)])
-def test_not_finite(function: Callable[..., Any], bad: complex) -> None:
+def test_what_is_not_finite_is_refused(function: Callable[..., Any], bad: complex) -> None:
     a = random(9, dtype="complex128" if isinstance(bad, complex) else "float64")
     a[7, 2] = bad
     with pytest.raises(ValueError, match=r"^a: array must not contain infs or NaNs$"):
@@ -242,7 +244,9 @@ def test_structures_that_scipy_does_not_invert(structure: str) -> None:
 @pytest.mark.usefixtures("nothing_starts")
 @pytest.mark.parametrize("structure", [None, "diagonal", "banded", "her"])
 @pytest.mark.parametrize(("one", "other"), [(1j, 1), (1, 1j), (1j, 1j)])
-def test_complex_transposed(structure: str | None, one: complex, other: complex) -> None:
+def test_complex_transposed_systems_are_refused_as_by_scipy(
+    structure: str | None, one: complex, other: complex
+) -> None:
     for function in (solve, scipy.linalg.solve):
         with pytest.raises(NotImplementedError):
             function(np.eye(2) * one, np.ones(2) * other, assume_a=structure, transposed=True)
@@ -312,7 +316,7 @@ def test_pivots_that_are_none(piv: Any, but: str, trans: int) -> None:
 
 @pytest.mark.usefixtures("nothing_starts")
 @pytest.mark.parametrize("function", ALL)
-def test_masked_matrices(function: Callable[..., Any]) -> None:
+def test_masked_matrices_are_refused(function: Callable[..., Any]) -> None:
     a = np.ma.masked_greater(np.eye(3), 2)
     for given in (a, np.ma.stack([a, a])):
         with pytest.raises(ValueError, match=r"^masked arrays are not supported$"):
@@ -322,7 +326,9 @@ def test_masked_matrices(function: Callable[..., Any]) -> None:
 @pytest.mark.usefixtures("nothing_starts")
 @pytest.mark.parametrize("function", [lu_factor, lu, qr, det, inv, cholesky, solve])
 @pytest.mark.parametrize("options", [{}, {"asarray": False}])
-def test_masked_dask_arrays(function: Callable[..., Any], options: dict[str, Any]) -> None:
+def test_masked_dask_arrays_are_refused(
+    function: Callable[..., Any], options: dict[str, Any]
+) -> None:
     a = da.from_array(np.ma.masked_greater(np.eye(3), 2), **options)
     with pytest.raises(ValueError, match=r"^masked arrays are not supported$"):
         call(function, a)
@@ -359,7 +365,7 @@ def test_solving_with_a_singular_matrix(n: int) -> None:
 
 @pytest.mark.usefixtures("nothing_starts")
 @pytest.mark.parametrize("function", ALL)
-def test_unknown_option(function: Callable[..., Any]) -> None:
+def test_unknown_options_are_refused(function: Callable[..., Any]) -> None:
     with pytest.raises(TypeError, match=r"unknown option 'nbb'; known are .*inverse_bound.* nb"):
         call(function, np.eye(3), nbb=2)
 
@@ -524,7 +530,7 @@ def test_plans_of_shapes_that_are_none(shape: Any) -> None:
         hetero_la.plan("lu", shape)
 
 
-def test_sizes_of_plans() -> None:
+def test_plans_take_any_integers_as_sizes() -> None:
     given = hetero_la.plan("lu", np.array([5, 4]), nrhs=np.int64(2)).layout  # type: ignore[arg-type]
     assert given == hetero_la.plan("lu", (5, 4), nrhs=2).layout
     assert hetero_la.plan("lu", (np.int64(5), np.uint8(4))).explain().startswith("lu of a 5 x 4 ")

@@ -304,7 +304,7 @@ def test_pickles_are_not_loaded(tmp_path: Path) -> None:
         read_matrix(tmp_path / "o.npy")
 
 
-def test_text_is_not_a_matrix(tmp_path: Path) -> None:
+def test_text_is_refused_as_a_matrix(tmp_path: Path) -> None:
     np.save(tmp_path / "t.npy", np.array(["a", "b"]))
     with pytest.raises(ValueError, match="its dtype is <U1, not a number"):
         read_matrix(tmp_path / "t.npy")

@@ -44,7 +44,7 @@ MANY = settings(FEW, max_examples=5000, derandomize=False)
 @pytest.mark.parametrize("name", CALLS)
 @FEW
 @given(data=st.data())
-def test_a_few_calls(name: str, data: Any) -> None:
+def test_every_function_agrees_with_scipy_on_a_few_calls(name: str, data: Any) -> None:
     check(data.draw(CALLS[name]))
 
 
@@ -53,7 +53,7 @@ def test_a_few_calls(name: str, data: Any) -> None:
 @pytest.mark.parametrize("name", CALLS)
 @MANY
 @given(data=st.data())
-def test_many_calls(name: str, data: Any) -> None:
+def test_every_function_agrees_with_scipy_on_many_calls(name: str, data: Any) -> None:
     check(data.draw(CALLS[name]))
 
 
@@ -66,7 +66,9 @@ def cluster() -> Iterator[Cluster]:
 @pytest.mark.parametrize("name", [name for name in CALLS if name not in ("lu_solve", "cho_solve")])
 @settings(FEW, max_examples=6)
 @given(data=st.data())
-def test_a_few_calls_of_several_workers(name: str, cluster: Cluster, data: Any) -> None:
+def test_every_function_agrees_with_scipy_on_several_workers(
+    name: str, cluster: Cluster, data: Any
+) -> None:
     call = data.draw(CALLS[name])
     panel = data.draw(st.sampled_from(["auto", "cpu", "gpu"]))
     check(replace(call, options={**call.options, "client": cluster, "panel": panel}))

@@ -96,7 +96,7 @@ def check_factors(xp: ModuleType, a: NDArray, factors: Any) -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("m", "n"), SIZES)
-def test_lu_factor(xp: ModuleType, m: int, n: int, dtype: str) -> None:
+def test_lu_factor_is_scipy_s_in_place_and_kind(xp: ModuleType, m: int, n: int, dtype: str) -> None:
     a = random(m, n, dtype)
     given = xp.asarray(a)
     check_factors(xp, a, lu_factor(given, nb=NB))
@@ -105,7 +105,7 @@ def test_lu_factor(xp: ModuleType, m: int, n: int, dtype: str) -> None:
 
 @pytest.mark.filterwarnings("ignore::scipy.linalg.LinAlgWarning")
 @pytest.mark.parametrize(("kind", "dtype"), covering(KINDS, DTYPES))
-def test_kinds(xp: ModuleType, kind: str, dtype: str) -> None:
+def test_lu_of_every_kind_is_within_the_ratio(xp: ModuleType, kind: str, dtype: str) -> None:
     a = generate(kind, 90, dtype=dtype)
     packed, piv = host(*lu_factor(xp.asarray(a), nb=NB))
     assert lu_ratio(a, packed, piv) < RATIO_LIMIT
@@ -131,7 +131,7 @@ def test_orders_and_overwriting(xp: ModuleType, order: str) -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("nrhs", [None, 0, 1, 40])
-def test_solve(xp: ModuleType, nrhs: int | None, dtype: str) -> None:
+def test_solve_is_scipy_s_in_place_and_kind(xp: ModuleType, nrhs: int | None, dtype: str) -> None:
     a = random(50, dtype=dtype)
     b = random(50, 1 if nrhs is None else nrhs, dtype, seed=1)
     b = b[:, 0] if nrhs is None else b
@@ -233,12 +233,14 @@ def check_qr(xp: ModuleType, a: NDArray, **options: Any) -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("n", [0, 1, 9, 16, 99])
-def test_cholesky(xp: ModuleType, n: int, dtype: str) -> None:
+def test_cholesky_of_any_size_is_within_the_ratio(xp: ModuleType, n: int, dtype: str) -> None:
     check_cholesky(xp, positive(n, dtype, seed=n), nb=NB)
 
 
 @pytest.mark.parametrize(("size", "dtype"), covering(SIZES, DTYPES))
-def test_qr(xp: ModuleType, size: tuple[int, int], dtype: str) -> None:
+def test_qr_of_any_size_is_within_the_ratio(
+    xp: ModuleType, size: tuple[int, int], dtype: str
+) -> None:
     check_qr(xp, random(*size, dtype), nb=NB)
 
 
@@ -306,7 +308,7 @@ def test_lstsq_of_numbers_near_the_ends_of_the_range(
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("m", "n"), [(1, 1), (99, 99), (99, 40), (40, 99)])
-def test_lstsq(xp: ModuleType, m: int, n: int, dtype: str) -> None:
+def test_lstsq_is_scipy_s_in_place_and_kind(xp: ModuleType, m: int, n: int, dtype: str) -> None:
     a = generate("svd", m, n, dtype=dtype, cond=10.0)
     for b in (random(m, 20, dtype, seed=1), random(m, 1, dtype, seed=2)[:, 0]):
         x, residues, rank, _ = lstsq(xp.asarray(a), xp.asarray(b), nb=NB)
@@ -324,7 +326,7 @@ def test_lstsq(xp: ModuleType, m: int, n: int, dtype: str) -> None:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("m", "n"), [(99, 40), (40, 99)])
-def test_qr_multiply(xp: ModuleType, m: int, n: int, dtype: str) -> None:
+def test_qr_multiply_is_scipy_s(xp: ModuleType, m: int, n: int, dtype: str) -> None:
     a, k = random(m, n, dtype), min(m, n)
     for mode, shape in [("right", (m,)), ("right", (3, m)), ("left", (k,)), ("left", (k, 3))]:
         c = random(*(shape if shape[1:] else (*shape, 1)), dtype, seed=1).reshape(shape)
@@ -338,7 +340,7 @@ def test_qr_multiply(xp: ModuleType, m: int, n: int, dtype: str) -> None:
 
 
 @pytest.mark.parametrize(("kind", "dtype"), covering(QR_KINDS, DTYPES))
-def test_qr_of_kinds(xp: ModuleType, kind: str, dtype: str) -> None:
+def test_qr_of_every_kind_is_within_the_ratio(xp: ModuleType, kind: str, dtype: str) -> None:
     for m, n in [(90, 90), (90, 50)]:
         if kind == "columns":
             top = 300 if np.finfo(dtype).eps < 1e-10 else 36
@@ -454,7 +456,7 @@ def test_qr_with_pivoting(xp: ModuleType, m: int, n: int, dtype: str) -> None:
         assert np.allclose(host(one), other, atol=1e-3)
 
 
-def test_rank_deficient(xp: ModuleType) -> None:
+def test_rank_deficient_least_squares_warn(xp: ModuleType) -> None:
     a = random(60, 40)
     a[:, 30] = a[:, 3]
     with pytest.warns(
@@ -488,7 +490,7 @@ def test_not_finite(xp: ModuleType) -> None:
 
 
 @pytest.mark.gpu
-def test_arrays_in_two_places() -> None:
+def test_arrays_in_two_places_are_refused() -> None:
     cupy = pytest.importorskip("cupy")
     with pytest.raises(TypeError, match="a on GPU 0 and b on the host must be in one place"):
         solve(cupy.eye(3), np.ones(3))
@@ -503,7 +505,9 @@ def test_arrays_in_two_places() -> None:
 
 @pytest.mark.parametrize("panel", ["cpu", "gpu"])
 @pytest.mark.parametrize("lookahead", [0, 1, 2])
-def test_lu_on_a_cluster(xp: ModuleType, cluster: Cluster, lookahead: int, panel: str) -> None:
+def test_lu_on_a_cluster_is_scipy_s(
+    xp: ModuleType, cluster: Cluster, lookahead: int, panel: str
+) -> None:
     for (m, n), dtype in ON_CLUSTERS:
         a = random(m, n, dtype)
         for given in (xp.asarray(a), xp.ascontiguousarray(xp.asarray(a))):
@@ -513,7 +517,9 @@ def test_lu_on_a_cluster(xp: ModuleType, cluster: Cluster, lookahead: int, panel
 
 @pytest.mark.parametrize("panel", ["cpu", "gpu"])
 @pytest.mark.parametrize("nrhs", [1, 40])
-def test_solve_on_a_cluster(xp: ModuleType, cluster: Cluster, nrhs: int, panel: str) -> None:
+def test_solve_on_a_cluster_is_within_the_ratio(
+    xp: ModuleType, cluster: Cluster, nrhs: int, panel: str
+) -> None:
     for dtype in DTYPES:
         a, b = random(99, dtype=dtype), random(99, nrhs, dtype, seed=1)
         x = solve(xp.asarray(a), xp.asarray(b), nb=NB, client=cluster, panel=panel)
@@ -538,7 +544,9 @@ def test_cholesky_and_qr_on_a_cluster(
 
 @pytest.mark.parametrize("panel", ["cpu", "gpu"])
 @pytest.mark.parametrize("kind", ["orthog", "shift", "gfpp"])
-def test_kinds_on_a_cluster(xp: ModuleType, cluster: Cluster, kind: str, panel: str) -> None:
+def test_lu_of_kinds_on_a_cluster_is_within_the_ratio(
+    xp: ModuleType, cluster: Cluster, kind: str, panel: str
+) -> None:
     a = generate(kind, 300)
     factors = lu_factor(xp.asarray(a), nb=32, client=cluster, panel=panel)
     assert lu_ratio(a, *host(*factors)) < RATIO_LIMIT
@@ -553,7 +561,9 @@ def test_run_after_run(xp: ModuleType, cluster: Cluster) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("panel", ["cpu", "gpu", "auto"])
-def test_several_thousand_rows(xp: ModuleType, cluster: Cluster, panel: str) -> None:
+def test_lu_of_several_thousand_rows_is_within_the_ratio(
+    xp: ModuleType, cluster: Cluster, panel: str
+) -> None:
     a = generate("orthog", 3000)
     factors = lu_factor(xp.asarray(a), client=cluster, panel=panel)
     assert lu_ratio(a, *host(*factors)) < RATIO_LIMIT

@@ -69,7 +69,7 @@ def kept(routine: str, a: np.ndarray, client: object, nrhs: int = 1) -> Result:
     return result
 
 
-@pytest.mark.parametrize(("n", "dtype"), covering([1, NB, 5 * NB + 3]))
+@pytest.mark.parametrize(("n", "dtype"), covering([1, NB, 5 * NB + 3], DTYPES))
 def test_solves_with_kept_lu(client: object, n: int, dtype: str) -> None:
     a = random(n, dtype=dtype) + 2 * n * np.eye(n, dtype=dtype)
     factors = kept("solve", a, client)
@@ -83,8 +83,7 @@ def test_solves_with_kept_lu(client: object, n: int, dtype: str) -> None:
             assert_allclose(matrix @ x, b, atol=10 * n * CLOSE[dtype])
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("n", [1, NB, 7 * NB + 3])
+@pytest.mark.parametrize(("n", "dtype"), covering([1, NB, 7 * NB + 3], DTYPES))
 def test_solves_with_a_kept_cholesky_factor(client: object, n: int, dtype: str) -> None:
     a = positive(n, dtype)
     factors = kept("solve_positive", a, client)
@@ -109,7 +108,7 @@ def test_conditions_are_lapack_s(client: object) -> None:
 
 
 @pytest.mark.parametrize("nrhs", [1, pytest.param(3, marks=pytest.mark.slow), 40])
-def test_public_functions(client: object, nrhs: int) -> None:
+def test_public_functions_solve_with_what_is_kept(client: object, nrhs: int) -> None:
     a, b = random(90), random(90, nrhs, seed=1)
     how = {"client": client, "nb": NB}
     assert_allclose(a @ hetero_la.solve(a, b, **how), b, atol=1e-10)
@@ -132,7 +131,7 @@ def test_trouble_is_noticed_from_kept_factors(client: object) -> None:
         hetero_la.solve(a, b, client=client, nb=NB)
 
 
-@pytest.mark.parametrize(("trans", "dtype"), covering([0, 1, 2]))
+@pytest.mark.parametrize(("trans", "dtype"), covering([0, 1, 2], DTYPES))
 def test_lu_factors_solve_on_the_gpus(client: object, dtype: str, trans: int) -> None:
     n = 5 * NB + 3
     a = random(n, dtype=dtype)
@@ -148,8 +147,7 @@ def test_lu_factors_solve_on_the_gpus(client: object, dtype: str, trans: int) ->
         assert_allclose(hetero_la.lu_solve(factors, b, trans), x, atol=CLOSE[dtype])
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("lower", [False, True])
+@pytest.mark.parametrize(("lower", "dtype"), covering([False, True], DTYPES))
 def test_cholesky_factors_solve_on_the_gpus(client: object, dtype: str, lower: bool) -> None:
     n = 5 * NB + 3
     a = positive(n, dtype)
@@ -163,7 +161,7 @@ def test_cholesky_factors_solve_on_the_gpus(client: object, dtype: str, lower: b
 
 @pytest.mark.parametrize(
     ("shape", "dtype"),
-    covering([(1, 1), (90, 90), (5 * NB + 3, 3 * NB + 5), (NB, 4 * NB + 1)]),
+    covering([(1, 1), (90, 90), (5 * NB + 3, 3 * NB + 5), (NB, 4 * NB + 1)], DTYPES),
 )
 def test_qr_factors_multiply_and_solve_on_the_gpus(
     client: object, shape: tuple[int, int], dtype: str
@@ -318,7 +316,7 @@ def test_any_order_of_a_substitution(dtype: str, seed: int) -> None:
 
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize("shape", [(0, 3), (1, 1), (700, 900), (3000, 50), (50, 3000)])
-def test_norms(shape: tuple[int, int], order: str) -> None:
+def test_the_norm_is_the_largest_column_sum(shape: tuple[int, int], order: str) -> None:
     a = np.array(random(*shape), order=order)
     assert norm1(a) == pytest.approx(np.abs(a).sum(axis=0).max(initial=0))
 

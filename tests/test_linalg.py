@@ -31,7 +31,7 @@ from hetero_la import (
 from hetero_la.numerics.refinement import refine
 from hetero_la.testing.matrices import generate, kinds
 from hetero_la.testing.residuals import RATIO_LIMIT, lu_ratio, solve_ratio
-from tests.support import DTYPES, assert_close, covering, positive, random
+from tests.support import DTYPES, assert_close, covering, positive, random, spread
 
 pytestmark = pytest.mark.filterwarnings("ignore:the matrix subclass:PendingDeprecationWarning")
 NB = 8
@@ -52,7 +52,7 @@ def shapes(kind: str) -> list[tuple[int, int]]:
 
 @pytest.mark.filterwarnings("ignore::scipy.linalg.LinAlgWarning")
 @pytest.mark.parametrize(("kind", "dtype"), covering(kinds(), DTYPES))
-def test_factors_of_every_kind(kind: str, dtype: str) -> None:
+def test_factors_of_every_kind_are_within_the_ratio(kind: str, dtype: str) -> None:
     for m, n in shapes(kind):
         a = generate(kind, m, n, dtype=dtype, seed=m + n)
         factors = lu_factor(a, nb=NB)
@@ -135,8 +135,7 @@ def test_substitution_and_the_inverse_agree(bound: float) -> None:
 # --- lu_factor
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("m", "n"), SIZES)
+@pytest.mark.parametrize(("m", "n", "dtype"), spread(covering(SIZES, DTYPES)))
 def test_lu_factor_is_scipy_s(m: int, n: int, dtype: str) -> None:
     a = random(m, n, dtype)
     packed, piv = factors = lu_factor(a, nb=NB)
@@ -192,7 +191,7 @@ def test_any_form_is_taken_and_left_as_it_is(form: str, dtype: str) -> None:
 
 @pytest.mark.parametrize("function", [lu_factor, lu, det])
 @pytest.mark.parametrize("form", ["column-major", "row-major", "strided", "part", "read-only"])
-def test_overwriting(function: Any, form: str) -> None:
+def test_overwriting_changes_no_result(function: Any, form: str) -> None:
     a = random(21)
     given = variants(a)[form]
     expected = function(a, nb=NB)
@@ -209,8 +208,9 @@ def test_overwriting(function: Any, form: str) -> None:
         assert np.shares_memory(found[0], given) == (form == "column-major")
 
 
-@pytest.mark.parametrize("function", [lu_factor, qr_factor, cho_factor])
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    ("dtype", "function"), covering(DTYPES, [lu_factor, qr_factor, cho_factor])
+)
 def test_what_is_not_aligned_is_not_overwritten(function: Any, dtype: str) -> None:
     a = random(100, dtype=dtype)
     a = a @ a.conj().T + 100 * np.eye(100, dtype=dtype)
@@ -271,8 +271,7 @@ def test_timing_and_plan_say_what_was_done() -> None:
 # --- lu_solve
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("trans", [0, 1, 2])
+@pytest.mark.parametrize(("trans", "dtype"), covering([0, 1, 2], DTYPES))
 def test_lu_solve_is_scipy_s(trans: int, dtype: str) -> None:
     a = random(30, dtype=dtype)
     factors = lu_factor(a, nb=NB)
@@ -308,8 +307,7 @@ def test_a_right_hand_side_beside_a_much_larger_one_is_refined_too() -> None:
     assert solve_ratio(a, x[:, 1], b) < 1
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("n", [9, 128, 400])  # from 128 on, LAPACK's own fail
+@pytest.mark.parametrize(("n", "dtype"), covering([9, 128, 400], DTYPES))
 def test_many_right_hand_sides_are_refined_where_they_need_it(n: int, dtype: str) -> None:
     a = generate("rands", n, dtype=dtype)
     assert solve_ratio(a, solve(a, a), a) < RATIO_LIMIT
@@ -351,7 +349,7 @@ def test_read_only_right_hand_sides_are_not_overwritten() -> None:
         assert np.allclose(a @ x, before)
 
 
-def test_lu_solve_of_nothing() -> None:
+def test_lu_solve_of_nothing_keeps_the_shape() -> None:
     factors = lu_factor(np.empty((0, 0)))
     assert lu_solve(factors, np.empty(0)).shape == (0,)
     assert lu_solve(factors, np.empty((0, 3))).shape == (0, 3)
@@ -361,8 +359,7 @@ def test_lu_solve_of_nothing() -> None:
 
 
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("m", "n"), SIZES)
+@pytest.mark.parametrize(("m", "n", "dtype"), spread(covering(SIZES, DTYPES)))
 def test_lu_is_scipy_s(m: int, n: int, dtype: str) -> None:
     a = random(m, n, dtype)
     for options in ({}, {"permute_l": True}, {"p_indices": True}):
@@ -381,8 +378,7 @@ def test_lu_of_a_singular_matrix_says_nothing() -> None:
 # --- solve
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("n", [0, 1, 5, 8, 29, 64])
+@pytest.mark.parametrize(("n", "dtype"), covering([0, 1, 5, 8, 29, 64], DTYPES))
 def test_solve_by_the_ratio(n: int, dtype: str) -> None:
     a = random(n, dtype=dtype, seed=n)
     for nrhs in (0, 1, 7, 8, 20):
@@ -400,9 +396,10 @@ def test_solve_by_the_ratio(n: int, dtype: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::scipy.linalg.LinAlgWarning")
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("kind", [kind for kind in kinds() if not kind.startswith("zero")])
-def test_solve_with_every_kind(kind: str, dtype: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "dtype"), covering([kind for kind in kinds() if not kind.startswith("zero")], DTYPES)
+)
+def test_solutions_for_every_kind_are_within_the_ratio(kind: str, dtype: str) -> None:
     a = generate(kind, 50, dtype=dtype)
     b = random(50, 3, dtype)
     assert solve_ratio(a, solve(a, b, nb=NB), b) < RATIO_LIMIT
@@ -419,7 +416,7 @@ def test_solve_transposed(given: str, overwrite: bool) -> None:
 
 @pytest.mark.parametrize("first", DTYPES)
 @pytest.mark.parametrize("second", [*DTYPES, "int32"])
-def test_solve_with_two_types(first: str, second: str) -> None:
+def test_solve_with_two_types_has_scipy_s_dtype(first: str, second: str) -> None:
     a, b = random(10, dtype=first), np.ones(10, second)
     x = solve(a, b, nb=NB)
     assert x.dtype == scipy.linalg.solve(a, b).dtype
@@ -462,7 +459,7 @@ def test_solve_takes_scipy_s_arguments(assume_a: str | None) -> None:
     assert_close(x, scipy.linalg.solve(random(9), random(9, 2, seed=1)))
 
 
-def test_solve_with_report() -> None:
+def test_solve_with_report_tells_plan_and_times() -> None:
     x, report = hetero_la.solve_with_report(random(9), np.ones(9), nb=4)
     assert_close(x, np.linalg.solve(random(9), np.ones(9)))
     assert report.plan.routine == "solve"
@@ -482,9 +479,8 @@ def test_solving_nothing_is_scipy_s(first: str, second: str) -> None:
 # --- inv, det, slogdet
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("n", [0, 1, 8, 29])
-def test_inv(n: int, dtype: str) -> None:
+@pytest.mark.parametrize(("n", "dtype"), covering([0, 1, 8, 29], DTYPES))
+def test_inv_is_scipy_s(n: int, dtype: str) -> None:
     a = random(n, dtype=dtype)
     before = a.copy()
     x = inv(a, nb=NB)
@@ -495,9 +491,8 @@ def test_inv(n: int, dtype: str) -> None:
     assert np.array_equal(inv(a.copy("F"), overwrite_a=True, nb=NB), x)
 
 
-@pytest.mark.parametrize("dtype", [*DTYPES, "int64"])
-@pytest.mark.parametrize("n", [0, 1, 8, 29])
-def test_determinants(n: int, dtype: str) -> None:
+@pytest.mark.parametrize(("n", "dtype"), covering([0, 1, 8, 29], [*DTYPES, "int64"]))
+def test_determinants_are_scipy_s(n: int, dtype: str) -> None:
     a = random(n, dtype=dtype) if dtype != "int64" else (random(n) * 5).round().astype(dtype)
     expected = scipy.linalg.det(a)
     found = det(a, nb=NB)
@@ -552,8 +547,7 @@ def test_determinants_at_the_ends_of_the_range() -> None:
 
 
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("overwrite_a", [False, True])
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("dtype", "overwrite_a"), covering(DTYPES, [False, True]))
 def test_determinants_where_elimination_leaves_the_range(dtype: str, overwrite_a: bool) -> None:
     kind, top = np.dtype(dtype).kind, float(np.finfo(dtype).max)
     a = random(30, dtype=dtype)

@@ -17,7 +17,7 @@ from scipy.linalg import LinAlgWarning
 from hetero_la import Cluster, lstsq, lstsq_with_report
 from hetero_la.numerics.triangle_lstsq import lstsq_by_svd, square_lstsq
 from hetero_la.testing.matrices import generate
-from tests.support import DTYPES, LIMIT, assert_close, lstsq_ratio, random
+from tests.support import DTYPES, LIMIT, assert_close, covering, lstsq_ratio, random, spread
 
 NB = 8
 OF_ANY_RANK = ("gelsd", "gelss", "gelsy")
@@ -73,8 +73,7 @@ def check(
 # --- against SciPy
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("m", "n"), SIZES)
+@pytest.mark.parametrize(("m", "n", "dtype"), spread(covering(SIZES, DTYPES)))
 def test_solutions_are_scipy_s(m: int, n: int, dtype: str) -> None:
     a = well_conditioned(m, n, dtype)
     for shape in [(), (1,), (20,)]:
@@ -119,7 +118,9 @@ def test_with_report(m: int, n: int, driver: Any, routine: str, on_cluster: dict
 @pytest.mark.parametrize("dtype", ["float32", "complex128"])
 @pytest.mark.parametrize(("m", "n"), [(0, 0), (0, 5), (5, 0)])
 @pytest.mark.parametrize("shape", [(), (1,), (3,)])
-def test_nothing(m: int, n: int, shape: tuple[int, ...], dtype: str, driver: str) -> None:
+def test_empty_problems_are_scipy_s(
+    m: int, n: int, shape: tuple[int, ...], dtype: str, driver: str
+) -> None:
     a, b = np.empty((m, n), dtype), np.ones((m, *shape), dtype)
     found = lstsq(a, b, lapack_driver=driver)
     expected = scipy.linalg.lstsq(a, b, lapack_driver=driver)
@@ -132,7 +133,7 @@ def test_nothing(m: int, n: int, shape: tuple[int, ...], dtype: str, driver: str
 
 @pytest.mark.parametrize("first", [*DTYPES, "int32"])
 @pytest.mark.parametrize("second", [*DTYPES, "int32"])
-def test_two_types(first: str, second: str) -> None:
+def test_two_types_are_joined_as_by_scipy(first: str, second: str) -> None:
     for m, n in [(9, 5), (5, 9)]:
         a, b = (well_conditioned(m, n, "float64") * 9).astype(first), np.ones(m, second)
         expected = scipy.linalg.lstsq(a, b)[0]
@@ -171,12 +172,26 @@ def test_any_form_is_taken_and_left_as_it_is_unless_given_away(
 # --- ratios
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(
-    "kind", ["rand", "rands", "randn", "dominant", "identity", "orthog", "gfpp", "shift", "kms",
-             "near-underflow", "near-overflow"],
-)  # fmt: skip
-def test_every_kind(kind: str, dtype: str) -> None:
+    ("kind", "dtype"),
+    covering(
+        [
+            "rand",
+            "rands",
+            "randn",
+            "dominant",
+            "identity",
+            "orthog",
+            "gfpp",
+            "shift",
+            "kms",
+            "near-underflow",
+            "near-overflow",
+        ],
+        DTYPES,
+    ),
+)
+def test_solutions_for_every_kind_are_within_the_ratio(kind: str, dtype: str) -> None:
     for m, n in [(61, 61), (61, 23)]:
         a, b = generate(kind, m, n, dtype=dtype), random(m, 3, dtype, seed=1)
         for nb, driver in [(NB, "gels"), (61, "gels"), *((NB, name) for name in OF_ANY_RANK)]:
@@ -184,8 +199,9 @@ def test_every_kind(kind: str, dtype: str) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::scipy.linalg.LinAlgWarning")
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("kind", ["moler", "hilb", "svd", "svd, cond 1/eps"])
+@pytest.mark.parametrize(
+    ("kind", "dtype"), covering(["moler", "hilb", "svd", "svd, cond 1/eps"], DTYPES)
+)
 def test_ill_conditioned_kinds(kind: str, dtype: str) -> None:
     """X may be large: a backward error counts against its size, too."""
     cond = {"cond": float(1 / np.finfo(dtype).eps)} if kind.endswith("eps") else {}
@@ -200,9 +216,10 @@ def test_ill_conditioned_kinds(kind: str, dtype: str) -> None:
             assert lstsq_ratio(a, x, b) < LIMIT * max(size, 1)
 
 
-@pytest.mark.parametrize("driver", DRIVERS)
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("kind", ["svd", "orthog", "rands", "near-underflow", "near-overflow"])
+@pytest.mark.parametrize(
+    ("kind", "dtype", "driver"),
+    covering(["svd", "orthog", "rands", "near-underflow", "near-overflow"], DTYPES, DRIVERS),
+)
 def test_shortest_solutions_of_kinds(kind: str, dtype: str, driver: str) -> None:
     a, b = generate(kind, 23, 61, dtype=dtype), random(23, 3, dtype, seed=1)
     x, residues, rank, _ = lstsq(a, b, lapack_driver=driver, nb=NB)
@@ -222,7 +239,7 @@ def test_shortest_solutions_of_kinds(kind: str, dtype: str, driver: str) -> None
 
 @pytest.mark.filterwarnings("ignore::scipy.linalg.LinAlgWarning")
 @pytest.mark.parametrize("dtype", ["float64", "complex128"])
-def test_columns_of_any_size(dtype: str) -> None:
+def test_columns_of_any_size_keep_their_accuracy(dtype: str) -> None:
     d = 10.0 ** np.random.default_rng(0).permutation(np.linspace(-150, 150, 23))
     a, b = well_conditioned(61, 23, dtype), random(61, 3, dtype, seed=1)
     x = lstsq(a * d, b, lapack_driver="gels", nb=NB)[0]
@@ -255,8 +272,10 @@ def deficient(kind: str, m: int, n: int, dtype: str) -> NDArray:
     return generate(kind, m, n, dtype=dtype)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("kind", ["product", "rankdef", "zeros", "zero columns", "zero rows"])
+@pytest.mark.parametrize(
+    ("kind", "dtype"),
+    covering(["product", "rankdef", "zeros", "zero columns", "zero rows"], DTYPES),
+)
 def test_deficient_matrices_are_solved_as_by_scipy(kind: str, dtype: str) -> None:
     cond = float(np.finfo(dtype).eps) ** 0.75
     for m, n in [(61, 23), (23, 61), (29, 29)]:
@@ -270,8 +289,7 @@ def test_deficient_matrices_are_solved_as_by_scipy(kind: str, dtype: str) -> Non
                 assert lstsq_ratio(a, found[0], b) < LIMIT
 
 
-@pytest.mark.parametrize("driver", OF_ANY_RANK)
-@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("dtype", "driver"), covering(DTYPES, OF_ANY_RANK))
 def test_nearly_deficient_matrices(dtype: str, driver: str) -> None:
     """Whatever the rank is taken for, the residual is that of a solution."""
     for m, n in [(61, 23), (29, 29)]:
@@ -285,9 +303,10 @@ def test_nearly_deficient_matrices(dtype: str, driver: str) -> None:
             assert lstsq_ratio(a, x, b) < LIMIT * (size + dropped)
 
 
-@pytest.mark.parametrize("driver", ["gelsd", "gelss"])
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("m", "n"), [(30, 9), (9, 30), (9, 9)])
+@pytest.mark.parametrize(
+    ("m", "n", "dtype", "driver"),
+    spread(covering([(30, 9), (9, 30), (9, 9)], DTYPES, ["gelsd", "gelss"])),
+)
 def test_the_threshold_parts_the_singular_values(m: int, n: int, dtype: str, driver: str) -> None:
     values = 2.0 ** -np.arange(9)
     a, b = graded(m, n, values, dtype), random(m, 2, dtype, seed=1)
@@ -324,9 +343,7 @@ def test_any_number_is_a_cond_as_for_scipy(cond: Any, driver: str) -> None:
             assert lstsq_by_svd(r, right, float(cond), driver, lower=False)[1] == expected
 
 
-@pytest.mark.parametrize("lower", [False, True])
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("rank", [0, 5, 9])
+@pytest.mark.parametrize(("rank", "dtype", "lower"), covering([0, 5, 9], DTYPES, [False, True]))
 def test_singular_values_of_triangles(rank: int, dtype: str, lower: bool) -> None:
     """What a GPU does, on the host."""
     a = random(9, 9, dtype)
@@ -342,9 +359,9 @@ def test_singular_values_of_triangles(rank: int, dtype: str, lower: bool) -> Non
             assert_close(found[2], expected[2])
 
 
-@pytest.mark.parametrize("driver", OF_ANY_RANK)
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("m", "n"), [(61, 23), (23, 61)])
+@pytest.mark.parametrize(
+    ("m", "n", "dtype", "driver"), spread(covering([(61, 23), (23, 61)], DTYPES, OF_ANY_RANK))
+)
 def test_deficient_matrices_near_the_ends_of_the_range(
     m: int, n: int, dtype: str, driver: str
 ) -> None:
@@ -382,15 +399,22 @@ def test_stacks_of_several_ranks(driver: str) -> None:
 
 @pytest.mark.parametrize("driver", OF_ANY_RANK)
 @pytest.mark.parametrize(("m", "n"), [(61, 23), (23, 61), (29, 29)])
-def test_any_rank_on_a_cluster(m: int, n: int, driver: str, on_cluster: dict[str, Any]) -> None:
+def test_any_rank_on_a_cluster_is_scipy_s(
+    m: int, n: int, driver: str, on_cluster: dict[str, Any]
+) -> None:
     for kind in ("product", "zero columns"):
         a, b = deficient(kind, m, n, "complex128"), random(m, 3, "complex128", seed=1)
         check(lstsq(a, b, 1e-10, lapack_driver=driver, **on_cluster), a, b, driver, 1e-10)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("driver", OF_ANY_RANK)
-@pytest.mark.parametrize(("m", "n"), [(61, 23), (23, 61), (29, 29), (1, 1), (0, 3), (3, 0), (0, 0)])
+@pytest.mark.parametrize(
+    ("m", "n", "driver", "dtype"),
+    spread(
+        covering(
+            [(61, 23), (23, 61), (29, 29), (1, 1), (0, 3), (3, 0), (0, 0)], OF_ANY_RANK, DTYPES
+        )
+    ),
+)
 def test_dask_arrays_of_any_rank(m: int, n: int, driver: str, dtype: str) -> None:
     cond = float(np.finfo(dtype).eps) ** 0.75
     for a in (random(m, n, dtype), deficient("zeros", m, n, dtype)):
@@ -422,8 +446,9 @@ def test_nans_that_nobody_looked_for(driver: str) -> None:
 # --- QR alone
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("m", "n"), [(61, 23), (23, 61), (29, 29)])
+@pytest.mark.parametrize(
+    ("m", "n", "dtype"), spread(covering([(61, 23), (23, 61), (29, 29)], DTYPES))
+)
 def test_a_rank_deficient_matrix_warns(m: int, n: int, dtype: str) -> None:
     k = min(m, n)
     a = np.asarray(random(m, k - 5, dtype) @ random(k - 5, n, dtype, seed=1), order="F")
@@ -481,7 +506,7 @@ def test_zeros_are_an_error(
         ([0.1], TypeError),
     ],
 )
-def test_conds_that_are_none(cond: Any, error: type[Exception]) -> None:
+def test_conds_that_are_no_number_are_refused(cond: Any, error: type[Exception]) -> None:
     a, b = random(3, 2), np.ones(3)
     x, y = da.from_array(a), da.from_array(b)
     said = f"^cond must be None or a number from 0 on, not {re.escape(repr(cond))}$"

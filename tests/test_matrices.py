@@ -68,7 +68,7 @@ def test_orthog_shows_missing_pivoting() -> None:
 
 @pytest.mark.parametrize(("n", "growth"), [(2, 2.0), (5, 16.0), (100, 100.0 * GFPP_GROWTH)])
 @pytest.mark.parametrize("dtype", ["float64", "complex128"])
-def test_gfpp_grows(n: int, growth: float, dtype: str) -> None:
+def test_gfpp_grows_as_its_formula_says(n: int, growth: float, dtype: str) -> None:
     upper = np.triu(sl.lu_factor(generate("gfpp", n, dtype=dtype))[0])
     assert np.abs(upper).max() == pytest.approx(growth, rel=1e-8)
 
@@ -82,7 +82,7 @@ def test_shift_swaps_at_every_step(dtype: str) -> None:
 
 
 @pytest.mark.parametrize(("kind", "column"), [*zip(SINGULAR, (0, 4, 8), strict=True)])
-def test_one_column_is_zero(kind: str, column: int) -> None:
+def test_exactly_the_column_named_is_zero(kind: str, column: int) -> None:
     zero = [j for j, values in enumerate(generate(kind, 9).T) if not values.any()]
     assert zero == [column]
 

@@ -75,7 +75,9 @@ def test_flops_are_lapack_s(m: int, n: int, nrhs: int, flops: float, dtype: str)
     [(GPUS, "gpu", 4, None), (GPUS + CPUS, "gpu", 4, None), (GPUS + CPUS, "cpu", 4, 4),
      (GPUS[:1], "auto", 1, None), (CPUS, "auto", 2, None), (CPUS, "cpu", 2, None)],
 )  # fmt: skip
-def test_roles(workers: tuple[WorkerInfo, ...], panel: str, owners: int, at: int | None) -> None:
+def test_every_worker_has_the_role_that_the_panel_option_gives_it(
+    workers: tuple[WorkerInfo, ...], panel: str, owners: int, at: int | None
+) -> None:
     plan = hetero_la.plan("lu", (1000, 1000), nb=50, workers=workers, panel=panel)
     assert plan.panel_worker == at
     assert len(plan.workers) == owners + (at is not None)
@@ -96,7 +98,9 @@ def test_roles_that_nobody_can_take() -> None:
 
 @pytest.mark.parametrize(("m", "n", "nrhs"), [(0, 0, 0), (1, 1, 1), (700, 700, 3), (64, 500, 0)])
 @pytest.mark.parametrize("workers", [None, GPUS, GPUS[:2] + CPUS, CPUS])
-def test_explanations(m: int, n: int, nrhs: int, workers: tuple[WorkerInfo, ...] | None) -> None:
+def test_explanations_say_what_the_plan_holds(
+    m: int, n: int, nrhs: int, workers: tuple[WorkerInfo, ...] | None
+) -> None:
     panel = "cpu" if workers and len(workers) == 4 and workers[-1].kind == "cpu" else "auto"
     plan = hetero_la.plan(
         "solve" if nrhs else "lu", (m, n), nrhs=nrhs, nb=64, workers=workers, panel=panel

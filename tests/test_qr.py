@@ -24,6 +24,7 @@ from tests.support import (
     orthogonality_ratio,
     qr_ratio,
     random,
+    spread,
 )
 
 NB = 8
@@ -59,8 +60,7 @@ def assert_same(found: Any, expected: Any) -> None:
 # --- against SciPy
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("m", "n"), SIZES)
+@pytest.mark.parametrize(("m", "n", "dtype"), spread(covering(SIZES, DTYPES)))
 def test_qr_is_scipy_s(m: int, n: int, dtype: str) -> None:
     a = random(m, n, dtype, seed=m + n)
     before = a.copy()
@@ -78,7 +78,9 @@ def test_qr_is_scipy_s(m: int, n: int, dtype: str) -> None:
 
 @pytest.mark.parametrize("lookahead", [0, 1, 2])
 @pytest.mark.parametrize(("m", "n"), FEW)
-def test_qr_on_a_cluster(m: int, n: int, lookahead: int, on_cluster: dict[str, Any]) -> None:
+def test_qr_on_a_cluster_is_scipy_s(
+    m: int, n: int, lookahead: int, on_cluster: dict[str, Any]
+) -> None:
     a = random(m, n, DTYPES[lookahead + 1])
     for mode in MODES:
         found = qr(a, mode=mode, lookahead=lookahead, **on_cluster)
@@ -94,13 +96,13 @@ def test_tile_sizes_change_nothing_but_rounding(nb: int | None, on_cluster: dict
         assert_same(qr(a, **{**on_cluster, "nb": nb}), scipy.linalg.qr(a))
 
 
-def test_lists() -> None:
+def test_lists_are_taken() -> None:
     assert_close(qr([[3, 1], [4, 2]])[1], np.array([[-5, -2.2], [0, 0.4]]))
 
 
 @pytest.mark.parametrize("function", [qr_factor, *MODES])
 @pytest.mark.parametrize("form", ["C", "F", "strided", "part", "read-only"])
-def test_forms_and_overwriting(function: Any, form: str) -> None:
+def test_any_form_is_taken_and_overwritten_only_if_allowed(function: Any, form: str) -> None:
     a = random(29, 21)
     given = {
         "C": np.ascontiguousarray(a),
@@ -130,8 +132,7 @@ def test_forms_and_overwriting(function: Any, form: str) -> None:
 # --- with column pivoting
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("m", "n"), SIZES)
+@pytest.mark.parametrize(("m", "n", "dtype"), spread(covering(SIZES, DTYPES)))
 def test_pivoting_is_scipy_s(m: int, n: int, dtype: str) -> None:
     a = random(m, n, dtype, seed=m + n)
     before = a.copy()
@@ -214,7 +215,7 @@ def matrix(kind: str, m: int, n: int, dtype: str) -> NDArray:
 
 
 @pytest.mark.parametrize(("kind", "dtype"), covering(KINDS, DTYPES))
-def test_factors_of_every_kind(kind: str, dtype: str) -> None:
+def test_factors_of_every_kind_are_within_the_ratio(kind: str, dtype: str) -> None:
     for m, n in [(61, 61), (61, 23), (23, 61)]:
         a = matrix(kind, m, n, dtype)
         for nb in (NB, 61):
@@ -239,8 +240,7 @@ def test_factors_of_several_hundred_rows(kind: str, on_cluster: dict[str, Any]) 
 # --- the object, and products with Q
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("m", "n"), SIZES)
+@pytest.mark.parametrize(("m", "n", "dtype"), spread(covering(SIZES, DTYPES)))
 def test_products_with_q(m: int, n: int, dtype: str) -> None:
     a = random(m, n, dtype)
     q, factors = qr(a, nb=NB)[0], qr_factor(a, nb=NB)
@@ -255,8 +255,9 @@ def test_products_with_q(m: int, n: int, dtype: str) -> None:
     )
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("m", "n"), [size for size in SIZES if min(size)])
+@pytest.mark.parametrize(
+    ("m", "n", "dtype"), spread(covering([size for size in SIZES if min(size)], DTYPES))
+)
 def test_qr_multiply_is_scipy_s(m: int, n: int, dtype: str) -> None:
     a, k = random(m, n, dtype), min(m, n)
     for mode, shapes in [("right", [(m,), (3, m), (1, m)]), ("left", [(k,), (k, 3), (k, 1)])]:
@@ -287,8 +288,10 @@ def test_qr_multiply_of_nothing() -> None:
                 assert_same(found, scipy.linalg.qr_multiply(*given, pivoting=pivoting))
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("m", "n"), [size for size in SIZES if size[0] >= size[1] and min(size)])
+@pytest.mark.parametrize(
+    ("m", "n", "dtype"),
+    spread(covering([size for size in SIZES if size[0] >= size[1] and min(size)], DTYPES)),
+)
 def test_the_factors_solve_by_least_squares(m: int, n: int, dtype: str) -> None:
     a = generate("dominant", m, n, dtype=dtype)
     factors = qr_factor(a, nb=NB)

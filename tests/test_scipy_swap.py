@@ -36,13 +36,13 @@ def check(done: subprocess.CompletedProcess[str], at_least: int) -> None:
     assert int(passed) >= at_least
 
 
-def test_a_few_of_scipy_s_tests(tmp_path: Path) -> None:
+def test_a_sample_of_scipy_s_tests_passes_with_our_functions(tmp_path: Path) -> None:
     check(run(tmp_path, "--swap-sample"), at_least=150)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1800)
-def test_scipy_s_tests(tmp_path: Path) -> None:
+def test_scipy_s_tests_pass_with_our_functions(tmp_path: Path) -> None:
     check(run(tmp_path), at_least=600)
 
 

@@ -16,7 +16,7 @@ from scipy.linalg import LinAlgWarning
 import hetero_la
 from hetero_la import det, inv, lu, lu_factor, lu_solve, slogdet, solve
 from hetero_la.api.stacks import over_stacks
-from tests.support import DTYPES, host, random
+from tests.support import DTYPES, covering, host, random
 
 NB = 4
 #: Leading dimensions; those with a zero hold no matrix.
@@ -61,9 +61,7 @@ def test_lu_is_scipy_s(batch: tuple[int, ...], m: int, n: int, dtype: str) -> No
         same(lu_factor(a, nb=NB), tuple(expected))
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("n", [0, 1, 6])
-@pytest.mark.parametrize("batch", BATCHES)
+@pytest.mark.parametrize(("batch", "n", "dtype"), covering(BATCHES, [0, 1, 6], DTYPES))
 def test_functions_of_a_square_matrix_are_scipy_s(
     batch: tuple[int, ...], n: int, dtype: str
 ) -> None:
@@ -76,7 +74,7 @@ def test_functions_of_a_square_matrix_are_scipy_s(
 
 
 @pytest.mark.parametrize("batch", [(0,), (2, 0)])
-def test_factors_of_no_matrix(batch: tuple[int, ...]) -> None:
+def test_factors_of_no_matrix_have_the_shapes_of_others(batch: tuple[int, ...]) -> None:
     """Where SciPy gives up: shapes and dtypes are those of other stacks."""
     with pytest.raises(ValueError, match="zero-size batches"):
         scipy.linalg.lu_factor(stack(batch, 4, 3))
@@ -164,7 +162,7 @@ def test_warnings_point_here(singular: bool) -> None:
 
 
 @pytest.mark.parametrize("function", [lu_factor, lu, inv, det, slogdet])
-def test_bad_stacks(function: Callable[..., Any]) -> None:
+def test_bad_stacks_are_refused(function: Callable[..., Any]) -> None:
     with pytest.raises(ValueError, match="infs or NaNs"):
         function(np.stack([np.eye(3), np.full((3, 3), np.nan)]))
     for shape in [(2, 3, 3), (0, 3, 3)]:
@@ -191,7 +189,7 @@ def several(a: Any, b: Any = None, overwrite_a: bool = False) -> Any:
     return (a.T, a.sum()), Pair(a[0], 3), b if b is None else b.ndim, overwrite_a
 
 
-def test_results_of_every_kind() -> None:
+def test_results_of_every_kind_are_stacked() -> None:
     a = stack((2, 4), 3, 5)
     (turned, sums), pair, ndims, overwritten = several(a, b=np.ones((4, 2, 2)), overwrite_a=True)
     assert np.array_equal(turned, a.swapaxes(-1, -2))

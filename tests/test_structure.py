@@ -11,7 +11,7 @@ from scipy.linalg import LinAlgWarning
 
 from hetero_la import inv, solve
 from hetero_la.api.structure import Structure, as_general, divide_by_diagonal, solve_triangle
-from tests.support import DTYPES, assert_close, host, random
+from tests.support import DTYPES, assert_close, covering, host, random
 
 NB = 8
 N = 21
@@ -35,9 +35,9 @@ def limit(dtype: str) -> float:
 # --- solve
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("lower", [False, True])
-@pytest.mark.parametrize("structure", STRUCTURES)
+@pytest.mark.parametrize(
+    ("structure", "lower", "dtype"), covering(STRUCTURES, [False, True], DTYPES)
+)
 def test_solve_is_scipy_s(structure: str, lower: bool, dtype: str) -> None:
     a = matrix(dtype)
     for shape in [(N,), (N, 3), (N, 0)]:
@@ -87,8 +87,7 @@ def test_small_systems_are_scipy_s(structure: str, n: int) -> None:
 
 
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("structure", ["sym", "her"])
+@pytest.mark.parametrize(("structure", "dtype"), covering(["sym", "her"], DTYPES))
 def test_completing_large_entries_does_not_overflow(structure: str, dtype: str) -> None:
     a = 0.9 * np.finfo(dtype).max * np.eye(3, dtype=dtype)
     b = a[:, 0].copy()
@@ -97,7 +96,7 @@ def test_completing_large_entries_does_not_overflow(structure: str, dtype: str) 
 
 @pytest.mark.parametrize("lower", [False, True])
 @pytest.mark.parametrize("structure", STRUCTURES)
-def test_singular_and_ill_conditioned(structure: str, lower: bool) -> None:
+def test_singular_matrices_raise_and_ill_conditioned_ones_warn(structure: str, lower: bool) -> None:
     a, b = np.eye(6), np.ones(6)
     a[3, 3] = 0
     for function in (solve, scipy.linalg.solve):
@@ -110,7 +109,7 @@ def test_singular_and_ill_conditioned(structure: str, lower: bool) -> None:
 
 
 @pytest.mark.parametrize("structure", STRUCTURES)
-def test_stacks(structure: str) -> None:
+def test_stacks_are_scipy_s(structure: str) -> None:
     a = np.stack([matrix("float64"), matrix("float64").T])
     b = random(N, 2, seed=1)
     x = solve(a, b, assume_a=structure, nb=NB)
@@ -121,9 +120,7 @@ def test_stacks(structure: str) -> None:
 # --- inv
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("lower", [False, True])
-@pytest.mark.parametrize("structure", INVERTED)
+@pytest.mark.parametrize(("structure", "lower", "dtype"), covering(INVERTED, [False, True], DTYPES))
 def test_inv_is_scipy_s(structure: str, lower: bool, dtype: str) -> None:
     for n in (0, 1, N):
         a = matrix(dtype, n)
@@ -140,7 +137,7 @@ def test_the_inverse_of_a_diagonal_has_zeros_beside_it() -> None:
 
 
 @pytest.mark.parametrize("structure", INVERTED)
-def test_inv_of_a_singular_matrix(structure: str) -> None:
+def test_inv_of_a_singular_matrix_raises(structure: str) -> None:
     a = np.diag([1.0, 0.0, 2.0])
     for function in (inv, scipy.linalg.inv):
         with pytest.raises(LinAlgError):
@@ -150,17 +147,18 @@ def test_inv_of_a_singular_matrix(structure: str) -> None:
 # --- what a GPU does instead of SciPy, here with NumPy arrays
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("shape", [(N,), (N, 3)])
-def test_division_by_the_diagonal(shape: tuple[int, ...], dtype: str) -> None:
+@pytest.mark.parametrize(("shape", "dtype"), covering([(N,), (N, 3)], DTYPES))
+def test_division_by_the_diagonal_is_scipy_s(shape: tuple[int, ...], dtype: str) -> None:
     a, b = matrix(dtype), np.ones(shape, dtype)
     assert_close(divide_by_diagonal(a, b), scipy.linalg.solve(a, b, assume_a="diagonal"))
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("shape", [(N,), (N, 3)])
-@pytest.mark.parametrize("lower", [False, True])
-def test_a_triangle(shape: tuple[int, ...], lower: bool, dtype: str) -> None:
+@pytest.mark.parametrize(
+    ("lower", "shape", "dtype"), covering([False, True], [(N,), (N, 3)], DTYPES)
+)
+def test_solving_with_a_triangle_is_scipy_s(
+    shape: tuple[int, ...], lower: bool, dtype: str
+) -> None:
     a, b = matrix(dtype), np.ones(shape, dtype)
     for transposed in (False, True):
         expected = scipy.linalg.solve_triangular(a, b, trans=int(transposed), lower=lower)
@@ -168,7 +166,7 @@ def test_a_triangle(shape: tuple[int, ...], lower: bool, dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_a_band(dtype: str) -> None:
+def test_a_band_is_completed_to_what_scipy_reads(dtype: str) -> None:
     a, b = matrix(dtype), np.ones((N, 2), dtype)
     full = as_general(a, Structure.TRIDIAGONAL, lower=False)
     expected = scipy.linalg.solve(a, b, assume_a="tridiagonal")
@@ -176,7 +174,7 @@ def test_a_band(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("lower", [False, True])
-def test_bad_diagonals(lower: bool) -> None:
+def test_zeros_on_diagonals_raise_and_tiny_ones_warn(lower: bool) -> None:
     a = np.diag([1.0, 0.0, 2.0])
     with pytest.raises(LinAlgError, match="singular"):
         divide_by_diagonal(a, np.ones(3))
@@ -193,9 +191,8 @@ def test_bad_diagonals(lower: bool) -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("structure", STRUCTURES)
-def test_structures_on_a_gpu(structure: str, dtype: str) -> None:
+@pytest.mark.parametrize(("structure", "dtype"), covering(STRUCTURES, DTYPES))
+def test_structures_on_a_gpu_mean_the_same(structure: str, dtype: str) -> None:
     cupy = pytest.importorskip("cupy")
     a = matrix(dtype)
     for lower in (False, True):
@@ -213,7 +210,7 @@ def test_structures_on_a_gpu(structure: str, dtype: str) -> None:
 
 
 @pytest.mark.parametrize("structure", ["tridiagonal", "banded", "upper triangular", "diagonal"])
-def test_a_matrix_that_is_not_aligned(structure: str) -> None:
+def test_a_matrix_that_is_not_aligned_is_solved_with(structure: str) -> None:
     a = np.ndarray((3, 3), "f8", bytearray(80), offset=1)
     a[...] = 2 * np.eye(3)
     assert not a.flags.aligned

@@ -82,7 +82,9 @@ def test_all_functions_in_the_calling_thread(dtype: str, sizes: str) -> None:
 
 @pytest.mark.parametrize("sizes", FEW)
 @pytest.mark.parametrize("dtype", ["complex64", pytest.param("float64", marks=pytest.mark.slow)])
-def test_all_functions_on_a_cluster(client: Client, dtype: str, sizes: str) -> None:
+def test_all_functions_on_a_cluster_give_the_same_result(
+    client: Client, dtype: str, sizes: str
+) -> None:
     check(dtype, sizes, client=client)
 
 
@@ -90,19 +92,21 @@ def test_all_functions_on_a_cluster(client: Client, dtype: str, sizes: str) -> N
 @pytest.mark.parametrize(
     "lookahead", [*(pytest.param(k, marks=pytest.mark.slow) for k in (0, 1)), 3]
 )
-def test_panels_and_lookahead(panel: str, lookahead: int) -> None:
+def test_any_panel_and_look_ahead_give_the_same_result(panel: str, lookahead: int) -> None:
     with hetero_la.Cluster(cpus=1, gpus=0, virtual_gpus=2, blas_threads=1) as cluster:
         check("float64", "4+11+4+11+6", client=cluster, panel=panel, lookahead=lookahead)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("sizes", ["21+9+5", "3+5+9+21"])
-def test_all_functions_over_processes(processes: Client, sizes: str) -> None:
+def test_all_functions_over_processes_give_the_same_result(processes: Client, sizes: str) -> None:
     check("float64", sizes, client=processes)
 
 
 @pytest.mark.parametrize("checkpoint", [None, 3])
-def test_a_lost_worker(processes: Client, checkpoint: int | None, tmp_path: Path) -> None:
+def test_a_lost_worker_does_not_change_the_result(
+    processes: Client, checkpoint: int | None, tmp_path: Path
+) -> None:
     wait_for_workers(processes, 2)
     a = random(160)
     address = next(iter(processes.scheduler_info()["workers"]))
@@ -120,7 +124,7 @@ def test_a_lost_worker(processes: Client, checkpoint: int | None, tmp_path: Path
 
 @pytest.mark.parametrize("sizes", FEW)
 @pytest.mark.parametrize("chunks", [(17, 23), pytest.param((5, -1), marks=pytest.mark.slow)])
-def test_dask_arrays(sizes: str, chunks: tuple[int, int]) -> None:
+def test_dask_arrays_in_any_tiles_give_the_same_result(sizes: str, chunks: tuple[int, int]) -> None:
     for case in cases("float64"):
         result = case.call(lambda a: chunked(a, chunks if a.ndim == 2 else 13), nb=sizes)
         with warnings.catch_warnings():
@@ -130,7 +134,7 @@ def test_dask_arrays(sizes: str, chunks: tuple[int, int]) -> None:
 
 
 @pytest.mark.slow
-def test_dask_arrays_on_a_cluster(client: Client) -> None:
+def test_dask_arrays_on_a_cluster_give_the_same_result(client: Client) -> None:
     made = [c.call(lambda a: chunked(a, 13), nb="3+5+9+21", client=client) for c in cases("f8")]
     for case, found in zip(cases("f8"), dask.compute(*made), strict=True):
         assert_same(found, plain(case.call(nb=16)))

@@ -128,7 +128,7 @@ def test_nothing_is_measured_outside(gpus: Client) -> None:
         t.write("a.json")
 
 
-def test_traces_may_nest() -> None:
+def test_nested_traces_hold_the_runs_inside_them() -> None:
     with hetero_la.trace() as outer:
         with hetero_la.trace() as inner:
             hetero_la.lu_factor(A)
@@ -200,7 +200,9 @@ PANEL = Program(0, [0], [Instruction("receive", 0, message=KEY), Instruction("ca
         (trace_of([0, 0], [[2, 6], [1, 8]], [0, 8]), None, (7, 0, 1, 2, 0, 0)),
     ],
 )
-def test_split(trace: WorkerTrace, sent: Any, expected: tuple[float, ...]) -> None:
+def test_time_is_split_by_what_comes_first(
+    trace: WorkerTrace, sent: Any, expected: tuple[float, ...]
+) -> None:
     parts = split_time(trace, PANEL, 0.0, 10.0, sent)
     # In this order: computing, copying, panel, nothing left, Dask, other.
     assert tuple(parts.values()) == pytest.approx(expected)

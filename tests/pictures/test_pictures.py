@@ -236,7 +236,7 @@ def test_every_kernel_has_a_colour_and_names_on_it_are_legible() -> None:
     ("value", "text"),
     [(1.0, "1 s"), (0.0123, "12.3 ms"), (3e-5, "30 µs"), (2e-9, "0.002 µs"), (5e13, "50 Ts")],
 )
-def test_amounts(value: float, text: str) -> None:
+def test_amounts_are_written_with_their_prefix(value: float, text: str) -> None:
     assert format_amount(value, "s") == text
 
 

@@ -54,7 +54,7 @@ def test_the_width_s_area_is_the_work(graph: TaskGraph) -> None:
         assert count == ((start <= at) & (stop > at)).sum()
 
 
-def test_an_empty_graph() -> None:
+def test_an_empty_graph_has_no_work_and_no_path() -> None:
     graph = lu_tasks(TileLayout(0, 0, 4))
     assert critical_path(graph) == []
     assert total_work(graph) == average_parallelism(graph) == 0

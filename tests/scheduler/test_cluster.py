@@ -152,7 +152,7 @@ def test_presets_name_known_settings(name):
     assert set(preset["options"]) == {"panel", "lookahead", "nb"}
 
 
-def test_presets():
+def test_presets_are_listed_and_others_refused():
     assert available_presets() == ["cpu-panel", "four-gpus", "laptop", "one-gpu"]
     with pytest.raises(ValueError, match="'x': choose from cpu-panel, four-gpus, laptop, one-gpu"):
         load_preset("x")
@@ -177,7 +177,7 @@ def test_explicit_arguments_win_over_preset_and_preset_over_configuration():
 # --- the cluster
 
 
-def test_workers(cluster):
+def test_workers_are_described_in_their_order(cluster):
     client = cluster.private_client()
     infos = worker_infos(client)
     assert [info.name for info in infos] == ["gpu0", "gpu1", "cpu0"]
@@ -344,7 +344,7 @@ def processes():
         yield client
 
 
-def test_foreign_workers(processes):
+def test_workers_that_others_started_are_described_too(processes):
     infos = worker_infos(processes)
     assert [info.name for info in infos] == ["cpu0", "cpu1"]
     assert len({info.pid for info in infos} | {os.getpid()}) == 3
@@ -389,7 +389,7 @@ def test_device_is_that_of_a_task(cluster):
     assert cluster.private_client().submit(lambda: current_worker() is not None).result()
 
 
-def test_running_client(cluster):
+def test_the_running_client_is_the_current_one_or_the_cluster_s_own(cluster):
     assert running_client() is None
     private = running_client(cluster)
     assert private is cluster.private_client()
@@ -489,7 +489,7 @@ def test_the_calling_thread_factors_what_comes_after_the_main_thread(how: str, b
     assert out.splitlines()[-1] == "caller"
 
 
-def test_embedded_in_a_fork():
+def test_a_fork_starts_an_embedded_cluster_of_its_own():
     out = run_script("""
         import os, signal, sys, warnings
         warnings.simplefilter("ignore")
@@ -518,7 +518,7 @@ def fail(seconds, message):
     raise KeyError(message)
 
 
-def test_wait_all(cluster):
+def test_wait_all_returns_when_all_is_done(cluster):
     client = cluster.private_client()
     futures = client.map(abs, range(20), pure=False)
     wait_all(client, futures, [info.address for info in worker_infos(client)])
@@ -640,7 +640,7 @@ def test_a_worker_that_cannot_be_described(processes, monkeypatch):
         worker_infos(processes, refresh=True)
 
 
-def test_control_c():
+def test_control_c_ends_a_wait_and_cancels_what_waits():
     process = script("""
         import time
         from hetero_la.scheduler.cluster.clients import embedded_client, worker_infos

@@ -127,7 +127,7 @@ def test_only_a_gpu_has_a_host_thread_apart_from_its_queue():
     assert H200.host_seconds("geqrf", wide) == pytest.approx(1.4e-5 + 100 * 2e-6)
 
 
-def test_transfers():
+def test_transfers_take_the_time_of_the_link_between_two_workers():
     virtual = replace(CORE, by_reference=False)
     machine = MachineModel((CORE, CORE, H200, H200, virtual, CORE), (1, 1, 1, 1, 1, 2))
     size = 10**9
@@ -324,7 +324,7 @@ def test_a_virtual_gpu_is_a_cpu_that_copies():
     assert not device.by_reference
 
 
-def test_measured_link():
+def test_the_link_is_measured_once_and_plausible():
     link = measure_link(CpuDevice())
     assert 0 <= link.latency < 1e-2
     assert 1e8 < link.bandwidth < 1e13
@@ -333,7 +333,7 @@ def test_measured_link():
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("dtype", [np.float64, np.complex64])
-def test_measured_gpu(dtype):
+def test_a_measured_gpu_is_plausible(dtype):
     from hetero_la.tiles.kernels.gpu.device import GpuDevice
 
     model = measure_device(GpuDevice(0), dtype)

@@ -68,7 +68,7 @@ def processes() -> Iterator[Client]:
 
 
 @pytest.mark.parametrize("dtype", ["complex64", pytest.param("float64", marks=pytest.mark.slow)])
-def test_all_functions(client: Client, dtype: str) -> None:
+def test_all_functions_of_dask_arrays_give_the_result_of_arrays(client: Client, dtype: str) -> None:
     cases = [*any_shape_cases(50, 33, dtype), *any_shape_cases(33, 50, dtype)]
     cases += square_cases(40, dtype)
     options: dict[str, Any] = {"nb": NB, "client": client}
@@ -81,7 +81,7 @@ def test_all_functions(client: Client, dtype: str) -> None:
 
 @pytest.mark.parametrize("panel", ["cpu", "gpu"])
 @pytest.mark.parametrize("lookahead", [0, 2])
-def test_panels_and_lookahead(panel: str, lookahead: int) -> None:
+def test_any_panel_and_look_ahead_give_the_same_factors(panel: str, lookahead: int) -> None:
     a = random(100)
     options: dict[str, Any] = {"nb": NB, "panel": panel, "lookahead": lookahead}
     with start("virtual GPUs") as cluster, cluster.get_client() as client:

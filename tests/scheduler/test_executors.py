@@ -42,7 +42,7 @@ from hetero_la.tiles.kernels.cpu.device import CpuDevice, VirtualGpu
 from hetero_la.tiles.storage.layout import TileLayout
 from hetero_la.tiles.storage.shard import ArrayStorage
 from tests.dask_support import nothing_left
-from tests.support import DTYPES, Problem, assert_close, problem, random
+from tests.support import DTYPES, Problem, assert_close, covering, problem, random, spread
 
 ROOT = str(Path(__file__).parents[2])
 NB = 8
@@ -132,9 +132,8 @@ def check_routine(given: Problem, **options: Any) -> Any:
 # --- the same result everywhere
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("m", "n"), SIZES)
-def test_inline(m: int, n: int, dtype: str) -> None:
+@pytest.mark.parametrize(("m", "n", "dtype"), spread(covering(SIZES, DTYPES)))
+def test_lu_inline_is_scipy_s(m: int, n: int, dtype: str) -> None:
     for lookahead in (0, 1, 2):
         factors = check_lu(random(m, n, dtype), lookahead=lookahead)
         assert [worker.name for worker in factors.plan.workers] == ["caller"]
@@ -142,7 +141,7 @@ def test_inline(m: int, n: int, dtype: str) -> None:
 
 @pytest.mark.parametrize("lookahead", [0, 1, 2])
 @pytest.mark.parametrize(("m", "n"), SIZES)
-def test_lu_on_threads(cluster: Cluster, m: int, n: int, lookahead: int) -> None:
+def test_lu_on_threads_is_scipy_s(cluster: Cluster, m: int, n: int, lookahead: int) -> None:
     for panel in panels_on(cluster)[lookahead > 0 :]:
         a = random(m, n, DTYPES[lookahead + 1])
         factors = check_lu(a, client=cluster, lookahead=lookahead, panel=panel)
@@ -159,7 +158,7 @@ def test_lu_on_threads(cluster: Cluster, m: int, n: int, lookahead: int) -> None
 
 
 @pytest.mark.parametrize("number", range(3))
-def test_solve_on_threads(cluster: Cluster, number: int) -> None:
+def test_solve_on_threads_is_numpy_s(cluster: Cluster, number: int) -> None:
     """A Latin square: any two of right-hand sides, panel and look-ahead meet once."""
     nrhs = [1, NB - 1, 3 * NB + 1][number]
     for place, panel in enumerate(panels_on(cluster)):
@@ -169,7 +168,7 @@ def test_solve_on_threads(cluster: Cluster, number: int) -> None:
 
 
 @pytest.mark.parametrize("routine", ROUTINES)
-def test_routines_on_threads(cluster: Cluster, routine: str) -> None:
+def test_routines_on_threads_give_scipy_s_result(cluster: Cluster, routine: str) -> None:
     for number, shape in enumerate(ROUTINES[routine]):
         lookaheads = (0, 1, 2) if shape is ROUTINES[routine][-1] else (number % 3,)
         for lookahead in lookaheads:
@@ -181,9 +180,8 @@ def test_routines_on_threads(cluster: Cluster, routine: str) -> None:
                 assert plan.panel == (panel if cluster.size.virtual_gpus else "cpu")
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("routine", ROUTINES)
-def test_routines_inline(routine: str, dtype: str) -> None:
+@pytest.mark.parametrize(("routine", "dtype"), covering(ROUTINES, DTYPES))
+def test_routines_inline_give_scipy_s_result(routine: str, dtype: str) -> None:
     for shape in ROUTINES[routine]:
         for lookahead in (0, 1, 2):
             given = problem(routine, TileLayout(*shape[:2], NB, shape[2]), dtype)
@@ -192,7 +190,7 @@ def test_routines_inline(routine: str, dtype: str) -> None:
 
 
 @pytest.mark.parametrize("routine", ROUTINES)
-def test_routines_in_windows(cluster: Cluster, routine: str) -> None:
+def test_routines_in_windows_give_scipy_s_result(cluster: Cluster, routine: str) -> None:
     client, shape = cluster.private_client(), ROUTINES[routine][-1]
     given = problem(routine, TileLayout(*shape[:2], NB, shape[2]))
     for window, panel in enumerate(panels_on(cluster), 1):
@@ -207,7 +205,9 @@ def test_routines_in_windows(cluster: Cluster, routine: str) -> None:
 
 
 @pytest.mark.parametrize("window", [1, 2, 3, 100])
-def test_windows_of_any_length(cluster: Cluster, window: int) -> None:
+def test_windows_of_any_length_cut_programs_into_all_their_parts(
+    cluster: Cluster, window: int
+) -> None:
     client = cluster.private_client()
     for panel in panels_on(cluster):
         a = random(60, seed=window)
@@ -227,7 +227,7 @@ def test_windows_of_any_length(cluster: Cluster, window: int) -> None:
             assert len(list(program.windows(plan.layout.kt))) == 1  # with what closes the run
 
 
-def test_threads_without_dask(hybrid: Cluster) -> None:
+def test_lu_in_threads_without_dask_is_scipy_s(hybrid: Cluster) -> None:
     a = random(60)
     infos = tuple(worker_infos(hybrid.private_client()))
     plan = make_plan("lu", 60, 60, 0, a.dtype, Options(nb=NB, panel="cpu"), infos)
@@ -237,14 +237,14 @@ def test_threads_without_dask(hybrid: Cluster) -> None:
 
 
 @pytest.mark.parametrize(("m", "n"), SIZES)
-def test_lu_on_processes(processes: Client, m: int, n: int) -> None:
+def test_lu_on_processes_is_scipy_s(processes: Client, m: int, n: int) -> None:
     for lookahead in (0, 2):
         factors = check_lu(random(m, n), client=processes, lookahead=lookahead)
         assert len({worker.pid for worker in factors.plan.workers} | {os.getpid()}) == 3
 
 
 @pytest.mark.parametrize("nrhs", [1, 3 * NB + 1])
-def test_solve_on_processes(processes: Client, nrhs: int) -> None:
+def test_solve_on_processes_is_numpy_s(processes: Client, nrhs: int) -> None:
     check_solve(random(45, dtype="complex128"), nrhs, client=processes)
 
 
@@ -262,7 +262,7 @@ def test_programs_with_a_panel_worker_on_any_cluster(hybrid: Cluster, panel: str
 
 
 @pytest.mark.parametrize("routine", ROUTINES)
-def test_routines_on_processes(processes: Client, routine: str) -> None:
+def test_routines_on_processes_give_scipy_s_result(processes: Client, routine: str) -> None:
     for shape in ROUTINES[routine]:
         given = problem(routine, TileLayout(*shape[:2], NB, shape[2]), DTYPES[1 + shape[0] % 3])
         plan = check_routine(given, client=processes, lookahead=shape[0] % 3)
@@ -287,7 +287,7 @@ def test_routines_with_a_panel_worker_on_any_cluster(
     assert nothing_left(client)
 
 
-def test_somebody_else_s_threads() -> None:
+def test_threads_of_any_dask_cluster_give_scipy_s_result() -> None:
     with (
         LocalCluster(
             n_workers=2, threads_per_worker=2, processes=False, dashboard_address=None
@@ -492,7 +492,7 @@ def test_tasks_of_an_ended_run_are_refused() -> None:
         dask_execution.run_window("lu-77", 0, 0, 1, None)
 
 
-def test_two_runs_at_once(hybrid: Cluster) -> None:
+def test_runs_at_once_take_turns_and_mix_nothing_up(hybrid: Cluster) -> None:
     """From several threads, on one cluster: they take turns, and mix nothing up."""
     errors: list[BaseException] = []
 

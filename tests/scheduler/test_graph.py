@@ -20,7 +20,16 @@ from hetero_la.scheduler.run.inline import run_in_order
 from hetero_la.tiles.arrays.device import KernelOptions
 from hetero_la.tiles.kernels.cpu.device import CpuDevice
 from hetero_la.tiles.storage.layout import TileLayout
-from tests.support import DTYPES, assert_close, pivots, priorities, random, random_order
+from tests.support import (
+    DTYPES,
+    assert_close,
+    covering,
+    pivots,
+    priorities,
+    random,
+    random_order,
+    spread,
+)
 
 GRANULARITIES = ("column", "tile")
 SHAPES = [(0, 0), (0, 5), (5, 0), (1, 1), (3, 3), (13, 13), (13, 5), (5, 13)]
@@ -95,7 +104,7 @@ def test_a_write_in_the_middle_cuts_a_region() -> None:
 
 
 @pytest.mark.parametrize("granularity", GRANULARITIES)
-def test_what_is_a_topological_order(granularity: str) -> None:
+def test_only_topological_orders_pass_for_such(granularity: str) -> None:
     graph = lu_tasks(TileLayout(9, 9, 3), granularity)
     order = list(range(len(graph)))
     assert graph.is_topological(order)
@@ -115,10 +124,25 @@ def test_another_order_is_refused() -> None:
         run_in_order(graph, range(3), random(4), CpuDevice(), KernelOptions())
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("granularity", GRANULARITIES)
-@pytest.mark.parametrize(("m", "n", "nrhs"), [(0, 0, 0), (1, 1, 1), (8, 8, 0), (37, 37, 0),
-    (41, 19, 0), (19, 41, 0), (37, 37, 1), (37, 37, 19)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("m", "n", "nrhs", "granularity", "dtype"),
+    spread(
+        covering(
+            [
+                (0, 0, 0),
+                (1, 1, 1),
+                (8, 8, 0),
+                (37, 37, 0),
+                (41, 19, 0),
+                (19, 41, 0),
+                (37, 37, 1),
+                (37, 37, 19),
+            ],
+            GRANULARITIES,
+            DTYPES,
+        )
+    ),
+)
 def test_any_order_gives_the_same_factors(
     m: int, n: int, nrhs: int, granularity: str, dtype: str
 ) -> None:
@@ -144,7 +168,7 @@ def test_any_order_gives_the_same_factors(
 
 
 @pytest.mark.slow
-def test_counts_at_full_size() -> None:
+def test_graphs_of_full_size_have_as_many_tasks_as_formulas_say() -> None:
     layout = TileLayout(65536, 65536, 1024)
     panels, updates = 64 + 2 * 63, 3 * 63 * 64 // 2
     columns = panels + updates + 2 * 63
@@ -167,7 +191,7 @@ def test_work_is_lapack_s() -> None:
 
 
 @pytest.mark.parametrize("granularity", GRANULARITIES)
-def test_networkx(granularity: str) -> None:
+def test_the_networkx_graph_has_the_same_tasks_and_edges(granularity: str) -> None:
     layout = TileLayout(10, 10, 4, nrhs=2)
     graph = solve_tasks(layout, granularity)
     nx = graph.to_networkx(np.float32)
@@ -196,7 +220,9 @@ def test_networkx(granularity: str) -> None:
      (7, [1, 1, 1], (0, 1, 2, 0, 1, 2, 0)), (6, [2, 1], (0, 0, 1, 0, 0, 1)),
      (4, [0, 1, 1], (1, 2, 1, 2)), (4, [1, 0], (0,) * 4)],
 )  # fmt: skip
-def test_cyclic(columns: int, weights: list[float], owners: tuple[int, ...]) -> None:
+def test_columns_go_round_by_the_workers_speeds(
+    columns: int, weights: list[float], owners: tuple[int, ...]
+) -> None:
     distribution = Distribution.cyclic(columns, weights)
     assert distribution.owners == owners
     for w in range(len(weights)):

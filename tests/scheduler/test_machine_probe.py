@@ -183,7 +183,7 @@ def test_all_devices_come_to_a_point_together() -> None:
     assert found == [[1.0] * 3, [2.0] * 3]
 
 
-def test_median_and_spread() -> None:
+def test_the_spread_is_relative_to_the_median() -> None:
     assert median_and_spread([3.0, 1.0, 2.0]) == (2.0, 0.5)
     assert median_and_spread([2.0, 2.0, 2.0]) == (2.0, 0.0)
 
@@ -203,7 +203,7 @@ def test_cpus_measured_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
     assert told[-1] == "2 x 1 CPU threads: laswp"
 
 
-def test_copies() -> None:
+def test_measured_copies_are_plausible() -> None:
     copies = measure_copies([Probe(CpuDevice(), DOUBLE)])
     assert list(copies) == ["aligned", "strided", "loaded", "turned"]
     assert all(1e7 < rate < 1e13 for rate in copies.values())
@@ -250,7 +250,7 @@ def test_clocks_that_fall_are_told_from_what_only_disturbs() -> None:
         assert clock(*full * 5, *constant, *full * 8) == Clock(0.0, 1.0)
 
 
-def test_what_dask_takes() -> None:
+def test_measured_overheads_of_dask_are_plausible() -> None:
     with Cluster(cpus=2) as cluster:
         client = cluster.private_client()
         dask = measure_dask(client, [info.address for info in worker_infos(client)])
@@ -270,7 +270,7 @@ def test_every_kernel_is_measured_on_a_gpu(kind: str) -> None:
 
 
 @pytest.mark.gpu
-def test_gpus_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_probed_gpu_is_plausible(monkeypatch: pytest.MonkeyPatch) -> None:
     few = {"gemm": ((512, 4096), (256,), (512, 4096)), "getrf": ((1024, 8192), (128, 256))}
     monkeypatch.setattr(machine, "grids", lambda *args, **kwargs: few)
     device = machine.measure_gpu(0)

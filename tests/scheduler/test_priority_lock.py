@@ -87,7 +87,7 @@ def test_a_lock_that_is_released_for_a_wait_is_acquired_again_whatever_happens()
     assert not lock._held
 
 
-def test_one_at_a_time() -> None:
+def test_one_thread_at_a_time_has_the_turn() -> None:
     lock, inside, most = PriorityLock(), [0], [0]
 
     def work(seed: int) -> None:

@@ -17,6 +17,7 @@ from hetero_la.scheduler.placement.placement import Placement
 from hetero_la.scheduler.placement.workers import WorkerInfo
 from hetero_la.scheduler.predict.simulate import simulate
 from hetero_la.scheduler.program.build import build_programs
+from hetero_la.tiles.arrays.device import Queue
 from hetero_la.tiles.kernels.cpu.device import CpuDevice, VirtualGpu
 from hetero_la.tiles.storage.layout import TileLayout
 from tests.support import (
@@ -261,6 +262,32 @@ def test_look_ahead_factors_a_panel_before_the_rest_of_the_step(depth: int) -> N
         rest = place["gemm", k, k + depth + 1]  # the wide update of step k
         assert all(place["getrf", c, c] < rest for c in range(k + depth + 1))
         assert place["getrf", k + depth + 1, k + depth + 1] > rest
+
+
+@pytest.mark.parametrize("owners", [1, 2])
+def test_a_panel_is_more_urgent_than_the_updates_of_the_step_before_and_no_others(
+    owners: int,
+) -> None:
+    for program in set_up(layout_of(7, 7, 0, 2), owners, depth=1).programs:
+        calls = [i for i in program.instructions if i.op == "call"]
+        for panel in (call for call in calls if call.queue is Queue.PANEL):
+            for update in (call for call in calls if call.queue is Queue.UPDATE):
+                assert (panel.urgency < update.urgency) == (update.step >= panel.step - 1)
+
+
+@pytest.mark.parametrize("owners", [1, 2])
+def test_what_is_no_call_is_as_urgent_as_the_call_that_it_is_for(owners: int) -> None:
+    """A send is for the call before it, anything else for the next one."""
+    for program in set_up(layout_of(7, 7, 0, 2), owners, depth=1).programs:
+        calls = [i for i in program.instructions if i.op == "call"]
+        for at, instruction in enumerate(program.instructions):
+            following = [i.urgency for i in program.instructions[at:] if i.op == "call"]
+            if instruction.op == "send":
+                assert instruction.urgency == program.instructions[at - 1].urgency
+            elif following:
+                assert instruction.urgency == following[0]
+            else:
+                assert instruction.urgency > max(i.urgency for i in calls)
 
 
 def one_by_one(graph: TaskGraph) -> TaskGraph:

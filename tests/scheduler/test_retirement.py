@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import time
 from collections.abc import Callable, Iterator
@@ -24,7 +25,7 @@ NB, N = 8, 200
 SOON = 30.0
 
 
-@pytest.fixture(params=["processes", "threads"])
+@pytest.fixture
 def client(request: pytest.FixtureRequest) -> Iterator[Client]:
     with (
         LocalCluster(
@@ -63,7 +64,17 @@ def during(client: Client, run: Callable[..., Any], act: Callable[[], object]) -
     return losses
 
 
-@pytest.mark.parametrize("run", [eager, lazy])
+def on_each_client(*quick: tuple[str, Callable[..., Any]]) -> pytest.MarkDecorator:
+    """Both kinds of runs on both kinds of clients; all but the `quick` are exhaustive."""
+    return pytest.mark.parametrize(
+        ("client", "run"),
+        [pytest.param(*pair, marks=[] if pair in quick else pytest.mark.exhaustive)
+         for pair in itertools.product(("processes", "threads"), (eager, lazy))],
+        indirect=["client"],
+    )  # fmt: skip
+
+
+@on_each_client(("processes", eager), ("threads", lazy))
 def test_a_worker_that_is_retired(
     client: Client, run: Callable[..., Any], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -81,7 +92,7 @@ def test_a_worker_that_is_retired(
     assert at_rest(client)
 
 
-@pytest.mark.parametrize("run", [eager, lazy])
+@on_each_client(("processes", lazy), ("threads", eager))
 def test_a_cluster_that_is_scaled_down_and_up(client: Client, run: Callable[..., Any]) -> None:
     def scale() -> None:
         client.cluster.scale(1)
@@ -96,6 +107,9 @@ def test_a_cluster_that_is_scaled_down_and_up(client: Client, run: Callable[...,
     assert_close(lu, scipy.linalg.lu_factor(random(N))[0])
 
 
+@pytest.mark.parametrize(
+    "client", ["processes", pytest.param("threads", marks=pytest.mark.exhaustive)], indirect=True
+)
 def test_a_cluster_that_adapts(client: Client) -> None:
     def adapt() -> None:
         client.cluster.adapt(minimum=1, maximum=2, interval="200ms", wait_count=1)

@@ -31,6 +31,7 @@ from tests.support import (
     Setup,
     Values,
     assert_close,
+    covering,
     priorities,
     problem,
     random_order,
@@ -60,7 +61,8 @@ CASES = [
 #: Those whose every tile column has work for several workers.
 LARGE = [case for case in CASES if min(case[1:3]) >= 10]
 #: Owners, whether one more worker factors panels, look-ahead.
-TEAMS = [*itertools.product((1, 2, 4), (False, True), (0, 1, 2))]
+TEAM = ((1, 2, 4), (False, True), (0, 1, 2))
+TEAMS = [*itertools.product(*TEAM)]
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -96,9 +98,9 @@ def check(given: Problem, found: np.ndarray, values: Values) -> None:
 # --- graphs
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("granularity", ["column", "tile"])
-@pytest.mark.parametrize("case", CASES, ids=name_of)
+@pytest.mark.parametrize(
+    ("case", "granularity", "dtype"), covering(CASES, ["column", "tile"], DTYPES)
+)
 def test_any_order_gives_the_same_result(
     case: tuple[str, int, int, int], granularity: str, dtype: str
 ) -> None:
@@ -188,7 +190,7 @@ def test_nothing_above_the_diagonal_is_touched() -> None:
 
 
 @pytest.mark.slow
-def test_counts_at_full_size() -> None:
+def test_graphs_of_full_size_have_as_many_tasks_as_formulas_say() -> None:
     layout = TileLayout(65536, 65536, 1024)
     assert len(cholesky_tasks(layout)) == 64 + 2 * 63 + 63 * 64 // 2
     tiles = 64 + 63 + 63 * 64 // 2 + sum(r * (r + 1) // 2 for r in range(1, 64))
@@ -208,7 +210,7 @@ def run_all(made: Setup, given: Problem, engine: Engine | None, panel: bool) -> 
 
 @pytest.mark.parametrize(("owners", "panel", "depth"), TEAMS)
 @pytest.mark.parametrize("routine", TASKS)
-def test_programs_end(routine: str, owners: int, panel: bool, depth: int) -> None:
+def test_programs_of_every_team_end(routine: str, owners: int, panel: bool, depth: int) -> None:
     kinds = ["gpu"] * owners + ["cpu"] * panel
     models = [
         MachineModel.nominal(
@@ -244,9 +246,10 @@ def test_programs_end_where_right_hand_sides_arrive_last(
     assert run.makespan > 0
 
 
-@pytest.mark.parametrize(("owners", "panel", "depth"), TEAMS)
-@pytest.mark.parametrize("routine", TASKS)
-def test_threads(routine: str, owners: int, panel: bool, depth: int) -> None:
+@pytest.mark.parametrize(("owners", "panel", "depth", "routine"), covering(*TEAM, TASKS))
+def test_programs_in_threads_give_scipy_s_result(
+    routine: str, owners: int, panel: bool, depth: int
+) -> None:
     for case in (case for case in LARGE if case[0] == routine):
         given = problem(routine, layout_of(case))
         made = set_up(given.layout, owners, panel_worker=panel, depth=depth, routine=routine)
@@ -255,7 +258,7 @@ def test_threads(routine: str, owners: int, panel: bool, depth: int) -> None:
 
 @pytest.mark.parametrize("owners", [1, 2, 3])
 @pytest.mark.parametrize("routine", TASKS)
-def test_threads_that_share_memory(routine: str, owners: int) -> None:
+def test_programs_in_threads_that_share_memory_give_it_too(routine: str, owners: int) -> None:
     for depth, case in itertools.product((0, 2), [c for c in LARGE if c[0] == routine]):
         given = problem(routine, layout_of(case))
         made = set_up(given.layout, owners, depth=depth, shared=True, routine=routine)
@@ -263,8 +266,7 @@ def test_threads_that_share_memory(routine: str, owners: int) -> None:
         check(given, *run_in_threads(made, devices, given.a, given.b))
 
 
-@pytest.mark.parametrize(("owners", "panel", "depth"), TEAMS)
-@pytest.mark.parametrize("routine", TASKS)
+@pytest.mark.parametrize(("owners", "panel", "depth", "routine"), covering(*TEAM, TASKS))
 def test_messages_are_all_that_slices_need(
     routine: str, owners: int, panel: bool, depth: int
 ) -> None:
@@ -274,9 +276,9 @@ def test_messages_are_all_that_slices_need(
         check(given, *run_by_messages(made, given.a, given.b, seed))
 
 
-@pytest.mark.parametrize("late", [pytest.param(False, marks=pytest.mark.slow), True])
-@pytest.mark.parametrize(("owners", "panel", "depth"), TEAMS)
-@pytest.mark.parametrize("routine", TASKS)
+@pytest.mark.parametrize(
+    ("owners", "panel", "depth", "routine", "late"), covering(*TEAM, TASKS, [False, True])
+)
 def test_events_order_the_queues(
     routine: str, owners: int, panel: bool, depth: int, late: bool
 ) -> None:
@@ -402,8 +404,7 @@ def test_right_hand_sides_are_solved_for_together(routine: str, kind: str) -> No
     assert [call[1:] for call in calls_of(made, 0, kind)] == [(5, 9)] * 5
 
 
-@pytest.mark.parametrize(("owners", "panel", "depth"), TEAMS)
-@pytest.mark.parametrize("routine", TASKS)
+@pytest.mark.parametrize(("owners", "panel", "depth", "routine"), covering(*TEAM, TASKS))
 def test_every_task_is_called_by_its_worker(
     routine: str, owners: int, panel: bool, depth: int
 ) -> None:

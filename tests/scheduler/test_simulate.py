@@ -263,7 +263,7 @@ def test_prototype_is_predicted_within_a_quarter(n, nb, gpus, measured):
     assert Case(n, nb, gpus).run(prototype).makespan == pytest.approx(measured, rel=0.25)
 
 
-def test_bytes():
+def test_simulated_bytes_are_those_of_panels_and_inverses():
     n, nb, gpus = 4096, 512, 4
     run = Case(n, nb, gpus).run(H200, host_arrays=True)
     # A panel with its inverse goes to all others, but the last to none.
@@ -285,7 +285,7 @@ def test_host_arrays_cost_their_transfer():
     assert loaded.makespan > both_ways / 2
 
 
-def test_empty_programs():
+def test_workers_with_empty_programs_compute_nothing():
     case = Case(4, 4, 3)  # two of the workers have nothing to do
     run = case.run(H200)
     assert run.makespan > 0
@@ -343,7 +343,7 @@ def test_every_worker_needs_a_device():
         Case(1024, 256, 3).run(H200, H200)
 
 
-def test_it_is_fast():
+def test_a_large_run_is_simulated_in_moments():
     case = Case(65536, 1024, 4)
     assert sum(len(p.instructions) for p in case.programs) > 1500
     best = 10.0

@@ -47,10 +47,9 @@ CASES = [
     *((routine, m, n, nrhs) for routine in ("lstsq", "minimum_norm")
       for m, n, nrhs in ((1, 1, 1), (31, 12, 7), (24, 23, 30))),
 ]  # fmt: skip
-CUT = [
-    pytest.param(case, sizes, id=f"{case[0]}-{case[1]}x{case[2]}+{case[3]}-{sizes}")
-    for case, sizes in itertools.product(CASES, SIZES)
-]
+CUT = [*itertools.product(CASES, SIZES)]
+#: Owners, whether one more worker factors panels, look-ahead.
+TEAMS = [(1, False, 0), (1, True, 1), (2, False, 2), (3, True, 1)]
 Case = tuple[str, int, int, int]
 
 
@@ -70,7 +69,7 @@ def check(given: Problem, found: np.ndarray, values: Values) -> None:
         assert_close(tau, scipy.linalg.qr(given.a, mode="raw")[0][1], limit=limit)
 
 
-@pytest.mark.parametrize(("sizes", "dtype"), covering(SIZES))
+@pytest.mark.parametrize(("sizes", "dtype"), covering(SIZES, DTYPES))
 @pytest.mark.parametrize("granularity", ["column", "tile"])
 def test_any_order_gives_scipy_s_result(granularity: str, sizes: TileSizes, dtype: str) -> None:
     for case in CASES:
@@ -83,23 +82,24 @@ def test_any_order_gives_scipy_s_result(granularity: str, sizes: TileSizes, dtyp
             check(given, array, run_in_order(graph, order, array, CpuDevice(), KernelOptions()))
 
 
-@pytest.mark.parametrize(("case", "sizes"), CUT)
-def test_programs_give_it_too(case: Case, sizes: TileSizes) -> None:
-    given = given_for(case, sizes)
-    for owners, panel, depth in [(1, False, 0), (1, True, 1), (2, False, 2), (3, True, 1)]:
-        made = set_up(given.layout, owners, panel_worker=panel, depth=depth, routine=case[0])
-        devices = [*(VirtualGpu() for _ in range(owners)), *[CpuDevice()] * panel]
-        check(given, *run_in_threads(made, devices, given.a, given.b))
-        engine = Engine(depth)
-        devices = [*(LazyGpu(engine) for _ in range(owners)), *[CpuDevice()] * panel]
-        check(given, *run_in_threads(made, devices, given.a, given.b))
-        check(given, *run_by_messages(made, given.a, given.b, depth))
-        made = set_up(given.layout, owners, depth=depth, shared=True, routine=case[0])
-        devices = [CpuDevice() for _ in range(owners)]
-        check(given, *run_in_threads(made, devices, given.a, given.b))
+@pytest.mark.parametrize(("case", "sizes", "team"), covering(CASES, SIZES, TEAMS))
+def test_programs_give_scipy_s_result(
+    case: Case, sizes: TileSizes, team: tuple[int, bool, int]
+) -> None:
+    given, (owners, panel, depth) = given_for(case, sizes), team
+    made = set_up(given.layout, owners, panel_worker=panel, depth=depth, routine=case[0])
+    devices = [*(VirtualGpu() for _ in range(owners)), *[CpuDevice()] * panel]
+    check(given, *run_in_threads(made, devices, given.a, given.b))
+    engine = Engine(depth)
+    devices = [*(LazyGpu(engine) for _ in range(owners)), *[CpuDevice()] * panel]
+    check(given, *run_in_threads(made, devices, given.a, given.b))
+    check(given, *run_by_messages(made, given.a, given.b, depth))
+    made = set_up(given.layout, owners, depth=depth, shared=True, routine=case[0])
+    devices = [CpuDevice() for _ in range(owners)]
+    check(given, *run_in_threads(made, devices, given.a, given.b))
 
 
-@pytest.mark.parametrize(("case", "sizes"), CUT)
+@pytest.mark.parametrize(("case", "sizes"), CUT, ids=str)
 def test_programs_are_simulated_with_the_shapes_that_they_have(
     case: Case, sizes: TileSizes
 ) -> None:

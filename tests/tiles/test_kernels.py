@@ -16,6 +16,7 @@ from hetero_la.tiles.arrays.transfer import (
     pinned_empty,
     to_host,
 )
+from tests.support import covering, spread
 from tests.tiles.kernels import (
     DTYPES,
     LIMIT,
@@ -70,9 +71,8 @@ SHAPES = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("shape", SHAPES)
-def test_getrf(device, rng, dtype, shape):
+@pytest.mark.parametrize(("shape", "dtype"), covering(SHAPES, DTYPES))
+def test_getrf_finds_lapack_s_pivots_and_factors(device, rng, dtype, shape):
     info = vector(device, [99])
     a = known_pivots(rng, *shape, dtype)
     lu, ipiv, code = run_getrf(device, a, info)
@@ -93,9 +93,8 @@ def test_getrf(device, rng, dtype, shape):
     assert code == 0, "info is of the last call alone"
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("ib", [1, 7, 16])
-def test_getrf_inner_blocking(device, rng, dtype, ib):
+@pytest.mark.parametrize(("ib", "dtype"), covering([1, 7, 16], DTYPES))
+def test_getrf_is_right_for_any_inner_blocking(device, rng, dtype, ib):
     info = vector(device, [99])
     a = random(rng, (1500, 75), dtype)
     lu, ipiv, code = run_getrf(device, a, info, KernelOptions(ib=ib))
@@ -126,7 +125,7 @@ def test_getrf_takes_the_first_of_equal_pivots(device, rng, dtype):
 
 
 @pytest.mark.parametrize(("w", "rows"), [(1, 1), (1, 9), (5, 5), (40, 47), (64, 5000), (700, 900)])
-def test_netperm(device, rng, w, rows):
+def test_netperm_moves_each_row_once_as_the_swaps_would(device, rng, w, rows):
     ipiv = swaps(rng, w, rows)
     net = View(device, np.zeros((2, 2 * w), np.int32, order="F"))
     run(device, "netperm", vector(device, ipiv), net)
@@ -138,12 +137,16 @@ def test_netperm(device, rng, w, rows):
     np.testing.assert_array_equal(moved, swapped(np.arange(rows), ipiv))
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(
-    ("w", "shape"),
-    [(1, (1, 1)), (7, (7, 4)), (33, (200, 3000)), (512, (900, 65)), (2300, (4000, 9))],
+    ("w", "shape", "dtype"),
+    spread(
+        covering(
+            [(1, (1, 1)), (7, (7, 4)), (33, (200, 3000)), (512, (900, 65)), (2300, (4000, 9))],
+            DTYPES,
+        )
+    ),
 )
-def test_swap(device, rng, dtype, w, shape):
+def test_swap_exchanges_rows_as_the_pivots_say(device, rng, dtype, w, shape):
     ipiv, a = swaps(rng, w, shape[0]), random(rng, shape, dtype)
     pivots, view = vector(device, ipiv), View(device, a)
     net = device.empty((2, 2 * w), np.int32)
@@ -166,9 +169,8 @@ def wilkinson(order, dtype):
 ORDERS = [1, 5, 32, 61, 256, 300, 1030]
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("order", ORDERS)
-def test_trtri(device, rng, dtype, order):
+@pytest.mark.parametrize(("order", "dtype"), covering(ORDERS, DTYPES))
+def test_trtri_inverts_the_unit_lower_triangle_within_its_bound(device, rng, dtype, order):
     low, tile = unit_lower(rng, order, dtype)
     panel = View(device, np.vstack([tile, random(rng, (9, order), dtype)]))
     inverse = View(device, np.full((order, order), 5, dtype))
@@ -182,9 +184,11 @@ def test_trtri(device, rng, dtype, order):
     assert np.isnan(inverse.get()[0, 0])
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("order", "columns"), [(1, 1), (5, 3), (61, 200), (300, 7), (512, 700)])
-def test_trmm(device, rng, dtype, order, columns):
+@pytest.mark.parametrize(
+    ("order", "columns", "dtype"),
+    spread(covering([(1, 1), (5, 3), (61, 200), (300, 7), (512, 700)], DTYPES)),
+)
+def test_trmm_solves_by_the_inverse(device, rng, dtype, order, columns):
     low, tile = unit_lower(rng, order, dtype)
     b = random(rng, (order, columns), dtype)
     inverse, right = View(device, np.zeros((order, order), dtype)), View(device, b)
@@ -209,9 +213,10 @@ def test_trmm_substitutes_where_the_inverse_is_useless(device, rng, dtype):
     np.testing.assert_array_equal(right.get(), solution)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("shape", [(1, 1, 1), (5, 3, 4), (200, 90, 33), (700, 300, 128)])
-def test_gemm(device, rng, dtype, shape):
+@pytest.mark.parametrize(
+    ("shape", "dtype"), covering([(1, 1, 1), (5, 3, 4), (200, 90, 33), (700, 300, 128)], DTYPES)
+)
+def test_gemm_subtracts_the_product(device, rng, dtype, shape):
     m, n, k = shape
     a, b, c = (random(rng, s, dtype) for s in ((m, k), (k, n), (m, n)))
     view = View(device, c)
@@ -220,9 +225,10 @@ def test_gemm(device, rng, dtype, shape):
     assert error < LIMIT * k * (norm(a) * norm(b) + norm(c)) * eps(dtype)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("order", "columns"), [(1, 1), (5, 3), (61, 200), (300, 7)])
-def test_trsm(device, rng, dtype, order, columns):
+@pytest.mark.parametrize(
+    ("order", "columns", "dtype"), spread(covering([(1, 1), (5, 3), (61, 200), (300, 7)], DTYPES))
+)
+def test_trsm_solves_with_the_upper_triangle(device, rng, dtype, order, columns):
     tile = random(rng, (order, order), dtype) + 2 * order * np.eye(order, dtype=dtype)
     b, up = random(rng, (order, columns), dtype), np.triu(tile)
     view = View(device, b)
@@ -232,7 +238,7 @@ def test_trsm(device, rng, dtype, order, columns):
 
 
 @pytest.mark.parametrize(("w", "rows"), [(1, 1), (3, 40), (64, 64), (512, 5000)])
-def test_compose(device, rng, w, rows):
+def test_compose_makes_one_permutation_of_swaps_and_what_follows(device, rng, w, rows):
     ipiv = swaps(rng, w, rows)
     pivots, perm = vector(device, ipiv), vector(device, np.full(rows, -1))
     run(device, "compose", pivots, perm)
@@ -245,11 +251,11 @@ def test_compose(device, rng, w, rows):
         np.testing.assert_array_equal(fetch(device, perm), expected)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(
-    ("shape", "moved"), [((1, 1), 1), ((50, 7), 50), ((50, 7), 31), ((9000, 500), 8001)]
+    ("shape", "moved", "dtype"),
+    spread(covering([((1, 1), 1), ((50, 7), 50), ((50, 7), 31), ((9000, 500), 8001)], DTYPES)),
 )
-def test_laswp(device, rng, dtype, shape, moved):
+def test_laswp_permutes_the_last_rows(device, rng, dtype, shape, moved):
     a, perm = random(rng, shape, dtype), rng.permutation(moved).astype(np.int32)
     view = View(device, a)
     run(device, "laswp", vector(device, perm), view)
@@ -271,7 +277,7 @@ EMPTY = {
 
 
 @pytest.mark.parametrize("kernel", EMPTY)
-def test_nothing_to_do(device, kernel):
+def test_kernels_leave_empty_arrays_alone(device, kernel):
     arrays = [
         vector(device, np.zeros(s)) if isinstance(s, int) else View(device, np.full(s, 3.0))
         for s in EMPTY[kernel]
@@ -283,9 +289,11 @@ def test_nothing_to_do(device, kernel):
             np.testing.assert_array_equal(a.get(), np.full(a.shape, 3.0))
 
 
-@pytest.mark.parametrize("dtype", [*DTYPES, np.int32])
-@pytest.mark.parametrize("shape", [(0,), (0, 4), (4, 0), (1, 1), (1, 50), (300, 40)])
-def test_copy(device, rng, dtype, shape):
+@pytest.mark.parametrize(
+    ("shape", "dtype"),
+    covering([(0,), (0, 4), (4, 0), (1, 1), (1, 50), (300, 40)], [*DTYPES, np.int32]),
+)
+def test_copies_by_pinned_memory_keep_every_value(device, rng, dtype, shape):
     a = np.asfortranarray(rng.integers(0, 100, shape), dtype)
     pinned = pinned_empty(shape, dtype)
     assert pinned.flags.f_contiguous

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hetero_la.tiles.arrays.device import KernelOptions
-from tests.support import covering
+from tests.support import covering, spread
 from tests.tiles.kernels import (
     DTYPES,
     LIMIT,
@@ -52,9 +52,8 @@ def assert_upper_is_untouched(got, before):
     np.testing.assert_array_equal(got[upper], before[upper])
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("order", ORDERS)
-def test_potrf(device, rng, dtype, order):
+@pytest.mark.parametrize(("order", "dtype"), covering(ORDERS, DTYPES))
+def test_potrf_factors_the_lower_triangle_and_leaves_the_upper(device, rng, dtype, order):
     a = positive(rng, order, dtype)
     before = spoil_imaginary(rng, with_upper(a))
     view, info = View(device, before), vector(device, [99])
@@ -67,8 +66,7 @@ def test_potrf(device, rng, dtype, order):
     assert norm(low @ low.conj().T - a) < LIMIT * order * norm(a) * eps(dtype)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("order", [1, 40, 300, 700])
+@pytest.mark.parametrize(("order", "dtype"), covering([1, 40, 300, 700], DTYPES))
 def test_potrf_of_what_is_not_positive_definite(device, rng, dtype, order):
     info = vector(device, [99])
     a = positive(rng, order, dtype)
@@ -87,9 +85,8 @@ def test_potrf_of_what_is_not_positive_definite(device, rng, dtype, order):
     assert fetch(device, info)[0] == 0, "info is of the last call alone"
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("order", ORDERS)
-def test_trtri_n(device, rng, dtype, order):
+@pytest.mark.parametrize(("order", "dtype"), covering(ORDERS, DTYPES))
+def test_trtri_n_inverts_the_lower_triangle_within_its_bound(device, rng, dtype, order):
     low = lower(rng, order, dtype)
     factor, inverse = View(device, with_upper(low)), View(device, np.full_like(low, 5))
     run(device, "trtri_n", factor, inverse)
@@ -104,8 +101,7 @@ def test_trtri_n(device, rng, dtype, order):
         assert np.isnan(inverse.get()[0, 0]) == useless
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("bad", [0, np.nan, np.inf])
+@pytest.mark.parametrize(("bad", "dtype"), covering([0, np.nan, np.inf], DTYPES))
 def test_trtri_n_refuses_an_inverse_that_is_not_finite(device, rng, dtype, bad):
     low = lower(rng, 200, dtype)
     low[150, 150] = bad
@@ -117,9 +113,9 @@ def test_trtri_n_refuses_an_inverse_that_is_not_finite(device, rng, dtype, bad):
 SOLVES = [(1, 1), (5, 3), (3, 50), (61, 200), (300, 7), (257, 130), (512, 700), (700, 2000)]
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("order", "others"), SOLVES)
-@pytest.mark.parametrize("bound", [1e4, 0.5])
+@pytest.mark.parametrize(
+    ("bound", "order", "others", "dtype"), spread(covering([1e4, 0.5], SOLVES, DTYPES))
+)
 def test_products_with_the_inverse(device, rng, dtype, order, others, bound):
     """Where the bound is 0.5 the inverse is useless, and substitution has to do it."""
     low = lower(rng, order, dtype)
@@ -162,8 +158,8 @@ HERK = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("shape", "dtype"), covering(HERK))
-def test_herk(device, rng, shape, dtype):
+@pytest.mark.parametrize(("shape", "dtype"), covering(HERK, DTYPES))
+def test_herk_updates_the_lower_trapezoid_alone(device, rng, shape, dtype):
     rows, columns, k = shape
     p, c = random(rng, (rows, k), dtype), random(rng, (rows, columns), dtype)
     c[np.triu_indices(rows, 1, columns)] = np.nan
@@ -181,9 +177,10 @@ def test_herk(device, rng, shape, dtype):
     assert np.abs(got - expected).max() <= limit / 30
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("shape", [(1, 1, 1), (5, 3, 4), (200, 90, 33), (700, 300, 128)])
-def test_gemm_of_transposes(device, rng, dtype, shape):
+@pytest.mark.parametrize(
+    ("shape", "dtype"), covering([(1, 1, 1), (5, 3, 4), (200, 90, 33), (700, 300, 128)], DTYPES)
+)
+def test_gemm_subtracts_products_with_transposes(device, rng, dtype, shape):
     m, n, k = shape
     a, b, c = (random(rng, s, dtype) for s in ((m, k), (k, n), (m, n)))
     limit = LIMIT * k * (norm(a) * norm(b) + norm(c)) * eps(dtype)
@@ -197,9 +194,10 @@ def test_gemm_of_transposes(device, rng, dtype, shape):
     np.testing.assert_array_equal(view.get()[m:], beyond)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("order", "columns"), [(1, 1), (5, 3), (61, 200), (300, 7)])
-def test_trsm_of_transposes(device, rng, dtype, order, columns):
+@pytest.mark.parametrize(
+    ("order", "columns", "dtype"), spread(covering([(1, 1), (5, 3), (61, 200), (300, 7)], DTYPES))
+)
+def test_trsm_solves_with_transposes_and_unit_diagonals(device, rng, dtype, order, columns):
     low, b = lower(rng, order, dtype), random(rng, (order, columns), dtype)
     up = np.asfortranarray(low.conj().T)
     beyond, zeros = random(rng, (4, columns), dtype), np.zeros((4, order), dtype)
@@ -228,8 +226,7 @@ def test_trsm_of_transposes(device, rng, dtype, order, columns):
         assert norm(triangle @ x - b) < limit * norm(x) * norm(unit)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("shape", [(1, 1), (5, 3), (3, 5), (700, 300)])
+@pytest.mark.parametrize(("shape", "dtype"), covering([(1, 1), (5, 3), (3, 5), (700, 300)], DTYPES))
 def test_laset(device, rng, dtype, shape):
     view = View(device, random(rng, shape, dtype))
     run(device, "laset_1", view)
@@ -252,7 +249,7 @@ EMPTY = {
 
 
 @pytest.mark.parametrize("kernel", EMPTY)
-def test_nothing_to_do(device, kernel):
+def test_kernels_leave_empty_arrays_alone(device, kernel):
     views = [View(device, np.full(s, 3.0)) for s in EMPTY[kernel]]
     run(device, kernel, *views)
     device.synchronize()

@@ -9,7 +9,7 @@ import pytest
 import scipy.linalg
 
 from hetero_la.tiles.arrays.device import KernelOptions, Queue
-from tests.support import covering
+from tests.support import covering, spread
 from tests.tiles.kernels import DTYPES, LIMIT, OPTIONS, View, eps, fetch, gpu, norm, random, run
 
 SHAPES = [
@@ -51,9 +51,8 @@ def conditioned(rng, shape, dtype):
     )
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("shape", SHAPES)
-def test_geqrf(device, rng, dtype, shape):
+@pytest.mark.parametrize(("shape", "dtype"), covering(SHAPES, DTYPES))
+def test_geqrf_finds_lapack_s_reflectors(device, rng, dtype, shape):
     a = conditioned(rng, shape, dtype)
     assert_lapacks(a, *run_geqrf(device, a))
 
@@ -99,7 +98,7 @@ KINDS = {
 
 @pytest.mark.parametrize(("kind", "dtype"), covering(KINDS, DTYPES))
 @pytest.mark.parametrize("shape", [(90, 90), (700, 100), (2000, 70), (60, 90)])
-def test_geqrf_kinds(device, rng, dtype, kind, shape):
+def test_geqrf_is_accurate_in_every_column_of_every_kind(device, rng, dtype, kind, shape):
     a = np.asfortranarray(KINDS[kind](rng, shape, dtype), dtype)
     assert_factors(a, *run_geqrf(device, a))
 
@@ -108,12 +107,24 @@ BY_CHOLESKY = KernelOptions(qr_panel="cholesky")
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(
-    "shape",
-    [(1, 1), (7, 1), (1, 7), (90, 32), (300, 33), (3, 5), (1100, 130), (5000, 530), (9000, 1100),
-     (140_000, 36)],
-)  # fmt: skip
+    ("shape", "dtype"),
+    covering(
+        [
+            (1, 1),
+            (7, 1),
+            (1, 7),
+            (90, 32),
+            (300, 33),
+            (3, 5),
+            (1100, 130),
+            (5000, 530),
+            (9000, 1100),
+            (140_000, 36),
+        ],
+        DTYPES,
+    ),
+)
 def test_cholesky_qr_finds_lapacks_reflectors(rng, dtype, shape):
     a = conditioned(rng, shape, dtype)
     found = run_geqrf(gpu(), a, BY_CHOLESKY)
@@ -135,8 +146,7 @@ def test_cholesky_qr_falls_back(rng, dtype, kind, shape):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("condition", [1, 5, 20, 1e2, 1e4, 1e9])
+@pytest.mark.parametrize(("condition", "dtype"), covering([1, 5, 20, 1e2, 1e4, 1e9], DTYPES))
 def test_cholesky_qr_loses_no_accuracy(rng, dtype, condition):
     w = 96
     q, _ = np.linalg.qr(random(rng, (3000, w), np.result_type(dtype, np.float64)))
@@ -149,22 +159,24 @@ def test_cholesky_qr_loses_no_accuracy(rng, dtype, condition):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("rows", "method"), [(4000, 0), (150_000, 1)])
+@pytest.mark.parametrize(
+    ("rows", "method", "dtype"), spread(covering([(4000, 0), (150_000, 1)], DTYPES))
+)
 def test_the_panel_is_chosen_by_its_height(rng, dtype, rows, method):
     assert run_geqrf(gpu(), random(rng, (rows, 24), dtype))[-1] == method
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("ib", "columns"), [(1, 75), (7, 300), (16, 75), (24, 500)])
-def test_geqrf_inner_blocking(device, rng, dtype, ib, columns):
+@pytest.mark.parametrize(
+    ("ib", "columns", "dtype"), spread(covering([(1, 75), (7, 300), (16, 75), (24, 500)], DTYPES))
+)
+def test_geqrf_is_accurate_for_any_inner_blocking(device, rng, dtype, ib, columns):
     a = random(rng, (1500, columns), dtype)
     assert_factors(a, *run_geqrf(device, a, KernelOptions(ib=ib)))
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
-@pytest.mark.parametrize("place", [(0, 0), (40, 50), (1499, 74)])
+@pytest.mark.parametrize(
+    ("place", "bad", "dtype"), covering([(0, 0), (40, 50), (1499, 74)], [np.nan, np.inf], DTYPES)
+)
 def test_geqrf_of_what_is_not_finite_ends(device, rng, dtype, bad, place):
     a = random(rng, (1500, 75), dtype)
     a[place] = bad
@@ -205,12 +217,15 @@ def test_panels_of_two_threads_share_a_gpu(rng):
         np.testing.assert_array_equal(x, y)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("kernel", ["larfb_c", "larfb_n"])
 @pytest.mark.parametrize(
-    "shape", [(1, 1, 1), (5, 3, 4), (200, 33, 90), (700, 128, 3), (600, 512, 2000)]
+    ("shape", "kernel", "dtype"),
+    covering(
+        [(1, 1, 1), (5, 3, 4), (200, 33, 90), (700, 128, 3), (600, 512, 2000)],
+        ["larfb_c", "larfb_n"],
+        DTYPES,
+    ),
 )
-def test_larfb(device, rng, dtype, kernel, shape):
+def test_larfb_applies_the_block_reflector(device, rng, dtype, kernel, shape):
     m, w, n = shape
     v, t, c = random(rng, (m, w + 3), dtype), random(rng, (w, w), dtype), random(rng, (m, n), dtype)
     t = np.asfortranarray(np.triu(t))
@@ -221,10 +236,15 @@ def test_larfb(device, rng, dtype, kernel, shape):
     assert norm(view.get() - (c - v @ (op @ (v.conj().T @ c)))) < LIMIT * size * eps(dtype)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("kernel", ["gemqrt_c", "gemqrt_n"])
-@pytest.mark.parametrize("shape", [(1, 1, 1), (5, 3, 4), (3, 3, 9), (700, 128, 3), (600, 512, 300)])
-def test_gemqrt(device, rng, dtype, kernel, shape):
+@pytest.mark.parametrize(
+    ("shape", "kernel", "dtype"),
+    covering(
+        [(1, 1, 1), (5, 3, 4), (3, 3, 9), (700, 128, 3), (600, 512, 300)],
+        ["gemqrt_c", "gemqrt_n"],
+        DTYPES,
+    ),
+)
+def test_gemqrt_applies_packed_reflectors(device, rng, dtype, kernel, shape):
     m, w, n = shape
     a, t, c = random(rng, (m, w + 3), dtype), random(rng, (w, w), dtype), random(rng, (m, n), dtype)
     t = np.asfortranarray(np.triu(t))
@@ -237,9 +257,10 @@ def test_gemqrt(device, rng, dtype, kernel, shape):
     assert norm(view.get() - (c - v @ (op @ (v.conj().T @ c)))) < LIMIT * size * eps(dtype)
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize(("w", "shape"), [(1, (1, 1)), (5, (9, 7)), (300, (400, 300))])
-def test_lacpy(device, rng, dtype, w, shape):
+@pytest.mark.parametrize(
+    ("w", "shape", "dtype"), spread(covering([(1, (1, 1)), (5, (9, 7)), (300, (400, 300))], DTYPES))
+)
+def test_lacpy_writes_the_upper_triangle_alone(device, rng, dtype, w, shape):
     a, r = random(rng, shape, dtype), random(rng, (w, w), dtype)
     view = View(device, a)
     run(device, "lacpy", View(device, r), view)
@@ -257,7 +278,7 @@ EMPTY = {
 
 
 @pytest.mark.parametrize("kernel", EMPTY)
-def test_nothing_to_do(device, kernel):
+def test_kernels_leave_empty_arrays_alone(device, kernel):
     views = [View(device, np.full(s, 3.0, order="F")) for s in EMPTY[kernel]]
     vectors = [(0, np.float64), (1, np.int32)] if kernel == "geqrf" else []
     tau, method = ([device.empty((n,), dtype)] for n, dtype in vectors) if vectors else ([], [])
