@@ -11,10 +11,7 @@ the tile columns of right-hand sides B, if there are any, stand to its right.  S
     trmm_n     B[k, j] <- W[k] B[k, j]                    Y = L^-1 B
     gemm       B[i, j] <- B[i, j] - A[i, k] B[k, j]       i > k
 
-and then, from the last row of tiles up:
-
-    gemm_cn    B[k, j] <- B[k, j] - A[i, k]^H B[i, j]     i > k
-    trsm_lc    B[k, j] <- L[k, k]^-H B[k, j]              X[k, j]
+and then L^-H follows, from the last row of tiles up (`right_hand_sides`).
 
 Sources: the blocked algorithm is LAPACK's potrf; panels by multiplication with an
 inverse are MAGMA's.
@@ -26,17 +23,17 @@ from typing import Literal
 
 import numpy as np
 
-from hetero_la.algorithms.identity import set_identity
+from hetero_la.algorithms.right_hand_sides import set_identity, substitute
+from hetero_la.scheduler.graph.builder import GraphBuilder
 from hetero_la.scheduler.graph.task_graph import TaskGraph
 from hetero_la.tiles.storage.layout import TileLayout
 
+Granularity = Literal["column", "tile"]
+
 
 def cholesky_tasks(
-    layout: TileLayout,
-    granularity: Literal["column", "tile"] = "column",
-    *,
-    identity: bool = False,
-) -> TaskGraph:
+    layout: TileLayout, granularity: Granularity = "column", *, identity: bool = False
+) -> GraphBuilder:
     """Tasks that overwrite the lower triangle of A with L, and B with L^-1 B.
 
     Parameters
@@ -59,33 +56,32 @@ def cholesky_tasks(
     >>> [task.kind for task in graph.tasks]
     ['potrf', 'trtri_n', 'trmm_rc', 'herk', 'potrf']
     """
-    g = TaskGraph(layout, granularity)
+    g = GraphBuilder(layout, granularity)
     A = g.matrix("A")
     if identity:
         set_identity(g, A)
     info = g.per_step("info", lambda k: (1,), np.int32, result=True)
     W = g.per_step("W", lambda k: (layout.diagonal(k), layout.diagonal(k)))
     for k in range(layout.kt):
-        g.add("potrf", step=k, column=k, updates=[A[k, k]], writes=[info[k]])
-        if k + 1 < layout.nt + layout.rt:
-            g.add("trtri_n", step=k, column=k, reads=[A[k, k]], writes=[W[k]])
-        for i in g.row_blocks(k + 1):
-            g.add("trmm_rc", step=k, column=k, reads=[A[k, k], W[k]], updates=[A[i, k]])
-        for j in g.column_blocks(k + 1, layout.nt):
-            top, *below = g.row_blocks(j)
-            g.add("herk", step=k, column=j, reads=[A[top, k]], updates=[A[top, j]])
-            for i in below:
-                g.add("gemm_nc", step=k, column=j, reads=[A[i, k], A[j, k]], updates=[A[i, j]])
-        for j in g.column_blocks(layout.nt, layout.nt + layout.rt):
-            g.add("trmm_n", step=k, column=j, reads=[A[k, k], W[k]], updates=[A[k, j]])
+        with g.step(k):
+            g.potrf(A[k, k], info[k])
+            if k + 1 < layout.nt + layout.rt:
+                g.trtri_n(A[k, k], W[k])
             for i in g.row_blocks(k + 1):
-                g.add("gemm", step=k, column=j, reads=[A[i, k], A[k, j]], updates=[A[i, j]])
+                g.trmm_rc(A[k, k], W[k], A[i, k])
+            for j in g.column_blocks(k + 1, layout.nt):
+                top, *below = g.row_blocks(j)
+                g.herk(A[top, k], A[top, j])
+                for i in below:
+                    g.gemm_nc(A[i, k], A[j, k], A[i, j])
+            for j in g.right_hand_sides():
+                g.trmm_n(A[k, k], W[k], A[k, j])
+                for i in g.row_blocks(k + 1):
+                    g.gemm(A[i, k], A[k, j], A[i, j])
     return g
 
 
-def solve_positive_tasks(
-    layout: TileLayout, granularity: Literal["column", "tile"] = "column"
-) -> TaskGraph:
+def solve_positive_tasks(layout: TileLayout, granularity: Granularity = "column") -> TaskGraph:
     """Tasks that overwrite the lower triangle of A with L, and B with X.
 
     Examples
@@ -94,12 +90,12 @@ def solve_positive_tasks(
     >>> [task.kind for task in graph.tasks]
     ['potrf', 'trtri_n', 'trmm_n', 'trsm_lc']
     """
-    return _substitute(cholesky_tasks(layout, granularity))
+    g = cholesky_tasks(layout, granularity)
+    substitute(g, g.matrix("A"), "trsm_lc", first=layout.kt)
+    return g
 
 
-def inverse_positive_tasks(
-    layout: TileLayout, granularity: Literal["column", "tile"] = "column"
-) -> TaskGraph:
+def inverse_positive_tasks(layout: TileLayout, granularity: Granularity = "column") -> TaskGraph:
     """Tasks that overwrite the lower triangle of A with L, and columns beside it with A^-1.
 
     Examples
@@ -108,16 +104,20 @@ def inverse_positive_tasks(
     >>> [task.kind for task in graph.tasks]
     ['laset_1', 'potrf', 'trtri_n', 'trmm_n', 'trsm_lc']
     """
-    return _substitute(cholesky_tasks(layout, granularity, identity=True))
+    g = cholesky_tasks(layout, granularity, identity=True)
+    substitute(g, g.matrix("A"), "trsm_lc", first=layout.kt)
+    return g
 
 
-def _substitute(g: TaskGraph) -> TaskGraph:
-    """Add tasks that overwrite B with L^-H B."""
-    layout, A = g.layout, g.matrix("A")
-    for k in range(layout.kt - 1, -1, -1):
-        step = 2 * layout.kt - 1 - k
-        for j in g.column_blocks(layout.nt, layout.nt + layout.rt):
-            for i in g.row_blocks(k + 1):
-                g.add("gemm_cn", step=step, column=j, reads=[A[i, k], A[i, j]], updates=[A[k, j]])
-            g.add("trsm_lc", step=step, column=j, reads=[A[k, k]], updates=[A[k, j]])
+def substitution_tasks(layout: TileLayout, granularity: Granularity = "column") -> TaskGraph:
+    """Tasks that overwrite B with X, by a given factor: L L^H X = B.
+
+    Examples
+    --------
+    >>> [task.kind for task in substitution_tasks(TileLayout(4, 4, 2, nrhs=1)).tasks]
+    ['trsm_l', 'gemm', 'trsm_l', 'trsm_lc', 'gemm_cn', 'trsm_lc']
+    """
+    g = GraphBuilder(layout, granularity)
+    substitute(g, g.matrix("A"), "trsm_l")
+    substitute(g, g.matrix("A"), "trsm_lc", first=layout.kt)
     return g

@@ -13,10 +13,12 @@ Before that, by what is wanted:
 
     Q^H C      the columns C ride along with the trailing matrix
     Q C        larfb_n    C[k:, j] <- Q[k] C[k:, j]              k = kt-1, ..., 0
-    R^-1 C     trsm       C[k, j] <- R[k]^-1 C[k, j]             k = kt-1, ..., 0
-               gemm       C[i, j] <- C[i, j] - A[i, k] C[k, j]   i < k
-    R^-H C     gemm_cn    C[k, j] <- C[k, j] - A[i, k]^H C[i, j] i < k
-               trsm_uc    C[k, j] <- R[k]^-H C[k, j]             k = 0, ..., kt-1
+    R^-1 C, R^-H C        see `right_hand_sides`
+
+Later, with the packed factors and T[k], from whose tiles V is read as LAPACK packs it:
+
+    Q^H C      gemqrt_c   C[k:, j] <- Q[k]^H C[k:, j]            k = 0, ..., kt-1
+    Q C        gemqrt_n   C[k:, j] <- Q[k] C[k:, j]              k = kt-1, ..., 0
 
 Sources: the blocked algorithm is LAPACK's geqrf; V is kept with its ones and zeros, so
 that a block reflector is three products, as in MAGMA.  Least squares and minimum norm
@@ -29,7 +31,8 @@ from typing import Literal
 
 import numpy as np
 
-from hetero_la.algorithms.identity import set_identity
+from hetero_la.algorithms.right_hand_sides import set_identity, substitute
+from hetero_la.scheduler.graph.builder import GraphBuilder
 from hetero_la.scheduler.graph.task_graph import TaskGraph
 from hetero_la.scheduler.graph.tasks import Matrix, PerStep
 from hetero_la.tiles.storage.layout import TileLayout
@@ -41,13 +44,13 @@ class _QR:
     """A graph that grows by what is wanted; a reflector's task is always a whole column."""
 
     def __init__(self, layout: TileLayout, granularity: Granularity) -> None:
-        self.g = TaskGraph(layout, granularity)
+        self.g = GraphBuilder(layout, granularity)
         self.A: Matrix = self.g.matrix("A")
-        order = [layout.diagonal(k) for k in range(layout.kt)] or [0]
-        self.tau = self.g.per_step("tau", lambda k: (order[k],), result=True)
+        order = layout.diagonal
+        self.tau = self.g.per_step("tau", lambda k: (order(k),), result=True)
         self.method = self.g.per_step("method", lambda k: (1,), np.int32, result=True)
-        self.R: PerStep = self.g.per_step("R", lambda k: (order[k], order[k]))
-        self.T: PerStep = self.g.per_step("T", lambda k: (order[k], order[k]))
+        self.R: PerStep = self.g.per_step("R", lambda k: (order(k), order(k)))
+        self.T: PerStep = self.g.per_step("T", lambda k: (order(k), order(k)))
         self.kt, self.nt = layout.kt, layout.nt
         self.columns = layout.nt + layout.rt
         self.step = layout.kt  # the next one after the factorization
@@ -56,53 +59,30 @@ class _QR:
         """Factor A; the first `columns` tile columns get Q^H applied."""
         g, A, R, T = self.g, self.A, self.R, self.T
         for k in range(self.kt):
-            g.add(
-                "geqrf", step=k, column=k,
-                updates=[A[k:, k]], writes=[self.tau[k], R[k], T[k], self.method[k]],
-            )  # fmt: skip
-            for j in g.column_blocks(k + 1, columns):
-                g.add("larfb_c", step=k, column=j, reads=[A[k:, k], T[k]], updates=[A[k:, j]])
+            with g.step(k):
+                g.geqrf(A[k:, k], self.tau[k], R[k], T[k], self.method[k])
+                for j in g.column_blocks(k + 1, columns):
+                    g.larfb_c(A[k:, k], T[k], A[k:, j])
 
     def multiply(self, *, identity: bool = False) -> None:
         """Overwrite C with Q C; of an identity, what stays zero is left out."""
-        for k in range(self.kt - 1, -1, -1):
-            for j in self.g.column_blocks(self.nt + (k if identity else 0), self.columns):
-                self.g.add(
-                    "larfb_n", step=self.step, column=j,
-                    reads=[self.A[k:, k], self.T[k]], updates=[self.A[k:, j]],
-                )  # fmt: skip
-            self.step += 1
+        g, A, T = self.g, self.A, self.T
+        for step, k in enumerate(range(self.kt - 1, -1, -1), self.step):
+            with g.step(step):
+                for j in g.column_blocks(self.nt + (k if identity else 0), self.columns):
+                    g.larfb_n(A[k:, k], T[k], A[k:, j])
+        self.step += self.kt
 
-    def solve(self) -> None:
-        """Overwrite the first rows of C with R^-1 C."""
-        g, A = self.g, self.A
-        for k in range(self.kt - 1, -1, -1):
-            for j in g.column_blocks(self.nt, self.columns):
-                g.add("trsm", step=self.step, column=j, reads=[self.R[k]], updates=[A[k, j]])
-                for i in g.row_blocks(0, k):
-                    g.add(
-                        "gemm", step=self.step, column=j,
-                        reads=[A[i, k], A[k, j]], updates=[A[i, j]],
-                    )  # fmt: skip
-            self.step += 1
-
-    def solve_adjoint(self) -> None:
-        """Overwrite the first rows of C with R^-H C."""
-        g, A = self.g, self.A
-        for k in range(self.kt):
-            for j in g.column_blocks(self.nt, self.columns):
-                for i in g.row_blocks(0, k):
-                    g.add(
-                        "gemm_cn", step=self.step, column=j,
-                        reads=[A[i, k], A[i, j]], updates=[A[k, j]],
-                    )  # fmt: skip
-                g.add("trsm_uc", step=self.step, column=j, reads=[self.R[k]], updates=[A[k, j]])
-            self.step += 1
+    def solve(self, kernel: str) -> None:
+        """Overwrite the first rows of C with R^-1 C, or with R^-H C."""
+        substitute(self.g, self.A, kernel, first=self.step, triangles=self.R)
+        self.step += self.kt
 
     def packed(self) -> TaskGraph:
         """The graph, with LAPACK's packed factors as its result."""
-        for k in range(self.kt):
-            self.g.add("lacpy", step=self.step, column=k, reads=[self.R[k]], updates=[self.A[k, k]])
+        with self.g.step(self.step):
+            for k in range(self.kt):
+                self.g.lacpy(self.R[k], self.A[k, k])
         return self.g
 
 
@@ -161,7 +141,7 @@ def lstsq_tasks(layout: TileLayout, granularity: Granularity = "column") -> Task
     """
     qr = _QR(layout, granularity)
     qr.factor(layout.nt + layout.rt)
-    qr.solve()
+    qr.solve("trsm")
     return qr.packed()
 
 
@@ -178,6 +158,54 @@ def minimum_norm_tasks(layout: TileLayout, granularity: Granularity = "column") 
     """
     qr = _QR(layout, granularity)
     qr.factor(layout.nt)
-    qr.solve_adjoint()
+    qr.solve("trsm_uc")
     qr.multiply()
     return qr.packed()
+
+
+def multiply_tasks(layout: TileLayout, granularity: Granularity = "column") -> TaskGraph:
+    """Tasks that overwrite C with Q C, by given factors and ``T[k]``.
+
+    Examples
+    --------
+    >>> [task.kind for task in multiply_tasks(TileLayout(5, 4, 2, nrhs=1)).tasks]
+    ['gemqrt_n', 'gemqrt_n']
+    """
+    return _reflect(layout, granularity, "gemqrt_n")
+
+
+def adjoint_multiply_tasks(layout: TileLayout, granularity: Granularity = "column") -> TaskGraph:
+    """Tasks that overwrite C with Q^H C, by given factors and ``T[k]``.
+
+    Examples
+    --------
+    >>> [task.kind for task in adjoint_multiply_tasks(TileLayout(5, 4, 2, nrhs=1)).tasks]
+    ['gemqrt_c', 'gemqrt_c']
+    """
+    return _reflect(layout, granularity, "gemqrt_c")
+
+
+def substitution_tasks(layout: TileLayout, granularity: Granularity = "column") -> TaskGraph:
+    """Tasks that overwrite the first n rows of C with R^-1 Q^H C, by given factors and ``T[k]``.
+
+    Examples
+    --------
+    >>> [task.kind for task in substitution_tasks(TileLayout(5, 4, 2, nrhs=1)).tasks]
+    ['gemqrt_c', 'gemqrt_c', 'trsm', 'gemm', 'trsm']
+    """
+    g = _reflect(layout, granularity, "gemqrt_c")
+    substitute(g, g.matrix("A"), "trsm", first=layout.kt)
+    return g
+
+
+def _reflect(layout: TileLayout, granularity: Granularity, kernel: str) -> GraphBuilder:
+    """Multiply C by all block reflectors, whose ``T[k]`` are given."""
+    g = GraphBuilder(layout, granularity)
+    A, kt = g.matrix("A"), layout.kt
+    T = g.per_step("T", lambda k: (layout.diagonal(k), layout.diagonal(k)))
+    g.given = frozenset(("T", k) for k in range(kt))
+    for step, k in enumerate(range(kt) if kernel == "gemqrt_c" else range(kt - 1, -1, -1)):
+        with g.step(step):
+            for j in g.right_hand_sides():
+                getattr(g, kernel)(A[k:, k], T[k], A[k:, j])
+    return g

@@ -6,33 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from hetero_la.algorithms.cholesky import (
-    cholesky_tasks,
-    inverse_positive_tasks,
-    solve_positive_tasks,
-)
-from hetero_la.algorithms.lu import lu_tasks
-from hetero_la.algorithms.qr import (
-    explicit_q_tasks,
-    lstsq_tasks,
-    minimum_norm_tasks,
-    qr_tasks,
-)
-from hetero_la.algorithms.solve import inverse_tasks, solve_tasks
+from hetero_la.algorithms import cholesky, lu, qr
 from hetero_la.algorithms.step_kernels import (
     CHOLESKY_STEP,
     LU_STEP,
     QR_STEP,
     SOLVE_POSITIVE_STEP,
     SOLVE_STEP,
-)
-from hetero_la.algorithms.substitution import (
-    cholesky_substitution_tasks,
-    lu_adjoint_substitution_tasks,
-    lu_substitution_tasks,
-    qr_multiply_adjoint_tasks,
-    qr_multiply_tasks,
-    qr_solve_tasks,
 )
 from hetero_la.scheduler.graph.task_graph import TaskGraph
 from hetero_la.scheduler.predict.estimate import Step
@@ -134,33 +114,33 @@ def _q_flops(m: int, n: int, nrhs: int) -> float:
 
 
 _LU = Routine(
-    lu_tasks, _lu_flops, LU_STEP,
+    lu.lu_tasks, _lu_flops, LU_STEP,
     one_gpu_tiles=(
         _LARGE, Tiling(32768, 1024, 2), Tiling(24576, 768, 2), Tiling(4096, 512), Tiling(0, 256),
     ),
 )  # fmt: skip
 _CHOLESKY = Routine(
-    cholesky_tasks, lambda m, n, nrhs: n**3 / 3 + n**2 * nrhs, CHOLESKY_STEP, square=True,
+    cholesky.cholesky_tasks, lambda m, n, nrhs: n**3 / 3 + n**2 * nrhs, CHOLESKY_STEP, square=True,
     gpu_tiles=(Tiling(0, 1024),), one_gpu_tiles=(Tiling(0, 1024),), gpu_tail=4,
     transposed=True,
 )  # fmt: skip
 _QR_TILES = (_LARGE._replace(order=32768, lookahead=1), *_TILES)
 _QR = Routine(
-    qr_tasks, lambda m, n, nrhs: _qr_flops(m, n, 0) + (4 * m * n - 2 * n**2) * nrhs, QR_STEP,
+    qr.qr_tasks, lambda m, n, nrhs: _qr_flops(m, n, 0) + (4 * m * n - 2 * n**2) * nrhs, QR_STEP,
     one_gpu_tiles=_QR_TILES, keeps=("T",),
 )  # fmt: skip
 _LSTSQ = Routine(
-    lstsq_tasks, lambda m, n, nrhs: _qr_flops(m, n, 0) + (4 * m * n - n**2) * nrhs, QR_STEP,
+    qr.lstsq_tasks, lambda m, n, nrhs: _qr_flops(m, n, 0) + (4 * m * n - n**2) * nrhs, QR_STEP,
     one_gpu_tiles=_QR_TILES, tall=True,
 )  # fmt: skip
 
 _LU_SOLVE = Routine(
-    lu_substitution_tasks, lambda m, n, nrhs: 2 * n**2 * nrhs, LU_STEP, square=True,
+    lu.substitution_tasks, lambda m, n, nrhs: 2 * n**2 * nrhs, LU_STEP, square=True,
     factored=True,
 )  # fmt: skip
 
 _QR_MULTIPLY = Routine(
-    qr_multiply_tasks,
+    qr.multiply_tasks,
     lambda m, n, nrhs: (4 * m * min(m, n) - 2 * min(m, n) ** 2) * nrhs,
     QR_STEP,
     factored=True,
@@ -171,43 +151,43 @@ ROUTINES = {
     "lu": _LU,
     "solve": replace(
         _LU,
-        tasks=solve_tasks,
+        tasks=lu.solve_tasks,
         step=SOLVE_STEP,
         square=True,
         flops=lambda m, n, nrhs: _lu_flops(m, n, 0) + 2 * n**2 * nrhs,
     ),
     "inverse": replace(
-        _LU, tasks=inverse_tasks, step=SOLVE_STEP, square=True, flops=lambda m, n, nrhs: 2 * n**3
+        _LU, tasks=lu.inverse_tasks, step=SOLVE_STEP, square=True, flops=lambda m, n, nrhs: 2 * n**3
     ),
     "cholesky": _CHOLESKY,
     "solve_positive": replace(
         _CHOLESKY,
-        tasks=solve_positive_tasks,
+        tasks=cholesky.solve_positive_tasks,
         step=SOLVE_POSITIVE_STEP,
         flops=lambda m, n, nrhs: n**3 / 3 + 2 * n**2 * nrhs,
     ),
     "inverse_positive": replace(
         _CHOLESKY,
-        tasks=inverse_positive_tasks,
+        tasks=cholesky.inverse_positive_tasks,
         step=SOLVE_POSITIVE_STEP,
         flops=lambda m, n, nrhs: n**3,
         gpu_tail=1,
     ),  # the identity's tile columns are the matrix's tile rows
     "qr": _QR,
-    "explicit_q": replace(_QR, tasks=explicit_q_tasks, flops=_q_flops),
+    "explicit_q": replace(_QR, tasks=qr.explicit_q_tasks, flops=_q_flops),
     "lstsq": _LSTSQ,
-    "minimum_norm": replace(_LSTSQ, tasks=minimum_norm_tasks),
+    "minimum_norm": replace(_LSTSQ, tasks=qr.minimum_norm_tasks),
     "lu_solve": _LU_SOLVE,
-    "lu_solve_adjoint": replace(_LU_SOLVE, tasks=lu_adjoint_substitution_tasks),
+    "lu_solve_adjoint": replace(_LU_SOLVE, tasks=lu.adjoint_substitution_tasks),
     "qr_multiply": _QR_MULTIPLY,
-    "qr_multiply_adjoint": replace(_QR_MULTIPLY, tasks=qr_multiply_adjoint_tasks),
+    "qr_multiply_adjoint": replace(_QR_MULTIPLY, tasks=qr.adjoint_multiply_tasks),
     "qr_solve": replace(
         _QR_MULTIPLY,
-        tasks=qr_solve_tasks,
+        tasks=qr.substitution_tasks,
         tall=True,
         flops=lambda m, n, nrhs: (4 * m * n - n**2) * nrhs,
     ),
-    "cho_solve": replace(_LU_SOLVE, tasks=cholesky_substitution_tasks),
+    "cho_solve": replace(_LU_SOLVE, tasks=cholesky.substitution_tasks),
 }
 
 

@@ -13,9 +13,8 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 from hetero_la.algorithms.cholesky import cholesky_tasks
-from hetero_la.algorithms.lu import lu_tasks
+from hetero_la.algorithms.lu import lu_tasks, solve_tasks
 from hetero_la.algorithms.routines import ROUTINES
-from hetero_la.algorithms.solve import solve_tasks
 from hetero_la.scheduler.machine import device as device_model
 from hetero_la.scheduler.machine.device import CORE, H200, Chain, cores
 from hetero_la.scheduler.machine.model import LinkModel, MachineModel, window_steps
