@@ -19,11 +19,14 @@ inverse are MAGMA's.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
 
 from hetero_la.algorithms.right_hand_sides import set_identity, substitute
+from hetero_la.algorithms.routine import Routine, Tiling
+from hetero_la.algorithms.step_kernels import CHOLESKY_STEP, LU_STEP, SOLVE_POSITIVE_STEP
 from hetero_la.scheduler.graph.builder import GraphBuilder
 from hetero_la.scheduler.graph.task_graph import TaskGraph
 from hetero_la.tiles.storage.layout import TileLayout
@@ -121,3 +124,47 @@ def substitution_tasks(layout: TileLayout, granularity: Granularity = "column") 
     substitute(g, g.matrix("A"), "trsm_l")
     substitute(g, g.matrix("A"), "trsm_lc", first=layout.kt)
     return g
+
+
+CHOLESKY = Routine(
+    tasks=cholesky_tasks,
+    summary="factor a Hermitian positive definite matrix: A = L L^H or U^H U",
+    flops=lambda m, n, nrhs: n**3 / 3 + n**2 * nrhs,
+    step=CHOLESKY_STEP,
+    square=True,
+    factors=("l",),
+    kind="kms",
+    trouble="not pos.def.",
+    ratio="cholesky_ratio",
+    reference="cholesky",
+    gpu_tiles=(Tiling(0, 1024),),
+    one_gpu_tiles=(Tiling(0, 1024),),
+    gpu_tail=4,
+    transposed=True,
+)
+_SOLVE = replace(
+    CHOLESKY,
+    tasks=solve_positive_tasks,
+    summary="solve A X = B, of a Hermitian positive definite A",
+    flops=lambda m, n, nrhs: n**3 / 3 + 2 * n**2 * nrhs,
+    step=SOLVE_POSITIVE_STEP,
+    factors=(),
+    ratio="solve_ratio",
+    reference="",
+)
+
+ROUTINES = {
+    "cholesky": CHOLESKY,
+    "solve_positive": _SOLVE,
+    # The identity's tile columns are the matrix's tile rows: no tail.
+    "inverse_positive": replace(
+        _SOLVE, tasks=inverse_positive_tasks, flops=lambda m, n, nrhs: n**3, gpu_tail=1
+    ),
+    "cho_solve": Routine(
+        tasks=substitution_tasks,
+        flops=lambda m, n, nrhs: 2 * n**2 * nrhs,
+        step=LU_STEP,
+        square=True,
+        factored=True,
+    ),
+}

@@ -24,11 +24,14 @@ an inverse is MAGMA's (and Volkov and Demmel's, SC 2008).
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
 
 from hetero_la.algorithms.right_hand_sides import set_identity, substitute
+from hetero_la.algorithms.routine import LARGE, Routine, Tiling
+from hetero_la.algorithms.step_kernels import LU_STEP, SOLVE_STEP
 from hetero_la.scheduler.graph.builder import GraphBuilder
 from hetero_la.scheduler.graph.task_graph import TaskGraph
 from hetero_la.scheduler.graph.tasks import Matrix, PerStep
@@ -162,3 +165,49 @@ def adjoint_substitution_tasks(
     substitute(g, g.matrix("A"), "trsm_uc")
     substitute(g, g.matrix("A"), "trsm_lc1", first=layout.kt)
     return g
+
+
+def _flops(m: int, n: int, nrhs: int) -> float:
+    k = min(m, n)
+    return 2 * m * n * k - (m + n) * k**2 + 2 * k**3 / 3
+
+
+LU = Routine(
+    tasks=lu_tasks,
+    summary="factor a matrix: P A = L U",
+    flops=_flops,
+    step=LU_STEP,
+    factors=("lu", "piv"),
+    trouble="singular",
+    ratio="lu_ratio",
+    reference="lu_factor",
+    one_gpu_tiles=(
+        LARGE, Tiling(32768, 1024, 2), Tiling(24576, 768, 2), Tiling(4096, 512), Tiling(0, 256),
+    ),
+)  # fmt: skip
+_SOLVE = replace(
+    LU,
+    tasks=solve_tasks,
+    summary="solve A X = B",
+    flops=lambda m, n, nrhs: _flops(m, n, 0) + 2 * n**2 * nrhs,
+    step=SOLVE_STEP,
+    square=True,
+    factors=(),
+    ratio="solve_ratio",
+    reference="",
+)
+_LU_SOLVE = Routine(
+    tasks=substitution_tasks,
+    flops=lambda m, n, nrhs: 2 * n**2 * nrhs,
+    step=LU_STEP,
+    square=True,
+    factored=True,
+)
+
+ROUTINES = {
+    "lu": LU,
+    "solve": _SOLVE,
+    "inverse": replace(_SOLVE, tasks=inverse_tasks, flops=lambda m, n, nrhs: 2 * n**3),
+    "lu_solve": _LU_SOLVE,
+    "lu_solve_adjoint": replace(_LU_SOLVE, tasks=adjoint_substitution_tasks),
+}

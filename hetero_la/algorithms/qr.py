@@ -27,11 +27,14 @@ are those of LAPACK's gels.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
 
 from hetero_la.algorithms.right_hand_sides import set_identity, substitute
+from hetero_la.algorithms.routine import LARGE, TILES, Routine
+from hetero_la.algorithms.step_kernels import QR_STEP
 from hetero_la.scheduler.graph.builder import GraphBuilder
 from hetero_la.scheduler.graph.task_graph import TaskGraph
 from hetero_la.scheduler.graph.tasks import Matrix, PerStep
@@ -209,3 +212,59 @@ def _reflect(layout: TileLayout, granularity: Granularity, kernel: str) -> Graph
             for j in g.right_hand_sides():
                 getattr(g, kernel)(A[k:, k], T[k], A[k:, j])
     return g
+
+
+def _flops(m: int, n: int, nrhs: int) -> float:
+    k = min(m, n)
+    return 2 * max(m, n) * k**2 - 2 * k**3 / 3
+
+
+def _q_flops(m: int, n: int, nrhs: int) -> float:
+    k = min(m, n)
+    return _flops(m, n, 0) + 4 * m * nrhs * k - 2 * (m + nrhs) * k**2 + 4 * k**3 / 3
+
+
+QR = Routine(
+    tasks=qr_tasks,
+    summary="factor a matrix: A = Q R",
+    flops=lambda m, n, nrhs: _flops(m, n, 0) + (4 * m * n - 2 * n**2) * nrhs,
+    step=QR_STEP,
+    factors=("q", "r"),
+    ratio="qr_factors_ratio",
+    reference="qr",
+    one_gpu_tiles=(LARGE._replace(order=32768, lookahead=1), *TILES),
+    keeps=("T",),
+)
+_LSTSQ = replace(
+    QR,
+    tasks=lstsq_tasks,
+    summary="solve A X = B by least squares, for a matrix of full rank",
+    flops=lambda m, n, nrhs: _flops(m, n, 0) + (4 * m * n - n**2) * nrhs,
+    tall=True,
+    factors=(),
+    trouble="rank-def",
+    ratio="lstsq_ratio",
+    reference="lstsq",
+    keeps=(),
+)
+_MULTIPLY = Routine(
+    tasks=multiply_tasks,
+    flops=lambda m, n, nrhs: (4 * m * min(m, n) - 2 * min(m, n) ** 2) * nrhs,
+    step=QR_STEP,
+    factored=True,
+)
+
+ROUTINES = {
+    "qr": QR,
+    "explicit_q": replace(QR, tasks=explicit_q_tasks, flops=_q_flops, factors=()),
+    "lstsq": _LSTSQ,
+    "minimum_norm": replace(_LSTSQ, tasks=minimum_norm_tasks),
+    "qr_multiply": _MULTIPLY,
+    "qr_multiply_adjoint": replace(_MULTIPLY, tasks=adjoint_multiply_tasks),
+    "qr_solve": replace(
+        _MULTIPLY,
+        tasks=substitution_tasks,
+        tall=True,
+        flops=lambda m, n, nrhs: (4 * m * n - n**2) * nrhs,
+    ),
+}

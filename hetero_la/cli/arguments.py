@@ -10,8 +10,8 @@ from typing import Any, NoReturn
 from hetero_la.checks.inputs import DTYPES
 from hetero_la.cli.commands import factor, graph, info, probe, simulate, sweep, tune
 from hetero_la.cli.common import values
-from hetero_la.cli.common.routine import ASSUMPTIONS, MODES, Choices, RightHandSides
-from hetero_la.cli.common.routines import COMMANDS, ROUTINES
+from hetero_la.cli.common.command import ASSUMPTIONS, MODES, Choices, RightHandSides
+from hetero_la.cli.common.command_table import COMMANDS, NAMES
 from hetero_la.testing.matrices import kinds
 from hetero_la.testing.residuals import RATIO_LIMIT
 from hetero_la.tiles.arrays.device import QR_PANELS
@@ -110,8 +110,8 @@ def _add_run_options(parser: argparse.ArgumentParser, *, check: bool) -> None:
 
 def _add_routine(commands: Any, name: str) -> None:
     """One problem for one routine."""
-    routine = ROUTINES[name]
-    summary, has_rhs = routine.summary, routine.rhs is not RightHandSides.NONE
+    command = COMMANDS[name]
+    summary, has_rhs = command.routine.summary, command.rhs is not RightHandSides.NONE
     parser: argparse.ArgumentParser = commands.add_parser(
         name, help=summary, description=summary, epilog=_kinds_text() + "\n" + _COLUMNS
     )
@@ -136,7 +136,7 @@ def _add_routine(commands: Any, name: str) -> None:
     parser.add_argument("--cond", type=float, help="condition number, of kinds that have one")
     parser.add_argument("--seed", type=values.count, help="of random kinds (default: 0)")
     parser.add_argument("--dtype", choices=DTYPES, help="compute in this type")
-    for option in routine.options:
+    for option in command.options:
         _add_choice(parser, option)
     parser.add_argument("--nb", type=values.tiles, metavar="NB", help=_TILES)
     parser.add_argument("--lookahead", type=int, metavar="D", help="look-ahead depth")
@@ -159,7 +159,7 @@ def _add_sweep(commands: Any) -> None:
     parser = commands.add_parser(
         "sweep", help=summary, description=summary, epilog=_kinds_text() + "\n" + _COLUMNS
     )
-    parser.add_argument("routine", choices=COMMANDS)
+    parser.add_argument("routine", choices=NAMES)
     kind = values.names(list(kinds()))
     lists = {"type": values.sizes, "metavar": "LIST"}
     parser.add_argument("--n", **lists, required=True, help="columns, as in 100,200:1000:200")
@@ -197,7 +197,7 @@ def build_parser() -> argparse.ArgumentParser:
         epilog=_STATUS,
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND", dest="command")
-    for name in COMMANDS:
+    for name in NAMES:
         _add_routine(commands, name)
     _add_sweep(commands)
     graph.add_parser(commands)
@@ -222,7 +222,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         _check_takers(args)
     if args.command == "sweep":
         args.choices = _choices(args, args.routine, mode="raw")
-    elif args.command in COMMANDS:
+    elif args.command in NAMES:
         _check_source(args)
         args.choices = _choices(args, args.command)
     return args
@@ -230,7 +230,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 def _choices(args: argparse.Namespace, routine: str, **defaults: Any) -> Choices:
     """The options that only `routine` has."""
-    for name in ROUTINES[routine].options:
+    for name in COMMANDS[routine].options:
         if (value := getattr(args, name)) is not None:
             defaults[name] = value
     choices = Choices(**defaults)
@@ -241,9 +241,9 @@ def _choices(args: argparse.Namespace, routine: str, **defaults: Any) -> Choices
 
 def _check_takers(args: argparse.Namespace) -> None:
     """Options that the routine does not have."""
-    takers = {name: [r for r in COMMANDS if name in ROUTINES[r].options] for name in _CHOICES}
-    takers["nrhs"] = [r for r in COMMANDS if ROUTINES[r].rhs is not RightHandSides.NONE]
-    takers["m"] = [r for r in COMMANDS if not ROUTINES[r].square]
+    takers = {name: [r for r in NAMES if name in COMMANDS[r].options] for name in _CHOICES}
+    takers["nrhs"] = [r for r in NAMES if COMMANDS[r].rhs is not RightHandSides.NONE]
+    takers["m"] = [r for r in NAMES if not COMMANDS[r].routine.square]
     for name, able in takers.items():
         if getattr(args, name, None) is not None and args.routine not in able:
             who = " and ".join(able)
@@ -252,7 +252,7 @@ def _check_takers(args: argparse.Namespace) -> None:
 
 def _check_source(args: argparse.Namespace) -> None:
     """Files or ``--random``, and of each only the options that do something there."""
-    needed = ["file"] if ROUTINES[args.command].rhs is RightHandSides.NONE else ["file", "rhs"]
+    needed = ["file"] if COMMANDS[args.command].rhs is RightHandSides.NONE else ["file", "rhs"]
     given = [name for name in needed if getattr(args, name) is not None]
     made = args.random is not None
     if made and given:

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hetero_la.algorithms.routines import ROUTINES, Routine, Tiling
+from hetero_la.algorithms.routine import Routine, Tiling
+from hetero_la.algorithms.routines import ROUTINES
 from hetero_la.checks.limits import MOST_PLANNED, require_few_tasks
 from hetero_la.planning.options import Options, PanelDevice
 from hetero_la.scheduler.machine.model import MachineModel

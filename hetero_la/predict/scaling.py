@@ -23,7 +23,7 @@ from hetero_la.tiles.storage.layout import TileLayout
 from hetero_la.tiles.storage.tile_sizes import TileSizes, clipped, tile_sizes
 
 #: What can be predicted.
-FACTORIZATIONS = ("lu", "cholesky", "qr")
+FACTORIZATIONS = tuple(name for name, routine in ROUTINES.items() if routine.factors)
 #: Tile sizes of which the fastest that fits is taken.
 TILE_SIZES = (256, 512, 1024)
 #: Steps that are simulated at most: a millisecond each.

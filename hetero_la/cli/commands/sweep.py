@@ -10,9 +10,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from hetero_la.cli.common import rows, runs
+from hetero_la.cli.common.command import Problem
 from hetero_la.cli.common.messages import say_written
 from hetero_la.cli.common.problems import Recipe, copies
-from hetero_la.cli.common.routine import Problem
 from hetero_la.io.files import require_place, require_two_files
 from hetero_la.tiles.arrays.counted import counted
 

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+import scipy.linalg
 from numpy.typing import NDArray
 
+from hetero_la.algorithms.routine import Routine
 from hetero_la.execution.report import Report
 
 #: What a matrix may be taken for, and what may be computed of Q.
@@ -90,41 +92,48 @@ Options = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Routine:
-    """One routine.
+class Command:
+    """How a routine is run by the command line.
 
     Parameters
     ----------
-    summary : str
-        For ``--help``.
+    routine : Routine
+        What is run.
     run : callable
         Does it, given a problem, whether its matrix may be overwritten, and options.
-    reference : callable
-        Does the same with SciPy.
-    names : callable
-        Names of the results, for the files that they are written to.
     made : callable
         How many arrays of the matrix's size a run makes, given the choices and whether
         the matrix may be overwritten.
-    trouble : str
-        Status of a matrix that the routine can do nothing, or not all, with.
     rhs : RightHandSides
         Which ones there are.
-    square : bool
-        Whether it needs a square matrix.
     options : tuple of str
         Those of `Choices` that it has.
-    kind : str
-        The matrix that is made where no kind is asked for.
+    names : callable, optional
+        Names of the results, for the files that they are written to, where these are not
+        always the routine's factors.
+    arguments : callable, optional
+        What the routine's reference takes besides the matrix and right-hand sides.
+    reference : callable, optional
+        Does the same with SciPy, where that takes several calls.
     """
 
-    summary: str
+    routine: Routine
     run: Callable[[Problem, bool, Options], Outcome]
-    reference: Callable[[Problem], object]
-    names: Callable[[Choices], tuple[str, ...]]
     made: Callable[[Choices, bool], int]
-    trouble: str
     rhs: RightHandSides = RightHandSides.NONE
-    square: bool = False
     options: tuple[str, ...] = ()
-    kind: str = "rand"
+    names: Callable[[Choices], tuple[str, ...]] | None = None
+    arguments: Callable[[Choices], Options] = lambda choices: {}
+    reference: Callable[[Problem], object] | None = None
+
+    def named(self, choices: Choices) -> tuple[str, ...]:
+        """Names of the results."""
+        return self.routine.factors if self.names is None else self.names(choices)
+
+    def refer(self, problem: Problem) -> object:
+        """Do the same with SciPy."""
+        if self.reference is not None:
+            return self.reference(problem)
+        given = (problem.a,) if problem.b is None else (problem.a, problem.b)
+        function = getattr(scipy.linalg, self.routine.reference)
+        return function(*given, check_finite=False, **self.arguments(problem.choices))
