@@ -26,7 +26,6 @@ import numpy as np
 
 from hetero_la.algorithms.right_hand_sides import set_identity, substitute
 from hetero_la.algorithms.routine import Routine, Tiling
-from hetero_la.algorithms.step_kernels import CHOLESKY_STEP, LU_STEP, SOLVE_POSITIVE_STEP
 from hetero_la.scheduler.graph.builder import GraphBuilder
 from hetero_la.scheduler.graph.task_graph import TaskGraph
 from hetero_la.tiles.storage.layout import TileLayout
@@ -63,8 +62,8 @@ def cholesky_tasks(
     A = g.matrix("A")
     if identity:
         set_identity(g, A)
-    info = g.per_step("info", lambda k: (1,), np.int32, result=True)
-    W = g.per_step("W", lambda k: (layout.diagonal(k), layout.diagonal(k)))
+    info = g.per_step("info", lambda at: (1,), np.int32, result=True)
+    W = g.per_step("W", lambda at: (at.order, at.order))
     for k in range(layout.kt):
         with g.step(k):
             g.potrf(A[k, k], info[k])
@@ -130,7 +129,6 @@ CHOLESKY = Routine(
     tasks=cholesky_tasks,
     summary="factor a Hermitian positive definite matrix: A = L L^H or U^H U",
     flops=lambda m, n, nrhs: n**3 / 3 + n**2 * nrhs,
-    step=CHOLESKY_STEP,
     square=True,
     factors=("l",),
     kind="kms",
@@ -147,7 +145,6 @@ _SOLVE = replace(
     tasks=solve_positive_tasks,
     summary="solve A X = B, of a Hermitian positive definite A",
     flops=lambda m, n, nrhs: n**3 / 3 + 2 * n**2 * nrhs,
-    step=SOLVE_POSITIVE_STEP,
     factors=(),
     ratio="solve_ratio",
     reference="",
@@ -163,7 +160,6 @@ ROUTINES = {
     "cho_solve": Routine(
         tasks=substitution_tasks,
         flops=lambda m, n, nrhs: 2 * n**2 * nrhs,
-        step=LU_STEP,
         square=True,
         factored=True,
     ),

@@ -31,7 +31,6 @@ import numpy as np
 
 from hetero_la.algorithms.right_hand_sides import set_identity, substitute
 from hetero_la.algorithms.routine import LARGE, Routine, Tiling
-from hetero_la.algorithms.step_kernels import LU_STEP, SOLVE_STEP
 from hetero_la.scheduler.graph.builder import GraphBuilder
 from hetero_la.scheduler.graph.task_graph import TaskGraph
 from hetero_la.scheduler.graph.tasks import Matrix, PerStep
@@ -71,7 +70,7 @@ def lu_tasks(
     if identity:
         set_identity(g, A)
     ipiv = eliminate(g, A)
-    perm = g.per_step("perm", lambda k: (layout.m - layout.row(k + 1),), np.int32)
+    perm = g.per_step("perm", lambda at: (at.below,), np.int32)
     with g.step(layout.kt):
         for k in range(layout.kt - 1, 0, -1):
             g.compose(ipiv[k], perm[k] if k < layout.kt - 1 else None, perm[k - 1])
@@ -83,10 +82,10 @@ def lu_tasks(
 def eliminate(g: GraphBuilder, A: Matrix) -> PerStep:
     """Add the tasks of all steps, without swaps in finished columns; return ``ipiv``."""
     layout = g.layout
-    ipiv = g.per_step("ipiv", lambda k: (layout.diagonal(k),), np.int32, result=True)
-    info = g.per_step("info", lambda k: (1,), np.int32, result=True)
-    net = g.per_step("net", lambda k: (2, 2 * layout.diagonal(k)), np.int32)
-    W = g.per_step("W", lambda k: (layout.diagonal(k), layout.diagonal(k)))
+    ipiv = g.per_step("ipiv", lambda at: (at.order,), np.int32, result=True)
+    info = g.per_step("info", lambda at: (1,), np.int32, result=True)
+    net = g.per_step("net", lambda at: (2, 2 * at.order), np.int32)
+    W = g.per_step("W", lambda at: (at.order, at.order))
     columns = layout.nt + layout.rt
     for k in range(layout.kt):
         with g.step(k):
@@ -176,7 +175,6 @@ LU = Routine(
     tasks=lu_tasks,
     summary="factor a matrix: P A = L U",
     flops=_flops,
-    step=LU_STEP,
     factors=("lu", "piv"),
     trouble="singular",
     ratio="lu_ratio",
@@ -190,7 +188,6 @@ _SOLVE = replace(
     tasks=solve_tasks,
     summary="solve A X = B",
     flops=lambda m, n, nrhs: _flops(m, n, 0) + 2 * n**2 * nrhs,
-    step=SOLVE_STEP,
     square=True,
     factors=(),
     ratio="solve_ratio",
@@ -199,7 +196,6 @@ _SOLVE = replace(
 _LU_SOLVE = Routine(
     tasks=substitution_tasks,
     flops=lambda m, n, nrhs: 2 * n**2 * nrhs,
-    step=LU_STEP,
     square=True,
     factored=True,
 )

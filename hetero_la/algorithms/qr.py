@@ -34,7 +34,6 @@ import numpy as np
 
 from hetero_la.algorithms.right_hand_sides import set_identity, substitute
 from hetero_la.algorithms.routine import LARGE, TILES, Routine
-from hetero_la.algorithms.step_kernels import QR_STEP
 from hetero_la.scheduler.graph.builder import GraphBuilder
 from hetero_la.scheduler.graph.task_graph import TaskGraph
 from hetero_la.scheduler.graph.tasks import Matrix, PerStep
@@ -49,11 +48,10 @@ class _QR:
     def __init__(self, layout: TileLayout, granularity: Granularity) -> None:
         self.g = GraphBuilder(layout, granularity)
         self.A: Matrix = self.g.matrix("A")
-        order = layout.diagonal
-        self.tau = self.g.per_step("tau", lambda k: (order(k),), result=True)
-        self.method = self.g.per_step("method", lambda k: (1,), np.int32, result=True)
-        self.R: PerStep = self.g.per_step("R", lambda k: (order(k), order(k)))
-        self.T: PerStep = self.g.per_step("T", lambda k: (order(k), order(k)))
+        self.tau = self.g.per_step("tau", lambda at: (at.order,), result=True)
+        self.method = self.g.per_step("method", lambda at: (1,), np.int32, result=True)
+        self.R: PerStep = self.g.per_step("R", lambda at: (at.order, at.order))
+        self.T: PerStep = self.g.per_step("T", lambda at: (at.order, at.order))
         self.kt, self.nt = layout.kt, layout.nt
         self.columns = layout.nt + layout.rt
         self.step = layout.kt  # the next one after the factorization
@@ -205,7 +203,7 @@ def _reflect(layout: TileLayout, granularity: Granularity, kernel: str) -> Graph
     """Multiply C by all block reflectors, whose ``T[k]`` are given."""
     g = GraphBuilder(layout, granularity)
     A, kt = g.matrix("A"), layout.kt
-    T = g.per_step("T", lambda k: (layout.diagonal(k), layout.diagonal(k)))
+    T = g.per_step("T", lambda at: (at.order, at.order))
     g.given = frozenset(("T", k) for k in range(kt))
     for step, k in enumerate(range(kt) if kernel == "gemqrt_c" else range(kt - 1, -1, -1)):
         with g.step(step):
@@ -228,7 +226,6 @@ QR = Routine(
     tasks=qr_tasks,
     summary="factor a matrix: A = Q R",
     flops=lambda m, n, nrhs: _flops(m, n, 0) + (4 * m * n - 2 * n**2) * nrhs,
-    step=QR_STEP,
     factors=("q", "r"),
     ratio="qr_factors_ratio",
     reference="qr",
@@ -250,7 +247,6 @@ _LSTSQ = replace(
 _MULTIPLY = Routine(
     tasks=multiply_tasks,
     flops=lambda m, n, nrhs: (4 * m * min(m, n) - 2 * min(m, n) ** 2) * nrhs,
-    step=QR_STEP,
     factored=True,
 )
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from hetero_la.scheduler.graph.step_kernels import StepKernels, Tile
 from hetero_la.scheduler.graph.task_graph import TaskGraph
-from hetero_la.scheduler.predict.estimate import Step
 from hetero_la.tiles.storage.tile_sizes import TileSizes, tile_sizes
 
 
@@ -52,8 +52,6 @@ class Routine:
         Builder of its graph, from a layout and, if given, a granularity.
     flops : callable
         Real operations for m, n, nrhs, as LAPACK counts them.
-    step : Step
-        A step's kernels, for quick estimates.
     square, tall : bool
         Whether it needs m = n, or m >= n.
     gpu_tiles : tuple of Tiling
@@ -66,7 +64,7 @@ class Routine:
     keeps : tuple of str
         Per-step values that later uses of its factors need, besides the matrix.
     factored : bool
-        Whether it is given factors: then a step is less than `step`.
+        Whether it is given factors, and has no panels.
     transposed : bool
         Whether the functions that use it read a NumPy array's transpose by default.
     summary : str
@@ -85,7 +83,6 @@ class Routine:
 
     tasks: Callable[..., TaskGraph]
     flops: Callable[[int, int, int], float]
-    step: Step
     square: bool = False
     tall: bool = False
     gpu_tiles: tuple[Tiling, ...] = TILES
@@ -100,6 +97,18 @@ class Routine:
     trouble: str = ""
     ratio: str = ""
     reference: str = ""
+
+    @property
+    def panel_kernel(self) -> str:
+        """The kernel that factors its panels; it must not be given factors.
+
+        Examples
+        --------
+        >>> from hetero_la.algorithms.routines import ROUTINES
+        >>> ROUTINES["solve"].panel_kernel, ROUTINES["lstsq"].panel_kernel
+        ('getrf', 'geqrf')
+        """
+        return StepKernels.of(self.tasks).panel(Tile(0, 1, 1, 1, 1))[0].kind
 
     def require_shape(self, name: str, m: int, n: int) -> None:
         """Raise ValueError for a matrix of a shape that the routine does not take."""

@@ -50,8 +50,8 @@ def choose_panel_worker(
         return machine_model(team, dtype, measure=False), at
 
     def times(model: MachineModel) -> tuple[float, float]:
-        here = estimate_seconds(routine.step, layout, model, range(at), None, dtype)
-        return here, estimate_seconds(routine.step, layout, model, range(at), at, dtype)
+        here = estimate_seconds(routine.tasks, layout, model, range(at), None, dtype)
+        return here, estimate_seconds(routine.tasks, layout, model, range(at), at, dtype)
 
     model = machine_model(team, dtype, measure=False)
     if min(times(model)) > _WORTH_MEASURING:
@@ -69,7 +69,7 @@ def arrival_steps(
     dtype: Any,
 ) -> Callable[[int], int]:
     """Step by which each column has travelled to its GPU."""
-    steps = steps_while_loading(routine.step, layout, model, owners, at, dtype)
+    steps = steps_while_loading(routine.tasks, layout, model, owners, at, dtype)
     columns = layout.nt + layout.rt
     return lambda column: column * steps // columns
 
@@ -210,4 +210,4 @@ def _estimate(
     layout = TileLayout(m, n, nb, nrhs)
     require_few_tasks(layout, "planned", most=MOST_PLANNED)
     model = machine_model((worker,), dtype, measure=False)
-    return estimate_seconds(ROUTINES[routine].step, layout, model, range(1), None, dtype)
+    return estimate_seconds(ROUTINES[routine].tasks, layout, model, range(1), None, dtype)

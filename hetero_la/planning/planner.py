@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from hetero_la.algorithms.routines import ROUTINES, panel_kernel
+from hetero_la.algorithms.routines import ROUTINES
 from hetero_la.checks.inputs import DTYPES, plain_sizes
 from hetero_la.checks.limits import MOST_PLANNED, require_few_tasks
 from hetero_la.planning.decisions import (
@@ -160,8 +160,9 @@ def _cached_plan(
     layout = TileLayout(m, n, clipped(nb, max(m, n, nrhs, 1)), nrhs, tail)
     require_few_tasks(layout, "planned", most=MOST_PLANNED)
     model, at, team = _team(routine, layout, owners, helper, options, dtype)
-    if options.ib is None:
-        options = replace(options, ib=best_inner_blocking(owners[0], panel_kernel(routine), dtype))
+    if options.ib is None and not ROUTINES[routine].factored:
+        kernel = ROUTINES[routine].panel_kernel
+        options = replace(options, ib=best_inner_blocking(owners[0], kernel, dtype))
     arrival = None
     if travels:
         arrival = arrival_steps(ROUTINES[routine], layout, model, range(len(owners)), at, dtype)

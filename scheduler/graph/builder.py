@@ -34,7 +34,7 @@ class GraphBuilder(TaskGraph):
     --------
     >>> g = GraphBuilder(TileLayout(4, 4, 2))
     >>> A = g.matrix("A")
-    >>> W = g.per_step("W", lambda k: (2, 2))
+    >>> W = g.per_step("W", lambda at: (at.order, at.order))
     >>> with g.step(0):
     ...     g.trtri(A[0, 0], W[0])
     ...     g.trmm(A[0, 0], W[0], A[0, 1])

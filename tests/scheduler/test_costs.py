@@ -214,8 +214,7 @@ def test_estimates_of_every_routine(routine, panel_worker):
 
     def seconds(n, lent=estimate_seconds):
         layout = TileLayout(n, n, 512, n if routine in ("inverse", "explicit_q") else 0)
-        step = ROUTINES[routine].step
-        return lent(step, layout, model, range(1), panel_worker, np.float64)
+        return lent(ROUTINES[routine].tasks, layout, model, range(1), panel_worker, np.float64)
 
     assert seconds(0) == 0
     assert 0 < seconds(1) < seconds(2048) < seconds(8192) < seconds(16384) < 20
@@ -225,7 +224,7 @@ def test_estimates_of_every_routine(routine, panel_worker):
 def test_routines_take_as_long_as_their_operations():
     model, layout = MachineModel((H200,)), TileLayout(16384, 16384, 512)
     lu, cholesky, qr = (
-        estimate_seconds(ROUTINES[name].step, layout, model, range(1), None, np.float64)
+        estimate_seconds(ROUTINES[name].tasks, layout, model, range(1), None, np.float64)
         for name in ("lu", "cholesky", "qr")
     )
     assert cholesky < lu

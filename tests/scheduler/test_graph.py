@@ -296,7 +296,7 @@ def test_arrivals_keep_the_order_topological(layout: TileLayout, slow: int, dept
 def test_a_call_of_a_kernel_is_a_task_on_what_its_record_says() -> None:
     g = GraphBuilder(TileLayout(6, 6, 2))
     A, ipiv = g.matrix("A"), g.per_step("ipiv", lambda k: (2,), np.int32)
-    info, perm = (g.per_step(name, lambda k: (1,), np.int32) for name in ("info", "perm"))
+    info, perm = (g.per_step(name, lambda at: (1,), np.int32) for name in ("info", "perm"))
     with g.step(1):
         g.getrf(A[1:, 1], ipiv[1], info[1])
         for j in g.column_blocks(0, 2):
@@ -314,7 +314,7 @@ def test_a_call_of_a_kernel_is_a_task_on_what_its_record_says() -> None:
 
 def test_a_call_that_its_record_does_not_know_is_refused() -> None:
     g = GraphBuilder(TileLayout(4, 4, 2))
-    A, W = g.matrix("A"), g.per_step("W", lambda k: (2, 2))
+    A, W = g.matrix("A"), g.per_step("W", lambda at: (2, 2))
     with pytest.raises(ValueError, match=r"trtri belongs to a step: call it inside `with graph"):
         g.trtri(A[0, 0], W[0])
     with g.step(0):
