@@ -56,67 +56,44 @@ class Tile(NamedTuple):
         (start, end), (_, right) = layout.rows(k), layout.columns(k)
         return Tile(start, end - start, right - start, layout.m - end, layout.n - right)
 
-    def place(self, width: int = 0, above: int = 0) -> Place:
-        """A tile column of `width` whose own diagonal tile begins `above` rows below this one."""
-        end = self.start + self.rows
-        return Place(self, (0, self.start, end, end + above, end + self.below), width)
 
+class _Array(NamedTuple):
+    """What an array of a small graph's task is, in a matrix of any size.
 
-class Place(NamedTuple):
-    """Where a call is made: bounds of tile rows, in elements, and the width of its column."""
+    Attributes
+    ----------
+    size : callable or None
+        Of a per-step value, its shape; None for rows of the matrix.
+    start, stop : int
+        Which of the bounds of `_calls` its rows begin and end at.
+    other : bool
+        Whether it is of the task's own tile column, and not the panel's; of a per-step value,
+        whether of the step before, of whose tile only the rows below it are known.
+    name : str
+        Of the matrix or value.
+    dtype : dtype or None
+        Of a value; None: the matrix's.
+    """
 
-    tile: Tile
-    bounds: tuple[int, int, int, int, int]
-    width: int
-
-
-class _Rows(NamedTuple):
-    """An array that is rows of the panel's tile column, or of the task's own."""
-
+    size: Callable[[Diagonal], tuple[int, ...]] | None
     start: int
     stop: int
-    own: bool
-
-    def shape(self, place: Place) -> tuple[int, ...]:
-        """In elements."""
-        rows = place.bounds[self.stop] - place.bounds[self.start]
-        return rows, place.width if self.own else place.tile.columns
-
-
-class _Value(NamedTuple):
-    """An array that is a per-step value of this step, or of the one before."""
-
+    other: bool
     name: str
-    size: Callable[[Diagonal], tuple[int, ...]]
     dtype: Any
-    before: bool
-
-    def shape(self, place: Place) -> tuple[int, ...]:
-        """In elements; of the step before, only the rows below its tile are known."""
-        tile = place.tile
-        order = min(tile.rows, tile.columns)
-        return self.size(Diagonal(order, tile.below + (tile.rows if self.before else 0)))
-
-    def nbytes(self, place: Place, dtype: Any) -> int:
-        """In bytes, of a matrix of elements of `dtype`."""
-        return math.prod(self.shape(place)) * np.dtype(self.dtype or dtype).itemsize
 
 
 class _Kernel(NamedTuple):
     """A task of a small graph, which stands for those of any size."""
 
     kind: str
-    reads: Sequence[_Rows | _Value]
-    changes: Sequence[_Rows | _Value]
-
-    def call(self, place: Place) -> Call:
-        """Its call in a matrix."""
-        return Call(self.kind, [array.shape(place) for array in (*self.reads, *self.changes)])
+    arrays: list[_Array]
+    reads: int  #: how many of the arrays it reads only
 
     @property
     def changes_matrix(self) -> bool:
         """Whether it changes more than per-step values."""
-        return any(isinstance(array, _Rows) for array in self.changes)
+        return any(array.size is None for array in self.arrays[self.reads :])
 
 
 class _Pattern:
@@ -154,20 +131,16 @@ class _Pattern:
 
     def _kernels(self, tasks: Iterable[Task]) -> list[_Kernel]:
         return [
-            _Kernel(
-                task.kind,
-                [self._array(region) for region in task.reads],
-                [self._array(region) for region in task.updates + task.writes],
-            )
+            _Kernel(task.kind, [self._array(region) for region in task.accesses], len(task.reads))
             for task in tasks
         ]
 
-    def _array(self, region: Region) -> _Rows | _Value:
+    def _array(self, region: Region) -> _Array:
         name, index, start, stop = region
         if name in self._graph.values:
-            dtype = self._graph.values[name].dtype
-            return _Value(name, self._graph.shapes[name], dtype, index < self._k)
-        return _Rows(self._bound(start), self._bound(stop), index != self._k)
+            size, dtype = self._graph.shapes[name], self._graph.values[name].dtype
+            return _Array(size, 0, 0, index < self._k, name, dtype)
+        return _Array(None, self._bound(start), self._bound(stop), index != self._k, name, None)
 
     def _bound(self, row: int) -> int:
         """Which of a place's bounds a tile row of the small graph stands for."""
@@ -247,35 +220,23 @@ class StepKernels:
 
     def message_bytes(self, tile: Tile, dtype: Any) -> int:
         """Bytes of a panel that the others need for their updates."""
-        place, rows, values = tile.place(), set[int](), dict[str, _Value]()
-        for kernel in self._pattern(tile, right_hand_sides=False).update:
-            for array in kernel.reads:
-                if isinstance(array, _Value):
-                    values[array.name] = array
-                elif not array.own:
-                    rows |= {array.start, array.stop}
-        whole = _Rows(min(rows, default=0), max(rows, default=0), own=False)
-        matrix = math.prod(whole.shape(place)) * np.dtype(dtype).itemsize
-        return matrix + sum(value.nbytes(place, dtype) for value in values.values())
+        kernels = self._pattern(tile, right_hand_sides=False).update
+        read = {array for kernel in kernels for array in kernel.arrays[: kernel.reads]}
+        values = [array for array in read if array.size is not None]
+        ends = {end for a in read if a.size is None and not a.other for end in a[1:3]} or {0}
+        rows = _Array(None, min(ends), max(ends), False, "", None)
+        return _bytes([*values, rows], tile, dtype)
 
     def closing_bytes(self, tile: Tile, dtype: Any) -> int:
         """Bytes that others need of what `closing` does for all columns at once."""
         chain = self._pattern(tile, right_hand_sides=False).chain
-        return sum(
-            array.nbytes(tile.place(), dtype)
-            for kernel in chain
-            for array in kernel.changes
-            if isinstance(array, _Value)
-        )
+        return _bytes((a for kernel in chain for a in kernel.arrays[kernel.reads :]), tile, dtype)
 
     def kept_elements(self, tile: Tile) -> int:
         """Elements of the matrix's type that a panel leaves besides the matrix itself."""
-        return sum(
-            math.prod(array.shape(tile.place()))
-            for kernel in self._pattern(tile, right_hand_sides=False).panel
-            for array in kernel.changes
-            if isinstance(array, _Value) and array.dtype is None
-        )
+        panel = self._pattern(tile, right_hand_sides=False).panel
+        kept = [a for kernel in panel for a in kernel.arrays if a.size and a.dtype is None]
+        return _bytes(kept, tile, np.int8)
 
     def _pattern(self, tile: Tile, *, right_hand_sides: bool) -> _Pattern:
         first, below, beyond = tile.start == 0, tile.below > 0, tile.beyond > 0
@@ -286,5 +247,29 @@ class StepKernels:
 
 
 def _calls(kernels: Sequence[_Kernel], tile: Tile, width: int = 0, above: int = 0) -> list[Call]:
-    place = tile.place(width, above)
-    return [kernel.call(place) for kernel in kernels]
+    """The calls on a tile column of `width` whose own rows begin `above` rows below the tile."""
+    start, rows, columns, below, _ = tile
+    end, order = start + rows, min(rows, columns)
+    bounds = (0, start, end, end + above, end + below)
+    widths = columns, width
+    diagonals = Diagonal(order, below), Diagonal(order, below + rows)
+    return [
+        Call(
+            kind,
+            [
+                size(diagonals[other]) if size else (bounds[stop] - bounds[begin], widths[other])
+                for size, begin, stop, other, _, _ in arrays
+            ],
+        )
+        for kind, arrays, _ in kernels
+    ]
+
+
+def _bytes(arrays: Iterable[_Array], tile: Tile, dtype: Any) -> int:
+    """Bytes of arrays of one panel, in a matrix of elements of `dtype`."""
+    arrays = list(arrays)
+    (call,) = _calls([_Kernel("", arrays, 0)], tile)
+    return sum(
+        math.prod(shape) * np.dtype(array.dtype or dtype).itemsize
+        for array, shape in zip(arrays, call.shapes, strict=True)
+    )
