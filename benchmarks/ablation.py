@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from hetero_la.algorithms.lu import eliminate
 from hetero_la.algorithms.routines import ROUTINES
+from hetero_la.scheduler.graph.builder import GraphBuilder
 from hetero_la.scheduler.graph.task_graph import TaskGraph
 from hetero_la.scheduler.graph.tasks import PerStep
 from hetero_la.tiles.arrays.device import Queue
@@ -35,15 +36,17 @@ def eager_lu_tasks(
     layout: TileLayout, granularity: Literal["column", "tile"] = "column"
 ) -> TaskGraph:
     """`lu_tasks` without compose and laswp."""
-    g = TaskGraph(layout, granularity)
+    g = GraphBuilder(layout, granularity)
     A = g.matrix("A")
     ipiv, net = eliminate(g, A), PerStep("net")
     if layout.kt == layout.nt:
         last = layout.kt - 1
-        g.add("netperm", step=last, column=last, reads=[ipiv[last]], writes=[net[last]])
+        with g.step(last):
+            g.netperm(ipiv[last], net[last])
     for k in range(layout.kt):
-        for j in range(k):
-            g.add("swap", step=k, column=j, reads=[ipiv[k], net[k]], updates=[A[k:, j]])
+        with g.step(k):
+            for j in range(k):
+                g.swap(ipiv[k], net[k], A[k:, j])
     return g
 
 

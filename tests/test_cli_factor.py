@@ -12,7 +12,7 @@ import scipy.linalg
 
 import hetero_la
 from hetero_la.cli import arguments
-from hetero_la.cli.common import problems, routines, runs
+from hetero_la.cli.common import command_table, problems, runs
 from hetero_la.cli.main import main
 from hetero_la.io.files import read_matrix, write_matrix
 from hetero_la.testing.matrices import generate
@@ -152,7 +152,7 @@ def test_a_sweep_goes_on_past_what_cannot_be_solved(
     assert [row["status"] for row in table(capfd.readouterr().out)] == status
 
 
-@pytest.mark.parametrize("routine", routines.COMMANDS)
+@pytest.mark.parametrize("routine", command_table.NAMES)
 def test_sweep_runs_every_routine(capfd: pytest.CaptureFixture[str], routine: str) -> None:
     argv = ["sweep", routine, "--n", "5,20", "--nb", "8", "--dtype", "float32,complex128"]
     assert main([*argv, "--check", "--ref"]) == 0

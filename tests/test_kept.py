@@ -15,11 +15,7 @@ import scipy.linalg
 from numpy.testing import assert_allclose
 
 import hetero_la
-from hetero_la.algorithms.substitution import (
-    cholesky_substitution_tasks,
-    lu_adjoint_substitution_tasks,
-    lu_substitution_tasks,
-)
+from hetero_la.algorithms.routines import ROUTINES
 from hetero_la.api.qr_factors import QRFactors
 from hetero_la.execution import execute as execution
 from hetero_la.execution import resident_factors as kept_module
@@ -302,12 +298,12 @@ def test_any_order_of_a_substitution(dtype: str, seed: int) -> None:
     perm, b = permutation(piv, n), random(n, nrhs, dtype, seed=1)
     low = np.asfortranarray(np.linalg.cholesky(positive(n, dtype)))
     cases = [
-        (lu_substitution_tasks, lu, b[perm], scipy.linalg.lu_solve((lu, piv), b)),
-        (lu_adjoint_substitution_tasks, lu, b, scipy.linalg.lu_solve((lu, piv), b, trans=2)[perm]),
-        (cholesky_substitution_tasks, low, b, scipy.linalg.cho_solve((low, True), b)),
+        ("lu_solve", lu, b[perm], scipy.linalg.lu_solve((lu, piv), b)),
+        ("lu_solve_adjoint", lu, b, scipy.linalg.lu_solve((lu, piv), b, trans=2)[perm]),
+        ("cho_solve", low, b, scipy.linalg.cho_solve((low, True), b)),
     ]
-    for tasks, factors, rhs, expected in cases:
-        graph = tasks(TileLayout(n, n, 8, nrhs))
+    for routine, factors, rhs, expected in cases:
+        graph = ROUTINES[routine].tasks(TileLayout(n, n, 8, nrhs))
         array = np.asfortranarray(np.hstack([factors, rhs]))
         run_in_order(graph, random_order(graph, seed), array, CpuDevice(), KernelOptions())
         assert_allclose(array[:, n:], expected, atol=100 * CLOSE[dtype])

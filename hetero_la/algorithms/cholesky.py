@@ -11,10 +11,7 @@ the tile columns of right-hand sides B, if there are any, stand to its right.  S
     trmm_n     B[k, j] <- W[k] B[k, j]                    Y = L^-1 B
     gemm       B[i, j] <- B[i, j] - A[i, k] B[k, j]       i > k
 
-and then, from the last row of tiles up:
-
-    gemm_cn    B[k, j] <- B[k, j] - A[i, k]^H B[i, j]     i > k
-    trsm_lc    B[k, j] <- L[k, k]^-H B[k, j]              X[k, j]
+L^-H is applied after that, from the last row of tiles up (`right_hand_sides`).
 
 Sources: the blocked algorithm is LAPACK's potrf; panels by multiplication with an
 inverse are MAGMA's.
@@ -22,21 +19,23 @@ inverse are MAGMA's.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
 
-from hetero_la.algorithms.identity import set_identity
+from hetero_la.algorithms.right_hand_sides import set_identity, substitute
+from hetero_la.algorithms.routine import Routine, Tiling
+from hetero_la.scheduler.graph.builder import GraphBuilder
 from hetero_la.scheduler.graph.task_graph import TaskGraph
 from hetero_la.tiles.storage.layout import TileLayout
 
+Granularity = Literal["column", "tile"]
+
 
 def cholesky_tasks(
-    layout: TileLayout,
-    granularity: Literal["column", "tile"] = "column",
-    *,
-    identity: bool = False,
-) -> TaskGraph:
+    layout: TileLayout, granularity: Granularity = "column", *, identity: bool = False
+) -> GraphBuilder:
     """Build the tasks that overwrite the lower triangle of A with L, and B with L^-1 B.
 
     Parameters
@@ -59,33 +58,32 @@ def cholesky_tasks(
     >>> [task.kind for task in graph.tasks]
     ['potrf', 'trtri_n', 'trmm_rc', 'herk', 'potrf']
     """
-    g = TaskGraph(layout, granularity)
+    g = GraphBuilder(layout, granularity)
     A = g.matrix("A")
     if identity:
         set_identity(g, A)
-    info = g.per_step("info", lambda k: (1,), np.int32, result=True)
-    W = g.per_step("W", lambda k: (layout.diagonal(k), layout.diagonal(k)))
+    info = g.per_step("info", lambda at: (1,), np.int32, result=True)
+    W = g.per_step("W", lambda at: (at.order, at.order))
     for k in range(layout.kt):
-        g.add("potrf", step=k, column=k, updates=[A[k, k]], writes=[info[k]])
-        if k + 1 < layout.nt + layout.rt:
-            g.add("trtri_n", step=k, column=k, reads=[A[k, k]], writes=[W[k]])
-        for i in g.row_blocks(k + 1):
-            g.add("trmm_rc", step=k, column=k, reads=[A[k, k], W[k]], updates=[A[i, k]])
-        for j in g.column_blocks(k + 1, layout.nt):
-            top, *below = g.row_blocks(j)
-            g.add("herk", step=k, column=j, reads=[A[top, k]], updates=[A[top, j]])
-            for i in below:
-                g.add("gemm_nc", step=k, column=j, reads=[A[i, k], A[j, k]], updates=[A[i, j]])
-        for j in g.column_blocks(layout.nt, layout.nt + layout.rt):
-            g.add("trmm_n", step=k, column=j, reads=[A[k, k], W[k]], updates=[A[k, j]])
+        with g.step(k):
+            g.potrf(A[k, k], info[k])
+            if k + 1 < layout.nt + layout.rt:
+                g.trtri_n(A[k, k], W[k])
             for i in g.row_blocks(k + 1):
-                g.add("gemm", step=k, column=j, reads=[A[i, k], A[k, j]], updates=[A[i, j]])
+                g.trmm_rc(A[k, k], W[k], A[i, k])
+            for j in g.column_blocks(k + 1, layout.nt):
+                top, *below = g.row_blocks(j)
+                g.herk(A[top, k], A[top, j])
+                for i in below:
+                    g.gemm_nc(A[i, k], A[j, k], A[i, j])
+            for j in g.right_hand_sides():
+                g.trmm_n(A[k, k], W[k], A[k, j])
+                for i in g.row_blocks(k + 1):
+                    g.gemm(A[i, k], A[k, j], A[i, j])
     return g
 
 
-def solve_positive_tasks(
-    layout: TileLayout, granularity: Literal["column", "tile"] = "column"
-) -> TaskGraph:
+def solve_positive_tasks(layout: TileLayout, granularity: Granularity = "column") -> TaskGraph:
     """Build the tasks that overwrite the lower triangle of A with L, and B with X.
 
     Examples
@@ -94,12 +92,12 @@ def solve_positive_tasks(
     >>> [task.kind for task in graph.tasks]
     ['potrf', 'trtri_n', 'trmm_n', 'trsm_lc']
     """
-    return _substitute(cholesky_tasks(layout, granularity))
+    g = cholesky_tasks(layout, granularity)
+    substitute(g, g.matrix("A"), "trsm_lc", first=layout.kt)
+    return g
 
 
-def inverse_positive_tasks(
-    layout: TileLayout, granularity: Literal["column", "tile"] = "column"
-) -> TaskGraph:
+def inverse_positive_tasks(layout: TileLayout, granularity: Granularity = "column") -> TaskGraph:
     """Build the tasks that overwrite A's lower triangle with L, and the right-hand sides with A^-1.
 
     Examples
@@ -108,16 +106,61 @@ def inverse_positive_tasks(
     >>> [task.kind for task in graph.tasks]
     ['laset_1', 'potrf', 'trtri_n', 'trmm_n', 'trsm_lc']
     """
-    return _substitute(cholesky_tasks(layout, granularity, identity=True))
-
-
-def _substitute(g: TaskGraph) -> TaskGraph:
-    """Add tasks that overwrite B with L^-H B."""
-    layout, A = g.layout, g.matrix("A")
-    for k in range(layout.kt - 1, -1, -1):
-        step = 2 * layout.kt - 1 - k
-        for j in g.column_blocks(layout.nt, layout.nt + layout.rt):
-            for i in g.row_blocks(k + 1):
-                g.add("gemm_cn", step=step, column=j, reads=[A[i, k], A[i, j]], updates=[A[k, j]])
-            g.add("trsm_lc", step=step, column=j, reads=[A[k, k]], updates=[A[k, j]])
+    g = cholesky_tasks(layout, granularity, identity=True)
+    substitute(g, g.matrix("A"), "trsm_lc", first=layout.kt)
     return g
+
+
+def substitution_tasks(layout: TileLayout, granularity: Granularity = "column") -> TaskGraph:
+    """Build the tasks that overwrite B with X, with a given factor: L L^H X = B.
+
+    Examples
+    --------
+    >>> [task.kind for task in substitution_tasks(TileLayout(4, 4, 2, nrhs=1)).tasks]
+    ['trsm_l', 'gemm', 'trsm_l', 'trsm_lc', 'gemm_cn', 'trsm_lc']
+    """
+    g = GraphBuilder(layout, granularity)
+    substitute(g, g.matrix("A"), "trsm_l")
+    substitute(g, g.matrix("A"), "trsm_lc", first=layout.kt)
+    return g
+
+
+CHOLESKY = Routine(
+    tasks=cholesky_tasks,
+    summary="factor a Hermitian positive definite matrix: A = L L^H or U^H U",
+    flops=lambda m, n, nrhs: n**3 / 3 + n**2 * nrhs,
+    square=True,
+    factors=("l",),
+    kind="kms",
+    trouble="not pos.def.",
+    ratio="cholesky_ratio",
+    reference="cholesky",
+    gpu_tiles=(Tiling(0, 1024),),
+    one_gpu_tiles=(Tiling(0, 1024),),
+    gpu_tail=4,
+    transposed=True,
+)
+_SOLVE = replace(
+    CHOLESKY,
+    tasks=solve_positive_tasks,
+    summary="solve A X = B for a Hermitian positive definite A",
+    flops=lambda m, n, nrhs: n**3 / 3 + 2 * n**2 * nrhs,
+    factors=(),
+    ratio="solve_ratio",
+    reference="",
+)
+
+ROUTINES = {
+    "cholesky": CHOLESKY,
+    "solve_positive": _SOLVE,
+    # The identity's tile columns are the matrix's tile rows: no tail.
+    "inverse_positive": replace(
+        _SOLVE, tasks=inverse_positive_tasks, flops=lambda m, n, nrhs: n**3, gpu_tail=1
+    ),
+    "cho_solve": Routine(
+        tasks=substitution_tasks,
+        flops=lambda m, n, nrhs: 2 * n**2 * nrhs,
+        square=True,
+        factored=True,
+    ),
+}

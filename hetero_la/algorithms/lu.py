@@ -15,28 +15,34 @@ A finished column of L gets the swaps of all later steps at once:
     compose  perm[k-1] = perm[k] o Pk                 k = kt-1, ..., 1
     laswp    A[j+1:, j] <- A[j+1:, j][perm[j]]
 
+In A X = B the right-hand sides are updated with the trailing matrix, so that the elimination
+leaves L^-1 P B there; U^-1 is applied after that, from the last row of tiles up
+(`right_hand_sides`).
+
 Sources: the blocked algorithm is LAPACK's getrf; the solve by multiplication with
 an inverse is MAGMA's (and Volkov and Demmel's, SC 2008).
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
 
-from hetero_la.algorithms.identity import set_identity
+from hetero_la.algorithms.right_hand_sides import set_identity, substitute
+from hetero_la.algorithms.routine import LARGE, Routine, Tiling
+from hetero_la.scheduler.graph.builder import GraphBuilder
 from hetero_la.scheduler.graph.task_graph import TaskGraph
 from hetero_la.scheduler.graph.tasks import Matrix, PerStep
 from hetero_la.tiles.storage.layout import TileLayout
 
+Granularity = Literal["column", "tile"]
+
 
 def lu_tasks(
-    layout: TileLayout,
-    granularity: Literal["column", "tile"] = "column",
-    *,
-    identity: bool = False,
-) -> TaskGraph:
+    layout: TileLayout, granularity: Granularity = "column", *, identity: bool = False
+) -> GraphBuilder:
     """Build the tasks that overwrite A with L and U, in a valid sequential order.
 
     Parameters
@@ -60,39 +66,145 @@ def lu_tasks(
     >>> [task.kind for task in graph.tasks]
     ['getrf', 'netperm', 'trtri', 'swap', 'trmm', 'gemm', 'getrf', 'compose', 'laswp']
     """
-    g = TaskGraph(layout, granularity)
+    g = GraphBuilder(layout, granularity)
     A = g.matrix("A")
     if identity:
         set_identity(g, A)
     ipiv = eliminate(g, A)
-    perm = g.per_step("perm", lambda k: (layout.m - layout.row(k + 1),), np.int32)
-    for k in range(layout.kt - 1, 0, -1):
-        after = [perm[k]] if k < layout.kt - 1 else []
-        g.add(
-            "compose", step=layout.kt, column=layout.kt - 1,
-            reads=[ipiv[k], *after], writes=[perm[k - 1]],
-        )  # fmt: skip
-    for j in range(layout.kt - 1):
-        g.add("laswp", step=layout.kt, column=j, reads=[perm[j]], updates=[A[j + 1 :, j]])
+    perm = g.per_step("perm", lambda at: (at.below,), np.int32)
+    with g.step(layout.kt):
+        for k in range(layout.kt - 1, 0, -1):
+            g.compose(ipiv[k], perm[k] if k < layout.kt - 1 else None, perm[k - 1])
+        for j in range(layout.kt - 1):
+            g.laswp(perm[j], A[j + 1 :, j])
     return g
 
 
-def eliminate(g: TaskGraph, A: Matrix) -> PerStep:
+def eliminate(g: GraphBuilder, A: Matrix) -> PerStep:
     """Add the tasks of all steps, without swaps in finished columns; return ``ipiv``."""
     layout = g.layout
-    ipiv = g.per_step("ipiv", lambda k: (layout.diagonal(k),), np.int32, result=True)
-    info = g.per_step("info", lambda k: (1,), np.int32, result=True)
-    net = g.per_step("net", lambda k: (2, 2 * layout.diagonal(k)), np.int32)
-    W = g.per_step("W", lambda k: (layout.diagonal(k), layout.diagonal(k)))
+    ipiv = g.per_step("ipiv", lambda at: (at.order,), np.int32, result=True)
+    info = g.per_step("info", lambda at: (1,), np.int32, result=True)
+    net = g.per_step("net", lambda at: (2, 2 * at.order), np.int32)
+    W = g.per_step("W", lambda at: (at.order, at.order))
     columns = layout.nt + layout.rt
     for k in range(layout.kt):
-        g.add("getrf", step=k, column=k, updates=[A[k:, k]], writes=[ipiv[k], info[k]])
-        if k + 1 < columns:
-            g.add("netperm", step=k, column=k, reads=[ipiv[k]], writes=[net[k]])
-            g.add("trtri", step=k, column=k, reads=[A[k, k]], writes=[W[k]])
-        for j in g.column_blocks(k + 1, columns):
-            g.add("swap", step=k, column=j, reads=[ipiv[k], net[k]], updates=[A[k:, j]])
-            g.add("trmm", step=k, column=j, reads=[A[k, k], W[k]], updates=[A[k, j]])
-            for i in g.row_blocks(k + 1):
-                g.add("gemm", step=k, column=j, reads=[A[i, k], A[k, j]], updates=[A[i, j]])
+        with g.step(k):
+            g.getrf(A[k:, k], ipiv[k], info[k])
+            if k + 1 < columns:
+                g.netperm(ipiv[k], net[k])
+                g.trtri(A[k, k], W[k])
+            for j in g.column_blocks(k + 1, columns):
+                g.swap(ipiv[k], net[k], A[k:, j])
+                g.trmm(A[k, k], W[k], A[k, j])
+                for i in g.row_blocks(k + 1):
+                    g.gemm(A[i, k], A[k, j], A[i, j])
     return ipiv
+
+
+def solve_tasks(layout: TileLayout, granularity: Granularity = "column") -> TaskGraph:
+    """Build the tasks that overwrite A with L and U, and B with X.
+
+    Parameters
+    ----------
+    layout : TileLayout
+        The n x n matrix and its right-hand sides.
+    granularity : {"column", "tile"}, optional
+        Size of a GEMM task: one column of tiles, or one tile.
+
+    Examples
+    --------
+    >>> graph = solve_tasks(TileLayout(2, 2, 2, nrhs=1))
+    >>> [task.kind for task in graph.tasks]
+    ['getrf', 'netperm', 'trtri', 'swap', 'trmm', 'trsm']
+    """
+    g = lu_tasks(layout, granularity)
+    substitute(g, g.matrix("A"), "trsm", first=layout.kt)
+    return g
+
+
+def inverse_tasks(layout: TileLayout, granularity: Granularity = "column") -> TaskGraph:
+    """Build the tasks that overwrite A with L and U, and n columns to its right with A^-1.
+
+    Examples
+    --------
+    >>> graph = inverse_tasks(TileLayout(2, 2, 2, nrhs=2))
+    >>> [task.kind for task in graph.tasks]
+    ['laset_1', 'getrf', 'netperm', 'trtri', 'swap', 'trmm', 'trsm']
+    """
+    g = lu_tasks(layout, granularity, identity=True)
+    substitute(g, g.matrix("A"), "trsm", first=layout.kt)
+    return g
+
+
+def substitution_tasks(layout: TileLayout, granularity: Granularity = "column") -> TaskGraph:
+    """Build the tasks that overwrite B, its rows permuted, with X, with given factors: L U X = B.
+
+    Examples
+    --------
+    >>> [task.kind for task in substitution_tasks(TileLayout(4, 4, 2, nrhs=1)).tasks]
+    ['trsm_l1', 'gemm', 'trsm_l1', 'trsm', 'gemm', 'trsm']
+    """
+    g = GraphBuilder(layout, granularity)
+    substitute(g, g.matrix("A"), "trsm_l1")
+    substitute(g, g.matrix("A"), "trsm", first=layout.kt)
+    return g
+
+
+def adjoint_substitution_tasks(
+    layout: TileLayout, granularity: Granularity = "column"
+) -> TaskGraph:
+    """Build the tasks that overwrite B with X, its rows permuted, by given factors: (L U)^H X = B.
+
+    Examples
+    --------
+    >>> [task.kind for task in adjoint_substitution_tasks(TileLayout(4, 4, 2, nrhs=1)).tasks]
+    ['trsm_uc', 'gemm_cn', 'trsm_uc', 'trsm_lc1', 'gemm_cn', 'trsm_lc1']
+    """
+    g = GraphBuilder(layout, granularity)
+    substitute(g, g.matrix("A"), "trsm_uc")
+    substitute(g, g.matrix("A"), "trsm_lc1", first=layout.kt)
+    return g
+
+
+def _flops(m: int, n: int, nrhs: int) -> float:
+    k = min(m, n)
+    return 2 * m * n * k - (m + n) * k**2 + 2 * k**3 / 3
+
+
+LU = Routine(
+    tasks=lu_tasks,
+    summary="factor a matrix: P A = L U",
+    flops=_flops,
+    factors=("lu", "piv"),
+    trouble="singular",
+    ratio="lu_ratio",
+    reference="lu_factor",
+    one_gpu_tiles=(
+        LARGE, Tiling(32768, 1024, 2), Tiling(24576, 768, 2), Tiling(4096, 512), Tiling(0, 256),
+    ),
+)  # fmt: skip
+_SOLVE = replace(
+    LU,
+    tasks=solve_tasks,
+    summary="solve A X = B",
+    flops=lambda m, n, nrhs: _flops(m, n, 0) + 2 * n**2 * nrhs,
+    square=True,
+    factors=(),
+    ratio="solve_ratio",
+    reference="",
+)
+_LU_SOLVE = Routine(
+    tasks=substitution_tasks,
+    flops=lambda m, n, nrhs: 2 * n**2 * nrhs,
+    square=True,
+    factored=True,
+)
+
+ROUTINES = {
+    "lu": LU,
+    "solve": _SOLVE,
+    "inverse": replace(_SOLVE, tasks=inverse_tasks, flops=lambda m, n, nrhs: 2 * n**3),
+    "lu_solve": _LU_SOLVE,
+    "lu_solve_adjoint": replace(_LU_SOLVE, tasks=adjoint_substitution_tasks),
+}

@@ -13,10 +13,12 @@ Before that, depending on the routine:
 
     Q^H C      the columns C are updated with the trailing matrix
     Q C        larfb_n    C[k:, j] <- Q[k] C[k:, j]              k = kt-1, ..., 0
-    R^-1 C     trsm       C[k, j] <- R[k]^-1 C[k, j]             k = kt-1, ..., 0
-               gemm       C[i, j] <- C[i, j] - A[i, k] C[k, j]   i < k
-    R^-H C     gemm_cn    C[k, j] <- C[k, j] - A[i, k]^H C[i, j] i < k
-               trsm_uc    C[k, j] <- R[k]^-H C[k, j]             k = 0, ..., kt-1
+    R^-1 C, R^-H C        see `right_hand_sides`
+
+Later, with the packed factors and T[k], from whose tiles V is read as LAPACK packs it:
+
+    Q^H C      gemqrt_c   C[k:, j] <- Q[k]^H C[k:, j]            k = 0, ..., kt-1
+    Q C        gemqrt_n   C[k:, j] <- Q[k] C[k:, j]              k = kt-1, ..., 0
 
 Sources: the blocked algorithm is LAPACK's geqrf; V is kept with its ones and zeros, so
 that a block reflector is three products, as in MAGMA.  Least squares and minimum norm
@@ -25,11 +27,14 @@ are those of LAPACK's gels.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
 
-from hetero_la.algorithms.identity import set_identity
+from hetero_la.algorithms.right_hand_sides import set_identity, substitute
+from hetero_la.algorithms.routine import LARGE, TILES, Routine
+from hetero_la.scheduler.graph.builder import GraphBuilder
 from hetero_la.scheduler.graph.task_graph import TaskGraph
 from hetero_la.scheduler.graph.tasks import Matrix, PerStep
 from hetero_la.tiles.storage.layout import TileLayout
@@ -41,13 +46,12 @@ class _QR:
     """Builder of a QR graph, in parts; a reflector's task is always a whole column."""
 
     def __init__(self, layout: TileLayout, granularity: Granularity) -> None:
-        self.g = TaskGraph(layout, granularity)
+        self.g = GraphBuilder(layout, granularity)
         self.A: Matrix = self.g.matrix("A")
-        order = [layout.diagonal(k) for k in range(layout.kt)] or [0]
-        self.tau = self.g.per_step("tau", lambda k: (order[k],), result=True)
-        self.method = self.g.per_step("method", lambda k: (1,), np.int32, result=True)
-        self.R: PerStep = self.g.per_step("R", lambda k: (order[k], order[k]))
-        self.T: PerStep = self.g.per_step("T", lambda k: (order[k], order[k]))
+        self.tau = self.g.per_step("tau", lambda at: (at.order,), result=True)
+        self.method = self.g.per_step("method", lambda at: (1,), np.int32, result=True)
+        self.R: PerStep = self.g.per_step("R", lambda at: (at.order, at.order))
+        self.T: PerStep = self.g.per_step("T", lambda at: (at.order, at.order))
         self.kt, self.nt = layout.kt, layout.nt
         self.columns = layout.nt + layout.rt
         self.step = layout.kt  # the first step after the factorization
@@ -56,53 +60,30 @@ class _QR:
         """Factor A; the first `columns` tile columns get Q^H applied."""
         g, A, R, T = self.g, self.A, self.R, self.T
         for k in range(self.kt):
-            g.add(
-                "geqrf", step=k, column=k,
-                updates=[A[k:, k]], writes=[self.tau[k], R[k], T[k], self.method[k]],
-            )  # fmt: skip
-            for j in g.column_blocks(k + 1, columns):
-                g.add("larfb_c", step=k, column=j, reads=[A[k:, k], T[k]], updates=[A[k:, j]])
+            with g.step(k):
+                g.geqrf(A[k:, k], self.tau[k], R[k], T[k], self.method[k])
+                for j in g.column_blocks(k + 1, columns):
+                    g.larfb_c(A[k:, k], T[k], A[k:, j])
 
     def multiply(self, *, identity: bool = False) -> None:
         """Overwrite C with Q C; with `identity`, leave out what stays zero."""
-        for k in range(self.kt - 1, -1, -1):
-            for j in self.g.column_blocks(self.nt + (k if identity else 0), self.columns):
-                self.g.add(
-                    "larfb_n", step=self.step, column=j,
-                    reads=[self.A[k:, k], self.T[k]], updates=[self.A[k:, j]],
-                )  # fmt: skip
-            self.step += 1
+        g, A, T = self.g, self.A, self.T
+        for step, k in enumerate(range(self.kt - 1, -1, -1), self.step):
+            with g.step(step):
+                for j in g.column_blocks(self.nt + (k if identity else 0), self.columns):
+                    g.larfb_n(A[k:, k], T[k], A[k:, j])
+        self.step += self.kt
 
-    def solve(self) -> None:
-        """Overwrite the first rows of C with R^-1 C."""
-        g, A = self.g, self.A
-        for k in range(self.kt - 1, -1, -1):
-            for j in g.column_blocks(self.nt, self.columns):
-                g.add("trsm", step=self.step, column=j, reads=[self.R[k]], updates=[A[k, j]])
-                for i in g.row_blocks(0, k):
-                    g.add(
-                        "gemm", step=self.step, column=j,
-                        reads=[A[i, k], A[k, j]], updates=[A[i, j]],
-                    )  # fmt: skip
-            self.step += 1
-
-    def solve_adjoint(self) -> None:
-        """Overwrite the first rows of C with R^-H C."""
-        g, A = self.g, self.A
-        for k in range(self.kt):
-            for j in g.column_blocks(self.nt, self.columns):
-                for i in g.row_blocks(0, k):
-                    g.add(
-                        "gemm_cn", step=self.step, column=j,
-                        reads=[A[i, k], A[i, j]], updates=[A[k, j]],
-                    )  # fmt: skip
-                g.add("trsm_uc", step=self.step, column=j, reads=[self.R[k]], updates=[A[k, j]])
-            self.step += 1
+    def solve(self, kernel: str) -> None:
+        """Overwrite the first rows of C with R^-1 C, or with R^-H C."""
+        substitute(self.g, self.A, kernel, first=self.step, triangles=self.R)
+        self.step += self.kt
 
     def packed(self) -> TaskGraph:
         """Return the graph, whose result is LAPACK's packed factors."""
-        for k in range(self.kt):
-            self.g.add("lacpy", step=self.step, column=k, reads=[self.R[k]], updates=[self.A[k, k]])
+        with self.g.step(self.step):
+            for k in range(self.kt):
+                self.g.lacpy(self.R[k], self.A[k, k])
         return self.g
 
 
@@ -162,7 +143,7 @@ def lstsq_tasks(layout: TileLayout, granularity: Granularity = "column") -> Task
     """
     qr = _QR(layout, granularity)
     qr.factor(layout.nt + layout.rt)
-    qr.solve()
+    qr.solve("trsm")
     return qr.packed()
 
 
@@ -179,6 +160,108 @@ def minimum_norm_tasks(layout: TileLayout, granularity: Granularity = "column") 
     """
     qr = _QR(layout, granularity)
     qr.factor(layout.nt)
-    qr.solve_adjoint()
+    qr.solve("trsm_uc")
     qr.multiply()
     return qr.packed()
+
+
+def multiply_tasks(layout: TileLayout, granularity: Granularity = "column") -> TaskGraph:
+    """Build the tasks that overwrite C with Q C; ``T[k]`` is given.
+
+    Examples
+    --------
+    >>> [task.kind for task in multiply_tasks(TileLayout(5, 4, 2, nrhs=1)).tasks]
+    ['gemqrt_n', 'gemqrt_n']
+    """
+    return _reflect(layout, granularity, "gemqrt_n")
+
+
+def adjoint_multiply_tasks(layout: TileLayout, granularity: Granularity = "column") -> TaskGraph:
+    """Build the tasks that overwrite C with Q^H C; ``T[k]`` is given.
+
+    Examples
+    --------
+    >>> [task.kind for task in adjoint_multiply_tasks(TileLayout(5, 4, 2, nrhs=1)).tasks]
+    ['gemqrt_c', 'gemqrt_c']
+    """
+    return _reflect(layout, granularity, "gemqrt_c")
+
+
+def substitution_tasks(layout: TileLayout, granularity: Granularity = "column") -> TaskGraph:
+    """Build the tasks that overwrite the first n rows of C with R^-1 Q^H C; ``T[k]`` is given.
+
+    Examples
+    --------
+    >>> [task.kind for task in substitution_tasks(TileLayout(5, 4, 2, nrhs=1)).tasks]
+    ['gemqrt_c', 'gemqrt_c', 'trsm', 'gemm', 'trsm']
+    """
+    g = _reflect(layout, granularity, "gemqrt_c")
+    substitute(g, g.matrix("A"), "trsm", first=layout.kt)
+    return g
+
+
+def _reflect(layout: TileLayout, granularity: Granularity, kernel: str) -> GraphBuilder:
+    """Build the tasks that multiply C by all block reflectors, whose ``T[k]`` are given."""
+    g = GraphBuilder(layout, granularity)
+    A, kt = g.matrix("A"), layout.kt
+    T = g.per_step("T", lambda at: (at.order, at.order))
+    g.given = frozenset(("T", k) for k in range(kt))
+    for step, k in enumerate(range(kt) if kernel == "gemqrt_c" else range(kt - 1, -1, -1)):
+        with g.step(step):
+            for j in g.right_hand_sides():
+                getattr(g, kernel)(A[k:, k], T[k], A[k:, j])
+    return g
+
+
+def _flops(m: int, n: int, nrhs: int) -> float:
+    k = min(m, n)
+    return 2 * max(m, n) * k**2 - 2 * k**3 / 3
+
+
+def _q_flops(m: int, n: int, nrhs: int) -> float:
+    k = min(m, n)
+    return _flops(m, n, 0) + 4 * m * nrhs * k - 2 * (m + nrhs) * k**2 + 4 * k**3 / 3
+
+
+QR = Routine(
+    tasks=qr_tasks,
+    summary="factor a matrix: A = Q R",
+    flops=lambda m, n, nrhs: _flops(m, n, 0) + (4 * m * n - 2 * n**2) * nrhs,
+    factors=("q", "r"),
+    ratio="qr_factors_ratio",
+    reference="qr",
+    one_gpu_tiles=(LARGE._replace(order=32768, lookahead=1), *TILES),
+    keeps=("T",),
+)
+_LSTSQ = replace(
+    QR,
+    tasks=lstsq_tasks,
+    summary="solve A X = B by least squares, for a matrix of full rank",
+    flops=lambda m, n, nrhs: _flops(m, n, 0) + (4 * m * n - n**2) * nrhs,
+    tall=True,
+    factors=(),
+    trouble="rank-def",
+    ratio="lstsq_ratio",
+    reference="lstsq",
+    keeps=(),
+)
+_MULTIPLY = Routine(
+    tasks=multiply_tasks,
+    flops=lambda m, n, nrhs: (4 * m * min(m, n) - 2 * min(m, n) ** 2) * nrhs,
+    factored=True,
+)
+
+ROUTINES = {
+    "qr": QR,
+    "explicit_q": replace(QR, tasks=explicit_q_tasks, flops=_q_flops, factors=()),
+    "lstsq": _LSTSQ,
+    "minimum_norm": replace(_LSTSQ, tasks=minimum_norm_tasks),
+    "qr_multiply": _MULTIPLY,
+    "qr_multiply_adjoint": replace(_MULTIPLY, tasks=adjoint_multiply_tasks),
+    "qr_solve": replace(
+        _MULTIPLY,
+        tasks=substitution_tasks,
+        tall=True,
+        flops=lambda m, n, nrhs: (4 * m * n - n**2) * nrhs,
+    ),
+}

@@ -10,8 +10,8 @@ from typing import Any, NoReturn
 from hetero_la.checks.inputs import DTYPES
 from hetero_la.cli.commands import factor, graph, info, probe, simulate, sweep, tune
 from hetero_la.cli.common import values
-from hetero_la.cli.common.routine import ASSUMPTIONS, MODES, Choices, RightHandSides
-from hetero_la.cli.common.routines import COMMAND_ROUTINES, COMMANDS
+from hetero_la.cli.common.command import ASSUMPTIONS, MODES, Choices, RightHandSides
+from hetero_la.cli.common.command_table import COMMANDS, NAMES
 from hetero_la.testing.matrices import kinds
 from hetero_la.testing.residuals import RATIO_LIMIT
 from hetero_la.tiles.arrays.device import QR_PANELS
@@ -113,8 +113,8 @@ def _add_run_options(parser: argparse.ArgumentParser, *, check: bool) -> None:
 
 def _add_routine(commands: Any, name: str) -> None:
     """Add the command that runs one problem with one routine."""
-    routine = COMMAND_ROUTINES[name]
-    summary, has_rhs = routine.summary, routine.rhs is not RightHandSides.NONE
+    command = COMMANDS[name]
+    summary, has_rhs = command.routine.summary, command.rhs is not RightHandSides.NONE
     parser: argparse.ArgumentParser = commands.add_parser(
         name, help=summary, description=summary, epilog=_kinds_text() + "\n" + _COLUMNS
     )
@@ -144,7 +144,7 @@ def _add_routine(commands: Any, name: str) -> None:
     parser.add_argument("--cond", type=float, help="condition number, for kinds that have one")
     parser.add_argument("--seed", type=values.count, help="seed of random kinds (default: 0)")
     parser.add_argument("--dtype", choices=DTYPES, help="compute in this type")
-    for option in routine.options:
+    for option in command.options:
         _add_choice(parser, option)
     parser.add_argument("--nb", type=values.tiles, metavar="NB", help=_TILES)
     parser.add_argument("--lookahead", type=int, metavar="D", help="look-ahead depth")
@@ -167,7 +167,7 @@ def _add_sweep(commands: Any) -> None:
     parser = commands.add_parser(
         "sweep", help=summary, description=summary, epilog=_kinds_text() + "\n" + _COLUMNS
     )
-    parser.add_argument("routine", choices=COMMANDS)
+    parser.add_argument("routine", choices=NAMES)
     kind = values.names(list(kinds()))
     lists = {"type": values.sizes, "metavar": "LIST"}
     parser.add_argument("--n", **lists, required=True, help="columns, as in 100,200:1000:200")
@@ -209,7 +209,7 @@ def build_parser() -> argparse.ArgumentParser:
         epilog=_STATUS,
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND", dest="command")
-    for name in COMMANDS:
+    for name in NAMES:
         _add_routine(commands, name)
     _add_sweep(commands)
     graph.add_parser(commands)
@@ -234,7 +234,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         _check_takers(args)
     if args.command == "sweep":
         args.choices = _choices(args, args.routine, mode="raw")
-    elif args.command in COMMANDS:
+    elif args.command in NAMES:
         _check_source(args)
         args.choices = _choices(args, args.command)
     return args
@@ -242,7 +242,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 
 def _choices(args: argparse.Namespace, routine: str, **defaults: Any) -> Choices:
     """Collect the options that only `routine` has."""
-    for name in COMMAND_ROUTINES[routine].options:
+    for name in COMMANDS[routine].options:
         if (value := getattr(args, name)) is not None:
             defaults[name] = value
     choices = Choices(**defaults)
@@ -253,11 +253,9 @@ def _choices(args: argparse.Namespace, routine: str, **defaults: Any) -> Choices
 
 def _check_takers(args: argparse.Namespace) -> None:
     """Raise UsageError for an option that the routine does not have."""
-    takers = {
-        name: [r for r in COMMANDS if name in COMMAND_ROUTINES[r].options] for name in _CHOICES
-    }
-    takers["nrhs"] = [r for r in COMMANDS if COMMAND_ROUTINES[r].rhs is not RightHandSides.NONE]
-    takers["m"] = [r for r in COMMANDS if not COMMAND_ROUTINES[r].square]
+    takers = {name: [r for r in NAMES if name in COMMANDS[r].options] for name in _CHOICES}
+    takers["nrhs"] = [r for r in NAMES if COMMANDS[r].rhs is not RightHandSides.NONE]
+    takers["m"] = [r for r in NAMES if not COMMANDS[r].routine.square]
     for name, able in takers.items():
         if getattr(args, name, None) is not None and args.routine not in able:
             who = " and ".join(able)
@@ -266,9 +264,7 @@ def _check_takers(args: argparse.Namespace) -> None:
 
 def _check_source(args: argparse.Namespace) -> None:
     """Raise UsageError unless there are files or ``--random``, with options that fit."""
-    needed = (
-        ["file"] if COMMAND_ROUTINES[args.command].rhs is RightHandSides.NONE else ["file", "rhs"]
-    )
+    needed = ["file"] if COMMANDS[args.command].rhs is RightHandSides.NONE else ["file", "rhs"]
     given = [name for name in needed if getattr(args, name) is not None]
     made = args.random is not None
     if made and given:

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from hetero_la.tiles.kernels.spec import SPECS, Role
+
 
 class Family(NamedTuple):
     """Kernels with the same role and colour."""
@@ -19,25 +21,15 @@ class Family(NamedTuple):
     kinds: frozenset[str]
 
 
-_PANEL = {"getrf", "potrf", "geqrf"}
-_INVERSE = {"trtri", "trtri_n"}
-_ROWS = {"netperm", "swap", "compose", "laswp"}
-_SOLVE = {
-    "trmm", "trmm_n", "trmm_rc", "trsm", "trsm_uc", "trsm_l", "trsm_lc", "trsm_l1", "trsm_lc1",
+_COLOURS = {
+    Role.PANEL: "#D55E00", Role.INVERSE: "#F0E442", Role.EXCHANGE: "#CC79A7",
+    Role.SOLVE: "#0072B2", Role.UPDATE: "#56B4E9", Role.COPY: "#BBBBBB",
 }  # fmt: skip
-_UPDATE = {
-    "gemm", "gemm_nc", "gemm_cn", "herk", "larfb_c", "larfb_n", "gemqrt_c", "gemqrt_n",
-}  # fmt: skip
-
-OTHER = Family("copy, fill", "#BBBBBB", frozenset({"lacpy", "laset_0", "laset_1"}))
-FAMILIES = (
-    Family("panel", "#D55E00", frozenset(_PANEL)),
-    Family("inverse of a diagonal tile", "#F0E442", frozenset(_INVERSE)),
-    Family("row exchange", "#CC79A7", frozenset(_ROWS)),
-    Family("triangular solve", "#0072B2", frozenset(_SOLVE)),
-    Family("update", "#56B4E9", frozenset(_UPDATE)),
-    OTHER,
+FAMILIES = tuple(
+    Family(role.value, colour, frozenset(name for name, spec in SPECS.items() if spec.role is role))
+    for role, colour in _COLOURS.items()
 )
+OTHER = FAMILIES[-1]
 
 INK = "#1A1A1A"  #: text, and the critical path
 MUTED = "#6B6B6B"  #: secondary text

@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hetero_la.algorithms.routines import ROUTINES, Routine, Tiling
+from hetero_la.algorithms.routine import Routine, Tiling
+from hetero_la.algorithms.routines import ROUTINES
 from hetero_la.checks.limits import MAX_TASKS_PLANNED, require_few_tasks
 from hetero_la.planning.options import Options, PanelDevice
 from hetero_la.scheduler.machine.model import MachineModel
@@ -49,9 +50,9 @@ def choose_panel_worker(
         return machine_model(team, dtype, measure=False), panel_worker
 
     def times(model: MachineModel) -> tuple[float, float]:
-        here = estimate_seconds(routine.step, layout, model, range(panel_worker), None, dtype)
+        here = estimate_seconds(routine.tasks, layout, model, range(panel_worker), None, dtype)
         return here, estimate_seconds(
-            routine.step, layout, model, range(panel_worker), panel_worker, dtype
+            routine.tasks, layout, model, range(panel_worker), panel_worker, dtype
         )
 
     model = machine_model(team, dtype, measure=False)
@@ -70,7 +71,7 @@ def arrival_steps(
     dtype: Any,
 ) -> Callable[[int], int]:
     """Return a function that gives the step by which a column has arrived on its GPU."""
-    steps = steps_while_loading(routine.step, layout, model, owners, panel_worker, dtype)
+    steps = steps_while_loading(routine.tasks, layout, model, owners, panel_worker, dtype)
     columns = layout.nt + layout.rt
     return lambda column: column * steps // columns
 
@@ -211,4 +212,4 @@ def _estimate(
     layout = TileLayout(m, n, nb, nrhs)
     require_few_tasks(layout, "planned", most=MAX_TASKS_PLANNED)
     model = machine_model((worker,), dtype, measure=False)
-    return estimate_seconds(ROUTINES[routine].step, layout, model, range(1), None, dtype)
+    return estimate_seconds(ROUTINES[routine].tasks, layout, model, range(1), None, dtype)

@@ -203,7 +203,7 @@ class Plan:
             return self._simulated(()).makespan
         owners = [g for g in range(len(self.workers)) if g != self.panel_worker]
         return estimate_seconds(
-            routine.step, self.layout, self.model, owners, self.panel_worker, self.dtype
+            routine.tasks, self.layout, self.model, owners, self.panel_worker, self.dtype
         )
 
     def bytes_needed(self) -> list[int]:

@@ -12,7 +12,7 @@ from typing import Any, Unpack
 import numpy as np
 from numpy.typing import DTypeLike
 
-from hetero_la.algorithms.routines import ROUTINES, panel_kernel
+from hetero_la.algorithms.routines import ROUTINES
 from hetero_la.checks.inputs import DTYPES, as_sizes
 from hetero_la.checks.limits import MAX_TASKS_PLANNED, require_few_tasks
 from hetero_la.planning.decisions import (
@@ -161,8 +161,9 @@ def _cached_plan(
     layout = TileLayout(m, n, clipped(nb, max(m, n, nrhs, 1)), nrhs, tail)
     require_few_tasks(layout, "planned", most=MAX_TASKS_PLANNED)
     model, panel_worker, team = _choose_team(routine, layout, owners, helper, options, dtype)
-    if options.ib is None:
-        options = replace(options, ib=best_inner_blocking(owners[0], panel_kernel(routine), dtype))
+    if options.ib is None and not ROUTINES[routine].factored:
+        kernel = ROUTINES[routine].panel_kernel
+        options = replace(options, ib=best_inner_blocking(owners[0], kernel, dtype))
     arrival = None
     if travels:
         arrival = arrival_steps(

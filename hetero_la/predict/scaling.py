@@ -23,7 +23,7 @@ from hetero_la.tiles.storage.layout import TileLayout
 from hetero_la.tiles.storage.tile_sizes import TileSizes, clipped, tile_sizes
 
 #: Factorizations that can be predicted.
-FACTORIZATIONS = ("lu", "cholesky", "qr")
+FACTORIZATIONS = tuple(name for name, routine in ROUTINES.items() if routine.factors)
 #: Tile sizes tried by default; the fastest that fits is used.
 TILE_SIZES = (256, 512, 1024)
 #: Maximum number of steps to simulate; each takes about a millisecond.

@@ -14,9 +14,9 @@ from hetero_la.planning.decisions import Problem, assign_roles, default_nb, team
 from hetero_la.planning.options import Options
 from hetero_la.planning.plan import share_memory
 from hetero_la.planning.planner import plan
+from hetero_la.scheduler.graph.step_kernels import StepKernels
 from hetero_la.scheduler.machine.profile import Tuning
 from hetero_la.scheduler.placement.workers import WorkerInfo
-from hetero_la.scheduler.predict.estimate import is_trapezoid
 from hetero_la.scheduler.predict.stages import Stages
 from hetero_la.scheduler.predict.tile_sizes import SearchRule, best_sizes
 from hetero_la.scheduler.probe.quick import machine_model
@@ -147,13 +147,13 @@ def require_measured(workers: Sequence[WorkerInfo], dtype: Any) -> None:
 
 def _stages(problem: Problem, owners: Sequence[WorkerInfo]) -> Stages:
     """Return the costs of the stages of a run, with as many calls merged as programs merge."""
-    step, neighbours = ROUTINES[problem.routine].step, 0
+    build, neighbours = ROUTINES[problem.routine].tasks, 0
     if len(owners) > 1 and share_memory(owners):
         neighbours = 2  # columns are dealt out to the owners there and back
-    elif len(owners) > 1 and is_trapezoid(step):
+    elif len(owners) > 1 and StepKernels.of(build).trapezoid:
         neighbours = 1
     return Stages(
-        step, problem.m, problem.n + problem.nrhs,
+        build, problem.m, problem.n, problem.nrhs,
         machine_model(owners, problem.dtype, measure=False), range(len(owners)), None,
         problem.dtype, neighbours,
     )  # fmt: skip

@@ -19,6 +19,7 @@ from hetero_la.scheduler.graph.accesses import Edges, LastAccesses
 from hetero_la.scheduler.graph.tasks import (
     INITIAL,
     OWN,
+    Diagonal,
     Matrix,
     PerStep,
     Region,
@@ -63,6 +64,8 @@ class TaskGraph:
         self.granularity = granularity
         self.blocks: list[TaskBlock] = []
         self.values: dict[str, ValueSpec] = {}
+        #: How the shapes of per-step values depend on a step's tile; not part of a pickle.
+        self.shapes: dict[str, Callable[[Diagonal], tuple[int, ...]]] = {}
         self.results: tuple[str, ...] = ()
         #: Per-step values that are there before the first task, at every worker.
         self.given: frozenset[tuple[str, int]] = frozenset()
@@ -75,6 +78,9 @@ class TaskGraph:
 
     def __len__(self) -> int:
         return self._count
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "shapes": {}}
 
     @property
     def tasks(self) -> list[Task]:
@@ -91,16 +97,23 @@ class TaskGraph:
     def per_step(
         self,
         name: str,
-        shape: Callable[[int], tuple[int, ...]],
+        shape: Callable[[Diagonal], tuple[int, ...]],
         dtype: Any = None,
         *,
         result: bool = False,
     ) -> PerStep:
-        """Declare a value of each step; with `result`, the run returns it."""
+        """Declare a value of each step; with `result`, the run returns it.
+
+        Its shape depends on the step's diagonal tile.
+        """
         if result:
             self.results += (name,)
-        shapes = tuple(shape(k) for k in range(max(self.layout.kt, 1)))
-        self.values[name] = ValueSpec(shapes.__getitem__, dtype)  # can be pickled
+        layout, self.shapes[name] = self.layout, shape
+        diagonals = [
+            Diagonal(layout.diagonal(k), layout.m - layout.row(k + 1))
+            for k in range(max(layout.kt, 1))
+        ]
+        self.values[name] = ValueSpec(tuple(map(shape, diagonals)).__getitem__, dtype)
         return PerStep(name)
 
     def vectors(self) -> set[str]:

@@ -253,6 +253,13 @@ class PerStep:
         return Region(self._name, k, 0, 1)
 
 
+class Diagonal(NamedTuple):
+    """Order of a diagonal tile, and the rows below it, on which sizes of per-step values depend."""
+
+    order: int
+    below: int
+
+
 class ValueSpec(NamedTuple):
     """Shape (a function of the step) and dtype (None: the matrix's) of a per-step value."""
 

@@ -22,8 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from hetero_la.scheduler.graph.closing_calls import closing
-from hetero_la.scheduler.graph.step_calls import Call, StepCalls
+from hetero_la.scheduler.graph.step_calls import StepCalls
+from hetero_la.scheduler.graph.step_kernels import Call
 from hetero_la.scheduler.graph.task_graph import TaskGraph
 from hetero_la.scheduler.machine.cluster_model import ClusterModel
 from hetero_la.scheduler.predict.path_time import (
@@ -263,7 +263,7 @@ class _Recurrence:
 
     def close(self) -> None:
         """Add the calls after the last step."""
-        end, team = closing(self.steps), len(self.team)
+        end, team = self.steps.closing(self.dtype), len(self.team)
         if end.chain:
             owner = (self.kt - 1) % team
             seconds = self.seconds(end.chain)

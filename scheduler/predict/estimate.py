@@ -2,59 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
+from hetero_la.scheduler.graph.step_kernels import Build, Call, StepKernels, Tile
 from hetero_la.scheduler.machine.model import MachineModel
 from hetero_la.tiles.kernels.spec import SPECS
 from hetero_la.tiles.storage.layout import TileLayout
-
-#: Kernels, and the shapes of their arrays.
-Calls = list[tuple[str, tuple[tuple[int, ...], ...]]]
-
-
-@dataclass(frozen=True)
-class Step:
-    """Kernels of one step of a factorization.
-
-    Attributes
-    ----------
-    panel : callable
-        Kernels of a panel that may be done by another worker than its owner, for the
-        trailing matrix's height and the tile size.
-    finish : callable
-        Kernels that its owner adds, likewise.
-    update : callable
-        Kernels of the update of the first `width` columns: height, tile size, width.  Of the
-        last tile's rows there may be fewer than its size, and below them there is nothing.
-    travels : callable
-        Elements that go to the panel's worker and come back.
-    closing : callable
-        Kernels after the last step that each tile column has, likewise.
-    beside : callable or None
-        Kernels of the update of right-hand sides, of which there are `width` columns, where
-        they are not those of `update`; the matrix is then square.
-    substitution : callable
-        Kernels after the last step that solve with the tile rows' triangles once more: rows
-        above the tile, the trailing matrix's height, tile size, width.  For square matrices;
-        what QR does with its columns at the end is in no estimate.
-    """
-
-    panel: Callable[[int, int], Calls]
-    finish: Callable[[int, int], Calls]
-    update: Callable[[int, int, int], Calls]
-    travels: Callable[[int, int], int]
-    closing: Callable[[int, int], Calls] = lambda height, nb: []
-    beside: Callable[[int, int, int], Calls] | None = None
-    substitution: Callable[[int, int, int, int], Calls] = lambda start, height, nb, width: []
-
-
-def is_trapezoid(step: Step) -> bool:
-    """Return whether a step updates only the lower triangle of the trailing matrix."""
-    return any(SPECS[kind].trapezoid for kind, _ in step.update(2, 1, 1))
 
 
 class StepTimes:
@@ -62,10 +20,10 @@ class StepTimes:
 
     Parameters
     ----------
-    step : Step
-        Of which routine.
-    m, width : int
-        Rows of the matrix, and its columns with the right-hand sides, in elements.
+    build : callable
+        Builder of the graph, from a layout.
+    m, n, nrhs : int
+        Rows and columns of the matrix, and right-hand sides, in elements.
     model : MachineModel
         Devices and links.
     owners : sequence of int
@@ -79,110 +37,124 @@ class StepTimes:
     """
 
     def __init__(
-        self, step: Step, m: int, width: int, model: MachineModel, owners: Sequence[int],
-        panel_worker: int | None, dtype: Any, neighbours: int = 0,
+        self, build: Build, m: int, n: int, nrhs: int, model: MachineModel,
+        owners: Sequence[int], panel_worker: int | None, dtype: Any, neighbours: int = 0,
     ) -> None:  # fmt: skip
-        self._step, self._m, self._width, self._dtype = step, m, width, np.dtype(dtype)
+        self._steps = StepKernels.of(build)
+        self._m, self._n, self._nrhs, self._dtype = m, n, nrhs, np.dtype(dtype)
         self._model, self._owners, self._panel_worker = model, owners, panel_worker
         self._neighbours = neighbours
         #: Whether what an owner updates gets shorter from column to column.
-        self._spread = len(owners) > 1 and is_trapezoid(step)
+        self._spread = len(owners) > 1 and self._steps.trapezoid
 
-    def _seconds(self, worker: int, calls: Calls) -> float:
+    def _seconds(self, worker: int, calls: Sequence[Call]) -> float:
         model = self._model.devices[worker]
         times = [model.kernel_seconds(kind, shapes, self._dtype) for kind, shapes in calls]
         issuing = model.issue_seconds * len(times)
         # A GPU's host issues the next calls while it works.
         return max(sum(times), issuing) if model.kind == "gpu" else sum(times) + issuing
 
-    def panel(self, start: int, nb: int) -> float:
-        """Return the time to factor the tile column at `start` and to send it to the owners."""
-        step, model, owners, height = self._step, self._model, self._owners, self._m - start
+    def panel(self, tile: Tile) -> float:
+        """Return the time to factor the tile column of a tile and to send it to the owners."""
+        model, owners = self._model, self._owners
         at = owners[0] if self._panel_worker is None else self._panel_worker
-        factor, finish = self._panel_calls(start, nb)
+        factor, finish = self._panel_calls(tile)
+        if not factor:  # the factors are given
+            return 0.0
         seconds = self._seconds(at, factor) + self._seconds(owners[0], finish)
         itemsize, device = self._dtype.itemsize, model.devices[owners[0]]
         if self._panel_worker is not None:
-            nbytes = step.travels(height, nb) * itemsize
+            nbytes = math.prod(factor[0].shapes[0]) * itemsize
             seconds += 2 * model.transfer_seconds(nbytes, owners[0], at, private=True)
         elif len(owners) > 1:
-            seconds += model.transfer_seconds(height * nb * itemsize, owners[0], owners[1])
+            seconds += self._travel_seconds(tile)
         elif device.kind == "gpu":
             # Beside the update of the same GPU.
-            seconds *= device.overlap(factor[0][0], nb).slowdown
+            seconds *= device.overlap(factor[0].kind, tile.columns).slowdown
         return seconds
 
-    def _panel_calls(self, start: int, nb: int) -> tuple[Calls, Calls]:
-        """Return the kernels of a panel, and those that its owner adds; none after the last one."""
-        factor = self._step.panel(self._m - start, nb)
-        if start + nb >= self._width:
-            return factor[:1], []
-        return factor, self._step.finish(self._m - start, nb)
+    def _travel_seconds(self, tile: Tile) -> float:
+        """Return the time to send a panel from its owner to another one."""
+        nbytes = (self._m - tile.start) * tile.columns * self._dtype.itemsize
+        return self._model.transfer_seconds(nbytes, self._owners[0], self._owners[1])
 
-    def ahead(self, start: int, before: int, nb: int) -> float:
-        """Return the time to apply a step of size `before` to the tile column at `start`."""
-        height = self._m - start + before
-        return self._seconds(self._owners[0], self._step.update(height, before, nb))
+    def _panel_calls(self, tile: Tile) -> tuple[list[Call], list[Call]]:
+        """Return the kernels of a panel that any worker may run, and those that its owner adds."""
+        calls = self._steps.panel(tile, right_hand_sides=self._nrhs > 0)
+        factor = [call for call in calls if SPECS[call.kind].chain]
+        return factor, [call for call in calls if not SPECS[call.kind].chain]
 
-    def update(self, start: int, nb: int) -> float:
-        """Return the time of the trailing update of the step whose tile begins at `start`."""
-        inside, right = self._beyond(start, nb)
-        height, beside = self._m - start, self._step.beside or self._step.update
+    def ahead(self, before: Tile, columns: int) -> float:
+        """Return the time to apply the step of a tile to some columns."""
+        return self._seconds(self._owners[0], self._steps.update(before, columns))
 
-        def update(width: int) -> Calls:
+    def update(self, tile: Tile) -> float:
+        """Return the time of the trailing update of a tile's step."""
+        inside, right = self._trailing(tile)
+
+        def update(width: int) -> list[Call]:
             # Columns all over the matrix are half as tall, on average.
-            rows = nb + (height - nb + width) // 2 if self._spread else height
-            return self._step.update(rows, nb, width)
+            above = tile.below - (tile.below + width) // 2 if self._spread else 0
+            return self._steps.update(tile, width, above)
 
-        seconds = self._dealt_out(update, inside, nb)
-        return seconds + self._dealt_out(lambda width: beside(height, nb, width), right, nb)
+        seconds = self._dealt_out(update, inside, tile)
+        return seconds + self._dealt_out(partial(self._steps.beside, tile), right, tile)
 
-    def _beyond(self, start: int, nb: int) -> tuple[int, int]:
-        """Return the columns right of a tile for `update`, and those for `beside`."""
-        if self._step.beside is None:
-            return max(self._width - start - nb, 0), 0
-        return self._m - start - nb, self._width - self._m
+    def substitution(self, tile: Tile) -> float:
+        """Return the time of the calls on right-hand sides after the last step, for a tile."""
+        if not self._nrhs:
+            return 0.0
+        left_out = tile.start if self._steps.begins_late(tile) else 0
+        columns = max(self._nrhs - left_out, 0)
+        return self._dealt_out(partial(self._steps.substitution, tile), columns, tile)
 
-    def _dealt_out(self, calls: Callable[[int], Calls], columns: int, nb: int) -> float:
+    def _trailing(self, tile: Tile) -> tuple[int, int]:
+        """Return the columns that a step updates as the matrix, and other right-hand sides."""
+        if self._nrhs and self._steps.rides_along(tile):
+            return tile.beyond + self._nrhs, 0
+        return tile.beyond, self._nrhs
+
+    def _dealt_out(self, calls: Callable[[int], list[Call]], columns: int, tile: Tile) -> float:
         """Return an owner's time for its part of some columns, in calls of limited width."""
         width = -(-columns // len(self._owners))
         if not width:
             return 0.0
-        at_once = min(self._neighbours * nb or width, width)
+        at_once = min(self._neighbours * tile.columns or width, width)
         return self._seconds(self._owners[0], calls(at_once)) * width / at_once
 
 
 def step_seconds(
-    step: Step,
+    build: Build,
     layout: TileLayout,
     model: MachineModel,
     owners: Sequence[int],
     panel_worker: int | None,
     dtype: Any,
-) -> Iterator[tuple[float, float]]:
-    """Yield for each step the time of the chain to its panel, and of its trailing update.
+) -> Iterator[tuple[float, float, float]]:
+    """Yield for each step the times of the chain to its panel, its trailing update, and its end.
 
-    The chain updates one tile column, factors it and brings it to the owners.
+    The chain updates one tile column, factors it and brings it to the owners.  The end is the
+    calls on right-hand sides after the last step.
 
     Parameters
     ----------
     layout : TileLayout
         How the matrix is cut.
-    step, model, owners, panel_worker, dtype
+    build, model, owners, panel_worker, dtype
         As of `StepTimes`.
     """
-    times = StepTimes(step, layout.m, layout.width, model, owners, panel_worker, dtype)
-    before = 0
-    for start, nb in zip(layout.row_starts[: layout.kt], layout.column_widths, strict=False):
-        chain = times.panel(start, nb)
-        if start:
-            chain += times.ahead(start, before, nb)
-        yield chain, times.update(start, nb)
-        before = nb
+    m, n, nrhs = layout.m, layout.n, layout.nrhs
+    times = StepTimes(build, m, n, nrhs, model, owners, panel_worker, dtype)
+    tiles = [Tile.of(layout, k) for k in range(layout.kt)]
+    for before, tile in zip([None, *tiles], tiles, strict=False):
+        chain = times.panel(tile)
+        if before is not None:
+            chain += times.ahead(before, tile.columns)
+        yield chain, times.update(tile), times.substitution(tile)
 
 
 def estimate_seconds(
-    step: Step,
+    build: Build,
     layout: TileLayout,
     model: MachineModel,
     owners: Sequence[int],
@@ -191,17 +163,17 @@ def estimate_seconds(
 ) -> float:
     """Return the time of a factorization with look-ahead: each step takes its longer part.
 
-    What comes after the last step, as the substitution of a solve, is left out.
+    Calls on the matrix itself after the last step are left out.
     See `step_seconds` for the parameters.
     """
-    steps = list(step_seconds(step, layout, model, owners, panel_worker, dtype))
-    chains = [chain for chain, _ in steps] + [0.0]
-    updates = [0.0] + [update for _, update in steps]
-    return sum(map(max, chains, updates))
+    steps = list(step_seconds(build, layout, model, owners, panel_worker, dtype))
+    chains = [chain for chain, _, _ in steps] + [0.0]
+    updates = [0.0] + [update for _, update, _ in steps]
+    return sum(map(max, chains, updates)) + sum(end for _, _, end in steps)
 
 
 def steps_while_loading(
-    step: Step,
+    build: Build,
     layout: TileLayout,
     model: MachineModel,
     owners: Sequence[int],
@@ -214,8 +186,8 @@ def steps_while_loading(
     """
     nbytes = layout.m * layout.width * np.dtype(dtype).itemsize / len(owners)
     left = model.host_seconds(nbytes, owners[0])
-    steps = step_seconds(step, layout, model, owners, panel_worker, dtype)
-    for k, (chain, update) in enumerate(steps):
+    steps = step_seconds(build, layout, model, owners, panel_worker, dtype)
+    for k, (chain, update, _) in enumerate(steps):
         left -= max(update / 2, chain)
         if left <= 0:
             return k + 1

@@ -4,8 +4,7 @@ A run with look-ahead goes from panel to panel.  From the moment at which one pa
 its trailing update runs beside what leads to the next panel: that tile column is brought up
 to date, and factored.  So a stage of the run, from panel to panel, depends on where the next
 tile begins, on its size, and on the size of the one before.  `simulate` has what is left out:
-who owns which column, the host's time to issue calls, copies, Dask, and what QR does with
-its right-hand sides in the end.
+who owns which column, the host's time to issue calls, copies and Dask.
 """
 
 from __future__ import annotations
@@ -13,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from hetero_la.scheduler.graph.step_kernels import Call, Tile
 from hetero_la.scheduler.machine.device import Overlap
-from hetero_la.scheduler.predict.estimate import Calls, StepTimes
+from hetero_la.scheduler.predict.estimate import StepTimes
 from hetero_la.scheduler.predict.sharing import overlapped
 from hetero_la.tiles.kernels.spec import SPECS
 
@@ -73,42 +73,43 @@ class Stages(StepTimes):
     >>> from hetero_la.scheduler.machine.model import MachineModel
     >>> from hetero_la.scheduler.machine.device import H200
     >>> model = MachineModel((H200,))
-    >>> stages = Stages(ROUTINES["lu"].step, 8192, 8192, model, [0], None, "float64")
+    >>> stages = Stages(ROUTINES["lu"].tasks, 8192, 8192, 0, model, [0], None, "float64")
     >>> stages.seconds([512] * 16) < stages.seconds([2048] * 4)
     True
     """
 
+    def _tile(self, start: int, nb: int) -> Tile:
+        rows, columns = min(nb, self._m - start), min(nb, self._n - start)
+        below, beyond = self._m - start - rows, self._n - start - columns
+        return Tile(start, rows, columns, below, beyond)
+
     def panel_times(self, start: int, nb: int) -> Panel:
         """Return the times of the tile column that begins at `start`."""
-        factor, finish = self._panel_calls(start, nb)
-        owners, height = self._owners, self._m - start
-        travel = 0.0
-        if len(owners) > 1:
-            nbytes = height * nb * self._dtype.itemsize
-            travel = self._model.transfer_seconds(nbytes, owners[0], owners[1])
-        closing = self._seconds(owners[0], self._step.closing(height, nb)) / len(owners)
-        closing += self._dealt_out(
-            lambda width: self._step.substitution(start, height, nb, width),
-            max(self._width - self._m, 0), nb,
-        )  # fmt: skip
-        overlap = self._model.devices[owners[0]].overlap(factor[0][0], nb)
+        tile, owners = self._tile(start, nb), self._owners
+        factor, finish = self._panel_calls(tile)
+        travel = self._travel_seconds(tile) if len(owners) > 1 else 0.0
+        chain, own = self._steps.closing(tile)
+        closing = self._seconds(owners[0], [*chain, *own]) / len(owners) + self.substitution(tile)
+        device = self._model.devices[owners[0]]
+        overlap = device.overlap(factor[0].kind, nb) if factor else Overlap()
         seconds = self._seconds(owners[0], factor)
         return Panel(seconds, overlap, self._seconds(owners[0], finish), travel, closing)
 
     def trailing(self, start: int, nb: int) -> Trailing:
         """Return the trailing update of the step whose tile begins at `start`."""
-        height, (inside, right) = self._m - start, self._beyond(start, nb)
-        calls = self._step.update(height, nb, inside)
-        if self._step.beside is not None:
-            calls += self._step.beside(height, nb, right)
-        return Trailing(self.update(start, nb), _flops(calls))
+        tile = self._tile(start, nb)
+        inside, right = self._trailing(tile)
+        calls = self._steps.update(tile, inside)
+        if right:
+            calls += self._steps.beside(tile, right)
+        return Trailing(self.update(tile), _flops(calls))
 
     def stage(self, start: int, before: int, nb: int, panel: Panel, trailing: Trailing) -> Stage:
         """Return the time from the panel before, of size `before`, to the one at `start`."""
         if not before:
             only = panel.factor + panel.finish + panel.travel + panel.closing
             return Stage(only, only)
-        calls = self._step.update(self._m - start + before, before, nb)
+        calls = self._steps.update(self._tile(start - before, before), nb)
         first = self._seconds(self._owners[0], calls) + panel.finish
         rest = trailing.seconds * max(1 - _flops(calls) / max(trailing.flops, 1.0), 0.0)
         device, owners = self._model.devices[self._owners[0]], len(self._owners)
@@ -135,5 +136,5 @@ class Stages(StepTimes):
         return total + trailing.seconds
 
 
-def _flops(calls: Calls) -> float:
-    return sum(SPECS[kind].flops(list(shapes)) for kind, shapes in calls)
+def _flops(calls: Iterable[Call]) -> float:
+    return sum(SPECS[kind].flops(shapes) for kind, shapes in calls)

@@ -65,7 +65,7 @@ def best_sizes(
     >>> from hetero_la.scheduler.machine.model import MachineModel
     >>> from hetero_la.scheduler.machine.device import H200
     >>> model = MachineModel((H200,))
-    >>> stages = Stages(ROUTINES["lu"].step, 8192, 8192, model, [0], None, "float64")
+    >>> stages = Stages(ROUTINES["lu"].tasks, 8192, 8192, 0, model, [0], None, "float64")
     >>> rules = [SearchRule(lookahead=True, shrinking=True)]
     >>> ((seconds, found),) = best_sizes(stages, 8192, [256, 512, 1024], 1024, rules)
     >>> found[0] >= found[1] >= found[-2]

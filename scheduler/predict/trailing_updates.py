@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from hetero_la.scheduler.graph.step_calls import Call, StepCalls
+from hetero_la.scheduler.graph.step_calls import StepCalls
+from hetero_la.scheduler.graph.step_kernels import Call
 
 
 class TrailingUpdates:

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from hetero_la.algorithms.routines import ROUTINES
-from hetero_la.scheduler.graph.closing_calls import closing
 from hetero_la.scheduler.graph.step_calls import StepCalls
 from hetero_la.scheduler.machine.cluster_model import Broadcast, ClusterModel, Fabric
 from hetero_la.scheduler.machine.device import H200, Overlap
@@ -139,15 +138,11 @@ def test_steps_call_what_the_builder_writes(routine: str, layout: TileLayout) ->
             assert steps.update(k, j) == list(written(k, j))
     end = [(t.kind, [graph.shape(r) for r in t.accesses]) for t in graph.tasks
            if t.step >= layout.kt]  # fmt: skip
-    found = closing(steps)
+    found = steps.closing("float64")
     assert [*found.chain, *(call for calls in found.columns for call in calls)] == end
 
 
-def test_a_graph_with_an_unknown_end_is_refused() -> None:
-    steps = StepCalls(ROUTINES["lu"].tasks, TileLayout(30, 30, 10))
-    steps.closing = {"trsm"}
-    with pytest.raises(ValueError, match="nothing is known of trsm at the end"):
-        closing(steps)
+def test_right_hand_sides_are_in_no_forecast() -> None:
     with pytest.raises(ValueError, match="no right-hand sides, not 2"):
         StepCalls(ROUTINES["lu"].tasks, TileLayout(30, 30, 10, nrhs=2))
 

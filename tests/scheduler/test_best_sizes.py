@@ -36,8 +36,8 @@ def stages_of(
     neighbours: int = 0,
 ) -> Stages:  # fmt: skip
     model = MachineModel((device,) * owners)
-    step = ROUTINES[routine].step
-    return Stages(step, m, n + nrhs, model, range(owners), None, "float64", neighbours)
+    build = ROUTINES[routine].tasks
+    return Stages(build, m, n, nrhs, model, range(owners), None, "float64", neighbours)
 
 
 def run_seconds(stages: Stages, sizes: tuple[int, ...], rule: SearchRule) -> float:

@@ -13,9 +13,8 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 from hetero_la.algorithms.cholesky import cholesky_tasks
-from hetero_la.algorithms.lu import lu_tasks
+from hetero_la.algorithms.lu import lu_tasks, solve_tasks
 from hetero_la.algorithms.routines import ROUTINES
-from hetero_la.algorithms.solve import solve_tasks
 from hetero_la.scheduler.machine import device as device_model
 from hetero_la.scheduler.machine.device import CORE, H200, Chain, cores
 from hetero_la.scheduler.machine.model import LinkModel, MachineModel, window_steps
@@ -214,9 +213,9 @@ def test_estimates_of_every_routine(routine, panel_worker):
     model = MachineModel((H200, cores(8)))
 
     def seconds(n, lent=estimate_seconds):
-        layout = TileLayout(n, n, 512, n if routine in ("inverse", "explicit_q") else 0)
-        step = ROUTINES[routine].step
-        return lent(step, layout, model, range(1), panel_worker, np.float64)
+        with_rhs = ROUTINES[routine].factored or routine in ("inverse", "explicit_q")
+        layout = TileLayout(n, n, 512, n if with_rhs else 0)
+        return lent(ROUTINES[routine].tasks, layout, model, range(1), panel_worker, np.float64)
 
     assert seconds(0) == 0
     assert 0 < seconds(1) < seconds(2048) < seconds(8192) < seconds(16384) < 20
@@ -226,7 +225,7 @@ def test_estimates_of_every_routine(routine, panel_worker):
 def test_routines_take_as_long_as_their_operations():
     model, layout = MachineModel((H200,)), TileLayout(16384, 16384, 512)
     lu, cholesky, qr = (
-        estimate_seconds(ROUTINES[name].step, layout, model, range(1), None, np.float64)
+        estimate_seconds(ROUTINES[name].tasks, layout, model, range(1), None, np.float64)
         for name in ("lu", "cholesky", "qr")
     )
     assert cholesky < lu

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import scipy.linalg
 
-from hetero_la.algorithms.lu import lu_tasks
-from hetero_la.algorithms.solve import solve_tasks
+from hetero_la.algorithms.lu import lu_tasks, solve_tasks
+from hetero_la.scheduler.graph.builder import GraphBuilder
 from hetero_la.scheduler.graph.task_graph import TaskGraph
 from hetero_la.scheduler.graph.tasks import INITIAL, OWN, Region, Task
 from hetero_la.scheduler.placement.distribution import Distribution
@@ -314,6 +314,43 @@ def test_arrivals_keep_the_order_topological(layout: TileLayout, slow: int, dept
     order_of = Order(graph, depth, arrival=lambda column: slow * column)
     keys = priorities(order_of, graph)
     assert graph.is_topological(sorted(range(len(graph)), key=lambda index: keys[index]))
+
+
+# --- kernels called by name
+
+
+def test_a_call_of_a_kernel_is_a_task_on_what_its_record_says() -> None:
+    g = GraphBuilder(TileLayout(6, 6, 2))
+    A, ipiv = g.matrix("A"), g.per_step("ipiv", lambda k: (2,), np.int32)
+    info, perm = (g.per_step(name, lambda at: (1,), np.int32) for name in ("info", "perm"))
+    with g.step(1):
+        g.getrf(A[1:, 1], ipiv[1], info[1])
+        for j in g.column_blocks(0, 2):
+            g.laswp(ipiv[1], A[2:, j])
+    with g.step(3):
+        g.compose(ipiv[1], None, perm[0])
+    found = [(t.kind, t.step, t.column, t.reads, t.updates, t.writes) for t in g.tasks]
+    assert found == [
+        ("getrf", 1, 1, (), (A[1:, 1],), (ipiv[1], info[1])),
+        ("laswp", 1, 0, (ipiv[1],), (A[2:, 0],), ()),
+        ("laswp", 1, 1, (ipiv[1],), (A[2:, 1],), ()),
+        ("compose", 3, 2, (ipiv[1],), (), (perm[0],)),
+    ]
+
+
+def test_a_call_that_its_record_does_not_know_is_refused() -> None:
+    g = GraphBuilder(TileLayout(4, 4, 2))
+    A, W = g.matrix("A"), g.per_step("W", lambda at: (2, 2))
+    with pytest.raises(ValueError, match=r"trtri belongs to a step: call it inside `with graph"):
+        g.trtri(A[0, 0], W[0])
+    with g.step(0):
+        with pytest.raises(ValueError, match="trtri takes A, W, not 1 arrays"):
+            g.trtri(A[0, 0])
+        with pytest.raises(ValueError, match="trmm needs W"):
+            g.trmm(A[0, 0], None, A[0, 1])
+    with pytest.raises(AttributeError, match="'getfr' is neither an attribute of a graph nor a"):
+        g.getfr(A[0, 0])
+    assert not g.tasks
 
 
 # --- blocks of columns

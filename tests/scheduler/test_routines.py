@@ -10,9 +10,9 @@ import scipy.linalg
 from threadpoolctl import threadpool_limits
 
 from hetero_la.algorithms.cholesky import cholesky_tasks, solve_positive_tasks
+from hetero_la.algorithms.lu import inverse_tasks
 from hetero_la.algorithms.qr import explicit_q_tasks, lstsq_tasks, minimum_norm_tasks, qr_tasks
 from hetero_la.algorithms.routines import ROUTINES
-from hetero_la.algorithms.solve import inverse_tasks
 from hetero_la.scheduler.graph.task_graph import TaskGraph
 from hetero_la.scheduler.graph.tasks import INITIAL
 from hetero_la.scheduler.machine.model import MachineModel

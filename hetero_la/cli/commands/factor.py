@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 
 from hetero_la.cli.common import problems, rows, runs
+from hetero_la.cli.common.command import routine_key
+from hetero_la.cli.common.command_table import COMMANDS
 from hetero_la.cli.common.messages import arrays_text, report_written
-from hetero_la.cli.common.routine import routine_key
-from hetero_la.cli.common.routines import COMMAND_ROUTINES
 from hetero_la.io import files
 
 #: Exit status of a run whose result was not checked.
@@ -16,7 +16,7 @@ _UNCHECKED = 3
 
 def run(args: argparse.Namespace) -> int:
     """Run a command on one problem; return the exit status."""
-    names = COMMAND_ROUTINES[routine_key(args.command, args.choices)].names(args.choices)
+    names = COMMANDS[routine_key(args.command, args.choices)].named(args.choices)
     if args.output is not None:
         files.require_writable(args.output, arrays=len(names))
     problem = problems.read_or_generate(args)

@@ -11,9 +11,9 @@ from typing import Any
 from hetero_la.checks.inputs import DTYPES
 from hetero_la.checks.limits import require_few_tasks
 from hetero_la.cli.common import values
+from hetero_la.cli.common.command_table import NAMES
 from hetero_la.cli.common.messages import written_message
 from hetero_la.cli.common.planned import add_choices, planned_problem
-from hetero_la.cli.common.routines import COMMANDS
 from hetero_la.io.files import require_writable_path
 from hetero_la.pictures.graph.files import require_suffix
 from hetero_la.planning.planner import plan
@@ -27,7 +27,7 @@ def add_parser(commands: Any) -> None:
     """Add the command to the parser's `commands`."""
     summary = "draw the task graph of a routine, without running it"
     parser = commands.add_parser("graph", help=summary, description=summary)
-    parser.add_argument("routine", choices=COMMANDS)
+    parser.add_argument("routine", choices=NAMES)
     parser.add_argument("--n", type=values.count, required=True, help="columns of the matrix")
     parser.add_argument("--m", type=values.count, help="rows (default: as many as columns)")
     parser.add_argument("--nrhs", type=values.positive, help="right-hand sides (default: 1)")

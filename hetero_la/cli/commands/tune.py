@@ -12,8 +12,8 @@ import hetero_la
 from hetero_la.checks.inputs import DTYPES
 from hetero_la.checks.limits import require_few_tasks
 from hetero_la.cli.common import values
+from hetero_la.cli.common.command_table import NAMES
 from hetero_la.cli.common.planned import add_choices, planned_problem
-from hetero_la.cli.common.routines import COMMANDS
 from hetero_la.execution.executor_choice import INLINE_LIMIT
 from hetero_la.planning.decisions import Problem, quick_estimate
 from hetero_la.planning.options import Options
@@ -37,7 +37,7 @@ def add_parser(commands: Any) -> None:
     """Add the command to the parser's `commands`."""
     summary = "choose tile sizes and look-ahead by prediction, for later runs of that size"
     parser = commands.add_parser("tune", help=summary, description=summary)
-    parser.add_argument("routine", choices=COMMANDS)
+    parser.add_argument("routine", choices=NAMES)
     parser.add_argument("--n", type=values.positive, required=True, help="columns of the matrix")
     parser.add_argument("--m", type=values.positive, help="rows (default: as many as columns)")
     parser.add_argument("--nrhs", type=values.positive, help="right-hand sides (default: 1)")

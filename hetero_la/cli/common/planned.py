@@ -6,8 +6,8 @@ import argparse
 
 import numpy as np
 
-from hetero_la.cli.common.routine import ASSUMPTIONS, MODES, RightHandSides
-from hetero_la.cli.common.routines import COMMAND_ROUTINES
+from hetero_la.cli.common.command import ASSUMPTIONS, MODES, RightHandSides
+from hetero_la.cli.common.command_table import COMMANDS
 from hetero_la.planning.decisions import Problem
 
 
@@ -37,7 +37,7 @@ def planned_problem(args: argparse.Namespace) -> Problem:
     """
     routine, n = args.routine, args.n
     m = n if args.m is None else args.m
-    nrhs = 0 if COMMAND_ROUTINES[routine].rhs is RightHandSides.NONE else args.nrhs or 1
+    nrhs = 0 if COMMANDS[routine].rhs is RightHandSides.NONE else args.nrhs or 1
     if routine == "lstsq" and m < n:  # the minimum-norm solution, from QR of the transpose
         routine, m, n = "minimum_norm", n, m
     elif routine == "solve" and args.assume_a == "pos":

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hetero_la.checks.inputs import DTYPES
-from hetero_la.cli.common.routine import Choices, MatrixProblem, RightHandSides, routine_key
-from hetero_la.cli.common.routines import COMMAND_ROUTINES
+from hetero_la.cli.common.command import Choices, MatrixProblem, RightHandSides, routine_key
+from hetero_la.cli.common.command_table import COMMANDS
 from hetero_la.io import files
 from hetero_la.testing import matrices
 from hetero_la.tiles.arrays.finite import require_finite
@@ -51,13 +51,13 @@ class ProblemGenerator:
 
     def generate(self, copies: int) -> MatrixProblem:
         """Generate the problem, if there is memory for `copies` arrays of its size."""
-        routine = COMMAND_ROUTINES[routine_key(self.command, self.choices)]
-        kind = self.kind or routine.kind
+        command = COMMANDS[routine_key(self.command, self.choices)]
+        kind = self.kind or command.routine.kind
         a = self._matrix(kind, self.m, self.n, self.seed, copies, self.cond)
         b: NDArray | None = None
-        if routine.rhs is RightHandSides.ANY:
+        if command.rhs is RightHandSides.ANY:
             b = self._matrix("rands", self.m, self.nrhs, self.seed + 1, copies)
-        elif routine.rhs is RightHandSides.IN_RANGE:
+        elif command.rhs is RightHandSides.IN_RANGE:
             b = a @ self._matrix("rands", self.n, self.nrhs, self.seed + 1, copies)
         return MatrixProblem(self.command, self.choices, kind, a, b)
 
@@ -74,7 +74,7 @@ def count_arrays(
 ) -> int:
     """Count the arrays of the matrix's size that a run needs: itself, results, a reference."""
     overwrite = overwrite and not (args.check or args.ref)
-    made = COMMAND_ROUTINES[routine_key(command, choices)].made(choices, overwrite)
+    made = COMMANDS[routine_key(command, choices)].made(choices, overwrite)
     return 1 + made + bool(args.ref)
 
 

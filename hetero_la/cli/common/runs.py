@@ -19,10 +19,10 @@ from threadpoolctl import threadpool_limits
 
 import hetero_la
 from hetero_la.cli.common import rows
+from hetero_la.cli.common.command import MatrixProblem
+from hetero_la.cli.common.command_table import COMMANDS
 from hetero_la.cli.common.messages import report_written
 from hetero_la.cli.common.progress import show_progress
-from hetero_la.cli.common.routine import MatrixProblem
-from hetero_la.cli.common.routines import COMMAND_ROUTINES
 from hetero_la.cli.common.values import WORKERS
 from hetero_la.io.files import require_writable_path
 from hetero_la.pictures.charts.files import require_suffix
@@ -96,10 +96,10 @@ def run_measured(
 
     `ref` is the reference's time, if it is known already.
     """
-    routine = COMMAND_ROUTINES[problem.key]
+    command = COMMANDS[problem.key]
     overwrite = overwrite and not (use.check or use.ref)
     with show_progress(problem.command):
-        outcome = routine.run(problem, overwrite, {"client": use.client, **use.options})
+        outcome = command.run(problem, overwrite, {"client": use.client, **use.options})
     ratio = outcome.ratio() if use.check else None
     if use.ref and ref is None:
         ref = reference_seconds(problem, outcome.report.plan)
@@ -114,7 +114,9 @@ def run_measured(
         seconds=timing.seconds,
         gflops=plan.flops / timing.seconds / 1e9 if timing.seconds > 0 else 0.0,
         ratio=ratio,
-        status=rows.status(trouble=routine.trouble if outcome.deficient else "", ratio=ratio),
+        status=rows.status(
+            trouble=command.routine.trouble if outcome.deficient else "", ratio=ratio
+        ),
     )
     return row, outcome.arrays
 
@@ -126,7 +128,7 @@ def row_without_result(problem: MatrixProblem, use: RunSettings, ref: float | No
     return rows.Row(
         problem.command, problem.a.dtype.name, problem.kind, m, n, nrhs,
         None if nb is None else sizes_text(nb), use.options["lookahead"], None, None, None, ref,
-        None, COMMAND_ROUTINES[problem.key].trouble,
+        None, COMMANDS[problem.key].routine.trouble,
     )  # fmt: skip
 
 
@@ -139,5 +141,5 @@ def reference_seconds(problem: MatrixProblem, plan: Any) -> float:
     with warnings.catch_warnings(), threadpool_limits(usable_cores(), user_api="blas"):
         warnings.simplefilter("ignore", scipy.linalg.LinAlgWarning)
         start = time.perf_counter()
-        COMMAND_ROUTINES[problem.key].reference(problem)
+        COMMANDS[problem.key].refer(problem)
         return time.perf_counter() - start

@@ -1,0 +1,78 @@
+"""Task graph that is built by calls of kernels.
+
+    with g.step(k):
+        g.getrf(A[k:, k], ipiv[k], info[k])
+
+What a kernel reads, updates and writes is in its record (`hetero_la.tiles.kernels.spec`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Literal
+
+from hetero_la.scheduler.graph.task_graph import TaskGraph
+from hetero_la.scheduler.graph.tasks import Region
+from hetero_la.tiles.kernels.spec import SPECS
+from hetero_la.tiles.storage.layout import TileLayout
+
+
+class GraphBuilder(TaskGraph):
+    """A task graph with a method for each kernel, which appends a task to it.
+
+    A task belongs to the tile column that it changes; one that changes per-step values only
+    belongs to the panel of its step, or after the last step to the last panel.
+
+    Parameters
+    ----------
+    layout, granularity
+        See `TaskGraph`.
+
+    Examples
+    --------
+    >>> g = GraphBuilder(TileLayout(4, 4, 2))
+    >>> A = g.matrix("A")
+    >>> W = g.per_step("W", lambda at: (at.order, at.order))
+    >>> with g.step(0):
+    ...     g.trtri(A[0, 0], W[0])
+    ...     g.trmm(A[0, 0], W[0], A[0, 1])
+    >>> [(task.kind, task.column, task.after) for task in g.tasks]
+    [('trtri', 0, ()), ('trmm', 1, (0,))]
+    """
+
+    def __init__(
+        self, layout: TileLayout, granularity: Literal["column", "tile"] = "column"
+    ) -> None:
+        super().__init__(layout, granularity)
+        self._step: int | None = None
+
+    @contextlib.contextmanager
+    def step(self, number: int) -> Iterator[None]:
+        """Add the tasks of the ``with`` statement's body to a step."""
+        self._step, before = number, self._step
+        try:
+            yield
+        finally:
+            self._step = before
+
+    def right_hand_sides(self) -> Iterator[int]:
+        """Yield the tile columns to the right of the matrix, as `column_blocks` does."""
+        return self.column_blocks(self.layout.nt, self.layout.nt + self.layout.rt)
+
+    def __getattr__(self, kernel: str) -> Callable[..., None]:
+        if kernel not in SPECS:
+            raise AttributeError(f"{kernel!r} is neither an attribute of a graph nor a kernel")
+        return partial(self._call, kernel)
+
+    def _call(self, kernel: str, *regions: Region | None) -> None:
+        """Append the task of a kernel on regions, in the order of its arrays."""
+        if self._step is None:
+            raise ValueError(f"{kernel} belongs to a step: call it inside `with graph.step(k)`")
+        reads, updates, writes = SPECS[kernel].accesses(regions)
+        changed = {r.index for r in updates + writes if r.name not in self.values}
+        (column,) = changed or {min(self._step, self.layout.kt - 1)}
+        self.add(
+            kernel, step=self._step, column=column, reads=reads, updates=updates, writes=writes
+        )

@@ -1,0 +1,107 @@
+"""What steps call, told from a graph of a few tiles: exactly what the whole graph has."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from hetero_la.algorithms.routines import ROUTINES
+from hetero_la.scheduler.graph.step_kernels import Call, StepKernels, Tile
+from hetero_la.scheduler.machine.device import DeviceModel
+from hetero_la.scheduler.machine.model import MachineModel
+from hetero_la.scheduler.predict.estimate import StepTimes, step_seconds
+from hetero_la.scheduler.predict.stages import Stages
+from hetero_la.tiles.kernels.spec import SPECS
+from hetero_la.tiles.storage.layout import TileLayout
+
+#: One tile, one ragged one, several, tall, wide, cut inside a tile row, several sizes.
+SHAPES = [(1, 1), (5, 5), (8, 8), (40, 40), (61, 61), (75, 40), (75, 43), (75, 5), (40, 75),
+          (43, 75), (5, 75)]  # fmt: skip
+SIZES = [8, (9, 4, 7)]
+
+
+def layouts(name: str) -> Iterator[TileLayout]:
+    """Layouts that a routine takes, with right-hand sides of several widths."""
+    routine, given = ROUTINES[name], (0, 1, 21)
+    for (m, n), nb in itertools.product(SHAPES, SIZES):
+        if (m == n or not routine.square) and (m >= n or not routine.tall):
+            for nrhs in (m,) if name in ("inverse", "inverse_positive", "explicit_q") else given:
+                yield TileLayout(m, n, nb, nrhs)
+
+
+def told(layout: TileLayout, steps: StepKernels) -> Iterator[Call]:
+    """All calls, column by column."""
+    right = layout.column_widths[layout.nt :]
+    for k in range(layout.kt):
+        tile = Tile.of(layout, k)
+        yield from steps.panel(tile, right_hand_sides=layout.nrhs > 0)
+        for j in range(k + 1, layout.nt):
+            above = layout.row(j) - layout.row(k + 1)
+            yield from steps.update(tile, layout.column_width(j), above)
+        for calls in steps.closing(tile):
+            yield from calls
+        for t, width in enumerate(right):
+            yield from steps.beside(tile, width)
+            if t >= k or not steps.begins_late(tile):
+                yield from steps.substitution(tile, width)
+
+
+def counted(calls: Iterator[Call]) -> Counter[Any]:
+    return Counter((kind, tuple(shapes)) for kind, shapes in calls)
+
+
+@pytest.mark.parametrize("routine", ROUTINES)
+def test_steps_call_what_the_graph_has(routine: str) -> None:
+    build = ROUTINES[routine].tasks
+    for layout in layouts(routine):
+        graph = build(layout)
+        written = (
+            Call(task.kind, [graph.shape(region) for region in task.accesses])
+            for task in graph.tasks
+            if not task.kind.startswith("laset")  # made for all steps, by none of them
+        )
+        assert counted(told(layout, StepKernels.of(build))) == counted(written), layout
+
+
+class Flops(DeviceModel):
+    """A device that takes a second for each operation."""
+
+    def kernel_seconds(self, kind: str, shapes: Sequence[tuple[int, ...]], dtype: Any) -> float:
+        return SPECS[kind].flops(shapes)
+
+
+MODEL = MachineModel((Flops(issue_seconds=0.0),))
+
+
+@pytest.mark.parametrize("routine", ROUTINES)
+def test_estimates_count_each_operation_once(routine: str) -> None:
+    build = ROUTINES[routine].tasks
+    for layout in layouts(routine):
+        graph, tiles = build(layout), [Tile.of(layout, k) for k in range(layout.kt)]
+        times = StepTimes(build, layout.m, layout.n, layout.nrhs, MODEL, [0], None, "float64")
+        found = sum(times.panel(t) + times.update(t) + times.substitution(t) for t in tiles)
+        assert found == pytest.approx(sum(map(graph.flops, graph.tasks)), rel=1e-12), layout
+        for k, (chain, _, _) in enumerate(step_seconds(build, layout, MODEL, [0], None, "f8")):
+            places = {(k - 1, k), (k, k)}  # the column is brought up to date, and factored
+            own = [task for task in graph.tasks if (task.step, task.column) in places]
+            if not ROUTINES[routine].factored:
+                assert chain == pytest.approx(sum(map(graph.flops, own)), rel=1e-12), (layout, k)
+
+
+@pytest.mark.parametrize("routine", [r for r in ROUTINES if not ROUTINES[r].factored])
+def test_so_do_stages(routine: str) -> None:
+    build = ROUTINES[routine].tasks
+    for layout in (each for each in layouts(routine) if each.m == each.n):
+        stages = Stages(build, layout.m, layout.n, layout.nrhs, MODEL, [0], None, "float64")
+        places = list(zip(layout.row_starts, layout.column_widths[: layout.kt], strict=False))
+        panels = [stages.panel_times(*place) for place in places]
+        trailing = [stages.trailing(*place) for place in places]
+        found = sum(p.factor + p.finish + p.closing for p in panels)
+        found += sum(update.seconds for update in trailing)
+        graph = build(layout)
+        assert found == pytest.approx(sum(map(graph.flops, graph.tasks)), rel=1e-12), layout
+        assert all(update.seconds == pytest.approx(update.flops) for update in trailing)
