@@ -97,7 +97,18 @@ class _Kernel(NamedTuple):
 
 
 class _Pattern:
-    """The tasks of one step of a small graph, by what they are for."""
+    """The tasks of one step of a small graph, by what they are for.
+
+    Parameters
+    ----------
+    build : callable
+        Makes the graph of a layout.
+    first, below, beyond : bool
+        Whether the step is the first one, and whether there are rows below its tile and
+        columns to its right; without both it is the last one.
+    right_hand_sides : bool
+        Whether there are any.
+    """
 
     def __init__(
         self, build: Build, first: bool, below: bool, beyond: bool, right_hand_sides: bool
@@ -108,7 +119,7 @@ class _Pattern:
         rows, columns = (steps + (more and not inner) for more in (below, beyond))
         layout = TileLayout(rows, columns, 1, rows if right_hand_sides else 0)
         self._graph = graph = build(layout)
-        self._nt, self._last_row = layout.nt, layout.mt
+        self._last_row = layout.mt
         k, right = self._k, layout.nt + layout.rt - 1
         #: A column of the matrix that stands for all to the right of the panel.
         self._column = min(k + 2, layout.nt - 1)
@@ -143,8 +154,8 @@ class _Pattern:
         return _Array(None, self._bound(start), self._bound(stop), index != self._k, name, None)
 
     def _bound(self, row: int) -> int:
-        """Which of a place's bounds a tile row of the small graph stands for."""
-        # Where two are the same row, either does; the nearest to the tile is known in any case.
+        """Which bound of `_calls` the beginning of a tile row stands for."""
+        # The later ones win: at the end of the matrix, several are the same.
         known = {self._last_row: 4, self._column: 3, self._k + 1: 2, self._k: 1, 0: 0}
         return known[row]
 
