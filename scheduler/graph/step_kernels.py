@@ -97,7 +97,18 @@ class _Kernel(NamedTuple):
 
 
 class _Pattern:
-    """Tasks of one step of a small graph, by their purpose."""
+    """Tasks of one step of a small graph, by their purpose.
+
+    Parameters
+    ----------
+    build : callable
+        Makes the graph of a layout.
+    first, below, beyond : bool
+        Whether the step is the first one, and whether there are rows below its tile and
+        columns to its right; without both it is the last one.
+    right_hand_sides : bool
+        Whether there are any.
+    """
 
     def __init__(
         self, build: Build, first: bool, below: bool, beyond: bool, right_hand_sides: bool
@@ -108,7 +119,7 @@ class _Pattern:
         rows, columns = (steps + (more and not inner) for more in (below, beyond))
         layout = TileLayout(rows, columns, 1, rows if right_hand_sides else 0)
         self._graph = graph = build(layout)
-        self._nt, self._last_row = layout.nt, layout.mt
+        self._last_row = layout.mt
         k, right = self._k, layout.nt + layout.rt - 1
         #: A column of the matrix that represents all to the right of the panel.
         self._column = min(k + 2, layout.nt - 1)
