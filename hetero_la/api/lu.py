@@ -25,6 +25,7 @@ from hetero_la.checks.inputs import (
     as_columns_for,
     as_matrix,
     is_writable,
+    require_pivoting,
     require_row_numbers,
 )
 from hetero_la.checks.lazy import takes_dask_arrays
@@ -32,8 +33,9 @@ from hetero_la.checks.warnings import warn, zero_pivot_message
 from hetero_la.execution.execute import execute
 from hetero_la.execution.executor_choice import require_options
 from hetero_la.execution.resident_factors import Residency
+from hetero_la.numerics.growth import largest_entry, require_little_growth
 from hetero_la.numerics.triangles import unit_lower_triangle, upper_triangle
-from hetero_la.planning.options import RunOptions
+from hetero_la.planning.options import Pivoting, RunOptions
 from hetero_la.scheduler.cluster.clients import ClientLike
 from hetero_la.tiles.arrays.finite import require_finite
 from hetero_la.tiles.arrays.transfer import (
@@ -102,27 +104,27 @@ class LUFactors(Factors[Stored, Stored]):
 
 @overload
 def lu_factor(
-    a: Lazy, overwrite_a: bool = False, check_finite: bool = True, *, client: ClientLike = None,
-    **options: Unpack[RunOptions],
+    a: Lazy, overwrite_a: bool = False, check_finite: bool = True, *,
+    pivot: Pivoting = "partial", client: ClientLike = None, **options: Unpack[RunOptions],
 ) -> LazyLU[Lazy]: ...  # fmt: skip
 @overload
 def lu_factor(
-    a: Gpu, overwrite_a: bool = False, check_finite: bool = True, *, client: ClientLike = None,
-    **options: Unpack[RunOptions],
+    a: Gpu, overwrite_a: bool = False, check_finite: bool = True, *,
+    pivot: Pivoting = "partial", client: ClientLike = None, **options: Unpack[RunOptions],
 ) -> LUFactors[Gpu]: ...  # fmt: skip
 @overload
 def lu_factor(
     a: ArrayLike, overwrite_a: bool = False, check_finite: bool = True, *,
-    client: ClientLike = None, **options: Unpack[RunOptions],
+    pivot: Pivoting = "partial", client: ClientLike = None, **options: Unpack[RunOptions],
 ) -> LUFactors[HostArray]: ...  # fmt: skip
 @takes_dask_arrays
 @on_device_of_arrays
 @over_stacks(a=2)
 def lu_factor(
-    a: Any, overwrite_a: bool = False, check_finite: bool = True, *, client: ClientLike = None,
-    **options: Unpack[RunOptions],
+    a: Any, overwrite_a: bool = False, check_finite: bool = True, *,
+    pivot: Pivoting = "partial", client: ClientLike = None, **options: Unpack[RunOptions],
 ) -> LUFactors | LazyLU[Any]:  # fmt: skip
-    """Factor P A = L U with partial pivoting.
+    """Factor P A = L U with partial pivoting, or A = L U without.
 
     Parameters
     ----------
@@ -135,6 +137,9 @@ def lu_factor(
         Whether the factors may take the place of `a` (where it is column-major).
     check_finite : bool, optional
         Whether to refuse NaNs and infinities.
+    pivot : {"partial", "none"}, optional
+        Whether rows are interchanged.  Without it LU is faster, on GPUs most of all, and for
+        matrices that need no pivoting, such as diagonally dominant ones, as accurate.
     client : dask.distributed.Client or hetero_la.Cluster, optional
         The cluster whose workers to use.  By default small problems run in the calling thread, and
         larger ones on the running client's workers, or on a cluster in this process.
@@ -163,10 +168,14 @@ def lu_factor(
     hetero_la.tiles.arrays.errors.RunAbortedError
         If all workers left, or the run was cancelled.
 
+    numpy.linalg.LinAlgError
+        Without pivoting, if a pivot is zero, or if max |L| max |U| / max |A| exceeds
+        1 / sqrt(eps); the message names the step and this growth.
+
     Warns
     -----
     scipy.linalg.LinAlgWarning
-        If a pivot is exactly zero; the factorization is complete, U is singular.
+        With pivoting, if a pivot is exactly zero; the factorization is complete, U is singular.
 
     Notes
     -----
@@ -189,22 +198,28 @@ def lu_factor(
     >>> piv
     array([1, 1], dtype=int32)
     """
-    factors = factor_without_warning(a, overwrite_a, check_finite, client, options)
+    factors = factor_without_warning(a, overwrite_a, check_finite, client, options, pivot)
     if factors.info:
         warn(zero_pivot_message(factors.info))
     return factors
 
 
 def factor_without_warning(
-    a: Any, overwrite_a: bool, check_finite: bool, client: Any, options: RunOptions
-) -> LUFactors:
+    a: Any, overwrite_a: bool, check_finite: bool, client: Any, options: RunOptions,
+    pivot: Pivoting = "partial",
+) -> LUFactors:  # fmt: skip
     """Compute `lu_factor` of one matrix, but do not warn of a zero pivot."""
     a = as_matrix(a)
     if check_finite:
         require_finite(a, "a")
+    pivoted = require_pivoting(pivot)
+    largest = 0.0 if pivoted else largest_entry(a)
     result = execute(
-        "lu", a, overwrite_a=overwrite_a, residency=Residency.BOTH, client=client, **options
-    )
+        "lu" if pivoted else "lu_nopivot", a, overwrite_a=overwrite_a, residency=Residency.BOTH,
+        client=client, **options,
+    )  # fmt: skip
+    if not pivoted:
+        require_little_growth(result.steps, largest)
     piv = array_module(a).asarray(result.piv)
     return LUFactors(result.array, piv, result.info, result.report, result.kept)
 

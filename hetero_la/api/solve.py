@@ -25,7 +25,7 @@ from hetero_la.api.structure import (
     structure_of,
 )
 from hetero_la.checks.array_types import Gpu, GpuOrLazy, HostArray, Lazy
-from hetero_la.checks.inputs import as_matrix, as_system
+from hetero_la.checks.inputs import as_matrix, as_system, require_pivoting
 from hetero_la.checks.lazy import takes_dask_arrays
 from hetero_la.checks.warnings import singular_message, warn_ill_conditioned
 from hetero_la.execution.execute import Result, can_hold_result, execute
@@ -37,9 +37,10 @@ from hetero_la.numerics.conditioning import (
     norm1,
     reciprocal_condition,
 )
+from hetero_la.numerics.growth import largest_entry, require_little_growth
 from hetero_la.numerics.range_scaling import column_exponents, times_power_of_two
 from hetero_la.numerics.refinement import refine
-from hetero_la.planning.options import RunOptions
+from hetero_la.planning.options import Pivoting, RunOptions
 from hetero_la.scheduler.cluster.clients import ClientLike
 from hetero_la.tiles.arrays.finite import is_finite, require_finite
 from hetero_la.tiles.arrays.transfer import array_module, linalg_module, on_device_of_arrays
@@ -50,19 +51,22 @@ from hetero_la.tiles.storage.pivots import permutation
 def solve(
     a: GpuOrLazy, b: GpuOrLazy | ArrayLike, lower: bool = False, overwrite_a: bool = False,
     overwrite_b: bool = False, check_finite: bool = True, assume_a: SolveAssumption = None,
-    transposed: bool = False, *, client: ClientLike = None, **options: Unpack[RunOptions],
+    transposed: bool = False, *, pivot: Pivoting = "partial", client: ClientLike = None,
+    **options: Unpack[RunOptions],
 ) -> GpuOrLazy: ...  # fmt: skip
 @overload
 def solve(
     a: ArrayLike, b: Lazy, lower: bool = False, overwrite_a: bool = False,
     overwrite_b: bool = False, check_finite: bool = True, assume_a: SolveAssumption = None,
-    transposed: bool = False, *, client: ClientLike = None, **options: Unpack[RunOptions],
+    transposed: bool = False, *, pivot: Pivoting = "partial", client: ClientLike = None,
+    **options: Unpack[RunOptions],
 ) -> Lazy: ...  # fmt: skip
 @overload
 def solve(
     a: ArrayLike, b: ArrayLike, lower: bool = False, overwrite_a: bool = False,
     overwrite_b: bool = False, check_finite: bool = True, assume_a: SolveAssumption = None,
-    transposed: bool = False, *, client: ClientLike = None, **options: Unpack[RunOptions],
+    transposed: bool = False, *, pivot: Pivoting = "partial", client: ClientLike = None,
+    **options: Unpack[RunOptions],
 ) -> HostArray: ...  # fmt: skip
 @takes_dask_arrays
 @on_device_of_arrays
@@ -70,7 +74,7 @@ def solve(
 def solve(
     a: Any, b: Any, lower: bool = False, overwrite_a: bool = False, overwrite_b: bool = False,
     check_finite: bool = True, assume_a: str | None = None, transposed: bool = False, *,
-    client: ClientLike = None, **options: Unpack[RunOptions],
+    pivot: Pivoting = "partial", client: ClientLike = None, **options: Unpack[RunOptions],
 ) -> Any:  # fmt: skip
     """Solve A X = B for a square matrix.
 
@@ -98,7 +102,7 @@ def solve(
         matrix for structure, but the solution is the same up to rounding.
     transposed : bool, optional
         Solve A^T X = B; for real matrices only, as in SciPy.
-    client, **options
+    pivot, client, **options
         As for `lu_factor`.
 
     Returns
@@ -146,7 +150,7 @@ def solve(
     ...       assume_a="upper triangular", check_finite=False)
     array([1., 2.])
     """
-    structure = structure_of(assume_a)
+    structure, pivoted = structure_of(assume_a), require_pivoting(pivot)
     if is_number(a, b):
         require_options(options, client)
         return divide_by_number(*_system(a, b, check_finite, transposed, number=True))
@@ -159,7 +163,7 @@ def solve(
     else:
         in_place = overwrite_a and can_hold_result(a)
         a = as_general(a, structure, lower, in_place)
-        x = _solve_by_lu(a, b, transposed, in_place, client, options)[0]
+        x = _solve_by_lu(a, b, transposed, in_place, client, options, pivoted)[0]
     return _copy_into(x, b) if overwrite_b else x
 
 
@@ -174,18 +178,18 @@ def _copy_into(x: Any, memory: Any) -> Any:
 @overload
 def solve_with_report(
     a: Gpu, b: Gpu, *, check_finite: bool = True, transposed: bool = False,
-    client: ClientLike = None, **options: Unpack[RunOptions],
+    pivot: Pivoting = "partial", client: ClientLike = None, **options: Unpack[RunOptions],
 ) -> tuple[Gpu, Report]: ...  # fmt: skip
 @overload
 def solve_with_report(
     a: ArrayLike, b: ArrayLike, *, check_finite: bool = True, transposed: bool = False,
-    client: ClientLike = None, **options: Unpack[RunOptions],
+    pivot: Pivoting = "partial", client: ClientLike = None, **options: Unpack[RunOptions],
 ) -> tuple[HostArray, Report]: ...  # fmt: skip
 @takes_dask_arrays
 @on_device_of_arrays
 def solve_with_report(
     a: Any, b: Any, *, check_finite: bool = True, transposed: bool = False,
-    client: ClientLike = None, **options: Unpack[RunOptions],
+    pivot: Pivoting = "partial", client: ClientLike = None, **options: Unpack[RunOptions],
 ) -> tuple[Any, Report]:  # fmt: skip
     """Solve A X = B as `solve` does; also return the plan and the timing of the run.
 
@@ -196,8 +200,9 @@ def solve_with_report(
     report : Report
         Its `plan` and `timing`.
     """
+    pivoted = require_pivoting(pivot)
     a, b = _system(a, b, check_finite, transposed)
-    return _solve_by_lu(a, b, transposed, False, client, options)
+    return _solve_by_lu(a, b, transposed, False, client, options, pivoted)
 
 
 def _system(
@@ -210,14 +215,19 @@ def _system(
 
 
 def _solve_by_lu(
-    a: Any, b: Any, transposed: bool, in_place: bool, client: Any, options: RunOptions
-) -> tuple[Any, Report]:
+    a: Any, b: Any, transposed: bool, in_place: bool, client: Any, options: RunOptions,
+    pivoted: bool,
+) -> tuple[Any, Report]:  # fmt: skip
     rhs = b[:, None] if b.ndim == 1 else b
     if in_place:
-        x, report = _solve_by_lu_in_place(a, rhs, transposed, client, options)
+        x, report = _solve_by_lu_in_place(a, rhs, transposed, client, options, pivoted)
         return x.reshape(b.shape), report
     a = a.T if transposed else a
-    result = execute("solve", a, rhs, residency=Residency.WORKERS, client=client, **options)
+    largest = 0.0 if pivoted else largest_entry(a)
+    routine = "solve" if pivoted else "solve_nopivot"
+    result = execute(routine, a, rhs, residency=Residency.WORKERS, client=client, **options)
+    if not pivoted:
+        require_little_growth(result.steps, largest)
     anorm = _checked_norm(a, result)
     x = refine(
         a, anorm, partial(_solve_with_factors, result, trans=0), rhs, _copy_of_solution(result)
@@ -226,13 +236,16 @@ def _solve_by_lu(
 
 
 def _solve_by_lu_in_place(
-    a: Any, b: Any, transposed: bool, client: Any, options: RunOptions
+    a: Any, b: Any, transposed: bool, client: Any, options: RunOptions, pivoted: bool
 ) -> tuple[Any, Report]:
     """Factor in the memory of the matrix, or leave the factors on the GPUs, and then solve."""
-    anorm = norm1(a)
+    anorm, largest = norm1(a), 0.0 if pivoted else largest_entry(a)
     result = execute(
-        "lu", a, overwrite_a=True, residency=Residency.WORKERS, client=client, **options
-    )
+        "lu" if pivoted else "lu_nopivot", a, overwrite_a=True, residency=Residency.WORKERS,
+        client=client, **options,
+    )  # fmt: skip
+    if not pivoted:
+        require_little_growth(result.steps, largest)
     if b.size == 0:
         return b, result.report
     _require_solvable(result, anorm, b)

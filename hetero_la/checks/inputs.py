@@ -221,3 +221,10 @@ def _size(value: Any) -> int:
     if isinstance(value, bool | np.bool_) or operator.index(value) < 0:
         raise ValueError
     return operator.index(value)
+
+
+def require_pivoting(pivot: Any) -> bool:
+    """Return whether `pivot` asks for pivoting; raise ValueError for an unknown value."""
+    if pivot not in ("partial", "none"):
+        raise ValueError(f"pivot must be 'partial' or 'none', not {pivot!r}")
+    return bool(pivot == "partial")

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 from hetero_la.checks.inputs import DTYPES
 from hetero_la.cli.commands import factor, graph, info, probe, simulate, sweep, tune
 from hetero_la.cli.common import values
-from hetero_la.cli.common.command import ASSUMPTIONS, MODES, Choices, RightHandSides
+from hetero_la.cli.common.command import ASSUMPTIONS, MODES, PIVOTING, Choices, RightHandSides
 from hetero_la.cli.common.command_table import COMMANDS, NAMES
 from hetero_la.testing.matrices import kinds
 from hetero_la.testing.residuals import RATIO_LIMIT
@@ -56,10 +56,15 @@ _CHOICES: dict[str, dict[str, Any]] = {
         "help": "part of Q to compute: its first min(m, n) columns, nothing, Householder "
         "vectors, or all (default: economic, in a sweep raw)",
     },
+    "pivot": {
+        "choices": PIVOTING,
+        "help": "row interchanges of LU (default: partial); without them the growth of the factors "
+        "is measured, and too much of it is an error",
+    },
 }
 
 
-_DEFAULT_KIND = "default: rand, or kms for positive definite matrices"
+_DEFAULT_KIND = "default: rand; kms for positive definite matrices; dominant without pivoting"
 
 
 class UsageError(ValueError):
@@ -246,6 +251,8 @@ def _choices(args: argparse.Namespace, routine: str, **defaults: Any) -> Choices
         if (value := getattr(args, name)) is not None:
             defaults[name] = value
     choices = Choices(**defaults)
+    if choices.pivot == "none" and choices.assume_a == "pos":
+        raise UsageError("--pivot is for LU, and --assume-a pos solves by Cholesky")
     if routine == "solve" and choices.upper and choices.assume_a == "gen":
         raise UsageError("--upper chooses a triangle, and does nothing without --assume-a")
     return choices

@@ -7,11 +7,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import dask.array as da
+import numpy as np
 from dask._task_spec import List, Task, TaskRef
 from dask.base import tokenize
 from dask.highlevelgraph import HighLevelGraph
 
 from hetero_la.dask_arrays.inputs import empty_like
+from hetero_la.numerics.growth import largest_entry
 from hetero_la.tiles.arrays.transfer import on_device_of_arrays
 
 
@@ -91,6 +93,23 @@ def tuple_entry(whole: da.Array, i: int, meta: Any) -> da.Array:
 
 def _tuple_entry(blocks: Sequence[Any], i: int) -> Any:
     return blocks[0][i]
+
+
+def largest_of(a: da.Array) -> da.Array:
+    """Return the largest entry of a matrix, as an array of one number."""
+    each = da.map_blocks(
+        _largest, a, chunks=tuple((1,) * count for count in a.numblocks), dtype=np.float64,
+        meta=np.empty((0, 0)),
+    )  # fmt: skip
+    return apply_to_blocks(_largest_of_all, [each], np.empty(()))
+
+
+def _largest(block: Any) -> np.ndarray:
+    return np.array([[largest_entry(block)]])
+
+
+def _largest_of_all(blocks: Sequence[Any]) -> np.ndarray:
+    return np.max(blocks)
 
 
 def one_block(argument: Any) -> Any:

@@ -15,6 +15,7 @@ from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from dask.system import CPU_COUNT
 
 from hetero_la.dask_arrays.bands import band, row_chunks
+from hetero_la.dask_arrays.blocks import largest_of
 from hetero_la.dask_arrays.inputs import empty_like, on_gpu
 from hetero_la.dask_arrays.status import Singular, check_status, vector_of
 from hetero_la.execution.executor_choice import INLINE_LIMIT, with_preset
@@ -86,7 +87,7 @@ class LazyRun:
         ]
         self._tasks = RunGraph(plan.job(), self._token, chunks, on_gpu=self._on_gpu)
         self._graph = self._layers(inputs)
-        self._steps = self._checked_steps(singular, solves)
+        self._steps = self._checked_steps(singular, solves, a)
 
     def _layers(self, inputs: Sequence[da.Array]) -> HighLevelGraph:
         cuts, tasks = f"hetero-la-cut-{self._token}", f"hetero-la-run-{self._token}"
@@ -102,18 +103,24 @@ class LazyRun:
         self._last = tasks
         return HighLevelGraph(layers, dependencies)
 
-    def _checked_steps(self, singular: Singular, solves: bool) -> da.Array:
+    def _checked_steps(self, singular: Singular, solves: bool, a: da.Array) -> da.Array:
         """Return the per-step values, an array of one object; computing it checks `info`."""
         layout, dtype = self.plan.layout, self.plan.dtype
         name = f"hetero-la-steps-{tokenize(self._token, singular, solves)}"
         values = List(*[TaskRef(key) for key in self._tasks.values])
+        layers, dependencies = self._graph.layers, {**self._graph.dependencies, name: {self._last}}
+        largest = None
+        if singular is Singular.NOT_PIVOTED:
+            size = largest_of(a)
+            layers = {**size.dask.layers, **layers}
+            dependencies = {**size.dask.dependencies, **dependencies}
+            dependencies[name] |= {size.name}
+            largest = TaskRef((size.name,))
         task = RunTask(
-            (name,), check_status, values, layout, dtype, singular, solves, run=self._token
-        )
-        graph = HighLevelGraph(
-            {**self._graph.layers, name: MaterializedLayer({task.key: task})},
-            {**self._graph.dependencies, name: {self._last}},
-        )
+            (name,), check_status, values, layout, dtype, singular, solves, largest,
+            run=self._token,
+        )  # fmt: skip
+        graph = HighLevelGraph({**layers, name: MaterializedLayer({task.key: task})}, dependencies)
         return da.Array(graph, name, (), dtype=object)
 
     @property

@@ -10,7 +10,7 @@ import dask.array as da
 import numpy as np
 
 from hetero_la.api.determinant import SlogdetResult, det_of, sign_of, slogdet_of
-from hetero_la.checks.inputs import require_pivot_type, require_row_numbers
+from hetero_la.checks.inputs import require_pivot_type, require_pivoting, require_row_numbers
 from hetero_la.dask_arrays.bands import between_diagonals, row_chunks
 from hetero_la.dask_arrays.blocks import apply_to_blocks, diagonal, map_column_blocks
 from hetero_la.dask_arrays.inputs import (
@@ -24,6 +24,7 @@ from hetero_la.dask_arrays.inputs import (
 from hetero_la.dask_arrays.lazy_run import LazyRun
 from hetero_la.dask_arrays.permutations import inverse_order, permutation_matrix, row_order
 from hetero_la.dask_arrays.status import Singular
+from hetero_la.planning.options import Pivoting
 from hetero_la.tiles.arrays.transfer import array_module, on_device_of_arrays, to_device_of, to_host
 from hetero_la.tiles.storage.pivots import permutation
 from hetero_la.tiles.storage.tile_sizes import TileSizes, sizes_of_cut
@@ -87,8 +88,8 @@ class LazyLUFactors(NamedTuple):
 
 
 def lu_factor(
-    a: Any, overwrite_a: bool = False, check_finite: bool = True, *, client: Any = None,
-    **options: Any,
+    a: Any, overwrite_a: bool = False, check_finite: bool = True, *, pivot: Pivoting = "partial",
+    client: Any = None, **options: Any,
 ) -> LazyLUFactors:  # fmt: skip
     """Compute `hetero_la.lu_factor` lazily: a named tuple of two Dask arrays, which can solve.
 
@@ -100,8 +101,10 @@ def lu_factor(
     >>> piv.compute()
     array([1, 1], dtype=int32)
     """
+    pivoted = require_pivoting(pivot)
     run = LazyRun(
-        "lu", as_matrix(a), check_finite=check_finite, singular=Singular.WARNED_OF, client=client,
+        "lu" if pivoted else "lu_nopivot", as_matrix(a), check_finite=check_finite,
+        singular=Singular.WARNED_OF if pivoted else Singular.NOT_PIVOTED, client=client,
         **options,
     )  # fmt: skip
     return LazyLUFactors(run.factors, run.vector("ipiv"))

@@ -13,6 +13,7 @@ from hetero_la.api.structure import (
     require_nonzero_diagonal,
     structure_of,
 )
+from hetero_la.checks.inputs import require_pivoting
 from hetero_la.dask_arrays.bands import band
 from hetero_la.dask_arrays.blocks import diagonal, map_column_blocks
 from hetero_la.dask_arrays.cholesky import solve_positive
@@ -26,6 +27,7 @@ from hetero_la.dask_arrays.inputs import (
 from hetero_la.dask_arrays.lazy_run import LazyRun
 from hetero_la.dask_arrays.status import Singular
 from hetero_la.execution.executor_choice import require_options
+from hetero_la.planning.options import Pivoting
 
 _TRIANGULAR = (Structure.UPPER, Structure.LOWER)
 #: Structures of which a run loads only a part of the matrix, or a matrix derived from it.
@@ -38,7 +40,7 @@ _READ_IN_PART = (
 def solve(
     a: Any, b: Any, lower: bool = False, overwrite_a: bool = False, overwrite_b: bool = False,
     check_finite: bool = True, assume_a: str | None = None, transposed: bool = False, *,
-    client: Any = None, **options: Any,
+    pivot: Pivoting = "partial", client: Any = None, **options: Any,
 ) -> da.Array:  # fmt: skip
     """Compute `hetero_la.solve` lazily, without refinement and without a condition estimate.
 
@@ -46,7 +48,7 @@ def solve(
     computed again.  Instead, a warning is given if the diagonal of the factor shows that the
     matrix is singular to working precision.
     """
-    structure = structure_of(assume_a)
+    structure, pivoted = structure_of(assume_a), require_pivoting(pivot)
     a, b = as_system(a, b, square=True)
     if structure in _READ_IN_PART:
         a, b = with_checked_chunks(a, "a", check_finite), with_checked_chunks(b, "b", check_finite)
@@ -54,7 +56,8 @@ def solve(
         options["check_finite"] = check_finite
     if transposed:
         refuse_complex(a.dtype)
-    x = _solve_structured(a, as_two_dimensional(b), structure, lower, transposed, client, options)
+    rhs = as_two_dimensional(b)
+    x = _solve_structured(a, rhs, structure, lower, transposed, client, options, pivoted)
     return x[:, 0] if b.ndim == 1 else x
 
 
@@ -84,7 +87,7 @@ def inv(
 
 def _solve_structured(
     a: da.Array, b: da.Array, structure: Structure, lower: bool, transposed: bool, client: Any,
-    options: dict[str, Any],
+    options: dict[str, Any], pivoted: bool = True,
 ) -> da.Array:  # fmt: skip
     if structure is Structure.POSITIVE:
         return solve_positive(a, b, lower=lower, client=client, **options)
@@ -96,8 +99,10 @@ def _solve_structured(
     a = _full_matrix(a, structure, lower)
     matrix = transpose_of(a, "a") if transposed else a
     run = LazyRun(
-        "solve", matrix, b, singular=Singular.REFUSED, solves=True, client=client, **options
-    )
+        "solve" if pivoted else "solve_nopivot", matrix, b,
+        singular=Singular.REFUSED if pivoted else Singular.NOT_PIVOTED, solves=True,
+        client=client, **options,
+    )  # fmt: skip
     return run.beside
 
 

@@ -17,6 +17,7 @@ from hetero_la.checks.warnings import (
     small_pivot_message,
     zero_pivot_message,
 )
+from hetero_la.numerics.growth import require_little_growth
 from hetero_la.numerics.lapack_vectors import StepValues
 from hetero_la.tiles.arrays.transfer import to_device
 
@@ -28,16 +29,20 @@ class Singular(StrEnum):
     WARNED_OF = "warned of"
     REFUSED = "refused"
     NOT_POSITIVE = "not positive"
+    NOT_PIVOTED = "not pivoted"
 
 
 def check_status(
-    values: Sequence[dict[Any, Any]], layout: Any, dtype: Any, singular: Singular, solves: bool
-) -> StepValues:
+    values: Sequence[dict[Any, Any]], layout: Any, dtype: Any, singular: Singular, solves: bool,
+    largest: Any = None,
+) -> StepValues:  # fmt: skip
     """Collect the per-step values of all workers; raise or warn if the matrix is singular."""
     together = {key: value for one in values for key, value in one.items()}
     steps = StepValues(together, layout, dtype)
     if singular is Singular.RETURNED:
         return steps
+    if singular is Singular.NOT_PIVOTED:
+        require_little_growth(steps, float(largest))
     if steps.info and singular is Singular.WARNED_OF:
         distributed.warn(zero_pivot_message(steps.info), LinAlgWarning)
     elif steps.info:

@@ -50,7 +50,9 @@ class StepValues:
 
     @property
     def piv(self) -> np.ndarray:
-        """LAPACK's ipiv, 0-based."""
+        """LAPACK's ipiv, 0-based; without pivoting, no interchange."""
         steps = range(self.layout.kt)
+        if steps and ("ipiv", 0) not in self.values:
+            return np.arange(min(self.layout.m, self.layout.n), dtype=np.int32)
         parts = [self.values["ipiv", k] + np.int32(self.layout.row(k)) for k in steps]
         return np.concatenate(parts) if parts else np.empty(0, np.int32)

@@ -25,6 +25,10 @@ class PanelDevice(StrEnum):
 PanelChoice = PanelDevice | Literal["auto", "cpu", "gpu"]
 
 
+#: Values of the argument `pivot` of LU.
+Pivoting = Literal["partial", "none"]
+
+
 class RunOptions(TypedDict, total=False):
     """The fields of `Options` as keyword arguments; None means not given."""
 

@@ -321,6 +321,12 @@ def _potrf(d: DeviceModel, kind: str, shapes: Shapes, dtype: np.dtype) -> float:
     return d.work(dtype) * flops / d.gemm_rate + order * d.factor_column
 
 
+def _getrf_nopiv(d: DeviceModel, kind: str, shapes: Shapes, dtype: np.dtype) -> float:
+    # The diagonal tile is factored as potrf's, and the rows below it by products.
+    flops = SPECS[kind].flops(shapes)
+    return d.work(dtype) * flops / d.gemm_rate + min(shapes[0]) * d.factor_column
+
+
 def _trtri(d: DeviceModel, kind: str, shapes: Shapes, dtype: np.dtype) -> float:
     order = shapes[1][0]
     scale = dtype.itemsize / np.dtype(d.dtype).itemsize
@@ -345,7 +351,8 @@ def _indices(d: DeviceModel, kind: str, shapes: Shapes, dtype: np.dtype) -> floa
 
 _RULES: dict[str, TimeRule] = {
     "gemm": _gemm, "herk": _herk, "larfb_c": _larfb, "gemqrt_c": _larfb, "gemqrt_n": _larfb,
-    "trmm": _trmm, "trmm_rc": _trmm, "potrf": _potrf, "swap": _swap, "laswp": _laswp,
+    "trmm": _trmm, "trmm_rc": _trmm, "potrf": _potrf, "getrf_nopiv": _getrf_nopiv,
+    "swap": _swap, "laswp": _laswp,
 }  # fmt: skip
 _BY_ROLE: dict[Role, TimeRule] = {
     Role.PANEL: _getrf, Role.INVERSE: _trtri, Role.SOLVE: _trsm, Role.EXCHANGE: _indices,

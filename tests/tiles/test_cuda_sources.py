@@ -24,6 +24,7 @@ def sources_of(dtype: np.dtype) -> Iterator[Source]:
     yield common.lower_source(dtype)
     yield common.triangles_source(dtype)
     yield cholesky_qr.reconstruct_source(dtype)
+    yield lu.growth_source(dtype)
     for shape in lu.SHAPES:
         yield lu.leaf_source(shape, shape.columns(dtype), dtype)
     for resident in (True, False):

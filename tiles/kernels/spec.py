@@ -185,6 +185,12 @@ SPECS: dict[str, KernelSpec] = {
         # min(r, c)) gets 0-based swaps relative to A's first row; info (int32, 1)
         # gets 0 or the 1-based index of the first exactly zero pivot.
         _kernel("getrf", Role.PANEL, "A = P^T L U", "; A; ipiv info", _getrf_flops, chain=True),
+        # getrf_nopiv(A, info): A (r x c) is overwritten by L and U, without interchanges; info as
+        # of getrf.
+        _kernel("getrf_nopiv", Role.PANEL, "A = L U", "; A; info", _getrf_flops, chain=True),
+        # growth(P, g) or growth(P, U, g): P (r x c) holds L below its diagonal and U from it
+        # on; g (float64, 2) gets the largest entries of L, and of U with the block above it.
+        _kernel("growth", Role.COPY, "g = max |L|, max |U|", "P U?; ; g"),
         # netperm(ipiv, net): net (int32, 2 x 2w, w = len(ipiv)) lists what all the
         # swaps together do: row net[0, i] takes the old row net[1, i]; unused
         # entries are -1 in net[0].  Rows are relative, as in ipiv.

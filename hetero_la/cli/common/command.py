@@ -12,10 +12,12 @@ from numpy.typing import NDArray
 
 from hetero_la.algorithms.routine import Routine
 from hetero_la.execution.report import Report
+from hetero_la.planning.options import Pivoting
 
-#: Values of ``--assume-a``, and of ``--mode``.
+#: Values of ``--assume-a``, of ``--mode``, and of ``--pivot``.
 ASSUMPTIONS = ("gen", "sym", "her", "pos")
 MODES = ("economic", "r", "raw", "full")
+PIVOTING = ("partial", "none")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,11 +32,14 @@ class Choices:
         Whether the upper triangle is read, if only one is.
     mode : str
         Factors that `qr` returns: ``"economic"``, ``"r"``, ``"raw"`` or ``"full"``.
+    pivot : str
+        Row interchanges of LU: ``"partial"`` or ``"none"``.
     """
 
     assume_a: str = "gen"
     upper: bool = False
     mode: str = "economic"
+    pivot: Pivoting = "partial"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +60,9 @@ class MatrixProblem:
 
 def routine_key(command: str, choices: Choices) -> str:
     """Return the key in `COMMANDS` for a command with these options."""
-    return "solve_positive" if choices.assume_a == "pos" else command
+    if choices.assume_a == "pos":
+        return "solve_positive"
+    return command if choices.pivot == "partial" else f"{command}_nopivot"
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,8 @@ def _ratio(routine: str, *arrays: Any, **options: Any) -> Callable[[], float]:
 
 def _lu(problem: MatrixProblem, overwrite: bool, options: KeywordOptions) -> CommandResult:
     a = problem.a
-    factors = hetero_la.lu_factor(a, overwrite_a=overwrite, **options)
+    pivot = problem.choices.pivot
+    factors = hetero_la.lu_factor(a, overwrite_a=overwrite, pivot=pivot, **options)
     report = Report(factors.plan, factors.timing)
     ratio = _ratio("lu", a, *factors)
     return CommandResult(tuple(factors), report, ratio, factors.info > 0)
@@ -74,7 +75,8 @@ def _explicit_qr(a: NDArray, columns: int, options: KeywordOptions) -> CommandRe
 def _solve(problem: MatrixProblem, overwrite: bool, options: KeywordOptions) -> CommandResult:
     a, b, lower = problem.a, problem.b, not problem.choices.upper
     known = problem.choices.assume_a
-    x, report = hetero_la.solve_with_report(as_general(a, structure_of(known), lower), b, **options)
+    full, pivot = as_general(a, structure_of(known), lower), problem.choices.pivot
+    x, report = hetero_la.solve_with_report(full, b, pivot=pivot, **options)
     ratio = _ratio("solve", a, x, b, assume_a=known, lower=lower)
     return CommandResult((x,), report, ratio)
 
@@ -111,20 +113,29 @@ def _scipy_solve_positive(problem: MatrixProblem) -> object:
     return scipy.linalg.cho_solve(factors, problem.b, check_finite=False)
 
 
+_LU = Command(
+    ROUTINES["lu"],
+    _lu,
+    made=lambda how, overwrite: 0 if overwrite else 1,
+    options=("pivot",),
+)
 _SOLVE = Command(
     ROUTINES["solve"],
     _solve,
     made=lambda how, overwrite: 1 if how.assume_a == "gen" else 4,
     rhs=RightHandSides.ANY,
-    options=("assume_a", "upper"),
+    options=("assume_a", "upper", "pivot"),
     names=lambda how: ("x",),
     reference=_scipy_solve,
 )
 
-#: Commands by routine; "solve_positive" is `solve` with ``--assume-a pos``.
+#: Commands by routine; "solve_positive" is `solve` with ``--assume-a pos``, and those that end in
+#: "_nopivot" are for ``--pivot none``.
 COMMANDS = {
-    "lu": Command(ROUTINES["lu"], _lu, made=lambda how, overwrite: 0 if overwrite else 1),
+    "lu": _LU,
+    "lu_nopivot": replace(_LU, routine=ROUTINES["lu_nopivot"]),
     "solve": _SOLVE,
+    "solve_nopivot": replace(_SOLVE, routine=ROUTINES["solve_nopivot"]),
     "cholesky": Command(
         ROUTINES["cholesky"],
         _cholesky,
@@ -158,4 +169,4 @@ COMMANDS = {
     ),
 }
 #: Names of the subcommands.
-NAMES = tuple(name for name in COMMANDS if name != "solve_positive")
+NAMES = tuple(name for name in COMMANDS if "_" not in name)

@@ -6,7 +6,7 @@ import argparse
 
 import numpy as np
 
-from hetero_la.cli.common.command import ASSUMPTIONS, MODES, RightHandSides
+from hetero_la.cli.common.command import ASSUMPTIONS, MODES, PIVOTING, RightHandSides
 from hetero_la.cli.common.command_table import COMMANDS
 from hetero_la.planning.decisions import Problem
 
@@ -20,6 +20,10 @@ def add_choices(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--mode", choices=MODES,
         help="for qr: part of Q to compute (default: raw, as in a sweep)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--pivot", choices=PIVOTING,
+        help="for lu and solve: row interchanges (default: partial)",
     )  # fmt: skip
 
 
@@ -42,6 +46,8 @@ def planned_problem(args: argparse.Namespace) -> Problem:
         routine, m, n = "minimum_norm", n, m
     elif routine == "solve" and args.assume_a == "pos":
         routine = "solve_positive"
+    elif routine in ("lu", "solve") and args.pivot == "none":
+        routine = f"{routine}_nopivot"
     elif routine == "qr" and args.mode in ("economic", "full"):
         columns = m if args.mode == "full" else min(m, n)
         routine, nrhs = ("explicit_q", columns) if columns else ("qr", 0)

@@ -11,11 +11,13 @@ from hetero_la.tiles.kernels.cpu.blas import (
     invert_lower,
     lapack,
     norm1,
+    product,
     triangular,
     view,
 )
 from hetero_la.tiles.kernels.registry import implements
 
+_LEAF = 8  # columns that getrf_nopiv eliminates one by one
 _GATHERED = 2**19  # bytes of the columns that laswp gathers at once
 
 
@@ -24,6 +26,52 @@ def getrf(a: Array, ipiv: Array, info: Array, options: KernelOptions) -> None:
     m, n = a.shape
     lapack("getrf", a)(*ints(m, n), *view(a), ipiv.ctypes.data, info.ctypes.data)
     ipiv -= 1
+
+
+@implements("getrf_nopiv", "cpu")
+def getrf_nopiv(a: Array, info: Array, options: KernelOptions) -> None:
+    order = min(a.shape)
+    info[0] = 0
+    with np.errstate(all="ignore"):  # growth shows overflow
+        _eliminate(a[:, :order], info, 0)
+    if a.shape[1] > order:
+        triangular("trsm", b"LLNU", a[:, :order], a[:, order:])
+
+
+def _eliminate(a: Array, info: Array, first: int) -> None:
+    """Factor a panel recursively; its first pivot has the number `first`, from 0 on."""
+    columns = a.shape[1]
+    if columns <= _LEAF:
+        _eliminate_columns(a, info, first)
+        return
+    left = columns // 2
+    top, below = a[:left, left:], a[left:, left:]
+    _eliminate(a[:, :left], info, first)
+    triangular("trsm", b"LLNU", a[:left, :left], top)
+    if len(below):
+        product(b"NN", -1, a[left:, :left], top, 1, below)
+    _eliminate(below, info, first + left)
+
+
+def _eliminate_columns(a: Array, info: Array, first: int) -> None:
+    for j in range(a.shape[1]):
+        if a[j, j]:
+            a[j + 1 :, j] /= a[j, j]
+            a[j + 1 :, j + 1 :] -= np.outer(a[j + 1 :, j], a[j, j + 1 :])
+        elif not info[0]:
+            info[0] = first + j + 1
+
+
+@implements("growth", "cpu")
+def growth(p: Array, *rest: Array, options: KernelOptions) -> None:
+    *above, g = rest
+    order = min(p.shape)
+    g[0] = max(_largest(np.tril(p[:order], -1)), _largest(p[order:]))
+    g[1] = max(_largest(np.triu(p[:order])), *map(_largest, above), 0.0)
+
+
+def _largest(a: Array) -> float:
+    return float(np.abs(a).max(initial=0))
 
 
 @implements("netperm", "cpu")

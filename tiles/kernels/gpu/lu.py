@@ -139,6 +139,30 @@ def getrf(q: GpuQueue, a: Array, ipiv: Array, info: Array, options: KernelOption
         solve_unit_lower(q, A, beside, order, columns - order)
 
 
+@implements("getrf_nopiv", "gpu")
+def getrf_nopiv(q: GpuQueue, a: Array, info: Array, options: KernelOptions) -> None:
+    rows, columns = a.shape
+    A, order = block(a), min(rows, columns)
+    _library_getrf(q, A, rows, order, 0, info.data.ptr)
+    if columns > order:
+        solve_unit_lower(q, A, A.at(0, order), order, columns - order)
+
+
+@functools.cache
+def growth_source(dtype: np.dtype) -> Source:
+    return Source("growth", dtype)
+
+
+@implements("growth", "gpu")
+def growth(q: GpuQueue, p: Array, *rest: Array, options: KernelOptions) -> None:
+    *above, g = rest
+    g.data.memset_async(0, g.nbytes, q.stream)
+    function = q.function("growth", growth_source(p.dtype))
+    for part, diagonal in ((p, 0), *((one, len(one)) for one in above)):
+        P = block(part)
+        q.launch(function, part.shape[1:], 256, P.pointer, P.ld, len(part), diagonal, g.data.ptr)
+
+
 def _exchange(q: GpuQueue, leaf: _Leaf, columns: int) -> tuple[int, int]:
     """Return the workspace of the blocks' exchange, and numbers not used in it before."""
     units = SHAPES[0].row_bytes // 4 + 1  # most units of a row
@@ -148,7 +172,7 @@ def _exchange(q: GpuQueue, leaf: _Leaf, columns: int) -> tuple[int, int]:
 
 
 def _library_getrf(q: GpuQueue, A: Block, rows: int, columns: int, ipiv: int, info: int) -> None:
-    """Factor the panel by cuSOLVER, if it has more rows than can be resident."""
+    """Factor the panel by cuSOLVER, without pivoting if `ipiv` is 0."""
     from cupy_backends.cuda.libs import cusolver
 
     letter = LETTER[A.dtype.char]
@@ -157,5 +181,7 @@ def _library_getrf(q: GpuQueue, A: Block, rows: int, columns: int, ipiv: int, in
     count = getattr(cusolver, letter + "getrf_bufferSize")(*arguments)
     work = q.workspace("getrf", count * A.dtype.itemsize)
     getattr(cusolver, letter + "getrf")(*arguments, work, ipiv, info)
+    if not ipiv:
+        return
     function = q.function("to_zero_based", PERMUTE)
     q.launch(function, (ceil_div(columns, 256),), 256, ipiv, columns)

@@ -1,0 +1,109 @@
+"""LU factorization without pivoting, A = L U, right-looking, as a task graph.
+
+A is m x n, in mt x nt tiles (`TileLayout`), followed by the tile columns of right-hand
+sides, if there are any.  Step k:
+
+    getrf_nopiv  A[k:, k]  = L[k:, k] U[k, k]           panel
+    growth       growth[k] = max |L[k:, k]|, max |U[:k+1, k]|
+    trtri        W[k]      = L[k, k]^-1
+    trmm         A[k, j]  <- W[k] A[k, j]               j > k; U[k, j]: the triangular solve
+    gemm         A[i, j]  <- A[i, j] - A[i, k] A[k, j]  i, j > k: trailing matrix
+
+Without pivoting the factors may grow without limit: their largest entries, step by step, tell how
+accurate they are (`hetero_la.numerics.growth`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+
+from hetero_la.algorithms.lu import LU
+from hetero_la.algorithms.right_hand_sides import substitute
+from hetero_la.algorithms.routine import Tiling
+from hetero_la.scheduler.graph.builder import GraphBuilder
+from hetero_la.scheduler.graph.task_graph import TaskGraph
+from hetero_la.tiles.storage.layout import TileLayout
+
+Granularity = Literal["column", "tile"]
+
+
+def lu_nopivot_tasks(layout: TileLayout, granularity: Granularity = "column") -> GraphBuilder:
+    """Build the tasks that overwrite A with L and U, in a valid sequential order.
+
+    Parameters
+    ----------
+    layout : TileLayout
+        The m x n matrix, any m and n.
+    granularity : {"column", "tile"}, optional
+        Size of a GEMM task: one column of tiles, or one tile.
+
+    Returns
+    -------
+    TaskGraph
+        The graph; its results are the per-step vectors ``info[k]`` (first zero pivot of the
+        panel, 1-based, or 0) and ``growth[k]``.
+
+    Examples
+    --------
+    >>> graph = lu_nopivot_tasks(TileLayout(4, 4, 2))
+    >>> [task.kind for task in graph.tasks]
+    ['getrf_nopiv', 'growth', 'trtri', 'trmm', 'gemm', 'getrf_nopiv', 'growth']
+    """
+    g = GraphBuilder(layout, granularity)
+    A = g.matrix("A")
+    info = g.per_step("info", lambda at: (1,), np.int32, result=True)
+    growth = g.per_step("growth", lambda at: (2,), np.float64, result=True)
+    W = g.per_step("W", lambda at: (at.order, at.order))
+    columns = layout.nt + layout.rt
+    for k in range(layout.kt):
+        with g.step(k):
+            g.getrf_nopiv(A[k:, k], info[k])
+            g.growth(A[k:, k], A[:k, k] if k else None, growth[k])
+            if k + 1 < columns:
+                g.trtri(A[k, k], W[k])
+            for j in g.column_blocks(k + 1, columns):
+                g.trmm(A[k, k], W[k], A[k, j])
+                for i in g.row_blocks(k + 1):
+                    g.gemm(A[i, k], A[k, j], A[i, j])
+    return g
+
+
+def solve_nopivot_tasks(layout: TileLayout, granularity: Granularity = "column") -> TaskGraph:
+    """Build the tasks that overwrite A with L and U, and B with X.
+
+    Examples
+    --------
+    >>> graph = solve_nopivot_tasks(TileLayout(2, 2, 2, nrhs=1))
+    >>> [task.kind for task in graph.tasks]
+    ['getrf_nopiv', 'growth', 'trtri', 'trmm', 'trsm']
+    """
+    g = lu_nopivot_tasks(layout, granularity)
+    substitute(g, g.matrix("A"), "trsm", first=layout.kt)
+    return g
+
+
+_LU = replace(
+    LU,
+    tasks=lu_nopivot_tasks,
+    summary="factor a matrix: A = L U",
+    trouble="growth",
+    kind="dominant",
+    one_gpu_tiles=(Tiling(32768, 1024), Tiling(2048, 512), Tiling(0, 256)),
+)
+
+ROUTINES = {
+    "lu_nopivot": _LU,
+    "solve_nopivot": replace(
+        _LU,
+        tasks=solve_nopivot_tasks,
+        summary="solve A X = B",
+        flops=lambda m, n, nrhs: LU.flops(m, n, 0) + 2 * n**2 * nrhs,
+        square=True,
+        factors=(),
+        ratio="solve_ratio",
+        reference="",
+    ),
+}
