@@ -68,12 +68,12 @@ def device_of(worker: Worker) -> Device:
         return worker.hetero_device
 
 
-_turns: weakref.WeakKeyDictionary[Device, Any] = weakref.WeakKeyDictionary()
-in_forked_child(_turns.clear)
+_device_locks: weakref.WeakKeyDictionary[Device, Any] = weakref.WeakKeyDictionary()
+in_forked_child(_device_locks.clear)
 
 
-def turn_on(device: Device) -> contextlib.AbstractContextManager[object]:
-    """Return a lock to be held while a task uses a device.
+def device_lock(device: Device) -> contextlib.AbstractContextManager[object]:
+    """Return the lock that a task holds for as long as it uses a device.
 
     A GPU's device object serves one thread at a time; a Dask worker may have several threads, and
     slices of two runs.
@@ -81,7 +81,7 @@ def turn_on(device: Device) -> contextlib.AbstractContextManager[object]:
     if device.kind == "cpu":
         return contextlib.nullcontext()
     with _devices_lock:
-        return _turns.setdefault(device, threading.RLock())
+        return _device_locks.setdefault(device, threading.RLock())
 
 
 def _found_device(worker: Worker) -> Device:

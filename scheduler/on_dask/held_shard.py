@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterator
 from typing import Any, TypeVar
 
-from hetero_la.scheduler.cluster.devices import current_worker, turn_on
+from hetero_la.scheduler.cluster.devices import current_worker, device_lock
 from hetero_la.scheduler.on_dask.inputs import InputBuffer
 from hetero_la.scheduler.run.runner import Runner
 from hetero_la.tiles.arrays.device import Device
@@ -88,7 +88,7 @@ class HeldShard:
         with _changed:
             _working[self.share] += 1
         try:
-            with turn_on(self.device):
+            with device_lock(self.device):
                 yield
         finally:
             with _changed:
@@ -107,7 +107,7 @@ class HeldShard:
         runner = self._runner
         self.let_go()
         if runner is not None and runner.position is not None:
-            with turn_on(self.device):
+            with device_lock(self.device):
                 runner.come_to_rest()
 
     def __del__(self) -> None:

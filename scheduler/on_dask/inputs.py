@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from dask.sizeof import sizeof
 
-from hetero_la.scheduler.cluster.devices import current_worker, turn_on
+from hetero_la.scheduler.cluster.devices import current_worker, device_lock
 from hetero_la.scheduler.run.job import Job
 from hetero_la.scheduler.run.local_storage import Span
 from hetero_la.tiles.arrays.device import Array, Device
@@ -136,7 +136,7 @@ def fill(
         with ThreadPoolExecutor(threads) as pool:
             list(pool.map(copy, pieces, arrays))
         return
-    with turn_on(device), device.activate():
+    with device_lock(device), device.activate():
         for piece, source in zip(pieces, arrays, strict=True):
             copy(piece, source)
         if onboard:  # what was copied on the host is there

@@ -121,7 +121,7 @@ class ExchangePort:
         if self._lock is not None:
             self._lock.yield_to(instruction.urgency)
 
-    def turn(self, instruction: Instruction) -> contextlib.AbstractContextManager[None]:
+    def enqueuing(self, instruction: Instruction) -> contextlib.AbstractContextManager[None]:
         """Enqueue as the only thread of the process, from `instruction` on."""
         if self._lock is None:
             return contextlib.nullcontext()

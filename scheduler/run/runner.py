@@ -143,7 +143,7 @@ class Runner:
         instructions = self.program.instructions[start:stop]
         with self._device_at_rest_on_error():
             with (
-                self._turn(instructions),
+                self._enqueuing(instructions),
                 self.device.on_wait(lambda: self._waiting(instruction)),
             ):
                 for place, instruction in enumerate(instructions, start):
@@ -156,10 +156,12 @@ class Runner:
                 self.recorder.window(opened)
         self._position = stop
 
-    def _turn(self, instructions: Sequence[Instruction]) -> contextlib.AbstractContextManager[None]:
+    def _enqueuing(
+        self, instructions: Sequence[Instruction]
+    ) -> contextlib.AbstractContextManager[None]:
         if self._port is None or not instructions:
             return contextlib.nullcontext()
-        return self._port.turn(instructions[0])
+        return self._port.enqueuing(instructions[0])
 
     def _waiting(self, instruction: Instruction) -> contextlib.AbstractContextManager[None]:
         """Let other threads enqueue: of pageable memory, for one, the host copies."""
