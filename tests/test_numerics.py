@@ -1,0 +1,49 @@
+"""Norms, scaling and refinement, each on its own."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from hetero_la.numerics.conditioning import hermitian_norm1
+from hetero_la.numerics.range_scaling import column_exponents, scaling_exponent
+from hetero_la.numerics.refinement import refine
+from tests.support import DTYPES, positive, random
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("n", [0, 1, 2, 30])
+def test_the_norm_of_a_hermitian_matrix_is_found_from_its_lower_triangle(
+    n: int, dtype: str
+) -> None:
+    a = positive(n, dtype)
+    expected = np.abs(a).sum(axis=0, dtype="f8").max(initial=0)
+    assert hermitian_norm1(np.tril(a)) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_what_is_near_an_end_of_the_range_is_brought_near_one(dtype: str) -> None:
+    info = np.finfo(dtype)
+    for largest in (float(info.tiny), float(info.max) / 2):
+        a = np.array([largest, 0], dtype)
+        assert 0.5 <= math.ldexp(largest, scaling_exponent(a)) < 1
+    for largest in (0.0, 1.0, np.inf, np.nan):
+        assert scaling_exponent(np.array([largest, 0], dtype)) == 0
+
+
+def test_columns_that_are_zero_or_not_finite_are_not_scaled() -> None:
+    a = np.array([[0.0, np.inf, np.nan, 1.0], [0.0, 1.0, 1.0, 2.0]])
+    exponents = column_exponents(a)
+    assert exponents[:3].tolist() == [0, 0, 0]
+    assert exponents[3] < 0
+
+
+def test_a_solution_beside_one_of_zeros_is_refined() -> None:
+    a = random(40) + 40 * np.eye(40)
+    b = np.zeros((40, 2))
+    b[:, 1] = 1
+    exact = np.linalg.solve(a, b)
+    found = refine(a, float(np.abs(a).sum(axis=0).max()), np.linalg.inv(a).dot, b, exact * 1.01)
+    assert np.allclose(found, exact, rtol=1e-14, atol=0)
