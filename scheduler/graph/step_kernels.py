@@ -246,7 +246,8 @@ class StepKernels:
     def kept_elements(self, tile: Tile) -> int:
         """Elements of the matrix's type that a panel leaves besides the matrix itself."""
         panel = self._pattern(tile, right_hand_sides=False).panel
-        kept = [a for kernel in panel for a in kernel.arrays if a.size and a.dtype is None]
+        changed = [array for kernel in panel for array in kernel.arrays[kernel.reads :]]
+        kept = [array for array in changed if array.size and array.dtype is None]
         return _bytes(kept, tile, np.int8)
 
     def _pattern(self, tile: Tile, *, right_hand_sides: bool) -> _Pattern:
