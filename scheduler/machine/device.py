@@ -17,7 +17,7 @@ import numpy as np
 
 from hetero_la.scheduler.machine.rate_tables import NO_RATES, KernelRates, Shapes
 from hetero_la.tiles.arrays.device import DeviceKind
-from hetero_la.tiles.kernels.spec import SPECS, TRIANGULAR
+from hetero_la.tiles.kernels.spec import SPECS, Role
 
 
 class Chain(NamedTuple):
@@ -234,14 +234,15 @@ def cores(threads: int = 1, *, by_reference: bool = True) -> DeviceModel:
     )
 
 
-# --- kernels, each by a rule of its own
+# --- kernels, by rules of their own or of their role
 
 TimeRule = Callable[[DeviceModel, str, Shapes, np.dtype], float]
 
 
 def rule(kind: str) -> TimeRule:
     """Return the function that computes the time of kernel `kind`, without its fixed cost."""
-    return _RULES.get(kind, _roofline)
+    spec = SPECS[kind]
+    return _RULES.get(spec.timed_as) or _BY_ROLE.get(spec.role, _roofline)
 
 
 #: Kernels without flops whose time is proportional to the size of an element; the others handle
@@ -343,10 +344,9 @@ def _indices(d: DeviceModel, kind: str, shapes: Shapes, dtype: np.dtype) -> floa
 
 
 _RULES: dict[str, TimeRule] = {
-    "gemm": _gemm, "gemm_nc": _gemm, "gemm_cn": _gemm, "herk": _herk,
-    "larfb_c": _larfb, "larfb_n": _larfb, "gemqrt_c": _larfb, "gemqrt_n": _larfb,
-    "trmm": _trmm, "trmm_n": _trmm, "trmm_rc": _trmm,
-    "getrf": _getrf, "geqrf": _getrf, "potrf": _potrf, "trtri": _trtri, "trtri_n": _trtri,
-    "swap": _swap, "laswp": _laswp, "netperm": _indices, "compose": _indices,
-    **dict.fromkeys(TRIANGULAR, _trsm),
+    "gemm": _gemm, "herk": _herk, "larfb_c": _larfb, "gemqrt_c": _larfb, "gemqrt_n": _larfb,
+    "trmm": _trmm, "trmm_rc": _trmm, "potrf": _potrf, "swap": _swap, "laswp": _laswp,
+}  # fmt: skip
+_BY_ROLE: dict[Role, TimeRule] = {
+    Role.PANEL: _getrf, Role.INVERSE: _trtri, Role.SOLVE: _trsm, Role.EXCHANGE: _indices,
 }  # fmt: skip

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from hetero_la.tiles.kernels.spec import SPECS, TRIANGULAR
+from hetero_la.tiles.kernels.spec import SPECS
 
 Shapes = Sequence[tuple[int, ...]]
 Sizes = tuple[int, ...]
@@ -78,12 +78,6 @@ MEASURABLE = {
         ("r", "c"), lambda r, c: [(r,), (r, c)], lambda s: (s[0][0], s[1][1]), lambda r, c: r * c
     ),
     "lacpy": Measurable(("w",), lambda w: [(w, w), (w, w)], lambda s: s[0][:1], lambda w: w * w),
-}  # fmt: skip
-
-#: Kernels that take as long as another kernel of the same sizes: name -> the other's name.
-LIKE = {
-    "gemm_nc": "gemm", "gemm_cn": "gemm", "larfb_n": "larfb_c", "trmm_n": "trmm",
-    **dict.fromkeys(TRIANGULAR, "trsm"),
 }  # fmt: skip
 
 
@@ -206,7 +200,7 @@ class KernelRates:
         """Return the seconds of a kernel in the measured type; None if it was not measured."""
         if kind == "herk":
             return self._herk(shapes)
-        table = self.by_kind.get(LIKE.get(kind, kind))
+        table = self.by_kind.get(SPECS[kind].timed_as)
         if table is None:
             return None
         if table.kind == "gemm":

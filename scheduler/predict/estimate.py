@@ -90,7 +90,7 @@ class StepTimes:
 
     def update(self, tile: Tile) -> float:
         """Return the time of the trailing update of a tile's step."""
-        inside, right = self._trailing(tile)
+        inside, right = self._right_of(tile)
 
         def update(width: int) -> list[Call]:
             # Columns all over the matrix are half as tall, on average.
@@ -108,7 +108,7 @@ class StepTimes:
         columns = max(self._nrhs - left_out, 0)
         return self._dealt_out(partial(self._steps.substitution, tile), columns, tile)
 
-    def _trailing(self, tile: Tile) -> tuple[int, int]:
+    def _right_of(self, tile: Tile) -> tuple[int, int]:
         """Return the columns that a step updates as the matrix, and other right-hand sides."""
         if self._nrhs and self._steps.rides_along(tile):
             return tile.beyond + self._nrhs, 0

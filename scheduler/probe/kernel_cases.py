@@ -12,6 +12,7 @@ import numpy as np
 from hetero_la.scheduler.machine.rate_tables import MEASURABLE, Sizes
 from hetero_la.scheduler.probe.device_probe import Probe
 from hetero_la.tiles.arrays.device import Array, Queue
+from hetero_la.tiles.kernels.spec import SPECS, Role
 
 Axes = tuple[Sizes, ...]
 
@@ -90,15 +91,10 @@ def _nbytes(name: str, axes: Axes, itemsize: int) -> int:
     return 2 * itemsize * sum(math.prod(shape) for shape in largest)  # panels are kept twice
 
 
-#: Kernels whose first array is restored before each call: they overwrite it, or in a run read it
-#: from the caches, where the kernel before has left it.
-_REFILLED = frozenset({"getrf", "geqrf", "potrf", "trtri", "trtri_n"})
-#: Places of index arrays among a kernel's arguments.
-_INDICES = {
-    "getrf": (1, 2), "potrf": (1,), "geqrf": (4,), "netperm": (0, 1), "compose": (0, 1),
-    "swap": (0, 1), "laswp": (0,),
-}  # fmt: skip
-#: Diagonals of arguments, by place: triangles must be well conditioned, and panels need swaps.
+#: Roles of kernels whose first array is restored before each call: they overwrite it, or in a run
+#: read it from the caches, where the kernel before has left it.
+_REFILLED = (Role.PANEL, Role.INVERSE)
+#: Diagonals, by kernel and place: triangles must be well conditioned, and panels need swaps.
 _DIAGONALS = {
     "trmm": {0: 1.0, 1: 1.0}, "trmm_rc": {0: 1.0, 1: 1.0}, "trsm": {0: 1.0},
     "trtri": {0: 1.0}, "trtri_n": {0: 1.0}, "potrf": {0: 1.0}, "getrf": {0: 0.0},
@@ -134,11 +130,11 @@ class KernelArrays:
     def __init__(self, probe: Probe, kind: str, axes: Axes) -> None:
         self.probe, self.kind, self.shapes = probe, kind, MEASURABLE[kind].shapes
         self.largest = self.shapes(*(axis[-1] for axis in axes))
-        self.last = len(self.largest) - 1
+        self.last, self.indices = len(self.largest) - 1, SPECS[kind].index_places
         self.arenas = [self._arena(place, shape) for place, shape in enumerate(self.largest)]
 
     def _arena(self, place: int, shape: tuple[int, ...]) -> Array | None:
-        if place in _INDICES.get(self.kind, ()) or len(shape) == 1:
+        if place in self.indices or len(shape) == 1:
             return None  # allocated for each size: it has exactly the size of the call
         rows, columns = shape
         if _TILES.get(self.kind) == place:
@@ -157,7 +153,7 @@ class KernelArrays:
         for place, (arena, shape) in enumerate(zip(self.arenas, self.shapes(*sizes), strict=True)):
             if arena is not None:
                 found.append(arena[tuple(map(slice, shape))])
-            elif place in _INDICES.get(self.kind, ()):
+            elif place in self.indices:
                 found.append(self.probe.integers(self._indices(place, shape, sizes)))
             else:
                 found.append(self.probe.device.empty(shape, self.probe.dtype))
@@ -194,7 +190,7 @@ class KernelCase(KernelArrays):
 
     def __init__(self, probe: Probe, kind: str, axes: Axes) -> None:
         super().__init__(probe, kind, axes)
-        self.original = self._arena(0, self.largest[0]) if kind in _REFILLED else None
+        self.original = self._arena(0, self.largest[0]) if SPECS[kind].role in _REFILLED else None
         self.watch = probe.device.stopwatch()
         m, k, n = _BETWEEN[probe.kind]
         undisturbed = self.watch is None and kind in _FOLLOWING

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from hetero_la.algorithms.routines import ROUTINES
+from hetero_la.scheduler.graph.step_calls import StepCalls
 from hetero_la.scheduler.graph.step_kernels import Call, StepKernels, Tile
 from hetero_la.scheduler.machine.device import DeviceModel
 from hetero_la.scheduler.machine.model import MachineModel
@@ -67,6 +69,13 @@ def test_steps_call_what_the_graph_has(routine: str) -> None:
         assert counted(told(layout, StepKernels.of(build))) == counted(written), layout
 
 
+class Calls(DeviceModel):
+    """A device that takes a second for each call."""
+
+    def kernel_seconds(self, kind: str, shapes: Sequence[tuple[int, ...]], dtype: Any) -> float:
+        return 1.0
+
+
 class Flops(DeviceModel):
     """A device that takes a second for each operation."""
 
@@ -105,3 +114,28 @@ def test_so_do_stages(routine: str) -> None:
         graph = build(layout)
         assert found == pytest.approx(sum(map(graph.flops, graph.tasks)), rel=1e-12), layout
         assert all(update.seconds == pytest.approx(update.flops) for update in trailing)
+
+
+@pytest.mark.parametrize("routine", [r for r in ROUTINES if not ROUTINES[r].factored])
+def test_stages_end_with_every_call_after_the_last_step(routine: str) -> None:
+    build, layout = ROUTINES[routine].tasks, TileLayout(75, 75, 9)
+    model = MachineModel((Calls(issue_seconds=0.0),))
+    stages = Stages(build, 75, 75, 0, model, [0], None, "float64")
+    places = zip(layout.row_starts, layout.column_widths, strict=False)
+    calls = sum(stages.panel_times(*place).closing for place in places)
+    assert calls == sum(task.step >= layout.kt for task in build(layout).tasks)
+
+
+@pytest.mark.parametrize("routine", ["lu", "cholesky", "qr"])
+def test_values_that_panels_leave_are_counted_once(routine: str) -> None:
+    build, layout = ROUTINES[routine].tasks, TileLayout(75, 75, (9, 4, 7))
+    graph, steps = build(layout), StepCalls(build, layout)
+    for k in range(layout.kt):
+        left = {
+            region: math.prod(graph.shape(region))
+            for task in graph.tasks
+            if task.step == task.column == k
+            for region in task.writes
+            if graph.values[region.name].dtype is None
+        }
+        assert steps.kept_elements(k) == sum(left.values())

@@ -19,6 +19,8 @@ LETTER = {"f": "s", "d": "d", "F": "c", "D": "z"}
 
 Shapes = Sequence[tuple[int, ...]]
 _Array = TypeVar("_Array")
+#: Names of arrays of integers; others are of the matrix's type.
+_INTEGERS = frozenset({"ipiv", "info", "net", "perm", "method"})
 
 
 class Role(Enum):
@@ -64,6 +66,8 @@ class KernelSpec:
         Whether it takes two arrays, whose rows go together, and touches only the lower
         trapezoid of the last: so that a call for adjacent tile columns does what calls for
         each from its diagonal down do.
+    timed_as : str
+        Kernel that takes as long with the same sizes: itself, or one that is measured.
     """
 
     name: str
@@ -73,6 +77,13 @@ class KernelSpec:
     flops: Callable[[Shapes], float]
     chain: bool
     trapezoid: bool
+    timed_as: str
+
+    @property
+    def index_places(self) -> tuple[int, ...]:
+        """Places of the integer arrays among its arrays, without optional ones."""
+        names = [name for part in self.arrays for name in part if not name.endswith("?")]
+        return tuple(place for place, name in enumerate(names) if name in _INTEGERS)
 
     def accesses(self, given: Sequence[_Array | None]) -> Accesses[_Array]:
         """Return which of the arrays of a call are read, updated and written.
@@ -157,11 +168,12 @@ TRIANGULAR = {
 def _kernel(
     name: str, role: Role, equation: str, arrays: str,
     flops: Callable[[Shapes], float] = _none, *, chain: bool = False, trapezoid: bool = False,
+    like: str = "",
 ) -> KernelSpec:  # fmt: skip
     """Describe a kernel by the names of the arrays that it "reads; updates; writes"."""
     reads, updates, writes = (tuple(names.split()) for names in arrays.split(";"))
     found = Accesses(reads, updates, writes)
-    return KernelSpec(name, equation, role, found, flops, chain, trapezoid)
+    return KernelSpec(name, equation, role, found, flops, chain, trapezoid, like or name)
 
 
 SPECS: dict[str, KernelSpec] = {
@@ -214,7 +226,12 @@ SPECS: dict[str, KernelSpec] = {
         ),
         # trmm_n(A, W, B): B (w x c) <- W B, or, where W[0, 0] is NaN, B <- L^-1 B.
         _kernel(
-            "trmm_n", Role.SOLVE, "B <- W B", "A W; B;", lambda s: float(s[1][0] ** 2 * s[2][1])
+            "trmm_n",
+            Role.SOLVE,
+            "B <- W B",
+            "A W; B;",
+            lambda s: float(s[1][0] ** 2 * s[2][1]),
+            like="trmm",
         ),
         # herk(P, C): of C (r x c, r >= c) the lower trapezoid <- C - P P[:c]^H; P is
         # r x k.  What is above C's diagonal stays as it is.
@@ -230,7 +247,9 @@ SPECS: dict[str, KernelSpec] = {
         # larfb_c(V, T, C): C (r x c) <- Q^H C;  larfb_n(V, T, C): C <- Q C.
         # V may have more columns than T has: only its first len(T) ones count.
         _kernel("larfb_c", Role.UPDATE, "C <- C - V T^H V^H C", "V T; C;", _larfb_flops),
-        _kernel("larfb_n", Role.UPDATE, "C <- C - V T V^H C", "V T; C;", _larfb_flops),
+        _kernel(
+            "larfb_n", Role.UPDATE, "C <- C - V T V^H C", "V T; C;", _larfb_flops, like="larfb_c"
+        ),
         # gemqrt_c(A, T, C), gemqrt_n: the same, A (r x c) having been packed by lacpy: V is
         # below its diagonal.
         _kernel("gemqrt_c", Role.UPDATE, "C <- C - V T^H V^H C", "A T; C;", _larfb_flops),
@@ -247,6 +266,7 @@ SPECS: dict[str, KernelSpec] = {
             "C <- C - A B^H",
             "A B; C;",
             lambda s: 2.0 * s[0][0] * s[0][1] * s[1][0],
+            like="gemm",
         ),
         # gemm_cn(A, B, C): C (m x n) <- C - A^H B, A (k x m), B (k x n); C may have rows
         # beyond.
@@ -256,6 +276,7 @@ SPECS: dict[str, KernelSpec] = {
             "C <- C - A^H B",
             "A B; C;",
             lambda s: 2.0 * s[0][0] * s[0][1] * s[1][1],
+            like="gemm",
         ),
         # laset_0(A): A <- 0;  laset_1(A): A <- ones on the diagonal, zeros elsewhere.
         _kernel("laset_0", Role.COPY, "A <- 0", ";; A"),
@@ -265,7 +286,7 @@ SPECS: dict[str, KernelSpec] = {
         # trsm_uc: B <- U^-H B;  trsm_l: B <- L^-1 B, trsm_lc: B <- L^-H B, L its lower
         # triangle;  trsm_l1, trsm_lc1: the same, L with ones on its diagonal.
         *(
-            _kernel(name, Role.SOLVE, form.equation, "A; B;", _trsm_flops)
+            _kernel(name, Role.SOLVE, form.equation, "A; B;", _trsm_flops, like="trsm")
             for name, form in TRIANGULAR.items()
         ),
     )
