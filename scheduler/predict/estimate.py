@@ -124,13 +124,9 @@ class StepTimes:
 
 
 def step_seconds(
-    build: Build,
-    layout: TileLayout,
-    model: MachineModel,
-    owners: Sequence[int],
-    panel_worker: int | None,
-    dtype: Any,
-) -> Iterator[tuple[float, float, float]]:
+    build: Build, layout: TileLayout, model: MachineModel, owners: Sequence[int],
+    panel_worker: int | None, dtype: Any,
+) -> Iterator[tuple[float, float, float]]:  # fmt: skip
     """For each step, the time of the chain to its panel, of its trailing update, and of its end.
 
     The chain updates one tile column, factors it and brings it to the owners.  The end is what
@@ -154,13 +150,9 @@ def step_seconds(
 
 
 def estimate_seconds(
-    build: Build,
-    layout: TileLayout,
-    model: MachineModel,
-    owners: Sequence[int],
-    panel_worker: int | None,
-    dtype: Any,
-) -> float:
+    build: Build, layout: TileLayout, model: MachineModel, owners: Sequence[int],
+    panel_worker: int | None, dtype: Any,
+) -> float:  # fmt: skip
     """Time of a factorization with look-ahead: each step takes its longer part.
 
     What comes after the last step on the matrix itself is left out.
@@ -173,13 +165,9 @@ def estimate_seconds(
 
 
 def steps_while_loading(
-    build: Build,
-    layout: TileLayout,
-    model: MachineModel,
-    owners: Sequence[int],
-    panel_worker: int | None,
-    dtype: Any,
-) -> int:
+    build: Build, layout: TileLayout, model: MachineModel, owners: Sequence[int],
+    panel_worker: int | None, dtype: Any,
+) -> int:  # fmt: skip
     """How many steps fit into the time in which the columns travel to their workers.
 
     On average half of the columns are there meanwhile.  See `step_seconds`.
