@@ -124,13 +124,9 @@ class StepTimes:
 
 
 def step_seconds(
-    build: Build,
-    layout: TileLayout,
-    model: MachineModel,
-    owners: Sequence[int],
-    panel_worker: int | None,
-    dtype: Any,
-) -> Iterator[tuple[float, float, float]]:
+    build: Build, layout: TileLayout, model: MachineModel, owners: Sequence[int],
+    panel_worker: int | None, dtype: Any,
+) -> Iterator[tuple[float, float, float]]:  # fmt: skip
     """Yield for each step the times of the chain to its panel, its trailing update, and its end.
 
     The chain updates one tile column, factors it and brings it to the owners.  The end is the
@@ -154,13 +150,9 @@ def step_seconds(
 
 
 def estimate_seconds(
-    build: Build,
-    layout: TileLayout,
-    model: MachineModel,
-    owners: Sequence[int],
-    panel_worker: int | None,
-    dtype: Any,
-) -> float:
+    build: Build, layout: TileLayout, model: MachineModel, owners: Sequence[int],
+    panel_worker: int | None, dtype: Any,
+) -> float:  # fmt: skip
     """Return the time of a factorization with look-ahead: each step takes its longer part.
 
     Calls on the matrix itself after the last step are left out.
@@ -173,13 +165,9 @@ def estimate_seconds(
 
 
 def steps_while_loading(
-    build: Build,
-    layout: TileLayout,
-    model: MachineModel,
-    owners: Sequence[int],
-    panel_worker: int | None,
-    dtype: Any,
-) -> int:
+    build: Build, layout: TileLayout, model: MachineModel, owners: Sequence[int],
+    panel_worker: int | None, dtype: Any,
+) -> int:  # fmt: skip
     """Return how many steps fit into the time in which the columns reach their workers.
 
     On average half of the columns are there meanwhile.  See `step_seconds`.
