@@ -154,7 +154,7 @@ def substitution_tasks(layout: TileLayout, granularity: Granularity = "column") 
 def adjoint_substitution_tasks(
     layout: TileLayout, granularity: Granularity = "column"
 ) -> TaskGraph:
-    """Build the tasks that overwrite B with X, its rows permuted, by given factors: (L U)^H X = B.
+    """Build the tasks that overwrite B with X, its rows permuted, with given L U: (L U)^H X = B.
 
     Examples
     --------

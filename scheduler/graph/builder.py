@@ -11,12 +11,10 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Literal
 
 from hetero_la.scheduler.graph.task_graph import TaskGraph
 from hetero_la.scheduler.graph.tasks import Region
 from hetero_la.tiles.kernels.spec import SPECS
-from hetero_la.tiles.storage.layout import TileLayout
 
 
 class GraphBuilder(TaskGraph):
@@ -32,6 +30,7 @@ class GraphBuilder(TaskGraph):
 
     Examples
     --------
+    >>> from hetero_la.tiles.storage.layout import TileLayout
     >>> g = GraphBuilder(TileLayout(4, 4, 2))
     >>> A = g.matrix("A")
     >>> W = g.per_step("W", lambda at: (at.order, at.order))
@@ -42,11 +41,7 @@ class GraphBuilder(TaskGraph):
     [('trtri', 0, ()), ('trmm', 1, (0,))]
     """
 
-    def __init__(
-        self, layout: TileLayout, granularity: Literal["column", "tile"] = "column"
-    ) -> None:
-        super().__init__(layout, granularity)
-        self._step: int | None = None
+    _step: int | None = None
 
     @contextlib.contextmanager
     def step(self, number: int) -> Iterator[None]:

@@ -57,30 +57,27 @@ class StepCalls:
         #: Whether a kernel call for several tile columns needs neighbours in the matrix.
         self.trapezoid = self._kernels.trapezoid
 
-    def _tile(self, k: int) -> Tile:
-        return Tile.of(self.layout, k)
-
     def panel(self, k: int) -> list[Call]:
         """Return the calls that factor panel `k`."""
-        return self._kernels.panel(self._tile(k))
+        return self._kernels.panel(Tile.of(self.layout, k))
 
     def update(self, k: int, j: int, width: int | None = None) -> list[Call]:
         """Return the calls of step `k` on tile column `j`, or on `width` columns from there on."""
         width = self.layout.column_width(j) if width is None else width
         above = self.layout.row(j) - self.layout.row(k + 1)
-        return self._kernels.update(self._tile(k), width, above)
+        return self._kernels.update(Tile.of(self.layout, k), width, above)
 
     def message_bytes(self, k: int, dtype: Any) -> int:
         """Return the bytes of panel `k` that other workers need for their updates."""
-        return self._kernels.message_bytes(self._tile(k), dtype)
+        return self._kernels.message_bytes(Tile.of(self.layout, k), dtype)
 
     def kept_elements(self, k: int) -> int:
         """Return the elements of per-step values, in the matrix's dtype, that panel `k` makes."""
-        return self._kernels.kept_elements(self._tile(k))
+        return self._kernels.kept_elements(Tile.of(self.layout, k))
 
     def closing(self, dtype: Any) -> Closing:
         """Return the calls after the last step: row exchanges of LU, triangles of QR."""
-        tiles = [self._tile(k) for k in range(self.layout.kt)]
+        tiles = [Tile.of(self.layout, k) for k in range(self.layout.kt)]
         ends = [self._kernels.closing(tile) for tile in tiles]
         chain = [call for alone, _ in reversed(ends) for call in alone]
         columns = [calls for _, calls in ends]

@@ -102,12 +102,12 @@ class _Pattern:
     Parameters
     ----------
     build : callable
-        Makes the graph of a layout.
+        Builder of the graph, from a layout.
     first, below, beyond : bool
         Whether the step is the first one, and whether there are rows below its tile and
         columns to its right; without both it is the last one.
     right_hand_sides : bool
-        Whether there are any.
+        Whether the graph has right-hand sides.
     """
 
     def __init__(
@@ -154,8 +154,8 @@ class _Pattern:
         return _Array(None, self._bound(start), self._bound(stop), index != self._k, name, None)
 
     def _bound(self, row: int) -> int:
-        """Return the bound of `_calls` for a tile row of the small graph."""
-        # If two bounds are the same row, either is correct; the one nearest to the tile is used.
+        """Return the bound of `_calls` for the beginning of a tile row."""
+        # Later keys override: at the end of the matrix, several are the same row.
         known = {self._last_row: 4, self._column: 3, self._k + 1: 2, self._k: 1, 0: 0}
         return known[row]
 
@@ -246,7 +246,8 @@ class StepKernels:
     def kept_elements(self, tile: Tile) -> int:
         """Return the elements of per-step values, in the matrix's dtype, that a panel makes."""
         panel = self._pattern(tile, right_hand_sides=False).panel
-        kept = [a for kernel in panel for a in kernel.arrays if a.size and a.dtype is None]
+        changed = [array for kernel in panel for array in kernel.arrays[kernel.reads :]]
+        kept = [array for array in changed if array.size and array.dtype is None]
         return _bytes(kept, tile, np.int8)
 
     def _pattern(self, tile: Tile, *, right_hand_sides: bool) -> _Pattern:

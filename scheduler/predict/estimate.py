@@ -90,7 +90,7 @@ class StepTimes:
 
     def update(self, tile: Tile) -> float:
         """Return the time of the trailing update of a tile's step."""
-        inside, right = self._trailing(tile)
+        inside, right = self._right_of(tile)
 
         def update(width: int) -> list[Call]:
             # Columns all over the matrix are half as tall, on average.
@@ -108,7 +108,7 @@ class StepTimes:
         columns = max(self._nrhs - left_out, 0)
         return self._dealt_out(partial(self._steps.substitution, tile), columns, tile)
 
-    def _trailing(self, tile: Tile) -> tuple[int, int]:
+    def _right_of(self, tile: Tile) -> tuple[int, int]:
         """Return the columns that a step updates as the matrix, and other right-hand sides."""
         if self._nrhs and self._steps.rides_along(tile):
             return tile.beyond + self._nrhs, 0
@@ -124,13 +124,9 @@ class StepTimes:
 
 
 def step_seconds(
-    build: Build,
-    layout: TileLayout,
-    model: MachineModel,
-    owners: Sequence[int],
-    panel_worker: int | None,
-    dtype: Any,
-) -> Iterator[tuple[float, float, float]]:
+    build: Build, layout: TileLayout, model: MachineModel, owners: Sequence[int],
+    panel_worker: int | None, dtype: Any,
+) -> Iterator[tuple[float, float, float]]:  # fmt: skip
     """Yield for each step the times of the chain to its panel, its trailing update, and its end.
 
     The chain updates one tile column, factors it and brings it to the owners.  The end is the
@@ -154,13 +150,9 @@ def step_seconds(
 
 
 def estimate_seconds(
-    build: Build,
-    layout: TileLayout,
-    model: MachineModel,
-    owners: Sequence[int],
-    panel_worker: int | None,
-    dtype: Any,
-) -> float:
+    build: Build, layout: TileLayout, model: MachineModel, owners: Sequence[int],
+    panel_worker: int | None, dtype: Any,
+) -> float:  # fmt: skip
     """Return the time of a factorization with look-ahead: each step takes its longer part.
 
     Calls on the matrix itself after the last step are left out.
@@ -173,13 +165,9 @@ def estimate_seconds(
 
 
 def steps_while_loading(
-    build: Build,
-    layout: TileLayout,
-    model: MachineModel,
-    owners: Sequence[int],
-    panel_worker: int | None,
-    dtype: Any,
-) -> int:
+    build: Build, layout: TileLayout, model: MachineModel, owners: Sequence[int],
+    panel_worker: int | None, dtype: Any,
+) -> int:  # fmt: skip
     """Return how many steps fit into the time in which the columns reach their workers.
 
     On average half of the columns are there meanwhile.  See `step_seconds`.

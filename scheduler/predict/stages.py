@@ -98,7 +98,7 @@ class Stages(StepTimes):
     def trailing(self, start: int, nb: int) -> Trailing:
         """Return the trailing update of the step whose tile begins at `start`."""
         tile = self._tile(start, nb)
-        inside, right = self._trailing(tile)
+        inside, right = self._right_of(tile)
         calls = self._steps.update(tile, inside)
         if right:
             calls += self._steps.beside(tile, right)

@@ -91,10 +91,10 @@ def _nbytes(name: str, axes: Axes, itemsize: int) -> int:
     return 2 * itemsize * sum(math.prod(shape) for shape in largest)  # panels are kept twice
 
 
-#: Kernels whose first array is filled anew before each call: they overwrite it by other numbers,
-#: or read what the kernel before has just left in the caches.
+#: Roles of kernels whose first array is restored before each call: they overwrite it, or in a run
+#: read it from the caches, where the kernel before has left it.
 _REFILLED = (Role.PANEL, Role.INVERSE)
-#: Diagonals, by kernel and place: triangles have to be well conditioned, and panels to need swaps.
+#: Diagonals, by kernel and place: triangles must be well conditioned, and panels need swaps.
 _DIAGONALS = {
     "trmm": {0: 1.0, 1: 1.0}, "trmm_rc": {0: 1.0, 1: 1.0}, "trsm": {0: 1.0},
     "trtri": {0: 1.0}, "trtri_n": {0: 1.0}, "potrf": {0: 1.0}, "getrf": {0: 0.0},

@@ -108,6 +108,7 @@ def test_nominal_gpu_is_near_what_was_measured_on_one(kind, shapes, measured):
 
 def test_a_kernel_without_a_rule_costs_its_flops_or_its_bytes(monkeypatch):
     monkeypatch.setattr(device_model, "_RULES", {})
+    monkeypatch.setattr(device_model, "_BY_ROLE", {})
     large = shapes_of("gemm", 4096, 4096, 512)
     flops = SPECS["gemm"].flops(large)
     assert CORE.kernel_seconds("gemm", large, "f8") == pytest.approx(

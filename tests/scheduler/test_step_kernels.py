@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from hetero_la.algorithms.routines import ROUTINES
+from hetero_la.scheduler.graph.step_calls import StepCalls
 from hetero_la.scheduler.graph.step_kernels import Call, StepKernels, Tile
 from hetero_la.scheduler.machine.device import DeviceModel
 from hetero_la.scheduler.machine.model import MachineModel
@@ -122,3 +124,18 @@ def test_stages_end_with_every_call_after_the_last_step(routine: str) -> None:
     places = zip(layout.row_starts, layout.column_widths, strict=False)
     calls = sum(stages.panel_times(*place).closing for place in places)
     assert calls == sum(task.step >= layout.kt for task in build(layout).tasks)
+
+
+@pytest.mark.parametrize("routine", ["lu", "cholesky", "qr"])
+def test_values_that_panels_leave_are_counted_once(routine: str) -> None:
+    build, layout = ROUTINES[routine].tasks, TileLayout(75, 75, (9, 4, 7))
+    graph, steps = build(layout), StepCalls(build, layout)
+    for k in range(layout.kt):
+        left = {
+            region: math.prod(graph.shape(region))
+            for task in graph.tasks
+            if task.step == task.column == k
+            for region in task.writes
+            if graph.values[region.name].dtype is None
+        }
+        assert steps.kept_elements(k) == sum(left.values())

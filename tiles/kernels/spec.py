@@ -67,8 +67,7 @@ class KernelSpec:
         trapezoid of the last: so that a call for adjacent tile columns does what calls for
         each from its diagonal down do.
     timed_as : str
-        The kernel that takes as long with the same sizes: itself, or one of which there are
-        measurements.
+        Kernel that takes as long with the same sizes: itself, or one that is measured.
     """
 
     name: str
@@ -82,7 +81,7 @@ class KernelSpec:
 
     @property
     def index_places(self) -> tuple[int, ...]:
-        """Which of its arrays, without optional ones, are of integers."""
+        """Places of the integer arrays among its arrays, without optional ones."""
         names = [name for part in self.arrays for name in part if not name.endswith("?")]
         return tuple(place for place, name in enumerate(names) if name in _INTEGERS)
 
@@ -118,6 +117,18 @@ def _getrf_flops(shapes: Shapes) -> float:
 def _gemm_flops(shapes: Shapes) -> float:
     (m, k), (_, n) = shapes[0], shapes[1]
     return 2.0 * m * n * k
+
+
+def _gemm_nc_flops(shapes: Shapes) -> float:
+    return _gemm_flops([shapes[0], shapes[1][::-1]])
+
+
+def _solve_flops(shapes: Shapes) -> float:
+    return float(shapes[1][0] ** 2 * shapes[2][1])
+
+
+def _inverse_flops(shapes: Shapes) -> float:
+    return shapes[1][0] ** 3 / 3
 
 
 def _herk_flops(shapes: Shapes) -> float:
@@ -199,14 +210,12 @@ SPECS: dict[str, KernelSpec] = {
         # on the diagonal, zeros above), L the unit lower triangle of A[:w, :w].
         # Where ||L^-1||_1 exceeds the device's bound or is not finite, W[0, 0] = NaN
         # says that W must not be used.
-        _kernel(
-            "trtri", Role.INVERSE, "W = L^-1", "A; ; W", lambda s: s[1][0] ** 3 / 3, chain=True
-        ),
+        _kernel("trtri", Role.INVERSE, "W = L^-1", "A; ; W", _inverse_flops, chain=True),
         # swap(ipiv, net, A): the rows of A (r x c) are permuted in place.
         _kernel("swap", Role.EXCHANGE, "A <- P A", "ipiv net; A;"),
         # trmm(A, W, B): B (w x c) <- W B, or, where W[0, 0] is NaN, B <- L^-1 B by
         # substitution with the unit lower triangle L of A[:w, :w].
-        _kernel("trmm", Role.SOLVE, "B <- W B", "A W; B;", lambda s: float(s[1][0] ** 2 * s[2][1])),
+        _kernel("trmm", Role.SOLVE, "B <- W B", "A W; B;", _solve_flops),
         # compose(ipiv, perm) or compose(ipiv, after, perm): perm (int32, r entries)
         # gathers r rows, the first of them ipiv's first row, so that X[perm] has
         # ipiv's swaps applied and then, to the last len(after) rows, X[after].
@@ -223,23 +232,14 @@ SPECS: dict[str, KernelSpec] = {
         # trtri_n(A, W): W = L^-1 in full (zeros above), L the lower triangle of A, its
         # diagonal included.  W[0, 0] = NaN as in trtri, with the bound on
         # ||L^-1||_1 ||L||_1: the diagonal of L has the matrix's own scale.
-        _kernel(
-            "trtri_n", Role.INVERSE, "W = L^-1", "A; ; W", lambda s: s[1][0] ** 3 / 3, chain=True
-        ),
+        _kernel("trtri_n", Role.INVERSE, "W = L^-1", "A; ; W", _inverse_flops, chain=True),
         # trmm_rc(A, W, B): B (r x w) <- B W^H, or, where W[0, 0] is NaN, B <- B L^-H by
         # substitution with the lower triangle L of A[:w, :w].
         _kernel(
             "trmm_rc", Role.SOLVE, "B <- B W^H", "A W; B;", lambda s: float(s[1][0] ** 2 * s[2][0])
         ),
         # trmm_n(A, W, B): B (w x c) <- W B, or, where W[0, 0] is NaN, B <- L^-1 B.
-        _kernel(
-            "trmm_n",
-            Role.SOLVE,
-            "B <- W B",
-            "A W; B;",
-            lambda s: float(s[1][0] ** 2 * s[2][1]),
-            like="trmm",
-        ),
+        _kernel("trmm_n", Role.SOLVE, "B <- W B", "A W; B;", _solve_flops, like="trmm"),
         # herk(P, C): of C (r x c, r >= c) the lower trapezoid <- C - P P[:c]^H; P is
         # r x k.  What is above C's diagonal stays as it is.
         _kernel("herk", Role.UPDATE, "C <- C - P P^H", "P; C;", _herk_flops, trapezoid=True),
@@ -267,24 +267,10 @@ SPECS: dict[str, KernelSpec] = {
         # gemm(A, B, C): C (m x n) <- C - A B, A (m x k), B (k x n); B may have rows beyond.
         _kernel("gemm", Role.UPDATE, "C <- C - A B", "A B; C;", _gemm_flops),
         # gemm_nc(A, B, C): C (m x n) <- C - A B^H, A (m x k), B (n x k).
-        _kernel(
-            "gemm_nc",
-            Role.UPDATE,
-            "C <- C - A B^H",
-            "A B; C;",
-            lambda s: 2.0 * s[0][0] * s[0][1] * s[1][0],
-            like="gemm",
-        ),
+        _kernel("gemm_nc", Role.UPDATE, "C <- C - A B^H", "A B; C;", _gemm_nc_flops, like="gemm"),
         # gemm_cn(A, B, C): C (m x n) <- C - A^H B, A (k x m), B (k x n); C may have rows
         # beyond.
-        _kernel(
-            "gemm_cn",
-            Role.UPDATE,
-            "C <- C - A^H B",
-            "A B; C;",
-            lambda s: 2.0 * s[0][0] * s[0][1] * s[1][1],
-            like="gemm",
-        ),
+        _kernel("gemm_cn", Role.UPDATE, "C <- C - A^H B", "A B; C;", _gemm_flops, like="gemm"),
         # laset_0(A): A <- 0;  laset_1(A): A <- ones on the diagonal, zeros elsewhere.
         _kernel("laset_0", Role.COPY, "A <- 0", ";; A"),
         _kernel("laset_1", Role.COPY, "A <- I", ";; A"),
