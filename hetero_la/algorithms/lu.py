@@ -195,10 +195,7 @@ _SOLVE = replace(
     reference="",
 )
 _LU_SOLVE = Routine(
-    tasks=substitution_tasks,
-    flops=lambda m, n, nrhs: 2 * n**2 * nrhs,
-    square=True,
-    factored=True,
+    tasks=substitution_tasks, flops=lambda m, n, nrhs: 2 * n**2 * nrhs, square=True, factored=True
 )
 
 ROUTINES = {

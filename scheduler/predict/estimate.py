@@ -104,8 +104,7 @@ class StepTimes:
         """Return the time of the calls on right-hand sides after the last step, for a tile."""
         if not self._nrhs:
             return 0.0
-        left_out = tile.start if self._steps.begins_late(tile) else 0
-        columns = max(self._nrhs - left_out, 0)
+        columns = max(self._nrhs - tile.start * self._steps.begins_late(tile), 0)
         return self._dealt_out(partial(self._steps.substitution, tile), columns, tile)
 
     def _right_of(self, tile: Tile) -> tuple[int, int]:

@@ -80,8 +80,7 @@ class Stages(StepTimes):
 
     def _tile(self, start: int, nb: int) -> Tile:
         rows, columns = min(nb, self._m - start), min(nb, self._n - start)
-        below, beyond = self._m - start - rows, self._n - start - columns
-        return Tile(start, rows, columns, below, beyond)
+        return Tile(start, rows, columns, self._m - start - rows, self._n - start - columns)
 
     def panel_times(self, start: int, nb: int) -> Panel:
         """Return the times of the tile column that begins at `start`."""
