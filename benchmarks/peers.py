@@ -73,7 +73,7 @@ def _cusolver(a: Any, name: str, before: tuple[int, ...], results: tuple[Any, ..
     """Seconds of a cuSOLVER factorization of a column-major CuPy array, in place.
 
     `before` stands before the matrix among the arguments; `results` are the arrays
-    that follow it, and None stands for the workspace.
+    that follow it; None stands for the workspace, and 0 for an array that is left out.
     """
     import cupy
     from cupy_backends.cuda.libs import cusolver
@@ -84,9 +84,10 @@ def _cusolver(a: Any, name: str, before: tuple[int, ...], results: tuple[Any, ..
     work, info = cupy.empty(max(size, 1), a.dtype), cupy.empty(1, np.int32)
     rest: list[int] = []
     for array in (*results, info):
-        rest += [work.data.ptr, *([] if name == "getrf" else [size])] if array is None else [
-            array.data.ptr
-        ]  # fmt: skip
+        if array is None:
+            rest += [work.data.ptr, *([] if name == "getrf" else [size])]
+        else:
+            rest.append(array.data.ptr if isinstance(array, cupy.ndarray) else array)
     cupy.cuda.Device().synchronize()
 
     def run() -> None:
@@ -102,6 +103,11 @@ def cusolver_getrf(a: Any) -> float:
 
     ipiv = cupy.empty(len(a), np.int32)
     return _cusolver(a, "getrf", a.shape, (None, ipiv))
+
+
+def cusolver_getrf_nopivot(a: Any) -> float:
+    """Seconds of cuSOLVER's LU without pivoting."""
+    return _cusolver(a, "getrf", a.shape, (None, 0))
 
 
 def cusolver_potrf(a: Any) -> float:
