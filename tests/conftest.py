@@ -55,11 +55,11 @@ def _no_profile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 #: Where the tests marked `unit` are: those of these files and folders that are not marked as slow,
 #: exhaustive or gpu, and use no fixture of `_NOT_UNIT`.
 _UNIT = (
-    "scheduler/test_analysis.py", "scheduler/test_at_scale.py", "scheduler/test_costs.py",
+    "scheduler/test_analysis.py", "scheduler/test_costs.py",
     "scheduler/test_graph.py", "scheduler/test_overlap_probe.py", "scheduler/test_programs.py",
     "scheduler/test_rates.py", "scheduler/test_routines.py", "scheduler/test_run_exchange.py",
     "scheduler/test_simulate.py", "scheduler/test_turns.py", "test_matrices.py",
-    "test_numerics.py", "test_residuals.py", "test_stacks.py", "test_structure.py",
+    "test_numerics.py", "test_stacks.py", "test_structure.py",
     "tiles/test_layout.py",
 )  # fmt: skip
 _NOT_UNIT = {"client", "cluster", "on_cluster", "processes", "hybrid", "tmp_path"}
