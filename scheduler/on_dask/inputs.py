@@ -174,5 +174,5 @@ class Room:
         return self.array
 
 
-# Dask places the task that uses it by what it would cost to send it.
+# Dask places the task that uses it by the cost of sending it.
 sizeof.register(Room, lambda room: room.array.nbytes)

@@ -58,7 +58,7 @@ class Finished:
     values: dict[Name, np.ndarray]
 
 
-# Dask places the tasks that use it by what it would cost to send it.
+# Dask places the tasks that use it by the cost of sending it.
 sizeof.register(Finished, lambda finished: finished.storage.array.nbytes)
 
 

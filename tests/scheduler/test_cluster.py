@@ -460,7 +460,7 @@ def tell():
      ("sys.exit(3)", 3, ""),
      ("raise KeyError(7)", 1, "KeyError: 7"),
      ("os.kill(os.getpid(), signal.SIGINT); time.sleep(9)", -signal.SIGINT, "KeyboardInterrupt"),
-     ("choice.embedded_client().submit(time.sleep, 0.5); time.sleep(0.2)", 0, ""),
+     ("executor_choice.embedded_client().submit(time.sleep, 0.5); time.sleep(0.2)", 0, ""),
      ("own = hetero_la.Cluster(cpus=1); factor(own); factor()", 0, ""),
      ("with hetero_la.Cluster(cpus=1) as own: factor(own)", 0, "")],
     ids=["end", "exit", "exception", "ctrl-c", "busy", "own cluster left open", "own cluster"],

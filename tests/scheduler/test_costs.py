@@ -303,11 +303,11 @@ def test_measured_model_predicts_this_cpu_within_a_factor_of_two():
 
 def test_measurements_are_kept(monkeypatch):
     # What another test left running may change the number of BLAS threads, which is the process's.
-    monkeypatch.setattr(quick, "_blas_threads", lambda: 1)
+    monkeypatch.setattr(quick, "blas_threads", lambda: 1)
     first = measure_device(CpuDevice("cpu7"), np.float32)
     assert measure_device(CpuDevice("cpu7"), np.float32) is first
     assert measure_device(CpuDevice("cpu8"), np.float32) is not first
-    monkeypatch.setattr(quick, "_blas_threads", lambda: 2)
+    monkeypatch.setattr(quick, "blas_threads", lambda: 2)
     assert measure_device(CpuDevice("cpu7"), np.float32) is not first
     assert first.kind == "cpu"
     assert first.dtype == "float32"
