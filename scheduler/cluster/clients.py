@@ -162,7 +162,7 @@ def _with_unique_names(infos: list[WorkerInfo]) -> Iterator[WorkerInfo]:
 
 def _described(client: Client, addresses: set[str]) -> list[WorkerInfo]:
     """Return descriptions of workers; those of this process directly, and not through Dask."""
-    workers = getattr(client.cluster, "workers", None)  # of another kind of cluster, anything
+    workers = getattr(client.cluster, "workers", None)  # any type in other kinds of clusters
     here = {
         worker.address: worker
         for worker in (list(workers.values()) if isinstance(workers, dict) else ())
@@ -176,7 +176,7 @@ def _described(client: Client, addresses: set[str]) -> list[WorkerInfo]:
     for address, answer in answers.items():
         if isinstance(answer, WorkerInfo):
             infos.append(answer)
-        elif not isinstance(answer, OSError):  # one that has left meanwhile
+        elif not isinstance(answer, OSError):  # OSError: it has left meanwhile
             raise RunAbortedError(f"worker {address} could not say what it is") from answer
     return infos
 
@@ -184,7 +184,7 @@ def _described(client: Client, addresses: set[str]) -> list[WorkerInfo]:
 def running_addresses(client: Client) -> set[str]:
     """Return the addresses of the workers that take tasks: present, and not paused."""
     scheduler = getattr(client.cluster, "scheduler", None)
-    if isinstance(scheduler, Scheduler) and client.status == "running":  # nobody has to be asked
+    if isinstance(scheduler, Scheduler) and client.status == "running":  # no message is needed
         return {state.address for state in list(scheduler.running)}
     with while_open(client):
         return set(client.sync(client.scheduler.ncores_running))

@@ -201,7 +201,7 @@ class Cluster(SpecCluster):  # type: ignore[misc]
     async def _close(self) -> None:
         # Dask's own way would first move results from worker to worker, and wait for running
         # tasks.
-        self._own_logs.level = logging.CRITICAL  # what is lost now is meant to be lost
+        self._own_logs.level = logging.CRITICAL  # losses are intended now
         if self.scheduler is not None:  # else it has not even started
             self.scheduler.plugins.pop(KeepPlacement.name, None)  # no run is to start again
         await asyncio.gather(

@@ -189,7 +189,7 @@ def _explain_losses(tasks: Iterable[TaskState]) -> None:
             waiting.extend(task.dependencies)
             if task.run_spec is None and task.state == "memory":
                 task.run_spec = Task(task.key, input_lost, str(task.key))
-                task.priority = (-PRIORITY, 0, 0)  # data has none
+                task.priority = (-PRIORITY, 0, 0)  # scattered data has no priority
 
 
 def input_lost(name: str) -> None:

@@ -177,7 +177,7 @@ class LastAccesses:
         start, stop = (block.start, block.stop) if region.own else (index, index + 1)
         spans = self._matrices.get(name)
         if spans is None:
-            # Columns that nobody touches cost nothing, so there may be as many as numbers.
+            # Columns without accesses cost nothing, so their number need not be known.
             spans = self._matrices[name] = [_Span(0, OWN, [_Segment(0, self._mt, None)], False)]
         # From the end: a factorization works on the last columns of a matrix.
         place = len(spans) - 1

@@ -71,7 +71,7 @@ class TaskGraph:
         self.given: frozenset[tuple[str, int]] = frozenset()
         self._accesses = LastAccesses(layout.mt)
         self._count = 0
-        self._columns: tuple[int, int] | None = None  # the ones that `column_blocks` is at
+        self._columns: tuple[int, int] | None = None  # the current ones of `column_blocks`
         self._tasks: list[Task] = []
         #: What was added, a list for each loop over a block's columns.
         self._added: list[tuple[tuple[int, int] | None, list[dict[str, Any]]]] = []
@@ -188,7 +188,7 @@ class TaskGraph:
             for a, b in itertools.pairwise((start, *sorted(cuts), stop)):
                 if b - a > 1:
                     self._append(kind, step, a, b, accesses)
-                else:  # what is said relative to one column need not be so
+                else:  # regions of a single task need not be relative to a column
                     own = (tuple([region.of(a) for region in part]) for part in accesses)
                     self._append(kind, step, a, b, tuple(own))
         self._count += 1

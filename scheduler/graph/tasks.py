@@ -14,7 +14,7 @@ INITIAL = -1
 OWN = 1 << 40
 #: All tasks of a block, in the place of the column of one of them.
 ALL = -1
-_ABSOLUTE = OWN >> 1  # numbers below are what they are
+_ABSOLUTE = OWN >> 1  # smaller numbers are not relative to a column
 
 
 def resolve(number: int, column: int) -> int:

@@ -153,7 +153,7 @@ def _is_abandoned(entry: os.DirEntry[str], host: str, pid: int) -> bool:
             os.kill(pid, 0)
         except ProcessLookupError:
             return True
-        except PermissionError:  # it is somebody else's
+        except PermissionError:  # a process of another user
             pass
         return pid == os.getpid()  # not in _begun: an earlier process had the same number
     return time.time() - entry.stat().st_mtime > _ABANDONED

@@ -289,7 +289,7 @@ def _larfb(d: DeviceModel, kind: str, shapes: Shapes, dtype: np.dtype) -> float:
 
 def _trmm(d: DeviceModel, kind: str, shapes: Shapes, dtype: np.dtype) -> float:
     order, columns = shapes[2] if kind != "trmm_rc" else shapes[2][::-1]
-    if d.kind == "cpu":  # BLAS leaves the zeros of the triangle out
+    if d.kind == "cpu":  # BLAS skips the zeros of the triangle
         return d.work(dtype) * d.multiply_seconds(order, columns, order / 2)
     copied = order * columns * dtype.itemsize / d.bandwidth
     return d.work(dtype) * d.multiply_seconds(order, columns, order) + copied

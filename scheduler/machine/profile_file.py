@@ -20,7 +20,7 @@ from hetero_la.tiles.storage.tile_sizes import sizes_text, tile_sizes
 
 #: Version of the file: it changes with the format and with how figures are measured.
 FORMAT = 4
-#: Figures that something is divided by.
+#: Figures that are used as divisors.
 _POSITIVE = frozenset(
     ("gemm_rate", "bandwidth", "load_bandwidth", "turn_bandwidth", "single_speedup", "sustained")
 )
@@ -165,7 +165,7 @@ def _require_model(figures: Mapping[str, Any], of: str) -> None:
     wanted = {field.name for field in dataclasses.fields(DeviceModel)} - {"rates"}
     if missing := sorted(wanted.difference(figures)):
         raise ValueError(f"the model of {of} has no {missing[0]}")
-    np.dtype(figures["dtype"])  # raises for what is no type
+    np.dtype(figures["dtype"])  # raises TypeError unless it names a dtype
     _require_figures({k: v for k, v in figures.items() if k not in _WORDS}, of)
     for chain in ("panel", "inverse"):
         _require_figures(Chain(*figures[chain])._asdict(), f"{chain} of {of}")

@@ -195,5 +195,5 @@ class InputBuffer:
             raise StaleShardError("work on the input has begun: compute again")
 
 
-# Dask places the task that uses it by what it would cost to send it.
+# Dask places the task that uses it by the cost of sending it.
 sizeof.register(InputBuffer, lambda buffer: buffer.array.nbytes)

@@ -166,8 +166,8 @@ class _Attempt:
         """End the tasks, and let the workers that are left forget their shards."""
         saves = [future for futures in self.saves.values() for future in futures]
         for future in [*self._submitted, *saves, *self.finals]:
-            # To cancel one on which tasks depend that nobody asks for any more is an error
-            # inside Dask's scheduler; of what is released, it lets go without one.
+            # Cancelling a future on which unwanted tasks depend raises an error inside Dask's
+            # scheduler; releasing it does not.
             future.release()
 
         async def drop() -> None:

@@ -152,7 +152,7 @@ class RunGraph:
         self._together = not on_gpu and len(job.programs) > 1 and not over_processes(job.workers)
         self._shares = [_whole(job)] if self._together else _shares(job)
         inputs = [list(self._inputs(share, chunks)) for share in self._shares]
-        # What is for no worker in particular is one task: Dask keeps several nowhere together.
+        # Work that is tied to no worker is one task: Dask would not keep several together.
         if len(job.programs) == 1 or not job.workers[0].address:
             self._finished = [self._alone(*inputs)]
         else:
@@ -160,8 +160,8 @@ class RunGraph:
         self.values = self._ends()
 
     def _ends(self) -> list[Any]:
-        # Nobody lets go of a shard before all are done: whoever then asks for more of this
-        # run finds all of it, or makes all of it anew.
+        # No shard is released before all are done: a later request for more of this run then
+        # finds all shards, or none and runs again.
         ended = [
             self._add("end", worker, 0, end_of, finished)
             for worker, finished in enumerate(self._finished)

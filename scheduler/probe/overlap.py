@@ -21,7 +21,7 @@ _PANELS, _TILES, _UPDATES = 4, 16, (8, 16, 32, 64)
 #: Largest fraction of its speed that an update is taken to lose.
 _MOST = 0.9
 #: A kernel and its sizes.
-Call = tuple[Any, ...]
+KernelAndSizes = tuple[Any, ...]
 
 
 def fit_overlap(probe: Probe, model: DeviceModel) -> DeviceModel:
@@ -55,7 +55,9 @@ def fit_overlap(probe: Probe, model: DeviceModel) -> DeviceModel:
     )
 
 
-def measure_overlap(probe: Probe, panel: Call, panels: int, update: Call) -> Overlap:
+def measure_overlap(
+    probe: Probe, panel: KernelAndSizes, panels: int, update: KernelAndSizes
+) -> Overlap:
     """Measure how `panels` panels in a row and updates slow each other on a GPU."""
     calls = {
         queue: (call[0], kernel_arrays(probe, *call))

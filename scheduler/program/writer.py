@@ -289,7 +289,7 @@ def announce_taken(writers: list[ProgramWriter]) -> None:
         *others, place = writer.inbox.last_uses(key)
         instructions = writer.program.instructions
         instructions[place].takes += (key,)
-        # The signal after the last use must not set_predecessors a use on another queue.
+        # The signal after the last use must not precede a use on another queue.
         instructions[place].waits = tuple(sorted({*instructions[place].waits, *others}))
         for other in others:
             instructions[other].signals = True

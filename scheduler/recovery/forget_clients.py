@@ -7,7 +7,7 @@ import weakref
 from distributed import Client, Scheduler
 from distributed.diagnostics.plugin import SchedulerPlugin
 
-#: Seconds after the end of a client at which to look for what has arrived since.
+#: Seconds after the end of a client at which to look for data that has arrived since.
 _LOOKS = (1.0, 10.0, 60.0)
 
 

@@ -240,7 +240,7 @@ class Runner:
 
     def _save(self, instruction: Instruction) -> None:
         (region,) = instruction.regions
-        self.device.synchronize()  # whatever queue has written it
+        self.device.synchronize()  # any queue may have written it
         copy = np.array(to_host(self._locate(region, region.index)), order="F")
         self.saved.setdefault(instruction.step, {})[region[:2]] = copy
 

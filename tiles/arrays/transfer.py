@@ -100,7 +100,7 @@ def to_device_of(like: Any, a: Array) -> Array:
     """Return `a` on the GPU that holds `like`, copied only from another device."""
     if device_index(a) == device_index(like):
         return a
-    copied = column_major_copy(a)  # from GPU to GPU, CuPy copies only what is contiguous
+    copied = column_major_copy(a)  # from GPU to GPU, CuPy copies only contiguous arrays
     with on_device_of(like):
         return array_module(like).asarray(copied)
 

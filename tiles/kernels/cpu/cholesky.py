@@ -56,7 +56,7 @@ def trmm_n(a: Array, w: Array, b: Array, options: KernelOptions) -> None:
 def herk(p: Array, c: Array, options: KernelOptions) -> None:
     width = c.shape[1]
     name = "herk" if c.dtype.kind == "c" else "syrk"
-    # herk's scalars are real, whatever the matrix is.
+    # herk's scalars are real, also for complex matrices.
     blas(name, c)(
         *chars(b"LN"), *ints(width, p.shape[1]), real_scalar(-1, c), *view(p),
         real_scalar(1, c), *view(c),

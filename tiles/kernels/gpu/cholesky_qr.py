@@ -31,7 +31,7 @@ _STRIP = 128  # columns of a strip of a product with a triangle, whose zeros are
 #: Largest norm of a row of an inverse, weighted by the norms of the columns that it combines:
 #: the factor by which a column of Q1 or V loses accuracy.
 _BOUND = 100.0
-_BOUND_AGAIN = 4.0  # the same of R2, which is the identity where Q1 is all but orthonormal
+_BOUND_AGAIN = 4.0  # the same of R2, which is near the identity where Q1 is nearly orthonormal
 
 
 @functools.cache
