@@ -8,14 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from hetero_la.execution.comparison import Comparison, compare
-from hetero_la.execution.timeline import Recorder
+from hetero_la.execution.timeline import RunRecorder
 from hetero_la.pictures.charts.files import require_suffix
 from hetero_la.planning.plan import Plan
 from hetero_la.scheduler.run.trace import PARTS
 from hetero_la.tiles.arrays.counted import counted
 
 
-class Trace(Recorder):
+class Trace(RunRecorder):
     """Timelines of the runs within ``with hetero_la.trace() as t:``.
 
     Parameters

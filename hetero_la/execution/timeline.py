@@ -15,7 +15,7 @@ from hetero_la.scheduler.program.own_columns import OwnColumns
 from hetero_la.scheduler.run.job import Job, Outcome
 from hetero_la.scheduler.run.trace import WorkerTrace, align_clocks, send_times, split_time
 
-_active: list[Recorder] = []
+_active: list[RunRecorder] = []
 #: Maximum number of unread runs, which hold one or two GPU events for each instruction.
 _MOST_UNREAD = 16
 
@@ -76,7 +76,7 @@ class TracedRun:
         ]
 
 
-class Recorder:
+class RunRecorder:
     """Collector of the traced runs of a block.
 
     Parameters
