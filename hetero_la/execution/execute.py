@@ -64,7 +64,7 @@ class Result(NamedTuple):
         return StepValues(self.values, self.report.plan.layout, self.array.dtype)
 
     def vector(self, name: str) -> np.ndarray:
-        """The parts of a vector that the steps have made, one after the other."""
+        """Return a per-step vector of all steps, concatenated."""
         return self.steps.vector(name)
 
     @property

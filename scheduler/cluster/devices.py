@@ -37,7 +37,7 @@ def this_device() -> Device:
 
 
 def current_worker() -> Worker | None:
-    """The Dask worker whose task runs in this thread; None in Dask's local schedulers.
+    """Return the Dask worker whose task runs in this thread; None in local schedulers.
 
     Examples
     --------

@@ -247,7 +247,7 @@ class RunGraph:
         return finished
 
     def _fills(self, worker: int, opened: TaskRef, inputs: list[Input]) -> list[TaskRef]:
-        """The tasks that fill a shard."""
+        """Add the tasks that fill a shard; return their keys."""
         return [
             self._add("fill", worker, i, fill_shard, opened, i, *_split(some))
             for i, some in enumerate(self._portions(self._shares[worker], inputs))
@@ -266,7 +266,7 @@ def _shares(job: Job) -> list[Share]:
 
 
 def _whole(job: Job) -> Share:
-    """What workers do together: the matrix in its own order."""
+    """Return the cut of a run that workers do together: all columns, in the matrix's order."""
     return Share(0, whole_spans(job.layout), _loaded(job, job.programs))
 
 

@@ -91,7 +91,7 @@ def open_together(run: str, attempt: str, job: Job) -> HeldShard:
 
 
 def _begin_share(run: str, worker: int) -> Hashable:
-    """A worker's share of a run, on which nobody works any more."""
+    """Return a worker's share of a run, once no task of an older attempt works on it."""
     forget_unwanted()
     here = current_worker()
     share = (run, worker, here.address if here else None)
@@ -211,7 +211,7 @@ def run_at_once(
 
 
 def _finished_in(job: Job, array: Array) -> Finished:
-    """What becomes of the input in `array` when all of a run is done there."""
+    """Run all programs on the input in `array`; return its columns and the per-step values."""
     if len(job.programs) > 1:
         values = run_as_one_task(job, array)
         return Finished(LocalStorage(array, whole_spans(job.layout)), values)

@@ -102,7 +102,7 @@ def run_as_one_task(job: Job, array: Array) -> dict[Name, np.ndarray]:
 
 @functools.cache
 def _device(index: int, virtual: bool, name: str, pinned: bool) -> Device:
-    """A device like that of a worker; its own may be in use by the worker's own tasks."""
+    """Return a device like the worker's, which its own tasks may be using."""
     if 0 <= index < gpu_count():
         return GpuDevice(index, name)
     return (VirtualGpu if virtual else CpuDevice)(name, pinned=pinned)

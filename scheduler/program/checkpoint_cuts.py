@@ -73,12 +73,12 @@ class CheckpointCuts:
         return cls(graph, mine, steps)
 
     def reached_by_run(self, run: ColumnRun) -> Iterator[tuple[int, Region]]:
-        """What is to be saved once a run is done."""
+        """Yield the parts to be saved, with their checkpoints, after the tasks of a column run."""
         if self._steps:
             yield from self.reached_by([self._graph.tasks[index] for index in run.indices()])
 
     def reached_by(self, run: Iterable[Task]) -> Iterator[tuple[int, Region]]:
-        """What is to be saved, and for which checkpoint, once the tasks of `run` are done."""
+        """Yield the parts to be saved, with their checkpoints, after the tasks of `run`."""
         for task in run:
             place = self._checkpoint(task)
             for name in self._written(task):

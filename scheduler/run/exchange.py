@@ -115,7 +115,7 @@ class ExchangePort:
         self._lock = exchange.lock if takes_turns else None
 
     def check_in(self, instruction: Instruction) -> None:
-        """Come to an instruction: others go first whose work is more urgent."""
+        """Let threads with more urgent work enqueue first, before an instruction."""
         self._exchange.check()
         self._exchange.note_progress()
         if self._lock is not None:
@@ -138,7 +138,7 @@ class ExchangePort:
         self._exchange.put(key, value)
 
     def get(self, key: Hashable, instruction: Instruction) -> Any:
-        """What somebody offers under `key`, once it is there."""
+        """Return the value that another worker puts under `key`, once it is there."""
         if key not in self._exchange:
             with self.waiting(instruction):
                 self._exchange.wait(key)

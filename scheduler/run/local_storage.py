@@ -88,5 +88,5 @@ def local_spans(layout: TileLayout, columns: Sequence[int]) -> dict[int, Span]:
 
 
 def whole_spans(layout: TileLayout) -> dict[int, Span]:
-    """The same where the columns are all, in the matrix's own order."""
+    """Return the spans of all columns, in the matrix's own order."""
     return local_spans(layout, range(layout.nt + layout.rt))

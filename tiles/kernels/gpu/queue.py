@@ -116,7 +116,7 @@ class GpuQueue:
         weakref.finalize(self, _destroy, self._handles).atexit = False
 
     def function(self, name: str, source: Source) -> Any:
-        """The kernel `name` of a source, compiled at its first use."""
+        """Return the kernel `name` of a source, compiled at its first use."""
         key = (name, source)
         found = self._functions.get(key)
         if found is None:

@@ -46,7 +46,7 @@ class Source(NamedTuple):
 
 @functools.cache
 def module(source: Source) -> Any:
-    """The compiled source, as a cupy.RawModule."""
+    """Compile a source; return it as a cupy.RawModule."""
     import cupy
 
     return cupy.RawModule(code=source.code, options=source.options)
