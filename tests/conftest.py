@@ -76,8 +76,13 @@ def _refuse_processes_and_sockets(event: str, _: tuple[object, ...]) -> None:
         raise AssertionError(f"a test marked as unit needs neither process nor cluster: {event}")
 
 
+_TESTS = Path(__file__).parent
+
+
 def _is_unit(item: pytest.Item) -> bool:
-    path = item.path.relative_to(Path(__file__).parent).as_posix()
+    if not item.path.is_relative_to(_TESTS):  # SciPy's own
+        return False
+    path = item.path.relative_to(_TESTS).as_posix()
     return (
         path.startswith(_UNIT)
         and not any(map(item.get_closest_marker, ("slow", "exhaustive", "gpu")))

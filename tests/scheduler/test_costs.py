@@ -39,6 +39,8 @@ REFLECTORS = ("larfb_c", "larfb_n", "gemqrt_c", "gemqrt_n")
 def shapes_of(kind: str, rows: int, columns: int, w: int) -> list[tuple[int, ...]]:
     return {
         "getrf": [(rows, w), (w,), (1,)],
+        "getrf_nopiv": [(rows, w), (1,)],
+        "growth": [(rows, w), (rows, w), (2,)],
         "netperm": [(w,), (2, 2 * w)],
         "trtri": [(w, w), (w, w)],
         "swap": [(w,), (2, 2 * w), (rows, columns)],
