@@ -60,7 +60,7 @@ def nothing_starts(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(CpuDevice, "call", refuse)
     monkeypatch.setattr(CpuDevice, "empty", refuse)
-    monkeypatch.setattr("hetero_la.execution.execute.column_major_empty", refuse)
+    monkeypatch.setattr("hetero_la.execution.destination.column_major_empty", refuse)
 
 
 def one_sentence(caught: pytest.ExceptionInfo[BaseException]) -> str:

@@ -218,7 +218,7 @@ def test_a_matrix_that_grows_with_the_gpus() -> None:
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"routine": "solve"}, "'solve' is none of lu, cholesky, qr"),
+        ({"routine": "solve"}, "'solve' is none of lu, lu_nopivot, cholesky, qr"),
         ({"shape": (0, 5)}, r"must have rows and columns, not shape \(0, 5\)"),
         ({"routine": "cholesky", "shape": (5, 4)}, "cholesky needs a square matrix"),
         ({"dtype": "float16"}, "dtype float16 is not one of"),
