@@ -2,7 +2,8 @@
 
 #include "scalar.cuh"
 
-using Bits = unsigned long long;  // non-negative doubles are ordered as their bits are, NaN above all
+using Bits =
+    unsigned long long;  // non-negative doubles are ordered as their bits are, NaN above all
 
 __device__ inline Bits warp_max(Bits x)
 {
@@ -13,8 +14,8 @@ __device__ inline Bits warp_max(Bits x)
     return x;
 }
 
-// Of a column-major block, a thread block for each column: g[0] <- max |entries below the diagonal|,
-// g[1] <- max |entries from it up|.  Row i of column j is below where i > j + diagonal.
+// Of a column-major block, a thread block for each column: g[0] <- max |entries below the
+// diagonal|, g[1] <- max |entries from it up|.  Row i of column j is below where i > j + diagonal.
 extern "C" __global__ void growth(const Scalar* __restrict__ A, Index lda, Index rows,
                                   Index diagonal, Bits* g)
 {
