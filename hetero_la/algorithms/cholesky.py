@@ -20,17 +20,14 @@ inverse are MAGMA's.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal
 
 import numpy as np
 
 from hetero_la.algorithms.right_hand_sides import set_identity, substitute
 from hetero_la.algorithms.routine import Routine, Tiling
 from hetero_la.scheduler.graph.builder import GraphBuilder
-from hetero_la.scheduler.graph.task_graph import TaskGraph
+from hetero_la.scheduler.graph.task_graph import Granularity, TaskGraph
 from hetero_la.tiles.storage.layout import TileLayout
-
-Granularity = Literal["column", "tile"]
 
 
 def cholesky_tasks(

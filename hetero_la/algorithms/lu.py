@@ -26,18 +26,15 @@ an inverse is MAGMA's (and Volkov and Demmel's, SC 2008).
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal
 
 import numpy as np
 
 from hetero_la.algorithms.right_hand_sides import set_identity, substitute
 from hetero_la.algorithms.routine import LARGE, Routine, Tiling
 from hetero_la.scheduler.graph.builder import GraphBuilder
-from hetero_la.scheduler.graph.task_graph import TaskGraph
+from hetero_la.scheduler.graph.task_graph import Granularity, TaskGraph
 from hetero_la.scheduler.graph.tasks import Matrix, PerStep
 from hetero_la.tiles.storage.layout import TileLayout
-
-Granularity = Literal["column", "tile"]
 
 
 def lu_tasks(

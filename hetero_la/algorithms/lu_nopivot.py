@@ -16,18 +16,15 @@ accurate they are (`hetero_la.numerics.growth`).
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Literal
 
 import numpy as np
 
-from hetero_la.algorithms.lu import LU
+from hetero_la.algorithms import lu
 from hetero_la.algorithms.right_hand_sides import substitute
 from hetero_la.algorithms.routine import Tiling
 from hetero_la.scheduler.graph.builder import GraphBuilder
-from hetero_la.scheduler.graph.task_graph import TaskGraph
+from hetero_la.scheduler.graph.task_graph import Granularity, TaskGraph
 from hetero_la.tiles.storage.layout import TileLayout
-
-Granularity = Literal["column", "tile"]
 
 
 def lu_nopivot_tasks(layout: TileLayout, granularity: Granularity = "column") -> GraphBuilder:
@@ -86,7 +83,7 @@ def solve_nopivot_tasks(layout: TileLayout, granularity: Granularity = "column")
 
 
 _LU = replace(
-    LU,
+    lu.LU,
     tasks=lu_nopivot_tasks,
     summary="factor a matrix: A = L U",
     trouble="growth",
@@ -97,13 +94,10 @@ _LU = replace(
 ROUTINES = {
     "lu_nopivot": _LU,
     "solve_nopivot": replace(
-        _LU,
+        lu.ROUTINES["solve"],
         tasks=solve_nopivot_tasks,
-        summary="solve A X = B",
-        flops=lambda m, n, nrhs: LU.flops(m, n, 0) + 2 * n**2 * nrhs,
-        square=True,
-        factors=(),
-        ratio="solve_ratio",
-        reference="",
+        trouble=_LU.trouble,
+        kind=_LU.kind,
+        one_gpu_tiles=_LU.one_gpu_tiles,
     ),
 }

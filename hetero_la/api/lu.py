@@ -30,10 +30,11 @@ from hetero_la.checks.inputs import (
 )
 from hetero_la.checks.lazy import takes_dask_arrays
 from hetero_la.checks.warnings import warn, zero_pivot_message
-from hetero_la.execution.execute import execute
+from hetero_la.execution.execute import Result, execute
 from hetero_la.execution.executor_choice import require_options
 from hetero_la.execution.resident_factors import Residency
-from hetero_la.numerics.growth import largest_entry, require_little_growth
+from hetero_la.numerics.growth import require_little_growth
+from hetero_la.numerics.range_scaling import largest_entry
 from hetero_la.numerics.triangles import unit_lower_triangle, upper_triangle
 from hetero_la.planning.options import Pivoting, RunOptions
 from hetero_la.scheduler.cluster.clients import ClientLike
@@ -204,6 +205,16 @@ def lu_factor(
     return factors
 
 
+def execute_lu(routine: str, a: Any, b: Any = None, *, pivoted: bool, **how: Any) -> Result:
+    """Run "lu" or "solve"; without pivoting, raise LinAlgError if the factors grow too much."""
+    if pivoted:
+        return execute(routine, a, b, **how)
+    largest = largest_entry(a)
+    result = execute(f"{routine}_nopivot", a, b, **how)
+    require_little_growth(result.steps, largest)
+    return result
+
+
 def factor_without_warning(
     a: Any, overwrite_a: bool, check_finite: bool, client: Any, options: RunOptions,
     pivot: Pivoting = "partial",
@@ -212,14 +223,10 @@ def factor_without_warning(
     a = as_matrix(a)
     if check_finite:
         require_finite(a, "a")
-    pivoted = require_pivoting(pivot)
-    largest = 0.0 if pivoted else largest_entry(a)
-    result = execute(
-        "lu" if pivoted else "lu_nopivot", a, overwrite_a=overwrite_a, residency=Residency.BOTH,
-        client=client, **options,
+    result = execute_lu(
+        "lu", a, pivoted=require_pivoting(pivot), overwrite_a=overwrite_a,
+        residency=Residency.BOTH, client=client, **options,
     )  # fmt: skip
-    if not pivoted:
-        require_little_growth(result.steps, largest)
     piv = array_module(a).asarray(result.piv)
     return LUFactors(result.array, piv, result.info, result.report, result.kept)
 

@@ -9,6 +9,7 @@ from numpy.linalg import LinAlgError
 from numpy.typing import ArrayLike
 
 from hetero_la.api.cholesky import inverse_positive, solve_positive
+from hetero_la.api.lu import execute_lu
 from hetero_la.api.stacks import over_stacks
 from hetero_la.api.structure import (
     INV_NAMES,
@@ -37,7 +38,6 @@ from hetero_la.numerics.conditioning import (
     norm1,
     reciprocal_condition,
 )
-from hetero_la.numerics.growth import largest_entry, require_little_growth
 from hetero_la.numerics.range_scaling import column_exponents, times_power_of_two
 from hetero_la.numerics.refinement import refine
 from hetero_la.planning.options import Pivoting, RunOptions
@@ -223,11 +223,9 @@ def _solve_by_lu(
         x, report = _solve_by_lu_in_place(a, rhs, transposed, client, options, pivoted)
         return x.reshape(b.shape), report
     a = a.T if transposed else a
-    largest = 0.0 if pivoted else largest_entry(a)
-    routine = "solve" if pivoted else "solve_nopivot"
-    result = execute(routine, a, rhs, residency=Residency.WORKERS, client=client, **options)
-    if not pivoted:
-        require_little_growth(result.steps, largest)
+    result = execute_lu(
+        "solve", a, rhs, pivoted=pivoted, residency=Residency.WORKERS, client=client, **options
+    )
     anorm = _checked_norm(a, result)
     x = refine(
         a, anorm, partial(_solve_with_factors, result, trans=0), rhs, _copy_of_solution(result)
@@ -239,13 +237,11 @@ def _solve_by_lu_in_place(
     a: Any, b: Any, transposed: bool, client: Any, options: RunOptions, pivoted: bool
 ) -> tuple[Any, Report]:
     """Factor in the memory of the matrix, or leave the factors on the GPUs, and then solve."""
-    anorm, largest = norm1(a), 0.0 if pivoted else largest_entry(a)
-    result = execute(
-        "lu" if pivoted else "lu_nopivot", a, overwrite_a=True, residency=Residency.WORKERS,
-        client=client, **options,
+    anorm = norm1(a)
+    result = execute_lu(
+        "lu", a, pivoted=pivoted, overwrite_a=True, residency=Residency.WORKERS, client=client,
+        **options,
     )  # fmt: skip
-    if not pivoted:
-        require_little_growth(result.steps, largest)
     if b.size == 0:
         return b, result.report
     _require_solvable(result, anorm, b)

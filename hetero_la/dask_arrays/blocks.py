@@ -13,7 +13,7 @@ from dask.base import tokenize
 from dask.highlevelgraph import HighLevelGraph
 
 from hetero_la.dask_arrays.inputs import empty_like
-from hetero_la.numerics.growth import largest_entry
+from hetero_la.numerics.range_scaling import largest_entry
 from hetero_la.tiles.arrays.transfer import on_device_of_arrays
 
 

@@ -108,19 +108,19 @@ class LazyRun:
         layout, dtype = self.plan.layout, self.plan.dtype
         name = f"hetero-la-steps-{tokenize(self._token, singular, solves)}"
         values = List(*[TaskRef(key) for key in self._tasks.values])
-        layers, dependencies = self._graph.layers, {**self._graph.dependencies, name: {self._last}}
-        largest = None
+        graph, needed, largest = self._graph, {self._last}, None
         if singular is Singular.NOT_PIVOTED:
             size = largest_of(a)
-            layers = {**size.dask.layers, **layers}
-            dependencies = {**size.dask.dependencies, **dependencies}
-            dependencies[name] |= {size.name}
-            largest = TaskRef((size.name,))
+            graph = HighLevelGraph.merge(graph, size.dask)
+            needed, largest = {self._last, size.name}, TaskRef((size.name,))
         task = RunTask(
             (name,), check_status, values, layout, dtype, singular, solves, largest,
             run=self._token,
         )  # fmt: skip
-        graph = HighLevelGraph({**layers, name: MaterializedLayer({task.key: task})}, dependencies)
+        graph = HighLevelGraph(
+            {**graph.layers, name: MaterializedLayer({task.key: task})},
+            {**graph.dependencies, name: needed},
+        )
         return da.Array(graph, name, (), dtype=object)
 
     @property

@@ -8,7 +8,6 @@ import numpy as np
 from numpy.linalg import LinAlgError
 
 from hetero_la.numerics.lapack_vectors import StepValues
-from hetero_la.tiles.arrays.transfer import on_device_of
 
 
 def growth_limit(dtype: Any) -> float:
@@ -20,15 +19,6 @@ def growth_limit(dtype: Any) -> float:
     67108864.0
     """
     return float(np.finfo(dtype).eps) ** -0.5
-
-
-def largest_entry(a: Any) -> float:
-    """Return the largest absolute value of real and imaginary parts, 0 for an empty array."""
-    if a.size == 0:
-        return 0.0
-    parts = [a] if a.dtype.kind == "f" else [a.real, a.imag]
-    with on_device_of(a):  # without a temporary, as abs(a) would be
-        return max(max(float(part.max()), -float(part.min())) for part in parts)
 
 
 def require_little_growth(steps: StepValues, largest: float) -> None:

@@ -8,7 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from hetero_la.tiles.arrays.transfer import array_module, to_host
+from hetero_la.tiles.arrays.transfer import array_module, on_device_of, to_host
+
+
+def largest_entry(a: Any) -> float:
+    """Return the largest absolute value of real and imaginary parts, 0 for an empty array."""
+    with on_device_of(a):  # without a temporary, as abs(a) would be
+        ends = [(float(p.max()), -float(p.min())) for p in _real_parts(a) if p.size]
+    return max(itertools.chain(*ends), default=0.0)
 
 
 def scaling_exponent(a: Any) -> int:
@@ -31,8 +38,7 @@ def scaling_exponent(a: Any) -> int:
     [0, -997, 1029]
     """
     info = np.finfo(a.dtype)
-    ends = [(float(p.max()), -float(p.min())) for p in _real_parts(a) if p.size]
-    largest = max(itertools.chain(*ends), default=0.0)
+    largest = largest_entry(a)
     least = float(info.tiny) / float(info.eps)
     if least <= largest <= 1 / least or not 0 < largest < math.inf:
         return 0

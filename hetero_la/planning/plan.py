@@ -7,7 +7,7 @@ import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from hetero_la.planning.memory import GPU_WORKSPACE, kernel_elements
 from hetero_la.planning.options import Options
 from hetero_la.planning.planned_graph import PlannedGraph
 from hetero_la.scheduler.graph.analysis import average_parallelism, critical_path, total_work
+from hetero_la.scheduler.graph.task_graph import Granularity
 from hetero_la.scheduler.machine.model import MachineModel, Source, window_steps
 from hetero_la.scheduler.placement.distribution import Distribution
 from hetero_la.scheduler.placement.workers import WorkerInfo, over_processes
@@ -127,7 +128,7 @@ class Plan:
         self,
         path: str | os.PathLike[str],
         *,
-        granularity: Literal["column", "tile"] = "column",
+        granularity: Granularity = "column",
         collapse: bool | None = None,
     ) -> None:
         """Draw the graph with its workers and its critical path (``plan.graph.draw``).

@@ -11,8 +11,8 @@ import numpy as np
 
 from hetero_la.algorithms.routines import ROUTINES
 from hetero_la.pictures.graph.files import draw, require_suffix
-from hetero_la.pictures.graph.placed import Granularity, PlacedGraph
-from hetero_la.scheduler.graph.task_graph import TaskGraph
+from hetero_la.pictures.graph.placed import PlacedGraph
+from hetero_la.scheduler.graph.task_graph import Granularity, TaskGraph
 from hetero_la.scheduler.machine.model import MachineModel, graph_seconds
 from hetero_la.scheduler.placement.distribution import Distribution
 from hetero_la.scheduler.placement.placement import Placement

@@ -35,6 +35,9 @@ from hetero_la.tiles.storage.layout import TileLayout
 if TYPE_CHECKING:
     import networkx
 
+#: Size of a task that updates: one column of tiles, or one tile.
+Granularity = Literal["column", "tile"]
+
 
 class TaskGraph:
     """A directed acyclic graph of tile tasks.
@@ -57,9 +60,7 @@ class TaskGraph:
     (0,)
     """
 
-    def __init__(
-        self, layout: TileLayout, granularity: Literal["column", "tile"] = "column"
-    ) -> None:
+    def __init__(self, layout: TileLayout, granularity: Granularity = "column") -> None:
         self.layout = layout
         self.granularity = granularity
         self.blocks: list[TaskBlock] = []

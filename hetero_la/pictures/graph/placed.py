@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 
@@ -13,7 +12,6 @@ from hetero_la.scheduler.graph.analysis import average_parallelism, critical_pat
 from hetero_la.scheduler.graph.task_graph import TaskGraph
 from hetero_la.tiles.arrays.counted import counted
 
-Granularity = Literal["column", "tile"]
 _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "µ"))
 
 
