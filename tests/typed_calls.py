@@ -42,14 +42,16 @@ def options_by_name(a: Array, cluster: Cluster, size: int) -> None:
 
 def wrong_options(a: Array) -> None:
     hetero_la.lu_factor(a, nbb=3)  # type: ignore[call-overload]
-    hetero_la.cholesky(a, lookahead="2")  # type: ignore[call-overload]
-    hetero_la.qr_factor(a, panel="gpus")  # type: ignore[call-overload]
-    hetero_la.solve(a, a, qr_panel="qr")  # type: ignore[call-overload]
-    hetero_la.solve(a, a, assume_a="positive")  # type: ignore[call-overload]
-    hetero_la.inv(a, assume_a="banded")  # type: ignore[call-overload]
+    hetero_la.cholesky(a, lookahead="2")  # type: ignore[arg-type]
+    hetero_la.qr_factor(a, panel="gpus")  # type: ignore[arg-type]
+    hetero_la.solve(a, a, qr_panel="qr")  # type: ignore[arg-type]
+    hetero_la.solve(a, a, assume_a="positive")  # type: ignore[arg-type]
+    hetero_la.inv(a, assume_a="banded")  # type: ignore[arg-type]
     hetero_la.slogdet(a, nbb=3)  # type: ignore[call-arg]
     hetero_la.plan("lu", (9, 9), lookahed=3)  # type: ignore[call-arg]
-    hetero_la.qr_factor(Blocks())  # type: ignore[call-overload]
+    hetero_la.cholesky("1 2")  # type: ignore[arg-type]
+    hetero_la.inv(["1 2", "3 4"])  # type: ignore[arg-type]
+    hetero_la.qr_factor(Blocks())  # type: ignore[arg-type]
 
 
 def of_the_host(a: Array, numbers: list[list[float]], client: Any) -> None:
@@ -65,6 +67,17 @@ def of_the_host(a: Array, numbers: list[list[float]], client: Any) -> None:
     assert_type(hetero_la.solve(numbers, a), Array)
     assert_type(hetero_la.solve_with_report(a, a), tuple[Array, Report])
     assert_type(hetero_la.inv(a), Array)
+
+
+def of_any_dtype(
+    counts: NDArray[np.int64], plane: np.ndarray[tuple[int, int], np.dtype[np.float32]]
+) -> None:
+    """Integers become floats, and a matrix has vectors, too."""
+    assert_type(hetero_la.inv(counts), Array)
+    assert_type(hetero_la.solve(plane, counts), Array)
+    assert_type(hetero_la.solve([counts, counts], np.float32(3)), Array)
+    assert_type(hetero_la.lu_factor(plane).piv, Array)
+    assert_type(hetero_la.det(plane), Any)
 
 
 def by_flags(a: Array, flag: bool) -> None:
@@ -89,6 +102,11 @@ def of_a_gpu(a: OnGpu) -> None:
     assert_type(hetero_la.solve(a, a), OnGpu)
     assert_type(hetero_la.cholesky(a, lower=True), OnGpu)
     assert_type(hetero_la.lu_solve(hetero_la.lu_factor(a), a), OnGpu)
+    assert_type(hetero_la.lu_factor(a).solve([1.0]), OnGpu)
+    assert_type(hetero_la.lu(a), tuple[OnGpu, OnGpu, OnGpu])
+    assert_type(hetero_la.qr(a, mode="raw"), tuple[tuple[OnGpu, OnGpu], OnGpu])
+    assert_type(hetero_la.lstsq(a, a), tuple[OnGpu, OnGpu, np.int64, OnGpu])
+    assert_type(hetero_la.det(a), Any)
 
 
 def of_dask(a: Blocks, b: Array) -> None:
@@ -101,6 +119,9 @@ def of_dask(a: Blocks, b: Array) -> None:
     assert_type(hetero_la.det(a), Blocks)
     x, _, rank, _ = hetero_la.lstsq(a, b)
     assert_type((x, rank), tuple[Blocks, Blocks])
+    assert_type(hetero_la.lstsq(b, a), tuple[Blocks, Blocks, Blocks, Blocks | None])
+    assert_type(hetero_la.lu_solve(hetero_la.lu_factor(a), b), Blocks)
+    assert_type(hetero_la.cho_solve((b, True), a), Blocks)
 
 
 def of_what_is_not_known(a: Any) -> None:

@@ -7,18 +7,15 @@ from typing import Any, Unpack, overload
 
 import numpy as np
 from numpy.linalg import LinAlgError
-from numpy.typing import ArrayLike
 
 from hetero_la.api.factors import Factors
 from hetero_la.api.stacks import over_stacks
 from hetero_la.checks.array_types import (
-    AnyArray,
-    Gpu,
-    GpuOrLazy,
-    HostArray,
+    Eager,
     Lazy,
-    LazyArray,
     LazyCholesky,
+    Numbers,
+    Same,
     Stored,
 )
 from hetero_la.checks.inputs import (
@@ -81,7 +78,7 @@ class CholeskyFactors(Factors[Stored, bool]):
     @overload
     def solve(self, b: Lazy) -> Lazy: ...
     @overload
-    def solve(self, b: Stored | ArrayLike) -> Stored: ...
+    def solve(self, b: Stored | Numbers) -> Stored: ...
     def solve(self, b: Any) -> Any:
         """Solve A X = B.
 
@@ -119,23 +116,13 @@ class CholeskyFactors(Factors[Stored, bool]):
         return float(2 * np.log(diagonal).sum(dtype=np.float64))
 
 
-@overload
-def cholesky(
-    a: GpuOrLazy, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True, *,
-    client: ClientLike = None, **options: Unpack[RunOptions],
-) -> GpuOrLazy: ...  # fmt: skip
-@overload
-def cholesky(
-    a: ArrayLike, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True, *,
-    client: ClientLike = None, **options: Unpack[RunOptions],
-) -> HostArray: ...  # fmt: skip
 @takes_dask_arrays
 @on_device_of_arrays
 @over_stacks(a=2)
 def cholesky(
-    a: Any, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True, *,
+    a: Same | Numbers, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True, *,
     client: ClientLike = None, **options: Unpack[RunOptions],
-) -> Any:  # fmt: skip
+) -> Same:  # fmt: skip
     """Factor a Hermitian positive definite matrix: A = L L^H, or A = U^H U.
 
     Parameters
@@ -186,19 +173,14 @@ def cholesky(
 
 @overload
 def cho_factor(
+    a: Eager | Numbers, lower: bool = False, overwrite_a: bool = False,
+    check_finite: bool = True, *, client: ClientLike = None, **options: Unpack[RunOptions],
+) -> CholeskyFactors[Eager]: ...  # fmt: skip
+@overload
+def cho_factor(
     a: Lazy, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True, *,
     client: ClientLike = None, **options: Unpack[RunOptions],
 ) -> LazyCholesky[Lazy]: ...  # fmt: skip
-@overload
-def cho_factor(
-    a: Gpu, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True, *,
-    client: ClientLike = None, **options: Unpack[RunOptions],
-) -> CholeskyFactors[Gpu]: ...  # fmt: skip
-@overload
-def cho_factor(
-    a: ArrayLike, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True, *,
-    client: ClientLike = None, **options: Unpack[RunOptions],
-) -> CholeskyFactors[HostArray]: ...  # fmt: skip
 @takes_dask_arrays
 @on_device_of_arrays
 @over_stacks(a=2)
@@ -267,27 +249,12 @@ def _require_positive(result: Result) -> None:
         raise LinAlgError(not_positive_message(result.info))
 
 
-@overload
-def cho_solve(
-    c_and_lower: tuple[AnyArray, bool] | LazyCholesky[LazyArray], b: GpuOrLazy,
-    overwrite_b: bool = False, check_finite: bool = True,
-) -> GpuOrLazy: ...  # fmt: skip
-@overload
-def cho_solve(
-    c_and_lower: tuple[Lazy, bool] | LazyCholesky[Lazy], b: ArrayLike, overwrite_b: bool = False,
-    check_finite: bool = True,
-) -> Lazy: ...  # fmt: skip
-@overload
-def cho_solve(
-    c_and_lower: tuple[ArrayLike, bool], b: ArrayLike, overwrite_b: bool = False,
-    check_finite: bool = True,
-) -> HostArray: ...  # fmt: skip
 @takes_dask_arrays
 @on_device_of_arrays
 def cho_solve(
-    c_and_lower: tuple[Any, bool] | LazyCholesky[Any], b: Any, overwrite_b: bool = False,
-    check_finite: bool = True,
-) -> Any:  # fmt: skip
+    c_and_lower: tuple[Same | Numbers, bool] | LazyCholesky[Same], b: Same | Numbers,
+    overwrite_b: bool = False, check_finite: bool = True,
+) -> Same:  # fmt: skip
     """Solve A X = B from the Cholesky factor of A, where it is: on the host or on its GPU.
 
     Parameters

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Unpack, overload
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from hetero_la.api.lu import factor_without_warning
 from hetero_la.api.stacks import over_stacks
-from hetero_la.checks.array_types import AnyArray, GpuArray, Lazy
+from hetero_la.checks.array_types import AnyArray, GpuArray, LazyOrAny, Numbers
 from hetero_la.checks.inputs import as_matrix, is_writable
 from hetero_la.checks.lazy import takes_dask_arrays
 from hetero_la.execution.execute import can_hold_result
@@ -30,23 +29,13 @@ class SlogdetResult(NamedTuple):
     logabsdet: Any
 
 
-@overload
-def det(
-    a: Lazy, overwrite_a: bool = False, check_finite: bool = True, *, client: ClientLike = None,
-    **options: Unpack[RunOptions],
-) -> Lazy: ...  # fmt: skip
-@overload
-def det(
-    a: ArrayLike | GpuArray, overwrite_a: bool = False, check_finite: bool = True, *,
-    client: ClientLike = None, **options: Unpack[RunOptions],
-) -> Any: ...  # fmt: skip
 @takes_dask_arrays
 @on_device_of_arrays
 @over_stacks(a=2)
 def det(
-    a: Any, overwrite_a: bool = False, check_finite: bool = True, *, client: ClientLike = None,
-    **options: Unpack[RunOptions],
-) -> Any:  # fmt: skip
+    a: LazyOrAny | GpuArray | Numbers, overwrite_a: bool = False, check_finite: bool = True, *,
+    client: ClientLike = None, **options: Unpack[RunOptions],
+) -> LazyOrAny:  # fmt: skip
     """Compute the determinant, from the diagonal of U.
 
     The product is accumulated as a mantissa and an exponent: it is right whenever the

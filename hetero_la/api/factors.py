@@ -6,9 +6,8 @@ from abc import abstractmethod
 from typing import Any, Generic, Self
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from hetero_la.checks.array_types import Beside, Stored
+from hetero_la.checks.array_types import Beside, Numbers, Stored
 from hetero_la.checks.inputs import lapack_dtype, refuse_masked
 from hetero_la.execution.report import Report, Timing
 from hetero_la.execution.resident_factors import KeptFactors
@@ -106,7 +105,7 @@ class Factors(tuple[Stored, Beside], Generic[Stored, Beside]):
         return kept if fits and np.result_type(dtype, self.dtype) == self.dtype else None
 
     @abstractmethod
-    def solve(self, b: Stored | ArrayLike) -> Stored:
+    def solve(self, b: Stored | Numbers) -> Stored:
         """Solve A X = B.
 
         Parameters

@@ -6,11 +6,10 @@ from typing import Any, Literal, NamedTuple, Unpack, overload
 
 import numpy as np
 from numpy.linalg import LinAlgError
-from numpy.typing import ArrayLike
 
 from hetero_la.api.qr import qr_factor
 from hetero_la.api.stacks import over_stacks
-from hetero_la.checks.array_types import Gpu, HostArray, Lazy
+from hetero_la.checks.array_types import Eager, Lazy, Numbers
 from hetero_la.checks.inputs import as_system
 from hetero_la.checks.lazy import takes_dask_arrays
 from hetero_la.checks.warnings import warn
@@ -30,34 +29,28 @@ Driver = SingularValues | Literal["gelsy", "gels"]
 
 @overload
 def lstsq(
-    a: Lazy, b: Lazy | ArrayLike, cond: float | None = None, overwrite_a: bool = False,
-    overwrite_b: bool = False, check_finite: bool = True, lapack_driver: Driver = None, *,
-    client: ClientLike = None, **options: Unpack[RunOptions],
-) -> tuple[Lazy, Lazy, Lazy, Lazy | None]: ...  # fmt: skip
-@overload
-def lstsq(
-    a: ArrayLike, b: Lazy, cond: float | None = None, overwrite_a: bool = False,
-    overwrite_b: bool = False, check_finite: bool = True, lapack_driver: Driver = None, *,
-    client: ClientLike = None, **options: Unpack[RunOptions],
-) -> tuple[Lazy, Lazy, Lazy, Lazy | None]: ...  # fmt: skip
-@overload
-def lstsq(
-    a: Gpu, b: Gpu, cond: float | None = None, overwrite_a: bool = False, overwrite_b: bool = False,
-    check_finite: bool = True, lapack_driver: Driver = None, *, client: ClientLike = None,
-    **options: Unpack[RunOptions],
-) -> tuple[Gpu, Gpu, np.int64, Gpu | None]: ...  # fmt: skip
-@overload
-def lstsq(
-    a: ArrayLike, b: ArrayLike, cond: float | None = None, overwrite_a: bool = False,
+    a: Eager | Numbers, b: Eager | Numbers, cond: float | None = None, overwrite_a: bool = False,
     overwrite_b: bool = False, check_finite: bool = True, lapack_driver: SingularValues = None, *,
     client: ClientLike = None, **options: Unpack[RunOptions],
-) -> tuple[HostArray, HostArray, np.int64, HostArray]: ...  # fmt: skip
+) -> tuple[Eager, Eager, np.int64, Eager]: ...  # fmt: skip
 @overload
 def lstsq(
-    a: ArrayLike, b: ArrayLike, cond: float | None = None, overwrite_a: bool = False,
+    a: Eager | Numbers, b: Eager | Numbers, cond: float | None = None, overwrite_a: bool = False,
     overwrite_b: bool = False, check_finite: bool = True, lapack_driver: Driver = None, *,
     client: ClientLike = None, **options: Unpack[RunOptions],
-) -> tuple[HostArray, HostArray, np.int64, HostArray | None]: ...  # fmt: skip
+) -> tuple[Eager, Eager, np.int64, Eager | None]: ...  # fmt: skip
+@overload
+def lstsq(
+    a: Lazy, b: Lazy | Numbers, cond: float | None = None, overwrite_a: bool = False,
+    overwrite_b: bool = False, check_finite: bool = True, lapack_driver: Driver = None, *,
+    client: ClientLike = None, **options: Unpack[RunOptions],
+) -> tuple[Lazy, Lazy, Lazy, Lazy | None]: ...  # fmt: skip
+@overload
+def lstsq(
+    a: Numbers, b: Lazy, cond: float | None = None, overwrite_a: bool = False,
+    overwrite_b: bool = False, check_finite: bool = True, lapack_driver: Driver = None, *,
+    client: ClientLike = None, **options: Unpack[RunOptions],
+) -> tuple[Lazy, Lazy, Lazy, Lazy | None]: ...  # fmt: skip
 @takes_dask_arrays
 @on_device_of_arrays
 @over_stacks(a=2, b="1|2")
@@ -156,22 +149,16 @@ def lstsq(
 
 @overload
 def lstsq_with_report(
-    a: Gpu, b: Gpu, cond: float | None = None, overwrite_a: bool = False, overwrite_b: bool = False,
-    check_finite: bool = True, lapack_driver: Driver = None, *, client: ClientLike = None,
-    **options: Unpack[RunOptions],
-) -> tuple[Gpu, Gpu, np.int64, Gpu | None, Report]: ...  # fmt: skip
-@overload
-def lstsq_with_report(
-    a: ArrayLike, b: ArrayLike, cond: float | None = None, overwrite_a: bool = False,
+    a: Eager | Numbers, b: Eager | Numbers, cond: float | None = None, overwrite_a: bool = False,
     overwrite_b: bool = False, check_finite: bool = True, lapack_driver: SingularValues = None, *,
     client: ClientLike = None, **options: Unpack[RunOptions],
-) -> tuple[HostArray, HostArray, np.int64, HostArray, Report]: ...  # fmt: skip
+) -> tuple[Eager, Eager, np.int64, Eager, Report]: ...  # fmt: skip
 @overload
 def lstsq_with_report(
-    a: ArrayLike, b: ArrayLike, cond: float | None = None, overwrite_a: bool = False,
+    a: Eager | Numbers, b: Eager | Numbers, cond: float | None = None, overwrite_a: bool = False,
     overwrite_b: bool = False, check_finite: bool = True, lapack_driver: Driver = None, *,
     client: ClientLike = None, **options: Unpack[RunOptions],
-) -> tuple[HostArray, HostArray, np.int64, HostArray | None, Report]: ...  # fmt: skip
+) -> tuple[Eager, Eager, np.int64, Eager | None, Report]: ...  # fmt: skip
 @takes_dask_arrays
 @on_device_of_arrays
 def lstsq_with_report(

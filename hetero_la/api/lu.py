@@ -6,18 +6,15 @@ from functools import partial
 from typing import Any, Literal, Unpack, overload
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from hetero_la.api.factors import Factors
 from hetero_la.api.stacks import over_stacks
 from hetero_la.checks.array_types import (
-    AnyArray,
-    Gpu,
-    GpuOrLazy,
-    HostArray,
+    Eager,
     Lazy,
-    LazyArray,
     LazyLU,
+    Numbers,
+    Same,
     Stored,
 )
 from hetero_la.checks.inputs import (
@@ -78,7 +75,7 @@ class LUFactors(Factors[Stored, Stored]):
     @overload
     def solve(self, b: Lazy, trans: int = 0) -> Lazy: ...
     @overload
-    def solve(self, b: Stored | ArrayLike, trans: int = 0) -> Stored: ...
+    def solve(self, b: Stored | Numbers, trans: int = 0) -> Stored: ...
     def solve(self, b: Any, trans: int = 0) -> Any:
         """Solve A X = B, A^T X = B (`trans` = 1) or A^H X = B (`trans` = 2).
 
@@ -105,19 +102,14 @@ class LUFactors(Factors[Stored, Stored]):
 
 @overload
 def lu_factor(
+    a: Eager | Numbers, overwrite_a: bool = False, check_finite: bool = True, *,
+    pivot: Pivoting = "partial", client: ClientLike = None, **options: Unpack[RunOptions],
+) -> LUFactors[Eager]: ...  # fmt: skip
+@overload
+def lu_factor(
     a: Lazy, overwrite_a: bool = False, check_finite: bool = True, *,
     pivot: Pivoting = "partial", client: ClientLike = None, **options: Unpack[RunOptions],
 ) -> LazyLU[Lazy]: ...  # fmt: skip
-@overload
-def lu_factor(
-    a: Gpu, overwrite_a: bool = False, check_finite: bool = True, *,
-    pivot: Pivoting = "partial", client: ClientLike = None, **options: Unpack[RunOptions],
-) -> LUFactors[Gpu]: ...  # fmt: skip
-@overload
-def lu_factor(
-    a: ArrayLike, overwrite_a: bool = False, check_finite: bool = True, *,
-    pivot: Pivoting = "partial", client: ClientLike = None, **options: Unpack[RunOptions],
-) -> LUFactors[HostArray]: ...  # fmt: skip
 @takes_dask_arrays
 @on_device_of_arrays
 @over_stacks(a=2)
@@ -231,27 +223,12 @@ def factor_without_warning(
     return LUFactors(result.array, piv, result.info, result.report, result.kept)
 
 
-@overload
-def lu_solve(
-    lu_and_piv: tuple[AnyArray, AnyArray] | LazyLU[LazyArray], b: GpuOrLazy, trans: int = 0,
-    overwrite_b: bool = False, check_finite: bool = True,
-) -> GpuOrLazy: ...  # fmt: skip
-@overload
-def lu_solve(
-    lu_and_piv: tuple[Lazy, Lazy] | LazyLU[Lazy], b: ArrayLike, trans: int = 0,
-    overwrite_b: bool = False, check_finite: bool = True,
-) -> Lazy: ...  # fmt: skip
-@overload
-def lu_solve(
-    lu_and_piv: tuple[ArrayLike, ArrayLike], b: ArrayLike, trans: int = 0,
-    overwrite_b: bool = False, check_finite: bool = True,
-) -> HostArray: ...  # fmt: skip
 @takes_dask_arrays
 @on_device_of_arrays
 def lu_solve(
-    lu_and_piv: tuple[Any, Any] | LazyLU[Any], b: Any, trans: int = 0, overwrite_b: bool = False,
-    check_finite: bool = True,
-) -> Any:  # fmt: skip
+    lu_and_piv: tuple[Same | Numbers, Same | Numbers] | LazyLU[Same], b: Same | Numbers,
+    trans: int = 0, overwrite_b: bool = False, check_finite: bool = True,
+) -> Same:  # fmt: skip
     """Solve A X = B from the factors of A, where they are: on the host or on their GPU.
 
     Parameters
@@ -293,7 +270,7 @@ def lu_solve(
     array([1., 1.])
     """
     lu, piv = lu_and_piv
-    if isinstance(lu_and_piv, LUFactors) and trans in (0, 1, 2) and lu.shape[0] == lu.shape[1]:
+    if isinstance(lu_and_piv, LUFactors) and trans in (0, 1, 2):
         x = _solve_where_kept(lu_and_piv, b, trans, check_finite)
         if x is not None:
             return x
@@ -302,8 +279,8 @@ def lu_solve(
 
 def _solve_where_kept(factors: LUFactors, b: Any, trans: int, check_finite: bool) -> Any:
     """Solve with the factors that are kept on GPUs; return None if there are none."""
-    kept = factors.kept_for(b)
-    if kept is None:
+    (m, n), kept = factors.shape, factors.kept_for(b)
+    if kept is None or m != n:
         return None
     if check_finite:
         factors.require_finite("lu")
@@ -336,25 +313,22 @@ def _lu_solve(lu: Any, piv: Any, b: Any, trans: int, overwrite_b: bool, check_fi
 
 @overload
 def lu(
-    a: GpuOrLazy, permute_l: bool = False, overwrite_a: bool = False, check_finite: bool = True,
-    p_indices: bool = False, *, client: ClientLike = None, **options: Unpack[RunOptions],
-) -> tuple[GpuOrLazy, ...]: ...  # fmt: skip
-@overload
-def lu(
-    a: ArrayLike, permute_l: Literal[False] = False, overwrite_a: bool = False,
+    a: Same | Numbers, permute_l: Literal[False] = False, overwrite_a: bool = False,
     check_finite: bool = True, p_indices: bool = False, *, client: ClientLike = None,
     **options: Unpack[RunOptions],
-) -> tuple[HostArray, HostArray, HostArray]: ...  # fmt: skip
+) -> tuple[Same, Same, Same]: ...  # fmt: skip
 @overload
 def lu(
-    a: ArrayLike, permute_l: Literal[True], overwrite_a: bool = False, check_finite: bool = True,
-    p_indices: bool = False, *, client: ClientLike = None, **options: Unpack[RunOptions],
-) -> tuple[HostArray, HostArray]: ...  # fmt: skip
+    a: Same | Numbers, permute_l: Literal[True], overwrite_a: bool = False,
+    check_finite: bool = True, p_indices: bool = False, *, client: ClientLike = None,
+    **options: Unpack[RunOptions],
+) -> tuple[Same, Same]: ...  # fmt: skip
 @overload
 def lu(
-    a: ArrayLike, permute_l: bool = False, overwrite_a: bool = False, check_finite: bool = True,
-    p_indices: bool = False, *, client: ClientLike = None, **options: Unpack[RunOptions],
-) -> tuple[HostArray, ...]: ...  # fmt: skip
+    a: Same | Numbers, permute_l: bool = False, overwrite_a: bool = False,
+    check_finite: bool = True, p_indices: bool = False, *, client: ClientLike = None,
+    **options: Unpack[RunOptions],
+) -> tuple[Same, ...]: ...  # fmt: skip
 @takes_dask_arrays
 @on_device_of_arrays
 def lu(

@@ -6,11 +6,10 @@ from functools import partial
 from typing import Any, Literal, Unpack, overload
 
 import scipy.linalg
-from numpy.typing import ArrayLike
 
 from hetero_la.api.qr_factors import QRFactors, apply_q
 from hetero_la.api.stacks import over_stacks
-from hetero_la.checks.array_types import Gpu, GpuArray, GpuOrLazy, HostArray, LazyArray
+from hetero_la.checks.array_types import Eager, Numbers, Same
 from hetero_la.checks.inputs import as_array, as_matrix, is_writable, require_same_device
 from hetero_la.checks.lazy import takes_dask_arrays
 from hetero_la.checks.warnings import warn
@@ -33,45 +32,33 @@ NOT_GIVEN = object()
 
 @overload
 def qr(
-    a: GpuOrLazy, overwrite_a: bool = False, lwork: int | None = ..., mode: WithQ = "full",
-    pivoting: Literal[False] = False, check_finite: bool = True, *, client: ClientLike = None,
-    **options: Unpack[RunOptions],
-) -> tuple[GpuOrLazy, GpuOrLazy]: ...  # fmt: skip
+    a: Same | Numbers, overwrite_a: bool = False, lwork: int | None = ..., mode: WithQ = "full",
+    pivoting: Literal[False] = False,
+    check_finite: bool = True, *, client: ClientLike = None, **options: Unpack[RunOptions],
+) -> tuple[Same, Same]: ...  # fmt: skip
 @overload
 def qr(
-    a: GpuArray | LazyArray, overwrite_a: bool = False, lwork: int | None = ...,
-    mode: Mode = "full", pivoting: bool = False, check_finite: bool = True, *,
-    client: ClientLike = None, **options: Unpack[RunOptions],
-) -> tuple[Any, ...]: ...  # fmt: skip
+    a: Same | Numbers, overwrite_a: bool = False, lwork: int | None = ..., *, mode: Literal["r"],
+    pivoting: Literal[False] = False,
+    check_finite: bool = True, client: ClientLike = None, **options: Unpack[RunOptions],
+) -> tuple[Same]: ...  # fmt: skip
 @overload
 def qr(
-    a: ArrayLike, overwrite_a: bool = False, lwork: int | None = ..., mode: WithQ = "full",
-    pivoting: Literal[False] = False, check_finite: bool = True, *, client: ClientLike = None,
-    **options: Unpack[RunOptions],
-) -> tuple[HostArray, HostArray]: ...  # fmt: skip
+    a: Same | Numbers, overwrite_a: bool = False, lwork: int | None = ..., *, mode: Literal["raw"],
+    pivoting: Literal[False] = False,
+    check_finite: bool = True, client: ClientLike = None, **options: Unpack[RunOptions],
+) -> tuple[tuple[Same, Same], Same]: ...  # fmt: skip
 @overload
 def qr(
-    a: ArrayLike, overwrite_a: bool = False, lwork: int | None = ..., *, mode: Literal["r"],
-    pivoting: Literal[False] = False, check_finite: bool = True, client: ClientLike = None,
-    **options: Unpack[RunOptions],
-) -> tuple[HostArray]: ...  # fmt: skip
+    a: Same | Numbers, overwrite_a: bool = False, lwork: int | None = ..., mode: WithQ = "full",
+    *, pivoting: Literal[True],
+    check_finite: bool = True, client: ClientLike = None, **options: Unpack[RunOptions],
+) -> tuple[Same, Same, Same]: ...  # fmt: skip
 @overload
 def qr(
-    a: ArrayLike, overwrite_a: bool = False, lwork: int | None = ..., *, mode: Literal["raw"],
-    pivoting: Literal[False] = False, check_finite: bool = True, client: ClientLike = None,
-    **options: Unpack[RunOptions],
-) -> tuple[tuple[HostArray, HostArray], HostArray]: ...  # fmt: skip
-@overload
-def qr(
-    a: ArrayLike, overwrite_a: bool = False, lwork: int | None = ..., mode: WithQ = "full",
-    *, pivoting: Literal[True], check_finite: bool = True, client: ClientLike = None,
-    **options: Unpack[RunOptions],
-) -> tuple[HostArray, HostArray, HostArray]: ...  # fmt: skip
-@overload
-def qr(
-    a: ArrayLike, overwrite_a: bool = False, lwork: int | None = ..., mode: Mode = "full",
-    pivoting: bool = False, check_finite: bool = True, *, client: ClientLike = None,
-    **options: Unpack[RunOptions],
+    a: Same | Numbers, overwrite_a: bool = False, lwork: int | None = ..., mode: Mode = "full",
+    pivoting: bool = False,
+    check_finite: bool = True, *, client: ClientLike = None, **options: Unpack[RunOptions],
 ) -> tuple[Any, ...]: ...  # fmt: skip
 @takes_dask_arrays
 @on_device_of_arrays
@@ -207,23 +194,13 @@ def _pivoted(a: Any, mode: str, overwrite_a: bool) -> tuple[Any, ...]:
     )
 
 
-@overload
-def qr_factor(
-    a: Gpu, overwrite_a: bool = False, check_finite: bool = True, *, client: ClientLike = None,
-    **options: Unpack[RunOptions],
-) -> QRFactors[Gpu]: ...  # fmt: skip
-@overload
-def qr_factor(
-    a: ArrayLike, overwrite_a: bool = False, check_finite: bool = True, *,
-    client: ClientLike = None, **options: Unpack[RunOptions],
-) -> QRFactors[HostArray]: ...  # fmt: skip
 @takes_dask_arrays
 @on_device_of_arrays
 @over_stacks(a=2)
 def qr_factor(
-    a: Any, overwrite_a: bool = False, check_finite: bool = True, *, client: ClientLike = None,
-    **options: Unpack[RunOptions],
-) -> QRFactors:  # fmt: skip
+    a: Eager | Numbers, overwrite_a: bool = False, check_finite: bool = True, *,
+    client: ClientLike = None, **options: Unpack[RunOptions],
+) -> QRFactors[Eager]:  # fmt: skip
     """Factor A = Q R and keep Q as reflectors, for products with Q and for least squares.
 
     Parameters
@@ -270,22 +247,16 @@ def _factor(
 
 @overload
 def qr_multiply(
-    a: Gpu, c: Gpu, mode: Side = "right", pivoting: bool = False, conjugate: bool = False,
-    overwrite_a: bool = False, overwrite_c: bool = False, *, client: ClientLike = None,
-    **options: Unpack[RunOptions],
-) -> tuple[Gpu, ...]: ...  # fmt: skip
+    a: Eager | Numbers, c: Eager | Numbers, mode: Side = "right",
+    pivoting: Literal[False] = False, conjugate: bool = False, overwrite_a: bool = False,
+    overwrite_c: bool = False, *, client: ClientLike = None, **options: Unpack[RunOptions],
+) -> tuple[Eager, Eager]: ...  # fmt: skip
 @overload
 def qr_multiply(
-    a: ArrayLike, c: ArrayLike, mode: Side = "right", pivoting: Literal[False] = False,
+    a: Eager | Numbers, c: Eager | Numbers, mode: Side = "right", pivoting: bool = False,
     conjugate: bool = False, overwrite_a: bool = False, overwrite_c: bool = False, *,
     client: ClientLike = None, **options: Unpack[RunOptions],
-) -> tuple[HostArray, HostArray]: ...  # fmt: skip
-@overload
-def qr_multiply(
-    a: ArrayLike, c: ArrayLike, mode: Side = "right", pivoting: bool = False,
-    conjugate: bool = False, overwrite_a: bool = False, overwrite_c: bool = False, *,
-    client: ClientLike = None, **options: Unpack[RunOptions],
-) -> tuple[HostArray, ...]: ...  # fmt: skip
+) -> tuple[Eager, ...]: ...  # fmt: skip
 @takes_dask_arrays
 @on_device_of_arrays
 @over_stacks(a=2, c="1|2")

@@ -5,11 +5,10 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from numpy.typing import ArrayLike
 from scipy.linalg import get_lapack_funcs
 
 from hetero_la.api.factors import Factors
-from hetero_la.checks.array_types import Stored
+from hetero_la.checks.array_types import Numbers, Stored
 from hetero_la.checks.inputs import as_columns_for, as_finite_array
 from hetero_la.numerics.triangles import upper_triangle
 from hetero_la.tiles.arrays.transfer import (
@@ -117,7 +116,7 @@ class QRFactors(Factors[Stored, Stored]):
         return on_device_of_arrays(upper_triangle)(self[0][: len(self[1])])
 
     def multiply(
-        self, c: Stored | ArrayLike, adjoint: bool = False, check_finite: bool = True
+        self, c: Stored | Numbers, adjoint: bool = False, check_finite: bool = True
     ) -> Stored:
         """Compute Q C or Q^H C without forming Q.
 
@@ -152,12 +151,12 @@ class QRFactors(Factors[Stored, Stored]):
         kept = self.kept_for(c)
         if kept is not None:
             routine = "qr_multiply_adjoint" if adjoint else "qr_multiply"
-            product: Any = kept.answer(c, partial(kept.solve, routine))
+            product = kept.answer(c, partial(kept.solve, routine))
             if product is not None:
                 return product
         return apply_q(self[0], self[1], c, adjoint=adjoint)
 
-    def solve(self, b: Stored | ArrayLike) -> Stored:
+    def solve(self, b: Stored | Numbers) -> Stored:
         """Compute the least-squares solution of A X = B, for m >= n.
 
         Parameters

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, Unpack, overload
+from typing import Any, Unpack
 
 from numpy.linalg import LinAlgError
-from numpy.typing import ArrayLike
 
 from hetero_la.api.cholesky import inverse_positive, solve_positive
 from hetero_la.api.lu import execute_lu
@@ -25,7 +24,7 @@ from hetero_la.api.structure import (
     solve_simple,
     structure_of,
 )
-from hetero_la.checks.array_types import Gpu, GpuOrLazy, HostArray, Lazy
+from hetero_la.checks.array_types import Eager, Numbers, Same
 from hetero_la.checks.inputs import as_matrix, as_system, require_pivoting
 from hetero_la.checks.lazy import takes_dask_arrays
 from hetero_la.checks.warnings import singular_message, warn_ill_conditioned
@@ -47,35 +46,15 @@ from hetero_la.tiles.arrays.transfer import array_module, linalg_module, on_devi
 from hetero_la.tiles.storage.pivots import permutation
 
 
-@overload
-def solve(
-    a: GpuOrLazy, b: GpuOrLazy | ArrayLike, lower: bool = False, overwrite_a: bool = False,
-    overwrite_b: bool = False, check_finite: bool = True, assume_a: SolveAssumption = None,
-    transposed: bool = False, *, pivot: Pivoting = "partial", client: ClientLike = None,
-    **options: Unpack[RunOptions],
-) -> GpuOrLazy: ...  # fmt: skip
-@overload
-def solve(
-    a: ArrayLike, b: Lazy, lower: bool = False, overwrite_a: bool = False,
-    overwrite_b: bool = False, check_finite: bool = True, assume_a: SolveAssumption = None,
-    transposed: bool = False, *, pivot: Pivoting = "partial", client: ClientLike = None,
-    **options: Unpack[RunOptions],
-) -> Lazy: ...  # fmt: skip
-@overload
-def solve(
-    a: ArrayLike, b: ArrayLike, lower: bool = False, overwrite_a: bool = False,
-    overwrite_b: bool = False, check_finite: bool = True, assume_a: SolveAssumption = None,
-    transposed: bool = False, *, pivot: Pivoting = "partial", client: ClientLike = None,
-    **options: Unpack[RunOptions],
-) -> HostArray: ...  # fmt: skip
 @takes_dask_arrays
 @on_device_of_arrays
 @over_stacks(a=2, b="1|2")
 def solve(
-    a: Any, b: Any, lower: bool = False, overwrite_a: bool = False, overwrite_b: bool = False,
-    check_finite: bool = True, assume_a: str | None = None, transposed: bool = False, *,
-    pivot: Pivoting = "partial", client: ClientLike = None, **options: Unpack[RunOptions],
-) -> Any:  # fmt: skip
+    a: Same | Numbers, b: Same | Numbers, lower: bool = False, overwrite_a: bool = False,
+    overwrite_b: bool = False, check_finite: bool = True, assume_a: SolveAssumption = None,
+    transposed: bool = False, *, pivot: Pivoting = "partial", client: ClientLike = None,
+    **options: Unpack[RunOptions],
+) -> Same:  # fmt: skip
     """Solve A X = B for a square matrix.
 
     Parameters
@@ -175,22 +154,12 @@ def _copy_into(x: Any, memory: Any) -> Any:
     return memory
 
 
-@overload
-def solve_with_report(
-    a: Gpu, b: Gpu, *, check_finite: bool = True, transposed: bool = False,
-    pivot: Pivoting = "partial", client: ClientLike = None, **options: Unpack[RunOptions],
-) -> tuple[Gpu, Report]: ...  # fmt: skip
-@overload
-def solve_with_report(
-    a: ArrayLike, b: ArrayLike, *, check_finite: bool = True, transposed: bool = False,
-    pivot: Pivoting = "partial", client: ClientLike = None, **options: Unpack[RunOptions],
-) -> tuple[HostArray, Report]: ...  # fmt: skip
 @takes_dask_arrays
 @on_device_of_arrays
 def solve_with_report(
-    a: Any, b: Any, *, check_finite: bool = True, transposed: bool = False,
+    a: Eager | Numbers, b: Eager | Numbers, *, check_finite: bool = True, transposed: bool = False,
     pivot: Pivoting = "partial", client: ClientLike = None, **options: Unpack[RunOptions],
-) -> tuple[Any, Report]:  # fmt: skip
+) -> tuple[Eager, Report]:  # fmt: skip
     """Solve A X = B as `solve` does; also return the plan and the timing of the run.
 
     Returns
@@ -295,25 +264,14 @@ def _solve_with_factors(result: Result, b: Any, trans: int) -> Any:
     return solver((result.factors, piv), b, trans=trans, check_finite=False)
 
 
-@overload
-def inv(
-    a: GpuOrLazy, overwrite_a: bool = False, check_finite: bool = True, *,
-    assume_a: InvAssumption = None, lower: bool = False, client: ClientLike = None,
-    **options: Unpack[RunOptions],
-) -> GpuOrLazy: ...  # fmt: skip
-@overload
-def inv(
-    a: ArrayLike, overwrite_a: bool = False, check_finite: bool = True, *,
-    assume_a: InvAssumption = None, lower: bool = False, client: ClientLike = None,
-    **options: Unpack[RunOptions],
-) -> HostArray: ...  # fmt: skip
 @takes_dask_arrays
 @on_device_of_arrays
 @over_stacks(a=2)
 def inv(
-    a: Any, overwrite_a: bool = False, check_finite: bool = True, *, assume_a: str | None = None,
-    lower: bool = False, client: ClientLike = None, **options: Unpack[RunOptions],
-) -> Any:  # fmt: skip
+    a: Same | Numbers, overwrite_a: bool = False, check_finite: bool = True, *,
+    assume_a: InvAssumption = None, lower: bool = False, client: ClientLike = None,
+    **options: Unpack[RunOptions],
+) -> Same:  # fmt: skip
     """Invert a matrix, by solving A X = I.
 
     Parameters

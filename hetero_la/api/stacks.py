@@ -7,18 +7,17 @@ import inspect
 import math
 from collections.abc import Callable, Sequence
 from types import ModuleType
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
 from hetero_la.checks.inputs import refuse_masked
 from hetero_la.tiles.arrays.transfer import array_module, is_device_array
 
-P = ParamSpec("P")
-R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., Any])
 
 
-def over_stacks(**core: int | str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+def over_stacks(**core: int | str) -> Callable[[F], F]:
     """Decorate a function of matrices and vectors so that it also takes stacks of them.
 
     Parameters
@@ -50,18 +49,18 @@ def over_stacks(**core: int | str) -> Callable[[Callable[P, R]], Callable[P, R]]
     array([], dtype=float64)
     """
 
-    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+    def decorate(function: F) -> F:
         signature = inspect.signature(function)
 
         @functools.wraps(function)
-        def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
             for i, (name, ndim) in enumerate(core.items()):
                 value: Any = args[i] if i < len(args) else kwargs.get(name)
                 if np.ndim(value) > (2 if ndim == "1|2" else int(ndim)):
                     return _for_each(function, signature.bind(*args, **kwargs), core)
             return function(*args, **kwargs)
 
-        return wrapped
+        return cast(F, wrapped)
 
     return decorate
 

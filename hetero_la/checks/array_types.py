@@ -1,16 +1,23 @@
 """Array types for type checkers: a result is of the same kind as the argument.
 
-Array-likes of the host, lists included, give NumPy arrays.  CuPy and Dask arrays are recognized by
-their attributes, so that neither library is imported for its types.  Types of results are those
-for one matrix; functions of a stack return arrays with its leading dimensions.
+NumPy arrays, numbers and lists of these give NumPy arrays, of any dtype.  CuPy and Dask arrays are
+recognized by their attributes, so that neither library is imported for its types.  Types of results
+are those for one matrix; functions of a stack return arrays with its leading dimensions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, Protocol, Self, TypeVar
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol, Self
 
-from numpy.typing import ArrayLike, NDArray
+import numpy as np
+from numpy.typing import NDArray
+
+if sys.version_info >= (3, 13):
+    from typing import TypeVar
+else:
+    from typing_extensions import TypeVar
 
 #: An array of the host, of any dtype.
 HostArray = NDArray[Any]
@@ -38,15 +45,23 @@ class LazyArray(Protocol):
         """Compute it, as an array of the host or of a GPU."""
 
 
-AnyArray = ArrayLike | GpuArray | LazyArray
-#: An array of a GPU, a Dask array, or either: the result is of the same class.
-Gpu = TypeVar("Gpu", bound=GpuArray)
+#: Data of the host: numbers, arrays, and up to three levels of sequences of these.  A recursive
+#: type would include text, whose items are text.
+_Entry = complex | np.number[Any] | HostArray
+_Row = Sequence[_Entry]
+Numbers = _Entry | _Row | Sequence[_Row] | Sequence[Sequence[_Row]]
+AnyArray = Numbers | GpuArray | LazyArray
+#: The class of an array argument, beside `Numbers`, and of the result.  If no argument determines
+#: it, all data are of the host, and it is NumPy's.  `Eager` excludes Dask arrays.
+Same = TypeVar("Same", bound=GpuArray | LazyArray | HostArray, default=HostArray)
+Eager = TypeVar("Eager", bound=GpuArray | HostArray, default=HostArray)
 Lazy = TypeVar("Lazy", bound=LazyArray)
-GpuOrLazy = TypeVar("GpuOrLazy", bound=GpuArray | LazyArray)
+#: The class of a Dask array, whose determinant is one; the others' is a number, or an array.
+LazyOrAny = TypeVar("LazyOrAny", bound=LazyArray, default=Any)
 #: The arrays of a factors object, and the second entry of its tuple.
 Stored = TypeVar("Stored", bound=Any)
 Beside = TypeVar("Beside")
-LazyResult = TypeVar("LazyResult", bound=LazyArray, covariant=True)
+LazyResult = TypeVar("LazyResult", covariant=True)
 
 
 class LazyLU(Protocol[LazyResult]):
@@ -66,7 +81,7 @@ class LazyLU(Protocol[LazyResult]):
         """Factor now, and keep the blocks where they are made."""
 
     def solve(
-        self, b: ArrayLike | LazyArray, trans: int = 0, check_finite: bool = True
+        self, b: Numbers | LazyArray, trans: int = 0, check_finite: bool = True
     ) -> LazyResult:
         """Solve A X = B, A^T X = B or A^H X = B, lazily."""
 
@@ -87,5 +102,5 @@ class LazyCholesky(Protocol[LazyResult]):
     def persist(self, **kwargs: Any) -> Self:
         """Factor now, and keep the blocks where they are made."""
 
-    def solve(self, b: ArrayLike | LazyArray, check_finite: bool = True) -> LazyResult:
+    def solve(self, b: Numbers | LazyArray, check_finite: bool = True) -> LazyResult:
         """Solve A X = B, lazily."""

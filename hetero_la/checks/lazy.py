@@ -6,10 +6,9 @@ import functools
 import sys
 from collections.abc import Callable, Iterable
 from types import ModuleType
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, TypeVar, cast
 
-P = ParamSpec("P")
-R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., Any])
 
 _loaders: list[Callable[[], ModuleType]] = []
 
@@ -27,7 +26,7 @@ def lazy_function(name: str) -> Callable[..., Any]:
     return found
 
 
-def takes_dask_arrays(function: Callable[P, R]) -> Callable[P, R]:
+def takes_dask_arrays(function: F) -> F:
     """Decorate a function of arrays so that it also accepts Dask arrays.
 
     If an argument, or an entry of a tuple argument, is a Dask array, the function of the same name
@@ -35,12 +34,12 @@ def takes_dask_arrays(function: Callable[P, R]) -> Callable[P, R]:
     """
 
     @functools.wraps(function)
-    def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
         if not _has_dask_array((*args, *kwargs.values())):
             return function(*args, **kwargs)
         return lazy_function(function.__name__)(*args, **kwargs)
 
-    return wrapped
+    return cast(F, wrapped)
 
 
 def is_dask_array(value: Any) -> bool:

@@ -75,7 +75,7 @@ class KeptFactors:
 
     def answer(
         self, b: Any, solve: Callable[[np.ndarray], np.ndarray], *, conjugate: bool = False
-    ) -> np.ndarray | None:
+    ) -> Any:
         """Apply `solve` to the columns of `b`, which has one or two dimensions.
 
         With `conjugate`, apply it to the conjugate of `b`, and return the conjugate of the result.

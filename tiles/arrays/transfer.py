@@ -10,15 +10,14 @@ import sys
 import threading
 from collections.abc import Callable
 from types import ModuleType
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 
 from hetero_la.tiles.arrays.errors import DeviceUnavailableError
 
 Array = Any
-P = ParamSpec("P")
-R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., Any])
 
 _MAX_PITCH = 2**31 - 1  # of cudaMemcpy2D, in bytes
 _DEFAULT = 4  # cudaMemcpyDefault: the devices follow from the addresses
@@ -230,11 +229,11 @@ def column_major_copy(a: Array) -> Array:
     return copied
 
 
-def on_device_of_arrays(function: Callable[P, R]) -> Callable[P, R]:
+def on_device_of_arrays(function: F) -> F:
     """Make the GPU of the first CuPy array among a function's arguments current in its calls."""
 
     @functools.wraps(function)
-    def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
         for value in (*args, *kwargs.values()):
             array = value[0] if isinstance(value, tuple) and value else value
             if is_device_array(array):
@@ -242,7 +241,7 @@ def on_device_of_arrays(function: Callable[P, R]) -> Callable[P, R]:
                     return function(*args, **kwargs)
         return function(*args, **kwargs)
 
-    return wrapped
+    return cast(F, wrapped)
 
 
 def wait_for_writes(a: Any) -> None:
