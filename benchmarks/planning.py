@@ -20,6 +20,7 @@ import numpy as np
 from harness import write_json
 
 from hetero_la.planning import planner
+from hetero_la.planning.decisions import Problem
 from hetero_la.planning.options import Options
 from hetero_la.planning.plan import Plan
 from hetero_la.scheduler.placement.workers import WorkerInfo
@@ -38,7 +39,7 @@ def planned(routine: str, n: int, gpus: int) -> tuple[float, Plan]:
     planner._cached_plan.cache_clear()
     workers, dtype = team(gpus), np.dtype("float64")
     began = time.perf_counter()
-    plan = planner.make_plan(routine, n, n, 0, dtype, Options(), workers)
+    plan = planner.make_plan(Problem(routine, n, n, 0, dtype), Options(), workers)
     plan.bytes_needed()
     plan.job()
     return time.perf_counter() - began, plan

@@ -14,7 +14,7 @@ import pytest
 import hetero_la
 from hetero_la import Options
 from hetero_la.planning import planner
-from hetero_la.planning.decisions import default_nb
+from hetero_la.planning.decisions import Problem, default_nb
 from hetero_la.planning.plan import Plan
 from hetero_la.planning.planner import make_plan
 from hetero_la.scheduler.machine.model import window_steps
@@ -209,11 +209,11 @@ def test_a_large_plan_needs_no_32_bit_indices() -> None:
 
 
 def test_equal_problems_share_their_plan() -> None:
-    problem = ("lu", 500, 500, 0, np.dtype("float64"), Options(nb=50))
-    first, second = (make_plan(*problem, GPUS[:2]) for _ in range(2))
+    problem = Problem("lu", 500, 500, 0, np.dtype("float64"))
+    first, second = (make_plan(problem, Options(nb=50), GPUS[:2]) for _ in range(2))
     assert first.graph is second.graph
     assert first.programs is second.programs
-    assert make_plan(*problem[:-1], Options(nb=51), GPUS[:2]).graph is not first.graph
+    assert make_plan(problem, Options(nb=51), GPUS[:2]).graph is not first.graph
 
 
 def test_plans_can_be_sent_elsewhere() -> None:

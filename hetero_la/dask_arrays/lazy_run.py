@@ -221,20 +221,20 @@ def _plan(routine: str, a: da.Array, nrhs: int, client: Any, options: dict[str, 
     running = explicit or running_client()
     # There are no checkpoints: Dask computes lost results again from the graph.
     chosen = replace(with_preset(options, running), checkpoint=None)
-    (m, n), dtype = a.shape, a.dtype
+    m, n = a.shape
+    problem = Problem(routine, m, n, nrhs, a.dtype)
     caller = calling_thread()
     if on_gpu(a):
         caller = replace(caller, kind="gpu", device=0)
-    estimate = quick_estimate(Problem(routine, m, n, nrhs, dtype), chosen, caller)
-    small = estimate < INLINE_LIMIT[caller.kind]
+    small = quick_estimate(problem, chosen, caller) < INLINE_LIMIT[caller.kind]
     if running is None or (explicit is None and small):
         workers = (caller,) if small or on_gpu(a) else _threads(caller)
-        return make_plan(routine, m, n, nrhs, dtype, chosen, workers)
+        return make_plan(problem, chosen, workers)
     workers = tuple(worker_infos(running))
     if not workers:
         raise DeviceUnavailableError("the cluster has no workers")
     keep_placement(running)
-    return make_plan(routine, m, n, nrhs, dtype, chosen, workers, not on_gpu(a))
+    return make_plan(problem, chosen, workers, not on_gpu(a))
 
 
 def _threads(caller: WorkerInfo) -> tuple[WorkerInfo, ...]:

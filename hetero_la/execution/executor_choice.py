@@ -46,8 +46,9 @@ def choose(
     running = client or running_client()
     explicit = client is not None
     chosen = with_preset(options, running)
-    a, nrhs, where = destination.matrix, destination.nrhs, destination.gpu
+    a, where = destination.matrix, destination.gpu
     m, n = a.shape
+    problem = Problem(routine, m, n, destination.nrhs, a.dtype)
     caller = _caller(where)
 
     def result_bytes(workers: tuple[WorkerInfo, ...]) -> int:
@@ -57,11 +58,10 @@ def choose(
         # Check this first: planning for a huge matrix takes long.
         size = result_bytes(workers)
         require_room(routine, a.shape, a.dtype, -1 if where is None else where, size, caller.memory)
-        return make_plan(routine, m, n, nrhs, a.dtype, chosen, workers, on_host, destination.source)
+        return make_plan(problem, chosen, workers, on_host, destination.source)
 
     if client is None:
         able = chosen.panel == "auto" or caller.kind == chosen.panel
-        problem = Problem(routine, m, n, nrhs, a.dtype)
         alone = running is None and not embedded_can_run()
         fits = result_bytes((caller,)) <= caller.memory  # if not, skip the estimate
         if able and (alone or (fits and _is_short(problem, chosen, caller))):

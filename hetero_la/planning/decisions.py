@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +14,7 @@ from hetero_la.algorithms.routine import Routine, Tiling
 from hetero_la.algorithms.routines import ROUTINES
 from hetero_la.checks.limits import MAX_TASKS_PLANNED, require_few_tasks
 from hetero_la.planning.options import Options, PanelDevice
-from hetero_la.scheduler.machine.model import MachineModel
+from hetero_la.scheduler.machine.model import MachineModel, Source
 from hetero_la.scheduler.machine.profile import Profile, Tuning
 from hetero_la.scheduler.machine.this_machine import current_profile
 from hetero_la.scheduler.placement.workers import WorkerInfo
@@ -30,69 +30,6 @@ _MIN_SECONDS_TO_MEASURE = 0.1
 _SIZE_TOLERANCE = 1.25
 
 
-def choose_panel_worker(
-    routine: Routine,
-    layout: TileLayout,
-    owners: tuple[WorkerInfo, ...],
-    helper: WorkerInfo | None,
-    options: Options,
-    dtype: Any,
-) -> tuple[MachineModel, int | None]:
-    """Return the machine model, and the worker that factors panels (None: the owners).
-
-    Both ways are estimated for the whole run, overlap included: with nominal rates first, and if
-    the run is long enough, with measured ones.
-    """
-    if helper is None:
-        return machine_model(owners, dtype, measure=False), None
-    team, panel_worker = (*owners, helper), len(owners)
-    if options.panel is PanelDevice.CPU:
-        return machine_model(team, dtype, measure=False), panel_worker
-
-    def times(model: MachineModel) -> tuple[float, float]:
-        here = estimate_seconds(routine.tasks, layout, model, range(panel_worker), None, dtype)
-        return here, estimate_seconds(
-            routine.tasks, layout, model, range(panel_worker), panel_worker, dtype
-        )
-
-    model = machine_model(team, dtype, measure=False)
-    if min(times(model)) > _MIN_SECONDS_TO_MEASURE:
-        model = machine_model(team, dtype)
-    on_owners, on_helper = times(model)
-    return model, panel_worker if on_helper < on_owners else None
-
-
-def arrival_steps(
-    routine: Routine,
-    layout: TileLayout,
-    model: MachineModel,
-    owners: Sequence[int],
-    panel_worker: int | None,
-    dtype: Any,
-) -> Callable[[int], int]:
-    """Return a function that gives the step by which a column has arrived on its GPU."""
-    steps = steps_while_loading(routine.tasks, layout, model, owners, panel_worker, dtype)
-    columns = layout.nt + layout.rt
-    return lambda column: column * steps // columns
-
-
-def assign_roles(
-    workers: tuple[WorkerInfo, ...], options: Options
-) -> tuple[tuple[WorkerInfo, ...], WorkerInfo | None]:
-    """Return the owners of columns, and the CPU worker that may factor panels for them."""
-    gpus = tuple(worker for worker in workers if worker.kind == "gpu")
-    cpus = tuple(worker for worker in workers if worker.kind == "cpu")
-    if not gpus:
-        if options.panel is PanelDevice.GPU:
-            raise DeviceUnavailableError("panel='gpu' needs a GPU worker, and there is none")
-        return cpus, None
-    if options.panel is PanelDevice.CPU and not cpus:
-        raise DeviceUnavailableError("panel='cpu' needs a CPU worker besides the GPU workers")
-    if options.panel is PanelDevice.GPU or options.checkpoint or not cpus:
-        return gpus, None
-    return gpus, cpus[0]
-
-
 class Problem(NamedTuple):
     """Routine, matrix shape, right-hand sides and dtype for which a plan is made."""
 
@@ -101,6 +38,102 @@ class Problem(NamedTuple):
     n: int
     nrhs: int
     dtype: Any
+
+
+class Roles(NamedTuple):
+    """The owners of columns, and the CPU worker that may factor panels for them."""
+
+    owners: tuple[WorkerInfo, ...]
+    helper: WorkerInfo | None
+
+
+class Team(NamedTuple):
+    """Workers that take part, the one that factors panels (None: the owners), and their model."""
+
+    workers: tuple[WorkerInfo, ...]
+    panel_worker: int | None
+    model: MachineModel
+
+
+@dataclass(frozen=True, eq=False)
+class Decisions:
+    """What is decided before the graph is built; see `Plan` for the attributes."""
+
+    routine: str
+    layout: TileLayout
+    dtype: np.dtype[Any]
+    options: Options
+    workers: tuple[WorkerInfo, ...]
+    panel_worker: int | None
+    model: MachineModel
+    lookahead: int
+    host_arrays: bool
+    source: Source
+
+    @property
+    def owners(self) -> list[int]:
+        """The workers that own columns, as indices into `workers`."""
+        return [g for g in range(len(self.workers)) if g != self.panel_worker]
+
+    def changed(self, **changes: Any) -> Decisions:
+        """Return these decisions, without what a plan adds to them, and with some changed."""
+        return Decisions(**{f.name: getattr(self, f.name) for f in fields(Decisions)} | changes)
+
+
+def assign_roles(workers: tuple[WorkerInfo, ...], options: Options) -> Roles:
+    """Choose the owners of columns, and the CPU worker that may factor panels for them."""
+    gpus = tuple(worker for worker in workers if worker.kind == "gpu")
+    cpus = tuple(worker for worker in workers if worker.kind == "cpu")
+    if not gpus:
+        if options.panel is PanelDevice.GPU:
+            raise DeviceUnavailableError("panel='gpu' needs a GPU worker, and there is none")
+        return Roles(cpus, None)
+    if options.panel is PanelDevice.CPU and not cpus:
+        raise DeviceUnavailableError("panel='cpu' needs a CPU worker besides the GPU workers")
+    if options.panel is PanelDevice.GPU or options.checkpoint or not cpus:
+        return Roles(gpus, None)
+    return Roles(gpus, cpus[0])
+
+
+def choose_team(
+    routine: Routine, layout: TileLayout, dtype: Any, options: Options, roles: Roles
+) -> Team:
+    """Choose whether the helper joins the owners, and factors panels.
+
+    Both ways are estimated for the whole run, overlap included: with nominal rates first, and if
+    the run is long enough, with measured ones.
+    """
+    owners, helper = roles
+    if helper is None:
+        return Team(owners, None, machine_model(owners, dtype, measure=False))
+    team, panel_worker = (*owners, helper), len(owners)
+    model = machine_model(team, dtype, measure=False)
+    if options.panel is PanelDevice.CPU:
+        return Team(team, panel_worker, model)
+
+    def times(model: MachineModel) -> list[float]:
+        return [
+            estimate_seconds(routine.tasks, layout, model, range(panel_worker), worker, dtype)
+            for worker in (None, panel_worker)
+        ]
+
+    if min(times(model)) > _MIN_SECONDS_TO_MEASURE:
+        model = machine_model(team, dtype)
+    on_owners, on_helper = times(model)
+    if on_helper < on_owners:
+        return Team(team, panel_worker, model)
+    return Team(owners, None, replace(model, devices=model.devices[:panel_worker]))
+
+
+def arrival_steps(decided: Decisions) -> Callable[[int], int]:
+    """Return a function that gives the step by which a column has arrived on its GPU."""
+    layout = decided.layout
+    steps = steps_while_loading(
+        ROUTINES[decided.routine].tasks, layout, decided.model, decided.owners,
+        decided.panel_worker, decided.dtype,
+    )  # fmt: skip
+    columns = layout.nt + layout.rt
+    return lambda column: column * steps // columns
 
 
 def team_name(owners: Sequence[WorkerInfo]) -> str:
@@ -148,17 +181,25 @@ def find_tuning(
     return min(fitting, key=lambda tuning: (distance(tuning), tuning.seconds), default=None)
 
 
-def choose_tile_sizes(
-    routine: str,
-    m: int,
-    n: int,
-    options: Options,
-    owners: Sequence[WorkerInfo],
-    tuned: Tuning | None = None,
+def choose_layout(
+    problem: Problem, options: Options, owners: Sequence[WorkerInfo], tuned: Tuning | None,
     travels: bool = False,
-) -> TileSizes:
-    """Return the tile sizes asked for, tuned, or default; they may exceed a small problem."""
-    return options.sizes or (tuned.nb if tuned else default_nb(routine, m, n, owners, travels))
+) -> TileLayout:  # fmt: skip
+    """Cut a matrix into tiles of the sizes asked for, tuned, or default.
+
+    Raises
+    ------
+    ValueError
+        If they would make too many tasks.
+    """
+    routine, m, n, nrhs, _ = problem
+    nb = options.sizes or (tuned.nb if tuned else default_nb(routine, m, n, owners, travels))
+    # A sequence of sizes determines the last tile itself.
+    merges = owners[0].kind == "gpu" and isinstance(nb, int)
+    tail = ROUTINES[routine].gpu_tail if merges else 1
+    layout = TileLayout(m, n, clipped(nb, max(m, n, nrhs, 1)), nrhs, tail)
+    require_few_tasks(layout, "planned", most=MAX_TASKS_PLANNED)
+    return layout
 
 
 def default_nb(
@@ -179,13 +220,18 @@ def default_nb(
     return min(max(share, 96), 192)
 
 
-def default_lookahead(
-    routine: str, m: int, n: int, owners: Sequence[WorkerInfo], travels: bool = False
-) -> int:
-    """Return the default look-ahead depth, from measurements as for the tile sizes."""
+def choose_lookahead(
+    problem: Problem, options: Options, owners: Sequence[WorkerInfo], tuned: Tuning | None,
+    travels: bool,
+) -> int:  # fmt: skip
+    """Return the look-ahead depth asked for, tuned, or default, from measurements."""
+    if options.lookahead is not None:
+        return options.lookahead
+    if options.nb is None and tuned:
+        return tuned.lookahead
     if owners[0].kind == "cpu":
         return 1
-    return _tiling(routine, min(m, n), owners, travels).lookahead
+    return _tiling(problem.routine, min(problem.m, problem.n), owners, travels).lookahead
 
 
 def _tiling(routine: str, order: int, owners: Sequence[WorkerInfo], travels: bool) -> Tiling:
@@ -206,10 +252,7 @@ def quick_estimate(problem: Problem, options: Options, worker: WorkerInfo) -> fl
 def _estimate(
     problem: Problem, options: Options, worker: WorkerInfo, profile: Profile | None
 ) -> float:
-    routine, m, n, nrhs, dtype = problem
-    tuned = find_tuning(profile, problem, (worker,))
-    nb = clipped(choose_tile_sizes(routine, m, n, options, (worker,), tuned), max(m, n, nrhs, 1))
-    layout = TileLayout(m, n, nb, nrhs)
-    require_few_tasks(layout, "planned", most=MAX_TASKS_PLANNED)
-    model = machine_model((worker,), dtype, measure=False)
-    return estimate_seconds(ROUTINES[routine].tasks, layout, model, range(1), None, dtype)
+    layout = choose_layout(problem, options, (worker,), find_tuning(profile, problem, (worker,)))
+    model = machine_model((worker,), problem.dtype, measure=False)
+    tasks = ROUTINES[problem.routine].tasks
+    return estimate_seconds(tasks, layout, model, range(1), None, problem.dtype)

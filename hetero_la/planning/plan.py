@@ -7,17 +7,16 @@ import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
 from hetero_la.algorithms.routines import ROUTINES
+from hetero_la.planning.decisions import Decisions
 from hetero_la.planning.memory import GPU_WORKSPACE, kernel_elements
-from hetero_la.planning.options import Options
 from hetero_la.planning.planned_graph import PlannedGraph
 from hetero_la.scheduler.graph.analysis import average_parallelism, critical_path, total_work
 from hetero_la.scheduler.graph.task_graph import Granularity
-from hetero_la.scheduler.machine.model import MachineModel, Source, window_steps
+from hetero_la.scheduler.machine.model import window_steps
 from hetero_la.scheduler.placement.distribution import Distribution
 from hetero_la.scheduler.placement.workers import WorkerInfo, over_processes
 from hetero_la.scheduler.predict.estimate import estimate_seconds
@@ -26,13 +25,12 @@ from hetero_la.scheduler.program.instructions import Program
 from hetero_la.scheduler.program.messages import Traffic, buffer_elements
 from hetero_la.scheduler.run.job import Job
 from hetero_la.tiles.arrays.counted import counted
-from hetero_la.tiles.storage.layout import TileLayout
 from hetero_la.tiles.storage.shard import local_width
 from hetero_la.tiles.storage.tile_sizes import TileSizes
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class Plan(Decisions):
     """Complete plan of a run: tiles, owners, look-ahead, graph and programs.
 
     Attributes
@@ -68,20 +66,10 @@ class Plan:
         Memory order of the matrix in the user's array.
     """
 
-    routine: str
-    layout: TileLayout
-    dtype: np.dtype[Any]
-    options: Options
-    workers: tuple[WorkerInfo, ...]
     distribution: Distribution
-    panel_worker: int | None
-    lookahead: int
     graph: PlannedGraph
     programs: list[Program]
     traffic: Traffic
-    model: MachineModel
-    host_arrays: bool
-    source: Source
 
     @property
     def nb(self) -> TileSizes:
@@ -202,9 +190,8 @@ class Plan:
         routine = ROUTINES[self.routine]
         if routine.factored:
             return self._simulated(()).makespan
-        owners = [g for g in range(len(self.workers)) if g != self.panel_worker]
         return estimate_seconds(
-            routine.tasks, self.layout, self.model, owners, self.panel_worker, self.dtype
+            routine.tasks, self.layout, self.model, self.owners, self.panel_worker, self.dtype
         )
 
     def bytes_needed(self) -> list[int]:

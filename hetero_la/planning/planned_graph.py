@@ -12,11 +12,11 @@ import numpy as np
 from hetero_la.algorithms.routines import ROUTINES
 from hetero_la.pictures.graph.files import draw, require_suffix
 from hetero_la.pictures.graph.placed import PlacedGraph
+from hetero_la.planning.decisions import Decisions
 from hetero_la.scheduler.graph.task_graph import Granularity, TaskGraph
-from hetero_la.scheduler.machine.model import MachineModel, graph_seconds
+from hetero_la.scheduler.machine.model import graph_seconds
 from hetero_la.scheduler.placement.distribution import Distribution
 from hetero_la.scheduler.placement.placement import Placement
-from hetero_la.scheduler.placement.workers import WorkerInfo
 from hetero_la.tiles.arrays.counted import counted
 
 if TYPE_CHECKING:
@@ -30,18 +30,10 @@ class PlannedGraph(TaskGraph):
     ----------
     graph : TaskGraph
         Graph whose tasks are shared.
-    routine : str
-        A key of `hetero_la.algorithms.routines.ROUTINES`.
-    dtype : numpy.dtype
-        Element type.
-    workers : sequence of WorkerInfo
-        Workers that take part.
+    decided : Decisions
+        Routine, element type, workers, and their machine model.
     distribution : Distribution
         Owner of each tile column.
-    panel_worker : int or None
-        The worker that factors every panel; None leaves panels to the owners.
-    model : MachineModel
-        Machine model for predictions.
 
     Examples
     --------
@@ -51,30 +43,23 @@ class PlannedGraph(TaskGraph):
     (34, 0)
     """
 
-    def __init__(
-        self,
-        graph: TaskGraph,
-        routine: str,
-        dtype: np.dtype[Any],
-        workers: Sequence[WorkerInfo],
-        distribution: Distribution,
-        panel_worker: int | None,
-        model: MachineModel,
-    ) -> None:
+    def __init__(self, graph: TaskGraph, decided: Decisions, distribution: Distribution) -> None:
         super().__init__(graph.layout, graph.granularity)
         vars(self).update(vars(graph))
-        self.routine, self.dtype, self.workers = routine, dtype, tuple(workers)
-        self.distribution, self.panel_worker, self.model = distribution, panel_worker, model
+        self.decided, self.distribution = decided, distribution
 
     @functools.cached_property
     def placement(self) -> list[int]:
         """Worker of each task, as an index into `workers`."""
-        return list(Placement(self, self.distribution, self.panel_worker))
+        return self._placement_of(self)
+
+    def _placement_of(self, graph: TaskGraph) -> list[int]:
+        return list(Placement(graph, self.distribution, self.decided.panel_worker))
 
     @functools.cached_property
     def seconds(self) -> np.ndarray:
         """Predicted seconds of each task on its worker, without transfers; shape (tasks,)."""
-        return graph_seconds(self, self.placement, self.model, self.dtype)
+        return graph_seconds(self, self.placement, self.decided.model, self.decided.dtype)
 
     def to_networkx(
         self, dtype: Any = None, placement: Sequence[int] | None = None
@@ -84,7 +69,7 @@ class PlannedGraph(TaskGraph):
         As `TaskGraph.to_networkx`, with the plan's dtype and placement by default.
         """
         return super().to_networkx(
-            self.dtype if dtype is None else dtype,
+            self.decided.dtype if dtype is None else dtype,
             self.placement if placement is None else placement,
         )
 
@@ -103,18 +88,18 @@ class PlannedGraph(TaskGraph):
         """
         if granularity not in ("column", "tile"):
             raise ValueError(f"granularity must be 'column' or 'tile', not {granularity!r}")
-        layout = self.layout
+        layout, decided = self.layout, self.decided
         beside = f", {counted(layout.nrhs, 'column')} beside it" if layout.nrhs else ""
         title = (
-            f"{self.routine} of a {layout.m} x {layout.n} {self.dtype.name} matrix{beside}, "
+            f"{decided.routine} of a {layout.m} x {layout.n} {decided.dtype.name} matrix{beside}, "
             f"nb = {layout.nb_text}{', tile by tile' if granularity == 'tile' else ''}"
         )
-        names = [worker.name for worker in self.workers]
+        names = [worker.name for worker in decided.workers]
         if granularity == "column":
             return PlacedGraph(self, self.placement, names, self.seconds, "s", title)
-        graph = ROUTINES[self.routine].tasks(layout, granularity)
-        placement = list(Placement(graph, self.distribution, self.panel_worker))
-        seconds = graph_seconds(graph, placement, self.model, self.dtype)
+        graph = ROUTINES[decided.routine].tasks(layout, granularity)
+        placement = self._placement_of(graph)
+        seconds = graph_seconds(graph, placement, decided.model, decided.dtype)
         return PlacedGraph(graph, placement, names, seconds, "s", title)
 
     def draw(

@@ -5,23 +5,23 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Unpack
+from typing import Unpack
 
 import numpy as np
 from numpy.typing import DTypeLike
 
 from hetero_la.algorithms.routines import ROUTINES
 from hetero_la.checks.inputs import DTYPES, as_sizes
-from hetero_la.checks.limits import MAX_TASKS_PLANNED, require_few_tasks
 from hetero_la.planning.decisions import (
+    Decisions,
     Problem,
     arrival_steps,
     assign_roles,
-    choose_panel_worker,
-    choose_tile_sizes,
-    default_lookahead,
+    choose_layout,
+    choose_lookahead,
+    choose_team,
     find_tuning,
 )
 from hetero_la.planning.options import Options, PanelDevice, RunOptions
@@ -35,8 +35,6 @@ from hetero_la.scheduler.placement.distribution import Distribution
 from hetero_la.scheduler.placement.placement import Placement
 from hetero_la.scheduler.placement.workers import WorkerInfo, calling_thread, over_processes
 from hetero_la.scheduler.program.build import build_programs
-from hetero_la.tiles.storage.layout import TileLayout
-from hetero_la.tiles.storage.tile_sizes import clipped
 
 
 def plan(
@@ -94,15 +92,11 @@ def plan(
     infos = tuple(workers) if workers is not None else (calling_thread(),)
     source: Source = "column-major" if ROUTINES[routine].transposed else "row-major"
     chosen = Options.choose(options)
-    return make_plan(routine, m, n, nrhs, np.dtype(dtype), chosen, infos, source=source)
+    return make_plan(Problem(routine, m, n, nrhs, np.dtype(dtype)), chosen, infos, source=source)
 
 
 def make_plan(
-    routine: str,
-    m: int,
-    n: int,
-    nrhs: int,
-    dtype: np.dtype[Any],
+    problem: Problem,
     options: Options,
     workers: tuple[WorkerInfo, ...],
     on_host: bool = False,
@@ -112,12 +106,8 @@ def make_plan(
 
     Parameters
     ----------
-    routine : str
-        A key of `ROUTINES`.
-    m, n, nrhs : int
-        Shape of the matrix, and number of right-hand sides.
-    dtype : dtype
-        Element type.
+    problem : Problem
+        Routine, a key of `ROUTINES`, shapes and element type.
     options : Options
         Options that the user has set.
     workers : tuple of WorkerInfo
@@ -129,48 +119,26 @@ def make_plan(
     """
     # Free memory changes from run to run and does not matter here: it is no part of the cache key.
     key = tuple(replace(worker, memory=0) for worker in workers)
-    profile = current_profile()
-    return _cached_plan(routine, m, n, nrhs, dtype, options, key, on_host, source, profile)
+    return _cached_plan(problem, options, key, on_host, source, current_profile())
 
 
 @functools.lru_cache(maxsize=16)
 def _cached_plan(
-    routine: str,
-    m: int,
-    n: int,
-    nrhs: int,
-    dtype: np.dtype[Any],
-    options: Options,
-    workers: tuple[WorkerInfo, ...],
-    on_host: bool,
-    source: Source,
-    profile: Profile | None,
-) -> Plan:
-    owners, helper = assign_roles(workers, options)
-    tuned = find_tuning(profile, Problem(routine, m, n, nrhs, dtype), owners)
+    problem: Problem, options: Options, workers: tuple[WorkerInfo, ...], on_host: bool,
+    source: Source, profile: Profile | None,
+) -> Plan:  # fmt: skip
+    routine, dtype = ROUTINES[problem.routine], problem.dtype
+    roles = assign_roles(workers, options)
+    owners = roles.owners
     travels = on_host and owners[0].kind == "gpu"
-    nb = choose_tile_sizes(routine, m, n, options, owners, tuned, travels)
-    depth = options.lookahead
-    if depth is None and options.nb is None and tuned:
-        depth = tuned.lookahead
-    if depth is None:
-        depth = default_lookahead(routine, m, n, owners, travels)
-    # A sequence of sizes determines the last tile itself.
-    uniform = isinstance(nb, int)
-    tail = ROUTINES[routine].gpu_tail if owners[0].kind == "gpu" and uniform else 1
-    layout = TileLayout(m, n, clipped(nb, max(m, n, nrhs, 1)), nrhs, tail)
-    require_few_tasks(layout, "planned", most=MAX_TASKS_PLANNED)
-    model, panel_worker, team = _choose_team(routine, layout, owners, helper, options, dtype)
-    if options.ib is None and not ROUTINES[routine].factored:
-        kernel = ROUTINES[routine].panel_kernel
-        options = replace(options, ib=best_inner_blocking(owners[0], kernel, dtype))
-    arrival = None
-    if travels:
-        arrival = arrival_steps(
-            ROUTINES[routine], layout, model, range(len(owners)), panel_worker, dtype
-        )
+    tuned = find_tuning(profile, problem, owners)
+    layout = choose_layout(problem, options, owners, tuned, travels)
+    depth = choose_lookahead(problem, options, owners, tuned, travels)
+    team = choose_team(routine, layout, dtype, options, roles)
+    if options.ib is None and not routine.factored:
+        options = replace(options, ib=best_inner_blocking(owners[0], routine.panel_kernel, dtype))
     return _assemble(
-        routine, layout, dtype, options, team, model, panel_worker, depth, travels, source, arrival
+        Decisions(problem.routine, layout, dtype, options, *team, depth, travels, source)
     )
 
 
@@ -189,10 +157,7 @@ def follow_up(plan: Plan, routine: str, nrhs: int) -> Plan:
     """
     ROUTINES[routine].require_shape(routine, plan.layout.m, plan.layout.n)
     layout = replace(plan.layout, nrhs=nrhs)
-    return _assemble(
-        routine, layout, plan.dtype, plan.options, plan.workers, plan.model, plan.panel_worker,
-        plan.lookahead, False, plan.source, None,
-    )  # fmt: skip
+    return _assemble(plan.changed(routine=routine, layout=layout, host_arrays=False))
 
 
 def resume(plan: Plan, workers: tuple[WorkerInfo, ...], step: int) -> Plan:
@@ -207,68 +172,39 @@ def resume(plan: Plan, workers: tuple[WorkerInfo, ...], step: int) -> Plan:
     step : int
         First step that is still to be done.
     """
-    routine, layout, options, dtype = plan.routine, plan.layout, plan.options, plan.dtype
+    options = plan.options
     if options.panel not in {worker.kind for worker in workers}:
         # The worker that was to factor panels may be the lost one.
         options = replace(options, panel=PanelDevice.AUTO)
-    owners, helper = assign_roles(workers, options)
-    model, panel_worker, team = _choose_team(routine, layout, owners, helper, options, dtype)
-    travels = plan.host_arrays and owners[0].kind == "gpu"
-    return _assemble(
-        routine, layout, dtype, options, team, model, panel_worker, plan.lookahead, travels,
-        plan.source, None, step,
-    )  # fmt: skip
+    roles = assign_roles(workers, options)
+    team = choose_team(ROUTINES[plan.routine], plan.layout, plan.dtype, options, roles)
+    travels = plan.host_arrays and roles.owners[0].kind == "gpu"
+    decided = plan.changed(options=options, host_arrays=travels, **team._asdict())
+    return _assemble(decided, done=step)
 
 
-def _choose_team(
-    routine: str,
-    layout: TileLayout,
-    owners: tuple[WorkerInfo, ...],
-    helper: WorkerInfo | None,
-    options: Options,
-    dtype: np.dtype[Any],
-) -> tuple[MachineModel, int | None, tuple[WorkerInfo, ...]]:
-    """Return model, panel worker, and all workers: the helper only if panels go to it."""
-    model, panel_worker = choose_panel_worker(
-        ROUTINES[routine], layout, owners, helper, options, dtype
-    )
-    team = owners if panel_worker is None or helper is None else (*owners, helper)
-    return replace(model, devices=model.devices[: len(team)]), panel_worker, team
-
-
-def _assemble(
-    routine: str,
-    layout: TileLayout,
-    dtype: np.dtype[Any],
-    options: Options,
-    team: tuple[WorkerInfo, ...],
-    model: MachineModel,
-    panel_worker: int | None,
-    depth: int,
-    travels: bool,
-    source: Source,
-    arrival: Callable[[int], int] | None,
-    done: int = 0,
-) -> Plan:
+def _assemble(decided: Decisions, done: int = 0) -> Plan:
     """Make the plan from all decisions; the steps before `done` are left out."""
-    owners = [g for g in range(len(team)) if g != panel_worker]
-    weights = [_speed(model, g) if g in owners else 0.0 for g in range(len(team))]
+    layout, team = decided.layout, decided.workers
+    owners = decided.owners
+    weights = [_speed(decided.model, g) if g in owners else 0.0 for g in range(len(team))]
     # In shared memory only columns that are adjacent in the matrix can be merged into one call.
     shared = share_memory([team[g] for g in owners])
     distribution = Distribution.cyclic(layout.nt + layout.rt, weights, alternating=shared)
     with _no_garbage_collection():
-        graph = ROUTINES[routine].tasks(layout)
+        graph = ROUTINES[decided.routine].tasks(layout)
         if done:
             graph = graph.remaining(done)
         programs, traffic = build_programs(
-            graph, Placement(graph, distribution, panel_worker), distribution, len(team),
-            depth=depth, shared=shared, arrival=arrival,
-            checkpoints=_checkpoints(graph, options, team),
+            graph, Placement(graph, distribution, decided.panel_worker), distribution, len(team),
+            depth=decided.lookahead, shared=shared,
+            arrival=arrival_steps(decided) if decided.host_arrays and not done else None,
+            checkpoints=_checkpoints(graph, decided.options, team),
         )  # fmt: skip
-    planned = PlannedGraph(graph, routine, dtype, team, distribution, panel_worker, model)
+    planned = PlannedGraph(graph, decided, distribution)
     return Plan(
-        routine, layout, dtype, options, team, distribution, panel_worker, depth, planned, programs,
-        traffic, model, travels, source,
+        **vars(decided), distribution=distribution, graph=planned, programs=programs,
+        traffic=traffic,
     )  # fmt: skip
 
 

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 import hetero_la
 from hetero_la.execution.execute import execute
+from hetero_la.planning import decisions
 from hetero_la.planning.options import Options
 from hetero_la.planning.planner import make_plan
 from hetero_la.scheduler.cluster.clients import worker_infos
@@ -196,7 +197,7 @@ def test_routines_in_windows_give_scipy_s_result(cluster: Cluster, routine: str)
     given = problem(routine, TileLayout(*shape[:2], NB, shape[2]))
     for window, panel in enumerate(panels_on(cluster), 1):
         plan = make_plan(
-            routine, *shape, given.a.dtype, Options(nb=NB, panel=panel),
+            decisions.Problem(routine, *shape, given.a.dtype), Options(nb=NB, panel=panel),
             tuple(worker_infos(client)), on_host=True,
         )  # fmt: skip
         target = np.empty_like(given.expected, order="F")
@@ -213,7 +214,9 @@ def test_windows_of_any_length_cut_programs_into_all_their_parts(
     for panel in panels_on(cluster):
         a = random(60, seed=window)
         plan = make_plan(
-            "lu", 60, 60, 0, a.dtype, Options(nb=NB, panel=panel), tuple(worker_infos(client))
+            decisions.Problem("lu", 60, 60, 0, a.dtype),
+            Options(nb=NB, panel=panel),
+            tuple(worker_infos(client)),
         )
         target = np.empty_like(a)
         outcome = run_local(client, replace(plan.job(), window=window), ArrayStorage(a, target))
@@ -231,7 +234,9 @@ def test_windows_of_any_length_cut_programs_into_all_their_parts(
 def test_lu_in_threads_without_dask_is_scipy_s(hybrid: Cluster) -> None:
     a = random(60)
     infos = tuple(worker_infos(hybrid.private_client()))
-    plan = make_plan("lu", 60, 60, 0, a.dtype, Options(nb=NB, panel="cpu"), infos)
+    plan = make_plan(
+        decisions.Problem("lu", 60, 60, 0, a.dtype), Options(nb=NB, panel="cpu"), infos
+    )
     target = np.empty_like(a)
     run_in_threads(plan.job(), ArrayStorage(a, target), [VirtualGpu(), VirtualGpu(), CpuDevice()])
     assert_close(target, scipy.linalg.lu_factor(a)[0])
@@ -254,7 +259,9 @@ def test_programs_with_a_panel_worker_on_any_cluster(hybrid: Cluster, panel: str
     client = hybrid.private_client()
     a, b = random(45), random(45, 11, seed=1)
     plan = make_plan(
-        "solve", 45, 45, 11, a.dtype, Options(nb=NB, panel=panel), tuple(worker_infos(client))
+        decisions.Problem("solve", 45, 45, 11, a.dtype),
+        Options(nb=NB, panel=panel),
+        tuple(worker_infos(client)),
     )
     target = np.empty((45, 56), order="F")
     run_in_processes(client, plan.job(), ArrayStorage(a, target, b))
@@ -279,7 +286,7 @@ def test_routines_with_a_panel_worker_on_any_cluster(
     given = problem(routine, TileLayout(*shape[:2], NB, shape[2]))
     for on_host in (False, True):
         plan = make_plan(
-            routine, *shape, given.a.dtype, Options(nb=NB, panel=panel),
+            decisions.Problem(routine, *shape, given.a.dtype), Options(nb=NB, panel=panel),
             tuple(worker_infos(client)), on_host,
         )  # fmt: skip
         target = np.empty_like(given.expected, order="F")

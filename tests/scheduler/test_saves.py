@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 import hetero_la
 from hetero_la.algorithms.routines import ROUTINES
 from hetero_la.planning import check_memory
+from hetero_la.planning.decisions import Problem
 from hetero_la.planning.options import Options
 from hetero_la.planning.planner import make_plan, resume
 from hetero_la.scheduler.graph.task_graph import TaskGraph
@@ -169,7 +170,7 @@ def far(count: int) -> tuple[WorkerInfo, ...]:
 
 def test_plans_with_checkpoints() -> None:
     options = Options(nb=NB, checkpoint=2)
-    args = ("lu", 24, 24, 0, np.dtype(float), options)
+    args = Problem("lu", 24, 24, 0, np.dtype(float)), options
     plan = make_plan(*args, far(3))
     assert plan.job().checkpoints == [2, 4, 6]
     assert "checkpoints: every 2 steps, in the client's memory" in plan.explain()
@@ -177,7 +178,9 @@ def test_plans_with_checkpoints() -> None:
 
 
 def test_what_is_left_is_planned_for_whoever_is_there() -> None:
-    plan = make_plan("solve", 24, 24, 5, np.dtype(float), Options(nb=NB, checkpoint=2), far(3))
+    plan = make_plan(
+        Problem("solve", 24, 24, 5, np.dtype(float)), Options(nb=NB, checkpoint=2), far(3)
+    )
     for step, count in ((0, 2), (2, 2), (4, 5), (7, 1)):
         rest = resume(plan, far(count), step)
         assert rest.layout == plan.layout
@@ -203,15 +206,15 @@ def test_the_client_needs_room_for_two_checkpoints(
 ) -> None:
     """The latest one, and the next; a run that goes on has the first of them already."""
     monkeypatch.setattr(check_memory, "available_memory", lambda: 2 * 24 * 24 * 8 - 1)
-    args = ("lu", 24, 24, 0, np.dtype(float))
+    problem = Problem("lu", 24, 24, 0, np.dtype(float))
     room = {worker.name: 10**6 for worker in far(2)}
-    plan = make_plan(*args, Options(nb=NB, checkpoint=2), far(2))
+    plan = make_plan(problem, Options(nb=NB, checkpoint=2), far(2))
     with pytest.raises(InsufficientMemoryError, match=r"needs 9,216 bytes on the host, which has"):
         check_memory.check_memory(plan, room, -1, new_columns=0)
     check_memory.check_memory(plan, room, -1, new_columns=0, checkpoints=1)
     in_files = Options(nb=NB, checkpoint=2, checkpoint_folder=tmp_path)
     for options in (Options(nb=NB), in_files):
-        check_memory.check_memory(make_plan(*args, options, far(2)), room, -1, new_columns=0)
+        check_memory.check_memory(make_plan(problem, options, far(2)), room, -1, new_columns=0)
 
 
 @pytest.mark.parametrize(
