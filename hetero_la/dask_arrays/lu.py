@@ -12,7 +12,7 @@ import numpy as np
 from hetero_la.api.determinant import SlogdetResult, det_of, sign_of, slogdet_of
 from hetero_la.checks.inputs import require_pivot_type, require_pivoting, require_row_numbers
 from hetero_la.dask_arrays.bands import between_diagonals, row_chunks
-from hetero_la.dask_arrays.blocks import apply_to_blocks, diagonal, map_column_blocks
+from hetero_la.dask_arrays.blocks import apply_to_blocks, map_column_blocks, tuple_entry
 from hetero_la.dask_arrays.inputs import (
     as_columns,
     as_matrix,
@@ -208,27 +208,23 @@ def slogdet(a: Any, check_finite: bool = True, *, client: Any = None, **options:
     """Compute `hetero_la.slogdet` lazily: a named tuple of two arrays of one number."""
     a = as_matrix(a, square=True)
     given = _diagonal_and_piv(a, check_finite, client, options)
-    sign = apply_to_blocks(_sign, given, np.empty((), a.dtype))
-    return SlogdetResult(sign, apply_to_blocks(_logabsdet, given, np.empty((), a.dtype).real))
+    found, like = apply_to_blocks(_slogdet, given, np.empty((), object)), np.empty((), a.dtype)
+    return SlogdetResult(tuple_entry(found, 0, like), tuple_entry(found, 1, like.real))
 
 
 def _diagonal_and_piv(
     a: da.Array, check_finite: bool, client: Any, options: dict[str, Any]
 ) -> tuple[da.Array, da.Array]:
     run = LazyRun("lu", a, check_finite=check_finite, client=client, **options)
-    return diagonal(run.factors), run.vector("ipiv")
+    return da.diagonal(run.factors), run.vector("ipiv")
 
 
 def _det(diagonals: Sequence[Any], pivots: Sequence[Any]) -> Any:
     return det_of(_concatenate(diagonals), sign_of(pivots[0]))
 
 
-def _sign(diagonals: Sequence[Any], pivots: Sequence[Any]) -> Any:
-    return slogdet_of(_concatenate(diagonals), sign_of(pivots[0])).sign
-
-
-def _logabsdet(diagonals: Sequence[Any], pivots: Sequence[Any]) -> Any:
-    return slogdet_of(_concatenate(diagonals), sign_of(pivots[0])).logabsdet
+def _slogdet(diagonals: Sequence[Any], pivots: Sequence[Any]) -> Any:
+    return slogdet_of(_concatenate(diagonals), sign_of(pivots[0]))
 
 
 def _concatenate(parts: Sequence[Any]) -> np.ndarray:

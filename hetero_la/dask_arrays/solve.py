@@ -15,7 +15,7 @@ from hetero_la.api.structure import (
 )
 from hetero_la.checks.inputs import require_pivoting
 from hetero_la.dask_arrays.bands import band
-from hetero_la.dask_arrays.blocks import diagonal, map_column_blocks
+from hetero_la.dask_arrays.blocks import after
 from hetero_la.dask_arrays.cholesky import solve_positive
 from hetero_la.dask_arrays.inputs import (
     as_matrix,
@@ -127,15 +127,9 @@ def _by_substitution(
     upper = structure is Structure.UPPER
     factor = band(a if upper else a.T.conj(), below=0)
     routine = "lu_solve" if upper != transposed else "lu_solve_adjoint"
-    with_checked_chunks = map_column_blocks(
-        _after_check, factor, _check_nonzero(diagonal(factor)).all()
-    )
-    return LazyRun(routine, with_checked_chunks, b, client=client, **options).beside
+    checked = after(factor, _check_nonzero(da.diagonal(factor)).all())
+    return LazyRun(routine, checked, b, client=client, **options).beside
 
 
 def _check_nonzero(entries: da.Array) -> da.Array:
     return entries.map_blocks(require_nonzero_diagonal, dtype=entries.dtype, meta=entries._meta)
-
-
-def _after_check(block: Any, start: int, stop: int, verdict: Any) -> Any:
-    return block
