@@ -172,17 +172,16 @@ def test_numbers_are_looked_at_where_they_are_loaded() -> None:
 
 
 @pytest.mark.skipif(not os.access("/proc/self/clear_refs", os.W_OK), reason="needs Linux's /proc")
-def test_blocks_that_nobody_else_holds_go_when_they_are_copied(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_blocks_that_nobody_else_holds_go_when_they_are_copied() -> None:
     n = 3000
     for size in (200, n):  # once to load libraries and take what is taken once
         x = da.random.default_rng(0).standard_normal((size, size), chunks=250)
         factors = hetero_la.lu_factor(x)
         before = reset_peak()
-        factors = factors.persist()
+        # With several threads, as many blocks are made ahead of the copies as time allows.
+        factors = factors.persist(scheduler="sync")
         grown = memory("VmHWM") - before
-    assert grown < 1.75 * n * n * 8
+    assert grown < 1.3 * n * n * 8
     assert factors.lu.nbytes == n * n * 8
 
 

@@ -16,8 +16,8 @@ import numpy as np
 from dask._task_spec import Task, TaskRef
 from dask.base import tokenize
 from dask.highlevelgraph import HighLevelGraph
+from dask.utils import cached_cumsum
 
-from hetero_la.dask_arrays.blocks import starts
 from hetero_la.tiles.arrays.transfer import (
     array_module,
     is_column_major,
@@ -71,7 +71,8 @@ def band(
     """
     rows = tuple(a.chunks[0] if rows is None else rows)
     name = f"band-{tokenize(a.name, below, above, ones, rows, copy)}"
-    given, first, columns = starts(a.chunks[0]), starts(rows), starts(a.chunks[1])
+    sizes = a.chunks[0], rows, a.chunks[1]
+    given, first, columns = (cached_cumsum(chunks, initial_zero=True) for chunks in sizes)
     tasks = {}
     for i, j in np.ndindex(len(rows), a.numblocks[1]):
         block = min(bisect.bisect_right(given, first[i]), a.numblocks[0]) - 1

@@ -14,7 +14,6 @@ from dask.highlevelgraph import HighLevelGraph
 
 from hetero_la.dask_arrays.inputs import empty_like
 from hetero_la.numerics.range_scaling import largest_entry
-from hetero_la.tiles.arrays.transfer import on_device_of_arrays
 
 
 def map_column_blocks(
@@ -36,23 +35,25 @@ def map_column_blocks(
     shape : tuple of int, optional
         Shape of the result, by default that of `a`; columns beyond it are left out.
     """
-    a = a.rechunk({0: -1})
     rows, width = shape or a.shape
-    spans = [
-        (start, min(start + size, width))
-        for start, size in zip(starts(a.chunks[1]), a.chunks[1], strict=False)
-        if start < width
-    ] or [(0, 0)]
-    meta = empty_like(a, (0, 0), a.dtype)
-    name = f"{function.__name__.strip('_')}-{tokenize(function, a.name, arguments, spans, rows)}"
-    given = [one_block(argument) for argument in arguments]
-    tasks = {
-        (name, 0, j): Task((name, 0, j), function, TaskRef((a.name, 0, j)), start, stop, *given)
-        for j, (start, stop) in enumerate(spans)
-    }
-    inputs = [a, *(argument for argument in arguments if isinstance(argument, da.Array))]
-    graph = HighLevelGraph.from_collections(name, tasks, inputs)
-    return da.Array(graph, name, ((rows,), tuple(stop - start for start, stop in spans)), meta=meta)
+    a = a[:, :width].rechunk({0: -1})
+    return da.map_blocks(
+        _on_columns, a, *arguments, function=function, token=function.__name__.strip("_"),
+        chunks=((rows,), a.chunks[1]), dtype=a.dtype, meta=empty_like(a, (0, 0), a.dtype),
+    )  # fmt: skip
+
+
+def _on_columns(block: Any, *arguments: Any, function: Any, block_info: Any = None) -> Any:
+    return function(block, *block_info[0]["array-location"][1], *arguments)
+
+
+def after(a: da.Array, verdict: da.Array) -> da.Array:
+    """Return `a`, whose blocks are there once `verdict`, an array of one block, is computed."""
+    return da.map_blocks(_first, a, verdict, dtype=a.dtype, meta=a._meta)
+
+
+def _first(block: Any, verdict: Any) -> Any:
+    return block
 
 
 def apply_to_blocks(
@@ -101,35 +102,8 @@ def largest_of(a: da.Array) -> da.Array:
         _largest, a, chunks=tuple((1,) * count for count in a.numblocks), dtype=np.float64,
         meta=np.empty((0, 0)),
     )  # fmt: skip
-    return apply_to_blocks(_largest_of_all, [each], np.empty(()))
+    return each.max()
 
 
 def _largest(block: Any) -> np.ndarray:
     return np.array([[largest_entry(block)]])
-
-
-def _largest_of_all(blocks: Sequence[Any]) -> np.ndarray:
-    return np.max(blocks)
-
-
-def one_block(argument: Any) -> Any:
-    """Return a reference to the only block of a Dask array; return other arguments unchanged."""
-    if not isinstance(argument, da.Array):
-        return argument
-    return TaskRef((argument.name, *[0] * argument.ndim))
-
-
-def starts(sizes: Sequence[int]) -> list[int]:
-    """Return the first index of each chunk, followed by the total size."""
-    return list(itertools.accumulate(sizes, initial=0))
-
-
-def diagonal(a: da.Array) -> da.Array:
-    """Return the diagonal of a matrix in blocks of columns."""
-    packed = map_column_blocks(_diagonal, a, shape=(1, min(a.shape)))
-    return packed[0]
-
-
-@on_device_of_arrays
-def _diagonal(block: Any, start: int, stop: int) -> Any:
-    return block[:, : stop - start].diagonal(-start)[None]

@@ -72,29 +72,27 @@ class LazyCholeskyFactors(NamedTuple):
 
 
 def cholesky(
-    a: Any, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True, *,
-    client: Any = None, **options: Any,
+    a: Any, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True,
+    **options: Any,
 ) -> da.Array:  # fmt: skip
     """Compute `hetero_la.cholesky` lazily."""
-    factor = _run(a, lower, check_finite, client, options).triangle(a.shape, lower=True)
+    factor = _run(a, lower, check_finite=check_finite, **options).triangle(a.shape, lower=True)
     return factor if lower else factor.T
 
 
 def cho_factor(
-    a: Any, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True, *,
-    client: Any = None, **options: Any,
+    a: Any, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True,
+    **options: Any,
 ) -> LazyCholeskyFactors:  # fmt: skip
     """Compute `hetero_la.cho_factor` lazily: a named tuple of a Dask array and `lower`."""
-    factor = _run(a, lower, check_finite, client, options).factors
+    factor = _run(a, lower, check_finite=check_finite, **options).factors
     return LazyCholeskyFactors(factor if lower else factor.T, lower)
 
 
-def _run(a: Any, lower: bool, check_finite: bool, client: Any, options: dict[str, Any]) -> LazyRun:
+def _run(a: Any, lower: bool, **options: Any) -> LazyRun:
     a = as_matrix(a, square=True)
-    return LazyRun(
-        "cholesky", a if lower else transpose_of(a, "a"), check_finite=check_finite,
-        singular=Singular.NOT_POSITIVE, client=client, **options,
-    )  # fmt: skip
+    a = a if lower else transpose_of(a, "a")
+    return LazyRun("cholesky", a, singular=Singular.NOT_POSITIVE, **options)
 
 
 def cho_solve(
@@ -117,9 +115,7 @@ def cho_solve_checking_b(c_and_lower: tuple[Any, bool], b: da.Array) -> da.Array
     return cho_solve(c_and_lower, with_checked_chunks(b, "b", True), check_finite=False)
 
 
-def solve_positive(
-    a: da.Array, b: da.Array | None, *, lower: bool, client: Any, **options: Any
-) -> da.Array:
+def solve_positive(a: da.Array, b: da.Array | None, *, lower: bool, **options: Any) -> da.Array:
     """Solve A X = B, or return the inverse if `b` is None, from the triangle `lower` names."""
     turn = da.conj if not lower and a.dtype.kind == "c" else da.asarray
     # A^T is the conjugate of A: it has the conjugate solution for conjugate right-hand sides.
@@ -127,6 +123,6 @@ def solve_positive(
         "inverse_positive" if b is None else "solve_positive",
         a if lower else transpose_of(a, "a"),
         None if b is None else turn(b), columns=len(a), singular=Singular.NOT_POSITIVE,
-        solves=True, client=client, **options,
+        solves=True, **options,
     )  # fmt: skip
     return turn(run.beside)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -13,6 +12,7 @@ from dask._task_spec import List, TaskRef
 from dask.base import tokenize
 from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from dask.system import CPU_COUNT
+from dask.utils import cached_cumsum
 
 from hetero_la.dask_arrays.bands import band, row_chunks
 from hetero_la.dask_arrays.blocks import largest_of
@@ -79,36 +79,24 @@ class LazyRun:
             plan.options, plan.lookahead, plan.panel_worker, plan.distribution,
             [(worker.name, worker.kind, worker.address) for worker in plan.workers],
         )  # fmt: skip
-        starts = itertools.accumulate((x.shape[1] for x in inputs), initial=0)
-        chunks = [
-            chunk
-            for x, at, name in zip(inputs, starts, names, strict=False)
-            for chunk in _chunks(x, at, name, check_finite)
-        ]
+        chunks = list(_chunks(inputs, names, check_finite))
         self._tasks = RunGraph(plan.job(), self._token, chunks, on_gpu=self._on_gpu)
-        self._graph = self._layers(inputs)
-        self._steps = self._checked_steps(singular, solves, a)
-
-    def _layers(self, inputs: Sequence[da.Array]) -> HighLevelGraph:
-        cuts, tasks = f"hetero-la-cut-{self._token}", f"hetero-la-run-{self._token}"
         graph = HighLevelGraph.merge(*(x.dask for x in inputs))
-        names = {x.name for x in inputs}
-        layers, dependencies = dict(graph.layers), dict(graph.dependencies)
-        if self._tasks.cuts:
-            layers[cuts], dependencies[cuts] = MaterializedLayer(self._tasks.cuts), names
-            names = names | {cuts}
-        pinned = self._tasks.tasks
-        layers[tasks] = MaterializedLayer(pinned, annotations=annotations_of(pinned.values()))
-        dependencies[tasks] = names
-        self._last = tasks
-        return HighLevelGraph(layers, dependencies)
+        needed = {x.name for x in inputs}
+        for what, tasks in (("cut", self._tasks.cuts), ("run", self._tasks.tasks)):
+            if tasks:
+                self._last = f"hetero-la-{what}-{self._token}"
+                graph = _with_layer(graph, self._last, tasks, needed)
+                needed = {*needed, self._last}
+        self._steps = self._checked_steps(graph, singular, solves, a)
 
-    def _checked_steps(self, singular: Singular, solves: bool, a: da.Array) -> da.Array:
+    def _checked_steps(
+        self, graph: HighLevelGraph, singular: Singular, solves: bool, a: da.Array
+    ) -> da.Array:
         """Return the per-step values, an array of one object; computing it checks `info`."""
         layout, dtype = self.plan.layout, self.plan.dtype
         name = f"hetero-la-steps-{tokenize(self._token, singular, solves)}"
-        values = List(*[TaskRef(key) for key in self._tasks.values])
-        graph, needed, largest = self._graph, {self._last}, None
+        values, needed, largest = List(*map(TaskRef, self._tasks.values)), {self._last}, None
         if singular is Singular.NOT_PIVOTED:
             size = largest_of(a)
             graph = HighLevelGraph.merge(graph, size.dask)
@@ -117,11 +105,7 @@ class LazyRun:
             (name,), check_status, values, layout, dtype, singular, solves, largest,
             run=self._token,
         )  # fmt: skip
-        graph = HighLevelGraph(
-            {**graph.layers, name: MaterializedLayer({task.key: task})},
-            {**graph.dependencies, name: needed},
-        )
-        return da.Array(graph, name, (), dtype=object)
+        return da.Array(_with_layer(graph, name, {task.key: task}, needed), name, (), dtype=object)
 
     @property
     def factors(self) -> da.Array:
@@ -193,26 +177,33 @@ class LazyRun:
             for j, columns in enumerate(blocks)
         }
         widths = tuple(sum(map(layout.column_width, columns)) for columns in blocks)
-        layer = MaterializedLayer(tasks, annotations=annotations_of(tasks.values()))
-        graph = self._steps.dask
-        graph = HighLevelGraph(
-            {**graph.layers, name: layer},
-            {**graph.dependencies, name: {self._last, self._steps.name}},
-        )
+        needed = {self._last, self._steps.name}
+        graph = _with_layer(self._steps.dask, name, tasks, needed)
         if not widths:
             return da.empty_like(self._like, shape=(layout.m, 0), dtype=self.plan.dtype)
         meta = empty_like(self._like, (0, 0), self.plan.dtype)
         return da.Array(graph, name, ((layout.m,), widths), meta=meta)
 
 
-def _chunks(x: da.Array, start: int, name: str, finite: bool) -> Iterator[Chunk]:
-    """Yield the blocks of `x`, whose first column is column `start` of the whole matrix."""
-    rows, columns = (list(itertools.accumulate(sizes, initial=0)) for sizes in x.chunks)
-    for i, j in np.ndindex(x.numblocks):
-        shape = x.chunks[0][i], x.chunks[1][j]
-        if all(shape):
-            span = start + columns[j], start + columns[j + 1]
-            yield Chunk((x.name, i, j), rows[i], span, Declared(name, (i, j), shape), finite)
+def _with_layer(
+    graph: HighLevelGraph, name: str, tasks: dict[Any, Any], needed: set[str]
+) -> HighLevelGraph:
+    """Return a graph with one more layer, which needs some of its layers."""
+    layer = MaterializedLayer(tasks, annotations=annotations_of(tasks.values()))
+    return HighLevelGraph({**graph.layers, name: layer}, {**graph.dependencies, name: needed})
+
+
+def _chunks(inputs: Sequence[da.Array], names: Sequence[str], finite: bool) -> Iterator[Chunk]:
+    """Yield the blocks of matrices whose columns follow each other."""
+    start = 0
+    for x, name in zip(inputs, names, strict=False):
+        rows, columns = (cached_cumsum(sizes, initial_zero=True) for sizes in x.chunks)
+        for i, j in np.ndindex(x.numblocks):
+            shape = x.chunks[0][i], x.chunks[1][j]
+            if all(shape):
+                span = start + columns[j], start + columns[j + 1]
+                yield Chunk((x.name, i, j), rows[i], span, Declared(name, (i, j), shape), finite)
+        start += x.shape[1]
 
 
 def _plan(routine: str, a: da.Array, nrhs: int, client: Any, options: dict[str, Any]) -> Plan:

@@ -17,7 +17,7 @@ from hetero_la.api.lstsq import (
     require_nonzero,
     residues_dtype,
 )
-from hetero_la.dask_arrays.blocks import apply_to_blocks, diagonal, map_column_blocks, tuple_entry
+from hetero_la.dask_arrays.blocks import after, apply_to_blocks, tuple_entry
 from hetero_la.dask_arrays.inputs import (
     as_system,
     as_two_dimensional,
@@ -103,8 +103,8 @@ def _solve_by_qr(a: da.Array, b: da.Array, cond: float, options: dict[str, Any])
         zeros = da.zeros_like(b, shape=(n - m, b.shape[1]))
         padded = da.concatenate([b.conj(), zeros])
         run = LazyRun("minimum_norm", transpose_of(a, "a"), padded, **options)
-    rank = apply_to_blocks(_rank, [diagonal(run.factors)], np.empty((), np.int64), cond)
-    c = map_column_blocks(_after_rank, run.beside, rank)
+    rank = apply_to_blocks(_rank, [da.diagonal(run.factors)], np.empty((), np.int64), cond)
+    c = after(run.beside, rank)
     return c[:n] if m >= n else c.conj(), c[n:], rank, None
 
 
@@ -116,10 +116,6 @@ def _rank(diagonals: Sequence[Any], cond: float) -> Any:
         because = f"entries of R's diagonal are at most {cond:.3g} of the largest"
         distributed.warn(deficient_message(rank, len(diagonal), because), LinAlgWarning)
     return np.int64(rank)
-
-
-def _after_rank(block: Any, start: int, stop: int, rank: Any) -> Any:
-    return block
 
 
 def _nan_if_deficient(sums: Sequence[Any], rank: Sequence[Any], n: int) -> Any:

@@ -12,7 +12,7 @@ import numpy as np
 from hetero_la.api.determinant import SlogdetResult, det_of, sign_of, slogdet_of
 from hetero_la.checks.inputs import require_pivot_type, require_pivoting, require_row_numbers
 from hetero_la.dask_arrays.bands import between_diagonals, row_chunks
-from hetero_la.dask_arrays.blocks import apply_to_blocks, diagonal, map_column_blocks
+from hetero_la.dask_arrays.blocks import apply_to_blocks, map_column_blocks, tuple_entry
 from hetero_la.dask_arrays.inputs import (
     as_columns,
     as_matrix,
@@ -89,7 +89,7 @@ class LazyLUFactors(NamedTuple):
 
 def lu_factor(
     a: Any, overwrite_a: bool = False, check_finite: bool = True, *, pivot: Pivoting = "partial",
-    client: Any = None, **options: Any,
+    **options: Any,
 ) -> LazyLUFactors:  # fmt: skip
     """Compute `hetero_la.lu_factor` lazily: a named tuple of two Dask arrays, which can solve.
 
@@ -104,19 +104,18 @@ def lu_factor(
     pivoted = require_pivoting(pivot)
     run = LazyRun(
         "lu" if pivoted else "lu_nopivot", as_matrix(a), check_finite=check_finite,
-        singular=Singular.WARNED_OF if pivoted else Singular.NOT_PIVOTED, client=client,
-        **options,
+        singular=Singular.WARNED_OF if pivoted else Singular.NOT_PIVOTED, **options,
     )  # fmt: skip
     return LazyLUFactors(run.factors, run.vector("ipiv"))
 
 
 def lu(
     a: Any, permute_l: bool = False, overwrite_a: bool = False, check_finite: bool = True,
-    p_indices: bool = False, *, client: Any = None, **options: Any,
+    p_indices: bool = False, **options: Any,
 ) -> tuple[da.Array, ...]:  # fmt: skip
     """Compute `hetero_la.lu` lazily."""
     a = as_matrix(a)
-    run = LazyRun("lu", a, check_finite=check_finite, client=client, **options)
+    run = LazyRun("lu", a, check_finite=check_finite, **options)
     m, n = a.shape
     k = min(m, n)
     upper = run.triangle((k, n), lower=False)
@@ -155,23 +154,19 @@ def lu_solve(
     b = as_columns(packed, b, "factors")
     dtype = np.result_type(packed.dtype, b.dtype)
     rhs = as_two_dimensional(b.astype(dtype))
-    x = _solve_factored(packed.astype(dtype), piv.rechunk(-1), rhs, trans, check_finite)
-    return x[:, 0] if b.ndim == 1 else x
-
-
-def _solve_factored(
-    packed: da.Array, piv: da.Array, b: da.Array, trans: int, check_finite: bool
-) -> da.Array:
-    """Solve the system that `trans` names, from factors and a matrix `b` of the same dtype."""
     options: dict[str, Any] = {
         "nb": tiles_of(packed), "check_finite": check_finite, "names": ("lu", "b")
     }  # fmt: skip
+    packed, piv = packed.astype(dtype), piv.rechunk(-1)
     if trans == 0:
-        ordered = map_column_blocks(_permute_rows, with_checked_chunks(b, "b", False), piv)
-        return LazyRun("lu_solve", packed, ordered, **options).beside
-    turn = da.conj if trans == 1 and b.dtype.kind == "c" else da.asarray  # A^T is conj(A^H)
-    x = LazyRun("lu_solve_adjoint", packed, turn(b), **options).beside
-    return turn(map_column_blocks(_permute_rows_back, x, piv))
+        ordered = map_column_blocks(_permute_rows, with_checked_chunks(rhs, "b", False), piv, False)
+        x = LazyRun("lu_solve", packed, ordered, **options).beside
+    else:
+        # A^T is conj(A^H).
+        turn = da.conj if trans == 1 and dtype.kind == "c" else da.asarray
+        x = LazyRun("lu_solve_adjoint", packed, turn(rhs), **options).beside
+        x = turn(map_column_blocks(_permute_rows, x, piv, True))
+    return x[:, 0] if b.ndim == 1 else x
 
 
 def tiles_of(packed: da.Array) -> TileSizes | None:
@@ -181,54 +176,39 @@ def tiles_of(packed: da.Array) -> TileSizes | None:
 
 
 @on_device_of_arrays
-def _permute_rows(block: Any, start: int, stop: int, piv: Any) -> Any:
+def _permute_rows(block: Any, start: int, stop: int, piv: Any, back: bool) -> Any:
     require_row_numbers(piv, len(block))
-    return block[array_module(block).asarray(permutation(piv, len(block)))]
+    order = (inverse_order if back else permutation)(piv, len(block))
+    return block[array_module(block).asarray(order)]
 
 
-@on_device_of_arrays
-def _permute_rows_back(block: Any, start: int, stop: int, piv: Any) -> Any:
-    require_row_numbers(piv, len(block))
-    return block[array_module(block).asarray(inverse_order(piv, len(block)))]
-
-
-def det(
-    a: Any, overwrite_a: bool = False, check_finite: bool = True, *, client: Any = None,
-    **options: Any,
-) -> da.Array:  # fmt: skip
+def det(a: Any, overwrite_a: bool = False, check_finite: bool = True, **options: Any) -> da.Array:
     """Compute `hetero_la.det` lazily: an array of one number."""
     a = as_matrix(a, square=True)
     wide = np.complex128 if a.dtype.kind == "c" else np.float64
-    return apply_to_blocks(
-        _det, _diagonal_and_piv(a, check_finite, client, options), np.empty((), wide)
-    )
+    given = _diagonal_and_piv(a, check_finite=check_finite, **options)
+    return apply_to_blocks(_det, given, np.empty((), wide))
 
 
-def slogdet(a: Any, check_finite: bool = True, *, client: Any = None, **options: Any) -> Any:
+def slogdet(a: Any, check_finite: bool = True, **options: Any) -> Any:
     """Compute `hetero_la.slogdet` lazily: a named tuple of two arrays of one number."""
     a = as_matrix(a, square=True)
-    given = _diagonal_and_piv(a, check_finite, client, options)
-    sign = apply_to_blocks(_sign, given, np.empty((), a.dtype))
-    return SlogdetResult(sign, apply_to_blocks(_logabsdet, given, np.empty((), a.dtype).real))
+    given = _diagonal_and_piv(a, check_finite=check_finite, **options)
+    found, like = apply_to_blocks(_slogdet, given, np.empty((), object)), np.empty((), a.dtype)
+    return SlogdetResult(tuple_entry(found, 0, like), tuple_entry(found, 1, like.real))
 
 
-def _diagonal_and_piv(
-    a: da.Array, check_finite: bool, client: Any, options: dict[str, Any]
-) -> tuple[da.Array, da.Array]:
-    run = LazyRun("lu", a, check_finite=check_finite, client=client, **options)
-    return diagonal(run.factors), run.vector("ipiv")
+def _diagonal_and_piv(a: da.Array, **options: Any) -> tuple[da.Array, da.Array]:
+    run = LazyRun("lu", a, **options)
+    return da.diagonal(run.factors), run.vector("ipiv")
 
 
 def _det(diagonals: Sequence[Any], pivots: Sequence[Any]) -> Any:
     return det_of(_concatenate(diagonals), sign_of(pivots[0]))
 
 
-def _sign(diagonals: Sequence[Any], pivots: Sequence[Any]) -> Any:
-    return slogdet_of(_concatenate(diagonals), sign_of(pivots[0])).sign
-
-
-def _logabsdet(diagonals: Sequence[Any], pivots: Sequence[Any]) -> Any:
-    return slogdet_of(_concatenate(diagonals), sign_of(pivots[0])).logabsdet
+def _slogdet(diagonals: Sequence[Any], pivots: Sequence[Any]) -> Any:
+    return slogdet_of(_concatenate(diagonals), sign_of(pivots[0]))
 
 
 def _concatenate(parts: Sequence[Any]) -> np.ndarray:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import math
 import mmap
 import sys
@@ -12,11 +11,7 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
-from dask._task_spec import Task
-from dask.base import tokenize
-from dask.highlevelgraph import HighLevelGraph
 
-from hetero_la.dask_arrays.blocks import one_block, starts
 from hetero_la.dask_arrays.inputs import empty_like
 from hetero_la.tiles.arrays.transfer import (
     array_module,
@@ -43,26 +38,20 @@ def row_order(pivots: Sequence[Any], m: int, dtype: Any, gpu: bool) -> Any:
 
 def permutation_matrix(indices: da.Array, chunks: tuple[int, ...], dtype: Any) -> da.Array:
     """Return P in square chunks, from the column of the one in each row."""
-    name = f"permutation-{tokenize(indices.name, chunks, dtype)}"
-    spans = list(itertools.pairwise(starts(chunks)))
-    tasks = {
-        (name, i, j): Task(
-            (name, i, j), _permutation, one_block(indices), spans[i], spans[j], dtype
-        )
-        for i, j in np.ndindex(len(spans), len(spans))
-    }
-    graph = HighLevelGraph.from_collections(name, tasks, [indices])
-    return da.Array(graph, name, (chunks, chunks), meta=empty_like(indices, (0, 0), dtype))
+    columns = da.arange(len(indices), chunks=(chunks,))
+    return da.blockwise(
+        _permutation, "ij", indices.rechunk((chunks,)), "i", columns, "j", dtype, None,
+        token="permutation", dtype=dtype, meta=empty_like(indices, (0, 0), dtype),
+    )  # fmt: skip
 
 
 @on_device_of_arrays
-def _permutation(indices: Any, rows: tuple[int, int], columns: tuple[int, int], dtype: Any) -> Any:
-    """Return a block of P."""
-    xp, (start, stop) = array_module(indices), columns
-    here = indices[slice(*rows)]
-    (row,) = xp.nonzero((here >= start) & (here < stop))
-    p = sparse_zeros((len(here), stop - start), here, dtype)
-    p[row, here[row] - start] = 1
+def _permutation(indices: Any, columns: np.ndarray, dtype: Any) -> Any:
+    """Return a block of P: some rows, with the columns of their ones, and some columns."""
+    xp, start = array_module(indices), int(columns[0]) if len(columns) else 0
+    (row,) = xp.nonzero((indices >= start) & (indices < start + len(columns)))
+    p = sparse_zeros((len(indices), len(columns)), indices, dtype)
+    p[row, indices[row] - start] = 1
     return p
 
 

@@ -15,7 +15,7 @@ from hetero_la.api.structure import (
 )
 from hetero_la.checks.inputs import require_pivoting
 from hetero_la.dask_arrays.bands import band
-from hetero_la.dask_arrays.blocks import diagonal, map_column_blocks
+from hetero_la.dask_arrays.blocks import after
 from hetero_la.dask_arrays.cholesky import solve_positive
 from hetero_la.dask_arrays.inputs import (
     as_matrix,
@@ -40,7 +40,7 @@ _READ_IN_PART = (
 def solve(
     a: Any, b: Any, lower: bool = False, overwrite_a: bool = False, overwrite_b: bool = False,
     check_finite: bool = True, assume_a: str | None = None, transposed: bool = False, *,
-    pivot: Pivoting = "partial", client: Any = None, **options: Any,
+    pivot: Pivoting = "partial", **options: Any,
 ) -> da.Array:  # fmt: skip
     """Compute `hetero_la.solve` lazily, without refinement and without a condition estimate.
 
@@ -50,60 +50,53 @@ def solve(
     """
     structure, pivoted = structure_of(assume_a), require_pivoting(pivot)
     a, b = as_system(a, b, square=True)
-    if structure in _READ_IN_PART:
-        a, b = with_checked_chunks(a, "a", check_finite), with_checked_chunks(b, "b", check_finite)
-    else:
-        options["check_finite"] = check_finite
     if transposed:
         refuse_complex(a.dtype)
-    rhs = as_two_dimensional(b)
-    x = _solve_structured(a, rhs, structure, lower, transposed, client, options, pivoted)
+    x = _solve(
+        a, as_two_dimensional(b), structure, check_finite, lower, transposed, pivoted, **options
+    )
     return x[:, 0] if b.ndim == 1 else x
 
 
 def inv(
     a: Any, overwrite_a: bool = False, check_finite: bool = True, *,
-    assume_a: str | None = None, lower: bool = False, client: Any = None, **options: Any,
+    assume_a: str | None = None, lower: bool = False, **options: Any,
 ) -> da.Array:  # fmt: skip
     """Compute `hetero_la.inv` lazily."""
     structure = structure_of(assume_a, INV_NAMES)
-    a = as_matrix(a, square=True)
+    return _solve(as_matrix(a, square=True), None, structure, check_finite, lower, **options)
+
+
+def _solve(
+    a: da.Array, b: da.Array | None, structure: Structure, check_finite: bool, lower: bool,
+    transposed: bool = False, pivoted: bool = True, **options: Any,
+) -> da.Array:  # fmt: skip
+    """Solve A X = B, or return the inverse if `b` is None."""
     if structure in _READ_IN_PART:
         a = with_checked_chunks(a, "a", check_finite)
+        b = b if b is None else with_checked_chunks(b, "b", check_finite)
     else:
         options["check_finite"] = check_finite
     if structure is Structure.POSITIVE:
-        return solve_positive(a, None, lower=lower, client=client, **options)
-    if structure in (*_TRIANGULAR, Structure.DIAGONAL):
-        identity = band(da.ones_like(a), below=0, above=0)
-        return _solve_structured(a, identity, structure, lower, False, client, options)
-    a = _full_matrix(a, structure, lower)
-    run = LazyRun(
-        "inverse", a, columns=len(a), singular=Singular.REFUSED, solves=True, client=client,
-        **options,
-    )  # fmt: skip
-    return run.beside
-
-
-def _solve_structured(
-    a: da.Array, b: da.Array, structure: Structure, lower: bool, transposed: bool, client: Any,
-    options: dict[str, Any], pivoted: bool = True,
-) -> da.Array:  # fmt: skip
-    if structure is Structure.POSITIVE:
-        return solve_positive(a, b, lower=lower, client=client, **options)
+        return solve_positive(a, b, lower=lower, **options)
+    if b is None and structure in (*_TRIANGULAR, Structure.DIAGONAL):
+        b = band(da.ones_like(a), below=0, above=0)
     if structure is Structure.DIAGONAL:
+        client = options.pop("client", None)
         require_options(options, client)
         return b / _check_nonzero(da.diagonal(a))[:, None]
-    if structure in _TRIANGULAR:
-        return _by_substitution(a, b, structure, transposed, client, options)
+    if structure in _TRIANGULAR:  # used as U of `lu_solve`; of a lower one the adjoint is U
+        upper = structure is Structure.UPPER
+        factor = band(a if upper else a.T.conj(), below=0)
+        checked = after(factor, _check_nonzero(da.diagonal(factor)).all())
+        routine = "lu_solve" if upper != transposed else "lu_solve_adjoint"
+        return LazyRun(routine, checked, b, **options).beside
     a = _full_matrix(a, structure, lower)
-    matrix = transpose_of(a, "a") if transposed else a
-    run = LazyRun(
-        "solve" if pivoted else "solve_nopivot", matrix, b,
-        singular=Singular.REFUSED if pivoted else Singular.NOT_PIVOTED, solves=True,
-        client=client, **options,
-    )  # fmt: skip
-    return run.beside
+    return LazyRun(
+        "inverse" if b is None else "solve" if pivoted else "solve_nopivot",
+        transpose_of(a, "a") if transposed else a, b, columns=len(a),
+        singular=Singular.REFUSED if pivoted else Singular.NOT_PIVOTED, solves=True, **options,
+    ).beside  # fmt: skip
 
 
 def _full_matrix(a: da.Array, structure: Structure, lower: bool) -> da.Array:
@@ -119,23 +112,5 @@ def _full_matrix(a: da.Array, structure: Structure, lower: bool) -> da.Array:
     return inner + inner.T + middle
 
 
-def _by_substitution(
-    a: da.Array, b: da.Array, structure: Structure, transposed: bool, client: Any,
-    options: dict[str, Any],
-) -> da.Array:  # fmt: skip
-    """Solve with a triangle, used as U of `lu_solve`; of a lower one the adjoint is U."""
-    upper = structure is Structure.UPPER
-    factor = band(a if upper else a.T.conj(), below=0)
-    routine = "lu_solve" if upper != transposed else "lu_solve_adjoint"
-    with_checked_chunks = map_column_blocks(
-        _after_check, factor, _check_nonzero(diagonal(factor)).all()
-    )
-    return LazyRun(routine, with_checked_chunks, b, client=client, **options).beside
-
-
 def _check_nonzero(entries: da.Array) -> da.Array:
     return entries.map_blocks(require_nonzero_diagonal, dtype=entries.dtype, meta=entries._meta)
-
-
-def _after_check(block: Any, start: int, stop: int, verdict: Any) -> Any:
-    return block

@@ -122,9 +122,9 @@ def _close_embedded() -> None:
             _embedded = None
 
 
-# Not in the earlier shutdown of `threading`: there Dask takes the main thread as alive and starts
-# threads to close, which Python 3.12.0 and 3.12.1 refuse.  Once the main thread has ended Dask
-# starts none, and the program's other threads have ended too.
+# Not in the earlier shutdown of `threading`: there distributed's `Worker.close` takes the main
+# thread as alive and starts a thread to close its executor, which Python 3.12.0 and 3.12.1 refuse.
+# Once the main thread has ended it starts none, and the program's other threads have ended too.
 atexit.register(_close_embedded)
 
 

@@ -164,7 +164,8 @@ class Cluster(SpecCluster):  # type: ignore[misc]
         return self._unbatched(super().get_client())
 
     def _unbatched(self, client: Client) -> Client:
-        # A run would wait for up to 10 ms behind the batched releases of the run before.
+        # A run would wait for up to 10 ms behind the batched releases of the run before
+        # (dask/distributed#2345).
         client.scheduler_comm.interval = 0
         self.scheduler.client_comms[client.id].interval = 0
         return client
@@ -199,8 +200,8 @@ class Cluster(SpecCluster):  # type: ignore[misc]
         await super()._start()
 
     async def _close(self) -> None:
-        # Dask's own way would first move results from worker to worker, and wait for running
-        # tasks.
+        # By itself `SpecCluster._close` retires the workers (`scale(0)`), which moves their results
+        # to each other, and `Worker.close` waits for running tasks (distributed 2026.8).
         self._own_logs.level = logging.CRITICAL  # losses are intended now
         if self.scheduler is not None:  # else it has not even started
             self.scheduler.plugins.pop(KeepPlacement.name, None)  # no run is to start again
@@ -229,7 +230,8 @@ def _can_show_dashboard() -> bool:
 def _forget_parent() -> None:
     """Mark the parent's clusters as closed in a forked child, and renew Dask's thread pool.
 
-    The threads of the parent, Dask's pool for large messages among them, do not exist there.
+    The threads of the parent do not exist there (dask/distributed#2249), among them that of the
+    pool by which `distributed.utils.offload` packs large messages.
     """
     for cluster in list(_open_clusters):
         cluster.status = Status.closed

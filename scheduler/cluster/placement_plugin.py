@@ -54,9 +54,9 @@ class RunTask(Task):  # type: ignore[misc]
         return RunTask(self.key, self.func, *self.args, run=self.run, address=self.address)
 
 
-def annotations_of(tasks: Iterable[RunTask]) -> dict[str, Any]:
+def annotations_of(tasks: Iterable[Task]) -> dict[str, Any]:
     """Return Dask annotations of tasks, for layers that Dask's optimization leaves alone."""
-    homes = {task.key: [task.address] for task in tasks if task.address}
+    homes = {task.key: [home] for task in tasks if (home := getattr(task, "address", ""))}
     if not homes:
         return {}
     return {

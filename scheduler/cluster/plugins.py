@@ -14,7 +14,6 @@ import threadpoolctl
 from distributed import Scheduler, Worker
 from distributed.diagnostics.plugin import SchedulerPlugin
 from distributed.threadpoolexecutor import ThreadPoolExecutor
-from distributed.worker_state_machine import WorkerState
 
 from hetero_la.scheduler.placement.workers import WorkerInfo
 from hetero_la.tiles.arrays.device import Device
@@ -36,30 +35,11 @@ SETTINGS: dict[str, Any] = {
 }
 
 
-class PriorityState(WorkerState):  # type: ignore[misc]
-    """Worker state that starts the most urgent of the tasks that one panel makes ready.
-
-    Upstream starts them in the order of a set, so that a trailing update may run
-    before the look-ahead update that the next panel waits for.
-    """
-
-    def _transition_to_memory(self, *args: Any, **kwargs: Any) -> Any:
-        recommendations, instructions = super()._transition_to_memory(*args, **kwargs)
-        if len(recommendations) > 1:  # the last one is taken first
-            recommendations = dict(
-                sorted(
-                    recommendations.items(),
-                    key=lambda item: item[0].priority or (),
-                    reverse=True,
-                )
-            )
-        return recommendations, instructions
-
-
 class SendAtOnce(SchedulerPlugin):  # type: ignore[misc]
     """Messages to workers leave at once: waiting to batch them costs 4 ms a dependent task.
 
-    See dask/distributed#2345.
+    distributed's `BatchedSend` waits 2 to 10 ms between messages, which no setting changes
+    (dask/distributed#2345).
     """
 
     name = "hetero-la-send-at-once"
@@ -69,7 +49,11 @@ class SendAtOnce(SchedulerPlugin):  # type: ignore[misc]
 
 
 class QuietScheduler(Scheduler):  # type: ignore[misc]
-    """A scheduler that opens no port unless a dashboard is asked for."""
+    """A scheduler that opens no port unless a dashboard is asked for.
+
+    In distributed 2026.8 `Scheduler.__init__` and `Worker.start_unsafe` call `start_http_server`
+    whether or not there is a dashboard.
+    """
 
     def __init__(self, *, dashboard: bool, **kwargs: Any) -> None:
         self._wants_dashboard = dashboard
@@ -111,7 +95,6 @@ class DeviceWorker(Worker):  # type: ignore[misc]
             nthreads=1,
             memory_limit=0,
             executor=executor,
-            WorkerStateClass=PriorityState,
             **kwargs,
         )
         self.batched_stream.interval = 0
@@ -205,7 +188,11 @@ class ContextThreadPoolExecutor(ThreadPoolExecutor):  # type: ignore[misc]
 
 
 class EventLoopLogFilter(logging.Filter):
-    """Filter for the log records of one event loop below `level`; other clusters' are kept."""
+    """Filter for the log records of one event loop below `level`; other clusters' are kept.
+
+    Dask logs the ends of connections as errors when a cluster is closed
+    (dask/distributed#7192).
+    """
 
     def __init__(self) -> None:
         super().__init__()

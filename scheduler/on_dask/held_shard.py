@@ -8,7 +8,7 @@ import uuid
 import weakref
 from collections import Counter
 from collections.abc import Hashable, Iterator
-from typing import Any, TypeVar
+from typing import Any
 
 from hetero_la.scheduler.cluster.devices import current_worker, device_lock
 from hetero_la.scheduler.on_dask.inputs import InputBuffer
@@ -17,8 +17,6 @@ from hetero_la.tiles.arrays.device import Device
 from hetero_la.tiles.arrays.errors import StaleShardError
 from hetero_la.tiles.arrays.forks import in_forked_child
 from hetero_la.tiles.kernels.cpu.device import CpuDevice
-
-T = TypeVar("T")
 
 
 class HeldShard:
@@ -37,18 +35,15 @@ class HeldShard:
         The attempt at the run to which it belongs: nothing of another may get into it.
     share : hashable
         The run and the worker's number in it, whatever the attempt.
-    runner : Runner, optional
-        The state; none where workers of one process do the run as one task.
-    buffer : InputBuffer, optional
-        Where other tasks put the input; none in a copy, which is empty.
+    state : tuple of Runner and InputBuffer, optional
+        What works, and where other tasks put its input; none in a copy, which is empty.
     """
 
     def __init__(
-        self, device: Device, attempt: str, share: Hashable, *,
-        runner: Runner | None = None, buffer: InputBuffer | None = None,
+        self, device: Device, attempt: str, share: Hashable,
+        state: tuple[Runner, InputBuffer] | None = None,
     ) -> None:  # fmt: skip
-        self.device, self.attempt, self.share = device, attempt, share
-        self._runner, self._buffer = runner, buffer
+        self.device, self.attempt, self.share, self._state = device, attempt, share, state
         self.name = uuid.uuid4().hex
         with _changed:
             _alive.add(self)
@@ -59,37 +54,32 @@ class HeldShard:
     @property
     def empty(self) -> bool:
         """Whether the state is not here, or no more."""
-        return self._runner is None and self._buffer is None
+        return self._state is None
 
-    def _require_here(self, part: T | None) -> T:
+    def _require_here(self) -> tuple[Runner, InputBuffer]:
         worker, home = current_worker(), self._worker() if self._worker else None
-        if part is None or worker is not home:
+        if self._state is None or worker is not home:
             raise StaleShardError(
                 "a slice of a factorization ran on a worker that does not hold its shard, "
                 f"{worker.address if worker else 'no worker of a cluster'}: Dask did not keep "
                 "the tasks where the plan has put them; build it again for this cluster"
             )
-        return part
-
-    @property
-    def runner(self) -> Runner:
-        """The state, for the worker that holds it; `StaleShardError` for any other."""
-        return self._require_here(self._runner)
-
-    @property
-    def buffer(self) -> InputBuffer:
-        """Where the input goes, for the worker that holds it; `StaleShardError` for any other."""
-        return self._require_here(self._buffer)
+        return self._state
 
     @contextlib.contextmanager
-    def at_work(self) -> Iterator[None]:
-        """Work on the state in the block, as one task of those that may want to."""
-        self._require_here(self._runner or self._buffer)
+    def at_work(self) -> Iterator[tuple[Runner, InputBuffer]]:
+        """Work on the state in the block, as one task of those that may want to.
+
+        Raises
+        ------
+        StaleShardError
+            If the state is not here, or belongs to another worker of this process.
+        """
         with _changed:
             _working[self.share] += 1
         try:
             with device_lock(self.device):
-                yield
+                yield self._require_here()
         finally:
             with _changed:
                 _working[self.share] -= 1
@@ -99,16 +89,16 @@ class HeldShard:
 
     def let_go(self) -> None:
         """End of the state: only what it was finished to is left."""
-        self._runner = self._buffer = None
+        self._state = None
         _written.pop(self.name, None)
 
     def drop(self) -> None:
         """End of a state that is not finished; a slice that works on it waits for the device."""
-        runner = self._runner
+        state = self._state
         self.let_go()
-        if runner is not None and runner.position is not None:
+        if state is not None and state[0].position is not None:
             with device_lock(self.device):
-                runner.come_to_rest()
+                state[0].come_to_rest()
 
     def __del__(self) -> None:
         if not self.empty:

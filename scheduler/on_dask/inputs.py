@@ -80,6 +80,10 @@ class Piece(NamedTuple):
     finite: bool
 
 
+#: Arrays, each with the place to which it is copied.
+Inputs = Sequence[tuple[Piece, Array]]
+
+
 @on_device_of_arrays
 def cut(chunk: Array, spans: Sequence[Span], declared: Declared) -> Array:
     """Dask task: return the columns of a chunk that go to one worker."""
@@ -103,46 +107,6 @@ def new_array(job: Job, width: int, device: Device, on_gpu: bool) -> Array:
         return device.empty(shape, job.dtype) if on_gpu else np.empty(shape, job.dtype, order="F")
 
 
-def fill(
-    array: Array, device: Device, pieces: Sequence[Piece], arrays: Sequence[Array],
-    threads: int = 1,
-) -> None:  # fmt: skip
-    """Copy arrays to their places in `array`, which is on `device` or on the host.
-
-    Raises
-    ------
-    ValueError
-        If a chunk is not what its Dask array declares, or if there is a NaN or an infinity
-        where none may be.
-    """
-    onboard = is_device_array(array)
-    staging = Staging(device)
-    upload = staging.upload if onboard else copy_on_host
-
-    def copy(piece: Piece, source: Array) -> None:
-        piece.declared.require(source, array.dtype)
-        if piece.finite:  # here, because the copy then finds the numbers in cache
-            require_finite(source, piece.declared.array)
-        given = source if onboard else to_host(source)
-        if onboard and given.dtype != array.dtype:
-            with on_device_of(given):
-                given = given.astype(array.dtype)
-        wait_for_writes(given)  # the device's queues do not wait for a stream of another one
-        rows = slice(piece.row, piece.row + source.shape[0])
-        for origin, target in piece.moves:
-            upload(array[rows, slice(*target)], given[:, slice(*origin)])
-
-    if threads > 1:
-        with ThreadPoolExecutor(threads) as pool:
-            list(pool.map(copy, pieces, arrays))
-        return
-    with device_lock(device), device.activate():
-        for piece, source in zip(pieces, arrays, strict=True):
-            copy(piece, source)
-        if onboard:  # what was copied on the host is there
-            staging.flush()
-
-
 class InputBuffer:
     """Memory in which tasks put the input of a run, portion by portion, before it works there.
 
@@ -163,12 +127,42 @@ class InputBuffer:
         self.array, self.threads, self._begun = array, threads, False
         self.portions: set[int] = set()
 
-    def fill(
-        self, device: Device, portion: int, pieces: Sequence[Piece], arrays: Sequence[Array]
-    ) -> None:
-        """Copy a portion to where it belongs; see `fill`."""
+    def fill(self, device: Device, portion: int, inputs: Inputs) -> None:
+        """Copy a portion to where it belongs, on `device` or on the host.
+
+        Raises
+        ------
+        ValueError
+            If a chunk is not what its Dask array declares, or if there is a NaN or an infinity
+            where none may be.
+        """
         self._require_untouched()
-        fill(self.array, device, pieces, arrays, self.threads)
+        onboard, staging = is_device_array(self.array), Staging(device)
+        upload = staging.upload if onboard else copy_on_host
+
+        def copy(given: tuple[Piece, Array]) -> None:
+            piece, source = given
+            piece.declared.require(source, self.array.dtype)
+            if piece.finite:  # here, because the copy then finds the numbers in cache
+                require_finite(source, piece.declared.array)
+            source = source if onboard else to_host(source)
+            if onboard and source.dtype != self.array.dtype:
+                with on_device_of(source):
+                    source = source.astype(self.array.dtype)
+            wait_for_writes(source)  # the device's queues do not wait for a stream of another one
+            rows = slice(piece.row, piece.row + source.shape[0])
+            for origin, target in piece.moves:
+                upload(self.array[rows, slice(*target)], source[:, slice(*origin)])
+
+        if self.threads > 1:
+            with ThreadPoolExecutor(self.threads) as pool:
+                list(pool.map(copy, inputs))
+        else:
+            with device_lock(device), device.activate():
+                for given in inputs:
+                    copy(given)
+                if onboard:  # what was copied on the host is there
+                    staging.flush()
         self.portions.add(portion)
 
     def begin(self, portions: Iterable[int]) -> Array:

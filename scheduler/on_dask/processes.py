@@ -166,8 +166,8 @@ class _Attempt:
         """End the tasks, and let the workers that are left forget their shards."""
         saves = [future for futures in self.saves.values() for future in futures]
         for future in [*self._submitted, *saves, *self.finals]:
-            # Cancelling a future on which unwanted tasks depend raises an error inside Dask's
-            # scheduler; releasing it does not.
+            # Not cancelled: `Scheduler.stimulus_cancel` asserts that a client wants the tasks that
+            # depend on a cancelled one, since dask/distributed#8331.
             future.release()
 
         async def drop() -> None:

@@ -4,7 +4,7 @@ The programs are those of every other executor.  Each worker has a chain of task
 its shard, its slices, each of which ends with a message that the slices of other workers depend
 on, and one that hands out what was made.  In a graph, which somebody else submits at another
 time, tasks that fill the shard with the columns it owns come before these; there, one worker
-alone has one task, and so have workers of one process that do a run on the host.
+alone does its run in one task, and so do workers of one process whose matrix is on the host.
 """
 
 from __future__ import annotations
@@ -27,10 +27,8 @@ from hetero_la.scheduler.on_dask.run_tasks import (
     fill_shard,
     fill_whole,
     open_shard,
-    open_together,
     open_whole,
     run_at_once,
-    run_shard,
     run_slice,
     run_whole,
     save_shard,
@@ -42,7 +40,6 @@ from hetero_la.scheduler.program.messages import MessageKey
 from hetero_la.scheduler.run.job import Job
 from hetero_la.scheduler.run.local_storage import Span, local_spans, whole_spans
 
-Input = tuple[Any, Piece]  #: key of an array, and where its columns go
 #: Into how many parts the input of a shard is divided, if these do not have fewer bytes.
 _PORTIONS, _LEAST_PORTION = 16, 2**23
 
@@ -149,28 +146,17 @@ class RunGraph:
         self.cuts: dict[Any, Task] = {}
         self.tasks: dict[Any, RunTask] = {}
         # CuPy arrays stay on their workers' GPUs.
-        self._together = not on_gpu and len(job.programs) > 1 and not over_processes(job.workers)
-        self._shares = [_whole(job)] if self._together else _shares(job)
-        inputs = [list(self._inputs(share, chunks)) for share in self._shares]
-        # Work that is tied to no worker is one task: Dask would not keep several together.
-        if len(job.programs) == 1 or not job.workers[0].address:
-            self._finished = [self._alone(*inputs)]
-        else:
-            self._finished = self._chains(inputs)
-        self.values = self._ends()
-
-    def _ends(self) -> list[Any]:
+        one = len(job.programs) == 1 or not (on_gpu or over_processes(job.workers))
+        self._shares = [_whole(job)] if one else _shares(job)
+        portions = [
+            self._portions(share, list(self._inputs(share, chunks))) for share in self._shares
+        ]
+        self._finished = [self._alone(*portions)] if one else self._chains(portions)
         # No shard is released before all are done: a later request for more of this run then
         # finds all shards, or none and runs again.
-        ended = [
-            self._add("end", worker, 0, end_of, finished)
-            for worker, finished in enumerate(self._finished)
-            if len(self._finished) > 1
-        ]
-        return [
-            self._add("values", worker, 0, values_of, finished, self.job.layout, ended).key
-            for worker, finished in enumerate(self._finished)
-        ]
+        ended = [] if one else self._for_each("end", end_of, self._finished)
+        values = self._for_each("values", values_of, self._finished, job.layout, ended)
+        self.values = [value.key for value in values]
 
     @property
     def adjacent(self) -> bool:
@@ -199,8 +185,12 @@ class RunGraph:
         self.tasks[key] = RunTask(key, function, *given, run=self.token, address=address)
         return TaskRef(key)
 
-    def _inputs(self, share: Share, chunks: Sequence[Chunk]) -> Iterator[Input]:
-        """Yield keys of the arrays that fill a share, and their destinations."""
+    def _for_each(self, what: str, function: Any, of: Sequence[Any], *args: Any) -> list[TaskRef]:
+        """Add a task for each worker."""
+        return [self._add(what, worker, 0, function, one, *args) for worker, one in enumerate(of)]
+
+    def _inputs(self, share: Share, chunks: Sequence[Chunk]) -> Iterator[List]:
+        """Yield destinations in a share with the keys of the arrays that fill them."""
         find = functools.cache(functools.partial(_moves, share))
         for place, chunk in enumerate(chunks):
             moves = find(chunk.columns)
@@ -214,9 +204,9 @@ class RunGraph:
                 self.cuts[key] = Task(key, cut, TaskRef(chunk.key), spans, declared)
                 moves = _side_by_side(moves)
                 declared = declared._replace(shape=(declared.shape[0], width))
-            yield key, Piece(chunk.row, moves, declared, chunk.finite)
+            yield List(Piece(chunk.row, moves, declared, chunk.finite), TaskRef(key))
 
-    def _portions(self, share: Share, inputs: list[Input]) -> list[list[Input]]:
+    def _portions(self, share: Share, inputs: list[List]) -> list[list[List]]:
         """Group inputs into portions, so that those already copied to the share can be freed."""
         columns = sum(stop - start for start, stop in share.loaded)
         nbytes = self.job.layout.m * columns * np.dtype(self.job.dtype).itemsize
@@ -224,38 +214,27 @@ class RunGraph:
         step = -(-len(inputs) // most)
         return [inputs[start : start + step] for start in range(0, len(inputs), max(step, 1))]
 
-    def _alone(self, inputs: list[Input]) -> TaskRef:
-        portions = self._portions(self._shares[0], inputs)
+    def _alone(self, portions: list[list[List]]) -> TaskRef:
+        """Add tasks that hand the memory on to each other, which may be tied to no worker."""
         if len(portions) <= 1:
-            return self._add("run", 0, 0, run_at_once, self.job, self._on_gpu, *_split(inputs))
-        buffer = self._add("open", 0, 0, open_whole, self.job, self._on_gpu, *_split(portions[0]))
+            inputs = portions[0] if portions else []
+            return self._add("run", 0, 0, run_at_once, self.job, self._on_gpu, inputs)
+        buffer = self._add("open", 0, 0, open_whole, self.job, self._on_gpu, portions[0])
         for i, some in enumerate(portions[1:], 1):
-            buffer = self._add("fill", 0, i, fill_whole, buffer, i, *_split(some))
+            buffer = self._add("fill", 0, i, fill_whole, buffer, i, some)
         return self._add("run", 0, 0, run_whole, self.job, buffer, len(portions))
 
-    def _chains(self, inputs: list[list[Input]]) -> list[TaskRef]:
+    def _chains(self, portions: list[list[list[List]]]) -> list[TaskRef]:
         job, attempt = self.job, self._add("begin", 0, 0, begin_run)
-        if self._together:
-            opened = self._add("open", 0, 0, open_together, self.token, attempt, job)
-            return [self._add("run", 0, 0, run_shard, opened, job, self._fills(0, opened, *inputs))]
         shards = [
             self._add("open", w, 0, open_shard, self.token, attempt, job.only(w), w, self._on_gpu)
-            for w in range(len(inputs))
+            for w in range(len(portions))
         ]
-        filled = list(map(self._fills, range(len(inputs)), shards, inputs))
-        finished, _ = chain_slices(job.programs, shards, filled, self._add)
-        return finished
-
-    def _fills(self, worker: int, opened: TaskRef, inputs: list[Input]) -> list[TaskRef]:
-        """Add the tasks that fill a shard; return their keys."""
-        return [
-            self._add("fill", worker, i, fill_shard, opened, i, *_split(some))
-            for i, some in enumerate(self._portions(self._shares[worker], inputs))
+        filled = [
+            [self._add("fill", w, i, fill_shard, shards[w], i, some) for i, some in enumerate(mine)]
+            for w, mine in enumerate(portions)
         ]
-
-
-def _split(inputs: list[Input]) -> tuple[tuple[Piece, ...], list[TaskRef]]:
-    return tuple(piece for _, piece in inputs), [TaskRef(key) for key, _ in inputs]
+        return chain_slices(job.programs, shards, filled, self._add)[0]
 
 
 def _shares(job: Job) -> list[Share]:

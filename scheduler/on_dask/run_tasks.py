@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -13,7 +13,7 @@ from distributed import Worker
 
 from hetero_la.scheduler.cluster.devices import current_worker, device_of
 from hetero_la.scheduler.on_dask.held_shard import HeldShard, forget_unwanted, let_old_work_end
-from hetero_la.scheduler.on_dask.inputs import InputBuffer, Piece, new_array
+from hetero_la.scheduler.on_dask.inputs import InputBuffer, Inputs, new_array
 from hetero_la.scheduler.on_dask.threads import run_as_one_task
 from hetero_la.scheduler.program.messages import MessageKey
 from hetero_la.scheduler.run.checkpoint_store import Saved, write_files
@@ -73,30 +73,16 @@ def open_shard(
 
     It is on the GPU if what fills it is on one.
     """
-    share = _begin_share(run, worker)
+    forget_unwanted()
     here = current_worker()
+    share = (run, worker, here.address if here else None)
+    let_old_work_end(share)
     device = _device(here, _place(here, on_gpu))
     columns = job.programs[worker].columns
     array = new_array(job, local_width(job.layout, columns), device, on_gpu)
     storage = LocalStorage(array, local_spans(job.layout, columns), blocks)
     runner = job.runner(worker, device, storage)
-    return HeldShard(device, attempt, share, runner=runner, buffer=InputBuffer(array))
-
-
-def open_together(run: str, attempt: str, job: Job) -> HeldShard:
-    """Dask task: make room for what workers do together, in the matrix's own order."""
-    share, device = _begin_share(run, 0), CpuDevice("team")
-    buffer = InputBuffer(new_array(job, job.layout.width, device, False), len(job.programs))
-    return HeldShard(device, attempt, share, buffer=buffer)
-
-
-def _begin_share(run: str, worker: int) -> Hashable:
-    """Return a worker's share of a run, once no task of an older attempt works on it."""
-    forget_unwanted()
-    here = current_worker()
-    share = (run, worker, here.address if here else None)
-    let_old_work_end(share)
-    return share
+    return HeldShard(device, attempt, share, (runner, InputBuffer(array)))
 
 
 def _place(worker: Worker | None, on_gpu: bool, arrays: Sequence[Array] = ()) -> int | None:
@@ -117,12 +103,10 @@ def _device(worker: Worker | None, place: int | None) -> Device:
     return GpuDevice(place, "caller")
 
 
-def fill_shard(
-    held: HeldShard, portion: int, pieces: Sequence[Piece], arrays: Sequence[Array]
-) -> int:
+def fill_shard(held: HeldShard, portion: int, inputs: Inputs) -> int:
     """Dask task: copy a portion of the input, which it returns, to where it belongs in a shard."""
-    with held.at_work():
-        held.buffer.fill(held.device, portion, pieces, arrays)
+    with held.at_work() as (_, buffer):
+        buffer.fill(held.device, portion, inputs)
     return portion
 
 
@@ -134,12 +118,11 @@ def run_slice(
 
     The first comes after all that has filled the shard: the portions in `before`.
     """
-    with held.at_work():
-        runner = held.runner
+    with held.at_work() as (runner, buffer):
         if any(message.attempt != held.attempt for message in messages):
             raise StaleShardError("a message of an earlier attempt has come: compute again")
         if start == 0:
-            held.buffer.begin(before)
+            buffer.begin(before)
         runner.inbox.update(zip(keys, (message.payload for message in messages), strict=True))
         try:
             runner.run(start, stop)
@@ -152,49 +135,37 @@ def run_slice(
 
 def save_shard(held: HeldShard, step: int, folder: str | None, before: Any) -> Saved:
     """Dask task: a worker's part of a checkpoint, or the files to which it was written."""
-    with held.at_work():
-        saved = held.runner.saved.pop(step, None)
+    with held.at_work() as (runner, _):
+        saved = runner.saved.pop(step, None)
     if saved is None:
-        worker = held.runner.program.worker
+        worker = runner.program.worker
         raise StaleShardError(f"worker {worker} has given away its checkpoint of step {step}")
     return {**saved} if folder is None else write_files(saved, folder, f"{held.attempt}-{step}")
 
 
 def close_shard(held: HeldShard, before: Any) -> Finished:
     """Dask task: what a worker has made, once it has come to its program's end."""
-    with held.at_work():
-        finished = _finished(held.runner)
+    with held.at_work() as (runner, _):
+        finished = _finished(runner)
         held.let_go()
         return finished
 
 
-def run_shard(held: HeldShard, job: Job, portions: Sequence[int]) -> Finished:
-    """Dask task: a run of several threads of a process, once `portions` have filled its shard."""
-    with held.at_work():
-        finished = _finished_in(job, held.buffer.begin(portions))
-        held.let_go()
-        return finished
-
-
-def open_whole(
-    job: Job, on_gpu: bool, pieces: Sequence[Piece], arrays: Sequence[Array]
-) -> InputBuffer:
+def open_whole(job: Job, on_gpu: bool, inputs: Inputs) -> InputBuffer:
     """Dask task: memory for a run that is one task, and in it a portion of the input."""
     worker, threads = current_worker(), len(job.programs)
-    place = _place(worker, on_gpu, arrays)
+    place = _place(worker, on_gpu, [array for _, array in inputs])
     device = CpuDevice("team") if threads > 1 else _device(worker, place)
     array = new_array(job, job.layout.width, device, on_gpu)
-    return fill_whole(InputBuffer(array, threads), 0, pieces, arrays)
+    return fill_whole(InputBuffer(array, threads), 0, inputs)
 
 
-def fill_whole(
-    buffer: InputBuffer, portion: int, pieces: Sequence[Piece], arrays: Sequence[Array]
-) -> InputBuffer:
+def fill_whole(buffer: InputBuffer, portion: int, inputs: Inputs) -> InputBuffer:
     """Dask task: put another portion of the input there.
 
     It hands the memory on to the next, so that Dask may take it elsewhere in between.
     """
-    buffer.fill(_device(current_worker(), device_index(buffer.array)), portion, pieces, arrays)
+    buffer.fill(_device(current_worker(), device_index(buffer.array)), portion, inputs)
     return buffer
 
 
@@ -203,11 +174,9 @@ def run_whole(job: Job, buffer: InputBuffer, portions: int) -> Finished:
     return _finished_in(job, buffer.begin(range(portions)))
 
 
-def run_at_once(
-    job: Job, on_gpu: bool, pieces: Sequence[Piece], arrays: Sequence[Array]
-) -> Finished:
+def run_at_once(job: Job, on_gpu: bool, inputs: Inputs) -> Finished:
     """Dask task: a run of little input, which has nothing to gain from tasks that bring it."""
-    return run_whole(job, open_whole(job, on_gpu, pieces, arrays), 1)
+    return run_whole(job, open_whole(job, on_gpu, inputs), 1)
 
 
 def _finished_in(job: Job, array: Array) -> Finished:

@@ -14,8 +14,9 @@ _LOOKS = (1.0, 10.0, 60.0)
 class ForgetClients(SchedulerPlugin):  # type: ignore[misc]
     """Scheduler plugin that releases data which arrives for a closed client.
 
-    Dask's scheduler takes the end of a `Client.scatter` for a sign of a client that it does
-    not know yet, and holds the data for it, which never closes since it is closed.
+    `Scheduler.scatter` ends with `client_desires_keys`, which adds a client that the scheduler
+    does not know, here one that has closed meanwhile: it holds the data for ever (distributed
+    2026.8; dask/distributed#3899 was the same for variables).
     """
 
     name = "hetero-la-leftovers"

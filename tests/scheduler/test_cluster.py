@@ -262,21 +262,6 @@ def test_blas_is_bounded_in_tasks_only():
         assert cluster.private_client().submit(blas_threads).result() == before
 
 
-def test_arriving_data_starts_the_most_urgent_task_first(cluster):
-    with Client(cluster) as client:
-        for _ in range(5):
-            panel = client.submit(time.sleep, 0.05, workers=["gpu0"], pure=False)
-            tasks = {
-                name: client.submit(
-                    lambda _: time.perf_counter(), panel,
-                    workers=["gpu1"], priority=priority, key=f"{name}-{panel.key}",
-                )
-                for name, priority in [("update", 1), ("lookahead", 3), ("other", 2)]
-            }  # fmt: skip
-            times = client.gather(tasks)
-            assert sorted(times, key=times.get) == ["lookahead", "other", "update"]
-
-
 def test_one_after_another_quickly():
     before = threading.active_count()
     began = time.perf_counter()

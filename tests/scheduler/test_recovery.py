@@ -26,6 +26,7 @@ from hetero_la.execution.report import Timing
 from hetero_la.scheduler.cluster.clients import worker_infos
 from hetero_la.scheduler.on_dask import wait
 from hetero_la.scheduler.on_dask.held_shard import HeldShard, drop_shards
+from hetero_la.scheduler.on_dask.inputs import InputBuffer
 from hetero_la.scheduler.on_dask.run_tasks import close_shard, open_shard, run_slice, save_shard
 from hetero_la.scheduler.recovery import restart
 from hetero_la.scheduler.recovery.forget_clients import forget_clients
@@ -481,7 +482,8 @@ def test_a_shard_that_nobody_wants_waits_for_its_device() -> None:
 
     job, device = hetero_la.plan("lu", (9, 9), nb=NB).job(), Device("gpu0")
     storage = LocalStorage(np.zeros((9, 9), order="F"), whole_spans(job.layout))
-    held = HeldShard(device, "attempt", "share", runner=job.runner(0, device, storage))
+    state = job.runner(0, device, storage), InputBuffer(storage.array)
+    held = HeldShard(device, "attempt", "share", state)
     waits.clear()
-    del held
+    del held, state
     assert waits
