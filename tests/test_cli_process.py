@@ -140,10 +140,10 @@ def test_ctrl_c_ends_the_process_within_seconds(where: str, tmp_path: Path) -> N
         # A call that holds on until it is done, as LAPACK's do, while a write has begun.
         program = (
             "import ctypes, sys, hetero_la\n"
-            "from hetero_la.io import files\n"
+            "from hetero_la.io import outputs\n"
             "from hetero_la.cli.main import main\n"
             "def hang(*_, **__):\n"
-            "    with files.replacing_file(files.Path('f.npz')) as begun:\n"
+            "    with outputs.replacing_file(outputs.Path('f.npz')) as begun:\n"
             "        begun.write_bytes(b'half')\n"
             "        libc = ctypes.CDLL(None)\n"
             "        lock = ctypes.create_string_buffer(64)\n"

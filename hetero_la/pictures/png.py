@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from hetero_la.io.files import replacing_file
+from hetero_la.io.outputs import replacing_file
 from hetero_la.pictures.palette import PAPER
 from hetero_la.pictures.scene import Line, Rect, Scene, Text, arrow_head
 

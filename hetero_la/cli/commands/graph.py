@@ -14,7 +14,7 @@ from hetero_la.cli.common import values
 from hetero_la.cli.common.command_table import NAMES
 from hetero_la.cli.common.messages import written_message
 from hetero_la.cli.common.planned import add_choices, planned_problem
-from hetero_la.io.files import require_writable_path
+from hetero_la.io.outputs import require_writable_path
 from hetero_la.pictures.graph.files import require_suffix
 from hetero_la.planning.planner import plan
 from hetero_la.scheduler.cluster.sizing import require_few_workers

@@ -13,7 +13,7 @@ from typing import Any
 from hetero_la.checks.inputs import DTYPES
 from hetero_la.cli.common import values
 from hetero_la.cli.common.messages import written_message
-from hetero_la.io.files import require_different_files, require_writable_path
+from hetero_la.io.outputs import require_different_files, require_writable_path
 from hetero_la.pictures.charts.rates import write_rates
 from hetero_la.pictures.suffix import require_chart
 from hetero_la.predict.profiling import make_profile

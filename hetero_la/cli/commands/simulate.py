@@ -11,7 +11,7 @@ from hetero_la.checks.inputs import DTYPES
 from hetero_la.cli.common import values
 from hetero_la.cli.common.messages import written_message
 from hetero_la.configs import available_machines
-from hetero_la.io.files import require_writable_path
+from hetero_la.io.outputs import require_writable_path
 from hetero_la.pictures.charts.scaling_chart import draw_scaling
 from hetero_la.pictures.suffix import require_chart
 from hetero_la.predict.forecast import Forecast

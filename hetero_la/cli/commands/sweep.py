@@ -13,7 +13,7 @@ from hetero_la.cli.common import rows, runs
 from hetero_la.cli.common.command import MatrixProblem
 from hetero_la.cli.common.messages import report_written
 from hetero_la.cli.common.problems import ProblemGenerator, count_arrays
-from hetero_la.io.files import require_different_files, require_writable_path
+from hetero_la.io.outputs import require_different_files, require_writable_path
 from hetero_la.tiles.arrays.counted import counted
 
 

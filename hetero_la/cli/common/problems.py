@@ -13,6 +13,7 @@ from hetero_la.checks.inputs import DTYPES
 from hetero_la.cli.common.command import Choices, MatrixProblem, RightHandSides, routine_key
 from hetero_la.cli.common.command_table import COMMANDS
 from hetero_la.io import files
+from hetero_la.io.formats import require_memory
 from hetero_la.testing import matrices
 from hetero_la.tiles.arrays.finite import require_finite
 
@@ -65,7 +66,7 @@ class ProblemGenerator:
         self, kind: str, m: int, n: int, seed: int, copies: int, cond: float | None = None
     ) -> NDArray:
         size = m * n * np.dtype(self.dtype).itemsize
-        files.require_memory(copies * size, f"a run on a {m} x {n} {self.dtype} matrix")
+        require_memory(copies * size, f"a run on a {m} x {n} {self.dtype} matrix")
         return matrices.generate(kind, m, n, dtype=self.dtype, seed=seed, cond=cond)
 
 

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from hetero_la.io.files import replacing_file
+from hetero_la.io.outputs import replacing_file
 from hetero_la.testing.residuals import RATIO_LIMIT
 
 

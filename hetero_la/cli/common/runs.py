@@ -24,7 +24,7 @@ from hetero_la.cli.common.command_table import COMMANDS
 from hetero_la.cli.common.messages import report_written
 from hetero_la.cli.common.progress import show_progress
 from hetero_la.cli.common.values import WORKERS
-from hetero_la.io.files import require_writable_path
+from hetero_la.io.outputs import require_writable_path
 from hetero_la.pictures.charts.files import require_suffix
 from hetero_la.tiles.arrays.counted import counted
 from hetero_la.tiles.kernels.cpu.device import usable_cores

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from hetero_la.execution.timeline import TracedRun
-from hetero_la.io.files import write_text
+from hetero_la.io.outputs import write_text
 from hetero_la.pictures.charts.chrome import chrome_events
 from hetero_la.pictures.charts.gantt import draw_runs, draw_timeline
 from hetero_la.pictures.graph.files import draw_graph

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from hetero_la.io.files import replacing_file
+from hetero_la.io.outputs import replacing_file
 from hetero_la.pictures.palette import SERIES
 from hetero_la.scheduler.machine.profile import MeasuredDevice
 from hetero_la.scheduler.machine.rate_tables import RateTable, work

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from hetero_la.io.files import write_text
+from hetero_la.io.outputs import write_text
 from hetero_la.pictures.graph.collapsed import draw_collapsed
 from hetero_la.pictures.graph.dot import dot
 from hetero_la.pictures.graph.every_task import draw_every_task
