@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 
 import hetero_la
-from hetero_la.cli.common import command_table, progress
+from hetero_la.cli.common import progress
+from hetero_la.cli.common.command import NAMES
 from hetero_la.cli.main import main
 from hetero_la.testing.matrices import kinds
 from tests.command_line import (
@@ -75,7 +76,7 @@ def test_the_bar_watches_runs_on_terminals_only(monkeypatch: pytest.MonkeyPatch)
     assert sys.stderr.getvalue().endswith("\r\x1b[K")
 
 
-@pytest.mark.parametrize("routine", command_table.NAMES)
+@pytest.mark.parametrize("routine", NAMES)
 def test_every_routine_moves_the_bar(monkeypatch: pytest.MonkeyPatch, routine: str) -> None:
     monkeypatch.setattr(sys, "stderr", Terminal())
     monkeypatch.setattr(progress, "_DELAY", -1.0)

@@ -228,6 +228,18 @@ def _identity(rows: slice, columns: slice, dtype: np.dtype) -> NDArray:
     return np.eye(*shape, rows.start - columns.start, dtype=dtype)
 
 
+def explicit_qr_ratio(a: ArrayLike, q: ArrayLike, r: ArrayLike) -> float:
+    """Compute the larger of `qr_ratio` and `orthogonality_ratio`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> explicit_qr_ratio(np.eye(3), np.eye(3), np.eye(3))
+    0.0
+    """
+    return max(qr_ratio(a, q, r), orthogonality_ratio(q))
+
+
 def qr_factors_ratio(a: ArrayLike, qr: ArrayLike, tau: ArrayLike) -> float:
     """Compute the larger of `qr_ratio` and `orthogonality_ratio` from packed factors.
 
