@@ -33,7 +33,7 @@ class Forecast:
     Attributes
     ----------
     routine : str
-        "lu", "cholesky" or "qr".
+        The factorization.
     layout : TileLayout
         Tiles of the matrix.
     dtype : numpy.dtype
