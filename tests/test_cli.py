@@ -14,7 +14,7 @@ import scipy.linalg
 
 import hetero_la
 from hetero_la.cli import arguments, interrupt
-from hetero_la.cli.common import command_table
+from hetero_la.cli.common.command import NAMES
 from hetero_la.cli.main import main
 from hetero_la.io.files import read_matrix, write_matrix
 from hetero_la.testing import residuals
@@ -53,7 +53,7 @@ def test_solve_writes_the_solution(capfd: pytest.CaptureFixture[str]) -> None:
     assert (row["routine"], row["nrhs"], row["ref s"], row["status"]) == ("solve", "3", "-", "ok")
 
 
-@pytest.mark.parametrize("routine", command_table.NAMES)
+@pytest.mark.parametrize("routine", NAMES)
 def test_headings_are_the_same_for_all(capfd: pytest.CaptureFixture[str], routine: str) -> None:
     for argv in ([routine, "--random", "9"], ["sweep", routine, "--n", "9"]):
         assert main(argv) == 0
@@ -137,7 +137,7 @@ def test_a_bad_ratio_is_status_1(
         assert [row["status"] for row in table(capfd.readouterr().out)] == ["FAILED", "FAILED"]
 
 
-@pytest.mark.parametrize("routine", command_table.NAMES)
+@pytest.mark.parametrize("routine", NAMES)
 def test_unchecked_is_not_ok(capfd: pytest.CaptureFixture[str], routine: str) -> None:
     assert main([routine, "--random", "9", "--no-check", "-o", "out.npz"]) == 3
     (row,) = table(capfd.readouterr().out)

@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 
 import hetero_la
-from hetero_la.cli.common import command_table, progress
+from hetero_la.cli.common import progress
+from hetero_la.cli.common.command import NAMES
 from hetero_la.cli.main import main
 from hetero_la.testing.matrices import kinds
 from tests.command_line import (
@@ -75,7 +76,7 @@ def test_the_bar_watches_runs_on_terminals_only(monkeypatch: pytest.MonkeyPatch)
     assert sys.stderr.getvalue().endswith("\r\x1b[K")
 
 
-@pytest.mark.parametrize("routine", command_table.NAMES)
+@pytest.mark.parametrize("routine", NAMES)
 def test_every_routine_moves_the_bar(monkeypatch: pytest.MonkeyPatch, routine: str) -> None:
     monkeypatch.setattr(sys, "stderr", Terminal())
     monkeypatch.setattr(progress, "_DELAY", -1.0)
@@ -140,10 +141,10 @@ def test_ctrl_c_ends_the_process_within_seconds(where: str, tmp_path: Path) -> N
         # A call that holds on until it is done, as LAPACK's do, while a write has begun.
         program = (
             "import ctypes, sys, hetero_la\n"
-            "from hetero_la.io import files\n"
+            "from hetero_la.io import outputs\n"
             "from hetero_la.cli.main import main\n"
             "def hang(*_, **__):\n"
-            "    with files.replacing_file(files.Path('f.npz')) as begun:\n"
+            "    with outputs.replacing_file(outputs.Path('f.npz')) as begun:\n"
             "        begun.write_bytes(b'half')\n"
             "        libc = ctypes.CDLL(None)\n"
             "        lock = ctypes.create_string_buffer(64)\n"

@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 from hetero_la.cli.main import main
+from hetero_la.predict.scaling import FACTORIZATIONS
 from tests.command_line import in_own_folder, refused  # noqa: F401  (a fixture)
 
 SMALL = ["--n", "40000", "--nb", "1024", "--machine", "dgx-h200"]
 
 
-@pytest.mark.parametrize("routine", ["lu", "cholesky", "qr"])
+@pytest.mark.parametrize("routine", FACTORIZATIONS)
 def test_a_forecast_is_explained(routine: str, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["simulate", routine, *SMALL, "--gpus", "4", "--lookahead", "2"]) == 0
     out, err = capfd.readouterr()

@@ -19,7 +19,7 @@ import pytest
 import scipy.io
 import scipy.sparse
 
-from hetero_la.io import files, formats
+from hetero_la.io import formats, outputs
 from hetero_la.io.files import read_matrix, require_writable, write_matrix
 from hetero_la.scheduler.machine import atomic_files
 from hetero_la.tiles.arrays.errors import InsufficientMemoryError
@@ -96,7 +96,7 @@ def test_a_write_that_fails_leaves_what_was_there(
 
 
 def test_an_abrupt_end_can_clean_up(tmp_path: Path) -> None:
-    begun = files.replacing_file(tmp_path / "a.npy")
+    begun = outputs.replacing_file(tmp_path / "a.npy")
     begun.__enter__().write_bytes(b"begun")
     assert len(os.listdir(tmp_path)) == 1
     atomic_files.discard_unfinished()
@@ -147,7 +147,7 @@ def test_a_group_that_cannot_be_kept_gives_nobody_rights(
 
 
 def test_nobody_else_may_look_at_what_is_being_written(tmp_path: Path) -> None:
-    with files.replacing_file(tmp_path / "a.npy") as begun:
+    with outputs.replacing_file(tmp_path / "a.npy") as begun:
         begun.write_bytes(b"secret")
         (folder,) = tmp_path.iterdir()
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
@@ -155,8 +155,8 @@ def test_nobody_else_may_look_at_what_is_being_written(tmp_path: Path) -> None:
 
 BEGIN = """
 import os, sys, time
-from hetero_la.io import files
-with files.replacing_file(files.Path(sys.argv[1])) as begun:
+from hetero_la.io import outputs
+with outputs.replacing_file(outputs.Path(sys.argv[1])) as begun:
     begun.write_bytes(b"half")
     print(os.getpid(), flush=True)
     time.sleep(60)
@@ -340,7 +340,7 @@ def test_a_pipe_is_never_replaced(tmp_path: Path, linked: bool) -> None:
     sentence = f"cannot write {path}: it is not a regular file"
     with pytest.raises(OSError, match=sentence):
         require_writable(path)
-    with pytest.raises(OSError, match=sentence), files.replacing_file(path):
+    with pytest.raises(OSError, match=sentence), outputs.replacing_file(path):
         pytest.fail("it must be refused before anything is written")
     assert stat.S_ISFIFO(pipe.stat().st_mode)
     assert len(os.listdir(tmp_path)) == 1 + linked
@@ -350,7 +350,7 @@ def test_a_file_never_takes_the_place_of_a_folder(tmp_path: Path) -> None:
     (tmp_path / "d").mkdir()
     with (
         pytest.raises(IsADirectoryError, match="it is a folder"),
-        files.replacing_file(tmp_path / "d") as begun,
+        outputs.replacing_file(tmp_path / "d") as begun,
     ):
         begun.write_text("a file")
     assert os.listdir(tmp_path) == ["d"]
@@ -418,7 +418,7 @@ def test_a_folder_that_comes_back_is_removed_again(tmp_path: Path) -> None:
     thread = threading.Thread(target=write_on)
     with (  # noqa: PT012
         pytest.raises(KeyboardInterrupt),
-        files.replacing_file(tmp_path / "a.zarr") as begun,
+        outputs.replacing_file(tmp_path / "a.zarr") as begun,
     ):
         begun.mkdir()
         thread.start()

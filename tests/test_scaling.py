@@ -14,6 +14,7 @@ from hetero_la.pictures.charts.scaling_chart import draw_scaling
 from hetero_la.planning.memory import kernel_elements
 from hetero_la.predict.forecast import Forecast
 from hetero_la.predict.scaling import (
+    FACTORIZATIONS,
     TILE_SIZES,
     forecast,
     read_machine,
@@ -133,7 +134,7 @@ def test_a_machine_without_gpus_in_its_file_is_refused(tmp_path: Path) -> None:
         load_machine("nowhere")
 
 
-@pytest.mark.parametrize("routine", ["lu", "cholesky", "qr"])
+@pytest.mark.parametrize("routine", FACTORIZATIONS)
 @pytest.mark.parametrize("gpus", [1, 4])
 @pytest.mark.parametrize(("n", "nb"), [(10000, 512), (20480, 512), (10000, "256+512+1024")])
 def test_memory_is_that_of_the_plan(routine: str, gpus: int, n: int, nb: int | str) -> None:
@@ -160,7 +161,7 @@ def test_kernels_have_room_for_their_largest_step(
     assert kernel_elements(layout, width, cholesky_qr=True) == 2 * solved + panel
 
 
-@pytest.mark.parametrize("routine", ["lu", "cholesky", "qr"])
+@pytest.mark.parametrize("routine", FACTORIZATIONS)
 def test_time_is_that_of_the_plan(routine: str) -> None:
     plan = hetero_la.plan(routine, (32768, 32768), nb=1024, workers=GPUS)
     link = Fabric(plan.model.peer_link.latency, plan.model.peer_link.bandwidth,

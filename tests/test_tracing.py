@@ -15,6 +15,7 @@ import pytest
 from distributed import Client, LocalCluster
 
 import hetero_la
+from hetero_la.algorithms import routines as registry
 from hetero_la.cli.main import main
 from hetero_la.execution import execute
 from hetero_la.execution.timeline import TracedRun
@@ -24,7 +25,7 @@ from hetero_la.pictures.svg import svg
 from hetero_la.scheduler.program.instructions import Instruction, Program
 from hetero_la.scheduler.program.messages import MessageKey
 from hetero_la.scheduler.run.trace import PARTS, WorkerTrace, align_clocks, split_time
-from tests.pictures.drawn import CPU, GPUS, shapes
+from tests.pictures.drawn import CPU, GPUS, ROUTINES, shapes
 from tests.pictures.test_pictures import extent, overlap
 
 A = np.random.default_rng(0).standard_normal((300, 300))
@@ -152,10 +153,10 @@ def test_a_run_that_fails_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [run.plan.routine for run in t.runs] == ["qr"]
 
 
-@pytest.mark.parametrize("routine", ["lu", "solve", "cholesky", "qr", "lstsq", "inverse"])
+@pytest.mark.parametrize("routine", ROUTINES)
 @pytest.mark.parametrize("panel", ["cpu", "gpu"])
 def test_every_task_has_its_call(routine: str, panel: str) -> None:
-    nrhs = {"solve": 30, "lstsq": 30, "inverse": 200}.get(routine, 0)
+    nrhs = 0 if registry.ROUTINES[routine].factors else 30
     plan = hetero_la.plan(
         routine, (200, 200), nb=20, nrhs=nrhs, workers=[*GPUS[:3], CPU], panel=panel
     )

@@ -124,6 +124,8 @@ def substitution_tasks(layout: TileLayout, granularity: Granularity = "column") 
 
 CHOLESKY = Routine(
     tasks=cholesky_tasks,
+    command="cholesky",
+    options=("upper",),
     summary="factor a Hermitian positive definite matrix: A = L L^H or U^H U",
     flops=lambda m, n, nrhs: n**3 / 3 + n**2 * nrhs,
     square=True,
@@ -140,6 +142,8 @@ CHOLESKY = Routine(
 _SOLVE = replace(
     CHOLESKY,
     tasks=solve_positive_tasks,
+    command="solve",
+    when=(("assume_a", "pos"),),
     summary="solve A X = B for a Hermitian positive definite A",
     flops=lambda m, n, nrhs: n**3 / 3 + 2 * n**2 * nrhs,
     factors=(),
@@ -152,7 +156,7 @@ ROUTINES = {
     "solve_positive": _SOLVE,
     # The identity's tile columns are the matrix's tile rows: no tail.
     "inverse_positive": replace(
-        _SOLVE, tasks=inverse_positive_tasks, flops=lambda m, n, nrhs: n**3, gpu_tail=1
+        _SOLVE, tasks=inverse_positive_tasks, flops=lambda m, n, nrhs: n**3, gpu_tail=1, command=""
     ),
     "cho_solve": Routine(
         tasks=substitution_tasks,

@@ -171,6 +171,8 @@ def _flops(m: int, n: int, nrhs: int) -> float:
 
 LU = Routine(
     tasks=lu_tasks,
+    command="lu",
+    options=("pivot",),
     summary="factor a matrix: P A = L U",
     flops=_flops,
     factors=("lu", "piv"),
@@ -184,6 +186,8 @@ LU = Routine(
 _SOLVE = replace(
     LU,
     tasks=solve_tasks,
+    command="solve",
+    options=("assume_a", "upper", "pivot"),
     summary="solve A X = B",
     flops=lambda m, n, nrhs: _flops(m, n, 0) + 2 * n**2 * nrhs,
     square=True,
@@ -198,7 +202,7 @@ _LU_SOLVE = Routine(
 ROUTINES = {
     "lu": LU,
     "solve": _SOLVE,
-    "inverse": replace(_SOLVE, tasks=inverse_tasks, flops=lambda m, n, nrhs: 2 * n**3),
+    "inverse": replace(_SOLVE, tasks=inverse_tasks, flops=lambda m, n, nrhs: 2 * n**3, command=""),
     "lu_solve": _LU_SOLVE,
     "lu_solve_adjoint": replace(_LU_SOLVE, tasks=adjoint_substitution_tasks),
 }

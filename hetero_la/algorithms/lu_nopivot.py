@@ -85,6 +85,7 @@ def solve_nopivot_tasks(layout: TileLayout, granularity: Granularity = "column")
 _LU = replace(
     lu.LU,
     tasks=lu_nopivot_tasks,
+    when=(("pivot", "none"),),
     summary="factor a matrix: A = L U",
     trouble="growth",
     kind="dominant",
@@ -96,6 +97,7 @@ ROUTINES = {
     "solve_nopivot": replace(
         lu.ROUTINES["solve"],
         tasks=solve_nopivot_tasks,
+        when=_LU.when,
         trouble=_LU.trouble,
         kind=_LU.kind,
         one_gpu_tiles=_LU.one_gpu_tiles,

@@ -222,6 +222,8 @@ def _q_flops(m: int, n: int, nrhs: int) -> float:
 
 QR = Routine(
     tasks=qr_tasks,
+    command="qr",
+    options=("mode",),
     summary="factor a matrix: A = Q R",
     flops=lambda m, n, nrhs: _flops(m, n, 0) + (4 * m * n - 2 * n**2) * nrhs,
     factors=("q", "r"),
@@ -233,6 +235,8 @@ QR = Routine(
 _LSTSQ = replace(
     QR,
     tasks=lstsq_tasks,
+    command="lstsq",
+    options=(),
     summary="solve A X = B by least squares, for a matrix of full rank",
     flops=lambda m, n, nrhs: _flops(m, n, 0) + (4 * m * n - n**2) * nrhs,
     tall=True,
@@ -250,9 +254,16 @@ _MULTIPLY = Routine(
 
 ROUTINES = {
     "qr": QR,
-    "explicit_q": replace(QR, tasks=explicit_q_tasks, flops=_q_flops, factors=()),
+    "explicit_q": replace(
+        QR,
+        tasks=explicit_q_tasks,
+        flops=_q_flops,
+        factors=(),
+        when=(("mode", "economic"), ("mode", "full")),
+        ratio="explicit_qr_ratio",
+    ),
     "lstsq": _LSTSQ,
-    "minimum_norm": replace(_LSTSQ, tasks=minimum_norm_tasks),
+    "minimum_norm": replace(_LSTSQ, tasks=minimum_norm_tasks, command=""),
     "qr_multiply": _MULTIPLY,
     "qr_multiply_adjoint": replace(_MULTIPLY, tasks=adjoint_multiply_tasks),
     "qr_solve": replace(

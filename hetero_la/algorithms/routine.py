@@ -67,6 +67,12 @@ class Routine:
         Whether its input is factors; it then has no panels.
     transposed : bool
         Whether the functions that use it read the transpose of a NumPy array by default.
+    command : str
+        Subcommand of the command line that runs it, if any.
+    when : tuple of (str, str)
+        Options of the subcommand, with values, that choose it; none for the default routine.
+    options : tuple of str
+        Options that the subcommand has, and some others have not.
     summary : str
         Description in one line, for ``--help``.
     factors : tuple of str
@@ -91,6 +97,9 @@ class Routine:
     keeps: tuple[str, ...] = ()
     factored: bool = False
     transposed: bool = False
+    command: str = ""
+    when: tuple[tuple[str, str], ...] = ()
+    options: tuple[str, ...] = ()
     summary: str = ""
     factors: tuple[str, ...] = ()
     kind: str = "rand"

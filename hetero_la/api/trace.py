@@ -5,11 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator
-from pathlib import Path
 
 from hetero_la.execution.comparison import Comparison, compare
 from hetero_la.execution.timeline import RunRecorder
-from hetero_la.pictures.charts.files import require_suffix
+from hetero_la.pictures.charts.files import require_suffix, write_runs
 from hetero_la.planning.plan import Plan
 from hetero_la.scheduler.run.trace import PARTS
 from hetero_la.tiles.arrays.counted import counted
@@ -91,10 +90,10 @@ class Trace(RunRecorder):
             For another suffix, for ``.png`` where Matplotlib is missing, and if no run
             was traced.
         """
-        write = require_suffix(path)
+        require_suffix(path)
         if not self.runs:
             raise ValueError("no run was traced: there is nothing to write")
-        write(self.runs, Path(path))
+        write_runs(self.runs, path)
 
 
 def _problem(plan: Plan) -> str:

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from hetero_la.algorithms.routines import ROUTINES
 from hetero_la.checks.inputs import DTYPES
 from hetero_la.cli.commands import factor, graph, info, probe, simulate, sweep, tune
 from hetero_la.cli.common import values
-from hetero_la.cli.common.command import ASSUMPTIONS, MODES, PIVOTING, Choices, RightHandSides
-from hetero_la.cli.common.command_table import COMMANDS, NAMES
+from hetero_la.cli.common.command import CHOICES, NAMES, Choices, takes_rhs
 from hetero_la.testing.matrices import kinds
 from hetero_la.testing.residuals import RATIO_LIMIT
 from hetero_la.tiles.arrays.device import QR_PANELS
@@ -38,31 +38,6 @@ ratio, with 1-norms, is
   qr        the larger of ||R-Q^H A|| / (m ||A|| eps) and ||I-Q^H Q|| / (m eps)
   lstsq     ||(AX-B)^H A|| / (max(m,n,nrhs) ||A|| ||B|| eps); for m < n as for solve
 """
-
-#: Options that only some routines have, by the fields of `Choices`.
-_CHOICES: dict[str, dict[str, Any]] = {
-    "assume_a": {
-        "choices": ASSUMPTIONS,
-        "help": "the matrix is general (default), symmetric, Hermitian or positive definite; "
-        "except for general matrices only the lower triangle is read",
-    },
-    "upper": {
-        "action": "store_true",
-        "default": None,
-        "help": "read the upper triangle instead of the lower one; cholesky returns U, not L",
-    },
-    "mode": {
-        "choices": MODES,
-        "help": "part of Q to compute: its first min(m, n) columns, nothing, Householder "
-        "vectors, or all (default: economic, in a sweep raw)",
-    },
-    "pivot": {
-        "choices": PIVOTING,
-        "help": "row interchanges of LU (default: partial); without them the growth of the factors "
-        "is measured, and too much of it is an error",
-    },
-}
-
 
 _DEFAULT_KIND = "default: rand; kms for positive definite matrices; dominant without pivoting"
 
@@ -118,11 +93,8 @@ def _add_run_options(parser: argparse.ArgumentParser, *, check: bool) -> None:
 
 def _add_routine(commands: Any, name: str) -> None:
     """Add the command that runs one problem with one routine."""
-    command = COMMANDS[name]
-    summary, has_rhs = command.routine.summary, command.rhs is not RightHandSides.NONE
-    parser: argparse.ArgumentParser = commands.add_parser(
-        name, help=summary, description=summary, epilog=_kinds_text() + "\n" + _COLUMNS
-    )
+    routine, has_rhs = ROUTINES[name], takes_rhs(name)
+    parser = values.add_command(commands, name, factor.run, routine.summary, epilog=_epilog())
     parser.add_argument(
         "file", nargs="?", type=Path, metavar="A" if has_rhs else "FILE",
         help="matrix: .npy, .npz, .mtx, .mtx.gz, .h5, .hdf5 or .zarr",
@@ -149,32 +121,21 @@ def _add_routine(commands: Any, name: str) -> None:
     parser.add_argument("--cond", type=float, help="condition number, for kinds that have one")
     parser.add_argument("--seed", type=values.count, help="seed of random kinds (default: 0)")
     parser.add_argument("--dtype", choices=DTYPES, help="compute in this type")
-    for option in command.options:
-        _add_choice(parser, option)
+    for option in routine.options:
+        parser.add_argument(values.flag(option), **CHOICES[option])
     parser.add_argument("--nb", type=values.tiles, metavar="NB", help=_TILES)
     parser.add_argument("--lookahead", type=int, metavar="D", help="look-ahead depth")
     _add_run_options(parser, check=True)
-    parser.set_defaults(run=factor.run)
     if not has_rhs:
         parser.set_defaults(rhs=None, nrhs=None)
 
 
-def _add_choice(parser: argparse.ArgumentParser, name: str) -> None:
-    parser.add_argument(_flag(name), **_CHOICES[name])
-
-
-def _flag(name: str) -> str:
-    return "--" + name.replace("_", "-")
-
-
 def _add_sweep(commands: Any) -> None:
     summary = "run all combinations of sizes and options, one row each"
-    parser = commands.add_parser(
-        "sweep", help=summary, description=summary, epilog=_kinds_text() + "\n" + _COLUMNS
-    )
+    parser = values.add_command(commands, "sweep", sweep.sweep, summary, epilog=_epilog())
     parser.add_argument("routine", choices=NAMES)
     kind = values.names(list(kinds()))
-    lists = {"type": values.sizes, "metavar": "LIST"}
+    lists: dict[str, Any] = {"type": values.sizes, "metavar": "LIST"}
     parser.add_argument("--n", **lists, required=True, help="columns, as in 100,200:1000:200")
     parser.add_argument("--m", **lists, help="rows (default: as many as columns)")
     parser.add_argument("--nrhs", **lists, help="right-hand sides (default: 1)")
@@ -193,17 +154,17 @@ def _add_sweep(commands: Any) -> None:
         metavar="R",
         help="number of runs of each combination",
     )
-    for option in _CHOICES:
-        _add_choice(parser, option)
+    for option, keywords in CHOICES.items():
+        parser.add_argument(values.flag(option), **keywords)
     parser.add_argument("--csv", type=Path, metavar="FILE", help="also write the rows to a file")
     _add_run_options(parser, check=False)
-    parser.set_defaults(run=sweep.sweep)
 
 
-def _kinds_text() -> str:
+def _epilog() -> str:
+    """Return the kinds of matrices, and the columns of the table."""
     width = max(map(len, kinds()))
     lines = (f"  {name.ljust(width)}  {text}" for name, text in kinds().items())
-    return "kinds of matrices:\n" + "\n".join(lines) + "\n"
+    return "kinds of matrices:\n" + "\n".join(lines) + "\n\n" + _COLUMNS
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -222,7 +183,7 @@ def build_parser() -> argparse.ArgumentParser:
     probe.add_parser(commands)
     tune.add_parser(commands)
     summary = "show devices, libraries, and the default workers"
-    commands.add_parser("info", help=summary, description=summary).set_defaults(run=info.info)
+    values.add_command(commands, "info", info.info, summary)
     return parser
 
 
@@ -235,22 +196,20 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         For invalid arguments, in one sentence; ``--help`` prints and exits.
     """
     args = build_parser().parse_args(argv)
-    if args.command in ("sweep", "graph", "simulate", "tune"):
-        _check_takers(args)
-    if args.command == "sweep":
-        args.choices = _choices(args, args.routine, mode="raw")
-    elif args.command in NAMES:
+    if args.command in NAMES:
         _check_source(args)
         args.choices = _choices(args, args.command)
+    elif "routine" in args:
+        _check_takers(args)
+        if args.command != "simulate":
+            args.choices = _choices(args, args.routine, mode="raw")
     return args
 
 
 def _choices(args: argparse.Namespace, routine: str, **defaults: Any) -> Choices:
-    """Collect the options that only `routine` has."""
-    for name in COMMANDS[routine].options:
-        if (value := getattr(args, name)) is not None:
-            defaults[name] = value
-    choices = Choices(**defaults)
+    """Collect the options that only `routine` has, of those that the command has."""
+    able = [name for name in ROUTINES[routine].options if name in args]
+    choices = Choices(**{**defaults, **values.given(args, *able)})
     if choices.pivot == "none" and choices.assume_a == "pos":
         raise UsageError("--pivot is for LU, and --assume-a pos solves by Cholesky")
     if routine == "solve" and choices.upper and choices.assume_a == "gen":
@@ -260,18 +219,24 @@ def _choices(args: argparse.Namespace, routine: str, **defaults: Any) -> Choices
 
 def _check_takers(args: argparse.Namespace) -> None:
     """Raise UsageError for an option that the routine does not have."""
-    takers = {name: [r for r in NAMES if name in COMMANDS[r].options] for name in _CHOICES}
-    takers["nrhs"] = [r for r in NAMES if COMMANDS[r].rhs is not RightHandSides.NONE]
-    takers["m"] = [r for r in NAMES if not COMMANDS[r].routine.square]
-    for name, able in takers.items():
-        if getattr(args, name, None) is not None and args.routine not in able:
-            who = " and ".join(able)
-            raise UsageError(f"{_flag(name)} is for {who}, and does nothing with {args.routine}")
+    for option in (*CHOICES, "nrhs", "m"):
+        if getattr(args, option, None) is not None and not _has(args.routine, option):
+            who = " and ".join(name for name in NAMES if _has(name, option))
+            flag = values.flag(option)
+            raise UsageError(f"{flag} is for {who}, and does nothing with {args.routine}")
+
+
+def _has(routine: str, option: str) -> bool:
+    """Return whether an option that some routines do not have is one of this routine."""
+    if option == "nrhs":
+        return takes_rhs(routine)
+    declared = ROUTINES[routine]
+    return not declared.square if option == "m" else option in declared.options
 
 
 def _check_source(args: argparse.Namespace) -> None:
     """Raise UsageError unless there are files or ``--random``, with options that fit."""
-    needed = ["file"] if COMMANDS[args.command].rhs is RightHandSides.NONE else ["file", "rhs"]
+    needed = ["file", "rhs"] if takes_rhs(args.command) else ["file"]
     given = [name for name in needed if getattr(args, name) is not None]
     made = args.random is not None
     if made and given:
@@ -283,4 +248,4 @@ def _check_source(args: argparse.Namespace) -> None:
         if getattr(args, name, None) is not None:
             what = "chooses an array of a file" if made else "describes what --random makes"
             with_ = "--random" if made else "a file"
-            raise UsageError(f"{_flag(name)} {what}, and does nothing with {with_}")
+            raise UsageError(f"{values.flag(name)} {what}, and does nothing with {with_}")

@@ -43,11 +43,12 @@ class Legend:
         self.y += _LINE
 
     def kinds(self, kinds: Iterable[str]) -> None:
-        """Add the colour of each family of kernels."""
+        """Add a row with the colour of each family of kernels."""
         kinds = list(kinds)
         for family in families(kinds):
             members = ", ".join(kind for kind in kinds if kind in family.kinds)
             self.swatch(f"{family.name}: {members}", family.colour)
+        self.end_row()
 
     def swatch(self, text: str, colour: str) -> None:
         """Add a colour with its meaning."""

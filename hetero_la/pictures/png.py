@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from hetero_la.io.files import replacing_file
+from hetero_la.io.outputs import replacing_file
 from hetero_la.pictures.palette import PAPER
 from hetero_la.pictures.scene import Line, Rect, Scene, Text, arrow_head
 
@@ -15,7 +16,6 @@ _DPI = 96.0
 _SCALE = 2.0  #: pixels of the file per pixel of the scene, along a side
 _LARGEST = 16384.0  #: maximum pixels of a side that viewers open
 _ALIGNED = {"start": "left", "middle": "center", "end": "right"}
-_HEAD = 6.0
 
 
 def matplotlib_agg() -> Any:
@@ -54,12 +54,8 @@ def write_png(scene: Scene, path: Path) -> None:
 
 def _fill(axes: Any, scene: Scene) -> None:
     """Draw runs of shapes of one type at once: drawing them singly takes ten times as long."""
-    shapes = scene.shapes
-    start = 0
-    for stop in range(1, len(shapes) + 1):
-        if stop == len(shapes) or type(shapes[stop]) is not type(shapes[start]):
-            _DRAW_BY_TYPE[type(shapes[start])](axes, shapes[start:stop], start)
-            start = stop
+    for order, (kind, run) in enumerate(itertools.groupby(scene.shapes, type)):
+        _DRAW_BY_TYPE[kind](axes, list(run), order)
 
 
 def _points(pixels: float) -> float:
@@ -89,7 +85,7 @@ def _lines(axes: Any, run: list[Line], order: int) -> None:
     axes.add_collection(lines, autolim=False)
     arrows = [line for line in run if line.arrow]
     heads = PolyCollection(
-        [arrow_head(line.points, _HEAD) for line in arrows],
+        [arrow_head(line.points) for line in arrows],
         facecolors=[line.stroke for line in arrows], linewidths=0.0, zorder=order,
     )  # fmt: skip
     axes.add_collection(heads, autolim=False)

@@ -30,6 +30,11 @@ class Rect:
     tip: str = ""
     link: str = ""
 
+    @property
+    def corner(self) -> Point:
+        """Lower right corner."""
+        return self.x + self.width, self.y + self.height
+
 
 @dataclass(frozen=True, slots=True)
 class Line:
@@ -39,6 +44,11 @@ class Line:
     stroke: str = INK
     thickness: float = 1.0
     arrow: bool = False
+
+    @property
+    def corner(self) -> Point:
+        """Lower right corner of the smallest rectangle around it."""
+        return max(x for x, _ in self.points), max(y for _, y in self.points)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +62,12 @@ class Text:
     anchor: Anchor = "start"
     fill: str = INK
     bold: bool = False
+
+    @property
+    def corner(self) -> Point:
+        """Lower right corner of the text, at most."""
+        share = {"start": 1.0, "middle": 0.5, "end": 0.0}[self.anchor]
+        return self.x + share * text_width(self.text, self.size, self.bold), self.y + self.size / 4
 
 
 Shape = Rect | Line | Text
@@ -72,8 +88,8 @@ class Scene:
 
     def fit(self, margin: float = 16.0) -> None:
         """Set the size of the picture to hold all shapes and a margin."""
-        self.width = max((_right(shape) for shape in self.shapes), default=0.0) + margin
-        self.height = max((_bottom(shape) for shape in self.shapes), default=0.0) + margin
+        right, bottom = zip((0.0, 0.0), *(shape.corner for shape in self.shapes), strict=True)
+        self.width, self.height = max(right) + margin, max(bottom) + margin
 
 
 def text_width(text: str, size: float, bold: bool = False) -> float:
@@ -81,26 +97,9 @@ def text_width(text: str, size: float, bold: bool = False) -> float:
     return len(text) * size * (0.7 if bold else 0.6)
 
 
-def arrow_head(points: Sequence[Point], size: float) -> tuple[Point, Point, Point]:
+def arrow_head(points: Sequence[Point], size: float = 6.0) -> tuple[Point, Point, Point]:
     """Return the triangle at the end of a polyline."""
     (x0, y0), (x, y) = points[-2:]
     length = max(((x - x0) ** 2 + (y - y0) ** 2) ** 0.5, 1e-9)
     dx, dy = (x - x0) / length * size, (y - y0) / length * size
     return (x, y), (x - dx + dy / 2, y - dy - dx / 2), (x - dx - dy / 2, y - dy + dx / 2)
-
-
-def _right(shape: Shape) -> float:
-    if isinstance(shape, Rect):
-        return shape.x + shape.width
-    if isinstance(shape, Line):
-        return max(x for x, _ in shape.points)
-    share = {"start": 1.0, "middle": 0.5, "end": 0.0}[shape.anchor]
-    return shape.x + share * text_width(shape.text, shape.size, shape.bold)
-
-
-def _bottom(shape: Shape) -> float:
-    if isinstance(shape, Rect):
-        return shape.y + shape.height
-    if isinstance(shape, Line):
-        return max(y for _, y in shape.points)
-    return shape.y + shape.size / 4

@@ -1,4 +1,4 @@
-"""Choice of a writer by the suffix of a file's name."""
+"""Files of pictures, in the format of their suffix."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeVar
 
-from hetero_la.pictures.png import matplotlib_agg
+from hetero_la.io.outputs import write_text
+from hetero_la.pictures.png import matplotlib_agg, write_png
+from hetero_la.pictures.scene import Scene
+from hetero_la.pictures.svg import svg
 
-Writer = TypeVar("Writer")
+Drawing = TypeVar("Drawing")
 
 #: Charts that Matplotlib draws.
 CHARTS = (".svg", ".png", ".pdf")
@@ -36,14 +39,27 @@ def require_chart(path: str | os.PathLike[str]) -> None:
         )
 
 
-def writer_for(path: str | os.PathLike[str], writers: Mapping[str, Writer], verb: str) -> Writer:
-    """Return the writer of a path's suffix; raise ValueError for an unknown one."""
+def drawing_for(
+    path: str | os.PathLike[str], drawings: Mapping[str, Drawing], verb: str
+) -> Drawing:
+    """Return the function that draws for a path's suffix; raise ValueError for an unknown one."""
     suffix = Path(path).suffix.lower()
-    if suffix not in writers:
-        known = ", ".join(writers)
+    if suffix not in drawings:
+        known = ", ".join(drawings)
         raise ValueError(
             f"{str(path)!r} must end in one of {known}: the suffix says what to {verb}"
         )
     if suffix == ".png":
         matplotlib_agg()
-    return writers[suffix]
+    return drawings[suffix]
+
+
+def write_picture(path: str | os.PathLike[str], picture: Scene | str) -> None:
+    """Write a text, or a scene as SVG or PNG."""
+    path = Path(path)
+    if isinstance(picture, str):
+        write_text(path, picture)
+    elif path.suffix.lower() == ".png":
+        write_png(picture, path)
+    else:
+        write_text(path, svg(picture))

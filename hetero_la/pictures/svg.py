@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from html import escape
+from typing import Any
 
 from hetero_la.pictures.palette import PAPER
-from hetero_la.pictures.scene import FONT, Line, Rect, Scene, Shape, Text, arrow_head
-
-_HEAD = 6.0
+from hetero_la.pictures.scene import FONT, Line, Rect, Scene, Text, arrow_head
 
 
 def svg(scene: Scene) -> str:
@@ -28,14 +28,8 @@ def svg(scene: Scene) -> str:
         f'width="{size[0]}" height="{size[1]}" role="img" font-family="{FONT}">'
     )
     paper = f'<rect width="100%" height="100%" fill="{PAPER}"/>'
-    body = [_element(shape) for shape in scene.shapes]
+    body = [_ELEMENTS[type(shape)](shape) for shape in scene.shapes]
     return "\n".join([head, f"<title>{escape(scene.title)}</title>", paper, *body, "</svg>"])
-
-
-def _element(shape: Shape) -> str:
-    if isinstance(shape, Rect):
-        return _rect(shape)
-    return _line(shape) if isinstance(shape, Line) else _text(shape)
 
 
 def _rect(r: Rect) -> str:
@@ -58,7 +52,7 @@ def _line(line: Line) -> str:
         f'stroke-width="{line.thickness:g}"/>'
     )
     if line.arrow:
-        head = " ".join(f"{x:.5g},{y:.5g}" for x, y in arrow_head(line.points, _HEAD))
+        head = " ".join(f"{x:.5g},{y:.5g}" for x, y in arrow_head(line.points))
         drawn += f'<polygon points="{head}" fill="{line.stroke}"/>'
     return drawn
 
@@ -71,3 +65,6 @@ def _text(t: Text) -> str:
         f'<text x="{t.x:.5g}" y="{t.y:.5g}" font-size="{t.size:g}" fill="{t.fill}"{anchor}{weight} '
         f'pointer-events="none">{escape(t.text)}</text>'
     )
+
+
+_ELEMENTS: dict[type, Callable[[Any], str]] = {Rect: _rect, Line: _line, Text: _text}

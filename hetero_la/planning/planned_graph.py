@@ -138,5 +138,5 @@ class PlannedGraph(TaskGraph):
         ...     path.read_text().count(">getrf<")
         4
         """
-        require_suffix(path)
+        require_suffix(path)  # before the graph is built
         draw(self.placed(granularity), path, collapse=collapse)

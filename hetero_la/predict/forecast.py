@@ -33,7 +33,7 @@ class Forecast:
     Attributes
     ----------
     routine : str
-        "lu", "cholesky" or "qr".
+        The factorization.
     layout : TileLayout
         Tiles of the matrix.
     dtype : numpy.dtype
@@ -96,8 +96,25 @@ class Forecast:
 
     @functools.cached_property
     def memory(self) -> int:
-        """Bytes that the fullest GPU needs: columns, panels received, values, workspace."""
-        return _memory(self.routine, self.layout, self.dtype, self.gpus, self.lookahead)
+        """Bytes that the fullest GPU needs, as `Plan.bytes_needed` would from its program.
+
+        These are its columns, the panels received, values and workspace.
+        """
+        layout, gpus = self.layout, self.gpus
+        steps = StepCalls(ROUTINES[self.routine].tasks, layout)
+        shares = [range(first, layout.nt, gpus) for first in range(gpus)]
+        widths = [sum(map(layout.column_width, share)) for share in shares]
+        width = max(widths)
+        own = shares[widths.index(width)]  # with tiles of growing size this need not be the first
+        kept = sum(steps.kept_elements(column) for column in own if column < layout.kt)
+        # Of the panels of one width the first is the tallest.
+        sizes = reversed([*enumerate(layout.column_widths[: layout.kt])])
+        tallest = {width: k for k, width in sizes}
+        panel = max(steps.message_bytes(k, self.dtype) for k in tallest.values())
+        received = (self.lookahead + 2) * panel if gpus > 1 else 0
+        tries = any(call.kind == "geqrf" for call in steps.panel(0))
+        elements = layout.m * width + kept + kernel_elements(layout, width, cholesky_qr=tries)
+        return elements * self.dtype.itemsize + received + GPU_WORKSPACE
 
     @property
     def fits(self) -> bool:
@@ -140,22 +157,3 @@ class Forecast:
         whole = max(self.seconds, 1e-12)
         lines += [f"  {part:<17} {100 * t / whole:5.1f} %" for part, t in self.run.parts.items()]
         return "\n".join(lines)
-
-
-def _memory(
-    routine: str, layout: TileLayout, dtype: np.dtype[Any], gpus: int, lookahead: int
-) -> int:
-    """Return the bytes the fullest GPU needs, as `Plan.bytes_needed` would from its program."""
-    steps = StepCalls(ROUTINES[routine].tasks, layout)
-    shares = [range(first, layout.nt, gpus) for first in range(gpus)]
-    widths = [sum(map(layout.column_width, share)) for share in shares]
-    width = max(widths)
-    own = shares[widths.index(width)]  # with tiles of growing size this need not be the first
-    kept = sum(steps.kept_elements(column) for column in own if column < layout.kt)
-    # Of the panels of one width the first is the tallest.
-    tallest = {width: k for k, width in reversed([*enumerate(layout.column_widths[: layout.kt])])}
-    panel = max(steps.message_bytes(k, dtype) for k in tallest.values())
-    received = (lookahead + 2) * panel if gpus > 1 else 0
-    tries = any(call.kind == "geqrf" for call in steps.panel(0))
-    elements = layout.m * width + kept + kernel_elements(layout, width, cholesky_qr=tries)
-    return elements * dtype.itemsize + received + GPU_WORKSPACE

@@ -77,8 +77,8 @@ def forecast(
 
     Parameters
     ----------
-    routine : {"lu", "cholesky", "qr"}
-        The factorization.
+    routine : str
+        The factorization: one of `FACTORIZATIONS`.
     shape : tuple of int
         Rows and columns of the matrix.
     machine : ClusterModel, str or path

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,22 +52,19 @@ class Kind:
 
     description: str
     build: Builder
-    turn: str  #: how a real matrix is made complex: "columns", "both" or "none"
-    square: bool
-    cond: float | None  #: default condition number as a power of 1 / eps; None: fixed
+    turn: str = "none"  #: how a real matrix is made complex: "columns", "both" or "none"
+    square: bool = False
+    cond: float | None = None  #: default condition number as a power of 1 / eps; None: fixed
 
 
 KINDS: dict[str, Kind] = {}
 
 
-def kind(
-    name: str, description: str, *, turn: str = "none", square: bool = False,
-    cond: float | None = None,
-) -> Callable[[Builder], Builder]:  # fmt: skip
-    """Return a decorator that adds a builder to `KINDS`."""
+def kind(name: str, description: str, **properties: Any) -> Callable[[Builder], Builder]:
+    """Return a decorator that adds a builder to `KINDS`, with the properties of a `Kind`."""
 
     def register(build: Builder) -> Builder:
-        KINDS[name] = Kind(description, build, turn, square, cond)
+        KINDS[name] = Kind(description, build, **properties)
         return build
 
     return register

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from hetero_la.testing.kinds import KindArguments, kind, smallest_scale
 
 
+@kind("svd-eps", "svd with cond = 1/eps: singular to working precision", cond=1.0)
 @kind("svd", "random, singular values graded geometrically from 1 to 1/cond", cond=0.5)
 def _svd(r: KindArguments) -> NDArray:
     k = min(r.m, r.n)
@@ -18,11 +19,6 @@ def _svd(r: KindArguments) -> NDArray:
     v = _orthonormal(r.draw("standard_normal", r.n, k))
     u *= _graded(r, k)
     return u @ v.conj().T
-
-
-@kind("svd-eps", "svd with cond = 1/eps: singular to working precision", cond=1.0)
-def _svd_eps(r: KindArguments) -> NDArray:
-    return _svd(r)
 
 
 @kind("spd", "random, Hermitian positive definite, eigenvalues graded from 1 to 1/cond", cond=0.5)

@@ -36,11 +36,12 @@ def one_norm(a: NDArray) -> float:
     return float(sums.max(initial=0.0))
 
 
-def ratio(residual: float, *scales: float) -> float:
-    """Divide `residual` by each scale; return infinity for scales that are 0 or not finite.
+def ratio(residuals: ArrayLike, *scales: float) -> float:
+    """Divide the largest residual by each scale; return infinity for a scale of 0 or infinity.
 
     Scales are divided one at a time, because their product may underflow.
     """
+    residual = float(np.max(residuals, initial=0.0))
     if residual == 0:
         return 0.0
     for scale in scales:

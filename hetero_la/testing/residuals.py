@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from hetero_la.api.qr_factors import apply_q
 from hetero_la.numerics.conditioning import hermitian_norm1
 from hetero_la.testing.residual_blocks import (
     as_columns,
@@ -17,24 +18,7 @@ from hetero_la.testing.residual_blocks import (
     one_norm,
     ratio,
 )
-from hetero_la.testing.residuals_qr import (
-    lstsq_ratio,
-    orthogonality_ratio,
-    qr_factors_ratio,
-    qr_ratio,
-)
 from hetero_la.tiles.storage.pivots import permutation
-
-__all__ = [
-    "RATIO_LIMIT",
-    "cholesky_ratio",
-    "lstsq_ratio",
-    "lu_ratio",
-    "orthogonality_ratio",
-    "qr_factors_ratio",
-    "qr_ratio",
-    "solve_ratio",
-]
 
 #: A result passes if its ratio is below this, as in LAPACK's own tests.
 RATIO_LIMIT = 30.0
@@ -98,8 +82,7 @@ def lu_ratio(a: ArrayLike, lu: ArrayLike, piv: ArrayLike) -> float:
                 block = a[order[rows], columns].astype(lu.dtype)
                 block -= _lower(lu, rows, depth) @ upper[:depth]
                 sums[columns] += column_sums(block)
-        residual = float(sums.max(initial=0.0))
-        return ratio(residual, one_norm(a), max(n, 1), eps(lu.dtype))
+        return ratio(sums, one_norm(a), max(n, 1), eps(lu.dtype))
 
 
 def cholesky_ratio(a: ArrayLike, factor: ArrayLike, lower: bool = False) -> float:
@@ -152,8 +135,165 @@ def cholesky_ratio(a: ArrayLike, factor: ArrayLike, lower: bool = False) -> floa
                 # The block also stands, conjugated, above the diagonal.
                 sums[columns] += column_sums(block)
                 sums[below] += column_sums(block, axis=1)
-        residual = float(sums.max(initial=0.0))
-        return ratio(residual, hermitian_norm1(a), max(n, 1), eps(factor.dtype))
+        return ratio(sums, hermitian_norm1(a), max(n, 1), eps(factor.dtype))
+
+
+def qr_ratio(a: ArrayLike, q: ArrayLike, r: ArrayLike) -> float:
+    """Compute ``||R - Q^H A||_1 / (m ||A||_1 eps)``.
+
+    Parameters
+    ----------
+    a : (m, n) array_like
+        The matrix that was factored.
+    q : (m, k) array_like
+        Q in full (k = m), or economic (k = min(m, n)).
+    r : (k, n) array_like
+        R.
+
+    Returns
+    -------
+    float
+        The ratio; 0 for an empty matrix, infinite if the factors are not finite.  The
+        factors pass if it is below `RATIO_LIMIT`.
+
+    Notes
+    -----
+    The ratio does not detect a Q that is not orthogonal (`orthogonality_ratio` does).  All of
+    R is read: its lower triangle must be zero.
+
+    Examples
+    --------
+    >>> import scipy.linalg
+    >>> from hetero_la.testing.matrices import generate
+    >>> from hetero_la.testing.residuals import RATIO_LIMIT, qr_ratio
+    >>> a = generate("rands", 50, 20)
+    >>> q, r = scipy.linalg.qr(a, mode="economic")
+    >>> qr_ratio(a, q, r) < RATIO_LIMIT
+    True
+    >>> qr_ratio(a, -q, r) < RATIO_LIMIT
+    False
+    """
+    a, q, r = np.asarray(a), as_floating(q), as_floating(r)
+    if a.ndim != 2 or r.shape != (*q.shape[1:], a.shape[1]) or q.shape[:1] != a.shape[:1]:
+        raise ValueError(
+            f"Q of shape {q.shape} and R of shape {r.shape} "
+            f"do not belong to a matrix of shape {a.shape}"
+        )
+    m, n = a.shape
+    sums = np.zeros(n)
+    with np.errstate(all="ignore"):
+        for columns in blocks(n):
+            for rows in blocks(len(r)):
+                product = q[:, rows].conj().T @ a[:, columns]
+                sums[columns] += column_sums(r[rows, columns] - product)
+        return ratio(sums, one_norm(a), max(m, 1), eps(q.dtype))
+
+
+def orthogonality_ratio(q: ArrayLike) -> float:
+    """Compute ``||I - Q^H Q||_1 / (m eps)``.
+
+    Parameters
+    ----------
+    q : (m, k) array_like
+        A matrix that should have orthonormal columns.
+
+    Returns
+    -------
+    float
+        As in `qr_ratio`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from hetero_la.testing.residuals import RATIO_LIMIT, orthogonality_ratio
+    >>> orthogonality_ratio(np.eye(4, 3))
+    0.0
+    >>> orthogonality_ratio(np.ones((4, 3))) < RATIO_LIMIT
+    False
+    """
+    q = as_floating(q)
+    m, k = q.shape
+    sums = np.zeros(k)
+    with np.errstate(all="ignore"):
+        for columns in blocks(k):
+            for rows in blocks(k):
+                product = q[:, rows].conj().T @ q[:, columns]
+                sums[columns] += column_sums(_identity(rows, columns, q.dtype) - product)
+        return ratio(sums, max(m, 1), eps(q.dtype))
+
+
+def _identity(rows: slice, columns: slice, dtype: np.dtype) -> NDArray:
+    """Return some rows and columns of the identity matrix."""
+    shape = rows.stop - rows.start, columns.stop - columns.start
+    return np.eye(*shape, rows.start - columns.start, dtype=dtype)
+
+
+def explicit_qr_ratio(a: ArrayLike, q: ArrayLike, r: ArrayLike) -> float:
+    """Compute the larger of `qr_ratio` and `orthogonality_ratio`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> explicit_qr_ratio(np.eye(3), np.eye(3), np.eye(3))
+    0.0
+    """
+    return max(qr_ratio(a, q, r), orthogonality_ratio(q))
+
+
+def qr_factors_ratio(a: ArrayLike, qr: ArrayLike, tau: ArrayLike) -> float:
+    """Compute the larger of `qr_ratio` and `orthogonality_ratio` from packed factors.
+
+    Parameters
+    ----------
+    a : (m, n) array_like
+        The matrix that was factored.
+    qr : (m, n) array_like
+        R and, below the diagonal, the Householder vectors, as LAPACK packs them.
+    tau : (min(m, n),) array_like
+        Scalars of the reflectors.
+
+    Returns
+    -------
+    float
+        As in `qr_ratio`.
+
+    Notes
+    -----
+    Q is not formed: it is applied to blocks of columns of A and of the identity matrix.
+
+    Examples
+    --------
+    >>> import scipy.linalg
+    >>> from hetero_la.testing.matrices import generate
+    >>> from hetero_la.testing.residuals import RATIO_LIMIT, qr_factors_ratio
+    >>> a = generate("rands", 50, 20)
+    >>> (qr, tau), _ = scipy.linalg.qr(a, mode="raw")
+    >>> qr_factors_ratio(a, qr, tau) < RATIO_LIMIT
+    True
+    >>> qr_factors_ratio(a, qr, tau / 2) < RATIO_LIMIT
+    False
+    """
+    a, qr, tau = np.asarray(a), as_floating(qr), as_floating(tau)
+    if qr.shape != a.shape or tau.shape != (min(a.shape),):
+        raise ValueError(
+            f"factors of shape {qr.shape} and scalars of shape {tau.shape} "
+            f"do not belong to a matrix of shape {a.shape}"
+        )
+    m, n = a.shape
+    residual = departure = 0.0
+    with np.errstate(all="ignore"):
+        reflectors = np.asfortranarray(qr[:, : len(tau)])  # once for all blocks
+        for columns in blocks(n):
+            block = np.triu(qr[:, columns], -columns.start)
+            block -= apply_q(reflectors, tau, a[:, columns].astype(qr.dtype), adjoint=True)
+            residual = float(np.maximum(residual, one_norm(block)))  # np.maximum keeps a NaN
+        for columns in blocks(len(tau)):
+            block = _identity(slice(0, m), columns, qr.dtype)
+            there = apply_q(reflectors, tau, block, adjoint=False)
+            block -= apply_q(reflectors, tau, there, adjoint=True)
+            departure = float(np.maximum(departure, one_norm(block)))
+        scales = max(m, 1), eps(qr.dtype)
+        return max(ratio(residual, one_norm(a), *scales), ratio(departure, *scales))
 
 
 def solve_ratio(
@@ -212,3 +352,58 @@ def _rows(a: NDArray, rows: slice, assume_a: str, lower: bool) -> NDArray:
         return completed_rows(a, rows, hermitian=hermitian)
     transposed = completed_rows(a.T, rows, hermitian=hermitian)
     return transposed.conj() if hermitian else transposed
+
+
+def lstsq_ratio(a: ArrayLike, x: ArrayLike, b: ArrayLike) -> float:
+    """Compute ``||(A X - B)^H A||_1 / (max(m, n, nrhs) ||A||_1 ||B||_1 eps)``.
+
+    For m < n, where the equations have a solution, compute the largest
+    ``||b - A x||_1 / (||A||_1 ||x||_1 eps)`` over all columns instead.
+
+    Parameters
+    ----------
+    a : (m, n) array_like
+        The matrix.
+    x : (n,) or (n, nrhs) array_like
+        The least-squares solution.
+    b : (m,) or (m, nrhs) array_like
+        The right-hand sides.
+
+    Returns
+    -------
+    float
+        As in `qr_ratio`.
+
+    Notes
+    -----
+    For m < n the ratio does not distinguish the shortest solution from others.  For m >= n it is
+    of little use if ``||A|| ||X||`` is far above ``||B||``: then the rounding of A X alone, which
+    no method avoids, makes it large.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from hetero_la.testing.residuals import RATIO_LIMIT, lstsq_ratio
+    >>> a, b = np.array([[1.0], [1.0]]), np.array([1.0, 3.0])
+    >>> lstsq_ratio(a, [2.0], b)
+    0.0
+    >>> lstsq_ratio(a, [2.1], b) < RATIO_LIMIT
+    False
+    """
+    a, x, b = np.asarray(a), as_floating(x), np.asarray(b)
+    if a.ndim != 2 or x.shape[:1] != a.shape[1:] or b.shape != a.shape[:1] + x.shape[1:]:
+        raise ValueError(f"shapes {a.shape}, {x.shape} and {b.shape} of A, X and B do not match")
+    x, b = as_columns(x), as_columns(b)
+    (m, n), nrhs = a.shape, x.shape[1]
+    with np.errstate(all="ignore"):
+        left = np.empty((m, nrhs), np.result_type(x, b))
+        for rows in blocks(m):
+            left[rows] = a[rows] @ x - b[rows]
+        if m < n:
+            return largest_ratio(column_sums(left), one_norm(a), column_sums(x), eps(x.dtype))
+        size = one_norm(left)
+        if size == 0:
+            return 0.0
+        left /= size  # so that the product with A does not overflow
+        sums = [column_sums(left.conj().T @ a[:, columns]).max() for columns in blocks(n)]
+        return ratio(sums, one_norm(a), one_norm(b) / size, max(m, n, nrhs), eps(x.dtype))

@@ -17,7 +17,7 @@ import pytest
 import hetero_la
 from hetero_la.pictures.graph.files import draw
 from tests.pictures.browser import CHROMIUM, Page, browser
-from tests.pictures.drawn import placed
+from tests.pictures.drawn import ROUTINES, placed
 
 in_chromium = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
 
@@ -125,7 +125,7 @@ def test_clicks_zoom_into_a_step_a_task_and_its_tiles(page: Page, tmp_path: Path
 @pytest.mark.slow
 @in_chromium
 @pytest.mark.parametrize("granularity", ["column", "tile"])
-@pytest.mark.parametrize("routine", ["lu", "solve", "cholesky", "qr", "lstsq"])
+@pytest.mark.parametrize("routine", ROUTINES)
 def test_every_step_and_task_can_be_shown(
     page: Page, tmp_path: Path, routine: str, granularity: str
 ) -> None:

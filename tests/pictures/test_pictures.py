@@ -21,9 +21,7 @@ from hetero_la.pictures.palette import FAMILIES, contrast, family, text_on
 from hetero_la.pictures.scene import Line, Rect, Scene, Text, text_width
 from hetero_la.pictures.svg import svg
 from hetero_la.tiles.kernels.spec import SPECS
-from tests.pictures.drawn import placed, shapes, texts
-
-ROUTINES = ("lu", "solve", "cholesky", "qr", "lstsq")
+from tests.pictures.drawn import ROUTINES, placed, shapes, texts
 
 
 def boxes(scene: Scene) -> dict[str, Rect]:
@@ -59,7 +57,7 @@ def test_every_task_is_there_and_none_hides_another(routine: str, granularity: s
 
 @pytest.mark.parametrize("workers", [0, 1, 2, 4])
 @pytest.mark.parametrize("tiles", [3, 8, 30, 60])
-@pytest.mark.parametrize("routine", ["lu", "cholesky", "qr"])
+@pytest.mark.parametrize("routine", ROUTINES)
 def test_no_text_lies_on_another_or_outside(routine: str, tiles: int, workers: int) -> None:
     subject = placed(routine, tiles, workers)
     scene = (draw_every_task if tiles < 10 else draw_collapsed)(subject)
@@ -100,7 +98,7 @@ def test_arrows_are_the_data_that_no_other_arrow_implies() -> None:
         drawn.add_edge(*edge)
 
 
-@pytest.mark.parametrize("routine", ["lu", "cholesky", "qr"])
+@pytest.mark.parametrize("routine", ROUTINES)
 def test_arrows_from_different_tasks_never_run_on_top_of_each_other(routine: str) -> None:
     """Upright parts at one place would read as one arrow."""
     scene = draw_every_task(placed(routine, 6, 2, "tile"))

@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 
 from hetero_la.cli.common import problems, rows, runs
-from hetero_la.cli.common.command import routine_key
-from hetero_la.cli.common.command_table import COMMANDS
+from hetero_la.cli.common.command import count_results
 from hetero_la.cli.common.messages import arrays_text, report_written
 from hetero_la.io import files
 
@@ -16,17 +15,15 @@ _UNCHECKED = 3
 
 def run(args: argparse.Namespace) -> int:
     """Run a command on one problem; return the exit status."""
-    names = COMMANDS[routine_key(args.command, args.choices)].named(args.choices)
     if args.output is not None:
-        files.require_writable(args.output, arrays=len(names))
+        files.require_writable(args.output, count_results(args.command, args.choices))
     problem = problems.read_or_generate(args)
-    with runs.run_settings(args) as use:
-        row, arrays = runs.run_measured(problem, use, overwrite=True)
+    with runs.run_options(args) as options:
+        row, arrays = runs.run_measured(problem, args, options, overwrite=True)
     # Write the results before the row is printed, so that a printed row means success.
     if args.output is not None:
-        named = dict(zip(names, arrays, strict=True))
-        files.write_matrix(args.output, named)
-        report_written(args.output, arrays_text(named))
+        files.write_matrix(args.output, arrays)
+        report_written(args.output, arrays_text(arrays))
     print(rows.header(), rows.format_row(row), sep="\n", flush=True)
     if not row.passed:
         return 1

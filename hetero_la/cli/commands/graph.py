@@ -11,10 +11,9 @@ from typing import Any
 from hetero_la.checks.inputs import DTYPES
 from hetero_la.checks.limits import require_few_tasks
 from hetero_la.cli.common import values
-from hetero_la.cli.common.command_table import NAMES
 from hetero_la.cli.common.messages import written_message
-from hetero_la.cli.common.planned import add_choices, planned_problem
-from hetero_la.io.files import require_writable_path
+from hetero_la.cli.common.planned import add_choices, add_sizes, planned_problem
+from hetero_la.io.outputs import require_writable_path
 from hetero_la.pictures.graph.files import require_suffix
 from hetero_la.planning.planner import plan
 from hetero_la.scheduler.cluster.sizing import require_few_workers
@@ -25,11 +24,10 @@ from hetero_la.tiles.storage.layout import TileLayout
 
 def add_parser(commands: Any) -> None:
     """Add the command to the parser's `commands`."""
-    summary = "draw the task graph of a routine, without running it"
-    parser = commands.add_parser("graph", help=summary, description=summary)
-    parser.add_argument("routine", choices=NAMES)
-    parser.add_argument("--n", type=values.count, required=True, help="columns of the matrix")
-    parser.add_argument("--m", type=values.count, help="rows (default: as many as columns)")
+    parser = values.add_command(
+        commands, "graph", draw_graph, "draw the task graph of a routine, without running it"
+    )
+    add_sizes(parser, number=values.count)
     parser.add_argument("--nrhs", type=values.positive, help="right-hand sides (default: 1)")
     add_choices(parser)
     parser.add_argument("--nb", type=values.tiles, required=True, help="tile size, or sizes")
@@ -48,7 +46,6 @@ def add_parser(commands: Any) -> None:
         "-o", "--output", type=Path, metavar="FILE", required=True,
         help=".svg, .png, .dot, or .html: a page that zooms and needs no network",
     )  # fmt: skip
-    parser.set_defaults(run=draw_graph)
 
 
 def draw_graph(args: argparse.Namespace) -> int:

@@ -13,7 +13,7 @@ from typing import Any
 from hetero_la.checks.inputs import DTYPES
 from hetero_la.cli.common import values
 from hetero_la.cli.common.messages import written_message
-from hetero_la.io.files import require_different_files, require_writable_path
+from hetero_la.io.outputs import require_different_files, require_writable_path
 from hetero_la.pictures.charts.rates import write_rates
 from hetero_la.pictures.suffix import require_chart
 from hetero_la.predict.profiling import make_profile
@@ -28,7 +28,7 @@ from hetero_la.tiles.arrays.counted import counted
 def add_parser(commands: Any) -> None:
     """Add the command to the parser's `commands`."""
     summary = "measure this machine, so that plans can predict run times"
-    parser = commands.add_parser("probe", help=summary, description=summary)
+    parser = values.add_command(commands, "probe", probe, summary)
     values.add_workers(parser)
     parser.add_argument("--dtype", choices=DTYPES, help="element type (default: float64)")
     parser.add_argument("--quick", action="store_true", help="measure fewer sizes")
@@ -40,7 +40,6 @@ def add_parser(commands: Any) -> None:
         "-o", "--output", type=Path, metavar="FILE",
         help="write the profile to this file, which plans do not read",
     )  # fmt: skip
-    parser.set_defaults(run=probe)
 
 
 def probe(args: argparse.Namespace) -> int:
@@ -53,8 +52,7 @@ def probe(args: argparse.Namespace) -> int:
     path = args.output or profile_path()
     require_different_files(path, args.plot)
     require_regular(path)
-    wanted = {name: getattr(args, name) for name in values.WORKERS}
-    size = ClusterSize.here(wanted)
+    size = ClusterSize.here(values.given(args, *values.WORKERS))
     with _show_progress() as show:
         profile = make_profile(size, args.dtype or "float64", quick=args.quick, report=show)
     if args.output is None and (older := _present_profile()) is not None:

@@ -10,8 +10,9 @@ from typing import Any
 from hetero_la.checks.inputs import DTYPES
 from hetero_la.cli.common import values
 from hetero_la.cli.common.messages import written_message
+from hetero_la.cli.common.planned import add_sizes
 from hetero_la.configs import available_machines
-from hetero_la.io.files import require_writable_path
+from hetero_la.io.outputs import require_writable_path
 from hetero_la.pictures.charts.scaling_chart import draw_scaling
 from hetero_la.pictures.suffix import require_chart
 from hetero_la.predict.forecast import Forecast
@@ -35,10 +36,8 @@ _HEADINGS = (
 def add_parser(commands: Any) -> None:
     """Add the command to the parser's `commands`."""
     summary = "predict a factorization on a described machine"
-    parser = commands.add_parser("simulate", help=summary, description=summary)
-    parser.add_argument("routine", choices=FACTORIZATIONS)
-    parser.add_argument("--n", type=values.positive, required=True, help="columns of the matrix")
-    parser.add_argument("--m", type=values.positive, help="rows (default: as many as columns)")
+    parser = values.add_command(commands, "simulate", simulate, summary)
+    add_sizes(parser, FACTORIZATIONS)
     parser.add_argument(
         "--machine", required=True, metavar="FILE",
         help=f"a machine described in TOML, or one of {', '.join(available_machines())}",
@@ -66,7 +65,6 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--plot", type=Path, metavar="FILE", help="draw the table: .svg, .png or .pdf"
     )
-    parser.set_defaults(run=simulate)
 
 
 def simulate(args: argparse.Namespace) -> int:

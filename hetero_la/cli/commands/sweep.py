@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import itertools
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
 from hetero_la.cli.common import rows, runs
-from hetero_la.cli.common.command import MatrixProblem
 from hetero_la.cli.common.messages import report_written
-from hetero_la.cli.common.problems import ProblemGenerator, count_arrays
-from hetero_la.io.files import require_different_files, require_writable_path
+from hetero_la.cli.common.problems import generate
+from hetero_la.io.outputs import require_different_files, require_writable_path
 from hetero_la.tiles.arrays.counted import counted
 
 
@@ -24,8 +23,8 @@ def sweep(args: argparse.Namespace) -> int:
     require_different_files(args.csv, args.trace)
     done: list[rows.Row] = []
     print(rows.header(), flush=True)
-    with runs.run_settings(args) as use:
-        for row in _rows(args, use):
+    with runs.run_options(args) as options:
+        for row in _rows(args, options):
             done.append(row)
             print(rows.format_row(row), flush=True)
             if args.csv is not None:  # after each row, so that Ctrl-C loses none
@@ -35,29 +34,21 @@ def sweep(args: argparse.Namespace) -> int:
     return 0 if all(row.passed for row in done) else 1
 
 
-def _rows(args: argparse.Namespace, use: runs.RunSettings) -> Iterator[rows.Row]:
+def _rows(args: argparse.Namespace, options: dict[str, Any]) -> Iterator[rows.Row]:
     """Run all problems, each with all tile sizes and look-ahead depths."""
-    # No run overwrites the matrix: the next run and the error ratio need it.
-    needed = count_arrays(args, args.routine, args.choices, overwrite=False)
     for dtype, kind, n, m, nrhs in itertools.product(
         args.dtype, args.kind or [None], args.n, args.m or [None], args.nrhs or [1]
     ):
-        generator = ProblemGenerator(
-            args.routine, args.choices, n if m is None else m, n, nrhs, kind, dtype, args.seed,
-            args.cond,
-        )  # fmt: skip
-        problem = generator.generate(needed)
+        shape = n if m is None else m, n
+        one = {"command": args.routine, "random": shape, "nrhs": nrhs, "kind": kind, "dtype": dtype}
+        # No run overwrites the matrix: the next run and the error ratio need it.
+        problem = generate(argparse.Namespace(**{**vars(args), **one}))
         ref: float | None = None
         for nb, lookahead, _ in itertools.product(args.nb, args.lookahead, range(args.repeat)):
-            options = {**use.options, "nb": nb, "lookahead": lookahead}
-            row = _run(problem, dataclasses.replace(use, options=options), ref)
+            how = {**options, "nb": nb, "lookahead": lookahead}
+            try:
+                row, _ = runs.run_measured(problem, args, how, ref=ref)
+            except np.linalg.LinAlgError:
+                row = runs.row_without_result(problem, how, ref)
             ref = row.ref_seconds
             yield row
-
-
-def _run(problem: MatrixProblem, use: runs.RunSettings, ref: float | None) -> rows.Row:
-    """Run once; return a row without a result for a matrix that the routine refuses."""
-    try:
-        return runs.run_measured(problem, use, ref=ref)[0]
-    except np.linalg.LinAlgError:
-        return runs.row_without_result(problem, use, ref)

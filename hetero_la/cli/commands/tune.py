@@ -12,8 +12,7 @@ import hetero_la
 from hetero_la.checks.inputs import DTYPES
 from hetero_la.checks.limits import require_few_tasks
 from hetero_la.cli.common import values
-from hetero_la.cli.common.command_table import NAMES
-from hetero_la.cli.common.planned import add_choices, planned_problem
+from hetero_la.cli.common.planned import add_choices, add_sizes, planned_problem
 from hetero_la.execution.executor_choice import INLINE_LIMIT
 from hetero_la.planning.decisions import Problem, quick_estimate
 from hetero_la.planning.options import Options
@@ -36,20 +35,18 @@ from hetero_la.tiles.storage.tile_sizes import sizes_text
 def add_parser(commands: Any) -> None:
     """Add the command to the parser's `commands`."""
     summary = "choose tile sizes and look-ahead by prediction, for later runs of that size"
-    parser = commands.add_parser("tune", help=summary, description=summary)
-    parser.add_argument("routine", choices=NAMES)
-    parser.add_argument("--n", type=values.positive, required=True, help="columns of the matrix")
-    parser.add_argument("--m", type=values.positive, help="rows (default: as many as columns)")
+    parser = values.add_command(commands, "tune", tune, summary)
+    add_sizes(parser)
     parser.add_argument("--nrhs", type=values.positive, help="right-hand sides (default: 1)")
     parser.add_argument("--dtype", choices=DTYPES, help="element type (default: float64)")
     add_choices(parser)
-    lists = {"type": values.sizes, "metavar": "LIST"}
     parser.add_argument(
         "--nb", type=values.tilings, metavar="LIST", help="tile sizes to simulate, all of them"
     )
-    parser.add_argument("--lookahead", **lists, help="look-ahead depths to simulate")
+    parser.add_argument(
+        "--lookahead", type=values.sizes, metavar="LIST", help="look-ahead depths to simulate"
+    )
     values.add_workers(parser)
-    parser.set_defaults(run=tune)
 
 
 def tune(args: argparse.Namespace) -> int:
@@ -107,9 +104,7 @@ def _show(candidate: Candidate) -> None:
 @contextlib.contextmanager
 def _workers(args: argparse.Namespace, problem: Problem) -> Iterator[list[WorkerInfo]]:
     """Yield the workers that a run of the problem would have; if small, the calling thread."""
-    wanted = {
-        name: getattr(args, name) for name in values.WORKERS if getattr(args, name) is not None
-    }
+    wanted = values.given(args, *values.WORKERS)
     caller = calling_thread()
     if not wanted and quick_estimate(problem, Options(), caller) < INLINE_LIMIT["cpu"]:
         yield [caller]

@@ -1,23 +1,46 @@
-"""Types that describe a routine, its problem and its result for the commands."""
+"""Subcommands that run a routine: their names and options, problems and results."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from enum import Enum
+from functools import partial
 from typing import Any
 
-import scipy.linalg
 from numpy.typing import NDArray
 
 from hetero_la.algorithms.routine import Routine
+from hetero_la.algorithms.routines import ROUTINES
+from hetero_la.api.factors import Factors
 from hetero_la.execution.report import Report
 from hetero_la.planning.options import Pivoting
+from hetero_la.testing import residuals
 
-#: Values of ``--assume-a``, of ``--mode``, and of ``--pivot``.
-ASSUMPTIONS = ("gen", "sym", "her", "pos")
-MODES = ("economic", "r", "raw", "full")
-PIVOTING = ("partial", "none")
+#: Keyword arguments of the parser for the options that only some routines have.
+CHOICES: dict[str, dict[str, Any]] = {
+    "assume_a": {
+        "choices": ("gen", "sym", "her", "pos"),
+        "help": "the matrix is general (default), symmetric, Hermitian or positive definite; "
+        "except for general matrices only the lower triangle is read",
+    },
+    "upper": {
+        "action": "store_true",
+        "default": None,
+        "help": "read the upper triangle instead of the lower one; cholesky returns U, not L",
+    },
+    "mode": {
+        "choices": ("economic", "r", "raw", "full"),
+        "help": "part of Q to compute: its first min(m, n) columns, nothing, Householder "
+        "vectors, or all (default: economic, in a sweep raw)",
+    },
+    "pivot": {
+        "choices": ("partial", "none"),
+        "help": "row interchanges of LU (default: partial); without them the growth of the factors "
+        "is measured, and too much of it is an error",
+    },
+}
+#: Names of the subcommands; each is also that of its default routine.
+NAMES = tuple(dict.fromkeys(r.command for r in ROUTINES.values() if r.command))
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +64,26 @@ class Choices:
     mode: str = "economic"
     pivot: Pivoting = "partial"
 
+    def routine(self, command: str) -> str:
+        """Return the routine that a subcommand runs: the last one that the options choose.
+
+        Examples
+        --------
+        >>> Choices().routine("lu"), Choices(assume_a="pos").routine("solve")
+        ('lu', 'solve_positive')
+        """
+        chosen = {(option, getattr(self, option)) for option in ROUTINES[command].options}
+        *_, last = (
+            name
+            for name, routine in ROUTINES.items()
+            if routine.command == command and (not routine.when or chosen & {*routine.when})
+        )
+        return last
+
 
 @dataclass(frozen=True, slots=True)
 class MatrixProblem:
-    """A command with its matrix, and with right-hand sides if its routine takes them."""
+    """A subcommand with its matrix, and with right-hand sides if it takes them."""
 
     command: str
     choices: Choices
@@ -53,16 +92,23 @@ class MatrixProblem:
     b: Any  #: right-hand sides, or None
 
     @property
-    def key(self) -> str:
-        """Key of the routine in `COMMANDS`."""
-        return routine_key(self.command, self.choices)
+    def routine(self) -> Routine:
+        """Declaration of the routine."""
+        return ROUTINES[self.choices.routine(self.command)]
+
+    def ratio(self, *results: Any, **options: Any) -> Callable[[], float]:
+        """Return a function that computes the error ratio of results."""
+        return partial(getattr(residuals, self.routine.ratio), self.a, *results, **options)
 
 
-def routine_key(command: str, choices: Choices) -> str:
-    """Return the key in `COMMANDS` for a command with these options."""
-    if choices.assume_a == "pos":
-        return "solve_positive"
-    return command if choices.pivot == "partial" else f"{command}_nopivot"
+def takes_rhs(command: str) -> bool:
+    """Return whether a subcommand takes right-hand sides: those that do not return factors."""
+    return not ROUTINES[command].factors
+
+
+def count_results(command: str, choices: Choices) -> int:
+    """Return the number of arrays that a subcommand writes."""
+    return 1 if takes_rhs(command) or choices.mode == "r" else len(ROUTINES[command].factors)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,77 +117,17 @@ class CommandResult:
 
     Parameters
     ----------
-    arrays : tuple of ndarray
-        Arrays, in the order of the routine's names.
-    report : Report
-        Plan and timing of the run.
+    arrays : mapping of str to ndarray
+        Arrays by their names in files.
+    report : Report or Factors
+        Object with the `plan` and the `timing` of the run.
     ratio : callable
         Function that computes the error ratio.
     deficient : bool
         Whether the matrix is singular or rank-deficient.
     """
 
-    arrays: tuple[NDArray, ...]
-    report: Report
+    arrays: Mapping[str, NDArray]
+    report: Report | Factors
     ratio: Callable[[], float]
     deficient: bool = False
-
-
-class RightHandSides(Enum):
-    """Kind of right-hand sides that are generated for a matrix."""
-
-    NONE = "none"
-    ANY = "any"
-    IN_RANGE = "in the range of A"  #: so that a solution of moderate size exists
-
-
-KeywordOptions = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Command:
-    """A routine of the command line: how to run, check and describe it.
-
-    Parameters
-    ----------
-    routine : Routine
-        Declaration of the routine.
-    run : callable
-        Function of a problem, whether its matrix may be overwritten, and options.
-    made : callable
-        Function that returns the number of arrays of the matrix's size that a run allocates,
-        given the choices and whether the matrix may be overwritten.
-    rhs : RightHandSides
-        Kind of right-hand sides that it takes.
-    options : tuple of str
-        Fields of `Choices` that it uses.
-    names : callable, optional
-        Function that returns the names of the results in files, given the choices; by default
-        they are the routine's factors.
-    arguments : callable, optional
-        Function that returns the keyword arguments of the routine's reference, given the choices.
-    reference : callable, optional
-        Function that solves the problem with SciPy; by default one call of the routine's
-        reference.
-    """
-
-    routine: Routine
-    run: Callable[[MatrixProblem, bool, KeywordOptions], CommandResult]
-    made: Callable[[Choices, bool], int]
-    rhs: RightHandSides = RightHandSides.NONE
-    options: tuple[str, ...] = ()
-    names: Callable[[Choices], tuple[str, ...]] | None = None
-    arguments: Callable[[Choices], KeywordOptions] = lambda choices: {}
-    reference: Callable[[MatrixProblem], object] | None = None
-
-    def named(self, choices: Choices) -> tuple[str, ...]:
-        """Return the names of the results in files."""
-        return self.routine.factors if self.names is None else self.names(choices)
-
-    def refer(self, problem: MatrixProblem) -> object:
-        """Solve the problem with SciPy."""
-        if self.reference is not None:
-            return self.reference(problem)
-        given = (problem.a,) if problem.b is None else (problem.a, problem.b)
-        function = getattr(scipy.linalg, self.routine.reference)
-        return function(*given, check_finite=False, **self.arguments(problem.choices))

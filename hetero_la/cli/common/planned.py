@@ -3,28 +3,36 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 
-from hetero_la.cli.common.command import ASSUMPTIONS, MODES, PIVOTING, RightHandSides
-from hetero_la.cli.common.command_table import COMMANDS
+from hetero_la.cli.common import values
+from hetero_la.cli.common.command import CHOICES, NAMES, takes_rhs
 from hetero_la.planning.decisions import Problem
+
+#: Help of the options on which the planned routine depends.
+_HELP = {
+    "assume_a": "for solve: structure of the matrix (default: gen); pos is solved by Cholesky",
+    "mode": "for qr: part of Q to compute (default: raw, as in a sweep)",
+    "pivot": "for lu and solve: row interchanges (default: partial)",
+}
 
 
 def add_choices(parser: argparse.ArgumentParser) -> None:
     """Add the options on which the planned routine depends."""
-    parser.add_argument(
-        "--assume-a", choices=ASSUMPTIONS,
-        help="for solve: structure of the matrix (default: gen); pos is solved by Cholesky",
-    )  # fmt: skip
-    parser.add_argument(
-        "--mode", choices=MODES,
-        help="for qr: part of Q to compute (default: raw, as in a sweep)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--pivot", choices=PIVOTING,
-        help="for lu and solve: row interchanges (default: partial)",
-    )  # fmt: skip
+    for name, text in _HELP.items():
+        parser.add_argument(values.flag(name), choices=CHOICES[name]["choices"], help=text)
+
+
+def add_sizes(
+    parser: argparse.ArgumentParser, routines: Iterable[str] = NAMES, number: Any = values.positive
+) -> None:
+    """Add the routine, and the sizes of its matrix."""
+    parser.add_argument("routine", choices=routines)
+    parser.add_argument("--n", type=number, required=True, help="columns of the matrix")
+    parser.add_argument("--m", type=number, help="rows (default: as many as columns)")
 
 
 def planned_problem(args: argparse.Namespace) -> Problem:
@@ -32,23 +40,20 @@ def planned_problem(args: argparse.Namespace) -> Problem:
 
     Examples
     --------
-    >>> args = argparse.Namespace(routine="lstsq", n=50, m=20, nrhs=None, dtype=None)
+    >>> args = argparse.Namespace(n=50, m=20, nrhs=None, dtype=None, choices=Choices())
+    >>> args.routine = "lstsq"
     >>> planned_problem(args)[:4]
     ('minimum_norm', 50, 20, 1)
-    >>> args = argparse.Namespace(routine="qr", n=50, m=90, dtype=None, mode="economic")
+    >>> args.routine = "qr"
     >>> planned_problem(args)[:4]
-    ('explicit_q', 90, 50, 50)
+    ('explicit_q', 20, 50, 20)
     """
-    routine, n = args.routine, args.n
-    m = n if args.m is None else args.m
-    nrhs = 0 if COMMANDS[routine].rhs is RightHandSides.NONE else args.nrhs or 1
+    n, m = args.n, args.n if args.m is None else args.m
+    routine = args.choices.routine(args.routine)
+    nrhs = args.nrhs or 1 if takes_rhs(args.routine) else 0
     if routine == "lstsq" and m < n:  # the minimum-norm solution, from QR of the transpose
         routine, m, n = "minimum_norm", n, m
-    elif routine == "solve" and args.assume_a == "pos":
-        routine = "solve_positive"
-    elif routine in ("lu", "solve") and args.pivot == "none":
-        routine = f"{routine}_nopivot"
-    elif routine == "qr" and args.mode in ("economic", "full"):
-        columns = m if args.mode == "full" else min(m, n)
+    elif routine == "explicit_q":
+        columns = m if args.choices.mode == "full" else min(m, n)
         routine, nrhs = ("explicit_q", columns) if columns else ("qr", 0)
     return Problem(routine, m, n, nrhs, np.dtype(args.dtype or "float64"))

@@ -3,91 +3,52 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hetero_la.algorithms.routines import ROUTINES
 from hetero_la.checks.inputs import DTYPES
-from hetero_la.cli.common.command import Choices, MatrixProblem, RightHandSides, routine_key
+from hetero_la.cli.common.command import MatrixProblem, takes_rhs
 from hetero_la.cli.common.command_table import COMMANDS
 from hetero_la.io import files
+from hetero_la.io.formats import require_memory
 from hetero_la.testing import matrices
 from hetero_la.tiles.arrays.finite import require_finite
 
 
-@dataclass(frozen=True, slots=True)
-class ProblemGenerator:
-    """Sizes and kind of a problem to be generated.
+def generate(args: argparse.Namespace, *, overwrite: bool = False) -> MatrixProblem:
+    """Generate the problem that the arguments of one run describe, if there is memory for it."""
+    (m, n), nrhs, dtype, seed = args.random, args.nrhs or 1, args.dtype or "float64", args.seed or 0
+    routine = ROUTINES[args.choices.routine(args.command)]
+    copies = _count_arrays(args, overwrite)
 
-    Parameters
-    ----------
-    command : str
-        Command that uses the problem.
-    choices : Choices
-        Options of its routine.
-    m, n, nrhs : int
-        Rows, columns and right-hand sides.
-    kind : str or None
-        Kind of matrix; None for the routine's own.
-    dtype : str
-        Element type.
-    seed : int
-        Seed of random kinds.
-    cond : float or None
-        Condition number, for kinds that take one.
-    """
+    def matrix(kind: str, m: int, n: int, seed: int, cond: float | None = None) -> NDArray:
+        size = m * n * np.dtype(dtype).itemsize
+        require_memory(copies * size, f"a run on a {m} x {n} {dtype} matrix")
+        return matrices.generate(kind, m, n, dtype=dtype, seed=seed, cond=cond)
 
-    command: str
-    choices: Choices
-    m: int
-    n: int
-    nrhs: int
-    kind: str | None
-    dtype: str
-    seed: int
-    cond: float | None
-
-    def generate(self, copies: int) -> MatrixProblem:
-        """Generate the problem, if there is memory for `copies` arrays of its size."""
-        command = COMMANDS[routine_key(self.command, self.choices)]
-        kind = self.kind or command.routine.kind
-        a = self._matrix(kind, self.m, self.n, self.seed, copies, self.cond)
-        b: NDArray | None = None
-        if command.rhs is RightHandSides.ANY:
-            b = self._matrix("rands", self.m, self.nrhs, self.seed + 1, copies)
-        elif command.rhs is RightHandSides.IN_RANGE:
-            b = a @ self._matrix("rands", self.n, self.nrhs, self.seed + 1, copies)
-        return MatrixProblem(self.command, self.choices, kind, a, b)
-
-    def _matrix(
-        self, kind: str, m: int, n: int, seed: int, copies: int, cond: float | None = None
-    ) -> NDArray:
-        size = m * n * np.dtype(self.dtype).itemsize
-        files.require_memory(copies * size, f"a run on a {m} x {n} {self.dtype} matrix")
-        return matrices.generate(kind, m, n, dtype=self.dtype, seed=seed, cond=cond)
+    kind, b = args.kind or routine.kind, None
+    a = matrix(kind, m, n, seed, args.cond)
+    if takes_rhs(args.command):
+        b = matrix("rands", n if routine.tall else m, nrhs, seed + 1)
+        if routine.tall:  # in the range of A, so that a solution of moderate size exists
+            b = a @ b
+    return MatrixProblem(args.command, args.choices, kind, a, b)
 
 
-def count_arrays(
-    args: argparse.Namespace, command: str, choices: Choices, *, overwrite: bool
-) -> int:
+def _count_arrays(args: argparse.Namespace, overwrite: bool) -> int:
     """Count the arrays of the matrix's size that a run needs: itself, results, a reference."""
     overwrite = overwrite and not (args.check or args.ref)
-    made = COMMANDS[routine_key(command, choices)].made(choices, overwrite)
-    return 1 + made + bool(args.ref)
+    return 1 + COMMANDS[args.command].made(args.choices, overwrite) + bool(args.ref)
 
 
 def read_or_generate(args: argparse.Namespace) -> MatrixProblem:
     """Read or generate the problem of a single run."""
-    needed = count_arrays(args, args.command, args.choices, overwrite=True)
     if args.random is not None:
-        m, n = args.random
-        generator = ProblemGenerator(
-            args.command, args.choices, m, n, args.nrhs or 1, args.kind, args.dtype or "float64",
-            args.seed or 0, args.cond,
-        )  # fmt: skip
-        return generator.generate(needed)
+        return generate(args, overwrite=True)
+    needed = _count_arrays(args, overwrite=True)
     a, b = _read(args.file, args.name, args.dtype, needed), None
     if a.ndim != 2:
         raise ValueError(f"{args.file} holds an array of shape {a.shape}, not a matrix")

@@ -5,12 +5,17 @@ from __future__ import annotations
 import csv
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from hetero_la.io.files import replacing_file
+from hetero_la.io.outputs import replacing_file
 from hetero_la.testing.residuals import RATIO_LIMIT
+
+
+def _column(width: int, spec: str = "", heading: str = "") -> Any:
+    """Return a field that is None by default; a column of negative width is left-justified."""
+    return field(default=None, metadata={"width": width, "spec": spec, "heading": heading})
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,20 +45,20 @@ class Row:
         ``"singular"``, ``"not pos.def."`` or ``"rank-def"``.
     """
 
-    routine: str
-    dtype: str
-    kind: str
-    m: int
-    n: int
-    nrhs: int
-    nb: str | None
-    lookahead: int | None
-    workers: str | None
-    seconds: float | None
-    gflops: float | None
-    ref_seconds: float | None
-    ratio: float | None
-    status: str
+    routine: str = _column(-8)
+    dtype: str = _column(-10)
+    kind: str = _column(-14)
+    m: int = _column(7)
+    n: int = _column(7)
+    nrhs: int = _column(5)
+    nb: str | None = _column(11)
+    lookahead: int | None = _column(10, heading="look-ahead")
+    workers: str | None = _column(-9)
+    seconds: float | None = _column(9, ".4f")
+    gflops: float | None = _column(9, ".1f", "Gflop/s")
+    ref_seconds: float | None = _column(9, ".4f", "ref s")
+    ratio: float | None = _column(9, ".3g")
+    status: str = _column(-12)
 
     @property
     def passed(self) -> bool:
@@ -64,43 +69,22 @@ class Row:
         return self.seconds is not None and (self.ratio is None or self.ratio < RATIO_LIMIT)
 
 
-#: Heading, width and format of each field of `Row`, in order.
-_LAYOUT = (
-    ("routine", -8, "s"),
-    ("dtype", -10, "s"),
-    ("kind", -14, "s"),
-    ("m", 7, "d"),
-    ("n", 7, "d"),
-    ("nrhs", 5, "d"),
-    ("nb", 11, "s"),
-    ("look-ahead", 10, "d"),
-    ("workers", -9, "s"),
-    ("seconds", 9, ".4f"),
-    ("Gflop/s", 9, ".1f"),
-    ("ref s", 9, ".4f"),
-    ("ratio", 9, ".3g"),
-    ("status", -12, "s"),
-)
-
-
 def header() -> str:
     """Return the line of headings."""
-    return _line(heading for heading, _, _ in _LAYOUT)
+    return _line(column.metadata["heading"] or column.name for column in fields(Row))
 
 
 def format_row(row: Row) -> str:
     """Format a row, aligned with `header`; ``-`` stands for a missing figure."""
-    values = (getattr(row, field.name) for field in fields(row))
-    return _line(
-        "-" if value is None else format(value, spec)
-        for value, (_, _, spec) in zip(values, _LAYOUT, strict=True)
-    )
+    columns = [(getattr(row, column.name), column.metadata["spec"]) for column in fields(Row)]
+    return _line("-" if value is None else format(value, spec) for value, spec in columns)
 
 
 def _line(cells: Iterable[str]) -> str:
+    widths = [column.metadata["width"] for column in fields(Row)]
     padded = (
         cell.ljust(-width) if width < 0 else cell.rjust(width)
-        for cell, (_, width, _) in zip(cells, _LAYOUT, strict=True)
+        for cell, width in zip(cells, widths, strict=True)
     )
     return "  ".join(padded).rstrip()
 

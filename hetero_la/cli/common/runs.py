@@ -8,8 +8,7 @@ import dataclasses
 import sys
 import time
 import warnings
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,45 +22,24 @@ from hetero_la.cli.common.command import MatrixProblem
 from hetero_la.cli.common.command_table import COMMANDS
 from hetero_la.cli.common.messages import report_written
 from hetero_la.cli.common.progress import show_progress
-from hetero_la.cli.common.values import WORKERS
-from hetero_la.io.files import require_writable_path
+from hetero_la.cli.common.values import WORKERS, given
+from hetero_la.io.outputs import require_writable_path
 from hetero_la.pictures.charts.files import require_suffix
 from hetero_la.tiles.arrays.counted import counted
 from hetero_la.tiles.kernels.cpu.device import usable_cores
 from hetero_la.tiles.storage.tile_sizes import sizes_text
 
 _FACTOR_OPTIONS = ("nb", "ib", "lookahead", "panel", "inverse_bound", "qr_panel")
-_CLUSTER_OPTIONS = (*WORKERS, "preset")
-
-
-@dataclass(frozen=True, slots=True)
-class RunSettings:
-    """Settings that all runs of a command share.
-
-    Parameters
-    ----------
-    options : dict
-        Keyword arguments of the factorization.
-    client : distributed.Client or None
-        Client of the cluster to use; None leaves the choice to the library.
-    check, ref, verbose : bool
-        Whether to compute the error ratio, to time the reference, and to print the plan and
-        the timing of each worker.
-    """
-
-    options: dict[str, Any]
-    client: Any
-    check: bool
-    ref: bool
-    verbose: bool
 
 
 @contextlib.contextmanager
-def run_settings(args: argparse.Namespace) -> Iterator[RunSettings]:
-    """Start the workers that `args` ask for, and yield the settings of the runs."""
+def run_options(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Start the workers that `args` ask for, and yield the keyword arguments of the runs.
+
+    Without such workers, the client is None, which leaves the choice to the library.
+    """
     options = {key: getattr(args, key) for key in _FACTOR_OPTIONS}
-    cluster = {key: getattr(args, key) for key in _CLUSTER_OPTIONS}
-    cluster = {key: value for key, value in cluster.items() if value is not None}
+    cluster = given(args, *WORKERS, "preset")
     with contextlib.ExitStack() as stack:
         if args.trace is not None:
             stack.enter_context(_write_timeline(args.trace))
@@ -70,7 +48,7 @@ def run_settings(args: argparse.Namespace) -> Iterator[RunSettings]:
             _require_preset(args.preset)
             running = stack.enter_context(hetero_la.Cluster(**cluster))
             client = stack.enter_context(running.get_client())
-        yield RunSettings(options, client, args.check, args.ref, args.verbose)
+        yield {"client": client, **options}
 
 
 @contextlib.contextmanager
@@ -90,45 +68,46 @@ def _require_preset(name: str | None) -> None:
 
 
 def run_measured(
-    problem: MatrixProblem, use: RunSettings, *, ref: float | None = None, overwrite: bool = False
-) -> tuple[rows.Row, tuple[NDArray, ...]]:
+    problem: MatrixProblem, args: argparse.Namespace, options: dict[str, Any], *,
+    ref: float | None = None, overwrite: bool = False,
+) -> tuple[rows.Row, Mapping[str, NDArray]]:  # fmt: skip
     """Run once, in the memory of the matrix if that may be overwritten and is not needed later.
 
     `ref` is the reference's time, if it is known already.
     """
-    command = COMMANDS[problem.key]
-    overwrite = overwrite and not (use.check or use.ref)
+    overwrite = overwrite and not (args.check or args.ref)
     with show_progress(problem.command):
-        outcome = command.run(problem, overwrite, {"client": use.client, **use.options})
-    ratio = outcome.ratio() if use.check else None
-    if use.ref and ref is None:
-        ref = reference_seconds(problem, outcome.report.plan)
-    plan, timing = outcome.report
-    if use.verbose:
+        result = COMMANDS[problem.command].run(problem, overwrite, options)
+    ratio = result.ratio() if args.check else None
+    plan, timing = result.report.plan, result.report.timing
+    if args.ref and ref is None:
+        ref = reference_seconds(problem, plan)
+    if args.verbose:
         print(plan.explain(), str(timing), sep="\n", file=sys.stderr)
+    row = row_without_result(problem, options, ref)
     row = dataclasses.replace(
-        row_without_result(problem, use, ref),
+        row,
         nb=plan.layout.nb_text,
         lookahead=plan.lookahead,
         workers=rows.workers_text(plan.workers),
         seconds=timing.seconds,
         gflops=plan.flops / timing.seconds / 1e9 if timing.seconds > 0 else 0.0,
         ratio=ratio,
-        status=rows.status(
-            trouble=command.routine.trouble if outcome.deficient else "", ratio=ratio
-        ),
+        status=rows.status(trouble=row.status if result.deficient else "", ratio=ratio),
     )
-    return row, outcome.arrays
+    return row, result.arrays
 
 
-def row_without_result(problem: MatrixProblem, use: RunSettings, ref: float | None) -> rows.Row:
+def row_without_result(
+    problem: MatrixProblem, options: dict[str, Any], ref: float | None
+) -> rows.Row:
     """Return the row of a matrix for which the routine has no result."""
-    (m, n), b, nb = problem.a.shape, problem.b, use.options["nb"]
+    (m, n), b, nb = problem.a.shape, problem.b, options["nb"]
     nrhs = 0 if b is None else 1 if b.ndim == 1 else b.shape[1]
     return rows.Row(
         problem.command, problem.a.dtype.name, problem.kind, m, n, nrhs,
-        None if nb is None else sizes_text(nb), use.options["lookahead"], None, None, None, ref,
-        None, COMMANDS[problem.key].routine.trouble,
+        None if nb is None else sizes_text(nb), options["lookahead"], ref_seconds=ref,
+        status=problem.routine.trouble,
     )  # fmt: skip
 
 
@@ -137,9 +116,9 @@ def reference_seconds(problem: MatrixProblem, plan: Any) -> float:
     if any(worker.kind == "gpu" and not worker.virtual for worker in plan.workers):
         from hetero_la.tiles.kernels.gpu.libraries import cusolver_seconds
 
-        return cusolver_seconds(problem.key, problem.a, problem.b)
+        return cusolver_seconds(problem.routine.panel_kernel, problem.a, problem.b)
     with warnings.catch_warnings(), threadpool_limits(usable_cores(), user_api="blas"):
         warnings.simplefilter("ignore", scipy.linalg.LinAlgWarning)
         start = time.perf_counter()
-        COMMANDS[problem.key].refer(problem)
+        COMMANDS[problem.command].reference(problem)
         return time.perf_counter() - start

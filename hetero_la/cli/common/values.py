@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from hetero_la.tiles.storage.tile_sizes import TileSizes, tile_sizes
 
@@ -121,3 +122,30 @@ def add_workers(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> No
     parser.add_argument(
         "--blas-threads", type=positive, metavar="N", help="BLAS threads of a CPU worker"
     )
+
+
+def given(args: argparse.Namespace, *names: str) -> dict[str, Any]:
+    """Return those of some options that are given, by their names."""
+    return {name: getattr(args, name) for name in names if getattr(args, name) is not None}
+
+
+def flag(name: str) -> str:
+    """Return the option that sets an attribute of the parsed arguments.
+
+    Examples
+    --------
+    >>> flag("assume_a")
+    '--assume-a'
+    """
+    return "--" + name.replace("_", "-")
+
+
+def add_command(
+    commands: Any, name: str, run: Callable[[argparse.Namespace], int], summary: str, **more: Any
+) -> argparse.ArgumentParser:
+    """Add a subcommand that calls `run`; return its parser."""
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name, help=summary, description=summary, **more
+    )
+    parser.set_defaults(run=run)
+    return parser

@@ -49,26 +49,24 @@ def draw_timeline(runs: Sequence[TracedRun]) -> Timeline:
     Boxes of the longest run's calls are linked to the first of their tasks.
     """
     longest = max(runs, key=lambda run: run.seconds)
-    calls = longest.calls()
-    linked = [calls if run is longest else [] for run in runs]
-    scene, charts = _charts(runs, linked, _FINEST_OF_PAGE)
-    chart = next(chart for chart in charts if chart.run is longest)
-    return Timeline(scene, *chart.places(calls))
+    scene, charts = _charts(runs, _FINEST_OF_PAGE, longest)
+    return Timeline(scene, *charts[runs.index(longest)].places())
 
 
 def draw_runs(runs: Sequence[TracedRun]) -> Scene:
     """Draw the charts of some runs, one below the other, without links."""
-    return _charts(runs, [[] for _ in runs], _FINEST)[0]
+    return _charts(runs, _FINEST)[0]
 
 
 def _charts(
-    runs: Sequence[TracedRun], calls: list[list[tuple[int, int]]], finest: float
+    runs: Sequence[TracedRun], finest: float, linked: TracedRun | None = None
 ) -> tuple[Scene, list[_Chart]]:
     scene, charts, y = Scene(), [], 0.0
     scene.title = ", ".join(run.plan.routine for run in runs)
     longest = max(run.seconds for run in runs)
-    for run, linked in zip(runs, calls, strict=True):
-        charts.append(_Chart(scene, run, y, run.seconds / longest, linked, finest))
+    for run in runs:
+        calls = run.calls() if run is linked else []
+        charts.append(_Chart(scene, run, y, run.seconds / longest, calls, finest))
         y = charts[-1].bottom + 24
     _legend(scene, runs, y)
     scene.fit()
@@ -81,7 +79,6 @@ def _legend(scene: Scene, runs: Sequence[TracedRun], y: float) -> None:
     )
     legend = Legend(scene, 16, y, _WIDTH + _LEFT - 16)
     legend.kinds(kinds)
-    legend.end_row()
     for part, colour in _PART_COLOURS.items():
         legend.swatch(part, colour)
     legend.end_row()
@@ -98,7 +95,7 @@ class _Chart:
         self, scene: Scene, run: TracedRun, top: float, share: float,
         calls: list[tuple[int, int]], finest: float,
     ) -> None:  # fmt: skip
-        self.scene, self.run, self.finest = scene, run, finest
+        self.scene, self.run, self.calls, self.finest = scene, run, calls, finest
         self.link: dict[tuple[int, int], str] = {}
         for task, call in enumerate(calls):
             self.link.setdefault(call, f"task={task}")
@@ -117,10 +114,10 @@ class _Chart:
         for worker, parts in enumerate(run.parts()):
             self._parts(parts, self.row[worker, _PARTS])
 
-    def places(self, calls: list[tuple[int, int]]) -> tuple[np.ndarray, np.ndarray]:
-        """Return time, and place in the picture, of the given calls."""
+    def places(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return time, and place in the picture, of the linked calls."""
         spans, boxes = [], []
-        for worker, place in calls:
+        for worker, place in self.calls:
             start, stop = (self.run.workers[worker].spans[place] - self.run.began).tolist()
             queue = int(self.run.plan.programs[worker].instructions[place].queue)
             x, wide = _LEFT + start * self.scale, (stop - start) * self.scale

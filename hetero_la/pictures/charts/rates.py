@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from hetero_la.io.files import replacing_file
+from hetero_la.io.outputs import replacing_file
 from hetero_la.pictures.palette import SERIES
 from hetero_la.scheduler.machine.profile import MeasuredDevice
 from hetero_la.scheduler.machine.rate_tables import RateTable, work
@@ -42,27 +42,26 @@ def _label(device: MeasuredDevice) -> str:
 def _panel(axes: Any, table: RateTable) -> None:
     """Plot Gflop/s over the height, one line for each width."""
     heights, widths = table.axes
-    for number, width in enumerate(widths):
-        rates = [
-            work(table.kind, (height, width)) / table.estimate((height, width)) / 1e9
-            for height in heights
-        ]
-        _line(axes, number, heights, rates, f"{width} columns")
+    for width in widths:
+        _line(axes, table, heights, [(height, width) for height in heights], f"{width} columns")
     _finish(axes, "height of the panel, rows")
 
 
 def _products(axes: Any, table: RateTable) -> None:
     """Plot Gflop/s over k, one line for each height, for the largest n."""
     heights, inner, (*_, n) = table.axes
-    for number, m in enumerate(heights):
-        rates = [work("gemm", (m, k, n)) / table.estimate((m, k, n)) / 1e9 for k in inner]
-        _line(axes, number, inner, rates, f"m = {m}, n = {n}")
+    for m in heights:
+        _line(axes, table, inner, [(m, k, n) for k in inner], f"m = {m}, n = {n}")
     _finish(axes, "inner size k, columns")
 
 
-def _line(axes: Any, number: int, x: Sequence[float], y: Sequence[float], label: str) -> None:
+def _line(
+    axes: Any, table: RateTable, x: Sequence[float], sizes: list[tuple[int, ...]], label: str
+) -> None:
+    rates = [work(table.kind, size) / table.estimate(size) / 1e9 for size in sizes]
+    number = len(axes.lines)
     axes.plot(
-        x, y, label=label, color=SERIES[number % len(SERIES)], linewidth=1.2,
+        x, rates, label=label, color=SERIES[number % len(SERIES)], linewidth=1.2,
         marker=_MARKERS[number % len(_MARKERS)], markersize=4,
     )  # fmt: skip
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from hetero_la.io.files import replacing_file
+from hetero_la.io.outputs import replacing_file
 from hetero_la.pictures.palette import INK, MUTED
 from hetero_la.pictures.suffix import require_chart
 from hetero_la.predict.forecast import Forecast

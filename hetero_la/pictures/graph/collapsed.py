@@ -188,7 +188,6 @@ class _Collapsed:
     def _legend(self) -> None:
         legend = Legend(self.scene, 16, self.bottom + 8, self.scene.width - 32)
         legend.kinds(self.placed.kinds)
-        legend.end_row()
         each = (
             "A bar: the tasks of a step"
             if self.steps_together == 1

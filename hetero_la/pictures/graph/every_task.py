@@ -175,7 +175,6 @@ class _EveryTask:
     def _legend(self) -> None:
         legend = Legend(self.scene, 16, self.bottom + 8, self.scene.width - 32)
         legend.kinds(self.placed.kinds)
-        legend.end_row()
         legend.workers(self.placed.workers)
         legend.outline("critical path")
         legend.end_row()

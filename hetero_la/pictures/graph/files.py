@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from pathlib import Path
 
-from hetero_la.io.files import write_text
 from hetero_la.pictures.graph.collapsed import draw_collapsed
 from hetero_la.pictures.graph.dot import dot
 from hetero_la.pictures.graph.every_task import draw_every_task
 from hetero_la.pictures.graph.page import page
 from hetero_la.pictures.graph.placed import PlacedGraph
-from hetero_la.pictures.png import write_png
 from hetero_la.pictures.scene import Scene
-from hetero_la.pictures.suffix import writer_for
-from hetero_la.pictures.svg import svg
+from hetero_la.pictures.suffix import drawing_for, write_picture
 
-Writer = Callable[[PlacedGraph, Path, bool | None], None]
+Drawing = Callable[[PlacedGraph, bool | None], Scene | str]
 
 #: Maximum number of tasks of a graph that is drawn task by task.
 READABLE = 250
@@ -47,19 +43,19 @@ def draw(
     Examples
     --------
     >>> import tempfile
+    >>> from pathlib import Path
     >>> from hetero_la.algorithms.lu import lu_tasks
     >>> from hetero_la.tiles.storage.layout import TileLayout
     >>> placed = PlacedGraph.unplaced(lu_tasks(TileLayout(8, 8, 2), "tile"), "LU, tile by tile")
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     draw(placed, Path(folder) / "lu.html")
     """
-    write = require_suffix(path)
-    write(placed, Path(path), collapse)
+    write_picture(path, require_suffix(path)(placed, collapse))
 
 
-def require_suffix(path: str | os.PathLike[str]) -> Writer:
-    """Return the writer of graphs for this path; raise ValueError if there is none."""
-    return writer_for(path, _WRITERS, "draw")
+def require_suffix(path: str | os.PathLike[str]) -> Drawing:
+    """Return the function that draws graphs for this path; raise ValueError if none does."""
+    return drawing_for(path, _DRAWINGS, "draw")
 
 
 def is_collapsed(placed: PlacedGraph, collapse: bool | None) -> bool:
@@ -72,20 +68,14 @@ def draw_graph(placed: PlacedGraph, collapse: bool | None = None) -> Scene:
     return (draw_collapsed if is_collapsed(placed, collapse) else draw_every_task)(placed)
 
 
-def _write_svg(placed: PlacedGraph, path: Path, collapse: bool | None) -> None:
-    write_text(path, svg(draw_graph(placed, collapse)))
+def _dot(placed: PlacedGraph, collapse: bool | None) -> str:
+    return dot(placed, collapsed=is_collapsed(placed, collapse))
 
 
-def _write_png(placed: PlacedGraph, path: Path, collapse: bool | None) -> None:
-    write_png(draw_graph(placed, collapse), path)
+def _page(placed: PlacedGraph, collapse: bool | None) -> str:
+    return page(placed, draw_graph(placed, collapse))
 
 
-def _write_dot(placed: PlacedGraph, path: Path, collapse: bool | None) -> None:
-    write_text(path, dot(placed, collapsed=is_collapsed(placed, collapse)))
-
-
-def _write_page(placed: PlacedGraph, path: Path, collapse: bool | None) -> None:
-    write_text(path, page(placed, draw_graph(placed, collapse)))
-
-
-_WRITERS = {".svg": _write_svg, ".png": _write_png, ".dot": _write_dot, ".html": _write_page}
+_DRAWINGS: dict[str, Drawing] = {
+    ".svg": draw_graph, ".png": draw_graph, ".dot": _dot, ".html": _page,
+}  # fmt: skip

@@ -70,13 +70,13 @@ def svd(a: Array, compute_uv: bool) -> Any:
         return cupy.linalg.svd(a, compute_uv=compute_uv)
 
 
-def cusolver_seconds(routine: str, a: np.ndarray, b: np.ndarray | None = None) -> float:
-    """Return the time that cuSOLVER takes for a routine, with the data on the GPU.
+def cusolver_seconds(kernel: str, a: np.ndarray, b: np.ndarray | None = None) -> float:
+    """Return the time that cuSOLVER takes to factor, and to solve, with the data on the GPU.
 
     Parameters
     ----------
-    routine : {"lu", "solve", "cholesky", "solve_positive", "qr", "lstsq"}
-        The routine.
+    kernel : {"getrf", "getrf_nopiv", "potrf", "geqrf"}
+        Kernel of the factorization; cuSOLVER's LU always pivots.
     a : numpy.ndarray, shape (m, n)
         The matrix.
     b : numpy.ndarray, optional
@@ -86,7 +86,7 @@ def cusolver_seconds(routine: str, a: np.ndarray, b: np.ndarray | None = None) -
 
     a = cupy.asfortranarray(cupy.asarray(a))
     b = None if b is None else cupy.asfortranarray(cupy.asarray(b))
-    run = _LIBRARY_ROUTINES[routine]
+    run = _LIBRARY_ROUTINES[kernel]
     small = min(64, *a.shape)
     run(cupy.eye(small, dtype=a.dtype, order="F"), None if b is None else b[:small].copy())
     cupy.cuda.Device().synchronize()
@@ -142,10 +142,8 @@ def _qr(a: Array, b: Array | None) -> None:
 
 
 _LIBRARY_ROUTINES: dict[str, Callable[[Any, Any], None]] = {
-    "lu": _lu,
-    "solve": _lu,
-    "cholesky": _cholesky,
-    "solve_positive": _cholesky,
-    "qr": _qr,
-    "lstsq": _qr,
+    "getrf": _lu,
+    "getrf_nopiv": _lu,
+    "potrf": _cholesky,
+    "geqrf": _qr,
 }
