@@ -17,8 +17,8 @@ from distributed.threadpoolexecutor import ThreadPoolExecutor
 from distributed.worker_state_machine import WorkerState
 
 from hetero_la.scheduler.placement.workers import WorkerInfo
-from hetero_la.tiles.arrays.device import Device
 from hetero_la.tiles.arrays.forks import in_forked_child
+from hetero_la.tiles.kernels.device import Device
 from hetero_la.tiles.kernels.gpu.device import GpuDevice
 
 #: Dask configuration of our own clusters; the user's is not changed.

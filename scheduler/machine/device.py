@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hetero_la.scheduler.machine.rate_tables import NO_RATES, KernelRates
-from hetero_la.tiles.arrays.device import DeviceKind
+from hetero_la.tiles.kernels.device import DeviceKind
 from hetero_la.tiles.kernels.spec import SPECS, Role, Shapes
 
 

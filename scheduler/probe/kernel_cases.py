@@ -11,7 +11,7 @@ import numpy as np
 
 from hetero_la.scheduler.machine.rate_tables import Sizes, case_shapes, measurable, size_names
 from hetero_la.scheduler.probe.device_probe import Probe
-from hetero_la.tiles.arrays.device import Array, Queue
+from hetero_la.tiles.kernels.device import Array, Queue
 from hetero_la.tiles.kernels.spec import SPECS, Role, is_integer
 
 Axes = tuple[Sizes, ...]

@@ -28,8 +28,8 @@ from hetero_la.scheduler.probe import quick
 from hetero_la.scheduler.probe.quick import machine_model, measure_device, measure_link
 from hetero_la.scheduler.program.build import build_programs
 from hetero_la.scheduler.program.instructions import kernel_shapes
-from hetero_la.tiles.arrays.device import KernelOptions, Queue
 from hetero_la.tiles.kernels.cpu.device import CpuDevice, VirtualGpu
+from hetero_la.tiles.kernels.device import KernelOptions, Queue
 from hetero_la.tiles.kernels.spec import SPECS
 from hetero_la.tiles.storage.layout import TileLayout
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from hetero_la.tiles.arrays.device import Array, DeviceKind, Event, KernelOptions, Queue
 from hetero_la.tiles.arrays.errors import DeviceUnavailableError, KernelTimeoutError
 from hetero_la.tiles.arrays.transfer import (
     device_index,
@@ -18,6 +17,7 @@ from hetero_la.tiles.arrays.transfer import (
     is_device_array,
     require_cuda,
 )
+from hetero_la.tiles.kernels.device import Array, DeviceKind, Event, KernelOptions, Queue
 from hetero_la.tiles.kernels.gpu import (  # noqa: F401  (they register)
     cholesky,
     common,
