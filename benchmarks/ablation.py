@@ -12,7 +12,7 @@ from hetero_la.algorithms.routines import ROUTINES
 from hetero_la.scheduler.graph.builder import GraphBuilder
 from hetero_la.scheduler.graph.task_graph import TaskGraph
 from hetero_la.scheduler.graph.tasks import PerStep
-from hetero_la.tiles.arrays.device import Queue
+from hetero_la.tiles.kernels.device import Queue
 from hetero_la.tiles.kernels.gpu.common import swap_serially
 from hetero_la.tiles.kernels.gpu.device import GpuDevice
 from hetero_la.tiles.kernels.gpu.queue import block

@@ -29,7 +29,7 @@ from prediction import ROUTINES
 import hetero_la
 from hetero_la.scheduler.cluster.clients import worker_infos
 from hetero_la.scheduler.run.inline import run_inline
-from hetero_la.tiles.arrays.device import Queue
+from hetero_la.tiles.kernels.device import Queue
 from hetero_la.tiles.kernels.gpu.device import GpuDevice
 
 #: Kinds of work, the most useful first, and the kernels that do them.

@@ -8,7 +8,7 @@ import numpy as np
 
 from hetero_la.planning.plan import Plan
 from hetero_la.scheduler.program.instructions import Program
-from hetero_la.tiles.arrays.device import Device
+from hetero_la.tiles.kernels.device import Device
 from hetero_la.tiles.storage.shard import ALL_ROWS, Shard, local_width
 
 

@@ -21,8 +21,8 @@ import numpy as np
 from device_data import random_columns
 from peers import seconds_of
 
-from hetero_la.tiles.arrays.device import KernelOptions, Queue
 from hetero_la.tiles.arrays.transfer import gpu_count
+from hetero_la.tiles.kernels.device import KernelOptions, Queue
 from hetero_la.tiles.kernels.gpu.device import GpuDevice, gpu_descriptions
 from hetero_la.tiles.kernels.spec import SPECS
 

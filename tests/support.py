@@ -30,9 +30,9 @@ from hetero_la.scheduler.run.local_storage import LocalStorage, local_spans
 from hetero_la.scheduler.run.runner import Runner
 from hetero_la.scheduler.run.step_memory import Name
 from hetero_la.testing.matrices import generate
-from hetero_la.tiles.arrays.device import Device, KernelOptions, Queue
 from hetero_la.tiles.arrays.transfer import to_host
 from hetero_la.tiles.kernels.cpu.device import CpuDevice
+from hetero_la.tiles.kernels.device import Device, KernelOptions, Queue
 from hetero_la.tiles.storage.layout import TileLayout
 from hetero_la.tiles.storage.shard import ArrayStorage
 

@@ -25,10 +25,10 @@ from hetero_la.execution.resident_factors import Residency
 from hetero_la.numerics.conditioning import estimate_reciprocal_condition, norm1
 from hetero_la.planning.plan import Plan
 from hetero_la.scheduler.run.inline import run_in_order
-from hetero_la.tiles.arrays.device import KernelOptions
 from hetero_la.tiles.arrays.errors import InsufficientMemoryError, WorkerLostError
 from hetero_la.tiles.arrays.transfer import gpu_count
 from hetero_la.tiles.kernels.cpu.device import CpuDevice
+from hetero_la.tiles.kernels.device import KernelOptions
 from hetero_la.tiles.storage.layout import TileLayout
 from hetero_la.tiles.storage.pivots import permutation
 from tests.support import CLOSE, DTYPES, covering, positive, random, random_order

@@ -17,8 +17,8 @@ from hetero_la.execution import execute
 from hetero_la.execution.timeline import _MOST_UNREAD
 from hetero_la.scheduler.program.instructions import Instruction
 from hetero_la.scheduler.run.trace import Recorder
-from hetero_la.tiles.arrays.device import Queue
 from hetero_la.tiles.kernels.cpu.device import CpuDevice
+from hetero_la.tiles.kernels.device import Queue
 from hetero_la.tiles.kernels.gpu import stopwatch as gpu_stopwatch
 from hetero_la.tiles.kernels.gpu.stopwatch import GpuStopwatch
 

@@ -14,7 +14,7 @@ from hetero_la.cli.common import values
 from hetero_la.cli.common.command import CHOICES, NAMES, Choices, takes_rhs
 from hetero_la.testing.matrices import kinds
 from hetero_la.testing.residuals import RATIO_LIMIT
-from hetero_la.tiles.arrays.device import QR_PANELS
+from hetero_la.tiles.kernels.device import QR_PANELS
 
 _TILES = "tile size; or 12x1024+512: twelve tiles of 1024, and 512 to the end"
 _STATUS = f"""\

@@ -27,11 +27,11 @@ from hetero_la.scheduler.run.inline import run_inline
 from hetero_la.scheduler.run.job import Job, Outcome
 from hetero_la.scheduler.run.progress import Progress
 from hetero_la.scheduler.run.step_memory import Name
-from hetero_la.tiles.arrays.device import Device
 from hetero_la.tiles.arrays.errors import InsufficientMemoryError
 from hetero_la.tiles.arrays.forks import ProcessLock
 from hetero_la.tiles.arrays.transfer import wait_for_writes
 from hetero_la.tiles.kernels.cpu.device import CpuDevice
+from hetero_la.tiles.kernels.device import Device
 from hetero_la.tiles.storage.shard import ArrayStorage
 
 

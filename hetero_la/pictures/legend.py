@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from hetero_la.pictures.palette import INK, MUTED, PAPER, families, grey, text_on
+from hetero_la.pictures.palette import INK, MUTED, PAPER, families, family, grey, text_on
 from hetero_la.pictures.scene import Rect, Scene, Text, text_width
 
 _LINE = 18.0
@@ -45,9 +45,9 @@ class Legend:
     def kinds(self, kinds: Iterable[str]) -> None:
         """Add a row with the colour of each family of kernels."""
         kinds = list(kinds)
-        for family in families(kinds):
-            members = ", ".join(kind for kind in kinds if kind in family.kinds)
-            self.swatch(f"{family.name}: {members}", family.colour)
+        for shared in families(kinds):
+            members = ", ".join(kind for kind in kinds if family(kind) is shared)
+            self.swatch(f"{shared.role.value}: {members}", shared.colour)
         self.end_row()
 
     def swatch(self, text: str, colour: str) -> None:

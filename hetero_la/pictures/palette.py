@@ -14,21 +14,17 @@ from hetero_la.tiles.kernels.spec import SPECS, Role
 
 
 class Family(NamedTuple):
-    """Kernels with the same role and colour."""
+    """Kernels of a role, and their colour."""
 
-    name: str
+    role: Role
     colour: str
-    kinds: frozenset[str]
 
 
 _COLOURS = {
     Role.PANEL: "#D55E00", Role.INVERSE: "#F0E442", Role.EXCHANGE: "#CC79A7",
     Role.SOLVE: "#0072B2", Role.UPDATE: "#56B4E9", Role.COPY: "#BBBBBB",
 }  # fmt: skip
-FAMILIES = tuple(
-    Family(role.value, colour, frozenset(name for name, spec in SPECS.items() if spec.role is role))
-    for role, colour in _COLOURS.items()
-)
+FAMILIES = tuple(Family(role, colour) for role, colour in _COLOURS.items())
 OTHER = FAMILIES[-1]
 
 INK = "#1A1A1A"  #: text, and the critical path
@@ -46,14 +42,15 @@ _GREYS = ("#FFFFFF", "#C8C8C8", "#8E8E8E", "#4A4A4A")
 
 
 def family(kind: str) -> Family:
-    """Return the family of a kernel.
+    """Return the family of a kernel; that of copies for what is none.
 
     Examples
     --------
-    >>> family("gemm_nc").name, family("getrf").colour
+    >>> family("gemm_nc").role.value, family("getrf").colour
     ('update', '#D55E00')
     """
-    return next((f for f in FAMILIES if kind in f.kinds), OTHER)
+    role = SPECS[kind].role if kind in SPECS else Role.COPY
+    return next(family for family in FAMILIES if family.role is role)
 
 
 def families(kinds: Iterable[str]) -> list[Family]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any, Literal, TypedDict
 
-from hetero_la.tiles.arrays.device import QR_PANELS, KernelOptions, QRPanel
+from hetero_la.tiles.kernels.device import QR_PANELS, KernelOptions, QRPanel
 from hetero_la.tiles.storage.tile_sizes import TileSizes, tile_sizes
 
 

@@ -29,9 +29,9 @@ from hetero_la.scheduler.cluster.plugins import (
 )
 from hetero_la.scheduler.cluster.sizing import ClusterSize
 from hetero_la.scheduler.placement.workers import WorkerInfo
-from hetero_la.tiles.arrays.device import Device
 from hetero_la.tiles.arrays.forks import ProcessLock, in_forked_child
 from hetero_la.tiles.kernels.cpu.device import CpuDevice, VirtualGpu
+from hetero_la.tiles.kernels.device import Device
 
 _FIXED = "a hetero_la.Cluster keeps the workers it was started with"
 

@@ -13,10 +13,10 @@ from typing import Any
 from distributed import Worker, get_worker
 
 from hetero_la.scheduler.placement.workers import WorkerInfo
-from hetero_la.tiles.arrays.device import Device
 from hetero_la.tiles.arrays.forks import ProcessLock, in_forked_child
 from hetero_la.tiles.arrays.transfer import gpu_count
 from hetero_la.tiles.kernels.cpu.device import CpuDevice, VirtualGpu
+from hetero_la.tiles.kernels.device import Device
 from hetero_la.tiles.kernels.gpu.device import GpuDevice
 
 _devices_lock = ProcessLock()

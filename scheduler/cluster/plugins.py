@@ -16,8 +16,8 @@ from distributed.diagnostics.plugin import SchedulerPlugin
 from distributed.threadpoolexecutor import ThreadPoolExecutor
 
 from hetero_la.scheduler.placement.workers import WorkerInfo
-from hetero_la.tiles.arrays.device import Device
 from hetero_la.tiles.arrays.forks import in_forked_child
+from hetero_la.tiles.kernels.device import Device
 from hetero_la.tiles.kernels.gpu.device import GpuDevice
 
 #: Dask configuration of our own clusters; the user's is not changed.

@@ -10,10 +10,10 @@ from typing import Any
 from dask.system import CPU_COUNT
 
 from hetero_la.tiles.arrays.counted import counted
-from hetero_la.tiles.arrays.device import Device
 from hetero_la.tiles.arrays.errors import DeviceUnavailableError
 from hetero_la.tiles.arrays.transfer import enable_peers, gpu_count, require_cuda
 from hetero_la.tiles.kernels.cpu.device import CpuDevice, VirtualGpu
+from hetero_la.tiles.kernels.device import Device
 from hetero_la.tiles.kernels.gpu.device import GpuDevice
 
 #: Most workers of a kind: more are a mistake, and would take hours to start.

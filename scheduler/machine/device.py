@@ -9,15 +9,15 @@ Where a profile of the machine has measured a kernel over its sizes, that is wha
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from hetero_la.scheduler.machine.rate_tables import NO_RATES, KernelRates, Shapes
-from hetero_la.tiles.arrays.device import DeviceKind
-from hetero_la.tiles.kernels.spec import SPECS, Role
+from hetero_la.scheduler.machine.rate_tables import NO_RATES, KernelRates
+from hetero_la.tiles.kernels.device import DeviceKind
+from hetero_la.tiles.kernels.spec import SPECS, Role, Shapes
 
 
 class Chain(NamedTuple):
@@ -175,11 +175,9 @@ class DeviceModel:
 
     def kernel_seconds(self, kind: str, shapes: Shapes, dtype: Any) -> float:
         """Return the time of kernel `kind` on its queue, from the shapes of its arrays."""
-        dtype = np.dtype(dtype)
-        seconds = measured_seconds(self, kind, shapes, dtype)
-        if seconds is not None:
-            return seconds
-        return self.call_seconds + rule(kind)(self, kind, shapes, dtype)
+        call = Call(self, kind, shapes, np.dtype(dtype))
+        seconds = measured_seconds(call)
+        return self.call_seconds + rule(kind)(call) if seconds is None else seconds
 
     def overlap(self, kind: str, columns: int) -> Overlap:
         """Return how a panel's kernel `kind` of `columns` columns and an update slow each other.
@@ -236,122 +234,138 @@ def cores(threads: int = 1, *, by_reference: bool = True) -> DeviceModel:
 
 # --- kernels, by rules of their own or of their role
 
-TimeRule = Callable[[DeviceModel, str, Shapes, np.dtype], float]
+
+class Call(NamedTuple):
+    """A kernel's call on a device: what the time depends on."""
+
+    device: DeviceModel
+    kind: str
+    shapes: Shapes
+    dtype: np.dtype
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        return SPECS[self.kind].sizes(self.shapes)
+
+    @property
+    def weight(self) -> float:
+        """The time of an operation relative to one in the model's own type."""
+        return self.device.work(self.dtype)
+
+    @property
+    def flops(self) -> float:
+        """The operations, as many as take that long in the model's own type."""
+        return self.weight * SPECS[self.kind].flops(self.shapes)
+
+    @property
+    def moved(self) -> float:
+        """The elements that are moved."""
+        return SPECS[self.kind].work(self.sizes)
+
+    @property
+    def scale(self) -> float:
+        """The bytes of an element relative to those of the model's own type."""
+        return self.dtype.itemsize / np.dtype(self.device.dtype).itemsize
+
+
+TimeRule = Callable[[Call], float]
 
 
 def rule(kind: str) -> TimeRule:
     """Return the function that computes the time of kernel `kind`, without its fixed cost."""
     spec = SPECS[kind]
-    return _RULES.get(spec.timed_as) or _BY_ROLE.get(spec.role, _roofline)
+    by_role = _unpivoted if spec.dominant else _BY_ROLE.get(spec.role, _roofline)
+    return _RULES.get(spec.timed_as, by_role)
 
 
-#: Kernels without flops whose time is proportional to the size of an element; the others handle
-#: indices, or whole cache lines.
-_MOVES = frozenset({"laswp", "lacpy"})
-
-
-def measured_seconds(d: DeviceModel, kind: str, shapes: Shapes, dtype: np.dtype) -> float | None:
+def measured_seconds(call: Call) -> float | None:
     """Return the measured time of a kernel, fixed cost included; None if it was not measured."""
-    seconds = d.rates.estimate(kind, shapes)
+    seconds, spec = call.device.rates.estimate(call.kind, call.shapes), SPECS[call.kind]
     if seconds is None:
         return None
-    if SPECS[kind].flops(shapes):
-        seconds *= d.work(dtype)
-    elif kind in _MOVES:
-        seconds *= dtype.itemsize / np.dtype(d.dtype).itemsize
-    return max(seconds, d.call_seconds)
+    if spec.operations:
+        seconds *= call.weight
+    elif spec.columnwise:
+        seconds *= call.scale
+    return max(seconds, call.device.call_seconds)
 
 
-def _roofline(d: DeviceModel, kind: str, shapes: Shapes, dtype: np.dtype) -> float:
+def _roofline(call: Call) -> float:
     """Return the time of a kernel's flops or of its bytes, whichever is longer."""
-    elements = sum(math.prod(shape) for shape in shapes)
-    flops = d.work(dtype) * SPECS[kind].flops(shapes)
-    return max(flops / d.gemm_rate, elements * dtype.itemsize / d.bandwidth)
+    elements = sum(math.prod(shape) for shape in call.shapes)
+    device = call.device
+    return max(call.flops / device.gemm_rate, elements * call.dtype.itemsize / device.bandwidth)
 
 
-def _gemm(d: DeviceModel, kind: str, shapes: Shapes, dtype: np.dtype) -> float:
-    k = shapes[0][0] if kind == "gemm_cn" else shapes[0][1]
-    m = shapes[0][1] if kind == "gemm_cn" else shapes[0][0]
-    n = shapes[1][0] if kind == "gemm_nc" else shapes[1][1]
-    return d.work(dtype) * d.multiply_seconds(m, n, k)
+def _gemm(call: Call) -> float:
+    return call.weight * call.device.multiply_seconds(**call.sizes)
 
 
-def _herk(d: DeviceModel, kind: str, shapes: Shapes, dtype: np.dtype) -> float:
-    (m, k), (_, n) = shapes
-    return d.work(dtype) * d.multiply_seconds(m - n / 2, n, k)
+def _herk(call: Call) -> float:
+    m, k, n = call.sizes.values()
+    return call.weight * call.device.multiply_seconds(m - n / 2, n, k)
 
 
-def _larfb(d: DeviceModel, kind: str, shapes: Shapes, dtype: np.dtype) -> float:
-    (m, _), (k, _), (_, n) = shapes
-    products = 2 * d.multiply_seconds(m, n, k) + d.multiply_seconds(k, n, k)
-    return d.work(dtype) * products
+def _larfb(call: Call) -> float:
+    m, k, n = call.sizes.values()
+    multiply = call.device.multiply_seconds
+    return call.weight * (2 * multiply(m, n, k) + multiply(k, n, k))
 
 
-def _trmm(d: DeviceModel, kind: str, shapes: Shapes, dtype: np.dtype) -> float:
-    order, columns = shapes[2] if kind != "trmm_rc" else shapes[2][::-1]
-    if d.kind == "cpu":  # BLAS skips the zeros of the triangle
-        return d.work(dtype) * d.multiply_seconds(order, columns, order / 2)
-    copied = order * columns * dtype.itemsize / d.bandwidth
-    return d.work(dtype) * d.multiply_seconds(order, columns, order) + copied
+def _trmm(call: Call) -> float:
+    order, beside = call.sizes.values()
+    if call.device.kind == "cpu":  # BLAS skips the zeros of the triangle
+        return call.weight * call.device.multiply_seconds(order, beside, order / 2)
+    copied = order * beside * call.dtype.itemsize / call.device.bandwidth
+    return call.weight * call.device.multiply_seconds(order, beside, order) + copied
 
 
-def _trsm(d: DeviceModel, kind: str, shapes: Shapes, dtype: np.dtype) -> float:
-    return d.work(dtype) * d.solve_seconds(shapes[1][0], SPECS[kind].flops(shapes))
+def _trsm(call: Call) -> float:
+    return call.device.solve_seconds(call.sizes["w"], call.flops)
 
 
 #: Time of a column of a panel of QR over that of one of LU.
 _REFLECTOR = {"cpu": 2.0, "gpu": 1.5}
 
 
-def _getrf(d: DeviceModel, kind: str, shapes: Shapes, dtype: np.dtype) -> float:
-    rows, order = shapes[0][0], min(shapes[0])
+def _getrf(call: Call) -> float:
+    device, rows, order = call.device, call.shapes[0][0], min(call.shapes[0])
     # Recursion multiplies at half, a quarter, an eighth ... of the width.
     inner = max(order / 4, 1.0)
-    flops = SPECS[kind].flops(shapes)
-    products = flops / (2 * rows * inner**2) * d.multiply_seconds(rows, inner, inner)
-    scale = dtype.itemsize / np.dtype(d.dtype).itemsize
-    chain = d.panel.seconds(rows, order, scale)
-    return d.work(dtype) * products + chain * (_REFLECTOR[d.kind] if kind == "geqrf" else 1)
+    products = call.flops / (2 * rows * inner**2) * device.multiply_seconds(rows, inner, inner)
+    chain = device.panel.seconds(rows, order, call.scale)
+    return products + chain * (_REFLECTOR[device.kind] if call.kind == "geqrf" else 1)
 
 
-def _potrf(d: DeviceModel, kind: str, shapes: Shapes, dtype: np.dtype) -> float:
-    # A tile stays in cache, or within one multiprocessor: no column waits for memory.
-    order = shapes[0][0]
-    flops = SPECS[kind].flops(shapes)
-    return d.work(dtype) * flops / d.gemm_rate + order * d.factor_column
+def _unpivoted(call: Call) -> float:
+    # A diagonal tile stays in cache, or within one multiprocessor, so that no column waits for
+    # memory; the rows below it are products.
+    columns = min(call.shapes[0])
+    return call.flops / call.device.gemm_rate + columns * call.device.factor_column
 
 
-def _getrf_nopiv(d: DeviceModel, kind: str, shapes: Shapes, dtype: np.dtype) -> float:
-    # The diagonal tile is factored as potrf's, and the rows below it by products.
-    flops = SPECS[kind].flops(shapes)
-    return d.work(dtype) * flops / d.gemm_rate + min(shapes[0]) * d.factor_column
+def _trtri(call: Call) -> float:
+    order = call.sizes["w"]
+    chain = call.device.inverse.seconds(order, order, call.scale)
+    return call.device.solve_seconds(order, call.flops) + chain
 
 
-def _trtri(d: DeviceModel, kind: str, shapes: Shapes, dtype: np.dtype) -> float:
-    order = shapes[1][0]
-    scale = dtype.itemsize / np.dtype(d.dtype).itemsize
-    solve = d.solve_seconds(order, SPECS[kind].flops(shapes))
-    return d.work(dtype) * solve + d.inverse.seconds(order, order, scale)
-
-
-def _swap(d: DeviceModel, kind: str, shapes: Shapes, dtype: np.dtype) -> float:
+def _swap(call: Call) -> float:
     # An element costs a cache line or a memory sector, whatever its size.
-    return 2 * shapes[0][0] * shapes[-1][1] * d.swap_seconds
+    return 2 * call.moved * call.device.swap_seconds
 
 
-def _laswp(d: DeviceModel, kind: str, shapes: Shapes, dtype: np.dtype) -> float:
-    scale = dtype.itemsize / np.dtype(d.dtype).itemsize
-    return shapes[0][0] * shapes[1][1] * scale * d.gather_seconds
+def _laswp(call: Call) -> float:
+    return call.moved * call.scale * call.device.gather_seconds
 
 
-def _indices(d: DeviceModel, kind: str, shapes: Shapes, dtype: np.dtype) -> float:
-    rows = sum(shape[-1] for shape in shapes)
-    return shapes[0][0] * d.index_seconds + 4 * rows / d.bandwidth
+def _indices(call: Call) -> float:
+    rows = sum(shape[-1] for shape in call.shapes)
+    return call.moved * call.device.index_seconds + 4 * rows / call.device.bandwidth
 
 
 _RULES: dict[str, TimeRule] = {
-    "gemm": _gemm, "herk": _herk, "larfb_c": _larfb, "gemqrt_c": _larfb, "gemqrt_n": _larfb,
-    "trmm": _trmm, "trmm_rc": _trmm, "potrf": _potrf, "getrf_nopiv": _getrf_nopiv,
+    "gemm": _gemm, "herk": _herk, "larfb_c": _larfb, "trmm": _trmm, "trmm_rc": _trmm,
     "swap": _swap, "laswp": _laswp,
 }  # fmt: skip
 _BY_ROLE: dict[Role, TimeRule] = {

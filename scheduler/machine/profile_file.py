@@ -15,7 +15,7 @@ from hetero_la.scheduler.machine.atomic_files import atomic_replacement
 from hetero_la.scheduler.machine.device import Chain, DeviceModel
 from hetero_la.scheduler.machine.model import DaskCosts, LinkModel
 from hetero_la.scheduler.machine.profile import MeasuredDevice, Profile, Tuning
-from hetero_la.scheduler.machine.rate_tables import MEASURABLE, KernelRates, RateTable
+from hetero_la.scheduler.machine.rate_tables import KernelRates, RateTable, size_names
 from hetero_la.tiles.storage.tile_sizes import sizes_text, tile_sizes
 
 #: Version of the file: it changes with the format and with how figures are measured.
@@ -89,7 +89,7 @@ def _encoded_device(device: MeasuredDevice) -> dict[str, Any]:
         if f.name != "rates"
     }
     kernels = [
-        {"kernel": table.kind, "sizes": MEASURABLE[table.kind].names, **dataclasses.asdict(table)}
+        {"kernel": table.kind, "sizes": size_names(table.kind), **dataclasses.asdict(table)}
         for table in device.model.rates.tables
     ]
     for kernel in kernels:

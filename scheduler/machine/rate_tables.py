@@ -11,86 +11,41 @@ import functools
 import itertools
 import math
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
-from hetero_la.tiles.kernels.spec import SPECS
+from hetero_la.tiles.kernels.spec import SPECS, Shapes
 
-Shapes = Sequence[tuple[int, ...]]
 Sizes = tuple[int, ...]
 
 
-class Measurable(NamedTuple):
-    """Sizes, array shapes and work of a kernel that is measured over its sizes.
+def measurable() -> list[str]:
+    """Return the names of the kernels that are measured over their sizes."""
+    return [name for name, spec in SPECS.items() if spec.measured]
 
-    Attributes
-    ----------
-    names : tuple of str
-        Names of the sizes: m, n and k of a product, r rows, c columns, order w of a tile.
-    shapes : callable
-        Maps the sizes to the shapes of the kernel's arrays.
-    sizes : callable
-        Maps the shapes of its arrays, or of those of a kernel like it, to the sizes.
-    work : callable or None, optional
-        Maps the sizes to the work to which the time is taken as proportional; None: flops.
+
+def size_names(kind: str) -> tuple[str, ...]:
+    """Return the names of the sizes over which a kernel is measured.
+
+    A trapezoid is a triangle, of order w, and a product below it, which is measured as such.
     """
-
-    names: tuple[str, ...]
-    shapes: Callable[..., list[tuple[int, ...]]]
-    sizes: Callable[[Shapes], Sizes]
-    work: Callable[..., float] | None = None
+    spec = SPECS[kind]
+    return ("k", "w") if spec.trapezoid else spec.size_names
 
 
-#: The kernels that are measured, by name.
-MEASURABLE = {
-    "gemm": Measurable(
-        ("m", "k", "n"), lambda m, k, n: [(m, k), (k, n), (m, n)], lambda s: (*s[0], s[1][1])
-    ),
-    "herk": Measurable(("k", "w"), lambda k, w: [(w, k), (w, w)], lambda s: (s[0][1], s[1][1])),
-    "larfb_c": Measurable(
-        ("m", "k", "n"), lambda m, k, n: [(m, k), (k, k), (m, n)],
-        lambda s: (s[0][0], s[1][0], s[2][1]),
-    ),
-    "trmm": Measurable(("w", "c"), lambda w, c: [(w, w), (w, w), (w, c)], lambda s: s[2]),
-    "trmm_rc": Measurable(
-        ("w", "r"), lambda w, r: [(w, w), (w, w), (r, w)], lambda s: (s[2][1], s[2][0])
-    ),
-    "trsm": Measurable(
-        ("w", "c"), lambda w, c: [(w, w), (w, c)], lambda s: (min(s[0]), s[1][1])
-    ),
-    "getrf": Measurable(("r", "w"), lambda r, w: [(r, w), (w,), (1,)], lambda s: s[0]),
-    "geqrf": Measurable(
-        ("r", "w"), lambda r, w: [(r, w), (w,), (w, w), (w, w), (1,)], lambda s: s[0]
-    ),
-    "potrf": Measurable(("w",), lambda w: [(w, w), (1,)], lambda s: s[0][:1]),
-    "trtri": Measurable(("w",), lambda w: [(w, w), (w, w)], lambda s: s[1][:1]),
-    "trtri_n": Measurable(("w",), lambda w: [(w, w), (w, w)], lambda s: s[1][:1]),
-    "netperm": Measurable(("w",), lambda w: [(w,), (2, 2 * w)], lambda s: s[0], lambda w: w),
-    "compose": Measurable(
-        ("w", "r"), lambda w, r: [(w,), (r,)], lambda s: (s[0][0], s[-1][0]), lambda w, r: w
-    ),
-    "swap": Measurable(
-        ("w", "r", "c"), lambda w, r, c: [(w,), (2, 2 * w), (r, c)],
-        lambda s: (s[0][0], *s[2]), lambda w, r, c: w * c,
-    ),
-    "laswp": Measurable(
-        ("r", "c"), lambda r, c: [(r,), (r, c)], lambda s: (s[0][0], s[1][1]), lambda r, c: r * c
-    ),
-    "lacpy": Measurable(("w",), lambda w: [(w, w), (w, w)], lambda s: s[0][:1], lambda w: w * w),
-}  # fmt: skip
+def _by_name(kind: str, sizes: Sizes) -> Mapping[str, int]:
+    named = dict(zip(size_names(kind), sizes, strict=True))
+    return {"k": named["k"], "m": named["w"], "n": named["w"]} if SPECS[kind].trapezoid else named
 
 
-def _product_sizes(kind: str, shapes: Shapes) -> Sizes:
-    """Return m, k, n of a matrix product in any of its forms."""
-    (a, b), (c, d) = shapes[0], shapes[1]
-    return (b, a, d) if kind == "gemm_cn" else (a, b, c if kind == "gemm_nc" else d)
+def case_shapes(kind: str, sizes: Sizes) -> list[tuple[int, ...]]:
+    """Return the shapes of the arrays of a measured kernel."""
+    return SPECS[kind].shapes(_by_name(kind, sizes))
 
 
 def work(kind: str, sizes: Sizes) -> float:
-    """Return the work of a measurable kernel, to which its time is taken as proportional."""
-    known = MEASURABLE[kind]
-    return known.work(*sizes) if known.work else SPECS[kind].flops(known.shapes(*sizes))
+    """Return the work of a measured kernel, to which its time is taken as proportional."""
+    return SPECS[kind].work(_by_name(kind, sizes))
 
 
 @dataclass(frozen=True)
@@ -100,7 +55,7 @@ class RateTable:
     Attributes
     ----------
     kind : str
-        A key of `MEASURABLE`.
+        Name of a kernel that is measured.
     axes : tuple of tuple of int
         For each of its sizes, the values measured, ascending.
     seconds : tuple of float
@@ -122,7 +77,7 @@ class RateTable:
 
     def __post_init__(self) -> None:
         points = math.prod(len(axis) for axis in self.axes)
-        names = MEASURABLE[self.kind].names if self.kind in MEASURABLE else ()
+        names = size_names(self.kind) if self.kind in measurable() else ()
         if len(self.axes) != len(names) or not points == len(self.seconds) == len(self.spreads):
             raise ValueError(
                 f"a table of {self.kind} needs a time and a spread for each point of its grid "
@@ -198,22 +153,17 @@ class KernelRates:
 
     def estimate(self, kind: str, shapes: Shapes) -> float | None:
         """Return the seconds of a kernel in the measured type; None if it was not measured."""
-        if kind == "herk":
-            return self._herk(shapes)
-        table = self.by_kind.get(SPECS[kind].timed_as)
+        spec = SPECS[kind]
+        table, product = self.by_kind.get(spec.timed_as), self.by_kind.get("gemm")
         if table is None:
             return None
-        if table.kind == "gemm":
-            return table.estimate(_product_sizes(kind, shapes))
-        return table.estimate(MEASURABLE[table.kind].sizes(shapes))
-
-    def _herk(self, shapes: Shapes) -> float | None:
-        """Return the seconds of herk: of its triangle and of the product below it."""
-        triangle, product = self.by_kind.get("herk"), self.by_kind.get("gemm")
-        if triangle is None or product is None:
+        sizes = spec.sizes(shapes)
+        if not spec.trapezoid:
+            return table.estimate(tuple(sizes[name] for name in size_names(table.kind)))
+        if product is None:
             return None
-        (m, k), (_, n) = shapes
-        return triangle.estimate((k, n)) + product.estimate((m - n, k, n))
+        k, n = sizes["k"], sizes["n"]
+        return table.estimate((k, n)) + product.estimate((sizes["m"] - n, k, n))
 
 
 NO_RATES = KernelRates()  #: of a device that was not measured over its kernels' sizes

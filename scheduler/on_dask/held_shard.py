@@ -13,10 +13,10 @@ from typing import Any
 from hetero_la.scheduler.cluster.devices import current_worker, device_lock
 from hetero_la.scheduler.on_dask.inputs import InputBuffer
 from hetero_la.scheduler.run.runner import Runner
-from hetero_la.tiles.arrays.device import Device
 from hetero_la.tiles.arrays.errors import StaleShardError
 from hetero_la.tiles.arrays.forks import in_forked_child
 from hetero_la.tiles.kernels.cpu.device import CpuDevice
+from hetero_la.tiles.kernels.device import Device
 
 
 class HeldShard:

@@ -13,7 +13,6 @@ from dask.sizeof import sizeof
 from hetero_la.scheduler.cluster.devices import current_worker, device_lock
 from hetero_la.scheduler.run.job import Job
 from hetero_la.scheduler.run.local_storage import Span
-from hetero_la.tiles.arrays.device import Array, Device
 from hetero_la.tiles.arrays.errors import InsufficientMemoryError, StaleShardError
 from hetero_la.tiles.arrays.finite import require_finite
 from hetero_la.tiles.arrays.transfer import (
@@ -25,6 +24,7 @@ from hetero_la.tiles.arrays.transfer import (
     wait_for_writes,
 )
 from hetero_la.tiles.kernels.cpu.device import copy_on_host
+from hetero_la.tiles.kernels.device import Array, Device
 from hetero_la.tiles.storage.staging import Staging
 
 

@@ -22,7 +22,6 @@ from hetero_la.scheduler.run.local_storage import LocalStorage, local_spans, who
 from hetero_la.scheduler.run.runner import LogEntry, Payload, Runner
 from hetero_la.scheduler.run.step_memory import Name
 from hetero_la.scheduler.run.trace import WorkerTrace
-from hetero_la.tiles.arrays.device import Array, Device
 from hetero_la.tiles.arrays.errors import StaleShardError
 from hetero_la.tiles.arrays.transfer import (
     column_major_copy,
@@ -34,6 +33,7 @@ from hetero_la.tiles.arrays.transfer import (
     to_host,
 )
 from hetero_la.tiles.kernels.cpu.device import CpuDevice
+from hetero_la.tiles.kernels.device import Array, Device
 from hetero_la.tiles.kernels.gpu.device import GpuDevice
 from hetero_la.tiles.storage.layout import TileLayout
 from hetero_la.tiles.storage.shard import local_width

@@ -23,11 +23,11 @@ from hetero_la.scheduler.on_dask.wait import thread_given_up, wait_all
 from hetero_la.scheduler.run.job import Job, Outcome
 from hetero_la.scheduler.run.step_memory import Name
 from hetero_la.scheduler.run.threads import ThreadedRun, run_in_threads
-from hetero_la.tiles.arrays.device import Array, Device
 from hetero_la.tiles.arrays.errors import RunAbortedError
 from hetero_la.tiles.arrays.forks import ProcessLock
 from hetero_la.tiles.arrays.transfer import gpu_count
 from hetero_la.tiles.kernels.cpu.device import CpuDevice, VirtualGpu
+from hetero_la.tiles.kernels.device import Array, Device
 from hetero_la.tiles.kernels.gpu.device import GpuDevice
 from hetero_la.tiles.storage.shard import ArrayStorage, Storage
 

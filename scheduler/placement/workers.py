@@ -7,8 +7,8 @@ import platform
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hetero_la.tiles.arrays.device import DeviceKind
 from hetero_la.tiles.kernels.cpu.device import usable_cores
+from hetero_la.tiles.kernels.device import DeviceKind
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from hetero_la.scheduler.machine.model import MachineModel, Source
 from hetero_la.scheduler.predict.events import SimulationState
 from hetero_la.scheduler.program.instructions import Program
 from hetero_la.scheduler.program.messages import Traffic
-from hetero_la.tiles.arrays.device import Queue
+from hetero_la.tiles.kernels.device import Queue
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from hetero_la.scheduler.probe.device_probe import Probe
-from hetero_la.tiles.arrays.device import Queue
+from hetero_la.tiles.kernels.device import Queue
 
 #: Order and inner size of the products, their duration, and the pause before them, in seconds.
 _EDGE, _INNER, _LOADED, _REST = 16384, 512, 1.5, 1.0

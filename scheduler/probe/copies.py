@@ -11,8 +11,8 @@ import numpy as np
 from hetero_la.scheduler.machine.model import LinkModel
 from hetero_la.scheduler.probe.device_probe import Probe
 from hetero_la.scheduler.probe.kernels import sample_together
-from hetero_la.tiles.arrays.device import Array, Queue
 from hetero_la.tiles.arrays.transfer import pinned_empty
+from hetero_la.tiles.kernels.device import Array, Queue
 
 _ROWS, _COLUMNS, _BLOCK = 4096, 2048, 256
 #: Rows of the strided copy: a tile's, out of columns of `_ROWS`.

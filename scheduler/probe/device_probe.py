@@ -11,7 +11,7 @@ import numpy as np
 from threadpoolctl import threadpool_info
 
 from hetero_la.scheduler.machine.device import DeviceModel
-from hetero_la.tiles.arrays.device import Array, Device, DeviceKind, KernelOptions, Queue
+from hetero_la.tiles.kernels.device import Array, Device, DeviceKind, KernelOptions, Queue
 
 
 def blas_threads() -> int:

@@ -12,7 +12,7 @@ import numpy as np
 
 from hetero_la.scheduler.machine.device import CORE, H200, Chain, DeviceModel
 from hetero_la.scheduler.probe.device_probe import Probe, ProbeSizes
-from hetero_la.tiles.arrays.device import Array, Queue
+from hetero_la.tiles.kernels.device import Array, Queue
 
 
 def fit_device(probe: Probe) -> DeviceModel:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from hetero_la.scheduler.probe.device_probe import Probe
 from hetero_la.scheduler.probe.kernels import measure_kernels
-from hetero_la.tiles.arrays.device import KernelOptions
+from hetero_la.tiles.kernels.device import KernelOptions
 from hetero_la.tiles.kernels.gpu import lu, qr
 
 #: Heights and widths of the panels, and the least gain for which the default is replaced.

@@ -14,7 +14,7 @@ from hetero_la.scheduler.program.instructions import Instruction, Program
 from hetero_la.scheduler.run.exchange import Exchange
 from hetero_la.scheduler.run.progress import Progress
 from hetero_la.scheduler.run.runner import Runner
-from hetero_la.tiles.arrays.device import Array, Device, KernelOptions, Queue
+from hetero_la.tiles.kernels.device import Array, Device, KernelOptions, Queue
 from hetero_la.tiles.storage.layout import TileLayout
 from hetero_la.tiles.storage.shard import ArrayStorage
 

@@ -9,47 +9,53 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from hetero_la.scheduler.machine.rate_tables import MEASURABLE, Sizes
+from hetero_la.scheduler.machine.rate_tables import Sizes, case_shapes, measurable, size_names
 from hetero_la.scheduler.probe.device_probe import Probe
-from hetero_la.tiles.arrays.device import Array, Queue
-from hetero_la.tiles.kernels.spec import SPECS, Role
+from hetero_la.tiles.kernels.device import Array, Queue
+from hetero_la.tiles.kernels.spec import SPECS, Role, is_integer
 
 Axes = tuple[Sizes, ...]
 
-_CPU_TILES = (32, 64, 128, 192, 256, 384, 512)
-_CPU_WIDTHS = (64, 128, 256, 512, 2048)
-_GPU_TILES = (64, 128, 256, 512, 1024, 2048)
-_CPU: dict[str, Axes] = {
-    "gemm": ((64, 256, 1024, 4096), (64, 128, 192, 256, 384, 512), _CPU_WIDTHS),
-    "herk": ((64, 128, 192, 256, 384, 512), _CPU_WIDTHS),
-    "larfb_c": ((256, 1024, 4096), (64, 128, 192, 256, 384), _CPU_WIDTHS),
-    "trmm": ((64, 128, 192, 256, 384, 512), (64, 192, 512, 2048)),
-    "trmm_rc": ((64, 128, 192, 256, 384, 512), (64, 256, 1024, 4096)),
-    "trsm": ((64, 128, 192, 256, 384, 512), (1, 64, 512, 2048)),
-    "getrf": ((512, 1024, 2048, 4096, 8192), _CPU_TILES),
-    "geqrf": ((512, 1024, 2048, 4096, 8192), _CPU_TILES),
-    **dict.fromkeys(("potrf", "trtri", "trtri_n", "netperm", "lacpy"), (_CPU_TILES,)),
-    "compose": (_CPU_TILES[2::2], (512, 2048, 8192)),
-    "swap": (_CPU_TILES[2::2], (512, 2048, 8192), (192, 2048)),
-    "laswp": ((512, 2048, 8192), (192, 512)),
+#: Values at which each size of a kernel is measured, by kind of device: the order of a tile that is
+#: its only size; sizes as `SIZES` names them; and those that are others for kernels of a role.
+_GRIDS: dict[str, dict[str, Sizes]] = {
+    "cpu": {
+        "order": (32, 64, 128, 192, 256, 384, 512),
+        "m": (64, 256, 1024, 4096),
+        "k": (64, 128, 192, 256, 384, 512),
+        "n": (64, 128, 256, 512, 2048),
+        "r": (64, 256, 1024, 4096),
+        "w": (64, 128, 192, 256, 384, 512),
+        "c": (1, 64, 192, 512, 2048),
+        "UPDATE w": (64, 128, 256, 512, 2048),
+        "PANEL r": (512, 1024, 2048, 4096, 8192),
+        "PANEL w": (32, 64, 128, 192, 256, 384, 512),
+        "EXCHANGE w": (128, 256, 512),
+        "EXCHANGE r": (512, 2048, 8192),
+        "EXCHANGE c": (192, 2048),
+    },
+    "gpu": {
+        "order": (64, 128, 256, 512, 1024, 2048, 4096),
+        "m": (256, 1024, 4096, 16384, 32768),
+        "k": (128, 256, 512, 1024),
+        "n": (256, 1024, 4096, 16384),
+        "r": (256, 1024, 4096, 16384, 32768),
+        "w": (128, 256, 512, 1024),
+        "c": (1, 256, 1024, 4096, 16384),
+        "UPDATE w": (256, 1024, 4096, 16384),
+        "PANEL r": (1024, 4096, 8192, 16384, 32768, 65536),
+        "PANEL w": (64, 128, 256, 512, 1024),
+        "EXCHANGE r": (1024, 8192, 32768),
+        "EXCHANGE c": (256, 2048, 16384),
+    },
 }
-_GPU: dict[str, Axes] = {
-    "gemm": (
-        (256, 1024, 4096, 16384, 32768), (128, 256, 512, 1024), (256, 1024, 4096, 16384),
-    ),
-    "herk": ((256, 512, 1024), (256, 1024, 4096, 16384)),
-    "larfb_c": ((1024, 4096, 16384, 32768), (128, 256, 512, 1024), (256, 1024, 4096, 16384)),
-    "trmm": ((128, 256, 512, 1024), (256, 1024, 4096, 16384)),
-    "trmm_rc": ((128, 256, 512, 1024), (256, 1024, 4096, 16384, 32768)),
-    "trsm": ((128, 256, 512, 1024), (1, 256, 1024, 4096)),
-    "getrf": ((1024, 4096, 8192, 16384, 32768, 65536), (64, 128, 256, 512, 1024)),
-    "geqrf": ((1024, 4096, 8192, 16384, 32768, 65536), (64, 128, 256, 512, 1024)),
-    **dict.fromkeys(("potrf", "trtri", "trtri_n", "netperm", "lacpy"), (_GPU_TILES,)),
-    "potrf": ((*_GPU_TILES, 4096),),
-    "compose": ((256, 512, 1024), (1024, 8192, 65536)),
-    "swap": ((128, 256, 512, 1024), (1024, 8192, 32768), (256, 2048, 16384)),
-    "laswp": ((1024, 8192, 32768), (256, 1024)),
-}  # fmt: skip
+
+
+def _axes(grid: dict[str, Sizes], kind: str) -> Axes:
+    names, role = size_names(kind), SPECS[kind].role.name
+    if names == ("w",):
+        return (grid["order"],)
+    return tuple(grid.get(f"{role} {name}", grid[name]) for name in names)
 
 
 def grids(
@@ -74,7 +80,8 @@ def grids(
     (((32, 64, 128, 192, 256, 384, 512),), ((32, 128, 256, 512),))
     """
     found = {}
-    for name, axes in (_GPU if kind == "gpu" else _CPU).items():
+    for name in measurable():
+        axes = _axes(_GRIDS[kind], name)
         if quick:
             axes = tuple(axis[(len(axis) - 1) % 2 :: 2] for axis in axes)
         while _nbytes(name, axes, itemsize) > nbytes and any(len(axis) > 1 for axis in axes):
@@ -87,37 +94,22 @@ def grids(
 
 
 def _nbytes(name: str, axes: Axes, itemsize: int) -> int:
-    largest = MEASURABLE[name].shapes(*(axis[-1] for axis in axes))
+    largest = case_shapes(name, tuple(axis[-1] for axis in axes))
     return 2 * itemsize * sum(math.prod(shape) for shape in largest)  # panels are kept twice
 
 
 #: Roles of kernels whose first array is restored before each call: they overwrite it, or in a run
 #: read it from the caches, where the kernel before has left it.
 _REFILLED = (Role.PANEL, Role.INVERSE)
-#: Diagonals, by kernel and place: triangles must be well conditioned, and panels need swaps.
-_DIAGONALS = {
-    "trmm": {0: 1.0, 1: 1.0}, "trmm_rc": {0: 1.0, 1: 1.0}, "trsm": {0: 1.0},
-    "trtri": {0: 1.0}, "trtri_n": {0: 1.0}, "potrf": {0: 1.0}, "getrf": {0: 0.0},
-    "geqrf": {0: 0.0},
-}  # fmt: skip
-
-#: Kernels whose last array is a column of the trailing matrix, which is in no cache any more.
-_UPDATES = frozenset({"gemm", "herk", "larfb_c", "trsm", "swap", "laswp"})
-#: Place of the argument that is a tile of a larger matrix, whose leading dimension it has.
-_TILES = {"potrf": 0, "trtri": 0, "trtri_n": 0, "lacpy": 1}
-#: Least number of rows of that matrix.
+#: Roles of kernels that update columns of the trailing matrix, which are in no cache any more.
+_COLUMNS = (Role.UPDATE, Role.SOLVE, Role.EXCHANGE)
+#: Least number of rows of the matrix of which a tile is a part, whose leading dimension it has.
 _HEIGHT = 2048
 #: More bytes than a cache holds.
 _COLD = 2**26
 #: m, k and n of the product before each call: on a CPU it evicts the caches, on a GPU it keeps the
 #: device busy until the host has enqueued the call.
 _BETWEEN = {"cpu": (2048, 64, 512), "gpu": (4096, 512, 4096)}
-#: Kernels that in a run follow others of their kind, and find their factors in the caches.
-_FOLLOWING = frozenset({"gemm", "herk", "larfb_c", "trmm_rc"})
-
-#: Kernels that on a CPU return to the interpreter, and wait for its lock, for every column.
-_INTERPRETED = frozenset({"laswp", "lacpy"})
-
 #: Most samples of one point, and seconds after which no more are taken.
 _MOST, _PATIENCE = 3, 0.02
 #: Seconds of a sample of repeated calls, long against the clock's resolution.
@@ -128,48 +120,56 @@ class KernelArrays:
     """Memory for a kernel's largest sizes on one device; each call uses a part of it."""
 
     def __init__(self, probe: Probe, kind: str, axes: Axes) -> None:
-        self.probe, self.kind, self.shapes = probe, kind, MEASURABLE[kind].shapes
-        self.largest = self.shapes(*(axis[-1] for axis in axes))
-        self.last, self.indices = len(self.largest) - 1, SPECS[kind].index_places
-        self.arenas = [self._arena(place, shape) for place, shape in enumerate(self.largest)]
+        self.probe, self.kind, self.spec = probe, kind, SPECS[kind]
+        self.cold = self.spec.role in _COLUMNS and not self.spec.warm
+        largest = case_shapes(kind, tuple(axis[-1] for axis in axes))
+        self.largest = dict(zip(self.spec.extents, largest, strict=True))
+        self.arenas = {name: self._arena(name, shape) for name, shape in self.largest.items()}
 
-    def _arena(self, place: int, shape: tuple[int, ...]) -> Array | None:
-        if place in self.indices or len(shape) == 1:
+    def _arena(self, name: str, shape: tuple[int, ...]) -> Array | None:
+        if is_integer(name) or len(shape) == 1:
             return None  # allocated for each size: it has exactly the size of the call
         rows, columns = shape
-        if _TILES.get(self.kind) == place:
+        if name == "A" and self.spec.extents[name] == ("w", "w"):
             rows = max(rows, _HEIGHT)
-        if (diagonal := _DIAGONALS.get(self.kind, {}).get(place)) is not None:
+        if (diagonal := self._diagonal(name)) is not None:
             return self.probe.array(rows, columns, diagonal)
-        if self.kind in _UPDATES and place == self.last:
+        if self.cold and name in self.spec.arrays.updates:
             columns = max(columns, _COLD // (rows * self.probe.dtype.itemsize))
         # Reflectors near the identity: applied repeatedly, they do not let the matrix grow.
-        scale = 1.0 / rows if self.kind == "larfb_c" and place < 2 else 1.0
-        return self.probe.array(rows, columns, scale=scale)
+        return self.probe.array(rows, columns, scale=1.0 / rows if name in ("V", "T") else 1.0)
+
+    def _diagonal(self, name: str) -> float | None:
+        """Return the diagonal that well-conditioned triangles, and panels that need swaps, have."""
+        role, arrays = self.spec.role, self.spec.arrays
+        if role is Role.PANEL and name in arrays.updates:
+            return float(self.spec.dominant)
+        return 1.0 if role in (Role.SOLVE, Role.INVERSE) and name in arrays.reads else None
 
     def arrays(self, sizes: Sizes) -> list[Array]:
-        """Return the kernel's arguments for these sizes."""
-        found = []
-        for place, (arena, shape) in enumerate(zip(self.arenas, self.shapes(*sizes), strict=True)):
+        """Return the arguments for these sizes."""
+        found = {}
+        for name, shape in zip(self.spec.extents, case_shapes(self.kind, sizes), strict=True):
+            arena = self.arenas[name]
             if arena is not None:
-                found.append(arena[tuple(map(slice, shape))])
-            elif place in self.indices:
-                found.append(self.probe.integers(self._indices(place, shape, sizes)))
+                found[name] = arena[tuple(map(slice, shape))]
+            elif is_integer(name):
+                found[name] = self.probe.integers(self._indices(name, shape, sizes))
             else:
-                found.append(self.probe.device.empty(shape, self.probe.dtype))
-        if self.kind == "swap":
-            self.probe.call("netperm", *found[:2])
-        return found
+                found[name] = self.probe.device.empty(shape, self.probe.dtype)
+        if "net" in self.spec.arrays.reads:
+            self.probe.call("netperm", found["ipiv"], found["net"])
+        return list(found.values())
 
-    def _indices(self, place: int, shape: tuple[int, ...], sizes: Sizes) -> np.ndarray:
+    def _indices(self, name: str, shape: tuple[int, ...], sizes: Sizes) -> np.ndarray:
         """Return swaps as a panel of random numbers has them, or a permutation."""
-        if self.kind == "laswp":
-            return self.probe.rng.permutation(shape[0])
-        rows = {"swap": sizes[1:2], "compose": sizes[1:2], "netperm": (16 * sizes[0],)}
-        if place or self.kind not in rows:
+        if name not in self.spec.arrays.reads or name == "net":
             return np.zeros(shape)
+        if name == "perm":
+            return self.probe.rng.permutation(shape[0])
+        rows = dict(zip(size_names(self.kind), sizes, strict=True)).get("r", 16 * shape[0])
         first = np.arange(shape[0])
-        return first + (self.probe.rng.random(shape[0]) * (rows[self.kind][0] - first)).astype(int)
+        return first + (self.probe.rng.random(shape[0]) * (rows - first)).astype(int)
 
 
 def kernel_arrays(probe: Probe, kind: str, *sizes: int) -> list[Array]:
@@ -190,20 +190,21 @@ class KernelCase(KernelArrays):
 
     def __init__(self, probe: Probe, kind: str, axes: Axes) -> None:
         super().__init__(probe, kind, axes)
-        self.original = self._arena(0, self.largest[0]) if SPECS[kind].role in _REFILLED else None
+        refilled = self.spec.role in _REFILLED
+        self.original = self._arena(*next(iter(self.largest.items()))) if refilled else None
         self.watch = probe.device.stopwatch()
         m, k, n = _BETWEEN[probe.kind]
-        undisturbed = self.watch is None and kind in _FOLLOWING
+        undisturbed = self.watch is None and self.spec.role is Role.UPDATE
         shapes = [] if undisturbed else [(m, k), (k, n), (m, n)]
         self.between = [probe.array(*shape) for shape in shapes]
 
     def rotated_arguments(self, arrays: list[Array]) -> Iterator[list[Array]]:
         """Yield the arguments for ever, each time with another array to update."""
         *others, last = arrays
-        if self.kind not in _UPDATES:
+        arena = self.arenas[list(self.arenas)[-1]]
+        if arena is None or not self.cold:
             return itertools.cycle([arrays])
-        (rows, columns), arena = last.shape, self.arenas[-1]
-        assert arena is not None
+        rows, columns = last.shape
         places = itertools.product(
             range(0, arena.shape[1] - columns + 1, columns),
             range(0, arena.shape[0] - rows + 1, rows),
@@ -249,8 +250,7 @@ class KernelCase(KernelArrays):
         self, call: Callable[[], None], before: Callable[[], None] | None, expected: float
     ) -> float:
         """Return the seconds of a call by the host's clock; short calls are repeated."""
-        interpreted = self.kind in _INTERPRETED
-        clock = time.perf_counter if interpreted else self.probe.clock(expected)
+        clock = time.perf_counter if self.spec.columnwise else self.probe.clock(expected)
         repeats = 1 if before else max(min(int(_SAMPLE / expected), 100), 1)
         return self.probe.sample(call, repeats, before, clock)
 

@@ -22,8 +22,8 @@ from hetero_la.scheduler.probe.issue import measure_issue
 from hetero_la.scheduler.probe.kernel_cases import grids, kernel_arrays
 from hetero_la.scheduler.probe.kernels import measure_kernels
 from hetero_la.scheduler.probe.overlap import fit_overlap
-from hetero_la.tiles.arrays.device import KernelOptions
 from hetero_la.tiles.kernels.cpu.device import CpuDevice
+from hetero_la.tiles.kernels.device import KernelOptions
 from hetero_la.tiles.kernels.gpu.device import GpuDevice
 
 #: Fraction of the free memory that the arrays of one kernel may take on all workers together.

@@ -10,7 +10,7 @@ from typing import Any
 from hetero_la.scheduler.machine.device import SLOWED_COLUMNS, DeviceModel, Overlap
 from hetero_la.scheduler.probe.device_probe import Probe
 from hetero_la.scheduler.probe.kernel_cases import kernel_arrays
-from hetero_la.tiles.arrays.device import Event, Queue
+from hetero_la.tiles.kernels.device import Event, Queue
 
 #: Rows of the panels, largest order of the updates, and columns of the panels.
 _ROWS, _EDGE, _COLUMNS = 8192, 16384, (256, 1024)

@@ -8,7 +8,7 @@ from hetero_la.scheduler.graph.task_graph import TaskGraph
 from hetero_la.scheduler.graph.tasks import Region
 from hetero_la.scheduler.program.column_runs import ColumnRun
 from hetero_la.scheduler.program.messages import MessageKey, Traffic
-from hetero_la.tiles.arrays.device import Queue
+from hetero_la.tiles.kernels.device import Queue
 
 Keys = Sequence[MessageKey]
 

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from hetero_la.scheduler.graph.task_graph import TaskGraph
 from hetero_la.scheduler.graph.tasks import Region
 from hetero_la.scheduler.program.messages import MessageKey
-from hetero_la.tiles.arrays.device import Queue
+from hetero_la.tiles.kernels.device import Queue
 
 Op = Literal["load", "call", "send", "receive", "save", "store"]
 

@@ -18,7 +18,7 @@ from hetero_la.scheduler.program.messages import Message, MessageKey, Traffic
 from hetero_la.scheduler.program.outbox import Outbox
 from hetero_la.scheduler.program.own_columns import OwnColumns
 from hetero_la.scheduler.program.slots import Slots
-from hetero_la.tiles.arrays.device import Queue
+from hetero_la.tiles.kernels.device import Queue
 from hetero_la.tiles.kernels.spec import SPECS
 
 

@@ -12,8 +12,8 @@ from typing import Any
 from hetero_la.scheduler.program.instructions import Instruction
 from hetero_la.scheduler.program.messages import Message
 from hetero_la.scheduler.run.priority_lock import PriorityLock
-from hetero_la.tiles.arrays.device import Event
 from hetero_la.tiles.arrays.errors import RunAbortedError
+from hetero_la.tiles.kernels.device import Event
 
 #: Seconds that the host leaves to the first consumer of a message to come to its copy.
 _COPY_SECONDS = 1e-3

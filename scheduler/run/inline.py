@@ -10,7 +10,7 @@ from hetero_la.scheduler.graph.task_graph import TaskGraph
 from hetero_la.scheduler.graph.tasks import Task
 from hetero_la.scheduler.run.runner import Runner
 from hetero_la.scheduler.run.step_memory import Name
-from hetero_la.tiles.arrays.device import Array, Device, KernelOptions, Queue
+from hetero_la.tiles.kernels.device import Array, Device, KernelOptions, Queue
 from hetero_la.tiles.storage.shard import Shard
 
 

@@ -14,7 +14,7 @@ from hetero_la.scheduler.program.messages import Message, MessageKey
 from hetero_la.scheduler.run.runner import LogEntry, Runner
 from hetero_la.scheduler.run.step_memory import Name
 from hetero_la.scheduler.run.trace import WorkerTrace
-from hetero_la.tiles.arrays.device import Array, Device, KernelOptions
+from hetero_la.tiles.kernels.device import Array, Device, KernelOptions
 from hetero_la.tiles.storage.layout import TileLayout
 from hetero_la.tiles.storage.shard import Shard, Storage
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from hetero_la.tiles.arrays.device import Array, Device, Queue
 from hetero_la.tiles.arrays.transfer import device_index
+from hetero_la.tiles.kernels.device import Array, Device, Queue
 from hetero_la.tiles.storage.layout import TileLayout
 from hetero_la.tiles.storage.shard import ALL_ROWS
 

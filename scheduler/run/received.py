@@ -10,8 +10,8 @@ from hetero_la.scheduler.graph.tasks import Region
 from hetero_la.scheduler.program.instructions import Instruction
 from hetero_la.scheduler.program.messages import MessageKey, MessagePart, buffer_elements
 from hetero_la.scheduler.run.step_memory import Name, StepMemory
-from hetero_la.tiles.arrays.device import Array, Device, Queue
 from hetero_la.tiles.arrays.transfer import is_device_array
+from hetero_la.tiles.kernels.device import Array, Device, Queue
 from hetero_la.tiles.storage.layout import TileLayout
 
 

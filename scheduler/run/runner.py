@@ -18,9 +18,9 @@ from hetero_la.scheduler.run.progress import Progress
 from hetero_la.scheduler.run.received import Received
 from hetero_la.scheduler.run.step_memory import Name, StepMemory
 from hetero_la.scheduler.run.trace import Recorder
-from hetero_la.tiles.arrays.device import Array, Device, Event, KernelOptions, Queue
 from hetero_la.tiles.arrays.errors import StaleShardError
 from hetero_la.tiles.arrays.transfer import to_host
+from hetero_la.tiles.kernels.device import Array, Device, Event, KernelOptions, Queue
 from hetero_la.tiles.storage.layout import TileLayout
 from hetero_la.tiles.storage.shard import Shard, Storage, local_width
 

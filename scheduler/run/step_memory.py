@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from hetero_la.tiles.arrays.device import Array, Device
 from hetero_la.tiles.arrays.transfer import to_host
+from hetero_la.tiles.kernels.device import Array, Device
 
 Name = tuple[str, int]  #: name and tile column of a matrix, or name and step of a per-step value
 

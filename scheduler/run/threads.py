@@ -11,8 +11,8 @@ from hetero_la.scheduler.run.exchange import Exchange
 from hetero_la.scheduler.run.job import Job, Outcome
 from hetero_la.scheduler.run.progress import Progress
 from hetero_la.scheduler.run.runner import Runner
-from hetero_la.tiles.arrays.device import Device
 from hetero_la.tiles.arrays.errors import StaleShardError
+from hetero_la.tiles.kernels.device import Device
 from hetero_la.tiles.storage.shard import Storage
 
 #: Seconds between checks whether a run is still wanted.

@@ -13,7 +13,7 @@ import numpy as np
 
 from hetero_la.scheduler.program.instructions import Instruction, Program
 from hetero_la.scheduler.program.messages import MessageKey
-from hetero_la.tiles.arrays.device import Device, Event, Queue
+from hetero_la.tiles.kernels.device import Device, Event, Queue
 
 
 class WorkerTrace(NamedTuple):

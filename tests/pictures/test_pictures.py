@@ -20,7 +20,7 @@ from hetero_la.pictures.graph.placed import PlacedGraph, format_amount
 from hetero_la.pictures.palette import FAMILIES, contrast, family, text_on
 from hetero_la.pictures.scene import Line, Rect, Scene, Text, text_width
 from hetero_la.pictures.svg import svg
-from hetero_la.tiles.kernels.spec import SPECS
+from hetero_la.tiles.kernels.spec import SPECS, Role
 from tests.pictures.drawn import ROUTINES, placed, shapes, texts
 
 
@@ -224,8 +224,8 @@ def test_bad_input_is_refused(tmp_path: Path) -> None:
 
 
 def test_every_kernel_has_a_colour_and_names_on_it_are_legible() -> None:
-    members = [kind for f in FAMILIES for kind in f.kinds]
-    assert sorted(members) == sorted(SPECS)
+    assert [f.role for f in FAMILIES] == list(Role)
+    assert all(family(kind).role is spec.role for kind, spec in SPECS.items())
     for f in FAMILIES:
         assert contrast(f.colour, text_on(f.colour)) >= 4.5  # WCAG 2, level AA
 

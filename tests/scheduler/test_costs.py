@@ -28,39 +28,17 @@ from hetero_la.scheduler.probe import quick
 from hetero_la.scheduler.probe.quick import machine_model, measure_device, measure_link
 from hetero_la.scheduler.program.build import build_programs
 from hetero_la.scheduler.program.instructions import kernel_shapes
-from hetero_la.tiles.arrays.device import KernelOptions, Queue
 from hetero_la.tiles.kernels.cpu.device import CpuDevice, VirtualGpu
+from hetero_la.tiles.kernels.device import KernelOptions, Queue
 from hetero_la.tiles.kernels.spec import SPECS
 from hetero_la.tiles.storage.layout import TileLayout
 
-REFLECTORS = ("larfb_c", "larfb_n", "gemqrt_c", "gemqrt_n")
-
 
 def shapes_of(kind: str, rows: int, columns: int, w: int) -> list[tuple[int, ...]]:
-    return {
-        "getrf": [(rows, w), (w,), (1,)],
-        "getrf_nopiv": [(rows, w), (1,)],
-        "growth": [(rows, w), (rows, w), (2,)],
-        "netperm": [(w,), (2, 2 * w)],
-        "trtri": [(w, w), (w, w)],
-        "swap": [(w,), (2, 2 * w), (rows, columns)],
-        "trmm": [(w, w), (w, w), (w, columns)],
-        "gemm": [(rows, w), (w, columns), (rows, columns)],
-        "compose": [(w,), (rows - w,), (rows,)],
-        "laswp": [(rows,), (rows, w)],
-        **{name: [(w, w), (w, columns)] for name in SPECS if name.startswith("trsm")},
-        "potrf": [(w, w), (1,)],
-        "trtri_n": [(w, w), (w, w)],
-        "trmm_rc": [(w, w), (w, w), (rows, w)],
-        "trmm_n": [(w, w), (w, w), (w, columns)],
-        "herk": [(rows, w), (rows, columns)],
-        "geqrf": [(rows, w), (w,), (w, w), (w, w), (1,)],
-        **{name: [(rows, w), (w, w), (rows, columns)] for name in REFLECTORS},
-        "lacpy": [(w, w), (w, w)],
-        "gemm_nc": [(rows, w), (columns, w), (rows, columns)],
-        "gemm_cn": [(rows, w), (rows, columns), (w, columns)],
-        **{name: [(rows, w)] for name in ("laset_0", "laset_1")},
-    }[kind]
+    sizes = {"m": rows, "r": rows, "n": columns, "c": columns, "k": w, "w": w}
+    if "w" not in SPECS[kind].size_names:
+        sizes["c"] = w
+    return SPECS[kind].shapes(sizes)
 
 
 @pytest.mark.parametrize("device", [CORE, cores(8), H200], ids=["core", "cores", "gpu"])

@@ -37,10 +37,10 @@ from hetero_la.scheduler.on_dask.processes import run_in_processes
 from hetero_la.scheduler.on_dask.threads import run_local
 from hetero_la.scheduler.run.runner import Runner
 from hetero_la.scheduler.run.threads import run_in_threads
-from hetero_la.tiles.arrays.device import Array, KernelOptions
 from hetero_la.tiles.arrays.errors import RunAbortedError, StaleShardError
 from hetero_la.tiles.kernels import registry
 from hetero_la.tiles.kernels.cpu.device import CpuDevice, VirtualGpu
+from hetero_la.tiles.kernels.device import Array, KernelOptions
 from hetero_la.tiles.storage.layout import TileLayout
 from hetero_la.tiles.storage.shard import ArrayStorage
 from tests.dask_support import nothing_left

@@ -17,8 +17,8 @@ from hetero_la.scheduler.placement.distribution import Distribution
 from hetero_la.scheduler.placement.lookahead import Order
 from hetero_la.scheduler.placement.placement import Placement
 from hetero_la.scheduler.run.inline import run_in_order
-from hetero_la.tiles.arrays.device import KernelOptions
 from hetero_la.tiles.kernels.cpu.device import CpuDevice
+from hetero_la.tiles.kernels.device import KernelOptions
 from hetero_la.tiles.storage.layout import TileLayout
 from tests.support import (
     DTYPES,

@@ -12,9 +12,11 @@ import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
 
+from hetero_la.pictures.palette import family
 from hetero_la.scheduler.cluster.clients import worker_infos
 from hetero_la.scheduler.cluster.cluster import Cluster
-from hetero_la.scheduler.machine.rate_tables import MEASURABLE
+from hetero_la.scheduler.machine.device import CORE, H200
+from hetero_la.scheduler.machine.rate_tables import case_shapes, measurable, size_names
 from hetero_la.scheduler.probe import kernels, machine
 from hetero_la.scheduler.probe.clock import Clock, fit_clock
 from hetero_la.scheduler.probe.copies import fit_link, measure_copies, measure_links
@@ -28,45 +30,73 @@ from hetero_la.scheduler.probe.kernels import (
     sample_together,
 )
 from hetero_la.scheduler.probe.machine import Team, measure_cpus
+from hetero_la.tiles.kernels import registry
 from hetero_la.tiles.kernels.cpu.device import CpuDevice
+from hetero_la.tiles.kernels.spec import SPECS, Role, kernel
 
 DOUBLE = np.dtype(float)
 
 
 def small(kind: str) -> tuple[tuple[int, ...], ...]:
     """Two values of each size, rows more than columns."""
-    return tuple((48, 96) if name in ("r", "m") else (8, 24) for name in MEASURABLE[kind].names)
+    return tuple((48, 96) if name in ("r", "m") else (8, 24) for name in size_names(kind))
 
 
 def test_every_kernel_has_a_grid_for_every_kind_of_device() -> None:
     for kind in ("cpu", "gpu"):
         full, quick = grids(kind), grids(kind, quick=True)
-        assert set(full) == set(quick) == set(MEASURABLE)
+        assert set(full) == set(quick) == set(measurable())
         for name, axes in full.items():
-            assert len(axes) == len(MEASURABLE[name].names)
+            assert len(axes) == len(size_names(name))
             assert all(list(axis) == sorted(set(axis)) for axis in axes)
             assert [axis[-1] for axis in quick[name]] == [axis[-1] for axis in axes]
             assert all(set(few) <= set(axis) for few, axis in zip(quick[name], axes, strict=True))
         assert sum(map(len, quick["gemm"])) < sum(map(len, full["gemm"]))
 
 
+@pytest.mark.parametrize("role", Role)
+def test_a_kernel_is_measured_costed_and_drawn_from_its_record(
+    role: Role, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new = kernel("new(A[w,w]; B[r,w]; tau[w])", role, "B <- A B", lambda w, r: w**2 * r)
+    monkeypatch.setitem(SPECS, "new", new)
+    monkeypatch.setitem(registry._IMPLEMENTATIONS, ("cpu", "new"), lambda *arrays, options: None)
+    for kind in ("cpu", "gpu"):
+        w, r = grids(kind)["new"]
+        assert max(w) < max(r)
+    rates = measure_kernels([Probe(CpuDevice(), DOUBLE)], {"new": ((8,), (16, 64))})
+    assert rates.by_kind["new"].axes == ((8,), (16, 64))
+    for device in (CORE, H200):
+        small, large = (
+            device.kernel_seconds("new", new.shapes({"w": w, "r": 8 * w}), DOUBLE)
+            for w in (128, 1024)
+        )
+        assert device.call_seconds < small < large
+    assert family("new").role is role
+    like = kernel("like_new(A[w,w]; B[r,w]; tau[w])", role, "B <- A^H B", like="new")
+    monkeypatch.setitem(SPECS, "like_new", like)
+    assert "like_new" not in grids("cpu")
+    shapes = like.shapes({"w": 8, "r": 16})
+    assert rates.estimate("like_new", shapes) == rates.estimate("new", shapes)
+
+
 @pytest.mark.parametrize("kind", ["cpu", "gpu"])
 def test_grids_shrink_to_the_memory_there_is(kind: str) -> None:
     limit = 10**8
     for name, axes in grids(kind, nbytes=limit).items():
-        shapes = MEASURABLE[name].shapes(*(axis[-1] for axis in axes))
+        shapes = case_shapes(name, tuple(axis[-1] for axis in axes))
         assert 8 * sum(math.prod(shape) for shape in shapes) <= limit
         assert all(axes)
 
 
-@pytest.mark.parametrize("kind", sorted(MEASURABLE))
+@pytest.mark.parametrize("kind", sorted(measurable()))
 def test_kernels_are_measured_on_sensible_data(kind: str) -> None:
     """Whatever is called again and again neither overflows nor turns into NaN."""
     with threadpool_limits(1, "blas"):
         case = KernelCase(Probe(CpuDevice(), DOUBLE), kind, small(kind))
         largest = tuple(axis[-1] for axis in small(kind))
         assert all(sample > 0 for sample in case.samples(largest))
-        for arena in case.arenas:
+        for arena in case.arenas.values():
             assert arena is None or np.isfinite(arena).all()
 
 
@@ -259,12 +289,12 @@ def test_measured_overheads_of_dask_are_plausible() -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("kind", sorted(MEASURABLE))
+@pytest.mark.parametrize("kind", sorted(measurable()))
 def test_every_kernel_is_measured_on_a_gpu(kind: str) -> None:
     from hetero_la.tiles.kernels.gpu.device import GpuDevice
 
     axes = tuple((512, 1024) if name in ("r", "m") else (64, 128) for name in
-                 MEASURABLE[kind].names)  # fmt: skip
+                 size_names(kind))  # fmt: skip
     rates = measure_kernels([Probe(GpuDevice(0), DOUBLE)], {kind: axes})
     assert all(0 < seconds < 1 for seconds in rates.by_kind[kind].seconds)
 

@@ -13,8 +13,8 @@ from hetero_la.scheduler.predict.sharing import PanelCall, UpdateCall, panel_spa
 from hetero_la.scheduler.probe import overlap as overlap_probe
 from hetero_la.scheduler.probe.device_probe import Probe
 from hetero_la.scheduler.probe.overlap import fit_overlap, measure_overlap
-from hetero_la.tiles.arrays.device import Queue
 from hetero_la.tiles.kernels.cpu.device import CpuDevice
+from hetero_la.tiles.kernels.device import Queue
 
 
 class SharedGpu(CpuDevice):

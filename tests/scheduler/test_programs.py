@@ -17,8 +17,8 @@ from hetero_la.scheduler.placement.placement import Placement
 from hetero_la.scheduler.placement.workers import WorkerInfo
 from hetero_la.scheduler.predict.simulate import simulate
 from hetero_la.scheduler.program.build import build_programs
-from hetero_la.tiles.arrays.device import Queue
 from hetero_la.tiles.kernels.cpu.device import CpuDevice, VirtualGpu
+from hetero_la.tiles.kernels.device import Queue
 from hetero_la.tiles.storage.layout import TileLayout
 from tests.support import (
     Engine,

@@ -31,9 +31,9 @@ from hetero_la.scheduler.on_dask.run_tasks import close_shard, open_shard, run_s
 from hetero_la.scheduler.recovery import restart
 from hetero_la.scheduler.recovery.forget_clients import forget_clients
 from hetero_la.scheduler.run.local_storage import LocalStorage, whole_spans
-from hetero_la.tiles.arrays.device import Device
 from hetero_la.tiles.arrays.errors import RunAbortedError, StaleShardError
 from hetero_la.tiles.kernels.cpu.device import VirtualGpu
+from hetero_la.tiles.kernels.device import Device
 from hetero_la.tiles.storage.layout import TileLayout
 from hetero_la.tiles.storage.shard import ArrayStorage
 from tests.scheduler.recovery import (

@@ -21,9 +21,9 @@ from hetero_la.scheduler.predict.simulate import simulate
 from hetero_la.scheduler.program.checkpoint_cuts import CheckpointCuts
 from hetero_la.scheduler.run.checkpoint_store import Checkpoints, write_files
 from hetero_la.scheduler.run.inline import run_in_order
-from hetero_la.tiles.arrays.device import KernelOptions
 from hetero_la.tiles.arrays.errors import InsufficientMemoryError
 from hetero_la.tiles.kernels.cpu.device import CpuDevice, VirtualGpu
+from hetero_la.tiles.kernels.device import KernelOptions
 from hetero_la.tiles.storage.layout import TileLayout
 from hetero_la.tiles.storage.shard import ArrayStorage
 from tests.support import assert_close, problem, random, run_by_messages, set_up

@@ -17,7 +17,7 @@ from hetero_la.scheduler.placement.distribution import Distribution
 from hetero_la.scheduler.placement.placement import Placement
 from hetero_la.scheduler.predict.simulate import Simulation, simulate
 from hetero_la.scheduler.program.build import build_programs
-from hetero_la.tiles.arrays.device import Queue
+from hetero_la.tiles.kernels.device import Queue
 from hetero_la.tiles.storage.layout import TileLayout
 from tests.support import call_seconds
 

@@ -13,8 +13,8 @@ from hetero_la.scheduler.machine.device import H200
 from hetero_la.scheduler.machine.model import MachineModel
 from hetero_la.scheduler.predict.simulate import simulate
 from hetero_la.scheduler.run.inline import run_in_order
-from hetero_la.tiles.arrays.device import KernelOptions
 from hetero_la.tiles.kernels.cpu.device import CpuDevice, VirtualGpu
+from hetero_la.tiles.kernels.device import KernelOptions
 from hetero_la.tiles.storage.layout import TileLayout
 from hetero_la.tiles.storage.tile_sizes import TileSizes
 from tests.support import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hetero_la.tiles.arrays.device import KernelOptions, Queue
+from hetero_la.tiles.kernels.device import KernelOptions, Queue
 
 DTYPES = [np.float32, np.float64, np.complex64, np.complex128]
 LIMIT = 30  # of residuals in units of eps, as LAPACK's own tests have it

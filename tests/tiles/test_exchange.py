@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hetero_la.tiles.arrays.device import KernelOptions, Queue
 from hetero_la.tiles.arrays.errors import KernelTimeoutError
+from hetero_la.tiles.kernels.device import KernelOptions, Queue
 from hetero_la.tiles.kernels.gpu.device import GpuDevice
 from hetero_la.tiles.kernels.gpu.sources import Source, module
 from tests.support import random

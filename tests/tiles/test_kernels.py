@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import scipy.linalg
 
-from hetero_la.tiles.arrays.device import KernelOptions, Queue
 from hetero_la.tiles.arrays.transfer import (
     array_module,
     device_index,
@@ -16,6 +15,7 @@ from hetero_la.tiles.arrays.transfer import (
     pinned_empty,
     to_host,
 )
+from hetero_la.tiles.kernels.device import KernelOptions, Queue
 from tests.support import covering, spread
 from tests.tiles.kernels import (
     DTYPES,

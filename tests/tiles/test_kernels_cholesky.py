@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hetero_la.tiles.arrays.device import KernelOptions
+from hetero_la.tiles.kernels.device import KernelOptions
 from tests.support import covering, spread
 from tests.tiles.kernels import (
     DTYPES,

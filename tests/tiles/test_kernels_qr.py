@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.linalg
 
-from hetero_la.tiles.arrays.device import KernelOptions, Queue
+from hetero_la.tiles.kernels.device import KernelOptions, Queue
 from tests.support import covering, spread
 from tests.tiles.kernels import DTYPES, LIMIT, OPTIONS, View, eps, fetch, gpu, norm, random, run
 

@@ -1,1 +1,1 @@
-"""Arrays on the host and on GPUs: their device, copies, and errors."""
+"""Arrays on the host and on GPUs: copies, tests for NaN, and errors."""

@@ -1,1 +1,1 @@
-"""Kernels: one specification for each, and one implementation for each device kind."""
+"""Kernels: their records, the devices that run them, and implementations for each device kind."""

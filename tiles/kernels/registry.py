@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from hetero_la.tiles.arrays.device import DeviceKind
+from hetero_la.tiles.kernels.device import DeviceKind
 from hetero_la.tiles.kernels.spec import SPECS
 
 _IMPLEMENTATIONS: dict[tuple[DeviceKind, str], Callable[..., None]] = {}

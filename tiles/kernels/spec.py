@@ -9,10 +9,12 @@ devices implement them (`hetero_la.tiles.kernels.cpu.device`,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 #: LAPACK's letters of the element types.
 LETTER = {"f": "s", "d": "d", "F": "c", "D": "z"}
@@ -21,6 +23,11 @@ Shapes = Sequence[tuple[int, ...]]
 _Array = TypeVar("_Array")
 #: Names of arrays of integers; others are of the matrix's type.
 _INTEGERS = frozenset({"ipiv", "info", "net", "perm", "method"})
+#: Sizes of arrays: m x k by k x n of products; r rows and c columns of a part of the matrix; w, the
+#: order of a diagonal tile, or the width of a panel.
+SIZES = frozenset("mknrcw")
+#: An extent: a number times the smallest of some sizes.
+_EXTENT = re.compile(r"(\d*)([a-z]*)")
 
 
 class Role(Enum):
@@ -56,9 +63,19 @@ class KernelSpec:
         Part that it plays in a factorization.
     arrays : Accesses of str
         Names of its arrays; "?" ends one that a call may leave out.
-    flops : callable
-        Floating-point operations (real ones, counting a complex
-        multiply-add as LAPACK does for real) from the arrays' shapes.
+    extents : dict of str to tuple of str
+        Shape of each array that no call leaves out, in the letters of `SIZES`: ``"2w"`` is twice w,
+        ``"rw"`` the smaller of r and w.
+    places : tuple of tuple
+        Where the shapes of a call have its sizes: each as (size, array, axis).
+    timed_as : str
+        Kernel that takes as long with the same sizes: itself, or one that is measured.
+    operations : callable or None
+        Floating-point operations (real ones, counting a complex multiply-add as LAPACK does for
+        real) from its sizes; None: it computes nothing.
+    moves : str
+        For a kernel without operations, the product of sizes to which its time is taken as
+        proportional; empty: it is so to its bytes.
     chain : bool
         Whether it is a chain of small dependent steps, which do not fill a GPU: a CPU may do
         it sooner.
@@ -66,24 +83,80 @@ class KernelSpec:
         Whether it takes two arrays, whose rows go together, and touches only the lower
         trapezoid of the last: so that a call for adjacent tile columns does what calls for
         each from its diagonal down do.
-    timed_as : str
-        Kernel that takes as long with the same sizes: itself, or one that is measured.
+    dominant : bool
+        Whether it factors without pivoting, so that the diagonal has to dominate.
+    warm : bool
+        Whether a run has just written what it updates, so that caches have it.
+    columnwise : bool
+        Whether it moves elements column by column: its time grows with their size, and on a CPU it
+        returns to the interpreter for every column.
     """
 
     name: str
     equation: str
     role: Role
     arrays: Accesses[str]
-    flops: Callable[[Shapes], float]
-    chain: bool
-    trapezoid: bool
+    extents: Mapping[str, tuple[str, ...]]
+    places: tuple[tuple[str, int, int], ...]
     timed_as: str
+    operations: Callable[..., float] | None = None
+    moves: str = ""
+    chain: bool = False
+    trapezoid: bool = False
+    dominant: bool = False
+    warm: bool = False
+    columnwise: bool = False
 
     @property
-    def index_places(self) -> tuple[int, ...]:
-        """Places of the integer arrays among its arrays, without optional ones."""
-        names = [name for part in self.arrays for name in part if not name.endswith("?")]
-        return tuple(place for place, name in enumerate(names) if name in _INTEGERS)
+    def measured(self) -> bool:
+        """Whether its time is measured over its sizes: it is like no other, and has work to do."""
+        return self.timed_as == self.name and bool(self.operations or self.moves)
+
+    @property
+    def size_names(self) -> tuple[str, ...]:
+        """The names of its sizes, in the order of the arrays."""
+        return tuple(dict.fromkeys(size for size, _, _ in self.places))
+
+    def sizes(self, shapes: Shapes) -> dict[str, int]:
+        """Return the sizes of a call from the shapes of its arrays.
+
+        An array may have more rows or columns than count: each size is the smallest of its places.
+
+        Examples
+        --------
+        >>> SPECS["gemm_nc"].sizes([(300, 64), (80, 64), (300, 80)])
+        {'m': 300, 'k': 64, 'n': 80}
+        """
+        found: dict[str, int] = {}
+        for size, array, axis in self.places:
+            extent = shapes[array][axis]
+            if found.get(size, extent) >= extent:
+                found[size] = extent
+        return found
+
+    def shapes(self, sizes: Mapping[str, int]) -> list[tuple[int, ...]]:
+        """Return the shapes of its arrays, without optional ones, for given sizes.
+
+        Examples
+        --------
+        >>> SPECS["swap"].shapes({"w": 8, "r": 100, "c": 5})
+        [(8,), (2, 16), (100, 5)]
+        """
+        return [
+            tuple(_extent(extent, sizes) for extent in extents) for extents in self.extents.values()
+        ]
+
+    def work(self, sizes: Mapping[str, int]) -> float:
+        """Return its operations, or the elements that it moves, for given sizes."""
+        if self.operations:
+            return float(self.operations(**{size: sizes[size] for size in self.size_names}))
+        return (
+            float(math.prod(sizes[size] for size in self.moves.split("*"))) if self.moves else 0.0
+        )
+
+    def flops(self, shapes: Shapes) -> float:
+        """Return the floating-point operations of a call from the shapes of its arrays."""
+        return float(self.operations(**self.sizes(shapes))) if self.operations else 0.0
 
     def accesses(self, given: Sequence[_Array | None]) -> Accesses[_Array]:
         """Return which of the arrays of a call are read, updated and written.
@@ -109,49 +182,46 @@ class KernelSpec:
         return Accesses(*(tuple(a for a in part if a is not None) for part in parts))
 
 
-def _getrf_flops(shapes: Shapes) -> float:
-    short, long = sorted(shapes[0])
+def is_integer(array: str) -> bool:
+    """Return whether an array of this name is of integers."""
+    return array in _INTEGERS
+
+
+def _extent(extent: str, sizes: Mapping[str, int]) -> int:
+    factor, names = _EXTENT.fullmatch(extent).groups()  # type: ignore[union-attr]
+    return int(factor or 1) * min((sizes[name] for name in names), default=1)
+
+
+def _panel(r: int, w: int) -> float:
+    short, long = sorted((r, w))
     return long * short**2 - short**3 / 3
 
 
-def _gemm_flops(shapes: Shapes) -> float:
-    (m, k), (_, n) = shapes[0], shapes[1]
+def _reflectors(r: int, w: int) -> float:
+    return 2 * _panel(r, w) + max(r, w) * min(r, w) ** 2  # the last term: T
+
+
+def _product(m: int, k: int, n: int) -> float:
     return 2.0 * m * n * k
 
 
-def _gemm_nc_flops(shapes: Shapes) -> float:
-    return _gemm_flops([shapes[0], shapes[1][::-1]])
-
-
-def _solve_flops(shapes: Shapes) -> float:
-    return float(shapes[1][0] ** 2 * shapes[2][1])
-
-
-def _inverse_flops(shapes: Shapes) -> float:
-    return shapes[1][0] ** 3 / 3
-
-
-def _herk_flops(shapes: Shapes) -> float:
-    (m, k), (_, n) = shapes
-    return float(k * (2 * m * n - n * (n - 1)))
-
-
-def _geqrf_flops(shapes: Shapes) -> float:
-    short, long = sorted(shapes[0])
-    return 2.0 * long * short**2 - 2 * short**3 / 3 + long * short**2  # the last term: T
-
-
-def _larfb_flops(shapes: Shapes) -> float:
-    (m, k), _, (_, n) = shapes
+def _block_reflector(m: int, k: int, n: int) -> float:
     return 4.0 * m * n * k
 
 
-def _trsm_flops(shapes: Shapes) -> float:
-    return float(min(shapes[0]) ** 2 * shapes[1][1])
+def _trapezoid(m: int, k: int, n: int) -> float:
+    return k * (2.0 * m * n - n * (n - 1))
 
 
-def _none(shapes: Shapes) -> float:
-    return 0.0
+def _triangle(w: int) -> float:
+    return w**3 / 3
+
+
+def _solve(w: int, **beside: int) -> float:
+    return float(w**2 * math.prod(beside.values()))
+
+
+PANEL, INVERSE, EXCHANGE, SOLVE, UPDATE, COPY = Role
 
 
 class Triangular(NamedTuple):
@@ -177,15 +247,34 @@ TRIANGULAR = {
 }
 
 
-def _kernel(
-    name: str, role: Role, equation: str, arrays: str,
-    flops: Callable[[Shapes], float] = _none, *, chain: bool = False, trapezoid: bool = False,
-    like: str = "",
+def kernel(
+    call: str, role: Role, equation: str,
+    operations: Callable[..., float] | None = None, *, like: str = "", **properties: Any,
 ) -> KernelSpec:  # fmt: skip
-    """Describe a kernel by the names of the arrays that it "reads; updates; writes"."""
-    reads, updates, writes = (tuple(names.split()) for names in arrays.split(";"))
-    found = Accesses(reads, updates, writes)
-    return KernelSpec(name, equation, role, found, flops, chain, trapezoid, like or name)
+    """Describe a kernel by its call: arrays with shapes that it "reads; updates; writes"."""
+    name, _, arrays = call.rstrip(")").partition("(")
+    parts = [[one.rstrip("]").partition("[") for one in part.split()] for part in arrays.split(";")]
+    flat = [array for part in parts for array in part]
+    extents: dict[str, tuple[str, ...]] = {}
+    places: list[tuple[str, int, int]] = []
+    for at, (array, _, shape) in enumerate(flat):
+        if not array.endswith("?"):
+            extents[array] = tuple(shape.split(","))
+            place = at if len(extents) == at + 1 else at - len(flat)  # after an optional one
+            sizes = enumerate(extents[array])
+            places += [(size, place, axis) for axis, size in sizes if size in SIZES]
+    accesses = Accesses(*(tuple(one for one, _, _ in part) for part in parts))
+    return KernelSpec(
+        name,
+        equation,
+        role,
+        accesses,
+        extents,
+        tuple(places),
+        like or name,
+        operations,
+        **properties,
+    )
 
 
 SPECS: dict[str, KernelSpec] = {
@@ -195,54 +284,60 @@ SPECS: dict[str, KernelSpec] = {
         # getrf(A, ipiv, info): A (r x c) is overwritten by L and U; ipiv (int32,
         # min(r, c)) gets 0-based swaps relative to A's first row; info (int32, 1)
         # gets 0 or the 1-based index of the first exactly zero pivot.
-        _kernel("getrf", Role.PANEL, "A = P^T L U", "; A; ipiv info", _getrf_flops, chain=True),
+        kernel("getrf(; A[r,w]; ipiv[rw] info[1])", PANEL, "A = P^T L U", _panel, chain=True),
         # getrf_nopiv(A, info): A (r x c) is overwritten by L and U, without interchanges; info as
         # of getrf.
-        _kernel("getrf_nopiv", Role.PANEL, "A = L U", "; A; info", _getrf_flops, chain=True),
+        kernel(
+            "getrf_nopiv(; A[r,w]; info[1])", PANEL, "A = L U", _panel, chain=True, dominant=True
+        ),
         # growth(P, g) or growth(P, U, g): P (r x c) holds L below its diagonal and U from it
         # on; g (float64, 2) gets the largest entries of L, and of U with the block above it.
-        _kernel("growth", Role.COPY, "g = max |L|, max |U|", "P U?; ; g"),
+        kernel("growth(P[r,w] U?; ; g[2])", COPY, "g = max |L|, max |U|"),
         # netperm(ipiv, net): net (int32, 2 x 2w, w = len(ipiv)) lists what all the
         # swaps together do: row net[0, i] takes the old row net[1, i]; unused
         # entries are -1 in net[0].  Rows are relative, as in ipiv.
-        _kernel("netperm", Role.EXCHANGE, "net = rows moved by P", "ipiv; ; net", chain=True),
+        kernel(
+            "netperm(ipiv[w]; ; net[2,2w])",
+            EXCHANGE,
+            "net = rows moved by P",
+            moves="w",
+            chain=True,
+        ),
         # trtri(A, W): A (r x c, a diagonal tile), W (w x w).  W = L^-1 in full (ones
         # on the diagonal, zeros above), L the unit lower triangle of A[:w, :w].
         # Where ||L^-1||_1 exceeds the device's bound or is not finite, W[0, 0] = NaN
         # says that W must not be used.
-        _kernel("trtri", Role.INVERSE, "W = L^-1", "A; ; W", _inverse_flops, chain=True),
+        kernel("trtri(A[w,w]; ; W[w,w])", INVERSE, "W = L^-1", _triangle, chain=True),
         # swap(ipiv, net, A): the rows of A (r x c) are permuted in place.
-        _kernel("swap", Role.EXCHANGE, "A <- P A", "ipiv net; A;"),
+        kernel("swap(ipiv[w] net[2,2w]; A[r,c];)", EXCHANGE, "A <- P A", moves="w*c"),
         # trmm(A, W, B): B (w x c) <- W B, or, where W[0, 0] is NaN, B <- L^-1 B by
         # substitution with the unit lower triangle L of A[:w, :w].
-        _kernel("trmm", Role.SOLVE, "B <- W B", "A W; B;", _solve_flops),
+        kernel("trmm(A[w,w] W[w,w]; B[w,c];)", SOLVE, "B <- W B", _solve, warm=True),
         # compose(ipiv, perm) or compose(ipiv, after, perm): perm (int32, r entries)
         # gathers r rows, the first of them ipiv's first row, so that X[perm] has
         # ipiv's swaps applied and then, to the last len(after) rows, X[after].
-        _kernel("compose", Role.EXCHANGE, "perm = after o P", "ipiv after?; ; perm"),
+        kernel("compose(ipiv[w] after?; ; perm[r])", EXCHANGE, "perm = after o P", moves="w"),
         # laswp(perm, A): A (r x c) <- A[perm] in place; perm (int32, at most r
         # entries) acts on the last len(perm) rows.
-        _kernel("laswp", Role.EXCHANGE, "A <- A[perm]", "perm; A;"),
+        kernel("laswp(perm[r]; A[r,c];)", EXCHANGE, "A <- A[perm]", moves="r*c", columnwise=True),
         # --- Cholesky: L is the lower triangle of a diagonal tile, its diagonal real
         # potrf(A, info): the lower triangle of A (w x w) is overwritten by L; info
         # (int32, 1) gets 0 or the order of the first leading minor that is not positive.
-        _kernel(
-            "potrf", Role.PANEL, "A = L L^H", "; A; info", lambda s: s[0][0] ** 3 / 3, chain=True
+        kernel(
+            "potrf(; A[w,w]; info[1])", PANEL, "A = L L^H", _triangle, chain=True, dominant=True
         ),
         # trtri_n(A, W): W = L^-1 in full (zeros above), L the lower triangle of A, its
         # diagonal included.  W[0, 0] = NaN as in trtri, with the bound on
         # ||L^-1||_1 ||L||_1: the diagonal of L has the matrix's own scale.
-        _kernel("trtri_n", Role.INVERSE, "W = L^-1", "A; ; W", _inverse_flops, chain=True),
+        kernel("trtri_n(A[w,w]; ; W[w,w])", INVERSE, "W = L^-1", _triangle, chain=True),
         # trmm_rc(A, W, B): B (r x w) <- B W^H, or, where W[0, 0] is NaN, B <- B L^-H by
         # substitution with the lower triangle L of A[:w, :w].
-        _kernel(
-            "trmm_rc", Role.SOLVE, "B <- B W^H", "A W; B;", lambda s: float(s[1][0] ** 2 * s[2][0])
-        ),
+        kernel("trmm_rc(A[w,w] W[w,w]; B[r,w];)", SOLVE, "B <- B W^H", _solve, warm=True),
         # trmm_n(A, W, B): B (w x c) <- W B, or, where W[0, 0] is NaN, B <- L^-1 B.
-        _kernel("trmm_n", Role.SOLVE, "B <- W B", "A W; B;", _solve_flops, like="trmm"),
+        kernel("trmm_n(A[w,w] W[w,w]; B[w,c];)", SOLVE, "B <- W B", _solve, like="trmm"),
         # herk(P, C): of C (r x c, r >= c) the lower trapezoid <- C - P P[:c]^H; P is
         # r x k.  What is above C's diagonal stays as it is.
-        _kernel("herk", Role.UPDATE, "C <- C - P P^H", "P; C;", _herk_flops, trapezoid=True),
+        kernel("herk(P[m,k]; C[m,n];)", UPDATE, "C <- C - P P^H", _trapezoid, trapezoid=True),
         # --- QR: Q = I - V T V^H, of w = len(tau) reflectors
         # geqrf(A, tau, R, T, method): the first w columns of A (r x c, w = min(r, c)) are
         # overwritten by V with its ones and zeros, so that a product with it needs no
@@ -250,36 +345,47 @@ SPECS: dict[str, KernelSpec] = {
         # below; the other columns are overwritten by Q^H A; tau (w) is LAPACK's, and
         # T (w x w) upper triangular, zeros below; method (int32, 1) gets 0 where the panel
         # was factored column by column, and 1 where by CholeskyQR2.
-        _kernel("geqrf", Role.PANEL, "A = Q R", "; A; tau R T method", _geqrf_flops, chain=True),
+        kernel(
+            "geqrf(; A[r,w]; tau[rw] R[rw,rw] T[rw,rw] method[1])",
+            PANEL,
+            "A = Q R",
+            _reflectors,
+            chain=True,
+        ),
         # larfb_c(V, T, C): C (r x c) <- Q^H C;  larfb_n(V, T, C): C <- Q C.
         # V may have more columns than T has: only its first len(T) ones count.
-        _kernel("larfb_c", Role.UPDATE, "C <- C - V T^H V^H C", "V T; C;", _larfb_flops),
-        _kernel(
-            "larfb_n", Role.UPDATE, "C <- C - V T V^H C", "V T; C;", _larfb_flops, like="larfb_c"
-        ),
         # gemqrt_c(A, T, C), gemqrt_n: the same, A (r x c) having been packed by lacpy: V is
         # below its diagonal.
-        _kernel("gemqrt_c", Role.UPDATE, "C <- C - V T^H V^H C", "A T; C;", _larfb_flops),
-        _kernel("gemqrt_n", Role.UPDATE, "C <- C - V T V^H C", "A T; C;", _larfb_flops),
+        *(
+            kernel(
+                f"{kind}_{form}({v}[m,k] T[k,k]; C[m,n];)",
+                UPDATE,
+                f"C <- C - V {t} V^H C",
+                _block_reflector,
+                like="larfb_c",
+            )
+            for kind, v in (("larfb", "V"), ("gemqrt", "A"))
+            for form, t in (("c", "T^H"), ("n", "T"))
+        ),
         # lacpy(R, A): the upper triangle of A[:w, :w] <- that of R (w x w).
-        _kernel("lacpy", Role.COPY, "A <- R", "R; A;"),
+        kernel("lacpy(R[w,w]; A[w,w];)", COPY, "A <- R", moves="w*w", columnwise=True),
         # --- common to several
         # gemm(A, B, C): C (m x n) <- C - A B, A (m x k), B (k x n); B may have rows beyond.
-        _kernel("gemm", Role.UPDATE, "C <- C - A B", "A B; C;", _gemm_flops),
+        kernel("gemm(A[m,k] B[k,n]; C[m,n];)", UPDATE, "C <- C - A B", _product),
         # gemm_nc(A, B, C): C (m x n) <- C - A B^H, A (m x k), B (n x k).
-        _kernel("gemm_nc", Role.UPDATE, "C <- C - A B^H", "A B; C;", _gemm_nc_flops, like="gemm"),
+        kernel("gemm_nc(A[m,k] B[n,k]; C[m,n];)", UPDATE, "C <- C - A B^H", _product, like="gemm"),
         # gemm_cn(A, B, C): C (m x n) <- C - A^H B, A (k x m), B (k x n); C may have rows
         # beyond.
-        _kernel("gemm_cn", Role.UPDATE, "C <- C - A^H B", "A B; C;", _gemm_flops, like="gemm"),
+        kernel("gemm_cn(A[k,m] B[k,n]; C[m,n];)", UPDATE, "C <- C - A^H B", _product, like="gemm"),
         # laset_0(A): A <- 0;  laset_1(A): A <- ones on the diagonal, zeros elsewhere.
-        _kernel("laset_0", Role.COPY, "A <- 0", ";; A"),
-        _kernel("laset_1", Role.COPY, "A <- I", ";; A"),
+        kernel("laset_0(;; A[r,c])", COPY, "A <- 0"),
+        kernel("laset_1(;; A[r,c])", COPY, "A <- I"),
         # trsm(A, B): B (w x c) <- U^-1 B, U the upper triangle of A[:w, :w], w = min(A.shape);
         # B may have rows beyond.
         # trsm_uc: B <- U^-H B;  trsm_l: B <- L^-1 B, trsm_lc: B <- L^-H B, L its lower
         # triangle;  trsm_l1, trsm_lc1: the same, L with ones on its diagonal.
         *(
-            _kernel(name, Role.SOLVE, form.equation, "A; B;", _trsm_flops, like="trsm")
+            kernel(f"{name}(A[w,w]; B[w,c];)", SOLVE, form.equation, _solve, like="trsm")
             for name, form in TRIANGULAR.items()
         ),
     )

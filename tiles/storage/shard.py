@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from hetero_la.tiles.arrays.device import Array, Device
 from hetero_la.tiles.arrays.transfer import device_index
+from hetero_la.tiles.kernels.device import Array, Device
 from hetero_la.tiles.storage.layout import TileLayout
 from hetero_la.tiles.storage.staging import Staging
 

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hetero_la.tiles.arrays.device import Array, Device, Event, Queue
 from hetero_la.tiles.arrays.forks import in_forked_child
 from hetero_la.tiles.arrays.transfer import (
     column_major_copy,
@@ -25,6 +24,7 @@ from hetero_la.tiles.arrays.transfer import (
     is_pinned,
     pinned_empty,
 )
+from hetero_la.tiles.kernels.device import Array, Device, Event, Queue
 
 _BUFFERS = 4
 _BUFFER_BYTES = 1 << 25

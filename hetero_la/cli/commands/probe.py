@@ -20,9 +20,10 @@ from hetero_la.predict.profiling import make_profile
 from hetero_la.scheduler.cluster.sizing import ClusterSize
 from hetero_la.scheduler.machine.profile import MeasuredDevice, Profile
 from hetero_la.scheduler.machine.profile_file import require_regular, write_profile
-from hetero_la.scheduler.machine.rate_tables import MEASURABLE, RateTable, work
+from hetero_la.scheduler.machine.rate_tables import RateTable, size_names, work
 from hetero_la.scheduler.machine.this_machine import ProfileWarning, current_profile, profile_path
 from hetero_la.tiles.arrays.counted import counted
+from hetero_la.tiles.kernels.spec import SPECS
 
 
 def add_parser(commands: Any) -> None:
@@ -134,10 +135,10 @@ def _kernel(table: RateTable) -> str:
     """Format the least and largest rate over all sizes, and the median spread of the samples."""
     amounts = [work(table.kind, sizes) for sizes in table.points()]
     rates = [amount / s / 1e9 for amount, s in zip(amounts, table.seconds, strict=True)]
-    unit = "Gflop/s" if MEASURABLE[table.kind].work is None else "G elements/s"
+    unit = "Gflop/s" if SPECS[table.kind].operations else "G elements/s"
     names = ", ".join(
         f"{name} {axis[0]}..{axis[-1]}"
-        for name, axis in zip(MEASURABLE[table.kind].names, table.axes, strict=True)
+        for name, axis in zip(size_names(table.kind), table.axes, strict=True)
     )
     spread = sorted(table.spreads)[len(table.spreads) // 2]
     least, most = f"{min(rates):>9.3g}", f"{max(rates):>9.3g}"

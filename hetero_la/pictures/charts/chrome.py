@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from hetero_la.execution.timeline import TracedRun
-from hetero_la.tiles.arrays.device import Queue
+from hetero_la.tiles.kernels.device import Queue
 
 TASKS = len(Queue)  #: the thread that shows Dask's tasks
 ROWS = (*(queue.name.lower() for queue in Queue), "tasks")

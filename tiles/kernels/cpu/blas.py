@@ -17,7 +17,7 @@ import numpy as np
 import scipy.linalg.cython_blas
 import scipy.linalg.cython_lapack
 
-from hetero_la.tiles.arrays.device import Array, KernelOptions
+from hetero_la.tiles.kernels.device import Array, KernelOptions
 from hetero_la.tiles.kernels.registry import implements
 from hetero_la.tiles.kernels.spec import LETTER, TRIANGULAR, Triangular
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from hetero_la.tiles.arrays.device import Array, KernelOptions
 from hetero_la.tiles.kernels.cpu.blas import (
     blas,
     chars,
@@ -18,6 +17,7 @@ from hetero_la.tiles.kernels.cpu.blas import (
     triangular,
     view,
 )
+from hetero_la.tiles.kernels.device import Array, KernelOptions
 from hetero_la.tiles.kernels.registry import implements
 
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from hetero_la.tiles.arrays.device import Array, DeviceKind, Event, KernelOptions, Queue
 from hetero_la.tiles.arrays.transfer import (
     copy_and_wait,
     is_column_major,
@@ -18,6 +17,7 @@ from hetero_la.tiles.arrays.transfer import (
     pinned_empty,
 )
 from hetero_la.tiles.kernels.cpu import cholesky, lu, qr  # noqa: F401  (they register)
+from hetero_la.tiles.kernels.device import Array, DeviceKind, Event, KernelOptions, Queue
 from hetero_la.tiles.kernels.registry import implementation
 
 _TRANSPOSED_ROWS = 32

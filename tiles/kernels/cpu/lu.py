@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from hetero_la.tiles.arrays.device import Array, KernelOptions
 from hetero_la.tiles.kernels.cpu.blas import (
     flag_unless,
     ints,
@@ -15,6 +14,7 @@ from hetero_la.tiles.kernels.cpu.blas import (
     triangular,
     view,
 )
+from hetero_la.tiles.kernels.device import Array, KernelOptions
 from hetero_la.tiles.kernels.registry import implements
 
 _LEAF = 8  # columns that getrf_nopiv eliminates one by one

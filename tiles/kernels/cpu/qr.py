@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from hetero_la.tiles.arrays.device import Array, KernelOptions
 from hetero_la.tiles.kernels.cpu.blas import ints, lapack, product, view
+from hetero_la.tiles.kernels.device import Array, KernelOptions
 from hetero_la.tiles.kernels.registry import implements
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from hetero_la.tiles.arrays.device import Array, KernelOptions
 from hetero_la.tiles.arrays.transfer import copy_columns
+from hetero_la.tiles.kernels.device import Array, KernelOptions
 from hetero_la.tiles.kernels.gpu.common import (
     CHUNK,
     ceil_div,

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from hetero_la.tiles.arrays.device import Array, KernelOptions
 from hetero_la.tiles.arrays.transfer import copy_columns
+from hetero_la.tiles.kernels.device import Array, KernelOptions
 from hetero_la.tiles.kernels.gpu.queue import Block, GpuQueue, block
 from hetero_la.tiles.kernels.gpu.sources import Source
 from hetero_la.tiles.kernels.registry import implements

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
-from hetero_la.tiles.arrays.device import Array, DeviceKind, Event, KernelOptions, Queue
-from hetero_la.tiles.arrays.errors import DeviceUnavailableError
+from hetero_la.tiles.arrays.errors import DeviceUnavailableError, KernelTimeoutError
 from hetero_la.tiles.arrays.transfer import (
     device_index,
     enable_peers,
@@ -18,6 +17,7 @@ from hetero_la.tiles.arrays.transfer import (
     is_device_array,
     require_cuda,
 )
+from hetero_la.tiles.kernels.device import Array, DeviceKind, Event, KernelOptions, Queue
 from hetero_la.tiles.kernels.gpu import (  # noqa: F401  (they register)
     cholesky,
     common,
@@ -193,10 +193,12 @@ class GpuDevice:
         KernelTimeoutError
             If blocks of a panel have waited in vain for each other.
         """
-        for q in self._queues.values():
-            q.synchronize()
-        for q in self._queues.values():
-            q.require_no_timeout()
+        lost = [q.synchronize() for q in self._queues.values()]
+        if any(lost):
+            raise KernelTimeoutError(
+                f"a panel on GPU {self.index} is lost: a word between its blocks has not come "
+                "within seconds"
+            )
 
     def stopwatch(self) -> GpuStopwatch:
         """Return a stopwatch for the queues, by CUDA events."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hetero_la.tiles.arrays.device import Array, KernelOptions
+from hetero_la.tiles.kernels.device import Array, KernelOptions
 from hetero_la.tiles.kernels.gpu.common import LEAF, RHS, ceil_div, lower_source
 from hetero_la.tiles.kernels.gpu.queue import Block, GpuQueue, block
 from hetero_la.tiles.kernels.registry import implements

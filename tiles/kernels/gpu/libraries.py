@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from hetero_la.tiles.arrays.device import Array
+from hetero_la.tiles.kernels.device import Array
 from hetero_la.tiles.kernels.gpu.queue import block
 from hetero_la.tiles.kernels.spec import LETTER
 

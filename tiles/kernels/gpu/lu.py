@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hetero_la.tiles.arrays.device import Array, KernelOptions
+from hetero_la.tiles.kernels.device import Array, KernelOptions
 from hetero_la.tiles.kernels.gpu.common import (
     PERMUTE,
     UNIT_BYTES,

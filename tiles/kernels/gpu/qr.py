@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from hetero_la.tiles.arrays.device import Array, KernelOptions
+from hetero_la.tiles.kernels.device import Array, KernelOptions
 from hetero_la.tiles.kernels.gpu.cholesky_qr import CholeskyQR
 from hetero_la.tiles.kernels.gpu.common import (
     MOST_JOINED,

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hetero_la.tiles.arrays.errors import KernelTimeoutError
 from hetero_la.tiles.arrays.transfer import copy_columns
 from hetero_la.tiles.kernels.gpu.sources import Source, module
 from hetero_la.tiles.kernels.spec import LETTER, Triangular
@@ -102,7 +101,6 @@ class GpuQueue:
     def __init__(self, index: int, priority: int) -> None:
         import cupy
 
-        self.index = index
         self.stream = cupy.cuda.Stream(non_blocking=True, priority=priority)
         self.multiprocessors: int = cupy.cuda.Device(index).attributes["MultiProcessorCount"]
         self._functions: dict[Any, Any] = {}
@@ -113,6 +111,7 @@ class GpuQueue:
         self.waiting: Callable[[], AbstractContextManager[None]] = nullcontext
         self._mailbox: np.ndarray | None = None
         self._number = 1
+        self._flag = 0  # the timeout flag's address, if a kernel may have set it
         weakref.finalize(self, _destroy, self._handles).atexit = False
 
     def function(self, name: str, source: Source) -> Any:
@@ -161,16 +160,8 @@ class GpuQueue:
     @property
     def timeout_flag(self) -> int:
         """Address of the flag that a kernel sets when its blocks wait in vain for each other."""
-        return self.workspace("lost", 4, zeroed=True)
-
-    def require_no_timeout(self) -> None:
-        """Raise KernelTimeoutError if blocks of a kernel have waited in vain for each other."""
-        if "lost" in self._workspaces and self.read(self.timeout_flag):
-            del self._workspaces["lost"]
-            raise KernelTimeoutError(
-                f"a panel on GPU {self.index} is lost: a word between its blocks has not come "
-                "within seconds"
-            )
+        self._flag = self.workspace("lost", 4, zeroed=True)
+        return self._flag
 
     def numbers(self, count: int) -> int:
         """Return the first of `count` numbers that were not returned before, modulo 2^32."""
@@ -189,12 +180,22 @@ class GpuQueue:
             self.stream.synchronize()
         return int(self._mailbox[0])
 
-    def synchronize(self) -> None:
-        """Block the host until the queue is empty; free large and outgrown workspaces."""
+    def synchronize(self) -> bool:
+        """Block the host until the queue is empty; free large and outgrown workspaces.
+
+        Return whether blocks of a kernel, since the last time, have waited in vain for each other.
+        """
+        # The flag is read only after kernels that may set it: it takes longer than short copies,
+        # which a probe times with this wait.
+        flag, self._flag = self._flag, 0
+        lost = bool(flag and self.read(flag))
         self.stream.synchronize()
+        if lost:
+            del self._workspaces["lost"]
         self._outgrown.clear()
         for name in [name for name, held in self._workspaces.items() if held.nbytes > _KEPT]:
             del self._workspaces[name]
+        return lost
 
     def handle(self, library: str) -> int:
         """Return the queue's handle of "cublas" or "cusolver".
