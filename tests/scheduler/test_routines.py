@@ -19,6 +19,7 @@ from hetero_la.scheduler.machine.model import MachineModel
 from hetero_la.scheduler.placement.lookahead import Order
 from hetero_la.scheduler.placement.workers import WorkerInfo
 from hetero_la.scheduler.predict.simulate import simulate
+from hetero_la.scheduler.program.instructions import CallKernel, ReceiveMessage, SendMessage
 from hetero_la.scheduler.run.inline import run_in_order
 from hetero_la.tiles.arrays.device import KernelOptions
 from hetero_la.tiles.kernels.cpu.device import CpuDevice, VirtualGpu
@@ -345,8 +346,8 @@ def test_blocks_are_loaded_before_anything_is_done_to_them(
 def calls_of(made: Setup, worker: int, kind: str) -> list[tuple[int, int, int]]:
     return [
         (i.step, i.first, i.last)
-        for i in made.programs[worker].instructions
-        if i.op == "call" and i.kind == kind
+        for i in made.programs[worker].select(CallKernel)
+        if i.kind == kind
     ]
 
 
@@ -384,14 +385,14 @@ def test_a_trapezoid_of_columns_apart_is_a_kernel_call_for_each(depth: int) -> N
     called = [
         (i.step, *call)
         for program in made.programs
-        for i in program.instructions
+        for i in program.select(CallKernel)
         if i.kind == "herk"
         for call in i.kernel_calls()
     ]
     tasks = [t for t in made.graph.tasks if t.kind == "herk"]
     assert sorted(called) == sorted((t.step, t.column, t.column, t.accesses) for t in tasks)
     (one,) = set_up(TileLayout(9 * NB, 9 * NB, NB), 1, routine="cholesky").programs
-    assert not any(i.stretches for i in one.instructions)  # the matrix's own neighbours
+    assert not any(i.stretches for i in one.select(CallKernel))  # the matrix's own neighbours
 
 
 @pytest.mark.parametrize(
@@ -414,12 +415,12 @@ def test_every_task_is_called_by_its_worker(
         for task, worker in zip(made.graph.tasks, made.placement, strict=True):
             moved = panel and task.kind in chain
             assert worker == (owners if moved else made.distribution.owners[task.column])
-        total = sum(i.flops for program in made.programs for i in program.instructions)
+        total = sum(program.flops for program in made.programs)
         assert total == pytest.approx(sum(map(made.graph.flops, made.graph.tasks)))
-        sent = [i.message for p in made.programs for i in p.instructions if i.op == "send"]
+        sent = [i.message for p in made.programs for i in p.select(SendMessage)]
         assert sorted(sent) == sorted(made.traffic.messages)
         for worker, program in enumerate(made.programs):
-            received = [i.message for i in program.instructions if i.op == "receive"]
+            received = [i.message for i in program.select(ReceiveMessage)]
             wanted = [key for key, m in made.traffic.messages.items() if worker in m.consumers]
             assert sorted(received) == sorted(wanted)
 
