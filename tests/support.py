@@ -270,6 +270,14 @@ def priorities(order: Order, graph: TaskGraph) -> list[Priority]:
     return [order.key(t.step, t.kind, t.column, t.index) for t in graph.tasks]
 
 
+def arriving(layout: TileLayout, pace: int = 2) -> Callable[[int], int]:
+    """Columns that come in one after the other, slower than they are needed, before the last step.
+
+    `pace` is the number of steps from one to the next.
+    """
+    return lambda column: min(pace * column, layout.kt - 1)
+
+
 def call_seconds(
     device: DeviceModel, call: CallKernel, graph: TaskGraph, width: int | None
 ) -> float:

@@ -18,7 +18,7 @@ from hetero_la.scheduler.machine.model import MachineModel
 from hetero_la.scheduler.machine.profile import Profile, Tuning
 from hetero_la.scheduler.machine.this_machine import current_profile
 from hetero_la.scheduler.placement.workers import WorkerInfo
-from hetero_la.scheduler.predict.estimate import estimate_seconds, steps_while_loading
+from hetero_la.scheduler.predict.estimate import Stages
 from hetero_la.scheduler.probe.quick import machine_model
 from hetero_la.tiles.arrays.errors import DeviceUnavailableError
 from hetero_la.tiles.storage.layout import TileLayout
@@ -49,11 +49,11 @@ def choose_panel_worker(
     if options.panel is PanelDevice.CPU:
         return machine_model(team, dtype, measure=False), panel_worker
 
-    def times(model: MachineModel) -> tuple[float, float]:
-        here = estimate_seconds(routine.tasks, layout, model, range(panel_worker), None, dtype)
-        return here, estimate_seconds(
-            routine.tasks, layout, model, range(panel_worker), panel_worker, dtype
-        )
+    def times(model: MachineModel) -> list[float]:
+        return [
+            Stages(routine.tasks, layout, model, range(panel_worker), at, dtype).seconds()
+            for at in (None, panel_worker)
+        ]
 
     model = machine_model(team, dtype, measure=False)
     if min(times(model)) > _MIN_SECONDS_TO_MEASURE:
@@ -71,7 +71,8 @@ def arrival_steps(
     dtype: Any,
 ) -> Callable[[int], int]:
     """Return a function that gives the step by which a column has arrived on its GPU."""
-    steps = steps_while_loading(routine.tasks, layout, model, owners, panel_worker, dtype)
+    stages = Stages(routine.tasks, layout, model, owners, panel_worker, dtype)
+    steps = stages.steps_while_loading()
     columns = layout.nt + layout.rt
     return lambda column: column * steps // columns
 
@@ -212,4 +213,4 @@ def _estimate(
     layout = TileLayout(m, n, nb, nrhs)
     require_few_tasks(layout, "planned", most=MAX_TASKS_PLANNED)
     model = machine_model((worker,), dtype, measure=False)
-    return estimate_seconds(ROUTINES[routine].tasks, layout, model, range(1), None, dtype)
+    return Stages(ROUTINES[routine].tasks, layout, model, range(1), None, dtype).seconds()

@@ -20,7 +20,7 @@ from hetero_la.scheduler.graph.task_graph import Granularity
 from hetero_la.scheduler.machine.model import MachineModel, Source, window_steps
 from hetero_la.scheduler.placement.distribution import Distribution
 from hetero_la.scheduler.placement.workers import WorkerInfo, over_processes
-from hetero_la.scheduler.predict.estimate import estimate_seconds
+from hetero_la.scheduler.predict.estimate import Stages
 from hetero_la.scheduler.predict.simulate import Simulation, simulate
 from hetero_la.scheduler.program.instructions import Program, ReceiveMessage
 from hetero_la.scheduler.program.messages import Traffic, buffer_elements
@@ -203,9 +203,10 @@ class Plan:
         if routine.factored:
             return self._simulated(()).makespan
         owners = [g for g in range(len(self.workers)) if g != self.panel_worker]
-        return estimate_seconds(
+        stages = Stages(
             routine.tasks, self.layout, self.model, owners, self.panel_worker, self.dtype
         )
+        return stages.seconds()
 
     def bytes_needed(self) -> list[int]:
         """Return the peak bytes on each worker: shard, panels received, values and workspace."""

@@ -21,7 +21,7 @@ from hetero_la.scheduler.machine.model import LinkModel, MachineModel, window_st
 from hetero_la.scheduler.placement.distribution import Distribution
 from hetero_la.scheduler.placement.placement import Placement
 from hetero_la.scheduler.placement.workers import WorkerInfo
-from hetero_la.scheduler.predict.estimate import estimate_seconds, steps_while_loading
+from hetero_la.scheduler.predict.estimate import Stages
 from hetero_la.scheduler.predict.simulate import simulate
 from hetero_la.scheduler.probe import fit as fits
 from hetero_la.scheduler.probe import quick
@@ -215,20 +215,21 @@ def test_kernels_of_a_kind_cost_what_their_work_costs(device):
 def test_estimates_of_every_routine(routine, panel_worker):
     model = MachineModel((H200, cores(8)))
 
-    def seconds(n, lent=estimate_seconds):
+    def stages(n):
         with_rhs = ROUTINES[routine].factored or routine in ("inverse", "explicit_q")
         layout = TileLayout(n, n, 512, n if with_rhs else 0)
-        return lent(ROUTINES[routine].tasks, layout, model, range(1), panel_worker, np.float64)
+        return Stages(ROUTINES[routine].tasks, layout, model, range(1), panel_worker, np.float64)
 
-    assert seconds(0) == 0
-    assert 0 < seconds(1) < seconds(2048) < seconds(8192) < seconds(16384) < 20
-    assert 1 <= seconds(16384, steps_while_loading) <= 32
+    none, *others = (stages(n).seconds() for n in (0, 1, 2048, 8192, 16384))
+    assert none == 0
+    assert 0 < others[0] < others[1] < others[2] < others[3] < 20
+    assert 1 <= stages(16384).steps_while_loading() <= 32
 
 
 def test_routines_take_as_long_as_their_operations():
     model, layout = MachineModel((H200,)), TileLayout(16384, 16384, 512)
     lu, cholesky, qr = (
-        estimate_seconds(ROUTINES[name].tasks, layout, model, range(1), None, np.float64)
+        Stages(ROUTINES[name].tasks, layout, model, range(1), None, np.float64).seconds()
         for name in ("lu", "cholesky", "qr")
     )
     assert cholesky < lu

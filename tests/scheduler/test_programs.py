@@ -30,6 +30,7 @@ from tests.support import (
     Engine,
     LazyGpu,
     Setup,
+    arriving,
     assert_close,
     pivots,
     random,
@@ -65,11 +66,6 @@ def model_of(owners: int, panel: bool, *, virtual: bool) -> MachineModel:
     )
 
 
-def arriving(column: int) -> int:
-    """Columns that come in one after the other, slower than they are needed."""
-    return column * 2
-
-
 @pytest.fixture(autouse=True, scope="module")
 def _one_blas_thread():
     with threadpool_limits(1):
@@ -88,11 +84,11 @@ def test_programs_end(owners: int, panel: bool, depth: int, shared: bool, half: 
     """A shape's columns are there, or arrive, for one look-ahead and the next in turns."""
     models = [model_of(owners, panel, virtual=virtual) for virtual in (True, False)]
     for number, shape in enumerate(SHAPES):
-        arrival = arriving if (number + depth + half) % 2 else None
+        layout = layout_of(*shape)
+        arrival = arriving(layout) if (number + depth + half) % 2 else None
         made = set_up(
-            layout_of(*shape), owners, panel_worker=panel, depth=depth, shared=shared,
-            arrival=arrival,
-        )  # fmt: skip
+            layout, owners, panel_worker=panel, depth=depth, shared=shared, arrival=arrival
+        )
         for model in models:
             run = simulate(made.programs, made.traffic, made.graph, model)
             assert run.makespan > 0
@@ -149,9 +145,8 @@ LAZY_SHAPES = [(5, 5, 1, 0), (7, 3, 1, 0), (3, 9, 1, 0), (8, 8, 1, 3), (6, 6, 0,
 def test_events_order_the_queues(owners: int, panel: bool, depth: int, late: bool) -> None:
     for shape in LAZY_SHAPES:
         layout = layout_of(*shape)
-        made = set_up(
-            layout, owners, panel_worker=panel, depth=depth, arrival=arriving if late else None
-        )
+        arrival = arriving(layout) if late else None
+        made = set_up(layout, owners, panel_worker=panel, depth=depth, arrival=arrival)
         a, b = problem(layout)
         for seed in range(3):
             engine = Engine(seed)
@@ -316,7 +311,8 @@ def test_blocks_of_columns_give_the_programs_that_single_tasks_give(
     routines = {"lu": (7, 7, 1, 0), "solve": (6, 6, 1, 2), "cholesky": (7, 7, 0, 0),
                 "qr": (7, 4, 1, 0), "lstsq": (5, 3, 0, 2)}  # fmt: skip
     for number, (routine, shape) in enumerate(routines.items()):
-        layout, arrival = layout_of(*shape), arriving if number % 2 else None
+        layout = layout_of(*shape)
+        arrival = arriving(layout) if number % 2 else None
         blocks = ROUTINES[routine].tasks(layout)
         tasks = one_by_one(blocks)
         assert all(block.single for block in tasks.blocks)

@@ -31,6 +31,7 @@ from tests.support import (
     Problem,
     Setup,
     Values,
+    arriving,
     assert_close,
     covering,
     priorities,
@@ -141,7 +142,7 @@ def test_edges_follow_from_the_accesses(case: tuple[str, int, int, int], granula
 @pytest.mark.parametrize("case", CASES, ids=name_of)
 def test_priorities_are_a_topological_order(case: tuple[str, int, int, int], depth: int) -> None:
     graph = TASKS[case[0]](layout_of(case))
-    for arrival in (None, lambda column: 2 * column):
+    for arrival in (None, arriving(graph.layout)):
         keys = priorities(Order(graph, depth, arrival), graph)
         assert len(set(keys)) == len(graph)
         assert graph.is_topological(sorted(range(len(graph)), key=lambda index: keys[index]))
@@ -220,9 +221,10 @@ def test_programs_of_every_team_end(routine: str, owners: int, panel: bool, dept
         for virtual in (False, True)
     ]
     for case in (case for case in CASES if case[0] == routine):
-        for arrival in (None, lambda column: 2 * column):
+        layout = layout_of(case)
+        for arrival in (None, arriving(layout)):
             made = set_up(
-                layout_of(case), owners, panel_worker=panel, depth=depth, arrival=arrival,
+                layout, owners, panel_worker=panel, depth=depth, arrival=arrival,
                 routine=routine,
             )  # fmt: skip
             for model in models:
@@ -287,7 +289,7 @@ def test_events_order_the_queues(
         given = problem(routine, layout_of(case))
         made = set_up(
             given.layout, owners, panel_worker=panel, depth=depth, routine=routine,
-            arrival=(lambda column: 2 * column) if late else None,
+            arrival=arriving(given.layout) if late else None,
         )  # fmt: skip
         run_all(made, given, Engine(owners + depth), panel)
 
@@ -332,7 +334,7 @@ def test_blocks_are_loaded_before_anything_is_done_to_them(
         given = problem(routine, layout_of(case))
         made = set_up(
             given.layout, owners, routine=routine,
-            arrival=(lambda column: 2 * column) if late else None,
+            arrival=arriving(given.layout) if late else None,
         )  # fmt: skip
         for seed in range(3):
             engine = Engine(seed)
