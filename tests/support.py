@@ -23,7 +23,7 @@ from hetero_la.scheduler.placement.distribution import Distribution
 from hetero_la.scheduler.placement.lookahead import Order, Priority
 from hetero_la.scheduler.placement.placement import Placement
 from hetero_la.scheduler.program.build import build_programs
-from hetero_la.scheduler.program.instructions import Instruction, Program, kernel_shapes
+from hetero_la.scheduler.program.instructions import CallKernel, Program
 from hetero_la.scheduler.program.messages import Traffic
 from hetero_la.scheduler.run.exchange import Exchange
 from hetero_la.scheduler.run.local_storage import LocalStorage, local_spans
@@ -270,11 +270,19 @@ def priorities(order: Order, graph: TaskGraph) -> list[Priority]:
     return [order.key(t.step, t.kind, t.column, t.index) for t in graph.tasks]
 
 
+def arriving(layout: TileLayout, pace: int = 2) -> Callable[[int], int]:
+    """Columns that come in one after the other, slower than they are needed, before the last step.
+
+    `pace` is the number of steps from one to the next.
+    """
+    return lambda column: min(pace * column, layout.kt - 1)
+
+
 def call_seconds(
-    device: DeviceModel, call: Instruction, graph: TaskGraph, width: int | None
+    device: DeviceModel, call: CallKernel, graph: TaskGraph, width: int | None
 ) -> float:
     """Predicted time of a call in float64, all its kernel calls together."""
-    shapes = kernel_shapes(call, graph, width)
+    shapes = call.shapes(graph, width)
     return sum(device.kernel_seconds(call.kind, each, "float64") for each in shapes)
 
 

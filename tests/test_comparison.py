@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import hetero_la
+from hetero_la.scheduler.program.instructions import CallKernel
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +37,7 @@ def test_kernels_add_up_to_the_workers(traced: hetero_la.Trace) -> None:
     programs = run.plan.programs
     assert sum(row.calls for row in of_kernels) == sum(row.calls for row in found.workers)
     assert sum(row.calls for row in found.workers) == sum(
-        i.op == "call" for program in programs for i in program.instructions
+        len(program.select(CallKernel)) for program in programs
     )
     for kind in ("predicted", "measured"):
         total = sum(getattr(row, kind) for row in of_kernels)
@@ -82,12 +83,12 @@ def test_what_was_not_traced_is_not_compared(traced: hetero_la.Trace) -> None:
 def test_calls_are_those_of_kernels_where_an_instruction_makes_several() -> None:
     with hetero_la.Cluster(cpus=0, virtual_gpus=2) as cluster, hetero_la.trace() as trace:
         factors = hetero_la.cho_factor(np.eye(200), nb=10, client=cluster)
-    assert any(i.stretches for program in factors.plan.programs for i in program.instructions)
+    assert any(i.stretches for program in factors.plan.programs for i in program.select(CallKernel))
     found = trace.compare()
     # Columns that are dealt out one by one have no neighbours in the matrix.
     tasks = sum(task.kind == "herk" for task in factors.plan.graph.tasks)
     assert {row.name: row.calls for row in found.kernels}["herk"] == tasks
     assert [row.calls for row in found.workers] == [row.calls for row in factors.timing.workers]
     assert sum(row.calls for row in found.workers) == sum(
-        i.times for program in factors.plan.programs for i in program.instructions if i.op == "call"
+        call.times for program in factors.plan.programs for call in program.select(CallKernel)
     )

@@ -20,6 +20,7 @@ from hetero_la.planning.planner import make_plan
 from hetero_la.scheduler.machine.model import window_steps
 from hetero_la.scheduler.placement.workers import WorkerInfo, calling_thread
 from hetero_la.scheduler.predict.simulate import Simulation
+from hetero_la.scheduler.program.instructions import CallKernel
 from hetero_la.tiles.arrays.errors import DeviceUnavailableError
 
 GPUS = tuple(WorkerInfo(f"gpu{i}", "gpu", f"inproc://{i}", device=i) for i in range(4))
@@ -84,7 +85,9 @@ def test_every_worker_has_the_role_that_the_panel_option_gives_it(
     assert set(plan.distribution.owners) == set(range(owners))
     assert plan.panel == ("cpu" if at is not None or workers is CPUS else "gpu")
     panels = {
-        w for w, p in enumerate(plan.programs) if any(i.kind == "getrf" for i in p.instructions)
+        w
+        for w, p in enumerate(plan.programs)
+        if any(i.kind == "getrf" for i in p.select(CallKernel))
     }
     assert panels == ({at} if at is not None else set(range(owners)))
 
@@ -315,7 +318,7 @@ def test_windows_are_of_about_so_many_steps(routine: str, workers: int) -> None:
     for program in plan.programs:
         cuts = list(program.windows(4))
         for start, stop in cuts:
-            calls = [i for i in program.instructions[start:stop] if i.op == "call"]
+            calls = [i for i in program.instructions[start:stop] if isinstance(i, CallKernel)]
             # One more by look-ahead, and the last one.
             assert 1 <= len({i.step for i in calls}) <= 4 + 2
         assert len(cuts) >= program.last_step // 6

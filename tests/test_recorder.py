@@ -15,7 +15,14 @@ import pytest
 import hetero_la
 from hetero_la.execution import execute
 from hetero_la.execution.timeline import _MOST_UNREAD
-from hetero_la.scheduler.program.instructions import Instruction
+from hetero_la.scheduler.graph.tasks import Region
+from hetero_la.scheduler.program.instructions import (
+    CallKernel,
+    Instruction,
+    LoadColumn,
+    ReceiveMessage,
+)
+from hetero_la.scheduler.program.messages import MessageKey
 from hetero_la.scheduler.run.trace import Recorder
 from hetero_la.tiles.kernels.cpu.device import CpuDevice
 from hetero_la.tiles.kernels.device import Queue
@@ -76,19 +83,19 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Watched]]
 
 
 def test_a_device_with_a_stopwatch_is_asked_when_the_run_is_over() -> None:
-    copy, update = Queue.COPY, Queue.UPDATE
-    program = [
-        Instruction("load", 0, queue=copy),
-        Instruction("receive", 0, queue=copy),  # marked when the message is there
-        Instruction("call", 0, queue=update, waits=(0,)),
-        Instruction("call", 0, queue=copy),
+    copy, update, column = Queue.COPY, Queue.UPDATE, Region("A", 0, 0, 1)
+    program: list[Instruction] = [
+        LoadColumn(0, column, queue=copy),
+        ReceiveMessage(0, MessageKey(1, 0), queue=copy),  # marked when the message is there
+        CallKernel(0, 0, 0, "getrf", (column,), queue=update, waits=(0,)),
+        CallKernel(0, 0, 0, "getrf", (column,), queue=copy),
     ]
     device = Watched()
     with device.activate():
         recorder, marks = Recorder(device, program), []
         for instruction in program:
             recorder.issue()
-            if instruction.op == "receive":
+            if isinstance(instruction, ReceiveMessage):
                 recorder.begin(copy)
                 recorder.begin(copy)  # only now
             marks.append(recorder.end(instruction.queue))

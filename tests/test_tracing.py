@@ -22,7 +22,7 @@ from hetero_la.execution.timeline import TracedRun
 from hetero_la.pictures.charts.gantt import draw_runs
 from hetero_la.pictures.scene import Rect, Text
 from hetero_la.pictures.svg import svg
-from hetero_la.scheduler.program.instructions import Instruction, Program
+from hetero_la.scheduler.program.instructions import CallKernel, Program, ReceiveMessage
 from hetero_la.scheduler.program.messages import MessageKey
 from hetero_la.scheduler.run.trace import PARTS, WorkerTrace, align_clocks, split_time
 from tests.pictures.drawn import CPU, GPUS, ROUTINES, shapes
@@ -58,7 +58,7 @@ def check(run: TracedRun) -> None:
         assert all(run.began <= part.min() <= part.max() <= run.ended for part in inside)
         for issued in trace.issued:
             assert ((trace.windows[:, 0] <= issued) & (issued <= trace.windows[:, 1])).sum() == 1
-        if any(i.op == "call" for i in program.instructions):
+        if program.select(CallKernel):
             assert parts["computing"] > 0
 
 
@@ -164,13 +164,14 @@ def test_every_task_has_its_call(routine: str, panel: str) -> None:
     done: dict[tuple[int, int], float] = {}
     for task, (worker, place) in zip(plan.graph.tasks, calls, strict=True):
         instruction = plan.programs[worker].instructions[place]
+        assert isinstance(instruction, CallKernel)
         assert (instruction.kind, instruction.step) == (task.kind, task.step)
         assert instruction.first <= task.column <= instruction.last
         assert worker == plan.placement[task.index]
         done[worker, place] = done.get((worker, place), 0.0) + plan.graph.flops(task)
     for (worker, place), flops in done.items():
         assert flops == pytest.approx(plan.programs[worker].instructions[place].flops)
-    assert len(done) == sum(i.op == "call" for p in plan.programs for i in p.instructions)
+    assert len(done) == sum(len(p.select(CallKernel)) for p in plan.programs)
 
 
 # --- where the time goes
@@ -181,7 +182,7 @@ def trace_of(issued: list[float], spans: list[list[float]], *windows: list[float
 
 
 KEY = MessageKey(1, 0, True)
-PANEL = Program(0, [0], [Instruction("receive", 0, message=KEY), Instruction("call", 0)])
+PANEL = Program(0, [0], [ReceiveMessage(0, KEY), CallKernel(0, 0, 0, "gemm", ())])
 
 
 @pytest.mark.parametrize(
@@ -263,7 +264,7 @@ def test_chrome_events(run: TracedRun, tmp_path: Path) -> None:
     assert names == {0: "gpu0", 1: "gpu1"}
     starts = {e["id"]: e for e in events if e["ph"] == "s"}
     ends = {e["id"]: e for e in events if e["ph"] == "f"}
-    receives = [i for _, i in calls if i.op == "receive"]
+    receives = [i for _, i in calls if isinstance(i, ReceiveMessage)]
     assert len(starts) == len(ends) == len(receives) > 0
     for number, start in starts.items():
         assert start["pid"] != ends[number]["pid"]
@@ -280,7 +281,7 @@ def test_the_chart_shows_every_call_and_the_parts(run: TracedRun) -> None:
     scene = draw_runs([run])
     tips = {s.tip.split(":")[0] for s in scene.shapes if isinstance(s, Rect) and s.tip}
     assert set(PARTS) <= tips
-    calls = {i.label for p in run.plan.programs for i in p.instructions if i.kind}
+    calls = {i.label for p in run.plan.programs for i in p.select(CallKernel)}
     assert len(calls & tips) > 0.5 * len(calls)  # some are too short, and drawn together
     extents = [extent(s) for s in scene.shapes if isinstance(s, Text)]
     assert not [pair for pair in itertools.combinations(extents, 2) if overlap(*pair)]
@@ -300,7 +301,7 @@ def test_calls_too_short_to_be_seen_are_drawn_together(run: TracedRun) -> None:
     many = 20_000
     times = run.began + np.linspace(0, run.seconds, many + 1)
     program = replace(run.plan.programs[0], instructions=[
-        Instruction("call", 0, 0, 0, "gemm") for _ in range(many)
+        CallKernel(0, 0, 0, "gemm", ()) for _ in range(many)
     ])  # fmt: skip
     plan = replace(run.plan, programs=[program], workers=run.plan.workers[:1])
     spans = np.column_stack([times[:-1], times[1:]])

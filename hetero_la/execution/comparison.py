@@ -10,7 +10,7 @@ import numpy as np
 
 from hetero_la.execution.timeline import TracedRun
 from hetero_la.planning.plan import Plan
-from hetero_la.scheduler.program.instructions import Program
+from hetero_la.scheduler.program.instructions import CallKernel, Program, SendMessage
 
 
 class Compared(NamedTuple):
@@ -86,8 +86,7 @@ def compare(run: TracedRun, plan: Plan) -> Comparison:
     ]
     workers, idle = [], []
     for at, (worker, parts) in enumerate(zip(plan.workers, run.parts(), strict=True)):
-        instructions = run.plan.programs[at].instructions
-        calls = sum(i.times for i in instructions if i.op == "call")
+        calls = sum(call.times for call in run.plan.programs[at].select(CallKernel))
         busy = parts["computing"]
         workers.append(Compared(worker.name, calls, float(simulated.computing[at]), busy))
         left = run.seconds - busy
@@ -111,5 +110,6 @@ def _named(programs: list[Program], spans: list[np.ndarray]) -> Iterator[tuple[s
     for program, times in zip(programs, spans, strict=True):
         lengths = (times[:, 1] - times[:, 0]).tolist()
         for instruction, seconds in zip(program.instructions, lengths, strict=True):
-            if instruction.op != "send":  # a send only offers a message, and takes no time
-                yield instruction.kind or instruction.op, instruction.times, seconds
+            if not isinstance(instruction, SendMessage):  # it only offers, and takes no time
+                calls = instruction.times if isinstance(instruction, CallKernel) else 1
+                yield instruction.name, calls, seconds

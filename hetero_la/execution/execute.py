@@ -182,7 +182,7 @@ def _run_on_cluster(
 
 
 def _inline(job: Job, device: Device, storage: ArrayStorage) -> Outcome:
-    progress = Progress(sum(i.flops for i in job.programs[0].instructions))
+    progress = Progress(job.programs[0].flops)
     runner = job.runner(0, device, storage, progress=progress)
     outcome = Outcome(run_inline(runner))
     outcome.keep_record(0, runner)

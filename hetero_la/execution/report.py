@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from hetero_la.planning.plan import Plan
+from hetero_la.scheduler.program.instructions import CallKernel
 from hetero_la.scheduler.run.job import Loss, Outcome
 
 #: Names of the values of geqrf's `method`.
@@ -76,7 +77,7 @@ class Timing:
             for entry in log:
                 op = instructions[entry.place].op
                 spent[op] = spent.get(op, 0.0) + entry.stop - entry.start
-            calls = [i for i in instructions if i.op == "call"]
+            calls = plan.programs[index].select(CallKernel)
             busy = spent.pop("call", 0.0)
             loads.append(spent.get("load", 0.0))
             stores.append(spent.get("store", 0.0))

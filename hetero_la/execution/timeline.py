@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from hetero_la.planning.plan import Plan
+from hetero_la.scheduler.program.instructions import CallKernel
 from hetero_la.scheduler.program.own_columns import OwnColumns
 from hetero_la.scheduler.run.job import Job, Outcome
 from hetero_la.scheduler.run.trace import WorkerTrace, align_clocks, send_times, split_time
@@ -56,7 +57,7 @@ class TracedRun:
         for worker, program in enumerate(self.plan.programs):
             own = OwnColumns(program.columns, graph.layout)
             for place, i in enumerate(program.instructions):
-                if i.op != "call":
+                if not isinstance(i, CallKernel):
                     continue
                 found[exactly[i.kind, i.step, i.first, i.regions]] = worker, place
                 # Skip the columns of other workers in between.

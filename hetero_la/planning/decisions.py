@@ -18,7 +18,7 @@ from hetero_la.scheduler.machine.model import MachineModel, Source
 from hetero_la.scheduler.machine.profile import Profile, Tuning
 from hetero_la.scheduler.machine.this_machine import current_profile
 from hetero_la.scheduler.placement.workers import WorkerInfo
-from hetero_la.scheduler.predict.estimate import estimate_seconds, steps_while_loading
+from hetero_la.scheduler.predict.estimate import Stages
 from hetero_la.scheduler.probe.quick import machine_model
 from hetero_la.tiles.arrays.errors import DeviceUnavailableError
 from hetero_la.tiles.storage.layout import TileLayout
@@ -113,7 +113,7 @@ def choose_team(
 
     def times(model: MachineModel) -> list[float]:
         return [
-            estimate_seconds(routine.tasks, layout, model, range(panel_worker), worker, dtype)
+            Stages(routine.tasks, layout, model, range(panel_worker), worker, dtype).seconds()
             for worker in (None, panel_worker)
         ]
 
@@ -128,10 +128,11 @@ def choose_team(
 def arrival_steps(decided: Decisions) -> Callable[[int], int]:
     """Return a function that gives the step by which a column has arrived on its GPU."""
     layout = decided.layout
-    steps = steps_while_loading(
+    stages = Stages(
         ROUTINES[decided.routine].tasks, layout, decided.model, decided.owners,
         decided.panel_worker, decided.dtype,
     )  # fmt: skip
+    steps = stages.steps_while_loading()
     columns = layout.nt + layout.rt
     return lambda column: column * steps // columns
 
@@ -255,4 +256,4 @@ def _estimate(
     layout = choose_layout(problem, options, (worker,), find_tuning(profile, problem, (worker,)))
     model = machine_model((worker,), problem.dtype, measure=False)
     tasks = ROUTINES[problem.routine].tasks
-    return estimate_seconds(tasks, layout, model, range(1), None, problem.dtype)
+    return Stages(tasks, layout, model, range(1), None, problem.dtype).seconds()

@@ -19,9 +19,9 @@ from hetero_la.scheduler.graph.task_graph import Granularity
 from hetero_la.scheduler.machine.model import window_steps
 from hetero_la.scheduler.placement.distribution import Distribution
 from hetero_la.scheduler.placement.workers import WorkerInfo, over_processes
-from hetero_la.scheduler.predict.estimate import estimate_seconds
+from hetero_la.scheduler.predict.estimate import Stages
 from hetero_la.scheduler.predict.simulate import Simulation, simulate
-from hetero_la.scheduler.program.instructions import Program
+from hetero_la.scheduler.program.instructions import Program, ReceiveMessage
 from hetero_la.scheduler.program.messages import Traffic, buffer_elements
 from hetero_la.scheduler.run.job import Job
 from hetero_la.tiles.arrays.counted import counted
@@ -190,9 +190,10 @@ class Plan(Decisions):
         routine = ROUTINES[self.routine]
         if routine.factored:
             return self._simulated(()).makespan
-        return estimate_seconds(
+        stages = Stages(
             routine.tasks, self.layout, self.model, self.owners, self.panel_worker, self.dtype
         )
+        return stages.seconds()
 
     def bytes_needed(self) -> list[int]:
         """Return the peak bytes on each worker: shard, panels received, values and workspace."""
@@ -204,7 +205,9 @@ class Plan(Decisions):
 
     def work_bytes(self, program: Program) -> int:
         """Return the bytes that a worker needs besides its shard: panels, values, workspace."""
-        received = buffer_elements(self.traffic.messages[key].parts for key in program.received)
+        received = buffer_elements(
+            self.traffic.messages[i.message].parts for i in program.select(ReceiveMessage)
+        )
         elements = program.slots * sum(received.values())
         values = program.values.values()
         elements += sum(math.prod(shape) for shape, dtype in values if dtype is None)

@@ -17,7 +17,7 @@ from hetero_la.planning.planner import plan
 from hetero_la.scheduler.graph.step_kernels import StepKernels
 from hetero_la.scheduler.machine.profile import Tuning
 from hetero_la.scheduler.placement.workers import WorkerInfo
-from hetero_la.scheduler.predict.stages import Stages
+from hetero_la.scheduler.predict.estimate import Stages
 from hetero_la.scheduler.predict.tile_sizes import SearchRule, best_sizes
 from hetero_la.scheduler.probe.quick import machine_model
 from hetero_la.tiles.storage.layout import TileLayout
@@ -152,11 +152,9 @@ def _stages(problem: Problem, owners: Sequence[WorkerInfo]) -> Stages:
         neighbours = 2  # columns are dealt out to the owners there and back
     elif len(owners) > 1 and StepKernels.of(build).trapezoid:
         neighbours = 1
-    return Stages(
-        build, problem.m, problem.n, problem.nrhs,
-        machine_model(owners, problem.dtype, measure=False), range(len(owners)), None,
-        problem.dtype, neighbours,
-    )  # fmt: skip
+    model = machine_model(owners, problem.dtype, measure=False)
+    layout = _layout(problem, max(problem.m, problem.n, 1))
+    return Stages(build, layout, model, range(len(owners)), None, problem.dtype, neighbours)
 
 
 def _best_uniform_sizes(problem: Problem, stages: Stages, sizes: Sequence[int]) -> list[int]:

@@ -13,8 +13,6 @@ import numpy as np
 from hetero_la.scheduler.graph.task_graph import TaskGraph
 from hetero_la.scheduler.machine.device import H200, DeviceModel, cores
 from hetero_la.scheduler.placement.workers import WorkerInfo
-from hetero_la.scheduler.program.instructions import Instruction
-from hetero_la.tiles.storage.layout import TileLayout
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +56,6 @@ class DaskCosts(NamedTuple):
 NOMINAL_DASK = DaskCosts(5e-3, 2e-3)  #: in a process with cores to spare
 #: Largest part of a run that all its Dask tasks together may take.
 _DASK_SHARE = 0.03
-
-
-def moved_rows(instruction: Instruction, layout: TileLayout) -> int:
-    """Return the number of element rows that a load or a store copies."""
-    if instruction.op == "load":
-        return layout.m
-    ((_, _, first, last),) = instruction.regions
-    return layout.row(last) - layout.row(first)
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ from hetero_la.scheduler.on_dask.wait import (
     thread_given_up,
     wait_all,
 )
+from hetero_la.scheduler.program.instructions import LoadColumn
 from hetero_la.scheduler.run.checkpoint_store import Checkpoints
 from hetero_la.scheduler.run.job import Job, Outcome
 from hetero_la.scheduler.run.trace import WorkerTrace
@@ -122,10 +123,8 @@ class _Attempt:
         """Send a worker its part of the job, and its columns."""
         job, target = self.job, self.job.workers[worker]
         blocks: dict[int, np.ndarray] = {}
-        for instruction in job.programs[worker].instructions:
-            if instruction.op != "load":
-                continue
-            start, stop = job.layout.columns(instruction.first)
+        for load in job.programs[worker].select(LoadColumn):
+            start, stop = job.layout.columns(load.region.index)
             blocks[start] = np.empty((job.layout.m, stop - start), job.dtype, order="F")
             checkpoints.load(storage, start, stop, blocks[start])
 

@@ -35,7 +35,7 @@ from hetero_la.scheduler.on_dask.run_tasks import (
     values_of,
 )
 from hetero_la.scheduler.placement.workers import over_processes
-from hetero_la.scheduler.program.instructions import Program
+from hetero_la.scheduler.program.instructions import LoadColumn, Program, SaveRegion
 from hetero_la.scheduler.program.messages import MessageKey
 from hetero_la.scheduler.run.job import Job
 from hetero_la.scheduler.run.local_storage import Span, local_spans, whole_spans
@@ -92,7 +92,7 @@ def chain_slices(
     """
     last, sent, saves = list(filled), dict[MessageKey, Any](), defaultdict[int, list[Any]](list)
     saved_last = [
-        {i.step: place for place, i in enumerate(program.instructions) if i.op == "save"}
+        {i.step: place for place, i in enumerate(program.instructions) if isinstance(i, SaveRegion)}
         for program in programs
     ]
     waiting = {program.worker: list(program.slices()) for program in programs}
@@ -250,7 +250,7 @@ def _whole(job: Job) -> Share:
 
 
 def _loaded(job: Job, programs: Iterable[Program]) -> list[Span]:
-    columns = {i.first for p in programs for i in p.instructions if i.op == "load"}
+    columns = {load.region.index for p in programs for load in p.select(LoadColumn)}
     return [job.layout.columns(column) for column in sorted(columns)]
 
 

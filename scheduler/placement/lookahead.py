@@ -23,8 +23,8 @@ class Order:
     depth : int
         Look-ahead: how many panels are factored ahead of the trailing update.
     arrival : callable, optional
-        Step by which a column has been copied to its worker; the work of earlier steps on
-        it waits for that, unless it would delay the column's panel.
+        Step, one of the factorization's, by which a column has been copied to its worker; the
+        work of earlier steps on it waits for that, unless it would delay the column's panel.
     """
 
     def __init__(
@@ -38,13 +38,12 @@ class Order:
 
     def phase(self, step: int, column: int) -> tuple[int, int]:
         """Return the step at which work on a column is due, and 1 if it can wait, else 0."""
-        depth, kt = self._depth, self._kt
-        if column - depth <= step <= column < kt:
+        depth = self._depth
+        if column - depth <= step <= column < self._kt:
             return column - depth, 0
         if self._arrival is None:
             return step, 1
-        # After the last step, laswp overwrites what that work reads.
-        return max(step, min(self._arrival(column), column - depth - 1, kt - 1)), 1
+        return max(step, min(self._arrival(column), column - depth - 1)), 1
 
     def is_next(self, step: int, column: int) -> bool:
         """Return whether a column's first urgent task waits for this deferrable work."""

@@ -1,29 +1,84 @@
-"""Quick estimates of a right-looking factorization, step by step, without a graph."""
+"""Quick estimates of a right-looking factorization, from panel to panel, without a graph.
+
+From the moment at which one panel is there, its trailing update runs beside what leads to the
+next panel: that tile column is brought up to date, and factored.  So the time from panel to
+panel depends on where the next tile begins, on its size, and on that of the one before.
+`simulate` has what is left out: who owns which column, when the host issues calls, copies and Dask.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from hetero_la.scheduler.graph.step_kernels import Build, Call, StepKernels, Tile
+from hetero_la.scheduler.machine.device import Overlap
 from hetero_la.scheduler.machine.model import MachineModel
+from hetero_la.scheduler.predict.sharing import PanelCall, UpdateCall, panel_spans, update_end
 from hetero_la.tiles.kernels.spec import SPECS
 from hetero_la.tiles.storage.layout import TileLayout
 
 
-class StepTimes:
-    """Times of the parts of a step.
+class Panel(NamedTuple):
+    """Times of one panel, in seconds.
+
+    Attributes
+    ----------
+    tile : Tile
+        Its diagonal tile.
+    factor : float
+        Its factorization: on a GPU, of kernels too narrow to fill it.
+    overlap : Overlap
+        What its first kernel and an update of the same GPU do to each other.
+    finish : float
+        What its owner adds to that.
+    travel : float
+        Until all owners have it.
+    closing : float
+        What comes after the last step for its tile column, shared by all owners, and for
+        its rows of right-hand sides.
+    """
+
+    tile: Tile
+    factor: float
+    overlap: Overlap
+    finish: float
+    travel: float
+    closing: float
+
+
+class Trailing(NamedTuple):
+    """Update of a tile's step on all columns to its right: seconds of one owner, flops of all."""
+
+    tile: Tile
+    seconds: float
+    flops: float
+
+
+class Stage(NamedTuple):
+    """Seconds from panel to panel, with look-ahead and without."""
+
+    ahead: float
+    without: float
+
+    def of(self, lookahead: bool) -> float:
+        """Return the seconds of a run with or without look-ahead."""
+        return self.ahead if lookahead else self.without
+
+
+class Stages:
+    """Times from panel to panel.
 
     Parameters
     ----------
     build : callable
         Builder of the graph, from a layout.
-    m, n, nrhs : int
-        Rows and columns of the matrix, and right-hand sides, in elements.
+    layout : TileLayout
+        How the matrix is cut, unless a method is given other tiles.
     model : MachineModel
         Devices and links.
     owners : sequence of int
@@ -34,84 +89,86 @@ class StepTimes:
         Element type.
     neighbours : int, optional
         How many of an owner's tile columns one call of an update takes; 0: all of them.
+
+    Examples
+    --------
+    >>> from hetero_la.algorithms.routines import ROUTINES
+    >>> from hetero_la.scheduler.machine.device import H200
+    >>> layout, model = TileLayout(8192, 8192, 512), MachineModel((H200,))
+    >>> stages = Stages(ROUTINES["lu"].tasks, layout, model, [0], None, "float64")
+    >>> stages.seconds() < stages.seconds([2048] * 4)
+    True
     """
 
     def __init__(
-        self, build: Build, m: int, n: int, nrhs: int, model: MachineModel,
-        owners: Sequence[int], panel_worker: int | None, dtype: Any, neighbours: int = 0,
+        self, build: Build, layout: TileLayout, model: MachineModel, owners: Sequence[int],
+        panel_worker: int | None, dtype: Any, neighbours: int = 0,
     ) -> None:  # fmt: skip
-        self._steps = StepKernels.of(build)
-        self._m, self._n, self._nrhs, self._dtype = m, n, nrhs, np.dtype(dtype)
+        self._steps, self._layout, self._dtype = StepKernels.of(build), layout, np.dtype(dtype)
         self._model, self._owners, self._panel_worker = model, owners, panel_worker
         self._neighbours = neighbours
         #: Whether what an owner updates gets shorter from column to column.
         self._spread = len(owners) > 1 and self._steps.trapezoid
 
-    def _seconds(self, worker: int, calls: Sequence[Call]) -> float:
-        model = self._model.devices[worker]
+    def _seconds(self, calls: Sequence[Call], worker: int | None = None) -> float:
+        """Return the time of calls on a worker, by default on an owner of columns."""
+        model = self._model.devices[self._owners[0] if worker is None else worker]
         times = [model.kernel_seconds(kind, shapes, self._dtype) for kind, shapes in calls]
         issuing = model.issue_seconds * len(times)
         # A GPU's host issues the next calls while it works.
         return max(sum(times), issuing) if model.kind == "gpu" else sum(times) + issuing
 
-    def panel(self, tile: Tile) -> float:
-        """Return the time to factor the tile column of a tile and to send it to the owners."""
-        model, owners = self._model, self._owners
-        at = owners[0] if self._panel_worker is None else self._panel_worker
-        factor, finish = self._panel_calls(tile)
-        if not factor:  # the factors are given
-            return 0.0
-        seconds = self._seconds(at, factor) + self._seconds(owners[0], finish)
-        itemsize, device = self._dtype.itemsize, model.devices[owners[0]]
-        if self._panel_worker is not None:
+    def tile(self, start: int, nb: int) -> Tile:
+        """Return the diagonal tile of size `nb` that begins at `start`."""
+        m, n = self._layout.m, self._layout.n
+        rows, columns = min(nb, m - start), min(nb, n - start)
+        return Tile(start, rows, columns, m - start - rows, n - start - columns)
+
+    def panel(self, tile: Tile) -> Panel:
+        """Return the times of the tile column of a tile."""
+        calls = self._steps.panel(tile, right_hand_sides=self._layout.nrhs > 0)
+        factor = [call for call in calls if SPECS[call.kind].chain]
+        finish = [call for call in calls if not SPECS[call.kind].chain]
+        chain, own = self._steps.closing(tile)
+        device, overlap = self._model.devices[self._owners[0]], Overlap()
+        if factor and device.kind == "gpu":
+            overlap = device.overlap(factor[0].kind, tile.columns)
+        # Without a factorization, the factors are given.
+        travel = self._travel_seconds(tile, factor, finish) if factor else 0.0
+        closing = self._seconds([*chain, *own]) / len(self._owners)
+        if nrhs := self._layout.nrhs:
+            columns = max(nrhs - tile.start * self._steps.begins_late(tile), 0)
+            closing += self._dealt_out(partial(self._steps.substitution, tile), columns, tile)
+        seconds = self._seconds(factor, self._panel_worker)
+        return Panel(tile, seconds, overlap, self._seconds(finish), travel, closing)
+
+    def _travel_seconds(self, tile: Tile, factor: Sequence[Call], finish: Sequence[Call]) -> float:
+        """Return the time to send a panel to other owners, and to the panel worker and back."""
+        model, owners, at, seconds = self._model, self._owners, self._panel_worker, 0.0
+        itemsize = self._dtype.itemsize
+        if at is not None:
             nbytes = math.prod(factor[0].shapes[0]) * itemsize
             seconds += 2 * model.transfer_seconds(nbytes, owners[0], at, private=True)
-        elif len(owners) > 1:
-            seconds += self._travel_seconds(tile)
-        elif device.kind == "gpu":
-            # Beside the update of the same GPU.
-            seconds *= device.overlap(factor[0].kind, tile.columns).slowdown
+        if len(owners) > 1 and (finish or at is None):  # or else it comes from the panel worker
+            nbytes = (self._layout.m - tile.start) * tile.columns * itemsize
+            seconds += model.transfer_seconds(nbytes, owners[0], owners[1])
         return seconds
 
-    def _travel_seconds(self, tile: Tile) -> float:
-        """Return the time to send a panel from its owner to another one."""
-        nbytes = (self._m - tile.start) * tile.columns * self._dtype.itemsize
-        return self._model.transfer_seconds(nbytes, self._owners[0], self._owners[1])
-
-    def _panel_calls(self, tile: Tile) -> tuple[list[Call], list[Call]]:
-        """Return the kernels of a panel that any worker may run, and those that its owner adds."""
-        calls = self._steps.panel(tile, right_hand_sides=self._nrhs > 0)
-        factor = [call for call in calls if SPECS[call.kind].chain]
-        return factor, [call for call in calls if not SPECS[call.kind].chain]
-
-    def ahead(self, before: Tile, columns: int) -> float:
-        """Return the time to apply the step of a tile to some columns."""
-        return self._seconds(self._owners[0], self._steps.update(before, columns))
-
-    def update(self, tile: Tile) -> float:
-        """Return the time of the trailing update of a tile's step."""
-        inside, right = self._right_of(tile)
+    def trailing(self, tile: Tile) -> Trailing:
+        """Return the trailing update of a tile's step."""
+        inside, right = tile.beyond, self._layout.nrhs
+        if right and self._steps.rides_along(tile):
+            inside, right = tile.beyond + right, 0
 
         def update(width: int) -> list[Call]:
             # Columns all over the matrix are half as tall, on average.
             above = tile.below - (tile.below + width) // 2 if self._spread else 0
             return self._steps.update(tile, width, above)
 
-        seconds = self._dealt_out(update, inside, tile)
-        return seconds + self._dealt_out(partial(self._steps.beside, tile), right, tile)
-
-    def substitution(self, tile: Tile) -> float:
-        """Return the time of the calls on right-hand sides after the last step, for a tile."""
-        if not self._nrhs:
-            return 0.0
-        columns = max(self._nrhs - tile.start * self._steps.begins_late(tile), 0)
-        return self._dealt_out(partial(self._steps.substitution, tile), columns, tile)
-
-    def _right_of(self, tile: Tile) -> tuple[int, int]:
-        """Return the columns that a step updates as the matrix, and other right-hand sides."""
-        if self._nrhs and self._steps.rides_along(tile):
-            return tile.beyond + self._nrhs, 0
-        return tile.beyond, self._nrhs
+        beside = partial(self._steps.beside, tile)
+        seconds = self._dealt_out(update, inside, tile) + self._dealt_out(beside, right, tile)
+        calls = self._steps.update(tile, inside)
+        return Trailing(tile, seconds, _flops(calls + beside(right) if right else calls))
 
     def _dealt_out(self, calls: Callable[[int], list[Call]], columns: int, tile: Tile) -> float:
         """Return an owner's time for its part of some columns, in calls of limited width."""
@@ -119,63 +176,64 @@ class StepTimes:
         if not width:
             return 0.0
         at_once = min(self._neighbours * tile.columns or width, width)
-        return self._seconds(self._owners[0], calls(at_once)) * width / at_once
+        return self._seconds(calls(at_once)) * width / at_once
+
+    def stage(self, trailing: Trailing | None, panel: Panel) -> Stage:
+        """Return the time from the panel before, whose update is given, to this one."""
+        first, rest, lost, factor, owners = panel.finish, 0.0, 0.0, panel.factor, len(self._owners)
+        if trailing is not None:
+            calls = self._steps.update(trailing.tile, panel.tile.columns)
+            first += self._seconds(calls)
+            rest = trailing.seconds * max(1 - _flops(calls) / max(trailing.flops, 1.0), 0.0)
+        alone = first + factor + panel.travel + rest
+        if self._panel_worker is None:
+            # On a GPU, the update goes on beside the panel; on a CPU, it is put off.
+            (span,) = panel_spans([PanelCall(0.0, factor, panel.overlap)], [UpdateCall(0.0, rest)])
+            factor, lost = span.stop, update_end(0.0, rest, [span]) - rest
+        load = rest + (first + lost) / owners
+        return Stage(
+            max(first + factor + panel.travel, load) + panel.closing, alone + panel.closing
+        )
+
+    def seconds(self, sizes: Iterable[int] = ()) -> float:
+        """Return the time of a run with look-ahead, with tiles of these sizes."""
+        tiles, start = list[Tile](), 0
+        for nb in sizes:
+            tiles.append(self.tile(start, nb))
+            start += nb
+        return sum(self._stages(tiles or self._own_tiles()))
+
+    def _own_tiles(self) -> list[Tile]:
+        return [Tile.of(self._layout, k) for k in range(self._layout.kt)]
+
+    def _stages(self, tiles: Iterable[Tile], part: float = 1.0) -> Iterator[float]:
+        """Yield the times from panel to panel, and of the last update.
+
+        With `part`, only that part of the columns is there to be updated.
+        """
+        trailing = None
+        for tile in tiles:
+            yield self.stage(trailing, self.panel(tile)).ahead
+            trailing = self.trailing(tile)
+            trailing = trailing._replace(seconds=part * trailing.seconds)
+        if trailing is not None:
+            yield trailing.seconds
+
+    def steps_while_loading(self) -> int:
+        """Return how many steps fit into the time in which the columns reach their workers.
+
+        On average half of the columns are there meanwhile.
+        """
+        layout, owners = self._layout, self._owners
+        nbytes = layout.m * layout.width * self._dtype.itemsize / len(owners)
+        left = self._model.host_seconds(nbytes, owners[0])
+        stages = self._stages(self._own_tiles(), 0.5)
+        for k, seconds in zip(range(1, layout.kt), stages, strict=False):
+            left -= seconds
+            if left <= 0:
+                return k
+        return layout.kt
 
 
-def step_seconds(
-    build: Build, layout: TileLayout, model: MachineModel, owners: Sequence[int],
-    panel_worker: int | None, dtype: Any,
-) -> Iterator[tuple[float, float, float]]:  # fmt: skip
-    """Yield for each step the times of the chain to its panel, its trailing update, and its end.
-
-    The chain updates one tile column, factors it and brings it to the owners.  The end is the
-    calls on right-hand sides after the last step.
-
-    Parameters
-    ----------
-    layout : TileLayout
-        How the matrix is cut.
-    build, model, owners, panel_worker, dtype
-        As of `StepTimes`.
-    """
-    m, n, nrhs = layout.m, layout.n, layout.nrhs
-    times = StepTimes(build, m, n, nrhs, model, owners, panel_worker, dtype)
-    tiles = [Tile.of(layout, k) for k in range(layout.kt)]
-    for before, tile in zip([None, *tiles], tiles, strict=False):
-        chain = times.panel(tile)
-        if before is not None:
-            chain += times.ahead(before, tile.columns)
-        yield chain, times.update(tile), times.substitution(tile)
-
-
-def estimate_seconds(
-    build: Build, layout: TileLayout, model: MachineModel, owners: Sequence[int],
-    panel_worker: int | None, dtype: Any,
-) -> float:  # fmt: skip
-    """Return the time of a factorization with look-ahead: each step takes its longer part.
-
-    Calls on the matrix itself after the last step are left out.
-    See `step_seconds` for the parameters.
-    """
-    steps = list(step_seconds(build, layout, model, owners, panel_worker, dtype))
-    chains = [chain for chain, _, _ in steps] + [0.0]
-    updates = [0.0] + [update for _, update, _ in steps]
-    return sum(map(max, chains, updates)) + sum(end for _, _, end in steps)
-
-
-def steps_while_loading(
-    build: Build, layout: TileLayout, model: MachineModel, owners: Sequence[int],
-    panel_worker: int | None, dtype: Any,
-) -> int:  # fmt: skip
-    """Return how many steps fit into the time in which the columns reach their workers.
-
-    On average half of the columns are there meanwhile.  See `step_seconds`.
-    """
-    nbytes = layout.m * layout.width * np.dtype(dtype).itemsize / len(owners)
-    left = model.host_seconds(nbytes, owners[0])
-    steps = step_seconds(build, layout, model, owners, panel_worker, dtype)
-    for k, (chain, update, _) in enumerate(steps):
-        left -= max(update / 2, chain)
-        if left <= 0:
-            return k + 1
-    return layout.kt
+def _flops(calls: Iterable[Call]) -> float:
+    return sum(SPECS[kind].flops(shapes) for kind, shapes in calls)

@@ -26,8 +26,15 @@ import numpy as np
 
 from hetero_la.scheduler.graph.task_graph import TaskGraph
 from hetero_la.scheduler.machine.device import Overlap
-from hetero_la.scheduler.machine.model import MachineModel, Source, moved_rows
-from hetero_la.scheduler.program.instructions import Program, kernel_shapes
+from hetero_la.scheduler.machine.model import MachineModel, Source
+from hetero_la.scheduler.program.instructions import (
+    CallKernel,
+    LoadColumn,
+    Program,
+    ReceiveMessage,
+    SendMessage,
+    StoreRows,
+)
 from hetero_la.scheduler.program.messages import Message, Traffic
 from hetero_la.scheduler.program.own_columns import OwnColumns
 
@@ -79,23 +86,27 @@ class SimulationState:
         for w, program in enumerate(self.programs):
             device, own = self.model.devices[w], OwnColumns(program.columns, layout)
             for index, i in enumerate(program.instructions, self.first[w]):
-                if i.op == "call":
-                    for shapes in kernel_shapes(i, graph, own.width(i.first, i.last), shape_of):
-                        self.seconds[index] += device.kernel_seconds(i.kind, shapes, dtype)
-                        self.host[index] += device.host_seconds(i.kind, shapes)
-                    self.shared[index] = device.kind == "gpu"
-                    self.overlap[index] = device.overlap(i.kind, layout.column_width(i.first))
-                elif i.op == "receive" and i.message in traffic.messages:
-                    self.set_receive_costs(index, traffic.messages[i.message], dtype)
-                elif i.op in ("load", "store") and (loads or device.kind == "cpu"):
-                    size = moved_rows(i, layout) * layout.column_width(i.first) * dtype.itemsize
-                    self.seconds[index] = self.model.host_seconds(
-                        size, w, store=i.op == "store", source=source
-                    )
-                    self.host[index] = device.launch_seconds
-                    self.bytes_host[w] += size if self.seconds[index] else 0
+                match i:
+                    case CallKernel():
+                        for shapes in i.shapes(graph, own.width(i.first, i.last), shape_of):
+                            self.seconds[index] += device.kernel_seconds(i.kind, shapes, dtype)
+                            self.host[index] += device.host_seconds(i.kind, shapes)
+                        self.shared[index] = device.kind == "gpu"
+                        self.overlap[index] = device.overlap(i.kind, layout.column_width(i.first))
+                    case ReceiveMessage() if i.message in traffic.messages:
+                        message = traffic.messages[i.message]
+                        self.set_receive_costs(index, message, i.private, dtype)
+                    case LoadColumn() | StoreRows() if loads or device.kind == "cpu":
+                        size = math.prod(graph.shape(i.region)) * dtype.itemsize
+                        self.seconds[index] = self.model.host_seconds(
+                            size, w, store=isinstance(i, StoreRows), source=source
+                        )
+                        self.host[index] = device.launch_seconds
+                        self.bytes_host[w] += size if self.seconds[index] else 0
 
-    def set_receive_costs(self, index: int, message: Message, dtype: np.dtype) -> None:
+    def set_receive_costs(
+        self, index: int, message: Message, private: bool, dtype: np.dtype
+    ) -> None:
         """Set the times of a transfer."""
         w, source = self.worker[index], message.key.source
         columns = set(self.programs[w].columns)
@@ -103,16 +114,14 @@ class SimulationState:
             math.prod(part.shape) * np.dtype(part.dtype or dtype).itemsize for part in message.parts
         )
         home = any(p.row is not None and p.region.index in columns for p in message.parts)
-        self.seconds[index] = self.model.transfer_seconds(
-            size, source, w, private=home or self.all[index].private
-        )
+        self.seconds[index] = self.model.transfer_seconds(size, source, w, private=home or private)
         self.host[index] = self.model.devices[w].launch_seconds
         self.bytes_sent[source, w] += size
 
     def connect(self) -> None:
         """Derive which instructions wait for which."""
         never = len(self.all)
-        sends = {i.message: index for index, i in enumerate(self.all) if i.op == "send"}
+        sends = {i.message: index for index, i in enumerate(self.all) if isinstance(i, SendMessage)}
         takes = {
             (key, self.worker[index]): index for index, i in enumerate(self.all) for key in i.takes
         }
@@ -120,7 +129,7 @@ class SimulationState:
             latest: dict[int, int] = {}
             for index, i in enumerate(program.instructions, self.first[w]):
                 before = [takes.get(pair, never) for pair in i.awaits]
-                if i.op == "receive":
+                if isinstance(i, ReceiveMessage):
                     before.append(sends.get(i.message, never))
                 if before:
                     self.needs[index] = before
@@ -246,7 +255,7 @@ class SimulationState:
             index = next(index for index in span if math.isnan(self.stop[index]))
         i = self.all[index]
         waits = [f"message {tuple(key)} to be taken by worker {to}" for key, to in i.awaits]
-        if i.op == "receive" and i.message is not None:
+        if isinstance(i, ReceiveMessage):
             waits.append(f"message {tuple(i.message)} from worker {i.message.source}")
         waiting = f" (waits for {', '.join(waits)})" if waits else ""
         return f"worker {w} is stuck at instruction {index - span.start}, {i.label}{waiting}"

@@ -97,33 +97,6 @@ def panel_spans(panel: Sequence[PanelCall], updates: Iterable[UpdateCall]) -> li
     return spans
 
 
-def overlapped(panel: float, overlap: Overlap, update: float) -> tuple[float, float]:
-    """Return the times of a panel that does not fill a GPU, beside an update that begins with it.
-
-    Parameters
-    ----------
-    panel, update : float
-        Their times, each alone.
-    overlap : Overlap
-        Slowdown of the panel, and the fraction of its speed that the update loses.
-
-    Returns
-    -------
-    tuple of float
-        The panel's time, and the time that the update loses.
-
-    Examples
-    --------
-    >>> overlapped(1.0, Overlap(2.0, 0.25), 10.0)
-    (2.0, 0.5)
-    >>> overlapped(1.0, Overlap(2.0, 0.25), 0.0)
-    (1.0, 0.0)
-    """
-    slowdown, share = overlap
-    together = min(panel * slowdown, update / (1 - share))
-    return panel + together * (1 - 1 / slowdown), together * share
-
-
 def update_end(start: float, seconds: float, slowed: Iterable[PanelSpan]) -> float:
     """Return the end of an update that begins at `start` and would take `seconds` alone.
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from hetero_la.scheduler.predict.stages import Stages
+from hetero_la.scheduler.predict.estimate import Stages
 
 
 class SearchRule(NamedTuple):
@@ -64,13 +64,15 @@ def best_sizes(
     >>> from hetero_la.algorithms.routines import ROUTINES
     >>> from hetero_la.scheduler.machine.model import MachineModel
     >>> from hetero_la.scheduler.machine.device import H200
+    >>> from hetero_la.tiles.storage.layout import TileLayout
     >>> model = MachineModel((H200,))
-    >>> stages = Stages(ROUTINES["lu"].tasks, 8192, 8192, 0, model, [0], None, "float64")
+    >>> layout = TileLayout(8192, 8192, 512)
+    >>> stages = Stages(ROUTINES["lu"].tasks, layout, model, [0], None, "float64")
     >>> rules = [SearchRule(lookahead=True, shrinking=True)]
     >>> ((seconds, found),) = best_sizes(stages, 8192, [256, 512, 1024], 1024, rules)
     >>> found[0] >= found[1] >= found[-2]
     True
-    >>> seconds < stages.seconds([512] * 16)
+    >>> seconds < stages.seconds()
     True
     """
     recursion = _Recursion(stages, order, sizes, largest, rules)
@@ -101,12 +103,11 @@ class _Recursion:
         sizes = [nb for nb in self._sizes if nb < rest]
         if rest <= self._largest or not sizes:
             sizes.append(rest)
-        panels = {nb: stages.panel_times(start, nb) for nb in sizes}
+        panels = {nb: stages.panel(stages.tile(start, nb)) for nb in sizes}
         for before in [nb for nb in self._sizes if nb <= start] if start else [0]:
-            trailing = stages.trailing(start - before, before)
-            costs = {
-                nb: stages.stage(start, before, nb, panel, trailing) for nb, panel in panels.items()
-            }
+            last = stages.tile(start - before, before)
+            trailing = stages.trailing(last) if before else None
+            costs = {nb: stages.stage(trailing, panel) for nb, panel in panels.items()}
             for rule, best in zip(self._rules, self._best, strict=True):
                 best[start, before] = min(
                     (cost.of(rule.lookahead) + self._left(best, start, nb), nb)
@@ -117,9 +118,9 @@ class _Recursion:
     def _left(self, best: dict[tuple[int, int], tuple[float, int]], start: int, nb: int) -> float:
         """Return the seconds after the stage whose tile begins at `start`."""
         after = start + nb
-        return (
-            best[after, nb][0] if after < self._order else self._stages.trailing(start, nb).seconds
-        )
+        if after < self._order:
+            return best[after, nb][0]
+        return self._stages.trailing(self._stages.tile(start, nb)).seconds
 
     def result(self, place: int) -> tuple[float, list[int]]:
         """Return the seconds of the whole run by a rule, and the sizes of its tiles."""

@@ -10,7 +10,7 @@ from typing import Any, cast
 from hetero_la.scheduler.graph.tasks import Region
 from hetero_la.scheduler.probe.device_probe import Probe
 from hetero_la.scheduler.probe.kernels import sample_together
-from hetero_la.scheduler.program.instructions import Instruction, Program
+from hetero_la.scheduler.program.instructions import CallKernel, Instruction, Program
 from hetero_la.scheduler.run.exchange import Exchange
 from hetero_la.scheduler.run.progress import Progress
 from hetero_la.scheduler.run.runner import Runner
@@ -62,9 +62,8 @@ def measure_issue(probes: Sequence[Probe]) -> float:
 
 def _program_and_array(probe: Probe) -> tuple[Probe, Program, Array]:
     product = (Region("A", 0, 1, 2), Region("A", 1, 0, 1), Region("A", 1, 1, 2))
-    calls = [
-        Instruction("call", step, 1, 1, kind="gemm", regions=product, flops=2.0 * _ORDER**3)
-        for step in range(_CALLS)
+    calls: list[Instruction] = [
+        CallKernel(step, 1, 1, "gemm", product, flops=2.0 * _ORDER**3) for step in range(_CALLS)
     ]
     return probe, Program(0, [0, 1], calls), probe.array(2 * _ORDER, 2 * _ORDER)
 

@@ -9,16 +9,13 @@ programs.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any, ClassVar, TypeVar
 
 from hetero_la.scheduler.graph.task_graph import TaskGraph
 from hetero_la.scheduler.graph.tasks import Region
 from hetero_la.scheduler.program.messages import MessageKey
 from hetero_la.tiles.kernels.device import Queue
-
-Op = Literal["load", "call", "send", "receive", "save", "store"]
-
 
 #: Urgency after the work of all steps.
 _LAST = 2**31
@@ -26,33 +23,16 @@ _LAST = 2**31
 
 @dataclass(slots=True)
 class Instruction:
-    """One entry of a program.
+    """One entry of a program; each kind of instruction is a subclass.
 
     Attributes
     ----------
     op : str
-        load and store move a tile column between the user's array and the shard;
-        send offers a message and receive takes one; call runs a kernel; save copies a
-        column or a per-step value to the host, for a checkpoint.
-    kind : str
-        The kernel of a call.
-    step, first, last : int
-        Step, and first and last tile column that a call or load works on; of a save,
-        the step before which the checkpoint is.
-    regions : tuple of Region
-        Regions that a call accesses, for tile column `first`, in the order of the kernel's
-        arguments; region that a save or a store copies.
+        Name of its kind, for reports and pictures.
+    step : int
+        Step of the factorization; of a save, the step before which the checkpoint is.
     queue : Queue
         Queue on which it runs.
-    stretches : tuple of (int, int)
-        First and last tile columns, of a call for a trapezoid whose columns are not all
-        neighbours in the matrix: the kernel is called for each stretch, from its diagonal down.
-    message : MessageKey or None
-        Message of a send or receive.
-    slot : int
-        Buffer that a receive fills.
-    private : bool
-        Whether the received data is overwritten here, and so must be a copy.
     waits : tuple of int
         Earlier instructions on other queues that must have ended.
     signals : bool
@@ -61,29 +41,57 @@ class Instruction:
         Messages, and the consumers that must have taken them before this one.
     takes : tuple of MessageKey
         Messages that are no longer needed here once this one has ended.
-    flops : float
-        Floating-point operations (real arithmetic).
     urgency : int
         Priority among the instructions of all workers: the smallest is issued first.
     """
 
-    op: Op
+    op: ClassVar[str]
     step: int
-    first: int = -1
-    last: int = -1
-    kind: str = ""
-    regions: tuple[Region, ...] = ()
+    _: KW_ONLY
     queue: Queue = Queue.UPDATE
-    stretches: tuple[tuple[int, int], ...] = ()
-    message: MessageKey | None = None
-    slot: int = -1
-    private: bool = False
     waits: tuple[int, ...] = ()
     signals: bool = False
     awaits: tuple[tuple[MessageKey, int], ...] = ()
     takes: tuple[MessageKey, ...] = ()
-    flops: float = 0.0
     urgency: int = 0
+
+    @property
+    def name(self) -> str:
+        """Its kernel, or else its kind."""
+        return self.op
+
+    @property
+    def label(self) -> str:
+        """A readable name, as in ``gemm step 3 column 5-9``."""
+        return f"{self.name} step {self.step}"
+
+
+@dataclass(slots=True)
+class CallKernel(Instruction):
+    """Run a kernel.
+
+    Attributes
+    ----------
+    first, last : int
+        First and last tile column on which it works.
+    kind : str
+        The kernel.
+    regions : tuple of Region
+        Regions that it accesses, for tile column `first`, in the order of the kernel's arguments.
+    stretches : tuple of (int, int)
+        First and last tile columns, of a call for a trapezoid whose columns are not all
+        neighbours in the matrix: the kernel is called for each stretch, from its diagonal down.
+    flops : float
+        Floating-point operations (real arithmetic).
+    """
+
+    op = "call"
+    first: int
+    last: int
+    kind: str
+    regions: tuple[Region, ...]
+    stretches: tuple[tuple[int, int], ...] = ()
+    flops: float = 0.0
 
     def kernel_calls(self) -> Iterator[tuple[int, int, tuple[Region, ...]]]:
         """Yield first and last tile column, and regions, of each call of the kernel.
@@ -91,7 +99,7 @@ class Instruction:
         Examples
         --------
         >>> regions = Region("A", 0, 2, 9), Region("A", 2, 2, 9)
-        >>> herk = Instruction("call", 0, 2, 6, "herk", regions, stretches=((2, 2), (5, 6)))
+        >>> herk = CallKernel(0, 2, 6, "herk", regions, ((2, 2), (5, 6)))
         >>> for first, last, (p, c) in herk.kernel_calls():
         ...     print(first, last, tuple(p), tuple(c))
         2 2 ('A', 0, 2, 9) ('A', 2, 2, 9)
@@ -108,17 +116,119 @@ class Instruction:
             yield first, last, regions
 
     @property
+    def name(self) -> str:
+        """Its kernel."""
+        return self.kind
+
+    @property
     def times(self) -> int:
-        """Number of times that a call calls its kernel; 1 for other instructions."""
+        """Number of times that it calls its kernel."""
         return len(self.stretches) or 1
 
     @property
     def label(self) -> str:
         """A readable name, as in ``gemm step 3 column 5-9``."""
-        if self.op in ("send", "receive"):
-            return f"{self.op} step {self.step}"
         columns = f"{self.first}" if self.first == self.last else f"{self.first}-{self.last}"
-        return f"{self.kind or self.op} step {self.step} column {columns}"
+        return f"{self.kind} step {self.step} column {columns}"
+
+    def shapes(
+        self,
+        graph: TaskGraph,
+        width: int | None = None,
+        shape_of: Callable[[Region], tuple[int, ...]] | None = None,
+    ) -> list[list[tuple[int, ...]]]:
+        """Return the shapes of the arrays, for each time that it calls its kernel.
+
+        Parameters
+        ----------
+        graph : TaskGraph
+            The graph of the program.
+        width : int or None, optional
+            Columns of all the tile columns that are merged into the call; by default,
+            those of its first tile column.
+        shape_of : callable or None, optional
+            ``graph.shape``, or a cached version of it.
+        """
+        shapes = list(map(shape_of or graph.shape, self.regions))
+        if width is not None:
+            for place, region in enumerate(self.regions):
+                if region.index == self.first and region.name not in graph.values:
+                    shapes[place] = (shapes[place][0], width)
+        if not self.stretches:
+            return [shapes]
+        # As in `kernel_calls`, without making regions: a plan needs this thousands of times.
+        layout, top = graph.layout, self.regions[0].start
+        (rows, inner), _ = shapes
+        found: list[list[tuple[int, ...]]] = []
+        for first, last in self.stretches:
+            height = rows + layout.row(top) - layout.row(top + first - self.first)
+            columns = layout.columns(last)[1] - layout.columns(first)[0]
+            found.append([(height, inner), (height, columns)])
+        return found
+
+
+@dataclass(slots=True)
+class SendMessage(Instruction):
+    """Offer a message to its consumers."""
+
+    op = "send"
+    message: MessageKey
+
+
+@dataclass(slots=True)
+class ReceiveMessage(Instruction):
+    """Take a message.
+
+    Attributes
+    ----------
+    message : MessageKey
+        The message.
+    slot : int
+        Buffer that it fills.
+    private : bool
+        Whether the received data is overwritten here, and so must be a copy.
+    """
+
+    op = "receive"
+    message: MessageKey
+    slot: int = 0
+    private: bool = False
+
+
+@dataclass(slots=True)
+class CopyRegion(Instruction):
+    """Copy a region between the worker and the host."""
+
+    region: Region
+
+    @property
+    def label(self) -> str:
+        """A readable name, as in ``store step 3 column 5``."""
+        return f"{self.op} step {self.step} column {self.region.index}"
+
+
+@dataclass(slots=True)
+class LoadColumn(CopyRegion):
+    """Copy a tile column from the user's array to the shard."""
+
+    op = "load"
+
+
+@dataclass(slots=True)
+class StoreRows(CopyRegion):
+    """Copy rows of a tile column from the shard to the user's array."""
+
+    op = "store"
+
+
+@dataclass(slots=True)
+class SaveRegion(CopyRegion):
+    """Copy a tile column or a per-step value to the host, for a checkpoint."""
+
+    op = "save"
+
+
+Kind = TypeVar("Kind", bound=Instruction)
 
 
 @dataclass(slots=True)
@@ -149,15 +259,19 @@ class Program:
     values: dict[tuple[str, int], tuple[tuple[int, ...], Any]] = field(default_factory=dict)
     results: frozenset[str] = frozenset()
 
+    def select(self, kind: type[Kind]) -> list[Kind]:
+        """Return the instructions of one kind."""
+        return [i for i in self.instructions if isinstance(i, kind)]
+
     @property
-    def received(self) -> list[MessageKey]:
-        """Messages that the program receives."""
-        return [i.message for i in self.instructions if i.op == "receive" and i.message is not None]
+    def flops(self) -> float:
+        """Floating-point operations of its calls."""
+        return sum(call.flops for call in self.select(CallKernel))
 
     @property
     def last_step(self) -> int:
         """Largest step of its calls."""
-        return max((i.step for i in self.instructions if i.op == "call"), default=0)
+        return max((call.step for call in self.select(CallKernel)), default=0)
 
     def windows(self, steps: int) -> Iterator[tuple[int, int]]:
         """Yield start and stop of slices of about `steps` steps each.
@@ -166,7 +280,7 @@ class Program:
         """
         start, reached, limit, last = 0, 0, steps, self.last_step
         for place, instruction in enumerate(self.instructions):
-            if instruction.op == "call":
+            if isinstance(instruction, CallKernel):
                 reached = max(reached, instruction.step)
             if limit <= reached < last and place > start:
                 yield start, place
@@ -181,16 +295,17 @@ class Program:
         """
         start, worked, needed = 0, False, list[MessageKey]()
         for place, instruction in enumerate(self.instructions):
-            if instruction.op == "receive" and instruction.message is not None:
-                if worked:
-                    yield start, place, needed, None
-                    start, worked, needed = place, False, []
-                needed.append(instruction.message)
-            elif instruction.op == "send":
-                yield start, place + 1, needed, instruction.message
-                start, worked, needed = place + 1, False, []
-            elif instruction.op == "call":
-                worked = True
+            match instruction:
+                case ReceiveMessage():
+                    if worked:
+                        yield start, place, needed, None
+                        start, worked, needed = place, False, []
+                    needed.append(instruction.message)
+                case SendMessage():
+                    yield start, place + 1, needed, instruction.message
+                    start, worked, needed = place + 1, False, []
+                case CallKernel():
+                    worked = True
         yield start, len(self.instructions), needed, None
 
 
@@ -204,49 +319,11 @@ def set_urgencies(instructions: Sequence[Instruction]) -> None:
     """
     urgency = _LAST
     for instruction in reversed(instructions):
-        if instruction.op == "call":
+        if isinstance(instruction, CallKernel):
             urgency = 2 * instruction.step - (0 if instruction.queue is Queue.UPDATE else 3)
         instruction.urgency = urgency
     for instruction in instructions:
-        if instruction.op == "send":
+        if isinstance(instruction, SendMessage):
             instruction.urgency = urgency
         else:
             urgency = instruction.urgency
-
-
-def kernel_shapes(
-    instruction: Instruction,
-    graph: TaskGraph,
-    width: int | None = None,
-    shape_of: Callable[[Region], tuple[int, ...]] | None = None,
-) -> list[list[tuple[int, ...]]]:
-    """Return the shapes of a call's arrays, for each time that it calls its kernel.
-
-    Parameters
-    ----------
-    instruction : Instruction
-        A call.
-    graph : TaskGraph
-        The graph of the program.
-    width : int or None, optional
-        Columns of all the tile columns that are merged into the call; by default,
-        those of its first tile column.
-    shape_of : callable or None, optional
-        ``graph.shape``, or a cached version of it.
-    """
-    shapes = list(map(shape_of or graph.shape, instruction.regions))
-    if width is not None:
-        for place, region in enumerate(instruction.regions):
-            if region.index == instruction.first and region.name not in graph.values:
-                shapes[place] = (shapes[place][0], width)
-    if not instruction.stretches:
-        return [shapes]
-    # As in `kernel_calls`, without making regions: a plan needs this thousands of times.
-    layout, top = graph.layout, instruction.regions[0].start
-    (rows, inner), _ = shapes
-    found: list[list[tuple[int, ...]]] = []
-    for first, last in instruction.stretches:
-        height = rows + layout.row(top) - layout.row(top + first - instruction.first)
-        columns = layout.columns(last)[1] - layout.columns(first)[0]
-        found.append([(height, inner), (height, columns)])
-    return found

@@ -12,7 +12,16 @@ from hetero_la.scheduler.program.calls import CallIndex, CommonDependences, betw
 from hetero_la.scheduler.program.checkpoint_cuts import CheckpointCuts
 from hetero_la.scheduler.program.column_runs import ColumnRun
 from hetero_la.scheduler.program.inbox import Inbox
-from hetero_la.scheduler.program.instructions import Instruction, Program, kernel_shapes
+from hetero_la.scheduler.program.instructions import (
+    CallKernel,
+    Instruction,
+    LoadColumn,
+    Program,
+    ReceiveMessage,
+    SaveRegion,
+    SendMessage,
+    StoreRows,
+)
 from hetero_la.scheduler.program.last_writes import LastWrites
 from hetero_la.scheduler.program.messages import Message, MessageKey, Traffic
 from hetero_la.scheduler.program.outbox import Outbox
@@ -79,9 +88,7 @@ class ProgramWriter:
             place = self._call(run)
             for step, region in cuts.reached_by_run(run):
                 queue = self.program.instructions[place].queue
-                save = Instruction("save", step, region.index, region.index, queue=queue)
-                save.regions = (region,)
-                self._append(save)
+                self._append(SaveRegion(step, region, queue=queue))
         for key in incoming:
             self._receive(key)
         self._load_until(len(self.graph))
@@ -102,19 +109,16 @@ class ProgramWriter:
 
     def _load(self, column: int) -> int:
         if column not in self.load_at:
-            self.load_at[column] = self._append(
-                Instruction("load", 0, column, column, queue=Queue.COPY)
-            )
+            region = Region("A", column, 0, self.graph.layout.mt)
+            self.load_at[column] = self._append(LoadColumn(0, region, queue=Queue.COPY))
         return self.load_at[column]
 
     def _store(self) -> None:
         """Store the columns in up to three parts each, in the order in which they are final."""
         parts = [part for column in self.program.columns for part in self.writes.finished(column)]
         for place, column, start, stop in sorted(parts):
-            store = Instruction(
-                "store", self.graph.layout.kt, column, column, queue=Queue.COPY,
-                regions=(Region("A", column, start, stop),),
-            )  # fmt: skip
+            region = Region("A", column, start, stop)
+            store = StoreRows(self.graph.layout.kt, region, queue=Queue.COPY)
             self._append(store, [max(place, self.load_at.get(column, 0))])
 
     def _append(self, instruction: Instruction, before: Collection[int] = ()) -> int:
@@ -151,7 +155,7 @@ class ProgramWriter:
                 self._follow_returned(block, columns, before)
         queue = Queue.UPDATE if run.trailing else Queue.PANEL
         regions = head.regions(first)
-        call = Instruction("call", head.step, first, last, head.kind, regions, queue)
+        call = CallKernel(head.step, first, last, head.kind, regions, queue=queue)
         if awaits:
             call.awaits = tuple(dict.fromkeys(awaits))
         spec, width = SPECS[head.kind], None
@@ -159,7 +163,7 @@ class ProgramWriter:
             width = self.own.width(first, last)
             if spec.trapezoid:
                 call.stretches = self.own.stretches(first, last)
-        call.flops = sum(map(spec.flops, kernel_shapes(call, self.graph, width)))
+        call.flops = sum(map(spec.flops, call.shapes(self.graph, width)))
         place = self._append(call, before)
         for block, columns in run.parts:
             self._note_written(block, columns, place)
@@ -195,12 +199,9 @@ class ProgramWriter:
             key = self.inbox.holder(region.of(column) if region.sloped else region)
             if key is None:
                 continue
-            place = self.inbox.received[key]
-            common.places.add(place)
+            common.places.add(self._receive_of(key, overwritten=region in block.updates))
             if self.inbox.is_buffered(region):
                 common.used.add(key)
-            if region in block.updates:
-                self.program.instructions[place].private = True
 
     def _follow_returned(self, block: TaskBlock, columns: Iterable[int], before: set[int]) -> None:
         """Let a call follow the receives that have brought back its own columns."""
@@ -211,10 +212,15 @@ class ProgramWriter:
                 for region in regions:
                     key = self.inbox.holder(region.of(column)) if region.own else None
                     if key is not None:
-                        place = self.inbox.received[key]
-                        before.add(place)
-                        if regions is block.updates:
-                            self.program.instructions[place].private = True
+                        before.add(self._receive_of(key, overwritten=regions is block.updates))
+
+    def _receive_of(self, key: MessageKey, *, overwritten: bool) -> int:
+        """Return the place of a message's receive, which copies data that is overwritten here."""
+        place = self.inbox.received[key]
+        receive = self.program.instructions[place]
+        assert isinstance(receive, ReceiveMessage)
+        receive.private |= overwritten
+        return place
 
     def _note_written(self, block: TaskBlock, columns: Sequence[int], place: int) -> None:
         """Note which call did tasks, wrote columns last, and made per-step values."""
@@ -239,9 +245,7 @@ class ProgramWriter:
         before += [self.inbox.received[key] for key in message.after]
         before = before or [self._load(column) for _, column in message.regions]
         queue = self.program.instructions[max(before)].queue
-        self._append(
-            Instruction("send", message.key.step, queue=queue, message=message.key), before
-        )
+        self._append(SendMessage(message.key.step, message.key, queue=queue), before)
 
     def _receive(self, key: MessageKey) -> None:
         if key in self.inbox.received:
@@ -254,13 +258,8 @@ class ProgramWriter:
         if replaced is not None:
             before += self.inbox.last_uses(replaced)
             awaits = self._readers_of_slot(replaced)
-        place = self._append(
-            Instruction(
-                "receive", key.step, queue=Queue.COPY, message=key, slot=slot,
-                awaits=tuple(awaits),
-            ),
-            before,
-        )  # fmt: skip
+        receive = ReceiveMessage(key.step, key, slot, queue=Queue.COPY, awaits=tuple(awaits))
+        place = self._append(receive, before)
         for region in self.inbox.receive(key, place):
             self.writes.add((region.index,), region, place)
         self._send_ready([key])

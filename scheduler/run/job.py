@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hetero_la.scheduler.placement.workers import WorkerInfo
-from hetero_la.scheduler.program.instructions import Program
+from hetero_la.scheduler.program.instructions import CallKernel, Program, SaveRegion
 from hetero_la.scheduler.program.messages import Message, MessageKey
 from hetero_la.scheduler.run.runner import LogEntry, Runner
 from hetero_la.scheduler.run.step_memory import Name
@@ -67,7 +67,7 @@ class Job:
     @property
     def checkpoints(self) -> list[int]:
         """Steps before which the programs save the matrix."""
-        return sorted({i.step for p in self.programs for i in p.instructions if i.op == "save"})
+        return sorted({save.step for p in self.programs for save in p.select(SaveRegion)})
 
     def only(self, worker: int) -> Job:
         """Return the part of the job that `worker` needs, to be sent there."""
@@ -83,7 +83,7 @@ class Job:
         """Return the given values that a worker's program uses."""
         if not self.given:
             return {}
-        touched = {r[:2] for i in self.programs[worker].instructions for r in i.regions}
+        touched = {r[:2] for call in self.programs[worker].select(CallKernel) for r in call.regions}
         return {name: value for name, value in self.given.items() if name in touched}
 
     def runner(self, worker: int, device: Device, storage: Storage, **shared: Any) -> Runner:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hetero_la.scheduler.graph.tasks import Region
-from hetero_la.scheduler.program.instructions import Instruction
+from hetero_la.scheduler.program.instructions import ReceiveMessage
 from hetero_la.scheduler.program.messages import MessageKey, MessagePart, buffer_elements
 from hetero_la.scheduler.run.step_memory import Name, StepMemory
 from hetero_la.tiles.arrays.transfer import is_device_array
@@ -49,13 +49,13 @@ class Received:
         self._buffers: dict[tuple[int, str, int], Array] = {}
         self._held: dict[Name, list[tuple[MessagePart, Array]]] = {}  # the latest first
 
-    def take(self, arrived: Sequence[tuple[MessagePart, Array]], instruction: Instruction) -> None:
+    def take(self, arrived: Sequence[tuple[MessagePart, Array]], receive: ReceiveMessage) -> None:
         """Receive parts of one message; copy them where that is necessary."""
         names: list[str] = []
         for part, array in arrived:
             name, index, *_ = part.region
-            if instruction.private or not self._device.by_reference or is_device_array(array):
-                buffer = self._buffer(part, instruction.slot, names.count(name))
+            if receive.private or not self._device.by_reference or is_device_array(array):
+                buffer = self._buffer(part, receive.slot, names.count(name))
                 names.append(name)
                 self._device.copy(buffer, array, Queue.COPY)
                 array = buffer

@@ -11,7 +11,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hetero_la.scheduler.graph.tasks import Region
-from hetero_la.scheduler.program.instructions import Instruction, Program
+from hetero_la.scheduler.program.instructions import (
+    CallKernel,
+    Instruction,
+    LoadColumn,
+    Program,
+    ReceiveMessage,
+    SaveRegion,
+    SendMessage,
+    StoreRows,
+)
 from hetero_la.scheduler.program.messages import Message, MessageKey
 from hetero_la.scheduler.run.exchange import Exchange, ExchangePort
 from hetero_la.scheduler.run.progress import Progress
@@ -101,7 +110,8 @@ class Runner:
             self._port = ExchangePort(
                 self.exchange, self.program.worker, takes_turns=self.device.enqueues
             )
-        parts = {key: self.messages[key].parts for key in self.program.received}
+        receives = self.program.select(ReceiveMessage)
+        parts = {receive.message: self.messages[receive.message].parts for receive in receives}
         self._received = Received(parts, self.layout, self.device, self.dtype)
         self._events: dict[int, Event] = {}
         with self.device.activate():
@@ -205,7 +215,19 @@ class Runner:
             self.device.wait(instruction.queue, self._events[before])
         if instruction.awaits:
             self._begin(instruction.queue)
-        getattr(self, f"_{instruction.op}")(instruction)
+        match instruction:
+            case CallKernel():
+                self._call(instruction)
+            case ReceiveMessage():
+                self._receive(instruction)
+            case SendMessage():
+                self._send(instruction)
+            case LoadColumn():
+                self._load(instruction)
+            case StoreRows():
+                self._store(instruction)
+            case SaveRegion():
+                self._save(instruction)
         ended = None if self.recorder is None else self.recorder.end(instruction.queue)
         if instruction.signals:
             queue = instruction.queue
@@ -214,47 +236,46 @@ class Runner:
             for message in instruction.takes:
                 event = self.device.record(instruction.queue)
                 self._port.put((message, self.program.worker), event)
-        if self.progress is not None and instruction.flops:
-            self.progress.add(instruction.flops)
 
     def _begin(self, queue: Queue) -> None:
         """Record that the data of other workers for the current instruction is there."""
         if self.recorder is not None:
             self.recorder.begin(queue)
 
-    def _load(self, instruction: Instruction) -> None:
-        if self._loaded or self._is_kept(instruction.first):
-            return
-        start, stop = self.layout.columns(instruction.first)
-        with self._waiting(instruction):
-            self.storage.load(self.device, start, stop, self._home(instruction.first))
+    def _load(self, load: LoadColumn) -> None:
+        column = load.region.index
+        if not self._loaded and not self._is_kept(column):
+            with self._waiting(load):
+                self.storage.load(self.device, *self.layout.columns(column), self._home(column))
 
-    def _store(self, instruction: Instruction) -> None:
-        if not self._in_place and not self._is_kept(instruction.first):
-            ((_, column, first, last),) = instruction.regions
+    def _store(self, store: StoreRows) -> None:
+        _, column, first, last = store.region
+        if not self._in_place and not self._is_kept(column):
             rows = slice(self.layout.row(first), self.layout.row(last))
-            with self._waiting(instruction):
+            with self._waiting(store):
                 self.storage.store(
                     self.device, *self.layout.columns(column), self._home(column), rows
                 )
 
-    def _save(self, instruction: Instruction) -> None:
-        (region,) = instruction.regions
+    def _save(self, save: SaveRegion) -> None:
+        region = save.region
         self.device.synchronize()  # any queue may have written it
         copy = np.array(to_host(self._locate(region, region.index)), order="F")
-        self.saved.setdefault(instruction.step, {})[region[:2]] = copy
+        self.saved.setdefault(save.step, {})[region[:2]] = copy
 
     def _home(self, column: int) -> Array:
         return self.shard.view(0, self.layout.mt, column, column)
 
-    def _call(self, instruction: Instruction) -> None:
-        for first, last, regions in instruction.kernel_calls():
+    def _call(self, call: CallKernel) -> None:
+        for first, last, regions in call.kernel_calls():
             arrays = [
                 # The first task's own column is replaced by all columns merged into this call.
                 self._locate(region, last if region.index == first else region.index)
                 for region in regions
             ]
-            self.device.call(instruction.kind, instruction.queue, arrays, self.options)
+            self.device.call(call.kind, call.queue, arrays, self.options)
+        if self.progress is not None and call.flops:
+            self.progress.add(call.flops)
 
     def _locate(self, region: Region, last: int) -> Array:
         """Return the view of `region`, in the shard up to tile column `last`."""
@@ -268,26 +289,23 @@ class Runner:
             return received
         return self.shard.view(start, stop, index, last)
 
-    def _send(self, instruction: Instruction) -> None:
-        assert instruction.message is not None
-        parts = self.messages[instruction.message].parts
+    def _send(self, send: SendMessage) -> None:
+        parts = self.messages[send.message].parts
         arrays = [self._locate(part.region, part.region.index) for part in parts]
         if self._port is not None:
-            payload = Payload(arrays, self.device.record(instruction.queue))
-            self._port.put(instruction.message, payload)
+            self._port.put(send.message, Payload(arrays, self.device.record(send.queue)))
         else:
             # The receiver may read after this worker has overwritten the data: it gets a copy.
             self.device.synchronize()
             self.outbox = Payload([np.array(to_host(a), order="F") for a in arrays], None)
 
-    def _receive(self, instruction: Instruction) -> None:
-        key = instruction.message
-        assert key is not None
-        message, port = self.messages[key], self._port
-        payload = self.inbox.pop(key) if port is None else port.get(key, instruction)
+    def _receive(self, receive: ReceiveMessage) -> None:
+        key, port = receive.message, self._port
+        message = self.messages[key]
+        payload = self.inbox.pop(key) if port is None else port.get(key, receive)
         self.device.wait(Queue.COPY, payload.ready)
         if port is not None:
-            self.device.wait(Queue.COPY, port.first_copy(message, instruction))
+            self.device.wait(Queue.COPY, port.first_copy(message, receive))
         self._begin(Queue.COPY)
         foreign = []
         for part, array in zip(message.parts, payload.arrays, strict=True):
@@ -296,6 +314,6 @@ class Runner:
                 self.device.copy(self.shard.view(start, stop, index, index), array, Queue.COPY)
             else:
                 foreign.append((part, array))
-        self._received.take(foreign, instruction)
+        self._received.take(foreign, receive)
         if port is not None and port.copies_first(message):
             port.announce_copy(message, self.device.record(Queue.COPY))

@@ -33,7 +33,7 @@ class ThreadedRun:
     def __init__(self, job: Job, storage: Storage) -> None:
         self.job, self.storage = job, storage
         self.exchange = Exchange()
-        self.progress = Progress(sum(i.flops for p in job.programs for i in p.instructions))
+        self.progress = Progress(sum(program.flops for program in job.programs))
         self.runners: dict[int, Runner] = {}
         self.outcome = Outcome()
         self._idle = threading.Condition()

@@ -11,7 +11,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hetero_la.scheduler.program.instructions import Instruction, Program
+from hetero_la.scheduler.program.instructions import (
+    CallKernel,
+    Instruction,
+    Program,
+    ReceiveMessage,
+    SendMessage,
+)
 from hetero_la.scheduler.program.messages import MessageKey
 from hetero_la.tiles.kernels.device import Device, Event, Queue
 
@@ -143,23 +149,26 @@ def split_time(
 
     Examples
     --------
-    >>> from hetero_la.scheduler.program.instructions import Instruction
-    >>> program = Program(0, [0], [Instruction("load", 0), Instruction("call", 0)])
+    >>> from hetero_la.scheduler.graph.tasks import Region
+    >>> from hetero_la.scheduler.program.instructions import LoadColumn
+    >>> column = Region("A", 0, 0, 1)
+    >>> call = CallKernel(0, 0, 0, "getrf", (column,))
+    >>> program = Program(0, [0], [LoadColumn(0, column), call])
     >>> trace = WorkerTrace(
     ...     np.array([1.0, 3.0]), np.array([[1.0, 2.0], [3.0, 5.0]]), np.array([[1.0, 6.0]])
     ... )
     >>> {part: s for part, s in split_time(trace, program, 0.0, 10.0).items() if s}
     {'computing': 2.0, 'copying': 1.0, 'nothing left': 4.0, 'waiting for Dask': 1.0, 'other': 2.0}
     """
-    ops = [instruction.op for instruction in program.instructions[: len(trace.issued)]]
-    calls = np.array([op == "call" for op in ops], bool)
+    issued = program.instructions[: len(trace.issued)]
+    calls = np.array([isinstance(i, CallKernel) for i in issued], bool)
     asked = np.column_stack([trace.issued, trace.spans[:, 0]])
-    waits = np.array([bool(i.awaits) or i.op == "receive" for i in program.instructions], bool)
+    waits = np.array([bool(i.awaits) or isinstance(i, ReceiveMessage) for i in issued], bool)
     covers = {
         "computing": trace.spans[calls],
         "copying": trace.spans[~calls],
         "waiting for a panel": np.concatenate(
-            [asked[waits[: len(asked)]], _message_waits(trace, program, began, sent or {})]
+            [asked[waits], _message_waits(trace, program, began, sent or {})]
         ),
         "nothing left": np.array([[trace.end, ended]]),
         "waiting for Dask": _gaps(trace.windows, began, ended),
@@ -185,9 +194,9 @@ def _message_waits(
     for first, (opened, closed) in zip(firsts, trace.windows, strict=True):
         ready = idle
         for instruction in program.instructions[first:]:
-            if instruction.op == "call":
+            if isinstance(instruction, CallKernel):
                 break
-            if instruction.op == "receive" and instruction.message is not None:
+            if isinstance(instruction, ReceiveMessage):
                 ready = max(ready, sent.get(instruction.message, idle))
         found.append((idle, min(ready, opened)))
         idle = closed
@@ -202,7 +211,7 @@ def send_times(
         instruction.message: float(stop)
         for trace, program in zip(traces, programs, strict=True)
         for instruction, (_, stop) in zip(program.instructions, trace.spans, strict=True)
-        if instruction.op == "send" and instruction.message is not None
+        if isinstance(instruction, SendMessage)
     }
 
 

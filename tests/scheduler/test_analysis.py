@@ -19,6 +19,7 @@ from hetero_la.scheduler.graph.analysis import (
 )
 from hetero_la.scheduler.graph.task_graph import TaskGraph
 from hetero_la.scheduler.placement.workers import WorkerInfo
+from hetero_la.scheduler.program.instructions import CallKernel
 from hetero_la.tiles.storage.layout import TileLayout
 
 GRAPHS = [build(TileLayout(60, 60, 10)) for build in (lu_tasks, cholesky_tasks, qr_tasks)]
@@ -78,7 +79,7 @@ def test_a_plan_s_graph_has_owners_seconds_and_parallelism() -> None:
     plan = hetero_la.plan("lu", (400, 400), nb=100, workers=workers, panel="cpu")
     nodes = plan.graph.to_networkx().nodes
     for worker, program in enumerate(plan.programs):
-        calls = [i for i in program.instructions if i.op == "call"]
+        calls = program.select(CallKernel)
         done = {
             (i.kind, i.step, column)
             for i in calls

@@ -20,7 +20,7 @@ from hetero_la.scheduler.predict.at_scale import ScaledRun, simulate_at_scale
 from hetero_la.scheduler.predict.sharing import PanelCall, UpdateCall, panel_spans, update_end
 from hetero_la.scheduler.predict.simulate import Simulation, simulate
 from hetero_la.scheduler.program.build import build_programs
-from hetero_la.scheduler.program.instructions import Program
+from hetero_la.scheduler.program.instructions import CallKernel, Program
 from hetero_la.tiles.storage.layout import TileLayout
 from tests.support import call_seconds
 
@@ -114,11 +114,10 @@ def test_every_call_is_counted(routine: str, workers: int, depth: int) -> None:
     graph = ROUTINES[routine].tasks(layout)
     for w, program in enumerate(programs):
         total = 0.0
-        for i in program.instructions:
-            if i.op == "call":
-                columns = [c for c in program.columns if i.first <= c <= i.last]
-                width = sum(layout.column_width(c) for c in columns)
-                total += call_seconds(H200, i, graph, width or None)
+        for i in program.select(CallKernel):
+            columns = [c for c in program.columns if i.first <= c <= i.last]
+            width = sum(layout.column_width(c) for c in columns)
+            total += call_seconds(H200, i, graph, width or None)
         assert run.busy[w] == pytest.approx(total)
 
 

@@ -6,21 +6,13 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from hetero_la.algorithms.routines import ROUTINES
-from hetero_la.scheduler.machine.device import H200, DeviceModel, Overlap, cores
+from hetero_la.scheduler.machine.device import H200, DeviceModel, cores
 from hetero_la.scheduler.machine.model import MachineModel
-from hetero_la.scheduler.predict.sharing import (
-    PanelCall,
-    UpdateCall,
-    overlapped,
-    panel_spans,
-    update_end,
-)
+from hetero_la.scheduler.predict.estimate import Stages
 from hetero_la.scheduler.predict.simulate import simulate
-from hetero_la.scheduler.predict.stages import Stages
 from hetero_la.scheduler.predict.tile_sizes import SearchRule, best_sizes
 from hetero_la.tiles.storage.layout import TileLayout
 from hetero_la.tiles.storage.tile_sizes import TileSizes, sizes_of_cut
@@ -37,18 +29,18 @@ def stages_of(
 ) -> Stages:  # fmt: skip
     model = MachineModel((device,) * owners)
     build = ROUTINES[routine].tasks
-    return Stages(build, m, n, nrhs, model, range(owners), None, "float64", neighbours)
+    layout = TileLayout(m, n, 512, nrhs)
+    return Stages(build, layout, model, range(owners), None, "float64", neighbours)
 
 
 def run_seconds(stages: Stages, sizes: tuple[int, ...], rule: SearchRule) -> float:
     """A run, stage by stage."""
-    start = before = 0
-    total, trailing = 0.0, stages.trailing(0, 1)
+    start, total, trailing = 0, 0.0, None
     for nb in sizes:
-        panel = stages.panel_times(start, nb)
-        total += stages.stage(start, before, nb, panel, trailing).of(rule.lookahead)
-        trailing = stages.trailing(start, nb)
-        start, before = start + nb, nb
+        tile = stages.tile(start, nb)
+        total += stages.stage(trailing, stages.panel(tile)).of(rule.lookahead)
+        trailing = stages.trailing(tile)
+        start += nb
     return total + trailing.seconds
 
 
@@ -187,12 +179,19 @@ def test_the_best_sizes_are_faster_where_the_programs_run(routine: str) -> None:
     assert seconds(tuple(best)) < min(map(seconds, sizes))
 
 
-def test_a_panel_beside_one_update_is_as_beside_several() -> None:
-    rng = np.random.default_rng(0)
-    for _ in range(200):
-        panel, update = rng.random(2).tolist()
-        overlap = Overlap(1 + rng.random(), 0.5 * rng.random())
-        taken, lost = overlapped(panel, overlap, update)
-        (span,) = panel_spans([PanelCall(0.0, panel, overlap)], [UpdateCall(0.0, update)])
-        assert taken == pytest.approx(span.stop)
-        assert update + lost == pytest.approx(update_end(0.0, update, [span]))
+@pytest.mark.parametrize("routine", ["lu", "cholesky", "qr", "solve"])
+@pytest.mark.parametrize(
+    ("device", "owners", "panel_worker"),
+    [(H200, 1, False), (H200, 2, False), (H200, 2, True), (cores(8), 1, False)],
+    ids=["gpu", "two", "with-cpu", "cpu"],
+)
+def test_quick_estimates_are_near_what_the_programs_take(
+    routine: str, device: DeviceModel, owners: int, panel_worker: bool
+) -> None:
+    layout = TileLayout(8192, 8192, 512, 512 if routine == "solve" else 0)
+    made = set_up(layout, owners, panel_worker=panel_worker, routine=routine)
+    model = MachineModel((device,) * owners + (cores(8),) * panel_worker)
+    run = simulate(made.programs, made.traffic, made.graph, model, source="in place")
+    at = owners if panel_worker else None
+    stages = Stages(ROUTINES[routine].tasks, layout, model, range(owners), at, "float64")
+    assert stages.seconds() == pytest.approx(run.makespan, rel=0.05)

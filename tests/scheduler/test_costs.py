@@ -21,13 +21,13 @@ from hetero_la.scheduler.machine.model import LinkModel, MachineModel, window_st
 from hetero_la.scheduler.placement.distribution import Distribution
 from hetero_la.scheduler.placement.placement import Placement
 from hetero_la.scheduler.placement.workers import WorkerInfo
-from hetero_la.scheduler.predict.estimate import estimate_seconds, steps_while_loading
+from hetero_la.scheduler.predict.estimate import Stages
 from hetero_la.scheduler.predict.simulate import simulate
 from hetero_la.scheduler.probe import fit as fits
 from hetero_la.scheduler.probe import quick
 from hetero_la.scheduler.probe.quick import machine_model, measure_device, measure_link
 from hetero_la.scheduler.program.build import build_programs
-from hetero_la.scheduler.program.instructions import kernel_shapes
+from hetero_la.scheduler.program.instructions import CallKernel, StoreRows
 from hetero_la.tiles.kernels.cpu.device import CpuDevice, VirtualGpu
 from hetero_la.tiles.kernels.device import KernelOptions, Queue
 from hetero_la.tiles.kernels.spec import SPECS
@@ -130,8 +130,8 @@ def test_seconds_of_instructions():
     run = simulate(programs, traffic, graph, MachineModel((CORE,)))
     seen = set()
     for i, seconds in zip(programs[0].instructions, run.stop[0] - run.start[0], strict=True):
-        seen.add(i.kind or i.op)
-        assert (seconds > 0) == (i.op != "store")  # columns are in their place
+        seen.add(i.name)
+        assert (seconds > 0) == (not isinstance(i, StoreRows))  # columns are in their place
     assert {"getrf", "trsm", "gemm", "load", "store"} <= seen
 
 
@@ -140,10 +140,10 @@ def test_merged_columns_widen_only_what_they_touch():
     graph = lu_tasks(layout)
     columns = Distribution.cyclic(4, [1.0])
     (program,), _ = build_programs(graph, Placement(graph, columns), columns, 1, depth=0)
-    gemm = next(i for i in program.instructions if i.kind == "gemm" and i.last == 3)
+    gemm = next(i for i in program.select(CallKernel) if i.kind == "gemm" and i.last == 3)
     width = 256 * (gemm.last - gemm.first + 1)
     m, k, n = 1024 - 256, 256, width
-    assert kernel_shapes(gemm, graph, width) == [[(m, k), (k, n), (m, n)]]
+    assert gemm.shapes(graph, width) == [[(m, k), (k, n), (m, n)]]
 
 
 def test_stretches_of_a_trapezoid_cost_a_kernel_call_each():
@@ -151,9 +151,9 @@ def test_stretches_of_a_trapezoid_cost_a_kernel_call_each():
     graph = cholesky_tasks(layout)
     columns = Distribution((0, 1, 0, 1, 1, 0, 0, 1))
     programs, _ = build_programs(graph, Placement(graph, columns), columns, 2, depth=1)
-    herk = next(i for i in programs[1].instructions if i.kind == "herk" and i.stretches)
+    herk = next(i for i in programs[1].select(CallKernel) if i.kind == "herk" and i.stretches)
     assert (herk.step, herk.stretches) == (0, ((3, 4), (7, 7)))
-    found = kernel_shapes(herk, graph, 128 + 128 + 104)
+    found = herk.shapes(graph, 128 + 128 + 104)
     assert found == [[(616, 128), (616, 256)], [(104, 128), (104, 104)]]
     flops = {t.column: graph.flops(t) for t in graph.tasks if (t.kind, t.step) == ("herk", 0)}
     assert herk.flops == sum(flops[j] for j in (3, 4, 7))
@@ -193,20 +193,21 @@ def test_kernels_of_a_kind_cost_what_their_work_costs(device):
 def test_estimates_of_every_routine(routine, panel_worker):
     model = MachineModel((H200, cores(8)))
 
-    def seconds(n, lent=estimate_seconds):
+    def stages(n):
         with_rhs = ROUTINES[routine].factored or routine in ("inverse", "explicit_q")
         layout = TileLayout(n, n, 512, n if with_rhs else 0)
-        return lent(ROUTINES[routine].tasks, layout, model, range(1), panel_worker, np.float64)
+        return Stages(ROUTINES[routine].tasks, layout, model, range(1), panel_worker, np.float64)
 
-    assert seconds(0) == 0
-    assert 0 < seconds(1) < seconds(2048) < seconds(8192) < seconds(16384) < 20
-    assert 1 <= seconds(16384, steps_while_loading) <= 32
+    none, *others = (stages(n).seconds() for n in (0, 1, 2048, 8192, 16384))
+    assert none == 0
+    assert 0 < others[0] < others[1] < others[2] < others[3] < 20
+    assert 1 <= stages(16384).steps_while_loading() <= 32
 
 
 def test_routines_take_as_long_as_their_operations():
     model, layout = MachineModel((H200,)), TileLayout(16384, 16384, 512)
     lu, cholesky, qr = (
-        estimate_seconds(ROUTINES[name].tasks, layout, model, range(1), None, np.float64)
+        Stages(ROUTINES[name].tasks, layout, model, range(1), None, np.float64).seconds()
         for name in ("lu", "cholesky", "qr")
     )
     assert cholesky < lu

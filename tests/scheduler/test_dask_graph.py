@@ -24,6 +24,7 @@ from hetero_la.scheduler.cluster.cluster import Cluster
 from hetero_la.scheduler.cluster.placement_plugin import PRIORITY, RunTask
 from hetero_la.scheduler.on_dask import held_shard, run_tasks
 from hetero_la.scheduler.placement.workers import WorkerInfo, calling_thread
+from hetero_la.scheduler.program.instructions import ReceiveMessage, SendMessage
 from hetero_la.tiles.arrays.errors import InsufficientMemoryError, StaleShardError
 from tests.dask_support import (
     any_shape_cases,
@@ -232,8 +233,9 @@ def test_slices_do_work_that_waits_for_nothing_before_a_message() -> None:
         assert all(a[1] == b[0] for a, b in itertools.pairwise(found))
         for begin, end, keys, message in found:
             part = program.instructions[begin:end]
-            assert [i.message for i in part if i.op == "receive"] == keys
-            assert [i.message for i in part if i.op == "send"] == ([message] if message else [])
+            assert [i.message for i in part if isinstance(i, ReceiveMessage)] == keys
+            sent = [i.message for i in part if isinstance(i, SendMessage)]
+            assert sent == ([message] if message else [])
             ops = [i.op for i in part]
             assert "receive" not in ops or "call" not in ops[: ops.index("receive")]
 

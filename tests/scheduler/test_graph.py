@@ -22,6 +22,7 @@ from hetero_la.tiles.kernels.device import KernelOptions
 from hetero_la.tiles.storage.layout import TileLayout
 from tests.support import (
     DTYPES,
+    arriving,
     assert_close,
     covering,
     pivots,
@@ -311,7 +312,7 @@ def test_work_on_a_column_waits_for_its_arrival() -> None:
 @pytest.mark.parametrize("layout", ORDERED, ids=str)
 def test_arrivals_keep_the_order_topological(layout: TileLayout, slow: int, depth: int) -> None:
     graph = build(layout, "column")
-    order_of = Order(graph, depth, arrival=lambda column: slow * column)
+    order_of = Order(graph, depth, arriving(layout, slow))
     keys = priorities(order_of, graph)
     assert graph.is_topological(sorted(range(len(graph)), key=lambda index: keys[index]))
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from hetero_la.scheduler.graph.tasks import Region
-from hetero_la.scheduler.program.instructions import Instruction
+from hetero_la.scheduler.program.instructions import CallKernel
 from hetero_la.scheduler.run.priority_lock import PriorityLock
 from hetero_la.tiles.kernels.cpu.device import CpuDevice
 from hetero_la.tiles.storage.layout import TileLayout
@@ -135,7 +135,7 @@ def test_a_wait_within_a_call_lets_others_enqueue() -> None:
     made = set_up(TileLayout(4, 8, 4), 2)
     for program, column in zip(made.programs, range(2), strict=True):
         whole = (Region("A", column, 0, 1),)
-        program.instructions = [Instruction("call", 0, column, column, "laset_0", whole)]
+        program.instructions = [CallKernel(0, column, column, "laset_0", whole)]
     array, _ = run_in_threads(made, devices, random(4, 8))
     assert [device.met for device in devices] == [True, True]
     assert not array.any()

@@ -17,6 +17,12 @@ from hetero_la.scheduler.placement.placement import Placement
 from hetero_la.scheduler.placement.workers import WorkerInfo
 from hetero_la.scheduler.predict.simulate import simulate
 from hetero_la.scheduler.program.build import build_programs
+from hetero_la.scheduler.program.instructions import (
+    CallKernel,
+    ReceiveMessage,
+    SendMessage,
+    StoreRows,
+)
 from hetero_la.tiles.kernels.cpu.device import CpuDevice, VirtualGpu
 from hetero_la.tiles.kernels.device import Queue
 from hetero_la.tiles.storage.layout import TileLayout
@@ -24,6 +30,7 @@ from tests.support import (
     Engine,
     LazyGpu,
     Setup,
+    arriving,
     assert_close,
     pivots,
     random,
@@ -59,11 +66,6 @@ def model_of(owners: int, panel: bool, *, virtual: bool) -> MachineModel:
     )
 
 
-def arriving(column: int) -> int:
-    """Columns that come in one after the other, slower than they are needed."""
-    return column * 2
-
-
 @pytest.fixture(autouse=True, scope="module")
 def _one_blas_thread():
     with threadpool_limits(1):
@@ -82,11 +84,11 @@ def test_programs_end(owners: int, panel: bool, depth: int, shared: bool, half: 
     """A shape's columns are there, or arrive, for one look-ahead and the next in turns."""
     models = [model_of(owners, panel, virtual=virtual) for virtual in (True, False)]
     for number, shape in enumerate(SHAPES):
-        arrival = arriving if (number + depth + half) % 2 else None
+        layout = layout_of(*shape)
+        arrival = arriving(layout) if (number + depth + half) % 2 else None
         made = set_up(
-            layout_of(*shape), owners, panel_worker=panel, depth=depth, shared=shared,
-            arrival=arrival,
-        )  # fmt: skip
+            layout, owners, panel_worker=panel, depth=depth, shared=shared, arrival=arrival
+        )
         for model in models:
             run = simulate(made.programs, made.traffic, made.graph, model)
             assert run.makespan > 0
@@ -143,9 +145,8 @@ LAZY_SHAPES = [(5, 5, 1, 0), (7, 3, 1, 0), (3, 9, 1, 0), (8, 8, 1, 3), (6, 6, 0,
 def test_events_order_the_queues(owners: int, panel: bool, depth: int, late: bool) -> None:
     for shape in LAZY_SHAPES:
         layout = layout_of(*shape)
-        made = set_up(
-            layout, owners, panel_worker=panel, depth=depth, arrival=arriving if late else None
-        )
+        arrival = arriving(layout) if late else None
+        made = set_up(layout, owners, panel_worker=panel, depth=depth, arrival=arrival)
         a, b = problem(layout)
         for seed in range(3):
             engine = Engine(seed)
@@ -215,7 +216,7 @@ def test_every_task_is_called_once_by_its_worker(
     found = []
     for w, program in enumerate(made.programs):
         assert program.worker == w
-        for call in (i for i in program.instructions if i.op == "call"):
+        for call in program.select(CallKernel):
             count = len(columns_of(made, w, call.first, call.last))
             for column in columns_of(made, w, call.first, call.last):
                 task = next(
@@ -225,7 +226,7 @@ def test_every_task_is_called_once_by_its_worker(
                 )  # fmt: skip
                 found.append((w, task.kind, task.step, task.column, task.updates + task.writes))
     assert sorted(found) == expected
-    total = sum(i.flops for program in made.programs for i in program.instructions)
+    total = sum(program.flops for program in made.programs)
     assert total == pytest.approx(sum(map(made.graph.flops, made.graph.tasks)))
 
 
@@ -236,8 +237,8 @@ def test_the_trailing_update_of_a_step_is_one_call_a_worker(owners: int, depth: 
     for w, program in enumerate(made.programs):
         for k in range(9):
             wide = [
-                i for i in program.instructions
-                if (i.op, i.kind, i.step) == ("call", "gemm", k) and i.first > k + depth
+                i for i in program.select(CallKernel)
+                if (i.kind, i.step) == ("gemm", k) and i.first > k + depth
             ]  # fmt: skip
             rest = [column for column in program.columns if column > k + depth]
             covered = [(i.first, i.last) for i in wide]
@@ -247,16 +248,16 @@ def test_the_trailing_update_of_a_step_is_one_call_a_worker(owners: int, depth: 
 
 def test_columns_apart_in_shared_memory_are_not_merged() -> None:
     made = set_up(layout_of(9, 9, 0, 0), 2, depth=1, shared=True)
-    calls = [i for program in made.programs for i in program.instructions if i.op == "call"]
+    calls = [i for program in made.programs for i in program.select(CallKernel)]
     assert all(call.first == call.last for call in calls)
     alone = set_up(layout_of(9, 9, 0, 0), 1, depth=0, shared=True)
-    assert max(i.last - i.first for i in alone.programs[0].instructions) == 7
+    assert max(i.last - i.first for i in alone.programs[0].select(CallKernel)) == 7
 
 
 @pytest.mark.parametrize("depth", [0, 1, 2])
 def test_look_ahead_factors_a_panel_before_the_rest_of_the_step(depth: int) -> None:
     made = set_up(layout_of(8, 8, 0, 0), 1, depth=depth)
-    calls = [i for i in made.programs[0].instructions if i.op == "call"]
+    calls = made.programs[0].select(CallKernel)
     place = {(i.kind, i.step, i.first): at for at, i in enumerate(calls)}
     for k in range(8 - depth - 1):
         rest = place["gemm", k, k + depth + 1]  # the wide update of step k
@@ -269,7 +270,7 @@ def test_a_panel_is_more_urgent_than_the_updates_of_the_step_before_and_no_other
     owners: int,
 ) -> None:
     for program in set_up(layout_of(7, 7, 0, 2), owners, depth=1).programs:
-        calls = [i for i in program.instructions if i.op == "call"]
+        calls = program.select(CallKernel)
         for panel in (call for call in calls if call.queue is Queue.PANEL):
             for update in (call for call in calls if call.queue is Queue.UPDATE):
                 assert (panel.urgency < update.urgency) == (update.step >= panel.step - 1)
@@ -279,10 +280,10 @@ def test_a_panel_is_more_urgent_than_the_updates_of_the_step_before_and_no_other
 def test_what_is_no_call_is_as_urgent_as_the_call_that_it_is_for(owners: int) -> None:
     """A send is for the call before it, anything else for the next one."""
     for program in set_up(layout_of(7, 7, 0, 2), owners, depth=1).programs:
-        calls = [i for i in program.instructions if i.op == "call"]
+        calls = program.select(CallKernel)
         for at, instruction in enumerate(program.instructions):
-            following = [i.urgency for i in program.instructions[at:] if i.op == "call"]
-            if instruction.op == "send":
+            following = [i.urgency for i in program.instructions[at:] if isinstance(i, CallKernel)]
+            if isinstance(instruction, SendMessage):
                 assert instruction.urgency == program.instructions[at - 1].urgency
             elif following:
                 assert instruction.urgency == following[0]
@@ -310,7 +311,8 @@ def test_blocks_of_columns_give_the_programs_that_single_tasks_give(
     routines = {"lu": (7, 7, 1, 0), "solve": (6, 6, 1, 2), "cholesky": (7, 7, 0, 0),
                 "qr": (7, 4, 1, 0), "lstsq": (5, 3, 0, 2)}  # fmt: skip
     for number, (routine, shape) in enumerate(routines.items()):
-        layout, arrival = layout_of(*shape), arriving if number % 2 else None
+        layout = layout_of(*shape)
+        arrival = arriving(layout) if number % 2 else None
         blocks = ROUTINES[routine].tasks(layout)
         tasks = one_by_one(blocks)
         assert all(block.single for block in tasks.blocks)
@@ -375,13 +377,13 @@ def test_messages_cover_every_flow_between_workers(
 @pytest.mark.parametrize(("owners", "panel"), [(2, False), (3, True)])
 def test_what_is_sent_is_received_once_by_each_consumer(owners: int, panel: bool) -> None:
     made = set_up(layout_of(7, 7, 1, 1), owners, panel_worker=panel)
-    sent = [i.message for p in made.programs for i in p.instructions if i.op == "send"]
+    sent = [i.message for p in made.programs for i in p.select(SendMessage)]
     assert sorted(sent) == sorted(made.traffic.messages)
     for w, program in enumerate(made.programs):
-        received = [i.message for i in program.instructions if i.op == "receive"]
+        received = [i.message for i in program.select(ReceiveMessage)]
         expected = [key for key, m in made.traffic.messages.items() if w in m.consumers]
         assert sorted(received) == sorted(expected)
-        slots = {i.slot for i in program.instructions if i.op == "receive"}
+        slots = {i.slot for i in program.select(ReceiveMessage)}
         assert slots <= set(range(program.slots))
 
 
@@ -404,8 +406,8 @@ def test_rows_above_the_last_write_are_stored_sooner(owners: int, panel: bool) -
     made = set_up(layout_of(7, 6, 1, 1), owners, panel_worker=panel)
     for program in made.programs:
         stored: dict[int, list[tuple[int, int, int]]] = {}
-        for i in (i for i in program.instructions if i.op == "store"):
-            ((_, column, start, stop),) = i.regions
+        for i in program.select(StoreRows):
+            _, column, start, stop = i.region
             stored.setdefault(column, []).append((start, stop, max(i.waits, default=-1)))
         assert sorted(stored) == sorted(program.columns)
         for column, parts in stored.items():

@@ -19,6 +19,7 @@ from hetero_la.scheduler.machine.model import MachineModel
 from hetero_la.scheduler.placement.lookahead import Order
 from hetero_la.scheduler.placement.workers import WorkerInfo
 from hetero_la.scheduler.predict.simulate import simulate
+from hetero_la.scheduler.program.instructions import CallKernel, ReceiveMessage, SendMessage
 from hetero_la.scheduler.run.inline import run_in_order
 from hetero_la.tiles.kernels.cpu.device import CpuDevice, VirtualGpu
 from hetero_la.tiles.kernels.device import KernelOptions
@@ -30,6 +31,7 @@ from tests.support import (
     Problem,
     Setup,
     Values,
+    arriving,
     assert_close,
     covering,
     priorities,
@@ -140,7 +142,7 @@ def test_edges_follow_from_the_accesses(case: tuple[str, int, int, int], granula
 @pytest.mark.parametrize("case", CASES, ids=name_of)
 def test_priorities_are_a_topological_order(case: tuple[str, int, int, int], depth: int) -> None:
     graph = TASKS[case[0]](layout_of(case))
-    for arrival in (None, lambda column: 2 * column):
+    for arrival in (None, arriving(graph.layout)):
         keys = priorities(Order(graph, depth, arrival), graph)
         assert len(set(keys)) == len(graph)
         assert graph.is_topological(sorted(range(len(graph)), key=lambda index: keys[index]))
@@ -219,9 +221,10 @@ def test_programs_of_every_team_end(routine: str, owners: int, panel: bool, dept
         for virtual in (False, True)
     ]
     for case in (case for case in CASES if case[0] == routine):
-        for arrival in (None, lambda column: 2 * column):
+        layout = layout_of(case)
+        for arrival in (None, arriving(layout)):
             made = set_up(
-                layout_of(case), owners, panel_worker=panel, depth=depth, arrival=arrival,
+                layout, owners, panel_worker=panel, depth=depth, arrival=arrival,
                 routine=routine,
             )  # fmt: skip
             for model in models:
@@ -286,7 +289,7 @@ def test_events_order_the_queues(
         given = problem(routine, layout_of(case))
         made = set_up(
             given.layout, owners, panel_worker=panel, depth=depth, routine=routine,
-            arrival=(lambda column: 2 * column) if late else None,
+            arrival=arriving(given.layout) if late else None,
         )  # fmt: skip
         run_all(made, given, Engine(owners + depth), panel)
 
@@ -331,7 +334,7 @@ def test_blocks_are_loaded_before_anything_is_done_to_them(
         given = problem(routine, layout_of(case))
         made = set_up(
             given.layout, owners, routine=routine,
-            arrival=(lambda column: 2 * column) if late else None,
+            arrival=arriving(given.layout) if late else None,
         )  # fmt: skip
         for seed in range(3):
             engine = Engine(seed)
@@ -345,8 +348,8 @@ def test_blocks_are_loaded_before_anything_is_done_to_them(
 def calls_of(made: Setup, worker: int, kind: str) -> list[tuple[int, int, int]]:
     return [
         (i.step, i.first, i.last)
-        for i in made.programs[worker].instructions
-        if i.op == "call" and i.kind == kind
+        for i in made.programs[worker].select(CallKernel)
+        if i.kind == kind
     ]
 
 
@@ -384,14 +387,14 @@ def test_a_trapezoid_of_columns_apart_is_a_kernel_call_for_each(depth: int) -> N
     called = [
         (i.step, *call)
         for program in made.programs
-        for i in program.instructions
+        for i in program.select(CallKernel)
         if i.kind == "herk"
         for call in i.kernel_calls()
     ]
     tasks = [t for t in made.graph.tasks if t.kind == "herk"]
     assert sorted(called) == sorted((t.step, t.column, t.column, t.accesses) for t in tasks)
     (one,) = set_up(TileLayout(9 * NB, 9 * NB, NB), 1, routine="cholesky").programs
-    assert not any(i.stretches for i in one.instructions)  # the matrix's own neighbours
+    assert not any(i.stretches for i in one.select(CallKernel))  # the matrix's own neighbours
 
 
 @pytest.mark.parametrize(
@@ -414,12 +417,12 @@ def test_every_task_is_called_by_its_worker(
         for task, worker in zip(made.graph.tasks, made.placement, strict=True):
             moved = panel and task.kind in chain
             assert worker == (owners if moved else made.distribution.owners[task.column])
-        total = sum(i.flops for program in made.programs for i in program.instructions)
+        total = sum(program.flops for program in made.programs)
         assert total == pytest.approx(sum(map(made.graph.flops, made.graph.tasks)))
-        sent = [i.message for p in made.programs for i in p.instructions if i.op == "send"]
+        sent = [i.message for p in made.programs for i in p.select(SendMessage)]
         assert sorted(sent) == sorted(made.traffic.messages)
         for worker, program in enumerate(made.programs):
-            received = [i.message for i in program.instructions if i.op == "receive"]
+            received = [i.message for i in program.select(ReceiveMessage)]
             wanted = [key for key, m in made.traffic.messages.items() if worker in m.consumers]
             assert sorted(received) == sorted(wanted)
 

@@ -19,6 +19,7 @@ from hetero_la.scheduler.graph.task_graph import TaskGraph
 from hetero_la.scheduler.placement.workers import WorkerInfo
 from hetero_la.scheduler.predict.simulate import simulate
 from hetero_la.scheduler.program.checkpoint_cuts import CheckpointCuts
+from hetero_la.scheduler.program.instructions import SaveRegion
 from hetero_la.scheduler.run.checkpoint_store import Checkpoints, write_files
 from hetero_la.scheduler.run.inline import run_in_order
 from hetero_la.tiles.arrays.errors import InsufficientMemoryError
@@ -127,7 +128,7 @@ def test_a_checkpoint_has_what_has_changed() -> None:
     assert columns == {2: set(range(6)), 4: {2, 3, 4, 5}}
     # What only its own step needs (W, net) is not part of it.
     assert {name for name, _ in saved[2]} == {"A", "ipiv", "info"}
-    assert [i.op for p in set_up(layout, 2).programs for i in p.instructions].count("save") == 0
+    assert not any(program.select(SaveRegion) for program in set_up(layout, 2).programs)
 
 
 def test_checkpoints_on_gpus_wait_for_the_device() -> None:
@@ -144,7 +145,7 @@ def test_checkpoints_on_gpus_wait_for_the_device() -> None:
 
     saved: dict[int, Any] = {}
     run_by_messages(made, a, devices=[Device("gpu0"), Device("gpu1")], saved=saved)
-    copies = [i for p in made.programs for i in p.instructions if i.op == "save"]
+    copies = [i for p in made.programs for i in p.select(SaveRegion)]
     assert len(waits) >= len(copies) > 0
     assert saved[3].keys() >= {("A", 5), ("ipiv", 0)}
 

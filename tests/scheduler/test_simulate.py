@@ -17,6 +17,7 @@ from hetero_la.scheduler.placement.distribution import Distribution
 from hetero_la.scheduler.placement.placement import Placement
 from hetero_la.scheduler.predict.simulate import Simulation, simulate
 from hetero_la.scheduler.program.build import build_programs
+from hetero_la.scheduler.program.instructions import CallKernel, ReceiveMessage, SendMessage
 from hetero_la.tiles.kernels.device import Queue
 from hetero_la.tiles.storage.layout import TileLayout
 from tests.support import call_seconds
@@ -87,7 +88,7 @@ def test_order_respects_every_edge(case, device):
     span: dict[int, tuple[float, float]] = {}
     for program, start, stop in zip(case.programs, run.start, run.stop, strict=True):
         for at, i in enumerate(program.instructions):
-            if i.op != "call":
+            if not isinstance(i, CallKernel):
                 continue
             columns = [c for c in program.columns if i.first <= c <= i.last] or [i.first]
             for task in graph.tasks:
@@ -134,8 +135,7 @@ def test_one_cpu_takes_the_sum_of_its_calls_and_what_it_takes_to_issue_instructi
     case = Case(4096, 256, 1)
     total = sum(
         call_seconds(CORE, i, case.graph, 256 * (i.last - i.first + 1))
-        for i in case.programs[0].instructions
-        if i.op == "call"
+        for i in case.programs[0].select(CallKernel)
     )
     run = case.run(CORE, source="in place")
     issues = CORE.issue_seconds * len(case.programs[0].instructions)
@@ -147,7 +147,7 @@ def test_one_cpu_takes_the_sum_of_its_calls_and_what_it_takes_to_issue_instructi
 def test_a_gpu_waits_for_a_host_that_is_slow_to_issue():
     case = Case(4096, 256, 1)
     slow = replace(H200, issue_seconds=1e-3)
-    calls = sum(i.op == "call" for i in case.programs[0].instructions)
+    calls = len(case.programs[0].select(CallKernel))
     assert case.run(H200).makespan < 0.5 * calls * slow.issue_seconds
     assert case.run(slow).makespan > calls * slow.issue_seconds
 
@@ -236,7 +236,7 @@ def test_clocks_fall_in_long_runs():
 def test_throughput_is_not_invented():
     case = Case(16384, 512, 1)
     run = case.run(H200)
-    products = [i for i in case.programs[0].instructions if i.kind == "gemm"]
+    products = [i for i in case.programs[0].select(CallKernel) if i.kind == "gemm"]
     assert run.makespan > sum(i.flops for i in products) / H200.gemm_rate
 
 
@@ -292,11 +292,10 @@ def test_workers_with_empty_programs_compute_nothing():
     assert run.computing[2] == 0
 
 
-def _drop(case: Case, worker: int, op: str) -> str:
-    """Replace the first `op` of a worker by one that nobody knows."""
-    i = next(i for i in case.programs[worker].instructions if i.op == op)
+def _drop(case: Case, worker: int, kind: type[SendMessage] | type[ReceiveMessage]) -> str:
+    """Replace the message of a worker's first send or receive by one that nobody knows."""
+    i = case.programs[worker].select(kind)[0]
     key = i.message
-    assert key is not None
     i.message = key._replace(step=10**6)
     return f"message {tuple(key)}"
 
@@ -304,7 +303,7 @@ def _drop(case: Case, worker: int, op: str) -> str:
 @pytest.mark.parametrize("device", list(DEVICES.values()), ids=list(DEVICES))
 def test_a_message_that_is_never_sent_is_found(device):
     case = Case(4096, 512, 2)
-    missing = _drop(case, 0, "send")
+    missing = _drop(case, 0, SendMessage)
     with pytest.raises(RuntimeError, match="never end") as caught:
         case.run(device)
     assert "worker 1 is stuck at instruction" in str(caught.value)
@@ -316,7 +315,7 @@ def test_two_workers_that_wait_for_each_other_are_found(device):
     case = Case(4096, 512, 2)
     for program in case.programs:  # receive before what is to be sent
         code = program.instructions
-        receive = next(i for i in code if i.op == "receive")
+        receive = program.select(ReceiveMessage)[0]
         for i in code:
             i.waits = ()
         code.remove(receive)

@@ -15,8 +15,7 @@ from hetero_la.scheduler.graph.step_calls import StepCalls
 from hetero_la.scheduler.graph.step_kernels import Call, StepKernels, Tile
 from hetero_la.scheduler.machine.device import DeviceModel
 from hetero_la.scheduler.machine.model import MachineModel
-from hetero_la.scheduler.predict.estimate import StepTimes, step_seconds
-from hetero_la.scheduler.predict.stages import Stages
+from hetero_la.scheduler.predict.estimate import Stages
 from hetero_la.tiles.kernels.spec import SPECS
 from hetero_la.tiles.storage.layout import TileLayout
 
@@ -91,38 +90,30 @@ def test_estimates_count_each_operation_once(routine: str) -> None:
     build = ROUTINES[routine].tasks
     for layout in layouts(routine):
         graph, tiles = build(layout), [Tile.of(layout, k) for k in range(layout.kt)]
-        times = StepTimes(build, layout.m, layout.n, layout.nrhs, MODEL, [0], None, "float64")
-        found = sum(times.panel(t) + times.update(t) + times.substitution(t) for t in tiles)
+        stages = Stages(build, layout, MODEL, [0], None, "float64")
+        panels = [stages.panel(tile) for tile in tiles]
+        updates = [stages.trailing(tile) for tile in tiles]
+        found = sum(p.factor + p.finish + p.closing for p in panels)
+        found += sum(update.seconds for update in updates)
         assert found == pytest.approx(sum(map(graph.flops, graph.tasks)), rel=1e-12), layout
-        for k, (chain, _, _) in enumerate(step_seconds(build, layout, MODEL, [0], None, "f8")):
+        if ROUTINES[routine].factored:
+            continue
+        assert all(update.seconds == pytest.approx(update.flops) for update in updates)
+        for k, (before, panel) in enumerate(zip([None, *updates], panels, strict=False)):
             places = {(k - 1, k), (k, k)}  # the column is brought up to date, and factored
             own = [task for task in graph.tasks if (task.step, task.column) in places]
-            if not ROUTINES[routine].factored:
-                assert chain == pytest.approx(sum(map(graph.flops, own)), rel=1e-12), (layout, k)
-
-
-@pytest.mark.parametrize("routine", [r for r in ROUTINES if not ROUTINES[r].factored])
-def test_so_do_stages(routine: str) -> None:
-    build = ROUTINES[routine].tasks
-    for layout in (each for each in layouts(routine) if each.m == each.n):
-        stages = Stages(build, layout.m, layout.n, layout.nrhs, MODEL, [0], None, "float64")
-        places = list(zip(layout.row_starts, layout.column_widths[: layout.kt], strict=False))
-        panels = [stages.panel_times(*place) for place in places]
-        trailing = [stages.trailing(*place) for place in places]
-        found = sum(p.factor + p.finish + p.closing for p in panels)
-        found += sum(update.seconds for update in trailing)
-        graph = build(layout)
-        assert found == pytest.approx(sum(map(graph.flops, graph.tasks)), rel=1e-12), layout
-        assert all(update.seconds == pytest.approx(update.flops) for update in trailing)
+            # The rest of the update takes no time.
+            chain = stages.stage(before and before._replace(seconds=0.0), panel).without
+            expected = sum(map(graph.flops, own)) + panel.closing
+            assert chain == pytest.approx(expected, rel=1e-12), (layout, k)
 
 
 @pytest.mark.parametrize("routine", [r for r in ROUTINES if not ROUTINES[r].factored])
 def test_stages_end_with_every_call_after_the_last_step(routine: str) -> None:
     build, layout = ROUTINES[routine].tasks, TileLayout(75, 75, 9)
     model = MachineModel((Calls(issue_seconds=0.0),))
-    stages = Stages(build, 75, 75, 0, model, [0], None, "float64")
-    places = zip(layout.row_starts, layout.column_widths, strict=False)
-    calls = sum(stages.panel_times(*place).closing for place in places)
+    stages = Stages(build, layout, model, [0], None, "float64")
+    calls = sum(stages.panel(Tile.of(layout, k)).closing for k in range(layout.kt))
     assert calls == sum(task.step >= layout.kt for task in build(layout).tasks)
 
 

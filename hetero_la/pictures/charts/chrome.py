@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from hetero_la.execution.timeline import TracedRun
+from hetero_la.scheduler.program.instructions import CallKernel, ReceiveMessage, SendMessage
 from hetero_la.tiles.kernels.device import Queue
 
 TASKS = len(Queue)  #: the thread that shows Dask's tasks
@@ -57,9 +58,10 @@ def _slices(run: TracedRun, origin: float) -> Iterator[dict[str, Any]]:
     for worker, trace in enumerate(run.workers):
         instructions = run.plan.programs[worker].instructions
         for instruction, (start, stop) in zip(instructions, trace.spans - origin, strict=True):
+            flops = instruction.flops if isinstance(instruction, CallKernel) else 0.0
             yield _slice(
                 instruction.label, instruction.op, worker, int(instruction.queue),
-                float(start), float(stop), step=instruction.step, flops=instruction.flops,
+                float(start), float(stop), step=instruction.step, flops=flops,
             )  # fmt: skip
         for start, stop in trace.windows - origin:
             name = f"{run.plan.routine} task"
@@ -72,11 +74,11 @@ def messages(run: TracedRun) -> Iterator[tuple[int, int, int, int]]:
         instruction.message: (worker, place)
         for worker, program in enumerate(run.plan.programs)
         for place, instruction in enumerate(program.instructions)
-        if instruction.op == "send"
+        if isinstance(instruction, SendMessage)
     }
     for worker, program in enumerate(run.plan.programs):
         for place, instruction in enumerate(program.instructions):
-            if instruction.op == "receive":
+            if isinstance(instruction, ReceiveMessage):
                 yield *sends[instruction.message], worker, place
 
 

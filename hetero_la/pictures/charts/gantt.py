@@ -15,6 +15,7 @@ from hetero_la.pictures.graph.placed import format_amount
 from hetero_la.pictures.legend import Legend, heading, worker_mark
 from hetero_la.pictures.palette import FAINT, GRID, INK, MUTED, OTHER, PAPER, family, text_on
 from hetero_la.pictures.scene import Line, Rect, Scene, Text
+from hetero_la.scheduler.program.instructions import CallKernel
 from hetero_la.scheduler.run.trace import PARTS
 
 _LEFT = 118.0
@@ -75,7 +76,7 @@ def _charts(
 
 def _legend(scene: Scene, runs: Sequence[TracedRun], y: float) -> None:
     kinds = dict.fromkeys(
-        i.kind for run in runs for p in run.plan.programs for i in p.instructions if i.kind
+        call.kind for run in runs for p in run.plan.programs for call in p.select(CallKernel)
     )
     legend = Legend(scene, 16, y, _WIDTH + _LEFT - 16)
     legend.kinds(kinds)
@@ -138,7 +139,7 @@ class _Chart:
         for row in sorted(set(queues.tolist())):
             mine = np.flatnonzero(queues == row)
             labels = [instructions[i].label for i in mine]
-            colours = [family(instructions[i].kind).colour for i in mine]
+            colours = [family(instructions[i].name).colour for i in mine]
             links = [self.link.get((worker, i), "") for i in mine.tolist()]
             boxes = self._merged_boxes(trace.spans[mine], labels, colours, links)
             self._row(worker, row, y, _BAR, boxes)
