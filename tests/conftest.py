@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import sys
@@ -93,6 +94,12 @@ def _text(value: object) -> str:
         return f"({', '.join(map(_text, value))})"
     name = getattr(value, "name", getattr(value, "__name__", None))
     return str(name) if name else " ".join(repr(value).split())
+
+
+def pytest_collection_finish() -> None:
+    """Let no garbage collection look through the tests themselves, as many of the tests collect."""
+    gc.collect()
+    gc.freeze()
 
 
 _TESTS = Path(__file__).parent

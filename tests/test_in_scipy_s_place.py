@@ -111,6 +111,26 @@ def test_a_number_divides_right_hand_sides(a: Any, b: Any, xp: ModuleType) -> No
     assert found.dtype == solve(*like).dtype
 
 
+@pytest.mark.parametrize("b", [[4.0], [[4.0, 6.0]]])
+def test_a_matrix_of_one_number_is_a_matrix_where_the_right_hand_sides_fit(
+    b: Any, xp: ModuleType
+) -> None:
+    a, b = xp.asarray([[-2.0]]), xp.asarray(b)
+    for pivot, message in (
+        ("partial", "diagonal number 1 of U"),
+        ("none", "pivot 1 is zero in step 0"),
+    ):
+        with pytest.raises(LinAlgError, match=message):
+            solve(0 * a, b, pivot=pivot)
+    with pytest.raises(LinAlgError, match="1-th leading minor"):
+        solve(a, b, assume_a="pos")
+    for number, right in ((a[0], b), (a, xp.ones(2)), (a, xp.ones((2, 1))), (a, xp.ones(()))):
+        found = host(solve(number, right, assume_a="pos"))
+        assert np.array_equal(found, np.atleast_1d(host(right)) / -2)
+    with pytest.raises(ValueError, match="b must have 1 or 2 dimensions"):
+        solve(xp.ones((0, 0)), xp.ones(()))
+
+
 def test_a_number_that_solves_nothing(xp: ModuleType) -> None:
     for b in (0, 1, [0, 1], [[1, 2]]):
         for a in (0, [[0]], np.zeros((1, 1))):
