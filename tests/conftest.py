@@ -79,6 +79,13 @@ def _refuse_processes_and_sockets(event: str, _: tuple[object, ...]) -> None:
         raise AssertionError(f"a test marked as unit needs neither process nor cluster: {event}")
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """Share the tests between two processes, unless they look at the memory of one GPU."""
+    from hetero_la.tiles.arrays.transfer import gpu_count
+
+    return 0 if gpu_count() else 2
+
+
 def pytest_make_parametrize_id(val: object) -> str | None:
     """Name a test by its values, where pytest would count them: `[(3, 4)]`, not `[shape0]`."""
     counted = (tuple, list, dict, set, partial, np.generic, np.ndarray, Exception)
