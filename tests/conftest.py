@@ -1,13 +1,16 @@
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import dask
 import distributed  # noqa: F401  (it names what forked workers begin with, which tests change)
+import numpy as np
 import pytest
 import scipy.linalg  # noqa: F401  (its BLAS is to be loaded before the limit is set)
 from threadpoolctl import threadpool_limits
@@ -74,6 +77,36 @@ def pytest_configure(config: pytest.Config) -> None:
 def _refuse_processes_and_sockets(event: str, _: tuple[object, ...]) -> None:
     if event in ("os.fork", "os.posix_spawn", "socket.__new__"):
         raise AssertionError(f"a test marked as unit needs neither process nor cluster: {event}")
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """Share the tests between two processes, unless they look at the memory of one GPU."""
+    from hetero_la.tiles.arrays.transfer import gpu_count
+
+    return 0 if gpu_count() else 2
+
+
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """Name a test by its values, where pytest would count them: `[(3, 4)]`, not `[shape0]`."""
+    counted = (tuple, list, dict, set, partial, np.generic, np.ndarray, Exception)
+    if isinstance(val, counted):
+        return _text(val)
+    return None
+
+
+def _text(value: object) -> str:
+    if isinstance(value, partial):
+        return _text(value.func)
+    if isinstance(value, tuple | list):
+        return f"({', '.join(map(_text, value))})"
+    name = getattr(value, "name", getattr(value, "__name__", None))
+    return str(name) if name else " ".join(repr(value).split())
+
+
+def pytest_collection_finish() -> None:
+    """Let no garbage collection look through the tests themselves, as many of the tests collect."""
+    gc.collect()
+    gc.freeze()
 
 
 _TESTS = Path(__file__).parent

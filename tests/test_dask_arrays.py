@@ -8,6 +8,7 @@ import sys
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import dask
@@ -365,8 +366,8 @@ def test_inputs_are_not_changed() -> None:
 
 FUNCTIONS: list[Callable[[Any], Any]] = [
     hetero_la.lu, hetero_la.lu_factor, hetero_la.cholesky, hetero_la.cho_factor, hetero_la.qr,
-    hetero_la.inv, hetero_la.det, hetero_la.slogdet, lambda x: hetero_la.solve(x, np.ones(4)),
-    lambda x: hetero_la.lstsq(x, np.ones(4)),
+    hetero_la.inv, hetero_la.det, hetero_la.slogdet, partial(hetero_la.solve, b=np.ones(4)),
+    partial(hetero_la.lstsq, b=np.ones(4)),
 ]  # fmt: skip
 
 

@@ -6,6 +6,7 @@ import inspect
 import tracemalloc
 import warnings
 from collections.abc import Callable
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -108,6 +109,26 @@ def test_a_number_divides_right_hand_sides(a: Any, b: Any, xp: ModuleType) -> No
     assert np.allclose(found, expected)
     like = np.eye(2, dtype=np.asarray(a).dtype), np.ones(2, np.asarray(b).dtype)
     assert found.dtype == solve(*like).dtype
+
+
+@pytest.mark.parametrize("b", [[4.0], [[4.0, 6.0]]])
+def test_a_matrix_of_one_number_is_a_matrix_where_the_right_hand_sides_fit(
+    b: Any, xp: ModuleType
+) -> None:
+    a, b = xp.asarray([[-2.0]]), xp.asarray(b)
+    for pivot, message in (
+        ("partial", "diagonal number 1 of U"),
+        ("none", "pivot 1 is zero in step 0"),
+    ):
+        with pytest.raises(LinAlgError, match=message):
+            solve(0 * a, b, pivot=pivot)
+    with pytest.raises(LinAlgError, match="1-th leading minor"):
+        solve(a, b, assume_a="pos")
+    for number, right in ((a[0], b), (a, xp.ones(2)), (a, xp.ones((2, 1))), (a, xp.ones(()))):
+        found = host(solve(number, right, assume_a="pos"))
+        assert np.array_equal(found, np.atleast_1d(host(right)) / -2)
+    with pytest.raises(ValueError, match="b must have 1 or 2 dimensions"):
+        solve(xp.ones((0, 0)), xp.ones(()))
 
 
 def test_a_number_that_solves_nothing(xp: ModuleType) -> None:
@@ -304,25 +325,27 @@ def flat(result: Any) -> list[Any]:
 
 # --- messages
 
+ZEROS, WIDE = np.zeros((2, 2)), np.ones((2, 3))
+
 
 @pytest.mark.parametrize(
     ("call", "error", "words"),
     [
-        (lambda: solve(np.zeros((2, 2)), [1, 2]), LinAlgError, "A singular matrix detected"),
-        (lambda: inv(np.zeros((2, 2))), LinAlgError, "singular matrix"),
-        (lambda: solve(np.zeros((2, 2)), [1, 2], assume_a="diagonal"), LinAlgError, "singular"),
-        (lambda: solve(np.zeros((2, 2)), [1, 2], assume_a="pos"), LinAlgError, "singular"),
-        (lambda: cholesky(-np.eye(2)), LinAlgError, "leading minor .* not positive definite"),
-        (lambda: cholesky(-np.eye(2)), LinAlgError, r"Internal potrf return info = \[1\]"),
-        (lambda: cho_factor(np.ones((2, 3))), ValueError, "^Expected a square matrix or batch"),
-        (lambda: det(np.ones((2, 3))), ValueError, "Last 2 dimensions of the array must be square"),
-        (lambda: det([1.0, 2.0]), ValueError, "at least two-dimensional"),
-        (lambda: lu([1.0, 2.0]), ValueError, "at least two-dimensional"),
-        (lambda: inv([[np.nan]]), ValueError, "array must not contain infs or NaNs"),
-        (lambda: lstsq(np.eye(2), [1, 2, 3]), ValueError, "Shape mismatch"),
-        (lambda: solve(np.eye(2), [1, 2], assume_a="x"), ValueError, "x is not a recognized"),
-        (lambda: det([["a"]]), TypeError, r"cannot be cast to float\(32, 64\)"),
-        (lambda: solve(np.eye(2) * 1j, [1, 2], transposed=True), NotImplementedError,
+        (partial(solve, ZEROS, [1, 2]), LinAlgError, "A singular matrix detected"),
+        (partial(inv, ZEROS), LinAlgError, "singular matrix"),
+        (partial(solve, ZEROS, [1, 2], assume_a="diagonal"), LinAlgError, "singular"),
+        (partial(solve, ZEROS, [1, 2], assume_a="pos"), LinAlgError, "singular or indefinite"),
+        (partial(cholesky, -np.eye(2)), LinAlgError, "leading minor .* not positive definite"),
+        (partial(cholesky, -np.eye(2)), LinAlgError, r"Internal potrf return info = \[1\]"),
+        (partial(cho_factor, WIDE), ValueError, "^Expected a square matrix or batch"),
+        (partial(det, WIDE), ValueError, "Last 2 dimensions of the array must be square"),
+        (partial(det, [1.0, 2.0]), ValueError, "at least two-dimensional"),
+        (partial(lu, [1.0, 2.0]), ValueError, "at least two-dimensional"),
+        (partial(inv, [[np.nan]]), ValueError, "array must not contain infs or NaNs"),
+        (partial(lstsq, np.eye(2), [1, 2, 3]), ValueError, "Shape mismatch"),
+        (partial(solve, np.eye(2), [1, 2], assume_a="x"), ValueError, "x is not a recognized"),
+        (partial(det, [["a"]]), TypeError, r"cannot be cast to float\(32, 64\)"),
+        (partial(solve, 1j * np.eye(2), [1, 2], transposed=True), NotImplementedError,
          r"^scipy\.linalg\.solve can currently not solve"),
     ],
 )  # fmt: skip

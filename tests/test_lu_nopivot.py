@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from types import ModuleType
 
 import dask.array as da
@@ -159,11 +160,12 @@ def test_what_is_not_finite_is_never_taken_for_factors(xp: ModuleType) -> None:
         lu_factor(xp.asarray(a), pivot="none", check_finite=False, nb=NB)
 
 
-@pytest.mark.parametrize("function", [lu_factor, lambda a, **k: solve(a, a, **k)])
-@pytest.mark.parametrize("make", [np.asarray, lambda a: da.from_array(a, chunks=2)])
-def test_another_word_for_pivoting_is_refused(function, make) -> None:
-    with pytest.raises(ValueError, match="pivot must be 'partial' or 'none', not 'rook'"):
-        function(make(np.eye(4)), pivot="rook")
+@pytest.mark.parametrize("make", [np.asarray, da.asarray])
+def test_another_word_for_pivoting_is_refused(make) -> None:
+    a = make(np.eye(4))
+    for call in (partial(lu_factor, a), partial(solve, a, a)):
+        with pytest.raises(ValueError, match="pivot must be 'partial' or 'none', not 'rook'"):
+            call(pivot="rook")
 
 
 # --- kernels

@@ -255,20 +255,22 @@ def test_ratios_of_empty_factors_are_zero(m: int, n: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    ("ratio", "shapes"),
     [
-        lambda: cholesky_ratio(np.eye(3, 4), np.eye(3, 4)),
-        lambda: cholesky_ratio(np.eye(3), np.eye(2)),
-        lambda: qr_ratio(np.eye(3, 2), np.eye(3, 2), np.eye(3, 2)),
-        lambda: qr_ratio(np.eye(3, 2), np.eye(2), np.eye(2)),
-        lambda: qr_factors_ratio(np.eye(3, 2), np.eye(3, 2), np.ones(3)),
-        lambda: lstsq_ratio(np.eye(3, 2), np.ones(3), np.ones(3)),
-        lambda: lstsq_ratio(np.eye(3, 2), np.ones(2), np.ones((3, 1))),
+        (cholesky_ratio, [(3, 4), (3, 4)]),
+        (cholesky_ratio, [(3, 3), (2, 2)]),
+        (qr_ratio, [(3, 2), (3, 2), (3, 2)]),
+        (qr_ratio, [(3, 2), (2, 2), (2, 2)]),
+        (qr_factors_ratio, [(3, 2), (3, 2), (3,)]),
+        (lstsq_ratio, [(3, 2), (3,), (3,)]),
+        (lstsq_ratio, [(3, 2), (2,), (3, 1)]),
     ],
 )
-def test_factors_of_another_matrix_are_refused(wrong: Callable[[], float]) -> None:
+def test_factors_of_another_matrix_are_refused(
+    ratio: Callable[..., float], shapes: list[tuple[int, ...]]
+) -> None:
     with pytest.raises(ValueError, match=r"do(es)? not (belong|match)"):
-        wrong()
+        ratio(*map(np.ones, shapes))
 
 
 def test_a_structure_that_the_ratio_does_not_know_is_refused() -> None:

@@ -137,7 +137,7 @@ def test_stacks_that_cannot_be_paired() -> None:
 # --- what goes wrong
 
 
-@pytest.mark.parametrize("function", [inv, lambda a: solve(a, np.ones(3))])
+@pytest.mark.parametrize("function", [inv, lambda a: solve(a, np.ones(3))], ids=["inv", "solve"])
 def test_one_singular_matrix_is_an_error(function: Callable[[NDArray], Any]) -> None:
     a = np.stack([np.eye(3), np.zeros((3, 3)), np.eye(3)])
     with pytest.raises(LinAlgError):
@@ -211,7 +211,10 @@ def test_a_tuple_of_one_stays_one() -> None:
         assert r.shape == given.shape
 
 
-@pytest.mark.parametrize("given", [np.eye(3), [[1.0, 2.0]], np.ones(3), 1.0, None])
+@pytest.mark.parametrize(
+    "given", [np.eye(3), [[1.0, 2.0]], np.ones(3), 1.0, None],
+    ids=["matrix", "list", "vector", "number", "None"],
+)  # fmt: skip
 def test_plain_input_goes_through_as_it_is(given: Any) -> None:
     assert over_stacks(a=2)(lambda a: a)(given) is given
 

@@ -104,6 +104,8 @@ def test_a_foreign_or_stale_profile_is_noticed_once(
      lambda text: text.replace('"tile_share": 0.0,', ""),
      lambda text: text.replace('"tile_share": 0.0', '"tile_share": 1.0'),
      lambda text: text.replace('"kernel": "gemm"', '"kernel": "nonsense"')],
+    ids=["half of it", "a list", "nothing", "an older format", "a bad tuning", "a number as device",
+         "an unknown field", "a missing field", "a share of 1", "an unknown kernel"],
 )  # fmt: skip
 def test_a_damaged_profile_is_noticed(place: Path, damage) -> None:
     text = kept().read_text()
@@ -126,6 +128,8 @@ def test_a_damaged_profile_is_noticed(place: Path, damage) -> None:
      (lambda text: text.replace('"gemm_half": ', '"gemm_half": 1e999, "old": '), "is inf"),
      (lambda text: text.replace('"lookahead": 2', '"lookahead": -2'), "look-ahead .* is -2"),
      (lambda text: text.replace('"lookahead": 2', '"lookahead": 2.5'), "look-ahead .* is 2.5")],
+    ids=["nothing", "deep nesting", "start of null", "kind of tpu", "negative bandwidth",
+         "rate of 0", "infinite half", "negative look-ahead", "broken look-ahead"],
 )  # fmt: skip
 def test_figures_that_cannot_be_are_noticed(place: Path, damage, sentence: str) -> None:
     write_profile(profile().with_tunings([TUNING]), place)
