@@ -1,4 +1,4 @@
-"""Application of functions of one matrix to stacks of matrices, as in SciPy."""
+"""Functions of one matrix, applied to arrays of any kind and to stacks of matrices, as in SciPy."""
 
 from __future__ import annotations
 
@@ -12,9 +12,23 @@ from typing import Any, TypeVar, cast
 import numpy as np
 
 from hetero_la.checks.inputs import refuse_masked
-from hetero_la.tiles.arrays.transfer import array_module, is_device_array
+from hetero_la.checks.lazy import takes_dask_arrays
+from hetero_la.tiles.arrays.transfer import array_module, is_device_array, on_device_of_arrays
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+def array_function(**core: int | str) -> Callable[[F], F]:
+    """Decorate a function of NumPy and CuPy arrays so that it takes all that users may pass.
+
+    These are arrays on any GPU, Dask arrays, and for the arguments in `core` stacks: see
+    `on_device_of_arrays`, `takes_dask_arrays` and `over_stacks`.
+    """
+
+    def decorate(function: F) -> F:
+        return takes_dask_arrays(on_device_of_arrays(over_stacks(**core)(function)))
+
+    return decorate
 
 
 def over_stacks(**core: int | str) -> Callable[[F], F]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any, TypeVar, cast
 
@@ -35,9 +36,10 @@ def takes_dask_arrays(function: F) -> F:
 
     @functools.wraps(function)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
-        if not _has_dask_array((*args, *kwargs.values())):
-            return function(*args, **kwargs)
-        return lazy_function(function.__name__)(*args, **kwargs)
+        values = (*args, *kwargs.values())
+        entries = itertools.chain(*(v if isinstance(v, tuple) else (v,) for v in values))
+        lazy = any(map(is_dask_array, entries))
+        return (lazy_function(function.__name__) if lazy else function)(*args, **kwargs)
 
     return cast(F, wrapped)
 
@@ -46,11 +48,3 @@ def is_dask_array(value: Any) -> bool:
     """Return whether `value` is a Dask array."""
     module = sys.modules.get("dask.array")  # imported, if there is a Dask array
     return module is not None and isinstance(value, module.Array)
-
-
-def _has_dask_array(values: Iterable[Any]) -> bool:
-    return any(
-        is_dask_array(entry)
-        for value in values
-        for entry in (value if isinstance(value, tuple) else (value,))
-    )
