@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import functools
+from functools import partial
 from typing import Any, Unpack, overload
 
 import numpy as np
@@ -79,6 +79,11 @@ class CholeskyFactors(Factors[Stored, bool]):
         -------
         array
             X, in the shape of `b`.
+
+        Raises
+        ------
+        ValueError
+            If `b` does not fit, or holds a NaN or an infinity.
 
         Examples
         --------
@@ -200,8 +205,7 @@ def cho_factor(
     factor, result = _factor(
         a, lower, overwrite_a, check_finite, residency=Residency.BOTH, client=client, **options
     )
-    c = factor if lower else factor.T
-    return CholeskyFactors(c, lower, 0, result.report, result.kept)
+    return CholeskyFactors(factor if lower else factor.T, lower, 0, result.report, result.kept)
 
 
 def _factor(
@@ -218,15 +222,11 @@ def _factor(
         matrix = matrix.T
         complete_from_triangle(matrix, lower=False, conjugate=False)
     result = execute("cholesky", matrix, overwrite_a=overwrite_a, **how)
-    _require_positive(result)
+    if result.info:
+        raise LinAlgError(not_positive_message(result.info))
     if turned:
         complete_from_triangle(result.array, lower=True, conjugate=False)
     return result.array.T if turned else result.array, result
-
-
-def _require_positive(result: Result) -> None:
-    if result.info:
-        raise LinAlgError(not_positive_message(result.info))
 
 
 @array_function()
@@ -272,8 +272,7 @@ def cho_solve(
             c_and_lower.require_finite("c")
             require_finite(np.asarray(b), "b")
         # Of U, the lower triangle of A^T was factored, which is the conjugate of A.
-        solve = functools.partial(kept.solve, "cho_solve")
-        x = kept.answer(b, solve, conjugate=not lower)
+        x = kept.answer(b, partial(kept.solve, "cho_solve"), conjugate=not lower)
         if x is not None:
             return x
     return _cho_solve(c, lower, b, overwrite_b=overwrite_b, check_finite=check_finite)
@@ -339,7 +338,8 @@ def _solve(routine: str, a: Any, rhs: Any, lower: bool, **how: Any) -> tuple[Any
     result = execute(
         routine, matrix, None if rhs is None else turn(rhs), residency=Residency.WORKERS, **how
     )
-    _require_positive(result)
+    if result.info:
+        raise LinAlgError(not_positive_message(result.info))
     x, kept = result.solution, result.kept
 
     def solve(b: Any, trans: int) -> Any:

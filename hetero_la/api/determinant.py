@@ -154,15 +154,14 @@ def _diagonal(
     if overwrite_a and is_writable(a):  # then its old values are not needed
         exponents = column_exponents(a, least=float(np.finfo(a.dtype).max) ** 0.5)
         a, exponent = times_power_of_two(a, exponents, overwrite=True), int(exponents.sum())
-    packed, piv = factor_without_warning(a, overwrite_a, check_finite, **how)
-    diagonal = to_host(packed.diagonal())
+    lu, piv = factor_without_warning(a, overwrite_a, check_finite, **how)
+    diagonal = to_host(lu.diagonal())
     if overwrite_a or np.isfinite(diagonal).all():
         return diagonal, sign_of(piv), exponent
     # U has overflowed.  Scaling columns leaves the pivots as they are.
     exponents = column_exponents(a)
-    scaled = times_power_of_two(a, exponents)
-    packed, piv = factor_without_warning(scaled, False, check_finite, **how)
-    return to_host(packed.diagonal()), sign_of(piv), int(exponents.sum())
+    lu, piv = factor_without_warning(times_power_of_two(a, exponents), False, check_finite, **how)
+    return to_host(lu.diagonal()), sign_of(piv), int(exponents.sum())
 
 
 @on_device_of_arrays

@@ -79,6 +79,11 @@ class LUFactors(Factors[Stored, Stored]):
         array
             X, in the shape of `b`.
 
+        Raises
+        ------
+        ValueError
+            If `b` does not fit, or holds a NaN or an infinity.
+
         Examples
         --------
         >>> import numpy as np, hetero_la

@@ -170,6 +170,11 @@ class QRFactors(Factors[Stored, Stored]):
         array, shape (n,) or (n, nrhs)
             X.
 
+        Raises
+        ------
+        ValueError
+            If `b` does not fit, or holds a NaN or an infinity.
+
         Examples
         --------
         >>> import numpy as np, hetero_la

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import functools
-import itertools
 import sys
 from collections.abc import Callable
 from types import ModuleType
-from typing import Any, TypeVar, cast
-
-F = TypeVar("F", bound=Callable[..., Any])
+from typing import Any
 
 _loaders: list[Callable[[], ModuleType]] = []
 
@@ -25,23 +21,6 @@ def lazy_function(name: str) -> Callable[..., Any]:
     if found is None:
         raise TypeError(f"{name} does not take dask arrays: compute them first")
     return found
-
-
-def takes_dask_arrays(function: F) -> F:
-    """Decorate a function of arrays so that it also accepts Dask arrays.
-
-    If an argument, or an entry of a tuple argument, is a Dask array, the function of the same name
-    in `hetero_la.dask_arrays` is called instead.  If there is none, a `TypeError` is raised.
-    """
-
-    @functools.wraps(function)
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
-        values = (*args, *kwargs.values())
-        entries = itertools.chain(*(v if isinstance(v, tuple) else (v,) for v in values))
-        lazy = any(map(is_dask_array, entries))
-        return (lazy_function(function.__name__) if lazy else function)(*args, **kwargs)
-
-    return cast(F, wrapped)
 
 
 def is_dask_array(value: Any) -> bool:

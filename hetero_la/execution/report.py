@@ -80,9 +80,8 @@ class Timing:
             load, store = max(load, spent["load"]), max(store, spent["store"])
             flops = sum(i.flops for i in calls) * (4 if plan.dtype.kind == "c" else 1)
             count = sum(i.times for i in calls)
-            rows.append(
-                WorkerTiming(worker.name, worker.kind, count, flops, busy, sum(spent.values()))
-            )
+            moving = sum(spent.values())
+            rows.append(WorkerTiming(worker.name, worker.kind, count, flops, busy, moving))
         factor = max(seconds - load - store, 0.0)
         methods = sorted(
             (key[1], int(v[0])) for key, v in outcome.values.items() if key[0] == "method"

@@ -137,9 +137,8 @@ def _cached_plan(
     team = choose_team(routine, layout, dtype, options, roles)
     if options.ib is None and not routine.factored:
         options = replace(options, ib=best_inner_blocking(owners[0], routine.panel_kernel, dtype))
-    return _assemble(
-        Decisions(problem.routine, layout, dtype, options, *team, depth, travels, source)
-    )
+    decided = Decisions(problem.routine, layout, dtype, options, *team, depth, travels, source)
+    return _assemble(decided)
 
 
 @functools.lru_cache(maxsize=16)
