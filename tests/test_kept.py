@@ -17,7 +17,7 @@ from numpy.testing import assert_allclose
 import hetero_la
 from hetero_la.algorithms.routines import ROUTINES
 from hetero_la.api.qr_factors import QRFactors
-from hetero_la.execution import execute as execution
+from hetero_la.execution import executor_choice
 from hetero_la.execution import resident_factors as kept_module
 from hetero_la.execution.execute import Result, execute
 from hetero_la.execution.report import Report
@@ -213,7 +213,7 @@ def test_a_run_that_needs_the_memory_gets_it(
             error.on_gpu = True
             raise error
 
-    monkeypatch.setattr(execution, "check_memory", short_of_memory)
+    monkeypatch.setattr(executor_choice, "check_memory", short_of_memory)
     assert_allclose(a @ hetero_la.solve(a, a, client=client, nb=NB), a, atol=1e-10)
     assert [kept is None for kept in checked] == [False, True]
     assert_allclose(a @ factors.solve(a), a, atol=1e-10)

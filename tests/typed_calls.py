@@ -61,6 +61,7 @@ def of_the_host(a: Array, numbers: list[list[float]], client: Any) -> None:
     assert_type(lu, Array)
     assert_type(hetero_la.lu_solve((lu, piv), numbers), Array)
     assert_type(factors.solve([1.0]), Array)
+    assert_type(hetero_la.cho_factor(a).solve([1.0]), Array)
     assert_type(hetero_la.cho_factor(a), CholeskyFactors[Array])
     assert_type(hetero_la.cho_solve(hetero_la.cho_factor(a), a), Array)
     assert_type(hetero_la.qr_factor(a).multiply(a), Array)
@@ -103,6 +104,7 @@ def of_a_gpu(a: OnGpu) -> None:
     assert_type(hetero_la.cholesky(a, lower=True), OnGpu)
     assert_type(hetero_la.lu_solve(hetero_la.lu_factor(a), a), OnGpu)
     assert_type(hetero_la.lu_factor(a).solve([1.0]), OnGpu)
+    assert_type(hetero_la.cho_factor(a).solve(a), OnGpu)
     assert_type(hetero_la.lu(a), tuple[OnGpu, OnGpu, OnGpu])
     assert_type(hetero_la.qr(a, mode="raw"), tuple[tuple[OnGpu, OnGpu], OnGpu])
     assert_type(hetero_la.lstsq(a, a), tuple[OnGpu, OnGpu, np.int64, OnGpu])
@@ -114,6 +116,7 @@ def of_dask(a: Blocks, b: Array) -> None:
     assert_type(hetero_la.lu_factor(a).persist().solve(b), Blocks)
     assert_type(hetero_la.cho_factor(a), LazyCholesky[Blocks])
     assert_type(hetero_la.lu_factor(b).solve(a), Blocks)
+    assert_type(hetero_la.cho_factor(b).solve(a), Blocks)
     assert_type(hetero_la.solve(a, b), Blocks)
     assert_type(hetero_la.solve(b, a), Blocks)
     assert_type(hetero_la.det(a), Blocks)
@@ -127,7 +130,8 @@ def of_dask(a: Blocks, b: Array) -> None:
 def of_what_is_not_known(a: Any) -> None:
     """CuPy's arrays, where CuPy is not installed or has no types."""
     assert_type(hetero_la.solve(a, a), Any)
-    hetero_la.qr_factor(a).solve(a)
+    assert_type(hetero_la.qr_factor(a).solve(a), Any)
+    assert_type(hetero_la.lu_factor(a).solve(a), Any)
     q, r = hetero_la.qr(a)
     assert_type(q @ r, Any)
 

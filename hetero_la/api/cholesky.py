@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import functools
+from functools import partial
 from typing import Any, Unpack, overload
 
 import numpy as np
 from numpy.linalg import LinAlgError
 
 from hetero_la.api.factors import Factors
-from hetero_la.api.stacks import over_stacks
-from hetero_la.checks.array_types import (
-    Eager,
-    Lazy,
-    LazyCholesky,
-    Numbers,
-    Same,
-    Stored,
-)
+from hetero_la.api.stacks import array_function, over_stacks
+from hetero_la.checks.array_types import Eager, Lazy, LazyCholesky, Numbers, Same, Stored
 from hetero_la.checks.inputs import (
     as_array,
     as_columns_for,
@@ -25,18 +18,13 @@ from hetero_la.checks.inputs import (
     as_matrix,
     as_system,
     is_writable,
-    require_square,
 )
-from hetero_la.checks.lazy import is_dask_array, lazy_function, takes_dask_arrays
+from hetero_la.checks.lazy import is_dask_array, lazy_function
 from hetero_la.checks.warnings import not_positive_message, warn_ill_conditioned
 from hetero_la.execution.execute import Result, can_hold_result, execute
 from hetero_la.execution.report import Report
 from hetero_la.execution.resident_factors import Residency
-from hetero_la.numerics.conditioning import (
-    estimate_reciprocal_condition,
-    hermitian_norm1,
-    reciprocal_condition_positive,
-)
+from hetero_la.numerics.conditioning import hermitian_norm1, reciprocal_condition
 from hetero_la.numerics.triangles import (
     complete_from_triangle,
     solve_with_triangle,
@@ -45,7 +33,7 @@ from hetero_la.numerics.triangles import (
 from hetero_la.planning.options import RunOptions
 from hetero_la.scheduler.cluster.clients import ClientLike
 from hetero_la.tiles.arrays.finite import require_finite
-from hetero_la.tiles.arrays.transfer import array_module, on_device_of_arrays, to_host
+from hetero_la.tiles.arrays.transfer import array_module, to_host
 
 
 class CholeskyFactors(Factors[Stored, bool]):
@@ -92,6 +80,11 @@ class CholeskyFactors(Factors[Stored, bool]):
         array
             X, in the shape of `b`.
 
+        Raises
+        ------
+        ValueError
+            If `b` does not fit, or holds a NaN or an infinity.
+
         Examples
         --------
         >>> import numpy as np, hetero_la
@@ -116,9 +109,7 @@ class CholeskyFactors(Factors[Stored, bool]):
         return float(2 * np.log(diagonal).sum(dtype=np.float64))
 
 
-@takes_dask_arrays
-@on_device_of_arrays
-@over_stacks(a=2)
+@array_function(a=2)
 def cholesky(
     a: Same | Numbers, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True, *,
     client: ClientLike = None, **options: Unpack[RunOptions],
@@ -166,7 +157,7 @@ def cholesky(
     array([[2., 0.],
            [1., 2.]])
     """
-    factor, _ = _factor(a, lower, overwrite_a, check_finite, client, options)
+    factor, _ = _factor(a, lower, overwrite_a, check_finite, client=client, **options)
     zero_upper_triangle(factor)
     return factor if lower else factor.T
 
@@ -181,9 +172,7 @@ def cho_factor(
     a: Lazy, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True, *,
     client: ClientLike = None, **options: Unpack[RunOptions],
 ) -> LazyCholesky[Lazy]: ...  # fmt: skip
-@takes_dask_arrays
-@on_device_of_arrays
-@over_stacks(a=2)
+@array_function(a=2)
 def cho_factor(
     a: Any, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True, *,
     client: ClientLike = None, **options: Unpack[RunOptions],
@@ -213,21 +202,18 @@ def cho_factor(
     >>> cho_solve(cho_factor(np.array([[4.0, 2.0], [2.0, 5.0]])), [6.0, 7.0])
     array([1., 1.])
     """
-    factor, result = _factor(a, lower, overwrite_a, check_finite, client, options, Residency.BOTH)
-    c = factor if lower else factor.T
-    return CholeskyFactors(c, lower, 0, result.report, result.kept)
+    factor, result = _factor(
+        a, lower, overwrite_a, check_finite, residency=Residency.BOTH, client=client, **options
+    )
+    return CholeskyFactors(factor if lower else factor.T, lower, 0, result.report, result.kept)
 
 
 def _factor(
-    a: Any, lower: bool, overwrite_a: bool, check_finite: bool, client: Any,
-    options: RunOptions, residency: Residency = Residency.CALLER,
-) -> tuple[Any, Result]:  # fmt: skip
+    a: Any, lower: bool, overwrite_a: bool, check_finite: bool, **how: Any
+) -> tuple[Any, Result]:
     """Compute a factor in the lower triangle of an array; return it and the result of the run."""
-    a = as_array(a, "a", (0, 1, 2))
-    a = array_module(a).atleast_2d(a)  # as SciPy, accept a number
-    require_square(a, "a")
-    if check_finite:
-        require_finite(a, "a")
+    a = as_array(a, "a", (0, 1, 2))  # as SciPy, accept a number
+    a = as_matrix(array_module(a).atleast_2d(a), square=True, finite=check_finite)
     # The upper triangle of A is the lower one of A^T, and U^T its factor.
     matrix = a if lower else a.T
     # If the array may be overwritten but has the other order, complete it and use its transpose.
@@ -235,22 +221,15 @@ def _factor(
     if turned:
         matrix = matrix.T
         complete_from_triangle(matrix, lower=False, conjugate=False)
-    result = execute(
-        "cholesky", matrix, overwrite_a=overwrite_a, residency=residency, client=client, **options
-    )
-    _require_positive(result)
+    result = execute("cholesky", matrix, overwrite_a=overwrite_a, **how)
+    if result.info:
+        raise LinAlgError(not_positive_message(result.info))
     if turned:
         complete_from_triangle(result.array, lower=True, conjugate=False)
     return result.array.T if turned else result.array, result
 
 
-def _require_positive(result: Result) -> None:
-    if result.info:
-        raise LinAlgError(not_positive_message(result.info))
-
-
-@takes_dask_arrays
-@on_device_of_arrays
+@array_function()
 def cho_solve(
     c_and_lower: tuple[Same | Numbers, bool] | LazyCholesky[Same], b: Same | Numbers,
     overwrite_b: bool = False, check_finite: bool = True,
@@ -293,8 +272,7 @@ def cho_solve(
             c_and_lower.require_finite("c")
             require_finite(np.asarray(b), "b")
         # Of U, the lower triangle of A^T was factored, which is the conjugate of A.
-        solve = functools.partial(kept.solve, "cho_solve")
-        x = kept.answer(b, solve, conjugate=not lower)
+        x = kept.answer(b, partial(kept.solve, "cho_solve"), conjugate=not lower)
         if x is not None:
             return x
     return _cho_solve(c, lower, b, overwrite_b=overwrite_b, check_finite=check_finite)
@@ -303,11 +281,8 @@ def cho_solve(
 @over_stacks(c=2, lower=0, b="1|2")
 def _cho_solve(c: Any, lower: Any, b: Any, *, overwrite_b: bool, check_finite: bool) -> Any:
     """Solve with the factors of one matrix."""
-    c = as_matrix(c, "c", square=True)
-    b = as_columns_for(c, b, "a factor")
-    if check_finite:
-        require_finite(c, "c")
-        require_finite(b, "b")
+    c = as_matrix(c, "c", square=True, finite=check_finite)
+    b = as_columns_for(c, b, "a factor", finite=check_finite)
     if b.size == 0:
         return array_module(b).empty(b.shape, array_module(b).result_type(c, b))
     overwrite_b = overwrite_b and is_writable(b)  # SciPy also overwrites read-only arrays
@@ -316,9 +291,8 @@ def _cho_solve(c: Any, lower: Any, b: Any, *, overwrite_b: bool, check_finite: b
 
 
 def solve_positive(
-    a: Any, b: Any, *, lower: bool = False, check_finite: bool = True, client: Any = None,
-    **options: Unpack[RunOptions],
-) -> tuple[Any, Report]:  # fmt: skip
+    a: Any, b: Any, *, lower: bool = False, check_finite: bool = True, **how: Any
+) -> tuple[Any, Report]:
     """Solve A X = B for a Hermitian positive definite matrix.
 
     Parameters
@@ -327,7 +301,7 @@ def solve_positive(
         Only the triangle that `lower` names is used.
     b : array, shape (n,) or (n, nrhs)
         Right-hand sides, on the device of `a`.
-    lower, check_finite, client, **options
+    lower, check_finite, **how
         As for `cholesky`.
 
     Returns
@@ -344,45 +318,38 @@ def solve_positive(
     """
     a, b = as_system(a, b, check_finite=check_finite, square=True)
     rhs = b[:, None] if b.ndim == 1 else b
-    x, report = _solve("solve_positive", a, rhs, lower, 0, client, options)
+    x, report = _solve("solve_positive", a, rhs, lower, **how)
     return x.reshape(b.shape), report
 
 
-def inverse_positive(
-    a: Any, *, lower: bool = False, client: Any = None, **options: Unpack[RunOptions]
-) -> Any:
+def inverse_positive(a: Any, *, lower: bool = False, **how: Any) -> Any:
     """Invert a Hermitian positive definite matrix, of which one triangle is given.
 
     See `solve_positive` for the parameters.
     """
-    return _solve("inverse_positive", a, None, lower, len(a), client, options)[0]
+    return _solve("inverse_positive", a, None, lower, columns=len(a), **how)[0]
 
 
-def _solve(
-    routine: str, a: Any, rhs: Any, lower: bool, columns: int, client: Any, options: RunOptions
-) -> tuple[Any, Report]:
+def _solve(routine: str, a: Any, rhs: Any, lower: bool, **how: Any) -> tuple[Any, Report]:
     # A^T is the conjugate of A: it has the conjugate solution for conjugate right-hand sides.
-    turn = functools.partial(_conjugate, really=not lower and a.dtype.kind == "c")
+    xp = array_module(a)
+    turn = xp.asarray if lower or a.dtype.kind == "f" else xp.conj
     matrix = a if lower else a.T
     result = execute(
-        routine, matrix, None if rhs is None else turn(rhs), columns=columns,
-        residency=Residency.WORKERS, client=client, **options,
-    )  # fmt: skip
-    _require_positive(result)
-    x = result.beside if result.kept else result.beside.copy(order="F")
-    if x.size:
-        warn_ill_conditioned(_reciprocal_condition(hermitian_norm1(matrix), result), a.dtype)
-    return turn(x), result.report
-
-
-def _reciprocal_condition(anorm: float, result: Result) -> float:
-    kept = result.kept
-    if kept is None:
-        return reciprocal_condition_positive(anorm, result.factors)
-    return estimate_reciprocal_condition(
-        anorm, result.beside, lambda b, trans: kept.solve("cho_solve", b)
+        routine, matrix, None if rhs is None else turn(rhs), residency=Residency.WORKERS, **how
     )
+    if result.info:
+        raise LinAlgError(not_positive_message(result.info))
+    x, kept = result.solution, result.kept
 
+    def solve(b: Any, trans: int) -> Any:
+        if kept:
+            return kept.solve("cho_solve", b)
+        y = solve_with_triangle(result.factors, b, lower=True)
+        return solve_with_triangle(result.factors, y, lower=True, adjoint=True)
 
-def _conjugate(x: Any, *, really: bool) -> Any:
-    return x.conj() if really else x
+    if x.size:
+        factor, anorm = None if kept else result.factors, hermitian_norm1(matrix)
+        rcond = reciprocal_condition(anorm, factor, x, solve, "pocon", uplo="L")
+        warn_ill_conditioned(rcond, a.dtype)
+    return turn(x), result.report

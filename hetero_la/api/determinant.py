@@ -7,10 +7,9 @@ from typing import Any, NamedTuple, Unpack
 import numpy as np
 
 from hetero_la.api.lu import factor_without_warning
-from hetero_la.api.stacks import over_stacks
+from hetero_la.api.stacks import array_function
 from hetero_la.checks.array_types import AnyArray, GpuArray, LazyOrAny, Numbers
 from hetero_la.checks.inputs import as_matrix, is_writable
-from hetero_la.checks.lazy import takes_dask_arrays
 from hetero_la.execution.execute import can_hold_result
 from hetero_la.numerics.range_scaling import column_exponents, times_power_of_two
 from hetero_la.planning.options import RunOptions
@@ -29,9 +28,7 @@ class SlogdetResult(NamedTuple):
     logabsdet: Any
 
 
-@takes_dask_arrays
-@on_device_of_arrays
-@over_stacks(a=2)
+@array_function(a=2)
 def det(
     a: LazyOrAny | GpuArray | Numbers, overwrite_a: bool = False, check_finite: bool = True, *,
     client: ClientLike = None, **options: Unpack[RunOptions],
@@ -61,7 +58,7 @@ def det(
     >>> float(det(np.array([[0.0, 2.0], [3.0, 5.0]])))
     -6.0
     """
-    return det_of(*_diagonal(a, overwrite_a, check_finite, client, options))
+    return det_of(*_diagonal(a, overwrite_a, check_finite, client=client, **options))
 
 
 def det_of(diagonal: np.ndarray, sign: int, exponent: int = 0) -> Any:
@@ -78,9 +75,7 @@ def det_of(diagonal: np.ndarray, sign: int, exponent: int = 0) -> Any:
         return np.ldexp(sign * mantissa.view(np.float64), power).view(wide)[0]
 
 
-@takes_dask_arrays
-@on_device_of_arrays
-@over_stacks(a=2)
+@array_function(a=2)
 def slogdet(
     a: AnyArray, check_finite: bool = True, *,
     client: ClientLike = None, **options: Unpack[RunOptions],
@@ -108,7 +103,7 @@ def slogdet(
     >>> float(sign), round(float(logabsdet), 3)
     (-1.0, 921.034)
     """
-    return slogdet_of(*_diagonal(a, False, check_finite, client, options))
+    return slogdet_of(*_diagonal(a, False, check_finite, client=client, **options))
 
 
 def slogdet_of(diagonal: np.ndarray, sign: int, exponent: int = 0) -> SlogdetResult:
@@ -149,24 +144,24 @@ def _double(dtype: np.dtype) -> type:
 
 
 def _diagonal(
-    a: Any, overwrite_a: bool, check_finite: bool, client: Any, options: RunOptions
+    a: Any, overwrite_a: bool, check_finite: bool, **how: Any
 ) -> tuple[np.ndarray, int, int]:
     """Factor, and return the arguments of `det_of`."""
-    a, how = as_matrix(a, square=True), (check_finite, client, options)
+    a = as_matrix(a, square=True)
     if overwrite_a and not can_hold_result(a):  # a row-major array can, of the transpose
         a = a.T
     exponent = 0
     if overwrite_a and is_writable(a):  # then its old values are not needed
         exponents = column_exponents(a, least=float(np.finfo(a.dtype).max) ** 0.5)
         a, exponent = times_power_of_two(a, exponents, overwrite=True), int(exponents.sum())
-    packed, piv = factor_without_warning(a, overwrite_a, *how)
-    diagonal = to_host(packed.diagonal())
+    lu, piv = factor_without_warning(a, overwrite_a, check_finite, **how)
+    diagonal = to_host(lu.diagonal())
     if overwrite_a or np.isfinite(diagonal).all():
         return diagonal, sign_of(piv), exponent
     # U has overflowed.  Scaling columns leaves the pivots as they are.
     exponents = column_exponents(a)
-    packed, piv = factor_without_warning(times_power_of_two(a, exponents), False, *how)
-    return to_host(packed.diagonal()), sign_of(piv), int(exponents.sum())
+    lu, piv = factor_without_warning(times_power_of_two(a, exponents), False, check_finite, **how)
+    return to_host(lu.diagonal()), sign_of(piv), int(exponents.sum())
 
 
 @on_device_of_arrays

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from typing import Any, Generic, Self
 
 import numpy as np
 
-from hetero_la.checks.array_types import Beside, Numbers, Stored
+from hetero_la.checks.array_types import Beside, Stored
 from hetero_la.checks.inputs import lapack_dtype, refuse_masked
 from hetero_la.execution.report import Report, Timing
 from hetero_la.execution.resident_factors import KeptFactors
@@ -103,23 +102,3 @@ class Factors(tuple[Stored, Beside], Generic[Stored, Beside]):
         except ValueError:  # the solve on the host raises it
             return None
         return kept if fits and np.result_type(dtype, self.dtype) == self.dtype else None
-
-    @abstractmethod
-    def solve(self, b: Stored | Numbers) -> Stored:
-        """Solve A X = B.
-
-        Parameters
-        ----------
-        b : array, shape (m,) or (m, nrhs)
-            Right-hand sides.
-
-        Returns
-        -------
-        array
-            X, of shape (n,) or (n, nrhs).
-
-        Raises
-        ------
-        ValueError
-            If `b` does not fit, or holds a NaN or an infinity.
-        """

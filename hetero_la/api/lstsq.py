@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple, Unpack, overload
+from typing import Any, Literal, Unpack, overload
 
 import numpy as np
 from numpy.linalg import LinAlgError
 
-from hetero_la.api.qr import qr_factor
-from hetero_la.api.stacks import over_stacks
+from hetero_la.api.qr import pad_with_zero_rows, qr_factor
+from hetero_la.api.stacks import array_function
 from hetero_la.checks.array_types import Eager, Lazy, Numbers
 from hetero_la.checks.inputs import as_system
-from hetero_la.checks.lazy import takes_dask_arrays
 from hetero_la.checks.warnings import warn
 from hetero_la.execution.execute import execute
 from hetero_la.execution.report import Report
@@ -20,7 +19,7 @@ from hetero_la.numerics.range_scaling import scaling_exponent, times_power_of_tw
 from hetero_la.numerics.triangle_lstsq import square_lstsq
 from hetero_la.planning.options import RunOptions
 from hetero_la.scheduler.cluster.clients import ClientLike
-from hetero_la.tiles.arrays.transfer import array_module, on_device_of_arrays, to_host
+from hetero_la.tiles.arrays.transfer import array_module, to_host
 
 #: LAPACK's drivers: those that compute the singular values, and all.
 SingularValues = Literal["gelsd", "gelss"] | None
@@ -51,9 +50,7 @@ def lstsq(
     overwrite_b: bool = False, check_finite: bool = True, lapack_driver: Driver = None, *,
     client: ClientLike = None, **options: Unpack[RunOptions],
 ) -> tuple[Lazy, Lazy, Lazy, Lazy | None]: ...  # fmt: skip
-@takes_dask_arrays
-@on_device_of_arrays
-@over_stacks(a=2, b="1|2")
+@array_function(a=2, b="1|2")
 def lstsq(
     a: Any, b: Any, cond: float | None = None, overwrite_a: bool = False, overwrite_b: bool = False,
     check_finite: bool = True, lapack_driver: Driver = None, *, client: ClientLike = None,
@@ -141,10 +138,9 @@ def lstsq(
     >>> np.round(x, 12), rank
     (array([1., 1.]), np.int64(1))
     """
-    x, residues, rank, s, _ = lstsq_with_report(
+    return lstsq_with_report(
         a, b, cond, overwrite_a, overwrite_b, check_finite, lapack_driver, client=client, **options
-    )
-    return x, residues, rank, s
+    )[:4]
 
 
 @overload
@@ -159,8 +155,7 @@ def lstsq_with_report(
     overwrite_b: bool = False, check_finite: bool = True, lapack_driver: Driver = None, *,
     client: ClientLike = None, **options: Unpack[RunOptions],
 ) -> tuple[Eager, Eager, np.int64, Eager | None, Report]: ...  # fmt: skip
-@takes_dask_arrays
-@on_device_of_arrays
+@array_function()
 def lstsq_with_report(
     a: Any, b: Any, cond: float | None = None, overwrite_a: bool = False, overwrite_b: bool = False,
     check_finite: bool = True, lapack_driver: Driver = None, *, client: ClientLike = None,
@@ -184,23 +179,24 @@ def lstsq_with_report(
     up, rhs_up = scaling_exponent(a), scaling_exponent(rhs)
     a, rhs = times_power_of_two(a, up), times_power_of_two(rhs, rhs_up)
     if driver == "gels":
-        found = _solve_by_qr(a, rhs, cond, client, options)
+        found = _solve_by_qr(a, rhs, cond, client=client, **options)
     else:
-        found = _solve_by_driver(a, rhs, cond, driver, overwrite_a, client, options)
-    x, s = times_power_of_two(found.x, up - rhs_up), found.s
+        found = _solve_by_driver(a, rhs, cond, driver, overwrite_a, client=client, **options)
+    x, rest, rank, s, report = found
+    x = times_power_of_two(x, up - rhs_up)
     dtype = residues_dtype(a)
     if (m > n and driver != "gelsy") or not n:
         with np.errstate(over="ignore"):  # infinity is a valid result
-            residues = (abs(found.rest) ** 2).sum(axis=0).astype(dtype)
+            residues = (abs(rest) ** 2).sum(axis=0).astype(dtype)
         residues = times_power_of_two(residues, -2 * rhs_up)
-        if found.rank < n:
+        if rank < n:
             residues[:] = np.nan
     else:
         residues = array_module(a).empty((0,), dtype)
     if b.ndim == 1:
         x, residues = x[:, 0], residues[..., 0] if residues.size else residues
     s = s if s is None else times_power_of_two(s, -up)
-    return x, residues, found.rank, s, found.report
+    return x, residues, rank, s, report
 
 
 def require_driver(lapack_driver: str | None) -> str:
@@ -237,51 +233,38 @@ def residues_dtype(a: Any) -> np.dtype[Any]:
     return np.finfo(np.float64 if a.shape[1] else a.dtype).dtype
 
 
-class _LeastSquares(NamedTuple):
-    """X, the rest of B (whose column norms are those of the residual), rank and singular values."""
-
-    x: Any
-    rest: Any
-    rank: np.int64
-    s: Any
-    report: Report
+#: X, the rest of B (whose column norms are those of the residual), rank, singular values, report.
+_LeastSquares = tuple[Any, Any, np.int64, Any, Report]
 
 
 def _solve_by_driver(
-    a: Any, b: Any, cond: float, driver: str, overwrite_a: bool, client: Any,
-    options: RunOptions,
-) -> _LeastSquares:  # fmt: skip
+    a: Any, b: Any, cond: float, driver: str, overwrite_a: bool, **how: Any
+) -> _LeastSquares:
     """Solve R Y = Q^H B, or R^T Y = B with A^T = Q R for m < n, by LAPACK's driver."""
     m, n = a.shape
     tall = m >= n
-    factors = qr_factor(a if tall else a.T, overwrite_a and tall, False, client=client, **options)
+    factors = qr_factor(a if tall else a.T, overwrite_a and tall, False, **how)
     report = Report(factors.plan, factors.timing)
     if tall:
         c = factors.multiply(b, adjoint=True, check_finite=False)
         x, rank, s = square_lstsq(factors.r, c[:n], cond, driver)
-        return _LeastSquares(x, c[n:], rank, s, report)
+        return x, c[n:], rank, s, report
     y, rank, s = square_lstsq(factors.r.T, b, cond, driver, lower=True)
-    x = factors.multiply(_pad_with_zero_rows(y.conj(), n), check_finite=False).conj()
-    return _LeastSquares(x, b[:0], rank, s, report)
+    x = factors.multiply(pad_with_zero_rows(y.conj(), n), check_finite=False).conj()
+    return x, b[:0], rank, s, report
 
 
-def _solve_by_qr(a: Any, b: Any, cond: float, client: Any, options: RunOptions) -> _LeastSquares:
+def _solve_by_qr(a: Any, b: Any, cond: float, **how: Any) -> _LeastSquares:
     """Solve by QR alone, with the right-hand sides in the run; A must have full rank."""
     m, n = a.shape
-    result = execute("lstsq", a, b, client=client, **options) if m >= n else execute(
-        "minimum_norm", a.T, _pad_with_zero_rows(b.conj(), n), client=client, **options
-    )  # fmt: skip
+    if m >= n:
+        result = execute("lstsq", a, b, **how)
+    else:
+        result = execute("minimum_norm", a.T, pad_with_zero_rows(b.conj(), n), **how)
     k, c = min(m, n), result.beside
     rank = np.int64(_rank(result.factors[:k], cond))
     x = (c[:n] if m >= n else c.conj()).copy(order="F")
-    return _LeastSquares(x, c[n:], rank, None, result.report)
-
-
-def _pad_with_zero_rows(b: Any, rows: int) -> Any:
-    """Return `b` with rows of zeros below it, which the product with Q overwrites."""
-    padded = array_module(b).zeros((rows, b.shape[1]), b.dtype)
-    padded[: len(b)] = b
-    return padded
+    return x, c[n:], rank, None, result.report
 
 
 def _rank(r: Any, cond: float) -> int:

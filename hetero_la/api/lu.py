@@ -6,17 +6,11 @@ from functools import partial
 from typing import Any, Literal, Unpack, overload
 
 import numpy as np
+import scipy.linalg
 
 from hetero_la.api.factors import Factors
-from hetero_la.api.stacks import over_stacks
-from hetero_la.checks.array_types import (
-    Eager,
-    Lazy,
-    LazyLU,
-    Numbers,
-    Same,
-    Stored,
-)
+from hetero_la.api.stacks import array_function, over_stacks
+from hetero_la.checks.array_types import Eager, Lazy, LazyLU, Numbers, Same, Stored
 from hetero_la.checks.inputs import (
     as_array,
     as_columns_for,
@@ -25,7 +19,6 @@ from hetero_la.checks.inputs import (
     require_pivoting,
     require_row_numbers,
 )
-from hetero_la.checks.lazy import takes_dask_arrays
 from hetero_la.checks.warnings import warn, zero_pivot_message
 from hetero_la.execution.execute import Result, execute
 from hetero_la.execution.executor_choice import require_options
@@ -36,12 +29,7 @@ from hetero_la.numerics.triangles import unit_lower_triangle, upper_triangle
 from hetero_la.planning.options import Pivoting, RunOptions
 from hetero_la.scheduler.cluster.clients import ClientLike
 from hetero_la.tiles.arrays.finite import require_finite
-from hetero_la.tiles.arrays.transfer import (
-    array_module,
-    is_device_array,
-    linalg_module,
-    on_device_of_arrays,
-)
+from hetero_la.tiles.arrays.transfer import array_module, is_device_array, linalg_module, to_host
 from hetero_la.tiles.storage.pivots import permutation
 
 
@@ -91,6 +79,11 @@ class LUFactors(Factors[Stored, Stored]):
         array
             X, in the shape of `b`.
 
+        Raises
+        ------
+        ValueError
+            If `b` does not fit, or holds a NaN or an infinity.
+
         Examples
         --------
         >>> import numpy as np, hetero_la
@@ -110,9 +103,7 @@ def lu_factor(
     a: Lazy, overwrite_a: bool = False, check_finite: bool = True, *,
     pivot: Pivoting = "partial", client: ClientLike = None, **options: Unpack[RunOptions],
 ) -> LazyLU[Lazy]: ...  # fmt: skip
-@takes_dask_arrays
-@on_device_of_arrays
-@over_stacks(a=2)
+@array_function(a=2)
 def lu_factor(
     a: Any, overwrite_a: bool = False, check_finite: bool = True, *,
     pivot: Pivoting = "partial", client: ClientLike = None, **options: Unpack[RunOptions],
@@ -191,7 +182,7 @@ def lu_factor(
     >>> piv
     array([1, 1], dtype=int32)
     """
-    factors = factor_without_warning(a, overwrite_a, check_finite, client, options, pivot)
+    factors = factor_without_warning(a, overwrite_a, check_finite, pivot, client=client, **options)
     if factors.info:
         warn(zero_pivot_message(factors.info))
     return factors
@@ -203,28 +194,24 @@ def execute_lu(routine: str, a: Any, b: Any = None, *, pivoted: bool, **how: Any
         return execute(routine, a, b, **how)
     largest = largest_entry(a)
     result = execute(f"{routine}_nopivot", a, b, **how)
-    require_little_growth(result.steps, largest)
+    require_little_growth(result, largest)
     return result
 
 
 def factor_without_warning(
-    a: Any, overwrite_a: bool, check_finite: bool, client: Any, options: RunOptions,
-    pivot: Pivoting = "partial",
-) -> LUFactors:  # fmt: skip
+    a: Any, overwrite_a: bool, check_finite: bool, pivot: Pivoting = "partial", **how: Any
+) -> LUFactors:
     """Compute `lu_factor` of one matrix, but do not warn of a zero pivot."""
-    a = as_matrix(a)
-    if check_finite:
-        require_finite(a, "a")
+    a = as_matrix(a, finite=check_finite)
     result = execute_lu(
         "lu", a, pivoted=require_pivoting(pivot), overwrite_a=overwrite_a,
-        residency=Residency.BOTH, client=client, **options,
+        residency=Residency.BOTH, **how,
     )  # fmt: skip
     piv = array_module(a).asarray(result.piv)
     return LUFactors(result.array, piv, result.info, result.report, result.kept)
 
 
-@takes_dask_arrays
-@on_device_of_arrays
+@array_function()
 def lu_solve(
     lu_and_piv: tuple[Same | Numbers, Same | Numbers] | LazyLU[Same], b: Same | Numbers,
     trans: int = 0, overwrite_b: bool = False, check_finite: bool = True,
@@ -292,15 +279,12 @@ def _solve_where_kept(factors: LUFactors, b: Any, trans: int, check_finite: bool
 
 @over_stacks(lu=2, piv=1, b="1|2")
 def _lu_solve(lu: Any, piv: Any, b: Any, trans: int, overwrite_b: bool, check_finite: bool) -> Any:
-    lu = as_matrix(lu, "lu", square=True)
+    lu = as_matrix(lu, "lu", square=True, finite=check_finite)
     piv = piv if is_device_array(piv) else np.asarray(piv)
     require_row_numbers(piv, len(lu))
     if trans not in (0, 1, 2):
         raise ValueError(f"trans must be 0, 1 or 2, not {trans!r}")
-    b = as_columns_for(lu, b, "factors")
-    if check_finite:
-        require_finite(lu, "lu")
-        require_finite(b, "b")
+    b = as_columns_for(lu, b, "factors", finite=check_finite)
     if b.size == 0:
         return array_module(b).empty(b.shape, array_module(b).result_type(lu, b))
     # SciPy's getrs makes piv 1-based in place while other threads run, so each call gets a copy.
@@ -329,8 +313,7 @@ def lu(
     check_finite: bool = True, p_indices: bool = False, *, client: ClientLike = None,
     **options: Unpack[RunOptions],
 ) -> tuple[Same, ...]: ...  # fmt: skip
-@takes_dask_arrays
-@on_device_of_arrays
+@array_function()
 def lu(
     a: Any, permute_l: bool = False, overwrite_a: bool = False, check_finite: bool = True,
     p_indices: bool = False, *, client: ClientLike = None, **options: Unpack[RunOptions],
@@ -364,31 +347,19 @@ def lu(
     array([[1., 2.],
            [4., 4.]])
     """
-    if 0 in np.shape(a):
+    if 0 in np.shape(a):  # then SciPy has its own shapes and dtypes
         require_options(options, client)
-        return _lu_of_empty(a, permute_l, p_indices)
-    return _lu(a, permute_l, overwrite_a, check_finite, p_indices, client, options)
-
-
-def _lu_of_empty(a: Any, permute_l: bool, p_indices: bool) -> tuple[Any, ...]:
-    """Return the factors of an empty matrix, in SciPy's shapes and dtypes."""
-    a = as_array(a, "a", (max(np.ndim(a), 2),))
-    xp, (*batch, m, n) = array_module(a), a.shape
-    k = min(m, n)
-    lower, upper = xp.empty((*batch, m, k), a.dtype), xp.empty((*batch, k, n), a.dtype)
-    if permute_l:
-        return lower, upper
-    if p_indices:
-        return xp.empty((*batch, 0), np.int32), lower, upper
-    return xp.empty((*batch, 0, 0), a.real.dtype), lower, upper
+        a = as_array(a, "a", (max(np.ndim(a), 2),))
+        found = scipy.linalg.lu(to_host(a), permute_l=permute_l, p_indices=p_indices)
+        return tuple(map(array_module(a).asarray, found))
+    return _lu(a, permute_l, overwrite_a, check_finite, p_indices, client=client, **options)
 
 
 @over_stacks(a=2)
 def _lu(
-    a: Any, permute_l: bool, overwrite_a: bool, check_finite: bool, p_indices: bool, client: Any,
-    options: RunOptions,
-) -> tuple[Any, ...]:  # fmt: skip
-    packed, piv = factor_without_warning(a, overwrite_a, check_finite, client, options)
+    a: Any, permute_l: bool, overwrite_a: bool, check_finite: bool, p_indices: bool, **how: Any
+) -> tuple[Any, ...]:
+    packed, piv = factor_without_warning(a, overwrite_a, check_finite, **how)
     xp = array_module(packed)
     m, n = packed.shape
     k = min(m, n)

@@ -8,19 +8,18 @@ from typing import Any, Literal, Unpack, overload
 import scipy.linalg
 
 from hetero_la.api.qr_factors import QRFactors, apply_q
-from hetero_la.api.stacks import over_stacks
+from hetero_la.api.stacks import array_function
 from hetero_la.checks.array_types import Eager, Numbers, Same
 from hetero_la.checks.inputs import as_array, as_matrix, is_writable, require_same_device
-from hetero_la.checks.lazy import takes_dask_arrays
 from hetero_la.checks.warnings import warn
-from hetero_la.execution.execute import Result, execute
+from hetero_la.execution.execute import execute
 from hetero_la.execution.executor_choice import require_options
 from hetero_la.execution.resident_factors import Residency
 from hetero_la.numerics.triangles import upper_triangle, zero_upper_triangle
 from hetero_la.planning.options import RunOptions
 from hetero_la.scheduler.cluster.clients import ClientLike
 from hetero_la.tiles.arrays.finite import require_finite
-from hetero_la.tiles.arrays.transfer import array_module, on_device_of_arrays, to_host
+from hetero_la.tiles.arrays.transfer import array_module, to_host
 
 #: "qr" is SciPy's other name for "full".
 WithQ = Literal["full", "qr", "economic"]
@@ -60,9 +59,7 @@ def qr(
     pivoting: bool = False,
     check_finite: bool = True, *, client: ClientLike = None, **options: Unpack[RunOptions],
 ) -> tuple[Any, ...]: ...  # fmt: skip
-@takes_dask_arrays
-@on_device_of_arrays
-@over_stacks(a=2)
+@array_function(a=2)
 def qr(
     a: Any, overwrite_a: bool = False, lwork: Any = NOT_GIVEN, mode: str = "full",
     pivoting: bool = False, check_finite: bool = True, *, client: ClientLike = None,
@@ -148,14 +145,17 @@ def qr(
     (True, array([1, 0], dtype=int32))
     """
     mode = canonical_mode(mode)
-    a = _as_finite_matrix(a, check_finite)
+    a = as_matrix(a, finite=check_finite)
     m, n = a.shape
     check_lwork(lwork, m)
     if pivoting:
         require_options(options, client)
         return _pivoted(a, mode, overwrite_a)
     columns = {"full": m, "economic": min(m, n)}.get(mode, 0)
-    result = _factor(a, columns, overwrite_a, client, options)
+    result = execute(
+        "explicit_q" if columns else "qr", a, columns=columns, overwrite_a=overwrite_a,
+        client=client, **options,
+    )  # fmt: skip
     xp, packed = array_module(a), result.array[:, :n]
     if mode == "r":  # the reflectors are not returned
         zero_upper_triangle(packed.T)
@@ -194,9 +194,7 @@ def _pivoted(a: Any, mode: str, overwrite_a: bool) -> tuple[Any, ...]:
     )
 
 
-@takes_dask_arrays
-@on_device_of_arrays
-@over_stacks(a=2)
+@array_function(a=2)
 def qr_factor(
     a: Eager | Numbers, overwrite_a: bool = False, check_finite: bool = True, *,
     client: ClientLike = None, **options: Unpack[RunOptions],
@@ -221,28 +219,12 @@ def qr_factor(
     >>> np.round(factors.solve(np.array([1.0, 2.0, 3.0])), 12)
     array([1., 1.])
     """
-    result = _factor(
-        _as_finite_matrix(a, check_finite), 0, overwrite_a, client, options, Residency.BOTH
-    )
+    result = execute(
+        "qr", as_matrix(a, finite=check_finite), overwrite_a=overwrite_a,
+        residency=Residency.BOTH, client=client, **options,
+    )  # fmt: skip
     tau = array_module(result.array).asarray(result.vector("tau"))
     return QRFactors(result.array, tau, 0, result.report, result.kept)
-
-
-def _as_finite_matrix(a: Any, check_finite: bool) -> Any:
-    a = as_matrix(a)
-    if check_finite:
-        require_finite(a, "a")
-    return a
-
-
-def _factor(
-    a: Any, columns: int, overwrite_a: bool, client: Any, options: RunOptions,
-    residency: Residency = Residency.CALLER,
-) -> Result:  # fmt: skip
-    return execute(
-        "explicit_q" if columns else "qr", a, columns=columns, overwrite_a=overwrite_a,
-        residency=residency, client=client, **options,
-    )  # fmt: skip
 
 
 @overload
@@ -257,9 +239,7 @@ def qr_multiply(
     conjugate: bool = False, overwrite_a: bool = False, overwrite_c: bool = False, *,
     client: ClientLike = None, **options: Unpack[RunOptions],
 ) -> tuple[Eager, ...]: ...  # fmt: skip
-@takes_dask_arrays
-@on_device_of_arrays
-@over_stacks(a=2, c="1|2")
+@array_function(a=2, c="1|2")
 def qr_multiply(
     a: Any, c: Any, mode: str = "right", pivoting: bool = False, conjugate: bool = False,
     overwrite_a: bool = False, overwrite_c: bool = False, *, client: ClientLike = None,
@@ -322,25 +302,28 @@ def qr_multiply(
     rows = c.shape[1] if mode == "right" else c.shape[0]
     if rows != (m if mode == "right" or (overwrite_c and m > n) else k):
         raise ValueError(f"c of shape {given.shape} does not fit a of shape {a.shape}")
-    multiply, *rest = _product_with_q(a, pivoting, overwrite_a, client, options)
+    multiply, *rest = _product_with_q(a, pivoting, overwrite_a, client=client, **options)
     if not c.size:  # of the shape of c, not of the product, as in SciPy
         return xp.empty_like(c), *rest
     turn = xp.conj if conjugate else xp.asarray
     if mode == "right":  # C Q = (Q^H C^H)^H
         product = turn(multiply(turn(c).T.conj(), adjoint=True).T.conj())[:, :k]
     else:
-        padded = xp.zeros((m, c.shape[1]), c.dtype)
-        padded[:rows] = c
-        product = turn(multiply(turn(padded), adjoint=False))
+        product = turn(multiply(turn(pad_with_zero_rows(c, m)), adjoint=False))
     return (product.ravel() if given.ndim == 1 else product), *rest
 
 
-def _product_with_q(
-    a: Any, pivoting: bool, overwrite_a: bool, client: Any, options: RunOptions
-) -> tuple[Any, ...]:
+def pad_with_zero_rows(b: Any, rows: int) -> Any:
+    """Return `b` with rows of zeros below it, which the product with Q overwrites."""
+    padded = array_module(b).zeros((rows, b.shape[1]), b.dtype)
+    padded[: len(b)] = b
+    return padded
+
+
+def _product_with_q(a: Any, pivoting: bool, overwrite_a: bool, **how: Any) -> tuple[Any, ...]:
     """Factor A; return a function that multiplies by Q, then R, and with `pivoting` p."""
     if not pivoting:
-        factors = qr_factor(a, overwrite_a, client=client, **options)
+        factors = qr_factor(a, overwrite_a, **how)
         return factors.multiply, factors.r
-    (packed, tau), *rest = qr(a, overwrite_a, mode="raw", pivoting=True, client=client, **options)
+    (packed, tau), *rest = qr(a, overwrite_a, mode="raw", pivoting=True, **how)
     return partial(apply_q, packed, tau), *rest

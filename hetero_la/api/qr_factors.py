@@ -156,6 +156,7 @@ class QRFactors(Factors[Stored, Stored]):
                 return product
         return apply_q(self[0], self[1], c, adjoint=adjoint)
 
+    @on_device_of_arrays
     def solve(self, b: Stored | Numbers) -> Stored:
         """Compute the least-squares solution of A X = B, for m >= n.
 
@@ -169,6 +170,11 @@ class QRFactors(Factors[Stored, Stored]):
         array, shape (n,) or (n, nrhs)
             X.
 
+        Raises
+        ------
+        ValueError
+            If `b` does not fit, or holds a NaN or an infinity.
+
         Examples
         --------
         >>> import numpy as np, hetero_la
@@ -176,22 +182,17 @@ class QRFactors(Factors[Stored, Stored]):
         >>> np.round(factors.solve([1.0, 3.0, 5.0]), 12)
         array([1., 2.])
         """
-        return _solve(self, b)
-
-
-@on_device_of_arrays
-def _solve(factors: QRFactors, b: Any) -> Any:
-    m, n = factors.shape
-    if m < n:
-        raise ValueError(
-            f"the QR factors of a {m} x {n} matrix solve no equations: "
-            "lstsq finds a shortest solution"
-        )
-    b = as_columns_for(factors.qr, as_finite_array(b, "b"), "factors")
-    kept = factors.kept_for(b)
-    if kept is not None and factors.qr.diagonal().all():  # if R is singular, the host raises
-        x = kept.answer(b, partial(kept.solve, "qr_solve"))
-        if x is not None:
-            return x[:n]
-    c = factors.multiply(b, adjoint=True, check_finite=False)[:n]
-    return linalg_module(c).solve_triangular(factors.qr[:n], c, check_finite=False)
+        m, n = self.shape
+        if m < n:
+            raise ValueError(
+                f"the QR factors of a {m} x {n} matrix solve no equations: "
+                "lstsq finds a shortest solution"
+            )
+        b = as_columns_for(self.qr, as_finite_array(b, "b"), "factors")
+        kept = self.kept_for(b)
+        if kept is not None and self.qr.diagonal().all():  # if R is singular, the host raises
+            x = kept.answer(b, partial(kept.solve, "qr_solve"))
+            if x is not None:
+                return x[:n]
+        c = self.multiply(b, adjoint=True, check_finite=False)[:n]
+        return linalg_module(c).solve_triangular(self.qr[:n], c, check_finite=False)

@@ -9,7 +9,7 @@ from numpy.linalg import LinAlgError
 
 from hetero_la.api.cholesky import inverse_positive, solve_positive
 from hetero_la.api.lu import execute_lu
-from hetero_la.api.stacks import over_stacks
+from hetero_la.api.stacks import array_function
 from hetero_la.api.structure import (
     INV_NAMES,
     InvAssumption,
@@ -26,29 +26,22 @@ from hetero_la.api.structure import (
 )
 from hetero_la.checks.array_types import Eager, Numbers, Same
 from hetero_la.checks.inputs import as_matrix, as_system, require_pivoting
-from hetero_la.checks.lazy import takes_dask_arrays
 from hetero_la.checks.warnings import singular_message, warn_ill_conditioned
 from hetero_la.execution.execute import Result, can_hold_result, execute
 from hetero_la.execution.executor_choice import require_options
 from hetero_la.execution.report import Report
 from hetero_la.execution.resident_factors import Residency
-from hetero_la.numerics.conditioning import (
-    estimate_reciprocal_condition,
-    norm1,
-    reciprocal_condition,
-)
+from hetero_la.numerics.conditioning import norm1, reciprocal_condition
 from hetero_la.numerics.range_scaling import column_exponents, times_power_of_two
 from hetero_la.numerics.refinement import refine
 from hetero_la.planning.options import Pivoting, RunOptions
 from hetero_la.scheduler.cluster.clients import ClientLike
-from hetero_la.tiles.arrays.finite import is_finite, require_finite
-from hetero_la.tiles.arrays.transfer import array_module, linalg_module, on_device_of_arrays
+from hetero_la.tiles.arrays.finite import is_finite
+from hetero_la.tiles.arrays.transfer import array_module, linalg_module
 from hetero_la.tiles.storage.pivots import permutation
 
 
-@takes_dask_arrays
-@on_device_of_arrays
-@over_stacks(a=2, b="1|2")
+@array_function(a=2, b="1|2")
 def solve(
     a: Same | Numbers, b: Same | Numbers, lower: bool = False, overwrite_a: bool = False,
     overwrite_b: bool = False, check_finite: bool = True, assume_a: SolveAssumption = None,
@@ -142,7 +135,7 @@ def solve(
     else:
         in_place = overwrite_a and can_hold_result(a)
         a = as_general(a, structure, lower, in_place)
-        x = _solve_by_lu(a, b, transposed, in_place, client, options, pivoted)[0]
+        x, _ = _solve_by_lu(a, b, transposed, in_place, pivoted=pivoted, client=client, **options)
     return _copy_into(x, b) if overwrite_b else x
 
 
@@ -154,8 +147,7 @@ def _copy_into(x: Any, memory: Any) -> Any:
     return memory
 
 
-@takes_dask_arrays
-@on_device_of_arrays
+@array_function()
 def solve_with_report(
     a: Eager | Numbers, b: Eager | Numbers, *, check_finite: bool = True, transposed: bool = False,
     pivot: Pivoting = "partial", client: ClientLike = None, **options: Unpack[RunOptions],
@@ -171,7 +163,7 @@ def solve_with_report(
     """
     pivoted = require_pivoting(pivot)
     a, b = _system(a, b, check_finite, transposed)
-    return _solve_by_lu(a, b, transposed, False, client, options, pivoted)
+    return _solve_by_lu(a, b, transposed, False, pivoted=pivoted, client=client, **options)
 
 
 def _system(
@@ -184,33 +176,23 @@ def _system(
 
 
 def _solve_by_lu(
-    a: Any, b: Any, transposed: bool, in_place: bool, client: Any, options: RunOptions,
-    pivoted: bool,
-) -> tuple[Any, Report]:  # fmt: skip
+    a: Any, b: Any, transposed: bool, in_place: bool, **how: Any
+) -> tuple[Any, Report]:
     rhs = b[:, None] if b.ndim == 1 else b
     if in_place:
-        x, report = _solve_by_lu_in_place(a, rhs, transposed, client, options, pivoted)
+        x, report = _solve_by_lu_in_place(a, rhs, transposed, **how)
         return x.reshape(b.shape), report
     a = a.T if transposed else a
-    result = execute_lu(
-        "solve", a, rhs, pivoted=pivoted, residency=Residency.WORKERS, client=client, **options
-    )
+    result = execute_lu("solve", a, rhs, residency=Residency.WORKERS, **how)
     anorm = _checked_norm(a, result)
-    x = refine(
-        a, anorm, partial(_solve_with_factors, result, trans=0), rhs, _copy_of_solution(result)
-    )
+    x = refine(a, anorm, partial(_solve_with_factors, result, trans=0), rhs, result.solution)
     return x.reshape(b.shape), result.report
 
 
-def _solve_by_lu_in_place(
-    a: Any, b: Any, transposed: bool, client: Any, options: RunOptions, pivoted: bool
-) -> tuple[Any, Report]:
+def _solve_by_lu_in_place(a: Any, b: Any, transposed: bool, **how: Any) -> tuple[Any, Report]:
     """Factor in the memory of the matrix, or leave the factors on the GPUs, and then solve."""
     anorm = norm1(a)
-    result = execute_lu(
-        "lu", a, pivoted=pivoted, overwrite_a=True, residency=Residency.WORKERS, client=client,
-        **options,
-    )  # fmt: skip
+    result = execute_lu("lu", a, overwrite_a=True, residency=Residency.WORKERS, **how)
     if b.size == 0:
         return b, result.report
     _require_solvable(result, anorm, b)
@@ -231,27 +213,18 @@ def _checked_norm(a: Any, result: Result) -> float:
     return anorm
 
 
-def _inverse(a: Any, in_place: bool, client: Any, options: RunOptions) -> Any:
-    result = execute(
-        "inverse", a, columns=len(a), residency=Residency.WORKERS, client=client, **options
-    )
+def _inverse(a: Any, in_place: bool, **how: Any) -> Any:
+    result = execute("inverse", a, columns=len(a), residency=Residency.WORKERS, **how)
     _checked_norm(a, result)
-    return result.beside if in_place else _copy_of_solution(result)
-
-
-def _copy_of_solution(result: Result) -> Any:
-    """Return X of a run in an array that does not also hold the factors."""
-    return result.beside if result.kept else result.beside.copy(order="F")
+    return result.beside if in_place else result.solution
 
 
 def _require_solvable(result: Result, anorm: float, like: Any) -> None:
     """Raise LinAlgError for singular factors, and warn if they are nearly singular."""
     if result.info:
         raise LinAlgError(singular_message(result.info))
-    if result.kept:
-        rcond = estimate_reciprocal_condition(anorm, like, partial(_solve_with_factors, result))
-    else:
-        rcond = reciprocal_condition(anorm, result.factors, result.piv)
+    lu = None if result.kept else result.factors
+    rcond = reciprocal_condition(anorm, lu, like, partial(_solve_with_factors, result), "gecon")
     warn_ill_conditioned(rcond, like.dtype)
 
 
@@ -264,9 +237,7 @@ def _solve_with_factors(result: Result, b: Any, trans: int) -> Any:
     return solver((result.factors, piv), b, trans=trans, check_finite=False)
 
 
-@takes_dask_arrays
-@on_device_of_arrays
-@over_stacks(a=2)
+@array_function(a=2)
 def inv(
     a: Same | Numbers, overwrite_a: bool = False, check_finite: bool = True, *,
     assume_a: InvAssumption = None, lower: bool = False, client: ClientLike = None,
@@ -314,9 +285,7 @@ def inv(
            [0.  , 0.25]])
     """
     structure = structure_of(assume_a, INV_NAMES)
-    a = as_matrix(a, square=True)
-    if check_finite:
-        require_finite(a, "a")
+    a = as_matrix(a, square=True, finite=check_finite)
     if structure is Structure.POSITIVE:
         x = inverse_positive(a, lower=lower, client=client, **options)
     elif is_simple(structure, a):
@@ -324,9 +293,10 @@ def inv(
         x = invert_simple(a, structure)
     else:
         full = as_general(a, structure, lower)
-        x = _inverse(full, overwrite_a and can_hold_result(a), client, options)
+        x = _inverse(full, overwrite_a and can_hold_result(a), client=client, **options)
         if not is_finite(x):  # rows of U times X overflowed, or the inverse itself does
             exponents = column_exponents(full.T)
             scaled = times_power_of_two(full.T, exponents).T
-            x = times_power_of_two(_inverse(scaled, False, client, options), exponents)
+            x = _inverse(scaled, False, client=client, **options)
+            x = times_power_of_two(x, exponents)
     return _copy_into(x, a) if overwrite_a else x

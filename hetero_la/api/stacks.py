@@ -1,9 +1,10 @@
-"""Application of functions of one matrix to stacks of matrices, as in SciPy."""
+"""Functions of one matrix, applied to arrays of any kind and to stacks of matrices, as in SciPy."""
 
 from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from types import ModuleType
@@ -12,9 +13,34 @@ from typing import Any, TypeVar, cast
 import numpy as np
 
 from hetero_la.checks.inputs import refuse_masked
-from hetero_la.tiles.arrays.transfer import array_module, is_device_array
+from hetero_la.checks.lazy import is_dask_array, lazy_function
+from hetero_la.tiles.arrays.transfer import array_module, is_device_array, on_device_of_arrays
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+def array_function(**core: int | str) -> Callable[[F], F]:
+    """Decorate a public function of NumPy and CuPy arrays so that it takes all arrays.
+
+    If an argument, or an entry of a tuple argument, is a Dask array, the function of the same name
+    in `hetero_la.dask_arrays` is called instead; if there is none, a `TypeError` is raised.
+    Otherwise the GPU of the arrays is made current, and stacks of them are split: see
+    `on_device_of_arrays` and `over_stacks`, which has the parameters.
+    """
+
+    def decorate(function: F) -> F:
+        eager = on_device_of_arrays(over_stacks(**core)(function))
+
+        @functools.wraps(function)
+        def wrapped(*args: Any, **kwargs: Any) -> Any:
+            values = (*args, *kwargs.values())
+            entries = itertools.chain(*(v if isinstance(v, tuple) else (v,) for v in values))
+            lazy = any(map(is_dask_array, entries))
+            return (lazy_function(function.__name__) if lazy else eager)(*args, **kwargs)
+
+        return cast(F, wrapped)
+
+    return decorate
 
 
 def over_stacks(**core: int | str) -> Callable[[F], F]:
@@ -84,9 +110,8 @@ def _for_each(
             bound.arguments[name] = False
     xp = array_module(next(iter(arrays.values())))
     if 0 in batch:
-        bound.arguments.update(
-            {name: _placeholder(a, split[name][1]) for name, a in arrays.items()}
-        )
+        one = {name: _placeholder(a, split[name][1]) for name, a in arrays.items()}
+        bound.arguments.update(one)
         return _stack([function(*bound.args, **bound.kwargs)], xp, batch)
     whole = {
         name: array_module(a).broadcast_to(a, batch + split[name][1]) for name, a in arrays.items()

@@ -131,8 +131,7 @@ def invert_simple(a: Any, structure: Structure) -> Any:
     if structure is Structure.DIAGONAL or is_device_array(a):
         identity = array_module(a).eye(len(a), dtype=a.dtype)
         return solve_simple(a, identity, structure, transposed=False)
-    aligned = np.require(a, requirements="A")
-    return scipy.linalg.inv(aligned, assume_a=structure, check_finite=False)
+    return scipy.linalg.inv(np.require(a, requirements="A"), assume_a=structure, check_finite=False)
 
 
 def is_number(a: Any, b: Any) -> bool:

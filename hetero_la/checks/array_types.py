@@ -64,8 +64,17 @@ Beside = TypeVar("Beside")
 LazyResult = TypeVar("LazyResult", covariant=True)
 
 
-class LazyLU(Protocol[LazyResult]):
-    """Result of `lu_factor` for a Dask array: a named tuple, computed on demand."""
+class LazyFactors(Protocol):
+    """A named tuple of factors, computed on demand."""
+
+    def __iter__(self) -> Iterator[Any]: ...
+
+    def persist(self, **kwargs: Any) -> Self:
+        """Factor now, and keep the blocks where they are made."""
+
+
+class LazyLU(LazyFactors, Protocol[LazyResult]):
+    """Result of `lu_factor` for a Dask array."""
 
     @property
     def lu(self) -> LazyResult:
@@ -77,17 +86,14 @@ class LazyLU(Protocol[LazyResult]):
 
     def __iter__(self) -> Iterator[LazyResult]: ...
 
-    def persist(self, **kwargs: Any) -> Self:
-        """Factor now, and keep the blocks where they are made."""
-
     def solve(
         self, b: Numbers | LazyArray, trans: int = 0, check_finite: bool = True
     ) -> LazyResult:
         """Solve A X = B, A^T X = B or A^H X = B, lazily."""
 
 
-class LazyCholesky(Protocol[LazyResult]):
-    """Result of `cho_factor` for a Dask array: a named tuple, computed on demand."""
+class LazyCholesky(LazyFactors, Protocol[LazyResult]):
+    """Result of `cho_factor` for a Dask array."""
 
     @property
     def c(self) -> LazyResult:
@@ -96,11 +102,6 @@ class LazyCholesky(Protocol[LazyResult]):
     @property
     def lower(self) -> bool:
         """Whether the factor is L."""
-
-    def __iter__(self) -> Iterator[Any]: ...
-
-    def persist(self, **kwargs: Any) -> Self:
-        """Factor now, and keep the blocks where they are made."""
 
     def solve(self, b: Numbers | LazyArray, check_finite: bool = True) -> LazyResult:
         """Solve A X = B, lazily."""

@@ -9,11 +9,7 @@ import numpy as np
 
 from hetero_la.tiles.arrays.errors import UnsupportedDtypeError
 from hetero_la.tiles.arrays.finite import require_finite
-from hetero_la.tiles.arrays.transfer import (
-    device_index,
-    is_device_array,
-    on_device_of_arrays,
-)
+from hetero_la.tiles.arrays.transfer import device_index, is_device_array, on_device_of_arrays
 
 DTYPES = ("float32", "float64", "complex64", "complex128")
 #: LAPACK type to which SciPy casts each dtype, by NumPy's type characters.
@@ -106,11 +102,13 @@ def common_dtype(a: np.dtype[Any], b: np.dtype[Any]) -> np.dtype[Any]:
     return np.dtype(np.float64) if both.kind in "iub" else lapack_dtype(both, "a")
 
 
-def as_matrix(a: Any, name: str = "a", *, square: bool = False) -> Any:
-    """Convert `a` to a two-dimensional array, and check that it is square if `square` is set."""
+def as_matrix(a: Any, name: str = "a", *, square: bool = False, finite: bool = False) -> Any:
+    """Convert `a` to a two-dimensional array; on request, check that it is square and finite."""
     a = as_array(a, name, (2,))
     if square:
         require_square(a, name)
+    if finite:
+        require_finite(a, name)
     return a
 
 
@@ -142,11 +140,13 @@ def require_pivot_type(piv: Any, m: int) -> None:
         raise ValueError(f"piv must hold {m} row numbers below {m}, not {piv.dtype}")
 
 
-def as_columns_for(a: Any, b: Any, what: str, name: str = "b") -> Any:
+def as_columns_for(a: Any, b: Any, what: str, name: str = "b", *, finite: bool = False) -> Any:
     """Convert `b` to columns with as many rows as `a` (called `what`), on the same device."""
     b = as_array(b, name, (1, 2))
     require_same_device(a, b, what, name)
     require_rows(a, b, what, name)
+    if finite:
+        require_finite(b, name)
     return b
 
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from types import ModuleType
-from typing import Any, TypeVar, cast
-
-F = TypeVar("F", bound=Callable[..., Any])
+from typing import Any
 
 _loaders: list[Callable[[], ModuleType]] = []
 
@@ -26,31 +23,7 @@ def lazy_function(name: str) -> Callable[..., Any]:
     return found
 
 
-def takes_dask_arrays(function: F) -> F:
-    """Decorate a function of arrays so that it also accepts Dask arrays.
-
-    If an argument, or an entry of a tuple argument, is a Dask array, the function of the same name
-    in `hetero_la.dask_arrays` is called instead.  If there is none, a `TypeError` is raised.
-    """
-
-    @functools.wraps(function)
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
-        if not _has_dask_array((*args, *kwargs.values())):
-            return function(*args, **kwargs)
-        return lazy_function(function.__name__)(*args, **kwargs)
-
-    return cast(F, wrapped)
-
-
 def is_dask_array(value: Any) -> bool:
     """Return whether `value` is a Dask array."""
     module = sys.modules.get("dask.array")  # imported, if there is a Dask array
     return module is not None and isinstance(value, module.Array)
-
-
-def _has_dask_array(values: Iterable[Any]) -> bool:
-    return any(
-        is_dask_array(entry)
-        for value in values
-        for entry in (value if isinstance(value, tuple) else (value,))
-    )

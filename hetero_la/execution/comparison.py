@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -59,9 +58,8 @@ class Comparison:
     def __str__(self) -> str:
         lines = [f"{'':<22}{'calls':>7}{'predicted s':>13}{'measured s':>12}{'ratio':>8}"]
         rows = [(self.run.name, self.run), *((row.name, row) for row in self.kernels)]
-        for at, busy in enumerate(self.workers):
-            rows.append((f"{busy.name} computing", busy))
-            rows.append((f"{busy.name} idle", self.idle[at]))
+        for busy, idle in zip(self.workers, self.idle, strict=True):
+            rows += [(f"{busy.name} computing", busy), (f"{busy.name} idle", idle)]
         for name, row in rows:
             ratio = "-" if np.isnan(row.ratio) else f"{row.ratio:.3f}"
             lines.append(
@@ -73,10 +71,7 @@ class Comparison:
 def compare(run: TracedRun, plan: Plan) -> Comparison:
     """Compare a traced run with the prediction of a plan for the same problem."""
     simulated = plan.simulate()
-    predicted = [
-        np.column_stack([start, stop])
-        for start, stop in zip(simulated.start, simulated.stop, strict=True)
-    ]
+    predicted = [np.column_stack(s) for s in zip(simulated.start, simulated.stop, strict=True)]
     measured = [trace.spans for trace in run.workers]
     there, here = _by_kind(plan.programs, predicted), _by_kind(run.plan.programs, measured)
     none = (0, 0.0)
@@ -89,8 +84,7 @@ def compare(run: TracedRun, plan: Plan) -> Comparison:
         calls = sum(call.times for call in run.plan.programs[at].select(CallKernel))
         busy = parts["computing"]
         workers.append(Compared(worker.name, calls, float(simulated.computing[at]), busy))
-        left = run.seconds - busy
-        idle.append(Compared(worker.name, 0, float(simulated.idle[at]), left))
+        idle.append(Compared(worker.name, 0, float(simulated.idle[at]), run.seconds - busy))
     return Comparison(
         Compared(f"{plan.routine}, the run", 1, simulated.makespan, run.seconds), workers, idle,
         sorted(kernels, key=lambda row: -max(row.predicted, row.measured)),
@@ -100,16 +94,12 @@ def compare(run: TracedRun, plan: Plan) -> Comparison:
 def _by_kind(programs: list[Program], spans: list[np.ndarray]) -> dict[str, tuple[int, float]]:
     """Sum up calls and seconds by kernel, or by the kind of other instructions."""
     found: dict[str, tuple[int, float]] = {}
-    for name, times, seconds in _named(programs, spans):
-        calls, spent = found.get(name, (0, 0.0))
-        found[name] = calls + times, spent + seconds
-    return found
-
-
-def _named(programs: list[Program], spans: list[np.ndarray]) -> Iterator[tuple[str, int, float]]:
     for program, times in zip(programs, spans, strict=True):
         lengths = (times[:, 1] - times[:, 0]).tolist()
         for instruction, seconds in zip(program.instructions, lengths, strict=True):
-            if not isinstance(instruction, SendMessage):  # it only offers, and takes no time
-                calls = instruction.times if isinstance(instruction, CallKernel) else 1
-                yield instruction.name, calls, seconds
+            if isinstance(instruction, SendMessage):  # it only offers a message, and takes no time
+                continue
+            calls, spent = found.get(instruction.name, (0, 0.0))
+            calls += instruction.times if isinstance(instruction, CallKernel) else 1
+            found[instruction.name] = calls, spent + seconds
+    return found

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any, NamedTuple
-
-import numpy as np
+from dataclasses import dataclass, replace
+from typing import Any
 
 from hetero_la.algorithms.routines import ROUTINES
 from hetero_la.checks.inputs import is_writable
@@ -26,7 +24,6 @@ from hetero_la.scheduler.recovery.restart import run_and_recover
 from hetero_la.scheduler.run.inline import run_inline
 from hetero_la.scheduler.run.job import Job, Outcome
 from hetero_la.scheduler.run.progress import Progress
-from hetero_la.scheduler.run.step_memory import Name
 from hetero_la.tiles.arrays.errors import InsufficientMemoryError
 from hetero_la.tiles.arrays.forks import ProcessLock
 from hetero_la.tiles.arrays.transfer import wait_for_writes
@@ -35,15 +32,15 @@ from hetero_la.tiles.kernels.device import Device
 from hetero_la.tiles.storage.shard import ArrayStorage
 
 
-class Result(NamedTuple):
-    """What a run returns: the overwritten array, per-step vectors, and how it went.
+@dataclass(frozen=True)
+class Result(StepValues):
+    """What a run returns: per-step vectors, the overwritten array, and how it went.
 
     Where the factors stay with the workers (`kept`), `array` may have the columns beside them
     only.
     """
 
     array: Any
-    values: dict[Name, np.ndarray]
     report: Report
     kept: KeptFactors | None
     absent: int = 0
@@ -51,31 +48,17 @@ class Result(NamedTuple):
     @property
     def factors(self) -> Any:
         """The overwritten matrix, where it has come home."""
-        return self.array[:, : self.report.plan.layout.n - self.absent]
+        return self.array[:, : self.layout.n - self.absent]
 
     @property
     def beside(self) -> Any:
         """The overwritten right-hand sides."""
-        return self.array[:, self.report.plan.layout.n - self.absent :]
+        return self.array[:, self.layout.n - self.absent :]
 
     @property
-    def steps(self) -> StepValues:
-        """The per-step vectors."""
-        return StepValues(self.values, self.report.plan.layout, self.array.dtype)
-
-    def vector(self, name: str) -> np.ndarray:
-        """Return a per-step vector of all steps, concatenated."""
-        return self.steps.vector(name)
-
-    @property
-    def info(self) -> int:
-        """LAPACK's."""
-        return self.steps.info
-
-    @property
-    def piv(self) -> np.ndarray:
-        """LAPACK's ipiv, 0-based."""
-        return self.steps.piv
+    def solution(self) -> Any:
+        """The overwritten right-hand sides, in an array that does not also hold the factors."""
+        return self.beside if self.kept else self.beside.copy(order="F")
 
 
 def execute(
@@ -116,31 +99,24 @@ def execute(
     nrhs = columns if b is None else b.shape[1]
     in_place = overwrite_a and not nrhs and can_hold_result(a)
     wanted = Destination(a, nrhs, in_place, residency)
-
-    def decide() -> tuple[Plan, Any, Destination]:
-        plan, memory, chosen = choose(routine, wanted, client, options)
-        planned = wanted.planned(plan, chosen)
-        place = -1 if planned.gpu is None else planned.gpu
-        check_memory(plan, memory, place, new_columns=planned.new_columns)
-        return plan, chosen, planned
-
     try:
-        plan, client, destination = decide()
+        plan, client, destination = choose(routine, wanted, client, options)
     except InsufficientMemoryError as error:
         if not error.on_gpu or not release_copies():
             raise
-        plan, client, destination = decide()
+        plan, client, destination = choose(routine, wanted, client, options)
     target, stays = destination.allocate(), destination.residency is not Residency.CALLER
     job = plan.job()
     job.keeps = ROUTINES[routine].keeps if stays else ()
     storage = ArrayStorage(a, target, b, destination.absent)
     plan, outcome = _run(plan, job, storage, client, destination.gpu)
     timing = Timing.of(time.perf_counter() - began, plan, outcome)
-    kept = None
-    if stays:
-        copies = destination.residency is Residency.BOTH
-        kept = KeptFactors(plan, client, outcome, copies=copies)
-    return Result(target, outcome.values, Report(plan, timing), kept, destination.absent)
+    copies = destination.residency is Residency.BOTH
+    kept = KeptFactors(plan, client, outcome, copies=copies) if stays else None
+    report = Report(plan, timing)
+    return Result(
+        outcome.values, plan.layout, target.dtype, target, report, kept, destination.absent
+    )
 
 
 #: A GPU's device object serves one thread at a time, and multi-threaded BLAS calls of

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from hetero_la.execution.destination import Destination
+from hetero_la.planning.check_memory import check_memory
 from hetero_la.planning.decisions import Problem, quick_estimate
 from hetero_la.planning.memory import require_room
 from hetero_la.planning.options import Options
@@ -31,17 +32,17 @@ INLINE_LIMIT = {"cpu": 0.05, "gpu": 0.2}
 
 def choose(
     routine: str, destination: Destination, client: Any, options: Mapping[str, Any]
-) -> tuple[Plan, dict[str, int], Any]:
-    """Plan a run, unless not even its result has room.
+) -> tuple[Plan, Any, Destination]:
+    """Plan a run, unless there is not enough memory for it.
 
     Returns
     -------
     plan : Plan
         The plan.
-    memory : dict
-        Bytes free for each worker, by name.
     client : Client or None
         Client of the workers that run it; None for the calling thread.
+    destination : Destination
+        Where its result goes.
     """
     running = client or running_client()
     explicit = client is not None
@@ -54,32 +55,33 @@ def choose(
     def result_bytes(workers: tuple[WorkerInfo, ...]) -> int:
         return m * destination.least_columns(workers) * a.dtype.itemsize
 
-    def make(workers: tuple[WorkerInfo, ...], on_host: bool = False) -> Plan:
+    def make(workers: tuple[WorkerInfo, ...], client: Any) -> tuple[Plan, Any, Destination]:
         # Check this first: planning for a huge matrix takes long.
-        size = result_bytes(workers)
-        require_room(routine, a.shape, a.dtype, -1 if where is None else where, size, caller.memory)
-        return make_plan(problem, chosen, workers, on_host, destination.source)
+        place, size = -1 if where is None else where, result_bytes(workers)
+        require_room(routine, a.shape, a.dtype, place, size, caller.memory)
+        on_host = where is None and client is not None
+        plan = make_plan(problem, chosen, workers, on_host, destination.source)
+        planned = destination.planned(plan, client)
+        memory = {worker.name: worker.memory for worker in workers}
+        check_memory(plan, memory, place, new_columns=planned.new_columns)
+        return plan, client, planned
 
     if client is None:
         able = chosen.panel == "auto" or caller.kind == chosen.panel
         alone = running is None and not embedded_can_run()
         fits = result_bytes((caller,)) <= caller.memory  # if not, skip the estimate
-        if able and (alone or (fits and _is_short(problem, chosen, caller))):
-            return make((caller,)), {caller.name: caller.memory}, None
+        limit = INLINE_LIMIT[caller.kind]
+        if able and (alone or (fits and quick_estimate(problem, chosen, caller) < limit)):
+            return make((caller,), None)
         client = running or embedded_client()
         chosen = with_preset(options, client)
     workers = tuple(worker_infos(client, refresh=True))
     if not workers:
         raise DeviceUnavailableError("the cluster has no running workers")
-    if where is not None and not explicit and not _reach(workers):
-        return make((caller,)), {caller.name: caller.memory}, None
-    plan = make(workers, on_host=where is None)
-    return plan, {worker.name: worker.memory for worker in workers}, client
-
-
-def _is_short(problem: Problem, options: Options, caller: WorkerInfo) -> bool:
-    """Return whether the run is predicted to be too short for a cluster to be faster."""
-    return quick_estimate(problem, options, caller) < INLINE_LIMIT[caller.kind]
+    reach = any(w.device >= 0 and w.here for w in workers)  # real GPUs, which read CuPy arrays
+    if where is not None and not explicit and not reach:
+        return make((caller,), None)
+    return make(workers, client)
 
 
 def with_preset(options: Mapping[str, Any], client: Any) -> Options:
@@ -90,11 +92,6 @@ def with_preset(options: Mapping[str, Any], client: Any) -> Options:
 def require_options(options: Mapping[str, Any], client: Any) -> None:
     """Check options and client of a call that needs no run."""
     with_preset(options, None if client is None else running_client(client))
-
-
-def _reach(workers: Sequence[WorkerInfo]) -> bool:
-    """Return whether there are real GPUs in this process, which read CuPy arrays directly."""
-    return any(w.device >= 0 and w.here for w in workers)
 
 
 @functools.cache

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -70,24 +70,19 @@ class Timing:
     @classmethod
     def of(cls, seconds: float, plan: Plan, outcome: Outcome) -> Timing:
         """Sum up the logs of a run that took so many seconds."""
-        rows, loads, stores = [], [0.0], [0.0]
+        rows, load, store = [], 0.0, 0.0
         for index, log in sorted(outcome.logs.items()):
-            spent: dict[str, float] = {}
-            instructions = plan.programs[index].instructions
+            spent: defaultdict[str, float] = defaultdict(float)
+            instructions, worker = plan.programs[index].instructions, plan.workers[index]
             for entry in log:
-                op = instructions[entry.place].op
-                spent[op] = spent.get(op, 0.0) + entry.stop - entry.start
+                spent[instructions[entry.place].op] += entry.stop - entry.start
             calls = plan.programs[index].select(CallKernel)
             busy = spent.pop("call", 0.0)
-            loads.append(spent.get("load", 0.0))
-            stores.append(spent.get("store", 0.0))
-            worker = plan.workers[index]
+            load, store = max(load, spent["load"]), max(store, spent["store"])
             flops = sum(i.flops for i in calls) * (4 if plan.dtype.kind == "c" else 1)
             count = sum(i.times for i in calls)
-            rows.append(
-                WorkerTiming(worker.name, worker.kind, count, flops, busy, sum(spent.values()))
-            )
-        load, store = max(loads), max(stores)
+            moving = sum(spent.values())
+            rows.append(WorkerTiming(worker.name, worker.kind, count, flops, busy, moving))
         factor = max(seconds - load - store, 0.0)
         methods = sorted(
             (key[1], int(v[0])) for key, v in outcome.values.items() if key[0] == "method"

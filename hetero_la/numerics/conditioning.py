@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +12,7 @@ from scipy.linalg import get_lapack_funcs
 from scipy.sparse.linalg import LinearOperator, onenormest
 
 from hetero_la.numerics.triangles import solve_with_triangle
-from hetero_la.tiles.arrays.transfer import array_module, is_device_array, linalg_module, to_host
+from hetero_la.tiles.arrays.transfer import array_module, is_device_array, to_host
 
 #: Elements per block, so that their moduli stay in cache.
 _BLOCK = 1 << 17
@@ -35,37 +34,28 @@ def norm1(a: Any) -> float:
         parts = (xp.abs(a[:, j : j + step]) for j in range(0, n, step))
         return max(float(part.sum(axis=0, dtype=np.float64).max()) for part in parts)
     by_rows = a.strides[1] < a.strides[0]
-    threads = min(
-        os.cpu_count() or 1, 8, -(-a.size // _BLOCK)
-    )  # one thread does not saturate the memory
-    pieces = np.array_split(np.arange(m if by_rows else n), threads)
-    ranges = [range(piece[0], piece[-1] + 1) for piece in pieces if len(piece)]
-    sums = _row_sums if by_rows else _column_sums
-    if len(ranges) == 1:
-        return float(sums(a, ranges[0]).max())
-    with ThreadPoolExecutor(threads) as pool:
-        found = list(pool.map(functools.partial(sums, a), ranges))
-    with np.errstate(over="ignore"):
-        return float(np.sum(found, axis=0).max() if by_rows else np.concatenate(found).max())
+    along, across = (m, n) if by_rows else (n, m)
+    step = max(_BLOCK // across, 1)
+    starts = range(0, along, step)
 
-
-def _row_sums(a: np.ndarray, rows: range) -> np.ndarray:
-    """Sum the moduli of each column over the given rows."""
-    total, step = np.zeros(a.shape[1]), max(_BLOCK // a.shape[1], 1)
-    with np.errstate(over="ignore"):  # infinity is a valid result
-        for start in range(rows.start, rows.stop, step):
-            total += np.abs(a[start : min(start + step, rows.stop)]).sum(axis=0, dtype=np.float64)
-    return total
-
-
-def _column_sums(a: np.ndarray, columns: range) -> np.ndarray:
-    """Sum the moduli of each of the given columns."""
-    total, step = np.zeros(len(columns)), max(_BLOCK // a.shape[0], 1)
-    for start in range(columns.start, columns.stop, step):
-        stop, at = min(start + step, columns.stop), start - columns.start
+    def sums(some: range) -> np.ndarray:
+        """Sum the moduli of each column over the blocks of rows, or of columns."""
+        total = np.zeros(n)
         with np.errstate(over="ignore"):  # infinity is a valid result
-            total[at : at + stop - start] = np.abs(a[:, start:stop]).sum(axis=0, dtype=np.float64)
-    return total
+            for start in some:
+                here = slice(start, start + step)
+                rows, columns = (here, slice(None)) if by_rows else (slice(None), here)
+                total[columns] += np.abs(a[rows, columns]).sum(axis=0, dtype=np.float64)
+        return total
+
+    # One thread does not saturate the memory.
+    threads = min(os.cpu_count() or 1, 8, -(-a.size // _BLOCK))
+    if threads == 1:
+        return float(sums(starts).max())
+    share = -(-len(starts) // threads)
+    with ThreadPoolExecutor(threads) as pool, np.errstate(over="ignore"):
+        found = list(pool.map(sums, [starts[i : i + share] for i in range(0, len(starts), share)]))
+        return float(np.sum(found, axis=0).max())
 
 
 def hermitian_norm1(a: Any) -> float:
@@ -81,54 +71,41 @@ def hermitian_norm1(a: Any) -> float:
     return float(sums.max()) if n else 0.0
 
 
-def reciprocal_condition(anorm: float, lu: Any, piv: Any) -> float:
-    """Estimate 1 / (||A||_1 ||A^-1||_1) from LU factors, in O(n^2) operations.
+def reciprocal_condition(
+    anorm: float, factor: Any, like: Any, solve: Callable[[Any, int], Any], name: str, **how: str
+) -> float:
+    """Estimate 1 / (||A||_1 ||A^-1||_1) from factors, in O(n^2) operations.
 
-    LAPACK's ``xGECON`` on the host; on a GPU the same estimator (Higham and Tisseur,
-    SIAM J. Matrix Anal. Appl. 21, 2000) over cuSOLVER's solves.
+    LAPACK's for factors on the host; otherwise the same estimator (Higham and Tisseur,
+    SIAM J. Matrix Anal. Appl. 21, 2000) over solves where the factors are.
 
     Parameters
     ----------
     anorm : float
         1-norm of the matrix.
-    lu : array, shape (n, n)
-        Its packed factors.
-    piv : array of int, shape (n,)
-        Row interchanges.
+    factor : array, shape (n, n), or None
+        Packed LU factors or a Cholesky factor, if they are on the host or on the caller's GPU.
+    like, solve
+        As for `estimate_reciprocal_condition`.
+    name : {"gecon", "pocon"}
+        LAPACK's function for these factors.
+    **how
+        Its options.
 
     Examples
     --------
-    >>> reciprocal_condition(1.0, np.eye(3), np.arange(3))
+    >>> reciprocal_condition(1.0, np.eye(3), np.ones((3, 1)), lambda b, trans: b, "gecon")
+    1.0
+    >>> reciprocal_condition(4.0, 2 * np.eye(3), np.ones((3, 1)), None, "pocon", uplo="L")
     1.0
     """
-    if not is_device_array(lu):
-        (gecon,) = get_lapack_funcs(("gecon",), (lu,))
-        return _in_range(anorm, lu, lambda norm: gecon(lu, norm)[0])
-    xp, solver = array_module(lu), linalg_module(lu)
-    return estimate_reciprocal_condition(
-        anorm, lu, lambda b, trans: solver.lu_solve(
-            (lu, xp.asarray(piv)), b, trans=trans, check_finite=False
-        ),
-    )  # fmt: skip
-
-
-def reciprocal_condition_positive(anorm: float, factor: Any) -> float:
-    """Estimate 1 / (||A||_1 ||A^-1||_1) from a lower Cholesky factor (``xPOCON`` on the host).
-
-    Examples
-    --------
-    >>> reciprocal_condition_positive(4.0, 2 * np.eye(3))
-    1.0
-    """
-    if not is_device_array(factor):
-        (pocon,) = get_lapack_funcs(("pocon",), (factor,))
-        return _in_range(anorm, factor, lambda norm: pocon(factor, norm, uplo="L")[0])
-
-    def solve(b: Any, trans: int) -> Any:
-        y = solve_with_triangle(factor, b, lower=True)
-        return solve_with_triangle(factor, y, lower=True, adjoint=True)
-
-    return estimate_reciprocal_condition(anorm, factor, solve)
+    if factor is None or is_device_array(factor):
+        return estimate_reciprocal_condition(anorm, like, solve)
+    if not len(factor):
+        return np.inf
+    (estimate,) = get_lapack_funcs((name,), (factor,))
+    norm = min(anorm, float(np.finfo(factor.dtype).max))  # may overflow in single precision
+    return float(estimate(factor, norm, **how)[0]) * (norm / anorm) if anorm else 0.0
 
 
 def reciprocal_condition_upper(r: Any) -> float:
@@ -146,14 +123,6 @@ def reciprocal_condition_upper(r: Any) -> float:
     return estimate_reciprocal_condition(
         anorm, r, lambda b, trans: solve_with_triangle(r, b, lower=False, adjoint=trans == 2)
     )
-
-
-def _in_range(anorm: float, factor: Any, estimate: Callable[[float], float]) -> float:
-    """Apply LAPACK's estimator to a norm that may overflow in single precision."""
-    if not len(factor):
-        return np.inf
-    norm = min(anorm, float(np.finfo(factor.dtype).max))
-    return float(estimate(norm)) * (norm / anorm) if anorm else 0.0
 
 
 def estimate_reciprocal_condition(

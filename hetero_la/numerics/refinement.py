@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -70,10 +70,10 @@ def refine(a: Any, anorm: float, solve: Callable[[Any], Any], b: Any, x: Any) ->
     n, nrhs = x.shape
     if not x.size:
         return x
-    if nrhs <= _FEW * n:
-        return _refine_in_place(a, anorm, solve, b, x, 1)[0]
-    if n <= _SMALL:
-        return _refine_in_place(a, anorm, solve, b, x, _ENOUGH)[0]
+    few = nrhs <= _FEW * n
+    if few or n <= _SMALL:
+        _refine_in_place(a, anorm, solve, b, x, 1 if few else _ENOUGH)
+        return x
     suspect = np.arange(nrhs)
     for width in _GROUPS:
         suspect = _columns_to_refine(a, anorm, b, x, suspect, width)
@@ -82,23 +82,18 @@ def refine(a: Any, anorm: float, solve: Callable[[Any], Any], b: Any, x: Any) ->
         needed = False
         for start in range(0, len(chosen), step):
             columns = array_module(x).asarray(chosen[start : start + step])
-            found = _refine_in_place(a, anorm, solve, b[:, columns], x[:, columns], _ENOUGH)
-            if found.changed:
-                x[:, columns], needed = found.x, True
+            part = x[:, columns]
+            if _refine_in_place(a, anorm, solve, b[:, columns], part, _ENOUGH):
+                x[:, columns], needed = part, True
         if not needed:
             break
     return x
 
 
-class _Refined(NamedTuple):
-    x: Any
-    changed: bool
-
-
 def _refine_in_place(
     a: Any, anorm: float, solve: Callable[[Any], Any], b: Any, x: Any, enough: float
-) -> _Refined:
-    """Refine X in place until its backward error is at most `enough` times eps."""
+) -> bool:
+    """Refine X until its backward error is at most `enough` eps; return whether it changed."""
     enough *= float(np.finfo(x.dtype).eps)
     previous = np.inf
     for _ in range(_STEPS):
@@ -109,7 +104,7 @@ def _refine_in_place(
             break
         previous = error
         x += solve(residual)
-    return _Refined(x, previous < np.inf)
+    return previous < np.inf
 
 
 def _backward_error(anorm: float, x: Any, residual: Any) -> float:

@@ -67,9 +67,9 @@ def zero_upper_triangle(a: Any) -> None:
     """
     xp = array_module(a)
     for start in range(0, a.shape[1], _BLOCK):
-        stop = min(start + _BLOCK, a.shape[1])
-        a[:start, start:stop] = 0
-        a[start:stop, start:stop] = xp.tril(a[start:stop, start:stop])
+        here = slice(start, start + _BLOCK)
+        a[:start, here] = 0
+        a[here, here] = xp.tril(a[here, here])
 
 
 def complete_from_triangle(a: Any, *, lower: bool, conjugate: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from collections import Counter
 
 from hetero_la.planning.memory import require_room
 from hetero_la.planning.plan import Plan
@@ -30,10 +31,9 @@ def check_memory(
         checkpoint, and the one that is about to replace it.
     """
     host = platform.node()
-    needed: dict[tuple[str, int | str], int] = {(host, -1): 0}
+    needed: Counter[tuple[str, int | str]] = Counter({(host, -1): 0})
     there: dict[tuple[str, int | str], int] = {(host, -1): available_memory()}
-    for worker in plan.workers:
-        there[_memory_of(worker)] = memory[worker.name]
+    there |= {_memory_of(worker): memory[worker.name] for worker in plan.workers}
     needed[host, target] = plan.layout.m * new_columns * plan.dtype.itemsize
     if over_processes(plan.workers) and not plan.options.checkpoint_folder:
         copies = checkpoints if plan.options.checkpoint else 0
@@ -43,12 +43,12 @@ def check_memory(
         place = _memory_of(worker)
         shard = plan.shard_bytes(program)
         if not worker.here:  # besides its shard: columns shipped to it, and back
-            needed[worker.host, -1] = needed.get((worker.host, -1), 0) + shard
+            needed[worker.host, -1] += shard
         elif worker.device == target and (
             plan.shared or len(program.columns) == plan.layout.nt + plan.layout.rt
         ):
             shard = 0  # it works in the memory of the result
-        needed[place] = needed.get(place, 0) + shard + plan.work_bytes(program)
+        needed[place] += shard + plan.work_bytes(program)
     for place, required in needed.items():
         free = there.get(place, required)
         shape = (plan.layout.m, plan.layout.n)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -74,10 +74,6 @@ class Decisions:
     def owners(self) -> list[int]:
         """The workers that own columns, as indices into `workers`."""
         return [g for g in range(len(self.workers)) if g != self.panel_worker]
-
-    def changed(self, **changes: Any) -> Decisions:
-        """Return these decisions, without what a plan adds to them, and with some changed."""
-        return Decisions(**{f.name: getattr(self, f.name) for f in fields(Decisions)} | changes)
 
 
 def assign_roles(workers: tuple[WorkerInfo, ...], options: Options) -> Roles:
@@ -163,9 +159,6 @@ def find_tuning(
         return None
     team, dtype = team_name(owners), np.dtype(problem.dtype).name
 
-    def is_same(tuning: Tuning) -> bool:
-        return (tuning.m, tuning.n, tuning.nrhs) == (problem.m, problem.n, problem.nrhs)
-
     def distance(tuning: Tuning) -> float:
         there = (tuning.m, tuning.n, tuning.n + tuning.nrhs)
         here = (problem.m, problem.n, problem.n + problem.nrhs)
@@ -177,30 +170,39 @@ def find_tuning(
         for tuning in profile.tunings
         if (tuning.routine, tuning.workers, tuning.dtype) == (problem.routine, team, dtype)
         and distance(tuning) <= math.log(_SIZE_TOLERANCE)
-        and (isinstance(tuning.nb, int) or is_same(tuning))
+        and (isinstance(tuning.nb, int) or distance(tuning) == 0)
     ]
     return min(fitting, key=lambda tuning: (distance(tuning), tuning.seconds), default=None)
 
 
-def choose_layout(
-    problem: Problem, options: Options, owners: Sequence[WorkerInfo], tuned: Tuning | None,
+def choose_tiles(
+    problem: Problem,
+    options: Options,
+    owners: Sequence[WorkerInfo],
+    profile: Profile | None,
     travels: bool = False,
-) -> TileLayout:  # fmt: skip
-    """Cut a matrix into tiles of the sizes asked for, tuned, or default.
+) -> tuple[TileLayout, int]:
+    """Choose tiles and look-ahead depth: those asked for, else tuned ones, else the defaults.
 
     Raises
     ------
     ValueError
-        If they would make too many tasks.
+        If the tiles would make too many tasks.
     """
     routine, m, n, nrhs, _ = problem
+    tuned = find_tuning(profile, problem, owners)
     nb = options.sizes or (tuned.nb if tuned else default_nb(routine, m, n, owners, travels))
+    depth = options.lookahead
+    if depth is None and options.nb is None and tuned:
+        depth = tuned.lookahead
+    if depth is None and owners[0].kind == "gpu":
+        depth = _tiling(routine, min(m, n), owners, travels).lookahead
     # A sequence of sizes determines the last tile itself.
     merges = owners[0].kind == "gpu" and isinstance(nb, int)
     tail = ROUTINES[routine].gpu_tail if merges else 1
     layout = TileLayout(m, n, clipped(nb, max(m, n, nrhs, 1)), nrhs, tail)
     require_few_tasks(layout, "planned", most=MAX_TASKS_PLANNED)
-    return layout
+    return layout, 1 if depth is None else depth
 
 
 def default_nb(
@@ -221,20 +223,6 @@ def default_nb(
     return min(max(share, 96), 192)
 
 
-def choose_lookahead(
-    problem: Problem, options: Options, owners: Sequence[WorkerInfo], tuned: Tuning | None,
-    travels: bool,
-) -> int:  # fmt: skip
-    """Return the look-ahead depth asked for, tuned, or default, from measurements."""
-    if options.lookahead is not None:
-        return options.lookahead
-    if options.nb is None and tuned:
-        return tuned.lookahead
-    if owners[0].kind == "cpu":
-        return 1
-    return _tiling(problem.routine, min(problem.m, problem.n), owners, travels).lookahead
-
-
 def _tiling(routine: str, order: int, owners: Sequence[WorkerInfo], travels: bool) -> Tiling:
     known = ROUTINES[routine]
     tiles = known.one_gpu_tiles if len(owners) == 1 else known.gpu_tiles
@@ -253,7 +241,7 @@ def quick_estimate(problem: Problem, options: Options, worker: WorkerInfo) -> fl
 def _estimate(
     problem: Problem, options: Options, worker: WorkerInfo, profile: Profile | None
 ) -> float:
-    layout = choose_layout(problem, options, (worker,), find_tuning(profile, problem, (worker,)))
+    layout, _ = choose_tiles(problem, options, (worker,), profile)
     model = machine_model((worker,), problem.dtype, measure=False)
     tasks = ROUTINES[problem.routine].tasks
     return Stages(tasks, layout, model, range(1), None, problem.dtype).seconds()

@@ -153,16 +153,14 @@ class Plan(Decisions):
         >>> bool(0 < run.computing[0] < run.makespan), run.peak_bytes.tolist()
         (True, [12008000])
         """
-        over_dask = bool(self.workers[0].address)
-        windows = [self._task_starts(program) for program in self.programs] if over_dask else ()
+        windows: list[list[int]] = []
+        if self.workers[0].address:
+            whole = over_processes(self.workers)  # there messages have the cost of Dask's tasks
+            for program in self.programs:
+                spans = [(0, 0)] if whole else program.windows(self.window)
+                windows.append([start for start, _ in spans])
         run = self._simulated(windows)
         return replace(run, peak_bytes=np.array(self.bytes_needed(), np.int64))
-
-    def _task_starts(self, program: Program) -> list[int]:
-        """Return where Dask's tasks begin in a program; over processes, messages have that cost."""
-        if over_processes(self.workers):
-            return [0]
-        return [start for start, _ in program.windows(self.window)]
 
     def _simulated(self, windows: Sequence[Sequence[int]]) -> Simulation:
         return simulate(
@@ -181,19 +179,16 @@ class Plan(Decisions):
         steps = max(program.last_step for program in self.programs)
         if len(self.workers) == 1:
             return max(steps, 1)
-        seconds = self._seconds_without_dask()  # the window bounds Dask's share of it
-        hop = max(self.model.dask.hop, 1e-4)
-        return window_steps(seconds, steps, len(self.workers), task_seconds=hop)
-
-    def _seconds_without_dask(self) -> float:
-        """Predict the time of the run in plain threads, by the quick estimate where possible."""
         routine = ROUTINES[self.routine]
         if routine.factored:
-            return self._simulated(()).makespan
-        stages = Stages(
-            routine.tasks, self.layout, self.model, self.owners, self.panel_worker, self.dtype
-        )
-        return stages.seconds()
+            seconds = self._simulated(()).makespan
+        else:
+            seconds = Stages(
+                routine.tasks, self.layout, self.model, self.owners, self.panel_worker, self.dtype
+            ).seconds()
+        # The window bounds Dask's share of the time of the run in plain threads.
+        hop = max(self.model.dask.hop, 1e-4)
+        return window_steps(seconds, steps, len(self.workers), task_seconds=hop)
 
     def bytes_needed(self) -> list[int]:
         """Return the peak bytes on each worker: shard, panels received, values and workspace."""
@@ -229,7 +224,26 @@ class Plan(Decisions):
 
     def explain(self) -> str:
         """Return a text that tells what was decided, and the predicted time."""
-        return _explanation(self)
+        layout, run = self.layout, self.simulate()
+        made = f"{counted(layout.nrhs, 'column')} made"
+        what = made if self.graph.made_columns() else counted(layout.nrhs, "right-hand side")
+        rhs = f" with {what}" if layout.nrhs else ""
+        rate = self.flops / max(run.makespan, 1e-12) / 1e9
+        ib = self.options.ib
+        blocking = "" if ib is None else f", {counted(ib, 'column')} by one kernel"
+        lines = [
+            f"{self.routine} of a {layout.m} x {layout.n} {self.dtype.name} matrix{rhs}",
+            f"tiles: nb = {layout.nb_text}, {layout.mt} x {layout.nt} tiles, "
+            f"{counted(layout.kt, 'step')}",
+            f"graph: {counted(len(self.graph), 'task')}, {self.flops:.3g} flops",
+            _parallelism(self),
+            f"look-ahead: {counted(self.lookahead, 'panel')}; panels on the {self.panel}{blocking}",
+            f"windows: {_windows(self)}",
+            *_checkpoints(self),
+            _model(self),
+            f"predicted: {run.makespan:.3g} s, {rate:.3g} Gflop/s",
+        ]
+        return "\n".join(lines + [_worker(self, program, run) for program in self.programs])
 
 
 def share_memory(workers: Sequence[WorkerInfo]) -> bool:
@@ -237,35 +251,7 @@ def share_memory(workers: Sequence[WorkerInfo]) -> bool:
     return all(w.kind == "cpu" and not w.virtual and w.here for w in workers)
 
 
-# --- the text of `Plan.explain`
-
-
-def _explanation(plan: Plan) -> str:
-    layout, run = plan.layout, plan.simulate()
-    made = f"{counted(layout.nrhs, 'column')} made"
-    what = made if plan.graph.made_columns() else counted(layout.nrhs, "right-hand side")
-    rhs = f" with {what}" if layout.nrhs else ""
-    rate = plan.flops / max(run.makespan, 1e-12) / 1e9
-    lines = [
-        f"{plan.routine} of a {layout.m} x {layout.n} {plan.dtype.name} matrix{rhs}",
-        f"tiles: nb = {layout.nb_text}, {layout.mt} x {layout.nt} tiles, "
-        f"{counted(layout.kt, 'step')}",
-        f"graph: {counted(len(plan.graph), 'task')}, {plan.flops:.3g} flops",
-        _parallelism(plan),
-        f"look-ahead: {counted(plan.lookahead, 'panel')}; "
-        f"panels on the {plan.panel}{_inner_blocking(plan)}",
-        f"windows: {_windows(plan)}",
-        *_checkpoints(plan),
-        _model(plan),
-        f"predicted: {run.makespan:.3g} s, {rate:.3g} Gflop/s",
-    ]
-    return "\n".join(lines + [_worker(plan, program, run) for program in plan.programs])
-
-
-def _inner_blocking(plan: Plan) -> str:
-    """Describe the inner blocking, if it is not the kernels' default."""
-    ib = plan.options.ib
-    return "" if ib is None else f", {counted(ib, 'column')} by one kernel"
+# --- parts of the text of `Plan.explain`
 
 
 def _parallelism(plan: Plan) -> str:

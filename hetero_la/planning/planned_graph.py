@@ -51,10 +51,7 @@ class PlannedGraph(TaskGraph):
     @functools.cached_property
     def placement(self) -> list[int]:
         """Worker of each task, as an index into `workers`."""
-        return self._placement_of(self)
-
-    def _placement_of(self, graph: TaskGraph) -> list[int]:
-        return list(Placement(graph, self.distribution, self.decided.panel_worker))
+        return list(Placement(self, self.distribution, self.decided.panel_worker))
 
     @functools.cached_property
     def seconds(self) -> np.ndarray:
@@ -98,7 +95,7 @@ class PlannedGraph(TaskGraph):
         if granularity == "column":
             return PlacedGraph(self, self.placement, names, self.seconds, "s", title)
         graph = ROUTINES[decided.routine].tasks(layout, granularity)
-        placement = self._placement_of(graph)
+        placement = list(Placement(graph, self.distribution, decided.panel_worker))
         seconds = graph_seconds(graph, placement, decided.model, decided.dtype)
         return PlacedGraph(graph, placement, names, seconds, "s", title)
 

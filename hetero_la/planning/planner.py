@@ -6,8 +6,8 @@ import contextlib
 import functools
 import gc
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from typing import Unpack
+from dataclasses import fields, replace
+from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -19,10 +19,8 @@ from hetero_la.planning.decisions import (
     Problem,
     arrival_steps,
     assign_roles,
-    choose_layout,
-    choose_lookahead,
     choose_team,
-    find_tuning,
+    choose_tiles,
 )
 from hetero_la.planning.options import Options, PanelDevice, RunOptions
 from hetero_la.planning.plan import Plan, share_memory
@@ -124,22 +122,23 @@ def make_plan(
 
 @functools.lru_cache(maxsize=16)
 def _cached_plan(
-    problem: Problem, options: Options, workers: tuple[WorkerInfo, ...], on_host: bool,
-    source: Source, profile: Profile | None,
-) -> Plan:  # fmt: skip
+    problem: Problem,
+    options: Options,
+    workers: tuple[WorkerInfo, ...],
+    on_host: bool,
+    source: Source,
+    profile: Profile | None,
+) -> Plan:
     routine, dtype = ROUTINES[problem.routine], problem.dtype
     roles = assign_roles(workers, options)
     owners = roles.owners
     travels = on_host and owners[0].kind == "gpu"
-    tuned = find_tuning(profile, problem, owners)
-    layout = choose_layout(problem, options, owners, tuned, travels)
-    depth = choose_lookahead(problem, options, owners, tuned, travels)
+    layout, depth = choose_tiles(problem, options, owners, profile, travels)
     team = choose_team(routine, layout, dtype, options, roles)
     if options.ib is None and not routine.factored:
         options = replace(options, ib=best_inner_blocking(owners[0], routine.panel_kernel, dtype))
-    return _assemble(
-        Decisions(problem.routine, layout, dtype, options, *team, depth, travels, source)
-    )
+    decided = Decisions(problem.routine, layout, dtype, options, *team, depth, travels, source)
+    return _assemble(decided)
 
 
 @functools.lru_cache(maxsize=16)
@@ -157,7 +156,7 @@ def follow_up(plan: Plan, routine: str, nrhs: int) -> Plan:
     """
     ROUTINES[routine].require_shape(routine, plan.layout.m, plan.layout.n)
     layout = replace(plan.layout, nrhs=nrhs)
-    return _assemble(plan.changed(routine=routine, layout=layout, host_arrays=False))
+    return _assemble(_changed(plan, routine=routine, layout=layout, host_arrays=False))
 
 
 def resume(plan: Plan, workers: tuple[WorkerInfo, ...], step: int) -> Plan:
@@ -179,7 +178,7 @@ def resume(plan: Plan, workers: tuple[WorkerInfo, ...], step: int) -> Plan:
     roles = assign_roles(workers, options)
     team = choose_team(ROUTINES[plan.routine], plan.layout, plan.dtype, options, roles)
     travels = plan.host_arrays and roles.owners[0].kind == "gpu"
-    decided = plan.changed(options=options, host_arrays=travels, **team._asdict())
+    decided = _changed(plan, options=options, host_arrays=travels, **team._asdict())
     return _assemble(decided, done=step)
 
 
@@ -192,20 +191,24 @@ def _assemble(decided: Decisions, done: int = 0) -> Plan:
     shared = share_memory([team[g] for g in owners])
     distribution = Distribution.cyclic(layout.nt + layout.rt, weights, alternating=shared)
     with _no_garbage_collection():
-        graph = ROUTINES[decided.routine].tasks(layout)
+        tasks = ROUTINES[decided.routine].tasks(layout)
         if done:
-            graph = graph.remaining(done)
+            tasks = tasks.remaining(done)
         programs, traffic = build_programs(
-            graph, Placement(graph, distribution, decided.panel_worker), distribution, len(team),
+            tasks, Placement(tasks, distribution, decided.panel_worker), distribution, len(team),
             depth=decided.lookahead, shared=shared,
             arrival=arrival_steps(decided) if decided.host_arrays and not done else None,
-            checkpoints=_checkpoints(graph, decided.options, team),
+            checkpoints=_checkpoints(tasks, decided.options, team),
         )  # fmt: skip
-    planned = PlannedGraph(graph, decided, distribution)
+    graph = PlannedGraph(tasks, decided, distribution)
     return Plan(
-        **vars(decided), distribution=distribution, graph=planned, programs=programs,
-        traffic=traffic,
-    )  # fmt: skip
+        **vars(decided), distribution=distribution, graph=graph, programs=programs, traffic=traffic
+    )
+
+
+def _changed(plan: Plan, **changes: Any) -> Decisions:
+    """Return the decisions of a plan, without what it has made of them, and with some changed."""
+    return Decisions(**{f.name: getattr(plan, f.name) for f in fields(Decisions)} | changes)
 
 
 def _checkpoints(graph: TaskGraph, options: Options, team: tuple[WorkerInfo, ...]) -> Sequence[int]:
