@@ -22,8 +22,8 @@ from hetero_la.execution.executor_choice import INLINE_LIMIT, with_preset
 from hetero_la.planning.decisions import Problem, quick_estimate
 from hetero_la.planning.plan import Plan
 from hetero_la.planning.planner import make_plan
-from hetero_la.scheduler.cluster.clients import running_client, worker_infos
-from hetero_la.scheduler.cluster.placement_plugin import RunTask, annotations_of, keep_placement
+from hetero_la.scheduler.cluster.clients import install, running_client, worker_infos
+from hetero_la.scheduler.cluster.placement_plugin import KeepPlacement, RunTask, annotations_of
 from hetero_la.scheduler.cluster.sizing import default_blas_threads, default_cpu_workers
 from hetero_la.scheduler.on_dask.inputs import Declared
 from hetero_la.scheduler.on_dask.run_graph import Chunk, RunGraph
@@ -224,7 +224,7 @@ def _plan(routine: str, a: da.Array, nrhs: int, client: Any, options: dict[str, 
     workers = tuple(worker_infos(running))
     if not workers:
         raise DeviceUnavailableError("the cluster has no workers")
-    keep_placement(running)
+    install(running, KeepPlacement)
     return make_plan(routine, m, n, nrhs, dtype, chosen, workers, not on_gpu(a))
 
 

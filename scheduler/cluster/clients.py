@@ -15,6 +15,7 @@ from typing import Any
 
 from distributed import Client, Scheduler, Worker
 from distributed.core import Status
+from distributed.diagnostics.plugin import SchedulerPlugin
 
 from hetero_la.scheduler.cluster.cluster import Cluster
 from hetero_la.scheduler.cluster.devices import current_worker, describe
@@ -126,6 +127,16 @@ def _close_embedded() -> None:
 # thread as alive and starts a thread to close its executor, which Python 3.12.0 and 3.12.1 refuse.
 # Once the main thread has ended it starts none, and the program's other threads have ended too.
 atexit.register(_close_embedded)
+
+
+_installed: weakref.WeakKeyDictionary[Client, set[type]] = weakref.WeakKeyDictionary()
+
+
+def install(client: Client, plugin: type[SchedulerPlugin]) -> None:
+    """Install a plugin in the client's scheduler, once."""
+    if plugin not in _installed.setdefault(client, set()):
+        client.register_plugin(plugin())
+        _installed[client].add(plugin)
 
 
 _infos: weakref.WeakKeyDictionary[Client, list[WorkerInfo]] = weakref.WeakKeyDictionary()

@@ -15,13 +15,12 @@ from __future__ import annotations
 import graphlib
 import itertools
 import logging
-import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from dask._task_spec import Task
-from distributed import Client, Scheduler
+from distributed import Scheduler
 from distributed.diagnostics.plugin import SchedulerPlugin
 from distributed.scheduler import TaskState
 
@@ -213,13 +212,3 @@ def _begin_again(scheduler: Scheduler, tasks: Iterable[TaskState], stimulus_id: 
         task = scheduler.tasks.get(key)
         if task is not None and task.state == "no-worker":
             scheduler.transitions({key: "waiting"}, stimulus_id)
-
-
-_prepared: weakref.WeakSet[Client] = weakref.WeakSet()
-
-
-def keep_placement(client: Client) -> None:
-    """Install `KeepPlacement` in the client's scheduler, once."""
-    if client not in _prepared:
-        client.register_plugin(KeepPlacement())
-        _prepared.add(client)

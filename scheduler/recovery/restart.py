@@ -16,12 +16,12 @@ from collections.abc import Callable, Sequence
 import distributed
 from distributed.scheduler import KilledWorker, NoValidWorkerError
 
-from hetero_la.scheduler.cluster.clients import running_addresses, worker_infos
+from hetero_la.scheduler.cluster.clients import install, running_addresses, worker_infos
 from hetero_la.scheduler.on_dask.processes import run_in_processes
 from hetero_la.scheduler.on_dask.threads import run_local
 from hetero_la.scheduler.on_dask.wait import lost_message
 from hetero_la.scheduler.placement.workers import WorkerInfo, over_processes
-from hetero_la.scheduler.recovery.forget_clients import forget_clients
+from hetero_la.scheduler.recovery.forget_clients import ForgetClients
 from hetero_la.scheduler.run.checkpoint_store import Checkpoints
 from hetero_la.scheduler.run.job import Job, Loss, Outcome
 from hetero_la.tiles.arrays.counted import counted
@@ -77,7 +77,7 @@ def run_and_recover(
     Exception
         What the first failing task raised.
     """
-    forget_clients(client)
+    install(client, ForgetClients)
     checkpoints, losses = Checkpoints(job.layout, folder), list[Loss]()
     results = {name for program in job.programs for name in program.results}
     try:

@@ -54,7 +54,7 @@ def probe(args: argparse.Namespace) -> int:
     require_different_files(path, args.plot)
     require_regular(path)
     wanted = {name: getattr(args, name) for name in values.WORKERS}
-    size = ClusterSize.here(wanted)
+    size = ClusterSize.choose(wanted)
     with _show_progress() as show:
         profile = make_profile(size, args.dtype or "float64", quick=args.quick, report=show)
     if args.output is None and (older := _present_profile()) is not None:
