@@ -17,7 +17,6 @@ from hetero_la.checks.inputs import (
     require_square,
 )
 from hetero_la.scheduler.on_dask.inputs import Declared
-from hetero_la.tiles.arrays.finite import require_finite
 from hetero_la.tiles.arrays.transfer import array_module, is_device_array, to_device, to_host
 
 
@@ -60,36 +59,25 @@ def _as_dask_array(a: Any, name: str, ndims: tuple[int, ...]) -> da.Array:
     return a
 
 
-def with_checked_chunks(a: da.Array, name: str, check_finite: bool) -> da.Array:
+def with_checked_chunks(a: da.Array, name: str = "a", check_finite: bool = False) -> da.Array:
     """Return `a` with chunks that raise ValueError unless they match `a`, and are finite.
 
     A run checks the chunks that it loads itself (see `LazyRun`): this is for arrays of which it
-    loads only a part.  Chunks on the host among chunks on GPUs are copied to a GPU, which Dask does
-    not do by itself.
+    loads only a part, or the transpose.  Chunks on the host among chunks on GPUs are copied to a
+    GPU, which Dask does not do by itself.
     """
     meta = a._meta
     return da.map_blocks(_check_chunk, a, name, check_finite, on_gpu(a), dtype=a.dtype, meta=meta)
 
 
-def transpose_of(a: da.Array, name: str) -> da.Array:
-    """Return the transpose of `a`, whose chunks are checked before they are transposed."""
-    return with_checked_chunks(a, name, False).T
-
-
 def _check_chunk(
     block: Any, name: str, check_finite: bool, gpu: bool, block_info: Any = None
 ) -> Any:
-    _require_declared(block, name, block_info)
-    if check_finite:
-        require_finite(block, name)
-    return to_device(block) if gpu else to_host(block)
-
-
-def _require_declared(block: Any, name: str, block_info: Any) -> None:
-    """Raise ValueError unless a block has the shape and dtype that `map_blocks` announces."""
     own = block_info[0]
     shape = tuple(stop - start for start, stop in own["array-location"])
-    Declared(name, own["chunk-location"], shape).require(block, block_info[None]["dtype"])
+    declared = Declared(name, own["chunk-location"], shape, check_finite)
+    declared.require(block, block_info[None]["dtype"])
+    return to_device(block) if gpu else to_host(block)
 
 
 def as_matrix(a: Any, name: str = "a", *, square: bool = False) -> da.Array:
@@ -127,13 +115,7 @@ def as_two_dimensional(b: da.Array) -> da.Array:
     """Return a vector as a matrix of one column."""
     if b.ndim == 2:
         return b
-    meta = empty_like(b, (0, 0), b.dtype)
-    return da.map_blocks(_as_column, b, dtype=b.dtype, meta=meta, new_axis=1)
-
-
-def _as_column(block: Any, block_info: Any = None) -> Any:
-    _require_declared(block, "b", block_info)
-    return block[:, None]
+    return with_checked_chunks(b, "b")[:, None]
 
 
 def on_gpu(a: da.Array) -> bool:

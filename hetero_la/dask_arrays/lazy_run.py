@@ -202,7 +202,7 @@ def _chunks(inputs: Sequence[da.Array], names: Sequence[str], finite: bool) -> I
             shape = x.chunks[0][i], x.chunks[1][j]
             if all(shape):
                 span = start + columns[j], start + columns[j + 1]
-                yield Chunk((x.name, i, j), rows[i], span, Declared(name, (i, j), shape), finite)
+                yield Chunk((x.name, i, j), rows[i], span, Declared(name, (i, j), shape, finite))
         start += x.shape[1]
 
 

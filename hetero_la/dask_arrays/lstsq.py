@@ -22,7 +22,6 @@ from hetero_la.dask_arrays.inputs import (
     as_system,
     as_two_dimensional,
     empty_like,
-    transpose_of,
     with_checked_chunks,
 )
 from hetero_la.dask_arrays.lazy_run import LazyRun
@@ -69,7 +68,7 @@ def _solve_by_driver(
         run = LazyRun("qr", a, b, **options)
         right = run.beside[:n]
     else:
-        run = LazyRun("explicit_q", transpose_of(a, "a"), columns=m, **options)
+        run = LazyRun("explicit_q", with_checked_chunks(a).T, columns=m, **options)
         right = with_checked_chunks(b, "b", options["check_finite"])
     r = run.triangle((k, k), lower=False)
     found = apply_to_blocks(
@@ -102,7 +101,7 @@ def _solve_by_qr(a: da.Array, b: da.Array, cond: float, options: dict[str, Any])
     else:  # rows of zeros, which the product with Q overwrites
         zeros = da.zeros_like(b, shape=(n - m, b.shape[1]))
         padded = da.concatenate([b.conj(), zeros])
-        run = LazyRun("minimum_norm", transpose_of(a, "a"), padded, **options)
+        run = LazyRun("minimum_norm", with_checked_chunks(a).T, padded, **options)
     rank = apply_to_blocks(_rank, [da.diagonal(run.factors)], np.empty((), np.int64), cond)
     c = after(run.beside, rank)
     return c[:n] if m >= n else c.conj(), c[n:], rank, None

@@ -159,7 +159,7 @@ def lu_solve(
     }  # fmt: skip
     packed, piv = packed.astype(dtype), piv.rechunk(-1)
     if trans == 0:
-        ordered = map_column_blocks(_permute_rows, with_checked_chunks(rhs, "b", False), piv, False)
+        ordered = map_column_blocks(_permute_rows, with_checked_chunks(rhs, "b"), piv, False)
         x = LazyRun("lu_solve", packed, ordered, **options).beside
     else:
         # A^T is conj(A^H).

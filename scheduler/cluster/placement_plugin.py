@@ -103,7 +103,8 @@ class KeepPlacement(SchedulerPlugin):  # type: ignore[misc]
         }
         self._place(scheduler, itertools.chain(*lost.values()))
         while True:  # a restarted run may need results of another one
-            begun = [run for run, tasks in lost.items() if any(map(_is_missing, tasks))]
+            missing = ("waiting", "no-worker")  # wanted, and not there
+            begun = [run for run in lost if any(task.state in missing for task in lost[run])]
             if not begun:
                 break
             for run in begun:
@@ -151,11 +152,6 @@ def _parts(spec: Any) -> Iterator[RunTask]:
 
 def _belongs_somewhere(task: TaskState) -> bool:
     return bool(_share_of(task)[1])
-
-
-def _is_missing(task: TaskState) -> bool:
-    """Return whether a result is wanted, and not there."""
-    return task.state in ("waiting", "no-worker")
 
 
 def _runs_of(scheduler: Scheduler) -> dict[str, list[TaskState]]:

@@ -7,7 +7,6 @@ import functools
 import logging
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from typing import Any
 
 import threadpoolctl
@@ -173,16 +172,12 @@ in_forked_child(blas_bound.end)
 class ContextThreadPoolExecutor(ThreadPoolExecutor):  # type: ignore[misc]
     """Executor of one thread, which runs each task inside a context that `context` makes."""
 
-    def __init__(self, name: str, context: Callable[[], AbstractContextManager[None]]) -> None:
+    def __init__(self, name: str, context: Callable[[], Any]) -> None:
         super().__init__(1, thread_name_prefix=name)
         self._context = context
 
     def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        return super().submit(self._inside, function, *args, **kwargs)
-
-    def _inside(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        with self._context():
-            return function(*args, **kwargs)
+        return super().submit(self._context()(function), *args, **kwargs)
 
 
 class EventLoopLogFilter(logging.Filter):

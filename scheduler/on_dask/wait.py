@@ -107,11 +107,8 @@ def guard(client: Client, start: Callable[[], Awaitable[Any]], workers: Sequence
         As in `wait_all`.
     """
 
-    async def await_it() -> Any:
-        return await start()
-
     async def settle() -> list[Any]:
-        return await _settle(client, [await_it()], workers)
+        return await _settle(client, [start()], workers)
 
     return client.sync(settle)[0]
 
