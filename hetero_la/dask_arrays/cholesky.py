@@ -49,8 +49,7 @@ class LazyCholeskyFactors(NamedTuple):
         **kwargs
             Arguments of `dask.persist`.
         """
-        (c,) = dask.persist(self.c, **kwargs)
-        return type(self)(c, self.lower)
+        return type(self)(*dask.persist(*self, **kwargs))
 
     def solve(self, b: Any, check_finite: bool = True) -> da.Array:
         """Solve A X = B, lazily.

@@ -20,23 +20,16 @@ from hetero_la.scheduler.on_dask.inputs import Declared
 from hetero_la.tiles.arrays.transfer import array_module, is_device_array, to_device, to_host
 
 
-def as_array(a: Any, name: str, ndims: tuple[int, ...]) -> da.Array:
-    """Convert `a` to a Dask array of a LAPACK type whose chunk sizes are known.
+def _as_dask_array(a: Any, name: str, ndims: tuple[int, ...]) -> da.Array:
+    """Convert `a` to a Dask array of any dtype whose chunk sizes are known.
 
     Raises
     ------
     ValueError
-        If the dtype, the number of dimensions or the chunks are not supported, or the array
-        is masked.
+        If the number of dimensions or the chunks are not supported, or the array is masked.
     NotImplementedError
         For arrays of Dask's query planner.
     """
-    a = _as_dask_array(a, name, ndims)
-    return a.astype(lapack_dtype(a.dtype, name))
-
-
-def _as_dask_array(a: Any, name: str, ndims: tuple[int, ...]) -> da.Array:
-    """Convert `a` to a Dask array, keeping its dtype."""
     if da.array_expr_enabled():
         raise NotImplementedError(
             "dask arrays need dask's configuration array.query-planning to be off, its default"
@@ -81,8 +74,9 @@ def _check_chunk(
 
 
 def as_matrix(a: Any, name: str = "a", *, square: bool = False) -> da.Array:
-    """Convert `a` to a two-dimensional Dask array; check that it is square if `square` is set."""
-    a = as_array(a, name, (2,))
+    """Convert `a` to a Dask matrix of a LAPACK type; check that it is square if that is set."""
+    a = _as_dask_array(a, name, (2,))
+    a = a.astype(lapack_dtype(a.dtype, name))
     if square:
         require_square(a, name)
     return a
@@ -90,7 +84,8 @@ def as_matrix(a: Any, name: str = "a", *, square: bool = False) -> da.Array:
 
 def as_columns(a: da.Array, b: Any, what: str) -> da.Array:
     """Convert `b` to a Dask array of one or two dimensions with as many rows as `a` (`what`)."""
-    b = as_array(b, "b", (1, 2))
+    b = _as_dask_array(b, "b", (1, 2))
+    b = b.astype(lapack_dtype(b.dtype, "b"))
     _require_fit(a, b, what)
     return b
 

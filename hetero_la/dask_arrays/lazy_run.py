@@ -136,16 +136,14 @@ class LazyRun:
             copy=2 * entries < layout.m * layout.width,  # a view would keep a whole shard alive
         )  # fmt: skip
 
-    @property
-    def adjacent(self) -> bool:
-        """Whether one process holds all of the matrix in one array."""
-        return self._tasks.adjacent
+    def row_chunks(self, rows: int, side: int | None = None) -> tuple[int, ...]:
+        """Return the row chunks of triangles: the more there are, the less is copied.
 
-    def row_chunks(self, rows: int) -> tuple[int, ...]:
-        """Return the row chunks of triangles: the more there are, the less is copied."""
+        If one process holds all of the matrix in one array, there are at most `side` of them.
+        """
         layout = self.plan.layout
-        if self.adjacent:
-            most = _CLUSTER_SIDE if self.plan.workers[0].address else _LOCAL_SIDE
+        if self._tasks.adjacent:
+            most = side or (_CLUSTER_SIDE if self.plan.workers[0].address else _LOCAL_SIDE)
         else:
             most = max(_MOST_BLOCKS // max(layout.nt, 1), 1)
         return row_chunks(rows, layout.nb, most)

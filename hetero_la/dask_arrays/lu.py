@@ -10,7 +10,7 @@ import numpy as np
 
 from hetero_la.api.determinant import SlogdetResult, det_of, sign_of, slogdet_of
 from hetero_la.checks.inputs import require_pivot_type, require_pivoting, require_row_numbers
-from hetero_la.dask_arrays.bands import between_diagonals, row_chunks
+from hetero_la.dask_arrays.bands import between_diagonals
 from hetero_la.dask_arrays.blocks import (
     apply_to_whole,
     host_diagonal,
@@ -69,7 +69,7 @@ class LazyLUFactors(NamedTuple):
         **kwargs
             Arguments of `dask.persist`.
         """
-        return type(self)(*dask.persist(self.lu, self.piv, **kwargs))
+        return type(self)(*dask.persist(*self, **kwargs))
 
     def solve(self, b: Any, trans: int = 0, check_finite: bool = True) -> da.Array:
         """Solve A X = B (`trans` 0), Aᵀ X = B (1) or Aᴴ X = B (2), lazily.
@@ -133,8 +133,7 @@ def lu(
     if p_indices:
         return indices, lower, upper
     dtype = a.dtype if number else np.finfo(a.dtype).dtype
-    chunks = row_chunks(m, run.plan.layout.nb, _P_SIDE) if run.adjacent else run.row_chunks(m)
-    return permutation_matrix(indices, chunks, dtype), lower, upper
+    return permutation_matrix(indices, run.row_chunks(m, _P_SIDE), dtype), lower, upper
 
 
 @on_device_of_arrays

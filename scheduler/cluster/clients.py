@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import re
 import threading
 import time
 import weakref
@@ -13,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from dask.utils import natural_sort_key
 from distributed import Client, Scheduler, Worker
 from distributed.core import Status
 from distributed.diagnostics.plugin import SchedulerPlugin
@@ -223,6 +223,4 @@ def known_infos(client: Client) -> list[WorkerInfo]:
 
 
 def _order(info: WorkerInfo) -> tuple[Any, ...]:
-    digits = re.split(r"(\d+)", info.name)  # so that cpu10 comes after cpu9
-    name = tuple(int(part) if i % 2 else part for i, part in enumerate(digits))
-    return (info.kind != "gpu", info.device, name, info.address)
+    return (info.kind != "gpu", info.device, natural_sort_key(info.name), info.address)

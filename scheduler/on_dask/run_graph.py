@@ -10,6 +10,7 @@ alone does its run in one task, and so do workers of one process whose matrix is
 from __future__ import annotations
 
 import functools
+import itertools
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -193,14 +194,15 @@ class RunGraph:
             moves = find(chunk.columns)
             if not moves:
                 continue
-            width = sum(stop - start for (start, stop), _ in moves)
+            *ends, width = itertools.accumulate((b - a for (a, b), _ in moves), initial=0)
             key, declared = chunk.key, chunk.declared
             if width < chunk.columns[1] - chunk.columns[0]:
                 key = (f"hetero-la-cut-{self.token}", share.worker, place)
                 spans = tuple(origin for origin, _ in moves)
                 whole = declared._replace(finite=False)  # its columns are checked when copied
                 self.cuts[key] = Task(key, cut, TaskRef(chunk.key), spans, whole)
-                moves = _side_by_side(moves)
+                beside = itertools.pairwise((*ends, width))  # where `cut` puts them
+                moves = tuple((at, target) for at, (_, target) in zip(beside, moves, strict=True))
                 declared = declared._replace(shape=(declared.shape[0], width))
             yield List(Piece(chunk.row, moves, declared), TaskRef(key))
 
@@ -261,12 +263,3 @@ def _moves(share: Share, columns: Span) -> tuple[tuple[Span, Span], ...]:
             origin, target = (first, origin[1]), (to, target[1])
         moves.append((origin, target))
     return tuple(moves)
-
-
-def _side_by_side(moves: tuple[tuple[Span, Span], ...]) -> tuple[tuple[Span, Span], ...]:
-    """Return the same moves for the array that `cut` returns."""
-    found, at = [], 0
-    for (start, stop), target in moves:
-        found.append(((at, at + stop - start), target))
-        at += stop - start
-    return tuple(found)

@@ -106,11 +106,7 @@ def guard(client: Client, start: Callable[[], Awaitable[Any]], workers: Sequence
     RunAbortedError
         As in `wait_all`.
     """
-
-    async def settle() -> list[Any]:
-        return await _settle(client, [start()], workers)
-
-    return client.sync(settle)[0]
+    return client.sync(_settle, client, lambda _: start(), [None], workers)[0]
 
 
 def _wait(
@@ -119,11 +115,8 @@ def _wait(
     workers: Sequence[str],
     each: Callable[[Future], Awaitable[Any]],
 ) -> list[Any]:
-    async def settle() -> list[Any]:
-        return await _settle(client, [each(future) for future in futures], workers)
-
     try:
-        result: list[Any] = client.sync(settle)
+        result: list[Any] = client.sync(_settle, client, each, futures, workers)
     except _UnfinishedError as unfinished:
         reason = _reason(unfinished.future)
     else:
@@ -138,10 +131,11 @@ async def _finish(future: Future) -> None:
 
 
 async def _settle(
-    client: Client, awaited: Sequence[Awaitable[Any]], workers: Sequence[str]
-) -> list[Any]:
-    """Return the results of all that is awaited; raise if a worker is lost first."""
-    tasks = [asyncio.ensure_future(one) for one in awaited]
+    client: Client, each: Callable[[Any], Awaitable[Any]], items: Sequence[Any],
+    workers: Sequence[str],
+) -> list[Any]:  # fmt: skip
+    """Await `each` of all items, and return the results; raise if a worker is lost first."""
+    tasks = [asyncio.ensure_future(each(item)) for item in items]
     everything, watch = asyncio.gather(*tasks), _Watch(client, workers)
     watching = asyncio.ensure_future(watch.until(everything))
     for one in (everything, watching):  # cancelling would leave what Dask began without an owner

@@ -83,7 +83,10 @@ def run_and_recover(
     try:
         while True:
             try:
-                outcome = _run(client, job, storage, checkpoints)
+                if over_processes(job.workers):
+                    outcome = run_in_processes(client, job, storage, checkpoints)
+                else:
+                    outcome = run_local(client, job, storage)
                 break
             except Exception as error:
                 reason = _what_was_lost(client, job.workers, error)
@@ -107,14 +110,6 @@ def run_and_recover(
     outcome.values |= {name: value for name, value in job.given.items() if name[0] in results}
     outcome.losses = losses
     return outcome
-
-
-def _run(
-    client: distributed.Client, job: Job, storage: Storage, checkpoints: Checkpoints
-) -> Outcome:
-    if over_processes(job.workers):
-        return run_in_processes(client, job, storage, checkpoints)
-    return run_local(client, job, storage)
 
 
 def _can_begin_again(job: Job, storage: Storage) -> bool:
