@@ -135,7 +135,8 @@ _installed: weakref.WeakKeyDictionary[Client, set[type]] = weakref.WeakKeyDictio
 def install(client: Client, plugin: type[SchedulerPlugin]) -> None:
     """Install a plugin in the client's scheduler, once."""
     if plugin not in _installed.setdefault(client, set()):
-        client.register_plugin(plugin())
+        with while_open(client):
+            client.register_plugin(plugin())
         _installed[client].add(plugin)
 
 
