@@ -96,11 +96,10 @@ def host_diagonal(a: da.Array) -> da.Array:
 
 def largest_of(a: da.Array) -> da.Array:
     """Return the largest entry of a matrix, as an array of one number."""
-    each = da.map_blocks(
+    return da.map_blocks(
         _largest, a, chunks=tuple((1,) * count for count in a.numblocks), dtype=np.float64,
         meta=np.empty((0, 0)),
-    )  # fmt: skip
-    return each.max()
+    ).max()  # fmt: skip
 
 
 def _largest(block: Any) -> np.ndarray:

@@ -118,6 +118,11 @@ class Cluster(SpecCluster):  # type: ignore[misc]
         self._client_lock = threading.Lock()
         dashboard = dashboard_address is not None and _can_show_dashboard()
         self._dashboard_address = dashboard_address or ""
+        own = {"protocol": "inproc://", "blas_threads": self.size.blas_threads}
+        workers = {
+            device.name: {"cls": DeviceWorker, "options": {**own, "hetero_device": device}}
+            for device in self.size.devices()
+        }
         with _configuration_lock, dask.config.set(SETTINGS):
             super().__init__(
                 scheduler={
@@ -128,17 +133,7 @@ class Cluster(SpecCluster):  # type: ignore[misc]
                         "dashboard_address": dashboard_address,
                     },
                 },
-                workers={
-                    device.name: {
-                        "cls": DeviceWorker,
-                        "options": {
-                            "protocol": "inproc://",
-                            "hetero_device": device,
-                            "blas_threads": self.size.blas_threads,
-                        },
-                    }
-                    for device in self.size.devices()
-                },
+                workers=workers,
                 name="hetero_la",
             )
         _open_clusters.add(self)

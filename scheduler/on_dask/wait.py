@@ -25,11 +25,7 @@ _CANCEL_SECONDS = 5.0
 
 
 class _UnfinishedError(Exception):
-    """A future that will never have a result."""
-
-    def __init__(self, future: Future) -> None:
-        super().__init__(future.key)
-        self.future = future
+    """The future in `args` will never have a result."""
 
 
 @contextlib.contextmanager
@@ -116,11 +112,9 @@ def _wait(
     each: Callable[[Future], Awaitable[Any]],
 ) -> list[Any]:
     try:
-        result: list[Any] = client.sync(_settle, client, each, futures, workers)
+        return list(client.sync(_settle, client, each, futures, workers))
     except _UnfinishedError as unfinished:
-        reason = _reason(unfinished.future)
-    else:
-        return result
+        reason = _reason(*unfinished.args)
     raise reason  # outside, or it would carry an error along that cannot be pickled
 
 
@@ -164,9 +158,7 @@ def _look_at_error(task: asyncio.Future[Any]) -> None:
 
 def _is_echo(error: BaseException) -> bool:
     """Return whether an error only says that the run ends, and another one may say why."""
-    return isinstance(error, _UnfinishedError) and isinstance(
-        _reason(error.future), RunAbortedError
-    )
+    return isinstance(error, _UnfinishedError) and isinstance(_reason(*error.args), RunAbortedError)
 
 
 class _Watch:

@@ -129,8 +129,7 @@ def _what_was_lost(
         there = {(info.address, info.pid) for info in worker_infos(client, refresh=True)}
         for worker in workers:  # at its address there may be a new process
             if (worker.address, worker.pid) not in there:
-                said: str = client.sync(lost_message, client, worker.address, worker.label)
-                return said
+                return str(client.sync(lost_message, client, worker.address, worker.label))
         if time.monotonic() >= deadline:
             break
         time.sleep(_INTERVAL)
