@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import itertools
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import dask.array as da
 import numpy as np
-from dask._task_spec import List, Task, TaskRef
+from dask._task_spec import Task, TaskRef
 from dask.base import tokenize
 from dask.highlevelgraph import HighLevelGraph
 
 from hetero_la.dask_arrays.inputs import empty_like
 from hetero_la.numerics.range_scaling import largest_entry
+from hetero_la.tiles.arrays.transfer import to_host
 
 
 def map_column_blocks(
@@ -56,53 +57,49 @@ def _first(block: Any, verdict: Any) -> Any:
     return block
 
 
-def apply_to_blocks(
-    function: Callable[..., Any], arrays: Sequence[da.Array], meta: Any, *arguments: Any
-) -> da.Array:
-    """Apply ``function(blocks of each array, *arguments)`` in one task; the result is one block.
+def apply_to_whole(
+    function: Callable[..., Any], arrays: Sequence[da.Array], meta: Any, *arguments: Any,
+    **options: Any,
+) -> da.Array:  # fmt: skip
+    """Apply ``function(*arrays, *arguments, **options)`` in one task; the result is one block.
 
     Parameters
     ----------
     function : callable
-        Takes a list of blocks for each array.
+        Takes each array as a whole.
     arrays : sequence of dask.array.Array
-        Small arrays, of at most one dimension or of one block.
+        Small arrays.
     meta : array
         An array like the result, of its shape.
-    *arguments
+    *arguments, **options
         Further arguments.
     """
-    names = [array.name for array in arrays]
-    name = f"{function.__name__.strip('_')}-{tokenize(function, names, arguments)}"
+    whole = [array.rechunk(-1) for array in arrays]
+    names = [array.name for array in whole]
+    name = f"{function.__name__.strip('_')}-{tokenize(function, names, arguments, options)}"
     key = (name, *[0] * meta.ndim)
-    blocks = [
-        List(
-            *[TaskRef((array.name, *at)) for at in itertools.product(*map(range, array.numblocks))]
-        )
-        for array in arrays
-    ]
-    graph = HighLevelGraph.from_collections(
-        name, {key: Task(key, function, *blocks, *arguments)}, arrays
-    )
+    given = [TaskRef((array.name, *[0] * array.ndim)) for array in whole]
+    task = Task(key, function, *given, *arguments, **options)
+    graph = HighLevelGraph.from_collections(name, {key: task}, whole)
     return da.Array(graph, name, tuple((size,) for size in meta.shape), meta=meta)
 
 
 def tuple_entry(whole: da.Array, i: int, meta: Any) -> da.Array:
     """Return entry `i`, an array like `meta`, of the tuple in the only block of `whole`."""
-    return apply_to_blocks(_tuple_entry, [whole], meta, i)
+    return apply_to_whole(operator.getitem, [whole], meta, i)
 
 
-def _tuple_entry(blocks: Sequence[Any], i: int) -> Any:
-    return blocks[0][i]
+def host_diagonal(a: da.Array) -> da.Array:
+    """Return the diagonal of a matrix, on the host."""
+    return da.diagonal(a).map_blocks(to_host, dtype=a.dtype, meta=np.empty(0, a.dtype))
 
 
 def largest_of(a: da.Array) -> da.Array:
     """Return the largest entry of a matrix, as an array of one number."""
-    each = da.map_blocks(
+    return da.map_blocks(
         _largest, a, chunks=tuple((1,) * count for count in a.numblocks), dtype=np.float64,
         meta=np.empty((0, 0)),
-    )  # fmt: skip
-    return each.max()
+    ).max()  # fmt: skip
 
 
 def _largest(block: Any) -> np.ndarray:

@@ -12,7 +12,6 @@ from hetero_la.dask_arrays.inputs import (
     as_columns,
     as_matrix,
     as_two_dimensional,
-    transpose_of,
     with_checked_chunks,
 )
 from hetero_la.dask_arrays.lazy_run import LazyRun
@@ -50,8 +49,7 @@ class LazyCholeskyFactors(NamedTuple):
         **kwargs
             Arguments of `dask.persist`.
         """
-        (c,) = dask.persist(self.c, **kwargs)
-        return type(self)(c, self.lower)
+        return type(self)(*dask.persist(*self, **kwargs))
 
     def solve(self, b: Any, check_finite: bool = True) -> da.Array:
         """Solve A X = B, lazily.
@@ -91,7 +89,7 @@ def cho_factor(
 
 def _run(a: Any, lower: bool, **options: Any) -> LazyRun:
     a = as_matrix(a, square=True)
-    a = a if lower else transpose_of(a, "a")
+    a = a if lower else with_checked_chunks(a).T
     return LazyRun("cholesky", a, singular=Singular.NOT_POSITIVE, **options)
 
 
@@ -102,7 +100,7 @@ def cho_solve(
     c = as_matrix(c_and_lower[0], "c", square=True)
     b = as_columns(c, b, "a factor")
     dtype = np.result_type(c.dtype, b.dtype)
-    factor = (c if c_and_lower[1] else transpose_of(c, "c").conj()).astype(dtype)
+    factor = (c if c_and_lower[1] else with_checked_chunks(c, "c").T.conj()).astype(dtype)
     rhs = as_two_dimensional(b.astype(dtype))
     x = LazyRun(
         "cho_solve", factor, rhs, check_finite=check_finite, names=("c", "b"), nb=tiles_of(factor)
@@ -121,7 +119,7 @@ def solve_positive(a: da.Array, b: da.Array | None, *, lower: bool, **options: A
     # A^T is the conjugate of A: it has the conjugate solution for conjugate right-hand sides.
     run = LazyRun(
         "inverse_positive" if b is None else "solve_positive",
-        a if lower else transpose_of(a, "a"),
+        a if lower else with_checked_chunks(a).T,
         None if b is None else turn(b), columns=len(a), singular=Singular.NOT_POSITIVE,
         solves=True, **options,
     )  # fmt: skip

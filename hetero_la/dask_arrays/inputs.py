@@ -17,27 +17,19 @@ from hetero_la.checks.inputs import (
     require_square,
 )
 from hetero_la.scheduler.on_dask.inputs import Declared
-from hetero_la.tiles.arrays.finite import require_finite
 from hetero_la.tiles.arrays.transfer import array_module, is_device_array, to_device, to_host
 
 
-def as_array(a: Any, name: str, ndims: tuple[int, ...]) -> da.Array:
-    """Convert `a` to a Dask array of a LAPACK type whose chunk sizes are known.
+def _as_dask_array(a: Any, name: str, ndims: tuple[int, ...]) -> da.Array:
+    """Convert `a` to a Dask array of any dtype whose chunk sizes are known.
 
     Raises
     ------
     ValueError
-        If the dtype, the number of dimensions or the chunks are not supported, or the array
-        is masked.
+        If the number of dimensions or the chunks are not supported, or the array is masked.
     NotImplementedError
         For arrays of Dask's query planner.
     """
-    a = _as_dask_array(a, name, ndims)
-    return a.astype(lapack_dtype(a.dtype, name))
-
-
-def _as_dask_array(a: Any, name: str, ndims: tuple[int, ...]) -> da.Array:
-    """Convert `a` to a Dask array, keeping its dtype."""
     if da.array_expr_enabled():
         raise NotImplementedError(
             "dask arrays need dask's configuration array.query-planning to be off, its default"
@@ -60,41 +52,31 @@ def _as_dask_array(a: Any, name: str, ndims: tuple[int, ...]) -> da.Array:
     return a
 
 
-def with_checked_chunks(a: da.Array, name: str, check_finite: bool) -> da.Array:
+def with_checked_chunks(a: da.Array, name: str = "a", check_finite: bool = False) -> da.Array:
     """Return `a` with chunks that raise ValueError unless they match `a`, and are finite.
 
     A run checks the chunks that it loads itself (see `LazyRun`): this is for arrays of which it
-    loads only a part.  Chunks on the host among chunks on GPUs are copied to a GPU, which Dask does
-    not do by itself.
+    loads only a part, or the transpose.  Chunks on the host among chunks on GPUs are copied to a
+    GPU, which Dask does not do by itself.
     """
     meta = a._meta
     return da.map_blocks(_check_chunk, a, name, check_finite, on_gpu(a), dtype=a.dtype, meta=meta)
 
 
-def transpose_of(a: da.Array, name: str) -> da.Array:
-    """Return the transpose of `a`, whose chunks are checked before they are transposed."""
-    return with_checked_chunks(a, name, False).T
-
-
 def _check_chunk(
     block: Any, name: str, check_finite: bool, gpu: bool, block_info: Any = None
 ) -> Any:
-    _require_declared(block, name, block_info)
-    if check_finite:
-        require_finite(block, name)
+    own = block_info[0]
+    shape = tuple(stop - start for start, stop in own["array-location"])
+    declared = Declared(name, own["chunk-location"], shape, check_finite)
+    declared.require(block, block_info[None]["dtype"])
     return to_device(block) if gpu else to_host(block)
 
 
-def _require_declared(block: Any, name: str, block_info: Any) -> None:
-    """Raise ValueError unless a block has the shape and dtype that `map_blocks` announces."""
-    own = block_info[0]
-    shape = tuple(stop - start for start, stop in own["array-location"])
-    Declared(name, own["chunk-location"], shape).require(block, block_info[None]["dtype"])
-
-
 def as_matrix(a: Any, name: str = "a", *, square: bool = False) -> da.Array:
-    """Convert `a` to a two-dimensional Dask array; check that it is square if `square` is set."""
-    a = as_array(a, name, (2,))
+    """Convert `a` to a Dask matrix of a LAPACK type; check that it is square if that is set."""
+    a = _as_dask_array(a, name, (2,))
+    a = a.astype(lapack_dtype(a.dtype, name))
     if square:
         require_square(a, name)
     return a
@@ -102,7 +84,8 @@ def as_matrix(a: Any, name: str = "a", *, square: bool = False) -> da.Array:
 
 def as_columns(a: da.Array, b: Any, what: str) -> da.Array:
     """Convert `b` to a Dask array of one or two dimensions with as many rows as `a` (`what`)."""
-    b = as_array(b, "b", (1, 2))
+    b = _as_dask_array(b, "b", (1, 2))
+    b = b.astype(lapack_dtype(b.dtype, "b"))
     _require_fit(a, b, what)
     return b
 
@@ -127,13 +110,7 @@ def as_two_dimensional(b: da.Array) -> da.Array:
     """Return a vector as a matrix of one column."""
     if b.ndim == 2:
         return b
-    meta = empty_like(b, (0, 0), b.dtype)
-    return da.map_blocks(_as_column, b, dtype=b.dtype, meta=meta, new_axis=1)
-
-
-def _as_column(block: Any, block_info: Any = None) -> Any:
-    _require_declared(block, "b", block_info)
-    return block[:, None]
+    return with_checked_chunks(b, "b")[:, None]
 
 
 def on_gpu(a: da.Array) -> bool:

@@ -22,8 +22,8 @@ from hetero_la.execution.executor_choice import INLINE_LIMIT, with_preset
 from hetero_la.planning.decisions import Problem, quick_estimate
 from hetero_la.planning.plan import Plan
 from hetero_la.planning.planner import make_plan
-from hetero_la.scheduler.cluster.clients import running_client, worker_infos
-from hetero_la.scheduler.cluster.placement_plugin import RunTask, annotations_of, keep_placement
+from hetero_la.scheduler.cluster.clients import install, running_client, worker_infos
+from hetero_la.scheduler.cluster.placement_plugin import KeepPlacement, RunTask, annotations_of
 from hetero_la.scheduler.cluster.sizing import default_blas_threads, default_cpu_workers
 from hetero_la.scheduler.on_dask.inputs import Declared
 from hetero_la.scheduler.on_dask.run_graph import Chunk, RunGraph
@@ -136,16 +136,14 @@ class LazyRun:
             copy=2 * entries < layout.m * layout.width,  # a view would keep a whole shard alive
         )  # fmt: skip
 
-    @property
-    def adjacent(self) -> bool:
-        """Whether one process holds all of the matrix in one array."""
-        return self._tasks.adjacent
+    def row_chunks(self, rows: int, side: int | None = None) -> tuple[int, ...]:
+        """Return the row chunks of triangles: the more there are, the less is copied.
 
-    def row_chunks(self, rows: int) -> tuple[int, ...]:
-        """Return the row chunks of triangles: the more there are, the less is copied."""
+        If one process holds all of the matrix in one array, there are at most `side` of them.
+        """
         layout = self.plan.layout
-        if self.adjacent:
-            most = _CLUSTER_SIDE if self.plan.workers[0].address else _LOCAL_SIDE
+        if self._tasks.adjacent:
+            most = side or (_CLUSTER_SIDE if self.plan.workers[0].address else _LOCAL_SIDE)
         else:
             most = max(_MOST_BLOCKS // max(layout.nt, 1), 1)
         return row_chunks(rows, layout.nb, most)
@@ -202,7 +200,7 @@ def _chunks(inputs: Sequence[da.Array], names: Sequence[str], finite: bool) -> I
             shape = x.chunks[0][i], x.chunks[1][j]
             if all(shape):
                 span = start + columns[j], start + columns[j + 1]
-                yield Chunk((x.name, i, j), rows[i], span, Declared(name, (i, j), shape), finite)
+                yield Chunk((x.name, i, j), rows[i], span, Declared(name, (i, j), shape, finite))
         start += x.shape[1]
 
 
@@ -224,7 +222,7 @@ def _plan(routine: str, a: da.Array, nrhs: int, client: Any, options: dict[str, 
     workers = tuple(worker_infos(running))
     if not workers:
         raise DeviceUnavailableError("the cluster has no workers")
-    keep_placement(running)
+    install(running, KeepPlacement)
     return make_plan(problem, chosen, workers, not on_gpu(a))
 
 

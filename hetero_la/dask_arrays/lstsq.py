@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import dask.array as da
@@ -17,23 +16,21 @@ from hetero_la.api.lstsq import (
     require_nonzero,
     residues_dtype,
 )
-from hetero_la.dask_arrays.blocks import after, apply_to_blocks, tuple_entry
+from hetero_la.dask_arrays.blocks import after, apply_to_whole, host_diagonal, tuple_entry
 from hetero_la.dask_arrays.inputs import (
     as_system,
     as_two_dimensional,
     empty_like,
-    transpose_of,
     with_checked_chunks,
 )
 from hetero_la.dask_arrays.lazy_run import LazyRun
 from hetero_la.numerics.triangle_lstsq import square_lstsq
-from hetero_la.tiles.arrays.transfer import to_host
 
 
 def lstsq(
     a: Any, b: Any, cond: float | None = None, overwrite_a: bool = False,
-    overwrite_b: bool = False, check_finite: bool = True, lapack_driver: str | None = None, *,
-    client: Any = None, **options: Any,
+    overwrite_b: bool = False, check_finite: bool = True, lapack_driver: str | None = None,
+    **options: Any,
 ) -> tuple[da.Array, da.Array, da.Array, da.Array | None]:  # fmt: skip
     """Compute `hetero_la.lstsq` lazily: QR on all workers, and the solve with R in one task.
 
@@ -43,16 +40,16 @@ def lstsq(
     a, b = as_system(a, b)
     cond = as_cond(cond, a.dtype)
     (m, n), rhs = a.shape, as_two_dimensional(b)
-    options |= {"client": client, "check_finite": check_finite}
+    options["check_finite"] = check_finite
     if driver == "gels":
         x, rest, rank, s = _solve_by_qr(a, rhs, cond, options)
     else:
         x, rest, rank, s = _solve_by_driver(a, rhs, cond, driver, options)
     dtype = residues_dtype(a)
     if (m > n and driver != "gelsy") or not n:
-        sums = (abs(rest) ** 2).sum(axis=0).rechunk(-1).astype(dtype)
+        sums = (abs(rest) ** 2).sum(axis=0).astype(dtype)
         meta = empty_like(a, sums.shape, dtype)
-        residues = apply_to_blocks(_nan_if_deficient, [sums, rank], meta, n)
+        residues = apply_to_whole(_nan_if_deficient, [sums, rank], meta, n)
     else:
         residues = da.from_array(empty_like(a, (0,), dtype))
     if b.ndim == 1:
@@ -69,17 +66,11 @@ def _solve_by_driver(
         run = LazyRun("qr", a, b, **options)
         right = run.beside[:n]
     else:
-        run = LazyRun("explicit_q", transpose_of(a, "a"), columns=m, **options)
+        run = LazyRun("explicit_q", with_checked_chunks(a).T, columns=m, **options)
         right = with_checked_chunks(b, "b", options["check_finite"])
     r = run.triangle((k, k), lower=False)
-    found = apply_to_blocks(
-        _lstsq_with_triangle,
-        [r.rechunk(-1), right.rechunk(-1)],
-        np.empty((), object),
-        cond,
-        driver,
-        m < n,
-    )
+    given, meta = [r.T if m < n else r, right], np.empty((), object)
+    found = apply_to_whole(square_lstsq, given, meta, cond, driver, lower=m < n)
     real = np.finfo(a.dtype).dtype if k else np.dtype(np.float64)
     y = tuple_entry(found, 0, empty_like(a, (k, b.shape[1]), a.dtype))
     rank = tuple_entry(found, 1, np.empty((), np.int64))
@@ -89,12 +80,6 @@ def _solve_by_driver(
     return run.beside.conj() @ y, b[:0], rank, s
 
 
-def _lstsq_with_triangle(
-    r: Sequence[Any], b: Sequence[Any], cond: float, driver: str, transposed: bool
-) -> tuple[Any, ...]:
-    return square_lstsq(r[0].T if transposed else r[0], b[0], cond, driver, lower=transposed)
-
-
 def _solve_by_qr(a: da.Array, b: da.Array, cond: float, options: dict[str, Any]) -> tuple[Any, ...]:
     m, n = a.shape
     if m >= n:
@@ -102,14 +87,14 @@ def _solve_by_qr(a: da.Array, b: da.Array, cond: float, options: dict[str, Any])
     else:  # rows of zeros, which the product with Q overwrites
         zeros = da.zeros_like(b, shape=(n - m, b.shape[1]))
         padded = da.concatenate([b.conj(), zeros])
-        run = LazyRun("minimum_norm", transpose_of(a, "a"), padded, **options)
-    rank = apply_to_blocks(_rank, [da.diagonal(run.factors)], np.empty((), np.int64), cond)
+        run = LazyRun("minimum_norm", with_checked_chunks(a).T, padded, **options)
+    rank = apply_to_whole(_rank, [host_diagonal(run.factors)], np.empty((), np.int64), cond)
     c = after(run.beside, rank)
     return c[:n] if m >= n else c.conj(), c[n:], rank, None
 
 
-def _rank(diagonals: Sequence[Any], cond: float) -> Any:
-    diagonal = np.abs(np.concatenate([to_host(part) for part in diagonals]))
+def _rank(diagonal: np.ndarray, cond: float) -> Any:
+    diagonal = np.abs(diagonal)
     require_nonzero(diagonal)
     rank = int((diagonal > cond * diagonal.max(initial=0)).sum())
     if rank < len(diagonal):
@@ -118,5 +103,5 @@ def _rank(diagonals: Sequence[Any], cond: float) -> Any:
     return np.int64(rank)
 
 
-def _nan_if_deficient(sums: Sequence[Any], rank: Sequence[Any], n: int) -> Any:
-    return sums[0] if rank[0] == n else sums[0] * np.nan
+def _nan_if_deficient(sums: Any, rank: Any, n: int) -> Any:
+    return sums if rank == n else sums * np.nan

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple, Self
 
 import dask
@@ -11,8 +10,13 @@ import numpy as np
 
 from hetero_la.api.determinant import SlogdetResult, det_of, sign_of, slogdet_of
 from hetero_la.checks.inputs import require_pivot_type, require_pivoting, require_row_numbers
-from hetero_la.dask_arrays.bands import between_diagonals, row_chunks
-from hetero_la.dask_arrays.blocks import apply_to_blocks, map_column_blocks, tuple_entry
+from hetero_la.dask_arrays.bands import between_diagonals
+from hetero_la.dask_arrays.blocks import (
+    apply_to_whole,
+    host_diagonal,
+    map_column_blocks,
+    tuple_entry,
+)
 from hetero_la.dask_arrays.inputs import (
     as_columns,
     as_matrix,
@@ -25,7 +29,7 @@ from hetero_la.dask_arrays.lazy_run import LazyRun
 from hetero_la.dask_arrays.permutations import inverse_order, permutation_matrix, row_order
 from hetero_la.dask_arrays.status import Singular
 from hetero_la.planning.options import Pivoting
-from hetero_la.tiles.arrays.transfer import array_module, on_device_of_arrays, to_device_of, to_host
+from hetero_la.tiles.arrays.transfer import array_module, on_device_of_arrays, to_device_of
 from hetero_la.tiles.storage.pivots import permutation
 from hetero_la.tiles.storage.tile_sizes import TileSizes, sizes_of_cut
 
@@ -65,7 +69,7 @@ class LazyLUFactors(NamedTuple):
         **kwargs
             Arguments of `dask.persist`.
         """
-        return type(self)(*dask.persist(self.lu, self.piv, **kwargs))
+        return type(self)(*dask.persist(*self, **kwargs))
 
     def solve(self, b: Any, trans: int = 0, check_finite: bool = True) -> da.Array:
         """Solve A X = B (`trans` 0), Aᵀ X = B (1) or Aᴴ X = B (2), lazily.
@@ -122,15 +126,14 @@ def lu(
     number = m == n == 1  # for which SciPy returns other dtypes
     dtype = np.dtype(np.int64 if number else np.int32)
     like = empty_like(a, (m,), dtype)
-    indices = apply_to_blocks(row_order, [run.vector("ipiv")], like, m, dtype, on_gpu(a))
+    indices = apply_to_whole(row_order, [run.vector("ipiv")], like, m, dtype, on_gpu(a))
     if permute_l:
         return map_column_blocks(_permuted_lower, run.factors, indices, shape=(m, k)), upper
     lower = run.triangle((m, k), lower=True, ones=True)
     if p_indices:
         return indices, lower, upper
     dtype = a.dtype if number else np.finfo(a.dtype).dtype
-    chunks = row_chunks(m, run.plan.layout.nb, _P_SIDE) if run.adjacent else run.row_chunks(m)
-    return permutation_matrix(indices, chunks, dtype), lower, upper
+    return permutation_matrix(indices, run.row_chunks(m, _P_SIDE), dtype), lower, upper
 
 
 @on_device_of_arrays
@@ -159,7 +162,7 @@ def lu_solve(
     }  # fmt: skip
     packed, piv = packed.astype(dtype), piv.rechunk(-1)
     if trans == 0:
-        ordered = map_column_blocks(_permute_rows, with_checked_chunks(rhs, "b", False), piv, False)
+        ordered = map_column_blocks(_permute_rows, with_checked_chunks(rhs, "b"), piv, False)
         x = LazyRun("lu_solve", packed, ordered, **options).beside
     else:
         # A^T is conj(A^H).
@@ -187,29 +190,25 @@ def det(a: Any, overwrite_a: bool = False, check_finite: bool = True, **options:
     a = as_matrix(a, square=True)
     wide = np.complex128 if a.dtype.kind == "c" else np.float64
     given = _diagonal_and_piv(a, check_finite=check_finite, **options)
-    return apply_to_blocks(_det, given, np.empty((), wide))
+    return apply_to_whole(_det, given, np.empty((), wide))
 
 
 def slogdet(a: Any, check_finite: bool = True, **options: Any) -> Any:
     """Compute `hetero_la.slogdet` lazily: a named tuple of two arrays of one number."""
     a = as_matrix(a, square=True)
     given = _diagonal_and_piv(a, check_finite=check_finite, **options)
-    found, like = apply_to_blocks(_slogdet, given, np.empty((), object)), np.empty((), a.dtype)
+    found, like = apply_to_whole(_slogdet, given, np.empty((), object)), np.empty((), a.dtype)
     return SlogdetResult(tuple_entry(found, 0, like), tuple_entry(found, 1, like.real))
 
 
 def _diagonal_and_piv(a: da.Array, **options: Any) -> tuple[da.Array, da.Array]:
     run = LazyRun("lu", a, **options)
-    return da.diagonal(run.factors), run.vector("ipiv")
+    return host_diagonal(run.factors), run.vector("ipiv")
 
 
-def _det(diagonals: Sequence[Any], pivots: Sequence[Any]) -> Any:
-    return det_of(_concatenate(diagonals), sign_of(pivots[0]))
+def _det(diagonal: np.ndarray, piv: Any) -> Any:
+    return det_of(diagonal, sign_of(piv))
 
 
-def _slogdet(diagonals: Sequence[Any], pivots: Sequence[Any]) -> Any:
-    return slogdet_of(_concatenate(diagonals), sign_of(pivots[0]))
-
-
-def _concatenate(parts: Sequence[Any]) -> np.ndarray:
-    return np.concatenate([to_host(part) for part in parts])
+def _slogdet(diagonal: np.ndarray, piv: Any) -> Any:
+    return slogdet_of(diagonal, sign_of(piv))

@@ -6,7 +6,6 @@ import contextlib
 import math
 import mmap
 import sys
-from collections.abc import Sequence
 from typing import Any
 
 import dask.array as da
@@ -30,9 +29,9 @@ def inverse_order(piv: Any, m: int) -> np.ndarray:
     return np.argsort(permutation(piv, m))
 
 
-def row_order(pivots: Sequence[Any], m: int, dtype: Any, gpu: bool) -> Any:
-    """Compute `inverse_order` of the only array of pivots, on the host or on the GPU."""
-    rows = inverse_order(pivots[0], m).astype(dtype)
+def row_order(piv: Any, m: int, dtype: Any, gpu: bool) -> Any:
+    """Compute `inverse_order` on the host or on the GPU."""
+    rows = inverse_order(piv, m).astype(dtype)
     return to_device(rows) if gpu else rows
 
 

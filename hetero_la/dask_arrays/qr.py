@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import dask.array as da
 import numpy as np
 
 from hetero_la.api import qr as _qr
-from hetero_la.dask_arrays.blocks import apply_to_blocks, tuple_entry
+from hetero_la.dask_arrays.blocks import apply_to_whole, tuple_entry
 from hetero_la.dask_arrays.inputs import as_matrix, empty_like, with_checked_chunks
 from hetero_la.dask_arrays.lazy_run import LazyRun
 from hetero_la.execution.executor_choice import require_options
@@ -45,12 +44,12 @@ def _pivoted(a: da.Array, mode: _qr.Mode) -> Any:
         "full": [(m, m), (m, n)], "economic": [(m, k), (k, n)], "r": [(m, n)],
         "raw": [(m, n), (k,), (k, n)],
     }  # fmt: skip
-    whole = apply_to_blocks(_factor_block, [a.rechunk(-1)], np.empty((), object), mode)
+    whole = apply_to_whole(_factor_block, [a], np.empty((), object), mode)
     like = [empty_like(a, shape, a.dtype) for shape in shapes[mode]]
     found = [tuple_entry(whole, i, x) for i, x in enumerate([*like, empty_like(a, (n,), np.int32)])]
     return ((found[0], found[1]), *found[2:]) if mode == "raw" else tuple(found)
 
 
-def _factor_block(blocks: Sequence[Any], mode: _qr.Mode) -> tuple[Any, ...]:
-    found = _qr.qr(blocks[0], mode=mode, pivoting=True, check_finite=False)
+def _factor_block(block: Any, mode: _qr.Mode) -> tuple[Any, ...]:
+    found = _qr.qr(block, mode=mode, pivoting=True, check_finite=False)
     return (*found[0], *found[1:]) if mode == "raw" else found

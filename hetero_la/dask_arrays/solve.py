@@ -21,7 +21,6 @@ from hetero_la.dask_arrays.inputs import (
     as_matrix,
     as_system,
     as_two_dimensional,
-    transpose_of,
     with_checked_chunks,
 )
 from hetero_la.dask_arrays.lazy_run import LazyRun
@@ -94,7 +93,7 @@ def _solve(
     a = _full_matrix(a, structure, lower)
     return LazyRun(
         "inverse" if b is None else "solve" if pivoted else "solve_nopivot",
-        transpose_of(a, "a") if transposed else a, b, columns=len(a),
+        with_checked_chunks(a).T if transposed else a, b, columns=len(a),
         singular=Singular.REFUSED if pivoted else Singular.NOT_PIVOTED, solves=True, **options,
     ).beside  # fmt: skip
 

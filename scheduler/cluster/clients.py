@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import re
 import threading
 import time
 import weakref
@@ -13,8 +12,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from dask.utils import natural_sort_key
 from distributed import Client, Scheduler, Worker
 from distributed.core import Status
+from distributed.diagnostics.plugin import SchedulerPlugin
 
 from hetero_la.scheduler.cluster.cluster import Cluster
 from hetero_la.scheduler.cluster.devices import current_worker, describe
@@ -128,6 +129,17 @@ def _close_embedded() -> None:
 atexit.register(_close_embedded)
 
 
+_installed: weakref.WeakKeyDictionary[Client, set[type]] = weakref.WeakKeyDictionary()
+
+
+def install(client: Client, plugin: type[SchedulerPlugin]) -> None:
+    """Install a plugin in the client's scheduler, once."""
+    if plugin not in _installed.setdefault(client, set()):
+        with while_open(client):
+            client.register_plugin(plugin())
+        _installed[client].add(plugin)
+
+
 _infos: weakref.WeakKeyDictionary[Client, list[WorkerInfo]] = weakref.WeakKeyDictionary()
 
 
@@ -212,6 +224,4 @@ def known_infos(client: Client) -> list[WorkerInfo]:
 
 
 def _order(info: WorkerInfo) -> tuple[Any, ...]:
-    digits = re.split(r"(\d+)", info.name)  # so that cpu10 comes after cpu9
-    name = tuple(int(part) if i % 2 else part for i, part in enumerate(digits))
-    return (info.kind != "gpu", info.device, name, info.address)
+    return (info.kind != "gpu", info.device, natural_sort_key(info.name), info.address)

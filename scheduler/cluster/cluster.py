@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 import logging
-import os
-import platform
 import threading
 import warnings
 import weakref
@@ -28,10 +26,7 @@ from hetero_la.scheduler.cluster.plugins import (
     QuietScheduler,
 )
 from hetero_la.scheduler.cluster.sizing import ClusterSize
-from hetero_la.scheduler.placement.workers import WorkerInfo
 from hetero_la.tiles.arrays.forks import ProcessLock, in_forked_child
-from hetero_la.tiles.kernels.cpu.device import CpuDevice, VirtualGpu
-from hetero_la.tiles.kernels.device import Device
 
 _FIXED = "a hetero_la.Cluster keeps the workers it was started with"
 
@@ -115,7 +110,7 @@ class Cluster(SpecCluster):  # type: ignore[misc]
         }  # fmt: skip
         wanted = _layered("cluster", preset)
         wanted |= {name: value for name, value in explicit.items() if value is not None}
-        self.size = ClusterSize.here(wanted)
+        self.size = ClusterSize.choose(wanted)
         options = _layered("options", preset)
         self.options = {name: value for name, value in options.items() if value is not None}
         self._own_logs = EventLoopLogFilter()
@@ -123,6 +118,11 @@ class Cluster(SpecCluster):  # type: ignore[misc]
         self._client_lock = threading.Lock()
         dashboard = dashboard_address is not None and _can_show_dashboard()
         self._dashboard_address = dashboard_address or ""
+        own = {"protocol": "inproc://", "blas_threads": self.size.blas_threads}
+        workers = {
+            device.name: {"cls": DeviceWorker, "options": {**own, "hetero_device": device}}
+            for device in self.size.devices()
+        }
         with _configuration_lock, dask.config.set(SETTINGS):
             super().__init__(
                 scheduler={
@@ -133,24 +133,10 @@ class Cluster(SpecCluster):  # type: ignore[misc]
                         "dashboard_address": dashboard_address,
                     },
                 },
-                workers={device.name: self._worker(device) for device in self.size.devices()},
+                workers=workers,
                 name="hetero_la",
             )
         _open_clusters.add(self)
-
-    def _worker(self, device: Device) -> dict[str, Any]:
-        on_cpu = isinstance(device, CpuDevice)
-        info = WorkerInfo(
-            name=device.name,
-            kind=device.kind,
-            pid=os.getpid(),
-            host=platform.node(),
-            device=device.index,
-            virtual=isinstance(device, VirtualGpu),
-            blas_threads=self.size.blas_threads if on_cpu else 1,
-        )
-        options = {"protocol": "inproc://", "hetero_device": device, "hetero_info": info}
-        return {"cls": DeviceWorker, "options": options}
 
     def private_client(self) -> Client:
         """Return a client that the cluster keeps for itself, never the default client."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import os
 import platform
 import threading
@@ -20,20 +19,6 @@ from hetero_la.tiles.kernels.device import Device
 from hetero_la.tiles.kernels.gpu.device import GpuDevice
 
 _devices_lock = ProcessLock()
-
-
-def this_device() -> Device:
-    """Return the device of the worker that runs the calling task.
-
-    A worker of a foreign cluster drives its process's first GPU if it declares one
-    (`device_of`), and otherwise its host's cores.
-
-    Raises
-    ------
-    ValueError
-        If no Dask task runs in this thread.
-    """
-    return device_of(get_worker())
 
 
 def current_worker() -> Worker | None:
@@ -60,7 +45,7 @@ def device_of(worker: Worker) -> Device:
     """Return the device that `worker` drives.
 
     Workers of dask-cuda, and those with the resource "GPU", have a process and a GPU each: the
-    first one that the process sees.
+    first one that the process sees.  Others of a foreign cluster drive their host's cores.
     """
     with _devices_lock:
         if not hasattr(worker, "hetero_device"):
@@ -96,21 +81,19 @@ def _found_device(worker: Worker) -> Device:
 
 def describe(dask_worker: Worker) -> WorkerInfo:
     """Return the description of a worker for the planner; `Client.run` calls it there."""
-    device = device_of(dask_worker)
-    info = getattr(dask_worker, "hetero_info", None) or WorkerInfo(
+    device, memory_limit = device_of(dask_worker), dask_worker.memory_manager.memory_limit
+    memory = device.free_bytes()
+    return WorkerInfo(
         name=device.name,
         kind=device.kind,
+        address=dask_worker.address,
         pid=os.getpid(),
         host=platform.node(),
         device=device.index,
         gpu=device.pci_address if isinstance(device, GpuDevice) else "",
         virtual=isinstance(device, VirtualGpu),
-        blas_threads=dask_worker.state.nthreads,
-    )
-    memory = device.free_bytes()
-    limit = None if device.index >= 0 else dask_worker.memory_manager.memory_limit
-    return dataclasses.replace(
-        info, address=dask_worker.address, memory=min(memory, limit) if limit else memory
+        blas_threads=getattr(dask_worker, "blas_threads", dask_worker.state.nthreads),
+        memory=min(memory, memory_limit or memory) if device.index < 0 else memory,
     )
 
 

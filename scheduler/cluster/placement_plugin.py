@@ -15,13 +15,12 @@ from __future__ import annotations
 import graphlib
 import itertools
 import logging
-import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from dask._task_spec import Task
-from distributed import Client, Scheduler
+from distributed import Scheduler
 from distributed.diagnostics.plugin import SchedulerPlugin
 from distributed.scheduler import TaskState
 
@@ -104,7 +103,8 @@ class KeepPlacement(SchedulerPlugin):  # type: ignore[misc]
         }
         self._place(scheduler, itertools.chain(*lost.values()))
         while True:  # a restarted run may need results of another one
-            begun = [run for run, tasks in lost.items() if any(map(_is_missing, tasks))]
+            missing = ("waiting", "no-worker")  # wanted, and not there
+            begun = [run for run in lost if any(task.state in missing for task in lost[run])]
             if not begun:
                 break
             for run in begun:
@@ -152,11 +152,6 @@ def _parts(spec: Any) -> Iterator[RunTask]:
 
 def _belongs_somewhere(task: TaskState) -> bool:
     return bool(_share_of(task)[1])
-
-
-def _is_missing(task: TaskState) -> bool:
-    """Return whether a result is wanted, and not there."""
-    return task.state in ("waiting", "no-worker")
 
 
 def _runs_of(scheduler: Scheduler) -> dict[str, list[TaskState]]:
@@ -213,13 +208,3 @@ def _begin_again(scheduler: Scheduler, tasks: Iterable[TaskState], stimulus_id: 
         task = scheduler.tasks.get(key)
         if task is not None and task.state == "no-worker":
             scheduler.transitions({key: "waiting"}, stimulus_id)
-
-
-_prepared: weakref.WeakSet[Client] = weakref.WeakSet()
-
-
-def keep_placement(client: Client) -> None:
-    """Install `KeepPlacement` in the client's scheduler, once."""
-    if client not in _prepared:
-        client.register_plugin(KeepPlacement())
-        _prepared.add(client)

@@ -7,7 +7,6 @@ import functools
 import logging
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from typing import Any
 
 import threadpoolctl
@@ -15,7 +14,6 @@ from distributed import Scheduler, Worker
 from distributed.diagnostics.plugin import SchedulerPlugin
 from distributed.threadpoolexecutor import ThreadPoolExecutor
 
-from hetero_la.scheduler.placement.workers import WorkerInfo
 from hetero_la.tiles.arrays.forks import in_forked_child
 from hetero_la.tiles.kernels.device import Device
 from hetero_la.tiles.kernels.gpu.device import GpuDevice
@@ -73,28 +71,27 @@ class DeviceWorker(Worker):  # type: ignore[misc]
         Address.
     hetero_device : Device
         Its device.
-    hetero_info : WorkerInfo
-        Its description, as far as it is known before it starts.
+    blas_threads : int
+        Bound on the BLAS threads of its tasks, if the device is a CPU.
     """
 
     def __init__(
-        self, scheduler: str, *, hetero_device: Device, hetero_info: WorkerInfo, **kwargs: Any
+        self, scheduler: str, *, hetero_device: Device, blas_threads: int, **kwargs: Any
     ) -> None:
         self.hetero_device = hetero_device
-        self.hetero_info = hetero_info
-        prefix = f"{hetero_info.name}-Dask-Default-Threads"
         if isinstance(hetero_device, GpuDevice):
-            executor = ContextThreadPoolExecutor(prefix, hetero_device.at_task)
+            context = hetero_device.at_task
         else:
-            bound = functools.partial(blas_bound, hetero_info.blas_threads)
-            executor = ContextThreadPoolExecutor(prefix, bound)
+            self.blas_threads = blas_threads
+            context = functools.partial(blas_bound, blas_threads)
+        name = f"{hetero_device.name}-Dask-Default-Threads"
         # No limit: with one, each of the workers compares the whole process with it, as if it were
         # alone there (dask/distributed#4833).
         super().__init__(
             scheduler,
             nthreads=1,
             memory_limit=0,
-            executor=executor,
+            executor=ContextThreadPoolExecutor(name, context),
             **kwargs,
         )
         self.batched_stream.interval = 0
@@ -175,16 +172,12 @@ in_forked_child(blas_bound.end)
 class ContextThreadPoolExecutor(ThreadPoolExecutor):  # type: ignore[misc]
     """Executor of one thread, which runs each task inside a context that `context` makes."""
 
-    def __init__(self, name: str, context: Callable[[], AbstractContextManager[None]]) -> None:
+    def __init__(self, name: str, context: Callable[[], Any]) -> None:
         super().__init__(1, thread_name_prefix=name)
         self._context = context
 
     def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        return super().submit(self._inside, function, *args, **kwargs)
-
-    def _inside(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
-        with self._context():
-            return function(*args, **kwargs)
+        return super().submit(self._context()(function), *args, **kwargs)
 
 
 class EventLoopLogFilter(logging.Filter):

@@ -90,7 +90,7 @@ class ClusterSize:
             raise ValueError("a cluster needs at least one worker: cpus, gpus or virtual_gpus")
 
     @classmethod
-    def choose(cls, wanted: Mapping[str, Any], cores: int) -> ClusterSize:
+    def choose(cls, wanted: Mapping[str, Any], cores: int = CPU_COUNT) -> ClusterSize:
         """Choose the sizes that are None or absent in `wanted` for a host of `cores` cores."""
         known = {field.name for field in dataclasses.fields(cls)}
         if unknown := sorted(set(wanted) - known):
@@ -120,11 +120,6 @@ class ClusterSize:
             return size
         threads = default_blas_threads(cores, size.cpus, gpus, virtual)
         return dataclasses.replace(size, blas_threads=threads)
-
-    @classmethod
-    def here(cls, wanted: Mapping[str, Any]) -> ClusterSize:
-        """Return `choose` for this machine's cores."""
-        return cls.choose(wanted, CPU_COUNT)
 
     def devices(self) -> list[Device]:
         """Create the devices: GPUs first, each kind numbered from 0.

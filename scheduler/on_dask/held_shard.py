@@ -47,24 +47,14 @@ class HeldShard:
         self.name = uuid.uuid4().hex
         with _changed:
             _alive.add(self)
-        self._worker, self._key = None, None
-        if (worker := current_worker()) is not None:
-            self._worker, self._key = weakref.ref(worker), worker.get_current_task()
+        worker = current_worker()
+        self._worker = weakref.ref(worker) if worker else lambda: None
+        self._key = worker.get_current_task() if worker else None
 
     @property
     def empty(self) -> bool:
         """Whether the state is not here, or no more."""
         return self._state is None
-
-    def _require_here(self) -> tuple[Runner, InputBuffer]:
-        worker, home = current_worker(), self._worker() if self._worker else None
-        if self._state is None or worker is not home:
-            raise StaleShardError(
-                "a slice of a factorization ran on a worker that does not hold its shard, "
-                f"{worker.address if worker else 'no worker of a cluster'}: Dask did not keep "
-                "the tasks where the plan has put them; build it again for this cluster"
-            )
-        return self._state
 
     @contextlib.contextmanager
     def at_work(self) -> Iterator[tuple[Runner, InputBuffer]]:
@@ -79,7 +69,15 @@ class HeldShard:
             _working[self.share] += 1
         try:
             with device_lock(self.device):
-                yield self._require_here()
+                worker, state = current_worker(), self._state
+                if state is None or worker is not self._worker():
+                    raise StaleShardError(
+                        "a slice of a factorization ran on a worker that does not hold its shard, "
+                        f"{worker.address if worker else 'no worker of a cluster'}: Dask did not "
+                        "keep the tasks where the plan has put them; build it again for this "
+                        "cluster"
+                    )
+                yield state
         finally:
             with _changed:
                 _working[self.share] -= 1
@@ -103,12 +101,6 @@ class HeldShard:
     def __del__(self) -> None:
         if not self.empty:
             self.drop()
-
-    @property
-    def wanted(self) -> bool:
-        """True if Dask still holds it."""
-        worker = self._worker() if self._worker else None
-        return worker is not None and self._key in worker.data
 
     def __reduce__(self) -> tuple[Any, ...]:
         if not self.empty:
@@ -161,5 +153,6 @@ def _read(name: str) -> HeldShard:
 def forget_unwanted() -> None:
     """Release shards that were written to disk and then dropped by Dask."""
     for name, held in list(_written.items()):
-        if not held.wanted:
+        worker = held._worker()
+        if worker is None or held._key not in worker.data:
             _written.pop(name, None)

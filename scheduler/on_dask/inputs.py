@@ -39,17 +39,20 @@ class Declared(NamedTuple):
         Which of its chunks it is.
     shape : tuple of int
         Its shape.
+    finite : bool
+        Whether its numbers must be finite.
     """
 
     array: str
     place: tuple[int, ...]
     shape: tuple[int, ...]
+    finite: bool = False
 
     def require(self, chunk: Any, dtype: Any = None) -> None:
         """Raise ValueError unless `chunk` is a dense array of this shape, of a kind of `dtype`.
 
-        Dask does not look: what a function returns that was mapped over an array is taken for
-        what the array says of it.
+        If it has to be, it is also checked for NaNs and infinities.  Dask does not look: what a
+        function returns that was mapped over an array is taken for what the array says of it.
         """
         dense = isinstance(chunk, np.ndarray) or is_device_array(chunk)
         dense = dense and not isinstance(chunk, np.ma.MaskedArray)
@@ -66,18 +69,16 @@ class Declared(NamedTuple):
                 f"chunk {self.place} of {self.array} has dtype {chunk.dtype}, "
                 f"where the Dask array declares {dtype}"
             )
+        if self.finite:
+            require_finite(chunk, self.array)
 
 
 class Piece(NamedTuple):
-    """Destination of an array's columns: rows from `row` on, spans of it to spans of a shard.
-
-    `finite` says whether its numbers must be finite.
-    """
+    """Destination of an array's columns: rows from `row` on, spans of it to spans of a shard."""
 
     row: int
     moves: tuple[tuple[Span, Span], ...]
     declared: Declared
-    finite: bool
 
 
 #: Arrays, each with the place to which it is copied.
@@ -142,9 +143,7 @@ class InputBuffer:
 
         def copy(given: tuple[Piece, Array]) -> None:
             piece, source = given
-            piece.declared.require(source, self.array.dtype)
-            if piece.finite:  # here, because the copy then finds the numbers in cache
-                require_finite(source, piece.declared.array)
+            piece.declared.require(source, self.array.dtype)  # the copy finds it in cache
             source = source if onboard else to_host(source)
             if onboard and source.dtype != self.array.dtype:
                 with on_device_of(source):

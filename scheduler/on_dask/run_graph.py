@@ -10,8 +10,9 @@ alone does its run in one task, and so do workers of one process whose matrix is
 from __future__ import annotations
 
 import functools
+import itertools
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,16 +46,12 @@ _PORTIONS, _LEAST_PORTION = 16, 2**23
 
 
 class Chunk(NamedTuple):
-    """A block of the matrix or of the right-hand sides: its key, and its place.
-
-    `finite` says whether its numbers must be finite.
-    """
+    """A block of the matrix or of the right-hand sides: its key, and its place."""
 
     key: Any
     row: int
     columns: Span
     declared: Declared
-    finite: bool
 
 
 class Share(NamedTuple):
@@ -147,7 +144,8 @@ class RunGraph:
         self.tasks: dict[Any, RunTask] = {}
         # CuPy arrays stay on their workers' GPUs.
         one = len(job.programs) == 1 or not (on_gpu or over_processes(job.workers))
-        self._shares = [_whole(job)] if one else _shares(job)
+        together = [job.programs] if one else [[program] for program in job.programs]
+        self._shares = [_share(job, programs) for programs in together]
         portions = [
             self._portions(share, list(self._inputs(share, chunks))) for share in self._shares
         ]
@@ -196,15 +194,17 @@ class RunGraph:
             moves = find(chunk.columns)
             if not moves:
                 continue
-            width = sum(stop - start for (start, stop), _ in moves)
+            *ends, width = itertools.accumulate((b - a for (a, b), _ in moves), initial=0)
             key, declared = chunk.key, chunk.declared
             if width < chunk.columns[1] - chunk.columns[0]:
                 key = (f"hetero-la-cut-{self.token}", share.worker, place)
                 spans = tuple(origin for origin, _ in moves)
-                self.cuts[key] = Task(key, cut, TaskRef(chunk.key), spans, declared)
-                moves = _side_by_side(moves)
+                whole = declared._replace(finite=False)  # its columns are checked when copied
+                self.cuts[key] = Task(key, cut, TaskRef(chunk.key), spans, whole)
+                beside = itertools.pairwise((*ends, width))  # where `cut` puts them
+                moves = tuple((at, target) for at, (_, target) in zip(beside, moves, strict=True))
                 declared = declared._replace(shape=(declared.shape[0], width))
-            yield List(Piece(chunk.row, moves, declared, chunk.finite), TaskRef(key))
+            yield List(Piece(chunk.row, moves, declared), TaskRef(key))
 
     def _portions(self, share: Share, inputs: list[List]) -> list[list[List]]:
         """Group inputs into portions, so that those already copied to the share can be freed."""
@@ -237,21 +237,15 @@ class RunGraph:
         return chain_slices(job.programs, shards, filled, self._add)[0]
 
 
-def _shares(job: Job) -> list[Share]:
-    return [
-        Share(program.worker, local_spans(job.layout, program.columns), _loaded(job, [program]))
-        for program in job.programs
-    ]
-
-
-def _whole(job: Job) -> Share:
-    """Return the cut of a run that workers do together: all columns, in the matrix's order."""
-    return Share(0, whole_spans(job.layout), _loaded(job, job.programs))
-
-
-def _loaded(job: Job, programs: Iterable[Program]) -> list[Span]:
+def _share(job: Job, programs: Sequence[Program]) -> Share:
+    """Return the share of some workers; that of all has its columns in the matrix's order."""
+    one, alone = programs[0], len(programs) < len(job.programs)
     columns = {load.region.index for p in programs for load in p.select(LoadColumn)}
-    return [job.layout.columns(column) for column in sorted(columns)]
+    return Share(
+        one.worker,
+        local_spans(job.layout, one.columns) if alone else whole_spans(job.layout),
+        [job.layout.columns(column) for column in sorted(columns)],
+    )
 
 
 def _moves(share: Share, columns: Span) -> tuple[tuple[Span, Span], ...]:
@@ -269,12 +263,3 @@ def _moves(share: Share, columns: Span) -> tuple[tuple[Span, Span], ...]:
             origin, target = (first, origin[1]), (to, target[1])
         moves.append((origin, target))
     return tuple(moves)
-
-
-def _side_by_side(moves: tuple[tuple[Span, Span], ...]) -> tuple[tuple[Span, Span], ...]:
-    """Return the same moves for the array that `cut` returns."""
-    found, at = [], 0
-    for (start, stop), target in moves:
-        found.append(((at, at + stop - start), target))
-        at += stop - start
-    return tuple(found)

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from dask.sizeof import sizeof
-from distributed import Worker
 
 from hetero_la.scheduler.cluster.devices import current_worker, device_of
 from hetero_la.scheduler.on_dask.held_shard import HeldShard, forget_unwanted, let_old_work_end
@@ -77,7 +76,7 @@ def open_shard(
     here = current_worker()
     share = (run, worker, here.address if here else None)
     let_old_work_end(share)
-    device = _device(here, _place(here, on_gpu))
+    device = _device(_place(on_gpu))
     columns = job.programs[worker].columns
     array = new_array(job, local_width(job.layout, columns), device, on_gpu)
     storage = LocalStorage(array, local_spans(job.layout, columns), blocks)
@@ -85,22 +84,22 @@ def open_shard(
     return HeldShard(device, attempt, share, (runner, InputBuffer(array)))
 
 
-def _place(worker: Worker | None, on_gpu: bool, arrays: Sequence[Array] = ()) -> int | None:
+def _place(on_gpu: bool, arrays: Sequence[Array] = ()) -> int | None:
     """GPU on which a run keeps its columns: the worker's, or else the one that has `arrays`."""
     if not on_gpu:
         return None
+    worker = current_worker()
     if worker is not None and device_of(worker).index >= 0:
         return device_of(worker).index
     return next((device_index(a) for a in arrays if is_device_array(a)), current_gpu())
 
 
-def _device(worker: Worker | None, place: int | None) -> Device:
+def _device(place: int | None) -> Device:
     """Device that works on data of the GPU `place`, or of the host: the worker's if it can."""
+    worker = current_worker()
     if worker is not None and (place is None or device_of(worker).index == place):
         return device_of(worker)
-    if place is None:
-        return CpuDevice("caller")
-    return GpuDevice(place, "caller")
+    return CpuDevice("caller") if place is None else GpuDevice(place, "caller")
 
 
 def fill_shard(held: HeldShard, portion: int, inputs: Inputs) -> int:
@@ -153,9 +152,8 @@ def close_shard(held: HeldShard, before: Any) -> Finished:
 
 def open_whole(job: Job, on_gpu: bool, inputs: Inputs) -> InputBuffer:
     """Dask task: memory for a run that is one task, and in it a portion of the input."""
-    worker, threads = current_worker(), len(job.programs)
-    place = _place(worker, on_gpu, [array for _, array in inputs])
-    device = CpuDevice("team") if threads > 1 else _device(worker, place)
+    threads, place = len(job.programs), _place(on_gpu, [array for _, array in inputs])
+    device = CpuDevice("team") if threads > 1 else _device(place)
     array = new_array(job, job.layout.width, device, on_gpu)
     return fill_whole(InputBuffer(array, threads), 0, inputs)
 
@@ -165,29 +163,24 @@ def fill_whole(buffer: InputBuffer, portion: int, inputs: Inputs) -> InputBuffer
 
     It hands the memory on to the next, so that Dask may take it elsewhere in between.
     """
-    buffer.fill(_device(current_worker(), device_index(buffer.array)), portion, inputs)
+    buffer.fill(_device(device_index(buffer.array)), portion, inputs)
     return buffer
 
 
 def run_whole(job: Job, buffer: InputBuffer, portions: int) -> Finished:
     """Dask task: a run of one worker, or of several threads of a process, wherever it is."""
-    return _finished_in(job, buffer.begin(range(portions)))
+    array = buffer.begin(range(portions))
+    storage = LocalStorage(array, whole_spans(job.layout))
+    if len(job.programs) > 1:
+        return Finished(storage, run_as_one_task(job, array))
+    runner = job.runner(0, _device(device_index(array)), storage)
+    runner.run(0, len(job.programs[0].instructions))
+    return _finished(runner)
 
 
 def run_at_once(job: Job, on_gpu: bool, inputs: Inputs) -> Finished:
     """Dask task: a run of little input, which has nothing to gain from tasks that bring it."""
     return run_whole(job, open_whole(job, on_gpu, inputs), 1)
-
-
-def _finished_in(job: Job, array: Array) -> Finished:
-    """Run all programs on the input in `array`; return its columns and the per-step values."""
-    if len(job.programs) > 1:
-        values = run_as_one_task(job, array)
-        return Finished(LocalStorage(array, whole_spans(job.layout)), values)
-    device = _device(current_worker(), device_index(array))
-    runner = job.runner(0, device, LocalStorage(array, whole_spans(job.layout)))
-    runner.run(0, len(job.programs[0].instructions))
-    return _finished(runner)
 
 
 def _finished(runner: Runner) -> Finished:

@@ -17,7 +17,7 @@ import distributed
 import numpy as np
 
 from hetero_la.scheduler.cluster.clients import while_open
-from hetero_la.scheduler.cluster.devices import current_worker, this_device
+from hetero_la.scheduler.cluster.devices import current_worker, device_of
 from hetero_la.scheduler.cluster.plugins import blas_bound
 from hetero_la.scheduler.on_dask.wait import thread_given_up, wait_all
 from hetero_la.scheduler.run.job import Job, Outcome
@@ -42,7 +42,7 @@ def run_window(run: str, worker: int, start: int, stop: int, before: Any) -> Non
     """Dask task: run a window of a run of this process."""
     if run not in _runs:
         raise RunAbortedError(f"run {run} has ended; its windows cannot be run again")
-    _runs[run].window(worker, this_device(), start, stop)
+    _runs[run].window(worker, device_of(distributed.get_worker()), start, stop)
 
 
 def run_local(client: distributed.Client, job: Job, storage: Storage) -> Outcome:

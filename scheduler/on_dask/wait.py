@@ -25,11 +25,7 @@ _CANCEL_SECONDS = 5.0
 
 
 class _UnfinishedError(Exception):
-    """A future that will never have a result."""
-
-    def __init__(self, future: Future) -> None:
-        super().__init__(future.key)
-        self.future = future
+    """The future in `args` will never have a result."""
 
 
 @contextlib.contextmanager
@@ -106,14 +102,7 @@ def guard(client: Client, start: Callable[[], Awaitable[Any]], workers: Sequence
     RunAbortedError
         As in `wait_all`.
     """
-
-    async def await_it() -> Any:
-        return await start()
-
-    async def settle() -> list[Any]:
-        return await _settle(client, [await_it()], workers)
-
-    return client.sync(settle)[0]
+    return client.sync(_settle, client, lambda _: start(), [None], workers)[0]
 
 
 def _wait(
@@ -122,15 +111,10 @@ def _wait(
     workers: Sequence[str],
     each: Callable[[Future], Awaitable[Any]],
 ) -> list[Any]:
-    async def settle() -> list[Any]:
-        return await _settle(client, [each(future) for future in futures], workers)
-
     try:
-        result: list[Any] = client.sync(settle)
+        return list(client.sync(_settle, client, each, futures, workers))
     except _UnfinishedError as unfinished:
-        reason = _reason(unfinished.future)
-    else:
-        return result
+        reason = _reason(*unfinished.args)
     raise reason  # outside, or it would carry an error along that cannot be pickled
 
 
@@ -141,10 +125,11 @@ async def _finish(future: Future) -> None:
 
 
 async def _settle(
-    client: Client, awaited: Sequence[Awaitable[Any]], workers: Sequence[str]
-) -> list[Any]:
-    """Return the results of all that is awaited; raise if a worker is lost first."""
-    tasks = [asyncio.ensure_future(one) for one in awaited]
+    client: Client, each: Callable[[Any], Awaitable[Any]], items: Sequence[Any],
+    workers: Sequence[str],
+) -> list[Any]:  # fmt: skip
+    """Await `each` of all items, and return the results; raise if a worker is lost first."""
+    tasks = [asyncio.ensure_future(each(item)) for item in items]
     everything, watch = asyncio.gather(*tasks), _Watch(client, workers)
     watching = asyncio.ensure_future(watch.until(everything))
     for one in (everything, watching):  # cancelling would leave what Dask began without an owner
@@ -173,9 +158,7 @@ def _look_at_error(task: asyncio.Future[Any]) -> None:
 
 def _is_echo(error: BaseException) -> bool:
     """Return whether an error only says that the run ends, and another one may say why."""
-    return isinstance(error, _UnfinishedError) and isinstance(
-        _reason(error.future), RunAbortedError
-    )
+    return isinstance(error, _UnfinishedError) and isinstance(_reason(*error.args), RunAbortedError)
 
 
 class _Watch:

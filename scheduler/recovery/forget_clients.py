@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import weakref
-
-from distributed import Client, Scheduler
+from distributed import Scheduler
 from distributed.diagnostics.plugin import SchedulerPlugin
 
 #: Seconds after the end of a client at which to look for data that has arrived since.
@@ -31,13 +29,3 @@ class ForgetClients(SchedulerPlugin):  # type: ignore[misc]
 
         for seconds in _LOOKS:
             scheduler.loop.call_later(seconds, look)
-
-
-_prepared: weakref.WeakSet[Client] = weakref.WeakSet()
-
-
-def forget_clients(client: Client) -> None:
-    """Install `ForgetClients` in the client's scheduler, once."""
-    if client not in _prepared:
-        client.register_plugin(ForgetClients())
-        _prepared.add(client)

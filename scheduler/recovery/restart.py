@@ -16,12 +16,12 @@ from collections.abc import Callable, Sequence
 import distributed
 from distributed.scheduler import KilledWorker, NoValidWorkerError
 
-from hetero_la.scheduler.cluster.clients import running_addresses, worker_infos
+from hetero_la.scheduler.cluster.clients import install, running_addresses, worker_infos
 from hetero_la.scheduler.on_dask.processes import run_in_processes
 from hetero_la.scheduler.on_dask.threads import run_local
 from hetero_la.scheduler.on_dask.wait import lost_message
 from hetero_la.scheduler.placement.workers import WorkerInfo, over_processes
-from hetero_la.scheduler.recovery.forget_clients import forget_clients
+from hetero_la.scheduler.recovery.forget_clients import ForgetClients
 from hetero_la.scheduler.run.checkpoint_store import Checkpoints
 from hetero_la.scheduler.run.job import Job, Loss, Outcome
 from hetero_la.tiles.arrays.counted import counted
@@ -77,13 +77,16 @@ def run_and_recover(
     Exception
         What the first failing task raised.
     """
-    forget_clients(client)
+    install(client, ForgetClients)
     checkpoints, losses = Checkpoints(job.layout, folder), list[Loss]()
     results = {name for program in job.programs for name in program.results}
     try:
         while True:
             try:
-                outcome = _run(client, job, storage, checkpoints)
+                if over_processes(job.workers):
+                    outcome = run_in_processes(client, job, storage, checkpoints)
+                else:
+                    outcome = run_local(client, job, storage)
                 break
             except Exception as error:
                 reason = _what_was_lost(client, job.workers, error)
@@ -109,14 +112,6 @@ def run_and_recover(
     return outcome
 
 
-def _run(
-    client: distributed.Client, job: Job, storage: Storage, checkpoints: Checkpoints
-) -> Outcome:
-    if over_processes(job.workers):
-        return run_in_processes(client, job, storage, checkpoints)
-    return run_local(client, job, storage)
-
-
 def _can_begin_again(job: Job, storage: Storage) -> bool:
     """Return whether the input still exists: threads of this process may work in its place."""
     in_place = isinstance(storage, ArrayStorage) and storage.source is storage.target
@@ -134,8 +129,7 @@ def _what_was_lost(
         there = {(info.address, info.pid) for info in worker_infos(client, refresh=True)}
         for worker in workers:  # at its address there may be a new process
             if (worker.address, worker.pid) not in there:
-                said: str = client.sync(lost_message, client, worker.address, worker.label)
-                return said
+                return str(client.sync(lost_message, client, worker.address, worker.label))
         if time.monotonic() >= deadline:
             break
         time.sleep(_INTERVAL)

@@ -27,7 +27,7 @@ from hetero_la.configs import available_presets, load_preset
 from hetero_la.scheduler.cluster import clients, sizing
 from hetero_la.scheduler.cluster.clients import embedded_client, running_client, worker_infos
 from hetero_la.scheduler.cluster.cluster import Cluster
-from hetero_la.scheduler.cluster.devices import current_worker, this_device
+from hetero_la.scheduler.cluster.devices import current_worker, device_of
 from hetero_la.scheduler.cluster.sizing import (
     ClusterSize,
     default_blas_threads,
@@ -186,7 +186,9 @@ def test_workers_are_described_in_their_order(cluster):
     assert {info.pid for info in infos} == {os.getpid()}
     assert all(info.memory > 0 and info.device == -1 for info in infos)
     for info in infos:
-        device = client.submit(this_device, workers=[info.address], pure=False).result()
+        device = client.submit(
+            lambda: device_of(current_worker()), workers=[info.address], pure=False
+        ).result()
         assert device is cluster.workers[info.name].hetero_device
         assert (device.name, device.kind) == (info.name, info.kind)
 
@@ -336,8 +338,12 @@ def test_workers_that_others_started_are_described_too(processes):
     assert all(info.kind == "cpu" and info.blas_threads == 1 for info in infos)
     limits = [w["memory_limit"] for w in processes.scheduler_info()["workers"].values()]
     assert all(0 < info.memory <= limit for info, limit in zip(infos, limits, strict=True))
-    names = processes.submit(lambda: (this_device().name, this_device() is this_device()))
-    assert names.result() in [("cpu0", True), ("cpu1", True)]
+
+    def drives() -> tuple[str, bool]:
+        device = device_of(current_worker())
+        return device.name, device_of(current_worker()) is device
+
+    assert processes.submit(drives).result() in [("cpu0", True), ("cpu1", True)]
 
 
 def test_messages_of_a_cluster_s_clients_leave_at_once(cluster):
@@ -367,10 +373,8 @@ def test_infos_are_kept_while_the_workers_are_the_same(where, cluster, processes
 # --- which client
 
 
-def test_device_is_that_of_a_task(cluster):
+def test_the_current_worker_is_that_of_a_task(cluster):
     assert current_worker() is None
-    with pytest.raises(ValueError, match="No worker"):
-        this_device()
     assert cluster.private_client().submit(lambda: current_worker() is not None).result()
 
 

@@ -211,7 +211,7 @@ def test_dask_is_told_of_workers_and_priorities(processes: Client) -> None:
 def test_without_placement_there_is_an_error_and_no_wrong_answer(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(lazy_run, "keep_placement", lambda client: None)
+    monkeypatch.setattr(lazy_run, "install", lambda client, plugin: None)
     with start("processes") as cluster, cluster.get_client() as client:
         packed, _ = hetero_la.lu_factor(chunked(random(200), 30), nb=NB, client=client)
         with pytest.raises(StaleShardError, match="does not hold its shard"):

@@ -23,13 +23,13 @@ from numpy.typing import NDArray
 import hetero_la
 from hetero_la.execution.execute import execute
 from hetero_la.execution.report import Timing
-from hetero_la.scheduler.cluster.clients import worker_infos
+from hetero_la.scheduler.cluster.clients import install, worker_infos
 from hetero_la.scheduler.on_dask import wait
 from hetero_la.scheduler.on_dask.held_shard import HeldShard, drop_shards
 from hetero_la.scheduler.on_dask.inputs import InputBuffer
 from hetero_la.scheduler.on_dask.run_tasks import close_shard, open_shard, run_slice, save_shard
 from hetero_la.scheduler.recovery import restart
-from hetero_la.scheduler.recovery.forget_clients import forget_clients
+from hetero_la.scheduler.recovery.forget_clients import ForgetClients
 from hetero_la.scheduler.run.local_storage import LocalStorage, whole_spans
 from hetero_la.tiles.arrays.errors import RunAbortedError, StaleShardError
 from hetero_la.tiles.kernels.cpu.device import VirtualGpu
@@ -398,7 +398,7 @@ def test_a_closed_client_ends_a_run(processes: Client) -> None:
 def test_data_that_arrives_for_a_closed_client_is_let_go(processes: Client) -> None:
     """Dask alone keeps it for ever."""
     with Client(processes.scheduler.address, set_as_default=False) as client:
-        forget_clients(client)
+        install(client, ForgetClients)
         data = np.ones(20_000_000)
 
         def send() -> None:

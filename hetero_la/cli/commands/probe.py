@@ -53,7 +53,7 @@ def probe(args: argparse.Namespace) -> int:
     path = args.output or profile_path()
     require_different_files(path, args.plot)
     require_regular(path)
-    size = ClusterSize.here(values.given(args, *values.WORKERS))
+    size = ClusterSize.choose(values.given(args, *values.WORKERS))
     with _show_progress() as show:
         profile = make_profile(size, args.dtype or "float64", quick=args.quick, report=show)
     if args.output is None and (older := _present_profile()) is not None:
