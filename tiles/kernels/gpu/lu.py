@@ -14,12 +14,12 @@ from hetero_la.tiles.kernels.gpu.common import (
     UNIT_BYTES,
     ceil_div,
     solve_unit_lower,
+    source,
     swap_pivots,
 )
 from hetero_la.tiles.kernels.gpu.queue import Block, GpuQueue, block
 from hetero_la.tiles.kernels.gpu.sources import Source
 from hetero_la.tiles.kernels.registry import implements
-from hetero_la.tiles.kernels.spec import LETTER
 
 _UNROLL = 8  # columns that getrf_leaf unrolls; its width is a multiple of this
 
@@ -148,16 +148,11 @@ def getrf_nopiv(q: GpuQueue, a: Array, info: Array, options: KernelOptions) -> N
         solve_unit_lower(q, A, A.at(0, order), order, columns - order)
 
 
-@functools.cache
-def growth_source(dtype: np.dtype) -> Source:
-    return Source("growth", dtype)
-
-
 @implements("growth", "gpu")
 def growth(q: GpuQueue, p: Array, *rest: Array, options: KernelOptions) -> None:
     *above, g = rest
     g.data.memset_async(0, g.nbytes, q.stream)
-    function = q.function("growth", growth_source(p.dtype))
+    function = q.function("growth", source("growth", p.dtype))
     for part, diagonal in ((p, 0), *((one, len(one)) for one in above)):
         P = block(part)
         q.launch(function, part.shape[1:], 256, P.pointer, P.ld, len(part), diagonal, g.data.ptr)
@@ -173,14 +168,7 @@ def _exchange(q: GpuQueue, leaf: _Leaf, columns: int) -> tuple[int, int]:
 
 def _library_getrf(q: GpuQueue, A: Block, rows: int, columns: int, ipiv: int, info: int) -> None:
     """Factor the panel by cuSOLVER, without pivoting if `ipiv` is 0."""
-    from cupy_backends.cuda.libs import cusolver
-
-    letter = LETTER[A.dtype.char]
-    handle = q.handle("cusolver")
-    arguments = (handle, rows, columns, A.pointer, A.ld)
-    count = getattr(cusolver, letter + "getrf_bufferSize")(*arguments)
-    work = q.workspace("getrf", count * A.dtype.itemsize)
-    getattr(cusolver, letter + "getrf")(*arguments, work, ipiv, info)
+    q.factor("getrf", A.dtype, (rows, columns, A.pointer, A.ld), (ipiv, info))
     if not ipiv:
         return
     function = q.function("to_zero_based", PERMUTE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -71,17 +72,16 @@ def _scalar(value: int, dtype: np.dtype) -> tuple[int, np.ndarray]:
 
 @functools.cache
 def _cublas(routine: str, dtype: np.dtype) -> Any:
-    from cupy_backends.cuda.libs import cublas
+    return getattr(_library("cublas"), LETTER[dtype.char] + routine)
 
-    return getattr(cublas, LETTER[dtype.char] + routine)
+
+def _library(name: str) -> Any:
+    return importlib.import_module("cupy_backends.cuda.libs." + name)
 
 
 def _destroy(handles: dict[str, int]) -> None:
-    from cupy_backends.cuda.libs import cublas, cusolver
-
-    destroy = {"cublas": cublas.destroy, "cusolver": cusolver.destroy}
     for library, handle in handles.items():
-        destroy[library](handle)
+        _library(library).destroy(handle)
 
 
 class GpuQueue:
@@ -157,6 +157,18 @@ class GpuQueue:
                 found.data.memset_async(0, nbytes, self.stream)
         return found.data.ptr
 
+    def matrix(self, name: str, rows: int, columns: int, dtype: np.dtype) -> Block:
+        """Return a workspace as a matrix."""
+        return Block(self.workspace(name, rows * columns * dtype.itemsize), rows, dtype)
+
+    def copy(self, target: Block, source: Block, rows: int, columns: int) -> None:
+        """Copy columns of as many rows from one block to another."""
+        size = target.dtype.itemsize
+        copy_columns(
+            target.pointer, target.ld * size, source.pointer, source.ld * size, rows * size,
+            columns, self.stream.ptr,
+        )  # fmt: skip
+
     @property
     def timeout_flag(self) -> int:
         """Address of the flag that a kernel sets when its blocks wait in vain for each other."""
@@ -204,10 +216,7 @@ class GpuQueue:
         queue's stream must be current then.
         """
         if library not in self._handles:
-            from cupy_backends.cuda.libs import cublas, cusolver
-
-            create = {"cublas": cublas.create, "cusolver": cusolver.create}[library]
-            self._handles[library] = create()
+            self._handles[library] = _library(library).create()
         return self._handles[library]
 
     def gemm(
@@ -269,10 +278,18 @@ class GpuQueue:
 
     def potrf(self, A: Block, order: int, info: int) -> None:
         """Overwrite the lower triangle of A by its Cholesky factor; `info` is an address."""
-        from cupy_backends.cuda.libs import cusolver
+        self.factor("potrf", A.dtype, (_FILL["l"], order, A.pointer, A.ld), (info,))
 
-        letter = LETTER[A.dtype.char]
-        arguments = (self.handle("cusolver"), _FILL["l"], order, A.pointer, A.ld)
-        count = getattr(cusolver, letter + "potrf_bufferSize")(*arguments)
-        work = self.workspace("potrf", count * A.dtype.itemsize)
-        getattr(cusolver, letter + "potrf")(*arguments, work, count, info)
+    def factor(
+        self, routine: str, dtype: np.dtype, matrix: tuple[int, ...], results: tuple[int, ...]
+    ) -> None:
+        """Call a factorization of cuSOLVER, with the workspace that it asks for.
+
+        `matrix` is what comes before the workspace, and `results` what comes after it.
+        """
+        cusolver, name = _library("cusolver"), LETTER[dtype.char] + routine
+        arguments = (self.handle("cusolver"), *matrix)
+        count = getattr(cusolver, name + "_bufferSize")(*arguments)
+        work = self.workspace(routine, count * dtype.itemsize)
+        size = (count,) if routine == "potrf" else ()
+        getattr(cusolver, name)(*arguments, work, *size, *results)
