@@ -172,18 +172,14 @@ class GpuDevice:
         Both are column-major, unless both are on this device.
         """
         ends = {device_index(target), device_index(source)} - {None}
+        on_gpu = is_device_array(source) and is_device_array(target)
         if len(ends) == 2:
             enable_peers(*sorted(ends))  # type: ignore[type-var]
-        elif self._needs_kernel(target, source):
+        elif on_gpu and source.ndim == 2 and source.size and not is_column_major(source):
             self._queues[queue].stream.use()
             target[...] = source
             return
         enqueue_copy(target, source, self._queues[queue].stream.ptr)
-
-    def _needs_kernel(self, target: Array, source: Array) -> bool:
-        """Return whether a kernel has to copy, because the source is not column-major."""
-        here = is_device_array(source) and is_device_array(target)
-        return here and source.ndim == 2 and source.size > 0 and not is_column_major(source)
 
     def synchronize(self) -> None:
         """Block the host until all three queues are empty.

@@ -114,13 +114,14 @@ class _LuPanel:
     def factor_leaf(self, first: int, width: int) -> None:
         # Cooperative: all blocks start together or not at all.  Else two panels on
         # one GPU, each holding half of it, would wait for the rest of their blocks.
-        q, A, rows = self.q, self.A.at(first, first), self.rows - first
-        leaf = self.leaf
-        exchange, number = _exchange(q, leaf, width)
+        q, A, rows, leaf = self.q, self.A.at(first, first), self.rows - first, self.leaf
+        units = SHAPES[0].row_bytes // 4 + 1  # most units of a row
+        nbytes = 2 * UNIT_BYTES * (leaf.blocks + (leaf.blocks + 1) * units)
+        exchange = q.workspace("exchange", nbytes, zeroed=True)
         q.launch(
             leaf.kernel, (-(-rows // leaf.threads),), leaf.threads,
-            A.pointer, A.ld, rows, width, first, self.ipiv + 4 * first, self.info, exchange, number,
-            q.timeout_flag, cooperative=True,
+            A.pointer, A.ld, rows, width, first, self.ipiv + 4 * first, self.info, exchange,
+            q.numbers(width), q.timeout_flag, cooperative=True,
         )  # fmt: skip
 
 
@@ -156,14 +157,6 @@ def growth(q: GpuQueue, p: Array, *rest: Array, options: KernelOptions) -> None:
     for part, diagonal in ((p, 0), *((one, len(one)) for one in above)):
         P = block(part)
         q.launch(function, part.shape[1:], 256, P.pointer, P.ld, len(part), diagonal, g.data.ptr)
-
-
-def _exchange(q: GpuQueue, leaf: _Leaf, columns: int) -> tuple[int, int]:
-    """Return the workspace of the blocks' exchange, and numbers not used in it before."""
-    units = SHAPES[0].row_bytes // 4 + 1  # most units of a row
-    nbytes = 2 * UNIT_BYTES * (leaf.blocks + (leaf.blocks + 1) * units)
-    exchange = q.workspace("exchange", nbytes, zeroed=True)
-    return exchange, q.numbers(columns)
 
 
 def _library_getrf(q: GpuQueue, A: Block, rows: int, columns: int, ipiv: int, info: int) -> None:
