@@ -85,15 +85,10 @@ def _encoded(profile: Profile) -> dict[str, Any]:
 
 def _encoded_device(device: MeasuredDevice) -> dict[str, Any]:
     model = {name: getattr(device.model, name) for name in _FIGURES}
+    tables = [dataclasses.asdict(table) for table in device.model.rates.tables]
     kernels = [
-        {
-            "kernel": table.kind,
-            "sizes": size_names(table.kind),
-            "axes": table.axes,
-            "seconds": table.seconds,
-            "spreads": table.spreads,
-        }
-        for table in device.model.rates.tables
+        {"kernel": (kind := table.pop("kind")), "sizes": size_names(kind), **table}
+        for table in tables
     ]
     return {**device._asdict(), "model": model, "kernels": kernels}
 

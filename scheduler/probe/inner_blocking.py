@@ -29,7 +29,7 @@ def measure_inner_blocking(probe: Probe) -> dict[str, float]:
     """
     defaults = {
         "getrf": lu.inner_blocking(KernelOptions(), probe.dtype),
-        "geqrf": qr.inner_blocking(KernelOptions()),
+        "geqrf": qr.LANES,
     }
     figures: dict[str, float] = {}
     for kind, largest in defaults.items():

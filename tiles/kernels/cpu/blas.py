@@ -50,16 +50,10 @@ def chars(letters: bytes) -> list[Any]:
     return [byref(c_char(letter)) for letter in letters]
 
 
-def _ld(a: Array) -> int:
-    """Return the leading dimension of a column-major view."""
-    if a.shape[1] > 1:
-        return max(a.strides[1] // a.itemsize, 1)
-    return max(a.shape[0], 1)
-
-
 def view(a: Array) -> list[Any]:
-    """Return pointer and leading dimension of a view, as BLAS takes them."""
-    return [c_void_p(a.ctypes.data), byref(c_int(_ld(a)))]
+    """Return pointer and leading dimension of a column-major view, as BLAS takes them."""
+    ld = a.strides[1] // a.itemsize if a.shape[1] > 1 else a.shape[0]
+    return [c_void_p(a.ctypes.data), byref(c_int(max(ld, 1)))]
 
 
 def scalar(value: float, a: Array) -> Any:

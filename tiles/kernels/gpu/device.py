@@ -38,12 +38,8 @@ def gpu_descriptions() -> list[str]:
         return []
     import cupy
 
-    return [_describe(cupy.cuda.runtime.getDeviceProperties(i)) for i in range(gpu_count())]
-
-
-def _describe(properties: dict[str, Any]) -> str:
-    memory = properties["totalGlobalMem"] / 2**30
-    return f"{properties['name'].decode()}, {memory:.0f} GiB"
+    found = [cupy.cuda.runtime.getDeviceProperties(i) for i in range(gpu_count())]
+    return [f"{gpu['name'].decode()}, {gpu['totalGlobalMem'] / 2**30:.0f} GiB" for gpu in found]
 
 
 class GpuDevice:

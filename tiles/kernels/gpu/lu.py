@@ -42,19 +42,8 @@ SHAPES = _Shape(256, 512, 8192), _Shape(512, 256, 2**31)
 
 
 def inner_blocking(options: KernelOptions, dtype: np.dtype) -> int:
-    """Return the most columns of a leaf.
-
-    Raises
-    ------
-    ValueError
-        If ``options.ib`` is below one, or more than registers hold.
-    """
-    largest = SHAPES[0].columns(dtype)
-    if options.ib is None:
-        return largest
-    if not 1 <= options.ib <= largest:
-        raise ValueError(f"ib must be in 1..{largest} for {dtype} on a GPU, not {options.ib}")
-    return options.ib
+    """Return the most columns of a leaf of LU; raise ValueError if `ib` cannot be."""
+    return options.inner_blocking(SHAPES[0].columns(dtype), f" for {dtype}")
 
 
 class _Leaf(NamedTuple):

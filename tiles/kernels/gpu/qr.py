@@ -14,38 +14,17 @@ import numpy as np
 
 from hetero_la.tiles.kernels.device import Array, KernelOptions
 from hetero_la.tiles.kernels.gpu.cholesky_qr import CholeskyQR
-from hetero_la.tiles.kernels.gpu.common import (
-    MOST_JOINED,
-    PAIRED,
-    UNIT_BYTES,
-    ceil_div,
-    source,
-)
+from hetero_la.tiles.kernels.gpu.common import MOST_JOINED, PAIRED, UNIT_BYTES, ceil_div, source
 from hetero_la.tiles.kernels.gpu.queue import Block, GpuQueue, block
 from hetero_la.tiles.kernels.gpu.sources import Source
 from hetero_la.tiles.kernels.registry import implements
 
 _THREADS = 512  # of a block of geqrf_leaf
 _STRIP_BYTES = 256  # of a column of the strip that a warp holds
-_LANES = 32  # most columns of a leaf
+LANES = 32  # most columns of a leaf
 _BLOCK = 2 * MOST_JOINED  # most columns of a block
 _BLOCK_BYTES = 2048  # most bytes of a block's row: wider blocks cost more memory traffic than gain
 _CHUNK = 2**28  # bytes of each workspace of larfb: at this width a product loses no speed
-
-
-def inner_blocking(options: KernelOptions) -> int:
-    """Return the number of columns of a leaf.
-
-    Raises
-    ------
-    ValueError
-        If ``options.ib`` is below one, or more than a warp's lanes.
-    """
-    if options.ib is None:
-        return _LANES
-    if not 1 <= options.ib <= _LANES:
-        raise ValueError(f"ib must be in 1..{_LANES} on a GPU, not {options.ib}")
-    return options.ib
 
 
 @functools.cache
@@ -137,7 +116,7 @@ class _QrPanel:
         # one GPU, each holding half of it, would wait for the rest of their blocks.
         q, A, R, T = self.q, *(x.at(first, first) for x in (self.A, self.R, self.T))
         rows, itemsize = self.rows - first, A.dtype.itemsize
-        units = 2 * (self.blocks + 1) * _LANES * 2  # a complex number takes two
+        units = 2 * (self.blocks + 1) * LANES * 2  # a complex number takes two
         exchange = q.workspace("reflectors", units * UNIT_BYTES, zeroed=True)
         q.launch(
             self.leaf_kernel, (min(ceil_div(rows, _block_rows(A.dtype)), self.blocks),), _THREADS,
@@ -171,7 +150,7 @@ def geqrf(
 ) -> None:
     (rows, columns), order = a.shape, len(tau)
     A, R, T = block(a), block(r), block(t)
-    ib = inner_blocking(options)
+    ib = options.inner_blocking(LANES)
     kernel, blocks = _leaf_kernel(q, A.dtype, True)
     in_registers = rows <= blocks * _block_rows(A.dtype)
     exponents = q.workspace("exponents", 4 * order)

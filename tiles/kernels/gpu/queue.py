@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hetero_la.tiles.arrays.transfer import copy_columns
+from hetero_la.tiles.arrays.transfer import copy_columns, pointer_and_pitch
 from hetero_la.tiles.kernels.gpu.sources import Source, module
 from hetero_la.tiles.kernels.spec import LETTER, Triangular
 
@@ -35,11 +35,8 @@ class Block(NamedTuple):
 
 def block(a: Any) -> Block:
     """Return the block of a CuPy view."""
-    rows, columns = a.shape
-    if rows > 1 and a.strides[0] != a.itemsize:
-        raise ValueError(f"not column-major: shape {a.shape}, strides {a.strides}")
-    ld = a.strides[1] // a.itemsize if columns > 1 else max(rows, 1)
-    return Block(a.data.ptr, ld, a.dtype)
+    pointer, pitch = pointer_and_pitch(a)
+    return Block(pointer, max(pitch // a.itemsize, 1), a.dtype)
 
 
 def allocate(shape: tuple[int, ...], dtype: Any) -> Any:
