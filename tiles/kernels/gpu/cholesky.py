@@ -33,7 +33,7 @@ def trmm_rc(q: GpuQueue, a: Array, w: Array, b: Array, options: KernelOptions) -
         for left in range(0, order, width):  # W is zero above its diagonal
             right = min(left + width, order)
             shape = (count, right - left, right)
-            q.gemm(1, X, W.at(left, 0), 0, part.at(0, left), shape, trans_b="c")
+            q.gemm(1, X, W.at(left, 0), 0, part.at(0, left), shape, trans="nc")
         q.launch(
             substitute, (ceil_div(count, 64),), 64,
             W.pointer, L.pointer, L.ld, X.pointer, X.ld, part.pointer, part.ld, count, order,
@@ -50,7 +50,7 @@ def herk(q: GpuQueue, p: Array, c: Array, options: KernelOptions) -> None:
         q.syrk(-1, P, 1, C, columns, k)
         if rows > columns:
             below = (rows - columns, columns, k)
-            q.gemm(-1, P.at(columns, 0), P, 1, C.at(columns, 0), below, trans_b="c")
+            q.gemm(-1, P.at(columns, 0), P, 1, C.at(columns, 0), below, trans="nc")
     else:
         _herk_blocks(q, P, C, rows, columns, k, _DIAGONAL)
 
@@ -67,7 +67,7 @@ def _herk_blocks(
         steps = (step, step, step * (C.ld + 1))
         q.gemm_batch(
             -1, P.at(row, 0), P.at(column, 0), 1, C.at(row, column), (*shape, k), steps, count,
-            trans_b="c",
+            trans="nc",
         )  # fmt: skip
 
     # Products overwrite whole diagonal blocks: the part above the diagonal is restored.

@@ -61,7 +61,7 @@ class CholeskyQR:
         signs = q.workspace("signs", order * S.dtype.itemsize)
         self._eliminate(S, 0, order, signs)
         Y = self._reflectors(S, W2, signs)
-        q.gemm(1, L2, L1, 0, self.R, (order,) * 3, trans_a="c", trans_b="c")
+        q.gemm(1, L2, L1, 0, self.R, (order,) * 3, trans="cc")
         self._launch(
             "conclude", order, 128, self.R.pointer, self.R.ld, signs, self._state(),
             self._infos(), self.done,
@@ -79,7 +79,7 @@ class CholeskyQR:
         q, order = self.q, self.order
         L, W = self._memory("L" + name, order), self._memory("W" + name, order)
         norms = q.workspace("norms", 8 * order)
-        q.gemm(1, X, X, 0, L, (order, order, self.rows), trans_a="c")
+        q.gemm(1, X, X, 0, L, (order, order, self.rows), trans="cn")
         self._launch("column_norms", ceil_div(order, 128), 128, L.pointer, order, norms)
         q.potrf(L, order, self._infos() + 4 * (name == "2"))
         self._launch("clear_upper", order, 128, L.pointer, order)
@@ -92,7 +92,7 @@ class CholeskyQR:
         for first in range(0, self.order if rows else 0, _STRIP):
             last = min(first + _STRIP, self.order)
             shape = (rows, last - first, last)
-            self.q.gemm(1, X, W.at(first, 0), 0, Y.at(0, first), shape, trans_b="c")
+            self.q.gemm(1, X, W.at(first, 0), 0, Y.at(0, first), shape, trans="nc")
 
     def _eliminate(self, S: Block, first: int, width: int, signs: int) -> None:
         """Factor S - D = V U in columns ``first .. first + width``, rows from `first` on."""
@@ -118,7 +118,7 @@ class CholeskyQR:
             self.tau,
         )  # fmt: skip
         invert(q, S, W, order, unit=True)
-        q.gemm(1, U, W, 0, self.T, square, trans_b="c")
+        q.gemm(1, U, W, 0, self.T, square, trans="nc")
         invert(q, unit, W, order, unit=True)
         q.gemm(1, W, W2, 0, Y, square)
         self._launch(

@@ -125,12 +125,12 @@ def trmm(q: GpuQueue, a: Array, w: Array, b: Array, options: KernelOptions, unit
         )  # fmt: skip
 
 
-@implements("gemm", "gpu")
-@implements("gemm_nc", "gpu", trans_b="c")
-@implements("gemm_cn", "gpu", trans_a="c")
-def gemm(q: GpuQueue, a: Array, b: Array, c: Array, options: KernelOptions, **trans: str) -> None:
-    m, k = a.shape[::-1] if "trans_a" in trans else a.shape
-    q.gemm(-1, block(a), block(b), 1, block(c), (m, c.shape[1], k), **trans)
+@implements("gemm", "gpu", trans="nn")
+@implements("gemm_nc", "gpu", trans="nc")
+@implements("gemm_cn", "gpu", trans="cn")
+def gemm(q: GpuQueue, a: Array, b: Array, c: Array, options: KernelOptions, trans: str) -> None:
+    m, k = a.shape[::-1] if trans == "cn" else a.shape
+    q.gemm(-1, block(a), block(b), 1, block(c), (m, c.shape[1], k), trans)
 
 
 def trsm(q: GpuQueue, a: Array, b: Array, options: KernelOptions, form: Triangular) -> None:

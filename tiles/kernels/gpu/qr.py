@@ -78,7 +78,7 @@ class _QrPanel:
             return
         self.move_upper(first, width, self.ib)
         G = q.matrix("join", width, width, V.dtype)
-        q.gemm(1, V, V, 0, G, (width, width, self.rows - first), trans_a="c")
+        q.gemm(1, V, V, 0, G, (width, width, self.rows - first), trans="cn")
         joined = self.ib
         while joined < width:
             grid = (ceil_div(joined, PAIRED), ceil_div(width, 2 * joined))
@@ -107,7 +107,7 @@ class _QrPanel:
         q, V, T = self.q, self.A.at(first + left, first), self.T.at(first, first)
         T12, W = T.at(0, left), q.matrix("join", left, right, V.dtype)
         rows = self.rows - first - left
-        q.gemm(1, V, V.at(0, left), 0, T12, (left, right, rows), trans_a="c")
+        q.gemm(1, V, V.at(0, left), 0, T12, (left, right, rows), trans="cn")
         q.gemm(1, T12, T.at(left, left), 0, W, (left, right, right))
         q.gemm(-1, T, W, 0, T12, (left, right, left))
 
@@ -139,8 +139,8 @@ def _apply(
     W, X = (q.matrix(name, w, step, C.dtype) for name in ("V^H C", "T V^H C"))
     for first in range(0, columns, step):
         part, count = C.at(0, first), min(step, columns - first)
-        q.gemm(1, V, part, 0, W, (w, count, rows), trans_a="c")
-        q.gemm(1, T, W, 0, X, (w, count, w), trans_a=trans)
+        q.gemm(1, V, part, 0, W, (w, count, rows), trans="cn")
+        q.gemm(1, T, W, 0, X, (w, count, w), trans=trans + "n")
         q.gemm(-1, V, X, 1, part, (rows, count, w))
 
 

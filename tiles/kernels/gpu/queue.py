@@ -17,6 +17,7 @@ from hetero_la.tiles.kernels.spec import LETTER, Triangular
 
 _FILL = {"l": 0, "u": 1}  # cublasFillMode_t: the triangle that is stored
 _LEFT = 0  # cublasSideMode_t
+Triple = tuple[int, int, int]
 _KEPT = 2**28  # bytes of a workspace that is kept from one run to the next
 
 
@@ -217,21 +218,12 @@ class GpuQueue:
         return self._handles[library]
 
     def gemm(
-        self,
-        alpha: int,
-        A: Block,
-        B: Block,
-        beta: int,
-        C: Block,
-        shape: tuple[int, int, int],
-        *,
-        trans_a: str = "n",
-        trans_b: str = "n",
+        self, alpha: int, A: Block, B: Block, beta: int, C: Block, shape: Triple, trans: str = "nn"
     ) -> None:
         """Compute C <- alpha A B + beta C, `shape` = (m, n, k); "c" stands for A^H or B^H."""
         dtype = C.dtype
         _cublas("gemm", dtype)(
-            self.handle("cublas"), _operation(trans_a, dtype), _operation(trans_b, dtype), *shape,
+            self.handle("cublas"), _operation(trans[0], dtype), _operation(trans[1], dtype), *shape,
             _scalar(alpha, dtype)[0], A.pointer, A.ld, B.pointer, B.ld,
             _scalar(beta, dtype)[0], C.pointer, C.ld,
         )  # fmt: skip
@@ -243,16 +235,15 @@ class GpuQueue:
         B: Block,
         beta: int,
         C: Block,
-        shape: tuple[int, int, int],
-        steps: tuple[int, int, int],
+        shape: Triple,
+        steps: Triple,
         count: int,
-        *,
-        trans_b: str = "n",
+        trans: str = "nn",
     ) -> None:
         """Compute `gemm` `count` times, each `steps` elements further in A, B and C."""
         dtype = C.dtype
         _cublas("gemmStridedBatched", dtype)(
-            self.handle("cublas"), 0, _operation(trans_b, dtype), *shape,
+            self.handle("cublas"), _operation(trans[0], dtype), _operation(trans[1], dtype), *shape,
             _scalar(alpha, dtype)[0], A.pointer, A.ld, steps[0], B.pointer, B.ld, steps[1],
             _scalar(beta, dtype)[0], C.pointer, C.ld, steps[2], count,
         )  # fmt: skip
