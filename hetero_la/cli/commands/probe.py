@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from hetero_la.checks.inputs import DTYPES
 from hetero_la.cli.common import values
 from hetero_la.cli.common.messages import written_message
@@ -22,6 +24,7 @@ from hetero_la.scheduler.machine.profile import MeasuredDevice, Profile
 from hetero_la.scheduler.machine.profile_file import require_regular, write_profile
 from hetero_la.scheduler.machine.rate_tables import RateTable, size_names, work
 from hetero_la.scheduler.machine.this_machine import ProfileWarning, current_profile, profile_path
+from hetero_la.scheduler.probe.machine import ProbeSettings
 from hetero_la.tiles.arrays.counted import counted
 from hetero_la.tiles.kernels.spec import SPECS
 
@@ -57,7 +60,8 @@ def probe(args: argparse.Namespace) -> int:
     wanted = {name: getattr(args, name) for name in values.WORKERS}
     size = ClusterSize.here(wanted)
     with _show_progress() as show:
-        profile = make_profile(size, args.dtype or "float64", quick=args.quick, report=show)
+        settings = ProbeSettings(np.dtype(args.dtype or "float64"), args.quick, show)
+        profile = make_profile(size, settings)
     if args.output is None and (older := _present_profile()) is not None:
         profile = older.merged(profile)
     write_profile(profile, path)

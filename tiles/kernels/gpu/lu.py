@@ -41,11 +41,6 @@ class _Shape(NamedTuple):
 SHAPES = _Shape(256, 512, 8192), _Shape(512, 256, 2**31)
 
 
-def inner_blocking(options: KernelOptions, dtype: np.dtype) -> int:
-    """Return the most columns of a leaf of LU; raise ValueError if `ib` cannot be."""
-    return options.inner_blocking(SHAPES[0].columns(dtype), f" for {dtype}")
-
-
 class _Leaf(NamedTuple):
     """A compiled getrf_leaf: its most columns and threads, and how many blocks are resident."""
 
@@ -118,7 +113,8 @@ class _LuPanel:
 def getrf(q: GpuQueue, a: Array, ipiv: Array, info: Array, options: KernelOptions) -> None:
     rows, columns = a.shape
     A, order = block(a), min(rows, columns)
-    leaf = _leaf(q, rows, A.dtype, inner_blocking(options, A.dtype))
+    ib = options.inner_blocking(SHAPES[0].columns(A.dtype), f" for {A.dtype}")
+    leaf = _leaf(q, rows, A.dtype, ib)
     if leaf is not None:
         _LuPanel(q, A, rows, ipiv.data.ptr, info.data.ptr, leaf).factor(0, order)
     else:
