@@ -121,7 +121,7 @@ def _device(device: MeasuredDevice) -> Iterator[str]:
     yield f"  from one call to the next: {1e6 * model.issue_seconds:.1f} us"
     for name, value in device.figures.items():
         yield f"  {_figure(name, value)}"
-    yield f"  {'kernel':<10}{'sizes':<38}{'least':>9}{'most':>9}  {'':<14}{'spread':>6}"
+    yield f"  {'kernel':<12}{'sizes':<38}{'least':>9}{'most':>9}  {'':<14}{'spread':>6}"
     for table in model.rates.tables:
         yield _kernel(table)
 
@@ -148,4 +148,4 @@ def _kernel(table: RateTable) -> str:
     )
     spread = sorted(table.spreads)[len(table.spreads) // 2]
     least, most = f"{min(rates):>9.3g}", f"{max(rates):>9.3g}"
-    return f"  {table.kind:<10}{names:<38}{least}{most}  {unit:<14}{spread:>6.1%}"
+    return f"  {table.kind:<12}{names:<38}{least}{most}  {unit:<14}{spread:>6.1%}"
