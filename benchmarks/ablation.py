@@ -13,7 +13,7 @@ from hetero_la.scheduler.graph.builder import GraphBuilder
 from hetero_la.scheduler.graph.task_graph import TaskGraph
 from hetero_la.scheduler.graph.tasks import PerStep
 from hetero_la.tiles.kernels.device import Queue
-from hetero_la.tiles.kernels.gpu.common import swap_serially
+from hetero_la.tiles.kernels.gpu.common import ceil_div, source
 from hetero_la.tiles.kernels.gpu.device import GpuDevice
 from hetero_la.tiles.kernels.gpu.queue import block
 from hetero_la.tiles.kernels.registry import implementation, implements
@@ -70,7 +70,11 @@ def swaps_one_by_one() -> AbstractContextManager[None]:
     """Swap rows one pair after the other, not by their net permutation."""
 
     def swap(q: Any, ipiv: Any, net: Any, a: Any, options: Any) -> None:
-        swap_serially(q, block(a), a.shape[1], ipiv.data.ptr, len(ipiv))
+        A, columns = block(a), a.shape[1]
+        q.launch(
+            q.function("swap_serial", source("columns", A.dtype)), (ceil_div(columns, 128),), 128,
+            A.pointer, A.ld, columns, ipiv.data.ptr, len(ipiv), 0,
+        )  # fmt: skip
 
     return _replaced(swap=swap)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from dataclasses import replace
 from pathlib import Path
@@ -26,7 +27,7 @@ AXES = {
 def table(kind: str, rate: float = RATE) -> RateTable:
     """A kernel of a constant rate."""
     axes = AXES[kind]
-    seconds = [work(kind, sizes) / rate for sizes in RateTable.grid(axes)]
+    seconds = [work(kind, sizes) / rate for sizes in itertools.product(*axes)]
     return RateTable(kind, axes, tuple(seconds), (0.01,) * len(seconds))
 
 

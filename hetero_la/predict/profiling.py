@@ -5,8 +5,7 @@ from __future__ import annotations
 import datetime
 import os
 import warnings
-from collections.abc import Callable
-from typing import Any
+from dataclasses import replace
 
 from hetero_la.scheduler.cluster.clients import worker_infos
 from hetero_la.scheduler.cluster.cluster import Cluster
@@ -16,7 +15,13 @@ from hetero_la.scheduler.machine.model import DaskCosts
 from hetero_la.scheduler.machine.profile import Profile
 from hetero_la.scheduler.machine.this_machine import ProfileWarning
 from hetero_la.scheduler.probe.dask_latency import measure_dask
-from hetero_la.scheduler.probe.machine import Team, measure_cpus, measure_gpu, measure_gpu_links
+from hetero_la.scheduler.probe.machine import (
+    ProbeSettings,
+    Team,
+    measure_cpus,
+    measure_gpu,
+    measure_gpu_links,
+)
 from hetero_la.tiles.arrays.counted import counted
 from hetero_la.tiles.kernels.cpu.device import usable_cores
 
@@ -24,25 +29,10 @@ from hetero_la.tiles.kernels.cpu.device import usable_cores
 _BUSY_LOAD = 0.5
 
 
-def make_profile(
-    size: ClusterSize,
-    dtype: Any = "float64",
-    *,
-    quick: bool = False,
-    report: Callable[[str], None] = lambda text: None,
-) -> Profile:
+def make_profile(size: ClusterSize, settings: ProbeSettings) -> Profile:
     """Measure the workers of a cluster, and the calling thread.
 
-    Parameters
-    ----------
-    size : ClusterSize
-        The workers.
-    dtype : dtype, optional
-        Element type to measure with; times in other types are scaled from it.
-    quick : bool, optional
-        Measure fewer sizes.
-    report : callable, optional
-        Called with a text before each part.
+    Times in other element types than that of the settings are scaled from it.
 
     Returns
     -------
@@ -52,15 +42,14 @@ def make_profile(
     _warn_if_busy()
     gpus, names = list(range(size.gpus)), machine_identity()["gpus"]
     different = [index for index in gpus if names.index(names[index]) == index]
-    devices = [measure_gpu(index, dtype, quick=quick, report=report) for index in different]
-    devices += [
+    devices = [measure_gpu(index, settings) for index in different]
+    for team in _teams(size):
         # The calling thread, which has all cores, runs small problems: few sizes will do.
-        measure_cpus(team, dtype, quick=quick or team.threads == usable_cores(), report=report)
-        for team in _teams(size)
-    ]
-    report("links")
-    links = measure_gpu_links(gpus, dtype)
-    report("Dask")
+        few = settings.quick or team.threads == usable_cores()
+        devices.append(measure_cpus(team, replace(settings, quick=few)))
+    settings.report("links")
+    links = measure_gpu_links(gpus, settings.dtype)
+    settings.report("Dask")
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     return Profile(machine_identity(), now, tuple(devices), links, _dask(size))
 

@@ -8,9 +8,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from threadpoolctl import threadpool_info
-
-from hetero_la.tiles.kernels.cpu.device import usable_cores
+from hetero_la.tiles.kernels.cpu.device import blas_libraries, usable_cores
 from hetero_la.tiles.kernels.gpu.device import gpu_descriptions
 
 #: Entries of `machine_identity` that are hardware; the others are versions of libraries.
@@ -48,7 +46,7 @@ def _cpu_name() -> str:
 
 def _blas_names() -> list[str]:
     """Return the BLAS libraries of SciPy, whose functions the kernels call; else all loaded."""
-    found = [entry for entry in threadpool_info() if entry["user_api"] == "blas"]
+    found = blas_libraries()
     own = [entry for entry in found if "scipy" in Path(entry["filepath"]).as_posix()]
     names = {
         f"{e['internal_api']} {e['version']} {e.get('architecture') or ''}".strip()

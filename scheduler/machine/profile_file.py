@@ -24,7 +24,8 @@ FORMAT = 4
 _POSITIVE = frozenset(
     ("gemm_rate", "bandwidth", "load_bandwidth", "turn_bandwidth", "single_speedup", "sustained")
 )
-#: Entries of a model that are not numbers.
+#: Entries of a model, and those that are not numbers.
+_FIGURES = [field.name for field in dataclasses.fields(DeviceModel) if field.name != "rates"]
 _WORDS = frozenset(("kind", "dtype", "by_reference", "panel", "inverse"))
 
 
@@ -83,17 +84,12 @@ def _encoded(profile: Profile) -> dict[str, Any]:
 
 
 def _encoded_device(device: MeasuredDevice) -> dict[str, Any]:
-    model = {
-        f.name: getattr(device.model, f.name)
-        for f in dataclasses.fields(device.model)
-        if f.name != "rates"
-    }
+    model = {name: getattr(device.model, name) for name in _FIGURES}
+    tables = [dataclasses.asdict(table) for table in device.model.rates.tables]
     kernels = [
-        {"kernel": table.kind, "sizes": size_names(table.kind), **dataclasses.asdict(table)}
-        for table in device.model.rates.tables
+        {"kernel": (kind := table.pop("kind")), "sizes": size_names(kind), **table}
+        for table in tables
     ]
-    for kernel in kernels:
-        del kernel["kind"]
     return {**device._asdict(), "model": model, "kernels": kernels}
 
 
@@ -145,7 +141,7 @@ def _decoded_device(entry: dict[str, Any]) -> MeasuredDevice:
     tables = tuple(
         RateTable(
             kernel["kernel"],
-            tuple(tuple(axis) for axis in kernel["axes"]),
+            tuple(map(tuple, kernel["axes"])),
             tuple(kernel["seconds"]),
             tuple(kernel["spreads"]),
         )
@@ -162,8 +158,7 @@ def _require_model(figures: Mapping[str, Any], of: str) -> None:
     """Raise ValueError or KeyError unless a model's entries are complete and valid."""
     if figures["kind"] not in ("cpu", "gpu"):
         raise ValueError(f"the kind of {of} is {figures['kind']!r}, and neither cpu nor gpu")
-    wanted = {field.name for field in dataclasses.fields(DeviceModel)} - {"rates"}
-    if missing := sorted(wanted.difference(figures)):
+    if missing := sorted(set(_FIGURES).difference(figures)):
         raise ValueError(f"the model of {of} has no {missing[0]}")
     np.dtype(figures["dtype"])  # raises TypeError unless it names a dtype
     _require_figures({k: v for k, v in figures.items() if k not in _WORDS}, of)

@@ -88,14 +88,9 @@ class RateTable:
         if not all(0 < second < math.inf for second in self.seconds):
             raise ValueError(f"the times of {self.kind} must be positive")
 
-    @staticmethod
-    def grid(axes: Sequence[Sizes]) -> list[Sizes]:
-        """Return all points of a grid, in the order of `seconds`."""
-        return list(itertools.product(*axes))
-
     def points(self) -> list[Sizes]:
-        """Return the points of the table's grid."""
-        return self.grid(self.axes)
+        """Return the points of the table's grid, in the order of `seconds`."""
+        return list(itertools.product(*self.axes))
 
     @functools.cached_property
     def _log_rates(self) -> list[float]:

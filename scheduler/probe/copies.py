@@ -32,31 +32,23 @@ class _Copies:
         self.target = probe.device.empty((_ROWS, _COLUMNS), probe.dtype)
 
     def rates(self, how: str) -> list[float]:
-        """Return several samples of bytes per second, for the kind of copy `how`."""
-        return [getattr(self, how)() for _ in range(8)][1:]
+        """Return several samples of bytes per second, for the kind of copy `how`.
 
-    def _rate(self, target: Array, source: Array, repeats: int) -> float:
+        "aligned" copies whole columns, contiguous in memory, and "strided" a tile's rows out of
+        each; "loaded" a column-major matrix into newly allocated memory, "turned" a row-major one.
+        """
+        rate = self._rate if how in ("aligned", "strided") else self._load
+        return [rate(how) for _ in range(8)][1:]
+
+    def _rate(self, how: str) -> float:
+        rows, repeats = (_ROWS, 1) if how == "aligned" else (_SHORT, 4)
+        target, source = self.target[:rows], self.source[:rows]
         copy = functools.partial(self.probe.device.copy, target, source, Queue.PANEL)
         clock = self.probe.clock(target.nbytes / _FAST)
         return target.nbytes / self.probe.sample(copy, repeats, clock=clock)
 
-    def aligned(self) -> float:
-        """Return the rate of a copy of whole columns, contiguous in memory."""
-        return self._rate(self.target, self.source, 1)
-
-    def strided(self) -> float:
-        """Return the rate of a copy of a tile's rows out of each column."""
-        return self._rate(self.target[:_SHORT], self.source[:_SHORT], 4)
-
-    def loaded(self) -> float:
-        """Return the rate of a copy of a column-major matrix into newly allocated memory."""
-        return self._load(self.source)
-
-    def turned(self) -> float:
-        """Return the rate of a copy of a row-major matrix into newly allocated memory."""
-        return self._load(np.ascontiguousarray(self.source))
-
-    def _load(self, source: Array) -> float:
+    def _load(self, how: str) -> float:
+        source = self.source if how == "loaded" else np.ascontiguousarray(self.source)
         target = np.empty((_ROWS, _COLUMNS), source.dtype, order="F")
 
         def load() -> None:
@@ -77,25 +69,26 @@ def measure_copies(probes: Sequence[Probe]) -> dict[str, float]:
 
 def measure_links(probe: Probe) -> dict[str, LinkModel]:
     """Return the links between the host and a GPU, each way, for pinned and for pageable memory."""
-
-    def pageable(shape: tuple[int, ...]) -> Array:
-        return np.ones(shape, probe.dtype, order="F")
-
-    def pinned(shape: tuple[int, ...]) -> Array:
-        host = pinned_empty(shape, probe.dtype)
-        host[...] = 1
-        return host
-
-    memories: dict[str, Callable[[tuple[int, ...]], Array]] = {"host": pinned, "pageable": pageable}
+    pageable = functools.partial(np.empty, order="F")
     links = {}
     with probe.device.activate():
-        for name, allocate in memories.items():
-            pairs = [
-                (allocate((n, 1)), probe.device.empty((n, 1), probe.dtype)) for n in _TRANSFERS
-            ]
-            links[f"{name}_to_gpu"] = _link(probe, [(gpu, host) for host, gpu in pairs])
-            links[f"gpu_to_{name}"] = _link(probe, pairs)
+        for name, allocate in (("host", pinned_empty), ("pageable", pageable)):
+            pairs = host_pairs(probe, _TRANSFERS, allocate)
+            links[f"{name}_to_gpu"] = link(probe, pairs)
+            links[f"gpu_to_{name}"] = link(probe, [(host, gpu) for gpu, host in pairs])
     return links
+
+
+def host_pairs(
+    probe: Probe, sizes: Sequence[int], allocate: Callable[..., np.ndarray] = pinned_empty
+) -> list[tuple[Array, Array]]:
+    """Return arrays of so many elements on a device, each with one on the host."""
+    pairs = [
+        (probe.device.empty((n, 1), probe.dtype), allocate((n, 1), probe.dtype)) for n in sizes
+    ]
+    for _, host in pairs:
+        host[...] = 1
+    return pairs
 
 
 def measure_peer_link(source: Probe, target: Probe) -> LinkModel:
@@ -104,10 +97,10 @@ def measure_peer_link(source: Probe, target: Probe) -> LinkModel:
         sources = [source.array(n, 1) for n in _TRANSFERS]
     with target.device.activate():
         pairs = [(target.device.empty(s.shape, s.dtype), s) for s in sources]
-        return _link(target, pairs)
+        return link(target, pairs)
 
 
-def _link(probe: Probe, pairs: Sequence[tuple[Array, Array]]) -> LinkModel:
+def link(probe: Probe, pairs: Sequence[tuple[Array, Array]]) -> LinkModel:
     """Fit a link to the times of copies into the first array of each pair from the second."""
     seconds = [
         probe.seconds(functools.partial(probe.device.copy, to, origin, Queue.COPY))

@@ -8,14 +8,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
-from threadpoolctl import threadpool_info
 
 from hetero_la.scheduler.machine.device import DeviceModel
+from hetero_la.tiles.kernels.cpu.device import blas_libraries
 from hetero_la.tiles.kernels.device import Array, Device, DeviceKind, KernelOptions, Queue
 
 
 def blas_threads() -> int:
-    return max((e["num_threads"] for e in threadpool_info() if e["user_api"] == "blas"), default=1)
+    return max((found["num_threads"] for found in blas_libraries()), default=1)
 
 
 @dataclass(frozen=True)

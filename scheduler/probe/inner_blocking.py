@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from hetero_la.scheduler.probe.device_probe import Probe
 from hetero_la.scheduler.probe.kernels import measure_kernels
-from hetero_la.tiles.kernels.device import KernelOptions
 from hetero_la.tiles.kernels.gpu import lu, qr
 
 #: Heights and widths of the panels, and the least gain for which the default is replaced.
@@ -27,10 +26,7 @@ def measure_inner_blocking(probe: Probe) -> dict[str, float]:
     dict
         ``"getrf_ib"`` and ``"geqrf_ib"``, the fastest; and ``"getrf_ib64_seconds"`` and so on.
     """
-    defaults = {
-        "getrf": lu.inner_blocking(KernelOptions(), probe.dtype),
-        "geqrf": qr.inner_blocking(KernelOptions()),
-    }
+    defaults = {"getrf": lu.SHAPES[0].columns(probe.dtype), "geqrf": qr.LANES}
     figures: dict[str, float] = {}
     for kind, largest in defaults.items():
         seconds = {ib: _panels(probe, kind, ib) for ib in (largest >> i for i in range(4)) if ib}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import time
@@ -12,7 +13,7 @@ import numpy as np
 from hetero_la.scheduler.machine.rate_tables import Sizes, case_shapes, measurable, size_names
 from hetero_la.scheduler.probe.device_probe import Probe
 from hetero_la.tiles.kernels.device import Array, Queue
-from hetero_la.tiles.kernels.spec import SPECS, Role, is_integer
+from hetero_la.tiles.kernels.spec import INTEGERS, SPECS, Role
 
 Axes = tuple[Sizes, ...]
 
@@ -127,7 +128,7 @@ class KernelArrays:
         self.arenas = {name: self._arena(name, shape) for name, shape in self.largest.items()}
 
     def _arena(self, name: str, shape: tuple[int, ...]) -> Array | None:
-        if is_integer(name) or len(shape) == 1:
+        if name in INTEGERS or len(shape) == 1:
             return None  # allocated for each size: it has exactly the size of the call
         rows, columns = shape
         if name == "A" and self.spec.extents[name] == ("w", "w"):
@@ -153,7 +154,7 @@ class KernelArrays:
             arena = self.arenas[name]
             if arena is not None:
                 found[name] = arena[tuple(map(slice, shape))]
-            elif is_integer(name):
+            elif name in INTEGERS:
                 found[name] = self.probe.integers(self._indices(name, shape, sizes))
             else:
                 found[name] = self.probe.device.empty(shape, self.probe.dtype)
@@ -214,24 +215,20 @@ class KernelCase(KernelArrays):
             for column, row in itertools.cycle(places)
         )
 
-    def _before(self, arrays: list[Array]) -> Callable[[], None] | None:
-        """Return the untimed preparation of each call."""
-        if not self.between and self.original is None:
-            return None
-
-        def prepare() -> None:
-            if self.between:
-                self.probe.call("gemm", *self.between)
-            if self.original is not None:
-                part = self.original[tuple(map(slice, arrays[0].shape))]
-                self.probe.device.copy(arrays[0], part, Queue.PANEL)
-
-        return prepare
+    def _prepare(self, first: Array) -> None:
+        """Do what comes before a call, untimed."""
+        if self.between:
+            self.probe.call("gemm", *self.between)
+        if self.original is not None:
+            part = self.original[tuple(map(slice, first.shape))]
+            self.probe.device.copy(first, part, Queue.PANEL)
 
     def samples(self, sizes: Sizes) -> list[float]:
         """Return the seconds of one call, several times; of a long one, once."""
         arrays = self.arrays(sizes)
-        before, turns = self._before(arrays), self.rotated_arguments(arrays)
+        prepared = self.between or self.original is not None
+        before = functools.partial(self._prepare, arrays[0]) if prepared else None
+        turns = self.rotated_arguments(arrays)
 
         def call() -> None:
             self.probe.call(self.kind, *next(turns))

@@ -45,7 +45,7 @@ def measure_kernels(
     for _ in range(_ROUNDS):
         for kind, axes in wanted.items():
             report(kind)
-            points = RateTable.grid(axes)
+            points = list(itertools.product(*axes))
             make = functools.partial(KernelCase, kind=kind, axes=axes)
             samples = sample_together(probes, make, KernelCase.samples, points)
             known = found.setdefault(kind, [[] for _ in points])

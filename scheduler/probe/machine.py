@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,6 +13,7 @@ from hetero_la.scheduler.machine.device import DeviceModel
 from hetero_la.scheduler.machine.identity import machine_identity
 from hetero_la.scheduler.machine.model import LinkModel
 from hetero_la.scheduler.machine.profile import MeasuredDevice
+from hetero_la.scheduler.machine.rate_tables import KernelRates
 from hetero_la.scheduler.probe.clock import measure_clock
 from hetero_la.scheduler.probe.copies import measure_copies, measure_links, measure_peer_link
 from hetero_la.scheduler.probe.device_probe import Probe
@@ -30,7 +31,6 @@ from hetero_la.tiles.kernels.gpu.device import GpuDevice
 _SHARE = 0.5
 #: Rows and columns of the panel of QR whose launches are timed.
 _PANEL = (8192, 256)
-Reporter = Callable[[str], None]
 
 
 class Team(NamedTuple):
@@ -40,38 +40,42 @@ class Team(NamedTuple):
     threads: int
 
 
-def measure_cpus(
-    team: Team,
-    dtype: Any = np.float64,
-    *,
-    quick: bool = False,
-    report: Reporter = lambda what: None,
-) -> MeasuredDevice:
-    """Measure CPU workers, all at once.
+@dataclass(frozen=True)
+class ProbeSettings:
+    """What all parts of a probe need to know.
 
     Parameters
     ----------
-    team : Team
-        The workers.
-    dtype : dtype, optional
+    dtype : dtype
         Element type.
-    quick : bool, optional
+    quick : bool
         Measure fewer sizes.
-    report : callable, optional
+    report : callable
         Called with a text before each part.
     """
-    dtype = np.dtype(dtype)
-    device = CpuDevice()
-    room = _SHARE * device.free_bytes() / team.workers
-    label = f"{team.workers} x {team.threads} CPU threads: "
+
+    dtype: np.dtype
+    quick: bool = False
+    report: Callable[[str], None] = lambda what: None
+
+    def rates(self, probes: Sequence[Probe], free: float, label: str) -> KernelRates:
+        """Measure kernels on devices that have so many free bytes for each of them."""
+        nbytes, itemsize = _SHARE * free, self.dtype.itemsize
+        axes = grids(probes[0].kind, quick=self.quick, nbytes=nbytes, itemsize=itemsize)
+        return measure_kernels(probes, axes, lambda kind: self.report(label + kind))
+
+
+def measure_cpus(team: Team, settings: ProbeSettings) -> MeasuredDevice:
+    """Measure CPU workers, all at once."""
+    free = CpuDevice().free_bytes() / team.workers
+    label, report = f"{team.workers} x {team.threads} CPU threads: ", settings.report
     with threadpool_limits(team.threads, "blas"):
-        probes = [Probe(CpuDevice(f"cpu{i}"), dtype) for i in range(team.workers)]
+        probes = [Probe(CpuDevice(f"cpu{i}"), settings.dtype) for i in range(team.workers)]
         report(label + "calls")
         model = replace(fit_device(probes[0]), issue_seconds=measure_issue(probes))
         report(label + "copies")
         copies = measure_copies(probes)
-        axes = grids("cpu", quick=quick, nbytes=room, itemsize=dtype.itemsize)
-        rates = measure_kernels(probes, axes, lambda kind: report(label + kind))
+        rates = settings.rates(probes, free, label)
     model = replace(
         model,
         bandwidth=copies["aligned"],
@@ -82,28 +86,11 @@ def measure_cpus(
     return MeasuredDevice("", team.threads, team.workers, model, _copy_figures(copies))
 
 
-def measure_gpu(
-    index: int,
-    dtype: Any = np.float64,
-    *,
-    quick: bool = False,
-    report: Reporter = lambda what: None,
-) -> MeasuredDevice:
-    """Measure one GPU.
-
-    Parameters
-    ----------
-    index : int
-        CUDA's number.
-    dtype, quick, report
-        As for `measure_cpus`.
-    """
-    dtype = np.dtype(dtype)
+def measure_gpu(index: int, settings: ProbeSettings) -> MeasuredDevice:
+    """Measure the GPU of CUDA's number `index`."""
     device = GpuDevice(index)
-    probe, label = Probe(device, dtype), f"gpu{index}: "
-    axes = grids(
-        "gpu", quick=quick, nbytes=_SHARE * device.free_bytes(), itemsize=dtype.itemsize
-    )  # fmt: skip
+    probe, free = Probe(device, settings.dtype), device.free_bytes()
+    label, report = f"gpu{index}: ", settings.report
     with device.activate():
         report(label + "launches")
         model = replace(fit_device(probe), issue_seconds=measure_issue([probe]))
@@ -117,8 +104,7 @@ def measure_gpu(
         figures |= measure_inner_blocking(probe)
     report(label + "copies")
     copies = measure_copies([probe])
-    rates = measure_kernels([probe], axes, lambda kind: report(label + kind))
-    model = replace(model, bandwidth=copies["aligned"], rates=rates)
+    model = replace(model, bandwidth=copies["aligned"], rates=settings.rates([probe], free, label))
     return MeasuredDevice(
         machine_identity()["gpus"][index], 0, 1, model, figures | _copy_figures(copies)
     )

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -14,15 +13,18 @@ from hetero_la.scheduler.machine.device import DeviceModel
 from hetero_la.scheduler.machine.model import LinkModel, MachineModel
 from hetero_la.scheduler.machine.this_machine import with_profile
 from hetero_la.scheduler.placement.workers import WorkerInfo
+from hetero_la.scheduler.probe.copies import host_pairs, link
 from hetero_la.scheduler.probe.device_probe import Probe, blas_threads
 from hetero_la.scheduler.probe.fit import fit_device
 from hetero_la.tiles.arrays.forks import ProcessLock
-from hetero_la.tiles.arrays.transfer import gpu_count, pinned_empty
+from hetero_la.tiles.arrays.transfer import gpu_count
 from hetero_la.tiles.kernels.cpu.device import CpuDevice
-from hetero_la.tiles.kernels.device import Device, Queue
+from hetero_la.tiles.kernels.device import Device
 from hetero_la.tiles.kernels.gpu.device import GpuDevice
 
-_TRANSFER = 2**21
+_Figures = TypeVar("_Figures")
+#: Elements of the transfers to which a link is fitted.
+_TRANSFERS = (1, 2**21)
 _measured: dict[tuple[Any, ...], Any] = {}
 _measuring = ProcessLock()  # two probes at once would slow each other
 
@@ -92,12 +94,7 @@ def measure_device(device: Device, dtype: Any = np.float64) -> DeviceModel:
     dtype : dtype, optional
         Element type to measure with.
     """
-    dtype = np.dtype(dtype)
-    key = (device.kind, device.name, device.index, blas_threads(), dtype.name)
-    if key not in _measured:
-        with device.activate():
-            _measured[key] = fit_device(Probe(device, dtype))
-    return _measured[key]
+    return _measured_once(fit_device, device, np.dtype(dtype), blas_threads())
 
 
 def measure_link(device: Device) -> LinkModel:
@@ -105,19 +102,19 @@ def measure_link(device: Device) -> LinkModel:
 
     Takes a few milliseconds, once per process and device.
     """
-    key = ("link", device.kind, device.name, device.index)
+    return _measured_once(_host_link, device, np.dtype(np.float64))
+
+
+def _host_link(probe: Probe) -> LinkModel:
+    return link(probe, host_pairs(probe, _TRANSFERS))
+
+
+def _measured_once(
+    measure: Callable[[Probe], _Figures], device: Device, dtype: np.dtype, *more: Any
+) -> _Figures:
+    """Return what is measured on a device, for the first time or from then."""
+    key = (measure, device.kind, device.name, device.index, dtype.name, *more)
     if key not in _measured:
         with device.activate():
-            _measured[key] = _measure_link(Probe(device, np.dtype(np.float64)))
+            _measured[key] = measure(Probe(device, dtype))
     return _measured[key]
-
-
-def _measure_link(probe: Probe) -> LinkModel:
-    seconds = []
-    for size in (1, _TRANSFER):
-        host = pinned_empty((size, 1), probe.dtype)
-        host[...] = 1.0
-        array = probe.device.empty(host.shape, probe.dtype)
-        seconds.append(probe.seconds(functools.partial(probe.device.copy, array, host, Queue.COPY)))
-    latency, long = seconds
-    return LinkModel(latency, 8 * _TRANSFER / max(long - latency, 1e-9))

@@ -29,7 +29,7 @@ from hetero_la.scheduler.probe.kernels import (
     median_and_spread,
     sample_together,
 )
-from hetero_la.scheduler.probe.machine import Team, measure_cpus
+from hetero_la.scheduler.probe.machine import ProbeSettings, Team, measure_cpus
 from hetero_la.tiles.kernels import registry
 from hetero_la.tiles.kernels.cpu.device import CpuDevice
 from hetero_la.tiles.kernels.spec import SPECS, Role, kernel
@@ -223,7 +223,7 @@ def test_cpus_measured_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
     few = {"gemm": ((16, 64), (8,), (8, 64)), "laswp": ((64,), (8, 16))}
     monkeypatch.setattr(machine, "grids", lambda *args, **kwargs: few)
     told: list[str] = []
-    device = measure_cpus(Team(2, 1), "float32", report=told.append)
+    device = measure_cpus(Team(2, 1), ProbeSettings(np.dtype("f4"), report=told.append))
     assert (device.name, device.threads, device.beside) == ("", 1, 2)
     assert device.model.dtype == "float32"
     assert set(device.model.rates.by_kind) == set(few)
@@ -303,7 +303,7 @@ def test_every_kernel_is_measured_on_a_gpu(kind: str) -> None:
 def test_a_probed_gpu_is_plausible(monkeypatch: pytest.MonkeyPatch) -> None:
     few = {"gemm": ((512, 4096), (256,), (512, 4096)), "getrf": ((1024, 8192), (128, 256))}
     monkeypatch.setattr(machine, "grids", lambda *args, **kwargs: few)
-    device = machine.measure_gpu(0)
+    device = machine.measure_gpu(0, ProbeSettings(DOUBLE))
     assert device.model.kind == "gpu"
     assert device.model.panel_slowdown >= 1
     assert 0 <= device.model.panel_share < 1

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hetero_la.tiles.kernels.gpu import cholesky_qr, common, lu, qr, sources
+from hetero_la.tiles.kernels.gpu import common, lu, qr, sources
 from hetero_la.tiles.kernels.gpu.sources import Source
 from tests.tiles.kernels import DTYPES
 
@@ -20,11 +20,8 @@ NVCC = shutil.which("nvcc")
 def sources_of(dtype: np.dtype) -> Iterator[Source]:
     """All that is compiled for a dtype, with the widest leaves."""
     yield common.PERMUTE
-    yield common.columns_source(dtype)
-    yield common.lower_source(dtype)
-    yield common.triangles_source(dtype)
-    yield cholesky_qr.reconstruct_source(dtype)
-    yield lu.growth_source(dtype)
+    for file in ("columns", "lower", "triangles", "reconstruct", "growth"):
+        yield common.source(file, dtype)
     for shape in lu.SHAPES:
         yield lu.leaf_source(shape, shape.columns(dtype), dtype)
     for resident in (True, False):

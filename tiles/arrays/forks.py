@@ -13,22 +13,12 @@ from typing import TypeVar
 
 F = TypeVar("F", bound=Callable[[], object])
 
-_renewals: list[Callable[[], object]] = []
-
 
 def in_forked_child(renew: F) -> F:
     """Register a function to be called first in every process that is forked from this one."""
-    _renewals.append(renew)
+    if hasattr(os, "register_at_fork"):  # not on Windows
+        os.register_at_fork(after_in_child=renew)
     return renew
-
-
-def _renew() -> None:
-    for renew in _renewals:
-        renew()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew)
 
 
 class ProcessLock:

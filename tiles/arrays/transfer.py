@@ -27,12 +27,6 @@ _DEFAULT = 4  # cudaMemcpyDefault: the devices follow from the addresses
 _cuda_process: int | None = None
 
 
-def note_cuda() -> None:
-    """Note that this process has used CUDA."""
-    global _cuda_process
-    _cuda_process = os.getpid()
-
-
 def forked_after_cuda() -> bool:
     """Return whether CUDA cannot be used here: a parent had used it before the fork."""
     return _cuda_process not in (None, os.getpid())
@@ -123,6 +117,7 @@ def is_pinned(a: Any) -> bool:
 
 def gpu_count() -> int:
     """Return the number of usable GPUs: 0 without CuPy or a driver, or if `require_cuda` raises."""
+    global _cuda_process
     if forked_after_cuda():
         return 0
     try:
@@ -132,7 +127,7 @@ def gpu_count() -> int:
     except Exception:  # a broken driver or installation counts as no GPU
         return 0
     if count:
-        note_cuda()
+        _cuda_process = os.getpid()
     return count
 
 
@@ -166,7 +161,7 @@ def enqueue_copy(target: Array, source: Array, stream: int) -> None:
         return
     rows, columns = target.shape if target.ndim == 2 else (1, target.size)
     copy_columns(
-        *_pointer_and_pitch(target), *_pointer_and_pitch(source),
+        *pointer_and_pitch(target), *pointer_and_pitch(source),
         rows * target.itemsize, columns, stream,
     )  # fmt: skip
 
@@ -188,7 +183,7 @@ def copy_columns(
             )
 
 
-def _pointer_and_pitch(a: Array) -> tuple[int, int]:
+def pointer_and_pitch(a: Array) -> tuple[int, int]:
     """Return the address of a column-major view, and the bytes from column to column.
 
     A vector is a matrix of one row.

@@ -46,6 +46,19 @@ class KernelOptions:
     inverse_bound: float = 1e4
     qr_panel: QRPanel = "auto"
 
+    def inner_blocking(self, largest: int, where: str = "") -> int:
+        """Return the most columns that one kernel of a GPU's panel factors: `largest` by default.
+
+        Raises
+        ------
+        ValueError
+            If ``ib`` is below one, or above `largest`.
+        """
+        ib = largest if self.ib is None else self.ib
+        if not 1 <= ib <= largest:
+            raise ValueError(f"ib must be in 1..{largest}{where} on a GPU, not {ib}")
+        return ib
+
 
 class Stopwatch(Protocol):
     """Times at which the queues of a device reach marked points."""

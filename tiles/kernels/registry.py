@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -12,13 +13,13 @@ _IMPLEMENTATIONS: dict[tuple[DeviceKind, str], Callable[..., None]] = {}
 _F = TypeVar("_F", bound=Callable[..., None])
 
 
-def implements(name: str, kind: DeviceKind) -> Callable[[_F], _F]:
-    """Register the decorated function as kernel `name` on devices of `kind`."""
+def implements(name: str, kind: DeviceKind, **fixed: Any) -> Callable[[_F], _F]:
+    """Register a function, with `fixed` arguments, as kernel `name` of a device kind."""
     if name not in SPECS:
         raise ValueError(f"unknown kernel {name!r}; known are {sorted(SPECS)}")
 
     def register(function: _F) -> _F:
-        _IMPLEMENTATIONS[kind, name] = function
+        _IMPLEMENTATIONS[kind, name] = functools.partial(function, **fixed)
         return function
 
     return register

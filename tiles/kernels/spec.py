@@ -22,7 +22,7 @@ LETTER = {"f": "s", "d": "d", "F": "c", "D": "z"}
 Shapes = Sequence[tuple[int, ...]]
 _Array = TypeVar("_Array")
 #: Names of arrays of integers; others are of the matrix's type.
-_INTEGERS = frozenset({"ipiv", "info", "net", "perm", "method"})
+INTEGERS = frozenset({"ipiv", "info", "net", "perm", "method"})
 #: Sizes of arrays: m x k by k x n of products; r rows and c columns of a part of the matrix; w, the
 #: order of a diagonal tile, or the width of a panel.
 SIZES = frozenset("mknrcw")
@@ -182,11 +182,6 @@ class KernelSpec:
         return Accesses(*(tuple(a for a in part if a is not None) for part in parts))
 
 
-def is_integer(array: str) -> bool:
-    """Return whether an array of this name is of integers."""
-    return array in _INTEGERS
-
-
 def _extent(extent: str, sizes: Mapping[str, int]) -> int:
     factor, names = _EXTENT.fullmatch(extent).groups()  # type: ignore[union-attr]
     return int(factor or 1) * min((sizes[name] for name in names), default=1)
@@ -203,10 +198,6 @@ def _reflectors(r: int, w: int) -> float:
 
 def _product(m: int, k: int, n: int) -> float:
     return 2.0 * m * n * k
-
-
-def _block_reflector(m: int, k: int, n: int) -> float:
-    return 4.0 * m * n * k
 
 
 def _trapezoid(m: int, k: int, n: int) -> float:
@@ -361,7 +352,7 @@ SPECS: dict[str, KernelSpec] = {
                 f"{kind}_{form}({v}[m,k] T[k,k]; C[m,n];)",
                 UPDATE,
                 f"C <- C - V {t} V^H C",
-                _block_reflector,
+                lambda m, k, n: 4.0 * m * n * k,
                 like="larfb_c",
             )
             for kind, v in (("larfb", "V"), ("gemqrt", "A"))

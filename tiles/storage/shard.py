@@ -76,21 +76,17 @@ class Storage(Protocol):
 
         The array is of the whole matrix.  The second result is whether it already holds the matrix.
         """
-        ...
 
     def load(self, device: Device, start: int, stop: int, target: Array) -> None:
         """Fill `target` (on `device`, by its copy queue) with columns start:stop."""
-        ...
 
     def store(
         self, device: Device, start: int, stop: int, source: Array, rows: slice = ALL_ROWS
     ) -> None:
         """Store these rows of columns start:stop from `source`; complete after `flush`."""
-        ...
 
     def flush(self, device: Device) -> None:
         """Complete the stores from `device`."""
-        ...
 
 
 class ArrayStorage:

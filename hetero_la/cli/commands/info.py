@@ -9,7 +9,7 @@ import platform
 import hetero_la
 from hetero_la.scheduler.machine.this_machine import current_profile
 from hetero_la.tiles.arrays.transfer import gpu_count
-from hetero_la.tiles.kernels.cpu.device import available_memory, iter_blas_libraries, usable_cores
+from hetero_la.tiles.kernels.cpu.device import available_memory, blas_libraries, usable_cores
 from hetero_la.tiles.kernels.gpu.device import gpu_descriptions
 
 _LIBRARIES = (
@@ -50,7 +50,11 @@ def describe_machine() -> dict[str, dict[str, str]]:
     devices |= {f"gpu {i}": text for i, text in enumerate(gpu_descriptions())}
     libraries = {"python": platform.python_version()}
     libraries |= {name: _version(name) for name in _LIBRARIES}
-    libraries["BLAS"] = ", ".join(dict.fromkeys(iter_blas_libraries())) or "unknown"
+    blas = [
+        f"{found['internal_api']} {found['version']} ({found['num_threads']} threads)"
+        for found in blas_libraries()
+    ]
+    libraries["BLAS"] = ", ".join(dict.fromkeys(blas)) or "unknown"
     profile = current_profile()
     with hetero_la.Cluster() as cluster:
         workers = ", ".join(str(name) for name in cluster.worker_spec)

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from hetero_la.checks.inputs import DTYPES
 from hetero_la.cli.common import values
 from hetero_la.cli.common.messages import written_message
@@ -22,6 +24,7 @@ from hetero_la.scheduler.machine.profile import MeasuredDevice, Profile
 from hetero_la.scheduler.machine.profile_file import require_regular, write_profile
 from hetero_la.scheduler.machine.rate_tables import RateTable, size_names, work
 from hetero_la.scheduler.machine.this_machine import ProfileWarning, current_profile, profile_path
+from hetero_la.scheduler.probe.machine import ProbeSettings
 from hetero_la.tiles.arrays.counted import counted
 from hetero_la.tiles.kernels.spec import SPECS
 
@@ -55,7 +58,8 @@ def probe(args: argparse.Namespace) -> int:
     require_regular(path)
     size = ClusterSize.choose(values.given(args, *values.WORKERS))
     with _show_progress() as show:
-        profile = make_profile(size, args.dtype or "float64", quick=args.quick, report=show)
+        settings = ProbeSettings(np.dtype(args.dtype or "float64"), args.quick, show)
+        profile = make_profile(size, settings)
     if args.output is None and (older := _present_profile()) is not None:
         profile = older.merged(profile)
     write_profile(profile, path)
@@ -115,7 +119,7 @@ def _device(device: MeasuredDevice) -> Iterator[str]:
     yield f"  from one call to the next: {1e6 * model.issue_seconds:.1f} us"
     for name, value in device.figures.items():
         yield f"  {_figure(name, value)}"
-    yield f"  {'kernel':<10}{'sizes':<38}{'least':>9}{'most':>9}  {'':<14}{'spread':>6}"
+    yield f"  {'kernel':<12}{'sizes':<38}{'least':>9}{'most':>9}  {'':<14}{'spread':>6}"
     for table in model.rates.tables:
         yield _kernel(table)
 
@@ -142,4 +146,4 @@ def _kernel(table: RateTable) -> str:
     )
     spread = sorted(table.spreads)[len(table.spreads) // 2]
     least, most = f"{min(rates):>9.3g}", f"{max(rates):>9.3g}"
-    return f"  {table.kind:<10}{names:<38}{least}{most}  {unit:<14}{spread:>6.1%}"
+    return f"  {table.kind:<12}{names:<38}{least}{most}  {unit:<14}{spread:>6.1%}"

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import functools
-from collections.abc import Callable
 from ctypes import byref, c_char, c_int, c_void_p
 from typing import Any
 
@@ -51,16 +50,10 @@ def chars(letters: bytes) -> list[Any]:
     return [byref(c_char(letter)) for letter in letters]
 
 
-def _ld(a: Array) -> int:
-    """Return the leading dimension of a column-major view."""
-    if a.shape[1] > 1:
-        return max(a.strides[1] // a.itemsize, 1)
-    return max(a.shape[0], 1)
-
-
 def view(a: Array) -> list[Any]:
-    """Return pointer and leading dimension of a view, as BLAS takes them."""
-    return [c_void_p(a.ctypes.data), byref(c_int(_ld(a)))]
+    """Return pointer and leading dimension of a column-major view, as BLAS takes them."""
+    ld = a.strides[1] // a.itemsize if a.shape[1] > 1 else a.shape[0]
+    return [c_void_p(a.ctypes.data), byref(c_int(max(ld, 1)))]
 
 
 def scalar(value: float, a: Array) -> Any:
@@ -108,40 +101,32 @@ def flag_unless(size: float, bound: float, w: Array) -> None:
         w[0, 0] = np.nan
 
 
-@implements("gemm", "cpu")
-def gemm(a: Array, b: Array, c: Array, options: KernelOptions) -> None:
-    product(b"NN", -1, a, b, 1, c)
+@implements("gemm", "cpu", letters=b"NN")
+@implements("gemm_nc", "cpu", letters=b"NC")
+@implements("gemm_cn", "cpu", letters=b"CN")
+def gemm(a: Array, b: Array, c: Array, options: KernelOptions, letters: bytes) -> None:
+    product(letters, -1, a, b, 1, c[: a.shape[letters[0] == ord("C")]])
 
 
-@implements("gemm_nc", "cpu")
-def gemm_nc(a: Array, b: Array, c: Array, options: KernelOptions) -> None:
-    product(b"NC", -1, a, b, 1, c)
+@implements("trmm", "cpu", letters=b"LLNU")
+@implements("trmm_n", "cpu", letters=b"LLNN")
+@implements("trmm_rc", "cpu", letters=b"RLCN")
+def trmm(a: Array, w: Array, b: Array, options: KernelOptions, letters: bytes) -> None:
+    name, factor = ("trsm", a) if np.isnan(w[0, 0]) else ("trmm", w)
+    triangular(name, letters, factor, b)
 
 
-@implements("gemm_cn", "cpu")
-def gemm_cn(a: Array, b: Array, c: Array, options: KernelOptions) -> None:
-    product(b"CN", -1, a, b, 1, c[: a.shape[1]])
-
-
-def _solver(form: Triangular) -> Callable[..., None]:
+def trsm(a: Array, b: Array, options: KernelOptions, form: Triangular) -> None:
     letters = f"L{form.triangle}{form.trans}{'u' if form.unit else 'n'}".upper().encode()
-
-    def solve(a: Array, b: Array, options: KernelOptions) -> None:
-        triangular("trsm", letters, a, b[: min(a.shape)])
-
-    return solve
+    triangular("trsm", letters, a, b[: min(a.shape)])
 
 
 for _name, _form in TRIANGULAR.items():
-    implements(_name, "cpu")(_solver(_form))
+    implements(_name, "cpu", form=_form)(trsm)
 
 
-@implements("laset_0", "cpu")
-def laset_0(a: Array, options: KernelOptions) -> None:
+@implements("laset_0", "cpu", diagonal=0)
+@implements("laset_1", "cpu", diagonal=1)
+def laset(a: Array, options: KernelOptions, diagonal: int) -> None:
     a[...] = 0
-
-
-@implements("laset_1", "cpu")
-def laset_1(a: Array, options: KernelOptions) -> None:
-    a[...] = 0
-    np.fill_diagonal(a, 1)
+    np.fill_diagonal(a, diagonal)

@@ -14,7 +14,6 @@ from hetero_la.tiles.kernels.cpu.blas import (
     norm1,
     product,
     real_scalar,
-    triangular,
     view,
 )
 from hetero_la.tiles.kernels.device import Array, KernelOptions
@@ -34,22 +33,6 @@ def trtri_n(a: Array, w: Array, options: KernelOptions) -> None:
     with np.errstate(all="ignore"):
         size *= norm1(w)
     flag_unless(size, options.inverse_bound, w)
-
-
-@implements("trmm_rc", "cpu")
-def trmm_rc(a: Array, w: Array, b: Array, options: KernelOptions) -> None:
-    if np.isnan(w[0, 0]):
-        triangular("trsm", b"RLCN", a, b)
-    else:
-        triangular("trmm", b"RLCN", w, b)
-
-
-@implements("trmm_n", "cpu")
-def trmm_n(a: Array, w: Array, b: Array, options: KernelOptions) -> None:
-    if np.isnan(w[0, 0]):
-        triangular("trsm", b"LLNN", a, b)
-    else:
-        triangular("trmm", b"LLNN", w, b)
 
 
 @implements("herk", "cpu")

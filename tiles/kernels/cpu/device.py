@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -122,10 +122,8 @@ def usable_cores() -> int:
     return os.cpu_count() or 1  # not on Linux
 
 
-def iter_blas_libraries() -> Iterator[str]:
-    """Yield names and versions of the BLAS libraries in use."""
+def blas_libraries() -> list[dict[str, Any]]:
+    """Return what threadpoolctl knows of the BLAS libraries in use."""
     from threadpoolctl import threadpool_info
 
-    for entry in threadpool_info():
-        if entry["user_api"] == "blas":
-            yield f"{entry['internal_api']} {entry['version']} ({entry['num_threads']} threads)"
+    return [entry for entry in threadpool_info() if entry["user_api"] == "blas"]

@@ -100,14 +100,6 @@ def swap(ipiv: Array, net: Array, a: Array, options: KernelOptions) -> None:
     )
 
 
-@implements("trmm", "cpu")
-def trmm(a: Array, w: Array, b: Array, options: KernelOptions) -> None:
-    if w[0, 0] == 1:
-        triangular("trmm", b"LLNU", w, b)
-    else:
-        triangular("trsm", b"LLNU", a, b)
-
-
 @implements("compose", "cpu")
 def compose(ipiv: Array, *rest: Array, options: KernelOptions) -> None:
     *after, perm = rest

@@ -33,30 +33,18 @@ def _apply(letter: bytes, v: Array, t: Array, c: Array) -> None:
     product(b"NN", -1, v, x, 1, c)
 
 
-@implements("larfb_c", "cpu")
-def larfb_c(v: Array, t: Array, c: Array, options: KernelOptions) -> None:
-    _apply(b"C", v, t, c)
+@implements("larfb_c", "cpu", letter=b"C")
+@implements("larfb_n", "cpu", letter=b"N")
+def larfb(v: Array, t: Array, c: Array, options: KernelOptions, letter: bytes) -> None:
+    _apply(letter, v, t, c)
 
 
-@implements("larfb_n", "cpu")
-def larfb_n(v: Array, t: Array, c: Array, options: KernelOptions) -> None:
-    _apply(b"N", v, t, c)
-
-
-def _unpacked(a: Array, columns: int) -> Array:
-    v = np.tril(a[:, :columns], -1)
+@implements("gemqrt_c", "cpu", letter=b"C")
+@implements("gemqrt_n", "cpu", letter=b"N")
+def gemqrt(a: Array, t: Array, c: Array, options: KernelOptions, letter: bytes) -> None:
+    v = np.asfortranarray(np.tril(a[:, : len(t)], -1))
     np.fill_diagonal(v, 1)
-    return np.asfortranarray(v)
-
-
-@implements("gemqrt_c", "cpu")
-def gemqrt_c(a: Array, t: Array, c: Array, options: KernelOptions) -> None:
-    _apply(b"C", _unpacked(a, len(t)), t, c)
-
-
-@implements("gemqrt_n", "cpu")
-def gemqrt_n(a: Array, t: Array, c: Array, options: KernelOptions) -> None:
-    _apply(b"N", _unpacked(a, len(t)), t, c)
+    _apply(letter, v, t, c)
 
 
 @implements("lacpy", "cpu")

@@ -2,15 +2,8 @@
 
 from __future__ import annotations
 
-from hetero_la.tiles.arrays.transfer import copy_columns
 from hetero_la.tiles.kernels.device import Array, KernelOptions
-from hetero_la.tiles.kernels.gpu.common import (
-    CHUNK,
-    ceil_div,
-    copy_operands,
-    lower_source,
-    solve_by_inverse,
-)
+from hetero_la.tiles.kernels.gpu.common import CHUNK, ceil_div, source
 from hetero_la.tiles.kernels.gpu.inverse import pairs
 from hetero_la.tiles.kernels.gpu.queue import Block, GpuQueue, block
 from hetero_la.tiles.kernels.registry import implements
@@ -26,26 +19,21 @@ def potrf(q: GpuQueue, a: Array, info: Array, options: KernelOptions) -> None:
     q.potrf(block(a), len(a), info.data.ptr)
 
 
-@implements("trmm_n", "gpu")
-def trmm_n(q: GpuQueue, a: Array, w: Array, b: Array, options: KernelOptions) -> None:
-    solve_by_inverse(q, a, w, b, unit=False)
-
-
 @implements("trmm_rc", "gpu")
 def trmm_rc(q: GpuQueue, a: Array, w: Array, b: Array, options: KernelOptions) -> None:
     L, W, B = block(a), block(w), block(b)
     rows, order = b.shape
     step = min(rows, max(CHUNK // (order * b.itemsize), 1))
-    X = Block(q.workspace("trmm", order * step * b.itemsize), step, b.dtype)
-    substitute = q.function("substitute_right", lower_source(b.dtype))
+    X = q.matrix("trmm", step, order, b.dtype)
+    substitute = q.function("substitute_right", source("lower", b.dtype))
     width = ceil_div(order, ceil_div(order, _STRIP))
     for first in range(0, rows, step):
         part, count = B.at(first, 0), min(step, rows - first)
-        copy_columns(*copy_operands(X, part), count * b.itemsize, order, q.stream.ptr)
+        q.copy(X, part, count, order)
         for left in range(0, order, width):  # W is zero above its diagonal
             right = min(left + width, order)
             shape = (count, right - left, right)
-            q.gemm(1, X, W.at(left, 0), 0, part.at(0, left), shape, trans_b="c")
+            q.gemm(1, X, W.at(left, 0), 0, part.at(0, left), shape, trans="nc")
         q.launch(
             substitute, (ceil_div(count, 64),), 64,
             W.pointer, L.pointer, L.ld, X.pointer, X.ld, part.pointer, part.ld, count, order,
@@ -62,7 +50,7 @@ def herk(q: GpuQueue, p: Array, c: Array, options: KernelOptions) -> None:
         q.syrk(-1, P, 1, C, columns, k)
         if rows > columns:
             below = (rows - columns, columns, k)
-            q.gemm(-1, P.at(columns, 0), P, 1, C.at(columns, 0), below, trans_b="c")
+            q.gemm(-1, P.at(columns, 0), P, 1, C.at(columns, 0), below, trans="nc")
     else:
         _herk_blocks(q, P, C, rows, columns, k, _DIAGONAL)
 
@@ -79,12 +67,12 @@ def _herk_blocks(
         steps = (step, step, step * (C.ld + 1))
         q.gemm_batch(
             -1, P.at(row, 0), P.at(column, 0), 1, C.at(row, column), (*shape, k), steps, count,
-            trans_b="c",
+            trans="nc",
         )  # fmt: skip
 
     # Products overwrite whole diagonal blocks: the part above the diagonal is restored.
     kept = q.workspace("herk", leaf * columns * C.dtype.itemsize)
-    keep_upper = q.function("keep_upper", lower_source(C.dtype))
+    keep_upper = q.function("keep_upper", source("lower", C.dtype))
     q.launch(keep_upper, (columns,), 128, C.pointer, C.ld, kept, leaf, 0)
     whole = ceil_div(columns, leaf) - 1
     last = whole * leaf
@@ -96,13 +84,3 @@ def _herk_blocks(
         update(columns, 0, (rows - columns, last))
     for first, size, others, count in pairs(columns, leaf):
         update(first + size, first, (others, size), 2 * size, count)
-
-
-@implements("gemm_nc", "gpu")
-def gemm_nc(q: GpuQueue, a: Array, b: Array, c: Array, options: KernelOptions) -> None:
-    q.gemm(-1, block(a), block(b), 1, block(c), (*c.shape, a.shape[1]), trans_b="c")
-
-
-@implements("gemm_cn", "gpu")
-def gemm_cn(q: GpuQueue, a: Array, b: Array, c: Array, options: KernelOptions) -> None:
-    q.gemm(-1, block(a), block(b), 1, block(c), (a.shape[1], c.shape[1], a.shape[0]), trans_a="c")

@@ -15,16 +15,14 @@ by the entries of the inverse; a panel that exceeds the bound is left as it was.
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from hetero_la.tiles.kernels.gpu.common import ceil_div, solve_unit_lower, triangles_source
+from hetero_la.tiles.kernels.gpu.common import ceil_div, solve_unit_lower, source
 from hetero_la.tiles.kernels.gpu.inverse import invert
 from hetero_la.tiles.kernels.gpu.queue import Block, GpuQueue
-from hetero_la.tiles.kernels.gpu.sources import Source
 
 _LANES = 32  # columns of reflect_leaf
 _STRIP = 128  # columns of a strip of a product with a triangle, whose zeros are left out
@@ -32,11 +30,6 @@ _STRIP = 128  # columns of a strip of a product with a triangle, whose zeros are
 #: the factor by which a column of Q1 or V loses accuracy.
 _BOUND = 100.0
 _BOUND_AGAIN = 4.0  # the same of R2, which is near the identity where Q1 is nearly orthonormal
-
-
-@functools.cache
-def reconstruct_source(dtype: np.dtype) -> Source:
-    return Source("reconstruct", dtype)
 
 
 @dataclass(slots=True)
@@ -68,7 +61,7 @@ class CholeskyQR:
         signs = q.workspace("signs", order * S.dtype.itemsize)
         self._eliminate(S, 0, order, signs)
         Y = self._reflectors(S, W2, signs)
-        q.gemm(1, L2, L1, 0, self.R, (order,) * 3, trans_a="c", trans_b="c")
+        q.gemm(1, L2, L1, 0, self.R, (order,) * 3, trans="cc")
         self._launch(
             "conclude", order, 128, self.R.pointer, self.R.ld, signs, self._state(),
             self._infos(), self.done,
@@ -77,7 +70,7 @@ class CholeskyQR:
             return False
         below = self.rows - order
         self._times_adjoint(Q1.at(order, 0), Y, self.A.at(order, 0), below)
-        copy = q.function("copy_reflectors", triangles_source(S.dtype))
+        copy = q.function("copy_reflectors", source("triangles", S.dtype))
         q.launch(copy, (order,), 128, S.pointer, S.ld, self.A.pointer, self.A.ld, order)
         return True
 
@@ -86,7 +79,7 @@ class CholeskyQR:
         q, order = self.q, self.order
         L, W = self._memory("L" + name, order), self._memory("W" + name, order)
         norms = q.workspace("norms", 8 * order)
-        q.gemm(1, X, X, 0, L, (order, order, self.rows), trans_a="c")
+        q.gemm(1, X, X, 0, L, (order, order, self.rows), trans="cn")
         self._launch("column_norms", ceil_div(order, 128), 128, L.pointer, order, norms)
         q.potrf(L, order, self._infos() + 4 * (name == "2"))
         self._launch("clear_upper", order, 128, L.pointer, order)
@@ -99,7 +92,7 @@ class CholeskyQR:
         for first in range(0, self.order if rows else 0, _STRIP):
             last = min(first + _STRIP, self.order)
             shape = (rows, last - first, last)
-            self.q.gemm(1, X, W.at(first, 0), 0, Y.at(0, first), shape, trans_b="c")
+            self.q.gemm(1, X, W.at(first, 0), 0, Y.at(0, first), shape, trans="nc")
 
     def _eliminate(self, S: Block, first: int, width: int, signs: int) -> None:
         """Factor S - D = V U in columns ``first .. first + width``, rows from `first` on."""
@@ -125,7 +118,7 @@ class CholeskyQR:
             self.tau,
         )  # fmt: skip
         invert(q, S, W, order, unit=True)
-        q.gemm(1, U, W, 0, self.T, square, trans_b="c")
+        q.gemm(1, U, W, 0, self.T, square, trans="nc")
         invert(q, unit, W, order, unit=True)
         q.gemm(1, W, W2, 0, Y, square)
         self._launch(
@@ -135,8 +128,7 @@ class CholeskyQR:
         return Y
 
     def _memory(self, name: str, rows: int) -> Block:
-        nbytes = rows * self.order * self.A.dtype.itemsize
-        return Block(self.q.workspace("cholesky_qr " + name, nbytes), rows, self.A.dtype)
+        return self.q.matrix("cholesky_qr " + name, rows, self.order, self.A.dtype)
 
     def _state(self) -> int:
         return self.q.workspace("cholesky_qr state", 4, zeroed=True)
@@ -145,5 +137,5 @@ class CholeskyQR:
         return self.q.workspace("cholesky_qr infos", 8)
 
     def _launch(self, name: str, blocks: int, threads: int, *arguments: Any) -> None:
-        function = self.q.function(name, reconstruct_source(self.A.dtype))
+        function = self.q.function(name, source("reconstruct", self.A.dtype))
         self.q.launch(function, (blocks,), threads, *arguments)

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from hetero_la.tiles.arrays.transfer import copy_columns
 from hetero_la.tiles.kernels.device import Array, KernelOptions
 from hetero_la.tiles.kernels.gpu.queue import Block, GpuQueue, block
 from hetero_la.tiles.kernels.gpu.sources import Source
@@ -31,19 +29,17 @@ def ceil_div(a: int, b: int) -> int:
     return -(-a // b)
 
 
-@functools.cache
-def columns_source(dtype: np.dtype) -> Source:
-    return Source("columns", dtype, (f"ENTRIES={_ENTRIES}",))
+_DEFINES = {
+    "columns": (f"ENTRIES={_ENTRIES}",),
+    "lower": (f"RHS={RHS}", f"SLICES={_SLICES}", f"STRIP={_STRIP}"),
+    "triangles": (f"PAIRED={PAIRED}", f"MOST={MOST_JOINED}"),
+}
 
 
 @functools.cache
-def lower_source(dtype: np.dtype) -> Source:
-    return Source("lower", dtype, (f"RHS={RHS}", f"SLICES={_SLICES}", f"STRIP={_STRIP}"))
-
-
-@functools.cache
-def triangles_source(dtype: np.dtype) -> Source:
-    return Source("triangles", dtype, (f"PAIRED={PAIRED}", f"MOST={MOST_JOINED}"))
+def source(file: str, dtype: np.dtype) -> Source:
+    """Return a source whose macros depend on nothing but the dtype."""
+    return Source(file, dtype, _DEFINES.get(file, ()))
 
 
 def _swap_grid(q: GpuQueue, columns: int) -> tuple[int]:
@@ -56,22 +52,11 @@ def _swap_grid(q: GpuQueue, columns: int) -> tuple[int]:
 
 def swap_pivots(q: GpuQueue, A: Block, columns: int, ipiv: int, w: int, offset: int = 0) -> None:
     """Apply the `w` swaps at address `ipiv`, less `offset`, to the rows of A."""
-    if w > 1024 * _ENTRIES // 2:
-        swap_serially(q, A, columns, ipiv, w, offset)
-        return
-    threads = min(1024, 32 * ceil_div(w, 32))
-    q.launch(
-        q.function("swap_pivots", columns_source(A.dtype)), _swap_grid(q, columns), threads,
-        A.pointer, A.ld, columns, ipiv, w, offset,
-    )  # fmt: skip
-
-
-def swap_serially(q: GpuQueue, A: Block, columns: int, ipiv: int, w: int, offset: int = 0) -> None:
-    """Apply any number of swaps as `swap_pivots` does, one after the other."""
-    q.launch(
-        q.function("swap_serial", columns_source(A.dtype)), (ceil_div(columns, 128),), 128,
-        A.pointer, A.ld, columns, ipiv, w, offset,
-    )  # fmt: skip
+    name, grid, threads = "swap_pivots", _swap_grid(q, columns), min(1024, 32 * ceil_div(w, 32))
+    if w > 1024 * _ENTRIES // 2:  # one after the other
+        name, grid, threads = "swap_serial", (ceil_div(columns, 128),), 128
+    function = q.function(name, source("columns", A.dtype))
+    q.launch(function, grid, threads, A.pointer, A.ld, columns, ipiv, w, offset)
 
 
 def solve_unit_lower(q: GpuQueue, L: Block, B: Block, order: int, columns: int) -> None:
@@ -79,18 +64,13 @@ def solve_unit_lower(q: GpuQueue, L: Block, B: Block, order: int, columns: int) 
     if order <= LEAF:
         grid = (ceil_div(columns, RHS),)
         arguments = (L.pointer, L.ld, B.pointer, B.ld, order, columns)
-        q.launch(q.function("solve_unit_lower", lower_source(B.dtype)), grid, 32, *arguments)
+        q.launch(q.function("solve_unit_lower", source("lower", B.dtype)), grid, 32, *arguments)
         return
     top = LEAF * ceil_div(ceil_div(order, LEAF), 2)
     solve_unit_lower(q, L, B, top, columns)
     below = B.at(top, 0)
     q.gemm(-1, L.at(top, 0), B, 1, below, (order - top, columns, top))
     solve_unit_lower(q, L.at(top, top), below, order - top, columns)
-
-
-def _net_stride(net: Array) -> int:
-    """Return the entries from one move to the next in `net`, a column-major 2-row array."""
-    return block(net).ld
 
 
 def _enqueue_netperm(q: GpuQueue, ipiv: Array, net: int, stride: int) -> None:
@@ -103,7 +83,7 @@ def _enqueue_netperm(q: GpuQueue, ipiv: Array, net: int, stride: int) -> None:
 
 @implements("netperm", "gpu")
 def netperm(q: GpuQueue, ipiv: Array, net: Array, options: KernelOptions) -> None:
-    _enqueue_netperm(q, ipiv, net.data.ptr, _net_stride(net))
+    _enqueue_netperm(q, ipiv, net.data.ptr, block(net).ld)
 
 
 @implements("swap", "gpu")
@@ -114,42 +94,30 @@ def swap(q: GpuQueue, ipiv: Array, net: Array, a: Array, options: KernelOptions)
         swap_pivots(q, A, columns, ipiv.data.ptr, len(ipiv))
         return
     q.launch(
-        q.function("swap_net", columns_source(A.dtype)), _swap_grid(q, columns), threads,
-        A.pointer, A.ld, columns, net.data.ptr, _net_stride(net), entries,
+        q.function("swap_net", source("columns", A.dtype)), _swap_grid(q, columns), threads,
+        A.pointer, A.ld, columns, net.data.ptr, block(net).ld, entries,
     )  # fmt: skip
 
 
-def _laset(q: GpuQueue, a: Array, diagonal: int) -> None:
+@implements("laset_0", "gpu", diagonal=0)
+@implements("laset_1", "gpu", diagonal=1)
+def laset(q: GpuQueue, a: Array, options: KernelOptions, diagonal: int) -> None:
     A, (rows, columns) = block(a), a.shape
-    function = q.function("laset", lower_source(A.dtype))
+    function = q.function("laset", source("lower", A.dtype))
     q.launch(function, (columns,), 256, A.pointer, A.ld, rows, diagonal)
 
 
-@implements("laset_0", "gpu")
-def laset_0(q: GpuQueue, a: Array, options: KernelOptions) -> None:
-    _laset(q, a, 0)
-
-
-@implements("laset_1", "gpu")
-def laset_1(q: GpuQueue, a: Array, options: KernelOptions) -> None:
-    _laset(q, a, 1)
-
-
-@implements("trmm", "gpu")
-def trmm(q: GpuQueue, a: Array, w: Array, b: Array, options: KernelOptions) -> None:
-    solve_by_inverse(q, a, w, b, unit=True)
-
-
-def solve_by_inverse(q: GpuQueue, a: Array, w: Array, b: Array, *, unit: bool) -> None:
-    """Compute B <- W B, or by substitution with L, of unit diagonal if `unit`."""
+@implements("trmm", "gpu", unit=True)
+@implements("trmm_n", "gpu", unit=False)
+def trmm(q: GpuQueue, a: Array, w: Array, b: Array, options: KernelOptions, unit: bool) -> None:
     L, W, B = block(a), block(w), block(b)
     order, columns = b.shape
     step = min(columns, max(CHUNK // (order * b.itemsize), 1))
-    X = Block(q.workspace("trmm", order * step * b.itemsize), order, b.dtype)
-    substitute = q.function("substitute", lower_source(b.dtype))
+    X = q.matrix("trmm", order, step, b.dtype)
+    substitute = q.function("substitute", source("lower", b.dtype))
     for first in range(0, columns, step):
         part, count = B.at(0, first), min(step, columns - first)
-        copy_columns(*copy_operands(X, part), order * b.itemsize, count, q.stream.ptr)
+        q.copy(X, part, order, count)
         q.gemm(1, W, X, 0, part, (order, count, order))
         q.launch(
             substitute, (min(count, 2 * q.multiprocessors),), 256, W.pointer, L.pointer, L.ld,
@@ -157,25 +125,20 @@ def solve_by_inverse(q: GpuQueue, a: Array, w: Array, b: Array, *, unit: bool) -
         )  # fmt: skip
 
 
-def copy_operands(target: Block, source: Block) -> tuple[int, int, int, int]:
-    itemsize = target.dtype.itemsize
-    return target.pointer, target.ld * itemsize, source.pointer, source.ld * itemsize
+@implements("gemm", "gpu", trans="nn")
+@implements("gemm_nc", "gpu", trans="nc")
+@implements("gemm_cn", "gpu", trans="cn")
+def gemm(q: GpuQueue, a: Array, b: Array, c: Array, options: KernelOptions, trans: str) -> None:
+    m, k = a.shape[::-1] if trans == "cn" else a.shape
+    q.gemm(-1, block(a), block(b), 1, block(c), (m, c.shape[1], k), trans)
 
 
-@implements("gemm", "gpu")
-def gemm(q: GpuQueue, a: Array, b: Array, c: Array, options: KernelOptions) -> None:
-    q.gemm(-1, block(a), block(b), 1, block(c), (*c.shape, a.shape[1]))
-
-
-def _solver(form: Triangular) -> Callable[..., None]:
-    def solve(q: GpuQueue, a: Array, b: Array, options: KernelOptions) -> None:
-        q.trsm(form, block(a), block(b), min(a.shape), b.shape[1])
-
-    return solve
+def trsm(q: GpuQueue, a: Array, b: Array, options: KernelOptions, form: Triangular) -> None:
+    q.trsm(form, block(a), block(b), min(a.shape), b.shape[1])
 
 
 for _name, _form in TRIANGULAR.items():
-    implements(_name, "gpu")(_solver(_form))
+    implements(_name, "gpu", form=_form)(trsm)
 
 
 @implements("compose", "gpu")
@@ -201,12 +164,12 @@ def laswp(q: GpuQueue, perm: Array, a: Array, options: KernelOptions) -> None:
     rows, columns = len(perm), a.shape[1]
     A = block(a).at(a.shape[0] - rows, 0)
     step = min(columns, max(CHUNK // (rows * a.itemsize), 1), _GATHER_COLUMNS)
-    T = Block(q.workspace("laswp", rows * step * a.itemsize), rows, np.dtype(a.dtype))
-    gather = q.function("gather_rows", columns_source(a.dtype))
+    T = q.matrix("laswp", rows, step, a.dtype)
+    gather = q.function("gather_rows", source("columns", a.dtype))
     for first in range(0, columns, step):
         part, count = A.at(0, first), min(step, columns - first)
         q.launch(
             gather, (ceil_div(rows, 256), ceil_div(count, 8)), 256,
             perm.data.ptr, part.pointer, part.ld, T.pointer, rows, count,
         )  # fmt: skip
-        copy_columns(*copy_operands(part, T), rows * a.itemsize, count, q.stream.ptr)
+        q.copy(part, T, rows, count)

@@ -38,12 +38,8 @@ def gpu_descriptions() -> list[str]:
         return []
     import cupy
 
-    return [_describe(cupy.cuda.runtime.getDeviceProperties(i)) for i in range(gpu_count())]
-
-
-def _describe(properties: dict[str, Any]) -> str:
-    memory = properties["totalGlobalMem"] / 2**30
-    return f"{properties['name'].decode()}, {memory:.0f} GiB"
+    found = [cupy.cuda.runtime.getDeviceProperties(i) for i in range(gpu_count())]
+    return [f"{gpu['name'].decode()}, {gpu['totalGlobalMem'] / 2**30:.0f} GiB" for gpu in found]
 
 
 class GpuDevice:
@@ -172,18 +168,14 @@ class GpuDevice:
         Both are column-major, unless both are on this device.
         """
         ends = {device_index(target), device_index(source)} - {None}
+        on_gpu = is_device_array(source) and is_device_array(target)
         if len(ends) == 2:
             enable_peers(*sorted(ends))  # type: ignore[type-var]
-        elif self._needs_kernel(target, source):
+        elif on_gpu and source.ndim == 2 and source.size and not is_column_major(source):
             self._queues[queue].stream.use()
             target[...] = source
             return
         enqueue_copy(target, source, self._queues[queue].stream.ptr)
-
-    def _needs_kernel(self, target: Array, source: Array) -> bool:
-        """Return whether a kernel has to copy, because the source is not column-major."""
-        here = is_device_array(source) and is_device_array(target)
-        return here and source.ndim == 2 and source.size > 0 and not is_column_major(source)
 
     def synchronize(self) -> None:
         """Block the host until all three queues are empty.

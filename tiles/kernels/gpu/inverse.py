@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hetero_la.tiles.kernels.device import Array, KernelOptions
-from hetero_la.tiles.kernels.gpu.common import LEAF, RHS, ceil_div, lower_source
+from hetero_la.tiles.kernels.gpu.common import LEAF, RHS, ceil_div, source
 from hetero_la.tiles.kernels.gpu.queue import Block, GpuQueue, block
 from hetero_la.tiles.kernels.registry import implements
 
@@ -28,7 +28,7 @@ def pairs(order: int, leaf: int) -> Iterator[tuple[int, int, int, int]]:
 
 def invert(q: GpuQueue, L: Block, W: Block, order: int, *, unit: bool) -> None:
     """Compute W <- L^-1 in full, L lower triangular, of unit diagonal if `unit`."""
-    function = q.function("invert_diagonal", lower_source(W.dtype))
+    function = q.function("invert_diagonal", source("lower", W.dtype))
     q.launch(
         function, (ceil_div(order, RHS),), 32, L.pointer, L.ld, W.pointer, W.ld, order, int(unit)
     )
@@ -38,7 +38,7 @@ def invert(q: GpuQueue, L: Block, W: Block, order: int, *, unit: bool) -> None:
 
 def _join(q: GpuQueue, L: Block, W: Block, size: int, rows: int, count: int) -> None:
     """Compute W21 <- -W22 L21 W11 in each pair on the diagonal, W21 being `rows` x `size`."""
-    T = Block(q.workspace("inverse", count * rows * size * W.dtype.itemsize), rows, W.dtype)
+    T = q.matrix("inverse", rows, count * size, W.dtype)
     L_step, W_step, T_step = (2 * size * (L.ld + 1), 2 * size * (W.ld + 1), rows * size)
     W21, W22 = W.at(size, 0), W.at(size, size)
     shape, steps = (rows, size, size), (L_step, W_step, T_step)
@@ -47,24 +47,15 @@ def _join(q: GpuQueue, L: Block, W: Block, size: int, rows: int, count: int) -> 
     q.gemm_batch(-1, W22, T, 0, W21, shape, steps, count)
 
 
-def _check(q: GpuQueue, W: Block, L: Block, order: int, bound: float) -> None:
-    """Set W[0, 0] to NaN if ``||W||_1 ||L||_1`` exceeds `bound`; L at address 0 has norm 1."""
+@implements("trtri", "gpu", unit=True)
+@implements("trtri_n", "gpu", unit=False)
+def trtri(q: GpuQueue, a: Array, w: Array, options: KernelOptions, unit: bool) -> None:
+    L, W, order = block(a), block(w), len(w)
+    invert(q, L, W, order, unit=unit)
+    # Set W[0, 0] to NaN if ||W||_1 ||L||_1 exceeds the bound; L at address 0 has norm 1.
+    norm_of = (0, 0) if unit else (L.pointer, L.ld)
     q.launch(
-        q.function("check_inverse", lower_source(W.dtype)), (order,), 256,
-        W.pointer, W.ld, L.pointer, L.ld, order, float(bound),
+        q.function("check_inverse", source("lower", W.dtype)), (order,), 256,
+        W.pointer, W.ld, *norm_of, order, float(options.inverse_bound),
         q.workspace("check_inverse", 24, zeroed=True),
     )  # fmt: skip
-
-
-@implements("trtri", "gpu")
-def trtri(q: GpuQueue, a: Array, w: Array, options: KernelOptions) -> None:
-    W, order = block(w), len(w)
-    invert(q, block(a), W, order, unit=True)
-    _check(q, W, Block(0, 0, W.dtype), order, options.inverse_bound)
-
-
-@implements("trtri_n", "gpu")
-def trtri_n(q: GpuQueue, a: Array, w: Array, options: KernelOptions) -> None:
-    L, W, order = block(a), block(w), len(w)
-    invert(q, L, W, order, unit=False)
-    _check(q, W, L, order, options.inverse_bound)

@@ -38,21 +38,25 @@ def multiply_by_q(qr: Array, tau: Array, c: Array, *, adjoint: bool) -> None:
 
 
 def _multiply_by_some(qr: Array, tau: Array, c: Array, adjoint: bool) -> None:
+    real = c.dtype.kind == "f"
+    letter = (1 if real else 2) if adjoint else 0
+    V, C = block(qr), block(c)
+    _cusolver(
+        "ormqr" if real else "unmqr", c.dtype,
+        (_LEFT, letter, *c.shape, len(tau), V.pointer, V.ld, tau.data.ptr, C.pointer, C.ld),
+    )  # fmt: skip
+
+
+def _cusolver(routine: str, dtype: np.dtype, arguments: tuple[int, ...], *results: int) -> None:
+    """Call a routine of cuSOLVER; `results` are its arguments that do not size its workspace."""
     import cupy
     from cupy.cuda import device
     from cupy_backends.cuda.libs import cusolver
 
-    real = c.dtype.kind == "f"
-    name = LETTER[c.dtype.char] + ("ormqr" if real else "unmqr")
-    handle = device.get_cusolver_handle()
-    letter = (1 if real else 2) if adjoint else 0
-    V, C = block(qr), block(c)
-    arguments = (
-        handle, _LEFT, letter, *c.shape, len(tau), V.pointer, V.ld, tau.data.ptr, C.pointer, C.ld
-    )  # fmt: skip
-    size = getattr(cusolver, name + "_bufferSize")(*arguments)
-    work, info = cupy.empty(max(size, 1), c.dtype), cupy.empty(1, np.int32)
-    getattr(cusolver, name)(*arguments, work.data.ptr, size, info.data.ptr)
+    name, handle = LETTER[dtype.char] + routine, device.get_cusolver_handle()
+    size = getattr(cusolver, name + "_bufferSize")(handle, *arguments)
+    work, info = cupy.empty(max(size, 1), dtype), cupy.empty(1, np.int32)
+    getattr(cusolver, name)(handle, *arguments, *results, work.data.ptr, size, info.data.ptr)
 
 
 def svd(a: Array, compute_uv: bool) -> Any:
@@ -105,17 +109,9 @@ def _lu(a: Array, b: Array | None) -> None:
 
 
 def _cholesky(a: Array, b: Array | None) -> None:
-    import cupy
-    from cupy.cuda import device
-    from cupy_backends.cuda.libs import cusolver
     from cupyx.scipy.linalg import solve_triangular
 
-    n, handle = len(a), device.get_cusolver_handle()
-    arguments = (handle, _LOWER, n, a.data.ptr, n)
-    letter = LETTER[a.dtype.char]
-    size = getattr(cusolver, letter + "potrf_bufferSize")(*arguments)
-    work, info = cupy.empty(max(size, 1), a.dtype), cupy.empty(1, np.int32)
-    getattr(cusolver, letter + "potrf")(*arguments, work.data.ptr, size, info.data.ptr)
+    _cusolver("potrf", a.dtype, (_LOWER, len(a), a.data.ptr, len(a)))
     if b is not None:
         y = solve_triangular(a, b, lower=True, overwrite_b=True, check_finite=False)
         solve_triangular(a, y, trans=2, lower=True, overwrite_b=True, check_finite=False)
@@ -123,18 +119,11 @@ def _cholesky(a: Array, b: Array | None) -> None:
 
 def _qr(a: Array, b: Array | None) -> None:
     import cupy
-    from cupy.cuda import device
-    from cupy_backends.cuda.libs import cusolver
     from cupyx.scipy.linalg import solve_triangular
 
-    (m, n), handle = a.shape, device.get_cusolver_handle()
-    letter, k = LETTER[a.dtype.char], min(a.shape)
-    size = getattr(cusolver, letter + "geqrf_bufferSize")(handle, m, n, a.data.ptr, m)
-    work, info = cupy.empty(max(size, 1), a.dtype), cupy.empty(1, np.int32)
+    (m, n), k = a.shape, min(a.shape)
     tau = cupy.empty(k, a.dtype)
-    getattr(cusolver, letter + "geqrf")(
-        handle, m, n, a.data.ptr, m, tau.data.ptr, work.data.ptr, size, info.data.ptr
-    )
+    _cusolver("geqrf", a.dtype, (m, n, a.data.ptr, m), tau.data.ptr)
     if b is not None:
         c = cupy.asfortranarray(b[:, None] if b.ndim == 1 else b)
         multiply_by_q(a[:, :k], tau, c, adjoint=True)

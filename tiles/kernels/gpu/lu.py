@@ -14,12 +14,12 @@ from hetero_la.tiles.kernels.gpu.common import (
     UNIT_BYTES,
     ceil_div,
     solve_unit_lower,
+    source,
     swap_pivots,
 )
 from hetero_la.tiles.kernels.gpu.queue import Block, GpuQueue, block
 from hetero_la.tiles.kernels.gpu.sources import Source
 from hetero_la.tiles.kernels.registry import implements
-from hetero_la.tiles.kernels.spec import LETTER
 
 _UNROLL = 8  # columns that getrf_leaf unrolls; its width is a multiple of this
 
@@ -39,22 +39,6 @@ class _Shape(NamedTuple):
 #: The wide leaf takes half as many launches, but twice as many multiprocessors, which are better
 #: left to the trailing update of a tall matrix.
 SHAPES = _Shape(256, 512, 8192), _Shape(512, 256, 2**31)
-
-
-def inner_blocking(options: KernelOptions, dtype: np.dtype) -> int:
-    """Return the most columns of a leaf.
-
-    Raises
-    ------
-    ValueError
-        If ``options.ib`` is below one, or more than registers hold.
-    """
-    largest = SHAPES[0].columns(dtype)
-    if options.ib is None:
-        return largest
-    if not 1 <= options.ib <= largest:
-        raise ValueError(f"ib must be in 1..{largest} for {dtype} on a GPU, not {options.ib}")
-    return options.ib
 
 
 class _Leaf(NamedTuple):
@@ -114,13 +98,14 @@ class _LuPanel:
     def factor_leaf(self, first: int, width: int) -> None:
         # Cooperative: all blocks start together or not at all.  Else two panels on
         # one GPU, each holding half of it, would wait for the rest of their blocks.
-        q, A, rows = self.q, self.A.at(first, first), self.rows - first
-        leaf = self.leaf
-        exchange, number = _exchange(q, leaf, width)
+        q, A, rows, leaf = self.q, self.A.at(first, first), self.rows - first, self.leaf
+        units = SHAPES[0].row_bytes // 4 + 1  # most units of a row
+        nbytes = 2 * UNIT_BYTES * (leaf.blocks + (leaf.blocks + 1) * units)
+        exchange = q.workspace("exchange", nbytes, zeroed=True)
         q.launch(
             leaf.kernel, (-(-rows // leaf.threads),), leaf.threads,
-            A.pointer, A.ld, rows, width, first, self.ipiv + 4 * first, self.info, exchange, number,
-            q.timeout_flag, cooperative=True,
+            A.pointer, A.ld, rows, width, first, self.ipiv + 4 * first, self.info, exchange,
+            q.numbers(width), q.timeout_flag, cooperative=True,
         )  # fmt: skip
 
 
@@ -128,7 +113,8 @@ class _LuPanel:
 def getrf(q: GpuQueue, a: Array, ipiv: Array, info: Array, options: KernelOptions) -> None:
     rows, columns = a.shape
     A, order = block(a), min(rows, columns)
-    leaf = _leaf(q, rows, A.dtype, inner_blocking(options, A.dtype))
+    ib = options.inner_blocking(SHAPES[0].columns(A.dtype), f" for {A.dtype}")
+    leaf = _leaf(q, rows, A.dtype, ib)
     if leaf is not None:
         _LuPanel(q, A, rows, ipiv.data.ptr, info.data.ptr, leaf).factor(0, order)
     else:
@@ -148,39 +134,19 @@ def getrf_nopiv(q: GpuQueue, a: Array, info: Array, options: KernelOptions) -> N
         solve_unit_lower(q, A, A.at(0, order), order, columns - order)
 
 
-@functools.cache
-def growth_source(dtype: np.dtype) -> Source:
-    return Source("growth", dtype)
-
-
 @implements("growth", "gpu")
 def growth(q: GpuQueue, p: Array, *rest: Array, options: KernelOptions) -> None:
     *above, g = rest
     g.data.memset_async(0, g.nbytes, q.stream)
-    function = q.function("growth", growth_source(p.dtype))
+    function = q.function("growth", source("growth", p.dtype))
     for part, diagonal in ((p, 0), *((one, len(one)) for one in above)):
         P = block(part)
         q.launch(function, part.shape[1:], 256, P.pointer, P.ld, len(part), diagonal, g.data.ptr)
 
 
-def _exchange(q: GpuQueue, leaf: _Leaf, columns: int) -> tuple[int, int]:
-    """Return the workspace of the blocks' exchange, and numbers not used in it before."""
-    units = SHAPES[0].row_bytes // 4 + 1  # most units of a row
-    nbytes = 2 * UNIT_BYTES * (leaf.blocks + (leaf.blocks + 1) * units)
-    exchange = q.workspace("exchange", nbytes, zeroed=True)
-    return exchange, q.numbers(columns)
-
-
 def _library_getrf(q: GpuQueue, A: Block, rows: int, columns: int, ipiv: int, info: int) -> None:
     """Factor the panel by cuSOLVER, without pivoting if `ipiv` is 0."""
-    from cupy_backends.cuda.libs import cusolver
-
-    letter = LETTER[A.dtype.char]
-    handle = q.handle("cusolver")
-    arguments = (handle, rows, columns, A.pointer, A.ld)
-    count = getattr(cusolver, letter + "getrf_bufferSize")(*arguments)
-    work = q.workspace("getrf", count * A.dtype.itemsize)
-    getattr(cusolver, letter + "getrf")(*arguments, work, ipiv, info)
+    q.factor("getrf", A.dtype, (rows, columns, A.pointer, A.ld), (ipiv, info))
     if not ipiv:
         return
     function = q.function("to_zero_based", PERMUTE)

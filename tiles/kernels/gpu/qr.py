@@ -14,38 +14,17 @@ import numpy as np
 
 from hetero_la.tiles.kernels.device import Array, KernelOptions
 from hetero_la.tiles.kernels.gpu.cholesky_qr import CholeskyQR
-from hetero_la.tiles.kernels.gpu.common import (
-    MOST_JOINED,
-    PAIRED,
-    UNIT_BYTES,
-    ceil_div,
-    triangles_source,
-)
+from hetero_la.tiles.kernels.gpu.common import MOST_JOINED, PAIRED, UNIT_BYTES, ceil_div, source
 from hetero_la.tiles.kernels.gpu.queue import Block, GpuQueue, block
 from hetero_la.tiles.kernels.gpu.sources import Source
 from hetero_la.tiles.kernels.registry import implements
 
 _THREADS = 512  # of a block of geqrf_leaf
 _STRIP_BYTES = 256  # of a column of the strip that a warp holds
-_LANES = 32  # most columns of a leaf
+LANES = 32  # most columns of a leaf
 _BLOCK = 2 * MOST_JOINED  # most columns of a block
 _BLOCK_BYTES = 2048  # most bytes of a block's row: wider blocks cost more memory traffic than gain
 _CHUNK = 2**28  # bytes of each workspace of larfb: at this width a product loses no speed
-
-
-def inner_blocking(options: KernelOptions) -> int:
-    """Return the number of columns of a leaf.
-
-    Raises
-    ------
-    ValueError
-        If ``options.ib`` is below one, or more than a warp's lanes.
-    """
-    if options.ib is None:
-        return _LANES
-    if not 1 <= options.ib <= _LANES:
-        raise ValueError(f"ib must be in 1..{_LANES} on a GPU, not {options.ib}")
-    return options.ib
 
 
 @functools.cache
@@ -98,13 +77,13 @@ class _QrPanel:
         if width <= self.ib:
             return
         self.move_upper(first, width, self.ib)
-        G = _workspace(q, "join", V.dtype, width, width)
-        q.gemm(1, V, V, 0, G, (width, width, self.rows - first), trans_a="c")
+        G = q.matrix("join", width, width, V.dtype)
+        q.gemm(1, V, V, 0, G, (width, width, self.rows - first), trans="cn")
         joined = self.ib
         while joined < width:
             grid = (ceil_div(joined, PAIRED), ceil_div(width, 2 * joined))
             q.launch(
-                q.function("join_pairs", triangles_source(V.dtype)), grid, 128,
+                q.function("join_pairs", source("triangles", V.dtype)), grid, 128,
                 T.pointer, T.ld, G.pointer, G.ld, width, joined,
             )  # fmt: skip
             joined *= 2
@@ -119,16 +98,16 @@ class _QrPanel:
         """Move the part above diagonal blocks of order `diagonal` to R."""
         A, R, T = (x.at(first, first) for x in (self.A, self.R, self.T))
         self.q.launch(
-            self.q.function("move_upper", triangles_source(A.dtype)), (width,), 128,
+            self.q.function("move_upper", source("triangles", A.dtype)), (width,), 128,
             A.pointer, A.ld, R.pointer, R.ld, T.pointer, T.ld, diagonal,
         )  # fmt: skip
 
     def join(self, first: int, left: int, right: int) -> None:
         """Compute T12 <- -T1 V1^H V2 T2; only rows of V1 where V2 is not zero count."""
         q, V, T = self.q, self.A.at(first + left, first), self.T.at(first, first)
-        T12, W = T.at(0, left), _workspace(q, "join", V.dtype, left, right)
+        T12, W = T.at(0, left), q.matrix("join", left, right, V.dtype)
         rows = self.rows - first - left
-        q.gemm(1, V, V.at(0, left), 0, T12, (left, right, rows), trans_a="c")
+        q.gemm(1, V, V.at(0, left), 0, T12, (left, right, rows), trans="cn")
         q.gemm(1, T12, T.at(left, left), 0, W, (left, right, right))
         q.gemm(-1, T, W, 0, T12, (left, right, left))
 
@@ -137,7 +116,7 @@ class _QrPanel:
         # one GPU, each holding half of it, would wait for the rest of their blocks.
         q, A, R, T = self.q, *(x.at(first, first) for x in (self.A, self.R, self.T))
         rows, itemsize = self.rows - first, A.dtype.itemsize
-        units = 2 * (self.blocks + 1) * _LANES * 2  # a complex number takes two
+        units = 2 * (self.blocks + 1) * LANES * 2  # a complex number takes two
         exchange = q.workspace("reflectors", units * UNIT_BYTES, zeroed=True)
         q.launch(
             self.leaf_kernel, (min(ceil_div(rows, _block_rows(A.dtype)), self.blocks),), _THREADS,
@@ -151,21 +130,17 @@ def _block_rows(dtype: np.dtype) -> int:
     return _THREADS // 32 * _STRIP_BYTES // dtype.itemsize
 
 
-def _workspace(q: GpuQueue, name: str, dtype: np.dtype, rows: int, columns: int) -> Block:
-    return Block(q.workspace(name, rows * columns * dtype.itemsize), rows, dtype)
-
-
 def _apply(
     q: GpuQueue, V: Block, T: Block, C: Block, shape: tuple[int, int, int], trans: str
 ) -> None:
     """Compute C <- C - V T V^H C, or with T^H; `shape`: rows and columns of C, columns of V."""
     rows, columns, w = shape
     step = min(columns, max(_CHUNK // (w * C.dtype.itemsize), 1))
-    W, X = (_workspace(q, name, C.dtype, w, step) for name in ("V^H C", "T V^H C"))
+    W, X = (q.matrix(name, w, step, C.dtype) for name in ("V^H C", "T V^H C"))
     for first in range(0, columns, step):
         part, count = C.at(0, first), min(step, columns - first)
-        q.gemm(1, V, part, 0, W, (w, count, rows), trans_a="c")
-        q.gemm(1, T, W, 0, X, (w, count, w), trans_a=trans)
+        q.gemm(1, V, part, 0, W, (w, count, rows), trans="cn")
+        q.gemm(1, T, W, 0, X, (w, count, w), trans=trans + "n")
         q.gemm(-1, V, X, 1, part, (rows, count, w))
 
 
@@ -175,11 +150,11 @@ def geqrf(
 ) -> None:
     (rows, columns), order = a.shape, len(tau)
     A, R, T = block(a), block(r), block(t)
-    ib = inner_blocking(options)
+    ib = options.inner_blocking(LANES)
     kernel, blocks = _leaf_kernel(q, A.dtype, True)
     in_registers = rows <= blocks * _block_rows(A.dtype)
     exponents = q.workspace("exponents", 4 * order)
-    scale = q.function("scale_columns", triangles_source(A.dtype))
+    scale = q.function("scale_columns", source("triangles", A.dtype))
     q.launch(scale, (order,), 1024, A.pointer, A.ld, rows, exponents)
     arguments = (q, A, R, T, tau.data.ptr)
     method.data.memset_async(0, method.nbytes, q.stream)
@@ -191,42 +166,30 @@ def geqrf(
         if not in_registers:
             kernel, blocks = _leaf_kernel(q, A.dtype, False)
         _QrPanel(*arguments, rows, ib, kernel, blocks).factor(0, order)
-    unscale = q.function("unscale", triangles_source(A.dtype))
+    unscale = q.function("unscale", source("triangles", A.dtype))
     q.launch(unscale, (order,), 256, R.pointer, R.ld, exponents)
     if columns > order:
         _apply(q, A, T, A.at(0, order), (rows, columns - order, order), "c")
 
 
-@implements("larfb_c", "gpu")
-def larfb_c(q: GpuQueue, v: Array, t: Array, c: Array, options: KernelOptions) -> None:
-    _apply(q, block(v), block(t), block(c), (*c.shape, len(t)), "c")
+@implements("larfb_c", "gpu", trans="c")
+@implements("larfb_n", "gpu", trans="n")
+def larfb(q: GpuQueue, v: Array, t: Array, c: Array, options: KernelOptions, trans: str) -> None:
+    _apply(q, block(v), block(t), block(c), (*c.shape, len(t)), trans)
 
 
-@implements("larfb_n", "gpu")
-def larfb_n(q: GpuQueue, v: Array, t: Array, c: Array, options: KernelOptions) -> None:
-    _apply(q, block(v), block(t), block(c), (*c.shape, len(t)), "n")
-
-
-def _unpacked(q: GpuQueue, a: Array, columns: int) -> Block:
-    A, rows = block(a), len(a)
-    V = _workspace(q, "V", A.dtype, rows, columns)
-    copy = q.function("copy_reflectors", triangles_source(A.dtype))
+@implements("gemqrt_c", "gpu", trans="c")
+@implements("gemqrt_n", "gpu", trans="n")
+def gemqrt(q: GpuQueue, a: Array, t: Array, c: Array, options: KernelOptions, trans: str) -> None:
+    A, rows, columns = block(a), len(a), len(t)
+    V = q.matrix("V", rows, columns, A.dtype)
+    copy = q.function("copy_reflectors", source("triangles", A.dtype))
     q.launch(copy, (columns,), 256, A.pointer, A.ld, V.pointer, V.ld, rows)
-    return V
-
-
-@implements("gemqrt_c", "gpu")
-def gemqrt_c(q: GpuQueue, a: Array, t: Array, c: Array, options: KernelOptions) -> None:
-    _apply(q, _unpacked(q, a, len(t)), block(t), block(c), (*c.shape, len(t)), "c")
-
-
-@implements("gemqrt_n", "gpu")
-def gemqrt_n(q: GpuQueue, a: Array, t: Array, c: Array, options: KernelOptions) -> None:
-    _apply(q, _unpacked(q, a, len(t)), block(t), block(c), (*c.shape, len(t)), "n")
+    _apply(q, V, block(t), block(c), (*c.shape, columns), trans)
 
 
 @implements("lacpy", "gpu")
 def lacpy(q: GpuQueue, r: Array, a: Array, options: KernelOptions) -> None:
     R, A = block(r), block(a)
-    copy = q.function("copy_upper", triangles_source(R.dtype))
+    copy = q.function("copy_upper", source("triangles", R.dtype))
     q.launch(copy, (len(r),), 256, R.pointer, R.ld, A.pointer, A.ld)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import weakref
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -10,12 +11,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hetero_la.tiles.arrays.transfer import copy_columns
+from hetero_la.tiles.arrays.transfer import copy_columns, pointer_and_pitch
 from hetero_la.tiles.kernels.gpu.sources import Source, module
 from hetero_la.tiles.kernels.spec import LETTER, Triangular
 
 _FILL = {"l": 0, "u": 1}  # cublasFillMode_t: the triangle that is stored
 _LEFT = 0  # cublasSideMode_t
+Triple = tuple[int, int, int]
 _KEPT = 2**28  # bytes of a workspace that is kept from one run to the next
 
 
@@ -34,11 +36,8 @@ class Block(NamedTuple):
 
 def block(a: Any) -> Block:
     """Return the block of a CuPy view."""
-    rows, columns = a.shape
-    if rows > 1 and a.strides[0] != a.itemsize:
-        raise ValueError(f"not column-major: shape {a.shape}, strides {a.strides}")
-    ld = a.strides[1] // a.itemsize if columns > 1 else max(rows, 1)
-    return Block(a.data.ptr, ld, a.dtype)
+    pointer, pitch = pointer_and_pitch(a)
+    return Block(pointer, max(pitch // a.itemsize, 1), a.dtype)
 
 
 def allocate(shape: tuple[int, ...], dtype: Any) -> Any:
@@ -71,17 +70,16 @@ def _scalar(value: int, dtype: np.dtype) -> tuple[int, np.ndarray]:
 
 @functools.cache
 def _cublas(routine: str, dtype: np.dtype) -> Any:
-    from cupy_backends.cuda.libs import cublas
+    return getattr(_library("cublas"), LETTER[dtype.char] + routine)
 
-    return getattr(cublas, LETTER[dtype.char] + routine)
+
+def _library(name: str) -> Any:
+    return importlib.import_module("cupy_backends.cuda.libs." + name)
 
 
 def _destroy(handles: dict[str, int]) -> None:
-    from cupy_backends.cuda.libs import cublas, cusolver
-
-    destroy = {"cublas": cublas.destroy, "cusolver": cusolver.destroy}
     for library, handle in handles.items():
-        destroy[library](handle)
+        _library(library).destroy(handle)
 
 
 class GpuQueue:
@@ -157,6 +155,18 @@ class GpuQueue:
                 found.data.memset_async(0, nbytes, self.stream)
         return found.data.ptr
 
+    def matrix(self, name: str, rows: int, columns: int, dtype: np.dtype) -> Block:
+        """Return a workspace as a matrix."""
+        return Block(self.workspace(name, rows * columns * dtype.itemsize), rows, dtype)
+
+    def copy(self, target: Block, source: Block, rows: int, columns: int) -> None:
+        """Copy columns of as many rows from one block to another."""
+        size = target.dtype.itemsize
+        copy_columns(
+            target.pointer, target.ld * size, source.pointer, source.ld * size, rows * size,
+            columns, self.stream.ptr,
+        )  # fmt: skip
+
     @property
     def timeout_flag(self) -> int:
         """Address of the flag that a kernel sets when its blocks wait in vain for each other."""
@@ -204,28 +214,16 @@ class GpuQueue:
         queue's stream must be current then.
         """
         if library not in self._handles:
-            from cupy_backends.cuda.libs import cublas, cusolver
-
-            create = {"cublas": cublas.create, "cusolver": cusolver.create}[library]
-            self._handles[library] = create()
+            self._handles[library] = _library(library).create()
         return self._handles[library]
 
     def gemm(
-        self,
-        alpha: int,
-        A: Block,
-        B: Block,
-        beta: int,
-        C: Block,
-        shape: tuple[int, int, int],
-        *,
-        trans_a: str = "n",
-        trans_b: str = "n",
+        self, alpha: int, A: Block, B: Block, beta: int, C: Block, shape: Triple, trans: str = "nn"
     ) -> None:
         """Compute C <- alpha A B + beta C, `shape` = (m, n, k); "c" stands for A^H or B^H."""
         dtype = C.dtype
         _cublas("gemm", dtype)(
-            self.handle("cublas"), _operation(trans_a, dtype), _operation(trans_b, dtype), *shape,
+            self.handle("cublas"), _operation(trans[0], dtype), _operation(trans[1], dtype), *shape,
             _scalar(alpha, dtype)[0], A.pointer, A.ld, B.pointer, B.ld,
             _scalar(beta, dtype)[0], C.pointer, C.ld,
         )  # fmt: skip
@@ -237,16 +235,15 @@ class GpuQueue:
         B: Block,
         beta: int,
         C: Block,
-        shape: tuple[int, int, int],
-        steps: tuple[int, int, int],
+        shape: Triple,
+        steps: Triple,
         count: int,
-        *,
-        trans_b: str = "n",
+        trans: str = "nn",
     ) -> None:
         """Compute `gemm` `count` times, each `steps` elements further in A, B and C."""
         dtype = C.dtype
         _cublas("gemmStridedBatched", dtype)(
-            self.handle("cublas"), 0, _operation(trans_b, dtype), *shape,
+            self.handle("cublas"), _operation(trans[0], dtype), _operation(trans[1], dtype), *shape,
             _scalar(alpha, dtype)[0], A.pointer, A.ld, steps[0], B.pointer, B.ld, steps[1],
             _scalar(beta, dtype)[0], C.pointer, C.ld, steps[2], count,
         )  # fmt: skip
@@ -269,10 +266,18 @@ class GpuQueue:
 
     def potrf(self, A: Block, order: int, info: int) -> None:
         """Overwrite the lower triangle of A by its Cholesky factor; `info` is an address."""
-        from cupy_backends.cuda.libs import cusolver
+        self.factor("potrf", A.dtype, (_FILL["l"], order, A.pointer, A.ld), (info,))
 
-        letter = LETTER[A.dtype.char]
-        arguments = (self.handle("cusolver"), _FILL["l"], order, A.pointer, A.ld)
-        count = getattr(cusolver, letter + "potrf_bufferSize")(*arguments)
-        work = self.workspace("potrf", count * A.dtype.itemsize)
-        getattr(cusolver, letter + "potrf")(*arguments, work, count, info)
+    def factor(
+        self, routine: str, dtype: np.dtype, matrix: tuple[int, ...], results: tuple[int, ...]
+    ) -> None:
+        """Call a factorization of cuSOLVER, with the workspace that it asks for.
+
+        `matrix` is what comes before the workspace, and `results` what comes after it.
+        """
+        cusolver, name = _library("cusolver"), LETTER[dtype.char] + routine
+        arguments = (self.handle("cusolver"), *matrix)
+        count = getattr(cusolver, name + "_bufferSize")(*arguments)
+        work = self.workspace(routine, count * dtype.itemsize)
+        size = (count,) if routine == "potrf" else ()
+        getattr(cusolver, name)(*arguments, work, *size, *results)
