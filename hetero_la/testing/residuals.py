@@ -296,6 +296,14 @@ def qr_factors_ratio(a: ArrayLike, qr: ArrayLike, tau: ArrayLike) -> float:
         return max(ratio(residual, one_norm(a), *scales), ratio(departure, *scales))
 
 
+def _system(a: ArrayLike, x: ArrayLike, b: ArrayLike) -> tuple[NDArray, NDArray, NDArray]:
+    """Return A, X and B as matrices; raise ValueError if their shapes do not match."""
+    a, x, b = np.asarray(a), as_floating(x), np.asarray(b)
+    if a.ndim != 2 or x.shape[:1] != a.shape[1:] or b.shape != a.shape[:1] + x.shape[1:]:
+        raise ValueError(f"shapes {a.shape}, {x.shape} and {b.shape} of A, X and B do not match")
+    return a, as_columns(x), as_columns(b)
+
+
 def solve_ratio(
     a: ArrayLike, x: ArrayLike, b: ArrayLike, *, assume_a: str = "gen", lower: bool = False
 ) -> float:
@@ -331,10 +339,7 @@ def solve_ratio(
     if assume_a not in ("gen", *_HERMITIAN):
         known = ", ".join(("gen", *_HERMITIAN))
         raise ValueError(f"assume_a must be one of {known}, not {assume_a!r}")
-    a, x, b = np.asarray(a), as_floating(x), np.asarray(b)
-    if a.ndim != 2 or x.shape[:1] != a.shape[1:] or b.shape != a.shape[:1] + x.shape[1:]:
-        raise ValueError(f"shapes {a.shape}, {x.shape} and {b.shape} of A, X and B do not match")
-    x, b = as_columns(x), as_columns(b)
+    a, x, b = _system(a, x, b)
     sums = np.zeros(x.shape[1])
     with np.errstate(all="ignore"):
         for rows in blocks(a.shape[0]):
@@ -390,10 +395,7 @@ def lstsq_ratio(a: ArrayLike, x: ArrayLike, b: ArrayLike) -> float:
     >>> lstsq_ratio(a, [2.1], b) < RATIO_LIMIT
     False
     """
-    a, x, b = np.asarray(a), as_floating(x), np.asarray(b)
-    if a.ndim != 2 or x.shape[:1] != a.shape[1:] or b.shape != a.shape[:1] + x.shape[1:]:
-        raise ValueError(f"shapes {a.shape}, {x.shape} and {b.shape} of A, X and B do not match")
-    x, b = as_columns(x), as_columns(b)
+    a, x, b = _system(a, x, b)
     (m, n), nrhs = a.shape, x.shape[1]
     with np.errstate(all="ignore"):
         left = np.empty((m, nrhs), np.result_type(x, b))

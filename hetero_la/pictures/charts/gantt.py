@@ -134,47 +134,40 @@ class _Chart:
         instructions = self.run.plan.programs[worker].instructions
         mark = worker_mark(worker, 16, y + 2, 15, 15)
         self.scene.add(*mark, Text(36, y + 14, info.name, bold=True))
-        queues = np.array([int(i.queue) for i in instructions], np.intp)
-        for row in sorted(set(queues.tolist())):
-            mine = np.flatnonzero(queues == row)
-            labels = [instructions[i].label for i in mine]
-            colours = [family(instructions[i].kind).colour for i in mine]
-            links = [self.link.get((worker, i), "") for i in mine.tolist()]
-            boxes = self._merged_boxes(trace.spans[mine], labels, colours, links)
+        rows: dict[int, list[_Box]] = {}
+        for place, (i, span) in enumerate(zip(instructions, trace.spans, strict=True)):
+            link = self.link.get((worker, place), "")
+            box = self._box(span, i.label, family(i.kind).colour, link)
+            rows.setdefault(int(i.queue), []).append(box)
+        for row, boxes in sorted(rows.items()):
             self._row(worker, row, y, _BAR, boxes)
             y += _ROW
-        names = [f"task {number}" for number in range(len(trace.windows))]
-        plain = [OTHER.colour] * len(names), [""] * len(names)
-        boxes = self._merged_boxes(trace.windows, names, *plain)
-        self._row(worker, TASKS, y, 8, boxes)
+        spans = enumerate(trace.windows)
+        tasks = [self._box(span, f"task {number}", OTHER.colour) for number, span in spans]
+        self._row(worker, TASKS, y, 8, tasks)
         self.row[worker, _PARTS] = y + 15
         return y + 46
 
-    def _row(self, worker: int, row: int, y: float, high: float, boxes: Iterator[_Box]) -> None:
+    def _box(self, span: np.ndarray, label: str, colour: str, link: str = "") -> _Box:
+        start, stop = span.tolist()
+        tip = f"{label}: {format_amount(stop - start, 's')}"
+        return _Box(self._x(start), self._x(stop), colour, tip, link)
+
+    def _row(self, worker: int, row: int, y: float, high: float, boxes: list[_Box]) -> None:
+        """Draw boxes in a row; one that is too narrow is merged with its neighbour."""
         self.row[worker, row] = y
         self.scene.add(Text(_LEFT - 8, y + high / 2 + 4, ROWS[row], 10, "end", MUTED))
-        for box in boxes:
+        merged: list[_Box] = []
+        for box in sorted(boxes, key=lambda box: box.left):
+            last = merged[-1] if merged else box
+            if merged and last.is_merged_with(box, self.finest):
+                right = max(last.right, box.right)
+                merged[-1] = last._replace(right=right, tip="several calls")
+            else:
+                merged.append(box)
+        for box in merged:
             wide = max(box.right - box.left, self.finest)
             self.scene.add(Rect(box.left, y, wide, high, box.colour, tip=box.tip, link=box.link))
-
-    def _merged_boxes(
-        self, spans: np.ndarray, labels: list[str], colours: list[str], links: list[str]
-    ) -> Iterator[_Box]:
-        """Yield the boxes of a row; a box that is too narrow is merged with its neighbour."""
-        held: _Box | None = None
-        for at in np.argsort(spans[:, 0], kind="stable").tolist():
-            start, stop = spans[at].tolist()
-            left, right = self._x(start), self._x(stop)
-            tip = f"{labels[at]}: {format_amount(stop - start, 's')}"
-            box = _Box(left, right, colours[at], tip, links[at])
-            if held is not None and held.is_merged_with(box, self.finest):
-                held = held._replace(right=max(held.right, right), tip="several calls")
-                continue
-            if held is not None:
-                yield held
-            held = box
-        if held is not None:
-            yield held
 
     def _parts(self, parts: dict[str, float], y: float) -> None:
         """Draw the parts of a worker's time as a bar as long as the run."""
