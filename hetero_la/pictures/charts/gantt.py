@@ -68,12 +68,12 @@ def _charts(
         calls = run.calls() if run is linked else []
         charts.append(_Chart(scene, run, y, run.seconds / longest, calls, finest))
         y = charts[-1].bottom + 24
-    _legend(scene, runs, y)
+    _legend(scene, runs, y, arrows=any(chart.arrows for chart in charts))
     scene.fit()
     return scene, charts
 
 
-def _legend(scene: Scene, runs: Sequence[TracedRun], y: float) -> None:
+def _legend(scene: Scene, runs: Sequence[TracedRun], y: float, *, arrows: bool) -> None:
     kinds = dict.fromkeys(
         i.kind for run in runs for p in run.plan.programs for i in p.instructions if i.kind
     )
@@ -84,7 +84,7 @@ def _legend(scene: Scene, runs: Sequence[TracedRun], y: float) -> None:
     legend.end_row()
     legend.note(
         "Rows: a worker's queues, and the tasks in which its thread worked. Grey: loads, stores, "
-        "messages. Arrows: panels that travel."
+        "messages." + (" Arrows: panels that travel." if arrows else "")
     )
 
 
@@ -109,8 +109,8 @@ class _Chart:
             y = self._worker(worker, y)
         self.bottom = self._axis(y)
         arrows = list(self._arrows())
-        if len(arrows) <= _MOST_ARROWS:
-            scene.add(*arrows)
+        self.arrows = arrows if len(arrows) <= _MOST_ARROWS else []
+        scene.add(*self.arrows)
         for worker, parts in enumerate(run.parts()):
             self._parts(parts, self.row[worker, _PARTS])
 
@@ -185,7 +185,7 @@ class _Chart:
 
     def _axis(self, y: float) -> float:
         """Draw the time axis, with as many ticks as are legible."""
-        unit = 1e-6 if self.run.seconds < 2e-3 else 1e-3 if self.run.seconds < 2 else 1.0
+        unit = 1e-6 if self.run.seconds < 1e-2 else 1e-3 if self.run.seconds < 10 else 1.0
         name = {1e-6: "µs", 1e-3: "ms", 1.0: "s"}[unit]
         every = next(n for n in ticks() if n * unit * self.scale >= 60)
         right = _LEFT + self.run.seconds * self.scale
