@@ -111,11 +111,11 @@ class PlannedGraph(TaskGraph):
         )
         names = [worker.name for worker in self.workers]
         if granularity == "column":
-            return PlacedGraph(self, self.placement, names, self.seconds, "s", title)
+            return PlacedGraph(self, self.placement, names, self.seconds, title)
         graph = ROUTINES[self.routine].tasks(layout, granularity)
         placement = list(Placement(graph, self.distribution, self.panel_worker))
         seconds = graph_seconds(graph, placement, self.model, self.dtype)
-        return PlacedGraph(graph, placement, names, seconds, "s", title)
+        return PlacedGraph(graph, placement, names, seconds, title)
 
     def draw(
         self,

@@ -8,7 +8,6 @@ from numpy.typing import ArrayLike, NDArray
 from hetero_la.api.qr_factors import apply_q
 from hetero_la.numerics.conditioning import hermitian_norm1
 from hetero_la.testing.residual_blocks import (
-    as_columns,
     as_floating,
     blocks,
     column_sums,
@@ -301,7 +300,7 @@ def _system(a: ArrayLike, x: ArrayLike, b: ArrayLike) -> tuple[NDArray, NDArray,
     a, x, b = np.asarray(a), as_floating(x), np.asarray(b)
     if a.ndim != 2 or x.shape[:1] != a.shape[1:] or b.shape != a.shape[:1] + x.shape[1:]:
         raise ValueError(f"shapes {a.shape}, {x.shape} and {b.shape} of A, X and B do not match")
-    return a, as_columns(x), as_columns(b)
+    return a, np.atleast_2d(x.T).T, np.atleast_2d(b.T).T  # a vector is one column
 
 
 def solve_ratio(

@@ -11,7 +11,7 @@ from hetero_la.execution.timeline import TracedRun
 from hetero_la.pictures.charts.chrome import ROWS, TASKS, messages
 from hetero_la.pictures.graph.collapsed import ticks
 from hetero_la.pictures.graph.page import Timeline
-from hetero_la.pictures.graph.placed import format_amount
+from hetero_la.pictures.graph.placed import format_seconds
 from hetero_la.pictures.legend import Legend, heading, worker_mark
 from hetero_la.pictures.palette import FAINT, GRID, INK, MUTED, OTHER, PAPER, family, text_on
 from hetero_la.pictures.scene import Line, Rect, Scene, Text
@@ -103,7 +103,7 @@ class _Chart:
         self.row: dict[tuple[int, int], float] = {}
         layout = run.plan.layout
         text = f"{run.plan.routine} of a {layout.m} x {layout.n} matrix, nb = {layout.nb_text}"
-        at = heading(scene, 16, text, [f"{format_amount(run.seconds, 's')} in all"], top)
+        at = heading(scene, 16, text, [f"{format_seconds(run.seconds)} in all"], top)
         self.top, y = at, at + 6
         for worker in range(len(run.workers)):
             y = self._worker(worker, y)
@@ -150,7 +150,7 @@ class _Chart:
 
     def _box(self, span: np.ndarray, label: str, colour: str, link: str = "") -> _Box:
         start, stop = span.tolist()
-        tip = f"{label}: {format_amount(stop - start, 's')}"
+        tip = f"{label}: {format_seconds(stop - start)}"
         return _Box(self._x(start), self._x(stop), colour, tip, link)
 
     def _row(self, worker: int, row: int, y: float, high: float, boxes: list[_Box]) -> None:
@@ -176,7 +176,7 @@ class _Chart:
         for part, seconds in parts.items():
             wide = seconds * self.scale
             share = seconds / self.run.seconds if self.run.seconds else 0.0
-            tip, fill = f"{part}: {format_amount(seconds, 's')}, {share:.1%}", _PART_COLOURS[part]
+            tip, fill = f"{part}: {format_seconds(seconds)}, {share:.1%}", _PART_COLOURS[part]
             self.scene.add(Rect(x, y, wide, 13, fill, MUTED, 0.5, tip=tip))
             if wide > 34:
                 text = Text(x + wide / 2, y + 10, f"{share:.0%}", 9.5, "middle", text_on(fill))
