@@ -98,3 +98,8 @@ def test_what_cannot_be_drawn_is_refused_at_once(
     capfd: pytest.CaptureFixture[str], argv: list[str], sentence: str
 ) -> None:
     assert sentence in refused(capfd, "graph", *argv)
+
+
+def test_contradictory_options_are_refused(capfd: pytest.CaptureFixture[str]) -> None:
+    argv = "graph solve --n 40 --nb 10 --assume-a pos --pivot none -o a.svg"
+    assert "--pivot is for LU" in refused(capfd, *argv.split())

@@ -103,8 +103,8 @@ def test_plots_of_every_kind(suffix: str, tmp_path: Path) -> None:
 
 def test_no_line_of_a_plot_touches_its_frame() -> None:
     axes = Figure().subplots()
-    for number, rate in enumerate((97.0, 97.5)):  # nearly equal: Matplotlib leaves 5 % of 0.5
-        rates._line(axes, number, [128, 512], [rate, rate], f"{rate}")
+    for rate in (97.0, 97.5):  # nearly equal: Matplotlib leaves 5 % of 0.5
+        rates._line(axes, [128, 512], [rate, rate], f"{rate}")
     rates._finish(axes, "inner size k, columns")
     assert axes.get_ylim() == (0, pytest.approx(97.5 * 1.05))
 

@@ -93,3 +93,10 @@ def test_what_cannot_be_predicted_is_refused_at_once(
     capfd: pytest.CaptureFixture[str], argv: list[str], sentence: str
 ) -> None:
     assert sentence in refused(capfd, "simulate", *argv)
+
+
+def test_rows_are_for_all_that_are_not_square(capfd: pytest.CaptureFixture[str]) -> None:
+    for routine in ("lu", "lu_nopivot", "qr"):
+        assert main(["simulate", routine, *SMALL, "--m", "50000"]) == 0
+    capfd.readouterr()
+    assert "--m is for" in refused(capfd, "simulate", "cholesky", *SMALL, "--m", "50000")

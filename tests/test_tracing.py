@@ -20,7 +20,7 @@ from hetero_la.cli.main import main
 from hetero_la.execution import execute
 from hetero_la.execution.timeline import TracedRun
 from hetero_la.pictures.charts.gantt import draw_runs
-from hetero_la.pictures.scene import Rect, Text
+from hetero_la.pictures.scene import Rect, Scene, Text
 from hetero_la.pictures.svg import svg
 from hetero_la.scheduler.program.instructions import CallKernel, Program, ReceiveMessage
 from hetero_la.scheduler.program.messages import MessageKey
@@ -277,6 +277,10 @@ def test_chrome_events(run: TracedRun, tmp_path: Path) -> None:
             )
 
 
+def explains_arrows(scene: Scene) -> bool:
+    return any("Arrows" in shape.text for shape in scene.shapes if isinstance(shape, Text))
+
+
 def test_the_chart_shows_every_call_and_the_parts(run: TracedRun) -> None:
     scene = draw_runs([run])
     tips = {s.tip.split(":")[0] for s in scene.shapes if isinstance(s, Rect) and s.tip}
@@ -286,6 +290,7 @@ def test_the_chart_shows_every_call_and_the_parts(run: TracedRun) -> None:
     extents = [extent(s) for s in scene.shapes if isinstance(s, Text)]
     assert not [pair for pair in itertools.combinations(extents, 2) if overlap(*pair)]
     assert shapes(svg(scene), "rect")
+    assert explains_arrows(scene)
 
 
 def test_parts_are_drawn_as_long_as_they_took(run: TracedRun) -> None:
@@ -308,6 +313,7 @@ def test_calls_too_short_to_be_seen_are_drawn_together(run: TracedRun) -> None:
     trace = WorkerTrace(times[:-1], spans, np.array([[run.began, run.ended]]))
     scene = draw_runs([TracedRun(plan, run.began, run.ended, [trace])])
     assert sum(isinstance(shape, Rect) for shape in scene.shapes) < 3000
+    assert not explains_arrows(scene)  # one worker sends nothing
 
 
 @pytest.mark.parametrize("suffix", ["json", "svg", "html"])

@@ -16,6 +16,7 @@ accurate they are (`hetero_la.numerics.growth`).
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -82,24 +83,16 @@ def solve_nopivot_tasks(layout: TileLayout, granularity: Granularity = "column")
     return g
 
 
-_LU = replace(
-    lu.LU,
-    tasks=lu_nopivot_tasks,
-    when=(("pivot", "none"),),
-    summary="factor a matrix: A = L U",
-    trouble="growth",
-    kind="dominant",
-    one_gpu_tiles=(Tiling(32768, 1024), Tiling(2048, 512), Tiling(0, 256)),
-)
+_UNPIVOTED: dict[str, Any] = {
+    "when": (("pivot", "none"),),
+    "trouble": "growth",
+    "kind": "dominant",
+    "one_gpu_tiles": (Tiling(32768, 1024), Tiling(2048, 512), Tiling(0, 256)),
+}
 
 ROUTINES = {
-    "lu_nopivot": _LU,
-    "solve_nopivot": replace(
-        lu.ROUTINES["solve"],
-        tasks=solve_nopivot_tasks,
-        when=_LU.when,
-        trouble=_LU.trouble,
-        kind=_LU.kind,
-        one_gpu_tiles=_LU.one_gpu_tiles,
+    "lu_nopivot": replace(
+        lu.LU, tasks=lu_nopivot_tasks, summary="factor a matrix: A = L U", **_UNPIVOTED
     ),
+    "solve_nopivot": replace(lu.ROUTINES["solve"], tasks=solve_nopivot_tasks, **_UNPIVOTED),
 }

@@ -12,20 +12,13 @@ import sys
 import traceback
 import warnings
 from collections.abc import Iterator, Sequence
-from typing import TextIO
+from typing import Any
 
 from hetero_la.cli import interrupt
 from hetero_la.cli.common.messages import ignore_closed_stderr
 
 
-def _print_warning(
-    message: Warning | str,
-    category: type[Warning],
-    filename: str,
-    lineno: int,
-    file: TextIO | None = None,
-    line: str | None = None,
-) -> None:
+def _print_warning(message: Warning | str, *where: Any, **more: Any) -> None:
     with ignore_closed_stderr():
         print(f"hetero-la: warning: {_one_line(message)}", file=sys.stderr, flush=True)
 
@@ -109,11 +102,8 @@ def _run(argv: Sequence[str] | None) -> int:
         # The reader has gone; the interpreter's flush at exit must not fail as well.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
-    except (ValueError, OSError, MemoryError) as error:
+    except (ValueError, OSError, MemoryError, HeteroLAError) as error:
         if interrupt.requested():
             raise
-        return _fail(error, 2, verbose)
-    except HeteroLAError as error:
-        if interrupt.requested():
-            raise
-        return _fail(error, 1, verbose)
+        bad_input = isinstance(error, ValueError | OSError | MemoryError)
+        return _fail(error, 2 if bad_input else 1, verbose)

@@ -8,6 +8,7 @@ import math
 import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -158,10 +159,6 @@ def _write_mtx(path: Path, arrays: Arrays, opener: Callable[..., Any] = open) ->
         scipy.io.mmwrite(file, columns, symmetry="general")
 
 
-def _write_mtx_gz(path: Path, arrays: Arrays) -> None:
-    _write_mtx(path, arrays, gzip.open)
-
-
 def _write_hdf5(path: Path, arrays: Arrays) -> None:
     with import_library("h5py").File(path, "x") as file:
         for name, array in arrays.items():
@@ -191,12 +188,13 @@ class Format:
     library: str | None = None
 
 
+_HDF5 = Format(_read_hdf5, _write_hdf5, several=True, library="h5py")
 FORMATS = {
     ".npy": Format(_read_npy, _write_npy, several=False),
     ".npz": Format(_read_npz, _write_npz, several=True),
     ".mtx": Format(_read_mtx, _write_mtx, several=False),
-    ".mtx.gz": Format(_read_mtx, _write_mtx_gz, several=False),
-    ".h5": Format(_read_hdf5, _write_hdf5, several=True, library="h5py"),
-    ".hdf5": Format(_read_hdf5, _write_hdf5, several=True, library="h5py"),
+    ".mtx.gz": Format(_read_mtx, partial(_write_mtx, opener=gzip.open), several=False),
+    ".h5": _HDF5,
+    ".hdf5": _HDF5,
     ".zarr": Format(_read_zarr, _write_zarr, several=True, library="zarr"),
 }

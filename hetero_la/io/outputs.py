@@ -30,10 +30,9 @@ def errors_naming_file(doing: str, path: Path) -> Iterator[None]:
     """Turn the errors of libraries into one sentence that names the file."""
     try:
         yield
-    except InsufficientMemoryError as error:
-        raise InsufficientMemoryError(f"cannot {doing} {path}: {error}") from error
     except MemoryError as error:
-        raise InsufficientMemoryError(f"cannot {doing} {path}: memory is exhausted") from error
+        told = error if isinstance(error, InsufficientMemoryError) else "memory is exhausted"
+        raise InsufficientMemoryError(f"cannot {doing} {path}: {told}") from error
     except OSError as error:
         reason = (error.strerror or str(error)).splitlines()[0]
         raise type(error)(f"cannot {doing} {path}: {reason}") from error

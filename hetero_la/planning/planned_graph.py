@@ -93,11 +93,11 @@ class PlannedGraph(TaskGraph):
         )
         names = [worker.name for worker in decided.workers]
         if granularity == "column":
-            return PlacedGraph(self, self.placement, names, self.seconds, "s", title)
+            return PlacedGraph(self, self.placement, names, self.seconds, title)
         graph = ROUTINES[decided.routine].tasks(layout, granularity)
         placement = list(Placement(graph, self.distribution, decided.panel_worker))
         seconds = graph_seconds(graph, placement, decided.model, decided.dtype)
-        return PlacedGraph(graph, placement, names, seconds, "s", title)
+        return PlacedGraph(graph, placement, names, seconds, title)
 
     def draw(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import os
 import warnings
@@ -76,9 +77,6 @@ def _teams(size: ClusterSize) -> list[Team]:
 
 def _dask(size: ClusterSize) -> DaskCosts:
     """Measure Dask's costs on a cluster of all the workers."""
-    with Cluster(
-        cpus=size.cpus, gpus=size.gpus, virtual_gpus=size.virtual_gpus,
-        blas_threads=size.blas_threads,
-    ) as cluster:  # fmt: skip
+    with Cluster(**dataclasses.asdict(size)) as cluster:
         client = cluster.private_client()
         return measure_dask(client, [info.address for info in worker_infos(client)])

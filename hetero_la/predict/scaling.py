@@ -176,10 +176,11 @@ def strong_scaling(
     ([1, 2, 4, 8], True)
     """
     found = _as_machine(machine)
-    rows = []
-    for count in _powers(found.gpus if gpus is None else gpus):
-        if anyway or _may_fit(shape, found, count, options):
-            rows.append(forecast(routine, shape, found, count, **options))
+    rows = [
+        forecast(routine, shape, found, count, **options)
+        for count in _powers(found.gpus if gpus is None else gpus)
+        if anyway or _may_fit(shape, found, count, options)
+    ]
     rows = [row for row in rows if anyway or row.fits]
     if not rows:
         raise ValueError(

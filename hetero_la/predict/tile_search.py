@@ -78,10 +78,9 @@ def search(
         If the workers were not measured: nominal rates are too inexact to compare tile sizes.
     """
     routine, m, n, nrhs, dtype = problem
-    owners, _ = assign_roles(tuple(workers), Options())
     require_measured(workers, dtype)
     found = []
-    for nb, depth in _candidates(problem, owners, sizes, depths):
+    for nb, depth in _candidates(problem, _owners(workers), sizes, depths):
         planned = plan(
             routine, (m, n), dtype, nrhs=nrhs, workers=workers, nb=nb, lookahead=depth
         )  # fmt: skip
@@ -119,6 +118,11 @@ def _candidates(
     return list(dict.fromkeys(found))
 
 
+def _owners(workers: Sequence[WorkerInfo]) -> tuple[WorkerInfo, ...]:
+    """Return the workers that own columns."""
+    return assign_roles(tuple(workers), Options())[0]
+
+
 def _device_kind(owners: Sequence[WorkerInfo]) -> str:
     """Return the device kind that the owners compute on."""
     return "cpu" if owners[0].virtual else owners[0].kind
@@ -126,8 +130,7 @@ def _device_kind(owners: Sequence[WorkerInfo]) -> str:
 
 def largest_size(workers: Sequence[WorkerInfo]) -> int:
     """Return the largest tile size that `search` tries by default: it makes the fewest tasks."""
-    owners, _ = assign_roles(tuple(workers), Options())
-    return max(_SIZES[_device_kind(owners)])
+    return max(_SIZES[_device_kind(_owners(workers))])
 
 
 def _coarsened(sizes: Sequence[int], order: int) -> Sequence[int]:
@@ -139,7 +142,7 @@ def _coarsened(sizes: Sequence[int], order: int) -> Sequence[int]:
 
 def require_measured(workers: Sequence[WorkerInfo], dtype: Any) -> None:
     """Raise ValueError unless this machine's profile contains the owners of columns."""
-    owners, _ = assign_roles(tuple(workers), Options())
+    owners = _owners(workers)
     if machine_model(owners, dtype, measure=False).unmeasured:
         who = team_name(owners)
         raise ValueError(f"no profile of this machine knows {who}: run 'hetero-la probe' first")
@@ -186,10 +189,10 @@ def tunings_of(
     `found` is in order.  A sequence of sizes is used for its very size only, one tile size also
     for matrices that are about as large.
     """
-    owners, _ = assign_roles(tuple(workers), Options())
     routine, m, n, nrhs, dtype = problem
-    best = found[:1]
-    if not isinstance(best[0].nb, int):
-        best = [*best, *[one for one in found if isinstance(one.nb, int)][:1]]
-    team = team_name(owners)
-    return [Tuning(routine, team, np.dtype(dtype).name, m, n, nrhs, *one) for one in best]
+    uniform = [one for one in found if isinstance(one.nb, int)]
+    team = team_name(_owners(workers))
+    return [
+        Tuning(routine, team, np.dtype(dtype).name, m, n, nrhs, *one)
+        for one in dict.fromkeys([*found[:1], *uniform[:1]])
+    ]

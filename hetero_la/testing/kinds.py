@@ -180,18 +180,18 @@ def smallest_scale(dtype: np.dtype) -> float:
     return 0.25 * float(info.tiny) / (float(info.eps) / 2)
 
 
-@kind("near-underflow", "rands scaled to nearly underflow")
-def _near_underflow(r: KindArguments) -> NDArray:
-    a = _rands(r)
-    a *= smallest_scale(r.dtype)
-    return a
+def scaled(build: Builder, power: int) -> Builder:
+    """Return a builder that also multiplies by a power of `smallest_scale`."""
+
+    def build_scaled(r: KindArguments) -> NDArray:
+        a = build(r)
+        return np.multiply(a, smallest_scale(r.dtype) ** power, out=a)
+
+    return build_scaled
 
 
-@kind("near-overflow", "rands scaled to nearly overflow")
-def _near_overflow(r: KindArguments) -> NDArray:
-    a = _rands(r)
-    a *= 1 / smallest_scale(r.dtype)
-    return a
+kind("near-underflow", "rands scaled to nearly underflow")(scaled(_rands, 1))
+kind("near-overflow", "rands scaled to nearly overflow")(scaled(_rands, -1))
 
 
 @kind("colscale", "rands, its columns scaled from near under- to near overflow")

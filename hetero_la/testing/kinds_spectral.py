@@ -6,7 +6,7 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from hetero_la.testing.kinds import KindArguments, kind, smallest_scale
+from hetero_la.testing.kinds import KindArguments, kind, scaled
 
 
 @kind("svd-eps", "svd with cond = 1/eps: singular to working precision", cond=1.0)
@@ -46,11 +46,5 @@ def _orthonormal(a: NDArray) -> NDArray:
     return scipy.linalg.qr(a, mode="economic", overwrite_a=True, check_finite=False)[0]
 
 
-@kind("spd-underflow", "spd scaled to nearly underflow", cond=0.5)
-def _spd_underflow(r: KindArguments) -> NDArray:
-    return _spd(r) * r.dtype.type(smallest_scale(r.dtype))
-
-
-@kind("spd-overflow", "spd scaled to nearly overflow", cond=0.5)
-def _spd_overflow(r: KindArguments) -> NDArray:
-    return _spd(r) * r.dtype.type(1 / smallest_scale(r.dtype))
+kind("spd-underflow", "spd scaled to nearly underflow", cond=0.5)(scaled(_spd, 1))
+kind("spd-overflow", "spd scaled to nearly overflow", cond=0.5)(scaled(_spd, -1))

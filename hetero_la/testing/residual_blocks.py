@@ -69,11 +69,6 @@ def as_floating(x: ArrayLike) -> NDArray[Any]:
     return x if x.dtype.kind in "fc" else x.astype(np.float64)
 
 
-def as_columns(x: NDArray[Any]) -> NDArray[Any]:
-    """Return a vector as a matrix of one column."""
-    return x[:, None] if x.ndim == 1 else x
-
-
 def completed_rows(a: NDArray, rows: slice, *, hermitian: bool) -> NDArray:
     """Return rows of the Hermitian or symmetric matrix whose lower triangle `a` holds.
 

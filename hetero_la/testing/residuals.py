@@ -8,7 +8,6 @@ from numpy.typing import ArrayLike, NDArray
 from hetero_la.api.qr_factors import apply_q
 from hetero_la.numerics.conditioning import hermitian_norm1
 from hetero_la.testing.residual_blocks import (
-    as_columns,
     as_floating,
     blocks,
     column_sums,
@@ -296,6 +295,14 @@ def qr_factors_ratio(a: ArrayLike, qr: ArrayLike, tau: ArrayLike) -> float:
         return max(ratio(residual, one_norm(a), *scales), ratio(departure, *scales))
 
 
+def _system(a: ArrayLike, x: ArrayLike, b: ArrayLike) -> tuple[NDArray, NDArray, NDArray]:
+    """Return A, X and B as matrices; raise ValueError if their shapes do not match."""
+    a, x, b = np.asarray(a), as_floating(x), np.asarray(b)
+    if a.ndim != 2 or x.shape[:1] != a.shape[1:] or b.shape != a.shape[:1] + x.shape[1:]:
+        raise ValueError(f"shapes {a.shape}, {x.shape} and {b.shape} of A, X and B do not match")
+    return a, np.atleast_2d(x.T).T, np.atleast_2d(b.T).T  # a vector is one column
+
+
 def solve_ratio(
     a: ArrayLike, x: ArrayLike, b: ArrayLike, *, assume_a: str = "gen", lower: bool = False
 ) -> float:
@@ -331,10 +338,7 @@ def solve_ratio(
     if assume_a not in ("gen", *_HERMITIAN):
         known = ", ".join(("gen", *_HERMITIAN))
         raise ValueError(f"assume_a must be one of {known}, not {assume_a!r}")
-    a, x, b = np.asarray(a), as_floating(x), np.asarray(b)
-    if a.ndim != 2 or x.shape[:1] != a.shape[1:] or b.shape != a.shape[:1] + x.shape[1:]:
-        raise ValueError(f"shapes {a.shape}, {x.shape} and {b.shape} of A, X and B do not match")
-    x, b = as_columns(x), as_columns(b)
+    a, x, b = _system(a, x, b)
     sums = np.zeros(x.shape[1])
     with np.errstate(all="ignore"):
         for rows in blocks(a.shape[0]):
@@ -390,10 +394,7 @@ def lstsq_ratio(a: ArrayLike, x: ArrayLike, b: ArrayLike) -> float:
     >>> lstsq_ratio(a, [2.1], b) < RATIO_LIMIT
     False
     """
-    a, x, b = np.asarray(a), as_floating(x), np.asarray(b)
-    if a.ndim != 2 or x.shape[:1] != a.shape[1:] or b.shape != a.shape[:1] + x.shape[1:]:
-        raise ValueError(f"shapes {a.shape}, {x.shape} and {b.shape} of A, X and B do not match")
-    x, b = as_columns(x), as_columns(b)
+    a, x, b = _system(a, x, b)
     (m, n), nrhs = a.shape, x.shape[1]
     with np.errstate(all="ignore"):
         left = np.empty((m, nrhs), np.result_type(x, b))

@@ -7,6 +7,7 @@ import pickle
 import re
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import networkx
@@ -16,7 +17,7 @@ import hetero_la
 from hetero_la.pictures.graph.collapsed import collapse, draw_collapsed, steps_per_mark
 from hetero_la.pictures.graph.every_task import data_edges, draw_every_task
 from hetero_la.pictures.graph.files import draw
-from hetero_la.pictures.graph.placed import PlacedGraph, format_amount
+from hetero_la.pictures.graph.placed import format_seconds
 from hetero_la.pictures.palette import FAMILIES, contrast, family, text_on
 from hetero_la.pictures.scene import Line, Rect, Scene, Text, text_width
 from hetero_la.pictures.svg import svg
@@ -234,8 +235,8 @@ def test_every_kernel_has_a_colour_and_names_on_it_are_legible() -> None:
     ("value", "text"),
     [(1.0, "1 s"), (0.0123, "12.3 ms"), (3e-5, "30 µs"), (2e-9, "0.002 µs"), (5e13, "50 Ts")],
 )
-def test_amounts_are_written_with_their_prefix(value: float, text: str) -> None:
-    assert format_amount(value, "s") == text
+def test_times_are_written_with_their_prefix(value: float, text: str) -> None:
+    assert format_seconds(value) == text
 
 
 def test_a_hundred_thousand_tasks_are_drawn_in_seconds(tmp_path: Path) -> None:
@@ -248,9 +249,9 @@ def test_a_hundred_thousand_tasks_are_drawn_in_seconds(tmp_path: Path) -> None:
     assert (tmp_path / "large.html").stat().st_size < 4e6
 
 
-def test_a_graph_without_a_plan_is_drawn(tmp_path: Path) -> None:
-    graph = hetero_la.plan("qr", (40, 40), nb=10).graph
-    draw(PlacedGraph.unplaced(graph, 'QR <of> & "anything"'), tmp_path / "a.svg")
+def test_a_title_may_hold_any_characters(tmp_path: Path) -> None:
+    subject = replace(placed("qr", 4), title='QR <of> & "anything"')
+    draw(subject, tmp_path / "a.svg")
     assert 'QR <of> & "anything"' in texts((tmp_path / "a.svg").read_text())
 
 

@@ -15,19 +15,12 @@ from hetero_la.configs import available_machines
 from hetero_la.io.outputs import require_writable_path
 from hetero_la.pictures.charts.scaling_chart import draw_scaling
 from hetero_la.pictures.suffix import require_chart
+from hetero_la.predict import scaling
 from hetero_la.predict.forecast import Forecast
-from hetero_la.predict.scaling import (
-    FACTORIZATIONS,
-    TILE_SIZES,
-    forecast,
-    read_machine,
-    strong_scaling,
-    weak_scaling,
-)
 from hetero_la.tiles.arrays.counted import counted
 from hetero_la.tiles.arrays.errors import InsufficientMemoryError
 
-_SCALING = {"strong": strong_scaling, "weak": weak_scaling}
+_SCALING = {"strong": scaling.strong_scaling, "weak": scaling.weak_scaling}
 _HEADINGS = (
     "GPUs", "n", "nb", "seconds", "TFLOP/s", "of peak", "speed-up", "GB a GPU", "bound by",
 )  # fmt: skip
@@ -37,7 +30,7 @@ def add_parser(commands: Any) -> None:
     """Add the command to the parser's `commands`."""
     summary = "predict a factorization on a described machine"
     parser = values.add_command(commands, "simulate", simulate, summary)
-    add_sizes(parser, FACTORIZATIONS)
+    add_sizes(parser, scaling.FACTORIZATIONS)
     parser.add_argument(
         "--machine", required=True, metavar="FILE",
         help=f"a machine described in TOML, or one of {', '.join(available_machines())}",
@@ -45,7 +38,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--gpus", type=values.positive, metavar="N", help="number of its GPUs (default: all)"
     )
-    sizes = ", ".join(map(str, TILE_SIZES))
+    sizes = ", ".join(map(str, scaling.TILE_SIZES))
     parser.add_argument(
         "--nb", type=values.tilings, metavar="LIST",
         help=f"tile sizes, of which the fastest that fits is used (default: {sizes})",
@@ -75,11 +68,11 @@ def simulate(args: argparse.Namespace) -> int:
         require_chart(args.plot)
         require_writable_path(args.plot)
     shape = (args.n if args.m is None else args.m, args.n)
-    machine = read_machine(args.machine)
+    machine = scaling.read_machine(args.machine)
     options = {"nb": args.nb, "lookahead": args.lookahead, "dtype": args.dtype}
     if args.scaling == "strong":
         options["anyway"] = args.anyway
-    predict = forecast if args.scaling is None else _SCALING[args.scaling]
+    predict = scaling.forecast if args.scaling is None else _SCALING[args.scaling]
     found = predict(args.routine, shape, machine, args.gpus, **options)
     rows = [found] if isinstance(found, Forecast) else found
     if not (args.anyway or rows[-1].fits):
@@ -107,7 +100,7 @@ def table(rows: Sequence[Forecast]) -> str:
 
     Examples
     --------
-    >>> print(table([forecast("lu", (40000, 40000), "h200", nb=1024)]))
+    >>> print(table([scaling.forecast("lu", (40000, 40000), "h200", nb=1024)]))
       GPUs        n    nb    seconds   TFLOP/s  of peak  speed-up  GB a GPU  bound by
          1    40000  1024  ...
     """

@@ -40,6 +40,7 @@ def planned_problem(args: argparse.Namespace) -> Problem:
 
     Examples
     --------
+    >>> from hetero_la.cli.common.command import Choices
     >>> args = argparse.Namespace(n=50, m=20, nrhs=None, dtype=None, choices=Choices())
     >>> args.routine = "lstsq"
     >>> planned_problem(args)[:4]

@@ -16,20 +16,20 @@ _MOST = 10_000
 WORKERS = ("cpus", "gpus", "virtual_gpus", "blas_threads")
 
 
-def count(text: str) -> int:
-    """Parse a whole number from 0."""
-    value = int(text)
-    if value < 0:
-        raise ValueError
-    return value
+def _whole_number(least: int) -> Callable[[str], int]:
+    """Return a parser of whole numbers of at least `least`."""
+
+    def number(text: str) -> int:
+        value = int(text)
+        if value < least:
+            raise ValueError
+        return value
+
+    number.__name__ = "whole number"
+    return number
 
 
-def positive(text: str) -> int:
-    """Parse a whole number from 1."""
-    value = int(text)
-    if value < 1:
-        raise ValueError
-    return value
+count, positive = _whole_number(0), _whole_number(1)
 
 
 def size(text: str) -> tuple[int, int]:
@@ -107,7 +107,6 @@ def names(known: Sequence[str]) -> Callable[[str], list[str]]:
 
 
 # argparse uses these names in its messages: "invalid size value".
-count.__name__ = positive.__name__ = "whole number"
 size.__name__ = "size"
 sizes.__name__ = tilings.__name__ = "list of numbers"
 

@@ -11,7 +11,7 @@ from hetero_la.execution.timeline import TracedRun
 from hetero_la.pictures.charts.chrome import ROWS, TASKS, messages
 from hetero_la.pictures.graph.collapsed import ticks
 from hetero_la.pictures.graph.page import Timeline
-from hetero_la.pictures.graph.placed import format_amount
+from hetero_la.pictures.graph.placed import format_seconds
 from hetero_la.pictures.legend import Legend, heading, worker_mark
 from hetero_la.pictures.palette import FAINT, GRID, INK, MUTED, OTHER, PAPER, family, text_on
 from hetero_la.pictures.scene import Line, Rect, Scene, Text
@@ -69,12 +69,12 @@ def _charts(
         calls = run.calls() if run is linked else []
         charts.append(_Chart(scene, run, y, run.seconds / longest, calls, finest))
         y = charts[-1].bottom + 24
-    _legend(scene, runs, y)
+    _legend(scene, runs, y, arrows=any(chart.arrows for chart in charts))
     scene.fit()
     return scene, charts
 
 
-def _legend(scene: Scene, runs: Sequence[TracedRun], y: float) -> None:
+def _legend(scene: Scene, runs: Sequence[TracedRun], y: float, *, arrows: bool) -> None:
     kinds = dict.fromkeys(
         call.kind for run in runs for p in run.plan.programs for call in p.select(CallKernel)
     )
@@ -85,7 +85,7 @@ def _legend(scene: Scene, runs: Sequence[TracedRun], y: float) -> None:
     legend.end_row()
     legend.note(
         "Rows: a worker's queues, and the tasks in which its thread worked. Grey: loads, stores, "
-        "messages. Arrows: panels that travel."
+        "messages." + (" Arrows: panels that travel." if arrows else "")
     )
 
 
@@ -104,14 +104,14 @@ class _Chart:
         self.row: dict[tuple[int, int], float] = {}
         layout = run.plan.layout
         text = f"{run.plan.routine} of a {layout.m} x {layout.n} matrix, nb = {layout.nb_text}"
-        at = heading(scene, 16, text, [f"{format_amount(run.seconds, 's')} in all"], top)
+        at = heading(scene, 16, text, [f"{format_seconds(run.seconds)} in all"], top)
         self.top, y = at, at + 6
         for worker in range(len(run.workers)):
             y = self._worker(worker, y)
         self.bottom = self._axis(y)
         arrows = list(self._arrows())
-        if len(arrows) <= _MOST_ARROWS:
-            scene.add(*arrows)
+        self.arrows = arrows if len(arrows) <= _MOST_ARROWS else []
+        scene.add(*self.arrows)
         for worker, parts in enumerate(run.parts()):
             self._parts(parts, self.row[worker, _PARTS])
 
@@ -135,47 +135,40 @@ class _Chart:
         instructions = self.run.plan.programs[worker].instructions
         mark = worker_mark(worker, 16, y + 2, 15, 15)
         self.scene.add(*mark, Text(36, y + 14, info.name, bold=True))
-        queues = np.array([int(i.queue) for i in instructions], np.intp)
-        for row in sorted(set(queues.tolist())):
-            mine = np.flatnonzero(queues == row)
-            labels = [instructions[i].label for i in mine]
-            colours = [family(instructions[i].name).colour for i in mine]
-            links = [self.link.get((worker, i), "") for i in mine.tolist()]
-            boxes = self._merged_boxes(trace.spans[mine], labels, colours, links)
+        rows: dict[int, list[_Box]] = {}
+        for place, (i, span) in enumerate(zip(instructions, trace.spans, strict=True)):
+            link = self.link.get((worker, place), "")
+            box = self._box(span, i.label, family(i.name).colour, link)
+            rows.setdefault(int(i.queue), []).append(box)
+        for row, boxes in sorted(rows.items()):
             self._row(worker, row, y, _BAR, boxes)
             y += _ROW
-        names = [f"task {number}" for number in range(len(trace.windows))]
-        plain = [OTHER.colour] * len(names), [""] * len(names)
-        boxes = self._merged_boxes(trace.windows, names, *plain)
-        self._row(worker, TASKS, y, 8, boxes)
+        spans = enumerate(trace.windows)
+        tasks = [self._box(span, f"task {number}", OTHER.colour) for number, span in spans]
+        self._row(worker, TASKS, y, 8, tasks)
         self.row[worker, _PARTS] = y + 15
         return y + 46
 
-    def _row(self, worker: int, row: int, y: float, high: float, boxes: Iterator[_Box]) -> None:
+    def _box(self, span: np.ndarray, label: str, colour: str, link: str = "") -> _Box:
+        start, stop = span.tolist()
+        tip = f"{label}: {format_seconds(stop - start)}"
+        return _Box(self._x(start), self._x(stop), colour, tip, link)
+
+    def _row(self, worker: int, row: int, y: float, high: float, boxes: list[_Box]) -> None:
+        """Draw boxes in a row; one that is too narrow is merged with its neighbour."""
         self.row[worker, row] = y
         self.scene.add(Text(_LEFT - 8, y + high / 2 + 4, ROWS[row], 10, "end", MUTED))
-        for box in boxes:
+        merged: list[_Box] = []
+        for box in sorted(boxes, key=lambda box: box.left):
+            last = merged[-1] if merged else box
+            if merged and last.is_merged_with(box, self.finest):
+                right = max(last.right, box.right)
+                merged[-1] = last._replace(right=right, tip="several calls")
+            else:
+                merged.append(box)
+        for box in merged:
             wide = max(box.right - box.left, self.finest)
             self.scene.add(Rect(box.left, y, wide, high, box.colour, tip=box.tip, link=box.link))
-
-    def _merged_boxes(
-        self, spans: np.ndarray, labels: list[str], colours: list[str], links: list[str]
-    ) -> Iterator[_Box]:
-        """Yield the boxes of a row; a box that is too narrow is merged with its neighbour."""
-        held: _Box | None = None
-        for at in np.argsort(spans[:, 0], kind="stable").tolist():
-            start, stop = spans[at].tolist()
-            left, right = self._x(start), self._x(stop)
-            tip = f"{labels[at]}: {format_amount(stop - start, 's')}"
-            box = _Box(left, right, colours[at], tip, links[at])
-            if held is not None and held.is_merged_with(box, self.finest):
-                held = held._replace(right=max(held.right, right), tip="several calls")
-                continue
-            if held is not None:
-                yield held
-            held = box
-        if held is not None:
-            yield held
 
     def _parts(self, parts: dict[str, float], y: float) -> None:
         """Draw the parts of a worker's time as a bar as long as the run."""
@@ -184,7 +177,7 @@ class _Chart:
         for part, seconds in parts.items():
             wide = seconds * self.scale
             share = seconds / self.run.seconds if self.run.seconds else 0.0
-            tip, fill = f"{part}: {format_amount(seconds, 's')}, {share:.1%}", _PART_COLOURS[part]
+            tip, fill = f"{part}: {format_seconds(seconds)}, {share:.1%}", _PART_COLOURS[part]
             self.scene.add(Rect(x, y, wide, 13, fill, MUTED, 0.5, tip=tip))
             if wide > 34:
                 text = Text(x + wide / 2, y + 10, f"{share:.0%}", 9.5, "middle", text_on(fill))
@@ -193,7 +186,7 @@ class _Chart:
 
     def _axis(self, y: float) -> float:
         """Draw the time axis, with as many ticks as are legible."""
-        unit = 1e-6 if self.run.seconds < 2e-3 else 1e-3 if self.run.seconds < 2 else 1.0
+        unit = 1e-6 if self.run.seconds < 1e-2 else 1e-3 if self.run.seconds < 10 else 1.0
         name = {1e-6: "µs", 1e-3: "ms", 1.0: "s"}[unit]
         every = next(n for n in ticks() if n * unit * self.scale >= 60)
         right = _LEFT + self.run.seconds * self.scale

@@ -43,7 +43,8 @@ def _panel(axes: Any, table: RateTable) -> None:
     """Plot Gflop/s over the height, one line for each width."""
     heights, widths = table.axes
     for width in widths:
-        _line(axes, table, heights, [(height, width) for height in heights], f"{width} columns")
+        rates = [_rate(table, height, width) for height in heights]
+        _line(axes, heights, rates, f"{width} columns")
     _finish(axes, "height of the panel, rows")
 
 
@@ -51,17 +52,19 @@ def _products(axes: Any, table: RateTable) -> None:
     """Plot Gflop/s over k, one line for each height, for the largest n."""
     heights, inner, (*_, n) = table.axes
     for m in heights:
-        _line(axes, table, inner, [(m, k, n) for k in inner], f"m = {m}, n = {n}")
+        _line(axes, inner, [_rate(table, m, k, n) for k in inner], f"m = {m}, n = {n}")
     _finish(axes, "inner size k, columns")
 
 
-def _line(
-    axes: Any, table: RateTable, x: Sequence[float], sizes: list[tuple[int, ...]], label: str
-) -> None:
-    rates = [work(table.kind, size) / table.estimate(size) / 1e9 for size in sizes]
+def _rate(table: RateTable, *sizes: int) -> float:
+    """Return the Gflop/s at some sizes."""
+    return work(table.kind, sizes) / table.estimate(sizes) / 1e9
+
+
+def _line(axes: Any, x: Sequence[float], y: Sequence[float], label: str) -> None:
     number = len(axes.lines)
     axes.plot(
-        x, rates, label=label, color=SERIES[number % len(SERIES)], linewidth=1.2,
+        x, y, label=label, color=SERIES[number % len(SERIES)], linewidth=1.2,
         marker=_MARKERS[number % len(_MARKERS)], markersize=4,
     )  # fmt: skip
 

@@ -87,7 +87,7 @@ def _draw_rates(axes: Any, rows: Sequence[Forecast]) -> None:
     for x, y, row in zip(gpus, rates, rows, strict=True):
         axes.annotate(
             _percent(row.efficiency), (x, y), (4, -11),
-            textcoords="offset points", ha="left", fontsize=8, color=INK,
+            textcoords="offset points", ha="left", fontsize=8 if len(rows) < 9 else 6, color=INK,
         )  # fmt: skip
     axes.set_xticks(gpus, [str(count) for count in gpus], fontsize=7)
     axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 3.0)))
@@ -124,6 +124,7 @@ def _draw_parts(axes: Any, rows: Sequence[Forecast]) -> None:
         )  # fmt: skip
         bottoms = [below + share for below, share in zip(bottoms, shares, strict=True)]
     axes.tick_params(axis="x", labelsize=7)
+    axes.margins(x=0.05 if len(rows) > 1 else 1.0)  # a single bar would fill the chart
     axes.set(xlabel="GPUs", ylabel="longest chain of waits, % of the run", ylim=(0, 100))
     handles, labels = axes.get_legend_handles_labels()
     axes.legend(

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from hetero_la.pictures.graph.placed import PlacedGraph, format_amount
+from hetero_la.pictures.graph.placed import PlacedGraph, format_seconds
 from hetero_la.pictures.legend import Legend, heading, worker_mark
 from hetero_la.pictures.palette import FAINT, GRID, INK, MUTED, family, text_on
 from hetero_la.pictures.scene import Line, Rect, Scene, Text
@@ -46,9 +46,8 @@ def collapse(placed: PlacedGraph, steps_together: int = 1) -> dict[Key, Group]:
 
     Examples
     --------
-    >>> from hetero_la.algorithms.cholesky import cholesky_tasks
-    >>> from hetero_la.tiles.storage.layout import TileLayout
-    >>> placed = PlacedGraph.unplaced(cholesky_tasks(TileLayout(30, 30, 10)), "Cholesky")
+    >>> import hetero_la
+    >>> placed = hetero_la.plan("cholesky", (30, 30), nb=10).graph.placed()
     >>> [(key, group.tasks) for key, group in collapse(placed).items()][:4]
     [((0, 'potrf', 0), 1), ((0, 'trtri_n', 0), 1), ((0, 'trmm_rc', 0), 1), ((0, 'herk', 0), 2)]
     """
@@ -76,9 +75,8 @@ def draw_collapsed(placed: PlacedGraph) -> Scene:
 
     Examples
     --------
-    >>> from hetero_la.algorithms.lu import lu_tasks
-    >>> from hetero_la.tiles.storage.layout import TileLayout
-    >>> scene = draw_collapsed(PlacedGraph.unplaced(lu_tasks(TileLayout(300, 300, 10)), "LU"))
+    >>> import hetero_la
+    >>> scene = draw_collapsed(hetero_la.plan("lu", (300, 300), nb=10).graph.placed())
     >>> scene.width < 1400
     True
     """
@@ -165,7 +163,7 @@ class _Collapsed:
         return (
             f"{kind}, {steps}, {self.placed.workers[worker]}: "
             f"{counted(group.tasks, 'task')}, "
-            f"{format_amount(group.weight, self.placed.unit)}"
+            f"{format_seconds(group.weight)}"
         )
 
     def _arrows(self) -> Iterator[Line]:

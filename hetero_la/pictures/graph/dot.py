@@ -16,11 +16,10 @@ def dot(placed: PlacedGraph, *, collapsed: bool) -> str:
 
     Examples
     --------
-    >>> from hetero_la.algorithms.qr import qr_tasks
-    >>> from hetero_la.tiles.storage.layout import TileLayout
-    >>> placed = PlacedGraph.unplaced(qr_tasks(TileLayout(2, 2, 2)), "QR")
+    >>> import hetero_la
+    >>> placed = hetero_la.plan("qr", (2, 2), nb=2).graph.placed()
     >>> print(dot(placed, collapsed=False).splitlines()[4])
-      t0 [label="geqrf\nstep 0 column 0\nany worker", fillcolor="#D55E00", ...
+      t0 [label="geqrf\nstep 0 column 0\ncaller", fillcolor="#D55E00", ...
     """
     body = _groups(placed) if collapsed else _tasks(placed)
     lines = [

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from hetero_la.pictures.graph.placed import PlacedGraph, format_amount
+from hetero_la.pictures.graph.placed import PlacedGraph, format_seconds
 from hetero_la.pictures.legend import Legend, heading, worker_mark
 from hetero_la.pictures.palette import FAINT, GRID, INK, MUTED, family, text_on
 from hetero_la.pictures.scene import Line, Point, Rect, Scene, Text
@@ -28,9 +28,8 @@ def draw_every_task(placed: PlacedGraph) -> Scene:
 
     Examples
     --------
-    >>> from hetero_la.algorithms.qr import qr_tasks
-    >>> from hetero_la.tiles.storage.layout import TileLayout
-    >>> scene = draw_every_task(PlacedGraph.unplaced(qr_tasks(TileLayout(4, 4, 2)), "QR"))
+    >>> import hetero_la
+    >>> scene = draw_every_task(hetero_la.plan("qr", (4, 4), nb=2).graph.placed())
     >>> sum(isinstance(shape, Text) and shape.text == "geqrf" for shape in scene.shapes)
     2
     """
@@ -185,5 +184,5 @@ def _tip(placed: PlacedGraph, task: Task) -> str:
     worker = placed.workers[placed.placement[task.index]]
     return (
         f"{task.kind}, step {task.step}, {placed.column_name(task.column)}, {worker}: "
-        f"{format_amount(placed.weights[task.index], placed.unit)}"
+        f"{format_seconds(placed.weights[task.index])}"
     )

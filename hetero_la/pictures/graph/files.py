@@ -44,9 +44,8 @@ def draw(
     --------
     >>> import tempfile
     >>> from pathlib import Path
-    >>> from hetero_la.algorithms.lu import lu_tasks
-    >>> from hetero_la.tiles.storage.layout import TileLayout
-    >>> placed = PlacedGraph.unplaced(lu_tasks(TileLayout(8, 8, 2), "tile"), "LU, tile by tile")
+    >>> import hetero_la
+    >>> placed = hetero_la.plan("lu", (8, 8), nb=2).graph.placed("tile")
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     draw(placed, Path(folder) / "lu.html")
     """

@@ -56,11 +56,10 @@ def page(placed: PlacedGraph, whole: Scene, timeline: Timeline | None = None) ->
 
     Examples
     --------
-    >>> from hetero_la.algorithms.lu import lu_tasks
-    >>> from hetero_la.tiles.storage.layout import TileLayout
-    >>> placed = PlacedGraph.unplaced(lu_tasks(TileLayout(8, 8, 2)), "LU")
+    >>> import hetero_la
+    >>> placed = hetero_la.plan("lu", (8, 8), nb=2).graph.placed()
     >>> text = page(placed, Scene(10, 10))
-    >>> "<title>LU</title>" in text, "http" in text.replace("http://www.w3.org/2000/svg", "")
+    >>> "<title>lu of a 8 x 8" in text, "http" in text.replace("http://www.w3.org/2000/svg", "")
     (True, False)
     """
     parts = {
@@ -102,7 +101,6 @@ def _description(placed: PlacedGraph) -> dict[str, Any]:
             {"name": name, "grey": grey(worker), "ink": text_on(grey(worker))}
             for worker, name in enumerate(placed.workers)
         ],
-        "unit": placed.unit,
         "steps": placed.steps,
         "nt": layout.nt,
         "names": _names(placed),

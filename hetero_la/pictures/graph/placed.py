@@ -15,16 +15,16 @@ from hetero_la.tiles.arrays.counted import counted
 _PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "µ"))
 
 
-def format_amount(value: float, unit: str) -> str:
-    """Format a number with its unit, to three digits.
+def format_seconds(value: float) -> str:
+    """Format a time with its unit, to three digits.
 
     Examples
     --------
-    >>> format_amount(0.00123, "s"), format_amount(2.5e9, "flop"), format_amount(0.0, "s")
-    ('1.23 ms', '2.5 Gflop', '0 s')
+    >>> format_seconds(0.00123), format_seconds(2.5e9), format_seconds(0.0)
+    ('1.23 ms', '2.5 Gs', '0 s')
     """
     scale, prefix = next((p for p in _PREFIXES if value >= p[0]), _PREFIXES[-1])
-    return f"{value / scale:.3g} {prefix}{unit}" if value else f"0 {unit}"
+    return f"{value / scale:.3g} {prefix}s" if value else "0 s"
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,33 +40,23 @@ class PlacedGraph:
     workers : sequence of str
         Names of the workers.
     weights : numpy.ndarray, shape (tasks,)
-        Weight of each task, from which the critical path follows.
-    unit : str
-        Unit of the weights: ``"s"`` or ``"flop"``.
+        Predicted seconds of each task, from which the critical path follows.
     title : str
         Title of the pictures.
 
     Examples
     --------
-    >>> from hetero_la.algorithms.lu import lu_tasks
-    >>> from hetero_la.tiles.storage.layout import TileLayout
-    >>> placed = PlacedGraph.unplaced(lu_tasks(TileLayout(4, 4, 2)), "LU")
-    >>> len(placed.path), placed.summary
-    (5, '9 tasks; critical path 5 tasks, 45.3 flop of 45.3 flop of work; average parallelism 1')
+    >>> import hetero_la
+    >>> placed = hetero_la.plan("lu", (4, 4), nb=2).graph.placed()
+    >>> placed.title, len(placed.graph)
+    ('lu of a 4 x 4 float64 matrix, nb = 2', 9)
     """
 
     graph: TaskGraph
     placement: Sequence[int]
     workers: Sequence[str]
     weights: np.ndarray
-    unit: str
     title: str
-
-    @classmethod
-    def unplaced(cls, graph: TaskGraph, title: str) -> PlacedGraph:
-        """Return a graph without a plan: one worker, and weights in flops."""
-        weights = np.array([graph.flops(task) for task in graph.tasks])
-        return cls(graph, [0] * len(graph), ["any worker"], weights, "flop", title)
 
     @functools.cached_property
     def path(self) -> list[int]:
@@ -86,8 +76,8 @@ class PlacedGraph:
     @property
     def summary(self) -> str:
         """Size, critical path and parallelism, in one line."""
-        on_path = format_amount(float(self.weights[self.path].sum()), self.unit)
-        work = format_amount(total_work(self.graph, self.weights), self.unit)
+        on_path = format_seconds(float(self.weights[self.path].sum()))
+        work = format_seconds(total_work(self.graph, self.weights))
         parallelism = average_parallelism(self.graph, self.weights)
         return (
             f"{counted(len(self.graph), 'task')}; critical path "

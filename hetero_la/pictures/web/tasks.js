@@ -61,17 +61,17 @@ function regions(task) {
 const columnName = (column) =>
   column < graph.nt ? `column ${column}` : `rhs ${column - graph.nt}`;
 
-function amount(value, unit = graph.unit) {
+function seconds(value) {
   const prefixes = [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e3, "k"], [1, ""], [1e-3, "m"], [1e-6, "µ"]];
   const [scale, prefix] = prefixes.find((p) => value >= p[0]) ?? prefixes.at(-1);
-  return `${Number((value / scale).toPrecision(3))} ${prefix}${unit}`;
+  return `${Number((value / scale).toPrecision(3))} ${prefix}s`;
 }
 
 function taskText(task) {
   const kind = graph.kinds[tasks.kind[task]].name;
   const worker = graph.workers[tasks.worker[task]].name;
   return `${kind}, step ${tasks.step[task]}, ${columnName(tasks.column[task])}, ${worker}: `
-    + `${amount(tasks.weight[task])}${tasks.critical[task] ? ", critical" : ""}`;
+    + `${seconds(tasks.weight[task])}${tasks.critical[task] ? ", critical" : ""}`;
 }
 
 function canvasOf(id, width, height) {

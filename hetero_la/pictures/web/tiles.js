@@ -118,13 +118,13 @@ function showFacts(task) {
   fact(table, "kernel", kind.colour, `${kind.name}: ${kind.equation}`);
   fact(table, "step, column", null, `${tasks.step[task]}, ${columnName(tasks.column[task])}`);
   fact(table, "worker", null, `${tasks.worker[task]}: ${graph.workers[tasks.worker[task]].name}`);
-  fact(table, graph.unit === "s" ? "predicted" : "work", null,
-    amount(tasks.weight[task]) + (tasks.critical[task] ? ", on the critical path" : ""));
+  fact(table, "predicted", null,
+    seconds(tasks.weight[task]) + (tasks.critical[task] ? ", on the critical path" : ""));
   if (graph.timeline) {
     const [from, to] = tasks.spans.subarray(2 * task, 2 * task + 2);
     const link = element("a", "show it in the timeline");
     link.href = `#timeline=${task}`;
-    fact(table, "ran", null, `${amount(to - from, "s")}, from ${amount(from, "s")} on: `, link);
+    fact(table, "ran", null, `${seconds(to - from)}, from ${seconds(from)} on: `, link);
   }
   if (text(0)) fact(table, "reads", graph.read, text(0));
   if (text(1)) fact(table, "updates", graph.written, text(1));
