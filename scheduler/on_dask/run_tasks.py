@@ -19,9 +19,9 @@ from hetero_la.scheduler.program.messages import MessageKey
 from hetero_la.scheduler.run.checkpoint_store import Saved, write_files
 from hetero_la.scheduler.run.job import Job
 from hetero_la.scheduler.run.local_storage import LocalStorage, local_spans, whole_spans
-from hetero_la.scheduler.run.runner import LogEntry, Payload, Runner
+from hetero_la.scheduler.run.runner import Payload, Runner
 from hetero_la.scheduler.run.step_memory import Name
-from hetero_la.scheduler.run.trace import WorkerTrace
+from hetero_la.scheduler.run.trace import LogEntry, WorkerTrace
 from hetero_la.tiles.arrays.device import Array, Device
 from hetero_la.tiles.arrays.errors import StaleShardError
 from hetero_la.tiles.arrays.transfer import (
@@ -79,7 +79,7 @@ def open_shard(
     columns = job.programs[worker].columns
     array = new_array(job, local_width(job.layout, columns), device, on_gpu)
     storage = LocalStorage(array, local_spans(job.layout, columns), blocks)
-    runner = job.runner(worker, device, storage)
+    runner = Runner(job, worker, device, storage)
     return HeldShard(device, attempt, share, runner=runner, buffer=InputBuffer(array))
 
 
@@ -155,7 +155,7 @@ def save_shard(held: HeldShard, step: int, folder: str | None, before: Any) -> S
     with held.at_work():
         saved = held.runner.saved.pop(step, None)
     if saved is None:
-        worker = held.runner.program.worker
+        worker = held.runner.worker
         raise StaleShardError(f"worker {worker} has given away its checkpoint of step {step}")
     return {**saved} if folder is None else write_files(saved, folder, f"{held.attempt}-{step}")
 
@@ -216,7 +216,7 @@ def _finished_in(job: Job, array: Array) -> Finished:
         values = run_as_one_task(job, array)
         return Finished(LocalStorage(array, whole_spans(job.layout)), values)
     device = _device(current_worker(), device_index(array))
-    runner = job.runner(0, device, LocalStorage(array, whole_spans(job.layout)))
+    runner = Runner(job, 0, device, LocalStorage(array, whole_spans(job.layout)))
     runner.run(0, len(job.programs[0].instructions))
     return _finished(runner)
 

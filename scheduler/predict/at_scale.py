@@ -147,7 +147,6 @@ class _Recurrence:
                 self.factor(phase)
             if phase >= 0:
                 self.update(phase)
-                self.trailing.forget(phase)
                 del self.arrivals[phase]
         for owner, panel in self.panels.items():
             if panel.time > self.done[owner]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -46,7 +47,8 @@ class TrailingUpdates:
     ) -> None:
         self._steps, self._depth, self._seconds = steps, depth, seconds
         self._team = np.arange(workers)
-        self._known: dict[int, np.ndarray] = {}
+        #: Seconds of each worker in a phase, shape (workers,).
+        self.worker_seconds = functools.lru_cache(depth + 2)(self._worker_seconds)
         layout = steps.layout
         self._nt = layout.nt
         # Where a kernel call is for one column, because only neighbours in the matrix can be
@@ -73,16 +75,6 @@ class TrailingUpdates:
             self._by_size[size] = columns, self._with_later(columns)
         return self._by_size[size]
 
-    def worker_seconds(self, phase: int) -> np.ndarray:
-        """Return the seconds of each worker in a phase, shape (workers,)."""
-        if phase not in self._known:
-            self._known[phase] = self._made(phase)
-        return self._known[phase]
-
-    def forget(self, phase: int) -> None:
-        """Drop the times of a phase."""
-        self._known.pop(phase, None)
-
     def first_column_seconds(self, phase: int, worker: int) -> float:
         """Return the seconds until the worker's first column is up to date."""
         if self._single:
@@ -100,7 +92,7 @@ class TrailingUpdates:
         own: np.ndarray = start + (self._team - start) % len(self._team)
         return np.minimum(own, self._nt)
 
-    def _made(self, phase: int) -> np.ndarray:
+    def _worker_seconds(self, phase: int) -> np.ndarray:
         own = self._columns(phase)
         if self._single:
             _, with_later = self._single_columns(phase)

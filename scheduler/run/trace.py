@@ -22,6 +22,14 @@ from hetero_la.scheduler.program.messages import MessageKey
 from hetero_la.tiles.arrays.device import Device, Event, Queue
 
 
+class LogEntry(NamedTuple):
+    """Start and end of the issue of an instruction, in seconds of `time.perf_counter`."""
+
+    place: int
+    start: float
+    stop: float
+
+
 class WorkerTrace(NamedTuple):
     """Times of one worker's instructions in a run.
 

@@ -30,6 +30,7 @@ from hetero_la.scheduler.on_dask.run_tasks import close_shard, open_shard, run_s
 from hetero_la.scheduler.recovery import restart
 from hetero_la.scheduler.recovery.forget_clients import forget_clients
 from hetero_la.scheduler.run.local_storage import LocalStorage, whole_spans
+from hetero_la.scheduler.run.runner import Runner
 from hetero_la.tiles.arrays.device import Device
 from hetero_la.tiles.arrays.errors import RunAbortedError, StaleShardError
 from hetero_la.tiles.kernels.cpu.device import VirtualGpu
@@ -481,7 +482,7 @@ def test_a_shard_that_nobody_wants_waits_for_its_device() -> None:
 
     job, device = hetero_la.plan("lu", (9, 9), nb=NB).job(), Device("gpu0")
     storage = LocalStorage(np.zeros((9, 9), order="F"), whole_spans(job.layout))
-    held = HeldShard(device, "attempt", "share", runner=job.runner(0, device, storage))
+    held = HeldShard(device, "attempt", "share", runner=Runner(job, 0, device, storage))
     waits.clear()
     del held
     assert waits
