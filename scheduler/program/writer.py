@@ -86,7 +86,7 @@ class ProgramWriter:
             for key in buffered:
                 self.slots.read(key)
             place = self._call(run)
-            for step, region in cuts.reached_by_run(run):
+            for step, region in cuts.reached_by(run):
                 queue = self.program.instructions[place].queue
                 self._append(SaveRegion(step, region, queue=queue))
         for key in incoming:

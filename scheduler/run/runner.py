@@ -83,9 +83,7 @@ class Runner:
         self._port = ExchangePort(
             self.exchange or Exchange(), self.worker, takes_turns=self.device.enqueues
         )
-        receives = self.program.select(ReceiveMessage)
-        parts = {receive.message: job.messages[receive.message].parts for receive in receives}
-        self._received = Received(parts, self.layout, self.device, job.dtype)
+        self._received = Received(job, self.worker, self.device)
         self._events: dict[int, Event] = {}
         with self.device.activate():
             instructions = self.program.instructions
