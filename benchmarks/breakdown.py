@@ -29,6 +29,7 @@ from prediction import ROUTINES
 import hetero_la
 from hetero_la.scheduler.cluster.clients import worker_infos
 from hetero_la.scheduler.run.inline import run_inline
+from hetero_la.scheduler.run.runner import Runner
 from hetero_la.tiles.kernels.device import Queue
 from hetero_la.tiles.kernels.gpu.device import GpuDevice
 
@@ -130,7 +131,7 @@ class Bench:
         """Seconds of a run in this thread."""
         job, storage = plan.job(), self.case.storage(plan)
         with device.activate():
-            return seconds_of(lambda: run_inline(job.runner(0, device, storage)))
+            return seconds_of(lambda: run_inline(Runner(job, 0, device, storage)))
 
     def breakdown(self, n: int) -> dict[str, Any]:
         """Shares of a run of order n; of the repeats, the one of median time."""

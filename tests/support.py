@@ -26,6 +26,7 @@ from hetero_la.scheduler.program.build import build_programs
 from hetero_la.scheduler.program.instructions import CallKernel, Program
 from hetero_la.scheduler.program.messages import Traffic
 from hetero_la.scheduler.run.exchange import Exchange
+from hetero_la.scheduler.run.job import Job
 from hetero_la.scheduler.run.local_storage import LocalStorage, local_spans
 from hetero_la.scheduler.run.runner import Runner
 from hetero_la.scheduler.run.step_memory import Name
@@ -318,6 +319,14 @@ def set_up(
 Values = dict[Name, NDArray]
 
 
+def job_of(made: Setup, a: NDArray, given: Values | None = None) -> Job:
+    """The run of programs on a matrix."""
+    return Job(
+        "test", made.programs, made.traffic.messages, (), made.graph.layout, a.dtype,
+        KernelOptions(), 1, given=given or {},
+    )  # fmt: skip
+
+
 def run_in_threads(
     made: Setup, devices: Sequence[Device], a: NDArray, b: NDArray | None = None
 ) -> tuple[NDArray, Values]:
@@ -326,19 +335,11 @@ def run_in_threads(
     target = np.full((layout.m, layout.width), np.nan, a.dtype, order="F")
     storage = ArrayStorage(a, target, b)
     values: Values = {}
+    job = job_of(made, a)
 
     def work(program: Program, device: Device) -> None:
         try:
-            runner = Runner(
-                program,
-                layout,
-                made.traffic.messages,
-                device,
-                a.dtype,
-                KernelOptions(),
-                storage,
-                exchange,
-            )
+            runner = Runner(job, program.worker, device, storage, exchange)
             runner.run(0, len(program.instructions))
             values.update(runner.finish())
         except BaseException as error:
@@ -383,14 +384,10 @@ def run_by_messages(
         own = np.full((layout.m, width), np.nan, a.dtype, order="F")
         runners.append(
             Runner(
-                program,
-                layout,
-                made.traffic.messages,
+                job_of(made, a, given),
+                program.worker,
                 device,
-                a.dtype,
-                KernelOptions(),
                 LocalStorage(own, local_spans(layout, program.columns), blocks),
-                given=given or {},
             )
         )
         waiting.append(deque(program.slices()))

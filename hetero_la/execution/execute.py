@@ -24,6 +24,7 @@ from hetero_la.scheduler.recovery.restart import run_and_recover
 from hetero_la.scheduler.run.inline import run_inline
 from hetero_la.scheduler.run.job import Job, Outcome
 from hetero_la.scheduler.run.progress import Progress
+from hetero_la.scheduler.run.runner import Runner
 from hetero_la.tiles.arrays.errors import InsufficientMemoryError
 from hetero_la.tiles.arrays.forks import ProcessLock
 from hetero_la.tiles.arrays.transfer import wait_for_writes
@@ -159,9 +160,9 @@ def _run_on_cluster(
 
 def _inline(job: Job, device: Device, storage: ArrayStorage) -> Outcome:
     progress = Progress(job.programs[0].flops)
-    runner = job.runner(0, device, storage, progress=progress)
+    runner = Runner(job, 0, device, storage, progress=progress)
     outcome = Outcome(run_inline(runner))
-    outcome.keep_record(0, runner)
+    runner.keep_record(outcome)
     return outcome
 
 

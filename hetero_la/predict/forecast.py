@@ -10,7 +10,7 @@ import numpy as np
 
 from hetero_la.algorithms.routines import ROUTINES
 from hetero_la.planning.memory import GPU_WORKSPACE, kernel_elements
-from hetero_la.scheduler.graph.step_calls import StepCalls
+from hetero_la.scheduler.graph.step_kernels import StepKernels, Tile
 from hetero_la.scheduler.machine.cluster_model import ClusterModel
 from hetero_la.scheduler.predict.at_scale import ScaledRun
 from hetero_la.tiles.arrays.counted import counted
@@ -101,18 +101,19 @@ class Forecast:
         These are its columns, the panels received, values and workspace.
         """
         layout, gpus = self.layout, self.gpus
-        steps = StepCalls(ROUTINES[self.routine].tasks, layout)
+        steps = StepKernels.of(ROUTINES[self.routine].tasks)
+        tiles = [Tile.of(layout, k) for k in range(layout.kt)]
         shares = [range(first, layout.nt, gpus) for first in range(gpus)]
         widths = [sum(map(layout.column_width, share)) for share in shares]
         width = max(widths)
         own = shares[widths.index(width)]  # with tiles of growing size this need not be the first
-        kept = sum(steps.kept_elements(column) for column in own if column < layout.kt)
+        kept = sum(steps.kept_elements(tiles[column]) for column in own if column < layout.kt)
         # Of the panels of one width the first is the tallest.
         sizes = reversed([*enumerate(layout.column_widths[: layout.kt])])
         tallest = {width: k for k, width in sizes}
-        panel = max(steps.message_bytes(k, self.dtype) for k in tallest.values())
+        panel = max(steps.message_bytes(tiles[k], self.dtype) for k in tallest.values())
         received = (self.lookahead + 2) * panel if gpus > 1 else 0
-        tries = any(call.kind == "geqrf" for call in steps.panel(0))
+        tries = any(call.kind == "geqrf" for call in steps.panel(tiles[0]))
         elements = layout.m * width + kept + kernel_elements(layout, width, cholesky_qr=tries)
         return elements * self.dtype.itemsize + received + GPU_WORKSPACE
 

@@ -7,6 +7,7 @@ segments of rows.  A block of tasks is one access to a span, however many column
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from hetero_la.scheduler.graph.tasks import ALL, INITIAL, OWN, Region, TaskBlock, resolve
@@ -30,13 +31,14 @@ class _Segment(NamedTuple):
     readers: tuple[_Reader, ...] = ()
 
 
+@dataclass(slots=True)
 class _Span:
     """Adjacent tile columns with the same history; rows may be relative to the column."""
 
-    __slots__ = ("segments", "sloped", "start", "stop")
-
-    def __init__(self, start: int, stop: int, segments: list[_Segment], sloped: bool) -> None:
-        self.start, self.stop, self.segments, self.sloped = start, stop, segments, sloped
+    start: int
+    stop: int
+    segments: list[_Segment]
+    sloped: bool = False
 
     def cut(self, column: int) -> _Span:
         """Split off the columns from `column` on."""
@@ -66,6 +68,7 @@ class _Touched(NamedTuple):
     cuts_last: bool
 
 
+@dataclass(slots=True)
 class Edges:
     """Dependences of a block of tasks, collected access by access.
 
@@ -75,13 +78,10 @@ class Edges:
         As of `TaskBlock`.
     """
 
-    __slots__ = ("after", "block", "disturbed", "flows")
-
-    def __init__(self, block: TaskBlock) -> None:
-        self.block = block
-        self.after: dict[tuple[int, int], None] = {}
-        self.disturbed: dict[tuple[int, int], None] = {}
-        self.flows: list[tuple[int, Region]] = []
+    block: TaskBlock
+    after: dict[tuple[int, int], None] = field(default_factory=dict)
+    disturbed: dict[tuple[int, int], None] = field(default_factory=dict)
+    flows: list[tuple[int, Region]] = field(default_factory=list)
 
     def wait(self, other: TaskBlock, column: int) -> None:
         """Let the block follow the task of `column` (or `OWN`), whose output it reads."""
@@ -171,14 +171,14 @@ class LastAccesses:
         if value:
             span = self._values.get((name, index))
             if span is None:
-                span = _Span(index, index + 1, [_Segment(0, 1, None)], False)
+                span = _Span(index, index + 1, [_Segment(0, 1, None)])
                 self._values[name, index] = span
             return span
         start, stop = (block.start, block.stop) if region.own else (index, index + 1)
         spans = self._matrices.get(name)
         if spans is None:
             # Columns without accesses cost nothing, so their number need not be known.
-            spans = self._matrices[name] = [_Span(0, OWN, [_Segment(0, self._mt, None)], False)]
+            spans = self._matrices[name] = [_Span(0, OWN, [_Segment(0, self._mt, None)])]
         # From the end: a factorization works on the last columns of a matrix.
         place = len(spans) - 1
         while spans[place].start > start:

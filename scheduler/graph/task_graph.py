@@ -253,23 +253,15 @@ class TaskGraph:
 
     def made_columns(self) -> set[int]:
         """Return the tile columns of the matrix that are written before they are read."""
-
-        def columns(block: TaskBlock, region: Region) -> Sequence[int]:
-            return range(block.start, block.stop) if region.own else (region.index,)
-
-        made = {
-            column
-            for block in self.blocks
-            for region in block.writes
-            if region.name not in self.values
-            for column in columns(block, region)
-        }
-        if made:
-            for block in self.blocks:
-                for writer, region in block.flows:
-                    if writer == INITIAL:
-                        made.difference_update(columns(block, region))
-        return made
+        written, read = set[int](), set[int]()
+        for block in self.blocks:
+            initial = [region for writer, region in block.flows if writer == INITIAL]
+            for regions, columns in ((block.writes, written), (initial, read)):
+                for region in regions:
+                    if region.name not in self.values:
+                        own = range(block.start, block.stop) if region.own else (region.index,)
+                        columns.update(own)
+        return written - read
 
     def shape(self, region: Region) -> tuple[int, ...]:
         """Return the shape of a region, in elements."""

@@ -152,13 +152,6 @@ class TaskBlock:
         """Return the index of the task of a tile column, which a single task ignores."""
         return self.first if self.single else self.first + (column - self.start) * self.stride
 
-    def indices_of(self, columns: Sequence[int]) -> Sequence[int]:
-        """Return the indices of the tasks of some of its tile columns."""
-        if self.single:
-            return (self.first,)
-        before = self.first - self.start * self.stride
-        return [before + column * self.stride for column in columns]
-
     def regions(self, column: int) -> tuple[Region, ...]:
         """Return the regions that the task of a tile column accesses."""
         if self.single:

@@ -18,9 +18,9 @@ from hetero_la.scheduler.program.messages import MessageKey
 from hetero_la.scheduler.run.checkpoint_store import Saved, write_files
 from hetero_la.scheduler.run.job import Job
 from hetero_la.scheduler.run.local_storage import LocalStorage, local_spans, whole_spans
-from hetero_la.scheduler.run.runner import LogEntry, Payload, Runner
+from hetero_la.scheduler.run.runner import Payload, Runner
 from hetero_la.scheduler.run.step_memory import Name
-from hetero_la.scheduler.run.trace import WorkerTrace
+from hetero_la.scheduler.run.trace import LogEntry, WorkerTrace
 from hetero_la.tiles.arrays.errors import StaleShardError
 from hetero_la.tiles.arrays.transfer import (
     column_major_copy,
@@ -80,7 +80,7 @@ def open_shard(
     columns = job.programs[worker].columns
     array = new_array(job, local_width(job.layout, columns), device, on_gpu)
     storage = LocalStorage(array, local_spans(job.layout, columns), blocks)
-    runner = job.runner(worker, device, storage)
+    runner = Runner(job, worker, device, storage)
     return HeldShard(device, attempt, share, (runner, InputBuffer(array)))
 
 
@@ -137,7 +137,7 @@ def save_shard(held: HeldShard, step: int, folder: str | None, before: Any) -> S
     with held.at_work() as (runner, _):
         saved = runner.saved.pop(step, None)
     if saved is None:
-        worker = runner.program.worker
+        worker = runner.worker
         raise StaleShardError(f"worker {worker} has given away its checkpoint of step {step}")
     return {**saved} if folder is None else write_files(saved, folder, f"{held.attempt}-{step}")
 
@@ -173,7 +173,7 @@ def run_whole(job: Job, buffer: InputBuffer, portions: int) -> Finished:
     storage = LocalStorage(array, whole_spans(job.layout))
     if len(job.programs) > 1:
         return Finished(storage, run_as_one_task(job, array))
-    runner = job.runner(0, _device(device_index(array)), storage)
+    runner = Runner(job, 0, _device(device_index(array)), storage)
     runner.run(0, len(job.programs[0].instructions))
     return _finished(runner)
 

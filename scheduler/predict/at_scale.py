@@ -22,8 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from hetero_la.scheduler.graph.step_calls import StepCalls
-from hetero_la.scheduler.graph.step_kernels import Call
+from hetero_la.scheduler.graph.step_kernels import Call, StepKernels, Tile
 from hetero_la.scheduler.graph.task_graph import TaskGraph
 from hetero_la.scheduler.machine.cluster_model import ClusterModel
 from hetero_la.scheduler.predict.path_time import (
@@ -110,19 +109,26 @@ def simulate_at_scale(
     """
     if not 0 < gpus <= machine.gpus:
         raise ValueError(f"{machine.name} has {machine.gpus} GPUs, and not {gpus}")
-    return _Recurrence(StepCalls(build, layout), machine, gpus, depth, np.dtype(dtype)).finish()
+    if layout.nrhs:
+        raise ValueError(f"there must be no right-hand sides, not {layout.nrhs}")
+    kernels = StepKernels.of(build)
+    return _Recurrence(kernels, layout, machine, gpus, depth, np.dtype(dtype)).finish()
 
 
 class _Recurrence:
     """State of the recurrence over phases."""
 
     def __init__(
-        self, steps: StepCalls, machine: ClusterModel, gpus: int, depth: int, dtype: np.dtype
-    ) -> None:
-        self.steps, self.machine, self.depth, self.dtype = steps, machine, depth, dtype
-        self.kt, self.nt = steps.layout.kt, steps.layout.nt
-        self.team = np.arange(gpus)
-        self.trailing = TrailingUpdates(steps, gpus, depth, self.seconds)
+        self, kernels: StepKernels, layout: TileLayout, machine: ClusterModel, gpus: int,
+        depth: int, dtype: np.dtype,
+    ) -> None:  # fmt: skip
+        self.kernels, self.layout, self.machine = kernels, layout, machine
+        self.depth, self.dtype, self.team = depth, dtype, np.arange(gpus)
+        self.tiles = [Tile.of(layout, k) for k in range(layout.kt)]
+        self.kt, self.nt = layout.kt, layout.nt
+        # Only neighbours in the matrix can be merged into one call, and no worker owns two.
+        single = kernels.trapezoid and gpus > 1
+        self.trailing = TrailingUpdates(layout, gpus, depth, self.update_seconds, single)
         self.done = np.zeros(gpus)  # time at which each update queue is free
         self.parts = np.zeros((gpus, len(PARTS)))  # of the chains to these times
         self.copied = np.zeros(gpus)  # time at which each copy queue is free
@@ -140,6 +146,11 @@ class _Recurrence:
         gpu = self.machine.gpu
         return sum(gpu.kernel_seconds(call.kind, call.shapes, self.dtype) for call in calls)
 
+    def update_seconds(self, k: int, j: int, width: int) -> float:
+        """Return the time of step `k` on `width` columns from tile column `j` on."""
+        above = self.layout.row(j) - self.layout.row(k + 1)
+        return self.seconds(self.kernels.update(self.tiles[k], width, above))
+
     def finish(self) -> ScaledRun:
         """Go through all phases, and return the predicted run."""
         for phase in range(-self.depth, self.kt):
@@ -147,7 +158,6 @@ class _Recurrence:
                 self.factor(phase)
             if phase >= 0:
                 self.update(phase)
-                self.trailing.forget(phase)
                 del self.arrivals[phase]
         for owner, panel in self.panels.items():
             if panel.time > self.done[owner]:
@@ -176,7 +186,7 @@ class _Recurrence:
         self.panels[owner] = now
         self.slow_down(owner, spans)
         others = min(len(self.team) - 1, self.nt - 1 - c)
-        nbytes = self.steps.message_bytes(c, self.dtype) if others else 0
+        nbytes = self.kernels.message_bytes(self.tiles[c], self.dtype) if others else 0
         self.send(c, owner, now, others, nbytes)
 
     def panel_work(
@@ -185,12 +195,11 @@ class _Recurrence:
         """Return the calls that update column `c` and factor it, and the panels they wait for."""
         work: list[PanelCall] = []
         waits: list[PathTime | None] = []
-        width = self.steps.layout.column_width(c)
+        width = self.layout.column_width(c)
         for k in range(max(c - self.depth, 0), c):
             waits.append(there := self.arrivals[k].on_worker(owner))
-            seconds = self.seconds(self.steps.update(k, c))
-            work.append(PanelCall(max(begin, there.time), seconds))
-        for call in self.steps.panel(c):
+            work.append(PanelCall(max(begin, there.time), self.update_seconds(k, c, width)))
+        for call in self.kernels.panel(self.tiles[c]):
             waits.append(None)
             overlap = self.machine.gpu.overlap(call.kind, width)
             work.append(PanelCall(begin, self.seconds([call]), overlap))
@@ -263,15 +272,19 @@ class _Recurrence:
 
     def close(self) -> None:
         """Add the calls after the last step."""
-        end, team = self.steps.closing(self.dtype), len(self.team)
-        if end.chain:
+        ends, team = [self.kernels.closing(tile) for tile in self.tiles], len(self.team)
+        columns = [calls for _, calls in ends]
+        while columns and not columns[-1]:
+            columns.pop()
+        if any(chain for chain, _ in ends):
             owner = (self.kt - 1) % team
-            seconds = self.seconds(end.chain)
+            seconds = sum(self.seconds(chain) for chain, _ in ends)
+            nbytes = sum(self.kernels.closing_bytes(tile, self.dtype) for tile in self.tiles)
             sent = PathTime(float(self.done[owner]), self.parts[owner]).after(seconds, END)
-            self.send(self.kt, owner, sent, min(team - 1, len(end.columns)), end.nbytes)
-            self.wait(self.arrivals[self.kt], self.team < len(end.columns))
+            self.send(self.kt, owner, sent, min(team - 1, len(columns)), nbytes)
+            self.wait(self.arrivals[self.kt], self.team < len(columns))
             self.busy[owner] += seconds
-        for j, calls in enumerate(end.columns):
+        for j, calls in enumerate(columns):
             self.busy[j % team] += (seconds := self.seconds(calls))
             self.done[j % team] += seconds
             self.parts[j % team, END] += seconds

@@ -75,59 +75,34 @@ def best_sizes(
     >>> seconds < stages.seconds()
     True
     """
-    recursion = _Recursion(stages, order, sizes, largest, rules)
+    #: For each rule: (start, size of the tile before) -> least seconds, and size of the tile.
+    found: list[dict[tuple[int, int], tuple[float, int]]] = [{} for _ in rules]
+    sizes = sorted(sizes)
     for start in reversed(range(0, order, math.gcd(*sizes))):
-        recursion.choose(start)
-    return [recursion.result(place) for place in range(len(rules))]
-
-
-class _Recursion:
-    """Solutions for the trailing matrices that begin after some place."""
-
-    def __init__(
-        self,
-        stages: Stages,
-        order: int,
-        sizes: Sequence[int],
-        largest: int,
-        rules: Sequence[SearchRule],
-    ) -> None:
-        self._stages, self._order, self._rules = stages, order, rules
-        self._sizes, self._largest = sorted(sizes), largest
-        #: For each rule: (start, size of the tile before) -> least seconds, and size of the tile.
-        self._best: list[dict[tuple[int, int], tuple[float, int]]] = [{} for _ in rules]
-
-    def choose(self, start: int) -> None:
-        """Find the best tile at `start`, given the solutions for all later places."""
-        rest, stages = self._order - start, self._stages
-        sizes = [nb for nb in self._sizes if nb < rest]
-        if rest <= self._largest or not sizes:
-            sizes.append(rest)
-        panels = {nb: stages.panel(stages.tile(start, nb)) for nb in sizes}
-        for before in [nb for nb in self._sizes if nb <= start] if start else [0]:
+        rest = order - start
+        choice = [nb for nb in sizes if nb < rest]
+        if rest <= largest or not choice:
+            choice.append(rest)
+        panels = {nb: stages.panel(stages.tile(start, nb)) for nb in choice}
+        if rest in panels:
+            for best in found:
+                best[order, rest] = stages.trailing(panels[rest].tile).seconds, 0
+        for before in [nb for nb in sizes if nb <= start] if start else [0]:
             last = stages.tile(start - before, before)
             trailing = stages.trailing(last) if before else None
             costs = {nb: stages.stage(trailing, panel) for nb, panel in panels.items()}
-            for rule, best in zip(self._rules, self._best, strict=True):
+            for rule, best in zip(rules, found, strict=True):
                 best[start, before] = min(
-                    (cost.of(rule.lookahead) + self._left(best, start, nb), nb)
+                    (cost.of(rule.lookahead) + best[start + nb, nb][0], nb)
                     for nb, cost in costs.items()
                     if rule.allows(start, before, nb, rest)
                 )
+    return [(best[0, 0][0], _chosen(best, order)) for best in found]
 
-    def _left(self, best: dict[tuple[int, int], tuple[float, int]], start: int, nb: int) -> float:
-        """Return the seconds after the stage whose tile begins at `start`."""
-        after = start + nb
-        if after < self._order:
-            return best[after, nb][0]
-        return self._stages.trailing(self._stages.tile(start, nb)).seconds
 
-    def result(self, place: int) -> tuple[float, list[int]]:
-        """Return the seconds of the whole run by a rule, and the sizes of its tiles."""
-        best, found = self._best[place], list[int]()
-        start = before = 0
-        while start < self._order:
-            before = best[start, before][1]
-            found.append(before)
-            start += before
-        return best[0, 0][0], found
+def _chosen(best: dict[tuple[int, int], tuple[float, int]], order: int) -> list[int]:
+    """Return the sizes of all tiles, given the best one at each place."""
+    sizes = [best[0, 0][1]]
+    while (start := sum(sizes)) < order:
+        sizes.append(best[start, sizes[-1]][1])
+    return sizes

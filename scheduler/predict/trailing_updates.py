@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Callable
 
 import numpy as np
 
-from hetero_la.scheduler.graph.step_calls import StepCalls
-from hetero_la.scheduler.graph.step_kernels import Call
+from hetero_la.tiles.storage.layout import TileLayout
 
 
 class TrailingUpdates:
@@ -18,41 +18,34 @@ class TrailingUpdates:
 
     Parameters
     ----------
-    steps : StepCalls
-        Calls of each step.
+    layout : TileLayout
+        How the matrix is cut.
     workers, depth : int
         Number of workers, and look-ahead.
     seconds : callable
-        Time of a sequence of calls.
+        Time of step k on a number of columns from tile column j on.
+    single : bool
+        Whether a kernel call is for one tile column.
 
     Examples
     --------
-    >>> from hetero_la.algorithms.qr import qr_tasks
     >>> from hetero_la.tiles.storage.layout import TileLayout
-    >>> steps = StepCalls(qr_tasks, TileLayout(6, 5, 1))
-    >>> def width(calls):
-    ...     return float(sum(call.shapes[-1][1] for call in calls))
-    >>> updates = TrailingUpdates(steps, 2, 1, width)
+    >>> updates = TrailingUpdates(TileLayout(6, 5, 1), 2, 1, lambda k, j, width: width, False)
     >>> [updates.worker_seconds(p).tolist() for p in range(4)]
     [[2.0, 1.0], [1.0, 1.0], [1.0, 0.0], [0.0, 0.0]]
     """
 
     def __init__(
-        self,
-        steps: StepCalls,
-        workers: int,
-        depth: int,
-        seconds: Callable[[Sequence[Call]], float],
-    ) -> None:
-        self._steps, self._depth, self._seconds = steps, depth, seconds
+        self, layout: TileLayout, workers: int, depth: int,
+        seconds: Callable[[int, int, int], float], single: bool,
+    ) -> None:  # fmt: skip
+        self._layout, self._depth, self._seconds, self._single = layout, depth, seconds, single
         self._team = np.arange(workers)
-        self._known: dict[int, np.ndarray] = {}
-        layout = steps.layout
+        #: Seconds of each worker in a phase, shape (workers,).
+        self.worker_seconds = functools.lru_cache(depth + 2)(self._worker_seconds)
         self._nt = layout.nt
-        # Where a kernel call is for one column, because only neighbours in the matrix can be
-        # merged and no worker owns two, the time of a column depends on the step's tile size
-        # alone: size -> seconds of each column, and the sum with the same worker's later ones.
-        self._single = steps.trapezoid and workers > 1
+        # Where a kernel call is for one column, its time depends on the step's tile size alone:
+        # size -> seconds of each column, and the sum with the same worker's later ones.
         self._by_size: dict[int, tuple[np.ndarray, np.ndarray]] = {}
         self._widths = self._with_later(np.array([*layout.column_widths, *[0] * workers]))
 
@@ -65,23 +58,13 @@ class TrailingUpdates:
 
     def _single_columns(self, phase: int) -> tuple[np.ndarray, np.ndarray]:
         """Return seconds of each tile column, and with the later ones, if each has its own call."""
-        size = self._steps.layout.column_width(phase)
+        size = self._layout.column_width(phase)
         if size not in self._by_size:
             columns = np.zeros(self._nt + len(self._team))
             for j in range(phase + 1, self._nt):
-                columns[j] = self._seconds(self._steps.update(phase, j))
+                columns[j] = self._seconds(phase, j, self._layout.column_width(j))
             self._by_size[size] = columns, self._with_later(columns)
         return self._by_size[size]
-
-    def worker_seconds(self, phase: int) -> np.ndarray:
-        """Return the seconds of each worker in a phase, shape (workers,)."""
-        if phase not in self._known:
-            self._known[phase] = self._made(phase)
-        return self._known[phase]
-
-    def forget(self, phase: int) -> None:
-        """Drop the times of a phase."""
-        self._known.pop(phase, None)
 
     def first_column_seconds(self, phase: int, worker: int) -> float:
         """Return the seconds until the worker's first column is up to date."""
@@ -92,7 +75,7 @@ class TrailingUpdates:
 
     def _start(self, phase: int) -> int:
         """Return the first tile column of a phase."""
-        return min(phase + self._depth + 1, max(self._steps.layout.kt, phase + 1))
+        return min(phase + self._depth + 1, max(self._layout.kt, phase + 1))
 
     def _columns(self, phase: int) -> np.ndarray:
         """Return the first tile column of each worker, or one beyond the last column."""
@@ -100,7 +83,7 @@ class TrailingUpdates:
         own: np.ndarray = start + (self._team - start) % len(self._team)
         return np.minimum(own, self._nt)
 
-    def _made(self, phase: int) -> np.ndarray:
+    def _worker_seconds(self, phase: int) -> np.ndarray:
         own = self._columns(phase)
         if self._single:
             _, with_later = self._single_columns(phase)
@@ -108,6 +91,5 @@ class TrailingUpdates:
         widths = self._widths[own]
         seconds = np.zeros(len(own))
         for width in np.unique(widths[widths > 0]).tolist():
-            calls = self._steps.update(phase, self._start(phase), width)
-            seconds[widths == width] = self._seconds(calls)
+            seconds[widths == width] = self._seconds(phase, self._start(phase), width)
         return seconds

@@ -12,6 +12,7 @@ from hetero_la.scheduler.probe.device_probe import Probe
 from hetero_la.scheduler.probe.kernels import sample_together
 from hetero_la.scheduler.program.instructions import CallKernel, Instruction, Program
 from hetero_la.scheduler.run.exchange import Exchange
+from hetero_la.scheduler.run.job import Job
 from hetero_la.scheduler.run.progress import Progress
 from hetero_la.scheduler.run.runner import Runner
 from hetero_la.tiles.kernels.device import Array, Device, KernelOptions, Queue
@@ -72,10 +73,10 @@ def _gaps(prepared: tuple[Probe, Program, Array], point: None) -> list[float]:
     """Return the times between calls in one run, without its first calls."""
     probe, program, array = prepared
     watched = _TimedDevice(probe.device)
-    runner = Runner(
-        program, TileLayout(2 * _ORDER, 2 * _ORDER, _ORDER), {}, cast(Device, watched),
-        probe.dtype, probe.options, ArrayStorage(array, array), Exchange(), Progress(1.0),
-    )  # fmt: skip
+    layout = TileLayout(2 * _ORDER, 2 * _ORDER, _ORDER)
+    job = Job("gemm", [program], {}, (), layout, probe.dtype, probe.options, 1)
+    storage = ArrayStorage(array, array)
+    runner = Runner(job, 0, cast(Device, watched), storage, Exchange(), Progress(1.0))
     runner.run(0, _CALLS)
     runner.finish()
     ends = [end for _, end in watched.calls]

@@ -66,7 +66,8 @@ def build_programs(
         for worker, columns in placement.shares(block).items():
             mergings[worker].add(block, columns)
     for worker, (writer, merging) in enumerate(zip(writers, mergings, strict=True)):
-        cuts = CheckpointCuts.of(graph, placement, worker, checkpoints)
+        mine = [t for t in graph.tasks if placement[t.index] == worker] if checkpoints else []
+        cuts = CheckpointCuts(graph, mine, checkpoints)
         writer.write(merging.runs(), arrival, cuts)
     announce_taken(writers)
     for writer in writers:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 from hetero_la.scheduler.graph.tasks import ALL, OWN, TaskBlock
 from hetero_la.scheduler.program.messages import MessageKey
@@ -11,6 +12,7 @@ from hetero_la.scheduler.program.messages import MessageKey
 BlockCalls = dict[int, tuple[int, int]]
 
 
+@dataclass(slots=True)
 class CommonDependences:
     """Dependences that all calls for a block of tasks share.
 
@@ -30,15 +32,12 @@ class CommonDependences:
         As of `Instruction`.
     """
 
-    __slots__ = ("awaits", "block", "loads", "own", "places", "used")
-
-    def __init__(self, block: TaskBlock | None = None) -> None:
-        self.block = block
-        self.places: set[int] = set()
-        self.own: list[BlockCalls] = []
-        self.loads = False
-        self.used: set[MessageKey] = set()
-        self.awaits: tuple[tuple[MessageKey, int], ...] = ()
+    block: TaskBlock | None = None
+    places: set[int] = field(default_factory=set)
+    own: list[BlockCalls] = field(default_factory=list)
+    loads: bool = False
+    used: set[MessageKey] = field(default_factory=set)
+    awaits: tuple[tuple[MessageKey, int], ...] = ()
 
 
 class CallIndex:

@@ -11,11 +11,10 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from hetero_la.scheduler.graph.task_graph import TaskGraph
 from hetero_la.scheduler.graph.tasks import Region, Task
-from hetero_la.scheduler.placement.placement import Placement
 from hetero_la.scheduler.program.column_runs import ColumnRun
 
 
@@ -30,22 +29,24 @@ class CheckpointCuts:
     graph : TaskGraph
         The tasks of all workers.
     tasks : sequence of Task
-        Those of this worker.
+        Those of this worker; without checkpoints, nobody needs them one by one.
     steps : sequence of int
         The checkpoints, in order.
 
     Examples
     --------
     >>> from hetero_la.algorithms.cholesky import cholesky_tasks
+    >>> from hetero_la.scheduler.program.column_runs import BlockColumns
     >>> from hetero_la.tiles.storage.layout import TileLayout
     >>> graph = cholesky_tasks(TileLayout(6, 6, 2))
     >>> cuts = CheckpointCuts(graph, graph.tasks, [1])
-    >>> for task in graph.tasks[:4]:
-    ...     print(task.kind, [(step, *region) for step, region in cuts.reached_by([task])])
+    >>> for block in graph.blocks[:4]:
+    ...     run = ColumnRun((0, 0, 0, 0, 0), [BlockColumns(block, range(block.start, block.stop))])
+    ...     print(block.kind, [(step, *region) for step, region in cuts.reached_by(run)])
     potrf [(1, 'info', 0, 0, 1)]
     trtri_n []
     trmm_rc [(1, 'A', 0, 0, 3)]
-    herk [(1, 'A', 1, 0, 3)]
+    herk [(1, 'A', 1, 0, 3), (1, 'A', 2, 0, 3)]
     """
 
     def __init__(self, graph: TaskGraph, tasks: Sequence[Task], steps: Sequence[int]) -> None:
@@ -62,24 +63,10 @@ class CheckpointCuts:
                 name = region[:2]
                 self._last_read[name] = max(self._last_read.get(name, 0), task.step)
 
-    @classmethod
-    def of(
-        cls, graph: TaskGraph, placement: Placement, worker: int, steps: Sequence[int]
-    ) -> CheckpointCuts:
-        """Of one worker's tasks; without checkpoints, nobody needs these one by one."""
-        if not steps:
-            return cls(graph, (), ())
-        mine = [task for task in graph.tasks if placement[task.index] == worker]
-        return cls(graph, mine, steps)
-
-    def reached_by_run(self, run: ColumnRun) -> Iterator[tuple[int, Region]]:
-        """Yield the parts to be saved, with their checkpoints, after the tasks of a column run."""
-        if self._steps:
-            yield from self.reached_by([self._graph.tasks[index] for index in run.indices()])
-
-    def reached_by(self, run: Iterable[Task]) -> Iterator[tuple[int, Region]]:
+    def reached_by(self, run: ColumnRun) -> Iterator[tuple[int, Region]]:
         """Yield the parts to be saved, with their checkpoints, after the tasks of `run`."""
-        for task in run:
+        for index in run.indices() if self._steps else ():
+            task = self._graph.tasks[index]
             place = self._checkpoint(task)
             for name in self._written(task):
                 if place < self._reached.setdefault(name, place):

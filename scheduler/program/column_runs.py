@@ -44,4 +44,4 @@ class ColumnRun:
 
     def indices(self) -> list[int]:
         """Return its tasks' places in the builder's order."""
-        return [index for block, columns in self.parts for index in block.indices_of(columns)]
+        return [block.index(column) for block, columns in self.parts for column in columns]

@@ -50,7 +50,10 @@ class Inbox:
         known: dict[int, tuple[Keys, Keys]] = {}
         for (number, worker), keys in self._traffic.needs.items():
             if worker == self._worker:
-                known[number] = keys, [key for key in keys if self._reads_buffer(key, number)]
+                known[number] = (
+                    tuple(keys),
+                    [key for key in keys if self._reads_buffer(key, number)],
+                )
         needs = []
         for run in runs:
             needed, buffered = known.get(run.parts[0].block.number, nothing)

@@ -88,15 +88,17 @@ class Traffic:
     messages : dict
         Key -> message.
     needs : dict
-        (block of tasks, worker) -> keys of the messages that its tasks there wait for.
+        (block of tasks, worker) -> the messages that its tasks there wait for, in order.
     overwrites : dict
         (block of tasks, worker) -> (message, consumer) pairs: the consumers must have taken
         their copy before the block's tasks there overwrite the data of the message.
     """
 
     messages: dict[MessageKey, Message] = field(default_factory=dict)
-    needs: dict[tuple[int, int], list[MessageKey]] = field(default_factory=dict)
-    overwrites: dict[tuple[int, int], list[tuple[MessageKey, int]]] = field(default_factory=dict)
+    needs: dict[tuple[int, int], dict[MessageKey, None]] = field(default_factory=dict)
+    overwrites: dict[tuple[int, int], dict[tuple[MessageKey, int], None]] = field(
+        default_factory=dict
+    )
 
 
 def derive_traffic(graph: TaskGraph, placement: Placement, distribution: Distribution) -> Traffic:
@@ -180,9 +182,7 @@ class _Derivation:
         self._need(block, here, message)
 
     def _need(self, block: TaskBlock, here: int, message: Message) -> None:
-        needed = self.traffic.needs.setdefault((block.number, here), [])
-        if message.key not in needed:
-            needed.append(message.key)
+        self.traffic.needs.setdefault((block.number, here), {})[message.key] = None
 
     def _return_to_owner(self, writer: TaskBlock, region: Region) -> Message:
         """Send data that another worker wrote to the owner of its column."""
@@ -227,9 +227,7 @@ class _Derivation:
             if which != ALL:
                 columns = [column for column in columns if column == which]
             if any((other.number, column) not in sources for column in columns):
-                pairs = self.traffic.overwrites.setdefault((block.number, here), [])
-                if (key, there) not in pairs:
-                    pairs.append((key, there))
+                self.traffic.overwrites.setdefault((block.number, here), {})[key, there] = None
 
 
 def buffer_elements(messages: Iterable[Sequence[MessagePart]]) -> dict[tuple[str, int], int]:

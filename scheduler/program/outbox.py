@@ -34,11 +34,11 @@ class Outbox:
         self._ready: list[Message] = []
         for order, message in enumerate(messages):
             self._order[message.key] = order
-            self._missing[message.key] = len(message.writers) + len(message.after)
             events: list[Completion] = [*message.writers, *message.after]
+            self._missing[message.key] = len(events)
             for event in events:
                 self._waiting.setdefault(event, []).append(message)
-            if not self._missing[message.key]:
+            if not events:
                 self._ready.append(message)
         self._tasks = sorted(event for event in self._waiting if isinstance(event, int))
 
@@ -49,7 +49,7 @@ class Outbox:
             # Most runs have no task for which a message waits.
             first, last = block.index(columns[0]), block.index(columns[-1])
             if bisect_left(self._tasks, first) < bisect_right(self._tasks, last):
-                found += [i for i in block.indices_of(columns) if i in self._waiting]
+                found += [i for i in map(block.index, columns) if i in self._waiting]
         return found
 
     def done(self, events: Iterable[Completion] = ()) -> list[Message]:

@@ -44,11 +44,10 @@ class Slots:
 
     def take(self, key: MessageKey) -> tuple[int, MessageKey | None]:
         """Return a buffer for a message, and the message that it replaces there."""
-        free = (slot for slot, held in self._held.items() if not self._readers.get(held))
-        slot = next(free, None) if len(self._held) >= self.least else None
-        if slot is None:
-            slot, replaced = len(self._held), None
-        else:
-            replaced = self._held.pop(slot)
+        slot = len(self._held)
+        if slot >= self.least:
+            free = (slot for slot, held in self._held.items() if not self._readers.get(held))
+            slot = next(free, slot)
+        replaced = self._held.pop(slot, None)
         self._held[slot] = key
         return slot, replaced

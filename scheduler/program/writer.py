@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 from hetero_la.scheduler.graph.task_graph import TaskGraph
 from hetero_la.scheduler.graph.tasks import INITIAL, Region, TaskBlock
@@ -86,7 +86,7 @@ class ProgramWriter:
             for key in buffered:
                 self.slots.read(key)
             place = self._call(run)
-            for step, region in cuts.reached_by_run(run):
+            for step, region in cuts.reached_by(run):
                 queue = self.program.instructions[place].queue
                 self._append(SaveRegion(step, region, queue=queue))
         for key in incoming:
@@ -186,41 +186,33 @@ class ProgramWriter:
                     common.loads = True
                 elif region.index in self.owned:
                     common.places.add(self._load(region.index))
-        if self.traffic.overwrites:
-            awaits = self.traffic.overwrites.get((block.number, self.worker), ())
-            common.awaits = tuple(awaits)
-        if self.inbox.received:
-            self._use_received(block, columns[0], common)
-        return common
-
-    def _use_received(self, block: TaskBlock, column: int, common: CommonDependences) -> None:
-        """Let a block's calls follow the receives of the regions that they share."""
-        for region in block.common:
-            key = self.inbox.holder(region.of(column) if region.sloped else region)
-            if key is None:
-                continue
-            common.places.add(self._receive_of(key, overwritten=region in block.updates))
+        common.awaits = tuple(self.traffic.overwrites.get((block.number, self.worker), ()))
+        for region, key, place in self._receives(block, block.common, columns[0]):
+            common.places.add(place)
             if self.inbox.is_buffered(region):
                 common.used.add(key)
+        return common
 
     def _follow_returned(self, block: TaskBlock, columns: Iterable[int], before: set[int]) -> None:
         """Let a call follow the receives that have brought back its own columns."""
+        own = [region for region in block.accesses if region.own]
         for column in columns:
-            if column not in self.inbox.returned:
-                continue
-            for regions in (block.reads, block.updates, block.writes):
-                for region in regions:
-                    key = self.inbox.holder(region.of(column)) if region.own else None
-                    if key is not None:
-                        before.add(self._receive_of(key, overwritten=regions is block.updates))
+            if column in self.inbox.returned:
+                before.update(place for *_, place in self._receives(block, own, column))
 
-    def _receive_of(self, key: MessageKey, *, overwritten: bool) -> int:
-        """Return the place of a message's receive, which copies data that is overwritten here."""
-        place = self.inbox.received[key]
-        receive = self.program.instructions[place]
-        assert isinstance(receive, ReceiveMessage)
-        receive.private |= overwritten
-        return place
+    def _receives(
+        self, block: TaskBlock, regions: Iterable[Region], column: int
+    ) -> Iterator[tuple[Region, MessageKey, int]]:
+        """Yield those of a task's regions that were received, their message, and its receive."""
+        for region in regions:
+            key = self.inbox.holder(region.of(column))
+            if key is not None:
+                place = self.inbox.received[key]
+                if region in block.updates:
+                    receive = self.program.instructions[place]
+                    assert isinstance(receive, ReceiveMessage)
+                    receive.private = True
+                yield region, key, place
 
     def _note_written(self, block: TaskBlock, columns: Sequence[int], place: int) -> None:
         """Note which call did tasks, wrote columns last, and made per-step values."""

@@ -6,7 +6,7 @@ import contextlib
 import math
 import threading
 import time
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 from hetero_la.scheduler.program.instructions import Instruction
@@ -111,26 +111,25 @@ class ExchangePort:
     """
 
     def __init__(self, exchange: Exchange, worker: int, *, takes_turns: bool) -> None:
-        self._exchange, self._worker = exchange, worker
-        self._lock = exchange.lock if takes_turns else None
+        self._exchange, self._worker, self._takes_turns = exchange, worker, takes_turns
+        self._lock = exchange.lock if takes_turns else PriorityLock()
 
     def check_in(self, instruction: Instruction) -> None:
         """Let threads with more urgent work enqueue first, before an instruction."""
         self._exchange.check()
         self._exchange.note_progress()
-        if self._lock is not None:
-            self._lock.yield_to(instruction.urgency)
+        self._lock.yield_to(instruction.urgency)
 
-    def enqueuing(self, instruction: Instruction) -> contextlib.AbstractContextManager[None]:
-        """Enqueue as the only thread of the process, from `instruction` on."""
-        if self._lock is None:
+    def enqueuing(
+        self, instructions: Sequence[Instruction]
+    ) -> contextlib.AbstractContextManager[None]:
+        """Enqueue instructions as the only thread of the process."""
+        if not instructions:
             return contextlib.nullcontext()
-        return self._lock.held(instruction.urgency)
+        return self._lock.held(instructions[0].urgency)
 
     def waiting(self, instruction: Instruction) -> contextlib.AbstractContextManager[None]:
         """Let others enqueue while this worker may have to wait."""
-        if self._lock is None:
-            return contextlib.nullcontext()
         return self._lock.released(instruction.urgency)
 
     def put(self, key: Hashable, value: Any) -> None:
@@ -146,7 +145,7 @@ class ExchangePort:
 
     def copies_first(self, message: Message) -> bool:
         """Whether others leave the link to this worker while it copies a message."""
-        return self._lock is not None and message.first == self._worker
+        return self._takes_turns and message.first == self._worker
 
     def announce_copy(self, message: Message, event: Event) -> None:
         """Say that the first copy of a message will be there at `event`."""
@@ -159,7 +158,7 @@ class ExchangePort:
         expected: that is not worth waiting for.
         """
         key = (message.key, "copied")
-        if self._lock is None or self.copies_first(message):
+        if not self._takes_turns or self.copies_first(message):
             return None
         with self.waiting(instruction):
             there = self._exchange.wait(key, at_most=_COPY_SECONDS)

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from hetero_la.scheduler.graph.task_graph import TaskGraph
-from hetero_la.scheduler.graph.tasks import Task
+from hetero_la.scheduler.program.instructions import CallKernel, Instruction, Program
+from hetero_la.scheduler.run.job import Job
+from hetero_la.scheduler.run.local_storage import LocalStorage, whole_spans
 from hetero_la.scheduler.run.runner import Runner
 from hetero_la.scheduler.run.step_memory import Name
-from hetero_la.tiles.kernels.device import Array, Device, KernelOptions, Queue
-from hetero_la.tiles.storage.shard import Shard
+from hetero_la.tiles.kernels.device import Array, Device, KernelOptions
 
 
 def run_inline(runner: Runner) -> dict[Name, np.ndarray]:
@@ -51,26 +52,19 @@ def run_in_order(
     """
     if not graph.is_topological(order):
         raise ValueError("the given order is not a topological order of the graph")
-    layout = graph.layout
-    shard = Shard(array, layout, range(layout.nt + layout.rt))
-    values: dict[Name, Array] = {
-        region[:2]: device.empty(spec.shape(region.index), spec.dtype or array.dtype)
-        for task in graph.tasks
+    tasks = [graph.tasks[index] for index in order]
+    calls: list[Instruction] = [
+        CallKernel(task.step, task.column, task.column, task.kind, task.accesses) for task in tasks
+    ]
+    values = {
+        region[:2]: (spec.shape(region.index), spec.dtype)
+        for task in tasks
         for region in task.writes
         if (spec := graph.values.get(region.name))
     }
-    with device.activate():
-        for index in order:
-            arrays = _operands(graph.tasks[index], values, shard)
-            device.call(graph.tasks[index].kind, Queue.UPDATE, arrays, options)
-        device.synchronize()
-    return values
-
-
-def _operands(task: Task, values: dict[Name, Array], shard: Shard) -> list[Array]:
-    return [
-        values[region[:2]]
-        if region[:2] in values
-        else shard.view(region.start, region.stop, region.index, region.index)
-        for region in task.accesses
-    ]
+    columns = list(range(graph.layout.nt + graph.layout.rt))
+    program = Program(0, columns, calls, values=values)
+    job = Job("order", [program], {}, (), graph.layout, array.dtype, options, 1)
+    runner = Runner(job, 0, device, LocalStorage(array, whole_spans(graph.layout)))
+    run_inline(runner)
+    return runner.values(graph.values)

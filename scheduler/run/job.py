@@ -11,12 +11,11 @@ import numpy as np
 from hetero_la.scheduler.placement.workers import WorkerInfo
 from hetero_la.scheduler.program.instructions import CallKernel, Program, SaveRegion
 from hetero_la.scheduler.program.messages import Message, MessageKey
-from hetero_la.scheduler.run.runner import LogEntry, Runner
 from hetero_la.scheduler.run.step_memory import Name
-from hetero_la.scheduler.run.trace import WorkerTrace
-from hetero_la.tiles.kernels.device import Array, Device, KernelOptions
+from hetero_la.scheduler.run.trace import LogEntry, WorkerTrace
+from hetero_la.tiles.kernels.device import Array, KernelOptions
 from hetero_la.tiles.storage.layout import TileLayout
-from hetero_la.tiles.storage.shard import Shard, Storage
+from hetero_la.tiles.storage.shard import Shard
 
 
 @dataclass
@@ -42,7 +41,8 @@ class Job:
     window : int
         Steps in one Dask task, where the workers share this process.
     kept : dict
-        Worker index -> columns that an earlier run has left with it.
+        Worker index -> columns that an earlier run has left with it; they are neither loaded
+        nor stored.
     given : dict
         (name, step) -> per-step value of an earlier run, on any device.
     keeps : tuple of str
@@ -77,22 +77,14 @@ class Job:
             for key, message in self.messages.items()
             if key.source == worker or worker in message.consumers
         }
-        return replace(self, programs=programs, messages=messages, given=self._given_to(worker))
+        return replace(self, programs=programs, messages=messages, given=self.given_to(worker))
 
-    def _given_to(self, worker: int) -> dict[Name, Array]:
+    def given_to(self, worker: int) -> dict[Name, Array]:
         """Return the given values that a worker's program uses."""
         if not self.given:
             return {}
         touched = {r[:2] for call in self.programs[worker].select(CallKernel) for r in call.regions}
         return {name: value for name, value in self.given.items() if name in touched}
-
-    def runner(self, worker: int, device: Device, storage: Storage, **shared: Any) -> Runner:
-        """Create the runner of one worker, at the start of its program."""
-        return Runner(
-            self.programs[worker], self.layout, self.messages, device, self.dtype, self.options,
-            storage, kept=self.kept.get(worker), given=self._given_to(worker),
-            traced=self.traced, **shared,
-        )  # fmt: skip
 
 
 class Loss(NamedTuple):
@@ -140,9 +132,3 @@ class Outcome:
     kept: dict[Name, Array] = field(default_factory=dict)
     losses: list[Loss] = field(default_factory=list)
     traces: dict[int, Callable[[], WorkerTrace]] = field(default_factory=dict)
-
-    def keep_record(self, worker: int, runner: Runner) -> None:
-        """Keep the log of a worker whose run is over, and the function that returns its trace."""
-        self.logs[worker] = runner.log
-        if runner.recorder is not None:
-            self.traces[worker] = runner.recorder.trace

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from hetero_la.scheduler.graph.tasks import Region
 from hetero_la.scheduler.program.instructions import ReceiveMessage
-from hetero_la.scheduler.program.messages import MessageKey, MessagePart, buffer_elements
+from hetero_la.scheduler.program.messages import MessagePart, buffer_elements
+from hetero_la.scheduler.run.job import Job
 from hetero_la.scheduler.run.step_memory import Name, StepMemory
 from hetero_la.tiles.arrays.transfer import is_device_array
 from hetero_la.tiles.kernels.device import Array, Device, Queue
-from hetero_la.tiles.storage.layout import TileLayout
 
 
 class Received:
@@ -20,32 +19,26 @@ class Received:
 
     Parameters
     ----------
-    messages : mapping
-        The parts of the messages that it will receive.
-    layout : TileLayout
-        How the matrix is cut.
+    job : Job
+        The run.
+    worker : int
+        The worker's index.
     device : Device
         Device that reads them.
-    dtype : dtype
-        Element type.
     """
 
-    def __init__(
-        self,
-        messages: Mapping[MessageKey, Sequence[MessagePart]],
-        layout: TileLayout,
-        device: Device,
-        dtype: Any,
-    ) -> None:
-        self._layout, self._device, self._dtype = layout, device, dtype
+    def __init__(self, job: Job, worker: int, device: Device) -> None:
+        self._layout, self._device, self._dtype = job.layout, device, job.dtype
+        receives = job.programs[worker].select(ReceiveMessage)
+        messages = [job.messages[receive.message].parts for receive in receives]
         vectors = {
             part.region[:2]: (part.shape, part.dtype)
-            for parts in messages.values()
+            for parts in messages
             for part in parts
             if len(part.shape) == 1
         }
-        self._vectors = StepMemory(vectors, device, dtype)
-        self._elements = buffer_elements(messages.values())
+        self._vectors = StepMemory(vectors, device, job.dtype)
+        self._elements = buffer_elements(messages)
         self._buffers: dict[tuple[int, str, int], Array] = {}
         self._held: dict[Name, list[tuple[MessagePart, Array]]] = {}  # the latest first
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,22 +15,21 @@ from hetero_la.scheduler.program.instructions import (
     CallKernel,
     Instruction,
     LoadColumn,
-    Program,
     ReceiveMessage,
     SaveRegion,
     SendMessage,
     StoreRows,
 )
-from hetero_la.scheduler.program.messages import Message, MessageKey
+from hetero_la.scheduler.program.messages import MessageKey
 from hetero_la.scheduler.run.exchange import Exchange, ExchangePort
+from hetero_la.scheduler.run.job import Job, Outcome
 from hetero_la.scheduler.run.progress import Progress
 from hetero_la.scheduler.run.received import Received
 from hetero_la.scheduler.run.step_memory import Name, StepMemory
-from hetero_la.scheduler.run.trace import Recorder
+from hetero_la.scheduler.run.trace import LogEntry, Recorder
 from hetero_la.tiles.arrays.errors import StaleShardError
 from hetero_la.tiles.arrays.transfer import to_host
-from hetero_la.tiles.kernels.device import Array, Device, Event, KernelOptions, Queue
-from hetero_la.tiles.storage.layout import TileLayout
+from hetero_la.tiles.kernels.device import Array, Device, Event, Queue
 from hetero_la.tiles.storage.shard import Shard, Storage, local_width
 
 
@@ -39,14 +38,6 @@ class Payload(NamedTuple):
 
     arrays: list[Array]
     ready: Event
-
-
-class LogEntry(NamedTuple):
-    """Start and end of the issue of an instruction, in seconds of `time.perf_counter`."""
-
-    place: int
-    start: float
-    stop: float
 
 
 @dataclass
@@ -59,72 +50,53 @@ class Runner:
 
     Parameters
     ----------
-    program : Program
-        The worker's program.
-    layout : TileLayout
-        How the matrix is cut.
-    messages : mapping
-        The run's messages.
+    job : Job
+        The run.
+    worker : int
+        The worker's index.
     device : Device
-        The worker's device.
-    dtype : dtype
-        Element type.
-    options : KernelOptions
-        Passed to every kernel.
+        Its device.
     storage : Storage
         Source and destination of columns.
     exchange : Exchange or None, optional
         Of the run's workers, where they share a process.
     progress : Progress or None, optional
         Counter of finished work.
-    kept : Shard or None, optional
-        Columns that an earlier run has left here; they are neither loaded nor stored.
-    given : mapping, optional
-        (name, step) -> per-step value of an earlier run, on any device.
-    traced : bool, optional
-        Whether to record the times of the instructions; `recorder` has them after `finish`.
     """
 
-    program: Program
-    layout: TileLayout
-    messages: Mapping[MessageKey, Message]
+    job: Job
+    worker: int
     device: Device
-    dtype: Any
-    options: KernelOptions
     storage: Storage
     exchange: Exchange | None = None
     progress: Progress | None = None
-    kept: Shard | None = None
-    given: Mapping[Name, Array] = field(default_factory=dict)
     saved: dict[int, dict[Name, np.ndarray]] = field(default_factory=dict)
-    traced: bool = False
     log: list[LogEntry] = field(default_factory=list)
     inbox: dict[MessageKey, Payload] = field(default_factory=dict)
     outbox: Payload | None = None
     _position: int | None = 0
 
     def __post_init__(self) -> None:
-        self._values = StepMemory(self.program.values, self.device, self.dtype)
-        self._port: ExchangePort | None = None
-        if self.exchange is not None:
-            self._port = ExchangePort(
-                self.exchange, self.program.worker, takes_turns=self.device.enqueues
-            )
-        receives = self.program.select(ReceiveMessage)
-        parts = {receive.message: self.messages[receive.message].parts for receive in receives}
-        self._received = Received(parts, self.layout, self.device, self.dtype)
+        job, self.program = self.job, self.job.programs[self.worker]
+        self.layout, self._kept = job.layout, job.kept.get(self.worker)
+        self._values = StepMemory(self.program.values, self.device, job.dtype)
+        self._port = ExchangePort(
+            self.exchange or Exchange(), self.worker, takes_turns=self.device.enqueues
+        )
+        self._received = Received(job, self.worker, self.device)
         self._events: dict[int, Event] = {}
         with self.device.activate():
             instructions = self.program.instructions
-            self.recorder = Recorder(self.device, instructions) if self.traced else None
+            self.recorder = Recorder(self.device, instructions) if job.traced else None
             columns = [c for c in self.program.columns if not self._is_kept(c)]
             width = local_width(self.layout, columns)
             array, self._loaded = self.storage.home(self.device, width)
             self._in_place = array is not None
             if array is None:
-                array = self.device.empty((self.layout.m, width), self.dtype)
-            self.shard = Shard(array, self.layout, columns, self.kept)
-            self._given = {name: self._upload(value) for name, value in self.given.items()}
+                array = self.device.empty((self.layout.m, width), job.dtype)
+            self.shard = Shard(array, self.layout, columns, self._kept)
+            given = job.given_to(self.worker)
+            self._given = {name: self._upload(value) for name, value in given.items()}
 
     def _upload(self, value: Array) -> Array:
         """Return a copy of a value on the device."""
@@ -139,13 +111,13 @@ class Runner:
         return self._position
 
     def _is_kept(self, column: int) -> bool:
-        return self.kept is not None and column < self.layout.nt
+        return self._kept is not None and column < self.layout.nt
 
     def run(self, start: int, stop: int) -> None:
         """Issue instructions ``[start, stop)``."""
         if self._position != start:
             raise StaleShardError(
-                f"worker {self.program.worker} is at instruction {self._position}, "
+                f"worker {self.worker} is at instruction {self._position}, "
                 f"not at {start}: its shard cannot be updated again"
             )
         self._position = None
@@ -153,11 +125,12 @@ class Runner:
         instructions = self.program.instructions[start:stop]
         with self._device_at_rest_on_error():
             with (
-                self._enqueuing(instructions),
-                self.device.on_wait(lambda: self._waiting(instruction)),
+                self._port.enqueuing(instructions),
+                # Of pageable memory, for one, the host copies.
+                self.device.on_wait(lambda: self._port.waiting(instruction)),
             ):
                 for place, instruction in enumerate(instructions, start):
-                    if self._port is not None:
+                    if self.exchange is not None:
                         self._port.check_in(instruction)
                     began = time.perf_counter()
                     self._execute(place, instruction)
@@ -165,19 +138,6 @@ class Runner:
             if self.recorder is not None:
                 self.recorder.window(opened)
         self._position = stop
-
-    def _enqueuing(
-        self, instructions: Sequence[Instruction]
-    ) -> contextlib.AbstractContextManager[None]:
-        if self._port is None or not instructions:
-            return contextlib.nullcontext()
-        return self._port.enqueuing(instructions[0])
-
-    def _waiting(self, instruction: Instruction) -> contextlib.AbstractContextManager[None]:
-        """Let other threads enqueue: of pageable memory, for one, the host copies."""
-        if self._port is None:
-            return contextlib.nullcontext()
-        return self._port.waiting(instruction)
 
     @contextlib.contextmanager
     def _device_at_rest_on_error(self) -> Iterator[None]:
@@ -201,6 +161,12 @@ class Runner:
             self.device.synchronize()
             return self._values.to_host(self.program.results)
 
+    def keep_record(self, outcome: Outcome) -> None:
+        """Keep the log, and the function that returns the trace, once the run is over."""
+        outcome.logs[self.worker] = self.log
+        if self.recorder is not None:
+            outcome.traces[self.worker] = self.recorder.trace
+
     def values(self, names: Collection[str]) -> dict[Name, Array]:
         """Return the per-step values of these names that were computed here, on the device."""
         return self._values.made(names)
@@ -208,7 +174,7 @@ class Runner:
     def _execute(self, place: int, instruction: Instruction) -> None:
         if self.recorder is not None:
             self.recorder.issue()
-        if self._port is not None:
+        if self.exchange is not None:
             for pair in instruction.awaits:
                 self.device.wait(instruction.queue, self._port.get(pair, instruction))
         for before in instruction.waits:
@@ -232,10 +198,10 @@ class Runner:
         if instruction.signals:
             queue = instruction.queue
             self._events[place] = self.device.record(queue) if ended is None else ended
-        if self._port is not None:
+        if self.exchange is not None:
             for message in instruction.takes:
                 event = self.device.record(instruction.queue)
-                self._port.put((message, self.program.worker), event)
+                self._port.put((message, self.worker), event)
 
     def _begin(self, queue: Queue) -> None:
         """Record that the data of other workers for the current instruction is there."""
@@ -245,14 +211,14 @@ class Runner:
     def _load(self, load: LoadColumn) -> None:
         column = load.region.index
         if not self._loaded and not self._is_kept(column):
-            with self._waiting(load):
+            with self._port.waiting(load):
                 self.storage.load(self.device, *self.layout.columns(column), self._home(column))
 
     def _store(self, store: StoreRows) -> None:
         _, column, first, last = store.region
         if not self._in_place and not self._is_kept(column):
             rows = slice(self.layout.row(first), self.layout.row(last))
-            with self._waiting(store):
+            with self._port.waiting(store):
                 self.storage.store(
                     self.device, *self.layout.columns(column), self._home(column), rows
                 )
@@ -273,7 +239,7 @@ class Runner:
                 self._locate(region, last if region.index == first else region.index)
                 for region in regions
             ]
-            self.device.call(call.kind, call.queue, arrays, self.options)
+            self.device.call(call.kind, call.queue, arrays, self.job.options)
         if self.progress is not None and call.flops:
             self.progress.add(call.flops)
 
@@ -290,9 +256,9 @@ class Runner:
         return self.shard.view(start, stop, index, last)
 
     def _send(self, send: SendMessage) -> None:
-        parts = self.messages[send.message].parts
+        parts = self.job.messages[send.message].parts
         arrays = [self._locate(part.region, part.region.index) for part in parts]
-        if self._port is not None:
+        if self.exchange is not None:
             self._port.put(send.message, Payload(arrays, self.device.record(send.queue)))
         else:
             # The receiver may read after this worker has overwritten the data: it gets a copy.
@@ -300,11 +266,11 @@ class Runner:
             self.outbox = Payload([np.array(to_host(a), order="F") for a in arrays], None)
 
     def _receive(self, receive: ReceiveMessage) -> None:
-        key, port = receive.message, self._port
-        message = self.messages[key]
-        payload = self.inbox.pop(key) if port is None else port.get(key, receive)
+        key, port, shared = receive.message, self._port, self.exchange is not None
+        message = self.job.messages[key]
+        payload = port.get(key, receive) if shared else self.inbox.pop(key)
         self.device.wait(Queue.COPY, payload.ready)
-        if port is not None:
+        if shared:
             self.device.wait(Queue.COPY, port.first_copy(message, receive))
         self._begin(Queue.COPY)
         foreign = []
@@ -315,5 +281,5 @@ class Runner:
             else:
                 foreign.append((part, array))
         self._received.take(foreign, receive)
-        if port is not None and port.copies_first(message):
+        if shared and port.copies_first(message):
             port.announce_copy(message, self.device.record(Queue.COPY))

@@ -63,14 +63,14 @@ class ThreadedRun:
         try:
             self.exchange.check()
             if start == 0:
-                self.runners[worker] = self.job.runner(
-                    worker, device, self.storage, exchange=self.exchange, progress=self.progress
+                self.runners[worker] = Runner(
+                    self.job, worker, device, self.storage, self.exchange, self.progress
                 )
             runner = self.runners[worker]
             runner.run(start, stop)
             if stop == len(runner.program.instructions):
                 self.outcome.values.update(runner.finish())
-                self.outcome.keep_record(worker, runner)
+                runner.keep_record(self.outcome)
                 self.outcome.shards[worker] = runner.shard
                 self.outcome.kept.update(runner.values(self.job.keeps))
         except BaseException as error:

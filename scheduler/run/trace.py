@@ -22,6 +22,14 @@ from hetero_la.scheduler.program.messages import MessageKey
 from hetero_la.tiles.kernels.device import Device, Event, Queue
 
 
+class LogEntry(NamedTuple):
+    """Start and end of the issue of an instruction, in seconds of `time.perf_counter`."""
+
+    place: int
+    start: float
+    stop: float
+
+
 class WorkerTrace(NamedTuple):
     """Times of one worker's instructions in a run.
 
@@ -171,7 +179,8 @@ def split_time(
             [asked[waits], _message_waits(trace, program, began, sent or {})]
         ),
         "nothing left": np.array([[trace.end, ended]]),
-        "waiting for Dask": _gaps(trace.windows, began, ended),
+        # The intervals outside its windows, which are in order.
+        "waiting for Dask": np.array([began, *trace.windows.ravel(), ended]).reshape(-1, 2),
         "other": np.array([[began, ended]]),
     }
     edges = np.unique(np.clip(np.concatenate(list(covers.values())), began, ended))
@@ -213,12 +222,6 @@ def send_times(
         for instruction, (_, stop) in zip(program.instructions, trace.spans, strict=True)
         if isinstance(instruction, SendMessage)
     }
-
-
-def _gaps(windows: np.ndarray, began: float, ended: float) -> np.ndarray:
-    """Return the intervals of a run outside the windows, which are in order."""
-    flat = np.concatenate([[began], windows.ravel(), [ended]])
-    return flat.reshape(-1, 2)
 
 
 def _covered(intervals: np.ndarray, edges: np.ndarray, began: float, ended: float) -> np.ndarray:

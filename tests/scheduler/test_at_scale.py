@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from hetero_la.algorithms.routines import ROUTINES
-from hetero_la.scheduler.graph.step_calls import StepCalls
+from hetero_la.scheduler.graph.step_kernels import StepKernels, Tile
 from hetero_la.scheduler.machine.cluster_model import Broadcast, ClusterModel, Fabric
 from hetero_la.scheduler.machine.device import H200, Overlap
 from hetero_la.scheduler.machine.model import MachineModel
@@ -124,7 +124,7 @@ def test_every_call_is_counted(routine: str, workers: int, depth: int) -> None:
 @pytest.mark.parametrize(("routine", "layout"), ALL)
 def test_steps_call_what_the_builder_writes(routine: str, layout: TileLayout) -> None:
     build = ROUTINES[routine].tasks
-    graph, steps = build(layout), StepCalls(build, layout)
+    graph, steps = build(layout), StepKernels.of(build)
 
     def written(step: int, column: int) -> Iterator[tuple[str, list[tuple[int, ...]]]]:
         for task in graph.tasks:
@@ -132,18 +132,20 @@ def test_steps_call_what_the_builder_writes(routine: str, layout: TileLayout) ->
                 yield task.kind, [graph.shape(region) for region in task.accesses]
 
     for k in range(layout.kt):
-        assert steps.panel(k) == list(written(k, k))
+        tile = Tile.of(layout, k)
+        assert steps.panel(tile) == list(written(k, k))
         for j in range(k + 1, layout.nt):
-            assert steps.update(k, j) == list(written(k, j))
+            above = layout.row(j) - layout.row(k + 1)
+            assert steps.update(tile, layout.column_width(j), above) == list(written(k, j))
     end = [(t.kind, [graph.shape(r) for r in t.accesses]) for t in graph.tasks
            if t.step >= layout.kt]  # fmt: skip
-    found = steps.closing("float64")
-    assert [*found.chain, *(call for calls in found.columns for call in calls)] == end
+    chains, own = zip(*(steps.closing(Tile.of(layout, k)) for k in range(layout.kt)), strict=True)
+    assert [call for calls in (*reversed(chains), *own) for call in calls] == end
 
 
 def test_right_hand_sides_are_in_no_forecast() -> None:
     with pytest.raises(ValueError, match="no right-hand sides, not 2"):
-        StepCalls(ROUTINES["lu"].tasks, TileLayout(30, 30, 10, nrhs=2))
+        simulate_at_scale(ROUTINES["lu"].tasks, TileLayout(30, 30, 10, nrhs=2), NODE, 4)
 
 
 @pytest.mark.parametrize("routine", ["lu", "cholesky", "qr"])

@@ -473,7 +473,7 @@ def test_an_error_in_another_process(processes: Client, kernel: str) -> None:
 def test_a_shard_is_never_updated_twice() -> None:
     plan = hetero_la.plan("lu", (20, 20), nb=NB)
     a = random(20)
-    runner: Runner = plan.job().runner(0, CpuDevice(), ArrayStorage(a, np.empty_like(a)))
+    runner = Runner(plan.job(), 0, CpuDevice(), ArrayStorage(a, np.empty_like(a)))
     runner.run(0, 4)
     with pytest.raises(StaleShardError, match="worker 0 is at instruction 4, not at 0"):
         runner.run(0, 4)
@@ -486,7 +486,7 @@ def test_a_shard_is_never_updated_twice() -> None:
 def test_a_shard_that_failed_half_way_is_stale(monkeypatch: pytest.MonkeyPatch) -> None:
     plan = hetero_la.plan("lu", (20, 20), nb=NB)
     a = random(20)
-    runner: Runner = plan.job().runner(0, CpuDevice(), ArrayStorage(a, np.empty_like(a)))
+    runner = Runner(plan.job(), 0, CpuDevice(), ArrayStorage(a, np.empty_like(a)))
     break_kernel(monkeypatch, "trmm", 1, BrokenError("no"))
     stop = len(plan.programs[0].instructions)
     with pytest.raises(BrokenError):

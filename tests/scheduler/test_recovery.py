@@ -31,6 +31,7 @@ from hetero_la.scheduler.on_dask.run_tasks import close_shard, open_shard, run_s
 from hetero_la.scheduler.recovery import restart
 from hetero_la.scheduler.recovery.forget_clients import ForgetClients
 from hetero_la.scheduler.run.local_storage import LocalStorage, whole_spans
+from hetero_la.scheduler.run.runner import Runner
 from hetero_la.tiles.arrays.errors import RunAbortedError, StaleShardError
 from hetero_la.tiles.kernels.cpu.device import VirtualGpu
 from hetero_la.tiles.kernels.device import Device
@@ -482,7 +483,7 @@ def test_a_shard_that_nobody_wants_waits_for_its_device() -> None:
 
     job, device = hetero_la.plan("lu", (9, 9), nb=NB).job(), Device("gpu0")
     storage = LocalStorage(np.zeros((9, 9), order="F"), whole_spans(job.layout))
-    state = job.runner(0, device, storage), InputBuffer(storage.array)
+    state = Runner(job, 0, device, storage), InputBuffer(storage.array)
     held = HeldShard(device, "attempt", "share", state)
     waits.clear()
     del held, state

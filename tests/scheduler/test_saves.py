@@ -19,6 +19,7 @@ from hetero_la.scheduler.graph.task_graph import TaskGraph
 from hetero_la.scheduler.placement.workers import WorkerInfo
 from hetero_la.scheduler.predict.simulate import simulate
 from hetero_la.scheduler.program.checkpoint_cuts import CheckpointCuts
+from hetero_la.scheduler.program.column_runs import BlockColumns, ColumnRun
 from hetero_la.scheduler.program.instructions import SaveRegion
 from hetero_la.scheduler.run.checkpoint_store import Checkpoints, write_files
 from hetero_la.scheduler.run.inline import run_in_order
@@ -156,8 +157,9 @@ def test_columns_that_are_not_worked_on_step_by_step_cannot_be_saved() -> None:
     graph.add("gemm", step=3, column=0, updates=[A[0, 0]])
     graph.add("gemm", step=1, column=0, updates=[A[1, 0]])
     cuts = CheckpointCuts(graph, graph.tasks, [2])
+    parts = [BlockColumns(b, range(b.start, b.stop)) for b in graph.blocks]
     with pytest.raises(ValueError, match="not in the order of their steps"):
-        list(cuts.reached_by(graph.tasks))
+        list(cuts.reached_by(ColumnRun((0, 0, 0, 0, 0), parts)))
 
 
 # --- plans

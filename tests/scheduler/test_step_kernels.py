@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from hetero_la.algorithms.routines import ROUTINES
-from hetero_la.scheduler.graph.step_calls import StepCalls
 from hetero_la.scheduler.graph.step_kernels import Call, StepKernels, Tile
 from hetero_la.scheduler.machine.device import DeviceModel
 from hetero_la.scheduler.machine.model import MachineModel
@@ -120,7 +119,7 @@ def test_stages_end_with_every_call_after_the_last_step(routine: str) -> None:
 @pytest.mark.parametrize("routine", ["lu", "cholesky", "qr"])
 def test_values_that_panels_leave_are_counted_once(routine: str) -> None:
     build, layout = ROUTINES[routine].tasks, TileLayout(75, 75, (9, 4, 7))
-    graph, steps = build(layout), StepCalls(build, layout)
+    graph, steps = build(layout), StepKernels.of(build)
     for k in range(layout.kt):
         left = {
             region: math.prod(graph.shape(region))
@@ -129,4 +128,4 @@ def test_values_that_panels_leave_are_counted_once(routine: str) -> None:
             for region in task.writes
             if graph.values[region.name].dtype is None
         }
-        assert steps.kept_elements(k) == sum(left.values())
+        assert steps.kept_elements(Tile.of(layout, k)) == sum(left.values())
