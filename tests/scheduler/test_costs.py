@@ -15,6 +15,7 @@ from threadpoolctl import threadpool_limits
 from hetero_la.algorithms.cholesky import cholesky_tasks
 from hetero_la.algorithms.lu import lu_tasks, solve_tasks
 from hetero_la.algorithms.routines import ROUTINES
+from hetero_la.planning.decisions import arrival_steps
 from hetero_la.scheduler.machine import device as device_model
 from hetero_la.scheduler.machine.device import CORE, H200, Chain, cores
 from hetero_la.scheduler.machine.model import LinkModel, MachineModel, window_steps
@@ -202,6 +203,18 @@ def test_estimates_of_every_routine(routine, panel_worker):
     assert none == 0
     assert 0 < others[0] < others[1] < others[2] < others[3] < 20
     assert 1 <= stages(16384).steps_while_loading() <= 32
+
+
+@pytest.mark.parametrize("rate", [1e3, 1e9, 1e15])
+def test_columns_arrive_before_the_last_step(rate):
+    """Later work on them would come after the end of the factorization."""
+    model = MachineModel((H200,), host_link=LinkModel(0.0, rate))
+    layout = TileLayout(4096, 4096, 512, 512)
+    arrival = arrival_steps(ROUTINES["solve"], layout, model, [0], None, np.float64)
+    steps = [arrival(column) for column in range(layout.nt + layout.rt)]
+    assert steps == sorted(steps)
+    assert 0 <= min(steps) <= max(steps) < layout.kt
+    assert (max(steps) == layout.kt - 1) == (rate < 1e12)
 
 
 def test_routines_take_as_long_as_their_operations():
