@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
+import coverage
 import dask
 import distributed  # noqa: F401  (it names what forked workers begin with, which tests change)
 import numpy as np
@@ -79,6 +80,13 @@ def _refuse_processes_and_sockets(event: str, _: tuple[object, ...]) -> None:
         raise AssertionError(f"a test marked as unit needs neither process nor cluster: {event}")
 
 
+def pytest_sessionfinish() -> None:
+    """Write which lines have run: pytest-xdist kills processes that take long to end."""
+    if counted := coverage.Coverage.current():
+        counted.stop()
+        counted.save()
+
+
 def pytest_xdist_auto_num_workers() -> int:
     """Share the tests between two processes, unless they look at the memory of one GPU."""
     from hetero_la.tiles.arrays.transfer import gpu_count
@@ -113,7 +121,7 @@ _TESTS = Path(__file__).parent
 
 
 def _is_unit(item: pytest.Item) -> bool:
-    if not item.path.is_relative_to(_TESTS):  # SciPy's own
+    if not item.path.is_relative_to(_TESTS):  # an example in a docstring
         return False
     path = item.path.relative_to(_TESTS).as_posix()
     return (

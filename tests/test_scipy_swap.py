@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -18,7 +19,7 @@ MODULES = list(filter(find_spec, (f"scipy.linalg.tests.{name}" for name in NAMES
 
 
 def run(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    """SciPy's tests, in a process that knows nothing of our own test configuration."""
+    """SciPy's tests, in a process and a folder that know nothing of our own test configuration."""
     (folder / "pytest.ini").write_text("[pytest]\n")
     return subprocess.run(
         [
@@ -26,7 +27,8 @@ def run(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
             "-p", "tests.scipy_swap", "-p", "no:cacheprovider", "-q", "-rfE", "--tb=short",
             *options, "--pyargs", *MODULES,
         ],
-        cwd=Path(__file__).parents[1], capture_output=True, text=True, check=False, timeout=1700,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
+        cwd=folder, capture_output=True, text=True, check=False, timeout=1700,
     )  # fmt: skip
 
 
