@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import shutil
 
 import numpy as np
@@ -12,7 +13,18 @@ from tests.tiles.kernels import gpu
 
 @pytest.fixture(params=["cpu", pytest.param("gpu", marks=pytest.mark.gpu)])
 def device(request):
-    device = CpuDevice() if request.param == "cpu" else gpu()
+    with _active(CpuDevice() if request.param == "cpu" else gpu()) as device:
+        yield device
+
+
+@pytest.fixture
+def on_gpu():
+    with _active(gpu()) as device:
+        yield device
+
+
+@contextlib.contextmanager
+def _active(device):
     with device.activate():
         yield device
         device.synchronize()

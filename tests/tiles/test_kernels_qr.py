@@ -125,9 +125,9 @@ BY_CHOLESKY = KernelOptions(qr_panel="cholesky")
         DTYPES,
     ),
 )
-def test_cholesky_qr_finds_lapacks_reflectors(rng, dtype, shape):
+def test_cholesky_qr_finds_lapacks_reflectors(on_gpu, rng, dtype, shape):
     a = conditioned(rng, shape, dtype)
-    found = run_geqrf(gpu(), a, BY_CHOLESKY)
+    found = run_geqrf(on_gpu, a, BY_CHOLESKY)
     assert found[-1] == (shape[0] > shape[1])  # the last reflector of a square one is none
     assert_lapacks(a, *found)
 
@@ -135,9 +135,9 @@ def test_cholesky_qr_finds_lapacks_reflectors(rng, dtype, shape):
 @pytest.mark.gpu
 @pytest.mark.parametrize(("kind", "dtype"), covering(KINDS, DTYPES))
 @pytest.mark.parametrize("shape", [(90, 90), (700, 100), (2000, 70), (60, 90)])
-def test_cholesky_qr_falls_back(rng, dtype, kind, shape):
+def test_cholesky_qr_falls_back(on_gpu, rng, dtype, kind, shape):
     a = np.asfortranarray(KINDS[kind](rng, shape, dtype), dtype)
-    found = run_geqrf(gpu(), a, BY_CHOLESKY)
+    found = run_geqrf(on_gpu, a, BY_CHOLESKY)
     assert_factors(a, *found)
     if kind in ("zero", "ones", "repeated columns", "zero columns", "hilbert"):
         assert found[-1] == 0
@@ -147,12 +147,12 @@ def test_cholesky_qr_falls_back(rng, dtype, kind, shape):
 
 @pytest.mark.gpu
 @pytest.mark.parametrize(("condition", "dtype"), covering([1, 5, 20, 1e2, 1e4, 1e9], DTYPES))
-def test_cholesky_qr_loses_no_accuracy(rng, dtype, condition):
+def test_cholesky_qr_loses_no_accuracy(on_gpu, rng, dtype, condition):
     w = 96
     q, _ = np.linalg.qr(random(rng, (3000, w), np.result_type(dtype, np.float64)))
     p, _ = np.linalg.qr(random(rng, (w, w), q.dtype))
     a = np.asfortranarray((q * np.logspace(0, -np.log10(condition), w)) @ p, dtype)
-    found = run_geqrf(gpu(), a, BY_CHOLESKY)
+    found = run_geqrf(on_gpu, a, BY_CHOLESKY)
     assert_factors(a, *found)
     if condition <= 5 or condition >= 1e4:
         assert found[-1] == (condition <= 5)
@@ -162,8 +162,8 @@ def test_cholesky_qr_loses_no_accuracy(rng, dtype, condition):
 @pytest.mark.parametrize(
     ("rows", "method", "dtype"), spread(covering([(4000, 0), (150_000, 1)], DTYPES))
 )
-def test_the_panel_is_chosen_by_its_height(rng, dtype, rows, method):
-    assert run_geqrf(gpu(), random(rng, (rows, 24), dtype))[-1] == method
+def test_the_panel_is_chosen_by_its_height(on_gpu, rng, dtype, rows, method):
+    assert run_geqrf(on_gpu, random(rng, (rows, 24), dtype))[-1] == method
 
 
 @pytest.mark.parametrize(
