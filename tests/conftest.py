@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
-import coverage
 import dask
 import distributed  # noqa: F401  (it names what forked workers begin with, which tests change)
 import numpy as np
@@ -82,7 +81,8 @@ def _refuse_processes_and_sockets(event: str, _: tuple[object, ...]) -> None:
 
 def pytest_sessionfinish() -> None:
     """Write which lines have run: pytest-xdist kills processes that take long to end."""
-    if counted := coverage.Coverage.current():
+    coverage = sys.modules.get("coverage")  # only where lines are counted
+    if coverage and (counted := coverage.Coverage.current()):
         counted.stop()
         counted.save()
 

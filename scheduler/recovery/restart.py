@@ -8,38 +8,25 @@ the old one has left behind can get into it.
 
 from __future__ import annotations
 
-import asyncio
 import logging
-import time
 from collections.abc import Callable, Sequence
 
 import distributed
-from distributed.scheduler import KilledWorker, NoValidWorkerError
 
-from hetero_la.scheduler.cluster.clients import install, running_addresses, worker_infos
+from hetero_la.scheduler.cluster.clients import install
 from hetero_la.scheduler.on_dask.processes import run_in_processes
 from hetero_la.scheduler.on_dask.threads import run_local
-from hetero_la.scheduler.on_dask.wait import lost_message
 from hetero_la.scheduler.placement.workers import WorkerInfo, over_processes
 from hetero_la.scheduler.recovery.forget_clients import ForgetClients
+from hetero_la.scheduler.recovery.losses import what_was_lost, who_goes_on
 from hetero_la.scheduler.run.checkpoint_store import Checkpoints
 from hetero_la.scheduler.run.job import Job, Loss, Outcome
 from hetero_la.tiles.arrays.counted import counted
-from hetero_la.tiles.arrays.errors import RunAbortedError, StaleShardError, WorkerLostError
+from hetero_la.tiles.arrays.errors import RunAbortedError
 from hetero_la.tiles.storage.shard import ArrayStorage, Storage
 
 #: Losses that one run survives.
 _MOST_LOSSES = 20
-#: Seconds to wait for a worker, if none is left.
-_RESTART_SECONDS = 30.0
-#: Seconds in which Dask's scheduler finds out that a worker has left, which an error told of.
-_NOTICE_SECONDS = 1.0
-_INTERVAL = 0.1
-#: Errors that can be due to a lost worker.
-_SUSPECT = (
-    RunAbortedError, StaleShardError, OSError, asyncio.CancelledError, KilledWorker,
-    NoValidWorkerError,
-)  # fmt: skip
 
 _log = logging.getLogger(__name__)
 
@@ -89,14 +76,14 @@ def run_and_recover(
                     outcome = run_local(client, job, storage)
                 break
             except Exception as error:
-                reason = _what_was_lost(client, job.workers, error)
+                reason = what_was_lost(client, job.workers, error)
                 if reason is None or not _can_begin_again(job, storage):
                     raise
                 if len(losses) == _MOST_LOSSES:
                     raise RunAbortedError(
                         f"the run was given up after {_MOST_LOSSES + 1} losses: {reason}"
                     ) from error
-                workers = _who_goes_on(client, len(job.workers), seconds, reason)
+                workers = who_goes_on(client, len(job.workers), seconds, reason)
             job = again(workers, checkpoints.step)
             # Not every worker that is there has a part in what is left.
             losses.append(Loss(reason, checkpoints.step, tuple(w.name for w in job.workers)))
@@ -116,42 +103,3 @@ def _can_begin_again(job: Job, storage: Storage) -> bool:
     """Return whether the input still exists: threads of this process may work in its place."""
     in_place = isinstance(storage, ArrayStorage) and storage.source is storage.target
     return not in_place or over_processes(job.workers)
-
-
-def _what_was_lost(
-    client: distributed.Client, workers: Sequence[WorkerInfo], error: BaseException
-) -> str | None:
-    """Return the reason of a failure, if a lost worker is behind it; else None."""
-    if isinstance(error, WorkerLostError):
-        return str(error)
-    deadline = time.monotonic() + (_NOTICE_SECONDS if isinstance(error, _SUSPECT) else 0)
-    while client.status == "running":
-        there = {(info.address, info.pid) for info in worker_infos(client, refresh=True)}
-        for worker in workers:  # at its address there may be a new process
-            if (worker.address, worker.pid) not in there:
-                return str(client.sync(lost_message, client, worker.address, worker.label))
-        if time.monotonic() >= deadline:
-            break
-        time.sleep(_INTERVAL)
-    return None
-
-
-def _who_goes_on(
-    client: distributed.Client, count: int, seconds: Callable[[], float], reason: str
-) -> list[WorkerInfo]:
-    """Return the workers that are there, after waiting for a restarted one while that pays.
-
-    It pays for no longer than the others would take for the lost worker's share.
-    """
-    began = time.monotonic()
-    patience = min(seconds() / max(count - 1, 1), _RESTART_SECONDS)
-    while True:
-        there, waited = len(running_addresses(client)), time.monotonic() - began
-        if there and (there >= count or waited >= patience):
-            if workers := worker_infos(client, refresh=True):
-                return workers
-        elif waited >= _RESTART_SECONDS:
-            raise RunAbortedError(
-                f"{reason}; no worker was left, and none came within {_RESTART_SECONDS:g} s"
-            )
-        time.sleep(_INTERVAL)

@@ -15,13 +15,14 @@ from threadpoolctl import threadpool_limits
 from hetero_la.algorithms.cholesky import cholesky_tasks
 from hetero_la.algorithms.lu import lu_tasks, solve_tasks
 from hetero_la.algorithms.routines import ROUTINES
-from hetero_la.planning.decisions import arrival_steps
+from hetero_la.planning.decisions import Decisions, arrival_steps
+from hetero_la.planning.options import Options
 from hetero_la.scheduler.machine import device as device_model
 from hetero_la.scheduler.machine.device import CORE, H200, Chain, cores
 from hetero_la.scheduler.machine.model import LinkModel, MachineModel, window_steps
 from hetero_la.scheduler.placement.distribution import Distribution
 from hetero_la.scheduler.placement.placement import Placement
-from hetero_la.scheduler.placement.workers import WorkerInfo
+from hetero_la.scheduler.placement.workers import WorkerInfo, calling_thread
 from hetero_la.scheduler.predict.estimate import Stages
 from hetero_la.scheduler.predict.simulate import simulate
 from hetero_la.scheduler.probe import fit as fits
@@ -209,8 +210,10 @@ def test_estimates_of_every_routine(routine, panel_worker):
 def test_columns_arrive_before_the_last_step(rate):
     """Later work on them would come after the end of the factorization."""
     model = MachineModel((H200,), host_link=LinkModel(0.0, rate))
-    layout = TileLayout(4096, 4096, 512, 512)
-    arrival = arrival_steps(ROUTINES["solve"], layout, model, [0], None, np.float64)
+    layout, caller = TileLayout(4096, 4096, 512, 512), (calling_thread(),)
+    options, dtype = Options(), np.dtype(np.float64)
+    decided = Decisions("solve", layout, dtype, options, caller, None, model, 1, True, "in place")
+    arrival = arrival_steps(decided)
     steps = [arrival(column) for column in range(layout.nt + layout.rt)]
     assert steps == sorted(steps)
     assert 0 <= min(steps) <= max(steps) < layout.kt

@@ -28,7 +28,7 @@ from hetero_la.scheduler.on_dask import wait
 from hetero_la.scheduler.on_dask.held_shard import HeldShard, drop_shards
 from hetero_la.scheduler.on_dask.inputs import InputBuffer
 from hetero_la.scheduler.on_dask.run_tasks import close_shard, open_shard, run_slice, save_shard
-from hetero_la.scheduler.recovery import restart
+from hetero_la.scheduler.recovery import losses, restart
 from hetero_la.scheduler.recovery.forget_clients import ForgetClients
 from hetero_la.scheduler.run.local_storage import LocalStorage, whole_spans
 from hetero_la.scheduler.run.runner import Runner
@@ -274,7 +274,7 @@ def test_nobody_restarts_a_worker(two_hosts: Hosts, client_of_hosts: Client) -> 
 
 
 def test_no_worker_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(restart, "_RESTART_SECONDS", 1.0)
+    monkeypatch.setattr(losses, "_RESTART_SECONDS", 1.0)
     with Hosts(["127.0.0.1"]) as hosts, Client(hosts.address, set_as_default=False) as client:
         client.wait_for_workers(1, timeout=60)
         client.run(die_at, "getrf", 3)
