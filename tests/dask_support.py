@@ -13,7 +13,7 @@ from distributed import Client
 from numpy.typing import DTypeLike, NDArray
 
 import hetero_la
-from hetero_la.scheduler.on_dask.held_shard import HeldShard
+from hetero_la.scheduler.on_dask import held_shard
 from tests.support import CLOSE, positive, random
 
 NB = 16
@@ -105,9 +105,14 @@ def assert_same(found: Any, expected: Any, computed: str | None = None) -> None:
 
 
 def shards_held() -> int:
-    """Shards that are alive in this process."""
-    gc.collect()
-    return sum(isinstance(found, HeldShard) and not found.empty for found in gc.get_objects())
+    """Shards that are alive in this process, garbage apart."""
+
+    def count() -> int:
+        return sum(not held.empty for held in list(held_shard._alive))
+
+    if count():
+        gc.collect()
+    return count()
 
 
 def left_on_workers(client: Client) -> list[Any]:
