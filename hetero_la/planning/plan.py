@@ -28,6 +28,9 @@ from hetero_la.tiles.arrays.counted import counted
 from hetero_la.tiles.storage.shard import local_width
 from hetero_la.tiles.storage.tile_sizes import TileSizes
 
+#: From how many panels to the next a run's time is estimated, for the length of its windows.
+_STAGES = 8
+
 
 @dataclass(frozen=True, eq=False)
 class Plan(Decisions):
@@ -183,9 +186,10 @@ class Plan(Decisions):
         if routine.factored:
             seconds = self._simulated(()).makespan
         else:
-            seconds = Stages(
+            stages = Stages(
                 routine.tasks, self.layout, self.model, self.owners, self.panel_worker, self.dtype
-            ).seconds()
+            )
+            seconds = stages.seconds(every=max(self.layout.kt // _STAGES, 1))
         # The window bounds Dask's share of the time of the run in plain threads.
         hop = max(self.model.dask.hop, 1e-4)
         return window_steps(seconds, steps, len(self.workers), task_seconds=hop)

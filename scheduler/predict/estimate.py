@@ -195,29 +195,34 @@ class Stages:
             max(first + factor + panel.travel, load) + panel.closing, alone + panel.closing
         )
 
-    def seconds(self, sizes: Iterable[int] = ()) -> float:
-        """Return the time of a run with look-ahead, with tiles of these sizes."""
+    def seconds(self, sizes: Iterable[int] = (), every: int = 1) -> float:
+        """Return the time of a run with look-ahead, with tiles of these sizes.
+
+        It is summed over one stage of so many, which stands for its neighbours.
+        """
         tiles, start = list[Tile](), 0
         for nb in sizes:
             tiles.append(self.tile(start, nb))
             start += nb
-        return sum(self._stages(tiles or self._own_tiles()))
+        return every * sum(self._stages(tiles or self._own_tiles(), every=every))
 
     def _own_tiles(self) -> list[Tile]:
         return [Tile.of(self._layout, k) for k in range(self._layout.kt)]
 
-    def _stages(self, tiles: Iterable[Tile], part: float = 1.0) -> Iterator[float]:
-        """Yield the times from panel to panel, and of the last update.
+    def _stages(self, tiles: Sequence[Tile], part: float = 1.0, every: int = 1) -> Iterator[float]:
+        """Yield the times from panel to panel, and of the last update, or one of so many.
 
         With `part`, only that part of the columns is there to be updated.
         """
-        trailing = None
-        for tile in tiles:
-            yield self.stage(trailing, self.panel(tile)).ahead
-            trailing = self.trailing(tile)
-            trailing = trailing._replace(seconds=part * trailing.seconds)
-        if trailing is not None:
-            yield trailing.seconds
+        pairs = list(zip([None, *tiles], [*tiles, None], strict=True))
+        for before, tile in pairs[every // 2 :: every]:
+            trailing = self.trailing(before) if before else None
+            if trailing:
+                trailing = trailing._replace(seconds=part * trailing.seconds)
+            if tile:
+                yield self.stage(trailing, self.panel(tile)).ahead
+            elif trailing:
+                yield trailing.seconds
 
     def steps_while_loading(self) -> int:
         """Return how many steps fit into the time in which the columns reach their workers.

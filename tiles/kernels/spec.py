@@ -171,15 +171,19 @@ class KernelSpec:
         >>> SPECS["trmm"].accesses(["L", "W", "B"])
         Accesses(reads=('L', 'W'), updates=('B',), writes=())
         """
-        names = [name for part in self.arrays for name in part]
+        reads, updates, writes = self.arrays
+        names = reads + updates + writes
         if len(given) != len(names):
             raise ValueError(f"{self.name} takes {', '.join(names)}, not {len(given)} arrays")
         for name, array in zip(names, given, strict=True):
-            if array is None and not name.endswith("?"):
+            if array is None and name[-1] != "?":
                 raise ValueError(f"{self.name} needs {name}")
-        rest = iter(given)
-        parts = ([next(rest) for _ in part] for part in self.arrays)
-        return Accesses(*(tuple(a for a in part if a is not None) for part in parts))
+        first, second = len(reads), len(reads) + len(updates)
+        return Accesses(
+            tuple([a for a in given[:first] if a is not None]),
+            tuple([a for a in given[first:second] if a is not None]),
+            tuple([a for a in given[second:] if a is not None]),
+        )
 
 
 def _extent(extent: str, sizes: Mapping[str, int]) -> int:
