@@ -54,8 +54,8 @@ class _Span:
         if not self.sloped:
             return self.segments
         return [
-            s._replace(start=resolve(s.start, column), stop=resolve(s.stop, column))
-            for s in self.segments
+            _Segment(resolve(start, column), resolve(stop, column), writer, readers)
+            for start, stop, writer, readers in self.segments
         ]
 
 

@@ -45,7 +45,7 @@ class Outbox:
     def awaited(self, parts: Iterable[BlockColumns]) -> list[int]:
         """Return the indices of a run's tasks for which messages still wait."""
         found: list[int] = []
-        for block, columns in parts:
+        for block, columns in parts if self._tasks else ():
             # Most runs have no task for which a message waits.
             first, last = block.index(columns[0]), block.index(columns[-1])
             if bisect_left(self._tasks, first) < bisect_right(self._tasks, last):

@@ -186,11 +186,13 @@ class ProgramWriter:
                     common.loads = True
                 elif region.index in self.owned:
                     common.places.add(self._load(region.index))
-        common.awaits = tuple(self.traffic.overwrites.get((block.number, self.worker), ()))
-        for region, key, place in self._receives(block, block.common, columns[0]):
-            common.places.add(place)
-            if self.inbox.is_buffered(region):
-                common.used.add(key)
+        if self.traffic.overwrites:
+            common.awaits = tuple(self.traffic.overwrites.get((block.number, self.worker), ()))
+        if self.inbox.received:
+            for region, key, place in self._receives(block, block.common, columns[0]):
+                common.places.add(place)
+                if self.inbox.is_buffered(region):
+                    common.used.add(key)
         return common
 
     def _follow_returned(self, block: TaskBlock, columns: Iterable[int], before: set[int]) -> None:

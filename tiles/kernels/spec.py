@@ -149,14 +149,14 @@ class KernelSpec:
     def work(self, sizes: Mapping[str, int]) -> float:
         """Return its operations, or the elements that it moves, for given sizes."""
         if self.operations:
-            return float(self.operations(**{size: sizes[size] for size in self.size_names}))
+            return self.operations(*(sizes[size] for size in self.size_names))
         return (
             float(math.prod(sizes[size] for size in self.moves.split("*"))) if self.moves else 0.0
         )
 
     def flops(self, shapes: Shapes) -> float:
         """Return the floating-point operations of a call from the shapes of its arrays."""
-        return float(self.operations(**self.sizes(shapes))) if self.operations else 0.0
+        return self.operations(*self.sizes(shapes).values()) if self.operations else 0.0
 
     def accesses(self, given: Sequence[_Array | None]) -> Accesses[_Array]:
         """Return which of the arrays of a call are read, updated and written.
@@ -175,15 +175,14 @@ class KernelSpec:
         names = reads + updates + writes
         if len(given) != len(names):
             raise ValueError(f"{self.name} takes {', '.join(names)}, not {len(given)} arrays")
-        for name, array in zip(names, given, strict=True):
-            if array is None and name[-1] != "?":
-                raise ValueError(f"{self.name} needs {name}")
         first, second = len(reads), len(reads) + len(updates)
-        return Accesses(
-            tuple([a for a in given[:first] if a is not None]),
-            tuple([a for a in given[first:second] if a is not None]),
-            tuple([a for a in given[second:] if a is not None]),
-        )
+        parts: list[Sequence[Any]] = [given[:first], given[first:second], given[second:]]
+        if None in given:
+            for name, array in zip(names, given, strict=True):
+                if array is None and not name.endswith("?"):
+                    raise ValueError(f"{self.name} needs {name}")
+            parts = [[array for array in part if array is not None] for part in parts]
+        return Accesses(*map(tuple, parts))
 
 
 def _extent(extent: str, sizes: Mapping[str, int]) -> int:
@@ -212,8 +211,8 @@ def _triangle(w: int) -> float:
     return w**3 / 3
 
 
-def _solve(w: int, **beside: int) -> float:
-    return float(w**2 * math.prod(beside.values()))
+def _solve(w: int, beside: int) -> float:
+    return float(w**2 * beside)
 
 
 PANEL, INVERSE, EXCHANGE, SOLVE, UPDATE, COPY = Role
