@@ -54,6 +54,11 @@ def client(request: pytest.FixtureRequest) -> Iterator[Client]:
     }
     with kinds[request.param]() as cluster, Client(cluster, set_as_default=False) as running:
         yield running
+        # Where workers are threads, `get_client` has left their client as this process's default.
+        for other in list(Client._instances):
+            address = getattr(other.scheduler, "address", None)  # none once it is closed
+            if other is not running and address == running.scheduler.address:
+                other.close()
 
 
 @pytest.mark.parametrize(
