@@ -116,6 +116,16 @@ def test_rooms_have_three_to_twelve_files() -> None:
     assert not {room: count for room, count in files.items() if not 3 <= count <= 12}
 
 
+def test_no_two_classes_have_one_name() -> None:
+    found: dict[str, list[str]] = {}
+    for module, path in MODULES.items():
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef):
+                found.setdefault(node.name, []).append(module)
+    assert len(found) > 100
+    assert not {name: files for name, files in found.items() if len(files) > 1}
+
+
 @pytest.mark.parametrize("name", MODULES)
 def test_imports_run_downwards_and_libraries_keep_their_place(name: str) -> None:
     assert faults(name, MODULES[name].read_text(encoding="utf-8")) == []

@@ -17,8 +17,8 @@ from hetero_la.scheduler.machine.profile import Profile
 from hetero_la.scheduler.machine.this_machine import ProfileWarning
 from hetero_la.scheduler.probe.dask_latency import measure_dask
 from hetero_la.scheduler.probe.machine import (
+    CpuWorkers,
     ProbeSettings,
-    Team,
     measure_cpus,
     measure_gpu,
     measure_gpu_links,
@@ -67,12 +67,12 @@ def _warn_if_busy() -> None:
         )
 
 
-def _teams(size: ClusterSize) -> list[Team]:
+def _teams(size: ClusterSize) -> list[CpuWorkers]:
     """Return the CPU workers for each number of threads; the calling thread has all cores."""
     teams = {usable_cores(): 1}
     if workers := size.cpus + size.virtual_gpus:
         teams[size.blas_threads] = workers
-    return [Team(workers, threads) for threads, workers in teams.items()]
+    return [CpuWorkers(workers, threads) for threads, workers in teams.items()]
 
 
 def _dask(size: ClusterSize) -> DaskCosts:

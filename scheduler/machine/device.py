@@ -175,7 +175,7 @@ class DeviceModel:
 
     def kernel_seconds(self, kind: str, shapes: Shapes, dtype: Any) -> float:
         """Return the time of kernel `kind` on its queue, from the shapes of its arrays."""
-        call = Call(self, kind, shapes, np.dtype(dtype))
+        call = TimedCall(self, kind, shapes, np.dtype(dtype))
         seconds = measured_seconds(call)
         return self.call_seconds + rule(kind)(call) if seconds is None else seconds
 
@@ -235,7 +235,7 @@ def cores(threads: int = 1, *, by_reference: bool = True) -> DeviceModel:
 # --- kernels, by rules of their own or of their role
 
 
-class Call(NamedTuple):
+class TimedCall(NamedTuple):
     """A kernel's call on a device: what the time depends on."""
 
     device: DeviceModel
@@ -268,7 +268,7 @@ class Call(NamedTuple):
         return self.dtype.itemsize / np.dtype(self.device.dtype).itemsize
 
 
-TimeRule = Callable[[Call], float]
+TimeRule = Callable[[TimedCall], float]
 
 
 def rule(kind: str) -> TimeRule:
@@ -278,7 +278,7 @@ def rule(kind: str) -> TimeRule:
     return _RULES.get(spec.timed_as, by_role)
 
 
-def measured_seconds(call: Call) -> float | None:
+def measured_seconds(call: TimedCall) -> float | None:
     """Return the measured time of a kernel, fixed cost included; None if it was not measured."""
     seconds, spec = call.device.rates.estimate(call.kind, call.shapes), SPECS[call.kind]
     if seconds is None:
@@ -290,29 +290,29 @@ def measured_seconds(call: Call) -> float | None:
     return max(seconds, call.device.call_seconds)
 
 
-def _roofline(call: Call) -> float:
+def _roofline(call: TimedCall) -> float:
     """Return the time of a kernel's flops or of its bytes, whichever is longer."""
     elements = sum(math.prod(shape) for shape in call.shapes)
     device = call.device
     return max(call.flops / device.gemm_rate, elements * call.dtype.itemsize / device.bandwidth)
 
 
-def _gemm(call: Call) -> float:
+def _gemm(call: TimedCall) -> float:
     return call.weight * call.device.multiply_seconds(**call.sizes)
 
 
-def _herk(call: Call) -> float:
+def _herk(call: TimedCall) -> float:
     m, k, n = call.sizes.values()
     return call.weight * call.device.multiply_seconds(m - n / 2, n, k)
 
 
-def _larfb(call: Call) -> float:
+def _larfb(call: TimedCall) -> float:
     m, k, n = call.sizes.values()
     multiply = call.device.multiply_seconds
     return call.weight * (2 * multiply(m, n, k) + multiply(k, n, k))
 
 
-def _trmm(call: Call) -> float:
+def _trmm(call: TimedCall) -> float:
     order, beside = call.sizes.values()
     if call.device.kind == "cpu":  # BLAS skips the zeros of the triangle
         return call.weight * call.device.multiply_seconds(order, beside, order / 2)
@@ -320,7 +320,7 @@ def _trmm(call: Call) -> float:
     return call.weight * call.device.multiply_seconds(order, beside, order) + copied
 
 
-def _trsm(call: Call) -> float:
+def _trsm(call: TimedCall) -> float:
     return call.device.solve_seconds(call.sizes["w"], call.flops)
 
 
@@ -328,7 +328,7 @@ def _trsm(call: Call) -> float:
 _REFLECTOR = {"cpu": 2.0, "gpu": 1.5}
 
 
-def _getrf(call: Call) -> float:
+def _getrf(call: TimedCall) -> float:
     device, rows, order = call.device, call.shapes[0][0], min(call.shapes[0])
     # Recursion multiplies at half, a quarter, an eighth ... of the width.
     inner = max(order / 4, 1.0)
@@ -337,29 +337,29 @@ def _getrf(call: Call) -> float:
     return products + chain * (_REFLECTOR[device.kind] if call.kind == "geqrf" else 1)
 
 
-def _unpivoted(call: Call) -> float:
+def _unpivoted(call: TimedCall) -> float:
     # A diagonal tile stays in cache, or within one multiprocessor, so that no column waits for
     # memory; the rows below it are products.
     columns = min(call.shapes[0])
     return call.flops / call.device.gemm_rate + columns * call.device.factor_column
 
 
-def _trtri(call: Call) -> float:
+def _trtri(call: TimedCall) -> float:
     order = call.sizes["w"]
     chain = call.device.inverse.seconds(order, order, call.scale)
     return call.device.solve_seconds(order, call.flops) + chain
 
 
-def _swap(call: Call) -> float:
+def _swap(call: TimedCall) -> float:
     # An element costs a cache line or a memory sector, whatever its size.
     return 2 * call.moved * call.device.swap_seconds
 
 
-def _laswp(call: Call) -> float:
+def _laswp(call: TimedCall) -> float:
     return call.moved * call.scale * call.device.gather_seconds
 
 
-def _indices(call: Call) -> float:
+def _indices(call: TimedCall) -> float:
     rows = sum(shape[-1] for shape in call.shapes)
     return call.moved * call.device.index_seconds + 4 * rows / call.device.bandwidth
 

@@ -33,7 +33,7 @@ _SHARE = 0.5
 _PANEL = (8192, 256)
 
 
-class Team(NamedTuple):
+class CpuWorkers(NamedTuple):
     """CPU workers of one kind: their number, and the BLAS threads of each."""
 
     workers: int
@@ -65,7 +65,7 @@ class ProbeSettings:
         return measure_kernels(probes, axes, lambda kind: self.report(label + kind))
 
 
-def measure_cpus(team: Team, settings: ProbeSettings) -> MeasuredDevice:
+def measure_cpus(team: CpuWorkers, settings: ProbeSettings) -> MeasuredDevice:
     """Measure CPU workers, all at once."""
     free = CpuDevice().free_bytes() / team.workers
     label, report = f"{team.workers} x {team.threads} CPU threads: ", settings.report

@@ -29,7 +29,7 @@ from hetero_la.scheduler.probe.kernels import (
     median_and_spread,
     sample_together,
 )
-from hetero_la.scheduler.probe.machine import ProbeSettings, Team, measure_cpus
+from hetero_la.scheduler.probe.machine import CpuWorkers, ProbeSettings, measure_cpus
 from hetero_la.tiles.kernels import registry
 from hetero_la.tiles.kernels.cpu.device import CpuDevice
 from hetero_la.tiles.kernels.spec import SPECS, Role, kernel
@@ -223,7 +223,7 @@ def test_cpus_measured_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
     few = {"gemm": ((16, 64), (8,), (8, 64)), "laswp": ((64,), (8, 16))}
     monkeypatch.setattr(machine, "grids", lambda *args, **kwargs: few)
     told: list[str] = []
-    device = measure_cpus(Team(2, 1), ProbeSettings(np.dtype("f4"), report=told.append))
+    device = measure_cpus(CpuWorkers(2, 1), ProbeSettings(np.dtype("f4"), report=told.append))
     assert (device.name, device.threads, device.beside) == ("", 1, 2)
     assert device.model.dtype == "float32"
     assert set(device.model.rates.by_kind) == set(few)
