@@ -148,7 +148,9 @@ def _run_on_cluster(
         plans.append(resume(plan, tuple(workers), step))
         memory = {worker.name: worker.memory for worker in workers}
         check_memory(plans[-1], memory, -1, new_columns=0, checkpoints=1)
-        return replace(plans[-1].job(), traced=job.traced, keeps=job.keeps)
+        graph = plans[-1].graph
+        flops = sum(map(graph.flops, graph.tasks))  # of the steps that are left
+        return replace(plans[-1].job(), traced=job.traced, keeps=job.keeps, flops=flops)
 
     folder = plan.options.checkpoint_folder
     outcome = run_and_recover(
@@ -159,7 +161,7 @@ def _run_on_cluster(
 
 
 def _inline(job: Job, device: Device, storage: ArrayStorage) -> Outcome:
-    progress = Progress(job.programs[0].flops)
+    progress = Progress(job.flops)
     runner = Runner(job, 0, device, storage, progress=progress)
     outcome = Outcome(run_inline(runner))
     runner.keep_record(outcome)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 from collections import Counter, defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from hetero_la.planning.plan import Plan
 from hetero_la.scheduler.program.instructions import CallKernel
 from hetero_la.scheduler.run.job import Loss, Outcome
+from hetero_la.scheduler.run.trace import LogEntry
 
 #: Names of the values of geqrf's `method`.
 _METHODS = ("householder", "cholesky")
@@ -60,35 +62,67 @@ class Timing:
     """
 
     seconds: float
-    load: float
-    factor: float
-    store: float
-    workers: list[WorkerTiming]
-    losses: tuple[Loss, ...] = ()
-    panels: tuple[str, ...] = ()
+    losses: tuple[Loss, ...]
+    panels: tuple[str, ...]
+    _plan: Plan = field(repr=False)
+    _logs: dict[int, list[LogEntry]] = field(repr=False)
 
     @classmethod
     def of(cls, seconds: float, plan: Plan, outcome: Outcome) -> Timing:
-        """Sum up the logs of a run that took so many seconds."""
-        rows, load, store = [], 0.0, 0.0
-        for index, log in sorted(outcome.logs.items()):
-            spent: defaultdict[str, float] = defaultdict(float)
-            instructions, worker = plan.programs[index].instructions, plan.workers[index]
-            for entry in log:
-                spent[instructions[entry.place].op] += entry.stop - entry.start
-            calls = plan.programs[index].select(CallKernel)
-            busy = spent.pop("call", 0.0)
-            load, store = max(load, spent["load"]), max(store, spent["store"])
-            flops = sum(i.flops for i in calls) * (4 if plan.dtype.kind == "c" else 1)
-            count = sum(i.times for i in calls)
-            moving = sum(spent.values())
-            rows.append(WorkerTiming(worker.name, worker.kind, count, flops, busy, moving))
-        factor = max(seconds - load - store, 0.0)
+        """Return the timing of a run that took so many seconds."""
         methods = sorted(
             (key[1], int(v[0])) for key, v in outcome.values.items() if key[0] == "method"
         )
         panels = tuple(_METHODS[method] for _, method in methods)
-        return cls(seconds, load, factor, store, rows, tuple(outcome.losses), panels)
+        return cls(seconds, tuple(outcome.losses), panels, plan, outcome.logs)
+
+    # The logs are summed up at the first access: most runs are over before that would be.
+
+    @property
+    def load(self) -> float:
+        """Seconds in loads of the worker that waited for them longest."""
+        return max((spent["load"] for spent in self._spent.values()), default=0.0)
+
+    @property
+    def store(self) -> float:
+        """Seconds in stores of the worker that waited for them longest."""
+        return max((spent["store"] for spent in self._spent.values()), default=0.0)
+
+    @property
+    def factor(self) -> float:
+        """Seconds that are left without loads and stores."""
+        return max(self.seconds - self.load - self.store, 0.0)
+
+    @functools.cached_property
+    def workers(self) -> list[WorkerTiming]:
+        """Timing of each worker."""
+        plan, rows = self._plan, []
+        for index, spent in self._spent.items():
+            program, worker = plan.programs[index], plan.workers[index]
+            calls = program.select(CallKernel)
+            flops = sum(program.call_flops(plan.graph).values())
+            rows.append(
+                WorkerTiming(
+                    worker.name,
+                    worker.kind,
+                    calls=sum(call.times for call in calls),
+                    flops=flops * (4 if plan.dtype.kind == "c" else 1),
+                    busy=spent["call"],
+                    moving=sum(seconds for op, seconds in spent.items() if op != "call"),
+                )
+            )
+        return rows
+
+    @functools.cached_property
+    def _spent(self) -> dict[int, defaultdict[str, float]]:
+        """Each worker's seconds in each kind of instruction."""
+        found = {}
+        for index, log in sorted(self._logs.items()):
+            found[index] = spent = defaultdict[str, float](float)
+            instructions = self._plan.programs[index].instructions
+            for entry in log:
+                spent[instructions[entry.place].op] += entry.stop - entry.start
+        return found
 
     def __str__(self) -> str:
         lines = [

@@ -92,8 +92,11 @@ class Plan(Decisions):
     @property
     def flops(self) -> float:
         """Real floating-point operations of the routine, as LAPACK counts them."""
-        total = ROUTINES[self.routine].flops(self.layout.m, self.layout.n, self.layout.nrhs)
-        return total * (4 if self.dtype.kind == "c" else 1)
+        return self._operations * (4 if self.dtype.kind == "c" else 1)
+
+    @property
+    def _operations(self) -> float:
+        return ROUTINES[self.routine].flops(self.layout.m, self.layout.n, self.layout.nrhs)
 
     @property
     def placement(self) -> list[int]:
@@ -223,7 +226,7 @@ class Plan(Decisions):
         """Return the part of the plan that the executors need."""
         return Job(
             self.routine, self.programs, self.traffic.messages, self.workers, self.layout,
-            self.dtype, self.options.kernel, self.window,
+            self.dtype, self.options.kernel, self.window, flops=self._operations,
         )  # fmt: skip
 
     def explain(self) -> str:

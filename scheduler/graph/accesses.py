@@ -59,13 +59,9 @@ class _Span:
         ]
 
 
-class _Touched(NamedTuple):
-    """Segments that a region overlaps, and whether it cuts the first and the last of them."""
-
-    first: int
-    last: int
-    cuts_first: bool
-    cuts_last: bool
+#: First and last + 1 of the segments that a region overlaps, and whether it cuts the first and the
+#: last of them.
+_Touched = tuple[int, int, bool, bool]
 
 
 @dataclass(slots=True)
@@ -121,12 +117,12 @@ class LastAccesses:
         """Note that a block reads a region, and let it follow the region's writers."""
         block = edges.block
         span = self._span(region, block, value)
-        touched = self._touched(span, region, block, cuts=False)
+        first, last, *_ = self._touched(span, region, block, cuts=False)
         reader = _Reader(block, region.own, region.start, region.stop)
         segments = span.segments
-        for place in range(touched.first, touched.last):
+        for place in range(first, last):
             segment = segments[place]
-            self._flow(segment, region, edges, touched, place)
+            self._flow(segment, region, edges, place == first, place == last - 1)
             start, stop, writer, readers = segment
             segments[place] = _Segment(start, stop, writer, (*readers, reader))
 
@@ -134,13 +130,12 @@ class LastAccesses:
         """Note that a block writes a region; with `update`, it also reads it."""
         block = edges.block
         span = self._span(region, block, value)
-        touched = self._touched(span, region, block, cuts=True)
-        first, last, cuts_first, cuts_last = touched
+        first, last, cuts_first, cuts_last = self._touched(span, region, block, cuts=True)
         segments, kept = span.segments, [_Segment(region.start, region.stop, block, ())]
         for place in range(first, last):
             segment = segments[place]
             if update:
-                self._flow(segment, region, edges, touched, place)
+                self._flow(segment, region, edges, place == first, place == last - 1)
             elif segment.writer is not None:
                 edges.disturb(segment.writer, region.index)
             for reader in segment.readers:
@@ -204,15 +199,13 @@ class LastAccesses:
         return ends[0]
 
     @staticmethod
-    def _flow(
-        segment: _Segment, region: Region, edges: Edges, touched: _Touched, place: int
-    ) -> None:
-        """Note the last writer of a segment that a block reads."""
+    def _flow(segment: _Segment, region: Region, edges: Edges, first: bool, last: bool) -> None:
+        """Note the last writer of a segment that a block reads, the region's first or last."""
         writer = segment.writer
-        if touched.last - touched.first > 1:
+        if not (first and last):
             name, index, start, stop = region
-            start = start if place == touched.first else segment.start
-            stop = stop if place == touched.last - 1 else segment.stop
+            start = start if first else segment.start
+            stop = stop if last else segment.stop
             region = Region(name, index, start, stop)
         if writer is None:
             edges.flows.append((INITIAL, region))
@@ -262,5 +255,5 @@ def _overlap(segments: Sequence[_Segment], start: int, stop: int) -> _Touched:
     while first > 0 and segments[first - 1].stop > start:
         first -= 1
     if first == last:
-        return _Touched(first, last, False, False)
-    return _Touched(first, last, segments[first].start < start, segments[last - 1].stop > stop)
+        return first, last, False, False
+    return first, last, segments[first].start < start, segments[last - 1].stop > stop

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from functools import partial
+from typing import TYPE_CHECKING
 
 from hetero_la.scheduler.graph.task_graph import TaskGraph
 from hetero_la.scheduler.graph.tasks import Region
@@ -56,12 +56,11 @@ class GraphBuilder(TaskGraph):
         """Yield the tile columns to the right of the matrix, as `column_blocks` does."""
         return self.column_blocks(self.layout.nt, self.layout.nt + self.layout.rt)
 
-    def __getattr__(self, kernel: str) -> Callable[..., None]:
-        if kernel not in SPECS:
-            raise AttributeError(f"{kernel!r} is neither an attribute of a graph nor a kernel")
-        return partial(self._call, kernel)
+    if TYPE_CHECKING:
 
-    def _call(self, kernel: str, *regions: Region | None) -> None:
+        def __getattr__(self, kernel: str) -> Callable[..., None]: ...
+
+    def _call(self, kernel: str, regions: tuple[Region | None, ...]) -> None:
         """Append the task of a kernel on regions, in the order of its arrays."""
         if self._step is None:
             raise ValueError(f"{kernel} belongs to a step: call it inside `with graph.step(k)`")
@@ -71,3 +70,14 @@ class GraphBuilder(TaskGraph):
         self.add(
             kernel, step=self._step, column=column, reads=reads, updates=updates, writes=writes
         )
+
+
+def _method(kernel: str) -> Callable[..., None]:
+    def append(self: GraphBuilder, *regions: Region | None) -> None:
+        self._call(kernel, regions)
+
+    return append
+
+
+for _kernel in SPECS:
+    setattr(GraphBuilder, _kernel, _method(_kernel))

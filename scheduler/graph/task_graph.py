@@ -8,6 +8,7 @@ devices, priorities or look-ahead.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
@@ -109,13 +110,17 @@ class TaskGraph:
         """
         if result:
             self.results += (name,)
-        layout, self.shapes[name] = self.layout, shape
-        diagonals = [
+        self.shapes[name] = shape
+        self.values[name] = ValueSpec(tuple(map(shape, self._diagonals)).__getitem__, dtype)
+        return PerStep(name)
+
+    @functools.cached_property
+    def _diagonals(self) -> list[Diagonal]:
+        layout = self.layout
+        return [
             Diagonal(layout.diagonal(k), layout.m - layout.row(k + 1))
             for k in range(max(layout.kt, 1))
         ]
-        self.values[name] = ValueSpec(tuple(map(shape, diagonals)).__getitem__, dtype)
-        return PerStep(name)
 
     def vectors(self) -> set[str]:
         """Return the names of one-dimensional per-step values: small, so receivers keep them."""

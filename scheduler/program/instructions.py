@@ -15,7 +15,9 @@ from typing import Any, ClassVar, TypeVar
 from hetero_la.scheduler.graph.task_graph import TaskGraph
 from hetero_la.scheduler.graph.tasks import Region
 from hetero_la.scheduler.program.messages import MessageKey
+from hetero_la.scheduler.program.own_columns import OwnColumns
 from hetero_la.tiles.kernels.device import Queue
+from hetero_la.tiles.kernels.spec import SPECS
 
 #: Urgency after the work of all steps.
 _LAST = 2**31
@@ -81,8 +83,6 @@ class CallKernel(Instruction):
     stretches : tuple of (int, int)
         First and last tile columns, of a call for a trapezoid whose columns are not all
         neighbours in the matrix: the kernel is called for each stretch, from its diagonal down.
-    flops : float
-        Floating-point operations (real arithmetic).
     """
 
     op = "call"
@@ -91,7 +91,6 @@ class CallKernel(Instruction):
     kind: str
     regions: tuple[Region, ...]
     stretches: tuple[tuple[int, int], ...] = ()
-    flops: float = 0.0
 
     def kernel_calls(self) -> Iterator[tuple[int, int, tuple[Region, ...]]]:
         """Yield first and last tile column, and regions, of each call of the kernel.
@@ -263,10 +262,17 @@ class Program:
         """Return the instructions of one kind."""
         return [i for i in self.instructions if isinstance(i, kind)]
 
-    @property
-    def flops(self) -> float:
-        """Floating-point operations of its calls."""
-        return sum(call.flops for call in self.select(CallKernel))
+    def call_flops(self, graph: TaskGraph) -> dict[int, float]:
+        """Return the floating-point operations (real arithmetic) of each call, by its place."""
+        own = OwnColumns(self.columns, graph.layout)
+        return {
+            place: sum(
+                SPECS[call.kind].flops(shapes)
+                for shapes in call.shapes(graph, own.width(call.first, call.last))
+            )
+            for place, call in enumerate(self.instructions)
+            if isinstance(call, CallKernel)
+        }
 
     @property
     def last_step(self) -> int:

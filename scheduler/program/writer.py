@@ -158,12 +158,8 @@ class ProgramWriter:
         call = CallKernel(head.step, first, last, head.kind, regions, queue=queue)
         if awaits:
             call.awaits = tuple(dict.fromkeys(awaits))
-        spec, width = SPECS[head.kind], None
-        if first < last:
-            width = self.own.width(first, last)
-            if spec.trapezoid:
-                call.stretches = self.own.stretches(first, last)
-        call.flops = sum(map(spec.flops, call.shapes(self.graph, width)))
+        if first < last and SPECS[head.kind].trapezoid:
+            call.stretches = self.own.stretches(first, last)
         place = self._append(call, before)
         for block, columns in run.parts:
             self._note_written(block, columns, place)

@@ -49,6 +49,8 @@ class Job:
         Names of per-step values that stay with the workers, if these are threads of this process.
     traced : bool
         Whether the workers record the times of their instructions.
+    flops : float
+        Operations of the routine, against which progress is counted.
     """
 
     name: str
@@ -63,6 +65,7 @@ class Job:
     given: dict[Name, Array] = field(default_factory=dict)
     keeps: tuple[str, ...] = ()
     traced: bool = False
+    flops: float = 0.0
 
     @property
     def checkpoints(self) -> list[int]:

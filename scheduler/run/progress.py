@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+
+from hetero_la.tiles.kernels.device import Array
+from hetero_la.tiles.kernels.spec import SPECS
 
 Observer = Callable[[float, float], None]
 _observers: list[Observer] = []
@@ -14,7 +17,9 @@ _observers: list[Observer] = []
 def observe(observer: Observer) -> Iterator[None]:
     """Call ``observer(done, total)``, in flops, as the runs in the block proceed.
 
-    On a GPU, flops count as done when they are enqueued.  The calls come from worker threads.
+    The total is that of the routine, without the inverses of diagonal tiles.  Flops are counted in
+    real arithmetic; on a GPU, they count as done when they are enqueued.  The calls come from
+    worker threads.
 
     Examples
     --------
@@ -35,12 +40,12 @@ class Progress:
         self._done, self._total = 0.0, total
         self._lock = threading.Lock()
 
-    def add(self, flops: float) -> None:
-        """Count `flops`, and call the observers."""
+    def add(self, kernel: str, arrays: Sequence[Array]) -> None:
+        """Count the flops of a kernel's call, and call the observers."""
         if not _observers:
             return
+        flops = SPECS[kernel].flops([array.shape for array in arrays])
         with self._lock:
-            self._done += flops
-            done = self._done
+            self._done = done = min(self._done + flops, self._total)
         for observer in list(_observers):
             observer(done, self._total)

@@ -240,8 +240,8 @@ class Runner:
                 for region in regions
             ]
             self.device.call(call.kind, call.queue, arrays, self.job.options)
-        if self.progress is not None and call.flops:
-            self.progress.add(call.flops)
+            if self.progress is not None:
+                self.progress.add(call.kind, arrays)
 
     def _locate(self, region: Region, last: int) -> Array:
         """Return the view of `region`, in the shard up to tile column `last`."""

@@ -33,7 +33,7 @@ class ThreadedRun:
     def __init__(self, job: Job, storage: Storage) -> None:
         self.job, self.storage = job, storage
         self.exchange = Exchange()
-        self.progress = Progress(sum(program.flops for program in job.programs))
+        self.progress = Progress(job.flops)
         self.runners: dict[int, Runner] = {}
         self.outcome = Outcome()
         self._idle = threading.Condition()

@@ -349,7 +349,7 @@ def test_a_call_that_its_record_does_not_know_is_refused() -> None:
             g.trtri(A[0, 0])
         with pytest.raises(ValueError, match="trmm needs W"):
             g.trmm(A[0, 0], None, A[0, 1])
-    with pytest.raises(AttributeError, match="'getfr' is neither an attribute of a graph nor a"):
+    with pytest.raises(AttributeError, match="'GraphBuilder' object has no attribute 'getfr'"):
         g.getfr(A[0, 0])
     assert not g.tasks
 

@@ -417,7 +417,7 @@ def test_every_task_is_called_by_its_worker(
         for task, worker in zip(made.graph.tasks, made.placement, strict=True):
             moved = panel and task.kind in chain
             assert worker == (owners if moved else made.distribution.owners[task.column])
-        total = sum(program.flops for program in made.programs)
+        total = sum(sum(program.call_flops(made.graph).values()) for program in made.programs)
         assert total == pytest.approx(sum(map(made.graph.flops, made.graph.tasks)))
         sent = [i.message for p in made.programs for i in p.select(SendMessage)]
         assert sorted(sent) == sorted(made.traffic.messages)

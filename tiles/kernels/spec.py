@@ -158,31 +158,32 @@ class KernelSpec:
         """Return the floating-point operations of a call from the shapes of its arrays."""
         return self.operations(*self.sizes(shapes).values()) if self.operations else 0.0
 
-    def accesses(self, given: Sequence[_Array | None]) -> Accesses[_Array]:
+    def accesses(self, given: tuple[_Array | None, ...]) -> Accesses[_Array]:
         """Return which of the arrays of a call are read, updated and written.
 
         Parameters
         ----------
-        given : sequence
+        given : tuple
             One object for each array; None for an optional one that is left out.
 
         Examples
         --------
-        >>> SPECS["trmm"].accesses(["L", "W", "B"])
+        >>> SPECS["trmm"].accesses(("L", "W", "B"))
         Accesses(reads=('L', 'W'), updates=('B',), writes=())
         """
         reads, updates, writes = self.arrays
-        names = reads + updates + writes
-        if len(given) != len(names):
-            raise ValueError(f"{self.name} takes {', '.join(names)}, not {len(given)} arrays")
-        first, second = len(reads), len(reads) + len(updates)
-        parts: list[Sequence[Any]] = [given[:first], given[first:second], given[second:]]
+        first = len(reads)
+        second = first + len(updates)
+        if len(given) != second + len(writes):
+            names = ", ".join(reads + updates + writes)
+            raise ValueError(f"{self.name} takes {names}, not {len(given)} arrays")
+        parts: list[tuple[Any, ...]] = [given[:first], given[first:second], given[second:]]
         if None in given:
-            for name, array in zip(names, given, strict=True):
+            for name, array in zip(reads + updates + writes, given, strict=True):
                 if array is None and not name.endswith("?"):
                     raise ValueError(f"{self.name} needs {name}")
-            parts = [[array for array in part if array is not None] for part in parts]
-        return Accesses(*map(tuple, parts))
+            parts = [tuple(array for array in part if array is not None) for part in parts]
+        return Accesses(*parts)
 
 
 def _extent(extent: str, sizes: Mapping[str, int]) -> int:

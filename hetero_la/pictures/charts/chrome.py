@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from hetero_la.execution.timeline import TracedRun
-from hetero_la.scheduler.program.instructions import CallKernel, ReceiveMessage, SendMessage
+from hetero_la.scheduler.program.instructions import ReceiveMessage, SendMessage
 from hetero_la.tiles.kernels.device import Queue
 
 TASKS = len(Queue)  #: the thread that shows Dask's tasks
@@ -56,12 +56,13 @@ def _slice(
 
 def _slices(run: TracedRun, origin: float) -> Iterator[dict[str, Any]]:
     for worker, trace in enumerate(run.workers):
-        instructions = run.plan.programs[worker].instructions
-        for instruction, (start, stop) in zip(instructions, trace.spans - origin, strict=True):
-            flops = instruction.flops if isinstance(instruction, CallKernel) else 0.0
+        program = run.plan.programs[worker]
+        flops = program.call_flops(run.plan.graph)
+        spans = enumerate(zip(program.instructions, trace.spans - origin, strict=True))
+        for place, (instruction, (start, stop)) in spans:
             yield _slice(
                 instruction.label, instruction.op, worker, int(instruction.queue),
-                float(start), float(stop), step=instruction.step, flops=flops,
+                float(start), float(stop), step=instruction.step, flops=flops.get(place, 0.0),
             )  # fmt: skip
         for start, stop in trace.windows - origin:
             name = f"{run.plan.routine} task"
