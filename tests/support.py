@@ -8,6 +8,8 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from queue import SimpleQueue
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,15 +19,19 @@ from _pytest.mark.structures import ParameterSet
 from numpy.typing import DTypeLike, NDArray
 
 from hetero_la.algorithms.routines import ROUTINES
+from hetero_la.scheduler.exchange.between_processes import ProcessPort
+from hetero_la.scheduler.exchange.gpu_channel import GpuChannel
+from hetero_la.scheduler.exchange.group import Arrived
+from hetero_la.scheduler.exchange.in_process import ThreadPort
+from hetero_la.scheduler.exchange.table import Exchange
 from hetero_la.scheduler.graph.task_graph import TaskGraph
 from hetero_la.scheduler.machine.device import DeviceModel
 from hetero_la.scheduler.placement.distribution import Distribution
 from hetero_la.scheduler.placement.lookahead import Order, Priority
 from hetero_la.scheduler.placement.placement import Placement
 from hetero_la.scheduler.program.build import build_programs
-from hetero_la.scheduler.program.instructions import CallKernel, Program
+from hetero_la.scheduler.program.instructions import CallKernel, Program, ReceiveMessage
 from hetero_la.scheduler.program.messages import Traffic
-from hetero_la.scheduler.run.exchange import Exchange
 from hetero_la.scheduler.run.job import Job
 from hetero_la.scheduler.run.local_storage import LocalStorage, local_spans
 from hetero_la.scheduler.run.runner import Runner
@@ -339,73 +345,132 @@ def run_in_threads(
 
     def work(program: Program, device: Device) -> None:
         try:
-            runner = Runner(job, program.worker, device, storage, exchange)
+            port = ThreadPort(exchange, program.worker, device)
+            runner = Runner(job, program.worker, device, storage, port)
             runner.run(0, len(program.instructions))
             values.update(runner.finish())
         except BaseException as error:
             exchange.abort(error)
 
+    in_threads(work, made.programs, devices)
+    if exchange.error is not None:
+        raise exchange.error
+    return target, values
+
+
+def in_threads(work: Callable[..., None], *arguments: Sequence[Any]) -> None:
+    """Call `work` in a thread for each of some groups of arguments."""
     threads = [
-        threading.Thread(target=work, args=pair, daemon=True)
-        for pair in zip(made.programs, devices, strict=True)
+        threading.Thread(target=work, args=each, daemon=True)
+        for each in zip(*arguments, strict=True)
     ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(40)
-    if exchange.error is not None:
-        raise exchange.error
-    return target, values
+
+
+class CopiesOnly:
+    """In the place of a `RunGroup`: one worker whose messages to others are copies."""
+
+    def __init__(self, worker: int, everybody: list[CopiesOnly]) -> None:
+        self.worker, self._everybody = worker, everybody
+        self.inbox = Exchange(patience=20.0)
+        self.channels: dict[int, GpuChannel] = {}
+        everybody.append(self)
+
+    def post(self, worker: int, key: Any, arrays: Sequence[NDArray]) -> None:
+        copies = [array.copy(order="F") for array in arrays]
+        release = partial(self._spoil, copies)
+        self._everybody[worker].inbox.put(key, Arrived(copies, release))
+
+    @staticmethod
+    def _spoil(copies: list[NDArray]) -> None:
+        """The memory of a message belongs to the next one."""
+        for copy in copies:
+            copy[...] = -99
+
+
+class Pipe:
+    """In the place of NCCL: what is sent first has to be received first."""
+
+    def __init__(self, reader: Device) -> None:
+        self._sent: SimpleQueue[list[NDArray]] = SimpleQueue()
+        self._reader = reader
+
+    def send(self, arrays: Sequence[NDArray], ready: Any) -> None:
+        assert ready is None
+        self._sent.put([array.copy(order="F") for array in arrays])
+
+    def receive(self, targets: Sequence[NDArray]) -> None:
+        for target, array in zip(targets, self._sent.get(timeout=20), strict=True):
+            self._reader.copy(target, array, Queue.COPY)
+
+    def flush(self) -> None:
+        pass
+
+
+def connect(made: Setup, groups: list[CopiesOnly], devices: Sequence[Device]) -> None:
+    """Let workers exchange messages as by NCCL."""
+    pipes = {(a, b): Pipe(devices[b]) for a, b in itertools.permutations(range(len(groups)), 2)}
+    for group in groups:
+        for other in range(len(groups)):
+            if other != group.worker:
+                received = made.programs[other].select(ReceiveMessage)
+                order = [r.message for r in received if r.message.source == group.worker]
+                there, back = pipes[group.worker, other], pipes[other, group.worker]
+                group.channels[other] = GpuChannel(there, back, order)
 
 
 def run_by_messages(
     made: Setup,
     a: NDArray,
     b: NDArray | None = None,
-    seed: int = 0,
+    *,
+    in_order: bool = False,
     devices: Sequence[Device] | None = None,
     given: Values | None = None,
     saved: dict[int, Values] | None = None,
 ) -> tuple[NDArray, Values]:
-    """Run programs slice by slice, in any order in which messages arrive before their use.
+    """Run programs whose workers share nothing: messages are copies, if `in_order` as by NCCL.
 
     Puts what the programs save in `saved`.
     """
-    layout, rng = made.graph.layout, np.random.default_rng(seed)
+    layout = made.graph.layout
     right = np.full((layout.m, layout.nrhs), np.nan, a.dtype) if b is None else b
     source = np.asfortranarray(np.hstack([a, right]))
-    runners, waiting, sent = [], [], {}
-    for program, device in zip(
-        made.programs, devices or [CpuDevice() for _ in made.programs], strict=True
-    ):
+    devices = devices or [CpuDevice() for _ in made.programs]
+    groups: list[CopiesOnly] = []
+    runners: list[Runner] = []
+    for program, device in zip(made.programs, devices, strict=True):
         ranges = [layout.columns(column) for column in program.columns]
         blocks = {start: source[:, start:stop] for start, stop in ranges}
         width = sum(stop - start for start, stop in ranges)
         own = np.full((layout.m, width), np.nan, a.dtype, order="F")
-        runners.append(
-            Runner(
-                job_of(made, a, given),
-                program.worker,
-                device,
-                LocalStorage(own, local_spans(layout, program.columns), blocks),
-            )
-        )
-        waiting.append(deque(program.slices()))
-    while any(waiting):
-        ready = [w for w, q in enumerate(waiting) if q and all(key in sent for key in q[0][2])]
-        assert ready, "every slice waits for a message that nobody sends"
-        worker = int(rng.choice(ready))
-        start, stop, keys, message = waiting[worker].popleft()
-        runners[worker].inbox.update({key: sent[key] for key in keys})
-        runners[worker].run(start, stop)
-        if message is not None:
-            sent[message] = runners[worker].outbox
-    target = np.full(source.shape, np.nan, a.dtype, order="F")
+        storage = LocalStorage(own, local_spans(layout, program.columns), blocks)
+        group: Any = CopiesOnly(program.worker, groups)
+        port = ProcessPort(group, device)
+        runners.append(Runner(job_of(made, a, given), program.worker, device, storage, port))
+    if in_order:
+        connect(made, groups, devices)
     values: Values = {}
+
+    def work(runner: Runner) -> None:
+        try:
+            runner.run(0, len(runner.program.instructions))
+            values.update(runner.finish())
+        except BaseException as error:
+            for group in groups:
+                group.inbox.abort(error)
+
+    in_threads(work, runners)
+    for group in groups:
+        if group.inbox.error is not None:
+            raise group.inbox.error
+    target = np.full(source.shape, np.nan, a.dtype, order="F")
     for runner in runners:
         for step, part in runner.saved.items() if saved is not None else ():
             saved.setdefault(step, {}).update(part)
-        values.update(runner.finish())
         for start, stop, block in runner.storage.columns():
             target[:, start:stop] = block
     return target, values

@@ -11,6 +11,7 @@ from collections.abc import Hashable, Iterator
 from typing import Any
 
 from hetero_la.scheduler.cluster.devices import current_worker, device_lock
+from hetero_la.scheduler.exchange.group import RunGroup
 from hetero_la.scheduler.on_dask.inputs import InputBuffer
 from hetero_la.scheduler.run.runner import Runner
 from hetero_la.tiles.arrays.errors import StaleShardError
@@ -37,13 +38,16 @@ class HeldShard:
         The run and the worker's number in it, whatever the attempt.
     state : tuple of Runner and InputBuffer, optional
         What works, and where other tasks put its input; none in a copy, which is empty.
+    group : RunGroup, optional
+        The workers of the run, if there are several.
     """
 
     def __init__(
         self, device: Device, attempt: str, share: Hashable,
-        state: tuple[Runner, InputBuffer] | None = None,
+        state: tuple[Runner, InputBuffer] | None = None, group: RunGroup | None = None,
     ) -> None:  # fmt: skip
         self.device, self.attempt, self.share, self._state = device, attempt, share, state
+        self.group = group
         self.name = uuid.uuid4().hex
         with _changed:
             _alive.add(self)
@@ -88,11 +92,15 @@ class HeldShard:
     def let_go(self) -> None:
         """End of the state: only what it was finished to is left."""
         self._state = None
+        if self.group is not None:
+            self.group.close()
         _written.pop(self.name, None)
 
     def drop(self) -> None:
         """End of a state that is not finished; a slice that works on it waits for the device."""
         state = self._state
+        if self.group is not None:
+            self.group.abort(StaleShardError("the run was given up: compute again"))
         self.let_go()
         if state is not None and state[0].position is not None:
             with device_lock(self.device):

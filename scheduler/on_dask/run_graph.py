@@ -1,8 +1,8 @@
 """From the programs of a run to Dask tasks: for those who submit them, and as a Dask graph.
 
 The programs are those of every other executor.  Each worker has a chain of tasks: one that makes
-its shard, its slices, each of which ends with a message that the slices of other workers depend
-on, and one that hands out what was made.  In a graph, which somebody else submits at another
+its shard, one that tells the others how to reach it, its program, in which all workers go on
+together, and one that hands out what was made.  In a graph, which somebody else submits at another
 time, tasks that fill the shard with the columns it owns come before these; there, one worker
 alone does its run in one task, and so do workers of one process whose matrix is on the host.
 """
@@ -27,6 +27,7 @@ from hetero_la.scheduler.on_dask.run_tasks import (
     end_of,
     fill_shard,
     fill_whole,
+    meet,
     open_shard,
     open_whole,
     run_at_once,
@@ -36,8 +37,7 @@ from hetero_la.scheduler.on_dask.run_tasks import (
     values_of,
 )
 from hetero_la.scheduler.placement.workers import over_processes
-from hetero_la.scheduler.program.instructions import LoadColumn, Program, SaveRegion
-from hetero_la.scheduler.program.messages import MessageKey
+from hetero_la.scheduler.program.instructions import LoadColumn, Program
 from hetero_la.scheduler.run.job import Job
 from hetero_la.scheduler.run.local_storage import Span, local_spans, whole_spans
 
@@ -66,7 +66,7 @@ def chain_slices(
     programs: Sequence[Program], opened: Sequence[Any], filled: Sequence[Any],
     add: Callable[..., Any], folder: str | None = None,
 ) -> tuple[list[Any], dict[int, list[Any]]]:  # fmt: skip
-    """Make tasks of the slices of all programs, in an order in which messages come before use.
+    """Make tasks of the programs, cut where they save checkpoints.
 
     Parameters
     ----------
@@ -87,31 +87,22 @@ def chain_slices(
     saves : dict
         Step of a checkpoint -> the tasks that hand out its parts.
     """
-    last, sent, saves = list(filled), dict[MessageKey, Any](), defaultdict[int, list[Any]](list)
-    saved_last = [
-        {i.step: place for place, i in enumerate(program.instructions) if isinstance(i, SaveRegion)}
-        for program in programs
+    finished, saves = [], defaultdict[int, list[Any]](list)
+    contacts = [
+        add("meet", worker, 0, meet, opened[worker], filled[worker])
+        for worker in range(len(programs) if len(programs) > 1 else 0)
     ]
-    waiting = {program.worker: list(program.slices()) for program in programs}
-    while any(waiting.values()):
-        for worker, slices in waiting.items():
-            while slices and all(key in sent for key in slices[0][2]):
-                start, stop, keys, message = slices.pop(0)
-                last[worker] = add(
-                    "slice", worker, start, run_slice, opened[worker], start, stop, tuple(keys),
-                    [sent[key] for key in keys], last[worker],
-                )  # fmt: skip
-                if message is not None:
-                    sent[message] = last[worker]
-                for step, place in saved_last[worker].items():
-                    if start <= place < stop:  # all of the worker's part, before the next slice
-                        arguments = opened[worker], step, folder, last[worker]
-                        last[worker] = add("save", worker, step, save_shard, *arguments)
-                        saves[step].append(last[worker])
-    return [
-        add("close", worker, 0, close_shard, opened[worker], before)
-        for worker, before in enumerate(last)
-    ], saves
+    for program in programs:
+        worker, last = program.worker, filled[program.worker]
+        for start, stop, step in program.slices():
+            last = add(
+                "slice", worker, start, run_slice, opened[worker], start, stop, contacts, last
+            )
+            if step is not None:
+                last = add("save", worker, step, save_shard, opened[worker], step, folder, last)
+                saves[step].append(last)
+        finished.append(add("close", worker, 0, close_shard, opened[worker], last))
+    return finished, saves
 
 
 class RunGraph:

@@ -5,20 +5,23 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from dask.sizeof import sizeof
 
 from hetero_la.scheduler.cluster.devices import current_worker, device_of
+from hetero_la.scheduler.exchange.between_processes import ProcessPort
+from hetero_la.scheduler.exchange.group import Contact
+from hetero_la.scheduler.exchange.port import Port
+from hetero_la.scheduler.on_dask.group_tasks import in_group, new_group
 from hetero_la.scheduler.on_dask.held_shard import HeldShard, forget_unwanted, let_old_work_end
 from hetero_la.scheduler.on_dask.inputs import InputBuffer, Inputs, new_array
 from hetero_la.scheduler.on_dask.threads import run_as_one_task
-from hetero_la.scheduler.program.messages import MessageKey
 from hetero_la.scheduler.run.checkpoint_store import Saved, write_files
 from hetero_la.scheduler.run.job import Job
 from hetero_la.scheduler.run.local_storage import LocalStorage, local_spans, whole_spans
-from hetero_la.scheduler.run.runner import Payload, Runner
+from hetero_la.scheduler.run.runner import Runner
 from hetero_la.scheduler.run.step_memory import Name
 from hetero_la.scheduler.run.trace import LogEntry, WorkerTrace
 from hetero_la.tiles.arrays.errors import StaleShardError
@@ -36,13 +39,6 @@ from hetero_la.tiles.kernels.device import Array, Device
 from hetero_la.tiles.kernels.gpu.device import GpuDevice
 from hetero_la.tiles.storage.layout import TileLayout
 from hetero_la.tiles.storage.shard import local_width
-
-
-class Sent(NamedTuple):
-    """A message, and the attempt at a run to which it belongs."""
-
-    attempt: str
-    payload: Payload
 
 
 @dataclass
@@ -80,8 +76,16 @@ def open_shard(
     columns = job.programs[worker].columns
     array = new_array(job, local_width(job.layout, columns), device, on_gpu)
     storage = LocalStorage(array, local_spans(job.layout, columns), blocks)
-    runner = Runner(job, worker, device, storage)
-    return HeldShard(device, attempt, share, (runner, InputBuffer(array)))
+    group = new_group(attempt, worker, device, job) if len(job.programs) > 1 else None
+    runner = Runner(job, worker, device, storage, ProcessPort(group, device) if group else Port())
+    return HeldShard(device, attempt, share, (runner, InputBuffer(array)), group)
+
+
+def meet(held: HeldShard, before: Any) -> Contact:
+    """Dask task: tell how to reach a worker, once its shard is filled by the tasks in `before`."""
+    with held.at_work():
+        assert held.group is not None
+        return held.group.contact()
 
 
 def _place(on_gpu: bool, arrays: Sequence[Array] = ()) -> int | None:
@@ -110,26 +114,20 @@ def fill_shard(held: HeldShard, portion: int, inputs: Inputs) -> int:
 
 
 def run_slice(
-    held: HeldShard, start: int, stop: int, keys: Sequence[MessageKey],
-    messages: Sequence[Sent], before: Any,
-) -> Sent | None:  # fmt: skip
-    """Dask task: run a slice of a program, given the messages that it receives.
+    held: HeldShard, start: int, stop: int, contacts: Sequence[Contact], before: Any
+) -> None:
+    """Dask task: run a slice of a program, beside those of the run's other workers.
 
     The first comes after all that has filled the shard: the portions in `before`.
     """
-    with held.at_work() as (runner, buffer):
-        if any(message.attempt != held.attempt for message in messages):
-            raise StaleShardError("a message of an earlier attempt has come: compute again")
+    with in_group(held.group, contacts), held.at_work() as (runner, buffer):
         if start == 0:
             buffer.begin(before)
-        runner.inbox.update(zip(keys, (message.payload for message in messages), strict=True))
         try:
             runner.run(start, stop)
         finally:
             if held.empty:  # the run has been given up meanwhile
                 runner.come_to_rest()
-        sent, runner.outbox = runner.outbox, None
-        return None if sent is None else Sent(held.attempt, sent)
 
 
 def save_shard(held: HeldShard, step: int, folder: str | None, before: Any) -> Saved:

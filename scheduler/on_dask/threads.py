@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import distributed
 import numpy as np
 
 from hetero_la.scheduler.cluster.clients import while_open
-from hetero_la.scheduler.cluster.devices import current_worker, device_of
+from hetero_la.scheduler.cluster.devices import device_of
 from hetero_la.scheduler.cluster.plugins import blas_bound
+from hetero_la.scheduler.on_dask.group_tasks import wanted_by_dask
 from hetero_la.scheduler.on_dask.wait import thread_given_up, wait_all
 from hetero_la.scheduler.run.job import Job, Outcome
 from hetero_la.scheduler.run.step_memory import Name
@@ -97,7 +98,9 @@ def run_as_one_task(job: Job, array: Array) -> dict[Name, np.ndarray]:
     threads = min((info.blas_threads for info in job.workers if info.device < 0), default=1)
     with _devices_of_this_process, blas_bound(threads):
         devices = [_device(info.device, info.virtual, info.name, pinned) for info in job.workers]
-        return run_in_threads(job, ArrayStorage(array, array), devices, wanted=_wanted()).values
+        return run_in_threads(
+            job, ArrayStorage(array, array), devices, wanted=wanted_by_dask()
+        ).values
 
 
 @functools.cache
@@ -106,16 +109,3 @@ def _device(index: int, virtual: bool, name: str, pinned: bool) -> Device:
     if 0 <= index < gpu_count():
         return GpuDevice(index, name)
     return (VirtualGpu if virtual else CpuDevice)(name, pinned=pinned)
-
-
-def _wanted() -> Callable[[], bool]:
-    """Tells whether Dask still wants the task that runs in this thread."""
-    if (worker := current_worker()) is None:  # nobody can cancel it in Dask's local schedulers
-        return lambda: True
-    key = worker.get_current_task()
-
-    def wanted() -> bool:
-        task = worker.state.tasks.get(key)
-        return task is not None and task.state != "cancelled"
-
-    return wanted

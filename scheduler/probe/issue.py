@@ -7,11 +7,12 @@ import time
 from collections.abc import Sequence
 from typing import Any, cast
 
+from hetero_la.scheduler.exchange.in_process import ThreadPort
+from hetero_la.scheduler.exchange.table import Exchange
 from hetero_la.scheduler.graph.tasks import Region
 from hetero_la.scheduler.probe.device_probe import Probe
 from hetero_la.scheduler.probe.kernels import sample_together
 from hetero_la.scheduler.program.instructions import CallKernel, Instruction, Program
-from hetero_la.scheduler.run.exchange import Exchange
 from hetero_la.scheduler.run.job import Job
 from hetero_la.scheduler.run.progress import Progress
 from hetero_la.scheduler.run.runner import Runner
@@ -74,7 +75,8 @@ def _gaps(prepared: tuple[Probe, Program, Array], point: None) -> list[float]:
     layout = TileLayout(2 * _ORDER, 2 * _ORDER, _ORDER)
     job = Job("gemm", [program], {}, (), layout, probe.dtype, probe.options, 1)
     storage = ArrayStorage(array, array)
-    runner = Runner(job, 0, cast(Device, watched), storage, Exchange(), Progress(1.0))
+    device = cast(Device, watched)
+    runner = Runner(job, 0, device, storage, ThreadPort(Exchange(), 0, device), Progress(1.0))
     runner.run(0, _CALLS)
     runner.finish()
     ends = [end for _, end in watched.calls]

@@ -293,26 +293,14 @@ class Program:
                 start, limit = place, reached + steps
         yield start, len(self.instructions)
 
-    def slices(self) -> Iterator[tuple[int, int, list[MessageKey], MessageKey | None]]:
-        """Cut the program after every send, and before each message that follows work.
-
-        Yields start, stop, messages needed, message sent.  Work that needs no message then
-        overlaps with the transfer of the next one.
-        """
-        start, worked, needed = 0, False, list[MessageKey]()
-        for place, instruction in enumerate(self.instructions):
-            match instruction:
-                case ReceiveMessage():
-                    if worked:
-                        yield start, place, needed, None
-                        start, worked, needed = place, False, []
-                    needed.append(instruction.message)
-                case SendMessage():
-                    yield start, place + 1, needed, instruction.message
-                    start, worked, needed = place + 1, False, []
-                case CallKernel():
-                    worked = True
-        yield start, len(self.instructions), needed, None
+    def slices(self) -> Iterator[tuple[int, int, int | None]]:
+        """Cut the program after each checkpoint: yield start, stop, and the step that is saved."""
+        last = {i.step: at for at, i in enumerate(self.instructions) if isinstance(i, SaveRegion)}
+        start = 0
+        for step, place in last.items():
+            yield start, place + 1, step
+            start = place + 1
+        yield start, len(self.instructions), None
 
 
 def set_urgencies(instructions: Sequence[Instruction]) -> None:

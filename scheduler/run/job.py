@@ -9,7 +9,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hetero_la.scheduler.placement.workers import WorkerInfo
-from hetero_la.scheduler.program.instructions import CallKernel, Program, SaveRegion
+from hetero_la.scheduler.program.instructions import (
+    CallKernel,
+    Program,
+    ReceiveMessage,
+    SaveRegion,
+)
 from hetero_la.scheduler.program.messages import Message, MessageKey
 from hetero_la.scheduler.run.step_memory import Name
 from hetero_la.scheduler.run.trace import LogEntry, WorkerTrace
@@ -51,6 +56,8 @@ class Job:
         Whether the workers record the times of their instructions.
     flops : float
         Operations of the routine, against which progress is counted.
+    orders : dict
+        Worker -> messages to it, in the order of its program, in what was sent to a worker.
     """
 
     name: str
@@ -66,6 +73,7 @@ class Job:
     keeps: tuple[str, ...] = ()
     traced: bool = False
     flops: float = 0.0
+    orders: dict[int, list[MessageKey]] = field(default_factory=dict)
 
     @property
     def checkpoints(self) -> list[int]:
@@ -80,7 +88,17 @@ class Job:
             for key, message in self.messages.items()
             if key.source == worker or worker in message.consumers
         }
-        return replace(self, programs=programs, messages=messages, given=self.given_to(worker))
+        orders: dict[int, list[MessageKey]] = {
+            program.worker: [
+                receive.message
+                for receive in program.select(ReceiveMessage)
+                if receive.message.source == worker
+            ]
+            for program in self.programs
+        }
+        return replace(
+            self, programs=programs, messages=messages, given=self.given_to(worker), orders=orders
+        )
 
     def given_to(self, worker: int) -> dict[Name, Array]:
         """Return the given values that a worker's program uses."""

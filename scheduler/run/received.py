@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
+from hetero_la.scheduler.exchange.port import Incoming
 from hetero_la.scheduler.graph.tasks import Region
 from hetero_la.scheduler.program.instructions import ReceiveMessage
 from hetero_la.scheduler.program.messages import MessagePart, buffer_elements
 from hetero_la.scheduler.run.job import Job
 from hetero_la.scheduler.run.step_memory import Name, StepMemory
-from hetero_la.tiles.arrays.transfer import is_device_array
-from hetero_la.tiles.kernels.device import Array, Device, Queue
+from hetero_la.tiles.kernels.device import Array, Device
 
 
 class Received:
@@ -42,16 +42,20 @@ class Received:
         self._buffers: dict[tuple[int, str, int], Array] = {}
         self._held: dict[Name, list[tuple[MessagePart, Array]]] = {}  # the latest first
 
-    def take(self, arrived: Sequence[tuple[MessagePart, Array]], receive: ReceiveMessage) -> None:
-        """Receive parts of one message; copy them where that is necessary."""
+    def take(
+        self, parts: Sequence[MessagePart], places: Iterable[int], incoming: Incoming,
+        receive: ReceiveMessage,
+    ) -> None:  # fmt: skip
+        """Receive some parts of one message; copy them where that is necessary."""
         names: list[str] = []
-        for part, array in arrived:
+        for place in places:
+            part = parts[place]
             name, index, *_ = part.region
-            if receive.private or not self._device.by_reference or is_device_array(array):
-                buffer = self._buffer(part, receive.slot, names.count(name))
+            array = None if receive.private else incoming.reference(place)
+            if array is None:
+                array = self._buffer(part, receive.slot, names.count(name))
                 names.append(name)
-                self._device.copy(buffer, array, Queue.COPY)
-                array = buffer
+                incoming.copy(place, array)
             # A column may come in parts; parts that a later one covers are out of date.
             held = self._held.get((name, index), ())
             valid = [entry for entry in held if not part.region.covers(entry[0].region)]

@@ -6,10 +6,10 @@ import contextlib
 import time
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import numpy as np
 
+from hetero_la.scheduler.exchange.port import Port
 from hetero_la.scheduler.graph.tasks import Region
 from hetero_la.scheduler.program.instructions import (
     CallKernel,
@@ -20,8 +20,6 @@ from hetero_la.scheduler.program.instructions import (
     SendMessage,
     StoreRows,
 )
-from hetero_la.scheduler.program.messages import MessageKey
-from hetero_la.scheduler.run.exchange import Exchange, ExchangePort
 from hetero_la.scheduler.run.job import Job, Outcome
 from hetero_la.scheduler.run.progress import Progress
 from hetero_la.scheduler.run.received import Received
@@ -31,13 +29,6 @@ from hetero_la.tiles.arrays.errors import StaleShardError
 from hetero_la.tiles.arrays.transfer import to_host
 from hetero_la.tiles.kernels.device import Array, Device, Event, Queue
 from hetero_la.tiles.storage.shard import Shard, Storage, local_width
-
-
-class Payload(NamedTuple):
-    """Data that a send offers: an array for each part of the message, and an event when ready."""
-
-    arrays: list[Array]
-    ready: Event
 
 
 @dataclass
@@ -58,8 +49,8 @@ class Runner:
         Its device.
     storage : Storage
         Source and destination of columns.
-    exchange : Exchange or None, optional
-        Of the run's workers, where they share a process.
+    port : Port, optional
+        To the other workers of the run, if there are any.
     progress : Progress or None, optional
         Counter of finished work.
     """
@@ -68,21 +59,16 @@ class Runner:
     worker: int
     device: Device
     storage: Storage
-    exchange: Exchange | None = None
+    port: Port = field(default_factory=Port)
     progress: Progress | None = None
     saved: dict[int, dict[Name, np.ndarray]] = field(default_factory=dict)
     log: list[LogEntry] = field(default_factory=list)
-    inbox: dict[MessageKey, Payload] = field(default_factory=dict)
-    outbox: Payload | None = None
     _position: int | None = 0
 
     def __post_init__(self) -> None:
         job, self.program = self.job, self.job.programs[self.worker]
         self.layout, self._kept = job.layout, job.kept.get(self.worker)
         self._values = StepMemory(self.program.values, self.device, job.dtype)
-        self._port = ExchangePort(
-            self.exchange or Exchange(), self.worker, takes_turns=self.device.enqueues
-        )
         self._received = Received(job, self.worker, self.device)
         self._events: dict[int, Event] = {}
         with self.device.activate():
@@ -125,13 +111,12 @@ class Runner:
         instructions = self.program.instructions[start:stop]
         with self._device_at_rest_on_error():
             with (
-                self._port.enqueuing(instructions),
+                self.port.enqueuing(instructions),
                 # Of pageable memory, for one, the host copies.
-                self.device.on_wait(lambda: self._port.waiting(instruction)),
+                self.device.on_wait(lambda: self.port.waiting(instruction)),
             ):
                 for place, instruction in enumerate(instructions, start):
-                    if self.exchange is not None:
-                        self._port.check_in(instruction)
+                    self.port.check_in(instruction)
                     began = time.perf_counter()
                     self._execute(place, instruction)
                     self.log.append(LogEntry(place, began, time.perf_counter()))
@@ -159,6 +144,8 @@ class Runner:
         with self._device_at_rest_on_error():
             self.storage.flush(self.device)
             self.device.synchronize()
+            self.port.flush()
+            self.port.check()
             return self._values.to_host(self.program.results)
 
     def keep_record(self, outcome: Outcome) -> None:
@@ -174,9 +161,8 @@ class Runner:
     def _execute(self, place: int, instruction: Instruction) -> None:
         if self.recorder is not None:
             self.recorder.issue()
-        if self.exchange is not None:
-            for pair in instruction.awaits:
-                self.device.wait(instruction.queue, self._port.get(pair, instruction))
+        for key, consumer in instruction.awaits:
+            self.device.wait(instruction.queue, self.port.taken(key, consumer, instruction))
         for before in instruction.waits:
             self.device.wait(instruction.queue, self._events[before])
         if instruction.awaits:
@@ -198,10 +184,8 @@ class Runner:
         if instruction.signals:
             queue = instruction.queue
             self._events[place] = self.device.record(queue) if ended is None else ended
-        if self.exchange is not None:
-            for message in instruction.takes:
-                event = self.device.record(instruction.queue)
-                self._port.put((message, self.worker), event)
+        for message in instruction.takes:
+            self.port.note_taken(message, instruction.queue)
 
     def _begin(self, queue: Queue) -> None:
         """Record that the data of other workers for the current instruction is there."""
@@ -211,14 +195,14 @@ class Runner:
     def _load(self, load: LoadColumn) -> None:
         column = load.region.index
         if not self._loaded and not self._is_kept(column):
-            with self._port.waiting(load):
+            with self.port.waiting(load):
                 self.storage.load(self.device, *self.layout.columns(column), self._home(column))
 
     def _store(self, store: StoreRows) -> None:
         _, column, first, last = store.region
         if not self._in_place and not self._is_kept(column):
             rows = slice(self.layout.row(first), self.layout.row(last))
-            with self._port.waiting(store):
+            with self.port.waiting(store):
                 self.storage.store(
                     self.device, *self.layout.columns(column), self._home(column), rows
                 )
@@ -256,30 +240,18 @@ class Runner:
         return self.shard.view(start, stop, index, last)
 
     def _send(self, send: SendMessage) -> None:
-        parts = self.job.messages[send.message].parts
-        arrays = [self._locate(part.region, part.region.index) for part in parts]
-        if self.exchange is not None:
-            self._port.put(send.message, Payload(arrays, self.device.record(send.queue)))
-        else:
-            # The receiver may read after this worker has overwritten the data: it gets a copy.
-            self.device.synchronize()
-            self.outbox = Payload([np.array(to_host(a), order="F") for a in arrays], None)
+        message = self.job.messages[send.message]
+        arrays = [self._locate(part.region, part.region.index) for part in message.parts]
+        self.port.offer(message, arrays, send.queue)
 
     def _receive(self, receive: ReceiveMessage) -> None:
-        key, port, shared = receive.message, self._port, self.exchange is not None
-        message = self.job.messages[key]
-        payload = port.get(key, receive) if shared else self.inbox.pop(key)
-        self.device.wait(Queue.COPY, payload.ready)
-        if shared:
-            self.device.wait(Queue.COPY, port.first_copy(message, receive))
-        self._begin(Queue.COPY)
-        foreign = []
-        for part, array in zip(message.parts, payload.arrays, strict=True):
-            _, index, start, stop = part.region
-            if part.row is not None and index in self.shard:
-                self.device.copy(self.shard.view(start, stop, index, index), array, Queue.COPY)
-            else:
-                foreign.append((part, array))
-        self._received.take(foreign, receive)
-        if shared and port.copies_first(message):
-            port.announce_copy(message, self.device.record(Queue.COPY))
+        message, foreign = self.job.messages[receive.message], []
+        with self.port.taking(message, receive) as incoming:
+            self._begin(Queue.COPY)
+            for place, part in enumerate(message.parts):
+                _, index, start, stop = part.region
+                if part.row is not None and index in self.shard:
+                    incoming.copy(place, self.shard.view(start, stop, index, index))
+                else:
+                    foreign.append(place)
+            self._received.take(message.parts, foreign, incoming, receive)

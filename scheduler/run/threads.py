@@ -7,7 +7,8 @@ import threading
 import traceback
 from collections.abc import Callable, Sequence
 
-from hetero_la.scheduler.run.exchange import Exchange
+from hetero_la.scheduler.exchange.in_process import ThreadPort
+from hetero_la.scheduler.exchange.table import Exchange
 from hetero_la.scheduler.run.job import Job, Outcome
 from hetero_la.scheduler.run.progress import Progress
 from hetero_la.scheduler.run.runner import Runner
@@ -64,8 +65,9 @@ class ThreadedRun:
             self.exchange.check()
             if start == 0:
                 self.runners[worker] = Runner(
-                    self.job, worker, device, self.storage, self.exchange, self.progress
-                )
+                    self.job, worker, device, self.storage,
+                    ThreadPort(self.exchange, worker, device), self.progress,
+                )  # fmt: skip
             runner = self.runners[worker]
             runner.run(start, stop)
             if stop == len(runner.program.instructions):

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from hetero_la.scheduler.exchange.priority_lock import PriorityLock
 from hetero_la.scheduler.graph.tasks import Region
 from hetero_la.scheduler.program.instructions import CallKernel
-from hetero_la.scheduler.run.priority_lock import PriorityLock
 from hetero_la.tiles.kernels.cpu.device import CpuDevice
 from hetero_la.tiles.storage.layout import TileLayout
 from tests.support import random, run_in_threads, set_up

@@ -127,12 +127,12 @@ def test_threads_compute_the_factors(owners: int, panel: bool, depth: int, share
 @pytest.mark.parametrize(
     ("owners", "panel", "depth"), [team[:3] for team in REAL_TEAMS if not team[3]]
 )
-def test_messages_are_all_that_slices_need(owners: int, panel: bool, depth: int) -> None:
-    for seed, shape in enumerate(REAL_SHAPES):
+def test_messages_are_all_that_workers_need(owners: int, panel: bool, depth: int) -> None:
+    for shape, in_order in itertools.product(REAL_SHAPES, (False, True)):
         layout = layout_of(*shape)
         made = set_up(layout, owners, panel_worker=panel, depth=depth)
         a, b = problem(layout)
-        check(made, run_by_messages(made, a, b, seed), a, b)
+        check(made, run_by_messages(made, a, b, in_order=in_order), a, b)
 
 
 LAZY_SHAPES = [(5, 5, 1, 0), (7, 3, 1, 0), (3, 9, 1, 0), (8, 8, 1, 3), (6, 6, 0, 1)]

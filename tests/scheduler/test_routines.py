@@ -270,13 +270,14 @@ def test_programs_in_threads_that_share_memory_give_it_too(routine: str, owners:
 
 
 @pytest.mark.parametrize(("owners", "panel", "depth", "routine"), covering(*TEAM, TASKS))
-def test_messages_are_all_that_slices_need(
+def test_messages_are_all_that_workers_need(
     routine: str, owners: int, panel: bool, depth: int
 ) -> None:
-    for seed, case in enumerate(case for case in LARGE if case[0] == routine):
+    for case in (case for case in LARGE if case[0] == routine):
         given = problem(routine, layout_of(case))
         made = set_up(given.layout, owners, panel_worker=panel, depth=depth, routine=routine)
-        check(given, *run_by_messages(made, given.a, given.b, seed))
+        for in_order in (False, True):
+            check(given, *run_by_messages(made, given.a, given.b, in_order=in_order))
 
 
 @pytest.mark.parametrize(
@@ -339,7 +340,7 @@ def test_blocks_are_loaded_before_anything_is_done_to_them(
         for seed in range(3):
             engine = Engine(seed)
             devices = [LazyGpu(engine) for _ in range(owners)]
-            check(given, *run_by_messages(made, given.a, given.b, seed, devices))
+            check(given, *run_by_messages(made, given.a, given.b, devices=devices))
 
 
 # --- what programs consist of

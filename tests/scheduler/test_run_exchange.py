@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from hetero_la.scheduler.run.exchange import Exchange
+from hetero_la.scheduler.exchange.table import Exchange
 from hetero_la.tiles.arrays.errors import RunAbortedError
 
 

@@ -192,6 +192,10 @@ class GpuDevice:
                 "within seconds"
             )
 
+    def stream(self, queue: Queue) -> Any:
+        """Return the CUDA stream of a queue."""
+        return self._queues[queue].stream
+
     def stopwatch(self) -> GpuStopwatch:
         """Return a stopwatch for the queues, by CUDA events."""
         return GpuStopwatch([self._queues[queue].stream for queue in Queue], self._idle)

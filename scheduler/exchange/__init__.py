@@ -1,0 +1,1 @@
+"""Messages between the workers of a run: by reference, by NCCL, or through host memory."""

@@ -1,0 +1,81 @@
+"""Messages between two GPUs of different processes, enqueued at both ends."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+from hetero_la.scheduler.program.messages import MessageKey
+from hetero_la.tiles.kernels.device import Array, Event
+
+
+class Communicator(Protocol):
+    """One direction between two devices, as `hetero_la.tiles.kernels.gpu.nccl` has it."""
+
+    def send(self, arrays: Sequence[Array], ready: Event) -> Event: ...
+
+    def receive(self, targets: Sequence[Array]) -> None: ...
+
+    def flush(self) -> None: ...
+
+
+class GpuChannel:
+    """Both directions between a worker and another one.
+
+    What comes first at one end of a communicator has to come first at the other.  The receiver
+    takes messages when its program needs them, which need not be the order in which they are made:
+    the sender sends in the receiver's order, and keeps those that are made too early.
+
+    Parameters
+    ----------
+    outgoing, incoming : Communicator
+        The directions.
+    order : sequence of MessageKey
+        Messages to the other worker, in the order of its program.
+    """
+
+    def __init__(
+        self, outgoing: Communicator, incoming: Communicator, order: Sequence[MessageKey]
+    ) -> None:
+        self._outgoing, self._incoming = outgoing, incoming
+        self._left = list(reversed(order))
+        self._early: dict[MessageKey, tuple[Sequence[Array], Event]] = {}
+        self._sent: dict[MessageKey, Event] = {}
+
+    def offer(self, key: MessageKey, arrays: Sequence[Array], ready: Event) -> None:
+        """Send a message once `ready` has come to pass, and those that waited for it."""
+        self._early[key] = arrays, ready
+        while self._left and self._left[-1] in self._early:
+            key = self._left.pop()
+            self._sent[key] = self._outgoing.send(*self._early.pop(key))
+
+    def sent(self, key: MessageKey) -> Event:
+        """Return the event of a message having left the sender's memory."""
+        return self._sent[key]
+
+    @contextlib.contextmanager
+    def taking(self, parts: int) -> Iterator[Targets]:
+        """Take the next message, of so many parts: receive it where the block says."""
+        targets = Targets()
+        yield targets
+        self._incoming.receive([targets.arrays[place] for place in range(parts)])
+
+    def flush(self) -> None:
+        """Wait until all messages have left."""
+        self._outgoing.flush()
+
+
+class Targets:
+    """Memory for the parts of a message that is still to be received."""
+
+    def __init__(self) -> None:
+        self.arrays: dict[int, Array] = {}
+
+    def reference(self, place: int) -> Array | None:
+        """Return None: there is nothing yet that could be read."""
+        return None
+
+    def copy(self, place: int, target: Array) -> None:
+        """Receive a part in `target`."""
+        self.arrays[place] = target

@@ -1,0 +1,252 @@
+"""The workers of a run in different processes, as one of them meets the others."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import logging
+import os
+import platform
+import threading
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hetero_la.scheduler.exchange.gpu_channel import GpuChannel
+from hetero_la.scheduler.exchange.table import Exchange
+from hetero_la.scheduler.exchange.turns import turn_of_process
+from hetero_la.scheduler.links.endpoint import Sender, endpoint
+from hetero_la.scheduler.program.messages import MessageKey
+from hetero_la.tiles.arrays.errors import LinkLostError, RunAbortedError
+from hetero_la.tiles.kernels.device import Device
+from hetero_la.tiles.kernels.gpu import nccl
+from hetero_la.tiles.kernels.gpu.device import GpuDevice
+
+_log = logging.getLogger(__name__)
+
+
+class Contact(NamedTuple):
+    """How the other workers of a run reach one.
+
+    Attributes
+    ----------
+    process : str
+        Name of its process, which no other process has had.
+    link : str
+        Name of the process's endpoint for processes of the same host; "" if it has none.
+    address : str
+        Dask's address of the worker.
+    topic : str
+        Under which messages to it are sent.
+    gpu : str
+        Its GPU, if it can exchange messages by NCCL, by host and PCI address; else "".
+    """
+
+    process: str
+    link: str
+    address: str
+    topic: str
+    gpu: str
+
+
+class Arrived(NamedTuple):
+    """Arrays of a message, and what gives back their memory."""
+
+    arrays: Sequence[np.ndarray]
+    release: Callable[[], None]
+
+
+#: Sends a header and arrays under a topic to the Dask worker at an address.
+Tell = Callable[[str, str, Any, Sequence[np.ndarray]], None]
+
+
+class RunGroup:
+    """The workers of one run, seen from one of them.
+
+    Parameters
+    ----------
+    run : str
+        Name of this attempt at the run.
+    worker : int
+        Index of the worker in the run.
+    device : Device
+        Its device.
+    address : str
+        Dask's address of the worker.
+    tell : callable
+        How to reach workers of other hosts.
+    orders : mapping
+        Worker -> messages to it, in the order of its program.
+    """
+
+    def __init__(
+        self, run: str, worker: int, device: Device, address: str, tell: Tell,
+        orders: Mapping[int, Sequence[MessageKey]],
+    ) -> None:  # fmt: skip
+        self._run, self._worker, self._device, self._orders = run, worker, device, orders
+        self._address, self._tell = address, tell
+        self._topic = f"{run} {worker}"
+        self._contacts: Sequence[Contact] = ()
+        self._has_turn = False
+        self.inbox = Exchange()
+        self.channels: dict[int, GpuChannel] = {}
+        self._communicators: list[nccl.Communicator] = []
+        endpoint().subscribe(self._topic, self._receive, self.abort)
+
+    def contact(self) -> Contact:
+        """Return what the others have to know."""
+        gpu = ""
+        if isinstance(self._device, GpuDevice) and not nccl.missing():
+            gpu = f"{platform.node()} {self._device.pci_address}"
+        return Contact(_process(), endpoint().name, self._address, self._topic, gpu)
+
+    def join(self, contacts: Sequence[Contact]) -> None:
+        """Meet the others, and wait until it is this run's turn on all their workers.
+
+        Each process gives its turn to one run after the other.  A run takes the turns in the order
+        of the processes' names: so no two runs wait for each other.
+
+        Parameters
+        ----------
+        contacts : sequence of Contact
+            Of all workers of the run.
+        """
+        if self._contacts:
+            return
+        self._contacts = contacts
+        row = sorted(range(len(contacts)), key=lambda w: (contacts[w].process, w))
+        place = row.index(self._worker)
+        if place:
+            self.inbox.take("turn")
+        turn_of_process.take(self._run, self.inbox.check)
+        self._has_turn = True
+        for after in row[place + 1 : place + 2] or row[:-1]:
+            self.post(after, "turn" if place + 1 < len(row) else "go")
+        if place + 1 < len(row):
+            self.inbox.take("go")
+        for pair in itertools.combinations(row, 2):
+            if self._worker in pair:
+                self._connect(*pair)
+
+    def post(
+        self, worker: int, key: Any, arrays: Sequence[np.ndarray] = (), value: Any = None
+    ) -> None:
+        """Send a worker arrays, or else a value, which it finds in its `inbox` under `key`."""
+        contact, header = self._contacts[worker], (key, value)
+        sender = _sender(contact.link)
+        try:
+            if sender is not None:
+                sender.put(contact.topic, header, arrays)
+            else:
+                self._tell(contact.address, contact.topic, header, arrays)
+        except (OSError, LinkLostError) as error:
+            self.abort(error)
+            self.inbox.check()
+
+    def abort(self, error: BaseException) -> None:
+        """End the run's waits, here and at the other workers."""
+        if self.inbox.error is None:
+            self.inbox.abort(error)
+            for communicator in self._communicators:
+                _drop(communicator)
+            for worker in range(len(self._contacts)):
+                if worker != self._worker:
+                    with contextlib.suppress(Exception):  # it may be gone
+                        self.post(worker, "abort", value=f"{type(error).__name__}: {error}")
+
+    def close(self) -> None:
+        """Leave the run: others may have the turn."""
+        endpoint().unsubscribe(self._topic)
+        if self._has_turn:
+            self._has_turn = False
+            turn_of_process.give_back(self._run)
+        self.inbox.clear()
+
+    def _receive(
+        self, header: tuple[Any, Any], arrays: Sequence[np.ndarray], release: Callable[[], None]
+    ) -> None:
+        key, value = header
+        if key == "abort":
+            self.abort(RunAbortedError(value))
+        self.inbox.put(key, Arrived(arrays, release) if arrays else value)
+
+    def _connect(self, first: int, second: int) -> None:
+        """Connect two GPUs by NCCL, if both can; then one that fails leaves them to the host."""
+        a, b = self._contacts[first], self._contacts[second]
+        if not (a.gpu and b.gpu) or a.gpu == b.gpu or a.process == b.process:
+            return
+        other = second if first == self._worker else first
+        made = {source: self._communicator(source, other) for source in (first, second)}
+        outgoing, incoming = made[self._worker], made[other]
+        if outgoing is not None and incoming is not None:
+            self.channels[other] = GpuChannel(outgoing, incoming, self._orders.get(other, ()))
+
+    def _communicator(self, source: int, other: int) -> nccl.Communicator | None:
+        """Return the communicator of one direction: the one of an earlier run, if both have it."""
+        key = self._contacts[other].process, self._contacts[other].gpu, source == self._worker
+        with _lock:
+            known = _communicators.get(key)
+        if source == self._worker:
+            theirs = self.inbox.take(("known", source))
+            name = known.name if known and known.name == theirs else nccl.new_id()
+            self.post(other, ("name", source), value=name)
+        else:
+            self.post(other, ("known", source), value=known.name if known else b"")
+            name = self.inbox.take(("name", source))
+        problem = ""
+        if known is None or known.name != name:
+            if known is not None:
+                _drop(known)
+            assert isinstance(self._device, GpuDevice)
+            try:
+                known = nccl.Communicator(self._device, name, sends=source == self._worker)
+            except Exception as error:  # whatever NCCL or the network says
+                known, problem = None, str(error)
+                _log.warning("messages go through host memory: NCCL failed (%s)", error)
+        self.post(other, ("problem", source), value=problem)
+        if self.inbox.take(("problem", source)) or known is None:
+            return None
+        with _lock:
+            _communicators[key] = known
+        self._communicators.append(known)
+        return known
+
+
+_lock = threading.Lock()
+#: Process and GPU of the other end, and whether it is this one that sends -> the communicator.
+_communicators: dict[tuple[str, str, bool], nccl.Communicator] = {}
+
+
+def _drop(communicator: nccl.Communicator) -> None:
+    """Abort a communicator, which no later run will use."""
+    with _lock:
+        for key, value in list(_communicators.items()):
+            if value is communicator:
+                del _communicators[key]
+    communicator.abort()
+
+
+@functools.cache
+def _name(pid: int) -> str:
+    return uuid.uuid4().hex
+
+
+def _process() -> str:
+    return _name(os.getpid())  # a forked child gets a name of its own
+
+
+_senders: dict[str, Sender | None] = {}
+
+
+def _sender(link: str) -> Sender | None:
+    """Return the sender to an endpoint of this host; None if there is none here."""
+    with _lock:
+        if link not in _senders:
+            try:
+                _senders[link] = endpoint().connect(link) if link else None
+            except OSError:
+                _senders[link] = None
+        return _senders[link]

@@ -1,0 +1,100 @@
+"""Groups of workers as Dask sees them: how tasks join one, and reach workers of other hosts."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import pickle
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from distributed import Worker
+from distributed.protocol import to_serialize
+
+from hetero_la.scheduler.cluster.devices import current_worker
+from hetero_la.scheduler.exchange.group import Contact, RunGroup
+from hetero_la.scheduler.links.endpoint import endpoint
+from hetero_la.scheduler.on_dask.wait import thread_given_up
+from hetero_la.scheduler.run.job import Job
+from hetero_la.tiles.arrays.errors import StaleShardError
+from hetero_la.tiles.kernels.device import Device
+
+#: Seconds between looks at whether Dask still wants a task that waits for other workers.
+_LOOK_INTERVAL = 0.25
+_HANDLER = "hetero_la_message"
+
+
+def new_group(run: str, worker: int, device: Device, job: Job) -> RunGroup:
+    """Return the group of a run's workers, as the Dask worker of this task sees it."""
+    here = current_worker()
+    if here is not None:
+        here.handlers.setdefault(_HANDLER, _deliver)
+    address = "" if here is None else here.address
+    return RunGroup(run, worker, device, address, functools.partial(_tell, here), job.orders)
+
+
+async def _deliver(topic: str, header: bytes, arrays: list[np.ndarray]) -> None:
+    """Take a message from another worker; Dask calls it."""
+    endpoint().deliver(topic, pickle.loads(header), arrays)
+
+
+def _tell(
+    here: Worker | None, address: str, topic: str, header: Any, arrays: Sequence[np.ndarray]
+) -> None:
+    """Send a message by Dask's connection to the worker at `address`."""
+    assert here is not None, "workers of one process have an endpoint"
+    copies = [to_serialize(np.array(array, order="F")) for array in arrays]
+
+    async def send() -> None:
+        await here.rpc(address).hetero_la_message(
+            topic=topic, header=pickle.dumps(header), arrays=copies
+        )
+
+    # A connection that is lost ends the run by the loss of the worker.
+    asyncio.run_coroutine_threadsafe(send(), here.loop.asyncio_loop)
+
+
+@contextlib.contextmanager
+def in_group(group: RunGroup | None, contacts: Sequence[Contact]) -> Iterator[None]:
+    """Work in the block beside the other workers of a run; what ends it, ends it for all."""
+    if group is None:
+        yield
+        return
+    ended = threading.Event()
+    watching = threading.Thread(target=_watch, args=(group, wanted_by_dask(), ended), daemon=True)
+    with thread_given_up():  # those that wait for their turn must not keep others from starting
+        watching.start()
+        try:
+            group.join(contacts)
+            yield
+        except BaseException as error:
+            group.abort(error)
+            if group.inbox.error is not error:  # which has ended the run before
+                raise group.inbox.error from None
+            raise
+        finally:
+            ended.set()
+            watching.join()
+
+
+def _watch(group: RunGroup, wanted: Callable[[], bool], ended: threading.Event) -> None:
+    while not ended.wait(_LOOK_INTERVAL):
+        if not wanted():
+            group.abort(StaleShardError("the run was cancelled: compute again"))
+            return
+
+
+def wanted_by_dask() -> Callable[[], bool]:
+    """Return a function that tells whether Dask still wants the task that runs in this thread."""
+    if (worker := current_worker()) is None:  # nobody can cancel it in Dask's local schedulers
+        return lambda: True
+    key = worker.get_current_task()
+
+    def wanted() -> bool:
+        task = worker.state.tasks.get(key)
+        return task is not None and task.state != "cancelled"
+
+    return wanted

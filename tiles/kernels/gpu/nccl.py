@@ -1,0 +1,162 @@
+"""Messages from a GPU of one process to a GPU of another one, by NCCL's send and receive."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import os
+import threading
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, distribution
+from typing import Any
+
+from hetero_la.tiles.arrays.transfer import enqueue_copy, gpu_count
+from hetero_la.tiles.kernels.device import Array, Event, Queue
+from hetero_la.tiles.kernels.gpu.device import GpuDevice
+from hetero_la.tiles.kernels.gpu.queue import allocate
+
+#: Multiprocessors that a message may take from the update beside it: with fewer, two H200 do not
+#: reach the rate of their link (8 channels: 0.75 of it, 4: 0.4).
+_CHANNELS = 16
+
+
+@functools.cache
+def missing() -> str:
+    """Return why NCCL cannot be used in this process; "" if it can."""
+    if not gpu_count():
+        return "there is no GPU"
+    for setting in ("NCCL_MAX_NCHANNELS", "NCCL_MAX_P2P_NCHANNELS"):
+        os.environ.setdefault(setting, str(_CHANNELS))
+    try:
+        _load_wheel()
+        from cupy.cuda import nccl
+
+        if not nccl.available:
+            return "CuPy was built without NCCL"
+        nccl.get_version()
+    except (ImportError, OSError, AttributeError) as error:
+        return f"NCCL was not found ({error}): install hetero-la[cuda12] or hetero-la[cuda13]"
+    return ""
+
+
+def _load_wheel() -> None:
+    """Load the library of the wheel nvidia-nccl, if there is one, where CuPy then finds it."""
+    for wheel in ("nvidia-nccl-cu13", "nvidia-nccl-cu12"):
+        with contextlib.suppress(PackageNotFoundError):
+            for file in distribution(wheel).files or ():
+                if file.name.startswith("libnccl.so"):
+                    ctypes.CDLL(str(file.locate()), mode=ctypes.RTLD_GLOBAL)
+                    return
+
+
+def new_id() -> bytes:
+    """Return what the two processes of a new communicator have in common."""
+    from cupy.cuda import nccl
+
+    return bytes(nccl.get_unique_id())
+
+
+class Communicator:
+    """One direction between two GPUs: what one sends, the other receives in the same order.
+
+    Parameters
+    ----------
+    device : GpuDevice
+        This process's GPU.
+    name : bytes
+        A `new_id`, the same at both ends.
+    sends : bool
+        Whether this is the end that sends.
+    """
+
+    def __init__(self, device: GpuDevice, name: bytes, *, sends: bool) -> None:
+        from cupy.cuda import Device, Stream, nccl
+
+        self.name, self._device, self._peer = name, device, int(sends)
+        self._packed: list[Array] = []  # the last is in use, others may still be read
+        self._ending = threading.Lock()
+        with Device(device.index):
+            self._comm: Any = nccl.NcclCommunicator(2, name, 1 - self._peer)
+            self._stream = Stream(non_blocking=True)
+            word = allocate((1,), "int32")
+            # The first message makes the connection; later ones only enqueue.
+            if sends:
+                self.send([word], None)
+            else:
+                self._comm.recv(*self._buffer(word), self._peer, self._stream.ptr)
+            self._stream.synchronize()
+
+    def send(self, arrays: Sequence[Array], ready: Event) -> Event:
+        """Send arrays once `ready` has come to pass; return the event of their having left."""
+        from cupy.cuda import Event as CudaEvent
+        from cupy.cuda import nccl
+
+        if ready is not None:
+            self._stream.wait_event(ready)
+        contiguous = self._pack(arrays)
+        nccl.groupStart()
+        for array in contiguous:
+            self._comm.send(*self._buffer(array), self._peer, self._stream.ptr)
+        nccl.groupEnd()
+        left = CudaEvent(disable_timing=True)
+        left.record(self._stream)
+        return left
+
+    def receive(self, targets: Sequence[Array]) -> None:
+        """Receive arrays on the device's COPY queue."""
+        from cupy.cuda import nccl
+
+        stream = self._device.stream(Queue.COPY).ptr
+        direct = self._memory(targets)
+        nccl.groupStart()
+        for array in direct:
+            self._comm.recv(*self._buffer(array), self._peer, stream)
+        nccl.groupEnd()
+        for target, array in zip(targets, direct, strict=True):
+            if array is not target:
+                enqueue_copy(target, array, stream)
+
+    def flush(self) -> None:
+        """Wait until all that was sent has left."""
+        self._stream.synchronize()
+
+    def abort(self) -> None:
+        """End all that is under way, on this side; nothing can be sent or received any more."""
+        with self._ending:
+            comm, self._comm = self._comm, None
+        if comm is not None:
+            comm.abort()
+
+    def _pack(self, arrays: Sequence[Array]) -> list[Array]:
+        """Copy matrices with gaps between their columns to memory without."""
+        found = self._memory(arrays)
+        for array, packed in zip(arrays, found, strict=True):
+            if packed is not array:
+                enqueue_copy(packed, array, self._stream.ptr)
+        return found
+
+    def _memory(self, arrays: Sequence[Array]) -> list[Array]:
+        """Return each array if it is contiguous, or else memory for one that is."""
+        gaps = [a for a in arrays if not a.flags.f_contiguous]
+        nbytes = sum(_aligned(a.nbytes) for a in gaps)
+        if nbytes and (not self._packed or self._packed[-1].size < nbytes):
+            self._packed.append(self._device.empty((nbytes,), "uint8"))
+        found, start = [], 0
+        for a in arrays:
+            if not a.flags.f_contiguous:
+                part = self._packed[-1][start : start + a.nbytes]
+                start += _aligned(a.nbytes)
+                a = part.view(a.dtype).reshape(a.shape, order="F")
+            found.append(a)
+        return found
+
+    @staticmethod
+    def _buffer(array: Array) -> tuple[int, int, int]:
+        from cupy.cuda import nccl
+
+        return array.data.ptr, array.nbytes, nccl.NCCL_UINT8
+
+
+def _aligned(nbytes: int) -> int:
+    return -(-nbytes // 256) * 256
