@@ -1,0 +1,1 @@
+"""Messages with arrays between processes of one host, by sockets and shared memory."""
