@@ -18,7 +18,8 @@ import numpy as np
 from hetero_la.scheduler.exchange.gpu_channel import GpuChannel
 from hetero_la.scheduler.exchange.table import Exchange
 from hetero_la.scheduler.exchange.turns import turn_of_process
-from hetero_la.scheduler.links.endpoint import Sender, endpoint
+from hetero_la.scheduler.links.endpoint import endpoint
+from hetero_la.scheduler.links.link_ends import Sender
 from hetero_la.scheduler.program.messages import MessageKey
 from hetero_la.tiles.arrays.errors import LinkLostError, RunAbortedError
 from hetero_la.tiles.kernels.device import Device
@@ -94,7 +95,7 @@ class RunGroup:
         self.inbox = Exchange()
         self.channels: dict[int, GpuChannel] = {}
         self._communicators: list[nccl.Communicator] = []
-        endpoint().subscribe(self._topic, self._receive, self.abort)
+        self._senders: list[Sender | None] = []
 
     def contact(self) -> Contact:
         """Return what the others have to know."""
@@ -116,7 +117,9 @@ class RunGroup:
         """
         if self._contacts:
             return
-        self._contacts = contacts
+        self._contacts, self._senders = contacts, [_sender(contact.link) for contact in contacts]
+        watched = [sender.name for sender in self._senders if sender is not None]
+        endpoint().subscribe(self._topic, self._receive, self.abort, watched)
         row = sorted(range(len(contacts)), key=lambda w: (contacts[w].process, w))
         place = row.index(self._worker)
         if place:
@@ -135,8 +138,7 @@ class RunGroup:
         self, worker: int, key: Any, arrays: Sequence[np.ndarray] = (), value: Any = None
     ) -> None:
         """Send a worker arrays, or else a value, which it finds in its `inbox` under `key`."""
-        contact, header = self._contacts[worker], (key, value)
-        sender = _sender(contact.link)
+        contact, header, sender = self._contacts[worker], (key, value), self._senders[worker]
         try:
             if sender is not None:
                 sender.put(contact.topic, header, arrays)
@@ -169,8 +171,8 @@ class RunGroup:
         self, header: tuple[Any, Any], arrays: Sequence[np.ndarray], release: Callable[[], None]
     ) -> None:
         key, value = header
-        if key == "abort":
-            self.abort(RunAbortedError(value))
+        if key == "abort":  # in a thread of its own: this one reads for all runs
+            threading.Thread(target=self.abort, args=(RunAbortedError(value),), daemon=True).start()
         self.inbox.put(key, Arrived(arrays, release) if arrays else value)
 
     def _connect(self, first: int, second: int) -> None:
@@ -238,15 +240,9 @@ def _process() -> str:
     return _name(os.getpid())  # a forked child gets a name of its own
 
 
-_senders: dict[str, Sender | None] = {}
-
-
 def _sender(link: str) -> Sender | None:
-    """Return the sender to an endpoint of this host; None if there is none here."""
-    with _lock:
-        if link not in _senders:
-            try:
-                _senders[link] = endpoint().connect(link) if link else None
-            except OSError:
-                _senders[link] = None
-        return _senders[link]
+    """Return the link to a process; None if it is on another host, or has none."""
+    try:
+        return endpoint().connect(link)
+    except LinkLostError:
+        return None

@@ -72,8 +72,9 @@ def in_group(group: RunGroup | None, contacts: Sequence[Contact]) -> Iterator[No
             yield
         except BaseException as error:
             group.abort(error)
-            if group.inbox.error is not error:  # which has ended the run before
-                raise group.inbox.error from None
+            first = group.inbox.error
+            if first is not None and first is not error:  # it has ended the run before
+                raise first from None
             raise
         finally:
             ended.set()
