@@ -61,7 +61,11 @@ class Sender(Connection):
         self._topics: dict[int, tuple[str, int]] = {}  # of the blocks that the receiver has
         self._bytes: Counter[str] = Counter()  # by topic
         self._latest = 0.0
-        socket.send_fds(sock, [own_name.encode()], [self._heap.fd])
+        try:
+            socket.send_fds(sock, [own_name.encode()], [self._heap.fd])
+        except OSError:
+            self._heap.close()
+            raise
 
     def put(
         self, topic: str, header: Any, arrays: Sequence[np.ndarray], most: int | None = None

@@ -130,13 +130,13 @@ class Topics:
 
     def lose(self, peer: str, error: LinkLostError) -> None:
         """Note, once, that a peer is lost: with it goes what nobody has subscribed to so far."""
-        gone: list[ReceivedMessage] = []
+        gone: set[ReceivedMessage] = set()
         with self._lock:
             for topic in self._topics.values():
                 if peer in topic.peers:
                     topic.peers.remove(peer)
                     if topic.on_message is None:
-                        gone += [arrival for arrival in topic.held if arrival.peer == peer]
+                        gone |= {arrival for arrival in topic.held if arrival.peer == peer}
                         topic.waiting = deque(each for each in topic.waiting if each not in gone)
                     topic.waiting.append(error)
         for arrival in gone:

@@ -107,6 +107,18 @@ def stream(name: str, topic: str) -> None:
             number += 1
 
 
+def flood(name: str, topic: str) -> None:
+    """Send a lot once something has come, and be killed at once."""
+    go = threading.Event()
+    endpoint().subscribe(topic, lambda *_: go.set(), print)
+    to = endpoint().connect(name)
+    to.put(topic, endpoint().name, [])
+    go.wait(PATIENCE)
+    for number in range(250):
+        to.put(topic, number, [np.full(3, number)])
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
 Started = tuple[BaseProcess, Inbox, Sender, str]
 
 
@@ -399,6 +411,31 @@ def test_a_sender_that_is_killed_leaves_whole_messages(
     assert (held[1][0] == 100).all()
     held[2]()
     assert to.error is not None
+    assert inbox.losses.empty()
+
+
+def test_a_loss_is_told_once_and_after_the_messages(pair: Any, topic: str) -> None:
+    here, there = pair
+    begun, go_on = threading.Event(), threading.Event()
+
+    def hold_up(*_: object) -> None:
+        begun.set()
+        go_on.wait(PATIENCE)
+
+    there.subscribe("held up" + topic, hold_up, print)
+    inbox = Inbox(there, topic)
+    process = multiprocessing.get_context("spawn").Process(target=flood, args=(there.name, topic))
+    process.start()
+    # So there are two links to that process, and both have ended when they are read again.
+    to = there.connect(inbox.header())
+    here.connect(there.name).put("held up" + topic, 0, [])
+    assert begun.wait(PATIENCE)
+    to.put(topic, "go", [])
+    process.join(PATIENCE)
+    go_on.set()
+    assert isinstance(inbox.loss(), LinkLostError)
+    assert [inbox.messages.get_nowait()[0] for _ in range(250)] == list(range(250))
+    wait_until(lambda: len(there._links) == 1)
     assert inbox.losses.empty()
 
 
