@@ -79,6 +79,7 @@ def test_every_lock_of_the_process_is_new_in_a_child() -> None:
     run("""
         from hetero_la.execution import execute
         from hetero_la.scheduler.cluster import clients
+        from hetero_la.scheduler.links import endpoint
         from hetero_la.scheduler.on_dask import held_shard, threads as on_dask
         from hetero_la.scheduler.probe import quick
         from hetero_la.scheduler.cluster.devices import _devices_lock
@@ -86,7 +87,8 @@ def test_every_lock_of_the_process_is_new_in_a_child() -> None:
         locks = [
             execute._device_of_caller, clients._embedded_lock, on_dask._threads_of_workers,
             on_dask._devices_of_this_process,
-            quick._measuring, _devices_lock, _configuration_lock, held_shard._changed,
+            quick._measuring, _devices_lock, _configuration_lock, endpoint._making,
+            held_shard._changed,
         ]
         held, done = threading.Barrier(len(locks) + 1), threading.Event()
         def hold(lock):

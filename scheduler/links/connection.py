@@ -66,6 +66,7 @@ class Connection(ABC):
     @abstractmethod
     def drop(self) -> None:
         """Close all files, in this process only: a forked child does it, whatever is going on."""
+        self._ended = True
         self._socket.close()
 
     def start(self) -> None:
@@ -83,10 +84,10 @@ class Connection(ABC):
     def _sent(self, record: bytes) -> bool:
         try:
             self._socket.send(record, socket.MSG_NOSIGNAL)
-        except BlockingIOError:
-            return False
-        except OSError:
+        except ConnectionError:
             pass  # The peer is gone, as the reading thread will find.
+        except OSError:  # there is no room, or no memory for it
+            return False
         return True
 
     def _send_rest(self) -> None:
@@ -96,24 +97,32 @@ class Connection(ABC):
             if not self._unsent:
                 self._poller.modify(self.fd, select.EPOLLIN)
 
-    def handle(self, events: int) -> None:
-        """Read what has come, send what could not be sent before."""
+    def handle(self, events: int = 0) -> bool:
+        """Read what has come, and send what could not be; return whether more may be there."""
         try:
             if events & select.EPOLLOUT:
                 self._send_rest()
             for _ in range(_AT_ONCE):
-                record, fds, _, _ = socket.recv_fds(self._socket, _RECORD_BYTES, 1)
-                if not record:
-                    raise LinkLostError(f"process {self.pid} has ended, or has closed its link")
-                self.received(record, fds)
-        except (BlockingIOError, ConnectionResetError):
-            pass  # What was sent before a reset can still be read, and then the end.
+                self.received(*self._read())
+            return True
+        except BlockingIOError:
+            pass
         except LinkLostError as error:
             self.end(error)
         except Exception as error:
             lost = LinkLostError(f"a message of process {self.pid} cannot be read: {error}")
             lost.__cause__ = error
             self.end(lost)
+        return False
+
+    def _read(self) -> tuple[bytes, list[int]]:
+        try:
+            record, fds, _, _ = socket.recv_fds(self._socket, _RECORD_BYTES, 1)
+        except ConnectionResetError:  # once; what was sent before can still be read
+            return self._read()
+        if not record:
+            raise LinkLostError(f"process {self.pid} has ended, or has closed its link")
+        return record, fds
 
     def end(self, error: LinkLostError) -> None:
         """Close this end of the link, in the reading thread."""

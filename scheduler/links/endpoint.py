@@ -205,6 +205,9 @@ class Endpoint:
             del self._links[link.fd]
             if self._senders.get(link.name) is link:
                 del self._senders[link.name]
+        for other in tuple(self._links.values()):
+            while other.name == link.name and other.handle():
+                pass  # What a peer has sent is there before the news that it is lost.
         self._topics.lose(link.name, error)
         self._topics.serve()
 

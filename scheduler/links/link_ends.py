@@ -16,8 +16,8 @@ import numpy as np
 
 from hetero_la.scheduler.links.connection import Connection
 from hetero_la.scheduler.links.packing import Packing, unpack
-from hetero_la.scheduler.links.shared_heap import Block, HeapReader, SharedHeap
-from hetero_la.scheduler.links.topics import Arrival
+from hetero_la.scheduler.links.shared_heap import HeapBlock, HeapReader, SharedHeap
+from hetero_la.scheduler.links.topics import ReceivedMessage
 from hetero_la.tiles.arrays.errors import LinkLostError
 
 #: A message: its block, and how many bytes describe it.
@@ -61,7 +61,11 @@ class Sender(Connection):
         self._topics: dict[int, tuple[str, int]] = {}  # of the blocks that the receiver has
         self._bytes: Counter[str] = Counter()  # by topic
         self._latest = 0.0
-        socket.send_fds(sock, [own_name.encode()], [self._heap.fd])
+        try:
+            socket.send_fds(sock, [own_name.encode()], [self._heap.fd])
+        except OSError:
+            self._heap.close()
+            raise
 
     def put(
         self, topic: str, header: Any, arrays: Sequence[np.ndarray], most: int | None = None
@@ -168,7 +172,7 @@ class Receiver(Connection):
 
     def __init__(
         self, sock: socket.socket, poller: select.epoll,
-        on_arrival: Callable[[str, Arrival], None],
+        on_arrival: Callable[[str, ReceivedMessage], None],
         on_end: Callable[[Connection, LinkLostError], None],
     ) -> None:  # fmt: skip
         super().__init__(sock, poller)
@@ -182,10 +186,10 @@ class Receiver(Connection):
             self._heap = HeapReader(fds[0])
             return
         *place, described = _MESSAGE.unpack(record)
-        block = Block(*place)
+        block = HeapBlock(*place)
         topic, header, arrays = unpack(self._heap.view(block), described)
         release = partial(self.send, _RELEASED.pack(block.start))
-        self._on_arrival(topic, Arrival(self.name, header, arrays, release))
+        self._on_arrival(topic, ReceivedMessage(self.name, header, arrays, release))
 
     def ended(self, error: LinkLostError) -> None:
         """Tell the subscribers."""

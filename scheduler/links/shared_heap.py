@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import mmap
 import os
@@ -20,7 +21,7 @@ def aligned(size: int) -> int:
     return max(1, -(-size // _ALIGNMENT)) * _ALIGNMENT
 
 
-class Block(NamedTuple):
+class HeapBlock(NamedTuple):
     """Where a block is: its offset in the file, and the part of the file that is mapped for it."""
 
     start: int
@@ -60,12 +61,12 @@ class SharedHeap:
         self.fd = _memory_file()
         self._extents: dict[int, mmap.mmap] = {}
         self._holes: list[tuple[int, int]] = []  # (start, stop), in order
-        self._used: dict[int, Block] = {}
+        self._used: dict[int, HeapBlock] = {}
         self._end = 0
         #: Whether blocks have been used since the memory was given back.
         self.touched = False
 
-    def allocate(self, size: int) -> Block:
+    def allocate(self, size: int) -> HeapBlock:
         """Return a block of at least `size` bytes: the first that fits."""
         size = aligned(size)
         fitting = (at for at, (start, stop) in enumerate(self._holes) if stop - start >= size)
@@ -75,7 +76,7 @@ class SharedHeap:
         start, stop = self._holes[at]
         self._holes[at : at + 1] = [(start + size, stop)] if start + size < stop else []
         extent = max(offset for offset in self._extents if offset <= start)
-        block = Block(start, size, extent, len(self._extents[extent]))
+        block = HeapBlock(start, size, extent, len(self._extents[extent]))
         self._used[start] = block
         self.touched = True
         return block
@@ -91,7 +92,7 @@ class SharedHeap:
         self._holes.append((start, start + length))
         return len(self._holes) - 1
 
-    def view(self, block: Block) -> memoryview:
+    def view(self, block: HeapBlock) -> memoryview:
         """Return the memory of a block."""
         at = block.start - block.extent
         return memoryview(self._extents[block.extent])[at : at + block.size]
@@ -109,8 +110,9 @@ class SharedHeap:
 
     def give_back(self) -> None:
         """Give all memory back to the operating system; no block may be in use."""
-        for extent in self._extents.values():
-            extent.madvise(mmap.MADV_REMOVE)
+        with contextlib.suppress(OSError):  # where this is not known: it stays until the end
+            for extent in self._extents.values():
+                extent.madvise(mmap.MADV_REMOVE)
         self.touched = False
 
     def close(self) -> None:
@@ -128,7 +130,7 @@ class HeapReader:
         self._fd = fd
         self._extents: dict[int, mmap.mmap] = {}
 
-    def view(self, block: Block) -> memoryview:
+    def view(self, block: HeapBlock) -> memoryview:
         """Return the memory of a block, which cannot be written to."""
         if block.extent not in self._extents:
             self._extents[block.extent] = mmap.mmap(

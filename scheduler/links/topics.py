@@ -22,7 +22,7 @@ _ENDED = 1024
 _log = logging.getLogger(__name__)
 
 
-class Arrival:
+class ReceivedMessage:
     """A message that has come, in the memory of its sender.
 
     Parameters
@@ -39,10 +39,10 @@ class Arrival:
         self, peer: str, header: Any, arrays: list[np.ndarray], give_back: Callable[[], None]
     ) -> None:
         self.peer, self.header, self.arrays = peer, header, arrays
-        self._held_in: set[Arrival] = set()
+        self._held_in: set[ReceivedMessage] = set()
         self._owed = [give_back]
 
-    def hold(self, held: set[Arrival]) -> None:
+    def hold(self, held: set[ReceivedMessage]) -> None:
         """Be in a set until the memory is released."""
         self._held_in = held
         held.add(self)
@@ -64,16 +64,16 @@ class Topic:
     on_message: OnMessage | None = None
     on_lost: OnLost | None = None
     peers: set[str] = field(default_factory=set)
-    waiting: deque[Arrival | LinkLostError] = field(default_factory=deque)
-    held: set[Arrival] = field(default_factory=set)
+    waiting: deque[ReceivedMessage | LinkLostError] = field(default_factory=deque)
+    held: set[ReceivedMessage] = field(default_factory=set)
 
-    def hand_out(self, event: Arrival | LinkLostError) -> None:
+    def hand_out(self, event: ReceivedMessage | LinkLostError) -> None:
         """Call the subscriber; an error of `on_message` is told to `on_lost`."""
         assert self.on_message is not None
         assert self.on_lost is not None
         error: Exception
         try:
-            if isinstance(event, Arrival):
+            if isinstance(event, ReceivedMessage):
                 self.on_message(event.header, event.arrays, event.release)
                 return
             error = event
@@ -114,7 +114,7 @@ class Topics:
         for arrival in tuple(topic.held):
             arrival.release()
 
-    def add(self, name: str, arrival: Arrival) -> None:
+    def add(self, name: str, arrival: ReceivedMessage) -> None:
         """Hand out a message, or keep it for a subscriber to come."""
         with self._lock:
             over = name in self._ended
@@ -130,13 +130,13 @@ class Topics:
 
     def lose(self, peer: str, error: LinkLostError) -> None:
         """Note, once, that a peer is lost: with it goes what nobody has subscribed to so far."""
-        gone: list[Arrival] = []
+        gone: set[ReceivedMessage] = set()
         with self._lock:
             for topic in self._topics.values():
                 if peer in topic.peers:
                     topic.peers.remove(peer)
                     if topic.on_message is None:
-                        gone += [arrival for arrival in topic.held if arrival.peer == peer]
+                        gone |= {arrival for arrival in topic.held if arrival.peer == peer}
                         topic.waiting = deque(each for each in topic.waiting if each not in gone)
                     topic.waiting.append(error)
         for arrival in gone:
