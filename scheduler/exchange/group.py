@@ -7,6 +7,7 @@ import functools
 import itertools
 import logging
 import os
+import pickle
 import platform
 import threading
 import uuid
@@ -157,7 +158,7 @@ class RunGroup:
             for worker in range(len(self._contacts)):
                 if worker != self._worker:
                     with contextlib.suppress(Exception):  # it may be gone
-                        self.post(worker, "abort", value=f"{type(error).__name__}: {error}")
+                        self.post(worker, "abort", value=_portable(error))
 
     def close(self) -> None:
         """Leave the run: others may have the turn."""
@@ -172,7 +173,7 @@ class RunGroup:
     ) -> None:
         key, value = header
         if key == "abort":  # in a thread of its own: this one reads for all runs
-            threading.Thread(target=self.abort, args=(RunAbortedError(value),), daemon=True).start()
+            threading.Thread(target=self.abort, args=(value,), daemon=True).start()
         self.inbox.put(key, Arrived(arrays, release) if arrays else value)
 
     def _connect(self, first: int, second: int) -> None:
@@ -229,6 +230,15 @@ def _drop(communicator: nccl.Communicator) -> None:
             if value is communicator:
                 del _communicators[key]
     communicator.abort()
+
+
+def _portable(error: BaseException) -> BaseException:
+    """Return an error that can be sent to another process."""
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:  # whatever its class does
+        return RunAbortedError(f"{type(error).__name__}: {error}")
+    return error
 
 
 @functools.cache

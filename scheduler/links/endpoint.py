@@ -16,7 +16,7 @@ import numpy as np
 from hetero_la.scheduler.links.connection import Connection, new_socket
 from hetero_la.scheduler.links.link_ends import Receiver, Sender
 from hetero_la.scheduler.links.shared_heap import SharedHeap
-from hetero_la.scheduler.links.topics import Arrival, OnLost, OnMessage, Topics
+from hetero_la.scheduler.links.topics import OnLost, OnMessage, ReceivedMessage, Topics
 from hetero_la.tiles.arrays.errors import LinkLostError
 from hetero_la.tiles.arrays.forks import ProcessLock, in_forked_child
 
@@ -150,7 +150,7 @@ class Endpoint:
 
     def deliver(self, topic: str, header: Any, arrays: list[np.ndarray]) -> None:
         """Give the subscriber of a topic, here and now, a message that has come another way."""
-        self._topics.add(topic, Arrival("", header, arrays, lambda: None))
+        self._topics.add(topic, ReceivedMessage("", header, arrays, lambda: None))
 
     def close(self) -> None:
         """End all links; subscribers are not called any more."""

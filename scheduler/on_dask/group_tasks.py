@@ -19,7 +19,7 @@ from hetero_la.scheduler.exchange.group import Contact, RunGroup
 from hetero_la.scheduler.links.endpoint import endpoint
 from hetero_la.scheduler.on_dask.wait import thread_given_up
 from hetero_la.scheduler.run.job import Job
-from hetero_la.tiles.arrays.errors import StaleShardError
+from hetero_la.tiles.arrays.errors import RunAbortedError
 from hetero_la.tiles.kernels.device import Device
 
 #: Seconds between looks at whether Dask still wants a task that waits for other workers.
@@ -65,6 +65,7 @@ def in_group(group: RunGroup | None, contacts: Sequence[Contact]) -> Iterator[No
         return
     ended = threading.Event()
     watching = threading.Thread(target=_watch, args=(group, wanted_by_dask(), ended), daemon=True)
+    failure: BaseException | None = None
     with thread_given_up():  # those that wait for their turn must not keep others from starting
         watching.start()
         try:
@@ -72,19 +73,21 @@ def in_group(group: RunGroup | None, contacts: Sequence[Contact]) -> Iterator[No
             yield
         except BaseException as error:
             group.abort(error)
-            first = group.inbox.error
-            if first is not None and first is not error:  # it has ended the run before
-                raise first from None
-            raise
+            failure = group.inbox.error  # what has ended the run, maybe before
+            if failure is error:
+                raise
+            error.__cause__ = None  # or the two would be each other's cause, and not be pickled
         finally:
             ended.set()
             watching.join()
+    if failure is not None:
+        raise failure
 
 
 def _watch(group: RunGroup, wanted: Callable[[], bool], ended: threading.Event) -> None:
     while not ended.wait(_LOOK_INTERVAL):
         if not wanted():
-            group.abort(StaleShardError("the run was cancelled: compute again"))
+            group.abort(RunAbortedError("the run was cancelled"))
             return
 
 

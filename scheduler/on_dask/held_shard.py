@@ -14,7 +14,7 @@ from hetero_la.scheduler.cluster.devices import current_worker, device_lock
 from hetero_la.scheduler.exchange.group import RunGroup
 from hetero_la.scheduler.on_dask.inputs import InputBuffer
 from hetero_la.scheduler.run.runner import Runner
-from hetero_la.tiles.arrays.errors import StaleShardError
+from hetero_la.tiles.arrays.errors import RunAbortedError, StaleShardError
 from hetero_la.tiles.arrays.forks import in_forked_child
 from hetero_la.tiles.kernels.cpu.device import CpuDevice
 from hetero_la.tiles.kernels.device import Device
@@ -60,6 +60,16 @@ class HeldShard:
         """Whether the state is not here, or no more."""
         return self._state is None
 
+    @property
+    def position(self) -> int | None:
+        """Place in the program that the worker has reached; None without a state."""
+        return None if self._state is None else self._state[0].position
+
+    @property
+    def length(self) -> int:
+        """Number of instructions of the program."""
+        return 0 if self._state is None else len(self._state[0].program.instructions)
+
     @contextlib.contextmanager
     def at_work(self) -> Iterator[tuple[Runner, InputBuffer]]:
         """Work on the state in the block, as one task of those that may want to.
@@ -100,7 +110,7 @@ class HeldShard:
         """End of a state that is not finished; a slice that works on it waits for the device."""
         state = self._state
         if self.group is not None:
-            self.group.abort(StaleShardError("the run was given up: compute again"))
+            self.group.abort(RunAbortedError("the run was cancelled"))
         self.let_go()
         if state is not None and state[0].position is not None:
             with device_lock(self.device):
@@ -140,11 +150,15 @@ def let_old_work_end(share: Hashable) -> None:
         _changed.wait_for(lambda: share not in _working)
 
 
+def shards_of(attempt: str) -> list[HeldShard]:
+    """Return the shards of an attempt in this process."""
+    with _changed:
+        return [held for held in _alive if held.attempt == attempt]
+
+
 def drop_shards(attempt: str) -> None:
     """Forget what an attempt that was given up has left in this process."""
-    with _changed:
-        left = [held for held in _alive if held.attempt == attempt]
-    for held in left:
+    for held in shards_of(attempt):
         held.drop()
 
 

@@ -22,12 +22,12 @@ from hetero_la.scheduler.cluster.placement_plugin import RunTask
 from hetero_la.scheduler.on_dask.inputs import Declared, Piece, cut
 from hetero_la.scheduler.on_dask.run_tasks import (
     begin_run,
+    begin_shard,
     block_of,
     close_shard,
     end_of,
     fill_shard,
     fill_whole,
-    meet,
     open_shard,
     open_whole,
     run_at_once,
@@ -88,16 +88,14 @@ def chain_slices(
         Step of a checkpoint -> the tasks that hand out its parts.
     """
     finished, saves = [], defaultdict[int, list[Any]](list)
-    contacts = [
-        add("meet", worker, 0, meet, opened[worker], filled[worker])
-        for worker in range(len(programs) if len(programs) > 1 else 0)
+    begun = [
+        add("begin", worker, 1, begin_shard, opened[worker], filled[worker])
+        for worker in range(len(programs))
     ]
     for program in programs:
-        worker, last = program.worker, filled[program.worker]
+        worker, last = program.worker, None
         for start, stop, step in program.slices():
-            last = add(
-                "slice", worker, start, run_slice, opened[worker], start, stop, contacts, last
-            )
+            last = add("slice", worker, start, run_slice, opened[worker], start, stop, begun, last)
             if step is not None:
                 last = add("save", worker, step, save_shard, opened[worker], step, folder, last)
                 saves[step].append(last)

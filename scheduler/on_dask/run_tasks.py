@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,7 +16,12 @@ from hetero_la.scheduler.exchange.between_processes import ProcessPort
 from hetero_la.scheduler.exchange.group import Contact
 from hetero_la.scheduler.exchange.port import Port
 from hetero_la.scheduler.on_dask.group_tasks import in_group, new_group
-from hetero_la.scheduler.on_dask.held_shard import HeldShard, forget_unwanted, let_old_work_end
+from hetero_la.scheduler.on_dask.held_shard import (
+    HeldShard,
+    forget_unwanted,
+    let_old_work_end,
+    shards_of,
+)
 from hetero_la.scheduler.on_dask.inputs import InputBuffer, Inputs, new_array
 from hetero_la.scheduler.on_dask.threads import run_as_one_task
 from hetero_la.scheduler.run.checkpoint_store import Saved, write_files
@@ -25,6 +31,7 @@ from hetero_la.scheduler.run.runner import Runner
 from hetero_la.scheduler.run.step_memory import Name
 from hetero_la.scheduler.run.trace import LogEntry, WorkerTrace
 from hetero_la.tiles.arrays.errors import StaleShardError
+from hetero_la.tiles.arrays.forks import ProcessLock
 from hetero_la.tiles.arrays.transfer import (
     column_major_copy,
     current_gpu,
@@ -81,13 +88,6 @@ def open_shard(
     return HeldShard(device, attempt, share, (runner, InputBuffer(array)), group)
 
 
-def meet(held: HeldShard, before: Any) -> Contact:
-    """Dask task: tell how to reach a worker, once its shard is filled by the tasks in `before`."""
-    with held.at_work():
-        assert held.group is not None
-        return held.group.contact()
-
-
 def _place(on_gpu: bool, arrays: Sequence[Array] = ()) -> int | None:
     """GPU on which a run keeps its columns: the worker's, or else the one that has `arrays`."""
     if not on_gpu:
@@ -113,16 +113,41 @@ def fill_shard(held: HeldShard, portion: int, inputs: Inputs) -> int:
     return portion
 
 
+def begin_shard(held: HeldShard, before: Any) -> Contact | None:
+    """Dask task: tell how to reach a worker, once the portions in `before` have filled its shard.
+
+    It is None for a worker that is alone.
+    """
+    with held.at_work() as (_, buffer):
+        buffer.begin(before)
+    return None if held.group is None else held.group.contact()
+
+
 def run_slice(
     held: HeldShard, start: int, stop: int, contacts: Sequence[Contact], before: Any
 ) -> None:
-    """Dask task: run a slice of a program, beside those of the run's other workers.
+    """Dask task: run a slice of a program, beside those of the run's other workers."""
+    if held.group is None or current_worker() is not None:
+        _run_slice(held, start, stop, contacts)
+        return
+    # Without Dask's workers, there may be one thread for all tasks.
+    with _without_workers:
+        if held.position == start:
+            together = shards_of(held.attempt)
+            with ThreadPoolExecutor(len(together)) as pool:
+                ends = [
+                    pool.submit(_run_slice, each, start, each.length, contacts) for each in together
+                ]
+            for end in ends:
+                end.result()
 
-    The first comes after all that has filled the shard: the portions in `before`.
-    """
-    with in_group(held.group, contacts), held.at_work() as (runner, buffer):
-        if start == 0:
-            buffer.begin(before)
+
+#: Of runs without Dask's workers, one goes on at a time.
+_without_workers = ProcessLock()
+
+
+def _run_slice(held: HeldShard, start: int, stop: int, contacts: Sequence[Contact]) -> None:
+    with in_group(held.group, contacts), held.at_work() as (runner, _):
         try:
             runner.run(start, stop)
         finally:

@@ -24,7 +24,7 @@ from hetero_la.scheduler.cluster.cluster import Cluster
 from hetero_la.scheduler.cluster.placement_plugin import PRIORITY, RunTask
 from hetero_la.scheduler.on_dask import held_shard, run_tasks
 from hetero_la.scheduler.placement.workers import WorkerInfo, calling_thread
-from hetero_la.scheduler.program.instructions import ReceiveMessage, SendMessage
+from hetero_la.scheduler.program.instructions import SaveRegion
 from hetero_la.tiles.arrays.errors import InsufficientMemoryError, StaleShardError
 from tests.dask_support import (
     any_shape_cases,
@@ -221,23 +221,22 @@ def test_without_placement_there_is_an_error_and_no_wrong_answer(
 def test_a_slice_that_runs_elsewhere_is_an_error() -> None:
     held = held_shard._read("written in another process")
     with pytest.raises(StaleShardError, match="does not hold its shard, no worker of a cluster"):
-        run_tasks.run_slice(held, 0, 1, (), (), None)
+        run_tasks.run_slice(held, 0, 1, (), None)
 
 
-def test_slices_do_work_that_waits_for_nothing_before_a_message() -> None:
-    plan = hetero_la.plan("lu", (200, 200), nb=NB, workers=_two_workers())
+def test_programs_are_cut_behind_checkpoints() -> None:
+    plan = hetero_la.plan("lu", (200, 200), nb=NB, workers=_two_workers(), checkpoint=3)
     for program in plan.programs:
+        saves = [i.step for i in program.select(SaveRegion)]
         found = list(program.slices())
+        assert [step for *_, step in found] == [*dict.fromkeys(saves), None]
         assert found[0][0] == 0
         assert found[-1][1] == len(program.instructions)
         assert all(a[1] == b[0] for a, b in itertools.pairwise(found))
-        for begin, end, keys, message in found:
-            part = program.instructions[begin:end]
-            assert [i.message for i in part if isinstance(i, ReceiveMessage)] == keys
-            sent = [i.message for i in part if isinstance(i, SendMessage)]
-            assert sent == ([message] if message else [])
-            ops = [i.op for i in part]
-            assert "receive" not in ops or "call" not in ops[: ops.index("receive")]
+        for _, stop, step in found[:-1]:
+            last = program.instructions[stop - 1]
+            assert isinstance(last, SaveRegion)
+            assert last.step == step
 
 
 def _two_workers() -> list[WorkerInfo]:
@@ -381,7 +380,7 @@ def test_a_portion_that_is_missing_is_an_error() -> None:
     plan = hetero_la.plan("lu", (9, 9))
     held = run_tasks.open_shard("run", "attempt", plan.job(), 0)
     with pytest.raises(StaleShardError, match=r"portions \[\] of the input .* \[0\]"):
-        run_tasks.run_slice(held, 0, 1, (), (), [0])
+        run_tasks.begin_shard(held, [0])
 
 
 def test_a_warning_reaches_the_client(processes: Client) -> None:

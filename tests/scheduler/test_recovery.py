@@ -27,7 +27,13 @@ from hetero_la.scheduler.cluster.clients import install, worker_infos
 from hetero_la.scheduler.on_dask import wait
 from hetero_la.scheduler.on_dask.held_shard import HeldShard, drop_shards
 from hetero_la.scheduler.on_dask.inputs import InputBuffer
-from hetero_la.scheduler.on_dask.run_tasks import close_shard, open_shard, run_slice, save_shard
+from hetero_la.scheduler.on_dask.run_tasks import (
+    begin_shard,
+    close_shard,
+    open_shard,
+    run_slice,
+    save_shard,
+)
 from hetero_la.scheduler.recovery import losses, restart
 from hetero_la.scheduler.recovery.forget_clients import ForgetClients
 from hetero_la.scheduler.run.local_storage import LocalStorage, whole_spans
@@ -443,15 +449,15 @@ def opened() -> Iterator[tuple[HeldShard, int, NDArray]]:
 
 def test_no_slice_runs_twice(opened: tuple[HeldShard, int, NDArray]) -> None:
     held, stop, a = opened
-    run_slice(held, 0, 9, [], [], [])
+    begin_shard(held, [])
     with pytest.raises(StaleShardError, match="has begun"):
-        run_slice(held, 0, 9, [], [], [])
-    run_slice(held, 9, 10, [], [], None)
-    with pytest.raises(StaleShardError, match="at instruction 10, not at 9"):
-        run_slice(held, 9, 10, [], [], None)
+        begin_shard(held, [])
+    run_slice(held, 0, 9, [], None)
+    with pytest.raises(StaleShardError, match="at instruction 9, not at 0"):
+        run_slice(held, 0, 9, [], None)
     with pytest.raises(StaleShardError, match="has given away its checkpoint of step 2"):
         save_shard(held, 2, None, None)
-    run_slice(held, 10, stop, [], [], None)
+    run_slice(held, 9, stop, [], None)
     finished = close_shard(held, None)
     assert_close(finished.storage.array, scipy.linalg.lu_factor(a)[0])
     assert finished.values.keys() >= {("ipiv", 0)}
@@ -470,7 +476,7 @@ def test_a_run_that_is_given_up_takes_its_shards_along(
     drop_shards(held.attempt)
     assert not shards()
     with pytest.raises(StaleShardError, match="does not hold its shard"):
-        run_slice(held, 0, 9, [], [], [])
+        run_slice(held, 0, 9, [], None)
 
 
 def test_a_shard_that_nobody_wants_waits_for_its_device() -> None:
