@@ -73,6 +73,7 @@ def in_group(group: RunGroup | None, contacts: Sequence[Contact]) -> Iterator[No
             yield
         except BaseException as error:
             group.abort(error)
+            group.close()
             failure = group.inbox.error  # what has ended the run, maybe before
             if failure is error:
                 raise
