@@ -79,12 +79,10 @@ class Communicator:
         with Device(device.index):
             self._comm: Any = nccl.NcclCommunicator(2, name, 1 - self._peer)
             self._stream = Stream(non_blocking=True)
-            word = allocate((1,), "int32")
+            self._word = allocate((1,), "int32")
             # The first message makes the connection; later ones only enqueue.
-            if sends:
-                self.send([word], None)
-            else:
-                self._comm.recv(*self._buffer(word), self._peer, self._stream.ptr)
+            announce = self._comm.send if sends else self._comm.recv
+            announce(*self._buffer(self._word), self._peer, self._stream.ptr)
             self._stream.synchronize()
 
     def send(self, arrays: Sequence[Array], ready: Event) -> Event:
@@ -95,6 +93,7 @@ class Communicator:
         if ready is not None:
             self._stream.wait_event(ready)
         contiguous = self._pack(arrays)
+        self._comm.send(*self._buffer(self._word), self._peer, self._stream.ptr)
         nccl.groupStart()
         for array in contiguous:
             self._comm.send(*self._buffer(array), self._peer, self._stream.ptr)
@@ -104,11 +103,16 @@ class Communicator:
         return left
 
     def receive(self, targets: Sequence[Array]) -> None:
-        """Receive arrays on the device's COPY queue."""
+        """Receive arrays on the device's COPY queue.
+
+        What waits for a message holds multiprocessors, as many as its size asks for.  So it waits
+        for a word before, with one of them.
+        """
         from cupy.cuda import nccl
 
         stream = self._device.stream(Queue.COPY).ptr
         direct = self._memory(targets)
+        self._comm.recv(*self._buffer(self._word), self._peer, stream)
         nccl.groupStart()
         for array in direct:
             self._comm.recv(*self._buffer(array), self._peer, stream)
