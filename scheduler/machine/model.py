@@ -97,7 +97,7 @@ class MachineModel:
         return cls(
             tuple(
                 H200
-                if worker.kind == "gpu" and not worker.virtual
+                if worker.has_gpu
                 else cores(worker.blas_threads, by_reference=not worker.virtual)
                 for worker in workers
             ),

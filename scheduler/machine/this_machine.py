@@ -137,6 +137,6 @@ def _is_here(worker: WorkerInfo) -> bool:
 def _profile_key(worker: WorkerInfo) -> tuple[str, int]:
     """Return the key of a worker's entry in a profile: a GPU's name, or BLAS threads."""
     gpus = machine_identity()["gpus"]
-    if worker.kind == "gpu" and not worker.virtual:
+    if worker.has_gpu:
         return (gpus[worker.device] if 0 <= worker.device < len(gpus) else "no such GPU"), 0
     return "", worker.blas_threads
