@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from hetero_la.scheduler.graph.task_graph import TaskGraph
 from hetero_la.scheduler.machine.device import H200, DeviceModel, cores
-from hetero_la.scheduler.placement.workers import WorkerInfo
+from hetero_la.scheduler.placement.workers import Transport, WorkerInfo, transport_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +31,30 @@ class LinkModel:
     def seconds(self, nbytes: float) -> float:
         """Return the time of one transfer."""
         return self.latency + nbytes / self.bandwidth
+
+
+#: Links between workers of different processes, by name.  By NCCL on one host: measured on two
+#: H200, joined by NVLink; between hosts: one network adapter of 400 Gbit/s.
+NOMINAL_LINKS: Mapping[str, LinkModel] = {
+    "NCCL": LinkModel(1e-5, 356e9),
+    "NCCL over the network": LinkModel(1.5e-5, 50e9),
+    "shared memory": LinkModel(1e-4, 4e9),
+    "Dask's messages": LinkModel(6e-3, 1e9),
+}
+
+
+def link_name(first: WorkerInfo, second: WorkerInfo) -> str:
+    """Return the name of the link between two workers: of one transport, or two for NCCL.
+
+    Examples
+    --------
+    >>> here, there = (WorkerInfo("gpu0", "gpu", host=host) for host in "ab")
+    >>> link_name(here, there)
+    'NCCL over the network'
+    """
+    transport = transport_of(first, second)
+    far = transport is Transport.NCCL and first.host != second.host
+    return f"{transport} over the network" if far else transport.value
 
 
 #: Memory order of the user's array; "in place": the result overwrites it.
@@ -66,10 +90,12 @@ class MachineModel:
     ----------
     devices : tuple of DeviceModel
         One per worker.
-    processes : tuple
-        An identifier of each worker's process; empty: all workers are in one process.
-    host_link, peer_link, process_link : LinkModel
-        Between the host and a GPU, two GPUs of one process, two processes.
+    workers : tuple of WorkerInfo
+        The workers of these devices; empty: all are in one process.
+    host_link, peer_link : LinkModel
+        Between the host and a GPU, and two GPUs of one process.
+    links : dict of str to LinkModel
+        Between workers of different processes, by `link_name`.
     dask : DaskCosts
         Dask's overhead.
     measured : str
@@ -84,10 +110,10 @@ class MachineModel:
     """
 
     devices: tuple[DeviceModel, ...]
-    processes: tuple[Any, ...] = ()
+    workers: tuple[WorkerInfo, ...] = ()
     host_link: LinkModel = LinkModel(1e-5, 55e9)
     peer_link: LinkModel = LinkModel(1e-5, 396e9)
-    process_link: LinkModel = LinkModel(6e-3, 1e9)  # through Dask, over TCP
+    links: Mapping[str, LinkModel] = field(default_factory=lambda: NOMINAL_LINKS)
     dask: DaskCosts = NOMINAL_DASK
     measured: str = ""
 
@@ -101,13 +127,19 @@ class MachineModel:
                 else cores(worker.blas_threads, by_reference=not worker.virtual)
                 for worker in workers
             ),
-            tuple((worker.host, worker.pid) for worker in workers),
+            tuple(workers),
         )
 
     @property
     def unmeasured(self) -> list[int]:
         """Indices of the devices whose kernels no profile has measured."""
         return [place for place, d in enumerate(self.devices) if not d.rates.tables]
+
+    def transport(self, source: int, target: int) -> Transport:
+        """Return how data travels between two workers, given by their indices."""
+        if not self.workers:
+            return Transport.ONE_PROCESS
+        return transport_of(self.workers[source], self.workers[target])
 
     def host_seconds(
         self, nbytes: float, worker: int, *, store: bool = False, source: Source = "row-major"
@@ -153,9 +185,11 @@ class MachineModel:
             return 0.0
         sender, receiver = self.devices[source], self.devices[target]
         gpus = [d for d in (sender, receiver) if d.kind == "gpu"]
-        if self.processes and self.processes[source] != self.processes[target]:
-            ends = sum(self.host_link.seconds(nbytes) for _ in gpus)
-            return self.process_link.seconds(nbytes) + ends
+        if (transport := self.transport(source, target)) is not Transport.ONE_PROCESS:
+            link = self.links[link_name(self.workers[source], self.workers[target])]
+            # All but NCCL lead from the host memory of one process to that of another.
+            copies = 0 if transport is Transport.NCCL else len(gpus)
+            return link.seconds(nbytes) + copies * self.host_link.seconds(nbytes)
         if len(gpus) == 2:
             return self.peer_link.seconds(nbytes)
         if gpus:

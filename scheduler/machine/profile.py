@@ -66,7 +66,8 @@ class Profile:
         Its workers, by kind and element type.
     links : dict of str to LinkModel
         ``"host_to_gpu"``, ``"gpu_to_host"`` (pinned memory), ``"pageable_to_gpu"``,
-        ``"gpu_to_pageable"``, ``"gpu_to_gpu"``, as far as there are any.
+        ``"gpu_to_pageable"``, ``"gpu_to_gpu"``, and those of `NOMINAL_LINKS` between processes, as
+        far as they were measured.
     dask : DaskCosts
         Dask's overhead in a process.
     tunings : tuple of Tuning

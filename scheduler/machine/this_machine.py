@@ -110,6 +110,7 @@ def with_profile(
         devices=tuple(devices),
         host_link=profile.links.get("host_to_gpu", model.host_link),
         peer_link=profile.links.get("gpu_to_gpu", model.peer_link),
+        links={name: profile.links.get(name, link) for name, link in model.links.items()},
         dask=profile.dask,
         measured=profile.measured if any(known) else "",
     ), known

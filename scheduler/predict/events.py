@@ -143,12 +143,14 @@ class SimulationState:
                 self.expected[index] += len(before)
 
     def add_dask_delays(self, windows: Sequence[Sequence[int]], start: float, hop: float) -> None:
-        """Add Dask's delays: `start` before each program, `hop` before each further window.
+        """Add Dask's delays: `start` before a worker's first task, `hop` before each other one.
 
         `windows` holds, for each worker, the places in its program at which a Dask task begins.
         """
         for first, places in zip(self.first, windows, strict=False):
-            self.dask_delays.update({first + place: hop if place else start for place in places})
+            for task, place in enumerate(places):
+                before = self.dask_delays.get(first + place, 0.0)
+                self.dask_delays[first + place] = before + (hop if task else start)
 
     def run(self) -> None:
         """Process events in order of time until none is left."""
