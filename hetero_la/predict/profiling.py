@@ -1,21 +1,25 @@
-"""Measurement of the profile of this machine."""
+"""Measurement of the profile of this machine, and of the links of a cluster."""
 
 from __future__ import annotations
 
 import dataclasses
 import datetime
+import functools
 import os
 import warnings
+from collections.abc import Callable
 from dataclasses import replace
 
-from hetero_la.scheduler.cluster.clients import worker_infos
+from hetero_la.scheduler.cluster.clients import ClientLike, running_client, worker_infos
 from hetero_la.scheduler.cluster.cluster import Cluster
 from hetero_la.scheduler.cluster.sizing import ClusterSize
 from hetero_la.scheduler.machine.identity import machine_identity
-from hetero_la.scheduler.machine.model import DaskCosts
+from hetero_la.scheduler.machine.model import DaskCosts, LinkModel
 from hetero_la.scheduler.machine.profile import Profile
 from hetero_la.scheduler.machine.this_machine import ProfileWarning
-from hetero_la.scheduler.probe.dask_latency import measure_dask
+from hetero_la.scheduler.placement.workers import Transport
+from hetero_la.scheduler.probe.copies import measure_pairs
+from hetero_la.scheduler.probe.dask_latency import measure_dask, message_seconds
 from hetero_la.scheduler.probe.machine import (
     CpuWorkers,
     ProbeSettings,
@@ -51,8 +55,47 @@ def make_profile(size: ClusterSize, settings: ProbeSettings) -> Profile:
     settings.report("links")
     links = measure_gpu_links(gpus, settings.dtype)
     settings.report("Dask")
-    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    return Profile(machine_identity(), now, tuple(devices), links, _dask(size))
+    return Profile(machine_identity(), _now(), tuple(devices), links, _dask(size))
+
+
+def profile_with_links(profile: Profile | None, links: dict[str, LinkModel]) -> Profile:
+    """Return a profile with more links, or the first one of this machine."""
+    if profile is None:
+        return Profile(machine_identity(), _now(), (), links)
+    return replace(profile, links={**profile.links, **links})
+
+
+def measure_links_between(
+    client: ClientLike, report: Callable[[str], None] = lambda what: None
+) -> dict[str, LinkModel]:
+    """Measure the links between the workers of a cluster that are in different processes.
+
+    Parameters
+    ----------
+    client : Client or Cluster
+        Of the cluster.
+    report : callable, optional
+        Called with a text before each link.
+
+    Returns
+    -------
+    dict of str to LinkModel
+        One for each kind of link, as a profile names them; those within a process are not measured.
+
+    Examples
+    --------
+    >>> import hetero_la
+    >>> with hetero_la.Cluster(cpus=2) as cluster:
+    ...     measure_links_between(cluster)
+    {}
+    """
+    running = running_client(client)
+    measures = {Transport.DASK: functools.partial(message_seconds, running)}
+    return measure_pairs(worker_infos(running), measures, report)
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
 
 def _warn_if_busy() -> None:

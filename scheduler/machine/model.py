@@ -33,13 +33,13 @@ class LinkModel:
         return self.latency + nbytes / self.bandwidth
 
 
-#: Links between workers of different processes, by name.  By NCCL on one host: measured on two
-#: H200, joined by NVLink; between hosts: one network adapter of 400 Gbit/s.
+#: Links between workers of different processes, by name.  NCCL on one host: measured on two H200
+#: joined by NVLink; over the network: one adapter of 400 Gbit/s.  Shared memory: one copy.
 NOMINAL_LINKS: Mapping[str, LinkModel] = {
     "NCCL": LinkModel(1e-5, 356e9),
     "NCCL over the network": LinkModel(1.5e-5, 50e9),
-    "shared memory": LinkModel(1e-4, 4e9),
-    "Dask's messages": LinkModel(6e-3, 1e9),
+    "shared memory": LinkModel(1e-4, 5e9),
+    "Dask's messages": LinkModel(2e-3, 1e9),
 }
 
 

@@ -235,6 +235,39 @@ def test_a_message_reaches_nodes_first_and_then_their_gpus() -> None:
     assert np.allclose(far * hold, [10, 10, 10, 10, 0, 0, 0, 0, 10, 10, 10, 10])
 
 
+PIPELINE = Fabric(1.0, 1e9, broadcast=Broadcast.PIPELINE, piece=1e9)
+CHAIN = ClusterModel("m", H200, 1e9, 4, 3, PIPELINE, replace(PIPELINE, latency=10.0, bandwidth=5e8))
+
+
+@pytest.mark.parametrize("sender", range(11))
+def test_pieces_pass_all_gpus_of_all_nodes_in_one_chain(sender: int) -> None:
+    team = np.arange(11)  # the last node is not full
+    place = (team - sender) % 11
+    alike = replace(CHAIN, network=PIPELINE)
+    lag, hold, _ = alike.broadcast_times(7e9, sender, 10, team)
+    one = PIPELINE.broadcast_times(7e9, place, 10)
+    others = team != sender
+    assert np.allclose((lag + hold)[others], (one.lag + one.hold)[others])
+    # The first piece takes 2 s in a node and 12 between nodes, each other one 2 at the slower pace.
+    lag, hold, far = CHAIN.broadcast_times(7e9, sender, 10, team)
+    hops = [12 if (sender + hop) % 11 % 4 == 0 else 2 for hop in range(1, 11)]
+    first = np.cumsum([0, *hops])[place]
+    assert np.allclose((lag + hold)[others], first[others] + 6 * 2)
+    crossed = np.cumsum([0, *(hop == 12 for hop in hops)])[place]
+    expected = (12 * crossed + 12 * (crossed > 0)) / (first + 12)
+    assert np.allclose(far[others], expected[others])
+    assert (lag >= 0).all()
+
+
+def test_many_receivers_take_a_pipeline_hardly_longer_than_one() -> None:
+    wide = replace(CHAIN, node=replace(LINK, broadcast=Broadcast.PIPELINE), nodes=64,
+                   network=Fabric(1.4e-5, 5e10, 8, Broadcast.PIPELINE))  # fmt: skip
+    lag, hold, _ = wide.broadcast_times(4e9, 0, 255, np.arange(256))
+    assert (lag + hold)[1:].max() < 1.6 * (lag + hold)[1]
+    direct = replace(wide, node=LINK, network=replace(wide.network, broadcast=Broadcast.DIRECT))
+    assert direct.broadcast_times(4e9, 0, 255, np.arange(256))[1].max() > 60 * hold[1]
+
+
 def test_a_panel_beside_updates() -> None:
     narrow, updates = Overlap(2.0, 0.25), [UpdateCall(0.0, 3.0), UpdateCall(10.0, 5.0)]
     panel = [PanelCall(1.0, 2.0, narrow), PanelCall(0.0, 1.0), PanelCall(9.0, 1.0, narrow)]

@@ -18,8 +18,10 @@ from hetero_la.cli.common.messages import written_message
 from hetero_la.io.outputs import require_different_files, require_writable_path
 from hetero_la.pictures.charts.rates import write_rates
 from hetero_la.pictures.suffix import require_chart
-from hetero_la.predict.profiling import make_profile
+from hetero_la.predict.profiling import make_profile, measure_links_between, profile_with_links
+from hetero_la.scheduler.cluster.clients import client_at
 from hetero_la.scheduler.cluster.sizing import ClusterSize
+from hetero_la.scheduler.machine.model import LinkModel
 from hetero_la.scheduler.machine.profile import MeasuredDevice, Profile
 from hetero_la.scheduler.machine.profile_file import require_regular, write_profile
 from hetero_la.scheduler.machine.rate_tables import RateTable, size_names, work
@@ -44,6 +46,10 @@ def add_parser(commands: Any) -> None:
         "-o", "--output", type=Path, metavar="FILE",
         help="write the profile to this file, which plans do not read",
     )  # fmt: skip
+    parser.add_argument(
+        "--scheduler", metavar="ADDRESS",
+        help="measure the links between the workers of this Dask cluster, and only these",
+    )  # fmt: skip
 
 
 def probe(args: argparse.Namespace) -> int:
@@ -56,17 +62,37 @@ def probe(args: argparse.Namespace) -> int:
     path = args.output or profile_path()
     require_different_files(path, args.plot)
     require_regular(path)
+    older = None if args.output is not None else _present_profile()
+    if args.scheduler is not None:
+        return _probe_links(args, older, path)
     size = ClusterSize.choose(values.given(args, *values.WORKERS))
     with _show_progress() as show:
         settings = ProbeSettings(np.dtype(args.dtype or "float64"), args.quick, show)
         profile = make_profile(size, settings)
-    if args.output is None and (older := _present_profile()) is not None:
+    if older is not None:
         profile = older.merged(profile)
     write_profile(profile, path)
     print("\n".join(report(profile)), written_message(path, "that profile"), sep="\n")
     if args.plot is not None:
         write_rates(profile.devices, args.plot)
         print(written_message(args.plot, "a chart of its rates"))
+    return 0
+
+
+def _probe_links(args: argparse.Namespace, older: Profile | None, path: Path) -> int:
+    """Measure the links between a cluster's workers, write and print them."""
+    others = values.given(args, *values.WORKERS, "dtype", "plot")
+    if unused := [values.flag(name) for name in others] + ["--quick"] * args.quick:
+        raise ValueError(f"--scheduler measures nothing but links: leave out {unused[0]}")
+    with client_at(args.scheduler) as client, _show_progress() as show:
+        links = measure_links_between(client, show)
+    if not links:
+        raise ValueError(
+            f"no link between the workers of {args.scheduler} can be measured: "
+            "none of them send each other Dask's messages"
+        )
+    write_profile(profile_with_links(older, links), path)
+    print("\n".join(_links(links)), written_message(path, "the profile with them"), sep="\n")
     return 0
 
 
@@ -100,12 +126,16 @@ def report(profile: Profile) -> Iterator[str]:
         yield ""
         yield from _device(device)
     yield ""
-    for name, link in profile.links.items():
-        yield f"{name.replace('_', ' ')}: {1e6 * link.latency:.1f} us + bytes / {_rate(link)}"
+    yield from _links(profile.links)
     yield (
         f"Dask: {1e3 * profile.dask.start:.1f} ms for a run, "
         f"{1e3 * profile.dask.hop:.1f} ms from task to task"
     )
+
+
+def _links(links: dict[str, LinkModel]) -> Iterator[str]:
+    for name, link in links.items():
+        yield f"{name.replace('_', ' ')}: {1e6 * link.latency:.1f} us + bytes / {_rate(link)}"
 
 
 def _rate(link: Any) -> str:
