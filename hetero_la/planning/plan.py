@@ -16,7 +16,7 @@ from hetero_la.planning.memory import GPU_WORKSPACE, kernel_elements
 from hetero_la.planning.planned_graph import PlannedGraph
 from hetero_la.scheduler.graph.analysis import average_parallelism, critical_path, total_work
 from hetero_la.scheduler.graph.task_graph import Granularity
-from hetero_la.scheduler.machine.model import NOMINAL_LINKS, link_name, window_steps
+from hetero_la.scheduler.machine.model import NOMINAL_LINKS, window_steps
 from hetero_la.scheduler.placement.distribution import Distribution
 from hetero_la.scheduler.placement.workers import Transport, WorkerInfo, over_processes
 from hetero_la.scheduler.predict.estimate import Stages
@@ -287,10 +287,10 @@ def _transports(plan: Plan, run: Simulation) -> list[str]:
     """Say how panels travel between processes: a line for each kind of link that they take."""
     ends: dict[str, set[tuple[str, int]]] = {}
     for pair in np.argwhere(run.bytes_sent).tolist():
-        if plan.model.transport(*pair) is not Transport.ONE_PROCESS:
-            first, second = (plan.workers[place] for place in pair)
-            processes = ends.setdefault(link_name(first, second), set())
-            processes |= {(first.host, first.pid), (second.host, second.pid)}
+        if (link := plan.model.link(*pair)) != Transport.ONE_PROCESS:
+            ends.setdefault(link, set()).update(
+                (worker.host, worker.pid) for worker in (plan.workers[place] for place in pair)
+            )
     return [
         f"panels by {name} between {len(processes)} processes, {link.bandwidth / 1e9:.3g} GB/s, "
         f"{1e6 * link.latency:.0f} us{' (nominal)' if link == NOMINAL_LINKS[name] else ''}"

@@ -44,7 +44,7 @@ NOMINAL_LINKS: Mapping[str, LinkModel] = {
 
 
 def link_name(first: WorkerInfo, second: WorkerInfo) -> str:
-    """Return the name of the link between two workers: of one transport, or two for NCCL.
+    """Return the name of the link between two workers: their transport, of which NCCL has two.
 
     Examples
     --------
@@ -135,11 +135,11 @@ class MachineModel:
         """Indices of the devices whose kernels no profile has measured."""
         return [place for place, d in enumerate(self.devices) if not d.rates.tables]
 
-    def transport(self, source: int, target: int) -> Transport:
-        """Return how data travels between two workers, given by their indices."""
+    def link(self, source: int, target: int) -> str:
+        """Return the name of the link between two workers, given by their indices."""
         if not self.workers:
-            return Transport.ONE_PROCESS
-        return transport_of(self.workers[source], self.workers[target])
+            return Transport.ONE_PROCESS.value
+        return link_name(self.workers[source], self.workers[target])
 
     def host_seconds(
         self, nbytes: float, worker: int, *, store: bool = False, source: Source = "row-major"
@@ -168,7 +168,7 @@ class MachineModel:
         return nbytes / (device.turn_bandwidth if turned else device.load_bandwidth)
 
     def transfer_seconds(
-        self, nbytes: float, source: int, target: int, *, private: bool = False
+        self, nbytes: float, source: int, target: int, *, private: bool = False, receivers: int = 1
     ) -> float:
         """Return the time to move bytes from one worker to another.
 
@@ -180,16 +180,19 @@ class MachineModel:
             Indices of the workers.
         private : bool, optional
             Whether the target needs a copy even where it could read in place.
+        receivers : int, optional
+            To how many workers the source sends these bytes at once by the same link between
+            processes, whose bandwidth they share.
         """
         if source == target:
             return 0.0
         sender, receiver = self.devices[source], self.devices[target]
         gpus = [d for d in (sender, receiver) if d.kind == "gpu"]
-        if (transport := self.transport(source, target)) is not Transport.ONE_PROCESS:
-            link = self.links[link_name(self.workers[source], self.workers[target])]
+        if (link := self.link(source, target)) != Transport.ONE_PROCESS:
             # All but NCCL lead from the host memory of one process to that of another.
-            copies = 0 if transport is Transport.NCCL else len(gpus)
-            return link.seconds(nbytes) + copies * self.host_link.seconds(nbytes)
+            copies = 0 if link.startswith(Transport.NCCL) else len(gpus)
+            sent = self.links[link].seconds(receivers * nbytes)
+            return sent + copies * self.host_link.seconds(nbytes)
         if len(gpus) == 2:
             return self.peer_link.seconds(nbytes)
         if gpus:

@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import hetero_la
 from hetero_la.algorithms.routines import ROUTINES
 from hetero_la.scheduler.graph.step_kernels import StepKernels, Tile
 from hetero_la.scheduler.machine.cluster_model import Broadcast, ClusterModel, Fabric
@@ -16,6 +17,7 @@ from hetero_la.scheduler.machine.device import H200, Overlap
 from hetero_la.scheduler.machine.model import MachineModel
 from hetero_la.scheduler.placement.distribution import Distribution
 from hetero_la.scheduler.placement.placement import Placement
+from hetero_la.scheduler.placement.workers import WorkerInfo
 from hetero_la.scheduler.predict.at_scale import ScaledRun, simulate_at_scale
 from hetero_la.scheduler.predict.sharing import PanelCall, UpdateCall, panel_spans, update_end
 from hetero_la.scheduler.predict.simulate import Simulation, simulate
@@ -81,6 +83,20 @@ def test_the_real_programs_take_as_long(
     tolerance = 0.02 if routine == "lu" else 0.002
     assert large.makespan == pytest.approx(small.makespan, rel=tolerance)
     assert_equal_traffic(routine, small, large)
+
+
+@pytest.mark.parametrize("routine", ["lu", "cholesky", "qr"])
+def test_processes_that_get_panels_one_by_one_share_the_sender_s_link(routine: str) -> None:
+    team = [WorkerInfo(f"gpu{i}", "gpu", pid=i, host="a", gpu=f"{i}") for i in range(6)]
+    plan = hetero_la.plan(routine, (24000, 24000), nb=512, workers=team)
+    run = simulate(plan.programs, plan.traffic, plan.graph, plan.model)
+    nccl = plan.model.links["NCCL"]
+    link = Fabric(nccl.latency, nccl.bandwidth, broadcast=Broadcast.DIRECT)
+    build = ROUTINES[routine].tasks
+    large = simulate_at_scale(build, plan.layout, replace(NODE, node=link), 6)
+    assert large.makespan == pytest.approx(run.makespan, rel=0.02)
+    alone = simulate_at_scale(build, plan.layout, NODE, 6).makespan
+    assert large.makespan > 1.1 * alone
 
 
 @pytest.mark.parametrize(

@@ -150,6 +150,9 @@ def test_transfers_between_processes_take_the_time_of_the_pair_s_link(
     # Links of their own take the place of the nominal ones.
     other = replace(machine, links={name: LinkModel(1.0)})
     assert other.transfer_seconds(0, 0, 1) == 1.0 + copies * machine.host_link.latency
+    # Several receivers share the sender's end.
+    shared = machine.transfer_seconds(SIZE, 0, 1, receivers=3)
+    assert shared - found == pytest.approx(2 * SIZE / machine.links[name].bandwidth)
 
 
 def test_seconds_of_instructions():
