@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from distributed import LocalCluster
 from matplotlib.figure import Figure
 
 import hetero_la
@@ -108,7 +107,7 @@ def apart(client: object, **_: object) -> list[WorkerInfo]:
     return [replace(info, host=info.name) for info in worker_infos(client)]
 
 
-def test_links_of_a_cluster_are_kept_with_what_the_profile_holds(
+def test_what_was_measured_on_a_cluster_is_kept_with_what_the_profile_holds(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     kept()
@@ -123,24 +122,33 @@ def test_links_of_a_cluster_are_kept_with_what_the_profile_holds(
         team = apart(client)
     assert err == ""
     assert re.fullmatch(
-        r"Dask's messages: [\d.]+ us \+ bytes / [\d.]+ GB/s\nwrote .* the profile with them\n", out
+        r"Dask's messages: [\d.]+ us \+ bytes / [\d.]+ GB/s\n"
+        r"Dask: [\d.]+ ms for a run, [\d.]+ ms from task to task\n"
+        r"wrote .*: the profile with them\n",
+        out,
     )
     assert list(found.links) == ["host_to_gpu", "Dask's messages"]
-    assert (found.measured, found.devices) == (before.measured, before.devices)
+    assert found.measured == before.measured
+    assert [d.threads for d in found.devices] == [d.threads for d in before.devices]
+    assert found.dask == before.dask
+    assert 0 < found.cluster_dask.hop < found.cluster_dask.start < 10
     assert list(read_profile(Path("other.json")).links) == ["Dask's messages"]
     # Plans use them, and say so.
     plan = hetero_la.plan("lu", (500, 500), nb=100, workers=team)
     assert plan.model.links["Dask's messages"] == found.links["Dask's messages"]
+    assert plan.model.dask == found.cluster_dask
     assert re.search(r"panels by Dask's messages between 2 processes.* us\n", plan.explain())
+    # A later probe of the machine leaves them.
+    assert found.merged(before).cluster_dask == found.cluster_dask
 
 
-def test_a_cluster_without_links_that_can_be_measured(capfd: pytest.CaptureFixture[str]) -> None:
-    with hetero_la.Cluster(cpus=2) as cluster:
-        assert profiling.measure_links_between(cluster) == {}
-    with LocalCluster(n_workers=1, dashboard_address=None) as alone:
-        address = alone.scheduler_address
-        said = refused(capfd, "probe", "--scheduler", address)
-    assert said.startswith(f"no link between the workers of {address} can be measured")
+def test_a_cluster_of_one_worker_has_no_links(capfd: pytest.CaptureFixture[str]) -> None:
+    with hetero_la.Cluster(cpus=2) as cluster, pytest.raises(ValueError, match="other processes"):
+        profiling.profile_with_cluster(None, cluster)
+    with local_cluster(1) as client:
+        assert main(["probe", "--scheduler", client.scheduler.address]) == 0
+    assert re.match(r"Dask: [\d.]+ ms for a run", capfd.readouterr().out)
+    assert current_profile().links == {}
 
 
 @pytest.mark.parametrize("suffix", [".png", ".svg", ".pdf"])
@@ -169,8 +177,8 @@ def test_no_line_of_a_plot_touches_its_frame() -> None:
      (["--blas-threads", "0"], "--blas-threads"),
      (["--scheduler", "tcp://127.0.0.1:9"], "127.0.0.1:9"),
      (["--scheduler", "nowhere"], "nowhere"),
-     (["--scheduler", "tcp://127.0.0.1:9", "--gpus", "1"], "nothing but links: leave out --gpus"),
-     (["--scheduler", "tcp://127.0.0.1:9", "--quick"], "nothing but links: leave out --quick")],
+     (["--scheduler", "tcp://127.0.0.1:9", "--gpus", "1"], "this machine: leave out --gpus"),
+     (["--scheduler", "tcp://127.0.0.1:9", "--quick"], "this machine: leave out --quick")],
 )  # fmt: skip
 def test_what_cannot_be_is_refused_at_once(
     argv: list[str], sentence: str, capfd: pytest.CaptureFixture[str]

@@ -1,4 +1,4 @@
-"""Measurement of the profile of this machine, and of the links of a cluster."""
+"""Measurement of the profile of this machine, and of a cluster."""
 
 from __future__ import annotations
 
@@ -14,12 +14,16 @@ from hetero_la.scheduler.cluster.clients import ClientLike, running_client, work
 from hetero_la.scheduler.cluster.cluster import Cluster
 from hetero_la.scheduler.cluster.sizing import ClusterSize
 from hetero_la.scheduler.machine.identity import machine_identity
-from hetero_la.scheduler.machine.model import DaskCosts, LinkModel
+from hetero_la.scheduler.machine.model import DaskCosts
 from hetero_la.scheduler.machine.profile import Profile
 from hetero_la.scheduler.machine.this_machine import ProfileWarning
-from hetero_la.scheduler.placement.workers import Transport
+from hetero_la.scheduler.placement.workers import Transport, over_processes
 from hetero_la.scheduler.probe.copies import measure_pairs
-from hetero_la.scheduler.probe.dask_latency import measure_dask, message_seconds
+from hetero_la.scheduler.probe.dask_latency import (
+    measure_cluster_dask,
+    measure_dask,
+    message_seconds,
+)
 from hetero_la.scheduler.probe.machine import (
     CpuWorkers,
     ProbeSettings,
@@ -58,40 +62,44 @@ def make_profile(size: ClusterSize, settings: ProbeSettings) -> Profile:
     return Profile(machine_identity(), _now(), tuple(devices), links, _dask(size))
 
 
-def profile_with_links(profile: Profile | None, links: dict[str, LinkModel]) -> Profile:
-    """Return a profile with more links, or the first one of this machine."""
-    if profile is None:
-        return Profile(machine_identity(), _now(), (), links)
-    return replace(profile, links={**profile.links, **links})
+def profile_with_cluster(
+    profile: Profile | None,
+    client: ClientLike,
+    report: Callable[[str], None] = lambda what: None,
+) -> Profile:
+    """Measure what runs on a cluster of other processes need besides their workers' speed.
 
-
-def measure_links_between(
-    client: ClientLike, report: Callable[[str], None] = lambda what: None
-) -> dict[str, LinkModel]:
-    """Measure the links between the workers of a cluster that are in different processes.
+    These are the links between workers of different processes, and Dask's overhead.
 
     Parameters
     ----------
-    client : Client or Cluster
+    profile : Profile or None
+        This machine's, if there is one.
+    client : Client
         Of the cluster.
     report : callable, optional
-        Called with a text before each link.
+        Called with a text before each part.
 
     Returns
     -------
-    dict of str to LinkModel
-        One for each kind of link, as a profile names them; those within a process are not measured.
+    Profile
+        The profile with them.
 
-    Examples
-    --------
-    >>> import hetero_la
-    >>> with hetero_la.Cluster(cpus=2) as cluster:
-    ...     measure_links_between(cluster)
-    {}
+    Raises
+    ------
+    ValueError
+        If the workers are in this process.
     """
     running = running_client(client)
+    workers = worker_infos(running)
+    if not over_processes(workers):
+        raise ValueError("the cluster must have workers in other processes than this one")
     measures = {Transport.DASK: functools.partial(message_seconds, running)}
-    return measure_pairs(worker_infos(running), measures, report)
+    links = measure_pairs(workers, measures, report)
+    report("Dask")
+    dask = measure_cluster_dask(running, [worker.address for worker in workers])
+    known = profile or Profile(machine_identity(), _now(), ())
+    return known.with_cluster(links, dask)
 
 
 def _now() -> str:

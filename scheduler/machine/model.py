@@ -12,7 +12,12 @@ import numpy as np
 
 from hetero_la.scheduler.graph.task_graph import TaskGraph
 from hetero_la.scheduler.machine.device import H200, DeviceModel, cores
-from hetero_la.scheduler.placement.workers import Transport, WorkerInfo, transport_of
+from hetero_la.scheduler.placement.workers import (
+    Transport,
+    WorkerInfo,
+    over_processes,
+    transport_of,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +67,7 @@ Source = Literal["row-major", "column-major", "in place"]
 
 
 class DaskCosts(NamedTuple):
-    """Dask's overhead in a run whose workers are threads of one process, in seconds.
+    """Dask's overhead in a run, in seconds.
 
     Attributes
     ----------
@@ -78,6 +83,7 @@ class DaskCosts(NamedTuple):
 
 
 NOMINAL_DASK = DaskCosts(5e-3, 2e-3)  #: in a process with cores to spare
+NOMINAL_CLUSTER_DASK = DaskCosts(1e-2, 6e-3)  #: over processes, with Dask's own settings
 #: Largest part of a run that all its Dask tasks together may take.
 _DASK_SHARE = 0.03
 
@@ -128,6 +134,7 @@ class MachineModel:
                 for worker in workers
             ),
             tuple(workers),
+            dask=NOMINAL_CLUSTER_DASK if over_processes(workers) else NOMINAL_DASK,
         )
 
     @property

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from hetero_la.scheduler.machine.device import DeviceModel
-from hetero_la.scheduler.machine.model import NOMINAL_DASK, DaskCosts, LinkModel
+from hetero_la.scheduler.machine.model import (
+    NOMINAL_CLUSTER_DASK,
+    NOMINAL_DASK,
+    DaskCosts,
+    LinkModel,
+)
 from hetero_la.tiles.storage.tile_sizes import TileSizes
 
 
@@ -68,8 +73,8 @@ class Profile:
         ``"host_to_gpu"``, ``"gpu_to_host"`` (pinned memory), ``"pageable_to_gpu"``,
         ``"gpu_to_pageable"``, ``"gpu_to_gpu"``, and those of `NOMINAL_LINKS` between processes, as
         far as they were measured.
-    dask : DaskCosts
-        Dask's overhead in a process.
+    dask, cluster_dask : DaskCosts
+        Dask's overhead in a process, and on the cluster of other processes that was measured.
     tunings : tuple of Tuning
         Results of `hetero-la tune`.
     """
@@ -79,6 +84,7 @@ class Profile:
     devices: tuple[MeasuredDevice, ...]
     links: dict[str, LinkModel] = field(default_factory=dict)
     dask: DaskCosts = NOMINAL_DASK
+    cluster_dask: DaskCosts = NOMINAL_CLUSTER_DASK
     tunings: tuple[Tuning, ...] = ()
 
     def device(self, name: str, threads: int, dtype: Any) -> DeviceModel | None:
@@ -107,5 +113,12 @@ class Profile:
             d for d in self.devices if (d.name, d.threads, d.model.dtype) not in measured
         ]  # fmt: skip
         return dataclasses.replace(
-            newer, devices=(*newer.devices, *kept), links={**self.links, **newer.links}
+            newer,
+            devices=(*newer.devices, *kept),
+            links={**self.links, **newer.links},
+            cluster_dask=self.cluster_dask,
         )
+
+    def with_cluster(self, links: Mapping[str, LinkModel], dask: DaskCosts) -> Profile:
+        """Return a copy with what was measured on a cluster of other processes."""
+        return dataclasses.replace(self, links={**self.links, **links}, cluster_dask=dask)

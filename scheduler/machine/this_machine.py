@@ -22,7 +22,7 @@ from hetero_la.scheduler.machine.identity import HARDWARE, machine_identity
 from hetero_la.scheduler.machine.model import MachineModel
 from hetero_la.scheduler.machine.profile import Profile
 from hetero_la.scheduler.machine.profile_file import read_profile
-from hetero_la.scheduler.placement.workers import WorkerInfo
+from hetero_la.scheduler.placement.workers import WorkerInfo, over_processes
 
 _VARIABLE = "HETERO_LA_PROFILE"
 
@@ -111,7 +111,7 @@ def with_profile(
         host_link=profile.links.get("host_to_gpu", model.host_link),
         peer_link=profile.links.get("gpu_to_gpu", model.peer_link),
         links={name: profile.links.get(name, link) for name, link in model.links.items()},
-        dask=profile.dask,
+        dask=profile.cluster_dask if over_processes(workers) else profile.dask,
         measured=profile.measured if any(known) else "",
     ), known
 

@@ -42,22 +42,33 @@ def _nothing(before: Any) -> None:
 
 
 def measure_dask(client: Client, addresses: Sequence[str]) -> DaskCosts:
-    """Time tasks on all workers of a cluster, and the overhead before and after them.
+    """Time tasks on all workers of a cluster in this process, and the overhead around them.
 
     Parameters
     ----------
     client : Client
-        Client of a cluster in this process.
+        Client of the cluster.
     addresses : sequence of str
         Addresses of its workers.
     """
+    around = _samples(functools.partial(_overhead, client, addresses))
+    return DaskCosts(statistics.median(around), _hop(client, addresses))
+
+
+def measure_cluster_dask(client: Client, addresses: Sequence[str]) -> DaskCosts:
+    """Time tasks on all workers of a cluster of other processes, which share no clock."""
+    around = _samples(functools.partial(_run, client, _nothing, addresses))
+    return DaskCosts(statistics.median(around), _hop(client, addresses))
+
+
+def _hop(client: Client, addresses: Sequence[str]) -> float:
+    """Return the seconds from one task to the next one of the same worker."""
     first = list(addresses[:1])
     one, many = (
         statistics.median(_samples(functools.partial(_run, client, _nothing, first * tasks)))
         for tasks in (1, _CHAIN)
     )
-    around = _samples(functools.partial(_overhead, client, addresses))
-    return DaskCosts(statistics.median(around), max(many - one, 0.0) / (_CHAIN - 1))
+    return max(many - one, 0.0) / (_CHAIN - 1)
 
 
 def _samples(seconds: Callable[[], float]) -> list[float]:

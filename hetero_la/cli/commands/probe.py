@@ -6,7 +6,7 @@ import argparse
 import contextlib
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +18,10 @@ from hetero_la.cli.common.messages import written_message
 from hetero_la.io.outputs import require_different_files, require_writable_path
 from hetero_la.pictures.charts.rates import write_rates
 from hetero_la.pictures.suffix import require_chart
-from hetero_la.predict.profiling import make_profile, measure_links_between, profile_with_links
+from hetero_la.predict.profiling import make_profile, profile_with_cluster
 from hetero_la.scheduler.cluster.clients import client_at
 from hetero_la.scheduler.cluster.sizing import ClusterSize
-from hetero_la.scheduler.machine.model import LinkModel
+from hetero_la.scheduler.machine.model import NOMINAL_LINKS, DaskCosts, LinkModel
 from hetero_la.scheduler.machine.profile import MeasuredDevice, Profile
 from hetero_la.scheduler.machine.profile_file import require_regular, write_profile
 from hetero_la.scheduler.machine.rate_tables import RateTable, size_names, work
@@ -48,7 +48,7 @@ def add_parser(commands: Any) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--scheduler", metavar="ADDRESS",
-        help="measure the links between the workers of this Dask cluster, and only these",
+        help="measure Dask and the links between the workers of this cluster, and nothing else",
     )  # fmt: skip
 
 
@@ -64,7 +64,7 @@ def probe(args: argparse.Namespace) -> int:
     require_regular(path)
     older = None if args.output is not None else _present_profile()
     if args.scheduler is not None:
-        return _probe_links(args, older, path)
+        return _probe_cluster(args, older, path)
     size = ClusterSize.choose(values.given(args, *values.WORKERS))
     with _show_progress() as show:
         settings = ProbeSettings(np.dtype(args.dtype or "float64"), args.quick, show)
@@ -79,20 +79,17 @@ def probe(args: argparse.Namespace) -> int:
     return 0
 
 
-def _probe_links(args: argparse.Namespace, older: Profile | None, path: Path) -> int:
-    """Measure the links between a cluster's workers, write and print them."""
+def _probe_cluster(args: argparse.Namespace, older: Profile | None, path: Path) -> int:
+    """Measure the links between a cluster's workers, and its Dask; write and print them."""
     others = values.given(args, *values.WORKERS, "dtype", "plot")
     if unused := [values.flag(name) for name in others] + ["--quick"] * args.quick:
-        raise ValueError(f"--scheduler measures nothing but links: leave out {unused[0]}")
+        raise ValueError(f"--scheduler measures nothing of this machine: leave out {unused[0]}")
     with client_at(args.scheduler) as client, _show_progress() as show:
-        links = measure_links_between(client, show)
-    if not links:
-        raise ValueError(
-            f"no link between the workers of {args.scheduler} can be measured: "
-            "none of them send each other Dask's messages"
-        )
-    write_profile(profile_with_links(older, links), path)
-    print("\n".join(_links(links)), written_message(path, "the profile with them"), sep="\n")
+        profile = profile_with_cluster(older, client, show)
+    write_profile(profile, path)
+    between = {name: link for name, link in profile.links.items() if name in NOMINAL_LINKS}
+    print(*_links(between), _dask(profile.cluster_dask), sep="\n")
+    print(written_message(path, "the profile with them"))
     return 0
 
 
@@ -127,15 +124,16 @@ def report(profile: Profile) -> Iterator[str]:
         yield from _device(device)
     yield ""
     yield from _links(profile.links)
-    yield (
-        f"Dask: {1e3 * profile.dask.start:.1f} ms for a run, "
-        f"{1e3 * profile.dask.hop:.1f} ms from task to task"
-    )
+    yield _dask(profile.dask)
 
 
-def _links(links: dict[str, LinkModel]) -> Iterator[str]:
+def _links(links: Mapping[str, LinkModel]) -> Iterator[str]:
     for name, link in links.items():
         yield f"{name.replace('_', ' ')}: {1e6 * link.latency:.1f} us + bytes / {_rate(link)}"
+
+
+def _dask(costs: DaskCosts) -> str:
+    return f"Dask: {1e3 * costs.start:.1f} ms for a run, {1e3 * costs.hop:.1f} ms from task to task"
 
 
 def _rate(link: Any) -> str:
