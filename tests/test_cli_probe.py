@@ -131,20 +131,24 @@ def test_what_was_measured_on_a_cluster_is_kept_with_what_the_profile_holds(
     assert found.measured == before.measured
     assert [d.threads for d in found.devices] == [d.threads for d in before.devices]
     assert found.dask == before.dask
-    assert 0 < found.cluster_dask.hop < found.cluster_dask.start < 10
+    assert 0 < found.cluster_dask.start < 10
     assert list(read_profile(Path("other.json")).links) == ["Dask's messages"]
     # Plans use them, and say so.
     plan = hetero_la.plan("lu", (500, 500), nb=100, workers=team)
     assert plan.model.links["Dask's messages"] == found.links["Dask's messages"]
     assert plan.model.dask == found.cluster_dask
     assert re.search(r"panels by Dask's messages between 2 processes.* us\n", plan.explain())
-    # A later probe of the machine leaves them.
-    assert found.merged(before).cluster_dask == found.cluster_dask
+    # A later probe of the machine leaves them, one of another cluster does not.
+    later = found.merged(before)
+    assert (later.links, later.cluster_dask) == (found.links, found.cluster_dask)
+    assert later.with_cluster({}, before.dask).links == before.links
 
 
 def test_a_cluster_of_one_worker_has_no_links(capfd: pytest.CaptureFixture[str]) -> None:
-    with hetero_la.Cluster(cpus=2) as cluster, pytest.raises(ValueError, match="other processes"):
-        profiling.profile_with_cluster(None, cluster)
+    with hetero_la.Cluster(cpus=2) as cluster:
+        for client in (cluster, None):
+            with pytest.raises(ValueError, match="must have workers in other processes"):
+                profiling.profile_with_cluster(None, client)
     with local_cluster(1) as client:
         assert main(["probe", "--scheduler", client.scheduler.address]) == 0
     assert re.match(r"Dask: [\d.]+ ms for a run", capfd.readouterr().out)

@@ -118,7 +118,8 @@ def choose_team(
     on_owners, on_helper = times(model)
     if on_helper < on_owners:
         return Team(team, panel_worker, model)
-    return Team(owners, None, replace(model, devices=model.devices[:panel_worker]))
+    devices, workers = model.devices[:panel_worker], model.workers[:panel_worker]
+    return Team(owners, None, replace(model, devices=devices, workers=workers))
 
 
 def arrival_steps(decided: Decisions) -> Callable[[int], int]:

@@ -88,10 +88,10 @@ def profile_with_cluster(
     Raises
     ------
     ValueError
-        If the workers are in this process.
+        If there are no workers in other processes.
     """
     running = running_client(client)
-    workers = worker_infos(running)
+    workers = [] if running is None else worker_infos(running)
     if not over_processes(workers):
         raise ValueError("the cluster must have workers in other processes than this one")
     measures = {Transport.DASK: functools.partial(message_seconds, running)}

@@ -13,6 +13,7 @@ from hetero_la.scheduler.machine.device import DeviceModel
 from hetero_la.scheduler.machine.model import (
     NOMINAL_CLUSTER_DASK,
     NOMINAL_DASK,
+    NOMINAL_LINKS,
     DaskCosts,
     LinkModel,
 )
@@ -120,5 +121,6 @@ class Profile:
         )
 
     def with_cluster(self, links: Mapping[str, LinkModel], dask: DaskCosts) -> Profile:
-        """Return a copy with what was measured on a cluster of other processes."""
-        return dataclasses.replace(self, links={**self.links, **links}, cluster_dask=dask)
+        """Return a copy with what was measured on a cluster of other processes, the last one."""
+        kept = {name: link for name, link in self.links.items() if name not in NOMINAL_LINKS}
+        return dataclasses.replace(self, links={**kept, **links}, cluster_dask=dask)
