@@ -139,7 +139,7 @@ def on(host: str, pid: int, worker: WorkerInfo = GPUS[0]) -> WorkerInfo:
         ),
         (
             (on("a", 1, CPUS[0]), on("a", 2, CPUS[0])),
-            ["shared memory between 2 processes, 5 GB/s, 100 us"],
+            ["shared memory between 2 processes, 4 GB/s, 100 us"],
         ),
         (
             (on("a", 1, CPUS[0]), on("b", 1, CPUS[0])),

@@ -39,11 +39,11 @@ class LinkModel:
 
 
 #: Links between workers of different processes, by name.  NCCL on one host: measured on two H200
-#: joined by NVLink; over the network: one adapter of 400 Gbit/s.  Shared memory: one copy.
+#: joined by NVLink; over the network: one adapter of 400 Gbit/s.  Shared memory: two copies.
 NOMINAL_LINKS: Mapping[str, LinkModel] = {
     "NCCL": LinkModel(1e-5, 356e9),
     "NCCL over the network": LinkModel(1.5e-5, 50e9),
-    "shared memory": LinkModel(1e-4, 5e9),
+    "shared memory": LinkModel(1e-4, 4e9),
     "Dask's messages": LinkModel(2e-3, 1e9),
 }
 
