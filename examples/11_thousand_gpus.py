@@ -5,7 +5,7 @@
 
 Predicts a factorization of a matrix that fills a cluster of DGX nodes.  It first makes sure
 of the prediction where the real programs can be executed without kernels, on a few GPUs;
-then it says what bounds the large run, and what two ways to pass panels on inside a node
+then it says what bounds the large run, and what other ways to pass panels on inside a node
 would make of it.
 """
 
@@ -18,17 +18,18 @@ from pathlib import Path
 import hetero_la
 from hetero_la.pictures.charts.scaling_chart import draw_scaling
 from hetero_la.predict.scaling import forecast, read_machine, strong_scaling
-from hetero_la.scheduler.machine.cluster_model import Broadcast, ClusterModel
+from hetero_la.scheduler.machine.cluster_model import Broadcast, ClusterModel, Fabric
 from hetero_la.scheduler.placement.workers import WorkerInfo
 
 
 def compare_with_programs(routine: str, machine: ClusterModel) -> None:
     """Predict four GPUs in two ways: by the programs that would run, and step by step."""
-    workers = [WorkerInfo(f"gpu{i}", "gpu", "planned", device=i) for i in range(4)]
+    workers = [WorkerInfo(f"gpu{i}", "gpu", device=i) for i in range(4)]
     plan = hetero_la.plan(routine, (32768, 32768), nb=1024, workers=workers)
     programs = plan.simulate().makespan
     # The plan's model lets every GPU copy a panel as fast as if it were alone.
-    alone = replace(machine.node, broadcast=Broadcast.INDEPENDENT)
+    link = plan.model.peer_link
+    alone = Fabric(link.latency, link.bandwidth, broadcast=Broadcast.INDEPENDENT)
     node = replace(machine, gpu=plan.model.devices[0], node=alone)
     steps = forecast(routine, (32768, 32768), node, 4, nb=1024).seconds
     print(f"n = 32768 on 4 GPUs: {programs:.4f} s by programs, {steps:.4f} s by steps")

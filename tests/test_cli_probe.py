@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from matplotlib.figure import Figure
 
+import hetero_la
 from hetero_la.cli.commands import probe
 from hetero_la.cli.main import main
 from hetero_la.pictures.charts import rates
+from hetero_la.predict import profiling
+from hetero_la.scheduler.cluster import clients
+from hetero_la.scheduler.cluster.clients import worker_infos
 from hetero_la.scheduler.machine.profile_file import FORMAT, read_profile
 from hetero_la.scheduler.machine.this_machine import current_profile
+from hetero_la.scheduler.placement.workers import WorkerInfo
 from hetero_la.scheduler.probe import machine
 from tests.command_line import in_own_folder, refused  # noqa: F401  (a fixture)
-from tests.machine import measured, profile
+from tests.machine import kept, measured, profile
+from tests.scheduler.recovery import local_cluster
 
 FEW = {
     "gemm": ((16, 64), (8, 16), (8, 64)),
@@ -30,6 +37,7 @@ FEW = {
 def few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HETERO_LA_PROFILE", str(tmp_path / "kept" / "profile.json"))
     monkeypatch.setattr(machine, "grids", lambda *args, **kwargs: FEW)
+    monkeypatch.setattr(clients, "_CONNECT_SECONDS", 2.0)  # where no scheduler is
     monkeypatch.setattr("os.getloadavg", lambda: (0.0, 0.0, 0.0))  # whatever else is running
 
 
@@ -94,6 +102,59 @@ def test_the_report_names_links_and_gpus() -> None:
     assert "host to gpu: 10.0 us + bytes / 50.00 GB/s" in text
 
 
+def apart(client: object, **_: object) -> list[WorkerInfo]:
+    """The workers of a cluster, as if each were on a host of its own."""
+    return [replace(info, host=info.name) for info in worker_infos(client)]
+
+
+def test_what_was_measured_on_a_cluster_is_kept_with_what_the_profile_holds(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    kept()
+    before = current_profile()
+    monkeypatch.setattr(profiling, "worker_infos", apart)
+    with local_cluster(2) as client:
+        address = client.scheduler.address
+        assert main(["probe", "--scheduler", address]) == 0
+        out, err = capfd.readouterr()
+        found = current_profile()
+        assert main(["probe", "--scheduler", address, "-o", "other.json"]) == 0
+        team = apart(client)
+    assert err == ""
+    assert re.fullmatch(
+        r"Dask's messages: [\d.]+ us \+ bytes / [\d.]+ GB/s\n"
+        r"Dask: [\d.]+ ms for a run, [\d.]+ ms from task to task\n"
+        r"wrote .*: the profile with them\n",
+        out,
+    )
+    assert list(found.links) == ["host_to_gpu", "Dask's messages"]
+    assert found.measured == before.measured
+    assert [d.threads for d in found.devices] == [d.threads for d in before.devices]
+    assert found.dask == before.dask
+    assert 0 < found.cluster_dask.start < 10
+    assert list(read_profile(Path("other.json")).links) == ["Dask's messages"]
+    # Plans use them, and say so.
+    plan = hetero_la.plan("lu", (500, 500), nb=100, workers=team)
+    assert plan.model.links["Dask's messages"] == found.links["Dask's messages"]
+    assert plan.model.dask == found.cluster_dask
+    assert re.search(r"panels by Dask's messages between 2 processes.* us\n", plan.explain())
+    # A later probe of the machine leaves them, one of another cluster does not.
+    later = found.merged(before)
+    assert (later.links, later.cluster_dask) == (found.links, found.cluster_dask)
+    assert later.with_cluster({}, before.dask).links == before.links
+
+
+def test_a_cluster_of_one_worker_has_no_links(capfd: pytest.CaptureFixture[str]) -> None:
+    with hetero_la.Cluster(cpus=2) as cluster:
+        for client in (cluster, None):
+            with pytest.raises(ValueError, match="must have workers in other processes"):
+                profiling.profile_with_cluster(None, client)
+    with local_cluster(1) as client:
+        assert main(["probe", "--scheduler", client.scheduler.address]) == 0
+    assert re.match(r"Dask: [\d.]+ ms for a run", capfd.readouterr().out)
+    assert current_profile().links == {}
+
+
 @pytest.mark.parametrize("suffix", [".png", ".svg", ".pdf"])
 def test_plots_of_every_kind(suffix: str, tmp_path: Path) -> None:
     path = tmp_path / f"rates{suffix}"
@@ -117,7 +178,11 @@ def test_no_line_of_a_plot_touches_its_frame() -> None:
      (["-o", "both.svg", "--plot", "./both.svg"], "two outputs cannot both be written to both.svg"),
      (["--gpus", "99"], "GPUs, but 99 were asked for"),
      (["--cpus", "0"], "a cluster needs at least one worker"),
-     (["--blas-threads", "0"], "--blas-threads")],
+     (["--blas-threads", "0"], "--blas-threads"),
+     (["--scheduler", "tcp://127.0.0.1:9"], "127.0.0.1:9"),
+     (["--scheduler", "nowhere"], "nowhere"),
+     (["--scheduler", "tcp://127.0.0.1:9", "--gpus", "1"], "this machine: leave out --gpus"),
+     (["--scheduler", "tcp://127.0.0.1:9", "--quick"], "this machine: leave out --quick")],
 )  # fmt: skip
 def test_what_cannot_be_is_refused_at_once(
     argv: list[str], sentence: str, capfd: pytest.CaptureFixture[str]

@@ -121,6 +121,50 @@ def test_explanations_say_what_the_plan_holds(
     assert "nan" not in text
 
 
+def on(host: str, pid: int, worker: WorkerInfo = GPUS[0]) -> WorkerInfo:
+    """A worker of another process, whose GPU is no other one's."""
+    return replace(worker, host=host, pid=pid, gpu=f"{host}{pid}")
+
+
+@pytest.mark.parametrize(
+    ("workers", "said"),
+    [
+        ((on("a", 1), on("a", 2)), ["NCCL between 2 processes, 356 GB/s, 10 us"]),
+        (
+            (on("a", 1), on("a", 2), on("b", 1)),
+            [
+                "NCCL between 2 processes, 356 GB/s, 10 us",
+                "NCCL over the network between 3 processes, 50 GB/s, 15 us",
+            ],
+        ),
+        (
+            (on("a", 1, CPUS[0]), on("a", 2, CPUS[0])),
+            ["shared memory between 2 processes, 4 GB/s, 100 us"],
+        ),
+        (
+            (on("a", 1, CPUS[0]), on("b", 1, CPUS[0])),
+            ["Dask's messages between 2 processes, 1 GB/s, 2000 us"],
+        ),
+        (GPUS, []),
+    ],
+    ids=["one host", "two hosts", "shared memory", "Dask", "one process"],
+)
+def test_explanations_say_how_panels_travel_between_processes(
+    workers: tuple[WorkerInfo, ...], said: list[str]
+) -> None:
+    text = hetero_la.plan("lu", (400, 400), nb=50, workers=workers).explain()
+    lines = [line for line in text.splitlines() if line.startswith("panels")]
+    assert lines == [f"panels by {one} (nominal)" for one in said]
+
+
+def test_dask_takes_no_time_for_messages_that_do_not_go_through_it() -> None:
+    plan = hetero_la.plan("lu", (400, 400), nb=10, workers=(on("a", 1), on("a", 2)))
+    alone, dask = plan._simulated(()).makespan, plan.model.dask
+    assert len(plan.traffic.messages) >= 40
+    # Only for a worker's tasks, whatever they send: open, meet the others, run, close.
+    assert plan.predicted_seconds == pytest.approx(alone + dask.start + 3 * dask.hop)
+
+
 def test_what_there_is_one_of_is_in_the_singular() -> None:
     options = {"nb": 8, "lookahead": 1, "ib": 1, "checkpoint": 1}
     worker = replace(CPUS[0], pid=CPUS[0].pid + 1)
@@ -176,7 +220,7 @@ def test_predictions_of_every_routine_grow(routine: str) -> None:
     def seconds(n: int, workers: tuple[WorkerInfo, ...]) -> float:
         nrhs = n if routine in ("inverse", "explicit_q") else 0
         plan = hetero_la.plan(routine, (n, n), nrhs=nrhs, nb=512, workers=workers, panel="gpu")
-        return plan.predicted_seconds
+        return plan._simulated(()).makespan  # without Dask's tasks
 
     assert seconds(16384, GPUS[:1]) > 2.5 * seconds(8192, GPUS[:1])
     assert seconds(16384, GPUS[:1]) > 1.3 * seconds(16384, GPUS)
@@ -184,7 +228,8 @@ def test_predictions_of_every_routine_grow(routine: str) -> None:
 
 def test_predictions_grow_with_the_work() -> None:
     def seconds(n: int, workers: tuple[WorkerInfo, ...]) -> float:
-        return hetero_la.plan("lu", (n, n), nb=256, workers=workers, panel="gpu").predicted_seconds
+        plan = hetero_la.plan("lu", (n, n), nb=256, workers=workers, panel="gpu")
+        return plan._simulated(()).makespan  # without Dask's tasks
 
     assert seconds(16384, GPUS[:1]) > 2.5 * seconds(8192, GPUS[:1])
     assert seconds(16384, GPUS[:1]) > 1.3 * seconds(16384, GPUS)

@@ -118,7 +118,8 @@ def choose_team(
     on_owners, on_helper = times(model)
     if on_helper < on_owners:
         return Team(team, panel_worker, model)
-    return Team(owners, None, replace(model, devices=model.devices[:panel_worker]))
+    devices, workers = model.devices[:panel_worker], model.workers[:panel_worker]
+    return Team(owners, None, replace(model, devices=devices, workers=workers))
 
 
 def arrival_steps(decided: Decisions) -> Callable[[int], int]:
@@ -142,7 +143,7 @@ def team_name(owners: Sequence[WorkerInfo]) -> str:
     '2 cpu x 1 threads'
     """
     first = owners[0]
-    if first.kind == "gpu" and not first.virtual:
+    if first.has_gpu:
         return f"{len(owners)} gpu"
     role = "virtual gpu" if first.virtual else "cpu"
     return f"{len(owners)} {role} x {first.blas_threads} threads"
@@ -213,7 +214,7 @@ def default_nb(
     With `travels`, the matrix is copied from host memory to the GPUs and back.
     """
     size = max(min(m, n), 1)
-    if owners[0].kind == "gpu" and not owners[0].virtual:
+    if owners[0].has_gpu:
         return _tiling(routine, size, owners, travels).sizes(size)
     if len(owners) == 1:
         # A single panel is not worth splitting: it would also split a wide part beside it.

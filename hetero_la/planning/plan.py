@@ -16,9 +16,9 @@ from hetero_la.planning.memory import GPU_WORKSPACE, kernel_elements
 from hetero_la.planning.planned_graph import PlannedGraph
 from hetero_la.scheduler.graph.analysis import average_parallelism, critical_path, total_work
 from hetero_la.scheduler.graph.task_graph import Granularity
-from hetero_la.scheduler.machine.model import window_steps
+from hetero_la.scheduler.machine.model import NOMINAL_LINKS, window_steps
 from hetero_la.scheduler.placement.distribution import Distribution
-from hetero_la.scheduler.placement.workers import WorkerInfo, over_processes
+from hetero_la.scheduler.placement.workers import Transport, WorkerInfo, over_processes
 from hetero_la.scheduler.predict.estimate import Stages
 from hetero_la.scheduler.predict.simulate import Simulation, simulate
 from hetero_la.scheduler.program.instructions import Program, ReceiveMessage
@@ -30,6 +30,8 @@ from hetero_la.tiles.storage.tile_sizes import TileSizes
 
 #: From how many panels to the next a run's time is estimated, for the length of its windows.
 _STAGES = 8
+#: Dask tasks of each worker in a run over processes: open, meet the others, run, close.
+_TASKS = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,9 +163,9 @@ class Plan(Decisions):
         """
         windows: list[list[int]] = []
         if self.workers[0].address:
-            whole = over_processes(self.workers)  # there messages have the cost of Dask's tasks
+            whole = over_processes(self.workers)
             for program in self.programs:
-                spans = [(0, 0)] if whole else program.windows(self.window)
+                spans = [(0, 0)] * _TASKS if whole else program.windows(self.window)
                 windows.append([start for start, _ in spans])
         run = self._simulated(windows)
         return replace(run, peak_bytes=np.array(self.bytes_needed(), np.int64))
@@ -246,6 +248,7 @@ class Plan(Decisions):
             _parallelism(self),
             f"look-ahead: {counted(self.lookahead, 'panel')}; panels on the {self.panel}{blocking}",
             f"windows: {_windows(self)}",
+            *_transports(self, run),
             *_checkpoints(self),
             _model(self),
             f"predicted: {run.makespan:.3g} s, {rate:.3g} Gflop/s",
@@ -275,8 +278,25 @@ def _windows(plan: Plan) -> str:
     if not plan.workers[0].address:
         return "none, runs in the calling thread"
     if over_processes(plan.workers):
-        return "a Dask task ends wherever a message leaves its worker"
+        until = "" if plan.options.checkpoint is None else ", cut at each checkpoint"
+        return f"the whole program of a worker in one Dask task{until}"
     return f"{counted(plan.window, 'step')} in one Dask task"
+
+
+def _transports(plan: Plan, run: Simulation) -> list[str]:
+    """Say how panels travel between processes: a line for each kind of link that they take."""
+    ends: dict[str, set[tuple[str, int]]] = {}
+    for pair in np.argwhere(run.bytes_sent).tolist():
+        if (link := plan.model.link(*pair)) != Transport.ONE_PROCESS:
+            ends.setdefault(link, set()).update(
+                (worker.host, worker.pid) for worker in (plan.workers[place] for place in pair)
+            )
+    return [
+        f"panels by {name} between {len(processes)} processes, {link.bandwidth / 1e9:.3g} GB/s, "
+        f"{1e6 * link.latency:.0f} us{' (nominal)' if link == NOMINAL_LINKS[name] else ''}"
+        for name, processes in ends.items()
+        for link in [plan.model.links[name]]
+    ]
 
 
 def _checkpoints(plan: Plan) -> list[str]:

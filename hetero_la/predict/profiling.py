@@ -1,21 +1,29 @@
-"""Measurement of the profile of this machine."""
+"""Measurement of the profile of this machine, and of a cluster."""
 
 from __future__ import annotations
 
 import dataclasses
 import datetime
+import functools
 import os
 import warnings
+from collections.abc import Callable
 from dataclasses import replace
 
-from hetero_la.scheduler.cluster.clients import worker_infos
+from hetero_la.scheduler.cluster.clients import ClientLike, running_client, worker_infos
 from hetero_la.scheduler.cluster.cluster import Cluster
 from hetero_la.scheduler.cluster.sizing import ClusterSize
 from hetero_la.scheduler.machine.identity import machine_identity
 from hetero_la.scheduler.machine.model import DaskCosts
 from hetero_la.scheduler.machine.profile import Profile
 from hetero_la.scheduler.machine.this_machine import ProfileWarning
-from hetero_la.scheduler.probe.dask_latency import measure_dask
+from hetero_la.scheduler.placement.workers import Transport, over_processes
+from hetero_la.scheduler.probe.copies import measure_pairs
+from hetero_la.scheduler.probe.dask_latency import (
+    measure_cluster_dask,
+    measure_dask,
+    message_seconds,
+)
 from hetero_la.scheduler.probe.machine import (
     CpuWorkers,
     ProbeSettings,
@@ -51,8 +59,51 @@ def make_profile(size: ClusterSize, settings: ProbeSettings) -> Profile:
     settings.report("links")
     links = measure_gpu_links(gpus, settings.dtype)
     settings.report("Dask")
-    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    return Profile(machine_identity(), now, tuple(devices), links, _dask(size))
+    return Profile(machine_identity(), _now(), tuple(devices), links, _dask(size))
+
+
+def profile_with_cluster(
+    profile: Profile | None,
+    client: ClientLike,
+    report: Callable[[str], None] = lambda what: None,
+) -> Profile:
+    """Measure what runs on a cluster of other processes need besides their workers' speed.
+
+    These are the links between workers of different processes, and Dask's overhead.
+
+    Parameters
+    ----------
+    profile : Profile or None
+        This machine's, if there is one.
+    client : Client
+        Of the cluster.
+    report : callable, optional
+        Called with a text before each part.
+
+    Returns
+    -------
+    Profile
+        The profile with them.
+
+    Raises
+    ------
+    ValueError
+        If there are no workers in other processes.
+    """
+    running = running_client(client)
+    workers = [] if running is None else worker_infos(running)
+    if not over_processes(workers):
+        raise ValueError("the cluster must have workers in other processes than this one")
+    measures = {Transport.DASK: functools.partial(message_seconds, running)}
+    links = measure_pairs(workers, measures, report)
+    report("Dask")
+    dask = measure_cluster_dask(running, [worker.address for worker in workers])
+    known = profile or Profile(machine_identity(), _now(), ())
+    return known.with_cluster(links, dask)
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
 
 
 def _warn_if_busy() -> None:

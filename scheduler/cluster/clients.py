@@ -69,6 +69,13 @@ def running_client(client: object = None) -> Client | None:
     return client
 
 
+@contextlib.contextmanager
+def client_at(address: str) -> Iterator[Client]:
+    """Yield a client of the scheduler at an address; raise OSError if there is none."""
+    with Client(address, timeout=_CONNECT_SECONDS, set_as_default=False) as client:
+        yield client
+
+
 def _default_client() -> Client | None:
     try:
         client = Client.current()

@@ -1,7 +1,8 @@
 """Models of machines of many GPUs, in nodes on a network: described, not measured.
 
 A panel goes from its GPU to the others first over the network, to one GPU of each node,
-and from there inside the nodes.  On either level a `Fabric` gives the time of that.
+and from there inside the nodes.  On either level a `Fabric` gives the time of that.  Where both
+pass it on in pieces, all GPUs are one chain, as in a ring of NCCL.
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ class Broadcast(StrEnum):
     as if the sender had a link to each.  DIRECT: all share the sender's one link:
     alpha + r b / beta.  FIRST: the receiver that needs the data first has that link to itself,
     then the others share it.  TREE: each receiver sends on what it has, and the i-th has the
-    data after t (floor(log2 i) + 1).  PIPELINE: in pieces along a chain; the i-th has the data
-    t after the first piece has passed the i - 1 receivers before it.
+    data after t (floor(log2 i) + 1).  PIPELINE: in pieces of c bytes along a chain; the i-th has
+    the first piece after i (alpha + c / beta), and the others (b - c) / beta later: i + b / c - 1
+    steps of a piece, but for the latency, which only the first piece shows.
     """
 
     INDEPENDENT = "independent"
@@ -39,6 +41,13 @@ class BroadcastTimes(NamedTuple):
 
     lag: np.ndarray
     hold: np.ndarray
+
+
+class PieceTimes(NamedTuple):
+    """Times over one link: of a message's first piece, and of all others after it."""
+
+    first: float
+    others: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +101,13 @@ class Fabric:
         elif self.broadcast is Broadcast.TREE:
             lag = one * np.floor(np.log2(np.maximum(place, 1)))
         elif self.broadcast is Broadcast.PIPELINE:
-            piece = self.latency + min(self.piece, nbytes) / rate
-            lag = piece * np.maximum(place - 1, 0)
+            lag = self.piece_times(nbytes).first * np.maximum(place - 1, 0)
         return BroadcastTimes(lag, hold)
+
+    def piece_times(self, nbytes: float) -> PieceTimes:
+        """Return the times of a message in a pipeline, in which each link holds a piece of it."""
+        rate, piece = self.bandwidth * self.links, min(self.piece, nbytes)
+        return PieceTimes(self.latency + piece / rate, (nbytes - piece) / rate)
 
 
 @dataclass(frozen=True)
@@ -140,11 +153,15 @@ class ClusterModel:
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the times of a message to `others` of the GPUs 0, 1, ... of `team`.
 
-        It comes to one GPU of each node over the network, and from there to its neighbours.
+        It comes to one GPU of each node over the network, and from there to its neighbours, or
+        along one chain to all of them.
         Returns lag and hold of each GPU, see `BroadcastTimes`, and the network's fraction of both.
         """
         size = self.gpus_per_node
         nodes = -(-len(team) // size)
+        rules = {self.node.broadcast, self.network.broadcast}
+        if rules == {Broadcast.PIPELINE} and nodes > 1 and size > 1:
+            return self._chain_times(nbytes, sender, team)
         node, inside = (team // size - sender // size) % nodes, (team - sender) % size
         far = min((sender % size + others) // size, nodes - 1)
         there = self.network.broadcast_times(nbytes, node, far)
@@ -154,3 +171,23 @@ class ClusterModel:
         hold = there.hold * outside + here.hold * within
         whole = np.maximum(lag + hold, np.finfo(float).tiny)
         return lag, hold, (there.lag + there.hold) * outside / whole
+
+    def _chain_times(
+        self, nbytes: float, sender: int, team: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Return the times of a message along all GPUs, from the sender's neighbour on.
+
+        The first piece takes its time on each link that it passes; the others follow at the pace
+        of the slower kind of link.
+        """
+        size, count = self.gpus_per_node, len(team)
+        node, network = self.node.piece_times(nbytes), self.network.piece_times(nbytes)
+        crossed = team // size - sender // size + -(-count // size) * (team < sender)
+        inside = (team - sender) % count - crossed
+        outside = network.first * crossed
+        first, others = node.first * inside + outside, max(node.others, network.others)
+        if network.others > node.others:
+            outside = outside + others * (crossed > 0)
+        hold = first[(sender + 1) % count] + others
+        whole = np.maximum(first + others, np.finfo(float).tiny)
+        return np.maximum(whole - hold, 0.0), np.full(count, hold), outside / whole

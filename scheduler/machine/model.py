@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from hetero_la.scheduler.graph.task_graph import TaskGraph
 from hetero_la.scheduler.machine.device import H200, DeviceModel, cores
-from hetero_la.scheduler.placement.workers import WorkerInfo
+from hetero_la.scheduler.placement.workers import (
+    Transport,
+    WorkerInfo,
+    over_processes,
+    transport_of,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,12 +38,36 @@ class LinkModel:
         return self.latency + nbytes / self.bandwidth
 
 
+#: Links between workers of different processes, by name.  NCCL on one host: measured on two H200
+#: joined by NVLink; over the network: one adapter of 400 Gbit/s.  Shared memory: two copies.
+NOMINAL_LINKS: Mapping[str, LinkModel] = {
+    "NCCL": LinkModel(1e-5, 356e9),
+    "NCCL over the network": LinkModel(1.5e-5, 50e9),
+    "shared memory": LinkModel(1e-4, 4e9),
+    "Dask's messages": LinkModel(2e-3, 1e9),
+}
+
+
+def link_name(first: WorkerInfo, second: WorkerInfo) -> str:
+    """Return the name of the link between two workers: their transport, of which NCCL has two.
+
+    Examples
+    --------
+    >>> here, there = (WorkerInfo("gpu0", "gpu", host=host) for host in "ab")
+    >>> link_name(here, there)
+    'NCCL over the network'
+    """
+    transport = transport_of(first, second)
+    far = transport is Transport.NCCL and first.host != second.host
+    return f"{transport} over the network" if far else transport.value
+
+
 #: Memory order of the user's array; "in place": the result overwrites it.
 Source = Literal["row-major", "column-major", "in place"]
 
 
 class DaskCosts(NamedTuple):
-    """Dask's overhead in a run whose workers are threads of one process, in seconds.
+    """Dask's overhead in a run, in seconds.
 
     Attributes
     ----------
@@ -54,6 +83,7 @@ class DaskCosts(NamedTuple):
 
 
 NOMINAL_DASK = DaskCosts(5e-3, 2e-3)  #: in a process with cores to spare
+NOMINAL_CLUSTER_DASK = DaskCosts(1e-2, 6e-3)  #: over processes, with Dask's own settings
 #: Largest part of a run that all its Dask tasks together may take.
 _DASK_SHARE = 0.03
 
@@ -66,10 +96,12 @@ class MachineModel:
     ----------
     devices : tuple of DeviceModel
         One per worker.
-    processes : tuple
-        An identifier of each worker's process; empty: all workers are in one process.
-    host_link, peer_link, process_link : LinkModel
-        Between the host and a GPU, two GPUs of one process, two processes.
+    workers : tuple of WorkerInfo
+        The workers of these devices; empty: all are in one process.
+    host_link, peer_link : LinkModel
+        Between the host and a GPU, and two GPUs of one process.
+    links : dict of str to LinkModel
+        Between workers of different processes, by `link_name`.
     dask : DaskCosts
         Dask's overhead.
     measured : str
@@ -84,10 +116,10 @@ class MachineModel:
     """
 
     devices: tuple[DeviceModel, ...]
-    processes: tuple[Any, ...] = ()
+    workers: tuple[WorkerInfo, ...] = ()
     host_link: LinkModel = LinkModel(1e-5, 55e9)
     peer_link: LinkModel = LinkModel(1e-5, 396e9)
-    process_link: LinkModel = LinkModel(6e-3, 1e9)  # through Dask, over TCP
+    links: Mapping[str, LinkModel] = field(default_factory=lambda: NOMINAL_LINKS)
     dask: DaskCosts = NOMINAL_DASK
     measured: str = ""
 
@@ -97,17 +129,24 @@ class MachineModel:
         return cls(
             tuple(
                 H200
-                if worker.kind == "gpu" and not worker.virtual
+                if worker.has_gpu
                 else cores(worker.blas_threads, by_reference=not worker.virtual)
                 for worker in workers
             ),
-            tuple((worker.host, worker.pid) for worker in workers),
+            tuple(workers),
+            dask=NOMINAL_CLUSTER_DASK if over_processes(workers) else NOMINAL_DASK,
         )
 
     @property
     def unmeasured(self) -> list[int]:
         """Indices of the devices whose kernels no profile has measured."""
         return [place for place, d in enumerate(self.devices) if not d.rates.tables]
+
+    def link(self, source: int, target: int) -> str:
+        """Return the name of the link between two workers, given by their indices."""
+        if not self.workers:
+            return Transport.ONE_PROCESS.value
+        return link_name(self.workers[source], self.workers[target])
 
     def host_seconds(
         self, nbytes: float, worker: int, *, store: bool = False, source: Source = "row-major"
@@ -136,7 +175,7 @@ class MachineModel:
         return nbytes / (device.turn_bandwidth if turned else device.load_bandwidth)
 
     def transfer_seconds(
-        self, nbytes: float, source: int, target: int, *, private: bool = False
+        self, nbytes: float, source: int, target: int, *, private: bool = False, receivers: int = 1
     ) -> float:
         """Return the time to move bytes from one worker to another.
 
@@ -148,14 +187,19 @@ class MachineModel:
             Indices of the workers.
         private : bool, optional
             Whether the target needs a copy even where it could read in place.
+        receivers : int, optional
+            To how many workers the source sends these bytes at once by the same link between
+            processes, whose bandwidth they share.
         """
         if source == target:
             return 0.0
         sender, receiver = self.devices[source], self.devices[target]
         gpus = [d for d in (sender, receiver) if d.kind == "gpu"]
-        if self.processes and self.processes[source] != self.processes[target]:
-            ends = sum(self.host_link.seconds(nbytes) for _ in gpus)
-            return self.process_link.seconds(nbytes) + ends
+        if (link := self.link(source, target)) != Transport.ONE_PROCESS:
+            # All but NCCL lead from the host memory of one process to that of another.
+            copies = 0 if link.startswith(Transport.NCCL) else len(gpus)
+            sent = self.links[link].seconds(receivers * nbytes)
+            return sent + copies * self.host_link.seconds(nbytes)
         if len(gpus) == 2:
             return self.peer_link.seconds(nbytes)
         if gpus:

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from hetero_la.scheduler.machine.device import DeviceModel
-from hetero_la.scheduler.machine.model import NOMINAL_DASK, DaskCosts, LinkModel
+from hetero_la.scheduler.machine.model import (
+    NOMINAL_CLUSTER_DASK,
+    NOMINAL_DASK,
+    NOMINAL_LINKS,
+    DaskCosts,
+    LinkModel,
+)
 from hetero_la.tiles.storage.tile_sizes import TileSizes
 
 
@@ -66,9 +72,10 @@ class Profile:
         Its workers, by kind and element type.
     links : dict of str to LinkModel
         ``"host_to_gpu"``, ``"gpu_to_host"`` (pinned memory), ``"pageable_to_gpu"``,
-        ``"gpu_to_pageable"``, ``"gpu_to_gpu"``, as far as there are any.
-    dask : DaskCosts
-        Dask's overhead in a process.
+        ``"gpu_to_pageable"``, ``"gpu_to_gpu"``, and those of `NOMINAL_LINKS` between processes, as
+        far as they were measured.
+    dask, cluster_dask : DaskCosts
+        Dask's overhead in a process, and on the cluster of other processes that was measured.
     tunings : tuple of Tuning
         Results of `hetero-la tune`.
     """
@@ -78,6 +85,7 @@ class Profile:
     devices: tuple[MeasuredDevice, ...]
     links: dict[str, LinkModel] = field(default_factory=dict)
     dask: DaskCosts = NOMINAL_DASK
+    cluster_dask: DaskCosts = NOMINAL_CLUSTER_DASK
     tunings: tuple[Tuning, ...] = ()
 
     def device(self, name: str, threads: int, dtype: Any) -> DeviceModel | None:
@@ -106,5 +114,13 @@ class Profile:
             d for d in self.devices if (d.name, d.threads, d.model.dtype) not in measured
         ]  # fmt: skip
         return dataclasses.replace(
-            newer, devices=(*newer.devices, *kept), links={**self.links, **newer.links}
+            newer,
+            devices=(*newer.devices, *kept),
+            links={**self.links, **newer.links},
+            cluster_dask=self.cluster_dask,
         )
+
+    def with_cluster(self, links: Mapping[str, LinkModel], dask: DaskCosts) -> Profile:
+        """Return a copy with what was measured on a cluster of other processes, the last one."""
+        kept = {name: link for name, link in self.links.items() if name not in NOMINAL_LINKS}
+        return dataclasses.replace(self, links={**kept, **links}, cluster_dask=dask)

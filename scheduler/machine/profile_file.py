@@ -13,7 +13,7 @@ import numpy as np
 
 from hetero_la.scheduler.machine.atomic_files import atomic_replacement
 from hetero_la.scheduler.machine.device import Chain, DeviceModel
-from hetero_la.scheduler.machine.model import DaskCosts, LinkModel
+from hetero_la.scheduler.machine.model import NOMINAL_CLUSTER_DASK, DaskCosts, LinkModel
 from hetero_la.scheduler.machine.profile import MeasuredDevice, Profile, Tuning
 from hetero_la.scheduler.machine.rate_tables import KernelRates, RateTable, size_names
 from hetero_la.tiles.storage.tile_sizes import sizes_text, tile_sizes
@@ -79,6 +79,7 @@ def _encoded(profile: Profile) -> dict[str, Any]:
         "devices": [_encoded_device(device) for device in profile.devices],
         "links": {name: dataclasses.asdict(link) for name, link in profile.links.items()},
         "dask": profile.dask._asdict(),
+        "cluster_dask": profile.cluster_dask._asdict(),
         "tunings": [_encoded_tuning(tuning) for tuning in profile.tunings],
     }
 
@@ -101,7 +102,10 @@ def _encoded_tuning(tuning: Tuning) -> dict[str, Any]:
 def _decoded(content: Mapping[str, Any]) -> Profile:
     if not isinstance(content["machine"], dict):
         raise ValueError(f"its machine is {content['machine']!r}, and not an object")
+    # Earlier profiles of this format have none.
+    cluster_dask = content.get("cluster_dask", NOMINAL_CLUSTER_DASK._asdict())
     _require_figures(content["dask"], "dask")
+    _require_figures(cluster_dask, "cluster_dask")
     for name, link in content["links"].items():
         _require_figures(link, name)
     return Profile(
@@ -110,6 +114,7 @@ def _decoded(content: Mapping[str, Any]) -> Profile:
         tuple(_decoded_device(device) for device in content["devices"]),
         {name: LinkModel(**link) for name, link in content["links"].items()},
         DaskCosts(**content["dask"]),
+        DaskCosts(**cluster_dask),
         tuple(map(_decoded_tuning, content["tunings"])),
     )
 

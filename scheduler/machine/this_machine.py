@@ -22,7 +22,7 @@ from hetero_la.scheduler.machine.identity import HARDWARE, machine_identity
 from hetero_la.scheduler.machine.model import MachineModel
 from hetero_la.scheduler.machine.profile import Profile
 from hetero_la.scheduler.machine.profile_file import read_profile
-from hetero_la.scheduler.placement.workers import WorkerInfo
+from hetero_la.scheduler.placement.workers import WorkerInfo, over_processes
 
 _VARIABLE = "HETERO_LA_PROFILE"
 
@@ -110,7 +110,8 @@ def with_profile(
         devices=tuple(devices),
         host_link=profile.links.get("host_to_gpu", model.host_link),
         peer_link=profile.links.get("gpu_to_gpu", model.peer_link),
-        dask=profile.dask,
+        links={name: profile.links.get(name, link) for name, link in model.links.items()},
+        dask=profile.cluster_dask if over_processes(workers) else profile.dask,
         measured=profile.measured if any(known) else "",
     ), known
 
@@ -137,6 +138,6 @@ def _is_here(worker: WorkerInfo) -> bool:
 def _profile_key(worker: WorkerInfo) -> tuple[str, int]:
     """Return the key of a worker's entry in a profile: a GPU's name, or BLAS threads."""
     gpus = machine_identity()["gpus"]
-    if worker.kind == "gpu" and not worker.virtual:
+    if worker.has_gpu:
         return (gpus[worker.device] if 0 <= worker.device < len(gpus) else "no such GPU"), 0
     return "", worker.blas_threads

@@ -1,4 +1,4 @@
-"""Description of a worker for the planner."""
+"""Description of a worker for the planner, and how data travels between two workers."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import platform
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 
 from hetero_la.tiles.kernels.cpu.device import usable_cores
 from hetero_la.tiles.kernels.device import DeviceKind
@@ -59,6 +60,43 @@ class WorkerInfo:
     def here(self) -> bool:
         """True if it runs in this process; one of another host may have the same number."""
         return self.pid == os.getpid() and self.host in ("", platform.node())
+
+    @property
+    def has_gpu(self) -> bool:
+        """True if it computes on a GPU, rather than on a CPU in the role of one."""
+        return self.kind == "gpu" and not self.virtual
+
+
+class Transport(StrEnum):
+    """How data travels from one worker to another."""
+
+    ONE_PROCESS = "one process"
+    NCCL = "NCCL"
+    SHARED_MEMORY = "shared memory"
+    DASK = "Dask's messages"
+
+
+def transport_of(first: WorkerInfo, second: WorkerInfo) -> Transport:
+    """Return the fastest transport that two workers have.
+
+    NCCL joins different GPUs: two processes that use the same one exchange data as CPU workers do.
+
+    Examples
+    --------
+    >>> first = WorkerInfo("gpu0", "gpu", pid=1, host="a", gpu="0000:18:00.0")
+    >>> second = WorkerInfo("gpu1", "gpu", pid=2, host="a", gpu="0000:2A:00.0")
+    >>> transport_of(first, second).value
+    'NCCL'
+    >>> transport_of(first, WorkerInfo("cpu0", "cpu", pid=3, host="a")).value
+    'shared memory'
+    """
+    one_host = first.host == second.host
+    if one_host and first.pid == second.pid:
+        return Transport.ONE_PROCESS
+    one_gpu = one_host and first.gpu != "" and first.gpu == second.gpu
+    if first.has_gpu and second.has_gpu and not one_gpu:
+        return Transport.NCCL
+    return Transport.SHARED_MEMORY if one_host else Transport.DASK
 
 
 def calling_thread() -> WorkerInfo:

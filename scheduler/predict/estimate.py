@@ -151,7 +151,8 @@ class Stages:
             seconds += 2 * model.transfer_seconds(nbytes, owners[0], at, private=True)
         if len(owners) > 1 and (finish or at is None):  # or else it comes from the panel worker
             nbytes = (self._layout.m - tile.start) * tile.columns * itemsize
-            seconds += model.transfer_seconds(nbytes, owners[0], owners[1])
+            others = len(owners) - 1
+            seconds += model.transfer_seconds(nbytes, owners[0], owners[1], receivers=others)
         return seconds
 
     def trailing(self, tile: Tile) -> Trailing:

@@ -11,7 +11,7 @@ waits for multiprocessors at each of its many small kernels, and takes two to fo
 the update loses 10 to 20 % of its speed.  Any other kernel of the panel queue could fill the GPU
 and has priority: it runs as if alone, and an update beside it stops.  So a look-ahead update
 delays the trailing update by its own time.  Copies occupy links and no multiprocessors; transfers
-contend only in their receiver's queue.
+contend in their receiver's queue, and between processes those of one message for the sender's link.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from __future__ import annotations
 import functools
 import heapq
 import math
+from collections import Counter
 from collections.abc import Sequence
 from itertools import accumulate
 
@@ -83,6 +84,11 @@ class SimulationState:
         `loads` says whether GPUs load and store their columns; CPUs always do.
         """
         layout, shape_of = graph.layout, functools.cache(graph.shape)
+        receivers = Counter(
+            (i.message, self.model.link(i.message.source, program.worker))
+            for program in self.programs
+            for i in program.select(ReceiveMessage)
+        )
         for w, program in enumerate(self.programs):
             device, own = self.model.devices[w], OwnColumns(program.columns, layout)
             for index, i in enumerate(program.instructions, self.first[w]):
@@ -95,7 +101,8 @@ class SimulationState:
                         self.overlap[index] = device.overlap(i.kind, layout.column_width(i.first))
                     case ReceiveMessage() if i.message in traffic.messages:
                         message = traffic.messages[i.message]
-                        self.set_receive_costs(index, message, i.private, dtype)
+                        at_once = receivers[i.message, self.model.link(i.message.source, w)]
+                        self.set_receive_costs(index, message, i.private, at_once, dtype)
                     case LoadColumn() | StoreRows() if loads or device.kind == "cpu":
                         size = math.prod(graph.shape(i.region)) * dtype.itemsize
                         self.seconds[index] = self.model.host_seconds(
@@ -105,16 +112,18 @@ class SimulationState:
                         self.bytes_host[w] += size if self.seconds[index] else 0
 
     def set_receive_costs(
-        self, index: int, message: Message, private: bool, dtype: np.dtype
+        self, index: int, message: Message, private: bool, receivers: int, dtype: np.dtype
     ) -> None:
-        """Set the times of a transfer."""
+        """Set the times of a transfer, to one of several receivers by the same link."""
         w, source = self.worker[index], message.key.source
         columns = set(self.programs[w].columns)
         size = sum(
             math.prod(part.shape) * np.dtype(part.dtype or dtype).itemsize for part in message.parts
         )
         home = any(p.row is not None and p.region.index in columns for p in message.parts)
-        self.seconds[index] = self.model.transfer_seconds(size, source, w, private=home or private)
+        self.seconds[index] = self.model.transfer_seconds(
+            size, source, w, private=home or private, receivers=receivers
+        )
         self.host[index] = self.model.devices[w].launch_seconds
         self.bytes_sent[source, w] += size
 
@@ -143,12 +152,14 @@ class SimulationState:
                 self.expected[index] += len(before)
 
     def add_dask_delays(self, windows: Sequence[Sequence[int]], start: float, hop: float) -> None:
-        """Add Dask's delays: `start` before each program, `hop` before each further window.
+        """Add Dask's delays: `start` before a worker's first task, `hop` before each other one.
 
         `windows` holds, for each worker, the places in its program at which a Dask task begins.
         """
         for first, places in zip(self.first, windows, strict=False):
-            self.dask_delays.update({first + place: hop if place else start for place in places})
+            for task, place in enumerate(places):
+                before = self.dask_delays.get(first + place, 0.0)
+                self.dask_delays[first + place] = before + (hop if task else start)
 
     def run(self) -> None:
         """Process events in order of time until none is left."""

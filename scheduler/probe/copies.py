@@ -1,14 +1,16 @@
-"""Probes of copies: within a device's memory, and between the host and GPUs."""
+"""Probes of copies: in a device's memory, between the host and GPUs, and between processes."""
 
 from __future__ import annotations
 
 import functools
+import itertools
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from hetero_la.scheduler.machine.model import LinkModel
+from hetero_la.scheduler.machine.model import LinkModel, link_name
+from hetero_la.scheduler.placement.workers import Transport, WorkerInfo, transport_of
 from hetero_la.scheduler.probe.device_probe import Probe
 from hetero_la.scheduler.probe.kernels import sample_together
 from hetero_la.tiles.arrays.transfer import pinned_empty
@@ -21,6 +23,10 @@ _SHORT = 64
 _FAST = 2e10
 #: Elements of the transfers to which a link is fitted.
 _TRANSFERS = (2**7, 2**12, 2**16, 2**19, 2**22)
+#: Bytes of the messages to which a link between two processes is fitted, and how often each goes.
+_MESSAGES, _TIMES = (2**13, 2**17, 2**20, 2**23, 2**26), 7
+#: Returns the seconds in which so many bytes get from the first worker to the second.
+Measure = Callable[[WorkerInfo, WorkerInfo, int], float]
 
 
 class _Copies:
@@ -107,6 +113,45 @@ def link(probe: Probe, pairs: Sequence[tuple[Array, Array]]) -> LinkModel:
         for to, origin in pairs
     ]
     return fit_link([to.nbytes for to, _ in pairs], seconds)
+
+
+def measure_pairs(
+    workers: Sequence[WorkerInfo],
+    measures: Mapping[Transport, Measure],
+    report: Callable[[str], None] = lambda what: None,
+) -> dict[str, LinkModel]:
+    """Return the links between the processes of some workers, by `link_name`.
+
+    Each kind of link is measured between the first two workers that have it.
+
+    Parameters
+    ----------
+    workers : sequence of WorkerInfo
+        Workers of a cluster.
+    measures : dict of Transport to callable
+        How a message is timed by each transport that is to be measured.
+    report : callable, optional
+        Called with a text before each link.
+
+    Examples
+    --------
+    >>> workers = [WorkerInfo(f"cpu{i}", "cpu", pid=i, host="a") for i in range(3)]
+    >>> timed = {Transport.SHARED_MEMORY: lambda first, second, nbytes: 1e-4 + nbytes / 4e9}
+    >>> links = measure_pairs(workers, timed)
+    >>> {name: round(1e6 * link.latency) for name, link in links.items()}
+    {'shared memory': 100}
+    """
+    links: dict[str, LinkModel] = {}
+    for first, second in itertools.combinations(workers, 2):
+        name, measure = link_name(first, second), measures.get(transport_of(first, second))
+        if measure is None or name in links:
+            continue
+        report(f"{name}, from {first.name} to {second.name}")
+        timed = functools.partial(measure, first, second)
+        timed(_MESSAGES[0])  # it also connects the two
+        seconds = [statistics.median(timed(size) for _ in range(_TIMES)) for size in _MESSAGES]
+        links[name] = fit_link(_MESSAGES, seconds)
+    return links
 
 
 def fit_link(nbytes: Sequence[float], seconds: Sequence[float]) -> LinkModel:

@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import hetero_la
 from hetero_la.algorithms.routines import ROUTINES
 from hetero_la.scheduler.graph.step_kernels import StepKernels, Tile
 from hetero_la.scheduler.machine.cluster_model import Broadcast, ClusterModel, Fabric
@@ -16,6 +17,7 @@ from hetero_la.scheduler.machine.device import H200, Overlap
 from hetero_la.scheduler.machine.model import MachineModel
 from hetero_la.scheduler.placement.distribution import Distribution
 from hetero_la.scheduler.placement.placement import Placement
+from hetero_la.scheduler.placement.workers import WorkerInfo
 from hetero_la.scheduler.predict.at_scale import ScaledRun, simulate_at_scale
 from hetero_la.scheduler.predict.sharing import PanelCall, UpdateCall, panel_spans, update_end
 from hetero_la.scheduler.predict.simulate import Simulation, simulate
@@ -81,6 +83,20 @@ def test_the_real_programs_take_as_long(
     tolerance = 0.02 if routine == "lu" else 0.002
     assert large.makespan == pytest.approx(small.makespan, rel=tolerance)
     assert_equal_traffic(routine, small, large)
+
+
+@pytest.mark.parametrize("routine", ["lu", "cholesky", "qr"])
+def test_processes_that_get_panels_one_by_one_share_the_sender_s_link(routine: str) -> None:
+    team = [WorkerInfo(f"gpu{i}", "gpu", pid=i, host="a", gpu=f"{i}") for i in range(6)]
+    plan = hetero_la.plan(routine, (24000, 24000), nb=512, workers=team)
+    run = simulate(plan.programs, plan.traffic, plan.graph, plan.model)
+    nccl = plan.model.links["NCCL"]
+    link = Fabric(nccl.latency, nccl.bandwidth, broadcast=Broadcast.DIRECT)
+    build = ROUTINES[routine].tasks
+    large = simulate_at_scale(build, plan.layout, replace(NODE, node=link), 6)
+    assert large.makespan == pytest.approx(run.makespan, rel=0.02)
+    alone = simulate_at_scale(build, plan.layout, NODE, 6).makespan
+    assert large.makespan > 1.1 * alone
 
 
 @pytest.mark.parametrize(
@@ -233,6 +249,39 @@ def test_a_message_reaches_nodes_first_and_then_their_gpus() -> None:
     assert not lag.any()
     assert hold.tolist() == [11, 10, 11, 11, 1, 0, 1, 1, 11, 10, 11, 11]
     assert np.allclose(far * hold, [10, 10, 10, 10, 0, 0, 0, 0, 10, 10, 10, 10])
+
+
+PIPELINE = Fabric(1.0, 1e9, broadcast=Broadcast.PIPELINE, piece=1e9)
+CHAIN = ClusterModel("m", H200, 1e9, 4, 3, PIPELINE, replace(PIPELINE, latency=10.0, bandwidth=5e8))
+
+
+@pytest.mark.parametrize("sender", range(11))
+def test_pieces_pass_all_gpus_of_all_nodes_in_one_chain(sender: int) -> None:
+    team = np.arange(11)  # the last node is not full
+    place = (team - sender) % 11
+    alike = replace(CHAIN, network=PIPELINE)
+    lag, hold, _ = alike.broadcast_times(7e9, sender, 10, team)
+    one = PIPELINE.broadcast_times(7e9, place, 10)
+    others = team != sender
+    assert np.allclose((lag + hold)[others], (one.lag + one.hold)[others])
+    # The first piece takes 2 s in a node and 12 between nodes, each other one 2 at the slower pace.
+    lag, hold, far = CHAIN.broadcast_times(7e9, sender, 10, team)
+    hops = [12 if (sender + hop) % 11 % 4 == 0 else 2 for hop in range(1, 11)]
+    first = np.cumsum([0, *hops])[place]
+    assert np.allclose((lag + hold)[others], first[others] + 6 * 2)
+    crossed = np.cumsum([0, *(hop == 12 for hop in hops)])[place]
+    expected = (12 * crossed + 12 * (crossed > 0)) / (first + 12)
+    assert np.allclose(far[others], expected[others])
+    assert (lag >= 0).all()
+
+
+def test_many_receivers_take_a_pipeline_hardly_longer_than_one() -> None:
+    wide = replace(CHAIN, node=replace(LINK, broadcast=Broadcast.PIPELINE), nodes=64,
+                   network=Fabric(1.4e-5, 5e10, 8, Broadcast.PIPELINE))  # fmt: skip
+    lag, hold, _ = wide.broadcast_times(4e9, 0, 255, np.arange(256))
+    assert (lag + hold)[1:].max() < 1.6 * (lag + hold)[1]
+    direct = replace(wide, node=LINK, network=replace(wide.network, broadcast=Broadcast.DIRECT))
+    assert direct.broadcast_times(4e9, 0, 255, np.arange(256))[1].max() > 60 * hold[1]
 
 
 def test_a_panel_beside_updates() -> None:

@@ -109,19 +109,50 @@ def test_only_a_gpu_has_a_host_thread_apart_from_its_queue():
     assert H200.host_seconds("geqrf", wide) == pytest.approx(1.4e-5 + 100 * 2e-6)
 
 
-def test_transfers_take_the_time_of_the_link_between_two_workers():
+CPU = WorkerInfo("cpu0", "cpu", host="a", pid=1)
+GPU = WorkerInfo("gpu0", "gpu", host="a", pid=1, device=0, gpu="0000:18:00.0")
+SIZE = 10**9
+
+
+def test_transfers_in_a_process_take_the_time_of_the_link_between_two_devices():
     virtual = replace(CORE, by_reference=False)
-    machine = MachineModel((CORE, CORE, H200, H200, virtual, CORE), (1, 1, 1, 1, 1, 2))
-    size = 10**9
-    assert machine.transfer_seconds(size, 0, 0) == 0
-    assert machine.transfer_seconds(size, 0, 1) == 0
-    assert machine.transfer_seconds(size, 0, 1, private=True) == size / CORE.bandwidth
-    assert machine.transfer_seconds(size, 0, 4) == size / CORE.bandwidth
-    assert machine.transfer_seconds(size, 2, 0) == machine.host_link.seconds(size)
-    assert machine.transfer_seconds(size, 2, 3) == machine.peer_link.seconds(size)
-    between = machine.transfer_seconds(size, 0, 5)
-    assert machine.transfer_seconds(size, 2, 5) > between > machine.transfer_seconds(size, 2, 0)
-    assert LinkModel().seconds(size) == 0
+    team = (CPU, CPU, GPU, replace(GPU, device=1), replace(GPU, virtual=True))
+    devices = (CORE, CORE, H200, H200, virtual)
+    for machine in (MachineModel(devices), MachineModel(devices, team)):
+        assert machine.transfer_seconds(SIZE, 0, 0) == 0
+        assert machine.transfer_seconds(SIZE, 0, 1) == 0
+        assert machine.transfer_seconds(SIZE, 0, 1, private=True) == SIZE / CORE.bandwidth
+        assert machine.transfer_seconds(SIZE, 0, 4) == SIZE / CORE.bandwidth
+        assert machine.transfer_seconds(SIZE, 2, 0) == machine.host_link.seconds(SIZE)
+        assert machine.transfer_seconds(SIZE, 2, 3) == machine.peer_link.seconds(SIZE)
+    assert LinkModel().seconds(SIZE) == 0
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "name", "copies"),
+    [
+        (GPU, replace(GPU, pid=2, gpu="0000:2A:00.0"), "NCCL", 0),
+        (GPU, replace(GPU, host="b"), "NCCL over the network", 0),
+        (CPU, replace(CPU, pid=2), "shared memory", 0),
+        (GPU, replace(CPU, pid=2), "shared memory", 1),
+        (GPU, replace(GPU, pid=2), "shared memory", 2),
+        (CPU, replace(CPU, host="b"), "Dask's messages", 0),
+        (CPU, replace(GPU, host="b"), "Dask's messages", 1),
+    ],
+)
+def test_transfers_between_processes_take_the_time_of_the_pair_s_link(
+    first: WorkerInfo, second: WorkerInfo, name: str, copies: int
+) -> None:
+    machine = MachineModel.nominal([first, second])
+    found = machine.transfer_seconds(SIZE, 0, 1)
+    assert found == machine.transfer_seconds(SIZE, 1, 0)
+    assert found == machine.links[name].seconds(SIZE) + copies * machine.host_link.seconds(SIZE)
+    # Links of their own take the place of the nominal ones.
+    other = replace(machine, links={name: LinkModel(1.0)})
+    assert other.transfer_seconds(0, 0, 1) == 1.0 + copies * machine.host_link.latency
+    # Several receivers share the sender's end.
+    shared = machine.transfer_seconds(SIZE, 0, 1, receivers=3)
+    assert shared - found == pytest.approx(2 * SIZE / machine.links[name].bandwidth)
 
 
 def test_seconds_of_instructions():
@@ -174,7 +205,7 @@ def test_nominal_model_follows_the_workers():
     machine = machine_model(team, measure=False)
     assert machine == MachineModel.nominal(team)
     assert machine.devices == (H200, cores(2, by_reference=False), cores(4))
-    assert machine.processes == (("", 1), ("", 1), ("", 2))
+    assert machine.workers == tuple(team)
     assert pickle.loads(pickle.dumps(machine)) == machine
     assert machine_model(team) == machine  # none of them is in this process
 

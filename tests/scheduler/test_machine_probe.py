@@ -16,11 +16,18 @@ from hetero_la.pictures.palette import family
 from hetero_la.scheduler.cluster.clients import worker_infos
 from hetero_la.scheduler.cluster.cluster import Cluster
 from hetero_la.scheduler.machine.device import CORE, H200
+from hetero_la.scheduler.machine.model import NOMINAL_LINKS
 from hetero_la.scheduler.machine.rate_tables import case_shapes, measurable, size_names
+from hetero_la.scheduler.placement.workers import Transport, WorkerInfo
 from hetero_la.scheduler.probe import kernels, machine
 from hetero_la.scheduler.probe.clock import Clock, fit_clock
-from hetero_la.scheduler.probe.copies import fit_link, measure_copies, measure_links
-from hetero_la.scheduler.probe.dask_latency import measure_dask
+from hetero_la.scheduler.probe.copies import (
+    fit_link,
+    measure_copies,
+    measure_links,
+    measure_pairs,
+)
+from hetero_la.scheduler.probe.dask_latency import _fetch, measure_dask, message_seconds
 from hetero_la.scheduler.probe.device_probe import Probe
 from hetero_la.scheduler.probe.issue import measure_issue
 from hetero_la.scheduler.probe.kernel_cases import KernelCase, grids
@@ -33,6 +40,7 @@ from hetero_la.scheduler.probe.machine import CpuWorkers, ProbeSettings, measure
 from hetero_la.tiles.kernels import registry
 from hetero_la.tiles.kernels.cpu.device import CpuDevice
 from hetero_la.tiles.kernels.spec import SPECS, Role, kernel
+from tests.scheduler.recovery import local_cluster
 
 DOUBLE = np.dtype(float)
 
@@ -259,6 +267,39 @@ def test_links_of_a_cpu_stand_in_for_those_of_a_gpu() -> None:
     links = measure_links(Probe(CpuDevice(), DOUBLE))
     assert list(links) == ["host_to_gpu", "gpu_to_host", "pageable_to_gpu", "gpu_to_pageable"]
     assert all(link.seconds(10**6) > 0 for link in links.values())
+
+
+def test_each_kind_of_link_is_measured_between_the_first_two_that_have_it() -> None:
+    def gpu(host: str, pid: int) -> WorkerInfo:
+        return WorkerInfo(f"{host}{pid}", "gpu", pid=pid, host=host, gpu=f"{pid}")
+
+    team = [gpu("a", 1), gpu("a", 2), gpu("b", 3), gpu("b", 4), WorkerInfo("c", "cpu", host="c")]
+    seen, told = set(), list[str]()
+
+    def nccl(first: WorkerInfo, second: WorkerInfo, nbytes: int) -> float:
+        seen.add((first.name, second.name))
+        near = first.host == second.host
+        return 1e-5 + nbytes / 4e11 if near else 2e-5 + nbytes / 5e10
+
+    links = measure_pairs(team, {Transport.NCCL: nccl}, told.append)
+    assert seen == {("a1", "a2"), ("a1", "b3")}
+    assert told == ["NCCL, from a1 to a2", "NCCL over the network, from a1 to b3"]
+    figures = [(1e6 * link.latency, link.bandwidth / 1e9) for link in links.values()]
+    assert np.allclose(figures, [(10, 400), (20, 50)])
+    assert set(links) <= set(NOMINAL_LINKS)
+    assert measure_pairs(team[:1], {Transport.NCCL: nccl}) == {}
+
+
+def test_messages_of_dask_take_longer_if_they_are_longer() -> None:
+    with local_cluster(2) as client:
+        first, second = worker_infos(client)
+        short, long = (
+            statistics.median(message_seconds(client, first, second, nbytes) for _ in range(5))
+            for nbytes in (8, 2**27)
+        )
+        assert 0 < short < long < 60
+        with pytest.raises(RuntimeError, match=f"{first.address} sent no message"):
+            client.run(_fetch, "no such key", first.address, workers=[second.address])
 
 
 def clock(*pieces: float) -> Clock:

@@ -232,7 +232,7 @@ def test_sequences_of_sizes_are_kept_as_words(place: Path) -> None:
 def test_the_file_is_json_with_the_names_that_are_documented(place: Path) -> None:
     content = json.loads(kept().read_text())
     assert list(content) == [
-        "format", "machine", "measured", "devices", "links", "dask", "tunings"
+        "format", "machine", "measured", "devices", "links", "dask", "cluster_dask", "tunings"
     ]  # fmt: skip
     assert list(content["devices"][0]["kernels"][0]) == [
         "kernel", "sizes", "axes", "seconds", "spreads"

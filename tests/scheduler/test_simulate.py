@@ -395,3 +395,4 @@ def test_dask_takes_time_before_a_run_and_between_its_tasks() -> None:
     assert late.makespan == pytest.approx(alone + 0.75)
     pause = late.start[0][cut] - late.stop[0][cut - 1]
     assert pause == pytest.approx(0.25 + CORE.issue_seconds)
+    assert run([0, 0, 0]).makespan == pytest.approx(alone + 1.0)

@@ -19,7 +19,13 @@ import hetero_la
 from hetero_la.scheduler.cluster import devices
 from hetero_la.scheduler.cluster.clients import running_addresses, worker_infos
 from hetero_la.scheduler.cluster.devices import describe, device_of
-from hetero_la.scheduler.placement.workers import calling_thread, over_processes
+from hetero_la.scheduler.placement.workers import (
+    Transport,
+    WorkerInfo,
+    calling_thread,
+    over_processes,
+    transport_of,
+)
 from hetero_la.tiles.kernels.cpu.device import CpuDevice, VirtualGpu
 from tests.dask_support import chunked, nothing_left
 from tests.scheduler.recovery import Hosts, at_rest, die_at
@@ -168,6 +174,33 @@ def test_processes_of_two_hosts_may_have_one_number() -> None:
     assert not over_processes([here, replace(here, host="")])
     assert over_processes([here, replace(here, host="another")])
     assert over_processes([here, replace(here, pid=here.pid + 1)])
+
+
+def test_data_takes_the_fastest_way_that_two_workers_have() -> None:
+    cpu = WorkerInfo("cpu0", "cpu", pid=1, host="a")
+    gpu = WorkerInfo("gpu0", "gpu", pid=1, host="a", device=0, gpu="0000:18:00.0")
+    virtual = replace(cpu, kind="gpu", virtual=True)
+    others = {
+        Transport.ONE_PROCESS: [
+            (cpu, gpu),
+            (cpu, virtual),
+            (gpu, replace(gpu, gpu="0000:2A:00.0")),
+        ],
+        Transport.NCCL: [
+            (gpu, replace(gpu, pid=2, gpu="0000:2A:00.0")),
+            (gpu, replace(gpu, host="b")),  # of the same number on its own host
+        ],
+        Transport.SHARED_MEMORY: [
+            (cpu, replace(cpu, pid=2)),
+            (cpu, replace(gpu, pid=2)),
+            (virtual, replace(virtual, pid=2)),
+            (gpu, replace(gpu, pid=2)),  # two processes use one GPU
+        ],
+        Transport.DASK: [(cpu, replace(cpu, host="b")), (cpu, replace(gpu, host="b"))],
+    }
+    for transport, pairs in others.items():
+        for first, second in pairs:
+            assert transport_of(first, second) is transport_of(second, first) is transport
 
 
 def count_overlaps(dask_worker: Any) -> None:

@@ -6,7 +6,7 @@ import argparse
 import contextlib
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +18,10 @@ from hetero_la.cli.common.messages import written_message
 from hetero_la.io.outputs import require_different_files, require_writable_path
 from hetero_la.pictures.charts.rates import write_rates
 from hetero_la.pictures.suffix import require_chart
-from hetero_la.predict.profiling import make_profile
+from hetero_la.predict.profiling import make_profile, profile_with_cluster
+from hetero_la.scheduler.cluster.clients import client_at
 from hetero_la.scheduler.cluster.sizing import ClusterSize
+from hetero_la.scheduler.machine.model import NOMINAL_LINKS, DaskCosts, LinkModel
 from hetero_la.scheduler.machine.profile import MeasuredDevice, Profile
 from hetero_la.scheduler.machine.profile_file import require_regular, write_profile
 from hetero_la.scheduler.machine.rate_tables import RateTable, size_names, work
@@ -44,6 +46,10 @@ def add_parser(commands: Any) -> None:
         "-o", "--output", type=Path, metavar="FILE",
         help="write the profile to this file, which plans do not read",
     )  # fmt: skip
+    parser.add_argument(
+        "--scheduler", metavar="ADDRESS",
+        help="measure Dask and the links between the workers of this cluster, and nothing else",
+    )  # fmt: skip
 
 
 def probe(args: argparse.Namespace) -> int:
@@ -56,17 +62,34 @@ def probe(args: argparse.Namespace) -> int:
     path = args.output or profile_path()
     require_different_files(path, args.plot)
     require_regular(path)
+    older = None if args.output is not None else _present_profile()
+    if args.scheduler is not None:
+        return _probe_cluster(args, older, path)
     size = ClusterSize.choose(values.given(args, *values.WORKERS))
     with _show_progress() as show:
         settings = ProbeSettings(np.dtype(args.dtype or "float64"), args.quick, show)
         profile = make_profile(size, settings)
-    if args.output is None and (older := _present_profile()) is not None:
+    if older is not None:
         profile = older.merged(profile)
     write_profile(profile, path)
     print("\n".join(report(profile)), written_message(path, "that profile"), sep="\n")
     if args.plot is not None:
         write_rates(profile.devices, args.plot)
         print(written_message(args.plot, "a chart of its rates"))
+    return 0
+
+
+def _probe_cluster(args: argparse.Namespace, older: Profile | None, path: Path) -> int:
+    """Measure the links between a cluster's workers, and its Dask; write and print them."""
+    others = values.given(args, *values.WORKERS, "dtype", "plot")
+    if unused := [values.flag(name) for name in others] + ["--quick"] * args.quick:
+        raise ValueError(f"--scheduler measures nothing of this machine: leave out {unused[0]}")
+    with client_at(args.scheduler) as client, _show_progress() as show:
+        profile = profile_with_cluster(older, client, show)
+    write_profile(profile, path)
+    between = {name: link for name, link in profile.links.items() if name in NOMINAL_LINKS}
+    print(*_links(between), _dask(profile.cluster_dask), sep="\n")
+    print(written_message(path, "the profile with them"))
     return 0
 
 
@@ -100,12 +123,17 @@ def report(profile: Profile) -> Iterator[str]:
         yield ""
         yield from _device(device)
     yield ""
-    for name, link in profile.links.items():
+    yield from _links(profile.links)
+    yield _dask(profile.dask)
+
+
+def _links(links: Mapping[str, LinkModel]) -> Iterator[str]:
+    for name, link in links.items():
         yield f"{name.replace('_', ' ')}: {1e6 * link.latency:.1f} us + bytes / {_rate(link)}"
-    yield (
-        f"Dask: {1e3 * profile.dask.start:.1f} ms for a run, "
-        f"{1e3 * profile.dask.hop:.1f} ms from task to task"
-    )
+
+
+def _dask(costs: DaskCosts) -> str:
+    return f"Dask: {1e3 * costs.start:.1f} ms for a run, {1e3 * costs.hop:.1f} ms from task to task"
 
 
 def _rate(link: Any) -> str:

@@ -113,7 +113,7 @@ def row_without_result(
 
 def reference_seconds(problem: MatrixProblem, plan: Any) -> float:
     """Return the seconds that cuSOLVER takes if GPUs were used, otherwise SciPy on all cores."""
-    if any(worker.kind == "gpu" and not worker.virtual for worker in plan.workers):
+    if any(worker.has_gpu for worker in plan.workers):
         from hetero_la.tiles.kernels.gpu.libraries import cusolver_seconds
 
         return cusolver_seconds(problem.routine.panel_kernel, problem.a, problem.b)
