@@ -249,6 +249,24 @@ def test_the_description_as_data(capfd: pytest.CaptureFixture[str]) -> None:
         assert 1e7 < pair["bandwidth"] < 1e11
 
 
+def test_workers_of_one_process_are_measured_too(capfd: pytest.CaptureFixture[str]) -> None:
+    with LocalCluster(
+        n_workers=2, threads_per_worker=1, processes=False, protocol="tcp", dashboard_address=None
+    ) as running:
+        assert main(["info", "--json", "--scheduler", running.scheduler_address]) == 0
+    (pair,) = json.loads(capfd.readouterr().out)["pairs"]
+    assert pair["transport"] == "one process"
+    assert 1e-4 < pair["latency"] < 1
+
+
+def test_a_worker_alone_has_no_pairs(capfd: pytest.CaptureFixture[str]) -> None:
+    with LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as running:
+        assert main(["info", "--scheduler", running.scheduler_address]) == 0
+    cluster, workers = capfd.readouterr().out.split("\n\n")
+    assert "  workers      1cpu on 1 host\n" in cluster
+    assert len(table(workers)) == 1
+
+
 def test_this_machine_as_data(capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["info", "--json"]) == 0
     found = json.loads(capfd.readouterr().out)

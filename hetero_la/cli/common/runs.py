@@ -26,6 +26,7 @@ from hetero_la.cli.common.workers import asked_for
 from hetero_la.io.outputs import require_writable_path
 from hetero_la.pictures.charts.files import require_suffix
 from hetero_la.tiles.arrays.counted import counted
+from hetero_la.tiles.arrays.transfer import gpu_count
 from hetero_la.tiles.kernels.cpu.device import usable_cores
 from hetero_la.tiles.storage.tile_sizes import sizes_text
 
@@ -100,8 +101,11 @@ def row_without_result(
 
 
 def reference_seconds(problem: MatrixProblem, plan: Any) -> float:
-    """Return the seconds that cuSOLVER takes if GPUs were used, otherwise SciPy on all cores."""
-    if any(worker.kind == "gpu" and not worker.virtual for worker in plan.workers):
+    """Return the seconds that cuSOLVER takes if GPUs were used, otherwise SciPy on all cores.
+
+    It runs here: SciPy also if only other hosts of a cluster have GPUs.
+    """
+    if gpu_count() and any(one.kind == "gpu" and not one.virtual for one in plan.workers):
         from hetero_la.tiles.kernels.gpu.libraries import cusolver_seconds
 
         return cusolver_seconds(problem.routine.panel_kernel, problem.a, problem.b)
