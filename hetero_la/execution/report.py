@@ -125,7 +125,7 @@ class Timing:
         return found
 
     def __str__(self) -> str:
-        room = max(10, *(len(w.name) + 2 for w in self.workers))
+        room = max([10, *(len(w.name) + 2 for w in self.workers)])
         lines = [
             f"{'worker':<{room}}{'kind':<6}{'calls':>7}{'Gflop':>12}{'busy s':>10}{'moving s':>10}"
         ]
