@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,8 +21,8 @@ from hetero_la.cli.commands import tune
 from hetero_la.cli.common.cluster_report import (
     ClusterReport,
     PairReport,
+    cluster_entries,
     pair_lines,
-    summary,
     worker_lines,
 )
 from hetero_la.cli.main import main
@@ -280,7 +281,9 @@ def cluster_of(*workers: WorkerInfo) -> ClusterReport:
 
 
 def test_versions_that_differ_are_named_with_who_has_them() -> None:
-    said = summary(cluster_of(WorkerInfo("a", "cpu", host="x"), WorkerInfo("b", "gpu", host="y")))
+    said = cluster_entries(
+        cluster_of(WorkerInfo("a", "cpu", host="x"), WorkerInfo("b", "gpu", host="y"))
+    )
     assert said["workers"] == "1gpu+1cpu on 2 hosts"
     assert said["numpy"] == "2.1 (client, a), 2.2 (scheduler), missing (b)"
 
@@ -344,13 +347,42 @@ def test_workers_of_one_process_share_its_memory() -> None:
     assert pair_transport(first, replace(far, pid=first.pid)) == "Dask's messages"
 
 
-def test_a_large_message_takes_longer(scheduler: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("nbytes", "bandwidth"), [(16_000_000, 2e9), (64_000_000, 2e9)])
+def test_latency_and_bandwidth_are_those_of_the_link(
+    nbytes: int, bandwidth: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pairs, "_LARGE", nbytes)
+    monkeypatch.setattr(pairs, "_seconds", lambda *given: 1e-3 + given[3] / bandwidth)
+    link = measure_pair(None, *hosts_of(1, 2))
+    assert link.latency == pytest.approx(1e-3, rel=0.01)
+    assert link.bandwidth == pytest.approx(bandwidth, rel=0.01)
+
+
+def test_a_disturbed_measurement_makes_no_link_infinite(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pairs, "_seconds", lambda *given: 0.02 if given[3] < 10_000 else 0.016)
+    assert measure_pair(None, *hosts_of(1, 2)).bandwidth == pytest.approx(1e9, rel=0.01)
+
+
+def arrive_late(seconds: float) -> None:
+    """Let messages that come to this process be noticed so much later; 0 undoes it."""
+    real: Any = getattr(pairs._pass_on, "real", pairs._pass_on)
+
+    def late(message: Any) -> Any:
+        time.sleep(seconds)
+        return real(message)
+
+    late.real = real  # type: ignore[attr-defined]
+    pairs._pass_on = late if seconds else real
+
+
+def test_a_message_there_and_back_takes_two_latencies(scheduler: str) -> None:
     with client_at(scheduler) as client:
-        link = measure_pair(client, *worker_infos(client))
-        monkeypatch.setattr(pairs, "_LARGE", 100 * pairs._LARGE // 10)
-        larger = measure_pair(client, *worker_infos(client))
-    assert 1e-4 < link.latency < 1
-    assert link.bandwidth / 5 < larger.bandwidth < 5 * link.bandwidth
+        client.run(arrive_late, 0.05)
+        try:
+            link = measure_pair(client, *worker_infos(client))
+        finally:
+            client.run(arrive_late, 0)
+    assert 0.05 < link.latency < 0.095
 
 
 def test_a_worker_that_has_left_ends_the_measurement(scheduler: str) -> None:

@@ -13,10 +13,10 @@ from typing import Any
 import hetero_la
 from hetero_la.cli.common import values
 from hetero_la.cli.common.cluster_report import (
+    cluster_entries,
     describe_cluster,
     measured_pairs,
     pair_lines,
-    summary,
     worker_lines,
 )
 from hetero_la.scheduler.cluster.clients import client_at
@@ -55,16 +55,16 @@ def info(args: argparse.Namespace) -> int:
             found = asdict(cluster) | {"pairs": [asdict(pair) for pair in pairs]}
             print(json.dumps(found, indent=2))
             return 0
-        lines = [*sections({"cluster": summary(cluster)}), "", *worker_lines(cluster.workers)]
-        print(*lines, sep="\n", flush=True)
+        print(*sections({"cluster": cluster_entries(cluster)}), sep="\n")
+        print("", *worker_lines(cluster.workers), sep="\n", flush=True)
         if len(cluster.workers) > 1:
             print("", *pair_lines(pairs), sep="\n")
     return 0
 
 
-def sections(machine: dict[str, dict[str, str]]) -> Iterator[str]:
-    """Yield the lines that show the result of `describe_machine`."""
-    for section, entries in machine.items():
+def sections(named: dict[str, dict[str, str]]) -> Iterator[str]:
+    """Yield the lines that show sections of names and texts."""
+    for section, entries in named.items():
         yield section
         width = max((len(name) for name in entries), default=0)
         for name, value in entries.items():

@@ -49,10 +49,14 @@ def add_parser(commands: Any) -> None:
     sizes = ", ".join(map(str, scaling.TILE_SIZES))
     parser.add_argument(
         "--nb", type=values.tilings, metavar="LIST",
-        help=f"tile sizes, of which the fastest that fits is used (default: {sizes})",
+        help="tile sizes, of which the fastest that fits is used "
+        f"(default: {sizes}; on a cluster those of a run)",
     )  # fmt: skip
     parser.add_argument("--dtype", choices=DTYPES, default="float64", help="element type")
-    parser.add_argument("--lookahead", type=values.count, metavar="D", help="look-ahead depth")
+    parser.add_argument(
+        "--lookahead", type=values.count, metavar="D",
+        help="look-ahead depth (default: 1; on a cluster that of a run)",
+    )  # fmt: skip
     parser.add_argument(
         "--scaling", choices=list(_SCALING),
         help="table over 1, 2, 4, ... GPUs, for the same matrix (strong), or for matrices with "

@@ -93,7 +93,7 @@ def measured_pairs(client: Any) -> Iterator[PairReport]:
         )  # fmt: skip
 
 
-def summary(cluster: ClusterReport) -> dict[str, str]:
+def cluster_entries(cluster: ClusterReport) -> dict[str, str]:
     """Return names and texts that sum up a cluster."""
     hosts = counted(len({worker.host for worker in cluster.workers}), "host")
     found = {
