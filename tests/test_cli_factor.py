@@ -191,10 +191,13 @@ def test_where_gpus_ran_the_reference_is_cusolver(
     calls = []
     monkeypatch.setattr(libraries, "cusolver_seconds", lambda *given: calls.append(given) or 1.25)
     problem = problems.read_or_generate(arguments.parse([*line.split(), "--random", "12", "--ref"]))
-    for kind, virtual in (("cpu", False), ("gpu", True), ("gpu", False)):
+    for kind, virtual, here in (
+        ("cpu", False, 1), ("gpu", True, 1), ("gpu", False, 0), ("gpu", False, 1),
+    ):  # fmt: skip
         worker = SimpleNamespace(kind=kind, virtual=virtual)
+        monkeypatch.setattr(runs, "gpu_count", lambda count=here: count)
         seconds = runs.reference_seconds(problem, SimpleNamespace(workers=[worker]))
-        assert (seconds == 1.25) == (kind == "gpu" and not virtual)
+        assert (seconds == 1.25) == (kind == "gpu" and not virtual and here == 1)
     assert calls == [(asked, problem.a, problem.b)]
 
 

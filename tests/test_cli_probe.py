@@ -37,7 +37,7 @@ FEW = {
 def few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HETERO_LA_PROFILE", str(tmp_path / "kept" / "profile.json"))
     monkeypatch.setattr(machine, "grids", lambda *args, **kwargs: FEW)
-    monkeypatch.setattr(clients, "_CONNECT_SECONDS", 2.0)  # where no scheduler is
+    monkeypatch.setattr(clients, "_ANSWER_SECONDS", 2.0)  # where no scheduler is
     monkeypatch.setattr("os.getloadavg", lambda: (0.0, 0.0, 0.0))  # whatever else is running
 
 

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import doctest
 import importlib.util
+import os
 import re
 import shlex
+import socket
+import subprocess
+import sys
+from itertools import dropwhile
 from pathlib import Path
 
 import pytest
+from distributed import Client
 
 import hetero_la
 from hetero_la.cli import arguments
@@ -37,7 +43,11 @@ def blocks(path: Path, language: str) -> list[tuple[int, str]]:
 def commands(path: Path) -> list[list[str]]:
     """Lines of the shell blocks, split as a shell would."""
     lines = [line for _, block in blocks(path, "bash") for line in block.splitlines()]
-    return [words for line in lines if (words := shlex.split(line, comments=True))]
+    split = (shlex.split(line, comments=True) for line in lines)
+    # Without variables that are set for one command.
+    return [
+        found for words in split if (found := [*dropwhile(re.compile(r"[A-Z_]+=").match, words)])
+    ]
 
 
 @pages
@@ -65,8 +75,20 @@ def test_commands_parse(path: Path) -> None:
             arguments.parse(rest)
         elif program == "python":
             assert (ROOT / rest[0]).is_file(), rest
+        elif program == "dask":
+            _parse_dask(rest)
         else:
             assert program in NOT_RUN | {"hetero-la"}, [program, *rest]
+
+
+def _parse_dask(words: list[str]) -> None:
+    """Let Dask parse a command line; dask-cuda's, if that is installed."""
+    if words[0] != "cuda":
+        program = importlib.import_module(f"distributed.cli.dask_{words[0]}").main
+        program.make_context(words[0], words[1:])
+    elif importlib.util.find_spec("dask_cuda") is not None:
+        worker = importlib.import_module("dask_cuda.cli").worker
+        worker.make_context(words[1], words[2:])
 
 
 def test_commands_without_files_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,9 +96,42 @@ def test_commands_without_files_run(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     for path in PAGES:  # those of the README are run by .ci/run, or need files
         for program, *rest in commands(path):
             if program == "hetero-la" and not (
-                _needs_gpu(rest) or _needs_files(rest) or _is_slow(rest)
+                _needs_gpu(rest) or _needs_files(rest) or _is_slow(rest) or _needs_cluster(rest)
             ):
                 assert main(rest) == 0, rest
+
+
+@in_checkout
+def test_the_cluster_of_the_page_can_be_started(capsys: pytest.CaptureFixture[str]) -> None:
+    """The first commands of the page on clusters: a scheduler, workers, and what uses them."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    block = blocks(ROOT / "docs" / "clusters.md", "bash")[0][1].replace("8786", port)
+    started: list[subprocess.Popen[bytes]] = []
+    statuses: list[int] = []
+    try:
+        for program, *rest in map(shlex.split, block.splitlines()):
+            if program == "dask":
+                module = f"distributed.cli.dask_{rest[0]}"
+                started.append(
+                    subprocess.Popen(
+                        [sys.executable, "-m", module, *rest[1:]], stderr=subprocess.DEVNULL,
+                        env={**os.environ, "PYTHONPATH": str(ROOT)},
+                    )
+                )  # fmt: skip
+                continue
+            with Client(f"tcp://127.0.0.1:{port}", set_as_default=False) as client:
+                client.wait_for_workers(len(started) - 1, timeout=60)
+            statuses.append(main(rest))
+    finally:
+        for process in started:
+            process.terminate()
+            process.wait()
+    assert statuses == [0, 0]
+    out = capsys.readouterr().out
+    assert re.search(r"^first, second  1  .*  Dask's messages  ", out, re.MULTILINE)
+    assert re.search(r"^lu  .*  2cpu  .*  ok$", out, re.MULTILINE)
 
 
 def _needs_gpu(words: list[str]) -> bool:
@@ -91,6 +146,10 @@ def _needs_files(words: list[str]) -> bool:
 
 def _is_slow(words: list[str]) -> bool:
     return words[0] in ("probe", "tune") or "1000000" in words
+
+
+def _needs_cluster(words: list[str]) -> bool:
+    return "--scheduler" in words
 
 
 @in_checkout

@@ -72,6 +72,7 @@ def _add_run_options(parser: argparse.ArgumentParser, *, check: bool) -> None:
     )
     who = parser.add_argument_group("workers")
     values.add_workers(who)
+    values.add_scheduler(who)
     who.add_argument("--preset", metavar="NAME", help="named set of workers; info lists the names")
     shown = parser.add_argument_group("output")
     shown.add_argument(
@@ -182,8 +183,7 @@ def build_parser() -> argparse.ArgumentParser:
     simulate.add_parser(commands)
     probe.add_parser(commands)
     tune.add_parser(commands)
-    summary = "show devices, libraries, and the default workers"
-    values.add_command(commands, "info", info.info, summary)
+    info.add_parser(commands)
     return parser
 
 
@@ -196,6 +196,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         For invalid arguments, in one sentence; ``--help`` prints and exits.
     """
     args = build_parser().parse_args(argv)
+    _check_workers(args)
     if args.command in NAMES:
         _check_source(args)
         args.choices = _choices(args, args.command)
@@ -215,6 +216,14 @@ def _choices(args: argparse.Namespace, routine: str, **defaults: Any) -> Choices
     if routine == "solve" and choices.upper and choices.assume_a == "gen":
         raise UsageError("--upper chooses a triangle, and does nothing without --assume-a")
     return choices
+
+
+def _check_workers(args: argparse.Namespace) -> None:
+    """Raise UsageError for options that define workers, if the cluster that runs has them."""
+    wanted = values.given(args, *values.WORKERS, "preset")
+    if wanted and values.given(args, "scheduler"):
+        flag = values.flag(next(iter(wanted)))
+        raise UsageError(f"{flag} defines workers, and --scheduler uses those that are there")
 
 
 def _check_takers(args: argparse.Namespace) -> None:

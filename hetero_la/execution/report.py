@@ -125,11 +125,12 @@ class Timing:
         return found
 
     def __str__(self) -> str:
+        room = max([10, *(len(w.name) + 2 for w in self.workers)])
         lines = [
-            f"{'worker':<10}{'kind':<6}{'calls':>7}{'Gflop':>12}{'busy s':>10}{'moving s':>10}"
+            f"{'worker':<{room}}{'kind':<6}{'calls':>7}{'Gflop':>12}{'busy s':>10}{'moving s':>10}"
         ]
         lines += [
-            f"{w.name:<10}{w.kind:<6}{w.calls:>7}{w.flops / 1e9:>12.3f}{w.busy:>10.3f}"
+            f"{w.name:<{room}}{w.kind:<6}{w.calls:>7}{w.flops / 1e9:>12.3f}{w.busy:>10.3f}"
             f"{w.moving:>10.3f}"
             for w in self.workers
         ]

@@ -17,7 +17,7 @@ from hetero_la.scheduler.machine.identity import machine_identity
 from hetero_la.scheduler.machine.model import DaskCosts
 from hetero_la.scheduler.machine.profile import Profile
 from hetero_la.scheduler.machine.this_machine import ProfileWarning
-from hetero_la.scheduler.placement.workers import Transport, over_processes
+from hetero_la.scheduler.placement.workers import over_processes
 from hetero_la.scheduler.probe.copies import measure_pairs
 from hetero_la.scheduler.probe.dask_latency import (
     measure_cluster_dask,
@@ -94,8 +94,7 @@ def profile_with_cluster(
     workers = [] if running is None else worker_infos(running)
     if not over_processes(workers):
         raise ValueError("the cluster must have workers in other processes than this one")
-    measures = {Transport.DASK: functools.partial(message_seconds, running)}
-    links = measure_pairs(workers, measures, report)
+    links = measure_pairs(workers, functools.partial(message_seconds, running), report)
     report("Dask")
     dask = measure_cluster_dask(running, [worker.address for worker in workers])
     known = profile or Profile(machine_identity(), _now(), ())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import contextlib
 import threading
@@ -13,18 +14,20 @@ from dataclasses import replace
 from typing import Any
 
 from dask.utils import natural_sort_key
-from distributed import Client, Scheduler, Worker
+from distributed import Client, Scheduler, Security, Worker, rpc
 from distributed.core import Status
 from distributed.diagnostics.plugin import SchedulerPlugin
 
 from hetero_la.scheduler.cluster.cluster import Cluster
 from hetero_la.scheduler.cluster.devices import current_worker, describe
 from hetero_la.scheduler.placement.workers import WorkerInfo
-from hetero_la.tiles.arrays.errors import RunAbortedError
+from hetero_la.tiles.arrays.errors import DeviceUnavailableError, RunAbortedError
 from hetero_la.tiles.arrays.forks import ProcessLock, in_forked_child
 
 #: Seconds that a client may take to connect to its scheduler.
 _CONNECT_SECONDS = 30.0
+#: Seconds in which a scheduler that is there answers.
+_ANSWER_SECONDS = 5.0
 #: Types of the argument `client` of public functions.
 ClientLike = Client | Cluster | None
 
@@ -71,9 +74,40 @@ def running_client(client: object = None) -> Client | None:
 
 @contextlib.contextmanager
 def client_at(address: str) -> Iterator[Client]:
-    """Yield a client of the scheduler at an address; raise OSError if there is none."""
-    with Client(address, timeout=_CONNECT_SECONDS, set_as_default=False) as client:
+    """Connect to the scheduler of a running cluster, for the length of the block.
+
+    Parameters
+    ----------
+    address : str
+        Address of the scheduler, as ``"tcp://10.0.0.1:8786"``.
+
+    Raises
+    ------
+    ConnectionError
+        If no scheduler answers there within seconds.
+    DeviceUnavailableError
+        If it has no workers.
+    """
+    try:
+        identity = asyncio.run(_identity(address))
+        if identity["type"] != "Scheduler":
+            raise ValueError(f"a {identity['type']} does")
+        client = Client(address, timeout=_ANSWER_SECONDS, set_as_default=False)
+    except Exception as error:  # of any kind, as whatever is there may answer anything
+        said = str(error) or "it says nothing"
+        raise ConnectionError(f"no Dask scheduler answers at {address!r}: {said}") from error
+    with client:
+        if not running_addresses(client):
+            raise DeviceUnavailableError(f"the Dask cluster at {address} has no running workers")
         yield client
+
+
+async def _identity(address: str) -> dict[str, Any]:
+    """Ask a Dask server who it is: `Client` would wait for ever for one that says nothing."""
+    security = Security().get_connection_args("client")
+    async with rpc(address, timeout=_ANSWER_SECONDS, connection_args=security) as server:
+        answer: dict[str, Any] = await asyncio.wait_for(server.identity(), _ANSWER_SECONDS + 1)
+    return answer
 
 
 def _default_client() -> Client | None:
@@ -196,7 +230,8 @@ def _described(client: Client, addresses: set[str]) -> list[WorkerInfo]:
         if isinstance(answer, WorkerInfo):
             infos.append(answer)
         elif not isinstance(answer, OSError):  # OSError: it has left meanwhile
-            raise RunAbortedError(f"worker {address} could not say what it is") from answer
+            said = f"worker {address} could not say what it is: {answer}"
+            raise RunAbortedError(said) from answer
     return infos
 
 

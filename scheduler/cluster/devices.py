@@ -14,7 +14,7 @@ from distributed import Worker, get_worker
 from hetero_la.scheduler.placement.workers import WorkerInfo
 from hetero_la.tiles.arrays.forks import ProcessLock, in_forked_child
 from hetero_la.tiles.arrays.transfer import gpu_count
-from hetero_la.tiles.kernels.cpu.device import CpuDevice, VirtualGpu
+from hetero_la.tiles.kernels.cpu.device import CpuDevice, VirtualGpu, blas_libraries
 from hetero_la.tiles.kernels.device import Device
 from hetero_la.tiles.kernels.gpu.device import GpuDevice
 
@@ -92,9 +92,20 @@ def describe(dask_worker: Worker) -> WorkerInfo:
         device=device.index,
         gpu=device.pci_address if isinstance(device, GpuDevice) else "",
         virtual=isinstance(device, VirtualGpu),
-        blas_threads=getattr(dask_worker, "blas_threads", dask_worker.state.nthreads),
+        blas_threads=_blas_threads(dask_worker),
         memory=min(memory, memory_limit or memory) if device.index < 0 else memory,
     )
+
+
+def _blas_threads(worker: Worker) -> int:
+    """Return the threads that a worker's BLAS may use: as many as Dask's, if the process lets it.
+
+    A nanny starts its process with ``OPENBLAS_NUM_THREADS=1`` unless it is told otherwise.
+    """
+    if not hasattr(worker, "blas_threads"):
+        used = max((found["num_threads"] for found in blas_libraries()), default=1)
+        worker.blas_threads = min(worker.state.nthreads, used)
+    return int(worker.blas_threads)
 
 
 def _readable_name(worker: Worker, kind: str) -> str:

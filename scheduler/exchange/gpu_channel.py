@@ -61,6 +61,14 @@ class GpuChannel:
         yield targets
         self._incoming.receive([targets.arrays[place] for place in range(parts)])
 
+    def pass_on(self, array: Array, *, sends: bool) -> None:
+        """Send an array that is no message of a program, or receive one."""
+        if sends:
+            self._outgoing.send([array], None)
+            self._outgoing.flush()
+        else:
+            self._incoming.receive([array])
+
     def flush(self) -> None:
         """Wait until all messages have left."""
         self._outgoing.flush()

@@ -10,6 +10,7 @@ import os
 import pickle
 import platform
 import threading
+import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -148,6 +149,30 @@ class RunGroup:
         except (OSError, LinkLostError) as error:
             self.abort(error)
             self.inbox.check()
+
+    def time_round_trips(self, other: int, nbytes: int, times: int, *, begins: bool) -> list[float]:
+        """Return the seconds of messages to another worker, which calls this too, and back."""
+        channel, seconds = self.channels.get(other), []
+        with self._device.activate():
+            array = (
+                np.empty(nbytes, np.uint8)
+                if channel is None
+                else self._device.empty((nbytes,), np.uint8)
+            )
+            for turn in range(times):
+                began = time.perf_counter()
+                for sends in (begins, not begins):
+                    if channel is not None:
+                        channel.pass_on(array, sends=sends)
+                    elif sends:
+                        self.post(other, turn, [array])
+                    else:
+                        arrived = self.inbox.take(turn)
+                        np.copyto(array, arrived.arrays[0])
+                        arrived.release()
+                self._device.synchronize()
+                seconds.append(time.perf_counter() - began)
+        return seconds
 
     def abort(self, error: BaseException) -> None:
         """End the run's waits, here and at the other workers."""

@@ -7,7 +7,7 @@ import contextlib
 import functools
 import pickle
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from hetero_la.scheduler.cluster.devices import current_worker
 from hetero_la.scheduler.exchange.group import Contact, RunGroup
 from hetero_la.scheduler.links.endpoint import endpoint
 from hetero_la.scheduler.on_dask.wait import thread_given_up
-from hetero_la.scheduler.run.job import Job
+from hetero_la.scheduler.program.messages import MessageKey
 from hetero_la.tiles.arrays.errors import RunAbortedError
 from hetero_la.tiles.kernels.device import Device
 
@@ -27,13 +27,15 @@ _LOOK_INTERVAL = 0.25
 _HANDLER = "hetero_la_message"
 
 
-def new_group(run: str, worker: int, device: Device, job: Job) -> RunGroup:
+def new_group(
+    run: str, worker: int, device: Device, orders: Mapping[int, Sequence[MessageKey]]
+) -> RunGroup:
     """Return the group of a run's workers, as the Dask worker of this task sees it."""
     here = current_worker()
     if here is not None:
         here.handlers.setdefault(_HANDLER, _deliver)
     address = "" if here is None else here.address
-    return RunGroup(run, worker, device, address, functools.partial(_tell, here), job.orders)
+    return RunGroup(run, worker, device, address, functools.partial(_tell, here), orders)
 
 
 async def _deliver(topic: str, header: bytes, arrays: list[np.ndarray]) -> None:

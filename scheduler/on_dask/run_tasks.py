@@ -83,7 +83,7 @@ def open_shard(
     columns = job.programs[worker].columns
     array = new_array(job, local_width(job.layout, columns), device, on_gpu)
     storage = LocalStorage(array, local_spans(job.layout, columns), blocks)
-    group = new_group(attempt, worker, device, job) if len(job.programs) > 1 else None
+    group = new_group(attempt, worker, device, job.orders) if len(job.programs) > 1 else None
     runner = Runner(job, worker, device, storage, ProcessPort(group, device) if group else Port())
     return HeldShard(device, attempt, share, (runner, InputBuffer(array)), group)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -117,7 +117,7 @@ def link(probe: Probe, pairs: Sequence[tuple[Array, Array]]) -> LinkModel:
 
 def measure_pairs(
     workers: Sequence[WorkerInfo],
-    measures: Mapping[Transport, Measure],
+    measure: Measure,
     report: Callable[[str], None] = lambda what: None,
 ) -> dict[str, LinkModel]:
     """Return the links between the processes of some workers, by `link_name`.
@@ -128,23 +128,22 @@ def measure_pairs(
     ----------
     workers : sequence of WorkerInfo
         Workers of a cluster.
-    measures : dict of Transport to callable
-        How a message is timed by each transport that is to be measured.
+    measure : callable
+        Returns the seconds of a message from one worker to another, of so many bytes.
     report : callable, optional
         Called with a text before each link.
 
     Examples
     --------
     >>> workers = [WorkerInfo(f"cpu{i}", "cpu", pid=i, host="a") for i in range(3)]
-    >>> timed = {Transport.SHARED_MEMORY: lambda first, second, nbytes: 1e-4 + nbytes / 4e9}
-    >>> links = measure_pairs(workers, timed)
+    >>> links = measure_pairs(workers, lambda first, second, nbytes: 1e-4 + nbytes / 4e9)
     >>> {name: round(1e6 * link.latency) for name, link in links.items()}
     {'shared memory': 100}
     """
     links: dict[str, LinkModel] = {}
     for first, second in itertools.combinations(workers, 2):
-        name, measure = link_name(first, second), measures.get(transport_of(first, second))
-        if measure is None or name in links:
+        name = link_name(first, second)
+        if name in links or transport_of(first, second) is Transport.ONE_PROCESS:
             continue
         report(f"{name}, from {first.name} to {second.name}")
         timed = functools.partial(measure, first, second)

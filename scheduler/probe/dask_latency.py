@@ -1,4 +1,4 @@
-"""Probe of Dask's overhead: for a run, from one task to the next, and for a message."""
+"""Probe of Dask's overhead: for a run, and from one task to the next."""
 
 from __future__ import annotations
 
@@ -10,12 +10,10 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from distributed import Client, Worker
-from distributed.worker import get_data_from_worker
+from distributed import Client
 
 from hetero_la.scheduler.machine.model import DaskCosts
 from hetero_la.scheduler.on_dask.wait import wait_all
-from hetero_la.scheduler.placement.workers import WorkerInfo
 
 _REPEATS, _CHAIN = 9, 16
 #: Load of a worker meanwhile, as when it loads columns: rows of a block, columns of the matrix,
@@ -96,24 +94,3 @@ def _run(client: Client, task: Callable[[Any], None], addresses: Sequence[str]) 
         futures.append(latest[address])
     wait_all(client, futures, list(latest))
     return time.perf_counter() - began
-
-
-def message_seconds(client: Client, source: WorkerInfo, target: WorkerInfo, nbytes: int) -> float:
-    """Return the seconds in which a worker asks another one for some bytes, and has them."""
-    message = client.submit(
-        np.ones, nbytes, np.uint8, workers=[source.address], allow_other_workers=False, pure=False,
-        retries=0,
-    )  # fmt: skip
-    wait_all(client, [message], [source.address])
-    taken = client.run(_fetch, message.key, source.address, workers=[target.address])
-    return float(taken[target.address])
-
-
-async def _fetch(key: str, address: str, dask_worker: Worker) -> float:
-    """Return the seconds in which this worker gets the result `key` of another one."""
-    began = time.perf_counter()
-    answer = await get_data_from_worker(dask_worker.rpc, [key], address)
-    seconds = time.perf_counter() - began
-    if key not in answer.get("data", ()):
-        raise RuntimeError(f"worker {address} sent no message: it is busy, or no longer has it")
-    return seconds

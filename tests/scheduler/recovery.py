@@ -201,7 +201,7 @@ class Hosts:
     def __init__(self, hosts: Sequence[str]) -> None:
         environment = {**os.environ, "PYTHONPATH": ROOT}
         self.processes: list[subprocess.Popen[bytes]] = []
-        self._environment = environment
+        self.environment = environment
         command = ["scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard"]
         scheduler = self._start([*command], stderr=subprocess.PIPE)
         assert scheduler.stderr is not None
@@ -227,7 +227,7 @@ class Hosts:
     def _start(self, arguments: list[str], stderr: int) -> subprocess.Popen[bytes]:
         process = subprocess.Popen(
             [sys.executable, "-m", "distributed.cli.dask_" + arguments[0], *arguments[1:]],
-            env=self._environment, stdout=subprocess.DEVNULL, stderr=stderr,
+            env=self.environment, stdout=subprocess.DEVNULL, stderr=stderr,
         )  # fmt: skip
         self.processes.append(process)
         return process

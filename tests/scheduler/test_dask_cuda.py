@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -16,6 +18,7 @@ from distributed import Client, wait
 from numpy.typing import NDArray
 
 import hetero_la
+from hetero_la.cli.main import main
 from hetero_la.scheduler.cluster.clients import worker_infos
 from hetero_la.tiles.arrays.transfer import gpu_count
 from tests.dask_support import (
@@ -60,6 +63,20 @@ def used(client: Client) -> Iterator[Callable[[], None]]:
 
     yield check
     client.run(calls_of_kernels)
+
+
+def test_the_cluster_is_described(client: Client, capfd: pytest.CaptureFixture[str]) -> None:
+    """Workers with the PCI addresses of their GPUs, and a link between each two of them."""
+    assert main(["info", "--json", "--scheduler", client.scheduler.address]) == 0
+    found = json.loads(capfd.readouterr().out)
+    gpus = [worker["gpu"] for worker in found["workers"]]
+    assert all(
+        re.fullmatch(r"[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.0", gpu) for gpu in gpus
+    )
+    assert len(set(gpus)) == len(gpus) == gpu_count()
+    assert {worker["kind"] for worker in found["workers"]} == {"gpu"}
+    count = len(gpus)
+    assert sum(pair["pairs"] for pair in found["pairs"]) == count * (count - 1) // 2
 
 
 def on_gpus(a: NDArray) -> da.Array:

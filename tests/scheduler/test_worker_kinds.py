@@ -85,6 +85,16 @@ def test_without_a_gpu_nobody_has_one(monkeypatch: pytest.MonkeyPatch) -> None:
     assert type(device_of(worker({"virtual-GPU": 1.0}))) is VirtualGpu
 
 
+@pytest.mark.parametrize(("threads", "allowed", "used"), [(4, 1, 1), (4, 4, 4), (2, 8, 2)])
+def test_blas_has_as_many_threads_as_dask_and_the_environment_allow(
+    threads: int, allowed: int, used: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(devices, "blas_libraries", lambda: [{"num_threads": allowed}])
+    one = worker({})
+    one.state.nthreads = threads
+    assert describe(one).blas_threads == used
+
+
 # --- runs
 
 

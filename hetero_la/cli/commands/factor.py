@@ -17,8 +17,8 @@ def run(args: argparse.Namespace) -> int:
     """Run a command on one problem; return the exit status."""
     if args.output is not None:
         files.require_writable(args.output, count_results(args.command, args.choices))
-    problem = problems.read_or_generate(args)
-    with runs.run_options(args) as options:
+    with runs.run_options(args) as options:  # first, as a cluster that is not there ends it
+        problem = problems.read_or_generate(args)
         row, arrays = runs.run_measured(problem, args, options, overwrite=True)
     # Write the results before the row is printed, so that a printed row means success.
     if args.output is not None:

@@ -16,6 +16,7 @@ from hetero_la.cli.common.planned import add_choices, add_sizes, planned_problem
 from hetero_la.io.outputs import require_writable_path
 from hetero_la.pictures.graph.files import require_suffix
 from hetero_la.planning.planner import plan
+from hetero_la.scheduler.cluster.clients import client_at, worker_infos
 from hetero_la.scheduler.cluster.sizing import require_few_workers
 from hetero_la.scheduler.placement.workers import WorkerInfo, calling_thread
 from hetero_la.tiles.kernels.cpu.device import usable_cores
@@ -42,6 +43,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--gpus", type=values.count, metavar="N", help="GPU workers, which need not exist"
     )
+    values.add_scheduler(parser)
     parser.add_argument(
         "-o", "--output", type=Path, metavar="FILE", required=True,
         help=".svg, .png, .dot, or .html: a page that zooms and needs no network",
@@ -65,7 +67,10 @@ def draw_graph(args: argparse.Namespace) -> int:
 
 
 def _workers(args: argparse.Namespace) -> list[WorkerInfo]:
-    """Return the workers asked for, which need not exist."""
+    """Return the workers of the cluster that is named, or those asked for, which need not exist."""
+    if args.scheduler is not None:
+        with client_at(args.scheduler) as client:
+            return worker_infos(client)
     for name in ("cpus", "gpus"):
         require_few_workers(name, getattr(args, name) or 0)
     threads = max(usable_cores() // max(args.cpus or 1, 1), 1)

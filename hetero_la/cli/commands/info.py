@@ -1,12 +1,25 @@
-"""Command ``info``: shows this machine, and the defaults of a run on it."""
+"""Command ``info``: shows this machine and the defaults of a run on it, or a running cluster."""
 
 from __future__ import annotations
 
 import argparse
 import importlib.metadata
+import json
 import platform
+from collections.abc import Iterator
+from dataclasses import asdict
+from typing import Any
 
 import hetero_la
+from hetero_la.cli.common import values
+from hetero_la.cli.common.cluster_report import (
+    cluster_entries,
+    describe_cluster,
+    measured_pairs,
+    pair_lines,
+    worker_lines,
+)
+from hetero_la.scheduler.cluster.clients import client_at
 from hetero_la.scheduler.machine.this_machine import current_profile
 from hetero_la.tiles.arrays.transfer import gpu_count
 from hetero_la.tiles.kernels.cpu.device import available_memory, blas_libraries, usable_cores
@@ -18,14 +31,44 @@ _LIBRARIES = (
 )  # fmt: skip
 
 
+def add_parser(commands: Any) -> None:
+    """Add the command to the parser's `commands`."""
+    summary = "show devices, libraries, and the default workers, or the workers of a cluster"
+    parser = values.add_command(commands, "info", info, summary)
+    parser.add_argument(
+        "--scheduler", metavar="ADDRESS",
+        help="show the workers of the Dask cluster with this scheduler, as tcp://10.0.0.1:8786, "
+        "and measure how fast they exchange panels",
+    )  # fmt: skip
+    parser.add_argument("--json", action="store_true", help="print the same as JSON")
+
+
 def info(args: argparse.Namespace) -> int:
-    """Print the result of `describe_machine`; return the exit status."""
-    for section, entries in describe_machine().items():
-        print(section)
+    """Print the result of `describe_machine` or `describe_cluster`; return the exit status."""
+    if args.scheduler is None:
+        machine = describe_machine()
+        print(json.dumps(machine, indent=2) if args.json else "\n".join(sections(machine)))
+        return 0
+    with client_at(args.scheduler) as client:
+        cluster, pairs = describe_cluster(client), measured_pairs(client)
+        if args.json:
+            found = asdict(cluster) | {"pairs": [asdict(pair) for pair in pairs]}
+            print(json.dumps(found, indent=2))
+            return 0
+        print(*sections({"cluster": cluster_entries(cluster)}), sep="\n")
+        print("", *worker_lines(cluster.workers), sep="\n", flush=True)
+        if len(cluster.workers) > 1:
+            print("", *pair_lines(pairs), sep="\n")
+    return 0
+
+
+def sections(named: dict[str, dict[str, str]]) -> Iterator[str]:
+    """Yield the lines that show sections of names and texts."""
+    for section, entries in named.items():
+        yield section
         width = max((len(name) for name in entries), default=0)
         for name, value in entries.items():
-            print(f"  {name.ljust(width)}  {value}")
-    return 0
+            yield f"  {name.ljust(width)}  {value}"
 
 
 def describe_machine() -> dict[str, dict[str, str]]:

@@ -1,4 +1,4 @@
-"""Command ``simulate``: predicts a factorization on a described machine."""
+"""Command ``simulate``: predicts a factorization on a described machine or a running cluster."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hetero_la.checks.inputs import DTYPES
+from hetero_la.checks.limits import require_few_tasks
 from hetero_la.cli.common import values
 from hetero_la.cli.common.messages import written_message
 from hetero_la.cli.common.planned import add_sizes
@@ -15,10 +16,15 @@ from hetero_la.configs import available_machines
 from hetero_la.io.outputs import require_writable_path
 from hetero_la.pictures.charts.scaling_chart import draw_scaling
 from hetero_la.pictures.suffix import require_chart
+from hetero_la.planning.check_memory import check_memory
+from hetero_la.planning.planner import plan
 from hetero_la.predict import scaling
 from hetero_la.predict.forecast import Forecast
+from hetero_la.predict.tile_search import largest_size
+from hetero_la.scheduler.cluster.clients import client_at, worker_infos
 from hetero_la.tiles.arrays.counted import counted
 from hetero_la.tiles.arrays.errors import InsufficientMemoryError
+from hetero_la.tiles.storage.layout import TileLayout
 
 _SCALING = {"strong": scaling.strong_scaling, "weak": scaling.weak_scaling}
 _HEADINGS = (
@@ -28,25 +34,29 @@ _HEADINGS = (
 
 def add_parser(commands: Any) -> None:
     """Add the command to the parser's `commands`."""
-    summary = "predict a factorization on a described machine"
+    summary = "predict a factorization on a described machine, or on a running cluster"
     parser = values.add_command(commands, "simulate", simulate, summary)
     add_sizes(parser, scaling.FACTORIZATIONS)
-    parser.add_argument(
-        "--machine", required=True, metavar="FILE",
+    where = parser.add_mutually_exclusive_group(required=True)
+    where.add_argument(
+        "--machine", metavar="FILE",
         help=f"a machine described in TOML, or one of {', '.join(available_machines())}",
     )  # fmt: skip
+    values.add_scheduler(where)
     parser.add_argument(
         "--gpus", type=values.positive, metavar="N", help="number of its GPUs (default: all)"
     )
     sizes = ", ".join(map(str, scaling.TILE_SIZES))
     parser.add_argument(
         "--nb", type=values.tilings, metavar="LIST",
-        help=f"tile sizes, of which the fastest that fits is used (default: {sizes})",
+        help="tile sizes, of which the fastest that fits is used "
+        f"(default: {sizes}; on a cluster those of a run)",
     )  # fmt: skip
     parser.add_argument("--dtype", choices=DTYPES, default="float64", help="element type")
     parser.add_argument(
-        "--lookahead", type=values.count, default=1, metavar="D", help="look-ahead depth"
-    )
+        "--lookahead", type=values.count, metavar="D",
+        help="look-ahead depth (default: 1; on a cluster that of a run)",
+    )  # fmt: skip
     parser.add_argument(
         "--scaling", choices=list(_SCALING),
         help="table over 1, 2, 4, ... GPUs, for the same matrix (strong), or for matrices with "
@@ -62,14 +72,16 @@ def add_parser(commands: Any) -> None:
 
 def simulate(args: argparse.Namespace) -> int:
     """Predict, and print the time and what bounds it; nothing is run."""
+    shape = (args.n if args.m is None else args.m, args.n)
+    if args.scheduler is not None:
+        return _simulate_cluster(args, shape)
     if args.plot is not None:
         if args.scaling is None:
             raise ValueError("--plot draws a table: choose one with --scaling strong or weak")
         require_chart(args.plot)
         require_writable_path(args.plot)
-    shape = (args.n if args.m is None else args.m, args.n)
     machine = scaling.read_machine(args.machine)
-    options = {"nb": args.nb, "lookahead": args.lookahead, "dtype": args.dtype}
+    options = {"nb": args.nb, "dtype": args.dtype, **values.given(args, "lookahead")}
     if args.scaling == "strong":
         options["anyway"] = args.anyway
     predict = scaling.forecast if args.scaling is None else _SCALING[args.scaling]
@@ -83,6 +95,26 @@ def simulate(args: argparse.Namespace) -> int:
     if args.plot is not None:
         draw_scaling(rows, args.plot)
         print("\n" + written_message(args.plot, "that table as a chart"))
+    return 0
+
+
+def _simulate_cluster(args: argparse.Namespace, shape: tuple[int, int]) -> int:
+    """Predict a run on the workers of a cluster by its plan, the fastest of all tile sizes."""
+    if unused := values.given(args, "gpus", "scaling", "plot"):
+        flag = values.flag(next(iter(unused)))
+        raise ValueError(f"{flag} is for a machine that --machine describes, not for a cluster")
+    with client_at(args.scheduler) as client:
+        workers = worker_infos(client)
+    plans = []
+    for nb in args.nb or [None]:
+        require_few_tasks(TileLayout(*shape, nb or largest_size(workers)), "simulated")
+        how = {"nb": nb, "lookahead": args.lookahead}
+        plans.append(plan(args.routine, shape, args.dtype, workers=workers, **how))
+    best = min(plans, key=lambda planned: planned.predicted_seconds)
+    if not args.anyway:
+        memory = {worker.name: worker.memory for worker in workers}
+        check_memory(best, memory, -1, new_columns=best.layout.n)
+    print(best.explain())
     return 0
 
 

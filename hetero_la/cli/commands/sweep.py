@@ -22,8 +22,8 @@ def sweep(args: argparse.Namespace) -> int:
         require_writable_path(args.csv)
     require_different_files(args.csv, args.trace)
     done: list[rows.Row] = []
-    print(rows.header(), flush=True)
     with runs.run_options(args) as options:
+        print(rows.header(), flush=True)
         for row in _rows(args, options):
             done.append(row)
             print(rows.format_row(row), flush=True)

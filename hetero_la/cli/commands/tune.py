@@ -13,6 +13,7 @@ from hetero_la.checks.inputs import DTYPES
 from hetero_la.checks.limits import require_few_tasks
 from hetero_la.cli.common import values
 from hetero_la.cli.common.planned import add_choices, add_sizes, planned_problem
+from hetero_la.cli.common.workers import asked_for
 from hetero_la.execution.executor_choice import INLINE_LIMIT
 from hetero_la.planning.decisions import Problem, quick_estimate
 from hetero_la.planning.options import Options
@@ -47,6 +48,7 @@ def add_parser(commands: Any) -> None:
         "--lookahead", type=values.sizes, metavar="LIST", help="look-ahead depths to simulate"
     )
     values.add_workers(parser)
+    values.add_scheduler(parser)
 
 
 def tune(args: argparse.Namespace) -> int:
@@ -104,10 +106,13 @@ def _show(candidate: Candidate) -> None:
 @contextlib.contextmanager
 def _workers(args: argparse.Namespace, problem: Problem) -> Iterator[list[WorkerInfo]]:
     """Yield the workers that a run of the problem would have; if small, the calling thread."""
-    wanted = values.given(args, *values.WORKERS)
+    with asked_for(args) as client:
+        if client is not None:
+            yield worker_infos(client)
+            return
     caller = calling_thread()
-    if not wanted and quick_estimate(problem, Options(), caller) < INLINE_LIMIT["cpu"]:
+    if quick_estimate(problem, Options(), caller) < INLINE_LIMIT["cpu"]:
         yield [caller]
         return
-    with hetero_la.Cluster(**wanted) as cluster:
+    with hetero_la.Cluster() as cluster:
         yield worker_infos(cluster.private_client())

@@ -22,10 +22,11 @@ from hetero_la.cli.common.command import MatrixProblem
 from hetero_la.cli.common.command_table import COMMANDS
 from hetero_la.cli.common.messages import report_written
 from hetero_la.cli.common.progress import show_progress
-from hetero_la.cli.common.values import WORKERS, given
+from hetero_la.cli.common.workers import asked_for
 from hetero_la.io.outputs import require_writable_path
 from hetero_la.pictures.charts.files import require_suffix
 from hetero_la.tiles.arrays.counted import counted
+from hetero_la.tiles.arrays.transfer import gpu_count
 from hetero_la.tiles.kernels.cpu.device import usable_cores
 from hetero_la.tiles.storage.tile_sizes import sizes_text
 
@@ -34,20 +35,13 @@ _FACTOR_OPTIONS = ("nb", "ib", "lookahead", "panel", "inverse_bound", "qr_panel"
 
 @contextlib.contextmanager
 def run_options(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """Start the workers that `args` ask for, and yield the keyword arguments of the runs.
+    """Find or start the workers that `args` ask for; yield the keyword arguments of the runs.
 
     Without such workers, the client is None, which leaves the choice to the library.
     """
     options = {key: getattr(args, key) for key in _FACTOR_OPTIONS}
-    cluster = given(args, *WORKERS, "preset")
-    with contextlib.ExitStack() as stack:
-        if args.trace is not None:
-            stack.enter_context(_write_timeline(args.trace))
-        client = None
-        if cluster:
-            _require_preset(args.preset)
-            running = stack.enter_context(hetero_la.Cluster(**cluster))
-            client = stack.enter_context(running.get_client())
+    traced = contextlib.nullcontext() if args.trace is None else _write_timeline(args.trace)
+    with traced, asked_for(args) as client:
         yield {"client": client, **options}
 
 
@@ -60,11 +54,6 @@ def _write_timeline(path: Path) -> Iterator[None]:
         yield
     trace.write(path)
     report_written(path, f"the timeline of {counted(len(trace.runs), 'run')}")
-
-
-def _require_preset(name: str | None) -> None:
-    if name is not None and name not in (known := hetero_la.available_presets()):
-        raise ValueError(f"there is no preset {name!r}; there are {', '.join(known)}")
 
 
 def run_measured(
@@ -112,8 +101,11 @@ def row_without_result(
 
 
 def reference_seconds(problem: MatrixProblem, plan: Any) -> float:
-    """Return the seconds that cuSOLVER takes if GPUs were used, otherwise SciPy on all cores."""
-    if any(worker.has_gpu for worker in plan.workers):
+    """Return the seconds that cuSOLVER takes if GPUs were used, otherwise SciPy on all cores.
+
+    It runs here: SciPy also if only other hosts of a cluster have GPUs.
+    """
+    if gpu_count() and any(one.has_gpu for one in plan.workers):
         from hetero_la.tiles.kernels.gpu.libraries import cusolver_seconds
 
         return cusolver_seconds(problem.routine.panel_kernel, problem.a, problem.b)

@@ -123,9 +123,18 @@ def add_workers(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> No
     )
 
 
+def add_scheduler(parser: argparse.ArgumentParser | argparse._ActionsContainer) -> None:
+    """Add the option that names a running cluster."""
+    parser.add_argument(
+        "--scheduler", metavar="ADDRESS",
+        help="use the workers of the Dask cluster with this scheduler, as tcp://10.0.0.1:8786",
+    )  # fmt: skip
+
+
 def given(args: argparse.Namespace, *names: str) -> dict[str, Any]:
-    """Return those of some options that are given, by their names."""
-    return {name: getattr(args, name) for name in names if getattr(args, name) is not None}
+    """Return those of some options that the command has and that are given, by their names."""
+    found = {name: getattr(args, name, None) for name in names}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def flag(name: str) -> str:
