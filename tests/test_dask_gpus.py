@@ -177,6 +177,25 @@ def test_chunks_of_a_smaller_type_are_converted(client: Client, xp: ModuleType, 
     )
 
 
+@pytest.mark.usefixtures("in_portions")
+def test_the_graph_also_runs_without_its_workers(client: Client, xp: ModuleType) -> None:
+    a = random(100)
+    lazy = hetero_la.lu_factor(chunked(xp, a, 30), nb=NB, client=client)
+    with dask.config.set(scheduler="threads"):
+        found = dask.compute(*lazy)
+    assert_same(on_host(found), tuple(hetero_la.lu_factor(a, nb=NB)))
+
+
+@pytest.mark.usefixtures("in_portions")
+def test_two_runs_at_once(client: Client, xp: ModuleType) -> None:
+    a, b = random(150), random(150, seed=1)
+    lazy = [hetero_la.lu_factor(chunked(xp, x, 40), nb=NB, client=client).lu for x in (a, b)]
+    for future, x in zip([client.compute(one) for one in lazy], (a, b), strict=True):
+        assert_same(on_host(future.result()), hetero_la.lu_factor(x, nb=NB).lu)
+    del future
+    assert nothing_left(client)
+
+
 def test_too_little_memory_is_said_of_the_gpu(
     client: Client, xp: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
