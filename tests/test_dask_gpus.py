@@ -147,6 +147,18 @@ def test_a_cpu_may_factor_the_panels(xp: ModuleType, panel: str) -> None:
         assert_same(on_host(dask.compute(*lazy)), tuple(hetero_la.lu_factor(a, nb=NB)))
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize("cpus", [1, 2])
+def test_workers_of_the_host_use_a_gpu_for_blocks_there(cpus: int) -> None:
+    cupy = pytest.importorskip("cupy")
+    a = random(100)
+    with Cluster(cpus=cpus, gpus=0) as cluster, cluster.get_client() as client:
+        lazy = hetero_la.lu_factor(chunked(cupy, a, 30), nb=NB, client=client)
+        found = dask.compute(*lazy)
+    assert {type(part) for part in found} == {cupy.ndarray}
+    assert_same(on_host(found), tuple(hetero_la.lu_factor(a, nb=NB)))
+
+
 @pytest.mark.usefixtures("in_portions")
 def test_numbers_and_shapes_are_checked(client: Client, xp: ModuleType) -> None:
     a = random(60)
