@@ -123,7 +123,7 @@ def test_several_threads_do_a_long_run_together(
         check(case, CHUNKS[0])
     packed, _ = hetero_la.lu_factor(chunked(random(100), 30), nb=NB)
     (task,) = (task for key, task in packed.dask.to_dict().items() if "hetero-la-run" in str(key))
-    assert len(task.args[0].programs) == 3
+    assert len(task.args[0].job.programs) == 3
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from dask.system import CPU_COUNT
 from dask.utils import cached_cumsum
 
+from hetero_la.algorithms.routines import ROUTINES
 from hetero_la.dask_arrays.bands import band, row_chunks
 from hetero_la.dask_arrays.blocks import largest_of
 from hetero_la.dask_arrays.inputs import empty_like, on_gpu
@@ -26,7 +27,7 @@ from hetero_la.scheduler.cluster.clients import install, running_client, worker_
 from hetero_la.scheduler.cluster.placement_plugin import KeepPlacement, RunTask, annotations_of
 from hetero_la.scheduler.cluster.sizing import default_blas_threads, default_cpu_workers
 from hetero_la.scheduler.on_dask.inputs import Declared
-from hetero_la.scheduler.on_dask.run_graph import Chunk, RunGraph
+from hetero_la.scheduler.on_dask.run_graph import Chunk, RunGraph, works_apart
 from hetero_la.scheduler.placement.workers import WorkerInfo, calling_thread
 from hetero_la.tiles.arrays.errors import DeviceUnavailableError
 
@@ -35,6 +36,10 @@ from hetero_la.tiles.arrays.errors import DeviceUnavailableError
 _CLUSTER_SIDE, _LOCAL_SIDE = 6, 16
 #: Most blocks of a triangle that is spread over several processes.
 _MOST_BLOCKS = 64
+#: Most blocks of factors that lie in one array on a GPU, where a task takes longer than many tiles.
+_MOST_GPU_BLOCKS = 8
+#: Adjacent tile columns of each GPU of a process, which are one block of the factors.
+_NEIGHBOURS = 2
 
 
 class LazyRun:
@@ -80,7 +85,7 @@ class LazyRun:
             [(worker.name, worker.kind, worker.address) for worker in plan.workers],
         )  # fmt: skip
         chunks = list(_chunks(inputs, names, check_finite))
-        self._tasks = RunGraph(plan.job(), self._token, chunks, on_gpu=self._on_gpu)
+        self._tasks = RunGraph(plan.packed_job, self._token, chunks, on_gpu=self._on_gpu)
         graph = HighLevelGraph.merge(*(x.dask for x in inputs))
         needed = {x.name for x in inputs}
         for what, tasks in (("cut", self._tasks.cuts), ("run", self._tasks.tasks)):
@@ -96,7 +101,7 @@ class LazyRun:
         """Return the per-step values, an array of one object; computing it checks `info`."""
         layout, dtype = self.plan.layout, self.plan.dtype
         name = f"hetero-la-steps-{tokenize(self._token, singular, solves)}"
-        values, needed, largest = List(*map(TaskRef, self._tasks.values)), {self._last}, None
+        values, needed, largest = List(*self._tasks.values), {self._last}, None
         if singular is Singular.NOT_PIVOTED:
             size = largest_of(a)
             graph = HighLevelGraph.merge(graph, size.dask)
@@ -109,9 +114,10 @@ class LazyRun:
 
     @property
     def factors(self) -> da.Array:
-        """The overwritten matrix, of shape (m, n), chunked by tile columns."""
-        columns = range(self.plan.layout.nt)
-        return self._columns("factors", [range(j, j + 1) for j in columns], copy=False)
+        """The overwritten matrix, of shape (m, n), chunked by tile columns, or several."""
+        columns = self.plan.layout.nt
+        most = _MOST_GPU_BLOCKS if self._on_gpu else max(columns, 1)
+        return self._columns("factors", self._tasks.runs_of(range(columns), most), copy=False)
 
     def triangle(self, shape: tuple[int, int], *, lower: bool, ones: bool = False) -> da.Array:
         """Return the lower or upper triangle of the leading part of the factors.
@@ -223,7 +229,10 @@ def _plan(routine: str, a: da.Array, nrhs: int, client: Any, options: dict[str, 
     if not workers:
         raise DeviceUnavailableError("the cluster has no workers")
     install(running, KeepPlacement)
-    return make_plan(problem, chosen, workers, not on_gpu(a))
+    together = 1
+    if works_apart(workers, on_gpu(a)) and not ROUTINES[routine].factored:
+        together = _NEIGHBOURS
+    return make_plan(problem, chosen, workers, not on_gpu(a), together=together)
 
 
 def _threads(caller: WorkerInfo) -> tuple[WorkerInfo, ...]:

@@ -36,6 +36,8 @@ from hetero_la.tiles.storage.tile_sizes import TileSizes, sizes_of_cut
 #: Blocks per side of P in one process: large blocks take no more memory than small ones.  With one
 #: block, Dask would turn it into a NumPy array before L and U are computed.
 _P_SIDE = 2
+#: Columns from which a block of factors is taken for several tile columns.
+_WIDEST_TILE = 2048
 
 
 class LazyLUFactors(NamedTuple):
@@ -44,7 +46,7 @@ class LazyLUFactors(NamedTuple):
     Attributes
     ----------
     lu : dask.array.Array, shape (m, n)
-        U, and below the diagonal L without its unit diagonal, chunked by tile columns.
+        U, and below the diagonal L without its unit diagonal, chunked by one or more tile columns.
     piv : dask.array.Array of int32, shape (min(m, n),)
         Row i was interchanged with row ``piv[i]``, 0-based.
 
@@ -175,7 +177,8 @@ def lu_solve(
 def tiles_of(packed: da.Array) -> TileSizes | None:
     """Return the tile sizes of factors chunked by columns, so that no block has to move."""
     rows, columns = packed.chunks
-    return sizes_of_cut(columns) if len(rows) == 1 and min(columns) else None
+    cut = len(rows) == 1 and min(columns) and max(columns) <= _WIDEST_TILE
+    return sizes_of_cut(columns) if cut else None
 
 
 @on_device_of_arrays

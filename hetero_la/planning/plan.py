@@ -23,7 +23,7 @@ from hetero_la.scheduler.predict.estimate import Stages
 from hetero_la.scheduler.predict.simulate import Simulation, simulate
 from hetero_la.scheduler.program.instructions import Program, ReceiveMessage
 from hetero_la.scheduler.program.messages import Traffic, buffer_elements
-from hetero_la.scheduler.run.job import Job
+from hetero_la.scheduler.run.job import Job, PackedJob
 from hetero_la.tiles.arrays.counted import counted
 from hetero_la.tiles.storage.shard import local_width
 from hetero_la.tiles.storage.tile_sizes import TileSizes
@@ -230,6 +230,11 @@ class Plan(Decisions):
             self.routine, self.programs, self.traffic.messages, self.workers, self.layout,
             self.dtype, self.options.kernel, self.window, flops=self._operations,
         )  # fmt: skip
+
+    @functools.cached_property
+    def packed_job(self) -> PackedJob:
+        """The same for Dask's tasks, which all runs of the plan share."""
+        return PackedJob(self.job())
 
     def explain(self) -> str:
         """Return a text that tells what was decided, and the predicted time."""

@@ -99,6 +99,7 @@ def make_plan(
     workers: tuple[WorkerInfo, ...],
     on_host: bool = False,
     source: Source = "row-major",
+    together: int = 1,
 ) -> Plan:
     """Plan a run, or return the cached plan of an equal one.
 
@@ -114,10 +115,12 @@ def make_plan(
         Whether the matrix is in host memory.
     source : {"row-major", "column-major", "in place"}, optional
         Its memory order there.
+    together : int, optional
+        How many adjacent tile columns have one owner.
     """
     # Free memory changes from run to run and does not matter here: it is no part of the cache key.
     key = tuple(replace(worker, memory=0) for worker in workers)
-    return _cached_plan(problem, options, key, on_host, source, current_profile())
+    return _cached_plan(problem, options, key, on_host, source, current_profile(), together)
 
 
 @functools.lru_cache(maxsize=16)
@@ -128,6 +131,7 @@ def _cached_plan(
     on_host: bool,
     source: Source,
     profile: Profile | None,
+    together: int,
 ) -> Plan:
     routine, dtype = ROUTINES[problem.routine], problem.dtype
     roles = assign_roles(workers, options)
@@ -138,7 +142,7 @@ def _cached_plan(
     if options.ib is None and not routine.factored:
         options = replace(options, ib=best_inner_blocking(owners[0], routine.panel_kernel, dtype))
     decided = Decisions(problem.routine, layout, dtype, options, *team, depth, travels, source)
-    return _assemble(decided)
+    return _assemble(decided, together=together)
 
 
 @functools.lru_cache(maxsize=16)
@@ -182,14 +186,16 @@ def resume(plan: Plan, workers: tuple[WorkerInfo, ...], step: int) -> Plan:
     return _assemble(decided, done=step)
 
 
-def _assemble(decided: Decisions, done: int = 0) -> Plan:
+def _assemble(decided: Decisions, done: int = 0, together: int = 1) -> Plan:
     """Make the plan from all decisions; the steps before `done` are left out."""
     layout, team = decided.layout, decided.workers
     owners = decided.owners
     weights = [_speed(decided.model, g) if g in owners else 0.0 for g in range(len(team))]
     # In shared memory only columns that are adjacent in the matrix can be merged into one call.
     shared = share_memory([team[g] for g in owners])
-    distribution = Distribution.cyclic(layout.nt + layout.rt, weights, alternating=shared)
+    distribution = Distribution.cyclic(
+        layout.nt + layout.rt, weights, alternating=shared, together=together
+    )
     with _no_garbage_collection():
         tasks = ROUTINES[decided.routine].tasks(layout)
         if done:

@@ -29,6 +29,9 @@ SETTINGS: dict[str, Any] = {
     "distributed.worker.profile.enabled": False,
     # Checking every 20 ms that an event loop responds takes 3 % of a core of a small machine.
     "distributed.admin.tick.interval": "500ms",
+    # The scheduler and each worker would look at the load of the machine twice a second, in the
+    # event loop, which reads files of the system that can take tens of milliseconds.
+    "distributed.admin.system-monitor.interval": "10s",
     "distributed.worker.http.routes": [],
 }
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
@@ -12,7 +14,7 @@ from dask.sizeof import sizeof
 
 from hetero_la.scheduler.cluster.devices import current_worker, device_lock
 from hetero_la.scheduler.run.job import Job
-from hetero_la.scheduler.run.local_storage import Span
+from hetero_la.scheduler.run.local_storage import LocalStorage, Moves, Span, TeamStorage
 from hetero_la.tiles.arrays.errors import InsufficientMemoryError, StaleShardError
 from hetero_la.tiles.arrays.finite import require_finite
 from hetero_la.tiles.arrays.transfer import (
@@ -77,7 +79,7 @@ class Piece(NamedTuple):
     """Destination of an array's columns: rows from `row` on, spans of it to spans of a shard."""
 
     row: int
-    moves: tuple[tuple[Span, Span], ...]
+    moves: Moves
     declared: Declared
 
 
@@ -108,7 +110,43 @@ def new_array(job: Job, width: int, device: Device, on_gpu: bool) -> Array:
         return device.empty(shape, job.dtype) if on_gpu else np.empty(shape, job.dtype, order="F")
 
 
-class InputBuffer:
+class _Guarded:
+    """What is filled portion by portion, and then worked on.
+
+    Attributes
+    ----------
+    portions : set of int
+        Those that are there.
+    """
+
+    def __init__(self) -> None:
+        self.portions, self._begun = set[int](), False
+
+    def require_portions(self, portions: Iterable[int]) -> None:
+        """Let work begin on these portions.
+
+        Raises
+        ------
+        StaleShardError
+            If they are not all there, or others are, or if work has begun before.
+        """
+        self.require_untouched()
+        if self.portions != set(portions):
+            # Dask may take the end of a cancelled task for that of the same task submitted anew
+            # (dask/distributed#7356).
+            raise StaleShardError(
+                f"portions {sorted(self.portions)} of the input have filled a shard that was to "
+                f"hold {sorted(portions)}: compute again"
+            )
+        self._begun = True
+
+    def require_untouched(self) -> None:
+        """Raise StaleShardError if work has begun."""
+        if self._begun:
+            raise StaleShardError("work on the input has begun: compute again")
+
+
+class InputBuffer(_Guarded):
     """Memory in which tasks put the input of a run, portion by portion, before it works there.
 
     Parameters
@@ -117,16 +155,11 @@ class InputBuffer:
         The memory.
     threads : int, optional
         How many may copy to it at a time.
-
-    Attributes
-    ----------
-    portions : set of int
-        Those that are there.
     """
 
     def __init__(self, array: Array, threads: int = 1) -> None:
-        self.array, self.threads, self._begun = array, threads, False
-        self.portions: set[int] = set()
+        super().__init__()
+        self.array, self.threads = array, threads
 
     def fill(self, device: Device, portion: int, inputs: Inputs) -> None:
         """Copy a portion to where it belongs, on `device` or on the host.
@@ -137,55 +170,105 @@ class InputBuffer:
             If a chunk is not what its Dask array declares, or if there is a NaN or an infinity
             where none may be.
         """
-        self._require_untouched()
-        onboard, staging = is_device_array(self.array), Staging(device)
-        upload = staging.upload if onboard else copy_on_host
+        self.require_untouched()
+        whole = LocalStorage(self.array, {0: (0, self.array.shape[1])})
 
         def copy(given: tuple[Piece, Array]) -> None:
             piece, source = given
-            piece.declared.require(source, self.array.dtype)  # the copy finds it in cache
-            source = source if onboard else to_host(source)
-            if onboard and source.dtype != self.array.dtype:
-                with on_device_of(source):
-                    source = source.astype(self.array.dtype)
-            wait_for_writes(source)  # the device's queues do not wait for a stream of another one
-            rows = slice(piece.row, piece.row + source.shape[0])
-            for origin, target in piece.moves:
-                upload(self.array[rows, slice(*target)], source[:, slice(*origin)])
+            source = _checked(piece, source, self.array)
+            for target, columns in _parts(piece, source, self.array, whole.moves):
+                copy_on_host(target, columns)
 
         if self.threads > 1:
             with ThreadPoolExecutor(self.threads) as pool:
                 list(pool.map(copy, inputs))
+        elif is_device_array(self.array):
+            _upload([(device, whole)], inputs)
         else:
-            with device_lock(device), device.activate():
+            with device_lock(device):
                 for given in inputs:
                     copy(given)
-                if onboard:  # what was copied on the host is there
-                    staging.flush()
         self.portions.add(portion)
 
     def begin(self, portions: Iterable[int]) -> Array:
-        """Return the array, which holds these portions, and of which the caller makes the result.
-
-        Raises
-        ------
-        StaleShardError
-            If it does not hold them, or if somebody has begun before.
-        """
-        self._require_untouched()
-        if self.portions != set(portions):
-            # Dask may take the end of a cancelled task for that of the same task submitted anew
-            # (dask/distributed#7356).
-            raise StaleShardError(
-                f"portions {sorted(self.portions)} of the input have filled a shard that was to "
-                f"hold {sorted(portions)}: compute again"
-            )
-        self._begun = True
+        """Return the array, of which the caller makes the result; see `require_portions`."""
+        self.require_portions(portions)
         return self.array
 
-    def _require_untouched(self) -> None:
-        if self._begun:
-            raise StaleShardError("work on the input has begun: compute again")
+
+class TeamBuffer(_Guarded):
+    """Memory of several workers of one process, each on its device, for the input of their run.
+
+    It stays where it is: tasks that fill it get it by reference, and may do so in any order.
+
+    Parameters
+    ----------
+    parts : sequence of tuple of Device and LocalStorage
+        Each worker's device, and its columns there.
+    """
+
+    def __init__(self, parts: Sequence[tuple[Device, LocalStorage]]) -> None:
+        super().__init__()
+        self.parts = parts
+
+    def fill(self, portion: int, inputs: Inputs) -> None:
+        """Copy a portion, whose moves are to columns of the matrix, to their owners.
+
+        It raises what `InputBuffer.fill` does.
+        """
+        self.require_untouched()
+        _upload(self.parts, inputs)
+        self.portions.add(portion)
+
+    def begin(self, portions: Iterable[int]) -> TeamStorage:
+        """Return the columns, which become the result; see `require_portions`."""
+        self.require_portions(portions)
+        return TeamStorage({device.name: part for device, part in self.parts})
+
+
+def _checked(piece: Piece, source: Array, target: Array) -> Array:
+    """Return a chunk as it can be copied to `target`, once it is what its Dask array declares."""
+    piece.declared.require(source, target.dtype)
+    if not is_device_array(target):
+        source = to_host(source)
+    elif source.dtype != target.dtype:
+        with on_device_of(source):
+            source = source.astype(target.dtype)
+    wait_for_writes(source)  # the device's queues do not wait for a stream of another one
+    return source
+
+
+def _parts(
+    piece: Piece, source: Array, array: Array, find: Callable[[Span], Moves]
+) -> Iterator[tuple[Array, Array]]:
+    """Yield views of an array, with the columns of a chunk that belong there."""
+    rows = slice(piece.row, piece.row + source.shape[0])
+    for (first, _), target in piece.moves:
+        for (start, stop), place in find(target):
+            yield array[rows, slice(*place)], source[:, first + start : first + stop]
+
+
+def _upload(parts: Sequence[tuple[Device, LocalStorage]], inputs: Inputs) -> None:
+    """Copy inputs to memory on devices, all at once, and wait for them."""
+    _, like = parts[0]
+    checked = [(piece, _checked(piece, source, like.array)) for piece, source in inputs]
+    with contextlib.ExitStack() as held:
+        for device, _ in parts:
+            held.enter_context(device_lock(device))
+        gpus = [device for device, _ in parts if device.index >= 0]
+        stagings = [Staging(device, gpus) for device, _ in parts]  # of use until all are flushed
+        for (device, part), staging in zip(parts, stagings, strict=True):
+            held.callback(_flush, device, staging)  # also after an error: copies read the chunks
+            find = functools.cache(part.moves)
+            with device.activate():
+                for piece, source in checked:
+                    for target, columns in _parts(piece, source, part.array, find):
+                        staging.upload(target, columns)
+
+
+def _flush(device: Device, staging: Staging) -> None:
+    with device.activate():
+        staging.flush()
 
 
 # Dask places the task that uses it by the cost of sending it.

@@ -4,7 +4,7 @@ The programs are those of every other executor.  Each worker has a chain of task
 its shard, one that tells the others how to reach it, its program, in which all workers go on
 together, and one that hands out what was made.  In a graph, which somebody else submits at another
 time, tasks that fill the shard with the columns it owns come before these; there, one worker
-alone does its run in one task, and so do workers of one process whose matrix is on the host.
+alone does its run in one task, and so do workers of one process.
 """
 
 from __future__ import annotations
@@ -27,22 +27,27 @@ from hetero_la.scheduler.on_dask.run_tasks import (
     close_shard,
     end_of,
     fill_shard,
+    fill_team,
     fill_whole,
     open_shard,
+    open_team,
     open_whole,
     run_at_once,
     run_slice,
+    run_team,
     run_whole,
     save_shard,
     values_of,
 )
-from hetero_la.scheduler.placement.workers import over_processes
+from hetero_la.scheduler.placement.workers import WorkerInfo, over_processes
 from hetero_la.scheduler.program.instructions import LoadColumn, Program
-from hetero_la.scheduler.run.job import Job
-from hetero_la.scheduler.run.local_storage import Span, local_spans, whole_spans
+from hetero_la.scheduler.run.job import Job, PackedJob
+from hetero_la.scheduler.run.local_storage import Span, local_spans, moves, whole_spans
 
 #: Into how many parts the input of a shard is divided, if these do not have fewer bytes.
 _PORTIONS, _LEAST_PORTION = 16, 2**23
+#: The least on a GPU, which copies it in less time than a task costs.
+_LEAST_GPU_PORTION = 2**31
 
 
 class Chunk(NamedTuple):
@@ -108,7 +113,7 @@ class RunGraph:
 
     Parameters
     ----------
-    job : Job
+    packed : PackedJob
         What to run.
     token : str
         Ends the names of the tasks: runs of one token are one run.
@@ -124,26 +129,37 @@ class RunGraph:
     tasks : dict
         Tasks that belong to a worker.
     values : list
-        Keys of the workers' per-step values.
+        What gives the workers' per-step values, in a task.
     """
 
-    def __init__(self, job: Job, token: str, chunks: Sequence[Chunk], *, on_gpu: bool) -> None:
-        self.job, self.token, self._on_gpu = job, token, on_gpu
+    def __init__(
+        self, packed: PackedJob, token: str, chunks: Sequence[Chunk], *, on_gpu: bool
+    ) -> None:
+        self._packed, self.token, self._on_gpu = packed, token, on_gpu
+        self.job = job = packed.job
         self.cuts: dict[Any, Task] = {}
         self.tasks: dict[Any, RunTask] = {}
-        # CuPy arrays stay on their workers' GPUs.
-        one = len(job.programs) == 1 or not (on_gpu or over_processes(job.workers))
-        together = [job.programs] if one else [[program] for program in job.programs]
-        self._shares = [_share(job, programs) for programs in together]
+        self.values: list[Any]
+        one = len(job.programs) == 1 or not over_processes(job.workers)
+        apart = works_apart(job.workers, on_gpu)
+        whole = [_share(job, job.programs)]
+        each = [_share(job, [program]) for program in job.programs]
         portions = [
-            self._portions(share, list(self._inputs(share, chunks))) for share in self._shares
+            self._portions(share, list(self._inputs(share, chunks)))
+            for share in (whole if one else each)
         ]
-        self._finished = [self._alone(*portions)] if one else self._chains(portions)
+        self._shares = whole if one and not apart else each
+        self._apart = apart and len(each) > 1
+        if one:
+            run = self._in_place(*portions) if apart else self._alone(*portions)
+            self._finished = [run] * len(self._shares)
+            self.values = [Task(None, values_of, run, job.layout)]
+            return
+        self._finished = self._chains(portions)
         # No shard is released before all are done: a later request for more of this run then
         # finds all shards, or none and runs again.
-        ended = [] if one else self._for_each("end", end_of, self._finished)
-        values = self._for_each("values", values_of, self._finished, job.layout, ended)
-        self.values = [value.key for value in values]
+        ended = self._for_each("end", end_of, self._finished)
+        self.values = self._for_each("values", values_of, self._finished, job.layout, ended)
 
     @property
     def adjacent(self) -> bool:
@@ -152,8 +168,17 @@ class RunGraph:
 
     def runs_of(self, columns: range, most: int) -> list[range]:
         """Group tile columns into ranges that one block can show, if possible `most` at most."""
+        if self._apart:
+            return self._neighbours(columns)
         step = -(-len(columns) // most) if self.adjacent else 1
         return [columns[start : start + step] for start in range(0, len(columns), max(step, 1))]
+
+    def _neighbours(self, columns: range) -> list[range]:
+        """Group tile columns that have one owner."""
+        owner = {start: share.worker for share in self._shares for start in share.spans}
+        groups = itertools.groupby(columns, lambda j: owner[self.job.layout.columns(j)[0]])
+        found = [list(group) for _, group in groups]
+        return [range(group[0], group[-1] + 1) for group in found]
 
     def block(self, key: Any, columns: range, verdict: Any, *, copy: bool) -> RunTask:
         """Return the task for tile columns of one run, once the task `verdict` has passed."""
@@ -178,28 +203,31 @@ class RunGraph:
 
     def _inputs(self, share: Share, chunks: Sequence[Chunk]) -> Iterator[List]:
         """Yield destinations in a share with the keys of the arrays that fill them."""
-        find = functools.cache(functools.partial(_moves, share))
+        find = functools.cache(lambda columns: moves(columns, share.loaded, share.spans))
         for place, chunk in enumerate(chunks):
-            moves = find(chunk.columns)
-            if not moves:
+            targets = find(chunk.columns)
+            if not targets:
                 continue
-            *ends, width = itertools.accumulate((b - a for (a, b), _ in moves), initial=0)
+            *ends, width = itertools.accumulate((b - a for (a, b), _ in targets), initial=0)
             key, declared = chunk.key, chunk.declared
             if width < chunk.columns[1] - chunk.columns[0]:
                 key = (f"hetero-la-cut-{self.token}", share.worker, place)
-                spans = tuple(origin for origin, _ in moves)
+                spans = tuple(origin for origin, _ in targets)
                 whole = declared._replace(finite=False)  # its columns are checked when copied
                 self.cuts[key] = Task(key, cut, TaskRef(chunk.key), spans, whole)
                 beside = itertools.pairwise((*ends, width))  # where `cut` puts them
-                moves = tuple((at, target) for at, (_, target) in zip(beside, moves, strict=True))
+                targets = tuple(
+                    (at, target) for at, (_, target) in zip(beside, targets, strict=True)
+                )
                 declared = declared._replace(shape=(declared.shape[0], width))
-            yield List(Piece(chunk.row, moves, declared), TaskRef(key))
+            yield List(Piece(chunk.row, targets, declared), TaskRef(key))
 
     def _portions(self, share: Share, inputs: list[List]) -> list[list[List]]:
         """Group inputs into portions, so that those already copied to the share can be freed."""
         columns = sum(stop - start for start, stop in share.loaded)
         nbytes = self.job.layout.m * columns * np.dtype(self.job.dtype).itemsize
-        most = max(min(nbytes // _LEAST_PORTION, _PORTIONS), 1)
+        least = _LEAST_GPU_PORTION if self._on_gpu else _LEAST_PORTION
+        most = max(min(nbytes // least, _PORTIONS), 1)
         step = -(-len(inputs) // most)
         return [inputs[start : start + step] for start in range(0, len(inputs), max(step, 1))]
 
@@ -207,11 +235,19 @@ class RunGraph:
         """Add tasks that hand the memory on to each other, which may be tied to no worker."""
         if len(portions) <= 1:
             inputs = portions[0] if portions else []
-            return self._add("run", 0, 0, run_at_once, self.job, self._on_gpu, inputs)
-        buffer = self._add("open", 0, 0, open_whole, self.job, self._on_gpu, portions[0])
+            return self._add("run", 0, 0, run_at_once, self._packed, self._on_gpu, inputs)
+        buffer = self._add("open", 0, 0, open_whole, self._packed, self._on_gpu, portions[0])
         for i, some in enumerate(portions[1:], 1):
             buffer = self._add("fill", 0, i, fill_whole, buffer, i, some)
-        return self._add("run", 0, 0, run_whole, self.job, buffer, len(portions))
+        return self._add("run", 0, 0, run_whole, self._packed, buffer, len(portions))
+
+    def _in_place(self, portions: list[list[List]]) -> TaskRef:
+        """Add tasks of workers of one process, whose memory is where it stays, on their devices."""
+        buffer = self._add("open", 0, 0, open_team, self._packed, self._on_gpu)
+        filled = [
+            self._add("fill", 0, i, fill_team, buffer, i, some) for i, some in enumerate(portions)
+        ]
+        return self._add("run", 0, 0, run_team, self._packed, buffer, filled)
 
     def _chains(self, portions: list[list[list[List]]]) -> list[TaskRef]:
         job, attempt = self.job, self._add("begin", 0, 0, begin_run)
@@ -226,6 +262,18 @@ class RunGraph:
         return chain_slices(job.programs, shards, filled, self._add)[0]
 
 
+def works_apart(workers: Sequence[WorkerInfo], on_gpu: bool) -> bool:
+    """Return whether workers of one process keep their columns, each on its own device.
+
+    `on_gpu` says whether the input is on GPUs, as that of virtual ones always is.
+    """
+    alone = len(workers) == 1
+    if not workers[0].address or (over_processes(workers) and not alone):
+        return False
+    on_devices = on_gpu or any(worker.virtual for worker in workers)
+    return on_devices and (workers[0].kind == "gpu" or not alone)
+
+
 def _share(job: Job, programs: Sequence[Program]) -> Share:
     """Return the share of some workers; that of all has its columns in the matrix's order."""
     one, alone = programs[0], len(programs) < len(job.programs)
@@ -235,20 +283,3 @@ def _share(job: Job, programs: Sequence[Program]) -> Share:
         local_spans(job.layout, one.columns) if alone else whole_spans(job.layout),
         [job.layout.columns(column) for column in sorted(columns)],
     )
-
-
-def _moves(share: Share, columns: Span) -> tuple[tuple[Span, Span], ...]:
-    """Return spans of a chunk's columns, with their spans in a share's array."""
-    moves: list[tuple[Span, Span]] = []
-    for begin, end in share.loaded:
-        start, stop = max(begin, columns[0]), min(end, columns[1])
-        if start >= stop:
-            continue
-        origin = start - columns[0], stop - columns[0]
-        at = share.spans[begin][0] + start - begin
-        target = at, at + stop - start
-        if moves and moves[-1][0][1] == origin[0] and moves[-1][1][1] == target[0]:
-            (first, _), (to, _) = moves.pop()
-            origin, target = (first, origin[1]), (to, target[1])
-        moves.append((origin, target))
-    return tuple(moves)

@@ -22,11 +22,16 @@ from hetero_la.scheduler.on_dask.held_shard import (
     let_old_work_end,
     shards_of,
 )
-from hetero_la.scheduler.on_dask.inputs import InputBuffer, Inputs, new_array
-from hetero_la.scheduler.on_dask.threads import run_as_one_task
+from hetero_la.scheduler.on_dask.inputs import InputBuffer, Inputs, TeamBuffer, new_array
+from hetero_la.scheduler.on_dask.threads import run_as_one_task, team_of
 from hetero_la.scheduler.run.checkpoint_store import Saved, write_files
-from hetero_la.scheduler.run.job import Job
-from hetero_la.scheduler.run.local_storage import LocalStorage, local_spans, whole_spans
+from hetero_la.scheduler.run.job import Job, PackedJob
+from hetero_la.scheduler.run.local_storage import (
+    LocalStorage,
+    TeamStorage,
+    local_spans,
+    whole_spans,
+)
 from hetero_la.scheduler.run.runner import Runner
 from hetero_la.scheduler.run.step_memory import Name
 from hetero_la.scheduler.run.trace import LogEntry, WorkerTrace
@@ -37,7 +42,6 @@ from hetero_la.tiles.arrays.transfer import (
     current_gpu,
     device_index,
     is_device_array,
-    on_device_of,
     to_device,
     to_host,
 )
@@ -45,21 +49,21 @@ from hetero_la.tiles.kernels.cpu.device import CpuDevice
 from hetero_la.tiles.kernels.device import Array, Device
 from hetero_la.tiles.kernels.gpu.device import GpuDevice
 from hetero_la.tiles.storage.layout import TileLayout
-from hetero_la.tiles.storage.shard import local_width
+from hetero_la.tiles.storage.shard import ArrayStorage, local_width
 
 
 @dataclass
 class Finished:
     """What a worker has made: its columns, and its per-step vectors; its log and trace."""
 
-    storage: LocalStorage
+    storage: LocalStorage | TeamStorage
     values: dict[Name, np.ndarray]
     log: list[LogEntry] = field(default_factory=list)
     trace: WorkerTrace | None = None
 
 
 # Dask places the tasks that use it by what it would cost to send it.
-sizeof.register(Finished, lambda finished: finished.storage.array.nbytes)
+sizeof.register(Finished, lambda finished: finished.storage.nbytes)
 
 
 def begin_run() -> str:
@@ -173,8 +177,9 @@ def close_shard(held: HeldShard, before: Any) -> Finished:
         return finished
 
 
-def open_whole(job: Job, on_gpu: bool, inputs: Inputs) -> InputBuffer:
+def open_whole(packed: PackedJob, on_gpu: bool, inputs: Inputs) -> InputBuffer:
     """Dask task: memory for a run that is one task, and in it a portion of the input."""
+    job = packed.job
     threads, place = len(job.programs), _place(on_gpu, [array for _, array in inputs])
     device = CpuDevice("team") if threads > 1 else _device(place)
     array = new_array(job, job.layout.width, device, on_gpu)
@@ -190,20 +195,43 @@ def fill_whole(buffer: InputBuffer, portion: int, inputs: Inputs) -> InputBuffer
     return buffer
 
 
-def run_whole(job: Job, buffer: InputBuffer, portions: int) -> Finished:
+def run_whole(packed: PackedJob, buffer: InputBuffer, portions: int) -> Finished:
     """Dask task: a run of one worker, or of several threads of a process, wherever it is."""
-    array = buffer.begin(range(portions))
+    job, array = packed.job, buffer.begin(range(portions))
     storage = LocalStorage(array, whole_spans(job.layout))
     if len(job.programs) > 1:
-        return Finished(storage, run_as_one_task(job, array))
+        return Finished(storage, run_as_one_task(job, ArrayStorage(array, array), team_of(job)))
     runner = Runner(job, 0, _device(device_index(array)), storage)
     runner.run(0, len(job.programs[0].instructions))
     return _finished(runner)
 
 
-def run_at_once(job: Job, on_gpu: bool, inputs: Inputs) -> Finished:
+def run_at_once(packed: PackedJob, on_gpu: bool, inputs: Inputs) -> Finished:
     """Dask task: a run of little input, which has nothing to gain from tasks that bring it."""
-    return run_whole(job, open_whole(job, on_gpu, inputs), 1)
+    return run_whole(packed, open_whole(packed, on_gpu, inputs), 1)
+
+
+def open_team(packed: PackedJob, on_gpu: bool) -> TeamBuffer:
+    """Dask task: memory for the columns of each worker of this process, on the worker's device."""
+    job, parts = packed.job, []
+    for program, device in zip(job.programs, team_of(job, on_gpu), strict=True):
+        width = local_width(job.layout, program.columns)
+        array = new_array(job, width, device, device.index >= 0)
+        parts.append((device, LocalStorage(array, local_spans(job.layout, program.columns))))
+    return TeamBuffer(parts)
+
+
+def fill_team(buffer: TeamBuffer, portion: int, inputs: Inputs) -> int:
+    """Dask task: put a portion of the input there, and return its number."""
+    buffer.fill(portion, inputs)
+    return portion
+
+
+def run_team(packed: PackedJob, buffer: TeamBuffer, portions: Sequence[int]) -> Finished:
+    """Dask task: a run of workers of this process, whose columns stay on their devices."""
+    storage = buffer.begin(portions)
+    devices = [device for device, _ in buffer.parts]
+    return Finished(storage, run_as_one_task(packed.job, storage, devices))
 
 
 def _finished(runner: Runner) -> Finished:
@@ -219,8 +247,7 @@ def end_of(finished: Finished) -> None:
 
 def values_of(finished: Finished, layout: TileLayout, after: Any = None) -> dict[Name, np.ndarray]:
     """Dask task: the small part of what a worker has made, and the extent of its diagonal."""
-    with on_device_of(finished.storage.array):
-        return finished.values | finished.storage.diagonal_extent(layout)
+    return finished.values | finished.storage.diagonal_extent(layout)
 
 
 def block_of(

@@ -8,29 +8,32 @@ somebody else submits is one task, with threads of its own.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import distributed
 import numpy as np
 
 from hetero_la.scheduler.cluster.clients import while_open
-from hetero_la.scheduler.cluster.devices import device_of
+from hetero_la.scheduler.cluster.devices import device_lock, device_of
 from hetero_la.scheduler.cluster.plugins import blas_bound
 from hetero_la.scheduler.on_dask.group_tasks import wanted_by_dask
 from hetero_la.scheduler.on_dask.wait import thread_given_up, wait_all
+from hetero_la.scheduler.placement.workers import WorkerInfo
+from hetero_la.scheduler.program.instructions import Program
 from hetero_la.scheduler.run.job import Job, Outcome
 from hetero_la.scheduler.run.step_memory import Name
 from hetero_la.scheduler.run.threads import ThreadedRun, run_in_threads
 from hetero_la.tiles.arrays.errors import RunAbortedError
 from hetero_la.tiles.arrays.forks import ProcessLock
-from hetero_la.tiles.arrays.transfer import gpu_count
+from hetero_la.tiles.arrays.transfer import current_gpu, gpu_count
 from hetero_la.tiles.kernels.cpu.device import CpuDevice, VirtualGpu
-from hetero_la.tiles.kernels.device import Array, Device
+from hetero_la.tiles.kernels.device import Device
 from hetero_la.tiles.kernels.gpu.device import GpuDevice
-from hetero_la.tiles.storage.shard import ArrayStorage, Storage
+from hetero_la.tiles.storage.shard import Storage
 
 _run_numbers = itertools.count()
 #: Runs whose workers are threads of this process, for the tasks that carry their number.
@@ -79,8 +82,32 @@ def _submit_windows(client: distributed.Client, job: Job, number: str) -> Iterat
 _devices_of_this_process = ProcessLock()
 
 
-def run_as_one_task(job: Job, array: Array) -> dict[Name, np.ndarray]:
-    """Do all of a run of several workers of this process, in one Dask task, and return its values.
+def team_of(job: Job, on_gpu: bool = False) -> list[Device]:
+    """Return a device for each worker of a run that is one task, like the worker's own.
+
+    Parameters
+    ----------
+    job : Job
+        The run.
+    on_gpu : bool, optional
+        Whether its columns are in GPUs' memory: then workers of the host use the current GPU.
+    """
+    pinned = any(info.device >= 0 for info in job.workers)
+
+    def place(program: Program, info: WorkerInfo) -> int:
+        elsewhere = on_gpu and info.device < 0 and program.columns
+        return current_gpu() if elsewhere else info.device
+
+    return [
+        _device(place(program, info), info.virtual, info.name, pinned)
+        for program, info in zip(job.programs, job.workers, strict=True)
+    ]
+
+
+def run_as_one_task(
+    job: Job, storage: Storage, devices: Sequence[Device]
+) -> dict[Name, np.ndarray]:
+    """Do all of a run of workers of this process, in one Dask task, and return its values.
 
     Messages then go by reference, as in every other run inside a process, and not each through
     Dask's scheduler.  The threads are the run's own: they wait for each other, and tasks of
@@ -91,16 +118,16 @@ def run_as_one_task(job: Job, array: Array) -> dict[Name, np.ndarray]:
     ----------
     job : Job
         What to run.
-    array : array, shape (m, n + nrhs)
-        The input, on the host and column-major; overwritten by the result.
+    storage : Storage
+        The input, overwritten by the result.
+    devices : sequence of Device
+        As `team_of` returns them.
     """
-    pinned = any(info.device >= 0 for info in job.workers)
     threads = min((info.blas_threads for info in job.workers if info.device < 0), default=1)
-    with _devices_of_this_process, blas_bound(threads):
-        devices = [_device(info.device, info.virtual, info.name, pinned) for info in job.workers]
-        return run_in_threads(
-            job, ArrayStorage(array, array), devices, wanted=wanted_by_dask()
-        ).values
+    with _devices_of_this_process, blas_bound(threads), contextlib.ExitStack() as held:
+        for device in devices:  # nobody fills memory there meanwhile
+            held.enter_context(device_lock(device))
+        return run_in_threads(job, storage, devices, wanted=wanted_by_dask()).values
 
 
 @functools.cache

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import pickle
+import uuid
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -106,6 +110,38 @@ class Job:
             return {}
         touched = {r[:2] for call in self.programs[worker].select(CallKernel) for r in call.regions}
         return {name: value for name, value in self.given.items() if name in touched}
+
+
+class PackedJob:
+    """A job that is pickled once, and not unpickled in the process that has it.
+
+    Its programs are thousands of objects, and every run on Dask arrays sends them to Dask's
+    scheduler and to workers, which may be in the same process.
+
+    Parameters
+    ----------
+    job : Job
+        The job, which nobody changes.
+    """
+
+    def __init__(self, job: Job) -> None:
+        self.job, self._name = job, uuid.uuid4().hex
+        _packed[self._name] = self
+
+    @functools.cached_property
+    def _bytes(self) -> bytes:
+        return pickle.dumps(self.job)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _unpacked, (self._name, self._bytes)
+
+
+#: Those of this process, by name.
+_packed: weakref.WeakValueDictionary[str, PackedJob] = weakref.WeakValueDictionary()
+
+
+def _unpacked(name: str, pickled: bytes) -> PackedJob:
+    return _packed.get(name) or PackedJob(pickle.loads(pickled))
 
 
 class Loss(NamedTuple):

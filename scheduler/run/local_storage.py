@@ -1,17 +1,18 @@
-"""Storage of one worker's columns side by side in one array, filled and read by others."""
+"""Storage of workers' columns side by side in one array each, filled and read by others."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from hetero_la.tiles.arrays.transfer import device_index
+from hetero_la.tiles.arrays.transfer import array_module, device_index, on_device_of, to_host
 from hetero_la.tiles.kernels.device import Array, Device, Queue
 from hetero_la.tiles.storage.layout import TileLayout
 from hetero_la.tiles.storage.shard import ALL_ROWS
 
 Span = tuple[int, int]  #: first element column, and the one past the last
+Moves = tuple[tuple[Span, Span], ...]  #: spans of an array's columns, and where they go
 
 
 class LocalStorage:
@@ -33,6 +34,11 @@ class LocalStorage:
     ) -> None:
         self.array, self._spans = array, spans
         self._blocks = None if blocks is None else dict(blocks)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the columns."""
+        return int(self.array.nbytes)
 
     def home(self, device: Device, width: int) -> tuple[Array | None, bool]:
         """Return the array itself, where the device can work in it."""
@@ -59,6 +65,14 @@ class LocalStorage:
         for start, (first, last) in self._spans.items():
             yield start, start + last - first, self.array[:, first:last]
 
+    def __contains__(self, start: int) -> bool:
+        return start in self._spans
+
+    def moves(self, columns: Span) -> Moves:
+        """Return the spans of a part of the matrix's columns that are here, each with its place."""
+        mine = [(start, start + last - first) for start, (first, last) in self._spans.items()]
+        return moves(columns, mine, self._spans)
+
     def block(self, start: int, last: int | None = None) -> Array:
         """Return the tile column that begins at element column `start`, without a copy.
 
@@ -69,12 +83,93 @@ class LocalStorage:
 
     def diagonal_extent(self, layout: TileLayout) -> dict[tuple[str, int], np.ndarray]:
         """Return ("diagonal", start) -> smallest and largest modulus of each diagonal tile."""
-        extent = {}
-        for start in self._spans:
-            if start < min(layout.m, layout.n):
-                size = abs(self.block(start)[start:].diagonal())
-                extent["diagonal", start] = np.array([float(size.min()), float(size.max())])
-        return extent
+        starts = [start for start in self._spans if start < min(layout.m, layout.n)]
+        if not starts:
+            return {}
+        with on_device_of(self.array):  # one copy to the host: each makes it wait for the GPU
+            diagonals = [self.block(start)[start:].diagonal() for start in starts]
+            sizes = abs(to_host(array_module(self.array).concatenate(diagonals)))
+        cuts = np.cumsum([len(diagonal) for diagonal in diagonals])[:-1]
+        return {
+            ("diagonal", start): np.array([size.min(), size.max()], float)
+            for start, size in zip(starts, np.split(sizes, cuts), strict=True)
+        }
+
+
+class TeamStorage:
+    """The columns of several workers of a process, each with its own in an array on its device.
+
+    Parameters
+    ----------
+    parts : dict
+        Name of each worker's device -> its columns, which it holds from the beginning.
+    """
+
+    def __init__(self, parts: dict[str, LocalStorage]) -> None:
+        self._parts = parts
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all columns."""
+        return sum(part.nbytes for part in self._parts.values())
+
+    def home(self, device: Device, width: int) -> tuple[Array | None, bool]:
+        """Return the array of a worker's columns, in which it works."""
+        return self._parts[device.name].array, True
+
+    def load(self, device: Device, start: int, stop: int, target: Array) -> None:
+        """Copy columns to the device."""
+        self._parts[device.name].load(device, start, stop, target)
+
+    def store(
+        self, device: Device, start: int, stop: int, source: Array, rows: slice = ALL_ROWS
+    ) -> None:
+        """Copy columns back."""
+        self._parts[device.name].store(device, start, stop, source, rows)
+
+    def flush(self, device: Device) -> None:
+        """Do nothing: `Device.synchronize` completes the copies."""
+
+    def block(self, start: int, last: int | None = None) -> Array:
+        """Return columns of one worker, as `LocalStorage.block` does."""
+        return next(part for part in self._parts.values() if start in part).block(start, last)
+
+    def diagonal_extent(self, layout: TileLayout) -> dict[tuple[str, int], np.ndarray]:
+        """Return the extents of all diagonal tiles, as `LocalStorage.diagonal_extent` does."""
+        parts = self._parts.values()
+        return {key: found for p in parts for key, found in p.diagonal_extent(layout).items()}
+
+
+def moves(columns: Span, loaded: Iterable[Span], spans: dict[int, Span]) -> Moves:
+    """Return spans of an array's columns, with their spans in the memory of some tile columns.
+
+    Parameters
+    ----------
+    columns : tuple of int
+        Which columns of the matrix the array has.
+    loaded : iterable of tuple of int
+        The tile columns.
+    spans : dict
+        First element column of each -> its span in the memory.
+
+    Examples
+    --------
+    >>> moves((3, 8), [(0, 4), (4, 6), (8, 10)], {0: (0, 4), 4: (4, 6), 8: (6, 8)})
+    (((0, 3), (3, 6)),)
+    """
+    found: list[tuple[Span, Span]] = []
+    for begin, end in loaded:
+        start, stop = max(begin, columns[0]), min(end, columns[1])
+        if start >= stop:
+            continue
+        origin = start - columns[0], stop - columns[0]
+        at = spans[begin][0] + start - begin
+        target = at, at + stop - start
+        if found and found[-1][0][1] == origin[0] and found[-1][1][1] == target[0]:
+            (first, _), (to, _) = found.pop()
+            origin, target = (first, origin[1]), (to, target[1])
+        found.append((origin, target))
+    return tuple(found)
 
 
 def local_spans(layout: TileLayout, columns: Sequence[int]) -> dict[int, Span]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import os
 from collections import deque
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -28,6 +29,8 @@ from hetero_la.tiles.kernels.device import Array, Device, Event, Queue
 
 _BUFFERS = 4
 _BUFFER_BYTES = 1 << 25
+_TURNED = 3  # buffers on each other GPU
+_OF_ANOTHER_GPU = -1  # the buffer for its rows: the copy queue itself does not fill it too soon
 _PARALLEL_BYTES = 1 << 21  # smaller host copies are not worth a second thread
 
 
@@ -47,10 +50,14 @@ class Staging:
     ----------
     device : Device
         Device of the shard; copies run on its copy queue.
+    others : sequence of Device, optional
+        Devices that turn row-major arrays of theirs, each on its own copy queue.
     """
 
-    def __init__(self, device: Device) -> None:
+    def __init__(self, device: Device, others: Sequence[Device] = ()) -> None:
         self._device = device
+        self._others = {other.index: other for other in others}
+        self._turned: dict[int, deque[tuple[Array, Event]]] = {}
         self._pinned: list[np.ndarray] = []
         self._on_device: dict[int, Array] = {}
         self._kept: list[Array] = []  # sources that are read until `flush`
@@ -69,7 +76,11 @@ class Staging:
         elif is_column_major(source):
             self._upload_columns(target, source)
         elif is_column_major(source.T):
-            self._upload_rows(target, source)
+            other = self._others.get(source.device.id) if is_device_array(source) else None
+            if other is None:
+                self._upload_rows(target, source)
+            else:
+                self._upload_turned(target, source, other)
         else:
             self._kept.append(column_major_copy(source))
             self._upload_columns(target, self._kept[-1])
@@ -113,15 +124,35 @@ class Staging:
         """Copy a row-major source: rows are copied as they are, and transposed on the device."""
         rows = source.T
         for first, last in _chunks(rows.shape, rows.itemsize):
-            slot, buffer = self._buffer((rows.shape[0], last - first), rows.dtype)
-            piece = rows[:, first:last]
-            if not is_device_array(source) and not is_pinned(source):
-                _copy_on_host(buffer, piece)
-                piece = buffer
-            onboard = self._device_buffer(slot, buffer)
+            piece, slot = rows[:, first:last], _OF_ANOTHER_GPU
+            if not is_device_array(source):
+                slot, buffer = self._buffer(piece.shape, piece.dtype)
+                if not is_pinned(source):
+                    _copy_on_host(buffer, piece)
+                    piece = buffer
+            onboard = self._device_buffer(slot, piece)
             self._device.copy(onboard, piece, Queue.COPY)
             self._device.copy(target[first:last], onboard.T, Queue.COPY)
-            self._busy[slot] = self._device.record(Queue.COPY)
+            if slot != _OF_ANOTHER_GPU:
+                self._busy[slot] = self._device.record(Queue.COPY)
+
+    def _upload_turned(self, target: Array, source: Array, other: Device) -> None:
+        """Copy a row-major source of another GPU, which turns it before."""
+        ring = self._turned.setdefault(other.index, deque())
+        for first, last in _chunks(source.shape, source.itemsize):
+            piece = source[:, first:last]
+            with other.activate():
+                memory, copied = ring.popleft() if len(ring) == _TURNED else (None, None)
+                other.wait(Queue.COPY, copied)
+                if memory is None or memory.size < piece.nbytes:
+                    self._kept += [] if memory is None else [memory]
+                    memory = other.empty((max(_BUFFER_BYTES, piece.nbytes),), np.uint8)
+                buffer = _shaped(memory, piece.shape, piece.dtype)
+                other.copy(buffer, piece, Queue.COPY)
+                turned = other.record(Queue.COPY)
+            self._device.wait(Queue.COPY, turned)
+            self._device.copy(target[:, first:last], buffer, Queue.COPY)
+            ring.append((memory, self._device.record(Queue.COPY)))
 
     def _buffer(self, shape: tuple[int, int], dtype: Any) -> tuple[int, np.ndarray]:
         """Return a free pinned buffer; wait for one if all are in use."""
@@ -139,11 +170,12 @@ class Staging:
                 self._pinned[slot] = pinned_empty((needed,), np.uint8)
         return slot, _shaped(self._pinned[slot], shape, dtype)
 
-    def _device_buffer(self, slot: int, like: np.ndarray) -> Array:
-        """Return the buffer on the device that belongs to a pinned one."""
+    def _device_buffer(self, slot: int, like: Array) -> Array:
+        """Return the buffer on the device that belongs to a slot."""
         if slot not in self._on_device or self._on_device[slot].size < like.nbytes:
             self._kept += [self._on_device[slot]] if slot in self._on_device else []
-            self._on_device[slot] = self._device.empty((self._pinned[slot].size,), np.uint8)
+            size = max(_BUFFER_BYTES, like.nbytes)
+            self._on_device[slot] = self._device.empty((size,), np.uint8)
         return _shaped(self._on_device[slot], like.shape, like.dtype)
 
 

@@ -98,3 +98,24 @@ extern "C" __global__ void gather_rows(const int* __restrict__ perm, const Scala
         if (c0 + c < columns) T[i + (c0 + c) * rows] = source[(c0 + c) * lda];
     }
 }
+
+// B = A^T, A of `rows` rows, by blocks of 32 x 32, read and written along columns.
+extern "C" __global__ void turn(const Scalar* __restrict__ A, Index lda, Index rows, Index columns,
+                                Scalar* __restrict__ B, Index ldb)
+{
+    __shared__ Scalar square[32][33];
+    const Index down = (rows + 31) / 32;
+    const Index row = blockIdx.x % down * 32, column = blockIdx.x / down * 32;
+    const int lane = threadIdx.x % 32, step = blockDim.x / 32;
+    for (int c = threadIdx.x / 32; c < 32; c += step) {
+        if (row + lane < rows && column + c < columns) {
+            square[c][lane] = A[row + lane + (column + c) * lda];
+        }
+    }
+    __syncthreads();
+    for (int r = threadIdx.x / 32; r < 32; r += step) {
+        if (row + r < rows && column + lane < columns) {
+            B[column + lane + (row + r) * ldb] = square[lane][r];
+        }
+    }
+}

@@ -99,6 +99,14 @@ def swap(q: GpuQueue, ipiv: Array, net: Array, a: Array, options: KernelOptions)
     )  # fmt: skip
 
 
+def turn(q: GpuQueue, target: Array, given: Array) -> None:
+    """Copy a row-major matrix of the queue's GPU to a column-major one."""
+    A, B, (columns, rows) = block(given.T), block(target), given.shape
+    grid = (ceil_div(rows, 32) * ceil_div(columns, 32),)
+    function = q.function("turn", source("columns", A.dtype))
+    q.launch(function, grid, 256, A.pointer, A.ld, rows, columns, B.pointer, B.ld)
+
+
 @implements("laset_0", "gpu", diagonal=0)
 @implements("laset_1", "gpu", diagonal=1)
 def laset(q: GpuQueue, a: Array, options: KernelOptions, diagonal: int) -> None:

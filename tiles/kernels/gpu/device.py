@@ -28,6 +28,7 @@ from hetero_la.tiles.kernels.gpu import (  # noqa: F401  (they register)
 from hetero_la.tiles.kernels.gpu.queue import GpuQueue, allocate
 from hetero_la.tiles.kernels.gpu.stopwatch import GpuStopwatch
 from hetero_la.tiles.kernels.registry import implementation
+from hetero_la.tiles.kernels.spec import LETTER
 
 _HIGH_PRIORITY = -5  # CUDA takes the nearest priority that the GPU has
 
@@ -172,10 +173,18 @@ class GpuDevice:
         if len(ends) == 2:
             enable_peers(*sorted(ends))  # type: ignore[type-var]
         elif on_gpu and source.ndim == 2 and source.size and not is_column_major(source):
-            self._queues[queue].stream.use()
-            target[...] = source
+            self._turn(target, source, self._queues[queue])
             return
         enqueue_copy(target, source, self._queues[queue].stream.ptr)
+
+    def _turn(self, target: Array, source: Array, q: GpuQueue) -> None:
+        """Copy a matrix that is not column-major, on this device."""
+        plain = source.dtype == target.dtype and source.dtype.char in LETTER
+        if plain and is_column_major(source.T) and is_column_major(target):
+            common.turn(q, target, source)
+        else:
+            q.stream.use()
+            target[...] = source
 
     def synchronize(self) -> None:
         """Block the host until all three queues are empty.
