@@ -29,9 +29,10 @@ from hetero_la.cli.main import main
 from hetero_la.io.files import read_matrix, write_matrix
 from hetero_la.scheduler.cluster import clients
 from hetero_la.scheduler.cluster.clients import client_at, worker_infos
+from hetero_la.scheduler.exchange.table import Exchange
 from hetero_la.scheduler.on_dask import pairs
-from hetero_la.scheduler.on_dask.pairs import group_pairs, measure_pair, pair_transport
-from hetero_la.scheduler.placement.workers import WorkerInfo
+from hetero_la.scheduler.on_dask.pairs import group_pairs, measure_pair
+from hetero_la.scheduler.placement.workers import WorkerInfo, transport_of
 from hetero_la.testing.matrices import generate
 from hetero_la.tiles.arrays.errors import WorkerLostError
 from tests.command_line import in_own_folder, refused, table  # noqa: F401  (a fixture)
@@ -227,7 +228,7 @@ def test_a_cluster_is_described(scheduler: str, capfd: pytest.CaptureFixture[str
     (link,) = table(links)
     assert link["workers"] == "second, first"
     assert (link["pairs like it"], link["hosts"]) == ("1", platform.node())
-    assert link["transport"] == "Dask's messages"
+    assert link["transport"] == "shared memory"
     assert 0.1 < float(link["latency"].removesuffix(" ms")) < 1000
     assert 0.01 < float(link["bandwidth"].removesuffix(" GB/s")) < 100
 
@@ -336,15 +337,9 @@ def test_many_pairs_are_grouped_by_what_they_have_in_common(
     count = len(workers)
     assert len({pair for group in found for pair in group}) == count * (count - 1) // 2
     for group in found:
-        assert len({pair_transport(*pair) for pair in group}) == 1
+        assert len({transport_of(*pair) for pair in group}) == 1
         assert len({tuple(sorted((a.kind, b.kind))) for a, b in group}) == 1
         assert len({a.host == b.host for a, b in group}) == 1
-
-
-def test_workers_of_one_process_share_its_memory() -> None:
-    first, second, *_, far = hosts_of(2, 2)
-    assert pair_transport(first, replace(second, pid=first.pid)) == "one process"
-    assert pair_transport(first, replace(far, pid=first.pid)) == "Dask's messages"
 
 
 @pytest.mark.parametrize(("nbytes", "bandwidth"), [(16_000_000, 2e9), (64_000_000, 2e9)])
@@ -352,36 +347,38 @@ def test_latency_and_bandwidth_are_those_of_the_link(
     nbytes: int, bandwidth: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pairs, "_LARGE", nbytes)
-    monkeypatch.setattr(pairs, "_seconds", lambda *given: 1e-3 + given[3] / bandwidth)
+    monkeypatch.setattr(pairs, "message_seconds", lambda *given: 1e-3 + given[3] / bandwidth)
     link = measure_pair(None, *hosts_of(1, 2))
     assert link.latency == pytest.approx(1e-3, rel=0.01)
     assert link.bandwidth == pytest.approx(bandwidth, rel=0.01)
 
 
 def test_a_disturbed_measurement_makes_no_link_infinite(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pairs, "_seconds", lambda *given: 0.02 if given[3] < 10_000 else 0.016)
+    told = {8_000: 0.02}
+    monkeypatch.setattr(pairs, "message_seconds", lambda *given: told.get(given[3], 0.016))
     assert measure_pair(None, *hosts_of(1, 2)).bandwidth == pytest.approx(1e9, rel=0.01)
 
 
-def arrive_late(seconds: float) -> None:
-    """Let messages that come to this process be noticed so much later; 0 undoes it."""
-    real: Any = getattr(pairs._pass_on, "real", pairs._pass_on)
+def take_late(seconds: float) -> None:
+    """Let messages that come to this process be found so much later; 0 undoes it."""
+    real: Any = getattr(Exchange.take, "real", Exchange.take)
 
-    def late(message: Any) -> Any:
+    def late(self: Exchange, key: Any) -> Any:
+        found = real(self, key)
         time.sleep(seconds)
-        return real(message)
+        return found
 
     late.real = real  # type: ignore[attr-defined]
-    pairs._pass_on = late if seconds else real
+    Exchange.take = late if seconds else real  # type: ignore[method-assign]
 
 
 def test_a_message_there_and_back_takes_two_latencies(scheduler: str) -> None:
     with client_at(scheduler) as client:
-        client.run(arrive_late, 0.05)
+        client.run(take_late, 0.05)
         try:
             link = measure_pair(client, *worker_infos(client))
         finally:
-            client.run(arrive_late, 0)
+            client.run(take_late, 0)
     assert 0.05 < link.latency < 0.095
 
 

@@ -130,7 +130,7 @@ def test_the_cluster_of_the_page_can_be_started(capsys: pytest.CaptureFixture[st
             process.wait()
     assert statuses == [0, 0]
     out = capsys.readouterr().out
-    assert re.search(r"^first, second  1  .*  Dask's messages  ", out, re.MULTILINE)
+    assert re.search(r"^first, second  1  .*  shared memory  ", out, re.MULTILINE)
     assert re.search(r"^lu  .*  2cpu  .*  ok$", out, re.MULTILINE)
 
 

@@ -17,12 +17,12 @@ from hetero_la.scheduler.machine.identity import machine_identity
 from hetero_la.scheduler.machine.model import DaskCosts
 from hetero_la.scheduler.machine.profile import Profile
 from hetero_la.scheduler.machine.this_machine import ProfileWarning
+from hetero_la.scheduler.on_dask.pairs import message_seconds
 from hetero_la.scheduler.placement.workers import over_processes
 from hetero_la.scheduler.probe.copies import measure_pairs
 from hetero_la.scheduler.probe.dask_latency import (
     measure_cluster_dask,
     measure_dask,
-    message_seconds,
 )
 from hetero_la.scheduler.probe.machine import (
     CpuWorkers,

@@ -7,9 +7,10 @@ import atexit
 import contextlib
 import threading
 import time
+import warnings
 import weakref
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -202,7 +203,22 @@ def worker_infos(client: Client, *, refresh: bool = False) -> list[WorkerInfo]:
     if refresh or known is None or addresses != {info.address for info in known}:
         known = sorted(_described(client, addresses), key=_order)
         known = _infos[client] = list(_with_unique_names(known))
+        _warn_without_nccl(known)
     return list(known)
+
+
+def _warn_without_nccl(infos: Sequence[WorkerInfo]) -> None:
+    """Warn of GPUs in several processes whose messages go through host memory."""
+    gpus = [info for info in infos if info.has_gpu]
+    unable = [info for info in gpus if info.no_nccl]
+    if unable and len({(info.host, info.pid) for info in gpus}) > 1:
+        worker = unable[0]
+        warnings.warn(
+            f"panels go through host memory, as worker {worker.label} has no NCCL: "
+            f"{worker.no_nccl}",
+            RuntimeWarning,
+            stacklevel=2,
+        )
 
 
 def _with_unique_names(infos: list[WorkerInfo]) -> Iterator[WorkerInfo]:

@@ -16,6 +16,7 @@ from hetero_la.tiles.arrays.forks import ProcessLock, in_forked_child
 from hetero_la.tiles.arrays.transfer import gpu_count
 from hetero_la.tiles.kernels.cpu.device import CpuDevice, VirtualGpu, blas_libraries
 from hetero_la.tiles.kernels.device import Device
+from hetero_la.tiles.kernels.gpu import nccl
 from hetero_la.tiles.kernels.gpu.device import GpuDevice
 
 _devices_lock = ProcessLock()
@@ -92,6 +93,7 @@ def describe(dask_worker: Worker) -> WorkerInfo:
         device=device.index,
         gpu=device.pci_address if isinstance(device, GpuDevice) else "",
         virtual=isinstance(device, VirtualGpu),
+        no_nccl=nccl.missing() if isinstance(device, GpuDevice) else "",
         blas_threads=_blas_threads(dask_worker),
         memory=min(memory, memory_limit or memory) if device.index < 0 else memory,
     )

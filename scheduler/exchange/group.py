@@ -219,10 +219,10 @@ class RunGroup:
             known = _communicators.get(key)
         if source == self._worker:
             theirs = self.inbox.take(("known", source))
-            name = known.name if known and known.name == theirs else nccl.new_id()
+            name = known.name if known and known.name == theirs else nccl.new_name()
             self.post(other, ("name", source), value=name)
         else:
-            self.post(other, ("known", source), value=known.name if known else b"")
+            self.post(other, ("known", source), value=known.name if known else ())
             name = self.inbox.take(("name", source))
         problem = ""
         if known is None or known.name != name:

@@ -34,6 +34,8 @@ class WorkerInfo:
         PCI address of the GPU, which identifies it where each process numbers its own; or empty.
     virtual : bool
         Whether it is a CPU in the role of a GPU.
+    no_nccl : str
+        Why a GPU's process cannot use NCCL; empty if it can.
     blas_threads : int
         Threads that its BLAS may use.
     memory : int
@@ -48,6 +50,7 @@ class WorkerInfo:
     device: int = -1
     gpu: str = ""
     virtual: bool = False
+    no_nccl: str = ""
     blas_threads: int = 1
     memory: int = 0
 
@@ -94,7 +97,8 @@ def transport_of(first: WorkerInfo, second: WorkerInfo) -> Transport:
     if one_host and first.pid == second.pid:
         return Transport.ONE_PROCESS
     one_gpu = one_host and first.gpu != "" and first.gpu == second.gpu
-    if first.has_gpu and second.has_gpu and not one_gpu:
+    able = all(worker.has_gpu and not worker.no_nccl for worker in (first, second))
+    if able and not one_gpu:
         return Transport.NCCL
     return Transport.SHARED_MEMORY if one_host else Transport.DASK
 

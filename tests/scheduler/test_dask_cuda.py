@@ -77,6 +77,8 @@ def test_the_cluster_is_described(client: Client, capfd: pytest.CaptureFixture[s
     assert {worker["kind"] for worker in found["workers"]} == {"gpu"}
     count = len(gpus)
     assert sum(pair["pairs"] for pair in found["pairs"]) == count * (count - 1) // 2
+    assert {pair["transport"] for pair in found["pairs"]} == {"NCCL"}
+    assert all(pair["bandwidth"] > 20e9 for pair in found["pairs"])
 
 
 def on_gpus(a: NDArray) -> da.Array:

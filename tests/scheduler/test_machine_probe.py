@@ -18,7 +18,8 @@ from hetero_la.scheduler.cluster.cluster import Cluster
 from hetero_la.scheduler.machine.device import CORE, H200
 from hetero_la.scheduler.machine.model import NOMINAL_LINKS
 from hetero_la.scheduler.machine.rate_tables import case_shapes, measurable, size_names
-from hetero_la.scheduler.placement.workers import Transport, WorkerInfo
+from hetero_la.scheduler.on_dask.pairs import message_seconds
+from hetero_la.scheduler.placement.workers import WorkerInfo
 from hetero_la.scheduler.probe import kernels, machine
 from hetero_la.scheduler.probe.clock import Clock, fit_clock
 from hetero_la.scheduler.probe.copies import (
@@ -27,7 +28,7 @@ from hetero_la.scheduler.probe.copies import (
     measure_links,
     measure_pairs,
 )
-from hetero_la.scheduler.probe.dask_latency import _fetch, measure_dask, message_seconds
+from hetero_la.scheduler.probe.dask_latency import measure_dask
 from hetero_la.scheduler.probe.device_probe import Probe
 from hetero_la.scheduler.probe.issue import measure_issue
 from hetero_la.scheduler.probe.kernel_cases import KernelCase, grids
@@ -273,7 +274,7 @@ def test_each_kind_of_link_is_measured_between_the_first_two_that_have_it() -> N
     def gpu(host: str, pid: int) -> WorkerInfo:
         return WorkerInfo(f"{host}{pid}", "gpu", pid=pid, host=host, gpu=f"{pid}")
 
-    team = [gpu("a", 1), gpu("a", 2), gpu("b", 3), gpu("b", 4), WorkerInfo("c", "cpu", host="c")]
+    team = [gpu("a", 1), gpu("a", 2), gpu("b", 3), gpu("b", 4)]
     seen, told = set(), list[str]()
 
     def nccl(first: WorkerInfo, second: WorkerInfo, nbytes: int) -> float:
@@ -281,16 +282,16 @@ def test_each_kind_of_link_is_measured_between_the_first_two_that_have_it() -> N
         near = first.host == second.host
         return 1e-5 + nbytes / 4e11 if near else 2e-5 + nbytes / 5e10
 
-    links = measure_pairs(team, {Transport.NCCL: nccl}, told.append)
+    links = measure_pairs(team, nccl, told.append)
     assert seen == {("a1", "a2"), ("a1", "b3")}
     assert told == ["NCCL, from a1 to a2", "NCCL over the network, from a1 to b3"]
     figures = [(1e6 * link.latency, link.bandwidth / 1e9) for link in links.values()]
     assert np.allclose(figures, [(10, 400), (20, 50)])
     assert set(links) <= set(NOMINAL_LINKS)
-    assert measure_pairs(team[:1], {Transport.NCCL: nccl}) == {}
+    assert measure_pairs(team[:1], nccl) == {}
 
 
-def test_messages_of_dask_take_longer_if_they_are_longer() -> None:
+def test_messages_between_processes_take_longer_if_they_are_longer() -> None:
     with local_cluster(2) as client:
         first, second = worker_infos(client)
         short, long = (
@@ -298,8 +299,6 @@ def test_messages_of_dask_take_longer_if_they_are_longer() -> None:
             for nbytes in (8, 2**27)
         )
         assert 0 < short < long < 60
-        with pytest.raises(RuntimeError, match=f"{first.address} sent no message"):
-            client.run(_fetch, "no such key", first.address, workers=[second.address])
 
 
 def clock(*pieces: float) -> Clock:

@@ -50,11 +50,16 @@ def _load_wheel() -> None:
                     return
 
 
-def new_id() -> bytes:
-    """Return what the two processes of a new communicator have in common."""
+#: What the two ends of a communicator have in common: bytes, or in CuPy 13 a tuple.
+Name = bytes | tuple[int, ...]
+
+
+def new_name() -> Name:
+    """Return the name of a new communicator."""
     from cupy.cuda import nccl
 
-    return bytes(nccl.get_unique_id())
+    name: Name = nccl.get_unique_id()
+    return name
 
 
 class Communicator:
@@ -64,13 +69,13 @@ class Communicator:
     ----------
     device : GpuDevice
         This process's GPU.
-    name : bytes
-        A `new_id`, the same at both ends.
+    name : Name
+        A `new_name`, the same at both ends.
     sends : bool
         Whether this is the end that sends.
     """
 
-    def __init__(self, device: GpuDevice, name: bytes, *, sends: bool) -> None:
+    def __init__(self, device: GpuDevice, name: Name, *, sends: bool) -> None:
         from cupy.cuda import Device, Stream, nccl
 
         self.name, self._device, self._peer = name, device, int(sends)
