@@ -16,6 +16,7 @@ from hetero_la.cli.common import problems, runs
 from hetero_la.cli.common.command import NAMES
 from hetero_la.cli.main import main
 from hetero_la.io.files import read_matrix, write_matrix
+from hetero_la.scheduler.placement.workers import WorkerInfo
 from hetero_la.testing.matrices import generate
 from hetero_la.testing.residuals import qr_factors_ratio
 from hetero_la.tiles.kernels.gpu import libraries
@@ -194,7 +195,7 @@ def test_where_gpus_ran_the_reference_is_cusolver(
     for kind, virtual, here in (
         ("cpu", False, 1), ("gpu", True, 1), ("gpu", False, 0), ("gpu", False, 1),
     ):  # fmt: skip
-        worker = SimpleNamespace(kind=kind, virtual=virtual)
+        worker = WorkerInfo("one", kind, virtual=virtual)
         monkeypatch.setattr(runs, "gpu_count", lambda count=here: count)
         seconds = runs.reference_seconds(problem, SimpleNamespace(workers=[worker]))
         assert (seconds == 1.25) == (kind == "gpu" and not virtual and here == 1)

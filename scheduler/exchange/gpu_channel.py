@@ -10,7 +10,7 @@ from hetero_la.scheduler.program.messages import MessageKey
 from hetero_la.tiles.kernels.device import Array, Event
 
 
-class Communicator(Protocol):
+class Direction(Protocol):
     """One direction between two devices, as `hetero_la.tiles.kernels.gpu.nccl` has it."""
 
     def send(self, arrays: Sequence[Array], ready: Event) -> Event: ...
@@ -29,14 +29,14 @@ class GpuChannel:
 
     Parameters
     ----------
-    outgoing, incoming : Communicator
+    outgoing, incoming : Direction
         The directions.
     order : sequence of MessageKey
         Messages to the other worker, in the order of its program.
     """
 
     def __init__(
-        self, outgoing: Communicator, incoming: Communicator, order: Sequence[MessageKey]
+        self, outgoing: Direction, incoming: Direction, order: Sequence[MessageKey]
     ) -> None:
         self._outgoing, self._incoming = outgoing, incoming
         self._left = list(reversed(order))

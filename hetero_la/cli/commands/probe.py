@@ -81,7 +81,7 @@ def probe(args: argparse.Namespace) -> int:
 
 def _probe_cluster(args: argparse.Namespace, older: Profile | None, path: Path) -> int:
     """Measure the links between a cluster's workers, and its Dask; write and print them."""
-    others = values.given(args, *values.WORKERS, "dtype", "plot")
+    others = values.given(args, "dtype", "plot")
     if unused := [values.flag(name) for name in others] + ["--quick"] * args.quick:
         raise ValueError(f"--scheduler measures nothing of this machine: leave out {unused[0]}")
     with client_at(args.scheduler) as client, _show_progress() as show:
