@@ -229,7 +229,7 @@ def test_a_cluster_is_described(scheduler: str, capfd: pytest.CaptureFixture[str
     assert link["workers"] == "second, first"
     assert (link["pairs like it"], link["hosts"]) == ("1", platform.node())
     assert link["transport"] == "shared memory"
-    assert 0.1 < float(link["latency"].removesuffix(" ms")) < 1000
+    assert 0.001 < float(link["latency"].removesuffix(" ms")) < 1000
     assert 0.01 < float(link["bandwidth"].removesuffix(" GB/s")) < 100
 
 

@@ -10,6 +10,7 @@ from hetero_la.scheduler.exchange.group import Arrived, RunGroup
 from hetero_la.scheduler.exchange.port import Incoming, Port
 from hetero_la.scheduler.program.instructions import Instruction, ReceiveMessage
 from hetero_la.scheduler.program.messages import Message, MessageKey
+from hetero_la.tiles.arrays.errors import LinkLostError
 from hetero_la.tiles.arrays.transfer import to_host
 from hetero_la.tiles.kernels.device import Array, Device, Event, Queue
 
@@ -63,7 +64,8 @@ class ProcessPort(Port):
             copies = [to_host(array) for array in arrays]
         for consumer in consumers:
             if consumer in channels:
-                channels[consumer].offer(message.key, arrays, ready)
+                with self._linked():
+                    channels[consumer].offer(message.key, arrays, ready)
             else:
                 self._group.post(consumer, message.key, copies)
 
@@ -72,7 +74,7 @@ class ProcessPort(Port):
         """Take a message in the block."""
         channel = self._group.channels.get(message.key.source)
         if channel is not None:
-            with channel.taking(len(message.parts)) as targets:
+            with self._linked(), channel.taking(len(message.parts)) as targets:
                 yield targets
             return
         arrived = self._group.inbox.take(message.key)
@@ -90,4 +92,14 @@ class ProcessPort(Port):
     def flush(self) -> None:
         """Wait until all messages have left."""
         for channel in self._group.channels.values():
-            channel.flush()
+            with self._linked():
+                channel.flush()
+
+    @contextlib.contextmanager
+    def _linked(self) -> Iterator[None]:
+        """Raise LinkLostError for what NCCL says of messages that cannot be sent or received."""
+        try:
+            yield
+        except Exception as error:
+            self.check()
+            raise LinkLostError(f"messages between GPUs failed: {error!r}") from None

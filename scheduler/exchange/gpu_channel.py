@@ -4,20 +4,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from typing import Protocol
 
 from hetero_la.scheduler.program.messages import MessageKey
-from hetero_la.tiles.kernels.device import Array, Event
-
-
-class Direction(Protocol):
-    """One direction between two devices, as `hetero_la.tiles.kernels.gpu.nccl` has it."""
-
-    def send(self, arrays: Sequence[Array], ready: Event) -> Event: ...
-
-    def receive(self, targets: Sequence[Array]) -> None: ...
-
-    def flush(self) -> None: ...
+from hetero_la.tiles.kernels.device import Array, Communicator, Event
 
 
 class GpuChannel:
@@ -29,14 +18,14 @@ class GpuChannel:
 
     Parameters
     ----------
-    outgoing, incoming : Direction
+    outgoing, incoming : Communicator
         The directions.
     order : sequence of MessageKey
         Messages to the other worker, in the order of its program.
     """
 
     def __init__(
-        self, outgoing: Direction, incoming: Direction, order: Sequence[MessageKey]
+        self, outgoing: Communicator, incoming: Communicator, order: Sequence[MessageKey]
     ) -> None:
         self._outgoing, self._incoming = outgoing, incoming
         self._left = list(reversed(order))

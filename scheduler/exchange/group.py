@@ -13,7 +13,8 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from concurrent.futures import Future, wait
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -24,9 +25,10 @@ from hetero_la.scheduler.links.endpoint import endpoint
 from hetero_la.scheduler.links.link_ends import Sender
 from hetero_la.scheduler.program.messages import MessageKey
 from hetero_la.tiles.arrays.errors import LinkLostError, RunAbortedError
-from hetero_la.tiles.kernels.device import Device
-from hetero_la.tiles.kernels.gpu import nccl
-from hetero_la.tiles.kernels.gpu.device import GpuDevice
+from hetero_la.tiles.kernels.device import CommunicatingDevice, Communicator, Device
+
+#: Seconds between looks at whether the other end of a communicator has failed.
+_LOOK_INTERVAL = 0.05
 
 _log = logging.getLogger(__name__)
 
@@ -96,14 +98,12 @@ class RunGroup:
         self._has_turn = False
         self.inbox = Exchange()
         self.channels: dict[int, GpuChannel] = {}
-        self._communicators: list[nccl.Communicator] = []
+        self._communicators: list[Communicator] = []
         self._senders: list[Sender | None] = []
 
     def contact(self) -> Contact:
         """Return what the others have to know."""
-        gpu = ""
-        if isinstance(self._device, GpuDevice) and not nccl.missing():
-            gpu = f"{platform.node()} {self._device.pci_address}"
+        gpu = self._device.nccl_address and f"{platform.node()} {self._device.nccl_address}"
         return Contact(_process(), endpoint().name, self._address, self._topic, gpu)
 
     def join(self, contacts: Sequence[Contact]) -> None:
@@ -212,43 +212,76 @@ class RunGroup:
         if outgoing is not None and incoming is not None:
             self.channels[other] = GpuChannel(outgoing, incoming, self._orders.get(other, ()))
 
-    def _communicator(self, source: int, other: int) -> nccl.Communicator | None:
+    def _communicator(self, source: int, other: int) -> Communicator | None:
         """Return the communicator of one direction: the one of an earlier run, if both have it."""
-        key = self._contacts[other].process, self._contacts[other].gpu, source == self._worker
+        device = cast(CommunicatingDevice, self._device)
+        places = self._place_in_process(self._worker), self._place_in_process(other)
+        key = (
+            self._contacts[other].process, self._contacts[other].gpu, *places,
+            source == self._worker,
+        )  # fmt: skip
+        pair = source, *({self._worker, other} - {source})
         with _lock:
             known = _communicators.get(key)
         if source == self._worker:
-            theirs = self.inbox.take(("known", source))
-            name = known.name if known and known.name == theirs else nccl.new_name()
-            self.post(other, ("name", source), value=name)
+            theirs = self.inbox.take(("known", pair))
+            name = known.name if known and known.name == theirs else device.communicator_name()
+            self.post(other, ("name", pair), value=name)
         else:
-            self.post(other, ("known", source), value=known.name if known else ())
-            name = self.inbox.take(("name", source))
+            self.post(other, ("known", pair), value=known.name if known else ())
+            name = self.inbox.take(("name", pair))
         problem = ""
         if known is None or known.name != name:
             if known is not None:
                 _drop(known)
-            assert isinstance(self._device, GpuDevice)
+            make = functools.partial(device.communicator, name, sends=source == self._worker)
             try:
-                known = nccl.Communicator(self._device, name, sends=source == self._worker)
+                known = self._unless(("problem", pair), make)
             except Exception as error:  # whatever NCCL or the network says
                 known, problem = None, str(error)
                 _log.warning("messages go through host memory: NCCL failed (%s)", error)
-        self.post(other, ("problem", source), value=problem)
-        if self.inbox.take(("problem", source)) or known is None:
+        self.post(other, ("problem", pair), value=problem)
+        if self.inbox.take(("problem", pair)) or known is None:
             return None
         with _lock:
             _communicators[key] = known
         self._communicators.append(known)
         return known
 
+    def _place_in_process(self, worker: int) -> int:
+        """Return how many workers of the run before this one are in the same process."""
+        process = self._contacts[worker].process
+        return [contact.process for contact in self._contacts[:worker]].count(process)
+
+    def _unless(self, key: Any, make: Callable[[], Communicator]) -> Communicator | None:
+        """Return what `make` returns; or None, if another worker says by `key` that it failed.
+
+        Then `make` may wait for it for ever.
+        """
+        made: Future[Communicator] = Future()
+
+        def work() -> None:
+            try:
+                made.set_result(make())
+            except BaseException as error:
+                made.set_exception(error)
+
+        threading.Thread(target=work, daemon=True).start()
+        while True:
+            self.inbox.check()
+            if wait([made], _LOOK_INTERVAL).done:
+                return made.result()
+            if key in self.inbox and self.inbox.get(key):
+                return None
+
 
 _lock = threading.Lock()
-#: Process and GPU of the other end, and whether it is this one that sends -> the communicator.
-_communicators: dict[tuple[str, str, bool], nccl.Communicator] = {}
+#: Process and GPU of the other end, the workers' places in their processes, and whether it is this
+#: one that sends -> the communicator.
+_communicators: dict[tuple[str, str, int, int, bool], Communicator] = {}
 
 
-def _drop(communicator: nccl.Communicator) -> None:
+def _drop(communicator: Communicator) -> None:
     """Abort a communicator, which no later run will use."""
     with _lock:
         for key, value in list(_communicators.items()):

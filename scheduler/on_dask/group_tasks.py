@@ -7,6 +7,7 @@ import contextlib
 import functools
 import pickle
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -19,11 +20,13 @@ from hetero_la.scheduler.exchange.group import Contact, RunGroup
 from hetero_la.scheduler.links.endpoint import endpoint
 from hetero_la.scheduler.on_dask.wait import thread_given_up
 from hetero_la.scheduler.program.messages import MessageKey
-from hetero_la.tiles.arrays.errors import RunAbortedError
+from hetero_la.tiles.arrays.errors import LinkLostError, RunAbortedError
 from hetero_la.tiles.kernels.device import Device
 
 #: Seconds between looks at whether Dask still wants a task that waits for other workers.
 _LOOK_INTERVAL = 0.25
+#: Seconds in which Dask's scheduler learns that a worker has left.
+_NOTICE_SECONDS = 2.0
 _HANDLER = "hetero_la_message"
 
 
@@ -65,8 +68,8 @@ def in_group(group: RunGroup | None, contacts: Sequence[Contact]) -> Iterator[No
     if group is None:
         yield
         return
-    ended = threading.Event()
-    watching = threading.Thread(target=_watch, args=(group, wanted_by_dask(), ended), daemon=True)
+    ended, wanted = threading.Event(), wanted_by_dask()
+    watching = threading.Thread(target=_watch, args=(group, wanted, ended), daemon=True)
     failure: BaseException | None = None
     with thread_given_up():  # those that wait for their turn must not keep others from starting
         watching.start()
@@ -77,6 +80,9 @@ def in_group(group: RunGroup | None, contacts: Sequence[Contact]) -> Iterator[No
             group.abort(error)
             group.close()
             failure = group.inbox.error  # what has ended the run, maybe before
+            until = time.monotonic() + _NOTICE_SECONDS
+            while isinstance(failure, LinkLostError) and wanted() and time.monotonic() < until:
+                time.sleep(_LOOK_INTERVAL)  # Dask begins again if it learns of the loss first
             if failure is error:
                 raise
             error.__cause__ = None  # or the two would be each other's cause, and not be pickled

@@ -84,6 +84,10 @@ def open_shard(
     share = (run, worker, here.address if here else None)
     let_old_work_end(share)
     device = _device(_place(on_gpu))
+    if any(other.device is device for other in shards_of(attempt)):
+        # This worker does a lost one's share as well.  The two wait for each other's messages, and
+        # a device serves one thread at a time: so each has its own.
+        device = _another(device)
     columns = job.programs[worker].columns
     array = new_array(job, local_width(job.layout, columns), device, on_gpu)
     storage = LocalStorage(array, local_spans(job.layout, columns), blocks)
@@ -108,6 +112,13 @@ def _device(place: int | None) -> Device:
     if worker is not None and (place is None or device_of(worker).index == place):
         return device_of(worker)
     return CpuDevice("caller") if place is None else GpuDevice(place, "caller")
+
+
+def _another(device: Device) -> Device:
+    """Return a device like this one, with queues of its own."""
+    if isinstance(device, GpuDevice):
+        return GpuDevice(device.index, device.name)
+    return type(device)(device.name)  # type: ignore[call-arg]  # on the host, virtual GPUs too
 
 
 def fill_shard(held: HeldShard, portion: int, inputs: Inputs) -> int:

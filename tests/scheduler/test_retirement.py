@@ -114,8 +114,7 @@ def test_a_cluster_that_adapts(client: Client) -> None:
     def adapt() -> None:
         client.cluster.adapt(minimum=1, maximum=2, interval="200ms", wait_count=1)
 
-    losses = during(client, eager, adapt)
-    assert losses
+    losses = during(client, eager, adapt)  # none, if all comes to its end before
     assert not [reason for reason in losses if "paused" in reason]
 
 

@@ -50,5 +50,5 @@ class WorkerLostError(RunAbortedError):
     """A worker of the run has left the cluster, or has been paused for too long."""
 
 
-class LinkLostError(HeteroLAError, ConnectionError):
-    """Another process of this host cannot be reached, or has gone."""
+class LinkLostError(RunAbortedError):
+    """Another process cannot be reached, or has gone."""

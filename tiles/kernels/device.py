@@ -76,6 +76,28 @@ class Stopwatch(Protocol):
         """Return the seconds between two marks, more exact than a difference of `seconds`."""
 
 
+#: What the two ends of a communicator have in common; a tuple in CuPy 13.
+CommunicatorName = bytes | tuple[int, ...]
+
+
+class Communicator(Protocol):
+    """One direction between devices of two processes: what is sent first is received first."""
+
+    name: CommunicatorName
+
+    def send(self, arrays: Sequence[Array], ready: Event) -> Event:
+        """Send arrays once `ready` has come to pass; return the event of their having left."""
+
+    def receive(self, targets: Sequence[Array]) -> None:
+        """Receive arrays on the COPY queue."""
+
+    def flush(self) -> None:
+        """Wait until all that was sent has left."""
+
+    def abort(self) -> None:
+        """End all that is under way, on this side; nothing can be sent or received any more."""
+
+
 class Device(Protocol):
     """A device on which a worker's tiles are stored and its kernels run.
 
@@ -89,6 +111,10 @@ class Device(Protocol):
     index: int  #: CUDA's device number; -1 for the host
     enqueues: bool  #: whether calls return before they have run
     by_reference: bool  #: whether host arrays of the same process are read where they are
+
+    @property
+    def nccl_address(self) -> str:
+        """The GPU's address, if it can exchange messages by NCCL; else empty."""
 
     def activate(self) -> AbstractContextManager[None]:
         """Make the device current in this thread for the block's duration."""
@@ -123,3 +149,13 @@ class Device(Protocol):
 
     def stopwatch(self) -> Stopwatch | None:
         """Return a stopwatch for the queues; None where calls have ended when they return."""
+
+
+class CommunicatingDevice(Device, Protocol):
+    """A device with an `nccl_address`."""
+
+    def communicator_name(self) -> CommunicatorName:
+        """Return the name of a new communicator."""
+
+    def communicator(self, name: CommunicatorName, *, sends: bool) -> Communicator:
+        """Return this end of a communicator, once the other process has made the other end."""

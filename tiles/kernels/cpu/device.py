@@ -37,6 +37,7 @@ class CpuDevice:
     kind: DeviceKind = "cpu"
     index = -1
     enqueues = False
+    nccl_address = ""
     #: Arrays of other CPU devices in the process are read without a copy.
     by_reference = True
 

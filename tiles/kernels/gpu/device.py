@@ -17,12 +17,20 @@ from hetero_la.tiles.arrays.transfer import (
     is_device_array,
     require_cuda,
 )
-from hetero_la.tiles.kernels.device import Array, DeviceKind, Event, KernelOptions, Queue
+from hetero_la.tiles.kernels.device import (
+    Array,
+    CommunicatorName,
+    DeviceKind,
+    Event,
+    KernelOptions,
+    Queue,
+)
 from hetero_la.tiles.kernels.gpu import (  # noqa: F401  (they register)
     cholesky,
     common,
     inverse,
     lu,
+    nccl,
     qr,
 )
 from hetero_la.tiles.kernels.gpu.queue import GpuQueue, allocate
@@ -201,9 +209,18 @@ class GpuDevice:
                 "within seconds"
             )
 
-    def stream(self, queue: Queue) -> Any:
-        """Return the CUDA stream of a queue."""
-        return self._queues[queue].stream
+    @property
+    def nccl_address(self) -> str:
+        """The GPU's address, if it can exchange messages with those of other processes."""
+        return "" if nccl.missing() else self.pci_address
+
+    def communicator_name(self) -> CommunicatorName:
+        """Return the name of a new communicator."""
+        return nccl.new_name()
+
+    def communicator(self, name: CommunicatorName, *, sends: bool) -> nccl.Communicator:
+        """Return this end of a communicator, once the other process has made the other end."""
+        return nccl.Communicator(self.index, self._queues[Queue.COPY].stream, name, sends=sends)
 
     def stopwatch(self) -> GpuStopwatch:
         """Return a stopwatch for the queues, by CUDA events."""

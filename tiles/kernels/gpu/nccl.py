@@ -12,8 +12,7 @@ from importlib.metadata import PackageNotFoundError, distribution
 from typing import Any
 
 from hetero_la.tiles.arrays.transfer import enqueue_copy, gpu_count
-from hetero_la.tiles.kernels.device import Array, Event, Queue
-from hetero_la.tiles.kernels.gpu.device import GpuDevice
+from hetero_la.tiles.kernels.device import Array, CommunicatorName, Event
 from hetero_la.tiles.kernels.gpu.queue import allocate
 
 #: Multiprocessors that a message may take from the update beside it: with fewer, two H200 do not
@@ -50,15 +49,11 @@ def _load_wheel() -> None:
                     return
 
 
-#: What the two ends of a communicator have in common: bytes, or in CuPy 13 a tuple.
-Name = bytes | tuple[int, ...]
-
-
-def new_name() -> Name:
+def new_name() -> CommunicatorName:
     """Return the name of a new communicator."""
     from cupy.cuda import nccl
 
-    name: Name = nccl.get_unique_id()
+    name: CommunicatorName = nccl.get_unique_id()
     return name
 
 
@@ -67,21 +62,23 @@ class Communicator:
 
     Parameters
     ----------
-    device : GpuDevice
+    index : int
         This process's GPU.
-    name : Name
+    copies : Stream
+        Its COPY queue, on which messages are received.
+    name : CommunicatorName
         A `new_name`, the same at both ends.
     sends : bool
         Whether this is the end that sends.
     """
 
-    def __init__(self, device: GpuDevice, name: Name, *, sends: bool) -> None:
+    def __init__(self, index: int, copies: Any, name: CommunicatorName, *, sends: bool) -> None:
         from cupy.cuda import Device, Stream, nccl
 
-        self.name, self._device, self._peer = name, device, int(sends)
+        self.name, self._copies, self._peer = name, copies, int(sends)
         self._packed: list[Array] = []  # the last is in use, others may still be read
         self._ending = threading.Lock()
-        with Device(device.index):
+        with Device(index):
             self._comm: Any = nccl.NcclCommunicator(2, name, 1 - self._peer)
             self._stream = Stream(non_blocking=True)
             self._word = allocate((1,), "int32")
@@ -115,7 +112,7 @@ class Communicator:
         """
         from cupy.cuda import nccl
 
-        stream = self._device.stream(Queue.COPY).ptr
+        stream = self._copies.ptr
         direct = self._memory(targets)
         self._comm.recv(*self._buffer(self._word), self._peer, stream)
         nccl.groupStart()
@@ -150,7 +147,7 @@ class Communicator:
         gaps = [a for a in arrays if not a.flags.f_contiguous]
         nbytes = sum(_aligned(a.nbytes) for a in gaps)
         if nbytes and (not self._packed or self._packed[-1].size < nbytes):
-            self._packed.append(self._device.empty((nbytes,), "uint8"))
+            self._packed.append(allocate((nbytes,), "uint8"))
         found, start = [], 0
         for a in arrays:
             if not a.flags.f_contiguous:

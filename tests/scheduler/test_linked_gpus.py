@@ -1,0 +1,142 @@
+"""Runs over processes whose GPUs exchange messages in order, as by NCCL."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import pytest
+import scipy.linalg
+from distributed import Client
+
+import hetero_la
+from hetero_la.scheduler.cluster.clients import worker_infos
+from tests.dask_support import chunked
+from tests.scheduler import linked_gpus
+from tests.scheduler.linked_gpus import link_gpus
+from tests.scheduler.recovery import at_rest, die_at, local_cluster, wait_for_workers
+from tests.support import assert_close, positive, random
+
+N, NB, WORKERS = 200, 16, 3
+
+
+@pytest.fixture
+def gpus() -> Iterator[Client]:
+    with local_cluster(WORKERS) as client:
+        link_all(client)
+        yield client
+
+
+def link_all(client: Client) -> None:
+    client.run(link_gpus)
+    assert {info.kind for info in worker_infos(client, refresh=True)} == {"gpu"}
+
+
+def check_lu(client: Client, seed: int = 0) -> hetero_la.LUFactors:
+    a = random(N, seed=seed)
+    factors = hetero_la.lu_factor(a, nb=NB, client=client)
+    assert_close(factors.lu, scipy.linalg.lu_factor(a)[0])
+    return factors
+
+
+def counts(client: Client) -> list[tuple[int, int]]:
+    return sorted(client.run(linked_gpus.counts).values())
+
+
+def test_runs_share_the_communicators_of_their_workers(gpus: Client) -> None:
+    factors = check_lu(gpus)
+    assert len(factors.timing.workers) == WORKERS
+    assert counts(gpus) == [(2 * (WORKERS - 1), 0)] * WORKERS
+    a, b = random(N), random(N, 30)
+    for got, expected in (
+        (hetero_la.solve(a, b, nb=NB, client=gpus), np.linalg.solve(a, b)),
+        (hetero_la.qr_factor(a, nb=NB, client=gpus).r, np.triu(scipy.linalg.qr(a)[1])),
+        (hetero_la.cholesky(positive(N), nb=NB, client=gpus, lower=True),
+         scipy.linalg.cholesky(positive(N), lower=True)),
+        (hetero_la.lstsq(random(N, 90), b, nb=NB, client=gpus)[0],
+         np.linalg.lstsq(random(N, 90), b)[0]),
+    ):  # fmt: skip
+        assert_close(got, expected, limit=1e-8)
+    assert counts(gpus) == [(2 * (WORKERS - 1), 0)] * WORKERS
+
+
+def test_runs_of_several_clients_take_turns(gpus: Client) -> None:
+    failures: list[BaseException] = []
+
+    def work(seed: int) -> None:
+        try:
+            with Client(gpus.scheduler.address, set_as_default=False) as client:
+                for k in range(4):
+                    check_lu(client, seed + k)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work, args=(10 * i,), daemon=True) for i in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
+    assert failures == []
+    assert at_rest(gpus)
+
+
+def fail_at(number: int) -> None:
+    linked_gpus.failing.add(number)
+
+
+def test_what_cannot_communicate_exchanges_through_the_host(gpus: Client) -> None:
+    for number, info in enumerate(worker_infos(gpus)[:2]):
+        gpus.run(fail_at, number, workers=[info.address])
+    for _ in range(2):
+        check_lu(gpus)
+
+
+@pytest.mark.parametrize(("kernel", "count"), [("getrf", 2), ("gemm", 9)])
+def test_a_lost_worker_takes_its_communicators_along(gpus: Client, kernel: str, count: int) -> None:
+    check_lu(gpus)
+    victim = worker_infos(gpus)[1]
+    gpus.run(die_at, kernel, count, workers=[victim.address])
+    factors = check_lu(gpus)
+    assert len(factors.timing.losses) == 1
+    wait_for_workers(gpus, WORKERS)
+    others = [info.address for info in worker_infos(gpus) if info.kind == "gpu"]
+    assert all(aborted >= 2 for _, aborted in gpus.run(linked_gpus.counts, workers=others).values())
+    link_all(gpus)
+    check_lu(gpus)
+    assert at_rest(gpus)
+
+
+def test_a_dask_array_s_run_begins_again(gpus: Client) -> None:
+    a = random(N)
+    victim = worker_infos(gpus)[2]
+    gpus.run(die_at, "getrf", 3, workers=[victim.address])
+    lu, _ = hetero_la.lu_factor(chunked(a, 70), nb=NB, client=gpus)
+    assert isinstance(lu, da.Array)
+    assert_close(gpus.compute(lu).result(60), scipy.linalg.lu_factor(a)[0])
+    wait_for_workers(gpus, WORKERS)
+
+
+def break_kernel(_: Any = None) -> None:
+    from hetero_la.tiles.kernels import registry
+
+    def broken(*args: Any, **kwargs: Any) -> None:
+        raise ArithmeticError("out of order")
+
+    kernels = registry._IMPLEMENTATIONS
+    kernels.update({key: broken for key in kernels if key[1] == "gemm"})
+
+
+def test_an_error_ends_the_run_of_all(gpus: Client, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.CRITICAL)
+    gpus.run(break_kernel, workers=[worker_infos(gpus)[0].address])
+    began = time.perf_counter()
+    with pytest.raises(ArithmeticError, match="out of order"):
+        check_lu(gpus)
+    assert time.perf_counter() - began < 20
+    assert at_rest(gpus)
