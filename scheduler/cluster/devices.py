@@ -11,6 +11,7 @@ from typing import Any
 
 from distributed import Worker, get_worker
 
+from hetero_la.scheduler.links.endpoint import endpoint
 from hetero_la.scheduler.placement.workers import WorkerInfo
 from hetero_la.tiles.arrays.forks import ProcessLock, in_forked_child
 from hetero_la.tiles.arrays.transfer import gpu_count
@@ -93,6 +94,7 @@ def describe(dask_worker: Worker) -> WorkerInfo:
         device=device.index,
         gpu=device.pci_address if isinstance(device, GpuDevice) else "",
         virtual=isinstance(device, VirtualGpu),
+        link=endpoint().name,
         no_nccl=nccl.missing() if isinstance(device, GpuDevice) else "",
         blas_threads=_blas_threads(dask_worker),
         memory=min(memory, memory_limit or memory) if device.index < 0 else memory,

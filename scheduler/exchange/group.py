@@ -93,7 +93,7 @@ class RunGroup:
     ) -> None:  # fmt: skip
         self._run, self._worker, self._device, self._orders = run, worker, device, orders
         self._address, self._tell = address, tell
-        self._topic = f"{run} {worker}"
+        self._topic = topic_of(run, worker)
         self._contacts: Sequence[Contact] = ()
         self._has_turn = False
         self.inbox = Exchange()
@@ -119,7 +119,7 @@ class RunGroup:
         """
         if self._contacts:
             return
-        self._contacts, self._senders = contacts, [_sender(contact.link) for contact in contacts]
+        self._contacts, self._senders = contacts, [link_to(contact.link) for contact in contacts]
         watched = [sender.name for sender in self._senders if sender is not None]
         endpoint().subscribe(self._topic, self._receive, self.abort, watched)
         row = sorted(range(len(contacts)), key=lambda w: (contacts[w].process, w))
@@ -290,6 +290,11 @@ def _drop(communicator: Communicator) -> None:
     communicator.abort()
 
 
+def topic_of(run: str, worker: int) -> str:
+    """Return the topic of messages to a worker of a run."""
+    return f"{run} {worker}"
+
+
 def _portable(error: BaseException) -> BaseException:
     """Return an error that can be sent to another process."""
     try:
@@ -308,7 +313,7 @@ def _process() -> str:
     return _name(os.getpid())  # a forked child gets a name of its own
 
 
-def _sender(link: str) -> Sender | None:
+def link_to(link: str) -> Sender | None:
     """Return the link to a process; None if it is on another host, or has none."""
     try:
         return endpoint().connect(link)

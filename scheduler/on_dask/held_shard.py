@@ -7,11 +7,12 @@ import threading
 import uuid
 import weakref
 from collections import Counter
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
 
 from hetero_la.scheduler.cluster.devices import current_worker, device_lock
 from hetero_la.scheduler.exchange.group import RunGroup
+from hetero_la.scheduler.links.endpoint import endpoint
 from hetero_la.scheduler.on_dask.inputs import InputBuffer
 from hetero_la.scheduler.run.runner import Runner
 from hetero_la.tiles.arrays.errors import RunAbortedError, StaleShardError
@@ -156,8 +157,10 @@ def shards_of(attempt: str) -> list[HeldShard]:
         return [held for held in _alive if held.attempt == attempt]
 
 
-def drop_shards(attempt: str) -> None:
-    """Forget what an attempt that was given up has left in this process."""
+def drop_shards(attempt: str, topics: Sequence[str] = ()) -> None:
+    """Forget what an attempt that was given up has left in this process, and messages to it."""
+    for topic in topics:
+        endpoint().unsubscribe(topic)
     for held in shards_of(attempt):
         held.drop()
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import uuid
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -17,9 +18,11 @@ import distributed
 import numpy as np
 
 from hetero_la.scheduler.cluster.clients import while_open
+from hetero_la.scheduler.exchange.columns import Collector, Feed, Feeder, feed_of, most_in_flight
+from hetero_la.scheduler.exchange.group import topic_of
 from hetero_la.scheduler.on_dask.held_shard import drop_shards
 from hetero_la.scheduler.on_dask.run_graph import chain_slices
-from hetero_la.scheduler.on_dask.run_tasks import open_shard
+from hetero_la.scheduler.on_dask.run_tasks import Finished, hand_over, open_shard
 from hetero_la.scheduler.on_dask.wait import (
     fetch_all,
     guard,
@@ -92,19 +95,34 @@ class _Attempt:
         self.saves: dict[int, list[distributed.Future]] = {}
         self.finals: list[distributed.Future] = []
         self._submitted: list[distributed.Future] = []
+        self._feeder: Feeder | None = None
+        self._sent: list[tuple[int, int]] = []  # columns that come through the collector
 
     def submit(self, storage: Storage, checkpoints: Checkpoints) -> None:
-        """Submit all tasks."""
-        run, workers = self.run, range(len(self.job.programs))
-        shipped = [self._ship(worker, storage, checkpoints) for worker in workers]
-        opened = [
-            self._add("open", worker, 0, open_shard, run, run, job, worker, False, blocks)
-            for worker, (job, blocks) in enumerate(shipped)
-        ]
+        """Submit all tasks, and begin to send the columns."""
+
+        def columns(start: int, stop: int) -> np.ndarray:
+            found = np.empty((self.job.layout.m, stop - start), self.job.dtype, order="F")
+            checkpoints.load(storage, start, stop, found)
+            return found
+
+        run, feeds, opened = self.run, list[Feed](), list[distributed.Future]()
+        for program, target in zip(self.job.programs, self.job.workers, strict=True):
+            worker = program.worker
+            loads = program.select(LoadColumn)
+            spans = [self.job.layout.columns(load.region.index) for load in loads]
+            feed = feed_of(target.link, run, worker, spans)
+            blocks = {} if feed else {start: columns(start, stop) for start, stop in spans}
+            feeds += [feed] if feed else []
+            job, there = self._ship(worker, blocks)
+            shard = self._add("open", worker, 0, open_shard, run, run, job, worker, False, there,
+                              feed is not None)  # fmt: skip
+            opened.append(shard)
         self.finals, self.saves = chain_slices(
             self.job.programs, opened, [()] * len(opened), self._add, checkpoints.folder
         )
         self._submitted.clear()  # what no later task needs may go
+        self._feeder = Feeder(feeds, columns)
 
     def _add(
         self, what: str, worker: int, place: int, function: Any, *args: Any
@@ -117,16 +135,9 @@ class _Attempt:
         self._submitted.append(future)
         return future
 
-    def _ship(
-        self, worker: int, storage: Storage, checkpoints: Checkpoints
-    ) -> list[distributed.Future]:
-        """Send a worker its part of the job, and its columns."""
+    def _ship(self, worker: int, blocks: dict[int, np.ndarray]) -> list[distributed.Future]:
+        """Send a worker its part of the job, and columns."""
         job, target = self.job, self.job.workers[worker]
-        blocks: dict[int, np.ndarray] = {}
-        for load in job.programs[worker].select(LoadColumn):
-            start, stop = job.layout.columns(load.region.index)
-            blocks[start] = np.empty((job.layout.m, stop - start), job.dtype, order="F")
-            checkpoints.load(storage, start, stop, blocks[start])
 
         def scatter() -> Any:
             return self.client.scatter(
@@ -146,23 +157,44 @@ class _Attempt:
         wait_all(self.client, self.finals, self.addresses)
         # If the result takes the place of the input, a loss half-way would leave neither.
         in_place = isinstance(storage, ArrayStorage) and storage.source is storage.target
-        at_once = len(self.finals) if in_place else 1
-        for start in range(0, len(self.finals), at_once):
-            futures = self.finals[start : start + at_once]
-            for finished in fetch_all(self.client, futures, self.addresses):
-                for first, last, block in finished.storage.columns():
-                    storage.store(CpuDevice(), first, last, block)
-                outcome.values.update(finished.values)
-                worker = len(outcome.logs)
-                outcome.logs[worker] = finished.log
-                if finished.trace is not None:
-                    outcome.traces[worker] = partial(WorkerTrace._make, finished.trace)
-            for future in futures:
-                future.release()  # the workers need not hold it any longer
+        store = partial(storage.store, CpuDevice())
+        with contextlib.closing(Collector(store, at_once=in_place)) as collector:
+            most = most_in_flight(at_once=in_place)
+            handed = [
+                self._add("hand", w, 0, hand_over, final, collector.link, collector.topic, most)
+                for w, final in enumerate(self.finals)
+            ]
+            at_once = len(handed) if in_place else 1
+            for start in range(0, len(handed), at_once):
+                futures = handed[start : start + at_once]
+                everything = fetch_all(self.client, futures, self.addresses)
+                for worker, finished in enumerate(everything, start):
+                    self._note(outcome, worker, finished, store)
+                for future in [*futures, *self.finals[start : start + at_once]]:
+                    future.release()  # the workers need not hold it any longer
+            collector.wait(self._sent)
         return outcome
+
+    def _note(
+        self, outcome: Outcome, worker: int, finished: Finished, store: Callable[..., None]
+    ) -> None:
+        """Note what a worker has made; its columns come through the collector, or here."""
+        assert isinstance(finished.storage, LocalStorage)
+        columns = list(finished.storage.columns())
+        for first, last, block in columns:
+            store(first, last, block)
+        if not columns:
+            layout = self.job.layout
+            self._sent += [layout.columns(c) for c in self.job.programs[worker].columns]
+        outcome.values.update(finished.values)
+        outcome.logs[worker] = finished.log
+        if finished.trace is not None:
+            outcome.traces[worker] = partial(WorkerTrace._make, finished.trace)
 
     def clean_up(self) -> None:
         """End the tasks, and let the workers that are left forget their shards."""
+        if self._feeder is not None:
+            self._feeder.end()
         saves = [future for futures in self.saves.values() for future in futures]
         for future in [*self._submitted, *saves, *self.finals]:
             # Not cancelled: `Scheduler.stimulus_cancel` asserts that a client wants the tasks that
@@ -170,8 +202,11 @@ class _Attempt:
             future.release()
 
         async def drop() -> None:
+            topics = [topic_of(self.run, worker) for worker in range(len(self.addresses))]
             left = set(self.addresses) & set(await self.client.nthreads())
-            drops = self.client.run(drop_shards, self.run, workers=list(left), on_error="ignore")
+            drops = self.client.run(
+                drop_shards, self.run, topics, workers=list(left), on_error="ignore"
+            )
             await asyncio.wait_for(drops, _CLEAN_UP_SECONDS)
 
         # A client that was closed meanwhile may have no event loop left to answer.

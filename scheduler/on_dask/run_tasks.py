@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from dask.sizeof import sizeof
 
 from hetero_la.scheduler.cluster.devices import current_worker, device_of
 from hetero_la.scheduler.exchange.between_processes import ProcessPort
+from hetero_la.scheduler.exchange.columns import FedColumns, send_columns
 from hetero_la.scheduler.exchange.group import Contact
 from hetero_la.scheduler.exchange.port import Port
 from hetero_la.scheduler.on_dask.group_tasks import in_group, new_group
@@ -73,11 +74,11 @@ def begin_run() -> str:
 
 def open_shard(
     run: str, attempt: str, job: Job, worker: int, on_gpu: bool = False,
-    blocks: dict[int, np.ndarray] | None = None,
+    blocks: dict[int, np.ndarray] | None = None, fed: bool = False,
 ) -> HeldShard:  # fmt: skip
     """Dask task: make room for a worker's shard, which `blocks` or other tasks fill.
 
-    It is on the GPU if what fills it is on one.
+    If it is `fed`, the client's process does.  It is on the GPU if what fills it is on one.
     """
     forget_unwanted()
     here = current_worker()
@@ -90,8 +91,10 @@ def open_shard(
         device = _another(device)
     columns = job.programs[worker].columns
     array = new_array(job, local_width(job.layout, columns), device, on_gpu)
-    storage = LocalStorage(array, local_spans(job.layout, columns), blocks)
-    group = new_group(attempt, worker, device, job.orders) if len(job.programs) > 1 else None
+    together = len(job.programs) > 1 or fed
+    group = new_group(attempt, worker, device, job.orders) if together else None
+    source = FedColumns(group.inbox) if fed and group else blocks
+    storage = LocalStorage(array, local_spans(job.layout, columns), source)
     runner = Runner(job, worker, device, storage, ProcessPort(group, device) if group else Port())
     return HeldShard(device, attempt, share, (runner, InputBuffer(array)), group)
 
@@ -186,6 +189,18 @@ def close_shard(held: HeldShard, before: Any) -> Finished:
         finished = _finished(runner)
         held.let_go()
         return finished
+
+
+def hand_over(finished: Finished, link: str, topic: str, most: int | None) -> Finished:
+    """Dask task: what a worker has made, without the columns if the client is on this host.
+
+    Its process has them then by another way.
+    """
+    assert isinstance(finished.storage, LocalStorage)
+    columns = ((start, stop, to_host(block)) for start, stop, block in finished.storage.columns())
+    if send_columns(link, topic, columns, most):
+        return replace(finished, storage=LocalStorage(np.empty((0, 0)), {}))
+    return finished
 
 
 def open_whole(packed: PackedJob, on_gpu: bool, inputs: Inputs) -> InputBuffer:

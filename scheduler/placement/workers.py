@@ -34,6 +34,8 @@ class WorkerInfo:
         PCI address of the GPU, which identifies it where each process numbers its own; or empty.
     virtual : bool
         Whether it is a CPU in the role of a GPU.
+    link : str
+        Name of the endpoint that its process has for others of the host; empty if none.
     no_nccl : str
         Why a GPU's process cannot use NCCL; empty if it can.
     blas_threads : int
@@ -50,6 +52,7 @@ class WorkerInfo:
     device: int = -1
     gpu: str = ""
     virtual: bool = False
+    link: str = ""
     no_nccl: str = ""
     blas_threads: int = 1
     memory: int = 0

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
+from hetero_la.scheduler.exchange.columns import FedColumns
 from hetero_la.tiles.arrays.transfer import array_module, device_index, on_device_of, to_host
 from hetero_la.tiles.kernels.device import Array, Device, Queue
 from hetero_la.tiles.storage.layout import TileLayout
@@ -24,16 +25,17 @@ class LocalStorage:
         Column-major; receives the result.
     spans : dict
         First element column in the matrix -> span in `array`.
-    blocks : dict, optional
+    blocks : dict or FedColumns, optional
         First element column in the matrix -> its tile column, only read, and let go of once it
-        is loaded; where there are none, the input is in `array`.
+        is loaded, or what brings them; where there are none, the input is in `array`.
     """
 
     def __init__(
-        self, array: Array, spans: dict[int, Span], blocks: dict[int, Array] | None = None
-    ) -> None:
+        self, array: Array, spans: dict[int, Span],
+        blocks: dict[int, Array] | FedColumns | None = None,
+    ) -> None:  # fmt: skip
         self.array, self._spans = array, spans
-        self._blocks = None if blocks is None else dict(blocks)
+        self._blocks = dict(blocks) if isinstance(blocks, dict) else blocks
 
     @property
     def nbytes(self) -> int:
@@ -48,6 +50,9 @@ class LocalStorage:
 
     def load(self, device: Device, start: int, stop: int, target: Array) -> None:
         """Copy columns to the device."""
+        if isinstance(self._blocks, FedColumns):
+            self._blocks.load(device, start, target)
+            return
         source = self.block(start) if self._blocks is None else self._blocks.pop(start)
         device.copy(target, source, Queue.COPY)
 

@@ -1,0 +1,156 @@
+"""Columns of a matrix that travel between the client's process and workers on its host."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from hetero_la.scheduler.exchange.group import link_to, topic_of
+from hetero_la.scheduler.exchange.table import Exchange
+from hetero_la.scheduler.links.endpoint import endpoint
+from hetero_la.scheduler.links.link_ends import Sender
+from hetero_la.tiles.arrays.errors import LinkLostError
+from hetero_la.tiles.kernels.device import Array, Device, Queue
+
+#: Bytes of columns that a receiver may have in shared memory at a time.
+_MOST = 2**27
+
+
+class FedColumns:
+    """Input of a worker that comes column by column, in the order in which it is loaded.
+
+    Parameters
+    ----------
+    inbox : Exchange
+        Of the worker's group.
+    """
+
+    def __init__(self, inbox: Exchange) -> None:
+        self._inbox = inbox
+
+    def load(self, device: Device, start: int, target: Array) -> None:
+        """Copy the tile column that begins at `start` to the device, once it is there."""
+        arrived = self._inbox.take(("column", start))
+        try:
+            device.copy(target, arrived.arrays[0], Queue.COPY)  # pageable: read when it returns
+        finally:
+            arrived.release()
+
+
+class Feed(NamedTuple):
+    """A worker to which columns are sent: its link and topic, and the columns in its order."""
+
+    sender: Sender
+    topic: str
+    columns: Sequence[tuple[int, int]]
+
+
+def feed_of(link: str, run: str, worker: int, columns: Sequence[tuple[int, int]]) -> Feed | None:
+    """Return how to send a worker of a run its columns; None if it is on another host."""
+    sender = link_to(link)
+    return None if sender is None else Feed(sender, topic_of(run, worker), columns)
+
+
+class Feeder:
+    """A thread that sends workers of this host their columns.
+
+    Parameters
+    ----------
+    feeds : sequence of Feed
+        The workers.
+    columns : callable
+        Returns the columns from one to before another.
+    """
+
+    def __init__(self, feeds: Sequence[Feed], columns: Callable[[int, int], np.ndarray]) -> None:
+        self._feeds, self._columns = feeds, columns
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._feed, daemon=True)
+        self._thread.start()
+
+    def end(self) -> None:
+        """Send no more; what waits for memory goes on until the workers have given some back."""
+        self._ended.set()
+
+    def _feed(self) -> None:
+        try:
+            for place in range(max((len(feed.columns) for feed in self._feeds), default=0)):
+                for sender, topic, columns in self._feeds:
+                    if place < len(columns) and not self._ended.is_set():
+                        header = ("column", columns[place][0]), None
+                        sender.put(topic, header, [self._columns(*columns[place])], most=_MOST)
+        except LinkLostError:
+            pass  # the run ends with the worker
+        except Exception as error:
+            for sender, topic, _ in self._feeds:
+                with contextlib.suppress(LinkLostError):
+                    sender.put(topic, ("abort", error), [])
+
+
+class Collector:
+    """Receiver of the columns that workers of this host have made.
+
+    Parameters
+    ----------
+    store : callable
+        Called with the first column, the one past the last, and the columns.
+    at_once : bool
+        Whether nothing is stored before all has come.
+
+    Attributes
+    ----------
+    link, topic : str
+        Where workers send columns.
+    """
+
+    def __init__(self, store: Callable[[int, int, Array], None], *, at_once: bool) -> None:
+        self.link, self.topic = endpoint().name, f"columns {uuid.uuid4().hex}"
+        self._store, self._at_once = store, at_once
+        self._kept: list[tuple[tuple[int, int], Array, Callable[[], None]]] = []
+        self._table = Exchange()
+        endpoint().subscribe(self.topic, self._receive, self._table.abort)
+
+    def _receive(
+        self, span: tuple[int, int], arrays: list[np.ndarray], release: Callable[[], None]
+    ) -> None:
+        if self._at_once:
+            self._kept.append((span, arrays[0], release))
+        else:
+            self._store(*span, arrays[0])
+            release()
+        self._table.put(span, None)
+
+    def wait(self, spans: Iterable[tuple[int, int]]) -> None:
+        """Wait until the columns of these spans have been stored."""
+        for span in spans:
+            self._table.wait(span)
+        for span, columns, release in self._kept:
+            self._store(*span, columns)
+            release()
+        self._kept.clear()
+
+    def close(self) -> None:
+        """Take no more."""
+        endpoint().unsubscribe(self.topic)
+
+
+def send_columns(
+    link: str, topic: str, columns: Iterable[tuple[int, int, np.ndarray]], most: int | None
+) -> bool:
+    """Send columns to a `Collector`; return whether it is on this host."""
+    sender = link_to(link)
+    if sender is None:
+        return False
+    for start, stop, block in columns:
+        sender.put(topic, (start, stop), [block], most=most)
+    return True
+
+
+def most_in_flight(*, at_once: bool) -> int | None:
+    """Return how many bytes a `Collector` may have at a time: all, where it keeps all."""
+    return None if at_once else _MOST
