@@ -33,6 +33,7 @@ from hetero_la.scheduler.on_dask.wait import (
 from hetero_la.scheduler.program.instructions import LoadColumn
 from hetero_la.scheduler.run.checkpoint_store import Checkpoints
 from hetero_la.scheduler.run.job import Job, Outcome
+from hetero_la.scheduler.run.local_storage import LocalStorage
 from hetero_la.scheduler.run.trace import WorkerTrace
 from hetero_la.tiles.arrays.errors import WorkerLostError
 from hetero_la.tiles.kernels.cpu.device import CpuDevice
