@@ -241,7 +241,7 @@ def _described(client: Client, addresses: set[str]) -> list[WorkerInfo]:
         return [describe(here[address]) for address in addresses]
     infos = []
     with while_open(client):
-        answers = client.run(describe, workers=list(addresses), on_error="return")
+        answers = client.run(describe, apart=True, workers=list(addresses), on_error="return")
     for address, answer in answers.items():
         if isinstance(answer, WorkerInfo):
             infos.append(answer)

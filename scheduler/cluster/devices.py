@@ -81,8 +81,11 @@ def _found_device(worker: Worker) -> Device:
     return CpuDevice(_readable_name(worker, "cpu"))
 
 
-def describe(dask_worker: Worker) -> WorkerInfo:
-    """Return the description of a worker for the planner; `Client.run` calls it there."""
+def describe(dask_worker: Worker, *, apart: bool = False) -> WorkerInfo:
+    """Return the description of a worker for the planner; `Client.run` calls it there.
+
+    `apart` says that others may reach it from other processes, for which NCCL has to be there.
+    """
     device, memory_limit = device_of(dask_worker), dask_worker.memory_manager.memory_limit
     memory = device.free_bytes()
     return WorkerInfo(
@@ -95,7 +98,7 @@ def describe(dask_worker: Worker) -> WorkerInfo:
         gpu=device.pci_address if isinstance(device, GpuDevice) else "",
         virtual=isinstance(device, VirtualGpu),
         link=endpoint().name,
-        no_nccl=nccl.missing() if isinstance(device, GpuDevice) else "",
+        no_nccl=nccl.missing() if apart and isinstance(device, GpuDevice) else "",
         blas_threads=_blas_threads(dask_worker),
         memory=min(memory, memory_limit or memory) if device.index < 0 else memory,
     )

@@ -33,12 +33,10 @@ from hetero_la.tiles.kernels.gpu import (  # noqa: F401  (they register)
     nccl,
     qr,
 )
-from hetero_la.tiles.kernels.gpu.queue import GpuQueue, allocate
+from hetero_la.tiles.kernels.gpu.queue import HIGH_PRIORITY, GpuQueue, allocate
 from hetero_la.tiles.kernels.gpu.stopwatch import GpuStopwatch
 from hetero_la.tiles.kernels.registry import implementation
 from hetero_la.tiles.kernels.spec import LETTER
-
-_HIGH_PRIORITY = -5  # CUDA takes the nearest priority that the GPU has
 
 
 def gpu_descriptions() -> list[str]:
@@ -80,7 +78,7 @@ class GpuDevice:
         self.name = name or f"gpu{index}"
         with cupy.cuda.Device(index):
             self._queues = {
-                queue: GpuQueue(index, 0 if queue is Queue.UPDATE else _HIGH_PRIORITY)
+                queue: GpuQueue(index, 0 if queue is Queue.UPDATE else HIGH_PRIORITY)
                 for queue in Queue
             }
             self._idle = cupy.cuda.Stream(non_blocking=True)
@@ -218,9 +216,9 @@ class GpuDevice:
         """Return the name of a new communicator."""
         return nccl.new_name()
 
-    def communicator(self, name: CommunicatorName, *, sends: bool) -> nccl.Communicator:
+    def communicator(self, name: CommunicatorName, *, sends: bool) -> nccl.GpuCommunicator:
         """Return this end of a communicator, once the other process has made the other end."""
-        return nccl.Communicator(self.index, self._queues[Queue.COPY].stream, name, sends=sends)
+        return nccl.GpuCommunicator(self.index, self._queues[Queue.COPY].stream, name, sends=sends)
 
     def stopwatch(self) -> GpuStopwatch:
         """Return a stopwatch for the queues, by CUDA events."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from hetero_la.tiles.arrays.transfer import enqueue_copy, gpu_count
 from hetero_la.tiles.kernels.device import Array, CommunicatorName, Event
-from hetero_la.tiles.kernels.gpu.queue import allocate
+from hetero_la.tiles.kernels.gpu.queue import HIGH_PRIORITY, allocate
 
 #: Multiprocessors that a message may take from the update beside it: with fewer, two H200 do not
 #: reach the rate of their link (8 channels: 0.75 of it, 4: 0.4).
@@ -57,7 +57,7 @@ def new_name() -> CommunicatorName:
     return name
 
 
-class Communicator:
+class GpuCommunicator:
     """One direction between two GPUs: what one sends, the other receives in the same order.
 
     Parameters
@@ -80,7 +80,8 @@ class Communicator:
         self._ending = threading.Lock()
         with Device(index):
             self._comm: Any = nccl.NcclCommunicator(2, name, 1 - self._peer)
-            self._stream = Stream(non_blocking=True)
+            # The blocks of an update that was launched before would all come first.
+            self._stream = Stream(non_blocking=True, priority=HIGH_PRIORITY)
             self._word = allocate((1,), "int32")
             # The first message makes the connection; later ones only enqueue.
             announce = self._comm.send if sends else self._comm.recv

@@ -18,6 +18,7 @@ from hetero_la.tiles.kernels.spec import LETTER, Triangular
 _FILL = {"l": 0, "u": 1}  # cublasFillMode_t: the triangle that is stored
 _LEFT = 0  # cublasSideMode_t
 Triple = tuple[int, int, int]
+HIGH_PRIORITY = -5  #: CUDA takes the nearest priority that the GPU has
 _KEPT = 2**28  # bytes of a workspace that is kept from one run to the next
 
 
