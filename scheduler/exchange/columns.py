@@ -57,7 +57,7 @@ def feed_of(link: str, run: str, worker: int, columns: Sequence[tuple[int, int]]
 
 
 class Feeder:
-    """A thread that sends workers of this host their columns.
+    """Threads that send workers of this host their columns, each at its own pace.
 
     Parameters
     ----------
@@ -68,28 +68,28 @@ class Feeder:
     """
 
     def __init__(self, feeds: Sequence[Feed], columns: Callable[[int, int], np.ndarray]) -> None:
-        self._feeds, self._columns = feeds, columns
+        self._columns = columns
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._feed, daemon=True)
-        self._thread.start()
+        # One thread for all would let a worker wait that another one waits for.
+        for feed in feeds:
+            threading.Thread(target=self._send, args=feed, daemon=True).start()
 
     def end(self) -> None:
         """Send no more; what waits for memory goes on until the workers have given some back."""
         self._ended.set()
 
-    def _feed(self) -> None:
+    def _send(self, sender: Sender, topic: str, spans: Sequence[tuple[int, int]]) -> None:
         try:
-            for place in range(max((len(feed.columns) for feed in self._feeds), default=0)):
-                for sender, topic, columns in self._feeds:
-                    if place < len(columns) and not self._ended.is_set():
-                        header = ("column", columns[place][0]), None
-                        sender.put(topic, header, [self._columns(*columns[place])], most=_MOST)
+            for start, stop in spans:
+                if self._ended.is_set():
+                    return
+                block = self._columns(start, stop)
+                sender.put(topic, (("column", start), None), [block], most=_MOST)
         except LinkLostError:
             pass  # the run ends with the worker
         except Exception as error:
-            for sender, topic, _ in self._feeds:
-                with contextlib.suppress(LinkLostError):
-                    sender.put(topic, ("abort", error), [])
+            with contextlib.suppress(LinkLostError):
+                sender.put(topic, ("abort", error), [])
 
 
 class Collector:
