@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import NamedTuple
 
+import numpy as np
+
+from hetero_la.scheduler.exchange.gpu_channel import Targets
 from hetero_la.scheduler.exchange.group import Arrived, RunGroup
 from hetero_la.scheduler.exchange.port import Incoming, Port
 from hetero_la.scheduler.program.instructions import Instruction, ReceiveMessage
@@ -61,11 +65,10 @@ class ProcessPort(Port):
             ready = self._device.record(queue)
         if message.consumers - channels.keys():
             self._device.synchronize()  # it has come to this message then
-            copies = [to_host(array) for array in arrays]
+            copies = [np.asarray(to_host(array), order="F") for array in arrays]
         for consumer in consumers:
             if consumer in channels:
-                with self._linked():
-                    channels[consumer].offer(message.key, arrays, ready)
+                self._link(partial(channels[consumer].offer, message.key, arrays, ready))
             else:
                 self._group.post(consumer, message.key, copies)
 
@@ -74,8 +77,9 @@ class ProcessPort(Port):
         """Take a message in the block."""
         channel = self._group.channels.get(message.key.source)
         if channel is not None:
-            with self._linked(), channel.taking(len(message.parts)) as targets:
-                yield targets
+            targets = Targets()
+            yield targets
+            self._link(partial(channel.receive, targets, len(message.parts)))
             return
         arrived = self._group.inbox.take(message.key)
         try:
@@ -92,14 +96,14 @@ class ProcessPort(Port):
     def flush(self) -> None:
         """Wait until all messages have left."""
         for channel in self._group.channels.values():
-            with self._linked():
-                channel.flush()
+            self._link(channel.flush)
 
-    @contextlib.contextmanager
-    def _linked(self) -> Iterator[None]:
-        """Raise LinkLostError for what NCCL says of messages that cannot be sent or received."""
+    def _link(self, call: Callable[[], None]) -> None:
+        """Call NCCL; raise LinkLostError for what it says."""
         try:
-            yield
+            call()
+            return
         except Exception as error:
-            self.check()
-            raise LinkLostError(f"messages between GPUs failed: {error!r}") from None
+            problem = repr(error)
+        self.check()
+        raise LinkLostError(f"messages between GPUs failed: {problem}")  # without NCCL's own error

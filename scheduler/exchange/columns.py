@@ -10,12 +10,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hetero_la.scheduler.exchange.group import link_to, topic_of
+from hetero_la.scheduler.exchange.group import link_to, portable, topic_of
 from hetero_la.scheduler.exchange.table import Exchange
 from hetero_la.scheduler.links.endpoint import endpoint
 from hetero_la.scheduler.links.link_ends import Sender
-from hetero_la.tiles.arrays.errors import LinkLostError
+from hetero_la.tiles.arrays.errors import LinkLostError, RunAbortedError
 from hetero_la.tiles.kernels.device import Array, Device, Queue
+from hetero_la.tiles.storage.staging import Staging
 
 #: Bytes of columns that a receiver may have in shared memory at a time.
 _MOST = 2**27
@@ -32,12 +33,17 @@ class FedColumns:
 
     def __init__(self, inbox: Exchange) -> None:
         self._inbox = inbox
+        self._staging: Staging | None = None
 
     def load(self, device: Device, start: int, target: Array) -> None:
         """Copy the tile column that begins at `start` to the device, once it is there."""
         arrived = self._inbox.take(("column", start))
         try:
-            device.copy(target, arrived.arrays[0], Queue.COPY)  # pageable: read when it returns
+            if device.enqueues:  # through pinned memory, so that the block is read at the return
+                self._staging = self._staging or Staging(device)
+                self._staging.upload(target, arrived.arrays[0])
+            else:
+                device.copy(target, arrived.arrays[0], Queue.COPY)
         finally:
             arrived.release()
 
@@ -75,7 +81,7 @@ class Feeder:
             threading.Thread(target=self._send, args=feed, daemon=True).start()
 
     def end(self) -> None:
-        """Send no more; what waits for memory goes on until the workers have given some back."""
+        """Send no more."""
         self._ended.set()
 
     def _send(self, sender: Sender, topic: str, spans: Sequence[tuple[int, int]]) -> None:
@@ -83,13 +89,13 @@ class Feeder:
             for start, stop in spans:
                 if self._ended.is_set():
                     return
-                block = self._columns(start, stop)
-                sender.put(topic, (("column", start), None), [block], most=_MOST)
+                block, header = self._columns(start, stop), (("column", start), None)
+                sender.put(topic, header, [block], _MOST, lambda: not self._ended.is_set())
         except LinkLostError:
             pass  # the run ends with the worker
         except Exception as error:
             with contextlib.suppress(LinkLostError):
-                sender.put(topic, ("abort", error), [])
+                sender.put(topic, ("abort", portable(error)), [])
 
 
 class Collector:
@@ -121,14 +127,19 @@ class Collector:
         if self._at_once:
             self._kept.append((span, arrays[0], release))
         else:
-            self._store(*span, arrays[0])
-            release()
+            try:
+                self._store(*span, arrays[0])
+            finally:  # the senders go on; `wait` raises the error
+                release()
         self._table.put(span, None)
 
     def wait(self, spans: Iterable[tuple[int, int]]) -> None:
-        """Wait until the columns of these spans have been stored."""
-        for span in spans:
-            self._table.wait(span)
+        """Wait until the columns of these spans have been stored; raise the error of one."""
+        try:
+            for span in spans:
+                self._table.wait(span)
+        except RunAbortedError:
+            raise self._table.error or RunAbortedError("the columns did not come") from None
         for span, columns, release in self._kept:
             self._store(*span, columns)
             release()

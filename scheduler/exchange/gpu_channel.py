@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from hetero_la.scheduler.program.messages import MessageKey
 from hetero_la.tiles.kernels.device import Array, Communicator, Event
@@ -43,11 +42,8 @@ class GpuChannel:
         """Return the event of a message having left the sender's memory."""
         return self._sent[key]
 
-    @contextlib.contextmanager
-    def taking(self, parts: int) -> Iterator[Targets]:
-        """Take the next message, of so many parts: receive it where the block says."""
-        targets = Targets()
-        yield targets
+    def receive(self, targets: Targets, parts: int) -> None:
+        """Receive the next message, of so many parts, where `targets` say."""
         self._incoming.receive([targets.arrays[place] for place in range(parts)])
 
     def pass_on(self, array: Array, *, sends: bool) -> None:

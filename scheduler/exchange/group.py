@@ -25,6 +25,7 @@ from hetero_la.scheduler.links.endpoint import endpoint
 from hetero_la.scheduler.links.link_ends import Sender
 from hetero_la.scheduler.program.messages import MessageKey
 from hetero_la.tiles.arrays.errors import LinkLostError, RunAbortedError
+from hetero_la.tiles.arrays.forks import ProcessLock
 from hetero_la.tiles.kernels.device import CommunicatingDevice, Communicator, Device
 
 #: Seconds between looks at whether the other end of a communicator has failed.
@@ -64,8 +65,9 @@ class Arrived(NamedTuple):
     release: Callable[[], None]
 
 
-#: Sends a header and arrays under a topic to the Dask worker at an address.
-Tell = Callable[[str, str, Any, Sequence[np.ndarray]], None]
+#: Sends a header and arrays under a topic to the Dask worker at an address; calls the last argument
+#: with an error if they do not get there.
+Tell = Callable[[str, str, Any, Sequence[np.ndarray], Callable[[BaseException], None]], None]
 
 
 class RunGroup:
@@ -83,19 +85,22 @@ class RunGroup:
         Dask's address of the worker.
     tell : callable
         How to reach workers of other hosts.
+    lasting : bool
+        Whether later runs use the same device object, with which communicators are made.
     orders : mapping
         Worker -> messages to it, in the order of its program.
     """
 
     def __init__(
         self, run: str, worker: int, device: Device, address: str, tell: Tell,
-        orders: Mapping[int, Sequence[MessageKey]],
+        orders: Mapping[int, Sequence[MessageKey]], *, lasting: bool,
     ) -> None:  # fmt: skip
         self._run, self._worker, self._device, self._orders = run, worker, device, orders
-        self._address, self._tell = address, tell
+        self._address, self._tell, self._lasting = address, tell, lasting
         self._topic = topic_of(run, worker)
         self._contacts: Sequence[Contact] = ()
-        self._has_turn = False
+        self._turns = 0
+        self._leaving = threading.Lock()
         self.inbox = Exchange()
         self.channels: dict[int, GpuChannel] = {}
         self._communicators: list[Communicator] = []
@@ -117,24 +122,30 @@ class RunGroup:
         contacts : sequence of Contact
             Of all workers of the run.
         """
+        self.inbox.check()
         if self._contacts:
             return
         self._contacts, self._senders = contacts, [link_to(contact.link) for contact in contacts]
         watched = [sender.name for sender in self._senders if sender is not None]
-        endpoint().subscribe(self._topic, self._receive, self.abort, watched)
+        endpoint().subscribe(self._topic, self._receive, self._abort_soon, watched)
         row = sorted(range(len(contacts)), key=lambda w: (contacts[w].process, w))
         place = row.index(self._worker)
         if place:
-            self.inbox.take("turn")
+            self._take_patiently("turn")
         turn_of_process.take(self._run, self.inbox.check)
-        self._has_turn = True
+        self._turns = 1
         for after in row[place + 1 : place + 2] or row[:-1]:
             self.post(after, "turn" if place + 1 < len(row) else "go")
         if place + 1 < len(row):
-            self.inbox.take("go")
+            self._take_patiently("go")
         for pair in itertools.combinations(row, 2):
             if self._worker in pair:
                 self._connect(*pair)
+
+    def _take_patiently(self, key: Any) -> None:
+        """Wait for a message that comes when other runs have ended."""
+        while not self.inbox.wait(key, at_most=_LOOK_INTERVAL):
+            self.inbox.note_progress()
 
     def post(
         self, worker: int, key: Any, arrays: Sequence[np.ndarray] = (), value: Any = None
@@ -145,7 +156,7 @@ class RunGroup:
             if sender is not None:
                 sender.put(contact.topic, header, arrays)
             else:
-                self._tell(contact.address, contact.topic, header, arrays)
+                self._tell(contact.address, contact.topic, header, arrays, self._abort_soon)
         except (OSError, LinkLostError) as error:
             self.abort(error)
             self.inbox.check()
@@ -183,23 +194,35 @@ class RunGroup:
             for worker in range(len(self._contacts)):
                 if worker != self._worker:
                     with contextlib.suppress(Exception):  # it may be gone
-                        self.post(worker, "abort", value=_portable(error))
+                        self.post(worker, "abort", value=portable(error))
+
+    def _abort_soon(self, error: BaseException) -> None:
+        """Abort in a thread of its own, from one that serves all runs."""
+        threading.Thread(target=self.abort, args=(error,), daemon=True).start()
 
     def close(self) -> None:
-        """Leave the run: others may have the turn."""
+        """Leave the run: others may have the turn, and the communicators."""
         endpoint().unsubscribe(self._topic)
-        if self._has_turn:
-            self._has_turn = False
+        with self._leaving:
+            turns, self._turns = self._turns, 0
+            communicators, self._communicators = self._communicators, []
+        if not self._lasting:
+            for communicator in communicators:
+                _drop(communicator)
+        if turns:
             turn_of_process.give_back(self._run)
         self.inbox.clear()
+        if self.inbox.error is not None:  # whose traceback keeps all of the run alive
+            self.inbox.error = RunAbortedError("the run has ended")
 
     def _receive(
         self, header: tuple[Any, Any], arrays: Sequence[np.ndarray], release: Callable[[], None]
     ) -> None:
         key, value = header
-        if key == "abort":  # in a thread of its own: this one reads for all runs
-            threading.Thread(target=self.abort, args=(value,), daemon=True).start()
-        self.inbox.put(key, Arrived(arrays, release) if arrays else value)
+        if key == "abort":
+            self._abort_soon(value)
+        else:
+            self.inbox.put(key, Arrived(arrays, release) if arrays else value)
 
     def _connect(self, first: int, second: int) -> None:
         """Connect two GPUs by NCCL, if both can; then one that fails leaves them to the host."""
@@ -221,8 +244,7 @@ class RunGroup:
             source == self._worker,
         )  # fmt: skip
         pair = source, *({self._worker, other} - {source})
-        with _lock:
-            known = _communicators.get(key)
+        known = _known(key) if self._lasting else None
         if source == self._worker:
             theirs = self.inbox.take(("known", pair))
             name = known.name if known and known.name == theirs else device.communicator_name()
@@ -275,10 +297,20 @@ class RunGroup:
                 return None
 
 
-_lock = threading.Lock()
+_lock = ProcessLock()
 #: Process and GPU of the other end, the workers' places in their processes, and whether it is this
 #: one that sends -> the communicator.
 _communicators: dict[tuple[str, str, int, int, bool], Communicator] = {}
+
+
+def _known(key: tuple[str, str, int, int, bool]) -> Communicator | None:
+    """Return an earlier run's communicator; drop those of processes that had the GPU before."""
+    with _lock:
+        gone = [c for k, c in _communicators.items() if k[1] == key[1] and k[0] != key[0]]
+        known = _communicators.get(key)
+    for communicator in gone:
+        _drop(communicator)
+    return known
 
 
 def _drop(communicator: Communicator) -> None:
@@ -295,7 +327,7 @@ def topic_of(run: str, worker: int) -> str:
     return f"{run} {worker}"
 
 
-def _portable(error: BaseException) -> BaseException:
+def portable(error: BaseException) -> BaseException:
     """Return an error that can be sent to another process."""
     try:
         pickle.loads(pickle.dumps(error))

@@ -26,6 +26,9 @@ _MESSAGE = struct.Struct("5q")
 #: A message that is not needed any more: where its block starts.
 _RELEASED = struct.Struct("q")
 
+#: Seconds between looks at whether a message that waits is still wanted.
+_LOOK_SECONDS = 0.25
+
 #: Seconds without messages after which memory is given back.
 _IDLE_SECONDS = 2.0
 
@@ -68,8 +71,9 @@ class Sender(Connection):
             raise
 
     def put(
-        self, topic: str, header: Any, arrays: Sequence[np.ndarray], most: int | None = None
-    ) -> None:
+        self, topic: str, header: Any, arrays: Sequence[np.ndarray], most: int | None = None,
+        wanted: Callable[[], bool] = lambda: True,
+    ) -> None:  # fmt: skip
         """Send a message; return once the arrays have been copied.
 
         Parameters
@@ -83,16 +87,21 @@ class Sender(Connection):
         most : int, optional
             Bytes of this topic that the receiver may have at a time: `put` waits until it has
             released enough of them.  A larger message waits until it has none.
+        wanted : callable, optional
+            Returns whether to wait any longer.
 
         Raises
         ------
         LinkLostError
-            If the receiver has gone, or `close` has been called, also while this waits.
+            If the receiver has gone, `close` has been called, or the message is not wanted any
+            longer, also while this waits.
         """
         packing = Packing(topic, header, arrays)
         with self._changed:
             while not self._fits(topic, packing.size, most):
-                self._changed.wait()
+                self._changed.wait(_LOOK_SECONDS)
+                if not wanted():
+                    raise LinkLostError("the message was given up")
             block = self._heap.allocate(packing.size)
             memory = self._heap.view(block)
             self._topics[block.start] = topic, block.size

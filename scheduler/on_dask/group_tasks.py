@@ -9,13 +9,14 @@ import pickle
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
 from typing import Any
 
 import numpy as np
 from distributed import Worker
 from distributed.protocol import to_serialize
 
-from hetero_la.scheduler.cluster.devices import current_worker
+from hetero_la.scheduler.cluster.devices import current_worker, device_of
 from hetero_la.scheduler.exchange.group import Contact, RunGroup
 from hetero_la.scheduler.links.endpoint import endpoint
 from hetero_la.scheduler.on_dask.wait import thread_given_up
@@ -38,7 +39,9 @@ def new_group(
     if here is not None:
         here.handlers.setdefault(_HANDLER, _deliver)
     address = "" if here is None else here.address
-    return RunGroup(run, worker, device, address, functools.partial(_tell, here), orders)
+    lasting = here is not None and device_of(here) is device
+    tell = functools.partial(_tell, here)
+    return RunGroup(run, worker, device, address, tell, orders, lasting=lasting)
 
 
 async def _deliver(topic: str, header: bytes, arrays: list[np.ndarray]) -> None:
@@ -47,19 +50,27 @@ async def _deliver(topic: str, header: bytes, arrays: list[np.ndarray]) -> None:
 
 
 def _tell(
-    here: Worker | None, address: str, topic: str, header: Any, arrays: Sequence[np.ndarray]
-) -> None:
-    """Send a message by Dask's connection to the worker at `address`."""
-    assert here is not None, "workers of one process have an endpoint"
-    copies = [to_serialize(np.array(array, order="F")) for array in arrays]
+    here: Worker | None, address: str, topic: str, header: Any, arrays: Sequence[np.ndarray],
+    fail: Callable[[BaseException], None],
+) -> None:  # fmt: skip
+    """Send a message by Dask's connection to the worker at `address`; call `fail` if that fails."""
+    copies = [np.array(array, order="F") for array in arrays]
+    if here is None:  # without workers, all are in this process
+        endpoint().deliver(topic, header, copies)
+        return
 
     async def send() -> None:
         await here.rpc(address).hetero_la_message(
-            topic=topic, header=pickle.dumps(header), arrays=copies
+            topic=topic,
+            header=pickle.dumps(header),
+            arrays=[to_serialize(array) for array in copies],
         )
 
-    # A connection that is lost ends the run by the loss of the worker.
-    asyncio.run_coroutine_threadsafe(send(), here.loop.asyncio_loop)
+    def look(sent: Future[None]) -> None:
+        if not sent.cancelled() and (error := sent.exception()):
+            fail(LinkLostError(f"a message to {address} was lost: {error!r}"))
+
+    asyncio.run_coroutine_threadsafe(send(), here.loop.asyncio_loop).add_done_callback(look)
 
 
 @contextlib.contextmanager
@@ -71,15 +82,15 @@ def in_group(group: RunGroup | None, contacts: Sequence[Contact]) -> Iterator[No
     ended, wanted = threading.Event(), wanted_by_dask()
     watching = threading.Thread(target=_watch, args=(group, wanted, ended), daemon=True)
     failure: BaseException | None = None
-    with thread_given_up():  # those that wait for their turn must not keep others from starting
+    with thread_given_up(back=False):  # who waits for a turn must not keep others from starting
         watching.start()
         try:
             group.join(contacts)
             yield
         except BaseException as error:
             group.abort(error)
-            group.close()
             failure = group.inbox.error  # what has ended the run, maybe before
+            group.close()
             until = time.monotonic() + _NOTICE_SECONDS
             while isinstance(failure, LinkLostError) and wanted() and time.monotonic() < until:
                 time.sleep(_LOOK_INTERVAL)  # Dask begins again if it learns of the loss first
@@ -89,8 +100,11 @@ def in_group(group: RunGroup | None, contacts: Sequence[Contact]) -> Iterator[No
         finally:
             ended.set()
             watching.join()
-    if failure is not None:
-        raise failure
+    try:
+        if failure is not None:
+            raise failure
+    finally:
+        del failure  # which would keep this frame, and so the shard, alive
 
 
 def _watch(group: RunGroup, wanted: Callable[[], bool], ended: threading.Event) -> None:

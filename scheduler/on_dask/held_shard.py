@@ -72,6 +72,20 @@ class HeldShard:
         return 0 if self._state is None else len(self._state[0].program.instructions)
 
     @contextlib.contextmanager
+    def in_task(self) -> Iterator[None]:
+        """Let tasks of a later attempt wait for the block, also while it waits."""
+        with _changed:
+            _working[self.share] += 1
+        try:
+            yield
+        finally:
+            with _changed:
+                _working[self.share] -= 1
+                if not _working[self.share]:
+                    del _working[self.share]
+                _changed.notify_all()
+
+    @contextlib.contextmanager
     def at_work(self) -> Iterator[tuple[Runner, InputBuffer]]:
         """Work on the state in the block, as one task of those that may want to.
 
@@ -80,25 +94,16 @@ class HeldShard:
         StaleShardError
             If the state is not here, or belongs to another worker of this process.
         """
-        with _changed:
-            _working[self.share] += 1
-        try:
-            with device_lock(self.device):
-                worker, state = current_worker(), self._state
-                if state is None or worker is not self._worker():
-                    raise StaleShardError(
-                        "a slice of a factorization ran on a worker that does not hold its shard, "
-                        f"{worker.address if worker else 'no worker of a cluster'}: Dask did not "
-                        "keep the tasks where the plan has put them; build it again for this "
-                        "cluster"
-                    )
-                yield state
-        finally:
-            with _changed:
-                _working[self.share] -= 1
-                if not _working[self.share]:
-                    del _working[self.share]
-                _changed.notify_all()
+        with self.in_task(), device_lock(self.device):
+            worker, state = current_worker(), self._state
+            if state is None or worker is not self._worker():
+                raise StaleShardError(
+                    "a slice of a factorization ran on a worker that does not hold its shard, "
+                    f"{worker.address if worker else 'no worker of a cluster'}: Dask did not "
+                    "keep the tasks where the plan has put them; build it again for this "
+                    "cluster"
+                )
+            yield state
 
     def let_go(self) -> None:
         """End of the state: only what it was finished to is left."""
@@ -112,10 +117,11 @@ class HeldShard:
         state = self._state
         if self.group is not None:
             self.group.abort(RunAbortedError("the run was cancelled"))
-        self.let_go()
-        if state is not None and state[0].position is not None:
+        self._state = None
+        if state is not None and state[0].position:  # at 0, nothing has been enqueued
             with device_lock(self.device):
                 state[0].come_to_rest()
+        self.let_go()
 
     def __del__(self) -> None:
         if not self.empty:
@@ -145,7 +151,7 @@ def let_old_work_end(share: Hashable) -> None:
     """Wait for the running tasks of an attempt that was given up.
 
     Dask would take the end of such a task for that of the same task in the new attempt
-    (dask/distributed#7356).  It waits for nothing but its kernels, and so ends.
+    (dask/distributed#7356).  Its waits end as that attempt has ended.
     """
     with _changed:
         _changed.wait_for(lambda: share not in _working)

@@ -165,7 +165,7 @@ _without_workers = ProcessLock()
 
 
 def _run_slice(held: HeldShard, start: int, stop: int, contacts: Sequence[Contact]) -> None:
-    with in_group(held.group, contacts), held.at_work() as (runner, _):
+    with held.in_task(), in_group(held.group, contacts), held.at_work() as (runner, _):
         try:
             runner.run(start, stop)
         finally:
@@ -185,10 +185,14 @@ def save_shard(held: HeldShard, step: int, folder: str | None, before: Any) -> S
 
 def close_shard(held: HeldShard, before: Any) -> Finished:
     """Dask task: what a worker has made, once it has come to its program's end."""
-    with held.at_work() as (runner, _):
-        finished = _finished(runner)
-        held.let_go()
-        return finished
+    try:
+        with held.at_work() as (runner, _):
+            finished = _finished(runner)
+            held.let_go()
+            return finished
+    except BaseException:
+        held.drop()  # or its turn would end with its memory
+        raise
 
 
 def hand_over(finished: Finished, link: str, topic: str, most: int | None) -> Finished:

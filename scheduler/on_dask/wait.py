@@ -29,10 +29,11 @@ class _UnfinishedError(Exception):
 
 
 @contextlib.contextmanager
-def thread_given_up() -> Iterator[None]:
+def thread_given_up(*, back: bool = True) -> Iterator[None]:
     """Release the thread of a Dask task to other tasks in the block, which waits for them.
 
-    As `distributed.worker_client` does.  It may have been left before.
+    As `distributed.worker_client` does.  It may have been left before.  A task that ends with the
+    block need not have it `back`.
     """
     try:
         secede()
@@ -43,7 +44,7 @@ def thread_given_up() -> Iterator[None]:
     try:
         yield
     finally:
-        if given_up:
+        if given_up and back:
             rejoin()
 
 

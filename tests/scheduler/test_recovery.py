@@ -491,6 +491,7 @@ def test_a_shard_that_nobody_wants_waits_for_its_device() -> None:
     storage = LocalStorage(np.zeros((9, 9), order="F"), whole_spans(job.layout))
     state = Runner(job, 0, device, storage), InputBuffer(storage.array)
     held = HeldShard(device, "attempt", "share", state)
+    state[0].run(0, 1)
     waits.clear()
     del held, state
     assert waits

@@ -7,7 +7,7 @@ import ctypes
 import functools
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, distribution
 from typing import Any
 
@@ -18,6 +18,8 @@ from hetero_la.tiles.kernels.gpu.queue import HIGH_PRIORITY, allocate
 #: Multiprocessors that a message may take from the update beside it: with fewer, two H200 do not
 #: reach the rate of their link (8 channels: 0.75 of it, 4: 0.4).
 _CHANNELS = 16
+#: Seconds that an abort leaves to a call that enqueues.
+_CALL_SECONDS = 2.0
 
 
 @functools.cache
@@ -34,7 +36,7 @@ def missing() -> str:
         if not nccl.available:
             return "CuPy was built without NCCL"
         nccl.get_version()
-    except (ImportError, OSError, AttributeError) as error:
+    except (ImportError, OSError, AttributeError, RuntimeError) as error:
         return f"NCCL was not found ({error}): install hetero-la[cuda12] or hetero-la[cuda13]"
     return ""
 
@@ -77,7 +79,7 @@ class GpuCommunicator:
 
         self.name, self._copies, self._peer = name, copies, int(sends)
         self._packed: list[Array] = []  # the last is in use, others may still be read
-        self._ending = threading.Lock()
+        self._calling = threading.Lock()
         with Device(index):
             self._comm: Any = nccl.NcclCommunicator(2, name, 1 - self._peer)
             # The blocks of an update that was launched before would all come first.
@@ -91,35 +93,22 @@ class GpuCommunicator:
     def send(self, arrays: Sequence[Array], ready: Event) -> Event:
         """Send arrays once `ready` has come to pass; return the event of their having left."""
         from cupy.cuda import Event as CudaEvent
-        from cupy.cuda import nccl
 
         if ready is not None:
             self._stream.wait_event(ready)
         contiguous = self._pack(arrays)
-        self._comm.send(*self._buffer(self._word), self._peer, self._stream.ptr)
-        nccl.groupStart()
-        for array in contiguous:
-            self._comm.send(*self._buffer(array), self._peer, self._stream.ptr)
-        nccl.groupEnd()
+        with self._in_use() as comm:
+            self._enqueue(comm.send, contiguous, self._stream.ptr)
         left = CudaEvent(disable_timing=True)
         left.record(self._stream)
         return left
 
     def receive(self, targets: Sequence[Array]) -> None:
-        """Receive arrays on the device's COPY queue.
-
-        What waits for a message holds multiprocessors, as many as its size asks for.  So it waits
-        for a word before, with one of them.
-        """
-        from cupy.cuda import nccl
-
+        """Receive arrays on the device's COPY queue."""
         stream = self._copies.ptr
         direct = self._memory(targets)
-        self._comm.recv(*self._buffer(self._word), self._peer, stream)
-        nccl.groupStart()
-        for array in direct:
-            self._comm.recv(*self._buffer(array), self._peer, stream)
-        nccl.groupEnd()
+        with self._in_use() as comm:
+            self._enqueue(comm.recv, direct, stream)
         for target, array in zip(targets, direct, strict=True):
             if array is not target:
                 enqueue_copy(target, array, stream)
@@ -130,10 +119,39 @@ class GpuCommunicator:
 
     def abort(self) -> None:
         """End all that is under way, on this side; nothing can be sent or received any more."""
-        with self._ending:
+        # A call that waits for room on a full queue ends by this alone.
+        alone = self._calling.acquire(timeout=_CALL_SECONDS)
+        try:
             comm, self._comm = self._comm, None
-        if comm is not None:
-            comm.abort()
+            if comm is not None:
+                comm.abort()
+        finally:
+            if alone:
+                self._calling.release()
+
+    @contextlib.contextmanager
+    def _in_use(self) -> Iterator[Any]:
+        """Yield NCCL's communicator, which is not aborted meanwhile."""
+        with self._calling:
+            if self._comm is None:
+                raise RuntimeError("the communicator was aborted")
+            yield self._comm
+
+    def _enqueue(self, call: Callable[..., None], arrays: Sequence[Array], stream: int) -> None:
+        """Enqueue a word and the arrays.
+
+        What waits for a message holds multiprocessors, as many as its size asks for.  So the
+        receiver waits for the word before, with one of them.
+        """
+        from cupy.cuda import nccl
+
+        call(*self._buffer(self._word), self._peer, stream)
+        nccl.groupStart()
+        try:
+            for array in arrays:
+                call(*self._buffer(array), self._peer, stream)
+        finally:
+            nccl.groupEnd()  # the thread would be in the group for ever
 
     def _pack(self, arrays: Sequence[Array]) -> list[Array]:
         """Copy matrices with gaps between their columns to memory without."""
