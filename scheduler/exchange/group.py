@@ -127,7 +127,7 @@ class RunGroup:
             return
         self._contacts, self._senders = contacts, [link_to(contact.link) for contact in contacts]
         watched = [sender.name for sender in self._senders if sender is not None]
-        endpoint().subscribe(self._topic, self._receive, self._abort_soon, watched)
+        endpoint().subscribe(self._topic, self._receive, self._lose, watched)
         row = sorted(range(len(contacts)), key=lambda w: (contacts[w].process, w))
         place = row.index(self._worker)
         if place:
@@ -196,6 +196,10 @@ class RunGroup:
                     with contextlib.suppress(Exception):  # it may be gone
                         self.post(worker, "abort", value=portable(error))
 
+    def _lose(self, error: BaseException) -> None:
+        # A link gives the same error to all runs: raised in one, it would keep that one's frames.
+        self._abort_soon(LinkLostError(str(error)) if isinstance(error, LinkLostError) else error)
+
     def _abort_soon(self, error: BaseException) -> None:
         """Abort in a thread of its own, from one that serves all runs."""
         threading.Thread(target=self.abort, args=(error,), daemon=True).start()
@@ -206,6 +210,7 @@ class RunGroup:
         with self._leaving:
             turns, self._turns = self._turns, 0
             communicators, self._communicators = self._communicators, []
+            self._senders = []
         if not self._lasting:
             for communicator in communicators:
                 _drop(communicator)

@@ -95,6 +95,7 @@ def in_group(group: RunGroup | None, contacts: Sequence[Contact]) -> Iterator[No
             while isinstance(failure, LinkLostError) and wanted() and time.monotonic() < until:
                 time.sleep(_LOOK_INTERVAL)  # Dask begins again if it learns of the loss first
             if failure is error:
+                failure = None
                 raise
             error.__cause__ = None  # or the two would be each other's cause, and not be pickled
         finally:

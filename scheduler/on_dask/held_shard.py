@@ -67,6 +67,12 @@ class HeldShard:
         return None if self._state is None else self._state[0].position
 
     @property
+    def is_over(self) -> bool:
+        """Whether nothing more can come of the state: a slice has failed, or the run."""
+        failed = self.group is not None and self.group.inbox.error is not None
+        return failed or self.position is None
+
+    @property
     def length(self) -> int:
         """Number of instructions of the program."""
         return 0 if self._state is None else len(self._state[0].program.instructions)

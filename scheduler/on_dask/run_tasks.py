@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 import uuid
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -165,6 +166,17 @@ _without_workers = ProcessLock()
 
 
 def _run_slice(held: HeldShard, start: int, stop: int, contacts: Sequence[Contact]) -> None:
+    try:
+        _work(held, start, stop, contacts)
+    except BaseException as error:
+        # Dask keeps the error's frames, and so what is in them, until garbage is collected.
+        traceback.clear_frames(error.__traceback__)
+        if held.is_over:
+            held.drop()
+        raise
+
+
+def _work(held: HeldShard, start: int, stop: int, contacts: Sequence[Contact]) -> None:
     with held.in_task(), in_group(held.group, contacts), held.at_work() as (runner, _):
         try:
             runner.run(start, stop)
