@@ -125,6 +125,13 @@ def left_on_workers(client: Client) -> list[Any]:
     return [entry for entries in client.run(look).values() for entry in entries]
 
 
+def on_host(found: Any) -> Any:
+    """What may be on GPUs, and in tuples, on the host."""
+    if isinstance(found, tuple):
+        return tuple(map(on_host, found))
+    return found.get() if hasattr(found, "get") else found
+
+
 def nothing_left(client: Client) -> bool:
     """Whether all has gone, or goes within seconds: Dask lets go of results in its own time."""
     for _ in range(50):

@@ -20,6 +20,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from hetero_la.algorithms.routines import ROUTINES
 from hetero_la.scheduler.exchange.between_processes import ProcessPort
+from hetero_la.scheduler.exchange.columns import GivenColumns
 from hetero_la.scheduler.exchange.gpu_channel import GpuChannel
 from hetero_la.scheduler.exchange.group import Arrived
 from hetero_la.scheduler.exchange.in_process import ThreadPort
@@ -447,7 +448,7 @@ def run_by_messages(
         blocks = {start: source[:, start:stop] for start, stop in ranges}
         width = sum(stop - start for start, stop in ranges)
         own = np.full((layout.m, width), np.nan, a.dtype, order="F")
-        storage = LocalStorage(own, local_spans(layout, program.columns), blocks)
+        storage = LocalStorage(own, local_spans(layout, program.columns), GivenColumns(blocks))
         group: Any = CopiesOnly(program.worker, groups)
         port = ProcessPort(group, device)
         runners.append(Runner(job_of(made, a, given), program.worker, device, storage, port))

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 import hetero_la
 from hetero_la import Cluster
 from hetero_la.tiles.arrays.transfer import gpu_count
-from tests.dask_support import Case, any_shape_cases, assert_same, square_cases
+from tests.dask_support import Case, any_shape_cases, assert_same, on_host, square_cases
 from tests.support import DTYPES, random
 
 NB = 16
@@ -124,12 +124,6 @@ def on_gpus(a: NDArray, where: str, order: str, chunks: int = 13) -> da.Array:
 
     x = da.from_array(a.copy(), chunks=chunks)
     return x.map_blocks(move, dtype=a.dtype, meta=cupy.empty((0,) * a.ndim, a.dtype))
-
-
-def on_host(found: Any) -> Any:
-    if isinstance(found, tuple):
-        return tuple(map(on_host, found))
-    return found.get() if hasattr(found, "get") else found
 
 
 def plain(found: Any) -> Any:

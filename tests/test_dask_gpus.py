@@ -25,7 +25,7 @@ from hetero_la.scheduler.run.local_storage import LocalStorage, Span
 from hetero_la.tiles.arrays.errors import InsufficientMemoryError, StaleShardError
 from hetero_la.tiles.arrays.transfer import device_index, gpu_count
 from hetero_la.tiles.kernels.cpu.device import VirtualGpu
-from tests.dask_support import any_shape_cases, assert_same, nothing_left, square_cases
+from tests.dask_support import any_shape_cases, assert_same, nothing_left, on_host, square_cases
 from tests.support import DTYPES, host, random
 
 NB = 16
@@ -62,12 +62,6 @@ def chunked(xp: ModuleType, a: NDArray, chunks: Any = 13, order: Any = "C") -> d
 
     x = da.from_array(a.copy(), chunks=chunks)
     return x.map_blocks(move, dtype=a.dtype, meta=xp.empty((0,) * a.ndim, a.dtype))
-
-
-def on_host(found: Any) -> Any:
-    if isinstance(found, tuple):
-        return tuple(map(on_host, found))
-    return found.get() if hasattr(found, "get") else found
 
 
 @pytest.mark.usefixtures("in_portions")

@@ -6,7 +6,7 @@ import contextlib
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -20,6 +20,30 @@ from hetero_la.tiles.storage.staging import Staging
 
 #: Bytes of columns that a receiver may have in shared memory at a time.
 _MOST = 2**27
+
+
+class ColumnSource(Protocol):
+    """Where a worker's columns are loaded from."""
+
+    def load(self, device: Device, start: int, target: Array) -> None:
+        """Copy the tile column that begins at `start` to the device."""
+
+
+class GivenColumns:
+    """Input that is there as a whole; each tile column is let go of once it is loaded.
+
+    Parameters
+    ----------
+    blocks : dict
+        First element column in the matrix -> its tile column, which is only read.
+    """
+
+    def __init__(self, blocks: dict[int, Array]) -> None:
+        self._blocks = dict(blocks)
+
+    def load(self, device: Device, start: int, target: Array) -> None:
+        """Copy the tile column that begins at `start` to the device."""
+        device.copy(target, self._blocks.pop(start), Queue.COPY)
 
 
 class FedColumns:
@@ -112,10 +136,13 @@ class Collector:
     ----------
     link, topic : str
         Where workers send columns.
+    most : int or None
+        Bytes that it may have at a time; None where it keeps all.
     """
 
     def __init__(self, store: Callable[[int, int, Array], None], *, at_once: bool) -> None:
         self.link, self.topic = endpoint().name, f"columns {uuid.uuid4().hex}"
+        self.most = None if at_once else _MOST
         self._store, self._at_once = store, at_once
         self._kept: list[tuple[tuple[int, int], Array, Callable[[], None]]] = []
         self._table = Exchange()
@@ -160,8 +187,3 @@ def send_columns(
     for start, stop, block in columns:
         sender.put(topic, (start, stop), [block], most=most)
     return True
-
-
-def most_in_flight(*, at_once: bool) -> int | None:
-    """Return how many bytes a `Collector` may have at a time: all, where it keeps all."""
-    return None if at_once else _MOST

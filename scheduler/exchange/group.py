@@ -5,19 +5,17 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
-import logging
 import os
 import pickle
 import platform
 import threading
-import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, wait
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from hetero_la.scheduler.exchange.communicators import CommunicatorMaker, Contact, drop
 from hetero_la.scheduler.exchange.gpu_channel import GpuChannel
 from hetero_la.scheduler.exchange.table import Exchange
 from hetero_la.scheduler.exchange.turns import turn_of_process
@@ -25,37 +23,10 @@ from hetero_la.scheduler.links.endpoint import endpoint
 from hetero_la.scheduler.links.link_ends import Sender
 from hetero_la.scheduler.program.messages import MessageKey
 from hetero_la.tiles.arrays.errors import LinkLostError, RunAbortedError
-from hetero_la.tiles.arrays.forks import ProcessLock
-from hetero_la.tiles.kernels.device import CommunicatingDevice, Communicator, Device
+from hetero_la.tiles.kernels.device import Communicator, Device
 
-#: Seconds between looks at whether the other end of a communicator has failed.
+#: Seconds between notes that a wait for other runs is no lack of progress.
 _LOOK_INTERVAL = 0.05
-
-_log = logging.getLogger(__name__)
-
-
-class Contact(NamedTuple):
-    """How the other workers of a run reach one.
-
-    Attributes
-    ----------
-    process : str
-        Name of its process, which no other process has had.
-    link : str
-        Name of the process's endpoint for processes of the same host; "" if it has none.
-    address : str
-        Dask's address of the worker.
-    topic : str
-        Under which messages to it are sent.
-    gpu : str
-        Its GPU, if it can exchange messages by NCCL, by host and PCI address; else "".
-    """
-
-    process: str
-    link: str
-    address: str
-    topic: str
-    gpu: str
 
 
 class Arrived(NamedTuple):
@@ -95,7 +66,7 @@ class RunGroup:
         self, run: str, worker: int, device: Device, address: str, tell: Tell,
         orders: Mapping[int, Sequence[MessageKey]], *, lasting: bool,
     ) -> None:  # fmt: skip
-        self._run, self._worker, self._device, self._orders = run, worker, device, orders
+        self._run, self._worker, self.device, self._orders = run, worker, device, orders
         self._address, self._tell, self._lasting = address, tell, lasting
         self._topic = topic_of(run, worker)
         self._contacts: Sequence[Contact] = ()
@@ -108,7 +79,7 @@ class RunGroup:
 
     def contact(self) -> Contact:
         """Return what the others have to know."""
-        gpu = self._device.nccl_address and f"{platform.node()} {self._device.nccl_address}"
+        gpu = self.device.nccl_address and f"{platform.node()} {self.device.nccl_address}"
         return Contact(_process(), endpoint().name, self._address, self._topic, gpu)
 
     def join(self, contacts: Sequence[Contact]) -> None:
@@ -138,9 +109,14 @@ class RunGroup:
             self.post(after, "turn" if place + 1 < len(row) else "go")
         if place + 1 < len(row):
             self._take_patiently("go")
+        maker = CommunicatorMaker(
+            self._worker, self.device, contacts, self.inbox, self.post, lasting=self._lasting
+        )
+        self._communicators = maker.made
         for pair in itertools.combinations(row, 2):
-            if self._worker in pair:
-                self._connect(*pair)
+            if self._worker in pair and (ends := maker.connect(*pair)):
+                (other,) = set(pair) - {self._worker}
+                self.channels[other] = GpuChannel(*ends, self._orders.get(other, ()))
 
     def _take_patiently(self, key: Any) -> None:
         """Wait for a message that comes when other runs have ended."""
@@ -161,36 +137,12 @@ class RunGroup:
             self.abort(error)
             self.inbox.check()
 
-    def time_round_trips(self, other: int, nbytes: int, times: int, *, begins: bool) -> list[float]:
-        """Return the seconds of messages to another worker, which calls this too, and back."""
-        channel, seconds = self.channels.get(other), []
-        with self._device.activate():
-            array = (
-                np.empty(nbytes, np.uint8)
-                if channel is None
-                else self._device.empty((nbytes,), np.uint8)
-            )
-            for turn in range(times):
-                began = time.perf_counter()
-                for sends in (begins, not begins):
-                    if channel is not None:
-                        channel.pass_on(array, sends=sends)
-                    elif sends:
-                        self.post(other, turn, [array])
-                    else:
-                        arrived = self.inbox.take(turn)
-                        np.copyto(array, arrived.arrays[0])
-                        arrived.release()
-                self._device.synchronize()
-                seconds.append(time.perf_counter() - began)
-        return seconds
-
     def abort(self, error: BaseException) -> None:
         """End the run's waits, here and at the other workers."""
         if self.inbox.error is None:
             self.inbox.abort(error)
             for communicator in self._communicators:
-                _drop(communicator)
+                drop(communicator)
             for worker in range(len(self._contacts)):
                 if worker != self._worker:
                     with contextlib.suppress(Exception):  # it may be gone
@@ -213,7 +165,7 @@ class RunGroup:
             self._senders = []
         if not self._lasting:
             for communicator in communicators:
-                _drop(communicator)
+                drop(communicator)
         if turns:
             turn_of_process.give_back(self._run)
         self.inbox.clear()
@@ -228,103 +180,6 @@ class RunGroup:
             self._abort_soon(value)
         else:
             self.inbox.put(key, Arrived(arrays, release) if arrays else value)
-
-    def _connect(self, first: int, second: int) -> None:
-        """Connect two GPUs by NCCL, if both can; then one that fails leaves them to the host."""
-        a, b = self._contacts[first], self._contacts[second]
-        if not (a.gpu and b.gpu) or a.gpu == b.gpu or a.process == b.process:
-            return
-        other = second if first == self._worker else first
-        made = {source: self._communicator(source, other) for source in (first, second)}
-        outgoing, incoming = made[self._worker], made[other]
-        if outgoing is not None and incoming is not None:
-            self.channels[other] = GpuChannel(outgoing, incoming, self._orders.get(other, ()))
-
-    def _communicator(self, source: int, other: int) -> Communicator | None:
-        """Return the communicator of one direction: the one of an earlier run, if both have it."""
-        device = cast(CommunicatingDevice, self._device)
-        places = self._place_in_process(self._worker), self._place_in_process(other)
-        key = (
-            self._contacts[other].process, self._contacts[other].gpu, *places,
-            source == self._worker,
-        )  # fmt: skip
-        pair = source, *({self._worker, other} - {source})
-        known = _known(key) if self._lasting else None
-        if source == self._worker:
-            theirs = self.inbox.take(("known", pair))
-            name = known.name if known and known.name == theirs else device.communicator_name()
-            self.post(other, ("name", pair), value=name)
-        else:
-            self.post(other, ("known", pair), value=known.name if known else ())
-            name = self.inbox.take(("name", pair))
-        problem = ""
-        if known is None or known.name != name:
-            if known is not None:
-                _drop(known)
-            make = functools.partial(device.communicator, name, sends=source == self._worker)
-            try:
-                known = self._unless(("problem", pair), make)
-            except Exception as error:  # whatever NCCL or the network says
-                known, problem = None, str(error)
-                _log.warning("messages go through host memory: NCCL failed (%s)", error)
-        self.post(other, ("problem", pair), value=problem)
-        if self.inbox.take(("problem", pair)) or known is None:
-            return None
-        with _lock:
-            _communicators[key] = known
-        self._communicators.append(known)
-        return known
-
-    def _place_in_process(self, worker: int) -> int:
-        """Return how many workers of the run before this one are in the same process."""
-        process = self._contacts[worker].process
-        return [contact.process for contact in self._contacts[:worker]].count(process)
-
-    def _unless(self, key: Any, make: Callable[[], Communicator]) -> Communicator | None:
-        """Return what `make` returns; or None, if another worker says by `key` that it failed.
-
-        Then `make` may wait for it for ever.
-        """
-        made: Future[Communicator] = Future()
-
-        def work() -> None:
-            try:
-                made.set_result(make())
-            except BaseException as error:
-                made.set_exception(error)
-
-        threading.Thread(target=work, daemon=True).start()
-        while True:
-            self.inbox.check()
-            if wait([made], _LOOK_INTERVAL).done:
-                return made.result()
-            if key in self.inbox and self.inbox.get(key):
-                return None
-
-
-_lock = ProcessLock()
-#: Process and GPU of the other end, the workers' places in their processes, and whether it is this
-#: one that sends -> the communicator.
-_communicators: dict[tuple[str, str, int, int, bool], Communicator] = {}
-
-
-def _known(key: tuple[str, str, int, int, bool]) -> Communicator | None:
-    """Return an earlier run's communicator; drop those of processes that had the GPU before."""
-    with _lock:
-        gone = [c for k, c in _communicators.items() if k[1] == key[1] and k[0] != key[0]]
-        known = _communicators.get(key)
-    for communicator in gone:
-        _drop(communicator)
-    return known
-
-
-def _drop(communicator: Communicator) -> None:
-    """Abort a communicator, which no later run will use."""
-    with _lock:
-        for key, value in list(_communicators.items()):
-            if value is communicator:
-                del _communicators[key]
-    communicator.abort()
 
 
 def topic_of(run: str, worker: int) -> str:

@@ -45,12 +45,12 @@ class Port:
 
     def offer(self, message: Message, arrays: list[Array], queue: Queue) -> None:
         """Offer a message whose arrays are ready where `queue` is; they may be read till then."""
-        raise NotImplementedError
+        raise _alone()
 
     @contextlib.contextmanager
     def taking(self, message: Message, receive: ReceiveMessage) -> Iterator[Incoming]:
         """Take a message in the block."""
-        raise NotImplementedError
+        raise _alone()
         yield
 
     def note_taken(self, key: MessageKey, queue: Queue) -> None:
@@ -58,4 +58,8 @@ class Port:
 
     def taken(self, key: MessageKey, consumer: int, instruction: Instruction) -> Event:
         """Return when `consumer` no longer reads the memory from which a message was sent."""
-        raise NotImplementedError
+        raise _alone()
+
+
+def _alone() -> RuntimeError:
+    return RuntimeError("a worker that is alone exchanges no messages")

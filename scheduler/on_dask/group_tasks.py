@@ -17,9 +17,10 @@ from distributed import Worker
 from distributed.protocol import to_serialize
 
 from hetero_la.scheduler.cluster.devices import current_worker, device_of
-from hetero_la.scheduler.exchange.group import Contact, RunGroup
+from hetero_la.scheduler.exchange.communicators import Contact
+from hetero_la.scheduler.exchange.group import RunGroup
 from hetero_la.scheduler.links.endpoint import endpoint
-from hetero_la.scheduler.on_dask.wait import thread_given_up
+from hetero_la.scheduler.on_dask.wait import thread_given_up, wanted_by_dask
 from hetero_la.scheduler.program.messages import MessageKey
 from hetero_la.tiles.arrays.errors import LinkLostError, RunAbortedError
 from hetero_la.tiles.kernels.device import Device
@@ -113,16 +114,3 @@ def _watch(group: RunGroup, wanted: Callable[[], bool], ended: threading.Event) 
         if not wanted():
             group.abort(RunAbortedError("the run was cancelled"))
             return
-
-
-def wanted_by_dask() -> Callable[[], bool]:
-    """Return a function that tells whether Dask still wants the task that runs in this thread."""
-    if (worker := current_worker()) is None:  # nobody can cancel it in Dask's local schedulers
-        return lambda: True
-    key = worker.get_current_task()
-
-    def wanted() -> bool:
-        task = worker.state.tasks.get(key)
-        return task is not None and task.state != "cancelled"
-
-    return wanted

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import itertools
+import time
 import uuid
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import distributed
+import numpy as np
 
 from hetero_la.scheduler.cluster.devices import current_worker, device_of
-from hetero_la.scheduler.exchange.group import Contact, RunGroup
+from hetero_la.scheduler.exchange.communicators import Contact
+from hetero_la.scheduler.exchange.group import RunGroup
 from hetero_la.scheduler.machine.model import LinkModel
 from hetero_la.scheduler.on_dask.group_tasks import in_group, new_group
 from hetero_la.scheduler.on_dask.wait import fetch_all
@@ -83,15 +86,14 @@ def message_seconds(
     """Return the seconds of a message between two workers, which goes the way of a run's panels."""
     run, ends = f"pair-{uuid.uuid4().hex[:8]}", (first.address, second.address)
 
-    def add(what: str, index: int, *args: Any) -> distributed.Future:
-        function = {"open": _open, "time": _time}[what]
+    def add(function: Callable[..., Any], index: int, *args: Any) -> distributed.Future:
         return client.submit(
-            function, run, index, *args, key=f"{run}-{what}-{index}", workers=[ends[index]],
-            allow_other_workers=False, pure=False, retries=0,
+            function, run, index, *args, key=f"{run}{function.__name__}-{index}",
+            workers=[ends[index]], allow_other_workers=False, pure=False, retries=0,
         )  # fmt: skip
 
-    contacts = [add("open", index) for index in range(2)]
-    seconds = [add("time", index, contacts, nbytes) for index in range(2)]
+    contacts = [add(_open, index) for index in range(2)]
+    seconds = [add(_time, index, contacts, nbytes) for index in range(2)]
     there_and_back, _ = fetch_all(client, seconds, ends)
     return min(there_and_back[1:]) / 2  # the others were disturbed, the first has connected them
 
@@ -112,7 +114,28 @@ def _time(run: str, index: int, contacts: Sequence[Contact], nbytes: int) -> lis
     """Dask task: return the seconds of messages to the other end and back."""
     group = _open_groups.pop((run, index))
     with in_group(group, contacts):
-        try:
-            return group.time_round_trips(1 - index, nbytes, _TIMES, begins=index == 0)
-        finally:
-            group.close()
+        seconds = _round_trips(group, 1 - index, nbytes, begins=index == 0)
+        group.close()
+    return seconds
+
+
+def _round_trips(group: RunGroup, other: int, nbytes: int, *, begins: bool) -> list[float]:
+    """Return the seconds of messages to another worker, which calls this too, and back."""
+    channel, device, seconds = group.channels.get(other), group.device, []
+    with device.activate():
+        on_host = np.empty(nbytes, np.uint8)
+        array = on_host if channel is None else device.empty((nbytes,), np.uint8)
+        for turn in range(_TIMES):
+            began = time.perf_counter()
+            for sends in (begins, not begins):
+                if channel is not None:
+                    channel.pass_on(array, sends=sends)
+                elif sends:
+                    group.post(other, turn, [array])
+                else:
+                    arrived = group.inbox.take(turn)
+                    np.copyto(array, arrived.arrays[0])
+                    arrived.release()
+            device.synchronize()
+            seconds.append(time.perf_counter() - began)
+    return seconds

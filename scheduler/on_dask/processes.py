@@ -18,7 +18,7 @@ import distributed
 import numpy as np
 
 from hetero_la.scheduler.cluster.clients import while_open
-from hetero_la.scheduler.exchange.columns import Collector, Feed, Feeder, feed_of, most_in_flight
+from hetero_la.scheduler.exchange.columns import Collector, Feed, Feeder, feed_of
 from hetero_la.scheduler.exchange.group import topic_of
 from hetero_la.scheduler.on_dask.held_shard import drop_shards
 from hetero_la.scheduler.on_dask.run_graph import chain_slices
@@ -160,9 +160,10 @@ class _Attempt:
         in_place = isinstance(storage, ArrayStorage) and storage.source is storage.target
         store = partial(storage.store, CpuDevice())
         with contextlib.closing(Collector(store, at_once=in_place)) as collector:
-            most = most_in_flight(at_once=in_place)
             handed = [
-                self._add("hand", w, 0, hand_over, final, collector.link, collector.topic, most)
+                self._add(
+                    "hand", w, 0, hand_over, final, collector.link, collector.topic, collector.most
+                )
                 for w, final in enumerate(self.finals)
             ]
             at_once = len(handed) if in_place else 1

@@ -14,8 +14,13 @@ from dask.sizeof import sizeof
 
 from hetero_la.scheduler.cluster.devices import current_worker, device_of
 from hetero_la.scheduler.exchange.between_processes import ProcessPort
-from hetero_la.scheduler.exchange.columns import FedColumns, send_columns
-from hetero_la.scheduler.exchange.group import Contact
+from hetero_la.scheduler.exchange.columns import (
+    ColumnSource,
+    FedColumns,
+    GivenColumns,
+    send_columns,
+)
+from hetero_la.scheduler.exchange.communicators import Contact
 from hetero_la.scheduler.exchange.port import Port
 from hetero_la.scheduler.on_dask.group_tasks import in_group, new_group
 from hetero_la.scheduler.on_dask.held_shard import (
@@ -94,7 +99,9 @@ def open_shard(
     array = new_array(job, local_width(job.layout, columns), device, on_gpu)
     together = len(job.programs) > 1 or fed
     group = new_group(attempt, worker, device, job.orders) if together else None
-    source = FedColumns(group.inbox) if fed and group else blocks
+    source: ColumnSource | None = None if blocks is None else GivenColumns(blocks)
+    if fed and group is not None:
+        source = FedColumns(group.inbox)
     storage = LocalStorage(array, local_spans(job.layout, columns), source)
     runner = Runner(job, worker, device, storage, ProcessPort(group, device) if group else Port())
     return HeldShard(device, attempt, share, (runner, InputBuffer(array)), group)

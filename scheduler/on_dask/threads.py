@@ -20,8 +20,7 @@ import numpy as np
 from hetero_la.scheduler.cluster.clients import while_open
 from hetero_la.scheduler.cluster.devices import device_lock, device_of
 from hetero_la.scheduler.cluster.plugins import blas_bound
-from hetero_la.scheduler.on_dask.group_tasks import wanted_by_dask
-from hetero_la.scheduler.on_dask.wait import thread_given_up, wait_all
+from hetero_la.scheduler.on_dask.wait import thread_given_up, wait_all, wanted_by_dask
 from hetero_la.scheduler.placement.workers import WorkerInfo
 from hetero_la.scheduler.program.instructions import Program
 from hetero_la.scheduler.run.job import Job, Outcome

@@ -13,6 +13,7 @@ from distributed.client import FutureCancelledError, FuturesCancelledError
 from distributed.core import Status
 
 from hetero_la.scheduler.cluster.clients import known_infos
+from hetero_la.scheduler.cluster.devices import current_worker
 from hetero_la.tiles.arrays.errors import RunAbortedError, WorkerLostError
 
 #: Seconds between checks that the workers of a run are still there.
@@ -46,6 +47,19 @@ def thread_given_up(*, back: bool = True) -> Iterator[None]:
     finally:
         if given_up and back:
             rejoin()
+
+
+def wanted_by_dask() -> Callable[[], bool]:
+    """Return a function that tells whether Dask still wants the task that runs in this thread."""
+    if (worker := current_worker()) is None:  # nobody can cancel it in Dask's local schedulers
+        return lambda: True
+    key = worker.get_current_task()
+
+    def wanted() -> bool:
+        task = worker.state.tasks.get(key)
+        return task is not None and task.state != "cancelled"
+
+    return wanted
 
 
 def wait_all(client: Client, futures: Sequence[Future], workers: Sequence[str]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from hetero_la.scheduler.exchange.columns import FedColumns
+from hetero_la.scheduler.exchange.columns import ColumnSource
 from hetero_la.tiles.arrays.transfer import array_module, device_index, on_device_of, to_host
 from hetero_la.tiles.kernels.device import Array, Device, Queue
 from hetero_la.tiles.storage.layout import TileLayout
@@ -25,17 +25,15 @@ class LocalStorage:
         Column-major; receives the result.
     spans : dict
         First element column in the matrix -> span in `array`.
-    blocks : dict or FedColumns, optional
-        First element column in the matrix -> its tile column, only read, and let go of once it
-        is loaded, or what brings them; where there are none, the input is in `array`.
+    source : ColumnSource, optional
+        Where columns are loaded from; where there is none, the input is in `array`.
     """
 
     def __init__(
         self, array: Array, spans: dict[int, Span],
-        blocks: dict[int, Array] | FedColumns | None = None,
+        source: ColumnSource | None = None,
     ) -> None:  # fmt: skip
-        self.array, self._spans = array, spans
-        self._blocks = dict(blocks) if isinstance(blocks, dict) else blocks
+        self.array, self._spans, self._source = array, spans, source
 
     @property
     def nbytes(self) -> int:
@@ -46,15 +44,14 @@ class LocalStorage:
         """Return the array itself, where the device can work in it."""
         place = device_index(self.array)
         here = device.by_reference if place is None else device.index == place
-        return (self.array, self._blocks is None) if here else (None, False)
+        return (self.array, self._source is None) if here else (None, False)
 
     def load(self, device: Device, start: int, stop: int, target: Array) -> None:
         """Copy columns to the device."""
-        if isinstance(self._blocks, FedColumns):
-            self._blocks.load(device, start, target)
-            return
-        source = self.block(start) if self._blocks is None else self._blocks.pop(start)
-        device.copy(target, source, Queue.COPY)
+        if self._source is None:
+            device.copy(target, self.block(start), Queue.COPY)
+        else:
+            self._source.load(device, start, target)
 
     def store(
         self, device: Device, start: int, stop: int, source: Array, rows: slice = ALL_ROWS
