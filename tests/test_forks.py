@@ -39,10 +39,12 @@ HEAD = """
 
 def run(script: str, blas_threads: int = 1) -> str:
     """What a script prints, run by itself; a hang is a failure."""
+    # Coverage's lock may be held in another thread at the fork, and its child then waits for ever.
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("COVERAGE_")}
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(HEAD) + textwrap.dedent(script)],
         # OpenBLAS's own threads do not survive that a process forks while they work.
-        env={**os.environ, "OPENBLAS_NUM_THREADS": str(blas_threads)},
+        env={**environment, "OPENBLAS_NUM_THREADS": str(blas_threads)},
         cwd=Path(__file__).parents[1], capture_output=True, text=True, timeout=150, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
