@@ -129,7 +129,7 @@ class CommunicatorMaker:
         self._post(other, ("problem", pair), value=problem)
         if self._inbox.take(("problem", pair)) or known is None:
             return None
-        with _lock:
+        with _communicators_lock:
             _communicators[key] = known
         self.made.append(known)
         return known
@@ -161,7 +161,7 @@ class CommunicatorMaker:
                 return None
 
 
-_lock = ProcessLock()
+_communicators_lock = ProcessLock()
 #: Process and GPU of the other end, the workers' places in their processes, and whether it is this
 #: one that sends -> the communicator.
 _communicators: dict[tuple[str, str, int, int, bool], Communicator] = {}
@@ -169,7 +169,7 @@ _communicators: dict[tuple[str, str, int, int, bool], Communicator] = {}
 
 def _known(key: tuple[str, str, int, int, bool]) -> Communicator | None:
     """Return an earlier run's communicator; drop those of processes that had the GPU before."""
-    with _lock:
+    with _communicators_lock:
         gone = [c for k, c in _communicators.items() if k[1] == key[1] and k[0] != key[0]]
         known = _communicators.get(key)
     for communicator in gone:
@@ -179,7 +179,7 @@ def _known(key: tuple[str, str, int, int, bool]) -> Communicator | None:
 
 def drop(communicator: Communicator) -> None:
     """Abort a communicator, which no later run will use."""
-    with _lock:
+    with _communicators_lock:
         for key, value in list(_communicators.items()):
             if value is communicator:
                 del _communicators[key]

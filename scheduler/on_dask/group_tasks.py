@@ -76,32 +76,42 @@ def _tell(
 
 @contextlib.contextmanager
 def in_group(group: RunGroup | None, contacts: Sequence[Contact]) -> Iterator[None]:
-    """Work in the block beside the other workers of a run; what ends it, ends it for all."""
+    """Work in the block beside the other workers of a run, on its turn."""
     if group is None:
         yield
         return
     ended, wanted = threading.Event(), wanted_by_dask()
     watching = threading.Thread(target=_watch, args=(group, wanted, ended), daemon=True)
-    failure: BaseException | None = None
-    with thread_given_up(back=False):  # who waits for a turn must not keep others from starting
+    # Who waits for a turn must not keep others from starting.
+    with thread_given_up(back=False), ending_together(group):
         watching.start()
         try:
             group.join(contacts)
             yield
-        except BaseException as error:
-            group.abort(error)
-            failure = group.inbox.error  # what has ended the run, maybe before
-            group.close()
-            until = time.monotonic() + _NOTICE_SECONDS
-            while isinstance(failure, LinkLostError) and wanted() and time.monotonic() < until:
-                time.sleep(_LOOK_INTERVAL)  # Dask begins again if it learns of the loss first
-            if failure is error:
-                failure = None
-                raise
-            error.__cause__ = None  # or the two would be each other's cause, and not be pickled
         finally:
             ended.set()
             watching.join()
+
+
+@contextlib.contextmanager
+def ending_together(group: RunGroup | None) -> Iterator[None]:
+    """End the run for all of its workers if the block fails, and raise what ended it first."""
+    wanted, failure = wanted_by_dask(), None
+    try:
+        yield
+    except BaseException as error:
+        if group is None:
+            raise
+        group.abort(error)
+        failure = group.inbox.error
+        group.close()
+        until = time.monotonic() + _NOTICE_SECONDS
+        while isinstance(failure, LinkLostError) and wanted() and time.monotonic() < until:
+            time.sleep(_LOOK_INTERVAL)  # Dask begins again if it learns of the loss first
+        if failure is error:
+            failure = None
+            raise
+        error.__cause__ = None  # or the two would be each other's cause, and not be pickled
     try:
         if failure is not None:
             raise failure

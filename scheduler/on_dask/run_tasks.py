@@ -22,7 +22,7 @@ from hetero_la.scheduler.exchange.columns import (
 )
 from hetero_la.scheduler.exchange.communicators import Contact
 from hetero_la.scheduler.exchange.port import Port
-from hetero_la.scheduler.on_dask.group_tasks import in_group, new_group
+from hetero_la.scheduler.on_dask.group_tasks import ending_together, in_group, new_group
 from hetero_la.scheduler.on_dask.held_shard import (
     HeldShard,
     forget_unwanted,
@@ -205,7 +205,7 @@ def save_shard(held: HeldShard, step: int, folder: str | None, before: Any) -> S
 def close_shard(held: HeldShard, before: Any) -> Finished:
     """Dask task: what a worker has made, once it has come to its program's end."""
     try:
-        with held.at_work() as (runner, _):
+        with ending_together(held.group), held.at_work() as (runner, _):
             finished = _finished(runner)
             held.let_go()
             return finished

@@ -466,6 +466,18 @@ def test_no_slice_runs_twice(opened: tuple[HeldShard, int, NDArray]) -> None:
             task()
 
 
+def test_an_end_tells_what_has_ended_the_run() -> None:
+    """Another worker may fail when this one has come to its program's end."""
+    job = hetero_la.plan("lu", (40, 40), nb=NB).job()
+    run = f"lu-{uuid.uuid4()}"
+    held = open_shard(run, run, job, 0, blocks={}, fed=True)
+    assert held.group is not None
+    held.group.inbox.abort(ArithmeticError("kernel out of order"))
+    with pytest.raises(ArithmeticError, match=r"^kernel out of order$"):
+        close_shard(held, None)
+    assert held.empty
+
+
 def test_a_run_that_is_given_up_takes_its_shards_along(
     opened: tuple[HeldShard, int, NDArray],
 ) -> None:
