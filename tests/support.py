@@ -24,7 +24,8 @@ from hetero_la.scheduler.exchange.columns import GivenColumns
 from hetero_la.scheduler.exchange.gpu_channel import GpuChannel
 from hetero_la.scheduler.exchange.group import Arrived
 from hetero_la.scheduler.exchange.in_process import ThreadPort
-from hetero_la.scheduler.exchange.table import Exchange
+from hetero_la.scheduler.exchange.priority_lock import PriorityLock
+from hetero_la.scheduler.exchange.wait_table import WaitTable
 from hetero_la.scheduler.graph.task_graph import TaskGraph
 from hetero_la.scheduler.machine.device import DeviceModel
 from hetero_la.scheduler.placement.distribution import Distribution
@@ -337,8 +338,8 @@ def job_of(made: Setup, a: NDArray, given: Values | None = None) -> Job:
 def run_in_threads(
     made: Setup, devices: Sequence[Device], a: NDArray, b: NDArray | None = None
 ) -> tuple[NDArray, Values]:
-    """Run programs, one thread a device, with an exchange between them."""
-    layout, exchange = made.graph.layout, Exchange(patience=20.0)
+    """Run programs, one thread a device, with a table of messages between them."""
+    layout, table, lock = made.graph.layout, WaitTable(patience=20.0), PriorityLock()
     target = np.full((layout.m, layout.width), np.nan, a.dtype, order="F")
     storage = ArrayStorage(a, target, b)
     values: Values = {}
@@ -346,16 +347,16 @@ def run_in_threads(
 
     def work(program: Program, device: Device) -> None:
         try:
-            port = ThreadPort(exchange, program.worker, device)
+            port = ThreadPort(table, lock, program.worker, device)
             runner = Runner(job, program.worker, device, storage, port)
             runner.run(0, len(program.instructions))
             values.update(runner.finish())
         except BaseException as error:
-            exchange.abort(error)
+            table.abort(error)
 
     in_threads(work, made.programs, devices)
-    if exchange.error is not None:
-        raise exchange.error
+    if table.error is not None:
+        raise table.error
     return target, values
 
 
@@ -376,7 +377,7 @@ class CopiesOnly:
 
     def __init__(self, worker: int, everybody: list[CopiesOnly]) -> None:
         self.worker, self._everybody = worker, everybody
-        self.inbox = Exchange(patience=20.0)
+        self.inbox = WaitTable(patience=20.0)
         self.channels: dict[int, GpuChannel] = {}
         everybody.append(self)
 

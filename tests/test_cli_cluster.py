@@ -29,7 +29,7 @@ from hetero_la.cli.main import main
 from hetero_la.io.files import read_matrix, write_matrix
 from hetero_la.scheduler.cluster import clients
 from hetero_la.scheduler.cluster.clients import client_at, worker_infos
-from hetero_la.scheduler.exchange.table import Exchange
+from hetero_la.scheduler.exchange.wait_table import WaitTable
 from hetero_la.scheduler.on_dask import pairs
 from hetero_la.scheduler.on_dask.pairs import group_pairs, measure_pair
 from hetero_la.scheduler.placement.workers import WorkerInfo, transport_of
@@ -361,15 +361,15 @@ def test_a_disturbed_measurement_makes_no_link_infinite(monkeypatch: pytest.Monk
 
 def take_late(seconds: float) -> None:
     """Let messages that come to this process be found so much later; 0 undoes it."""
-    real: Any = getattr(Exchange.take, "real", Exchange.take)
+    real: Any = getattr(WaitTable.take, "real", WaitTable.take)
 
-    def late(self: Exchange, key: Any) -> Any:
+    def late(self: WaitTable, key: Any) -> Any:
         found = real(self, key)
         time.sleep(seconds)
         return found
 
     late.real = real  # type: ignore[attr-defined]
-    Exchange.take = late if seconds else real  # type: ignore[method-assign]
+    WaitTable.take = late if seconds else real  # type: ignore[method-assign]
 
 
 def test_a_message_there_and_back_takes_two_latencies(scheduler: str) -> None:

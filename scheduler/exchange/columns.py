@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from hetero_la.scheduler.exchange.group import link_to, portable, topic_of
-from hetero_la.scheduler.exchange.table import Exchange
+from hetero_la.scheduler.exchange.wait_table import WaitTable
 from hetero_la.scheduler.links.endpoint import endpoint
 from hetero_la.scheduler.links.link_ends import Sender
 from hetero_la.tiles.arrays.errors import LinkLostError, RunAbortedError
@@ -51,11 +51,11 @@ class FedColumns:
 
     Parameters
     ----------
-    inbox : Exchange
+    inbox : WaitTable
         Of the worker's group.
     """
 
-    def __init__(self, inbox: Exchange) -> None:
+    def __init__(self, inbox: WaitTable) -> None:
         self._inbox = inbox
         self._staging: Staging | None = None
 
@@ -145,7 +145,7 @@ class Collector:
         self.most = None if at_once else _MOST
         self._store, self._at_once = store, at_once
         self._kept: list[tuple[tuple[int, int], Array, Callable[[], None]]] = []
-        self._table = Exchange()
+        self._table = WaitTable()
         endpoint().subscribe(self.topic, self._receive, self._table.abort)
 
     def _receive(

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol, cast
 
 import numpy as np
 
-from hetero_la.scheduler.exchange.table import Exchange
+from hetero_la.scheduler.exchange.wait_table import WaitTable
 from hetero_la.tiles.arrays.forks import ProcessLock
 from hetero_la.tiles.kernels.device import CommunicatingDevice, Communicator, Device
 
@@ -64,7 +64,7 @@ class CommunicatorMaker:
         Its device.
     contacts : sequence of Contact
         Of all workers of the run.
-    inbox : Exchange
+    inbox : WaitTable
         Where messages of the others come.
     post : callable
         Sends a message to another worker.
@@ -78,8 +78,8 @@ class CommunicatorMaker:
     """
 
     def __init__(
-        self, worker: int, device: Device, contacts: Sequence[Contact], inbox: Exchange, post: Post,
-        *, lasting: bool,
+        self, worker: int, device: Device, contacts: Sequence[Contact], inbox: WaitTable,
+        post: Post, *, lasting: bool,
     ) -> None:  # fmt: skip
         self._worker, self._device, self._contacts = worker, device, contacts
         self._inbox, self._post, self._lasting = inbox, post, lasting

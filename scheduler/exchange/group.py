@@ -17,8 +17,8 @@ import numpy as np
 
 from hetero_la.scheduler.exchange.communicators import CommunicatorMaker, Contact, drop
 from hetero_la.scheduler.exchange.gpu_channel import GpuChannel
-from hetero_la.scheduler.exchange.table import Exchange
 from hetero_la.scheduler.exchange.turns import turn_of_process
+from hetero_la.scheduler.exchange.wait_table import WaitTable
 from hetero_la.scheduler.links.endpoint import endpoint
 from hetero_la.scheduler.links.link_ends import Sender
 from hetero_la.scheduler.program.messages import MessageKey
@@ -72,7 +72,7 @@ class RunGroup:
         self._contacts: Sequence[Contact] = ()
         self._turns = 0
         self._leaving = threading.Lock()
-        self.inbox = Exchange()
+        self.inbox = WaitTable()
         self.channels: dict[int, GpuChannel] = {}
         self._communicators: list[Communicator] = []
         self._senders: list[Sender | None] = []

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from hetero_la.scheduler.exchange.port import Port
 from hetero_la.scheduler.exchange.priority_lock import PriorityLock
-from hetero_la.scheduler.exchange.table import Exchange
+from hetero_la.scheduler.exchange.wait_table import WaitTable
 from hetero_la.scheduler.program.instructions import Instruction, ReceiveMessage
 from hetero_la.scheduler.program.messages import Message, MessageKey
 from hetero_la.tiles.arrays.transfer import is_device_array
@@ -40,28 +40,30 @@ class ThreadPort(Port):
 
     Parameters
     ----------
-    exchange : Exchange
-        The run's.
+    table : WaitTable
+        The run's messages.
+    lock : PriorityLock
+        For which threads that enqueue for GPUs take turns.
     worker : int
         Index of the worker.
     device : Device
-        Its device; threads that enqueue for GPUs take turns.
+        Its device.
     """
 
-    def __init__(self, exchange: Exchange, worker: int, device: Device) -> None:
-        self._exchange, self._worker, self._device = exchange, worker, device
+    def __init__(self, table: WaitTable, lock: PriorityLock, worker: int, device: Device) -> None:
+        self._table, self._worker, self._device = table, worker, device
         self._takes_turns = device.enqueues
-        self._lock = exchange.lock if self._takes_turns else PriorityLock()
+        self._lock = lock if self._takes_turns else PriorityLock()
 
     def check_in(self, instruction: Instruction) -> None:
         """Let threads with more urgent work enqueue first, before an instruction."""
-        self._exchange.check()
-        self._exchange.note_progress()
+        self._table.check()
+        self._table.note_progress()
         self._lock.yield_to(instruction.urgency)
 
     def check(self) -> None:
         """Raise RunAbortedError if the run was aborted."""
-        self._exchange.check()
+        self._table.check()
 
     def enqueuing(
         self, instructions: Sequence[Instruction]
@@ -77,7 +79,7 @@ class ThreadPort(Port):
 
     def offer(self, message: Message, arrays: list[Array], queue: Queue) -> None:
         """Offer a message by reference."""
-        self._exchange.put(message.key, (arrays, self._device.record(queue)))
+        self._table.put(message.key, (arrays, self._device.record(queue)))
 
     @contextlib.contextmanager
     def taking(self, message: Message, receive: ReceiveMessage) -> Iterator[Offered]:
@@ -90,11 +92,11 @@ class ThreadPort(Port):
             self._device.wait(Queue.COPY, self._first_copy(message.key, receive))
         yield offered
         if self._takes_turns and first:
-            self._exchange.put((message.key, "copied"), self._device.record(Queue.COPY))
+            self._table.put((message.key, "copied"), self._device.record(Queue.COPY))
 
     def note_taken(self, key: MessageKey, queue: Queue) -> None:
         """Tell the sender that a message is no longer read once `queue` has come here."""
-        self._exchange.put((key, self._worker), self._device.record(queue))
+        self._table.put((key, self._worker), self._device.record(queue))
 
     def taken(self, key: MessageKey, consumer: int, instruction: Instruction) -> Event:
         """Return when `consumer` no longer reads a message."""
@@ -102,10 +104,10 @@ class ThreadPort(Port):
 
     def _get(self, key: Hashable, instruction: Instruction) -> Any:
         """Return the value that another worker puts under `key`, once it is there."""
-        if key not in self._exchange:
+        if key not in self._table:
             with self.waiting(instruction):
-                self._exchange.wait(key)
-        return self._exchange.get(key)
+                self._table.wait(key)
+        return self._table.get(key)
 
     def _first_copy(self, key: MessageKey, instruction: Instruction) -> Event:
         """Return when the first consumer of a message has its copy; None if that is not known.
@@ -114,5 +116,5 @@ class ThreadPort(Port):
         expected: that is not worth waiting for.
         """
         with self.waiting(instruction):
-            there = self._exchange.wait((key, "copied"), at_most=_COPY_SECONDS)
-        return self._exchange.get((key, "copied")) if there else None
+            there = self._table.wait((key, "copied"), at_most=_COPY_SECONDS)
+        return self._table.get((key, "copied")) if there else None

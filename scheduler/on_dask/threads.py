@@ -1,7 +1,7 @@
 """The Dask executor for workers of one process.
 
 Workers that are threads of this process work in windows of many steps and hand
-panels over by reference, through an `Exchange`; Dask sees one task per window.  A run that
+panels over by reference, through a `WaitTable`; Dask sees one task per window.  A run that
 somebody else submits is one task, with threads of its own.
 `hetero_la.scheduler.on_dask.processes` runs the same programs on any other cluster.
 """

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from hetero_la.scheduler.exchange.in_process import ThreadPort
-from hetero_la.scheduler.exchange.table import Exchange
+from hetero_la.scheduler.exchange.priority_lock import PriorityLock
+from hetero_la.scheduler.exchange.wait_table import WaitTable
 from hetero_la.scheduler.graph.tasks import Region
 from hetero_la.scheduler.probe.device_probe import Probe
 from hetero_la.scheduler.probe.kernels import sample_together
@@ -76,7 +77,8 @@ def _gaps(prepared: tuple[Probe, Program, Array], point: None) -> list[float]:
     job = Job("gemm", [program], {}, (), layout, probe.dtype, probe.options, 1)
     storage = ArrayStorage(array, array)
     device = cast(Device, watched)
-    runner = Runner(job, 0, device, storage, ThreadPort(Exchange(), 0, device), Progress(1.0))
+    port = ThreadPort(WaitTable(), PriorityLock(), 0, device)
+    runner = Runner(job, 0, device, storage, port, Progress(1.0))
     runner.run(0, _CALLS)
     runner.finish()
     ends = [end for _, end in watched.calls]

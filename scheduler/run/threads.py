@@ -8,7 +8,8 @@ import traceback
 from collections.abc import Callable, Sequence
 
 from hetero_la.scheduler.exchange.in_process import ThreadPort
-from hetero_la.scheduler.exchange.table import Exchange
+from hetero_la.scheduler.exchange.priority_lock import PriorityLock
+from hetero_la.scheduler.exchange.wait_table import WaitTable
 from hetero_la.scheduler.run.job import Job, Outcome
 from hetero_la.scheduler.run.progress import Progress
 from hetero_la.scheduler.run.runner import Runner
@@ -33,7 +34,7 @@ class ThreadedRun:
 
     def __init__(self, job: Job, storage: Storage) -> None:
         self.job, self.storage = job, storage
-        self.exchange = Exchange()
+        self.table, self._lock = WaitTable(), PriorityLock()
         self.progress = Progress(job.flops)
         self.runners: dict[int, Runner] = {}
         self.outcome = Outcome()
@@ -42,7 +43,7 @@ class ThreadedRun:
 
     def abort(self, error: BaseException) -> BaseException:
         """End the run, wait until nobody works on the user's arrays; return the first error."""
-        self.exchange.abort(error)
+        self.table.abort(error)
         with self._idle:
             # It ends with the current kernel calls; everything else is ended by the abort.
             self._idle.wait_for(lambda: self._active == 0)
@@ -52,21 +53,21 @@ class ThreadedRun:
         for runner in self.runners.values():
             vars(runner).clear()
         self.runners.clear()
-        self.exchange.clear()
-        assert self.exchange.error is not None
-        traceback.clear_frames(self.exchange.error.__traceback__)
-        return self.exchange.error
+        self.table.clear()
+        assert self.table.error is not None
+        traceback.clear_frames(self.table.error.__traceback__)
+        return self.table.error
 
     def window(self, worker: int, device: Device, start: int, stop: int) -> None:
         """Run a slice of one worker's program; the first one opens it, the last one closes it."""
         with self._idle:
             self._active += 1
         try:
-            self.exchange.check()
+            self.table.check()
             if start == 0:
                 self.runners[worker] = Runner(
                     self.job, worker, device, self.storage,
-                    ThreadPort(self.exchange, worker, device), self.progress,
+                    ThreadPort(self.table, self._lock, worker, device), self.progress,
                 )  # fmt: skip
             runner = self.runners[worker]
             runner.run(start, stop)
@@ -76,7 +77,7 @@ class ThreadedRun:
                 self.outcome.shards[worker] = runner.shard
                 self.outcome.kept.update(runner.values(self.job.keeps))
         except BaseException as error:
-            self.exchange.abort(error)
+            self.table.abort(error)
             raise
         finally:
             with self._idle:
@@ -124,9 +125,9 @@ def run_in_threads(
             while thread.is_alive():
                 thread.join(_LOOK_INTERVAL)
                 if not wanted():
-                    run.exchange.abort(StaleShardError("the run was cancelled: compute again"))
+                    run.table.abort(StaleShardError("the run was cancelled: compute again"))
     except BaseException as error:  # Ctrl-C, or no more threads
         raise run.abort(error) from None
-    if run.exchange.error is not None:
-        raise run.exchange.error
+    if run.table.error is not None:
+        raise run.table.error
     return run.outcome

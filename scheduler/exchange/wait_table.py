@@ -8,11 +8,10 @@ import time
 from collections.abc import Hashable
 from typing import Any
 
-from hetero_la.scheduler.exchange.priority_lock import PriorityLock
 from hetero_la.tiles.arrays.errors import RunAbortedError
 
 
-class Exchange:
+class WaitTable:
     """A table of values that are put once, and for which threads wait.
 
     Parameters
@@ -22,9 +21,9 @@ class Exchange:
 
     Examples
     --------
-    >>> exchange = Exchange()
-    >>> exchange.put("panel 0", 42)
-    >>> exchange.get("panel 0")
+    >>> table = WaitTable()
+    >>> table.put("panel 0", 42)
+    >>> table.get("panel 0")
     42
     """
 
@@ -34,7 +33,6 @@ class Exchange:
         self._changed = threading.Condition()
         self._latest = time.monotonic()
         self.error: BaseException | None = None
-        self.lock = PriorityLock()
 
     def put(self, key: Hashable, value: Any) -> None:
         """Put a value under a key, and wake the threads that wait for it."""
