@@ -1,4 +1,4 @@
-"""Columns of a matrix that travel between the client's process and workers on its host."""
+"""Columns of a matrix that travel between the client's process and workers."""
 
 from __future__ import annotations
 
@@ -6,14 +6,13 @@ import contextlib
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from hetero_la.scheduler.exchange.group import link_to, portable, topic_of
+from hetero_la.scheduler.exchange.group import link_to, portable
 from hetero_la.scheduler.exchange.wait_table import WaitTable
 from hetero_la.scheduler.links.endpoint import endpoint
-from hetero_la.scheduler.links.link_ends import Sender
 from hetero_la.tiles.arrays.errors import LinkLostError, RunAbortedError
 from hetero_la.tiles.kernels.device import Array, Device, Queue
 from hetero_la.tiles.storage.staging import Staging
@@ -72,29 +71,33 @@ class FedColumns:
             arrived.release()
 
 
-class Feed(NamedTuple):
-    """A worker to which columns are sent: its link and topic, and the columns in its order."""
+class MessageSender(Protocol):
+    """What sends messages to one process, such as a link's `Sender`."""
 
-    sender: Sender
+    def put(
+        self, topic: str, header: Any, arrays: Sequence[np.ndarray], most: int | None = None,
+        wanted: Callable[[], bool] = lambda: True,
+    ) -> None:  # fmt: skip
+        """Send a message; see `Sender.put`."""
+
+
+class Feed(NamedTuple):
+    """A worker to which columns are sent: by what, its topic, and the columns in its order."""
+
+    sender: MessageSender
     topic: str
     columns: Sequence[tuple[int, int]]
 
 
-def feed_of(link: str, run: str, worker: int, columns: Sequence[tuple[int, int]]) -> Feed | None:
-    """Return how to send a worker of a run its columns; None if it is on another host."""
-    sender = link_to(link)
-    return None if sender is None else Feed(sender, topic_of(run, worker), columns)
-
-
 class Feeder:
-    """Threads that send workers of this host their columns, each at its own pace.
+    """Threads that send workers their columns, each at its own pace.
 
     Parameters
     ----------
     feeds : sequence of Feed
         The workers.
     columns : callable
-        Returns the columns from one to before another.
+        Returns the columns from one to before another, which nobody changes while the run goes on.
     """
 
     def __init__(self, feeds: Sequence[Feed], columns: Callable[[int, int], np.ndarray]) -> None:
@@ -108,7 +111,7 @@ class Feeder:
         """Send no more."""
         self._ended.set()
 
-    def _send(self, sender: Sender, topic: str, spans: Sequence[tuple[int, int]]) -> None:
+    def _send(self, sender: MessageSender, topic: str, spans: Sequence[tuple[int, int]]) -> None:
         try:
             for start, stop in spans:
                 if self._ended.is_set():

@@ -8,7 +8,7 @@ import secrets
 import select
 import socket
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -148,9 +148,12 @@ class Endpoint:
         """
         self._topics.unsubscribe(topic)
 
-    def deliver(self, topic: str, header: Any, arrays: list[np.ndarray]) -> None:
+    def deliver(
+        self, topic: str, header: Any, arrays: list[np.ndarray],
+        on_release: Callable[[], None] = lambda: None,
+    ) -> None:  # fmt: skip
         """Give the subscriber of a topic, here and now, a message that has come another way."""
-        self._topics.add(topic, ReceivedMessage("", header, arrays, lambda: None))
+        self._topics.add(topic, ReceivedMessage("", header, arrays, on_release))
 
     def close(self) -> None:
         """End all links; subscribers are not called any more."""
@@ -163,10 +166,12 @@ class Endpoint:
             self._thread.join()
 
     def _interrupt(self) -> None:
-        """Have the reading thread look at what has changed."""
+        """Have the reading thread look at what has changed; without links, there is none."""
         with self._lock:
             if self.name and not self.closed:
                 os.eventfd_write(self._wake, 1)
+        if not self.name:
+            self._topics.serve()
 
     def _read(self) -> None:
         """Serve all links, until the endpoint is closed."""

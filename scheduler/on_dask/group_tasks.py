@@ -1,25 +1,17 @@
-"""Groups of workers as Dask sees them: how tasks join one, and reach workers of other hosts."""
+"""Groups of workers as Dask sees them: how tasks join one, and end together."""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import functools
-import pickle
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
-from typing import Any
-
-import numpy as np
-from distributed import Worker
-from distributed.protocol import to_serialize
 
 from hetero_la.scheduler.cluster.devices import current_worker, device_of
 from hetero_la.scheduler.exchange.communicators import Contact
 from hetero_la.scheduler.exchange.group import RunGroup
-from hetero_la.scheduler.links.endpoint import endpoint
+from hetero_la.scheduler.on_dask.messages import accept_messages, tell
 from hetero_la.scheduler.on_dask.wait import thread_given_up, wanted_by_dask
 from hetero_la.scheduler.program.messages import MessageKey
 from hetero_la.tiles.arrays.errors import LinkLostError, RunAbortedError
@@ -29,7 +21,6 @@ from hetero_la.tiles.kernels.device import Device
 _LOOK_INTERVAL = 0.25
 #: Seconds in which Dask's scheduler learns that a worker has left.
 _NOTICE_SECONDS = 2.0
-_HANDLER = "hetero_la_message"
 
 
 def new_group(
@@ -38,40 +29,11 @@ def new_group(
     """Return the group of a run's workers, as the Dask worker of this task sees it."""
     here = current_worker()
     if here is not None:
-        here.handlers.setdefault(_HANDLER, _deliver)
+        accept_messages(here)
     address = "" if here is None else here.address
     lasting = here is not None and device_of(here) is device
-    tell = functools.partial(_tell, here)
-    return RunGroup(run, worker, device, address, tell, orders, lasting=lasting)
-
-
-async def _deliver(topic: str, header: bytes, arrays: list[np.ndarray]) -> None:
-    """Take a message from another worker; Dask calls it."""
-    endpoint().deliver(topic, pickle.loads(header), arrays)
-
-
-def _tell(
-    here: Worker | None, address: str, topic: str, header: Any, arrays: Sequence[np.ndarray],
-    fail: Callable[[BaseException], None],
-) -> None:  # fmt: skip
-    """Send a message by Dask's connection to the worker at `address`; call `fail` if that fails."""
-    copies = [np.array(array, order="F") for array in arrays]
-    if here is None:  # without workers, all are in this process
-        endpoint().deliver(topic, header, copies)
-        return
-
-    async def send() -> None:
-        await here.rpc(address).hetero_la_message(
-            topic=topic,
-            header=pickle.dumps(header),
-            arrays=[to_serialize(array) for array in copies],
-        )
-
-    def look(sent: Future[None]) -> None:
-        if not sent.cancelled() and (error := sent.exception()):
-            fail(LinkLostError(f"a message to {address} was lost: {error!r}"))
-
-    asyncio.run_coroutine_threadsafe(send(), here.loop.asyncio_loop).add_done_callback(look)
+    send = functools.partial(tell, here)
+    return RunGroup(run, worker, device, address, send, orders, lasting=lasting)
 
 
 @contextlib.contextmanager

@@ -18,9 +18,10 @@ import distributed
 import numpy as np
 
 from hetero_la.scheduler.cluster.clients import while_open
-from hetero_la.scheduler.exchange.columns import Collector, Feed, Feeder, feed_of
-from hetero_la.scheduler.exchange.group import topic_of
+from hetero_la.scheduler.exchange.columns import Collector, Feed, Feeder, MessageSender
+from hetero_la.scheduler.exchange.group import link_to, topic_of
 from hetero_la.scheduler.on_dask.held_shard import drop_shards
+from hetero_la.scheduler.on_dask.messages import DirectSender, reachable
 from hetero_la.scheduler.on_dask.run_graph import chain_slices
 from hetero_la.scheduler.on_dask.run_tasks import Finished, hand_over, open_shard
 from hetero_la.scheduler.on_dask.wait import (
@@ -37,7 +38,7 @@ from hetero_la.scheduler.run.local_storage import LocalStorage
 from hetero_la.scheduler.run.trace import WorkerTrace
 from hetero_la.tiles.arrays.errors import WorkerLostError
 from hetero_la.tiles.kernels.cpu.device import CpuDevice
-from hetero_la.tiles.storage.shard import ArrayStorage, Storage
+from hetero_la.tiles.storage.shard import ArrayStorage
 
 #: How long a run that failed waits for the workers that are left to forget it.
 _CLEAN_UP_SECONDS = 10
@@ -46,7 +47,7 @@ _CLEAN_UP_SECONDS = 10
 def run_in_processes(
     client: distributed.Client,
     job: Job,
-    storage: Storage,
+    storage: ArrayStorage,
     checkpoints: Checkpoints | None = None,
 ) -> Outcome:
     """Run on workers of any Dask cluster.
@@ -57,7 +58,7 @@ def run_in_processes(
         Of the cluster.
     job : Job
         What to run; if it goes on from a checkpoint, the tasks that are left.
-    storage : Storage
+    storage : ArrayStorage
         Where the whole run's columns come from and go to.
     checkpoints : Checkpoints, optional
         Where the run begins, and takes its checkpoints to.
@@ -76,7 +77,7 @@ def run_in_processes(
             with while_open(client):
                 attempt.submit(storage, checkpoints)
             for step in job.checkpoints:
-                parts = fetch_all(client, attempt.saves[step], attempt.addresses)
+                parts = attempt.fetch(attempt.saves[step])
                 del attempt.saves[step]  # the workers need not hold them any longer
                 checkpoints.complete(step, parts)
             return attempt.collect(storage)
@@ -98,32 +99,40 @@ class _Attempt:
         self._submitted: list[distributed.Future] = []
         self._feeder: Feeder | None = None
         self._sent: list[tuple[int, int]] = []  # columns that come through the collector
+        self._direct = False  # whether this client reaches the workers
 
-    def submit(self, storage: Storage, checkpoints: Checkpoints) -> None:
+    def submit(self, storage: ArrayStorage, checkpoints: Checkpoints) -> None:
         """Submit all tasks, and begin to send the columns."""
-
-        def columns(start: int, stop: int) -> np.ndarray:
-            found = np.empty((self.job.layout.m, stop - start), self.job.dtype, order="F")
-            checkpoints.load(storage, start, stop, found)
-            return found
-
+        columns = partial(checkpoints.columns, storage)
         run, feeds, opened = self.run, list[Feed](), list[distributed.Future]()
-        for program, target in zip(self.job.programs, self.job.workers, strict=True):
-            worker = program.worker
+        for program, sender in zip(self.job.programs, self._senders(), strict=True):
+            worker, blocks = program.worker, dict[int, np.ndarray]()
             loads = program.select(LoadColumn)
             spans = [self.job.layout.columns(load.region.index) for load in loads]
-            feed = feed_of(target.link, run, worker, spans)
-            blocks = {} if feed else {start: columns(start, stop) for start, stop in spans}
-            feeds += [feed] if feed else []
+            if sender is None:
+                blocks = {s: np.asfortranarray(columns(s, stop)) for s, stop in spans}
+            else:
+                feeds.append(Feed(sender, topic_of(run, worker), spans))
             job, there = self._ship(worker, blocks)
             shard = self._add("open", worker, 0, open_shard, run, run, job, worker, False, there,
-                              feed is not None)  # fmt: skip
+                              sender is not None)  # fmt: skip
             opened.append(shard)
         self.finals, self.saves = chain_slices(
             self.job.programs, opened, [()] * len(opened), self._add, checkpoints.folder
         )
         self._submitted.clear()  # what no later task needs may go
         self._feeder = Feeder(feeds, columns)
+
+    def _senders(self) -> list[MessageSender | None]:
+        """Return what sends each worker its columns; None where Dask's scheduler has to."""
+        links = [link_to(worker.link) for worker in self.job.workers]
+        far = [a for a, link in zip(self.addresses, links, strict=True) if link is None]
+        near = guard(self.client, partial(reachable, self.client, far), self.addresses)
+        self._direct = set(far) == near
+        return [
+            link or (DirectSender(self.client, address) if address in near else None)
+            for address, link in zip(self.addresses, links, strict=True)
+        ]
 
     def _add(
         self, what: str, worker: int, place: int, function: Any, *args: Any
@@ -152,12 +161,16 @@ class _Attempt:
             raise WorkerLostError(said) from error
         return futures
 
-    def collect(self, storage: Storage) -> Outcome:
+    def fetch(self, futures: list[distributed.Future]) -> list[Any]:
+        """Wait for results, and return them."""
+        return fetch_all(self.client, futures, self.addresses, direct=self._direct or None)
+
+    def collect(self, storage: ArrayStorage) -> Outcome:
         """Wait for the workers; store what they have made."""
         outcome = Outcome()
         wait_all(self.client, self.finals, self.addresses)
         # If the result takes the place of the input, a loss half-way would leave neither.
-        in_place = isinstance(storage, ArrayStorage) and storage.source is storage.target
+        in_place = storage.source is storage.target
         store = partial(storage.store, CpuDevice())
         with contextlib.closing(Collector(store, at_once=in_place)) as collector:
             handed = [
@@ -169,7 +182,7 @@ class _Attempt:
             at_once = len(handed) if in_place else 1
             for start in range(0, len(handed), at_once):
                 futures = handed[start : start + at_once]
-                everything = fetch_all(self.client, futures, self.addresses)
+                everything = self.fetch(futures)
                 for worker, finished in enumerate(everything, start):
                     self._note(outcome, worker, finished, store)
                 for future in [*futures, *self.finals[start : start + at_once]]:

@@ -287,7 +287,7 @@ def _finished(runner: Runner) -> Finished:
     assert isinstance(runner.storage, LocalStorage)
     values = runner.finish()
     trace = None if runner.recorder is None else runner.recorder.trace()
-    return Finished(runner.storage, values, runner.log, trace)
+    return Finished(runner.storage.without_source(), values, runner.log, trace)
 
 
 def end_of(finished: Finished) -> None:

@@ -94,13 +94,18 @@ def wait_all(client: Client, futures: Sequence[Future], workers: Sequence[str]) 
         raise
 
 
-def fetch_all(client: Client, futures: Sequence[Future], workers: Sequence[str]) -> list[Any]:
-    """Wait as `wait_all` does, but cancel nothing, and return the results."""
+def fetch_all(
+    client: Client, futures: Sequence[Future], workers: Sequence[str], direct: bool | None = None
+) -> list[Any]:  # fmt: skip
+    """Wait as `wait_all` does, but cancel nothing, and return the results.
+
+    With `direct` they come from the workers themselves, and not through Dask's scheduler.
+    """
 
     async def fetch(future: Future) -> Any:
         await _finish(future)
         try:
-            return await client.gather(future, asynchronous=True)
+            return await client.gather(future, direct=direct, asynchronous=True)
         except (FutureCancelledError, FuturesCancelledError, OSError) as error:
             raise _cancelled(future) from error  # the result was there, and is no more
 

@@ -23,7 +23,7 @@ from hetero_la.scheduler.run.checkpoint_store import Checkpoints
 from hetero_la.scheduler.run.job import Job, Loss, Outcome
 from hetero_la.tiles.arrays.counted import counted
 from hetero_la.tiles.arrays.errors import RunAbortedError
-from hetero_la.tiles.storage.shard import ArrayStorage, Storage
+from hetero_la.tiles.storage.shard import ArrayStorage
 
 #: Losses that one run survives.
 _MOST_LOSSES = 20
@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 def run_and_recover(
     client: distributed.Client,
     job: Job,
-    storage: Storage,
+    storage: ArrayStorage,
     again: Callable[[Sequence[WorkerInfo], int], Job],
     *,
     seconds: Callable[[], float],
@@ -48,7 +48,7 @@ def run_and_recover(
         Of the cluster.
     job : Job
         What to run.
-    storage : Storage
+    storage : ArrayStorage
         Where columns come from and go to; columns can be loaded again.
     again : callable
         Plans what is left, given the workers that are there and the step to go on from.
@@ -99,7 +99,7 @@ def run_and_recover(
     return outcome
 
 
-def _can_begin_again(job: Job, storage: Storage) -> bool:
+def _can_begin_again(job: Job, storage: ArrayStorage) -> bool:
     """Return whether the input still exists: threads of this process may work in its place."""
-    in_place = isinstance(storage, ArrayStorage) and storage.source is storage.target
+    in_place = storage.source is storage.target
     return not in_place or over_processes(job.workers)

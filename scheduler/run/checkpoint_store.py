@@ -16,9 +16,9 @@ from pathlib import Path
 import numpy as np
 
 from hetero_la.scheduler.run.step_memory import Name
-from hetero_la.tiles.kernels.cpu.device import CpuDevice
+from hetero_la.tiles.arrays.transfer import to_host
 from hetero_la.tiles.storage.layout import TileLayout
-from hetero_la.tiles.storage.shard import Storage
+from hetero_la.tiles.storage.shard import ArrayStorage
 
 Saved = dict[Name, np.ndarray | str]  #: arrays, or the names of files that hold them
 
@@ -93,13 +93,10 @@ class Checkpoints:
         """Return the per-step values: all but what belongs to one of the `matrices`."""
         return {name: _array(self._saved[name]) for name in self._saved if name[0] not in matrices}
 
-    def load(self, base: Storage, start: int, stop: int, target: np.ndarray) -> None:
-        """Fill `target` with columns of the checkpoint or, where it has none, of the input."""
+    def columns(self, base: ArrayStorage, start: int, stop: int) -> np.ndarray:
+        """Return a tile column of the checkpoint or, where it has none, of the input."""
         saved = self._saved.get(("A", self._column[start]))
-        if saved is None:
-            base.load(CpuDevice(), start, stop, target)
-        else:
-            target[...] = _array(saved)
+        return to_host(base.columns(start, stop)) if saved is None else _array(saved)
 
     def remove(self) -> None:
         """Forget everything, and remove the files."""

@@ -62,6 +62,10 @@ class LocalStorage:
     def flush(self, device: Device) -> None:
         """Do nothing: `Device.synchronize` completes the copies."""
 
+    def without_source(self) -> LocalStorage:
+        """Return the columns, which can be pickled, unlike what they were loaded from."""
+        return LocalStorage(self.array, self._spans)
+
     def columns(self) -> Iterator[tuple[int, int, Array]]:
         """First element column of each tile column, the one past its last, and the column."""
         for start, (first, last) in self._spans.items():

@@ -196,13 +196,15 @@ class Hosts:
     ----------
     hosts : sequence of str
         An address for each worker.
+    own : str, optional
+        The scheduler's.
     """
 
-    def __init__(self, hosts: Sequence[str]) -> None:
+    def __init__(self, hosts: Sequence[str], own: str = "127.0.0.1") -> None:
         environment = {**os.environ, "PYTHONPATH": ROOT}
         self.processes: list[subprocess.Popen[bytes]] = []
         self.environment = environment
-        command = ["scheduler", "--host", "127.0.0.1", "--port", "0", "--no-dashboard"]
+        command = ["scheduler", "--host", own, "--port", "0", "--no-dashboard"]
         scheduler = self._start([*command], stderr=subprocess.PIPE)
         assert scheduler.stderr is not None
         self.address = ""
@@ -216,17 +218,19 @@ class Hosts:
         for host in hosts:
             self.add(host)
 
-    def add(self, host: str, *arguments: str) -> None:
-        """Start a worker."""
+    def add(self, host: str, *arguments: str, inside: Sequence[str] = ()) -> None:
+        """Start a worker, by the command `inside` if there is one."""
         self._start(
             ["worker", self.address, "--no-nanny", "--host", host, "--nthreads", "1",
              "--memory-limit", "0", "--no-dashboard", "--death-timeout", "60", *arguments],
-            stderr=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL, inside=inside,
         )  # fmt: skip
 
-    def _start(self, arguments: list[str], stderr: int) -> subprocess.Popen[bytes]:
+    def _start(
+        self, arguments: list[str], stderr: int, inside: Sequence[str] = ()
+    ) -> subprocess.Popen[bytes]:
         process = subprocess.Popen(
-            [sys.executable, "-m", "distributed.cli.dask_" + arguments[0], *arguments[1:]],
+            [*inside, sys.executable, "-m", f"distributed.cli.dask_{arguments[0]}", *arguments[1:]],
             env=self.environment, stdout=subprocess.DEVNULL, stderr=stderr,
         )  # fmt: skip
         self.processes.append(process)

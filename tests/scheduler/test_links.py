@@ -514,9 +514,11 @@ def test_nobody_at_a_name(monkeypatch: pytest.MonkeyPatch, topic: str) -> None:
         raise OSError(errno.ENOSYS, "not here")
 
     monkeypatch.setattr(shared_heap, "_memory_file", no_memory)
-    none = Endpoint()
+    none, arrived = Endpoint(), list[str]()
     assert none.name == ""
-    none.subscribe(topic, print, print)
+    none.deliver(topic, "by another way", [])
+    none.subscribe(topic, lambda *message: arrived.append(message[0]), print)
+    assert arrived == ["by another way"]
     with pytest.raises(LinkLostError, match="one of the two processes has no links"):
         none.connect(endpoint().name)
     none.close()

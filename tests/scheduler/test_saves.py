@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from hetero_la.scheduler.placement.workers import WorkerInfo
 from hetero_la.scheduler.predict.simulate import simulate
 from hetero_la.scheduler.program.checkpoint_cuts import CheckpointCuts
 from hetero_la.scheduler.program.column_runs import BlockColumns, ColumnRun
-from hetero_la.scheduler.program.instructions import SaveRegion
+from hetero_la.scheduler.program.instructions import LoadColumn, Program, SaveRegion
 from hetero_la.scheduler.run.checkpoint_store import Checkpoints, write_files
 from hetero_la.scheduler.run.inline import run_in_order
 from hetero_la.tiles.arrays.errors import InsufficientMemoryError
@@ -83,10 +84,10 @@ def test_every_checkpoint_is_a_state_to_go_on_from(routine: str) -> None:
             checkpoints = Checkpoints(layout)
             for step in steps:
                 checkpoints.complete(step, [saved[step]])
-                columns = load_all(checkpoints, ArrayStorage(a, a, b), layout)
+                rest = set_up(layout, 1 + step % 3, routine=routine, done=step)
+                columns = load_all(checkpoints, ArrayStorage(a, a, b), rest.programs, layout)
                 given = checkpoints.values({"A"})
                 check_state(first_steps(made.graph, step), a, b, columns, given)
-                rest = set_up(layout, 1 + step % 3, routine=routine, done=step)
                 beside = columns[:, n:] if nrhs else None
                 found, more = run_by_messages(rest, columns[:, :n], beside, given=given)
                 assert_close(found, expected)
@@ -111,12 +112,14 @@ def check_state(
         np.testing.assert_allclose(value, values[name], rtol=1e-7, atol=1e-9)
 
 
-def load_all(checkpoints: Checkpoints, base: ArrayStorage, layout: TileLayout) -> NDArray:
-    """The matrix, as a run that goes on from a checkpoint gets it."""
+def load_all(
+    checkpoints: Checkpoints, base: ArrayStorage, programs: Sequence[Program], layout: TileLayout
+) -> NDArray:
+    """The matrix, as the programs of a run that goes on from a checkpoint load it."""
     array = np.full((layout.m, layout.width), np.nan, order="F")
-    for column in range(layout.nt + layout.rt):
-        start, stop = layout.columns(column)
-        checkpoints.load(base, start, stop, array[:, start:stop])
+    for load in (load for program in programs for load in program.select(LoadColumn)):
+        start, stop = layout.columns(load.region.index)
+        array[:, start:stop] = checkpoints.columns(base, start, stop)
     return array
 
 
@@ -246,9 +249,7 @@ def test_checkpoints_in_files(tmp_path: Path) -> None:
     checkpoints.complete(2, [write_files({("A", 1): second}, folder, "2")])
     # Files that a later checkpoint has replaced are gone, and none is half-written.
     assert sorted(path.name for path in Path(folder).iterdir()) == ["1-T-0.npy", "2-A-1.npy"]
-    target = np.empty((8, 4), order="F")
-    checkpoints.load(ArrayStorage(random(8), random(8)), 4, 8, target)
-    assert np.array_equal(target, second)
+    assert np.array_equal(checkpoints.columns(ArrayStorage(random(8), random(8)), 4, 8), second)
     assert np.array_equal(checkpoints.values({"A"})["T", 0], first)
     checkpoints.remove()
     assert list(tmp_path.iterdir()) == []
@@ -265,9 +266,9 @@ def test_files_that_the_client_does_not_see(tmp_path: Path) -> None:
 
 def test_the_run_s_own_columns_where_a_checkpoint_has_none() -> None:
     layout = TileLayout(8, 8, NB)
-    checkpoints, a = Checkpoints(layout), random(8)
+    checkpoints, a, programs = Checkpoints(layout), random(8), set_up(layout, 2).programs
     base = ArrayStorage(a, np.empty_like(a, order="F"))
-    assert np.array_equal(load_all(checkpoints, base, layout), a)
+    assert np.array_equal(load_all(checkpoints, base, programs, layout), a)
     checkpoints.complete(1, [{("A", 0): np.zeros((8, 4))}])
-    array = load_all(checkpoints, base, layout)
+    array = load_all(checkpoints, base, programs, layout)
     assert np.array_equal(array, np.hstack([np.zeros((8, 4)), a[:, 4:]]))

@@ -125,11 +125,15 @@ class ArrayStorage:
 
     def load(self, device: Device, start: int, stop: int, target: Array) -> None:
         """Copy columns of the matrix, or of the right-hand sides, to `target`."""
+        self._on(device).upload(target, self.columns(start, stop))
+
+    def columns(self, start: int, stop: int) -> Array:
+        """Return columns of the matrix, or of the right-hand sides, without a copy."""
         n = self._absent if self.source is None else self.source.shape[1]
         if start < n and self.source is not None:
-            self._on(device).upload(target, self.source[:, start:stop])
-        elif self.rhs is not None:
-            self._on(device).upload(target, self.rhs[:, start - n : stop - n])
+            return self.source[:, start:stop]
+        assert self.rhs is not None
+        return self.rhs[:, start - n : stop - n]
 
     def store(
         self, device: Device, start: int, stop: int, source: Array, rows: slice = ALL_ROWS
