@@ -77,6 +77,11 @@ class RunGroup:
         self._communicators: list[Communicator] = []
         self._senders: list[Sender | None] = []
 
+    @property
+    def joined(self) -> bool:
+        """Whether the worker has begun to meet the others."""
+        return bool(self._contacts)
+
     def contact(self) -> Contact:
         """Return what the others have to know."""
         gpu = self.device.nccl_address and f"{platform.node()} {self.device.nccl_address}"
@@ -94,7 +99,7 @@ class RunGroup:
             Of all workers of the run.
         """
         self.inbox.check()
-        if self._contacts:
+        if self.joined:
             return
         self._contacts, self._senders = contacts, [link_to(contact.link) for contact in contacts]
         watched = [sender.name for sender in self._senders if sender is not None]

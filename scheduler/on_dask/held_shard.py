@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import logging
 import threading
 import uuid
 import weakref
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
+from queue import SimpleQueue
 from typing import Any
 
 from hetero_la.scheduler.cluster.devices import current_worker, device_lock
@@ -19,6 +22,8 @@ from hetero_la.tiles.arrays.errors import RunAbortedError, StaleShardError
 from hetero_la.tiles.arrays.forks import in_forked_child
 from hetero_la.tiles.kernels.cpu.device import CpuDevice
 from hetero_la.tiles.kernels.device import Device
+
+_log = logging.getLogger(__name__)
 
 
 class HeldShard:
@@ -50,6 +55,7 @@ class HeldShard:
         self.device, self.attempt, self.share, self._state = device, attempt, share, state
         self.group = group
         self.name = uuid.uuid4().hex
+        _unwanted()
         with _changed:
             _alive.add(self)
         worker = current_worker()
@@ -130,8 +136,9 @@ class HeldShard:
         self.let_go()
 
     def __del__(self) -> None:
+        # Garbage is collected at any place, where this thread may hold locks that `drop` takes.
         if not self.empty:
-            self.drop()
+            _unwanted().put(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
         if not self.empty:
@@ -139,6 +146,23 @@ class HeldShard:
         return _read, (self.name,)
 
 
+@functools.cache
+def _unwanted() -> SimpleQueue[HeldShard]:
+    """Return the queue of shards that a thread drops."""
+    queue = SimpleQueue[HeldShard]()
+
+    def drop() -> None:
+        while True:
+            try:
+                queue.get().drop()
+            except Exception:
+                _log.exception("a shard that is not wanted any more could not be dropped")
+
+    threading.Thread(target=drop, name="hetero-la shards", daemon=True).start()
+    return queue
+
+
+in_forked_child(_unwanted.cache_clear)
 #: Shards of this process, for those that end a run.
 _alive: weakref.WeakSet[HeldShard] = weakref.WeakSet()
 #: How many tasks of each share of a run work in this process.

@@ -158,7 +158,7 @@ def run_slice(
         return
     # Without Dask's workers, there may be one thread for all tasks.
     with _without_workers:
-        if held.position == start:
+        if not held.group.joined:
             together = shards_of(held.attempt)
             with ThreadPoolExecutor(len(together)) as pool:
                 ends = [

@@ -117,10 +117,14 @@ def test_empty_arrays_on_processes(processes: Client, m: int, n: int) -> None:
         assert hetero_la.cholesky(a, client=processes).compute().shape == (0, 0)
 
 
-def test_a_graph_for_workers_also_runs_without_them(processes: Client) -> None:
-    a = random(60)
+@pytest.mark.parametrize("n", [60, NB + 1])  # one worker has nothing to do
+@pytest.mark.parametrize("scheduler", ["threads", "sync"])
+def test_a_graph_for_workers_also_runs_without_them(
+    processes: Client, n: int, scheduler: str
+) -> None:
+    a = random(n)
     factors = hetero_la.lu_factor(chunked(a, 13), nb=NB, client=processes)
-    with dask.config.set(scheduler="threads"):
+    with dask.config.set(scheduler=scheduler):
         (found,) = dask.compute(factors)
     assert_same(found, tuple(hetero_la.lu_factor(a, nb=NB)))
 

@@ -12,6 +12,7 @@ import uuid
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
@@ -492,11 +493,11 @@ def test_a_run_that_is_given_up_takes_its_shards_along(
 
 
 def test_a_shard_that_nobody_wants_waits_for_its_device() -> None:
-    waits: list[int] = []
+    waits = SimpleQueue[int]()
 
     class Device(VirtualGpu):
         def synchronize(self) -> None:
-            waits.append(1)
+            waits.put(threading.get_ident())
             super().synchronize()
 
     job, device = hetero_la.plan("lu", (9, 9), nb=NB).job(), Device("gpu0")
@@ -504,6 +505,8 @@ def test_a_shard_that_nobody_wants_waits_for_its_device() -> None:
     state = Runner(job, 0, device, storage), InputBuffer(storage.array)
     held = HeldShard(device, "attempt", "share", state)
     state[0].run(0, 1)
-    waits.clear()
+    while not waits.empty():
+        waits.get()
     del held, state
-    assert waits
+    # Another thread than this one, which may hold any lock when garbage is collected.
+    assert waits.get(timeout=10) != threading.get_ident()
