@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from typing import NamedTuple
 
@@ -14,7 +14,6 @@ from hetero_la.scheduler.exchange.group import Arrived, RunGroup
 from hetero_la.scheduler.exchange.port import Incoming, Port
 from hetero_la.scheduler.program.instructions import Instruction, ReceiveMessage
 from hetero_la.scheduler.program.messages import Message, MessageKey
-from hetero_la.tiles.arrays.errors import LinkLostError
 from hetero_la.tiles.arrays.transfer import to_host
 from hetero_la.tiles.kernels.device import Array, Device, Event, Queue
 
@@ -68,7 +67,7 @@ class ProcessPort(Port):
             copies = [np.asarray(to_host(array), order="F") for array in arrays]
         for consumer in consumers:
             if consumer in channels:
-                self._link(partial(channels[consumer].offer, message.key, arrays, ready))
+                self._group.call(partial(channels[consumer].offer, message.key, arrays, ready))
             else:
                 self._group.post(consumer, message.key, copies)
 
@@ -79,7 +78,7 @@ class ProcessPort(Port):
         if channel is not None:
             targets = Targets()
             yield targets
-            self._link(partial(channel.receive, targets, len(message.parts)))
+            self._group.call(partial(channel.receive, targets, len(message.parts)))
             return
         arrived = self._group.inbox.take(message.key)
         try:
@@ -96,14 +95,4 @@ class ProcessPort(Port):
     def flush(self) -> None:
         """Wait until all messages have left."""
         for channel in self._group.channels.values():
-            self._link(channel.flush)
-
-    def _link(self, call: Callable[[], None]) -> None:
-        """Call NCCL; raise LinkLostError for what it says."""
-        try:
-            call()
-            return
-        except Exception as error:
-            problem = repr(error)
-        self.check()
-        raise LinkLostError(f"messages between GPUs failed: {problem}")  # without NCCL's own error
+            self._group.call(channel.flush)

@@ -46,13 +46,13 @@ class GpuChannel:
         """Receive the next message, of so many parts, where `targets` say."""
         self._incoming.receive([targets.arrays[place] for place in range(parts)])
 
-    def pass_on(self, array: Array, *, sends: bool) -> None:
-        """Send an array that is no message of a program, or receive one."""
-        if sends:
-            self._outgoing.send([array], None)
-            self._outgoing.flush()
-        else:
-            self._incoming.receive([array])
+    def send(self, array: Array) -> None:
+        """Send a contiguous array that is no message of a program."""
+        self._outgoing.send([array], None)
+
+    def receive_in(self, array: Array) -> None:
+        """Receive what the other end sends in an array."""
+        self._incoming.receive([array])
 
     def flush(self) -> None:
         """Wait until all messages have left."""

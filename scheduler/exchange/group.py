@@ -23,7 +23,7 @@ from hetero_la.scheduler.links.endpoint import endpoint
 from hetero_la.scheduler.links.link_ends import Sender
 from hetero_la.scheduler.program.messages import MessageKey
 from hetero_la.tiles.arrays.errors import LinkLostError, RunAbortedError
-from hetero_la.tiles.kernels.device import Communicator, Device
+from hetero_la.tiles.kernels.device import Array, Communicator, Device
 
 #: Seconds between notes that a wait for other runs is no lack of progress.
 _LOOK_INTERVAL = 0.05
@@ -60,13 +60,22 @@ class RunGroup:
         Whether later runs use the same device object, with which communicators are made.
     orders : mapping
         Worker -> messages to it, in the order of its program.
+
+    Attributes
+    ----------
+    inbox : WaitTable
+        Where messages to the worker come.
+    channels : dict
+        Other worker -> what exchanges messages with it, where these go from GPU to GPU.
+    held : dict
+        Name -> views of columns that the other workers may request.
     """
 
     def __init__(
         self, run: str, worker: int, device: Device, address: str, tell: Tell,
         orders: Mapping[int, Sequence[MessageKey]], *, lasting: bool,
     ) -> None:  # fmt: skip
-        self._run, self._worker, self.device, self._orders = run, worker, device, orders
+        self._run, self.worker, self.device, self._orders = run, worker, device, orders
         self._address, self._tell, self._lasting = address, tell, lasting
         self._topic = topic_of(run, worker)
         self._contacts: Sequence[Contact] = ()
@@ -74,6 +83,7 @@ class RunGroup:
         self._leaving = threading.Lock()
         self.inbox = WaitTable()
         self.channels: dict[int, GpuChannel] = {}
+        self.held: dict[str, Sequence[Array]] = {}
         self._communicators: list[Communicator] = []
         self._senders: list[Sender | None] = []
 
@@ -81,6 +91,11 @@ class RunGroup:
     def joined(self) -> bool:
         """Whether the worker has begun to meet the others."""
         return bool(self._contacts)
+
+    @property
+    def size(self) -> int:
+        """Number of workers, once they have met."""
+        return len(self._contacts)
 
     def contact(self) -> Contact:
         """Return what the others have to know."""
@@ -105,7 +120,7 @@ class RunGroup:
         watched = [sender.name for sender in self._senders if sender is not None]
         endpoint().subscribe(self._topic, self._receive, self._lose, watched)
         row = sorted(range(len(contacts)), key=lambda w: (contacts[w].process, w))
-        place = row.index(self._worker)
+        place = row.index(self.worker)
         if place:
             self._take_patiently("turn")
         turn_of_process.take(self._run, self.inbox.check)
@@ -115,12 +130,12 @@ class RunGroup:
         if place + 1 < len(row):
             self._take_patiently("go")
         maker = CommunicatorMaker(
-            self._worker, self.device, contacts, self.inbox, self.post, lasting=self._lasting
+            self.worker, self.device, contacts, self.inbox, self.post, lasting=self._lasting
         )
         self._communicators = maker.made
         for pair in itertools.combinations(row, 2):
-            if self._worker in pair and (ends := maker.connect(*pair)):
-                (other,) = set(pair) - {self._worker}
+            if self.worker in pair and (ends := maker.connect(*pair)):
+                (other,) = set(pair) - {self.worker}
                 self.channels[other] = GpuChannel(*ends, self._orders.get(other, ()))
 
     def _take_patiently(self, key: Any) -> None:
@@ -142,6 +157,16 @@ class RunGroup:
             self.abort(error)
             self.inbox.check()
 
+    def call(self, use: Callable[[], None]) -> None:
+        """Use a channel; raise LinkLostError for what NCCL says."""
+        try:
+            use()
+            return
+        except Exception as error:
+            problem = repr(error)
+        self.inbox.check()
+        raise LinkLostError(f"messages between GPUs failed: {problem}")  # without NCCL's own error
+
     def abort(self, error: BaseException) -> None:
         """End the run's waits, here and at the other workers."""
         if self.inbox.error is None:
@@ -149,7 +174,7 @@ class RunGroup:
             for communicator in self._communicators:
                 drop(communicator)
             for worker in range(len(self._contacts)):
-                if worker != self._worker:
+                if worker != self.worker:
                     with contextlib.suppress(Exception):  # it may be gone
                         self.post(worker, "abort", value=portable(error))
 
@@ -174,6 +199,7 @@ class RunGroup:
         if turns:
             turn_of_process.give_back(self._run)
         self.inbox.clear()
+        self.held.clear()
         if self.inbox.error is not None:  # whose traceback keeps all of the run alive
             self.inbox.error = RunAbortedError("the run has ended")
 

@@ -13,6 +13,7 @@ import numpy as np
 from dask.sizeof import sizeof
 
 from hetero_la.scheduler.cluster.devices import current_worker, device_lock
+from hetero_la.scheduler.exchange.requests import HeldColumns
 from hetero_la.scheduler.run.job import Job
 from hetero_la.scheduler.run.local_storage import LocalStorage, Moves, Span, TeamStorage
 from hetero_la.tiles.arrays.errors import InsufficientMemoryError, StaleShardError
@@ -155,11 +156,17 @@ class InputBuffer(_Guarded):
         The memory.
     threads : int, optional
         How many may copy to it at a time.
+
+    Attributes
+    ----------
+    requested : dict
+        Columns that other workers hold -> what they are.
     """
 
     def __init__(self, array: Array, threads: int = 1) -> None:
         super().__init__()
         self.array, self.threads = array, threads
+        self.requested: dict[HeldColumns, Piece] = {}
 
     def fill(self, device: Device, portion: int, inputs: Inputs) -> None:
         """Copy a portion to where it belongs, on `device` or on the host.
@@ -171,6 +178,11 @@ class InputBuffer(_Guarded):
             where none may be.
         """
         self.require_untouched()
+        self.copy(device, inputs)
+        self.portions.add(portion)
+
+    def copy(self, device: Device, inputs: Inputs) -> None:
+        """Copy arrays to where they belong, as `fill` does."""
         whole = LocalStorage(self.array, {0: (0, self.array.shape[1])})
 
         def copy(given: tuple[Piece, Array]) -> None:
@@ -188,7 +200,6 @@ class InputBuffer(_Guarded):
             with device_lock(device):
                 for given in inputs:
                     copy(given)
-        self.portions.add(portion)
 
     def begin(self, portions: Iterable[int]) -> Array:
         """Return the array, of which the caller makes the result; see `require_portions`."""

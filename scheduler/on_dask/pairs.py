@@ -128,14 +128,17 @@ def _round_trips(group: RunGroup, other: int, nbytes: int, *, begins: bool) -> l
         for turn in range(_TIMES):
             began = time.perf_counter()
             for sends in (begins, not begins):
-                if channel is not None:
-                    channel.pass_on(array, sends=sends)
+                if channel is not None and sends:
+                    channel.send(array)
+                    channel.flush()
+                elif channel is not None:
+                    channel.receive_in(array)
+                    device.synchronize()  # what is sent back must not leave before
                 elif sends:
                     group.post(other, turn, [array])
                 else:
                     arrived = group.inbox.take(turn)
                     np.copyto(array, arrived.arrays[0])
                     arrived.release()
-            device.synchronize()
             seconds.append(time.perf_counter() - began)
     return seconds

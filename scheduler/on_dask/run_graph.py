@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from dask._task_spec import List, Task, TaskRef
 
-from hetero_la.scheduler.cluster.placement_plugin import RunTask
+from hetero_la.scheduler.cluster.placement_plugin import CUT, RunTask
 from hetero_la.scheduler.on_dask.inputs import Declared, Piece, cut
 from hetero_la.scheduler.on_dask.run_tasks import (
     begin_run,
@@ -29,6 +29,8 @@ from hetero_la.scheduler.on_dask.run_tasks import (
     fill_shard,
     fill_team,
     fill_whole,
+    hold_columns,
+    note_open,
     open_shard,
     open_team,
     open_whole,
@@ -69,7 +71,7 @@ class Share(NamedTuple):
 
 def chain_slices(
     programs: Sequence[Program], opened: Sequence[Any], filled: Sequence[Any],
-    add: Callable[..., Any], folder: str | None = None,
+    add: Callable[..., Any], folder: str | None = None, *, requests: bool = False,
 ) -> tuple[list[Any], dict[int, list[Any]]]:  # fmt: skip
     """Make tasks of the programs, cut where they save checkpoints.
 
@@ -84,6 +86,8 @@ def chain_slices(
         function and its arguments, and returns what stands for its result in those of others.
     folder : str, optional
         For the files of checkpoints.
+    requests : bool, optional
+        Whether workers may hold parts of each other's input.
 
     Returns
     -------
@@ -100,7 +104,8 @@ def chain_slices(
     for program in programs:
         worker, last = program.worker, None
         for start, stop, step in program.slices():
-            last = add("slice", worker, start, run_slice, opened[worker], start, stop, begun, last)
+            last = add("slice", worker, start, run_slice, opened[worker], start, stop, begun, last,
+                       requests and start == 0)  # fmt: skip
             if step is not None:
                 last = add("save", worker, step, save_shard, opened[worker], step, folder, last)
                 saves[step].append(last)
@@ -141,9 +146,12 @@ class RunGraph:
         self.tasks: dict[Any, RunTask] = {}
         self.values: list[Any]
         one = len(job.programs) == 1 or not over_processes(job.workers)
+        self._requests = not one and (on_gpu or any(worker.virtual for worker in job.workers))
         apart = works_apart(job.workers, on_gpu)
         whole = [_share(job, job.programs)]
         each = [_share(job, [program]) for program in job.programs]
+        if not one:
+            self._open()
         portions = [
             self._portions(share, list(self._inputs(share, chunks)))
             for share in (whole if one else each)
@@ -210,11 +218,17 @@ class RunGraph:
                 continue
             *ends, width = itertools.accumulate((b - a for (a, b), _ in targets), initial=0)
             key, declared = chunk.key, chunk.declared
-            if width < chunk.columns[1] - chunk.columns[0]:
-                key = (f"hetero-la-cut-{self.token}", share.worker, place)
+            if self._requests or width < chunk.columns[1] - chunk.columns[0]:
+                key = (f"{CUT}-{self.token}", share.worker, place)
                 spans = tuple(origin for origin, _ in targets)
                 whole = declared._replace(finite=False)  # its columns are checked when copied
-                self.cuts[key] = Task(key, cut, TaskRef(chunk.key), spans, whole)
+                if self._requests:
+                    self.tasks[key] = RunTask(
+                        key, hold_columns, TaskRef(chunk.key), spans, whole, self._attempt,
+                        List(*self._opened), run=self.token,
+                    )  # fmt: skip
+                else:
+                    self.cuts[key] = Task(key, cut, TaskRef(chunk.key), spans, whole)
                 beside = itertools.pairwise((*ends, width))  # where `cut` puts them
                 targets = tuple(
                     (at, target) for at, (_, target) in zip(beside, targets, strict=True)
@@ -250,16 +264,23 @@ class RunGraph:
         return self._add("run", 0, 0, run_team, self._packed, buffer, filled)
 
     def _chains(self, portions: list[list[list[List]]]) -> list[TaskRef]:
-        job, attempt = self.job, self._add("begin", 0, 0, begin_run)
-        shards = [
-            self._add("open", w, 0, open_shard, self.token, attempt, job.only(w), w, self._on_gpu)
-            for w in range(len(portions))
-        ]
+        job, shards = self.job, self._shards
         filled = [
             [self._add("fill", w, i, fill_shard, shards[w], i, some) for i, some in enumerate(mine)]
             for w, mine in enumerate(portions)
         ]
-        return chain_slices(job.programs, shards, filled, self._add)[0]
+        return chain_slices(job.programs, shards, filled, self._add, requests=self._requests)[0]
+
+    def _open(self) -> None:
+        """Add the tasks that open the shards of several processes."""
+        job = self.job
+        self._attempt = self._add("begin", 0, 0, begin_run)
+        self._shards = [
+            self._add("open", w, 0, open_shard, self.token, self._attempt, job.only(w), w,
+                      self._on_gpu)
+            for w in range(len(job.programs))
+        ]  # fmt: skip
+        self._opened = self._for_each("opened", note_open, self._shards) if self._requests else []
 
 
 def works_apart(workers: Sequence[WorkerInfo], on_gpu: bool) -> bool:

@@ -21,7 +21,9 @@ from hetero_la.scheduler.exchange.columns import (
     send_columns,
 )
 from hetero_la.scheduler.exchange.communicators import Contact
+from hetero_la.scheduler.exchange.group import RunGroup
 from hetero_la.scheduler.exchange.port import Port
+from hetero_la.scheduler.exchange.requests import HeldColumns, exchange_columns, held_here, hold
 from hetero_la.scheduler.on_dask.group_tasks import ending_together, in_group, new_group
 from hetero_la.scheduler.on_dask.held_shard import (
     HeldShard,
@@ -29,12 +31,21 @@ from hetero_la.scheduler.on_dask.held_shard import (
     let_old_work_end,
     shards_of,
 )
-from hetero_la.scheduler.on_dask.inputs import InputBuffer, Inputs, TeamBuffer, new_array
+from hetero_la.scheduler.on_dask.inputs import (
+    Declared,
+    InputBuffer,
+    Inputs,
+    Piece,
+    TeamBuffer,
+    cut,
+    new_array,
+)
 from hetero_la.scheduler.on_dask.threads import run_as_one_task, team_of
 from hetero_la.scheduler.run.checkpoint_store import Saved, write_files
 from hetero_la.scheduler.run.job import Job, PackedJob
 from hetero_la.scheduler.run.local_storage import (
     LocalStorage,
+    Span,
     TeamStorage,
     local_spans,
     whole_spans,
@@ -51,6 +62,7 @@ from hetero_la.tiles.arrays.transfer import (
     is_device_array,
     to_device,
     to_host,
+    wait_for_writes,
 )
 from hetero_la.tiles.kernels.cpu.device import CpuDevice
 from hetero_la.tiles.kernels.device import Array, Device
@@ -132,10 +144,44 @@ def _another(device: Device) -> Device:
     return type(device)(device.name)  # type: ignore[call-arg]  # on the host, virtual GPUs too
 
 
-def fill_shard(held: HeldShard, portion: int, inputs: Inputs) -> int:
-    """Dask task: copy a portion of the input, which it returns, to where it belongs in a shard."""
+def note_open(held: HeldShard) -> None:
+    """Dask task: nothing, once a worker's shard is open."""
+
+
+def hold_columns(
+    chunk: Array, spans: Sequence[Span], declared: Declared, attempt: str, opened: Any
+) -> HeldColumns | Array:
+    """Dask task: hold the columns of a chunk that go to one worker until this requests them.
+
+    Where no worker of the run has its device here, Dask has to bring them.
+    """
+    place = device_index(chunk)
+    for shard in shards_of(attempt):
+        if shard.group is not None and not shard.empty and shard.device.index in (place, -1):
+            declared.require(chunk)
+            wait_for_writes(chunk)
+            return hold(shard.group, [chunk[:, slice(*span)] for span in spans])
+    return cut(chunk, spans, declared)
+
+
+def fill_shard(
+    held: HeldShard, portion: int, inputs: Sequence[tuple[Piece, Array | HeldColumns]]
+) -> int:
+    """Dask task: copy a portion of the input, which it returns, to where it belongs in a shard.
+
+    What workers of other processes hold is requested when the run begins.
+    """
+    here = {s.group.worker: s.group for s in shards_of(held.attempt) if s.group is not None}
     with held.at_work() as (_, buffer):
-        buffer.fill(held.device, portion, inputs)
+        there: list[tuple[Piece, Array]] = []
+        for piece, source in inputs:
+            if not isinstance(source, HeldColumns):
+                there.append((piece, source))
+            elif source.worker in here:
+                there.append((piece, held_here(here[source.worker], source.name)))
+            else:
+                buffer.requested[source] = piece
+        buffer.fill(held.device, portion, there)
     return portion
 
 
@@ -150,11 +196,15 @@ def begin_shard(held: HeldShard, before: Any) -> Contact | None:
 
 
 def run_slice(
-    held: HeldShard, start: int, stop: int, contacts: Sequence[Contact], before: Any
-) -> None:
-    """Dask task: run a slice of a program, beside those of the run's other workers."""
+    held: HeldShard, start: int, stop: int, contacts: Sequence[Contact], before: Any,
+    requests: bool = False,
+) -> None:  # fmt: skip
+    """Dask task: run a slice of a program, beside those of the run's other workers.
+
+    `requests` says whether they may hold parts of each other's input.
+    """
     if held.group is None or current_worker() is not None:
-        _run_slice(held, start, stop, contacts)
+        _run_slice(held, start, stop, contacts, requests)
         return
     # Without Dask's workers, there may be one thread for all tasks.
     with _without_workers:
@@ -172,9 +222,11 @@ def run_slice(
 _without_workers = ProcessLock()
 
 
-def _run_slice(held: HeldShard, start: int, stop: int, contacts: Sequence[Contact]) -> None:
+def _run_slice(
+    held: HeldShard, start: int, stop: int, contacts: Sequence[Contact], requests: bool = False
+) -> None:
     try:
-        _work(held, start, stop, contacts)
+        _work(held, start, stop, contacts, requests)
     except BaseException as error:
         # Dask keeps the error's frames, and so what is in them, until garbage is collected.
         traceback.clear_frames(error.__traceback__)
@@ -183,13 +235,27 @@ def _run_slice(held: HeldShard, start: int, stop: int, contacts: Sequence[Contac
         raise
 
 
-def _work(held: HeldShard, start: int, stop: int, contacts: Sequence[Contact]) -> None:
-    with held.in_task(), in_group(held.group, contacts), held.at_work() as (runner, _):
+def _work(
+    held: HeldShard, start: int, stop: int, contacts: Sequence[Contact], requests: bool
+) -> None:
+    with held.in_task(), in_group(held.group, contacts), held.at_work() as (runner, buffer):
         try:
+            if requests and held.group is not None:
+                _exchange_input(held.group, buffer)
             runner.run(start, stop)
         finally:
             if held.empty:  # the run has been given up meanwhile
                 runner.come_to_rest()
+
+
+def _exchange_input(group: RunGroup, buffer: InputBuffer) -> None:
+    """Fill a shard with what other workers hold, and send them what this one does."""
+    pieces, buffer.requested = buffer.requested, {}
+    with group.device.activate():
+        exchange_columns(
+            group, list(pieces),
+            lambda some: buffer.copy(group.device, [(pieces[held], array) for held, array in some]),
+        )  # fmt: skip
 
 
 def save_shard(held: HeldShard, step: int, folder: str | None, before: Any) -> Saved:

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import gc
+import itertools
 import logging
 import threading
 import time
 from collections.abc import Iterator
 from typing import Any
 
+import dask
 import dask.array as da
 import numpy as np
 import pytest
 import scipy.linalg
-from distributed import Client
+from distributed import Client, wait
+from numpy.typing import NDArray
 
 import hetero_la
 from hetero_la.scheduler.cluster.clients import worker_infos
+from hetero_la.scheduler.exchange import requests
 from tests.dask_support import chunked
 from tests.scheduler import linked_gpus
 from tests.scheduler.linked_gpus import link_gpus
@@ -27,7 +32,7 @@ N, NB, WORKERS = 200, 16, 3
 
 @pytest.fixture
 def gpus() -> Iterator[Client]:
-    with local_cluster(WORKERS) as client:
+    with local_cluster(WORKERS) as client, client.as_current():
         link_all(client)
         yield client
 
@@ -139,4 +144,103 @@ def test_an_error_ends_the_run_of_all(gpus: Client, caplog: pytest.LogCaptureFix
     with pytest.raises(ArithmeticError, match="out of order"):
         check_lu(gpus)
     assert time.perf_counter() - began < 20
+    assert at_rest(gpus)
+
+
+# --- input that is on the GPUs
+
+
+def keys_brought(dask_worker: Any) -> list[str]:
+    """The results that Dask has brought to a worker."""
+    return [str(key) for entry in dask_worker.transfer_incoming_log for key in entry["keys"]]
+
+
+def forget_transfers(dask_worker: Any) -> None:
+    dask_worker.transfer_incoming_log.clear()
+
+
+def be_far_apart(client: Client) -> None:
+    """Have Dask work where arrays are, as it does with large ones: it expects to move 1 byte/s."""
+    client.run(lambda dask_worker: setattr(dask_worker, "bandwidth", 1.0))
+    client.run_on_scheduler(lambda dask_scheduler: setattr(dask_scheduler, "bandwidth", 1.0))
+
+
+def take_little_at_a_time() -> None:
+    requests._ROUND = 6000
+
+
+def on_workers(client: Client, a: NDArray, chunks: Any) -> da.Array:
+    """A Dask array whose chunks are on the workers, by turns, in the order of `a`."""
+    homes = itertools.cycle([[info.address] for info in worker_infos(client)])
+    spans = [
+        [slice(*span) for span in itertools.pairwise((0, *itertools.accumulate(sizes)))]
+        for sizes in da.core.normalize_chunks(chunks, a.shape)
+    ]
+    blocks = [
+        [client.scatter(a[rows, columns].copy("K"), workers=next(homes)) for columns in spans[1]]
+        for rows in spans[0]
+    ]
+    made = [
+        [da.from_delayed(dask.delayed(block), (r.stop - r.start, c.stop - c.start), a.dtype)
+         for c, block in zip(spans[1], row, strict=True)]
+        for r, row in zip(spans[0], blocks, strict=True)
+    ]  # fmt: skip
+    there = client.persist(da.block(made))
+    wait(there)
+    return there
+
+
+@pytest.mark.parametrize("rounds", ["one", "several"])
+@pytest.mark.parametrize("linked", [True, False])
+def test_blocks_go_from_gpu_to_gpu(gpus: Client, rounds: str, linked: bool) -> None:
+    be_far_apart(gpus)
+    if rounds == "several":
+        gpus.run(take_little_at_a_time)
+    if not linked:  # through the host, but not by Dask
+        for number, info in enumerate(worker_infos(gpus)[:2]):
+            gpus.run(fail_at, number, workers=[info.address])
+    for dtype, chunks, order in (
+        ("float64", 70, "C"), ("complex64", (N, 33), "F"), ("float32", (45, N), "C"),
+        ("float64", N, "F"),
+    ):  # fmt: skip
+        a = np.asarray(random(N, dtype=dtype), order=order)  # type: ignore[call-overload]
+        b = random(N, 5, dtype)
+        x, y = on_workers(gpus, a, chunks), on_workers(gpus, b, (50, 5))
+        gpus.run(forget_transfers)
+        options: dict[str, Any] = {"nb": NB, "client": gpus}
+        run = [*hetero_la.lu_factor(x, **options), hetero_la.solve(x, y, **options)]
+        lu, piv, solution = gpus.gather(gpus.compute(gpus.persist(run)))
+        brought = [key for keys in gpus.run(keys_brought).values() for key in keys]
+        expected = scipy.linalg.lu_factor(a)
+        assert_close(lu, expected[0])
+        assert np.array_equal(piv, expected[1])
+        assert_close(a @ solution, b, limit=1e4)
+        assert not [key for key in brought if x.name in key or y.name in key]
+        del x, y, run
+        assert at_rest(gpus)
+
+
+def test_a_chunk_that_is_not_finite_is_found_where_it_goes(gpus: Client) -> None:
+    a = random(N)
+    a[150, 20] = np.nan
+    x = on_workers(gpus, a, 70)
+    with pytest.raises(ValueError, match="a: array must not contain infs or NaNs"):
+        hetero_la.lu_factor(x, nb=NB, client=gpus)[0].compute()
+    lu = hetero_la.lu_factor(x, check_finite=False, nb=NB, client=gpus)[0]
+    assert np.isnan(lu.compute()).any()
+    del x, lu
+    gc.collect()  # the error's frames hold futures
+    assert at_rest(gpus)
+
+
+@pytest.mark.parametrize("place", ["hold_columns", "_exchange_input", "fill_shard"])
+def test_a_worker_that_is_lost_while_blocks_are_exchanged(gpus: Client, place: str) -> None:
+    a = random(N)
+    x = chunked(a, 70)  # which Dask can make again
+    victim = worker_infos(gpus)[1]
+    gpus.run(die_at, place, 1, workers=[victim.address])
+    lu = hetero_la.lu_factor(x, nb=NB, client=gpus)[0]
+    assert_close(gpus.compute(lu).result(60), scipy.linalg.lu_factor(a)[0])
+    del lu
+    wait_for_workers(gpus, WORKERS)
     assert at_rest(gpus)
