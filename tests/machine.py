@@ -24,15 +24,15 @@ AXES = {
 }
 
 
-def table(kind: str, rate: float = RATE) -> RateTable:
+def table(kind: str, rate: float = RATE, spread: float = 0.01) -> RateTable:
     """A kernel of a constant rate."""
     axes = AXES[kind]
     seconds = [work(kind, sizes) / rate for sizes in itertools.product(*axes)]
-    return RateTable(kind, axes, tuple(seconds), (0.01,) * len(seconds))
+    return RateTable(kind, axes, tuple(seconds), (spread,) * len(seconds))
 
 
-def measured(model: DeviceModel = CORE, threads: int = 1) -> MeasuredDevice:
-    rates = KernelRates(tuple(map(table, AXES)))
+def measured(model: DeviceModel = CORE, threads: int = 1, spread: float = 0.01) -> MeasuredDevice:
+    rates = KernelRates(tuple(table(kind, spread=spread) for kind in AXES))
     return MeasuredDevice("", threads, 2, replace(model, rates=rates), {"aligned": 1e10})
 
 

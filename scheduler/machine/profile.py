@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -18,6 +19,9 @@ from hetero_la.scheduler.machine.model import (
     LinkModel,
 )
 from hetero_la.tiles.storage.tile_sizes import TileSizes
+
+#: On an idle machine samples differ by 3 to 15 %, on one whose cores were shared by 50 to 150 %.
+_MOST_SPREAD = 0.4
 
 
 class MeasuredDevice(NamedTuple):
@@ -42,6 +46,17 @@ class MeasuredDevice(NamedTuple):
     beside: int
     model: DeviceModel
     figures: dict[str, float]
+
+    @property
+    def spread(self) -> float:
+        """Spread of the samples of half of the kernels, relative to their medians."""
+        spreads = [statistics.median(table.spreads) for table in self.model.rates.tables]
+        return statistics.median(spreads) if spreads else 0.0
+
+    @property
+    def disturbed(self) -> bool:
+        """Whether the machine was so busy with other work that choices would suffer."""
+        return self.spread > _MOST_SPREAD
 
 
 class Tuning(NamedTuple):
@@ -89,8 +104,12 @@ class Profile:
     tunings: tuple[Tuning, ...] = ()
 
     def device(self, name: str, threads: int, dtype: Any) -> DeviceModel | None:
-        """Return the model of a worker, if need be for another dtype; None if there is none."""
-        found = [d for d in self.devices if (d.name, d.threads) == (name, threads)]
+        """Return the model of a worker, if need be for another dtype; None if there is none.
+
+        What was measured on a busy machine is as good as none.
+        """
+        usable = [d for d in self.devices if not d.disturbed]
+        found = [d for d in usable if (d.name, d.threads) == (name, threads)]
         own = [d for d in found if d.model.dtype == np.dtype(dtype).name]
         return (own or found)[0].model if found else None
 
@@ -108,14 +127,18 @@ class Profile:
         return dataclasses.replace(self, tunings=(*others, *new))
 
     def merged(self, newer: Profile) -> Profile:
-        """Return a copy with the results of a later probe of the machine, without tunings."""
-        measured = {(d.name, d.threads, d.model.dtype) for d in newer.devices}
-        kept = [
-            d for d in self.devices if (d.name, d.threads, d.model.dtype) not in measured
-        ]  # fmt: skip
+        """Return a copy with the results of a later probe of the machine, without tunings.
+
+        They replace earlier ones of the same workers, unless only these are undisturbed.
+        """
+        devices = {(d.name, d.threads, d.model.dtype): d for d in newer.devices}
+        for old in self.devices:
+            key = (old.name, old.threads, old.model.dtype)
+            if key not in devices or (devices[key].disturbed and not old.disturbed):
+                devices[key] = old
         return dataclasses.replace(
             newer,
-            devices=(*newer.devices, *kept),
+            devices=tuple(devices.values()),
             links={**self.links, **newer.links},
             cluster_dask=self.cluster_dask,
         )

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import hetero_la
+from hetero_la.cli.commands.probe import report
 from hetero_la.scheduler.machine import this_machine
 from hetero_la.scheduler.machine.device import CORE, cores
 from hetero_la.scheduler.machine.model import DaskCosts, MachineModel
@@ -216,6 +217,22 @@ def test_a_later_probe_replaces_what_it_measured_and_voids_tunings() -> None:
         (1, 1.0), (4, CORE.gemm_rate),
     ]  # fmt: skip
     assert both.tunings == ()
+
+
+def test_what_was_measured_on_a_busy_machine_makes_no_choices() -> None:
+    busy, quiet = measured(replace(CORE, gemm_rate=1.0), spread=1.2), measured()
+    assert (busy.spread, busy.disturbed, quiet.disturbed) == (1.2, True, False)
+    assert not MeasuredDevice("", 1, 1, CORE, {}).disturbed  # without rates nobody knows
+    assert profile(busy).device("", 1, "float64") is None
+    assert profile(busy, measured(threads=4)).device("", 4, "float64") is not None
+    # It replaces nothing that is better, and is replaced by anything.
+    for older, newer, left in ((quiet, busy, quiet), (busy, quiet, quiet), (busy, busy, busy)):
+        (device,) = profile(older).merged(profile(newer)).devices
+        assert device.disturbed == left.disturbed
+    busy, quiet = busy._replace(figures={}), quiet._replace(figures={})
+    lines = list(report(profile(busy)))
+    assert any("the machine was busy, so that samples differ by 120%" in line for line in lines)
+    assert not any("busy" in line for line in report(profile(quiet)))
 
 
 def test_new_tunings_for_a_problem_replace_all_older_ones() -> None:

@@ -144,6 +144,11 @@ def _device(device: MeasuredDevice) -> Iterator[str]:
     model = device.model
     threads = f"{device.beside} x {device.threads} CPU threads, side by side"
     yield f"{device.name or threads}, {model.dtype}"
+    if device.disturbed:
+        yield (
+            f"  not used by plans: the machine was busy, so that samples differ by "
+            f"{device.spread:.0%}; probe again when it is not"
+        )
     yield f"  from one call to the next: {1e6 * model.issue_seconds:.1f} us"
     for name, value in device.figures.items():
         yield f"  {_figure(name, value)}"
