@@ -387,6 +387,10 @@ class CopiesOnly:
         self._everybody[worker].inbox.put(key, Arrived(copies, release))
 
     @staticmethod
+    def call(use: Callable[[], None]) -> None:
+        use()
+
+    @staticmethod
     def _spoil(copies: list[NDArray]) -> None:
         """The memory of a message belongs to the next one."""
         for copy in copies:
