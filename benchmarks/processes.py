@@ -114,7 +114,10 @@ def blocks(client: Any, routine: str, n: int, count: int) -> da.Array:
 
 def lazily(client: Any, routine: str, x: da.Array) -> float:
     """Seconds until the factors of a Dask array are with the workers."""
+    until = time.monotonic() + 60
     while any("hetero-la" in key for key in _keys(client)):  # results of the run before
+        if time.monotonic() > until:
+            raise TimeoutError("the factors of the run before are still there after 60 s")
         time.sleep(0.01)
     began = time.perf_counter()
     lazy = LAZY[routine](x, check_finite=False, client=client)

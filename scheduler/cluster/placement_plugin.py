@@ -28,9 +28,9 @@ from hetero_la.tiles.arrays.errors import RunAbortedError
 
 #: Dask priority of a run's tasks, above that of other tasks on a worker.
 PRIORITY = 1
-#: Name of the tasks that run where the input is, and seconds that one takes.  Dask would expect
+#: Name of the tasks that hold input where it is, and seconds that one takes.  Dask would expect
 #: half a second, and rather bring the input to a worker with fewer of them.
-CUT, _CUT_SECONDS = "hetero-la-cut", 1e-3
+HOLD, _HOLD_SECONDS = "hetero-la-hold", 1e-3
 
 _log = logging.getLogger(__name__)
 
@@ -93,9 +93,9 @@ class KeepPlacement(SchedulerPlugin):  # type: ignore[misc]
             task.retries = 0  # its shard is updated in place
         self._place(scheduler, arrived)
         _explain_losses(arrived)
-        prefix = scheduler.task_prefixes.get(CUT)
+        prefix = scheduler.task_prefixes.get(HOLD)
         if prefix is not None and prefix.duration_average < 0:
-            prefix.duration_average = _CUT_SECONDS
+            prefix.duration_average = _HOLD_SECONDS
 
     def remove_worker(
         self, scheduler: Scheduler, worker: str, *, stimulus_id: str, **kwargs: Any

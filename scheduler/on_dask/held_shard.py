@@ -10,7 +10,7 @@ import uuid
 import weakref
 from collections import Counter
 from collections.abc import Hashable, Iterator, Sequence
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any
 
 from hetero_la.scheduler.cluster.devices import current_worker, device_lock
@@ -19,7 +19,7 @@ from hetero_la.scheduler.links.endpoint import endpoint
 from hetero_la.scheduler.on_dask.inputs import InputBuffer
 from hetero_la.scheduler.run.runner import Runner
 from hetero_la.tiles.arrays.errors import RunAbortedError, StaleShardError
-from hetero_la.tiles.arrays.forks import in_forked_child
+from hetero_la.tiles.arrays.forks import ProcessLock, in_forked_child
 from hetero_la.tiles.kernels.cpu.device import CpuDevice
 from hetero_la.tiles.kernels.device import Device
 
@@ -130,7 +130,8 @@ class HeldShard:
         if self.group is not None:
             self.group.abort(RunAbortedError("the run was cancelled"))
         self._state = None
-        if state is not None and state[0].position:  # at 0, nothing has been enqueued
+        # At 0, nothing has been enqueued: who exchanges input waits for that itself.
+        if state is not None and state[0].position:
             with device_lock(self.device):
                 state[0].come_to_rest()
         self.let_go()
@@ -153,13 +154,23 @@ def _unwanted() -> SimpleQueue[HeldShard]:
 
     def drop() -> None:
         while True:
-            try:
-                queue.get().drop()
-            except Exception:
-                _log.exception("a shard that is not wanted any more could not be dropped")
+            held = queue.get()
+            with _dropping:
+                _drop(held)
+            del held
 
     threading.Thread(target=drop, name="hetero-la shards", daemon=True).start()
     return queue
+
+
+_dropping = ProcessLock()
+
+
+def _drop(held: HeldShard) -> None:
+    try:
+        held.drop()
+    except Exception:
+        _log.exception("a shard that is not wanted any more could not be dropped")
 
 
 in_forked_child(_unwanted.cache_clear)
@@ -212,7 +223,10 @@ def _read(name: str) -> HeldShard:
 
 
 def forget_unwanted() -> None:
-    """Release shards that were written to disk and then dropped by Dask."""
+    """Release shards that Dask has dropped, those that it had written to disk included."""
+    with _dropping, contextlib.suppress(Empty):
+        while True:
+            _drop(_unwanted().get_nowait())
     for name, held in list(_written.items()):
         worker = held._worker()
         if worker is None or held._key not in worker.data:

@@ -13,7 +13,7 @@ import numpy as np
 from dask.sizeof import sizeof
 
 from hetero_la.scheduler.cluster.devices import current_worker, device_lock
-from hetero_la.scheduler.exchange.requests import HeldColumns
+from hetero_la.scheduler.exchange.input_exchange import HeldColumns
 from hetero_la.scheduler.run.job import Job
 from hetero_la.scheduler.run.local_storage import LocalStorage, Moves, Span, TeamStorage
 from hetero_la.tiles.arrays.errors import InsufficientMemoryError, StaleShardError

@@ -9,7 +9,7 @@ import pickle
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,8 @@ from hetero_la.tiles.arrays.errors import LinkLostError
 _ANSWER_SECONDS = 5.0
 #: Seconds between looks at whether a message that waits is still wanted.
 _LOOK_SECONDS = 0.25
+#: Messages that may be on their way from a client to one worker, or wait there.
+_MOST_MESSAGES = 16
 _HANDLER = "hetero_la_message"
 
 
@@ -72,7 +74,7 @@ async def _send(
 
 
 class DirectSender:
-    """Send messages of one thread from a client to a worker, without Dask's scheduler.
+    """Messages from a client to a worker, without Dask's scheduler; one thread may send them.
 
     Parameters
     ----------
@@ -80,10 +82,14 @@ class DirectSender:
         The client.
     address : str
         Of a worker that accepts messages, and that the client can reach.
+    fail : callable
+        Called with an error if the worker cannot even be told that a message was lost.
     """
 
-    def __init__(self, client: Client, address: str) -> None:
-        self._client, self._address = client, address
+    def __init__(
+        self, client: Client, address: str, fail: Callable[[LinkLostError], None]
+    ) -> None:  # fmt: skip
+        self._client, self._address, self._fail = client, address, fail
         self._sent: deque[tuple[Future[None], int]] = deque()
 
     def put(
@@ -105,22 +111,27 @@ class DirectSender:
             If an earlier message did not arrive, or this one is not wanted any longer.
         """
         size = sum(array.nbytes for array in arrays)
-        while self._sent and most is not None and size + sum(n for _, n in self._sent) > most:
+        while self._sent and most is not None and self._full(size, most):
             self._wait_for(self._sent[0][0], wanted)
             self._sent.popleft()
         sending = self._send(topic, header, arrays)
-        loop = self._client.loop.asyncio_loop
-        self._sent.append((asyncio.run_coroutine_threadsafe(sending, loop), size))
+        try:
+            sent = asyncio.run_coroutine_threadsafe(sending, self._client.loop.asyncio_loop)
+        except RuntimeError as error:  # the client is closed
+            sending.close()
+            raise LinkLostError(f"no message can be sent to {self._address}: {error}") from error
+        self._sent.append((sent, size))
+
+    def _full(self, size: int, most: int) -> bool:
+        """Return whether a message of some bytes has to wait: each also takes a connection."""
+        return len(self._sent) == _MOST_MESSAGES or size + sum(n for _, n in self._sent) > most
 
     def _wait_for(self, sent: Future[None], wanted: Callable[[], bool]) -> None:
-        while True:
-            try:
-                return sent.result(_LOOK_SECONDS)
-            except TimeoutError:
-                if not wanted():
-                    raise LinkLostError("the message was given up") from None
-            except Exception as error:
-                raise LinkLostError(f"a message to {self._address} was lost: {error!r}") from error
+        while not wait([sent], _LOOK_SECONDS).done:
+            if not wanted():
+                raise LinkLostError("the message was given up")
+        if error := sent.exception():
+            raise LinkLostError(f"a message to {self._address} was lost: {error!r}") from error
 
     async def _send(self, topic: str, header: Any, arrays: Sequence[np.ndarray]) -> None:
         send = functools.partial(_send, self._client.rpc(self._address), topic)
@@ -128,30 +139,32 @@ class DirectSender:
             await send(header, arrays, until_released=True)
         except Exception as error:
             lost = LinkLostError(f"a message from the client was lost: {error!r}")
-            with contextlib.suppress(Exception):  # or it has left, which ends the run too
+            try:
                 await send(("abort", lost), ())
+            except Exception:
+                self._fail(lost)
             raise
 
 
-#: Client -> whether it can reach the workers at some addresses.
-_reached: weakref.WeakKeyDictionary[Client, dict[str, bool]] = weakref.WeakKeyDictionary()
+#: Client -> addresses of workers that it can reach.
+_reached: weakref.WeakKeyDictionary[Client, set[str]] = weakref.WeakKeyDictionary()
 
 
 async def reachable(client: Client, addresses: Sequence[str]) -> set[str]:
     """Return which of these workers can be sent messages by a `DirectSender`."""
     if not addresses or client.direct_to_workers is False:
         return set()
-    known = _reached.setdefault(client, {})
+    known = _reached.setdefault(client, set())
     new = [address for address in addresses if address not in known]
     answers = await asyncio.gather(*(_answers(client, address) for address in new))
-    known.update(zip(new, answers, strict=True))
-    found = [address for address in addresses if known[address]]
+    known |= {address for address, answer in zip(new, answers, strict=True) if answer}
+    found = [address for address in addresses if address in known]
     return set(await client.run(accept_messages, workers=found, on_error="ignore"))
 
 
 async def _answers(client: Client, address: str) -> bool:
     try:
         await asyncio.wait_for(client.rpc(address).identity(), _ANSWER_SECONDS)
-    except (OSError, TimeoutError):
+    except Exception:  # of the network, or for want of what an address of its kind needs
         return False
     return True

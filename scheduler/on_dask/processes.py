@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 import uuid
 from collections.abc import Callable
 from functools import partial
@@ -36,12 +37,14 @@ from hetero_la.scheduler.run.checkpoint_store import Checkpoints
 from hetero_la.scheduler.run.job import Job, Outcome
 from hetero_la.scheduler.run.local_storage import LocalStorage
 from hetero_la.scheduler.run.trace import WorkerTrace
-from hetero_la.tiles.arrays.errors import WorkerLostError
+from hetero_la.tiles.arrays.errors import LinkLostError, WorkerLostError
 from hetero_la.tiles.kernels.cpu.device import CpuDevice
 from hetero_la.tiles.storage.shard import ArrayStorage
 
 #: How long a run that failed waits for the workers that are left to forget it.
 _CLEAN_UP_SECONDS = 10
+#: Seconds in which Dask's scheduler learns that a worker has left.
+_NOTICE_SECONDS = 2.0
 
 
 def run_in_processes(
@@ -99,7 +102,8 @@ class _Attempt:
         self._submitted: list[distributed.Future] = []
         self._feeder: Feeder | None = None
         self._sent: list[tuple[int, int]] = []  # columns that come through the collector
-        self._direct = False  # whether this client reaches the workers
+        self._direct = False  # whether this client reaches all workers of other hosts
+        self._lost: tuple[float, LinkLostError] | None = None  # when, and which message
 
     def submit(self, storage: ArrayStorage, checkpoints: Checkpoints) -> None:
         """Submit all tasks, and begin to send the columns."""
@@ -128,11 +132,20 @@ class _Attempt:
         links = [link_to(worker.link) for worker in self.job.workers]
         far = [a for a, link in zip(self.addresses, links, strict=True) if link is None]
         near = guard(self.client, partial(reachable, self.client, far), self.addresses)
-        self._direct = set(far) == near
-        return [
-            link or (DirectSender(self.client, address) if address in near else None)
-            for address, link in zip(self.addresses, links, strict=True)
+        self._direct = bool(far) and set(far) == near
+        direct = [
+            DirectSender(self.client, address, self._note_loss) if address in near else None
+            for address in self.addresses
         ]
+        return [link or sender for link, sender in zip(links, direct, strict=True)]
+
+    def _note_loss(self, error: LinkLostError) -> None:
+        self._lost = self._lost or (time.monotonic(), error)
+
+    def _check(self) -> None:
+        """Raise if a worker waits for a message that was lost, and has not left itself."""
+        if self._lost is not None and time.monotonic() - self._lost[0] > _NOTICE_SECONDS:
+            raise self._lost[1]
 
     def _add(
         self, what: str, worker: int, place: int, function: Any, *args: Any
@@ -163,12 +176,13 @@ class _Attempt:
 
     def fetch(self, futures: list[distributed.Future]) -> list[Any]:
         """Wait for results, and return them."""
-        return fetch_all(self.client, futures, self.addresses, direct=self._direct or None)
+        direct = self._direct or None
+        return fetch_all(self.client, futures, self.addresses, self._check, direct=direct)
 
     def collect(self, storage: ArrayStorage) -> Outcome:
         """Wait for the workers; store what they have made."""
         outcome = Outcome()
-        wait_all(self.client, self.finals, self.addresses)
+        wait_all(self.client, self.finals, self.addresses, self._check)
         # If the result takes the place of the input, a loss half-way would leave neither.
         in_place = storage.source is storage.target
         store = partial(storage.store, CpuDevice())

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from dask._task_spec import List, Task, TaskRef
 
-from hetero_la.scheduler.cluster.placement_plugin import CUT, RunTask
+from hetero_la.scheduler.cluster.placement_plugin import HOLD, RunTask
 from hetero_la.scheduler.on_dask.inputs import Declared, Piece, cut
 from hetero_la.scheduler.on_dask.run_tasks import (
     begin_run,
@@ -71,7 +71,7 @@ class Share(NamedTuple):
 
 def chain_slices(
     programs: Sequence[Program], opened: Sequence[Any], filled: Sequence[Any],
-    add: Callable[..., Any], folder: str | None = None, *, requests: bool = False,
+    add: Callable[..., Any], folder: str | None = None, *, exchanges_input: bool = False,
 ) -> tuple[list[Any], dict[int, list[Any]]]:  # fmt: skip
     """Make tasks of the programs, cut where they save checkpoints.
 
@@ -86,7 +86,7 @@ def chain_slices(
         function and its arguments, and returns what stands for its result in those of others.
     folder : str, optional
         For the files of checkpoints.
-    requests : bool, optional
+    exchanges_input : bool, optional
         Whether workers may hold parts of each other's input.
 
     Returns
@@ -105,7 +105,7 @@ def chain_slices(
         worker, last = program.worker, None
         for start, stop, step in program.slices():
             last = add("slice", worker, start, run_slice, opened[worker], start, stop, begun, last,
-                       requests and start == 0)  # fmt: skip
+                       exchanges_input and start == 0)  # fmt: skip
             if step is not None:
                 last = add("save", worker, step, save_shard, opened[worker], step, folder, last)
                 saves[step].append(last)
@@ -130,9 +130,10 @@ class RunGraph:
     Attributes
     ----------
     cuts : dict
-        Tasks that run where the chunks are: the columns of each that go to one worker.
+        Tasks that run where the chunks are: the columns of each that go to one worker.  There are
+        none where these are among `tasks`, as they follow some of them.
     tasks : dict
-        Tasks that belong to a worker.
+        Tasks of the run.
     values : list
         What gives the workers' per-step values, in a task.
     """
@@ -146,7 +147,8 @@ class RunGraph:
         self.tasks: dict[Any, RunTask] = {}
         self.values: list[Any]
         one = len(job.programs) == 1 or not over_processes(job.workers)
-        self._requests = not one and (on_gpu or any(worker.virtual for worker in job.workers))
+        on_devices = on_gpu or any(worker.virtual for worker in job.workers)
+        self._exchanges_input = on_devices and not one
         apart = works_apart(job.workers, on_gpu)
         whole = [_share(job, job.programs)]
         each = [_share(job, [program]) for program in job.programs]
@@ -218,23 +220,28 @@ class RunGraph:
                 continue
             *ends, width = itertools.accumulate((b - a for (a, b), _ in targets), initial=0)
             key, declared = chunk.key, chunk.declared
-            if self._requests or width < chunk.columns[1] - chunk.columns[0]:
-                key = (f"{CUT}-{self.token}", share.worker, place)
+            if self._exchanges_input or width < chunk.columns[1] - chunk.columns[0]:
                 spans = tuple(origin for origin, _ in targets)
-                whole = declared._replace(finite=False)  # its columns are checked when copied
-                if self._requests:
-                    self.tasks[key] = RunTask(
-                        key, hold_columns, TaskRef(chunk.key), spans, whole, self._attempt,
-                        List(*self._opened), run=self.token,
-                    )  # fmt: skip
-                else:
-                    self.cuts[key] = Task(key, cut, TaskRef(chunk.key), spans, whole)
+                key = self._part(chunk, share.worker, place, spans)
                 beside = itertools.pairwise((*ends, width))  # where `cut` puts them
                 targets = tuple(
                     (at, target) for at, (_, target) in zip(beside, targets, strict=True)
                 )
                 declared = declared._replace(shape=(declared.shape[0], width))
             yield List(Piece(chunk.row, targets, declared), TaskRef(key))
+
+    def _part(self, chunk: Chunk, worker: int, place: int, spans: tuple[Span, ...]) -> Any:
+        """Add a task that takes a worker's columns where the chunk is, and return its key."""
+        whole = chunk.declared._replace(finite=False)  # its columns are checked when copied
+        given = TaskRef(chunk.key), spans, whole
+        if not self._exchanges_input:
+            key = (f"hetero-la-cut-{self.token}", worker, place)
+            self.cuts[key] = Task(key, cut, *given)
+            return key
+        key = (f"{HOLD}-{self.token}", worker, place)
+        opened = List(*self._opened)
+        self.tasks[key] = RunTask(key, hold_columns, *given, self._attempt, opened, run=self.token)
+        return key
 
     def _portions(self, share: Share, inputs: list[List]) -> list[list[List]]:
         """Group inputs into portions, so that those already copied to the share can be freed."""
@@ -269,7 +276,9 @@ class RunGraph:
             [self._add("fill", w, i, fill_shard, shards[w], i, some) for i, some in enumerate(mine)]
             for w, mine in enumerate(portions)
         ]
-        return chain_slices(job.programs, shards, filled, self._add, requests=self._requests)[0]
+        return chain_slices(
+            job.programs, shards, filled, self._add, exchanges_input=self._exchanges_input
+        )[0]
 
     def _open(self) -> None:
         """Add the tasks that open the shards of several processes."""
@@ -280,7 +289,9 @@ class RunGraph:
                       self._on_gpu)
             for w in range(len(job.programs))
         ]  # fmt: skip
-        self._opened = self._for_each("opened", note_open, self._shards) if self._requests else []
+        self._opened = list[TaskRef]()
+        if self._exchanges_input:
+            self._opened = self._for_each("opened", note_open, self._shards)
 
 
 def works_apart(workers: Sequence[WorkerInfo], on_gpu: bool) -> bool:

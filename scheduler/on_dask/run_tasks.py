@@ -22,8 +22,13 @@ from hetero_la.scheduler.exchange.columns import (
 )
 from hetero_la.scheduler.exchange.communicators import Contact
 from hetero_la.scheduler.exchange.group import RunGroup
+from hetero_la.scheduler.exchange.input_exchange import (
+    HeldColumns,
+    exchange_columns,
+    held_here,
+    hold,
+)
 from hetero_la.scheduler.exchange.port import Port
-from hetero_la.scheduler.exchange.requests import HeldColumns, exchange_columns, held_here, hold
 from hetero_la.scheduler.on_dask.group_tasks import ending_together, in_group, new_group
 from hetero_la.scheduler.on_dask.held_shard import (
     HeldShard,
@@ -153,7 +158,8 @@ def hold_columns(
 ) -> HeldColumns | Array:
     """Dask task: hold the columns of a chunk that go to one worker until this requests them.
 
-    Where no worker of the run has its device here, Dask has to bring them.
+    Where no worker of the run has its device here, Dask has to bring them.  All shards are open
+    when the tasks in `opened` have ended.
     """
     place = device_index(chunk)
     for shard in shards_of(attempt):
@@ -197,16 +203,16 @@ def begin_shard(held: HeldShard, before: Any) -> Contact | None:
 
 def run_slice(
     held: HeldShard, start: int, stop: int, contacts: Sequence[Contact], before: Any,
-    requests: bool = False,
+    exchanges_input: bool = False,
 ) -> None:  # fmt: skip
     """Dask task: run a slice of a program, beside those of the run's other workers.
 
-    `requests` says whether they may hold parts of each other's input.
+    `exchanges_input` says whether they may hold parts of each other's.
     """
     if held.group is None or current_worker() is not None:
-        _run_slice(held, start, stop, contacts, requests)
+        _run_slice(held, start, stop, contacts, exchanges_input)
         return
-    # Without Dask's workers, there may be one thread for all tasks.
+    # Without Dask's workers, there may be one thread for all tasks; all input is in this process.
     with _without_workers:
         if not held.group.joined:
             together = shards_of(held.attempt)
@@ -223,10 +229,11 @@ _without_workers = ProcessLock()
 
 
 def _run_slice(
-    held: HeldShard, start: int, stop: int, contacts: Sequence[Contact], requests: bool = False
-) -> None:
+    held: HeldShard, start: int, stop: int, contacts: Sequence[Contact],
+    exchanges_input: bool = False,
+) -> None:  # fmt: skip
     try:
-        _work(held, start, stop, contacts, requests)
+        _work(held, start, stop, contacts, exchanges_input)
     except BaseException as error:
         # Dask keeps the error's frames, and so what is in them, until garbage is collected.
         traceback.clear_frames(error.__traceback__)
@@ -236,11 +243,11 @@ def _run_slice(
 
 
 def _work(
-    held: HeldShard, start: int, stop: int, contacts: Sequence[Contact], requests: bool
+    held: HeldShard, start: int, stop: int, contacts: Sequence[Contact], exchanges_input: bool
 ) -> None:
     with held.in_task(), in_group(held.group, contacts), held.at_work() as (runner, buffer):
         try:
-            if requests and held.group is not None:
+            if exchanges_input and held.group is not None:
                 _exchange_input(held.group, buffer)
             runner.run(start, stop)
         finally:

@@ -62,7 +62,10 @@ def wanted_by_dask() -> Callable[[], bool]:
     return wanted
 
 
-def wait_all(client: Client, futures: Sequence[Future], workers: Sequence[str]) -> None:
+def wait_all(
+    client: Client, futures: Sequence[Future], workers: Sequence[str],
+    check: Callable[[], None] = lambda: None,
+) -> None:  # fmt: skip
     """Wait until all `futures` are done, or one of them cannot be.
 
     Whatever ends the wait early (an error, a lost worker, Ctrl-C) also cancels
@@ -77,6 +80,8 @@ def wait_all(client: Client, futures: Sequence[Future], workers: Sequence[str]) 
     workers : sequence of str
         Addresses of the workers that they are tied to; Dask would wait for ever
         for one that has left (dask/distributed#7346).
+    check : callable, optional
+        Called from time to time; what it raises ends the wait.
 
     Raises
     ------
@@ -88,14 +93,15 @@ def wait_all(client: Client, futures: Sequence[Future], workers: Sequence[str]) 
         If the futures were cancelled, or the cluster is gone.
     """
     try:
-        _wait(client, futures, workers, _finish)
+        _wait(client, futures, workers, _finish, check)
     except BaseException:
         _cancel(client, futures)
         raise
 
 
 def fetch_all(
-    client: Client, futures: Sequence[Future], workers: Sequence[str], direct: bool | None = None
+    client: Client, futures: Sequence[Future], workers: Sequence[str],
+    check: Callable[[], None] = lambda: None, *, direct: bool | None = None,
 ) -> list[Any]:  # fmt: skip
     """Wait as `wait_all` does, but cancel nothing, and return the results.
 
@@ -109,7 +115,7 @@ def fetch_all(
         except (FutureCancelledError, FuturesCancelledError, OSError) as error:
             raise _cancelled(future) from error  # the result was there, and is no more
 
-    return _wait(client, futures, workers, fetch)
+    return _wait(client, futures, workers, fetch, check)
 
 
 def guard(client: Client, start: Callable[[], Awaitable[Any]], workers: Sequence[str]) -> Any:
@@ -130,9 +136,10 @@ def _wait(
     futures: Sequence[Future],
     workers: Sequence[str],
     each: Callable[[Future], Awaitable[Any]],
+    check: Callable[[], None],
 ) -> list[Any]:
     try:
-        return list(client.sync(_settle, client, each, futures, workers))
+        return list(client.sync(_settle, client, each, futures, workers, check))
     except _UnfinishedError as unfinished:
         reason = _reason(*unfinished.args)
     raise reason  # outside, or it would carry an error along that cannot be pickled
@@ -146,11 +153,11 @@ async def _finish(future: Future) -> None:
 
 async def _settle(
     client: Client, each: Callable[[Any], Awaitable[Any]], items: Sequence[Any],
-    workers: Sequence[str],
+    workers: Sequence[str], check: Callable[[], None] = lambda: None,
 ) -> list[Any]:  # fmt: skip
     """Await `each` of all items, and return the results; raise if a worker is lost first."""
     tasks = [asyncio.ensure_future(each(item)) for item in items]
-    everything, watch = asyncio.gather(*tasks), _Watch(client, workers)
+    everything, watch = asyncio.gather(*tasks), _Watch(client, workers, check)
     watching = asyncio.ensure_future(watch.until(everything))
     for one in (everything, watching):  # cancelling would leave what Dask began without an owner
         one.add_done_callback(_look_at_error)
@@ -184,8 +191,10 @@ def _is_echo(error: BaseException) -> bool:
 class _Watch:
     """Watch over workers: whether they are there, and accept tasks."""
 
-    def __init__(self, client: Client, workers: Sequence[str]) -> None:
-        self._client, self._workers = client, workers
+    def __init__(
+        self, client: Client, workers: Sequence[str], check: Callable[[], None]
+    ) -> None:  # fmt: skip
+        self._client, self._workers, self._check = client, workers, check
         self._paused: dict[str, float] = {}  # since when
 
     async def until(self, end: asyncio.Future[Any]) -> None:
@@ -194,7 +203,7 @@ class _Watch:
             await self.look()
 
     async def look(self) -> None:
-        """Raise if one has left, or was paused for too long."""
+        """Raise if one has left, or was paused for too long, or `check` does."""
         try:
             running = await self._client.scheduler.ncores_running()
         except (OSError, AttributeError, RuntimeError) as error:  # a closed client has none
@@ -210,6 +219,7 @@ class _Watch:
                     f"worker {self._label(address)} has been paused for {_PAUSE_LIMIT:g} s: "
                     "its memory may be full"
                 )
+        self._check()
 
     async def _raise_for_lost(self) -> None:
         found = await self._client.scheduler.identity()

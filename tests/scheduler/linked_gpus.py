@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import pickle
@@ -11,7 +12,7 @@ import time
 import uuid
 from collections.abc import Sequence
 from multiprocessing.connection import Client, Connection, Listener
-from queue import SimpleQueue
+from queue import Full, Queue
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,8 @@ from hetero_la.tiles.kernels.cpu.device import VirtualGpu
 #: Names of the communicators that this process has made, and those that were aborted.
 made: list[bytes] = []
 aborted: list[bytes] = []
+#: Messages that a pipe takes before it lets its caller wait.
+ENQUEUED = 16
 #: Which communicators of this process fail to be made, counted from 0.
 failing: set[int] = set()
 
@@ -44,11 +47,16 @@ class LinkedGpu(VirtualGpu):
 
 
 class Pipe:
-    """One direction between two processes."""
+    """One direction between two processes.
+
+    As with CUDA, a message has left once it is received, and a queue that is full lets its caller
+    wait.
+    """
 
     def __init__(self, name: bytes, *, sends: bool) -> None:
         self.name, address = name, f"\0{name.hex()}"
-        self._waiting: SimpleQueue[list[Any] | None] = SimpleQueue()
+        self._waiting: Queue[list[Any] | None] = Queue(ENQUEUED)
+        self._over = False
         if sends:
             self._end = connected(address)
             threading.Thread(target=self._send_all, daemon=True).start()
@@ -60,24 +68,34 @@ class Pipe:
         try:
             while (arrays := self._waiting.get()) is not None:
                 self._end.send_bytes(pickle.dumps(arrays))
-        except OSError:
-            pass
+                self._end.recv_bytes()
+                self._waiting.task_done()
+        except (OSError, EOFError):
+            self._over = True
 
     def send(self, arrays: Sequence[Any], ready: Any) -> None:
         assert ready is None
-        self._waiting.put([np.array(array, order="F") for array in arrays])
+        copies = [np.array(array, order="F") for array in arrays]
+        while not self._over:
+            with contextlib.suppress(Full):
+                return self._waiting.put(copies, timeout=0.05)
+        raise RuntimeError("the communicator was aborted")
 
     def receive(self, targets: Sequence[Any]) -> None:
         arrays = pickle.loads(self._end.recv_bytes())
+        self._end.send_bytes(b"received")
         for target, array in zip(targets, arrays, strict=True):
             target[...] = array
 
     def flush(self) -> None:
-        """What was sent is a copy."""
+        while self._waiting.unfinished_tasks and not self._over:
+            time.sleep(0.0005)
 
     def abort(self) -> None:
         aborted.append(self.name)
-        self._waiting.put(None)
+        self._over = True
+        with contextlib.suppress(Full):
+            self._waiting.put(None, timeout=0.05)
         with socket.socket(fileno=os.dup(self._end.fileno())) as end:
             end.shutdown(socket.SHUT_RDWR)  # which ends a wait in another thread
 

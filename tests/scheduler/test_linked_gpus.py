@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 import hetero_la
 from hetero_la.scheduler.cluster.clients import worker_infos
-from hetero_la.scheduler.exchange import requests
+from hetero_la.scheduler.exchange import input_exchange
 from tests.dask_support import chunked
 from tests.scheduler import linked_gpus
 from tests.scheduler.linked_gpus import link_gpus
@@ -166,7 +166,7 @@ def be_far_apart(client: Client) -> None:
 
 
 def take_little_at_a_time() -> None:
-    requests._ROUND = 6000
+    input_exchange._ROUND = 6000
 
 
 def on_workers(client: Client, a: NDArray, chunks: Any) -> da.Array:
@@ -201,7 +201,7 @@ def test_blocks_go_from_gpu_to_gpu(gpus: Client, rounds: str, linked: bool) -> N
             gpus.run(fail_at, number, workers=[info.address])
     for dtype, chunks, order in (
         ("float64", 70, "C"), ("complex64", (N, 33), "F"), ("float32", (45, N), "C"),
-        ("float64", N, "F"),
+        ("float64", N, "F"), ("complex128", 20, "C"),
     ):  # fmt: skip
         a = np.asarray(random(N, dtype=dtype), order=order)  # type: ignore[call-overload]
         b = random(N, 5, dtype)

@@ -146,12 +146,37 @@ def test_a_message_that_is_lost_ends_the_run(far: Client, monkeypatch: pytest.Mo
     check_lu(far, random(N))
 
 
+def test_a_client_that_cannot_reach_a_worker_any_more_ends_the_run(
+    far: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = messages._send
+
+    async def send(rpc: Any, topic: str, header: Any, *how: Any, **more: Any) -> None:
+        if header[0] == "abort" or header[0][1] >= 2 * NB:
+            raise OSError("no route to host")
+        await real(rpc, topic, header, *how, **more)
+
+    monkeypatch.setattr(messages, "_send", send)
+    began = time.monotonic()
+    with pytest.raises(LinkLostError, match=r"from the client was lost: OSError.*no route"):
+        hetero_la.lu_factor(random(N), nb=NB, client=far)
+    assert time.monotonic() - began < 15
+    assert nothing_left(far)
+
+
+def test_a_client_that_was_closed_sends_nothing() -> None:
+    with Client(processes=False, dashboard_address=None, set_as_default=False) as client:
+        (address,) = client.run(accept_messages)
+    with pytest.raises(LinkLostError, match="no message can be sent to inproc"):
+        DirectSender(client, address, print).put("run 1", 0, [])
+
+
 def test_a_sender_waits_until_messages_are_released() -> None:
     topic, arrived, array = "run 1", queue.SimpleQueue[Any](), random(4)
     with Client(processes=False, dashboard_address=None, set_as_default=False) as client:
         (address,) = client.run(accept_messages)
         endpoint().subscribe(topic, lambda *message: arrived.put(message), arrived.put)
-        sender, most = DirectSender(client, address), 2 * array.nbytes
+        sender, most = DirectSender(client, address, arrived.put), 2 * array.nbytes
         for place in range(2):
             sender.put(topic, place, [array], most)
         messages_of = [arrived.get(timeout=10) for _ in range(2)]

@@ -1,0 +1,197 @@
+"""Columns of the input that workers of a run request from each other before its programs begin."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hetero_la.scheduler.exchange.group import RunGroup
+from hetero_la.tiles.arrays.errors import StaleShardError
+from hetero_la.tiles.arrays.transfer import (
+    array_module,
+    is_column_major,
+    on_device_of,
+    to_host,
+    wait_for_writes,
+)
+from hetero_la.tiles.kernels.device import Array
+
+#: Bytes that a worker sends to all others together at a time, and takes from them.
+_ROUND = 2**30
+#: Columns begin at multiples of so many bytes.
+_ALIGNMENT = 256
+
+
+class HeldColumns(NamedTuple):
+    """Columns that a worker of a run holds for another one.
+
+    Attributes
+    ----------
+    worker : int
+        Index of the worker in the run.
+    name : str
+        Under which it finds them.
+    shape : tuple of int
+        Rows and columns.
+    dtype : dtype
+        Their type.
+    column_major : bool
+        Order in which they are sent.
+    """
+
+    worker: int
+    name: str
+    shape: tuple[int, int]
+    dtype: np.dtype[Any]
+    column_major: bool
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes to send."""
+        return self.shape[0] * self.shape[1] * self.dtype.itemsize
+
+
+def hold(group: RunGroup, views: Sequence[Array]) -> HeldColumns:
+    """Hold columns, side by side in `views`, for the other workers of a run until it begins."""
+    name, first = uuid.uuid4().hex, views[0]
+    group.held[name] = views
+    shape = first.shape[0], sum(view.shape[1] for view in views)
+    return HeldColumns(group.worker, name, shape, first.dtype, is_column_major(first))
+
+
+def exchange_columns(
+    group: RunGroup, wanted: Sequence[HeldColumns],
+    take: Callable[[Sequence[tuple[HeldColumns, Array]]], None],
+) -> None:  # fmt: skip
+    """Send the other workers what they request, and take what this one does.
+
+    All workers of a run call it at the same place.  They go on by rounds: what is sent in one has
+    been taken before the next, so that no worker needs memory for more.
+
+    Parameters
+    ----------
+    group : RunGroup
+        The workers, which have met.
+    wanted : sequence of HeldColumns
+        What others hold for this worker.
+    take : callable
+        Called with some of it, and the arrays, which it has copied at its return.
+    """
+    others = [worker for worker in range(group.size) if worker != group.worker]
+    most = _ROUND // max(len(others), 1)
+    mine = {w: list(_rounds([held for held in wanted if held.worker == w], most)) for w in others}
+    for w in others:
+        group.post(w, ("wanted", group.worker), value=mine[w])
+    theirs = {w: group.inbox.take(("wanted", w)) for w in others}
+    try:
+        for k in range(max(map(len, [*mine.values(), *theirs.values()]), default=0)):
+            _one_round(group, k, _rounds_at(theirs, k), _rounds_at(mine, k), take)
+    except BaseException as error:
+        group.abort(error)  # or what has been enqueued would not end
+        with contextlib.suppress(Exception):
+            group.device.synchronize()  # its memory is free then
+        raise
+    group.held.clear()
+
+
+def _rounds(wanted: Sequence[HeldColumns], most: int) -> Iterator[list[HeldColumns]]:
+    """Yield parts of at most so many bytes, if no columns alone have more."""
+    some, size = list[HeldColumns](), 0
+    for held in wanted:
+        if some and size + held.nbytes > most:
+            yield some
+            some, size = [], 0
+        some.append(held)
+        size += held.nbytes
+    if some:
+        yield some
+
+
+def _rounds_at(rounds: dict[int, list[list[HeldColumns]]], k: int) -> dict[int, list[HeldColumns]]:
+    return {worker: parts[k] for worker, parts in rounds.items() if k < len(parts)}
+
+
+def _one_round(
+    group: RunGroup, k: int, theirs: dict[int, list[HeldColumns]],
+    mine: dict[int, list[HeldColumns]],
+    take: Callable[[Sequence[tuple[HeldColumns, Array]]], None],
+) -> None:  # fmt: skip
+    """Send and receive one message to and from each worker, and take what has come."""
+    channels, device = group.channels, group.device
+    # All memory is there before anything is enqueued that waits for others: to get more, CUDA may
+    # wait for all that has been.
+    packed = {worker: _packed(group, helds) for worker, helds in theirs.items()}
+    memory = {
+        worker: device.empty((_places(helds)[-1],), np.uint8)
+        for worker, helds in mine.items() if worker in channels
+    }  # fmt: skip
+    for array in packed.values():
+        wait_for_writes(array)
+    for worker, array in packed.items():
+        if worker in channels:
+            group.call(partial(channels[worker].send, array))
+        else:
+            group.post(worker, ("columns", k, group.worker), [to_host(array)])
+    for worker, array in memory.items():
+        group.call(partial(channels[worker].receive_in, array))
+    device.synchronize()
+    for worker in packed.keys() & channels.keys():
+        group.call(channels[worker].flush)
+    packed.clear()
+    group.inbox.check()  # what a run that was aborted has received are no columns
+    for worker, helds in mine.items():
+        if worker in channels:
+            take(_unpacked(memory.pop(worker), helds))
+        else:
+            arrived = group.inbox.take(("columns", k, worker))
+            take(_unpacked(arrived.arrays[0], helds))
+            arrived.release()
+
+
+def _places(helds: Sequence[HeldColumns]) -> list[int]:
+    """Return where columns begin in a message, and its size in bytes."""
+    sizes = (-(-held.nbytes // _ALIGNMENT) * _ALIGNMENT for held in helds)
+    return list(itertools.accumulate(sizes, initial=0))
+
+
+def _unpacked(memory: Array, helds: Sequence[HeldColumns]) -> list[tuple[HeldColumns, Array]]:
+    """Return views of the columns of a message."""
+    found = []
+    for held, start in zip(helds, _places(helds), strict=False):
+        part = memory[start : start + held.nbytes].view(held.dtype)
+        found.append((held, part.reshape(held.shape, order="F" if held.column_major else "C")))
+    return found
+
+
+def _packed(group: RunGroup, helds: Sequence[HeldColumns]) -> Array:
+    """Return a message with columns that this worker holds."""
+    sources = [_views(group, held.name) for held in helds]
+    with on_device_of(sources[0][0]):
+        memory = array_module(sources[0][0]).empty(_places(helds)[-1], np.uint8)
+        for (_, target), views in zip(_unpacked(memory, helds), sources, strict=True):
+            start = 0
+            for view in views:
+                target[:, start : start + view.shape[1]] = view
+                start += view.shape[1]
+    return memory
+
+
+def held_here(group: RunGroup, name: str) -> Array:
+    """Return columns that this worker holds for itself, and hold them no longer."""
+    views = _views(group, name)
+    with on_device_of(views[0]):
+        return views[0] if len(views) == 1 else array_module(views[0]).concatenate(views, axis=1)
+
+
+def _views(group: RunGroup, name: str) -> Sequence[Array]:
+    """Return what is held, and hold it no longer."""
+    try:
+        return group.held.pop(name)
+    except KeyError:
+        raise StaleShardError("columns of the input are not held any more: compute again") from None
