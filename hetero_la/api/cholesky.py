@@ -21,9 +21,11 @@ from hetero_la.checks.inputs import (
 )
 from hetero_la.checks.lazy import is_dask_array, lazy_function
 from hetero_la.checks.warnings import not_positive_message, warn_ill_conditioned
-from hetero_la.execution.execute import Result, can_hold_result, execute
+from hetero_la.execution.destination import can_hold_result
+from hetero_la.execution.execute import execute
 from hetero_la.execution.report import Report
 from hetero_la.execution.resident_factors import Residency
+from hetero_la.execution.result import Result
 from hetero_la.numerics.conditioning import hermitian_norm1, reciprocal_condition
 from hetero_la.numerics.triangles import (
     complete_from_triangle,

@@ -20,9 +20,10 @@ from hetero_la.checks.inputs import (
     require_row_numbers,
 )
 from hetero_la.checks.warnings import warn, zero_pivot_message
-from hetero_la.execution.execute import Result, execute
+from hetero_la.execution.execute import execute
 from hetero_la.execution.executor_choice import require_options
 from hetero_la.execution.resident_factors import Residency
+from hetero_la.execution.result import Result
 from hetero_la.numerics.growth import require_little_growth
 from hetero_la.numerics.range_scaling import largest_entry
 from hetero_la.numerics.triangles import unit_lower_triangle, upper_triangle

@@ -27,10 +27,12 @@ from hetero_la.api.structure import (
 from hetero_la.checks.array_types import Eager, Numbers, Same
 from hetero_la.checks.inputs import as_matrix, as_system, require_pivoting
 from hetero_la.checks.warnings import singular_message, warn_ill_conditioned
-from hetero_la.execution.execute import Result, can_hold_result, execute
+from hetero_la.execution.destination import can_hold_result
+from hetero_la.execution.execute import execute
 from hetero_la.execution.executor_choice import require_options
 from hetero_la.execution.report import Report
 from hetero_la.execution.resident_factors import Residency
+from hetero_la.execution.result import Result
 from hetero_la.numerics.conditioning import norm1, reciprocal_condition
 from hetero_la.numerics.range_scaling import column_exponents, times_power_of_two
 from hetero_la.numerics.refinement import refine

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from hetero_la.checks.inputs import is_writable
 from hetero_la.execution.resident_factors import Residency
 from hetero_la.planning.plan import Plan
 from hetero_la.scheduler.machine.model import Source
@@ -25,14 +26,14 @@ class Destination:
         Columns beside it.
     in_place : bool
         Whether the result takes the place of `matrix`.
-    residency : Residency
+    residency : Residency, optional
         Where the factors are to be once the run is over.
     """
 
     matrix: Any
     nrhs: int
     in_place: bool
-    residency: Residency
+    residency: Residency = Residency.CALLER
 
     @property
     def gpu(self) -> int | None:
@@ -72,3 +73,9 @@ class Destination:
         if self.in_place:
             return self.matrix
         return column_major_empty(self.matrix, (self.matrix.shape[0], self.new_columns))
+
+
+def can_hold_result(a: Any) -> bool:
+    """Return whether LAPACK may overwrite `a`: column-major, writable and aligned in memory."""
+    usable = is_writable(a) and getattr(a.flags, "aligned", True)
+    return bool(a.flags.f_contiguous and usable)

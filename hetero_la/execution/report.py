@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import functools
 from collections import Counter, defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
+
+from hetero_la.planning.decisions import Problem
+from hetero_la.planning.options import Options
 from hetero_la.planning.plan import Plan
+from hetero_la.planning.planner import make_plan
+from hetero_la.scheduler.machine.model import Source
+from hetero_la.scheduler.placement.workers import calling_thread
 from hetero_la.scheduler.program.instructions import CallKernel
 from hetero_la.scheduler.run.job import Loss, Outcome
+from hetero_la.scheduler.run.step_memory import Name
 from hetero_la.scheduler.run.trace import LogEntry
 
 #: Names of the values of geqrf's `method`.
@@ -146,8 +155,60 @@ class Timing:
         return "\n".join(lines)
 
 
-class Report(NamedTuple):
-    """Plan and timing of a run."""
+class Report:
+    """Plan and timing of a run; iterates over the two.
 
-    plan: Plan
-    timing: Timing
+    Parameters
+    ----------
+    plan : Plan
+        How the run was planned.
+    timing : Timing
+        How it went.
+    """
+
+    def __init__(self, plan: Plan, timing: Timing) -> None:
+        self._made = plan, timing
+
+    @property
+    def plan(self) -> Plan:
+        """How the run was planned."""
+        return self._made[0]
+
+    @property
+    def timing(self) -> Timing:
+        """How it went."""
+        return self._made[1]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._made)
+
+
+class UnplannedReport(Report):
+    """Report of a run by LAPACK, whose plan is made when it is asked for: that of one tile.
+
+    Parameters
+    ----------
+    problem : Problem
+        What was computed.
+    source : Source
+        Memory order of the matrix.
+    seconds : float
+        How long it took.
+    values : dict
+        The vectors of its one step.
+    """
+
+    def __init__(
+        self, problem: Problem, source: Source, seconds: float, values: dict[Name, np.ndarray]
+    ) -> None:
+        self._run = problem, source, seconds, values
+
+    @functools.cached_property
+    def _made(self) -> tuple[Plan, Timing]:  # type: ignore[override]
+        problem, source, seconds, values = self._run
+        one = Options(nb=max(problem.m, problem.n, problem.nrhs))
+        plan = make_plan(problem, one, (calling_thread(),), source=source)
+        places = plan.programs[0].instructions
+        call = next(place for place, i in enumerate(places) if isinstance(i, CallKernel))
+        log = [LogEntry(call, 0.0, seconds)]
+        return plan, Timing.of(seconds, plan, Outcome(values, {0: log}))

@@ -8,14 +8,16 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
-from scipy.linalg import get_lapack_funcs
 from scipy.sparse.linalg import LinearOperator, onenormest
 
 from hetero_la.numerics.triangles import solve_with_triangle
 from hetero_la.tiles.arrays.transfer import array_module, is_device_array, to_host
+from hetero_la.tiles.kernels.cpu.lapack import lapack_function
 
 #: Elements per block, so that their moduli stay in cache.
 _BLOCK = 1 << 17
+#: Elements up to which LAPACK's function takes no longer than to start threads.
+_FEW = 1 << 22
 
 
 def norm1(a: Any) -> float:
@@ -29,6 +31,11 @@ def norm1(a: Any) -> float:
     xp, (m, n) = array_module(a), a.shape
     if not a.size:
         return 0.0
+    if not is_device_array(a) and a.size <= _FEW and a.flags.forc:
+        lange = lapack_function("lange", a.dtype.char)
+        norm = float(lange("1", a) if a.flags.f_contiguous else lange("I", a.T))
+        if norm < np.inf:  # in single precision it may overflow
+            return norm
     if is_device_array(a):
         step = max((1 << 22) // m, 1)
         parts = (xp.abs(a[:, j : j + step]) for j in range(0, n, step))
@@ -103,7 +110,7 @@ def reciprocal_condition(
         return estimate_reciprocal_condition(anorm, like, solve)
     if not len(factor):
         return np.inf
-    (estimate,) = get_lapack_funcs((name,), (factor,))
+    estimate = lapack_function(name, factor.dtype.char)
     norm = min(anorm, float(np.finfo(factor.dtype).max))  # may overflow in single precision
     return float(estimate(factor, norm, **how)[0]) * (norm / anorm) if anorm else 0.0
 
@@ -117,8 +124,7 @@ def reciprocal_condition_upper(r: Any) -> float:
     0.5
     """
     if not is_device_array(r):
-        (trcon,) = get_lapack_funcs(("trcon",), (r,))
-        return float(trcon(r)[0]) if len(r) else np.inf
+        return float(lapack_function("trcon", r.dtype.char)(r)[0]) if len(r) else np.inf
     anorm = norm1(array_module(r).triu(r))
     return estimate_reciprocal_condition(
         anorm, r, lambda b, trans: solve_with_triangle(r, b, lower=False, adjoint=trans == 2)

@@ -26,6 +26,8 @@ from hetero_la.tiles.storage.tile_sizes import TileSizes, clipped
 
 #: Estimated seconds of a run up to which measuring the devices is not worth its time.
 _MIN_SECONDS_TO_MEASURE = 0.1
+#: Columns up to which LAPACK's recursion is not followed: they are factored one by one.
+_NARROWEST = 32
 #: A tuning is used for matrices whose sides differ from its own by at most this factor.
 _SIZE_TOLERANCE = 1.25
 
@@ -242,7 +244,40 @@ def quick_estimate(problem: Problem, options: Options, worker: WorkerInfo) -> fl
 def _estimate(
     problem: Problem, options: Options, worker: WorkerInfo, profile: Profile | None
 ) -> float:
-    layout, _ = choose_tiles(problem, options, (worker,), profile)
-    model = machine_model((worker,), problem.dtype, measure=False)
+    return _stages(problem, options, (worker,), profile).seconds()
+
+
+def team_estimate(problem: Problem, workers: Sequence[WorkerInfo]) -> float:
+    """Estimate the seconds of a run on several CPU workers of this process, without planning it."""
+    return _stages(problem, Options(), workers, current_profile()).seconds()
+
+
+def _stages(
+    problem: Problem, options: Options, workers: Sequence[WorkerInfo], profile: Profile | None
+) -> Stages:
+    layout, _ = choose_tiles(problem, options, workers, profile)
+    model = machine_model(workers, problem.dtype, measure=False)
     tasks = ROUTINES[problem.routine].tasks
-    return Stages(tasks, layout, model, range(1), None, problem.dtype).seconds()
+    return Stages(tasks, layout, model, range(len(workers)), None, problem.dtype)
+
+
+def lapack_estimate(problem: Problem, worker: WorkerInfo) -> float:
+    """Estimate the seconds of a routine by LAPACK itself, on the cores of one worker.
+
+    LAPACK's algorithm is that of the task graph, in panels of a width of its own, where no call
+    costs more than its work.
+    """
+    routine, m, n, nrhs, dtype = problem
+    model = machine_model((worker,), dtype, measure=False)
+    free = replace(model.devices[0], call_seconds=0.0, issue_seconds=0.0)
+    model, known = replace(model, devices=(free,)), ROUTINES[routine]
+    order, widest = min(m, n), known.lapack_width or min(m, n)
+    widths = [widest]
+    while not known.lapack_width and widths[-1] > _NARROWEST:
+        widths.append(-(-widths[-1] // 2))
+    return min(
+        Stages(
+            known.tasks, TileLayout(m, n, min(width, order), nrhs), model, range(1), None, dtype
+        ).seconds()
+        for width in widths
+    )

@@ -1,0 +1,100 @@
+"""Runs without a plan: LAPACK on the whole matrix, where that is predicted to be the fastest."""
+
+from __future__ import annotations
+
+import functools
+import time
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from hetero_la.algorithms.routines import ROUTINES
+from hetero_la.execution.destination import Destination
+from hetero_la.execution.executor_choice import INLINE_LIMIT
+from hetero_la.execution.report import UnplannedReport
+from hetero_la.execution.result import Result
+from hetero_la.execution.timeline import recording
+from hetero_la.planning.decisions import Problem, lapack_estimate, quick_estimate, team_estimate
+from hetero_la.planning.options import Options
+from hetero_la.scheduler.cluster.clients import embedded_can_run, running_client
+from hetero_la.scheduler.cluster.sizing import ClusterSize
+from hetero_la.scheduler.placement.workers import calling_thread
+from hetero_la.tiles.kernels.cpu.device import available_memory, copy_on_host
+from hetero_la.tiles.storage.layout import TileLayout
+
+#: A run of tasks has to be predicted faster by this factor: so far predictions may be wrong.
+_GAIN = 1.1
+#: Bytes of a result up to which free memory is not looked up: that takes as long as a small run.
+_SURE_TO_FIT = 1 << 24
+
+
+def takes_one_call(routine: str, destination: Destination) -> bool:
+    """Return whether LAPACK alone is predicted to do a run of the calling thread fastest."""
+    a = destination.matrix
+    if not isinstance(a, np.ndarray) or ROUTINES[routine].lapack is None or recording():
+        return False
+    m, n = a.shape
+    size = destination.new_columns * m * a.itemsize
+    if not m or not n or (size > _SURE_TO_FIT and size > available_memory()):
+        return False
+    client = running_client()
+    if client and getattr(client.cluster, "options", None):
+        return False
+    nrhs = _rounded(destination.nrhs)
+    return _is_fastest(routine, _rounded(m), _rounded(n), nrhs, a.dtype, client is not None)
+
+
+def _rounded(size: int) -> int:
+    """Return the next size with three binary digits: so few predictions serve all sizes.
+
+    Examples
+    --------
+    >>> [_rounded(size) for size in (0, 7, 10, 1000, 1025)]
+    [0, 7, 10, 1024, 1280]
+    """
+    shift = max(size.bit_length() - 3, 0)
+    return -(-size >> shift) << shift
+
+
+@functools.cache
+def _is_fastest(
+    routine: str, m: int, n: int, nrhs: int, dtype: np.dtype[Any], client: bool
+) -> bool:
+    """Compare the predictions, once in a process."""
+    problem, caller = Problem(routine, m, n, nrhs, dtype), calling_thread()
+    tasks = quick_estimate(problem, Options(), caller)
+    if tasks >= INLINE_LIMIT["cpu"] and (client or embedded_can_run()):
+        # Then the tasks run on a cluster.
+        size = ClusterSize.choose({}) if not client else None
+        if size is None or size.gpus:
+            return False
+        worker = replace(caller, blas_threads=size.blas_threads)
+        tasks = team_estimate(problem, [worker] * size.cpus)
+    return lapack_estimate(problem, caller) < _GAIN * tasks
+
+
+def call_lapack(routine: str, destination: Destination, b: Any) -> Result:
+    """Run a routine on a matrix on the host by LAPACK, in the calling thread."""
+    began = time.perf_counter()
+    a, nrhs = destination.matrix, destination.nrhs
+    m, n = a.shape
+    if destination.in_place:
+        target = a
+    else:
+        target = np.empty((m, n + nrhs), a.dtype, order="F")
+        copy_on_host(target[:, :n], a)
+    if b is not None:
+        target[:, n:] = b
+    call = ROUTINES[routine].lapack
+    assert call is not None
+    vectors = call(target[:, :n], target[:, n:])
+    values = {(name, 0): vector for name, vector in vectors.items()}
+    layout, problem = _one_tile(m, n, nrhs), Problem(routine, m, n, nrhs, a.dtype)
+    report = UnplannedReport(problem, destination.source, time.perf_counter() - began, values)
+    return Result(values, layout, a.dtype, target, report)
+
+
+@functools.lru_cache(maxsize=64)
+def _one_tile(m: int, n: int, nrhs: int) -> TileLayout:
+    return TileLayout(m, n, max(m, n, nrhs), nrhs)
