@@ -248,7 +248,7 @@ _LSTSQ = replace(
     ratio="lstsq_ratio",
     reference="lstsq",
     keeps=(),
-    lapack=None,
+    lapack=lapack.qr_and_lstsq,
 )
 _MULTIPLY = Routine(
     tasks=multiply_tasks,
@@ -268,7 +268,9 @@ ROUTINES = {
         lapack=lapack.qr_and_q,
     ),
     "lstsq": _LSTSQ,
-    "minimum_norm": replace(_LSTSQ, tasks=minimum_norm_tasks, command=""),
+    "minimum_norm": replace(
+        _LSTSQ, tasks=minimum_norm_tasks, command="", lapack=lapack.qr_and_minimum_norm
+    ),
     "qr_multiply": _MULTIPLY,
     "qr_multiply_adjoint": replace(_MULTIPLY, tasks=adjoint_multiply_tasks),
     "qr_solve": replace(

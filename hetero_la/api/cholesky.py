@@ -18,6 +18,7 @@ from hetero_la.checks.inputs import (
     as_matrix,
     as_system,
     is_writable,
+    require_square,
 )
 from hetero_la.checks.lazy import is_dask_array, lazy_function
 from hetero_la.checks.warnings import not_positive_message, warn_ill_conditioned
@@ -215,7 +216,10 @@ def _factor(
 ) -> tuple[Any, Result]:
     """Compute a factor in the lower triangle of an array; return it and the result of the run."""
     a = as_array(a, "a", (0, 1, 2))  # as SciPy, accept a number
-    a = as_matrix(array_module(a).atleast_2d(a), square=True, finite=check_finite)
+    a = a if a.ndim == 2 else array_module(a).atleast_2d(a)
+    require_square(a, "a")
+    if check_finite:
+        require_finite(a, "a")
     # The upper triangle of A is the lower one of A^T, and U^T its factor.
     matrix = a if lower else a.T
     # If the array may be overwritten but has the other order, complete it and use its transpose.
@@ -318,7 +322,13 @@ def solve_positive(
     numpy.linalg.LinAlgError
         If the matrix is not positive definite.
     """
-    a, b = as_system(a, b, check_finite=check_finite, square=True)
+    return solve_positive_system(
+        *as_system(a, b, check_finite=check_finite, square=True), lower=lower, **how
+    )
+
+
+def solve_positive_system(a: Any, b: Any, *, lower: bool, **how: Any) -> tuple[Any, Report]:
+    """Solve as `solve_positive` does, for arrays that have been checked."""
     rhs = b[:, None] if b.ndim == 1 else b
     x, report = _solve("solve_positive", a, rhs, lower, **how)
     return x.reshape(b.shape), report

@@ -7,7 +7,7 @@ from typing import Any, Unpack
 
 from numpy.linalg import LinAlgError
 
-from hetero_la.api.cholesky import inverse_positive, solve_positive
+from hetero_la.api.cholesky import inverse_positive, solve_positive_system
 from hetero_la.api.lu import execute_lu
 from hetero_la.api.stacks import array_function
 from hetero_la.api.structure import (
@@ -130,7 +130,7 @@ def solve(
         return divide_by_number(*_system(a, b, check_finite, transposed, number=True))
     a, b = _system(a, b, check_finite, transposed)
     if structure is Structure.POSITIVE:
-        x = solve_positive(a, b, lower=lower, check_finite=False, client=client, **options)[0]
+        x, _ = solve_positive_system(a, b, lower=lower, client=client, **options)
     elif is_simple(structure, a):
         require_options(options, client)
         x = solve_simple(a, b, structure, transposed)

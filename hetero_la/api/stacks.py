@@ -30,9 +30,16 @@ def array_function(**core: int | str) -> Callable[[F], F]:
 
     def decorate(function: F) -> F:
         eager = on_device_of_arrays(over_stacks(**core)(function))
+        ndims = [_most_dimensions(ndim) for ndim in core.values()]
 
         @functools.wraps(function)
         def wrapped(*args: Any, **kwargs: Any) -> Any:
+            if ndims and len(args) >= len(ndims):  # of small matrices each test below counts
+                for value, ndim in zip(args, ndims, strict=False):
+                    if type(value) is not np.ndarray or value.ndim > ndim:
+                        break
+                else:
+                    return function(*args, **kwargs)
             values = (*args, *kwargs.values())
             entries = itertools.chain(*(v if isinstance(v, tuple) else (v,) for v in values))
             lazy = any(map(is_dask_array, entries))
@@ -82,13 +89,18 @@ def over_stacks(**core: int | str) -> Callable[[F], F]:
         def wrapped(*args: Any, **kwargs: Any) -> Any:
             for i, (name, ndim) in enumerate(core.items()):
                 value: Any = args[i] if i < len(args) else kwargs.get(name)
-                if np.ndim(value) > (2 if ndim == "1|2" else int(ndim)):
+                if np.ndim(value) > _most_dimensions(ndim):
                     return _for_each(function, signature.bind(*args, **kwargs), core)
             return function(*args, **kwargs)
 
         return cast(F, wrapped)
 
     return decorate
+
+
+def _most_dimensions(ndim: int | str) -> int:
+    """Return the most dimensions of one matrix or vector."""
+    return 2 if ndim == "1|2" else int(ndim)
 
 
 def _for_each(

@@ -26,14 +26,14 @@ class Destination:
         Columns beside it.
     in_place : bool
         Whether the result takes the place of `matrix`.
-    residency : Residency, optional
+    residency : Residency
         Where the factors are to be once the run is over.
     """
 
     matrix: Any
     nrhs: int
     in_place: bool
-    residency: Residency = Residency.CALLER
+    residency: Residency
 
     @property
     def gpu(self) -> int | None:
@@ -43,9 +43,7 @@ class Destination:
     @property
     def source(self) -> Source:
         """How the workers find the columns of the matrix."""
-        if self.in_place:
-            return "in place"
-        return "column-major" if self.matrix.flags.f_contiguous else "row-major"
+        return source_of(self.matrix, self.in_place)
 
     @property
     def absent(self) -> int:
@@ -79,3 +77,10 @@ def can_hold_result(a: Any) -> bool:
     """Return whether LAPACK may overwrite `a`: column-major, writable and aligned in memory."""
     usable = is_writable(a) and getattr(a.flags, "aligned", True)
     return bool(a.flags.f_contiguous and usable)
+
+
+def source_of(a: Any, in_place: bool) -> Source:
+    """Return how the columns of `a` are found, in whose place the result may be."""
+    if in_place:
+        return "in place"
+    return "column-major" if a.flags.f_contiguous else "row-major"

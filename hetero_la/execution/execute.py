@@ -68,11 +68,11 @@ def execute(
     """
     nrhs = columns if b is None else b.shape[1]
     in_place = overwrite_a and not nrhs and can_hold_result(a)
-    wanted = Destination(a, nrhs, in_place)
-    if client is None and not options and (nrhs or b is None) and takes_one_call(routine, wanted):
-        return call_lapack(routine, wanted, b)
+    plain = client is None and not options and (nrhs or b is None)
+    if plain and takes_one_call(routine, a, nrhs, in_place=in_place):
+        return call_lapack(routine, a, b, nrhs, in_place)
     began = time.perf_counter()
-    wanted = replace(wanted, residency=residency)
+    wanted = Destination(a, nrhs, in_place, residency)
     client = running_client(client) if client is not None else None
     try:
         plan, client, destination = choose(routine, wanted, client, options)

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 
 from hetero_la.algorithms.routines import ROUTINES
-from hetero_la.execution.destination import Destination
+from hetero_la.execution.destination import source_of
 from hetero_la.execution.executor_choice import INLINE_LIMIT
 from hetero_la.execution.report import UnplannedReport
 from hetero_la.execution.result import Result
 from hetero_la.execution.timeline import recording
 from hetero_la.planning.decisions import Problem, lapack_estimate, quick_estimate, team_estimate
 from hetero_la.planning.options import Options
-from hetero_la.scheduler.cluster.clients import embedded_can_run, running_client
+from hetero_la.scheduler.cluster.clients import running_client
 from hetero_la.scheduler.cluster.sizing import ClusterSize
 from hetero_la.scheduler.placement.workers import calling_thread
 from hetero_la.tiles.kernels.cpu.device import available_memory, copy_on_host
@@ -29,20 +29,44 @@ _GAIN = 1.1
 _SURE_TO_FIT = 1 << 24
 
 
-def takes_one_call(routine: str, destination: Destination) -> bool:
-    """Return whether LAPACK alone is predicted to do a run of the calling thread fastest."""
-    a = destination.matrix
+def takes_one_call(
+    routine: str, a: Any, nrhs: int, *, in_place: bool = False, gains: bool = True
+) -> bool:
+    """Return whether LAPACK alone is predicted to be fastest, for a call without options.
+
+    Parameters
+    ----------
+    routine : str
+        A key of `ROUTINES`.
+    a : array, shape (m, n)
+        The matrix.
+    nrhs : int
+        Columns beside it.
+    in_place : bool, optional
+        Whether the result takes the place of `a`.
+    gains : bool, optional
+        Whether a run of tasks could be faster at all.
+    """
     if not isinstance(a, np.ndarray) or ROUTINES[routine].lapack is None or recording():
         return False
     m, n = a.shape
-    size = destination.new_columns * m * a.itemsize
+    size = 0 if in_place else m * (n + nrhs) * a.itemsize
     if not m or not n or (size > _SURE_TO_FIT and size > available_memory()):
         return False
     client = running_client()
     if client and getattr(client.cluster, "options", None):
         return False
-    nrhs = _rounded(destination.nrhs)
-    return _is_fastest(routine, _rounded(m), _rounded(n), nrhs, a.dtype, client is not None)
+    if not gains:
+        return client is None
+    return _is_fastest(routine, m, n, nrhs, a.dtype, client is not None)
+
+
+@functools.lru_cache(maxsize=1024)
+def _is_fastest(
+    routine: str, m: int, n: int, nrhs: int, dtype: np.dtype[Any], client: bool
+) -> bool:
+    m, n, nrhs = map(_rounded, (m, n, nrhs))
+    return _predicted_fastest(Problem(routine, m, n, nrhs, dtype), client)
 
 
 def _rounded(size: int) -> int:
@@ -58,14 +82,11 @@ def _rounded(size: int) -> int:
 
 
 @functools.cache
-def _is_fastest(
-    routine: str, m: int, n: int, nrhs: int, dtype: np.dtype[Any], client: bool
-) -> bool:
+def _predicted_fastest(problem: Problem, client: bool) -> bool:
     """Compare the predictions, once in a process."""
-    problem, caller = Problem(routine, m, n, nrhs, dtype), calling_thread()
+    caller = calling_thread()
     tasks = quick_estimate(problem, Options(), caller)
-    if tasks >= INLINE_LIMIT["cpu"] and (client or embedded_can_run()):
-        # Then the tasks run on a cluster.
+    if tasks >= INLINE_LIMIT["cpu"]:  # then they run on a cluster
         size = ClusterSize.choose({}) if not client else None
         if size is None or size.gpus:
             return False
@@ -74,12 +95,20 @@ def _is_fastest(
     return lapack_estimate(problem, caller) < _GAIN * tasks
 
 
-def call_lapack(routine: str, destination: Destination, b: Any) -> Result:
-    """Run a routine on a matrix on the host by LAPACK, in the calling thread."""
+def call_lapack(routine: str, a: np.ndarray, b: Any, nrhs: int, in_place: bool) -> Result:
+    """Run a routine on a matrix on the host by LAPACK, in the calling thread.
+
+    Parameters
+    ----------
+    routine, a, nrhs, in_place
+        As for `takes_one_call`.
+    b : array, shape (m, nrhs), or None
+        Right-hand sides.
+    """
     began = time.perf_counter()
-    a, nrhs = destination.matrix, destination.nrhs
     m, n = a.shape
-    if destination.in_place:
+    source = source_of(a, in_place)
+    if in_place:
         target = a
     else:
         target = np.empty((m, n + nrhs), a.dtype, order="F")
@@ -88,11 +117,10 @@ def call_lapack(routine: str, destination: Destination, b: Any) -> Result:
         target[:, n:] = b
     call = ROUTINES[routine].lapack
     assert call is not None
-    vectors = call(target[:, :n], target[:, n:])
-    values = {(name, 0): vector for name, vector in vectors.items()}
-    layout, problem = _one_tile(m, n, nrhs), Problem(routine, m, n, nrhs, a.dtype)
-    report = UnplannedReport(problem, destination.source, time.perf_counter() - began, values)
-    return Result(values, layout, a.dtype, target, report)
+    values = call(target[:, :n], target[:, n:])
+    problem = Problem(routine, m, n, nrhs, a.dtype)
+    report = UnplannedReport(problem, source, time.perf_counter() - began)
+    return Result(values, _one_tile(m, n, nrhs), a.dtype, target, report)
 
 
 @functools.lru_cache(maxsize=64)

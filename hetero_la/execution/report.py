@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from hetero_la.planning.decisions import Problem
 from hetero_la.planning.options import Options
 from hetero_la.planning.plan import Plan
@@ -18,7 +16,6 @@ from hetero_la.scheduler.machine.model import Source
 from hetero_la.scheduler.placement.workers import calling_thread
 from hetero_la.scheduler.program.instructions import CallKernel
 from hetero_la.scheduler.run.job import Loss, Outcome
-from hetero_la.scheduler.run.step_memory import Name
 from hetero_la.scheduler.run.trace import LogEntry
 
 #: Names of the values of geqrf's `method`.
@@ -194,21 +191,18 @@ class UnplannedReport(Report):
         Memory order of the matrix.
     seconds : float
         How long it took.
-    values : dict
-        The vectors of its one step.
     """
 
-    def __init__(
-        self, problem: Problem, source: Source, seconds: float, values: dict[Name, np.ndarray]
-    ) -> None:
-        self._run = problem, source, seconds, values
+    def __init__(self, problem: Problem, source: Source, seconds: float) -> None:
+        self._run = problem, source, seconds
 
     @functools.cached_property
     def _made(self) -> tuple[Plan, Timing]:  # type: ignore[override]
-        problem, source, seconds, values = self._run
+        problem, source, seconds = self._run
         one = Options(nb=max(problem.m, problem.n, problem.nrhs))
         plan = make_plan(problem, one, (calling_thread(),), source=source)
         places = plan.programs[0].instructions
         call = next(place for place, i in enumerate(places) if isinstance(i, CallKernel))
         log = [LogEntry(call, 0.0, seconds)]
-        return plan, Timing.of(seconds, plan, Outcome(values, {0: log}))
+        panels = _METHODS[:1] if ("method", 0) in plan.programs[0].values else ()
+        return plan, Timing(seconds, (), panels, plan, {0: log})

@@ -10,7 +10,7 @@ from hetero_la.execution.resident_factors import KeptFactors
 from hetero_la.numerics.lapack_vectors import StepValues
 
 
-@dataclass(frozen=True)
+@dataclass
 class Result(StepValues):
     """What a run returns: per-step vectors, the overwritten array, and how it went.
 

@@ -12,7 +12,7 @@ from scipy.sparse.linalg import LinearOperator, onenormest
 
 from hetero_la.numerics.triangles import solve_with_triangle
 from hetero_la.tiles.arrays.transfer import array_module, is_device_array, to_host
-from hetero_la.tiles.kernels.cpu.lapack import lapack_function
+from hetero_la.tiles.kernels.cpu import lapack
 
 #: Elements per block, so that their moduli stay in cache.
 _BLOCK = 1 << 17
@@ -32,7 +32,7 @@ def norm1(a: Any) -> float:
     if not a.size:
         return 0.0
     if not is_device_array(a) and a.size <= _FEW and a.flags.forc:
-        lange = lapack_function("lange", a.dtype.char)
+        lange = lapack.lapack_function("lange", a.dtype.char)
         norm = float(lange("1", a) if a.flags.f_contiguous else lange("I", a.T))
         if norm < np.inf:  # in single precision it may overflow
             return norm
@@ -68,6 +68,10 @@ def norm1(a: Any) -> float:
 def hermitian_norm1(a: Any) -> float:
     """Compute the 1-norm, in double precision, of a Hermitian matrix from its lower triangle."""
     xp, n = array_module(a), a.shape[0]
+    if not is_device_array(a) and 0 < a.size <= _FEW and a.flags.f_contiguous:
+        norm = lapack.hermitian_norm1(a)
+        if norm < np.inf:  # in single precision it may overflow
+            return norm
     sums = xp.zeros(n)
     block = max((1 << 22) // max(n, 1), 1)
     with np.errstate(over="ignore"):  # infinity is a valid result
@@ -110,7 +114,7 @@ def reciprocal_condition(
         return estimate_reciprocal_condition(anorm, like, solve)
     if not len(factor):
         return np.inf
-    estimate = lapack_function(name, factor.dtype.char)
+    estimate = lapack.lapack_function(name, factor.dtype.char)
     norm = min(anorm, float(np.finfo(factor.dtype).max))  # may overflow in single precision
     return float(estimate(factor, norm, **how)[0]) * (norm / anorm) if anorm else 0.0
 
@@ -124,7 +128,7 @@ def reciprocal_condition_upper(r: Any) -> float:
     0.5
     """
     if not is_device_array(r):
-        return float(lapack_function("trcon", r.dtype.char)(r)[0]) if len(r) else np.inf
+        return float(lapack.lapack_function("trcon", r.dtype.char)(r)[0]) if len(r) else np.inf
     anorm = norm1(array_module(r).triu(r))
     return estimate_reciprocal_condition(
         anorm, r, lambda b, trans: solve_with_triangle(r, b, lower=False, adjoint=trans == 2)

@@ -11,7 +11,7 @@ from hetero_la.scheduler.run.step_memory import Name
 from hetero_la.tiles.storage.layout import TileLayout
 
 
-@dataclass(frozen=True)
+@dataclass
 class StepValues:
     """Per-step vectors of a run, on the host.
 

@@ -7,7 +7,7 @@ import numpy as np
 from hetero_la.tiles.arrays.transfer import Array, array_module, is_device_array, on_device_of
 
 #: Elements up to which each is tested, which is faster than a sum but takes a mask.
-_FEW = 1 << 22
+_FEW = 1 << 18
 
 
 def is_finite(a: Array) -> bool:

@@ -7,6 +7,7 @@ SciPy's wrappers work in place; they cost a microsecond, where ctypes (`blas`) t
 
 from __future__ import annotations
 
+import ctypes
 import functools
 from collections.abc import Callable
 from typing import Any
@@ -14,11 +15,13 @@ from typing import Any
 import numpy as np
 import scipy.linalg.lapack
 
+from hetero_la.tiles.kernels.cpu.blas import chars, ints, lapack, triangular, view
 from hetero_la.tiles.kernels.device import Array
 from hetero_la.tiles.kernels.spec import LETTER
 
-#: Names of the vectors, and the vectors.
-Vectors = dict[str, np.ndarray]
+#: Names of the vectors, each with the number of the only step, and the vectors.
+Vectors = dict[tuple[str, int], np.ndarray]
+_INFO, _IPIV, _TAU = ("info", 0), ("ipiv", 0), ("tau", 0)
 #: Columns that LAPACK factors or applies at once, if the workspace has room for so many.
 BLOCK = 64
 
@@ -42,6 +45,16 @@ def _of(a: Array, name: str) -> Callable[..., Any]:
     return lapack_function(name, a.dtype.char)
 
 
+def hermitian_norm1(a: Array) -> float:
+    """Return the 1-norm of a Hermitian matrix, column-major, from its lower triangle."""
+    real = a.real.dtype
+    name = "lanhe" if a.dtype.kind == "c" else "lansy"
+    norm = lapack(name, a, ctypes.c_float if real.itemsize == 4 else ctypes.c_double)
+    work = np.empty(len(a), real)
+    found: float = norm(*chars(b"1L"), *ints(len(a)), *view(a), work.ctypes.data)
+    return found
+
+
 def _info(info: int) -> np.ndarray:
     return np.array([info], np.int32)
 
@@ -49,54 +62,73 @@ def _info(info: int) -> np.ndarray:
 def lu(a: Array, b: Array) -> Vectors:
     """Overwrite A with L and U."""
     _, ipiv, info = _of(a, "getrf")(a, overwrite_a=True)
-    return {"ipiv": ipiv, "info": _info(info)}
+    return {_IPIV: ipiv, _INFO: _info(info)}
 
 
 def lu_and_solve(a: Array, b: Array) -> Vectors:
     """Overwrite A with L and U, and B with X; not B if A is singular."""
     found = lu(a, b)
-    if not found["info"][0]:
-        _of(a, "getrs")(a, found["ipiv"], b, overwrite_b=True)
+    if not found[_INFO][0]:
+        _of(a, "getrs")(a, found[_IPIV], b, overwrite_b=True)
     return found
 
 
 def lu_and_invert(a: Array, b: Array) -> Vectors:
     """Overwrite A with L and U, and B with A^-1; not B if A is singular."""
     found = lu(a, b)
-    if not found["info"][0]:
+    if not found[_INFO][0]:
         b[...] = a
-        _of(a, "getri")(b, found["ipiv"], lwork=BLOCK * len(a), overwrite_lu=True)
+        _of(a, "getri")(b, found[_IPIV], lwork=BLOCK * len(a), overwrite_lu=True)
     return found
 
 
 def cholesky(a: Array, b: Array) -> Vectors:
     """Overwrite the lower triangle of A with L."""
     _, info = _of(a, "potrf")(a, lower=True, clean=False, overwrite_a=True)
-    return {"info": _info(info)}
+    return {_INFO: _info(info)}
 
 
 def cholesky_and_solve(a: Array, b: Array) -> Vectors:
     """Overwrite the lower triangle of A with L, and B with X; not B if A is not definite."""
     found = cholesky(a, b)
-    if not found["info"][0]:
+    if not found[_INFO][0]:
         _of(a, "potrs")(a, b, lower=True, overwrite_b=True)
     return found
 
 
 def qr(a: Array, b: Array) -> Vectors:
     """Overwrite A with its packed factors, and B with Q^H B."""
-    _, tau, _, _ = _of(a, "geqrf")(a, lwork=BLOCK * max(a.shape[1], 1), overwrite_a=True)
+    _, tau, _, _ = _of(a, "geqrf")(a, lwork=BLOCK * a.shape[1], overwrite_a=True)
     if b.size:
-        letter = "T" if a.dtype.kind == "f" else "C"
-        size = BLOCK * (b.shape[1] + BLOCK + 1)  # with room for the triangle T of a block
-        _of(a, "ormqr")("L", letter, a[:, : len(tau)], tau, b, size, overwrite_c=True)
-    return {"tau": tau, "method": np.zeros(1, np.int32)}
+        _multiply(a, tau, b, "T" if a.dtype.kind == "f" else "C")
+    return {_TAU: tau, ("method", 0): np.zeros(1, np.int32)}
+
+
+def _multiply(a: Array, tau: np.ndarray, b: Array, letter: str) -> None:
+    """Overwrite B with Q B, or with Q^H B."""
+    size = BLOCK * (b.shape[1] + BLOCK + 1)  # with room for the triangle T of a block
+    _of(a, "ormqr")("L", letter, a[:, : len(tau)], tau, b, size, overwrite_c=True)
 
 
 def qr_and_q(a: Array, b: Array) -> Vectors:
     """Overwrite A with its packed factors, and B with the first columns of Q."""
     found = qr(a, b[:, :0])
-    order = len(found["tau"])
+    order = len(found[_TAU])
     b[:, :order] = a[:, :order]
-    _of(a, "orgqr")(b, found["tau"], lwork=BLOCK * b.shape[1], overwrite_a=True)
+    _of(a, "orgqr")(b, found[_TAU], lwork=BLOCK * b.shape[1], overwrite_a=True)
+    return found
+
+
+def qr_and_lstsq(a: Array, b: Array) -> Vectors:
+    """Overwrite A with its packed factors, and B with X, and below it the rest of Q^H B."""
+    found, n = qr(a, b), a.shape[1]
+    triangular("trsm", b"LUNN", a[:n], b[:n])
+    return found
+
+
+def qr_and_minimum_norm(a: Array, b: Array) -> Vectors:
+    """Overwrite A with its packed factors, and B with the shortest X of A^H X = B."""
+    found, n = qr(a, b[:, :0]), a.shape[1]
+    triangular("trsm", b"LUCN", a[:n], b[:n])
+    _multiply(a, found[_TAU], b, "N")
     return found
