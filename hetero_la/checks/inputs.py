@@ -96,7 +96,7 @@ def common_dtype(a: np.dtype[Any], b: np.dtype[Any]) -> np.dtype[Any]:
     >>> common_dtype(np.dtype("int8"), np.dtype("int8")), lapack_dtype(np.dtype("int8"), "a")
     (dtype('float64'), dtype('float32'))
     """
-    if a == b and a.char in "fdFD":
+    if a == b and a.isnative and a.char in "fdFD":
         return a
     for dtype, name in ((a, "a"), (b, "b")):
         lapack_dtype(dtype, name)

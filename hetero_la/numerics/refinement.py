@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from scipy.linalg.blas import dasum
 
-from hetero_la.tiles.arrays.transfer import array_module, to_host
+from hetero_la.tiles.arrays.transfer import array_module, is_device_array, to_host
 
 #: Maximum number of steps; refinement ends sooner once the backward error is small enough.
 _STEPS = 3
@@ -110,14 +111,17 @@ def _refine_in_place(
 def _backward_error(anorm: float, x: Any, residual: Any) -> float:
     """Compute the largest backward error of a column; a common norm would hide small columns."""
     xp = array_module(x)
-    if x.shape[1] == 1:  # for a small matrix each call counts
-        size = anorm * float(xp.abs(x).sum(dtype=np.float64))
-        error = float(xp.abs(residual).sum(dtype=np.float64))
-        return error / size if size else 0.0
+    if x.shape[1] == 1 and not is_device_array(x):  # for a small matrix each call counts
+        size = anorm * _sum_of_moduli(x[:, 0])
+        return _sum_of_moduli(residual[:, 0]) / size if size else 0.0
     with np.errstate(all="ignore"):  # overflow shows in the result
         sizes = anorm * xp.abs(x).sum(axis=0, dtype=np.float64)
         errors = xp.abs(residual).sum(axis=0, dtype=np.float64) / sizes
     return float(xp.where(sizes == 0, 0, errors).max())
+
+
+def _sum_of_moduli(x: np.ndarray) -> float:
+    return float(dasum(x) if x.dtype == np.float64 else np.abs(x).sum(dtype=np.float64))
 
 
 def _columns_to_refine(
