@@ -16,6 +16,7 @@ from hetero_la.checks.inputs import (
     as_columns_for,
     as_finite_array,
     as_matrix,
+    as_stack,
     as_system,
     is_writable,
     require_square,
@@ -24,6 +25,7 @@ from hetero_la.checks.lazy import is_dask_array, lazy_function
 from hetero_la.checks.warnings import not_positive_message, warn_ill_conditioned
 from hetero_la.execution.destination import can_hold_result
 from hetero_la.execution.execute import execute
+from hetero_la.execution.one_call import call_lapack_for_each
 from hetero_la.execution.report import Report
 from hetero_la.execution.resident_factors import Residency
 from hetero_la.execution.result import Result
@@ -112,6 +114,19 @@ class CholeskyFactors(Factors[Stored, bool]):
         return float(2 * np.log(diagonal).sum(dtype=np.float64))
 
 
+def _factor_stack(
+    a: Any, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True, **how: Any
+) -> tuple[Any, Any] | None:
+    """Compute `cho_factor` of a stack, if all matrices are definite."""
+    a = as_stack(a, square=True, finite=check_finite)
+    if a is None:
+        return None
+    found = call_lapack_for_each("cholesky", a if lower else a.swapaxes(1, 2), **how)
+    if found is None:
+        return None
+    return found.factors if lower else found.factors.swapaxes(1, 2), np.full(len(a), lower)
+
+
 @array_function(a=2)
 def cholesky(
     a: Same | Numbers, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True, *,
@@ -175,7 +190,7 @@ def cho_factor(
     a: Lazy, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True, *,
     client: ClientLike = None, **options: Unpack[RunOptions],
 ) -> LazyCholesky[Lazy]: ...  # fmt: skip
-@array_function(a=2)
+@array_function(_factor_stack, a=2)
 def cho_factor(
     a: Any, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True, *,
     client: ClientLike = None, **options: Unpack[RunOptions],

@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, Unpack
 
+import numpy as np
+import scipy.linalg
 from numpy.linalg import LinAlgError
 
 from hetero_la.api.cholesky import inverse_positive, solve_positive_system
@@ -25,17 +27,25 @@ from hetero_la.api.structure import (
     structure_of,
 )
 from hetero_la.checks.array_types import Eager, Numbers, Same
-from hetero_la.checks.inputs import as_matrix, as_system, require_pivoting
+from hetero_la.checks.inputs import (
+    as_matrix,
+    as_stack,
+    as_system,
+    common_dtype,
+    require_pivoting,
+)
 from hetero_la.checks.warnings import singular_message, warn_ill_conditioned
 from hetero_la.execution.destination import can_hold_result
 from hetero_la.execution.execute import execute
 from hetero_la.execution.executor_choice import require_options
+from hetero_la.execution.one_call import call_lapack_for_each, for_each_in_threads
 from hetero_la.execution.report import Report
 from hetero_la.execution.resident_factors import Residency
 from hetero_la.execution.result import Result
-from hetero_la.numerics.conditioning import norm1, reciprocal_condition
+from hetero_la.numerics.conditioning import norm1, reciprocal_condition, stack_norm1
 from hetero_la.numerics.range_scaling import column_exponents, times_power_of_two
-from hetero_la.numerics.refinement import refine
+from hetero_la.numerics.refinement import refine, refine_stack
+from hetero_la.planning.decisions import Problem
 from hetero_la.planning.options import Pivoting, RunOptions
 from hetero_la.scheduler.cluster.clients import ClientLike
 from hetero_la.tiles.arrays.finite import is_finite
@@ -43,7 +53,42 @@ from hetero_la.tiles.arrays.transfer import array_module, linalg_module
 from hetero_la.tiles.storage.pivots import permutation
 
 
-@array_function(a=2, b="1|2")
+def _solve_stack(
+    a: Any, b: Any, lower: bool = False, overwrite_a: bool = False, overwrite_b: bool = False,
+    check_finite: bool = True, assume_a: SolveAssumption = None, transposed: bool = False, *,
+    pivot: Pivoting = "partial", **how: Any,
+) -> Any:  # fmt: skip
+    """Compute `solve` of a stack of general matrices, if none is nearly singular."""
+    if structure_of(assume_a) is not Structure.GENERAL or pivot != "partial":
+        return None
+    a, b = as_stack(a, square=True, finite=check_finite), as_stack(b, finite=check_finite)
+    if a is None or b is None or a.shape[1] != b.shape[1] or (transposed and a.dtype.kind == "c"):
+        return None
+    dtype = common_dtype(a.dtype, b.dtype)
+    a, b = (part.astype(dtype, copy=False) for part in (a, b))
+    a, rhs = a.swapaxes(1, 2) if transposed else a, b[:, :, None] if b.ndim == 2 else b
+    found = call_lapack_for_each("solve", a, rhs, **how)
+    if found is None:
+        return None
+    anorm, rconds, pivots = stack_norm1(a), np.empty(len(a)), found.vectors["ipiv"]
+
+    def solve_again(i: int, residual: Any, trans: int = 0) -> Any:
+        factors = found.factors[i], pivots[i].copy()
+        return scipy.linalg.lu_solve(factors, residual, trans, check_finite=False)
+
+    def estimate(i: int) -> None:
+        again = partial(solve_again, i)
+        rconds[i] = reciprocal_condition(anorm[i], found.factors[i], rhs[i], again, "gecon")
+
+    for_each_in_threads(estimate, len(a), Problem("lu", a.shape[1], a.shape[2], 0, dtype))
+    if not (rconds >= np.finfo(dtype).eps).all():
+        return None
+    x = found.beside.copy()
+    refine_stack(a, anorm, solve_again, rhs, x)
+    return x.reshape(b.shape)
+
+
+@array_function(_solve_stack, a=2, b="1|2")
 def solve(
     a: Same | Numbers, b: Same | Numbers, lower: bool = False, overwrite_a: bool = False,
     overwrite_b: bool = False, check_finite: bool = True, assume_a: SolveAssumption = None,
@@ -239,7 +284,22 @@ def _solve_with_factors(result: Result, b: Any, trans: int) -> Any:
     return solver((result.factors, piv), b, trans=trans, check_finite=False)
 
 
-@array_function(a=2)
+def _invert_stack(
+    a: Any, overwrite_a: bool = False, check_finite: bool = True, *,
+    assume_a: InvAssumption = None, lower: bool = False, **how: Any,
+) -> Any:  # fmt: skip
+    """Compute `inv` of a stack of general matrices, if none is nearly singular."""
+    a = as_stack(a, square=True, finite=check_finite)
+    if a is None or structure_of(assume_a, INV_NAMES) is not Structure.GENERAL:
+        return None
+    found = call_lapack_for_each("inverse", a, columns=a.shape[1], **how)
+    if found is None:
+        return None
+    condition = stack_norm1(a) * stack_norm1(found.beside)
+    return found.beside.copy() if (condition * np.finfo(a.dtype).eps <= 1).all() else None
+
+
+@array_function(_invert_stack, a=2)
 def inv(
     a: Same | Numbers, overwrite_a: bool = False, check_finite: bool = True, *,
     assume_a: InvAssumption = None, lower: bool = False, client: ClientLike = None,

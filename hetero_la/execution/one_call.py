@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import functools
 import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,15 +20,19 @@ from hetero_la.execution.timeline import recording
 from hetero_la.planning.decisions import Problem, lapack_estimate, quick_estimate, team_estimate
 from hetero_la.planning.options import Options
 from hetero_la.scheduler.cluster.clients import running_client
+from hetero_la.scheduler.cluster.plugins import blas_bound
 from hetero_la.scheduler.cluster.sizing import ClusterSize
 from hetero_la.scheduler.placement.workers import calling_thread
-from hetero_la.tiles.kernels.cpu.device import available_memory, copy_on_host
+from hetero_la.tiles.kernels.cpu.device import available_memory, copy_on_host, usable_cores
+from hetero_la.tiles.kernels.cpu.lapack import Vectors
 from hetero_la.tiles.storage.layout import TileLayout
 
 #: A run of tasks has to be predicted faster by this factor: so far predictions may be wrong.
 _GAIN = 1.1
 #: Bytes of a result up to which free memory is not looked up: that takes as long as a small run.
 _SURE_TO_FIT = 1 << 24
+#: Seconds of work that are worth the start of a thread.
+_WORTH_A_THREAD = 5e-4
 
 
 def takes_one_call(
@@ -65,12 +71,17 @@ def takes_one_call(
 def _is_fastest(
     routine: str, m: int, n: int, nrhs: int, dtype: np.dtype[Any], client: bool
 ) -> bool:
-    m, n, nrhs = map(_rounded, (m, n, nrhs))
-    return _predicted_fastest(Problem(routine, m, n, nrhs, dtype), client)
+    return _predicted_fastest(_nearby(Problem(routine, m, n, nrhs, dtype)), client)
+
+
+def _nearby(problem: Problem) -> Problem:
+    """Return the problem that stands for others of about its size: few predictions are enough."""
+    m, n, nrhs = map(_rounded, problem[1:4])
+    return problem._replace(m=m, n=n, nrhs=nrhs)
 
 
 def _rounded(size: int) -> int:
-    """Return the next size with three binary digits: so few predictions serve all sizes.
+    """Return the next size with three binary digits.
 
     Examples
     --------
@@ -92,7 +103,12 @@ def _predicted_fastest(problem: Problem, client: bool) -> bool:
             return False
         worker = replace(caller, blas_threads=size.blas_threads)
         tasks = team_estimate(problem, [worker] * size.cpus)
-    return lapack_estimate(problem, caller) < _GAIN * tasks
+    return _lapack_seconds(problem) < _GAIN * tasks
+
+
+@functools.cache
+def _lapack_seconds(problem: Problem) -> float:
+    return lapack_estimate(problem, calling_thread())
 
 
 def call_lapack(routine: str, a: np.ndarray, b: Any, nrhs: int, in_place: bool) -> Result:
@@ -126,3 +142,84 @@ def call_lapack(routine: str, a: np.ndarray, b: Any, nrhs: int, in_place: bool) 
 @functools.lru_cache(maxsize=64)
 def _one_tile(m: int, n: int, nrhs: int) -> TileLayout:
     return TileLayout(m, n, max(m, n, nrhs), nrhs)
+
+
+class Stack(NamedTuple):
+    """What a routine leaves of a stack of matrices.
+
+    Attributes
+    ----------
+    factors : array, shape (count, m, n)
+        The overwritten matrices, each column-major.
+    beside : array, shape (count, m, nrhs)
+        The overwritten columns beside them.
+    vectors : dict
+        Name -> the vectors of all matrices, in an array of shape (count, ...).
+    """
+
+    factors: np.ndarray
+    beside: np.ndarray
+    vectors: dict[str, np.ndarray]
+
+
+def call_lapack_for_each(
+    routine: str, a: Any, b: Any = None, *, columns: int = 0, client: Any = None, **options: Any
+) -> Stack | None:
+    """Run a routine on each matrix of a stack by LAPACK, several at once if there are many.
+
+    Parameters
+    ----------
+    routine, columns, client, **options
+        As for `execute`.
+    a : array, shape (count, m, n)
+        The matrices.
+    b : array, shape (count, m, nrhs), optional
+        Right-hand sides.
+
+    Returns
+    -------
+    Stack or None
+        None if a run for one matrix after another is better, and if a matrix is singular, or not
+        definite.
+    """
+    if client is not None or options:
+        return None
+    (count, m, n), nrhs = a.shape, columns if b is None else b.shape[2]
+    if count < usable_cores() or not takes_one_call(routine, a[0], nrhs):
+        return None
+    call = ROUTINES[routine].lapack
+    assert call is not None
+    target = np.empty((count, n + nrhs, m), a.dtype)
+    factors, beside = target[:, :n].swapaxes(1, 2), target[:, n:].swapaxes(1, 2)
+    found: list[Vectors] = [{}] * count
+
+    def run(i: int) -> None:
+        copy_on_host(factors[i], a[i])
+        if b is not None:
+            beside[i] = b[i]
+        found[i] = call(factors[i], beside[i])
+
+    for_each_in_threads(run, count, Problem(routine, m, n, nrhs, a.dtype))
+    vectors = {name: np.array([one[name, 0] for one in found]) for name, _ in found[0]}
+    return None if vectors.get("info", np.zeros(1)).any() else Stack(factors, beside, vectors)
+
+
+def for_each_in_threads(run: Callable[[int], None], count: int, problem: Problem) -> None:
+    """Call `run` with the number of each of `count` matrices, in as many threads as pay.
+
+    Each takes about as long as LAPACK takes for `problem`.
+    """
+    seconds = count * _lapack_seconds(_nearby(problem))
+    threads = min(usable_cores(), count, int(seconds / _WORTH_A_THREAD))
+
+    def run_part(part: range) -> None:
+        for i in part:
+            run(i)
+
+    if threads < 2:
+        run_part(range(count))
+        return
+    share = -(-count // threads)
+    parts = [range(count)[first : first + share] for first in range(0, count, share)]
+    with blas_bound(1), ThreadPoolExecutor(threads) as pool:
+        list(pool.map(run_part, parts))

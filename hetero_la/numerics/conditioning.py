@@ -65,6 +65,18 @@ def norm1(a: Any) -> float:
         return float(np.sum(found, axis=0).max())
 
 
+def stack_norm1(a: np.ndarray) -> np.ndarray:
+    """Compute the 1-norm of each matrix of a stack on the host, in double precision.
+
+    Examples
+    --------
+    >>> stack_norm1(np.array([[[1.0, -2.0], [3.0, 4.0]]]))
+    array([6.])
+    """
+    with np.errstate(over="ignore"):  # infinity is a valid result
+        return np.asarray(np.abs(a).sum(axis=1, dtype=np.float64).max(axis=1))
+
+
 def hermitian_norm1(a: Any) -> float:
     """Compute the 1-norm, in double precision, of a Hermitian matrix from its lower triangle."""
     xp, n = array_module(a), a.shape[0]

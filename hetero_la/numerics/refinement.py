@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -89,6 +90,36 @@ def refine(a: Any, anorm: float, solve: Callable[[Any], Any], b: Any, x: Any) ->
         if not needed:
             break
     return x
+
+
+def refine_stack(
+    a: np.ndarray, anorm: np.ndarray, solve: Callable[[int, Any], Any], b: np.ndarray, x: np.ndarray
+) -> None:
+    """Improve each X of a stack as `refine` does; `solve` also takes the number of the matrix.
+
+    Parameters
+    ----------
+    a : array, shape (count, n, n)
+        The matrices.
+    anorm : array, shape (count,)
+        Their 1-norms.
+    b, x : array, shape (count, n, nrhs)
+        Right-hand sides and solutions; `x` is overwritten.
+
+    Examples
+    --------
+    >>> a, b = np.eye(2)[None] * [[[2.0]], [[4.0]]], np.ones((2, 2, 1))
+    >>> x = np.array([[[0.5], [0.5]], [[0.25], [0.2]]])
+    >>> refine_stack(a, np.array([2.0, 4.0]), lambda i, r: r / (2.0, 4.0)[i], b, x)
+    >>> x[1].T
+    array([[0.25, 0.25]])
+    """
+    with np.errstate(all="ignore"):  # overflow shows in the result
+        sizes = anorm[:, None] * np.abs(x).sum(axis=1, dtype=np.float64)
+        errors = np.abs(b - a @ x).sum(axis=1, dtype=np.float64)
+        small = (errors <= float(np.finfo(x.dtype).eps) * sizes).all(axis=1)
+    for i in np.flatnonzero(~small).tolist():
+        x[i] = refine(a[i], float(anorm[i]), partial(solve, i), b[i], x[i])
 
 
 def _refine_in_place(

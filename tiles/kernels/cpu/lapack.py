@@ -16,11 +16,14 @@ import numpy as np
 import scipy.linalg.lapack
 
 from hetero_la.tiles.kernels.cpu.blas import chars, ints, lapack, triangular, view
-from hetero_la.tiles.kernels.device import Array
+from hetero_la.tiles.kernels.cpu.cholesky import potrf
+from hetero_la.tiles.kernels.device import Array, KernelOptions
 from hetero_la.tiles.kernels.spec import LETTER
 
 #: Names of the vectors, each with the number of the only step, and the vectors.
 Vectors = dict[tuple[str, int], np.ndarray]
+#: Order from which functions whose wrappers keep the interpreter's lock are called by ctypes.
+_LONG = 128
 _INFO, _IPIV, _TAU = ("info", 0), ("ipiv", 0), ("tau", 0)
 #: Columns that LAPACK factors or applies at once, if the workspace has room for so many.
 BLOCK = 64
@@ -78,14 +81,29 @@ def lu_and_invert(a: Array, b: Array) -> Vectors:
     found = lu(a, b)
     if not found[_INFO][0]:
         b[...] = a
-        _of(a, "getri")(b, found[_IPIV], lwork=BLOCK * len(a), overwrite_lu=True)
+        _invert(b, found[_IPIV])
     return found
+
+
+def _invert(a: Array, ipiv: np.ndarray) -> None:
+    if len(a) < _LONG:
+        _of(a, "getri")(a, ipiv, lwork=BLOCK * len(a), overwrite_lu=True)
+        return
+    work, one_based, info = np.empty(BLOCK * len(a), a.dtype), ipiv + np.int32(1), ctypes.c_int()
+    lapack("getri", a)(
+        *ints(len(a)), *view(a), one_based.ctypes.data, work.ctypes.data, *ints(len(work)),
+        ctypes.byref(info),
+    )  # fmt: skip
 
 
 def cholesky(a: Array, b: Array) -> Vectors:
     """Overwrite the lower triangle of A with L."""
-    _, info = _of(a, "potrf")(a, lower=True, clean=False, overwrite_a=True)
-    return {_INFO: _info(info)}
+    if len(a) < _LONG:
+        _, info = _of(a, "potrf")(a, lower=True, clean=False, overwrite_a=True)
+        return {_INFO: _info(info)}
+    found = _info(0)
+    potrf(a, found, KernelOptions())
+    return {_INFO: found}
 
 
 def cholesky_and_solve(a: Array, b: Array) -> Vectors:
