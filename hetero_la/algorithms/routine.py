@@ -102,7 +102,7 @@ class Routine:
     one_gpu_tiles: tuple[Tiling, ...] = TILES
     gpu_tail: int = 1
     keeps: tuple[str, ...] = ()
-    lapack: Callable[[Array, Array], Vectors] | None = None
+    lapack: Callable[[Array, Array, bool], Vectors] | None = None
     lapack_width: int = 0
     factored: bool = False
     transposed: bool = False

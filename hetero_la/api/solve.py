@@ -38,14 +38,13 @@ from hetero_la.checks.warnings import singular_message, warn_ill_conditioned
 from hetero_la.execution.destination import can_hold_result
 from hetero_la.execution.execute import execute
 from hetero_la.execution.executor_choice import require_options
-from hetero_la.execution.one_call import call_lapack_for_each, for_each_in_threads
+from hetero_la.execution.one_call import call_lapack_for_each
 from hetero_la.execution.report import Report
 from hetero_la.execution.resident_factors import Residency
 from hetero_la.execution.result import Result
 from hetero_la.numerics.conditioning import norm1, reciprocal_condition, stack_norm1
 from hetero_la.numerics.range_scaling import column_exponents, times_power_of_two
 from hetero_la.numerics.refinement import refine, refine_stack
-from hetero_la.planning.decisions import Problem
 from hetero_la.planning.options import Pivoting, RunOptions
 from hetero_la.scheduler.cluster.clients import ClientLike
 from hetero_la.tiles.arrays.finite import is_finite
@@ -76,16 +75,13 @@ def _solve_stack(
         factors = found.factors[i], pivots[i].copy()
         return scipy.linalg.lu_solve(factors, residual, trans, check_finite=False)
 
-    def estimate(i: int) -> None:
+    for i, factors in enumerate(found.factors):
         again = partial(solve_again, i)
-        rconds[i] = reciprocal_condition(anorm[i], found.factors[i], rhs[i], again, "gecon")
-
-    for_each_in_threads(estimate, len(a), Problem("lu", a.shape[1], a.shape[2], 0, dtype))
+        rconds[i] = reciprocal_condition(float(anorm[i]), factors, rhs[i], again, "gecon")
     if not (rconds >= np.finfo(dtype).eps).all():
         return None
-    x = found.beside.copy()
-    refine_stack(a, anorm, solve_again, rhs, x)
-    return x.reshape(b.shape)
+    refine_stack(a, anorm, solve_again, rhs, found.beside)
+    return found.beside.reshape(b.shape)
 
 
 @array_function(_solve_stack, a=2, b="1|2")
@@ -295,8 +291,8 @@ def _invert_stack(
     found = call_lapack_for_each("inverse", a, columns=a.shape[1], **how)
     if found is None:
         return None
-    condition = stack_norm1(a) * stack_norm1(found.beside)
-    return found.beside.copy() if (condition * np.finfo(a.dtype).eps <= 1).all() else None
+    conditions = stack_norm1(a) * stack_norm1(found.beside)
+    return found.beside if (conditions * np.finfo(a.dtype).eps <= 1).all() else None
 
 
 @array_function(_invert_stack, a=2)

@@ -133,7 +133,7 @@ def call_lapack(routine: str, a: np.ndarray, b: Any, nrhs: int, in_place: bool) 
         target[:, n:] = b
     call = ROUTINES[routine].lapack
     assert call is not None
-    values = call(target[:, :n], target[:, n:])
+    values = call(target[:, :n], target[:, n:], False)
     problem = Problem(routine, m, n, nrhs, a.dtype)
     report = UnplannedReport(problem, source, time.perf_counter() - began)
     return Result(values, _one_tile(m, n, nrhs), a.dtype, target, report)
@@ -189,34 +189,35 @@ def call_lapack_for_each(
         return None
     call = ROUTINES[routine].lapack
     assert call is not None
-    target = np.empty((count, n + nrhs, m), a.dtype)
-    factors, beside = target[:, :n].swapaxes(1, 2), target[:, n:].swapaxes(1, 2)
+    factors, beside = (np.empty((count, k, m), a.dtype).swapaxes(1, 2) for k in (n, nrhs))
     found: list[Vectors] = [{}] * count
 
     def run(i: int) -> None:
         copy_on_host(factors[i], a[i])
         if b is not None:
             beside[i] = b[i]
-        found[i] = call(factors[i], beside[i])
+        found[i] = call(factors[i], beside[i], threads > 1)
 
-    for_each_in_threads(run, count, Problem(routine, m, n, nrhs, a.dtype))
+    threads = _threads_for(count, Problem(routine, m, n, nrhs, a.dtype))
+    _for_each_of(run, count, threads)
     vectors = {name: np.array([one[name, 0] for one in found]) for name, _ in found[0]}
     return None if vectors.get("info", np.zeros(1)).any() else Stack(factors, beside, vectors)
 
 
-def for_each_in_threads(run: Callable[[int], None], count: int, problem: Problem) -> None:
-    """Call `run` with the number of each of `count` matrices, in as many threads as pay.
-
-    Each takes about as long as LAPACK takes for `problem`.
-    """
+def _threads_for(count: int, problem: Problem) -> int:
+    """Return how many threads pay for so many runs of LAPACK."""
     seconds = count * _lapack_seconds(_nearby(problem))
-    threads = min(usable_cores(), count, int(seconds / _WORTH_A_THREAD))
+    return max(min(usable_cores(), count, int(seconds / _WORTH_A_THREAD)), 1)
+
+
+def _for_each_of(run: Callable[[int], None], count: int, threads: int) -> None:
+    """Call `run` with each number below `count`, in so many threads, each with one of BLAS."""
 
     def run_part(part: range) -> None:
         for i in part:
             run(i)
 
-    if threads < 2:
+    if threads == 1:
         run_part(range(count))
         return
     share = -(-count // threads)

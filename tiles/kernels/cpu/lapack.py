@@ -2,7 +2,9 @@
 
 Each function overwrites a column-major matrix, and the columns beside it, with what the routine's
 task graph leaves there, and returns the vectors of its one step.  These arrays are whole, so that
-SciPy's wrappers work in place; they cost a microsecond, where ctypes (`blas`) takes six.
+SciPy's wrappers work in place; they cost a microsecond, where ctypes (`blas`) takes six.  Some of
+the wrappers keep the interpreter's lock: with `threads`, other threads call LAPACK meanwhile, and
+ctypes is used instead, except for the smallest matrices.
 """
 
 from __future__ import annotations
@@ -22,8 +24,8 @@ from hetero_la.tiles.kernels.spec import LETTER
 
 #: Names of the vectors, each with the number of the only step, and the vectors.
 Vectors = dict[tuple[str, int], np.ndarray]
-#: Order from which functions whose wrappers keep the interpreter's lock are called by ctypes.
-_LONG = 128
+#: Order from which getri takes longer than ctypes.
+_LONG = 64
 _INFO, _IPIV, _TAU = ("info", 0), ("ipiv", 0), ("tau", 0)
 #: Columns that LAPACK factors or applies at once, if the workspace has room for so many.
 BLOCK = 64
@@ -62,13 +64,13 @@ def _info(info: int) -> np.ndarray:
     return np.array([info], np.int32)
 
 
-def lu(a: Array, b: Array) -> Vectors:
+def lu(a: Array, b: Array, threads: bool = False) -> Vectors:
     """Overwrite A with L and U."""
     _, ipiv, info = _of(a, "getrf")(a, overwrite_a=True)
     return {_IPIV: ipiv, _INFO: _info(info)}
 
 
-def lu_and_solve(a: Array, b: Array) -> Vectors:
+def lu_and_solve(a: Array, b: Array, threads: bool = False) -> Vectors:
     """Overwrite A with L and U, and B with X; not B if A is singular."""
     found = lu(a, b)
     if not found[_INFO][0]:
@@ -76,17 +78,17 @@ def lu_and_solve(a: Array, b: Array) -> Vectors:
     return found
 
 
-def lu_and_invert(a: Array, b: Array) -> Vectors:
+def lu_and_invert(a: Array, b: Array, threads: bool = False) -> Vectors:
     """Overwrite A with L and U, and B with A^-1; not B if A is singular."""
     found = lu(a, b)
     if not found[_INFO][0]:
         b[...] = a
-        _invert(b, found[_IPIV])
+        _invert(b, found[_IPIV], threads)
     return found
 
 
-def _invert(a: Array, ipiv: np.ndarray) -> None:
-    if len(a) < _LONG:
+def _invert(a: Array, ipiv: np.ndarray, threads: bool) -> None:
+    if not threads or len(a) < _LONG:
         _of(a, "getri")(a, ipiv, lwork=BLOCK * len(a), overwrite_lu=True)
         return
     work, one_based, info = np.empty(BLOCK * len(a), a.dtype), ipiv + np.int32(1), ctypes.c_int()
@@ -96,9 +98,9 @@ def _invert(a: Array, ipiv: np.ndarray) -> None:
     )  # fmt: skip
 
 
-def cholesky(a: Array, b: Array) -> Vectors:
+def cholesky(a: Array, b: Array, threads: bool = False) -> Vectors:
     """Overwrite the lower triangle of A with L."""
-    if len(a) < _LONG:
+    if not threads or len(a) < 2 * _LONG:  # potrf does a sixth of what getri does
         _, info = _of(a, "potrf")(a, lower=True, clean=False, overwrite_a=True)
         return {_INFO: _info(info)}
     found = _info(0)
@@ -106,15 +108,15 @@ def cholesky(a: Array, b: Array) -> Vectors:
     return {_INFO: found}
 
 
-def cholesky_and_solve(a: Array, b: Array) -> Vectors:
+def cholesky_and_solve(a: Array, b: Array, threads: bool = False) -> Vectors:
     """Overwrite the lower triangle of A with L, and B with X; not B if A is not definite."""
-    found = cholesky(a, b)
+    found = cholesky(a, b, threads)
     if not found[_INFO][0]:
         _of(a, "potrs")(a, b, lower=True, overwrite_b=True)
     return found
 
 
-def qr(a: Array, b: Array) -> Vectors:
+def qr(a: Array, b: Array, threads: bool = False) -> Vectors:
     """Overwrite A with its packed factors, and B with Q^H B."""
     _, tau, _, _ = _of(a, "geqrf")(a, lwork=BLOCK * a.shape[1], overwrite_a=True)
     if b.size:
@@ -128,7 +130,7 @@ def _multiply(a: Array, tau: np.ndarray, b: Array, letter: str) -> None:
     _of(a, "ormqr")("L", letter, a[:, : len(tau)], tau, b, size, overwrite_c=True)
 
 
-def qr_and_q(a: Array, b: Array) -> Vectors:
+def qr_and_q(a: Array, b: Array, threads: bool = False) -> Vectors:
     """Overwrite A with its packed factors, and B with the first columns of Q."""
     found = qr(a, b[:, :0])
     order = len(found[_TAU])
@@ -137,14 +139,14 @@ def qr_and_q(a: Array, b: Array) -> Vectors:
     return found
 
 
-def qr_and_lstsq(a: Array, b: Array) -> Vectors:
+def qr_and_lstsq(a: Array, b: Array, threads: bool = False) -> Vectors:
     """Overwrite A with its packed factors, and B with X, and below it the rest of Q^H B."""
     found, n = qr(a, b), a.shape[1]
     triangular("trsm", b"LUNN", a[:n], b[:n])
     return found
 
 
-def qr_and_minimum_norm(a: Array, b: Array) -> Vectors:
+def qr_and_minimum_norm(a: Array, b: Array, threads: bool = False) -> Vectors:
     """Overwrite A with its packed factors, and B with the shortest X of A^H X = B."""
     found, n = qr(a, b[:, :0]), a.shape[1]
     triangular("trsm", b"LUCN", a[:n], b[:n])
