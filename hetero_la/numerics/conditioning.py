@@ -84,7 +84,8 @@ def stack_norm1(a: np.ndarray) -> np.ndarray:
 def hermitian_norm1(a: Any) -> float:
     """Compute the 1-norm, in double precision, of a Hermitian matrix from its lower triangle."""
     xp, n = array_module(a), a.shape[0]
-    if not is_device_array(a) and 0 < a.size <= _FEW and a.flags.f_contiguous:
+    few = not is_device_array(a) and 0 < a.size <= _FEW
+    if few and a.flags.f_contiguous and a.flags.aligned:
         norm = lapack.hermitian_norm1(a)
         if norm < np.inf:  # in single precision it may overflow
             return norm

@@ -326,7 +326,7 @@ def _model(plan: Plan) -> str:
 
 
 def _routes(plan: Plan) -> list[str]:
-    """Say how long the routes without this plan's tasks, or without workers, would take on a CPU."""
+    """Say how long the routes without tasks, or without workers, would take on a CPU."""
     if ROUTINES[plan.routine].lapack is None or not share_memory(plan.workers):
         return []
     layout, caller = plan.layout, calling_thread()

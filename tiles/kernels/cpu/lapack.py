@@ -60,13 +60,23 @@ def hermitian_norm1(a: Array) -> float:
     return found
 
 
+def _keep(a: Array, found: Array) -> None:
+    """Store in `a` what was found, where a wrapper has copied it: in single precision, perhaps.
+
+    Some of the wrappers want numbers of four bytes at multiples of eight.
+    """
+    if found is not a:
+        a[...] = found
+
+
 def _info(info: int) -> np.ndarray:
     return np.array([info], np.int32)
 
 
 def lu(a: Array, b: Array, threads: bool = False) -> Vectors:
     """Overwrite A with L and U."""
-    _, ipiv, info = _of(a, "getrf")(a, overwrite_a=True)
+    found, ipiv, info = _of(a, "getrf")(a, overwrite_a=True)
+    _keep(a, found)
     return {_IPIV: ipiv, _INFO: _info(info)}
 
 
@@ -74,7 +84,7 @@ def lu_and_solve(a: Array, b: Array, threads: bool = False) -> Vectors:
     """Overwrite A with L and U, and B with X; not B if A is singular."""
     found = lu(a, b)
     if not found[_INFO][0]:
-        _of(a, "getrs")(a, found[_IPIV], b, overwrite_b=True)
+        _keep(b, _of(a, "getrs")(a, found[_IPIV], b, overwrite_b=True)[0])
     return found
 
 
@@ -89,7 +99,7 @@ def lu_and_invert(a: Array, b: Array, threads: bool = False) -> Vectors:
 
 def _invert(a: Array, ipiv: np.ndarray, threads: bool) -> None:
     if not threads or len(a) < _LONG:
-        _of(a, "getri")(a, ipiv, lwork=BLOCK * len(a), overwrite_lu=True)
+        _keep(a, _of(a, "getri")(a, ipiv, lwork=BLOCK * len(a), overwrite_lu=True)[0])
         return
     work, one_based, info = np.empty(BLOCK * len(a), a.dtype), ipiv + np.int32(1), ctypes.c_int()
     lapack("getri", a)(
@@ -101,24 +111,26 @@ def _invert(a: Array, ipiv: np.ndarray, threads: bool) -> None:
 def cholesky(a: Array, b: Array, threads: bool = False) -> Vectors:
     """Overwrite the lower triangle of A with L."""
     if not threads or len(a) < 2 * _LONG:  # potrf does a sixth of what getri does
-        _, info = _of(a, "potrf")(a, lower=True, clean=False, overwrite_a=True)
+        found, info = _of(a, "potrf")(a, lower=True, clean=False, overwrite_a=True)
+        _keep(a, found)
         return {_INFO: _info(info)}
-    found = _info(0)
-    potrf(a, found, KernelOptions())
-    return {_INFO: found}
+    vector = _info(0)
+    potrf(a, vector, KernelOptions())
+    return {_INFO: vector}
 
 
 def cholesky_and_solve(a: Array, b: Array, threads: bool = False) -> Vectors:
     """Overwrite the lower triangle of A with L, and B with X; not B if A is not definite."""
     found = cholesky(a, b, threads)
     if not found[_INFO][0]:
-        _of(a, "potrs")(a, b, lower=True, overwrite_b=True)
+        _keep(b, _of(a, "potrs")(a, b, lower=True, overwrite_b=True)[0])
     return found
 
 
 def qr(a: Array, b: Array, threads: bool = False) -> Vectors:
     """Overwrite A with its packed factors, and B with Q^H B."""
-    _, tau, _, _ = _of(a, "geqrf")(a, lwork=BLOCK * a.shape[1], overwrite_a=True)
+    found, tau, _, _ = _of(a, "geqrf")(a, lwork=BLOCK * a.shape[1], overwrite_a=True)
+    _keep(a, found)
     if b.size:
         _multiply(a, tau, b, "T" if a.dtype.kind == "f" else "C")
     return {_TAU: tau, ("method", 0): np.zeros(1, np.int32)}
@@ -127,7 +139,8 @@ def qr(a: Array, b: Array, threads: bool = False) -> Vectors:
 def _multiply(a: Array, tau: np.ndarray, b: Array, letter: str) -> None:
     """Overwrite B with Q B, or with Q^H B."""
     size = BLOCK * (b.shape[1] + BLOCK + 1)  # with room for the triangle T of a block
-    _of(a, "ormqr")("L", letter, a[:, : len(tau)], tau, b, size, overwrite_c=True)
+    ormqr, reflectors = _of(a, "ormqr"), a[:, : len(tau)]
+    _keep(b, ormqr("L", letter, reflectors, tau, b, size, overwrite_c=True)[0])
 
 
 def qr_and_q(a: Array, b: Array, threads: bool = False) -> Vectors:
@@ -135,7 +148,7 @@ def qr_and_q(a: Array, b: Array, threads: bool = False) -> Vectors:
     found = qr(a, b[:, :0])
     order = len(found[_TAU])
     b[:, :order] = a[:, :order]
-    _of(a, "orgqr")(b, found[_TAU], lwork=BLOCK * b.shape[1], overwrite_a=True)
+    _keep(b, _of(a, "orgqr")(b, found[_TAU], lwork=BLOCK * b.shape[1], overwrite_a=True)[0])
     return found
 
 
