@@ -69,7 +69,7 @@ class Routine:
         What does the same on the host without tiles, by LAPACK: see
         `hetero_la.tiles.kernels.cpu.lapack`.
     lapack_width : int
-        Columns of the panels in LAPACK's own code; 0 if it halves the matrix recursively.
+        Columns of the panels in LAPACK's own code; 0 if it chooses them as well as we do.
     factored : bool
         Whether its input is factors; it then has no panels.
     transposed : bool

@@ -29,6 +29,10 @@ from hetero_la.tiles.storage.layout import TileLayout
 
 #: A run of tasks has to be predicted faster by this factor: so far predictions may be wrong.
 _GAIN = 1.1
+#: Predicted seconds from which there are tasks: a call of LAPACK cannot be interrupted, and its
+#: threads wait for each other at every step, which costs more the longer it is (see
+#: docs/performance.md).
+_LONGEST = 0.2
 #: Bytes of a result up to which free memory is not looked up: that takes as long as a small run.
 _SURE_TO_FIT = 1 << 24
 #: Seconds of work that are worth the start of a thread.
@@ -103,7 +107,8 @@ def _predicted_fastest(problem: Problem, client: bool) -> bool:
             return False
         worker = replace(caller, blas_threads=size.blas_threads)
         tasks = team_estimate(problem, [worker] * size.cpus)
-    return _lapack_seconds(problem) < _GAIN * tasks
+    alone = _lapack_seconds(problem)
+    return alone < _LONGEST and alone < _GAIN * tasks
 
 
 @functools.cache

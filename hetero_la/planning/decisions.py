@@ -26,8 +26,6 @@ from hetero_la.tiles.storage.tile_sizes import TileSizes, clipped
 
 #: Estimated seconds of a run up to which measuring the devices is not worth its time.
 _MIN_SECONDS_TO_MEASURE = 0.1
-#: Columns up to which LAPACK's recursion is not followed: they are factored one by one.
-_NARROWEST = 32
 #: A tuning is used for matrices whose sides differ from its own by at most this factor.
 _SIZE_TOLERANCE = 1.25
 
@@ -248,8 +246,10 @@ def _estimate(
 
 
 def team_estimate(problem: Problem, workers: Sequence[WorkerInfo]) -> float:
-    """Estimate the seconds of a run on several CPU workers of this process, without planning it."""
-    return _stages(problem, Options(), workers, current_profile()).seconds()
+    """Estimate the seconds of a run on CPU workers of this process, without planning it."""
+    dask = machine_model(workers, problem.dtype, measure=False).dask
+    stages = _stages(problem, Options(), workers, current_profile())
+    return dask.start + dask.hop + stages.seconds()
 
 
 def _stages(
@@ -270,14 +270,8 @@ def lapack_estimate(problem: Problem, worker: WorkerInfo) -> float:
     routine, m, n, nrhs, dtype = problem
     model = machine_model((worker,), dtype, measure=False)
     free = replace(model.devices[0], call_seconds=0.0, issue_seconds=0.0)
-    model, known = replace(model, devices=(free,)), ROUTINES[routine]
-    order, widest = min(m, n), known.lapack_width or min(m, n)
-    widths = [widest]
-    while not known.lapack_width and widths[-1] > _NARROWEST:
-        widths.append(-(-widths[-1] // 2))
-    return min(
-        Stages(
-            known.tasks, TileLayout(m, n, min(width, order), nrhs), model, range(1), None, dtype
-        ).seconds()
-        for width in widths
-    )
+    known = ROUTINES[routine]
+    width = known.lapack_width or default_nb(routine, m, n, (worker,))
+    layout = TileLayout(m, n, clipped(width, max(m, n, nrhs, 1)), nrhs)
+    free_calls = replace(model, devices=(free,))
+    return Stages(known.tasks, layout, free_calls, range(1), None, dtype).seconds()
