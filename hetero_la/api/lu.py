@@ -128,7 +128,7 @@ def lu_factor(
     a : array_like, shape (..., m, n)
         NumPy or CuPy array of float32, float64, complex64 or complex128, in any memory
         order; other numbers are cast as SciPy does.  With more than two dimensions it is a stack of
-        matrices, which are factored one after another.  Of a Dask array of two dimensions
+        matrices; small ones are factored in threads.  Of a Dask array of two dimensions
         the factors are Dask arrays, too, in a plain tuple; nothing runs yet.
     overwrite_a : bool, optional
         Whether the factors may take the place of `a` (where it is column-major).

@@ -135,7 +135,7 @@ def _for_each(
     whole = {
         name: array_module(a).broadcast_to(a, batch + split[name][1]) for name, a in arrays.items()
     }
-    if together and xp is np:
+    if together and not any(map(is_device_array, arrays.values())):
         for name, a in whole.items():
             bound.arguments[name] = a.reshape(math.prod(batch), *split[name][1])
         found = together(*bound.args, **bound.kwargs)

@@ -129,16 +129,16 @@ def call_lapack(routine: str, a: np.ndarray, b: Any, nrhs: int, in_place: bool) 
     began = time.perf_counter()
     m, n = a.shape
     source = source_of(a, in_place)
-    if in_place:
-        target = a
-    else:
-        target = np.empty((m, n + nrhs), a.dtype, order="F")
-        copy_on_host(target[:, :n], a)
+    target = a if in_place else np.empty((m, n + nrhs), a.dtype, order="F")
+    left = target[:, :n] if nrhs else target
+    if not in_place:
+        copy_on_host(left, a)
+    beside = target[:, n:]
     if b is not None:
-        target[:, n:] = b
+        beside[...] = b
     call = ROUTINES[routine].lapack
     assert call is not None
-    values = call(target[:, :n], target[:, n:], False)
+    values = call(left, beside, False)
     problem = Problem(routine, m, n, nrhs, a.dtype)
     report = UnplannedReport(problem, source, time.perf_counter() - began)
     return Result(values, _one_tile(m, n, nrhs), a.dtype, target, report)
