@@ -201,7 +201,8 @@ def rows_of(
         best = min(medians.values())
         others = [value for name, value in medians.items() if name != "hetero_la"]
         figures = [f"{name} {1e3 * value:.3f} ms" for name, value in medians.items()]
-        figures.append(f"ours / best other {medians['hetero_la'] / min(others):.2f}")
+        if others:
+            figures.append(f"ours / best other {medians['hetero_la'] / min(others):.2f}")
         print(f"{where:<7}{function:<15}{n:>6}", *figures, sep="  ", flush=True)
         slow = max(HOPELESS * best, LONG)
         hopeless |= {who for who, value in medians.items() if value > slow} - {"hetero_la"}

@@ -69,6 +69,7 @@ def in_threads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """All stacks are worth two threads; the list says how many each has got."""
     monkeypatch.setattr(one_call, "usable_cores", lambda: 2)
     monkeypatch.setattr(one_call, "_WORTH_A_THREAD", 1e-9)
+    monkeypatch.setattr(one_call, "_LONG_ENOUGH", 0)
     started, original = [], one_call._for_each_of
 
     def counted(run: Callable[[int], None], count: int, threads: int) -> None:

@@ -35,6 +35,8 @@ _GAIN = 1.1
 _LONGEST = 0.2
 #: Bytes of a result up to which free memory is not looked up: that takes as long as a small run.
 _SURE_TO_FIT = 1 << 24
+#: Elements of a matrix from which LAPACK takes longer than threads to hand over the interpreter.
+_LONG_ENOUGH = 48 * 48
 #: Seconds of work that are worth the start of a thread.
 _WORTH_A_THREAD = 5e-4
 
@@ -211,6 +213,8 @@ def call_lapack_for_each(
 
 def _threads_for(count: int, problem: Problem) -> int:
     """Return how many threads pay for so many runs of LAPACK."""
+    if problem.m * problem.n < _LONG_ENOUGH:
+        return 1
     seconds = count * _lapack_seconds(_nearby(problem))
     return max(min(usable_cores(), count, int(seconds / _WORTH_A_THREAD)), 1)
 
