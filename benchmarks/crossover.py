@@ -202,7 +202,11 @@ def rows_of(
         others = [value for name, value in medians.items() if name != "hetero_la"]
         figures = [f"{name} {1e3 * value:.3f} ms" for name, value in medians.items()]
         if others:
-            figures.append(f"ours / best other {medians['hetero_la'] / min(others):.2f}")
+            least = min(min(values) for name, values in taken.items() if name != "hetero_la")
+            figures.append(
+                f"ours / best other {medians['hetero_la'] / min(others):.2f} (least times: "
+                f"{min(taken['hetero_la']) / least:.2f})"
+            )
         print(f"{where:<7}{function:<15}{n:>6}", *figures, sep="  ", flush=True)
         slow = max(HOPELESS * best, LONG)
         hopeless |= {who for who, value in medians.items() if value > slow} - {"hetero_la"}
