@@ -398,7 +398,7 @@ def test_solutions_of_a_stack_are_refined(in_threads: list[int]) -> None:
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("call", [lapack.cholesky_and_solve, lapack.lu_and_invert])
 def test_calls_beside_other_threads_do_the_same(call: Callable[..., Any], dtype: str) -> None:
-    n = 2 * lapack._LONG
+    n = lapack._LONG
     p = np.asfortranarray(_definite(random(n, dtype=dtype)))
     b = np.asfortranarray(np.eye(n, dtype=dtype))
     found = []

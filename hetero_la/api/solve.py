@@ -302,7 +302,7 @@ def inv(
     assume_a: InvAssumption = None, lower: bool = False, client: ClientLike = None,
     **options: Unpack[RunOptions],
 ) -> Same:  # fmt: skip
-    """Invert a matrix, by solving A X = I, or X L = U^-1 if it is small.
+    """Invert a matrix, by solving A X = I.
 
     Parameters
     ----------

@@ -15,17 +15,19 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import scipy.linalg.blas
 import scipy.linalg.lapack
 
 from hetero_la.tiles.kernels.cpu.blas import chars, ints, lapack, triangular, view
 from hetero_la.tiles.kernels.cpu.cholesky import potrf
 from hetero_la.tiles.kernels.device import Array, KernelOptions
 from hetero_la.tiles.kernels.spec import LETTER
+from hetero_la.tiles.storage.pivots import permutation
 
 #: Names of the vectors, each with the number of the only step, and the vectors.
 Vectors = dict[tuple[str, int], np.ndarray]
-#: Order from which getri takes longer than ctypes.
-_LONG = 64
+#: Order from which potrf takes longer than ctypes.
+_LONG = 128
 _INFO, _IPIV, _TAU = ("info", 0), ("ipiv", 0), ("tau", 0)
 #: Columns that LAPACK factors or applies at once, if the workspace has room for so many.
 BLOCK = 64
@@ -43,6 +45,12 @@ def lapack_function(name: str, letter: str) -> Callable[..., Any]:
     real = LETTER[letter] in "sd"
     name = {"ormqr": "unmqr", "orgqr": "ungqr"}.get(name, name) if not real else name
     function: Callable[..., Any] = getattr(scipy.linalg.lapack, LETTER[letter] + name)
+    return function
+
+
+@functools.cache
+def _blas_function(name: str, letter: str) -> Callable[..., Any]:
+    function: Callable[..., Any] = getattr(scipy.linalg.blas, LETTER[letter] + name)
     return function
 
 
@@ -84,33 +92,46 @@ def lu_and_solve(a: Array, b: Array, threads: bool = False) -> Vectors:
     """Overwrite A with L and U, and B with X; not B if A is singular."""
     found = lu(a, b)
     if not found[_INFO][0]:
-        _keep(b, _of(a, "getrs")(a, found[_IPIV], b, overwrite_b=True)[0])
+        _substitute(a, found[_IPIV], b)
     return found
+
+
+def _substitute(a: Array, ipiv: np.ndarray, b: Array) -> None:
+    """Overwrite B with X, where A holds L and U.
+
+    OpenBLAS's laswp, and so its getrs for several right-hand sides, wakes all threads, even for
+    the smallest matrices, which takes milliseconds where the cores have other work.
+    """
+    if b.shape[1] == 1:
+        _keep(b, _of(a, "getrs")(a, ipiv, b, overwrite_b=True)[0])
+    else:
+        b[...] = b[permutation(ipiv, len(a))]
+        _substitute_permuted(a, b)
+
+
+def _substitute_permuted(a: Array, b: Array) -> None:
+    """Overwrite B, whose rows have been permuted, with X."""
+    trsm = _blas_function("trsm", a.dtype.char)
+    _keep(b, trsm(1, a, b, lower=True, diag=True, overwrite_b=True))
+    _keep(b, trsm(1, a, b, overwrite_b=True))
 
 
 def lu_and_invert(a: Array, b: Array, threads: bool = False) -> Vectors:
-    """Overwrite A with L and U, and B with A^-1; not B if A is singular."""
+    """Overwrite A with L and U, and B with A^-1; not B if A is singular.
+
+    The columns of A^-1 are solutions, each with a small backward error, which getri's are not.
+    """
     found = lu(a, b)
     if not found[_INFO][0]:
-        b[...] = a
-        _invert(b, found[_IPIV], threads)
+        b[...] = 0
+        b[np.arange(len(a)), permutation(found[_IPIV], len(a))] = 1
+        _substitute_permuted(a, b)
     return found
-
-
-def _invert(a: Array, ipiv: np.ndarray, threads: bool) -> None:
-    if not threads or len(a) < _LONG:
-        _keep(a, _of(a, "getri")(a, ipiv, lwork=BLOCK * len(a), overwrite_lu=True)[0])
-        return
-    work, one_based, info = np.empty(BLOCK * len(a), a.dtype), ipiv + np.int32(1), ctypes.c_int()
-    lapack("getri", a)(
-        *ints(len(a)), *view(a), one_based.ctypes.data, work.ctypes.data, *ints(len(work)),
-        ctypes.byref(info),
-    )  # fmt: skip
 
 
 def cholesky(a: Array, b: Array, threads: bool = False) -> Vectors:
     """Overwrite the lower triangle of A with L."""
-    if not threads or len(a) < 2 * _LONG:  # potrf does a sixth of what getri does
+    if not threads or len(a) < _LONG:
         found, info = _of(a, "potrf")(a, lower=True, clean=False, overwrite_a=True)
         _keep(a, found)
         return {_INFO: _info(info)}
