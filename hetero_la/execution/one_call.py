@@ -212,11 +212,10 @@ def call_lapack_for_each(
 
 
 def _threads_for(count: int, problem: Problem) -> int:
-    """Return how many threads pay for so many runs of LAPACK."""
-    if problem.m * problem.n < _LONG_ENOUGH:
-        return 1
-    seconds = count * _lapack_seconds(_nearby(problem))
-    return max(min(usable_cores(), count, int(seconds / _WORTH_A_THREAD)), 1)
+    """Return how many threads pay for so many runs of LAPACK; 0 if they are over at once."""
+    threads = int(count * _lapack_seconds(_nearby(problem)) / _WORTH_A_THREAD)
+    most = min(usable_cores(), count) if problem.m * problem.n >= _LONG_ENOUGH else 1
+    return min(threads, most)
 
 
 def _for_each_of(run: Callable[[int], None], count: int, threads: int) -> None:
@@ -226,10 +225,14 @@ def _for_each_of(run: Callable[[int], None], count: int, threads: int) -> None:
         for i in part:
             run(i)
 
-    if threads == 1:
+    if not threads:
         run_part(range(count))
         return
     share = -(-count // threads)
     parts = [range(count)[first : first + share] for first in range(0, count, share)]
-    with blas_bound(1), ThreadPoolExecutor(threads) as pool:
-        list(pool.map(run_part, parts))
+    with blas_bound(1):
+        if threads == 1:
+            run_part(*parts)
+            return
+        with ThreadPoolExecutor(threads) as pool:
+            list(pool.map(run_part, parts))
