@@ -2,10 +2,12 @@
 
     python benchmarks/crossover.py --json here.json --plot here.svg          # this machine's CPU
     python benchmarks/crossover.py --gpu --orders 1024 2048 4096             # and one GPU
+    python benchmarks/crossover.py --stack 1000 --orders 32 64 128 256       # stacks of matrices
     python benchmarks/crossover.py --read here.json --plot here.svg          # draw it again
 
 NumPy in and out: SciPy on all cores, CuPy and torch with both copies, and hetero_la.  CuPy arrays
-in and out: CuPy, torch, and hetero_la.  A contender that takes more than a second
+in and out: CuPy, torch, and hetero_la.  Stacks: a loop over SciPy's function that keeps the
+results, and hetero_la.  A contender that takes more than a second
 and five times as long as the fastest at one order, or cannot do it, is left out at larger ones.
 """
 
@@ -149,6 +151,16 @@ def on_device(function: str, m: Any, b: Any) -> dict[str, Call]:
     return found
 
 
+def of_stacks(function: str, m: Any, b: Any, count: int) -> dict[str, Call]:
+    """Contenders with a stack of matrices."""
+    call, scales = NUMPY[function], np.linspace(1, 2, count)[:, None, None]
+    many, right = np.ascontiguousarray(scales * m), np.ascontiguousarray(scales * b)
+    return {
+        "SciPy": lambda: [call(scipy.linalg, *one) for one in zip(many, right, strict=True)],
+        "hetero_la": lambda: call(hetero_la, many, right),
+    }
+
+
 def measure(contenders: dict[str, Call], series: int) -> dict[str, list[float]]:
     """Seconds of a call, by series; in each, every contender in turn."""
     calls: dict[str, int] = {}
@@ -172,19 +184,29 @@ def measure(contenders: dict[str, Call], series: int) -> dict[str, list[float]]:
     return seconds
 
 
-def rows_of(where: str, function: str, orders: list[int], gpu: bool, series: int) -> list[dict]:
+def rows_of(
+    where: str, function: str, orders: list[int], gpu: bool, series: int, stack: int
+) -> list[dict]:
     """Rows for one function and one kind of arrays; printed as they come."""
     rows: list[dict] = []
     hopeless: set[str] = set()
     for n in orders:
         m, b = problem(function, n)
-        found = on_host(function, m, b, gpu) if where == "host" else on_device(function, m, b)
+        if stack:
+            found = of_stacks(function, m, b, stack)
+        else:
+            found = on_host(function, m, b, gpu) if where == "host" else on_device(function, m, b)
         taken = measure({k: v for k, v in found.items() if k not in hopeless}, series)
         medians = {name: statistics.median(values) for name, values in taken.items()}
         best = min(medians.values())
         others = [value for name, value in medians.items() if name != "hetero_la"]
         figures = [f"{name} {1e3 * value:.3f} ms" for name, value in medians.items()]
-        figures.append(f"ours / best other {medians['hetero_la'] / min(others):.2f}")
+        if others:
+            least = min(min(values) for name, values in taken.items() if name != "hetero_la")
+            figures.append(
+                f"ours / best other {medians['hetero_la'] / min(others):.2f} (least times: "
+                f"{min(taken['hetero_la']) / least:.2f})"
+            )
         print(f"{where:<7}{function:<15}{n:>6}", *figures, sep="  ", flush=True)
         slow = max(HOPELESS * best, LONG)
         hopeless |= {who for who, value in medians.items() if value > slow} - {"hetero_la"}
@@ -248,6 +270,7 @@ def main() -> None:
     parser.add_argument("--orders", type=int, nargs="+", default=ORDERS)
     parser.add_argument("--functions", nargs="+", choices=NUMPY, default=list(NUMPY))
     parser.add_argument("--gpu", action="store_true", help="with one GPU beside, and on it")
+    parser.add_argument("--stack", type=int, default=0, help="as many matrices in each call")
     parser.add_argument("--series", type=int, default=5)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--read", type=Path, help="draw what was written before")
@@ -256,7 +279,7 @@ def main() -> None:
     places = ["host", "device"] if args.gpu else ["host"]
     rows = json.loads(args.read.read_text()) if args.read else [
         row for where in places for function in args.functions
-        for row in rows_of(where, function, args.orders, args.gpu, args.series)
+        for row in rows_of(where, function, args.orders, args.gpu, args.series, args.stack)
     ]  # fmt: skip
     if args.json:
         args.json.write_text(json.dumps(rows))

@@ -19,9 +19,10 @@ from hetero_la.algorithms.routines import ROUTINES
 from hetero_la.api.qr_factors import QRFactors
 from hetero_la.execution import executor_choice
 from hetero_la.execution import resident_factors as kept_module
-from hetero_la.execution.execute import Result, execute
+from hetero_la.execution.execute import execute
 from hetero_la.execution.report import Report
 from hetero_la.execution.resident_factors import Residency
+from hetero_la.execution.result import Result
 from hetero_la.numerics.conditioning import estimate_reciprocal_condition, norm1
 from hetero_la.planning.plan import Plan
 from hetero_la.scheduler.run.inline import run_in_order

@@ -27,6 +27,7 @@ from hetero_la.algorithms.right_hand_sides import set_identity, substitute
 from hetero_la.algorithms.routine import Routine, Tiling
 from hetero_la.scheduler.graph.builder import GraphBuilder
 from hetero_la.scheduler.graph.task_graph import Granularity, TaskGraph
+from hetero_la.tiles.kernels.cpu import lapack
 from hetero_la.tiles.storage.layout import TileLayout
 
 
@@ -137,6 +138,7 @@ CHOLESKY = Routine(
     gpu_tiles=(Tiling(0, 1024),),
     one_gpu_tiles=(Tiling(0, 1024),),
     gpu_tail=4,
+    lapack=lapack.cholesky,
     transposed=True,
 )
 _SOLVE = replace(
@@ -149,6 +151,7 @@ _SOLVE = replace(
     factors=(),
     ratio="solve_ratio",
     reference="",
+    lapack=lapack.cholesky_and_solve,
 )
 
 ROUTINES = {
@@ -156,7 +159,8 @@ ROUTINES = {
     "solve_positive": _SOLVE,
     # The identity's tile columns are the matrix's tile rows: no tail.
     "inverse_positive": replace(
-        _SOLVE, tasks=inverse_positive_tasks, flops=lambda m, n, nrhs: n**3, gpu_tail=1, command=""
+        _SOLVE, tasks=inverse_positive_tasks, flops=lambda m, n, nrhs: n**3, gpu_tail=1,
+        command="", lapack=None,
     ),
     "cho_solve": Routine(
         tasks=substitution_tasks,
@@ -164,4 +168,4 @@ ROUTINES = {
         square=True,
         factored=True,
     ),
-}
+}  # fmt: skip

@@ -34,6 +34,7 @@ from hetero_la.algorithms.routine import LARGE, Routine, Tiling
 from hetero_la.scheduler.graph.builder import GraphBuilder
 from hetero_la.scheduler.graph.task_graph import Granularity, TaskGraph
 from hetero_la.scheduler.graph.tasks import Matrix, PerStep
+from hetero_la.tiles.kernels.cpu import lapack
 from hetero_la.tiles.storage.layout import TileLayout
 
 
@@ -179,6 +180,7 @@ LU = Routine(
     trouble="singular",
     ratio="lu_ratio",
     reference="lu_factor",
+    lapack=lapack.lu,
     one_gpu_tiles=(
         LARGE, Tiling(32768, 1024, 2), Tiling(24576, 768, 2), Tiling(4096, 512), Tiling(0, 256),
     ),
@@ -194,6 +196,7 @@ _SOLVE = replace(
     factors=(),
     ratio="solve_ratio",
     reference="",
+    lapack=lapack.lu_and_solve,
 )
 _LU_SOLVE = Routine(
     tasks=substitution_tasks, flops=lambda m, n, nrhs: 2 * n**2 * nrhs, square=True, factored=True
@@ -202,7 +205,10 @@ _LU_SOLVE = Routine(
 ROUTINES = {
     "lu": LU,
     "solve": _SOLVE,
-    "inverse": replace(_SOLVE, tasks=inverse_tasks, flops=lambda m, n, nrhs: 2 * n**3, command=""),
+    "inverse": replace(
+        _SOLVE, tasks=inverse_tasks, flops=lambda m, n, nrhs: 2 * n**3, command="",
+        lapack=lapack.lu_and_invert,
+    ),
     "lu_solve": _LU_SOLVE,
     "lu_solve_adjoint": replace(_LU_SOLVE, tasks=adjoint_substitution_tasks),
-}
+}  # fmt: skip

@@ -8,6 +8,8 @@ from typing import NamedTuple
 
 from hetero_la.scheduler.graph.step_kernels import StepKernels, Tile
 from hetero_la.scheduler.graph.task_graph import TaskGraph
+from hetero_la.tiles.kernels.cpu.lapack import Vectors
+from hetero_la.tiles.kernels.device import Array
 from hetero_la.tiles.storage.tile_sizes import TileSizes, tile_sizes
 
 
@@ -63,6 +65,11 @@ class Routine:
         Number of last tiles that are factored as one, on GPUs.
     keeps : tuple of str
         Per-step values that routines on its factors need, besides the matrix.
+    lapack : callable, or None
+        What does the same on the host without tiles, by LAPACK: see
+        `hetero_la.tiles.kernels.cpu.lapack`.
+    lapack_width : int
+        Columns of the panels in LAPACK's own code; 0 if it chooses them as well as we do.
     factored : bool
         Whether its input is factors; it then has no panels.
     transposed : bool
@@ -95,6 +102,8 @@ class Routine:
     one_gpu_tiles: tuple[Tiling, ...] = TILES
     gpu_tail: int = 1
     keeps: tuple[str, ...] = ()
+    lapack: Callable[[Array, Array, bool], Vectors] | None = None
+    lapack_width: int = 0
     factored: bool = False
     transposed: bool = False
     command: str = ""

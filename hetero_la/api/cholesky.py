@@ -16,14 +16,19 @@ from hetero_la.checks.inputs import (
     as_columns_for,
     as_finite_array,
     as_matrix,
+    as_stack,
     as_system,
     is_writable,
+    require_square,
 )
 from hetero_la.checks.lazy import is_dask_array, lazy_function
 from hetero_la.checks.warnings import not_positive_message, warn_ill_conditioned
-from hetero_la.execution.execute import Result, can_hold_result, execute
+from hetero_la.execution.destination import can_hold_result
+from hetero_la.execution.execute import execute
+from hetero_la.execution.one_call import call_lapack_for_each
 from hetero_la.execution.report import Report
 from hetero_la.execution.resident_factors import Residency
+from hetero_la.execution.result import Result
 from hetero_la.numerics.conditioning import hermitian_norm1, reciprocal_condition
 from hetero_la.numerics.triangles import (
     complete_from_triangle,
@@ -109,6 +114,19 @@ class CholeskyFactors(Factors[Stored, bool]):
         return float(2 * np.log(diagonal).sum(dtype=np.float64))
 
 
+def _factor_stack(
+    a: Any, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True, **how: Any
+) -> tuple[Any, Any] | None:
+    """Compute `cho_factor` of a stack, if all matrices are definite."""
+    a = as_stack(a, square=True, finite=check_finite)
+    if a is None:
+        return None
+    found = call_lapack_for_each("cholesky", a if lower else a.swapaxes(1, 2), **how)
+    if found is None:
+        return None
+    return found.factors if lower else found.factors.swapaxes(1, 2), np.full(len(a), lower)
+
+
 @array_function(a=2)
 def cholesky(
     a: Same | Numbers, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True, *,
@@ -172,7 +190,7 @@ def cho_factor(
     a: Lazy, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True, *,
     client: ClientLike = None, **options: Unpack[RunOptions],
 ) -> LazyCholesky[Lazy]: ...  # fmt: skip
-@array_function(a=2)
+@array_function(_factor_stack, a=2)
 def cho_factor(
     a: Any, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True, *,
     client: ClientLike = None, **options: Unpack[RunOptions],
@@ -213,7 +231,10 @@ def _factor(
 ) -> tuple[Any, Result]:
     """Compute a factor in the lower triangle of an array; return it and the result of the run."""
     a = as_array(a, "a", (0, 1, 2))  # as SciPy, accept a number
-    a = as_matrix(array_module(a).atleast_2d(a), square=True, finite=check_finite)
+    a = a if a.ndim == 2 else array_module(a).atleast_2d(a)
+    require_square(a, "a")
+    if check_finite:
+        require_finite(a, "a")
     # The upper triangle of A is the lower one of A^T, and U^T its factor.
     matrix = a if lower else a.T
     # If the array may be overwritten but has the other order, complete it and use its transpose.
@@ -316,7 +337,13 @@ def solve_positive(
     numpy.linalg.LinAlgError
         If the matrix is not positive definite.
     """
-    a, b = as_system(a, b, check_finite=check_finite, square=True)
+    return solve_positive_system(
+        *as_system(a, b, check_finite=check_finite, square=True), lower=lower, **how
+    )
+
+
+def solve_positive_system(a: Any, b: Any, *, lower: bool, **how: Any) -> tuple[Any, Report]:
+    """Solve as `solve_positive` does, for arrays that have been checked."""
     rhs = b[:, None] if b.ndim == 1 else b
     x, report = _solve("solve_positive", a, rhs, lower, **how)
     return x.reshape(b.shape), report

@@ -10,7 +10,7 @@ from hetero_la.api.lu import factor_without_warning
 from hetero_la.api.stacks import array_function
 from hetero_la.checks.array_types import AnyArray, GpuArray, LazyOrAny, Numbers
 from hetero_la.checks.inputs import as_matrix, is_writable
-from hetero_la.execution.execute import can_hold_result
+from hetero_la.execution.destination import can_hold_result
 from hetero_la.numerics.range_scaling import column_exponents, times_power_of_two
 from hetero_la.planning.options import RunOptions
 from hetero_la.scheduler.cluster.clients import ClientLike

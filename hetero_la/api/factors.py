@@ -34,8 +34,7 @@ class Factors(tuple[Stored, Beside], Generic[Stored, Beside]):
     """
 
     info: int
-    plan: Plan
-    timing: Timing
+    _report: Report
     _kept: KeptFactors | None
     _finite: bool
 
@@ -45,17 +44,26 @@ class Factors(tuple[Stored, Beside], Generic[Stored, Beside]):
     ) -> Self:  # fmt: skip
         """Create the tuple with the report of the run and the factors kept on GPUs."""
         self = super().__new__(cls, (packed, other))
-        self.info, (self.plan, self.timing) = info, report
-        self._kept, self._finite = kept, False
+        self.info, self._report, self._kept, self._finite = info, report, kept, False
         return self
 
     def __getnewargs__(self) -> tuple[Stored, Beside, int, Report]:
         """Return the arguments from which a copy, or a pickle, is made."""
-        return self[0], self[1], self.info, Report(self.plan, self.timing)
+        return self[0], self[1], self.info, self._report
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the state of a copy, which has the arrays but not the factors on the GPUs."""
         return {**self.__dict__, "_kept": None}
+
+    @property
+    def plan(self) -> Plan:
+        """How the run was planned."""
+        return self._report.plan
+
+    @property
+    def timing(self) -> Timing:
+        """How it went."""
+        return self._report.timing
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any, Literal, Unpack, overload
 
 import numpy as np
+import scipy.linalg
 from numpy.linalg import LinAlgError
 
 from hetero_la.api.qr import pad_with_zero_rows, qr_factor
 from hetero_la.api.stacks import array_function
 from hetero_la.checks.array_types import Eager, Lazy, Numbers
-from hetero_la.checks.inputs import as_system
+from hetero_la.checks.inputs import as_system, is_writable
 from hetero_la.checks.warnings import warn
+from hetero_la.execution.destination import source_of
 from hetero_la.execution.execute import execute
-from hetero_la.execution.report import Report
+from hetero_la.execution.one_call import takes_one_call
+from hetero_la.execution.report import Report, UnplannedReport
 from hetero_la.numerics.conditioning import reciprocal_condition_upper
 from hetero_la.numerics.range_scaling import scaling_exponent, times_power_of_two
-from hetero_la.numerics.triangle_lstsq import square_lstsq
+from hetero_la.numerics.triangle_lstsq import require_convergence, square_lstsq
+from hetero_la.planning.decisions import Problem
 from hetero_la.planning.options import RunOptions
 from hetero_la.scheduler.cluster.clients import ClientLike
 from hetero_la.tiles.arrays.transfer import array_module, to_host
@@ -24,6 +29,8 @@ from hetero_la.tiles.arrays.transfer import array_module, to_host
 #: LAPACK's drivers: those that compute the singular values, and all.
 SingularValues = Literal["gelsd", "gelss"] | None
 Driver = SingularValues | Literal["gelsy", "gels"]
+#: Ratio of rows to columns, or of columns to rows, from which LAPACK's drivers begin with a QR.
+_TALL = 1.6
 
 
 @overload
@@ -138,9 +145,8 @@ def lstsq(
     >>> np.round(x, 12), rank
     (array([1., 1.]), np.int64(1))
     """
-    return lstsq_with_report(
-        a, b, cond, overwrite_a, overwrite_b, check_finite, lapack_driver, client=client, **options
-    )[:4]
+    found = _lstsq(a, b, cond, overwrite_a, check_finite, lapack_driver, client=client, **options)
+    return found[:4]
 
 
 @overload
@@ -171,6 +177,13 @@ def lstsq_with_report(
         `plan` and `timing` of the run: "qr", or for the driver "gels" "lstsq" or (m < n)
         "minimum_norm".
     """
+    return _lstsq(a, b, cond, overwrite_a, check_finite, lapack_driver, client=client, **options)
+
+
+def _lstsq(
+    a: Any, b: Any, cond: float | None, overwrite_a: bool, check_finite: bool,
+    lapack_driver: str | None, **how: Any,
+) -> tuple[Any, Any, np.int64, Any, Report]:  # fmt: skip
     driver = require_driver(lapack_driver)
     a, b = as_system(a, b, check_finite=check_finite)
     cond = as_cond(cond, a.dtype)
@@ -179,16 +192,16 @@ def lstsq_with_report(
     up, rhs_up = scaling_exponent(a), scaling_exponent(rhs)
     a, rhs = times_power_of_two(a, up), times_power_of_two(rhs, rhs_up)
     if driver == "gels":
-        found = _solve_by_qr(a, rhs, cond, client=client, **options)
+        found = _solve_by_qr(a, rhs, cond, **how)
+    elif rhs.size and _needs_no_run(a, **how):
+        found = _solve_by_driver_alone(a, rhs, cond, driver, overwrite_a)
     else:
-        found = _solve_by_driver(a, rhs, cond, driver, overwrite_a, client=client, **options)
-    x, rest, rank, s, report = found
+        found = _solve_by_driver(a, rhs, cond, driver, overwrite_a, **how)
+    x, squares, rank, s, report = found
     x = times_power_of_two(x, up - rhs_up)
     dtype = residues_dtype(a)
     if (m > n and driver != "gelsy") or not n:
-        with np.errstate(over="ignore"):  # infinity is a valid result
-            residues = (abs(rest) ** 2).sum(axis=0).astype(dtype)
-        residues = times_power_of_two(residues, -2 * rhs_up)
+        residues = times_power_of_two(squares.astype(dtype), -2 * rhs_up)
         if rank < n:
             residues[:] = np.nan
     else:
@@ -233,7 +246,7 @@ def residues_dtype(a: Any) -> np.dtype[Any]:
     return np.finfo(np.float64 if a.shape[1] else a.dtype).dtype
 
 
-#: X, the rest of B (whose column norms are those of the residual), rank, singular values, report.
+#: X, squared norms of the residual's columns (for m > n), rank, singular values, report.
 _LeastSquares = tuple[Any, Any, np.int64, Any, Report]
 
 
@@ -248,10 +261,41 @@ def _solve_by_driver(
     if tall:
         c = factors.multiply(b, adjoint=True, check_finite=False)
         x, rank, s = square_lstsq(factors.r, c[:n], cond, driver)
-        return x, c[n:], rank, s, report
+        return x, _squares(c[n:]), rank, s, report
     y, rank, s = square_lstsq(factors.r.T, b, cond, driver, lower=True)
     x = factors.multiply(pad_with_zero_rows(y.conj(), n), check_finite=False).conj()
-    return x, b[:0], rank, s, report
+    return x, _squares(b[:0]), rank, s, report
+
+
+def _needs_no_run(a: Any, client: Any = None, **options: Any) -> bool:
+    """Return whether a QR factorization by tasks would not make LAPACK's driver faster."""
+    m, n = a.shape
+    if client is not None or options:
+        return False
+    return takes_one_call("qr", a, 0, gains=max(m, n) >= _TALL * min(m, n))
+
+
+def _solve_by_driver_alone(
+    a: Any, b: Any, cond: float, driver: str, overwrite_a: bool
+) -> _LeastSquares:
+    """Solve by LAPACK's driver, on the host."""
+    began = time.perf_counter()
+    require_convergence(a, driver)
+    x, squares, rank, s = scipy.linalg.lstsq(
+        a, b, cond, overwrite_a=overwrite_a and is_writable(a), lapack_driver=driver,
+        check_finite=False,
+    )  # fmt: skip
+    squares = squares if len(squares) else np.zeros(b.shape[1], a.dtype)
+    tall = a if len(a) >= a.shape[1] else a.T
+    problem = Problem("qr", len(tall), tall.shape[1], 0, a.dtype)
+    report = UnplannedReport(problem, source_of(tall, False), time.perf_counter() - began)
+    return x, squares, np.int64(rank), s, report
+
+
+def _squares(rest: Any) -> Any:
+    """Return the squared 2-norms of columns."""
+    with np.errstate(over="ignore"):  # infinity is a valid result
+        return (abs(rest) ** 2).sum(axis=0)
 
 
 def _solve_by_qr(a: Any, b: Any, cond: float, **how: Any) -> _LeastSquares:
@@ -264,7 +308,7 @@ def _solve_by_qr(a: Any, b: Any, cond: float, **how: Any) -> _LeastSquares:
     k, c = min(m, n), result.beside
     rank = np.int64(_rank(result.factors[:k], cond))
     x = (c[:n] if m >= n else c.conj()).copy(order="F")
-    return x, c[n:], rank, None, result.report
+    return x, _squares(c[n:]), rank, None, result.report
 
 
 def _rank(r: Any, cond: float) -> int:

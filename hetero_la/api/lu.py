@@ -15,14 +15,17 @@ from hetero_la.checks.inputs import (
     as_array,
     as_columns_for,
     as_matrix,
+    as_stack,
     is_writable,
     require_pivoting,
     require_row_numbers,
 )
 from hetero_la.checks.warnings import warn, zero_pivot_message
-from hetero_la.execution.execute import Result, execute
+from hetero_la.execution.execute import execute
 from hetero_la.execution.executor_choice import require_options
+from hetero_la.execution.one_call import call_lapack_for_each
 from hetero_la.execution.resident_factors import Residency
+from hetero_la.execution.result import Result
 from hetero_la.numerics.growth import require_little_growth
 from hetero_la.numerics.range_scaling import largest_entry
 from hetero_la.numerics.triangles import unit_lower_triangle, upper_triangle
@@ -93,6 +96,16 @@ class LUFactors(Factors[Stored, Stored]):
         return lu_solve(self, b, trans=trans)
 
 
+def _factor_stack(
+    a: Any, overwrite_a: bool = False, check_finite: bool = True, *, pivot: Pivoting = "partial",
+    **how: Any,
+) -> tuple[Any, Any] | None:  # fmt: skip
+    """Compute `lu_factor` of a stack, if no matrix is singular."""
+    a = as_stack(a, finite=check_finite)
+    found = None if a is None or pivot != "partial" else call_lapack_for_each("lu", a, **how)
+    return None if found is None else (found.factors, found.vectors["ipiv"])
+
+
 @overload
 def lu_factor(
     a: Eager | Numbers, overwrite_a: bool = False, check_finite: bool = True, *,
@@ -103,7 +116,7 @@ def lu_factor(
     a: Lazy, overwrite_a: bool = False, check_finite: bool = True, *,
     pivot: Pivoting = "partial", client: ClientLike = None, **options: Unpack[RunOptions],
 ) -> LazyLU[Lazy]: ...  # fmt: skip
-@array_function(a=2)
+@array_function(_factor_stack, a=2)
 def lu_factor(
     a: Any, overwrite_a: bool = False, check_finite: bool = True, *,
     pivot: Pivoting = "partial", client: ClientLike = None, **options: Unpack[RunOptions],
@@ -115,7 +128,7 @@ def lu_factor(
     a : array_like, shape (..., m, n)
         NumPy or CuPy array of float32, float64, complex64 or complex128, in any memory
         order; other numbers are cast as SciPy does.  With more than two dimensions it is a stack of
-        matrices, which are factored one after another.  Of a Dask array of two dimensions
+        matrices; small ones are factored in threads.  Of a Dask array of two dimensions
         the factors are Dask arrays, too, in a plain tuple; nothing runs yet.
     overwrite_a : bool, optional
         Whether the factors may take the place of `a` (where it is column-major).

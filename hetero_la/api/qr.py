@@ -5,15 +5,17 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, Literal, Unpack, overload
 
+import numpy as np
 import scipy.linalg
 
 from hetero_la.api.qr_factors import QRFactors, apply_q
 from hetero_la.api.stacks import array_function
 from hetero_la.checks.array_types import Eager, Numbers, Same
-from hetero_la.checks.inputs import as_array, as_matrix, is_writable, require_same_device
+from hetero_la.checks.inputs import as_array, as_matrix, as_stack, is_writable, require_same_device
 from hetero_la.checks.warnings import warn
 from hetero_la.execution.execute import execute
 from hetero_la.execution.executor_choice import require_options
+from hetero_la.execution.one_call import call_lapack_for_each
 from hetero_la.execution.resident_factors import Residency
 from hetero_la.numerics.triangles import upper_triangle, zero_upper_triangle
 from hetero_la.planning.options import RunOptions
@@ -27,6 +29,21 @@ Mode = WithQ | Literal["r", "raw"]
 Side = Literal["left", "right"]
 _MODES: tuple[Mode, ...] = ("full", "qr", "r", "raw", "economic")
 NOT_GIVEN = object()
+
+
+def _factor_stack(
+    a: Any, overwrite_a: bool = False, lwork: Any = NOT_GIVEN, mode: str = "full",
+    pivoting: bool = False, check_finite: bool = True, **how: Any,
+) -> tuple[Any, ...] | None:  # fmt: skip
+    """Compute `qr` of a stack, where Q is asked for."""
+    columns = {"full": 1, "economic": 0}.get("full" if mode == "qr" else mode)
+    a = as_stack(a, finite=check_finite)
+    if a is None or columns is None or pivoting or lwork is not NOT_GIVEN:
+        return None
+    _, m, n = a.shape
+    order = m if columns else min(m, n)
+    found = call_lapack_for_each("explicit_q", a, columns=order, **how)
+    return None if found is None else (found.beside, np.triu(found.factors[:, :order]))
 
 
 @overload
@@ -59,7 +76,7 @@ def qr(
     pivoting: bool = False,
     check_finite: bool = True, *, client: ClientLike = None, **options: Unpack[RunOptions],
 ) -> tuple[Any, ...]: ...  # fmt: skip
-@array_function(a=2)
+@array_function(_factor_stack, a=2)
 def qr(
     a: Any, overwrite_a: bool = False, lwork: Any = NOT_GIVEN, mode: str = "full",
     pivoting: bool = False, check_finite: bool = True, *, client: ClientLike = None,

@@ -5,9 +5,11 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, Unpack
 
+import numpy as np
+import scipy.linalg
 from numpy.linalg import LinAlgError
 
-from hetero_la.api.cholesky import inverse_positive, solve_positive
+from hetero_la.api.cholesky import inverse_positive, solve_positive_system
 from hetero_la.api.lu import execute_lu
 from hetero_la.api.stacks import array_function
 from hetero_la.api.structure import (
@@ -25,15 +27,24 @@ from hetero_la.api.structure import (
     structure_of,
 )
 from hetero_la.checks.array_types import Eager, Numbers, Same
-from hetero_la.checks.inputs import as_matrix, as_system, require_pivoting
+from hetero_la.checks.inputs import (
+    as_matrix,
+    as_stack,
+    as_system,
+    common_dtype,
+    require_pivoting,
+)
 from hetero_la.checks.warnings import singular_message, warn_ill_conditioned
-from hetero_la.execution.execute import Result, can_hold_result, execute
+from hetero_la.execution.destination import can_hold_result
+from hetero_la.execution.execute import execute
 from hetero_la.execution.executor_choice import require_options
+from hetero_la.execution.one_call import call_lapack_for_each
 from hetero_la.execution.report import Report
 from hetero_la.execution.resident_factors import Residency
-from hetero_la.numerics.conditioning import norm1, reciprocal_condition
+from hetero_la.execution.result import Result
+from hetero_la.numerics.conditioning import norm1, reciprocal_condition, stack_norm1
 from hetero_la.numerics.range_scaling import column_exponents, times_power_of_two
-from hetero_la.numerics.refinement import refine
+from hetero_la.numerics.refinement import refine, refine_stack
 from hetero_la.planning.options import Pivoting, RunOptions
 from hetero_la.scheduler.cluster.clients import ClientLike
 from hetero_la.tiles.arrays.finite import is_finite
@@ -41,7 +52,39 @@ from hetero_la.tiles.arrays.transfer import array_module, linalg_module
 from hetero_la.tiles.storage.pivots import permutation
 
 
-@array_function(a=2, b="1|2")
+def _solve_stack(
+    a: Any, b: Any, lower: bool = False, overwrite_a: bool = False, overwrite_b: bool = False,
+    check_finite: bool = True, assume_a: SolveAssumption = None, transposed: bool = False, *,
+    pivot: Pivoting = "partial", **how: Any,
+) -> Any:  # fmt: skip
+    """Compute `solve` of a stack of general matrices, if none is nearly singular."""
+    if structure_of(assume_a) is not Structure.GENERAL or pivot != "partial":
+        return None
+    a, b = as_stack(a, square=True, finite=check_finite), as_stack(b, finite=check_finite)
+    if a is None or b is None or a.shape[1] != b.shape[1] or (transposed and a.dtype.kind == "c"):
+        return None
+    dtype = common_dtype(a.dtype, b.dtype)
+    a, b = (part.astype(dtype, copy=False) for part in (a, b))
+    a, rhs = a.swapaxes(1, 2) if transposed else a, b[:, :, None] if b.ndim == 2 else b
+    found = call_lapack_for_each("solve", a, rhs, **how)
+    if found is None:
+        return None
+    anorm, rconds, pivots = stack_norm1(a), np.empty(len(a)), found.vectors["ipiv"]
+
+    def solve_again(i: int, residual: Any, trans: int = 0) -> Any:
+        factors = found.factors[i], pivots[i].copy()
+        return scipy.linalg.lu_solve(factors, residual, trans, check_finite=False)
+
+    for i, factors in enumerate(found.factors):
+        again = partial(solve_again, i)
+        rconds[i] = reciprocal_condition(float(anorm[i]), factors, rhs[i], again, "gecon")
+    if not (rconds >= np.finfo(dtype).eps).all():
+        return None
+    refine_stack(a, anorm, solve_again, rhs, found.beside)
+    return found.beside.reshape(b.shape)
+
+
+@array_function(_solve_stack, a=2, b="1|2")
 def solve(
     a: Same | Numbers, b: Same | Numbers, lower: bool = False, overwrite_a: bool = False,
     overwrite_b: bool = False, check_finite: bool = True, assume_a: SolveAssumption = None,
@@ -128,7 +171,7 @@ def solve(
         return divide_by_number(*_system(a, b, check_finite, transposed, number=True))
     a, b = _system(a, b, check_finite, transposed)
     if structure is Structure.POSITIVE:
-        x = solve_positive(a, b, lower=lower, check_finite=False, client=client, **options)[0]
+        x, _ = solve_positive_system(a, b, lower=lower, client=client, **options)
     elif is_simple(structure, a):
         require_options(options, client)
         x = solve_simple(a, b, structure, transposed)
@@ -237,7 +280,23 @@ def _solve_with_factors(result: Result, b: Any, trans: int) -> Any:
     return solver((result.factors, piv), b, trans=trans, check_finite=False)
 
 
-@array_function(a=2)
+def _invert_stack(
+    a: Any, overwrite_a: bool = False, check_finite: bool = True, *,
+    assume_a: InvAssumption = None, lower: bool = False, **how: Any,
+) -> Any:  # fmt: skip
+    """Compute `inv` of a stack of general matrices, if none is nearly singular."""
+    a = as_stack(a, square=True, finite=check_finite)
+    if a is None or structure_of(assume_a, INV_NAMES) is not Structure.GENERAL:
+        return None
+    found = call_lapack_for_each("inverse", a, columns=a.shape[1], **how)
+    if found is None:
+        return None
+    with np.errstate(all="ignore"):  # what overflows is too large
+        conditions = stack_norm1(a) * stack_norm1(found.beside)
+    return found.beside if (conditions * np.finfo(a.dtype).eps <= 1).all() else None
+
+
+@array_function(_invert_stack, a=2)
 def inv(
     a: Same | Numbers, overwrite_a: bool = False, check_finite: bool = True, *,
     assume_a: InvAssumption = None, lower: bool = False, client: ClientLike = None,
@@ -280,9 +339,9 @@ def inv(
     --------
     >>> import numpy as np
     >>> from hetero_la import inv
-    >>> inv(np.array([[2.0, 0.0], [0.0, 4.0]]))
-    array([[0.5 , 0.  ],
-           [0.  , 0.25]])
+    >>> inv(np.array([[2.0, 1.0], [1.0, 1.0]]))
+    array([[ 1., -1.],
+           [-1.,  2.]])
     """
     structure = structure_of(assume_a, INV_NAMES)
     a = as_matrix(a, square=True, finite=check_finite)

@@ -19,7 +19,9 @@ from hetero_la.tiles.arrays.transfer import array_module, is_device_array, on_de
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def array_function(**core: int | str) -> Callable[[F], F]:
+def array_function(
+    together: Callable[..., Any] | None = None, **core: int | str
+) -> Callable[[F], F]:
     """Decorate a public function of NumPy and CuPy arrays so that it takes all arrays.
 
     If an argument, or an entry of a tuple argument, is a Dask array, the function of the same name
@@ -29,10 +31,17 @@ def array_function(**core: int | str) -> Callable[[F], F]:
     """
 
     def decorate(function: F) -> F:
-        eager = on_device_of_arrays(over_stacks(**core)(function))
+        eager = on_device_of_arrays(over_stacks(together, **core)(function))
+        ndims = [_most_dimensions(ndim) for ndim in core.values()]
 
         @functools.wraps(function)
         def wrapped(*args: Any, **kwargs: Any) -> Any:
+            if ndims and len(args) >= len(ndims):  # of small matrices each test below counts
+                for value, ndim in zip(args, ndims, strict=False):
+                    if type(value) is not np.ndarray or value.ndim > ndim:
+                        break
+                else:
+                    return function(*args, **kwargs)
             values = (*args, *kwargs.values())
             entries = itertools.chain(*(v if isinstance(v, tuple) else (v,) for v in values))
             lazy = any(map(is_dask_array, entries))
@@ -43,11 +52,14 @@ def array_function(**core: int | str) -> Callable[[F], F]:
     return decorate
 
 
-def over_stacks(**core: int | str) -> Callable[[F], F]:
+def over_stacks(together: Callable[..., Any] | None = None, **core: int | str) -> Callable[[F], F]:
     """Decorate a function of matrices and vectors so that it also takes stacks of them.
 
     Parameters
     ----------
+    together : callable, optional
+        The same function for stacks of NumPy arrays with one leading dimension, which may return
+        None: then its result is found matrix by matrix, and so are its errors and warnings.
     **core : {1, 2, "1|2"}
         Array arguments, in the order of the signature, and the number of dimensions that the
         function itself takes.  "1|2" is a vector where there is one dimension, and otherwise
@@ -82,8 +94,9 @@ def over_stacks(**core: int | str) -> Callable[[F], F]:
         def wrapped(*args: Any, **kwargs: Any) -> Any:
             for i, (name, ndim) in enumerate(core.items()):
                 value: Any = args[i] if i < len(args) else kwargs.get(name)
-                if np.ndim(value) > (2 if ndim == "1|2" else int(ndim)):
-                    return _for_each(function, signature.bind(*args, **kwargs), core)
+                if np.ndim(value) > _most_dimensions(ndim):
+                    bound = signature.bind(*args, **kwargs)
+                    return _for_each(function, bound, core, together)
             return function(*args, **kwargs)
 
         return cast(F, wrapped)
@@ -91,9 +104,15 @@ def over_stacks(**core: int | str) -> Callable[[F], F]:
     return decorate
 
 
+def _most_dimensions(ndim: int | str) -> int:
+    """Return the most dimensions of one matrix or vector."""
+    return 2 if ndim == "1|2" else int(ndim)
+
+
 def _for_each(
-    function: Callable[..., Any], bound: inspect.BoundArguments, core: dict[str, int | str]
-) -> Any:
+    function: Callable[..., Any], bound: inspect.BoundArguments, core: dict[str, int | str],
+    together: Callable[..., Any] | None,
+) -> Any:  # fmt: skip
     """Call the function for every matrix, and stack the results."""
     given = {name: bound.arguments[name] for name in core if bound.arguments.get(name) is not None}
     for a in given.values():
@@ -116,6 +135,12 @@ def _for_each(
     whole = {
         name: array_module(a).broadcast_to(a, batch + split[name][1]) for name, a in arrays.items()
     }
+    if together and not any(map(is_device_array, arrays.values())):
+        for name, a in whole.items():
+            bound.arguments[name] = a.reshape(math.prod(batch), *split[name][1])
+        found = together(*bound.args, **bound.kwargs)
+        if found is not None:
+            return _with_leading(found, batch)
     results = []
     for index in np.ndindex(batch):
         bound.arguments.update({name: a[index] for name, a in whole.items()})
@@ -125,6 +150,13 @@ def _for_each(
             error.add_note(f"This concerns matrix {index} of a stack of shape {batch}.")
             raise
     return _stack(results, xp, batch)
+
+
+def _with_leading(found: Any, batch: tuple[int, ...]) -> Any:
+    """Give an array, or the arrays of a tuple, the leading dimensions of the stack."""
+    if isinstance(found, tuple):
+        return tuple(_with_leading(part, batch) for part in found)
+    return found.reshape(batch + found.shape[1:])
 
 
 def _split(shape: tuple[int, ...], ndim: int | str) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from hetero_la.tiles.arrays.errors import UnsupportedDtypeError
-from hetero_la.tiles.arrays.finite import require_finite
+from hetero_la.tiles.arrays.finite import is_finite, require_finite
 from hetero_la.tiles.arrays.transfer import device_index, is_device_array, on_device_of_arrays
 
 DTYPES = ("float32", "float64", "complex64", "complex128")
@@ -96,6 +96,8 @@ def common_dtype(a: np.dtype[Any], b: np.dtype[Any]) -> np.dtype[Any]:
     >>> common_dtype(np.dtype("int8"), np.dtype("int8")), lapack_dtype(np.dtype("int8"), "a")
     (dtype('float64'), dtype('float32'))
     """
+    if a == b and a.isnative and a.char in "fdFD":
+        return a
     for dtype, name in ((a, "a"), (b, "b")):
         lapack_dtype(dtype, name)
     both = np.result_type(a, b)
@@ -110,6 +112,14 @@ def as_matrix(a: Any, name: str = "a", *, square: bool = False, finite: bool = F
     if finite:
         require_finite(a, name)
     return a
+
+
+def as_stack(a: Any, *, square: bool = False, finite: bool = False) -> Any:
+    """Convert a stack of matrices as `as_matrix` does each; return None if one does not pass."""
+    fits = a.size and a.dtype.char in _LAPACK_TYPES and (not square or a.shape[1] == a.shape[2])
+    if not fits or (finite and not is_finite(a)):
+        return None
+    return a.astype(lapack_dtype(a.dtype, "a"), copy=False)
 
 
 def require_square(a: Any, name: str) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from hetero_la.checks.inputs import is_writable
 from hetero_la.execution.resident_factors import Residency
 from hetero_la.planning.plan import Plan
 from hetero_la.scheduler.machine.model import Source
@@ -42,9 +43,7 @@ class Destination:
     @property
     def source(self) -> Source:
         """How the workers find the columns of the matrix."""
-        if self.in_place:
-            return "in place"
-        return "column-major" if self.matrix.flags.f_contiguous else "row-major"
+        return source_of(self.matrix, self.in_place)
 
     @property
     def absent(self) -> int:
@@ -72,3 +71,16 @@ class Destination:
         if self.in_place:
             return self.matrix
         return column_major_empty(self.matrix, (self.matrix.shape[0], self.new_columns))
+
+
+def can_hold_result(a: Any) -> bool:
+    """Return whether LAPACK may overwrite `a`: column-major, writable and aligned in memory."""
+    usable = is_writable(a) and getattr(a.flags, "aligned", True)
+    return bool(a.flags.f_contiguous and usable)
+
+
+def source_of(a: Any, in_place: bool) -> Source:
+    """Return how the columns of `a` are found, in whose place the result may be."""
+    if in_place:
+        return "in place"
+    return "column-major" if a.flags.f_contiguous else "row-major"

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from hetero_la.algorithms.routines import ROUTINES
-from hetero_la.checks.inputs import is_writable
-from hetero_la.execution.destination import Destination
+from hetero_la.execution.destination import Destination, can_hold_result
 from hetero_la.execution.executor_choice import caller_gpu, choose
+from hetero_la.execution.one_call import call_lapack, takes_one_call
 from hetero_la.execution.report import Report, Timing
 from hetero_la.execution.resident_factors import KeptFactors, Residency, release_copies
+from hetero_la.execution.result import Result
 from hetero_la.execution.timeline import traced
-from hetero_la.numerics.lapack_vectors import StepValues
 from hetero_la.planning.check_memory import check_memory
 from hetero_la.planning.plan import Plan
 from hetero_la.planning.planner import resume
@@ -31,35 +31,6 @@ from hetero_la.tiles.arrays.transfer import wait_for_writes
 from hetero_la.tiles.kernels.cpu.device import CpuDevice
 from hetero_la.tiles.kernels.device import Device
 from hetero_la.tiles.storage.shard import ArrayStorage
-
-
-@dataclass(frozen=True)
-class Result(StepValues):
-    """What a run returns: per-step vectors, the overwritten array, and how it went.
-
-    Where the factors stay with the workers (`kept`), `array` may have the columns beside them
-    only.
-    """
-
-    array: Any
-    report: Report
-    kept: KeptFactors | None
-    absent: int = 0
-
-    @property
-    def factors(self) -> Any:
-        """The overwritten matrix, where it has come home."""
-        return self.array[:, : self.layout.n - self.absent]
-
-    @property
-    def beside(self) -> Any:
-        """The overwritten right-hand sides."""
-        return self.array[:, self.layout.n - self.absent :]
-
-    @property
-    def solution(self) -> Any:
-        """The overwritten right-hand sides, in an array that does not also hold the factors."""
-        return self.beside if self.kept else self.beside.copy(order="F")
 
 
 def execute(
@@ -95,11 +66,14 @@ def execute(
     **options
         See `Options`; None means not given.
     """
-    began = time.perf_counter()
-    client = running_client(client) if client is not None else None
     nrhs = columns if b is None else b.shape[1]
     in_place = overwrite_a and not nrhs and can_hold_result(a)
+    plain = client is None and not options and (nrhs or b is None)
+    if plain and takes_one_call(routine, a, nrhs, in_place=in_place):
+        return call_lapack(routine, a, b, nrhs, in_place)
+    began = time.perf_counter()
     wanted = Destination(a, nrhs, in_place, residency)
+    client = running_client(client) if client is not None else None
     try:
         plan, client, destination = choose(routine, wanted, client, options)
     except InsufficientMemoryError as error:
@@ -166,9 +140,3 @@ def _inline(job: Job, device: Device, storage: ArrayStorage) -> Outcome:
     outcome = Outcome(run_inline(runner))
     runner.keep_record(outcome)
     return outcome
-
-
-def can_hold_result(a: Any) -> bool:
-    """Return whether LAPACK may overwrite `a`: column-major, writable and aligned in memory."""
-    usable = is_writable(a) and getattr(a.flags, "aligned", True)
-    return bool(a.flags.f_contiguous and usable)

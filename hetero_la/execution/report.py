@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import functools
 from collections import Counter, defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from hetero_la.planning.decisions import Problem
+from hetero_la.planning.options import Options
 from hetero_la.planning.plan import Plan
+from hetero_la.planning.planner import make_plan
+from hetero_la.scheduler.machine.model import Source
+from hetero_la.scheduler.placement.workers import calling_thread
 from hetero_la.scheduler.program.instructions import CallKernel
 from hetero_la.scheduler.run.job import Loss, Outcome
 from hetero_la.scheduler.run.trace import LogEntry
@@ -146,8 +152,57 @@ class Timing:
         return "\n".join(lines)
 
 
-class Report(NamedTuple):
-    """Plan and timing of a run."""
+class Report:
+    """Plan and timing of a run; iterates over the two.
 
-    plan: Plan
-    timing: Timing
+    Parameters
+    ----------
+    plan : Plan
+        How the run was planned.
+    timing : Timing
+        How it went.
+    """
+
+    def __init__(self, plan: Plan, timing: Timing) -> None:
+        self._made = plan, timing
+
+    @property
+    def plan(self) -> Plan:
+        """How the run was planned."""
+        return self._made[0]
+
+    @property
+    def timing(self) -> Timing:
+        """How it went."""
+        return self._made[1]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._made)
+
+
+class UnplannedReport(Report):
+    """Report of a run by LAPACK, whose plan is made when it is asked for: that of one tile.
+
+    Parameters
+    ----------
+    problem : Problem
+        What was computed.
+    source : Source
+        Memory order of the matrix.
+    seconds : float
+        How long it took.
+    """
+
+    def __init__(self, problem: Problem, source: Source, seconds: float) -> None:
+        self._run = problem, source, seconds
+
+    @functools.cached_property
+    def _made(self) -> tuple[Plan, Timing]:  # type: ignore[override]
+        problem, source, seconds = self._run
+        one = Options(nb=max(problem.m, problem.n, problem.nrhs))
+        plan = make_plan(problem, one, (calling_thread(),), source=source)
+        places = plan.programs[0].instructions
+        call = next(place for place, i in enumerate(places) if isinstance(i, CallKernel))
+        log = [LogEntry(call, 0.0, seconds)]
+        panels = _METHODS[:1] if ("method", 0) in plan.programs[0].values else ()
+        return plan, Timing(seconds, (), panels, plan, {0: log})

@@ -77,6 +77,11 @@ class TracedRun:
         ]
 
 
+def recording() -> bool:
+    """Return whether a recorder waits for runs."""
+    return bool(_active)
+
+
 class RunRecorder:
     """Collector of the traced runs of a block.
 

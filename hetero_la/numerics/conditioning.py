@@ -8,14 +8,16 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
-from scipy.linalg import get_lapack_funcs
 from scipy.sparse.linalg import LinearOperator, onenormest
 
 from hetero_la.numerics.triangles import solve_with_triangle
 from hetero_la.tiles.arrays.transfer import array_module, is_device_array, to_host
+from hetero_la.tiles.kernels.cpu import lapack
 
 #: Elements per block, so that their moduli stay in cache.
 _BLOCK = 1 << 17
+#: Elements up to which LAPACK's function takes no longer than to start threads.
+_FEW = 1 << 22
 
 
 def norm1(a: Any) -> float:
@@ -29,6 +31,11 @@ def norm1(a: Any) -> float:
     xp, (m, n) = array_module(a), a.shape
     if not a.size:
         return 0.0
+    if not is_device_array(a) and a.size <= _FEW and a.flags.forc:
+        lange = lapack.lapack_function("lange", a.dtype.char)
+        norm = float(lange("1", a) if a.flags.f_contiguous else lange("I", a.T))
+        if norm < np.inf:  # in single precision it may overflow
+            return norm
     if is_device_array(a):
         step = max((1 << 22) // m, 1)
         parts = (xp.abs(a[:, j : j + step]) for j in range(0, n, step))
@@ -58,9 +65,30 @@ def norm1(a: Any) -> float:
         return float(np.sum(found, axis=0).max())
 
 
+def stack_norm1(a: np.ndarray) -> np.ndarray:
+    """Compute the 1-norm of each matrix of a stack on the host, in double precision.
+
+    Examples
+    --------
+    >>> stack_norm1(np.array([[[1.0, -2.0], [3.0, 4.0]]]))
+    array([6.])
+    """
+    norms, step = np.empty(len(a)), max(_BLOCK // a[0].size, 1)
+    with np.errstate(over="ignore"):  # infinity is a valid result
+        for start in range(0, len(a), step):
+            moduli = np.abs(a[start : start + step])
+            norms[start : start + step] = moduli.sum(axis=1, dtype=np.float64).max(axis=1)
+    return norms
+
+
 def hermitian_norm1(a: Any) -> float:
     """Compute the 1-norm, in double precision, of a Hermitian matrix from its lower triangle."""
     xp, n = array_module(a), a.shape[0]
+    few = not is_device_array(a) and 0 < a.size <= _FEW
+    if few and a.flags.f_contiguous and a.flags.aligned:
+        norm = lapack.hermitian_norm1(a)
+        if norm < np.inf:  # in single precision it may overflow
+            return norm
     sums = xp.zeros(n)
     block = max((1 << 22) // max(n, 1), 1)
     with np.errstate(over="ignore"):  # infinity is a valid result
@@ -103,7 +131,7 @@ def reciprocal_condition(
         return estimate_reciprocal_condition(anorm, like, solve)
     if not len(factor):
         return np.inf
-    (estimate,) = get_lapack_funcs((name,), (factor,))
+    estimate = lapack.lapack_function(name, factor.dtype.char)
     norm = min(anorm, float(np.finfo(factor.dtype).max))  # may overflow in single precision
     return float(estimate(factor, norm, **how)[0]) * (norm / anorm) if anorm else 0.0
 
@@ -117,8 +145,7 @@ def reciprocal_condition_upper(r: Any) -> float:
     0.5
     """
     if not is_device_array(r):
-        (trcon,) = get_lapack_funcs(("trcon",), (r,))
-        return float(trcon(r)[0]) if len(r) else np.inf
+        return float(lapack.lapack_function("trcon", r.dtype.char)(r)[0]) if len(r) else np.inf
     anorm = norm1(array_module(r).triu(r))
     return estimate_reciprocal_condition(
         anorm, r, lambda b, trans: solve_with_triangle(r, b, lower=False, adjoint=trans == 2)

@@ -11,7 +11,7 @@ from hetero_la.scheduler.run.step_memory import Name
 from hetero_la.tiles.storage.layout import TileLayout
 
 
-@dataclass(frozen=True)
+@dataclass
 class StepValues:
     """Per-step vectors of a run, on the host.
 
@@ -38,8 +38,7 @@ class StepValues:
 
     def vector(self, name: str) -> np.ndarray:
         """Concatenate the parts of a vector that the steps have computed."""
-        parts = [self.values[name, k] for k in range(self.layout.kt)]
-        return np.concatenate(parts) if parts else np.empty(0, self.dtype)
+        return _joined([self.values[name, k] for k in range(self.layout.kt)], self.dtype)
 
     @property
     def info(self) -> int:
@@ -54,5 +53,13 @@ class StepValues:
         steps = range(self.layout.kt)
         if steps and ("ipiv", 0) not in self.values:
             return np.arange(min(self.layout.m, self.layout.n), dtype=np.int32)
-        parts = [self.values["ipiv", k] + np.int32(self.layout.row(k)) for k in steps]
-        return np.concatenate(parts) if parts else np.empty(0, np.int32)
+        parts = [self.values["ipiv", k] for k in steps]
+        parts[1:] = [part + np.int32(self.layout.row(k)) for k, part in enumerate(parts[1:], 1)]
+        return _joined(parts, np.int32)
+
+
+def _joined(parts: list[np.ndarray], dtype: Any) -> np.ndarray:
+    """Concatenate the parts of a vector; a single one is that vector."""
+    if len(parts) == 1:
+        return parts[0]
+    return np.concatenate(parts) if parts else np.empty(0, dtype)

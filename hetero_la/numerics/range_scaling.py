@@ -8,11 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from hetero_la.tiles.arrays.transfer import array_module, on_device_of, to_host
+from hetero_la.tiles.arrays.transfer import array_module, is_device_array, on_device_of, to_host
+from hetero_la.tiles.kernels.cpu.lapack import lapack_function
 
 
 def largest_entry(a: Any) -> float:
     """Return the largest absolute value of real and imaginary parts, 0 for an empty array."""
+    if not is_device_array(a) and a.dtype.kind == "f" and a.ndim == 2 and a.size and a.flags.forc:
+        return float(lapack_function("lange", a.dtype.char)("M", a if a.flags.fnc else a.T))
     with on_device_of(a):  # without a temporary, as abs(a) would be
         ends = [(float(p.max()), -float(p.min())) for p in _real_parts(a) if p.size]
     return max(itertools.chain(*ends), default=0.0)

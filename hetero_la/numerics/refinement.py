@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
+from scipy.linalg.blas import dasum
 
-from hetero_la.tiles.arrays.transfer import array_module, to_host
+from hetero_la.tiles.arrays.transfer import array_module, is_device_array, to_host
 
 #: Maximum number of steps; refinement ends sooner once the backward error is small enough.
 _STEPS = 3
@@ -90,6 +92,36 @@ def refine(a: Any, anorm: float, solve: Callable[[Any], Any], b: Any, x: Any) ->
     return x
 
 
+def refine_stack(
+    a: np.ndarray, anorm: np.ndarray, solve: Callable[[int, Any], Any], b: np.ndarray, x: np.ndarray
+) -> None:
+    """Improve each X of a stack as `refine` does; `solve` also takes the number of the matrix.
+
+    Parameters
+    ----------
+    a : array, shape (count, n, n)
+        The matrices.
+    anorm : array, shape (count,)
+        Their 1-norms.
+    b, x : array, shape (count, n, nrhs)
+        Right-hand sides and solutions; `x` is overwritten.
+
+    Examples
+    --------
+    >>> a, b = np.eye(2)[None] * [[[2.0]], [[4.0]]], np.ones((2, 2, 1))
+    >>> x = np.array([[[0.5], [0.5]], [[0.25], [0.2]]])
+    >>> refine_stack(a, np.array([2.0, 4.0]), lambda i, r: r / (2.0, 4.0)[i], b, x)
+    >>> x[1].T
+    array([[0.25, 0.25]])
+    """
+    with np.errstate(all="ignore"):  # overflow shows in the result
+        sizes = anorm[:, None] * np.abs(x).sum(axis=1, dtype=np.float64)
+        errors = np.abs(b - a @ x).sum(axis=1, dtype=np.float64)
+        small = (errors <= float(np.finfo(x.dtype).eps) * sizes).all(axis=1)
+    for i in np.flatnonzero(~small).tolist():
+        x[i] = refine(a[i], float(anorm[i]), partial(solve, i), b[i], x[i])
+
+
 def _refine_in_place(
     a: Any, anorm: float, solve: Callable[[Any], Any], b: Any, x: Any, enough: float
 ) -> bool:
@@ -110,10 +142,17 @@ def _refine_in_place(
 def _backward_error(anorm: float, x: Any, residual: Any) -> float:
     """Compute the largest backward error of a column; a common norm would hide small columns."""
     xp = array_module(x)
+    if x.shape[1] == 1 and not is_device_array(x):  # for a small matrix each call counts
+        size = anorm * _sum_of_moduli(x[:, 0])
+        return _sum_of_moduli(residual[:, 0]) / size if size else 0.0
     with np.errstate(all="ignore"):  # overflow shows in the result
         sizes = anorm * xp.abs(x).sum(axis=0, dtype=np.float64)
         errors = xp.abs(residual).sum(axis=0, dtype=np.float64) / sizes
     return float(xp.where(sizes == 0, 0, errors).max())
+
+
+def _sum_of_moduli(x: np.ndarray) -> float:
+    return float(dasum(x) if x.dtype == np.float64 else np.abs(x).sum(dtype=np.float64))
 
 
 def _columns_to_refine(

@@ -9,6 +9,7 @@ import scipy.linalg
 from numpy.linalg import LinAlgError
 
 from hetero_la.numerics.triangles import solve_with_triangle
+from hetero_la.tiles.arrays.finite import is_finite
 from hetero_la.tiles.arrays.transfer import (
     array_module,
     is_device_array,
@@ -62,8 +63,7 @@ def square_lstsq(
     b = to_device_of(a, b)
     if not len(a):
         return xp.zeros((0, nrhs), a.dtype), np.int64(0), xp.empty(0)
-    if driver != "gelsy" and not xp.isfinite(a).all():  # LAPACK does not always notice
-        raise LinAlgError("SVD did not converge in Linear Least Squares")
+    require_convergence(a, driver)
     if driver != "gelsy" and is_device_array(a):
         return lstsq_by_svd(a, b, cond, driver, lower=lower)
     right = to_host(b) if nrhs else np.zeros((len(a), 1), a.dtype)  # LAPACK refuses nrhs = 0
@@ -71,6 +71,12 @@ def square_lstsq(
         to_host(a), right, cond, lapack_driver=driver, check_finite=False
     )
     return xp.asarray(x[:, :nrhs]), np.int64(rank), None if s is None else xp.asarray(s)
+
+
+def require_convergence(a: Any, driver: str) -> None:
+    """Raise LinAlgError if `a` is not finite: LAPACK does not always notice."""
+    if driver != "gelsy" and not is_finite(a):
+        raise LinAlgError("SVD did not converge in Linear Least Squares")
 
 
 def lstsq_by_svd(

@@ -242,7 +242,36 @@ def quick_estimate(problem: Problem, options: Options, worker: WorkerInfo) -> fl
 def _estimate(
     problem: Problem, options: Options, worker: WorkerInfo, profile: Profile | None
 ) -> float:
-    layout, _ = choose_tiles(problem, options, (worker,), profile)
-    model = machine_model((worker,), problem.dtype, measure=False)
+    return _stages(problem, options, (worker,), profile).seconds()
+
+
+def team_estimate(problem: Problem, workers: Sequence[WorkerInfo]) -> float:
+    """Estimate the seconds of a run on CPU workers of this process, without planning it."""
+    dask = machine_model(workers, problem.dtype, measure=False).dask
+    stages = _stages(problem, Options(), workers, current_profile())
+    return dask.start + dask.hop + stages.seconds()
+
+
+def _stages(
+    problem: Problem, options: Options, workers: Sequence[WorkerInfo], profile: Profile | None
+) -> Stages:
+    layout, _ = choose_tiles(problem, options, workers, profile)
+    model = machine_model(workers, problem.dtype, measure=False)
     tasks = ROUTINES[problem.routine].tasks
-    return Stages(tasks, layout, model, range(1), None, problem.dtype).seconds()
+    return Stages(tasks, layout, model, range(len(workers)), None, problem.dtype)
+
+
+def lapack_estimate(problem: Problem, worker: WorkerInfo) -> float:
+    """Estimate the seconds of a routine by LAPACK itself, on the cores of one worker.
+
+    LAPACK's algorithm is that of the task graph, in panels of a width of its own, where no call
+    costs more than its work.
+    """
+    routine, m, n, nrhs, dtype = problem
+    model = machine_model((worker,), dtype, measure=False)
+    free = replace(model.devices[0], call_seconds=0.0, issue_seconds=0.0)
+    known = ROUTINES[routine]
+    width = known.lapack_width or default_nb(routine, m, n, (worker,))
+    layout = TileLayout(m, n, clipped(width, max(m, n, nrhs, 1)), nrhs)
+    free_calls = replace(model, devices=(free,))
+    return Stages(known.tasks, layout, free_calls, range(1), None, dtype).seconds()

@@ -11,14 +11,19 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from hetero_la.algorithms.routines import ROUTINES
-from hetero_la.planning.decisions import Decisions
+from hetero_la.planning.decisions import Decisions, Problem, lapack_estimate, quick_estimate
 from hetero_la.planning.memory import GPU_WORKSPACE, kernel_elements
 from hetero_la.planning.planned_graph import PlannedGraph
 from hetero_la.scheduler.graph.analysis import average_parallelism, critical_path, total_work
 from hetero_la.scheduler.graph.task_graph import Granularity
 from hetero_la.scheduler.machine.model import NOMINAL_LINKS, window_steps
 from hetero_la.scheduler.placement.distribution import Distribution
-from hetero_la.scheduler.placement.workers import Transport, WorkerInfo, over_processes
+from hetero_la.scheduler.placement.workers import (
+    Transport,
+    WorkerInfo,
+    calling_thread,
+    over_processes,
+)
 from hetero_la.scheduler.predict.estimate import Stages
 from hetero_la.scheduler.predict.simulate import Simulation, simulate
 from hetero_la.scheduler.program.instructions import Program, ReceiveMessage
@@ -256,6 +261,7 @@ class Plan(Decisions):
             *_transports(self, run),
             *_checkpoints(self),
             _model(self),
+            *_routes(self),
             f"predicted: {run.makespan:.3g} s, {rate:.3g} Gflop/s",
         ]
         return "\n".join(lines + [_worker(self, program, run) for program in self.programs])
@@ -317,6 +323,21 @@ def _model(plan: Plan) -> str:
     names = ", ".join(plan.workers[place].name for place in plan.model.unmeasured)
     rest = f"; nominal figures for {names}" if names else ""
     return f"model: this machine's profile, measured {plan.model.measured}{rest}"
+
+
+def _routes(plan: Plan) -> list[str]:
+    """Say how long the routes without tasks, or without workers, would take on a CPU."""
+    if ROUTINES[plan.routine].lapack is None or not share_memory(plan.workers):
+        return []
+    layout, caller = plan.layout, calling_thread()
+    problem = Problem(plan.routine, layout.m, layout.n, layout.nrhs, plan.dtype)
+    if not layout.m or not layout.n:
+        return []
+    alone = quick_estimate(problem, plan.options, caller)
+    return [
+        f"routes, estimated: one call of LAPACK {lapack_estimate(problem, caller):.3g} s, "
+        f"tasks in the calling thread {alone:.3g} s"
+    ]
 
 
 def _worker(plan: Plan, program: Program, run: Simulation) -> str:

@@ -50,7 +50,7 @@ def running_client(client: object = None) -> Client | None:
         If it is closed, asynchronous, not connected, or of a parent process.
     """
     if client is None:
-        return None if current_worker() else _default_client()
+        return _default_client() if Client._instances and not current_worker() else None
     if isinstance(client, Cluster):
         if client.status != Status.running:
             raise ValueError("the cluster that was given is closed")

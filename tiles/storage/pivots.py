@@ -17,7 +17,7 @@ def permutation(piv: Any, m: int) -> np.ndarray:
     >>> permutation([1, 1], 2)
     array([1, 0])
     """
-    order = np.arange(m)
+    order = list(range(m))
     for i, p in enumerate(to_host(piv).tolist()):
         order[i], order[p] = order[p], order[i]
-    return order
+    return np.array(order, np.intp)

@@ -22,7 +22,7 @@ from hetero_la.tiles.kernels.spec import LETTER, TRIANGULAR, Triangular
 
 
 @functools.cache
-def _routine(library: Any, name: str) -> Any:
+def _routine(library: Any, name: str, result: Any = None) -> Any:
     """Return the C function behind a Cython export; every argument is a pointer."""
     capsule = library.__pyx_capi__[name]
     get_name = ctypes.pythonapi.PyCapsule_GetName
@@ -31,15 +31,15 @@ def _routine(library: Any, name: str) -> Any:
     get_pointer.restype, get_pointer.argtypes = c_void_p, [ctypes.py_object, ctypes.c_char_p]
     signature: bytes = get_name(capsule)
     count = signature.count(b",") + 1
-    return ctypes.CFUNCTYPE(None, *[c_void_p] * count)(get_pointer(capsule, signature))
+    return ctypes.CFUNCTYPE(result, *[c_void_p] * count)(get_pointer(capsule, signature))
 
 
 def blas(name: str, a: Array) -> Any:
     return _routine(scipy.linalg.cython_blas, LETTER[a.dtype.char] + name)
 
 
-def lapack(name: str, a: Array) -> Any:
-    return _routine(scipy.linalg.cython_lapack, LETTER[a.dtype.char] + name)
+def lapack(name: str, a: Array, result: Any = None) -> Any:
+    return _routine(scipy.linalg.cython_lapack, LETTER[a.dtype.char] + name, result)
 
 
 def ints(*values: int) -> list[Any]:

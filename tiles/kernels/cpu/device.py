@@ -21,6 +21,9 @@ from hetero_la.tiles.kernels.device import Array, DeviceKind, Event, KernelOptio
 from hetero_la.tiles.kernels.registry import implementation
 
 _TRANSPOSED_ROWS = 32
+#: Bytes up to which a row-major array stays in cache as a whole, unless its rows are so many bytes
+#: apart: then they share a few places of the cache.
+_TRANSPOSED_AT_ONCE, _CACHE_SET = 1 << 21, 1024
 
 
 class CpuDevice:
@@ -95,7 +98,8 @@ class VirtualGpu(CpuDevice):
 
 def copy_on_host(target: Array, source: Array) -> None:
     """Copy into a column-major array."""
-    if source.ndim == 2 and not is_column_major(source):
+    at_once = source.nbytes < _TRANSPOSED_AT_ONCE and source.strides[0] % _CACHE_SET
+    if not at_once and source.ndim == 2 and not is_column_major(source):
         # Row-major: rows in blocks that stay in cache while they are transposed.
         for row in range(0, source.shape[0], _TRANSPOSED_ROWS):
             rows = slice(row, row + _TRANSPOSED_ROWS)

@@ -1,0 +1,238 @@
+"""Runs without a plan: LAPACK on the whole matrix, where that is predicted to be the fastest."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hetero_la.algorithms.routines import ROUTINES
+from hetero_la.execution.destination import source_of
+from hetero_la.execution.executor_choice import INLINE_LIMIT
+from hetero_la.execution.report import UnplannedReport
+from hetero_la.execution.result import Result
+from hetero_la.execution.timeline import recording
+from hetero_la.planning.decisions import Problem, lapack_estimate, quick_estimate, team_estimate
+from hetero_la.planning.options import Options
+from hetero_la.scheduler.cluster.clients import running_client
+from hetero_la.scheduler.cluster.plugins import blas_bound
+from hetero_la.scheduler.cluster.sizing import ClusterSize
+from hetero_la.scheduler.placement.workers import calling_thread
+from hetero_la.tiles.kernels.cpu.device import available_memory, copy_on_host, usable_cores
+from hetero_la.tiles.kernels.cpu.lapack import Vectors
+from hetero_la.tiles.storage.layout import TileLayout
+
+#: A run of tasks has to be predicted faster by this factor: so far predictions may be wrong.
+_GAIN = 1.1
+#: Predicted seconds from which there are tasks: a call of LAPACK cannot be interrupted, and its
+#: threads wait for each other at every step, which costs more the longer it is (see
+#: docs/performance.md).
+_LONGEST = 0.2
+#: Bytes of a result up to which free memory is not looked up: that takes as long as a small run.
+_SURE_TO_FIT = 1 << 24
+#: Elements of a matrix from which LAPACK takes longer than threads to hand over the interpreter.
+_LONG_ENOUGH = 48 * 48
+#: Seconds of work that are worth the start of a thread.
+_WORTH_A_THREAD = 5e-4
+
+
+def takes_one_call(
+    routine: str, a: Any, nrhs: int, *, in_place: bool = False, gains: bool = True
+) -> bool:
+    """Return whether LAPACK alone is predicted to be fastest, for a call without options.
+
+    Parameters
+    ----------
+    routine : str
+        A key of `ROUTINES`.
+    a : array, shape (m, n)
+        The matrix.
+    nrhs : int
+        Columns beside it.
+    in_place : bool, optional
+        Whether the result takes the place of `a`.
+    gains : bool, optional
+        Whether a run of tasks could be faster at all.
+    """
+    if not isinstance(a, np.ndarray) or ROUTINES[routine].lapack is None or recording():
+        return False
+    m, n = a.shape
+    size = 0 if in_place else m * (n + nrhs) * a.itemsize
+    if not m or not n or (size > _SURE_TO_FIT and size > available_memory()):
+        return False
+    client = running_client()
+    if client and getattr(client.cluster, "options", None):
+        return False
+    if not gains:
+        return client is None
+    return _is_fastest(routine, m, n, nrhs, a.dtype, client is not None)
+
+
+@functools.lru_cache(maxsize=1024)
+def _is_fastest(
+    routine: str, m: int, n: int, nrhs: int, dtype: np.dtype[Any], client: bool
+) -> bool:
+    return _predicted_fastest(_nearby(Problem(routine, m, n, nrhs, dtype)), client)
+
+
+def _nearby(problem: Problem) -> Problem:
+    """Return the problem that stands for others of about its size: few predictions are enough."""
+    m, n, nrhs = map(_rounded, problem[1:4])
+    return problem._replace(m=m, n=n, nrhs=nrhs)
+
+
+def _rounded(size: int) -> int:
+    """Return the next size with three binary digits.
+
+    Examples
+    --------
+    >>> [_rounded(size) for size in (0, 7, 10, 1000, 1025)]
+    [0, 7, 10, 1024, 1280]
+    """
+    shift = max(size.bit_length() - 3, 0)
+    return -(-size >> shift) << shift
+
+
+@functools.cache
+def _predicted_fastest(problem: Problem, client: bool) -> bool:
+    """Compare the predictions, once in a process."""
+    caller = calling_thread()
+    tasks = quick_estimate(problem, Options(), caller)
+    if tasks >= INLINE_LIMIT["cpu"]:  # then they run on a cluster
+        size = ClusterSize.choose({}) if not client else None
+        if size is None or size.gpus:
+            return False
+        worker = replace(caller, blas_threads=size.blas_threads)
+        tasks = team_estimate(problem, [worker] * size.cpus)
+    alone = _lapack_seconds(problem)
+    return alone < _LONGEST and alone < _GAIN * tasks
+
+
+@functools.cache
+def _lapack_seconds(problem: Problem) -> float:
+    return lapack_estimate(problem, calling_thread())
+
+
+def call_lapack(routine: str, a: np.ndarray, b: Any, nrhs: int, in_place: bool) -> Result:
+    """Run a routine on a matrix on the host by LAPACK, in the calling thread.
+
+    Parameters
+    ----------
+    routine, a, nrhs, in_place
+        As for `takes_one_call`.
+    b : array, shape (m, nrhs), or None
+        Right-hand sides.
+    """
+    began = time.perf_counter()
+    m, n = a.shape
+    source = source_of(a, in_place)
+    target = a if in_place else np.empty((m, n + nrhs), a.dtype, order="F")
+    left = target[:, :n] if nrhs else target
+    if not in_place:
+        copy_on_host(left, a)
+    beside = target[:, n:]
+    if b is not None:
+        beside[...] = b
+    call = ROUTINES[routine].lapack
+    assert call is not None
+    values = call(left, beside, False)
+    problem = Problem(routine, m, n, nrhs, a.dtype)
+    report = UnplannedReport(problem, source, time.perf_counter() - began)
+    return Result(values, _one_tile(m, n, nrhs), a.dtype, target, report)
+
+
+@functools.lru_cache(maxsize=64)
+def _one_tile(m: int, n: int, nrhs: int) -> TileLayout:
+    return TileLayout(m, n, max(m, n, nrhs), nrhs)
+
+
+class Stack(NamedTuple):
+    """What a routine leaves of a stack of matrices.
+
+    Attributes
+    ----------
+    factors : array, shape (count, m, n)
+        The overwritten matrices, each column-major.
+    beside : array, shape (count, m, nrhs)
+        The overwritten columns beside them.
+    vectors : dict
+        Name -> the vectors of all matrices, in an array of shape (count, ...).
+    """
+
+    factors: np.ndarray
+    beside: np.ndarray
+    vectors: dict[str, np.ndarray]
+
+
+def call_lapack_for_each(
+    routine: str, a: Any, b: Any = None, *, columns: int = 0, client: Any = None, **options: Any
+) -> Stack | None:
+    """Run a routine on each matrix of a stack by LAPACK, several at once if there are many.
+
+    Parameters
+    ----------
+    routine, columns, client, **options
+        As for `execute`.
+    a : array, shape (count, m, n)
+        The matrices.
+    b : array, shape (count, m, nrhs), optional
+        Right-hand sides.
+
+    Returns
+    -------
+    Stack or None
+        None if a run for one matrix after another is better, and if a matrix is singular, or not
+        definite.
+    """
+    if client is not None or options:
+        return None
+    (count, m, n), nrhs = a.shape, columns if b is None else b.shape[2]
+    if count < usable_cores() or not takes_one_call(routine, a[0], nrhs):
+        return None
+    call = ROUTINES[routine].lapack
+    assert call is not None
+    factors, beside = (np.empty((count, k, m), a.dtype).swapaxes(1, 2) for k in (n, nrhs))
+    found: list[Vectors] = [{}] * count
+
+    def run(i: int) -> None:
+        copy_on_host(factors[i], a[i])
+        if b is not None:
+            beside[i] = b[i]
+        found[i] = call(factors[i], beside[i], threads > 1)
+
+    threads = _threads_for(count, Problem(routine, m, n, nrhs, a.dtype))
+    _for_each_of(run, count, threads)
+    vectors = {name: np.array([one[name, 0] for one in found]) for name, _ in found[0]}
+    return None if vectors.get("info", np.zeros(1)).any() else Stack(factors, beside, vectors)
+
+
+def _threads_for(count: int, problem: Problem) -> int:
+    """Return how many threads pay for so many runs of LAPACK; 0 if they are over at once."""
+    threads = int(count * _lapack_seconds(_nearby(problem)) / _WORTH_A_THREAD)
+    most = min(usable_cores(), count) if problem.m * problem.n >= _LONG_ENOUGH else 1
+    return min(threads, most)
+
+
+def _for_each_of(run: Callable[[int], None], count: int, threads: int) -> None:
+    """Call `run` with each number below `count`, in so many threads, each with one of BLAS."""
+
+    def run_part(part: range) -> None:
+        for i in part:
+            run(i)
+
+    if not threads:
+        run_part(range(count))
+        return
+    share = -(-count // threads)
+    parts = [range(count)[first : first + share] for first in range(0, count, share)]
+    with blas_bound(1):
+        if threads == 1:
+            run_part(*parts)
+            return
+        with ThreadPoolExecutor(threads) as pool:
+            list(pool.map(run_part, parts))

@@ -1,0 +1,39 @@
+"""What a run returns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from hetero_la.execution.report import Report
+from hetero_la.execution.resident_factors import KeptFactors
+from hetero_la.numerics.lapack_vectors import StepValues
+
+
+@dataclass
+class Result(StepValues):
+    """What a run returns: per-step vectors, the overwritten array, and how it went.
+
+    Where the factors stay with the workers (`kept`), `array` may have the columns beside them
+    only.
+    """
+
+    array: Any
+    report: Report
+    kept: KeptFactors | None = None
+    absent: int = 0
+
+    @property
+    def factors(self) -> Any:
+        """The overwritten matrix, where it has come home."""
+        return self.array[:, : self.layout.n - self.absent]
+
+    @property
+    def beside(self) -> Any:
+        """The overwritten right-hand sides."""
+        return self.array[:, self.layout.n - self.absent :]
+
+    @property
+    def solution(self) -> Any:
+        """The overwritten right-hand sides, in an array that does not also hold the factors."""
+        return self.beside if self.kept else self.beside.copy(order="F")

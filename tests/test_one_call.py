@@ -1,0 +1,410 @@
+"""Matrices that need no tiles: LAPACK in one call, without a plan, alone and in stacks."""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.linalg
+from numpy.linalg import LinAlgError
+from scipy.linalg import LinAlgWarning
+
+import hetero_la
+from hetero_la.algorithms.routines import ROUTINES
+from hetero_la.execution import one_call
+from hetero_la.execution.execute import execute
+from hetero_la.planning.decisions import Problem, lapack_estimate, quick_estimate, team_estimate
+from hetero_la.planning.options import Options
+from hetero_la.scheduler.placement.workers import WorkerInfo
+from hetero_la.tiles.arrays.errors import UnsupportedDtypeError
+from hetero_la.tiles.kernels.cpu import lapack
+from tests.support import CLOSE, DTYPES, covering, random
+
+SHAPES = [(1, 1), (1, 5), (5, 1), (5, 5), (6, 6), (7, 3), (3, 7), (50, 50), (130, 130), (200, 9)]
+#: Forms in which users have arrays.
+FORMS: dict[str, Callable[[Any], Any]] = {
+    "column-major": np.asfortranarray,
+    "row-major": np.ascontiguousarray,
+    "strided": lambda a: np.repeat(np.repeat(a, 2, 0), 2, 1)[::2, ::2],
+    "read-only": lambda a: np.broadcast_to(a, a.shape),
+    "turned": lambda a: a[::-1, ::-1].copy()[::-1, ::-1],
+}
+
+
+def matrix(routine: str, m: int, n: int, dtype: str) -> Any:
+    """A matrix that the routine takes; of `minimum_norm`, the right-hand sides are below."""
+    a = random(m, n, dtype)
+    return a @ a.conj().T + m * np.eye(m, dtype=dtype) if "positive" in known(routine) else a
+
+
+def known(routine: str) -> str:
+    return {"cholesky": "positive"}.get(routine, routine)
+
+
+def right_hand_sides(routine: str, m: int, n: int, dtype: str) -> tuple[Any, int]:
+    """Right-hand sides, or None and the columns that the routine makes."""
+    if routine in ("solve", "solve_positive", "lstsq", "minimum_norm"):
+        b = random(m, 3, dtype, seed=1)
+        if routine == "minimum_norm":
+            b[n:] = 0
+        return b, 0
+    return None, {"inverse": n, "explicit_q": m}.get(routine, 0)
+
+
+@pytest.fixture
+def no_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*args: Any, **kwargs: Any) -> None:
+        raise AssertionError("a plan was made")
+
+    monkeypatch.setattr("hetero_la.execution.executor_choice.make_plan", fail)
+    monkeypatch.setattr("hetero_la.planning.planner._cached_plan", fail)
+
+
+@pytest.fixture
+def in_threads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """All stacks are worth two threads; the list says how many each has got."""
+    monkeypatch.setattr(one_call, "usable_cores", lambda: 2)
+    monkeypatch.setattr(one_call, "_WORTH_A_THREAD", 1e-9)
+    monkeypatch.setattr(one_call, "_LONG_ENOUGH", 0)
+    started, original = [], one_call._for_each_of
+
+    def counted(run: Callable[[int], None], count: int, threads: int) -> None:
+        started.append(threads)
+        original(run, count, threads)
+
+    monkeypatch.setattr(one_call, "_for_each_of", counted)
+    return started
+
+
+# --- one matrix
+
+
+ONE_CALL = [name for name, routine in ROUTINES.items() if routine.lapack]
+
+
+def test_all_that_has_a_command_for_dense_matrices_has_a_call() -> None:
+    assert set(ONE_CALL) == {
+        "lu", "solve", "inverse", "cholesky", "solve_positive", "qr", "explicit_q", "lstsq",
+        "minimum_norm",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("routine", "shape", "dtype", "form"), covering(ONE_CALL, SHAPES, DTYPES, FORMS)
+)
+def test_it_leaves_what_one_tile_does(
+    routine: str, shape: tuple[int, int], dtype: str, form: str
+) -> None:
+    m, n = shape
+    if ROUTINES[routine].square:
+        m = n = max(shape)
+    elif ROUTINES[routine].tall:
+        m, n = max(shape), min(shape)
+    a = FORMS[form](matrix(routine, m, n, dtype))
+    b, columns = right_hand_sides(routine, m, n, dtype)
+    before = a.copy()
+    found = execute(routine, a, b, columns=columns)
+    expected = execute(routine, a, b, columns=columns, nb=max(m, n, columns))
+    assert found.layout.kt == 1
+    assert np.array_equal(a, before)
+    assert found.array.flags.f_contiguous
+    assert found.array.dtype == expected.array.dtype
+    assert found.values.keys() == expected.values.keys()
+    for name, vector in expected.values.items():
+        assert found.values[name].dtype == vector.dtype
+        assert np.allclose(found.values[name], vector, atol=10 * CLOSE[dtype])
+    factors, others = found.factors, expected.factors
+    if "positive" in known(routine):
+        factors, others = np.tril(factors), np.tril(others)
+    if routine in ("lu", "cholesky"):  # the same call of LAPACK
+        assert np.array_equal(factors, others)
+    scale = max(np.abs(expected.array).max(), 1)
+    assert np.allclose(factors, others, atol=10 * CLOSE[dtype] * scale)
+    assert np.allclose(found.beside, expected.beside, atol=10 * CLOSE[dtype] * scale)
+
+
+def functions(n: int = 9) -> dict[str, Callable[[], Any]]:
+    a, b = random(n), random(n, 2, seed=1)
+    p = a @ a.T + n * np.eye(n)
+    return {
+        "lu_factor": lambda: hetero_la.lu_factor(a),
+        "lu": lambda: hetero_la.lu(a),
+        "cho_factor": lambda: hetero_la.cho_factor(p),
+        "cholesky": lambda: hetero_la.cholesky(p, lower=True),
+        "qr": lambda: hetero_la.qr(a),
+        "qr, r": lambda: hetero_la.qr(a, mode="r"),
+        "qr_factor": lambda: hetero_la.qr_factor(a),
+        "solve": lambda: hetero_la.solve(a, b),
+        "solve, positive": lambda: hetero_la.solve(p, b, assume_a="pos"),
+        "solve, symmetric": lambda: hetero_la.solve(p, b, assume_a="sym"),
+        "solve_with_report": lambda: hetero_la.solve_with_report(a, b)[0],
+        "inv": lambda: hetero_la.inv(a),
+        "lstsq": lambda: hetero_la.lstsq(a, b),
+        "lstsq, tall": lambda: hetero_la.lstsq(a[:, :4], b),
+        "lstsq, wide": lambda: hetero_la.lstsq(a[:4], b[:4]),
+        "lstsq, gels": lambda: hetero_la.lstsq(a[:, :4], b, lapack_driver="gels"),
+        "det": lambda: hetero_la.det(a),
+        "stack": lambda: hetero_la.lu_factor(np.stack([a, p, a])),
+    }
+
+
+@pytest.mark.parametrize("name", functions())
+def test_a_small_call_makes_no_plan(name: str, no_plan: None) -> None:
+    functions()[name]()
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_overwriting(order: Any, overwrite: bool) -> None:
+    given = np.array(random(8), order=order)
+    a, expected = given.copy(order="K"), scipy.linalg.lu_factor(given)
+    factors = hetero_la.lu_factor(a, overwrite_a=overwrite)
+    assert np.shares_memory(factors.lu, a) == (overwrite and order == "F")
+    assert np.array_equal(factors.lu, expected[0])
+    assert factors.plan.source == (
+        "row-major" if order == "C" else "in place" if overwrite else "column-major"
+    )
+    fixed = given.copy(order="K")
+    fixed.flags.writeable = False
+    hetero_la.lu_factor(fixed, overwrite_a=True)
+    assert np.array_equal(fixed, given)
+
+
+def test_plan_and_timing_are_made_when_they_are_asked_for() -> None:
+    factors = hetero_la.lu_factor(random(30))
+    for one in (factors, pickle.loads(pickle.dumps(factors))):
+        assert (one.plan.routine, one.plan.layout.kt, one.plan.workers[0].name) == (
+            "lu", 1, "caller",
+        )  # fmt: skip
+        assert 0 < one.timing.workers[0].busy == one.timing.seconds
+        assert str(one.timing).splitlines()[1].startswith("caller")
+    assert hetero_la.qr_factor(random(30)).panels == ("householder",)
+    plan, timing = hetero_la.solve_with_report(random(9), np.ones(9))[1]
+    assert (plan.routine, timing.losses) == ("solve", ())
+    assert hetero_la.lstsq_with_report(random(4, 9), np.ones(4))[4].plan.layout.m == 9
+
+
+def test_a_trace_records_a_run_of_tasks() -> None:
+    with hetero_la.trace() as t:
+        hetero_la.lu_factor(random(30))
+        hetero_la.lstsq(random(30), np.ones(30))
+    assert [run.plan.routine for run in t.runs] == ["lu", "qr"]
+
+
+def test_what_cannot_be_solved() -> None:
+    singular = np.ones((5, 5))
+    with pytest.warns(LinAlgWarning, match="Diagonal number 2 is exactly zero"):
+        assert hetero_la.lu_factor(singular).info == 2
+    for function in (hetero_la.inv, lambda a: hetero_la.solve(a, np.ones(5))):
+        with pytest.raises(LinAlgError, match="diagonal number 2 of U"):
+            function(singular)
+        with pytest.warns(LinAlgWarning, match="ill-conditioned"):
+            function(_nearly())
+    for function in (
+        hetero_la.cho_factor,
+        lambda a: hetero_la.solve(a, np.ones(5), assume_a="pos"),
+    ):
+        with pytest.raises(LinAlgError, match="3-th leading minor"):
+            function(np.diag([1.0, 1.0, -1.0, 1.0, 1.0]))
+    for name, value in (("a", np.nan), ("b", np.inf)):
+        a, b = np.eye(5), np.ones(5)
+        (a if name == "a" else b)[3] = value
+        with pytest.raises(ValueError, match=f"{name}: array must not contain infs or NaNs"):
+            hetero_la.solve(a, b)
+
+
+def _nearly() -> Any:
+    """A matrix of order 5 that is singular to working precision."""
+    return np.diag([1.0, 1.0, 1.0, 1.0, 1e-17])
+
+
+# --- the choice
+
+
+def test_the_route_follows_the_prediction(monkeypatch: pytest.MonkeyPatch) -> None:
+    a = random(40)
+    for seconds, expected in ((1e3, False), (0.0, True)):
+        one_call._is_fastest.cache_clear()
+        one_call._predicted_fastest.cache_clear()
+        one_call._lapack_seconds.cache_clear()
+        monkeypatch.setattr(one_call, "lapack_estimate", lambda *_, s=seconds: s)
+        assert one_call.takes_one_call("qr", a, 0) is expected
+    for clear in (one_call._is_fastest, one_call._predicted_fastest, one_call._lapack_seconds):
+        clear.cache_clear()
+
+
+def test_predictions_of_lapack() -> None:
+    def seconds(routine: str, n: int) -> list[float]:
+        problem = Problem(routine, n, n, 0, np.dtype(np.float64))
+        worker = WorkerInfo("caller", "cpu", blas_threads=2)
+        team = [WorkerInfo(f"cpu{i}", "cpu") for i in range(2)]
+        return [
+            lapack_estimate(problem, worker), quick_estimate(problem, Options(), worker),
+            team_estimate(problem, team),
+        ]  # fmt: skip
+
+    for routine in ("lu", "cholesky", "qr"):
+        for n in (1, 10, 50):
+            alone, tasks, _ = seconds(routine, n)
+            assert alone < tasks
+    # LAPACK's panels of QR have 32 columns, which is little for large products.
+    assert seconds("qr", 8192)[0] > 1.15 * min(seconds("qr", 8192))
+    assert seconds("lu", 2000)[0] < 1.1 * min(seconds("lu", 2000))
+
+
+def test_choosing_takes_few_predictions(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+    monkeypatch.setattr(one_call, "lapack_estimate", lambda problem, _: made.append(problem) or 0.0)
+    for clear in (one_call._is_fastest, one_call._predicted_fastest, one_call._lapack_seconds):
+        clear.cache_clear()
+    for n in range(129, 200):
+        one_call.takes_one_call("lu", np.ones((n, n)), 0)
+    assert {problem.m for problem in made} == {160, 192, 224}
+    for clear in (one_call._is_fastest, one_call._predicted_fastest, one_call._lapack_seconds):
+        clear.cache_clear()
+
+
+# --- stacks
+
+
+STACKED: dict[str, Callable[..., Any]] = {
+    "lu_factor": lambda a, **o: hetero_la.lu_factor(a, **o),
+    "cho_factor": lambda a, **o: hetero_la.cho_factor(_definite(a), **o),
+    "cho_factor, lower": lambda a, **o: hetero_la.cho_factor(_definite(a), lower=True, **o),
+    "qr": lambda a, **o: hetero_la.qr(a, **o),
+    "qr, economic": lambda a, **o: hetero_la.qr(a, mode="economic", **o),
+    "qr, r": lambda a, **o: hetero_la.qr(a, mode="r", **o),
+    "inv": lambda a, **o: hetero_la.inv(a, **o),
+    "solve": lambda a, **o: hetero_la.solve(a, np.ones((a.shape[-1], 2)), **o),
+    "solve, a vector": lambda a, **o: hetero_la.solve(a, np.arange(1.0, a.shape[-1] + 1), **o),
+    "solve, complex": lambda a, **o: hetero_la.solve(a, np.full((a.shape[-1], 1), 1j), **o),
+}
+
+
+def _definite(a: Any) -> Any:
+    return a @ a.conj().swapaxes(-1, -2) + a.shape[-1] * np.eye(a.shape[-1], dtype=a.dtype)
+
+
+@pytest.mark.parametrize(
+    ("name", "order", "dtype", "batch"),
+    covering(STACKED, [1, 5, 70, 150], DTYPES, [(4,), (2, 3), (3, 1, 2)]),
+)
+def test_stacks_are_what_their_matrices_are(
+    name: str, order: int, dtype: str, batch: tuple[int, ...], in_threads: list[int]
+) -> None:
+    count = int(np.prod(batch))
+    a = np.ascontiguousarray(random(count * order, order, dtype)).reshape(*batch, order, order)
+    before = a.copy()
+    found, expected = STACKED[name](a), STACKED[name](a, nb=order)  # with an option, one by one
+    assert in_threads == ([] if name == "qr, r" else [2])
+    assert np.array_equal(a, before)
+    found, expected = (x if isinstance(x, tuple) else (x,) for x in (found, expected))
+    for one, other in zip(found, expected, strict=True):
+        assert (one.shape, one.dtype) == (other.shape, other.dtype)
+        if name == "cho_factor":
+            one, other = np.triu(one), np.triu(other)
+        elif name == "cho_factor, lower" and one.ndim > 1:
+            one, other = np.tril(one), np.tril(other)
+        scale = max(float(np.abs(other).max()), 1)
+        assert np.allclose(one, other, atol=100 * CLOSE[dtype] * scale)
+
+
+@pytest.mark.parametrize("shape", [(7, 3), (3, 7)])
+@pytest.mark.parametrize("mode", ["full", "economic"])
+def test_stacks_of_matrices_that_are_not_square(
+    mode: Any, shape: tuple[int, int], in_threads: list[int]
+) -> None:
+    a = random(6 * shape[0], shape[1]).reshape(6, *shape)
+    q, r = hetero_la.qr(a, mode=mode)
+    for one, factors in zip(a, zip(q, r, strict=True), strict=True):
+        for found, expected in zip(factors, scipy.linalg.qr(one, mode=mode), strict=True):
+            assert np.allclose(found, expected, atol=1e-12)
+    _, piv = hetero_la.lu_factor(a)
+    assert all(np.array_equal(piv[i], scipy.linalg.lu_factor(a[i])[1]) for i in range(6))
+    assert in_threads == [2, 2]
+
+
+@pytest.mark.parametrize("function", [hetero_la.inv, lambda a: hetero_la.solve(a, np.ones(5))])
+def test_the_first_matrix_that_fails_is_named(
+    function: Callable[..., Any], in_threads: list[int]
+) -> None:
+    a = np.stack([np.eye(5)] * 8)
+    a[3, 1, 1] = a[6, 0, 0] = 0
+    with pytest.raises(LinAlgError, match="diagonal number 2 of U") as caught:
+        function(a)
+    assert caught.value.__notes__ == ["This concerns matrix (3,) of a stack of shape (8,)."]
+    a[2] = np.nan
+    with pytest.raises(ValueError, match="infs or NaNs") as refused:
+        function(a)
+    assert refused.value.__notes__ == ["This concerns matrix (2,) of a stack of shape (8,)."]
+    with pytest.raises(UnsupportedDtypeError) as unknown:
+        function(a.astype(object))
+    assert unknown.value.__notes__ == ["This concerns matrix (0,) of a stack of shape (8,)."]
+
+
+def test_a_stack_warns_as_its_matrices_do(in_threads: list[int]) -> None:
+    a = np.stack([np.eye(5)] * 6)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        hetero_la.inv(a)
+        hetero_la.solve(a, np.ones(5))
+        hetero_la.lu_factor(a)
+    a[4] = _nearly()
+    for function in (hetero_la.inv, lambda a: hetero_la.solve(a, np.ones(5))):
+        with pytest.warns(LinAlgWarning, match="rcond = 1e-17"):
+            function(a)
+    a[4, 4, 4] = 0
+    with pytest.warns(LinAlgWarning, match="Diagonal number 5 is exactly zero"):
+        hetero_la.lu_factor(a)
+    indefinite = -a
+    with pytest.raises(LinAlgError, match="1-th leading minor") as caught:
+        hetero_la.cho_factor(indefinite)
+    assert caught.value.__notes__ == ["This concerns matrix (0,) of a stack of shape (6,)."]
+
+
+def test_stacks_keep_what_may_be_overwritten_and_broadcast(in_threads: list[int]) -> None:
+    a, b = random(12, 3).reshape(4, 3, 3), random(3, 2, seed=1)
+    before = a.copy(), b.copy()
+    x = hetero_la.solve(a, b, overwrite_a=True, overwrite_b=True)
+    assert np.allclose(x, np.linalg.solve(a, b))
+    y = hetero_la.solve(a[0], np.stack([b] * 5), overwrite_b=True)
+    assert np.allclose(y, np.linalg.solve(a[0], b))
+    assert np.allclose(hetero_la.solve(a, b, transposed=True), np.linalg.solve(a.swapaxes(1, 2), b))
+    assert np.array_equal(a, before[0])
+    assert np.array_equal(b, before[1])
+    assert in_threads == [2, 2, 2]
+
+
+def test_solutions_of_a_stack_are_refined(in_threads: list[int]) -> None:
+    """Of a matrix on which elimination with partial pivoting loses digits."""
+    n = 50
+    grown = np.tril(-np.ones((n, n)), -1) + np.eye(n)
+    grown[:, -1] = 1
+    a, b = np.stack([grown, np.eye(n), grown]), random(n, 1)
+    x = hetero_la.solve(a, b)
+    for one, solution in zip(a, x, strict=True):
+        residual = np.abs(b - one @ solution).sum()
+        assert residual <= np.finfo(float).eps * np.abs(one).sum(0).max() * np.abs(solution).sum()
+    assert in_threads == [2]
+
+
+# --- the calls
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("call", [lapack.cholesky_and_solve, lapack.lu_and_invert])
+def test_calls_beside_other_threads_do_the_same(call: Callable[..., Any], dtype: str) -> None:
+    n = lapack._LONG
+    p = np.asfortranarray(_definite(random(n, dtype=dtype)))
+    b = np.asfortranarray(np.eye(n, dtype=dtype))
+    found = []
+    for threads in (False, True):
+        a, x = p.copy(order="F"), b.copy(order="F")
+        vectors = call(a, x, threads)
+        found.append((np.tril(a), x, vectors["info", 0]))
+    for one, other in zip(*found, strict=True):
+        assert np.array_equal(one, other)

@@ -1,0 +1,188 @@
+"""Whole routines by LAPACK: what a matrix that needs no tiles takes, in a call or two.
+
+Each function overwrites a column-major matrix, and the columns beside it, with what the routine's
+task graph leaves there, and returns the vectors of its one step.  These arrays are whole, so that
+SciPy's wrappers work in place; they cost a microsecond, where ctypes (`blas`) takes six.  Some of
+the wrappers keep the interpreter's lock: with `threads`, other threads call LAPACK meanwhile, and
+ctypes is used instead, except for the smallest matrices.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import scipy.linalg.blas
+import scipy.linalg.lapack
+
+from hetero_la.tiles.kernels.cpu.blas import chars, ints, lapack, triangular, view
+from hetero_la.tiles.kernels.cpu.cholesky import potrf
+from hetero_la.tiles.kernels.device import Array, KernelOptions
+from hetero_la.tiles.kernels.spec import LETTER
+from hetero_la.tiles.storage.pivots import permutation
+
+#: Names of the vectors, each with the number of the only step, and the vectors.
+Vectors = dict[tuple[str, int], np.ndarray]
+#: Order from which potrf takes longer than ctypes.
+_LONG = 128
+_INFO, _IPIV, _TAU = ("info", 0), ("ipiv", 0), ("tau", 0)
+#: Columns that LAPACK factors or applies at once, if the workspace has room for so many.
+BLOCK = 64
+
+
+@functools.cache
+def lapack_function(name: str, letter: str) -> Callable[..., Any]:
+    """Return SciPy's wrapper of a function, by its name without the type letter and NumPy's type.
+
+    Examples
+    --------
+    >>> lapack_function("lange", "d")("1", np.ones((2, 2)))
+    2.0
+    """
+    real = LETTER[letter] in "sd"
+    name = {"ormqr": "unmqr", "orgqr": "ungqr"}.get(name, name) if not real else name
+    function: Callable[..., Any] = getattr(scipy.linalg.lapack, LETTER[letter] + name)
+    return function
+
+
+@functools.cache
+def _blas_function(name: str, letter: str) -> Callable[..., Any]:
+    function: Callable[..., Any] = getattr(scipy.linalg.blas, LETTER[letter] + name)
+    return function
+
+
+def _of(a: Array, name: str) -> Callable[..., Any]:
+    return lapack_function(name, a.dtype.char)
+
+
+def hermitian_norm1(a: Array) -> float:
+    """Return the 1-norm of a Hermitian matrix, column-major, from its lower triangle."""
+    real = a.real.dtype
+    name = "lanhe" if a.dtype.kind == "c" else "lansy"
+    norm = lapack(name, a, ctypes.c_float if real.itemsize == 4 else ctypes.c_double)
+    work = np.empty(len(a), real)
+    found: float = norm(*chars(b"1L"), *ints(len(a)), *view(a), work.ctypes.data)
+    return found
+
+
+def _keep(a: Array, found: Array) -> None:
+    """Store in `a` what was found, where a wrapper has copied it: in single precision, perhaps.
+
+    Some of the wrappers want numbers of four bytes at multiples of eight.
+    """
+    if found is not a:
+        a[...] = found
+
+
+def _info(info: int) -> np.ndarray:
+    return np.array([info], np.int32)
+
+
+def lu(a: Array, b: Array, threads: bool = False) -> Vectors:
+    """Overwrite A with L and U."""
+    found, ipiv, info = _of(a, "getrf")(a, overwrite_a=True)
+    _keep(a, found)
+    return {_IPIV: ipiv, _INFO: _info(info)}
+
+
+def lu_and_solve(a: Array, b: Array, threads: bool = False) -> Vectors:
+    """Overwrite A with L and U, and B with X; not B if A is singular."""
+    found = lu(a, b)
+    if not found[_INFO][0]:
+        _substitute(a, found[_IPIV], b)
+    return found
+
+
+def _substitute(a: Array, ipiv: np.ndarray, b: Array) -> None:
+    """Overwrite B with X, where A holds L and U.
+
+    OpenBLAS's laswp, and so its getrs for several right-hand sides, wakes all threads, even for
+    the smallest matrices, which takes milliseconds where the cores have other work.
+    """
+    if b.shape[1] == 1:
+        _keep(b, _of(a, "getrs")(a, ipiv, b, overwrite_b=True)[0])
+    else:
+        b[...] = b[permutation(ipiv, len(a))]
+        _substitute_permuted(a, b)
+
+
+def _substitute_permuted(a: Array, b: Array) -> None:
+    """Overwrite B, whose rows have been permuted, with X."""
+    trsm = _blas_function("trsm", a.dtype.char)
+    _keep(b, trsm(1, a, b, lower=True, diag=True, overwrite_b=True))
+    _keep(b, trsm(1, a, b, overwrite_b=True))
+
+
+def lu_and_invert(a: Array, b: Array, threads: bool = False) -> Vectors:
+    """Overwrite A with L and U, and B with A^-1; not B if A is singular.
+
+    The columns of A^-1 are solutions, each with a small backward error, which getri's are not.
+    """
+    found = lu(a, b)
+    if not found[_INFO][0]:
+        b[...] = 0
+        b[np.arange(len(a)), permutation(found[_IPIV], len(a))] = 1
+        _substitute_permuted(a, b)
+    return found
+
+
+def cholesky(a: Array, b: Array, threads: bool = False) -> Vectors:
+    """Overwrite the lower triangle of A with L."""
+    if not threads or len(a) < _LONG:
+        found, info = _of(a, "potrf")(a, lower=True, clean=False, overwrite_a=True)
+        _keep(a, found)
+        return {_INFO: _info(info)}
+    vector = _info(0)
+    potrf(a, vector, KernelOptions())
+    return {_INFO: vector}
+
+
+def cholesky_and_solve(a: Array, b: Array, threads: bool = False) -> Vectors:
+    """Overwrite the lower triangle of A with L, and B with X; not B if A is not definite."""
+    found = cholesky(a, b, threads)
+    if not found[_INFO][0]:
+        _keep(b, _of(a, "potrs")(a, b, lower=True, overwrite_b=True)[0])
+    return found
+
+
+def qr(a: Array, b: Array, threads: bool = False) -> Vectors:
+    """Overwrite A with its packed factors, and B with Q^H B."""
+    found, tau, _, _ = _of(a, "geqrf")(a, lwork=BLOCK * a.shape[1], overwrite_a=True)
+    _keep(a, found)
+    if b.size:
+        _multiply(a, tau, b, "T" if a.dtype.kind == "f" else "C")
+    return {_TAU: tau, ("method", 0): np.zeros(1, np.int32)}
+
+
+def _multiply(a: Array, tau: np.ndarray, b: Array, letter: str) -> None:
+    """Overwrite B with Q B, or with Q^H B."""
+    size = BLOCK * (b.shape[1] + BLOCK + 1)  # with room for the triangle T of a block
+    ormqr, reflectors = _of(a, "ormqr"), a[:, : len(tau)]
+    _keep(b, ormqr("L", letter, reflectors, tau, b, size, overwrite_c=True)[0])
+
+
+def qr_and_q(a: Array, b: Array, threads: bool = False) -> Vectors:
+    """Overwrite A with its packed factors, and B with the first columns of Q."""
+    found = qr(a, b[:, :0])
+    order = len(found[_TAU])
+    b[:, :order] = a[:, :order]
+    _keep(b, _of(a, "orgqr")(b, found[_TAU], lwork=BLOCK * b.shape[1], overwrite_a=True)[0])
+    return found
+
+
+def qr_and_lstsq(a: Array, b: Array, threads: bool = False) -> Vectors:
+    """Overwrite A with its packed factors, and B with X, and below it the rest of Q^H B."""
+    found, n = qr(a, b), a.shape[1]
+    triangular("trsm", b"LUNN", a[:n], b[:n])
+    return found
+
+
+def qr_and_minimum_norm(a: Array, b: Array, threads: bool = False) -> Vectors:
+    """Overwrite A with its packed factors, and B with the shortest X of A^H X = B."""
+    found, n = qr(a, b[:, :0]), a.shape[1]
+    triangular("trsm", b"LUCN", a[:n], b[:n])
+    _multiply(a, found[_TAU], b, "N")
+    return found
