@@ -19,7 +19,6 @@ from hetero_la.scheduler.graph.task_graph import Granularity
 from hetero_la.scheduler.machine.model import NOMINAL_LINKS, window_steps
 from hetero_la.scheduler.placement.distribution import Distribution
 from hetero_la.scheduler.placement.workers import Transport, WorkerInfo, over_processes
-from hetero_la.scheduler.predict.estimate import Stages
 from hetero_la.scheduler.predict.simulate import Simulation, simulate
 from hetero_la.scheduler.program.instructions import Program, ReceiveMessage
 from hetero_la.scheduler.program.messages import Traffic, buffer_elements
@@ -54,6 +53,8 @@ class Plan(Decisions):
         Owner of each tile column.
     panel_worker : int or None
         The worker that factors every panel; None leaves panels to the owners.
+    speeds : tuple of float
+        Predicted speeds of the workers, in proportion to which they own columns.
     lookahead : int
         Number of panels factored ahead.
     graph : PlannedGraph
@@ -82,14 +83,15 @@ class Plan(Decisions):
         return self.layout.nb
 
     @property
-    def shared(self) -> bool:
-        """Whether the workers compute in the memory of the result."""
-        return share_memory(self.workers)
+    def shared(self) -> list[int]:
+        """The workers that compute in the memory of the result, if that is on the host."""
+        return sharing_memory(self.workers)
 
     @property
     def panel(self) -> str:
-        """Device kind that factors panels: "cpu" or "gpu"."""
-        return self.workers[self.panel_worker or 0].kind
+        """Device kind that factors panels: "cpu", "gpu", or "gpu and cpu" if both own columns."""
+        at = self.owners if self.panel_worker is None else [self.panel_worker]
+        return " and ".join(dict.fromkeys(self.workers[g].kind for g in at))
 
     @property
     def flops(self) -> float:
@@ -187,14 +189,10 @@ class Plan(Decisions):
         steps = max(program.last_step for program in self.programs)
         if len(self.workers) == 1:
             return max(steps, 1)
-        routine = ROUTINES[self.routine]
-        if routine.factored:
+        if ROUTINES[self.routine].factored:
             seconds = self._simulated(()).makespan
         else:
-            stages = Stages(
-                routine.tasks, self.layout, self.model, self.owners, self.panel_worker, self.dtype
-            )
-            seconds = stages.seconds(every=max(self.layout.kt // _STAGES, 1))
+            seconds = self.stages().seconds(every=max(self.layout.kt // _STAGES, 1))
         # The window bounds Dask's share of the time of the run in plain threads.
         hop = max(self.model.dask.hop, 1e-4)
         return window_steps(seconds, steps, len(self.workers), task_seconds=hop)
@@ -261,9 +259,11 @@ class Plan(Decisions):
         return "\n".join(lines + [_worker(self, program, run) for program in self.programs])
 
 
-def share_memory(workers: Sequence[WorkerInfo]) -> bool:
-    """Return whether workers are threads of this process that compute in the result's memory."""
-    return all(w.kind == "cpu" and not w.virtual and w.here for w in workers)
+def sharing_memory(workers: Sequence[WorkerInfo]) -> list[int]:
+    """Return which workers compute in the result's memory: CPUs, if all are in this process."""
+    if over_processes(workers):
+        return []
+    return [g for g, worker in enumerate(workers) if worker.kind == "cpu"]
 
 
 # --- parts of the text of `Plan.explain`
