@@ -207,7 +207,7 @@ class Stages:
     def _chain_and_load(
         self, trailing: Trailing | None, panel: Panel
     ) -> tuple[float, float, float]:
-        """Return the times until a panel is there, of all that an owner does, and of both in turn."""
+        """Return the times until a panel is there, of all that an owner does, and of one by one."""
         first, rest, lost, factor = panel.finish, 0.0, 0.0, panel.factor
         if trailing is not None:
             calls = self._steps.update(trailing.tile, panel.tile.columns)
