@@ -111,14 +111,14 @@ class Stages:
         self._steps, self._layout, self._dtype = StepKernels.of(build), layout, np.dtype(dtype)
         self._model, self._owners, self._panel_worker = model, owners, panel_worker
         self._neighbours = neighbours
+        #: Whether what an owner updates gets shorter from column to column.
+        self._spread = len(owners) > 1 and self._steps.trapezoid
         #: The part of the columns that the first owner has, and that all those like it have.
         self._share, self._part = 1 / len(owners), 1.0
         self._kinds = [self]
         equals = _kinds([model.devices[g] for g in owners], speeds) if speeds else []
         if len(equals) > 1:
             self._kinds = [self._of_kind(places, speeds) for places in equals]
-        #: Whether what an owner updates gets shorter from column to column.
-        self._spread = len(owners) > 1 and self._steps.trapezoid
 
     def _of_kind(self, places: Sequence[int], speeds: Sequence[float]) -> Stages:
         """Return the stages for owners that are alike, given their places among the owners."""
