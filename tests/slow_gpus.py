@@ -1,4 +1,4 @@
-"""Virtual GPUs of different speeds, and what a profile would say of them."""
+"""Virtual GPUs of different speeds, and plans that know of them as from a profile."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from hetero_la.planning import planner, teams
 from hetero_la.scheduler.cluster import sizing
 from hetero_la.scheduler.cluster.cluster import Cluster
-from hetero_la.scheduler.machine.device import CORE, DeviceModel
+from hetero_la.scheduler.machine.device import CORE, Chain, DeviceModel
 from hetero_la.scheduler.machine.model import MachineModel
 from hetero_la.scheduler.placement.workers import WorkerInfo
 from hetero_la.tiles.kernels.cpu.device import VirtualGpu
@@ -36,52 +36,64 @@ class SlowGpu(VirtualGpu):
 
 
 def slower(device: DeviceModel, slowdown: float) -> DeviceModel:
-    """A model of the device whose kernels take some times as long."""
+    """The model of a device whose kernels take some times as long."""
+
+    def chain(steps: Chain) -> Chain:
+        return Chain(steps.column * slowdown, steps.element * slowdown)
+
+    seconds = ("call_seconds", "factor_column", "index_seconds", "swap_seconds", "gather_seconds")
     return replace(
-        device,
-        call_seconds=device.call_seconds * slowdown,
-        gemm_rate=device.gemm_rate / slowdown,
-        panel=replace_chain(device.panel, slowdown),
-        inverse=replace_chain(device.inverse, slowdown),
-        factor_column=device.factor_column * slowdown,
-        index_seconds=device.index_seconds * slowdown,
-        swap_seconds=device.swap_seconds * slowdown,
-        gather_seconds=device.gather_seconds * slowdown,
-    )
+        device, gemm_rate=device.gemm_rate / slowdown, panel=chain(device.panel),
+        inverse=chain(device.inverse),
+        **{name: slowdown * getattr(device, name) for name in seconds},
+    )  # fmt: skip
 
 
-def replace_chain(chain: Any, slowdown: float) -> Any:
-    return chain._replace(column=chain.column * slowdown, element=chain.element * slowdown)
-
-
-#: As a profile might have it; not the nominal model, which is of no machine in particular.
+#: A core as a profile might have it; the nominal one is of no machine in particular.
 MEASURED = replace(CORE, gemm_rate=50e9)
 
 
 @contextlib.contextmanager
-def known_speeds(slowdowns: Mapping[str, float], core: DeviceModel = MEASURED) -> Iterator[None]:
-    """Let plans know how much slower than `core` the workers of these names are."""
+def known(devices: Mapping[str, DeviceModel], **links: Any) -> Iterator[None]:
+    """Let plans have measured models of the workers of these names, and of links."""
 
-    def known(workers: Sequence[WorkerInfo], *args: Any, **options: Any) -> MachineModel:
-        devices = [
-            replace(slower(core, slowdowns.get(w.name, 1.0)), by_reference=not w.virtual)
-            for w in workers
+    def machine_model(workers: Sequence[WorkerInfo], *_: Any, **__: Any) -> MachineModel:
+        nominal = MachineModel.nominal(workers)
+        models = [
+            devices.get(w.name, model) for w, model in zip(workers, nominal.devices, strict=True)
         ]
-        return replace(MachineModel.nominal(workers), devices=tuple(devices), measured="now")
+        return replace(nominal, devices=tuple(models), **links)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(teams, "machine_model", known)
+        patch.setattr(teams, "machine_model", machine_model)
         planner._cached_plan.cache_clear()
         yield
     planner._cached_plan.cache_clear()
 
 
 @contextlib.contextmanager
-def cluster_of(slowdowns: Sequence[float], cpus: int = 1) -> Iterator[Cluster]:
-    """A cluster of CPU workers beside virtual GPUs that are so much slower, and known to be."""
-    names = {f"gpu{i}": slowdown for i, slowdown in enumerate(slowdowns)}
+def everybody_owns_columns() -> Iterator[None]:
+    """Let plans think that more owners are always faster."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sizing, "VirtualGpu", lambda name: SlowGpu(name, names[name]))
+        patch.setattr(teams._Choice, "_estimate", lambda self, _, __, ___, own, at: 1 / len(own))
+        planner._cached_plan.cache_clear()
+        yield
+    planner._cached_plan.cache_clear()
+
+
+@contextlib.contextmanager
+def cluster_of(
+    slowdowns: Sequence[float], cpus: int = 1, core: DeviceModel = MEASURED
+) -> Iterator[Cluster]:
+    """A cluster of CPU workers beside virtual GPUs that are so much slower, and known to be."""
+    speeds = {f"gpu{i}": slowdown for i, slowdown in enumerate(slowdowns)}
+    devices = {f"cpu{i}": core for i in range(cpus)}
+    devices |= {
+        name: replace(slower(core, slowdown), by_reference=False)
+        for name, slowdown in speeds.items()
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sizing, "VirtualGpu", lambda name: SlowGpu(name, speeds[name]))
         running = Cluster(cpus=cpus, gpus=0, virtual_gpus=len(slowdowns), blas_threads=1)
-    with running, known_speeds(names):
+    with running, known(devices):
         yield running

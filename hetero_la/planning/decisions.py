@@ -15,6 +15,7 @@ from hetero_la.algorithms.routine import Tiling
 from hetero_la.algorithms.routines import ROUTINES
 from hetero_la.checks.limits import MAX_TASKS_PLANNED, require_few_tasks
 from hetero_la.planning.options import Options
+from hetero_la.planning.teams import merged_columns
 from hetero_la.scheduler.machine.model import MachineModel, Source
 from hetero_la.scheduler.machine.profile import Profile, Tuning
 from hetero_la.scheduler.machine.this_machine import current_profile
@@ -61,10 +62,11 @@ class Decisions:
 
     def stages(self) -> Stages:
         """Return quick estimates of the run."""
-        owners = self.owners
+        routine, owners = ROUTINES[self.routine], self.owners
         return Stages(
-            ROUTINES[self.routine].tasks, self.layout, self.model, owners, self.panel_worker,
-            self.dtype, speeds=[self.speeds[g] for g in owners],
+            routine.tasks, self.layout, self.model, owners, self.panel_worker, self.dtype,
+            merged_columns(routine, [self.workers[g] for g in owners]),
+            [self.speeds[g] for g in owners],
         )  # fmt: skip
 
 

@@ -14,11 +14,12 @@ from hetero_la.algorithms.routines import ROUTINES
 from hetero_la.planning.decisions import Decisions
 from hetero_la.planning.memory import GPU_WORKSPACE, kernel_elements
 from hetero_la.planning.planned_graph import PlannedGraph
+from hetero_la.planning.teams import sharing_memory
 from hetero_la.scheduler.graph.analysis import average_parallelism, critical_path, total_work
 from hetero_la.scheduler.graph.task_graph import Granularity
 from hetero_la.scheduler.machine.model import NOMINAL_LINKS, window_steps
 from hetero_la.scheduler.placement.distribution import Distribution
-from hetero_la.scheduler.placement.workers import Transport, WorkerInfo, over_processes
+from hetero_la.scheduler.placement.workers import Transport, over_processes
 from hetero_la.scheduler.predict.simulate import Simulation, simulate
 from hetero_la.scheduler.program.instructions import Program, ReceiveMessage
 from hetero_la.scheduler.program.messages import Traffic, buffer_elements
@@ -257,13 +258,6 @@ class Plan(Decisions):
             f"predicted: {run.makespan:.3g} s, {rate:.3g} Gflop/s",
         ]
         return "\n".join(lines + [_worker(self, program, run) for program in self.programs])
-
-
-def sharing_memory(workers: Sequence[WorkerInfo]) -> list[int]:
-    """Return which workers compute in the result's memory: CPUs, if all are in this process."""
-    if over_processes(workers):
-        return []
-    return [g for g, worker in enumerate(workers) if worker.kind == "cpu"]
 
 
 # --- parts of the text of `Plan.explain`

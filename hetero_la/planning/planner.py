@@ -16,9 +16,9 @@ from hetero_la.algorithms.routines import ROUTINES
 from hetero_la.checks.inputs import DTYPES, as_sizes
 from hetero_la.planning.decisions import Decisions, Problem, arrival_steps, choose_tiles
 from hetero_la.planning.options import Options, PanelDevice, RunOptions
-from hetero_la.planning.plan import Plan, sharing_memory
+from hetero_la.planning.plan import Plan
 from hetero_la.planning.planned_graph import PlannedGraph
-from hetero_la.planning.teams import assign_roles, choose_team
+from hetero_la.planning.teams import assign_roles, choose_team, sharing_memory
 from hetero_la.scheduler.graph.task_graph import TaskGraph
 from hetero_la.scheduler.machine.model import Source
 from hetero_la.scheduler.machine.profile import Profile

@@ -12,7 +12,7 @@ from hetero_la.planning.options import Options, PanelDevice
 from hetero_la.scheduler.graph.step_kernels import Call, StepKernels, Tile
 from hetero_la.scheduler.machine.device import DeviceModel
 from hetero_la.scheduler.machine.model import MachineModel, Source
-from hetero_la.scheduler.placement.workers import WorkerInfo
+from hetero_la.scheduler.placement.workers import WorkerInfo, over_processes
 from hetero_la.scheduler.predict.estimate import Stages
 from hetero_la.scheduler.probe.quick import machine_model
 from hetero_la.tiles.arrays.errors import DeviceUnavailableError
@@ -96,6 +96,20 @@ def with_all_cores(worker: WorkerInfo, workers: Sequence[WorkerInfo]) -> WorkerI
     return replace(worker, blas_threads=threads)
 
 
+def sharing_memory(workers: Sequence[WorkerInfo]) -> list[int]:
+    """Return which workers compute in the result's memory: CPUs, if all are in this process."""
+    if over_processes(workers):
+        return []
+    return [g for g, worker in enumerate(workers) if worker.kind == "cpu"]
+
+
+def merged_columns(routine: Routine, owners: Sequence[WorkerInfo]) -> int:
+    """Return how many tile columns of an owner one call of an update takes; 0: all of them."""
+    if len(owners) > 1 and len(sharing_memory(owners)) == len(owners):
+        return 2  # columns are dealt out to the owners there and back
+    return int(len(owners) > 1 and StepKernels.of(routine.tasks).trapezoid)
+
+
 def choose_team(
     routine: Routine, cut: Callable[[Sequence[WorkerInfo]], TileLayout], dtype: Any,
     options: Options, roles: Roles, source: Source,
@@ -162,7 +176,7 @@ class _Choice(NamedTuple):
         """Return the estimated time of each team; a single one is not estimated."""
         speeds, first = self.speeds(model), range(len(self.roles.owners))
         teams: dict[tuple[tuple[int, ...], int | None], float] = {}
-        for owners in _without_the_slowest(first, speeds):
+        for owners in self._owners(workers, first, speeds):
             if self.options.panel is not PanelDevice.CPU or self.roles.helper is None:
                 teams[owners, None] = 1.0
             if self.roles.helper is not None:
@@ -172,7 +186,7 @@ class _Choice(NamedTuple):
         nominal = MachineModel.nominal(workers).devices
         # Nominal rates of a GPU and of cores are not those of this machine: not even their ratio.
         if self.roles.beside and all(model.devices[p] != nominal[p] for p in mixed):
-            for owners in _without_the_slowest(mixed, speeds):
+            for owners in self._owners(workers, mixed, speeds):
                 teams.setdefault((owners, None), _GAIN)
         if len(teams) == 1:
             return teams
@@ -186,15 +200,28 @@ class _Choice(NamedTuple):
         calls = StepKernels.of(self.routine.tasks).update(_TYPICAL, _TYPICAL.beyond) or [_PRODUCT]
         return [_speed(device, calls, self.dtype) for device in model.devices]
 
+    def _owners(
+        self, workers: Sequence[WorkerInfo], places: Sequence[int], speeds: Sequence[float]
+    ) -> Iterator[tuple[int, ...]]:
+        """Yield some workers, the fastest ones, then more of them, as long as all get columns."""
+        for number, owners in enumerate(_without_the_slowest(places, speeds)):
+            layout = self.cut([workers[place] for place in owners])
+            own = [speeds[place] for place in owners]
+            if number and (layout.nt + layout.rt) * min(own) < sum(own):
+                return
+            yield owners
+
     def _estimate(
         self, workers: Sequence[WorkerInfo], model: MachineModel, speeds: Sequence[float],
         owners: Sequence[int], panel_worker: int | None,
     ) -> float:  # fmt: skip
         """Return the time of a team, with the loads of CPU workers, which compute afterwards."""
-        layout, own = self.cut([workers[place] for place in owners]), [speeds[p] for p in owners]
+        team, own = [workers[place] for place in owners], [speeds[place] for place in owners]
+        layout = self.cut(team)
         stages = Stages(
-            self.routine.tasks, layout, model, owners, panel_worker, self.dtype, speeds=own
-        )
+            self.routine.tasks, layout, model, owners, panel_worker, self.dtype,
+            merged_columns(self.routine, team), own,
+        )  # fmt: skip
         nbytes = layout.m * layout.width * self.dtype.itemsize / sum(own)
         loads = (
             model.host_seconds(nbytes * speed, place, source=self.source)
