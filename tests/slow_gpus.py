@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -16,15 +17,15 @@ from hetero_la.scheduler.cluster.cluster import Cluster
 from hetero_la.scheduler.machine.device import CORE, Chain, DeviceModel
 from hetero_la.scheduler.machine.model import MachineModel
 from hetero_la.scheduler.placement.workers import WorkerInfo
-from hetero_la.tiles.kernels.cpu.device import VirtualGpu
+from hetero_la.tiles.kernels.cpu.device import CpuDevice, VirtualGpu
 from hetero_la.tiles.kernels.device import Array, KernelOptions, Queue
 
 
-class SlowGpu(VirtualGpu):
-    """A virtual GPU whose kernels take some times as long: it sleeps after each of them."""
+class SlowCpu(CpuDevice):
+    """A CPU whose kernels take some times as long: it sleeps after each of them."""
 
-    def __init__(self, name: str, slowdown: float) -> None:
-        super().__init__(name)
+    def __init__(self, name: str, slowdown: float, **options: Any) -> None:
+        super().__init__(name, **options)
         self._slowdown = slowdown
 
     def call(
@@ -33,6 +34,10 @@ class SlowGpu(VirtualGpu):
         began = time.perf_counter()
         super().call(kernel, queue, arrays, options)
         time.sleep((self._slowdown - 1) * (time.perf_counter() - began))
+
+
+class SlowGpu(SlowCpu, VirtualGpu):
+    """The same in the role of a GPU."""
 
 
 def slower(device: DeviceModel, slowdown: float) -> DeviceModel:
@@ -83,17 +88,20 @@ def everybody_owns_columns() -> Iterator[None]:
 
 @contextlib.contextmanager
 def cluster_of(
-    slowdowns: Sequence[float], cpus: int = 1, core: DeviceModel = MEASURED
+    gpus: Sequence[float], cpu: float = 1.0, core: DeviceModel = MEASURED
 ) -> Iterator[Cluster]:
-    """A cluster of CPU workers beside virtual GPUs that are so much slower, and known to be."""
-    speeds = {f"gpu{i}": slowdown for i, slowdown in enumerate(slowdowns)}
-    devices = {f"cpu{i}": core for i in range(cpus)}
-    devices |= {
+    """A cluster of virtual GPUs and a CPU worker that are so much slower than a core.
+
+    Plans know it, with a model of that core.
+    """
+    speeds = {f"gpu{i}": slowdown for i, slowdown in enumerate(gpus)}
+    devices = {
         name: replace(slower(core, slowdown), by_reference=False)
         for name, slowdown in speeds.items()
     }
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sizing, "VirtualGpu", lambda name: SlowGpu(name, speeds[name]))
-        running = Cluster(cpus=cpus, gpus=0, virtual_gpus=len(slowdowns), blas_threads=1)
-    with running, known(devices):
+        patch.setattr(sizing, "CpuDevice", functools.partial(SlowCpu, slowdown=cpu))
+        running = Cluster(cpus=1, gpus=0, virtual_gpus=len(gpus), blas_threads=1)
+    with running, known({**devices, "cpu0": slower(core, cpu)}):
         yield running

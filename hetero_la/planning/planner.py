@@ -131,7 +131,8 @@ def _cached_plan(
     routine, dtype = ROUTINES[problem.routine], problem.dtype
     roles = assign_roles(workers, options, on_host)
 
-    def tiles(owners: Sequence[WorkerInfo]) -> tuple[TileLayout, int]:
+    @functools.cache
+    def tiles(owners: tuple[WorkerInfo, ...]) -> tuple[TileLayout, int]:
         travels = on_host and owners[0].kind == "gpu"
         return choose_tiles(problem, options, owners, profile, travels)
 

@@ -111,7 +111,7 @@ def merged_columns(routine: Routine, owners: Sequence[WorkerInfo]) -> int:
 
 
 def choose_team(
-    routine: Routine, cut: Callable[[Sequence[WorkerInfo]], TileLayout], dtype: Any,
+    routine: Routine, cut: Callable[[tuple[WorkerInfo, ...]], TileLayout], dtype: Any,
     options: Options, roles: Roles, source: Source,
 ) -> Team:  # fmt: skip
     """Choose who owns columns, and who factors panels.
@@ -164,7 +164,7 @@ class _Choice(NamedTuple):
     """
 
     routine: Routine
-    cut: Callable[[Sequence[WorkerInfo]], TileLayout]
+    cut: Callable[[tuple[WorkerInfo, ...]], TileLayout]
     dtype: Any
     options: Options
     roles: Roles
@@ -204,19 +204,21 @@ class _Choice(NamedTuple):
         self, workers: Sequence[WorkerInfo], places: Sequence[int], speeds: Sequence[float]
     ) -> Iterator[tuple[int, ...]]:
         """Yield some workers, the fastest ones, then more of them, as long as all get columns."""
-        for number, owners in enumerate(_without_the_slowest(places, speeds)):
-            layout = self.cut([workers[place] for place in owners])
+        fastest, *more = _without_the_slowest(places, speeds)
+        yield fastest
+        for owners in more:
+            layout = self.cut(tuple(workers[place] for place in owners))
             own = [speeds[place] for place in owners]
-            if number and (layout.nt + layout.rt) * min(own) < sum(own):
-                return
-            yield owners
+            if (layout.nt + layout.rt) * min(own) >= sum(own):
+                yield owners
 
     def _estimate(
         self, workers: Sequence[WorkerInfo], model: MachineModel, speeds: Sequence[float],
         owners: Sequence[int], panel_worker: int | None,
     ) -> float:  # fmt: skip
         """Return the time of a team, with the loads of CPU workers, which compute afterwards."""
-        team, own = [workers[place] for place in owners], [speeds[place] for place in owners]
+        team = tuple(workers[place] for place in owners)
+        own = [speeds[place] for place in owners]
         layout = self.cut(team)
         stages = Stages(
             self.routine.tasks, layout, model, owners, panel_worker, self.dtype,
