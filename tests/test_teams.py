@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.linalg
+from threadpoolctl import threadpool_limits
 
 import hetero_la
 from hetero_la.execution.execute import execute
@@ -23,8 +24,17 @@ from hetero_la.scheduler.cluster.cluster import Cluster
 from hetero_la.scheduler.machine.device import H200, DeviceModel, cores
 from hetero_la.scheduler.machine.model import LinkModel
 from hetero_la.scheduler.placement.workers import WorkerInfo
+from hetero_la.scheduler.probe.quick import measure_device
 from hetero_la.tiles.storage.layout import TileLayout
-from tests.slow_gpus import cluster_of, everybody_owns_columns, known, slower
+from tests.dask_support import chunked
+from tests.slow_gpus import (
+    MEASURED,
+    SlowGpu,
+    cluster_of,
+    everybody_owns_columns,
+    known,
+    slower,
+)
 from tests.support import DTYPES, assert_close, covering, positive, problem, random
 
 HERE = {"pid": os.getpid()}
@@ -249,6 +259,43 @@ def test_a_timeline_shows_all_owners(mixed: Cluster) -> None:
         hetero_la.lu_factor(random(130), nb=16, client=mixed)
     text = str(trace)
     assert all(name in text for name in ("gpu0", "gpu1", "cpu0"))
+
+
+def test_dask_arrays_of_mixed_owners(mixed: Cluster) -> None:
+    a = random(130)
+    lazy = hetero_la.lu_factor(chunked(a, 40), nb=16, client=mixed)
+    client = mixed.private_client()
+    lu, piv = (future.result(60) for future in client.compute(list(lazy)))
+    expected = scipy.linalg.lu_factor(a)
+    assert_close(lu, expected[0])
+    assert np.array_equal(piv, expected[1])
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("routine", "dtype"), covering(RUNS, DTYPES))
+def test_gpus_and_cores_give_scipy_s_result(routine: str, dtype: str) -> None:
+    """With models by which they are about as fast."""
+    m, n, nrhs = (8 * size for size in RUNS[routine])
+    given = problem(routine, TileLayout(m, n, 64, nrhs), dtype)
+    with Cluster(cpus=1) as cluster, everybody_owns_columns():
+        gpus = {f"gpu{i}": replace(H200, gemm_rate=50e9) for i in range(cluster.size.gpus)}
+        with known({**gpus, "cpu0": MEASURED}):
+            result = execute(
+                routine, given.a, given.b, nb=64, client=cluster,
+                columns=nrhs if given.b is None else 0,
+            )  # fmt: skip
+    assert set(columns(result.report.plan)) == {*gpus, "cpu0"}
+    assert all(columns(result.report.plan).values())
+    assert_close(result.array, given.expected, limit=2e-2 if dtype in DTYPES[::2] else 1e-8)
+
+
+@pytest.mark.slow
+def test_what_was_probed_is_known() -> None:
+    """A GPU that is slow on purpose, measured as the planner measures workers."""
+    with threadpool_limits(1, "blas"):
+        slow = measure_device(SlowGpu("slow", 40.0))
+    plan = planned({"gpu0": MEASURED, "gpu1": slow, "gpu2": MEASURED}, nb=256)
+    assert set(columns(plan)) == {"gpu0", "gpu2"}
 
 
 def test_a_slow_gpu_of_a_cluster_gets_no_columns() -> None:
