@@ -22,7 +22,8 @@ from hetero_la.tiles.kernels.registry import implements
 
 _LEAF = 8  # columns that getrf_nopiv eliminates one by one
 _PIVOTED_LEAF = 32  # columns that getrf has LAPACK factor
-_TALL = 4  # times as many rows as columns, from which getrf is by products of our own
+#: Times as many rows as columns, and elements, from which getrf is by products of our own.
+_TALL, _LARGE = 8, 2**19
 _GATHERED = 2**19  # bytes of the columns that laswp gathers at once
 
 
@@ -30,7 +31,7 @@ _GATHERED = 2**19  # bytes of the columns that laswp gathers at once
 def getrf(a: Array, ipiv: Array, info: Array, options: KernelOptions) -> None:
     info[0] = 0
     # OpenBLAS factors a panel that is much taller than wide on one thread.
-    tall = len(a) >= _TALL * a.shape[1] and blas_threads() > 1
+    tall = len(a) >= _TALL * a.shape[1] and a.size >= _LARGE and blas_threads() > 1
     _factor(a, ipiv, info, 0, _PIVOTED_LEAF if tall else a.shape[1])
     ipiv -= 1
 
