@@ -79,6 +79,17 @@ def test_beside_a_gpu_that_is_much_faster_cores_own_nothing(routine: str, n: int
     assert plan.panel == "gpu"
 
 
+@pytest.mark.parametrize("routine", ["lu", "cholesky", "qr"])
+@pytest.mark.parametrize("n", [8192, 16384])
+def test_a_laptop_gains_from_its_cores(routine: str, n: int) -> None:
+    together = planned(LAPTOP, n, routine)
+    assert set(columns(together)) == {"gpu0", "cpu0"}
+    seconds = together._simulated(()).makespan
+    assert seconds < 0.7 * planned(LAPTOP, n, routine, panel="gpu")._simulated(()).makespan
+    cores_alone = planned(LAPTOP, n, routine, workers=(CPU,))
+    assert seconds < 0.8 * cores_alone._simulated(()).makespan
+
+
 @pytest.mark.parametrize("routine", ["lu", "cholesky", "qr", "inverse"])
 def test_cores_own_columns_beside_a_gpu_as_slow_as_they_are(routine: str) -> None:
     plan = planned(LAPTOP, 8192, routine, nb=256)

@@ -25,6 +25,9 @@ from hetero_la.scheduler.probe.quick import machine_model
 from hetero_la.tiles.storage.layout import TileLayout
 from hetero_la.tiles.storage.tile_sizes import TileSizes, clipped
 
+#: Tile sizes of GPUs and CPU workers that all own columns, the best ones of simulations: a CPU's
+#: panels are to be short, and what it has of GPUs' products wide.
+_MIXED_TILES = (Tiling(6144, 512), Tiling(0, 256))
 #: A tuning is used for matrices whose sides differ from its own by at most this factor.
 _SIZE_TOLERANCE = 1.25
 
@@ -173,6 +176,8 @@ def default_nb(
 def _tiling(routine: str, order: int, owners: Sequence[WorkerInfo], travels: bool) -> Tiling:
     known = ROUTINES[routine]
     tiles = known.one_gpu_tiles if len(owners) == 1 else known.gpu_tiles
+    if owners[-1].kind == "cpu":
+        tiles = _MIXED_TILES
     # Where columns are stored while others are computed, small tiles at the end gain nothing.
     fitting = (tiling for tiling in tiles if not (travels and tiling.fine))
     return next(tiling for tiling in fitting if order >= tiling.order)

@@ -20,9 +20,9 @@ from hetero_la.tiles.storage.layout import TileLayout
 
 #: Estimated seconds of a run up to which measuring the devices is not worth its time.
 _MIN_SECONDS_TO_MEASURE = 0.1
-#: CPU workers own columns beside GPUs if that takes at most this part of the time: what they do
-#: not gain by the estimate with some margin, they lose to its errors.
-_GAIN = 0.95
+#: CPU workers own columns beside GPUs if that takes at most this part of the time: estimates of
+#: such teams are too short by about a tenth.
+_GAIN = 0.9
 #: About how many stages of a run are summed up to compare teams.
 _STAGES = 32
 #: The update by which workers are compared: a tile's, on the rows and columns beyond it.
@@ -103,11 +103,14 @@ def sharing_memory(workers: Sequence[WorkerInfo]) -> list[int]:
     return [g for g, worker in enumerate(workers) if worker.kind == "cpu"]
 
 
-def merged_columns(routine: Routine, owners: Sequence[WorkerInfo]) -> int:
-    """Return how many tile columns of an owner one call of an update takes; 0: all of them."""
-    if len(owners) > 1 and len(sharing_memory(owners)) == len(owners):
-        return 2  # columns are dealt out to the owners there and back
-    return int(len(owners) > 1 and StepKernels.of(routine.tasks).trapezoid)
+def merged_columns(routine: Routine, owners: Sequence[WorkerInfo]) -> list[int]:
+    """Return how many tile columns of each owner one call of an update takes; 0: all of them."""
+    if len(owners) == 1:
+        return [0]
+    shared, apart = sharing_memory(owners), StepKernels.of(routine.tasks).trapezoid
+    if len(shared) == len(owners):
+        return [2] * len(owners)  # columns are dealt out to the owners there and back
+    return [int(apart or place in shared) for place in range(len(owners))]
 
 
 def choose_team(

@@ -88,8 +88,8 @@ class Stages:
         The worker that factors panels; None for the owners.
     dtype : dtype
         Element type.
-    neighbours : int, optional
-        How many of an owner's tile columns one call of an update takes; 0: all of them.
+    neighbours : int or sequence of int, optional
+        How many tile columns of any owner, or of each, one call of an update takes; 0: all of them.
     speeds : sequence of float, optional
         Of the owners, in proportion to which they own columns.  Owners of different speed or device
         are different kinds; `panel`, `trailing` and `stage` are for those like the first one.
@@ -106,11 +106,13 @@ class Stages:
 
     def __init__(
         self, build: Build, layout: TileLayout, model: MachineModel, owners: Sequence[int],
-        panel_worker: int | None, dtype: Any, neighbours: int = 0, speeds: Sequence[float] = (),
+        panel_worker: int | None, dtype: Any, neighbours: int | Sequence[int] = 0,
+        speeds: Sequence[float] = (),
     ) -> None:  # fmt: skip
         self._steps, self._layout, self._dtype = StepKernels.of(build), layout, np.dtype(dtype)
         self._model, self._owners, self._panel_worker = model, owners, panel_worker
-        self._neighbours = neighbours
+        merged = [neighbours] * len(owners) if isinstance(neighbours, int) else neighbours
+        self._neighbours = merged[0]
         #: Whether what an owner updates gets shorter from column to column.
         self._spread = len(owners) > 1 and self._steps.trapezoid
         #: The part of the columns that the first owner has, and that all those like it have.
@@ -118,14 +120,17 @@ class Stages:
         self._kinds = [self]
         equals = _kinds([model.devices[g] for g in owners], speeds) if speeds else []
         if len(equals) > 1:
-            self._kinds = [self._of_kind(places, speeds) for places in equals]
+            self._kinds = [self._of_kind(places, speeds, merged) for places in equals]
 
-    def _of_kind(self, places: Sequence[int], speeds: Sequence[float]) -> Stages:
+    def _of_kind(
+        self, places: Sequence[int], speeds: Sequence[float], merged: Sequence[int]
+    ) -> Stages:
         """Return the stages for owners that are alike, given their places among the owners."""
         own = [self._owners[place] for place in places]
         kind = copy.copy(self)
         # What goes to others is as late as where it goes to another kind.
         kind._owners = [own[0], *(g for g in self._owners if g not in own), *own[1:]]
+        kind._neighbours = merged[places[0]]
         kind._share = speeds[places[0]] / sum(speeds)
         kind._part = kind._share * len(own)
         return kind
