@@ -3,10 +3,12 @@
 python benchmarks/planning.py                         LU, Cholesky and QR, one and four GPUs
 python benchmarks/planning.py --routines lu --n 65536 --gpus 4 --repeats 9
 
+python benchmarks/planning.py --cpus 1                a CPU worker beside them, matrices on the host
+
 No GPU is needed: the workers are described, and nothing runs.  The time is that from the call
 of `make_plan` until the executors could begin (programs, windows and memory decided), the
 least of the repeats, each with an empty cache of plans; one small plan warms up the imports.
-The predicted time is the plan's own, for matrices that are on their GPUs.
+The predicted time is the plan's own, without `--cpus` for matrices that are on their GPUs.
 """
 
 from __future__ import annotations
@@ -26,28 +28,30 @@ from hetero_la.planning.plan import Plan
 from hetero_la.scheduler.placement.workers import WorkerInfo
 
 
-def team(gpus: int) -> tuple[WorkerInfo, ...]:
-    """GPUs of this process, as a cluster would describe them."""
-    return tuple(
-        WorkerInfo(f"gpu{i}", "gpu", f"inproc://{i}", pid=os.getpid(), device=i)
-        for i in range(gpus)
+def team(gpus: int, cpus: int) -> tuple[WorkerInfo, ...]:
+    """GPUs and CPU workers of this process, as a cluster would describe them."""
+    here = os.getpid()
+    return (
+        *(WorkerInfo(f"gpu{i}", "gpu", f"inproc://{i}", here, device=i) for i in range(gpus)),
+        *(WorkerInfo(f"cpu{i}", "cpu", f"inproc://c{i}", here) for i in range(cpus)),
     )
 
 
-def planned(routine: str, n: int, gpus: int) -> tuple[float, Plan]:
+def planned(routine: str, n: int, gpus: int, cpus: int = 0) -> tuple[float, Plan]:
     """Seconds that a new plan takes, and the plan."""
     planner._cached_plan.cache_clear()
-    workers, dtype = team(gpus), np.dtype("float64")
+    workers, dtype = team(gpus, cpus), np.dtype("float64")
     began = time.perf_counter()
-    plan = planner.make_plan(Problem(routine, n, n, 0, dtype), Options(), workers)
+    problem = Problem(routine, n, n, 0, dtype)
+    plan = planner.make_plan(problem, Options(), workers, on_host=cpus > 0)
     plan.bytes_needed()
     plan.job()
     return time.perf_counter() - began, plan
 
 
-def row(routine: str, n: int, gpus: int, repeats: int) -> dict[str, Any]:
+def row(routine: str, n: int, gpus: int, cpus: int, repeats: int) -> dict[str, Any]:
     """One line of the table."""
-    runs = [planned(routine, n, gpus) for _ in range(repeats)]
+    runs = [planned(routine, n, gpus, cpus) for _ in range(repeats)]
     least, plan = min(seconds for seconds, _ in runs), runs[-1][1]
     return {
         "routine": routine, "n": n, "gpus": gpus, "nb": plan.layout.nb_text,
@@ -63,6 +67,7 @@ def main() -> None:
     parser.add_argument("--routines", nargs="+", default=["lu", "cholesky", "qr"])
     parser.add_argument("--n", nargs="+", type=int, default=[8192, 16384, 32768, 65536])
     parser.add_argument("--gpus", nargs="+", type=int, default=[1, 4])
+    parser.add_argument("--cpus", type=int, default=0, help="CPU workers beside the GPUs")
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--json", help="file for the rows")
     args = parser.parse_args()
@@ -73,7 +78,7 @@ def main() -> None:
     for routine in args.routines:
         for gpus in args.gpus:
             for n in args.n:
-                found = row(routine, n, gpus, args.repeats)
+                found = row(routine, n, gpus, args.cpus, args.repeats)
                 rows.append(found)
                 print(
                     f"| {routine} | {n} | {gpus} | {found['nb']} | {found['tasks']} "

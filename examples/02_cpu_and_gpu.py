@@ -7,7 +7,8 @@ columns and update them, and the panels are factored
 
     panel="gpu"    by the GPU that owns the column,
     panel="cpu"    by a CPU worker, while the GPUs update,
-    panel="auto"   wherever the cost model expects the shorter run.
+    panel="auto"   wherever the cost model expects the shorter run; where GPUs are slow, CPU workers
+                   may then own columns, too.
 
 The program factors one matrix in all three ways, prints each plan and what each worker
 did, and fails unless the factors agree.  Where there is no GPU, two CPU workers take the

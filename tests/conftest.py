@@ -59,7 +59,8 @@ def _no_profile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 #: exhaustive or gpu, and use no fixture of `_NOT_UNIT`.
 _UNIT = (
     "scheduler/test_analysis.py", "scheduler/test_costs.py",
-    "scheduler/test_graph.py", "scheduler/test_overlap_probe.py", "scheduler/test_programs.py",
+    "scheduler/test_graph.py", "scheduler/test_mixed_owners.py",
+    "scheduler/test_overlap_probe.py", "scheduler/test_programs.py",
     "scheduler/test_rates.py", "scheduler/test_routines.py", "scheduler/test_run_exchange.py",
     "scheduler/test_simulate.py", "test_matrices.py",
     "test_numerics.py", "test_stacks.py", "test_structure.py",

@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from queue import SimpleQueue
@@ -301,25 +301,29 @@ def set_up(
     *,
     panel_worker: bool = False,
     depth: int = 1,
-    shared: bool = False,
+    shared: bool | Collection[int] = False,
     arrival: Callable[[int], int] | None = None,
     routine: str | None = None,
     checkpoints: Sequence[int] = (),
     done: int = 0,
+    speeds: Sequence[float] = (),
 ) -> Setup:
     """Programs of `workers` owners of columns, and of one more that factors panels.
 
-    The steps before `done` are left out.
+    The steps before `done` are left out.  The workers in `shared` have their columns in one array,
+    and `speeds`, by default equal, say how many columns each of the owners gets.
     """
     graph = ROUTINES[routine or ("solve" if layout.nrhs else "lu")].tasks(layout)
     if done:
         graph = graph.remaining(done)
-    speeds = [1.0] * workers + [0.0] * panel_worker
+    speeds = [*(speeds or [1.0] * workers), *[0.0] * panel_worker]
+    if isinstance(shared, bool):
+        shared = range(workers) if shared else ()
     distribution = Distribution.cyclic(layout.nt + layout.rt, speeds)
     placement = Placement(graph, distribution, workers if panel_worker else None)
     programs, traffic = build_programs(
-        graph, placement, distribution, len(speeds), depth=depth, shared=shared, arrival=arrival,
-        checkpoints=checkpoints,
+        graph, placement, distribution, len(speeds), depth=depth, arrival=arrival,
+        shared=shared, checkpoints=checkpoints,
     )  # fmt: skip
     return Setup(graph, distribution, placement, programs, traffic)
 

@@ -63,8 +63,9 @@ class Destination:
 
     def planned(self, plan: Plan, client: Any) -> Destination:
         """Let all come home, unless factors stay on GPUs that other runs of this process reach."""
-        reached = client is not None and plan.host_arrays and not over_processes(plan.workers)
-        return self if reached else replace(self, residency=Residency.CALLER)
+        on_gpus = all(plan.workers[g].kind == "gpu" for g in plan.owners)
+        travels = client is not None and plan.host_arrays and not over_processes(plan.workers)
+        return self if travels and on_gpus else replace(self, residency=Residency.CALLER)
 
     def allocate(self) -> Any:
         """Return the array that receives the result, column-major."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -19,7 +20,8 @@ from hetero_la.planning.check_memory import check_memory
 from hetero_la.planning.plan import Plan
 from hetero_la.planning.planner import resume
 from hetero_la.scheduler.cluster.clients import running_client
-from hetero_la.scheduler.placement.workers import WorkerInfo
+from hetero_la.scheduler.cluster.plugins import blas_bound
+from hetero_la.scheduler.placement.workers import WorkerInfo, over_processes
 from hetero_la.scheduler.recovery.restart import run_and_recover
 from hetero_la.scheduler.run.inline import run_inline
 from hetero_la.scheduler.run.job import Job, Outcome
@@ -127,11 +129,20 @@ def _run_on_cluster(
         return replace(plans[-1].job(), traced=job.traced, keeps=job.keeps, flops=flops)
 
     folder = plan.options.checkpoint_folder
-    outcome = run_and_recover(
-        client, job, storage, again, seconds=lambda: plans[-1].predicted_seconds,
-        folder=None if folder is None else str(folder),
-    )  # fmt: skip
+    with _cores_of_those_who_take_part(plan):
+        outcome = run_and_recover(
+            client, job, storage, again, seconds=lambda: plans[-1].predicted_seconds,
+            folder=None if folder is None else str(folder),
+        )  # fmt: skip
     return plans[-1], outcome
+
+
+def _cores_of_those_who_take_part(plan: Plan) -> contextlib.AbstractContextManager[None]:
+    """Return a bound on BLAS for the run: more than a task's own if CPU workers have no part."""
+    threads = [worker.blas_threads for worker in plan.workers if worker.device < 0]
+    if not threads or over_processes(plan.workers):
+        return contextlib.nullcontext()
+    return blas_bound(min(threads))
 
 
 def _inline(job: Job, device: Device, storage: ArrayStorage) -> Outcome:

@@ -45,7 +45,7 @@ def check_memory(
         if not worker.here:  # besides its shard: columns shipped to it, and back
             needed[worker.host, -1] += shard
         elif worker.device == target and (
-            plan.shared or len(program.columns) == plan.layout.nt + plan.layout.rt
+            program.worker in plan.shared or len(program.columns) == plan.layout.nt + plan.layout.rt
         ):
             shard = 0  # it works in the memory of the result
         needed[place] += shard + plan.work_bytes(program)

@@ -1,31 +1,33 @@
-"""Decisions taken from sizes and the machine model: panel worker, tile size, look-ahead."""
+"""Decisions taken from sizes and the machine model: tile size, look-ahead."""
 
 from __future__ import annotations
 
 import functools
 import math
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from hetero_la.algorithms.routine import Routine, Tiling
+from hetero_la.algorithms.routine import Tiling
 from hetero_la.algorithms.routines import ROUTINES
 from hetero_la.checks.limits import MAX_TASKS_PLANNED, require_few_tasks
-from hetero_la.planning.options import Options, PanelDevice
+from hetero_la.planning.options import Options
+from hetero_la.planning.teams import merged_columns
 from hetero_la.scheduler.machine.model import MachineModel, Source
 from hetero_la.scheduler.machine.profile import Profile, Tuning
 from hetero_la.scheduler.machine.this_machine import current_profile
 from hetero_la.scheduler.placement.workers import WorkerInfo
 from hetero_la.scheduler.predict.estimate import Stages
 from hetero_la.scheduler.probe.quick import machine_model
-from hetero_la.tiles.arrays.errors import DeviceUnavailableError
 from hetero_la.tiles.storage.layout import TileLayout
 from hetero_la.tiles.storage.tile_sizes import TileSizes, clipped
 
-#: Estimated seconds of a run up to which measuring the devices is not worth its time.
-_MIN_SECONDS_TO_MEASURE = 0.1
+#: Tile sizes of GPUs and CPU workers that all own columns, the best ones of simulations: a CPU's
+#: panels are to be short, and what it has of GPUs' products wide.
+_MIXED_TILES = (Tiling(6144, 512), Tiling(0, 256))
 #: A tuning is used for matrices whose sides differ from its own by at most this factor.
 _SIZE_TOLERANCE = 1.25
 
@@ -40,21 +42,6 @@ class Problem(NamedTuple):
     dtype: Any
 
 
-class Roles(NamedTuple):
-    """The owners of columns, and the CPU worker that may factor panels for them."""
-
-    owners: tuple[WorkerInfo, ...]
-    helper: WorkerInfo | None
-
-
-class Team(NamedTuple):
-    """Workers that take part, the one that factors panels (None: the owners), and their model."""
-
-    workers: tuple[WorkerInfo, ...]
-    panel_worker: int | None
-    model: MachineModel
-
-
 @dataclass(frozen=True, eq=False)
 class Decisions:
     """What is decided before the graph is built; see `Plan` for the attributes."""
@@ -66,6 +53,7 @@ class Decisions:
     workers: tuple[WorkerInfo, ...]
     panel_worker: int | None
     model: MachineModel
+    speeds: tuple[float, ...]
     lookahead: int
     host_arrays: bool
     source: Source
@@ -75,61 +63,19 @@ class Decisions:
         """The workers that own columns, as indices into `workers`."""
         return [g for g in range(len(self.workers)) if g != self.panel_worker]
 
-
-def assign_roles(workers: tuple[WorkerInfo, ...], options: Options) -> Roles:
-    """Choose the owners of columns, and the CPU worker that may factor panels for them."""
-    gpus = tuple(worker for worker in workers if worker.kind == "gpu")
-    cpus = tuple(worker for worker in workers if worker.kind == "cpu")
-    if not gpus:
-        if options.panel is PanelDevice.GPU:
-            raise DeviceUnavailableError("panel='gpu' needs a GPU worker, and there is none")
-        return Roles(cpus, None)
-    if options.panel is PanelDevice.CPU and not cpus:
-        raise DeviceUnavailableError("panel='cpu' needs a CPU worker besides the GPU workers")
-    if options.panel is PanelDevice.GPU or options.checkpoint or not cpus:
-        return Roles(gpus, None)
-    return Roles(gpus, cpus[0])
-
-
-def choose_team(
-    routine: Routine, layout: TileLayout, dtype: Any, options: Options, roles: Roles
-) -> Team:
-    """Choose whether the helper joins the owners, and factors panels.
-
-    Both ways are estimated for the whole run, overlap included: with nominal rates first, and if
-    the run is long enough, with measured ones.
-    """
-    owners, helper = roles
-    if helper is None:
-        return Team(owners, None, machine_model(owners, dtype, measure=False))
-    team, panel_worker = (*owners, helper), len(owners)
-    model = machine_model(team, dtype, measure=False)
-    if options.panel is PanelDevice.CPU:
-        return Team(team, panel_worker, model)
-
-    def times(model: MachineModel) -> list[float]:
-        return [
-            Stages(routine.tasks, layout, model, range(panel_worker), worker, dtype).seconds()
-            for worker in (None, panel_worker)
-        ]
-
-    if min(times(model)) > _MIN_SECONDS_TO_MEASURE:
-        model = machine_model(team, dtype)
-    on_owners, on_helper = times(model)
-    if on_helper < on_owners:
-        return Team(team, panel_worker, model)
-    devices, workers = model.devices[:panel_worker], model.workers[:panel_worker]
-    return Team(owners, None, replace(model, devices=devices, workers=workers))
+    def stages(self) -> Stages:
+        """Return quick estimates of the run."""
+        routine, owners = ROUTINES[self.routine], self.owners
+        return Stages(
+            routine.tasks, self.layout, self.model, owners, self.panel_worker, self.dtype,
+            merged_columns(routine, [self.workers[g] for g in owners]),
+            [self.speeds[g] for g in owners],
+        )  # fmt: skip
 
 
 def arrival_steps(decided: Decisions) -> Callable[[int], int]:
     """Return a function that gives the step by which a column has arrived on its GPU."""
-    layout = decided.layout
-    stages = Stages(
-        ROUTINES[decided.routine].tasks, layout, decided.model, decided.owners,
-        decided.panel_worker, decided.dtype,
-    )  # fmt: skip
-    steps = stages.steps_while_loading()
+    layout, steps = decided.layout, decided.stages().steps_while_loading()
     columns = layout.nt + layout.rt
     return lambda column: column * steps // columns
 
@@ -142,11 +88,14 @@ def team_name(owners: Sequence[WorkerInfo]) -> str:
     >>> team_name([WorkerInfo("cpu0", "cpu"), WorkerInfo("cpu1", "cpu")])
     '2 cpu x 1 threads'
     """
-    first = owners[0]
-    if first.has_gpu:
-        return f"{len(owners)} gpu"
-    role = "virtual gpu" if first.virtual else "cpu"
-    return f"{len(owners)} {role} x {first.blas_threads} threads"
+    counts = Counter(map(_role, owners))
+    return " and ".join(f"{count} {role}" for role, count in counts.items())
+
+
+def _role(worker: WorkerInfo) -> str:
+    if worker.has_gpu:
+        return "gpu"
+    return f"{'virtual gpu' if worker.virtual else 'cpu'} x {worker.blas_threads} threads"
 
 
 def find_tuning(
@@ -227,6 +176,8 @@ def default_nb(
 def _tiling(routine: str, order: int, owners: Sequence[WorkerInfo], travels: bool) -> Tiling:
     known = ROUTINES[routine]
     tiles = known.one_gpu_tiles if len(owners) == 1 else known.gpu_tiles
+    if owners[-1].kind == "cpu":
+        tiles = _MIXED_TILES
     # Where columns are stored while others are computed, small tiles at the end gain nothing.
     fitting = (tiling for tiling in tiles if not (travels and tiling.fine))
     return next(tiling for tiling in fitting if order >= tiling.order)

@@ -57,7 +57,8 @@ class Options:
     lookahead : int or None, optional
         Number of panels factored ahead of the trailing update; 0 turns look-ahead off.
     panel : {"auto", "cpu", "gpu"}, optional
-        Device that factors panels, if there are GPU workers.
+        Device that factors panels, if there are GPU workers.  With "auto", CPU workers may also
+        own columns beside them, and factor the panels of these.
     inverse_bound : float, optional
         Largest 1-norm of the inverse of a diagonal tile of L up to which the triangular
         solve multiplies by that inverse; beyond it, it substitutes.  The residual of the

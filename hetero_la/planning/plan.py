@@ -14,17 +14,12 @@ from hetero_la.algorithms.routines import ROUTINES
 from hetero_la.planning.decisions import Decisions, Problem, lapack_estimate, quick_estimate
 from hetero_la.planning.memory import GPU_WORKSPACE, kernel_elements
 from hetero_la.planning.planned_graph import PlannedGraph
+from hetero_la.planning.teams import sharing_memory
 from hetero_la.scheduler.graph.analysis import average_parallelism, critical_path, total_work
 from hetero_la.scheduler.graph.task_graph import Granularity
 from hetero_la.scheduler.machine.model import NOMINAL_LINKS, window_steps
 from hetero_la.scheduler.placement.distribution import Distribution
-from hetero_la.scheduler.placement.workers import (
-    Transport,
-    WorkerInfo,
-    calling_thread,
-    over_processes,
-)
-from hetero_la.scheduler.predict.estimate import Stages
+from hetero_la.scheduler.placement.workers import Transport, calling_thread, over_processes
 from hetero_la.scheduler.predict.simulate import Simulation, simulate
 from hetero_la.scheduler.program.instructions import Program, ReceiveMessage
 from hetero_la.scheduler.program.messages import Traffic, buffer_elements
@@ -59,6 +54,8 @@ class Plan(Decisions):
         Owner of each tile column.
     panel_worker : int or None
         The worker that factors every panel; None leaves panels to the owners.
+    speeds : tuple of float
+        Predicted speeds of the workers, in proportion to which they own columns.
     lookahead : int
         Number of panels factored ahead.
     graph : PlannedGraph
@@ -87,14 +84,15 @@ class Plan(Decisions):
         return self.layout.nb
 
     @property
-    def shared(self) -> bool:
-        """Whether the workers compute in the memory of the result."""
-        return share_memory(self.workers)
+    def shared(self) -> list[int]:
+        """The workers that compute in the memory of the result, if that is on the host."""
+        return sharing_memory(self.workers)
 
     @property
     def panel(self) -> str:
-        """Device kind that factors panels: "cpu" or "gpu"."""
-        return self.workers[self.panel_worker or 0].kind
+        """Device kind that factors panels: "cpu", "gpu", or "gpu and cpu" if both own columns."""
+        at = self.owners if self.panel_worker is None else [self.panel_worker]
+        return " and ".join(dict.fromkeys(self.workers[g].kind for g in at))
 
     @property
     def flops(self) -> float:
@@ -192,14 +190,10 @@ class Plan(Decisions):
         steps = max(program.last_step for program in self.programs)
         if len(self.workers) == 1:
             return max(steps, 1)
-        routine = ROUTINES[self.routine]
-        if routine.factored:
+        if ROUTINES[self.routine].factored:
             seconds = self._simulated(()).makespan
         else:
-            stages = Stages(
-                routine.tasks, self.layout, self.model, self.owners, self.panel_worker, self.dtype
-            )
-            seconds = stages.seconds(every=max(self.layout.kt // _STAGES, 1))
+            seconds = self.stages().seconds(every=max(self.layout.kt // _STAGES, 1))
         # The window bounds Dask's share of the time of the run in plain threads.
         hop = max(self.model.dask.hop, 1e-4)
         return window_steps(seconds, steps, len(self.workers), task_seconds=hop)
@@ -267,11 +261,6 @@ class Plan(Decisions):
         return "\n".join(lines + [_worker(self, program, run) for program in self.programs])
 
 
-def share_memory(workers: Sequence[WorkerInfo]) -> bool:
-    """Return whether workers are threads of this process that compute in the result's memory."""
-    return all(w.kind == "cpu" and not w.virtual and w.here for w in workers)
-
-
 # --- parts of the text of `Plan.explain`
 
 
@@ -327,7 +316,7 @@ def _model(plan: Plan) -> str:
 
 def _routes(plan: Plan) -> list[str]:
     """Say how long the routes without tasks, or without workers, would take on a CPU."""
-    if ROUTINES[plan.routine].lapack is None or not share_memory(plan.workers):
+    if ROUTINES[plan.routine].lapack is None or len(plan.shared) < len(plan.workers):
         return []
     layout, caller = plan.layout, calling_thread()
     problem = Problem(plan.routine, layout.m, layout.n, layout.nrhs, plan.dtype)

@@ -14,25 +14,20 @@ from numpy.typing import DTypeLike
 
 from hetero_la.algorithms.routines import ROUTINES
 from hetero_la.checks.inputs import DTYPES, as_sizes
-from hetero_la.planning.decisions import (
-    Decisions,
-    Problem,
-    arrival_steps,
-    assign_roles,
-    choose_team,
-    choose_tiles,
-)
+from hetero_la.planning.decisions import Decisions, Problem, arrival_steps, choose_tiles
 from hetero_la.planning.options import Options, PanelDevice, RunOptions
-from hetero_la.planning.plan import Plan, share_memory
+from hetero_la.planning.plan import Plan
 from hetero_la.planning.planned_graph import PlannedGraph
+from hetero_la.planning.teams import assign_roles, choose_team, sharing_memory
 from hetero_la.scheduler.graph.task_graph import TaskGraph
-from hetero_la.scheduler.machine.model import MachineModel, Source
+from hetero_la.scheduler.machine.model import Source
 from hetero_la.scheduler.machine.profile import Profile
 from hetero_la.scheduler.machine.this_machine import best_inner_blocking, current_profile
 from hetero_la.scheduler.placement.distribution import Distribution
 from hetero_la.scheduler.placement.placement import Placement
 from hetero_la.scheduler.placement.workers import WorkerInfo, calling_thread, over_processes
 from hetero_la.scheduler.program.build import build_programs
+from hetero_la.tiles.storage.layout import TileLayout
 
 
 def plan(
@@ -134,11 +129,18 @@ def _cached_plan(
     together: int,
 ) -> Plan:
     routine, dtype = ROUTINES[problem.routine], problem.dtype
-    roles = assign_roles(workers, options)
-    owners = roles.owners
+    roles = assign_roles(workers, options, on_host)
+
+    @functools.cache
+    def tiles(owners: tuple[WorkerInfo, ...]) -> tuple[TileLayout, int]:
+        travels = on_host and owners[0].kind == "gpu"
+        return choose_tiles(problem, options, owners, profile, travels)
+
+    tiles(roles.owners)  # raises an error if there would be too many
+    team = choose_team(routine, lambda owners: tiles(owners)[0], dtype, options, roles, source)
+    owners = team.owners
+    layout, depth = tiles(owners)
     travels = on_host and owners[0].kind == "gpu"
-    layout, depth = choose_tiles(problem, options, owners, profile, travels)
-    team = choose_team(routine, layout, dtype, options, roles)
     if options.ib is None and not routine.factored:
         options = replace(options, ib=best_inner_blocking(owners[0], routine.panel_kernel, dtype))
     decided = Decisions(problem.routine, layout, dtype, options, *team, depth, travels, source)
@@ -179,22 +181,22 @@ def resume(plan: Plan, workers: tuple[WorkerInfo, ...], step: int) -> Plan:
     if options.panel not in {worker.kind for worker in workers}:
         # The worker that was to factor panels may be the lost one.
         options = replace(options, panel=PanelDevice.AUTO)
-    roles = assign_roles(workers, options)
-    team = choose_team(ROUTINES[plan.routine], plan.layout, plan.dtype, options, roles)
-    travels = plan.host_arrays and roles.owners[0].kind == "gpu"
+    roles = assign_roles(workers, options, plan.host_arrays)
+    team = choose_team(
+        ROUTINES[plan.routine], lambda owners: plan.layout, plan.dtype, options, roles, plan.source
+    )
+    travels = plan.host_arrays and team.owners[0].kind == "gpu"
     decided = _changed(plan, options=options, host_arrays=travels, **team._asdict())
     return _assemble(decided, done=step)
 
 
 def _assemble(decided: Decisions, done: int = 0, together: int = 1) -> Plan:
     """Make the plan from all decisions; the steps before `done` are left out."""
-    layout, team = decided.layout, decided.workers
-    owners = decided.owners
-    weights = [_speed(decided.model, g) if g in owners else 0.0 for g in range(len(team))]
+    layout, team, owners = decided.layout, decided.workers, decided.owners
     # In shared memory only columns that are adjacent in the matrix can be merged into one call.
-    shared = share_memory([team[g] for g in owners])
+    shared = sharing_memory(team)
     distribution = Distribution.cyclic(
-        layout.nt + layout.rt, weights, alternating=shared, together=together
+        layout.nt + layout.rt, decided.speeds, alternating=shared == owners, together=together
     )
     with _no_garbage_collection():
         tasks = ROUTINES[decided.routine].tasks(layout)
@@ -236,8 +238,3 @@ def _no_garbage_collection() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
-
-
-def _speed(model: MachineModel, worker: int) -> float:
-    """Return a worker's speed in a typical trailing update, rounded to two digits."""
-    return float(f"{1 / model.devices[worker].multiply_seconds(4096, 4096, 256):.1e}")

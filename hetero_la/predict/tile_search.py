@@ -10,11 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hetero_la.algorithms.routines import ROUTINES
-from hetero_la.planning.decisions import Problem, assign_roles, default_nb, team_name
+from hetero_la.planning.decisions import Problem, default_nb, team_name
 from hetero_la.planning.options import Options
-from hetero_la.planning.plan import share_memory
 from hetero_la.planning.planner import plan
-from hetero_la.scheduler.graph.step_kernels import StepKernels
+from hetero_la.planning.teams import assign_roles, merged_columns
 from hetero_la.scheduler.machine.profile import Tuning
 from hetero_la.scheduler.placement.workers import WorkerInfo
 from hetero_la.scheduler.predict.estimate import Stages
@@ -150,14 +149,13 @@ def require_measured(workers: Sequence[WorkerInfo], dtype: Any) -> None:
 
 def _stages(problem: Problem, owners: Sequence[WorkerInfo]) -> Stages:
     """Return the costs of the stages of a run, with as many calls merged as programs merge."""
-    build, neighbours = ROUTINES[problem.routine].tasks, 0
-    if len(owners) > 1 and share_memory(owners):
-        neighbours = 2  # columns are dealt out to the owners there and back
-    elif len(owners) > 1 and StepKernels.of(build).trapezoid:
-        neighbours = 1
+    routine = ROUTINES[problem.routine]
     model = machine_model(owners, problem.dtype, measure=False)
     layout = _layout(problem, max(problem.m, problem.n, 1))
-    return Stages(build, layout, model, range(len(owners)), None, problem.dtype, neighbours)
+    return Stages(
+        routine.tasks, layout, model, range(len(owners)), None, problem.dtype,
+        merged_columns(routine, owners),
+    )  # fmt: skip
 
 
 def _best_uniform_sizes(problem: Problem, stages: Stages, sizes: Sequence[int]) -> list[int]:

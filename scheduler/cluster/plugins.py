@@ -15,6 +15,7 @@ from distributed.diagnostics.plugin import SchedulerPlugin
 from distributed.threadpoolexecutor import ThreadPoolExecutor
 
 from hetero_la.tiles.arrays.forks import in_forked_child
+from hetero_la.tiles.kernels.cpu.blas import blas_controllers
 from hetero_la.tiles.kernels.device import Device
 from hetero_la.tiles.kernels.gpu.device import GpuDevice
 
@@ -151,8 +152,7 @@ class _BlasBound:
 
     def _hold(self, threads: int) -> None:
         try:
-            libraries = _blas_libraries()
-            self._before = [(library, library.num_threads) for library in libraries]
+            self._before = [(library, library.num_threads) for library in blas_controllers()]
             for library, number in self._before:
                 library.set_num_threads(min(threads, number))
             self._bounded.set()
@@ -160,12 +160,6 @@ class _BlasBound:
             self._restore()
         finally:
             self._bounded.set()
-
-
-@functools.cache
-def _blas_libraries() -> list[threadpoolctl.LibController]:
-    found = threadpoolctl.ThreadpoolController().lib_controllers
-    return [library for library in found if library.user_api == "blas"]
 
 
 blas_bound = _BlasBound()

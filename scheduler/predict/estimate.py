@@ -8,6 +8,7 @@ panel depends on where the next tile begins, on its size, and on that of the one
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -16,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hetero_la.scheduler.graph.step_kernels import Build, Call, StepKernels, Tile
-from hetero_la.scheduler.machine.device import Overlap
+from hetero_la.scheduler.machine.device import DeviceModel, Overlap
 from hetero_la.scheduler.machine.model import MachineModel
 from hetero_la.scheduler.predict.sharing import PanelCall, UpdateCall, panel_spans, update_end
 from hetero_la.tiles.kernels.spec import SPECS
@@ -82,13 +83,16 @@ class Stages:
     model : MachineModel
         Devices and links.
     owners : sequence of int
-        Workers that own columns, taken as equally fast.
+        Workers that own columns, taken as fast as the first one, unless there are `speeds`.
     panel_worker : int or None
         The worker that factors panels; None for the owners.
     dtype : dtype
         Element type.
-    neighbours : int, optional
-        How many of an owner's tile columns one call of an update takes; 0: all of them.
+    neighbours : int or sequence of int, optional
+        How many tile columns of any owner, or of each, one call of an update takes; 0: all of them.
+    speeds : sequence of float, optional
+        Of the owners, in proportion to which they own columns.  Owners of different speed or device
+        are different kinds; `panel`, `trailing` and `stage` are for those like the first one.
 
     Examples
     --------
@@ -102,13 +106,34 @@ class Stages:
 
     def __init__(
         self, build: Build, layout: TileLayout, model: MachineModel, owners: Sequence[int],
-        panel_worker: int | None, dtype: Any, neighbours: int = 0,
+        panel_worker: int | None, dtype: Any, neighbours: int | Sequence[int] = 0,
+        speeds: Sequence[float] = (),
     ) -> None:  # fmt: skip
         self._steps, self._layout, self._dtype = StepKernels.of(build), layout, np.dtype(dtype)
         self._model, self._owners, self._panel_worker = model, owners, panel_worker
-        self._neighbours = neighbours
+        merged = [neighbours] * len(owners) if isinstance(neighbours, int) else neighbours
+        self._neighbours = merged[0]
         #: Whether what an owner updates gets shorter from column to column.
         self._spread = len(owners) > 1 and self._steps.trapezoid
+        #: The part of the columns that the first owner has, and that all those like it have.
+        self._share, self._part = 1 / len(owners), 1.0
+        self._kinds = [self]
+        equals = _kinds([model.devices[g] for g in owners], speeds) if speeds else []
+        if len(equals) > 1:
+            self._kinds = [self._of_kind(places, speeds, merged) for places in equals]
+
+    def _of_kind(
+        self, places: Sequence[int], speeds: Sequence[float], merged: Sequence[int]
+    ) -> Stages:
+        """Return the stages for owners that are alike, given their places among the owners."""
+        own = [self._owners[place] for place in places]
+        kind = copy.copy(self)
+        # What goes to others is as late as where it goes to another kind.
+        kind._owners = [own[0], *(g for g in self._owners if g not in own), *own[1:]]
+        kind._neighbours = merged[places[0]]
+        kind._share = speeds[places[0]] / sum(speeds)
+        kind._part = kind._share * len(own)
+        return kind
 
     def _seconds(self, calls: Sequence[Call], worker: int | None = None) -> float:
         """Return the time of calls on a worker, by default on an owner of columns."""
@@ -135,7 +160,7 @@ class Stages:
             overlap = device.overlap(factor[0].kind, tile.columns)
         # Without a factorization, the factors are given.
         travel = self._travel_seconds(tile, factor, finish) if factor else 0.0
-        closing = self._seconds([*chain, *own]) / len(self._owners)
+        closing = self._seconds([*chain, *own]) * self._share
         if nrhs := self._layout.nrhs:
             columns = max(nrhs - tile.start * self._steps.begins_late(tile), 0)
             closing += self._dealt_out(partial(self._steps.substitution, tile), columns, tile)
@@ -173,7 +198,7 @@ class Stages:
 
     def _dealt_out(self, calls: Callable[[int], list[Call]], columns: int, tile: Tile) -> float:
         """Return an owner's time for its part of some columns, in calls of limited width."""
-        width = -(-columns // len(self._owners))
+        width = math.ceil(columns * self._share)
         if not width:
             return 0.0
         at_once = min(self._neighbours * tile.columns or width, width)
@@ -181,7 +206,14 @@ class Stages:
 
     def stage(self, trailing: Trailing | None, panel: Panel) -> Stage:
         """Return the time from the panel before, whose update is given, to this one."""
-        first, rest, lost, factor, owners = panel.finish, 0.0, 0.0, panel.factor, len(self._owners)
+        chain, load, alone = self._chain_and_load(trailing, panel)
+        return Stage(max(chain, load) + panel.closing, alone + panel.closing)
+
+    def _chain_and_load(
+        self, trailing: Trailing | None, panel: Panel
+    ) -> tuple[float, float, float]:
+        """Return the times until a panel is there, of all that an owner does, and of one by one."""
+        first, rest, lost, factor = panel.finish, 0.0, 0.0, panel.factor
         if trailing is not None:
             calls = self._steps.update(trailing.tile, panel.tile.columns)
             first += self._seconds(calls)
@@ -191,10 +223,7 @@ class Stages:
             # On a GPU, the update goes on beside the panel; on a CPU, it is put off.
             (span,) = panel_spans([PanelCall(0.0, factor, panel.overlap)], [UpdateCall(0.0, rest)])
             factor, lost = span.stop, update_end(0.0, rest, [span]) - rest
-        load = rest + (first + lost) / owners
-        return Stage(
-            max(first + factor + panel.travel, load) + panel.closing, alone + panel.closing
-        )
+        return first + factor + panel.travel, rest + (first + lost) * self._share, alone
 
     def seconds(self, sizes: Iterable[int] = (), every: int = 1) -> float:
         """Return the time of a run with look-ahead, with tiles of these sizes.
@@ -217,28 +246,57 @@ class Stages:
         """
         pairs = list(zip([None, *tiles], [*tiles, None], strict=True))
         for before, tile in pairs[every // 2 :: every]:
-            trailing = self.trailing(before) if before else None
-            if trailing:
-                trailing = trailing._replace(seconds=part * trailing.seconds)
-            if tile:
-                yield self.stage(trailing, self.panel(tile)).ahead
-            elif trailing:
-                yield trailing.seconds
+            updates = [kind._partial(before, part) for kind in self._kinds]
+            if not tile:
+                yield max(update.seconds if update else 0.0 for update in updates)
+                continue
+            panels = [kind.panel(tile) for kind in self._kinds]
+            times = [
+                kind._chain_and_load(update, panel)
+                for kind, update, panel in zip(self._kinds, updates, panels, strict=True)
+            ]
+            load = max(load for _, load, _ in times)
+            # Each panel has an owner of one kind; meanwhile all owners do their parts.
+            yield max(panel.closing for panel in panels) + sum(
+                kind._part * max(chain, load)
+                for kind, (chain, _, _) in zip(self._kinds, times, strict=True)
+            )
+
+    def _partial(self, tile: Tile | None, part: float) -> Trailing | None:
+        if tile is None:
+            return None
+        trailing = self.trailing(tile)
+        return trailing._replace(seconds=part * trailing.seconds)
 
     def steps_while_loading(self) -> int:
         """Return how many steps fit into the time in which the columns reach their workers.
 
         On average half of the columns are there meanwhile.
         """
-        layout, owners = self._layout, self._owners
-        nbytes = layout.m * layout.width * self._dtype.itemsize / len(owners)
-        left = self._model.host_seconds(nbytes, owners[0])
+        layout = self._layout
+        nbytes = layout.m * layout.width * self._dtype.itemsize
+        left = max(
+            self._model.host_seconds(nbytes * kind._share, kind._owners[0]) for kind in self._kinds
+        )
         stages = self._stages(self._own_tiles(), 0.5)
         for k, seconds in zip(range(1, layout.kt), stages, strict=False):
             left -= seconds
             if left <= 0:
                 return k
         return layout.kt
+
+
+def _kinds(devices: Sequence[DeviceModel], speeds: Sequence[float]) -> list[list[int]]:
+    """Return the places of those of equal speed and device."""
+    found: list[list[int]] = []
+    for place, (device, speed) in enumerate(zip(devices, speeds, strict=True)):
+        for places in found:
+            if speed == speeds[places[0]] and device == devices[places[0]]:
+                places.append(place)
+                break
+        else:
+            found.append([place])
+    return found
 
 
 def _flops(calls: Iterable[Call]) -> float:

@@ -10,12 +10,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from hetero_la.scheduler.machine.device import DeviceModel
-from hetero_la.tiles.kernels.cpu.device import blas_libraries
+from hetero_la.tiles.kernels.cpu.blas import blas_threads
 from hetero_la.tiles.kernels.device import Array, Device, DeviceKind, KernelOptions, Queue
-
-
-def blas_threads() -> int:
-    return max((found["num_threads"] for found in blas_libraries()), default=1)
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,11 @@ from hetero_la.scheduler.machine.model import LinkModel, MachineModel
 from hetero_la.scheduler.machine.this_machine import with_profile
 from hetero_la.scheduler.placement.workers import WorkerInfo
 from hetero_la.scheduler.probe.copies import host_pairs, link
-from hetero_la.scheduler.probe.device_probe import Probe, blas_threads
+from hetero_la.scheduler.probe.device_probe import Probe
 from hetero_la.scheduler.probe.fit import fit_device
 from hetero_la.tiles.arrays.forks import ProcessLock
 from hetero_la.tiles.arrays.transfer import gpu_count
+from hetero_la.tiles.kernels.cpu.blas import blas_threads
 from hetero_la.tiles.kernels.cpu.device import CpuDevice
 from hetero_la.tiles.kernels.device import Device
 from hetero_la.tiles.kernels.gpu.device import GpuDevice

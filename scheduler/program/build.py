@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from operator import attrgetter
 
 from hetero_la.scheduler.graph.task_graph import TaskGraph
@@ -25,7 +25,7 @@ def build_programs(
     workers: int,
     *,
     depth: int,
-    shared: bool = False,
+    shared: Collection[int] = (),
     arrival: Callable[[int], int] | None = None,
     checkpoints: Sequence[int] = (),
 ) -> tuple[list[Program], Traffic]:
@@ -43,9 +43,9 @@ def build_programs(
         How many workers there are.
     depth : int
         Look-ahead.
-    shared : bool, optional
-        The shards are parts of one array in the matrix's own order, so only
-        columns that are neighbours in the matrix can be merged.
+    shared : collection of int, optional
+        Workers whose shards are parts of one array in the matrix's own order, so that of theirs
+        only columns that are neighbours in the matrix can be merged.
     arrival : callable, optional
         Step by which each tile column has been copied to its worker; the work of earlier
         steps on it waits for that.  None: all columns are there from the beginning.
@@ -60,7 +60,8 @@ def build_programs(
     for worker in range(workers):
         writer = ProgramWriter(graph, distribution, traffic, worker, depth, made)
         writers.append(writer)
-        stored = range(len(distribution.owners)) if shared else writer.program.columns
+        everything = range(len(distribution.owners))
+        stored = everything if worker in shared else writer.program.columns
         mergings.append(_Merging(graph, order, stored))
     for block in graph.blocks:
         for worker, columns in placement.shares(block).items():

@@ -24,6 +24,8 @@ from distributed import Client, LocalCluster, Worker
 
 import hetero_la
 from hetero_la.configs import available_presets, load_preset
+from hetero_la.execution import executor_choice
+from hetero_la.planning.teams import with_all_cores
 from hetero_la.scheduler.cluster import clients, sizing
 from hetero_la.scheduler.cluster.clients import embedded_client, running_client, worker_infos
 from hetero_la.scheduler.cluster.cluster import Cluster
@@ -37,6 +39,7 @@ from hetero_la.scheduler.on_dask import wait
 from hetero_la.scheduler.on_dask.wait import wait_all
 from hetero_la.tiles.arrays.errors import DeviceUnavailableError, RunAbortedError
 from hetero_la.tiles.arrays.transfer import gpu_count
+from hetero_la.tiles.kernels.cpu.device import CpuDevice
 
 ROOT = str(Path(__file__).parents[2])
 
@@ -262,6 +265,28 @@ def test_blas_is_bounded_in_tasks_only():
             assert set(blas_threads()) == {1}
     with Cluster(cpus=1, gpus=0, blas_threads=10**3) as cluster:  # a bound, not a wish
         assert cluster.private_client().submit(blas_threads).result() == before
+
+
+def test_a_cpu_worker_whose_others_have_no_part_in_a_run_has_their_cores(monkeypatch):
+    """As one that factors panels for GPUs."""
+    seen, call = set(), CpuDevice.call
+
+    def noted(self, *args):
+        seen.update(blas_threads())
+        call(self, *args)
+
+    def first(client, **options):
+        info, other = worker_infos(client, **options)
+        return [with_all_cores(info, [info, other])]
+
+    monkeypatch.setattr(CpuDevice, "call", noted)
+    before = blas_threads()
+    with Cluster(cpus=2, gpus=0, blas_threads=1) as own:
+        monkeypatch.setattr(executor_choice, "worker_infos", first)
+        plan = hetero_la.lu_factor(np.eye(50), nb=10, client=own).plan
+    assert [worker.blas_threads for worker in plan.workers] == [2]
+    assert seen == {min(2, threads) for threads in before}
+    assert blas_threads() == before
 
 
 def test_one_after_another_quickly():

@@ -247,7 +247,9 @@ def test_columns_arrive_before_the_last_step(rate):
     model = MachineModel((H200,), host_link=LinkModel(0.0, rate))
     layout, caller = TileLayout(4096, 4096, 512, 512), (calling_thread(),)
     options, dtype = Options(), np.dtype(np.float64)
-    decided = Decisions("solve", layout, dtype, options, caller, None, model, 1, True, "in place")
+    decided = Decisions(
+        "solve", layout, dtype, options, caller, None, model, (1.0,), 1, True, "in place"
+    )
     arrival = arrival_steps(decided)
     steps = [arrival(column) for column in range(layout.nt + layout.rt)]
     assert steps == sorted(steps)

@@ -323,7 +323,8 @@ def test_blocks_of_columns_give_the_programs_that_single_tasks_give(
             build_programs(
                 graph, Placement(graph, columns, owners if panel else None), columns,
                 owners + panel,
-                depth=depth, shared=shared, arrival=arrival,
+                depth=depth, arrival=arrival,
+                shared=range(owners + panel) if shared else (),
             )
             for graph in (blocks, tasks)
         ]  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import threading
 from collections.abc import Iterator
@@ -29,6 +30,7 @@ from hetero_la.scheduler.placement.workers import (
 from hetero_la.tiles.kernels.cpu.device import CpuDevice, VirtualGpu
 from tests.dask_support import chunked, nothing_left
 from tests.scheduler.recovery import Hosts, at_rest, die_at
+from tests.slow_gpus import MEASURED, everybody_owns_columns, known
 from tests.support import assert_close, random
 
 
@@ -109,6 +111,16 @@ def mixed() -> Iterator[Client]:
             yield client
 
 
+@contextlib.contextmanager
+def all_known(client: Client) -> Iterator[None]:
+    """Let plans have measured models of all workers, and give columns to all of them."""
+    models = {
+        info.name: replace(MEASURED, by_reference=not info.virtual) for info in worker_infos(client)
+    }
+    with known(models), everybody_owns_columns():
+        yield
+
+
 def test_kinds_are_found(mixed: Client) -> None:
     infos = worker_infos(mixed)
     assert [(info.kind, info.virtual) for info in infos] == [("gpu", True)] * 2 + [("cpu", False)]
@@ -134,6 +146,40 @@ def test_runs_over_processes_of_both_kinds(mixed: Client, panel: str, lookahead:
     assert np.array_equal(lazy[1].result(60), piv)
     del lazy
     assert nothing_left(mixed)
+
+
+@pytest.mark.parametrize("options", [{}, {"checkpoint": 4}])
+def test_cpu_workers_own_columns_beside_gpus_in_other_processes(
+    mixed: Client, options: dict[str, int]
+) -> None:
+    a = random(200)
+    with all_known(mixed):
+        factors = hetero_la.lu_factor(a, client=mixed, nb=16, **options)
+        lazy = mixed.compute(hetero_la.lu_factor(chunked(a, 60), client=mixed, nb=16))
+    lu, piv = scipy.linalg.lu_factor(a)
+    assert [worker.kind for worker in factors.plan.workers] == ["gpu", "gpu", "cpu"]
+    assert all(len(program.columns) >= 4 for program in factors.plan.programs)
+    for found in (factors, [future.result(60) for future in lazy]):
+        assert_close(found[0], lu)
+        assert np.array_equal(found[1], piv)
+    del lazy, found
+    assert nothing_left(mixed)
+
+
+@pytest.mark.parametrize("lost", [0, -1], ids=["gpu", "cpu"])
+def test_one_of_mixed_owners_is_lost(lost: int) -> None:
+    with Hosts(["127.0.0.1"]) as hosts:
+        hosts.add("127.0.0.2", "--resources", "virtual-GPU=1")
+        with Client(hosts.address, set_as_default=False) as client:
+            client.wait_for_workers(2, timeout=60)
+            a, infos = random(200), worker_infos(client)
+            client.run(die_at, "getrf", 4, workers=[infos[lost].address])
+            with all_known(client):
+                factors = hetero_la.lu_factor(a, nb=16, client=client, checkpoint=2)
+    (loss,) = factors.timing.losses
+    assert loss.step > 0
+    assert [worker.name for worker in factors.plan.workers] == [infos[1 + lost].name]
+    assert_close(factors.lu, scipy.linalg.lu_factor(a)[0])
 
 
 def test_a_worker_with_a_gpu_is_lost(mixed: Client) -> None:

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 import scipy.linalg
+from threadpoolctl import threadpool_limits
 
 from hetero_la.tiles.arrays.transfer import (
     array_module,
@@ -15,6 +16,8 @@ from hetero_la.tiles.arrays.transfer import (
     pinned_empty,
     to_host,
 )
+from hetero_la.tiles.kernels.cpu.blas import blas_threads
+from hetero_la.tiles.kernels.cpu.device import CpuDevice
 from hetero_la.tiles.kernels.device import KernelOptions, Queue
 from tests.support import covering, spread
 from tests.tiles.kernels import (
@@ -91,6 +94,19 @@ def test_getrf_finds_lapack_s_pivots_and_factors(device, rng, dtype, shape):
 
     _, _, code = run_getrf(device, a, info)
     assert code == 0, "info is of the last call alone"
+
+
+@pytest.mark.parametrize("shape", [(8300, 70), (4100, 130), (17000, 33)])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_getrf_on_several_threads_finds_them_too(rng, dtype, shape):
+    """Tall panels are then factored by products, as LAPACK's getrf would use one thread."""
+    with threadpool_limits(2, "blas"):
+        assert blas_threads() == 2
+        test_getrf_finds_lapack_s_pivots_and_factors(CpuDevice(), rng, dtype, shape)
+        a = random(rng, shape, dtype)
+        a[40, 20] = np.nan
+        lu, _, _ = run_getrf(CpuDevice(), a, np.zeros(1, np.int32))
+        assert np.isnan(lu).any()
 
 
 @pytest.mark.parametrize(("ib", "dtype"), covering([1, 7, 16], DTYPES))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from ctypes import byref, c_int
+
 import numpy as np
 
 from hetero_la.tiles.kernels.cpu.blas import (
+    blas_threads,
     flag_unless,
     ints,
     invert_lower,
@@ -18,14 +21,52 @@ from hetero_la.tiles.kernels.device import Array, KernelOptions
 from hetero_la.tiles.kernels.registry import implements
 
 _LEAF = 8  # columns that getrf_nopiv eliminates one by one
+_PIVOTED_LEAF = 32  # columns that getrf has LAPACK factor
+#: Times as many rows as columns, and elements, from which getrf is by products of our own.
+_TALL, _LARGE = 8, 2**19
 _GATHERED = 2**19  # bytes of the columns that laswp gathers at once
 
 
 @implements("getrf", "cpu")
 def getrf(a: Array, ipiv: Array, info: Array, options: KernelOptions) -> None:
-    m, n = a.shape
-    lapack("getrf", a)(*ints(m, n), *view(a), ipiv.ctypes.data, info.ctypes.data)
+    info[0] = 0
+    # OpenBLAS factors a panel that is much taller than wide on one thread.
+    tall = len(a) >= _TALL * a.shape[1] and a.size >= _LARGE and blas_threads() > 1
+    _factor(a, ipiv, info, 0, _PIVOTED_LEAF if tall else a.shape[1])
     ipiv -= 1
+
+
+def _factor(a: Array, ipiv: Array, info: Array, first: int, leaf: int) -> None:
+    """Factor a panel recursively, by products; its first pivot has the number `first`, from 0 on.
+
+    Pivots are numbered from 1 on, from the top of `a`.
+    """
+    columns = a.shape[1]
+    if columns <= leaf:
+        singular = c_int()
+        lapack("getrf", a)(*ints(*a.shape), *view(a), ipiv.ctypes.data, byref(singular))
+        if singular.value and not info[0]:
+            info[0] = first + singular.value
+        return
+    left = columns // 2
+    _factor(a[:, :left], ipiv[:left], info, first, leaf)
+    _swap(a[:, left:], ipiv[:left])
+    _eliminate_beside(a, left)
+    _factor(a[left:, left:], ipiv[left:], info, first + left, leaf)
+    _swap(a[left:, :left], ipiv[left:])
+    ipiv[left:] += left
+
+
+def _swap(a: Array, ipiv: Array) -> None:
+    lapack("laswp", a)(*ints(a.shape[1]), *view(a), *ints(1, len(ipiv)), ipiv.ctypes.data, *ints(1))
+
+
+def _eliminate_beside(a: Array, left: int) -> None:
+    """Update the columns beside the `left` ones that are factored."""
+    top, below = a[:left, left:], a[left:, left:]
+    triangular("trsm", b"LLNU", a[:left, :left], top)
+    if len(below):
+        product(b"NN", -1, a[left:, :left], top, 1, below)
 
 
 @implements("getrf_nopiv", "cpu")
@@ -45,12 +86,9 @@ def _eliminate(a: Array, info: Array, first: int) -> None:
         _eliminate_columns(a, info, first)
         return
     left = columns // 2
-    top, below = a[:left, left:], a[left:, left:]
     _eliminate(a[:, :left], info, first)
-    triangular("trsm", b"LLNU", a[:left, :left], top)
-    if len(below):
-        product(b"NN", -1, a[left:, :left], top, 1, below)
-    _eliminate(below, info, first + left)
+    _eliminate_beside(a, left)
+    _eliminate(a[left:, left:], info, first + left)
 
 
 def _eliminate_columns(a: Array, info: Array, first: int) -> None:
