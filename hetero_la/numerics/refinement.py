@@ -10,6 +10,7 @@ import numpy as np
 from scipy.linalg.blas import dasum
 
 from hetero_la.tiles.arrays.transfer import array_module, is_device_array, to_host
+from hetero_la.tiles.kernels.cpu.lapack import residual
 
 #: Maximum number of steps; refinement ends sooner once the backward error is small enough.
 _STEPS = 3
@@ -122,6 +123,10 @@ def refine_stack(
         x[i] = refine(a[i], float(anorm[i]), partial(solve, i), b[i], x[i])
 
 
+def _residual(a: Any, x: Any, b: Any) -> Any:
+    return b - a @ x if is_device_array(a) else residual(a, x, b)
+
+
 def _refine_in_place(
     a: Any, anorm: float, solve: Callable[[Any], Any], b: Any, x: Any, enough: float
 ) -> bool:
@@ -130,12 +135,12 @@ def _refine_in_place(
     previous = np.inf
     for _ in range(_STEPS):
         with np.errstate(over="ignore", invalid="ignore"):  # checked below
-            residual = b - a @ x
-        error = _backward_error(anorm, x, residual)
+            left = _residual(a, x, b)
+        error = _backward_error(anorm, x, left)
         if not enough < error < previous / 2:  # done, or no longer getting better, or NaN
             break
         previous = error
-        x += solve(residual)
+        x += solve(left)
     return previous < np.inf
 
 
@@ -177,6 +182,6 @@ def _columns_to_refine(
             weights = xp.where(sizes > 0, weights / sizes, 0).astype(x.real.dtype)
             solved[:, :count] += part * weights
             given[:, :count] += b[:, some] * weights
-        sums = xp.abs(given - a @ solved).sum(axis=0, dtype=np.float64)
+        sums = xp.abs(_residual(a, solved, given)).sum(axis=0, dtype=np.float64)
         small = to_host(sums <= _ENOUGH * float(np.finfo(x.dtype).eps) * anorm)
     return columns[~np.resize(small, len(columns))]

@@ -54,6 +54,27 @@ def _blas_function(name: str, letter: str) -> Callable[..., Any]:
     return function
 
 
+def residual(a: Array, x: Array, b: Array) -> Array:
+    """Return B - A X.
+
+    NumPy's own BLAS has threads besides SciPy's.  For milliseconds after a product they wait for
+    more work, and take turns with those of the next factorization, which takes twice as long.
+
+    Examples
+    --------
+    >>> residual(2 * np.eye(2), np.ones((2, 1)), np.ones((2, 1)))
+    array([[-1.],
+           [-1.]])
+    """
+    turned = a.flags.c_contiguous and not a.flags.f_contiguous
+    given = a.T if turned else a
+    if x.shape[1] == 1:
+        gemv = _blas_function("gemv", a.dtype.char)
+        y: Array = gemv(-1, given, x[:, 0], 1, b[:, 0], trans=int(turned))
+        return y[:, None]
+    return _blas_function("gemm", a.dtype.char)(-1, given, x, 1, b, trans_a=turned)
+
+
 def _of(a: Array, name: str) -> Callable[..., Any]:
     return lapack_function(name, a.dtype.char)
 
