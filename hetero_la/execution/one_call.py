@@ -32,7 +32,7 @@ _GAIN = 1.1
 #: Predicted seconds from which there are tasks: a call of LAPACK cannot be interrupted, and its
 #: threads wait for each other at every step, which costs more the longer it is (see
 #: docs/performance.md).
-_LONGEST = 0.2
+_LONGEST = 0.5
 #: Bytes of a result up to which free memory is not looked up: that takes as long as a small run.
 _SURE_TO_FIT = 1 << 24
 #: Elements of a matrix from which LAPACK takes longer than threads to hand over the interpreter.
