@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from hetero_la.scheduler.cluster.devices import current_worker, device_of
 from hetero_la.scheduler.exchange.communicators import Contact
 from hetero_la.scheduler.exchange.group import RunGroup
-from hetero_la.scheduler.on_dask.messages import accept_messages, tell
+from hetero_la.scheduler.on_dask.dask_messages import accept_messages, tell
 from hetero_la.scheduler.on_dask.wait import thread_given_up, wanted_by_dask
 from hetero_la.scheduler.program.messages import MessageKey
 from hetero_la.tiles.arrays.errors import LinkLostError, RunAbortedError

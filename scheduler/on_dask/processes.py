@@ -21,8 +21,8 @@ import numpy as np
 from hetero_la.scheduler.cluster.clients import while_open
 from hetero_la.scheduler.exchange.columns import Collector, Feed, Feeder, MessageSender
 from hetero_la.scheduler.exchange.group import link_to, topic_of
+from hetero_la.scheduler.on_dask.dask_messages import DirectSender, reachable
 from hetero_la.scheduler.on_dask.held_shard import drop_shards
-from hetero_la.scheduler.on_dask.messages import DirectSender, reachable
 from hetero_la.scheduler.on_dask.run_graph import chain_slices
 from hetero_la.scheduler.on_dask.run_tasks import Finished, hand_over, open_shard
 from hetero_la.scheduler.on_dask.wait import (

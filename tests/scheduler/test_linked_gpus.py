@@ -190,8 +190,10 @@ def on_workers(client: Client, a: NDArray, chunks: Any) -> da.Array:
     return there
 
 
-@pytest.mark.parametrize("rounds", ["one", "several"])
-@pytest.mark.parametrize("linked", [True, False])
+@pytest.mark.parametrize(
+    ("rounds", "linked"),
+    [("several", True), pytest.param("one", False, marks=pytest.mark.slow), ("several", False)],
+)
 def test_blocks_go_from_gpu_to_gpu(gpus: Client, rounds: str, linked: bool) -> None:
     be_far_apart(gpus)
     if rounds == "several":

@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 import hetero_la
 from hetero_la.scheduler.cluster.clients import worker_infos
 from hetero_la.scheduler.links.endpoint import endpoint
-from hetero_la.scheduler.on_dask import messages
-from hetero_la.scheduler.on_dask.messages import DirectSender, accept_messages
+from hetero_la.scheduler.on_dask import dask_messages
+from hetero_la.scheduler.on_dask.dask_messages import DirectSender, accept_messages
 from hetero_la.tiles.arrays.errors import LinkLostError
 from tests.dask_support import nothing_left
 from tests.scheduler.recovery import Hosts, die_at, local_cluster, wait_for_workers
@@ -129,7 +129,7 @@ def test_a_worker_that_is_lost_while_columns_come(far: Client) -> None:
 
 
 def test_a_message_that_is_lost_ends_the_run(far: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    lost, real = [], messages._send
+    lost, real = [], dask_messages._send
 
     async def send(rpc: Any, topic: str, header: Any, *how: Any, **more: Any) -> None:
         if not lost and header[0] == ("column", 2 * NB):
@@ -137,7 +137,7 @@ def test_a_message_that_is_lost_ends_the_run(far: Client, monkeypatch: pytest.Mo
             raise OSError("connection reset")
         await real(rpc, topic, header, *how, **more)
 
-    monkeypatch.setattr(messages, "_send", send)
+    monkeypatch.setattr(dask_messages, "_send", send)
     began = time.monotonic()
     with pytest.raises(LinkLostError, match=r"from the client was lost: OSError.*reset"):
         hetero_la.lu_factor(random(N), nb=NB, client=far)
@@ -149,14 +149,14 @@ def test_a_message_that_is_lost_ends_the_run(far: Client, monkeypatch: pytest.Mo
 def test_a_client_that_cannot_reach_a_worker_any_more_ends_the_run(
     far: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = messages._send
+    real = dask_messages._send
 
     async def send(rpc: Any, topic: str, header: Any, *how: Any, **more: Any) -> None:
         if header[0] == "abort" or header[0][1] >= 2 * NB:
             raise OSError("no route to host")
         await real(rpc, topic, header, *how, **more)
 
-    monkeypatch.setattr(messages, "_send", send)
+    monkeypatch.setattr(dask_messages, "_send", send)
     began = time.monotonic()
     with pytest.raises(LinkLostError, match=r"from the client was lost: OSError.*no route"):
         hetero_la.lu_factor(random(N), nb=NB, client=far)
