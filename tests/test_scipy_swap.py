@@ -48,6 +48,7 @@ def test_scipy_s_tests_pass_with_our_functions(tmp_path: Path) -> None:
     check(run(tmp_path), at_least=600)
 
 
+@pytest.mark.exhaustive
 def test_a_list_that_is_wrong_is_noticed(tmp_path: Path) -> None:
     rows, listed = scipy_swap.LIST.read_text("utf-8"), tmp_path / "list.md"
     wrong = re.sub(r"^.*TestInv::test_wrong_assume_a.*$", "", rows, flags=re.M)

@@ -192,7 +192,7 @@ def on_workers(client: Client, a: NDArray, chunks: Any) -> da.Array:
 
 @pytest.mark.parametrize(
     ("rounds", "linked"),
-    [("several", True), pytest.param("one", False, marks=pytest.mark.slow), ("several", False)],
+    [("several", True), pytest.param("several", False, marks=pytest.mark.exhaustive)],
 )
 def test_blocks_go_from_gpu_to_gpu(gpus: Client, rounds: str, linked: bool) -> None:
     be_far_apart(gpus)

@@ -94,7 +94,7 @@ def test_columns_are_dealt_out_in_proportion(routine: str, team: Mixed) -> None:
     assert np.abs(counts - counts.sum() * speeds / speeds.sum()).max() <= 1
 
 
-@pytest.mark.parametrize("depth", [0, 1, 2])
+@pytest.mark.parametrize("depth", [0, pytest.param(1, marks=pytest.mark.exhaustive), 2])
 @pytest.mark.parametrize("routine", CASES)
 def test_programs_of_mixed_owners_end(routine: str, depth: int) -> None:
     """A CPU worker is stopped by what it waits for, and a GPU by what it cannot enqueue."""

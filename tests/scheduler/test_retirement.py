@@ -74,7 +74,7 @@ def on_each_client(*quick: tuple[str, Callable[..., Any]]) -> pytest.MarkDecorat
     )  # fmt: skip
 
 
-@on_each_client(("processes", eager), ("threads", lazy))
+@on_each_client(("processes", eager))
 def test_a_worker_that_is_retired(
     client: Client, run: Callable[..., Any], caplog: pytest.LogCaptureFixture
 ) -> None:

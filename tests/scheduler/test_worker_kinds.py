@@ -166,7 +166,9 @@ def test_cpu_workers_own_columns_beside_gpus_in_other_processes(
     assert nothing_left(mixed)
 
 
-@pytest.mark.parametrize("lost", [0, -1], ids=["gpu", "cpu"])
+@pytest.mark.parametrize(
+    "lost", [0, pytest.param(-1, marks=pytest.mark.exhaustive)], ids=["gpu", "cpu"]
+)
 def test_one_of_mixed_owners_is_lost(lost: int) -> None:
     with Hosts(["127.0.0.1"]) as hosts:
         hosts.add("127.0.0.2", "--resources", "virtual-GPU=1")
@@ -205,7 +207,7 @@ def test_those_who_go_on_are_those_who_work(caplog: pytest.LogCaptureFixture) ->
     assert "going on from step 0 on 1 worker" in caplog.text
 
 
-@pytest.mark.parametrize("panel", ["cpu", "gpu"])
+@pytest.mark.parametrize("panel", ["cpu", pytest.param("gpu", marks=pytest.mark.exhaustive)])
 def test_the_only_worker_for_panels_is_lost(panel: str) -> None:
     """The run goes on with the other kind; the next one is told that there is none."""
     with Hosts(["127.0.0.1"]) as hosts:
