@@ -61,8 +61,8 @@ _UNIT = (
     "scheduler/test_analysis.py", "scheduler/test_costs.py",
     "scheduler/test_graph.py", "scheduler/test_mixed_owners.py",
     "scheduler/test_overlap_probe.py", "scheduler/test_programs.py",
-    "scheduler/test_rates.py", "scheduler/test_routines.py", "scheduler/test_run_exchange.py",
-    "scheduler/test_simulate.py", "test_matrices.py",
+    "scheduler/test_rates.py", "scheduler/test_routines.py", "scheduler/test_simulate.py",
+    "scheduler/test_wait_table.py", "test_matrices.py",
     "test_numerics.py", "test_stacks.py", "test_structure.py",
     "tiles/test_layout.py",
 )  # fmt: skip

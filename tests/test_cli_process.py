@@ -288,7 +288,9 @@ def test_ctrl_c_while_python_ends_is_at_most_one_line(stage: str) -> None:
     assert (process.returncode, err) == expected
 
 
-@pytest.mark.parametrize("pause", [0.0, 0.05, 0.2])
+@pytest.mark.parametrize(
+    "pause", [0.05, *(pytest.param(x, marks=pytest.mark.exhaustive) for x in (0.0, 0.2))]
+)
 def test_ctrl_c_while_a_store_is_written_leaves_nothing(pause: float, tmp_path: Path) -> None:
     pytest.importorskip("zarr")
     program = (

@@ -471,12 +471,13 @@ def tell():
 @pytest.mark.parametrize(
     ("ending", "status", "last_line"),
     [("", 0, ""),
-     ("sys.exit(3)", 3, ""),
-     ("raise KeyError(7)", 1, "KeyError: 7"),
+     pytest.param("sys.exit(3)", 3, "", marks=pytest.mark.exhaustive),
+     pytest.param("raise KeyError(7)", 1, "KeyError: 7", marks=pytest.mark.exhaustive),
      ("os.kill(os.getpid(), signal.SIGINT); time.sleep(9)", -signal.SIGINT, "KeyboardInterrupt"),
      ("executor_choice.embedded_client().submit(time.sleep, 0.5); time.sleep(0.2)", 0, ""),
      ("own = hetero_la.Cluster(cpus=1); factor(own); factor()", 0, ""),
-     ("with hetero_la.Cluster(cpus=1) as own: factor(own)", 0, "")],
+     pytest.param("with hetero_la.Cluster(cpus=1) as own: factor(own)", 0, "",
+                  marks=pytest.mark.exhaustive)],
     ids=["end", "exit", "exception", "ctrl-c", "busy", "own cluster left open", "own cluster"],
 )  # fmt: skip
 def test_embedded_ends_with_the_program(ending: str, status: int, last_line: str) -> None:
@@ -492,7 +493,7 @@ def test_embedded_ends_with_the_program(ending: str, status: int, last_line: str
     assert time.perf_counter() - began < 20
 
 
-@pytest.mark.parametrize("before", ["", "tell()"])
+@pytest.mark.parametrize("before", ["", pytest.param("tell()", marks=pytest.mark.exhaustive)])
 @pytest.mark.parametrize(
     "how", ["threading.Thread(target=late).start()", "import atexit; atexit.register(late)"]
 )

@@ -102,7 +102,9 @@ def test_what_cannot_communicate_exchanges_through_the_host(gpus: Client) -> Non
         check_lu(gpus)
 
 
-@pytest.mark.parametrize(("kernel", "count"), [("getrf", 2), ("gemm", 9)])
+@pytest.mark.parametrize(
+    ("kernel", "count"), [("getrf", 2), pytest.param("gemm", 9, marks=pytest.mark.exhaustive)]
+)
 def test_a_lost_worker_takes_its_communicators_along(gpus: Client, kernel: str, count: int) -> None:
     check_lu(gpus)
     victim = worker_infos(gpus)[1]
@@ -235,7 +237,11 @@ def test_a_chunk_that_is_not_finite_is_found_where_it_goes(gpus: Client) -> None
     assert at_rest(gpus)
 
 
-@pytest.mark.parametrize("place", ["hold_columns", "_exchange_input", "fill_shard"])
+@pytest.mark.parametrize(
+    "place",
+    ["_exchange_input", *(pytest.param(place, marks=pytest.mark.exhaustive)
+                          for place in ("hold_columns", "fill_shard"))],
+)  # fmt: skip
 def test_a_worker_that_is_lost_while_blocks_are_exchanged(gpus: Client, place: str) -> None:
     a = random(N)
     x = chunked(a, 70)  # which Dask can make again
