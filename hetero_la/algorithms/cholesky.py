@@ -27,7 +27,6 @@ from hetero_la.algorithms.right_hand_sides import set_identity, substitute
 from hetero_la.algorithms.routine import Routine, Tiling
 from hetero_la.scheduler.graph.builder import GraphBuilder
 from hetero_la.scheduler.graph.task_graph import Granularity, TaskGraph
-from hetero_la.tiles.kernels.cpu import lapack
 from hetero_la.tiles.storage.layout import TileLayout
 
 
@@ -138,7 +137,7 @@ CHOLESKY = Routine(
     gpu_tiles=(Tiling(0, 1024),),
     one_gpu_tiles=(Tiling(0, 1024),),
     gpu_tail=4,
-    lapack=lapack.cholesky,
+    lapack="cholesky",
     transposed=True,
 )
 _SOLVE = replace(
@@ -151,7 +150,7 @@ _SOLVE = replace(
     factors=(),
     ratio="solve_ratio",
     reference="",
-    lapack=lapack.cholesky_and_solve,
+    lapack="cholesky_and_solve",
 )
 
 ROUTINES = {
@@ -160,7 +159,7 @@ ROUTINES = {
     # The identity's tile columns are the matrix's tile rows: no tail.
     "inverse_positive": replace(
         _SOLVE, tasks=inverse_positive_tasks, flops=lambda m, n, nrhs: n**3, gpu_tail=1,
-        command="", lapack=None,
+        command="", lapack="",
     ),
     "cho_solve": Routine(
         tasks=substitution_tasks,

@@ -34,7 +34,6 @@ from hetero_la.algorithms.routine import LARGE, Routine, Tiling
 from hetero_la.scheduler.graph.builder import GraphBuilder
 from hetero_la.scheduler.graph.task_graph import Granularity, TaskGraph
 from hetero_la.scheduler.graph.tasks import Matrix, PerStep
-from hetero_la.tiles.kernels.cpu import lapack
 from hetero_la.tiles.storage.layout import TileLayout
 
 
@@ -180,7 +179,7 @@ LU = Routine(
     trouble="singular",
     ratio="lu_ratio",
     reference="lu_factor",
-    lapack=lapack.lu,
+    lapack="lu",
     one_gpu_tiles=(
         LARGE, Tiling(32768, 1024, 2), Tiling(24576, 768, 2), Tiling(4096, 512), Tiling(0, 256),
     ),
@@ -196,7 +195,7 @@ _SOLVE = replace(
     factors=(),
     ratio="solve_ratio",
     reference="",
-    lapack=lapack.lu_and_solve,
+    lapack="lu_and_solve",
 )
 _LU_SOLVE = Routine(
     tasks=substitution_tasks, flops=lambda m, n, nrhs: 2 * n**2 * nrhs, square=True, factored=True
@@ -207,7 +206,7 @@ ROUTINES = {
     "solve": _SOLVE,
     "inverse": replace(
         _SOLVE, tasks=inverse_tasks, flops=lambda m, n, nrhs: 2 * n**3, command="",
-        lapack=lapack.lu_and_invert,
+        lapack="lu_and_invert",
     ),
     "lu_solve": _LU_SOLVE,
     "lu_solve_adjoint": replace(_LU_SOLVE, tasks=adjoint_substitution_tasks),

@@ -36,7 +36,6 @@ from hetero_la.algorithms.routine import LARGE, TILES, Routine
 from hetero_la.scheduler.graph.builder import GraphBuilder
 from hetero_la.scheduler.graph.task_graph import Granularity, TaskGraph
 from hetero_la.scheduler.graph.tasks import Matrix, PerStep
-from hetero_la.tiles.kernels.cpu import lapack
 from hetero_la.tiles.storage.layout import TileLayout
 
 
@@ -232,7 +231,7 @@ QR = Routine(
     reference="qr",
     one_gpu_tiles=(LARGE._replace(order=32768, lookahead=1), *TILES),
     keeps=("T",),
-    lapack=lapack.qr,
+    lapack="qr",
     lapack_width=32,
 )
 _LSTSQ = replace(
@@ -248,7 +247,7 @@ _LSTSQ = replace(
     ratio="lstsq_ratio",
     reference="lstsq",
     keeps=(),
-    lapack=lapack.qr_and_lstsq,
+    lapack="qr_and_lstsq",
 )
 _MULTIPLY = Routine(
     tasks=multiply_tasks,
@@ -265,11 +264,11 @@ ROUTINES = {
         factors=(),
         when=(("mode", "economic"), ("mode", "full")),
         ratio="explicit_qr_ratio",
-        lapack=lapack.qr_and_q,
+        lapack="qr_and_q",
     ),
     "lstsq": _LSTSQ,
     "minimum_norm": replace(
-        _LSTSQ, tasks=minimum_norm_tasks, command="", lapack=lapack.qr_and_minimum_norm
+        _LSTSQ, tasks=minimum_norm_tasks, command="", lapack="qr_and_minimum_norm"
     ),
     "qr_multiply": _MULTIPLY,
     "qr_multiply_adjoint": replace(_MULTIPLY, tasks=adjoint_multiply_tasks),

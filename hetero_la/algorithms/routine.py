@@ -8,8 +8,6 @@ from typing import NamedTuple
 
 from hetero_la.scheduler.graph.step_kernels import StepKernels, Tile
 from hetero_la.scheduler.graph.task_graph import TaskGraph
-from hetero_la.tiles.kernels.cpu.lapack import Vectors
-from hetero_la.tiles.kernels.device import Array
 from hetero_la.tiles.storage.tile_sizes import TileSizes, tile_sizes
 
 
@@ -65,9 +63,9 @@ class Routine:
         Number of last tiles that are factored as one, on GPUs.
     keeps : tuple of str
         Per-step values that routines on its factors need, besides the matrix.
-    lapack : callable, or None
-        What does the same on the host without tiles, by LAPACK: see
-        `hetero_la.tiles.kernels.cpu.lapack`.
+    lapack : str
+        Function of `hetero_la.tiles.kernels.cpu.lapack` that does the same on the host without
+        tiles; empty if there is none.
     lapack_width : int
         Columns of the panels in LAPACK's own code; 0 if it chooses them as well as we do.
     factored : bool
@@ -102,7 +100,7 @@ class Routine:
     one_gpu_tiles: tuple[Tiling, ...] = TILES
     gpu_tail: int = 1
     keeps: tuple[str, ...] = ()
-    lapack: Callable[[Array, Array, bool], Vectors] | None = None
+    lapack: str = ""
     lapack_width: int = 0
     factored: bool = False
     transposed: bool = False

@@ -23,8 +23,8 @@ from hetero_la.scheduler.cluster.clients import running_client
 from hetero_la.scheduler.cluster.plugins import blas_bound
 from hetero_la.scheduler.cluster.sizing import ClusterSize
 from hetero_la.scheduler.placement.workers import calling_thread
+from hetero_la.tiles.kernels.cpu import lapack
 from hetero_la.tiles.kernels.cpu.device import available_memory, copy_on_host, usable_cores
-from hetero_la.tiles.kernels.cpu.lapack import Vectors
 from hetero_la.tiles.storage.layout import TileLayout
 
 #: A run of tasks has to be predicted faster by this factor: so far predictions may be wrong.
@@ -59,7 +59,7 @@ def takes_one_call(
     gains : bool, optional
         Whether a run of tasks could be faster at all.
     """
-    if not isinstance(a, np.ndarray) or ROUTINES[routine].lapack is None or recording():
+    if not isinstance(a, np.ndarray) or not ROUTINES[routine].lapack or recording():
         return False
     m, n = a.shape
     size = 0 if in_place else m * (n + nrhs) * a.itemsize
@@ -118,6 +118,12 @@ def _lapack_seconds(problem: Problem) -> float:
     return lapack_estimate(problem, calling_thread())
 
 
+def _lapack(routine: str) -> Callable[[np.ndarray, np.ndarray, bool], lapack.Vectors]:
+    """Return what overwrites a matrix, and the columns beside it, as the routine does."""
+    function: Callable[..., lapack.Vectors] = getattr(lapack, ROUTINES[routine].lapack)
+    return function
+
+
 def call_lapack(routine: str, a: np.ndarray, b: Any, nrhs: int, in_place: bool) -> Result:
     """Run a routine on a matrix on the host by LAPACK, in the calling thread.
 
@@ -138,9 +144,7 @@ def call_lapack(routine: str, a: np.ndarray, b: Any, nrhs: int, in_place: bool) 
     beside = target[:, n:]
     if b is not None:
         beside[...] = b
-    call = ROUTINES[routine].lapack
-    assert call is not None
-    values = call(left, beside, False)
+    values = _lapack(routine)(left, beside, False)
     problem = Problem(routine, m, n, nrhs, a.dtype)
     report = UnplannedReport(problem, source, time.perf_counter() - began)
     return Result(values, _one_tile(m, n, nrhs), a.dtype, target, report)
@@ -194,10 +198,9 @@ def call_lapack_for_each(
     (count, m, n), nrhs = a.shape, columns if b is None else b.shape[2]
     if count < usable_cores() or not takes_one_call(routine, a[0], nrhs):
         return None
-    call = ROUTINES[routine].lapack
-    assert call is not None
+    call = _lapack(routine)
     factors, beside = (np.empty((count, k, m), a.dtype).swapaxes(1, 2) for k in (n, nrhs))
-    found: list[Vectors] = [{}] * count
+    found: list[lapack.Vectors] = [{}] * count
 
     def run(i: int) -> None:
         copy_on_host(factors[i], a[i])

@@ -316,7 +316,7 @@ def _model(plan: Plan) -> str:
 
 def _routes(plan: Plan) -> list[str]:
     """Say how long the routes without tasks, or without workers, would take on a CPU."""
-    if ROUTINES[plan.routine].lapack is None or len(plan.shared) < len(plan.workers):
+    if not ROUTINES[plan.routine].lapack or len(plan.shared) < len(plan.workers):
         return []
     layout, caller = plan.layout, calling_thread()
     problem = Problem(plan.routine, layout.m, layout.n, layout.nrhs, plan.dtype)

@@ -15,7 +15,8 @@ from hetero_la.scheduler.links.endpoint import endpoint
 from hetero_la.scheduler.placement.workers import WorkerInfo
 from hetero_la.tiles.arrays.forks import ProcessLock, in_forked_child
 from hetero_la.tiles.arrays.transfer import gpu_count
-from hetero_la.tiles.kernels.cpu.device import CpuDevice, VirtualGpu, blas_libraries
+from hetero_la.tiles.kernels.cpu.blas import blas_threads
+from hetero_la.tiles.kernels.cpu.device import CpuDevice, VirtualGpu
 from hetero_la.tiles.kernels.device import Device
 from hetero_la.tiles.kernels.gpu import nccl
 from hetero_la.tiles.kernels.gpu.device import GpuDevice
@@ -110,8 +111,7 @@ def _blas_threads(worker: Worker) -> int:
     A nanny starts its process with ``OPENBLAS_NUM_THREADS=1`` unless it is told otherwise.
     """
     if not hasattr(worker, "blas_threads"):
-        used = max((found["num_threads"] for found in blas_libraries()), default=1)
-        worker.blas_threads = min(worker.state.nthreads, used)
+        worker.blas_threads = min(worker.state.nthreads, blas_threads())
     return int(worker.blas_threads)
 
 

@@ -8,7 +8,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from hetero_la.tiles.kernels.cpu.device import blas_libraries, usable_cores
+from hetero_la.tiles.kernels.cpu.blas import blas_libraries
+from hetero_la.tiles.kernels.cpu.device import usable_cores
 from hetero_la.tiles.kernels.gpu.device import gpu_descriptions
 
 #: Entries of `machine_identity` that are hardware; the others are versions of libraries.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -48,15 +47,9 @@ class MeasuredDevice(NamedTuple):
     figures: dict[str, float]
 
     @property
-    def spread(self) -> float:
-        """Spread of the samples of half of the kernels, relative to their medians."""
-        spreads = [statistics.median(table.spreads) for table in self.model.rates.tables]
-        return statistics.median(spreads) if spreads else 0.0
-
-    @property
     def disturbed(self) -> bool:
         """Whether the machine was so busy with other work that choices would suffer."""
-        return self.spread > _MOST_SPREAD
+        return self.model.rates.spread > _MOST_SPREAD
 
 
 class Tuning(NamedTuple):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+import statistics
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -145,6 +146,12 @@ class KernelRates:
     def by_kind(self) -> dict[str, RateTable]:
         """Tables by kernel name."""
         return {table.kind: table for table in self.tables}
+
+    @functools.cached_property
+    def spread(self) -> float:
+        """Spread of the samples of half of the kernels, relative to their medians."""
+        spreads = [statistics.median(table.spreads) for table in self.tables]
+        return statistics.median(spreads) if spreads else 0.0
 
     def estimate(self, kind: str, shapes: Shapes) -> float | None:
         """Return the seconds of a kernel in the measured type; None if it was not measured."""

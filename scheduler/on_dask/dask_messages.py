@@ -152,7 +152,7 @@ _reached: weakref.WeakKeyDictionary[Client, set[str]] = weakref.WeakKeyDictionar
 
 async def reachable(client: Client, addresses: Sequence[str]) -> set[str]:
     """Return which of these workers can be sent messages by a `DirectSender`."""
-    if not addresses or client.direct_to_workers is False:
+    if client.direct_to_workers is False:
         return set()
     known = _reached.setdefault(client, set())
     new = [address for address in addresses if address not in known]

@@ -12,15 +12,13 @@ from hetero_la.scheduler.cluster.devices import current_worker, device_of
 from hetero_la.scheduler.exchange.communicators import Contact
 from hetero_la.scheduler.exchange.group import RunGroup
 from hetero_la.scheduler.on_dask.dask_messages import accept_messages, tell
-from hetero_la.scheduler.on_dask.wait import thread_given_up, wanted_by_dask
+from hetero_la.scheduler.on_dask.wait import NOTICE_SECONDS, thread_given_up, wanted_by_dask
 from hetero_la.scheduler.program.messages import MessageKey
 from hetero_la.tiles.arrays.errors import LinkLostError, RunAbortedError
 from hetero_la.tiles.kernels.device import Device
 
 #: Seconds between looks at whether Dask still wants a task that waits for other workers.
 _LOOK_INTERVAL = 0.25
-#: Seconds in which Dask's scheduler learns that a worker has left.
-_NOTICE_SECONDS = 2.0
 
 
 def new_group(
@@ -67,7 +65,7 @@ def ending_together(group: RunGroup | None) -> Iterator[None]:
         group.abort(error)
         failure = group.inbox.error
         group.close()
-        until = time.monotonic() + _NOTICE_SECONDS
+        until = time.monotonic() + NOTICE_SECONDS
         while isinstance(failure, LinkLostError) and wanted() and time.monotonic() < until:
             time.sleep(_LOOK_INTERVAL)  # Dask begins again if it learns of the loss first
         if failure is error:

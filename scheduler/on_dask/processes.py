@@ -26,6 +26,7 @@ from hetero_la.scheduler.on_dask.held_shard import drop_shards
 from hetero_la.scheduler.on_dask.run_graph import chain_slices
 from hetero_la.scheduler.on_dask.run_tasks import Finished, hand_over, open_shard
 from hetero_la.scheduler.on_dask.wait import (
+    NOTICE_SECONDS,
     fetch_all,
     guard,
     lost_message,
@@ -43,8 +44,6 @@ from hetero_la.tiles.storage.shard import ArrayStorage
 
 #: How long a run that failed waits for the workers that are left to forget it.
 _CLEAN_UP_SECONDS = 10
-#: Seconds in which Dask's scheduler learns that a worker has left.
-_NOTICE_SECONDS = 2.0
 
 
 def run_in_processes(
@@ -129,10 +128,12 @@ class _Attempt:
 
     def _senders(self) -> list[MessageSender | None]:
         """Return what sends each worker its columns; None where Dask's scheduler has to."""
-        links = [link_to(worker.link) for worker in self.job.workers]
+        links: list[MessageSender | None] = [link_to(worker.link) for worker in self.job.workers]
         far = [a for a, link in zip(self.addresses, links, strict=True) if link is None]
+        if not far:
+            return links
         near = guard(self.client, partial(reachable, self.client, far), self.addresses)
-        self._direct = bool(far) and set(far) == near
+        self._direct = set(far) == near
         direct = [
             DirectSender(self.client, address, self._note_loss) if address in near else None
             for address in self.addresses
@@ -144,7 +145,7 @@ class _Attempt:
 
     def _check(self) -> None:
         """Raise if a worker waits for a message that was lost, and has not left itself."""
-        if self._lost is not None and time.monotonic() - self._lost[0] > _NOTICE_SECONDS:
+        if self._lost is not None and time.monotonic() - self._lost[0] > NOTICE_SECONDS:
             raise self._lost[1]
 
     def _add(

@@ -21,6 +21,8 @@ _LOOK_INTERVAL = 0.25
 #: Seconds that a worker of a run may be paused: Dask gives it no task meanwhile.
 _PAUSE_LIMIT = 60.0
 
+#: Seconds in which Dask's scheduler learns that a worker has left.
+NOTICE_SECONDS = 2.0
 #: Seconds in which Dask's scheduler can be told that tasks are no longer wanted.
 _CANCEL_SECONDS = 5.0
 

@@ -7,7 +7,7 @@ import os
 import queue
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -128,40 +128,39 @@ def test_a_worker_that_is_lost_while_columns_come(far: Client) -> None:
     wait_for_workers(far, 2)
 
 
-def test_a_message_that_is_lost_ends_the_run(far: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    lost, real = [], dask_messages._send
+def check_that_a_loss_ends_a_run(
+    client: Client, patch: pytest.MonkeyPatch, loses: Callable[[Any], bool], seconds: float
+) -> None:
+    """What is sent with some headers is lost."""
+    real = dask_messages._send
 
     async def send(rpc: Any, topic: str, header: Any, *how: Any, **more: Any) -> None:
-        if not lost and header[0] == ("column", 2 * NB):
-            lost.append(topic)
+        if loses(header[0]):
             raise OSError("connection reset")
         await real(rpc, topic, header, *how, **more)
 
-    monkeypatch.setattr(dask_messages, "_send", send)
+    patch.setattr(dask_messages, "_send", send)
     began = time.monotonic()
     with pytest.raises(LinkLostError, match=r"from the client was lost: OSError.*reset"):
-        hetero_la.lu_factor(random(N), nb=NB, client=far)
-    assert time.monotonic() - began < 10
-    assert nothing_left(far)
+        hetero_la.lu_factor(random(N), nb=NB, client=client)
+    assert time.monotonic() - began < seconds
+    assert nothing_left(client)
+
+
+def test_a_message_that_is_lost_ends_the_run(far: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    left = [("column", 2 * NB)]
+    check_that_a_loss_ends_a_run(
+        far, monkeypatch, lambda key: key in left and bool(left.pop()), seconds=10
+    )
     check_lu(far, random(N))
 
 
 def test_a_client_that_cannot_reach_a_worker_any_more_ends_the_run(
     far: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = dask_messages._send
-
-    async def send(rpc: Any, topic: str, header: Any, *how: Any, **more: Any) -> None:
-        if header[0] == "abort" or header[0][1] >= 2 * NB:
-            raise OSError("no route to host")
-        await real(rpc, topic, header, *how, **more)
-
-    monkeypatch.setattr(dask_messages, "_send", send)
-    began = time.monotonic()
-    with pytest.raises(LinkLostError, match=r"from the client was lost: OSError.*no route"):
-        hetero_la.lu_factor(random(N), nb=NB, client=far)
-    assert time.monotonic() - began < 15
-    assert nothing_left(far)
+    check_that_a_loss_ends_a_run(
+        far, monkeypatch, lambda key: key == "abort" or key[1] >= 2 * NB, seconds=15
+    )
 
 
 def test_a_client_that_was_closed_sends_nothing() -> None:

@@ -221,7 +221,7 @@ def test_a_later_probe_replaces_what_it_measured_and_voids_tunings() -> None:
 
 def test_what_was_measured_on_a_busy_machine_makes_no_choices() -> None:
     busy, quiet = measured(replace(CORE, gemm_rate=1.0), spread=1.2), measured()
-    assert (busy.spread, busy.disturbed, quiet.disturbed) == (1.2, True, False)
+    assert (busy.model.rates.spread, busy.disturbed, quiet.disturbed) == (1.2, True, False)
     assert not MeasuredDevice("", 1, 1, CORE, {}).disturbed  # without rates nobody knows
     assert profile(busy).device("", 1, "float64") is None
     assert profile(busy, measured(threads=4)).device("", 4, "float64") is not None

@@ -91,7 +91,7 @@ def test_without_a_gpu_nobody_has_one(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_blas_has_as_many_threads_as_dask_and_the_environment_allow(
     threads: int, allowed: int, used: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(devices, "blas_libraries", lambda: [{"num_threads": allowed}])
+    monkeypatch.setattr(devices, "blas_threads", lambda: allowed)
     one = worker({})
     one.state.nthreads = threads
     assert describe(one).blas_threads == used

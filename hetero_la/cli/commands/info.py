@@ -22,7 +22,8 @@ from hetero_la.cli.common.cluster_report import (
 from hetero_la.scheduler.cluster.clients import client_at
 from hetero_la.scheduler.machine.this_machine import current_profile
 from hetero_la.tiles.arrays.transfer import gpu_count
-from hetero_la.tiles.kernels.cpu.device import available_memory, blas_libraries, usable_cores
+from hetero_la.tiles.kernels.cpu.blas import blas_libraries
+from hetero_la.tiles.kernels.cpu.device import available_memory, usable_cores
 from hetero_la.tiles.kernels.gpu.device import gpu_descriptions
 
 _LIBRARIES = (

@@ -147,7 +147,7 @@ def _device(device: MeasuredDevice) -> Iterator[str]:
     if device.disturbed:
         yield (
             f"  not used by plans: the machine was busy, so that samples differ by "
-            f"{device.spread:.0%}; probe again when it is not"
+            f"{model.rates.spread:.0%}; probe again when it is not"
         )
     yield f"  from one call to the next: {1e6 * model.issue_seconds:.1f} us"
     for name, value in device.figures.items():

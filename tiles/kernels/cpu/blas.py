@@ -42,6 +42,11 @@ def blas_controllers() -> list[threadpoolctl.LibController]:
     return [library for library in found if library.user_api == "blas"]
 
 
+def blas_libraries() -> list[dict[str, Any]]:
+    """Return what threadpoolctl knows of the BLAS libraries in use."""
+    return [library.info() for library in blas_controllers()]
+
+
 def blas_threads() -> int:
     """Return the threads that a call of BLAS may use now."""
     return max((library.num_threads for library in blas_controllers()), default=1)

@@ -125,10 +125,3 @@ def usable_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1  # not on Linux
-
-
-def blas_libraries() -> list[dict[str, Any]]:
-    """Return what threadpoolctl knows of the BLAS libraries in use."""
-    from threadpoolctl import threadpool_info
-
-    return [entry for entry in threadpool_info() if entry["user_api"] == "blas"]
