@@ -19,7 +19,7 @@ from hetero_la.io.files import read_matrix, write_matrix
 from hetero_la.scheduler.placement.workers import WorkerInfo
 from hetero_la.testing.matrices import generate
 from hetero_la.testing.residuals import qr_factors_ratio
-from hetero_la.tiles.kernels.gpu import libraries
+from hetero_la.tiles.kernels.gpu_libraries import cusolver
 from tests.command_line import (
     in_own_folder,  # noqa: F401  (a fixture)
     table,
@@ -190,7 +190,7 @@ def test_where_gpus_ran_the_reference_is_cusolver(
     monkeypatch: pytest.MonkeyPatch, line: str, asked: str
 ) -> None:
     calls = []
-    monkeypatch.setattr(libraries, "cusolver_seconds", lambda *given: calls.append(given) or 1.25)
+    monkeypatch.setattr(cusolver, "cusolver_seconds", lambda *given: calls.append(given) or 1.25)
     problem = problems.read_or_generate(arguments.parse([*line.split(), "--random", "12", "--ref"]))
     for kind, virtual, here in (
         ("cpu", False, 1), ("gpu", True, 1), ("gpu", False, 0), ("gpu", False, 1),

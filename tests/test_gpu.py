@@ -276,12 +276,12 @@ def test_one_ill_conditioned_panel_falls_back() -> None:
 def test_q_is_applied_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     import cupy
 
-    from hetero_la.tiles.kernels.gpu import libraries
+    from hetero_la.tiles.kernels.gpu_libraries import cusolver
 
     a, c = random(300, 100, "complex128"), cupy.asarray(random(300, 3, "complex128", seed=1))
     factors = qr_factor(cupy.asarray(a))
     whole = [factors.multiply(c, adjoint=adjoint) for adjoint in (False, True)]
-    monkeypatch.setattr(libraries, "_MOST", 300 * 17)
+    monkeypatch.setattr(cusolver, "_MOST", 300 * 17)
     for adjoint, expected in zip((False, True), whole, strict=True):
         assert_close(factors.multiply(c, adjoint=adjoint), host(expected))
 

@@ -17,7 +17,10 @@ import hetero_la.scheduler
 import hetero_la.tiles
 
 TOP = ("hetero_la", "scheduler", "tiles")
-CUPY = ("hetero_la.tiles.kernels.gpu.", "hetero_la.tiles.arrays.transfer")
+CUPY = (
+    "hetero_la.tiles.kernels.gpu.", "hetero_la.tiles.kernels.gpu_libraries.",
+    "hetero_la.tiles.arrays.transfer",
+)  # fmt: skip
 DASK = (
     "hetero_la.dask_arrays", "hetero_la.scheduler.cluster.", "hetero_la.scheduler.on_dask.",
     "hetero_la.scheduler.recovery.", "hetero_la.scheduler.probe.dask_latency",

@@ -17,7 +17,7 @@ import hetero_la
 from hetero_la.algorithms.routines import ROUTINES
 from hetero_la.execution import one_call
 from hetero_la.execution.execute import execute
-from hetero_la.planning.decisions import Problem, lapack_estimate, quick_estimate, team_estimate
+from hetero_la.planning.decisions import Problem, library_estimate, quick_estimate, team_estimate
 from hetero_la.planning.options import Options
 from hetero_la.scheduler.placement.workers import WorkerInfo
 from hetero_la.tiles.arrays.errors import UnsupportedDtypeError
@@ -83,7 +83,7 @@ def in_threads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 # --- one matrix
 
 
-ONE_CALL = [name for name, routine in ROUTINES.items() if routine.lapack]
+ONE_CALL = [name for name, routine in ROUTINES.items() if routine.library]
 
 
 def test_all_that_has_a_command_for_dense_matrices_has_a_call() -> None:
@@ -229,11 +229,11 @@ def test_the_route_follows_the_prediction(monkeypatch: pytest.MonkeyPatch) -> No
     a = random(40)
     for seconds, expected in ((1e3, False), (0.0, True)):
         one_call._is_fastest.cache_clear()
-        one_call._predicted_fastest.cache_clear()
+        one_call._fastest_on_host.cache_clear()
         one_call._lapack_seconds.cache_clear()
-        monkeypatch.setattr(one_call, "lapack_estimate", lambda *_, s=seconds: s)
+        monkeypatch.setattr(one_call, "library_estimate", lambda *_, s=seconds: s)
         assert one_call.takes_one_call("qr", a, 0) is expected
-    for clear in (one_call._is_fastest, one_call._predicted_fastest, one_call._lapack_seconds):
+    for clear in (one_call._is_fastest, one_call._fastest_on_host, one_call._lapack_seconds):
         clear.cache_clear()
 
 
@@ -243,7 +243,7 @@ def test_predictions_of_lapack() -> None:
         worker = WorkerInfo("caller", "cpu", blas_threads=2)
         team = [WorkerInfo(f"cpu{i}", "cpu") for i in range(2)]
         return [
-            lapack_estimate(problem, worker), quick_estimate(problem, Options(), worker),
+            library_estimate(problem, worker), quick_estimate(problem, Options(), worker),
             team_estimate(problem, team),
         ]  # fmt: skip
 
@@ -258,13 +258,15 @@ def test_predictions_of_lapack() -> None:
 
 def test_choosing_takes_few_predictions(monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
-    monkeypatch.setattr(one_call, "lapack_estimate", lambda problem, _: made.append(problem) or 0.0)
-    for clear in (one_call._is_fastest, one_call._predicted_fastest, one_call._lapack_seconds):
+    monkeypatch.setattr(
+        one_call, "library_estimate", lambda problem, _: made.append(problem) or 0.0
+    )
+    for clear in (one_call._is_fastest, one_call._fastest_on_host, one_call._lapack_seconds):
         clear.cache_clear()
     for n in range(129, 200):
         one_call.takes_one_call("lu", np.ones((n, n)), 0)
     assert {problem.m for problem in made} == {160, 192, 224}
-    for clear in (one_call._is_fastest, one_call._predicted_fastest, one_call._lapack_seconds):
+    for clear in (one_call._is_fastest, one_call._fastest_on_host, one_call._lapack_seconds):
         clear.cache_clear()
 
 

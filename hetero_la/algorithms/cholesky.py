@@ -137,7 +137,7 @@ CHOLESKY = Routine(
     gpu_tiles=(Tiling(0, 1024),),
     one_gpu_tiles=(Tiling(0, 1024),),
     gpu_tail=4,
-    lapack="cholesky",
+    library="cholesky",
     transposed=True,
 )
 _SOLVE = replace(
@@ -150,7 +150,7 @@ _SOLVE = replace(
     factors=(),
     ratio="solve_ratio",
     reference="",
-    lapack="cholesky_and_solve",
+    library="cholesky_and_solve",
 )
 
 ROUTINES = {
@@ -159,7 +159,7 @@ ROUTINES = {
     # The identity's tile columns are the matrix's tile rows: no tail.
     "inverse_positive": replace(
         _SOLVE, tasks=inverse_positive_tasks, flops=lambda m, n, nrhs: n**3, gpu_tail=1,
-        command="", lapack="",
+        command="", library="",
     ),
     "cho_solve": Routine(
         tasks=substitution_tasks,

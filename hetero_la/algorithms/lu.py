@@ -179,7 +179,7 @@ LU = Routine(
     trouble="singular",
     ratio="lu_ratio",
     reference="lu_factor",
-    lapack="lu",
+    library="lu",
     one_gpu_tiles=(
         LARGE, Tiling(32768, 1024, 2), Tiling(24576, 768, 2), Tiling(4096, 512), Tiling(0, 256),
     ),
@@ -195,7 +195,7 @@ _SOLVE = replace(
     factors=(),
     ratio="solve_ratio",
     reference="",
-    lapack="lu_and_solve",
+    library="lu_and_solve",
 )
 _LU_SOLVE = Routine(
     tasks=substitution_tasks, flops=lambda m, n, nrhs: 2 * n**2 * nrhs, square=True, factored=True
@@ -206,7 +206,7 @@ ROUTINES = {
     "solve": _SOLVE,
     "inverse": replace(
         _SOLVE, tasks=inverse_tasks, flops=lambda m, n, nrhs: 2 * n**3, command="",
-        lapack="lu_and_invert",
+        library="lu_and_invert",
     ),
     "lu_solve": _LU_SOLVE,
     "lu_solve_adjoint": replace(_LU_SOLVE, tasks=adjoint_substitution_tasks),

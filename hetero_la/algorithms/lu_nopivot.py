@@ -84,7 +84,7 @@ def solve_nopivot_tasks(layout: TileLayout, granularity: Granularity = "column")
 
 
 _UNPIVOTED: dict[str, Any] = {
-    "lapack": "",
+    "library": "",
     "when": (("pivot", "none"),),
     "trouble": "growth",
     "kind": "dominant",

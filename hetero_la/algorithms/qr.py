@@ -231,7 +231,7 @@ QR = Routine(
     reference="qr",
     one_gpu_tiles=(LARGE._replace(order=32768, lookahead=1), *TILES),
     keeps=("T",),
-    lapack="qr",
+    library="qr",
     lapack_width=32,
 )
 _LSTSQ = replace(
@@ -247,7 +247,7 @@ _LSTSQ = replace(
     ratio="lstsq_ratio",
     reference="lstsq",
     keeps=(),
-    lapack="qr_and_lstsq",
+    library="qr_and_lstsq",
 )
 _MULTIPLY = Routine(
     tasks=multiply_tasks,
@@ -264,11 +264,11 @@ ROUTINES = {
         factors=(),
         when=(("mode", "economic"), ("mode", "full")),
         ratio="explicit_qr_ratio",
-        lapack="qr_and_q",
+        library="qr_and_q",
     ),
     "lstsq": _LSTSQ,
     "minimum_norm": replace(
-        _LSTSQ, tasks=minimum_norm_tasks, command="", lapack="qr_and_minimum_norm"
+        _LSTSQ, tasks=minimum_norm_tasks, command="", library="qr_and_minimum_norm"
     ),
     "qr_multiply": _MULTIPLY,
     "qr_multiply_adjoint": replace(_MULTIPLY, tasks=adjoint_multiply_tasks),

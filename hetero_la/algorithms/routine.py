@@ -63,9 +63,10 @@ class Routine:
         Number of last tiles that are factored as one, on GPUs.
     keeps : tuple of str
         Per-step values that routines on its factors need, besides the matrix.
-    lapack : str
-        Function of `hetero_la.tiles.kernels.cpu.lapack` that does the same on the host without
-        tiles; empty if there is none.
+    library : str
+        Function of `hetero_la.tiles.kernels.cpu.lapack`, and of `cusolver` in
+        `hetero_la.tiles.kernels.gpu_libraries`, that does the same without tiles, if there is one;
+        on a GPU, solves follow the factorization by other means.
     lapack_width : int
         Columns of the panels in LAPACK's own code; 0 if it chooses them as well as we do.
     factored : bool
@@ -100,7 +101,7 @@ class Routine:
     one_gpu_tiles: tuple[Tiling, ...] = TILES
     gpu_tail: int = 1
     keeps: tuple[str, ...] = ()
-    lapack: str = ""
+    library: str = ""
     lapack_width: int = 0
     factored: bool = False
     transposed: bool = False

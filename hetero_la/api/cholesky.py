@@ -38,7 +38,7 @@ from hetero_la.numerics.triangles import (
 from hetero_la.planning.options import RunOptions
 from hetero_la.scheduler.cluster.clients import ClientLike
 from hetero_la.tiles.arrays.finite import require_finite
-from hetero_la.tiles.arrays.transfer import array_module, to_host
+from hetero_la.tiles.arrays.transfer import array_module, is_device_array, to_host
 
 
 class CholeskyFactors(Factors[Stored, bool]):
@@ -362,21 +362,23 @@ def _solve(routine: str, a: Any, rhs: Any, lower: bool, **how: Any) -> tuple[Any
     xp = array_module(a)
     turn = xp.asarray if lower or a.dtype.kind == "f" else xp.conj
     matrix = a if lower else a.T
+    rhs = None if rhs is None else turn(rhs)
+    apart = rhs is not None and is_device_array(a) and how.get("client") is None
+    given = (None,) if apart else (rhs,)
     result = execute(
-        routine, matrix, None if rhs is None else turn(rhs), residency=Residency.WORKERS, **how
+        "cholesky" if apart else routine, matrix, *given, residency=Residency.WORKERS, **how
     )
     if result.info:
         raise LinAlgError(not_positive_message(result.info))
-    x, kept = result.solution, result.kept
-
-    def solve(b: Any, trans: int) -> Any:
-        if kept:
-            return kept.solve("cho_solve", b)
-        y = solve_with_triangle(result.factors, b, lower=True)
-        return solve_with_triangle(result.factors, y, lower=True, adjoint=True)
-
+    x = result.substitution("cholesky").solve(rhs) if apart else result.solution
+    kept = result.kept
     if x.size:
-        factor, anorm = None if kept else result.factors, hermitian_norm1(matrix)
-        rcond = reciprocal_condition(anorm, factor, x, solve, "pocon", uplo="L")
+        factor = None if kept else result.factors
+        if is_device_array(factor):
+            factor = result.substitution("cholesky")
+        rcond = reciprocal_condition(
+            hermitian_norm1(matrix), factor, x,
+            lambda b, trans: kept.solve("cho_solve", b) if kept else None, "pocon", uplo="L",
+        )  # fmt: skip
         warn_ill_conditioned(rcond, a.dtype)
     return turn(x), result.report

@@ -24,7 +24,8 @@ from hetero_la.numerics.triangle_lstsq import require_convergence, square_lstsq
 from hetero_la.planning.decisions import Problem
 from hetero_la.planning.options import RunOptions
 from hetero_la.scheduler.cluster.clients import ClientLike
-from hetero_la.tiles.arrays.transfer import array_module, to_host
+from hetero_la.scheduler.placement.workers import calling_thread
+from hetero_la.tiles.arrays.transfer import array_module, is_device_array, to_host
 
 #: LAPACK's drivers: those that compute the singular values, and all.
 SingularValues = Literal["gelsd", "gelss"] | None
@@ -270,7 +271,7 @@ def _solve_by_driver(
 def _needs_no_run(a: Any, client: Any = None, **options: Any) -> bool:
     """Return whether a QR factorization by tasks would not make LAPACK's driver faster."""
     m, n = a.shape
-    if client is not None or options:
+    if client is not None or options or is_device_array(a):
         return False
     return takes_one_call("qr", a, 0, gains=max(m, n) >= _TALL * min(m, n))
 
@@ -288,7 +289,8 @@ def _solve_by_driver_alone(
     squares = squares if len(squares) else np.zeros(b.shape[1], a.dtype)
     tall = a if len(a) >= a.shape[1] else a.T
     problem = Problem("qr", len(tall), tall.shape[1], 0, a.dtype)
-    report = UnplannedReport(problem, source_of(tall, False), time.perf_counter() - began)
+    seconds = time.perf_counter() - began
+    report = UnplannedReport(problem, source_of(tall, False), seconds, calling_thread())
     return x, squares, np.int64(rank), s, report
 
 

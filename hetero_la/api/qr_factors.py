@@ -56,7 +56,7 @@ def apply_q(qr: Any, tau: Any, c: Any, *, adjoint: bool) -> Any:
     tau = xp.asarray(tau, product.dtype)
     if product.size and len(tau):
         if is_device_array(c):
-            from hetero_la.tiles.kernels.gpu.libraries import multiply_by_q
+            from hetero_la.tiles.kernels.gpu_libraries.cusolver import multiply_by_q
 
             multiply_by_q(reflectors, tau, product, adjoint=adjoint)
         else:

@@ -42,13 +42,18 @@ from hetero_la.execution.one_call import call_lapack_for_each
 from hetero_la.execution.report import Report
 from hetero_la.execution.resident_factors import Residency
 from hetero_la.execution.result import Result
-from hetero_la.numerics.conditioning import norm1, reciprocal_condition, stack_norm1
+from hetero_la.numerics.conditioning import (
+    norm1,
+    reciprocal,
+    reciprocal_condition,
+    stack_norm1,
+)
 from hetero_la.numerics.range_scaling import column_exponents, times_power_of_two
 from hetero_la.numerics.refinement import refine, refine_stack
 from hetero_la.planning.options import Pivoting, RunOptions
 from hetero_la.scheduler.cluster.clients import ClientLike
 from hetero_la.tiles.arrays.finite import is_finite
-from hetero_la.tiles.arrays.transfer import array_module, linalg_module
+from hetero_la.tiles.arrays.transfer import array_module, is_device_array
 from hetero_la.tiles.storage.pivots import permutation
 
 
@@ -222,8 +227,8 @@ def _solve_by_lu(
     a: Any, b: Any, transposed: bool, in_place: bool, **how: Any
 ) -> tuple[Any, Report]:
     rhs = b[:, None] if b.ndim == 1 else b
-    if in_place:
-        x, report = _solve_by_lu_in_place(a, rhs, transposed, **how)
+    if in_place or (is_device_array(a) and how["client"] is None):
+        x, report = _factor_and_solve(a, rhs, transposed, in_place, **how)
         return x.reshape(b.shape), report
     a = a.T if transposed else a
     result = execute_lu("solve", a, rhs, residency=Residency.WORKERS, **how)
@@ -232,18 +237,21 @@ def _solve_by_lu(
     return x.reshape(b.shape), result.report
 
 
-def _solve_by_lu_in_place(a: Any, b: Any, transposed: bool, **how: Any) -> tuple[Any, Report]:
-    """Factor in the memory of the matrix, or leave the factors on the GPUs, and then solve."""
+def _factor_and_solve(
+    a: Any, b: Any, transposed: bool, in_place: bool, **how: Any
+) -> tuple[Any, Report]:
+    """Factor, perhaps in the memory of the matrix or on the GPUs, and then solve."""
     anorm = norm1(a)
-    result = execute_lu("lu", a, overwrite_a=True, residency=Residency.WORKERS, **how)
+    result = execute_lu("lu", a, overwrite_a=in_place, residency=Residency.WORKERS, **how)
     if b.size == 0:
         return b, result.report
     _require_solvable(result, anorm, b)
     solve_with_factors = partial(_solve_with_factors, result, trans=2 if transposed else 0)
     x = solve_with_factors(b)
-    if result.kept:  # then the matrix is unchanged
+    if result.kept or not in_place:  # then the matrix is unchanged
         matrix = a.T if transposed else a
-        x = refine(matrix, norm1(matrix), solve_with_factors, b, x)
+        anorm = norm1(matrix) if transposed else anorm
+        x = refine(matrix, anorm, solve_with_factors, b, x)
     return x, result.report
 
 
@@ -257,9 +265,22 @@ def _checked_norm(a: Any, result: Result) -> float:
 
 
 def _inverse(a: Any, in_place: bool, **how: Any) -> Any:
+    if is_device_array(a) and how["client"] is None:
+        return _inverse_on_device(a, **how)
     result = execute("inverse", a, columns=len(a), residency=Residency.WORKERS, **how)
     _checked_norm(a, result)
     return result.beside if in_place else result.solution
+
+
+def _inverse_on_device(a: Any, **how: Any) -> Any:
+    result = execute("lu", a, **how)
+    if result.info:
+        raise LinAlgError(singular_message(result.info))
+    rows = array_module(a).asarray(permutation(result.piv, len(a)))
+    x = result.substitution("lu").inverse(rows)
+    if x.size:
+        warn_ill_conditioned(reciprocal(norm1(a), norm1(x)), a.dtype)
+    return x
 
 
 def _require_solvable(result: Result, anorm: float, like: Any) -> None:
@@ -267,6 +288,8 @@ def _require_solvable(result: Result, anorm: float, like: Any) -> None:
     if result.info:
         raise LinAlgError(singular_message(result.info))
     lu = None if result.kept else result.factors
+    if is_device_array(lu):
+        lu = result.substitution("lu")
     rcond = reciprocal_condition(anorm, lu, like, partial(_solve_with_factors, result), "gecon")
     warn_ill_conditioned(rcond, like.dtype)
 
@@ -275,9 +298,12 @@ def _solve_with_factors(result: Result, b: Any, trans: int) -> Any:
     """Solve with the factors of a run, wherever they are."""
     if result.kept:
         return result.kept.solve_lu(permutation(result.piv, len(b)), b, adjoint=trans == 2)
-    piv = array_module(b).asarray(result.piv)
-    solver = linalg_module(b).lu_solve
-    return solver((result.factors, piv), b, trans=trans, check_finite=False)
+    if not is_device_array(b):
+        return scipy.linalg.lu_solve((result.factors, result.piv), b, trans, check_finite=False)
+    solve, rows = result.substitution("lu").solve, permutation(result.piv, len(b))
+    if not trans:
+        return solve(b[array_module(b).asarray(rows)])
+    return solve(b, adjoint=True)[array_module(b).asarray(np.argsort(rows))]
 
 
 def _invert_stack(

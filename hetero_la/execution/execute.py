@@ -11,7 +11,7 @@ from typing import Any
 from hetero_la.algorithms.routines import ROUTINES
 from hetero_la.execution.destination import Destination, can_hold_result
 from hetero_la.execution.executor_choice import caller_gpu, choose
-from hetero_la.execution.one_call import call_lapack, takes_one_call
+from hetero_la.execution.one_call import call_library, takes_one_call
 from hetero_la.execution.report import Report, Timing
 from hetero_la.execution.resident_factors import KeptFactors, Residency, release_copies
 from hetero_la.execution.result import Result
@@ -72,7 +72,7 @@ def execute(
     in_place = overwrite_a and not nrhs and can_hold_result(a)
     plain = client is None and not options and (nrhs or b is None)
     if plain and takes_one_call(routine, a, nrhs, in_place=in_place):
-        return call_lapack(routine, a, b, nrhs, in_place)
+        return call_library(routine, a, b, nrhs, in_place)
     began = time.perf_counter()
     wanted = Destination(a, nrhs, in_place, residency)
     client = running_client(client) if client is not None else None

@@ -1,4 +1,4 @@
-"""Runs without a plan: LAPACK on the whole matrix, where that is predicted to be the fastest."""
+"""Runs without a plan: LAPACK or cuSOLVER on the whole matrix, where that is the fastest."""
 
 from __future__ import annotations
 
@@ -13,18 +13,25 @@ import numpy as np
 
 from hetero_la.algorithms.routines import ROUTINES
 from hetero_la.execution.destination import source_of
-from hetero_la.execution.executor_choice import INLINE_LIMIT
+from hetero_la.execution.executor_choice import INLINE_LIMIT, caller_gpu
 from hetero_la.execution.report import UnplannedReport
 from hetero_la.execution.result import Result
 from hetero_la.execution.timeline import recording
-from hetero_la.planning.decisions import Problem, lapack_estimate, quick_estimate, team_estimate
+from hetero_la.planning.decisions import Problem, library_estimate, quick_estimate, team_estimate
 from hetero_la.planning.options import Options
 from hetero_la.scheduler.cluster.clients import running_client
 from hetero_la.scheduler.cluster.plugins import blas_bound
 from hetero_la.scheduler.cluster.sizing import ClusterSize
-from hetero_la.scheduler.placement.workers import calling_thread
+from hetero_la.scheduler.placement.workers import WorkerInfo, calling_thread
+from hetero_la.tiles.arrays.transfer import (
+    column_major_empty,
+    copy_on_device,
+    device_index,
+    is_device_array,
+)
 from hetero_la.tiles.kernels.cpu import lapack
 from hetero_la.tiles.kernels.cpu.device import available_memory, copy_on_host, usable_cores
+from hetero_la.tiles.kernels.gpu_libraries import cusolver
 from hetero_la.tiles.storage.layout import TileLayout
 
 #: A run of tasks has to be predicted faster by this factor: so far predictions may be wrong.
@@ -33,6 +40,8 @@ _GAIN = 1.1
 #: threads wait for each other at every step, which costs more the longer it is (see
 #: docs/performance.md).
 _LONGEST = 0.5
+#: Seconds that a run of tasks on the caller's GPU takes beside its kernels.
+_GPU_RUN = 7e-4
 #: Bytes of a result up to which free memory is not looked up: that takes as long as a small run.
 _SURE_TO_FIT = 1 << 24
 #: Elements of a matrix from which LAPACK takes longer than threads to hand over the interpreter.
@@ -44,7 +53,7 @@ _WORTH_A_THREAD = 5e-4
 def takes_one_call(
     routine: str, a: Any, nrhs: int, *, in_place: bool = False, gains: bool = True
 ) -> bool:
-    """Return whether LAPACK alone is predicted to be fastest, for a call without options.
+    """Return whether one call of LAPACK or cuSOLVER is predicted to be fastest, without options.
 
     Parameters
     ----------
@@ -59,25 +68,30 @@ def takes_one_call(
     gains : bool, optional
         Whether a run of tasks could be faster at all.
     """
-    if not isinstance(a, np.ndarray) or not ROUTINES[routine].lapack or recording():
+    (m, n), gpu = a.shape, device_index(a)
+    if _library(routine, gpu) is None or recording():
         return False
-    m, n = a.shape
     size = 0 if in_place else m * (n + nrhs) * a.itemsize
-    if not m or not n or (size > _SURE_TO_FIT and size > available_memory()):
+    if not m or not n or (size > _SURE_TO_FIT and size > _free_memory(gpu)):
         return False
     client = running_client()
     if client and getattr(client.cluster, "options", None):
         return False
     if not gains:
         return client is None
-    return _is_fastest(routine, m, n, nrhs, a.dtype, client is not None)
+    return _is_fastest(routine, m, n, nrhs, a.dtype, client is not None, gpu)
+
+
+def _free_memory(gpu: int | None) -> float:
+    return available_memory() if gpu is None else caller_gpu(gpu).free_bytes()
 
 
 @functools.lru_cache(maxsize=1024)
 def _is_fastest(
-    routine: str, m: int, n: int, nrhs: int, dtype: np.dtype[Any], client: bool
+    routine: str, m: int, n: int, nrhs: int, dtype: np.dtype[Any], client: bool, gpu: int | None
 ) -> bool:
-    return _predicted_fastest(_nearby(Problem(routine, m, n, nrhs, dtype)), client)
+    problem = _nearby(Problem(routine, m, n, nrhs, dtype))
+    return _fastest_on_host(problem, client) if gpu is None else _fastest_on_gpu(problem, gpu)
 
 
 def _nearby(problem: Problem) -> Problem:
@@ -99,7 +113,22 @@ def _rounded(size: int) -> int:
 
 
 @functools.cache
-def _predicted_fastest(problem: Problem, client: bool) -> bool:
+def _fastest_on_gpu(problem: Problem, gpu: int) -> bool:
+    """Compare the predictions for a matrix on a GPU of the calling thread."""
+    worker = _caller(gpu)
+    tasks = quick_estimate(problem, Options(), worker)
+    if tasks >= INLINE_LIMIT["gpu"]:
+        return False
+    return library_estimate(problem, worker) < tasks + _GPU_RUN
+
+
+def _caller(gpu: int | None) -> WorkerInfo:
+    worker = calling_thread()
+    return worker if gpu is None else replace(worker, kind="gpu", device=gpu)
+
+
+@functools.cache
+def _fastest_on_host(problem: Problem, client: bool) -> bool:
     """Compare the predictions, once in a process."""
     caller = calling_thread()
     tasks = quick_estimate(problem, Options(), caller)
@@ -115,17 +144,17 @@ def _predicted_fastest(problem: Problem, client: bool) -> bool:
 
 @functools.cache
 def _lapack_seconds(problem: Problem) -> float:
-    return lapack_estimate(problem, calling_thread())
+    return library_estimate(problem, calling_thread())
 
 
-def _lapack(routine: str) -> Callable[[np.ndarray, np.ndarray, bool], lapack.Vectors]:
-    """Return what overwrites a matrix, and the columns beside it, as the routine does."""
-    function: Callable[..., lapack.Vectors] = getattr(lapack, ROUTINES[routine].lapack)
-    return function
+def _library(routine: str, gpu: int | None = None) -> Any:
+    """Return what overwrites a matrix, and the columns beside it, as the routine does, or None."""
+    name = ROUTINES[routine].library
+    return getattr(lapack if gpu is None else cusolver, name, None) if name else None
 
 
-def call_lapack(routine: str, a: np.ndarray, b: Any, nrhs: int, in_place: bool) -> Result:
-    """Run a routine on a matrix on the host by LAPACK, in the calling thread.
+def call_library(routine: str, a: Any, b: Any, nrhs: int, in_place: bool) -> Result:
+    """Run a routine by LAPACK or, on the GPU of the matrix, by cuSOLVER, in the calling thread.
 
     Parameters
     ----------
@@ -135,19 +164,26 @@ def call_lapack(routine: str, a: np.ndarray, b: Any, nrhs: int, in_place: bool) 
         Right-hand sides.
     """
     began = time.perf_counter()
-    m, n = a.shape
+    (m, n), gpu = a.shape, device_index(a)
     source = source_of(a, in_place)
-    target = a if in_place else np.empty((m, n + nrhs), a.dtype, order="F")
+    target = a if in_place else column_major_empty(a, (m, n + nrhs))
     left = target[:, :n] if nrhs else target
     if not in_place:
-        copy_on_host(left, a)
+        _copy(left, a)
     beside = target[:, n:]
     if b is not None:
         beside[...] = b
-    values = _lapack(routine)(left, beside, False)
+    values = _library(routine, gpu)(left, beside)
     problem = Problem(routine, m, n, nrhs, a.dtype)
-    report = UnplannedReport(problem, source, time.perf_counter() - began)
+    report = UnplannedReport(problem, source, time.perf_counter() - began, _caller(gpu))
     return Result(values, _one_tile(m, n, nrhs), a.dtype, target, report)
+
+
+def _copy(target: Any, source: Any) -> None:
+    if is_device_array(source):
+        copy_on_device(target, source)
+    else:
+        copy_on_host(target, source)
 
 
 @functools.lru_cache(maxsize=64)
@@ -198,7 +234,7 @@ def call_lapack_for_each(
     (count, m, n), nrhs = a.shape, columns if b is None else b.shape[2]
     if count < usable_cores() or not takes_one_call(routine, a[0], nrhs):
         return None
-    call = _lapack(routine)
+    call = _library(routine)
     factors, beside = (np.empty((count, k, m), a.dtype).swapaxes(1, 2) for k in (n, nrhs))
     found: list[lapack.Vectors] = [{}] * count
 

@@ -8,6 +8,7 @@ from typing import Any
 from hetero_la.execution.report import Report
 from hetero_la.execution.resident_factors import KeptFactors
 from hetero_la.numerics.lapack_vectors import StepValues
+from hetero_la.tiles.kernels.gpu_libraries.substitution import Substitution
 
 
 @dataclass
@@ -22,6 +23,7 @@ class Result(StepValues):
     report: Report
     kept: KeptFactors | None = None
     absent: int = 0
+    _substitution: Substitution | None = None
 
     @property
     def factors(self) -> Any:
@@ -37,3 +39,9 @@ class Result(StepValues):
     def solution(self) -> Any:
         """The overwritten right-hand sides, in an array that does not also hold the factors."""
         return self.beside if self.kept else self.beside.copy(order="F")
+
+    def substitution(self, form: str) -> Substitution:
+        """Return what solves with the factors, on the GPU that has them; see `Substitution`."""
+        if self._substitution is None:
+            self._substitution = Substitution(self.factors, form)
+        return self._substitution

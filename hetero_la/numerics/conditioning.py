@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 from scipy.sparse.linalg import LinearOperator, onenormest
 
-from hetero_la.numerics.triangles import solve_with_triangle
 from hetero_la.tiles.arrays.transfer import array_module, is_device_array, to_host
 from hetero_la.tiles.kernels.cpu import lapack
+from hetero_la.tiles.kernels.gpu_libraries import norms
+from hetero_la.tiles.kernels.gpu_libraries.substitution import Substitution
 
 #: Elements per block, so that their moduli stay in cache.
 _BLOCK = 1 << 17
@@ -28,18 +29,16 @@ def norm1(a: Any) -> float:
     >>> norm1(np.array([[1.0, -2.0], [3.0, 4.0]]))
     6.0
     """
-    xp, (m, n) = array_module(a), a.shape
+    m, n = a.shape
     if not a.size:
         return 0.0
-    if not is_device_array(a) and a.size <= _FEW and a.flags.forc:
+    if is_device_array(a):
+        return float(norms.norm1(a))
+    if a.size <= _FEW and a.flags.forc:
         lange = lapack.lapack_function("lange", a.dtype.char)
         norm = float(lange("1", a) if a.flags.f_contiguous else lange("I", a.T))
         if norm < np.inf:  # in single precision it may overflow
             return norm
-    if is_device_array(a):
-        step = max((1 << 22) // m, 1)
-        parts = (xp.abs(a[:, j : j + step]) for j in range(0, n, step))
-        return max(float(part.sum(axis=0, dtype=np.float64).max()) for part in parts)
     by_rows = a.strides[1] < a.strides[0]
     along, across = (m, n) if by_rows else (n, m)
     step = max(_BLOCK // across, 1)
@@ -83,19 +82,20 @@ def stack_norm1(a: np.ndarray) -> np.ndarray:
 
 def hermitian_norm1(a: Any) -> float:
     """Compute the 1-norm, in double precision, of a Hermitian matrix from its lower triangle."""
-    xp, n = array_module(a), a.shape[0]
-    few = not is_device_array(a) and 0 < a.size <= _FEW
-    if few and a.flags.f_contiguous and a.flags.aligned:
+    n = a.shape[0]
+    if is_device_array(a):
+        return float(norms.hermitian_norm1(a)) if n else 0.0
+    if 0 < a.size <= _FEW and a.flags.f_contiguous and a.flags.aligned:
         norm = lapack.hermitian_norm1(a)
         if norm < np.inf:  # in single precision it may overflow
             return norm
-    sums = xp.zeros(n)
+    sums = np.zeros(n)
     block = max((1 << 22) // max(n, 1), 1)
     with np.errstate(over="ignore"):  # infinity is a valid result
         for j in range(0, n, block):
-            part = xp.tril(xp.abs(a[j:, j : j + block]))
+            part = np.tril(np.abs(a[j:, j : j + block]))
             sums[j : j + block] += part.sum(axis=0, dtype=np.float64)
-            sums[j:] += xp.tril(part, -1).sum(axis=1, dtype=np.float64)
+            sums[j:] += np.tril(part, -1).sum(axis=1, dtype=np.float64)
     return float(sums.max()) if n else 0.0
 
 
@@ -105,13 +105,14 @@ def reciprocal_condition(
     """Estimate 1 / (||A||_1 ||A^-1||_1) from factors, in O(n^2) operations.
 
     LAPACK's for factors on the host; otherwise the same estimator (Higham and Tisseur,
-    SIAM J. Matrix Anal. Appl. 21, 2000) over solves where the factors are.
+    SIAM J. Matrix Anal. Appl. 21, 2000) over solves where the factors are, on the caller's GPU
+    with a fixed number of them.
 
     Parameters
     ----------
     anorm : float
         1-norm of the matrix.
-    factor : array, shape (n, n), or None
+    factor : array, shape (n, n), or Substitution, or None
         Packed LU factors or a Cholesky factor, if they are on the host or on the caller's GPU.
     like, solve
         As for `estimate_reciprocal_condition`.
@@ -127,7 +128,9 @@ def reciprocal_condition(
     >>> reciprocal_condition(4.0, 2 * np.eye(3), np.ones((3, 1)), None, "pocon", uplo="L")
     1.0
     """
-    if factor is None or is_device_array(factor):
+    if isinstance(factor, Substitution):
+        return reciprocal(anorm, float(factor.inverse_norm()))
+    if factor is None:
         return estimate_reciprocal_condition(anorm, like, solve)
     if not len(factor):
         return np.inf
@@ -146,10 +149,10 @@ def reciprocal_condition_upper(r: Any) -> float:
     """
     if not is_device_array(r):
         return float(lapack.lapack_function("trcon", r.dtype.char)(r)[0]) if len(r) else np.inf
-    anorm = norm1(array_module(r).triu(r))
-    return estimate_reciprocal_condition(
-        anorm, r, lambda b, trans: solve_with_triangle(r, b, lower=False, adjoint=trans == 2)
-    )
+    if not len(r):
+        return np.inf
+    r = array_module(r).asfortranarray(r)
+    return reciprocal(norm1(array_module(r).triu(r)), float(Substitution(r, "r").inverse_norm()))
 
 
 def estimate_reciprocal_condition(
@@ -187,4 +190,16 @@ def estimate_reciprocal_condition(
     )  # fmt: skip
     with np.errstate(all="ignore"):  # overflow gives a norm that is not finite
         ainvnorm = onenormest(inverse) if n > 4 else np.abs(inverse @ np.eye(n)).sum(axis=0).max()
-    return float(1 / (anorm * ainvnorm)) if np.isfinite(ainvnorm) and ainvnorm > 0 else 0.0
+    return reciprocal(anorm, float(ainvnorm))
+
+
+def reciprocal(anorm: float, ainvnorm: float) -> float:
+    """Return the reciprocal condition number for the norms of A and of A^-1.
+
+    Examples
+    --------
+    >>> reciprocal(2.0, 2.0), reciprocal(1.0, np.inf)
+    (0.25, 0.0)
+    """
+    condition = anorm * ainvnorm
+    return 1 / condition if np.isfinite(condition) and condition > 0 else 0.0

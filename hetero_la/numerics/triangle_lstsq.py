@@ -106,7 +106,7 @@ def _threshold(largest: float, cond: float, driver: str, dtype: Any) -> float:
 
 def _svd(a: Any, compute_uv: bool) -> Any:
     if is_device_array(a):
-        from hetero_la.tiles.kernels.gpu.libraries import svd
+        from hetero_la.tiles.kernels.gpu_libraries.cusolver import svd
 
         return svd(a, compute_uv)
     return np.linalg.svd(a) if compute_uv else np.linalg.svd(a, compute_uv=False)

@@ -212,16 +212,18 @@ def _stages(
     return Stages(tasks, layout, model, range(len(workers)), None, problem.dtype)
 
 
-def lapack_estimate(problem: Problem, worker: WorkerInfo) -> float:
-    """Estimate the seconds of a routine by LAPACK itself, on the cores of one worker.
+def library_estimate(problem: Problem, worker: WorkerInfo) -> float:
+    """Estimate the seconds of a routine by one call of LAPACK, or on a GPU of cuSOLVER.
 
     LAPACK's algorithm is that of the task graph, in panels of a width of its own, where no call
     costs more than its work.
     """
     routine, m, n, nrhs, dtype = problem
-    model = machine_model((worker,), dtype, measure=False)
+    model, known = machine_model((worker,), dtype, measure=False), ROUTINES[routine]
+    if worker.kind == "gpu":
+        flops = known.flops(m, n, nrhs)
+        return model.devices[0].library_seconds(known.panel_kernel, m, n, flops, dtype)
     free = replace(model.devices[0], call_seconds=0.0, issue_seconds=0.0)
-    known = ROUTINES[routine]
     width = known.lapack_width or default_nb(routine, m, n, (worker,))
     layout = TileLayout(m, n, clipped(width, max(m, n, nrhs, 1)), nrhs)
     free_calls = replace(model, devices=(free,))

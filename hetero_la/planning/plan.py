@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from hetero_la.algorithms.routines import ROUTINES
-from hetero_la.planning.decisions import Decisions, Problem, lapack_estimate, quick_estimate
+from hetero_la.planning.decisions import Decisions, Problem, library_estimate, quick_estimate
 from hetero_la.planning.memory import GPU_WORKSPACE, kernel_elements
 from hetero_la.planning.planned_graph import PlannedGraph
 from hetero_la.planning.teams import sharing_memory
@@ -316,7 +316,7 @@ def _model(plan: Plan) -> str:
 
 def _routes(plan: Plan) -> list[str]:
     """Say how long the routes without tasks, or without workers, would take on a CPU."""
-    if not ROUTINES[plan.routine].lapack or len(plan.shared) < len(plan.workers):
+    if not ROUTINES[plan.routine].library or len(plan.shared) < len(plan.workers):
         return []
     layout, caller = plan.layout, calling_thread()
     problem = Problem(plan.routine, layout.m, layout.n, layout.nrhs, plan.dtype)
@@ -324,7 +324,7 @@ def _routes(plan: Plan) -> list[str]:
         return []
     alone = quick_estimate(problem, plan.options, caller)
     return [
-        f"routes, estimated: one call of LAPACK {lapack_estimate(problem, caller):.3g} s, "
+        f"routes, estimated: one call of LAPACK {library_estimate(problem, caller):.3g} s, "
         f"tasks in the calling thread {alone:.3g} s"
     ]
 

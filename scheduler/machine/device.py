@@ -50,11 +50,16 @@ class Overlap(NamedTuple):
     share: float = 1.0
 
 
+#: Names of the figures of a `DeviceModel` that are chains.
+CHAINS = ("panel", "inverse", "library_lu", "library_cholesky", "library_qr")
+_LIBRARY = {"getrf": "library_lu", "potrf": "library_cholesky", "geqrf": "library_qr"}
+
 #: Columns of the panel for which `DeviceModel.panel_slowdown` holds.
 SLOWED_COLUMNS = 512
 
 _CORE_PANEL = Chain(2e-7, 4e-10)
 _CORE_INVERSE = Chain(5e-7, 1e-8)
+_NO_CHAIN = Chain(0.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +86,8 @@ class DeviceModel:
         The same for the order of the triangle of a triangular solve.
     panel, inverse : Chain
         Time of getrf and trtri besides their products.
+    library_lu, library_cholesky, library_qr : Chain
+        On a GPU, time of cuSOLVER's factorizations of whole matrices besides their operations.
     factor_column : float
         Time of potrf per column of a tile besides its products.
     panel_launch_seconds, reflector_launch_seconds : float
@@ -130,6 +137,9 @@ class DeviceModel:
     solve_half: float = 400.0
     panel: Chain = _CORE_PANEL
     inverse: Chain = _CORE_INVERSE
+    library_lu: Chain = _NO_CHAIN
+    library_cholesky: Chain = _NO_CHAIN
+    library_qr: Chain = _NO_CHAIN
     factor_column: float = 1e-7
     panel_launch_seconds: float = 0.0
     reflector_launch_seconds: float = 0.0
@@ -179,6 +189,26 @@ class DeviceModel:
         seconds = measured_seconds(call)
         return self.call_seconds + rule(kind)(call) if seconds is None else seconds
 
+    def library_seconds(self, panel: str, m: int, n: int, flops: float, dtype: Any) -> float:
+        """Return the time of cuSOLVER's factorization of a whole matrix, on a GPU.
+
+        Parameters
+        ----------
+        panel : {"getrf", "potrf", "geqrf"}
+            Which of them.
+        m, n : int
+            Shape of the matrix.
+        flops : float
+            Operations of the factorization, and of what follows it.
+        dtype : dtype
+            Element type.
+        """
+        dtype = np.dtype(dtype)
+        chain: Chain = getattr(self, _LIBRARY[panel])
+        scale = dtype.itemsize / np.dtype(self.dtype).itemsize
+        products = self.work(dtype) * flops / self.gemm_rate
+        return self.call_seconds + chain.seconds(m, min(m, n), scale) + products
+
     def overlap(self, kind: str, columns: int) -> Overlap:
         """Return how a panel's kernel `kind` of `columns` columns and an update slow each other.
 
@@ -207,7 +237,9 @@ CORE = DeviceModel()  #: one core of a server CPU (AMD Zen 4, 2.6 GHz, OpenBLAS)
 H200 = DeviceModel(
     kind="gpu", call_seconds=5e-6, launch_seconds=1.4e-5, issue_seconds=0.0, gemm_rate=57e12,
     gemm_half=32.0, gemm_inner_half=79.0, solve_half=7000.0, panel=Chain(2.7e-6, 1.5e-11),
-    inverse=Chain(1e-7, 5e-11), factor_column=4e-7, panel_launch_seconds=1e-6,
+    inverse=Chain(1e-7, 5e-11), library_lu=Chain(1.95e-6, 2.6e-10),
+    library_cholesky=Chain(4.5e-7, 2e-11), library_qr=Chain(2.5e-6, 3e-10),
+    factor_column=4e-7, panel_launch_seconds=1e-6,
     panel_slowdown=2.05, panel_growth=0.24, panel_share=0.1, reflector_slowdown=1.75,
     reflector_launch_seconds=2e-6, tile_share=0.25, index_seconds=2e-8, swap_seconds=2.4e-11,
     gather_seconds=1.2e-11, bandwidth=2e12, single_speedup=1.0, by_reference=False,

@@ -8,12 +8,11 @@ from dataclasses import fields, replace
 from typing import Any
 
 from hetero_la.scheduler.machine.cluster_model import Broadcast, ClusterModel, Fabric
-from hetero_la.scheduler.machine.device import H200, Chain, DeviceModel
+from hetero_la.scheduler.machine.device import CHAINS, H200, Chain, DeviceModel
 
 #: GPUs from whose figures a file may start.
 GPUS = {"H200": H200}
 
-_CHAINS = ("panel", "inverse")
 _DIVISORS = ("gemm_rate", "bandwidth", "single_speedup", "panel_slowdown")
 _FIXED = ("kind", "dtype", "by_reference")  # the same for every GPU
 _SINGLE_NODE = {"nodes": 1, "latency": 0, "bandwidth": 1}  # one node: the network is not used
@@ -87,7 +86,7 @@ def _device(table: Mapping[str, Any]) -> DeviceModel:
     _require_known(table, "[gpu]", figures | {"model", "memory"})
     changed: dict[str, Any] = {}
     for name in figures.intersection(table):
-        if name in _CHAINS:
+        if name in CHAINS:
             parts, where = _table(table, name), f"gpu.{name}"
             _require_known(parts, f"[{where}]", Chain._fields)
             given = {part: _number(parts, where, part, zero=True) for part in parts}

@@ -12,21 +12,21 @@ from typing import Any
 import numpy as np
 
 from hetero_la.scheduler.machine.atomic_files import atomic_replacement
-from hetero_la.scheduler.machine.device import Chain, DeviceModel
+from hetero_la.scheduler.machine.device import CHAINS, Chain, DeviceModel
 from hetero_la.scheduler.machine.model import NOMINAL_CLUSTER_DASK, DaskCosts, LinkModel
 from hetero_la.scheduler.machine.profile import MeasuredDevice, Profile, Tuning
 from hetero_la.scheduler.machine.rate_tables import KernelRates, RateTable, size_names
 from hetero_la.tiles.storage.tile_sizes import sizes_text, tile_sizes
 
 #: Version of the file: it changes with the format and with how figures are measured.
-FORMAT = 4
+FORMAT = 5
 #: Figures that are used as divisors.
 _POSITIVE = frozenset(
     ("gemm_rate", "bandwidth", "load_bandwidth", "turn_bandwidth", "single_speedup", "sustained")
 )
 #: Entries of a model, and those that are not numbers.
 _FIGURES = [field.name for field in dataclasses.fields(DeviceModel) if field.name != "rates"]
-_WORDS = frozenset(("kind", "dtype", "by_reference", "panel", "inverse"))
+_WORDS = frozenset(("kind", "dtype", "by_reference", *CHAINS))
 
 
 def require_regular(path: Path) -> None:
@@ -141,7 +141,7 @@ def _decoded_tuning(entry: Mapping[str, Any]) -> Tuning:
 def _decoded_device(entry: dict[str, Any]) -> MeasuredDevice:
     figures = dict(entry["model"])
     _require_model(figures, entry["name"] or "the CPU")
-    for chain in ("panel", "inverse"):
+    for chain in CHAINS:
         figures[chain] = Chain(*figures[chain])
     tables = tuple(
         RateTable(
@@ -167,5 +167,5 @@ def _require_model(figures: Mapping[str, Any], of: str) -> None:
         raise ValueError(f"the model of {of} has no {missing[0]}")
     np.dtype(figures["dtype"])  # raises TypeError unless it names a dtype
     _require_figures({k: v for k, v in figures.items() if k not in _WORDS}, of)
-    for chain in ("panel", "inverse"):
+    for chain in CHAINS:
         _require_figures(Chain(*figures[chain])._asdict(), f"{chain} of {of}")

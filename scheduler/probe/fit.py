@@ -7,12 +7,18 @@ import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from hetero_la.scheduler.machine.device import CORE, H200, Chain, DeviceModel
 from hetero_la.scheduler.probe.device_probe import Probe, ProbeSizes
 from hetero_la.tiles.kernels.device import Array, Queue
+from hetero_la.tiles.kernels.gpu_libraries import cusolver
+
+#: Operations of cuSOLVER's factorizations, over the cube of the order, and orders that are timed.
+_LIBRARY_FLOPS = {"lu": 2 / 3, "cholesky": 1 / 3, "qr": 4 / 3}
+_LIBRARY_ORDERS = 512, 4096
 
 
 def fit_device(probe: Probe) -> DeviceModel:
@@ -25,7 +31,8 @@ def fit_device(probe: Probe) -> DeviceModel:
         call = probe.kernel("gemm", *tiny, repeats=50)
         model = replace(CORE, call_seconds=call, by_reference=probe.device.by_reference)
     model = replace(model, dtype=probe.dtype.name)
-    for fit in (_fit_gemm, _fit_moves, _fit_triangles, _fit_panel):
+    library = (_fit_library,) if probe.kind == "gpu" else ()
+    for fit in (_fit_gemm, _fit_moves, _fit_triangles, _fit_panel, *library):
         model = fit(probe, probe.sizes, model)
     return model
 
@@ -111,6 +118,23 @@ def _fit_panel(probe: Probe, sizes: ProbeSizes, model: DeviceModel) -> DeviceMod
         launches = enqueue_column(probe, model, "getrf", [panel, ipiv, info])
         model = replace(model, panel_launch_seconds=launches)
     return model
+
+
+def _fit_library(probe: Probe, sizes: ProbeSizes, model: DeviceModel) -> DeviceModel:
+    chains: dict[str, Any] = {}
+    for name, flops in _LIBRARY_FLOPS.items():
+        points = []
+        for order in _LIBRARY_ORDERS:
+            original = probe.array(order, order, 1.0)
+            a, b = probe.device.empty(original.shape, probe.dtype), original[:, :0]
+            seconds = probe.seconds(
+                functools.partial(getattr(cusolver, name), a, b),
+                before=functools.partial(probe.device.copy, a, original, Queue.PANEL),
+            )
+            explained = model.call_seconds + flops * order**3 / model.gemm_rate
+            points.append((order, order, seconds - explained))
+        chains[f"library_{name}"] = _fit_chain(*points)
+    return replace(model, **chains)
 
 
 def _half_size(ratio: float, long: float, short: float) -> float:

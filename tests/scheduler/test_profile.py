@@ -98,7 +98,7 @@ def test_a_foreign_or_stale_profile_is_noticed_once(
 @pytest.mark.parametrize(
     "damage",
     [lambda text: text[: len(text) // 2], lambda text: "[]", lambda text: "{}",
-     lambda text: text.replace('"format": 4', '"format": 3'),
+     lambda text: text.replace('"format": 5', '"format": 4'),
      lambda text: text.replace('"tunings": []', '"tunings": [' + BAD_TUNING + "]"),
      lambda text: text.replace('"devices": [', '"devices": [3, '),
      lambda text: text.replace('"gemm_rate"', '"gemm_speed"'),

@@ -216,6 +216,14 @@ def copy_and_wait(target: Array, source: Array) -> None:
         stream.synchronize()
 
 
+def copy_on_device(target: Array, source: Array) -> None:
+    """Copy to a column-major array of the same GPU, on the current stream."""
+    if is_column_major(source):  # several times as fast as CuPy's kernel
+        enqueue_copy(target, source, sys.modules["cupy"].cuda.get_current_stream().ptr)
+    else:
+        target[...] = source
+
+
 def column_major_copy(a: Array) -> Array:
     """Return a column-major copy, complete on return."""
     with on_device_of(a):

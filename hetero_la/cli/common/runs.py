@@ -106,7 +106,7 @@ def reference_seconds(problem: MatrixProblem, plan: Any) -> float:
     It runs here: SciPy also if only other hosts of a cluster have GPUs.
     """
     if gpu_count() and any(one.has_gpu for one in plan.workers):
-        from hetero_la.tiles.kernels.gpu.libraries import cusolver_seconds
+        from hetero_la.tiles.kernels.gpu_libraries.cusolver import cusolver_seconds
 
         return cusolver_seconds(problem.routine.panel_kernel, problem.a, problem.b)
     with warnings.catch_warnings(), threadpool_limits(usable_cores(), user_api="blas"):

@@ -74,6 +74,49 @@ def _cublas(routine: str, dtype: np.dtype) -> Any:
     return getattr(_library("cublas"), LETTER[dtype.char] + routine)
 
 
+def gemm(
+    handle: int, alpha: int, A: Block, B: Block, beta: int, C: Block, shape: Triple, trans: str
+) -> None:
+    """Enqueue a product with a handle of cuBLAS; see `GpuQueue.gemm`."""
+    dtype = C.dtype
+    _cublas("gemm", dtype)(
+        handle, _operation(trans[0], dtype), _operation(trans[1], dtype), *shape,
+        _scalar(alpha, dtype)[0], A.pointer, A.ld, B.pointer, B.ld,
+        _scalar(beta, dtype)[0], C.pointer, C.ld,
+    )  # fmt: skip
+
+
+def trsm_batch(
+    handle: int,
+    triangle: str,
+    unit: bool,
+    A: Block,
+    B: Block,
+    pointers: Any,
+    order: int,
+    count: int,
+) -> None:
+    """Enqueue B <- T^-1 B for many triangles of one order, with a handle of cuBLAS.
+
+    Parameters
+    ----------
+    triangle : {"l", "u"}
+        Which triangle of the matrices A is T.
+    unit : bool
+        Whether its diagonal is of ones.
+    A, B : Block
+        Leading dimensions and type of the matrices.
+    pointers : cupy.ndarray of uint64, shape (2, ...)
+        Addresses of the matrices A, and of the matrices B, which are square.
+    order, count : int
+        Their order, and their number.
+    """
+    _cublas("trsmBatched", B.dtype)(
+        handle, _LEFT, _FILL[triangle], 0, int(unit), order, order, _scalar(1, B.dtype)[0],
+        pointers[0].data.ptr, A.ld, pointers[1].data.ptr, B.ld, count,
+    )  # fmt: skip
+
+
 def _library(name: str) -> Any:
     return importlib.import_module("cupy_backends.cuda.libs." + name)
 
@@ -222,12 +265,7 @@ class GpuQueue:
         self, alpha: int, A: Block, B: Block, beta: int, C: Block, shape: Triple, trans: str = "nn"
     ) -> None:
         """Compute C <- alpha A B + beta C, `shape` = (m, n, k); "c" stands for A^H or B^H."""
-        dtype = C.dtype
-        _cublas("gemm", dtype)(
-            self.handle("cublas"), _operation(trans[0], dtype), _operation(trans[1], dtype), *shape,
-            _scalar(alpha, dtype)[0], A.pointer, A.ld, B.pointer, B.ld,
-            _scalar(beta, dtype)[0], C.pointer, C.ld,
-        )  # fmt: skip
+        gemm(self.handle("cublas"), alpha, A, B, beta, C, shape, trans)
 
     def gemm_batch(
         self,

@@ -1,0 +1,1 @@
+"""Whole matrices on a GPU, by cuSOLVER and cuBLAS, on the current stream."""
