@@ -9,6 +9,7 @@ import numpy as np
 from numpy.linalg import LinAlgError
 
 from hetero_la.api.factors import Factors
+from hetero_la.api.host_arrays import Work
 from hetero_la.api.stacks import array_function, over_stacks
 from hetero_la.checks.array_types import Eager, Lazy, LazyCholesky, Numbers, Same, Stored
 from hetero_la.checks.inputs import (
@@ -114,6 +115,10 @@ class CholeskyFactors(Factors[Stored, bool]):
         return float(2 * np.log(diagonal).sum(dtype=np.float64))
 
 
+def _factorization(arguments: dict[str, Any], m: int, n: int) -> Work:
+    return Work("cholesky", 0, m * n)
+
+
 def _factor_stack(
     a: Any, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True, **how: Any
 ) -> tuple[Any, Any] | None:
@@ -127,7 +132,7 @@ def _factor_stack(
     return found.factors if lower else found.factors.swapaxes(1, 2), np.full(len(a), lower)
 
 
-@array_function(a=2)
+@array_function(None, _factorization, a=2)
 def cholesky(
     a: Same | Numbers, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True, *,
     client: ClientLike = None, **options: Unpack[RunOptions],
@@ -190,7 +195,7 @@ def cho_factor(
     a: Lazy, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True, *,
     client: ClientLike = None, **options: Unpack[RunOptions],
 ) -> LazyCholesky[Lazy]: ...  # fmt: skip
-@array_function(_factor_stack, a=2)
+@array_function(_factor_stack, _factorization, a=2)
 def cho_factor(
     a: Any, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True, *,
     client: ClientLike = None, **options: Unpack[RunOptions],

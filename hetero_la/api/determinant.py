@@ -6,6 +6,7 @@ from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 
+from hetero_la.api.host_arrays import Work
 from hetero_la.api.lu import factor_without_warning
 from hetero_la.api.stacks import array_function
 from hetero_la.checks.array_types import AnyArray, GpuArray, LazyOrAny, Numbers
@@ -28,7 +29,11 @@ class SlogdetResult(NamedTuple):
     logabsdet: Any
 
 
-@array_function(a=2)
+def _factorization(arguments: dict[str, Any], m: int, n: int) -> Work | None:
+    return Work("lu") if m == n else None
+
+
+@array_function(None, _factorization, a=2)
 def det(
     a: LazyOrAny | GpuArray | Numbers, overwrite_a: bool = False, check_finite: bool = True, *,
     client: ClientLike = None, **options: Unpack[RunOptions],
@@ -75,7 +80,7 @@ def det_of(diagonal: np.ndarray, sign: int, exponent: int = 0) -> Any:
         return np.ldexp(sign * mantissa.view(np.float64), power).view(wide)[0]
 
 
-@array_function(a=2)
+@array_function(None, _factorization, a=2)
 def slogdet(
     a: AnyArray, check_finite: bool = True, *,
     client: ClientLike = None, **options: Unpack[RunOptions],

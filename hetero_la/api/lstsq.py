@@ -24,7 +24,6 @@ from hetero_la.numerics.triangle_lstsq import require_convergence, square_lstsq
 from hetero_la.planning.decisions import Problem
 from hetero_la.planning.options import RunOptions
 from hetero_la.scheduler.cluster.clients import ClientLike
-from hetero_la.scheduler.placement.workers import calling_thread
 from hetero_la.tiles.arrays.transfer import array_module, is_device_array, to_host
 
 #: LAPACK's drivers: those that compute the singular values, and all.
@@ -290,7 +289,7 @@ def _solve_by_driver_alone(
     tall = a if len(a) >= a.shape[1] else a.T
     problem = Problem("qr", len(tall), tall.shape[1], 0, a.dtype)
     seconds = time.perf_counter() - began
-    report = UnplannedReport(problem, source_of(tall, False), seconds, calling_thread())
+    report = UnplannedReport(problem, source_of(tall, False), seconds)
     return x, squares, np.int64(rank), s, report
 
 

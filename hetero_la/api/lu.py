@@ -9,6 +9,7 @@ import numpy as np
 import scipy.linalg
 
 from hetero_la.api.factors import Factors
+from hetero_la.api.host_arrays import Work
 from hetero_la.api.stacks import array_function, over_stacks
 from hetero_la.checks.array_types import Eager, Lazy, LazyLU, Numbers, Same, Stored
 from hetero_la.checks.inputs import (
@@ -96,6 +97,10 @@ class LUFactors(Factors[Stored, Stored]):
         return lu_solve(self, b, trans=trans)
 
 
+def _factorization(arguments: dict[str, Any], m: int, n: int) -> Work | None:
+    return Work("lu", 0, m * n) if arguments.get("pivot", "partial") == "partial" else None
+
+
 def _factor_stack(
     a: Any, overwrite_a: bool = False, check_finite: bool = True, *, pivot: Pivoting = "partial",
     **how: Any,
@@ -116,7 +121,7 @@ def lu_factor(
     a: Lazy, overwrite_a: bool = False, check_finite: bool = True, *,
     pivot: Pivoting = "partial", client: ClientLike = None, **options: Unpack[RunOptions],
 ) -> LazyLU[Lazy]: ...  # fmt: skip
-@array_function(_factor_stack, a=2)
+@array_function(_factor_stack, _factorization, a=2)
 def lu_factor(
     a: Any, overwrite_a: bool = False, check_finite: bool = True, *,
     pivot: Pivoting = "partial", client: ClientLike = None, **options: Unpack[RunOptions],

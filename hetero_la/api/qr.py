@@ -8,6 +8,7 @@ from typing import Any, Literal, Unpack, overload
 import numpy as np
 import scipy.linalg
 
+from hetero_la.api.host_arrays import Work
 from hetero_la.api.qr_factors import QRFactors, apply_q
 from hetero_la.api.stacks import array_function
 from hetero_la.checks.array_types import Eager, Numbers, Same
@@ -29,6 +30,18 @@ Mode = WithQ | Literal["r", "raw"]
 Side = Literal["left", "right"]
 _MODES: tuple[Mode, ...] = ("full", "qr", "r", "raw", "economic")
 NOT_GIVEN = object()
+
+
+def _factorization(arguments: dict[str, Any], m: int, n: int) -> Work | None:
+    mode = arguments.get("mode", "full")
+    columns = {"full": m, "qr": m, "economic": min(m, n)}.get(mode, 0)
+    if arguments.get("pivoting") or mode not in _MODES:
+        return None
+    return Work("explicit_q" if columns else "qr", columns, m * columns + m * n)
+
+
+def _factors(arguments: dict[str, Any], m: int, n: int) -> Work:
+    return Work("qr", 0, m * n)
 
 
 def _factor_stack(
@@ -76,7 +89,7 @@ def qr(
     pivoting: bool = False,
     check_finite: bool = True, *, client: ClientLike = None, **options: Unpack[RunOptions],
 ) -> tuple[Any, ...]: ...  # fmt: skip
-@array_function(_factor_stack, a=2)
+@array_function(_factor_stack, _factorization, a=2)
 def qr(
     a: Any, overwrite_a: bool = False, lwork: Any = NOT_GIVEN, mode: str = "full",
     pivoting: bool = False, check_finite: bool = True, *, client: ClientLike = None,
@@ -211,7 +224,7 @@ def _pivoted(a: Any, mode: str, overwrite_a: bool) -> tuple[Any, ...]:
     )
 
 
-@array_function(a=2)
+@array_function(None, _factors, a=2)
 def qr_factor(
     a: Eager | Numbers, overwrite_a: bool = False, check_finite: bool = True, *,
     client: ClientLike = None, **options: Unpack[RunOptions],

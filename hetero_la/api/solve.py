@@ -10,6 +10,7 @@ import scipy.linalg
 from numpy.linalg import LinAlgError
 
 from hetero_la.api.cholesky import inverse_positive, solve_positive_system
+from hetero_la.api.host_arrays import Work
 from hetero_la.api.lu import execute_lu
 from hetero_la.api.stacks import array_function
 from hetero_la.api.structure import (
@@ -53,8 +54,21 @@ from hetero_la.numerics.refinement import refine, refine_stack
 from hetero_la.planning.options import Pivoting, RunOptions
 from hetero_la.scheduler.cluster.clients import ClientLike
 from hetero_la.tiles.arrays.finite import is_finite
-from hetero_la.tiles.arrays.transfer import array_module, is_device_array
+from hetero_la.tiles.arrays.transfer import is_device_array
 from hetero_la.tiles.storage.pivots import permutation
+
+#: Values of `assume_a` for a run: other structures take no longer than the copies to a GPU.
+_RUNS = {
+    None: "solve", "gen": "solve", "general": "solve",
+    "pos": "solve_positive", "positive definite": "solve_positive",
+}  # fmt: skip
+
+
+def _system_work(arguments: dict[str, Any], m: int, n: int) -> Work | None:
+    structure, partial = arguments.get("assume_a"), arguments.get("pivot", "partial") == "partial"
+    known = structure is None or isinstance(structure, str)
+    routine = _RUNS.get(structure) if known and partial and m == n else None
+    return Work(routine) if routine else None
 
 
 def _solve_stack(
@@ -89,7 +103,7 @@ def _solve_stack(
     return found.beside.reshape(b.shape)
 
 
-@array_function(_solve_stack, a=2, b="1|2")
+@array_function(_solve_stack, _system_work, a=2, b="1|2")
 def solve(
     a: Same | Numbers, b: Same | Numbers, lower: bool = False, overwrite_a: bool = False,
     overwrite_b: bool = False, check_finite: bool = True, assume_a: SolveAssumption = None,
@@ -276,8 +290,7 @@ def _inverse_on_device(a: Any, **how: Any) -> Any:
     result = execute("lu", a, **how)
     if result.info:
         raise LinAlgError(singular_message(result.info))
-    rows = array_module(a).asarray(permutation(result.piv, len(a)))
-    x = result.substitution("lu").inverse(rows)
+    x = result.substitution("lu").inverse()
     if x.size:
         warn_ill_conditioned(reciprocal(norm1(a), norm1(x)), a.dtype)
     return x
@@ -300,10 +313,13 @@ def _solve_with_factors(result: Result, b: Any, trans: int) -> Any:
         return result.kept.solve_lu(permutation(result.piv, len(b)), b, adjoint=trans == 2)
     if not is_device_array(b):
         return scipy.linalg.lu_solve((result.factors, result.piv), b, trans, check_finite=False)
-    solve, rows = result.substitution("lu").solve, permutation(result.piv, len(b))
-    if not trans:
-        return solve(b[array_module(b).asarray(rows)])
-    return solve(b, adjoint=True)[array_module(b).asarray(np.argsort(rows))]
+    return result.substitution("lu").solve(b, adjoint=trans == 2)
+
+
+def _inverse_work(arguments: dict[str, Any], m: int, n: int) -> Work | None:
+    if m != n or arguments.get("assume_a") not in (None, "gen", "general"):
+        return None
+    return Work("inverse", n, n * n)
 
 
 def _invert_stack(
@@ -322,7 +338,7 @@ def _invert_stack(
     return found.beside if (conditions * np.finfo(a.dtype).eps <= 1).all() else None
 
 
-@array_function(_invert_stack, a=2)
+@array_function(_invert_stack, _inverse_work, a=2)
 def inv(
     a: Same | Numbers, overwrite_a: bool = False, check_finite: bool = True, *,
     assume_a: InvAssumption = None, lower: bool = False, client: ClientLike = None,

@@ -12,6 +12,7 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
+from hetero_la.api.host_arrays import LEAST_ELEMENTS, WorkOf, on_a_gpu
 from hetero_la.checks.inputs import refuse_masked
 from hetero_la.checks.lazy import is_dask_array, lazy_function
 from hetero_la.tiles.arrays.transfer import array_module, is_device_array, on_device_of_arrays
@@ -20,19 +21,21 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def array_function(
-    together: Callable[..., Any] | None = None, **core: int | str
+    together: Callable[..., Any] | None = None, work_of: WorkOf | None = None, **core: int | str
 ) -> Callable[[F], F]:
     """Decorate a public function of NumPy and CuPy arrays so that it takes all arrays.
 
     If an argument, or an entry of a tuple argument, is a Dask array, the function of the same name
     in `hetero_la.dask_arrays` is called instead; if there is none, a `TypeError` is raised.
     Otherwise the GPU of the arrays is made current, and stacks of them are split: see
-    `on_device_of_arrays` and `over_stacks`, which has the parameters.
+    `on_device_of_arrays` and `over_stacks`, which has the parameters.  With `work_of`, large
+    arrays on the host go to a GPU where that is predicted to be faster.
     """
 
     def decorate(function: F) -> F:
         eager = on_device_of_arrays(over_stacks(together, **core)(function))
         ndims = [_most_dimensions(ndim) for ndim in core.values()]
+        signature, names = inspect.signature(function), tuple(core)
 
         @functools.wraps(function)
         def wrapped(*args: Any, **kwargs: Any) -> Any:
@@ -41,11 +44,17 @@ def array_function(
                     if type(value) is not np.ndarray or value.ndim > ndim:
                         break
                 else:
-                    return function(*args, **kwargs)
+                    if args[0].size < LEAST_ELEMENTS or work_of is None:
+                        return function(*args, **kwargs)
             values = (*args, *kwargs.values())
             entries = itertools.chain(*(v if isinstance(v, tuple) else (v,) for v in values))
-            lazy = any(map(is_dask_array, entries))
-            return (lazy_function(function.__name__) if lazy else eager)(*args, **kwargs)
+            if any(map(is_dask_array, entries)):
+                return lazy_function(function.__name__)(*args, **kwargs)
+            if work_of is not None and not any(map(is_device_array, args)):
+                found = on_a_gpu(function, work_of, names, signature, args, kwargs)
+                if found is not None:
+                    return found[0]
+            return eager(*args, **kwargs)
 
         return cast(F, wrapped)
 

@@ -17,12 +17,18 @@ from hetero_la.execution.executor_choice import INLINE_LIMIT, caller_gpu
 from hetero_la.execution.report import UnplannedReport
 from hetero_la.execution.result import Result
 from hetero_la.execution.timeline import recording
-from hetero_la.planning.decisions import Problem, library_estimate, quick_estimate, team_estimate
+from hetero_la.planning.decisions import (
+    Problem,
+    library_estimate,
+    nearby_problem,
+    quick_estimate,
+    team_estimate,
+)
 from hetero_la.planning.options import Options
 from hetero_la.scheduler.cluster.clients import running_client
 from hetero_la.scheduler.cluster.plugins import blas_bound
 from hetero_la.scheduler.cluster.sizing import ClusterSize
-from hetero_la.scheduler.placement.workers import WorkerInfo, calling_thread
+from hetero_la.scheduler.placement.workers import calling_thread
 from hetero_la.tiles.arrays.transfer import (
     column_major_empty,
     copy_on_device,
@@ -41,9 +47,9 @@ _GAIN = 1.1
 #: docs/performance.md).
 _LONGEST = 0.5
 #: Seconds that a run of tasks on the caller's GPU takes beside its kernels.
-_GPU_RUN = 7e-4
+GPU_RUN = 7e-4
 #: Bytes of a result up to which free memory is not looked up: that takes as long as a small run.
-_SURE_TO_FIT = 1 << 24
+_SURE_TO_FIT, SURE_TO_FIT_ON_GPU = 1 << 24, 1 << 28
 #: Elements of a matrix from which LAPACK takes longer than threads to hand over the interpreter.
 _LONG_ENOUGH = 48 * 48
 #: Seconds of work that are worth the start of a thread.
@@ -72,7 +78,7 @@ def takes_one_call(
     if _library(routine, gpu) is None or recording():
         return False
     size = 0 if in_place else m * (n + nrhs) * a.itemsize
-    if not m or not n or (size > _SURE_TO_FIT and size > _free_memory(gpu)):
+    if not m or not n or not _fits(size, gpu):
         return False
     client = running_client()
     if client and getattr(client.cluster, "options", None):
@@ -82,49 +88,28 @@ def takes_one_call(
     return _is_fastest(routine, m, n, nrhs, a.dtype, client is not None, gpu)
 
 
-def _free_memory(gpu: int | None) -> float:
-    return available_memory() if gpu is None else caller_gpu(gpu).free_bytes()
+def _fits(size: int, gpu: int | None) -> bool:
+    if gpu is None:
+        return size <= _SURE_TO_FIT or size <= available_memory()
+    return size <= SURE_TO_FIT_ON_GPU or size <= caller_gpu(gpu).free_bytes()
 
 
 @functools.lru_cache(maxsize=1024)
 def _is_fastest(
     routine: str, m: int, n: int, nrhs: int, dtype: np.dtype[Any], client: bool, gpu: int | None
 ) -> bool:
-    problem = _nearby(Problem(routine, m, n, nrhs, dtype))
+    problem = nearby_problem(Problem(routine, m, n, nrhs, dtype))
     return _fastest_on_host(problem, client) if gpu is None else _fastest_on_gpu(problem, gpu)
-
-
-def _nearby(problem: Problem) -> Problem:
-    """Return the problem that stands for others of about its size: few predictions are enough."""
-    m, n, nrhs = map(_rounded, problem[1:4])
-    return problem._replace(m=m, n=n, nrhs=nrhs)
-
-
-def _rounded(size: int) -> int:
-    """Return the next size with three binary digits.
-
-    Examples
-    --------
-    >>> [_rounded(size) for size in (0, 7, 10, 1000, 1025)]
-    [0, 7, 10, 1024, 1280]
-    """
-    shift = max(size.bit_length() - 3, 0)
-    return -(-size >> shift) << shift
 
 
 @functools.cache
 def _fastest_on_gpu(problem: Problem, gpu: int) -> bool:
     """Compare the predictions for a matrix on a GPU of the calling thread."""
-    worker = _caller(gpu)
+    worker = calling_thread(gpu=gpu)
     tasks = quick_estimate(problem, Options(), worker)
     if tasks >= INLINE_LIMIT["gpu"]:
         return False
-    return library_estimate(problem, worker) < tasks + _GPU_RUN
-
-
-def _caller(gpu: int | None) -> WorkerInfo:
-    worker = calling_thread()
-    return worker if gpu is None else replace(worker, kind="gpu", device=gpu)
+    return library_estimate(problem, worker) < tasks + GPU_RUN
 
 
 @functools.cache
@@ -175,7 +160,7 @@ def call_library(routine: str, a: Any, b: Any, nrhs: int, in_place: bool) -> Res
         beside[...] = b
     values = _library(routine, gpu)(left, beside)
     problem = Problem(routine, m, n, nrhs, a.dtype)
-    report = UnplannedReport(problem, source, time.perf_counter() - began, _caller(gpu))
+    report = UnplannedReport(problem, source, time.perf_counter() - began, gpu)
     return Result(values, _one_tile(m, n, nrhs), a.dtype, target, report)
 
 
@@ -252,7 +237,7 @@ def call_lapack_for_each(
 
 def _threads_for(count: int, problem: Problem) -> int:
     """Return how many threads pay for so many runs of LAPACK; 0 if they are over at once."""
-    threads = int(count * _lapack_seconds(_nearby(problem)) / _WORTH_A_THREAD)
+    threads = int(count * _lapack_seconds(nearby_problem(problem)) / _WORTH_A_THREAD)
     most = min(usable_cores(), count) if problem.m * problem.n >= _LONG_ENOUGH else 1
     return min(threads, most)
 

@@ -13,7 +13,7 @@ from hetero_la.planning.options import Options
 from hetero_la.planning.plan import Plan
 from hetero_la.planning.planner import make_plan
 from hetero_la.scheduler.machine.model import Source
-from hetero_la.scheduler.placement.workers import WorkerInfo
+from hetero_la.scheduler.placement.workers import calling_thread
 from hetero_la.scheduler.program.instructions import CallKernel
 from hetero_la.scheduler.run.job import Loss, Outcome
 from hetero_la.scheduler.run.trace import LogEntry
@@ -191,20 +191,20 @@ class UnplannedReport(Report):
         Memory order of the matrix.
     seconds : float
         How long it took.
-    worker : WorkerInfo
-        The calling thread, on the host or on its GPU.
+    gpu : int, optional
+        The GPU on which it ran.
     """
 
     def __init__(
-        self, problem: Problem, source: Source, seconds: float, worker: WorkerInfo
+        self, problem: Problem, source: Source, seconds: float, gpu: int | None = None
     ) -> None:
-        self._run = problem, source, seconds, worker
+        self._run = problem, source, seconds, gpu
 
     @functools.cached_property
     def _made(self) -> tuple[Plan, Timing]:  # type: ignore[override]
-        problem, source, seconds, worker = self._run
+        problem, source, seconds, gpu = self._run
         one = Options(nb=max(problem.m, problem.n, problem.nrhs))
-        plan = make_plan(problem, one, (worker,), source=source)
+        plan = make_plan(problem, one, (calling_thread(gpu=gpu),), source=source)
         places = plan.programs[0].instructions
         call = next(place for place, i in enumerate(places) if isinstance(i, CallKernel))
         log = [LogEntry(call, 0.0, seconds)]

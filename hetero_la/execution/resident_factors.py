@@ -16,6 +16,9 @@ from hetero_la.scheduler.on_dask.threads import run_local
 from hetero_la.scheduler.run.job import Outcome
 from hetero_la.scheduler.run.step_memory import Name
 from hetero_la.tiles.arrays.errors import RunAbortedError
+from hetero_la.tiles.arrays.transfer import on_device_of, to_device, to_host
+from hetero_la.tiles.kernels.gpu_libraries.cusolver import lu_solve, multiply_by_q, solve_upper
+from hetero_la.tiles.kernels.gpu_libraries.substitution import Substitution
 from hetero_la.tiles.storage.shard import ArrayStorage, Shard
 
 
@@ -69,6 +72,11 @@ class KeptFactors:
         self._held = None
 
     @property
+    def dtype(self) -> Any:
+        """Element type."""
+        return self._plan.dtype
+
+    @property
     def there(self) -> bool:
         """Whether the factors have not been released, and the cluster still runs."""
         return self._held is not None and self._client.status == "running"
@@ -81,7 +89,7 @@ class KeptFactors:
         With `conjugate`, apply it to the conjugate of `b`, and return the conjugate of the result.
         Return None if the GPUs lack memory, or a worker is lost, and the host has the factors, too.
         """
-        b = np.asarray(b, self._plan.dtype)
+        b = np.asarray(b, self.dtype)
         turn = np.conj if conjugate else np.asarray
         try:
             x = turn(solve(turn(b).reshape(len(b), -1)))
@@ -113,3 +121,63 @@ class KeptFactors:
         x = np.empty_like(b)
         x[perm] = self.solve("lu_solve_adjoint", b)
         return x
+
+
+class FactorsOnGpu(KeptFactors):
+    """Factors of a host matrix that are also on a GPU of the calling thread, whole.
+
+    Parameters
+    ----------
+    packed : cupy.ndarray, shape (m, n)
+        The packed factors.
+    beside : cupy.ndarray, or bool
+        Scalars of the reflectors of QR, interchanges of LU, or whether a Cholesky factor is lower.
+    """
+
+    def __init__(self, packed: Any, beside: Any) -> None:
+        self._arrays: tuple[Any, Any] | None = (packed, beside)
+        self._copies = True
+        self._substitution: Substitution | None = None
+        _copies.add(self)
+
+    def release(self) -> None:
+        """Free the memory."""
+        _copies.discard(self)
+        self._arrays = self._substitution = None
+
+    @property
+    def dtype(self) -> Any:
+        """Element type."""
+        return self._arrays[0].dtype if self._arrays else None
+
+    @property
+    def there(self) -> bool:
+        """Whether the factors have not been released."""
+        return self._arrays is not None
+
+    def solve(self, routine: str, b: np.ndarray) -> np.ndarray:
+        """Apply the factors to columns on the host, as a run of the routine does."""
+        held = self._arrays
+        if held is None:
+            raise RunAbortedError("the factors have been released")
+        with on_device_of(held[0]):
+            return to_host(self._apply(routine, *held, to_device(np.asfortranarray(b))))
+
+    def _apply(self, routine: str, packed: Any, beside: Any, b: Any) -> Any:
+        if routine.startswith("qr_"):
+            multiply_by_q(packed, beside, b, adjoint=routine != "qr_multiply")
+            if routine == "qr_solve":
+                n = packed.shape[1]
+                solve_upper(packed[:n], b[:n], adjoint=False)
+            return b
+        if routine != "cho_solve":
+            lu_solve(packed, beside, b, adjoint=routine == "lu_solve_adjoint")
+            return b
+        if self._substitution is None:
+            # Of U, the lower triangle of A^T was factored: its array is the transpose of this one.
+            self._substitution = Substitution(packed if beside else packed.T, "cholesky")
+        return self._substitution.solve(b)
+
+    def solve_lu(self, perm: np.ndarray, b: np.ndarray, adjoint: bool = False) -> np.ndarray:
+        """Solve A X = B or A^H X = B."""
+        return self.solve("lu_solve_adjoint" if adjoint else "lu_solve", b)

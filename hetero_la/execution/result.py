@@ -43,5 +43,6 @@ class Result(StepValues):
     def substitution(self, form: str) -> Substitution:
         """Return what solves with the factors, on the GPU that has them; see `Substitution`."""
         if self._substitution is None:
-            self._substitution = Substitution(self.factors, form)
+            piv = self.piv if form == "lu" else None
+            self._substitution = Substitution(self.factors, form, piv)
         return self._substitution

@@ -228,3 +228,21 @@ def library_estimate(problem: Problem, worker: WorkerInfo) -> float:
     layout = TileLayout(m, n, clipped(width, max(m, n, nrhs, 1)), nrhs)
     free_calls = replace(model, devices=(free,))
     return Stages(known.tasks, layout, free_calls, range(1), None, dtype).seconds()
+
+
+def nearby_problem(problem: Problem) -> Problem:
+    """Return the problem that stands for others of about its size: few predictions are enough."""
+    m, n, nrhs = map(_rounded, problem[1:4])
+    return problem._replace(m=m, n=n, nrhs=nrhs)
+
+
+def _rounded(size: int) -> int:
+    """Return the next size with three binary digits.
+
+    Examples
+    --------
+    >>> [_rounded(size) for size in (0, 7, 10, 1000, 1025)]
+    [0, 7, 10, 1024, 1280]
+    """
+    shift = max(size.bit_length() - 3, 0)
+    return -(-size >> shift) << shift

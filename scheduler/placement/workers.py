@@ -7,6 +7,7 @@ import platform
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from hetero_la.tiles.kernels.cpu.device import usable_cores
 from hetero_la.tiles.kernels.device import DeviceKind
@@ -106,16 +107,17 @@ def transport_of(first: WorkerInfo, second: WorkerInfo) -> Transport:
     return Transport.SHARED_MEMORY if one_host else Transport.DASK
 
 
-def calling_thread() -> WorkerInfo:
-    """Return the calling thread as a worker, the only one of a small problem.
+def calling_thread(*, gpu: int | None = None) -> WorkerInfo:
+    """Return the calling thread as a worker, on the host's cores or on a GPU.
 
     Examples
     --------
     >>> calling_thread().name
     'caller'
     """
+    place: dict[str, Any] = {"kind": "cpu"} if gpu is None else {"kind": "gpu", "device": gpu}
     return WorkerInfo(
-        "caller", "cpu", pid=os.getpid(), host=platform.node(), blas_threads=usable_cores()
+        "caller", **place, pid=os.getpid(), host=platform.node(), blas_threads=usable_cores()
     )
 
 

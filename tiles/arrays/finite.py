@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from hetero_la.tiles.arrays.transfer import Array, array_module, is_device_array, on_device_of
+from hetero_la.tiles.arrays.transfer import (
+    Array,
+    array_module,
+    is_device_array,
+    on_device_of,
+    to_host,
+)
 
 #: Elements up to which each is tested, which is faster than a sum but takes a mask.
 _FEW = 1 << 18
@@ -17,7 +23,7 @@ def is_finite(a: Array) -> bool:
     xp = array_module(a)
     with on_device_of(a), np.errstate(all="ignore"):
         # One pass without a temporary; each element is tested only if the sum is not finite.
-        return bool(xp.isfinite(a.sum()) or xp.isfinite(a).all())
+        return bool(np.isfinite(to_host(a.sum())) or xp.isfinite(a).all())
 
 
 def require_finite(a: Array, name: str) -> None:

@@ -70,6 +70,14 @@ def on_device_of(a: Any) -> contextlib.AbstractContextManager[object]:
     return device
 
 
+def on_device_index(index: int) -> contextlib.AbstractContextManager[object]:
+    """Return a context in which a GPU is current."""
+    import cupy
+
+    device: contextlib.AbstractContextManager[object] = cupy.cuda.Device(index)
+    return device
+
+
 def current_gpu() -> int:
     """Return the index of the calling thread's current GPU."""
     import cupy

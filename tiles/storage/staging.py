@@ -28,7 +28,7 @@ from hetero_la.tiles.arrays.transfer import (
 from hetero_la.tiles.kernels.device import Array, Device, Event, Queue
 
 _BUFFERS = 4
-_BUFFER_BYTES = 1 << 25
+_BUFFER_BYTES = 1 << 24
 _TURNED = 3  # buffers on each other GPU
 _OF_ANOTHER_GPU = -1  # the buffer for its rows: the copy queue itself does not fill it too soon
 _PARALLEL_BYTES = 1 << 21  # smaller host copies are not worth a second thread

@@ -86,6 +86,27 @@ def gemm(
     )  # fmt: skip
 
 
+def gemm_batch(
+    handle: int, alpha: int, A: Block, B: Block, beta: int, C: Block, shape: Triple, steps: Triple,
+    count: int, trans: str = "nn",
+) -> None:  # fmt: skip
+    """Enqueue products with a handle of cuBLAS; see `GpuQueue.gemm_batch`."""
+    dtype = C.dtype
+    _cublas("gemmStridedBatched", dtype)(
+        handle, _operation(trans[0], dtype), _operation(trans[1], dtype), *shape,
+        _scalar(alpha, dtype)[0], A.pointer, A.ld, steps[0], B.pointer, B.ld, steps[1],
+        _scalar(beta, dtype)[0], C.pointer, C.ld, steps[2], count,
+    )  # fmt: skip
+
+
+def trsm(handle: int, form: Triangular, A: Block, B: Block, order: int, columns: int) -> None:
+    """Enqueue a triangular solve with a handle of cuBLAS; see `GpuQueue.trsm`."""
+    _cublas("trsm", B.dtype)(
+        handle, _LEFT, _FILL[form.triangle], _operation(form.trans, B.dtype), int(form.unit),
+        order, columns, _scalar(1, B.dtype)[0], A.pointer, A.ld, B.pointer, B.ld,
+    )  # fmt: skip
+
+
 def trsm_batch(
     handle: int,
     triangle: str,
@@ -106,7 +127,7 @@ def trsm_batch(
         Whether its diagonal is of ones.
     A, B : Block
         Leading dimensions and type of the matrices.
-    pointers : cupy.ndarray of uint64, shape (2, ...)
+    pointers : tuple of cupy.ndarray of uint64
         Addresses of the matrices A, and of the matrices B, which are square.
     order, count : int
         Their order, and their number.
@@ -280,12 +301,7 @@ class GpuQueue:
         trans: str = "nn",
     ) -> None:
         """Compute `gemm` `count` times, each `steps` elements further in A, B and C."""
-        dtype = C.dtype
-        _cublas("gemmStridedBatched", dtype)(
-            self.handle("cublas"), _operation(trans[0], dtype), _operation(trans[1], dtype), *shape,
-            _scalar(alpha, dtype)[0], A.pointer, A.ld, steps[0], B.pointer, B.ld, steps[1],
-            _scalar(beta, dtype)[0], C.pointer, C.ld, steps[2], count,
-        )  # fmt: skip
+        gemm_batch(self.handle("cublas"), alpha, A, B, beta, C, shape, steps, count, trans)
 
     def syrk(self, alpha: int, A: Block, beta: int, C: Block, order: int, k: int) -> None:
         """Compute C <- alpha A A^T + beta C in the lower triangle of C, A of k columns."""
@@ -297,11 +313,7 @@ class GpuQueue:
 
     def trsm(self, form: Triangular, A: Block, B: Block, order: int, columns: int) -> None:
         """Compute B <- T^-1 B or T^-H B, T the triangle of A that `form` names."""
-        _cublas("trsm", B.dtype)(
-            self.handle("cublas"), _LEFT, _FILL[form.triangle], _operation(form.trans, B.dtype),
-            int(form.unit), order, columns, _scalar(1, B.dtype)[0], A.pointer, A.ld,
-            B.pointer, B.ld,
-        )  # fmt: skip
+        trsm(self.handle("cublas"), form, A, B, order, columns)
 
     def potrf(self, A: Block, order: int, info: int) -> None:
         """Overwrite the lower triangle of A by its Cholesky factor; `info` is an address."""

@@ -12,8 +12,9 @@ from hetero_la.tiles.kernels.device import Array
 from hetero_la.tiles.kernels.gpu.queue import block
 from hetero_la.tiles.kernels.spec import LETTER
 
-#: Names of the vectors, each with the number of the only step, and the vectors.
-Vectors = dict[tuple[str, int], np.ndarray]
+#: Names of the vectors, each with the number of the only step, and the vectors; info is on the
+#: host, and the others stay on the GPU.
+Vectors = dict[tuple[str, int], Array]
 _LEFT, _LOWER = 0, 0
 _MOST = 2**29  # most entries of reflectors in a call of ormqr, which fails for 2^30
 
@@ -88,20 +89,26 @@ def _getrf(a: Array) -> Array:
 
 
 def _lu_vectors(found: Array) -> Vectors:
-    host = found.get()
-    return {("ipiv", 0): host[:-1] - np.int32(1), ("info", 0): host[-1:]}
+    found[:-1] -= 1
+    return {("ipiv", 0): found[:-1], ("info", 0): found[-1:].get()}
 
 
-def _getrs(a: Array, ipiv: Array, b: Array) -> None:
+def _getrs(a: Array, ipiv: Array, b: Array, *, adjoint: bool = False) -> None:
     import cupy
     from cupy.cuda import device
     from cupy_backends.cuda.libs import cusolver
 
     A, B, unread = block(a), block(b), cupy.empty(1, np.int32)
+    letter = (1 if a.dtype.kind == "f" else 2) if adjoint else 0
     getattr(cusolver, LETTER[a.dtype.char] + "getrs")(
-        device.get_cusolver_handle(), 0, *b.shape, A.pointer, A.ld, ipiv.data.ptr,
+        device.get_cusolver_handle(), letter, *b.shape, A.pointer, A.ld, ipiv.data.ptr,
         B.pointer, B.ld, unread.data.ptr,
     )  # fmt: skip
+
+
+def lu_solve(a: Array, piv: Array, b: Array, *, adjoint: bool) -> None:
+    """Overwrite B with A^-1 B or A^-H B, from L and U and the row interchanges."""
+    _getrs(a, piv + np.int32(1), b, adjoint=adjoint)
 
 
 def cholesky(a: Array, b: Array) -> Vectors:
@@ -134,7 +141,7 @@ def _geqrf(a: Array) -> Array:
 
 
 def _qr_vectors(tau: Array) -> Vectors:
-    return {("tau", 0): tau.get(), ("method", 0): np.zeros(1, np.int32)}
+    return {("tau", 0): tau, ("method", 0): np.zeros(1, np.int32)}
 
 
 def qr_and_q(a: Array, b: Array) -> Vectors:
@@ -151,19 +158,20 @@ def qr_and_q(a: Array, b: Array) -> Vectors:
 def qr_and_lstsq(a: Array, b: Array) -> Vectors:
     """Overwrite A with its packed factors, and B with X, and below it the rest of Q^H B."""
     found, n = qr(a, b), a.shape[1]
-    _solve_upper(a[:n], b[:n], adjoint=False)
+    solve_upper(a[:n], b[:n], adjoint=False)
     return found
 
 
 def qr_and_minimum_norm(a: Array, b: Array) -> Vectors:
     """Overwrite A with its packed factors, and B with the shortest X of A^H X = B."""
     tau, n = _geqrf(a), a.shape[1]
-    _solve_upper(a[:n], b[:n], adjoint=True)
+    solve_upper(a[:n], b[:n], adjoint=True)
     multiply_by_q(a[:, : len(tau)], tau, b, adjoint=False)
     return _qr_vectors(tau)
 
 
-def _solve_upper(a: Array, b: Array, *, adjoint: bool) -> None:
+def solve_upper(a: Array, b: Array, *, adjoint: bool) -> None:
+    """Overwrite B with R^-1 B or R^-H B, R the upper triangle of A."""
     from cupyx.scipy.linalg import solve_triangular
 
     b[...] = solve_triangular(a, b, trans=2 if adjoint else 0, check_finite=False)
@@ -232,7 +240,7 @@ def _compared_qr(a: Array, b: Array | None) -> None:
     if b is not None:
         c = cupy.asfortranarray(b[:, None] if b.ndim == 1 else b)
         multiply_by_q(a[:, : len(tau)], tau, c, adjoint=True)
-        _solve_upper(a[: len(tau), : len(tau)], c[: len(tau)], adjoint=False)
+        solve_upper(a[: len(tau), : len(tau)], c[: len(tau)], adjoint=False)
 
 
 _LIBRARY_ROUTINES: dict[str, Callable[[Any, Any], None]] = {

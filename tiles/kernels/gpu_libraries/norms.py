@@ -48,13 +48,13 @@ def largest_modulus(a: Array) -> Array:
 
 @functools.cache
 def start_vectors() -> Any:
-    """Return a kernel that fills an n x 2 matrix with the first vectors of a norm's estimate."""
+    """Return a kernel that fills a 2 x n matrix with the first vectors of a norm's estimate."""
     import cupy
 
     return cupy.ElementwiseKernel(
-        "int64 n, int64 row, int64 column", "T x",
-        "double slope = n > 1 ? 1 + (double)row / (n - 1) : 1;"
-        "x = column ? (row % 2 ? -slope : slope) * 2 / (3.0 * n) : 1.0 / n",
+        "int64 n", "T x",
+        "long long row = i % n; double slope = n > 1 ? 1 + (double)row / (n - 1) : 1;"
+        "x = i >= n ? (row % 2 ? -slope : slope) * 2 / (3.0 * n) : 1.0 / n",
         "norm_estimate_start",
     )  # fmt: skip
 

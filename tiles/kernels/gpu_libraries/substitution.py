@@ -6,22 +6,24 @@ the other.  With the inverses of the diagonal blocks, a block of rows takes two 
 
 from __future__ import annotations
 
+import functools
+import operator
+
 import numpy as np
 
 from hetero_la.tiles.kernels.device import Array
-from hetero_la.tiles.kernels.gpu.queue import block, gemm, trsm_batch
+from hetero_la.tiles.kernels.gpu.queue import Block, block, gemm, gemm_batch, trsm, trsm_batch
 from hetero_la.tiles.kernels.gpu_libraries.norms import (
     column_sums,
     largest_modulus,
     signs,
     start_vectors,
 )
+from hetero_la.tiles.kernels.spec import Triangular
+from hetero_la.tiles.storage.pivots import permutation
 
-#: Order of the diagonal blocks, and that of the factors from which they are twice as large: there
-#: the products are long enough.
-_BLOCK, _LARGE = 256, 8192
-
-
+#: Order of the diagonal blocks, and that of the smaller ones from whose inverses theirs are made.
+_BLOCK, _LEAF = 1024, 256
 #: Factors -> their triangles in the order of a solve, each with whether its adjoint is meant.
 _FORMS = {
     "lu": (("l", False), ("u", False)),
@@ -39,12 +41,17 @@ class Substitution:
         The packed factors, column-major.
     form : {"lu", "cholesky", "r"}
         What they are: L with a unit diagonal and U; L, with L^H; or an upper triangle.
+    piv : array of int, shape (n,), optional
+        Row interchanges of LU.
     """
 
-    def __init__(self, factors: Array, form: str) -> None:
+    def __init__(self, factors: Array, form: str, piv: Array | None = None) -> None:
+        import cupy
+
         self._n, self._factors, self._steps = len(factors), block(factors), _FORMS[form]
-        self._nb = _BLOCK if self._n < _LARGE else 2 * _BLOCK
+        self._nb = min(_BLOCK, self._n)
         self._kept = factors  # `_factors` is but its address
+        self._rows = None if piv is None else cupy.asarray(permutation(piv, self._n))
         self._inverses = {
             triangle: self._invert(triangle, unit=form == "lu" and triangle == "l")
             for triangle in sorted({triangle for triangle, _ in self._steps})
@@ -55,20 +62,76 @@ class Substitution:
         import cupy
 
         n, nb, T = self._n, self._nb, self._factors
-        inverses = cupy.zeros((-(-n // nb), nb * nb), T.dtype)
-        inverses[:, :: nb + 1] = 1
-        found = inverses.reshape(-1, nb).T
-        W, whole, rest = block(found), n // nb, n % nb
-        for start, order, count in ((0, nb, whole), (whole * nb, rest, 1)):
-            if order and count:
-                places = range(start, start + order * count, order)
-                both = [(T.at(i, i).pointer, W.at(0, i).pointer) for i in places]
-                addresses = cupy.asarray(np.array(both, np.uint64).T.copy())
-                trsm_batch(_handle(), triangle, unit, T, W, addresses, order, count)
-        return found
+        blocks = cupy.zeros((-(-n // nb), nb * nb), T.dtype)
+        blocks[:, :: nb + 1] = 1
+        inverses = blocks.reshape(-1, nb).T
+        W = block(inverses)
+        self._invert_leaves(triangle, unit, W)
+        # Pairs at the same place in all blocks but the last are joined at once.
+        whole, last = n // nb, n % nb
+        for parts, start, order in ((whole, 0, nb), (1, whole * nb, last)):
+            size = _LEAF
+            while size < order and parts:
+                for place in range(0, order - size, 2 * size):
+                    rows = min(size, order - place - size)
+                    at = T.at(start + place, start + place), W.at(place, start + place)
+                    self._join(triangle, *at, size, rows, parts)
+                size *= 2
+        return inverses
+
+    def _invert_leaves(self, triangle: str, unit: bool, W: Block) -> None:
+        """Overwrite the identity in W with the inverses of the leaves on the diagonal."""
+        import cupy
+
+        n, nb, T = self._n, self._nb, self._factors
+        count, rest = divmod(n, _LEAF)
+        if count:
+            starts = _LEAF * cupy.arange(count)
+            places = starts * (T.ld + 1), starts % nb + starts * W.ld
+            addresses = [
+                (f.pointer + T.dtype.itemsize * at).astype(np.uint64)
+                for f, at in zip((T, W), places, strict=True)
+            ]
+            trsm_batch(_handle(), triangle, unit, T, W, addresses, _LEAF, count)
+        if rest:
+            at, form = count * _LEAF, Triangular(triangle, "n", unit)
+            trsm(_handle(), form, T.at(at, at), W.at(at % nb, at), rest, rest)
+
+    def _join(self, triangle: str, T: Block, W: Block, size: int, rows: int, count: int) -> None:
+        """Complete the inverse of pairs of diagonal blocks of orders `size` and `rows`.
+
+        W21 = -W22 L21 W11 in a lower triangle, W12 = -W11 U12 W22 in an upper one.
+        """
+        import cupy
+
+        first, second = W, W.at(size, size)
+        if triangle == "l":
+            shape, across, target = (rows, size), T.at(size, 0), W.at(size, 0)
+            left, right = second, first
+        else:
+            shape, across, target = (size, rows), T.at(0, size), W.at(0, size)
+            left, right = first, second
+        m, n = shape
+        product = cupy.empty((count, m * n), T.dtype)
+        P = Block(product.data.ptr, m, T.dtype)
+        step, own = self._nb * (T.ld + 1), self._nb * W.ld
+        gemm_batch(_handle(), 1, across, right, 0, P, (m, n, n), (step, own, m * n), count)
+        gemm_batch(_handle(), -1, left, P, 0, target, (m, n, m), (own, m * n, own), count)
 
     def solve(self, b: Array, *, adjoint: bool = False) -> Array:
-        """Solve with the product of the factors, or with its adjoint, for B of shape (n, p)."""
+        """Return A^-1 B, or A^-H B, for B of shape (n, p)."""
+        import cupy
+
+        if self._rows is None:
+            return self._solve(b, adjoint)
+        if not adjoint:
+            return self._solve(b[self._rows], adjoint)
+        x = cupy.empty_like(b, order="F")
+        x[self._rows] = self._solve(b, adjoint)
+        return x
+
+    def _solve(self, b: Array, adjoint: bool) -> Array:
+        """Solve with the product of the factors, without the row interchanges."""
         import cupy
 
         x = cupy.array(b, self._factors.dtype, order="F")
@@ -101,8 +164,8 @@ class Substitution:
                 shape = (count, columns, size)
                 gemm(handle, -1, across, Y.at(start, 0), 1, X.at(rest, 0), shape, form)
 
-    def inverse(self, rows: Array) -> Array:
-        """Return the inverse of P^T L U, P the permutation `rows`; these factors are L and U.
+    def inverse(self) -> Array:
+        """Return A^-1 from the factors of LU.
 
         Row block i of L^-1 has zeros right of its diagonal, which are left out.
         """
@@ -113,12 +176,19 @@ class Substitution:
         x.T.reshape(-1)[:: n + 1] = 1
         self._substitute("l", x, y, adjoint=False, triangular=True)
         self._substitute("u", y, x, adjoint=False)
-        y[:, rows] = x
+        y[:, self._rows] = x
         return y
+
+    def _explicit_inverse(self) -> Array:
+        """Return the inverse of the product, whose triangles are single blocks."""
+        parts = [self._inverses[name].T.conj() if turned else self._inverses[name]
+                 for name, turned in reversed(self._steps)]  # fmt: skip
+        return functools.reduce(operator.matmul, parts)
 
     def inverse_norm(self) -> Array:
         """Estimate the 1-norm of the inverse of the product, as an array of no dimension.
 
+        If a single block has all of it, the inverse is formed.
         One step of the block estimator [1]_ with two columns: 1 / n in all entries, and LAPACK's
         entries of alternating signs.  It takes two solves, and no wait.  Row interchanges do not
         change the norm.
@@ -130,10 +200,12 @@ class Substitution:
         """
         import cupy
 
-        n, x = self._n, cupy.empty((self._n, 2), self._factors.dtype, order="F")
-        start_vectors()(n, cupy.arange(n)[:, None], cupy.arange(2), x)
-        y = self.solve(x)
-        z = self.solve(signs(x.dtype.kind == "f")(y), adjoint=True)
+        if self._n == self._nb:
+            return column_sums(self._explicit_inverse()).max()
+        x = cupy.empty((2, self._n), self._factors.dtype)
+        start_vectors()(self._n, x)
+        y = self._solve(x.T, adjoint=False)
+        z = self._solve(signs(x.dtype.kind == "f")(y), adjoint=True)
         return cupy.maximum(column_sums(y).max(), largest_modulus(z))
 
 

@@ -1,0 +1,125 @@
+"""Functions of arrays on the host, computed on a GPU of the calling thread where that is faster."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hetero_la.api.factors import Factors
+from hetero_la.checks.inputs import common_dtype, lapack_dtype
+from hetero_la.execution.executor_choice import caller_gpu
+from hetero_la.execution.gpu_choice import HostProblem, gpu_for
+from hetero_la.execution.resident_factors import FactorsOnGpu
+from hetero_la.planning.decisions import Problem
+from hetero_la.tiles.arrays.forks import ProcessLock
+from hetero_la.tiles.arrays.transfer import is_device_array, on_device_index
+from hetero_la.tiles.storage.host_copies import HostCopies
+
+#: Elements of a matrix below which no GPU is considered: the host is done within its copies.
+LEAST_ELEMENTS = 1 << 15
+_copying = ProcessLock()
+
+
+class Work(NamedTuple):
+    """What a function computes.
+
+    Attributes
+    ----------
+    routine : str
+        A key of `ROUTINES`.
+    columns : int
+        Columns that it makes beside the matrix and its right-hand sides.
+    results : int
+        Elements of the results.
+    """
+
+    routine: str
+    columns: int = 0
+    results: int = 0
+
+
+#: Given the bound arguments and the matrix, returns the work; None if the host has to do it.
+WorkOf = Callable[[dict[str, Any], int, int], "Work | None"]
+
+
+def on_a_gpu(
+    function: Callable[..., Any], work_of: WorkOf, core: tuple[str, ...],
+    signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any],
+) -> tuple[Any] | None:  # fmt: skip
+    """Compute on a GPU what is predicted to be there first, copies counted.
+
+    Parameters
+    ----------
+    function : callable
+        The function, for arrays of any place.
+    work_of : callable
+        What it computes.
+    core : tuple of str
+        Names of its array arguments.
+    signature : inspect.Signature
+        Of the function.
+    args, kwargs
+        Its arguments.
+
+    Returns
+    -------
+    tuple or None
+        The result, on the host; None if the function is to be called with these arguments.
+    """
+    try:
+        arguments = signature.bind(*args, **kwargs).arguments
+    except TypeError:  # which the call will raise
+        return None
+    arrays = {name: arguments[name] for name in core if arguments.get(name) is not None}
+    asked = _asked(work_of, arrays, arguments) if len(arrays) == len(core) else None
+    gpu = None if asked is None else gpu_for(asked)
+    if gpu is None:
+        return None
+    try:
+        with _copying, on_device_index(gpu):
+            copies = _copies(gpu)
+            given = {name: copies.to_gpu(a) for name, a in arrays.items()}
+            found = function(**{**arguments, **given})
+            return (_home(found, copies),)
+    except MemoryError:  # of the GPU
+        return None
+
+
+def _asked(
+    work_of: WorkOf, arrays: dict[str, Any], arguments: dict[str, Any]
+) -> HostProblem | None:
+    plain = all(type(a) is np.ndarray and a.ndim in (1, 2) and a.size for a in arrays.values())
+    a, *beside = arrays.values()
+    if not plain or a.ndim != 2 or arguments.get("client") is not None or arguments.get("options"):
+        return None
+    m, n = a.shape
+    work = work_of(arguments, m, n)
+    if work is None or any(len(b) != m for b in beside):
+        return None
+    try:
+        dtype = common_dtype(a.dtype, beside[0].dtype) if beside else lapack_dtype(a.dtype, "a")
+    except ValueError:
+        return None
+    nrhs = sum(b.size // m for b in beside) + work.columns
+    return HostProblem(Problem(work.routine, m, n, nrhs, dtype), work.results)
+
+
+@functools.cache
+def _copies(gpu: int) -> HostCopies:
+    return HostCopies(caller_gpu(gpu))
+
+
+def _home(found: Any, copies: HostCopies) -> Any:
+    """Copy results to the host."""
+    if isinstance(found, Factors):
+        kept = FactorsOnGpu(*found)
+        packed, other = _home(tuple(found), copies)
+        return type(found)(packed, other, found.info, found._report, kept)
+    if isinstance(found, tuple):
+        parts = [_home(part, copies) for part in found]
+        return found._make(parts) if hasattr(found, "_make") else tuple(parts)
+    return copies.to_host(found) if is_device_array(found) else found
