@@ -25,6 +25,7 @@ def run(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
         [
             sys.executable, "-m", "pytest", "-c", folder / "pytest.ini", "--rootdir", folder,
             "-p", "tests.scipy_swap", "-p", "no:cacheprovider", "-q", "-rfE", "--tb=short",
+            "--assert=plain",
             *options, "--pyargs", *MODULES,
         ],
         env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
