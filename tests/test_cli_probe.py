@@ -194,6 +194,10 @@ def test_no_line_of_a_plot_touches_its_frame() -> None:
      (["--scheduler", "tcp://127.0.0.1:9", "--quick"], "this machine: leave out --quick")],
 )  # fmt: skip
 def test_what_cannot_be_is_refused_at_once(
-    argv: list[str], sentence: str, capfd: pytest.CaptureFixture[str]
+    argv: list[str],
+    sentence: str,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(clients, "_ANSWER_SECONDS", 0.5)
     assert sentence in refused(capfd, "probe", *argv)

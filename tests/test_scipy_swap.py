@@ -28,7 +28,8 @@ def run(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
             "--assert=plain",
             *options, "--pyargs", *MODULES,
         ],
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
+        env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+             "PYTHONPATH": str(Path(__file__).parents[1])},
         cwd=folder, capture_output=True, text=True, check=False, timeout=1700,
     )  # fmt: skip
 
