@@ -1,18 +1,18 @@
 from __future__ import annotations
 
 import gc
-import multiprocessing
 import os
 import sys
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import dask
-import distributed  # noqa: F401  (it names what forked workers begin with, which tests change)
 import numpy as np
 import pytest
 import scipy.linalg  # noqa: F401  (its BLAS is to be loaded before the limit is set)
+from distributed.utils import get_mp_context
 from threadpoolctl import threadpool_limits
 
 METHOD = "distributed.worker.multiprocessing-method"
@@ -28,9 +28,9 @@ def _workers_are_forked() -> Iterator[None]:
     if "DASK_" + METHOD.upper().replace(".", "__").replace("-", "_") in os.environ:
         yield
         return
-    preloaded = ["distributed", "scipy.linalg", "hetero_la"]
-    multiprocessing.get_context("forkserver").set_forkserver_preload(preloaded)
     with dask.config.set({METHOD: "forkserver"}):
+        context: Any = get_mp_context()  # its first call sets what they begin with, without these
+        context.set_forkserver_preload(["distributed", "hetero_la.dask_arrays"])
         yield
 
 

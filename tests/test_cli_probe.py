@@ -22,7 +22,7 @@ from hetero_la.scheduler.machine import profile as machine_profile
 from hetero_la.scheduler.machine.profile_file import FORMAT, read_profile
 from hetero_la.scheduler.machine.this_machine import current_profile
 from hetero_la.scheduler.placement.workers import WorkerInfo
-from hetero_la.scheduler.probe import machine
+from hetero_la.scheduler.probe import copies, dask_latency, machine
 from tests.command_line import in_own_folder, refused  # noqa: F401  (a fixture)
 from tests.machine import kept, measured, profile
 from tests.scheduler.recovery import local_cluster
@@ -39,6 +39,10 @@ FEW = {
 def few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HETERO_LA_PROFILE", str(tmp_path / "kept" / "profile.json"))
     monkeypatch.setattr(machine, "grids", lambda *args, **kwargs: FEW)
+    monkeypatch.setattr(copies, "_COLUMNS", 256)
+    monkeypatch.setattr(copies, "_MESSAGES", (2**13, 2**23))
+    monkeypatch.setattr(copies, "_TIMES", 2)
+    monkeypatch.setattr(dask_latency, "_REPEATS", 2)
     monkeypatch.setattr(clients, "_ANSWER_SECONDS", 2.0)  # where no scheduler is
     monkeypatch.setattr("os.getloadavg", lambda: (0.0, 0.0, 0.0))  # whatever else is running
 
@@ -190,6 +194,10 @@ def test_no_line_of_a_plot_touches_its_frame() -> None:
      (["--scheduler", "tcp://127.0.0.1:9", "--quick"], "this machine: leave out --quick")],
 )  # fmt: skip
 def test_what_cannot_be_is_refused_at_once(
-    argv: list[str], sentence: str, capfd: pytest.CaptureFixture[str]
+    argv: list[str],
+    sentence: str,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(clients, "_ANSWER_SECONDS", 0.5)
     assert sentence in refused(capfd, "probe", *argv)

@@ -172,8 +172,8 @@ def test_ctrl_c_ends_the_process_within_seconds(where: str, tmp_path: Path) -> N
 
 @pytest.mark.parametrize(
     ("line", "closed"),
-    [("lu --random 50", "2>&-"), ("lu --random 50", "0<&- 2>&-"),
-     ("solve --random 50", "0<&- 2>&-"), ("lu --random 50 -v", "2>&-")],
+    [("lu --random 50", "2>&-"), ("solve --random 50", "0<&- 2>&-"), ("lu --random 50 -v", "2>&-"),
+     pytest.param("lu --random 50", "0<&- 2>&-", marks=pytest.mark.exhaustive)],
 )  # fmt: skip
 def test_a_closed_stderr_does_no_harm(line: str, closed: str) -> None:
     shell = f"exec {shlex.join([*COMMAND, *line.split()])} {closed}"
@@ -214,8 +214,9 @@ def interrupted_process(argv: Sequence[str], pauses: Sequence[float]) -> tuple[i
 
 @pytest.mark.parametrize(
     "pause",
-    [0.0, 0.02, 0.3, *(pytest.param(x, marks=pytest.mark.slow) for x in (0.005, 0.05, 0.1))],
-)
+    [0.0, 0.3, pytest.param(0.02, marks=pytest.mark.exhaustive),
+     *(pytest.param(x, marks=pytest.mark.slow) for x in (0.005, 0.05, 0.1))],
+)  # fmt: skip
 def test_several_ctrl_c_are_as_one(pause: float, tmp_path: Path) -> None:
     program = "import sys; from hetero_la.cli.main import main; sys.exit(main())"
     argv = ["sweep", "lu", "--n", "400", "--repeat", "9999", "--cpus", "1", "--csv", "s.csv"]

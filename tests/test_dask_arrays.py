@@ -111,9 +111,12 @@ def test_any_chunks_give_the_result_of_the_array(chunks: Any) -> None:
 
 @pytest.mark.parametrize(
     ("scheduler", "dtype"),
-    covering(["sync", "threads"], ["float64", "complex64"]),
+    # In portions, the next test has several threads with the others by default.
+    [("sync", "float64"), ("threads", "complex64"),
+     pytest.param("sync", "complex64", marks=pytest.mark.exhaustive),
+     pytest.param("threads", "float64", marks=pytest.mark.exhaustive)],
     indirect=["scheduler"],
-)
+)  # fmt: skip
 def test_several_threads_do_a_long_run_together(
     dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

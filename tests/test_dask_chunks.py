@@ -37,6 +37,7 @@ MATRIX_MISTAKES: dict[str, Callable[[NDArray], Any]] = {
     "transposed": lambda x: x.T.copy(),
     "sparse": scipy.sparse.csr_array,
 }
+ALL_MISTAKES = MISTAKES | MATRIX_MISTAKES
 
 
 def mistaken(a: NDArray, mistake: Callable[[NDArray], Any]) -> da.Array:
@@ -45,10 +46,20 @@ def mistaken(a: NDArray, mistake: Callable[[NDArray], Any]) -> da.Array:
     return da.map_blocks(mistake, x, dtype=a.dtype, meta=np.empty((0,) * a.ndim, a.dtype))
 
 
-@pytest.mark.parametrize("mistake", [*MISTAKES, *MATRIX_MISTAKES])
-def test_chunks_that_are_not_as_declared_are_refused(mistake: str) -> None:
-    change = (MISTAKES | MATRIX_MISTAKES)[mistake]
-    for case in CASES:
+#: One mistake in all calls, and all of them in one call of each function.
+REFUSED = [
+    *((mistake, list({case.name: case for case in CASES}.values())) for mistake in ALL_MISTAKES),
+    *(pytest.param(mistake, CASES, marks=[] if mistake == "one row" else pytest.mark.exhaustive)
+      for mistake in ALL_MISTAKES),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("mistake", "cases"), REFUSED, ids=lambda given: given if isinstance(given, str) else len(given)
+)
+def test_chunks_that_are_not_as_declared_are_refused(mistake: str, cases: list[Case]) -> None:
+    change = ALL_MISTAKES[mistake]
+    for case in cases:
         for place, a in enumerate(case.arrays):
             if a.ndim == 1 and mistake in MATRIX_MISTAKES:
                 continue

@@ -25,9 +25,11 @@ def run(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
         [
             sys.executable, "-m", "pytest", "-c", folder / "pytest.ini", "--rootdir", folder,
             "-p", "tests.scipy_swap", "-p", "no:cacheprovider", "-q", "-rfE", "--tb=short",
+            "--assert=plain",
             *options, "--pyargs", *MODULES,
         ],
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])},
+        env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+             "PYTHONPATH": str(Path(__file__).parents[1])},
         cwd=folder, capture_output=True, text=True, check=False, timeout=1700,
     )  # fmt: skip
 

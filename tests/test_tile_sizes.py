@@ -127,7 +127,8 @@ def test_a_lost_worker_does_not_change_the_result(
 def test_dask_arrays_in_any_tiles_give_the_same_result(sizes: str, chunks: tuple[int, int]) -> None:
     for case in cases("float64"):
         result = case.call(lambda a: chunked(a, chunks if a.ndim == 2 else 13), nb=sizes)
-        with warnings.catch_warnings():
+        # Not on the cluster of the tests above, whose client is the current one.
+        with warnings.catch_warnings(), dask.config.set(scheduler="threads"):
             warnings.simplefilter("error", LinAlgWarning)
             (found,) = dask.compute(result)
         assert_same(found, plain(case.call(nb=16)))

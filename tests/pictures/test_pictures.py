@@ -23,6 +23,7 @@ from hetero_la.pictures.scene import Line, Rect, Scene, Text, text_width
 from hetero_la.pictures.svg import svg
 from hetero_la.tiles.kernels.spec import SPECS, Role
 from tests.pictures.drawn import ROUTINES, placed, shapes, texts
+from tests.support import covering
 
 
 def boxes(scene: Scene) -> dict[str, Rect]:
@@ -56,9 +57,9 @@ def test_every_task_is_there_and_none_hides_another(routine: str, granularity: s
     assert sorted(kinds) == sorted(task.kind for task in subject.graph.tasks)
 
 
-@pytest.mark.parametrize("workers", [0, 1, 2, 4])
-@pytest.mark.parametrize("tiles", [3, 8, 30, 60])
-@pytest.mark.parametrize("routine", ROUTINES)
+@pytest.mark.parametrize(
+    ("routine", "tiles", "workers"), covering(ROUTINES, [3, 8, 30, 60], [0, 1, 2, 4])
+)
 def test_no_text_lies_on_another_or_outside(routine: str, tiles: int, workers: int) -> None:
     subject = placed(routine, tiles, workers)
     scene = (draw_every_task if tiles < 10 else draw_collapsed)(subject)

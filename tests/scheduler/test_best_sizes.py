@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterator
 from dataclasses import replace
@@ -11,7 +12,7 @@ import pytest
 from hetero_la.algorithms.routines import ROUTINES
 from hetero_la.scheduler.machine.device import H200, DeviceModel, cores
 from hetero_la.scheduler.machine.model import MachineModel
-from hetero_la.scheduler.predict.estimate import Stages
+from hetero_la.scheduler.predict.estimate import Stage, Stages, Trailing
 from hetero_la.scheduler.predict.simulate import simulate
 from hetero_la.scheduler.predict.tile_sizes import SearchRule, best_sizes
 from hetero_la.tiles.storage.layout import TileLayout
@@ -33,15 +34,26 @@ def stages_of(
     return Stages(build, layout, model, range(owners), None, "float64", neighbours)
 
 
-def run_seconds(stages: Stages, sizes: tuple[int, ...], rule: SearchRule) -> float:
-    """A run, stage by stage."""
-    start, total, trailing = 0, 0.0, None
-    for nb in sizes:
-        tile = stages.tile(start, nb)
-        total += stages.stage(trailing, stages.panel(tile)).of(rule.lookahead)
-        trailing = stages.trailing(tile)
-        start += nb
-    return total + trailing.seconds
+class Runs:
+    """Runs, stage by stage; the stages that they have in common are computed once."""
+
+    def __init__(self, stages: Stages) -> None:
+        self._stages = stages
+        self._stage, self._trailing = functools.cache(self._stage_at), functools.cache(self._beyond)
+
+    def seconds(self, sizes: tuple[int, ...], rule: SearchRule) -> float:
+        start, before, total = 0, 0, 0.0
+        for nb in sizes:
+            total += self._stage(start, before, nb).of(rule.lookahead)
+            start, before = start + nb, nb
+        return total + self._trailing(start - before, before).seconds
+
+    def _stage_at(self, start: int, before: int, nb: int) -> Stage:
+        trailing = self._trailing(start - before, before) if before else None
+        return self._stages.stage(trailing, self._stages.panel(self._stages.tile(start, nb)))
+
+    def _beyond(self, start: int, nb: int) -> Trailing:
+        return self._stages.trailing(self._stages.tile(start, nb))
 
 
 def all_sizes(order: int, sizes: list[int], largest: int) -> Iterator[tuple[int, ...]]:
@@ -71,14 +83,14 @@ def test_no_other_sizes_are_better(
 ) -> None:
     stages = stages_of(routine, m, n, device, owners, nrhs)
     order, sizes = min(m, n), [64, 128, 192]
-    found = best_sizes(stages, order, sizes, 256, RULES)
+    found, runs = best_sizes(stages, order, sizes, 256, RULES), Runs(stages)
     for rule, (seconds, best) in zip(RULES, found, strict=True):
         widths = tuple(best)
         assert sum(widths) == order
-        assert run_seconds(stages, widths, rule) == pytest.approx(seconds, rel=1e-12)
+        assert runs.seconds(widths, rule) == pytest.approx(seconds, rel=1e-12)
         assert follows(rule, widths)
         every = [one for one in all_sizes(order, sizes, 256) if follows(rule, one)]
-        least = min(run_seconds(stages, one, rule) for one in every)
+        least = min(runs.seconds(one, rule) for one in every)
         assert seconds == pytest.approx(least, rel=1e-12)
     assert found[2][0] <= found[0][0]  # look-ahead
     assert found[2][0] <= found[3][0]  # freedom

@@ -85,7 +85,11 @@ def run(made: Setup, gpus: Sequence[Device], team: Mixed, given: Problem) -> np.
 
 
 @pytest.mark.parametrize("team", MIXED)
-@pytest.mark.parametrize("routine", CASES)
+@pytest.mark.parametrize(
+    "routine",
+    [pytest.param(routine, marks=[] if routine in ("lu", "solve") else pytest.mark.exhaustive)
+     for routine in CASES],
+)  # fmt: skip
 def test_columns_are_dealt_out_in_proportion(routine: str, team: Mixed) -> None:
     shape = tuple(120 * bool(size) for size in CASES[routine][-1])
     made = set_up_mixed(routine, shape, team, 1)
@@ -98,11 +102,11 @@ def test_columns_are_dealt_out_in_proportion(routine: str, team: Mixed) -> None:
 @pytest.mark.parametrize("routine", CASES)
 def test_programs_of_mixed_owners_end(routine: str, depth: int) -> None:
     """A CPU worker is stopped by what it waits for, and a GPU by what it cannot enqueue."""
-    for team, late, virtual in itertools.product(MIXED, (False, True), (False, True)):
-        workers = [WorkerInfo(f"gpu{i}", "gpu", virtual=virtual) for i in range(len(team.gpus))]
-        workers += [WorkerInfo(f"cpu{i}", "cpu") for i in range(len(team.cpus))]
-        for shape in CASES[routine]:
-            made = set_up_mixed(routine, shape, team, depth, late)
+    for team, late, shape in itertools.product(MIXED, (False, True), CASES[routine]):
+        made = set_up_mixed(routine, shape, team, depth, late)
+        for virtual in (False, True):
+            workers = [WorkerInfo(f"gpu{i}", "gpu", virtual=virtual) for i in range(len(team.gpus))]
+            workers += [WorkerInfo(f"cpu{i}", "cpu") for i in range(len(team.cpus))]
             run = simulate(
                 made.programs, made.traffic, made.graph, MachineModel.nominal(workers),
                 host_arrays=True,

@@ -32,11 +32,13 @@ from tests.support import (
     Setup,
     arriving,
     assert_close,
+    covering,
     pivots,
     random,
     run_by_messages,
     run_in_threads,
     set_up,
+    spread,
 )
 
 NB = 4
@@ -45,13 +47,17 @@ SHAPES = [
     *((m, n, cut, 0) for m, n in itertools.product((1, 2, 4, 7), repeat=2) for cut in (0, 1)),
     *((n, n, cut, r) for n in (1, 2, 3, 5, 8) for cut in (0, 1) for r in (1, 2, 3)),
 ]  # fmt: skip
+#: Look-ahead.
+DEPTHS = (0, 1, 2, 3)
+#: Whether one more worker factors panels, and whether owners share memory.
+KINDS = [(False, False), (False, True), (True, False)]
 #: Owners, whether one more worker factors panels, look-ahead, whether they share memory.
 TEAMS = [
     (owners, panel, depth, shared)
     for owners, panel, depth, shared in itertools.product(
-        (1, 2, 3, 5), (False, True), (0, 1, 2, 3), (False, True)
+        (1, 2, 3, 5), (False, True), DEPTHS, (False, True)
     )
-    if not (shared and panel)
+    if (panel, shared) in KINDS
 ]
 
 
@@ -77,9 +83,11 @@ def _one_blas_thread():
 
 @pytest.mark.parametrize("half", [0, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
-    ("owners", "panel", "depth", "shared"),
-    [pytest.param(*team, marks=pytest.mark.slow) if team[0] == 5 else team for team in TEAMS],
-)
+    ("owners", "depth", "panel", "shared"),
+    [*spread(covering((1, 2, 3), DEPTHS, KINDS)),
+     *(pytest.param(5, depth, *kind, marks=pytest.mark.slow)
+       for depth, kind in itertools.product(DEPTHS, KINDS))],
+)  # fmt: skip
 def test_programs_end(owners: int, panel: bool, depth: int, shared: bool, half: int) -> None:
     """A shape's columns are there, or arrive, for one look-ahead and the next in turns."""
     models = [model_of(owners, panel, virtual=virtual) for virtual in (True, False)]

@@ -356,7 +356,7 @@ def test_a_worker_that_stays_paused(processes: Client, monkeypatch: pytest.Monke
 @contextlib.contextmanager
 def a_slow_run(client: Client) -> Iterator[list[BaseException]]:
     """A run in a thread, until it has ended; what it raised."""
-    client.run(slow_down, 0.05)
+    client.run(slow_down, 0.02)
     errors: list[BaseException] = []
 
     def work() -> None:
