@@ -375,7 +375,10 @@ def _solve(routine: str, a: Any, rhs: Any, lower: bool, **how: Any) -> tuple[Any
     )
     if result.info:
         raise LinAlgError(not_positive_message(result.info))
-    x = result.substitution("cholesky").solve(rhs) if apart else result.solution
+    if apart:
+        x = result.substitution("cholesky").solve(rhs) if rhs.size else rhs
+    else:
+        x = result.solution
     kept = result.kept
     if x.size:
         factor = None if kept else result.factors

@@ -287,12 +287,13 @@ def _inverse(a: Any, in_place: bool, **how: Any) -> Any:
 
 
 def _inverse_on_device(a: Any, **how: Any) -> Any:
+    if not a.size:
+        return a.copy()
     result = execute("lu", a, **how)
     if result.info:
         raise LinAlgError(singular_message(result.info))
     x = result.substitution("lu").inverse()
-    if x.size:
-        warn_ill_conditioned(reciprocal(norm1(a), norm1(x)), a.dtype)
+    warn_ill_conditioned(reciprocal(norm1(a), norm1(x)), a.dtype)
     return x
 
 

@@ -22,7 +22,7 @@ from hetero_la.scheduler.cluster.sizing import ClusterSize
 from hetero_la.scheduler.machine.model import LinkModel
 from hetero_la.scheduler.machine.this_machine import current_profile
 from hetero_la.scheduler.placement.workers import calling_thread
-from hetero_la.tiles.arrays.transfer import current_gpu, gpu_count
+from hetero_la.tiles.arrays.transfer import current_gpu, forked_after_cuda, gpu_count
 
 #: Copies between a GPU and pageable memory by several threads, without a profile.
 _PAGEABLE = LinkModel(3e-4, 15e9)
@@ -41,7 +41,7 @@ class HostProblem(NamedTuple):
 
 def gpu_for(asked: HostProblem) -> int | None:
     """Return the GPU on which the result is predicted to be there first; None for the host."""
-    if running_client() is not None or recording():
+    if running_client() is not None or recording() or forked_after_cuda():
         return None
     _, m, n, nrhs, dtype = asked.problem
     place = _place(asked._replace(problem=nearby_problem(asked.problem)))
@@ -54,7 +54,7 @@ def gpu_for(asked: HostProblem) -> int | None:
 
 @functools.lru_cache(maxsize=1024)
 def _place(asked: HostProblem) -> int | None:
-    if not asked.problem.m or host_seconds(asked.problem) < _SHORT or not gpu_count():
+    if host_seconds(asked.problem) < _SHORT or not gpu_count():
         return None
     gpu = current_gpu()
     seconds, computing = gpu_seconds(asked, gpu)

@@ -63,3 +63,24 @@ extern "C" __global__ void gather_permutation(const int* __restrict__ first,
     const Index i = Index(blockIdx.x) * blockDim.x + threadIdx.x;
     if (i < rows) perm[i] = i < top ? first[i] : first[top + after[i - top]];
 }
+
+// The row order p with A[p] = L U, from w interchanges in shared memory, by one block.
+extern "C" __global__ void row_order(const int* __restrict__ ipiv, Index w, Index* order)
+{
+    extern __shared__ int shared[];
+    int *const rows = shared, *const swaps = shared + w;
+    for (int i = threadIdx.x; i < w; i += blockDim.x) {
+        rows[i] = i;
+        swaps[i] = ipiv[i];
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < w; i++) {
+            const int p = swaps[i], row = rows[i];
+            rows[i] = rows[p];
+            rows[p] = row;
+        }
+    }
+    __syncthreads();
+    for (int i = threadIdx.x; i < w; i += blockDim.x) order[i] = rows[i];
+}

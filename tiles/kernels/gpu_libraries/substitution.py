@@ -12,7 +12,9 @@ import operator
 import numpy as np
 
 from hetero_la.tiles.kernels.device import Array
+from hetero_la.tiles.kernels.gpu.common import PERMUTE
 from hetero_la.tiles.kernels.gpu.queue import Block, block, gemm, gemm_batch, trsm, trsm_batch
+from hetero_la.tiles.kernels.gpu.sources import module
 from hetero_la.tiles.kernels.gpu_libraries.norms import (
     column_sums,
     largest_modulus,
@@ -24,6 +26,8 @@ from hetero_la.tiles.storage.pivots import permutation
 
 #: Order of the diagonal blocks, and that of the smaller ones from whose inverses theirs are made.
 _BLOCK, _LEAF = 1024, 256
+#: Interchanges for which shared memory has room.
+_MOST_IN_SHARED = 4096
 #: Factors -> their triangles in the order of a solve, each with whether its adjoint is meant.
 _FORMS = {
     "lu": (("l", False), ("u", False)),
@@ -46,29 +50,52 @@ class Substitution:
     """
 
     def __init__(self, factors: Array, form: str, piv: Array | None = None) -> None:
-        import cupy
-
         self._n, self._factors, self._steps = len(factors), block(factors), _FORMS[form]
         self._nb = min(_BLOCK, self._n)
         self._kept = factors  # `_factors` is but its address
-        self._rows = None if piv is None else cupy.asarray(permutation(piv, self._n))
-        self._inverses = {
-            triangle: self._invert(triangle, unit=form == "lu" and triangle == "l")
-            for triangle in sorted({triangle for triangle, _ in self._steps})
-        }
+        self._rows = None if piv is None else _row_order(piv, self._n)
+        triangles = sorted({triangle for triangle, _ in self._steps})
+        self._inverses = {triangle: self._identities() for triangle in triangles}
+        leaves = self._addresses_of_leaves()
+        for triangle, to in zip(triangles, leaves[1:], strict=True):
+            unit = form == "lu" and triangle == "l"
+            self._invert_leaves(triangle, unit, (leaves[0], to))
+            self._join_leaves(triangle)
 
-    def _invert(self, triangle: str, *, unit: bool) -> Array:
-        """Return the inverses of the diagonal blocks of a triangle, side by side."""
+    def _identities(self) -> Array:
+        """Return identity matrices, one for each diagonal block, side by side."""
         import cupy
 
-        n, nb, T = self._n, self._nb, self._factors
-        blocks = cupy.zeros((-(-n // nb), nb * nb), T.dtype)
+        nb = self._nb
+        blocks = cupy.zeros((-(-self._n // nb), nb * nb), self._factors.dtype)
         blocks[:, :: nb + 1] = 1
-        inverses = blocks.reshape(-1, nb).T
-        W = block(inverses)
-        self._invert_leaves(triangle, unit, W)
-        # Pairs at the same place in all blocks but the last are joined at once.
-        whole, last = n // nb, n % nb
+        return blocks.reshape(-1, nb).T
+
+    def _addresses_of_leaves(self) -> Array:
+        """Return where the leaves of the diagonal lie: those of the factors, and of inverses."""
+        import cupy
+
+        starts, size = np.arange(0, self._n, _LEAF), self._factors.dtype.itemsize
+        found = [self._factors.pointer + size * starts * (self._factors.ld + 1)]
+        for W in map(block, self._inverses.values()):
+            found.append(W.pointer + size * (starts % self._nb + starts * W.ld))
+        return cupy.asarray(np.array(found, np.uint64))
+
+    def _invert_leaves(self, triangle: str, unit: bool, leaves: tuple[Array, Array]) -> None:
+        """Overwrite the identities with the inverses of the leaves."""
+        n, T, W = self._n, self._factors, block(self._inverses[triangle])
+        count, rest = divmod(n, _LEAF)
+        if count:
+            trsm_batch(_handle(), triangle, unit, T, W, leaves, _LEAF, count)
+        if rest:
+            at, form = count * _LEAF, Triangular(triangle, "n", unit)
+            trsm(_handle(), form, T.at(at, at), W.at(at % self._nb, at), rest, rest)
+
+    def _join_leaves(self, triangle: str) -> None:
+        """Complete the inverses of the diagonal blocks: pairs of leaves, pairs of pairs, ..."""
+        n, nb, T, W = self._n, self._nb, self._factors, block(self._inverses[triangle])
+        # Those at the same place in all blocks but the last are joined at once.
+        whole, last = divmod(n, nb)
         for parts, start, order in ((whole, 0, nb), (1, whole * nb, last)):
             size = _LEAF
             while size < order and parts:
@@ -77,25 +104,6 @@ class Substitution:
                     at = T.at(start + place, start + place), W.at(place, start + place)
                     self._join(triangle, *at, size, rows, parts)
                 size *= 2
-        return inverses
-
-    def _invert_leaves(self, triangle: str, unit: bool, W: Block) -> None:
-        """Overwrite the identity in W with the inverses of the leaves on the diagonal."""
-        import cupy
-
-        n, nb, T = self._n, self._nb, self._factors
-        count, rest = divmod(n, _LEAF)
-        if count:
-            starts = _LEAF * cupy.arange(count)
-            places = starts * (T.ld + 1), starts % nb + starts * W.ld
-            addresses = [
-                (f.pointer + T.dtype.itemsize * at).astype(np.uint64)
-                for f, at in zip((T, W), places, strict=True)
-            ]
-            trsm_batch(_handle(), triangle, unit, T, W, addresses, _LEAF, count)
-        if rest:
-            at, form = count * _LEAF, Triangular(triangle, "n", unit)
-            trsm(_handle(), form, T.at(at, at), W.at(at % nb, at), rest, rest)
 
     def _join(self, triangle: str, T: Block, W: Block, size: int, rows: int, count: int) -> None:
         """Complete the inverse of pairs of diagonal blocks of orders `size` and `rows`.
@@ -207,6 +215,18 @@ class Substitution:
         y = self._solve(x.T, adjoint=False)
         z = self._solve(signs(x.dtype.kind == "f")(y), adjoint=True)
         return cupy.maximum(column_sums(y).max(), largest_modulus(z))
+
+
+def _row_order(piv: Array, n: int) -> Array:
+    """Return the row order p with A[p] = L U, on the GPU."""
+    import cupy
+
+    if n > _MOST_IN_SHARED or not isinstance(piv, cupy.ndarray):
+        return cupy.asarray(permutation(piv, n))
+    rows = cupy.empty(n, np.int64)
+    kernel = module(PERMUTE).get_function("row_order")
+    kernel((1,), (256,), (piv, n, rows), shared_mem=8 * n)
+    return rows
 
 
 def _handle() -> int:
