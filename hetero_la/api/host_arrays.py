@@ -77,12 +77,13 @@ def on_a_gpu(
     arrays = {name: arguments[name] for name in core if arguments.get(name) is not None}
     asked = _asked(work_of, arrays, arguments) if len(arrays) == len(core) else None
     gpu = None if asked is None else gpu_for(asked)
-    if gpu is None:
+    if asked is None or gpu is None:
         return None
     try:
         with _copying, on_device_index(gpu):
             copies = _copies(gpu)
-            given = {name: copies.to_gpu(a) for name, a in arrays.items()}
+            dtype = asked.problem.dtype
+            given = {name: copies.to_gpu(a.astype(dtype, copy=False)) for name, a in arrays.items()}
             found = function(**{**arguments, **given})
             return (_home(found, copies),)
     except MemoryError:  # of the GPU

@@ -1,0 +1,225 @@
+"""Arrays on the host that a GPU of the calling thread may compute with."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.linalg
+from distributed import Client
+from numpy.typing import NDArray
+
+import hetero_la
+from hetero_la.api import host_arrays
+from hetero_la.execution import gpu_choice
+from hetero_la.execution.gpu_choice import HostProblem, gpu_for
+from hetero_la.planning.decisions import Problem
+from hetero_la.tiles.arrays.transfer import gpu_count
+from tests.support import DTYPES, assert_close, random
+
+N = 200  # enough elements for a GPU to be considered
+
+
+class CopiesOnHost:
+    """Copies to a GPU that is the host; they are counted."""
+
+    def __init__(self) -> None:
+        self.uploads: list[NDArray] = []
+
+    def to_gpu(self, a: NDArray) -> NDArray:
+        self.uploads.append(a)
+        return a.copy(order="A")
+
+    def to_host(self, a: NDArray) -> NDArray:
+        return a.copy(order="A")
+
+
+@pytest.fixture
+def copies(monkeypatch: pytest.MonkeyPatch) -> Iterator[CopiesOnHost]:
+    """Everything for which a GPU is considered goes there."""
+    made = CopiesOnHost()
+    monkeypatch.setattr(host_arrays, "gpu_for", lambda asked: 0)
+    monkeypatch.setattr(host_arrays, "_copies", lambda gpu: made)
+    monkeypatch.setattr(host_arrays, "on_device_index", lambda gpu: contextlib.nullcontext())
+    monkeypatch.setattr(host_arrays, "FactorsOnGpu", lambda *arrays: None)
+    return made
+
+
+def positive(dtype: str = "float64") -> NDArray:
+    a = random(N, N, dtype)
+    return a @ a.conj().T + N * np.eye(N, dtype=dtype)
+
+
+CALLS: dict[str, Callable[[NDArray, NDArray], Any]] = {
+    "lu_factor": lambda a, b: tuple(hetero_la.lu_factor(a)),
+    "cho_factor": lambda a, b: hetero_la.cho_factor(positive(a.dtype.name), lower=True)[0],
+    "cholesky": lambda a, b: hetero_la.cholesky(positive(a.dtype.name)),
+    "qr": lambda a, b: hetero_la.qr(a, mode="economic"),
+    "qr_factor": lambda a, b: tuple(hetero_la.qr_factor(a)),
+    "solve": lambda a, b: hetero_la.solve(a, b),
+    "solve positive": lambda a, b: hetero_la.solve(positive(a.dtype.name), b, assume_a="pos"),
+    "by name": lambda a, b: hetero_la.solve(a=a, b=b[:, 0]),
+    "inv": lambda a, b: hetero_la.inv(a),
+    "det": lambda a, b: hetero_la.det(a / 10),
+    "slogdet": lambda a, b: hetero_la.slogdet(a),
+}
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("call", CALLS)
+def test_results_are_those_of_the_host(
+    call: str, dtype: str, copies: CopiesOnHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, b = random(N, N, dtype), random(N, 3, dtype, seed=1)
+    found = CALLS[call](a, b)
+    assert copies.uploads
+    monkeypatch.setattr(host_arrays, "gpu_for", lambda asked: None)
+    expected = CALLS[call](a, b)
+    assert type(found) is type(expected)
+    if not isinstance(found, tuple):
+        found, expected = (found,), (expected,)
+    for one, other in zip(found, expected, strict=True):
+        assert_close(one, other)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [lambda a: hetero_la.solve(a + 99 * np.eye(N), a[0], assume_a="upper triangular"),
+     lambda a: hetero_la.solve(a, a[0], assume_a="her"),
+     lambda a: hetero_la.solve(a + N * np.eye(N), a[0], pivot="none"),
+     lambda a: hetero_la.qr(a, pivoting=True),
+     lambda a: hetero_la.lu_factor(a, nb=50),
+     lambda a: hetero_la.lu_factor(a[:20]),
+     lambda a: hetero_la.lu_factor(a.tolist()),
+     lambda a: hetero_la.inv(a, assume_a="sym")],
+    ids=["triangle", "Hermitian", "no pivots", "pivoted QR", "tiles", "few", "a list", "symmetric"],
+)  # fmt: skip
+def test_what_stays_on_the_host(call: Callable[[NDArray], Any], copies: CopiesOnHost) -> None:
+    call(random(N))
+    assert not copies.uploads
+
+
+def test_a_client_s_workers_are_used(copies: CopiesOnHost) -> None:
+    with hetero_la.Cluster(cpus=1, gpus=0) as cluster, cluster.get_client() as client:
+        hetero_la.lu_factor(random(N), client=client)
+    assert not copies.uploads
+
+
+def test_other_types_are_cast_before_they_travel(copies: CopiesOnHost) -> None:
+    a = random(N)
+    for given in (a.astype(">f8"), np.rint(8 * a).astype(np.int32), a.astype(np.longdouble)):
+        lu, piv = hetero_la.lu_factor(given)
+        assert copies.uploads.pop().dtype == lu.dtype == np.float64
+        np.testing.assert_allclose(lu, scipy.linalg.lu_factor(given)[0])
+
+
+def test_errors_are_the_same(copies: CopiesOnHost) -> None:
+    a, b = random(N), random(N, 3)
+    with pytest.raises(ValueError, match="infs or NaNs"):
+        hetero_la.lu_factor(np.where(a > a.mean(), np.nan, a))
+    with pytest.raises(ValueError, match="Expected a square matrix"):
+        hetero_la.solve(a[:-1], b[:-1])
+    with pytest.raises(ValueError, match="Shape mismatch"):
+        hetero_la.solve(a, b[:-1])
+    with pytest.raises(TypeError, match="missing"):
+        hetero_la.solve(a)
+    with pytest.raises(np.linalg.LinAlgError, match="singular"):
+        hetero_la.solve(np.ones((N, N)), b)
+
+
+def test_without_memory_on_the_gpu_the_host_computes(
+    copies: CopiesOnHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(a: NDArray) -> NDArray:
+        raise MemoryError("the GPU is full")
+
+    monkeypatch.setattr(copies, "to_gpu", fail)
+    a = random(N)
+    assert np.array_equal(hetero_la.lu_factor(a)[0], scipy.linalg.lu_factor(a)[0])
+
+
+# --- the choice
+
+
+def asked(n: int, routine: str = "lu", dtype: str = "float64") -> HostProblem:
+    return HostProblem(Problem(routine, n, n, 0, np.dtype(dtype)), n * n)
+
+
+@pytest.fixture
+def a_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A nominal GPU, which no call uses."""
+    monkeypatch.setattr(gpu_choice, "gpu_count", lambda: 1)
+    monkeypatch.setattr(gpu_choice, "current_gpu", lambda: 0)
+    monkeypatch.setattr(gpu_choice, "current_profile", lambda: None)
+    monkeypatch.setattr(gpu_choice, "SURE_TO_FIT_ON_GPU", 1 << 60)
+    gpu_choice._place.cache_clear()
+    yield
+    gpu_choice._place.cache_clear()
+
+
+def test_a_gpu_takes_what_it_is_predicted_to_do_sooner(a_gpu: None) -> None:
+    for routine in ("lu", "cholesky", "solve", "explicit_q", "inverse"):
+        assert gpu_for(asked(64, routine)) is None
+        assert gpu_for(asked(4096, routine)) == 0
+    assert gpu_for(asked(60000)) is None  # overlapped with its copies, on a cluster
+
+
+def test_the_copies_count(a_gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    few = asked(512)
+    there, computing = gpu_choice.gpu_seconds(few, 0)
+    assert there - computing > 2 * 512**2 * 8 / 20e9
+    monkeypatch.setattr(gpu_choice, "host_seconds", lambda problem: (there + computing) / 2)
+    assert gpu_for(few) is None
+    gpu_choice._place.cache_clear()
+    monkeypatch.setattr(gpu_choice, "host_seconds", lambda problem: 1.01 * there)
+    assert gpu_for(few) == 0
+
+
+def test_a_cluster_and_a_trace_have_priority(a_gpu: None) -> None:
+    with hetero_la.trace():
+        assert gpu_for(asked(4096)) is None
+    with hetero_la.Cluster(cpus=1, gpus=0) as cluster, Client(cluster):
+        assert gpu_for(asked(4096)) is None
+    assert gpu_for(asked(4096)) == 0
+
+
+def test_without_a_gpu_the_host_computes() -> None:
+    if not gpu_count():
+        assert gpu_for(asked(4096)) is None
+
+
+# --- on a GPU
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("order", ["C", "F", "strided"])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_gpu_gives_the_results_and_keeps_the_factors(dtype: str, order: str) -> None:
+    n = 1300
+    a, b = random(n, n, dtype), random(n, 3, dtype, seed=1)
+    given = np.repeat(a, 2, axis=0)[::2] if order == "strided" else np.array(a, order=order)
+    eps = 30 * n * np.finfo(dtype).eps
+
+    def check(matrix: NDArray, x: NDArray, of: NDArray) -> None:
+        assert isinstance(x, np.ndarray)
+        assert np.abs(matrix @ x - of).max() < eps * np.abs(matrix).max() * np.abs(x).max()
+
+    factors = hetero_la.lu_factor(given)
+    assert factors._kept.there
+    assert np.array_equal(factors.piv, scipy.linalg.lu_factor(a)[1])
+    for trans, matrix in enumerate((a, a.T, a.conj().T)):
+        check(matrix, factors.solve(b, trans), b)
+        check(matrix, factors.solve(b[:, 0], trans), b[:, 0])
+    factors.release()
+    check(a, factors.solve(b), b)
+    spd = a @ a.conj().T + n * np.eye(n, dtype=dtype)
+    for lower in (False, True):
+        check(spd, hetero_la.cho_factor(spd, lower=lower).solve(b), b)
+    check(spd, hetero_la.solve(spd, b, assume_a="pos"), b)
+    check(a, hetero_la.qr_factor(given).solve(b), b)
+    check(a, hetero_la.solve(given, b), b)
+    q, r = hetero_la.qr(given, mode="economic")
+    check(q, r, a)

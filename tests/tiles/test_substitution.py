@@ -1,0 +1,103 @@
+"""Whole matrices on a GPU: solves by inverses of diagonal blocks, norms, cuSOLVER's routines."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.linalg
+from numpy.typing import NDArray
+
+from hetero_la.tiles.kernels.gpu_libraries import cusolver, norms
+from hetero_la.tiles.kernels.gpu_libraries.substitution import Substitution
+from tests.support import DTYPES, random
+
+pytestmark = pytest.mark.gpu
+
+#: Around the leaf (256), a block (1024), and where blocks are joined, or are not whole.
+ORDERS = [1, 2, 5, 256, 257, 700, 1024, 1025, 1800, 2100]
+FORMS = {
+    "lu": lambda f: (np.tril(f, -1) + np.eye(len(f))) @ np.triu(f),
+    "cholesky": lambda f: np.tril(f) @ np.tril(f).conj().T,
+    "r": np.triu,
+}
+
+
+def dominant(n: int, dtype: str) -> NDArray:
+    """Packed triangles that are well conditioned."""
+    return (random(n, n, dtype) / n + np.diag(1 + np.arange(n) % 3)).astype(dtype)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("n", ORDERS)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_solves_and_the_norm_of_the_inverse(dtype: str, n: int, form: str) -> None:
+    import cupy
+
+    packed = dominant(n, dtype)
+    whole = FORMS[form](packed.astype("complex128" if packed.dtype.kind == "c" else "float64"))
+    frame = cupy.zeros((n + 3, n + 2), dtype, order="F")
+    frame[2:-1, 1:-1] = cupy.asarray(packed)
+    solves = Substitution(frame[2:-1, 1:-1], form)
+    b, limit = random(n, 3, dtype), 100 * n * np.finfo(dtype).eps
+    for adjoint, matrix in ((False, whole), (True, whole.conj().T)):
+        x = solves.solve(cupy.asarray(b), adjoint=adjoint).get()
+        assert np.abs(matrix @ x - b).max() < limit * max(np.abs(x).max(), 1)
+    norm = np.abs(np.linalg.inv(whole)).sum(axis=0).max()
+    assert 0.3 * norm < float(solves.inverse_norm()) < norm * (1 + limit)
+
+
+@pytest.mark.parametrize("n", ORDERS)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_inverse_and_the_interchanges(dtype: str, n: int) -> None:
+    import cupy
+
+    a = random(n, n, dtype) + n * np.eye(n, dtype=dtype)[::-1]
+    packed = cupy.asarray(a, order="F")
+    vectors = cusolver.lu(packed, packed[:, :0])
+    expected = scipy.linalg.lu_factor(a)
+    piv = vectors["ipiv", 0]
+    assert np.array_equal(piv.get(), expected[1])
+    np.testing.assert_allclose(packed.get(), expected[0], atol=1e3 * np.finfo(dtype).eps * n)
+    inverse = Substitution(packed, "lu", piv).inverse().get()
+    assert np.abs(inverse @ a - np.eye(n)).max() < 100 * n * np.finfo(dtype).eps
+    b = random(n, 2, dtype)
+    on_host = Substitution(packed, "lu", piv.get())
+    for solves in (Substitution(packed, "lu", piv), on_host):
+        for adjoint, matrix in ((False, a), (True, a.conj().T)):
+            x = solves.solve(cupy.asarray(b), adjoint=adjoint).get()
+            assert np.abs(matrix @ x - b).max() < 100 * n * np.finfo(dtype).eps
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (1, 7), (9, 1), (300, 200), (200, 300), (1100, 1100)])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_norms(dtype: str, shape: tuple[int, int]) -> None:
+    import cupy
+
+    a: Any = random(*shape, dtype)
+    there = cupy.asarray(a)
+    for given in (there, cupy.asfortranarray(there), there.T.copy().T[:, ::-1]):
+        assert float(norms.norm1(given)) == pytest.approx(np.abs(a).sum(axis=0).max(), rel=1e-5)
+    assert float(norms.largest_modulus(there)) == pytest.approx(np.abs(a).max(), rel=1e-6)
+    if shape[0] == shape[1]:
+        whole = np.tril(a) + np.tril(a, -1).conj().T
+        found = float(norms.hermitian_norm1(cupy.asfortranarray(cupy.tril(there))))
+        assert found == pytest.approx(np.abs(whole).sum(axis=0).max(), rel=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (6, 6), (300, 200), (200, 300)])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_reflectors(dtype: str, shape: tuple[int, int]) -> None:
+    import cupy
+
+    a = random(*shape, dtype)
+    m, k = shape[0], min(shape)
+    packed, q = cupy.asarray(a, order="F"), cupy.zeros((m, k), dtype, order="F")
+    tau = cusolver.qr_and_q(packed, q)["tau", 0]
+    assert tau.shape == (k,)
+    limit = 100 * max(shape) * np.finfo(dtype).eps
+    assert np.abs(q.get() @ np.triu(packed.get())[:k] - a).max() < limit
+    again, c = cupy.asarray(a, order="F"), cupy.asarray(a, order="F")
+    cusolver.qr(again, c)
+    assert np.abs(np.tril(c.get(), -1)).max(initial=0) < limit
