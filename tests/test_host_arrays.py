@@ -16,7 +16,9 @@ import hetero_la
 from hetero_la.api import host_arrays
 from hetero_la.execution import gpu_choice
 from hetero_la.execution.gpu_choice import HostProblem, gpu_for
+from hetero_la.planning import routes
 from hetero_la.planning.decisions import Problem
+from hetero_la.planning.routes import copies_seconds, gpu_routes
 from hetero_la.tiles.arrays.transfer import gpu_count
 from tests.support import DTYPES, assert_close, random
 
@@ -111,7 +113,7 @@ def test_a_client_s_workers_are_used(copies: CopiesOnHost) -> None:
 def test_other_types_are_cast_before_they_travel(copies: CopiesOnHost) -> None:
     a = random(N)
     for given in (a.astype(">f8"), np.rint(8 * a).astype(np.int32), a.astype(np.longdouble)):
-        lu, piv = hetero_la.lu_factor(given)
+        lu, _ = hetero_la.lu_factor(given)
         assert copies.uploads.pop().dtype == lu.dtype == np.float64
         np.testing.assert_allclose(lu, scipy.linalg.lu_factor(given)[0])
 
@@ -153,7 +155,7 @@ def a_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A nominal GPU, which no call uses."""
     monkeypatch.setattr(gpu_choice, "gpu_count", lambda: 1)
     monkeypatch.setattr(gpu_choice, "current_gpu", lambda: 0)
-    monkeypatch.setattr(gpu_choice, "current_profile", lambda: None)
+    monkeypatch.setattr(routes, "current_profile", lambda: None)
     monkeypatch.setattr(gpu_choice, "SURE_TO_FIT_ON_GPU", 1 << 60)
     gpu_choice._place.cache_clear()
     yield
@@ -169,13 +171,12 @@ def test_a_gpu_takes_what_it_is_predicted_to_do_sooner(a_gpu: None) -> None:
 
 def test_the_copies_count(a_gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
     few = asked(512)
-    there, computing = gpu_choice.gpu_seconds(few, 0)
-    assert there - computing > 2 * 512**2 * 8 / 20e9
-    monkeypatch.setattr(gpu_choice, "host_seconds", lambda problem: (there + computing) / 2)
-    assert gpu_for(few) is None
-    gpu_choice._place.cache_clear()
-    monkeypatch.setattr(gpu_choice, "host_seconds", lambda problem: 1.01 * there)
-    assert gpu_for(few) == 0
+    computing, copies = min(gpu_routes(few.problem, 0).values()), copies_seconds(*few)
+    assert copies > 2 * 512**2 * 8 / 20e9
+    for seconds, expected in ((computing + copies / 2, None), (computing + 1.01 * copies, 0)):
+        gpu_choice._place.cache_clear()
+        monkeypatch.setattr(gpu_choice, "host_routes", lambda problem, s=seconds: {"tasks": s})
+        assert gpu_for(few) == expected
 
 
 def test_a_cluster_and_a_trace_have_priority(a_gpu: None) -> None:

@@ -3,29 +3,16 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from hetero_la.execution.executor_choice import INLINE_LIMIT, caller_gpu
-from hetero_la.execution.one_call import GPU_RUN, SURE_TO_FIT_ON_GPU
+from hetero_la.execution.one_call import SURE_TO_FIT_ON_GPU
 from hetero_la.execution.timeline import recording
-from hetero_la.planning.decisions import (
-    Problem,
-    library_estimate,
-    nearby_problem,
-    quick_estimate,
-    team_estimate,
-)
-from hetero_la.planning.options import Options
+from hetero_la.planning.decisions import Problem, nearby_problem
+from hetero_la.planning.routes import copies_seconds, gpu_routes, host_routes
 from hetero_la.scheduler.cluster.clients import running_client
-from hetero_la.scheduler.cluster.sizing import ClusterSize
-from hetero_la.scheduler.machine.model import LinkModel
-from hetero_la.scheduler.machine.this_machine import current_profile
-from hetero_la.scheduler.placement.workers import calling_thread
 from hetero_la.tiles.arrays.transfer import current_gpu, forked_after_cuda, gpu_count
 
-#: Copies between a GPU and pageable memory by several threads, without a profile.
-_PAGEABLE = LinkModel(3e-4, 15e9)
 #: Seconds on the host from which a GPU is considered at all: to look for one takes longer.
 _SHORT = 5e-4
 #: Memory that a function takes on the GPU, over that of the matrix.
@@ -54,34 +41,11 @@ def gpu_for(asked: HostProblem) -> int | None:
 
 @functools.lru_cache(maxsize=1024)
 def _place(asked: HostProblem) -> int | None:
-    if host_seconds(asked.problem) < _SHORT or not gpu_count():
+    on_host = min(host_routes(asked.problem).values())
+    if on_host < _SHORT or not gpu_count():
         return None
     gpu = current_gpu()
-    seconds, computing = gpu_seconds(asked, gpu)
+    computing = min(gpu_routes(asked.problem, gpu).values())
+    fastest = computing + copies_seconds(*asked) < on_host
     # A longer run loads and stores columns while it computes, on a cluster's workers.
-    return (
-        gpu if computing < INLINE_LIMIT["gpu"] and seconds < host_seconds(asked.problem) else None
-    )
-
-
-def host_seconds(problem: Problem) -> float:
-    """Estimate the seconds of the fastest way on the host's cores."""
-    caller, size = calling_thread(), ClusterSize.choose({"gpus": 0})
-    cores = [replace(caller, blas_threads=size.blas_threads)] * size.cpus
-    return min(
-        library_estimate(problem, caller), quick_estimate(problem, Options(), caller),
-        team_estimate(problem, cores),
-    )  # fmt: skip
-
-
-def gpu_seconds(asked: HostProblem, gpu: int) -> tuple[float, float]:
-    """Estimate the seconds on a GPU: with the copies there and back, and without."""
-    problem, caller, profile = asked.problem, calling_thread(gpu=gpu), current_profile()
-    links: dict[str, Any] = profile.links if profile else {}
-    computing = min(
-        library_estimate(problem, caller), quick_estimate(problem, Options(), caller) + GPU_RUN
-    )
-    _, m, n, nrhs, dtype = problem
-    there = links.get("pageable_to_gpu", _PAGEABLE).seconds(m * (n + nrhs) * dtype.itemsize)
-    back = links.get("gpu_to_pageable", _PAGEABLE).seconds(asked.results * dtype.itemsize)
-    return there + computing + back, computing
+    return gpu if fastest and computing < INLINE_LIMIT["gpu"] else None

@@ -25,6 +25,7 @@ from hetero_la.planning.decisions import (
     team_estimate,
 )
 from hetero_la.planning.options import Options
+from hetero_la.planning.routes import gpu_routes
 from hetero_la.scheduler.cluster.clients import running_client
 from hetero_la.scheduler.cluster.plugins import blas_bound
 from hetero_la.scheduler.cluster.sizing import ClusterSize
@@ -46,8 +47,6 @@ _GAIN = 1.1
 #: threads wait for each other at every step, which costs more the longer it is (see
 #: docs/performance.md).
 _LONGEST = 0.5
-#: Seconds that a run of tasks on the caller's GPU takes beside its kernels.
-GPU_RUN = 7e-4
 #: Bytes of a result up to which free memory is not looked up: that takes as long as a small run.
 _SURE_TO_FIT, SURE_TO_FIT_ON_GPU = 1 << 24, 1 << 28
 #: Elements of a matrix from which LAPACK takes longer than threads to hand over the interpreter.
@@ -105,11 +104,8 @@ def _is_fastest(
 @functools.cache
 def _fastest_on_gpu(problem: Problem, gpu: int) -> bool:
     """Compare the predictions for a matrix on a GPU of the calling thread."""
-    worker = calling_thread(gpu=gpu)
-    tasks = quick_estimate(problem, Options(), worker)
-    if tasks >= INLINE_LIMIT["gpu"]:
-        return False
-    return library_estimate(problem, worker) < tasks + GPU_RUN
+    alone, tasks = gpu_routes(problem, gpu).values()
+    return tasks < INLINE_LIMIT["gpu"] and alone < tasks
 
 
 @functools.cache

@@ -11,15 +11,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from hetero_la.algorithms.routines import ROUTINES
-from hetero_la.planning.decisions import Decisions, Problem, library_estimate, quick_estimate
+from hetero_la.planning.decisions import Decisions, Problem
 from hetero_la.planning.memory import GPU_WORKSPACE, kernel_elements
 from hetero_la.planning.planned_graph import PlannedGraph
+from hetero_la.planning.routes import copies_seconds, gpu_routes, host_routes
 from hetero_la.planning.teams import sharing_memory
 from hetero_la.scheduler.graph.analysis import average_parallelism, critical_path, total_work
 from hetero_la.scheduler.graph.task_graph import Granularity
 from hetero_la.scheduler.machine.model import NOMINAL_LINKS, window_steps
 from hetero_la.scheduler.placement.distribution import Distribution
-from hetero_la.scheduler.placement.workers import Transport, calling_thread, over_processes
+from hetero_la.scheduler.placement.workers import Transport, over_processes
 from hetero_la.scheduler.predict.simulate import Simulation, simulate
 from hetero_la.scheduler.program.instructions import Program, ReceiveMessage
 from hetero_la.scheduler.program.messages import Traffic, buffer_elements
@@ -315,18 +316,18 @@ def _model(plan: Plan) -> str:
 
 
 def _routes(plan: Plan) -> list[str]:
-    """Say how long the routes without tasks, or without workers, would take on a CPU."""
-    if not ROUTINES[plan.routine].library or len(plan.shared) < len(plan.workers):
+    """Say how long the routes without this plan are estimated to take."""
+    if not ROUTINES[plan.routine].library or not plan.layout.m or not plan.layout.n:
         return []
-    layout, caller = plan.layout, calling_thread()
+    layout, (first, *_) = plan.layout, plan.workers
     problem = Problem(plan.routine, layout.m, layout.n, layout.nrhs, plan.dtype)
-    if not layout.m or not layout.n:
-        return []
-    alone = quick_estimate(problem, plan.options, caller)
-    return [
-        f"routes, estimated: one call of LAPACK {library_estimate(problem, caller):.3g} s, "
-        f"tasks in the calling thread {alone:.3g} s"
-    ]
+    gpu = first.device if first.has_gpu else None
+    found = {} if gpu is None else gpu_routes(problem, gpu, plan.options)
+    if gpu is None or plan.host_arrays:
+        copies = copies_seconds(problem, layout.m * layout.width)
+        found = {f"{name}, with copies": seconds + copies for name, seconds in found.items()}
+        found = host_routes(problem, plan.options) | found
+    return ["routes, estimated:", *(f"  {name}: {value:.3g} s" for name, value in found.items())]
 
 
 def _worker(plan: Plan, program: Program, run: Simulation) -> str:
