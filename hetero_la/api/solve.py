@@ -14,6 +14,7 @@ from hetero_la.api.lu import execute_lu
 from hetero_la.api.stacks import array_function
 from hetero_la.api.structure import (
     INV_NAMES,
+    Found,
     InvAssumption,
     SolveAssumption,
     Structure,
@@ -21,9 +22,9 @@ from hetero_la.api.structure import (
     divide_by_number,
     invert_simple,
     is_number,
-    is_simple,
     refuse_complex,
     solve_simple,
+    structure_for,
     structure_of,
 )
 from hetero_la.checks.array_types import Eager, Numbers, Same
@@ -170,14 +171,17 @@ def solve(
         require_options(options, client)
         return divide_by_number(*_system(a, b, check_finite, transposed, number=True))
     a, b = _system(a, b, check_finite, transposed)
-    if structure is Structure.POSITIVE:
+    # Who gives options or a client wants a run of tasks, unless he names a structure.
+    searched = assume_a is None and client is None and not options
+    found = structure_for(a, b, None if searched else structure)
+    if found.structure is Structure.POSITIVE:
         x, _ = solve_positive_system(a, b, lower=lower, client=client, **options)
-    elif is_simple(structure, a):
+    elif found.is_simple:
         require_options(options, client)
-        x = solve_simple(a, b, structure, transposed)
+        x = solve_simple(a, b, found, transposed)
     else:
         in_place = overwrite_a and can_hold_result(a)
-        a = as_general(a, structure, lower, in_place)
+        a = as_general(a, found.structure, lower, in_place)
         x, _ = _solve_by_lu(a, b, transposed, in_place, pivoted=pivoted, client=client, **options)
     return _copy_into(x, b) if overwrite_b else x
 
@@ -347,7 +351,7 @@ def inv(
     a = as_matrix(a, square=True, finite=check_finite)
     if structure is Structure.POSITIVE:
         x = inverse_positive(a, lower=lower, client=client, **options)
-    elif is_simple(structure, a):
+    elif Found(structure).is_simple:
         require_options(options, client)
         x = invert_simple(a, structure)
     else:
