@@ -13,6 +13,7 @@ the profile says of the link to a GPU.
 
 from __future__ import annotations
 
+import functools
 from dataclasses import replace
 from typing import Any
 
@@ -59,10 +60,15 @@ def band_pays(a: Any, lower: int, upper: int, nrhs: int) -> bool:
     seconds = _band_seconds(caller, n, lower, upper, nrhs, a.dtype)
     if seconds <= _AT_ONCE:
         return True
-    problem = Problem("solve", n, n, nrhs, a.dtype)
+    return seconds < _dense_seconds(Problem("solve", n, n, nrhs, a.dtype), caller)
+
+
+@functools.lru_cache(maxsize=64)
+def _dense_seconds(problem: Problem, caller: WorkerInfo) -> float:
+    """Predict the seconds of a solve by dense LU, in place on a GPU or by LAPACK."""
     if caller.kind == "gpu":
-        return seconds < quick_estimate(problem, Options(), caller)
-    return seconds < lapack_estimate(problem, caller)
+        return quick_estimate(problem, Options(), caller)
+    return lapack_estimate(problem, caller)
 
 
 def cusparse_pays(b: Any) -> bool:
