@@ -182,11 +182,6 @@ def solve_simple(a: Any, b: Any, found: Found, transposed: bool) -> Any:
     if structure in _BANDS:
         lower, upper = found.lower, found.upper
         return solve_band(a.T, b, upper, lower) if transposed else solve_band(a, b, lower, upper)
-    if not is_device_array(a):
-        aligned = np.require(a, requirements="A")  # SciPy 1.17 refuses unaligned arrays
-        return scipy.linalg.solve(
-            aligned, b, assume_a=structure, transposed=transposed, check_finite=False
-        )
     return solve_triangle(a, b, structure is Structure.LOWER, transposed)
 
 
