@@ -114,8 +114,8 @@ def solve(
     assume_a : str, optional
         Structure of the matrix: "general" ("gen"), "diagonal", "tridiagonal", "banded",
         "upper triangular", "lower triangular", "symmetric" ("sym"), "hermitian" ("her") or
-        "positive definite" ("pos").  None stands for "general": SciPy would first search the
-        matrix for structure, but the solution is the same up to rounding.
+        "positive definite" ("pos").  None searches the matrix, from an order of 128 on, for a
+        diagonal, a band and a triangle; with options, or a client, it stands for "general".
     transposed : bool, optional
         Solve A^T X = B; for real matrices only, as in SciPy.
     pivot, client, **options
@@ -149,8 +149,11 @@ def solve(
     General matrices are factored by LU with partial pivoting, positive definite ones by
     Cholesky.  Symmetric and Hermitian ones are completed from their triangle, for LU: that
     takes twice the operations of LAPACK's Bunch-Kaufman factorization, and is at least as
-    stable.  The others take O(n^2) operations per right-hand side; SciPy solves them on the host.
-    On a GPU, tridiagonal and banded matrices are factored by LU.
+    stable.  The others take at most O(n^2) operations per right-hand side, in the calling thread.
+
+    LAPACK factors bands on the host: of a matrix on a GPU only the band travels, with the
+    right-hand sides.  Where that is predicted to take longer, a wide band is factored as a general
+    matrix, and many right-hand sides of a tridiagonal one are solved for by cuSPARSE.
 
     After LU, up to n / 8 right-hand sides are all refined: a residual and a solve with the
     factors, as in LAPACK's ``xGERFS``, which keeps the backward error small for any n.  Of more

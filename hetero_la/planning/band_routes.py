@@ -6,9 +6,9 @@
 | cuSPARSE | tridiagonal matrices on a GPU | the band, its factors and condition; B stays |
 | dense LU where the matrix is | a wide band | as any general matrix |
 
-Factors of a band cost the host a fixed time for each column, and the operations at the rate of
-LAPACK's small products; a right-hand side costs the same fixed time for each row.  Copies cost what
-the profile says of the link to a GPU.
+Factors of a band cost the host a time for each column and for each diagonal below the main one, and
+the operations at the rate of LAPACK's small products; a right-hand side costs a time for each row,
+and its operations.  Copies cost what the profile says of the link to a GPU.
 """
 
 from __future__ import annotations
@@ -26,12 +26,13 @@ from hetero_la.scheduler.placement.workers import WorkerInfo, calling_thread
 from hetero_la.scheduler.probe.quick import machine_model
 from hetero_la.tiles.arrays.transfer import device_index
 
-#: Of LAPACK's band routines on a core of 2 to 3 GHz: seconds for each column of the matrix and for
-#: each row of a right-hand side, and operations a second (real ones, double precision), which
-#: hardly depend on the bandwidth from 4 on.
-_COLUMN_SECONDS, _RATE = 4e-8, 5e9
-#: The same for each row of a right-hand side, with tridiagonal factors.
-_TRIDIAGONAL_ROW_SECONDS = 2e-8
+#: Of LAPACK's band factors on a core of 2 to 3 GHz: seconds for each column, and for each entry
+#: below its diagonal; operations a second (of double precision, real).  Measured with bandwidths
+#: of 1 to 256: within a third, where other threads do not hold BLAS up.
+_COLUMN_SECONDS, _ENTRY_SECONDS, _FACTOR_RATE = 2.5e-8, 8e-9, 25e9
+#: Of a right-hand side: seconds for each row, the same with tridiagonal factors, and operations a
+#: second.
+_ROW_SECONDS, _TRIDIAGONAL_ROW_SECONDS, _SOLVE_RATE = 4e-8, 2e-8, 10e9
 #: Of a refined solve by cuSPARSE: kernel launches, and passes over B.
 _LAUNCHES, _PASSES = 60, 30
 #: Seconds up to which a band is solved with at once, as no estimate of other routes is worth more.
@@ -99,8 +100,9 @@ def _band_seconds(
 ) -> float:
     """Predict the seconds of a solve with the band on the host, copies from a GPU included."""
     weight = _weight(dtype)
-    factor = n * (_COLUMN_SECONDS + 2 * lower * (lower + upper) * weight / _RATE)
-    solve = n * nrhs * (_COLUMN_SECONDS + 2 * (2 * lower + upper + 1) * weight / _RATE)
+    factored, solved = 2 * lower * (lower + upper), 2 * (2 * lower + upper + 1)
+    column = _COLUMN_SECONDS + _ENTRY_SECONDS * lower + factored * weight / _FACTOR_RATE
+    factor, solve = n * column, n * nrhs * (_ROW_SECONDS + solved * weight / _SOLVE_RATE)
     if caller.kind == "cpu":
         return factor + solve
     size, (band, b) = np.dtype(dtype).itemsize, (n * (lower + upper + 1), n * nrhs)

@@ -17,12 +17,13 @@ from hetero_la.scheduler.exchange.columns import Collector
 from hetero_la.scheduler.links.link_ends import Sender
 from hetero_la.scheduler.placement.workers import WorkerInfo
 from hetero_la.scheduler.run.threads import run_in_threads
+from hetero_la.tiles.arrays.transfer import gpu_count
 from hetero_la.tiles.kernels.cpu.device import CpuDevice, VirtualGpu
 from hetero_la.tiles.kernels.device import Array, Queue
 from hetero_la.tiles.storage.layout import TileLayout
 from hetero_la.tiles.storage.shard import ArrayStorage
 from tests.scheduler.recovery import local_cluster
-from tests.support import DTYPES, assert_close, covering, positive, random
+from tests.support import DTYPES, assert_close, covering, host, positive, random
 
 N, NB = 150, 10
 GPUS = tuple(WorkerInfo(f"gpu{i}", "gpu", virtual=True) for i in range(2))
@@ -113,14 +114,30 @@ def test_workers_that_share_the_result_also_copy_what_no_task_touches() -> None:
 
 @pytest.mark.parametrize("lower", [False, True])
 @pytest.mark.parametrize("order", ["C", "F"])
-def test_the_other_triangle_stays_in_place_and_is_copied_elsewhere(lower: bool, order: Any) -> None:
+@pytest.mark.parametrize(
+    ("kind", "module"),
+    [
+        ("virtual_gpus", "numpy"),
+        pytest.param("gpus", "numpy", marks=pytest.mark.gpu),
+        pytest.param("gpus", "cupy", marks=pytest.mark.gpu),
+    ],
+)
+def test_the_other_triangle_stays_in_place_and_is_copied_elsewhere(
+    kind: str, module: str, order: Any, lower: bool
+) -> None:
+    xp = pytest.importorskip(module)
     a = np.array(positive(N), order=order)
     unread = np.triu_indices(N, 1) if lower else np.tril_indices(N, -1)
     a[unread] = -3
-    with hetero_la.Cluster(cpus=0, virtual_gpus=2) as cluster:
+    workers = {kind: 2 if kind == "virtual_gpus" else gpu_count()}
+    with hetero_la.Cluster(cpus=0, **workers) as cluster:
         # Where the array has the other order, the factor in its place is that of the transpose.
         for overwrite in {False, lower == (order == "F")}:
-            c = hetero_la.cho_factor(a, lower, overwrite_a=overwrite, client=cluster, nb=NB).c
+            given = xp.array(a, order=order)
+            factors = hetero_la.cho_factor(
+                given, lower, overwrite_a=overwrite, client=cluster, nb=NB
+            )
+            c = host(factors.c)
             assert (c[unread] == -3).all()
             assert_close(np.tril(c) if lower else np.triu(c).T, np.linalg.cholesky(positive(N)))
 
