@@ -11,7 +11,7 @@ from numpy.linalg import LinAlgError
 from numpy.typing import NDArray
 from scipy.linalg import LinAlgWarning
 
-from hetero_la import solve
+from hetero_la import solve, trace
 from hetero_la.api.structure import Structure, structure_for
 from hetero_la.numerics import band_matrices
 from hetero_la.numerics.band_matrices import (
@@ -159,6 +159,9 @@ def test_overwriting_b_and_options() -> None:
     assert_close(solve(a, b, nb=64), expected)  # by tasks: nobody searches
     with pytest.raises(ValueError, match="nb"):
         solve(a, b, nb=-1, assume_a="banded")
+    with trace() as timeline:
+        solve(a, b)  # who asks for a timeline gets one
+    assert len(timeline.runs) == 1
 
 
 @pytest.mark.filterwarnings("ignore::scipy.linalg.LinAlgWarning")
@@ -197,6 +200,7 @@ def test_a_solve_on_the_gpu_is_refined_and_refused_if_inaccurate(
     dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With another solver in the place of cuSPARSE."""
+    monkeypatch.setattr(band_matrices, "_PART_BYTES", 2 * 50 * np.dtype(dtype).itemsize)
     a = banded(50, 1, 1, dtype) + np.eye(50, dtype=dtype)
     band, b = gather_band(a, 1, 1), random(50, 3, dtype, seed=2)
     for error, good in [(0, True), (1e-3, True), (0.5, False), (np.nan, False)]:

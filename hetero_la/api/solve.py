@@ -43,6 +43,7 @@ from hetero_la.execution.one_call import call_lapack_for_each
 from hetero_la.execution.report import Report
 from hetero_la.execution.resident_factors import Residency
 from hetero_la.execution.result import Result
+from hetero_la.execution.timeline import recording
 from hetero_la.numerics.conditioning import norm1, reciprocal_condition, stack_norm1
 from hetero_la.numerics.range_scaling import column_exponents, times_power_of_two
 from hetero_la.numerics.refinement import refine, refine_stack
@@ -115,7 +116,8 @@ def solve(
         Structure of the matrix: "general" ("gen"), "diagonal", "tridiagonal", "banded",
         "upper triangular", "lower triangular", "symmetric" ("sym"), "hermitian" ("her") or
         "positive definite" ("pos").  None searches the matrix, from an order of 128 on, for a
-        diagonal, a band and a triangle; with options, or a client, it stands for "general".
+        diagonal, a band and a triangle; with options, a client or a trace, it stands for
+        "general".
     transposed : bool, optional
         Solve A^T X = B; for real matrices only, as in SciPy.
     pivot, client, **options
@@ -174,8 +176,9 @@ def solve(
         require_options(options, client)
         return divide_by_number(*_system(a, b, check_finite, transposed, number=True))
     a, b = _system(a, b, check_finite, transposed)
-    # Who gives options or a client wants a run of tasks, unless he names a structure.
-    searched = assume_a is None and client is None and not options
+    # Options, a client or a trace ask for a run of tasks, unless a structure is named.
+    plain = pivoted and client is None and not options and not recording()
+    searched = assume_a is None and plain
     found = structure_for(a, b, None if searched else structure)
     if found.structure is Structure.POSITIVE:
         x, _ = solve_positive_system(a, b, lower=lower, client=client, **options)

@@ -13,6 +13,7 @@ import scipy.linalg
 from hetero_la.numerics.conditioning import estimate_reciprocal_condition
 from hetero_la.tiles.arrays.transfer import (
     array_module,
+    column_major_copy,
     column_major_empty,
     copy_and_wait,
     is_device_array,
@@ -31,6 +32,9 @@ _THREADS, _MOST_BLOCKS = 256, 4096
 _FEW = 1024
 #: Largest backward error of a solve by cuSPARSE, in units of n eps, and for small n.
 _BACKWARD_ERROR, _AT_LEAST = 1.0, 32
+#: Bytes of the right-hand sides for which cuSPARSE solves at once: it and the refinement take some
+#: times as much.
+_PART_BYTES = 2**28
 
 
 def bandwidths(a: Any) -> tuple[int, int]:
@@ -104,7 +108,7 @@ def _on_host(a: Any) -> np.ndarray:
     if not is_device_array(a):
         return np.array(a, order="F")
     copy = pinned_empty(a.shape, a.dtype)
-    copy_and_wait(copy, a)
+    copy_and_wait(copy, a if a.flags.f_contiguous else column_major_copy(a))
     return copy
 
 
@@ -201,17 +205,29 @@ def solve_on_gpu(band: np.ndarray, b: Any) -> Any | None:
     cupy.ndarray or None
         X; None if its backward error is not that of a stable method.
     """
-    xp, (n, eps) = array_module(b), (len(b), float(np.finfo(b.dtype).eps))
     with on_device_of(b):
-        upper, diagonal, lower = xp.asarray(band)
-        rhs = b.reshape(n, -1)
-        x = solve_tridiagonal(lower, diagonal, upper, rhs)
-        x += solve_tridiagonal(lower, diagonal, upper, rhs - _product(lower, diagonal, upper, x))
-        error = abs(rhs - _product(lower, diagonal, upper, x)).max(axis=0)
-        norm = abs(band).sum(axis=0).max()
-        limit = _BACKWARD_ERROR * max(n, _AT_LEAST) * eps
-        small = error <= limit * (norm * abs(x).max(axis=0) + abs(rhs).max(axis=0))
-        return x.reshape(b.shape) if bool(small.all()) else None
+        diagonals = array_module(b).asarray(band)
+        norm, rhs = float(abs(band).sum(axis=0).max()), b.reshape(len(b), -1)
+        found = column_major_empty(b, rhs.shape)
+        step = max(_PART_BYTES // (len(b) * b.itemsize), 1)
+        for start in range(0, rhs.shape[1], step):
+            columns = slice(start, start + step)
+            x, accurate = _solve_part(diagonals, norm, rhs[:, columns])
+            if not accurate:
+                return None
+            found[:, columns] = x
+        return found.reshape(b.shape, order="F")
+
+
+def _solve_part(diagonals: Any, norm: float, b: Any) -> tuple[Any, bool]:
+    """Solve for some right-hand sides; return X, and whether its backward error is small."""
+    upper, diagonal, lower = diagonals
+    x = solve_tridiagonal(lower, diagonal, upper, b)
+    x += solve_tridiagonal(lower, diagonal, upper, b - _product(lower, diagonal, upper, x))
+    error = abs(b - _product(lower, diagonal, upper, x)).max(axis=0)
+    size = norm * abs(x).max(axis=0) + abs(b).max(axis=0)
+    limit = _BACKWARD_ERROR * max(len(b), _AT_LEAST) * float(np.finfo(b.dtype).eps)
+    return x, bool((error <= limit * size).all())
 
 
 def _product(lower: Any, diagonal: Any, upper: Any, x: Any) -> Any:
