@@ -78,7 +78,7 @@ def arrival_steps(decided: Decisions) -> Callable[[int], int]:
     """Return a function that gives the step by which a column has arrived on its GPU."""
     stages = decided.stages()
     steps, before = stages.steps_while_loading(), [0, *accumulate(stages.elements_loaded())]
-    return lambda column: before[column] * steps // before[-1]
+    return lambda column: before[column] * steps // max(before[-1], 1)
 
 
 def team_name(owners: Sequence[WorkerInfo]) -> str:

@@ -203,12 +203,12 @@ in_forked_child(_threads.cache_clear)
 
 def copy_in_place(target: Array, source: Array) -> None:
     """Copy between two arrays of the host, or of one GPU, of any memory order."""
-    if is_device_array(target):
+    if not is_device_array(target):
+        _copy_on_host(target, source)
+    elif target.size:
         with on_device_of(target):
             target[...] = source
         wait_for_writes(target)
-    else:
-        _copy_on_host(target, source)
 
 
 def _copy_on_host(target: np.ndarray, source: np.ndarray) -> None:
