@@ -72,7 +72,9 @@ class RandomStorage:
         """The columns themselves, which are there; none for whom the plan gives none."""
         return self._shards.get(device.name), device.name in self._shards
 
-    def load(self, device: Device, start: int, stop: int, target: Any) -> None:
+    def load(
+        self, device: Device, start: int, stop: int, target: Any, rows: slice = ALL_ROWS
+    ) -> None:
         """Nothing: the columns are there."""
 
     def store(

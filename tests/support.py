@@ -32,7 +32,7 @@ from hetero_la.scheduler.placement.distribution import Distribution
 from hetero_la.scheduler.placement.lookahead import Order, Priority
 from hetero_la.scheduler.placement.placement import Placement
 from hetero_la.scheduler.program.build import build_programs
-from hetero_la.scheduler.program.instructions import CallKernel, Program, ReceiveMessage
+from hetero_la.scheduler.program.instructions import CallKernel, LoadColumn, Program, ReceiveMessage
 from hetero_la.scheduler.program.messages import Traffic
 from hetero_la.scheduler.run.job import Job
 from hetero_la.scheduler.run.local_storage import LocalStorage, local_spans
@@ -43,7 +43,7 @@ from hetero_la.tiles.arrays.transfer import to_host
 from hetero_la.tiles.kernels.cpu.device import CpuDevice
 from hetero_la.tiles.kernels.device import Device, KernelOptions, Queue
 from hetero_la.tiles.storage.layout import TileLayout
-from hetero_la.tiles.storage.shard import ArrayStorage
+from hetero_la.tiles.storage.shard import ArrayStorage, local_width
 
 DTYPES = ("float32", "float64", "complex64", "complex128")
 #: How far two correct factorizations of a small random matrix may be apart.
@@ -453,9 +453,11 @@ def run_by_messages(
     groups: list[CopiesOnly] = []
     runners: list[Runner] = []
     for program, device in zip(made.programs, devices, strict=True):
-        ranges = [layout.columns(column) for column in program.columns]
-        blocks = {start: source[:, start:stop] for start, stop in ranges}
-        width = sum(stop - start for start, stop in ranges)
+        blocks = {
+            layout.columns(j)[0]: source[slice(*map(layout.row, rows)), slice(*layout.columns(j))]
+            for _, j, *rows in (load.region for load in program.select(LoadColumn))
+        }
+        width = local_width(layout, program.columns)
         own = np.full((layout.m, width), np.nan, a.dtype, order="F")
         storage = LocalStorage(own, local_spans(layout, program.columns), GivenColumns(blocks))
         group: Any = CopiesOnly(program.worker, groups)
@@ -477,12 +479,12 @@ def run_by_messages(
     for group in groups:
         if group.inbox.error is not None:
             raise group.inbox.error
-    target = np.full(source.shape, np.nan, a.dtype, order="F")
+    target = source.copy(order="F")  # with the rows that no task touches
     for runner in runners:
         for step, part in runner.saved.items() if saved is not None else ():
             saved.setdefault(step, {}).update(part)
-        for start, stop, block in runner.storage.columns():
-            target[:, start:stop] = block
+        for start, stop, block, rows in runner.storage.columns():
+            target[rows, start:stop] = block
     return target, values
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy.linalg import LinAlgWarning
 
 from hetero_la import inv, solve
-from hetero_la.api.structure import Structure, as_general, divide_by_diagonal, solve_triangle
+from hetero_la.api.structure import divide_by_diagonal, solve_triangle
 from tests.support import DTYPES, assert_close, covering, host, random
 
 NB = 8
@@ -163,14 +163,6 @@ def test_solving_with_a_triangle_is_scipy_s(
     for transposed in (False, True):
         expected = scipy.linalg.solve_triangular(a, b, trans=int(transposed), lower=lower)
         assert_close(solve_triangle(a, b, lower, transposed), expected)
-
-
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_a_band_is_completed_to_what_scipy_reads(dtype: str) -> None:
-    a, b = matrix(dtype), np.ones((N, 2), dtype)
-    full = as_general(a, Structure.TRIDIAGONAL, lower=False)
-    expected = scipy.linalg.solve(a, b, assume_a="tridiagonal")
-    assert_close(scipy.linalg.solve(full, b), expected, limit=limit(dtype))
 
 
 @pytest.mark.parametrize("lower", [False, True])

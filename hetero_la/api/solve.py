@@ -15,6 +15,7 @@ from hetero_la.api.lu import execute_lu
 from hetero_la.api.stacks import array_function
 from hetero_la.api.structure import (
     INV_NAMES,
+    Found,
     InvAssumption,
     SolveAssumption,
     Structure,
@@ -22,9 +23,9 @@ from hetero_la.api.structure import (
     divide_by_number,
     invert_simple,
     is_number,
-    is_simple,
     refuse_complex,
     solve_simple,
+    structure_for,
     structure_of,
 )
 from hetero_la.checks.array_types import Eager, Numbers, Same
@@ -43,6 +44,7 @@ from hetero_la.execution.one_call import call_lapack_for_each
 from hetero_la.execution.report import Report
 from hetero_la.execution.resident_factors import Residency
 from hetero_la.execution.result import Result
+from hetero_la.execution.timeline import recording
 from hetero_la.numerics.conditioning import (
     norm1,
     reciprocal,
@@ -68,6 +70,9 @@ def _system_work(arguments: dict[str, Any], m: int, n: int) -> Work | None:
     structure, partial = arguments.get("assume_a"), arguments.get("pivot", "partial") == "partial"
     known = structure is None or isinstance(structure, str)
     routine = _RUNS.get(structure) if known and partial and m == n else None
+    if routine and structure is None:  # a full matrix is known from its corners
+        found = structure_for(arguments["a"], arguments["b"], None)
+        routine = routine if found.structure is Structure.GENERAL else None
     return Work(routine) if routine else None
 
 
@@ -132,8 +137,9 @@ def solve(
     assume_a : str, optional
         Structure of the matrix: "general" ("gen"), "diagonal", "tridiagonal", "banded",
         "upper triangular", "lower triangular", "symmetric" ("sym"), "hermitian" ("her") or
-        "positive definite" ("pos").  None stands for "general": SciPy would first search the
-        matrix for structure, but the solution is the same up to rounding.
+        "positive definite" ("pos").  None searches the matrix, from an order of 128 on, for a
+        diagonal, a band and a triangle; with options, a client or a trace, it stands for
+        "general".
     transposed : bool, optional
         Solve A^T X = B; for real matrices only, as in SciPy.
     pivot, client, **options
@@ -167,8 +173,11 @@ def solve(
     General matrices are factored by LU with partial pivoting, positive definite ones by
     Cholesky.  Symmetric and Hermitian ones are completed from their triangle, for LU: that
     takes twice the operations of LAPACK's Bunch-Kaufman factorization, and is at least as
-    stable.  The others take O(n^2) operations per right-hand side; SciPy solves them on the host.
-    On a GPU, tridiagonal and banded matrices are factored by LU.
+    stable.  The others take at most O(n^2) operations per right-hand side, in the calling thread.
+
+    LAPACK factors bands on the host: of a matrix on a GPU only the band travels, with the
+    right-hand sides.  Where that is predicted to take longer, a wide band is factored as a general
+    matrix, and many right-hand sides of a tridiagonal one are solved for by cuSPARSE.
 
     After LU, up to n / 8 right-hand sides are all refined: a residual and a solve with the
     factors, as in LAPACK's ``xGERFS``, which keeps the backward error small for any n.  Of more
@@ -189,14 +198,18 @@ def solve(
         require_options(options, client)
         return divide_by_number(*_system(a, b, check_finite, transposed, number=True))
     a, b = _system(a, b, check_finite, transposed)
-    if structure is Structure.POSITIVE:
+    # Options, a client or a trace ask for a run of tasks, unless a structure is named.
+    plain = pivoted and client is None and not options and not recording()
+    searched = assume_a is None and plain
+    found = structure_for(a, b, None if searched else structure)
+    if found.structure is Structure.POSITIVE:
         x, _ = solve_positive_system(a, b, lower=lower, client=client, **options)
-    elif is_simple(structure, a):
+    elif found.is_simple:
         require_options(options, client)
-        x = solve_simple(a, b, structure, transposed)
+        x = solve_simple(a, b, found, transposed)
     else:
         in_place = overwrite_a and can_hold_result(a)
-        a = as_general(a, structure, lower, in_place)
+        a = as_general(a, found.structure, lower, in_place)
         x, _ = _solve_by_lu(a, b, transposed, in_place, pivoted=pivoted, client=client, **options)
     return _copy_into(x, b) if overwrite_b else x
 
@@ -390,7 +403,7 @@ def inv(
     a = as_matrix(a, square=True, finite=check_finite)
     if structure is Structure.POSITIVE:
         x = inverse_positive(a, lower=lower, client=client, **options)
-    elif is_simple(structure, a):
+    elif Found(structure).is_simple:
         require_options(options, client)
         x = invert_simple(a, structure)
     else:

@@ -5,15 +5,23 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import scipy.linalg
 from numpy.linalg import LinAlgError
 
-from hetero_la.checks.warnings import warn_ill_conditioned
+from hetero_la.checks.warnings import singular_message, warn_ill_conditioned
+from hetero_la.numerics.band_matrices import (
+    BandFactors,
+    bandwidths,
+    gather_band,
+    solve_on_gpu,
+    solve_on_host,
+)
 from hetero_la.numerics.conditioning import reciprocal_condition_upper
 from hetero_la.numerics.triangles import complete_from_triangle
+from hetero_la.planning.band_routes import band_pays, cusparse_pays
 from hetero_la.planning.memory import require_room
 from hetero_la.tiles.arrays.transfer import (
     array_module,
@@ -57,9 +65,11 @@ SolveAssumption = (
 )
 SOLVE_NAMES = (*Structure, *_SHORT)
 INV_NAMES = ("general", "diagonal", "upper triangular", "lower triangular", *_SHORT)
-#: Structures solved without LU, in at most O(n^2) operations per right-hand side.
-_SIMPLE = (Structure.DIAGONAL, Structure.UPPER, Structure.LOWER)
-_SIMPLE_ON_HOST = (*_SIMPLE, Structure.TRIDIAGONAL, Structure.BANDED)
+#: Structures solved without dense factors, in at most O(n^2) operations per right-hand side.
+_BANDS = (Structure.TRIDIAGONAL, Structure.BANDED)
+_SIMPLE = (Structure.DIAGONAL, Structure.UPPER, Structure.LOWER, *_BANDS)
+#: Order from which a matrix is searched for structure: a smaller one takes no time to be factored.
+_LEAST_SEARCHED = 128
 
 
 def structure_of(assume_a: Any, names: Collection[str] = SOLVE_NAMES) -> Structure:
@@ -86,6 +96,61 @@ def structure_of(assume_a: Any, names: Collection[str] = SOLVE_NAMES) -> Structu
     return _SHORT.get(assume_a) or Structure(assume_a)
 
 
+class Found(NamedTuple):
+    """Structure in which a matrix is solved with, and its diagonals below and above the main one.
+
+    Their numbers are 0 where the structure does not need them.
+    """
+
+    structure: Structure
+    lower: int = 0
+    upper: int = 0
+
+    @property
+    def is_simple(self) -> bool:
+        """Whether `solve_simple` handles this structure."""
+        return self.structure in _SIMPLE
+
+
+def structure_for(a: Any, b: Any, structure: Structure | None) -> Found:
+    """Return the structure in which to solve with a matrix.
+
+    Parameters
+    ----------
+    a : array, shape (n, n)
+        The matrix.
+    b : array, shape (n,) or (n, nrhs)
+        Right-hand sides.
+    structure : Structure or None
+        That which the caller knows of; None to search the matrix, from an order of 128 on.
+
+    Examples
+    --------
+    >>> structure_for(np.eye(200, k=1) + np.eye(200), np.ones(200), None)
+    Found(structure=<Structure.TRIDIAGONAL: 'tridiagonal'>, lower=1, upper=1)
+    >>> structure_for(np.eye(3), np.ones(3), None).structure
+    <Structure.GENERAL: 'general'>
+    """
+    n = len(a)
+    most = max(n - 1, 0)
+    if structure is Structure.TRIDIAGONAL:
+        return Found(structure, min(1, most), min(1, most))
+    if structure not in (None, Structure.BANDED):
+        return Found(structure)
+    if structure is None and n < _LEAST_SEARCHED:
+        return Found(Structure.GENERAL)
+    widths = bandwidths(a)
+    if structure is None and max(widths) == 0:
+        return Found(Structure.DIAGONAL)
+    if max(widths) <= 1 <= most:
+        return Found(Structure.TRIDIAGONAL, 1, 1)
+    if structure is None and 0 in widths:
+        return Found(Structure.LOWER if widths[0] else Structure.UPPER)
+    if band_pays(a, *widths, b.size // max(n, 1)):
+        return Found(Structure.BANDED, *widths)
+    return Found(Structure.GENERAL)
+
+
 def refuse_complex(dtype: Any) -> None:
     """Raise NotImplementedError, as SciPy does, for a complex matrix to be transposed."""
     if dtype.kind == "c":
@@ -95,12 +160,7 @@ def refuse_complex(dtype: Any) -> None:
         )
 
 
-def is_simple(structure: Structure, a: Any) -> bool:
-    """Return whether `solve_simple` handles this structure on the device of `a`."""
-    return structure in (_SIMPLE if is_device_array(a) else _SIMPLE_ON_HOST)
-
-
-def solve_simple(a: Any, b: Any, structure: Structure, transposed: bool) -> Any:
+def solve_simple(a: Any, b: Any, found: Found, transposed: bool) -> Any:
     """Solve A X = B or A^T X = B for a structure that is not worth distributing.
 
     Parameters
@@ -109,28 +169,27 @@ def solve_simple(a: Any, b: Any, structure: Structure, transposed: bool) -> Any:
         The matrix, of which only the entries that the structure names are read.
     b : array, shape (n,) or (n, nrhs)
         Right-hand sides, of the same dtype.
-    structure : Structure
-        One for which `is_simple` holds.
+    found : Found
+        Its structure, a simple one.
     transposed : bool
         Whether to solve with A^T.
     """
     if b.size == 0:
         return b.copy()
+    structure = found.structure
     if structure is Structure.DIAGONAL:
         return divide_by_diagonal(a, b)
-    if not is_device_array(a):
-        aligned = np.require(a, requirements="A")  # SciPy 1.17 refuses unaligned arrays
-        return scipy.linalg.solve(
-            aligned, b, assume_a=structure, transposed=transposed, check_finite=False
-        )
+    if structure in _BANDS:
+        lower, upper = found.lower, found.upper
+        return solve_band(a.T, b, upper, lower) if transposed else solve_band(a, b, lower, upper)
     return solve_triangle(a, b, structure is Structure.LOWER, transposed)
 
 
 def invert_simple(a: Any, structure: Structure) -> Any:
-    """Invert a matrix for whose structure `is_simple` holds."""
+    """Invert a matrix of a simple structure."""
     if structure is Structure.DIAGONAL or is_device_array(a):
         identity = array_module(a).eye(len(a), dtype=a.dtype)
-        return solve_simple(a, identity, structure, transposed=False)
+        return solve_simple(a, identity, Found(structure), transposed=False)
     return scipy.linalg.inv(np.require(a, requirements="A"), assume_a=structure, check_finite=False)
 
 
@@ -172,23 +231,37 @@ def solve_triangle(a: Any, b: Any, lower: bool, transposed: bool) -> Any:
     return x[::-1] if lower else x
 
 
+def solve_band(a: Any, b: Any, lower: int, upper: int) -> Any:
+    """Solve A X = B for a band matrix, whose band LAPACK factors on the host.
+
+    The route is that of `hetero_la.planning.band_routes`; a tridiagonal matrix on a GPU is solved
+    with there if that is predicted to be faster.
+    """
+    band = gather_band(a, lower, upper)
+    factors = BandFactors(band, lower, upper)
+    if factors.info:
+        raise LinAlgError(singular_message(factors.info))
+    warn_ill_conditioned(factors.reciprocal_condition(), a.dtype)
+    x = None
+    if is_device_array(b) and factors.tridiagonal and cusparse_pays(b):
+        x = solve_on_gpu(band, b)
+    return solve_on_host(factors, b) if x is None else x
+
+
 def as_general(a: Any, structure: Structure, lower: bool, in_place: bool = False) -> Any:
     """Return the full matrix, completed from the part that its structure names.
 
-    At most one copy is made; none with `in_place`, unless the matrix is tridiagonal.
+    At most one copy is made; none with `in_place`.
 
     Raises
     ------
     hetero_la.tiles.arrays.errors.InsufficientMemoryError
         If there is not enough memory for a copy.
     """
-    symmetric = structure in (Structure.SYMMETRIC, Structure.HERMITIAN)
-    if not symmetric and structure is not Structure.TRIDIAGONAL:
+    if structure not in (Structure.SYMMETRIC, Structure.HERMITIAN):
         return a
     if not in_place and not is_device_array(a):
         require_room("a completed copy", a.shape, a.dtype, -1, a.nbytes, available_memory())
-    if not symmetric:
-        return array_module(a).triu(array_module(a).tril(a, 1), -1)
     full = a if in_place else column_major_copy(a)
     complete_from_triangle(full, lower=lower, conjugate=structure is Structure.HERMITIAN)
     return full

@@ -7,6 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -75,9 +76,9 @@ class Decisions:
 
 def arrival_steps(decided: Decisions) -> Callable[[int], int]:
     """Return a function that gives the step by which a column has arrived on its GPU."""
-    layout, steps = decided.layout, decided.stages().steps_while_loading()
-    columns = layout.nt + layout.rt
-    return lambda column: column * steps // columns
+    stages = decided.stages()
+    steps, before = stages.steps_while_loading(), [0, *accumulate(stages.elements_loaded())]
+    return lambda column: before[column] * steps // max(before[-1], 1)
 
 
 def team_name(owners: Sequence[WorkerInfo]) -> str:

@@ -21,8 +21,17 @@ from hetero_la.tiles.storage.staging import Staging
 _MOST = 2**27
 
 
+class Columns(NamedTuple):
+    """Rows of columns from `start` to before `stop` of a matrix."""
+
+    start: int
+    stop: int
+    block: Array
+    rows: slice
+
+
 class ColumnSource(Protocol):
-    """Where a worker's columns are loaded from."""
+    """Where a worker's columns are loaded from: of each, the rows that travel."""
 
     def load(self, device: Device, start: int, target: Array) -> None:
         """Copy the tile column that begins at `start` to the device."""
@@ -34,7 +43,7 @@ class GivenColumns:
     Parameters
     ----------
     blocks : dict
-        First element column in the matrix -> its tile column, which is only read.
+        First element column in the matrix -> rows of its tile column, which are only read.
     """
 
     def __init__(self, blocks: dict[int, Array]) -> None:
@@ -82,11 +91,11 @@ class MessageSender(Protocol):
 
 
 class Feed(NamedTuple):
-    """A worker to which columns are sent: by what, its topic, and the columns in its order."""
+    """A worker to which columns are sent: by what, its topic, and the columns and rows in order."""
 
     sender: MessageSender
     topic: str
-    columns: Sequence[tuple[int, int]]
+    columns: Sequence[tuple[int, int, slice]]
 
 
 class Feeder:
@@ -97,10 +106,13 @@ class Feeder:
     feeds : sequence of Feed
         The workers.
     columns : callable
-        Returns the columns from one to before another, which nobody changes while the run goes on.
+        Returns rows of the columns from one to before another, which nobody changes while the run
+        goes on.
     """
 
-    def __init__(self, feeds: Sequence[Feed], columns: Callable[[int, int], np.ndarray]) -> None:
+    def __init__(
+        self, feeds: Sequence[Feed], columns: Callable[[int, int, slice], np.ndarray]
+    ) -> None:
         self._columns = columns
         self._ended = threading.Event()
         # One thread for all would let a worker wait that another one waits for.
@@ -111,12 +123,14 @@ class Feeder:
         """Send no more."""
         self._ended.set()
 
-    def _send(self, sender: MessageSender, topic: str, spans: Sequence[tuple[int, int]]) -> None:
+    def _send(
+        self, sender: MessageSender, topic: str, parts: Sequence[tuple[int, int, slice]]
+    ) -> None:
         try:
-            for start, stop in spans:
+            for start, stop, rows in parts:
                 if self._ended.is_set():
                     return
-                block, header = self._columns(start, stop), (("column", start), None)
+                block, header = self._columns(start, stop, rows), (("column", start), None)
                 sender.put(topic, header, [block], _MOST, lambda: not self._ended.is_set())
         except LinkLostError:
             pass  # the run ends with the worker
@@ -131,7 +145,7 @@ class Collector:
     Parameters
     ----------
     store : callable
-        Called with the first column, the one past the last, and the columns.
+        Called with the fields of `Columns`.
     at_once : bool
         Whether nothing is stored before all has come.
 
@@ -143,25 +157,27 @@ class Collector:
         Bytes that it may have at a time; None where it keeps all.
     """
 
-    def __init__(self, store: Callable[[int, int, Array], None], *, at_once: bool) -> None:
+    def __init__(self, store: Callable[[int, int, Array, slice], None], *, at_once: bool) -> None:
         self.link, self.topic = endpoint().name, f"columns {uuid.uuid4().hex}"
         self.most = None if at_once else _MOST
         self._store, self._at_once = store, at_once
-        self._kept: list[tuple[tuple[int, int], Array, Callable[[], None]]] = []
+        self._kept: list[tuple[Columns, Callable[[], None]]] = []
         self._table = WaitTable()
         endpoint().subscribe(self.topic, self._receive, self._table.abort)
 
     def _receive(
-        self, span: tuple[int, int], arrays: list[np.ndarray], release: Callable[[], None]
+        self, header: tuple[int, int, slice], arrays: list[np.ndarray], release: Callable[[], None]
     ) -> None:
+        start, stop, rows = header
+        columns = Columns(start, stop, arrays[0], rows)
         if self._at_once:
-            self._kept.append((span, arrays[0], release))
+            self._kept.append((columns, release))
         else:
             try:
-                self._store(*span, arrays[0])
+                self._store(*columns)
             finally:  # the senders go on; `wait` raises the error
                 release()
-        self._table.put(span, None)
+        self._table.put((start, stop), None)
 
     def wait(self, spans: Iterable[tuple[int, int]]) -> None:
         """Wait until the columns of these spans have been stored; raise the error of one."""
@@ -170,8 +186,8 @@ class Collector:
                 self._table.wait(span)
         except RunAbortedError:
             raise self._table.error or RunAbortedError("the columns did not come") from None
-        for span, columns, release in self._kept:
-            self._store(*span, columns)
+        for columns, release in self._kept:
+            self._store(*columns)
             release()
         self._kept.clear()
 
@@ -180,13 +196,11 @@ class Collector:
         endpoint().unsubscribe(self.topic)
 
 
-def send_columns(
-    link: str, topic: str, columns: Iterable[tuple[int, int, np.ndarray]], most: int | None
-) -> bool:
+def send_columns(link: str, topic: str, columns: Iterable[Columns], most: int | None) -> bool:
     """Send columns to a `Collector`; return whether it is on this host."""
     sender = link_to(link)
     if sender is None:
         return False
-    for start, stop, block in columns:
-        sender.put(topic, (start, stop), [block], most=most)
+    for start, stop, block, rows in columns:
+        sender.put(topic, (start, stop, rows), [block], most=most)
     return True

@@ -160,6 +160,13 @@ class LastAccesses:
                     part = Region(name, column, segment.start, segment.stop)
                     yield segment.writer, part.of(column)
 
+    def touched(self, name: str) -> Iterator[Region]:
+        """Yield the rows of each tile column, from the first to the last that a task accesses."""
+        for span in self._matrices.get(name, ()):
+            used = [each for each in span.segments if each.writer is not None or each.readers]
+            for column in range(span.start, span.stop) if used else ():
+                yield Region(name, column, used[0].start, used[-1].stop).of(column)
+
     def _span(self, region: Region, block: TaskBlock, value: bool) -> _Span:
         """Return the span of exactly the columns of a region: one, or those of the block."""
         name, index, *_ = region

@@ -72,6 +72,8 @@ class TaskGraph:
         #: Per-step values that are there before the first task, at every worker.
         self.given: frozenset[tuple[str, int]] = frozenset()
         self._accesses = LastAccesses(layout.mt)
+        #: Those of the whole graph, if this one is what remains of it.
+        self._touched: dict[int, tuple[int, int]] | None = None
         self._count = 0
         self._columns: tuple[int, int] | None = None  # the current ones of `column_blocks`
         self._tasks: list[Task] = []
@@ -235,6 +237,7 @@ class TaskGraph:
         """
         graph = TaskGraph(self.layout, self.granularity)
         graph.values, graph.results = self.values, self.results
+        graph._touched = self.touched_rows()
         graph.given = frozenset(
             region[:2]
             for block in self.blocks
@@ -255,6 +258,21 @@ class TaskGraph:
     def last_writers(self, name: str) -> Iterator[tuple[TaskBlock, Region]]:
         """Yield each written part of matrix `name`, with the block that wrote it last."""
         return self._accesses.last_writers(name)
+
+    def touched_rows(self) -> dict[int, tuple[int, int]]:
+        """Return, for each tile column, the first tile row that a task accesses, and the end.
+
+        No other rows need travel.  A graph that remains of another has those of the whole.
+
+        Examples
+        --------
+        >>> from hetero_la.algorithms.cholesky import cholesky_tasks
+        >>> cholesky_tasks(TileLayout(6, 6, 2)).touched_rows()
+        {0: (0, 3), 1: (1, 3), 2: (2, 3)}
+        """
+        if self._touched is not None:
+            return self._touched
+        return {part.index: part[2:] for part in self._accesses.touched("A")}
 
     def made_columns(self) -> set[int]:
         """Return the tile columns of the matrix that are written before they are read."""

@@ -110,12 +110,13 @@ class _Attempt:
         run, feeds, opened = self.run, list[Feed](), list[distributed.Future]()
         for program, sender in zip(self.job.programs, self._senders(), strict=True):
             worker, blocks = program.worker, dict[int, np.ndarray]()
-            loads = program.select(LoadColumn)
-            spans = [self.job.layout.columns(load.region.index) for load in loads]
+            parts = [self._part(load) for load in program.select(LoadColumn)]
+            for start, _, rows in parts:
+                storage.note_touched(start, rows)
             if sender is None:
-                blocks = {s: np.asfortranarray(columns(s, stop)) for s, stop in spans}
+                blocks = {part[0]: np.asfortranarray(columns(*part)) for part in parts}
             else:
-                feeds.append(Feed(sender, topic_of(run, worker), spans))
+                feeds.append(Feed(sender, topic_of(run, worker), parts))
             job, there = self._ship(worker, blocks)
             shard = self._add("open", worker, 0, open_shard, run, run, job, worker, False, there,
                               sender is not None)  # fmt: skip
@@ -125,6 +126,11 @@ class _Attempt:
         )
         self._submitted.clear()  # what no later task needs may go
         self._feeder = Feeder(feeds, columns)
+
+    def _part(self, load: LoadColumn) -> tuple[int, int, slice]:
+        """Return the element columns of a load, and its rows."""
+        layout, (_, column, first, last) = self.job.layout, load.region
+        return *layout.columns(column), slice(layout.row(first), layout.row(last))
 
     def _senders(self) -> list[MessageSender | None]:
         """Return what sends each worker its columns; None where Dask's scheduler has to."""
@@ -211,8 +217,8 @@ class _Attempt:
         """Note what a worker has made; its columns come through the collector, or here."""
         assert isinstance(finished.storage, LocalStorage)
         columns = list(finished.storage.columns())
-        for first, last, block in columns:
-            store(first, last, block)
+        for part in columns:
+            store(*part)
         if not columns:
             layout = self.job.layout
             self._sent += [layout.columns(c) for c in self.job.programs[worker].columns]

@@ -293,7 +293,7 @@ def hand_over(finished: Finished, link: str, topic: str, most: int | None) -> Fi
     Its process has them then by another way.
     """
     assert isinstance(finished.storage, LocalStorage)
-    columns = ((start, stop, to_host(block)) for start, stop, block in finished.storage.columns())
+    columns = (part._replace(block=to_host(part.block)) for part in finished.storage.columns())
     if send_columns(link, topic, columns, most):
         return replace(finished, storage=LocalStorage(np.empty((0, 0)), {}))
     return finished

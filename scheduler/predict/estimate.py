@@ -268,13 +268,21 @@ class Stages:
         trailing = self.trailing(tile)
         return trailing._replace(seconds=part * trailing.seconds)
 
+    def elements_loaded(self) -> list[int]:
+        """Return how many elements of each tile column are copied to a GPU, and back."""
+        layout = self._layout
+        inside = layout.nt if self._steps.trapezoid else 0  # columns from their diagonal tiles down
+        return [
+            width * (layout.m - (layout.row(j) if j < inside else 0))
+            for j, width in enumerate(layout.column_widths)
+        ]
+
     def steps_while_loading(self) -> int:
         """Return how many steps fit into the time in which the columns reach their workers.
 
         On average half of the columns are there meanwhile.
         """
-        layout = self._layout
-        nbytes = layout.m * layout.width * self._dtype.itemsize
+        layout, nbytes = self._layout, sum(self.elements_loaded()) * self._dtype.itemsize
         left = max(
             self._model.host_seconds(nbytes * kind._share, kind._owners[0]) for kind in self._kinds
         )

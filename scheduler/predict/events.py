@@ -104,7 +104,10 @@ class SimulationState:
                         at_once = receivers[i.message, self.model.link(i.message.source, w)]
                         self.set_receive_costs(index, message, i.private, at_once, dtype)
                     case LoadColumn() | StoreRows() if loads or device.kind == "cpu":
-                        size = math.prod(graph.shape(i.region)) * dtype.itemsize
+                        region = i.region
+                        if device.by_reference:  # the rest of the column is copied as well
+                            region = region._replace(start=0, stop=layout.mt)
+                        size = math.prod(graph.shape(region)) * dtype.itemsize
                         self.seconds[index] = self.model.host_seconds(
                             size, w, store=isinstance(i, StoreRows), source=source
                         )

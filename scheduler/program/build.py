@@ -54,11 +54,11 @@ def build_programs(
         be placed on the owner of its column.
     """
     traffic = derive_traffic(graph, placement, distribution)
-    order, made = Order(graph, depth, arrival), graph.made_columns()
+    order, made, touched = Order(graph, depth, arrival), graph.made_columns(), graph.touched_rows()
     writers = []
     mergings = []
     for worker in range(workers):
-        writer = ProgramWriter(graph, distribution, traffic, worker, depth, made)
+        writer = ProgramWriter(graph, distribution, traffic, worker, depth, made, touched)
         writers.append(writer)
         everything = range(len(distribution.owners))
         stored = everything if worker in shared else writer.program.columns

@@ -46,7 +46,7 @@ class CheckpointCuts:
     potrf [(1, 'info', 0, 0, 1)]
     trtri_n []
     trmm_rc [(1, 'A', 0, 0, 3)]
-    herk [(1, 'A', 1, 0, 3), (1, 'A', 2, 0, 3)]
+    herk [(1, 'A', 1, 1, 3), (1, 'A', 2, 2, 3)]
     """
 
     def __init__(self, graph: TaskGraph, tasks: Sequence[Task], steps: Sequence[int]) -> None:
@@ -56,6 +56,7 @@ class CheckpointCuts:
         self._last_read: dict[tuple[str, int], int] = {}
         if not steps:
             return
+        self._touched = graph.touched_rows()
         for task in tasks:
             self._left.update((name, self._checkpoint(task)) for name in self._written(task))
         for task in graph.tasks:
@@ -91,4 +92,5 @@ class CheckpointCuts:
         return self._last_read.get(name, -1) >= self._steps[place]
 
     def _whole(self, name: tuple[str, int]) -> Region:
-        return Region(*name, 0, 1 if name[0] in self._graph.values else self._graph.layout.mt)
+        """Return a value, or the rows of a column that tasks access."""
+        return Region(*name, *((0, 1) if name[0] in self._graph.values else self._touched[name[1]]))

@@ -35,7 +35,7 @@ class LastWrites:
     >>> writes = LastWrites([0, 2], 3)
     >>> for place, start in enumerate((0, 0, 2)):
     ...     writes.add([0, 2], Region("A", 0, start, 3), place)
-    >>> [(p.place, p.start, p.stop) for p in writes.finished(2)]
+    >>> [(p.place, p.start, p.stop) for p in writes.finished(2, (0, 3))]
     [(1, 0, 2), (2, 2, 3)]
     """
 
@@ -55,13 +55,14 @@ class LastWrites:
         else:
             self._places[first : first + len(columns), region.start : region.stop] = place
 
-    def finished(self, column: int) -> Iterator[FinalRows]:
-        """Yield the rows that are written last, and those above and below that are final sooner."""
+    def finished(self, column: int, rows: tuple[int, int]) -> Iterator[FinalRows]:
+        """Yield, of these rows, those written last, and those above and below, final sooner."""
+        first, end = rows
         places = self._places[self._row[column]]
-        if not places.size:
+        if first == end:
             return
-        latest = np.flatnonzero(places == places.max())
-        edges = 0, int(latest[0]), int(latest[-1]) + 1, len(places)
+        latest = first + np.flatnonzero(places[first:end] == places[first:end].max())
+        edges = first, int(latest[0]), int(latest[-1]) + 1, end
         for start, stop in itertools.pairwise(edges):
             if start < stop:
                 yield FinalRows(int(places[start:stop].max()), column, start, stop)

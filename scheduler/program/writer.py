@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 from hetero_la.scheduler.graph.task_graph import TaskGraph
 from hetero_la.scheduler.graph.tasks import INITIAL, Region, TaskBlock
@@ -36,7 +36,7 @@ class ProgramWriter:
 
     def __init__(
         self, graph: TaskGraph, distribution: Distribution, traffic: Traffic, worker: int,
-        depth: int, made: Collection[int],
+        depth: int, made: Collection[int], touched: Mapping[int, tuple[int, int]],
     ) -> None:  # fmt: skip
         self.graph, self.traffic, self.worker = graph, traffic, worker
         self.program = Program(
@@ -51,7 +51,7 @@ class ProgramWriter:
         self.outbox = Outbox(mine)
         self.sent_from: dict[int, int] = {}  # calls of the tasks that messages wait for
         self.slots = Slots(depth + 2)
-        self.made = made
+        self.made, self.touched = made, touched
         self.own = OwnColumns(self.program.columns, graph.layout)
         self.outgoing: dict[tuple[str, int], list[Message]] = {}
         for message in mine:
@@ -109,13 +109,21 @@ class ProgramWriter:
 
     def _load(self, column: int) -> int:
         if column not in self.load_at:
-            region = Region("A", column, 0, self.graph.layout.mt)
+            region = Region("A", column, *self._rows(column))
             self.load_at[column] = self._append(LoadColumn(0, region, queue=Queue.COPY))
         return self.load_at[column]
 
+    def _rows(self, column: int) -> tuple[int, int]:
+        """Return which tile rows of a column travel."""
+        return self.touched.get(column, (0, self.graph.layout.mt))
+
     def _store(self) -> None:
         """Store the columns in up to three parts each, in the order in which they are final."""
-        parts = [part for column in self.program.columns for part in self.writes.finished(column)]
+        parts = [
+            part
+            for column in self.program.columns
+            for part in self.writes.finished(column, self._rows(column))
+        ]
         for place, column, start, stop in sorted(parts):
             region = Region("A", column, start, stop)
             store = StoreRows(self.graph.layout.kt, region, queue=Queue.COPY)

@@ -18,7 +18,7 @@ import numpy as np
 from hetero_la.scheduler.run.step_memory import Name
 from hetero_la.tiles.arrays.transfer import to_host
 from hetero_la.tiles.storage.layout import TileLayout
-from hetero_la.tiles.storage.shard import ArrayStorage
+from hetero_la.tiles.storage.shard import ALL_ROWS, ArrayStorage
 
 Saved = dict[Name, np.ndarray | str]  #: arrays, or the names of files that hold them
 
@@ -93,10 +93,15 @@ class Checkpoints:
         """Return the per-step values: all but what belongs to one of the `matrices`."""
         return {name: _array(self._saved[name]) for name in self._saved if name[0] not in matrices}
 
-    def columns(self, base: ArrayStorage, start: int, stop: int) -> np.ndarray:
-        """Return a tile column of the checkpoint or, where it has none, of the input."""
+    def columns(
+        self, base: ArrayStorage, start: int, stop: int, rows: slice = ALL_ROWS
+    ) -> np.ndarray:
+        """Return rows of a tile column of the checkpoint or, where it has none, of the input.
+
+        They are those that the run touches, no more of which is saved.
+        """
         saved = self._saved.get(("A", self._column[start]))
-        return to_host(base.columns(start, stop)) if saved is None else _array(saved)
+        return to_host(base.columns(start, stop)[rows]) if saved is None else _array(saved)
 
     def remove(self) -> None:
         """Forget everything, and remove the files."""

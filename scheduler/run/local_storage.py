@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from hetero_la.scheduler.exchange.columns import ColumnSource
+from hetero_la.scheduler.exchange.columns import Columns, ColumnSource
 from hetero_la.tiles.arrays.transfer import array_module, device_index, on_device_of, to_host
 from hetero_la.tiles.kernels.device import Array, Device, Queue
 from hetero_la.tiles.storage.layout import TileLayout
@@ -34,6 +34,7 @@ class LocalStorage:
         source: ColumnSource | None = None,
     ) -> None:  # fmt: skip
         self.array, self._spans, self._source = array, spans, source
+        self._rows: dict[int, slice] = {}  # of each column that was loaded, where not all were
 
     @property
     def nbytes(self) -> int:
@@ -46,30 +47,36 @@ class LocalStorage:
         here = device.by_reference if place is None else device.index == place
         return (self.array, self._source is None) if here else (None, False)
 
-    def load(self, device: Device, start: int, stop: int, target: Array) -> None:
-        """Copy columns to the device."""
+    def load(
+        self, device: Device, start: int, stop: int, target: Array, rows: slice = ALL_ROWS
+    ) -> None:
+        """Copy rows of some columns to the device."""
         if self._source is None:
-            device.copy(target, self.block(start), Queue.COPY)
+            device.copy(target, self.block(start)[rows], Queue.COPY)
         else:
+            self._rows[start] = rows
             self._source.load(device, start, target)
 
     def store(
         self, device: Device, start: int, stop: int, source: Array, rows: slice = ALL_ROWS
     ) -> None:
-        """Copy columns back."""
-        device.copy(self.block(start)[rows], source[rows], Queue.COPY)
+        """Copy rows of some columns back."""
+        device.copy(self.block(start)[rows], source, Queue.COPY)
 
     def flush(self, device: Device) -> None:
         """Do nothing: `Device.synchronize` completes the copies."""
 
     def without_source(self) -> LocalStorage:
         """Return the columns, which can be pickled, unlike what they were loaded from."""
-        return LocalStorage(self.array, self._spans)
+        storage = LocalStorage(self.array, self._spans)
+        storage._rows = self._rows
+        return storage
 
-    def columns(self) -> Iterator[tuple[int, int, Array]]:
-        """First element column of each tile column, the one past its last, and the column."""
+    def columns(self) -> Iterator[Columns]:
+        """Yield each tile column, of one that was loaded those rows that came."""
         for start, (first, last) in self._spans.items():
-            yield start, start + last - first, self.array[:, first:last]
+            rows = self._rows.get(start, ALL_ROWS)
+            yield Columns(start, start + last - first, self.array[rows, first:last], rows)
 
     def __contains__(self, start: int) -> bool:
         return start in self._spans
@@ -123,14 +130,16 @@ class TeamStorage:
         """Return the array of a worker's columns, in which it works."""
         return self._parts[device.name].array, True
 
-    def load(self, device: Device, start: int, stop: int, target: Array) -> None:
-        """Copy columns to the device."""
-        self._parts[device.name].load(device, start, stop, target)
+    def load(
+        self, device: Device, start: int, stop: int, target: Array, rows: slice = ALL_ROWS
+    ) -> None:
+        """Copy rows of some columns to the device."""
+        self._parts[device.name].load(device, start, stop, target, rows)
 
     def store(
         self, device: Device, start: int, stop: int, source: Array, rows: slice = ALL_ROWS
     ) -> None:
-        """Copy columns back."""
+        """Copy rows of some columns back."""
         self._parts[device.name].store(device, start, stop, source, rows)
 
     def flush(self, device: Device) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,6 +13,7 @@ from hetero_la.scheduler.exchange.port import Port
 from hetero_la.scheduler.graph.tasks import Region
 from hetero_la.scheduler.program.instructions import (
     CallKernel,
+    CopyRegion,
     Instruction,
     LoadColumn,
     ReceiveMessage,
@@ -193,28 +194,26 @@ class Runner:
             self.recorder.begin(queue)
 
     def _load(self, load: LoadColumn) -> None:
-        column = load.region.index
-        if not self._loaded and not self._is_kept(column):
-            with self.port.waiting(load):
-                self.storage.load(self.device, *self.layout.columns(column), self._home(column))
+        if not self._loaded and not self._is_kept(load.region.index):
+            self._copy(self.storage.load, load)
 
     def _store(self, store: StoreRows) -> None:
-        _, column, first, last = store.region
-        if not self._in_place and not self._is_kept(column):
-            rows = slice(self.layout.row(first), self.layout.row(last))
-            with self.port.waiting(store):
-                self.storage.store(
-                    self.device, *self.layout.columns(column), self._home(column), rows
-                )
+        if not self._in_place and not self._is_kept(store.region.index):
+            self._copy(self.storage.store, store)
+
+    def _copy(self, copy: Callable[..., None], instruction: CopyRegion) -> None:
+        """Let the storage copy a region to the shard, or from there."""
+        _, column, first, last = instruction.region
+        rows = slice(self.layout.row(first), self.layout.row(last))
+        home = self.shard.view(first, last, column, column)
+        with self.port.waiting(instruction):
+            copy(self.device, *self.layout.columns(column), home, rows)
 
     def _save(self, save: SaveRegion) -> None:
         region = save.region
         self.device.synchronize()  # any queue may have written it
         copy = np.array(to_host(self._locate(region, region.index)), order="F")
         self.saved.setdefault(save.step, {})[region[:2]] = copy
-
-    def _home(self, column: int) -> Array:
-        return self.shard.view(0, self.layout.mt, column, column)
 
     def _call(self, call: CallKernel) -> None:
         for first, last, regions in call.kernel_calls():

@@ -117,9 +117,11 @@ def load_all(
 ) -> NDArray:
     """The matrix, as the programs of a run that goes on from a checkpoint load it."""
     array = np.full((layout.m, layout.width), np.nan, order="F")
+    array[:, : layout.n] = base.source  # with the rows that no task touches
     for load in (load for program in programs for load in program.select(LoadColumn)):
-        start, stop = layout.columns(load.region.index)
-        array[:, start:stop] = checkpoints.columns(base, start, stop)
+        (start, stop), (_, _, *rows) = layout.columns(load.region.index), load.region
+        part = slice(*map(layout.row, rows))
+        array[part, start:stop] = checkpoints.columns(base, start, stop, part)
     return array
 
 

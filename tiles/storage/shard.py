@@ -8,7 +8,7 @@ from typing import Protocol
 from hetero_la.tiles.arrays.transfer import device_index
 from hetero_la.tiles.kernels.device import Array, Device
 from hetero_la.tiles.storage.layout import TileLayout
-from hetero_la.tiles.storage.staging import Staging
+from hetero_la.tiles.storage.staging import Staging, copy_in_place
 
 
 class Shard:
@@ -77,13 +77,18 @@ class Storage(Protocol):
         The array is of the whole matrix.  The second result is whether it already holds the matrix.
         """
 
-    def load(self, device: Device, start: int, stop: int, target: Array) -> None:
-        """Fill `target` (on `device`, by its copy queue) with columns start:stop."""
+    def load(
+        self, device: Device, start: int, stop: int, target: Array, rows: slice = ALL_ROWS
+    ) -> None:
+        """Fill `target` (on `device`, by its copy queue) with these rows of columns start:stop.
+
+        The run touches no others.
+        """
 
     def store(
         self, device: Device, start: int, stop: int, source: Array, rows: slice = ALL_ROWS
     ) -> None:
-        """Store these rows of columns start:stop from `source`; complete after `flush`."""
+        """Store `source` in these rows of columns start:stop; complete after `flush`."""
 
     def flush(self, device: Device) -> None:
         """Complete the stores from `device`."""
@@ -91,6 +96,9 @@ class Storage(Protocol):
 
 class ArrayStorage:
     """Storage that reads from arrays and writes to one array, all NumPy's or all CuPy's.
+
+    Rows that a run does not touch, as of a Hermitian matrix above the diagonal, do not travel: they
+    are copied where the arrays are.
 
     Parameters
     ----------
@@ -109,6 +117,8 @@ class ArrayStorage:
     ) -> None:
         self.source, self.target, self.rhs, self._absent = source, target, rhs, absent
         self._staging: dict[str, Staging] = {}  # by device, each used by its own thread
+        self._working_in_target: set[str] = set()  # devices
+        self._touched: dict[int, slice] = {}  # first column -> rows that are to be stored
 
     def _on(self, device: Device) -> Staging:
         return self._staging.setdefault(device.name, Staging(device))
@@ -120,12 +130,24 @@ class ArrayStorage:
         place = device_index(self.target)
         whole = width == self.target.shape[1] and device.index == place
         if whole or (place is None and device.by_reference):
+            self._working_in_target.add(device.name)
             return self.target, self.source is self.target
         return None, False
 
-    def load(self, device: Device, start: int, stop: int, target: Array) -> None:
-        """Copy columns of the matrix, or of the right-hand sides, to `target`."""
-        self._on(device).upload(target, self.columns(start, stop))
+    def load(
+        self, device: Device, start: int, stop: int, target: Array, rows: slice = ALL_ROWS
+    ) -> None:
+        """Copy rows of the matrix, or of the right-hand sides, to `target`."""
+        if device.name in self._working_in_target:
+            self._on(device).upload(self.target[:, start:stop], self.columns(start, stop))
+        else:
+            self.note_touched(start, rows)
+            self._on(device).upload(target, self.columns(start, stop)[rows])
+
+    def note_touched(self, start: int, rows: slice) -> None:
+        """Note the only rows of a tile column that will be stored."""
+        if rows != ALL_ROWS and self.source is not None and self.source is not self.target:
+            self._touched[start] = rows
 
     def columns(self, start: int, stop: int) -> Array:
         """Return columns of the matrix, or of the right-hand sides, without a copy."""
@@ -138,10 +160,14 @@ class ArrayStorage:
     def store(
         self, device: Device, start: int, stop: int, source: Array, rows: slice = ALL_ROWS
     ) -> None:
-        """Copy columns out to `target`."""
+        """Copy to rows of `target`; once for each column also what was not touched."""
         if start >= self._absent:
-            first, last = start - self._absent, stop - self._absent
-            self._on(device).download(self.target[rows, first:last], source[rows])
+            columns = slice(start - self._absent, stop - self._absent)
+            if touched := self._touched.pop(start, None):
+                above, below = slice(touched.start), slice(touched.stop, len(self.target))
+                for rest in (above, below):
+                    copy_in_place(self.target[rest, columns], self.columns(start, stop)[rest])
+            self._on(device).download(self.target[rows, columns], source)
 
     def flush(self, device: Device) -> None:
         """Wait until the columns stored from `device` are in `target`."""

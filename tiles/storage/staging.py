@@ -12,7 +12,6 @@ import os
 from collections import deque
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,7 +22,9 @@ from hetero_la.tiles.arrays.transfer import (
     is_column_major,
     is_device_array,
     is_pinned,
+    on_device_of,
     pinned_empty,
+    wait_for_writes,
 )
 from hetero_la.tiles.kernels.device import Array, Device, Event, Queue
 
@@ -32,6 +33,7 @@ _BUFFER_BYTES = 1 << 24
 _TURNED = 3  # buffers on each other GPU
 _OF_ANOTHER_GPU = -1  # the buffer for its rows: the copy queue itself does not fill it too soon
 _PARALLEL_BYTES = 1 << 21  # smaller host copies are not worth a second thread
+_TURNED_ROWS = 64
 
 
 class _Download(NamedTuple):
@@ -199,16 +201,34 @@ def _threads() -> ThreadPoolExecutor:
 in_forked_child(_threads.cache_clear)
 
 
+def copy_in_place(target: Array, source: Array) -> None:
+    """Copy between two arrays of the host, or of one GPU, of any memory order."""
+    if not is_device_array(target):
+        _copy_on_host(target, source)
+    elif target.size:
+        with on_device_of(target):
+            target[...] = source
+        wait_for_writes(target)
+
+
 def _copy_on_host(target: np.ndarray, source: np.ndarray) -> None:
-    """Copy columns with several threads: one core cannot saturate the link."""
-    columns = target.shape[1]
-    pieces = min(target.nbytes // _PARALLEL_BYTES, columns, os.cpu_count() or 1, 8)
+    """Copy with several threads: one core cannot saturate the link."""
+    turned = not is_column_major(source)
+    length = target.shape[0 if turned else 1]
+    pieces = min(target.nbytes // _PARALLEL_BYTES, length, os.cpu_count() or 1, 8)
+    copy = _turn if turned else np.copyto
     if pieces < 2:
-        np.copyto(target, source)
+        copy(target, source)
         return
-    edges = [columns * i // pieces for i in range(pieces + 1)]
-    done = [
-        _threads().submit(np.copyto, target[:, a:b], source[:, a:b]) for a, b in pairwise(edges)
-    ]
+    edges = [slice(length * i // pieces, length * (i + 1) // pieces) for i in range(pieces)]
+    parts = edges if turned else [(slice(None), edge) for edge in edges]
+    done = [_threads().submit(copy, target[part], source[part]) for part in parts]
     for future in done:
         future.result()
+
+
+def _turn(target: np.ndarray, source: np.ndarray) -> None:
+    """Copy a row-major array by rows that stay in cache while they are transposed."""
+    for row in range(0, len(source), _TURNED_ROWS):
+        rows = slice(row, row + _TURNED_ROWS)
+        np.copyto(target[rows], source[rows])
