@@ -35,11 +35,14 @@ class Work(NamedTuple):
         Columns that it makes beside the matrix and its right-hand sides.
     results : int
         Elements of the results.
+    known : tuple of (str, object)
+        Arguments that take the place of those given, as something has been found out.
     """
 
     routine: str
     columns: int = 0
     results: int = 0
+    known: tuple[tuple[str, Any], ...] = ()
 
 
 #: Given the bound arguments and the matrix, returns the work; None if the host has to do it.
@@ -75,7 +78,7 @@ def on_a_gpu(
     except TypeError:  # which the call will raise
         return None
     arrays = {name: arguments[name] for name in core if arguments.get(name) is not None}
-    asked = _asked(work_of, arrays, arguments) if len(arrays) == len(core) else None
+    asked, known = _asked(work_of, arrays, arguments) if len(arrays) == len(core) else (None, ())
     gpu = None if asked is None else gpu_for(asked)
     if asked is None or gpu is None:
         return None
@@ -84,7 +87,7 @@ def on_a_gpu(
             copies = _copies(gpu)
             dtype = asked.problem.dtype
             given = {name: copies.to_gpu(a.astype(dtype, copy=False)) for name, a in arrays.items()}
-            found = function(**{**arguments, **given})
+            found = function(**{**arguments, **given, **dict(known)})
             return (_home(found, copies),)
     except MemoryError:  # of the GPU
         return None
@@ -92,21 +95,22 @@ def on_a_gpu(
 
 def _asked(
     work_of: WorkOf, arrays: dict[str, Any], arguments: dict[str, Any]
-) -> HostProblem | None:
+) -> tuple[HostProblem | None, tuple[tuple[str, Any], ...]]:
+    """Return what is asked for, None if that is for the host alone, and what is known of it."""
     plain = all(type(a) is np.ndarray and a.ndim in (1, 2) and a.size for a in arrays.values())
     a, *beside = arrays.values()
     if not plain or a.ndim != 2 or arguments.get("client") is not None or arguments.get("options"):
-        return None
+        return None, ()
     m, n = a.shape
     work = work_of(arguments, m, n)
     if work is None or any(len(b) != m for b in beside):
-        return None
+        return None, ()
     try:
         dtype = common_dtype(a.dtype, beside[0].dtype) if beside else lapack_dtype(a.dtype, "a")
     except ValueError:
-        return None
+        return None, ()
     nrhs = sum(b.size // m for b in beside) + work.columns
-    return HostProblem(Problem(work.routine, m, n, nrhs, dtype), work.results)
+    return HostProblem(Problem(work.routine, m, n, nrhs, dtype), work.results), work.known
 
 
 @functools.cache

@@ -73,7 +73,7 @@ def _system_work(arguments: dict[str, Any], m: int, n: int) -> Work | None:
     if routine and structure is None:  # a full matrix is known from its corners
         found = structure_for(arguments["a"], arguments["b"], None)
         routine = routine if found.structure is Structure.GENERAL else None
-    return Work(routine) if routine else None
+    return Work(routine, known=(("assume_a", structure or "gen"),)) if routine else None
 
 
 def _solve_stack(

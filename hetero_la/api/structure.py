@@ -146,7 +146,7 @@ def structure_for(a: Any, b: Any, structure: Structure | None) -> Found:
         return Found(Structure.TRIDIAGONAL, 1, 1)
     if structure is None and 0 in widths:
         return Found(Structure.LOWER if widths[0] else Structure.UPPER)
-    if band_pays(a, *widths, b.size // max(n, 1)):
+    if sum(widths) < n and band_pays(a, *widths, b.size // max(n, 1)):
         return Found(Structure.BANDED, *widths)
     return Found(Structure.GENERAL)
 

@@ -151,15 +151,13 @@ def _backward_error(anorm: float, x: Any, residual: Any) -> float:
         size = anorm * _sum_of_moduli(x[:, 0])
         return _sum_of_moduli(residual[:, 0]) / size if size else 0.0
     with np.errstate(all="ignore"):  # overflow shows in the result
-        sizes, errors = anorm * _column_sums(x), _column_sums(residual)
+        if is_device_array(x):  # one kernel and one copy for both
+            both = array_module(x).concatenate([x, residual], axis=1)
+            sums, errors = np.split(to_host(norms.column_sums(both)), 2)
+        else:
+            sums, errors = (np.abs(one).sum(axis=0, dtype=np.float64) for one in (x, residual))
+        sizes = anorm * sums
         return float(np.where(sizes == 0, 0, errors / sizes).max())
-
-
-def _column_sums(x: Any) -> np.ndarray:
-    if is_device_array(x):
-        return to_host(norms.column_sums(x))
-    found: np.ndarray = np.abs(x).sum(axis=0, dtype=np.float64)
-    return found
 
 
 def _sum_of_moduli(x: np.ndarray) -> float:

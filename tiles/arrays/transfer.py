@@ -66,8 +66,8 @@ def on_device_of(a: Any) -> contextlib.AbstractContextManager[object]:
     if not is_device_array(a):
         return contextlib.nullcontext()
     require_cuda()
-    device: contextlib.AbstractContextManager[object] = sys.modules["cupy"].cuda.Device(a.device.id)
-    return device
+    index = a.device.id
+    return contextlib.nullcontext() if index == current_gpu() else on_device_index(index)
 
 
 def on_device_index(index: int) -> contextlib.AbstractContextManager[object]:

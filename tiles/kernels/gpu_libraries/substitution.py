@@ -93,38 +93,50 @@ class Substitution:
 
     def _join_leaves(self, triangle: str) -> None:
         """Complete the inverses of the diagonal blocks: pairs of leaves, pairs of pairs, ..."""
-        n, nb, T, W = self._n, self._nb, self._factors, block(self._inverses[triangle])
-        # Those at the same place in all blocks but the last are joined at once.
-        whole, last = divmod(n, nb)
-        for parts, start, order in ((whole, 0, nb), (1, whole * nb, last)):
-            size = _LEAF
-            while size < order and parts:
-                for place in range(0, order - size, 2 * size):
-                    rows = min(size, order - place - size)
-                    at = T.at(start + place, start + place), W.at(place, start + place)
-                    self._join(triangle, *at, size, rows, parts)
-                size *= 2
+        whole, last = divmod(self._n, self._nb)
+        size = _LEAF
+        while size < self._nb:
+            if whole == 1:  # pairs in one block are joined at once
+                self._join_pairs(triangle, 0, size, self._nb)
+            else:  # and so are those at the same place in several blocks
+                for place in range(0, self._nb, 2 * size):
+                    self._join(triangle, place, size, size, whole, self._nb)
+            if last > size:
+                self._join_pairs(triangle, whole * self._nb, size, last)
+            size *= 2
 
-    def _join(self, triangle: str, T: Block, W: Block, size: int, rows: int, count: int) -> None:
-        """Complete the inverse of pairs of diagonal blocks of orders `size` and `rows`.
+    def _join_pairs(self, triangle: str, start: int, size: int, order: int) -> None:
+        """Join the pairs of the block of this order that begins at a row."""
+        pairs, rest = divmod(order, 2 * size)
+        self._join(triangle, start, size, size, pairs, 2 * size)
+        if rest > size:
+            self._join(triangle, start + 2 * size * pairs, size, rest - size, 1, 0)
 
-        W21 = -W22 L21 W11 in a lower triangle, W12 = -W11 U12 W22 in an upper one.
+    def _join(self, triangle: str, start: int, size: int, rows: int, count: int, step: int) -> None:
+        """Complete the inverses of pairs of diagonal blocks of orders `size` and `rows`.
+
+        W21 = -W22 L21 W11 in a lower triangle, W12 = -W11 U12 W22 in an upper one.  The first pair
+        begins at row `start`, and each of `count` pairs `step` rows below the one before.
         """
         import cupy
 
-        first, second = W, W.at(size, size)
+        if not count:
+            return
+        T, W = self._factors.at(start, start), block(self._inverses[triangle])
+        # Inverses of blocks lie side by side, those within a block below each other.
+        apart = step * (W.ld if step == self._nb else W.ld + 1)
+        first = W.at(start % self._nb, start)
+        second = first.at(size, size)
         if triangle == "l":
-            shape, across, target = (rows, size), T.at(size, 0), W.at(size, 0)
-            left, right = second, first
+            m, n, across, target, left, right = rows, size, (size, 0), (size, 0), second, first
         else:
-            shape, across, target = (size, rows), T.at(0, size), W.at(0, size)
-            left, right = first, second
-        m, n = shape
+            m, n, across, target, left, right = size, rows, (0, size), (0, size), first, second
         product = cupy.empty((count, m * n), T.dtype)
-        P = Block(product.data.ptr, m, T.dtype)
-        step, own = self._nb * (T.ld + 1), self._nb * W.ld
-        gemm_batch(_handle(), 1, across, right, 0, P, (m, n, n), (step, own, m * n), count)
-        gemm_batch(_handle(), -1, left, P, 0, target, (m, n, m), (own, m * n, own), count)
+        P, inner = Block(product.data.ptr, m, T.dtype), step * (T.ld + 1)
+        shape, steps = (m, n, n), (inner, apart, m * n)
+        gemm_batch(_handle(), 1, T.at(*across), right, 0, P, shape, steps, count)
+        shape, steps = (m, n, m), (apart, m * n, apart)
+        gemm_batch(_handle(), -1, left, P, 0, first.at(*target), shape, steps, count)
 
     def solve(self, b: Array, *, adjoint: bool = False) -> Array:
         """Return A^-1 B, or A^-H B, for B of shape (n, p)."""
