@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from typing import Any
 
 import numpy as np
@@ -139,6 +140,30 @@ def trmm(q: GpuQueue, a: Array, w: Array, b: Array, options: KernelOptions, unit
 def gemm(q: GpuQueue, a: Array, b: Array, c: Array, options: KernelOptions, trans: str) -> None:
     m, k = a.shape[::-1] if trans == "cn" else a.shape
     q.gemm(-1, block(a), block(b), 1, block(c), (m, c.shape[1], k), trans)
+
+
+@implements("gemm_block", "gpu")
+def gemm_block(q: GpuQueue, *arrays: Array, options: KernelOptions) -> None:
+    *parts, b, c = arrays
+    (m, n), k = c.shape, b.shape[0]
+    blocks, widths = [block(a) for a in parts], [a.shape[1] for a in parts]
+    adjacent = all(
+        left.at(0, width) == right
+        for (left, right), width in zip(itertools.pairwise(blocks), widths, strict=False)
+    )
+    if not adjacent and n > k:
+        # Received panels are copied side by side, which takes less than as many passes over C.
+        whole, row = q.matrix("panels", m, k, c.dtype), 0
+        for a, width in zip(blocks, widths, strict=True):
+            q.copy(whole.at(0, row), a, m, width)
+            row += width
+        blocks, adjacent = [whole], True
+    if adjacent:
+        widths = [k]
+    row = 0
+    for a, width in zip(blocks, widths, strict=False):
+        q.gemm(-1, a, block(b).at(row, 0), 1, block(c), (m, n, width))
+        row += width
 
 
 def trsm(q: GpuQueue, a: Array, b: Array, options: KernelOptions, form: Triangular) -> None:
