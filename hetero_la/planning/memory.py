@@ -20,8 +20,8 @@ def kernel_elements(layout: TileLayout, width: int, *, cholesky_qr: bool) -> int
     needs ten squares beside a panel.  In two-level blocking, panels that were received are copied
     side by side.
     """
-    _, end = layout.block(0)
-    block = layout.m * layout.row(end) if end > 1 and width < layout.width else 0
+    received = layout.blocked and width < layout.width
+    block = layout.m * layout.inner_size(0) if received else 0
     solved = panel = 0
     for k in range(layout.kt):
         start, nb = layout.row(k), layout.column_width(k)

@@ -266,8 +266,7 @@ class Plan(Decisions):
 
 
 def _blocks(layout: TileLayout) -> str:
-    blocked = sum(last - first > 1 for first, last in map(layout.block, range(layout.kt)))
-    return f"; the first {blocked} in blocks of {layout.coarse}" if blocked else ""
+    return f"; the first {layout.blocked} in blocks of {layout.coarse}" if layout.blocked else ""
 
 
 def _parallelism(plan: Plan) -> str:

@@ -173,8 +173,17 @@ class TileLayout:
     def block(self, k: int) -> tuple[int, int]:
         """Return the first and the last + 1 of the panels that are one block with panel `k`."""
         first = k // self.coarse * self.coarse
-        whole = first + self.coarse <= self.kt // 2
-        return (first, first + self.coarse) if whole else (k, k + 1)
+        return (first, first + self.coarse) if k < self.blocked else (k, k + 1)
+
+    @functools.cached_property
+    def blocked(self) -> int:
+        """Number of the first panels that are in blocks of several."""
+        return self.kt // 2 // self.coarse * self.coarse if self.coarse > 1 else 0
+
+    def inner_size(self, k: int) -> int:
+        """Return the columns of the panels with which the trailing matrix is updated at once."""
+        first, end = self.block(k)
+        return self.column_starts[end] - self.column_starts[first]
 
     def trailing(self, k: int, first: int | None = None) -> TileLayout:
         """Return the layout of the trailing matrix, from tile row and column `k` on.
