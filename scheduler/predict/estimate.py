@@ -114,7 +114,7 @@ class Stages:
         merged = [neighbours] * len(owners) if isinstance(neighbours, int) else neighbours
         self._neighbours = merged[0]
         #: Columns that are factored in blocks of several panels, and of one such block.
-        self._blocked, self._block = layout.row(layout.blocked), layout.inner_size(0)
+        self._blocked, self._block = layout.row(layout.blocked), layout.row(layout.block(0)[1])
         #: Whether what an owner updates gets shorter from column to column.
         self._spread = len(owners) > 1 and self._steps.trapezoid
         #: The part of the columns that the first owner has, and that all those like it have.
