@@ -39,10 +39,9 @@ class Order:
         place = {start: number for number, start in enumerate(starts)}
         #: The first step of each panel's block, and of the block at which it is due.
         self._begins, self._due = begins, [starts[place[b] - depth] for b in begins]
-        #: Kernels of a step in the builder's order, by the factors that they read.
-        self._ranks: dict[tuple[object, ...], int] = {}
-        for block in graph.blocks:
-            self._ranks.setdefault(self._purpose(block), len(self._ranks))
+        ranks: dict[tuple[object, ...], int] = {}
+        #: Place of each block's kernel in its step, in the builder's order.
+        self._ranks = [ranks.setdefault(self._purpose(b), len(ranks)) for b in graph.blocks]
 
     def phase(self, step: int, column: int) -> tuple[int, int]:
         """Return the step at which work on a column is due, and 1 if it can wait, else 0."""
@@ -62,7 +61,7 @@ class Order:
     def key(self, block: TaskBlock, column: int) -> Priority:
         """Return the sort key of a block's task on a column."""
         phase, trailing = self.phase(block.step, column)
-        return phase, trailing, block.step, self._ranks[self._purpose(block)], block.index(column)
+        return phase, trailing, block.step, self._ranks[block.number], block.index(column)
 
     def _purpose(self, block: TaskBlock) -> tuple[object, ...]:
         """Return what blocks have in common that do the same to different columns."""
