@@ -103,8 +103,8 @@ def test_a_tuning_may_have_two_levels(place: Path) -> None:
     kept()
     write_profile(profile().with_tunings([tuned(50, coarse=100)]), place)
     plan = hetero_la.plan("lu", (1000, 1000), workers=CPUS)
-    assert (plan.nb, plan.layout.coarse) == (50, 2)
-    assert hetero_la.plan("lu", (1000, 1000), workers=CPUS, nb=50).layout.coarse == 1
+    assert (plan.nb, plan.layout.per_block) == (50, 2)
+    assert hetero_la.plan("lu", (1000, 1000), workers=CPUS, nb=50).layout.per_block == 1
     place.write_text(place.read_text().replace('"coarse": 100', '"coarse": "wide"'))
     with pytest.raises(ValueError, match="a tuning has blocks of 'wide' columns, with nb = 50"):
         read_profile(place)

@@ -56,7 +56,8 @@ class Options:
     coarse : int or None, optional
         Two-level blocking of LU with partial pivoting: up to half of the steps, panels of `nb`
         columns are factored in blocks of `coarse` columns, a multiple of `nb`, and the columns
-        beyond a block get one update with all of its panels.  None: an update with each panel.
+        beyond a block get one update with all of its panels; look-ahead counts blocks.  None: an
+        update with each panel.
     ib : int or None, optional
         Inner blocking of a panel on a GPU: columns that its fused kernel factors at once.
     lookahead : int or None, optional

@@ -266,7 +266,8 @@ class Plan(Decisions):
 
 
 def _blocks(layout: TileLayout) -> str:
-    return f"; the first {layout.blocked} in blocks of {layout.coarse}" if layout.blocked else ""
+    blocked, size = layout.blocked, layout.per_block
+    return f"; the first {blocked} in blocks of {size}" if blocked else ""
 
 
 def _parallelism(plan: Plan) -> str:

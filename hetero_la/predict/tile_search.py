@@ -188,7 +188,7 @@ def _best_two_levels(
 
     def estimate(widths: tuple[int, int]) -> float:
         nb, coarse = widths
-        layout = replace(_layout(problem, nb), coarse=coarse // nb)
+        layout = replace(_layout(problem, nb), per_block=coarse // nb)
         return _stages(problem, owners, layout).seconds()
 
     pairs = [

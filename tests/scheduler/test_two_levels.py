@@ -46,8 +46,8 @@ from tests.support import (
 NB = 3
 #: Routine, rows, columns, right-hand sides, and panels in a block: no block, one, several.
 CASES = [
-    *(("lu", m, n, 0, coarse) for m, n in ((5, 5), (38, 38), (41, 26), (26, 41))
-      for coarse in (2, 3, 4)),
+    *(("lu", m, n, 0, per_block) for m, n in ((5, 5), (38, 38), (41, 26), (26, 41))
+      for per_block in (2, 3, 4)),
     ("lu", 20, 9, 0, 20), ("solve", 37, 37, 5, 2), ("solve", 37, 37, 40, 3),
     ("inverse", 37, 37, 37, 3),
 ]  # fmt: skip
@@ -55,7 +55,7 @@ Case = tuple[str, int, int, int, int]
 
 
 def layout_of(case: Case) -> TileLayout:
-    return TileLayout(*case[1:3], NB, case[3], coarse=case[4])
+    return TileLayout(*case[1:3], NB, case[3], per_block=case[4])
 
 
 def check(given: Problem, found: np.ndarray, values: Values) -> None:

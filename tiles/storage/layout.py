@@ -61,7 +61,7 @@ class TileLayout:
     tail : int, optional
         Number of tile rows and columns, of a square matrix, that are merged into the last tile:
         near its end a factorization may be faster with one large tile.
-    coarse : int, optional
+    per_block : int, optional
         Number of panels in a block, whose updates of the columns beyond are done as one; blocks
         are in the first half of the steps.
 
@@ -76,7 +76,7 @@ class TileLayout:
     [(0, 2), (2, 4), (4, 10)]
     >>> TileLayout(10, 10, (4, 1, 3)).row_starts
     [0, 4, 5, 8, 10]
-    >>> [TileLayout(9, 9, 1, coarse=2).block(k) for k in range(6)]
+    >>> [TileLayout(9, 9, 1, per_block=2).block(k) for k in range(6)]
     [(0, 2), (0, 2), (2, 4), (2, 4), (4, 5), (5, 6)]
     """
 
@@ -85,7 +85,7 @@ class TileLayout:
     nb: TileSizes
     nrhs: int = 0
     tail: int = 1
-    coarse: int = 1
+    per_block: int = 1
 
     def __post_init__(self) -> None:
         for size in (self.m, self.n, self.nrhs):
@@ -172,13 +172,13 @@ class TileLayout:
 
     def block(self, k: int) -> tuple[int, int]:
         """Return the first and the last + 1 of the panels that are one block with panel `k`."""
-        first = k // self.coarse * self.coarse
-        return (first, first + self.coarse) if k < self.blocked else (k, k + 1)
+        first = k // self.per_block * self.per_block
+        return (first, first + self.per_block) if k < self.blocked else (k, k + 1)
 
     @functools.cached_property
     def blocked(self) -> int:
         """Number of the first panels that are in blocks of several."""
-        return self.kt // 2 // self.coarse * self.coarse if self.coarse > 1 else 0
+        return self.kt // 2 // self.per_block * self.per_block if self.per_block > 1 else 0
 
     def inner_size(self, k: int) -> int:
         """Return the columns of the panels with which the trailing matrix is updated at once."""

@@ -146,24 +146,24 @@ def gemm(q: GpuQueue, a: Array, b: Array, c: Array, options: KernelOptions, tran
 def gemm_block(q: GpuQueue, *arrays: Array, options: KernelOptions) -> None:
     *parts, b, c = arrays
     (m, n), k = c.shape, b.shape[0]
-    blocks, widths = [block(a) for a in parts], [a.shape[1] for a in parts]
-    adjacent = all(
-        left.at(0, width) == right
-        for (left, right), width in zip(itertools.pairwise(blocks), widths, strict=False)
-    )
-    if not adjacent and n > k:
-        # Received panels are copied side by side, which takes less than as many passes over C.
-        whole, row = q.matrix("panels", m, k, c.dtype), 0
-        for a, width in zip(blocks, widths, strict=True):
-            q.copy(whole.at(0, row), a, m, width)
-            row += width
-        blocks, adjacent = [whole], True
-    if adjacent:
-        widths = [k]
+    panels = [(block(a), a.shape[1]) for a in parts]
+    if all(left.at(0, w) == right for (left, w), (right, _) in itertools.pairwise(panels)):
+        panels = [(panels[0][0], k)]
+    elif n > k:  # received panels are copied, which takes less time than a pass over C for each
+        panels = [(_side_by_side(q, panels, m, k), k)]
     row = 0
-    for a, width in zip(blocks, widths, strict=False):
+    for a, width in panels:
         q.gemm(-1, a, block(b).at(row, 0), 1, block(c), (m, n, width))
         row += width
+
+
+def _side_by_side(q: GpuQueue, panels: list[tuple[Block, int]], rows: int, columns: int) -> Block:
+    """Copy panels of given widths into a workspace."""
+    whole, column = q.matrix("panels", rows, columns, panels[0][0].dtype), 0
+    for panel, width in panels:
+        q.copy(whole.at(0, column), panel, rows, width)
+        column += width
+    return whole
 
 
 def trsm(q: GpuQueue, a: Array, b: Array, options: KernelOptions, form: Triangular) -> None:
