@@ -35,7 +35,7 @@ from hetero_la.tiles.kernels.gpu.device import GpuDevice
 
 #: Kinds of work, the most useful first, and the kernels that do them.
 WORK = {
-    "update": ("gemm", "gemm_nc", "herk", "larfb_c"),
+    "update": ("gemm", "gemm_block", "gemm_nc", "herk", "larfb_c"),
     "solve": ("trmm", "trmm_rc"),
     "row swaps": ("swap",),
     "panel": ("getrf", "netperm", "trtri", "potrf", "trtri_n", "geqrf", "lacpy"),

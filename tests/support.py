@@ -276,7 +276,12 @@ class Setup(NamedTuple):
 
 def priorities(order: Order, graph: TaskGraph) -> list[Priority]:
     """The sort keys of a graph's tasks."""
-    return [order.key(t.step, t.kind, t.column, t.index) for t in graph.tasks]
+    found = [
+        (block.index(column), order.key(block, column))
+        for block in graph.blocks
+        for column in range(block.start, block.stop)
+    ]
+    return [key for _, key in sorted(found)]
 
 
 def arriving(layout: TileLayout, pace: int = 2) -> Callable[[int], int]:

@@ -205,3 +205,15 @@ def test_where_gpus_ran_the_reference_is_cusolver(
 def test_nothing_is_written_of_what_failed() -> None:
     assert main(["cholesky", "--random", "9", "--kind", "rands", "-o", "f.npz"]) == 2
     assert os.listdir() == []
+
+
+def test_lu_in_two_levels(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["lu", "--random", "48", "--nb", "4", "--coarse", "8", "--verbose"]) == 0
+    said = capfd.readouterr()
+    assert [row["status"] for row in table(said.out)] == ["ok"]
+    assert "12 steps; the first 6 in blocks of 2" in said.err
+    message = "coarse must be a multiple of nb, one tile size, but coarse=6 and nb=4"
+    assert main(["lu", "--random", "48", "--nb", "4", "--coarse", "6"]) == 2
+    assert message in capfd.readouterr().err
+    assert main(["qr", "--random", "48", "--nb", "4", "--coarse", "8"]) == 2
+    assert "coarse is for LU with partial pivoting" in capfd.readouterr().err

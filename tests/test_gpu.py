@@ -516,6 +516,19 @@ def test_lu_on_a_cluster_is_scipy_s(
 
 
 @pytest.mark.parametrize("panel", ["cpu", "gpu"])
+@pytest.mark.parametrize("lookahead", [0, 1, 2])
+def test_lu_in_two_levels_is_scipy_s(
+    xp: ModuleType, cluster: Cluster, lookahead: int, panel: str
+) -> None:
+    options = {"nb": 8, "coarse": 24, "lookahead": lookahead}
+    for (m, n), dtype in ON_CLUSTERS:
+        a = random(m, n, dtype)
+        given = xp.asarray(a)
+        check_factors(xp, a, lu_factor(given, **options))
+        check_factors(xp, a, lu_factor(given, client=cluster, panel=panel, **options))
+
+
+@pytest.mark.parametrize("panel", ["cpu", "gpu"])
 @pytest.mark.parametrize("nrhs", [1, 40])
 def test_solve_on_a_cluster_is_within_the_ratio(
     xp: ModuleType, cluster: Cluster, nrhs: int, panel: str

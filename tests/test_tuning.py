@@ -60,7 +60,7 @@ def test_the_search_finds_the_shortest_of_its_predictions() -> None:
     assert sorted(found) == sorted(told)
     assert len(found) == 6
     assert [c.seconds for c in found] == sorted(c.seconds for c in found)
-    for nb, depth, seconds in found:
+    for nb, depth, seconds, _ in found:
         plan = hetero_la.plan("lu", (1000, 1000), nb=nb, lookahead=depth, workers=CPUS)
         assert plan.predicted_seconds == seconds
     # Two workers share two columns badly.
@@ -78,13 +78,36 @@ def test_the_search_has_sizes_of_its_own(routine: str) -> None:
     cuts = [c for c in found if not isinstance(c.nb, int)]
     # At a rate that does not depend on the sizes, nothing beats the smallest ones in QR.
     assert {c.lookahead for c in cuts} == (set() if routine == "qr" else {0, 1, 2})
-    for nb, depth, seconds in cuts:
+    for nb, depth, seconds, _ in cuts:
         assert all(size % 32 == 0 for size in nb[:-1])
         plan = hetero_la.plan(
             routine, (1000, 1000), nrhs=3 * (routine == "solve"), nb=nb, lookahead=depth,
             workers=CPUS,
         )  # fmt: skip
         assert plan.predicted_seconds == seconds
+
+
+def test_the_search_tries_two_levels_of_lu() -> None:
+    kept()
+    found = [c for c in search(LU._replace(m=2000, n=2000), CPUS) if c.coarse is not None]
+    assert len({(c.nb, c.coarse) for c in found}) == 4
+    for nb, depth, seconds, coarse in found:
+        assert coarse in (2 * nb, 4 * nb)
+        options = {"nb": nb, "coarse": coarse, "lookahead": depth}
+        plan = hetero_la.plan("lu", (2000, 2000), workers=CPUS, **options)
+        assert plan.layout.blocked
+        assert plan.predicted_seconds == seconds
+
+
+def test_a_tuning_may_have_two_levels(place: Path) -> None:
+    kept()
+    write_profile(profile().with_tunings([tuned(50, coarse=100)]), place)
+    plan = hetero_la.plan("lu", (1000, 1000), workers=CPUS)
+    assert (plan.nb, plan.layout.per_block) == (50, 2)
+    assert hetero_la.plan("lu", (1000, 1000), workers=CPUS, nb=50).layout.per_block == 1
+    place.write_text(place.read_text().replace('"coarse": 100', '"coarse": "wide"'))
+    with pytest.raises(ValueError, match="a tuning has blocks of 'wide' columns, with nb = 50"):
+        read_profile(place)
 
 
 def test_a_matrix_smaller_than_all_tile_sizes_is_one_tile() -> None:
@@ -130,14 +153,14 @@ def test_tunings_of_a_team_are_those_of_its_owners() -> None:
     best = Candidate(512, 2, 0.1)
     (kept_one,) = tunings_of(LU, [*gpus, *CPUS], [best, Candidate((512, 256), 1, 0.2)])
     assert kept_one.workers == "2 gpu"
-    assert kept_one[6:] == (512, 2, 0.1)
+    assert kept_one[6:] == (512, 2, 0.1, None)
     assert team_name([calling_thread()]).startswith("1 cpu x ")
 
 
 def test_several_sizes_hold_for_their_own_size_only(place: Path) -> None:
     cuts = (Candidate((96, 96, 64), 1, 0.1), Candidate((128, 64), 1, 0.2), Candidate(80, 2, 0.3))
     kept_ones = tunings_of(LU, CPUS, cuts)
-    assert [(t.nb, t.lookahead, t.seconds) for t in kept_ones] == [cuts[0], cuts[2]]
+    assert [(t.nb, t.lookahead, t.seconds, t.coarse) for t in kept_ones] == [cuts[0], cuts[2]]
     assert len(tunings_of(LU, CPUS, cuts[:2])) == 1
     known = profile().with_tunings(kept_ones)
     for size, nb in [(1000, (96, 96, 64)), (999, 80), (1001, 80), (1100, 80), (1400, None)]:
@@ -351,11 +374,11 @@ def test_inner_blocking_is_what_the_profile_found_best(
 
 def test_default_tiles_are_candidates_where_their_graph_is_small() -> None:
     kept()
-    sizes = {nb for nb, _ in _candidates(LU, CPUS, None, None)}
+    sizes = {nb for nb, *_ in _candidates(LU, CPUS, None, None)}
     assert default_nb("lu", 1000, 1000, CPUS) in sizes
     huge = LU._replace(m=200_000, n=200_000)
     default = default_nb("lu", huge.m, huge.n, CPUS)
-    assert default not in {nb for nb, _ in _candidates(huge, CPUS, None, None)}
+    assert default not in {nb for nb, *_ in _candidates(huge, CPUS, None, None)}
 
 
 def test_other_workers_have_no_inner_blocking(known_gpu: WorkerInfo) -> None:

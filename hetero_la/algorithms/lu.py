@@ -10,17 +10,23 @@ sides, if there are any.  Step k:
     trmm     A[k, j]  <- W[k] A[k, j]                 U[k, j]: the triangular solve
     gemm     A[i, j]  <- A[i, j] - A[i, k] A[k, j]    i, j > k: trailing matrix
 
+In two-level blocking (`TileLayout.block`) this is done to the columns of the panel's own block,
+K, whose finished ones are swapped, too.  The columns beyond get it after the block's last panel,
+for all of its panels at once:
+
+    gemm_block  A[i, j]  <- A[i, j] - A[i, K] A[K, j]    i, j beyond the block
+
 A finished column of L gets the swaps of all later steps at once:
 
     compose  perm[k-1] = perm[k] o Pk                 k = kt-1, ..., 1
-    laswp    A[j+1:, j] <- A[j+1:, j][perm[j]]
+    laswp    A[j+1:, j] <- A[j+1:, j][perm[j]]        (from the end of its block on)
 
 In A X = B the right-hand sides are updated with the trailing matrix, so that the elimination
 leaves L^-1 P B there; U^-1 is applied after that, from the last row of tiles up
 (`right_hand_sides`).
 
 Sources: the blocked algorithm is LAPACK's getrf; the solve by multiplication with
-an inverse is MAGMA's (and Volkov and Demmel's, SC 2008).
+an inverse is MAGMA's (and Volkov and Demmel's, SC 2008); two levels are Volkov and Demmel's.
 """
 
 from __future__ import annotations
@@ -73,7 +79,9 @@ def lu_tasks(
         for k in range(layout.kt - 1, 0, -1):
             g.compose(ipiv[k], perm[k] if k < layout.kt - 1 else None, perm[k - 1])
         for j in range(layout.kt - 1):
-            g.laswp(perm[j], A[j + 1 :, j])
+            _, end = layout.block(j)
+            if end < layout.kt:
+                g.laswp(perm[end - 1], A[end:, j])
     return g
 
 
@@ -85,17 +93,31 @@ def eliminate(g: GraphBuilder, A: Matrix) -> PerStep:
     net = g.per_step("net", lambda at: (2, 2 * at.order), np.int32)
     W = g.per_step("W", lambda at: (at.order, at.order))
     columns = layout.nt + layout.rt
+
+    def update(first: int, end: int, start: int, stop: int) -> None:
+        """Do the steps of panels ``first:end`` on tile columns ``start:stop``."""
+        for j in g.column_blocks(start, stop):
+            for k in range(first, end):
+                g.swap(ipiv[k], net[k], A[k:, j])
+            for k in range(first, end):
+                g.trmm(A[k, k], W[k], A[k, j])
+                for i in g.row_blocks(k + 1, end):
+                    g.gemm(A[i, k], A[k, j], A[i, j])
+            for i in g.row_blocks(end):
+                g.subtract_product([A[i, k] for k in range(first, end)], A[first:end, j], A[i, j])
+
     for k in range(layout.kt):
+        first, end = layout.block(k)
         with g.step(k):
             g.getrf(A[k:, k], ipiv[k], info[k])
             if k + 1 < columns:
                 g.netperm(ipiv[k], net[k])
                 g.trtri(A[k, k], W[k])
-            for j in g.column_blocks(k + 1, columns):
+            for j in range(first, k):
                 g.swap(ipiv[k], net[k], A[k:, j])
-                g.trmm(A[k, k], W[k], A[k, j])
-                for i in g.row_blocks(k + 1):
-                    g.gemm(A[i, k], A[k, j], A[i, j])
+            update(k, k + 1, k + 1, end)
+            if k + 1 == end:
+                update(first, end, end, columns)
     return ipiv
 
 
@@ -180,6 +202,7 @@ LU = Routine(
     ratio="lu_ratio",
     reference="lu_factor",
     library="lu",
+    two_levels=True,
     one_gpu_tiles=(
         LARGE, Tiling(32768, 1024, 2), Tiling(24576, 768, 2), Tiling(4096, 512), Tiling(0, 256),
     ),

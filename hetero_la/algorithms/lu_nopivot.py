@@ -85,6 +85,7 @@ def solve_nopivot_tasks(layout: TileLayout, granularity: Granularity = "column")
 
 _UNPIVOTED: dict[str, Any] = {
     "library": "",
+    "two_levels": False,
     "when": (("pivot", "none"),),
     "trouble": "growth",
     "kind": "dominant",

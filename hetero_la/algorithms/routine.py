@@ -61,6 +61,8 @@ class Routine:
         for its panels.  Those with `fine` are for matrices that are on the GPU.
     gpu_tail : int
         Number of last tiles that are factored as one, on GPUs.
+    two_levels : bool
+        Whether its builder can update with several panels at once (`TileLayout.block`).
     keeps : tuple of str
         Per-step values that routines on its factors need, besides the matrix.
     library : str
@@ -100,6 +102,7 @@ class Routine:
     gpu_tiles: tuple[Tiling, ...] = TILES
     one_gpu_tiles: tuple[Tiling, ...] = TILES
     gpu_tail: int = 1
+    two_levels: bool = False
     keeps: tuple[str, ...] = ()
     library: str = ""
     lapack_width: int = 0

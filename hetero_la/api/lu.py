@@ -146,8 +146,8 @@ def lu_factor(
         The cluster whose workers to use.  By default small problems run in the calling thread, and
         larger ones on the running client's workers, or on a cluster in this process.
     **options
-        nb, ib, lookahead, panel, inverse_bound, qr_panel, checkpoint, checkpoint_folder: see
-        `Options`.
+        nb, coarse, ib, lookahead, panel, inverse_bound, qr_panel, checkpoint,
+        checkpoint_folder: see `Options`.
 
     Returns
     -------

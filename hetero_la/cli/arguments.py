@@ -61,6 +61,10 @@ class _Parser(argparse.ArgumentParser):
 def _add_run_options(parser: argparse.ArgumentParser, *, check: bool) -> None:
     """Add the options that every command with runs has."""
     tuning = parser.add_argument_group("computation")
+    tuning.add_argument(
+        "--coarse", type=int, metavar="NC",
+        help="LU: columns, a multiple of NB, of blocks of panels that update the rest at once",
+    )  # fmt: skip
     tuning.add_argument("--ib", type=int, metavar="IB", help="inner blocking of a panel")
     tuning.add_argument("--panel", choices=["auto", "cpu", "gpu"], help="device of the panels")
     tuning.add_argument(

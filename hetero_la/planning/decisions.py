@@ -151,7 +151,11 @@ def choose_tiles(
     # A sequence of sizes determines the last tile itself.
     merges = owners[0].kind == "gpu" and isinstance(nb, int)
     tail = ROUTINES[routine].gpu_tail if merges else 1
-    layout = TileLayout(m, n, clipped(nb, max(m, n, nrhs, 1)), nrhs, tail)
+    coarse = options.coarse or (tuned.coarse if tuned and options.nb is None else None)
+    if coarse and not ROUTINES[routine].two_levels:
+        raise ValueError(f"coarse is for LU with partial pivoting, and not for {routine}")
+    panels = coarse // nb if coarse and isinstance(nb, int) else 1
+    layout = TileLayout(m, n, clipped(nb, max(m, n, nrhs, 1)), nrhs, tail, panels)
     require_few_tasks(layout, "planned", most=MAX_TASKS_PLANNED)
     return layout, 1 if depth is None else depth
 

@@ -17,14 +17,17 @@ def kernel_elements(layout: TileLayout, width: int, *, cholesky_qr: bool) -> int
     """Return the elements of a GPU's workspaces that grow with the `width` of its columns.
 
     The triangular solve is out of place, on either of two queues, and so is CholeskyQR2, which
-    needs ten squares beside a panel.
+    needs ten squares beside a panel.  In two-level blocking, panels that were received are copied
+    side by side.
     """
+    received = layout.blocked and width < layout.width
+    block = layout.m * layout.inner_size(0) if received else 0
     solved = panel = 0
     for k in range(layout.kt):
         start, nb = layout.row(k), layout.column_width(k)
         solved = max(solved, nb * min(width, layout.width - start - nb))
         panel = max(panel, (layout.m - start + 10 * nb) * nb)
-    return 2 * solved + (panel if cholesky_qr else 0)
+    return 2 * (solved + block) + (panel if cholesky_qr else 0)
 
 
 def require_room(

@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Any, Literal, TypedDict
 
 from hetero_la.tiles.kernels.device import QR_PANELS, KernelOptions, QRPanel
-from hetero_la.tiles.storage.tile_sizes import TileSizes, tile_sizes
+from hetero_la.tiles.storage.tile_sizes import TileSizes, sizes_text, tile_sizes
 
 
 class PanelDevice(StrEnum):
@@ -33,6 +33,7 @@ class RunOptions(TypedDict, total=False):
     """The fields of `Options` as keyword arguments; None means not given."""
 
     nb: int | Sequence[int] | str | None
+    coarse: int | None
     ib: int | None
     lookahead: int | None
     panel: PanelChoice | None
@@ -52,6 +53,11 @@ class Options:
         Tile size, in elements; or the size of each tile from the first on, rows and columns
         alike, of which the last repeats to the end of the matrix, as in ``[1024, 1024, 512]``.
         As text, that is ``"2x1024+512"``.
+    coarse : int or None, optional
+        Two-level blocking of LU with partial pivoting: up to half of the steps, panels of `nb`
+        columns are factored in blocks of `coarse` columns, a multiple of `nb`, and the columns
+        beyond a block get one update with all of its panels; look-ahead counts blocks.  None: an
+        update with each panel.
     ib : int or None, optional
         Inner blocking of a panel on a GPU: columns that its fused kernel factors at once.
     lookahead : int or None, optional
@@ -93,6 +99,7 @@ class Options:
     """
 
     nb: int | Sequence[int] | str | None = None
+    coarse: int | None = None
     ib: int | None = None
     lookahead: int | None = None
     panel: PanelChoice = PanelDevice.AUTO
@@ -104,6 +111,7 @@ class Options:
     def __post_init__(self) -> None:
         if self.nb is not None:
             object.__setattr__(self, "nb", tile_sizes(self.nb))
+        self._check_coarse()
         _check_integer("ib", self.ib, 1, "a positive integer")
         _check_integer("lookahead", self.lookahead, 0, "a non-negative integer")
         try:
@@ -118,6 +126,17 @@ class Options:
                 f"qr_panel must be one of {', '.join(QR_PANELS)}, not {self.qr_panel!r}"
             )
         self._check_checkpoints()
+
+    def _check_coarse(self) -> None:
+        if self.coarse is None:
+            return
+        _check_integer("coarse", self.coarse, 1, "a positive integer")
+        if not isinstance(self.nb, int) or self.coarse % self.nb:
+            nb = None if self.sizes is None else sizes_text(self.sizes)
+            raise ValueError(
+                f"coarse must be a multiple of nb, one tile size, but coarse={self.coarse} "
+                f"and nb={nb}"
+            )
 
     def _check_checkpoints(self) -> None:
         _check_integer("checkpoint", self.checkpoint, 1, "a positive number of steps")

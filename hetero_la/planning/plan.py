@@ -26,6 +26,7 @@ from hetero_la.scheduler.program.instructions import Program, ReceiveMessage
 from hetero_la.scheduler.program.messages import Traffic, buffer_elements
 from hetero_la.scheduler.run.job import Job, PackedJob
 from hetero_la.tiles.arrays.counted import counted
+from hetero_la.tiles.storage.layout import TileLayout
 from hetero_la.tiles.storage.shard import local_width
 from hetero_la.tiles.storage.tile_sizes import TileSizes
 
@@ -248,7 +249,7 @@ class Plan(Decisions):
         lines = [
             f"{self.routine} of a {layout.m} x {layout.n} {self.dtype.name} matrix{rhs}",
             f"tiles: nb = {layout.nb_text}, {layout.mt} x {layout.nt} tiles, "
-            f"{counted(layout.kt, 'step')}",
+            f"{counted(layout.kt, 'step')}{_blocks(layout)}",
             f"graph: {counted(len(self.graph), 'task')}, {self.flops:.3g} flops",
             _parallelism(self),
             f"look-ahead: {counted(self.lookahead, 'panel')}; panels on the {self.panel}{blocking}",
@@ -263,6 +264,11 @@ class Plan(Decisions):
 
 
 # --- parts of the text of `Plan.explain`
+
+
+def _blocks(layout: TileLayout) -> str:
+    blocked, size = layout.blocked, layout.per_block
+    return f"; the first {blocked} in blocks of {size}" if blocked else ""
 
 
 def _parallelism(plan: Plan) -> str:

@@ -224,8 +224,10 @@ def _checkpoints(graph: TaskGraph, options: Options, team: tuple[WorkerInfo, ...
     if options.checkpoint is None or not graph.blocks or not over_processes(team):
         return ()
     steps = [block.step for block in graph.blocks]
-    first = min(steps) // options.checkpoint + 1
-    return range(first * options.checkpoint, max(steps) + 1, options.checkpoint)
+    first, block = min(steps), graph.layout.block
+    every = range(options.checkpoint, max(steps) + 1, options.checkpoint)
+    # Inside a block its panels run ahead of columns whose state before it is still to be saved.
+    return sorted(begin for begin in {block(step)[0] for step in every} if begin > first)
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,6 +29,8 @@ _DEPTHS = {"cpu": (0, 1, 2), "gpu": (1, 2, 3)}
 _LARGEST = {"cpu": 512, "gpu": 4096}
 #: Number of tile sizes, the best by a quick estimate, whose whole run is simulated.
 _SIMULATED = 8
+#: Panels in a block of two-level blocking, and number of the best pairs of widths to simulate.
+_BLOCKS, _TWO_LEVELS = (2, 4), 4
 #: Number of tasks of a graph beyond which its simulation takes too long.
 _MOST_TASKS = 300_000
 #: Number of possible tile starts beyond which the grid of tile sizes is made coarser.
@@ -35,11 +38,12 @@ _MOST_PLACES = 256
 
 
 class Candidate(NamedTuple):
-    """Tile sizes and look-ahead depth, with the predicted seconds of the run."""
+    """Tile sizes, look-ahead depth and two-level blocking, with the predicted seconds."""
 
     nb: TileSizes
     lookahead: int
     seconds: float
+    coarse: int | None = None
 
 
 def search(
@@ -60,7 +64,8 @@ def search(
         Workers that can take part; this machine's profile must contain them.
     sizes : sequence of int or tuple of int, optional
         Tile sizes to simulate; by default those of a plan, the eight best uniform sizes by a
-        quick estimate, and the best sequences of sizes: see `best_sizes`.
+        quick estimate, the four best in two levels, and the best sequences of sizes: see
+        `best_sizes`.
     depths : sequence of int, optional
         Look-ahead depths; by default 0 to 2 on CPUs, and 1 to 3 on GPUs.
     report : callable, optional
@@ -79,11 +84,12 @@ def search(
     routine, m, n, nrhs, dtype = problem
     require_measured(workers, dtype)
     found = []
-    for nb, depth in _candidates(problem, _owners(workers), sizes, depths):
+    for nb, depth, coarse in _candidates(problem, _owners(workers), sizes, depths):
         planned = plan(
-            routine, (m, n), dtype, nrhs=nrhs, workers=workers, nb=nb, lookahead=depth
+            routine, (m, n), dtype, nrhs=nrhs, workers=workers, nb=nb, lookahead=depth,
+            coarse=coarse,
         )  # fmt: skip
-        found.append(Candidate(planned.nb, depth, planned.predicted_seconds))
+        found.append(Candidate(planned.nb, depth, planned.predicted_seconds, coarse))
         report(found[-1])
     return sorted(found, key=lambda candidate: candidate.seconds)
 
@@ -93,12 +99,12 @@ def _candidates(
     owners: Sequence[WorkerInfo],
     sizes: Sequence[TileSizes] | None,
     depths: Sequence[int] | None,
-) -> list[tuple[TileSizes, int]]:
-    """Return the tile sizes and look-ahead depths to simulate."""
+) -> list[tuple[TileSizes, int, int | None]]:
+    """Return the tile sizes, look-ahead depths and widths of blocks of panels to simulate."""
     kind = _device_kind(owners)
     depths = depths or _DEPTHS[kind]
     if sizes is not None:
-        return list(itertools.product(sizes, depths))
+        return list(itertools.product(sizes, depths, [None]))
     order = max(min(problem.m, problem.n), 1)
     uniform = [nb for nb in _SIZES[kind] if nb <= order] or [order]
     stages = _stages(problem, owners)
@@ -114,7 +120,9 @@ def _candidates(
         nb = sizes_of_cut(widths)  # without the ragged last size, which must not repeat
         if _can_be_simulated(problem, nb):
             found += [(nb, depth) for depth in depths if bool(depth) == rule.lookahead]
-    return list(dict.fromkeys(found))
+    blocked = _best_two_levels(problem, owners, uniform)
+    two_levels = [(nb, depth, coarse) for nb, coarse in blocked for depth in depths]
+    return [*((nb, depth, None) for nb, depth in dict.fromkeys(found)), *two_levels]
 
 
 def _owners(workers: Sequence[WorkerInfo]) -> tuple[WorkerInfo, ...]:
@@ -147,11 +155,13 @@ def require_measured(workers: Sequence[WorkerInfo], dtype: Any) -> None:
         raise ValueError(f"no profile of this machine knows {who}: run 'hetero-la probe' first")
 
 
-def _stages(problem: Problem, owners: Sequence[WorkerInfo]) -> Stages:
+def _stages(
+    problem: Problem, owners: Sequence[WorkerInfo], layout: TileLayout | None = None
+) -> Stages:
     """Return the costs of the stages of a run, with as many calls merged as programs merge."""
     routine = ROUTINES[problem.routine]
     model = machine_model(owners, problem.dtype, measure=False)
-    layout = _layout(problem, max(problem.m, problem.n, 1))
+    layout = layout or _layout(problem, max(problem.m, problem.n, 1))
     return Stages(
         routine.tasks, layout, model, range(len(owners)), None, problem.dtype,
         merged_columns(routine, owners),
@@ -167,6 +177,25 @@ def _best_uniform_sizes(problem: Problem, stages: Stages, sizes: Sequence[int]) 
 
     small = [nb for nb in sizes if _can_be_simulated(problem, nb)]
     return sorted(sorted(small or [max(sizes)], key=estimate)[:_SIMULATED])
+
+
+def _best_two_levels(
+    problem: Problem, owners: Sequence[WorkerInfo], sizes: Sequence[int]
+) -> list[tuple[int, int]]:
+    """Return the best widths of panels, and of blocks of them, by the quick estimate."""
+    if not ROUTINES[problem.routine].two_levels:
+        return []
+
+    def estimate(widths: tuple[int, int]) -> float:
+        nb, coarse = widths
+        layout = replace(_layout(problem, nb), per_block=coarse // nb)
+        return _stages(problem, owners, layout).seconds()
+
+    pairs = [
+        (nb, times * nb) for nb in sizes for times in _BLOCKS if _can_be_simulated(problem, nb)
+    ]
+    fitting = [pair for pair in pairs if 2 * pair[1] <= min(problem.m, problem.n)]
+    return sorted(fitting, key=estimate)[:_TWO_LEVELS]
 
 
 def _can_be_simulated(problem: Problem, nb: TileSizes) -> bool:

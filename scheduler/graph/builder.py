@@ -9,7 +9,7 @@ What a kernel reads, updates and writes is in its record (`hetero_la.tiles.kerne
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from hetero_la.scheduler.graph.task_graph import TaskGraph
@@ -55,6 +55,10 @@ class GraphBuilder(TaskGraph):
     def right_hand_sides(self) -> Iterator[int]:
         """Yield the tile columns to the right of the matrix, as `column_blocks` does."""
         return self.column_blocks(self.layout.nt, self.layout.nt + self.layout.rt)
+
+    def subtract_product(self, A: Sequence[Region], B: Region, C: Region) -> None:
+        """Append the task C <- C - A B, A in one part or several, side by side."""
+        self._call("gemm" if len(A) == 1 else "gemm_block", (*A, B, C))
 
     if TYPE_CHECKING:
 

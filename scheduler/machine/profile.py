@@ -53,7 +53,7 @@ class MeasuredDevice(NamedTuple):
 
 
 class Tuning(NamedTuple):
-    """The fastest tile size, or sizes, and look-ahead that were found for a problem."""
+    """The fastest tile size, or sizes, look-ahead and two-level blocking found for a problem."""
 
     routine: str
     workers: str
@@ -64,6 +64,7 @@ class Tuning(NamedTuple):
     nb: TileSizes
     lookahead: int
     seconds: float
+    coarse: int | None = None
 
 
 @dataclass(frozen=True, eq=False)

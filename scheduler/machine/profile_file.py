@@ -134,6 +134,9 @@ def _decoded_tuning(entry: Mapping[str, Any]) -> Tuning:
     depth = tuning.lookahead
     if not isinstance(depth, int) or isinstance(depth, bool) or depth < 0:
         raise ValueError(f"the look-ahead of a tuning is {depth!r}, and not a whole number")
+    nb, coarse = tuning.nb, tuning.coarse
+    if coarse is not None and not (isinstance(nb, int) and isinstance(coarse, int) and coarse > 0):
+        raise ValueError(f"a tuning has blocks of {coarse!r} columns, with nb = {nb!r}")
     _require_figures({"seconds": tuning.seconds}, "a tuning")
     return tuning
 

@@ -113,6 +113,8 @@ class Stages:
         self._model, self._owners, self._panel_worker = model, owners, panel_worker
         merged = [neighbours] * len(owners) if isinstance(neighbours, int) else neighbours
         self._neighbours = merged[0]
+        #: Columns that are factored in blocks of several panels, and of one such block.
+        self._blocked, self._block = layout.row(layout.blocked), layout.row(layout.block(0)[1])
         #: Whether what an owner updates gets shorter from column to column.
         self._spread = len(owners) > 1 and self._steps.trapezoid
         #: The part of the columns that the first owner has, and that all those like it have.
@@ -157,7 +159,7 @@ class Stages:
         chain, own = self._steps.closing(tile)
         device, overlap = self._model.devices[self._owners[0]], Overlap()
         if factor and device.kind == "gpu":
-            overlap = device.overlap(factor[0].kind, tile.columns)
+            overlap = device.overlap(factor[0].kind, self._updating(tile).columns)
         # Without a factorization, the factors are given.
         travel = self._travel_seconds(tile, factor, finish) if factor else 0.0
         closing = self._seconds([*chain, *own]) * self._share
@@ -182,6 +184,7 @@ class Stages:
 
     def trailing(self, tile: Tile) -> Trailing:
         """Return the trailing update of a tile's step."""
+        own, tile = tile, self._updating(tile)
         inside, right = tile.beyond, self._layout.nrhs
         if right and self._steps.rides_along(tile):
             inside, right = tile.beyond + right, 0
@@ -194,7 +197,15 @@ class Stages:
         beside = partial(self._steps.beside, tile)
         seconds = self._dealt_out(update, inside, tile) + self._dealt_out(beside, right, tile)
         calls = self._steps.update(tile, inside)
-        return Trailing(tile, seconds, _flops(calls + beside(right) if right else calls))
+        flops = _flops(calls + beside(right) if right else calls)
+        part = own.columns / tile.columns
+        return Trailing(own, part * seconds, part * flops)
+
+    def _updating(self, tile: Tile) -> Tile:
+        """Return the tile of a whole block of panels, if their updates are done at once."""
+        if tile.start >= self._blocked:
+            return tile
+        return self.tile(tile.start // self._block * self._block, self._block)
 
     def _dealt_out(self, calls: Callable[[int], list[Call]], columns: int, tile: Tile) -> float:
         """Return an owner's time for its part of some columns, in calls of limited width."""

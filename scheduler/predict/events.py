@@ -98,7 +98,7 @@ class SimulationState:
                             self.seconds[index] += device.kernel_seconds(i.kind, shapes, dtype)
                             self.host[index] += device.host_seconds(i.kind, shapes)
                         self.shared[index] = device.kind == "gpu"
-                        self.overlap[index] = device.overlap(i.kind, layout.column_width(i.first))
+                        self.overlap[index] = device.overlap(i.kind, layout.inner_size(i.first))
                     case ReceiveMessage() if i.message in traffic.messages:
                         message = traffic.messages[i.message]
                         at_once = receivers[i.message, self.model.link(i.message.source, w)]

@@ -88,7 +88,7 @@ class _Merging:
     def add(self, block: TaskBlock, columns: Sequence[int]) -> None:
         """Assign a block's tasks of some columns to the worker."""
         for piece in self._pieces(block, columns):
-            key = self._order.key(block.step, block.kind, piece[0], block.index(piece[0]))
+            key = self._order.key(block, piece[0])
             self._found.append(ColumnRun(key, [BlockColumns(block, piece)]))
 
     def runs(self) -> list[ColumnRun]:

@@ -11,8 +11,8 @@ class Slots:
     Parameters
     ----------
     least : int
-        Number of buffers to use before one is reused: for the panel of the current step, those
-        ahead, and one in transit.
+        Number of buffers to use before one is reused: for the panels of the current step or block,
+        those ahead, and one in transit.
 
     Examples
     --------

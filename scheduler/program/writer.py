@@ -50,7 +50,7 @@ class ProgramWriter:
         mine = [m for m in traffic.messages.values() if m.key.source == worker]
         self.outbox = Outbox(mine)
         self.sent_from: dict[int, int] = {}  # calls of the tasks that messages wait for
-        self.slots = Slots(depth + 2)
+        self.slots = Slots((depth + 1) * graph.layout.block(0)[1] + 1)
         self.made, self.touched = made, touched
         self.own = OwnColumns(self.program.columns, graph.layout)
         self.outgoing: dict[tuple[str, int], list[Message]] = {}

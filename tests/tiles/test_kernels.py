@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -237,6 +238,23 @@ def test_gemm_subtracts_the_product(device, rng, dtype, shape):
     a, b, c = (random(rng, s, dtype) for s in ((m, k), (k, n), (m, n)))
     view = View(device, c)
     run(device, "gemm", View(device, a), View(device, b), view)
+    error = norm(view.get() - (c - a @ b))
+    assert error < LIMIT * k * (norm(a) * norm(b) + norm(c)) * eps(dtype)
+
+
+@pytest.mark.parametrize("adjacent", [True, False])
+@pytest.mark.parametrize(
+    ("shape", "dtype"), covering([(5, 3, [2, 2]), (90, 200, [16, 16, 7]), (61, 9, [8, 5])], DTYPES)
+)
+def test_gemm_block_subtracts_the_product_with_panels(device, rng, dtype, shape, adjacent):
+    m, n, widths = shape
+    k = sum(widths)
+    a, b, c = (random(rng, s, dtype) for s in ((m, k), (k, n), (m, n)))
+    cuts = np.cumsum([0, *widths])
+    whole, view = View(device, a), View(device, c)
+    columns = [slice(*cut) for cut in itertools.pairwise(cuts)]
+    parts = [whole.array[:, j] if adjacent else View(device, a[:, j]).array for j in columns]
+    run(device, "gemm_block", *parts, View(device, b), view)
     error = norm(view.get() - (c - a @ b))
     assert error < LIMIT * k * (norm(a) * norm(b) + norm(c)) * eps(dtype)
 

@@ -62,7 +62,8 @@ class KernelSpec:
     role : Role
         Part that it plays in a factorization.
     arrays : Accesses of str
-        Names of its arrays; "?" ends one that a call may leave out.
+        Names of its arrays; "?" ends one that a call may leave out, "*" one that stands for any
+        number of arrays, before all others.
     extents : dict of str to tuple of str
         Shape of each array that no call leaves out, in the letters of `SIZES`: ``"2w"`` is twice w,
         ``"rw"`` the smaller of r and w.
@@ -172,6 +173,9 @@ class KernelSpec:
         Accesses(reads=('L', 'W'), updates=('B',), writes=())
         """
         reads, updates, writes = self.arrays
+        if reads and reads[0].endswith("*"):
+            more = len(given) - len(updates) - len(writes) - len(reads) + 1
+            reads = (*reads[:1] * more, *reads[1:])
         first = len(reads)
         second = first + len(updates)
         if len(given) != second + len(writes):
@@ -253,7 +257,7 @@ def kernel(
     extents: dict[str, tuple[str, ...]] = {}
     places: list[tuple[str, int, int]] = []
     for at, (array, _, shape) in enumerate(flat):
-        if not array.endswith("?"):
+        if not array.endswith(("?", "*")):
             extents[array] = tuple(shape.split(","))
             place = at if len(extents) == at + 1 else at - len(flat)  # after an optional one
             sizes = enumerate(extents[array])
@@ -367,6 +371,10 @@ SPECS: dict[str, KernelSpec] = {
         # --- common to several
         # gemm(A, B, C): C (m x n) <- C - A B, A (m x k), B (k x n); B may have rows beyond.
         kernel("gemm(A[m,k] B[k,n]; C[m,n];)", UPDATE, "C <- C - A B", _product),
+        # gemm_block(A, ..., A, B, C): the same, A in parts of m rows, side by side.
+        kernel(
+            "gemm_block(A* B[k,n]; C[m,n];)", UPDATE, "C <- C - [A ... A] B", _product, like="gemm"
+        ),
         # gemm_nc(A, B, C): C (m x n) <- C - A B^H, A (m x k), B (n x k).
         kernel("gemm_nc(A[m,k] B[n,k]; C[m,n];)", UPDATE, "C <- C - A B^H", _product, like="gemm"),
         # gemm_cn(A, B, C): C (m x n) <- C - A^H B, A (k x m), B (k x n); C may have rows

@@ -61,6 +61,9 @@ class TileLayout:
     tail : int, optional
         Number of tile rows and columns, of a square matrix, that are merged into the last tile:
         near its end a factorization may be faster with one large tile.
+    per_block : int, optional
+        Number of panels in a block, whose updates of the columns beyond are done as one; blocks
+        are in the first half of the steps.
 
     Examples
     --------
@@ -73,6 +76,8 @@ class TileLayout:
     [(0, 2), (2, 4), (4, 10)]
     >>> TileLayout(10, 10, (4, 1, 3)).row_starts
     [0, 4, 5, 8, 10]
+    >>> [TileLayout(9, 9, 1, per_block=2).block(k) for k in range(6)]
+    [(0, 2), (0, 2), (2, 4), (2, 4), (4, 5), (5, 6)]
     """
 
     m: int
@@ -80,6 +85,7 @@ class TileLayout:
     nb: TileSizes
     nrhs: int = 0
     tail: int = 1
+    per_block: int = 1
 
     def __post_init__(self) -> None:
         for size in (self.m, self.n, self.nrhs):
@@ -163,6 +169,21 @@ class TileLayout:
         if k >= self.kt:
             return 0
         return min(self.row(k + 1), self.columns(k)[1]) - self.row(k)
+
+    def block(self, k: int) -> tuple[int, int]:
+        """Return the first and the last + 1 of the panels that are one block with panel `k`."""
+        first = k // self.per_block * self.per_block
+        return (first, first + self.per_block) if k < self.blocked else (k, k + 1)
+
+    @functools.cached_property
+    def blocked(self) -> int:
+        """Number of the first panels that are in blocks of several."""
+        return self.kt // 2 // self.per_block * self.per_block if self.per_block > 1 else 0
+
+    def inner_size(self, k: int) -> int:
+        """Return the columns of the panels with which the trailing matrix is updated at once."""
+        first, end = self.block(k)
+        return self.column_starts[end] - self.column_starts[first]
 
     def trailing(self, k: int, first: int | None = None) -> TileLayout:
         """Return the layout of the trailing matrix, from tile row and column `k` on.

@@ -32,6 +32,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--nrhs", type=values.positive, help="right-hand sides (default: 1)")
     add_choices(parser)
     parser.add_argument("--nb", type=values.tiles, required=True, help="tile size, or sizes")
+    parser.add_argument("--coarse", type=int, metavar="NC", help="LU: columns of blocks of panels")
     parser.add_argument("--dtype", choices=DTYPES, help="element type (default: float64)")
     parser.add_argument("--lookahead", type=int, metavar="D", help="look-ahead depth")
     parser.add_argument("--panel", choices=["auto", "cpu", "gpu"], help="device of the panels")
@@ -58,7 +59,7 @@ def draw_graph(args: argparse.Namespace) -> int:
     require_few_tasks(TileLayout(m, n, args.nb, nrhs), "drawn", args.granularity)
     planned = plan(
         routine, (m, n), dtype, nrhs=nrhs, workers=_workers(args),
-        nb=args.nb, lookahead=args.lookahead, panel=args.panel,
+        nb=args.nb, coarse=args.coarse, lookahead=args.lookahead, panel=args.panel,
     )  # fmt: skip
     report = planned.explain()  # first, so that an error leaves no picture behind
     planned.draw(args.output, granularity=args.granularity)

@@ -67,7 +67,7 @@ def tune(args: argparse.Namespace) -> int:
         _store_tunings(tunings_of(problem, workers, found), profile)
     best = found[0]
     print(
-        f"best: nb = {sizes_text(best.nb)}, look-ahead {best.lookahead}, {best.seconds:.4g} s; "
+        f"best: nb = {_blocking(best)}, look-ahead {best.lookahead}, {best.seconds:.4g} s; "
         f"kept in {profile_path()}"
     )
     return 0
@@ -99,8 +99,13 @@ def _file_lock(path: Path) -> Iterator[None]:
 
 
 def _show(candidate: Candidate) -> None:
-    sizes = sizes_text(candidate.nb)
-    print(f"{candidate.lookahead:>10}{candidate.seconds:>13.5f}  {sizes}", flush=True)
+    blocking = _blocking(candidate)
+    print(f"{candidate.lookahead:>10}{candidate.seconds:>13.5f}  {blocking}", flush=True)
+
+
+def _blocking(candidate: Candidate) -> str:
+    coarse = "" if candidate.coarse is None else f", coarse = {candidate.coarse}"
+    return f"{sizes_text(candidate.nb)}{coarse}"
 
 
 @contextlib.contextmanager

@@ -30,7 +30,7 @@ from hetero_la.tiles.arrays.transfer import gpu_count
 from hetero_la.tiles.kernels.cpu.device import usable_cores
 from hetero_la.tiles.storage.tile_sizes import sizes_text
 
-_FACTOR_OPTIONS = ("nb", "ib", "lookahead", "panel", "inverse_bound", "qr_panel")
+_FACTOR_OPTIONS = ("nb", "coarse", "ib", "lookahead", "panel", "inverse_bound", "qr_panel")
 
 
 @contextlib.contextmanager

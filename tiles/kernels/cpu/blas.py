@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+from collections.abc import Sequence
 from ctypes import byref, c_char, c_int, c_void_p
 from typing import Any
 
@@ -124,6 +125,26 @@ def flag_unless(size: float, bound: float, w: Array) -> None:
 @implements("gemm_cn", "cpu", letters=b"CN")
 def gemm(a: Array, b: Array, c: Array, options: KernelOptions, letters: bytes) -> None:
     product(letters, -1, a, b, 1, c[: a.shape[letters[0] == ord("C")]])
+
+
+@implements("gemm_block", "cpu")
+def gemm_block(*arrays: Array, options: KernelOptions) -> None:
+    *parts, b, c = arrays
+    whole = side_by_side(parts)
+    for a in parts if whole is None else (whole,):
+        product(b"NN", -1, a, b[: a.shape[1]], 1, c)
+        b = b[a.shape[1] :]
+
+
+def side_by_side(parts: Sequence[Array]) -> Array | None:
+    """Return adjacent parts of a column-major array as one view; None if they are not adjacent."""
+    first, stop = parts[0], parts[0].ctypes.data
+    for part in parts:
+        if part.ctypes.data != stop or part.strides != first.strides:
+            return None
+        stop += part.shape[1] * part.strides[1]
+    width = sum(part.shape[1] for part in parts)
+    return np.lib.stride_tricks.as_strided(first, (len(first), width))
 
 
 @implements("trmm", "cpu", letters=b"LLNU")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from typing import Any
 
 import numpy as np
@@ -139,6 +140,30 @@ def trmm(q: GpuQueue, a: Array, w: Array, b: Array, options: KernelOptions, unit
 def gemm(q: GpuQueue, a: Array, b: Array, c: Array, options: KernelOptions, trans: str) -> None:
     m, k = a.shape[::-1] if trans == "cn" else a.shape
     q.gemm(-1, block(a), block(b), 1, block(c), (m, c.shape[1], k), trans)
+
+
+@implements("gemm_block", "gpu")
+def gemm_block(q: GpuQueue, *arrays: Array, options: KernelOptions) -> None:
+    *parts, b, c = arrays
+    (m, n), k = c.shape, b.shape[0]
+    panels = [(block(a), a.shape[1]) for a in parts]
+    if all(left.at(0, w) == right for (left, w), (right, _) in itertools.pairwise(panels)):
+        panels = [(panels[0][0], k)]
+    elif n > k:  # received panels are copied, which takes less time than a pass over C for each
+        panels = [(_side_by_side(q, panels, m, k), k)]
+    row = 0
+    for a, width in panels:
+        q.gemm(-1, a, block(b).at(row, 0), 1, block(c), (m, n, width))
+        row += width
+
+
+def _side_by_side(q: GpuQueue, panels: list[tuple[Block, int]], rows: int, columns: int) -> Block:
+    """Copy panels of given widths into a workspace."""
+    whole, column = q.matrix("panels", rows, columns, panels[0][0].dtype), 0
+    for panel, width in panels:
+        q.copy(whole.at(0, column), panel, rows, width)
+        column += width
+    return whole
 
 
 def trsm(q: GpuQueue, a: Array, b: Array, options: KernelOptions, form: Triangular) -> None:
