@@ -25,10 +25,10 @@ from hetero_la.checks.lazy import is_dask_array, lazy_function
 from hetero_la.checks.warnings import not_positive_message, warn_ill_conditioned
 from hetero_la.execution.destination import can_hold_result
 from hetero_la.execution.execute import execute
-from hetero_la.execution.one_call import call_lapack_for_each
 from hetero_la.execution.report import Report
 from hetero_la.execution.resident_factors import Residency
 from hetero_la.execution.result import Result
+from hetero_la.execution.stacks import Stack, run_for_each, solve_each
 from hetero_la.numerics.conditioning import hermitian_norm1, reciprocal_condition
 from hetero_la.numerics.triangles import (
     complete_from_triangle,
@@ -39,6 +39,7 @@ from hetero_la.planning.options import RunOptions
 from hetero_la.scheduler.cluster.clients import ClientLike
 from hetero_la.tiles.arrays.finite import require_finite
 from hetero_la.tiles.arrays.transfer import array_module, to_host
+from hetero_la.tiles.kernels.cpu.lapack import lapack_function
 
 
 class CholeskyFactors(Factors[Stored, bool]):
@@ -119,15 +120,31 @@ def _factor_stack(
 ) -> tuple[Any, Any] | None:
     """Compute `cho_factor` of a stack, if all matrices are definite."""
     a = as_stack(a, square=True, finite=check_finite)
-    if a is None:
-        return None
-    found = call_lapack_for_each("cholesky", a if lower else a.swapaxes(1, 2), **how)
+    found = None if a is None else run_for_each("cholesky", a if lower else _turned(a), **how)
     if found is None:
         return None
-    return found.factors if lower else found.factors.swapaxes(1, 2), np.full(len(a), lower)
+    factors = found.factors if lower else _turned(found.factors)
+    return factors, np.full(len(a), lower)
 
 
-@array_function(a=2)
+def _cholesky_stack(
+    a: Any, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True, **how: Any
+) -> Any:
+    """Compute `cholesky` of a stack, if all matrices are definite."""
+
+    def clear(part: Stack, place: slice) -> tuple[Any, ...]:
+        zero_upper_triangle(part.factors)
+        return ()
+
+    found = _factor_stack(a, lower, False, check_finite, then=clear, **how)
+    return None if found is None else found[0]
+
+
+def _turned(a: Any) -> Any:
+    return a.swapaxes(1, 2)
+
+
+@array_function(_cholesky_stack, a=2)
 def cholesky(
     a: Same | Numbers, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True, *,
     client: ClientLike = None, **options: Unpack[RunOptions],
@@ -299,7 +316,22 @@ def cho_solve(
     return _cho_solve(c, lower, b, overwrite_b=overwrite_b, check_finite=check_finite)
 
 
-@over_stacks(c=2, lower=0, b="1|2")
+def _cho_solve_stack(c: Any, lower: Any, b: Any, *, overwrite_b: bool, check_finite: bool) -> Any:
+    """Compute `cho_solve` with factors of a stack, if all arguments are valid."""
+    c, b = as_stack(c, square=True, finite=check_finite), as_stack(b, finite=check_finite)
+    if c is None or b is None or c.shape[1] != b.shape[1]:
+        return None
+    dtype, triangles = np.result_type(c, b), lower.tolist()
+    potrs = lapack_function("potrs", dtype.char)
+
+    def solve(i: int, x: np.ndarray) -> np.ndarray:
+        found: np.ndarray = potrs(c[i], x, lower=triangles[i], overwrite_b=True)[0]
+        return found
+
+    return solve_each(solve, "cho_solve", b.reshape(*b.shape[:2], -1), dtype).reshape(b.shape)
+
+
+@over_stacks(_cho_solve_stack, c=2, lower=0, b="1|2")
 def _cho_solve(c: Any, lower: Any, b: Any, *, overwrite_b: bool, check_finite: bool) -> Any:
     """Solve with the factors of one matrix."""
     c = as_matrix(c, "c", square=True, finite=check_finite)
@@ -347,6 +379,37 @@ def solve_positive_system(a: Any, b: Any, *, lower: bool, **how: Any) -> tuple[A
     rhs = b[:, None] if b.ndim == 1 else b
     x, report = _solve("solve_positive", a, rhs, lower, **how)
     return x.reshape(b.shape), report
+
+
+def solve_positive_stack(a: Any, b: Any, lower: bool, **how: Any) -> Any:
+    """Solve with each matrix of a stack; return None if one is nearly singular, or not definite.
+
+    `b` may be a stack of one, for all matrices.
+    """
+    xp, matrices = array_module(a), a if lower else _turned(a)
+    turn = xp.asarray if lower or a.dtype.kind == "f" else xp.conj
+    rhs = xp.broadcast_to(turn(b), (len(a), *b.shape[1:]))
+
+    def estimated(part: Stack, place: slice) -> tuple[Any, Any]:
+        rconds = [
+            reciprocal_condition(hermitian_norm1(matrix), factor, x, None, "pocon", uplo="L")
+            for matrix, factor, x in zip(matrices[place], part.factors, part.beside, strict=True)
+        ]
+        return turn(part.beside), np.array(rconds)
+
+    done = run_for_each("solve_positive", matrices, rhs, then=estimated, keep=False, **how)
+    return solutions_of(done)
+
+
+def solutions_of(done: Stack | None) -> Any:
+    """Return X of what was found, X and reciprocal condition numbers.
+
+    None stands for a stack with a matrix of which the user is to be warned.
+    """
+    if done is None:
+        return None
+    x, rconds = done.found
+    return x if (rconds >= np.finfo(x.dtype).eps).all() else None
 
 
 def inverse_positive(a: Any, *, lower: bool = False, **how: Any) -> Any:

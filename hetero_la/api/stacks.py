@@ -155,7 +155,8 @@ def _for_each(
 def _with_leading(found: Any, batch: tuple[int, ...]) -> Any:
     """Give an array, or the arrays of a tuple, the leading dimensions of the stack."""
     if isinstance(found, tuple):
-        return tuple(_with_leading(part, batch) for part in found)
+        parts = [_with_leading(part, batch) for part in found]
+        return found._make(parts) if hasattr(found, "_make") else tuple(parts)
     return found.reshape(batch + found.shape[1:])
 
 

@@ -12,6 +12,7 @@ import scipy.linalg
 from numpy.linalg import LinAlgError
 
 from hetero_la.checks.warnings import warn_ill_conditioned
+from hetero_la.execution.stacks import for_parts
 from hetero_la.numerics.conditioning import reciprocal_condition_upper
 from hetero_la.numerics.triangles import complete_from_triangle
 from hetero_la.planning.memory import require_room
@@ -191,4 +192,18 @@ def as_general(a: Any, structure: Structure, lower: bool, in_place: bool = False
         return array_module(a).triu(array_module(a).tril(a, 1), -1)
     full = a if in_place else column_major_copy(a)
     complete_from_triangle(full, lower=lower, conjugate=structure is Structure.HERMITIAN)
+    return full
+
+
+def as_general_stack(a: Any, structure: Structure, lower: bool) -> Any:
+    """Return each matrix of a stack as `as_general` does, for a structure that is not simple."""
+    if structure not in (Structure.SYMMETRIC, Structure.HERMITIAN):
+        return a
+    full, conjugate = array_module(a).empty_like(a), structure is Structure.HERMITIAN
+
+    def complete(part: slice) -> None:
+        full[part] = a[part]
+        complete_from_triangle(full[part], lower=lower, conjugate=conjugate)
+
+    for_parts(complete, len(a), 0, a[0].nbytes)
     return full

@@ -5,9 +5,8 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -20,11 +19,10 @@ from hetero_la.execution.timeline import recording
 from hetero_la.planning.decisions import Problem, lapack_estimate, quick_estimate, team_estimate
 from hetero_la.planning.options import Options
 from hetero_la.scheduler.cluster.clients import running_client
-from hetero_la.scheduler.cluster.plugins import blas_bound
 from hetero_la.scheduler.cluster.sizing import ClusterSize
 from hetero_la.scheduler.placement.workers import calling_thread
 from hetero_la.tiles.kernels.cpu import lapack
-from hetero_la.tiles.kernels.cpu.device import available_memory, copy_on_host, usable_cores
+from hetero_la.tiles.kernels.cpu.device import available_memory, copy_on_host
 from hetero_la.tiles.storage.layout import TileLayout
 
 #: A run of tasks has to be predicted faster by this factor: so far predictions may be wrong.
@@ -35,10 +33,6 @@ _GAIN = 1.1
 _LONGEST = 0.5
 #: Bytes of a result up to which free memory is not looked up: that takes as long as a small run.
 _SURE_TO_FIT = 1 << 24
-#: Elements of a matrix from which LAPACK takes longer than threads to hand over the interpreter.
-_LONG_ENOUGH = 48 * 48
-#: Seconds of work that are worth the start of a thread.
-_WORTH_A_THREAD = 5e-4
 
 
 def takes_one_call(
@@ -118,7 +112,12 @@ def _lapack_seconds(problem: Problem) -> float:
     return lapack_estimate(problem, calling_thread())
 
 
-def _lapack(routine: str) -> Callable[[np.ndarray, np.ndarray, bool], lapack.Vectors]:
+def about_seconds(problem: Problem) -> float:
+    """Return what one call of LAPACK is predicted to take, for a problem of about this size."""
+    return _lapack_seconds(_nearby(problem))
+
+
+def lapack_call(routine: str) -> Callable[[np.ndarray, np.ndarray, bool], lapack.Vectors]:
     """Return what overwrites a matrix, and the columns beside it, as the routine does."""
     function: Callable[..., lapack.Vectors] = getattr(lapack, ROUTINES[routine].lapack)
     return function
@@ -144,7 +143,7 @@ def call_lapack(routine: str, a: np.ndarray, b: Any, nrhs: int, in_place: bool) 
     beside = target[:, n:]
     if b is not None:
         beside[...] = b
-    values = _lapack(routine)(left, beside, False)
+    values = lapack_call(routine)(left, beside, False)
     problem = Problem(routine, m, n, nrhs, a.dtype)
     report = UnplannedReport(problem, source, time.perf_counter() - began)
     return Result(values, _one_tile(m, n, nrhs), a.dtype, target, report)
@@ -153,89 +152,3 @@ def call_lapack(routine: str, a: np.ndarray, b: Any, nrhs: int, in_place: bool) 
 @functools.lru_cache(maxsize=64)
 def _one_tile(m: int, n: int, nrhs: int) -> TileLayout:
     return TileLayout(m, n, max(m, n, nrhs), nrhs)
-
-
-class Stack(NamedTuple):
-    """What a routine leaves of a stack of matrices.
-
-    Attributes
-    ----------
-    factors : array, shape (count, m, n)
-        The overwritten matrices, each column-major.
-    beside : array, shape (count, m, nrhs)
-        The overwritten columns beside them.
-    vectors : dict
-        Name -> the vectors of all matrices, in an array of shape (count, ...).
-    """
-
-    factors: np.ndarray
-    beside: np.ndarray
-    vectors: dict[str, np.ndarray]
-
-
-def call_lapack_for_each(
-    routine: str, a: Any, b: Any = None, *, columns: int = 0, client: Any = None, **options: Any
-) -> Stack | None:
-    """Run a routine on each matrix of a stack by LAPACK, several at once if there are many.
-
-    Parameters
-    ----------
-    routine, columns, client, **options
-        As for `execute`.
-    a : array, shape (count, m, n)
-        The matrices.
-    b : array, shape (count, m, nrhs), optional
-        Right-hand sides.
-
-    Returns
-    -------
-    Stack or None
-        None if a run for one matrix after another is better, and if a matrix is singular, or not
-        definite.
-    """
-    if client is not None or options:
-        return None
-    (count, m, n), nrhs = a.shape, columns if b is None else b.shape[2]
-    if count < usable_cores() or not takes_one_call(routine, a[0], nrhs):
-        return None
-    call = _lapack(routine)
-    factors, beside = (np.empty((count, k, m), a.dtype).swapaxes(1, 2) for k in (n, nrhs))
-    found: list[lapack.Vectors] = [{}] * count
-
-    def run(i: int) -> None:
-        copy_on_host(factors[i], a[i])
-        if b is not None:
-            beside[i] = b[i]
-        found[i] = call(factors[i], beside[i], threads > 1)
-
-    threads = _threads_for(count, Problem(routine, m, n, nrhs, a.dtype))
-    _for_each_of(run, count, threads)
-    vectors = {name: np.array([one[name, 0] for one in found]) for name, _ in found[0]}
-    return None if vectors.get("info", np.zeros(1)).any() else Stack(factors, beside, vectors)
-
-
-def _threads_for(count: int, problem: Problem) -> int:
-    """Return how many threads pay for so many runs of LAPACK; 0 if they are over at once."""
-    threads = int(count * _lapack_seconds(_nearby(problem)) / _WORTH_A_THREAD)
-    most = min(usable_cores(), count) if problem.m * problem.n >= _LONG_ENOUGH else 1
-    return min(threads, most)
-
-
-def _for_each_of(run: Callable[[int], None], count: int, threads: int) -> None:
-    """Call `run` with each number below `count`, in so many threads, each with one of BLAS."""
-
-    def run_part(part: range) -> None:
-        for i in part:
-            run(i)
-
-    if not threads:
-        run_part(range(count))
-        return
-    share = -(-count // threads)
-    parts = [range(count)[first : first + share] for first in range(0, count, share)]
-    with blas_bound(1):
-        if threads == 1:
-            run_part(*parts)
-            return
-        with ThreadPoolExecutor(threads) as pool:
-            list(pool.map(run_part, parts))

@@ -85,7 +85,7 @@ def hermitian_norm1(a: Any) -> float:
     """Compute the 1-norm, in double precision, of a Hermitian matrix from its lower triangle."""
     xp, n = array_module(a), a.shape[0]
     few = not is_device_array(a) and 0 < a.size <= _FEW
-    if few and a.flags.f_contiguous and a.flags.aligned:
+    if few and a.flags.forc and a.flags.aligned:
         norm = lapack.hermitian_norm1(a)
         if norm < np.inf:  # in single precision it may overflow
             return norm
@@ -100,7 +100,12 @@ def hermitian_norm1(a: Any) -> float:
 
 
 def reciprocal_condition(
-    anorm: float, factor: Any, like: Any, solve: Callable[[Any, int], Any], name: str, **how: str
+    anorm: float,
+    factor: Any,
+    like: Any,
+    solve: Callable[[Any, int], Any] | None,
+    name: str,
+    **how: str,
 ) -> float:
     """Estimate 1 / (||A||_1 ||A^-1||_1) from factors, in O(n^2) operations.
 
@@ -127,7 +132,7 @@ def reciprocal_condition(
     >>> reciprocal_condition(4.0, 2 * np.eye(3), np.ones((3, 1)), None, "pocon", uplo="L")
     1.0
     """
-    if factor is None or is_device_array(factor):
+    if solve and (factor is None or is_device_array(factor)):
         return estimate_reciprocal_condition(anorm, like, solve)
     if not len(factor):
         return np.inf
