@@ -9,7 +9,7 @@ import numpy as np
 import scipy.linalg
 
 from hetero_la.api.factors import Factors
-from hetero_la.api.stacks import array_function, over_stacks
+from hetero_la.api.stacks import array_function, over_stacks, unless
 from hetero_la.checks.array_types import Eager, Lazy, LazyLU, Numbers, Same, Stored
 from hetero_la.checks.inputs import (
     as_array,
@@ -25,7 +25,7 @@ from hetero_la.execution.execute import execute
 from hetero_la.execution.executor_choice import require_options
 from hetero_la.execution.resident_factors import Residency
 from hetero_la.execution.result import Result
-from hetero_la.execution.stacks import Stack, run_for_each, solve_each
+from hetero_la.execution.stacks import Stack, run_for_each, solve_each, solve_on_gpu
 from hetero_la.numerics.growth import require_little_growth
 from hetero_la.numerics.range_scaling import largest_entry
 from hetero_la.numerics.triangles import unit_lower_triangle, upper_triangle
@@ -34,6 +34,7 @@ from hetero_la.scheduler.cluster.clients import ClientLike
 from hetero_la.tiles.arrays.finite import require_finite
 from hetero_la.tiles.arrays.transfer import array_module, is_device_array, linalg_module, to_host
 from hetero_la.tiles.kernels.cpu.lapack import lapack_function
+from hetero_la.tiles.kernels.gpu.batched.lu import inverse_orders
 from hetero_la.tiles.storage.pivots import inverse_permutations, permutation
 
 
@@ -100,10 +101,12 @@ class LUFactors(Factors[Stored, Stored]):
 def _factor_stack(
     a: Any, overwrite_a: bool = False, check_finite: bool = True, *, pivot: Pivoting = "partial",
     **how: Any,
-) -> tuple[Any, Any] | None:  # fmt: skip
-    """Compute `lu_factor` of a stack, if no matrix is singular."""
-    found = factor_each(a, check_finite, pivot=pivot, **how)
-    return None if found is None else (found.factors, found.vectors["ipiv"])
+) -> Any:  # fmt: skip
+    """Compute `lu_factor` of a stack."""
+    done = factor_each(a, check_finite, pivot=pivot, **how)
+    if done is None:
+        return None
+    return unless(done.vectors["info"], (done.factors, done.vectors["ipiv"]))
 
 
 def factor_each(
@@ -307,16 +310,20 @@ def _lu_solve_stack(
         return None
     if piv.shape != lu.shape[:2] or piv.dtype.kind not in "iu":
         return None
-    if int(piv.min()) < 0 or int(piv.max()) >= lu.shape[1]:
+    if bool(((piv < 0) | (piv >= lu.shape[1])).any()):
         return None
-    dtype = np.result_type(lu, b)
+    dtype, rhs = np.result_type(lu, b), b.reshape(*b.shape[:2], -1)
+    if is_device_array(lu):
+        lu, rhs = lu.astype(dtype, copy=False), rhs.astype(dtype, copy=False)
+        x = solve_on_gpu("lu_solve", lu, piv, rhs, trans)
+        return None if x is None else x.reshape(b.shape)
     getrs = lapack_function("getrs", dtype.char)
 
     def solve(i: int, x: np.ndarray) -> np.ndarray:
         found: np.ndarray = getrs(lu[i], piv[i].copy(), x, trans, overwrite_b=True)[0]
         return found
 
-    return solve_each(solve, "lu_solve", b.reshape(*b.shape[:2], -1), dtype).reshape(b.shape)
+    return solve_each(solve, "lu_solve", rhs, dtype).reshape(b.shape)
 
 
 @over_stacks(_lu_solve_stack, lu=2, piv=1, b="1|2")
@@ -400,7 +407,7 @@ def lu(
 def _lu_stack(
     a: Any, permute_l: bool, overwrite_a: bool, check_finite: bool, p_indices: bool, **how: Any
 ) -> tuple[Any, ...] | None:
-    """Compute `lu` of a stack, if no matrix is singular."""
+    """Compute `lu` of a stack."""
 
     def unpack(part: Stack, place: slice) -> tuple[Any, ...]:
         return _unpacked(part.factors, part.vectors["ipiv"], permute_l, p_indices)
@@ -424,7 +431,8 @@ def _unpacked(packed: Any, piv: Any, permute_l: bool, p_indices: bool) -> tuple[
     count, m, n = packed.shape
     k = min(m, n)
     lower, upper = unit_lower_triangle(packed[:, :, :k]), upper_triangle(packed[:, :k])
-    rows = inverse_permutations(piv, m)
+    several = is_device_array(piv) and count > 1  # else the host is faster
+    rows = inverse_orders(piv, m) if several else inverse_permutations(piv, m)
     if permute_l:
         return xp.take_along_axis(lower, rows[:, :, None], 1), upper
     number = m == n == 1  # for which SciPy returns other dtypes

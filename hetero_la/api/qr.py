@@ -8,7 +8,7 @@ from typing import Any, Literal, Unpack, overload
 import scipy.linalg
 
 from hetero_la.api.qr_factors import QRFactors, apply_q
-from hetero_la.api.stacks import array_function
+from hetero_la.api.stacks import array_function, unless
 from hetero_la.checks.array_types import Eager, Numbers, Same
 from hetero_la.checks.inputs import as_array, as_matrix, as_stack, is_writable, require_same_device
 from hetero_la.checks.warnings import warn
@@ -33,7 +33,7 @@ NOT_GIVEN = object()
 def _factor_stack(
     a: Any, overwrite_a: bool = False, lwork: Any = NOT_GIVEN, mode: str = "full",
     pivoting: bool = False, check_finite: bool = True, **how: Any,
-) -> tuple[Any, ...] | None:  # fmt: skip
+) -> Any:  # fmt: skip
     """Compute `qr` of a stack, without pivoting."""
     a = as_stack(a, finite=check_finite)
     if a is None or mode not in _MODES or pivoting or lwork is not NOT_GIVEN:
@@ -49,15 +49,14 @@ def _factor_stack(
         zero_upper_triangle(r.swapaxes(1, 2))
         return ()
 
-    found = run_for_each(
-        "explicit_q" if columns else "qr", a, columns=columns, then=split, **how
-    )  # fmt: skip
-    if found is None:
+    done = run_for_each("explicit_q" if columns else "qr", a, columns=columns, then=split, **how)
+    if done is None:
         return None
+    r = done.factors[:, : columns or m]
+    found: tuple[Any, ...] = (done.beside, r) if columns else (r,)
     if mode == "raw":
-        return (found.factors, found.vectors["tau"]), *found.found
-    r = found.factors[:, : columns or m]
-    return (found.beside, r) if columns else (r,)
+        found = (done.factors, done.vectors["tau"]), *done.found
+    return unless(done.vectors.get("info", 0), found)
 
 
 @overload

@@ -16,7 +16,7 @@ from hetero_la.api.cholesky import (
     solve_positive_system,
 )
 from hetero_la.api.lu import execute_lu
-from hetero_la.api.stacks import array_function
+from hetero_la.api.stacks import Uncertain, array_function, unless
 from hetero_la.api.structure import (
     INV_NAMES,
     InvAssumption,
@@ -47,14 +47,14 @@ from hetero_la.execution.executor_choice import require_options
 from hetero_la.execution.report import Report
 from hetero_la.execution.resident_factors import Residency
 from hetero_la.execution.result import Result
-from hetero_la.execution.stacks import Stack, run_for_each
+from hetero_la.execution.stacks import Stack, run_for_each, solve_on_gpu
 from hetero_la.numerics.conditioning import norm1, reciprocal_condition, stack_norm1
 from hetero_la.numerics.range_scaling import column_exponents, times_power_of_two
-from hetero_la.numerics.refinement import refine, refine_stack
+from hetero_la.numerics.refinement import refine, refine_stack, tolerance
 from hetero_la.planning.options import Pivoting, RunOptions
 from hetero_la.scheduler.cluster.clients import ClientLike
 from hetero_la.tiles.arrays.finite import is_finite
-from hetero_la.tiles.arrays.transfer import array_module, linalg_module
+from hetero_la.tiles.arrays.transfer import array_module, is_device_array, linalg_module
 from hetero_la.tiles.storage.pivots import permutation
 
 
@@ -63,9 +63,12 @@ def _solve_stack(
     check_finite: bool = True, assume_a: SolveAssumption = None, transposed: bool = False, *,
     pivot: Pivoting = "partial", **how: Any,
 ) -> Any:  # fmt: skip
-    """Compute `solve` of a stack, if no matrix is nearly singular."""
+    """Compute `solve` of a stack."""
     structure = structure_of(assume_a)
-    a, b = as_stack(a, square=True, finite=check_finite), as_stack(b, finite=check_finite)
+    # On a GPU, X of general matrices tells whether anything is not finite.
+    seen = is_device_array(a) and structure is Structure.GENERAL
+    a = as_stack(a, square=True, finite=check_finite and not seen)
+    b = as_stack(b, finite=check_finite and not seen)
     if a is None or b is None or a.shape[1] != b.shape[1] or (transposed and a.dtype.kind == "c"):
         return None
     dtype = common_dtype(a.dtype, b.dtype)
@@ -78,11 +81,18 @@ def _solve_stack(
     else:
         a = as_general_stack(a, structure, lower)
         x = _solve_stack_by_lu(a.swapaxes(1, 2) if transposed else a, rhs, **how)
+    if isinstance(x, Uncertain):
+        return x._replace(found=x.found.reshape(b.shape))
     return None if x is None else x.reshape(b.shape)
 
 
 def _solve_stack_by_lu(a: Any, b: Any, **how: Any) -> Any:
-    """Solve with each matrix of a stack, and refine; return None if one is nearly singular."""
+    """Solve with each matrix of a stack, and refine."""
+    if is_device_array(a):
+        found = solve_on_gpu(
+            "lu_and_solve", a, b, tolerance(a.shape[1], b.shape[2], a.dtype), **how
+        )
+        return found and unless(found[1], found[0])
 
     def refined(part: Stack, place: slice) -> tuple[Any, Any]:
         given, right, pivots = a[place], b[place], part.vectors["ipiv"]
@@ -92,14 +102,15 @@ def _solve_stack_by_lu(a: Any, b: Any, **how: Any) -> Any:
             return scipy.linalg.lu_solve(factors, residual, trans, check_finite=False)
 
         anorms = stack_norm1(given)
-        rconds = [
+        rconds = np.array([
             reciprocal_condition(float(anorm), factors, x, partial(solve_again, i), "gecon")
             for i, (anorm, factors, x) in enumerate(
                 zip(anorms, part.factors, part.beside, strict=True)
             )
-        ]
-        refine_stack(given, anorms, solve_again, right, part.beside)
-        return part.beside, np.array(rconds)
+        ])  # fmt: skip
+        sure = rconds >= np.finfo(a.dtype).eps
+        refine_stack(given, anorms, solve_again, right, part.beside, sure)
+        return part.beside, rconds
 
     done = run_for_each("solve", a, b, then=refined, keep=False, **how)
     return solutions_of(done)
@@ -305,7 +316,7 @@ def _invert_stack(
     a: Any, overwrite_a: bool = False, check_finite: bool = True, *,
     assume_a: InvAssumption = None, lower: bool = False, **how: Any,
 ) -> Any:  # fmt: skip
-    """Compute `inv` of a stack, if no matrix is nearly singular."""
+    """Compute `inv` of a stack."""
     structure, a = structure_of(assume_a, INV_NAMES), as_stack(a, square=True, finite=check_finite)
     if a is None:
         return None
@@ -315,6 +326,9 @@ def _invert_stack(
     if is_simple(structure, a):
         return None
     a = as_general_stack(a, structure, lower)
+    if is_device_array(a):
+        found = solve_on_gpu("lu_and_invert", a, **how)
+        return found and unless(found[1], found[0])
 
     def estimated(part: Stack, place: slice) -> tuple[Any, Any]:
         with np.errstate(all="ignore"):  # what overflows is too large

@@ -199,7 +199,12 @@ def as_general_stack(a: Any, structure: Structure, lower: bool) -> Any:
     """Return each matrix of a stack as `as_general` does, for a structure that is not simple."""
     if structure not in (Structure.SYMMETRIC, Structure.HERMITIAN):
         return a
-    full, conjugate = array_module(a).empty_like(a), structure is Structure.HERMITIAN
+    conjugate = structure is Structure.HERMITIAN
+    if is_device_array(a):
+        full = a.copy()
+        complete_from_triangle(full, lower=lower, conjugate=conjugate)
+        return full
+    full = np.empty_like(a)
 
     def complete(part: slice) -> None:
         full[part] = a[part]

@@ -1,4 +1,4 @@
-"""Stacks of matrices: LAPACK for each of them, in threads."""
+"""Stacks of matrices: LAPACK for each of them in threads, or batched routines on a GPU."""
 
 from __future__ import annotations
 
@@ -9,10 +9,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from hetero_la.algorithms.routines import ROUTINES
 from hetero_la.execution.one_call import about_seconds, lapack_call, takes_one_call
 from hetero_la.planning.decisions import Problem
 from hetero_la.scheduler.cluster.plugins import blas_bound
+from hetero_la.tiles.arrays.transfer import is_device_array
 from hetero_la.tiles.kernels.cpu.device import copy_on_host, usable_cores
+from hetero_la.tiles.kernels.gpu.batched import routines
+from hetero_la.tiles.kernels.gpu.batched.arrays import column_major, column_major_copy
 
 #: Elements of a matrix from which LAPACK takes longer than threads to hand over the interpreter.
 _LONG_ENOUGH = 48 * 48
@@ -70,23 +74,22 @@ def run_for_each(
     Returns
     -------
     Stack or None
-        None if a run for one matrix after another is better, and if a matrix is singular, or not
-        definite.
+        None if a run for one matrix after another is better.
     """
     if client is not None or options:
         return None
     (count, m, n), nrhs = a.shape, columns if b is None else b.shape[2]
+    if is_device_array(a):
+        return _run_on_gpu(ROUTINES[routine].lapack, a, columns, then)
     if count < usable_cores() or not takes_one_call(routine, a[0], nrhs):
         return None
     problem, call = Problem(routine, m, n, nrhs, a.dtype), lapack_call(routine)
     threads = threads_for(count, problem)
     whole = [_columns(count if keep else 0, (m, k), a.dtype) for k in (n, nrhs)]
     names: list[str] = []
-    gathered, failed = _Gathered(count), threading.Event()
+    gathered = _Gathered(count)
 
     def run(part: slice) -> None:
-        if failed.is_set():
-            return
         size = part.stop - part.start
         factors, beside = (x[part] if keep else _columns(size, x.shape[1:], a.dtype) for x in whole)
         if size > 1:  # small ones
@@ -97,18 +100,37 @@ def run_for_each(
             beside[...] = b[part]
         some = [call(factors[i], beside[i], threads > 1) for i in range(size)]
         vectors = {name: np.array([one[name, 0] for one in some]) for name, _ in some[0]}
-        if "info" in vectors and vectors["info"].any():
-            failed.set()
-            return
         names[:] = vectors
         found = then(Stack(factors, beside, vectors), part) if then else ()
         gathered.put(part, (*vectors.values(), *found))
 
     for_parts(run, count, threads, m * (n + nrhs) * a.itemsize)
-    if failed.is_set():
-        return None
     vectors = dict(zip(names, gathered.arrays, strict=False))
     return Stack(whole[0], whole[1], vectors, tuple(gathered.arrays[len(names) :]))
+
+
+def _run_on_gpu(name: str, a: Any, columns: int, then: Then | None) -> Stack | None:
+    """Run what `lapack` has by this name on a stack that is on the current GPU."""
+    if not routines.takes(name, a.shape):
+        return None
+    count, m, _ = a.shape
+    try:
+        factors = column_major_copy(a)
+        beside = column_major(count, m, columns, a.dtype)
+        done = Stack(factors, beside, routines.IN_PLACE[name](factors, beside))
+        return done._replace(found=then(done, slice(0, count))) if then else done
+    except routines.out_of_memory():  # one matrix after another takes less
+        return None
+
+
+def solve_on_gpu(name: str, a: Any, *rest: Any, client: Any = None, **options: Any) -> Any:
+    """Return what a function of `routines.SOLVES` does; None where `run_for_each` does."""
+    if client is not None or options or not routines.takes(name, a.shape):
+        return None
+    try:
+        return routines.SOLVES[name](a, *rest)
+    except routines.out_of_memory():
+        return None
 
 
 class _Gathered:
