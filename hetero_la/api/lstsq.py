@@ -69,7 +69,9 @@ def _lstsq_each(a: np.ndarray, b: np.ndarray, cond: Any) -> Any:
             if m > n:
                 squares[i] = _squares(c[n:]) if rank[i] == n else np.nan
 
-    for_parts(run, count, threads_for(count, Problem("qr", max(m, n), k, 0, a.dtype)), a[0].nbytes)
+    # Singular values and vectors take some times as long as a QR factorization.
+    problem = Problem("qr", 2 * max(m, n), 2 * k, 0, a.dtype)
+    for_parts(run, count, threads_for(count, problem), a[0].nbytes)
     residues = squares[:, 0] if b.ndim == 2 and m > n else squares
     return unless(doubts, (x.reshape(count, n, *b.shape[2:]), residues, rank, s))
 

@@ -139,8 +139,8 @@ def lu_factor(
     a : array_like, shape (..., m, n)
         NumPy or CuPy array of float32, float64, complex64 or complex128, in any memory
         order; other numbers are cast as SciPy does.  With more than two dimensions it is a stack of
-        matrices; small ones are factored in threads.  Of a Dask array of two dimensions
-        the factors are Dask arrays, too, in a plain tuple; nothing runs yet.
+        matrices; small ones are factored in threads, or on a GPU all together.  Of a Dask array of
+        two dimensions the factors are Dask arrays, too, in a plain tuple; nothing runs yet.
     overwrite_a : bool, optional
         Whether the factors may take the place of `a` (where it is column-major).
     check_finite : bool, optional

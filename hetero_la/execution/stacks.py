@@ -19,7 +19,7 @@ from hetero_la.tiles.kernels.gpu.batched import routines
 from hetero_la.tiles.kernels.gpu.batched.arrays import column_major, column_major_copy
 
 #: Elements of a matrix from which LAPACK takes longer than threads to hand over the interpreter.
-_LONG_ENOUGH = 48 * 48
+_LONG_ENOUGH = 80 * 80
 #: Seconds of work that are worth the start of a thread.
 _WORTH_A_THREAD = 5e-4
 #: Bytes of matrices that stay in cache from one pass over them to the next.
