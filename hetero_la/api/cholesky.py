@@ -323,7 +323,7 @@ def _cho_solve_stack(c: Any, lower: Any, b: Any, *, overwrite_b: bool, check_fin
     c, b = as_stack(c, square=True, finite=check_finite), as_stack(b, finite=check_finite)
     if c is None or b is None or c.shape[1] != b.shape[1]:
         return None
-    dtype, triangles, rhs = np.result_type(c, b), lower.tolist(), b.reshape(*b.shape[:2], -1)
+    dtype, triangles, rhs = np.result_type(c.dtype, b.dtype), lower.tolist(), b.reshape(*b.shape[:2], -1)
     if is_device_array(c):
         if len(set(triangles)) > 1:
             return None

@@ -312,7 +312,7 @@ def _lu_solve_stack(
         return None
     if bool(((piv < 0) | (piv >= lu.shape[1])).any()):
         return None
-    dtype, rhs = np.result_type(lu, b), b.reshape(*b.shape[:2], -1)
+    dtype, rhs = np.result_type(lu.dtype, b.dtype), b.reshape(*b.shape[:2], -1)
     if is_device_array(lu):
         lu, rhs = lu.astype(dtype, copy=False), rhs.astype(dtype, copy=False)
         x = solve_on_gpu("lu_solve", lu, piv, rhs, trans)
