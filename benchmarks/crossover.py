@@ -41,6 +41,23 @@ NUMPY: dict[str, Callable[[Any, Any, Any], Any]] = {
     "lstsq": lambda la, m, b: la.lstsq(m, b),
     "inv": lambda la, m, b: la.inv(m),
 }
+#: More functions of stacks; those of factors get them as LAPACK leaves them.
+STACKS: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "cholesky": lambda la, m, b: la.cholesky(m, lower=True),
+    "qr r": lambda la, m, b: la.qr(m, mode="r"),
+    "qr raw": lambda la, m, b: la.qr(m, mode="raw"),
+    "lu": lambda la, m, b: la.lu(m),
+    "det": lambda la, m, b: la.det(m),
+    "lu_solve": lambda la, m, b: la.lu_solve((m, pivots(m)), b),
+    "cho_solve": lambda la, m, b: la.cho_solve((m, True), b),
+    "solve symmetric": lambda la, m, b: la.solve(m, b, assume_a="sym"),
+}
+POSITIVE = ("cho_factor", "solve positive", "cholesky", "cho_solve")
+
+
+def pivots(m: Any) -> Any:
+    """Interchanges of no rows, for each matrix."""
+    return np.broadcast_to(np.arange(m.shape[-1], dtype=np.int32), m.shape[:-1])
 
 
 def cupy_calls() -> dict[str, Callable[[Any, Any], Any]]:
@@ -85,7 +102,7 @@ def problem(function: str, n: int) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(n)
     rows = 2 * n if function == "lstsq" else n
     m = np.asfortranarray(rng.standard_normal((rows, n)))
-    if function in ("cho_factor", "solve positive"):
+    if function in POSITIVE:
         m = np.asfortranarray((m + m.T) / 2 + 2 * n * np.eye(n))
     return m, np.asfortranarray(rng.standard_normal((rows, NRHS)))
 
@@ -153,7 +170,7 @@ def on_device(function: str, m: Any, b: Any) -> dict[str, Call]:
 
 def of_stacks(function: str, m: Any, b: Any, count: int) -> dict[str, Call]:
     """Contenders with a stack of matrices."""
-    call, scales = NUMPY[function], np.linspace(1, 2, count)[:, None, None]
+    call, scales = {**NUMPY, **STACKS}[function], np.linspace(1, 2, count)[:, None, None]
     many, right = np.ascontiguousarray(scales * m), np.ascontiguousarray(scales * b)
     return {
         "SciPy": lambda: [call(scipy.linalg, *one) for one in zip(many, right, strict=True)],
@@ -268,7 +285,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--orders", type=int, nargs="+", default=ORDERS)
-    parser.add_argument("--functions", nargs="+", choices=NUMPY, default=list(NUMPY))
+    parser.add_argument("--functions", nargs="+", choices=[*NUMPY, *STACKS])
     parser.add_argument("--gpu", action="store_true", help="with one GPU beside, and on it")
     parser.add_argument("--stack", type=int, default=0, help="as many matrices in each call")
     parser.add_argument("--series", type=int, default=5)
@@ -276,9 +293,10 @@ def main() -> None:
     parser.add_argument("--read", type=Path, help="draw what was written before")
     parser.add_argument("--plot", type=Path)
     args = parser.parse_args()
+    functions = args.functions or [*NUMPY, *(STACKS if args.stack else ())]
     places = ["host", "device"] if args.gpu else ["host"]
     rows = json.loads(args.read.read_text()) if args.read else [
-        row for where in places for function in args.functions
+        row for where in places for function in functions
         for row in rows_of(where, function, args.orders, args.gpu, args.series, args.stack)
     ]  # fmt: skip
     if args.json:

@@ -15,7 +15,7 @@ from scipy.linalg import LinAlgWarning
 
 import hetero_la
 from hetero_la.algorithms.routines import ROUTINES
-from hetero_la.execution import one_call
+from hetero_la.execution import one_call, stacks
 from hetero_la.execution.execute import execute
 from hetero_la.planning.decisions import Problem, library_estimate, quick_estimate, team_estimate
 from hetero_la.planning.options import Options
@@ -67,16 +67,17 @@ def no_plan(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def in_threads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """All stacks are worth two threads; the list says how many each has got."""
-    monkeypatch.setattr(one_call, "usable_cores", lambda: 2)
-    monkeypatch.setattr(one_call, "_WORTH_A_THREAD", 1e-9)
-    monkeypatch.setattr(one_call, "_LONG_ENOUGH", 0)
-    started, original = [], one_call._for_each_of
+    monkeypatch.setattr(stacks, "usable_cores", lambda: 2)
+    monkeypatch.setattr(stacks, "_WORTH_A_THREAD", 1e-9)
+    monkeypatch.setattr(stacks, "_LONG_ENOUGH", 0)
+    started, original = [], stacks.for_parts
 
-    def counted(run: Callable[[int], None], count: int, threads: int) -> None:
+    def counted(run: Callable[[slice], None], count: int, threads: int, size: int) -> None:
         started.append(threads)
-        original(run, count, threads)
+        original(run, count, threads, size)
 
-    monkeypatch.setattr(one_call, "_for_each_of", counted)
+    monkeypatch.setattr(stacks, "for_parts", counted)
+    monkeypatch.setattr("hetero_la.api.lstsq.for_parts", counted)
     return started
 
 
@@ -280,11 +281,37 @@ STACKED: dict[str, Callable[..., Any]] = {
     "qr": lambda a, **o: hetero_la.qr(a, **o),
     "qr, economic": lambda a, **o: hetero_la.qr(a, mode="economic", **o),
     "qr, r": lambda a, **o: hetero_la.qr(a, mode="r", **o),
+    "qr, raw": lambda a, **o: _flat(hetero_la.qr(a, mode="raw", **o)),
+    "lu": lambda a, **o: hetero_la.lu(a, **o),
+    "lu, P L": lambda a, **o: hetero_la.lu(a, permute_l=True, **o),
+    "lu, indices": lambda a, **o: hetero_la.lu(a, p_indices=True, **o),
+    "det": lambda a, **o: hetero_la.det(a / 4, **o),
+    "slogdet": lambda a, **o: hetero_la.slogdet(a, **o),
+    "cholesky": lambda a, **o: hetero_la.cholesky(_definite(a), **o),
+    "cholesky, lower": lambda a, **o: hetero_la.cholesky(_definite(a), lower=True, **o),
     "inv": lambda a, **o: hetero_la.inv(a, **o),
+    "inv, positive": lambda a, **o: hetero_la.inv(np.triu(_definite(a)), assume_a="pos", **o),
+    "inv, symmetric": lambda a, **o: hetero_la.inv(a, assume_a="sym", **o),
+    "solve, positive": lambda a, **o: hetero_la.solve(
+        np.tril(_definite(a)), a[..., :2], assume_a="pos", lower=True, **o
+    ),
+    "solve, positive, a vector": lambda a, **o: hetero_la.solve(
+        np.triu(_definite(a)), np.full(a.shape[-1], 1j), assume_a="pos", **o
+    ),
+    "solve, Hermitian": lambda a, **o: hetero_la.solve(
+        np.tril(_definite(a)), a[..., :2], assume_a="her", lower=True, **o
+    ),
+    "lstsq": lambda a, **o: hetero_la.lstsq(a[..., :3], a[..., :2] + 1, **o),
+    "lstsq, wide": lambda a, **o: hetero_la.lstsq(a[..., :3, :], np.ones(min(3, a.shape[-1])), **o),
     "solve": lambda a, **o: hetero_la.solve(a, np.ones((a.shape[-1], 2)), **o),
     "solve, a vector": lambda a, **o: hetero_la.solve(a, np.arange(1.0, a.shape[-1] + 1), **o),
     "solve, complex": lambda a, **o: hetero_la.solve(a, np.full((a.shape[-1], 1), 1j), **o),
 }
+
+
+def _flat(raw: Any) -> Any:
+    (packed, tau), r = raw
+    return packed, tau, r
 
 
 def _definite(a: Any) -> Any:
@@ -302,7 +329,7 @@ def test_stacks_are_what_their_matrices_are(
     a = np.ascontiguousarray(random(count * order, order, dtype)).reshape(*batch, order, order)
     before = a.copy()
     found, expected = STACKED[name](a), STACKED[name](a, nb=order)  # with an option, one by one
-    assert in_threads == ([] if name == "qr, r" else [2])
+    assert 2 in in_threads
     assert np.array_equal(a, before)
     found, expected = (x if isinstance(x, tuple) else (x,) for x in (found, expected))
     for one, other in zip(found, expected, strict=True):
@@ -311,7 +338,7 @@ def test_stacks_are_what_their_matrices_are(
             one, other = np.triu(one), np.triu(other)
         elif name == "cho_factor, lower" and one.ndim > 1:
             one, other = np.tril(one), np.tril(other)
-        scale = max(float(np.abs(other).max()), 1)
+        scale = np.abs(other).max(initial=1)
         assert np.allclose(one, other, atol=100 * CLOSE[dtype] * scale)
 
 
@@ -410,3 +437,131 @@ def test_calls_beside_other_threads_do_the_same(call: Callable[..., Any], dtype:
         found.append((np.tril(a), x, vectors["info", 0]))
     for one, other in zip(*found, strict=True):
         assert np.array_equal(one, other)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("order", [5, 70])
+def test_stacks_of_factors(order: int, dtype: str, in_threads: list[int]) -> None:
+    a = random(6 * order, order, dtype).reshape(6, order, order)
+    b = random(6 * order, 3, "complex64", seed=1).reshape(6, order, 3)
+    close = 100 * CLOSE["complex64"] * order
+    factors = hetero_la.lu_factor(a)
+    for trans in (0, 1, 2):
+        x = hetero_la.lu_solve(factors, b, trans)
+        for i in range(6):
+            expected = scipy.linalg.lu_solve((factors[0][i], factors[1][i]), b[i], trans)
+            assert x.dtype == expected.dtype
+            assert np.allclose(x[i], expected, atol=close * np.abs(expected).max())
+    for lower in (False, True):
+        c, _ = hetero_la.cho_factor(_definite(a), lower=lower)
+        x = hetero_la.cho_solve((c, lower), b[..., :1])
+        for i in range(6):
+            expected = scipy.linalg.cho_solve((c[i], lower), b[i, :, :1])
+            assert np.allclose(x[i], expected, atol=close * np.abs(expected).max())
+    assert in_threads == [2] * 8
+
+
+def test_only_uncertain_matrices_are_looked_at_alone(
+    in_threads: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Results of the others stay, and errors and warnings are those of single matrices."""
+    alone = []
+
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        alone.append(args[0])
+        return execute(*args, **kwargs)
+
+    for module in ("lu", "solve", "cholesky"):
+        monkeypatch.setattr(f"hetero_la.api.{module}.execute", counted)
+    a = np.stack([np.eye(5), 2 * np.eye(5), _nearly(), 4 * np.eye(5)]).reshape(2, 2, 5, 5)
+    for function in (hetero_la.inv, lambda a: hetero_la.solve(a, np.eye(5))):
+        with pytest.warns(LinAlgWarning, match="ill-conditioned") as caught:
+            x = function(a)
+        assert len(caught) == 1
+        assert np.allclose((x @ a).real, np.eye(5))
+    with pytest.warns(LinAlgWarning) as caught:
+        x = hetero_la.solve(a, np.eye(5), assume_a="pos")
+    assert [w.filename for w in caught] == [__file__]
+    assert np.allclose(x @ a, np.eye(5))
+    a[1, 0, 4, 4] = 0
+    with pytest.warns(LinAlgWarning, match="Diagonal number 5 is exactly zero"):
+        lu, piv = hetero_la.lu_factor(a)
+    assert np.array_equal(lu, a)
+    assert (piv == np.arange(5)).all()
+    for function in (hetero_la.cholesky, hetero_la.cho_factor):
+        with pytest.raises(LinAlgError, match="5-th leading minor") as caught_error:
+            function(a)
+        assert caught_error.value.__notes__ == [
+            "This concerns matrix (1, 0) of a stack of shape (2, 2)."
+        ]
+    assert len(alone) == 6
+    assert np.allclose(hetero_la.det(a), [[1, 32], [0, 1024]])
+    assert all(np.allclose(p @ lower @ u, a) for p, lower, u in [hetero_la.lu(a)])
+    x, _, rank, _ = hetero_la.lstsq(a * 1e-300, np.eye(5) * 1e-300)
+    assert rank.tolist() == [[5, 5], [4, 5]]
+    assert np.allclose(x[1, 1] * 4, np.eye(5))
+    assert len(alone) == 6
+
+
+@pytest.fixture
+def one_gpu(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+    """Host arrays count as a GPU's, with LAPACK for batched routines; which were called."""
+    calls: list[tuple[str, int]] = []
+
+    def routine(name: str) -> Callable[[Any, Any], dict[str, Any]]:
+        def call(a: Any, b: Any) -> dict[str, Any]:
+            calls.append((name, len(a)))
+            found = [getattr(lapack, name)(*pair) for pair in zip(a, b, strict=True)]
+            return {vector: np.array([f[vector, 0] for f in found]) for vector, _ in found[0]}
+
+        return call
+
+    def column_major(count: int, m: int, n: int, dtype: Any) -> Any:
+        return np.empty((count, n, m), dtype).swapaxes(1, 2)
+
+    def column_major_copy(a: Any) -> Any:
+        copied = column_major(*a.shape, a.dtype)
+        copied[...] = a
+        return copied
+
+    monkeypatch.setattr(stacks, "is_device_array", lambda a: True)
+    monkeypatch.setattr(stacks, "column_major", column_major)
+    monkeypatch.setattr(stacks, "column_major_copy", column_major_copy)
+    monkeypatch.setattr(stacks.routines, "out_of_memory", lambda: MemoryError)
+    for name in stacks.routines.IN_PLACE:
+        monkeypatch.setitem(stacks.routines.IN_PLACE, name, routine(name))
+    return calls
+
+
+def test_a_stack_on_a_gpu_is_one_call(one_gpu: list[tuple[str, int]]) -> None:
+    a = random(60, 6).reshape(2, 5, 6, 6)
+    for found, expected in [
+        (hetero_la.lu_factor(a), scipy.linalg.lu_factor(a)),
+        (hetero_la.lu(a), scipy.linalg.lu(a)),
+        (hetero_la.det(a), scipy.linalg.det(a)),
+        (hetero_la.cholesky(_definite(a)), np.linalg.cholesky(_definite(a)).swapaxes(2, 3)),
+        (hetero_la.qr(a, mode="r"), [np.array([[scipy.linalg.qr(x, mode="r")[0] for x in y]
+                                               for y in a])]),
+        (hetero_la.qr(a), list(zip(*[scipy.linalg.qr(x) for y in a for x in y], strict=True))),
+    ]:  # fmt: skip
+        pairs = (
+            zip(found, expected, strict=True) if isinstance(found, tuple) else [(found, expected)]
+        )
+        for one, other in pairs:
+            assert np.allclose(one, np.reshape(other, one.shape), atol=1e-12)
+    assert one_gpu == [(name, 10) for name in ("lu", "lu", "lu", "cholesky", "qr", "qr_and_q")]
+    for other in (a[..., :3], np.zeros((2, 513, 513))):  # for which there is no batched routine
+        hetero_la.lu(other)
+    assert len(one_gpu) == 6
+
+
+def test_a_gpu_without_room_for_a_stack_takes_one_matrix_after_another(
+    one_gpu: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(a: Any, b: Any) -> None:
+        raise MemoryError
+
+    monkeypatch.setitem(stacks.routines.IN_PLACE, "lu", full)
+    a = random(30, 6).reshape(5, 6, 6)
+    assert np.allclose(hetero_la.det(a), scipy.linalg.det(a))
+    assert one_gpu == []

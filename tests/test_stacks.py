@@ -244,3 +244,100 @@ def test_stacks_on_a_gpu(dtype: str) -> None:
         assert all(type(array) is cupy.ndarray for array in arrays)
         same(found, expected)
     assert np.array_equal(host(right), b)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("n", "order", "dtype"), covering([1, 5, 33, 200], "CFT", DTYPES))
+def test_batched_routines_on_a_gpu(
+    n: int, order: str, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In any memory order, and none of the matrices is looked at alone."""
+    cupy = pytest.importorskip("cupy")
+
+    def fail(*args: Any, **kwargs: Any) -> None:
+        raise AssertionError("a run for one matrix")
+
+    for module in ("lu", "solve", "cholesky", "qr"):
+        monkeypatch.setattr(f"hetero_la.api.{module}.execute", fail)
+    a = stack((4,), n, n, dtype) + 4 * np.sqrt(n) * np.eye(n, dtype=dtype)
+    s, b = a @ a.conj().swapaxes(1, 2), stack((4,), n, 3, dtype, seed=1)
+
+    def device(given: NDArray) -> Any:
+        if order == "C":
+            return cupy.asarray(given)
+        if order == "F":
+            return cupy.asarray(np.ascontiguousarray(given.swapaxes(1, 2))).swapaxes(1, 2)
+        return cupy.asarray(np.ascontiguousarray(given[:, ::-1, ::-1]))[:, ::-1, ::-1]
+
+    given, right = device(a), device(b)
+    factors = lu_factor(given)
+    same(factors, tuple(scipy.linalg.lu_factor(a)))
+    same(lu(given), scipy.linalg.lu(a))
+    for trans in (0, 1, 2):
+        expected = scipy.linalg.lu_solve(scipy.linalg.lu_factor(a), b, trans)
+        same(lu_solve(factors, right, trans), expected)
+    same(solve(given, right), np.linalg.solve(a, b))
+    same(inv(given), np.linalg.inv(a))
+    same(slogdet(given), tuple(np.linalg.slogdet(a)))
+    for lower in (False, True):
+        half = device(np.tril(s) if lower else np.triu(s))
+        same(hetero_la.cholesky(half, lower=lower), scipy.linalg.cholesky(s, lower=lower))
+        for assume in ("pos", "her"):
+            found = solve(half, right, assume_a=assume, lower=lower)  # type: ignore[call-overload]
+            same(found, np.linalg.solve(s, b))
+        c, _ = hetero_la.cho_factor(half, lower=lower)
+        same(hetero_la.cho_solve((c, lower), right), np.linalg.solve(s, b))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    ("shape", "mode", "dtype"),
+    covering(
+        [(7, 7), (70, 33), (33, 70), (300, 40), (512, 512)], ["full", "economic", "r"], DTYPES
+    ),
+)
+def test_batched_qr_on_a_gpu(shape: tuple[int, int], mode: Any, dtype: str) -> None:
+    cupy = pytest.importorskip("cupy")
+    a = stack((3,), *shape, dtype)
+    expected = [scipy.linalg.qr(one, mode=mode) for one in a]
+    found = hetero_la.qr(cupy.asarray(a), mode=mode)
+    if mode == "r":
+        expected = [one if isinstance(one, tuple) else (one,) for one in expected]
+    same(found, tuple(np.stack(parts) for parts in zip(*expected, strict=True)))
+    (packed, tau), r = hetero_la.qr(cupy.asarray(a), mode="raw")
+    raw = [scipy.linalg.qr(one, mode="raw") for one in a]
+    same(packed, np.stack([one[0][0] for one in raw]))
+    same(tau, np.stack([one[0][1] for one in raw]))
+    same(r, np.stack([one[1] for one in raw]))
+
+
+@pytest.mark.gpu
+def test_uncertain_matrices_on_a_gpu() -> None:
+    cupy = pytest.importorskip("cupy")
+    a = stack((5,), 20, 20) + 20 * np.eye(20)
+    a[3, :, 7] = 0
+    given = cupy.asarray(a)
+    with pytest.warns(LinAlgWarning, match="Diagonal number 8 is exactly zero") as caught:
+        found = lu_factor(given)
+    assert len(caught) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        same(found, tuple(scipy.linalg.lu_factor(a)))
+    same(det(given), scipy.linalg.det(a))
+    for function in (inv, lambda a: solve(a, cupy.ones(20))):
+        with pytest.raises(LinAlgError, match="diagonal number 8 of U") as error:
+            function(given)
+        assert error.value.__notes__ == ["This concerns matrix (3,) of a stack of shape (5,)."]
+    with pytest.raises(LinAlgError, match="not positive definite"):
+        hetero_la.cholesky(cupy.asarray(-a))
+    given[3] = cupy.diag(10.0 ** -cupy.arange(20))
+    with pytest.warns(LinAlgWarning, match="ill-conditioned") as caught:
+        x = solve(given, given)
+    assert len(caught) == 1
+    same(x, np.broadcast_to(np.eye(20), (5, 20, 20)).copy())
+    given[1] *= 1e-300
+    same(hetero_la.qr(given, mode="r")[0], np.stack([np.linalg.qr(g)[1] for g in host(given)]))
+    given[2, 3, 3] = np.nan
+    for call in (solve, lambda a, b: lu_factor(a), lambda a, b: hetero_la.qr(a)):
+        with pytest.raises(ValueError, match="infs or NaNs"):
+            call(given, given)

@@ -10,7 +10,7 @@ from numpy.linalg import LinAlgError
 
 from hetero_la.api.factors import Factors
 from hetero_la.api.host_arrays import Work
-from hetero_la.api.stacks import array_function, over_stacks
+from hetero_la.api.stacks import Uncertain, array_function, over_stacks, unless
 from hetero_la.checks.array_types import Eager, Lazy, LazyCholesky, Numbers, Same, Stored
 from hetero_la.checks.inputs import (
     as_array,
@@ -26,10 +26,10 @@ from hetero_la.checks.lazy import is_dask_array, lazy_function
 from hetero_la.checks.warnings import not_positive_message, warn_ill_conditioned
 from hetero_la.execution.destination import can_hold_result
 from hetero_la.execution.execute import execute
-from hetero_la.execution.one_call import call_lapack_for_each
 from hetero_la.execution.report import Report
 from hetero_la.execution.resident_factors import Residency
 from hetero_la.execution.result import Result
+from hetero_la.execution.stacks import Stack, run_for_each, solve_each, solve_on_gpu
 from hetero_la.numerics.conditioning import hermitian_norm1, reciprocal_condition
 from hetero_la.numerics.triangles import (
     complete_from_triangle,
@@ -40,6 +40,7 @@ from hetero_la.planning.options import RunOptions
 from hetero_la.scheduler.cluster.clients import ClientLike
 from hetero_la.tiles.arrays.finite import require_finite
 from hetero_la.tiles.arrays.transfer import array_module, is_device_array, to_host
+from hetero_la.tiles.kernels.cpu.lapack import lapack_function
 
 
 class CholeskyFactors(Factors[Stored, bool]):
@@ -121,18 +122,36 @@ def _factorization(arguments: dict[str, Any], m: int, n: int) -> Work:
 
 def _factor_stack(
     a: Any, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True, **how: Any
-) -> tuple[Any, Any] | None:
-    """Compute `cho_factor` of a stack, if all matrices are definite."""
+) -> Any:
+    """Compute `cho_factor` of a stack."""
     a = as_stack(a, square=True, finite=check_finite)
-    if a is None:
+    done = None if a is None else run_for_each("cholesky", a if lower else _turned(a), **how)
+    if done is None:
         return None
-    found = call_lapack_for_each("cholesky", a if lower else a.swapaxes(1, 2), **how)
-    if found is None:
-        return None
-    return found.factors if lower else found.factors.swapaxes(1, 2), np.full(len(a), lower)
+    factors = done.factors if lower else _turned(done.factors)
+    return unless(done.vectors["info"], (factors, array_module(a).full(len(a), lower)))
 
 
-@array_function(None, _factorization, a=2)
+def _cholesky_stack(
+    a: Any, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True, **how: Any
+) -> Any:
+    """Compute `cholesky` of a stack."""
+
+    def clear(part: Stack, place: slice) -> tuple[Any, ...]:
+        zero_upper_triangle(part.factors)
+        return ()
+
+    found = _factor_stack(a, lower, False, check_finite, then=clear, **how)
+    if isinstance(found, Uncertain):
+        return found._replace(found=found.found[0])
+    return None if found is None else found[0]
+
+
+def _turned(a: Any) -> Any:
+    return a.swapaxes(1, 2)
+
+
+@array_function(_cholesky_stack, _factorization, a=2)
 def cholesky(
     a: Same | Numbers, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True, *,
     client: ClientLike = None, **options: Unpack[RunOptions],
@@ -304,7 +323,38 @@ def cho_solve(
     return _cho_solve(c, lower, b, overwrite_b=overwrite_b, check_finite=check_finite)
 
 
-@over_stacks(c=2, lower=0, b="1|2")
+def _cho_solve_stack(c: Any, lower: Any, b: Any, *, overwrite_b: bool, check_finite: bool) -> Any:
+    """Compute `cho_solve` with factors of a stack, if all arguments are valid."""
+    c, b = as_stack(c, square=True, finite=check_finite), as_stack(b, finite=check_finite)
+    if c is None or b is None or c.shape[1] != b.shape[1]:
+        return None
+    dtype, triangles, rhs = (
+        np.result_type(c.dtype, b.dtype),
+        lower.tolist(),
+        b.reshape(*b.shape[:2], -1),
+    )
+    if is_device_array(c):
+        if len(set(triangles)) > 1:
+            return None
+        c, rhs = c.astype(dtype, copy=False), rhs.astype(dtype, copy=False)
+        return _cho_solve_on_gpu(c, triangles[0], rhs, b.shape)
+    potrs = lapack_function("potrs", dtype.char)
+
+    def solve(i: int, x: np.ndarray) -> np.ndarray:
+        found: np.ndarray = potrs(c[i], x, lower=triangles[i], overwrite_b=True)[0]
+        return found
+
+    return solve_each(solve, "cho_solve", rhs, dtype).reshape(b.shape)
+
+
+def _cho_solve_on_gpu(c: Any, lower: bool, rhs: Any, shape: tuple[int, ...]) -> Any:
+    # Of U, the transpose is the lower factor of A^T, which is the conjugate of A.
+    c, rhs = (c, rhs) if lower else (_turned(c), rhs.conj())
+    x = solve_on_gpu("cho_solve", c, rhs)
+    return None if x is None else (x if lower else x.conj()).reshape(shape)
+
+
+@over_stacks(_cho_solve_stack, c=2, lower=0, b="1|2")
 def _cho_solve(c: Any, lower: Any, b: Any, *, overwrite_b: bool, check_finite: bool) -> Any:
     """Solve with the factors of one matrix."""
     c = as_matrix(c, "c", square=True, finite=check_finite)
@@ -352,6 +402,38 @@ def solve_positive_system(a: Any, b: Any, *, lower: bool, **how: Any) -> tuple[A
     rhs = b[:, None] if b.ndim == 1 else b
     x, report = _solve("solve_positive", a, rhs, lower, **how)
     return x.reshape(b.shape), report
+
+
+def solve_positive_stack(a: Any, b: Any, lower: bool, **how: Any) -> Any:
+    """Solve with each matrix of a stack; `b` may be a stack of one, for all matrices."""
+    xp, matrices = array_module(a), a if lower else _turned(a)
+    turn = xp.asarray if lower or a.dtype.kind == "f" else xp.conj
+    rhs = xp.broadcast_to(turn(b), (len(a), *b.shape[1:]))
+
+    if is_device_array(a):
+        found = solve_on_gpu("cholesky_and_solve", matrices, rhs, **how)
+        return found and unless(found[1], turn(found[0]))
+
+    def estimated(part: Stack, place: slice) -> tuple[Any, Any]:
+        given = zip(matrices[place], part.factors, part.beside, part.vectors["info"], strict=True)
+        rconds = [
+            0.0 if info else
+            reciprocal_condition(hermitian_norm1(matrix), factor, x, None, "pocon", uplo="L")
+            for matrix, factor, x, info in given
+        ]  # fmt: skip
+        return turn(part.beside), np.array(rconds)
+
+    done = run_for_each("solve_positive", matrices, rhs, then=estimated, keep=False, **how)
+    return solutions_of(done)
+
+
+def solutions_of(done: Stack | None) -> Any:
+    """Return X, unless a matrix is nearly singular, of which X and 1 / condition were found."""
+    if done is None:
+        return None
+    x, rconds = done.found
+    singular = done.vectors["info"][:, 0] != 0
+    return unless(singular | ~(rconds >= np.finfo(x.dtype).eps), x)
 
 
 def inverse_positive(a: Any, *, lower: bool = False, **how: Any) -> Any:

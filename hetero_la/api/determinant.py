@@ -7,14 +7,16 @@ from typing import Any, NamedTuple, Unpack
 import numpy as np
 
 from hetero_la.api.host_arrays import Work
-from hetero_la.api.lu import factor_without_warning
+from hetero_la.api.lu import factor_each, factor_without_warning
 from hetero_la.api.stacks import array_function
 from hetero_la.checks.array_types import AnyArray, GpuArray, LazyOrAny, Numbers
 from hetero_la.checks.inputs import as_matrix, is_writable
 from hetero_la.execution.destination import can_hold_result
+from hetero_la.execution.stacks import Stack
 from hetero_la.numerics.range_scaling import column_exponents, times_power_of_two
 from hetero_la.planning.options import RunOptions
 from hetero_la.scheduler.cluster.clients import ClientLike
+from hetero_la.tiles.arrays.finite import is_finite
 from hetero_la.tiles.arrays.transfer import array_module, on_device_of_arrays, to_host
 
 #: How often mantissas can be multiplied in pairs before they may leave the range, and a bound
@@ -33,7 +35,28 @@ def _factorization(arguments: dict[str, Any], m: int, n: int) -> Work | None:
     return Work("lu") if m == n else None
 
 
-@array_function(None, _factorization, a=2)
+def _diagonals(a: Any, check_finite: bool, **how: Any) -> tuple[Any, Any] | None:
+    """Factor a stack; return diagonals of U and signs, if no matrix is singular, nor U infinite."""
+
+    def pick(part: Stack, place: slice) -> tuple[Any, Any]:
+        piv = part.vectors["ipiv"]
+        return part.factors.diagonal(axis1=1, axis2=2), _signs(piv)
+
+    if a.flags.c_contiguous:  # the transpose is copied faster, and has the same determinant
+        a = a.swapaxes(-1, -2)
+    done = factor_each(a, check_finite, square=True, then=pick, keep=False, **how)
+    return done.found if done and is_finite(done.found[0]) else None
+
+
+def _det_stack(
+    a: Any, overwrite_a: bool = False, check_finite: bool = True, **how: Any
+) -> Any:  # fmt: skip
+    """Compute `det` of a stack."""
+    found = _diagonals(a, check_finite, **how)
+    return None if found is None else _dets(*found)
+
+
+@array_function(_det_stack, _factorization, a=2)
 def det(
     a: LazyOrAny | GpuArray | Numbers, overwrite_a: bool = False, check_finite: bool = True, *,
     client: ClientLike = None, **options: Unpack[RunOptions],
@@ -71,16 +94,27 @@ def det_of(diagonal: np.ndarray, sign: int, exponent: int = 0) -> Any:
 
     `diagonal` is that of U, on the host, and `sign` that of the permutation.
     """
-    wide = _double(diagonal.dtype)
-    if not diagonal.all():  # even if another entry is infinite
-        return wide(0)
-    mantissa, power = _product(diagonal)
-    power = min(max(power - exponent, -_EXPONENT_BOUND), _EXPONENT_BOUND)
+    return _dets(diagonal[None], np.array([sign]), exponent)[0]
+
+
+def _dets(diagonals: Any, signs: Any, exponent: int = 0) -> Any:
+    """Compute `det_of` for each matrix of a stack, where the arrays are."""
+    xp = array_module(diagonals)
+    mantissas, powers = _products(diagonals)
+    powers = xp.clip(powers - exponent, -_EXPONENT_BOUND, _EXPONENT_BOUND)
+    parts = (signs * mantissas).view(np.float64).reshape(len(signs), -1)
     with np.errstate(over="ignore", under="ignore"):  # infinity and zero are valid results
-        return np.ldexp(sign * mantissa.view(np.float64), power).view(wide)[0]
+        dets = xp.ldexp(parts, powers[:, None]).view(mantissas.dtype)[:, 0]
+    return xp.where(diagonals.all(axis=1), dets, 0)  # 0 even if another entry is infinite
 
 
-@array_function(None, _factorization, a=2)
+def _slogdet_stack(a: Any, check_finite: bool = True, **how: Any) -> SlogdetResult | None:
+    """Compute `slogdet` of a stack."""
+    found = _diagonals(a, check_finite, **how)
+    return None if found is None else _slogdets(*found)
+
+
+@array_function(_slogdet_stack, _factorization, a=2)
 def slogdet(
     a: AnyArray, check_finite: bool = True, *,
     client: ClientLike = None, **options: Unpack[RunOptions],
@@ -113,35 +147,44 @@ def slogdet(
 
 def slogdet_of(diagonal: np.ndarray, sign: int, exponent: int = 0) -> SlogdetResult:
     """Compute sign and logarithm of the determinant from the arguments of `det_of`."""
-    dtype, real = diagonal.dtype.type, diagonal.real.dtype.type
-    if not diagonal.all():
-        return SlogdetResult(dtype(0), real(-np.inf))
-    mantissa, power = _product(diagonal)
-    size = np.abs(mantissa[0])
-    with np.errstate(invalid="ignore"):  # infinities, if the input was not checked
-        phase = sign * mantissa[0] / size
-    return SlogdetResult(dtype(phase), real(np.log(size) + (power - exponent) * np.log(2)))
+    return SlogdetResult(*(part[0] for part in _slogdets(diagonal[None], sign, exponent)))
 
 
-def _product(factors: np.ndarray) -> tuple[np.ndarray, int]:
-    """Return the product of all entries as an array of one number near 1 and a power of two."""
-    numbers, power = _normalized(np.append(factors, _double(factors.dtype)(1)))
+def _slogdets(diagonals: Any, signs: Any, exponent: int = 0) -> SlogdetResult:
+    """Compute `slogdet_of` for each matrix of a stack, where the arrays are."""
+    xp, dtype = array_module(diagonals), diagonals.dtype
+    mantissas, powers = _products(diagonals)
+    sizes, regular = xp.abs(mantissas), diagonals.all(axis=1)
+    with np.errstate(invalid="ignore", divide="ignore"):  # infinities and zeros
+        phases = xp.where(regular, signs * mantissas / sizes, 0)
+        logarithms = xp.log(sizes) + (powers - exponent) * np.log(2)
+    logarithms = xp.where(regular, logarithms, -np.inf)
+    return SlogdetResult(phases.astype(dtype), logarithms.astype(diagonals.real.dtype))
+
+
+def _products(factors: Any) -> tuple[Any, Any]:
+    """Return the products of rows as numbers near 1 and powers of two."""
+    xp = array_module(factors)
+    one = xp.ones((len(factors), 1), _double(factors.dtype))
+    numbers, powers = _normalized(xp.concatenate([factors, one], axis=1))
     with np.errstate(invalid="ignore"):  # infinities, if the input was not checked
-        while len(numbers) > 1:
+        while numbers.shape[1] > 1:
             for _ in range(_HALVINGS):
-                half = len(numbers) // 2
-                pairs = numbers[:half] * numbers[half : 2 * half]
-                numbers = np.append(pairs, numbers[2 * half :])
+                half = numbers.shape[1] // 2
+                pairs = numbers[:, :half] * numbers[:, half : 2 * half]
+                numbers = xp.concatenate([pairs, numbers[:, 2 * half :]], axis=1)
             numbers, more = _normalized(numbers)
-            power += more
-    return numbers, power
+            powers += more
+    return numbers[:, 0], powers
 
 
-def _normalized(numbers: np.ndarray) -> tuple[np.ndarray, int]:
-    """Scale numbers to mantissas from 1/2 to 1; return them and the sum of their exponents."""
-    parts = numbers.view(np.float64).reshape(len(numbers), -1)
-    powers = np.frexp(np.abs(parts).max(axis=1))[1]
-    return np.ldexp(parts, -powers[:, None]).view(numbers.dtype)[:, 0], int(powers.sum())
+def _normalized(numbers: Any) -> tuple[Any, Any]:
+    """Scale numbers to mantissas from 1/2 to 1; return them and the sums of rows' exponents."""
+    xp, shape = array_module(numbers), numbers.shape
+    parts = numbers.view(np.float64).reshape(*shape, -1)
+    powers = xp.frexp(xp.abs(parts).max(axis=2))[1]
+    scaled = xp.ldexp(parts, -powers[:, :, None]).view(numbers.dtype)
+    return scaled.reshape(shape), powers.sum(axis=1)
 
 
 def _double(dtype: np.dtype) -> type:
@@ -172,5 +215,10 @@ def _diagonal(
 @on_device_of_arrays
 def sign_of(piv: Any) -> int:
     """Return the sign of the permutation that row interchanges make."""
-    swaps = int((piv != array_module(piv).arange(len(piv))).sum())
-    return -1 if swaps % 2 else 1
+    return int(_signs(piv[None])[0])
+
+
+def _signs(piv: Any) -> Any:
+    """Return `sign_of` the row interchanges of each matrix of a stack, where they are."""
+    swaps = (piv != array_module(piv).arange(piv.shape[1])).sum(axis=1)
+    return 1 - 2 * (swaps % 2)

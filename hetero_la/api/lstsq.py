@@ -10,27 +10,70 @@ import scipy.linalg
 from numpy.linalg import LinAlgError
 
 from hetero_la.api.qr import pad_with_zero_rows, qr_factor
-from hetero_la.api.stacks import array_function
+from hetero_la.api.stacks import array_function, unless
 from hetero_la.checks.array_types import Eager, Lazy, Numbers
-from hetero_la.checks.inputs import as_system, is_writable
+from hetero_la.checks.inputs import as_stack, as_system, common_dtype, is_writable
 from hetero_la.checks.warnings import warn
 from hetero_la.execution.destination import source_of
 from hetero_la.execution.execute import execute
 from hetero_la.execution.one_call import takes_one_call
 from hetero_la.execution.report import Report, UnplannedReport
+from hetero_la.execution.stacks import for_parts, threads_for
 from hetero_la.numerics.conditioning import reciprocal_condition_upper
-from hetero_la.numerics.range_scaling import scaling_exponent, times_power_of_two
+from hetero_la.numerics.range_scaling import needs_scaling, scaling_exponent, times_power_of_two
 from hetero_la.numerics.triangle_lstsq import require_convergence, square_lstsq
 from hetero_la.planning.decisions import Problem
 from hetero_la.planning.options import RunOptions
 from hetero_la.scheduler.cluster.clients import ClientLike
+from hetero_la.tiles.arrays.finite import is_finite
 from hetero_la.tiles.arrays.transfer import array_module, is_device_array, to_host
+from hetero_la.tiles.kernels.cpu.lapack import gelsd
 
 #: LAPACK's drivers: those that compute the singular values, and all.
 SingularValues = Literal["gelsd", "gelss"] | None
 Driver = SingularValues | Literal["gelsy", "gels"]
 #: Ratio of rows to columns, or of columns to rows, from which LAPACK's drivers begin with a QR.
 _TALL = 1.6
+
+
+def _lstsq_stack(
+    a: Any, b: Any, cond: Any = None, overwrite_a: bool = False, overwrite_b: bool = False,
+    check_finite: bool = True, lapack_driver: Driver = None, **how: Any,
+) -> Any:  # fmt: skip
+    """Compute `lstsq` of a stack on the host by LAPACK's default driver."""
+    a, b = as_stack(a, finite=check_finite), as_stack(b, finite=check_finite)
+    if a is None or b is None or require_driver(lapack_driver) != "gelsd":
+        return None
+    if a.shape[1] != b.shape[1] or not _needs_no_run(a[0], **how) or not is_finite(a):
+        return None
+    dtype = common_dtype(a.dtype, b.dtype)
+    return _lstsq_each(a.astype(dtype, copy=False), b.astype(dtype, copy=False), cond)
+
+
+def _lstsq_each(a: np.ndarray, b: np.ndarray, cond: Any) -> Any:
+    """Solve with each matrix of a stack, in threads."""
+    (count, m, n), cond, rhs = a.shape, as_cond(cond, a.dtype), b.reshape(*b.shape[:2], -1)
+    nrhs, k = rhs.shape[2], min(m, n)
+    x, rank = np.empty((count, n, nrhs), a.dtype), np.empty(count, np.int64)
+    squares = np.zeros((count, nrhs if m > n else 0), residues_dtype(a))
+    s, doubts = np.empty((count, k), a.real.dtype), np.empty(count, bool)
+
+    def run(part: slice) -> None:
+        doubts[part] = needs_scaling(a[part]) | needs_scaling(rhs[part])
+        for i in range(part.start, part.stop):
+            c = np.zeros((max(m, n), nrhs), a.dtype, order="F")
+            c[:m] = rhs[i]
+            s[i], rank[i], info = gelsd(np.array(a[i], order="F"), c, cond)
+            doubts[i] |= info != 0
+            x[i] = c[:n]
+            if m > n:
+                squares[i] = _squares(c[n:]) if rank[i] == n else np.nan
+
+    # Singular values and vectors take some times as long as a QR factorization.
+    problem = Problem("qr", 2 * max(m, n), 2 * k, 0, a.dtype)
+    for_parts(run, count, threads_for(count, problem), a[0].nbytes)
+    residues = squares[:, 0] if b.ndim == 2 and m > n else squares
+    return unless(doubts, (x.reshape(count, n, *b.shape[2:]), residues, rank, s))
 
 
 @overload
@@ -57,7 +100,7 @@ def lstsq(
     overwrite_b: bool = False, check_finite: bool = True, lapack_driver: Driver = None, *,
     client: ClientLike = None, **options: Unpack[RunOptions],
 ) -> tuple[Lazy, Lazy, Lazy, Lazy | None]: ...  # fmt: skip
-@array_function(a=2, b="1|2")
+@array_function(_lstsq_stack, a=2, b="1|2")
 def lstsq(
     a: Any, b: Any, cond: float | None = None, overwrite_a: bool = False, overwrite_b: bool = False,
     check_finite: bool = True, lapack_driver: Driver = None, *, client: ClientLike = None,

@@ -10,7 +10,7 @@ import scipy.linalg
 
 from hetero_la.api.factors import Factors
 from hetero_la.api.host_arrays import Work
-from hetero_la.api.stacks import array_function, over_stacks
+from hetero_la.api.stacks import array_function, over_stacks, unless
 from hetero_la.checks.array_types import Eager, Lazy, LazyLU, Numbers, Same, Stored
 from hetero_la.checks.inputs import (
     as_array,
@@ -24,9 +24,9 @@ from hetero_la.checks.inputs import (
 from hetero_la.checks.warnings import warn, zero_pivot_message
 from hetero_la.execution.execute import execute
 from hetero_la.execution.executor_choice import require_options
-from hetero_la.execution.one_call import call_lapack_for_each
 from hetero_la.execution.resident_factors import Residency
 from hetero_la.execution.result import Result
+from hetero_la.execution.stacks import Stack, run_for_each, solve_each, solve_on_gpu
 from hetero_la.numerics.growth import require_little_growth
 from hetero_la.numerics.range_scaling import largest_entry
 from hetero_la.numerics.triangles import unit_lower_triangle, upper_triangle
@@ -34,7 +34,9 @@ from hetero_la.planning.options import Pivoting, RunOptions
 from hetero_la.scheduler.cluster.clients import ClientLike
 from hetero_la.tiles.arrays.finite import require_finite
 from hetero_la.tiles.arrays.transfer import array_module, is_device_array, linalg_module, to_host
-from hetero_la.tiles.storage.pivots import permutation
+from hetero_la.tiles.kernels.cpu.lapack import lapack_function
+from hetero_la.tiles.kernels.gpu.batched.lu import inverse_orders
+from hetero_la.tiles.storage.pivots import inverse_permutations, permutation
 
 
 class LUFactors(Factors[Stored, Stored]):
@@ -104,11 +106,20 @@ def _factorization(arguments: dict[str, Any], m: int, n: int) -> Work | None:
 def _factor_stack(
     a: Any, overwrite_a: bool = False, check_finite: bool = True, *, pivot: Pivoting = "partial",
     **how: Any,
-) -> tuple[Any, Any] | None:  # fmt: skip
-    """Compute `lu_factor` of a stack, if no matrix is singular."""
-    a = as_stack(a, finite=check_finite)
-    found = None if a is None or pivot != "partial" else call_lapack_for_each("lu", a, **how)
-    return None if found is None else (found.factors, found.vectors["ipiv"])
+) -> Any:  # fmt: skip
+    """Compute `lu_factor` of a stack."""
+    done = factor_each(a, check_finite, pivot=pivot, **how)
+    if done is None:
+        return None
+    return unless(done.vectors["info"], (done.factors, done.vectors["ipiv"]))
+
+
+def factor_each(
+    a: Any, check_finite: bool, *, pivot: Pivoting = "partial", square: bool = False, **how: Any
+) -> Stack | None:
+    """Run "lu" on a stack as `run_for_each` does; return None if a matrix is not finite, too."""
+    a = as_stack(a, square=square, finite=check_finite)
+    return None if a is None or pivot != "partial" else run_for_each("lu", a, **how)
 
 
 @overload
@@ -133,8 +144,8 @@ def lu_factor(
     a : array_like, shape (..., m, n)
         NumPy or CuPy array of float32, float64, complex64 or complex128, in any memory
         order; other numbers are cast as SciPy does.  With more than two dimensions it is a stack of
-        matrices; small ones are factored in threads.  Of a Dask array of two dimensions
-        the factors are Dask arrays, too, in a plain tuple; nothing runs yet.
+        matrices; small ones are factored in threads, or on a GPU all together.  Of a Dask array of
+        two dimensions the factors are Dask arrays, too, in a plain tuple; nothing runs yet.
     overwrite_a : bool, optional
         Whether the factors may take the place of `a` (where it is column-major).
     check_finite : bool, optional
@@ -295,7 +306,32 @@ def _solve_where_kept(factors: LUFactors, b: Any, trans: int, check_finite: bool
     return kept.answer(b, solve, conjugate=trans == 1)
 
 
-@over_stacks(lu=2, piv=1, b="1|2")
+def _lu_solve_stack(
+    lu: Any, piv: Any, b: Any, trans: int, overwrite_b: bool, check_finite: bool
+) -> Any:
+    """Compute `lu_solve` with factors of a stack, if all arguments are valid."""
+    lu, b = as_stack(lu, square=True, finite=check_finite), as_stack(b, finite=check_finite)
+    if lu is None or b is None or lu.shape[1] != b.shape[1] or trans not in (0, 1, 2):
+        return None
+    if piv.shape != lu.shape[:2] or piv.dtype.kind not in "iu":
+        return None
+    if bool(((piv < 0) | (piv >= lu.shape[1])).any()):
+        return None
+    dtype, rhs = np.result_type(lu.dtype, b.dtype), b.reshape(*b.shape[:2], -1)
+    if is_device_array(lu):
+        lu, rhs = lu.astype(dtype, copy=False), rhs.astype(dtype, copy=False)
+        x = solve_on_gpu("lu_solve", lu, piv, rhs, trans)
+        return None if x is None else x.reshape(b.shape)
+    getrs = lapack_function("getrs", dtype.char)
+
+    def solve(i: int, x: np.ndarray) -> np.ndarray:
+        found: np.ndarray = getrs(lu[i], piv[i].copy(), x, trans, overwrite_b=True)[0]
+        return found
+
+    return solve_each(solve, "lu_solve", rhs, dtype).reshape(b.shape)
+
+
+@over_stacks(_lu_solve_stack, lu=2, piv=1, b="1|2")
 def _lu_solve(lu: Any, piv: Any, b: Any, trans: int, overwrite_b: bool, check_finite: bool) -> Any:
     lu = as_matrix(lu, "lu", square=True, finite=check_finite)
     piv = piv if is_device_array(piv) else np.asarray(piv)
@@ -373,21 +409,40 @@ def lu(
     return _lu(a, permute_l, overwrite_a, check_finite, p_indices, client=client, **options)
 
 
-@over_stacks(a=2)
+def _lu_stack(
+    a: Any, permute_l: bool, overwrite_a: bool, check_finite: bool, p_indices: bool, **how: Any
+) -> tuple[Any, ...] | None:
+    """Compute `lu` of a stack."""
+
+    def unpack(part: Stack, place: slice) -> tuple[Any, ...]:
+        return _unpacked(part.factors, part.vectors["ipiv"], permute_l, p_indices)
+
+    done = factor_each(a, check_finite, then=unpack, keep=False, **how)
+    return None if done is None else done.found
+
+
+@over_stacks(_lu_stack, a=2)
 def _lu(
     a: Any, permute_l: bool, overwrite_a: bool, check_finite: bool, p_indices: bool, **how: Any
 ) -> tuple[Any, ...]:
     packed, piv = factor_without_warning(a, overwrite_a, check_finite, **how)
+    found = _unpacked(packed[None], piv[None], permute_l, p_indices)
+    return tuple(part[0] for part in found)
+
+
+def _unpacked(packed: Any, piv: Any, permute_l: bool, p_indices: bool) -> tuple[Any, ...]:
+    """Return what `lu` does of each matrix of a stack, from the packed factors."""
     xp = array_module(packed)
-    m, n = packed.shape
+    count, m, n = packed.shape
     k = min(m, n)
-    lower, upper = unit_lower_triangle(packed[:, :k]), upper_triangle(packed[:k])
-    rows = xp.asarray(np.argsort(permutation(piv, m)))
+    lower, upper = unit_lower_triangle(packed[:, :, :k]), upper_triangle(packed[:, :k])
+    several = is_device_array(piv) and count > 1  # else the host is faster
+    rows = inverse_orders(piv, m) if several else inverse_permutations(piv, m)
     if permute_l:
-        return lower[rows], upper
+        return xp.take_along_axis(lower, rows[:, :, None], 1), upper
     number = m == n == 1  # for which SciPy returns other dtypes
     if p_indices:
         return rows.astype(np.int64 if number else np.int32), lower, upper
-    p = xp.zeros((m, m), packed.dtype if number else packed.real.dtype)
-    p[xp.arange(m), rows] = 1
+    p = xp.zeros((count, m, m), packed.dtype if number else packed.real.dtype)
+    p[xp.arange(count)[:, None], xp.arange(m), rows] = 1
     return p, lower, upper

@@ -5,19 +5,18 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, Literal, Unpack, overload
 
-import numpy as np
 import scipy.linalg
 
 from hetero_la.api.host_arrays import Work
 from hetero_la.api.qr_factors import QRFactors, apply_q
-from hetero_la.api.stacks import array_function
+from hetero_la.api.stacks import array_function, unless
 from hetero_la.checks.array_types import Eager, Numbers, Same
 from hetero_la.checks.inputs import as_array, as_matrix, as_stack, is_writable, require_same_device
 from hetero_la.checks.warnings import warn
 from hetero_la.execution.execute import execute
 from hetero_la.execution.executor_choice import require_options
-from hetero_la.execution.one_call import call_lapack_for_each
 from hetero_la.execution.resident_factors import Residency
+from hetero_la.execution.stacks import Stack, run_for_each
 from hetero_la.numerics.triangles import upper_triangle, zero_upper_triangle
 from hetero_la.planning.options import RunOptions
 from hetero_la.scheduler.cluster.clients import ClientLike
@@ -47,16 +46,30 @@ def _factors(arguments: dict[str, Any], m: int, n: int) -> Work:
 def _factor_stack(
     a: Any, overwrite_a: bool = False, lwork: Any = NOT_GIVEN, mode: str = "full",
     pivoting: bool = False, check_finite: bool = True, **how: Any,
-) -> tuple[Any, ...] | None:  # fmt: skip
-    """Compute `qr` of a stack, where Q is asked for."""
-    columns = {"full": 1, "economic": 0}.get("full" if mode == "qr" else mode)
+) -> Any:  # fmt: skip
+    """Compute `qr` of a stack, without pivoting."""
     a = as_stack(a, finite=check_finite)
-    if a is None or columns is None or pivoting or lwork is not NOT_GIVEN:
+    if a is None or mode not in _MODES or pivoting or lwork is not NOT_GIVEN:
         return None
-    _, m, n = a.shape
-    order = m if columns else min(m, n)
-    found = call_lapack_for_each("explicit_q", a, columns=order, **how)
-    return None if found is None else (found.beside, np.triu(found.factors[:, :order]))
+    mode, (_, m, n) = canonical_mode(mode), a.shape
+    k = min(m, n)
+    columns = {"full": m, "economic": k}.get(mode, 0)
+
+    def split(part: Stack, place: slice) -> tuple[Any, ...]:
+        r = part.factors if mode in ("full", "r") else part.factors[:, :k]
+        if mode == "raw":  # the reflectors are also returned
+            return (upper_triangle(r),)
+        zero_upper_triangle(r.swapaxes(1, 2))
+        return ()
+
+    done = run_for_each("explicit_q" if columns else "qr", a, columns=columns, then=split, **how)
+    if done is None:
+        return None
+    r = done.factors[:, : columns or m]
+    found: tuple[Any, ...] = (done.beside, r) if columns else (r,)
+    if mode == "raw":
+        found = (done.factors, done.vectors["tau"]), *done.found
+    return unless(done.vectors.get("info", 0), found)
 
 
 @overload

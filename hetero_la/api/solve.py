@@ -9,10 +9,15 @@ import numpy as np
 import scipy.linalg
 from numpy.linalg import LinAlgError
 
-from hetero_la.api.cholesky import inverse_positive, solve_positive_system
+from hetero_la.api.cholesky import (
+    inverse_positive,
+    solutions_of,
+    solve_positive_stack,
+    solve_positive_system,
+)
 from hetero_la.api.host_arrays import Work
 from hetero_la.api.lu import execute_lu
-from hetero_la.api.stacks import array_function
+from hetero_la.api.stacks import Uncertain, array_function, unless
 from hetero_la.api.structure import (
     INV_NAMES,
     Found,
@@ -20,6 +25,7 @@ from hetero_la.api.structure import (
     SolveAssumption,
     Structure,
     as_general,
+    as_general_stack,
     divide_by_number,
     invert_simple,
     is_number,
@@ -40,10 +46,10 @@ from hetero_la.checks.warnings import singular_message, warn_ill_conditioned
 from hetero_la.execution.destination import can_hold_result
 from hetero_la.execution.execute import execute
 from hetero_la.execution.executor_choice import require_options
-from hetero_la.execution.one_call import call_lapack_for_each
 from hetero_la.execution.report import Report
 from hetero_la.execution.resident_factors import Residency
 from hetero_la.execution.result import Result
+from hetero_la.execution.stacks import Stack, run_for_each, solve_on_gpu
 from hetero_la.execution.timeline import recording
 from hetero_la.numerics.conditioning import (
     norm1,
@@ -52,11 +58,11 @@ from hetero_la.numerics.conditioning import (
     stack_norm1,
 )
 from hetero_la.numerics.range_scaling import column_exponents, times_power_of_two
-from hetero_la.numerics.refinement import refine, refine_stack
+from hetero_la.numerics.refinement import refine, refine_stack, tolerance
 from hetero_la.planning.options import Pivoting, RunOptions
 from hetero_la.scheduler.cluster.clients import ClientLike
 from hetero_la.tiles.arrays.finite import is_finite
-from hetero_la.tiles.arrays.transfer import is_device_array
+from hetero_la.tiles.arrays.transfer import array_module, is_device_array
 from hetero_la.tiles.storage.pivots import permutation
 
 #: Values of `assume_a` for a run: other structures take no longer than the copies to a GPU.
@@ -81,31 +87,57 @@ def _solve_stack(
     check_finite: bool = True, assume_a: SolveAssumption = None, transposed: bool = False, *,
     pivot: Pivoting = "partial", **how: Any,
 ) -> Any:  # fmt: skip
-    """Compute `solve` of a stack of general matrices, if none is nearly singular."""
-    if structure_of(assume_a) is not Structure.GENERAL or pivot != "partial":
-        return None
-    a, b = as_stack(a, square=True, finite=check_finite), as_stack(b, finite=check_finite)
+    """Compute `solve` of a stack."""
+    structure = structure_of(assume_a)
+    # On a GPU, X of general matrices tells whether anything is not finite.
+    seen = is_device_array(a) and structure is Structure.GENERAL
+    a = as_stack(a, square=True, finite=check_finite and not seen)
+    b = as_stack(b, finite=check_finite and not seen)
     if a is None or b is None or a.shape[1] != b.shape[1] or (transposed and a.dtype.kind == "c"):
         return None
     dtype = common_dtype(a.dtype, b.dtype)
     a, b = (part.astype(dtype, copy=False) for part in (a, b))
-    a, rhs = a.swapaxes(1, 2) if transposed else a, b[:, :, None] if b.ndim == 2 else b
-    found = call_lapack_for_each("solve", a, rhs, **how)
-    if found is None:
+    rhs = b[:, :, None] if b.ndim == 2 else b
+    if structure is Structure.POSITIVE:
+        x = solve_positive_stack(a, rhs, lower, **how)
+    elif Found(structure).is_simple or pivot != "partial":
         return None
-    anorm, rconds, pivots = stack_norm1(a), np.empty(len(a)), found.vectors["ipiv"]
+    else:
+        a = as_general_stack(a, structure, lower)
+        x = _solve_stack_by_lu(a.swapaxes(1, 2) if transposed else a, rhs, **how)
+    if isinstance(x, Uncertain):
+        return x._replace(found=x.found.reshape(b.shape))
+    return None if x is None else x.reshape(b.shape)
 
-    def solve_again(i: int, residual: Any, trans: int = 0) -> Any:
-        factors = found.factors[i], pivots[i].copy()
-        return scipy.linalg.lu_solve(factors, residual, trans, check_finite=False)
 
-    for i, factors in enumerate(found.factors):
-        again = partial(solve_again, i)
-        rconds[i] = reciprocal_condition(float(anorm[i]), factors, rhs[i], again, "gecon")
-    if not (rconds >= np.finfo(dtype).eps).all():
-        return None
-    refine_stack(a, anorm, solve_again, rhs, found.beside)
-    return found.beside.reshape(b.shape)
+def _solve_stack_by_lu(a: Any, b: Any, **how: Any) -> Any:
+    """Solve with each matrix of a stack, and refine."""
+    if is_device_array(a):
+        found = solve_on_gpu(
+            "lu_and_solve", a, b, tolerance(a.shape[1], b.shape[2], a.dtype), **how
+        )
+        return found and unless(found[1], found[0])
+
+    def refined(part: Stack, place: slice) -> tuple[Any, Any]:
+        given, right, pivots = a[place], b[place], part.vectors["ipiv"]
+
+        def solve_again(i: int, residual: Any, trans: int = 0) -> Any:
+            factors = part.factors[i], pivots[i].copy()
+            return scipy.linalg.lu_solve(factors, residual, trans, check_finite=False)
+
+        anorms = stack_norm1(given)
+        rconds = np.array([
+            reciprocal_condition(float(anorm), factors, x, partial(solve_again, i), "gecon")
+            for i, (anorm, factors, x) in enumerate(
+                zip(anorms, part.factors, part.beside, strict=True)
+            )
+        ])  # fmt: skip
+        sure = rconds >= np.finfo(a.dtype).eps
+        refine_stack(given, anorms, solve_again, right, part.beside, sure)
+        return part.beside, rconds
+
+    done = run_for_each("solve", a, b, then=refined, keep=False, **how)
+    return solutions_of(done)
 
 
 @array_function(_solve_stack, _system_work, a=2, b="1|2")
@@ -340,16 +372,26 @@ def _invert_stack(
     a: Any, overwrite_a: bool = False, check_finite: bool = True, *,
     assume_a: InvAssumption = None, lower: bool = False, **how: Any,
 ) -> Any:  # fmt: skip
-    """Compute `inv` of a stack of general matrices, if none is nearly singular."""
-    a = as_stack(a, square=True, finite=check_finite)
-    if a is None or structure_of(assume_a, INV_NAMES) is not Structure.GENERAL:
+    """Compute `inv` of a stack."""
+    structure, a = structure_of(assume_a, INV_NAMES), as_stack(a, square=True, finite=check_finite)
+    if a is None:
         return None
-    found = call_lapack_for_each("inverse", a, columns=a.shape[1], **how)
-    if found is None:
+    if structure is Structure.POSITIVE:
+        xp = array_module(a)
+        return solve_positive_stack(a, xp.eye(a.shape[1], dtype=a.dtype)[None], lower, **how)
+    if Found(structure).is_simple:
         return None
-    with np.errstate(all="ignore"):  # what overflows is too large
-        conditions = stack_norm1(a) * stack_norm1(found.beside)
-    return found.beside if (conditions * np.finfo(a.dtype).eps <= 1).all() else None
+    a = as_general_stack(a, structure, lower)
+    if is_device_array(a):
+        found = solve_on_gpu("lu_and_invert", a, **how)
+        return found and unless(found[1], found[0])
+
+    def estimated(part: Stack, place: slice) -> tuple[Any, Any]:
+        with np.errstate(all="ignore"):  # what overflows is too large
+            return part.beside, 1 / (stack_norm1(a[place]) * stack_norm1(part.beside))
+
+    done = run_for_each("inverse", a, columns=a.shape[1], then=estimated, keep=False, **how)
+    return solutions_of(done)
 
 
 @array_function(_invert_stack, _inverse_work, a=2)

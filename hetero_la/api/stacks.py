@@ -8,16 +8,35 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 from types import ModuleType
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 
 from hetero_la.api.host_arrays import LEAST_ELEMENTS, WorkOf, on_a_gpu
 from hetero_la.checks.inputs import refuse_masked
 from hetero_la.checks.lazy import is_dask_array, lazy_function
-from hetero_la.tiles.arrays.transfer import array_module, is_device_array, on_device_of_arrays
+from hetero_la.tiles.arrays.transfer import (
+    array_module,
+    device_index,
+    is_device_array,
+    on_device_of_arrays,
+    to_host,
+)
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Uncertain(NamedTuple):
+    """What was found of a stack, and which of its matrices are to be looked at alone."""
+
+    found: Any
+    numbers: Sequence[int]
+
+
+def unless(doubts: Any, found: Any) -> Any:
+    """Return what was found of a stack, without the matrices of which there are doubts."""
+    numbers = np.flatnonzero(to_host(doubts)).tolist()
+    return Uncertain(found, numbers) if numbers else found
 
 
 def array_function(
@@ -67,8 +86,9 @@ def over_stacks(together: Callable[..., Any] | None = None, **core: int | str) -
     Parameters
     ----------
     together : callable, optional
-        The same function for stacks of NumPy arrays with one leading dimension, which may return
-        None: then its result is found matrix by matrix, and so are its errors and warnings.
+        The same function for stacks with one leading dimension, on the host or on one GPU.  It may
+        return None: then its result is found matrix by matrix, and so are errors and warnings;
+        for some of the matrices only, if it returns `Uncertain`.
     **core : {1, 2, "1|2"}
         Array arguments, in the order of the signature, and the number of dimensions that the
         function itself takes.  "1|2" is a vector where there is one dimension, and otherwise
@@ -144,27 +164,43 @@ def _for_each(
     whole = {
         name: array_module(a).broadcast_to(a, batch + split[name][1]) for name, a in arrays.items()
     }
-    if together and not any(map(is_device_array, arrays.values())):
-        for name, a in whole.items():
-            bound.arguments[name] = a.reshape(math.prod(batch), *split[name][1])
-        found = together(*bound.args, **bound.kwargs)
-        if found is not None:
-            return _with_leading(found, batch)
-    results = []
-    for index in np.ndindex(batch):
+
+    def alone(index: tuple[int, ...]) -> Any:
         bound.arguments.update({name: a[index] for name, a in whole.items()})
         try:
-            results.append(function(*bound.args, **bound.kwargs))
+            return function(*bound.args, **bound.kwargs)
         except Exception as error:
             error.add_note(f"This concerns matrix {index} of a stack of shape {batch}.")
             raise
-    return _stack(results, xp, batch)
+
+    if together and len({device_index(a) for name, a in arrays.items() if core[name]}) == 1:
+        for name, a in whole.items():
+            bound.arguments[name] = a.reshape(math.prod(batch), *split[name][1])
+        found = together(*bound.args, **bound.kwargs)
+        if isinstance(found, Uncertain):
+            every = list(np.ndindex(batch))
+            for number in found.numbers:
+                _put(found.found, number, alone(every[number]))
+            found = found.found
+        if found is not None:
+            return _with_leading(found, batch)
+    return _stack([alone(index) for index in np.ndindex(batch)], xp, batch)
+
+
+def _put(found: Any, number: int, one: Any) -> None:
+    """Store the result for one matrix in that for the stack."""
+    if isinstance(found, tuple):
+        for part, value in zip(found, one, strict=True):
+            _put(part, number, value)
+    else:
+        found[number] = array_module(found).asarray(one)
 
 
 def _with_leading(found: Any, batch: tuple[int, ...]) -> Any:
     """Give an array, or the arrays of a tuple, the leading dimensions of the stack."""
     if isinstance(found, tuple):
-        return tuple(_with_leading(part, batch) for part in found)
+        parts = [_with_leading(part, batch) for part in found]
+        return found._make(parts) if hasattr(found, "_make") else tuple(parts)
     return found.reshape(batch + found.shape[1:])
 
 

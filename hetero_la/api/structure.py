@@ -12,6 +12,7 @@ import scipy.linalg
 from numpy.linalg import LinAlgError
 
 from hetero_la.checks.warnings import singular_message, warn_ill_conditioned
+from hetero_la.execution.stacks import for_parts
 from hetero_la.numerics.band_matrices import (
     BandFactors,
     bandwidths,
@@ -264,4 +265,23 @@ def as_general(a: Any, structure: Structure, lower: bool, in_place: bool = False
         require_room("a completed copy", a.shape, a.dtype, -1, a.nbytes, available_memory())
     full = a if in_place else column_major_copy(a)
     complete_from_triangle(full, lower=lower, conjugate=structure is Structure.HERMITIAN)
+    return full
+
+
+def as_general_stack(a: Any, structure: Structure, lower: bool) -> Any:
+    """Return each matrix of a stack as `as_general` does, for a structure that is not simple."""
+    if structure not in (Structure.SYMMETRIC, Structure.HERMITIAN):
+        return a
+    conjugate = structure is Structure.HERMITIAN
+    if is_device_array(a):
+        full = a.copy()
+        complete_from_triangle(full, lower=lower, conjugate=conjugate)
+        return full
+    full = np.empty_like(a)
+
+    def complete(part: slice) -> None:
+        full[part] = a[part]
+        complete_from_triangle(full[part], lower=lower, conjugate=conjugate)
+
+    for_parts(complete, len(a), 0, a[0].nbytes)
     return full

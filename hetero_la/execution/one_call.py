@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -27,7 +25,6 @@ from hetero_la.planning.decisions import (
 from hetero_la.planning.options import Options
 from hetero_la.planning.routes import gpu_routes
 from hetero_la.scheduler.cluster.clients import running_client
-from hetero_la.scheduler.cluster.plugins import blas_bound
 from hetero_la.scheduler.cluster.sizing import ClusterSize
 from hetero_la.scheduler.placement.workers import calling_thread
 from hetero_la.tiles.arrays.transfer import (
@@ -37,7 +34,7 @@ from hetero_la.tiles.arrays.transfer import (
     is_device_array,
 )
 from hetero_la.tiles.kernels.cpu import lapack
-from hetero_la.tiles.kernels.cpu.device import available_memory, copy_on_host, usable_cores
+from hetero_la.tiles.kernels.cpu.device import available_memory, copy_on_host
 from hetero_la.tiles.kernels.gpu_libraries import cusolver
 from hetero_la.tiles.storage.layout import TileLayout
 
@@ -49,10 +46,6 @@ _GAIN = 1.1
 _LONGEST = 0.5
 #: Bytes of a result up to which free memory is not looked up: that takes as long as a small run.
 _SURE_TO_FIT, SURE_TO_FIT_ON_GPU = 1 << 24, 1 << 28
-#: Elements of a matrix from which LAPACK takes longer than threads to hand over the interpreter.
-_LONG_ENOUGH = 48 * 48
-#: Seconds of work that are worth the start of a thread.
-_WORTH_A_THREAD = 5e-4
 
 
 def takes_one_call(
@@ -74,7 +67,7 @@ def takes_one_call(
         Whether a run of tasks could be faster at all.
     """
     (m, n), gpu = a.shape, device_index(a)
-    if _library(routine, gpu) is None or recording():
+    if library_call(routine, gpu) is None or recording():
         return False
     size = 0 if in_place else m * (n + nrhs) * a.itemsize
     if not m or not n or not _fits(size, gpu):
@@ -128,7 +121,12 @@ def _lapack_seconds(problem: Problem) -> float:
     return library_estimate(problem, calling_thread())
 
 
-def _library(routine: str, gpu: int | None = None) -> Any:
+def about_seconds(problem: Problem) -> float:
+    """Return what one call of LAPACK is predicted to take, for a problem of about this size."""
+    return _lapack_seconds(nearby_problem(problem))
+
+
+def library_call(routine: str, gpu: int | None = None) -> Any:
     """Return what overwrites a matrix, and the columns beside it, as the routine does, or None."""
     name = ROUTINES[routine].library
     return getattr(lapack if gpu is None else cusolver, name, None) if name else None
@@ -154,7 +152,7 @@ def call_library(routine: str, a: Any, b: Any, nrhs: int, in_place: bool) -> Res
     beside = target[:, n:]
     if b is not None:
         beside[...] = b
-    values = _library(routine, gpu)(left, beside)
+    values = library_call(routine, gpu)(left, beside)
     problem = Problem(routine, m, n, nrhs, a.dtype)
     report = UnplannedReport(problem, source, time.perf_counter() - began, gpu)
     return Result(values, _one_tile(m, n, nrhs), a.dtype, target, report)
@@ -170,89 +168,3 @@ def _copy(target: Any, source: Any) -> None:
 @functools.lru_cache(maxsize=64)
 def _one_tile(m: int, n: int, nrhs: int) -> TileLayout:
     return TileLayout(m, n, max(m, n, nrhs), nrhs)
-
-
-class Stack(NamedTuple):
-    """What a routine leaves of a stack of matrices.
-
-    Attributes
-    ----------
-    factors : array, shape (count, m, n)
-        The overwritten matrices, each column-major.
-    beside : array, shape (count, m, nrhs)
-        The overwritten columns beside them.
-    vectors : dict
-        Name -> the vectors of all matrices, in an array of shape (count, ...).
-    """
-
-    factors: np.ndarray
-    beside: np.ndarray
-    vectors: dict[str, np.ndarray]
-
-
-def call_lapack_for_each(
-    routine: str, a: Any, b: Any = None, *, columns: int = 0, client: Any = None, **options: Any
-) -> Stack | None:
-    """Run a routine on each matrix of a stack by LAPACK, several at once if there are many.
-
-    Parameters
-    ----------
-    routine, columns, client, **options
-        As for `execute`.
-    a : array, shape (count, m, n)
-        The matrices.
-    b : array, shape (count, m, nrhs), optional
-        Right-hand sides.
-
-    Returns
-    -------
-    Stack or None
-        None if a run for one matrix after another is better, and if a matrix is singular, or not
-        definite.
-    """
-    if client is not None or options:
-        return None
-    (count, m, n), nrhs = a.shape, columns if b is None else b.shape[2]
-    if count < usable_cores() or not takes_one_call(routine, a[0], nrhs):
-        return None
-    call = _library(routine)
-    factors, beside = (np.empty((count, k, m), a.dtype).swapaxes(1, 2) for k in (n, nrhs))
-    found: list[lapack.Vectors] = [{}] * count
-
-    def run(i: int) -> None:
-        copy_on_host(factors[i], a[i])
-        if b is not None:
-            beside[i] = b[i]
-        found[i] = call(factors[i], beside[i], threads > 1)
-
-    threads = _threads_for(count, Problem(routine, m, n, nrhs, a.dtype))
-    _for_each_of(run, count, threads)
-    vectors = {name: np.array([one[name, 0] for one in found]) for name, _ in found[0]}
-    return None if vectors.get("info", np.zeros(1)).any() else Stack(factors, beside, vectors)
-
-
-def _threads_for(count: int, problem: Problem) -> int:
-    """Return how many threads pay for so many runs of LAPACK; 0 if they are over at once."""
-    threads = int(count * _lapack_seconds(nearby_problem(problem)) / _WORTH_A_THREAD)
-    most = min(usable_cores(), count) if problem.m * problem.n >= _LONG_ENOUGH else 1
-    return min(threads, most)
-
-
-def _for_each_of(run: Callable[[int], None], count: int, threads: int) -> None:
-    """Call `run` with each number below `count`, in so many threads, each with one of BLAS."""
-
-    def run_part(part: range) -> None:
-        for i in part:
-            run(i)
-
-    if not threads:
-        run_part(range(count))
-        return
-    share = -(-count // threads)
-    parts = [range(count)[first : first + share] for first in range(0, count, share)]
-    with blas_bound(1):
-        if threads == 1:
-            run_part(*parts)
-            return
-        with ThreadPoolExecutor(threads) as pool:
-            list(pool.map(run_part, parts))

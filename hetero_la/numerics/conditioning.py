@@ -85,7 +85,7 @@ def hermitian_norm1(a: Any) -> float:
     n = a.shape[0]
     if is_device_array(a):
         return float(norms.hermitian_norm1(a)) if n else 0.0
-    if 0 < a.size <= _FEW and a.flags.f_contiguous and a.flags.aligned:
+    if 0 < a.size <= _FEW and a.flags.forc and a.flags.aligned:
         norm = lapack.hermitian_norm1(a)
         if norm < np.inf:  # in single precision it may overflow
             return norm
@@ -100,7 +100,12 @@ def hermitian_norm1(a: Any) -> float:
 
 
 def reciprocal_condition(
-    anorm: float, factor: Any, like: Any, solve: Callable[[Any, int], Any], name: str, **how: str
+    anorm: float,
+    factor: Any,
+    like: Any,
+    solve: Callable[[Any, int], Any] | None,
+    name: str,
+    **how: str,
 ) -> float:
     """Estimate 1 / (||A||_1 ||A^-1||_1) from factors, in O(n^2) operations.
 
@@ -130,7 +135,7 @@ def reciprocal_condition(
     """
     if isinstance(factor, Substitution):
         return reciprocal(anorm, float(factor.inverse_norm()))
-    if factor is None:
+    if solve and factor is None:
         return estimate_reciprocal_condition(anorm, like, solve)
     if not len(factor):
         return np.inf

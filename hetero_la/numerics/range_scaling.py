@@ -48,6 +48,20 @@ def scaling_exponent(a: Any) -> int:
     return -math.frexp(largest)[1]
 
 
+def needs_scaling(a: np.ndarray) -> np.ndarray:
+    """Return for each matrix of a stack on the host whether `scaling_exponent` may not be 0.
+
+    Examples
+    --------
+    >>> needs_scaling(np.array([[[1.0, 0.0]], [[1e300, 0.0]], [[0.0, 0.0]]]))
+    array([False,  True, False])
+    """
+    info, largest = np.finfo(a.dtype), np.abs(a).max(axis=(1, 2))
+    least = info.tiny / info.eps
+    inside: np.ndarray = (largest == 0) | ((least <= largest) & (2 * largest <= 1 / least))
+    return ~inside
+
+
 def column_exponents(a: Any, least: float = 0) -> np.ndarray:
     """Return exponents that scale each column so that elimination has most room to grow.
 

@@ -94,9 +94,21 @@ def refine(a: Any, anorm: float, solve: Callable[[Any], Any], b: Any, x: Any) ->
     return x
 
 
+def tolerance(n: int, nrhs: int, dtype: Any) -> float:
+    """Return the backward error from which `refine` improves small systems.
+
+    Examples
+    --------
+    >>> tolerance(80, 10, "float64"), tolerance(80, 11, "float32")
+    (2.220446049250313e-16, 1.430511474609375e-06)
+    """
+    return (1 if nrhs <= _FEW * n else _ENOUGH) * float(np.finfo(dtype).eps)
+
+
 def refine_stack(
-    a: np.ndarray, anorm: np.ndarray, solve: Callable[[int, Any], Any], b: np.ndarray, x: np.ndarray
-) -> None:
+    a: np.ndarray, anorm: np.ndarray, solve: Callable[[int, Any], Any], b: np.ndarray,
+    x: np.ndarray, sure: np.ndarray,
+) -> None:  # fmt: skip
     """Improve each X of a stack as `refine` does; `solve` also takes the number of the matrix.
 
     Parameters
@@ -107,12 +119,14 @@ def refine_stack(
         Their 1-norms.
     b, x : array, shape (count, n, nrhs)
         Right-hand sides and solutions; `x` is overwritten.
+    sure : array of bool, shape (count,)
+        Which of them are solutions.
 
     Examples
     --------
     >>> a, b = np.eye(2)[None] * [[[2.0]], [[4.0]]], np.ones((2, 2, 1))
     >>> x = np.array([[[0.5], [0.5]], [[0.25], [0.2]]])
-    >>> refine_stack(a, np.array([2.0, 4.0]), lambda i, r: r / (2.0, 4.0)[i], b, x)
+    >>> refine_stack(a, np.array([2.0, 4.0]), lambda i, r: r / (2.0, 4.0)[i], b, x, [True] * 2)
     >>> x[1].T
     array([[0.25, 0.25]])
     """
@@ -120,7 +134,7 @@ def refine_stack(
         sizes = anorm[:, None] * np.abs(x).sum(axis=1, dtype=np.float64)
         errors = np.abs(b - a @ x).sum(axis=1, dtype=np.float64)
         small = (errors <= float(np.finfo(x.dtype).eps) * sizes).all(axis=1)
-    for i in np.flatnonzero(~small).tolist():
+    for i in np.flatnonzero(~small & sure).tolist():
         x[i] = refine(a[i], float(anorm[i]), partial(solve, i), b[i], x[i])
 
 

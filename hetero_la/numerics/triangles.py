@@ -10,8 +10,23 @@ from hetero_la.tiles.arrays.transfer import array_module, linalg_module
 _BLOCK = 512
 
 
+def _above(like: Any, beyond: int = 0) -> Any:
+    """Return which entries of a matrix are in its upper triangle, or `beyond` its diagonal.
+
+    The mask is column-major as the matrices are: so it is read in the order of their memory.
+    """
+    (m, n), xp = like.shape[-2:], array_module(like)
+    mask = xp.tri(n, m, -beyond, dtype=bool).T
+    return mask if like.ndim == 2 else xp.broadcast_to(mask, like.shape)
+
+
+def _column_major_zeros(like: Any) -> Any:
+    *leading, m, n = like.shape
+    return array_module(like).zeros((*leading, n, m), like.dtype).swapaxes(-1, -2)
+
+
 def upper_triangle(a: Any) -> Any:
-    """Return a column-major copy of the upper triangle, with zeros below it.
+    """Return a column-major copy of the upper triangle, or those of a stack, with zeros below it.
 
     Only the blocks that are not zero are written, so zeroed memory pages stay untouched.
 
@@ -22,17 +37,17 @@ def upper_triangle(a: Any) -> Any:
     array([[1., 1., 1.],
            [0., 1., 1.]])
     """
-    xp = array_module(a)
-    copy = xp.zeros(a.shape, a.dtype, order="F")
-    for start in range(0, a.shape[1], _BLOCK):
+    xp, copy = array_module(a), _column_major_zeros(a)
+    for start in range(0, a.shape[-1], _BLOCK):
         here = slice(start, start + _BLOCK)
-        copy[:start, here] = a[:start, here]
-        copy[here, here] = xp.triu(a[here, here])
+        copy[..., :start, here] = a[..., :start, here]
+        tile = a[..., here, here]
+        xp.copyto(copy[..., here, here], tile, where=_above(tile))
     return copy
 
 
 def unit_lower_triangle(a: Any) -> Any:
-    """Return a column-major copy of the strict lower triangle, with ones on the diagonal.
+    """Return a column-major copy of a strict lower triangle, or several, with ones on the diagonal.
 
     Examples
     --------
@@ -42,19 +57,19 @@ def unit_lower_triangle(a: Any) -> Any:
            [5., 1.],
            [5., 5.]])
     """
-    xp = array_module(a)
-    copy = xp.zeros(a.shape, a.dtype, order="F")
-    for start in range(0, a.shape[1], _BLOCK):
-        here, below = slice(start, start + _BLOCK), slice(start + _BLOCK, len(a))
-        copy[here, here] = xp.tril(a[here, here], -1)
-        copy[below, here] = a[below, here]
-    own = xp.arange(min(a.shape))
-    copy[own, own] = 1
+    xp, copy = array_module(a), _column_major_zeros(a)
+    for start in range(0, a.shape[-1], _BLOCK):
+        here, below = slice(start, start + _BLOCK), slice(start + _BLOCK, None)
+        tile = a[..., here, here]
+        xp.copyto(copy[..., here, here], tile, where=~_above(tile))
+        copy[..., below, here] = a[..., below, here]
+    own = xp.arange(min(a.shape[-2:]))
+    copy[..., own, own] = 1
     return copy
 
 
 def zero_upper_triangle(a: Any) -> None:
-    """Set the entries above the diagonal to zero, in place.
+    """Set the entries above the diagonal to zero, in place, in a matrix or a stack.
 
     Examples
     --------
@@ -66,10 +81,11 @@ def zero_upper_triangle(a: Any) -> None:
            [1., 1., 0.]])
     """
     xp = array_module(a)
-    for start in range(0, a.shape[1], _BLOCK):
+    for start in range(0, a.shape[-1], _BLOCK):
         here = slice(start, start + _BLOCK)
-        a[:start, here] = 0
-        a[here, here] = xp.tril(a[here, here])
+        a[..., :start, here] = 0
+        tile = a[..., here, here]
+        xp.copyto(tile, xp.zeros((), a.dtype), where=_above(tile, 1))
 
 
 def complete_from_triangle(a: Any, *, lower: bool, conjugate: bool) -> None:
@@ -85,20 +101,19 @@ def complete_from_triangle(a: Any, *, lower: bool, conjugate: bool) -> None:
            [2., 3.]])
     """
     xp = array_module(a)
-    turn = xp.conj if conjugate else xp.asarray
-    triangle = xp.tril if lower else xp.triu
-    for start in range(0, len(a), _BLOCK):
-        here, rest = slice(start, start + _BLOCK), slice(start + _BLOCK, len(a))
-        tile = triangle(a[here, here])
-        own = xp.arange(len(tile))
-        diagonal = tile[own, own].real if conjugate else tile[own, own]
-        tile += turn(triangle(tile, -1 if lower else 1).T)  # twice the diagonal may overflow
-        tile[own, own] = diagonal
-        a[here, here] = tile
+    turn = xp.conj if conjugate and a.dtype.kind == "c" else xp.asarray
+    for start in range(0, a.shape[-1], _BLOCK):
+        here, rest = slice(start, start + _BLOCK), slice(start + _BLOCK, None)
+        tile = a[..., here, here]
+        if conjugate and a.dtype.kind == "c":
+            own = xp.arange(tile.shape[-1])
+            tile[..., own, own] = tile[..., own, own].real
+        turned = turn(tile.swapaxes(-1, -2).copy())
+        xp.copyto(tile, turned, where=_above(tile, 1) if lower else ~_above(tile))
         if lower:
-            a[here, rest] = turn(a[rest, here].T)
+            a[..., here, rest] = turn(a[..., rest, here].swapaxes(-1, -2))
         else:
-            a[rest, here] = turn(a[here, rest].T)
+            a[..., rest, here] = turn(a[..., here, rest].swapaxes(-1, -2))
 
 
 def solve_with_triangle(

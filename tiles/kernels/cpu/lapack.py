@@ -18,7 +18,7 @@ import numpy as np
 import scipy.linalg.blas
 import scipy.linalg.lapack
 
-from hetero_la.tiles.kernels.cpu.blas import chars, ints, lapack, triangular, view
+from hetero_la.tiles.kernels.cpu.blas import chars, ints, lapack, real_scalar, triangular, view
 from hetero_la.tiles.kernels.cpu.cholesky import potrf
 from hetero_la.tiles.kernels.device import Array, KernelOptions
 from hetero_la.tiles.kernels.spec import LETTER
@@ -80,12 +80,14 @@ def _of(a: Array, name: str) -> Callable[..., Any]:
 
 
 def hermitian_norm1(a: Array) -> float:
-    """Return the 1-norm of a Hermitian matrix, column-major, from its lower triangle."""
+    """Return the 1-norm of a Hermitian matrix, contiguous, from its lower triangle."""
     real = a.real.dtype
     name = "lanhe" if a.dtype.kind == "c" else "lansy"
     norm = lapack(name, a, ctypes.c_float if real.itemsize == 4 else ctypes.c_double)
-    work = np.empty(len(a), real)
-    found: float = norm(*chars(b"1L"), *ints(len(a)), *view(a), work.ctypes.data)
+    work, letters = np.empty(len(a), real), b"1L"
+    if not a.flags.f_contiguous:  # of the transpose, the norm is the same
+        a, letters = a.T, b"1U"
+    found: float = norm(*chars(letters), *ints(len(a)), *view(a), work.ctypes.data)
     return found
 
 
@@ -207,3 +209,44 @@ def qr_and_minimum_norm(a: Array, b: Array, threads: bool = False) -> Vectors:
     triangular("trsm", b"LUCN", a[:n], b[:n])
     _multiply(a, found[_TAU], b, "N")
     return found
+
+
+def gelsd(a: Array, b: Array, cond: float) -> tuple[np.ndarray, int, int]:
+    """Overwrite the first rows of B with the shortest least-squares X; return s, rank and info.
+
+    SciPy's wrapper keeps the interpreter's lock.
+
+    Parameters
+    ----------
+    a : array, shape (m, n)
+        The matrix, column-major, which is overwritten.
+    b : array, shape (max(m, n), nrhs)
+        Right-hand sides, column-major.
+    cond : float
+        Singular values up to this fraction of the largest count as zeros.
+
+    Examples
+    --------
+    >>> a, b = np.array([[2.0], [0.0]], order="F"), np.array([[4.0], [3.0]], order="F")
+    >>> gelsd(a, b, 1e-9), b.T
+    ((array([2.]), 1, 0), array([[2., 3.]]))
+    """
+    m, n = a.shape
+    call, sizes = lapack("gelsd", a), _gelsd_workspace(a.dtype, m, n, b.shape[1])
+    s, rank, info = np.empty(min(m, n), a.real.dtype), ctypes.c_int(), ctypes.c_int()
+    work = [np.empty(size, dtype) for size, dtype in sizes]
+    call(
+        *ints(m, n, b.shape[1]), *view(a), *view(b), s.ctypes.data, real_scalar(cond, a),
+        ctypes.byref(rank), work[0].ctypes.data, *ints(len(work[0])),
+        *(more.ctypes.data for more in work[1:]), ctypes.byref(info),
+    )  # fmt: skip
+    return s, rank.value, info.value
+
+
+@functools.cache
+def _gelsd_workspace(dtype: np.dtype, m: int, n: int, nrhs: int) -> list[tuple[int, Any]]:
+    """Return sizes and dtypes of the workspaces of gelsd."""
+    sizes = _of(np.empty(0, dtype), "gelsd_lwork")(m, n, nrhs)[:-1]
+    others = [dtype.type(0).real.dtype] if dtype.kind == "c" else []
+    dtypes = [dtype, *others, np.dtype(np.int32)]
+    return [(int(size.real), kind) for size, kind in zip(sizes, dtypes, strict=True)]

@@ -99,13 +99,17 @@ extern "C" __global__ void gather_rows(const int* __restrict__ perm, const Scala
     }
 }
 
-// B = A^T, A of `rows` rows, by blocks of 32 x 32, read and written along columns.
-extern "C" __global__ void turn(const Scalar* __restrict__ A, Index lda, Index rows, Index columns,
-                                Scalar* __restrict__ B, Index ldb)
+// B = A^T, A of `rows` rows, by blocks of 32 x 32, read and written along columns: of one
+// matrix, or of several that are `step_a` and `step_b` elements apart.
+extern "C" __global__ void turn(const Scalar* __restrict__ A, Index lda, Index step_a, Index rows,
+                                Index columns, Scalar* __restrict__ B, Index ldb, Index step_b)
 {
     __shared__ Scalar square[32][33];
-    const Index down = (rows + 31) / 32;
-    const Index row = blockIdx.x % down * 32, column = blockIdx.x / down * 32;
+    const Index down = (rows + 31) / 32, across = (columns + 31) / 32;
+    const Index row = blockIdx.x % down * 32, column = blockIdx.x / down % across * 32;
+    const Index matrix = blockIdx.x / (down * across);
+    A += matrix * step_a;
+    B += matrix * step_b;
     const int lane = threadIdx.x % 32, step = blockDim.x / 32;
     for (int c = threadIdx.x / 32; c < 32; c += step) {
         if (row + lane < rows && column + c < columns) {

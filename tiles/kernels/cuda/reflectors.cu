@@ -127,6 +127,7 @@ struct Leaf {
     Scalar* A;
     Index lda;
     int m, w, first, step;
+    bool alone;  // in one block
     Strip strip;
     Scalar next, factor;  // row j less `factor` g, where this warp has it
 
@@ -140,7 +141,7 @@ struct Leaf {
             factor = j > 0 ? s.x[threadIdx.x / 32][j - first] : make_scalar(0);
         }
         const Scalar y = j > 0 ? subtract_product(factor, s.g[lane], next) : next;
-        if (gridDim.x == 1) s.row[lane] = y;
+        if (alone) s.row[lane] = y;
         else publish(units, y, number);
     }
 
@@ -185,17 +186,17 @@ struct Leaf {
     }
 };
 
-extern "C" __global__ void __launch_bounds__(THREADS, 1)
-    geqrf_leaf(Scalar* A, Index lda, Index rows, Index columns, Scalar* R, Index ldr, Scalar* T,
-               Index ldt, Scalar* tau, Unit* exchange, Index first_number, unsigned* lost)
+__device__ __forceinline__ void factor(int number_of_block, int blocks, Scalar* A, Index lda, int m,
+                                       int w, Scalar* R, Index ldr, Scalar* T, Index ldt,
+                                       Scalar* tau, Unit* exchange, Index first_number,
+                                       unsigned* lost)
 {
     __shared__ Shared s;
-    const int lane = lane_id(), warp = threadIdx.x / 32, blocks = gridDim.x;
-    const int m = int(rows), w = int(columns);
-    const int first = (int(blockIdx.x) * WARPS + warp) * ROWS;
-    const bool emits = blockIdx.x == 0 && warp == LEADER;
+    const int lane = lane_id(), warp = threadIdx.x / 32;
+    const int first = (number_of_block * WARPS + warp) * ROWS;
+    const bool emits = number_of_block == 0 && warp == LEADER;
 
-    Leaf leaf = {A, lda, m, w, first, blocks * WARPS * ROWS};
+    Leaf leaf = {A, lda, m, w, first, blocks * WARPS * ROWS, blocks == 1};
     Leader leader;
     // What is decided on column j - 1 is applied at the start of step j.
     if (RESIDENT) leaf.strip.load(A + first, lda, 0, m - first, w);
@@ -206,7 +207,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         s.of_warp[warp][lane] = leaf.advance(s, j, row_units, number);
         __syncthreads();
         if (blocks > 1 && warp == PUBLISH) {
-            publish(units + blockIdx.x * UNITS, sum_of(s.of_warp), number);
+            publish(units + number_of_block * UNITS, sum_of(s.of_warp), number);
         }
         if (RESIDENT && leaf.has(j + 1)) leaf.keep_next_row(s, j);
         if (blocks > 1) {
@@ -224,4 +225,23 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     }
     leaf.finish(s);
     if (emits) finish_t(s.t, w, T, ldt, tau);
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+    geqrf_leaf(Scalar* A, Index lda, Index rows, Index columns, Scalar* R, Index ldr, Scalar* T,
+               Index ldt, Scalar* tau, Unit* exchange, Index first_number, unsigned* lost)
+{
+    factor(blockIdx.x, gridDim.x, A, lda, int(rows), int(columns), R, ldr, T, ldt, tau, exchange,
+           first_number, lost);
+}
+
+// Leaves of as many matrices as there are blocks, `step` elements apart; those of R and T,
+// of order 32, and of tau `step_t` and `step_tau`.
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+    geqrf_leaves(Scalar* A, Index lda, Index step, Index rows, Index columns, Scalar* R, Scalar* T,
+                 Index step_t, Scalar* tau, Index step_tau)
+{
+    const Index n = blockIdx.x;
+    factor(0, 1, A + n * step, lda, int(rows), int(columns), R + n * step_t, 32, T + n * step_t, 32,
+           tau + n * step_tau, nullptr, 0, nullptr);
 }

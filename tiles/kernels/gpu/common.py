@@ -105,7 +105,7 @@ def turn(q: GpuQueue, target: Array, given: Array) -> None:
     A, B, (columns, rows) = block(given.T), block(target), given.shape
     grid = (ceil_div(rows, 32) * ceil_div(columns, 32),)
     function = q.function("turn", source("columns", A.dtype))
-    q.launch(function, grid, 256, A.pointer, A.ld, rows, columns, B.pointer, B.ld)
+    q.launch(function, grid, 256, A.pointer, A.ld, 0, rows, columns, B.pointer, B.ld, 0)
 
 
 @implements("laset_0", "gpu", diagonal=0)

@@ -19,8 +19,8 @@ from hetero_la.tiles.kernels.gpu.queue import Block, GpuQueue, block
 from hetero_la.tiles.kernels.gpu.sources import Source
 from hetero_la.tiles.kernels.registry import implements
 
-_THREADS = 512  # of a block of geqrf_leaf
-_STRIP_BYTES = 256  # of a column of the strip that a warp holds
+THREADS = 512  # of a block of geqrf_leaf
+STRIP_BYTES = 256  # of a column of the strip that a warp holds
 LANES = 32  # most columns of a leaf
 _BLOCK = 2 * MOST_JOINED  # most columns of a block
 _BLOCK_BYTES = 2048  # most bytes of a block's row: wider blocks cost more memory traffic than gain
@@ -28,16 +28,16 @@ _CHUNK = 2**28  # bytes of each workspace of larfb: at this width a product lose
 
 
 @functools.cache
-def leaf_source(dtype: np.dtype, resident: bool) -> Source:
-    rows = _STRIP_BYTES // dtype.itemsize
-    defines = (f"THREADS={_THREADS}", f"ROWS={rows}", f"RESIDENT={int(resident)}")
+def leaf_source(dtype: np.dtype, resident: bool, threads: int = THREADS) -> Source:
+    rows = STRIP_BYTES // dtype.itemsize
+    defines = (f"THREADS={threads}", f"ROWS={rows}", f"RESIDENT={int(resident)}")
     return Source("reflectors", dtype, defines)
 
 
 def _leaf_kernel(q: GpuQueue, dtype: np.dtype, resident: bool) -> tuple[Any, int]:
     """Return the leaf's kernel, for rows in registers or in memory, and its resident blocks."""
     kernel = q.function("geqrf_leaf", leaf_source(dtype, resident))
-    return kernel, q.resident_blocks(kernel, _THREADS)
+    return kernel, q.resident_blocks(kernel, THREADS)
 
 
 @dataclass(slots=True)
@@ -119,7 +119,7 @@ class _QrPanel:
         units = 2 * (self.blocks + 1) * LANES * 2  # a complex number takes two
         exchange = q.workspace("reflectors", units * UNIT_BYTES, zeroed=True)
         q.launch(
-            self.leaf_kernel, (min(ceil_div(rows, _block_rows(A.dtype)), self.blocks),), _THREADS,
+            self.leaf_kernel, (min(ceil_div(rows, _block_rows(A.dtype)), self.blocks),), THREADS,
             A.pointer, A.ld, rows, width, R.pointer, R.ld, T.pointer, T.ld,
             self.tau + first * itemsize, exchange, q.numbers(width), q.timeout_flag,
             cooperative=True,
@@ -127,7 +127,7 @@ class _QrPanel:
 
 
 def _block_rows(dtype: np.dtype) -> int:
-    return _THREADS // 32 * _STRIP_BYTES // dtype.itemsize
+    return THREADS // 32 * STRIP_BYTES // dtype.itemsize
 
 
 def _apply(

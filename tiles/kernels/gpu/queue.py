@@ -57,20 +57,20 @@ def allocate(shape: tuple[int, ...], dtype: Any) -> Any:
         current.use()
 
 
-def _operation(letter: str, dtype: np.dtype) -> int:
+def operation(letter: str, dtype: np.dtype) -> int:
     """Return the cublasOperation_t of "n" or "c"; real matrices are only transposed."""
     return {"n": 0, "c": 2 if dtype.kind == "c" else 1}[letter]
 
 
 @functools.cache
-def _scalar(value: int, dtype: np.dtype) -> tuple[int, np.ndarray]:
+def host_scalar(value: int, dtype: np.dtype) -> tuple[int, np.ndarray]:
     """Return the address of a host scalar, and the array that keeps it there."""
     scalar = np.array(value, dtype)
     return scalar.ctypes.data, scalar
 
 
 @functools.cache
-def _cublas(routine: str, dtype: np.dtype) -> Any:
+def cublas_function(routine: str, dtype: np.dtype) -> Any:
     return getattr(_library("cublas"), LETTER[dtype.char] + routine)
 
 
@@ -79,10 +79,10 @@ def gemm(
 ) -> None:
     """Enqueue a product with a handle of cuBLAS; see `GpuQueue.gemm`."""
     dtype = C.dtype
-    _cublas("gemm", dtype)(
-        handle, _operation(trans[0], dtype), _operation(trans[1], dtype), *shape,
-        _scalar(alpha, dtype)[0], A.pointer, A.ld, B.pointer, B.ld,
-        _scalar(beta, dtype)[0], C.pointer, C.ld,
+    cublas_function("gemm", dtype)(
+        handle, operation(trans[0], dtype), operation(trans[1], dtype), *shape,
+        host_scalar(alpha, dtype)[0], A.pointer, A.ld, B.pointer, B.ld,
+        host_scalar(beta, dtype)[0], C.pointer, C.ld,
     )  # fmt: skip
 
 
@@ -92,18 +92,18 @@ def gemm_batch(
 ) -> None:  # fmt: skip
     """Enqueue products with a handle of cuBLAS; see `GpuQueue.gemm_batch`."""
     dtype = C.dtype
-    _cublas("gemmStridedBatched", dtype)(
-        handle, _operation(trans[0], dtype), _operation(trans[1], dtype), *shape,
-        _scalar(alpha, dtype)[0], A.pointer, A.ld, steps[0], B.pointer, B.ld, steps[1],
-        _scalar(beta, dtype)[0], C.pointer, C.ld, steps[2], count,
+    cublas_function("gemmStridedBatched", dtype)(
+        handle, operation(trans[0], dtype), operation(trans[1], dtype), *shape,
+        host_scalar(alpha, dtype)[0], A.pointer, A.ld, steps[0], B.pointer, B.ld, steps[1],
+        host_scalar(beta, dtype)[0], C.pointer, C.ld, steps[2], count,
     )  # fmt: skip
 
 
 def trsm(handle: int, form: Triangular, A: Block, B: Block, order: int, columns: int) -> None:
     """Enqueue a triangular solve with a handle of cuBLAS; see `GpuQueue.trsm`."""
-    _cublas("trsm", B.dtype)(
-        handle, _LEFT, _FILL[form.triangle], _operation(form.trans, B.dtype), int(form.unit),
-        order, columns, _scalar(1, B.dtype)[0], A.pointer, A.ld, B.pointer, B.ld,
+    cublas_function("trsm", B.dtype)(
+        handle, _LEFT, _FILL[form.triangle], operation(form.trans, B.dtype), int(form.unit),
+        order, columns, host_scalar(1, B.dtype)[0], A.pointer, A.ld, B.pointer, B.ld,
     )  # fmt: skip
 
 
@@ -132,8 +132,8 @@ def trsm_batch(
     order, count : int
         Their order, and their number.
     """
-    _cublas("trsmBatched", B.dtype)(
-        handle, _LEFT, _FILL[triangle], 0, int(unit), order, order, _scalar(1, B.dtype)[0],
+    cublas_function("trsmBatched", B.dtype)(
+        handle, _LEFT, _FILL[triangle], 0, int(unit), order, order, host_scalar(1, B.dtype)[0],
         pointers[0].data.ptr, A.ld, pointers[1].data.ptr, B.ld, count,
     )  # fmt: skip
 
@@ -306,9 +306,9 @@ class GpuQueue:
     def syrk(self, alpha: int, A: Block, beta: int, C: Block, order: int, k: int) -> None:
         """Compute C <- alpha A A^T + beta C in the lower triangle of C, A of k columns."""
         dtype = C.dtype
-        _cublas("syrk", dtype)(
-            self.handle("cublas"), _FILL["l"], 0, order, k, _scalar(alpha, dtype)[0],
-            A.pointer, A.ld, _scalar(beta, dtype)[0], C.pointer, C.ld,
+        cublas_function("syrk", dtype)(
+            self.handle("cublas"), _FILL["l"], 0, order, k, host_scalar(alpha, dtype)[0],
+            A.pointer, A.ld, host_scalar(beta, dtype)[0], C.pointer, C.ld,
         )  # fmt: skip
 
     def trsm(self, form: Triangular, A: Block, B: Block, order: int, columns: int) -> None:

@@ -1,0 +1,217 @@
+"""Stacks of matrices: LAPACK for each of them in threads, or batched routines on a GPU."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hetero_la.algorithms.routines import ROUTINES
+from hetero_la.execution.one_call import about_seconds, library_call, takes_one_call
+from hetero_la.planning.decisions import Problem
+from hetero_la.scheduler.cluster.plugins import blas_bound
+from hetero_la.tiles.arrays.transfer import is_device_array
+from hetero_la.tiles.kernels.cpu.device import copy_on_host, usable_cores
+from hetero_la.tiles.kernels.gpu.batched import routines
+from hetero_la.tiles.kernels.gpu.batched.arrays import column_major, column_major_copy
+
+#: Elements of a matrix from which LAPACK takes longer than threads to hand over the interpreter.
+_LONG_ENOUGH = 80 * 80
+#: Seconds of work that are worth the start of a thread.
+_WORTH_A_THREAD = 5e-4
+#: Bytes of matrices that stay in cache from one pass over them to the next.
+_IN_CACHE = 1 << 18
+
+
+class Stack(NamedTuple):
+    """What a routine leaves of a stack of matrices, or of a part of it.
+
+    Attributes
+    ----------
+    factors : array, shape (count, m, n)
+        The overwritten matrices, each column-major.
+    beside : array, shape (count, m, nrhs)
+        The overwritten columns beside them.
+    vectors : dict
+        Name -> the vectors of all matrices, in an array of shape (count, ...).
+    found : tuple of array, each of shape (count, ...)
+        What was found of the matrices after that.
+    """
+
+    factors: Any
+    beside: Any
+    vectors: dict[str, Any]
+    found: tuple[Any, ...] = ()
+
+
+#: What is found of a part of a stack after LAPACK; also takes which matrices it has.
+Then = Callable[[Stack, slice], tuple[Any, ...]]
+
+
+def run_for_each(
+    routine: str, a: Any, b: Any = None, *, columns: int = 0, then: Then | None = None,
+    keep: bool = True, client: Any = None, **options: Any,
+) -> Stack | None:  # fmt: skip
+    """Run a routine on each matrix of a stack by LAPACK, several at once if there are many.
+
+    Parameters
+    ----------
+    routine, columns, client, **options
+        As for `execute`.
+    a : array, shape (count, m, n)
+        The matrices.
+    b : array, shape (count, m, nrhs), optional
+        Right-hand sides.
+    then : callable, optional
+        Takes each part of the stack while it is in cache, in the thread that has run the routine
+        on it; it may overwrite the part.
+    keep : bool, optional
+        Whether factors and columns are returned, or only what `then` has found.
+
+    Returns
+    -------
+    Stack or None
+        None if a run for one matrix after another is better.
+    """
+    if client is not None or options:
+        return None
+    (count, m, n), nrhs = a.shape, columns if b is None else b.shape[2]
+    if is_device_array(a):
+        return _run_on_gpu(ROUTINES[routine].library, a, columns, then)
+    if count < usable_cores() or not takes_one_call(routine, a[0], nrhs):
+        return None
+    problem, call = Problem(routine, m, n, nrhs, a.dtype), library_call(routine)
+    threads = threads_for(count, problem)
+    whole = [_columns(count if keep else 0, (m, k), a.dtype) for k in (n, nrhs)]
+    names: list[str] = []
+    gathered = _Gathered(count)
+
+    def run(part: slice) -> None:
+        size = part.stop - part.start
+        factors, beside = (x[part] if keep else _columns(size, x.shape[1:], a.dtype) for x in whole)
+        if size > 1:  # small ones
+            factors[...] = a[part]
+        else:
+            copy_on_host(factors[0], a[part.start])
+        if b is not None:
+            beside[...] = b[part]
+        some = [call(factors[i], beside[i], threads > 1) for i in range(size)]
+        vectors = {name: np.array([one[name, 0] for one in some]) for name, _ in some[0]}
+        names[:] = vectors
+        found = then(Stack(factors, beside, vectors), part) if then else ()
+        gathered.put(part, (*vectors.values(), *found))
+
+    for_parts(run, count, threads, m * (n + nrhs) * a.itemsize)
+    vectors = dict(zip(names, gathered.arrays, strict=False))
+    return Stack(whole[0], whole[1], vectors, tuple(gathered.arrays[len(names) :]))
+
+
+def _run_on_gpu(name: str, a: Any, columns: int, then: Then | None) -> Stack | None:
+    """Run what `lapack` has by this name on a stack that is on the current GPU."""
+    if not routines.takes(name, a.shape):
+        return None
+    count, m, _ = a.shape
+    try:
+        factors = column_major_copy(a)
+        beside = column_major(count, m, columns, a.dtype)
+        done = Stack(factors, beside, routines.IN_PLACE[name](factors, beside))
+        return done._replace(found=then(done, slice(0, count))) if then else done
+    except routines.out_of_memory():  # one matrix after another takes less
+        return None
+
+
+def solve_on_gpu(name: str, a: Any, *rest: Any, client: Any = None, **options: Any) -> Any:
+    """Return what a function of `routines.SOLVES` does; None where `run_for_each` does."""
+    if client is not None or options or not routines.takes(name, a.shape):
+        return None
+    try:
+        return routines.SOLVES[name](a, *rest)
+    except routines.out_of_memory():
+        return None
+
+
+class _Gathered:
+    """Arrays of a stack that are filled by parts, from several threads."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.arrays: list[np.ndarray] = []
+        self._lock = threading.Lock()
+
+    def put(self, part: slice, arrays: tuple[np.ndarray, ...]) -> None:
+        """Store what was found of a part; all parts have arrays of the same kinds."""
+        with self._lock:
+            if not self.arrays:
+                self.arrays = [_columns(self.count, x.shape[1:], x.dtype) for x in arrays]
+        for whole, x in zip(self.arrays, arrays, strict=True):
+            whole[part] = x
+
+
+def _columns(count: int, shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+    """Allocate a stack of column-major matrices, or of vectors or numbers."""
+    stack = np.empty((count, *shape[::-1]), dtype)
+    return stack.swapaxes(1, 2) if len(shape) == 2 else stack
+
+
+def threads_for(count: int, problem: Problem) -> int:
+    """Return how many threads pay for so many runs of LAPACK; 0 if they are over at once."""
+    threads = int(count * about_seconds(problem) / _WORTH_A_THREAD)
+    most = min(usable_cores(), count) if problem.m * problem.n >= _LONG_ENOUGH else 1
+    return min(threads, most)
+
+
+def solve_each(
+    solve: Callable[[int, np.ndarray], np.ndarray], routine: str, b: Any, dtype: Any
+) -> np.ndarray:
+    """Solve with each matrix of a stack that is factored, several at once if there are many.
+
+    Parameters
+    ----------
+    solve : callable
+        Takes the number of a matrix and its columns, which it may overwrite.
+    routine : str
+        What it does, a key of `ROUTINES`.
+    b : array, shape (count, n, nrhs)
+        Right-hand sides.
+    dtype : dtype
+        Of the solutions.
+    """
+    count, n, nrhs = b.shape
+    x = _columns(count, (n, nrhs), dtype)
+
+    def run(part: slice) -> None:
+        x[part] = b[part]
+        for i in range(part.start, part.stop):
+            found = solve(i, x[i])
+            if found is not x[i]:  # SciPy's wrappers copy what is not aligned
+                x[i] = found
+
+    for_parts(run, count, threads_for(count, Problem(routine, n, n, nrhs, x.dtype)), x[0].nbytes)
+    return x
+
+
+def for_parts(run: Callable[[slice], None], count: int, threads: int, size: int) -> None:
+    """Call `run` with parts of a stack of `count` matrices of `size` bytes each that fit in cache.
+
+    The parts are shared by so many threads, each with one thread of BLAS.
+    """
+    step = max(_IN_CACHE // max(size, 1), 1)
+
+    def run_share(share: range) -> None:
+        for first in share[::step]:
+            run(slice(first, min(first + step, share.stop)))
+
+    if not threads:
+        run_share(range(count))
+        return
+    most = -(-count // threads)
+    shares = [range(count)[first : first + most] for first in range(0, count, most)]
+    with blas_bound(1):
+        if threads == 1:
+            run_share(*shares)
+            return
+        with ThreadPoolExecutor(threads) as pool:
+            list(pool.map(run_share, shares))

@@ -1,0 +1,132 @@
+"""Stacks on the current GPU and stream: copies, addresses, and calls of kernels and of cuBLAS.
+
+A stack is an array of shape (count, m, n).  Those made here are column-major: the columns of each
+matrix are contiguous, one after the other.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hetero_la.tiles.kernels.device import Array
+from hetero_la.tiles.kernels.gpu.common import ceil_div, source
+from hetero_la.tiles.kernels.gpu.queue import Block, Triple, cublas_function, host_scalar
+from hetero_la.tiles.kernels.gpu.sources import Source, module
+
+#: Largest order of matrices for which batched routines are called: beyond it a run for each
+#: matrix fills the GPU, and cuBLAS's batched LU is slow (CuPy calls it up to 256).
+MOST = 512
+_THREADS = 256  # of a block that has a matrix
+_OPERATION = {"n": 0, "t": 1, "c": 2}  # cublasOperation_t
+
+
+class Batch(NamedTuple):
+    """Blocks of the matrices of a stack, `step` elements apart."""
+
+    block: Block
+    step: int
+    matrices: int
+
+    def at(self, row: int, column: int) -> Batch:
+        """Return the blocks that begin at an element of these."""
+        return self._replace(block=self.block.at(row, column))
+
+
+@functools.cache
+def stacks_source(dtype: np.dtype) -> Source:
+    return Source("stacks", dtype, (f"MOST={MOST}",))
+
+
+@functools.cache
+def kernel(name: str, of: Source) -> Any:
+    """Return a kernel, which is compiled at its first call on each GPU."""
+    return module(of).get_function(name)
+
+
+def launch(name: str, dtype: np.dtype, count: int, *arguments: Any) -> None:
+    """Enqueue a kernel of stacks.cu with so many blocks; integers are passed as 64-bit ones."""
+    kernel(name, stacks_source(dtype))((count,), (_THREADS,), arguments)
+
+
+def column_major(count: int, m: int, n: int, dtype: Any) -> Array:
+    """Allocate a stack."""
+    import cupy
+
+    return cupy.empty((count, n, m), dtype).swapaxes(1, 2)
+
+
+def batch(a: Array) -> Batch:
+    """Return the matrices of a stack that is column-major."""
+    count, m, n = a.shape
+    return Batch(Block(a.data.ptr, m, a.dtype), m * n, count)
+
+
+def lines(a: Array) -> tuple[Array, Batch, bool]:
+    """Return a stack or a row-major copy, its lines in memory, and whether these are columns.
+
+    Rows, where they are contiguous, are the columns of the transpose, which the batch holds then.
+    """
+    import cupy
+
+    count, m, n = a.shape
+    step, down, across = (stride // a.itemsize for stride in a.strides)
+    if (m == 1 or down == 1) and (n == 1 or across >= m):
+        return a, Batch(Block(a.data.ptr, across if n > 1 else m, a.dtype), step, count), True
+    if (n == 1 or across == 1) and (m == 1 or down >= n):
+        return a, Batch(Block(a.data.ptr, down if m > 1 else n, a.dtype), step, count), False
+    return lines(cupy.ascontiguousarray(a))
+
+
+def column_major_copy(a: Array) -> Array:
+    """Return a column-major copy of a stack; row-major ones are turned by one kernel."""
+    a, given, by_columns = lines(a)
+    count, m, n = a.shape
+    copied = column_major(count, m, n, a.dtype)
+    if by_columns:
+        copied[...] = a
+        return copied
+    grid = (count * ceil_div(n, 32) * ceil_div(m, 32),)
+    arguments = (given.block.pointer, given.block.ld, given.step, n, m, copied.data.ptr, m, m * n)
+    kernel("turn", source("columns", a.dtype))(grid, (256,), arguments)
+    return copied
+
+
+def as_column_major(a: Array) -> Array:
+    """Return a stack itself if it is column-major, and else such a copy."""
+    _, m, n = a.shape
+    packed = (m * n * a.itemsize, a.itemsize, m * a.itemsize)
+    return a if a.strides == packed else column_major_copy(a)
+
+
+def addresses(a: Array) -> Array:
+    """Return the addresses of the matrices of a stack, on its GPU."""
+    import cupy
+
+    first, step = a.data.ptr, a.strides[0]
+    return cupy.arange(first, first + len(a) * step, step, dtype=np.uintp)
+
+
+def cublas_handle() -> int:
+    """Return CuPy's handle on the current GPU; its calls are on the current stream."""
+    from cupy.cuda import device
+
+    return int(device.get_cublas_handle())
+
+
+def gemm(
+    alpha: int, A: Batch, B: Batch, beta: int, C: Batch, shape: Triple, trans: str = "nn"
+) -> None:
+    """Compute C <- alpha A B + beta C for each matrix, `shape` = (m, n, k).
+
+    "t" stands for A^T or B^T, and "c" for A^H or B^H.
+    """
+    dtype = C.block.dtype
+    cublas_function("gemmStridedBatched", dtype)(
+        cublas_handle(), _OPERATION[trans[0]], _OPERATION[trans[1]], *shape,
+        host_scalar(alpha, dtype)[0], A.block.pointer, A.block.ld, A.step,
+        B.block.pointer, B.block.ld, B.step,
+        host_scalar(beta, dtype)[0], C.block.pointer, C.block.ld, C.step, C.matrices,
+    )  # fmt: skip

@@ -1,0 +1,104 @@
+"""QR of stacks on a GPU: panels by a kernel with a block for each matrix, the rest by products."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from hetero_la.tiles.kernels.device import Array
+from hetero_la.tiles.kernels.gpu.batched.arrays import Batch, batch, column_major, gemm, kernel
+from hetero_la.tiles.kernels.gpu.common import source
+from hetero_la.tiles.kernels.gpu.qr import LANES, STRIP_BYTES, THREADS, leaf_source
+
+_FEW_THREADS = 128  # of a block, for few rows: then several blocks share a multiprocessor
+
+
+class _Panel(NamedTuple):
+    """A panel of each matrix: where it begins, how wide it is, and its R and T."""
+
+    first: int
+    width: int
+    r: Array
+    t: Array
+
+
+def qr(a: Array, b: Array) -> dict[str, Array]:
+    """Overwrite each matrix with its packed factors."""
+    found, panels = _factor(a)
+    _pack(a, panels)
+    return found
+
+
+def qr_and_q(a: Array, b: Array) -> dict[str, Array]:
+    """Overwrite each matrix with its packed factors, and B with the first columns of Q."""
+    import cupy
+
+    found, panels = _factor(a)
+    (_, m, _), columns = a.shape, b.shape[2]
+    b[...] = cupy.eye(m, columns, dtype=b.dtype)
+    V, Q = batch(a), batch(b)
+    for panel in reversed(panels):
+        first = panel.first
+        shape = (m - first, columns - first)
+        _apply(V.at(first, first), panel, Q.at(first, first), shape, "n")
+    _pack(a, panels)
+    return found
+
+
+def _factor(a: Array) -> tuple[dict[str, Array], list[_Panel]]:
+    """Factor, and leave V in each panel and R beside the panels."""
+    import cupy
+
+    count, m, n = a.shape
+    A, k = batch(a), min(m, n)
+    tau, exponents = cupy.empty((count, k), a.dtype), cupy.empty((count, n), np.int32)
+    # Columns whose squares leave the range are brought near 1: their matrix has an `info`.
+    scale = kernel("scale_columns", source("triangles", a.dtype))
+    scale((count * n,), (256,), (A.block.pointer, m, m, exponents.data.ptr))
+    panels = []
+    for first in range(0, k, LANES):
+        width = min(LANES, k - first)
+        panel = _Panel(first, width, *(column_major(count, LANES, LANES, a.dtype) for _ in "RT"))
+        _leaf(A.at(first, first), m - first, panel, tau)
+        right = first + width
+        if right < n:
+            shape = (m - first, n - right)
+            _apply(A.at(first, first), panel, A.at(first, right), shape, "c")
+        panels.append(panel)
+    return {"tau": tau, "info": (exponents != 0).any(axis=1).astype(np.int32)}, panels
+
+
+def _leaf(A: Batch, rows: int, panel: _Panel, tau: Array) -> None:
+    strip = STRIP_BYTES // A.block.dtype.itemsize
+    threads = _FEW_THREADS if rows <= _FEW_THREADS // 32 * strip else THREADS
+    resident = rows <= threads // 32 * strip
+    leaves = kernel("geqrf_leaves", leaf_source(A.block.dtype, resident, threads))
+    leaves(
+        (A.matrices,), (threads,),
+        (
+            A.block.pointer, A.block.ld, A.step, rows, panel.width, panel.r.data.ptr,
+            panel.t.data.ptr, LANES * LANES, tau[:, panel.first :].data.ptr, tau.shape[1],
+        ),
+    )  # fmt: skip
+
+
+def _apply(V: Batch, panel: _Panel, C: Batch, shape: tuple[int, int], trans: str) -> None:
+    """Compute C <- C - V T V^H C, or with T^H."""
+    (rows, columns), w, dtype = shape, panel.width, V.block.dtype
+    w1, w2 = (column_major(C.matrices, w, columns, dtype) for _ in "WX")
+    W, X = batch(w1), batch(w2)
+    gemm(1, V, C, 0, W, (w, columns, rows), "cn")
+    gemm(1, batch(panel.t), W, 0, X, (w, columns, w), trans + "n")
+    gemm(-1, V, X, 1, C, (rows, columns, w))
+
+
+def _pack(a: Array, panels: list[_Panel]) -> None:
+    """Move R to the upper triangles of the panels' diagonal blocks."""
+    import cupy
+
+    for first, width, r, _ in panels:
+        here = slice(first, first + width)
+        upper = cupy.tri(width, width, dtype=bool).T
+        tile = a[:, here, here]
+        cupy.copyto(tile, r[:, :width, :width], where=cupy.broadcast_to(upper, tile.shape))

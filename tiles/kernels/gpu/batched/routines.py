@@ -1,0 +1,45 @@
+"""Table of what is done with stacks on a GPU, by the names of the same for LAPACK."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from hetero_la.tiles.kernels.gpu.batched import cholesky, lu, qr, solutions
+from hetero_la.tiles.kernels.gpu.batched.arrays import MOST
+
+#: Overwrite a column-major stack and the columns beside it, and return vectors.
+IN_PLACE: dict[str, Callable[[Any, Any], dict[str, Any]]] = {
+    "lu": lu.lu,
+    "cholesky": cholesky.cholesky,
+    "qr": qr.qr,
+    "qr_and_q": qr.qr_and_q,
+}
+#: Return solutions, some of them with whether they are uncertain.
+SOLVES: dict[str, Callable[..., Any]] = {
+    "lu_and_solve": solutions.solve,
+    "lu_and_invert": solutions.inverse,
+    "cholesky_and_solve": solutions.solve_positive,
+    "lu_solve": lu.lu_solve,
+    "cho_solve": cholesky.cho_solve,
+}
+
+
+def takes(name: str, shape: tuple[int, ...]) -> bool:
+    """Return whether a stack of this shape is for a batched routine: its matrices are small.
+
+    Examples
+    --------
+    >>> takes("lu", (9, 4, 4)), takes("lu", (9, 4, 3)), takes("qr", (9, 4, 3))
+    (True, False, True)
+    """
+    _, m, n = shape
+    return 0 < max(m, n) <= MOST and min(m, n) > 0 and (m == n or name.startswith("qr"))
+
+
+def out_of_memory() -> type[Exception]:
+    """Return CuPy's error for a GPU that has no memory left."""
+    from cupy.cuda.memory import OutOfMemoryError
+
+    found: type[Exception] = OutOfMemoryError
+    return found
