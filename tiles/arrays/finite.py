@@ -22,6 +22,8 @@ def is_finite(a: Array) -> bool:
         return bool(np.isfinite(a).all())
     xp = array_module(a)
     with on_device_of(a), np.errstate(all="ignore"):
+        if is_device_array(a):  # in the order of memory, which CuPy sums many times as fast
+            a = a.transpose(np.argsort([-stride for stride in a.strides]).tolist())
         # One pass without a temporary; each element is tested only if the sum is not finite.
         return bool(np.isfinite(to_host(a.sum())) or xp.isfinite(a).all())
 

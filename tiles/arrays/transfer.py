@@ -63,10 +63,11 @@ def on_device_of(a: Any) -> contextlib.AbstractContextManager[object]:
     CuPy launches kernels on the current device, wherever their arrays are, and some of them
     (CUB's reductions among these) then read addresses that are not valid there.
     """
+    global _cuda_process
     if not is_device_array(a):
         return contextlib.nullcontext()
     require_cuda()
-    index = a.device.id
+    _cuda_process, index = os.getpid(), a.device.id
     return contextlib.nullcontext() if index == current_gpu() else on_device_index(index)
 
 

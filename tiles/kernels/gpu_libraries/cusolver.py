@@ -64,7 +64,7 @@ def _cusolver(
     name, handle = LETTER[dtype.char] + routine, device.get_cusolver_handle()
     size = getattr(cusolver, name + "_bufferSize")(handle, *arguments)
     work = cupy.empty(max(size, 1), dtype)
-    unread = cupy.empty(not info, np.int32)
+    unread = cupy.empty(int(not info), np.int32)
     info = info or unread.data.ptr
     if routine == "getrf":  # it has no argument for the workspace's size
         getattr(cusolver, name)(handle, *arguments, work.data.ptr, *results, info)
