@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from typing import NamedTuple
 
+from hetero_la.algorithms.routines import ROUTINES
 from hetero_la.execution.executor_choice import INLINE_LIMIT, caller_gpu
 from hetero_la.execution.one_call import SURE_TO_FIT_ON_GPU
 from hetero_la.execution.timeline import recording
@@ -13,8 +14,9 @@ from hetero_la.planning.routes import copies_seconds, gpu_routes, host_routes
 from hetero_la.scheduler.cluster.clients import running_client
 from hetero_la.tiles.arrays.transfer import current_gpu, forked_after_cuda, gpu_count
 
-#: Seconds on the host from which a GPU is considered at all: to look for one takes longer.
-_SHORT = 5e-4
+#: Operations of runs for which a GPU is considered at all: fewer are done on the host before a GPU
+#: is found, and more take a GPU longer than a run in the calling thread may take.
+_FEWEST_FLOPS, _MOST_FLOPS = 2e7, 5e13
 #: Memory that a function takes on the GPU, over that of the matrix.
 _COPIES = 4
 
@@ -41,11 +43,14 @@ def gpu_for(asked: HostProblem) -> int | None:
 
 @functools.lru_cache(maxsize=1024)
 def _place(asked: HostProblem) -> int | None:
-    on_host = min(host_routes(asked.problem).values())
-    if on_host < _SHORT or not gpu_count():
+    routine, *sizes, _ = asked.problem
+    likely = _FEWEST_FLOPS < ROUTINES[routine].flops(*sizes) < _MOST_FLOPS
+    if not likely or not gpu_count():
         return None
     gpu = current_gpu()
     computing = min(gpu_routes(asked.problem, gpu).values())
-    fastest = computing + copies_seconds(*asked) < on_host
     # A longer run loads and stores columns while it computes, on a cluster's workers.
-    return gpu if fastest and computing < INLINE_LIMIT["gpu"] else None
+    if computing >= INLINE_LIMIT["gpu"]:
+        return None
+    there = computing + copies_seconds(*asked)
+    return gpu if there < min(host_routes(asked.problem).values()) else None

@@ -7,7 +7,7 @@ from typing import Any
 from hetero_la.tiles.arrays.transfer import array_module, linalg_module
 
 #: Columns per block.
-_BLOCK = 512
+_BLOCK = 256
 
 
 def _above(like: Any, beyond: int = 0) -> Any:

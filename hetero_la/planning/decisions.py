@@ -201,10 +201,12 @@ def _estimate(
     return _stages(problem, options, (worker,), profile).seconds()
 
 
-def team_estimate(problem: Problem, workers: Sequence[WorkerInfo]) -> float:
+def team_estimate(
+    problem: Problem, workers: Sequence[WorkerInfo], options: Options | None = None
+) -> float:
     """Estimate the seconds of a run on CPU workers of this process, without planning it."""
     dask = machine_model(workers, problem.dtype, measure=False).dask
-    stages = _stages(problem, Options(), workers, current_profile())
+    stages = _stages(problem, options or Options(), workers, current_profile())
     return dask.start + dask.hop + stages.seconds()
 
 

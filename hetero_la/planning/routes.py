@@ -25,7 +25,7 @@ def host_routes(problem: Problem, options: Options | None = None) -> dict[str, f
     return {
         "one call of LAPACK": library_estimate(problem, caller),
         "tasks in the calling thread": quick_estimate(problem, options or Options(), caller),
-        "tasks on CPU workers": team_estimate(problem, cores),
+        "tasks on CPU workers": team_estimate(problem, cores, options),
     }
 
 

@@ -80,10 +80,9 @@ def _of(a: Array, name: str) -> Callable[..., Any]:
 
 
 def hermitian_norm1(a: Array) -> float:
-    """Return the 1-norm of a Hermitian matrix, contiguous, from its lower triangle."""
+    """Return the 1-norm of a Hermitian or symmetric matrix, contiguous, from its lower triangle."""
     real = a.real.dtype
-    name = "lanhe" if a.dtype.kind == "c" else "lansy"
-    norm = lapack(name, a, ctypes.c_float if real.itemsize == 4 else ctypes.c_double)
+    norm = lapack("lansy", a, ctypes.c_float if real.itemsize == 4 else ctypes.c_double)
     work, letters = np.empty(len(a), real), b"1L"
     if not a.flags.f_contiguous:  # of the transpose, the norm is the same
         a, letters = a.T, b"1U"
