@@ -238,7 +238,7 @@ H200 = DeviceModel(
     kind="gpu", call_seconds=5e-6, launch_seconds=1.4e-5, issue_seconds=0.0, gemm_rate=57e12,
     gemm_half=32.0, gemm_inner_half=79.0, solve_half=7000.0, panel=Chain(2.7e-6, 1.5e-11),
     inverse=Chain(1e-7, 5e-11), library_lu=Chain(1.95e-6, 2.6e-10),
-    library_cholesky=Chain(4.5e-7, 2e-11), library_qr=Chain(2.5e-6, 3e-10),
+    library_cholesky=Chain(4.5e-7, 2e-11), library_qr=Chain(3.8e-6, 4.5e-10),
     factor_column=4e-7, panel_launch_seconds=1e-6,
     panel_slowdown=2.05, panel_growth=0.24, panel_share=0.1, reflector_slowdown=1.75,
     reflector_launch_seconds=2e-6, tile_share=0.25, index_seconds=2e-8, swap_seconds=2.4e-11,
