@@ -116,12 +116,12 @@ class ArrayStorage:
         self, source: Array | None, target: Array, rhs: Array | None = None, absent: int = 0
     ) -> None:
         self.source, self.target, self.rhs, self._absent = source, target, rhs, absent
-        self._staging: dict[str, Staging] = {}  # by device, each used by its own thread
-        self._working_in_target: set[str] = set()  # devices
+        self._staging: dict[Device, Staging] = {}  # each used by its device's own thread
+        self._working_in_target: set[Device] = set()
         self._touched: dict[int, slice] = {}  # first column -> rows that are to be stored
 
     def _on(self, device: Device) -> Staging:
-        return self._staging.setdefault(device.name, Staging(device))
+        return self._staging.setdefault(device, Staging(device))
 
     def home(self, device: Device, width: int) -> tuple[Array | None, bool]:
         """Return `target`: to CPU workers always, to a GPU's if it owns all columns."""
@@ -130,7 +130,7 @@ class ArrayStorage:
         place = device_index(self.target)
         whole = width == self.target.shape[1] and device.index == place
         if whole or (place is None and device.by_reference):
-            self._working_in_target.add(device.name)
+            self._working_in_target.add(device)
             return self.target, self.source is self.target
         return None, False
 
@@ -138,7 +138,7 @@ class ArrayStorage:
         self, device: Device, start: int, stop: int, target: Array, rows: slice = ALL_ROWS
     ) -> None:
         """Copy rows of the matrix, or of the right-hand sides, to `target`."""
-        if device.name in self._working_in_target:
+        if device in self._working_in_target:
             self._on(device).upload(self.target[:, start:stop], self.columns(start, stop))
         else:
             self.note_touched(start, rows)
