@@ -594,3 +594,27 @@ def test_cholesky_and_qr_of_several_thousand_rows(
     q, r = host(*qr(xp.asarray(a), mode="economic", client=cluster, panel=panel))
     assert qr_ratio(a, q, r) < LIMIT
     assert orthogonality_ratio(q) < LIMIT
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("on_host", [False, True])
+@pytest.mark.parametrize("n", [600, 1500])
+def test_ill_conditioned_diagonal_blocks(n: int, on_host: bool) -> None:
+    """Inverses of such blocks lose all digits, and are not used then."""
+    import cupy
+
+    rows = np.arange(n)
+    a = np.exp(-(((rows[:, None] - rows) / n * 10) ** 2)) + 1e-10 * np.eye(n)
+    b, there = a @ np.ones((n, 2)), np.asarray if on_host else cupy.asarray
+    eps, anorm = np.finfo(float).eps, np.abs(a).sum(axis=0).max()
+
+    def ratio(x: Any, right: Any) -> float:
+        x = host(x)
+        errors = np.abs(right - a @ x).sum(axis=0) / np.abs(x).sum(axis=0)
+        return float(errors.max() / (anorm * eps))
+
+    assert ratio(solve(there(a), there(b)), b) < RATIO_LIMIT
+    assert ratio(solve(there(a), there(b), assume_a="pos"), b) < RATIO_LIMIT
+    assert ratio(cho_factor(there(a)).solve(there(b)), b) < RATIO_LIMIT
+    assert ratio(lu_factor(there(a)).solve(there(b)), b) < RATIO_LIMIT
+    assert ratio(inv(there(a)), np.eye(n)) < RATIO_LIMIT

@@ -157,9 +157,9 @@ def a_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(gpu_choice, "current_gpu", lambda: 0)
     monkeypatch.setattr(routes, "current_profile", lambda: None)
     monkeypatch.setattr(gpu_choice, "SURE_TO_FIT_ON_GPU", 1 << 60)
-    gpu_choice._place.cache_clear()
+    gpu_choice._considered.cache_clear()
     yield
-    gpu_choice._place.cache_clear()
+    gpu_choice._considered.cache_clear()
 
 
 def test_a_gpu_takes_what_it_is_predicted_to_do_sooner(a_gpu: None) -> None:
@@ -174,7 +174,7 @@ def test_the_copies_count(a_gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
     computing, copies = min(gpu_routes(few.problem, 0).values()), copies_seconds(*few)
     assert copies > 2 * 512**2 * 8 / 20e9
     for seconds, expected in ((computing + copies / 2, None), (computing + 1.01 * copies, 0)):
-        gpu_choice._place.cache_clear()
+        gpu_choice._considered.cache_clear()
         monkeypatch.setattr(gpu_choice, "host_routes", lambda problem, s=seconds: {"tasks": s})
         assert gpu_for(few) == expected
 

@@ -15,7 +15,7 @@ from scipy.linalg import LinAlgWarning
 
 import hetero_la
 from hetero_la.algorithms.routines import ROUTINES
-from hetero_la.execution import one_call, stacks
+from hetero_la.execution import one_call, stack_runs
 from hetero_la.execution.execute import execute
 from hetero_la.planning.decisions import Problem, library_estimate, quick_estimate, team_estimate
 from hetero_la.planning.options import Options
@@ -67,16 +67,16 @@ def no_plan(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def in_threads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """All stacks are worth two threads; the list says how many each has got."""
-    monkeypatch.setattr(stacks, "usable_cores", lambda: 2)
-    monkeypatch.setattr(stacks, "_WORTH_A_THREAD", 1e-9)
-    monkeypatch.setattr(stacks, "_LONG_ENOUGH", 0)
-    started, original = [], stacks.for_parts
+    monkeypatch.setattr(stack_runs, "usable_cores", lambda: 2)
+    monkeypatch.setattr(stack_runs, "_WORTH_A_THREAD", 1e-9)
+    monkeypatch.setattr(stack_runs, "_LONG_ENOUGH", 0)
+    started, original = [], stack_runs.for_parts
 
     def counted(run: Callable[[slice], None], count: int, threads: int, size: int) -> None:
         started.append(threads)
         original(run, count, threads, size)
 
-    monkeypatch.setattr(stacks, "for_parts", counted)
+    monkeypatch.setattr(stack_runs, "for_parts", counted)
     monkeypatch.setattr("hetero_la.api.lstsq.for_parts", counted)
     return started
 
@@ -524,9 +524,9 @@ def one_gpu(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
         copied[...] = a
         return copied
 
-    monkeypatch.setattr(stacks, "is_device_array", lambda a: True)
-    monkeypatch.setattr(stacks, "column_major", column_major)
-    monkeypatch.setattr(stacks, "column_major_copy", column_major_copy)
+    monkeypatch.setattr(stack_runs, "is_device_array", lambda a: True)
+    monkeypatch.setattr(stack_runs, "column_major", column_major)
+    monkeypatch.setattr(stack_runs, "column_major_copy", column_major_copy)
     monkeypatch.setattr(stacks.routines, "out_of_memory", lambda: MemoryError)
     for name in stacks.routines.IN_PLACE:
         monkeypatch.setitem(stacks.routines.IN_PLACE, name, routine(name))

@@ -29,8 +29,9 @@ from hetero_la.execution.execute import execute
 from hetero_la.execution.report import Report
 from hetero_la.execution.resident_factors import Residency
 from hetero_la.execution.result import Result
-from hetero_la.execution.stacks import Stack, run_for_each, solve_each, solve_on_gpu
+from hetero_la.execution.stack_runs import Stack, run_for_each, solve_each, solve_on_gpu
 from hetero_la.numerics.conditioning import hermitian_norm1, reciprocal_condition
+from hetero_la.numerics.refinement import is_accurate
 from hetero_la.numerics.triangles import (
     complete_from_triangle,
     solve_with_triangle,
@@ -457,18 +458,24 @@ def _solve(routine: str, a: Any, rhs: Any, lower: bool, **how: Any) -> tuple[Any
     )
     if result.info:
         raise LinAlgError(not_positive_message(result.info))
+    x, kept = rhs if apart else result.solution, result.kept
+    if not x.size:
+        return turn(x), result.report
+    anorm, factor = hermitian_norm1(matrix), None if kept else result.factors
+    if is_device_array(factor):
+        factor = result.substitution("cholesky")
     if apart:
-        x = result.substitution("cholesky").solve(rhs) if rhs.size else rhs
-    else:
-        x = result.solution
-    kept = result.kept
-    if x.size:
-        factor = None if kept else result.factors
-        if is_device_array(factor):
-            factor = result.substitution("cholesky")
-        rcond = reciprocal_condition(
-            hermitian_norm1(matrix), factor, x,
-            lambda b, trans: kept.solve("cho_solve", b) if kept else None, "pocon", uplo="L",
-        )  # fmt: skip
-        warn_ill_conditioned(rcond, a.dtype)
+        x = _solve_on_device(result, matrix, anorm, rhs)
+    solve = (lambda b, trans: kept.solve("cho_solve", b)) if kept else None
+    rcond = reciprocal_condition(anorm, factor, x, solve, "pocon", uplo="L")
+    warn_ill_conditioned(rcond, a.dtype)
     return turn(x), result.report
+
+
+def _solve_on_device(result: Result, a: Any, anorm: float, b: Any) -> Any:
+    """Solve with the factor on the caller's GPU, in the stable way if the fast one is inaccurate."""
+    x = result.substitution("cholesky").solve(b)
+    if is_accurate(a, anorm, b, x, hermitian=True):
+        return x
+    y = solve_with_triangle(result.factors, b, lower=True)
+    return solve_with_triangle(result.factors, y, lower=True, adjoint=True)

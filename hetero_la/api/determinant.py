@@ -12,7 +12,7 @@ from hetero_la.api.stacks import array_function
 from hetero_la.checks.array_types import AnyArray, GpuArray, LazyOrAny, Numbers
 from hetero_la.checks.inputs import as_matrix, is_writable
 from hetero_la.execution.destination import can_hold_result
-from hetero_la.execution.stacks import Stack
+from hetero_la.execution.stack_runs import Stack
 from hetero_la.numerics.range_scaling import column_exponents, times_power_of_two
 from hetero_la.planning.options import RunOptions
 from hetero_la.scheduler.cluster.clients import ClientLike

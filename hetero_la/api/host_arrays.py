@@ -11,12 +11,12 @@ import numpy as np
 
 from hetero_la.api.factors import Factors
 from hetero_la.checks.inputs import common_dtype, lapack_dtype
-from hetero_la.execution.executor_choice import caller_gpu
 from hetero_la.execution.gpu_choice import HostProblem, gpu_for
 from hetero_la.execution.resident_factors import FactorsOnGpu
 from hetero_la.planning.decisions import Problem
 from hetero_la.tiles.arrays.forks import ProcessLock
 from hetero_la.tiles.arrays.transfer import is_device_array, on_device_index
+from hetero_la.tiles.kernels.gpu.device import GpuDevice
 from hetero_la.tiles.storage.host_copies import HostCopies
 
 #: Elements of a matrix below which no GPU is considered: the host is done within its copies.
@@ -35,13 +35,16 @@ class Work(NamedTuple):
         Columns that it makes beside the matrix and its right-hand sides.
     results : int
         Elements of the results.
+    holds : callable, optional
+        Takes the arrays by name, and returns whether what has been taken for granted holds.
     known : tuple of (str, object)
-        Arguments that take the place of those given, as something has been found out.
+        Arguments that take the place of those given then.
     """
 
     routine: str
     columns: int = 0
     results: int = 0
+    holds: Callable[[dict[str, Any]], bool] | None = None
     known: tuple[tuple[str, Any], ...] = ()
 
 
@@ -78,50 +81,54 @@ def on_a_gpu(
     except TypeError:  # which the call will raise
         return None
     arrays = {name: arguments[name] for name in core if arguments.get(name) is not None}
-    asked, known = _asked(work_of, arrays, arguments) if len(arrays) == len(core) else (None, ())
+    plain = all(type(a) is np.ndarray and a.ndim in (1, 2) and a.size for a in arrays.values())
+    free = arguments.get("client") is None and not arguments.get("options")
+    if len(arrays) < len(core) or not plain or not free:
+        return None
+    work, asked = _asked(work_of, list(arrays.values()), arguments)
     gpu = None if asked is None else gpu_for(asked)
-    if asked is None or gpu is None:
+    if work is None or asked is None or gpu is None:
+        return None
+    cast = {name: a.astype(asked.problem.dtype, copy=False) for name, a in arrays.items()}
+    if work.holds and not work.holds(cast):
         return None
     try:
         with _copying, on_device_index(gpu):
             copies = _copies(gpu)
-            dtype = asked.problem.dtype
-            given = {name: copies.to_gpu(a.astype(dtype, copy=False)) for name, a in arrays.items()}
-            found = function(**{**arguments, **given, **dict(known)})
+            given = {name: copies.to_gpu(a) for name, a in cast.items()}
+            found = function(**{**arguments, **given, **dict(work.known)})
             return (_home(found, copies),)
     except MemoryError:  # of the GPU
         return None
 
 
 def _asked(
-    work_of: WorkOf, arrays: dict[str, Any], arguments: dict[str, Any]
-) -> tuple[HostProblem | None, tuple[tuple[str, Any], ...]]:
-    """Return what is asked for, None if that is for the host alone, and what is known of it."""
-    plain = all(type(a) is np.ndarray and a.ndim in (1, 2) and a.size for a in arrays.values())
-    a, *beside = arrays.values()
-    if not plain or a.ndim != 2 or arguments.get("client") is not None or arguments.get("options"):
-        return None, ()
-    m, n = a.shape
-    work = work_of(arguments, m, n)
+    work_of: WorkOf, arrays: list[np.ndarray], arguments: dict[str, Any]
+) -> tuple[Work | None, HostProblem | None]:
+    """Return what is asked for; None if that is for the host alone, or an error."""
+    a, *beside = arrays
+    m, n = a.shape if a.ndim == 2 else (0, 0)
+    work = work_of(arguments, m, n) if m else None
     if work is None or any(len(b) != m for b in beside):
-        return None, ()
+        return None, None
     try:
         dtype = common_dtype(a.dtype, beside[0].dtype) if beside else lapack_dtype(a.dtype, "a")
     except ValueError:
-        return None, ()
+        return None, None
     nrhs = sum(b.size // m for b in beside) + work.columns
-    return HostProblem(Problem(work.routine, m, n, nrhs, dtype), work.results), work.known
+    return work, HostProblem(Problem(work.routine, m, n, nrhs, dtype), work.results)
 
 
 @functools.cache
 def _copies(gpu: int) -> HostCopies:
-    return HostCopies(caller_gpu(gpu))
+    return HostCopies(GpuDevice(gpu, "copies"))  # a device serves one thread at a time
 
 
 def _home(found: Any, copies: HostCopies) -> Any:
     """Copy results to the host."""
     if isinstance(found, Factors):
-        kept = FactorsOnGpu(*found)
+        square_or_tall = found.shape[0] >= found.shape[1]
+        kept = FactorsOnGpu(*found) if square_or_tall else None
         packed, other = _home(tuple(found), copies)
         return type(found)(packed, other, found.info, found._report, kept)
     if isinstance(found, tuple):

@@ -18,7 +18,7 @@ from hetero_la.execution.destination import source_of
 from hetero_la.execution.execute import execute
 from hetero_la.execution.one_call import takes_one_call
 from hetero_la.execution.report import Report, UnplannedReport
-from hetero_la.execution.stacks import for_parts, threads_for
+from hetero_la.execution.stack_runs import for_parts, threads_for
 from hetero_la.numerics.conditioning import reciprocal_condition_upper
 from hetero_la.numerics.range_scaling import needs_scaling, scaling_exponent, times_power_of_two
 from hetero_la.numerics.triangle_lstsq import require_convergence, square_lstsq

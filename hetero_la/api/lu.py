@@ -26,7 +26,7 @@ from hetero_la.execution.execute import execute
 from hetero_la.execution.executor_choice import require_options
 from hetero_la.execution.resident_factors import Residency
 from hetero_la.execution.result import Result
-from hetero_la.execution.stacks import Stack, run_for_each, solve_each, solve_on_gpu
+from hetero_la.execution.stack_runs import Stack, run_for_each, solve_each, solve_on_gpu
 from hetero_la.numerics.growth import require_little_growth
 from hetero_la.numerics.range_scaling import largest_entry
 from hetero_la.numerics.triangles import unit_lower_triangle, upper_triangle
@@ -276,7 +276,7 @@ def lu_solve(
     Notes
     -----
     LAPACK's ``xGETRS`` on the host, cuSOLVER's on a GPU.  With `LUFactors` of a host matrix that
-    GPUs of this process have kept, tile by tile on these.
+    GPUs of this process have kept, on these.
 
     Examples
     --------

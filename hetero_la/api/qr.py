@@ -16,7 +16,7 @@ from hetero_la.checks.warnings import warn
 from hetero_la.execution.execute import execute
 from hetero_la.execution.executor_choice import require_options
 from hetero_la.execution.resident_factors import Residency
-from hetero_la.execution.stacks import Stack, run_for_each
+from hetero_la.execution.stack_runs import Stack, run_for_each
 from hetero_la.numerics.triangles import upper_triangle, zero_upper_triangle
 from hetero_la.planning.options import RunOptions
 from hetero_la.scheduler.cluster.clients import ClientLike
@@ -33,9 +33,9 @@ NOT_GIVEN = object()
 
 def _factorization(arguments: dict[str, Any], m: int, n: int) -> Work | None:
     mode = arguments.get("mode", "full")
-    columns = {"full": m, "qr": m, "economic": min(m, n)}.get(mode, 0)
     if arguments.get("pivoting") or mode not in _MODES:
         return None
+    columns = {"full": m, "qr": m, "economic": min(m, n)}.get(mode, 0)
     return Work("explicit_q" if columns else "qr", columns, m * columns + m * n)
 
 

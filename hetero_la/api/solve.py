@@ -49,7 +49,7 @@ from hetero_la.execution.executor_choice import require_options
 from hetero_la.execution.report import Report
 from hetero_la.execution.resident_factors import Residency
 from hetero_la.execution.result import Result
-from hetero_la.execution.stacks import Stack, run_for_each, solve_on_gpu
+from hetero_la.execution.stack_runs import Stack, run_for_each, solve_on_gpu
 from hetero_la.execution.timeline import recording
 from hetero_la.numerics.conditioning import (
     norm1,
@@ -58,11 +58,19 @@ from hetero_la.numerics.conditioning import (
     stack_norm1,
 )
 from hetero_la.numerics.range_scaling import column_exponents, times_power_of_two
-from hetero_la.numerics.refinement import refine, refine_stack, tolerance
+from hetero_la.numerics.refinement import (
+    inverse_is_accurate,
+    is_accurate,
+    refine,
+    refine_stack,
+    tolerance,
+)
 from hetero_la.planning.options import Pivoting, RunOptions
 from hetero_la.scheduler.cluster.clients import ClientLike
 from hetero_la.tiles.arrays.finite import is_finite
 from hetero_la.tiles.arrays.transfer import array_module, is_device_array
+from hetero_la.tiles.kernels.gpu_libraries.cusolver import lu_solve
+from hetero_la.tiles.kernels.gpu_libraries.substitution import Substitution
 from hetero_la.tiles.storage.pivots import permutation
 
 #: Values of `assume_a` for a run: other structures take no longer than the copies to a GPU.
@@ -76,10 +84,15 @@ def _system_work(arguments: dict[str, Any], m: int, n: int) -> Work | None:
     structure, partial = arguments.get("assume_a"), arguments.get("pivot", "partial") == "partial"
     known = structure is None or isinstance(structure, str)
     routine = _RUNS.get(structure) if known and partial and m == n else None
-    if routine and structure is None:  # a full matrix is known from its corners
-        found = structure_for(arguments["a"], arguments["b"], None)
-        routine = routine if found.structure is Structure.GENERAL else None
-    return Work(routine, known=(("assume_a", structure or "gen"),)) if routine else None
+    if routine is None:
+        return None
+    if structure is not None:
+        return Work(routine)
+    return Work(routine, holds=_is_general, known=(("assume_a", "gen"),))
+
+
+def _is_general(arrays: dict[str, Any]) -> bool:
+    return structure_for(arrays["a"], arrays["b"], None).structure is Structure.GENERAL
 
 
 def _solve_stack(
@@ -292,7 +305,8 @@ def _solve_by_lu(
     a = a.T if transposed else a
     result = execute_lu("solve", a, rhs, residency=Residency.WORKERS, **how)
     anorm = _checked_norm(a, result)
-    x = refine(a, anorm, partial(_solve_with_factors, result, trans=0), rhs, result.solution)
+    again = partial(_solve_with_factors, result, trans=0, stable=True)
+    x = refine(a, anorm, again, rhs, result.solution)
     return x.reshape(b.shape), result.report
 
 
@@ -305,12 +319,16 @@ def _factor_and_solve(
     if b.size == 0:
         return b, result.report
     _require_solvable(result, anorm, b)
-    solve_with_factors = partial(_solve_with_factors, result, trans=2 if transposed else 0)
-    x = solve_with_factors(b)
-    if result.kept or not in_place:  # then the matrix is unchanged
-        matrix = a.T if transposed else a
-        anorm = norm1(matrix) if transposed else anorm
-        x = refine(matrix, anorm, solve_with_factors, b, x)
+    trans, changed = 2 if transposed else 0, in_place and not result.kept
+    x = _solve_with_factors(result, b, trans, stable=changed)
+    if changed:
+        return x, result.report
+    matrix = a.T if transposed else a
+    anorm = norm1(matrix) if transposed else anorm
+    x = refine(matrix, anorm, partial(_solve_with_factors, result, trans=trans), b, x)
+    if is_device_array(b) and not is_accurate(matrix, anorm, b, x):
+        again = partial(_solve_with_factors, result, trans=trans, stable=True)
+        x = refine(matrix, anorm, again, b, again(b))
     return x, result.report
 
 
@@ -337,8 +355,11 @@ def _inverse_on_device(a: Any, **how: Any) -> Any:
     result = execute("lu", a, **how)
     if result.info:
         raise LinAlgError(singular_message(result.info))
-    x = result.substitution("lu").inverse()
-    warn_ill_conditioned(reciprocal(norm1(a), norm1(x)), a.dtype)
+    xp, anorm = array_module(a), norm1(a)
+    x = Substitution(result.factors, "lu", result.piv, order=256).inverse()
+    if not inverse_is_accurate(a, anorm, x):
+        x = _solve_with_factors(result, xp.eye(len(a), dtype=a.dtype), 0, stable=True)
+    warn_ill_conditioned(reciprocal(anorm, norm1(x)), a.dtype)
     return x
 
 
@@ -353,19 +374,27 @@ def _require_solvable(result: Result, anorm: float, like: Any) -> None:
     warn_ill_conditioned(rcond, like.dtype)
 
 
-def _solve_with_factors(result: Result, b: Any, trans: int) -> Any:
-    """Solve with the factors of a run, wherever they are."""
+def _solve_with_factors(result: Result, b: Any, trans: int, *, stable: bool = False) -> Any:
+    """Solve with the factors of a run, wherever they are.
+
+    On the caller's GPU that is fast, but backward stable only if `stable`.
+    """
     if result.kept:
         return result.kept.solve_lu(permutation(result.piv, len(b)), b, adjoint=trans == 2)
     if not is_device_array(b):
         return scipy.linalg.lu_solve((result.factors, result.piv), b, trans, check_finite=False)
-    return result.substitution("lu").solve(b, adjoint=trans == 2)
+    if not stable:
+        return result.substitution("lu").solve(b, adjoint=trans == 2)
+    xp = array_module(b)
+    x = xp.array(b, order="F")
+    lu_solve(result.factors, xp.asarray(result.piv), x, adjoint=trans == 2)
+    return x
 
 
 def _inverse_work(arguments: dict[str, Any], m: int, n: int) -> Work | None:
-    if m != n or arguments.get("assume_a") not in (None, "gen", "general"):
-        return None
-    return Work("inverse", n, n * n)
+    structure = arguments.get("assume_a", "gen")
+    general = structure is None or (isinstance(structure, str) and structure in ("gen", "general"))
+    return Work("inverse", n, n * n) if m == n and general else None
 
 
 def _invert_stack(

@@ -12,7 +12,7 @@ import scipy.linalg
 from numpy.linalg import LinAlgError
 
 from hetero_la.checks.warnings import singular_message, warn_ill_conditioned
-from hetero_la.execution.stacks import for_parts
+from hetero_la.execution.stack_runs import for_parts
 from hetero_la.numerics.band_matrices import (
     BandFactors,
     bandwidths,

@@ -8,10 +8,12 @@ from typing import NamedTuple
 from hetero_la.algorithms.routines import ROUTINES
 from hetero_la.execution.executor_choice import INLINE_LIMIT, caller_gpu
 from hetero_la.execution.one_call import SURE_TO_FIT_ON_GPU
+from hetero_la.execution.resident_factors import release_copies
 from hetero_la.execution.timeline import recording
-from hetero_la.planning.decisions import Problem, nearby_problem
+from hetero_la.planning.decisions import Problem, nearby_problem, rounded_size
 from hetero_la.planning.routes import copies_seconds, gpu_routes, host_routes
 from hetero_la.scheduler.cluster.clients import running_client
+from hetero_la.scheduler.cluster.devices import current_worker
 from hetero_la.tiles.arrays.transfer import current_gpu, forked_after_cuda, gpu_count
 
 #: Operations of runs for which a GPU is considered at all: fewer are done on the host before a GPU
@@ -29,28 +31,31 @@ class HostProblem(NamedTuple):
 
 
 def gpu_for(asked: HostProblem) -> int | None:
-    """Return the GPU on which the result is predicted to be there first; None for the host."""
-    if running_client() is not None or recording() or forked_after_cuda():
+    """Return the GPU on which the result is predicted to be there first; None for the host.
+
+    A client's workers, and a recorder, which wants tasks, have priority; and a Dask task has the cores
+    of its worker.
+    """
+    if running_client() or recording() or current_worker() or forked_after_cuda():
         return None
     _, m, n, nrhs, dtype = asked.problem
-    place = _place(asked._replace(problem=nearby_problem(asked.problem)))
-    if place is None:
+    if not _considered(HostProblem(nearby_problem(asked.problem), rounded_size(asked.results))):
         return None
-    needed = _COPIES * m * (n + nrhs) * dtype.itemsize
-    fits = needed <= SURE_TO_FIT_ON_GPU or needed <= caller_gpu(place).free_bytes()
-    return place if fits else None
+    gpu, needed = current_gpu(), _COPIES * m * (n + nrhs) * dtype.itemsize
+    fits = needed <= SURE_TO_FIT_ON_GPU or needed <= caller_gpu(gpu).free_bytes()
+    return gpu if fits or (release_copies() and needed <= caller_gpu(gpu).free_bytes()) else None
 
 
 @functools.lru_cache(maxsize=1024)
-def _place(asked: HostProblem) -> int | None:
+def _considered(asked: HostProblem) -> bool:
+    """Return whether a GPU is predicted to be faster, with the copies there and back."""
     routine, *sizes, _ = asked.problem
     likely = _FEWEST_FLOPS < ROUTINES[routine].flops(*sizes) < _MOST_FLOPS
     if not likely or not gpu_count():
-        return None
-    gpu = current_gpu()
-    computing = min(gpu_routes(asked.problem, gpu).values())
+        return False
+    computing = min(gpu_routes(asked.problem, current_gpu()).values())
     # A longer run loads and stores columns while it computes, on a cluster's workers.
     if computing >= INLINE_LIMIT["gpu"]:
-        return None
+        return False
     there = computing + copies_seconds(*asked)
-    return gpu if there < min(host_routes(asked.problem).values()) else None
+    return there < min(host_routes(asked.problem).values())

@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 
 from hetero_la.execution.timeline import traced
+from hetero_la.numerics.triangles import solve_with_triangle
 from hetero_la.planning.plan import Plan
 from hetero_la.planning.planner import follow_up
 from hetero_la.scheduler.on_dask.threads import run_local
 from hetero_la.scheduler.run.job import Outcome
 from hetero_la.scheduler.run.step_memory import Name
 from hetero_la.tiles.arrays.errors import RunAbortedError
-from hetero_la.tiles.arrays.transfer import on_device_of, to_device, to_host
+from hetero_la.tiles.arrays.transfer import forked_after_cuda, on_device_of, to_device, to_host
 from hetero_la.tiles.kernels.gpu_libraries.cusolver import lu_solve, multiply_by_q, solve_upper
-from hetero_la.tiles.kernels.gpu_libraries.substitution import Substitution
 from hetero_la.tiles.storage.shard import ArrayStorage, Shard
 
 
@@ -137,13 +137,12 @@ class FactorsOnGpu(KeptFactors):
     def __init__(self, packed: Any, beside: Any) -> None:
         self._arrays: tuple[Any, Any] | None = (packed, beside)
         self._copies = True
-        self._substitution: Substitution | None = None
         _copies.add(self)
 
     def release(self) -> None:
         """Free the memory."""
         _copies.discard(self)
-        self._arrays = self._substitution = None
+        self._arrays = None
 
     @property
     def dtype(self) -> Any:
@@ -152,8 +151,8 @@ class FactorsOnGpu(KeptFactors):
 
     @property
     def there(self) -> bool:
-        """Whether the factors have not been released."""
-        return self._arrays is not None
+        """Whether the factors have not been released, and can be used in this process."""
+        return self._arrays is not None and not forked_after_cuda()
 
     def solve(self, routine: str, b: np.ndarray) -> np.ndarray:
         """Apply the factors to columns on the host, as a run of the routine does."""
@@ -173,10 +172,11 @@ class FactorsOnGpu(KeptFactors):
         if routine != "cho_solve":
             lu_solve(packed, beside, b, adjoint=routine == "lu_solve_adjoint")
             return b
-        if self._substitution is None:
-            # Of U, the lower triangle of A^T was factored: its array is the transpose of this one.
-            self._substitution = Substitution(packed if beside else packed.T, "cholesky")
-        return self._substitution.solve(b)
+        # Of U, the lower triangle of A^T was factored: its array is the transpose of this one.
+        lower = packed if beside else packed.T
+        return solve_with_triangle(
+            lower, solve_with_triangle(lower, b, lower=True), lower=True, adjoint=True
+        )
 
     def solve_lu(self, perm: np.ndarray, b: np.ndarray, adjoint: bool = False) -> np.ndarray:
         """Solve A X = B or A^H X = B."""

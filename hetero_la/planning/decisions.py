@@ -239,16 +239,16 @@ def library_estimate(problem: Problem, worker: WorkerInfo) -> float:
 
 def nearby_problem(problem: Problem) -> Problem:
     """Return the problem that stands for others of about its size: few predictions are enough."""
-    m, n, nrhs = map(_rounded, problem[1:4])
+    m, n, nrhs = map(rounded_size, problem[1:4])
     return problem._replace(m=m, n=n, nrhs=nrhs)
 
 
-def _rounded(size: int) -> int:
+def rounded_size(size: int) -> int:
     """Return the next size with three binary digits.
 
     Examples
     --------
-    >>> [_rounded(size) for size in (0, 7, 10, 1000, 1025)]
+    >>> [rounded_size(size) for size in (0, 7, 10, 1000, 1025)]
     [0, 7, 10, 1024, 1280]
     """
     shift = max(size.bit_length() - 3, 0)

@@ -218,9 +218,8 @@ def copy_and_wait(target: Array, source: Array) -> None:
         if source.ndim == 2 and not is_column_major(source):
             source = source.copy(order="F")
         stream = _copy_stream(onboard.device.id, threading.get_ident())
-        if onboard is not target:
-            # The user's stream may still be writing the source.
-            stream.wait_event(sys.modules["cupy"].cuda.get_current_stream().record())
+        # The user's stream may still be writing the source, or using what the target's memory was.
+        stream.wait_event(sys.modules["cupy"].cuda.get_current_stream().record())
         enqueue_copy(target, source, stream.ptr)
         stream.synchronize()
 

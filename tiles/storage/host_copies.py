@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -32,14 +33,8 @@ class HostCopies:
             return self.to_gpu(a[:, None])[:, 0]
         if not is_column_major(a) and is_column_major(a.T):
             return self.to_gpu(a.T).T
-        with self._device.activate():
-            copy = self._device.empty(a.shape, a.dtype)
-            if a.nbytes <= _SMALL and is_column_major(a):
-                self._device.copy(copy, a, Queue.COPY)
-                self._device.synchronize()
-            else:
-                self._staging.upload(copy, a)
-                self._staging.flush()
+        copy = self._device.empty(a.shape, a.dtype)
+        self._copy(copy, a, self._staging.upload)
         return copy
 
     def to_host(self, a: Any) -> np.ndarray:
@@ -50,13 +45,22 @@ class HostCopies:
             return self.to_host(a[:, None])[:, 0]
         if not is_column_major(a) and is_column_major(a.T):
             return self.to_host(a.T).T
-        with self._device.activate():
-            copy = np.empty(a.shape, a.dtype, order="F")
-            a = a if is_column_major(a) else a.copy(order="F")
-            if a.nbytes <= _SMALL:
-                self._device.copy(copy, a, Queue.COPY)
-                self._device.synchronize()
-            else:
-                self._staging.download(copy, a)
-                self._staging.flush()
+        a = a if is_column_major(a) else a.copy(order="F")
+        copy = np.empty(a.shape, a.dtype, order="F")
+        self._copy(copy, a, self._staging.download)
         return copy
+
+    def _copy(self, target: Any, source: Any, staged: Callable[[Any, Any], None]) -> None:
+        """Copy and wait; large arrays by the pinned buffers, which an interrupt makes unusable."""
+        with self._device.activate():
+            try:
+                if target.nbytes <= _SMALL and is_column_major(source):
+                    self._device.copy(target, source, Queue.COPY)
+                    self._device.synchronize()
+                else:
+                    staged(target, source)
+                    self._staging.flush()
+            except BaseException:
+                self._device.synchronize()
+                self._staging = Staging(self._device)
+                raise

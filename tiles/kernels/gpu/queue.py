@@ -58,8 +58,8 @@ def allocate(shape: tuple[int, ...], dtype: Any) -> Any:
 
 
 def operation(letter: str, dtype: np.dtype) -> int:
-    """Return the cublasOperation_t of "n" or "c"; real matrices are only transposed."""
-    return {"n": 0, "c": 2 if dtype.kind == "c" else 1}[letter]
+    """Return the cublasOperation_t of "n", "t" or "c"; real matrices are only transposed."""
+    return {"n": 0, "t": 1, "c": 2 if dtype.kind == "c" else 1}[letter]
 
 
 @functools.cache
@@ -72,6 +72,13 @@ def host_scalar(value: int, dtype: np.dtype) -> tuple[int, np.ndarray]:
 @functools.cache
 def cublas_function(routine: str, dtype: np.dtype) -> Any:
     return getattr(_library("cublas"), LETTER[dtype.char] + routine)
+
+
+def cublas_handle() -> int:
+    """Return CuPy's handle of cuBLAS on the current GPU; its calls are on the current stream."""
+    from cupy.cuda import device
+
+    return int(device.get_cublas_handle())
 
 
 def gemm(

@@ -1,7 +1,8 @@
 """Solves with triangular factors on a GPU, by the inverses of their diagonal blocks.
 
 For a few right-hand sides cuBLAS's trsm takes about a microsecond a row, one row after
-the other.  With the inverses of the diagonal blocks, a block of rows takes two products.
+the other.  With the inverses of the diagonal blocks, a block of rows takes two products.  That is
+not backward stable where the blocks are ill-conditioned: who uses a solution looks at its residual.
 """
 
 from __future__ import annotations
@@ -13,7 +14,15 @@ import numpy as np
 
 from hetero_la.tiles.kernels.device import Array
 from hetero_la.tiles.kernels.gpu.common import PERMUTE
-from hetero_la.tiles.kernels.gpu.queue import Block, block, gemm, gemm_batch, trsm, trsm_batch
+from hetero_la.tiles.kernels.gpu.queue import (
+    Block,
+    block,
+    cublas_handle,
+    gemm,
+    gemm_batch,
+    trsm,
+    trsm_batch,
+)
 from hetero_la.tiles.kernels.gpu.sources import module
 from hetero_la.tiles.kernels.gpu_libraries.norms import (
     column_sums,
@@ -47,11 +56,16 @@ class Substitution:
         What they are: L with a unit diagonal and U; L, with L^H; or an upper triangle.
     piv : array of int, shape (n,), optional
         Row interchanges of LU.
+    order : int, optional
+        Order of the diagonal blocks: the leaf's, 256, times a power of two.  The error of a solve
+        grows with their condition numbers, and so with the order.
     """
 
-    def __init__(self, factors: Array, form: str, piv: Array | None = None) -> None:
+    def __init__(
+        self, factors: Array, form: str, piv: Array | None = None, *, order: int = _BLOCK
+    ) -> None:
         self._n, self._factors, self._steps = len(factors), block(factors), _FORMS[form]
-        self._nb = min(_BLOCK, self._n)
+        self._nb = min(order, self._n)
         self._kept = factors  # `_factors` is but its address
         self._rows = None if piv is None else _row_order(piv, self._n)
         triangles = sorted({triangle for triangle, _ in self._steps})
@@ -86,10 +100,10 @@ class Substitution:
         n, T, W = self._n, self._factors, block(self._inverses[triangle])
         count, rest = divmod(n, _LEAF)
         if count:
-            trsm_batch(_handle(), triangle, unit, T, W, leaves, _LEAF, count)
+            trsm_batch(cublas_handle(), triangle, unit, T, W, leaves, _LEAF, count)
         if rest:
             at, form = count * _LEAF, Triangular(triangle, "n", unit)
-            trsm(_handle(), form, T.at(at, at), W.at(at % self._nb, at), rest, rest)
+            trsm(cublas_handle(), form, T.at(at, at), W.at(at % self._nb, at), rest, rest)
 
     def _join_leaves(self, triangle: str) -> None:
         """Complete the inverses of the diagonal blocks: pairs of leaves, pairs of pairs, ..."""
@@ -134,9 +148,9 @@ class Substitution:
         product = cupy.empty((count, m * n), T.dtype)
         P, inner = Block(product.data.ptr, m, T.dtype), step * (T.ld + 1)
         shape, steps = (m, n, n), (inner, apart, m * n)
-        gemm_batch(_handle(), 1, T.at(*across), right, 0, P, shape, steps, count)
+        gemm_batch(cublas_handle(), 1, T.at(*across), right, 0, P, shape, steps, count)
         shape, steps = (m, n, m), (apart, m * n, apart)
-        gemm_batch(_handle(), -1, left, P, 0, first.at(*target), shape, steps, count)
+        gemm_batch(cublas_handle(), -1, left, P, 0, first.at(*target), shape, steps, count)
 
     def solve(self, b: Array, *, adjoint: bool = False) -> Array:
         """Return A^-1 B, or A^-H B, for B of shape (n, p)."""
@@ -169,7 +183,7 @@ class Substitution:
         With `triangular`, X and Y are lower triangles.
         """
         n, nb, T, W = self._n, self._nb, self._factors, block(self._inverses[triangle])
-        X, Y, handle = block(x), block(y), _handle()
+        X, Y, handle = block(x), block(y), cublas_handle()
         down = (triangle == "l") != adjoint
         starts = range(0, n, nb)
         form = "cn" if adjoint else "nn"
@@ -239,10 +253,3 @@ def _row_order(piv: Array, n: int) -> Array:
     kernel = module(PERMUTE).get_function("row_order")
     kernel((1,), (256,), (piv, n, rows), shared_mem=8 * n)
     return rows
-
-
-def _handle() -> int:
-    """Return CuPy's handle of cuBLAS, which uses the current stream."""
-    from cupy.cuda import device
-
-    return int(device.get_cublas_handle())

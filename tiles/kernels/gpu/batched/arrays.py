@@ -13,14 +13,13 @@ import numpy as np
 
 from hetero_la.tiles.kernels.device import Array
 from hetero_la.tiles.kernels.gpu.common import ceil_div, source
-from hetero_la.tiles.kernels.gpu.queue import Block, Triple, cublas_function, host_scalar
+from hetero_la.tiles.kernels.gpu.queue import Block, Triple, cublas_handle, gemm_batch
 from hetero_la.tiles.kernels.gpu.sources import Source, module
 
 #: Largest order of matrices for which batched routines are called: beyond it a run for each
 #: matrix fills the GPU, and cuBLAS's batched LU is slow (CuPy calls it up to 256).
 MOST = 512
 _THREADS = 256  # of a block that has a matrix
-_OPERATION = {"n": 0, "t": 1, "c": 2}  # cublasOperation_t
 
 
 class Batch(NamedTuple):
@@ -109,13 +108,6 @@ def addresses(a: Array) -> Array:
     return cupy.arange(first, first + len(a) * step, step, dtype=np.uintp)
 
 
-def cublas_handle() -> int:
-    """Return CuPy's handle on the current GPU; its calls are on the current stream."""
-    from cupy.cuda import device
-
-    return int(device.get_cublas_handle())
-
-
 def gemm(
     alpha: int, A: Batch, B: Batch, beta: int, C: Batch, shape: Triple, trans: str = "nn"
 ) -> None:
@@ -123,10 +115,7 @@ def gemm(
 
     "t" stands for A^T or B^T, and "c" for A^H or B^H.
     """
-    dtype = C.block.dtype
-    cublas_function("gemmStridedBatched", dtype)(
-        cublas_handle(), _OPERATION[trans[0]], _OPERATION[trans[1]], *shape,
-        host_scalar(alpha, dtype)[0], A.block.pointer, A.block.ld, A.step,
-        B.block.pointer, B.block.ld, B.step,
-        host_scalar(beta, dtype)[0], C.block.pointer, C.block.ld, C.step, C.matrices,
-    )  # fmt: skip
+    blocks, steps = (A.block, B.block, C.block), (A.step, B.step, C.step)
+    gemm_batch(
+        cublas_handle(), alpha, *blocks[:2], beta, blocks[2], shape, steps, C.matrices, trans
+    )

@@ -12,11 +12,10 @@ from hetero_la.tiles.kernels.gpu.batched.arrays import (
     as_column_major,
     column_major,
     column_major_copy,
-    cublas_handle,
     launch,
 )
 from hetero_la.tiles.kernels.gpu.common import ceil_div
-from hetero_la.tiles.kernels.gpu.queue import cublas_function
+from hetero_la.tiles.kernels.gpu.queue import cublas_function, cublas_handle
 
 
 class Factored(NamedTuple):

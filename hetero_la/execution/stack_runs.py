@@ -15,7 +15,7 @@ from hetero_la.planning.decisions import Problem
 from hetero_la.scheduler.cluster.plugins import blas_bound
 from hetero_la.tiles.arrays.transfer import is_device_array
 from hetero_la.tiles.kernels.cpu.device import copy_on_host, usable_cores
-from hetero_la.tiles.kernels.gpu.batched import routines
+from hetero_la.tiles.kernels.gpu.batched import functions
 from hetero_la.tiles.kernels.gpu.batched.arrays import column_major, column_major_copy
 
 #: Elements of a matrix from which LAPACK takes longer than threads to hand over the interpreter.
@@ -80,6 +80,7 @@ def run_for_each(
         return None
     (count, m, n), nrhs = a.shape, columns if b is None else b.shape[2]
     if is_device_array(a):
+        assert b is None  # `solve_on_gpu` takes right-hand sides
         return _run_on_gpu(ROUTINES[routine].library, a, columns, then)
     if count < usable_cores() or not takes_one_call(routine, a[0], nrhs):
         return None
@@ -110,26 +111,26 @@ def run_for_each(
 
 
 def _run_on_gpu(name: str, a: Any, columns: int, then: Then | None) -> Stack | None:
-    """Run what `lapack` has by this name on a stack that is on the current GPU."""
-    if not routines.takes(name, a.shape):
+    """Run the batched routine of this name on a stack that is on the current GPU."""
+    if name not in functions.IN_PLACE or not functions.takes(name, a.shape):
         return None
     count, m, _ = a.shape
     try:
         factors = column_major_copy(a)
         beside = column_major(count, m, columns, a.dtype)
-        done = Stack(factors, beside, routines.IN_PLACE[name](factors, beside))
+        done = Stack(factors, beside, functions.IN_PLACE[name](factors, beside))
         return done._replace(found=then(done, slice(0, count))) if then else done
-    except routines.out_of_memory():  # one matrix after another takes less
+    except functions.out_of_memory():  # one matrix after another takes less
         return None
 
 
 def solve_on_gpu(name: str, a: Any, *rest: Any, client: Any = None, **options: Any) -> Any:
-    """Return what a function of `routines.SOLVES` does; None where `run_for_each` does."""
-    if client is not None or options or not routines.takes(name, a.shape):
+    """Return what a function of `functions.SOLVES` does; None where `run_for_each` does."""
+    if client is not None or options or not functions.takes(name, a.shape):
         return None
     try:
-        return routines.SOLVES[name](a, *rest)
-    except routines.out_of_memory():
+        return functions.SOLVES[name](a, *rest)
+    except functions.out_of_memory():
         return None
 
 
