@@ -527,9 +527,9 @@ def one_gpu(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
     monkeypatch.setattr(stack_runs, "is_device_array", lambda a: True)
     monkeypatch.setattr(stack_runs, "column_major", column_major)
     monkeypatch.setattr(stack_runs, "column_major_copy", column_major_copy)
-    monkeypatch.setattr(stacks.routines, "out_of_memory", lambda: MemoryError)
-    for name in stacks.routines.IN_PLACE:
-        monkeypatch.setitem(stacks.routines.IN_PLACE, name, routine(name))
+    monkeypatch.setattr(stack_runs.functions, "out_of_memory", lambda: MemoryError)
+    for name in stack_runs.functions.IN_PLACE:
+        monkeypatch.setitem(stack_runs.functions.IN_PLACE, name, routine(name))
     return calls
 
 
@@ -561,7 +561,7 @@ def test_a_gpu_without_room_for_a_stack_takes_one_matrix_after_another(
     def full(a: Any, b: Any) -> None:
         raise MemoryError
 
-    monkeypatch.setitem(stacks.routines.IN_PLACE, "lu", full)
+    monkeypatch.setitem(stack_runs.functions.IN_PLACE, "lu", full)
     a = random(30, 6).reshape(5, 6, 6)
     assert np.allclose(hetero_la.det(a), scipy.linalg.det(a))
     assert one_gpu == []
