@@ -33,8 +33,8 @@ class HostProblem(NamedTuple):
 def gpu_for(asked: HostProblem) -> int | None:
     """Return the GPU on which the result is predicted to be there first; None for the host.
 
-    A client's workers, and a recorder, which wants tasks, have priority; and a Dask task has the cores
-    of its worker.
+    A client's workers, and a recorder, which wants tasks, have priority; and a Dask task has its
+    worker's cores.
     """
     if running_client() or recording() or current_worker() or forked_after_cuda():
         return None
