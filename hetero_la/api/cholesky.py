@@ -473,7 +473,7 @@ def _solve(routine: str, a: Any, rhs: Any, lower: bool, **how: Any) -> tuple[Any
 
 
 def _solve_on_device(result: Result, a: Any, anorm: float, b: Any) -> Any:
-    """Solve with the factor on the caller's GPU, and anew in the stable way if that is inaccurate."""
+    """Solve with the factor on the caller's GPU; if that is inaccurate, anew in the stable way."""
     x = result.substitution("cholesky").solve(b)
     if is_accurate(a, anorm, b, x, hermitian=True):
         return x
