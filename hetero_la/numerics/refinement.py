@@ -165,7 +165,8 @@ def inverse_is_accurate(a: Any, anorm: float, x: Any) -> bool:
     xp, n = array_module(x), len(x)
     signs = xp.asarray(np.random.default_rng(n).choice([-1.0, 1.0], n))
     with np.errstate(all="ignore"):  # overflow shows in the result
-        combined = (signs / xp.abs(x).sum(axis=0, dtype=np.float64)).astype(x.real.dtype)
+        sums = norms.column_sums(x) if is_device_array(x) else np.abs(x).sum(axis=0, dtype=float)
+        combined = (signs / sums).astype(x.real.dtype)
         left = a @ (x @ combined) - combined
         error = float(xp.abs(left).sum(dtype=np.float64))
     return error <= _COMBINED * n * float(np.finfo(x.dtype).eps) * anorm
