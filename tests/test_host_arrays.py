@@ -156,7 +156,7 @@ def a_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(gpu_choice, "gpu_count", lambda: 1)
     monkeypatch.setattr(gpu_choice, "current_gpu", lambda: 0)
     monkeypatch.setattr(routes, "current_profile", lambda: None)
-    monkeypatch.setattr(gpu_choice, "SURE_TO_FIT_ON_GPU", 1 << 60)
+    monkeypatch.setattr(gpu_choice, "fits", lambda size, gpu: True)
     gpu_choice._considered.cache_clear()
     yield
     gpu_choice._considered.cache_clear()

@@ -48,9 +48,7 @@ def _diagonals(a: Any, check_finite: bool, **how: Any) -> tuple[Any, Any] | None
     return done.found if done and is_finite(done.found[0]) else None
 
 
-def _det_stack(
-    a: Any, overwrite_a: bool = False, check_finite: bool = True, **how: Any
-) -> Any:  # fmt: skip
+def _det_stack(a: Any, overwrite_a: bool = False, check_finite: bool = True, **how: Any) -> Any:
     """Compute `det` of a stack."""
     found = _diagonals(a, check_finite, **how)
     return None if found is None else _dets(*found)

@@ -6,8 +6,8 @@ import functools
 from typing import NamedTuple
 
 from hetero_la.algorithms.routines import ROUTINES
-from hetero_la.execution.executor_choice import INLINE_LIMIT, caller_gpu
-from hetero_la.execution.one_call import SURE_TO_FIT_ON_GPU
+from hetero_la.execution.executor_choice import INLINE_LIMIT
+from hetero_la.execution.one_call import fits
 from hetero_la.execution.resident_factors import release_copies
 from hetero_la.execution.timeline import recording
 from hetero_la.planning.decisions import Problem, nearby_problem, rounded_size
@@ -42,8 +42,7 @@ def gpu_for(asked: HostProblem) -> int | None:
     if not _considered(HostProblem(nearby_problem(asked.problem), rounded_size(asked.results))):
         return None
     gpu, needed = current_gpu(), _COPIES * m * (n + nrhs) * dtype.itemsize
-    fits = needed <= SURE_TO_FIT_ON_GPU or needed <= caller_gpu(gpu).free_bytes()
-    return gpu if fits or (release_copies() and needed <= caller_gpu(gpu).free_bytes()) else None
+    return gpu if fits(needed, gpu) or (release_copies() and fits(needed, gpu)) else None
 
 
 @functools.lru_cache(maxsize=1024)

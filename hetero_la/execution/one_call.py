@@ -45,7 +45,7 @@ _GAIN = 1.1
 #: docs/performance.md).
 _LONGEST = 0.5
 #: Bytes of a result up to which free memory is not looked up: that takes as long as a small run.
-_SURE_TO_FIT, SURE_TO_FIT_ON_GPU = 1 << 24, 1 << 28
+_SURE_TO_FIT, _SURE_TO_FIT_ON_GPU = 1 << 24, 1 << 28
 
 
 def takes_one_call(
@@ -70,7 +70,7 @@ def takes_one_call(
     if library_call(routine, gpu) is None or recording():
         return False
     size = 0 if in_place else m * (n + nrhs) * a.itemsize
-    if not m or not n or not _fits(size, gpu):
+    if not m or not n or not fits(size, gpu):
         return False
     client = running_client()
     if client and getattr(client.cluster, "options", None):
@@ -80,10 +80,11 @@ def takes_one_call(
     return _is_fastest(routine, m, n, nrhs, a.dtype, client is not None, gpu)
 
 
-def _fits(size: int, gpu: int | None) -> bool:
+def fits(size: int, gpu: int | None) -> bool:
+    """Return whether so many bytes are free on a GPU, or on the host."""
     if gpu is None:
         return size <= _SURE_TO_FIT or size <= available_memory()
-    return size <= SURE_TO_FIT_ON_GPU or size <= caller_gpu(gpu).free_bytes()
+    return size <= _SURE_TO_FIT_ON_GPU or size <= caller_gpu(gpu).free_bytes()
 
 
 @functools.lru_cache(maxsize=1024)

@@ -72,12 +72,12 @@ def stack_norm1(a: np.ndarray) -> np.ndarray:
     >>> stack_norm1(np.array([[[1.0, -2.0], [3.0, 4.0]]]))
     array([6.])
     """
-    norms, step = np.empty(len(a)), max(_BLOCK // a[0].size, 1)
+    found, step = np.empty(len(a)), max(_BLOCK // a[0].size, 1)
     with np.errstate(over="ignore"):  # infinity is a valid result
         for start in range(0, len(a), step):
             moduli = np.abs(a[start : start + step])
-            norms[start : start + step] = moduli.sum(axis=1, dtype=np.float64).max(axis=1)
-    return norms
+            found[start : start + step] = moduli.sum(axis=1, dtype=np.float64).max(axis=1)
+    return found
 
 
 def hermitian_norm1(a: Any) -> float:

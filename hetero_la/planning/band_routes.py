@@ -14,7 +14,6 @@ and its operations.  Copies cost what the profile says of the link to a GPU.
 from __future__ import annotations
 
 import functools
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -90,9 +89,8 @@ def cusparse_pays(b: Any) -> bool:
 
 
 def _caller(a: Any) -> WorkerInfo:
-    index = device_index(a)
-    caller = calling_thread()
-    return caller if index is None else replace(caller, kind="gpu", device=index)
+    """Return the calling thread as a worker where the matrix is."""
+    return calling_thread(gpu=device_index(a))
 
 
 def _band_seconds(
