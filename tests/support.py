@@ -40,7 +40,7 @@ from hetero_la.scheduler.run.runner import Runner
 from hetero_la.scheduler.run.step_memory import Name
 from hetero_la.testing.matrices import generate
 from hetero_la.tiles.arrays.transfer import to_host
-from hetero_la.tiles.kernels.cpu.device import CpuDevice
+from hetero_la.tiles.kernels.cpu.device import CpuDevice, VirtualGpu
 from hetero_la.tiles.kernels.device import Device, KernelOptions, Queue
 from hetero_la.tiles.storage.layout import TileLayout
 from hetero_la.tiles.storage.shard import ArrayStorage, local_width
@@ -611,3 +611,19 @@ class LazyGpu(CpuDevice):
     @contextlib.contextmanager
     def activate(self) -> Iterator[None]:
         yield
+
+
+def run_in_all_ways(
+    routine: str, given: Problem, owners: int, panel: bool, depth: int
+) -> Iterator[tuple[NDArray, Values]]:
+    """Run a routine's programs by threads, on lazy GPUs, by messages, and in shared memory."""
+    made = set_up(given.layout, owners, panel_worker=panel, depth=depth, routine=routine)
+    engine, cpu = Engine(depth), [CpuDevice()] * panel
+    for devices in (
+        [*(VirtualGpu() for _ in range(owners)), *cpu],
+        [*(LazyGpu(engine) for _ in range(owners)), *cpu],
+    ):
+        yield run_in_threads(made, devices, given.a, given.b)
+    yield run_by_messages(made, given.a, given.b, in_order=depth == 1)
+    made = set_up(given.layout, owners, depth=depth, shared=True, routine=routine)
+    yield run_in_threads(made, [CpuDevice() for _ in range(owners)], given.a, given.b)

@@ -29,12 +29,12 @@ from hetero_la.execution.execute import execute
 from hetero_la.execution.report import Report
 from hetero_la.execution.resident_factors import Residency
 from hetero_la.execution.result import Result
-from hetero_la.execution.stack_runs import Stack, run_for_each, solve_each, solve_on_gpu
+from hetero_la.execution.stack_runs import Stack, run_for_each, solve_each, solve_stack_on_gpu
 from hetero_la.numerics.conditioning import hermitian_norm1, reciprocal_condition
 from hetero_la.numerics.refinement import is_accurate
 from hetero_la.numerics.triangles import (
     complete_from_triangle,
-    solve_with_triangle,
+    solve_with_cholesky,
     zero_upper_triangle,
 )
 from hetero_la.planning.options import RunOptions
@@ -351,7 +351,7 @@ def _cho_solve_stack(c: Any, lower: Any, b: Any, *, overwrite_b: bool, check_fin
 def _cho_solve_on_gpu(c: Any, lower: bool, rhs: Any, shape: tuple[int, ...]) -> Any:
     # Of U, the transpose is the lower factor of A^T, which is the conjugate of A.
     c, rhs = (c, rhs) if lower else (_turned(c), rhs.conj())
-    x = solve_on_gpu("cho_solve", c, rhs)
+    x = solve_stack_on_gpu("cho_solve", c, rhs)
     return None if x is None else (x if lower else x.conj()).reshape(shape)
 
 
@@ -363,8 +363,7 @@ def _cho_solve(c: Any, lower: Any, b: Any, *, overwrite_b: bool, check_finite: b
     if b.size == 0:
         return array_module(b).empty(b.shape, array_module(b).result_type(c, b))
     overwrite_b = overwrite_b and is_writable(b)  # SciPy also overwrites read-only arrays
-    y = solve_with_triangle(c, b, lower=bool(lower), adjoint=not lower, overwrite_b=overwrite_b)
-    return solve_with_triangle(c, y, lower=bool(lower), adjoint=bool(lower), overwrite_b=True)
+    return solve_with_cholesky(c, b, lower=bool(lower), overwrite_b=overwrite_b)
 
 
 def solve_positive(
@@ -412,7 +411,7 @@ def solve_positive_stack(a: Any, b: Any, lower: bool, **how: Any) -> Any:
     rhs = xp.broadcast_to(turn(b), (len(a), *b.shape[1:]))
 
     if is_device_array(a):
-        found = solve_on_gpu("cholesky_and_solve", matrices, rhs, **how)
+        found = solve_stack_on_gpu("cholesky_and_solve", matrices, rhs, **how)
         return found and unless(found[1], turn(found[0]))
 
     def estimated(part: Stack, place: slice) -> tuple[Any, Any]:
@@ -477,5 +476,4 @@ def _solve_on_device(result: Result, a: Any, anorm: float, b: Any) -> Any:
     x = result.substitution("cholesky").solve(b)
     if is_accurate(a, anorm, b, x, hermitian=True):
         return x
-    y = solve_with_triangle(result.factors, b, lower=True)
-    return solve_with_triangle(result.factors, y, lower=True, adjoint=True)
+    return solve_with_cholesky(result.factors, b, lower=True)

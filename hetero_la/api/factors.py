@@ -9,7 +9,7 @@ import numpy as np
 from hetero_la.checks.array_types import Beside, Stored
 from hetero_la.checks.inputs import lapack_dtype, refuse_masked
 from hetero_la.execution.report import Report, Timing
-from hetero_la.execution.resident_factors import KeptFactors
+from hetero_la.execution.resident_factors import Kept
 from hetero_la.planning.plan import Plan
 from hetero_la.tiles.arrays.finite import require_finite
 from hetero_la.tiles.arrays.transfer import is_device_array
@@ -35,12 +35,12 @@ class Factors(tuple[Stored, Beside], Generic[Stored, Beside]):
 
     info: int
     _report: Report
-    _kept: KeptFactors | None
+    _kept: Kept | None
     _finite: bool
 
     def __new__(
         cls, packed: Stored, other: Beside, info: int, report: Report,
-        kept: KeptFactors | None = None,
+        kept: Kept | None = None,
     ) -> Self:  # fmt: skip
         """Create the tuple with the report of the run and the factors kept on GPUs."""
         self = super().__new__(cls, (packed, other))
@@ -94,7 +94,7 @@ class Factors(tuple[Stored, Beside], Generic[Stored, Beside]):
             require_finite(self[0], name)
             self._finite = True
 
-    def kept_for(self, b: Any) -> KeptFactors | None:
+    def kept_for(self, b: Any) -> Kept | None:
         """Return the factors on the GPUs, if these can solve for the right-hand sides `b`.
 
         `b` has to be on the host, and no larger than the matrix, since it needs memory on the GPUs.

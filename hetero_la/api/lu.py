@@ -26,7 +26,7 @@ from hetero_la.execution.execute import execute
 from hetero_la.execution.executor_choice import require_options
 from hetero_la.execution.resident_factors import Residency
 from hetero_la.execution.result import Result
-from hetero_la.execution.stack_runs import Stack, run_for_each, solve_each, solve_on_gpu
+from hetero_la.execution.stack_runs import Stack, run_for_each, solve_each, solve_stack_on_gpu
 from hetero_la.numerics.growth import require_little_growth
 from hetero_la.numerics.range_scaling import largest_entry
 from hetero_la.numerics.triangles import unit_lower_triangle, upper_triangle
@@ -320,7 +320,7 @@ def _lu_solve_stack(
     dtype, rhs = np.result_type(lu.dtype, b.dtype), b.reshape(*b.shape[:2], -1)
     if is_device_array(lu):
         lu, rhs = lu.astype(dtype, copy=False), rhs.astype(dtype, copy=False)
-        x = solve_on_gpu("lu_solve", lu, piv, rhs, trans)
+        x = solve_stack_on_gpu("lu_solve", lu, piv, rhs, trans)
         return None if x is None else x.reshape(b.shape)
     getrs = lapack_function("getrs", dtype.char)
 

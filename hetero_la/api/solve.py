@@ -49,7 +49,7 @@ from hetero_la.execution.executor_choice import require_options
 from hetero_la.execution.report import Report
 from hetero_la.execution.resident_factors import Residency
 from hetero_la.execution.result import Result
-from hetero_la.execution.stack_runs import Stack, run_for_each, solve_on_gpu
+from hetero_la.execution.stack_runs import Stack, run_for_each, solve_stack_on_gpu
 from hetero_la.execution.timeline import recording
 from hetero_la.numerics.conditioning import (
     norm1,
@@ -126,7 +126,7 @@ def _solve_stack(
 def _solve_stack_by_lu(a: Any, b: Any, **how: Any) -> Any:
     """Solve with each matrix of a stack, and refine."""
     if is_device_array(a):
-        found = solve_on_gpu(
+        found = solve_stack_on_gpu(
             "lu_and_solve", a, b, tolerance(a.shape[1], b.shape[2], a.dtype), **how
         )
         return found and unless(found[1], found[0])
@@ -412,7 +412,7 @@ def _invert_stack(
         return None
     a = as_general_stack(a, structure, lower)
     if is_device_array(a):
-        found = solve_on_gpu("lu_and_invert", a, **how)
+        found = solve_stack_on_gpu("lu_and_invert", a, **how)
         return found and unless(found[1], found[0])
 
     def estimated(part: Stack, place: slice) -> tuple[Any, Any]:

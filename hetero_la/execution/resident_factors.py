@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import enum
 import weakref
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from hetero_la.execution.timeline import traced
-from hetero_la.numerics.triangles import solve_with_triangle
+from hetero_la.numerics.triangles import solve_with_cholesky
 from hetero_la.planning.plan import Plan
 from hetero_la.planning.planner import follow_up
 from hetero_la.scheduler.on_dask.threads import run_local
@@ -31,7 +32,7 @@ class Residency(enum.Enum):
 
 
 #: Factors that are also on the host, and are released when GPU memory is short.
-_copies: weakref.WeakSet[KeptFactors] = weakref.WeakSet()
+_copies: weakref.WeakSet[Kept] = weakref.WeakSet()
 
 
 def release_copies() -> bool:
@@ -42,44 +43,41 @@ def release_copies() -> bool:
     return bool(held)
 
 
-class KeptFactors:
-    """Factors that a run has left with this process's workers.
-
-    The workers' memory is used until this object is deleted or released.
+class Kept(abc.ABC):
+    """Base class of factors of a host matrix that are on GPUs.
 
     Parameters
     ----------
-    plan : Plan
-        Plan of the run.
-    client : distributed.Client
-        Client of the workers that hold the shards.
-    outcome : Outcome
-        Outcome of the run, with its shards and the per-step values that were kept.
-    copies : bool, optional
+    copies : bool
         Whether the factors are also on the host.
     """
 
-    def __init__(self, plan: Plan, client: Any, outcome: Outcome, *, copies: bool = False) -> None:
-        self._plan, self._client, self._copies = plan, client, copies
-        self._held: tuple[dict[int, Shard], dict[Name, Any]] | None
-        self._held = outcome.shards, outcome.kept
+    def __init__(self, *, copies: bool) -> None:
+        self._copies = copies
         if copies:
             _copies.add(self)
 
     def release(self) -> None:
         """Free the memory."""
         _copies.discard(self)
-        self._held = None
 
     @property
+    @abc.abstractmethod
     def dtype(self) -> Any:
         """Element type."""
-        return self._plan.dtype
 
     @property
+    @abc.abstractmethod
     def there(self) -> bool:
-        """Whether the factors have not been released, and the cluster still runs."""
-        return self._held is not None and self._client.status == "running"
+        """Whether the factors have not been released, and can be used."""
+
+    @abc.abstractmethod
+    def solve(self, routine: str, b: np.ndarray) -> np.ndarray:
+        """Apply the factors to columns of shape (m, nrhs), on the host, as the routine does."""
+
+    @abc.abstractmethod
+    def solve_lu(self, perm: np.ndarray, b: np.ndarray, adjoint: bool = False) -> np.ndarray:
+        """Solve A X = B or A^H X = B, where A[perm] = L U."""
 
     def answer(
         self, b: Any, solve: Callable[[np.ndarray], np.ndarray], *, conjugate: bool = False
@@ -99,6 +97,45 @@ class KeptFactors:
             self.release()
             return None
         return x.reshape(len(x), *b.shape[1:])
+
+
+class KeptFactors(Kept):
+    """Factors that a run has left with this process's workers.
+
+    The workers' memory is used until this object is deleted or released.
+
+    Parameters
+    ----------
+    plan : Plan
+        Plan of the run.
+    client : distributed.Client
+        Client of the workers that hold the shards.
+    outcome : Outcome
+        Outcome of the run, with its shards and the per-step values that were kept.
+    copies : bool, optional
+        Whether the factors are also on the host.
+    """
+
+    def __init__(self, plan: Plan, client: Any, outcome: Outcome, *, copies: bool = False) -> None:
+        super().__init__(copies=copies)
+        self._plan, self._client = plan, client
+        self._held: tuple[dict[int, Shard], dict[Name, Any]] | None
+        self._held = outcome.shards, outcome.kept
+
+    def release(self) -> None:
+        """Free the memory."""
+        super().release()
+        self._held = None
+
+    @property
+    def dtype(self) -> Any:
+        """Element type."""
+        return self._plan.dtype
+
+    @property
+    def there(self) -> bool:
+        """Whether the factors have not been released, and the cluster still runs."""
+        return self._held is not None and self._client.status == "running"
 
     def solve(self, routine: str, b: np.ndarray) -> np.ndarray:
         """Run a routine on right-hand sides of shape (m, nrhs), on the host."""
@@ -123,7 +160,7 @@ class KeptFactors:
         return x
 
 
-class FactorsOnGpu(KeptFactors):
+class FactorsOnGpu(Kept):
     """Factors of a host matrix that are also on a GPU of the calling thread, whole.
 
     Parameters
@@ -135,13 +172,12 @@ class FactorsOnGpu(KeptFactors):
     """
 
     def __init__(self, packed: Any, beside: Any) -> None:
+        super().__init__(copies=True)
         self._arrays: tuple[Any, Any] | None = (packed, beside)
-        self._copies = True
-        _copies.add(self)
 
     def release(self) -> None:
         """Free the memory."""
-        _copies.discard(self)
+        super().release()
         self._arrays = None
 
     @property
@@ -174,9 +210,7 @@ class FactorsOnGpu(KeptFactors):
             return b
         # Of U, the lower triangle of A^T was factored: its array is the transpose of this one.
         lower = packed if beside else packed.T
-        return solve_with_triangle(
-            lower, solve_with_triangle(lower, b, lower=True), lower=True, adjoint=True
-        )
+        return solve_with_cholesky(lower, b, lower=True)
 
     def solve_lu(self, perm: np.ndarray, b: np.ndarray, adjoint: bool = False) -> np.ndarray:
         """Solve A X = B or A^H X = B."""

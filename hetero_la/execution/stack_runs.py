@@ -80,7 +80,7 @@ def run_for_each(
         return None
     (count, m, n), nrhs = a.shape, columns if b is None else b.shape[2]
     if is_device_array(a):
-        assert b is None  # `solve_on_gpu` takes right-hand sides
+        assert b is None  # `solve_stack_on_gpu` takes right-hand sides
         return _run_on_gpu(ROUTINES[routine].library, a, columns, then)
     if count < usable_cores() or not takes_one_call(routine, a[0], nrhs):
         return None
@@ -124,7 +124,7 @@ def _run_on_gpu(name: str, a: Any, columns: int, then: Then | None) -> Stack | N
         return None
 
 
-def solve_on_gpu(name: str, a: Any, *rest: Any, client: Any = None, **options: Any) -> Any:
+def solve_stack_on_gpu(name: str, a: Any, *rest: Any, client: Any = None, **options: Any) -> Any:
     """Return what a function of `functions.SOLVES` does; None where `run_for_each` does."""
     if client is not None or options or not functions.takes(name, a.shape):
         return None

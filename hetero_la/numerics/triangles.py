@@ -130,3 +130,16 @@ def solve_with_triangle(
     return linalg_module(a).solve_triangular(
         a, b, trans=2 if adjoint else 0, lower=lower, overwrite_b=overwrite_b, check_finite=False
     )
+
+
+def solve_with_cholesky(c: Any, b: Any, *, lower: bool, overwrite_b: bool = False) -> Any:
+    """Solve L L^H X = B or U^H U X = B, L or U being a triangle of the square matrix `c`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> solve_with_cholesky(np.array([[2.0, 9.0], [1.0, 1.0]]), np.array([4.0, 3.0]), lower=True)
+    array([0.5, 1. ])
+    """
+    y = solve_with_triangle(c, b, lower=lower, adjoint=not lower, overwrite_b=overwrite_b)
+    return solve_with_triangle(c, y, lower=lower, adjoint=lower, overwrite_b=True)

@@ -13,7 +13,7 @@ from hetero_la.scheduler.machine.this_machine import current_profile
 from hetero_la.scheduler.placement.workers import calling_thread
 
 #: Seconds that a run of tasks on the caller's GPU takes beside its kernels.
-GPU_RUN = 7e-4
+_GPU_RUN = 7e-4
 #: Copies between a GPU and pageable memory by several threads, without a profile.
 _PAGEABLE = LinkModel(3e-4, 15e9)
 
@@ -34,7 +34,7 @@ def gpu_routes(problem: Problem, gpu: int, options: Options | None = None) -> di
     caller = calling_thread(gpu=gpu)
     return {
         "one call of cuSOLVER": library_estimate(problem, caller),
-        "tasks on the GPU": quick_estimate(problem, options or Options(), caller) + GPU_RUN,
+        "tasks on the GPU": quick_estimate(problem, options or Options(), caller) + _GPU_RUN,
     }
 
 

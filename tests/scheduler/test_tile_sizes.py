@@ -19,8 +19,6 @@ from hetero_la.tiles.storage.layout import TileLayout
 from hetero_la.tiles.storage.tile_sizes import TileSizes
 from tests.support import (
     DTYPES,
-    Engine,
-    LazyGpu,
     Problem,
     Values,
     assert_close,
@@ -29,6 +27,7 @@ from tests.support import (
     problem,
     random_order,
     run_by_messages,
+    run_in_all_ways,
     run_in_threads,
     set_up,
 )
@@ -86,17 +85,9 @@ def test_any_order_gives_scipy_s_result(granularity: str, sizes: TileSizes, dtyp
 def test_programs_give_scipy_s_result(
     case: Case, sizes: TileSizes, team: tuple[int, bool, int]
 ) -> None:
-    given, (owners, panel, depth) = given_for(case, sizes), team
-    made = set_up(given.layout, owners, panel_worker=panel, depth=depth, routine=case[0])
-    devices = [*(VirtualGpu() for _ in range(owners)), *[CpuDevice()] * panel]
-    check(given, *run_in_threads(made, devices, given.a, given.b))
-    engine = Engine(depth)
-    devices = [*(LazyGpu(engine) for _ in range(owners)), *[CpuDevice()] * panel]
-    check(given, *run_in_threads(made, devices, given.a, given.b))
-    check(given, *run_by_messages(made, given.a, given.b, in_order=depth == 1))
-    made = set_up(given.layout, owners, depth=depth, shared=True, routine=case[0])
-    devices = [CpuDevice() for _ in range(owners)]
-    check(given, *run_in_threads(made, devices, given.a, given.b))
+    given = given_for(case, sizes)
+    for found, values in run_in_all_ways(case[0], given, *team):
+        check(given, found, values)
 
 
 @pytest.mark.parametrize(("case", "sizes"), CUT, ids=str)

@@ -20,14 +20,12 @@ from hetero_la.scheduler.placement.workers import WorkerInfo
 from hetero_la.scheduler.predict.simulate import simulate
 from hetero_la.scheduler.run.inline import run_in_order
 from hetero_la.testing.residuals import lu_ratio
-from hetero_la.tiles.kernels.cpu.device import CpuDevice, VirtualGpu
+from hetero_la.tiles.kernels.cpu.device import CpuDevice
 from hetero_la.tiles.kernels.device import KernelOptions
 from hetero_la.tiles.storage.layout import TileLayout
 from tests.scheduler.recovery import die_at, local_cluster
 from tests.support import (
     DTYPES,
-    Engine,
-    LazyGpu,
     Problem,
     Values,
     arriving,
@@ -39,7 +37,7 @@ from tests.support import (
     random,
     random_order,
     run_by_messages,
-    run_in_threads,
+    run_in_all_ways,
     set_up,
 )
 
@@ -114,14 +112,8 @@ def test_programs_give_scipy_s_result(case: Case, owners: int, panel: bool, dept
         made.programs, made.traffic, made.graph, MachineModel((H200,) * (owners + panel))
     )
     assert run.makespan > 0  # and nobody waits for ever
-    devices = [*(VirtualGpu() for _ in range(owners)), *[CpuDevice()] * panel]
-    check(given, *run_in_threads(made, devices, given.a, given.b))
-    engine = Engine(depth)
-    devices = [*(LazyGpu(engine) for _ in range(owners)), *[CpuDevice()] * panel]
-    check(given, *run_in_threads(made, devices, given.a, given.b))
-    check(given, *run_by_messages(made, given.a, given.b, in_order=depth == 1))
-    made = set_up(given.layout, owners, depth=depth, shared=True, routine=case[0])
-    check(given, *run_in_threads(made, [CpuDevice() for _ in range(owners)], given.a, given.b))
+    for found, values in run_in_all_ways(case[0], given, owners, panel, depth):
+        check(given, found, values)
 
 
 @pytest.mark.parametrize("done", [1, 2, 3, 5, 7])
