@@ -39,9 +39,9 @@ from hetero_la.numerics.triangles import (
 )
 from hetero_la.planning.options import RunOptions
 from hetero_la.scheduler.cluster.clients import ClientLike
-from hetero_la.tiles.arrays.finite import require_finite
 from hetero_la.tiles.arrays.transfer import array_module, is_device_array, to_host
 from hetero_la.tiles.kernels.cpu.lapack import lapack_function
+from hetero_la.tiles.kernels.gpu_libraries.finite import require_finite
 
 
 class CholeskyFactors(Factors[Stored, bool]):
@@ -450,30 +450,40 @@ def _solve(routine: str, a: Any, rhs: Any, lower: bool, **how: Any) -> tuple[Any
     turn = xp.asarray if lower or a.dtype.kind == "f" else xp.conj
     matrix = a if lower else a.T
     rhs = None if rhs is None else turn(rhs)
-    apart = rhs is not None and is_device_array(a) and how.get("client") is None
-    given = (None,) if apart else (rhs,)
-    result = execute(
-        "cholesky" if apart else routine, matrix, *given, residency=Residency.WORKERS, **how
-    )
+    if rhs is not None and is_device_array(a) and how.get("client") is None:
+        x, result = _solve_on_device(matrix, rhs, **how)
+        return turn(x), result.report
+    result = execute(routine, matrix, rhs, residency=Residency.WORKERS, **how)
     if result.info:
         raise LinAlgError(not_positive_message(result.info))
-    x, kept = rhs if apart else result.solution, result.kept
+    x, kept = result.solution, result.kept
     if not x.size:
         return turn(x), result.report
     anorm, factor = hermitian_norm1(matrix), None if kept else result.factors
     if is_device_array(factor):
         factor = result.substitution("cholesky")
-    if apart:
-        x = _solve_on_device(result, matrix, anorm, rhs)
     solve = (lambda b, trans: kept.solve("cho_solve", b)) if kept else None
     rcond = reciprocal_condition(anorm, factor, x, solve, "pocon", uplo="L")
     warn_ill_conditioned(rcond, a.dtype)
     return turn(x), result.report
 
 
-def _solve_on_device(result: Result, a: Any, anorm: float, b: Any) -> Any:
-    """Solve with the factor on the caller's GPU; if that is inaccurate, anew in the stable way."""
-    x = result.substitution("cholesky").solve(b)
-    if is_accurate(a, anorm, b, x, hermitian=True):
-        return x
-    return solve_with_cholesky(result.factors, b, lower=True)
+def _solve_on_device(a: Any, b: Any, **how: Any) -> tuple[Any, Result]:
+    """Factor and solve on the caller's GPU; if that is inaccurate, solve in the stable way.
+
+    What is not read is enqueued before the first wait, which is for `info`.
+    """
+    anorm, result = hermitian_norm1(a), execute("cholesky", a, **how)
+    if b.size:
+        factor = result.substitution("cholesky")
+        x = factor.solve(b)
+        _ = factor.inverse_norm
+    if result.info:
+        raise LinAlgError(not_positive_message(result.info))
+    if not b.size:
+        return b, result
+    rcond = reciprocal_condition(anorm, factor, x, None, "pocon")
+    warn_ill_conditioned(rcond, a.dtype)
+    if not is_accurate(a, anorm, b, x, hermitian=True):
+        x = solve_with_cholesky(result.factors, b, lower=True)
+    return x, result

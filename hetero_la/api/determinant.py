@@ -16,8 +16,8 @@ from hetero_la.execution.stack_runs import Stack
 from hetero_la.numerics.range_scaling import column_exponents, times_power_of_two
 from hetero_la.planning.options import RunOptions
 from hetero_la.scheduler.cluster.clients import ClientLike
-from hetero_la.tiles.arrays.finite import is_finite
 from hetero_la.tiles.arrays.transfer import array_module, on_device_of_arrays, to_host
+from hetero_la.tiles.kernels.gpu_libraries.finite import is_finite
 
 #: How often mantissas can be multiplied in pairs before they may leave the range, and a bound
 #: beyond the exponent of any number.

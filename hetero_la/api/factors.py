@@ -11,8 +11,8 @@ from hetero_la.checks.inputs import lapack_dtype, refuse_masked
 from hetero_la.execution.report import Report, Timing
 from hetero_la.execution.resident_factors import Kept
 from hetero_la.planning.plan import Plan
-from hetero_la.tiles.arrays.finite import require_finite
 from hetero_la.tiles.arrays.transfer import is_device_array
+from hetero_la.tiles.kernels.gpu_libraries.finite import require_finite
 
 
 class Factors(tuple[Stored, Beside], Generic[Stored, Beside]):

@@ -25,9 +25,9 @@ from hetero_la.numerics.triangle_lstsq import require_convergence, square_lstsq
 from hetero_la.planning.decisions import Problem
 from hetero_la.planning.options import RunOptions
 from hetero_la.scheduler.cluster.clients import ClientLike
-from hetero_la.tiles.arrays.finite import is_finite
 from hetero_la.tiles.arrays.transfer import array_module, is_device_array, to_host
 from hetero_la.tiles.kernels.cpu.lapack import gelsd
+from hetero_la.tiles.kernels.gpu_libraries.finite import is_finite
 
 #: LAPACK's drivers: those that compute the singular values, and all.
 SingularValues = Literal["gelsd", "gelss"] | None

@@ -32,10 +32,10 @@ from hetero_la.numerics.range_scaling import largest_entry
 from hetero_la.numerics.triangles import unit_lower_triangle, upper_triangle
 from hetero_la.planning.options import Pivoting, RunOptions
 from hetero_la.scheduler.cluster.clients import ClientLike
-from hetero_la.tiles.arrays.finite import require_finite
 from hetero_la.tiles.arrays.transfer import array_module, is_device_array, linalg_module, to_host
 from hetero_la.tiles.kernels.cpu.lapack import lapack_function
 from hetero_la.tiles.kernels.gpu.batched.lu import inverse_orders
+from hetero_la.tiles.kernels.gpu_libraries.finite import require_finite
 from hetero_la.tiles.storage.pivots import inverse_permutations, permutation
 
 

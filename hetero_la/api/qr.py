@@ -20,8 +20,8 @@ from hetero_la.execution.stack_runs import Stack, run_for_each
 from hetero_la.numerics.triangles import upper_triangle, zero_upper_triangle
 from hetero_la.planning.options import RunOptions
 from hetero_la.scheduler.cluster.clients import ClientLike
-from hetero_la.tiles.arrays.finite import require_finite
 from hetero_la.tiles.arrays.transfer import array_module, to_host
+from hetero_la.tiles.kernels.gpu_libraries.finite import require_finite
 
 #: "qr" is SciPy's other name for "full".
 WithQ = Literal["full", "qr", "economic"]

@@ -67,9 +67,9 @@ from hetero_la.numerics.refinement import (
 )
 from hetero_la.planning.options import Pivoting, RunOptions
 from hetero_la.scheduler.cluster.clients import ClientLike
-from hetero_la.tiles.arrays.finite import is_finite
 from hetero_la.tiles.arrays.transfer import array_module, is_device_array
 from hetero_la.tiles.kernels.gpu_libraries.cusolver import lu_solve
+from hetero_la.tiles.kernels.gpu_libraries.finite import is_finite
 from hetero_la.tiles.kernels.gpu_libraries.substitution import Substitution
 from hetero_la.tiles.storage.pivots import permutation
 
@@ -318,15 +318,20 @@ def _factor_and_solve(
     result = execute_lu("lu", a, overwrite_a=in_place, residency=Residency.WORKERS, **how)
     if b.size == 0:
         return b, result.report
-    _require_solvable(result, anorm, b)
     trans, changed = 2 if transposed else 0, in_place and not result.kept
-    x = _solve_with_factors(result, b, trans, stable=changed)
+    on_device = is_device_array(b)
+    if on_device:  # its work is enqueued before the first wait, which is for `info`
+        x = _solve_with_factors(result, b, trans, stable=changed)
+        _ = result.substitution("lu").inverse_norm
+    _require_solvable(result, anorm, b)
+    if not on_device:
+        x = _solve_with_factors(result, b, trans, stable=changed)
     if changed:
         return x, result.report
     matrix = a.T if transposed else a
     anorm = norm1(matrix) if transposed else anorm
     x = refine(matrix, anorm, partial(_solve_with_factors, result, trans=trans), b, x)
-    if is_device_array(b) and not is_accurate(matrix, anorm, b, x):
+    if on_device and not is_accurate(matrix, anorm, b, x):
         again = partial(_solve_with_factors, result, trans=trans, stable=True)
         x = refine(matrix, anorm, again, b, again(b))
     return x, result.report
@@ -352,11 +357,10 @@ def _inverse(a: Any, in_place: bool, **how: Any) -> Any:
 def _inverse_on_device(a: Any, **how: Any) -> Any:
     if not a.size:
         return a.copy()
-    result = execute("lu", a, **how)
-    if result.info:
+    anorm, result = norm1(a), execute("lu", a, **how)
+    x, xp = Substitution(result.factors, "lu", result.piv, order=256).inverse(), array_module(a)
+    if result.info:  # the first wait
         raise LinAlgError(singular_message(result.info))
-    xp, anorm = array_module(a), norm1(a)
-    x = Substitution(result.factors, "lu", result.piv, order=256).inverse()
     if not inverse_is_accurate(a, anorm, x):
         x = _solve_with_factors(result, xp.eye(len(a), dtype=a.dtype), 0, stable=True)
     warn_ill_conditioned(reciprocal(anorm, norm1(x)), a.dtype)

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from hetero_la.tiles.arrays.errors import UnsupportedDtypeError
-from hetero_la.tiles.arrays.finite import is_finite, require_finite
 from hetero_la.tiles.arrays.transfer import device_index, is_device_array, on_device_of_arrays
+from hetero_la.tiles.kernels.gpu_libraries.finite import is_finite, require_finite
 
 DTYPES = ("float32", "float64", "complex64", "complex128")
 #: LAPACK type to which SciPy casts each dtype, by NumPy's type characters.

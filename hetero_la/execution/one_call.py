@@ -35,6 +35,7 @@ from hetero_la.tiles.arrays.transfer import (
 )
 from hetero_la.tiles.kernels.cpu import lapack
 from hetero_la.tiles.kernels.cpu.device import available_memory, copy_on_host
+from hetero_la.tiles.kernels.gpu.stopwatch import Stretch
 from hetero_la.tiles.kernels.gpu_libraries import cusolver
 from hetero_la.tiles.storage.layout import TileLayout
 
@@ -143,8 +144,8 @@ def call_library(routine: str, a: Any, b: Any, nrhs: int, in_place: bool) -> Res
     b : array, shape (m, nrhs), or None
         Right-hand sides.
     """
-    began = time.perf_counter()
     (m, n), gpu = a.shape, device_index(a)
+    began, stretch = time.perf_counter(), None if gpu is None else Stretch()
     source = source_of(a, in_place)
     target = a if in_place else column_major_empty(a, (m, n + nrhs))
     left = target[:, :n] if nrhs else target
@@ -154,8 +155,8 @@ def call_library(routine: str, a: Any, b: Any, nrhs: int, in_place: bool) -> Res
     if b is not None:
         beside[...] = b
     values = library_call(routine, gpu)(left, beside)
-    problem = Problem(routine, m, n, nrhs, a.dtype)
-    report = UnplannedReport(problem, source, time.perf_counter() - began, gpu)
+    seconds = stretch.end() if stretch else time.perf_counter() - began
+    report = UnplannedReport(Problem(routine, m, n, nrhs, a.dtype), source, seconds, gpu)
     return Result(values, _one_tile(m, n, nrhs), a.dtype, target, report)
 
 

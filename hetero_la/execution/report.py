@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -189,20 +189,31 @@ class UnplannedReport(Report):
         What was computed.
     source : Source
         Memory order of the matrix.
-    seconds : float
-        How long it took.
+    seconds : float, or callable
+        How long it took; if callable, that is asked for then.
     gpu : int, optional
         The GPU on which it ran.
     """
 
     def __init__(
-        self, problem: Problem, source: Source, seconds: float, gpu: int | None = None
-    ) -> None:
+        self, problem: Problem, source: Source, seconds: float | Callable[[], float],
+        gpu: int | None = None,
+    ) -> None:  # fmt: skip
         self._run = problem, source, seconds, gpu
+
+    def _seconds(self) -> float:
+        _, _, seconds, _ = self._run
+        return seconds() if callable(seconds) else seconds
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the state of a copy, in which the time is a number."""
+        problem, source, _, gpu = self._run
+        return {"_run": (problem, source, self._seconds(), gpu)}
 
     @functools.cached_property
     def _made(self) -> tuple[Plan, Timing]:  # type: ignore[override]
-        problem, source, seconds, gpu = self._run
+        problem, source, _, gpu = self._run
+        seconds = self._seconds()
         one = Options(nb=max(problem.m, problem.n, problem.nrhs))
         plan = make_plan(problem, one, (calling_thread(gpu=gpu),), source=source)
         places = plan.programs[0].instructions

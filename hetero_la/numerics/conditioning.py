@@ -134,7 +134,7 @@ def reciprocal_condition(
     1.0
     """
     if isinstance(factor, Substitution):
-        return reciprocal(anorm, float(factor.inverse_norm()))
+        return reciprocal(anorm, float(factor.inverse_norm))
     if solve and factor is None:
         return estimate_reciprocal_condition(anorm, like, solve)
     if not len(factor):
@@ -157,7 +157,7 @@ def reciprocal_condition_upper(r: Any) -> float:
     if not len(r):
         return np.inf
     r = array_module(r).asfortranarray(r)
-    return reciprocal(norm1(array_module(r).triu(r)), float(Substitution(r, "r").inverse_norm()))
+    return reciprocal(norm1(array_module(r).triu(r)), float(Substitution(r, "r").inverse_norm))
 
 
 def estimate_reciprocal_condition(

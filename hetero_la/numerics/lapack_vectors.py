@@ -13,7 +13,7 @@ from hetero_la.tiles.storage.layout import TileLayout
 
 @dataclass
 class StepValues:
-    """Per-step vectors of a run, on the host.
+    """Per-step vectors of a run: on the host, or on the GPU on which one call has found them.
 
     Parameters
     ----------
@@ -43,9 +43,10 @@ class StepValues:
     @property
     def info(self) -> int:
         """LAPACK's info: 0, or the 1-based index at which the first panel that failed stopped."""
-        found = (self.layout.row(k) + int(self.values["info", k][0])
-                 for k in range(self.layout.kt) if self.values["info", k][0])  # fmt: skip
-        return next(found, 0)
+        for k in range(self.layout.kt):
+            if info := int(self.values["info", k][0]):  # on a GPU, this waits for it
+                return self.layout.row(k) + info
+        return 0
 
     @property
     def piv(self) -> np.ndarray:

@@ -9,7 +9,6 @@ import scipy.linalg
 from numpy.linalg import LinAlgError
 
 from hetero_la.numerics.triangles import solve_with_triangle
-from hetero_la.tiles.arrays.finite import is_finite
 from hetero_la.tiles.arrays.transfer import (
     array_module,
     is_device_array,
@@ -17,6 +16,7 @@ from hetero_la.tiles.arrays.transfer import (
     to_device_of,
     to_host,
 )
+from hetero_la.tiles.kernels.gpu_libraries.finite import is_finite
 
 
 @on_device_of_arrays

@@ -17,7 +17,6 @@ from hetero_la.scheduler.exchange.input_exchange import HeldColumns
 from hetero_la.scheduler.run.job import Job
 from hetero_la.scheduler.run.local_storage import LocalStorage, Moves, Span, TeamStorage
 from hetero_la.tiles.arrays.errors import InsufficientMemoryError, StaleShardError
-from hetero_la.tiles.arrays.finite import require_finite
 from hetero_la.tiles.arrays.transfer import (
     array_module,
     is_device_array,
@@ -28,6 +27,7 @@ from hetero_la.tiles.arrays.transfer import (
 )
 from hetero_la.tiles.kernels.cpu.device import copy_on_host
 from hetero_la.tiles.kernels.device import Array, Device
+from hetero_la.tiles.kernels.gpu_libraries.finite import require_finite
 from hetero_la.tiles.storage.staging import Staging
 
 

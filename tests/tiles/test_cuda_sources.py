@@ -21,7 +21,7 @@ NVCC = shutil.which("nvcc")
 def sources_of(dtype: np.dtype) -> Iterator[Source]:
     """All that is compiled for a dtype, with the widest leaves."""
     yield common.PERMUTE
-    for file in ("columns", "lower", "triangles", "reconstruct", "growth", "band"):
+    for file in ("columns", "lower", "triangles", "reconstruct", "growth", "band", "norms"):
         yield common.source(file, dtype)
     for shape in lu.SHAPES:
         yield lu.leaf_source(shape, shape.columns(dtype), dtype)

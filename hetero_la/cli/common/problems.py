@@ -15,7 +15,7 @@ from hetero_la.cli.common.command_table import COMMANDS
 from hetero_la.io import files
 from hetero_la.io.formats import require_memory
 from hetero_la.testing import matrices
-from hetero_la.tiles.arrays.finite import require_finite
+from hetero_la.tiles.kernels.gpu_libraries.finite import require_finite
 
 
 def generate(args: argparse.Namespace, *, overwrite: bool = False) -> MatrixProblem:

@@ -65,7 +65,7 @@ extern "C" __global__ void gather_permutation(const int* __restrict__ first,
 }
 
 // The row order p with A[p] = L U, from w interchanges in shared memory, by one block.
-extern "C" __global__ void row_order(const int* __restrict__ ipiv, Index w, Index* order)
+extern "C" __global__ void row_order(const int* __restrict__ ipiv, Index w, int* order)
 {
     extern __shared__ int shared[];
     int *const rows = shared, *const swaps = shared + w;

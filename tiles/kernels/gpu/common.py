@@ -23,7 +23,7 @@ PAIRED = 4  # columns of T that a block of join_pairs computes
 MOST_JOINED = 128  # columns of the diagonal blocks that it joins
 UNIT_BYTES = 16  # largest unit of exchange.cuh
 CHUNK = 2**26  # bytes of workspace that a kernel uses to work in place
-_GATHER_COLUMNS = 8 * 65535  # of a launch of gather_rows: 8 a block, and CUDA's largest grid.y
+GATHER_COLUMNS = 8 * 65535  # of a launch of gather_rows: 8 a block, and CUDA's largest grid.y
 
 
 def ceil_div(a: int, b: int) -> int:
@@ -192,17 +192,22 @@ def compose(q: GpuQueue, ipiv: Array, *rest: Any, options: KernelOptions) -> Non
         )  # fmt: skip
 
 
+def gather_grid(rows: int, columns: int) -> tuple[int, int]:
+    """Return the grid of gather_rows, whose blocks are of 256 threads."""
+    return ceil_div(rows, 256), ceil_div(columns, 8)
+
+
 @implements("laswp", "gpu")
 def laswp(q: GpuQueue, perm: Array, a: Array, options: KernelOptions) -> None:
     rows, columns = len(perm), a.shape[1]
     A = block(a).at(a.shape[0] - rows, 0)
-    step = min(columns, max(CHUNK // (rows * a.itemsize), 1), _GATHER_COLUMNS)
+    step = min(columns, max(CHUNK // (rows * a.itemsize), 1), GATHER_COLUMNS)
     T = q.matrix("laswp", rows, step, a.dtype)
     gather = q.function("gather_rows", source("columns", a.dtype))
     for first in range(0, columns, step):
         part, count = A.at(0, first), min(step, columns - first)
         q.launch(
-            gather, (ceil_div(rows, 256), ceil_div(count, 8)), 256,
+            gather, gather_grid(rows, count), 256,
             perm.data.ptr, part.pointer, part.ld, T.pointer, rows, count,
         )  # fmt: skip
         q.copy(part, T, rows, count)

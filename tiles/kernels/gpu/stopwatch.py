@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 #: Comparisons of the clocks at a time, and seconds below which one is exact enough.
@@ -67,3 +68,28 @@ class GpuStopwatch:
         import cupy
 
         return 1e-3 * float(cupy.cuda.get_elapsed_time(begin, end))
+
+
+class Stretch:
+    """A stretch of the current stream's work, from here to `end`."""
+
+    def __init__(self) -> None:
+        self._begin = self._mark()
+
+    @staticmethod
+    def _mark() -> Any:
+        import cupy
+
+        return cupy.cuda.get_current_stream().record()
+
+    def end(self) -> Callable[[], float]:
+        """End the stretch; return what waits for its end, and returns its seconds."""
+        import cupy
+
+        end = self._mark()
+
+        def seconds() -> float:
+            end.synchronize()
+            return 1e-3 * float(cupy.cuda.get_elapsed_time(self._begin, end))
+
+        return seconds

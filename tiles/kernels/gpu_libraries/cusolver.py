@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 from hetero_la.tiles.kernels.device import Array
+from hetero_la.tiles.kernels.gpu.common import PERMUTE, ceil_div
 from hetero_la.tiles.kernels.gpu.queue import block
+from hetero_la.tiles.kernels.gpu.sources import module
 from hetero_la.tiles.kernels.spec import LETTER
 
-#: Names of the vectors, each with the number of the only step, and the vectors; info is on the
-#: host, and the others stay on the GPU.
+#: Names of the vectors, each with the number of the only step, and the vectors, on the GPU.
 Vectors = dict[tuple[str, int], Array]
 _LEFT, _LOWER = 0, 0
 _MOST = 2**29  # most entries of reflectors in a call of ormqr, which fails for 2^30
@@ -90,8 +91,10 @@ def _getrf(a: Array) -> Array:
 
 
 def _lu_vectors(found: Array) -> Vectors:
-    found[:-1] -= 1
-    return {("ipiv", 0): found[:-1], ("info", 0): found[-1:].get()}
+    count, ipiv = len(found) - 1, found[:-1]
+    kernel = module(PERMUTE).get_function("to_zero_based")
+    kernel((ceil_div(count, 256),), (256,), (ipiv, count))
+    return {("ipiv", 0): ipiv, ("info", 0): found[-1:]}
 
 
 def _getrs(a: Array, ipiv: Array, b: Array, *, adjoint: bool = False) -> None:
@@ -114,7 +117,7 @@ def lu_solve(a: Array, piv: Array, b: Array, *, adjoint: bool) -> None:
 
 def cholesky(a: Array, b: Array) -> Vectors:
     """Overwrite the lower triangle of A with L."""
-    return {("info", 0): _potrf(a).get()}
+    return {("info", 0): _potrf(a)}
 
 
 def _potrf(a: Array) -> Array:

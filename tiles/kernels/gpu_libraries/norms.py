@@ -1,49 +1,157 @@
-"""Norms of matrices on a GPU, each by one kernel without a temporary."""
+"""Norms of matrices on a GPU and backward errors of solutions, each by few kernels.
+
+Results are arrays of the GPU without dimensions: kernels are only enqueued, until one is read.
+"""
 
 from __future__ import annotations
 
 import functools
 from typing import Any
 
-from hetero_la.tiles.kernels.device import Array
+import numpy as np
 
-_ADD, _MAX = ("a + b", "y = a", "0"), ("max(a, b)", "y = a", "0")
+from hetero_la.tiles.arrays.transfer import is_column_major
+from hetero_la.tiles.kernels.device import Array
+from hetero_la.tiles.kernels.gpu.common import ceil_div, source
+from hetero_la.tiles.kernels.gpu.queue import Block, block, cublas_handle, gemm
+from hetero_la.tiles.kernels.gpu.sources import module
+
+_WARPS = 8  # of the kernels' blocks
+_MOST_BLOCKS = 1024
+#: Columns of a Hermitian matrix that are completed at once.
+_COLUMNS = 1024
 
 
 @functools.cache
-def _reduction(name: str) -> Any:
-    """Return a kernel that combines the moduli of a matrix, in double precision."""
+def _function(name: str, dtype: np.dtype) -> Any:
+    return module(source("norms", dtype)).get_function(name)
+
+
+def _launch(name: str, dtype: np.dtype, grid: tuple[int, ...], *arguments: Any) -> None:
+    """Launch a kernel of norms.cu on the current stream."""
+    _function(name, dtype)(grid, (32, _WARPS), arguments)
+
+
+def _strides(a: Array) -> tuple[int, ...]:
+    """Return the strides in elements."""
+    return tuple(stride // a.itemsize for stride in a.strides)
+
+
+def _column_major(a: Array) -> Array:
+    return a if is_column_major(a) else a.copy(order="F")
+
+
+def _zero() -> Array:
     import cupy
 
-    inputs, term, rest = {
-        "sum": ("T x", "abs(x)", _ADD),
-        "hermitian_sum": ("T x, T t, int64 i, int64 j", "i < j ? abs(t) : abs(x)", _ADD),
-        "largest": ("T x", "abs(x)", _MAX),
-    }[name]
-    return cupy.ReductionKernel(inputs, "float64 y", term, *rest, f"{name}_of_moduli")
+    return cupy.zeros((), np.float64)
 
 
-def column_sums(a: Array) -> Array:
-    """Return the sums of the moduli of each column, in double precision."""
-    return _reduction("sum")(a, axis=0)
+@functools.cache
+def _largest() -> Any:
+    import cupy
+
+    combine = ("max(a, b)", "y = a", "0")
+    return cupy.ReductionKernel("T x", "float64 y", "abs(x)", *combine, "largest_modulus")
+
+
+def largest_modulus(a: Array) -> Array:
+    """Return the largest modulus."""
+    return _largest()(a)
 
 
 def norm1(a: Array) -> Array:
-    """Return the 1-norm, in double precision, as an array of no dimension."""
-    return column_sums(a).max()
+    """Return the 1-norm, in double precision."""
+    found, (m, n), (down, right) = _zero(), a.shape, _strides(a)
+    blocks = ceil_div(n, _WARPS if down == 1 else 32)
+    if m and n:
+        _launch("norm1", a.dtype, (blocks,), a, down, right, m, n, found)
+    return found
 
 
 def hermitian_norm1(a: Array) -> Array:
     """Return the 1-norm of a Hermitian matrix, whose lower triangle is read."""
+    n, found = len(a), _zero()
+    for first in range(0, n, _COLUMNS):
+        part = _hermitian_columns(a, first)
+        blocks = ceil_div(part.shape[1], _WARPS)
+        _launch("norm1", a.dtype, (blocks,), part, 1, n, *part.shape, found)
+    return found
+
+
+def _hermitian_columns(a: Array, first: int) -> Array:
+    """Return columns of a Hermitian matrix from `first` on; its lower triangle is read."""
     import cupy
 
-    rows = cupy.arange(len(a))
-    return _reduction("hermitian_sum")(a, a.T, rows[:, None], rows[None, :], axis=0).max()
+    n = len(a)
+    count = min(n - first, _COLUMNS)
+    part = cupy.empty((n, count), a.dtype, order="F")
+    grid = ceil_div(n, 32), ceil_div(count, 32)
+    _launch("hermitian_columns", a.dtype, grid, a, *_strides(a), n, first, count, part)
+    return part
 
 
-def largest_modulus(a: Array) -> Array:
-    """Return the largest modulus, as an array of no dimension."""
-    return _reduction("largest")(a)
+def holds_not_finite(a: Array) -> Array:
+    """Return whether an array of any shape holds NaN or infinity, as 0 or 1."""
+    import cupy
+
+    found = cupy.zeros((), np.int32)
+    if not a.size:
+        return found
+    a = a.transpose(sorted(range(a.ndim), key=lambda axis: -abs(a.strides[axis])))  # as in memory
+    parts, real = 1 + (a.dtype.kind == "c"), np.dtype(a.dtype.char.lower())
+    if not a.flags.c_contiguous and (a.ndim != 2 or a.strides[1] != a.itemsize):
+        a = cupy.ascontiguousarray(a)
+    outer, inner = (1, a.size) if a.flags.c_contiguous else a.shape
+    inner *= parts
+    across = min(ceil_div(inner, 32 * _WARPS), _MOST_BLOCKS)
+    grid = across, min(outer, max(_MOST_BLOCKS // across, 1))
+    step = a.strides[0] // real.itemsize if outer > 1 else inner
+    _launch("find_not_finite", real, grid, a, inner, outer, step, found)
+    return found
+
+
+def residual(a: Array, x: Array, b: Array) -> Array:
+    """Return B - A X, column-major."""
+    left = b.copy(order="F")
+    if left.size:
+        _subtract_product(a, block(_column_major(x)), left, len(a))
+    return left
+
+
+def hermitian_residual(a: Array, x: Array, b: Array) -> Array:
+    """Return B - A X for a Hermitian matrix, whose lower triangle is read; column-major."""
+    x, left = _column_major(x), b.copy(order="F")
+    for first in range(0, len(a), _COLUMNS):
+        part = _hermitian_columns(a, first)
+        _subtract_product(part, block(x).at(first, 0), left, part.shape[1])
+    return left
+
+
+def _subtract_product(a: Array, X: Block, left: Array, k: int) -> None:
+    """Compute C <- C - A X for A of `k` columns, in either memory order."""
+    A, form = (block(a.T), "tn") if is_column_major(a.T) else (block(_column_major(a)), "nn")
+    shape = (*left.shape, k)
+    gemm(cublas_handle(), -1, A, X, 1, block(left), shape, form)
+
+
+def backward_error(anorm: float, x: Array, left: Array) -> Array:
+    """Return the largest ||r||_1 / (anorm ||x||_1) of a column x of X and r of the residual R."""
+    x, left, found, (n, columns) = _column_major(x), _column_major(left), _zero(), x.shape
+    if n and columns:
+        lds, norm = (block(x).ld, block(left).ld), np.float64(anorm)
+        _launch("backward_error", x.dtype, (columns,), x, lds[0], left, lds[1], n, norm, found)
+    return found
+
+
+def signed_weights(x: Array) -> Array:
+    """Return 1 / ||x||_1 for each column x of a square matrix, with random signs, as a column."""
+    import cupy
+
+    n, ld = len(x), block(x).ld
+    found = cupy.empty((n, 1), x.dtype, order="F")
+    _launch("signed_weights", x.dtype, (ceil_div(n, _WARPS),), x, ld, n, found)
+    return found
 
 
 @functools.cache

@@ -1,0 +1,132 @@
+"""Norms of matrices on a GPU, residuals, backward errors, tests for NaN."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hetero_la.tiles.kernels.gpu_libraries import norms
+from hetero_la.tiles.kernels.gpu_libraries.finite import is_finite
+from tests.support import DTYPES, random
+
+pytestmark = pytest.mark.gpu
+
+SHAPES = [(1, 1), (1, 7), (9, 1), (33, 33), (300, 200), (200, 300), (1100, 1100)]
+
+
+def arrays(a: np.ndarray) -> Iterator[Any]:
+    """A matrix on the GPU in several layouts: by rows, by columns, parts, reversed."""
+    import cupy
+
+    there = cupy.asarray(a)
+    yield there
+    yield cupy.asfortranarray(there)
+    frame = cupy.full((a.shape[0] + 3, a.shape[1] + 2), np.nan, a.dtype, order="F")
+    frame[2:-1, 1:-1] = there
+    yield frame[2:-1, 1:-1]
+    frame = cupy.full((2 * a.shape[0], a.shape[1] + 5), np.nan, a.dtype)
+    frame[::2, 4:-1] = there
+    yield frame[::2, 4:-1]
+    yield there[::-1, ::-1].copy()[::-1, ::-1]
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_norms(dtype: str, shape: tuple[int, int]) -> None:
+    a = random(*shape, dtype)
+    expected, lower = np.abs(a).sum(axis=0).max(), np.tril(a)
+    whole = lower + np.tril(a, -1).conj().T if shape[0] == shape[1] else None
+    for there in arrays(a):
+        assert float(norms.norm1(there)) == pytest.approx(expected, rel=1e-5)
+        assert float(norms.largest_modulus(there)) == pytest.approx(np.abs(a).max(), rel=1e-6)
+        if whole is not None:
+            found = float(norms.hermitian_norm1(there))
+            assert found == pytest.approx(np.abs(whole).sum(axis=0).max(), rel=1e-5)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("shape", [*SHAPES, (5,), (3, 4, 5)])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_one_entry_that_is_not_finite(dtype: str, shape: tuple[int, ...], bad: float) -> None:
+    import cupy
+
+    a = np.full(shape, np.finfo(dtype).max, dtype)  # of which any two have an infinite sum
+    given = arrays(a) if a.ndim == 2 else [cupy.asarray(a), cupy.asarray(a).T]
+    for there in given:
+        assert is_finite(there)
+        places = {0, there.size // 2, there.size - 1}
+        for place in places:
+            index = np.unravel_index(place, there.shape)
+            there[index] = complex(1, bad) if a.dtype.kind == "c" else bad
+            assert not is_finite(there)
+            there[index] = 1
+    assert is_finite(cupy.ones(3, np.float16))
+    assert not is_finite(cupy.array([1, np.nan], np.float16))
+    assert is_finite(cupy.ones((2, 2), np.int8))
+    assert is_finite(cupy.empty((0, 3)))
+
+
+def test_norms_that_are_not_finite() -> None:
+    import cupy
+
+    a = cupy.ones((70, 50), order="F")
+    a[3, 4] = np.inf
+    assert float(norms.norm1(a)) == float(norms.norm1(a.T)) == np.inf
+    a[60, 9] = np.nan
+    assert np.isnan(float(norms.norm1(a)))
+    assert np.isnan(float(norms.norm1(a.T)))
+
+
+@pytest.mark.parametrize("n", [1, 5, 33, 1000, 1500])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_residuals(dtype: str, n: int) -> None:
+    import cupy
+
+    a, limit = random(n, n, dtype), 20 * n * np.finfo(dtype).eps
+    whole = np.tril(a) + np.tril(a, -1).conj().T
+    frame = cupy.zeros((n + 2, 7), dtype, order="F")
+    for columns in (1, 5):
+        b, x = random(n, columns, dtype), random(n, columns, dtype)
+        frame[1:-1, 1 : 1 + columns] = cupy.asarray(x)
+        for there in arrays(a):
+            for right in (
+                cupy.asarray(x),
+                cupy.asarray(x, order="F"),
+                frame[1:-1, 1:][:, :columns],
+            ):
+                found = norms.residual(there, right, cupy.asarray(b)).get()
+                assert np.abs(found - (b - a @ x)).max() < limit
+                found = norms.hermitian_residual(there, right, cupy.asarray(b)).get()
+                assert np.abs(found - (b - whole @ x)).max() < limit
+
+
+@pytest.mark.parametrize("n", [1, 40, 3000])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_backward_errors(dtype: str, n: int) -> None:
+    import cupy
+
+    x, left = random(n, 4, dtype), random(n, 4, dtype)
+    left[:, 2] *= 3
+    x[:, 3] = left[:, 3] = 0  # has no error
+    errors = np.abs(left).sum(axis=0) / np.maximum(np.abs(x).sum(axis=0), 1e-30) / 7
+    there, residual = cupy.asarray(x), cupy.asarray(left, order="F")
+    assert float(norms.backward_error(7.0, there, residual)) == pytest.approx(errors.max(), 1e-4)
+    residual[n // 2, 1] = np.nan
+    assert np.isnan(float(norms.backward_error(7.0, there, residual)))
+    residual[n // 2, 1] = np.inf
+    assert float(norms.backward_error(7.0, there, residual)) == np.inf
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_weights_have_random_signs(dtype: str) -> None:
+    import cupy
+
+    x = random(500, 500, dtype)
+    found = norms.signed_weights(cupy.asarray(x, order="F")).get()[:, 0]
+    np.testing.assert_allclose(np.abs(found), 1 / np.abs(x).sum(axis=0), rtol=1e-5)
+    assert 180 < (found.real > 0).sum() < 320
+    changes = (np.diff(np.sign(found.real)) != 0).sum()
+    assert 180 < changes < 320

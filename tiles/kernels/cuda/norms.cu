@@ -1,0 +1,133 @@
+// Norms of matrices of any strides, in double precision, and what tells how good a solution is:
+// element (i, j) of A is A[i * down + j * right].  Columns of X, R and F are contiguous.
+
+#include "scalar.cuh"
+
+constexpr int WARPS = 8, TILE = 32;  // blocks are of 32 x 8 threads
+
+// Raise *largest, which is not negative, to x; NaN counts as larger than all numbers, as its bits
+// are.
+__device__ inline void raise(double* largest, double x)
+{
+    atomicMax(reinterpret_cast<unsigned long long*>(largest),
+              static_cast<unsigned long long>(__double_as_longlong(fabs(x))));
+}
+
+// The sum of the moduli of a column of n elements, on lane 0 of a warp.
+__device__ inline double sum_by_warp(const Scalar* column, Index n)
+{
+    double sum = 0;
+#pragma unroll 4
+    for (Index i = threadIdx.x; i < n; i += 32) sum += modulus(column[i]);
+    return warp_sum(sum);
+}
+
+// *norm <- ||A||_1, A of m x n, where it was 0.  A warp for a column if columns are contiguous,
+// and otherwise a thread of each warp of a block.
+extern "C" __global__ void norm1(const Scalar* __restrict__ A, Index down, Index right, Index m,
+                                 Index n, double* norm)
+{
+    __shared__ double part[WARPS][32];
+    if (down == 1) {
+        const Index j = Index(blockIdx.x) * WARPS + threadIdx.y;
+        if (j >= n) return;
+        const double sum = sum_by_warp(A + j * right, m);
+        if (threadIdx.x == 0) raise(norm, sum);
+        return;
+    }
+    const Index j = Index(blockIdx.x) * 32 + threadIdx.x;
+    double sum = 0;
+    if (j < n) {
+#pragma unroll 4
+        for (Index i = threadIdx.y; i < m; i += WARPS) sum += modulus(A[i * down + j * right]);
+    }
+    part[threadIdx.y][threadIdx.x] = sum;
+    __syncthreads();
+    if (threadIdx.y || j >= n) return;
+    for (int warp = 1; warp < WARPS; warp++) sum += part[warp][threadIdx.x];
+    raise(norm, sum);
+}
+
+// *found <- 1 if one of `outer` runs of `inner` real numbers, `step` apart, holds NaN or infinity.
+extern "C" __global__ void find_not_finite(const REAL* __restrict__ A, Index inner, Index outer,
+                                           Index step, int* found)
+{
+    const Index threads = Index(gridDim.x) * 32 * WARPS;
+    const Index thread = (Index(blockIdx.x) * WARPS + threadIdx.y) * 32 + threadIdx.x;
+    bool bad = false;
+    for (Index j = blockIdx.y; j < outer; j += gridDim.y) {
+#pragma unroll 4
+        for (Index i = thread; i < inner; i += threads) bad |= !isfinite(A[i + j * step]);
+    }
+    if (bad) *found = 1;
+}
+
+// *error <- the largest ||r||_1 / (norm ||x||_1) of a column x of X and r of R, where it was 0; a
+// column x of zeros has none.  A block for a column.
+extern "C" __global__ void backward_error(const Scalar* __restrict__ X, Index ldx,
+                                          const Scalar* __restrict__ R, Index ldr, Index n,
+                                          double norm, double* error)
+{
+    __shared__ double sums[2][WARPS];
+    double size = 0, rest = 0;
+#pragma unroll 4
+    for (Index i = threadIdx.y * 32 + threadIdx.x; i < n; i += 32 * WARPS) {
+        size += modulus(X[i + blockIdx.x * ldx]);
+        rest += modulus(R[i + blockIdx.x * ldr]);
+    }
+    size = warp_sum(size);
+    rest = warp_sum(rest);
+    if (threadIdx.x == 0) {
+        sums[0][threadIdx.y] = size;
+        sums[1][threadIdx.y] = rest;
+    }
+    __syncthreads();
+    if (threadIdx.x || threadIdx.y) return;
+    for (int warp = 1; warp < WARPS; warp++) {
+        size += sums[0][warp];
+        rest += sums[1][warp];
+    }
+    size *= norm;
+    if (size != 0) raise(error, rest / size);
+}
+
+// w[j] <- 1 / ||x||_1 for column j of X, with a random sign.  A warp for a column.
+extern "C" __global__ void signed_weights(const Scalar* __restrict__ X, Index ldx, Index n,
+                                          Scalar* w)
+{
+    const Index j = Index(blockIdx.x) * WARPS + threadIdx.y;
+    if (j >= n) return;
+    const double sum = sum_by_warp(X + j * ldx, n);
+    unsigned bits = unsigned(j) * 2654435761u;
+    bits = (bits ^ (bits >> 16)) * 2246822519u;
+    if (threadIdx.x == 0) w[j] = make_scalar(REAL(bits >> 31 ? -1 / sum : 1 / sum));
+}
+
+// Part of the lower triangle of A, from (top, left) on, to shared memory; by the threads that make
+// the accesses coalesced.
+__device__ inline void load_lower(const Scalar* __restrict__ A, Index down, Index right, Index n,
+                                  Index top, Index left, Scalar (*tile)[TILE + 1])
+{
+    for (int k = threadIdx.y; k < TILE; k += WARPS) {
+        const int i = right == 1 ? k : threadIdx.x, j = right == 1 ? threadIdx.x : k;
+        const Index row = top + i, column = left + j;
+        if (row < n && row >= column) tile[j][i] = A[row * down + column * right];
+    }
+}
+
+// F <- `count` columns, from `first` on, of the Hermitian matrix whose lower triangle A holds.
+extern "C" __global__ void hermitian_columns(const Scalar* __restrict__ A, Index down, Index right,
+                                             Index n, Index first, Index count, Scalar* F)
+{
+    __shared__ Scalar below[TILE][TILE + 1], above[TILE][TILE + 1];
+    const Index top = Index(blockIdx.x) * TILE, left = first + Index(blockIdx.y) * TILE;
+    load_lower(A, down, right, n, top, left, below);
+    load_lower(A, down, right, n, left, top, above);
+    __syncthreads();
+    const Index i = top + threadIdx.x;
+    for (int k = threadIdx.y; k < TILE; k += WARPS) {
+        const Index j = left + k;
+        if (i >= n || j >= first + count) continue;
+        F[i + (j - first) * n] = i >= j ? below[k][threadIdx.x] : conj(above[threadIdx.x][k]);
+    }
+}
