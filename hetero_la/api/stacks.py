@@ -192,12 +192,14 @@ def _put(found: Any, number: int, one: Any) -> None:
     if isinstance(found, tuple):
         for part, value in zip(found, one, strict=True):
             _put(part, number, value)
-    else:
+    elif found is not None:
         found[number] = array_module(found).asarray(one)
 
 
 def _with_leading(found: Any, batch: tuple[int, ...]) -> Any:
     """Give an array, or the arrays of a tuple, the leading dimensions of the stack."""
+    if found is None:
+        return None
     if isinstance(found, tuple):
         parts = [_with_leading(part, batch) for part in found]
         return found._make(parts) if hasattr(found, "_make") else tuple(parts)
