@@ -19,6 +19,7 @@ from hetero_la.execution.gpu_choice import HostProblem, gpu_for
 from hetero_la.planning import routes
 from hetero_la.planning.decisions import Problem
 from hetero_la.planning.routes import copies_seconds, gpu_routes
+from hetero_la.testing.residuals import RATIO_LIMIT, lstsq_ratio
 from hetero_la.tiles.arrays.transfer import gpu_count
 from tests.support import DTYPES, assert_close, random
 
@@ -67,6 +68,14 @@ CALLS: dict[str, Callable[[NDArray, NDArray], Any]] = {
     "inv": lambda a, b: hetero_la.inv(a),
     "det": lambda a, b: hetero_la.det(a / 10),
     "slogdet": lambda a, b: hetero_la.slogdet(a),
+    "lu": lambda a, b: hetero_la.lu(a),
+    "lu, permuted": lambda a, b: hetero_la.lu(a, permute_l=True),
+    "lstsq": lambda a, b: hetero_la.lstsq(a[:, :190], b),
+    "lstsq, wide": lambda a, b: hetero_la.lstsq(a[:190], b[:190, 0], lapack_driver="gelss"),
+    "lstsq, full rank": lambda a, b: hetero_la.lstsq(a[:, :190], b, lapack_driver="gels")[:3],
+    "lstsq, shortest": lambda a, b: hetero_la.lstsq(a[:190], b[:190], lapack_driver="gels")[:3],
+    "lstsq_with_report": lambda a, b: hetero_la.lstsq_with_report(a, b)[:4],
+    "solve_with_report": lambda a, b: hetero_la.solve_with_report(a, b)[:1],
 }
 
 
@@ -96,8 +105,10 @@ def test_results_are_those_of_the_host(
      lambda a: hetero_la.lu_factor(a, nb=50),
      lambda a: hetero_la.lu_factor(a[:20]),
      lambda a: hetero_la.lu_factor(a.tolist()),
-     lambda a: hetero_la.inv(a, assume_a="sym")],
-    ids=["triangle", "Hermitian", "no pivots", "pivoted QR", "tiles", "few", "a list", "symmetric"],
+     lambda a: hetero_la.inv(a, assume_a="sym"),
+     lambda a: hetero_la.lstsq(a, a[0], lapack_driver="gelsy")],
+    ids=["triangle", "Hermitian", "no pivots", "pivoted QR", "tiles", "few", "a list", "symmetric",
+         "gelsy"],
 )  # fmt: skip
 def test_what_stays_on_the_host(call: Callable[[NDArray], Any], copies: CopiesOnHost) -> None:
     call(random(N))
@@ -171,12 +182,21 @@ def test_a_gpu_takes_what_it_is_predicted_to_do_sooner(a_gpu: None) -> None:
 
 def test_the_copies_count(a_gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
     few = asked(512)
-    computing, copies = min(gpu_routes(few.problem, 0).values()), copies_seconds(*few)
+    computing, copies = min(gpu_routes(few.problem, 0).values()), copies_seconds(few.problem, few.results)
     assert copies > 2 * 512**2 * 8 / 20e9
     for seconds, expected in ((computing + copies / 2, None), (computing + 1.01 * copies, 0)):
         gpu_choice._considered.cache_clear()
         monkeypatch.setattr(gpu_choice, "host_routes", lambda problem, s=seconds: {"tasks": s})
         assert gpu_for(few) == expected
+
+
+def test_singular_values_count(a_gpu: None) -> None:
+    """They take far longer than the rest, on the host as on a GPU."""
+    for n, there in ((128, None), (4096, 0)):
+        assert gpu_for(asked(n, "qr")._replace(values=True)) == there
+    for kind in ("cpu", "gpu"):
+        single, double = (routes.values_seconds(4096, dtype, kind) for dtype in "fd")
+        assert 1 < double / single <= 2
 
 
 def test_a_cluster_and_a_trace_have_priority(a_gpu: None) -> None:
@@ -224,3 +244,22 @@ def test_a_gpu_gives_the_results_and_keeps_the_factors(dtype: str, order: str) -
     check(a, hetero_la.solve(given, b), b)
     q, r = hetero_la.qr(given, mode="economic")
     check(q, r, a)
+    p, lower, upper = hetero_la.lu(given)
+    check(p @ lower, upper, a)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("m", "n"), [(1400, 700), (700, 1400)])
+def test_a_gpu_solves_by_least_squares(m: int, n: int, dtype: str) -> None:
+    a, b = random(m, n, dtype), random(m, 3, dtype, seed=1)
+    expected = scipy.linalg.lstsq(a, b)
+    for driver in ("gelsd", "gels"):
+        x, residues, rank, s = hetero_la.lstsq(a, b, lapack_driver=driver)  # type: ignore[call-overload]
+        assert type(x) is type(residues) is np.ndarray
+        assert rank == 700
+        assert lstsq_ratio(a, x, b) < RATIO_LIMIT
+        assert residues.shape == expected[1].shape
+        assert (s is None) == (driver == "gels")
+        if s is not None:
+            assert np.abs(s - expected[3]).max() < 100 * np.finfo(dtype).eps * s[0]

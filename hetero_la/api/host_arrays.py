@@ -39,6 +39,10 @@ class Work(NamedTuple):
         Takes the arrays by name, and returns whether what has been taken for granted holds.
     known : tuple of (str, object)
         Arguments that take the place of those given then.
+    turned : bool
+        Whether the routine is run on the transpose.
+    values : bool
+        Whether the singular values of the triangle are found, too.
     """
 
     routine: str
@@ -46,6 +50,8 @@ class Work(NamedTuple):
     results: int = 0
     holds: Callable[[dict[str, Any]], bool] | None = None
     known: tuple[tuple[str, Any], ...] = ()
+    turned: bool = False
+    values: bool = False
 
 
 #: Given the bound arguments and the matrix, returns the work; None if the host has to do it.
@@ -116,7 +122,9 @@ def _asked(
     except ValueError:
         return None, None
     nrhs = sum(b.size // m for b in beside) + work.columns
-    return work, HostProblem(Problem(work.routine, m, n, nrhs, dtype), work.results)
+    rows, columns = (n, m) if work.turned else (m, n)
+    problem = Problem(work.routine, rows, columns, nrhs, dtype)
+    return work, HostProblem(problem, work.results, work.values)
 
 
 @functools.cache

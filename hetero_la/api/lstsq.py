@@ -9,6 +9,7 @@ import numpy as np
 import scipy.linalg
 from numpy.linalg import LinAlgError
 
+from hetero_la.api.host_arrays import Work
 from hetero_la.api.qr import pad_with_zero_rows, qr_factor
 from hetero_la.api.stacks import array_function, unless
 from hetero_la.checks.array_types import Eager, Lazy, Numbers
@@ -34,6 +35,15 @@ SingularValues = Literal["gelsd", "gelss"] | None
 Driver = SingularValues | Literal["gelsy", "gels"]
 #: Ratio of rows to columns, or of columns to rows, from which LAPACK's drivers begin with a QR.
 _TALL = 1.6
+
+
+def _least_squares(arguments: dict[str, Any], m: int, n: int) -> Work | None:
+    driver, results = arguments.get("lapack_driver"), n * arguments["b"].size // m + min(m, n)
+    if driver == "gels":
+        return Work("minimum_norm" if m < n else "lstsq", 0, results, turned=m < n)
+    if driver not in (None, "gelsd", "gelss"):  # which the host solves for any array
+        return None
+    return Work("qr", 0, results, turned=m < n, values=True)
 
 
 def _lstsq_stack(
@@ -122,7 +132,7 @@ def lstsq(
     overwrite_b: bool = False, check_finite: bool = True, lapack_driver: Driver = None, *,
     client: ClientLike = None, **options: Unpack[RunOptions],
 ) -> tuple[Lazy, Lazy, Lazy, Lazy | None]: ...  # fmt: skip
-@array_function(_lstsq_stack, a=2, b="1|2")
+@array_function(_lstsq_stack, _least_squares, a=2, b="1|2")
 def lstsq(
     a: Any, b: Any, cond: float | None = None, overwrite_a: bool = False, overwrite_b: bool = False,
     check_finite: bool = True, lapack_driver: Driver = None, *, client: ClientLike = None,
@@ -226,7 +236,7 @@ def lstsq_with_report(
     overwrite_b: bool = False, check_finite: bool = True, lapack_driver: Driver = None, *,
     client: ClientLike = None, **options: Unpack[RunOptions],
 ) -> tuple[Eager, Eager, np.int64, Eager | None, Report]: ...  # fmt: skip
-@array_function()
+@array_function(None, _least_squares, stacks=False, a=2, b="1|2")
 def lstsq_with_report(
     a: Any, b: Any, cond: float | None = None, overwrite_a: bool = False, overwrite_b: bool = False,
     check_finite: bool = True, lapack_driver: Driver = None, *, client: ClientLike = None,
@@ -379,10 +389,11 @@ def _solve_by_qr(a: Any, b: Any, cond: float, **how: Any) -> _LeastSquares:
 
 def _rank(r: Any, cond: float) -> int:
     """Return the rank of R by its diagonal; warn if it is not full, raise if R is singular."""
+    # A GPU is given all that there is to do before the host waits for it.
+    rcond = reciprocal_condition_upper(r)
     diagonal = np.abs(to_host(r.diagonal()))
     order = len(diagonal)
     require_nonzero(diagonal)
-    rcond = reciprocal_condition_upper(r)
     if rcond > cond or not order:
         return order
     rank = min(int((diagonal > cond * diagonal.max()).sum()), order - 1)

@@ -40,19 +40,21 @@ def unless(doubts: Any, found: Any) -> Any:
 
 
 def array_function(
-    together: Callable[..., Any] | None = None, work_of: WorkOf | None = None, **core: int | str
-) -> Callable[[F], F]:
+    together: Callable[..., Any] | None = None, work_of: WorkOf | None = None, *,
+    stacks: bool = True, **core: int | str,
+) -> Callable[[F], F]:  # fmt: skip
     """Decorate a public function of NumPy and CuPy arrays so that it takes all arrays.
 
     If an argument, or an entry of a tuple argument, is a Dask array, the function of the same name
     in `hetero_la.dask_arrays` is called instead; if there is none, a `TypeError` is raised.
-    Otherwise the GPU of the arrays is made current, and stacks of them are split: see
-    `on_device_of_arrays` and `over_stacks`, which has the parameters.  With `work_of`, large
+    Otherwise the GPU of the arrays is made current, and with `stacks` stacks of them are split:
+    see `on_device_of_arrays` and `over_stacks`, which has the parameters.  With `work_of`, large
     arrays on the host go to a GPU where that is predicted to be faster.
     """
 
     def decorate(function: F) -> F:
-        eager = on_device_of_arrays(over_stacks(together, **core)(function))
+        split = over_stacks(together, **core)(function) if stacks else function
+        eager = on_device_of_arrays(split)
         ndims = [_most_dimensions(ndim) for ndim in core.values()]
         signature, names = inspect.signature(function), tuple(core)
 

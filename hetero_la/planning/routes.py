@@ -5,17 +5,23 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from hetero_la.planning.decisions import Problem, library_estimate, quick_estimate, team_estimate
 from hetero_la.planning.options import Options
 from hetero_la.scheduler.cluster.sizing import ClusterSize
 from hetero_la.scheduler.machine.model import LinkModel
 from hetero_la.scheduler.machine.this_machine import current_profile
 from hetero_la.scheduler.placement.workers import calling_thread
+from hetero_la.tiles.kernels.device import DeviceKind
 
 #: Seconds that a run of tasks on the caller's GPU takes beside its kernels.
 _GPU_RUN = 7e-4
 #: Copies between a GPU and pageable memory by several threads, without a profile.
 _PAGEABLE = LinkModel(3e-4, 15e9)
+#: Of the singular values of a triangle, in double precision, by LAPACK and cuSOLVER: seconds for
+#: each column, and for each entry.
+_VALUES = {"cpu": (1e-5, 1e-7), "gpu": (2.7e-5, 5.6e-8)}
 
 
 def host_routes(problem: Problem, options: Options | None = None) -> dict[str, float]:
@@ -36,6 +42,15 @@ def gpu_routes(problem: Problem, gpu: int, options: Options | None = None) -> di
         "one call of cuSOLVER": library_estimate(problem, caller),
         "tasks on the GPU": quick_estimate(problem, options or Options(), caller) + _GPU_RUN,
     }
+
+
+def values_seconds(order: int, dtype: Any, kind: DeviceKind) -> float:
+    """Estimate the seconds of the singular values of a triangle, in O(order^3) operations.
+
+    They take more memory traffic than operations, and are far slower than a factorization.
+    """
+    column, entry = _VALUES[kind]
+    return order * (column + entry * order * np.dtype(dtype).itemsize / 8)
 
 
 def copies_seconds(problem: Problem, results: int) -> float:

@@ -16,13 +16,13 @@ __device__ inline Product inner(Scalar a, Scalar b)
 {
     return {double(a.re) * b.re + double(a.im) * b.im, double(a.re) * b.im - double(a.im) * b.re};
 }
-__device__ inline Scalar conj_scaled(Product x, double by)
+__device__ inline Scalar conj_over(Product x, double by)
 {
-    return {REAL(x.re * by), REAL(-x.im * by)};
+    return {REAL(x.re / by), REAL(-x.im / by)};
 }
 #else
 __device__ inline Product inner(Scalar a, Scalar b) { return {double(a) * b, 0}; }
-__device__ inline Scalar conj_scaled(Product x, double by) { return REAL(x.re * by); }
+__device__ inline Scalar conj_over(Product x, double by) { return REAL(x.re / by); }
 #endif
 
 // The sum over a warp, on all its lanes.
@@ -54,7 +54,7 @@ __device__ inline bool rotate(Scalar* x, Scalar* y, int n, double tolerance)
     const double c = 1 / sqrt(1 + t * t);
     // Corrections instead of c x - s y (Rutishauser): rounding errors are as small as angles.
     const REAL s = REAL(c * t), tau = REAL(c * t / (1 + c));
-    const Scalar turn = conj_scaled(xy, 1 / size);  // makes x^H y positive
+    const Scalar turn = conj_over(xy, size);  // makes x^H y positive
     for (int i = threadIdx.x % 32; i < n; i += 32) {
         const Scalar a = x[i], b = multiply(turn, y[i]);
         x[i] = add(a, scale(add(b, scale(a, tau)), -s));
