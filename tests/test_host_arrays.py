@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 import hetero_la
 from hetero_la.api import host_arrays
 from hetero_la.execution import gpu_choice
-from hetero_la.execution.gpu_choice import HostProblem, gpu_for
+from hetero_la.execution.gpu_choice import HostProblem, gpu_for, host_pays
 from hetero_la.planning import routes
 from hetero_la.planning.decisions import Problem
 from hetero_la.planning.routes import copies_seconds, gpu_routes
-from hetero_la.tiles.arrays.transfer import gpu_count
+from hetero_la.testing.residuals import RATIO_LIMIT, lstsq_ratio
+from hetero_la.tiles.arrays.transfer import array_module, gpu_count, to_host
 from tests.support import DTYPES, assert_close, random
 
 N = 200  # enough elements for a GPU to be considered
@@ -55,9 +56,14 @@ def positive(dtype: str = "float64") -> NDArray:
     return a @ a.conj().T + N * np.eye(N, dtype=dtype)
 
 
+def lower(a: Any) -> Any:
+    """The triangle that is defined."""
+    return array_module(a).tril(a)
+
+
 CALLS: dict[str, Callable[[NDArray, NDArray], Any]] = {
     "lu_factor": lambda a, b: tuple(hetero_la.lu_factor(a)),
-    "cho_factor": lambda a, b: hetero_la.cho_factor(positive(a.dtype.name), lower=True)[0],
+    "cho_factor": lambda a, b: lower(hetero_la.cho_factor(positive(a.dtype.name), lower=True)[0]),
     "cholesky": lambda a, b: hetero_la.cholesky(positive(a.dtype.name)),
     "qr": lambda a, b: hetero_la.qr(a, mode="economic"),
     "qr_factor": lambda a, b: tuple(hetero_la.qr_factor(a)),
@@ -67,6 +73,14 @@ CALLS: dict[str, Callable[[NDArray, NDArray], Any]] = {
     "inv": lambda a, b: hetero_la.inv(a),
     "det": lambda a, b: hetero_la.det(a / 10),
     "slogdet": lambda a, b: hetero_la.slogdet(a),
+    "lu": lambda a, b: hetero_la.lu(a),
+    "lu, permuted": lambda a, b: hetero_la.lu(a, permute_l=True),
+    "lstsq": lambda a, b: hetero_la.lstsq(a[:, :190], b),
+    "lstsq, wide": lambda a, b: hetero_la.lstsq(a[:190], b[:190, 0], lapack_driver="gelss"),
+    "lstsq, full rank": lambda a, b: hetero_la.lstsq(a[:, :190], b, lapack_driver="gels")[:3],
+    "lstsq, shortest": lambda a, b: hetero_la.lstsq(a[:190], b[:190], lapack_driver="gels")[:3],
+    "lstsq_with_report": lambda a, b: hetero_la.lstsq_with_report(a, b)[:4],
+    "solve_with_report": lambda a, b: hetero_la.solve_with_report(a, b)[:1],
 }
 
 
@@ -96,8 +110,10 @@ def test_results_are_those_of_the_host(
      lambda a: hetero_la.lu_factor(a, nb=50),
      lambda a: hetero_la.lu_factor(a[:20]),
      lambda a: hetero_la.lu_factor(a.tolist()),
-     lambda a: hetero_la.inv(a, assume_a="sym")],
-    ids=["triangle", "Hermitian", "no pivots", "pivoted QR", "tiles", "few", "a list", "symmetric"],
+     lambda a: hetero_la.inv(a, assume_a="sym"),
+     lambda a: hetero_la.lstsq(a, a[0], lapack_driver="gelsy")],
+    ids=["triangle", "Hermitian", "no pivots", "pivoted QR", "tiles", "few", "a list", "symmetric",
+         "gelsy"],
 )  # fmt: skip
 def test_what_stays_on_the_host(call: Callable[[NDArray], Any], copies: CopiesOnHost) -> None:
     call(random(N))
@@ -171,12 +187,22 @@ def test_a_gpu_takes_what_it_is_predicted_to_do_sooner(a_gpu: None) -> None:
 
 def test_the_copies_count(a_gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
     few = asked(512)
-    computing, copies = min(gpu_routes(few.problem, 0).values()), copies_seconds(*few)
+    computing = min(gpu_routes(few.problem, 0).values())
+    copies = copies_seconds(few.problem, few.results)
     assert copies > 2 * 512**2 * 8 / 20e9
     for seconds, expected in ((computing + copies / 2, None), (computing + 1.01 * copies, 0)):
         gpu_choice._considered.cache_clear()
         monkeypatch.setattr(gpu_choice, "host_routes", lambda problem, s=seconds: {"tasks": s})
         assert gpu_for(few) == expected
+
+
+def test_singular_values_count(a_gpu: None) -> None:
+    """They take far longer than the rest, on the host as on a GPU."""
+    for n, there in ((128, None), (4096, 0)):
+        assert gpu_for(asked(n, "qr")._replace(values=True)) == there
+    for kind in ("cpu", "gpu"):
+        single, double = (routes.values_seconds(4096, dtype, kind) for dtype in "fd")
+        assert 1 < double / single <= 2
 
 
 def test_a_cluster_and_a_trace_have_priority(a_gpu: None) -> None:
@@ -224,3 +250,93 @@ def test_a_gpu_gives_the_results_and_keeps_the_factors(dtype: str, order: str) -
     check(a, hetero_la.solve(given, b), b)
     q, r = hetero_la.qr(given, mode="economic")
     check(q, r, a)
+    p, lower, upper = hetero_la.lu(given)
+    check(p @ lower, upper, a)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("m", "n"), [(1400, 700), (700, 1400)])
+def test_a_gpu_solves_by_least_squares(m: int, n: int, dtype: str) -> None:
+    a, b = random(m, n, dtype), random(m, 3, dtype, seed=1)
+    expected = scipy.linalg.lstsq(a, b)
+    for driver in ("gelsd", "gels"):
+        x, residues, rank, s = hetero_la.lstsq(a, b, lapack_driver=driver)  # type: ignore[call-overload]
+        assert type(x) is type(residues) is np.ndarray
+        assert rank == 700
+        assert lstsq_ratio(a, x, b) < RATIO_LIMIT
+        assert residues.shape == expected[1].shape
+        assert (s is None) == (driver == "gels")
+        if s is not None:
+            assert np.abs(s - expected[3]).max() < 100 * np.finfo(dtype).eps * s[0]
+
+
+def test_small_matrices_are_quicker_on_the_host() -> None:
+    for routine, n in (("lu", 10), ("solve", 50), ("cholesky", 20), ("inverse", 100)):
+        problem = Problem(routine, n, n, n if routine == "inverse" else 1, np.dtype(float))
+        assert host_pays(HostProblem(problem, n * n), 0)
+    assert not host_pays(HostProblem(Problem("lu", 2000, 2000, 0, np.dtype(float)), 0), 0)
+
+
+def test_a_recorder_and_a_client_want_the_gpu() -> None:
+    few = HostProblem(Problem("lu", 10, 10, 0, np.dtype(float)), 100)
+    with hetero_la.trace():
+        assert not host_pays(few, 0)
+    with hetero_la.Cluster(cpus=1, gpus=0) as cluster, cluster.get_client():
+        assert not host_pays(few, 0)
+    assert host_pays(few, 0)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("order", "CF")
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("call", CALLS)
+def test_small_arrays_of_a_gpu(
+    call: str, dtype: str, order: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Results are the same, of the same types, whether the host computes them or the GPU."""
+    import cupy
+
+    asked: list[HostProblem] = []
+
+    def pays(problem: HostProblem, gpu: int) -> bool:
+        asked.append(problem)
+        return True
+
+    host = random(N, N, dtype), random(N, 3, dtype, seed=1)
+    a, b = (cupy.asarray(x, order=order) for x in host)
+    monkeypatch.setattr(f"{__name__}.positive", lambda name="float64": cupy.asarray(
+        host[0] @ host[0].conj().T + N * np.eye(N, dtype=dtype), order=order
+    ))  # fmt: skip
+    monkeypatch.setattr(host_arrays, "host_pays", pays)
+    found = CALLS[call](a, b)
+    assert asked
+    monkeypatch.setattr(host_arrays, "host_pays", lambda problem, gpu: False)
+    expected = CALLS[call](a, b)
+    assert type(found) is type(expected)
+    if not isinstance(found, tuple):
+        found, expected = (found,), (expected,)
+    for one, other in zip(found, expected, strict=True):
+        assert type(one) is type(other), (type(one), type(other))
+        assert_close(to_host(one), to_host(other))
+
+
+@pytest.mark.gpu
+def test_factors_that_the_host_has_found_for_a_gpu() -> None:
+    import cupy
+
+    a = cupy.asarray(positive()[:20, :20].copy(order="F"))
+    b = cupy.ones(20)
+    for factor in (hetero_la.lu_factor, hetero_la.cho_factor, hetero_la.qr_factor):
+        found = factor(a)
+        assert isinstance(found[0], cupy.ndarray)
+        assert found.plan.workers[0].kind == "cpu"
+        x = found.solve(b)
+        assert isinstance(x, cupy.ndarray)
+        assert float(abs(a @ x - b).max()) < 1e-10
+    with pytest.raises(ValueError, match="must not contain infs or NaNs"):
+        hetero_la.lu_factor(a * np.nan)
+    with pytest.raises(TypeError, match="must be in one place"):
+        hetero_la.solve(a, np.ones(20))
+    with pytest.raises(np.linalg.LinAlgError, match="positive definite"):
+        hetero_la.cho_factor(-a)

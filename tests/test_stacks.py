@@ -16,6 +16,7 @@ from scipy.linalg import LinAlgWarning
 import hetero_la
 from hetero_la import det, inv, lu, lu_factor, lu_solve, slogdet, solve
 from hetero_la.api.stacks import over_stacks
+from hetero_la.testing.residuals import RATIO_LIMIT, lstsq_ratio
 from tests.support import DTYPES, covering, host, random
 
 NB = 4
@@ -309,6 +310,77 @@ def test_batched_qr_on_a_gpu(shape: tuple[int, int], mode: Any, dtype: str) -> N
     same(packed, np.stack([one[0][0] for one in raw]))
     same(tau, np.stack([one[0][1] for one in raw]))
     same(r, np.stack([one[1] for one in raw]))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    ("shape", "columns", "driver", "dtype"),
+    covering(
+        [(1, 1), (7, 7), (70, 33), (33, 70), (300, 40), (256, 200)], [None, 1, 3],
+        ["gelsd", "gelss", "gels"], DTYPES,
+    ),
+)  # fmt: skip
+def test_batched_least_squares_on_a_gpu(
+    shape: tuple[int, int], columns: int | None, driver: Any, dtype: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    cupy = pytest.importorskip("cupy")
+
+    def fail(*args: Any, **kwargs: Any) -> None:
+        raise AssertionError("a run for one matrix")
+
+    monkeypatch.setattr("hetero_la.api.lstsq.execute", fail)
+    monkeypatch.setattr("hetero_la.api.qr.execute", fail)
+    a, b = stack((3,), *shape, dtype), stack((3,), shape[0], columns or 1, dtype, seed=1)
+    b = b if columns else b[0, :, 0]
+    expected = [
+        scipy.linalg.lstsq(one, b[i] if columns else b, lapack_driver="gelss")
+        for i, one in enumerate(a)
+    ]
+    for given in (cupy.asarray(a), cupy.asarray(np.asfortranarray(a))):
+        x, residues, rank, s = hetero_la.lstsq(given, cupy.asarray(b), lapack_driver=driver)
+        assert all(type(array) is cupy.ndarray for array in (x, residues, rank))
+        assert (s is None) == (driver == "gels")
+        assert host(rank).tolist() == [min(shape)] * 3
+        for i, (right, squares, _, values) in enumerate(expected):
+            own = b[i] if columns else b
+            assert x.dtype == dtype
+            residual = own - a[i] @ host(x[i])
+            assert lstsq_ratio(a[i], host(x[i]), own) < RATIO_LIMIT
+            if shape[0] < shape[1]:
+                same(host(x[i]), right)
+            assert residues[i].shape == np.shape(squares)
+            if shape[0] > shape[1]:
+                exact = (abs(residual) ** 2).sum(axis=0)
+                assert np.allclose(host(residues[i]), exact, rtol=1e-3)
+            if s is not None:
+                eps = np.finfo(dtype).eps
+                assert np.abs(host(s[i]) - values).max() < 30 * eps * values[0]
+                assert s.dtype == values.dtype
+
+
+@pytest.mark.gpu
+def test_stacks_of_least_squares_on_a_gpu_with_any_rank() -> None:
+    cupy = pytest.importorskip("cupy")
+    a, b = stack((2, 2), 30, 12), stack((2, 2), 30, 2, seed=1)
+    a[0, 1, :, 3] = a[0, 1, :, 4]
+    a[1, 0] *= 1e-300
+    a[1, 1, :, 5] *= 1e-200
+    for driver in ("gelsd", "gelss", "gelsy"):
+        found = hetero_la.lstsq(cupy.asarray(a), cupy.asarray(b), lapack_driver=driver)
+        expected = hetero_la.lstsq(a, b, lapack_driver=driver)
+        for one, other in zip(found, expected, strict=True):
+            assert (one is None) == (other is None)
+            for index in np.ndindex(2, 2) if other is not None else ():
+                scale = np.abs(np.nan_to_num(other[index])).max(initial=0)
+                assert np.allclose(
+                    host(one)[index], other[index], atol=1e-9 * scale, equal_nan=True
+                )
+    with pytest.warns(LinAlgWarning, match="rank-deficient"):
+        rank = hetero_la.lstsq(cupy.asarray(a), cupy.asarray(b), lapack_driver="gels")[2]
+    assert host(rank)[0, 0] == 12 > host(rank)[0, 1]
+    with pytest.raises(ValueError, match="infs or NaNs"):
+        hetero_la.lstsq(cupy.asarray(a * np.nan), cupy.asarray(b))
 
 
 @pytest.mark.gpu

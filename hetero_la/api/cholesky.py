@@ -118,7 +118,8 @@ class CholeskyFactors(Factors[Stored, bool]):
 
 
 def _factorization(arguments: dict[str, Any], m: int, n: int) -> Work:
-    return Work("cholesky", 0, m * n)
+    # What is on the GPU is a copy that nobody else has.
+    return Work("cholesky", 0, m * n, known=(("overwrite_a", True),))
 
 
 def _factor_stack(

@@ -1,26 +1,39 @@
-"""Functions of arrays on the host, computed on a GPU of the calling thread where that is faster."""
+"""Functions computed where their arrays are not, if that is faster.
+
+Those of arrays on the host are computed on a GPU of the calling thread, and those of small arrays
+on a GPU on the host.
+"""
 
 from __future__ import annotations
 
 import functools
 import inspect
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from hetero_la.api.factors import Factors
 from hetero_la.checks.inputs import common_dtype, lapack_dtype
-from hetero_la.execution.gpu_choice import HostProblem, gpu_for
-from hetero_la.execution.resident_factors import FactorsOnGpu
+from hetero_la.execution.gpu_choice import HostProblem, gpu_for, host_pays
+from hetero_la.execution.resident_factors import FactorsOnGpu, Kept
 from hetero_la.planning.decisions import Problem
 from hetero_la.tiles.arrays.forks import ProcessLock
-from hetero_la.tiles.arrays.transfer import is_device_array, on_device_index
+from hetero_la.tiles.arrays.transfer import (
+    device_index,
+    is_device_array,
+    on_device_index,
+    on_device_of,
+    small_to_device,
+    to_host,
+)
 from hetero_la.tiles.kernels.gpu.device import GpuDevice
 from hetero_la.tiles.storage.host_copies import HostCopies
 
-#: Elements of a matrix below which no GPU is considered: the host is done within its copies.
-LEAST_ELEMENTS = 1 << 15
+#: Elements of a matrix below which no GPU is considered: the host is done within its copies; and
+#: those up to which the host is considered for a matrix on a GPU.
+LEAST_ELEMENTS, MOST_ELEMENTS = 1 << 15, 1 << 17
 _copying = ProcessLock()
 
 
@@ -39,6 +52,10 @@ class Work(NamedTuple):
         Takes the arrays by name, and returns whether what has been taken for granted holds.
     known : tuple of (str, object)
         Arguments that take the place of those given then.
+    turned : bool
+        Whether the routine is run on the transpose.
+    values : bool
+        Whether the singular values of the triangle are found, too.
     """
 
     routine: str
@@ -46,6 +63,8 @@ class Work(NamedTuple):
     results: int = 0
     holds: Callable[[dict[str, Any]], bool] | None = None
     known: tuple[tuple[str, Any], ...] = ()
+    turned: bool = False
+    values: bool = False
 
 
 #: Given the bound arguments and the matrix, returns the work; None if the host has to do it.
@@ -76,19 +95,11 @@ def on_a_gpu(
     tuple or None
         The result, on the host; None if the function is to be called with these arguments.
     """
-    try:
-        arguments = signature.bind(*args, **kwargs).arguments
-    except TypeError:  # which the call will raise
+    request = _request(work_of, core, signature, args, kwargs, lambda a: type(a) is np.ndarray)
+    gpu = None if request is None else gpu_for(request.asked)
+    if request is None or gpu is None:
         return None
-    arrays = {name: arguments[name] for name in core if arguments.get(name) is not None}
-    plain = all(type(a) is np.ndarray and a.ndim in (1, 2) and a.size for a in arrays.values())
-    free = arguments.get("client") is None and not arguments.get("options")
-    if len(arrays) < len(core) or not plain or not free:
-        return None
-    work, asked = _asked(work_of, list(arrays.values()), arguments)
-    gpu = None if asked is None else gpu_for(asked)
-    if work is None or asked is None or gpu is None:
-        return None
+    arguments, arrays, work, asked = request
     cast = {name: a.astype(asked.problem.dtype, copy=False) for name, a in arrays.items()}
     if work.holds and not work.holds(cast):
         return None
@@ -100,6 +111,52 @@ def on_a_gpu(
             return (_home(found, copies),)
     except MemoryError:  # of the GPU
         return None
+
+
+def on_the_host(
+    function: Callable[..., Any], work_of: WorkOf, core: tuple[str, ...],
+    signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any],
+) -> tuple[Any] | None:  # fmt: skip
+    """Compute on the host, with small arrays of a GPU, what is predicted to be done there first.
+
+    See `on_a_gpu` for the parameters.
+    """
+    request = _request(work_of, core, signature, args, kwargs, is_device_array)
+    if request is None or len({device_index(a) for a in request.arrays.values()}) > 1:
+        return None
+    like = next(iter(request.arrays.values()))
+    if not host_pays(request.asked, like.device.id):
+        return None
+    with on_device_of(like):
+        given = {name: to_host(a) for name, a in request.arrays.items()}
+        return (_back(function(**{**request.arguments, **given})),)
+
+
+class _Request(NamedTuple):
+    """The arguments of a call, the arrays among them, and what is to be computed."""
+
+    arguments: dict[str, Any]
+    arrays: dict[str, Any]
+    work: Work
+    asked: HostProblem
+
+
+def _request(
+    work_of: WorkOf, core: tuple[str, ...], signature: inspect.Signature, args: tuple[Any, ...],
+    kwargs: dict[str, Any], fits: Callable[[Any], bool],
+) -> _Request | None:  # fmt: skip
+    """Return what a call asks for; None unless it may be computed elsewhere."""
+    try:
+        arguments = signature.bind(*args, **kwargs).arguments
+    except TypeError:  # which the call will raise
+        return None
+    arrays = {name: arguments[name] for name in core if arguments.get(name) is not None}
+    plain = all(fits(a) and a.ndim in (1, 2) and a.size for a in arrays.values())
+    free = arguments.get("client") is None and not arguments.get("options")
+    if len(arrays) < len(core) or not plain or not free:
+        return None
+    work, asked = _asked(work_of, list(arrays.values()), arguments)
+    return None if work is None or asked is None else _Request(arguments, arrays, work, asked)
 
 
 def _asked(
@@ -116,7 +173,9 @@ def _asked(
     except ValueError:
         return None, None
     nrhs = sum(b.size // m for b in beside) + work.columns
-    return work, HostProblem(Problem(work.routine, m, n, nrhs, dtype), work.results)
+    rows, columns = (n, m) if work.turned else (m, n)
+    problem = Problem(work.routine, rows, columns, nrhs, dtype)
+    return work, HostProblem(problem, work.results, work.values)
 
 
 @functools.cache
@@ -128,10 +187,29 @@ def _home(found: Any, copies: HostCopies) -> Any:
     """Copy results to the host."""
     if isinstance(found, Factors):
         square_or_tall = found.shape[0] >= found.shape[1]
-        kept = FactorsOnGpu(*found) if square_or_tall else None
-        packed, other = _home(tuple(found), copies)
-        return type(found)(packed, other, found.info, found._report, kept)
+        return _copied_factors(
+            found, partial(_home, copies=copies), FactorsOnGpu(*found) if square_or_tall else None
+        )
     if isinstance(found, tuple):
-        parts = [_home(part, copies) for part in found]
-        return found._make(parts) if hasattr(found, "_make") else tuple(parts)
+        return _each(found, partial(_home, copies=copies))
     return copies.to_host(found) if is_device_array(found) else found
+
+
+def _back(found: Any) -> Any:
+    """Copy results to the current GPU."""
+    if isinstance(found, Factors):
+        return _copied_factors(found, _back, None)
+    if isinstance(found, tuple):
+        return _each(found, _back)
+    return small_to_device(found) if isinstance(found, np.ndarray) else found
+
+
+def _copied_factors(found: Factors, copied: Callable[[Any], Any], kept: Kept | None) -> Factors:
+    packed, other = map(copied, found)
+    return type(found)(packed, other, found.info, found._report, kept)
+
+
+def _each(found: tuple[Any, ...], copied: Callable[[Any], Any]) -> tuple[Any, ...]:
+    """Copy the entries of a plain or named tuple."""
+    parts = [copied(part) for part in found]
+    return found._make(parts) if hasattr(found, "_make") else tuple(parts)

@@ -9,6 +9,7 @@ import numpy as np
 import scipy.linalg
 from numpy.linalg import LinAlgError
 
+from hetero_la.api.host_arrays import Work
 from hetero_la.api.qr import pad_with_zero_rows, qr_factor
 from hetero_la.api.stacks import array_function, unless
 from hetero_la.checks.array_types import Eager, Lazy, Numbers
@@ -18,10 +19,10 @@ from hetero_la.execution.destination import source_of
 from hetero_la.execution.execute import execute
 from hetero_la.execution.one_call import takes_one_call
 from hetero_la.execution.report import Report, UnplannedReport
-from hetero_la.execution.stack_runs import for_parts, threads_for
+from hetero_la.execution.stack_runs import for_parts, solve_stack_on_gpu, threads_for
 from hetero_la.numerics.conditioning import reciprocal_condition_upper
 from hetero_la.numerics.range_scaling import needs_scaling, scaling_exponent, times_power_of_two
-from hetero_la.numerics.triangle_lstsq import require_convergence, square_lstsq
+from hetero_la.numerics.triangle_lstsq import require_convergence, square_lstsq, threshold
 from hetero_la.planning.decisions import Problem
 from hetero_la.planning.options import RunOptions
 from hetero_la.scheduler.cluster.clients import ClientLike
@@ -36,18 +37,49 @@ Driver = SingularValues | Literal["gelsy", "gels"]
 _TALL = 1.6
 
 
+def _least_squares(arguments: dict[str, Any], m: int, n: int) -> Work | None:
+    driver, results = arguments.get("lapack_driver"), n * arguments["b"].size // m + min(m, n)
+    if driver == "gels":
+        return Work("minimum_norm" if m < n else "lstsq", 0, results, turned=m < n)
+    if driver not in (None, "gelsd", "gelss"):  # which the host solves for any array
+        return None
+    return Work("qr", 0, results, turned=m < n, values=True)
+
+
 def _lstsq_stack(
     a: Any, b: Any, cond: Any = None, overwrite_a: bool = False, overwrite_b: bool = False,
     check_finite: bool = True, lapack_driver: Driver = None, **how: Any,
 ) -> Any:  # fmt: skip
-    """Compute `lstsq` of a stack on the host by LAPACK's default driver."""
+    """Compute `lstsq` of a stack, on the host by LAPACK's default driver."""
+    driver = require_driver(lapack_driver)
     a, b = as_stack(a, finite=check_finite), as_stack(b, finite=check_finite)
-    if a is None or b is None or require_driver(lapack_driver) != "gelsd":
-        return None
-    if a.shape[1] != b.shape[1] or not _needs_no_run(a[0], **how) or not is_finite(a):
+    if a is None or b is None or a.shape[1] != b.shape[1]:
         return None
     dtype = common_dtype(a.dtype, b.dtype)
-    return _lstsq_each(a.astype(dtype, copy=False), b.astype(dtype, copy=False), cond)
+    a, b = a.astype(dtype, copy=False), b.astype(dtype, copy=False)
+    if is_device_array(a):
+        return _lstsq_on_gpu(a, b, as_cond(cond, dtype), driver, **how)
+    if driver != "gelsd" or not _needs_no_run(a[0], **how) or not is_finite(a):
+        return None
+    return _lstsq_each(a, b, cond)
+
+
+def _lstsq_on_gpu(a: Any, b: Any, cond: float, driver: str, **how: Any) -> Any:
+    """Solve with each matrix of a stack; those that may not have full rank are uncertain."""
+    rhs = b.reshape(*b.shape[:2], -1)
+    found = None if driver == "gelsy" else solve_stack_on_gpu("qr_and_lstsq", a, rhs, **how)
+    if found is None:
+        return None
+    (count, m, n), k, xp = a.shape, min(a.shape[1:]), array_module(a)
+    x, squares, s, info = found
+    largest, least = s[:, 0], s[:, -1]
+    # The condition of R, which "gels" looks at, is in the 1-norm: up to k times as large.
+    bound = k * cond * largest if driver == "gels" else threshold(largest, cond, driver, a.dtype)
+    doubts = ~(least > bound) | (info != 0) | needs_scaling(a) | needs_scaling(rhs)
+    residues = squares.astype(a.dtype) if m > n else xp.empty((count, 0), a.dtype)
+    residues = residues[:, 0] if b.ndim == 2 and m > n else residues
+    values = None if driver == "gels" else s.astype(a.real.dtype)
+    return unless(doubts, (x.reshape(count, n, *b.shape[2:]), residues, xp.full(count, k), values))
 
 
 def _lstsq_each(a: np.ndarray, b: np.ndarray, cond: Any) -> Any:
@@ -100,7 +132,7 @@ def lstsq(
     overwrite_b: bool = False, check_finite: bool = True, lapack_driver: Driver = None, *,
     client: ClientLike = None, **options: Unpack[RunOptions],
 ) -> tuple[Lazy, Lazy, Lazy, Lazy | None]: ...  # fmt: skip
-@array_function(_lstsq_stack, a=2, b="1|2")
+@array_function(_lstsq_stack, _least_squares, a=2, b="1|2")
 def lstsq(
     a: Any, b: Any, cond: float | None = None, overwrite_a: bool = False, overwrite_b: bool = False,
     check_finite: bool = True, lapack_driver: Driver = None, *, client: ClientLike = None,
@@ -204,7 +236,7 @@ def lstsq_with_report(
     overwrite_b: bool = False, check_finite: bool = True, lapack_driver: Driver = None, *,
     client: ClientLike = None, **options: Unpack[RunOptions],
 ) -> tuple[Eager, Eager, np.int64, Eager | None, Report]: ...  # fmt: skip
-@array_function()
+@array_function(None, _least_squares, stacks=False, a=2, b="1|2")
 def lstsq_with_report(
     a: Any, b: Any, cond: float | None = None, overwrite_a: bool = False, overwrite_b: bool = False,
     check_finite: bool = True, lapack_driver: Driver = None, *, client: ClientLike = None,
@@ -357,10 +389,11 @@ def _solve_by_qr(a: Any, b: Any, cond: float, **how: Any) -> _LeastSquares:
 
 def _rank(r: Any, cond: float) -> int:
     """Return the rank of R by its diagonal; warn if it is not full, raise if R is singular."""
+    # A GPU is given all that there is to do before the host waits for it.
+    rcond = reciprocal_condition_upper(r)
     diagonal = np.abs(to_host(r.diagonal()))
     order = len(diagonal)
     require_nonzero(diagonal)
-    rcond = reciprocal_condition_upper(r)
     if rcond > cond or not order:
         return order
     rank = min(int((diagonal > cond * diagonal.max()).sum()), order - 1)

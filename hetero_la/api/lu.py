@@ -100,7 +100,9 @@ class LUFactors(Factors[Stored, Stored]):
 
 
 def _factorization(arguments: dict[str, Any], m: int, n: int) -> Work | None:
-    return Work("lu", 0, m * n) if arguments.get("pivot", "partial") == "partial" else None
+    if arguments.get("pivot", "partial") != "partial":
+        return None
+    return Work("lu", 0, m * n, known=(("overwrite_a", True),))  # a copy that nobody else has
 
 
 def _factor_stack(
@@ -421,11 +423,17 @@ def _lu_stack(
     return None if done is None else done.found
 
 
-@over_stacks(_lu_stack, a=2)
+def _unpacked_factorization(arguments: dict[str, Any], m: int, n: int) -> Work:
+    order = 0 if arguments["p_indices"] or arguments["permute_l"] else m
+    return Work("lu", 0, min(m, n) * (m + n) + order * m)
+
+
+@array_function(_lu_stack, _unpacked_factorization, a=2)
 def _lu(
-    a: Any, permute_l: bool, overwrite_a: bool, check_finite: bool, p_indices: bool, **how: Any
-) -> tuple[Any, ...]:
-    packed, piv = factor_without_warning(a, overwrite_a, check_finite, **how)
+    a: Any, permute_l: bool, overwrite_a: bool, check_finite: bool, p_indices: bool, *,
+    client: ClientLike = None, **options: Unpack[RunOptions],
+) -> tuple[Any, ...]:  # fmt: skip
+    packed, piv = factor_without_warning(a, overwrite_a, check_finite, client=client, **options)
     found = _unpacked(packed[None], piv[None], permute_l, p_indices)
     return tuple(part[0] for part in found)
 

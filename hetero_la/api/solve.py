@@ -91,6 +91,10 @@ def _system_work(arguments: dict[str, Any], m: int, n: int) -> Work | None:
     return Work(routine, holds=_is_general, known=(("assume_a", "gen"),))
 
 
+def _general_work(arguments: dict[str, Any], m: int, n: int) -> Work | None:
+    return _system_work({**arguments, "assume_a": "gen"}, m, n)
+
+
 def _is_general(arrays: dict[str, Any]) -> bool:
     return structure_for(arrays["a"], arrays["b"], None).structure is Structure.GENERAL
 
@@ -267,7 +271,7 @@ def _copy_into(x: Any, memory: Any) -> Any:
     return memory
 
 
-@array_function()
+@array_function(None, _general_work, stacks=False, a=2, b="1|2")
 def solve_with_report(
     a: Eager | Numbers, b: Eager | Numbers, *, check_finite: bool = True, transposed: bool = False,
     pivot: Pivoting = "partial", client: ClientLike = None, **options: Unpack[RunOptions],

@@ -12,7 +12,13 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 
-from hetero_la.api.host_arrays import LEAST_ELEMENTS, WorkOf, on_a_gpu
+from hetero_la.api.host_arrays import (
+    LEAST_ELEMENTS,
+    MOST_ELEMENTS,
+    WorkOf,
+    on_a_gpu,
+    on_the_host,
+)
 from hetero_la.checks.inputs import refuse_masked
 from hetero_la.checks.lazy import is_dask_array, lazy_function
 from hetero_la.tiles.arrays.transfer import (
@@ -40,19 +46,22 @@ def unless(doubts: Any, found: Any) -> Any:
 
 
 def array_function(
-    together: Callable[..., Any] | None = None, work_of: WorkOf | None = None, **core: int | str
-) -> Callable[[F], F]:
+    together: Callable[..., Any] | None = None, work_of: WorkOf | None = None, *,
+    stacks: bool = True, **core: int | str,
+) -> Callable[[F], F]:  # fmt: skip
     """Decorate a public function of NumPy and CuPy arrays so that it takes all arrays.
 
     If an argument, or an entry of a tuple argument, is a Dask array, the function of the same name
     in `hetero_la.dask_arrays` is called instead; if there is none, a `TypeError` is raised.
-    Otherwise the GPU of the arrays is made current, and stacks of them are split: see
-    `on_device_of_arrays` and `over_stacks`, which has the parameters.  With `work_of`, large
-    arrays on the host go to a GPU where that is predicted to be faster.
+    Otherwise the GPU of the arrays is made current, and with `stacks` stacks of them are split:
+    see `on_device_of_arrays` and `over_stacks`, which has the parameters.  With `work_of`, large
+    arrays on the host go to a GPU, and small ones on a GPU to the host, where that is predicted to
+    be faster.
     """
 
     def decorate(function: F) -> F:
-        eager = on_device_of_arrays(over_stacks(together, **core)(function))
+        split = over_stacks(together, **core)(function) if stacks else function
+        eager = on_device_of_arrays(split)
         ndims = [_most_dimensions(ndim) for ndim in core.values()]
         signature, names = inspect.signature(function), tuple(core)
 
@@ -69,10 +78,13 @@ def array_function(
             entries = itertools.chain(*(v if isinstance(v, tuple) else (v,) for v in values))
             if any(map(is_dask_array, entries)):
                 return lazy_function(function.__name__)(*args, **kwargs)
-            if work_of is not None and not any(map(is_device_array, args)):
-                found = on_a_gpu(function, work_of, names, signature, args, kwargs)
-                if found is not None:
-                    return found[0]
+            if work_of is not None:
+                there = any(map(is_device_array, args))
+                if not there or args[0].size <= MOST_ELEMENTS:
+                    elsewhere = on_the_host if there else on_a_gpu
+                    found = elsewhere(function, work_of, names, signature, args, kwargs)
+                    if found is not None:
+                        return found[0]
             return eager(*args, **kwargs)
 
         return cast(F, wrapped)
@@ -192,12 +204,14 @@ def _put(found: Any, number: int, one: Any) -> None:
     if isinstance(found, tuple):
         for part, value in zip(found, one, strict=True):
             _put(part, number, value)
-    else:
+    elif found is not None:
         found[number] = array_module(found).asarray(one)
 
 
 def _with_leading(found: Any, batch: tuple[int, ...]) -> Any:
     """Give an array, or the arrays of a tuple, the leading dimensions of the stack."""
+    if found is None:
+        return None
     if isinstance(found, tuple):
         parts = [_with_leading(part, batch) for part in found]
         return found._make(parts) if hasattr(found, "_make") else tuple(parts)

@@ -157,7 +157,8 @@ def reciprocal_condition_upper(r: Any) -> float:
     if not len(r):
         return np.inf
     r = array_module(r).asfortranarray(r)
-    return reciprocal(norm1(array_module(r).triu(r)), float(Substitution(r, "r").inverse_norm))
+    inverse_norm = Substitution(r, "r").inverse_norm  # while the GPU is busy with R
+    return reciprocal(norm1(array_module(r).triu(r)), float(inverse_norm))
 
 
 def estimate_reciprocal_condition(

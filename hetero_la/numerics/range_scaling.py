@@ -48,18 +48,17 @@ def scaling_exponent(a: Any) -> int:
     return -math.frexp(largest)[1]
 
 
-def needs_scaling(a: np.ndarray) -> np.ndarray:
-    """Return for each matrix of a stack on the host whether `scaling_exponent` may not be 0.
+def needs_scaling(a: Any) -> Any:
+    """Return for each matrix of a stack, where it is, whether `scaling_exponent` may not be 0.
 
     Examples
     --------
     >>> needs_scaling(np.array([[[1.0, 0.0]], [[1e300, 0.0]], [[0.0, 0.0]]]))
     array([False,  True, False])
     """
-    info, largest = np.finfo(a.dtype), np.abs(a).max(axis=(1, 2))
+    info, largest = np.finfo(a.dtype), abs(a).max(axis=(1, 2))
     least = info.tiny / info.eps
-    inside: np.ndarray = (largest == 0) | ((least <= largest) & (2 * largest <= 1 / least))
-    return ~inside
+    return ~((largest == 0) | ((largest >= least) & (largest <= 0.5 / least)))
 
 
 def column_exponents(a: Any, least: float = 0) -> np.ndarray:

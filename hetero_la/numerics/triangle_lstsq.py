@@ -88,7 +88,7 @@ def lstsq_by_svd(
     full: otherwise X is found by substitution.
     """
     s = _svd(a, False)
-    rank = int((s > _threshold(float(s[0]), cond, driver, a.dtype)).sum())
+    rank = int((s > float(threshold(float(s[0]), cond, driver, a.dtype))).sum())
     if rank == len(a) and a.diagonal().all():
         return solve_with_triangle(a, b, lower=lower), np.int64(rank), s
     u, values, vh = _svd(a, True)
@@ -96,12 +96,20 @@ def lstsq_by_svd(
     return vh[:rank].conj().T @ y, np.int64(rank), s
 
 
-def _threshold(largest: float, cond: float, driver: str, dtype: Any) -> float:
-    """Return the bound up to which singular values count as zeros, as in xLALSD and xGELSS."""
+def threshold(largest: Any, cond: float, driver: str, dtype: Any) -> Any:
+    """Return the bound up to which singular values count as zeros, as in xLALSD and xGELSS.
+
+    `largest` is the largest of them, or an array of those of several matrices.
+
+    Examples
+    --------
+    >>> threshold(np.array([4.0, 8.0]), 0.25, "gelsd", "float64")
+    array([1., 2.])
+    """
     info = np.finfo(dtype)
     if driver == "gelsd" and not 0 < cond < 1:
         cond = float(info.eps) / 2
-    return max(cond * largest, float(info.tiny) if driver == "gelss" else 0.0)
+    return np.maximum(cond * largest, float(info.tiny) if driver == "gelss" else 0.0)
 
 
 def _svd(a: Any, compute_uv: bool) -> Any:

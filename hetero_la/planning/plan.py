@@ -14,7 +14,12 @@ from hetero_la.algorithms.routines import ROUTINES
 from hetero_la.planning.decisions import Decisions, Problem
 from hetero_la.planning.memory import GPU_WORKSPACE, kernel_elements
 from hetero_la.planning.planned_graph import PlannedGraph
-from hetero_la.planning.routes import copies_seconds, gpu_routes, host_routes
+from hetero_la.planning.routes import (
+    copies_seconds,
+    gpu_routes,
+    host_call_seconds,
+    host_routes,
+)
 from hetero_la.planning.teams import sharing_memory
 from hetero_la.scheduler.graph.analysis import average_parallelism, critical_path, total_work
 from hetero_la.scheduler.graph.task_graph import Granularity
@@ -333,6 +338,8 @@ def _routes(plan: Plan) -> list[str]:
         copies = copies_seconds(problem, layout.m * layout.width)
         found = {f"{name}, with copies": seconds + copies for name, seconds in found.items()}
         found = host_routes(problem, plan.options) | found
+    else:
+        found["one call of LAPACK, with copies"] = host_call_seconds(problem, 0)
     return ["routes, estimated:", *(f"  {name}: {value:.3g} s" for name, value in found.items())]
 
 

@@ -5,17 +5,27 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 from hetero_la.planning.decisions import Problem, library_estimate, quick_estimate, team_estimate
 from hetero_la.planning.options import Options
 from hetero_la.scheduler.cluster.sizing import ClusterSize
 from hetero_la.scheduler.machine.model import LinkModel
 from hetero_la.scheduler.machine.this_machine import current_profile
 from hetero_la.scheduler.placement.workers import calling_thread
+from hetero_la.tiles.kernels.device import DeviceKind
 
-#: Seconds that a run of tasks on the caller's GPU takes beside its kernels.
-_GPU_RUN = 7e-4
+#: Seconds that a run of tasks on the caller's GPU takes beside its kernels, and for which a call of
+#: cuSOLVER's routine keeps the calling thread: with what is enqueued after it, if it solves.
+_GPU_RUN, _GPU_CALL, _GPU_SOLVE = 7e-4, 1.2e-4, 5e-4
+_SOLVES = ("solve", "solve_positive", "inverse")
 #: Copies between a GPU and pageable memory by several threads, without a profile.
 _PAGEABLE = LinkModel(3e-4, 15e9)
+#: Those of small arrays, by the driver.
+_SMALL = LinkModel(1.5e-5, 4e9)
+#: Of the singular values of a triangle, in double precision, by LAPACK and cuSOLVER: seconds for
+#: each column, and for each entry.
+_VALUES = {"cpu": (1e-5, 1e-7), "gpu": (2.7e-5, 5.6e-8)}
 
 
 def host_routes(problem: Problem, options: Options | None = None) -> dict[str, float]:
@@ -32,10 +42,20 @@ def host_routes(problem: Problem, options: Options | None = None) -> dict[str, f
 def gpu_routes(problem: Problem, gpu: int, options: Options | None = None) -> dict[str, float]:
     """Return the routes on a GPU that has the matrix, with their estimated seconds."""
     caller = calling_thread(gpu=gpu)
+    call = _GPU_SOLVE if problem.routine in _SOLVES else _GPU_CALL
     return {
-        "one call of cuSOLVER": library_estimate(problem, caller),
+        "one call of cuSOLVER": library_estimate(problem, caller) + call,
         "tasks on the GPU": quick_estimate(problem, options or Options(), caller) + _GPU_RUN,
     }
+
+
+def values_seconds(order: int, dtype: Any, kind: DeviceKind) -> float:
+    """Estimate the seconds of the singular values of a triangle, in O(order^3) operations.
+
+    They take more memory traffic than operations, and are far slower than a factorization.
+    """
+    column, entry = _VALUES[kind]
+    return order * (column + entry * order * np.dtype(dtype).itemsize / 8)
 
 
 def copies_seconds(problem: Problem, results: int) -> float:
@@ -45,3 +65,11 @@ def copies_seconds(problem: Problem, results: int) -> float:
     _, m, n, nrhs, dtype = problem
     there = links.get("pageable_to_gpu", _PAGEABLE).seconds(m * (n + nrhs) * dtype.itemsize)
     return there + links.get("gpu_to_pageable", _PAGEABLE).seconds(results * dtype.itemsize)
+
+
+def host_call_seconds(problem: Problem, results: int) -> float:
+    """Estimate the seconds of one call of LAPACK for small arrays of a GPU, with copies."""
+    _, m, n, nrhs, dtype = problem
+    sizes = (m * n, m * nrhs, results or m * nrhs, min(m, n))  # the last: interchanges, scalars
+    copies = sum(_SMALL.seconds(size * dtype.itemsize) for size in sizes if size)
+    return library_estimate(problem, calling_thread()) + copies

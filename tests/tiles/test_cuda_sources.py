@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from hetero_la.tiles.kernels.gpu import common, lu, qr, sources
-from hetero_la.tiles.kernels.gpu.batched import arrays
+from hetero_la.tiles.kernels.gpu.batched import arrays, least_squares
 from hetero_la.tiles.kernels.gpu.sources import Source
 from tests.tiles.kernels import DTYPES
 
@@ -26,6 +26,7 @@ def sources_of(dtype: np.dtype) -> Iterator[Source]:
     for shape in lu.SHAPES:
         yield lu.leaf_source(shape, shape.columns(dtype), dtype)
     yield arrays.stacks_source(dtype)
+    yield least_squares.least_squares_source(dtype)
     for resident in (True, False):
         yield qr.leaf_source(dtype, resident)
 

@@ -98,6 +98,16 @@ def to_device(a: Any) -> Array:
     return a if is_device_array(a) else cupy.asarray(a)
 
 
+def small_to_device(a: np.ndarray) -> Array:
+    """Return a copy on the current GPU, of the same order, in less time than `to_device` starts."""
+    import cupy
+
+    a = a if a.flags.forc else np.ascontiguousarray(a)
+    found = cupy.empty(a.shape, a.dtype, order="F" if a.flags.f_contiguous else "C")
+    found.set(a)
+    return found
+
+
 def to_device_of(like: Any, a: Array) -> Array:
     """Return `a` on the GPU that holds `like`, copied only from another device."""
     if device_index(a) == device_index(like):

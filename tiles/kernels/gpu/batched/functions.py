@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from hetero_la.tiles.kernels.gpu.batched import cholesky, lu, qr, solutions
+from hetero_la.tiles.kernels.gpu.batched import cholesky, least_squares, lu, qr, solutions
 from hetero_la.tiles.kernels.gpu.batched.arrays import MOST
 
 #: Overwrite a column-major stack and the columns beside it, and return vectors.
@@ -15,13 +15,14 @@ IN_PLACE: dict[str, Callable[[Any, Any], dict[str, Any]]] = {
     "qr": qr.qr,
     "qr_and_q": qr.qr_and_q,
 }
-#: Return solutions, some of them with whether they are uncertain.
+#: Return solutions, some of them with what tells whether they are uncertain.
 SOLVES: dict[str, Callable[..., Any]] = {
     "lu_and_solve": solutions.solve,
     "lu_and_invert": solutions.inverse,
     "cholesky_and_solve": solutions.solve_positive,
     "lu_solve": lu.lu_solve,
     "cho_solve": cholesky.cho_solve,
+    "qr_and_lstsq": least_squares.lstsq,
 }
 
 

@@ -7,14 +7,21 @@ from typing import NamedTuple
 import numpy as np
 
 from hetero_la.tiles.kernels.device import Array
-from hetero_la.tiles.kernels.gpu.batched.arrays import Batch, batch, column_major, gemm, kernel
+from hetero_la.tiles.kernels.gpu.batched.arrays import (
+    Batch,
+    batch,
+    column_major,
+    column_major_copy,
+    gemm,
+    kernel,
+)
 from hetero_la.tiles.kernels.gpu.common import source
 from hetero_la.tiles.kernels.gpu.qr import LANES, STRIP_BYTES, THREADS, leaf_source
 
 _FEW_THREADS = 128  # of a block, for few rows: then several blocks share a multiprocessor
 
 
-class _Panel(NamedTuple):
+class StackPanel(NamedTuple):
     """A panel of each matrix: where it begins, how wide it is, and its R and T."""
 
     first: int
@@ -25,7 +32,7 @@ class _Panel(NamedTuple):
 
 def qr(a: Array, b: Array) -> dict[str, Array]:
     """Overwrite each matrix with its packed factors."""
-    found, panels = _factor(a)
+    found, panels = factor(a)
     _pack(a, panels)
     return found
 
@@ -34,7 +41,7 @@ def qr_and_q(a: Array, b: Array) -> dict[str, Array]:
     """Overwrite each matrix with its packed factors, and B with the first columns of Q."""
     import cupy
 
-    found, panels = _factor(a)
+    found, panels = factor(a)
     (_, m, _), columns = a.shape, b.shape[2]
     b[...] = cupy.eye(m, columns, dtype=b.dtype)
     V, Q = batch(a), batch(b)
@@ -46,7 +53,7 @@ def qr_and_q(a: Array, b: Array) -> dict[str, Array]:
     return found
 
 
-def _factor(a: Array) -> tuple[dict[str, Array], list[_Panel]]:
+def factor(a: Array) -> tuple[dict[str, Array], list[StackPanel]]:
     """Factor, and leave V in each panel and R beside the panels."""
     import cupy
 
@@ -59,7 +66,9 @@ def _factor(a: Array) -> tuple[dict[str, Array], list[_Panel]]:
     panels = []
     for first in range(0, k, LANES):
         width = min(LANES, k - first)
-        panel = _Panel(first, width, *(column_major(count, LANES, LANES, a.dtype) for _ in "RT"))
+        panel = StackPanel(
+            first, width, *(column_major(count, LANES, LANES, a.dtype) for _ in "RT")
+        )
         _leaf(A.at(first, first), m - first, panel, tau)
         right = first + width
         if right < n:
@@ -69,7 +78,7 @@ def _factor(a: Array) -> tuple[dict[str, Array], list[_Panel]]:
     return {"tau": tau, "info": (exponents != 0).any(axis=1).astype(np.int32)}, panels
 
 
-def _leaf(A: Batch, rows: int, panel: _Panel, tau: Array) -> None:
+def _leaf(A: Batch, rows: int, panel: StackPanel, tau: Array) -> None:
     strip = STRIP_BYTES // A.block.dtype.itemsize
     threads = _FEW_THREADS if rows <= _FEW_THREADS // 32 * strip else THREADS
     resident = rows <= threads // 32 * strip
@@ -83,7 +92,7 @@ def _leaf(A: Batch, rows: int, panel: _Panel, tau: Array) -> None:
     )  # fmt: skip
 
 
-def _apply(V: Batch, panel: _Panel, C: Batch, shape: tuple[int, int], trans: str) -> None:
+def _apply(V: Batch, panel: StackPanel, C: Batch, shape: tuple[int, int], trans: str) -> None:
     """Compute C <- C - V T V^H C, or with T^H."""
     (rows, columns), w, dtype = shape, panel.width, V.block.dtype
     w1, w2 = (column_major(C.matrices, w, columns, dtype) for _ in "WX")
@@ -93,7 +102,24 @@ def _apply(V: Batch, panel: _Panel, C: Batch, shape: tuple[int, int], trans: str
     gemm(-1, V, X, 1, C, (rows, columns, w))
 
 
-def _pack(a: Array, panels: list[_Panel]) -> None:
+def multiply(a: Array, panels: list[StackPanel], b: Array, *, adjoint: bool) -> None:
+    """Overwrite B with Q B, or Q^H B, from what `factor` leaves."""
+    V, B = batch(a), batch(b)
+    for panel in panels if adjoint else reversed(panels):
+        first = panel.first
+        shape = (a.shape[1] - first, b.shape[2])
+        _apply(V.at(first, first), panel, B.at(first, 0), shape, "c" if adjoint else "n")
+
+
+def triangles(a: Array, panels: list[StackPanel]) -> Array:
+    """Return copies of what `factor` leaves of the first rows, with R in the upper triangles."""
+    order = min(a.shape[1:])
+    r = column_major_copy(a[:, :order, :order])
+    _pack(r, panels)
+    return r
+
+
+def _pack(a: Array, panels: list[StackPanel]) -> None:
     """Move R to the upper triangles of the panels' diagonal blocks."""
     import cupy
 
