@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from hetero_la.scheduler.run.step_memory import Name
+from hetero_la.tiles.arrays.transfer import to_host
 from hetero_la.tiles.storage.layout import TileLayout
 
 
@@ -44,7 +45,7 @@ class StepValues:
     def info(self) -> int:
         """LAPACK's info: 0, or the 1-based index at which the first panel that failed stopped."""
         for k in range(self.layout.kt):
-            if info := int(self.values["info", k][0]):  # on a GPU, this waits for it
+            if info := int(to_host(self.values["info", k])[0]):  # on a GPU, this waits
                 return self.layout.row(k) + info
         return 0
 

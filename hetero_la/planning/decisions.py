@@ -229,7 +229,9 @@ def library_estimate(problem: Problem, worker: WorkerInfo) -> float:
     model, known = machine_model((worker,), dtype, measure=False), ROUTINES[routine]
     if worker.kind == "gpu":
         flops = known.flops(m, n, nrhs)
-        return model.devices[0].library_seconds(known.panel_kernel, m, n, flops, dtype)
+        return model.devices[0].library_seconds(
+            known.panel_kernel, m, n, flops, dtype, forms_q=known.library == "qr_and_q"
+        )
     free = replace(model.devices[0], call_seconds=0.0, issue_seconds=0.0)
     width = known.lapack_width or default_nb(routine, m, n, (worker,))
     layout = TileLayout(m, n, clipped(width, max(m, n, nrhs, 1)), nrhs)

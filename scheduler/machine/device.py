@@ -189,7 +189,9 @@ class DeviceModel:
         seconds = measured_seconds(call)
         return self.call_seconds + rule(kind)(call) if seconds is None else seconds
 
-    def library_seconds(self, panel: str, m: int, n: int, flops: float, dtype: Any) -> float:
+    def library_seconds(
+        self, panel: str, m: int, n: int, flops: float, dtype: Any, *, forms_q: bool = False
+    ) -> float:
         """Return the time of cuSOLVER's factorization of a whole matrix, on a GPU.
 
         Parameters
@@ -202,12 +204,15 @@ class DeviceModel:
             Operations of the factorization, and of what follows it.
         dtype : dtype
             Element type.
+        forms_q : bool, optional
+            Whether a second chain forms Q, an eighth as long on an H200.
         """
         dtype = np.dtype(dtype)
         chain: Chain = getattr(self, _LIBRARY[panel])
         scale = dtype.itemsize / np.dtype(self.dtype).itemsize
         products = self.work(dtype) * flops / self.gemm_rate
-        return self.call_seconds + chain.seconds(m, min(m, n), scale) + products
+        chains = chain.seconds(m, min(m, n), scale) * (1.12 if forms_q else 1)
+        return self.call_seconds + chains + products
 
     def overlap(self, kind: str, columns: int) -> Overlap:
         """Return how a panel's kernel `kind` of `columns` columns and an update slow each other.
