@@ -229,7 +229,7 @@ ROUTINES = {
     "solve": _SOLVE,
     "inverse": replace(
         _SOLVE, tasks=inverse_tasks, flops=lambda m, n, nrhs: 2 * n**3, command="",
-        library="lu_and_invert",
+        library="lu_and_invert", lapack_share=3 / 4, lapack_longest=2.0,  # it is many calls
     ),
     "lu_solve": _LU_SOLVE,
     "lu_solve_adjoint": replace(_LU_SOLVE, tasks=adjoint_substitution_tasks),

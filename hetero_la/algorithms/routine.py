@@ -71,6 +71,12 @@ class Routine:
         on a GPU, solves follow the factorization by other means.
     lapack_width : int
         Columns of the panels in LAPACK's own code; 0 if it chooses them as well as we do.
+    lapack_share : float
+        Operations that it takes on the host without tiles, over those of the tasks.
+    lapack_longest : float
+        Predicted seconds from which the host does not take it: a call cannot be interrupted, and
+        its threads wait for each other at every step, which costs more the longer it is (see
+        docs/performance.md).
     factored : bool
         Whether its input is factors; it then has no panels.
     transposed : bool
@@ -106,6 +112,8 @@ class Routine:
     keeps: tuple[str, ...] = ()
     library: str = ""
     lapack_width: int = 0
+    lapack_share: float = 1.0
+    lapack_longest: float = 0.5
     factored: bool = False
     transposed: bool = False
     command: str = ""

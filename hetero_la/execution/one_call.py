@@ -41,10 +41,6 @@ from hetero_la.tiles.storage.layout import TileLayout
 
 #: A run of tasks has to be predicted faster by this factor: so far predictions may be wrong.
 _GAIN = 1.1
-#: Predicted seconds from which there are tasks: a call of LAPACK cannot be interrupted, and its
-#: threads wait for each other at every step, which costs more the longer it is (see
-#: docs/performance.md).
-_LONGEST = 0.5
 #: Bytes of a result up to which free memory is not looked up: that takes as long as a small run.
 _SURE_TO_FIT, _SURE_TO_FIT_ON_GPU = 1 << 24, 1 << 28
 
@@ -115,7 +111,7 @@ def _fastest_on_host(problem: Problem, client: bool) -> bool:
         worker = replace(caller, blas_threads=size.blas_threads)
         tasks = team_estimate(problem, [worker] * size.cpus)
     alone = _lapack_seconds(problem)
-    return alone < _LONGEST and alone < _GAIN * tasks
+    return alone < ROUTINES[problem.routine].lapack_longest and alone < _GAIN * tasks
 
 
 @functools.cache

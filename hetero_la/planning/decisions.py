@@ -236,7 +236,8 @@ def library_estimate(problem: Problem, worker: WorkerInfo) -> float:
     width = known.lapack_width or default_nb(routine, m, n, (worker,))
     layout = TileLayout(m, n, clipped(width, max(m, n, nrhs, 1)), nrhs)
     free_calls = replace(model, devices=(free,))
-    return Stages(known.tasks, layout, free_calls, range(1), None, dtype).seconds()
+    seconds = Stages(known.tasks, layout, free_calls, range(1), None, dtype).seconds()
+    return known.lapack_share * seconds
 
 
 def nearby_problem(problem: Problem) -> Problem:

@@ -28,6 +28,8 @@ from hetero_la.tiles.storage.pivots import permutation
 Vectors = dict[tuple[str, int], np.ndarray]
 #: Order from which potrf takes longer than ctypes.
 _LONG = 128
+#: Columns of L^-1 that are found at once.
+_COLUMNS = 256
 _INFO, _IPIV, _TAU = ("info", 0), ("ipiv", 0), ("tau", 0)
 #: Columns that LAPACK factors or applies at once, if the workspace has room for so many.
 BLOCK = 64
@@ -143,11 +145,21 @@ def lu_and_invert(a: Array, b: Array, threads: bool = False) -> Vectors:
 
     The columns of A^-1 are solutions, each with a small backward error, which getri's are not.
     """
-    found = lu(a, b)
-    if not found[_INFO][0]:
+    found, n = lu(a, b), len(a)
+    if found[_INFO][0]:
+        return found
+    rows = permutation(found[_IPIV], n)
+    if n < _LONG:
         b[...] = 0
-        b[np.arange(len(a)), permutation(found[_IPIV], len(a))] = 1
+        b[np.arange(n), rows] = 1
         _substitute_permuted(a, b)
+        return found
+    x = np.eye(n, dtype=a.dtype).T
+    for start in range(0, n, _COLUMNS):  # L^-1 has zeros above these columns' diagonal
+        triangular("trsm", b"LLNU", a[start:, start:], x[start:, start : start + _COLUMNS])
+    for start in range(0, n, 4 * _COLUMNS):  # an interrupt need not wait for all of them
+        triangular("trsm", b"LUNN", a, x[:, start : start + 4 * _COLUMNS])
+    b.T[rows] = x.T
     return found
 
 
