@@ -424,6 +424,24 @@ def test_solutions_of_a_stack_are_refined(in_threads: list[int]) -> None:
 # --- the calls
 
 
+@pytest.mark.parametrize("n", [127, 128, 300, 1100])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_columns_of_an_inverse_are_solutions(dtype: str, n: int) -> None:
+    a = random(n, n, dtype)
+    frame = np.full((n + 3, 2 * n), np.nan, dtype, order="F")  # columns that are not contiguous
+    left, x = frame[:n, :n], frame[2:-1, n:]
+    left[...] = a
+    vectors = lapack.lu_and_invert(left, x)
+    packed, piv = scipy.linalg.lu_factor(a)
+    np.testing.assert_allclose(left, packed, rtol=CLOSE[dtype], atol=CLOSE[dtype])
+    assert np.array_equal(vectors["ipiv", 0], piv)
+    residuals = np.abs(a @ x - np.eye(n)).sum(axis=0)
+    sizes = np.abs(a).sum(axis=0).max() * np.abs(x).sum(axis=0)
+    assert (residuals / sizes).max() < 15 * np.finfo(dtype).eps
+    assert np.isnan(frame[n:, :n]).all()
+    assert np.isnan(frame[:2, n:]).all()
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("call", [lapack.cholesky_and_solve, lapack.lu_and_invert])
 def test_calls_beside_other_threads_do_the_same(call: Callable[..., Any], dtype: str) -> None:

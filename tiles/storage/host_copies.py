@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from hetero_la.tiles.arrays.transfer import is_column_major
-from hetero_la.tiles.kernels.device import Device, Queue
+from hetero_la.tiles.arrays.transfer import is_column_major, small_to_device, to_host
+from hetero_la.tiles.kernels.device import Device
 from hetero_la.tiles.storage.staging import Staging
 
 #: Bytes up to which the driver's own copy from pageable memory takes no longer than ours.
@@ -29,6 +29,8 @@ class HostCopies:
 
     def to_gpu(self, a: np.ndarray) -> Any:
         """Return a copy of an array of one or two dimensions, in the same memory order."""
+        if a.nbytes <= _SMALL:
+            return small_to_device(a)
         if a.ndim == 1:
             return self.to_gpu(a[:, None])[:, 0]
         if not is_column_major(a) and is_column_major(a.T):
@@ -39,8 +41,8 @@ class HostCopies:
 
     def to_host(self, a: Any) -> np.ndarray:
         """Return a copy of an array of up to two dimensions, in the same memory order."""
-        if a.ndim == 0 or not a.size:
-            return a.get()
+        if a.nbytes <= _SMALL:
+            return to_host(a)
         if a.ndim == 1:
             return self.to_host(a[:, None])[:, 0]
         if not is_column_major(a) and is_column_major(a.T):
@@ -51,15 +53,11 @@ class HostCopies:
         return copy
 
     def _copy(self, target: Any, source: Any, staged: Callable[[Any, Any], None]) -> None:
-        """Copy and wait; large arrays by the pinned buffers, which an interrupt makes unusable."""
+        """Copy by the pinned buffers, which an interrupt makes unusable, and wait."""
         with self._device.activate():
             try:
-                if target.nbytes <= _SMALL and is_column_major(source):
-                    self._device.copy(target, source, Queue.COPY)
-                    self._device.synchronize()
-                else:
-                    staged(target, source)
-                    self._staging.flush()
+                staged(target, source)
+                self._staging.flush()
             except BaseException:
                 self._device.synchronize()
                 self._staging = Staging(self._device)
