@@ -27,6 +27,7 @@ def sources_of(dtype: np.dtype) -> Iterator[Source]:
         yield lu.leaf_source(shape, shape.columns(dtype), dtype)
     yield arrays.stacks_source(dtype)
     for resident in (True, False):
+        yield lu.tall_source(dtype, resident)
         yield qr.leaf_source(dtype, resident)
 
 

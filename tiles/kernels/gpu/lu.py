@@ -1,4 +1,8 @@
-"""LU panels on a GPU: recursion down to a kernel that keeps rows in registers."""
+"""LU panels on a GPU: recursion down to a kernel that keeps rows in registers.
+
+Where the panel is too tall for that, the kernel keeps fewer columns of them in shared memory; where
+not even one column fits, they stay in the GPU's memory.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +14,6 @@ import numpy as np
 
 from hetero_la.tiles.kernels.device import Array, KernelOptions
 from hetero_la.tiles.kernels.gpu.common import (
-    PERMUTE,
     UNIT_BYTES,
     ceil_div,
     solve_unit_lower,
@@ -41,13 +44,20 @@ class _Shape(NamedTuple):
 SHAPES = _Shape(256, 512, 8192), _Shape(512, 256, 2**31)
 
 
+#: Of getrf_tall_leaf: threads of a block, most columns, and columns where none fits into shared
+#: memory.
+TALL_THREADS, TALL_COLUMNS, _STREAMED = 512, 32, 4
+
+
 class _Leaf(NamedTuple):
-    """A compiled getrf_leaf: its most columns and threads, and how many blocks are resident."""
+    """A compiled leaf: its most columns, and the shape of its launches."""
 
     kernel: Any
     columns: int
     threads: int
-    blocks: int
+    blocks: int  # most of them
+    rows: int  # most of a block
+    shared: int = 0  # bytes of shared memory of a block
 
 
 @functools.cache
@@ -57,15 +67,57 @@ def leaf_source(shape: _Shape, columns: int, dtype: np.dtype) -> Source:
     return Source("panel", dtype, defines)
 
 
-def _leaf(q: GpuQueue, rows: int, dtype: np.dtype, ib: int) -> _Leaf | None:
-    """Return the fastest leaf for a panel; None if it is too tall for all of them."""
+@functools.cache
+def tall_source(dtype: np.dtype, resident: bool) -> Source:
+    defines = (f"IB={TALL_COLUMNS}", f"THREADS={TALL_THREADS}", f"RESIDENT={int(resident)}")
+    return Source("tall_panel", dtype, defines)
+
+
+def tall_shape(rows: int, blocks: int, elements: int) -> tuple[int, int]:
+    """Return the rows of a block of a tall leaf, and how many columns of them it can hold.
+
+    Parameters
+    ----------
+    rows : int
+        Rows of the panel.
+    blocks : int
+        Blocks that are resident.
+    elements : int
+        Elements that fit into the shared memory of one of them.
+
+    Examples
+    --------
+    >>> tall_shape(1_000_000, 132, 28_000)
+    (7584, 3)
+    """
+    each = 32 * ceil_div(ceil_div(rows, blocks), 32)
+    return each, min(elements // each, TALL_COLUMNS)
+
+
+def _leaf(q: GpuQueue, rows: int, dtype: np.dtype, ib: int) -> _Leaf:
+    """Return the fastest leaf for a panel."""
     for shape in SHAPES:
         columns = min(ib, shape.columns(dtype))
         kernel = q.function("getrf_leaf", leaf_source(shape, columns, dtype))
         blocks = q.resident_blocks(kernel, shape.threads)
         if rows <= min(shape.most_rows, blocks * shape.threads):
-            return _Leaf(kernel, columns, shape.threads, blocks)
-    return None
+            return _Leaf(kernel, columns, shape.threads, blocks, shape.threads)
+    return _tall_leaf(q, rows, dtype, ib)
+
+
+def _tall_leaf(q: GpuQueue, rows: int, dtype: np.dtype, ib: int) -> _Leaf:
+    """Return a leaf of as many columns as fit into shared memory, or one that needs none."""
+    kernel = q.function("getrf_tall_leaf", tall_source(dtype, True))
+    memory = q.allow_shared_memory(kernel)
+    blocks = q.resident_blocks(kernel, TALL_THREADS, memory)
+    each, columns = tall_shape(rows, blocks, memory // dtype.itemsize)
+    if columns:
+        columns = min(ib, columns)
+        return _Leaf(kernel, columns, TALL_THREADS, blocks, each, each * columns * dtype.itemsize)
+    kernel = q.function("getrf_tall_leaf", tall_source(dtype, False))
+    blocks = q.resident_blocks(kernel, TALL_THREADS)
+    each, _ = tall_shape(rows, blocks, 0)
+    return _Leaf(kernel, min(ib, _STREAMED), TALL_THREADS, blocks, each)
 
 
 @dataclass(slots=True)
@@ -103,9 +155,9 @@ class _LuPanel:
         nbytes = 2 * UNIT_BYTES * (leaf.blocks + (leaf.blocks + 1) * units)
         exchange = q.workspace("exchange", nbytes, zeroed=True)
         q.launch(
-            leaf.kernel, (-(-rows // leaf.threads),), leaf.threads,
+            leaf.kernel, (ceil_div(rows, leaf.rows),), leaf.threads,
             A.pointer, A.ld, rows, width, first, self.ipiv + 4 * first, self.info, exchange,
-            q.numbers(width), q.timeout_flag, cooperative=True,
+            q.numbers(width), q.timeout_flag, cooperative=True, shared=leaf.shared,
         )  # fmt: skip
 
 
@@ -115,10 +167,7 @@ def getrf(q: GpuQueue, a: Array, ipiv: Array, info: Array, options: KernelOption
     A, order = block(a), min(rows, columns)
     ib = options.inner_blocking(SHAPES[0].columns(A.dtype), f" for {A.dtype}")
     leaf = _leaf(q, rows, A.dtype, ib)
-    if leaf is not None:
-        _LuPanel(q, A, rows, ipiv.data.ptr, info.data.ptr, leaf).factor(0, order)
-    else:
-        _library_getrf(q, A, rows, order, ipiv.data.ptr, info.data.ptr)
+    _LuPanel(q, A, rows, ipiv.data.ptr, info.data.ptr, leaf).factor(0, order)
     if columns > order:
         beside = A.at(0, order)
         swap_pivots(q, beside, columns - order, ipiv.data.ptr, order)
@@ -129,7 +178,8 @@ def getrf(q: GpuQueue, a: Array, ipiv: Array, info: Array, options: KernelOption
 def getrf_nopiv(q: GpuQueue, a: Array, info: Array, options: KernelOptions) -> None:
     rows, columns = a.shape
     A, order = block(a), min(rows, columns)
-    _library_getrf(q, A, rows, order, 0, info.data.ptr)
+    # Without pivots, as there is no array for them.
+    q.factor("getrf", A.dtype, (rows, order, A.pointer, A.ld), (0, info.data.ptr))
     if columns > order:
         solve_unit_lower(q, A, A.at(0, order), order, columns - order)
 
@@ -142,12 +192,3 @@ def growth(q: GpuQueue, p: Array, *rest: Array, options: KernelOptions) -> None:
     for part, diagonal in ((p, 0), *((one, len(one)) for one in above)):
         P = block(part)
         q.launch(function, part.shape[1:], 256, P.pointer, P.ld, len(part), diagonal, g.data.ptr)
-
-
-def _library_getrf(q: GpuQueue, A: Block, rows: int, columns: int, ipiv: int, info: int) -> None:
-    """Factor the panel by cuSOLVER, without pivoting if `ipiv` is 0."""
-    q.factor("getrf", A.dtype, (rows, columns, A.pointer, A.ld), (ipiv, info))
-    if not ipiv:
-        return
-    function = q.function("to_zero_based", PERMUTE)
-    q.launch(function, (ceil_div(columns, 256),), 256, ipiv, columns)
