@@ -4,14 +4,17 @@
 // with as many columns as fit.  With RESIDENT = 0 they stay in device memory: for any number
 // of rows.  All else is as in panel.cu: the blocks, all of which are resident, exchange
 // candidates for each pivot, and while these travel, column j - 1 is applied to the columns
-// after j.
+// after j.  As it loads its columns, a leaf applies the `before` columns to the left of them,
+// whose rows have been swapped, and whose rows of U are above: one pass over the memory
+// instead of two.
 
 #include "pivot_rows.cuh"
 
-constexpr int BATCH = RESIDENT ? 4 : 64 / sizeof(Scalar);
+constexpr int BATCH = RESIDENT ? 2 : 32 / sizeof(Scalar);  // rows and
+constexpr int GROUP = 4;  // columns of a thread whose loads are in flight together
 static_assert(IB <= 32, "a lane is a column where rows are copied");
 
-// Rows of a thread, THREADS apart, whose loads are in flight together.
+// Rows of a thread, THREADS apart.
 struct Batch {
     int row, from, end;  // the first one; which rows count
 
@@ -33,6 +36,43 @@ struct Batch {
 #pragma unroll
         for (int n = 0; n < BATCH; n++) {
             if (has(n)) column[row + n * THREADS] = x[n];
+        }
+    }
+};
+
+__device__ inline void subtract(Scalar (&x)[BATCH], const Scalar (&l)[BATCH], Scalar u)
+{
+#pragma unroll
+    for (int n = 0; n < BATCH; n++) x[n] = subtract_product(l[n], u, x[n]);
+}
+
+// Up to `columns` columns of a batch.
+struct Group {
+    Scalar x[GROUP][BATCH];
+    int columns;
+
+    __device__ void load(const Batch& batch, const Scalar* A, Index lda)
+    {
+#pragma unroll
+        for (int c = 0; c < GROUP; c++) {
+            if (c < columns) batch.load(x[c], A + c * lda);
+        }
+    }
+
+    __device__ void store(const Batch& batch, Scalar* A, Index lda) const
+    {
+#pragma unroll
+        for (int c = 0; c < GROUP; c++) {
+            if (c < columns) batch.store(x[c], A + c * lda);
+        }
+    }
+
+    // Subtract l times a row, whose elements are `step` apart.
+    __device__ void subtract_row(const Scalar (&l)[BATCH], const Scalar* row, Index step)
+    {
+#pragma unroll
+        for (int c = 0; c < GROUP; c++) {
+            if (c < columns) subtract(x[c], l, row[c * step]);
         }
     }
 };
@@ -94,13 +134,34 @@ struct Rows {
         __syncwarp();
     }
 
-    __device__ void copy(Scalar* to, Index ld_to, const Scalar* from, Index ld_from) const
+    // X <- A - L U, L being the `before` columns to the left of A.
+    __device__ void load(const Scalar* A, Index lda, const Scalar* U, int before) const
     {
-        for (int c = 0; c < w; c++) {
+        const Scalar* const L = A - before * lda;
+        for (int c = 0; c < w; c += GROUP) {
             for_batches(first, [&](const Batch& batch) {
-                Scalar x[BATCH];
-                batch.load(x, from + c * ld_from);
-                batch.store(x, to + c * ld_to);
+                Group group;
+                group.columns = w - c;
+                group.load(batch, A + c * lda, lda);
+#pragma unroll 4
+                for (int k = 0; k < before; k++) {
+                    Scalar l[BATCH];
+                    batch.load(l, L + k * lda);
+                    group.subtract_row(l, U + k + c * lda, lda);
+                }
+                group.store(batch, X + c * ld, ld);
+            });
+        }
+    }
+
+    __device__ void store(Scalar* A, Index lda) const
+    {
+        for (int c = 0; c < w; c += GROUP) {
+            for_batches(first, [&](const Batch& batch) {
+                Group group;
+                group.columns = w - c;
+                group.load(batch, X + c * ld, ld);
+                group.store(batch, A + c * lda, lda);
             });
         }
     }
@@ -123,12 +184,12 @@ struct Rows {
         for_batches(j + 1, [&](const Batch& batch) {
             Scalar l[BATCH];
             batch.load(l, X + j * ld);
-            for (int c = j + 2; c < w; c++) {
-                Scalar x[BATCH];
-                batch.load(x, X + c * ld);
-#pragma unroll
-                for (int n = 0; n < BATCH; n++) x[n] = subtract_product(l[n], pivot_row[c], x[n]);
-                batch.store(x, X + c * ld);
+            for (int c = j + 2; c < w; c += GROUP) {
+                Group group;
+                group.columns = w - c;
+                group.load(batch, X + c * ld, ld);
+                group.subtract_row(l, pivot_row + c, 1);
+                group.store(batch, X + c * ld, ld);
             }
         });
     }
@@ -148,8 +209,7 @@ struct Rows {
                 batch.store(l, X + j * ld);
             }
             if (j + 1 == w) return;
-#pragma unroll
-            for (int n = 0; n < BATCH; n++) x[n] = subtract_product(l[n], beside, x[n]);
+            subtract(x, l, beside);
             batch.store(x, X + (j + 1) * ld);
             best.compare(batch, x, first);
         });
@@ -160,7 +220,7 @@ struct Rows {
 extern "C" __global__ void __launch_bounds__(THREADS, 1)
     getrf_tall_leaf(Scalar* A, Index lda, Index rows, Index columns, Index first_row,
                     int* __restrict__ ipiv, int* __restrict__ info, Unit* exchange,
-                    Index first_number, unsigned* lost)
+                    Index first_number, unsigned* lost, Index before)
 {
     extern __shared__ __align__(16) unsigned char memory[];
     __shared__ Shared s;
@@ -171,7 +231,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     const Rows x = {RESIDENT ? reinterpret_cast<Scalar*>(memory) : mine, RESIDENT ? each : lda,
                     first, count, w};
 
-    if (RESIDENT) x.copy(x.X, x.ld, mine, lda);
+    if (RESIDENT || before) x.load(mine, lda, A - before, int(before));
     const bool reports = blockIdx.x == 0 && threadIdx.x == 0;
     int first_zero = reports && row0 > 0 ? *info : 0;
     Candidate best = x.search_first_column();
@@ -200,5 +260,5 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
         if (j + 1 < w) find_warp_winners(s, best.key, best.row);
     }
     if (reports) *info = first_zero;
-    if (RESIDENT) x.copy(mine, lda, x.X, x.ld);
+    if (RESIDENT) x.store(mine, lda);
 }
