@@ -1,7 +1,7 @@
 """LU panels on a GPU: recursion down to a kernel that keeps rows in registers.
 
-Where the panel is too tall for that, the kernel keeps fewer columns of them in shared memory; where
-not even one column fits, they stay in the GPU's memory.
+Where the panel is too tall for that, a kernel keeps fewer columns of them in shared memory; where
+too few columns fit, they stay in the GPU's memory.
 """
 
 from __future__ import annotations
@@ -44,9 +44,11 @@ class _Shape(NamedTuple):
 SHAPES = _Shape(256, 512, 8192), _Shape(512, 256, 2**31)
 
 
-#: Of getrf_tall_leaf: threads of a block, most columns, columns of a group of narrower leaves, and
-#: columns of a leaf where none fits into shared memory.
-TALL_THREADS, TALL_COLUMNS, _GROUP, _STREAMED = 512, 32, 16, 4
+#: Of getrf_tall_leaf: threads of a block, most columns, and columns of a group of narrower leaves.
+TALL_THREADS, TALL_COLUMNS, _GROUP = 512, 32, 16
+#: Columns of a leaf that stay in the GPU's memory, or its cache, and the fewest in shared memory
+#: that take less time.
+_STREAMED, _FEWEST = 4, 4
 
 
 class _Leaf(NamedTuple):
@@ -78,7 +80,7 @@ class TallShape(NamedTuple):
     """Launch shape of getrf_tall_leaf."""
 
     rows: int  # of a block
-    columns: int  # of a leaf; 0 if no column fits into shared memory
+    columns: int  # of a leaf; 0 if too few fit into shared memory
     group: int  # columns of a group of leaves
 
 
@@ -101,16 +103,19 @@ def tall_shape(rows: int, blocks: int, elements: int, ib: int) -> TallShape:
     Leaves share a group evenly, so that products begin at multiples of 16 rows: these are fastest.
 
     >>> tall_shape(1_000_000, 132, 28_000, 64)
-    TallShape(rows=7584, columns=3, group=16)
+    TallShape(rows=7584, columns=0, group=16)
     >>> tall_shape(250_000, 132, 28_000, 64)
     TallShape(rows=1920, columns=8, group=16)
     >>> tall_shape(100_000, 132, 28_000, 64)
     TallShape(rows=768, columns=32, group=32)
     """
     each = 32 * ceil_div(ceil_div(rows, blocks), 32)
-    most = min(elements // each, ib, TALL_COLUMNS)
+    most = min(elements // each, TALL_COLUMNS)
+    if most < _FEWEST:
+        return TallShape(each, 0, _GROUP)
+    most = min(most, ib)
     group = max(most // _GROUP, 1) * _GROUP
-    return TallShape(each, most and ceil_div(group, ceil_div(group, most)), group)
+    return TallShape(each, ceil_div(group, ceil_div(group, most)), group)
 
 
 def _leaf(q: GpuQueue, rows: int, dtype: np.dtype, ib: int) -> _Leaf:
@@ -125,7 +130,7 @@ def _leaf(q: GpuQueue, rows: int, dtype: np.dtype, ib: int) -> _Leaf:
 
 
 def _tall_leaf(q: GpuQueue, rows: int, dtype: np.dtype, ib: int) -> _Leaf:
-    """Return a leaf of as many columns as fit into shared memory, or one that needs none."""
+    """Return a leaf with its columns in shared memory or, if too few fit, in the GPU's memory."""
     kernel = q.function("getrf_tall_leaf", tall_source(dtype, True))
     memory = q.allow_shared_memory(kernel)
     blocks = q.resident_blocks(kernel, TALL_THREADS, memory)
