@@ -82,13 +82,16 @@ struct Shared {
     int pivot;
 };
 
-// The warps' largest keys and the first rows that have them; ends with all threads.
-__device__ inline void find_warp_winners(Shared& s, Bits key, unsigned row)
+// The warps' largest keys and the first rows that have them, the rows of a warp's lanes being the
+// same or following each other; ends with all threads.
+__device__ inline void find_warp_winners(Shared& s, Bits key, int row)
 {
-    const Bits best = warp_winner(key, row);
-    if (threadIdx.x % 32 == 0) {
-        s.warp_key[threadIdx.x / 32] = best;
-        s.warp_row[threadIdx.x / 32] = row;
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const Bits best = warp_max(key);
+    const int first = __ffs(__ballot_sync(~0u, key == best)) - 1;
+    if (lane == 0) {
+        s.warp_key[warp] = best;
+        s.warp_row[warp] = row + first;
     }
     __syncthreads();
 }

@@ -80,7 +80,7 @@ struct Group {
 // A thread's largest key, and the first row that has it.
 struct Candidate {
     Bits key;
-    int row;
+    unsigned row;
 
     __device__ void compare(const Batch& batch, const Scalar (&x)[BATCH], int first)
     {
@@ -92,6 +92,13 @@ struct Candidate {
                 row = first + batch.row + n * THREADS;
             }
         }
+    }
+
+    // Let the warps of a block know of each other's.
+    __device__ void enter(Shared& s)
+    {
+        key = warp_winner(key, row);
+        find_warp_winners(s, key, row);
     }
 };
 
@@ -168,7 +175,7 @@ struct Rows {
 
     __device__ Candidate search_first_column() const
     {
-        Candidate best = {0, first};
+        Candidate best = {0, unsigned(first)};
         for_batches(first, [&](const Batch& batch) {
             Scalar x[BATCH];
             batch.load(x, X);
@@ -197,7 +204,7 @@ struct Rows {
     // Make multipliers of column j, and update column j + 1, in which the next pivot is sought.
     __device__ Candidate eliminate(const Scalar* pivot_row, int j) const
     {
-        Candidate best = {0, first};
+        Candidate best = {0, unsigned(first)};
         const Scalar pivot = pivot_row[j], beside = j + 1 < w ? pivot_row[j + 1] : make_scalar(0);
         for_batches(j + 1, [&](const Batch& batch) {
             Scalar l[BATCH], x[BATCH];
@@ -234,8 +241,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
     if (RESIDENT || before) x.load(mine, lda, A - before, int(before));
     const bool reports = blockIdx.x == 0 && threadIdx.x == 0;
     int first_zero = reports && row0 > 0 ? *info : 0;
-    Candidate best = x.search_first_column();
-    find_warp_winners(s, best.key, best.row);
+    x.search_first_column().enter(s);
     for (int j = 0; j < w; j++) {
         const unsigned number = unsigned(first_number) + j;
         Unit* keys = exchange + (j & 1) * (blocks + (blocks + 1) * ROW_UNITS);
@@ -256,8 +262,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
             ipiv[j] = row0 + pivot;
             if (is_zero(pivot_row[j]) && first_zero == 0) first_zero = row0 + j + 1;
         }
-        best = x.eliminate(pivot_row, j);
-        if (j + 1 < w) find_warp_winners(s, best.key, best.row);
+        Candidate next = x.eliminate(pivot_row, j);
+        if (j + 1 < w) next.enter(s);
     }
     if (reports) *info = first_zero;
     if (RESIDENT) x.store(mine, lda);
