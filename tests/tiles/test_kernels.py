@@ -98,7 +98,7 @@ def test_getrf_finds_lapack_s_pivots_and_factors(device, rng, dtype, shape):
     assert code == 0, "info is of the last call alone"
 
 
-TALL = 70_000, 40  # more rows than registers hold
+TALL = 70_000  # more rows than registers hold
 
 
 @pytest.mark.gpu
@@ -113,9 +113,10 @@ def test_getrf_with_room_for_few_columns_finds_them_too(on_gpu, rng, monkeypatch
         return shape(rows, blocks, min(elements, room), ib)
 
     monkeypatch.setattr(lu, "tall_shape", few)
-    test_getrf_finds_lapack_s_pivots_and_factors(on_gpu, rng, dtype, TALL)
-    test_getrf_takes_the_first_of_equal_pivots(on_gpu, rng, dtype, TALL[0])
-    test_getrf_is_right_for_any_inner_blocking(on_gpu, rng, dtype, 3, TALL[0])
+    for rows in (TALL, 280_000):  # of which each thread has several
+        test_getrf_finds_lapack_s_pivots_and_factors(on_gpu, rng, dtype, (rows, 18))
+    test_getrf_takes_the_first_of_equal_pivots(on_gpu, rng, dtype, TALL)
+    test_getrf_is_right_for_any_inner_blocking(on_gpu, rng, dtype, 3, TALL)
 
 
 @pytest.mark.parametrize("rows", [67_585, 131_072, 500_001, 1_000_000, 4_200_000, 2**31 - 200])
@@ -145,7 +146,7 @@ def test_getrf_on_several_threads_finds_them_too(rng, dtype, shape):
         assert np.isnan(lu).any()
 
 
-@pytest.mark.parametrize(("ib", "rows", "dtype"), covering([1, 7, 16], [1500, TALL[0]], DTYPES))
+@pytest.mark.parametrize(("ib", "rows", "dtype"), covering([1, 7, 16], [1500, TALL], DTYPES))
 def test_getrf_is_right_for_any_inner_blocking(device, rng, dtype, ib, rows):
     info = vector(device, [99])
     a = random(rng, (rows, 75), dtype)
@@ -167,7 +168,7 @@ def test_getrf_refuses_inner_blocking_beyond_registers(rng, ib):
         )
 
 
-@pytest.mark.parametrize(("rows", "dtype"), covering([3000, TALL[0]], DTYPES))
+@pytest.mark.parametrize(("rows", "dtype"), covering([3000, TALL], DTYPES))
 def test_getrf_takes_the_first_of_equal_pivots(device, rng, dtype, rows):
     a = np.asfortranarray(rng.choice([-1, 1], (rows, 40)), dtype)
     info = vector(device, [99])
