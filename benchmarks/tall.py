@@ -40,6 +40,7 @@ SHAPES = [
 
 
 def eps(a: Any) -> float:
+    """The unit of errors."""
     return float(np.finfo(a.dtype).eps)
 
 
@@ -84,15 +85,14 @@ def lu_error(a: Any, packed: Any, piv: Any) -> float:
     """How wrong factors are, in units of eps."""
     import cupy
 
-    (m, n), order = a.shape, min(a.shape)
+    m, n = a.shape
     x = cupy.random.standard_normal((n, 3)).astype(a.dtype)
     rows = np.arange(m)
     for i, p in enumerate(piv.get()):
         rows[[i, p]] = rows[[p, i]]
-    product = cupy.triu(packed[:order]) @ x
-    found = cupy.vstack(
-        [cupy.tril(packed[:order], -1) @ product + product, packed[order:] @ product]
-    )
+    product = cupy.triu(packed[:n]) @ x
+    top = cupy.tril(packed[:n], -1) @ product + product
+    found = cupy.vstack([top, packed[n:] @ product])
     expected = (a @ x)[cupy.asarray(rows)]
     return float(cupy.linalg.norm(found - expected) / cupy.linalg.norm(expected)) / eps(a)
 

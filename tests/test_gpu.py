@@ -583,6 +583,7 @@ def test_lu_of_several_thousand_rows_is_within_the_ratio(
 
 
 @pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore::scipy.linalg.LinAlgWarning")
 @pytest.mark.parametrize(("m", "dtype"), covering([70_000, 131_077], DTYPES))
 def test_lu_of_panels_taller_than_registers(m: int, dtype: str) -> None:
     cupy = pytest.importorskip("cupy")

@@ -60,7 +60,7 @@ class _Leaf(NamedTuple):
     blocks: int  # most of them
     rows: int  # most of a block
     shared: int = 0  # bytes of shared memory of a block
-    group: int = 0  # columns of a group of tall leaves
+    group: int = 0  # columns of a group of tall leaves; 0: it is none of these
 
 
 @functools.cache
