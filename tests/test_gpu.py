@@ -583,6 +583,22 @@ def test_lu_of_several_thousand_rows_is_within_the_ratio(
 
 
 @pytest.mark.gpu
+@pytest.mark.filterwarnings("ignore::scipy.linalg.LinAlgWarning")
+@pytest.mark.parametrize(("m", "dtype"), covering([70_000, 131_077], DTYPES))
+def test_lu_of_panels_taller_than_registers(m: int, dtype: str) -> None:
+    cupy = pytest.importorskip("cupy")
+    a = random(m, 90, dtype)
+    check_factors(cupy, a, lu_factor(cupy.asarray(a), nb=64))
+    a[:, 20] = a[:, 70] = 0
+    with pytest.warns(LinAlgWarning, match="Diagonal number 21 is exactly zero"):
+        factors = lu_factor(cupy.asarray(a), nb=64)
+    check_factors(cupy, a, factors)
+    assert factors.info == 21
+    a[m - 1, 80] = np.nan
+    assert np.isnan(host(lu_factor(cupy.asarray(a), check_finite=False, nb=64).lu)).any()
+
+
+@pytest.mark.gpu
 @pytest.mark.parametrize("panel", ["cpu", "gpu", "auto"])
 def test_cholesky_and_qr_of_several_thousand_rows(
     xp: ModuleType, cluster: Cluster, panel: str

@@ -17,7 +17,14 @@ import hetero_la
 from hetero_la.algorithms.routines import ROUTINES
 from hetero_la.execution import one_call, stack_runs
 from hetero_la.execution.execute import execute
-from hetero_la.planning.decisions import Problem, library_estimate, quick_estimate, team_estimate
+from hetero_la.planning import routes
+from hetero_la.planning.decisions import (
+    Problem,
+    library_estimate,
+    nearby_problem,
+    quick_estimate,
+    team_estimate,
+)
 from hetero_la.planning.options import Options
 from hetero_la.scheduler.placement.workers import WorkerInfo
 from hetero_la.tiles.arrays.errors import UnsupportedDtypeError
@@ -255,6 +262,26 @@ def test_predictions_of_lapack() -> None:
     # LAPACK's panels of QR have 32 columns, which is little for large products.
     assert seconds("qr", 8192)[0] > 1.15 * min(seconds("qr", 8192))
     assert seconds("lu", 2000)[0] < 1.1 * min(seconds("lu", 2000))
+
+
+#: Milliseconds of LU on an H200 by one call of cuSOLVER, and by tasks.
+TALL = {
+    (80_000, 16): (0.23, 0.70), (80_000, 64): (0.75, 0.96), (80_000, 512): (7.31, 4.15),
+    (131_072, 32): (0.49, 0.87), (131_072, 128): (2.00, 1.45), (131_072, 512): (10.2, 5.13),
+    (262_144, 16): (0.33, 0.78), (262_144, 32): (0.68, 0.92), (262_144, 128): (3.46, 1.93),
+    (1_000_000, 4): (0.21, 0.72), (1_000_000, 64): (6.07, 2.53), (1_000_000, 512): (151, 26.8),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("shape", TALL, ids=str)
+def test_tall_matrices_on_a_gpu_go_the_route_that_is_faster(
+    shape: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpu = WorkerInfo("caller", "gpu", device=0, memory=2**37)
+    monkeypatch.setattr(routes, "calling_thread", lambda **_: gpu)
+    problem = nearby_problem(Problem("lu", *shape, 0, np.dtype(np.float64)))
+    alone, tasks = routes.gpu_routes(problem, 0).values()
+    assert (alone < tasks) == (TALL[shape][0] < TALL[shape][1])
 
 
 def test_choosing_takes_few_predictions(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -54,6 +54,10 @@ class Overlap(NamedTuple):
 CHAINS = ("panel", "inverse", "library_lu", "library_cholesky", "library_qr")
 _LIBRARY = {"getrf": "library_lu", "potrf": "library_cholesky", "geqrf": "library_qr"}
 
+#: cuSOLVER's LU reads a column the more often, the more columns there are: a column of few costs
+#: this fraction of the elements' time, one of so many and more all of it.
+_FEW, _MANY = 0.25, 512
+
 #: Columns of the panel for which `DeviceModel.panel_slowdown` holds.
 SLOWED_COLUMNS = 512
 
@@ -210,6 +214,8 @@ class DeviceModel:
         dtype = np.dtype(dtype)
         chain: Chain = getattr(self, _LIBRARY[panel])
         scale = dtype.itemsize / np.dtype(self.dtype).itemsize
+        if panel == "getrf":
+            scale *= _FEW + (1 - _FEW) * min(n / _MANY, 1)
         products = self.work(dtype) * flops / self.gemm_rate
         chains = chain.seconds(m, min(m, n), scale) * (1.12 if forms_q else 1)
         return self.call_seconds + chains + products

@@ -28,6 +28,7 @@ def sources_of(dtype: np.dtype) -> Iterator[Source]:
     yield arrays.stacks_source(dtype)
     yield least_squares.least_squares_source(dtype)
     for resident in (True, False):
+        yield lu.tall_source(dtype, resident)
         yield qr.leaf_source(dtype, resident)
 
 

@@ -20,6 +20,7 @@ from hetero_la.tiles.arrays.transfer import (
 from hetero_la.tiles.kernels.cpu.blas import blas_threads
 from hetero_la.tiles.kernels.cpu.device import CpuDevice
 from hetero_la.tiles.kernels.device import KernelOptions, Queue
+from hetero_la.tiles.kernels.gpu import lu
 from tests.support import covering, spread
 from tests.tiles.kernels import (
     DTYPES,
@@ -97,6 +98,41 @@ def test_getrf_finds_lapack_s_pivots_and_factors(device, rng, dtype, shape):
     assert code == 0, "info is of the last call alone"
 
 
+TALL = 70_000  # more rows than registers hold
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("columns", [0, 5, 11])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_getrf_with_room_for_few_columns_finds_them_too(on_gpu, rng, monkeypatch, dtype, columns):
+    """As shared memory has it for panels of a million rows and more."""
+    shape = lu.tall_shape
+
+    def few(rows, blocks, elements, ib):
+        room = columns * shape(rows, blocks, elements, ib).rows
+        return shape(rows, blocks, min(elements, room), ib)
+
+    monkeypatch.setattr(lu, "tall_shape", few)
+    for rows in (TALL, 280_000):  # of which each thread has several
+        test_getrf_finds_lapack_s_pivots_and_factors(on_gpu, rng, dtype, (rows, 18))
+    test_getrf_takes_the_first_of_equal_pivots(on_gpu, rng, dtype, TALL)
+    test_getrf_is_right_for_any_inner_blocking(on_gpu, rng, dtype, 3, TALL)
+
+
+@pytest.mark.parametrize("rows", [67_585, 131_072, 500_001, 1_000_000, 4_200_000, 2**31 - 200])
+@pytest.mark.parametrize("elements", [14_000, 29_000, 58_000])
+@pytest.mark.parametrize("ib", [1, 5, 64])
+def test_tall_leaves_fit_into_shared_memory_and_cover_the_panel(rows, elements, ib):
+    blocks = 132
+    shape = lu.tall_shape(rows, blocks, elements, ib)
+    assert shape.rows * shape.columns <= elements
+    assert shape.rows * blocks >= rows > shape.rows * (blocks - 1) - 32 * blocks
+    assert shape.columns <= min(ib, lu.TALL_COLUMNS, shape.group)
+    if shape.columns:
+        leaves = -(-shape.group // shape.columns)
+        assert (leaves - 1) * min(ib, elements // shape.rows) < shape.group, "no leaf too many"
+
+
 @pytest.mark.parametrize("shape", [(8300, 70), (4100, 130), (17000, 33)])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_getrf_on_several_threads_finds_them_too(rng, dtype, shape):
@@ -110,10 +146,10 @@ def test_getrf_on_several_threads_finds_them_too(rng, dtype, shape):
         assert np.isnan(lu).any()
 
 
-@pytest.mark.parametrize(("ib", "dtype"), covering([1, 7, 16], DTYPES))
-def test_getrf_is_right_for_any_inner_blocking(device, rng, dtype, ib):
+@pytest.mark.parametrize(("ib", "rows", "dtype"), covering([1, 7, 16], [1500, TALL], DTYPES))
+def test_getrf_is_right_for_any_inner_blocking(device, rng, dtype, ib, rows):
     info = vector(device, [99])
-    a = random(rng, (1500, 75), dtype)
+    a = random(rng, (rows, 75), dtype)
     lu, ipiv, code = run_getrf(device, a, info, KernelOptions(ib=ib))
     assert code == 0
     assert_factors(a, lu, ipiv)
@@ -132,9 +168,9 @@ def test_getrf_refuses_inner_blocking_beyond_registers(rng, ib):
         )
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_getrf_takes_the_first_of_equal_pivots(device, rng, dtype):
-    a = np.asfortranarray(rng.choice([-1, 1], (3000, 40)), dtype)
+@pytest.mark.parametrize(("rows", "dtype"), covering([3000, TALL], DTYPES))
+def test_getrf_takes_the_first_of_equal_pivots(device, rng, dtype, rows):
+    a = np.asfortranarray(rng.choice([-1, 1], (rows, 40)), dtype)
     info = vector(device, [99])
     lu, ipiv, _ = run_getrf(device, a, info)
     assert_factors(a, lu, ipiv)

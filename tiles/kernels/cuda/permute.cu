@@ -3,12 +3,6 @@
 #include "index.cuh"
 #include "pivots.cuh"
 
-extern "C" __global__ void to_zero_based(int* ipiv, Index w)
-{
-    const int i = blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < w) ipiv[i] -= 1;
-}
-
 // links: self of each swap, and then 2 (same + 1) + repeats.
 extern "C" __global__ void find_links(const int* __restrict__ ipiv, Index w, int* links)
 {

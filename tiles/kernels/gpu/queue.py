@@ -17,6 +17,8 @@ from hetero_la.tiles.kernels.spec import LETTER, Triangular
 
 _FILL = {"l": 0, "u": 1}  # cublasFillMode_t: the triangle that is stored
 _LEFT = 0  # cublasSideMode_t
+#: CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES and ..._MAX_DYNAMIC_SHARED_SIZE_BYTES
+_SHARED_SIZE, _MOST_DYNAMIC_SHARED = 1, 8
 Triple = tuple[int, int, int]
 HIGH_PRIORITY = -5  #: CUDA takes the nearest priority that the GPU has
 _KEPT = 2**28  # bytes of a workspace that is kept from one run to the next
@@ -172,7 +174,9 @@ class GpuQueue:
         import cupy
 
         self.stream = cupy.cuda.Stream(non_blocking=True, priority=priority)
-        self.multiprocessors: int = cupy.cuda.Device(index).attributes["MultiProcessorCount"]
+        attributes = cupy.cuda.Device(index).attributes
+        self.multiprocessors: int = attributes["MultiProcessorCount"]
+        self._block_memory: int = attributes["MaxSharedMemoryPerBlockOptin"]
         self._functions: dict[Any, Any] = {}
         self._workspaces: dict[str, Any] = {}
         self._outgrown: list[Any] = []
@@ -199,18 +203,33 @@ class GpuQueue:
         threads: int,
         *arguments: Any,
         cooperative: bool = False,
+        shared: int = 0,
     ) -> None:
-        """Enqueue a kernel; integers are passed as 64-bit ones."""
-        function(grid, (threads,), arguments, 0, self.stream, cooperative)
+        """Enqueue a kernel; integers are passed as 64-bit ones.
 
-    def resident_blocks(self, function: Any, threads: int) -> int:
+        `shared` are bytes of shared memory for each block, beside what the source declares.
+        """
+        function(grid, (threads,), arguments, shared, self.stream, cooperative)
+
+    def resident_blocks(self, function: Any, threads: int, shared: int = 0) -> int:
         """Return how many blocks of a kernel the GPU can run at once."""
-        key = ("resident", function.ptr, threads)
+        key = ("resident", function.ptr, threads, shared)
         if key not in self._functions:
             from cupy_backends.cuda.api import driver
 
-            each = driver.occupancyMaxActiveBlocksPerMultiprocessor(function.ptr, threads, 0)
+            each = driver.occupancyMaxActiveBlocksPerMultiprocessor(function.ptr, threads, shared)
             self._functions[key] = int(each) * self.multiprocessors
+        return int(self._functions[key])
+
+    def allow_shared_memory(self, function: Any) -> int:
+        """Let each block of a kernel have all shared memory; return what is left for `shared`."""
+        key = ("shared", function.ptr)
+        if key not in self._functions:
+            from cupy_backends.cuda.api import driver
+
+            left = self._block_memory - driver.funcGetAttribute(_SHARED_SIZE, function.ptr)
+            driver.funcSetAttribute(function.ptr, _MOST_DYNAMIC_SHARED, left)
+            self._functions[key] = left
         return int(self._functions[key])
 
     def workspace(self, name: str, nbytes: int, *, zeroed: bool = False) -> int:
