@@ -9,9 +9,7 @@ from typing import Any
 import numpy as np
 
 from hetero_la.tiles.kernels.device import Array
-from hetero_la.tiles.kernels.gpu.common import PERMUTE, ceil_div
 from hetero_la.tiles.kernels.gpu.queue import block
-from hetero_la.tiles.kernels.gpu.sources import module
 from hetero_la.tiles.kernels.spec import LETTER
 
 #: Names of the vectors, each with the number of the only step, and the vectors, on the GPU.
@@ -91,9 +89,8 @@ def _getrf(a: Array) -> Array:
 
 
 def _lu_vectors(found: Array) -> Vectors:
-    count, ipiv = len(found) - 1, found[:-1]
-    kernel = module(PERMUTE).get_function("to_zero_based")
-    kernel((ceil_div(count, 256),), (256,), (ipiv, count))
+    ipiv = found[:-1]
+    ipiv -= 1
     return {("ipiv", 0): ipiv, ("info", 0): found[-1:]}
 
 
