@@ -96,7 +96,7 @@ def test_factors_solve_as_scipy_s(band: tuple[int, int, int], dtype: str, trans:
 def test_conditions_are_within_a_small_factor(
     band: tuple[int, int, int], dtype: str, few: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(band_matrices, "_FEW", few)  # LAPACK's estimate, or over solves
+    monkeypatch.setattr(band_matrices, "FEW", few)  # LAPACK's estimate, or over solves
     (_, lower, upper), a = band, banded(*band, dtype) + 2 * np.eye(band[0], dtype=dtype)
     found = BandFactors(gather_band(a, lower, upper), lower, upper).reciprocal_condition()
     exact = 1 / np.linalg.cond(a.astype(complex), 1)

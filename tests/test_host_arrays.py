@@ -182,7 +182,10 @@ def test_a_gpu_takes_what_it_is_predicted_to_do_sooner(a_gpu: None) -> None:
 
 def test_the_copies_count(a_gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
     few = asked(512)
-    computing, copies = min(gpu_routes(few.problem, 0).values()), copies_seconds(few.problem, few.results)
+    computing, copies = (
+        min(gpu_routes(few.problem, 0).values()),
+        copies_seconds(few.problem, few.results),
+    )
     assert copies > 2 * 512**2 * 8 / 20e9
     for seconds, expected in ((computing + copies / 2, None), (computing + 1.01 * copies, 0)):
         gpu_choice._considered.cache_clear()

@@ -31,6 +31,7 @@ from hetero_la.api.structure import (
     is_number,
     refuse_complex,
     solve_simple,
+    solve_stack_on_host,
     structure_for,
     structure_of,
 )
@@ -117,6 +118,8 @@ def _solve_stack(
     rhs = b[:, :, None] if b.ndim == 2 else b
     if structure is Structure.POSITIVE:
         x = solve_positive_stack(a, rhs, lower, **how)
+    elif structure is not Structure.GENERAL and not is_device_array(a):
+        x = _solve_structured_stack(a, rhs, structure, lower, transposed, **how)
     elif Found(structure).is_simple or pivot != "partial":
         return None
     else:
@@ -125,6 +128,16 @@ def _solve_stack(
     if isinstance(x, Uncertain):
         return x._replace(found=x.found.reshape(b.shape))
     return None if x is None else x.reshape(b.shape)
+
+
+def _solve_structured_stack(
+    a: Any, b: Any, structure: Structure, lower: bool, transposed: bool, *,
+    client: ClientLike = None, **options: Any,
+) -> Any:  # fmt: skip
+    if client is not None or options:
+        return None
+    found = solve_stack_on_host(a, b, structure, lower, transposed)
+    return found and unless(~(found[1] >= np.finfo(a.dtype).eps), found[0])
 
 
 def _solve_stack_by_lu(a: Any, b: Any, **how: Any) -> Any:

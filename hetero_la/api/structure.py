@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from enum import StrEnum
 from typing import Any, Literal, NamedTuple
 
@@ -12,8 +12,10 @@ import scipy.linalg
 from numpy.linalg import LinAlgError
 
 from hetero_la.checks.warnings import singular_message, warn_ill_conditioned
-from hetero_la.execution.stack_runs import for_parts
+from hetero_la.execution.one_call import takes_one_call
+from hetero_la.execution.stack_runs import for_parts, threads_for
 from hetero_la.numerics.band_matrices import (
+    FEW,
     BandFactors,
     bandwidths,
     gather_band,
@@ -21,8 +23,16 @@ from hetero_la.numerics.band_matrices import (
     solve_on_host,
 )
 from hetero_la.numerics.conditioning import reciprocal_condition_upper
+from hetero_la.numerics.stack_solvers import (
+    solve_bands,
+    solve_diagonals,
+    solve_symmetric,
+    solve_triangles,
+    solve_tridiagonals,
+)
 from hetero_la.numerics.triangles import complete_from_triangle
 from hetero_la.planning.band_routes import band_pays, cusparse_pays
+from hetero_la.planning.decisions import Problem
 from hetero_la.planning.memory import require_room
 from hetero_la.tiles.arrays.transfer import (
     array_module,
@@ -266,6 +276,73 @@ def as_general(a: Any, structure: Structure, lower: bool, in_place: bool = False
     full = a if in_place else column_major_copy(a)
     complete_from_triangle(full, lower=lower, conjugate=structure is Structure.HERMITIAN)
     return full
+
+
+def solve_stack_on_host(
+    a: np.ndarray, b: np.ndarray, structure: Structure, lower: bool, transposed: bool
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """Solve with each matrix of a stack of a structure that is neither general nor definite.
+
+    Parameters
+    ----------
+    a : array, shape (count, n, n)
+        The matrices.
+    b : array, shape (count, n, nrhs)
+        Right-hand sides.
+    structure, lower, transposed
+        As for `as_general` and `solve_simple`.
+
+    Returns
+    -------
+    tuple of array, or None
+        X, and reciprocal condition numbers: X is not valid where these are below eps, or NaN.  None
+        if one matrix after another is better.
+    """
+    (count, n, _), nrhs = a.shape, b.shape[2]
+    solver = _stack_solver(a, structure, lower, transposed, nrhs)
+    if solver is None:
+        return None
+    solve, seconds_of = solver
+    threads = 0 if seconds_of is None else threads_for(count, seconds_of)
+    x = np.empty((count, nrhs, n), a.dtype).swapaxes(1, 2)
+    rconds = np.empty(count)
+
+    def run(part: slice) -> None:
+        x[part] = b[part]
+        rconds[part] = solve(a[part], x[part], threads > 1)
+
+    for_parts(run, count, threads, a[0].nbytes)
+    return x, rconds
+
+
+def _stack_solver(
+    a: np.ndarray, structure: Structure, lower: bool, transposed: bool, nrhs: int
+) -> tuple[Callable[..., np.ndarray], Problem | None] | None:
+    """Return what solves with a part of a stack, and a problem that takes as long for a matrix.
+
+    There is no such problem where threads would only wait for the interpreter.
+    """
+    n = a.shape[1]
+    if structure is Structure.DIAGONAL:
+        return lambda a, b, _: solve_diagonals(a, b), None
+    if structure in (Structure.UPPER, Structure.LOWER):
+        triangle = structure is Structure.LOWER
+        like = Problem("lu_solve", n, n, nrhs, a.dtype)
+        return lambda a, b, threads: solve_triangles(a, b, triangle, transposed, threads), like
+    if structure in _BANDS:
+        widths = (1, 1)
+        if structure is Structure.BANDED and n <= FEW:
+            widths = tuple(np.max([bandwidths(one) for one in a], axis=0).tolist())
+        if max(widths) == 1 and n > 2:
+            return lambda a, b, _: solve_tridiagonals(a, b, transposed), None
+        if n > FEW or sum(widths) >= n or not band_pays(a[0], *widths, nrhs):
+            return None
+        return lambda a, b, _: solve_bands(a, b, *widths, transposed), None
+    like = Problem("solve", n, n, nrhs, a.dtype)
+    if not takes_one_call("solve", a[0], nrhs):
+        return None
+    conjugate = structure is Structure.HERMITIAN
+    return lambda a, b, threads: solve_symmetric(a, b, lower, conjugate, threads), like
 
 
 def as_general_stack(a: Any, structure: Structure, lower: bool) -> Any:
