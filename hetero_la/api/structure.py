@@ -13,7 +13,7 @@ from numpy.linalg import LinAlgError
 
 from hetero_la.checks.warnings import singular_message, warn_ill_conditioned
 from hetero_la.execution.one_call import takes_one_call
-from hetero_la.execution.stack_runs import for_parts, threads_for
+from hetero_la.execution.stack_runs import for_parts, solve_parts
 from hetero_la.numerics.band_matrices import (
     FEW,
     BandFactors,
@@ -298,21 +298,8 @@ def solve_stack_on_host(
         X, and reciprocal condition numbers: X is not valid where these are below eps, or NaN.  None
         if one matrix after another is better.
     """
-    (count, n, _), nrhs = a.shape, b.shape[2]
-    solver = _stack_solver(a, structure, lower, transposed, nrhs)
-    if solver is None:
-        return None
-    solve, seconds_of = solver
-    threads = 0 if seconds_of is None else threads_for(count, seconds_of)
-    x = np.empty((count, nrhs, n), a.dtype).swapaxes(1, 2)
-    rconds = np.empty(count)
-
-    def run(part: slice) -> None:
-        x[part] = b[part]
-        rconds[part] = solve(a[part], x[part], threads > 1)
-
-    for_parts(run, count, threads, a[0].nbytes)
-    return x, rconds
+    solver = _stack_solver(a, structure, lower, transposed, b.shape[2])
+    return None if solver is None else solve_parts(solver[0], a, b, solver[1])
 
 
 def _stack_solver(
