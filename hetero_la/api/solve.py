@@ -30,6 +30,7 @@ from hetero_la.api.structure import (
     invert_simple,
     is_number,
     refuse_complex,
+    require_finite_band,
     solve_simple,
     solve_stack_on_host,
     structure_for,
@@ -68,7 +69,7 @@ from hetero_la.numerics.refinement import (
 )
 from hetero_la.planning.options import Pivoting, RunOptions
 from hetero_la.scheduler.cluster.clients import ClientLike
-from hetero_la.tiles.arrays.finite import is_finite
+from hetero_la.tiles.arrays.finite import is_finite, require_finite
 from hetero_la.tiles.arrays.transfer import array_module, is_device_array
 from hetero_la.tiles.kernels.gpu_libraries.cusolver import lu_solve
 from hetero_la.tiles.kernels.gpu_libraries.substitution import Substitution
@@ -259,11 +260,14 @@ def solve(
     if is_number(a, b):
         require_options(options, client)
         return divide_by_number(*_system(a, b, check_finite, transposed, number=True))
-    a, b = _system(a, b, check_finite, transposed)
+    a, b = _system(a, b, check_finite and structure is not Structure.BANDED, transposed)
     # Options, a client or a trace ask for a run of tasks, unless a structure is named.
     plain = pivoted and client is None and not options and not recording()
     searched = assume_a is None and plain
     found = structure_for(a, b, None if searched else structure)
+    if check_finite and structure is Structure.BANDED:  # NaNs and infinities are in the band
+        require_finite_band(a, found)
+        require_finite(b, "b")
     if found.structure is Structure.POSITIVE:
         x, _ = solve_positive_system(a, b, lower=lower, client=client, **options)
     elif found.is_simple:

@@ -34,6 +34,7 @@ from hetero_la.numerics.triangles import complete_from_triangle
 from hetero_la.planning.band_routes import band_pays, cusparse_pays
 from hetero_la.planning.decisions import Problem
 from hetero_la.planning.memory import require_room
+from hetero_la.tiles.arrays.finite import require_finite
 from hetero_la.tiles.arrays.transfer import (
     array_module,
     column_major_copy,
@@ -160,6 +161,16 @@ def structure_for(a: Any, b: Any, structure: Structure | None) -> Found:
     if sum(widths) < n and band_pays(a, *widths, b.size // max(n, 1)):
         return Found(Structure.BANDED, *widths)
     return Found(Structure.GENERAL)
+
+
+def require_finite_band(a: Any, found: Found) -> None:
+    """Raise ValueError if a matrix, of whose structure a search found the width, is not finite.
+
+    What is not finite is no zero, so it is in the band: of a band on the host, the rest is not
+    read once more.
+    """
+    banded = found.structure in _BANDS and not is_device_array(a)
+    require_finite(gather_band(a, found.lower, found.upper) if banded else a, "a")
 
 
 def refuse_complex(dtype: Any) -> None:
