@@ -363,12 +363,12 @@ def test_batched_least_squares_on_a_gpu(
 def test_stacks_of_least_squares_on_a_gpu_with_any_rank() -> None:
     cupy = pytest.importorskip("cupy")
     a, b = stack((2, 2), 30, 12), stack((2, 2), 30, 2, seed=1)
-    a[0, 1, :, 3] = a[0, 1, :, 4]
+    a[0, 1, :, 3] = a[0, 1, :, 4] * (1 + 1e-14)
     a[1, 0] *= 1e-300
     a[1, 1, :, 5] *= 1e-200
     for driver in ("gelsd", "gelss", "gelsy"):
-        found = hetero_la.lstsq(cupy.asarray(a), cupy.asarray(b), lapack_driver=driver)
-        expected = hetero_la.lstsq(a, b, lapack_driver=driver)
+        found = hetero_la.lstsq(cupy.asarray(a), cupy.asarray(b), 1e-12, lapack_driver=driver)
+        expected = hetero_la.lstsq(a, b, 1e-12, lapack_driver=driver)
         for one, other in zip(found, expected, strict=True):
             assert (one is None) == (other is None)
             for index in np.ndindex(2, 2) if other is not None else ():
@@ -377,7 +377,7 @@ def test_stacks_of_least_squares_on_a_gpu_with_any_rank() -> None:
                     host(one)[index], other[index], atol=1e-9 * scale, equal_nan=True
                 )
     with pytest.warns(LinAlgWarning, match="rank-deficient"):
-        rank = hetero_la.lstsq(cupy.asarray(a), cupy.asarray(b), lapack_driver="gels")[2]
+        rank = hetero_la.lstsq(cupy.asarray(a), cupy.asarray(b), 1e-12, lapack_driver="gels")[2]
     assert host(rank)[0, 0] == 12 > host(rank)[0, 1]
     with pytest.raises(ValueError, match="infs or NaNs"):
         hetero_la.lstsq(cupy.asarray(a * np.nan), cupy.asarray(b))
