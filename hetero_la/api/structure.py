@@ -18,6 +18,7 @@ from hetero_la.numerics.band_matrices import (
     FEW,
     BandFactors,
     bandwidths,
+    bandwidths_of_all,
     gather_band,
     solve_on_gpu,
     solve_on_host,
@@ -330,7 +331,7 @@ def _stack_solver(
     if structure in _BANDS:
         widths = (1, 1)
         if structure is Structure.BANDED and n <= FEW:
-            widths = tuple(np.max([bandwidths(one) for one in a], axis=0).tolist())
+            widths = bandwidths_of_all(a)
         if max(widths) == 1 and n > 2:
             return lambda a, b, _: solve_tridiagonals(a, b, transposed), None
         if n > FEW or sum(widths) >= n or not band_pays(a[0], *widths, nrhs):

@@ -30,6 +30,8 @@ _THREADS, _MOST_BLOCKS = 256, 4096
 #: Largest order for which LAPACK's estimate of the condition of a band is taken, which may need
 #: O(n^2) operations.
 FEW = 1024
+#: Entries of which tests stay in cache.
+_IN_CACHE = 1 << 16
 #: Largest backward error of a solve by cuSPARSE, in units of n eps, and for small n.
 _BACKWARD_ERROR, _AT_LEAST = 1.0, 32
 #: Bytes of the right-hand sides for which cuSPARSE solves at once: it and the refinement take some
@@ -58,6 +60,21 @@ def bandwidths(a: Any) -> tuple[int, int]:
             _launch("bandwidths", len(a), a, widths)
         lower, upper = to_host(widths)
     return int(lower), int(upper)
+
+
+def bandwidths_of_all(a: np.ndarray) -> tuple[int, int]:
+    """Return how many diagonals the widest bands of a stack on the host have.
+
+    Examples
+    --------
+    >>> bandwidths_of_all(np.array([[[1, 2], [0, 4]], [[1, 0], [3, 4]]]))
+    (1, 1)
+    """
+    there = np.zeros(a.shape[1:], bool)
+    step = max(_IN_CACHE // max(a[0].size, 1), 1)
+    for start in range(0, len(a), step):
+        there |= (a[start : start + step] != 0).any(axis=0)
+    return bandwidths(there)
 
 
 def _launch(kernel: str, blocks: int, a: Any, *arguments: Any) -> None:
