@@ -157,6 +157,13 @@ def test_stacks_are_solved_without_a_run_for_each(
     assert np.array_equal(given, before)
 
 
+def test_a_stack_without_pivoting_is_not_pivoted() -> None:
+    a = np.stack([np.eye(4)[::-1]] * 40)
+    assert_close(solve(a, np.arange(4.0), assume_a="sym")[3], np.arange(4.0)[::-1])
+    with pytest.raises(LinAlgError, match="pivot"):
+        solve(a, np.arange(4.0), assume_a="sym", pivot="none")
+
+
 @pytest.mark.parametrize("structure", STRUCTURES[2:])
 def test_a_matrix_of_a_stack_that_is_singular_is_named(structure: Any) -> None:
     a, b = np.stack([(i + 1) * np.eye(30) for i in range(40)]), np.ones(30)

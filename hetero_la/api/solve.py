@@ -119,9 +119,11 @@ def _solve_stack(
     rhs = b[:, :, None] if b.ndim == 2 else b
     if structure is Structure.POSITIVE:
         x = solve_positive_stack(a, rhs, lower, **how)
+    elif pivot != "partial":
+        return None
     elif structure is not Structure.GENERAL and not is_device_array(a):
         x = _solve_structured_stack(a, rhs, structure, lower, transposed, **how)
-    elif Found(structure).is_simple or pivot != "partial":
+    elif Found(structure).is_simple:
         return None
     else:
         a = as_general_stack(a, structure, lower)
