@@ -39,6 +39,9 @@ NUMPY: dict[str, Callable[[Any, Any, Any], Any]] = {
     "solve": lambda la, m, b: la.solve(m, b, **({} if la is hetero_la else {"assume_a": "gen"})),
     "solve positive": lambda la, m, b: la.solve(m, b, assume_a="pos"),
     "lstsq": lambda la, m, b: la.lstsq(m, b),
+    "lstsq, full rank": lambda la, m, b: la.lstsq(
+        m, b, lapack_driver="gels" if la is hetero_la else "gelsy"
+    ),
     "inv": lambda la, m, b: la.inv(m),
 }
 #: More functions of stacks; those of factors get them as LAPACK leaves them.
@@ -51,8 +54,14 @@ STACKS: dict[str, Callable[[Any, Any, Any], Any]] = {
     "lu_solve": lambda la, m, b: la.lu_solve((m, pivots(m)), b),
     "cho_solve": lambda la, m, b: la.cho_solve((m, True), b),
     "solve symmetric": lambda la, m, b: la.solve(m, b, assume_a="sym"),
+    "solve upper": lambda la, m, b: la.solve(m, b, assume_a="upper triangular"),
+    "solve tridiagonal": lambda la, m, b: la.solve(m, b, assume_a="tridiagonal"),
+    "solve banded": lambda la, m, b: la.solve(m, b, assume_a="banded"),
+    "solve diagonal": lambda la, m, b: la.solve(m, b, assume_a="diagonal"),
 }
 POSITIVE = ("cho_factor", "solve positive", "cholesky", "cho_solve")
+#: Functions whose matrices need a large diagonal, and their diagonals beside it.
+DOMINANT = {"solve upper": None, "solve tridiagonal": 1, "solve banded": 3, "solve diagonal": 0}
 
 
 def pivots(m: Any) -> Any:
@@ -77,12 +86,13 @@ def cupy_calls() -> dict[str, Callable[[Any, Any], Any]]:
         "solve": lambda m, b: cupy.linalg.solve(m, b),
         "solve positive": solve_positive,
         "lstsq": lambda m, b: cupy.linalg.lstsq(m, b, rcond=None),
+        "lstsq, full rank": lambda m, b: cupy.linalg.lstsq(m, b, rcond=None),
         "inv": lambda m, b: cupy.linalg.inv(m),
     }
 
 
 def torch_calls() -> dict[str, Callable[[Any, Any], Any]]:
-    """torch's functions, on its tensors."""
+    """torch's functions, on its tensors; its `lstsq` on a GPU finds neither rank nor values."""
     import torch
 
     la = torch.linalg
@@ -92,7 +102,7 @@ def torch_calls() -> dict[str, Callable[[Any, Any], Any]]:
         "qr": lambda m, b: la.qr(m),
         "solve": lambda m, b: la.solve(m, b),
         "solve positive": lambda m, b: torch.cholesky_solve(b, la.cholesky(m)),
-        "lstsq": lambda m, b: la.lstsq(m, b),
+        "lstsq, full rank": lambda m, b: la.lstsq(m, b),
         "inv": lambda m, b: la.inv(m),
     }
 
@@ -100,10 +110,14 @@ def torch_calls() -> dict[str, Callable[[Any, Any], Any]]:
 def problem(function: str, n: int) -> tuple[np.ndarray, np.ndarray]:
     """A random matrix that suits a function, and right-hand sides."""
     rng = np.random.default_rng(n)
-    rows = 2 * n if function == "lstsq" else n
+    rows = 2 * n if function.startswith("lstsq") else n
     m = np.asfortranarray(rng.standard_normal((rows, n)))
     if function in POSITIVE:
         m = np.asfortranarray((m + m.T) / 2 + 2 * n * np.eye(n))
+    if function in DOMINANT:
+        m = np.asfortranarray(m + 2 * n * np.eye(n))
+        if (width := DOMINANT[function]) is not None:
+            m = np.asfortranarray(np.triu(np.tril(m, width), -width))
     return m, np.asfortranarray(rng.standard_normal((rows, NRHS)))
 
 
@@ -122,7 +136,7 @@ def on_host(function: str, m: Any, b: Any, gpu: bool) -> dict[str, Call]:
             return [x.get() for x in (found if isinstance(found, tuple) else (found,))]
 
         found["CuPy with copies"] = lambda: back(theirs(cupy.asarray(m), cupy.asarray(b)))
-    if gpu and importlib.util.find_spec("torch"):
+    if gpu and importlib.util.find_spec("torch") and function in torch_calls():
         import torch
 
         tensors = torch_calls()[function]
@@ -154,7 +168,7 @@ def on_device(function: str, m: Any, b: Any) -> dict[str, Call]:
         "CuPy": complete(lambda: theirs(m, b)),
         "hetero_la": complete(lambda: call(hetero_la, m, b)),
     }
-    if importlib.util.find_spec("torch"):
+    if importlib.util.find_spec("torch") and function in torch_calls():
         import torch
 
         tensors = torch_calls()[function]

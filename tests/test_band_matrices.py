@@ -23,6 +23,7 @@ from hetero_la.numerics.band_matrices import (
 )
 from hetero_la.planning import band_routes
 from hetero_la.planning.band_routes import band_pays, cusparse_pays
+from hetero_la.planning.decisions import Problem
 from hetero_la.testing.residuals import RATIO_LIMIT, solve_ratio
 from tests.support import DTYPES, assert_close, covering, host, random
 
@@ -96,7 +97,7 @@ def test_factors_solve_as_scipy_s(band: tuple[int, int, int], dtype: str, trans:
 def test_conditions_are_within_a_small_factor(
     band: tuple[int, int, int], dtype: str, few: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(band_matrices, "_FEW", few)  # LAPACK's estimate, or over solves
+    monkeypatch.setattr(band_matrices, "FEW", few)  # LAPACK's estimate, or over solves
     (_, lower, upper), a = band, banded(*band, dtype) + 2 * np.eye(band[0], dtype=dtype)
     found = BandFactors(gather_band(a, lower, upper), lower, upper).reciprocal_condition()
     exact = 1 / np.linalg.cond(a.astype(complex), 1)
@@ -188,6 +189,51 @@ def test_narrow_bands_go_to_the_host_and_wide_ones_to_dense_lu(
     assert not band_pays(a, 4, 4, 100_000)  # of which copies take longer
     assert cusparse_pays(many)
     assert not cusparse_pays(b[:100])
+
+
+#: Milliseconds measured with matrices on an H200: order, diagonals on each side, right-hand sides;
+#: by LAPACK on the host, and by dense LU on the GPU, if that was measured.
+BAND_SECONDS = [
+    (512, 32, 1, 0.44, None), (512, 32, 64, 1.42, 2.55), (512, 128, 1, 1.93, 2.66),
+    (2048, 4, 1, 1.23, None), (2048, 32, 1, 3.3, 8.9), (2048, 32, 64, 7.6, 9.1),
+    (2048, 128, 1, 10.2, 9.1), (8192, 4, 1, 6.75, None), (8192, 32, 1, 12.3, 38.2),
+    (8192, 32, 64, 37, 39), (8192, 128, 1, 43, 38.3), (16384, 4, 1, 7.5, None),
+    (16384, 32, 1, 17.9, None), (16384, 32, 64, 69, 99), (16384, 128, 1, 140, 99),
+]  # fmt: skip
+#: The same of tridiagonal matrices: by LAPACK, and by cuSPARSE, either with factors on the host.
+TRIDIAGONAL_SECONDS = [
+    (512, 1, 0.28, 0.71), (512, 64, 0.78, 1.37), (2048, 1, 0.75, 0.77), (2048, 64, 2.1, 1.56),
+    (8192, 1, 1.35, 1.52), (8192, 64, 3.86, 2.34), (8192, 256, 31, 5.76),
+    (8192, 2048, 241, 40.1), (16384, 64, 4.8, 2.67),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("n", "k", "nrhs", "band", "dense"), BAND_SECONDS)
+def test_bands_are_predicted_as_measured(
+    n: int, k: int, nrhs: int, band: float, dense: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the nominal figures of an H200; the choice is hardly ever slower than the other one."""
+    monkeypatch.setattr(band_routes, "device_index", lambda _: 0)
+    a = np.broadcast_to(1.0, (n, n))
+    caller = band_routes._caller(a)
+    predicted = 1e3 * band_routes._band_seconds(caller, n, k, k, nrhs, a.dtype)
+    assert 0.55 < predicted / band < 1.5
+    pays = band_pays(a, k, k, nrhs)
+    if dense is None:
+        assert pays
+        return
+    problem = Problem("solve", n, n, nrhs, a.dtype)
+    assert 0.75 < 1e3 * band_routes._dense_seconds(problem, caller) / dense < 1.25
+    assert (band if pays else dense) <= 1.05 * min(band, dense)
+
+
+@pytest.mark.parametrize(("n", "nrhs", "host", "cusparse"), TRIDIAGONAL_SECONDS)
+def test_cusparse_is_taken_where_it_was_measured_to_pay(
+    n: int, nrhs: int, host: float, cusparse: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(band_routes, "device_index", lambda _: 0)
+    pays = cusparse_pays(np.broadcast_to(1.0, (n, nrhs)))
+    assert (cusparse if pays else host) <= 1.05 * min(cusparse, host)
 
 
 def exact(lower: NDArray, diagonal: NDArray, upper: NDArray, b: NDArray) -> NDArray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -118,6 +119,26 @@ def test_results_are_those_of_the_host(
 def test_what_stays_on_the_host(call: Callable[[NDArray], Any], copies: CopiesOnHost) -> None:
     call(random(N))
     assert not copies.uploads
+
+
+def test_the_time_of_a_run_has_its_copies(
+    copies: CopiesOnHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, seconds = random(N), 0.05
+
+    def slowly(given: NDArray) -> NDArray:
+        time.sleep(seconds)
+        copies.uploads.append(given)
+        return given.copy(order="A")
+
+    monkeypatch.setattr(copies, "to_gpu", slowly)
+    monkeypatch.setattr(host_arrays, "_home", lambda found, to: time.sleep(2 * seconds) or found)
+    for call in (lambda: hetero_la.lu_factor(a), lambda: hetero_la.solve_with_report(a, a[0])[1]):
+        timing = call().timing
+        assert seconds * len(copies.uploads) <= timing.load < timing.seconds
+        assert 2 * seconds <= timing.store <= timing.seconds - timing.load
+        assert timing.factor < timing.seconds - timing.load
+        copies.uploads.clear()
 
 
 def test_a_client_s_workers_are_used(copies: CopiesOnHost) -> None:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from scipy.linalg import LinAlgWarning
 
 from hetero_la import Cluster, lstsq, lstsq_with_report
+from hetero_la.api import lstsq as lstsq_module
 from hetero_la.numerics.triangle_lstsq import lstsq_by_svd, square_lstsq
 from hetero_la.testing.matrices import generate
 from tests.support import DTYPES, LIMIT, assert_close, covering, lstsq_ratio, random, spread
@@ -441,6 +442,34 @@ def test_nans_that_nobody_looked_for(driver: str) -> None:
     b = np.full(30, np.nan)
     x = lstsq(random(30, 20), b, check_finite=False, lapack_driver=driver, nb=NB)[0]
     assert np.isnan(x).all()
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "driver", "dtype"),
+    spread(covering([(30, 9), (9, 30), (9, 9)], ["gelsd", "gelss", "gels"], DTYPES)),
+)
+def test_which_matrices_of_a_stack_a_gpu_leaves(
+    m: int, n: int, driver: str, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With SciPy in the place of the GPU's batched solver."""
+
+    def solved(name: str, a: NDArray, b: NDArray) -> Any:
+        found = [scipy.linalg.lstsq(*one) for one in zip(a, b, strict=True)]
+        x, s = (np.stack([one[i] for one in found]) for i in (0, 3))
+        squares = (np.abs(b - a @ x) ** 2).sum(axis=1)
+        return x, squares, s.astype(float), np.array([0, 0, 0, 0, 1])
+
+    monkeypatch.setattr(lstsq_module, "solve_stack_on_gpu", solved)
+    a, b = (np.stack([random(m, k, dtype, seed=k + i) for i in range(5)]) for k in (n, 2))
+    a[1] = deficient("product", m, n, dtype)
+    a[2] *= 2.0 ** (np.finfo(dtype).minexp + 3)
+    cond = float(np.finfo(dtype).eps) ** 0.75
+    for right in (b, b[:, :, 0]):
+        found, numbers = lstsq_module._lstsq_on_gpu(a, right, cond, driver)
+        assert numbers == [1, 2, 4]
+        for i in (0, 3):
+            each = [None if part is None else part[i] for part in found]
+            check(each, a[i], right[i], driver, cond)
 
 
 # --- QR alone

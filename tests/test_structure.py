@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import scipy.linalg
@@ -11,6 +13,7 @@ from scipy.linalg import LinAlgWarning
 
 from hetero_la import inv, solve
 from hetero_la.api.structure import divide_by_diagonal, solve_triangle
+from hetero_la.execution import stack_runs
 from tests.support import DTYPES, assert_close, covering, host, random
 
 NB = 8
@@ -115,6 +118,66 @@ def test_stacks_are_scipy_s(structure: str) -> None:
     x = solve(a, b, assume_a=structure, nb=NB)
     assert_close(x, scipy.linalg.solve(a, b, assume_a=structure))
     assert_close(solve(a[:0], b, assume_a=structure), np.empty((0, N, 2)))
+
+
+@pytest.mark.parametrize(
+    ("structure", "lower", "order", "n", "dtype"),
+    [
+        case
+        for case in covering(STRUCTURES[2:], [False, True], "CFT", [1, 2, 5, 30, 140], DTYPES)
+        if case.values[3] > 2 or case.values[0] not in ("tridiagonal", "banded")
+    ],
+)
+def test_stacks_are_solved_without_a_run_for_each(
+    structure: str, lower: bool, order: str, n: int, dtype: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*args: Any, **kwargs: Any) -> None:
+        raise AssertionError("one matrix after another")
+
+    monkeypatch.setattr("hetero_la.api.solve.solve_simple", fail)
+    monkeypatch.setattr("hetero_la.api.solve.execute_lu", fail)
+    monkeypatch.setattr(stack_runs, "_WORTH_A_THREAD", 1e-9)  # as many as there are cores
+    a = np.stack([matrix(dtype, n) + i * np.eye(n, dtype=dtype) for i in range(40)])
+    own = np.arange(n)
+    a[:, own, own] = a[:, own, own].real  # SciPy takes a complex number for a Hermitian matrix
+    if structure == "banded":
+        a = np.triu(np.tril(a, 2), -1)
+        a[7] = np.tril(a[7])
+    given = {
+        "C": np.ascontiguousarray(a), "F": np.ascontiguousarray(a.swapaxes(1, 2)).swapaxes(1, 2),
+        "T": np.repeat(a, 2, axis=2)[:, :, ::2],
+    }[order]  # fmt: skip
+    before = given.copy()
+    for b in (random(n, 3, dtype, seed=1), np.ones(n, dtype)):
+        for transposed in (False, True)[: 1 + (dtype in DTYPES[:2])]:
+            how: Any = {"assume_a": structure, "transposed": transposed}
+            for one, found in zip(a, solve(given, b, lower, **how), strict=True):
+                expected = scipy.linalg.solve(one, b, lower, **how)
+                assert_close(found, expected, limit=limit(dtype))
+    assert np.array_equal(given, before)
+
+
+def test_a_stack_without_pivoting_is_not_pivoted() -> None:
+    a = np.stack([np.eye(4)[::-1]] * 40)
+    assert_close(solve(a, np.arange(4.0), assume_a="sym")[3], np.arange(4.0)[::-1])
+    with pytest.raises(LinAlgError, match="pivot"):
+        solve(a, np.arange(4.0), assume_a="sym", pivot="none")
+
+
+@pytest.mark.parametrize("structure", STRUCTURES[2:])
+def test_a_matrix_of_a_stack_that_is_singular_is_named(structure: Any) -> None:
+    a, b = np.stack([(i + 1) * np.eye(30) for i in range(40)]), np.ones(30)
+    ill = a.copy()
+    ill[9, 3, 3] = 1e-20
+    with pytest.warns(LinAlgWarning, match=r"[Ii]ll-conditioned") as caught:
+        x = solve(ill, b, assume_a=structure)
+    assert [w.filename for w in caught] == [__file__]
+    assert_close(x[8], np.full(30, 1 / 9))
+    assert_close(x[9, 3], np.float64(1e20))
+    a[9, 3, 3] = 0
+    with pytest.raises(LinAlgError) as error:
+        solve(a, b, assume_a=structure)
+    assert error.value.__notes__ == ["This concerns matrix (9,) of a stack of shape (40,)."]
 
 
 # --- inv

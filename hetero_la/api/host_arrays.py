@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
@@ -17,6 +18,7 @@ import numpy as np
 from hetero_la.api.factors import Factors
 from hetero_la.checks.inputs import common_dtype, lapack_dtype
 from hetero_la.execution.gpu_choice import HostProblem, gpu_for, host_pays
+from hetero_la.execution.report import Report
 from hetero_la.execution.resident_factors import FactorsOnGpu, Kept
 from hetero_la.planning.decisions import Problem
 from hetero_la.tiles.arrays.forks import ProcessLock
@@ -105,12 +107,18 @@ def on_a_gpu(
         return None
     try:
         with _copying, on_device_index(gpu):
-            copies = _copies(gpu)
+            copies, times = _copies(gpu), [time.perf_counter()]
             given = {name: copies.to_gpu(a) for name, a in cast.items()}
+            times.append(time.perf_counter())
             found = function(**{**arguments, **given, **dict(work.known)})
-            return (_home(found, copies),)
+            times.append(time.perf_counter())
+            here = _home(found, copies)
     except MemoryError:  # of the GPU
         return None
+    for report in _reports(here):
+        now = time.perf_counter()
+        report.include_copies(now - times[0], times[1] - times[0], now - times[2])
+    return (here,)
 
 
 def on_the_host(
@@ -181,6 +189,13 @@ def _asked(
 @functools.cache
 def _copies(gpu: int) -> HostCopies:
     return HostCopies(GpuDevice(gpu, "copies"))  # a device serves one thread at a time
+
+
+def _reports(found: Any) -> list[Report]:
+    """Return the reports that a result has."""
+    if isinstance(found, Factors):
+        return [found._report]
+    return [part for part in found if isinstance(part, Report)] if type(found) is tuple else []
 
 
 def _home(found: Any, copies: HostCopies) -> Any:

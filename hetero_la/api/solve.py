@@ -30,7 +30,9 @@ from hetero_la.api.structure import (
     invert_simple,
     is_number,
     refuse_complex,
+    require_finite_band,
     solve_simple,
+    solve_stack_on_host,
     structure_for,
     structure_of,
 )
@@ -69,7 +71,7 @@ from hetero_la.planning.options import Pivoting, RunOptions
 from hetero_la.scheduler.cluster.clients import ClientLike
 from hetero_la.tiles.arrays.transfer import array_module, is_device_array
 from hetero_la.tiles.kernels.gpu_libraries.cusolver import lu_solve
-from hetero_la.tiles.kernels.gpu_libraries.finite import is_finite
+from hetero_la.tiles.kernels.gpu_libraries.finite import is_finite, require_finite
 from hetero_la.tiles.kernels.gpu_libraries.substitution import Substitution
 from hetero_la.tiles.storage.pivots import permutation
 
@@ -117,7 +119,11 @@ def _solve_stack(
     rhs = b[:, :, None] if b.ndim == 2 else b
     if structure is Structure.POSITIVE:
         x = solve_positive_stack(a, rhs, lower, **how)
-    elif Found(structure).is_simple or pivot != "partial":
+    elif pivot != "partial":
+        return None
+    elif structure is not Structure.GENERAL and not is_device_array(a):
+        x = _solve_structured_stack(a, rhs, structure, lower, transposed, **how)
+    elif Found(structure).is_simple:
         return None
     else:
         a = as_general_stack(a, structure, lower)
@@ -125,6 +131,16 @@ def _solve_stack(
     if isinstance(x, Uncertain):
         return x._replace(found=x.found.reshape(b.shape))
     return None if x is None else x.reshape(b.shape)
+
+
+def _solve_structured_stack(
+    a: Any, b: Any, structure: Structure, lower: bool, transposed: bool, *,
+    client: ClientLike = None, **options: Any,
+) -> Any:  # fmt: skip
+    if client is not None or options:
+        return None
+    found = solve_stack_on_host(a, b, structure, lower, transposed)
+    return found and unless(~(found[1] >= np.finfo(a.dtype).eps), found[0])
 
 
 def _solve_stack_by_lu(a: Any, b: Any, **how: Any) -> Any:
@@ -246,11 +262,14 @@ def solve(
     if is_number(a, b):
         require_options(options, client)
         return divide_by_number(*_system(a, b, check_finite, transposed, number=True))
-    a, b = _system(a, b, check_finite, transposed)
+    a, b = _system(a, b, check_finite and structure is not Structure.BANDED, transposed)
     # Options, a client or a trace ask for a run of tasks, unless a structure is named.
     plain = pivoted and client is None and not options and not recording()
     searched = assume_a is None and plain
     found = structure_for(a, b, None if searched else structure)
+    if check_finite and structure is Structure.BANDED:  # NaNs and infinities are in the band
+        require_finite_band(a, found)
+        require_finite(b, "b")
     if found.structure is Structure.POSITIVE:
         x, _ = solve_positive_system(a, b, lower=lower, client=client, **options)
     elif found.is_simple:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from enum import StrEnum
 from typing import Any, Literal, NamedTuple
 
@@ -12,17 +12,28 @@ import scipy.linalg
 from numpy.linalg import LinAlgError
 
 from hetero_la.checks.warnings import singular_message, warn_ill_conditioned
-from hetero_la.execution.stack_runs import for_parts
+from hetero_la.execution.one_call import takes_one_call
+from hetero_la.execution.stack_runs import for_parts, solve_parts
 from hetero_la.numerics.band_matrices import (
+    FEW,
     BandFactors,
     bandwidths,
+    bandwidths_of_all,
     gather_band,
     solve_on_gpu,
     solve_on_host,
 )
 from hetero_la.numerics.conditioning import reciprocal_condition_upper
+from hetero_la.numerics.stack_solvers import (
+    solve_bands,
+    solve_diagonals,
+    solve_symmetric,
+    solve_triangles,
+    solve_tridiagonals,
+)
 from hetero_la.numerics.triangles import complete_from_triangle
 from hetero_la.planning.band_routes import band_pays, cusparse_pays
+from hetero_la.planning.decisions import Problem
 from hetero_la.planning.memory import require_room
 from hetero_la.tiles.arrays.transfer import (
     array_module,
@@ -32,6 +43,7 @@ from hetero_la.tiles.arrays.transfer import (
     on_device_of_arrays,
 )
 from hetero_la.tiles.kernels.cpu.device import available_memory
+from hetero_la.tiles.kernels.gpu_libraries.finite import require_finite
 
 
 class Structure(StrEnum):
@@ -152,6 +164,16 @@ def structure_for(a: Any, b: Any, structure: Structure | None) -> Found:
     return Found(Structure.GENERAL)
 
 
+def require_finite_band(a: Any, found: Found) -> None:
+    """Raise ValueError if a matrix, of whose structure a search found the width, is not finite.
+
+    What is not finite is no zero, so it is in the band: of a band on the host, the rest is not
+    read once more.
+    """
+    banded = found.structure in _BANDS and not is_device_array(a)
+    require_finite(gather_band(a, found.lower, found.upper) if banded else a, "a")
+
+
 def refuse_complex(dtype: Any) -> None:
     """Raise NotImplementedError, as SciPy does, for a complex matrix to be transposed."""
     if dtype.kind == "c":
@@ -266,6 +288,60 @@ def as_general(a: Any, structure: Structure, lower: bool, in_place: bool = False
     full = a if in_place else column_major_copy(a)
     complete_from_triangle(full, lower=lower, conjugate=structure is Structure.HERMITIAN)
     return full
+
+
+def solve_stack_on_host(
+    a: np.ndarray, b: np.ndarray, structure: Structure, lower: bool, transposed: bool
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """Solve with each matrix of a stack of a structure that is neither general nor definite.
+
+    Parameters
+    ----------
+    a : array, shape (count, n, n)
+        The matrices.
+    b : array, shape (count, n, nrhs)
+        Right-hand sides.
+    structure, lower, transposed
+        As for `as_general` and `solve_simple`.
+
+    Returns
+    -------
+    tuple of array, or None
+        X, and reciprocal condition numbers: X is not valid where these are below eps, or NaN.  None
+        if one matrix after another is better.
+    """
+    solver = _stack_solver(a, structure, lower, transposed, b.shape[2])
+    return None if solver is None else solve_parts(solver[0], a, b, solver[1])
+
+
+def _stack_solver(
+    a: np.ndarray, structure: Structure, lower: bool, transposed: bool, nrhs: int
+) -> tuple[Callable[..., np.ndarray], Problem | None] | None:
+    """Return what solves with a part of a stack, and a problem that takes as long for a matrix.
+
+    There is no such problem where threads would only wait for the interpreter.
+    """
+    n = a.shape[1]
+    if structure is Structure.DIAGONAL:
+        return lambda a, b, _: solve_diagonals(a, b), None
+    if structure in (Structure.UPPER, Structure.LOWER):
+        triangle = structure is Structure.LOWER
+        like = Problem("lu_solve", n, n, nrhs, a.dtype)
+        return lambda a, b, threads: solve_triangles(a, b, triangle, transposed, threads), like
+    if structure in _BANDS:
+        widths = (1, 1)
+        if structure is Structure.BANDED and n <= FEW:
+            widths = bandwidths_of_all(a)
+        if max(widths) == 1 and n > 2:
+            return lambda a, b, _: solve_tridiagonals(a, b, transposed), None
+        if n > FEW or sum(widths) >= n or not band_pays(a[0], *widths, nrhs):
+            return None
+        return lambda a, b, _: solve_bands(a, b, *widths, transposed), None
+    like = Problem("solve", n, n, nrhs, a.dtype)
+    if not takes_one_call("solve", a[0], nrhs):
+        return None
+    conjugate = structure is Structure.HERMITIAN
+    return lambda a, b, threads: solve_symmetric(a, b, lower, conjugate, threads), like
 
 
 def as_general_stack(a: Any, structure: Structure, lower: bool) -> Any:

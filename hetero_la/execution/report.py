@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from hetero_la.planning.decisions import Problem
@@ -54,10 +54,12 @@ class Timing:
     Attributes
     ----------
     seconds : float
-        The whole run.
+        The whole run; of a host matrix on a GPU of the calling thread, with the copies there and
+        back.
     load, factor, store : float
         Loading the shards, factoring, and storing the results; loads and stores that overlap
-        with factoring count as long as the slowest worker waited for them.
+        with factoring count as long as the slowest worker waited for them.  Those copies count
+        as load and store.
     workers : list of WorkerTiming
         Timing of each worker; if workers were lost, since the last loss.
     losses : tuple of Loss
@@ -72,6 +74,7 @@ class Timing:
     panels: tuple[str, ...]
     _plan: Plan = field(repr=False)
     _logs: dict[int, list[LogEntry]] = field(repr=False)
+    _copies: tuple[float, float] = field(default=(0.0, 0.0), repr=False)
 
     @classmethod
     def of(cls, seconds: float, plan: Plan, outcome: Outcome) -> Timing:
@@ -87,12 +90,12 @@ class Timing:
     @property
     def load(self) -> float:
         """Seconds in loads of the worker that waited for them longest."""
-        return max((spent["load"] for spent in self._spent.values()), default=0.0)
+        return self._copies[0] + max((each["load"] for each in self._spent.values()), default=0.0)
 
     @property
     def store(self) -> float:
         """Seconds in stores of the worker that waited for them longest."""
-        return max((spent["store"] for spent in self._spent.values()), default=0.0)
+        return self._copies[1] + max((each["store"] for each in self._spent.values()), default=0.0)
 
     @property
     def factor(self) -> float:
@@ -163,6 +166,9 @@ class Report:
         How it went.
     """
 
+    #: Seconds of the whole, and of the copies to a GPU and back, if the arrays are on the host.
+    _copied: tuple[float, float, float] | None = None
+
     def __init__(self, plan: Plan, timing: Timing) -> None:
         self._made = plan, timing
 
@@ -174,10 +180,18 @@ class Report:
     @property
     def timing(self) -> Timing:
         """How it went."""
-        return self._made[1]
+        timing = self._made[1]
+        if self._copied is None:
+            return timing
+        seconds, there, back = self._copied
+        return replace(timing, seconds=seconds, _copies=(there, back))
+
+    def include_copies(self, seconds: float, there: float, back: float) -> None:
+        """Let the timing be that of the whole call, of which some seconds were copies."""
+        self._copied = seconds, there, back
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(self._made)
+        return iter((self.plan, self.timing))
 
 
 class UnplannedReport(Report):
@@ -208,7 +222,7 @@ class UnplannedReport(Report):
     def __getstate__(self) -> dict[str, Any]:
         """Return the state of a copy, in which the time is a number."""
         problem, source, _, gpu = self._run
-        return {"_run": (problem, source, self._seconds(), gpu)}
+        return {"_run": (problem, source, self._seconds(), gpu), "_copied": self._copied}
 
     @functools.cached_property
     def _made(self) -> tuple[Plan, Timing]:  # type: ignore[override]

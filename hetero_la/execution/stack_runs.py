@@ -194,6 +194,39 @@ def solve_each(
     return x
 
 
+def solve_parts(
+    solve: Callable[[np.ndarray, np.ndarray, bool], np.ndarray],
+    a: np.ndarray, b: np.ndarray, like: Problem | None,
+) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+    """Solve with each matrix of a stack on the host, several at once if there are many.
+
+    Parameters
+    ----------
+    solve : callable
+        Takes a part of the stack, right-hand sides that it overwrites, and whether other threads
+        do the same; returns a number for each matrix.
+    a, b : array, shape (count, n, n) and (count, n, nrhs)
+        The matrices, and right-hand sides.
+    like : Problem or None
+        What takes as long for one matrix; None if threads would only wait for the interpreter.
+
+    Returns
+    -------
+    tuple of array
+        X and the numbers.
+    """
+    count, n, nrhs = b.shape
+    threads = 0 if like is None else threads_for(count, like)
+    x, numbers = _columns(count, (n, nrhs), a.dtype), np.empty(count)
+
+    def run(part: slice) -> None:
+        x[part] = b[part]
+        numbers[part] = solve(a[part], x[part], threads > 1)
+
+    for_parts(run, count, threads, a[0].nbytes)
+    return x, numbers
+
+
 def for_parts(run: Callable[[slice], None], count: int, threads: int, size: int) -> None:
     """Call `run` with parts of a stack of `count` matrices of `size` bytes each that fit in cache.
 

@@ -29,7 +29,9 @@ from hetero_la.tiles.kernels.gpu_libraries.cusparse import solve_tridiagonal
 _THREADS, _MOST_BLOCKS = 256, 4096
 #: Largest order for which LAPACK's estimate of the condition of a band is taken, which may need
 #: O(n^2) operations.
-_FEW = 1024
+FEW = 1024
+#: Entries of which tests stay in cache.
+_IN_CACHE = 1 << 16
 #: Largest backward error of a solve by cuSPARSE, in units of n eps, and for small n.
 _BACKWARD_ERROR, _AT_LEAST = 1.0, 32
 #: Bytes of the right-hand sides for which cuSPARSE solves at once: it and the refinement take some
@@ -58,6 +60,21 @@ def bandwidths(a: Any) -> tuple[int, int]:
             _launch("bandwidths", len(a), a, widths)
         lower, upper = to_host(widths)
     return int(lower), int(upper)
+
+
+def bandwidths_of_all(a: np.ndarray) -> tuple[int, int]:
+    """Return how many diagonals the widest bands of a stack on the host have.
+
+    Examples
+    --------
+    >>> bandwidths_of_all(np.array([[[1, 2], [0, 4]], [[1, 0], [3, 4]]]))
+    (1, 1)
+    """
+    there = np.zeros(a.shape[1:], bool)
+    step = max(_IN_CACHE // max(a[0].size, 1), 1)
+    for start in range(0, len(a), step):
+        there |= (a[start : start + step] != 0).any(axis=0)
+    return bandwidths(there)
 
 
 def _launch(kernel: str, blocks: int, a: Any, *arguments: Any) -> None:
@@ -97,10 +114,24 @@ def gather_band(a: Any, lower: int, upper: int) -> np.ndarray:
             blocks = min(-(-band.size // _THREADS), _MOST_BLOCKS)
             _launch("gather_band", blocks, a, lower, upper, band)
             return _on_host(band)
-    band = np.zeros((rows, n), a.dtype, order="F")
-    for row, offset in enumerate(range(upper, -lower - 1, -1)):
-        band[row, max(offset, 0) : n + min(offset, 0)] = a.diagonal(offset)
-    return band
+    return gather_bands(a[None], lower, upper)[0]
+
+
+def gather_bands(a: np.ndarray, lower: int, upper: int, room: int = 0) -> np.ndarray:
+    """Return `gather_band` of each matrix of a stack on the host, below `room` rows of zeros.
+
+    Examples
+    --------
+    >>> gather_bands(np.array([[[1.0, 2.0], [3.0, 4.0]]]), 0, 1)
+    array([[[0., 2.],
+            [1., 4.]]])
+    """
+    count, n, _ = a.shape
+    bands = np.zeros((count, n, room + lower + upper + 1), a.dtype).swapaxes(1, 2)
+    for row, offset in enumerate(range(upper, -lower - 1, -1), room):
+        place = slice(max(offset, 0), n + min(offset, 0))
+        bands[:, row, place] = a.diagonal(offset, axis1=1, axis2=2)
+    return bands
 
 
 def _on_host(a: Any) -> np.ndarray:
@@ -170,7 +201,7 @@ class BandFactors:
             return 0.0
         if self.tridiagonal:
             found = self._lapack("gtcon")(*self._factors, norm)[0] * (norm / self._norm)
-        elif self._n <= _FEW:
+        elif self._n <= FEW:
             lu, piv = self._factors
             found = self._lapack("gbcon")(self._lower, self._upper, lu, piv, norm)[0]
             found *= norm / self._norm

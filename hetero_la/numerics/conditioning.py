@@ -17,6 +17,8 @@ from hetero_la.tiles.kernels.gpu_libraries.substitution import Substitution
 
 #: Elements per block, so that their moduli stay in cache.
 _BLOCK = 1 << 17
+#: Order up to which LAPACK has the condition of a triangle before a GPU has been told to find it.
+_SMALL = 256
 #: Elements up to which LAPACK's function takes no longer than to start threads.
 _FEW = 1 << 22
 
@@ -152,10 +154,11 @@ def reciprocal_condition_upper(r: Any) -> float:
     >>> reciprocal_condition_upper(np.diag([1.0, 0.5]))
     0.5
     """
-    if not is_device_array(r):
-        return float(lapack.lapack_function("trcon", r.dtype.char)(r)[0]) if len(r) else np.inf
     if not len(r):
         return np.inf
+    if len(r) <= _SMALL or not is_device_array(r):
+        r = to_host(r)
+        return float(lapack.lapack_function("trcon", r.dtype.char)(r)[0])
     r = array_module(r).asfortranarray(r)
     inverse_norm = Substitution(r, "r").inverse_norm  # while the GPU is busy with R
     return reciprocal(norm1(array_module(r).triu(r)), float(inverse_norm))

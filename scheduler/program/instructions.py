@@ -293,11 +293,18 @@ class Program:
                 start, limit = place, reached + steps
         yield start, len(self.instructions)
 
+    def last_saves(self) -> dict[int, int]:
+        """Return the place of the last save of each checkpoint, in the order of their steps."""
+        last = {i.step: at for at, i in enumerate(self.instructions) if isinstance(i, SaveRegion)}
+        steps, places = list(last), list(last.values())
+        assert steps == sorted(steps), steps
+        assert places == sorted(places), "a checkpoint is complete before the one before it"
+        return last
+
     def slices(self) -> Iterator[tuple[int, int, int | None]]:
         """Cut the program after each checkpoint: yield start, stop, and the step that is saved."""
-        last = {i.step: at for at, i in enumerate(self.instructions) if isinstance(i, SaveRegion)}
         start = 0
-        for step, place in last.items():
+        for step, place in self.last_saves().items():
             yield start, place + 1, step
             start = place + 1
         yield start, len(self.instructions), None

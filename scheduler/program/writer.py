@@ -93,6 +93,7 @@ class ProgramWriter:
             self._receive(key)
         self._load_until(len(self.graph))
         self._store()
+        self.program.last_saves()  # whose order slices rely on
 
     def _incoming(self) -> deque[MessageKey]:
         """Return the messages for this worker, in the order of steps."""

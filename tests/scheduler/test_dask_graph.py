@@ -245,6 +245,17 @@ def test_programs_are_cut_behind_checkpoints() -> None:
             assert last.step == step
 
 
+def test_checkpoints_that_are_complete_in_another_order_cannot_be_cut() -> None:
+    plan = hetero_la.plan("lu", (200, 200), nb=NB, workers=_two_workers(), checkpoint=3)
+    program = plan.programs[0]
+    first, *_, last = program.select(SaveRegion)
+    assert first.step < last.step
+    for more in ([first], [last, first]):
+        wrong = replace(program, instructions=[*program.instructions, *more])
+        with pytest.raises(AssertionError, match="complete before"):
+            list(wrong.slices())
+
+
 def _two_workers() -> list[WorkerInfo]:
     return [replace(calling_thread(), name=name, pid=1) for name in ("one", "two")]
 

@@ -92,7 +92,7 @@ def hermitian_norm1(a: Array) -> float:
     return found
 
 
-def _keep(a: Array, found: Array) -> None:
+def keep(a: Array, found: Array) -> None:
     """Store in `a` what was found, where a wrapper has copied it: in single precision, perhaps.
 
     Some of the wrappers want numbers of four bytes at multiples of eight.
@@ -108,7 +108,7 @@ def _info(info: int) -> np.ndarray:
 def lu(a: Array, b: Array, threads: bool = False) -> Vectors:
     """Overwrite A with L and U."""
     found, ipiv, info = _of(a, "getrf")(a, overwrite_a=True)
-    _keep(a, found)
+    keep(a, found)
     return {_IPIV: ipiv, _INFO: _info(info)}
 
 
@@ -127,7 +127,7 @@ def _substitute(a: Array, ipiv: np.ndarray, b: Array) -> None:
     the smallest matrices, which takes milliseconds where the cores have other work.
     """
     if b.shape[1] == 1:
-        _keep(b, _of(a, "getrs")(a, ipiv, b, overwrite_b=True)[0])
+        keep(b, _of(a, "getrs")(a, ipiv, b, overwrite_b=True)[0])
     else:
         b[...] = b[permutation(ipiv, len(a))]
         _substitute_permuted(a, b)
@@ -136,8 +136,8 @@ def _substitute(a: Array, ipiv: np.ndarray, b: Array) -> None:
 def _substitute_permuted(a: Array, b: Array) -> None:
     """Overwrite B, whose rows have been permuted, with X."""
     trsm = _blas_function("trsm", a.dtype.char)
-    _keep(b, trsm(1, a, b, lower=True, diag=True, overwrite_b=True))
-    _keep(b, trsm(1, a, b, overwrite_b=True))
+    keep(b, trsm(1, a, b, lower=True, diag=True, overwrite_b=True))
+    keep(b, trsm(1, a, b, overwrite_b=True))
 
 
 def lu_and_invert(a: Array, b: Array, threads: bool = False) -> Vectors:
@@ -167,7 +167,7 @@ def cholesky(a: Array, b: Array, threads: bool = False) -> Vectors:
     """Overwrite the lower triangle of A with L."""
     if not threads or len(a) < _LONG:
         found, info = _of(a, "potrf")(a, lower=True, clean=False, overwrite_a=True)
-        _keep(a, found)
+        keep(a, found)
         return {_INFO: _info(info)}
     vector = _info(0)
     potrf(a, vector, KernelOptions())
@@ -177,15 +177,48 @@ def cholesky(a: Array, b: Array, threads: bool = False) -> Vectors:
 def cholesky_and_solve(a: Array, b: Array, threads: bool = False) -> Vectors:
     """Overwrite the lower triangle of A with L, and B with X; not B if A is not definite."""
     found = cholesky(a, b, threads)
-    if not found[_INFO][0]:
-        _keep(b, _of(a, "potrs")(a, b, lower=True, overwrite_b=True)[0])
+    if found[_INFO][0]:
+        return found
+    if threads and len(a) >= _LONG:
+        for letters in (b"LLNN", b"LLCN"):
+            triangular("trsm", letters, a, b)
+    else:
+        keep(b, _of(a, "potrs")(a, b, lower=True, overwrite_b=True)[0])
     return found
+
+
+def sytrf(a: Array, kind: str, lower: bool, threads: bool = False) -> tuple[np.ndarray, int]:
+    """Overwrite a triangle of A by Bunch and Kaufman's factorization; return pivots and info.
+
+    Parameters
+    ----------
+    a : array, shape (n, n)
+        The matrix, column-major.
+    kind : {"sy", "he"}
+        Whether it is symmetric or Hermitian.
+    lower : bool
+        Which triangle is given.
+    threads : bool, optional
+        Whether other threads call LAPACK meanwhile.
+    """
+    if not threads or len(a) < _LONG:
+        function = lapack_function(kind + "trf", a.dtype.char)
+        found, pivots, failed = function(a, lower=lower, lwork=BLOCK * len(a), overwrite_a=True)
+        keep(a, found)
+        return pivots, failed
+    ipiv, info = np.empty(len(a), np.intc), ctypes.c_int()
+    work = np.empty(BLOCK * len(a), a.dtype)
+    lapack(kind + "trf", a)(
+        *chars(b"L" if lower else b"U"), *ints(len(a)), *view(a), ipiv.ctypes.data,
+        work.ctypes.data, *ints(len(work)), ctypes.byref(info),
+    )  # fmt: skip
+    return ipiv, info.value
 
 
 def qr(a: Array, b: Array, threads: bool = False) -> Vectors:
     """Overwrite A with its packed factors, and B with Q^H B."""
     found, tau, _, _ = _of(a, "geqrf")(a, lwork=BLOCK * a.shape[1], overwrite_a=True)
-    _keep(a, found)
+    keep(a, found)
     if b.size:
         _multiply(a, tau, b, "T" if a.dtype.kind == "f" else "C")
     return {_TAU: tau, ("method", 0): np.zeros(1, np.int32)}
@@ -195,7 +228,7 @@ def _multiply(a: Array, tau: np.ndarray, b: Array, letter: str) -> None:
     """Overwrite B with Q B, or with Q^H B."""
     size = BLOCK * (b.shape[1] + BLOCK + 1)  # with room for the triangle T of a block
     ormqr, reflectors = _of(a, "ormqr"), a[:, : len(tau)]
-    _keep(b, ormqr("L", letter, reflectors, tau, b, size, overwrite_c=True)[0])
+    keep(b, ormqr("L", letter, reflectors, tau, b, size, overwrite_c=True)[0])
 
 
 def qr_and_q(a: Array, b: Array, threads: bool = False) -> Vectors:
@@ -203,7 +236,7 @@ def qr_and_q(a: Array, b: Array, threads: bool = False) -> Vectors:
     found = qr(a, b[:, :0])
     order = len(found[_TAU])
     b[:, :order] = a[:, :order]
-    _keep(b, _of(a, "orgqr")(b, found[_TAU], lwork=BLOCK * b.shape[1], overwrite_a=True)[0])
+    keep(b, _of(a, "orgqr")(b, found[_TAU], lwork=BLOCK * b.shape[1], overwrite_a=True)[0])
     return found
 
 

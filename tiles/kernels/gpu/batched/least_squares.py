@@ -13,6 +13,9 @@ from hetero_la.tiles.kernels.gpu.common import ceil_div
 from hetero_la.tiles.kernels.gpu.sources import Source
 
 _MOST_THREADS, _THREADS = 1024, 256
+#: Order for which a matrix alone takes cuSOLVER as long as a block takes for its singular values;
+#: of larger ones there have to be as many more.
+_ALONE = 32
 
 
 class Solved(NamedTuple):
@@ -40,9 +43,14 @@ def least_squares_source(dtype: np.dtype) -> Source:
     return Source("least_squares", dtype, (f"THREADS={_MOST_THREADS}",))
 
 
-def lstsq(a: Array, b: Array) -> Solved:
-    """Solve by QR of each matrix, or of its conjugate transpose for m < n."""
+def lstsq(a: Array, b: Array) -> Solved | None:
+    """Solve by QR of each matrix, or of its conjugate transpose for m < n.
+
+    Return None for so few matrices that one after another is faster.
+    """
     (count, m, n), nrhs = a.shape, b.shape[2]
+    if count * _ALONE < min(m, n):
+        return None
     tall = m >= n
     factors = column_major_copy(a if tall else a.conj().swapaxes(1, 2))
     x = column_major(count, max(m, n), nrhs, a.dtype)
