@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from hetero_la.tiles.arrays.host_threads import PARALLEL_BYTES, copy_threads, thread_count
 from hetero_la.tiles.arrays.transfer import (
     Array,
     array_module,
@@ -24,8 +25,26 @@ def is_finite(a: Array) -> bool:
     with on_device_of(a), np.errstate(all="ignore"):
         if is_device_array(a):  # in the order of memory, which CuPy sums many times as fast
             a = a.transpose(np.argsort([-stride for stride in a.strides]).tolist())
+            total = to_host(a.sum())
+        else:
+            total = _sum(a)
         # One pass without a temporary; each element is tested only if the sum is not finite.
-        return bool(np.isfinite(to_host(a.sum())) or xp.isfinite(a).all())
+        return bool(np.isfinite(total) or xp.isfinite(a).all())
+
+
+def _sum(a: np.ndarray) -> Array:
+    """Return the sum of an array on the host, by several threads if it is large."""
+    if a.nbytes < 2 * PARALLEL_BYTES:
+        return a.sum()
+    along = int(np.argmax(np.abs(a.strides)))
+    count = min(a.nbytes // PARALLEL_BYTES, 4 * thread_count())
+    pieces = np.array_split(a, count, axis=along)
+    return sum(copy_threads().map(_quiet_sum, pieces))
+
+
+def _quiet_sum(a: np.ndarray) -> Array:
+    with np.errstate(all="ignore"):  # each thread has its own
+        return a.sum()
 
 
 def require_finite(a: Array, name: str) -> None:
