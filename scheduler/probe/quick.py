@@ -26,6 +26,9 @@ from hetero_la.tiles.kernels.gpu.device import GpuDevice
 _Figures = TypeVar("_Figures")
 #: Elements of the transfers to which a link is fitted.
 _TRANSFERS = (1, 2**21)
+#: Short kernels run at full clock.  How long an H200 keeps it, and what is left of its speed
+#: on random data then, of which `measure_clock` takes too long to find out.
+_BURST, _SUSTAINED = 0.1, 0.9
 _measured: dict[tuple[Any, ...], Any] = {}
 _measuring = ProcessLock()  # two probes at once would slow each other
 
@@ -95,7 +98,8 @@ def measure_device(device: Device, dtype: Any = np.float64) -> DeviceModel:
     dtype : dtype, optional
         Element type to measure with.
     """
-    return _measured_once(fit_device, device, np.dtype(dtype), blas_threads())
+    model = _measured_once(fit_device, device, np.dtype(dtype), blas_threads())
+    return replace(model, burst=_BURST, sustained=_SUSTAINED) if device.index >= 0 else model
 
 
 def measure_link(device: Device) -> LinkModel:

@@ -244,7 +244,7 @@ def test_estimates_of_every_routine(routine, panel_worker):
 @pytest.mark.parametrize("rate", [1e3, 1e9, 1e15])
 def test_columns_arrive_before_the_last_step(rate):
     """Later work on them would come after the end of the factorization."""
-    model = MachineModel((H200,), host_link=LinkModel(0.0, rate))
+    model = MachineModel((H200,), load_link=LinkModel(0.0, rate))
     layout, caller = TileLayout(4096, 4096, 512, 512), (calling_thread(),)
     options, dtype = Options(), np.dtype(np.float64)
     decided = Decisions(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable
@@ -11,15 +12,20 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hetero_la.tiles.arrays import transfer
+import hetero_la
+from hetero_la.scheduler.run.threads import run_in_threads
 from hetero_la.tiles.arrays.errors import RunAbortedError
 from hetero_la.tiles.arrays.finite import is_finite
+from hetero_la.tiles.arrays.transfer import gpu_count, to_host
 from hetero_la.tiles.kernels.cpu.device import VirtualGpu
 from hetero_la.tiles.kernels.device import Array, Event, Queue
-from hetero_la.tiles.storage import fresh_pages, staging
+from hetero_la.tiles.storage import fresh_pages, shard, staging
 from hetero_la.tiles.storage.arriving import ArrivingColumns, ColumnCopy
 from hetero_la.tiles.storage.fresh_pages import FreshPages
+from hetero_la.tiles.storage.shard import ArrayStorage
 from hetero_la.tiles.storage.staging import Staging
+from tests.pictures.drawn import GPUS
+from tests.tiles.kernels import gpu
 
 
 class Done:
@@ -35,7 +41,7 @@ class Done:
 class Enqueuing(VirtualGpu):
     """A virtual GPU whose copies are done later, one after the other, by a thread of its own."""
 
-    def __init__(self, seconds: float = 0.0) -> None:
+    def __init__(self, seconds: float = 2e-4) -> None:
         super().__init__("gpu0", pinned=False)
         self.index, self.seconds = 0, seconds
         self._queue = ThreadPoolExecutor(1)
@@ -60,13 +66,13 @@ class Enqueuing(VirtualGpu):
 
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Few and small buffers, without CUDA."""
+    """Few and small buffers; what stands in for a GPU has no CUDA."""
     monkeypatch.setattr(staging, "_PIECE", 256)
     monkeypatch.setattr(staging, "_BUFFERS", 4)
     monkeypatch.setattr(staging, "_AHEAD", 2)
-    monkeypatch.setattr(staging, "is_pinned", lambda a: False)
-    monkeypatch.setattr(staging, "on_device_index", lambda index: transfer.on_device_of(None))
     monkeypatch.setattr(fresh_pages, "_PART", 4096)
+    if not gpu_count():
+        monkeypatch.setattr(staging, "on_device_index", lambda index: contextlib.nullcontext())
 
 
 def matrix(m: int, n: int, order: Any = "F") -> np.ndarray:
@@ -76,17 +82,20 @@ def matrix(m: int, n: int, order: Any = "F") -> np.ndarray:
 @pytest.mark.parametrize("shape", [(1, 1), (3, 40), (40, 3), (33, 31), (100, 1), (1, 100), (0, 4)])
 @pytest.mark.parametrize("take", [lambda a: a, lambda a: a[1:, 2:], lambda a: a[::2, ::-1]])
 @pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("make", [Enqueuing, pytest.param(gpu, marks=pytest.mark.gpu)])
 def test_any_order_goes_through_few_buffers_and_back(
-    shape: tuple[int, int], take: Callable[[np.ndarray], np.ndarray], order: str
-) -> None:
-    device = Enqueuing()
+    make: Callable[[], Any], shape: tuple[int, int],
+    take: Callable[[np.ndarray], np.ndarray], order: str,
+) -> None:  # fmt: skip
+    device = make()
     source = take(matrix(shape[0] * 2 + 1, shape[1] + 2, order))
-    onboard, back = np.zeros(source.shape, order="F"), np.zeros(source.shape, order="F")
-    copies = Staging(device)
-    copies.upload(onboard, source)
-    copies.download(back, onboard)
-    copies.flush()
-    assert np.array_equal(onboard, source)
+    back = np.zeros(source.shape, order="F")
+    with device.activate():
+        onboard, copies = device.empty(source.shape, source.dtype), Staging(device)
+        copies.upload(onboard, source)
+        copies.download(back, onboard)
+        copies.flush()
+        assert np.array_equal(to_host(onboard), source)
     assert np.array_equal(back, source)
 
 
@@ -191,6 +200,41 @@ def test_pages_are_handed_over_while_a_thread_is_at_them(monkeypatch: pytest.Mon
     array[...] = 1
     time.sleep(0.05)
     assert (array == 1).all()
+
+
+@pytest.mark.parametrize("make", [Enqueuing, pytest.param(gpu, marks=pytest.mark.gpu)])
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("routine", ["lu", "cholesky", "qr"])
+def test_runs_load_and_store_beside_the_kernels(
+    routine: str, order: Any, make: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shard, "_LARGE", 0)
+    monkeypatch.setattr(staging, "_PIECE", 8192)
+    a = matrix(150, 150, order)
+    a[np.diag_indices(150)] += 150
+    how: dict[str, Any] = {"nb": 32, "qr_panel": "householder"}
+    plan = hetero_la.plan(routine, a.shape, workers=GPUS[:1], **how)
+    results = []
+    for device in (VirtualGpu(), make()):
+        storage = ArrayStorage(a, np.full((150, 150), np.nan, order="F"), fresh=True)
+        run_in_threads(plan.job(), storage, [device])
+        results.append(storage.target)
+    assert np.isfinite(results[0]).all()
+    assert np.allclose(*results, rtol=1e-10, atol=1e-12)
+
+
+def test_a_run_that_fails_leaves_no_thread_that_loads(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken(Enqueuing):
+        def call(self, *arguments: Any) -> None:
+            raise ArithmeticError("out of order")
+
+    a = matrix(600, 600)
+    monkeypatch.setattr(staging, "_PIECE", 8192)
+    plan = hetero_la.plan("lu", a.shape, nb=32, workers=GPUS[:1])
+    storage = ArrayStorage(a, np.empty_like(a), fresh=True)
+    with pytest.raises(ArithmeticError, match="out of order"):
+        run_in_threads(plan.job(), storage, [Broken(0.002)])
+    assert "hetero-la-load" not in [thread.name for thread in threading.enumerate()]
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])

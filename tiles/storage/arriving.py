@@ -30,13 +30,14 @@ class ArrivingColumns:
     Parameters
     ----------
     device : Device
-        The device, of which the thread uses an object of its own.
+        The device, which is active here.  The thread uses an object of its own for it, whose
+        copies begin when the device's copy queue has come here.
     columns : sequence of ColumnCopy
         The columns, in order.
     """
 
     def __init__(self, device: Device, columns: Sequence[ColumnCopy]) -> None:
-        self._device = device.for_another_thread()
+        self._device, self._ready = device.for_another_thread(), device.record(Queue.COPY)
         self._columns = columns
         self._arrived: dict[int, Future[Event]] = {column.start: Future() for column in columns}
         self._stopped = threading.Event()
@@ -56,6 +57,7 @@ class ArrivingColumns:
         arrivals = list(self._arrived.values())
         try:
             with self._device.activate():
+                self._device.wait(Queue.COPY, self._ready)
                 staging = Staging(self._device)
                 try:
                     copies = staging.upload_each(self._wanted())

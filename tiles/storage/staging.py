@@ -29,8 +29,8 @@ from hetero_la.tiles.arrays.transfer import (
 from hetero_la.tiles.kernels.device import Array, Device, Event, Queue
 
 _PIECE = 1 << 22  # bytes of a pinned buffer, which one thread fills
-_BUFFERS = 32
-_AHEAD = 16  # buffers that are filled before the first of them is copied on
+_BUFFERS = 20
+_AHEAD = 12  # buffers that are filled before the first of them is copied on
 _TURNED, _TURNED_BYTES = 3, 1 << 24  # buffers on each other GPU
 _TURNED_ROWS = 64
 
