@@ -160,7 +160,8 @@ class ArrayStorage:
         place = device_index(self.target)
         whole = width == self.target.shape[1] and device.index == place
         if whole or (place is None and device.by_reference):
-            self._hand_over_pages(0, self.target.shape[1])
+            if width:  # one that only factors panels has no columns here
+                self._hand_over_pages(0, self.target.shape[1])
             self._working_in_target.add(device)
             return self.target, self.source is self.target
         return None, False
