@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 import time
 from collections.abc import Callable
@@ -47,7 +48,8 @@ class Enqueuing(VirtualGpu):
         self._queue = ThreadPoolExecutor(1)
         self._last = self._queue.submit(int)
 
-    def for_another_thread(self) -> Enqueuing:
+    @functools.cached_property
+    def companion(self) -> Enqueuing:
         return Enqueuing(self.seconds)
 
     def copy(self, target: Array, source: Array, queue: Queue) -> None:

@@ -121,8 +121,9 @@ class Device(Protocol):
     def loading(self) -> Sequence[Interval]:
         """When a thread loaded or compiled kernels, in calls of this object."""
 
-    def for_another_thread(self) -> Device:
-        """Return an object for the same device, with queues of its own."""
+    @property
+    def companion(self) -> Device:
+        """An object for the same device, with queues of its own, which one other thread may use."""
 
     def activate(self) -> AbstractContextManager[None]:
         """Make the device current in this thread for the block's duration."""

@@ -30,14 +30,14 @@ class ArrivingColumns:
     Parameters
     ----------
     device : Device
-        The device, which is active here.  The thread uses an object of its own for it, whose
-        copies begin when the device's copy queue has come here.
+        The device, which is active here.  The thread uses its companion, whose copies begin when
+        the device's copy queue has come here.
     columns : sequence of ColumnCopy
         The columns, in order.
     """
 
     def __init__(self, device: Device, columns: Sequence[ColumnCopy]) -> None:
-        self._device, self._ready = device.for_another_thread(), device.record(Queue.COPY)
+        self._device, self._ready = device.companion, device.record(Queue.COPY)
         self._columns = columns
         self._arrived: dict[int, Future[Event]] = {column.start: Future() for column in columns}
         self._stopped = threading.Event()
@@ -49,7 +49,7 @@ class ArrivingColumns:
         return self._arrived.pop(start).result()
 
     def stop(self) -> None:
-        """End the copies, and wait until nobody reads the sources."""
+        """End the copies, and wait until nobody reads the sources, or uses the companion."""
         self._stopped.set()
         self._thread.join()
 

@@ -227,15 +227,19 @@ class ArrayStorage:
 
     def flush(self, device: Device) -> None:
         """Wait until the columns stored from `device` are in `target`."""
-        self._arriving.pop(device, None)  # which refers to the device's memory
+        self._end_loading(device)
         self._on(device).flush()
         for copied in self._beside:
             copied.result()
 
-    def abandon(self, device: Device) -> None:
-        """End the copies to and from `device`, and those on the host."""
+    def _end_loading(self, device: Device) -> None:
+        """End the thread that loads columns, and forget where it copied them to."""
         if arriving := self._arriving.pop(device, None):
             arriving.stop()
+
+    def abandon(self, device: Device) -> None:
+        """End the copies to and from `device`, and those on the host."""
+        self._end_loading(device)
         self._on(device).abandon()
         self._hand_over_pages(0, self.target.shape[1])
         for copied in self._beside:

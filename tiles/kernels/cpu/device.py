@@ -50,7 +50,8 @@ class CpuDevice:
         self.name = name
         self._empty = pinned_empty if pinned else functools.partial(np.empty, order="F")
 
-    def for_another_thread(self) -> CpuDevice:
+    @property
+    def companion(self) -> CpuDevice:
         return self  # which has no queues
 
     def activate(self) -> contextlib.AbstractContextManager[None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -96,8 +97,9 @@ class GpuDevice:
 
         return str(cupy.cuda.Device(self.index).pci_bus_id)
 
-    def for_another_thread(self) -> GpuDevice:
-        """Return an object for the same GPU, with queues of its own."""
+    @functools.cached_property
+    def companion(self) -> GpuDevice:
+        """An object for the same GPU, with queues of its own, which one other thread may use."""
         return GpuDevice(self.index, self.name)
 
     @contextlib.contextmanager
