@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from hetero_la.planning.plan import Plan
 from hetero_la.scheduler.program.instructions import Program
 from hetero_la.tiles.kernels.device import Device
-from hetero_la.tiles.storage.shard import ALL_ROWS, Shard, local_width
+from hetero_la.tiles.storage.shard import ALL_ROWS, Shard, Wanted, local_width
 
 
 def random_columns(start: int, shape: tuple[int, int], dtype: Any, diagonal: float = 0.0) -> Any:
@@ -72,6 +73,9 @@ class RandomStorage:
         """The columns themselves, which are there; none for whom the plan gives none."""
         return self._shards.get(device.name), device.name in self._shards
 
+    def begin_loading(self, device: Device, columns: Sequence[Wanted]) -> None:
+        """Nothing: the columns are there."""
+
     def load(
         self, device: Device, start: int, stop: int, target: Any, rows: slice = ALL_ROWS
     ) -> None:
@@ -83,4 +87,7 @@ class RandomStorage:
         """Nothing: the factors stay."""
 
     def flush(self, device: Device) -> None:
+        """Nothing is on its way."""
+
+    def abandon(self, device: Device) -> None:
         """Nothing is on its way."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import platform
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -19,12 +20,18 @@ from hetero_la.algorithms import routines as registry
 from hetero_la.cli.main import main
 from hetero_la.execution import execute
 from hetero_la.execution.timeline import TracedRun
+from hetero_la.pictures.charts.chrome import chrome_events
 from hetero_la.pictures.charts.gantt import draw_runs
+from hetero_la.pictures.palette import LOADING
 from hetero_la.pictures.scene import Rect, Scene, Text
 from hetero_la.pictures.svg import svg
 from hetero_la.scheduler.program.instructions import CallKernel, Program, ReceiveMessage
 from hetero_la.scheduler.program.messages import MessageKey
+from hetero_la.scheduler.run.threads import run_in_threads
 from hetero_la.scheduler.run.trace import PARTS, WorkerTrace, align_clocks, split_time
+from hetero_la.tiles.kernels.cpu.device import VirtualGpu
+from hetero_la.tiles.kernels.device import Interval
+from hetero_la.tiles.storage.shard import ArrayStorage
 from tests.pictures.drawn import CPU, GPUS, ROUTINES, shapes
 from tests.pictures.test_pictures import extent, overlap
 
@@ -191,25 +198,66 @@ PANEL = Program(0, [0], [ReceiveMessage(0, KEY), CallKernel(0, 0, 0, "gemm", ())
     ("trace", "sent", "expected"),
     [
         # The thread waits in its task: from 1, when it asks, to 4, when the copy begins.
-        (trace_of([1, 5], [[4, 5], [5, 8]], [1, 8]), None, (3, 1, 3, 2, 1, 0)),
+        (trace_of([1, 5], [[4, 5], [5, 8]], [1, 8]), None, (3, 0, 1, 3, 2, 1, 0)),
         # A GPU: the thread has gone on long before the message comes.
-        (trace_of([1, 1.1], [[4, 5], [5, 8]], [1, 1.2]), None, (3, 1, 3, 2, 1, 0)),
+        (trace_of([1, 1.1], [[4, 5], [5, 8]], [1, 1.2]), None, (3, 0, 1, 3, 2, 1, 0)),
         # Another process: the task begins with a message that was sent at 3.
-        (trace_of([4, 5], [[4, 5], [5, 8]], [4, 8]), {KEY: 3}, (3, 1, 3, 2, 1, 0)),
+        (trace_of([4, 5], [[4, 5], [5, 8]], [4, 8]), {KEY: 3}, (3, 0, 1, 3, 2, 1, 0)),
         # The same, sent before: Dask's own time.
-        (trace_of([4, 5], [[4, 5], [5, 8]], [4, 8]), {KEY: 0}, (3, 1, 0, 2, 4, 0)),
+        (trace_of([4, 5], [[4, 5], [5, 8]], [4, 8]), {KEY: 0}, (3, 0, 1, 0, 2, 4, 0)),
         # The thread is busy with something else between 5 and 7.
-        (trace_of([1, 5], [[1, 5], [7, 8]], [1, 8]), None, (1, 4, 0, 2, 1, 2)),
+        (trace_of([1, 5], [[1, 5], [7, 8]], [1, 8]), None, (1, 0, 4, 0, 2, 1, 2)),
         # A copy beside a kernel is hidden by it.
-        (trace_of([0, 0], [[2, 6], [1, 8]], [0, 8]), None, (7, 0, 1, 2, 0, 0)),
+        (trace_of([0, 0], [[2, 6], [1, 8]], [0, 8]), None, (7, 0, 0, 1, 2, 0, 0)),
+        # The first call of a kernel loads it, beside the end of the copy.
+        (
+            trace_of([0, 1], [[0, 3], [6, 8]], [0, 8])._replace(loading=np.array([[1.0, 5.0]])),
+            None,
+            (2, 4, 1, 0, 2, 0, 1),
+        ),
     ],
 )
 def test_time_is_split_by_what_comes_first(
     trace: WorkerTrace, sent: Any, expected: tuple[float, ...]
 ) -> None:
     parts = split_time(trace, PANEL, 0.0, 10.0, sent)
-    # In this order: computing, copying, panel, nothing left, Dask, other.
+    # In this order: computing, loading kernels, copying, panel, nothing left, Dask, other.
     assert tuple(parts.values()) == pytest.approx(expected)
+
+
+class FirstCalls(VirtualGpu):
+    """A virtual GPU that loads a kernel at its first call, for a hundredth of a second."""
+
+    def __init__(self) -> None:
+        super().__init__("gpu0")
+        self.loading: list[Interval] = []
+        self.called: set[str] = set()
+
+    def call(self, kernel: str, *arguments: Any) -> None:
+        if kernel not in self.called:
+            self.called.add(kernel)
+            began = time.perf_counter()
+            time.sleep(0.01)
+            self.loading.append((began, time.perf_counter()))
+        super().call(kernel, *arguments)
+
+
+def test_loading_a_kernel_is_no_part_of_its_first_call() -> None:
+    plan, target, device = hetero_la.plan("lu", A.shape, nb=100), np.empty_like(A), FirstCalls()
+    job = replace(plan.job(), traced=True)
+    for kinds in (len({c.kind for c in plan.programs[0].select(CallKernel)}), 0):
+        storage = ArrayStorage(A, np.asfortranarray(target))
+        trace = run_in_threads(job, storage, [device]).traces[0]()
+        assert len(trace.loading) == kinds
+        run = TracedRun(plan, trace.issued[0], trace.end, [trace])
+        assert run.parts()[0]["loading kernels"] >= 0.009 * kinds
+        for begin, end in trace.loading:
+            assert not ((trace.spans[:, 0] < end) & (trace.spans[:, 1] > begin)).any()
+        rects = [shape for shape in draw_runs([run]).shapes if isinstance(shape, Rect)]
+        shown = [rect for rect in rects if rect.fill == LOADING]
+        assert len(shown) >= (3 if kinds else 2)  # swatch, part, and boxes that may be merged
+        names = [event["name"] for event in chrome_events([run])]
+        assert names.count("loading kernels") == kinds
 
 
 def test_parts_of_random_traces_add_up() -> None:

@@ -11,7 +11,7 @@ from hetero_la.execution.resident_factors import Residency
 from hetero_la.planning.plan import Plan
 from hetero_la.scheduler.machine.model import Source
 from hetero_la.scheduler.placement.workers import WorkerInfo, over_processes
-from hetero_la.tiles.arrays.transfer import column_major_empty, device_index
+from hetero_la.tiles.arrays.transfer import column_major_empty, device_index, is_pinned
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,8 @@ class Destination:
     @property
     def source(self) -> Source:
         """How the workers find the columns of the matrix."""
-        return source_of(self.matrix, self.in_place)
+        pinned = self.in_place and is_pinned(self.matrix)
+        return "pinned" if pinned else source_of(self.matrix, self.in_place)
 
     @property
     def absent(self) -> int:

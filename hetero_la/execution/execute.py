@@ -86,7 +86,8 @@ def execute(
     target, stays = destination.allocate(), destination.residency is not Residency.CALLER
     job = plan.job()
     job.keeps = ROUTINES[routine].keeps if stays else ()
-    storage = ArrayStorage(a, target, b, destination.absent)
+    fresh = plan.host_arrays and not in_place and not over_processes(plan.workers)
+    storage = ArrayStorage(a, target, b, destination.absent, fresh=fresh)
     plan, outcome = _run(plan, job, storage, client, destination.gpu)
     timing = Timing.of(time.perf_counter() - began, plan, outcome)
     copies = destination.residency is Residency.BOTH

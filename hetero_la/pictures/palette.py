@@ -32,6 +32,7 @@ MUTED = "#6B6B6B"  #: secondary text
 FAINT = "#9A9A9A"  #: arrows
 GRID = "#E3E3E3"
 PAPER = "#FFFFFF"
+LOADING = "#882255"  #: time in which kernels are loaded or compiled
 READ, WRITTEN = "#56B4E9", "#D55E00"  #: tiles that a task reads and writes
 
 #: Colours of lines in a plot.

@@ -77,7 +77,8 @@ class Decisions:
 def arrival_steps(decided: Decisions) -> Callable[[int], int]:
     """Return a function that gives the step by which a column has arrived on its GPU."""
     stages = decided.stages()
-    steps, before = stages.steps_while_loading(), [0, *accumulate(stages.elements_loaded())]
+    steps = stages.steps_while_loading(decided.source)
+    before = [0, *accumulate(stages.elements_loaded())]
     return lambda column: before[column] * steps // max(before[-1], 1)
 
 

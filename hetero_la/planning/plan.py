@@ -76,7 +76,7 @@ class Plan(Decisions):
     host_arrays : bool
         Whether the matrix is on the host while GPUs own its columns, so that columns are
         copied there and back.
-    source : {"row-major", "column-major", "in place"}
+    source : {"row-major", "column-major", "in place", "pinned"}
         Memory order of the matrix in the user's array.
     """
 

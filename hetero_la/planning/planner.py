@@ -108,7 +108,7 @@ def make_plan(
         Workers that can take part.
     on_host : bool, optional
         Whether the matrix is in host memory.
-    source : {"row-major", "column-major", "in place"}, optional
+    source : {"row-major", "column-major", "in place", "pinned"}, optional
         Its memory order there.
     together : int, optional
         How many adjacent tile columns have one owner.

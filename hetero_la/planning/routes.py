@@ -64,7 +64,7 @@ def copies_seconds(problem: Problem, results: int) -> float:
     links: dict[str, Any] = profile.links if profile else {}
     _, m, n, nrhs, dtype = problem
     there = links.get("pageable_to_gpu", _PAGEABLE).seconds(m * (n + nrhs) * dtype.itemsize)
-    return there + links.get("gpu_to_pageable", _PAGEABLE).seconds(results * dtype.itemsize)
+    return there + links.get("gpu_to_new", _PAGEABLE).seconds(results * dtype.itemsize)
 
 
 def host_call_seconds(problem: Problem, results: int) -> float:

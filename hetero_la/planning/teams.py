@@ -134,7 +134,7 @@ def choose_team(
         Options of the run.
     roles : Roles
         Who can do what.
-    source : {"row-major", "column-major", "in place"}
+    source : {"row-major", "column-major", "in place", "pinned"}
         Memory order of the matrix, if it is on the host.
     """
     owners, helper, beside = roles

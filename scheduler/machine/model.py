@@ -62,8 +62,9 @@ def link_name(first: WorkerInfo, second: WorkerInfo) -> str:
     return f"{transport} over the network" if far else transport.value
 
 
-#: Memory order of the user's array; "in place": the result overwrites it.
-Source = Literal["row-major", "column-major", "in place"]
+#: Memory order of the user's array; "in place": the result overwrites it; "pinned": it does, in
+#: pinned memory, where a GPU itself copies from and to.
+Source = Literal["row-major", "column-major", "in place", "pinned"]
 
 
 class DaskCosts(NamedTuple):
@@ -99,7 +100,9 @@ class MachineModel:
     workers : tuple of WorkerInfo
         The workers of these devices; empty: all are in one process.
     host_link, peer_link : LinkModel
-        Between the host and a GPU, and two GPUs of one process.
+        Between pinned memory and a GPU, and two GPUs of one process.
+    load_link, store_link : LinkModel
+        From pageable memory to a GPU and back, by threads and pinned buffers.
     links : dict of str to LinkModel
         Between workers of different processes, by `link_name`.
     dask : DaskCosts
@@ -118,6 +121,8 @@ class MachineModel:
     devices: tuple[DeviceModel, ...]
     workers: tuple[WorkerInfo, ...] = ()
     host_link: LinkModel = LinkModel(1e-5, 55e9)
+    load_link: LinkModel = LinkModel(1e-4, 40e9)
+    store_link: LinkModel = LinkModel(1e-4, 40e9)
     peer_link: LinkModel = LinkModel(1e-5, 396e9)
     links: Mapping[str, LinkModel] = field(default_factory=lambda: NOMINAL_LINKS)
     dask: DaskCosts = NOMINAL_DASK
@@ -161,13 +166,14 @@ class MachineModel:
             Index of the worker.
         store : bool, optional
             Whether they go to the user's array; a CPU worker that works there stores nothing.
-        source : {"row-major", "column-major", "in place"}, optional
-            Memory order of the user's array.
+        source : {"row-major", "column-major", "in place", "pinned"}, optional
+            Memory order of the user's array, or where it is.
         """
         device = self.devices[worker]
         if device.kind == "gpu":
-            return self.host_link.seconds(nbytes)
-        if device.by_reference and (store or source == "in place"):
+            staged = self.store_link if store else self.load_link
+            return (self.host_link if source == "pinned" else staged).seconds(nbytes)
+        if device.by_reference and (store or source in ("in place", "pinned")):
             return 0.0
         if store:
             return nbytes / device.bandwidth

@@ -18,7 +18,7 @@ import numpy as np
 
 from hetero_la.scheduler.graph.step_kernels import Build, Call, StepKernels, Tile
 from hetero_la.scheduler.machine.device import DeviceModel, Overlap
-from hetero_la.scheduler.machine.model import MachineModel
+from hetero_la.scheduler.machine.model import MachineModel, Source
 from hetero_la.scheduler.predict.sharing import PanelCall, UpdateCall, panel_spans, update_end
 from hetero_la.tiles.kernels.spec import SPECS
 from hetero_la.tiles.storage.layout import TileLayout
@@ -288,14 +288,16 @@ class Stages:
             for j, width in enumerate(layout.column_widths)
         ]
 
-    def steps_while_loading(self) -> int:
+    def steps_while_loading(self, source: Source = "row-major") -> int:
         """Return how many steps fit into the time in which the columns reach their workers.
 
-        On average half of the columns are there meanwhile.
+        On average half of the columns are there meanwhile.  `source` is as for
+        `MachineModel.host_seconds`.
         """
         layout, nbytes = self._layout, sum(self.elements_loaded()) * self._dtype.itemsize
         left = max(
-            self._model.host_seconds(nbytes * kind._share, kind._owners[0]) for kind in self._kinds
+            self._model.host_seconds(nbytes * kind._share, kind._owners[0], source=source)
+            for kind in self._kinds
         )
         stages = self._stages(self._own_tiles(), 0.5)
         for k, seconds in zip(range(1, layout.kt), stages, strict=False):

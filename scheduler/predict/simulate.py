@@ -95,7 +95,7 @@ def simulate(
         Element type.
     host_arrays : bool, optional
         Whether the loads and stores of GPUs cost time; otherwise their data are in place.
-    source : {"row-major", "column-major", "in place"}, optional
+    source : {"row-major", "column-major", "in place", "pinned"}, optional
         Memory order of the array from which CPUs load the matrix.
     windows : sequence, optional
         For each worker, where in its program Dask's tasks begin; empty: without Dask.

@@ -15,6 +15,7 @@ from hetero_la.scheduler.probe.device_probe import Probe
 from hetero_la.scheduler.probe.kernels import sample_together
 from hetero_la.tiles.arrays.transfer import pinned_empty
 from hetero_la.tiles.kernels.device import Array, Queue
+from hetero_la.tiles.storage.staging import Staging
 
 _ROWS, _COLUMNS, _BLOCK = 4096, 2048, 256
 #: Rows of the strided copy: a tile's, out of columns of `_ROWS`.
@@ -23,6 +24,8 @@ _SHORT = 64
 _FAST = 2e10
 #: Elements of the transfers to which a link is fitted.
 _TRANSFERS = (2**7, 2**12, 2**16, 2**19, 2**22)
+#: The same, of those by pinned buffers, of which the first few take longer.
+_STAGED = (2**12, 2**20, 2**24)
 #: Bytes of the messages to which a link between two processes is fitted, and how often each goes.
 _MESSAGES, _TIMES = (2**13, 2**17, 2**20, 2**23, 2**26), 7
 #: Returns the seconds in which so many bytes get from the first worker to the second.
@@ -74,15 +77,33 @@ def measure_copies(probes: Sequence[Probe]) -> dict[str, float]:
 
 
 def measure_links(probe: Probe) -> dict[str, LinkModel]:
-    """Return the links between the host and a GPU, each way, for pinned and for pageable memory."""
-    pageable = functools.partial(np.empty, order="F")
-    links = {}
+    """Return the links between the host and a GPU, each way, for pinned and for pageable memory.
+
+    Copies from and to pageable memory are those of a run, by threads and pinned buffers.
+    """
+    copies = Staging(probe.device)
+
+    def store(target: Array, source: Array) -> None:
+        copies.download(target, source)
+        copies.flush()
+
+    def store_anew(target: Array, source: Array) -> None:
+        store(np.empty(target.shape, target.dtype, order="F"), source)
+
     with probe.device.activate():
-        for name, allocate in (("host", pinned_empty), ("pageable", pageable)):
-            pairs = host_pairs(probe, _TRANSFERS, allocate)
-            links[f"{name}_to_gpu"] = link(probe, pairs)
-            links[f"gpu_to_{name}"] = link(probe, [(host, gpu) for gpu, host in pairs])
-    return links
+        pinned = host_pairs(probe, _TRANSFERS)
+        pageable = host_pairs(probe, _STAGED, functools.partial(np.empty, order="F"))
+        return {
+            "host_to_gpu": link(probe, pinned),
+            "gpu_to_host": link(probe, _back(pinned)),
+            "pageable_to_gpu": link(probe, pageable, copies.upload),
+            "gpu_to_pageable": link(probe, _back(pageable), store),
+            "gpu_to_new": link(probe, _back(pageable), store_anew),
+        }
+
+
+def _back(pairs: Sequence[tuple[Array, Array]]) -> list[tuple[Array, Array]]:
+    return [(source, target) for target, source in pairs]
 
 
 def host_pairs(
@@ -106,12 +127,18 @@ def measure_peer_link(source: Probe, target: Probe) -> LinkModel:
         return link(target, pairs)
 
 
-def link(probe: Probe, pairs: Sequence[tuple[Array, Array]]) -> LinkModel:
+def link(
+    probe: Probe,
+    pairs: Sequence[tuple[Array, Array]],
+    copy: Callable[[Array, Array], None] | None = None,
+) -> LinkModel:
     """Fit a link to the times of copies into the first array of each pair from the second."""
-    seconds = [
-        probe.seconds(functools.partial(probe.device.copy, to, origin, Queue.COPY))
-        for to, origin in pairs
-    ]
+
+    def by_device(target: Array, source: Array) -> None:
+        probe.device.copy(target, source, Queue.COPY)
+
+    timed = copy or by_device
+    seconds = [probe.seconds(functools.partial(timed, to, origin)) for to, origin in pairs]
     return fit_link([to.nbytes for to, _ in pairs], seconds)
 
 

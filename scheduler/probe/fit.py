@@ -31,8 +31,7 @@ def fit_device(probe: Probe) -> DeviceModel:
         call = probe.kernel("gemm", *tiny, repeats=50)
         model = replace(CORE, call_seconds=call, by_reference=probe.device.by_reference)
     model = replace(model, dtype=probe.dtype.name)
-    library = (_fit_library,) if probe.kind == "gpu" else ()
-    for fit in (_fit_gemm, _fit_moves, _fit_triangles, _fit_panel, *library):
+    for fit in (_fit_gemm, _fit_moves, _fit_triangles, _fit_panel):
         model = fit(probe, probe.sizes, model)
     return model
 
@@ -120,7 +119,8 @@ def _fit_panel(probe: Probe, sizes: ProbeSizes, model: DeviceModel) -> DeviceMod
     return model
 
 
-def _fit_library(probe: Probe, sizes: ProbeSizes, model: DeviceModel) -> DeviceModel:
+def fit_library(probe: Probe, model: DeviceModel) -> DeviceModel:
+    """Return the model of a GPU with the figures of cuSOLVER's factorizations of whole matrices."""
     chains: dict[str, Any] = {}
     for name, flops in _LIBRARY_FLOPS.items():
         points = []

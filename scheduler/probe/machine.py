@@ -17,7 +17,7 @@ from hetero_la.scheduler.machine.rate_tables import KernelRates
 from hetero_la.scheduler.probe.clock import measure_clock
 from hetero_la.scheduler.probe.copies import measure_copies, measure_links, measure_peer_link
 from hetero_la.scheduler.probe.device_probe import Probe
-from hetero_la.scheduler.probe.fit import enqueue_column, enqueue_seconds, fit_device
+from hetero_la.scheduler.probe.fit import enqueue_column, enqueue_seconds, fit_device, fit_library
 from hetero_la.scheduler.probe.inner_blocking import measure_inner_blocking
 from hetero_la.scheduler.probe.issue import measure_issue
 from hetero_la.scheduler.probe.kernel_cases import grids, kernel_arrays
@@ -93,7 +93,8 @@ def measure_gpu(index: int, settings: ProbeSettings) -> MeasuredDevice:
     label, report = f"gpu{index}: ", settings.report
     with device.activate():
         report(label + "launches")
-        model = replace(fit_device(probe), issue_seconds=measure_issue([probe]))
+        model = fit_library(probe, fit_device(probe))
+        model = replace(model, issue_seconds=measure_issue([probe]))
         model = replace(model, reflector_launch_seconds=_enqueue_reflector(probe, model))
         figures = _launches(probe)
         report(label + "panels beside updates")

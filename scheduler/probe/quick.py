@@ -26,6 +26,9 @@ from hetero_la.tiles.kernels.gpu.device import GpuDevice
 _Figures = TypeVar("_Figures")
 #: Elements of the transfers to which a link is fitted.
 _TRANSFERS = (1, 2**21)
+#: Sizes of the product, and by which factor it may be faster or slower than that of a nominal GPU,
+#: for a GPU to be taken for one.
+_PRODUCT, _ALIKE = (4096, 4096, 512), 1.5
 _measured: dict[tuple[Any, ...], Any] = {}
 _measuring = ProcessLock()  # two probes at once would slow each other
 
@@ -65,20 +68,45 @@ def machine_model(
 def _measured_model(
     model: MachineModel, workers: Sequence[WorkerInfo], known: Sequence[bool], dtype: Any
 ) -> MachineModel:
+    here = [place for place, worker in enumerate(workers) if worker.here and not known[place]]
+    gpus = {
+        place: GpuDevice(workers[place].device)
+        for place in here
+        if workers[place].kind == "gpu" and 0 <= workers[place].device < gpu_count()
+    }
+    for gpu in gpus.values():
+        link = measure_link(gpu)
+        staged = replace(model.load_link, bandwidth=min(model.load_link.bandwidth, link.bandwidth))
+        model = replace(model, host_link=link, load_link=staged, store_link=staged)
+    # Beside GPUs as fast as the nominal one it makes no difference what cores can do.
+    if gpus and all(_is_nominal(gpu, model.devices[place], dtype) for place, gpu in gpus.items()):
+        return model
     devices = list(model.devices)
-    host_link = model.host_link
-    for place, worker in enumerate(workers):
-        if known[place] or not worker.here:
-            continue
-        if worker.kind == "cpu" or worker.virtual:
+    for place in here:
+        worker = workers[place]
+        if place in gpus:
+            devices[place] = measure_device(gpus[place], dtype)
+        elif worker.kind == "cpu" or worker.virtual:
             with threadpool_limits(worker.blas_threads, "blas"):
                 measured = measure_device(CpuDevice(), dtype)
             devices[place] = replace(measured, by_reference=not worker.virtual)
-        elif worker.device < gpu_count():
-            device = GpuDevice(worker.device)
-            devices[place] = measure_device(device, dtype)
-            host_link = measure_link(device)
-    return replace(model, devices=tuple(devices), host_link=host_link)
+    return replace(model, devices=tuple(devices))
+
+
+def _is_nominal(device: Device, model: DeviceModel, dtype: Any) -> bool:
+    """Return whether a device multiplies about as fast as its model says: a few milliseconds.
+
+    What a run takes first is what it loads anyway.
+    """
+    m, n, k = _PRODUCT
+    found = _measured_once(_product_seconds, device, np.dtype(dtype))
+    expected = model.kernel_seconds("gemm", [(m, k), (k, n), (m, n)], dtype)
+    return 1 / _ALIKE < found / expected < _ALIKE
+
+
+def _product_seconds(probe: Probe) -> float:
+    m, n, k = _PRODUCT
+    return probe.kernel("gemm", probe.array(m, k), probe.array(k, n), probe.array(m, n), repeats=4)
 
 
 def measure_device(device: Device, dtype: Any = np.float64) -> DeviceModel:

@@ -10,7 +10,7 @@ from hetero_la.scheduler.exchange.columns import Columns, ColumnSource
 from hetero_la.tiles.arrays.transfer import array_module, device_index, on_device_of, to_host
 from hetero_la.tiles.kernels.device import Array, Device, Queue
 from hetero_la.tiles.storage.layout import TileLayout
-from hetero_la.tiles.storage.shard import ALL_ROWS
+from hetero_la.tiles.storage.shard import ALL_ROWS, Wanted
 
 Span = tuple[int, int]  #: first element column, and the one past the last
 Moves = tuple[tuple[Span, Span], ...]  #: spans of an array's columns, and where they go
@@ -47,6 +47,9 @@ class LocalStorage:
         here = device.by_reference if place is None else device.index == place
         return (self.array, self._source is None) if here else (None, False)
 
+    def begin_loading(self, device: Device, columns: Sequence[Wanted]) -> None:
+        """Do nothing: a source sends its columns ahead."""
+
     def load(
         self, device: Device, start: int, stop: int, target: Array, rows: slice = ALL_ROWS
     ) -> None:
@@ -64,6 +67,9 @@ class LocalStorage:
         device.copy(self.block(start)[rows], source, Queue.COPY)
 
     def flush(self, device: Device) -> None:
+        """Do nothing: `Device.synchronize` completes the copies."""
+
+    def abandon(self, device: Device) -> None:
         """Do nothing: `Device.synchronize` completes the copies."""
 
     def without_source(self) -> LocalStorage:
@@ -130,6 +136,9 @@ class TeamStorage:
         """Return the array of a worker's columns, in which it works."""
         return self._parts[device.name].array, True
 
+    def begin_loading(self, device: Device, columns: Sequence[Wanted]) -> None:
+        """Do nothing: the columns are there."""
+
     def load(
         self, device: Device, start: int, stop: int, target: Array, rows: slice = ALL_ROWS
     ) -> None:
@@ -143,6 +152,9 @@ class TeamStorage:
         self._parts[device.name].store(device, start, stop, source, rows)
 
     def flush(self, device: Device) -> None:
+        """Do nothing: `Device.synchronize` completes the copies."""
+
+    def abandon(self, device: Device) -> None:
         """Do nothing: `Device.synchronize` completes the copies."""
 
     def block(self, start: int, last: int | None = None) -> Array:

@@ -29,7 +29,7 @@ from hetero_la.scheduler.run.trace import LogEntry, Recorder
 from hetero_la.tiles.arrays.errors import StaleShardError
 from hetero_la.tiles.arrays.transfer import to_host
 from hetero_la.tiles.kernels.device import Array, Device, Event, Queue
-from hetero_la.tiles.storage.shard import Shard, Storage, local_width
+from hetero_la.tiles.storage.shard import Shard, Storage, Wanted, local_width
 
 
 @dataclass
@@ -111,6 +111,8 @@ class Runner:
         opened = time.perf_counter()
         instructions = self.program.instructions[start:stop]
         with self._device_at_rest_on_error():
+            if start == 0 and not self._in_place:
+                self.storage.begin_loading(self.device, self._loads())
             with (
                 self.port.enqueuing(instructions),
                 # Of pageable memory, for one, the host copies.
@@ -139,6 +141,7 @@ class Runner:
         """Wait for all enqueued work, even if it fails, so that its memory may be freed."""
         with contextlib.suppress(Exception), self.device.activate():
             self.device.synchronize()
+        self.storage.abandon(self.device)
 
     def finish(self) -> dict[Name, np.ndarray]:
         """Wait for the device; return the results that were computed here, on the host."""
@@ -193,6 +196,13 @@ class Runner:
         if self.recorder is not None:
             self.recorder.begin(queue)
 
+    def _loads(self) -> list[Wanted]:
+        """Return the columns that the program loads, in order."""
+        wanted = [load.region for load in self.program.select(LoadColumn)]
+        return [
+            Wanted(*self._place(region)) for region in wanted if not self._is_kept(region.index)
+        ]
+
     def _load(self, load: LoadColumn) -> None:
         if not self._loaded and not self._is_kept(load.region.index):
             self._copy(self.storage.load, load)
@@ -203,11 +213,14 @@ class Runner:
 
     def _copy(self, copy: Callable[..., None], instruction: CopyRegion) -> None:
         """Let the storage copy a region to the shard, or from there."""
-        _, column, first, last = instruction.region
-        rows = slice(self.layout.row(first), self.layout.row(last))
-        home = self.shard.view(first, last, column, column)
         with self.port.waiting(instruction):
-            copy(self.device, *self.layout.columns(column), home, rows)
+            copy(self.device, *self._place(instruction.region))
+
+    def _place(self, region: Region) -> tuple[int, int, Array, slice]:
+        """Return a region's columns, its view in the shard, and its rows."""
+        _, column, first, last = region
+        rows = slice(self.layout.row(first), self.layout.row(last))
+        return *self.layout.columns(column), self.shard.view(first, last, column, column), rows
 
     def _save(self, save: SaveRegion) -> None:
         region = save.region

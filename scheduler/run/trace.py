@@ -19,7 +19,7 @@ from hetero_la.scheduler.program.instructions import (
     SendMessage,
 )
 from hetero_la.scheduler.program.messages import MessageKey
-from hetero_la.tiles.kernels.device import Device, Event, Queue
+from hetero_la.tiles.kernels.device import Device, Event, Interval, Queue
 
 
 class LogEntry(NamedTuple):
@@ -41,11 +41,15 @@ class WorkerTrace(NamedTuple):
         Start and end of each on the device; the start is after all that it waits for.
     windows : numpy.ndarray, shape (windows, 2)
         Start and end of each of its thread's tasks of the executor: of Dask, or of the caller.
+    loading : numpy.ndarray, shape (calls, 2)
+        Start and end of the first calls of kernels in a process, in which the thread loads what
+        they launch, and compiles what has not been compiled before.
     """
 
     issued: np.ndarray
     spans: np.ndarray
     windows: np.ndarray
+    loading: np.ndarray = np.zeros((0, 2))
 
     def shifted(self, seconds: float) -> WorkerTrace:
         """Return the trace on a clock that is ahead by `seconds`."""
@@ -74,11 +78,13 @@ class Recorder:
 
     def __init__(self, device: Device, instructions: Sequence[Instruction]) -> None:
         self._watch = device.stopwatch()
+        self._device, self._loaded_before = device, len(device.loading)
         self._instructions = instructions
         self._issued: list[float] = []
         self._begun: dict[int, Event] = {}
         self._ended: list[Event] = []
-        self._windows: list[tuple[float, float]] = []
+        self._windows: list[Interval] = []
+        self._loading: list[Interval] = []
 
     def _now(self, queue: Queue) -> Event:
         return time.perf_counter() if self._watch is None else self._watch.mark(queue)
@@ -104,14 +110,18 @@ class Recorder:
         if self._watch is not None:
             self._watch.compare_clocks()  # all work is enqueued, so it delays few runs
         self._windows.append((opened, time.perf_counter()))
+        self._loading = list(self._device.loading[self._loaded_before :])
 
     def trace(self) -> WorkerTrace:
         """Return the trace, once the device has finished: at any time, in any thread."""
         ends = [self._seconds(mark) for mark in self._ended]
         begins, latest = [], dict.fromkeys(Queue, -np.inf)
+        loading = np.array(self._loading, np.float64).reshape(-1, 2)
+        places = np.searchsorted(self._issued, loading[:, 0]) - 1
+        called = dict(zip(places.tolist(), loading[:, 1].tolist(), strict=True))
         for place, end in enumerate(ends):
             instruction = self._instructions[place]
-            begin = max(self._issued[place], latest[instruction.queue])
+            begin = max(called.get(place, self._issued[place]), latest[instruction.queue])
             for before in instruction.waits:
                 begin = max(begin, ends[before])
             if place in self._begun:
@@ -122,11 +132,15 @@ class Recorder:
             np.array(self._issued),
             np.array([begins, ends], np.float64).T,
             np.array(self._windows, np.float64).reshape(-1, 2),
+            loading,
         )
 
 
 #: Kinds of a worker's time in a run; of several that apply, the first one counts.
-PARTS = ("computing", "copying", "waiting for a panel", "nothing left", "waiting for Dask", "other")
+PARTS = (
+    "computing", "loading kernels", "copying", "waiting for a panel", "nothing left",
+    "waiting for Dask", "other",
+)  # fmt: skip
 
 
 def split_time(
@@ -138,11 +152,11 @@ def split_time(
 ) -> dict[str, float]:
     """Divide a worker's time between `began` and `ended` by kind; return the seconds of each.
 
-    ``"computing"``: a kernel ran.  ``"copying"``: no kernel, but a copy ran.  ``"waiting for a
-    panel"``: neither ran, and a receive had been issued, or the next task began with a message
-    that had not been sent.  ``"nothing left"``: its program had ended.  ``"waiting for Dask"``:
-    its thread had no task.  ``"other"``: its thread was busy with anything else, such as issuing
-    calls.
+    ``"computing"``: a kernel ran.  ``"loading kernels"``: none ran, and its thread loaded or
+    compiled one.  ``"copying"``: neither, but a copy ran.  ``"waiting for a panel"``: none of
+    these, and a receive had been issued, or the next task began with a message that had not been
+    sent.  ``"nothing left"``: its program had ended.  ``"waiting for Dask"``: its thread had no
+    task.  ``"other"``: its thread was busy with anything else, such as issuing calls.
 
     Parameters
     ----------
@@ -174,6 +188,7 @@ def split_time(
     waits = np.array([bool(i.awaits) or isinstance(i, ReceiveMessage) for i in issued], bool)
     covers = {
         "computing": trace.spans[calls],
+        "loading kernels": trace.loading,
         "copying": trace.spans[~calls],
         "waiting for a panel": np.concatenate(
             [asked[waits], _message_waits(trace, program, began, sent or {})]

@@ -247,7 +247,7 @@ def test_estimates_of_every_routine(routine, panel_worker):
 @pytest.mark.parametrize("rate", [1e3, 1e9, 1e15])
 def test_columns_arrive_before_the_last_step(rate):
     """Later work on them would come after the end of the factorization."""
-    model = MachineModel((H200,), host_link=LinkModel(0.0, rate))
+    model = MachineModel((H200,), load_link=LinkModel(0.0, rate))
     layout, caller = TileLayout(4096, 4096, 512, 512), (calling_thread(),)
     options, dtype = Options(), np.dtype(np.float64)
     decided = Decisions(
@@ -366,6 +366,28 @@ def test_the_link_is_measured_once_and_plausible():
     assert 0 <= link.latency < 1e-2
     assert 1e8 < link.bandwidth < 1e13
     assert measure_link(CpuDevice()) is link
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.complex64])
+@pytest.mark.parametrize(("slowdown", "measured"), [(0.8, False), (1.2, False), (30.0, True)])
+def test_a_gpu_like_the_nominal_one_is_not_measured(monkeypatch, dtype, slowdown, measured):
+    (m, n, k), pcie = quick._PRODUCT, LinkModel(1e-5, 25e9)
+    product = H200.kernel_seconds("gemm", [(m, k), (k, n), (m, n)], dtype)
+    weak, core = replace(H200, gemm_rate=1e12), replace(CORE, gemm_rate=1e10)
+    found = {quick._product_seconds: slowdown * product, quick._host_link: pcie}
+
+    def measure(what, device, *args):
+        return found.get(what) or (weak if isinstance(device, VirtualGpu) else core)
+
+    monkeypatch.setattr(quick, "gpu_count", lambda: 1)
+    monkeypatch.setattr(quick, "GpuDevice", lambda index: VirtualGpu(f"gpu{index}"))
+    monkeypatch.setattr(quick, "_measured_once", measure)
+    team = [replace(calling_thread(), kind="gpu", device=0), calling_thread()]
+    model = machine_model(team, dtype)
+    assert (model.devices[0] == weak) is (model.devices[1] == core) is measured
+    assert (model.devices[0] == H200) is not measured
+    assert model.host_link == pcie
+    assert model.load_link.bandwidth == model.store_link.bandwidth == 25e9
 
 
 @pytest.mark.gpu

@@ -284,7 +284,7 @@ def test_simulated_bytes_are_those_of_panels_and_inverses():
 def test_host_arrays_cost_their_transfer():
     case = Case(8192, 512, 1)
     in_place, loaded = case.run(H200), case.run(H200, host_arrays=True)
-    link = MachineModel((H200,)).host_link
+    link = MachineModel((H200,)).load_link
     both_ways = 2 * 16 * link.seconds(8192 * 512 * 8)
     assert in_place.makespan < loaded.makespan < in_place.makespan + 1.01 * both_ways
     assert loaded.makespan > both_ways / 2

@@ -127,7 +127,7 @@ def is_column_major(a: Any) -> bool:
 
 def is_pinned(a: Any) -> bool:
     """Return whether the host array `a` is in pinned memory, which a GPU copies at full speed."""
-    if is_device_array(a) or "cupy" not in sys.modules:
+    if is_device_array(a) or "cupy" not in sys.modules or not gpu_count():
         return False
     from cupy.cuda import runtime
 

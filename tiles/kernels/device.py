@@ -11,6 +11,7 @@ from typing import Any, Literal, Protocol, get_args
 Array = Any  #: numpy.ndarray or cupy.ndarray, column-major, possibly a view
 Event = Any  #: result of `Device.record`; None where calls have ended when they return
 DeviceKind = Literal["cpu", "gpu"]
+Interval = tuple[float, float]  #: seconds of `time.perf_counter`
 
 
 class Queue(enum.IntEnum):
@@ -115,6 +116,14 @@ class Device(Protocol):
     @property
     def nccl_address(self) -> str:
         """The GPU's address, if it can exchange messages by NCCL; else empty."""
+
+    @property
+    def loading(self) -> Sequence[Interval]:
+        """When a thread loaded or compiled kernels, in calls of this object."""
+
+    @property
+    def companion(self) -> Device:
+        """An object for the same device, with queues of its own, which one other thread may use."""
 
     def activate(self) -> AbstractContextManager[None]:
         """Make the device current in this thread for the block's duration."""

@@ -60,5 +60,6 @@ class HostCopies:
                 self._staging.flush()
             except BaseException:
                 self._device.synchronize()
+                self._staging.abandon()
                 self._staging = Staging(self._device)
                 raise

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from concurrent.futures import Future
+from typing import NamedTuple, Protocol
 
 from hetero_la.tiles.arrays.transfer import device_index
-from hetero_la.tiles.kernels.device import Array, Device
+from hetero_la.tiles.kernels.device import Array, Device, Queue
+from hetero_la.tiles.storage.arriving import ArrivingColumns, ColumnCopy
+from hetero_la.tiles.storage.fresh_pages import FreshPages
 from hetero_la.tiles.storage.layout import TileLayout
-from hetero_la.tiles.storage.staging import Staging, copy_in_place
+from hetero_la.tiles.storage.staging import Staging, copies_on_host, copy_in_place
+
+#: Bytes of a new array from which its pages are touched ahead.
+_LARGE = 1 << 26
 
 
 class Shard:
@@ -68,6 +74,15 @@ def local_width(layout: TileLayout, columns: Sequence[int]) -> int:
 ALL_ROWS = slice(None)
 
 
+class Wanted(NamedTuple):
+    """Arguments of `Storage.load`: columns, where their elements go, and which rows these are."""
+
+    start: int
+    stop: int
+    target: Array
+    rows: slice
+
+
 class Storage(Protocol):
     """Source and destination of a run's columns, which are given as element ranges."""
 
@@ -75,6 +90,12 @@ class Storage(Protocol):
         """Return the user's array, if a shard of `width` columns may work in it, or None.
 
         The array is of the whole matrix.  The second result is whether it already holds the matrix.
+        """
+
+    def begin_loading(self, device: Device, columns: Sequence[Wanted]) -> None:
+        """Begin to fill columns, if that can be done ahead of the calls of `load`, in their order.
+
+        Each call still has to be made.
         """
 
     def load(
@@ -93,6 +114,9 @@ class Storage(Protocol):
     def flush(self, device: Device) -> None:
         """Complete the stores from `device`."""
 
+    def abandon(self, device: Device) -> None:
+        """End the copies to and from `device` after an error; nobody uses the arrays any more."""
+
 
 class ArrayStorage:
     """Storage that reads from arrays and writes to one array, all NumPy's or all CuPy's.
@@ -110,12 +134,18 @@ class ArrayStorage:
         Right-hand sides; only read.
     absent : int, optional
         Number of leading columns (n or 0) that stay with the workers and are not in `target`.
+    fresh : bool, optional
+        Whether `target` is new memory of the host, to whose pages nobody has written.
     """
 
     def __init__(
-        self, source: Array | None, target: Array, rhs: Array | None = None, absent: int = 0
-    ) -> None:
+        self, source: Array | None, target: Array, rhs: Array | None = None, absent: int = 0,
+        *, fresh: bool = False,
+    ) -> None:  # fmt: skip
         self.source, self.target, self.rhs, self._absent = source, target, rhs, absent
+        self._pages = FreshPages(target) if fresh and target.nbytes > _LARGE else None
+        self._arriving: dict[Device, ArrivingColumns] = {}
+        self._beside: list[Future[None]] = []  # copies from `source` to `target` on the host
         self._staging: dict[Device, Staging] = {}  # each used by its device's own thread
         self._working_in_target: set[Device] = set()
         self._touched: dict[int, slice] = {}  # first column -> rows that are to be stored
@@ -130,9 +160,20 @@ class ArrayStorage:
         place = device_index(self.target)
         whole = width == self.target.shape[1] and device.index == place
         if whole or (place is None and device.by_reference):
+            if width:  # one that only factors panels has no columns here
+                self._hand_over_pages(0, self.target.shape[1])
             self._working_in_target.add(device)
             return self.target, self.source is self.target
         return None, False
+
+    def begin_loading(self, device: Device, columns: Sequence[Wanted]) -> None:
+        """Begin to copy columns from the host to a GPU."""
+        if device.kind == "gpu" and device_index(self.target) is None:
+            arrivals = [
+                ColumnCopy(start, target, self.columns(start, stop)[rows])
+                for start, stop, target, rows in columns
+            ]
+            self._arriving[device] = ArrivingColumns(device, arrivals)
 
     def load(
         self, device: Device, start: int, stop: int, target: Array, rows: slice = ALL_ROWS
@@ -140,8 +181,11 @@ class ArrayStorage:
         """Copy rows of the matrix, or of the right-hand sides, to `target`."""
         if device in self._working_in_target:
             self._on(device).upload(self.target[:, start:stop], self.columns(start, stop))
+            return
+        self.note_touched(start, rows)
+        if device in self._arriving:
+            device.wait(Queue.COPY, self._arriving[device].wait_for(start))
         else:
-            self.note_touched(start, rows)
             self._on(device).upload(target, self.columns(start, stop)[rows])
 
     def note_touched(self, start: int, rows: slice) -> None:
@@ -163,12 +207,40 @@ class ArrayStorage:
         """Copy to rows of `target`; once for each column also what was not touched."""
         if start >= self._absent:
             columns = slice(start - self._absent, stop - self._absent)
+            self._hand_over_pages(columns.start, columns.stop)
             if touched := self._touched.pop(start, None):
                 above, below = slice(touched.start), slice(touched.stop, len(self.target))
                 for rest in (above, below):
-                    copy_in_place(self.target[rest, columns], self.columns(start, stop)[rest])
+                    self._copy(self.target[rest, columns], self.columns(start, stop)[rest])
             self._on(device).download(self.target[rows, columns], source)
+
+    def _copy(self, target: Array, source: Array) -> None:
+        """Copy where both arrays are; on the host, complete after `flush`."""
+        if device_index(target) is None:
+            self._beside += copies_on_host(target, source)
+        else:
+            copy_in_place(target, source)
+
+    def _hand_over_pages(self, start: int, stop: int) -> None:
+        if self._pages is not None:
+            self._pages.hand_over(start, stop)
 
     def flush(self, device: Device) -> None:
         """Wait until the columns stored from `device` are in `target`."""
+        self._end_loading(device)
         self._on(device).flush()
+        for copied in self._beside:
+            copied.result()
+
+    def _end_loading(self, device: Device) -> None:
+        """End the thread that loads columns, and forget where it copied them to."""
+        if arriving := self._arriving.pop(device, None):
+            arriving.stop()
+
+    def abandon(self, device: Device) -> None:
+        """End the copies to and from `device`, and those on the host."""
+        self._end_loading(device)
+        self._on(device).abandon()
+        self._hand_over_pages(0, self.target.shape[1])
+        for copied in self._beside:
+            copied.exception()

@@ -1,48 +1,40 @@
 """Copies between user arrays of any memory order and shards.
 
-Pageable host memory reaches a GPU at full speed only through pinned memory.  A small
-ring of pinned buffers is filled by several threads while earlier buffers are copied to the GPU, so
-neither direction needs a second copy of the matrix.
+Pageable host memory reaches a GPU at full speed only through pinned memory.  A ring of small
+pinned buffers is filled by several threads while earlier ones are copied to the GPU, and emptied
+by them in the other direction, so neither needs a second copy of the matrix.
 """
 
 from __future__ import annotations
 
-import functools
-import os
 from collections import deque
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import Any
 
 import numpy as np
 
-from hetero_la.tiles.arrays.forks import in_forked_child
+from hetero_la.tiles.arrays.host_threads import PARALLEL_BYTES, copy_threads, thread_count
 from hetero_la.tiles.arrays.transfer import (
     column_major_copy,
     is_column_major,
     is_device_array,
     is_pinned,
+    on_device_index,
     on_device_of,
     pinned_empty,
     wait_for_writes,
 )
 from hetero_la.tiles.kernels.device import Array, Device, Event, Queue
 
-_BUFFERS = 4
-_BUFFER_BYTES = 1 << 24
-_TURNED = 3  # buffers on each other GPU
-_OF_ANOTHER_GPU = -1  # the buffer for its rows: the copy queue itself does not fill it too soon
-_PARALLEL_BYTES = 1 << 21  # smaller host copies are not worth a second thread
+_PIECE = 1 << 22  # bytes of a pinned buffer, which one thread fills
+_BUFFERS = 20
+_AHEAD = 12  # buffers that are filled before the first of them is copied on
+_TURNED, _TURNED_BYTES = 3, 1 << 24  # buffers on each other GPU
 _TURNED_ROWS = 64
 
-
-class _Download(NamedTuple):
-    """A pending copy to a pinned buffer, and the user's memory to which it goes from there."""
-
-    slot: int
-    arrived: Event
-    buffer: np.ndarray
-    target: np.ndarray
+Block = tuple[slice, slice]
 
 
 class Staging:
@@ -61,31 +53,39 @@ class Staging:
         self._others = {other.index: other for other in others}
         self._turned: dict[int, deque[tuple[Array, Event]]] = {}
         self._pinned: list[np.ndarray] = []
+        self._leave: list[Callable[[], object]] = []  # wait until each pinned buffer is free
+        self._next = 0
         self._on_device: dict[int, Array] = {}
         self._kept: list[Array] = []  # sources that are read until `flush`
-        self._busy: list[Event] = []
-        self._next = 0
-        self._downloads: deque[_Download] = deque()
+        self._emptying: list[Future[Future[None]]] = []
+        self._emptier: ThreadPoolExecutor | None = None
 
     def upload(self, target: Array, source: Array) -> None:
         """Copy `source`, of any memory order and device, to the column-major `target`."""
-        if target.size == 0:
-            return
-        if self._device.index < 0 or (
-            is_device_array(source) and source.device.id == self._device.index
-        ):
-            self._device.copy(target, source, Queue.COPY)
-        elif is_column_major(source):
-            self._upload_columns(target, source)
-        elif is_column_major(source.T):
-            other = self._others.get(source.device.id) if is_device_array(source) else None
-            if other is None:
-                self._upload_rows(target, source)
-            else:
-                self._upload_turned(target, source, other)
-        else:
-            self._kept.append(column_major_copy(source))
-            self._upload_columns(target, self._kept[-1])
+        for _ in self.upload_each([(target, source)]):
+            pass
+
+    def upload_each(self, pairs: Iterable[tuple[Array, Array]]) -> Iterator[None]:
+        """Copy to each target from its source; yield when the last copy of a pair is enqueued.
+
+        Meanwhile threads fill buffers for the pairs that come next.
+        """
+        ahead: deque[Callable[[], None] | None] = deque()
+
+        def enqueued(most: int) -> Iterator[None]:
+            while len(ahead) > most:
+                enqueue = ahead.popleft()
+                if enqueue is None:
+                    yield
+                else:
+                    enqueue()
+
+        for target, source in pairs:
+            for enqueue in self._uploads(target, source):
+                ahead.append(enqueue)
+                yield from enqueued(_AHEAD)
+            ahead.append(None)
+        yield from enqueued(0)
 
     def download(self, target: Array, source: Array) -> None:
         """Copy to a user's column-major `target`; complete after `flush`."""
@@ -94,137 +94,174 @@ class Staging:
         if self._device.index < 0 or is_device_array(target) or is_pinned(target):
             self._device.copy(target, source, Queue.COPY)
             return
-        for first, last in _chunks(target.shape, target.itemsize):
-            slot, buffer = self._buffer((target.shape[0], last - first), target.dtype)
-            self._device.copy(buffer, source[:, first:last], Queue.COPY)
-            arrived = self._busy[slot] = self._device.record(Queue.COPY)
-            self._downloads.append(_Download(slot, arrived, buffer, target[:, first:last]))
+        self._emptier = self._emptier or ThreadPoolExecutor(1, "hetero-la-download")
+        for block in _pieces(target.shape, target.itemsize, _PIECE):
+            slot, buffer = self._buffer(target[block].shape, target.dtype)
+            self._device.copy(buffer, source[block], Queue.COPY)
+            arrived = self._device.record(Queue.COPY)
+            emptied = self._emptier.submit(self._empty, arrived, buffer, target[block])
+            self._emptying.append(emptied)
+            self._leave[slot] = partial(_wait, emptied)
 
     def flush(self) -> None:
-        """Wait for all downloads, and copy them to the user's memory."""
-        while self._downloads:
-            self._hand_over()
+        """Wait until all copies are complete, and all downloads in the user's memory."""
+        for emptied in self._emptying:
+            _wait(emptied)
         self._device.synchronize()
+        self._forget()
+
+    def abandon(self) -> None:
+        """Wait until nobody reads or writes the user's memory any more, after an error."""
+        for emptied in self._emptying:
+            if not emptied.cancel() and emptied.exception() is None:
+                emptied.result().exception()
+        self._forget()
+
+    def _forget(self) -> None:
+        self._emptying.clear()
         self._kept.clear()
 
-    def _hand_over(self) -> None:
-        download = self._downloads.popleft()
-        download.arrived.synchronize()
-        _copy_on_host(download.target, download.buffer)
+    def _empty(self, arrived: Event, buffer: np.ndarray, target: np.ndarray) -> Future[None]:
+        """Wait for a download to a pinned buffer, and let a thread copy it to the user's memory."""
+        with on_device_index(self._device.index):
+            arrived.synchronize()
+        return copy_threads().submit(np.copyto, target, buffer)
 
-    def _upload_columns(self, target: Array, source: Array) -> None:
-        if is_device_array(source) or is_pinned(source):
-            self._device.copy(target, source, Queue.COPY)
+    def _uploads(self, target: Array, source: Array) -> Iterator[Callable[[], None]]:
+        """Yield functions that enqueue the copies."""
+        if target.size == 0:
             return
-        for first, last in _chunks(source.shape, source.itemsize):
-            slot, buffer = self._buffer((source.shape[0], last - first), source.dtype)
-            _copy_on_host(buffer, source[:, first:last])
-            self._device.copy(target[:, first:last], buffer, Queue.COPY)
-            self._busy[slot] = self._device.record(Queue.COPY)
+        here = is_device_array(source) and source.device.id == self._device.index
+        if self._device.index < 0 or here:
+            yield partial(self._device.copy, target, source, Queue.COPY)
+        elif is_column_major(source):
+            yield from self._upload_columns(target, source)
+        elif is_column_major(source.T):
+            other = self._others.get(source.device.id) if is_device_array(source) else None
+            if other is None:
+                yield from self._upload_rows(target, source)
+            else:
+                yield partial(self._upload_turned, target, source, other)
+        else:
+            self._kept.append(column_major_copy(source))
+            yield from self._upload_columns(target, self._kept[-1])
 
-    def _upload_rows(self, target: Array, source: Array) -> None:
+    def _upload_columns(self, target: Array, source: Array) -> Iterator[Callable[[], None]]:
+        if is_device_array(source) or is_pinned(source):
+            yield partial(self._device.copy, target, source, Queue.COPY)
+            return
+        for block in _pieces(source.shape, source.itemsize, _PIECE):
+            slot, buffer = self._buffer(source[block].shape, source.dtype)
+            filled = copy_threads().submit(np.copyto, buffer, source[block])
+            yield partial(self._send, slot, filled, [(target[block], buffer)])
+
+    def _upload_rows(self, target: Array, source: Array) -> Iterator[Callable[[], None]]:
         """Copy a row-major source: rows are copied as they are, and transposed on the device."""
-        rows = source.T
-        for first, last in _chunks(rows.shape, rows.itemsize):
-            piece, slot = rows[:, first:last], _OF_ANOTHER_GPU
+        for rows, columns in _pieces(source.shape[::-1], source.itemsize, _PIECE):
+            piece = source.T[rows, columns]
+            slot, filled = -1, None  # one buffer on the device, which its queue fills in turn
             if not is_device_array(source):
                 slot, buffer = self._buffer(piece.shape, piece.dtype)
                 if not is_pinned(source):
-                    _copy_on_host(buffer, piece)
+                    filled = copy_threads().submit(np.copyto, buffer, piece)
                     piece = buffer
             onboard = self._device_buffer(slot, piece)
-            self._device.copy(onboard, piece, Queue.COPY)
-            self._device.copy(target[first:last], onboard.T, Queue.COPY)
-            if slot != _OF_ANOTHER_GPU:
-                self._busy[slot] = self._device.record(Queue.COPY)
+            yield partial(
+                self._send, slot, filled, [(onboard, piece), (target[columns, rows], onboard.T)]
+            )
+
+    def _send(
+        self, slot: int, filled: Future[None] | None, copies: list[tuple[Array, Array]]
+    ) -> None:
+        """Enqueue copies, the first from a pinned buffer, which is free after the last."""
+        if filled is not None:
+            filled.result()
+        for target, source in copies:
+            self._device.copy(target, source, Queue.COPY)
+        if slot >= 0:
+            self._leave[slot] = self._device.record(Queue.COPY).synchronize
 
     def _upload_turned(self, target: Array, source: Array, other: Device) -> None:
         """Copy a row-major source of another GPU, which turns it before."""
         ring = self._turned.setdefault(other.index, deque())
-        for first, last in _chunks(source.shape, source.itemsize):
-            piece = source[:, first:last]
+        for block in _pieces(source.shape, source.itemsize, _TURNED_BYTES):
+            piece = source[block]
             with other.activate():
                 memory, copied = ring.popleft() if len(ring) == _TURNED else (None, None)
                 other.wait(Queue.COPY, copied)
-                if memory is None or memory.size < piece.nbytes:
-                    self._kept += [] if memory is None else [memory]
-                    memory = other.empty((max(_BUFFER_BYTES, piece.nbytes),), np.uint8)
+                if memory is None:
+                    memory = other.empty((_TURNED_BYTES,), np.uint8)
                 buffer = _shaped(memory, piece.shape, piece.dtype)
                 other.copy(buffer, piece, Queue.COPY)
                 turned = other.record(Queue.COPY)
             self._device.wait(Queue.COPY, turned)
-            self._device.copy(target[:, first:last], buffer, Queue.COPY)
+            self._device.copy(target[block], buffer, Queue.COPY)
             ring.append((memory, self._device.record(Queue.COPY)))
 
-    def _buffer(self, shape: tuple[int, int], dtype: Any) -> tuple[int, np.ndarray]:
+    def _buffer(self, shape: tuple[int, ...], dtype: Any) -> tuple[int, np.ndarray]:
         """Return a free pinned buffer; wait for one if all are in use."""
-        needed = max(_BUFFER_BYTES, shape[0] * shape[1] * np.dtype(dtype).itemsize)
         if len(self._pinned) < _BUFFERS:
-            self._pinned.append(pinned_empty((needed,), np.uint8))
-            self._busy.append(None)
+            self._pinned.append(pinned_empty((_PIECE,), np.uint8))
+            self._leave.append(_nothing)
             slot = len(self._pinned) - 1
         else:
             slot, self._next = self._next, (self._next + 1) % _BUFFERS
-            while any(download.slot == slot for download in self._downloads):
-                self._hand_over()
-            self._busy[slot].synchronize()
-            if self._pinned[slot].size < needed:
-                self._pinned[slot] = pinned_empty((needed,), np.uint8)
+            self._leave[slot]()
         return slot, _shaped(self._pinned[slot], shape, dtype)
 
     def _device_buffer(self, slot: int, like: Array) -> Array:
         """Return the buffer on the device that belongs to a slot."""
-        if slot not in self._on_device or self._on_device[slot].size < like.nbytes:
-            self._kept += [self._on_device[slot]] if slot in self._on_device else []
-            size = max(_BUFFER_BYTES, like.nbytes)
-            self._on_device[slot] = self._device.empty((size,), np.uint8)
+        if slot not in self._on_device:
+            self._on_device[slot] = self._device.empty((_PIECE,), np.uint8)
         return _shaped(self._on_device[slot], like.shape, like.dtype)
 
 
-def _shaped(memory: Array, shape: tuple[int, int], dtype: Any) -> Array:
+def _nothing() -> None:
+    """Wait for nothing: a new buffer is free."""
+
+
+def _wait(emptied: Future[Future[None]]) -> None:
+    emptied.result().result()
+
+
+def _shaped(memory: Array, shape: tuple[int, ...], dtype: Any) -> Array:
     """Return a column-major matrix in the first bytes of `memory`."""
     size = shape[0] * shape[1] * np.dtype(dtype).itemsize
     return memory[:size].view(dtype).reshape(shape, order="F")
 
 
-def _chunks(shape: tuple[int, int], itemsize: int) -> list[tuple[int, int]]:
-    """Return ranges of columns that fit into a buffer, at least one column each."""
-    step = max(_BUFFER_BYTES // max(shape[0] * itemsize, 1), 1)
-    return [(j, min(j + step, shape[1])) for j in range(0, shape[1], step)]
-
-
-@functools.cache
-def _threads() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(min(os.cpu_count() or 1, 8), thread_name_prefix="hetero-la-copy")
-
-
-in_forked_child(_threads.cache_clear)
+def _pieces(shape: tuple[int, ...], itemsize: int, most: int) -> Iterator[Block]:
+    """Yield blocks of columns with at most so many bytes, of parts of long columns."""
+    high = min(most // itemsize, shape[0])
+    wide = max(most // (high * itemsize), 1)
+    for j in range(0, shape[1], wide):
+        for i in range(0, shape[0], high):
+            yield slice(i, min(i + high, shape[0])), slice(j, min(j + wide, shape[1]))
 
 
 def copy_in_place(target: Array, source: Array) -> None:
     """Copy between two arrays of the host, or of one GPU, of any memory order."""
     if not is_device_array(target):
-        _copy_on_host(target, source)
+        for done in copies_on_host(target, source):
+            done.result()
     elif target.size:
         with on_device_of(target):
             target[...] = source
         wait_for_writes(target)
 
 
-def _copy_on_host(target: np.ndarray, source: np.ndarray) -> None:
-    """Copy with several threads: one core cannot saturate the link."""
+def copies_on_host(target: np.ndarray, source: np.ndarray) -> list[Future[None]]:
+    """Let several threads copy to a column-major array; return what ends with each."""
     turned = not is_column_major(source)
     length = target.shape[0 if turned else 1]
-    pieces = min(target.nbytes // _PARALLEL_BYTES, length, os.cpu_count() or 1, 8)
+    pieces = min(target.nbytes // PARALLEL_BYTES, length, thread_count())
     copy = _turn if turned else np.copyto
     if pieces < 2:
         copy(target, source)
-        return
+        return []
     edges = [slice(length * i // pieces, length * (i + 1) // pieces) for i in range(pieces)]
     parts = edges if turned else [(slice(None), edge) for edge in edges]
-    done = [_threads().submit(copy, target[part], source[part]) for part in parts]
-    for future in done:
-        future.result()
+    return [copy_threads().submit(copy, target[part], source[part]) for part in parts]
 
 
 def _turn(target: np.ndarray, source: np.ndarray) -> None:

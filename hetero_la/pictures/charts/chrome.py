@@ -67,6 +67,9 @@ def _slices(run: TracedRun, origin: float) -> Iterator[dict[str, Any]]:
         for start, stop in trace.windows - origin:
             name = f"{run.plan.routine} task"
             yield _slice(name, "task", worker, TASKS, float(start), float(stop))
+        for start, stop in trace.loading - origin:
+            name = "loading kernels"
+            yield _slice(name, "loading", worker, TASKS, float(start), float(stop))
 
 
 def messages(run: TracedRun) -> Iterator[tuple[int, int, int, int]]:

@@ -13,7 +13,17 @@ from hetero_la.pictures.graph.collapsed import ticks
 from hetero_la.pictures.graph.page import Timeline
 from hetero_la.pictures.graph.placed import format_seconds
 from hetero_la.pictures.legend import Legend, heading, worker_mark
-from hetero_la.pictures.palette import FAINT, GRID, INK, MUTED, OTHER, PAPER, family, text_on
+from hetero_la.pictures.palette import (
+    FAINT,
+    GRID,
+    INK,
+    LOADING,
+    MUTED,
+    OTHER,
+    PAPER,
+    family,
+    text_on,
+)
 from hetero_la.pictures.scene import Line, Rect, Scene, Text
 from hetero_la.scheduler.program.instructions import CallKernel
 from hetero_la.scheduler.run.trace import PARTS
@@ -27,7 +37,7 @@ _MOST_ARROWS = 120
 _PARTS = -1  # key of the row with the parts of a worker's time
 #: Colours of the parts of a worker's time, which, except that of copies, no kernel has.
 _PART_COLOURS = dict(
-    zip(PARTS, ("#009E73", OTHER.colour, "#E69F00", PAPER, INK, MUTED), strict=True)
+    zip(PARTS, ("#009E73", LOADING, OTHER.colour, "#E69F00", PAPER, INK, MUTED), strict=True)
 )
 
 
@@ -146,6 +156,8 @@ class _Chart:
         spans = enumerate(trace.windows)
         tasks = [self._box(span, f"task {number}", OTHER.colour) for number, span in spans]
         self._row(worker, TASKS, y, 8, tasks)
+        loads = [self._box(span, "loading kernels", LOADING) for span in trace.loading]
+        self._boxes(y, 8, loads)
         self.row[worker, _PARTS] = y + 15
         return y + 46
 
@@ -155,9 +167,13 @@ class _Chart:
         return _Box(self._x(start), self._x(stop), colour, tip, link)
 
     def _row(self, worker: int, row: int, y: float, high: float, boxes: list[_Box]) -> None:
-        """Draw boxes in a row; one that is too narrow is merged with its neighbour."""
+        """Draw a row with its name."""
         self.row[worker, row] = y
         self.scene.add(Text(_LEFT - 8, y + high / 2 + 4, ROWS[row], 10, "end", MUTED))
+        self._boxes(y, high, boxes)
+
+    def _boxes(self, y: float, high: float, boxes: list[_Box]) -> None:
+        """Draw boxes side by side; one that is too narrow is merged with its neighbour."""
         merged: list[_Box] = []
         for box in sorted(boxes, key=lambda box: box.left):
             last = merged[-1] if merged else box

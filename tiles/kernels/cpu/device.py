@@ -17,7 +17,7 @@ from hetero_la.tiles.arrays.transfer import (
     pinned_empty,
 )
 from hetero_la.tiles.kernels.cpu import cholesky, lu, qr  # noqa: F401  (they register)
-from hetero_la.tiles.kernels.device import Array, DeviceKind, Event, KernelOptions, Queue
+from hetero_la.tiles.kernels.device import Array, DeviceKind, Event, Interval, KernelOptions, Queue
 from hetero_la.tiles.kernels.registry import implementation
 
 _TRANSPOSED_ROWS = 32
@@ -43,10 +43,16 @@ class CpuDevice:
     nccl_address = ""
     #: Arrays of other CPU devices in the process are read without a copy.
     by_reference = True
+    #: There is nothing to load: BLAS and LAPACK are there with SciPy.
+    loading: Sequence[Interval] = ()
 
     def __init__(self, name: str = "cpu0", *, pinned: bool = False) -> None:
         self.name = name
         self._empty = pinned_empty if pinned else functools.partial(np.empty, order="F")
+
+    @property
+    def companion(self) -> CpuDevice:
+        return self  # which has no queues
 
     def activate(self) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()

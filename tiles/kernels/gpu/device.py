@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
@@ -22,6 +24,7 @@ from hetero_la.tiles.kernels.device import (
     CommunicatorName,
     DeviceKind,
     Event,
+    Interval,
     KernelOptions,
     Queue,
 )
@@ -37,6 +40,9 @@ from hetero_la.tiles.kernels.gpu.queue import HIGH_PRIORITY, GpuQueue, allocate
 from hetero_la.tiles.kernels.gpu.stopwatch import GpuStopwatch
 from hetero_la.tiles.kernels.registry import implementation
 from hetero_la.tiles.kernels.spec import LETTER
+
+#: GPU, kernel and type of the first array of all calls of this process.
+_called: set[tuple[int, str, Any]] = set()
 
 
 def gpu_descriptions() -> list[str]:
@@ -76,6 +82,7 @@ class GpuDevice:
 
         self.index = index
         self.name = name or f"gpu{index}"
+        self.loading: list[Interval] = []
         with cupy.cuda.Device(index):
             self._queues = {
                 queue: GpuQueue(index, 0 if queue is Queue.UPDATE else HIGH_PRIORITY)
@@ -89,6 +96,11 @@ class GpuDevice:
         import cupy
 
         return str(cupy.cuda.Device(self.index).pci_bus_id)
+
+    @functools.cached_property
+    def companion(self) -> GpuDevice:
+        """An object for the same GPU, with queues of its own, which one other thread may use."""
+        return GpuDevice(self.index, self.name)
 
     @contextlib.contextmanager
     def activate(self) -> Iterator[None]:
@@ -150,11 +162,19 @@ class GpuDevice:
     def call(
         self, kernel: str, queue: Queue, arrays: Sequence[Array], options: KernelOptions
     ) -> None:
-        """Enqueue `kernel`; arrays of size zero leave nothing to do."""
-        if all(a.size for a in arrays):
-            q = self._queues[queue]
-            q.stream.use()  # CuPy's calls of cuBLAS go to the current stream
-            implementation(kernel, "gpu")(q, *arrays, options=options)
+        """Enqueue `kernel`; arrays of size zero leave nothing to do.
+
+        The first call in a process loads, and if need be compiles, what the kernel launches.
+        """
+        if not all(a.size for a in arrays):
+            return
+        q, call = self._queues[queue], (self.index, kernel, arrays[0].dtype)
+        q.stream.use()  # CuPy's calls of cuBLAS go to the current stream
+        began = None if call in _called else time.perf_counter()
+        implementation(kernel, "gpu")(q, *arrays, options=options)
+        if began is not None:
+            _called.add(call)
+            self.loading.append((began, time.perf_counter()))
 
     def record(self, queue: Queue) -> Event:
         """Mark the point that `queue` has reached."""

@@ -1,4 +1,4 @@
-"""CUDA sources: the files of tiles/kernels/cuda, and the options each is compiled with."""
+"""CUDA sources: the files of tiles/kernels/cuda, and the macros each is compiled with."""
 
 from __future__ import annotations
 
@@ -25,23 +25,30 @@ class Source(NamedTuple):
         return FOLDER / f"{self.file}.cu"
 
     @property
-    def options(self) -> tuple[str, ...]:
-        """Options of NVRTC and nvcc."""
-        defines = self.defines
-        if self.dtype is not None:
-            real = "float" if self.dtype.char in "fF" else "double"
-            defines = (f"REAL={real}", f"COMPLEX={int(self.dtype.kind == 'c')}", *defines)
-        return ("-std=c++17", f"-I{FOLDER}", *(f"-D{each}" for each in defines))
+    def macros(self) -> tuple[str, ...]:
+        """Macros with their values, ``NAME=value``."""
+        if self.dtype is None:
+            return self.defines
+        real = "float" if self.dtype.char in "fF" else "double"
+        return (f"REAL={real}", f"COMPLEX={int(self.dtype.kind == 'c')}", *self.defines)
 
     @property
     def code(self) -> str:
-        """The file's text and a digest of the headers.
+        """The definitions of the macros, the file's text, and a digest of the headers.
 
         CuPy's cache of compiled code knows text and options, but not what is included
-        (cupy/cupy#6159).
+        (cupy/cupy#6159).  Macros are no options, since CuPy runs the preprocessor once for each
+        set of options, which takes 14 ms, before it looks for what it has compiled.
         """
+        defined = "".join(f"#define {each.replace('=', ' ', 1)}\n" for each in self.macros)
         headers = b"".join(path.read_bytes() for path in sorted(FOLDER.glob("*.cuh")))
-        return f"{self.path.read_text()}// headers: {hashlib.sha256(headers).hexdigest()}\n"
+        digest = hashlib.sha256(headers).hexdigest()
+        return f"{defined}#line 1\n{self.path.read_text()}// headers: {digest}\n"
+
+
+def options() -> tuple[str, ...]:
+    """Return the options of NVRTC and nvcc, the same for all sources."""
+    return ("-std=c++17", f"-I{FOLDER}")
 
 
 @functools.cache
@@ -49,4 +56,4 @@ def module(source: Source) -> Any:
     """Compile a source; return it as a cupy.RawModule."""
     import cupy
 
-    return cupy.RawModule(code=source.code, options=source.options)
+    return cupy.RawModule(code=source.code, options=options())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from hetero_la.tiles.arrays.host_threads import PARALLEL_BYTES, copy_threads, thread_count
 from hetero_la.tiles.arrays.transfer import Array, is_device_array, on_device_of
 from hetero_la.tiles.kernels.gpu_libraries.norms import holds_not_finite
 
@@ -22,7 +23,22 @@ def is_finite(a: Array) -> bool:
         return bool(np.isfinite(a).all())
     with np.errstate(all="ignore"):
         # One pass without a temporary; each element is tested only if the sum is not finite.
-        return bool(np.isfinite(a.sum()) or np.isfinite(a).all())
+        return bool(np.isfinite(_sum(a)) or np.isfinite(a).all())
+
+
+def _sum(a: np.ndarray) -> Array:
+    """Return the sum of an array on the host, by several threads if it is large."""
+    if a.nbytes < 2 * PARALLEL_BYTES:
+        return a.sum()
+    along = int(np.argmax(np.abs(a.strides)))
+    count = min(a.nbytes // PARALLEL_BYTES, 4 * thread_count())
+    pieces = np.array_split(a, count, axis=along)
+    return sum(copy_threads().map(_quiet_sum, pieces))
+
+
+def _quiet_sum(a: np.ndarray) -> Array:
+    with np.errstate(all="ignore"):  # each thread has its own
+        return a.sum()
 
 
 def require_finite(a: Array, name: str) -> None:
