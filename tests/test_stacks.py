@@ -355,7 +355,8 @@ def test_batched_least_squares_on_a_gpu(
                 assert np.allclose(host(residues[i]), exact, rtol=1e-3)
             if s is not None:
                 eps = np.finfo(dtype).eps
-                assert np.abs(host(s[i]) - values).max() < 30 * eps * values[0]
+                # LAPACK's own tests of singular values allow 50.
+                assert np.abs(host(s[i]) - values).max() < 50 * eps * values[0]
                 assert s.dtype == values.dtype
 
 

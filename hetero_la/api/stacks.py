@@ -79,9 +79,9 @@ def array_function(
             if any(map(is_dask_array, entries)):
                 return lazy_function(function.__name__)(*args, **kwargs)
             if work_of is not None:
-                there = any(map(is_device_array, args))
-                if not there or args[0].size <= MOST_ELEMENTS:
-                    elsewhere = on_the_host if there else on_a_gpu
+                sizes = [value.size for value in values if is_device_array(value)]
+                if not sizes or max(sizes) <= MOST_ELEMENTS:
+                    elsewhere = on_the_host if sizes else on_a_gpu
                     found = elsewhere(function, work_of, names, signature, args, kwargs)
                     if found is not None:
                         return found[0]

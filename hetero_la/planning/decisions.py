@@ -29,6 +29,8 @@ from hetero_la.tiles.storage.tile_sizes import TileSizes, clipped
 #: Tile sizes of GPUs and CPU workers that all own columns, the best ones of simulations: a CPU's
 #: panels are to be short, and what it has of GPUs' products wide.
 _MIXED_TILES = (Tiling(6144, 512), Tiling(0, 256))
+#: Order up to which LAPACK may be faster on one thread than on all.
+_ON_ONE_THREAD = 512
 #: A tuning is used for matrices whose sides differ from its own by at most this factor.
 _SIZE_TOLERANCE = 1.25
 
@@ -224,7 +226,7 @@ def library_estimate(problem: Problem, worker: WorkerInfo) -> float:
     """Estimate the seconds of a routine by one call of LAPACK, or on a GPU of cuSOLVER.
 
     LAPACK's algorithm is that of the task graph, in panels of a width of its own, where no call
-    costs more than its work.
+    costs more than its work; on one thread, where several would wait for each other.
     """
     routine, m, n, nrhs, dtype = problem
     model, known = machine_model((worker,), dtype, measure=False), ROUTINES[routine]
@@ -233,12 +235,16 @@ def library_estimate(problem: Problem, worker: WorkerInfo) -> float:
         return model.devices[0].library_seconds(
             known.panel_kernel, m, n, flops, dtype, forms_q=known.library == "qr_and_q"
         )
+    if worker.blas_threads > 1 and min(m, n) < _ON_ONE_THREAD:
+        alone = library_estimate(problem, replace(worker, blas_threads=1))
+    else:
+        alone = math.inf
     free = replace(model.devices[0], call_seconds=0.0, issue_seconds=0.0)
     width = known.lapack_width or default_nb(routine, m, n, (worker,))
     layout = TileLayout(m, n, clipped(width, max(m, n, nrhs, 1)), nrhs)
     free_calls = replace(model, devices=(free,))
     seconds = Stages(known.tasks, layout, free_calls, range(1), None, dtype).seconds()
-    return known.lapack_share * seconds
+    return min(known.lapack_share * seconds, alone)
 
 
 def nearby_problem(problem: Problem) -> Problem:

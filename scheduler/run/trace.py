@@ -114,7 +114,11 @@ class Recorder:
 
     def trace(self) -> WorkerTrace:
         """Return the trace, once the device has finished: at any time, in any thread."""
-        ends = [self._seconds(mark) for mark in self._ended]
+        # The clocks of device and host differ a little: nothing ends before it is issued.
+        ends = [
+            max(self._seconds(mark), issued)
+            for mark, issued in zip(self._ended, self._issued, strict=False)
+        ]
         begins, latest = [], dict.fromkeys(Queue, -np.inf)
         loading = np.array(self._loading, np.float64).reshape(-1, 2)
         places = np.searchsorted(self._issued, loading[:, 0]) - 1
@@ -126,7 +130,7 @@ class Recorder:
                 begin = max(begin, ends[before])
             if place in self._begun:
                 begin = max(begin, self._seconds(self._begun[place]))
-            begins.append(min(begin, end))  # the clocks of device and host differ a little
+            begins.append(min(begin, end))
             latest[instruction.queue] = end
         return WorkerTrace(
             np.array(self._issued),
