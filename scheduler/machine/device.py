@@ -251,7 +251,7 @@ H200 = DeviceModel(
     inverse=Chain(1e-7, 5e-11), library_lu=Chain(1.95e-6, 2.6e-10),
     library_cholesky=Chain(4.5e-7, 2e-11), library_qr=Chain(3.8e-6, 4.5e-10),
     factor_column=4e-7, panel_launch_seconds=1e-6,
-    panel_slowdown=2.05, panel_growth=0.24, panel_share=0.1, reflector_slowdown=1.75,
+    panel_slowdown=2.05, panel_growth=0.24, panel_share=0.1, reflector_slowdown=2.28,
     reflector_launch_seconds=2e-6, tile_share=0.25, index_seconds=2e-8, swap_seconds=2.4e-11,
     gather_seconds=1.2e-11, bandwidth=2e12, single_speedup=1.0, by_reference=False,
 )  # fmt: skip
@@ -368,7 +368,7 @@ def _trsm(call: TimedCall) -> float:
 
 
 #: Time of a column of a panel of QR over that of one of LU.
-_REFLECTOR = {"cpu": 2.0, "gpu": 1.5}
+_REFLECTOR = {"cpu": 2.0, "gpu": 1.15}
 
 
 def _getrf(call: TimedCall) -> float:
