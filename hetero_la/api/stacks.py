@@ -39,6 +39,12 @@ def unless(doubts: Any, found: Any) -> Any:
     return Uncertain(found, numbers) if numbers else found
 
 
+def failures(info: Any, check_finite: bool) -> np.ndarray:
+    """Return of which matrices LAPACK's info is not 0; -1 (not finite) only counts on request."""
+    info = to_host(info)
+    return np.asarray(info != 0 if check_finite else info > 0)
+
+
 def array_function(
     together: Callable[..., Any] | None = None, work_of: WorkOf | None = None, **core: int | str
 ) -> Callable[[F], F]:

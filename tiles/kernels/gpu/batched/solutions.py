@@ -8,51 +8,42 @@ import numpy as np
 
 from hetero_la.tiles.kernels.device import Array
 from hetero_la.tiles.kernels.gpu.batched.arrays import (
-    Batch,
-    batch,
-    column_major,
-    column_major_copy,
-    gemm,
-    launch,
+    as_column_major,
+    kernel,
     lines,
+    stacks_source,
+    threads_of,
 )
-from hetero_la.tiles.kernels.gpu.batched.cholesky import as_lu, cholesky
-from hetero_la.tiles.kernels.gpu.batched.lu import Factored, factor, invert
+from hetero_la.tiles.kernels.gpu.batched.factors import (
+    Factored,
+    FactorKind,
+    Refinement,
+    factor_cholesky,
+    factor_lu,
+    permutations,
+)
 
-# The enumerations of stacks.cu.
+# The enumeration of stacks.cu.
 _ALONG, _ACROSS, _FROM_BELOW, _FROM_ABOVE = range(4)
-_NOT_SOLVED, _NOT_REFINED = 1, 2
+_THREADS = 256  # of a block that adds up moduli
 #: Solutions, and on the host for each matrix whether they are uncertain.
 Checked = tuple[Array, np.ndarray]
-#: Most steps of refinement.
-_STEPS = 3
-#: A reciprocal condition number is estimated by two solves, which is too large by a small factor at
-#: most; from so many eps on it is sure not to be below eps.
+#: Two solves estimate a reciprocal condition number that is too large by a small factor at most;
+#: from so many eps on it is sure not to be below eps.
 _SURE = 10
 
 
-def norms1(given: Batch, order: int, kind: int) -> Array:
-    """Enqueue the 1-norms of a stack, in double precision."""
-    import cupy
-
-    norms = cupy.empty(given.matrices, np.float64)
-    launch(
-        "norms", given.block.dtype, given.matrices,
-        given.block.pointer, given.step, given.block.ld, order, kind, norms.data.ptr,
-    )  # fmt: skip
-    return norms
-
-
 def solve(a: Array, b: Array, enough: float) -> Checked:
-    """Solve with general matrices, and refine until backward errors are at most `enough`.
+    """Solve with general matrices, and refine where backward errors are above `enough`.
 
     Also returns for each matrix whether X is not certain: whether the matrix may be singular to
     working precision, or anything is not finite.
     """
-    a, given, by_columns = lines(a)
-    norms = norms1(given, a.shape[1], _ALONG if by_columns else _ACROSS)
-    found = factor(column_major_copy(a))
-    return _checked(found, norms, b, (given, "n" if by_columns else "t"), enough)
+    a, norms = _norms(a, _ALONG, _ACROSS)
+    found = factor_lu(a)
+    verdict = _ill_conditioned(found, norms)
+    x = found.solve(b, FactorKind.LU, refined=Refinement(a, norms, enough), verdict=verdict)
+    return x, verdict.get() != 0
 
 
 def solve_positive(a: Array, b: Array) -> Checked:
@@ -60,57 +51,91 @@ def solve_positive(a: Array, b: Array) -> Checked:
 
     X is uncertain where that of `solve` is, and where a matrix is not definite.
     """
-    a, given, by_columns = lines(a)
-    norms = norms1(given, a.shape[1], _FROM_BELOW if by_columns else _FROM_ABOVE)
-    factors = column_major_copy(a)
-    info = cholesky(factors, b)["info"]
-    return _checked(as_lu(factors, info), norms, b, None, 0.0)
+    a, norms = _norms(a, _FROM_BELOW, _FROM_ABOVE)
+    found = factor_cholesky(a)
+    verdict = _ill_conditioned(found, norms)
+    x = found.solve(b, FactorKind.CHOLESKY, verdict=verdict)
+    return x, verdict.get() != 0
 
 
 def inverse(a: Array) -> Checked:
     """Invert general matrices, as `solve` solves with them."""
-    a, given, by_columns = lines(a)
-    norms = norms1(given, a.shape[1], _ALONG if by_columns else _ACROSS)
-    x, info = invert(a)
-    conditions = norms * norms1(batch(x), a.shape[1], _ALONG) * float(np.finfo(a.dtype).eps)
-    return x, ~((conditions <= 1) & (info == 0)).get()
-
-
-def _checked(
-    found: Factored, norms: Array, b: Array, matrix: tuple[Batch, str] | None, enough: float
-) -> Checked:
-    """Solve, and look at conditions and, if the matrix is given, at backward errors."""
     import cupy
 
-    count, n, nrhs = b.shape
-    x, z = column_major(count, n, nrhs + 1, b.dtype), column_major(count, n, 1, b.dtype)
-    solutions = x[:, :, :nrhs]
-    strides = (stride // b.itemsize for stride in b.strides)
-    launch("right_hand_sides", b.dtype, count, b.data.ptr, *strides, x.data.ptr, n, nrhs)
-    found.solve(x)
-    launch("phases", b.dtype, count, x.data.ptr, n, nrhs, z.data.ptr)
-    found.solve(z, trans=2)
-    least = _SURE * float(np.finfo(b.dtype).eps)
-    for step in range(_STEPS + 1):
-        r = _residuals(*matrix, solutions, b) if matrix else None
-        verdict = cupy.zeros(count, np.int32)
-        launch(
-            "judge", b.dtype, count, x.data.ptr, 0 if r is None else r.data.ptr, z.data.ptr,
-            norms.data.ptr, found.info.data.ptr, n, nrhs, enough, least, verdict.data.ptr,
-        )  # fmt: skip
-        verdicts = verdict.get()  # waits
-        uncertain = verdicts & _NOT_SOLVED != 0
-        if step == _STEPS or not (verdicts[~uncertain] & _NOT_REFINED).any():
-            break
-        found.solve(r)
-        solutions += r
-    return solutions, uncertain
+    a, norms = _norms(a, _ALONG, _ACROSS)
+    found = factor_lu(a)
+    x, verdict = found.solve(None, FactorKind.LU), cupy.empty(len(a), np.int32)
+    kernel("judge_inverse", stacks_source("stacks", a.dtype))(
+        (len(a),), (_THREADS,),
+        (
+            x.data.ptr, a.shape[1], norms.data.ptr, found.info.data.ptr,
+            float(np.finfo(a.dtype).eps), verdict.data.ptr,
+        ),
+    )  # fmt: skip
+    return x, verdict.get() != 0
 
 
-def _residuals(given: Batch, trans: str, x: Array, b: Array) -> Any:
-    """Return B - A X, A the matrices that are given or their transposes."""
-    count, n, nrhs = b.shape
-    r = column_major(count, n, nrhs, b.dtype)
-    r[...] = b
-    gemm(-1, given, batch(x)._replace(step=n * (nrhs + 1)), 1, batch(r), (n, nrhs, n), trans + "n")
-    return r
+def determinants(a: Array) -> tuple[Array, Array, Array, np.ndarray]:
+    """Return signs, logarithms and determinants of matrices.
+
+    The latter are in double precision.  Also returns, on the host, for each matrix whether it or
+    its factor U is not finite.
+    """
+    import cupy
+
+    (count, n, _), dtype = a.shape, a.dtype
+    found, signs = factor_lu(a), cupy.empty(count, dtype)
+    logarithms = cupy.empty(count, dtype.char.lower())
+    dets = cupy.empty(count, np.complex128 if dtype.kind == "c" else np.float64)
+    kernel("determinants", stacks_source("stacks", dtype))(
+        (count,), (32,),
+        (
+            found.factors.data.ptr, found.ipiv.data.ptr, n, signs.data.ptr, logarithms.data.ptr,
+            dets.data.ptr, found.info.data.ptr,
+        ),
+    )  # fmt: skip
+    return signs, logarithms, dets, found.info.get() < 0
+
+
+def lu_solve(lu: Array, piv: Array, b: Array, trans: int) -> Array:
+    """Solve from factors and 0-based interchanges, as LAPACK's ``xGETRS``."""
+    perm, _ = permutations(piv, lu.shape[1])
+    kind = FactorKind(trans)
+    return Factored(as_column_major(lu), None, kind, perm=perm).solve(b, kind)
+
+
+def cho_solve(c: Array, b: Array) -> Array:
+    """Solve from factors in the lower triangles, as LAPACK's ``xPOTRS``."""
+    return Factored(as_column_major(c), None, FactorKind.CHOLESKY).solve(b, FactorKind.CHOLESKY)
+
+
+def _norms(a: Array, by_columns: int, by_rows: int) -> tuple[Array, Array]:
+    """Return a stack or a row-major copy, and its 1-norms in double precision."""
+    import cupy
+
+    a, given, is_by_columns = lines(a)
+    norms = cupy.empty(len(a), np.float64)
+    kernel("norms", stacks_source("stacks", a.dtype))(
+        (len(a),), (_THREADS,),
+        (
+            given.block.pointer, given.step, given.block.ld, a.shape[1],
+            by_columns if is_by_columns else by_rows, norms.data.ptr,
+        ),
+    )  # fmt: skip
+    return a, norms
+
+
+def _ill_conditioned(found: Factored, norms: Array) -> Any:
+    """Return for each matrix 1 if it is not factored, or nearly singular, and else 0."""
+    import cupy
+
+    (count, n, _), eps = found.factors.shape, float(np.finfo(found.factors.dtype).eps)
+    verdict = cupy.empty(count, np.int32)
+    kernel("condition", stacks_source("stacks", found.factors.dtype))(
+        (count,), (threads_of(n),),
+        (
+            found.factors.data.ptr, int(found.kind), n, norms.data.ptr, found.info.data.ptr,
+            eps, _SURE * eps, verdict.data.ptr,
+        ),
+    )  # fmt: skip
+    return verdict
