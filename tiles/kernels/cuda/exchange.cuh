@@ -22,6 +22,7 @@ struct Exchange;
 
 template <>
 struct Exchange<8> {
+    using Bits = unsigned long long;
     // Low word, number, high word, number: 8 bytes arrive together, as NCCL's
     // low-latency protocol relies on too.
     using Unit = uint4;
@@ -45,6 +46,7 @@ struct Exchange<8> {
 
 template <>
 struct Exchange<4> {
+    using Bits = unsigned;
     using Unit = uint2;
     static __device__ void put(Unit* unit, Bits bits, unsigned number)
     {

@@ -99,13 +99,13 @@ __device__ inline void residual(Scalar (&r)[WIDTH], const System& of, Group<WIDT
 __device__ inline void refine(const System& of, const Scalar* factors, double anorm, double enough,
                               Group<WIDTH>& s, Sums& sums)
 {
-    double previous = INFINITY;
+    double previous = 0;
     Scalar r[WIDTH], x[WIDTH];
     for (int step = 0; step < STEPS; step++) {
         residual(r, of, s);
         load_solution(x, of);
         const double error = backward_error(x, r, anorm, sums);
-        if (!(error > enough && error < previous / 2)) return;
+        if (!(error > enough && (step == 0 || error < previous / 2))) return;
         previous = error;
         solve_with(factors, of.n, PLAIN, r, s);
 #pragma unroll
