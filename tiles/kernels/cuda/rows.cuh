@@ -8,7 +8,15 @@
 #include "scalar.cuh"
 #include "warp.cuh"
 
-constexpr int AT_ONCE = 4;  // columns that a warp solves for, and entries that a thread loads
+// Of COLUMNS columns of a row, the bytes, and how many entries of a line are in flight beside them.
+template <int COLUMNS>
+constexpr int BYTES = COLUMNS * sizeof(Scalar);
+template <int COLUMNS>
+constexpr int LOADS = BYTES<COLUMNS> <= 8 ? 16 : (BYTES<COLUMNS> <= 128 ? 8 : 4);
+
+// Blocks of the most threads for which a multiprocessor has registers.
+template <int COLUMNS>
+constexpr int BLOCKS = BYTES<COLUMNS> <= 32 || sizeof(Scalar) == 4 ? 2 : 1;
 
 template <int COLUMNS>
 struct Group {
@@ -30,6 +38,16 @@ struct Line {
         const Scalar x = first[p * across];
         return conjugate ? conj(x) : x;
     }
+
+    // Entries p, p + 1, ... below `count`, all in flight at once.
+    template <int N>
+    __device__ void load(Scalar (&x)[N], int p, int count) const
+    {
+#pragma unroll
+        for (int n = 0; n < N; n++) {
+            if (p + n < count) x[n] = (*this)[p + n];
+        }
+    }
 };
 
 // Which triangle is solved with, and whether it has ones on its diagonal.
@@ -42,14 +60,11 @@ template <int COLUMNS>
 __device__ inline void subtract_rows(Scalar (&x)[COLUMNS], const Group<COLUMNS>& s, Line line,
                                      int count)
 {
-    for (int first = 0; first < count; first += AT_ONCE) {
-        Scalar l[AT_ONCE];
+    Scalar l[LOADS<COLUMNS>];
+    for (int first = 0; first < count; first += LOADS<COLUMNS>) {
+        line.load(l, first, count);
 #pragma unroll
-        for (int p = 0; p < AT_ONCE; p++) {
-            if (first + p < count) l[p] = line[first + p];
-        }
-#pragma unroll
-        for (int p = 0; p < AT_ONCE; p++) {
+        for (int p = 0; p < LOADS<COLUMNS>; p++) {
             if (first + p >= count) break;
 #pragma unroll
             for (int c = 0; c < COLUMNS; c++) {
@@ -59,31 +74,45 @@ __device__ inline void subtract_rows(Scalar (&x)[COLUMNS], const Group<COLUMNS>&
     }
 }
 
-// Overwrite the group's `count` rows by solutions with its triangle, each lane having a row.
+// Overwrite columns first .. first + N of the group's `count` rows by solutions with its triangle,
+// each lane having a row.
+template <int N, int COLUMNS>
+__device__ inline void solve_columns(Group<COLUMNS>& s, int first, int count, bool lower)
+{
+    const int lane = threadIdx.x % 32;
+    const bool has_row = lane < count;
+    Scalar x[N];
+#pragma unroll
+    for (int c = 0; c < N; c++) x[c] = has_row ? s.rows[lane][first + c] : make_scalar(0);
+#pragma unroll 4
+    for (int n = 0; n < count; n++) {
+        const int p = lower ? n : count - 1 - n;
+        const bool later = lower ? lane > p : lane < p;
+        const Scalar t = has_row ? s.triangle[p][lane] : make_scalar(0);
+#pragma unroll
+        for (int c = 0; c < N; c++) {
+            if (lane == p) x[c] = multiply(x[c], t);
+            const Scalar solved = shuffle(x[c], p);
+            if (later) x[c] = subtract_product(t, solved, x[c]);
+        }
+    }
+#pragma unroll
+    for (int c = 0; c < N; c++) {
+        if (has_row) s.rows[lane][first + c] = x[c];
+    }
+}
+
+// Solve with the group's triangle; the fewer warps, the more columns each has at once.
 template <int COLUMNS>
 __device__ inline void solve_group(Group<COLUMNS>& s, int count, bool lower)
 {
-    constexpr int STEP = COLUMNS < AT_ONCE ? COLUMNS : AT_ONCE;
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
-    const bool has_row = lane < count;
-    for (int first = STEP * warp; first < COLUMNS; first += STEP * warps) {
-        Scalar x[STEP];
-#pragma unroll
-        for (int c = 0; c < STEP; c++) x[c] = has_row ? s.rows[lane][first + c] : make_scalar(0);
-        for (int n = 0; n < count; n++) {
-            const int p = lower ? n : count - 1 - n;
-            const bool later = lower ? lane > p : lane < p;
-            const Scalar t = has_row ? s.triangle[p][lane] : make_scalar(0);
-#pragma unroll
-            for (int c = 0; c < STEP; c++) {
-                if (lane == p) x[c] = multiply(x[c], t);
-                const Scalar solved = shuffle(x[c], p);
-                if (later) x[c] = subtract_product(t, solved, x[c]);
-            }
-        }
-#pragma unroll
-        for (int c = 0; c < STEP; c++) {
-            if (has_row) s.rows[lane][first + c] = x[c];
+    constexpr int FEW = COLUMNS < 4 ? COLUMNS : 4, MANY = COLUMNS < GROUP / 2 ? COLUMNS : GROUP / 2;
+    const int warp = threadIdx.x / 32, warps = blockDim.x / 32;
+    if (warps == 1) {
+        for (int c = 0; c < COLUMNS; c += MANY) solve_columns<MANY>(s, c, count, lower);
+    } else {
+        for (int c = FEW * warp; c < COLUMNS; c += FEW * warps) {
+            solve_columns<FEW>(s, c, count, lower);
         }
     }
 }
@@ -99,7 +128,14 @@ __device__ inline void eliminate(Scalar (&x)[COLUMNS], int place, Line line, int
     if (own) {
 #pragma unroll
         for (int c = 0; c < COLUMNS; c++) s.rows[at][c] = x[c];
-        for (int p = 0; p < count; p++) s.triangle[p][at] = line[first + p];
+        Scalar t[LOADS<COLUMNS>];
+        for (int p = 0; p < count; p += LOADS<COLUMNS>) {
+            line.from(first).load(t, p, count);
+#pragma unroll
+            for (int q = 0; q < LOADS<COLUMNS>; q++) {
+                if (p + q < count) s.triangle[p + q][at] = t[q];
+            }
+        }
         const Scalar one = make_scalar(1);
         s.triangle[at][at] = form.unit ? one : divide(one, s.triangle[at][at]);
     }
@@ -134,12 +170,14 @@ template <int COLUMNS>
 __device__ inline void solve_with(const Scalar* factors, int n, Index kind, Scalar (&x)[COLUMNS],
                                   Group<COLUMNS>& s)
 {
-    const Scalar* row = factors + threadIdx.x;
-    const Scalar* column = factors + Index(threadIdx.x) * n;
+    const Line down = {factors + threadIdx.x, n, false};
+    const Line across = {factors + Index(threadIdx.x) * n, 1, kind == ADJOINT || kind == CHOLESKY};
     const bool turned = kind == TRANSPOSED || kind == ADJOINT;
-    const Line down = {row, n, false}, across = {column, 1, kind == ADJOINT || kind == CHOLESKY};
-    solve_triangle(x, n, turned ? across : down, {true, kind == PLAIN}, s);
-    solve_triangle(x, n, kind == PLAIN ? down : across, {false, turned}, s);
+    for (int half = 0; half < 2; half++) {
+        const bool lower = half == 0, plain = lower ? !turned : kind == PLAIN;
+        const Form form = {lower, lower ? kind == PLAIN : turned};
+        solve_triangle(x, n, plain ? down : across, form, s);
+    }
 }
 
 // Of each warp, the largest key and the lowest number that has it.

@@ -1,84 +1,7 @@
-// Kernels on stacks of square matrices, a block for each matrix.  Compiled with -DMOST (the
-// largest order) and -DGROUP.
+// What follows from the factors of small square matrices, a block for each matrix.  Compiled with
+// -DMOST (the largest order) and -DGROUP.
 
 #include "rows.cuh"
-
-// The larger of two sizes, and NaN if one is NaN.
-__device__ inline double larger(double a, double b) { return b > a || b != b ? b : a; }
-
-// The largest size of a warp, on all its lanes.
-__device__ inline double warp_largest(double x)
-{
-    for (int step = 16; step; step /= 2) x = larger(x, __shfl_xor_sync(~0u, x, step));
-    return x;
-}
-
-// The sum over a block, for all its threads.
-__device__ inline double block_sum(double x, double* of_warp)
-{
-    x = warp_sum(x);
-    if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = x;
-    __syncthreads();
-    x = 0;
-    for (int i = 0; i < blockDim.x / 32; i++) x += of_warp[i];
-    __syncthreads();
-    return x;
-}
-
-// Where sums of moduli lie: along the lines of memory (column-major), across them
-// (row-major), or both, for Hermitian matrices of which a triangle is given.
-enum { ALONG, ACROSS, FROM_BELOW, FROM_ABOVE };
-
-// The 1-norm, on thread 0, of a matrix with `ld` elements from line to line.
-__device__ inline double norm1(const Scalar* __restrict__ A, Index ld, int n, Index kind)
-{
-    __shared__ double sums[MOST], of_warp[32];
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
-    for (int i = threadIdx.x; i < n; i += blockDim.x) sums[i] = 0;
-    __syncthreads();
-    for (int first = 0; first < n; first += 32) {
-        const int p = first + lane;
-        double across = 0;
-        for (int line = warp; line < n; line += warps) {
-            const bool there = kind == FROM_BELOW   ? p >= line
-                               : kind == FROM_ABOVE ? p <= line
-                                                    : true;
-            const double size = there && p < n ? modulus(A[p + line * ld]) : 0;
-            if (kind != ACROSS) {
-                const double along = warp_sum(size);
-                if (lane == 0) atomicAdd(sums + line, along);
-            }
-            if (kind == ACROSS || p != line) across += size;
-        }
-        if (kind != ALONG && p < n) atomicAdd(sums + p, across);
-    }
-    __syncthreads();
-    double found = 0;
-    for (int i = threadIdx.x; i < n; i += blockDim.x) found = larger(found, sums[i]);
-    found = warp_largest(found);
-    if (lane == 0) of_warp[warp] = found;
-    __syncthreads();
-    for (int i = 0; i < warps; i++) found = larger(found, of_warp[i]);
-    return found;
-}
-
-// 1-norms.  `step` elements lie between matrices.
-extern "C" __global__ void norms(const Scalar* A, Index step, Index ld, Index order, Index kind,
-                                 double* norm)
-{
-    const double found = norm1(A + blockIdx.x * step, ld, int(order), kind);
-    if (threadIdx.x == 0) norm[blockIdx.x] = found;
-}
-
-// Set in `verdict` whether a matrix of this 1-norm is not factored, or whether with its inverse X
-// the reciprocal condition number is below `least`.
-extern "C" __global__ void judge_inverse(const Scalar* X, Index order, const double* norm,
-                                         const int* info, double least, int* verdict)
-{
-    const double found = norm1(X + blockIdx.x * order * order, order, int(order), ALONG);
-    if (threadIdx.x > 0) return;
-    verdict[blockIdx.x] = info[blockIdx.x] || !(1 / (norm[blockIdx.x] * found) >= least);
-}
 
 // A vector of 1-norm 1 and of no particular direction: A^-1 v tells the size of A^-1.
 __device__ inline Scalar probe(int i, int n)
@@ -103,21 +26,22 @@ struct Inverse {
     Candidates& candidates;
     double* of_warp;
 
-    // x <- A^-1 x; returns its 1-norm, to all threads.
-    __device__ double apply(Scalar (&x)[1])
+    // x <- A^-1 x, or A^-H x; returns its 1-norm, to all threads.
+    __device__ __noinline__ double apply(Scalar& x, bool adjoint) const
     {
-        solve_with(factors, n, kind, x, group);
-        return block_sum(modulus(x[0]), of_warp);
+        Scalar row[1] = {x};
+        solve_with(factors, n, adjoint && kind == PLAIN ? ADJOINT : kind, row, group);
+        x = row[0];
+        return block_sum(modulus(x), of_warp);
     }
 
-    // x <- A^-H x; returns where it is largest, and how large.
-    __device__ int apply_adjoint(Scalar (&x)[1], double& largest)
+    // Where x is largest, and how large.
+    __device__ int find_largest(Scalar x, double& largest) const
     {
-        solve_with(factors, n, kind == PLAIN ? ADJOINT : kind, x, group);
         const int row = threadIdx.x;
-        const Bits key = row < n ? magnitude_key(REAL(modulus(x[0]))) : 0;
+        const Bits key = row < n ? magnitude_key(REAL(modulus(x))) : 0;
         const int where = lowest_of_largest(key, row, candidates);
-        if (row == where) of_warp[0] = modulus(x[0]);
+        if (row == where) of_warp[0] = modulus(x);
         __syncthreads();
         largest = of_warp[0];
         __syncthreads();
@@ -125,50 +49,52 @@ struct Inverse {
     }
 };
 
-// LAPACK's estimate of ||A^-1||_1 (Higham, ACM TOMS 14, 1988), from x = A^-1 v, of which `size` is
-// the 1-norm, and from where A^-H phase(x) is largest.
-__device__ inline double inverse_norm(Inverse& inverse, Scalar (&x)[1], double size, int where)
+// LAPACK's estimate of ||A^-1||_1 (Higham, ACM TOMS 14, 1988), begun with x = A^-1 v, of which
+// `size` is the 1-norm, and with where A^-H phase(x) is largest.
+__device__ inline double inverse_norm(const Inverse& inverse, double size, int where)
 {
     const int row = threadIdx.x, n = inverse.n;
     for (int step = 2; step <= 5; step++) {
-        x[0] = make_scalar(row == where);
-        const double next = inverse.apply(x);
+        Scalar x = make_scalar(row == where);
+        const double next = inverse.apply(x, false);
         if (!(next > size)) break;
         size = next;
-        x[0] = row < n ? phase(x[0]) : make_scalar(0);
+        x = row < n ? phase(x) : make_scalar(0);
+        inverse.apply(x, true);
         const int last = where;
         double largest;
-        where = inverse.apply_adjoint(x, largest);
+        where = inverse.find_largest(x, largest);
         if (where == last) break;
     }
     const REAL other = 1 + REAL(row) / max(n - 1, 1);
-    x[0] = make_scalar(row >= n ? REAL(0) : row % 2 ? -other : other);
-    return larger(size, inverse.apply(x) / (1.5 * n));
+    Scalar x = make_scalar(row >= n ? REAL(0) : row % 2 ? -other : other);
+    return larger(size, inverse.apply(x, false) / (1.5 * n));
 }
 
-// Set in `verdict` whether a matrix is not factored, or its reciprocal condition number is below
-// `least`; where two solves find that it is at least `sure`, no more are made.
-extern "C" __global__ void __launch_bounds__(MOST)
-    condition(const Scalar* factors, Index kind, Index order, const double* norm, const int* info,
-              double least, double sure, int* verdict)
+// Estimates of reciprocal condition numbers from the 1-norms of A, which are infinite where it is
+// not factored.  Where two solves find that one is at least `sure`, no more are made.
+extern "C" __global__ void __launch_bounds__(MOST, BLOCKS<1>)
+    condition(const Scalar* factors, Index kind, Index order, const double* norm, double sure,
+              double* rcond)
 {
     __shared__ Group<1> group;
     __shared__ Candidates candidates;
     __shared__ double of_warp[32];
     const int row = threadIdx.x, n = int(order);
-    if (info[blockIdx.x]) {
-        if (row == 0) verdict[blockIdx.x] = 1;
+    const double anorm = norm[blockIdx.x];
+    if (!isfinite(anorm)) {
+        if (row == 0) rcond[blockIdx.x] = 0;
         return;
     }
-    const double anorm = norm[blockIdx.x];
-    Inverse inverse = {factors + blockIdx.x * order * order, n, kind, group, candidates, of_warp};
-    Scalar x[1] = {row < n ? probe(row, n) : make_scalar(0)};
-    double size = inverse.apply(x), largest;
-    x[0] = row < n ? phase(x[0]) : make_scalar(0);
-    const int where = inverse.apply_adjoint(x, largest);
-    if (!(1 / (anorm * larger(size, largest)) >= sure))
-        size = inverse_norm(inverse, x, size, where);
-    if (row == 0) verdict[blockIdx.x] = !(1 / (anorm * larger(size, largest)) >= least);
+    const Inverse inverse = {
+        factors + blockIdx.x * order * order, n, kind, group, candidates, of_warp};
+    Scalar x = row < n ? probe(row, n) : make_scalar(0);
+    double size = inverse.apply(x, false), largest;
+    x = row < n ? phase(x) : make_scalar(0);
+    inverse.apply(x, true);
+    const int where = inverse.find_largest(x, largest);
+    if (!(1 / (anorm * larger(size, largest)) >= sure)) size = inverse_norm(inverse, size, where);
+    if (row == 0) rcond[blockIdx.x] = 1 / (anorm * larger(size, largest));
 }
 
 // A number as a mantissa, of real and imaginary part, and a power of two.

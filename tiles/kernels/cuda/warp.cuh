@@ -1,4 +1,4 @@
-// What a warp finds together: sums, and the largest of its lanes' numbers.
+// What a warp or a block finds together: sums, and the largest of its threads' numbers.
 
 #pragma once
 
@@ -41,5 +41,31 @@ __device__ inline int warp_min(int x) { return ~warp_max(~unsigned(x)); }
 __device__ inline double warp_sum(double x)
 {
     for (int step = 16; step; step /= 2) x += __shfl_down_sync(~0u, x, step);
+    return x;
+}
+
+// The larger of two sizes, and NaN if one is NaN.
+__device__ inline double larger(double a, double b) { return b > a || b != b ? b : a; }
+
+// The sum over a block, and the largest size, for all its threads; `of_warp` has a place for each
+// warp.
+__device__ inline double block_sum(double x, double* of_warp)
+{
+    x = warp_sum(x);
+    if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = x;
+    __syncthreads();
+    x = 0;
+    for (int i = 0; i < blockDim.x / 32; i++) x += of_warp[i];
+    __syncthreads();
+    return x;
+}
+
+__device__ inline double block_largest(double x, double* of_warp)
+{
+    for (int step = 16; step; step /= 2) x = larger(x, __shfl_xor_sync(~0u, x, step));
+    if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = x;
+    __syncthreads();
+    for (int i = 0; i < blockDim.x / 32; i++) x = larger(x, of_warp[i]);
+    __syncthreads();
     return x;
 }

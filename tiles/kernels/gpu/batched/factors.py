@@ -28,10 +28,10 @@ class FactorKind(enum.IntEnum):
 
 
 class Refinement(NamedTuple):
-    """Matrices, their 1-norms, and the backward error above which X is refined."""
+    """Matrices, the address of their 1-norms, and the backward error above which X is refined."""
 
     a: Array
-    norms: Array
+    norms: int
     enough: float
 
 
@@ -42,94 +42,101 @@ class Factored(NamedTuple):
     ----------
     factors : array, shape (count, n, n)
         L and U, or L with zeros above it; column-major.
-    info : array of int32, shape (count,)
-        LAPACK's, and -1 for a matrix that is not finite.
-    kind : FactorKind
-        Which factors these are.
-    ipiv, perm : array of int32, shape (count, n), or None
-        Row interchanges, 0-based, and the row of A that is in each row of L U; None if there are
-        none.
+    perm : array of int32, shape (count, n), or None
+        The row of A that is in each row of L U; None if none was interchanged.
     """
 
     factors: Array
-    info: Any
-    kind: FactorKind
-    ipiv: Any = None
     perm: Any = None
 
     def solve(
-        self,
-        b: Array | None,
-        kind: FactorKind,
-        *,
+        self, b: Array | None, kind: FactorKind, *, sizes: int = 0,
         refined: Refinement | None = None,
-        verdict: Any = None,
-    ) -> Array:
+    ) -> Array:  # fmt: skip
         """Return solutions, of the identity without right-hand sides.
 
-        Adds 1 to the `verdict` (int32) of a matrix if its solutions are not finite.
+        At the address `sizes`, an array of shape (`parts_of` the columns, count) gets the largest
+        1-norm of a column of X in each part, which is not finite if one of its entries is not.
         """
         count, n, _ = self.factors.shape
         nrhs, dtype = n if b is None else b.shape[2], self.factors.dtype
         x = column_major(count, n, nrhs, dtype)
-        width = next((width for width in _WIDTHS if width >= nrhs), _WIDTHS[-1])
         rhs = _NOTHING if b is None else (b.data.ptr, *element_strides(b))
         matrix, norms, enough = _NOTHING, 0, 0.0
         if refined:
             matrix = (refined.a.data.ptr, *element_strides(refined.a))
-            norms, enough = refined.norms.data.ptr, refined.enough
-        source = stacks_source("stack_solutions", dtype, f"WIDTH={width}")
+            norms, enough = refined.norms, refined.enough
+        source = stacks_source("stack_solutions", dtype, f"WIDTH={_width(nrhs)}")
         kernel("solve", source)(
-            (count * ceil_div(nrhs, width),), (threads_of(n),),
+            (count * parts_of(nrhs),), (threads_of(n),),
             (
                 self.factors.data.ptr, int(kind), n, 0 if self.perm is None else self.perm.data.ptr,
-                *rhs, nrhs, x.data.ptr, *matrix, norms, enough,
-                0 if verdict is None else verdict.data.ptr,
+                *rhs, nrhs, x.data.ptr, *matrix, norms, enough, sizes,
             ),
         )  # fmt: skip
         return x
 
 
-def factor_lu(a: Array) -> Factored:
-    """Factor with partial pivoting, from any memory order."""
+def _width(nrhs: int) -> int:
+    """Return how many columns a block solves for."""
+    return next((width for width in _WIDTHS if width >= nrhs), _WIDTHS[-1])
+
+
+def parts_of(nrhs: int) -> int:
+    """Return how many blocks share the columns of one matrix."""
+    return ceil_div(nrhs, _width(nrhs))
+
+
+def factor_lu(a: Array, *, norms: int = 0, ipiv: int = 0, info: int = 0) -> Factored:
+    """Factor with partial pivoting, from any memory order.
+
+    At addresses that are given, `norms` gets the 1-norms of A, infinite for a matrix that is
+    singular or not finite, `ipiv` the 0-based interchanges (int32, shape (count, n)), and `info`
+    LAPACK's (int32), or -1 for a matrix that is not finite.
+    """
     import cupy
 
     count, n, _ = a.shape
-    factors, info = column_major(count, n, n, a.dtype), cupy.empty(count, np.int32)
-    ipiv, perm = cupy.empty((count, n), np.int32), cupy.empty((count, n), np.int32)
+    factors, perm = column_major(count, n, n, a.dtype), cupy.empty((count, n), np.int32)
     kernel("lu", stacks_source("stack_factors", a.dtype))(
         (count,), (threads_of(n),),
         (
-            a.data.ptr, *element_strides(a), n, factors.data.ptr, ipiv.data.ptr, perm.data.ptr,
-            info.data.ptr,
+            a.data.ptr, *element_strides(a), n, factors.data.ptr, ipiv, perm.data.ptr, info, norms,
         ),
     )  # fmt: skip
-    return Factored(factors, info, FactorKind.LU, ipiv, perm)
+    return Factored(factors, perm)
 
 
-def factor_cholesky(a: Array) -> Factored:
-    """Factor Hermitian positive definite matrices, of which the lower triangles are given."""
-    import cupy
+def factor_cholesky(a: Array, *, norms: int = 0, info: int = 0) -> Factored:
+    """Factor Hermitian positive definite matrices, of which the lower triangles are given.
 
+    `norms` and `info` are those of `factor_lu`.
+    """
     count, n, _ = a.shape
-    factors, info = column_major(count, n, n, a.dtype), cupy.empty(count, np.int32)
+    factors = column_major(count, n, n, a.dtype)
     kernel("cholesky", stacks_source("stack_factors", a.dtype))(
         (count,), (threads_of(n),),
-        (a.data.ptr, *element_strides(a), n, factors.data.ptr, info.data.ptr),
+        (a.data.ptr, *element_strides(a), n, factors.data.ptr, info, norms),
     )  # fmt: skip
-    return Factored(factors, info, FactorKind.CHOLESKY)
+    return Factored(factors)
 
 
 def lu(a: Array, columns: int) -> tuple[Array, Array, dict[str, Array]]:
     """Return packed factors, no columns, and interchanges and info."""
-    found = factor_lu(a)
-    return found.factors, a[:, :, :0], {"ipiv": found.ipiv, "info": found.info}
+    import cupy
+
+    ipiv, info = cupy.empty(a.shape[:2], np.int32), cupy.empty(len(a), np.int32)
+    found = factor_lu(a, ipiv=ipiv.data.ptr, info=info.data.ptr)
+    return found.factors, a[:, :, :0], {"ipiv": ipiv, "info": info}
 
 
 def cholesky(a: Array, columns: int) -> tuple[Array, Array, dict[str, Array]]:
     """Return factors L with zeros above them, no columns, and info."""
-    found = factor_cholesky(a)
-    return found.factors, a[:, :, :0], {"info": found.info}
+    import cupy
+
+    info = cupy.empty(len(a), np.int32)
+    found = factor_cholesky(a, info=info.data.ptr)
+    return found.factors, a[:, :, :0], {"info": info}
 
 
 def permutations(piv: Array, m: int) -> tuple[Array, Array]:

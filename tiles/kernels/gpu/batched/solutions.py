@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from hetero_la.tiles.kernels.device import Array
 from hetero_la.tiles.kernels.gpu.batched.arrays import (
     as_column_major,
     kernel,
-    lines,
     stacks_source,
     threads_of,
 )
@@ -20,17 +17,51 @@ from hetero_la.tiles.kernels.gpu.batched.factors import (
     Refinement,
     factor_cholesky,
     factor_lu,
+    parts_of,
     permutations,
 )
 
-# The enumeration of stacks.cu.
-_ALONG, _ACROSS, _FROM_BELOW, _FROM_ABOVE = range(4)
-_THREADS = 256  # of a block that adds up moduli
 #: Solutions, and on the host for each matrix whether they are uncertain.
 Checked = tuple[Array, np.ndarray]
 #: Two solves estimate a reciprocal condition number that is too large by a small factor at most;
 #: from so many eps on it is sure not to be below eps.
 _SURE = 10
+
+
+class _Report:
+    """What is found of the matrices on the GPU, in one array, which the host reads at once.
+
+    Attributes
+    ----------
+    norms, rconds, sizes : int
+        Addresses: of 1-norms, infinite for a matrix that is not factored; of estimates of
+        reciprocal condition numbers; of norms of X, for each part of its columns.
+    """
+
+    def __init__(self, count: int, nrhs: int) -> None:
+        import cupy
+
+        self._array = cupy.empty((2 + parts_of(nrhs), count), np.float64)
+        first, row = self._array.data.ptr, 8 * count
+        self.norms, self.rconds, self.sizes = first, first + row, first + 2 * row
+
+    def estimate(self, factors: Array, kind: FactorKind) -> None:
+        """Enqueue the estimates of condition numbers."""
+        (count, n, _), sure = factors.shape, _SURE * float(np.finfo(factors.dtype).eps)
+        kernel("condition", stacks_source("stacks", factors.dtype))(
+            (count,), (threads_of(n),),
+            (factors.data.ptr, int(kind), n, self.norms, sure, self.rconds),
+        )  # fmt: skip
+
+    def read(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Wait; return norms, reciprocal condition numbers and norms of X."""
+        norms, rconds, *sizes = self._array.get()
+        return norms, rconds, np.max(sizes, axis=0)
+
+    def doubts(self, dtype: np.dtype) -> np.ndarray:
+        """Wait; return which matrices are nearly singular, or have an X that is not finite."""
+        _, rconds, sizes = self.read()
+        return ~((rconds >= np.finfo(dtype).eps) & (sizes < np.inf))
 
 
 def solve(a: Array, b: Array, enough: float) -> Checked:
@@ -39,11 +70,12 @@ def solve(a: Array, b: Array, enough: float) -> Checked:
     Also returns for each matrix whether X is not certain: whether the matrix may be singular to
     working precision, or anything is not finite.
     """
-    a, norms = _norms(a, _ALONG, _ACROSS)
-    found = factor_lu(a)
-    verdict = _ill_conditioned(found, norms)
-    x = found.solve(b, FactorKind.LU, refined=Refinement(a, norms, enough), verdict=verdict)
-    return x, verdict.get() != 0
+    report = _Report(len(a), b.shape[2])
+    found = factor_lu(a, norms=report.norms)
+    report.estimate(found.factors, FactorKind.LU)
+    refined = Refinement(a, report.norms, enough)
+    x = found.solve(b, FactorKind.LU, sizes=report.sizes, refined=refined)
+    return x, report.doubts(a.dtype)
 
 
 def solve_positive(a: Array, b: Array) -> Checked:
@@ -51,28 +83,20 @@ def solve_positive(a: Array, b: Array) -> Checked:
 
     X is uncertain where that of `solve` is, and where a matrix is not definite.
     """
-    a, norms = _norms(a, _FROM_BELOW, _FROM_ABOVE)
-    found = factor_cholesky(a)
-    verdict = _ill_conditioned(found, norms)
-    x = found.solve(b, FactorKind.CHOLESKY, verdict=verdict)
-    return x, verdict.get() != 0
+    report = _Report(len(a), b.shape[2])
+    found = factor_cholesky(a, norms=report.norms)
+    report.estimate(found.factors, FactorKind.CHOLESKY)
+    x = found.solve(b, FactorKind.CHOLESKY, sizes=report.sizes)
+    return x, report.doubts(a.dtype)
 
 
 def inverse(a: Array) -> Checked:
     """Invert general matrices, as `solve` solves with them."""
-    import cupy
-
-    a, norms = _norms(a, _ALONG, _ACROSS)
-    found = factor_lu(a)
-    x, verdict = found.solve(None, FactorKind.LU), cupy.empty(len(a), np.int32)
-    kernel("judge_inverse", stacks_source("stacks", a.dtype))(
-        (len(a),), (_THREADS,),
-        (
-            x.data.ptr, a.shape[1], norms.data.ptr, found.info.data.ptr,
-            float(np.finfo(a.dtype).eps), verdict.data.ptr,
-        ),
-    )  # fmt: skip
-    return x, verdict.get() != 0
+    report = _Report(len(a), a.shape[1])
+    x = factor_lu(a, norms=report.norms).solve(None, FactorKind.LU, sizes=report.sizes)
+    norms, _, sizes = report.read()
+    with np.errstate(all="ignore"):  # what overflows is too large
+        return x, ~(norms * sizes * np.finfo(a.dtype).eps <= 1)
 
 
 def determinants(a: Array) -> tuple[Array, Array, Array, np.ndarray]:
@@ -84,58 +108,27 @@ def determinants(a: Array) -> tuple[Array, Array, Array, np.ndarray]:
     import cupy
 
     (count, n, _), dtype = a.shape, a.dtype
-    found, signs = factor_lu(a), cupy.empty(count, dtype)
+    ipiv, info = cupy.empty((count, n), np.int32), cupy.empty(count, np.int32)
+    factors = factor_lu(a, ipiv=ipiv.data.ptr, info=info.data.ptr).factors
+    signs = cupy.empty(count, dtype)
     logarithms = cupy.empty(count, dtype.char.lower())
     dets = cupy.empty(count, np.complex128 if dtype.kind == "c" else np.float64)
     kernel("determinants", stacks_source("stacks", dtype))(
         (count,), (32,),
         (
-            found.factors.data.ptr, found.ipiv.data.ptr, n, signs.data.ptr, logarithms.data.ptr,
-            dets.data.ptr, found.info.data.ptr,
+            factors.data.ptr, ipiv.data.ptr, n, signs.data.ptr, logarithms.data.ptr,
+            dets.data.ptr, info.data.ptr,
         ),
     )  # fmt: skip
-    return signs, logarithms, dets, found.info.get() < 0
+    return signs, logarithms, dets, info.get() < 0
 
 
 def lu_solve(lu: Array, piv: Array, b: Array, trans: int) -> Array:
     """Solve from factors and 0-based interchanges, as LAPACK's ``xGETRS``."""
     perm, _ = permutations(piv, lu.shape[1])
-    kind = FactorKind(trans)
-    return Factored(as_column_major(lu), None, kind, perm=perm).solve(b, kind)
+    return Factored(as_column_major(lu), perm).solve(b, FactorKind(trans))
 
 
 def cho_solve(c: Array, b: Array) -> Array:
     """Solve from factors in the lower triangles, as LAPACK's ``xPOTRS``."""
-    return Factored(as_column_major(c), None, FactorKind.CHOLESKY).solve(b, FactorKind.CHOLESKY)
-
-
-def _norms(a: Array, by_columns: int, by_rows: int) -> tuple[Array, Array]:
-    """Return a stack or a row-major copy, and its 1-norms in double precision."""
-    import cupy
-
-    a, given, is_by_columns = lines(a)
-    norms = cupy.empty(len(a), np.float64)
-    kernel("norms", stacks_source("stacks", a.dtype))(
-        (len(a),), (_THREADS,),
-        (
-            given.block.pointer, given.step, given.block.ld, a.shape[1],
-            by_columns if is_by_columns else by_rows, norms.data.ptr,
-        ),
-    )  # fmt: skip
-    return a, norms
-
-
-def _ill_conditioned(found: Factored, norms: Array) -> Any:
-    """Return for each matrix 1 if it is not factored, or nearly singular, and else 0."""
-    import cupy
-
-    (count, n, _), eps = found.factors.shape, float(np.finfo(found.factors.dtype).eps)
-    verdict = cupy.empty(count, np.int32)
-    kernel("condition", stacks_source("stacks", found.factors.dtype))(
-        (count,), (threads_of(n),),
-        (
-            found.factors.data.ptr, int(found.kind), n, norms.data.ptr, found.info.data.ptr,
-            eps, _SURE * eps, verdict.data.ptr,
-        ),
-    )  # fmt: skip
-    return verdict
+    return Factored(as_column_major(c)).solve(b, FactorKind.CHOLESKY)
