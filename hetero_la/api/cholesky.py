@@ -418,8 +418,11 @@ def solve_positive_system(a: Any, b: Any, *, lower: bool, **how: Any) -> tuple[A
 def solve_positive_stack(a: Any, b: Any, lower: bool, **how: Any) -> Any:
     """Solve with each matrix of a stack; `b` may be a stack of one, for all matrices."""
     xp, matrices = array_module(a), a if lower else _turned(a)
-    turn = xp.asarray if lower or a.dtype.kind == "f" else xp.conj
-    rhs = xp.broadcast_to(turn(b), (len(a), *b.shape[1:]))
+
+    def turn(x: Any) -> Any:
+        return x if lower or a.dtype.kind == "f" else xp.conj(x)
+
+    rhs = turn(b) if len(b) == len(a) else xp.broadcast_to(turn(b), (len(a), *b.shape[1:]))
 
     if is_device_array(a):
         found = solve_stack_on_gpu("cholesky_and_solve", matrices, rhs, **how)
