@@ -22,6 +22,10 @@ def stack(n: int, dtype: Any, count: int = 3) -> np.ndarray:
     return random(np.random.default_rng(n), (count * n, n), dtype).reshape(count, n, n)
 
 
+def well_conditioned(n: int, dtype: Any) -> np.ndarray:
+    return (stack(n, dtype) + 4 * np.sqrt(n) * np.eye(n)).astype(dtype)
+
+
 @pytest.fixture
 def cupy() -> Any:
     return pytest.importorskip("cupy")
@@ -62,7 +66,7 @@ def test_info_is_lapack_s(dtype: Any, cupy: Any) -> None:
     ("n", "nrhs", "kind", "dtype"), covering(ORDERS, [1, 3, 16, 17], list(FactorKind), DTYPES)
 )
 def test_solves_of_every_kind(n: int, nrhs: int, kind: FactorKind, dtype: Any, cupy: Any) -> None:
-    a = stack(n, dtype) + 4 * np.sqrt(n) * np.eye(n, dtype=dtype)
+    a = well_conditioned(n, dtype)
     if kind is FactorKind.CHOLESKY:
         a = a @ a.conj().swapaxes(1, 2)
         found = factors.factor_cholesky(cupy.asarray(a))
@@ -84,7 +88,7 @@ def test_solves_of_every_kind(n: int, nrhs: int, kind: FactorKind, dtype: Any, c
 def test_a_solution_that_is_not_accurate_is_refined(dtype: Any, cupy: Any) -> None:
     """From the factors of matrices that are near."""
     n, near = 50, np.sqrt(np.finfo(dtype).eps)
-    a = stack(n, dtype) + 4 * np.sqrt(n) * np.eye(n, dtype=dtype)
+    a = well_conditioned(n, dtype)
     b = np.ones((3, n, 2), dtype)
     given, norms = cupy.asarray(a), cupy.asarray([float(norm(one)) for one in a])
     refined = factors.Refinement(given, norms.data.ptr, 4 * float(eps(dtype)))
