@@ -1,4 +1,4 @@
-"""Stacks of matrices: LAPACK for each of them in threads, or batched routines on a GPU."""
+"""Stacks of matrices: LAPACK for each of them in threads, or kernels for all of them on a GPU."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def run_for_each(
 
 
 def _run_on_gpu(name: str, a: Any, columns: int, then: Then | None) -> Stack | None:
-    """Run the batched routine of this name on a stack that is on the current GPU."""
+    """Run the routine of this name for all matrices of a stack on the current GPU."""
     if name not in functions.FACTORS or not functions.takes(name, a.shape):
         return None
     try:

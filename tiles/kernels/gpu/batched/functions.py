@@ -27,7 +27,7 @@ SOLVES: dict[str, Callable[..., Any]] = {
 
 
 def takes(name: str, shape: tuple[int, ...]) -> bool:
-    """Return whether a stack of this shape is for a batched routine: its matrices are small.
+    """Return whether a stack of this shape is factored together: its matrices are small.
 
     Examples
     --------
