@@ -3,17 +3,20 @@
     python benchmarks/crossover.py --json here.json --plot here.svg          # this machine's CPU
     python benchmarks/crossover.py --gpu --orders 1024 2048 4096             # and one GPU
     python benchmarks/crossover.py --stack 1000 --orders 32 64 128 256       # stacks of matrices
+    python benchmarks/crossover.py --stack 1000 --gpu --orders 32 64         # and on one GPU
     python benchmarks/crossover.py --read here.json --plot here.svg          # draw it again
 
 NumPy in and out: SciPy on all cores, CuPy and torch with both copies, and hetero_la.  CuPy arrays
 in and out: CuPy, torch, and hetero_la.  Stacks: a loop over SciPy's function that keeps the
-results, and hetero_la.  A contender that takes more than a second
+results, and hetero_la; on a GPU CuPy's batched function, or a loop over that for one matrix, and
+hetero_la.  A contender that takes more than a second
 and five times as long as the fastest at one order, or cannot do it, is left out at larger ones.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import importlib.util
 import json
 import statistics
@@ -51,6 +54,7 @@ STACKS: dict[str, Callable[[Any, Any, Any], Any]] = {
     "qr raw": lambda la, m, b: la.qr(m, mode="raw"),
     "lu": lambda la, m, b: la.lu(m),
     "det": lambda la, m, b: la.det(m),
+    "slogdet": lambda la, m, b: (np.linalg if la is scipy.linalg else la).slogdet(m),
     "lu_solve": lambda la, m, b: la.lu_solve((m, pivots(m)), b),
     "cho_solve": lambda la, m, b: la.cho_solve((m, True), b),
     "solve symmetric": lambda la, m, b: la.solve(m, b, assume_a="sym"),
@@ -66,7 +70,8 @@ DOMINANT = {"solve upper": None, "solve tridiagonal": 1, "solve banded": 3, "sol
 
 def pivots(m: Any) -> Any:
     """Interchanges of no rows, for each matrix."""
-    return np.broadcast_to(np.arange(m.shape[-1], dtype=np.int32), m.shape[:-1])
+    xp = np if isinstance(m, np.ndarray) else importlib.import_module("cupy")
+    return xp.broadcast_to(xp.arange(m.shape[-1], dtype=np.int32), m.shape[:-1])
 
 
 def cupy_calls() -> dict[str, Callable[[Any, Any], Any]]:
@@ -91,6 +96,27 @@ def cupy_calls() -> dict[str, Callable[[Any, Any], Any]]:
     }
 
 
+def cupy_stack_calls() -> dict[str, Callable[[Any, Any], Any]]:
+    """CuPy's functions on stacks; positive definite systems are solved by LU, too."""
+    import cupy
+
+    one = cupy_calls()
+    batched: dict[str, Callable[[Any, Any], Any]] = {
+        "solve": lambda m, b: cupy.linalg.solve(m, b),
+        "solve positive": lambda m, b: cupy.linalg.solve(m, b),
+        "inv": lambda m, b: cupy.linalg.inv(m),
+        "cho_factor": lambda m, b: cupy.linalg.cholesky(m),
+        "cholesky": lambda m, b: cupy.linalg.cholesky(m),
+        "det": lambda m, b: cupy.linalg.det(m),
+        "slogdet": lambda m, b: cupy.linalg.slogdet(m),
+    }
+    loops = {
+        name: lambda m, b, name=name: [one[name](*pair) for pair in zip(m, b, strict=True)]
+        for name in ("lu_factor", "qr", "lstsq")
+    }
+    return batched | loops
+
+
 def torch_calls() -> dict[str, Callable[[Any, Any], Any]]:
     """torch's functions, on its tensors; its `lstsq` on a GPU finds neither rank nor values."""
     import torch
@@ -107,18 +133,18 @@ def torch_calls() -> dict[str, Callable[[Any, Any], Any]]:
     }
 
 
-def problem(function: str, n: int) -> tuple[np.ndarray, np.ndarray]:
+def problem(function: str, n: int, dtype: str) -> tuple[np.ndarray, np.ndarray]:
     """A random matrix that suits a function, and right-hand sides."""
     rng = np.random.default_rng(n)
     rows = 2 * n if function.startswith("lstsq") else n
-    m = np.asfortranarray(rng.standard_normal((rows, n)))
+    m = np.asfortranarray(rng.standard_normal((rows, n)), dtype)
     if function in POSITIVE:
-        m = np.asfortranarray((m + m.T) / 2 + 2 * n * np.eye(n))
+        m = np.asfortranarray((m + m.T) / 2 + 2 * n * np.eye(n), dtype)
     if function in DOMINANT:
-        m = np.asfortranarray(m + 2 * n * np.eye(n))
+        m = np.asfortranarray(m + 2 * n * np.eye(n), dtype)
         if (width := DOMINANT[function]) is not None:
             m = np.asfortranarray(np.triu(np.tril(m, width), -width))
-    return m, np.asfortranarray(rng.standard_normal((rows, NRHS)))
+    return m, np.asfortranarray(rng.standard_normal((rows, NRHS)), dtype)
 
 
 def on_host(function: str, m: Any, b: Any, gpu: bool) -> dict[str, Call]:
@@ -150,23 +176,26 @@ def on_host(function: str, m: Any, b: Any, gpu: bool) -> dict[str, Call]:
     return found
 
 
+def on_device_complete(run: Call) -> Call:
+    """A call that returns when the GPU is done."""
+    import cupy
+
+    def timed() -> None:
+        run()
+        cupy.cuda.Device().synchronize()
+
+    return timed
+
+
 def on_device(function: str, m: Any, b: Any) -> dict[str, Call]:
     """Contenders with CuPy arrays in and out."""
     import cupy
 
     call, theirs = NUMPY[function], cupy_calls()[function]
     m, b = cupy.asarray(m, order="F"), cupy.asarray(b, order="F")
-
-    def complete(run: Call) -> Call:
-        def timed() -> None:
-            run()
-            cupy.cuda.Device().synchronize()
-
-        return timed
-
     found = {
-        "CuPy": complete(lambda: theirs(m, b)),
-        "hetero_la": complete(lambda: call(hetero_la, m, b)),
+        "CuPy": on_device_complete(lambda: theirs(m, b)),
+        "hetero_la": on_device_complete(lambda: call(hetero_la, m, b)),
     }
     if importlib.util.find_spec("torch") and function in torch_calls():
         import torch
@@ -182,10 +211,19 @@ def on_device(function: str, m: Any, b: Any) -> dict[str, Call]:
     return found
 
 
-def of_stacks(function: str, m: Any, b: Any, count: int) -> dict[str, Call]:
+def of_stacks(where: str, function: str, m: Any, b: Any, count: int) -> dict[str, Call]:
     """Contenders with a stack of matrices."""
     call, scales = {**NUMPY, **STACKS}[function], np.linspace(1, 2, count)[:, None, None]
-    many, right = np.ascontiguousarray(scales * m), np.ascontiguousarray(scales * b)
+    many, right = (np.ascontiguousarray(scales * x, x.dtype) for x in (m, b))
+    if where == "device":
+        import cupy
+
+        given, columns = cupy.asarray(many), cupy.asarray(right)
+        found = {"hetero_la": on_device_complete(lambda: call(hetero_la, given, columns))}
+        theirs = cupy_stack_calls().get(function)
+        if theirs:
+            found["CuPy"] = on_device_complete(lambda: theirs(given, columns))
+        return found
     return {
         "SciPy": lambda: [call(scipy.linalg, *one) for one in zip(many, right, strict=True)],
         "hetero_la": lambda: call(hetero_la, many, right),
@@ -216,15 +254,15 @@ def measure(contenders: dict[str, Call], series: int) -> dict[str, list[float]]:
 
 
 def rows_of(
-    where: str, function: str, orders: list[int], gpu: bool, series: int, stack: int
+    where: str, function: str, orders: list[int], gpu: bool, series: int, stack: int, dtype: str
 ) -> list[dict]:
     """Rows for one function and one kind of arrays; printed as they come."""
     rows: list[dict] = []
     hopeless: set[str] = set()
     for n in orders:
-        m, b = problem(function, n)
+        m, b = problem(function, n, dtype)
         if stack:
-            found = of_stacks(function, m, b, stack)
+            found = of_stacks(where, function, m, b, stack)
         else:
             found = on_host(function, m, b, gpu) if where == "host" else on_device(function, m, b)
         taken = measure({k: v for k, v in found.items() if k not in hopeless}, series)
@@ -302,6 +340,7 @@ def main() -> None:
     parser.add_argument("--functions", nargs="+", choices=[*NUMPY, *STACKS])
     parser.add_argument("--gpu", action="store_true", help="with one GPU beside, and on it")
     parser.add_argument("--stack", type=int, default=0, help="as many matrices in each call")
+    parser.add_argument("--dtype", choices=["float32", "float64"], default="float64")
     parser.add_argument("--series", type=int, default=5)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--read", type=Path, help="draw what was written before")
@@ -311,7 +350,9 @@ def main() -> None:
     places = ["host", "device"] if args.gpu else ["host"]
     rows = json.loads(args.read.read_text()) if args.read else [
         row for where in places for function in functions
-        for row in rows_of(where, function, args.orders, args.gpu, args.series, args.stack)
+        for row in rows_of(
+            where, function, args.orders, args.gpu, args.series, args.stack, args.dtype
+        )
     ]  # fmt: skip
     if args.json:
         args.json.write_text(json.dumps(rows))

@@ -553,28 +553,25 @@ def one_gpu(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
     """Host arrays count as a GPU's, with LAPACK for batched routines; which were called."""
     calls: list[tuple[str, int]] = []
 
-    def routine(name: str) -> Callable[[Any, Any], dict[str, Any]]:
-        def call(a: Any, b: Any) -> dict[str, Any]:
-            calls.append((name, len(a)))
-            found = [getattr(lapack, name)(*pair) for pair in zip(a, b, strict=True)]
-            return {vector: np.array([f[vector, 0] for f in found]) for vector, _ in found[0]}
-
-        return call
-
     def column_major(count: int, m: int, n: int, dtype: Any) -> Any:
         return np.empty((count, n, m), dtype).swapaxes(1, 2)
 
-    def column_major_copy(a: Any) -> Any:
-        copied = column_major(*a.shape, a.dtype)
-        copied[...] = a
-        return copied
+    def routine(name: str) -> Callable[[Any, int], Any]:
+        def call(a: Any, columns: int) -> Any:
+            calls.append((name, len(a)))
+            count, m, n = a.shape
+            factors, beside = (column_major(count, m, k, a.dtype) for k in (n, columns))
+            factors[...] = a
+            found = [getattr(lapack, name)(*pair) for pair in zip(factors, beside, strict=True)]
+            vectors = {vector: np.array([f[vector, 0] for f in found]) for vector, _ in found[0]}
+            return factors, beside, vectors
+
+        return call
 
     monkeypatch.setattr(stack_runs, "is_device_array", lambda a: True)
-    monkeypatch.setattr(stack_runs, "column_major", column_major)
-    monkeypatch.setattr(stack_runs, "column_major_copy", column_major_copy)
     monkeypatch.setattr(stack_runs.functions, "out_of_memory", lambda: MemoryError)
-    for name in stack_runs.functions.IN_PLACE:
-        monkeypatch.setitem(stack_runs.functions.IN_PLACE, name, routine(name))
+    for name in stack_runs.functions.FACTORS:
+        monkeypatch.setitem(stack_runs.functions.FACTORS, name, routine(name))
     return calls
 
 
@@ -603,10 +600,10 @@ def test_a_stack_on_a_gpu_is_one_call(one_gpu: list[tuple[str, int]]) -> None:
 def test_a_gpu_without_room_for_a_stack_takes_one_matrix_after_another(
     one_gpu: list[tuple[str, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(a: Any, b: Any) -> None:
+    def full(a: Any, columns: int) -> None:
         raise MemoryError
 
-    monkeypatch.setitem(stack_runs.functions.IN_PLACE, "lu", full)
+    monkeypatch.setitem(stack_runs.functions.FACTORS, "lu", full)
     a = random(30, 6).reshape(5, 6, 6)
     assert np.allclose(hetero_la.det(a), scipy.linalg.det(a))
     assert one_gpu == []

@@ -384,6 +384,40 @@ def test_stacks_of_least_squares_on_a_gpu_with_any_rank() -> None:
         hetero_la.lstsq(cupy.asarray(a * np.nan), cupy.asarray(b))
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_only_nearly_singular_matrices_are_looked_at_alone_on_a_gpu(dtype: str) -> None:
+    cupy = pytest.importorskip("cupy")
+    eps = np.finfo(dtype).eps
+    a = np.stack([np.eye(40, dtype=dtype)] * 4)
+    for i, rcond in enumerate((1, 4 * eps, eps / 100, 100 * eps)):
+        a[i] *= np.geomspace(1, rcond, 40).astype(dtype)
+    given, b = cupy.asarray(a), cupy.ones((4, 40), dtype)[:, :, None]
+    for call in (lambda: solve(given, b), lambda: inv(given),
+                 lambda: solve(given, b, assume_a="pos")):  # fmt: skip
+        with pytest.warns(LinAlgWarning, match="ill-conditioned") as caught:
+            found = host(call())
+        assert len(caught) == 1
+        ones = found.sum(axis=2) * a.diagonal(axis1=1, axis2=2)
+        assert np.allclose(ones, 1, atol=1e-4)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_solutions_of_stacks_on_a_gpu_are_accurate(dtype: str) -> None:
+    """In units of rounding, where few right-hand sides are refined and where many are not."""
+    cupy = pytest.importorskip("cupy")
+    a = stack((5,), 130, 130, dtype)
+    a[1] = np.tril(-np.ones((130, 130)), -1) + np.eye(130)  # whose factors grow
+    a[1, :, -1] = 1
+    a[1] += a[2] / 100
+    for nrhs, limit in ((3, 3), (40, 30)):
+        b = stack((5,), 130, nrhs, dtype, seed=nrhs)
+        x = host(solve(cupy.asarray(a), cupy.asarray(b))).astype(np.complex128)
+        left = np.abs(b - a.astype(np.complex128) @ x).sum(axis=1)
+        size = np.abs(a).sum(axis=1).max(axis=1)[:, None] * np.abs(x).sum(axis=1)
+        assert (left <= limit * size * np.finfo(dtype).eps / 2).all()
+
+
 @pytest.mark.gpu
 def test_uncertain_matrices_on_a_gpu() -> None:
     cupy = pytest.importorskip("cupy")

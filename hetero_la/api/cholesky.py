@@ -10,7 +10,7 @@ from numpy.linalg import LinAlgError
 
 from hetero_la.api.factors import Factors
 from hetero_la.api.host_arrays import Work
-from hetero_la.api.stacks import Uncertain, array_function, over_stacks, unless
+from hetero_la.api.stacks import Uncertain, array_function, failures, over_stacks, unless
 from hetero_la.checks.array_types import Eager, Lazy, LazyCholesky, Numbers, Same, Stored
 from hetero_la.checks.inputs import (
     as_array,
@@ -122,31 +122,42 @@ def _factorization(arguments: dict[str, Any], m: int, n: int) -> Work:
     return Work("cholesky", 0, m * n, known=(("overwrite_a", True),))
 
 
+def _factor_each(a: Any, lower: bool, check_finite: bool, clear: bool, **how: Any) -> Any:
+    """Return the factors of a stack, on request with zeros in their other triangles."""
+    a = as_stack(a, square=True, finite=check_finite and not is_device_array(a))
+    if a is None:
+        return None
+
+    def cleared(part: Stack, place: slice) -> tuple[Any, ...]:
+        zero_upper_triangle(part.factors)
+        return ()
+
+    then = None if is_device_array(a) or not clear else cleared  # a GPU's have them
+    done = run_for_each("cholesky", a if lower else _turned(a), then=then, **how)
+    if done is None:
+        return None
+    factors = done.factors if lower else _turned(done.factors)
+    return unless(failures(done.vectors["info"], check_finite), factors)
+
+
 def _factor_stack(
     a: Any, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True, **how: Any
 ) -> Any:
     """Compute `cho_factor` of a stack."""
-    a = as_stack(a, square=True, finite=check_finite)
-    done = None if a is None else run_for_each("cholesky", a if lower else _turned(a), **how)
-    if done is None:
+    found = _factor_each(a, lower, check_finite, False, **how)
+    if found is None:
         return None
-    factors = done.factors if lower else _turned(done.factors)
-    return unless(done.vectors["info"], (factors, array_module(a).full(len(a), lower)))
+    lowers = array_module(a).full(len(a), lower)
+    if isinstance(found, Uncertain):
+        return found._replace(found=(found.found, lowers))
+    return found, lowers
 
 
 def _cholesky_stack(
     a: Any, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True, **how: Any
 ) -> Any:
     """Compute `cholesky` of a stack."""
-
-    def clear(part: Stack, place: slice) -> tuple[Any, ...]:
-        zero_upper_triangle(part.factors)
-        return ()
-
-    found = _factor_stack(a, lower, False, check_finite, then=clear, **how)
-    if isinstance(found, Uncertain):
-        return found._replace(found=found.found[0])
-    return None if found is None else found[0]
+    return _factor_each(a, lower, check_finite, True, **how)
 
 
 def _turned(a: Any) -> Any:
@@ -408,8 +419,11 @@ def solve_positive_system(a: Any, b: Any, *, lower: bool, **how: Any) -> tuple[A
 def solve_positive_stack(a: Any, b: Any, lower: bool, **how: Any) -> Any:
     """Solve with each matrix of a stack; `b` may be a stack of one, for all matrices."""
     xp, matrices = array_module(a), a if lower else _turned(a)
-    turn = xp.asarray if lower or a.dtype.kind == "f" else xp.conj
-    rhs = xp.broadcast_to(turn(b), (len(a), *b.shape[1:]))
+
+    def turn(x: Any) -> Any:
+        return x if lower or a.dtype.kind == "f" else xp.conj(x)
+
+    rhs = turn(b) if len(b) == len(a) else xp.broadcast_to(turn(b), (len(a), *b.shape[1:]))
 
     if is_device_array(a):
         found = solve_stack_on_gpu("cholesky_and_solve", matrices, rhs, **how)

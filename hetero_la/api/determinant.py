@@ -8,15 +8,20 @@ import numpy as np
 
 from hetero_la.api.host_arrays import Work
 from hetero_la.api.lu import factor_each, factor_without_warning
-from hetero_la.api.stacks import array_function
+from hetero_la.api.stacks import array_function, unless
 from hetero_la.checks.array_types import AnyArray, GpuArray, LazyOrAny, Numbers
-from hetero_la.checks.inputs import as_matrix, is_writable
+from hetero_la.checks.inputs import as_matrix, as_stack, is_writable
 from hetero_la.execution.destination import can_hold_result
-from hetero_la.execution.stack_runs import Stack
+from hetero_la.execution.stack_runs import Stack, solve_stack_on_gpu
 from hetero_la.numerics.range_scaling import column_exponents, times_power_of_two
 from hetero_la.planning.options import RunOptions
 from hetero_la.scheduler.cluster.clients import ClientLike
-from hetero_la.tiles.arrays.transfer import array_module, on_device_of_arrays, to_host
+from hetero_la.tiles.arrays.transfer import (
+    array_module,
+    is_device_array,
+    on_device_of_arrays,
+    to_host,
+)
 from hetero_la.tiles.kernels.gpu_libraries.finite import is_finite
 
 #: How often mantissas can be multiplied in pairs before they may leave the range, and a bound
@@ -42,14 +47,26 @@ def _diagonals(a: Any, check_finite: bool, **how: Any) -> tuple[Any, Any] | None
         piv = part.vectors["ipiv"]
         return part.factors.diagonal(axis1=1, axis2=2), _signs(piv)
 
-    if a.flags.c_contiguous:  # the transpose is copied faster, and has the same determinant
-        a = a.swapaxes(-1, -2)
-    done = factor_each(a, check_finite, square=True, then=pick, keep=False, **how)
+    done = factor_each(_turned(a), check_finite, square=True, then=pick, keep=False, **how)
     return done.found if done and is_finite(done.found[0]) else None
+
+
+def _turned(a: Any) -> Any:
+    """Return the transposes, which are read faster, of row-major matrices of a stack."""
+    return a.swapaxes(-1, -2) if a.flags.c_contiguous else a
+
+
+def _on_gpu(a: Any, **how: Any) -> Any:
+    """Return what `determinants` does of a stack on a GPU."""
+    a = as_stack(a, square=True)
+    return None if a is None else solve_stack_on_gpu("lu_and_determinant", _turned(a), **how)
 
 
 def _det_stack(a: Any, overwrite_a: bool = False, check_finite: bool = True, **how: Any) -> Any:
     """Compute `det` of a stack."""
+    if is_device_array(a):
+        determined = _on_gpu(a, **how)
+        return determined and unless(determined[3], determined[2])
     found = _diagonals(a, check_finite, **how)
     return None if found is None else _dets(*found)
 
@@ -106,8 +123,11 @@ def _dets(diagonals: Any, signs: Any, exponent: int = 0) -> Any:
     return xp.where(diagonals.all(axis=1), dets, 0)  # 0 even if another entry is infinite
 
 
-def _slogdet_stack(a: Any, check_finite: bool = True, **how: Any) -> SlogdetResult | None:
+def _slogdet_stack(a: Any, check_finite: bool = True, **how: Any) -> Any:
     """Compute `slogdet` of a stack."""
+    if is_device_array(a):
+        determined = _on_gpu(a, **how)
+        return determined and unless(determined[3], SlogdetResult(*determined[:2]))
     found = _diagonals(a, check_finite, **how)
     return None if found is None else _slogdets(*found)
 

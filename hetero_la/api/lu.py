@@ -10,7 +10,7 @@ import scipy.linalg
 
 from hetero_la.api.factors import Factors
 from hetero_la.api.host_arrays import Work
-from hetero_la.api.stacks import array_function, over_stacks, unless
+from hetero_la.api.stacks import array_function, failures, over_stacks, unless
 from hetero_la.checks.array_types import Eager, Lazy, LazyLU, Numbers, Same, Stored
 from hetero_la.checks.inputs import (
     as_array,
@@ -34,7 +34,7 @@ from hetero_la.planning.options import Pivoting, RunOptions
 from hetero_la.scheduler.cluster.clients import ClientLike
 from hetero_la.tiles.arrays.transfer import array_module, is_device_array, linalg_module, to_host
 from hetero_la.tiles.kernels.cpu.lapack import lapack_function
-from hetero_la.tiles.kernels.gpu.batched.lu import inverse_orders
+from hetero_la.tiles.kernels.gpu.batched.factors import permutations
 from hetero_la.tiles.kernels.gpu_libraries.finite import require_finite
 from hetero_la.tiles.storage.pivots import inverse_permutations, permutation
 
@@ -113,14 +113,15 @@ def _factor_stack(
     done = factor_each(a, check_finite, pivot=pivot, **how)
     if done is None:
         return None
-    return unless(done.vectors["info"], (done.factors, done.vectors["ipiv"]))
+    failed = failures(done.vectors["info"], check_finite)
+    return unless(failed, (done.factors, done.vectors["ipiv"]))
 
 
 def factor_each(
     a: Any, check_finite: bool, *, pivot: Pivoting = "partial", square: bool = False, **how: Any
 ) -> Stack | None:
-    """Run "lu" on a stack as `run_for_each` does; return None if a matrix is not finite, too."""
-    a = as_stack(a, square=square, finite=check_finite)
+    """Run "lu" on a stack as `run_for_each` does; on the host return None if one is not finite."""
+    a = as_stack(a, square=square, finite=check_finite and not is_device_array(a))
     return None if a is None or pivot != "partial" else run_for_each("lu", a, **how)
 
 
@@ -413,14 +414,16 @@ def lu(
 
 def _lu_stack(
     a: Any, permute_l: bool, overwrite_a: bool, check_finite: bool, p_indices: bool, **how: Any
-) -> tuple[Any, ...] | None:
+) -> Any:
     """Compute `lu` of a stack."""
 
     def unpack(part: Stack, place: slice) -> tuple[Any, ...]:
         return _unpacked(part.factors, part.vectors["ipiv"], permute_l, p_indices)
 
     done = factor_each(a, check_finite, then=unpack, keep=False, **how)
-    return None if done is None else done.found
+    if done is None:
+        return None
+    return unless((to_host(done.vectors["info"]) < 0) & check_finite, done.found)
 
 
 def _unpacked_factorization(arguments: dict[str, Any], m: int, n: int) -> Work:
@@ -445,7 +448,7 @@ def _unpacked(packed: Any, piv: Any, permute_l: bool, p_indices: bool) -> tuple[
     k = min(m, n)
     lower, upper = unit_lower_triangle(packed[:, :, :k]), upper_triangle(packed[:, :k])
     several = is_device_array(piv) and count > 1  # else the host is faster
-    rows = inverse_orders(piv, m) if several else inverse_permutations(piv, m)
+    rows = permutations(piv, m)[1] if several else inverse_permutations(piv, m)
     if permute_l:
         return xp.take_along_axis(lower, rows[:, :, None], 1), upper
     number = m == n == 1  # for which SciPy returns other dtypes

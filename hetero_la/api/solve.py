@@ -108,8 +108,8 @@ def _solve_stack(
 ) -> Any:  # fmt: skip
     """Compute `solve` of a stack."""
     structure = structure_of(assume_a)
-    # On a GPU, X of general matrices tells whether anything is not finite.
-    seen = is_device_array(a) and structure is Structure.GENERAL
+    # On a GPU, what is solved tells whether anything is not finite, where all of A is read.
+    seen = is_device_array(a) and structure in (Structure.GENERAL, Structure.POSITIVE)
     a = as_stack(a, square=True, finite=check_finite and not seen)
     b = as_stack(b, finite=check_finite and not seen)
     if a is None or b is None or a.shape[1] != b.shape[1] or (transposed and a.dtype.kind == "c"):
@@ -429,7 +429,9 @@ def _invert_stack(
     assume_a: InvAssumption = None, lower: bool = False, **how: Any,
 ) -> Any:  # fmt: skip
     """Compute `inv` of a stack."""
-    structure, a = structure_of(assume_a, INV_NAMES), as_stack(a, square=True, finite=check_finite)
+    structure = structure_of(assume_a, INV_NAMES)
+    seen = is_device_array(a) and structure in (Structure.GENERAL, Structure.POSITIVE)
+    a = as_stack(a, square=True, finite=check_finite and not seen)
     if a is None:
         return None
     if structure is Structure.POSITIVE:

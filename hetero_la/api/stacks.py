@@ -45,6 +45,12 @@ def unless(doubts: Any, found: Any) -> Any:
     return Uncertain(found, numbers) if numbers else found
 
 
+def failures(info: Any, check_finite: bool) -> np.ndarray:
+    """Return of which matrices LAPACK's info is not 0; -1 (not finite) only counts on request."""
+    info = to_host(info)
+    return np.asarray(info != 0 if check_finite else info > 0)
+
+
 def array_function(
     together: Callable[..., Any] | None = None, work_of: WorkOf | None = None, *,
     stacks: bool = True, **core: int | str,
@@ -160,11 +166,7 @@ def _for_each(
         refuse_masked(a)
     arrays = {name: a if is_device_array(a) else np.asarray(a) for name, a in given.items()}
     split = {name: _split(a.shape, core[name]) for name, a in arrays.items()}
-    try:
-        batch = np.broadcast_shapes(*(leading for leading, _ in split.values()))
-    except ValueError:
-        shapes = ", ".join(f"{name} of shape {a.shape}" for name, a in arrays.items())
-        raise ValueError(f"shape mismatch: these stacks cannot be paired: {shapes}") from None
+    batch = _common_batch(arrays, [leading for leading, _ in split.values()])
     for name in bound.arguments:
         if name.startswith("overwrite_"):  # broadcast: one matrix may be used several times
             bound.arguments[name] = False
@@ -173,9 +175,7 @@ def _for_each(
         one = {name: _placeholder(a, split[name][1]) for name, a in arrays.items()}
         bound.arguments.update(one)
         return _stack([function(*bound.args, **bound.kwargs)], xp, batch)
-    whole = {
-        name: array_module(a).broadcast_to(a, batch + split[name][1]) for name, a in arrays.items()
-    }
+    whole = {name: _broadcast(a, batch + split[name][1]) for name, a in arrays.items()}
 
     def alone(index: tuple[int, ...]) -> Any:
         bound.arguments.update({name: a[index] for name, a in whole.items()})
@@ -187,7 +187,8 @@ def _for_each(
 
     if together and len({device_index(a) for name, a in arrays.items() if core[name]}) == 1:
         for name, a in whole.items():
-            bound.arguments[name] = a.reshape(math.prod(batch), *split[name][1])
+            one = a if len(batch) == 1 else a.reshape(math.prod(batch), *split[name][1])
+            bound.arguments[name] = one
         found = together(*bound.args, **bound.kwargs)
         if isinstance(found, Uncertain):
             every = list(np.ndindex(batch))
@@ -195,8 +196,21 @@ def _for_each(
                 _put(found.found, number, alone(every[number]))
             found = found.found
         if found is not None:
-            return _with_leading(found, batch)
+            return found if len(batch) == 1 else _with_leading(found, batch)
     return _stack([alone(index) for index in np.ndindex(batch)], xp, batch)
+
+
+def _common_batch(arrays: dict[str, Any], leading: list[tuple[int, ...]]) -> tuple[int, ...]:
+    """Return the leading dimensions that stacks have together; raise ValueError without these."""
+    try:
+        return leading[0] if len(set(leading)) == 1 else np.broadcast_shapes(*leading)
+    except ValueError:
+        shapes = ", ".join(f"{name} of shape {a.shape}" for name, a in arrays.items())
+        raise ValueError(f"shape mismatch: these stacks cannot be paired: {shapes}") from None
+
+
+def _broadcast(a: Any, shape: tuple[int, ...]) -> Any:
+    return a if a.shape == shape else array_module(a).broadcast_to(a, shape)
 
 
 def _put(found: Any, number: int, one: Any) -> None:

@@ -1,4 +1,4 @@
-"""Stacks of matrices: LAPACK for each of them in threads, or batched routines on a GPU."""
+"""Stacks of matrices: LAPACK for each of them in threads, or kernels for all of them on a GPU."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from hetero_la.scheduler.cluster.plugins import blas_bound
 from hetero_la.tiles.arrays.transfer import is_device_array
 from hetero_la.tiles.kernels.cpu.device import copy_on_host, usable_cores
 from hetero_la.tiles.kernels.gpu.batched import functions
-from hetero_la.tiles.kernels.gpu.batched.arrays import column_major, column_major_copy
 
 #: Elements of a matrix from which LAPACK takes longer than threads to hand over the interpreter.
 _LONG_ENOUGH = 80 * 80
@@ -111,15 +110,12 @@ def run_for_each(
 
 
 def _run_on_gpu(name: str, a: Any, columns: int, then: Then | None) -> Stack | None:
-    """Run the batched routine of this name on a stack that is on the current GPU."""
-    if name not in functions.IN_PLACE or not functions.takes(name, a.shape):
+    """Run the routine of this name for all matrices of a stack on the current GPU."""
+    if name not in functions.FACTORS or not functions.takes(name, a.shape):
         return None
-    count, m, _ = a.shape
     try:
-        factors = column_major_copy(a)
-        beside = column_major(count, m, columns, a.dtype)
-        done = Stack(factors, beside, functions.IN_PLACE[name](factors, beside))
-        return done._replace(found=then(done, slice(0, count))) if then else done
+        done = Stack(*functions.FACTORS[name](a, columns))
+        return done._replace(found=then(done, slice(0, len(a)))) if then else done
     except functions.out_of_memory():  # one matrix after another takes less
         return None
 

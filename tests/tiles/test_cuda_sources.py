@@ -25,7 +25,9 @@ def sources_of(dtype: np.dtype) -> Iterator[Source]:
         yield common.source(file, dtype)
     for shape in lu.SHAPES:
         yield lu.leaf_source(shape, shape.columns(dtype), dtype)
-    yield arrays.stacks_source(dtype)
+    for file in ("stacks", "stack_factors"):
+        yield arrays.stacks_source(file, dtype)
+    yield arrays.stacks_source("stack_solutions", dtype, "WIDTH=16")
     yield least_squares.least_squares_source(dtype)
     for resident in (True, False):
         yield lu.tall_source(dtype, resident)

@@ -11,6 +11,8 @@
 
 #pragma once
 
+#include "warp.cuh"
+
 #ifndef PATIENCE  // looks for a word, of half a microsecond each, before it counts as lost
 #define PATIENCE (1u << 25)
 #endif
@@ -40,8 +42,6 @@ struct Exchange<8> {
         bits = (Bits(v.z) << 32) | v.x;
         return v.y == number && v.w == number;
     }
-    static __device__ Bits from_real(double x) { return __double_as_longlong(x); }
-    static __device__ double to_real(Bits x) { return __longlong_as_double(x); }
 };
 
 template <>
@@ -64,30 +64,10 @@ struct Exchange<4> {
         bits = v.x;
         return v.y == number;
     }
-    static __device__ Bits from_real(float x) { return __float_as_uint(x); }
-    static __device__ float to_real(Bits x) { return __uint_as_float(x); }
 };
 
 using Words = Exchange<sizeof(REAL)>;
-using Bits = Words::Bits;
 using Unit = Words::Unit;
-
-__device__ inline unsigned warp_max(unsigned x)
-{
-#if __CUDA_ARCH__ >= 800
-    return __reduce_max_sync(~0u, x);
-#else
-    for (int step = 16; step; step /= 2) x = max(x, __shfl_xor_sync(~0u, x, step));
-    return x;
-#endif
-}
-
-__device__ inline unsigned long long warp_max(unsigned long long x)
-{
-    const unsigned high = warp_max(unsigned(x >> 32));
-    const unsigned low = warp_max(unsigned(x >> 32) == high ? unsigned(x) : 0u);
-    return ((unsigned long long)high << 32) | low;
-}
 
 // Unit lane + 32 n goes to out[n]; all loads are in flight at once.
 template <int N>

@@ -2,6 +2,7 @@
 // -DTHREADS (the most of a block).
 
 #include "scalar.cuh"
+#include "warp.cuh"
 
 // Sweeps from which singular values count as not found: 6 to 12 are usual.
 constexpr int MOST_SWEEPS = 30;

@@ -3,6 +3,7 @@
 // substitute_right holds).  Diagonals that count are real.
 
 #include "scalar.cuh"
+#include "warp.cuh"
 
 // L^-1 times columns held as x, L lower triangular of order w <= 32 SLICES, with ones on
 // its diagonal where UNIT.  A warp solves RHS columns on its own: lane l holds their rows

@@ -2,6 +2,7 @@
 // element (i, j) of A is A[i * down + j * right].  Columns of X, R and F are contiguous.
 
 #include "scalar.cuh"
+#include "warp.cuh"
 
 constexpr int WARPS = 8, TILE = 32;  // blocks are of 32 x 8 threads
 

@@ -16,17 +16,13 @@ constexpr int ROW_UNITS = WORDS + 1;    // a row and its index
 constexpr int ROW_LOADS = (ROW_UNITS + 31) / 32;
 static_assert(WARPS >= 2 && WARPS <= 32, "launch shape");
 
-// The bits of magnitudes order as integers do (NaN above all, so that NaN is
-// chosen and spreads, as it should).  0 is kept for rows that do not compete.
-__device__ inline Bits pivot_key(Scalar x) { return (Words::from_real(pivot_size(x)) << 1) | 1; }
-
 // The warp of the thread that kept the row in shared memory sends it.
 __device__ inline void publish_row(Unit* units, const Scalar* row, int index, unsigned number)
 {
     __syncwarp();
     for (int word = threadIdx.x % 32; word < WORDS; word += 32) {
         const REAL value = reinterpret_cast<const REAL*>(row)[word];
-        Words::put(units + word, Words::from_real(value), number);
+        Words::put(units + word, bits_of(value), number);
     }
     if (threadIdx.x % 32 == 0) Words::put(units + WORDS, index, number);
 }
@@ -40,7 +36,7 @@ __device__ inline int receive_row(const Unit* units, unsigned number, unsigned* 
 #pragma unroll
     for (int n = 0; n < ROW_LOADS; n++) {
         const int word = lane + 32 * n;
-        if (word < WORDS) reinterpret_cast<REAL*>(row)[word] = Words::to_real(words[n]);
+        if (word < WORDS) reinterpret_cast<REAL*>(row)[word] = real_of(words[n]);
     }
     return __shfl_sync(~0u, int(words[WORDS / 32]), WORDS % 32);
 }

@@ -2,6 +2,7 @@
 // All but reflect_leaf take a block for a column, or for a row of a lower triangle.
 
 #include "scalar.cuh"
+#include "warp.cuh"
 
 constexpr int LANES = 32;  // columns of a leaf
 

@@ -44,7 +44,7 @@ __device__ inline void publish(Unit* units, Scalar x, unsigned number)
     const REAL* words = reinterpret_cast<const REAL*>(&x);
 #pragma unroll
     for (int n = 0; n < COMPONENTS; n++) {
-        Words::put(units + lane_id() + 32 * n, Words::from_real(words[n]), number);
+        Words::put(units + lane_id() + 32 * n, bits_of(words[n]), number);
     }
 }
 
@@ -52,7 +52,7 @@ __device__ inline Scalar scalar_of(const Bits* words)
 {
     Scalar x;
 #pragma unroll
-    for (int n = 0; n < COMPONENTS; n++) reinterpret_cast<REAL*>(&x)[n] = Words::to_real(words[n]);
+    for (int n = 0; n < COMPONENTS; n++) reinterpret_cast<REAL*>(&x)[n] = real_of(words[n]);
     return x;
 }
 

@@ -13,11 +13,13 @@ struct __align__(2 * sizeof(REAL)) Scalar {
 __device__ inline Scalar make_scalar(REAL re) { return {re, REAL(0)}; }
 __device__ inline bool is_zero(Scalar x) { return x.re == REAL(0) && x.im == REAL(0); }
 __device__ inline REAL real(Scalar a) { return a.re; }
+__device__ inline REAL imaginary(Scalar a) { return a.im; }
 __device__ inline Scalar conj(Scalar a) { return {a.re, -a.im}; }
 __device__ inline Scalar negative(Scalar a) { return {-a.re, -a.im}; }
 __device__ inline Scalar add(Scalar a, Scalar b) { return {a.re + b.re, a.im + b.im}; }
 __device__ inline Scalar scale(Scalar a, REAL by) { return {a.re * by, a.im * by}; }
 __device__ inline bool is_nan(Scalar x) { return x.re != x.re; }
+__device__ inline bool is_finite(Scalar x) { return isfinite(x.re) && isfinite(x.im); }
 
 // c - a b
 __device__ inline Scalar subtract_product(Scalar a, Scalar b, Scalar c)
@@ -51,11 +53,13 @@ using Scalar = REAL;
 __device__ inline Scalar make_scalar(REAL re) { return re; }
 __device__ inline bool is_zero(Scalar x) { return x == REAL(0); }
 __device__ inline REAL real(Scalar a) { return a; }
+__device__ inline REAL imaginary(Scalar a) { return 0; }
 __device__ inline Scalar conj(Scalar a) { return a; }
 __device__ inline Scalar negative(Scalar a) { return -a; }
 __device__ inline Scalar add(Scalar a, Scalar b) { return a + b; }
 __device__ inline Scalar scale(Scalar a, REAL by) { return a * by; }
 __device__ inline bool is_nan(Scalar x) { return x != x; }
+__device__ inline bool is_finite(Scalar x) { return isfinite(x); }
 __device__ inline Scalar subtract_product(Scalar a, Scalar b, Scalar c) { return fma(-a, b, c); }
 __device__ inline Scalar divide(Scalar a, Scalar b) { return a / b; }
 __device__ inline REAL pivot_size(Scalar x) { return fabs(x); }
@@ -69,10 +73,3 @@ __device__ inline Scalar add_product(Scalar a, Scalar b, Scalar c)
     return subtract_product(negative(a), b, c);
 }
 __device__ inline Scalar multiply(Scalar a, Scalar b) { return add_product(a, b, make_scalar(0)); }
-
-// The sum over a warp, on its lane 0.
-__device__ inline double warp_sum(double x)
-{
-    for (int step = 16; step; step /= 2) x += __shfl_down_sync(~0u, x, step);
-    return x;
-}

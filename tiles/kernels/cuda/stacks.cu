@@ -1,137 +1,163 @@
-// Kernels on stacks of square matrices, a block for each matrix.  Compiled with -DMOST (the
-// largest order).
+// What follows from the factors of small square matrices, a block for each matrix.  Compiled with
+// -DMOST (the largest order) and -DGROUP.
 
-#include "scalar.cuh"
+#include "rows.cuh"
 
-// The larger of two sizes, and NaN if one is NaN.
-__device__ inline double larger(double a, double b) { return b > a || b != b ? b : a; }
-
-// The largest size of a warp, on all its lanes.
-__device__ inline double warp_largest(double x)
+// A vector of 1-norm 1 and of no particular direction: A^-1 v tells the size of A^-1.
+__device__ inline Scalar probe(int i, int n)
 {
-    for (int step = 16; step; step /= 2) x = larger(x, __shfl_xor_sync(~0u, x, step));
-    return x;
+    const REAL size = (REAL(1) + REAL(i) / n) / (REAL(1.5) * n - REAL(0.5));
+    const bool minus = (unsigned(i) * 2654435761u >> 16) & 1;
+    return make_scalar(minus ? -size : size);
 }
 
-// Where sums of moduli lie: along the lines of memory (column-major), across them
-// (row-major), or both, for Hermitian matrices of which a triangle is given.
-enum { ALONG, ACROSS, FROM_BELOW, FROM_ABOVE };
-
-// 1-norms.  `step` elements lie between matrices, `ld` between lines.
-extern "C" __global__ void norms(const Scalar* __restrict__ A, Index step, Index ld, Index order,
-                                 Index kind, double* norm)
+__device__ inline Scalar phase(Scalar x)
 {
-    __shared__ double sums[MOST], of_warp[32];
-    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
-    const int n = int(order);
-    A += blockIdx.x * step;
-    for (int i = threadIdx.x; i < n; i += blockDim.x) sums[i] = 0;
-    __syncthreads();
-    for (int first = 0; first < n; first += 32) {
-        const int p = first + lane;
-        double across = 0;
-        for (int line = warp; line < n; line += warps) {
-            const bool there = kind == FROM_BELOW   ? p >= line
-                               : kind == FROM_ABOVE ? p <= line
-                                                    : true;
-            const double size = there && p < n ? modulus(A[p + line * ld]) : 0;
-            if (kind != ACROSS) {
-                const double along = warp_sum(size);
-                if (lane == 0) atomicAdd(sums + line, along);
-            }
-            if (kind == ACROSS || p != line) across += size;
-        }
-        if (kind != ALONG && p < n) atomicAdd(sums + p, across);
+    const REAL size = REAL(modulus(x));
+    return size == 0 ? make_scalar(1) : scale(x, 1 / size);
+}
+
+// What a block finds of A^-1.
+struct Inverse {
+    const Scalar* factors;
+    int n;
+    Index kind;
+    Group<1>& group;
+    Candidates& candidates;
+    double* of_warp;
+
+    // x <- A^-1 x, or A^-H x; returns its 1-norm, to all threads.
+    __device__ __noinline__ double apply(Scalar& x, bool adjoint) const
+    {
+        Scalar row[1] = {x};
+        solve_with(factors, n, adjoint && kind == PLAIN ? ADJOINT : kind, row, group);
+        x = row[0];
+        return block_sum(modulus(x), of_warp);
     }
-    __syncthreads();
-    double found = 0;
-    for (int i = threadIdx.x; i < n; i += blockDim.x) found = larger(found, sums[i]);
-    found = warp_largest(found);
-    if (lane == 0) of_warp[warp] = found;
-    __syncthreads();
-    if (threadIdx.x > 0) return;
-    for (int i = 1; i < warps; i++) found = larger(found, of_warp[i]);
-    norm[blockIdx.x] = found;
-}
 
-// X = [B v], v of 1-norm 1 and of no particular direction: A^-1 v tells the size of A^-1.
-extern "C" __global__ void right_hand_sides(const Scalar* __restrict__ B, Index step, Index down,
-                                            Index across, Scalar* __restrict__ X, Index order,
-                                            Index nrhs)
-{
-    B += blockIdx.x * step;
-    X += blockIdx.x * order * (nrhs + 1);
-    for (Index n = threadIdx.x; n < order * (nrhs + 1); n += blockDim.x) {
-        const Index i = n % order, c = n / order;
-        const REAL size = (REAL(1) + REAL(i) / order) / (REAL(1.5) * order - REAL(0.5));
-        const bool minus = (unsigned(i) * 2654435761u >> 16) & 1;
-        X[n] = c < nrhs ? B[i * down + c * across] : make_scalar(minus ? -size : size);
+    // Where x is largest, and how large.
+    __device__ int find_largest(Scalar x, double& largest) const
+    {
+        const int row = threadIdx.x;
+        const Bits key = row < n ? magnitude_key(REAL(modulus(x))) : 0;
+        const int where = lowest_of_largest(key, row, candidates);
+        if (row == where) of_warp[0] = modulus(x);
+        __syncthreads();
+        largest = of_warp[0];
+        __syncthreads();
+        return where;
     }
-}
+};
 
-// Z = phases of y = A^-1 v, the last column of X: A^-H Z is largest where columns of A^-1 are.
-extern "C" __global__ void phases(const Scalar* __restrict__ X, Index order, Index nrhs, Scalar* Z)
+// LAPACK's estimate of ||A^-1||_1 (Higham, ACM TOMS 14, 1988), begun with x = A^-1 v, of which
+// `size` is the 1-norm, and with where A^-H phase(x) is largest.
+__device__ inline double inverse_norm(const Inverse& inverse, double size, int where)
 {
-    X += blockIdx.x * order * (nrhs + 1) + order * nrhs;
-    Z += blockIdx.x * order;
-    for (Index i = threadIdx.x; i < order; i += blockDim.x) {
-        const REAL size = REAL(modulus(X[i]));
-        Z[i] = size == 0 ? make_scalar(1) : scale(X[i], 1 / size);
+    const int row = threadIdx.x, n = inverse.n;
+    for (int step = 2; step <= 5; step++) {
+        Scalar x = make_scalar(row == where);
+        const double next = inverse.apply(x, false);
+        if (!(next > size)) break;
+        size = next;
+        x = row < n ? phase(x) : make_scalar(0);
+        inverse.apply(x, true);
+        const int last = where;
+        double largest;
+        where = inverse.find_largest(x, largest);
+        if (where == last) break;
     }
+    const REAL other = 1 + REAL(row) / max(n - 1, 1);
+    Scalar x = make_scalar(row >= n ? REAL(0) : row % 2 ? -other : other);
+    return larger(size, inverse.apply(x, false) / (1.5 * n));
 }
 
-enum { NOT_SOLVED = 1, NOT_REFINED = 2 };
-
-// Set in `verdict`, of zeros, whether a matrix may have a reciprocal condition number below
-// `least`, or anything is not finite; and whether a backward error is above `enough` (without
-// R, none is).  R = B - A X; X and Z are those of `phases`, Z times A^-H.
-extern "C" __global__ void judge(const Scalar* __restrict__ X, const Scalar* __restrict__ R,
-                                 const Scalar* __restrict__ Z, const double* __restrict__ norm,
-                                 const int* __restrict__ info, Index order, Index nrhs,
-                                 double enough, double least, int* verdict)
+// Estimates of reciprocal condition numbers from the 1-norms of A, which are infinite where it is
+// not factored.  Where two solves find that one is at least `sure`, no more are made.
+extern "C" __global__ void __launch_bounds__(MOST, BLOCKS<1>)
+    condition(const Scalar* factors, Index kind, Index order, const double* norm, double sure,
+              double* rcond)
 {
-    const int lane = threadIdx.x % 32;
+    __shared__ Group<1> group;
+    __shared__ Candidates candidates;
+    __shared__ double of_warp[32];
+    const int row = threadIdx.x, n = int(order);
     const double anorm = norm[blockIdx.x];
-    X += blockIdx.x * order * (nrhs + 1);
-    Z += blockIdx.x * order;
-    if (R) R += blockIdx.x * order * nrhs;
-    int found = info[blockIdx.x] ? NOT_SOLVED : 0;
-    for (Index c = threadIdx.x / 32; c <= nrhs; c += blockDim.x / 32) {
-        double size = 0, left = 0, largest = 0;
-        for (Index i = lane; i < order; i += 32) {
-            size += modulus(X[i + c * order]);
-            if (c == nrhs) largest = larger(largest, modulus(Z[i]));
-            else if (R) left += modulus(R[i + c * order]);
-        }
-        size = warp_sum(size);
-        left = warp_sum(left);
-        largest = warp_largest(largest);
-        if (!isfinite(size) || !isfinite(left)) found |= NOT_SOLVED;
-        if (c == nrhs && !(1 / (anorm * larger(size, largest)) >= least)) found |= NOT_SOLVED;
-        if (R && !(left <= enough * (anorm * size))) found |= NOT_REFINED;
+    if (!isfinite(anorm)) {
+        if (row == 0) rcond[blockIdx.x] = 0;
+        return;
     }
-    if (lane == 0 && found) atomicOr(verdict + blockIdx.x, found);
+    const Inverse inverse = {
+        factors + blockIdx.x * order * order, n, kind, group, candidates, of_warp};
+    Scalar x = row < n ? probe(row, n) : make_scalar(0);
+    double size = inverse.apply(x, false), largest;
+    x = row < n ? phase(x) : make_scalar(0);
+    inverse.apply(x, true);
+    const int where = inverse.find_largest(x, largest);
+    if (!(1 / (anorm * larger(size, largest)) >= sure)) size = inverse_norm(inverse, size, where);
+    if (row == 0) rcond[blockIdx.x] = 1 / (anorm * larger(size, largest));
 }
 
-// From the lower triangle L of A = L L^H to L U = A, L with ones on its diagonal.
-extern "C" __global__ void unit_factors(Scalar* A, Index order)
+// A number as a mantissa, of real and imaginary part, and a power of two.
+struct Scaled {
+    double re, im;
+    int power;
+};
+
+__device__ inline Scaled normalized(double re, double im, int power)
 {
-    __shared__ REAL diagonal[MOST];
-    A += blockIdx.x * order * order;
-    for (Index i = threadIdx.x; i < order; i += blockDim.x) diagonal[i] = real(A[i + i * order]);
-    __syncthreads();
-    for (Index n = threadIdx.x; n < order * order; n += blockDim.x) {
-        const Index i = n % order, j = n / order;
-        if (i < j) continue;
-        const Scalar l = A[n];
-        A[j + i * order] = scale(conj(l), diagonal[j]);
-        if (i > j) A[n] = scale(l, 1 / diagonal[j]);
-    }
+    const double size = larger(fabs(re), fabs(im));
+    if (size == 0 || !isfinite(size)) return {re, im, power};
+    const int exponent = ilogb(size) + 1;
+    return {ldexp(re, -exponent), ldexp(im, -exponent), power + exponent};
 }
 
-// Row orders r with A = (L U)[r], from LAPACK's swaps; a thread for each matrix.
-extern "C" __global__ void inverse_orders(const int* __restrict__ ipiv, Index swaps, Index rows,
-                                          Index count, int* perm, Index* orders)
+__device__ inline Scaled product(Scaled a, Scaled b)
+{
+    const double re = a.re * b.re - a.im * b.im, im = a.re * b.im + a.im * b.re;
+    return normalized(re, im, a.power + b.power);
+}
+
+// Signs (or phases) and logarithms of determinants, and these in double precision, from packed LU
+// factors; a warp for each matrix.  `info` becomes -1 where U is not finite.
+extern "C" __global__ void determinants(const Scalar* LU, const int* ipiv, Index order,
+                                        Scalar* sign, REAL* logarithm, double* det, int* info)
+{
+    const int lane = threadIdx.x, n = int(order);
+    LU += blockIdx.x * order * order;
+    ipiv += blockIdx.x * order;
+    Scaled found = {1, 0, 0};
+    bool zero = false, finite = true;
+    for (int i = lane; i < n; i += 32) {
+        const Scalar u = LU[i + i * order];
+        zero |= is_zero(u);
+        finite &= is_finite(u);
+        found = product(found, normalized(real(u), imaginary(u), 0));
+        if (ipiv[i] != i) found = {-found.re, -found.im, found.power};
+    }
+    for (int step = 16; step; step /= 2) {
+        const double re = __shfl_down_sync(~0u, found.re, step);
+        const double im = __shfl_down_sync(~0u, found.im, step);
+        found = product(found, {re, im, __shfl_down_sync(~0u, found.power, step)});
+    }
+    zero = __any_sync(~0u, zero);
+    finite = __all_sync(~0u, finite);
+    if (lane > 0) return;
+    if (zero) found = {0, 0, 0};  // even if another entry is infinite
+    const double size = hypot(found.re, found.im), over = zero ? 0 : 1 / size;
+    reinterpret_cast<REAL*>(sign)[COMPONENTS * blockIdx.x] = REAL(found.re * over);
+    det[COMPONENTS * blockIdx.x] = ldexp(found.re, found.power);
+    if (COMPONENTS == 2) {
+        reinterpret_cast<REAL*>(sign)[2 * blockIdx.x + 1] = REAL(found.im * over);
+        det[2 * blockIdx.x + 1] = ldexp(found.im, found.power);
+    }
+    logarithm[blockIdx.x] = REAL(log(size) + found.power * 0.69314718055994530942);
+    if (!finite) info[blockIdx.x] = -1;
+}
+
+// Row orders with A[perm] = L U and A = (L U)[orders], from LAPACK's swaps; a thread for each
+// matrix.
+extern "C" __global__ void permutations(const int* __restrict__ ipiv, Index swaps, Index rows,
+                                        Index count, int* perm, Index* orders)
 {
     const Index n = Index(blockIdx.x) * blockDim.x + threadIdx.x;
     if (n >= count) return;

@@ -1,1 +1,1 @@
-"""Stacks of small matrices on a GPU, by the batched routines of cuBLAS and cuSOLVER."""
+"""Stacks of small matrices on a GPU, by kernels with a block for each matrix."""

@@ -1,4 +1,4 @@
-"""Stacks on the current GPU and stream: copies, addresses, and calls of kernels and of cuBLAS.
+"""Stacks on the current GPU and stream: copies, and calls of kernels and of cuBLAS.
 
 A stack is an array of shape (count, m, n).  Those made here are column-major: the columns of each
 matrix are contiguous, one after the other.
@@ -16,10 +16,11 @@ from hetero_la.tiles.kernels.gpu.common import ceil_div, source
 from hetero_la.tiles.kernels.gpu.queue import Block, Triple, cublas_handle, gemm_batch
 from hetero_la.tiles.kernels.gpu.sources import Source, module
 
-#: Largest order of matrices for which batched routines are called: beyond it a run for each
-#: matrix fills the GPU, and cuBLAS's batched LU is slow (CuPy calls it up to 256).
+#: Largest order of matrices that are factored together, a thread for each row: beyond it a run for
+#: each matrix fills the GPU.
 MOST = 512
-_THREADS = 256  # of a block that has a matrix
+#: Bytes of a row of a panel, which a thread has in registers, and most columns of a panel.
+_ROW_BYTES, _MOST_COLUMNS = 256, 32
 
 
 class Batch(NamedTuple):
@@ -35,8 +36,10 @@ class Batch(NamedTuple):
 
 
 @functools.cache
-def stacks_source(dtype: np.dtype) -> Source:
-    return Source("stacks", dtype, (f"MOST={MOST}",))
+def stacks_source(file: str, dtype: np.dtype, *defines: str) -> Source:
+    """Return a source of kernels that have a block for each matrix."""
+    group = min(_ROW_BYTES // dtype.itemsize, _MOST_COLUMNS)
+    return Source(file, dtype, (f"MOST={MOST}", f"GROUP={group}", *defines))
 
 
 @functools.cache
@@ -45,9 +48,14 @@ def kernel(name: str, of: Source) -> Any:
     return module(of).get_function(name)
 
 
-def launch(name: str, dtype: np.dtype, count: int, *arguments: Any) -> None:
-    """Enqueue a kernel of stacks.cu with so many blocks; integers are passed as 64-bit ones."""
-    kernel(name, stacks_source(dtype))((count,), (_THREADS,), arguments)
+def threads_of(order: int) -> int:
+    """Return how many threads a block has, one for each row at least."""
+    return 32 * ceil_div(order, 32)
+
+
+def element_strides(a: Array) -> tuple[int, ...]:
+    """Return the elements from one index to the next."""
+    return tuple(stride // a.itemsize for stride in a.strides)
 
 
 def column_major(count: int, m: int, n: int, dtype: Any) -> Array:
@@ -71,7 +79,7 @@ def lines(a: Array) -> tuple[Array, Batch, bool]:
     import cupy
 
     count, m, n = a.shape
-    step, down, across = (stride // a.itemsize for stride in a.strides)
+    step, down, across = element_strides(a)
     if (m == 1 or down == 1) and (n == 1 or across >= m):
         return a, Batch(Block(a.data.ptr, across if n > 1 else m, a.dtype), step, count), True
     if (n == 1 or across == 1) and (m == 1 or down >= n):
@@ -98,14 +106,6 @@ def as_column_major(a: Array) -> Array:
     _, m, n = a.shape
     packed = (m * n * a.itemsize, a.itemsize, m * a.itemsize)
     return a if a.strides == packed else column_major_copy(a)
-
-
-def addresses(a: Array) -> Array:
-    """Return the addresses of the matrices of a stack, on its GPU."""
-    import cupy
-
-    first, step = a.data.ptr, a.strides[0]
-    return cupy.arange(first, first + len(a) * step, step, dtype=np.uintp)
 
 
 def gemm(

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from hetero_la.tiles.kernels.gpu.batched import cholesky, least_squares, lu, qr, solutions
+from hetero_la.tiles.kernels.gpu.batched import factors, least_squares, qr, solutions
 from hetero_la.tiles.kernels.gpu.batched.arrays import MOST
 
-#: Overwrite a column-major stack and the columns beside it, and return vectors.
-IN_PLACE: dict[str, Callable[[Any, Any], dict[str, Any]]] = {
-    "lu": lu.lu,
-    "cholesky": cholesky.cholesky,
+#: Take a stack and a number of columns; return factors, columns beside them, and vectors.
+FACTORS: dict[str, Callable[[Any, int], tuple[Any, Any, dict[str, Any]]]] = {
+    "lu": factors.lu,
+    "cholesky": factors.cholesky,
     "qr": qr.qr,
     "qr_and_q": qr.qr_and_q,
 }
@@ -19,15 +19,16 @@ IN_PLACE: dict[str, Callable[[Any, Any], dict[str, Any]]] = {
 SOLVES: dict[str, Callable[..., Any]] = {
     "lu_and_solve": solutions.solve,
     "lu_and_invert": solutions.inverse,
+    "lu_and_determinant": solutions.determinants,
     "cholesky_and_solve": solutions.solve_positive,
-    "lu_solve": lu.lu_solve,
-    "cho_solve": cholesky.cho_solve,
+    "lu_solve": solutions.lu_solve,
+    "cho_solve": solutions.cho_solve,
     "qr_and_lstsq": least_squares.lstsq,
 }
 
 
 def takes(name: str, shape: tuple[int, ...]) -> bool:
-    """Return whether a stack of this shape is for a batched routine: its matrices are small.
+    """Return whether a stack of this shape is factored together: its matrices are small.
 
     Examples
     --------

@@ -30,27 +30,29 @@ class StackPanel(NamedTuple):
     t: Array
 
 
-def qr(a: Array, b: Array) -> dict[str, Array]:
-    """Overwrite each matrix with its packed factors."""
-    found, panels = factor(a)
-    _pack(a, panels)
-    return found
+def qr(a: Array, columns: int) -> tuple[Array, Array, dict[str, Array]]:
+    """Return packed factors, no columns, and tau and info."""
+    packed = column_major_copy(a)
+    found, panels = factor(packed)
+    _pack(packed, panels)
+    return packed, a[:, :, :0], found
 
 
-def qr_and_q(a: Array, b: Array) -> dict[str, Array]:
-    """Overwrite each matrix with its packed factors, and B with the first columns of Q."""
+def qr_and_q(a: Array, columns: int) -> tuple[Array, Array, dict[str, Array]]:
+    """Return packed factors, the first columns of Q, and tau and info."""
     import cupy
 
-    found, panels = factor(a)
-    (_, m, _), columns = a.shape, b.shape[2]
-    b[...] = cupy.eye(m, columns, dtype=b.dtype)
-    V, Q = batch(a), batch(b)
+    (count, m, _), packed = a.shape, column_major_copy(a)
+    found, panels = factor(packed)
+    q = column_major(count, m, columns, a.dtype)
+    q[...] = cupy.eye(m, columns, dtype=q.dtype)
+    V, Q = batch(packed), batch(q)
     for panel in reversed(panels):
         first = panel.first
         shape = (m - first, columns - first)
         _apply(V.at(first, first), panel, Q.at(first, first), shape, "n")
-    _pack(a, panels)
-    return found
+    _pack(packed, panels)
+    return packed, q, found
 
 
 def factor(a: Array) -> tuple[dict[str, Array], list[StackPanel]]:

@@ -2,57 +2,80 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from hetero_la.tiles.kernels.device import Array
 from hetero_la.tiles.kernels.gpu.batched.arrays import (
-    Batch,
-    batch,
-    column_major,
-    column_major_copy,
-    gemm,
-    launch,
-    lines,
+    as_column_major,
+    kernel,
+    stacks_source,
+    threads_of,
 )
-from hetero_la.tiles.kernels.gpu.batched.cholesky import as_lu, cholesky
-from hetero_la.tiles.kernels.gpu.batched.lu import Factored, factor, invert
+from hetero_la.tiles.kernels.gpu.batched.factors import (
+    Factored,
+    FactorKind,
+    Refinement,
+    factor_cholesky,
+    factor_lu,
+    parts_of,
+    permutations,
+)
 
-# The enumerations of stacks.cu.
-_ALONG, _ACROSS, _FROM_BELOW, _FROM_ABOVE = range(4)
-_NOT_SOLVED, _NOT_REFINED = 1, 2
 #: Solutions, and on the host for each matrix whether they are uncertain.
 Checked = tuple[Array, np.ndarray]
-#: Most steps of refinement.
-_STEPS = 3
-#: A reciprocal condition number is estimated by two solves, which is too large by a small factor at
-#: most; from so many eps on it is sure not to be below eps.
+#: Two solves estimate a reciprocal condition number that is too large by a small factor at most;
+#: from so many eps on it is sure not to be below eps.
 _SURE = 10
 
 
-def norms1(given: Batch, order: int, kind: int) -> Array:
-    """Enqueue the 1-norms of a stack, in double precision."""
-    import cupy
+class _Report:
+    """What is found of the matrices on the GPU, in one array, which the host reads at once.
 
-    norms = cupy.empty(given.matrices, np.float64)
-    launch(
-        "norms", given.block.dtype, given.matrices,
-        given.block.pointer, given.step, given.block.ld, order, kind, norms.data.ptr,
-    )  # fmt: skip
-    return norms
+    Attributes
+    ----------
+    norms, rconds, sizes : int
+        Addresses: of 1-norms, infinite for a matrix that is not factored; of estimates of
+        reciprocal condition numbers; of norms of X, for each part of its columns.
+    """
+
+    def __init__(self, count: int, nrhs: int) -> None:
+        import cupy
+
+        self._array = cupy.empty((2 + parts_of(nrhs), count), np.float64)
+        first, row = self._array.data.ptr, 8 * count
+        self.norms, self.rconds, self.sizes = first, first + row, first + 2 * row
+
+    def estimate(self, factors: Array, kind: FactorKind) -> None:
+        """Enqueue the estimates of condition numbers."""
+        (count, n, _), sure = factors.shape, _SURE * float(np.finfo(factors.dtype).eps)
+        kernel("condition", stacks_source("stacks", factors.dtype))(
+            (count,), (threads_of(n),),
+            (factors.data.ptr, int(kind), n, self.norms, sure, self.rconds),
+        )  # fmt: skip
+
+    def read(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Wait; return norms, reciprocal condition numbers and norms of X."""
+        norms, rconds, *sizes = self._array.get()
+        return norms, rconds, np.max(sizes, axis=0)
+
+    def doubts(self, dtype: np.dtype) -> np.ndarray:
+        """Wait; return which matrices are nearly singular, or have an X that is not finite."""
+        _, rconds, sizes = self.read()
+        return ~((rconds >= np.finfo(dtype).eps) & (sizes < np.inf))
 
 
 def solve(a: Array, b: Array, enough: float) -> Checked:
-    """Solve with general matrices, and refine until backward errors are at most `enough`.
+    """Solve with general matrices, and refine where backward errors are above `enough`.
 
     Also returns for each matrix whether X is not certain: whether the matrix may be singular to
     working precision, or anything is not finite.
     """
-    a, given, by_columns = lines(a)
-    norms = norms1(given, a.shape[1], _ALONG if by_columns else _ACROSS)
-    found = factor(column_major_copy(a))
-    return _checked(found, norms, b, (given, "n" if by_columns else "t"), enough)
+    report = _Report(len(a), b.shape[2])
+    found = factor_lu(a, norms=report.norms)
+    report.estimate(found.factors, FactorKind.LU)
+    refined = Refinement(a, report.norms, enough)
+    x = found.solve(b, FactorKind.LU, sizes=report.sizes, refined=refined)
+    return x, report.doubts(a.dtype)
 
 
 def solve_positive(a: Array, b: Array) -> Checked:
@@ -60,57 +83,52 @@ def solve_positive(a: Array, b: Array) -> Checked:
 
     X is uncertain where that of `solve` is, and where a matrix is not definite.
     """
-    a, given, by_columns = lines(a)
-    norms = norms1(given, a.shape[1], _FROM_BELOW if by_columns else _FROM_ABOVE)
-    factors = column_major_copy(a)
-    info = cholesky(factors, b)["info"]
-    return _checked(as_lu(factors, info), norms, b, None, 0.0)
+    report = _Report(len(a), b.shape[2])
+    found = factor_cholesky(a, norms=report.norms)
+    report.estimate(found.factors, FactorKind.CHOLESKY)
+    x = found.solve(b, FactorKind.CHOLESKY, sizes=report.sizes)
+    return x, report.doubts(a.dtype)
 
 
 def inverse(a: Array) -> Checked:
     """Invert general matrices, as `solve` solves with them."""
-    a, given, by_columns = lines(a)
-    norms = norms1(given, a.shape[1], _ALONG if by_columns else _ACROSS)
-    x, info = invert(a)
-    conditions = norms * norms1(batch(x), a.shape[1], _ALONG) * float(np.finfo(a.dtype).eps)
-    return x, ~((conditions <= 1) & (info == 0)).get()
+    report = _Report(len(a), a.shape[1])
+    x = factor_lu(a, norms=report.norms).solve(None, FactorKind.LU, sizes=report.sizes)
+    norms, _, sizes = report.read()
+    with np.errstate(all="ignore"):  # what overflows is too large
+        return x, ~(norms * sizes * np.finfo(a.dtype).eps <= 1)
 
 
-def _checked(
-    found: Factored, norms: Array, b: Array, matrix: tuple[Batch, str] | None, enough: float
-) -> Checked:
-    """Solve, and look at conditions and, if the matrix is given, at backward errors."""
+def determinants(a: Array) -> tuple[Array, Array, Array, np.ndarray]:
+    """Return signs, logarithms and determinants of matrices.
+
+    The latter are in double precision.  Also returns, on the host, for each matrix whether it or
+    its factor U is not finite.
+    """
     import cupy
 
-    count, n, nrhs = b.shape
-    x, z = column_major(count, n, nrhs + 1, b.dtype), column_major(count, n, 1, b.dtype)
-    solutions = x[:, :, :nrhs]
-    strides = (stride // b.itemsize for stride in b.strides)
-    launch("right_hand_sides", b.dtype, count, b.data.ptr, *strides, x.data.ptr, n, nrhs)
-    found.solve(x)
-    launch("phases", b.dtype, count, x.data.ptr, n, nrhs, z.data.ptr)
-    found.solve(z, trans=2)
-    least = _SURE * float(np.finfo(b.dtype).eps)
-    for step in range(_STEPS + 1):
-        r = _residuals(*matrix, solutions, b) if matrix else None
-        verdict = cupy.zeros(count, np.int32)
-        launch(
-            "judge", b.dtype, count, x.data.ptr, 0 if r is None else r.data.ptr, z.data.ptr,
-            norms.data.ptr, found.info.data.ptr, n, nrhs, enough, least, verdict.data.ptr,
-        )  # fmt: skip
-        verdicts = verdict.get()  # waits
-        uncertain = verdicts & _NOT_SOLVED != 0
-        if step == _STEPS or not (verdicts[~uncertain] & _NOT_REFINED).any():
-            break
-        found.solve(r)
-        solutions += r
-    return solutions, uncertain
+    (count, n, _), dtype = a.shape, a.dtype
+    ipiv, info = cupy.empty((count, n), np.int32), cupy.empty(count, np.int32)
+    factors = factor_lu(a, ipiv=ipiv.data.ptr, info=info.data.ptr).factors
+    signs = cupy.empty(count, dtype)
+    logarithms = cupy.empty(count, dtype.char.lower())
+    dets = cupy.empty(count, np.complex128 if dtype.kind == "c" else np.float64)
+    kernel("determinants", stacks_source("stacks", dtype))(
+        (count,), (32,),
+        (
+            factors.data.ptr, ipiv.data.ptr, n, signs.data.ptr, logarithms.data.ptr,
+            dets.data.ptr, info.data.ptr,
+        ),
+    )  # fmt: skip
+    return signs, logarithms, dets, info.get() < 0
 
 
-def _residuals(given: Batch, trans: str, x: Array, b: Array) -> Any:
-    """Return B - A X, A the matrices that are given or their transposes."""
-    count, n, nrhs = b.shape
-    r = column_major(count, n, nrhs, b.dtype)
-    r[...] = b
-    gemm(-1, given, batch(x)._replace(step=n * (nrhs + 1)), 1, batch(r), (n, nrhs, n), trans + "n")
-    return r
+def lu_solve(lu: Array, piv: Array, b: Array, trans: int) -> Array:
+    """Solve from factors and 0-based interchanges, as LAPACK's ``xGETRS``."""
+    perm, _ = permutations(piv, lu.shape[1])
+    return Factored(as_column_major(lu), perm).solve(b, FactorKind(trans))
+
+
+def cho_solve(c: Array, b: Array) -> Array:
+    """Solve from factors in the lower triangles, as LAPACK's ``xPOTRS``."""
+    return Factored(as_column_major(c)).solve(b, FactorKind.CHOLESKY)

@@ -1,0 +1,140 @@
+// Solutions with the factors of small square matrices, a block for some columns of a matrix, a
+// thread for each row.  Compiled with -DMOST (the largest order), -DGROUP and -DWIDTH.
+
+#include "rows.cuh"
+
+constexpr int STEPS = 3;  // most steps of refinement
+
+// A matrix of a stack in any memory order; no `first` stands for the identity.
+struct Given {
+    const Scalar* first;
+    Index down, across;
+
+    __device__ const Scalar* row(int i) const { return first + i * down; }
+    __device__ Scalar operator()(int i, Index j) const
+    {
+        return first ? first[i * down + j * across] : make_scalar(i == j);
+    }
+};
+
+// What a block has of a system: some columns, and of each the thread's row.
+struct System {
+    Given A, B;
+    Scalar* X;    // this thread's row of the first column
+    int n, row;   // the row of A and B that the interchanges have brought here; -1 for none
+    Index from;   // the first column of B
+    int columns;  // how many there are
+
+    __device__ bool has(int c) const { return row >= 0 && c < columns; }
+    __device__ Scalar& x(int c) const { return X[c * Index(n)]; }
+};
+
+struct Sums {
+    double size[WIDTH], left[WIDTH];  // sums of moduli of columns of X, and of B - A X
+};
+
+// x <- this thread's row of B
+__device__ inline void load(Scalar (&x)[WIDTH], const System& of)
+{
+#pragma unroll
+    for (int c = 0; c < WIDTH; c++) {
+        x[c] = of.has(c) ? of.B(of.row, of.from + c) : make_scalar(0);
+    }
+}
+
+// r <- r - A X
+__device__ inline void subtract_product_with(Scalar (&r)[WIDTH], const System& of, Group<WIDTH>& s)
+{
+    for (int first = 0; first < of.n; first += GROUP) {
+        const int at = int(threadIdx.x) - first, count = min(GROUP, of.n - first);
+        if (0 <= at && at < count) {
+#pragma unroll
+            for (int c = 0; c < WIDTH; c++) s.rows[at][c] = of.has(c) ? of.x(c) : make_scalar(0);
+        }
+        __syncthreads();
+        if (of.row >= 0) {
+            const Line line = {of.A.row(of.row), of.A.across, false};
+            subtract_rows(r, s, line.from(first), count);
+        }
+        __syncthreads();
+    }
+}
+
+// Add up the moduli of columns of X, and of r.
+__device__ inline void add_up(const Scalar (&r)[WIDTH], const System& of, Sums& s)
+{
+    for (int c = threadIdx.x; c < WIDTH; c += blockDim.x) s.size[c] = s.left[c] = 0;
+    __syncthreads();
+#pragma unroll
+    for (int c = 0; c < WIDTH; c++) {
+        const double size = warp_sum(of.has(c) ? modulus(of.x(c)) : 0);
+        const double left = warp_sum(modulus(r[c]));
+        if (threadIdx.x % 32 == 0) {
+            atomicAdd(s.size + c, size);
+            atomicAdd(s.left + c, left);
+        }
+    }
+    __syncthreads();
+}
+
+// The largest of the columns' backward errors.
+__device__ inline double backward_error(const Sums& s, double anorm)
+{
+    double error = 0;
+    for (int c = 0; c < WIDTH; c++) {
+        error = larger(error, s.left[c] == 0 ? 0 : s.left[c] / (anorm * s.size[c]));
+    }
+    return error;
+}
+
+// Solve from packed factors with right-hand sides B, or the identity; X is column-major.  Row i of
+// P A is row perm[i] of A; without `perm`, nothing was interchanged.  With A and its 1-norms, X of
+// LU factors is refined while its backward error is above `enough` and halves, as LAPACK does.
+// `size`, one row for each part of the columns, gets the largest 1-norm of these in X.
+extern "C" __global__ void __launch_bounds__(MOST, BLOCKS<WIDTH>)
+    solve(const Scalar* factors, Index kind, Index order, const int* perm,  //
+          const Scalar* B, Index bstep, Index bdown, Index bacross, Index nrhs, Scalar* X,
+          const Scalar* A, Index astep, Index adown, Index aacross, const double* norm,
+          double enough, double* size)
+{
+    __shared__ Group<WIDTH> group;
+    __shared__ Sums sums;
+    const Index parts = (nrhs + WIDTH - 1) / WIDTH, matrix = blockIdx.x / parts;
+    const Index part = blockIdx.x % parts;
+    const int n = int(order), row = threadIdx.x;
+    const bool turned = kind == TRANSPOSED || kind == ADJOINT;
+    const int moved = row >= n ? -1 : perm ? perm[matrix * n + row] : row;
+    System of;
+    of.A = {A ? A + matrix * astep : A, adown, aacross};
+    of.B = {B ? B + matrix * bstep : B, bdown, bacross};
+    of.n = n;
+    of.row = turned && row < n ? row : moved;
+    of.from = part * WIDTH;
+    of.columns = int(min(Index(WIDTH), nrhs - of.from));
+    of.X = X + (matrix * nrhs + of.from) * n + (turned ? moved : row);
+    Scalar x[WIDTH];
+    double previous = 0;
+    for (int step = 0; step <= STEPS; step++) {
+        load(x, of);
+        if (step > 0) {
+            subtract_product_with(x, of, group);
+            add_up(x, of, sums);
+            const double error = backward_error(sums, norm[matrix]);
+            if (!(error > enough && (step == 1 || error < previous / 2))) break;
+            previous = error;
+        }
+        solve_with(factors + matrix * order * order, n, kind, x, group);
+#pragma unroll
+        for (int c = 0; c < WIDTH; c++) {
+            if (of.has(c)) of.x(c) = step ? add(of.x(c), x[c]) : x[c];
+        }
+        if (!A) break;
+    }
+    if (!size) return;
+    __syncthreads();
+    add_up(x, of, sums);
+    double largest = 0;
+    for (int c = 0; c < WIDTH; c++) largest = larger(largest, sums.size[c]);
+    const Index matrices = gridDim.x / parts;
+    if (row == 0) size[part * matrices + matrix] = largest;
+}
