@@ -16,6 +16,8 @@ from hetero_la.scheduler.graph.task_graph import TaskGraph
 from hetero_la.scheduler.graph.tasks import Region
 from hetero_la.scheduler.program.messages import MessageKey
 from hetero_la.scheduler.program.own_columns import OwnColumns
+from hetero_la.tiles.arrays.counted import counted
+from hetero_la.tiles.arrays.displayed import one_line
 from hetero_la.tiles.kernels.device import Queue
 from hetero_la.tiles.kernels.spec import SPECS
 
@@ -230,7 +232,7 @@ class SaveRegion(CopyRegion):
 Kind = TypeVar("Kind", bound=Instruction)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class Program:
     """Instructions of one worker.
 
@@ -257,6 +259,13 @@ class Program:
     slots: int = 0
     values: dict[tuple[str, int], tuple[tuple[int, ...], Any]] = field(default_factory=dict)
     results: frozenset[str] = frozenset()
+
+    def __repr__(self) -> str:
+        columns, instructions = len(self.columns), len(self.instructions)
+        return one_line(
+            "Program", f"worker {self.worker}", counted(columns, "tile column"),
+            counted(instructions, "instruction"),
+        )  # fmt: skip
 
     def select(self, kind: type[Kind]) -> list[Kind]:
         """Return the instructions of one kind."""
