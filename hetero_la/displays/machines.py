@@ -69,8 +69,7 @@ def _(profile: Profile) -> str:
     ]  # fmt: skip
     tuned = Table(("tuned", "dtype", "workers", "nb", "look-ahead", "took"), tunings)
     head = ("device", "dtype", "products", "kernels", "spread", "used by plans")
-    tables = [Table(head, devices), _links(profile.links), tuned]
-    return html("Profile of a machine", facts, *(table for table in tables if table.rows))
+    return html("Profile of a machine", facts, Table(head, devices), _links(profile.links), tuned)
 
 
 def _dask_text(costs: DaskCosts) -> str:

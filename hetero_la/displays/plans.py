@@ -37,7 +37,8 @@ def _(plan: Plan) -> str:
     run = plan.simulate()
     rows = [
         (
-            worker.name, worker.role, str(len(program.columns)), str(len(program.instructions)),
+            f"{worker.name}: {worker.role}", str(len(program.columns)),
+            str(len(program.instructions)),
             in_bytes(int(run.peak_bytes[at])), format_seconds(float(run.computing[at])),
             format_seconds(float(run.idle[at])),
         )
@@ -45,10 +46,10 @@ def _(plan: Plan) -> str:
     ]  # fmt: skip
     routes = [(name, format_seconds(seconds)) for name, seconds in routes_seconds(plan).items()]
     facts = dict([("predicted", predicted_text(plan, run)), *plan_facts(plan, run)])
-    head = ("worker", "", "tile columns", "instructions", "memory", "computes", "idle")
+    head = ("worker", "tile columns", "instructions", "memory", "computes", "idle")
     return html(
         f"Plan: {plan.title}", facts, Table(head, rows),
-        *[Table(("route", "estimated"), routes)] * bool(routes),
+        Table(("route", "estimated"), routes),
         *_timeline(plan, run),
     )  # fmt: skip
 
@@ -59,11 +60,11 @@ def _timeline(plan: Plan, run: Simulation) -> list[Scene]:
 
 @display.register
 def _(graph: TaskGraph) -> str:
-    placement, layout = [0] * len(graph), graph.layout
-    tiles = f"{layout.mt} x {layout.nt} tiles of {layout.nb_text}"
-    title = f"Graph on {tiles}, with nominal times of one core"
+    layout = graph.layout
+    title = f"Graph of {layout.mt} x {layout.nt} tiles, with nominal times of one core"
     if not 0 < len(graph) <= _MOST_TASKS:
-        return _graph(title, counted(len(graph), "task"))
+        return html(title, {"graph": counted(len(graph), "task")})
+    placement = [0] * len(graph)
     seconds = graph_seconds(graph, placement, MachineModel((CORE,)), np.float64)
     return _drawn(PlacedGraph(graph, placement, ["any worker"], seconds, title))
 
@@ -71,17 +72,13 @@ def _(graph: TaskGraph) -> str:
 @display.register
 def _(graph: PlannedGraph) -> str:
     if not 0 < len(graph) <= _MOST_TASKS:
-        return _graph(f"Graph: {graph.decided.title}", counted(len(graph), "task"))
+        return html(f"Graph: {graph.decided.title}", {"graph": counted(len(graph), "task")})
     return _drawn(graph.placed())
 
 
 @display.register
 def _drawn(placed: PlacedGraph) -> str:
-    return _graph(placed.title, placed.summary, draw_graph(placed))
-
-
-def _graph(title: str, tasks: str, *pictures: Scene) -> str:
-    return html(title, {"graph": tasks}, *pictures)
+    return html("Graph", {}, draw_graph(placed))
 
 
 @display.register

@@ -89,14 +89,14 @@ def _error_text(factors: Factors[Any, Any]) -> str:
         return "there is a zero on the diagonal: the matrix is singular"
     error = float(np.finfo(factors.dtype).eps) / ratio
     return (
-        f"the diagonal lets expect a reciprocal condition of at most {ratio:.1g}, "
-        f"and in solutions a relative error of {error:.1g} or more"
+        f"by the diagonal, rcond is about {ratio:.1g} at most, and the relative error of a "
+        f"solution about {error:.1g} at least"
     )
 
 
 @display.register
 def _(run: TracedRun) -> str:
-    return html(f"Timeline: {run.plan.title}", {}, *_timelines([run]), _parts(run))
+    return html("Timeline", {}, *_timelines([run]), _parts(run))
 
 
 @display.register

@@ -39,12 +39,15 @@ class TracedRun:
         Times before its first task and after its last one, in seconds of `time.perf_counter`.
     workers : list of WorkerTrace
         Trace of each worker, in the plan's order.
+    predicted : bool
+        Whether they are of a simulation.
     """
 
     plan: Plan
     began: float
     ended: float
     workers: list[WorkerTrace]
+    predicted: bool = False
 
     _repr_html_ = as_html
 
@@ -91,12 +94,14 @@ class TracedRun:
 
 def predicted_run(plan: Plan, run: Simulation) -> TracedRun:
     """Return the timeline that a simulation of a plan predicts, as if it had been recorded."""
-    whole = np.array([[0.0, run.makespan]])
-    workers = [
-        WorkerTrace(issued, np.column_stack(spans), whole)
-        for issued, *spans in zip(run.issued, run.start, run.stop, strict=True)
-    ]
-    return TracedRun(plan, 0.0, run.makespan, workers)
+    begun = min((float(times.min()) for times in run.start if len(times)), default=0.0)
+    workers = []
+    for issued, start, stop in zip(run.issued, run.start, run.stop, strict=True):
+        # The thread reaches an instruction when it has enqueued the one before.
+        reached = np.concatenate([[begun], issued])[: len(issued)]
+        window = np.array([[begun, max(begun, stop.max(initial=0.0))]])
+        workers.append(WorkerTrace(reached, np.column_stack([start, stop]), window))
+    return TracedRun(plan, 0.0, run.makespan, workers, predicted=True)
 
 
 def recording() -> bool:

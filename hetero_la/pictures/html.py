@@ -16,14 +16,17 @@ from hetero_la.pictures.svg import svg
 #: Most rows of a table: who wants more has the object.
 MOST_ROWS = 64
 
+#: Two classes in a selector, so that JupyterLab's own rules for tables do not win.
 _STYLE = """<style>
 .hetero-la { font-size: 13px; line-height: 1.4; }
-.hetero-la div { overflow: auto; max-height: 40em; margin: 0.4em 0; }
+.hetero-la div { overflow: auto; max-height: 44em; margin: 0.4em 0; }
 .hetero-la table { border-collapse: collapse; margin: 0; font-size: inherit; }
-.hetero-la tr, .hetero-la th, .hetero-la td { background: none; border: 0; }
-.hetero-la th, .hetero-la td { padding: 1px 1.2em 1px 0; text-align: left; vertical-align: top; }
-.hetero-la th { font-weight: normal; opacity: 0.7; white-space: nowrap; }
-.hetero-la .figures th + th, .hetero-la .figures td + td { text-align: right; white-space: nowrap; }
+.hetero-la table :is(tr, th, td) { border: 0; }
+.hetero-la .facts :is(th, td), .hetero-la .figures :is(th, td) {
+  padding: 1px 1.2em 1px 0; text-align: left; vertical-align: top; line-height: inherit; }
+.hetero-la .facts th, .hetero-la .figures th {
+  font-weight: normal; opacity: 0.7; white-space: nowrap; }
+.hetero-la .figures :is(th + th, td + td) { text-align: right; white-space: nowrap; }
 .hetero-la svg { max-width: 100%; min-width: 640px; height: auto; }
 </style>"""
 
@@ -45,14 +48,15 @@ def html(title: str, facts: Mapping[str, str], *parts: Table | Scene) -> str:
     facts : mapping of str to str
         Names of facts, with or without a colon, and texts; empty ones are left out.
     *parts : Table or Scene
-        What follows them.  Of a long table the first `MOST_ROWS` rows are shown.
+        What follows them; tables without rows are left out.  Of a long table the first
+        `MOST_ROWS` rows are shown.
 
     Examples
     --------
     >>> print(html("Timing", {"took": "5 ms < 1 s", "losses": ""}).partition("</style>")[2])
     <BLANKLINE>
     <b>Timing</b>
-    <div><table>
+    <div><table class="facts">
     <tr><th>took</th><td>5 ms &lt; 1 s</td></tr>
     </table></div>
     </div>
@@ -62,8 +66,9 @@ def html(title: str, facts: Mapping[str, str], *parts: Table | Scene) -> str:
         for name, text in facts.items()
         if text
     ]
-    known = ["<div><table>", *rows, "</table></div>"] if rows else []
-    body = [_table(part) if isinstance(part, Table) else _picture(part) for part in parts]
+    known = ['<div><table class="facts">', *rows, "</table></div>"] if rows else []
+    shown = (part for part in parts if isinstance(part, Scene) or part.rows)
+    body = [_picture(part) if isinstance(part, Scene) else _table(part) for part in shown]
     head = ['<div class="hetero-la">', _STYLE, f"<b>{escape(title)}</b>"]
     return "\n".join([*head, *known, *body, "</div>"])
 

@@ -25,6 +25,8 @@ _WIDTH = 1080.0  # of the longest run
 _BAR, _ROW = 16.0, 20.0
 #: Width in pixels below which adjacent boxes are merged; smaller on a page, which can be zoomed.
 _FINEST, _FINEST_OF_PAGE, _FINEST_OF_NOTEBOOK = 0.4, 0.15, 3.0
+#: Workers that are drawn as finely as that in a notebook; of more, all are drawn more coarsely.
+_FINE_WORKERS = 8
 _MOST_ARROWS = 120
 _PARTS = -1  # key of the row with the parts of a worker's time
 #: Colours of the parts of a worker's time, which, except that of copies, no kernel has.
@@ -93,7 +95,8 @@ def draw_small(runs: Sequence[TracedRun]) -> Scene:
 
     A picture of 100,000 calls would be as large as all else in the notebook.
     """
-    return _charts(runs, _FINEST_OF_NOTEBOOK)[0]
+    workers = sum(len(run.workers) for run in runs)
+    return _charts(runs, _FINEST_OF_NOTEBOOK * max(workers / _FINE_WORKERS, 1.0))[0]
 
 
 def _charts(
@@ -141,7 +144,8 @@ class _Chart:
         self.row: dict[tuple[int, int], float] = {}
         layout = run.plan.layout
         text = f"{run.plan.routine} of a {layout.m} x {layout.n} matrix, nb = {layout.nb_text}"
-        at = heading(scene, 16, text, [f"{format_seconds(run.seconds)} in all"], top)
+        spent = f"{format_seconds(run.seconds)} in all{', predicted' if run.predicted else ''}"
+        at = heading(scene, 16, text, [spent], top)
         self.top, y = at, at + 6
         for worker in range(len(run.workers)):
             y = self._worker(worker, y)
@@ -206,7 +210,7 @@ class _Chart:
         if not self.calls and len(merged) > _WIDTH / self.finest:
             merged = _dominant(merged, self.finest)
         for box in merged:
-            wide = max(box.right - box.left, self.finest)
+            wide = max(box.right - box.left, min(self.finest, _FINEST))
             self.scene.add(Rect(box.left, y, wide, high, box.colour, tip=box.tip, link=box.link))
 
     def _parts(self, parts: dict[str, float], y: float) -> None:
