@@ -25,7 +25,7 @@ from hetero_la.tiles.kernels.spec import SPECS
 _LAST = 2**31
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class Instruction:
     """One entry of a program; each kind of instruction is a subclass.
 
@@ -59,6 +59,9 @@ class Instruction:
     takes: tuple[MessageKey, ...] = ()
     urgency: int = 0
 
+    def __repr__(self) -> str:
+        return one_line(type(self).__name__, self.label)
+
     @property
     def name(self) -> str:
         """Its kernel, or else its kind."""
@@ -70,7 +73,7 @@ class Instruction:
         return f"{self.name} step {self.step}"
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class CallKernel(Instruction):
     """Run a kernel.
 
@@ -168,7 +171,7 @@ class CallKernel(Instruction):
         return found
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class SendMessage(Instruction):
     """Offer a message to its consumers."""
 
@@ -176,7 +179,7 @@ class SendMessage(Instruction):
     message: MessageKey
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class ReceiveMessage(Instruction):
     """Take a message.
 
@@ -196,7 +199,7 @@ class ReceiveMessage(Instruction):
     private: bool = False
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class CopyRegion(Instruction):
     """Copy a region between the worker and the host."""
 
@@ -208,21 +211,21 @@ class CopyRegion(Instruction):
         return f"{self.op} step {self.step} column {self.region.index}"
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class LoadColumn(CopyRegion):
     """Copy a tile column from the user's array to the shard."""
 
     op = "load"
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class StoreRows(CopyRegion):
     """Copy rows of a tile column from the shard to the user's array."""
 
     op = "store"
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class SaveRegion(CopyRegion):
     """Copy a tile column or a per-step value to the host, for a checkpoint."""
 
