@@ -74,6 +74,7 @@ def shown() -> Iterator[dict[str, Any]]:
             "candidate": Candidate((64,) * 9 + (32,), 1, 0.01, 128),
             "singular": singular,
             "nan": hetero_la.lu_factor(np.full((3, 3), np.nan), check_finite=False),
+            "without pivoting": hetero_la.lu_factor(SPD, pivot="none"),
             "empty": hetero_la.lu_factor(np.zeros((0, 0))),
             "empty plan": hetero_la.plan("lu", (0, 0)),
             "empty graph": hetero_la.plan("lu", (0, 0)).graph,
@@ -160,7 +161,8 @@ def test_what_pictures_tell_better_is_drawn(shown: dict[str, Any], name: str) ->
     ("name", "said"),
     [
         ("lu", "rcond is about"), ("lu", "also held by 2 virtual GPUs"), ("qr", "5 by householder"),
-        ("singular", "1: pivot 1 is zero"), ("plan", "critical path: "), ("plan", "predicted"),
+        ("singular", "1: pivot 1 is zero"), ("without pivoting", "growth"),
+        ("plan", "critical path: "), ("plan", "predicted"),
         ("profile", "a &lt;fast&gt; &amp; old one"), ("huge plan", "print(plan) simulates"),
         ("options", "cpu"), ("comparison", "gpu0 idle"), ("forecast", "longest chain of waits"),
         ("empty plan", "0 tasks"), ("lazy lu", "persist() keeps them"),

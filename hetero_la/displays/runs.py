@@ -8,6 +8,7 @@ import numpy as np
 
 from hetero_la.api.cholesky import CholeskyFactors
 from hetero_la.api.factors import Factors
+from hetero_la.api.lu import LUFactors
 from hetero_la.api.trace import Trace
 from hetero_la.execution.comparison import Comparison
 from hetero_la.execution.report import Report, Timing
@@ -69,11 +70,19 @@ def _(factors: Factors) -> str:
     facts = {
         "where": f"on {factors.place}",
         "info": f"{factors.info}: pivot {factors.info} is zero" if factors.info else "",
+        "growth": _growth_text(factors) if isinstance(factors, LUFactors) else "",
         "error": _error_text(factors),
     }
     facts |= _timing_facts(factors.plan, factors.timing)
     title = f"{type(factors).__name__}: {m} x {n} {factors.dtype.name}"
     return html(title, facts, _workers(factors.timing))
+
+
+def _growth_text(factors: LUFactors[Any]) -> str:
+    if factors.growth is None:
+        return ""
+    error = max(factors.shape) * float(np.finfo(factors.dtype).eps) * factors.growth
+    return f"{factors.growth:.3g} without pivoting, so the backward error is about {error:.1g}"
 
 
 def _error_text(factors: Factors[Any, Any]) -> str:
