@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
@@ -26,6 +27,7 @@ from hetero_la.scheduler.machine.rate_tables import KernelRates, RateTable
 from hetero_la.scheduler.placement.workers import WorkerInfo
 from hetero_la.tiles.arrays.displayed import LONGEST
 from hetero_la.tiles.storage.layout import TileLayout
+from tests.pictures.browser import CHROMIUM, browser
 
 RNG = np.random.default_rng(5)
 A = RNG.standard_normal((90, 90))
@@ -149,6 +151,27 @@ def test_notebooks_get_small_well_formed_html(shown: dict[str, Any]) -> None:
         assert len(text) < SMALL, name
         assert "<script" not in text, name
         assert set(re.findall(r"https?://[^\"\s<]+", text)) <= {"http://www.w3.org/2000/svg"}
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
+def test_it_fits_any_window_and_takes_the_colours_of_the_page(
+    shown: dict[str, Any], tmp_path: Path
+) -> None:
+    parts = [what._repr_html_() for name, what in shown.items() if name != "candidate"]
+    style = "background: #111; color: #eee"
+    head = f'<!doctype html><meta charset="utf-8"><body data-ready="yes" style="{style}">'
+    (tmp_path / "a.html").write_text(head + "".join(parts), encoding="utf-8")
+    size = {"height": 800, "deviceScaleFactor": 1, "mobile": False}
+    with browser() as page:
+        for width in (360, 1400):
+            page.call("Emulation.setDeviceMetricsOverride", width=width, **size)
+            page.open(tmp_path / "a.html")
+            assert page.value("document.documentElement.scrollWidth") <= width
+        cells = "[...document.querySelectorAll('.hetero-la td')]"
+        colours = f"[...new Set({cells}.map((cell) => getComputedStyle(cell).color))]"
+        assert page.value(colours) == ["rgb(238, 238, 238)"]
+        assert page.errors == []
+        assert all(url.startswith("file:") for url in page.requests)
 
 
 @pytest.mark.parametrize("name", ["plan", "graph", "trace", "run", "graph without workers"])

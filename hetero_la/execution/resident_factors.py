@@ -210,7 +210,8 @@ class FactorsOnGpu(Kept):
     @property
     def place(self) -> str:
         """The GPU that holds the factors."""
-        return f"GPU {device_index(self._arrays[0])}" if self._arrays else ""
+        held = self._arrays  # another thread may release them
+        return f"GPU {device_index(held[0])}" if held else ""
 
     def solve(self, routine: str, b: np.ndarray) -> np.ndarray:
         """Apply the factors to columns on the host, as a run of the routine does."""
