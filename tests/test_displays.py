@@ -189,6 +189,7 @@ def test_what_pictures_tell_better_is_drawn(shown: dict[str, Any], name: str) ->
         ("profile", "a &lt;fast&gt; &amp; old one"), ("huge plan", "print(plan) simulates"),
         ("options", "cpu"), ("comparison", "gpu0 idle"), ("forecast", "longest chain of waits"),
         ("empty plan", "0 tasks"), ("lazy lu", "persist() keeps them"),
+        ("machine", "8 GPUs"), ("lazy cholesky", "<td>90</td>"),
     ],
 )  # fmt: skip
 def test_the_html_says(shown: dict[str, Any], name: str, said: str) -> None:

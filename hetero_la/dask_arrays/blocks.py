@@ -17,6 +17,7 @@ from hetero_la.numerics.range_scaling import largest_entry
 from hetero_la.pictures.html import html
 from hetero_la.tiles.arrays.counted import counted
 from hetero_la.tiles.arrays.transfer import is_device_array, to_host
+from hetero_la.tiles.storage.tile_sizes import sizes_text
 
 
 def blocks_text(a: da.Array) -> str:
@@ -29,7 +30,7 @@ def blocks_text(a: da.Array) -> str:
 def lazy_html(factors: tuple[Any, ...]) -> str:
     """Return what a notebook shows of lazy factors: their blocks, and how they are computed."""
     name, packed = type(factors).__name__, factors[0]
-    rows, columns = (", ".join(map(str, sizes)) for sizes in packed.chunks)
+    rows, columns = map(sizes_text, packed.chunks)
     facts = {
         "factors": blocks_text(packed), "rows of blocks": rows, "columns of blocks": columns,
         "computed": "when they are needed; persist() keeps them on the workers",

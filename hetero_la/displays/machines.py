@@ -117,7 +117,7 @@ def _(machine: ClusterModel) -> str:
         "size": f"{counted(machine.nodes, 'node')} of {counted(machine.gpus_per_node, 'GPU')}",
         "each GPU": f"{_rate(machine.gpu.gemm_rate)} in products, {in_bytes(int(machine.memory))}",
         "in a node": _fabric(machine.node),
-        "between nodes": _fabric(machine.network),
+        "between nodes": _fabric(machine.network) if machine.nodes > 1 else "",
     }
     return html(machine.name, facts)
 
