@@ -73,6 +73,7 @@ from hetero_la.planning.options import Options
 from hetero_la.planning.plan import Plan
 from hetero_la.planning.planner import plan
 from hetero_la.scheduler.cluster.cluster import Cluster
+from hetero_la.tiles.arrays.displayed import provide_displays
 
 __version__ = "0.1.0"
 
@@ -83,6 +84,7 @@ def _lazy_functions() -> ModuleType:
 
 
 provide_lazy_functions(_lazy_functions)
+provide_displays(lambda: importlib.import_module("hetero_la.displays"))
 
 
 def __dir__() -> list[str]:

@@ -137,7 +137,8 @@ def test_growth_above_the_limit_is_an_error_that_names_the_step(dtype: str, xp: 
     a[20:22, 20:22] = [[0, 1], [1, 0]]
     pivot = growth_limit(dtype) ** -0.5  # max |L| max |U| = 1 / pivot^2
     a[20, 20] = 1.01 * pivot
-    lu_factor(xp.asarray(a), pivot="none", nb=NB)
+    growth = lu_factor(xp.asarray(a), pivot="none", nb=NB).growth
+    assert growth == pytest.approx(growth_limit(dtype) / 1.01**2, rel=1e-4)
     a[20, 20] = 0.99 * pivot
     with pytest.raises(LinAlgError, match=r"the growth in step 1 .* is .*needs pivoting"):
         lu_factor(xp.asarray(a), pivot="none", nb=NB)

@@ -140,7 +140,7 @@ def test_nested_traces_hold_the_runs_inside_them() -> None:
         with hetero_la.trace() as inner:
             hetero_la.lu_factor(A)
         hetero_la.qr_factor(A)
-    assert repr(outer) == "<Trace of 2 runs>"
+    assert repr(outer) == "Trace(2 runs)"
     assert [run.plan.routine for run in inner.runs] == ["lu"]
     assert [run.plan.routine for run in outer.runs] == ["lu", "qr"]
     assert outer.runs[0] is inner.runs[0]

@@ -11,7 +11,9 @@ from hetero_la.checks.inputs import lapack_dtype, refuse_masked
 from hetero_la.execution.report import Report, Timing
 from hetero_la.execution.resident_factors import Kept
 from hetero_la.planning.plan import Plan
-from hetero_la.tiles.arrays.transfer import is_device_array
+from hetero_la.tiles.arrays.counted import format_seconds
+from hetero_la.tiles.arrays.displayed import as_html, one_line
+from hetero_la.tiles.arrays.transfer import device_index, is_device_array
 from hetero_la.tiles.kernels.gpu_libraries.finite import require_finite
 
 
@@ -54,6 +56,25 @@ class Factors(tuple[Stored, Beside], Generic[Stored, Beside]):
     def __getstate__(self) -> dict[str, Any]:
         """Return the state of a copy, which has the arrays but not the factors on the GPUs."""
         return {**self.__dict__, "_kept": None}
+
+    _repr_html_ = as_html
+
+    def __repr__(self) -> str:
+        (m, n), seconds = self.shape, self._report.known_seconds
+        return one_line(
+            type(self).__name__, f"{m} x {n} {self.dtype.name} on {self.place}",
+            "" if seconds is None else format_seconds(seconds),
+            f"info = {self.info}" if self.info else "",
+        )  # fmt: skip
+
+    @property
+    def place(self) -> str:
+        """Where the factors are, in words."""
+        gpu = device_index(self[0])
+        if gpu is not None:
+            return f"GPU {gpu}"
+        kept = self._kept.place if self._kept is not None and self._kept.there else ""
+        return f"the host, also held by {kept}" if kept else "the host"
 
     @property
     def plan(self) -> Plan:

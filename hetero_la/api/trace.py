@@ -12,6 +12,7 @@ from hetero_la.pictures.charts.files import require_suffix, write_runs
 from hetero_la.planning.plan import Plan
 from hetero_la.scheduler.run.trace import PARTS
 from hetero_la.tiles.arrays.counted import counted
+from hetero_la.tiles.arrays.displayed import as_html, one_line
 
 
 class Trace(RunRecorder):
@@ -23,8 +24,10 @@ class Trace(RunRecorder):
         Initial runs.
     """
 
+    _repr_html_ = as_html
+
     def __repr__(self) -> str:
-        return f"<Trace of {counted(len(self), 'run')}>"
+        return one_line("Trace", counted(len(self), "run"))
 
     def __str__(self) -> str:
         head = f"{'worker':<10}" + "".join(f"{part:>21}" for part in PARTS) + f"{'run':>10}"

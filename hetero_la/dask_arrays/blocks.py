@@ -14,7 +14,28 @@ from dask.highlevelgraph import HighLevelGraph
 
 from hetero_la.dask_arrays.inputs import empty_like
 from hetero_la.numerics.range_scaling import largest_entry
-from hetero_la.tiles.arrays.transfer import to_host
+from hetero_la.pictures.html import html
+from hetero_la.tiles.arrays.counted import counted
+from hetero_la.tiles.arrays.transfer import is_device_array, to_host
+from hetero_la.tiles.storage.tile_sizes import sizes_text
+
+
+def blocks_text(a: da.Array) -> str:
+    """Return in words what a Dask array of two dimensions is, and in how many blocks."""
+    m, n = a.shape
+    kind = "CuPy" if is_device_array(a._meta) else "NumPy"
+    return f"{m} x {n} {a.dtype.name} in {counted(a.npartitions, 'block')} of {kind} arrays"
+
+
+def lazy_html(factors: tuple[Any, ...]) -> str:
+    """Return what a notebook shows of lazy factors: their blocks, and how they are computed."""
+    name, packed = type(factors).__name__, factors[0]
+    rows, columns = map(sizes_text, packed.chunks)
+    facts = {
+        "factors": blocks_text(packed), "rows of blocks": rows, "columns of blocks": columns,
+        "computed": "when they are needed; persist() keeps them on the workers",
+    }  # fmt: skip
+    return html(name, facts)
 
 
 def map_column_blocks(

@@ -8,6 +8,7 @@ import dask
 import dask.array as da
 import numpy as np
 
+from hetero_la.dask_arrays.blocks import blocks_text, lazy_html
 from hetero_la.dask_arrays.inputs import (
     as_columns,
     as_matrix,
@@ -17,6 +18,7 @@ from hetero_la.dask_arrays.inputs import (
 from hetero_la.dask_arrays.lazy_run import LazyRun
 from hetero_la.dask_arrays.lu import tiles_of
 from hetero_la.dask_arrays.status import Singular
+from hetero_la.tiles.arrays.displayed import one_line
 
 
 class LazyCholeskyFactors(NamedTuple):
@@ -40,6 +42,12 @@ class LazyCholeskyFactors(NamedTuple):
 
     c: da.Array
     lower: bool
+
+    def _repr_html_(self) -> str:
+        return lazy_html(self)
+
+    def __repr__(self) -> str:
+        return one_line("LazyCholeskyFactors", blocks_text(self[0]))
 
     def persist(self, **kwargs: Any) -> Self:
         """Compute the factor now, and keep its blocks on the workers that computed them.

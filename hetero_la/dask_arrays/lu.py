@@ -13,7 +13,9 @@ from hetero_la.checks.inputs import require_pivot_type, require_pivoting, requir
 from hetero_la.dask_arrays.bands import between_diagonals
 from hetero_la.dask_arrays.blocks import (
     apply_to_whole,
+    blocks_text,
     host_diagonal,
+    lazy_html,
     map_column_blocks,
     tuple_entry,
 )
@@ -29,6 +31,7 @@ from hetero_la.dask_arrays.lazy_run import LazyRun
 from hetero_la.dask_arrays.permutations import inverse_order, permutation_matrix, row_order
 from hetero_la.dask_arrays.status import Singular
 from hetero_la.planning.options import Pivoting
+from hetero_la.tiles.arrays.displayed import one_line
 from hetero_la.tiles.arrays.transfer import array_module, on_device_of_arrays, to_device_of
 from hetero_la.tiles.storage.pivots import permutation
 from hetero_la.tiles.storage.tile_sizes import TileSizes, sizes_of_cut
@@ -62,6 +65,12 @@ class LazyLUFactors(NamedTuple):
 
     lu: da.Array
     piv: da.Array
+
+    def _repr_html_(self) -> str:
+        return lazy_html(self)
+
+    def __repr__(self) -> str:
+        return one_line("LazyLUFactors", blocks_text(self[0]))
 
     def persist(self, **kwargs: Any) -> Self:
         """Compute the factors now, and keep their blocks on the workers that computed them.

@@ -10,6 +10,8 @@ import numpy as np
 from hetero_la.execution.timeline import TracedRun
 from hetero_la.planning.plan import Plan
 from hetero_la.scheduler.program.instructions import CallKernel, Program, SendMessage
+from hetero_la.tiles.arrays.counted import format_seconds
+from hetero_la.tiles.arrays.displayed import as_html, one_line
 
 
 class Compared(NamedTuple):
@@ -30,13 +32,22 @@ class Compared(NamedTuple):
     predicted: float
     measured: float
 
+    def __repr__(self) -> str:
+        return one_line("Compared", self.name, *self.texts)
+
+    @property
+    def texts(self) -> tuple[str, str]:
+        """The two times in words."""
+        predicted, measured = format_seconds(self.predicted), format_seconds(self.measured)
+        return f"predicted {predicted}", f"measured {measured}"
+
     @property
     def ratio(self) -> float:
         """Predicted over measured seconds; NaN if nothing was measured."""
         return self.predicted / self.measured if self.measured else float("nan")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Comparison:
     """Comparison of a run with its prediction.
 
@@ -55,12 +66,21 @@ class Comparison:
     idle: list[Compared]
     kernels: list[Compared]
 
-    def __str__(self) -> str:
-        lines = [f"{'':<22}{'calls':>7}{'predicted s':>13}{'measured s':>12}{'ratio':>8}"]
+    _repr_html_ = as_html
+
+    def __repr__(self) -> str:
+        return one_line("Comparison", self.run.name, *self.run.texts)
+
+    def rows(self) -> list[tuple[str, Compared]]:
+        """Return all that is compared, by name: the run, kernels, workers."""
         rows = [(self.run.name, self.run), *((row.name, row) for row in self.kernels)]
         for busy, idle in zip(self.workers, self.idle, strict=True):
             rows += [(f"{busy.name} computing", busy), (f"{busy.name} idle", idle)]
-        for name, row in rows:
+        return rows
+
+    def __str__(self) -> str:
+        lines = [f"{'':<22}{'calls':>7}{'predicted s':>13}{'measured s':>12}{'ratio':>8}"]
+        for name, row in self.rows():
             ratio = "-" if np.isnan(row.ratio) else f"{row.ratio:.3f}"
             lines.append(
                 f"{name:<22}{row.calls:>7}{row.predicted:>13.5f}{row.measured:>12.5f}{ratio:>8}"

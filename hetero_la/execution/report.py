@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from hetero_la.planning.decisions import Problem
@@ -13,10 +13,12 @@ from hetero_la.planning.options import Options
 from hetero_la.planning.plan import Plan
 from hetero_la.planning.planner import make_plan
 from hetero_la.scheduler.machine.model import Source
-from hetero_la.scheduler.placement.workers import calling_thread
+from hetero_la.scheduler.placement.workers import calling_thread, workers_text
 from hetero_la.scheduler.program.instructions import CallKernel
 from hetero_la.scheduler.run.job import Loss, Outcome
 from hetero_la.scheduler.run.trace import LogEntry
+from hetero_la.tiles.arrays.counted import counted, format_seconds
+from hetero_la.tiles.arrays.displayed import as_html, one_line
 
 #: Names of the values of geqrf's `method`.
 _METHODS = ("householder", "cholesky")
@@ -46,8 +48,14 @@ class WorkerTiming(NamedTuple):
     busy: float
     moving: float
 
+    def __repr__(self) -> str:
+        return one_line(
+            "WorkerTiming", self.name, counted(self.calls, "call"), f"{self.flops / 1e9:.3g} Gflop",
+            f"busy {format_seconds(self.busy)}", f"moving {format_seconds(self.moving)}",
+        )  # fmt: skip
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, repr=False)
 class Timing:
     """Timing of a run, in seconds.
 
@@ -67,14 +75,24 @@ class Timing:
     panels : tuple of str
         Method of each panel of a QR factorization: "householder" (column by column) or
         "cholesky" (CholeskyQR2); empty for other routines.
+    plan : Plan
+        Plan of the run.
     """
 
     seconds: float
     losses: tuple[Loss, ...]
     panels: tuple[str, ...]
-    _plan: Plan = field(repr=False)
-    _logs: dict[int, list[LogEntry]] = field(repr=False)
-    _copies: tuple[float, float] = field(default=(0.0, 0.0), repr=False)
+    plan: Plan
+    _logs: dict[int, list[LogEntry]]
+    _copies: tuple[float, float] = (0.0, 0.0)
+
+    _repr_html_ = as_html
+
+    def __repr__(self) -> str:
+        lost = f"workers lost {counted(len(self.losses), 'time')}" if self.losses else ""
+        return one_line(
+            "Timing", format_seconds(self.seconds), workers_text(self.plan.workers), lost
+        )
 
     @classmethod
     def of(cls, seconds: float, plan: Plan, outcome: Outcome) -> Timing:
@@ -105,7 +123,7 @@ class Timing:
     @functools.cached_property
     def workers(self) -> list[WorkerTiming]:
         """Timing of each worker."""
-        plan, rows = self._plan, []
+        plan, rows = self.plan, []
         for index, spent in self._spent.items():
             program, worker = plan.programs[index], plan.workers[index]
             calls = program.select(CallKernel)
@@ -128,10 +146,22 @@ class Timing:
         found = {}
         for index, log in sorted(self._logs.items()):
             found[index] = spent = defaultdict[str, float](float)
-            instructions = self._plan.programs[index].instructions
+            instructions = self.plan.programs[index].instructions
             for entry in log:
                 spent[instructions[entry.place].op] += entry.stop - entry.start
         return found
+
+    def panels_text(self) -> str:
+        """Return how many panels of a QR factorization were factored by which method."""
+        counts = Counter(self.panels)
+        return ", ".join(f"{count} by {name}" for name, count in counts.items())
+
+    def losses_text(self) -> list[str]:
+        """Return a line for each time at which workers were lost."""
+        return [
+            f"{loss.reason}; {', '.join(loss.workers)} went on from step {loss.step}"
+            for loss in self.losses
+        ]
 
     def __str__(self) -> str:
         room = max([10, *(len(w.name) + 2 for w in self.workers)])
@@ -143,15 +173,9 @@ class Timing:
             f"{w.moving:>10.3f}"
             for w in self.workers
         ]
-        lines += [
-            f"{loss.reason}; {', '.join(loss.workers)} went on from step {loss.step}"
-            for loss in self.losses
-        ]
-        counts = Counter(self.panels)
-        if counts:
-            lines.append(
-                "panels: " + ", ".join(f"{count} by {name}" for name, count in counts.items())
-            )
+        lines += self.losses_text()
+        if self.panels:
+            lines.append(f"panels: {self.panels_text()}")
         return "\n".join(lines)
 
 
@@ -171,6 +195,22 @@ class Report:
 
     def __init__(self, plan: Plan, timing: Timing) -> None:
         self._made = plan, timing
+
+    _repr_html_ = as_html
+
+    def __repr__(self) -> str:
+        seconds = self.known_seconds
+        return one_line("Report", self.title, "" if seconds is None else format_seconds(seconds))
+
+    @property
+    def title(self) -> str:
+        """What was computed."""
+        return self.plan.title
+
+    @property
+    def known_seconds(self) -> float | None:
+        """How long the run took; None if only a GPU knows, which has not been asked yet."""
+        return self.timing.seconds
 
     @property
     def plan(self) -> Plan:
@@ -214,6 +254,19 @@ class UnplannedReport(Report):
         gpu: int | None = None,
     ) -> None:  # fmt: skip
         self._run = problem, source, seconds, gpu
+
+    @property
+    def title(self) -> str:
+        """What was computed."""
+        return self._run[0].title
+
+    @property
+    def known_seconds(self) -> float | None:
+        """How long the call took; None if only a GPU knows, which has not been asked yet."""
+        if "_made" in self.__dict__:
+            return self.timing.seconds
+        _, _, seconds, _ = self._run
+        return None if callable(seconds) else seconds
 
     def _seconds(self) -> float:
         _, _, seconds, _ = self._run

@@ -15,10 +15,17 @@ from hetero_la.numerics.triangles import solve_with_cholesky
 from hetero_la.planning.plan import Plan
 from hetero_la.planning.planner import follow_up
 from hetero_la.scheduler.on_dask.threads import run_local
+from hetero_la.scheduler.placement.workers import workers_text
 from hetero_la.scheduler.run.job import Outcome
 from hetero_la.scheduler.run.step_memory import Name
 from hetero_la.tiles.arrays.errors import RunAbortedError
-from hetero_la.tiles.arrays.transfer import forked_after_cuda, on_device_of, to_device, to_host
+from hetero_la.tiles.arrays.transfer import (
+    device_index,
+    forked_after_cuda,
+    on_device_of,
+    to_device,
+    to_host,
+)
 from hetero_la.tiles.kernels.gpu_libraries.cusolver import lu_solve, multiply_by_q, solve_upper
 from hetero_la.tiles.storage.shard import ArrayStorage, Shard
 
@@ -70,6 +77,11 @@ class Kept(abc.ABC):
     @abc.abstractmethod
     def there(self) -> bool:
         """Whether the factors have not been released, and can be used."""
+
+    @property
+    @abc.abstractmethod
+    def place(self) -> str:
+        """Where the factors are, in words."""
 
     @abc.abstractmethod
     def solve(self, routine: str, b: np.ndarray) -> np.ndarray:
@@ -137,6 +149,11 @@ class KeptFactors(Kept):
         """Whether the factors have not been released, and the cluster still runs."""
         return self._held is not None and self._client.status == "running"
 
+    @property
+    def place(self) -> str:
+        """Whose memory holds the factors, in words."""
+        return workers_text(self._plan.workers)
+
     def solve(self, routine: str, b: np.ndarray) -> np.ndarray:
         """Run a routine on right-hand sides of shape (m, nrhs), on the host."""
         held = self._held
@@ -189,6 +206,12 @@ class FactorsOnGpu(Kept):
     def there(self) -> bool:
         """Whether the factors have not been released, and can be used in this process."""
         return self._arrays is not None and not forked_after_cuda()
+
+    @property
+    def place(self) -> str:
+        """The GPU that holds the factors."""
+        held = self._arrays  # another thread may release them
+        return f"GPU {device_index(held[0])}" if held else ""
 
     def solve(self, routine: str, b: np.ndarray) -> np.ndarray:
         """Apply the factors to columns on the host, as a run of the routine does."""

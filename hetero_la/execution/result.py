@@ -16,13 +16,14 @@ class Result(StepValues):
     """What a run returns: per-step vectors, the overwritten array, and how it went.
 
     Where the factors stay with the workers (`kept`), `array` may have the columns beside them
-    only.
+    only.  `growth` is that of LU without pivoting.
     """
 
     array: Any
     report: Report
     kept: KeptFactors | None = None
     absent: int = 0
+    growth: float | None = None
     _substitution: Substitution | None = None
 
     @property

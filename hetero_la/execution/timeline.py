@@ -10,18 +10,24 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from hetero_la.planning.plan import Plan
+from hetero_la.scheduler.placement.workers import workers_text
+from hetero_la.scheduler.predict.simulate import Simulation
 from hetero_la.scheduler.program.instructions import CallKernel
 from hetero_la.scheduler.program.own_columns import OwnColumns
 from hetero_la.scheduler.run.job import Job, Outcome
 from hetero_la.scheduler.run.trace import WorkerTrace, align_clocks, send_times, split_time
+from hetero_la.tiles.arrays.counted import format_seconds
+from hetero_la.tiles.arrays.displayed import as_html, one_line
 
 _active: list[RunRecorder] = []
 #: Maximum number of unread runs, which hold one or two GPU events for each instruction.
 _MOST_UNREAD = 16
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class TracedRun:
     """Timeline of one run of a plan.
 
@@ -33,12 +39,21 @@ class TracedRun:
         Times before its first task and after its last one, in seconds of `time.perf_counter`.
     workers : list of WorkerTrace
         Trace of each worker, in the plan's order.
+    predicted : bool
+        Whether they are of a simulation.
     """
 
     plan: Plan
     began: float
     ended: float
     workers: list[WorkerTrace]
+    predicted: bool = False
+
+    _repr_html_ = as_html
+
+    def __repr__(self) -> str:
+        workers = workers_text(self.plan.workers)
+        return one_line("TracedRun", self.plan.title, workers, format_seconds(self.seconds))
 
     @property
     def seconds(self) -> float:
@@ -75,6 +90,18 @@ class TracedRun:
             split_time(trace, program, self.began, self.ended, sent)
             for trace, program in zip(self.workers, self.plan.programs, strict=True)
         ]
+
+
+def predicted_run(plan: Plan, run: Simulation) -> TracedRun:
+    """Return the timeline that a simulation of a plan predicts, as if it had been recorded."""
+    begun = min((float(times.min()) for times in run.start if len(times)), default=0.0)
+    workers = []
+    for issued, start, stop in zip(run.issued, run.start, run.stop, strict=True):
+        # The thread reaches an instruction when it has enqueued the one before.
+        reached = np.concatenate([[begun], issued])[: len(issued)]
+        window = np.array([[begun, max(begun, stop.max(initial=0.0))]])
+        workers.append(WorkerTrace(reached, np.column_stack([start, stop]), window))
+    return TracedRun(plan, 0.0, run.makespan, workers, predicted=True)
 
 
 def recording() -> bool:

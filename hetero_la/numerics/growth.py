@@ -21,8 +21,8 @@ def growth_limit(dtype: Any) -> float:
     return float(np.finfo(dtype).eps) ** -0.5
 
 
-def require_little_growth(steps: StepValues, largest: float) -> None:
-    """Raise LinAlgError unless factors without pivoting are worth something.
+def require_little_growth(steps: StepValues, largest: float) -> float:
+    """Return the growth of factors without pivoting; raise LinAlgError if they are worth nothing.
 
     The backward error of A = L U is at most a small multiple of n eps ``|L| |U|`` (Higham,
     Accuracy and Stability of Numerical Algorithms, theorem 9.3), so the growth is measured by the
@@ -35,12 +35,17 @@ def require_little_growth(steps: StepValues, largest: float) -> None:
     largest : float
         The largest entry of A.
 
+    Returns
+    -------
+    float
+        The growth of all steps; 1 of an empty matrix, and of zeros.
+
     Raises
     ------
     numpy.linalg.LinAlgError
         If a pivot is zero, or the growth exceeds `growth_limit`; it names the step.
     """
-    lower, upper = 1.0, 0.0
+    lower, upper, growth = 1.0, 0.0, 1.0
     limit = growth_limit(steps.dtype)
     for k in range(steps.layout.kt):
         of_l, of_u = (float(size) for size in steps.values["growth", k])
@@ -54,3 +59,4 @@ def require_little_growth(steps: StepValues, largest: float) -> None:
             raise LinAlgError(
                 f"the growth {at} is {growth:.3g}, above {limit:.3g}: the matrix needs pivoting"
             )
+    return growth

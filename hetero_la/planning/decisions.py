@@ -20,9 +20,10 @@ from hetero_la.planning.teams import merged_columns
 from hetero_la.scheduler.machine.model import MachineModel, Source
 from hetero_la.scheduler.machine.profile import Profile, Tuning
 from hetero_la.scheduler.machine.this_machine import current_profile
-from hetero_la.scheduler.placement.workers import WorkerInfo
+from hetero_la.scheduler.placement.workers import WorkerInfo, workers_text
 from hetero_la.scheduler.predict.estimate import Stages
 from hetero_la.scheduler.probe.quick import machine_model
+from hetero_la.tiles.arrays.displayed import one_line
 from hetero_la.tiles.storage.layout import TileLayout
 from hetero_la.tiles.storage.tile_sizes import TileSizes, clipped
 
@@ -44,8 +45,13 @@ class Problem(NamedTuple):
     nrhs: int
     dtype: Any
 
+    @property
+    def title(self) -> str:
+        """What is computed."""
+        return f"{self.routine} of a {self.m} x {self.n} {np.dtype(self.dtype).name} matrix"
 
-@dataclass(frozen=True, eq=False)
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Decisions:
     """What is decided before the graph is built; see `Plan` for the attributes."""
 
@@ -60,6 +66,21 @@ class Decisions:
     lookahead: int
     host_arrays: bool
     source: Source
+
+    def __repr__(self) -> str:
+        tiles = f"nb = {self.layout.nb_text}"
+        return one_line(type(self).__name__, self.title, tiles, workers_text(self.workers))
+
+    @property
+    def title(self) -> str:
+        """What is computed."""
+        return self.problem.title
+
+    @property
+    def problem(self) -> Problem:
+        """The problem for which they are."""
+        layout = self.layout
+        return Problem(self.routine, layout.m, layout.n, layout.nrhs, self.dtype)
 
     @property
     def owners(self) -> list[int]:

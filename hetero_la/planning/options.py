@@ -9,6 +9,7 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any, Literal, TypedDict
 
+from hetero_la.tiles.arrays.displayed import as_html, one_line
 from hetero_la.tiles.kernels.device import QR_PANELS, KernelOptions, QRPanel
 from hetero_la.tiles.storage.tile_sizes import TileSizes, sizes_text, tile_sizes
 
@@ -43,7 +44,7 @@ class RunOptions(TypedDict, total=False):
     checkpoint_folder: str | os.PathLike[str] | None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Options:
     """Options of a run; None lets the planner choose.
 
@@ -153,6 +154,17 @@ class Options:
             raise ValueError(f"checkpoint_folder must be a folder that exists, not {folder!r}")
         object.__setattr__(self, "checkpoint_folder", folder)
 
+    _repr_html_ = as_html
+
+    def __repr__(self) -> str:
+        return one_line("Options", *(f"{name}={value}" for name, value in self.chosen.items()))
+
+    @property
+    def chosen(self) -> dict[str, str]:
+        """The options that are not their defaults, with their values as Python text."""
+        values = ((field, getattr(self, field.name)) for field in fields(self))
+        return {field.name: option_text(value) for field, value in values if value != field.default}
+
     @classmethod
     def choose(cls, given: Mapping[str, Any], preset: Mapping[str, Any] | None = None) -> Options:
         """Make options from keyword arguments; those missing or None are taken from a preset.
@@ -181,6 +193,19 @@ class Options:
         return KernelOptions(
             ib=self.ib, inverse_bound=float(self.inverse_bound), qr_panel=self.qr_panel
         )
+
+
+def option_text(value: Any) -> str:
+    """Return the value of an option as Python text, tile sizes in their short form.
+
+    Examples
+    --------
+    >>> option_text((256, 256, 128)), option_text(PanelDevice.AUTO), option_text(None)
+    ("'2x256+128'", "'auto'", 'None')
+    """
+    if isinstance(value, tuple):
+        value = sizes_text(value)
+    return repr(str(value) if isinstance(value, str) else value)
 
 
 def _check_integer(name: str, value: Any, least: int, wanted: str) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from hetero_la.algorithms.routines import ROUTINES
-from hetero_la.planning.decisions import Decisions, Problem
+from hetero_la.planning.decisions import Decisions
 from hetero_la.planning.memory import GPU_WORKSPACE, kernel_elements
 from hetero_la.planning.planned_graph import PlannedGraph
 from hetero_la.planning.routes import (
@@ -31,6 +31,7 @@ from hetero_la.scheduler.program.instructions import Program, ReceiveMessage
 from hetero_la.scheduler.program.messages import Traffic, buffer_elements
 from hetero_la.scheduler.run.job import Job, PackedJob
 from hetero_la.tiles.arrays.counted import counted
+from hetero_la.tiles.arrays.displayed import as_html
 from hetero_la.tiles.storage.layout import TileLayout
 from hetero_la.tiles.storage.shard import local_width
 from hetero_la.tiles.storage.tile_sizes import TileSizes
@@ -41,7 +42,7 @@ _STAGES = 8
 _TASKS = 4
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Plan(Decisions):
     """Complete plan of a run: tiles, owners, look-ahead, graph and programs.
 
@@ -84,6 +85,11 @@ class Plan(Decisions):
     graph: PlannedGraph
     programs: list[Program]
     traffic: Traffic
+
+    _repr_html_ = as_html
+
+    def __str__(self) -> str:
+        return self.explain()
 
     @property
     def nb(self) -> TileSizes:
@@ -243,32 +249,56 @@ class Plan(Decisions):
         return PackedJob(self.job())
 
     def explain(self) -> str:
-        """Return a text that tells what was decided, and the predicted time."""
-        layout, run = self.layout, self.simulate()
-        made = f"{counted(layout.nrhs, 'column')} made"
-        what = made if self.graph.made_columns() else counted(layout.nrhs, "right-hand side")
-        rhs = f" with {what}" if layout.nrhs else ""
-        rate = self.flops / max(run.makespan, 1e-12) / 1e9
-        ib = self.options.ib
-        blocking = "" if ib is None else f", {counted(ib, 'column')} by one kernel"
+        """Return a text that tells what was decided, and the predicted time; `print` shows it."""
+        run = self.simulate()
+        routes = [f"  {name}: {value:.3g} s" for name, value in routes_seconds(self).items()]
         lines = [
-            f"{self.routine} of a {layout.m} x {layout.n} {self.dtype.name} matrix{rhs}",
-            f"tiles: nb = {layout.nb_text}, {layout.mt} x {layout.nt} tiles, "
-            f"{counted(layout.kt, 'step')}{_blocks(layout)}",
-            f"graph: {counted(len(self.graph), 'task')}, {self.flops:.3g} flops",
-            _parallelism(self),
-            f"look-ahead: {counted(self.lookahead, 'panel')}; panels on the {self.panel}{blocking}",
-            f"windows: {_windows(self)}",
-            *_transports(self, run),
-            *_checkpoints(self),
-            _model(self),
-            *_routes(self),
-            f"predicted: {run.makespan:.3g} s, {rate:.3g} Gflop/s",
-        ]
+            f"{self.title}{_beside(self)}",
+            *(f"{name} {text}" for name, text in plan_facts(self, run)),
+            *["routes, estimated:"] * bool(routes), *routes,
+            f"predicted: {predicted_text(self, run)}",
+        ]  # fmt: skip
         return "\n".join(lines + [_worker(self, program, run) for program in self.programs])
 
 
-# --- parts of the text of `Plan.explain`
+# --- what `Plan.explain`, and notebooks, tell of a plan
+
+
+def plan_facts(plan: Plan, run: Simulation) -> list[tuple[str, str]]:
+    """Return what was decided, by name, as text."""
+    layout, depth = plan.layout, counted(plan.lookahead, "panel")
+    return [
+        (
+            "tiles:",
+            f"nb = {layout.nb_text}, {layout.mt} x {layout.nt} tiles, "
+            f"{counted(layout.kt, 'step')}{_blocks(layout)}",
+        ),
+        ("graph:", f"{counted(len(plan.graph), 'task')}, {plan.flops:.3g} flops"),
+        ("parallelism:", _parallelism(plan)),
+        ("look-ahead:", f"{depth}; panels on the {plan.panel}{_inner_blocking(plan)}"),
+        ("windows:", _windows(plan)),
+        *_transports(plan, run),
+        *_checkpoints(plan),
+        ("model:", _model(plan)),
+    ]
+
+
+def predicted_text(plan: Plan, run: Simulation) -> str:
+    """Return the predicted time and rate of the run."""
+    rate = plan.flops / max(run.makespan, 1e-12) / 1e9
+    return f"{run.makespan:.3g} s, {rate:.3g} Gflop/s"
+
+
+def _beside(plan: Plan) -> str:
+    columns = plan.layout.nrhs
+    made = plan.graph.made_columns()
+    what = f"{counted(columns, 'column')} made" if made else counted(columns, "right-hand side")
+    return f" with {what}" if columns else ""
+
+
+def _inner_blocking(plan: Plan) -> str:
+    ib = plan.options.ib
+    return "" if ib is None else f", {counted(ib, 'column')} by one kernel"
 
 
 def _blocks(layout: TileLayout) -> str:
@@ -280,7 +310,7 @@ def _parallelism(plan: Plan) -> str:
     seconds = plan.task_seconds
     path = critical_path(plan.graph, seconds)
     return (
-        f"parallelism: {average_parallelism(plan.graph, seconds):.3g} on average; "
+        f"{average_parallelism(plan.graph, seconds):.3g} on average; "
         f"critical path: {counted(len(path), 'task')}, {seconds[path].sum():.3g} s "
         f"of {total_work(plan.graph, seconds):.3g} s of work"
     )
@@ -295,8 +325,8 @@ def _windows(plan: Plan) -> str:
     return f"{counted(plan.window, 'step')} in one Dask task"
 
 
-def _transports(plan: Plan, run: Simulation) -> list[str]:
-    """Say how panels travel between processes: a line for each kind of link that they take."""
+def _transports(plan: Plan, run: Simulation) -> list[tuple[str, str]]:
+    """Say how panels travel between processes, for each kind of link that they take."""
     ends: dict[str, set[tuple[str, int]]] = {}
     for pair in np.argwhere(run.bytes_sent).tolist():
         if (link := plan.model.link(*pair)) != Transport.ONE_PROCESS:
@@ -304,34 +334,36 @@ def _transports(plan: Plan, run: Simulation) -> list[str]:
                 (worker.host, worker.pid) for worker in (plan.workers[place] for place in pair)
             )
     return [
-        f"panels by {name} between {len(processes)} processes, {link.bandwidth / 1e9:.3g} GB/s, "
-        f"{1e6 * link.latency:.0f} us{' (nominal)' if link == NOMINAL_LINKS[name] else ''}"
+        (
+            f"panels by {name}",
+            f"between {len(processes)} processes, {link.bandwidth / 1e9:.3g} GB/s, "
+            f"{1e6 * link.latency:.0f} us{' (nominal)' if link == NOMINAL_LINKS[name] else ''}",
+        )
         for name, processes in ends.items()
         for link in [plan.model.links[name]]
     ]
 
 
-def _checkpoints(plan: Plan) -> list[str]:
+def _checkpoints(plan: Plan) -> list[tuple[str, str]]:
     if plan.options.checkpoint is None or not over_processes(plan.workers):
         return []
     where = plan.options.checkpoint_folder or "the client's memory"
-    return [f"checkpoints: every {counted(plan.options.checkpoint, 'step')}, in {where}"]
+    return [("checkpoints:", f"every {counted(plan.options.checkpoint, 'step')}, in {where}")]
 
 
 def _model(plan: Plan) -> str:
     if not plan.model.measured:
-        return "model: nominal figures; 'hetero-la probe' measures this machine"
+        return "nominal figures; 'hetero-la probe' measures this machine"
     names = ", ".join(plan.workers[place].name for place in plan.model.unmeasured)
     rest = f"; nominal figures for {names}" if names else ""
-    return f"model: this machine's profile, measured {plan.model.measured}{rest}"
+    return f"this machine's profile, measured {plan.model.measured}{rest}"
 
 
-def _routes(plan: Plan) -> list[str]:
-    """Say how long the routes without this plan are estimated to take."""
+def routes_seconds(plan: Plan) -> dict[str, float]:
+    """Return how long the routes without this plan are estimated to take."""
     if not ROUTINES[plan.routine].library or not plan.layout.m or not plan.layout.n:
-        return []
-    layout, (first, *_) = plan.layout, plan.workers
-    problem = Problem(plan.routine, layout.m, layout.n, layout.nrhs, plan.dtype)
+        return {}
+    layout, problem, (first, *_) = plan.layout, plan.problem, plan.workers
     gpu = first.device if first.has_gpu else None
     found = {} if gpu is None else gpu_routes(problem, gpu, plan.options)
     if gpu is None or plan.host_arrays:
@@ -340,7 +372,7 @@ def _routes(plan: Plan) -> list[str]:
         found = host_routes(problem, plan.options) | found
     else:
         found["one call of LAPACK, with copies"] = host_call_seconds(problem, 0)
-    return ["routes, estimated:", *(f"  {name}: {value:.3g} s" for name, value in found.items())]
+    return found
 
 
 def _worker(plan: Plan, program: Program, run: Simulation) -> str:

@@ -88,7 +88,7 @@ class PlannedGraph(TaskGraph):
         layout, decided = self.layout, self.decided
         beside = f", {counted(layout.nrhs, 'column')} beside it" if layout.nrhs else ""
         title = (
-            f"{decided.routine} of a {layout.m} x {layout.n} {decided.dtype.name} matrix{beside}, "
+            f"{decided.title}{beside}, "
             f"nb = {layout.nb_text}{', tile by tile' if granularity == 'tile' else ''}"
         )
         names = [worker.name for worker in decided.workers]

@@ -13,7 +13,8 @@ from hetero_la.planning.memory import GPU_WORKSPACE, kernel_elements
 from hetero_la.scheduler.graph.step_kernels import StepKernels, Tile
 from hetero_la.scheduler.machine.cluster_model import ClusterModel
 from hetero_la.scheduler.predict.at_scale import ScaledRun
-from hetero_la.tiles.arrays.counted import counted
+from hetero_la.tiles.arrays.counted import counted, format_seconds
+from hetero_la.tiles.arrays.displayed import as_html, one_line
 from hetero_la.tiles.storage.layout import TileLayout
 
 _BOUNDS = {
@@ -26,7 +27,7 @@ _BOUNDS = {
 }
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Forecast:
     """Prediction of a factorization on a machine.
 
@@ -53,6 +54,22 @@ class Forecast:
     gpus: int
     lookahead: int
     run: ScaledRun
+
+    _repr_html_ = as_html
+
+    def __repr__(self) -> str:
+        rate = f"{self.rate / 1e12:.4g} TFLOP/s"
+        return one_line("Forecast", self.title, format_seconds(self.seconds), rate)
+
+    def __str__(self) -> str:
+        return self.explain()
+
+    @property
+    def title(self) -> str:
+        """What is computed, and on what."""
+        layout, gpus = self.layout, counted(self.gpus, "GPU")
+        matrix = f"{layout.m} x {layout.n} {self.dtype.name} matrix"
+        return f"{self.routine} of a {matrix} on {gpus} of {self.machine.name}"
 
     @property
     def seconds(self) -> float:
@@ -141,20 +158,23 @@ class Forecast:
           links in a node ... %
           end ... %
         """
+        whole = max(self.seconds, 1e-12)
+        lines = [self.title, *(f"{name} {text}" for name, text in self.facts().items())]
+        lines[-1] += "; the longest chain of waits is"
+        lines += [f"  {part:<17} {100 * t / whole:5.1f} %" for part, t in self.run.parts.items()]
+        return "\n".join(lines)
+
+    def facts(self) -> dict[str, str]:
+        """Return what is predicted, by name, as text."""
         layout, rate = self.layout, self.rate
         room = f"{self.memory / 1e9:.3g} GB of {self.machine.memory / 1e9:.3g} GB"
         speed = f"{rate / 1e12:,.0f}" if rate > 1e15 else f"{rate / 1e12:.4g}"
-        lines = [
-            f"{self.routine} of a {layout.m} x {layout.n} {self.dtype.name} matrix on "
-            f"{counted(self.gpus, 'GPU')} of {self.machine.name}",
-            f"tiles: nb = {layout.nb_text}, {counted(layout.kt, 'step')}; "
+        return {
+            "tiles:": f"nb = {layout.nb_text}, {counted(layout.kt, 'step')}; "
             f"look-ahead: {counted(self.lookahead, 'panel')}",
-            f"memory: {room} on the fullest GPU{'' if self.fits else ': it does not fit'}",
-            f"predicted: {self.seconds:.3g} s, {speed} TFLOP/s, "
+            "memory:": f"{room} on the fullest GPU{'' if self.fits else ': it does not fit'}",
+            "predicted:": f"{self.seconds:.3g} s, {speed} TFLOP/s, "
             f"{self.efficiency:.1%} of {self.gpus} x {self.peak / 1e12:.3g} TFLOP/s; "
             f"GPUs compute {self.busy:.1%} of the time".replace("%", " %"),
-            f"bound by {_BOUNDS[self.bound]}; the longest chain of waits is",
-        ]
-        whole = max(self.seconds, 1e-12)
-        lines += [f"  {part:<17} {100 * t / whole:5.1f} %" for part, t in self.run.parts.items()]
-        return "\n".join(lines)
+            "bound by": _BOUNDS[self.bound],
+        }

@@ -20,8 +20,10 @@ from hetero_la.scheduler.placement.workers import WorkerInfo
 from hetero_la.scheduler.predict.estimate import Stages
 from hetero_la.scheduler.predict.tile_sizes import SearchRule, best_sizes
 from hetero_la.scheduler.probe.quick import machine_model
+from hetero_la.tiles.arrays.counted import format_seconds
+from hetero_la.tiles.arrays.displayed import one_line
 from hetero_la.tiles.storage.layout import TileLayout
-from hetero_la.tiles.storage.tile_sizes import TileSizes, sizes_of_cut
+from hetero_la.tiles.storage.tile_sizes import TileSizes, sizes_of_cut, tiles_texts
 
 #: Tile sizes and look-ahead depths to try, and the largest size of the last tile.
 _SIZES = {"cpu": range(64, 513, 32), "gpu": range(128, 2049, 128)}
@@ -44,6 +46,10 @@ class Candidate(NamedTuple):
     lookahead: int
     seconds: float
     coarse: int | None = None
+
+    def __repr__(self) -> str:
+        tiles = tiles_texts(self.nb, self.coarse, self.lookahead)
+        return one_line("Candidate", *tiles, format_seconds(self.seconds))
 
 
 def search(

@@ -26,6 +26,9 @@ from hetero_la.scheduler.cluster.plugins import (
     QuietScheduler,
 )
 from hetero_la.scheduler.cluster.sizing import ClusterSize
+from hetero_la.scheduler.placement.workers import kinds_text
+from hetero_la.tiles.arrays.counted import counted
+from hetero_la.tiles.arrays.displayed import as_html, one_line
 from hetero_la.tiles.arrays.forks import ProcessLock, in_forked_child
 
 _FIXED = "a hetero_la.Cluster keeps the workers it was started with"
@@ -137,6 +140,15 @@ class Cluster(SpecCluster):  # type: ignore[misc]
                 name="hetero_la",
             )
         _open_clusters.add(self)
+
+    _repr_html_ = as_html
+    _ipython_display_ = None  # Dask's widget would offer to scale, which this cluster refuses
+
+    def __repr__(self) -> str:
+        size = self.size
+        kinds = kinds_text(size.gpus, size.virtual_gpus, size.cpus)
+        threads = counted(size.blas_threads, "BLAS thread")
+        return one_line("Cluster", kinds, f"{threads} each", self.status.name)
 
     def private_client(self) -> Client:
         """Return a client that the cluster keeps for itself, never the default client."""

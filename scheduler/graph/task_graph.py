@@ -30,6 +30,8 @@ from hetero_la.scheduler.graph.tasks import (
     require_independent,
     resolve,
 )
+from hetero_la.tiles.arrays.counted import counted
+from hetero_la.tiles.arrays.displayed import as_html, one_line
 from hetero_la.tiles.kernels.spec import SPECS
 from hetero_la.tiles.storage.layout import TileLayout
 
@@ -79,6 +81,13 @@ class TaskGraph:
         self._tasks: list[Task] = []
         #: What was added, a list for each loop over a block's columns.
         self._added: list[tuple[tuple[int, int] | None, list[dict[str, Any]]]] = []
+
+    _repr_html_ = as_html
+
+    def __repr__(self) -> str:
+        layout = self.layout
+        tiles = f"{layout.mt} x {layout.nt} tiles"
+        return one_line("TaskGraph", counted(len(self), "task"), f"{tiles} of {layout.nb_text}")
 
     def __len__(self) -> int:
         return self._count

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
+from hetero_la.tiles.arrays.displayed import one_line
 from hetero_la.tiles.kernels.spec import SPECS
 
 #: Number in place of a writer, for data that is there before the first task.
@@ -90,6 +91,11 @@ class Task(NamedTuple):
     writes: tuple[Region, ...]
     after: tuple[int, ...]
     flows: tuple[tuple[int, Region], ...]
+
+    def __repr__(self) -> str:
+        after = f"after {', '.join(map(str, self.after))}" if self.after else ""
+        where = f"step {self.step}", f"column {self.column}"
+        return one_line("Task", f"{self.index}: {self.kind}", *where, after)
 
     @property
     def accesses(self) -> tuple[Region, ...]:

@@ -15,6 +15,8 @@ from typing import NamedTuple
 import numpy as np
 
 from hetero_la.scheduler.machine.device import DeviceModel
+from hetero_la.tiles.arrays.counted import counted
+from hetero_la.tiles.arrays.displayed import as_html, one_line
 
 
 class Broadcast(StrEnum):
@@ -110,7 +112,7 @@ class Fabric:
         return PieceTimes(self.latency + piece / rate, (nbytes - piece) / rate)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ClusterModel:
     """Equal nodes of equal GPUs.
 
@@ -142,6 +144,12 @@ class ClusterModel:
     nodes: int
     node: Fabric
     network: Fabric
+
+    _repr_html_ = as_html
+
+    def __repr__(self) -> str:
+        size = f"{counted(self.nodes, 'node')} of {counted(self.gpus_per_node, 'GPU')}"
+        return one_line("ClusterModel", self.name, size)
 
     @property
     def gpus(self) -> int:

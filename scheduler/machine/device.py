@@ -16,6 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hetero_la.scheduler.machine.rate_tables import NO_RATES, KernelRates
+from hetero_la.tiles.arrays.counted import counted
+from hetero_la.tiles.arrays.displayed import as_html, one_line
 from hetero_la.tiles.kernels.device import DeviceKind
 from hetero_la.tiles.kernels.spec import SPECS, Role, Shapes
 
@@ -66,7 +68,7 @@ _CORE_INVERSE = Chain(5e-7, 1e-8)
 _NO_CHAIN = Chain(0.0, 0.0)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class DeviceModel:
     """Speed of one device; by default of one CPU core, in float64.
 
@@ -163,6 +165,13 @@ class DeviceModel:
     single_speedup: float = 2.0
     by_reference: bool = True
     rates: KernelRates = NO_RATES
+
+    _repr_html_ = as_html
+
+    def __repr__(self) -> str:
+        rate = f"{self.gemm_rate / 1e9:.4g} Gflop/s in products"
+        measured = counted(len(self.rates.tables), "measured kernel") if self.rates.tables else ""
+        return one_line("DeviceModel", self.kind, self.dtype, rate, measured)
 
     def __post_init__(self) -> None:
         for name in ("panel_share", "tile_share"):

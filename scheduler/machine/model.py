@@ -18,6 +18,8 @@ from hetero_la.scheduler.placement.workers import (
     over_processes,
     transport_of,
 )
+from hetero_la.tiles.arrays.counted import counted
+from hetero_la.tiles.arrays.displayed import as_html, one_line
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,7 @@ NOMINAL_CLUSTER_DASK = DaskCosts(1e-2, 6e-3)  #: over processes, with Dask's own
 _DASK_SHARE = 0.03
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class MachineModel:
     """Devices of all workers, and the links between them.
 
@@ -127,6 +129,12 @@ class MachineModel:
     links: Mapping[str, LinkModel] = field(default_factory=lambda: NOMINAL_LINKS)
     dask: DaskCosts = NOMINAL_DASK
     measured: str = ""
+
+    _repr_html_ = as_html
+
+    def __repr__(self) -> str:
+        source = f"measured {self.measured}" if self.measured else "nominal figures"
+        return one_line("MachineModel", counted(len(self.devices), "worker"), source)
 
     @classmethod
     def nominal(cls, workers: Sequence[WorkerInfo]) -> MachineModel:

@@ -17,7 +17,9 @@ from hetero_la.scheduler.machine.model import (
     DaskCosts,
     LinkModel,
 )
-from hetero_la.tiles.storage.tile_sizes import TileSizes
+from hetero_la.tiles.arrays.counted import counted, format_seconds
+from hetero_la.tiles.arrays.displayed import as_html, one_line
+from hetero_la.tiles.storage.tile_sizes import TileSizes, tiles_texts
 
 #: On an idle machine samples differ by 3 to 15 %, on one whose cores were shared by 50 to 150 %.
 _MOST_SPREAD = 0.4
@@ -46,6 +48,16 @@ class MeasuredDevice(NamedTuple):
     model: DeviceModel
     figures: dict[str, float]
 
+    def __repr__(self) -> str:
+        disturbed = "the machine was busy" if self.disturbed else ""
+        kernels = counted(len(self.model.rates.tables), "kernel")
+        return one_line("MeasuredDevice", self.title, self.model.dtype, kernels, disturbed)
+
+    @property
+    def title(self) -> str:
+        """What was measured: a GPU's name, or so many threads."""
+        return self.name or f"{self.beside} x {self.threads} CPU threads, side by side"
+
     @property
     def disturbed(self) -> bool:
         """Whether the machine was so busy with other work that choices would suffer."""
@@ -66,8 +78,15 @@ class Tuning(NamedTuple):
     seconds: float
     coarse: int | None = None
 
+    def __repr__(self) -> str:
+        return one_line(
+            "Tuning", f"{self.routine} of {self.m} x {self.n} {self.dtype}",
+            f"{counted(self.nrhs, 'right-hand side')}" if self.nrhs else "", self.workers,
+            *tiles_texts(self.nb, self.coarse, self.lookahead), format_seconds(self.seconds),
+        )  # fmt: skip
 
-@dataclass(frozen=True, eq=False)
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Profile:
     """Measured figures of a machine.
 
@@ -97,6 +116,14 @@ class Profile:
     dask: DaskCosts = NOMINAL_DASK
     cluster_dask: DaskCosts = NOMINAL_CLUSTER_DASK
     tunings: tuple[Tuning, ...] = ()
+
+    _repr_html_ = as_html
+
+    def __repr__(self) -> str:
+        return one_line(
+            "Profile", f"measured {self.measured}", counted(len(self.devices), "device"),
+            counted(len(self.links), "link"), counted(len(self.tunings), "tuning"),
+        )  # fmt: skip
 
     def device(self, name: str, threads: int, dtype: Any) -> DeviceModel | None:
         """Return the model of a worker, if need be for another dtype; None if there is none.

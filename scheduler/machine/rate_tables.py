@@ -15,6 +15,8 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from hetero_la.tiles.arrays.counted import counted
+from hetero_la.tiles.arrays.displayed import one_line
 from hetero_la.tiles.kernels.spec import SPECS, Shapes
 
 Sizes = tuple[int, ...]
@@ -49,7 +51,7 @@ def work(kind: str, sizes: Sizes) -> float:
     return SPECS[kind].work(_by_name(kind, sizes))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class RateTable:
     """Measured times of one kernel over a grid of sizes.
 
@@ -75,6 +77,9 @@ class RateTable:
     axes: tuple[Sizes, ...]
     seconds: tuple[float, ...]
     spreads: tuple[float, ...]
+
+    def __repr__(self) -> str:
+        return one_line("RateTable", self.kind, counted(len(self.seconds), "point"))
 
     def __post_init__(self) -> None:
         points = math.prod(len(axis) for axis in self.axes)
@@ -141,6 +146,9 @@ class KernelRates:
     """
 
     tables: tuple[RateTable, ...] = ()
+
+    def __repr__(self) -> str:
+        return one_line("KernelRates", ", ".join(table.kind for table in self.tables))
 
     @functools.cached_property
     def by_kind(self) -> dict[str, RateTable]:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from hetero_la.tiles.arrays.displayed import one_line
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, slots=True, repr=False)
 class Distribution:
     """Owner of each tile column; ``owners[j]`` is a worker's index.
 
@@ -23,6 +25,9 @@ class Distribution:
     """
 
     owners: tuple[int, ...]
+
+    def __repr__(self) -> str:
+        return one_line("Distribution", f"owners={self.owners}")
 
     @classmethod
     def cyclic(

@@ -9,11 +9,13 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from hetero_la.tiles.arrays.counted import counted
+from hetero_la.tiles.arrays.displayed import as_html, one_line
 from hetero_la.tiles.kernels.cpu.device import usable_cores
 from hetero_la.tiles.kernels.device import DeviceKind
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class WorkerInfo:
     """One Dask worker, or the calling thread.
 
@@ -58,6 +60,27 @@ class WorkerInfo:
     blas_threads: int = 1
     memory: int = 0
 
+    _repr_html_ = as_html
+
+    def __repr__(self) -> str:
+        return one_line("WorkerInfo", self.name, self.role, self.place)
+
+    @property
+    def role(self) -> str:
+        """What it computes on, in words."""
+        if self.has_gpu:
+            return f"GPU {self.device}" if self.device >= 0 else "a GPU"
+        cpu = f"{counted(self.blas_threads, 'BLAS thread')}"
+        return f"virtual GPU with {cpu}" if self.virtual else cpu
+
+    @property
+    def place(self) -> str:
+        """Where it runs, in words."""
+        if not self.address:
+            return "the calling thread"
+        process = "this process" if self.here else f"process {self.pid}"
+        return process if self.here or not self.host else f"{process} of {self.host}"
+
     @property
     def label(self) -> str:
         """Name and address, for error messages."""
@@ -72,6 +95,35 @@ class WorkerInfo:
     def has_gpu(self) -> bool:
         """True if it computes on a GPU, rather than on a CPU in the role of one."""
         return self.kind == "gpu" and not self.virtual
+
+
+def kinds_text(gpus: int, virtual_gpus: int, cpus: int) -> str:
+    """Return numbers of workers in words, without those that are 0.
+
+    Examples
+    --------
+    >>> kinds_text(0, 2, 1)
+    '2 virtual GPUs and 1 CPU worker'
+    """
+    numbers = (gpus, "GPU"), (virtual_gpus, "virtual GPU"), (cpus, "CPU worker")
+    return " and ".join(counted(number, kind) for number, kind in numbers if number)
+
+
+def workers_text(workers: Sequence[WorkerInfo]) -> str:
+    """Return in words which workers these are.
+
+    Examples
+    --------
+    >>> workers_text([WorkerInfo("gpu0", "gpu", "inproc://0"), WorkerInfo("cpu0", "cpu", "tcp://1")])
+    '1 GPU and 1 CPU worker'
+    >>> workers_text([calling_thread()])
+    'the calling thread'
+    """
+    if len(workers) == 1 and not workers[0].address:
+        return f"GPU {workers[0].device}" if workers[0].has_gpu else "the calling thread"
+    gpus = sum(worker.has_gpu for worker in workers)
+    virtual = sum(worker.virtual for worker in workers)
+    return kinds_text(gpus, virtual, len(workers) - gpus - virtual)
 
 
 class Transport(StrEnum):

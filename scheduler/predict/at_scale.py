@@ -45,10 +45,12 @@ from hetero_la.scheduler.predict.sharing import (
     update_end,
 )
 from hetero_la.scheduler.predict.trailing_updates import TrailingUpdates
+from hetero_la.tiles.arrays.counted import counted, format_seconds, in_bytes
+from hetero_la.tiles.arrays.displayed import one_line
 from hetero_la.tiles.storage.layout import TileLayout
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ScaledRun:
     """A predicted run on many GPUs; times in seconds.
 
@@ -68,6 +70,11 @@ class ScaledRun:
     parts: dict[str, float]
     busy: np.ndarray
     bytes_moved: int
+
+    def __repr__(self) -> str:
+        workers = counted(len(self.busy), "worker")
+        moved = f"{in_bytes(self.bytes_moved)} moved"
+        return one_line("ScaledRun", format_seconds(self.makespan), workers, moved)
 
 
 def simulate_at_scale(

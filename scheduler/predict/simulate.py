@@ -19,10 +19,12 @@ from hetero_la.scheduler.machine.model import MachineModel, Source
 from hetero_la.scheduler.predict.events import SimulationState
 from hetero_la.scheduler.program.instructions import Program
 from hetero_la.scheduler.program.messages import Traffic
+from hetero_la.tiles.arrays.counted import counted, format_seconds, in_bytes
+from hetero_la.tiles.arrays.displayed import as_html, one_line
 from hetero_la.tiles.kernels.device import Queue
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Simulation:
     """Result of a simulated run; times in seconds from its start.
 
@@ -56,6 +58,13 @@ class Simulation:
     bytes_sent: np.ndarray
     bytes_host: np.ndarray
     peak_bytes: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
+
+    _repr_html_ = as_html
+
+    def __repr__(self) -> str:
+        moved = f"{in_bytes(self.bytes_moved)} moved" if self.bytes_moved else ""
+        workers = counted(len(self.start), "worker")
+        return one_line("Simulation", format_seconds(self.makespan), workers, moved)
 
     @property
     def idle(self) -> np.ndarray:

@@ -16,6 +16,8 @@ from hetero_la.scheduler.graph.task_graph import TaskGraph
 from hetero_la.scheduler.graph.tasks import Region
 from hetero_la.scheduler.program.messages import MessageKey
 from hetero_la.scheduler.program.own_columns import OwnColumns
+from hetero_la.tiles.arrays.counted import counted
+from hetero_la.tiles.arrays.displayed import one_line
 from hetero_la.tiles.kernels.device import Queue
 from hetero_la.tiles.kernels.spec import SPECS
 
@@ -23,7 +25,7 @@ from hetero_la.tiles.kernels.spec import SPECS
 _LAST = 2**31
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class Instruction:
     """One entry of a program; each kind of instruction is a subclass.
 
@@ -57,6 +59,9 @@ class Instruction:
     takes: tuple[MessageKey, ...] = ()
     urgency: int = 0
 
+    def __repr__(self) -> str:
+        return one_line(type(self).__name__, self.label)
+
     @property
     def name(self) -> str:
         """Its kernel, or else its kind."""
@@ -68,7 +73,7 @@ class Instruction:
         return f"{self.name} step {self.step}"
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class CallKernel(Instruction):
     """Run a kernel.
 
@@ -166,7 +171,7 @@ class CallKernel(Instruction):
         return found
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class SendMessage(Instruction):
     """Offer a message to its consumers."""
 
@@ -174,7 +179,7 @@ class SendMessage(Instruction):
     message: MessageKey
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class ReceiveMessage(Instruction):
     """Take a message.
 
@@ -194,7 +199,7 @@ class ReceiveMessage(Instruction):
     private: bool = False
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class CopyRegion(Instruction):
     """Copy a region between the worker and the host."""
 
@@ -206,21 +211,21 @@ class CopyRegion(Instruction):
         return f"{self.op} step {self.step} column {self.region.index}"
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class LoadColumn(CopyRegion):
     """Copy a tile column from the user's array to the shard."""
 
     op = "load"
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class StoreRows(CopyRegion):
     """Copy rows of a tile column from the shard to the user's array."""
 
     op = "store"
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class SaveRegion(CopyRegion):
     """Copy a tile column or a per-step value to the host, for a checkpoint."""
 
@@ -230,7 +235,7 @@ class SaveRegion(CopyRegion):
 Kind = TypeVar("Kind", bound=Instruction)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class Program:
     """Instructions of one worker.
 
@@ -257,6 +262,13 @@ class Program:
     slots: int = 0
     values: dict[tuple[str, int], tuple[tuple[int, ...], Any]] = field(default_factory=dict)
     results: frozenset[str] = frozenset()
+
+    def __repr__(self) -> str:
+        columns, instructions = len(self.columns), len(self.instructions)
+        return one_line(
+            "Program", f"worker {self.worker}", counted(columns, "tile column"),
+            counted(instructions, "instruction"),
+        )  # fmt: skip
 
     def select(self, kind: type[Kind]) -> list[Kind]:
         """Return the instructions of one kind."""

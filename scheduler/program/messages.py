@@ -11,6 +11,8 @@ from hetero_la.scheduler.graph.task_graph import TaskGraph
 from hetero_la.scheduler.graph.tasks import ALL, INITIAL, OWN, Region, TaskBlock
 from hetero_la.scheduler.placement.distribution import Distribution
 from hetero_la.scheduler.placement.placement import Placement
+from hetero_la.tiles.arrays.counted import counted
+from hetero_la.tiles.arrays.displayed import one_line
 
 
 class MessageKey(NamedTuple):
@@ -36,7 +38,7 @@ class MessagePart(NamedTuple):
     row: int | None
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class Message:
     """Regions that one worker sends to others at once.
 
@@ -65,6 +67,11 @@ class Message:
     parts: list[MessagePart] = field(default_factory=list)
     first: int = -1
 
+    def __repr__(self) -> str:
+        to = ", ".join(map(str, sorted(self.consumers)))
+        what = "the panel of step" if self.key.panel else "step"
+        return one_line("Message", f"{what} {self.key.step}, {self.key.source} to {to}")
+
     def include(self, region: Region, consumer: int) -> None:
         """Add `region`, for worker `consumer`."""
         name = region[:2]
@@ -79,7 +86,7 @@ class Message:
         self.consumers.add(consumer)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class Traffic:
     """All messages of a run.
 
@@ -99,6 +106,9 @@ class Traffic:
     overwrites: dict[tuple[int, int], dict[tuple[MessageKey, int], None]] = field(
         default_factory=dict
     )
+
+    def __repr__(self) -> str:
+        return one_line("Traffic", counted(len(self.messages), "message"))
 
 
 def derive_traffic(graph: TaskGraph, placement: Placement, distribution: Distribution) -> Traffic:

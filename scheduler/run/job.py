@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hetero_la.scheduler.placement.workers import WorkerInfo
+from hetero_la.scheduler.placement.workers import WorkerInfo, workers_text
 from hetero_la.scheduler.program.instructions import (
     CallKernel,
     Program,
@@ -22,12 +22,13 @@ from hetero_la.scheduler.program.instructions import (
 from hetero_la.scheduler.program.messages import Message, MessageKey
 from hetero_la.scheduler.run.step_memory import Name
 from hetero_la.scheduler.run.trace import LogEntry, WorkerTrace
+from hetero_la.tiles.arrays.displayed import one_line
 from hetero_la.tiles.kernels.device import Array, KernelOptions
 from hetero_la.tiles.storage.layout import TileLayout
 from hetero_la.tiles.storage.shard import Shard
 
 
-@dataclass
+@dataclass(repr=False)
 class Job:
     """Description of a run, the same for all executors.
 
@@ -78,6 +79,9 @@ class Job:
     traced: bool = False
     flops: float = 0.0
     orders: dict[int, list[MessageKey]] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return one_line("Job", self.name, workers_text(self.workers))
 
     @property
     def checkpoints(self) -> list[int]:

@@ -19,6 +19,8 @@ from hetero_la.scheduler.program.instructions import (
     SendMessage,
 )
 from hetero_la.scheduler.program.messages import MessageKey
+from hetero_la.tiles.arrays.counted import counted
+from hetero_la.tiles.arrays.displayed import one_line
 from hetero_la.tiles.kernels.device import Device, Event, Interval, Queue
 
 
@@ -50,6 +52,9 @@ class WorkerTrace(NamedTuple):
     spans: np.ndarray
     windows: np.ndarray
     loading: np.ndarray = np.zeros((0, 2))
+
+    def __repr__(self) -> str:
+        return one_line("WorkerTrace", counted(len(self.issued), "instruction"))
 
     def shifted(self, seconds: float) -> WorkerTrace:
         """Return the trace on a clock that is ahead by `seconds`."""

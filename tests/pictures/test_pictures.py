@@ -17,10 +17,10 @@ import hetero_la
 from hetero_la.pictures.graph.collapsed import collapse, draw_collapsed, steps_per_mark
 from hetero_la.pictures.graph.every_task import data_edges, draw_every_task
 from hetero_la.pictures.graph.files import draw
-from hetero_la.pictures.graph.placed import format_seconds
 from hetero_la.pictures.palette import FAMILIES, contrast, family, text_on
 from hetero_la.pictures.scene import Line, Rect, Scene, Text, text_width
 from hetero_la.pictures.svg import svg
+from hetero_la.tiles.arrays.counted import format_seconds
 from hetero_la.tiles.kernels.spec import SPECS, Role
 from tests.pictures.drawn import ROUTINES, placed, shapes, texts
 from tests.support import covering

@@ -93,6 +93,18 @@ def sizes_text(sizes: TileSizes) -> str:
     return "+".join(f"{count}x{size}" if count > 1 else str(size) for count, size in runs)
 
 
+def tiles_texts(nb: TileSizes, coarse: int | None, lookahead: int) -> tuple[str, str, str]:
+    """Return tile sizes, two-level blocking, if any, and look-ahead as texts.
+
+    Examples
+    --------
+    >>> tiles_texts((512, 256), 1024, 1)
+    ('nb = 512+256', 'blocks of 1024', 'look-ahead 1')
+    """
+    blocks = f"blocks of {coarse}" if coarse else ""
+    return f"nb = {sizes_text(nb)}", blocks, f"look-ahead {lookahead}"
+
+
 def clipped(sizes: TileSizes, total: int) -> TileSizes:
     """Return the tile sizes that remain where `total` elements are to be cut.
 

@@ -142,8 +142,7 @@ def _rate(link: Any) -> str:
 
 def _device(device: MeasuredDevice) -> Iterator[str]:
     model = device.model
-    threads = f"{device.beside} x {device.threads} CPU threads, side by side"
-    yield f"{device.name or threads}, {model.dtype}"
+    yield f"{device.title}, {model.dtype}"
     if device.disturbed:
         yield (
             f"  not used by plans: the machine was busy, so that samples differ by "

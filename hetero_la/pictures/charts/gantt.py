@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -11,7 +13,6 @@ from hetero_la.execution.timeline import TracedRun
 from hetero_la.pictures.charts.chrome import ROWS, TASKS, messages
 from hetero_la.pictures.graph.collapsed import ticks
 from hetero_la.pictures.graph.page import Timeline
-from hetero_la.pictures.graph.placed import format_seconds
 from hetero_la.pictures.legend import Legend, heading, worker_mark
 from hetero_la.pictures.palette import (
     FAINT,
@@ -27,12 +28,15 @@ from hetero_la.pictures.palette import (
 from hetero_la.pictures.scene import Line, Rect, Scene, Text
 from hetero_la.scheduler.program.instructions import CallKernel
 from hetero_la.scheduler.run.trace import PARTS
+from hetero_la.tiles.arrays.counted import format_seconds
 
 _LEFT = 118.0
 _WIDTH = 1080.0  # of the longest run
 _BAR, _ROW = 16.0, 20.0
 #: Width in pixels below which adjacent boxes are merged; smaller on a page, which can be zoomed.
-_FINEST, _FINEST_OF_PAGE = 0.4, 0.15
+_FINEST, _FINEST_OF_PAGE, _FINEST_OF_NOTEBOOK = 0.4, 0.15, 3.0
+#: Workers that are drawn as finely as that in a notebook; of more, all are drawn more coarsely.
+_FINE_WORKERS = 8
 _MOST_ARROWS = 120
 _PARTS = -1  # key of the row with the parts of a worker's time
 #: Colours of the parts of a worker's time, which, except that of copies, no kernel has.
@@ -54,6 +58,33 @@ class _Box(NamedTuple):
         return narrow and self.colour == other.colour and other.left - self.right < finest
 
 
+def _dominant(boxes: list[_Box], width: float) -> list[_Box]:
+    """Return a box for each stretch of `width` pixels, in the colour that has most of it.
+
+    It is as long as all boxes there together, so that a row in which little happens stays light.
+
+    Examples
+    --------
+    >>> calls = [_Box(0.0, 0.6, "#0072B2", "", ""), _Box(0.6, 1.0, "#D55E00", "", "")]
+    >>> _dominant([*calls, _Box(1.0, 1.5, "#0072B2", "", "")], 1.0)
+    [_Box(left=0.0, right=1.5, colour='#0072B2', tip='several calls', link='')]
+    """
+    filled: defaultdict[int, dict[str, float]] = defaultdict(dict)
+    for box in boxes:
+        for cell in range(int(box.left // width), math.ceil(box.right / width)):
+            begin, end = max(box.left, cell * width), min(box.right, (cell + 1) * width)
+            filled[cell][box.colour] = filled[cell].get(box.colour, 0.0) + end - begin
+    found: list[_Box] = []
+    for cell, colours in sorted(filled.items()):
+        left, colour = cell * width, max(colours, key=colours.__getitem__)
+        right = left + min(sum(colours.values()), width)
+        if found and found[-1].colour == colour and left - found[-1].right < 1e-3 * width:
+            found[-1] = found[-1]._replace(right=right)
+        else:
+            found.append(_Box(left, right, colour, "several calls", ""))
+    return found
+
+
 def draw_timeline(runs: Sequence[TracedRun]) -> Timeline:
     """Draw the charts of some runs for a page, one below the other.
 
@@ -67,6 +98,15 @@ def draw_timeline(runs: Sequence[TracedRun]) -> Timeline:
 def draw_runs(runs: Sequence[TracedRun]) -> Scene:
     """Draw the charts of some runs, one below the other, without links."""
     return _charts(runs, _FINEST)[0]
+
+
+def draw_small(runs: Sequence[TracedRun]) -> Scene:
+    """Draw the charts of some runs as `draw_runs` does, but with few boxes, for a notebook.
+
+    A picture of 100,000 calls would be as large as all else in the notebook.
+    """
+    workers = sum(len(run.workers) for run in runs)
+    return _charts(runs, _FINEST_OF_NOTEBOOK * max(workers / _FINE_WORKERS, 1.0))[0]
 
 
 def _charts(
@@ -114,7 +154,8 @@ class _Chart:
         self.row: dict[tuple[int, int], float] = {}
         layout = run.plan.layout
         text = f"{run.plan.routine} of a {layout.m} x {layout.n} matrix, nb = {layout.nb_text}"
-        at = heading(scene, 16, text, [f"{format_seconds(run.seconds)} in all"], top)
+        spent = f"{format_seconds(run.seconds)} in all{', predicted' if run.predicted else ''}"
+        at = heading(scene, 16, text, [spent], top)
         self.top, y = at, at + 6
         for worker in range(len(run.workers)):
             y = self._worker(worker, y)
@@ -182,8 +223,10 @@ class _Chart:
                 merged[-1] = last._replace(right=right, tip="several calls")
             else:
                 merged.append(box)
+        if not self.calls and len(merged) > _WIDTH / self.finest:
+            merged = _dominant(merged, self.finest)
         for box in merged:
-            wide = max(box.right - box.left, self.finest)
+            wide = max(box.right - box.left, min(self.finest, _FINEST))
             self.scene.add(Rect(box.left, y, wide, high, box.colour, tip=box.tip, link=box.link))
 
     def _parts(self, parts: dict[str, float], y: float) -> None:

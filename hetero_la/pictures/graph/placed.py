@@ -10,24 +10,11 @@ import numpy as np
 
 from hetero_la.scheduler.graph.analysis import average_parallelism, critical_path, total_work
 from hetero_la.scheduler.graph.task_graph import TaskGraph
-from hetero_la.tiles.arrays.counted import counted
-
-_PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "µ"))
-
-
-def format_seconds(value: float) -> str:
-    """Format a time with its unit, to three digits.
-
-    Examples
-    --------
-    >>> format_seconds(0.00123), format_seconds(2.5e9), format_seconds(0.0)
-    ('1.23 ms', '2.5 Gs', '0 s')
-    """
-    scale, prefix = next((p for p in _PREFIXES if value >= p[0]), _PREFIXES[-1])
-    return f"{value / scale:.3g} {prefix}s" if value else "0 s"
+from hetero_la.tiles.arrays.counted import counted, format_seconds
+from hetero_la.tiles.arrays.displayed import as_html, one_line
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class PlacedGraph:
     """A task graph whose tasks have workers and weights.
 
@@ -57,6 +44,11 @@ class PlacedGraph:
     workers: Sequence[str]
     weights: np.ndarray
     title: str
+
+    _repr_html_ = as_html
+
+    def __repr__(self) -> str:
+        return one_line("PlacedGraph", counted(len(self.graph), "task"), self.title)
 
     @functools.cached_property
     def path(self) -> list[int]:

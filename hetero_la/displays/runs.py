@@ -1,0 +1,146 @@
+"""What notebooks show of runs: factors, reports, timings, traces, comparisons."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from hetero_la.api.cholesky import CholeskyFactors
+from hetero_la.api.factors import Factors
+from hetero_la.api.lu import LUFactors
+from hetero_la.api.trace import Trace
+from hetero_la.execution.comparison import Comparison
+from hetero_la.execution.report import Report, Timing
+from hetero_la.execution.timeline import TracedRun
+from hetero_la.pictures.charts.gantt import draw_small
+from hetero_la.pictures.html import Table, html
+from hetero_la.pictures.scene import Scene
+from hetero_la.planning.plan import Plan
+from hetero_la.scheduler.placement.workers import workers_text
+from hetero_la.scheduler.run.trace import PARTS
+from hetero_la.tiles.arrays.counted import counted, format_seconds
+from hetero_la.tiles.arrays.displayed import display
+from hetero_la.tiles.arrays.transfer import to_host
+
+#: Most runs of a trace that are drawn, the longest ones, and most workers of a run.
+_MOST_RUNS, _MOST_WORKERS = 4, 32
+
+
+def _timing_facts(plan: Plan, timing: Timing) -> dict[str, str]:
+    layout = plan.layout
+    gflops = plan.flops / max(timing.seconds, 1e-12) / 1e9
+    parts = ((name, getattr(timing, name)) for name in ("load", "factor", "store"))
+    spent = ", ".join(f"{name} {format_seconds(seconds)}" for name, seconds in parts)
+    return {
+        "took": f"{format_seconds(timing.seconds)}, {gflops:.3g} Gflop/s",
+        "of which": spent,
+        "by": workers_text(plan.workers),
+        "tiles": f"nb = {layout.nb_text}, {layout.mt} x {layout.nt} tiles",
+        "panels": timing.panels_text(),
+        "losses": "; ".join(timing.losses_text()),
+    }
+
+
+def _workers(timing: Timing) -> Table:
+    rows = [
+        (
+            worker.name, worker.kind, str(worker.calls), f"{worker.flops / 1e9:.3g}",
+            format_seconds(worker.busy), format_seconds(worker.moving),
+        )
+        for worker in timing.workers
+    ]  # fmt: skip
+    return Table(("worker", "kind", "calls", "Gflop", "busy", "moving"), rows)
+
+
+@display.register
+def _(timing: Timing) -> str:
+    return html("Timing", _timing_facts(timing.plan, timing), _workers(timing))
+
+
+@display.register
+def _(report: Report) -> str:
+    facts = _timing_facts(report.plan, report.timing)
+    return html(f"Report: {report.title}", facts, _workers(report.timing))
+
+
+@display.register
+def _(factors: Factors) -> str:
+    m, n = factors.shape
+    facts = {
+        "where": f"on {factors.place}",
+        "info": f"{factors.info}: pivot {factors.info} is zero" if factors.info else "",
+        "growth": _growth_text(factors) if isinstance(factors, LUFactors) else "",
+        "error": _error_text(factors),
+    }
+    facts |= _timing_facts(factors.plan, factors.timing)
+    title = f"{type(factors).__name__}: {m} x {n} {factors.dtype.name}"
+    return html(title, facts, _workers(factors.timing))
+
+
+def _growth_text(factors: LUFactors[Any]) -> str:
+    if factors.growth is None:
+        return ""
+    error = max(factors.shape) * float(np.finfo(factors.dtype).eps) * factors.growth
+    return f"{factors.growth:.3g} without pivoting, so the backward error is about {error:.1g}"
+
+
+def _error_text(factors: Factors[Any, Any]) -> str:
+    """Say what the diagonal tells of the condition, which costs next to nothing."""
+    diagonal = np.abs(to_host(factors[0].diagonal()))
+    if not diagonal.size or not np.isfinite(diagonal).all():
+        return ""
+    most = float(diagonal.max())
+    ratio = float(diagonal.min()) / most if most else 0.0
+    if isinstance(factors, CholeskyFactors):
+        ratio **= 2  # the matrix is the product of two factors
+    if not ratio:
+        return "there is a zero on the diagonal: the matrix is singular"
+    error = float(np.finfo(factors.dtype).eps) / ratio
+    return (
+        f"by the diagonal, rcond is about {ratio:.1g} at most, and the relative error of a "
+        f"solution about {error:.1g} at least"
+    )
+
+
+@display.register
+def _(run: TracedRun) -> str:
+    return html("Timeline", {}, *_timelines([run]), _parts(run))
+
+
+@display.register
+def _(trace: Trace) -> str:
+    runs = [run for run in trace.runs if run.seconds]
+    longest = sorted(runs, key=lambda run: -run.seconds)[:_MOST_RUNS]
+    drawn = [run for run in runs if run in longest]
+    which = f", of which the longest {len(drawn)} are drawn" if len(drawn) < len(runs) else ""
+    seconds = format_seconds(sum(run.seconds for run in runs))
+    facts = {"runs": f"{len(trace)}{which}", "together": seconds if runs else ""}
+    tables = [_parts(run) for run in drawn]
+    return html("Trace", facts, *_timelines(drawn), *tables)
+
+
+def _timelines(runs: list[TracedRun]) -> list[Scene]:
+    few = [run for run in runs if len(run.workers) <= _MOST_WORKERS]
+    return [draw_small(few)] if few else []
+
+
+def _parts(run: TracedRun) -> Table:
+    rows = [
+        (worker.name, *(format_seconds(parts[part]) for part in PARTS))
+        for worker, parts in zip(run.plan.workers, run.parts(), strict=True)
+    ]
+    return Table((f"{run.plan.routine}, {format_seconds(run.seconds)}", *PARTS), rows)
+
+
+@display.register
+def _(comparison: Comparison) -> str:
+    rows = [
+        (
+            name, str(row.calls), format_seconds(row.predicted), format_seconds(row.measured),
+            "-" if np.isnan(row.ratio) else f"{row.ratio:.3f}",
+        )
+        for name, row in comparison.rows()
+    ]  # fmt: skip
+    title = f"Comparison: {comparison.run.name}, {counted(len(comparison.workers), 'worker')}"
+    return html(title, {}, Table(("", "calls", "predicted", "measured", "ratio"), rows))
