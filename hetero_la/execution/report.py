@@ -263,8 +263,8 @@ class UnplannedReport(Report):
     @property
     def known_seconds(self) -> float | None:
         """How long the call took; None if only a GPU knows, which has not been asked yet."""
-        if "_made" in self.__dict__:
-            return self.timing.seconds
+        if self._copied is not None or "_made" in self.__dict__:
+            return self.timing.seconds if self._copied is None else self._copied[0]
         _, _, seconds, _ = self._run
         return None if callable(seconds) else seconds
 
