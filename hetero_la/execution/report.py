@@ -17,6 +17,7 @@ from hetero_la.scheduler.placement.workers import calling_thread
 from hetero_la.scheduler.program.instructions import CallKernel
 from hetero_la.scheduler.run.job import Loss, Outcome
 from hetero_la.scheduler.run.trace import LogEntry
+from hetero_la.tiles.arrays.counted import in_seconds, in_units
 
 #: Names of the values of geqrf's `method`.
 _METHODS = ("householder", "cholesky")
@@ -28,7 +29,7 @@ class WorkerTiming(NamedTuple):
     Attributes
     ----------
     name, kind : str
-        Name and device kind of the worker.
+        Name and device kind of the worker: "cpu", "gpu" or "virtual gpu".
     calls : int
         Kernel calls; one may be for several tile columns.
     flops : float
@@ -110,7 +111,7 @@ class Timing:
             rows.append(
                 WorkerTiming(
                     worker.name,
-                    worker.kind,
+                    worker.kind_text,
                     calls=sum(call.times for call in calls),
                     flops=flops * (4 if plan.dtype.kind == "c" else 1),
                     busy=spent["call"],
@@ -133,11 +134,11 @@ class Timing:
     def __str__(self) -> str:
         room = max([10, *(len(w.name) + 2 for w in self.workers)])
         lines = [
-            f"{'worker':<{room}}{'kind':<6}{'calls':>7}{'Gflop':>12}{'busy s':>10}{'moving s':>10}"
+            f"{'worker':<{room}}{'kind':<13}{'calls':>6}{'work':>12}{'busy':>10}{'moving':>10}"
         ]
         lines += [
-            f"{w.name:<{room}}{w.kind:<6}{w.calls:>7}{w.flops / 1e9:>12.3f}{w.busy:>10.3f}"
-            f"{w.moving:>10.3f}"
+            f"{w.name:<{room}}{w.kind:<13}{w.calls:>6}{in_units(w.flops, 'flop'):>12}"
+            f"{in_seconds(w.busy):>10}{in_seconds(w.moving):>10}"
             for w in self.workers
         ]
         lines += [

@@ -96,7 +96,7 @@ def team_name(owners: Sequence[WorkerInfo]) -> str:
 def _role(worker: WorkerInfo) -> str:
     if worker.has_gpu:
         return "gpu"
-    return f"{'virtual gpu' if worker.virtual else 'cpu'} x {worker.blas_threads} threads"
+    return f"{worker.kind_text} x {worker.blas_threads} threads"
 
 
 def find_tuning(

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hetero_la.algorithms.routines import ROUTINES
+from hetero_la.algorithms.routines import ROUTINES, title_of
 from hetero_la.planning.decisions import Decisions, Problem
 from hetero_la.planning.memory import GPU_WORKSPACE, kernel_elements
 from hetero_la.planning.planned_graph import PlannedGraph
@@ -30,7 +30,7 @@ from hetero_la.scheduler.predict.simulate import Simulation, simulate
 from hetero_la.scheduler.program.instructions import Program, ReceiveMessage
 from hetero_la.scheduler.program.messages import Traffic, buffer_elements
 from hetero_la.scheduler.run.job import Job, PackedJob
-from hetero_la.tiles.arrays.counted import counted
+from hetero_la.tiles.arrays.counted import counted, in_bytes, in_seconds, in_units
 from hetero_la.tiles.storage.layout import TileLayout
 from hetero_la.tiles.storage.shard import local_width
 from hetero_la.tiles.storage.tile_sizes import TileSizes
@@ -248,14 +248,14 @@ class Plan(Decisions):
         made = f"{counted(layout.nrhs, 'column')} made"
         what = made if self.graph.made_columns() else counted(layout.nrhs, "right-hand side")
         rhs = f" with {what}" if layout.nrhs else ""
-        rate = self.flops / max(run.makespan, 1e-12) / 1e9
+        rate = in_units(self.flops / max(run.makespan, 1e-12), "flop/s")
         ib = self.options.ib
         blocking = "" if ib is None else f", {counted(ib, 'column')} by one kernel"
         lines = [
-            f"{self.routine} of a {layout.m} x {layout.n} {self.dtype.name} matrix{rhs}",
+            f"{title_of(self.routine)} of a {layout.m} x {layout.n} {self.dtype.name} matrix{rhs}",
             f"tiles: nb = {layout.nb_text}, {layout.mt} x {layout.nt} tiles, "
             f"{counted(layout.kt, 'step')}{_blocks(layout)}",
-            f"graph: {counted(len(self.graph), 'task')}, {self.flops:.3g} flops",
+            f"graph: {counted(len(self.graph), 'task')}, {in_units(self.flops, 'flop')}",
             _parallelism(self),
             f"look-ahead: {counted(self.lookahead, 'panel')}; panels on the {self.panel}{blocking}",
             f"windows: {_windows(self)}",
@@ -263,7 +263,7 @@ class Plan(Decisions):
             *_checkpoints(self),
             _model(self),
             *_routes(self),
-            f"predicted: {run.makespan:.3g} s, {rate:.3g} Gflop/s",
+            f"predicted: {in_seconds(run.makespan)}, {rate}",
         ]
         return "\n".join(lines + [_worker(self, program, run) for program in self.programs])
 
@@ -281,8 +281,8 @@ def _parallelism(plan: Plan) -> str:
     path = critical_path(plan.graph, seconds)
     return (
         f"parallelism: {average_parallelism(plan.graph, seconds):.3g} on average; "
-        f"critical path: {counted(len(path), 'task')}, {seconds[path].sum():.3g} s "
-        f"of {total_work(plan.graph, seconds):.3g} s of work"
+        f"critical path: {counted(len(path), 'task')}, {in_seconds(seconds[path].sum())} "
+        f"of {in_seconds(total_work(plan.graph, seconds))} of work"
     )
 
 
@@ -304,8 +304,8 @@ def _transports(plan: Plan, run: Simulation) -> list[str]:
                 (worker.host, worker.pid) for worker in (plan.workers[place] for place in pair)
             )
     return [
-        f"panels by {name} between {len(processes)} processes, {link.bandwidth / 1e9:.3g} GB/s, "
-        f"{1e6 * link.latency:.0f} us{' (nominal)' if link == NOMINAL_LINKS[name] else ''}"
+        f"panels by {name} between {len(processes)} processes, {in_bytes(link.bandwidth)}/s, "
+        f"{in_seconds(link.latency)}{' (nominal)' if link == NOMINAL_LINKS[name] else ''}"
         for name, processes in ends.items()
         for link in [plan.model.links[name]]
     ]
@@ -340,7 +340,10 @@ def _routes(plan: Plan) -> list[str]:
         found = host_routes(problem, plan.options) | found
     else:
         found["one call of LAPACK, with copies"] = host_call_seconds(problem, 0)
-    return ["routes, estimated:", *(f"  {name}: {value:.3g} s" for name, value in found.items())]
+    return [
+        "routes, estimated:",
+        *(f"  {name}: {in_seconds(value)}" for name, value in found.items()),
+    ]
 
 
 def _worker(plan: Plan, program: Program, run: Simulation) -> str:
@@ -349,7 +352,7 @@ def _worker(plan: Plan, program: Program, run: Simulation) -> str:
     worker = plan.workers[at]
     role = "panels" if at == plan.panel_worker else counted(len(program.columns), "tile column")
     return (
-        f"  {worker.name} ({worker.kind}{', virtual' if worker.virtual else ''}): {role}, "
-        f"{counted(len(program.instructions), 'instruction')}, {run.peak_bytes[at] / 1e6:.1f} MB, "
-        f"computes for {run.computing[at]:.3g} s, idle for {run.idle[at]:.3g} s"
+        f"  {worker.name} ({worker.kind_text}): {role}, "
+        f"{counted(len(program.instructions), 'instruction')}, {in_bytes(run.peak_bytes[at])}, "
+        f"computes for {in_seconds(run.computing[at])}, idle for {in_seconds(run.idle[at])}"
     )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hetero_la.algorithms.routines import ROUTINES
+from hetero_la.algorithms.routines import ROUTINES, title_of
 from hetero_la.pictures.graph.files import draw, require_suffix
 from hetero_la.pictures.graph.placed import PlacedGraph
 from hetero_la.planning.decisions import Decisions
@@ -88,8 +88,8 @@ class PlannedGraph(TaskGraph):
         layout, decided = self.layout, self.decided
         beside = f", {counted(layout.nrhs, 'column')} beside it" if layout.nrhs else ""
         title = (
-            f"{decided.routine} of a {layout.m} x {layout.n} {decided.dtype.name} matrix{beside}, "
-            f"nb = {layout.nb_text}{', tile by tile' if granularity == 'tile' else ''}"
+            f"{title_of(decided.routine)} of a {layout.m} x {layout.n} {decided.dtype.name} "
+            f"matrix{beside}, nb = {layout.nb_text}{', tile by tile' if granularity == 'tile' else ''}"
         )
         names = [worker.name for worker in decided.workers]
         if granularity == "column":

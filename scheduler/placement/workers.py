@@ -73,6 +73,11 @@ class WorkerInfo:
         """True if it computes on a GPU, rather than on a CPU in the role of one."""
         return self.kind == "gpu" and not self.virtual
 
+    @property
+    def kind_text(self) -> str:
+        """Kind of its device for texts, where a CPU in the role of a GPU must not pass for one."""
+        return "virtual gpu" if self.virtual else self.kind
+
 
 class Transport(StrEnum):
     """How data travels from one worker to another."""

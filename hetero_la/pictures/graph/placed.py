@@ -10,21 +10,7 @@ import numpy as np
 
 from hetero_la.scheduler.graph.analysis import average_parallelism, critical_path, total_work
 from hetero_la.scheduler.graph.task_graph import TaskGraph
-from hetero_la.tiles.arrays.counted import counted
-
-_PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "µ"))
-
-
-def format_seconds(value: float) -> str:
-    """Format a time with its unit, to three digits.
-
-    Examples
-    --------
-    >>> format_seconds(0.00123), format_seconds(2.5e9), format_seconds(0.0)
-    ('1.23 ms', '2.5 Gs', '0 s')
-    """
-    scale, prefix = next((p for p in _PREFIXES if value >= p[0]), _PREFIXES[-1])
-    return f"{value / scale:.3g} {prefix}s" if value else "0 s"
+from hetero_la.tiles.arrays.counted import counted, in_seconds
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,8 +62,8 @@ class PlacedGraph:
     @property
     def summary(self) -> str:
         """Size, critical path and parallelism, in one line."""
-        on_path = format_seconds(float(self.weights[self.path].sum()))
-        work = format_seconds(total_work(self.graph, self.weights))
+        on_path = in_seconds(float(self.weights[self.path].sum()))
+        work = in_seconds(total_work(self.graph, self.weights))
         parallelism = average_parallelism(self.graph, self.weights)
         return (
             f"{counted(len(self.graph), 'task')}; critical path "
