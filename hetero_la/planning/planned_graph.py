@@ -88,8 +88,8 @@ class PlannedGraph(TaskGraph):
         layout, decided = self.layout, self.decided
         beside = f", {counted(layout.nrhs, 'column')} beside it" if layout.nrhs else ""
         title = (
-            f"{title_of(decided.routine)} of a {layout.m} x {layout.n} {decided.dtype.name} "
-            f"matrix{beside}, nb = {layout.nb_text}{', tile by tile' if granularity == 'tile' else ''}"
+            f"{title_of(decided.routine)} of a {layout.m} x {layout.n} {decided.dtype.name} matrix"
+            f"{beside}, nb = {layout.nb_text}{', tile by tile' if granularity == 'tile' else ''}"
         )
         names = [worker.name for worker in decided.workers]
         if granularity == "column":

@@ -23,6 +23,7 @@ def sweep(args: argparse.Namespace) -> int:
     done: list[rows.Row] = []
     with runs.run_options(args) as options:
         table = rows.RowTable(args.report)
+        table.begin()
         for row in _rows(args, options):
             done.append(row)
             table.add(row)

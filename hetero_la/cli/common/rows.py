@@ -8,12 +8,15 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hetero_la.cli.common.output import Output, console, is_terminal, new_table, styled
 from hetero_la.io.outputs import replacing_file
 from hetero_la.testing.residuals import RATIO_LIMIT
 from hetero_la.tiles.arrays.counted import in_seconds, in_units
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 #: Colours of the status column, on a terminal.
 _STYLES = {"ok": "green", "FAILED": "bold red", "unchecked": ""}
@@ -103,20 +106,29 @@ class RowTable:
                 break
             self._columns.remove(column)
 
+    def begin(self) -> None:
+        """Print the headings."""
+        self._begun = True
+        self._output.show(self._table(show_header=True))
+
     def add(self, row: Row) -> None:
         """Print a row, the first one below the headings; ``-`` stands for a missing figure."""
-        headings = [column.metadata["heading"] or column.name for column in self._columns]
-        left = [
-            heading
-            for heading, column in zip(headings, self._columns, strict=True)
-            if column.metadata["width"] < 0
-        ]
-        table = new_table(headings, left=left)
-        table.show_header, self._begun = not self._begun, True
-        for drawn, column in zip(table.columns, self._columns, strict=True):
-            drawn.min_width = abs(column.metadata["width"])
+        if not self._begun:
+            self.begin()
+        table = self._table(show_header=False)
         table.add_row(*(self._cell(row, column) for column in self._columns))
         self._output.show(table)
+
+    def _table(self, *, show_header: bool) -> Table:
+        """Return a table without rows, whose columns are as wide as those of all others."""
+        told = [column.metadata for column in self._columns]
+        headings = [column.metadata["heading"] or column.name for column in self._columns]
+        named = zip(headings, told, strict=True)
+        table = new_table(headings, left=[heading for heading, one in named if one["width"] < 0])
+        table.show_header = show_header
+        for drawn, one in zip(table.columns, told, strict=True):
+            drawn.min_width = abs(one["width"])
+        return table
 
     def _cell(self, row: Row, column: Any) -> Any:
         value = getattr(row, column.name)
