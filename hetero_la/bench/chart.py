@@ -23,6 +23,7 @@ def draw(rows: Sequence[Measured], path: Path, title: str = "") -> None:
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     draw(rows, Path(folder) / "qr.svg")
     """
+    import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -46,7 +47,8 @@ def draw(rows: Sequence[Measured], path: Path, title: str = "") -> None:
     handles = {label: line for drawn in legends for line, label in zip(*drawn, strict=True)}
     figure.legend(handles.values(), handles, loc="outside lower center", ncols=4, fontsize=8)
     figure.suptitle(title, fontsize=10)
-    with replacing_file(path) as unfinished:
+    # Letters of an SVG stay letters.
+    with matplotlib.rc_context({"svg.fonttype": "none"}), replacing_file(path) as unfinished:
         figure.savefig(unfinished, format=path.suffix[1:], dpi=150)
 
 

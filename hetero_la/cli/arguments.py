@@ -181,7 +181,10 @@ def _add_sweep(commands: Any) -> None:
         "--nb", type=values.tilings, metavar="LIST", default=[None], help=f"several times: {_TILES}"
     )
     parser.add_argument("--lookahead", **lists, default=[None], help="look-ahead depths")
-    parser.add_argument("--dtype", type=values.names(DTYPES), default=["float64"], metavar="LIST")
+    parser.add_argument(
+        "--dtype", type=values.names(DTYPES), default=["float64"], metavar="LIST",
+        help=f"element types: {', '.join(DTYPES)} (default: float64)",
+    )  # fmt: skip
     parser.add_argument("--kind", type=kind, metavar="LIST", help=_DEFAULT_KIND)
     parser.add_argument(
         "--cond", type=float, metavar="X", help="condition number, for kinds that have one"

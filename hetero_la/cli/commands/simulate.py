@@ -39,7 +39,7 @@ def add_parser(commands: Any) -> None:
     summary = "predict a factorization on a described machine, or on a running cluster"
     parser = values.add_command(
         commands, "simulate", simulate, summary,
-        usage="[options] ROUTINE --n N (--machine FILE | --scheduler ADDRESS)",
+        usage="[options] ROUTINE --n N --machine FILE",
         examples=(
             "lu --n 100000 --machine dgx-h200",
             "qr --n 100000 --machine dgx-h200-x128 --scaling strong --plot qr.svg",
