@@ -13,6 +13,7 @@ import pytest
 
 import hetero_la
 from hetero_la import Options
+from hetero_la.algorithms.routines import title_of
 from hetero_la.planning import planner
 from hetero_la.planning.decisions import Problem, default_nb
 from hetero_la.planning.plan import Plan
@@ -135,7 +136,7 @@ def on(host: str, pid: int, worker: WorkerInfo = GPUS[0]) -> WorkerInfo:
             (on("a", 1), on("a", 2), on("b", 1)),
             [
                 "NCCL between 2 processes, 356 GB/s, 10 µs",
-                "NCCL over the network between 3 processes, 50 GB/s, 15 us",
+                "NCCL over the network between 3 processes, 50 GB/s, 15 µs",
             ],
         ),
         (

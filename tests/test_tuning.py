@@ -34,7 +34,7 @@ from hetero_la.scheduler.placement.workers import WorkerInfo, calling_thread
 from hetero_la.scheduler.predict.simulate import simulate
 from hetero_la.tiles.storage.layout import TileLayout
 from hetero_la.tiles.storage.tile_sizes import TileSizes
-from tests.command_line import table
+from tests.command_line import table as printed
 from tests.machine import kept, measured, profile, table
 
 CPUS = [
@@ -237,7 +237,7 @@ def test_the_command_prints_the_candidates_and_keeps_the_best(
     argv = ["tune", "qr", "--n", "900", "--m", "1200", "--cpus", "2", "--blas-threads", "1"]
     assert main([*argv, "--nb", "100,300", "--lookahead", "0:1"]) == 0
     *rows, last = capfd.readouterr().out.splitlines()
-    found = [(int(row["nb"]), int(row["look-ahead"])) for row in table("\n".join(rows))]
+    found = [(int(row["nb"]), int(row["look-ahead"])) for row in printed("\n".join(rows))]
     assert sorted(found) == [(100, 0), (100, 1), (300, 0), (300, 1)]
     nb, depth = found[0]
     assert last.startswith(f"best: nb = {nb}, look-ahead {depth}, ")
@@ -254,7 +254,7 @@ def test_the_command_finds_and_keeps_several_sizes(capfd: pytest.CaptureFixture[
     assert "\n2x200+100  " in capfd.readouterr().out
     assert main(argv) == 0
     *rows, last = capfd.readouterr().out.splitlines()
-    found = table("\n".join(rows))
+    found = printed("\n".join(rows))
     assert any("+" in row["nb"] for row in found)
     least = found[0]
     assert last.startswith(f"best: nb = {least['nb']}, look-ahead {least['look-ahead']}, ")

@@ -35,8 +35,8 @@ def draw(rows: Sequence[Measured], path: Path, title: str = "") -> None:
     down = -(-len(panels) // across)
     figure = Figure((1 + 3.2 * across, 1 + 2.6 * down), layout="constrained")
     FigureCanvasAgg(figure)
-    axes = figure.subplots(down, across, squeeze=False, sharex=True).flat
-    for unused in list(axes)[len(panels) :]:
+    axes = list(figure.subplots(down, across, squeeze=False, sharex=True).flat)
+    for unused in axes[len(panels) :]:
         unused.remove()
     for (function, where), panel in zip(panels, axes, strict=False):
         shown = [row for row in rows if (row.function, row.where) == (function, where)]
