@@ -35,7 +35,7 @@ def draw(rows: Sequence[Measured], path: Path, title: str = "") -> None:
     down = -(-len(panels) // across)
     figure = Figure((1 + 3.2 * across, 1 + 2.6 * down), layout="constrained")
     FigureCanvasAgg(figure)
-    axes = list(figure.subplots(down, across, squeeze=False, sharex=True).flat)
+    axes = list(figure.subplots(down, across, squeeze=False).flat)
     for unused in axes[len(panels) :]:
         unused.remove()
     for (function, where), panel in zip(panels, axes, strict=False):
@@ -70,4 +70,5 @@ def _draw_panel(panel: Any, rows: Sequence[Measured], names: Sequence[str]) -> N
     panel.set_xscale("log", base=2)
     panel.set_xlabel("order n", fontsize=8)
     panel.set_ylabel("seconds", fontsize=8)
+    panel.tick_params(which="both", labelsize=7)
     panel.grid(alpha=0.3)
