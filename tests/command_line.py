@@ -16,8 +16,8 @@ from hetero_la.io.files import write_matrix
 from hetero_la.testing.matrices import generate
 
 HEADINGS = [
-    "routine", "dtype", "kind", "m", "n", "nrhs", "nb", "look-ahead", "workers", "seconds",
-    "Gflop/s", "ref s", "ratio", "status",
+    "routine", "dtype", "kind", "m", "n", "nrhs", "nb", "look-ahead", "workers", "time",
+    "rate", "ref time", "ratio", "status",
 ]  # fmt: skip
 
 

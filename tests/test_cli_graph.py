@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -29,20 +30,25 @@ def test_a_graph_is_drawn_and_its_plan_shown(
     assert found in Path(path).read_text()
     out, err = capfd.readouterr()
     assert out.startswith(f"{argv[0]} of a ")
-    assert err == ""
+    assert err.startswith(f"wrote {path}, ")
+    if path.endswith((".svg", ".html")):  # the count of the picture is that of the text
+        (drawn,) = set(re.findall(r">(\d+ tasks?); critical path", Path(path).read_text()))
+        assert f"graph, {drawn}; critical path" in err
+        assert drawn in out
 
 
 @pytest.mark.parametrize(
     ("argv", "start"),
-    [(["qr", "--mode", "economic"], "explicit_q of a 400 x 400 float64 matrix with 400 columns"),
+    [(["qr", "--mode", "economic"], "qr with Q of a 400 x 400 float64 matrix with 400 columns"),
      (["qr"], "qr of a 400 x 400 "),
-     (["solve", "--assume-a", "pos"], "solve_positive of a 400 x 400 ")],
+     (["solve", "--assume-a", "pos"], "solve by Cholesky of a 400 x 400 ")],
 )  # fmt: skip
 def test_what_is_drawn_is_what_those_options_run(
     argv: list[str], start: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["graph", *argv, "--n", "400", "--nb", "100", "-o", "a.svg"]) == 0
     assert capfd.readouterr().out.startswith(start)
+    assert f"<title>{start.partition(' with 400')[0]}" in Path("a.svg").read_text()
 
 
 def test_least_squares_of_a_wide_matrix_are_the_shortest_solution(
@@ -51,7 +57,7 @@ def test_least_squares_of_a_wide_matrix_are_the_shortest_solution(
     argv = ["graph", "lstsq", "--n", "400", "--m", "100", "--nb", "100", "-o", "a.svg"]
     assert main(argv) == 0
     assert ">geqrf<" in Path("a.svg").read_text()
-    assert capfd.readouterr().out.startswith("minimum_norm of a 400 x 100 float64 matrix")
+    assert capfd.readouterr().out.startswith("minimum-norm lstsq of a 400 x 100 float64 matrix")
 
 
 def test_panels_may_go_to_a_cpu_beside_gpus_that_are_not_there() -> None:

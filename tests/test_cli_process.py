@@ -1,13 +1,17 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import io
 import os
 import re
 import shlex
+import shutil
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -36,27 +40,38 @@ class Terminal(io.StringIO):
         return True
 
 
-def test_a_bar_appears_after_two_seconds_and_goes() -> None:
-    now = 0.0
+def wide_terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    """A wide terminal, which is made stderr."""
     stream = Terminal()
-    bar = progress.ProgressBar("lu", stream, clock=lambda: now)
-    now = 1.9
-    bar.update(1, 10)
-    assert stream.getvalue() == ""
-    now = 3.0
-    bar.update(5, 10)
-    assert f"lu [{'#' * 15}{'.' * 15}]  50%, 3 s, 3 s left" in stream.getvalue()
-    drawn = stream.getvalue()
-    now = 3.1
-    bar.update(6, 10)
-    assert stream.getvalue() == drawn
+    monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setenv("COLUMNS", "140")
+    monkeypatch.setenv("TERM", "xterm")
+    return stream
+
+
+def drawn(stream: Terminal) -> str:
+    """What was drawn, without colours and movements of the cursor."""
+    return re.sub(r"\x1b\[[?\d;]*[a-zA-Z]", "", stream.getvalue())
+
+
+def test_a_bar_appears_after_two_seconds_and_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = wide_terminal(monkeypatch)
+    start = now = time.monotonic()
+    bar = progress.ProgressBar("lu", clock=lambda: now)
+    now = start + 1.9
+    bar.update(1e9, 10e9)
+    assert terminal.getvalue() == ""
+    now = start + 2.5
+    bar.update(5e9, 10e9)
     bar.clear()
-    now = 9.0
-    bar.update(9, 10)
-    assert stream.getvalue() == drawn + "\r\x1b[K"
+    assert re.search(r"lu ━+.* +50% 2 Gflop/s 0:00:0\d left: ", drawn(terminal))
+    shown = terminal.getvalue()
+    assert shown.endswith("\x1b[2K")  # the line is empty again
+    assert shown.rfind("\x1b[?25h") > shown.rfind("\x1b[?25l")  # and the cursor is there
 
 
 def test_the_bar_watches_runs_on_terminals_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = wide_terminal(monkeypatch)
     watched: list[Callable[[float, float], None]] = []
 
     @contextlib.contextmanager
@@ -65,26 +80,98 @@ def test_the_bar_watches_runs_on_terminals_only(monkeypatch: pytest.MonkeyPatch)
         yield
 
     monkeypatch.setattr(progress, "observe", observe)
-    monkeypatch.setattr(sys, "stderr", io.StringIO())
-    with progress.show_progress("lu"):
-        assert watched == []
-    monkeypatch.setattr(sys, "stderr", Terminal())
     monkeypatch.setattr(progress, "_DELAY", -1.0)
+    with progress.show_progress("lu", quiet=True):
+        assert watched == []
     with progress.show_progress("lu"):
         watched[0](1.0, 4.0)
-        assert "25%" in sys.stderr.getvalue()
-    assert sys.stderr.getvalue().endswith("\r\x1b[K")
+    assert "25%" in drawn(terminal)
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    with progress.show_progress("lu"):
+        assert len(watched) == 1
 
 
 @pytest.mark.parametrize("routine", NAMES)
 def test_every_routine_moves_the_bar(monkeypatch: pytest.MonkeyPatch, routine: str) -> None:
-    monkeypatch.setattr(sys, "stderr", Terminal())
+    terminal = wide_terminal(monkeypatch)
     monkeypatch.setattr(progress, "_DELAY", -1.0)
-    monkeypatch.setattr(progress, "_INTERVAL", 0.0)
     assert main([routine, "--random", "60", "--nb", "16"]) == 0
-    shares = re.findall(rf"\r{routine} \[[#.]{{30}}\] +(\d+)%", sys.stderr.getvalue())
-    assert shares[-1] == "100"
-    assert len(set(shares)) >= 4
+    assert re.search(rf"{routine} ━+ +100% [\d.]+ [kMG]?flop/s ", drawn(terminal))
+
+
+# --- terminals and pipes
+
+
+def on_terminal(columns: int, *argv: str, **variables: str) -> tuple[int, str]:
+    """Exit status and output of the command on a terminal of so many columns."""
+    receiving, sending = os.openpty()
+    fcntl.ioctl(sending, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+    env = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "NO_COLOR")}
+    env |= {"TERM": "xterm-256color", **variables}
+    process = subprocess.Popen([*COMMAND, *argv], stdout=sending, stderr=sending, env=env)
+    os.close(sending)
+    shown = b""
+    with contextlib.suppress(OSError):  # how the end of a terminal reads
+        while part := os.read(receiving, 65536):
+            shown += part
+    os.close(receiving)
+    return process.wait(timeout=60), shown.decode().replace("\r\n", "\n")
+
+
+COLOURS = re.compile(r"\x1b\[[\d;]*m")
+
+
+@pytest.mark.parametrize(("columns", "least"), [(80, 8), (140, 13), (200, 14)])
+def test_a_table_fits_the_terminal(columns: int, least: int) -> None:
+    status, shown = on_terminal(columns, "lu", "--random", "30")
+    assert status == 0
+    plain = COLOURS.sub("", shown)
+    assert max(map(len, plain.splitlines())) <= columns
+    (row,) = table(plain)
+    assert (row["n"], row["status"], len(row)) == ("30", "ok", least)
+
+
+def test_colours_are_for_terminals_that_want_them() -> None:
+    assert "\x1b[32mok" in on_terminal(120, "lu", "--random", "9")[1]
+    assert "\x1b[32m" not in on_terminal(120, "lu", "--random", "9", NO_COLOR="1")[1]
+    status, shown = on_terminal(80, "luu")
+    assert (status, COLOURS.sub("", shown)[:12]) == (2, "hetero-la: t")
+    assert shown.startswith("\x1b[1;31mhetero-la:\x1b[0m there is no command 'luu'")
+    ended = run("sweep", "lu", "--n", "9,10")
+    assert "\x1b" not in ended.stdout + ended.stderr
+    assert all(line == line.rstrip() for line in ended.stdout.splitlines())
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    ended = run("--version")
+    assert (ended.returncode, ended.stdout) == (0, f"hetero-la {hetero_la.__version__}\n")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_shell_gets_commands_and_options(shell: str) -> None:
+    ended = run("completion", shell)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert all(word in ended.stdout for word in ("cholesky", "virtual-gpus", "near-underflow"))
+    if (program := shutil.which(shell)) is not None:
+        read = subprocess.run([program, "-n"], input=ended.stdout, text=True, timeout=60)
+        assert read.returncode == 0
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [(["cho"], ["cholesky"]), (["lu", "--virt"], ["--virtual-gpus"]),
+     (["lu", "--kind", "hil"], ["hilb"])],
+)  # fmt: skip
+def test_bash_completes(words: list[str], found: list[str]) -> None:
+    line = " ".join(f"'{word}'" for word in ["hetero-la", *words])
+    program = (
+        f"{run('completion', 'bash').stdout}\n"
+        f"COMP_WORDS=({line}); COMP_CWORD={len(words)}; _shtab_hetero_la\n"
+        'printf "%s\\n" "${COMPREPLY[@]}"\n'
+    )
+    ended = subprocess.run(["bash"], input=program, capture_output=True, text=True, timeout=60)
+    assert [word.strip() for word in ended.stdout.split()] == found
 
 
 # --- the process ------------------------------------------------------------------------
@@ -121,8 +208,9 @@ def test_the_status_is_the_same_where_nobody_reads_the_error(more: list[str]) ->
 
 def test_help_lists_kinds_and_exit_status() -> None:
     assert "130  interrupted" in run("--help").stdout
-    shown = run("lu", "--help").stdout
+    shown = run("sweep", "--help").stdout
     assert all(f"  {name} " in shown for name in kinds())
+    assert len(run("lu", "--help").stdout.splitlines()) < 80
 
 
 def test_info_names_devices_and_libraries() -> None:

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from hetero_la.algorithms.routines import title_of
 from hetero_la.cli.main import main
 from hetero_la.predict.scaling import FACTORIZATIONS
-from tests.command_line import in_own_folder, refused  # noqa: F401  (a fixture)
+from tests.command_line import in_own_folder, refused, table  # noqa: F401  (a fixture)
 
 SMALL = ["--n", "40000", "--nb", "1024", "--machine", "dgx-h200"]
 
@@ -20,7 +21,7 @@ def test_a_forecast_is_explained(routine: str, capfd: pytest.CaptureFixture[str]
     out, err = capfd.readouterr()
     assert err == ""
     first, second, *_ = lines = out.splitlines()
-    assert first == f"{routine} of a 40000 x 40000 float64 matrix on 4 GPUs of DGX H200"
+    assert first == f"{title_of(routine)} of a 40000 x 40000 float64 matrix on 4 GPUs of DGX H200"
     assert second.endswith("look-ahead: 2 panels")
     shares = [float(line.split()[-2]) for line in lines if re.match("  [a-z]", line)]
     assert len(shares) == 6
@@ -57,11 +58,11 @@ def test_scaling_is_a_table_and_a_picture(
 ) -> None:
     argv = ["simulate", "lu", *SMALL, "--scaling", kind, "--plot", "a.svg"]
     assert main(argv) == 0
-    head, *rows = capfd.readouterr().out.split("\n\n")[1].splitlines()
-    assert head.split()[:4] == ["GPUs", "n", "nb", "seconds"]
-    assert [row.split()[0] for row in rows] == ["1", "2", "4", "8"]
-    assert [row.split()[1] for row in rows][:: len(rows) - 1] == [first, "40000"]
-    assert rows[0].split()[7] == "1.00"  # times the first row's rate
+    rows = table(capfd.readouterr().out.split("\n\n")[1])
+    assert list(rows[0])[:5] == ["GPUs", "n", "nb", "time", "rate"]
+    assert [row["GPUs"] for row in rows] == ["1", "2", "4", "8"]
+    assert [row["n"] for row in rows][:: len(rows) - 1] == [first, "40000"]
+    assert rows[0]["speed-up"] == "1.00"  # times the first row's rate
     assert ">GPUs<" in Path("a.svg").read_text(encoding="utf-8")
 
 
@@ -80,9 +81,12 @@ def test_a_machine_of_ones_own(capfd: pytest.CaptureFixture[str]) -> None:
     [
         (["lu", *SMALL, "--gpus", "9"], "DGX H200 has 8 GPUs, and not 9"),
         (["lu", "--n", "100"], "--machine"),
-        (["lu", "--n", "100", "--machine", "no.toml"], "there is no file no.toml"),
+        (
+            ["lu", "--n", "100", "--machine", "no.toml"],
+            "there is no file or machine 'no.toml'; there are dgx-h200",
+        ),
         (["cholesky", *SMALL, "--m", "100"], "--m is for"),
-        (["solve", *SMALL], "invalid choice: 'solve'"),
+        (["solve", *SMALL], "ROUTINE: there is no 'solve'; there are lu"),
         (["lu", *SMALL, "--plot", "a.svg"], "--plot draws a table"),
         (["lu", *SMALL, "--scaling", "weak", "--plot", "a.html"], "must end in one of .svg"),
         (["lu", *SMALL, "--scaling", "weak", "--plot", "no/a.svg"], "there is no folder"),

@@ -130,7 +130,7 @@ def test_the_cluster_of_the_page_can_be_started(capsys: pytest.CaptureFixture[st
             process.wait()
     assert statuses == [0, 0]
     out = capsys.readouterr().out
-    assert re.search(r"^first, second  1  .*  shared memory  ", out, re.MULTILINE)
+    assert re.search(r"^first, second +1  .*  shared memory  ", out, re.MULTILINE)
     assert re.search(r"^lu  .*  2cpu  .*  ok$", out, re.MULTILINE)
 
 
@@ -145,7 +145,7 @@ def _needs_files(words: list[str]) -> bool:
 
 
 def _is_slow(words: list[str]) -> bool:
-    return words[0] in ("probe", "tune") or "1000000" in words
+    return words[0] in ("probe", "tune", "bench") or "1000000" in words
 
 
 def _needs_cluster(words: list[str]) -> bool:

@@ -19,7 +19,7 @@ import hetero_la.tiles
 TOP = ("hetero_la", "scheduler", "tiles")
 CUPY = (
     "hetero_la.tiles.kernels.gpu.", "hetero_la.tiles.kernels.gpu_libraries.",
-    "hetero_la.tiles.arrays.transfer",
+    "hetero_la.tiles.arrays.transfer", "hetero_la.bench.contenders",
 )  # fmt: skip
 DASK = (
     "hetero_la.dask_arrays", "hetero_la.scheduler.cluster.", "hetero_la.scheduler.on_dask.",

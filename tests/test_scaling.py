@@ -128,7 +128,7 @@ def test_a_machine_without_gpus_in_its_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "empty.toml").write_text("")
     with pytest.raises(ValueError, match=r"needs a table \[gpu\]"):
         read_machine(tmp_path / "empty.toml")
-    with pytest.raises(ValueError, match="no file nowhere, and the machines known by name are dgx"):
+    with pytest.raises(ValueError, match="no file or machine 'nowhere'; there are dgx"):
         read_machine("nowhere")
     with pytest.raises(ValueError, match="unknown machine 'nowhere': choose from dgx-h200"):
         load_machine("nowhere")

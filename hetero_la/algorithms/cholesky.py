@@ -143,6 +143,7 @@ CHOLESKY = Routine(
 _SOLVE = replace(
     CHOLESKY,
     tasks=solve_positive_tasks,
+    called="solve by Cholesky",
     command="solve",
     when=(("assume_a", "pos"),),
     summary="solve A X = B for a Hermitian positive definite A",
@@ -159,7 +160,7 @@ ROUTINES = {
     # The identity's tile columns are the matrix's tile rows: no tail.
     "inverse_positive": replace(
         _SOLVE, tasks=inverse_positive_tasks, flops=lambda m, n, nrhs: n**3, gpu_tail=1,
-        command="", library="",
+        called="inverse by Cholesky", command="", library="",
     ),
     "cho_solve": Routine(
         tasks=substitution_tasks,

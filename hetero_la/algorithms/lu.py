@@ -232,5 +232,7 @@ ROUTINES = {
         library="lu_and_invert", lapack_share=3 / 4, lapack_longest=2.0,  # it is many calls
     ),
     "lu_solve": _LU_SOLVE,
-    "lu_solve_adjoint": replace(_LU_SOLVE, tasks=adjoint_substitution_tasks),
+    "lu_solve_adjoint": replace(
+        _LU_SOLVE, tasks=adjoint_substitution_tasks, called="adjoint lu_solve"
+    ),
 }  # fmt: skip

@@ -94,7 +94,11 @@ _UNPIVOTED: dict[str, Any] = {
 
 ROUTINES = {
     "lu_nopivot": replace(
-        lu.LU, tasks=lu_nopivot_tasks, summary="factor a matrix: A = L U", **_UNPIVOTED
+        lu.LU, tasks=lu_nopivot_tasks, called="lu without pivoting",
+        summary="factor a matrix: A = L U", **_UNPIVOTED,
     ),
-    "solve_nopivot": replace(lu.ROUTINES["solve"], tasks=solve_nopivot_tasks, **_UNPIVOTED),
-}
+    "solve_nopivot": replace(
+        lu.ROUTINES["solve"], tasks=solve_nopivot_tasks, called="solve without pivoting",
+        **_UNPIVOTED,
+    ),
+}  # fmt: skip

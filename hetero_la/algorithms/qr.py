@@ -260,6 +260,7 @@ ROUTINES = {
     "explicit_q": replace(
         QR,
         tasks=explicit_q_tasks,
+        called="qr with Q",
         flops=_q_flops,
         factors=(),
         when=(("mode", "economic"), ("mode", "full")),
@@ -268,14 +269,18 @@ ROUTINES = {
     ),
     "lstsq": _LSTSQ,
     "minimum_norm": replace(
-        _LSTSQ, tasks=minimum_norm_tasks, command="", library="qr_and_minimum_norm"
+        _LSTSQ, tasks=minimum_norm_tasks, called="minimum-norm lstsq", command="",
+        library="qr_and_minimum_norm",
     ),
     "qr_multiply": _MULTIPLY,
-    "qr_multiply_adjoint": replace(_MULTIPLY, tasks=adjoint_multiply_tasks),
+    "qr_multiply_adjoint": replace(
+        _MULTIPLY, tasks=adjoint_multiply_tasks, called="adjoint qr_multiply"
+    ),
     "qr_solve": replace(
         _MULTIPLY,
         tasks=substitution_tasks,
+        called="lstsq from factors",
         tall=True,
         flops=lambda m, n, nrhs: (4 * m * n - n**2) * nrhs,
     ),
-}
+}  # fmt: skip

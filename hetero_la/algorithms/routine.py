@@ -81,6 +81,8 @@ class Routine:
         Whether its input is factors; it then has no panels.
     transposed : bool
         Whether the functions that use it read the transpose of a NumPy array by default.
+    called : str
+        What texts and pictures call it, if not by its name.
     command : str
         Subcommand of the command line that runs it, if any.
     when : tuple of (str, str)
@@ -116,6 +118,7 @@ class Routine:
     lapack_longest: float = 0.5
     factored: bool = False
     transposed: bool = False
+    called: str = ""
     command: str = ""
     when: tuple[tuple[str, str], ...] = ()
     options: tuple[str, ...] = ()

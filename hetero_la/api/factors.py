@@ -11,7 +11,7 @@ from hetero_la.checks.inputs import lapack_dtype, refuse_masked
 from hetero_la.execution.report import Report, Timing
 from hetero_la.execution.resident_factors import Kept
 from hetero_la.planning.plan import Plan
-from hetero_la.tiles.arrays.counted import format_seconds
+from hetero_la.tiles.arrays.counted import in_seconds
 from hetero_la.tiles.arrays.displayed import as_html, one_line
 from hetero_la.tiles.arrays.transfer import device_index, is_device_array
 from hetero_la.tiles.kernels.gpu_libraries.finite import require_finite
@@ -63,7 +63,7 @@ class Factors(tuple[Stored, Beside], Generic[Stored, Beside]):
         (m, n), seconds = self.shape, self._report.known_seconds
         return one_line(
             type(self).__name__, f"{m} x {n} {self.dtype.name} on {self.place}",
-            "" if seconds is None else format_seconds(seconds),
+            "" if seconds is None else in_seconds(seconds),
             f"info = {self.info}" if self.info else "",
         )  # fmt: skip
 

@@ -5,13 +5,26 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
+import hetero_la
 from hetero_la.algorithms.routines import ROUTINES
 from hetero_la.checks.inputs import DTYPES
-from hetero_la.cli.commands import factor, graph, info, probe, simulate, sweep, tune
+from hetero_la.checks.names import listed
+from hetero_la.cli.commands import (
+    bench,
+    completion,
+    factor,
+    graph,
+    info,
+    probe,
+    simulate,
+    sweep,
+    tune,
+)
 from hetero_la.cli.common import values
-from hetero_la.cli.common.command import CHOICES, NAMES, Choices, takes_rhs
+from hetero_la.cli.common.command import CHOICES, NAMES, PARTICULAR, Choices, takes, takes_rhs
+from hetero_la.cli.parser import Parser, UsageError
 from hetero_la.testing.matrices import kinds
 from hetero_la.testing.residuals import RATIO_LIMIT
 from hetero_la.tiles.kernels.device import QR_PANELS
@@ -29,9 +42,10 @@ exit status:
 """
 
 _COLUMNS = """\
-columns: seconds is the wall time of the run, without the start of workers; ref s is the
-same problem in SciPy on all cores, or in cuSOLVER if GPUs were used (without forming Q);
-ratio, with 1-norms, is
+columns: time is that of the run, without the start of workers, and rate counts LAPACK's \
+operations; ref time (--ref) is that of the same problem in SciPy on all cores, or in cuSOLVER if \
+GPUs were used (without forming Q); virtual-gpu counts CPU workers in the role of GPUs. A \
+terminal shows those that fit. The error ratio, with 1-norms, is
   lu        ||PA-LU|| / (n ||A|| eps)
   solve     ||b-Ax|| / (||A|| ||x|| eps), the largest of all columns
   cholesky  ||LL^H-A|| / (n ||A|| eps)
@@ -42,38 +56,38 @@ ratio, with 1-norms, is
 _DEFAULT_KIND = "default: rand; kms for positive definite matrices; dominant without pivoting"
 
 
-class UsageError(ValueError):
-    """Invalid arguments on the command line."""
+#: Examples of commands that run a routine.
+_EXAMPLES = {
+    "lu": ("--random 2000 --ref", "A.npy -o factors.npz", "--random 4000 --trace run.html"),
+    "solve": ("A.npy b.npy -o x.npy", "--random 2000 --nrhs 10 --assume-a pos"),
+    "cholesky": ("A.npy -o L.npy", "--random 2000 --upper"),
+    "qr": ("A.npy -o QR.npz", "--random 5000x200 --mode r"),
+    "lstsq": ("A.npy b.npy -o x.npy", "--random 5000x200"),
+}
 
 
-class _Parser(argparse.ArgumentParser):
-    """Argument parser that raises `UsageError` with one sentence, and leaves the exit to `main`."""
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(
-            allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter, **kwargs
-        )
-
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{message} ({self.prog} --help lists what there is)")
-
-
-def _add_run_options(parser: argparse.ArgumentParser, *, check: bool) -> None:
-    """Add the options that every command with runs has."""
+def _add_run_options(parser: argparse.ArgumentParser, names: Sequence[str], *, check: bool) -> None:
+    """Add the options that every command with runs has, and those that its routines have."""
     tuning = parser.add_argument_group("computation")
-    tuning.add_argument(
-        "--coarse", type=int, metavar="NC",
-        help="LU: columns, a multiple of NB, of blocks of panels that update the rest at once",
-    )  # fmt: skip
+    some: dict[str, dict[str, Any]] = {
+        "coarse": {
+            "type": int, "metavar": "NC",
+            "help": "LU: columns, a multiple of NB, of blocks of panels that update at once",
+        },
+        "inverse_bound": {
+            "type": float, "metavar": "X",
+            "help": "substitute, instead of multiplying by L^-1, if its norm exceeds X",
+        },
+        "qr_panel": {
+            "choices": QR_PANELS, "metavar": "METHOD",
+            "help": f"method of a GPU for panels of QR: {', '.join(QR_PANELS)} (default: auto)",
+        },
+    }  # fmt: skip
+    for option, keywords in some.items():
+        if any(takes(name, option) for name in names):
+            tuning.add_argument(values.flag(option), **keywords)
     tuning.add_argument("--ib", type=int, metavar="IB", help="inner blocking of a panel")
     tuning.add_argument("--panel", choices=["auto", "cpu", "gpu"], help="device of the panels")
-    tuning.add_argument(
-        "--inverse-bound", type=float, metavar="X",
-        help="substitute, instead of multiplying by L^-1, if its norm exceeds X",
-    )  # fmt: skip
-    tuning.add_argument(
-        "--qr-panel", choices=QR_PANELS, help="method of a GPU for panels of QR (default: auto)"
-    )
     who = parser.add_argument_group("workers")
     values.add_workers(who)
     values.add_scheduler(who)
@@ -99,7 +113,10 @@ def _add_run_options(parser: argparse.ArgumentParser, *, check: bool) -> None:
 def _add_routine(commands: Any, name: str) -> None:
     """Add the command that runs one problem with one routine."""
     routine, has_rhs = ROUTINES[name], takes_rhs(name)
-    parser = values.add_command(commands, name, factor.run, routine.summary, epilog=_epilog())
+    parser = values.add_command(
+        commands, name, factor.run, routine.summary, usage=f"[options] {_source(has_rhs)}",
+        examples=_EXAMPLES[name], notes=_short_notes(),
+    )  # fmt: skip
     parser.add_argument(
         "file", nargs="?", type=Path, metavar="A" if has_rhs else "FILE",
         help="matrix: .npy, .npz, .mtx, .mtx.gz, .h5, .hdf5 or .zarr",
@@ -110,7 +127,10 @@ def _add_routine(commands: Any, name: str) -> None:
             "--name-b", metavar="NAME", help="name of the array in B, if it holds several"
         )
         parser.add_argument(
-            "--nrhs", type=values.positive, help="with --random: columns of B (default: 1)"
+            "--nrhs",
+            type=values.positive,
+            metavar="K",
+            help="with --random: columns of B (default: 1)",
         )
     parser.add_argument("--name", help="name of the array, if the file holds several")
     parser.add_argument(
@@ -121,24 +141,37 @@ def _add_routine(commands: Any, name: str) -> None:
         "--kind",
         choices=list(kinds()),
         metavar="KIND",
-        help=f"kind of that matrix ({_DEFAULT_KIND})",
+        help=f"kind of that matrix, see below ({_DEFAULT_KIND})",
     )
-    parser.add_argument("--cond", type=float, help="condition number, for kinds that have one")
-    parser.add_argument("--seed", type=values.count, help="seed of random kinds (default: 0)")
-    parser.add_argument("--dtype", choices=DTYPES, help="compute in this type")
+    parser.add_argument(
+        "--cond", type=float, metavar="X", help="condition number, for kinds that have one"
+    )
+    parser.add_argument(
+        "--seed", type=values.count, metavar="S", help="seed of random kinds (default: 0)"
+    )
+    parser.add_argument(
+        "--dtype", choices=DTYPES, metavar="TYPE",
+        help=f"compute in this type: {', '.join(DTYPES)} (default: the file's, or float64)",
+    )  # fmt: skip
     for option in routine.options:
         parser.add_argument(values.flag(option), **CHOICES[option])
     parser.add_argument("--nb", type=values.tiles, metavar="NB", help=_TILES)
     parser.add_argument("--lookahead", type=int, metavar="D", help="look-ahead depth")
-    _add_run_options(parser, check=True)
+    _add_run_options(parser, [name], check=True)
     if not has_rhs:
         parser.set_defaults(rhs=None, nrhs=None)
 
 
 def _add_sweep(commands: Any) -> None:
     summary = "run all combinations of sizes and options, one row each"
-    parser = values.add_command(commands, "sweep", sweep.sweep, summary, epilog=_epilog())
-    parser.add_argument("routine", choices=NAMES)
+    parser = values.add_command(
+        commands, "sweep", sweep.sweep, summary, usage="[options] ROUTINE --n LIST",
+        examples=(
+            "lu --n 500:4000:500 --ref", "qr --n 2000 --nb 128,256,512 --check --csv qr.csv",
+        ),
+        notes=_notes(),
+    )  # fmt: skip
+    values.add_routine(parser, NAMES)
     kind = values.names(list(kinds()))
     lists: dict[str, Any] = {"type": values.sizes, "metavar": "LIST"}
     parser.add_argument("--n", **lists, required=True, help="columns, as in 100,200:1000:200")
@@ -148,9 +181,14 @@ def _add_sweep(commands: Any) -> None:
         "--nb", type=values.tilings, metavar="LIST", default=[None], help=f"several times: {_TILES}"
     )
     parser.add_argument("--lookahead", **lists, default=[None], help="look-ahead depths")
-    parser.add_argument("--dtype", type=values.names(DTYPES), default=["float64"], metavar="LIST")
+    parser.add_argument(
+        "--dtype", type=values.names(DTYPES), default=["float64"], metavar="LIST",
+        help=f"element types: {', '.join(DTYPES)} (default: float64)",
+    )  # fmt: skip
     parser.add_argument("--kind", type=kind, metavar="LIST", help=_DEFAULT_KIND)
-    parser.add_argument("--cond", type=float, help="condition number, for kinds that have one")
+    parser.add_argument(
+        "--cond", type=float, metavar="X", help="condition number, for kinds that have one"
+    )
     parser.add_argument("--seed", type=values.count, default=0, help="seed of random kinds")
     parser.add_argument(
         "--repeat",
@@ -162,32 +200,52 @@ def _add_sweep(commands: Any) -> None:
     for option, keywords in CHOICES.items():
         parser.add_argument(values.flag(option), **keywords)
     parser.add_argument("--csv", type=Path, metavar="FILE", help="also write the rows to a file")
-    _add_run_options(parser, check=False)
+    _add_run_options(parser, NAMES, check=False)
 
 
-def _epilog() -> str:
+def _source(has_rhs: bool) -> str:
+    return f"({'A B' if has_rhs else 'FILE'} | --random N)"
+
+
+def _notes() -> str:
     """Return the kinds of matrices, and the columns of the table."""
     width = max(map(len, kinds()))
     lines = (f"  {name.ljust(width)}  {text}" for name, text in kinds().items())
     return "kinds of matrices:\n" + "\n".join(lines) + "\n\n" + _COLUMNS
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """Build the parser of all commands."""
-    parser = _Parser(
+def _short_notes() -> str:
+    """Return the names of the kinds of matrices, and where more is said."""
+    names = ", ".join(kinds())
+    return (
+        f"kinds of matrices:\n  {names}\n\n"
+        "'hetero-la sweep --help' describes them, and the columns of the table."
+    )
+
+
+def build_parser() -> Parser:
+    """Build the parser of all commands, from which their reference can be made as well."""
+    parser = Parser(
         prog="hetero-la",
         description="Dense factorizations, linear systems and least squares on CPUs and GPUs.",
+        usage="hetero-la COMMAND [options]",
         epilog=_STATUS,
     )
-    commands = parser.add_subparsers(required=True, metavar="COMMAND", dest="command")
+    version = f"hetero-la {hetero_la.__version__}"
+    parser.add_argument(
+        "-V", "--version", action="version", version=version, help="print the version"
+    )
+    commands = parser.add_subparsers(
+        required=True, metavar="COMMAND", dest="command", title="commands", prog="hetero-la"
+    )
     for name in NAMES:
         _add_routine(commands, name)
     _add_sweep(commands)
-    graph.add_parser(commands)
-    simulate.add_parser(commands)
-    probe.add_parser(commands)
-    tune.add_parser(commands)
-    info.add_parser(commands)
+    for command in (graph, simulate, probe, tune, bench, info, completion):
+        command.add_parser(commands)
+    for one in (parser, *commands.choices.values()):
+        one.commands = commands.choices
+    commands.choices["completion"].set_defaults(parser=parser)
     return parser
 
 
@@ -200,6 +258,9 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         For invalid arguments, in one sentence; ``--help`` prints and exits.
     """
     args = build_parser().parse_args(argv)
+    if args.quiet and getattr(args, "verbose", False):
+        raise UsageError("--quiet leaves out what --verbose prints: give one of them")
+    args.report = values.output_of(args)
     _check_workers(args)
     if args.command in NAMES:
         _check_source(args)
@@ -232,19 +293,11 @@ def _check_workers(args: argparse.Namespace) -> None:
 
 def _check_takers(args: argparse.Namespace) -> None:
     """Raise UsageError for an option that the routine does not have."""
-    for option in (*CHOICES, "nrhs", "m"):
-        if getattr(args, option, None) is not None and not _has(args.routine, option):
-            who = " and ".join(name for name in NAMES if _has(name, option))
+    for option in PARTICULAR:
+        if getattr(args, option, None) is not None and not takes(args.routine, option):
+            who = listed(name for name in NAMES if takes(name, option))
             flag = values.flag(option)
             raise UsageError(f"{flag} is for {who}, and does nothing with {args.routine}")
-
-
-def _has(routine: str, option: str) -> bool:
-    """Return whether an option that some routines do not have is one of this routine."""
-    if option == "nrhs":
-        return takes_rhs(routine)
-    declared = ROUTINES[routine]
-    return not declared.square if option == "m" else option in declared.options
 
 
 def _check_source(args: argparse.Namespace) -> None:

@@ -36,7 +36,9 @@ def announce() -> None:
     # If the process started without stderr, descriptor 2 may be another file by now.
     if _announced.acquire(blocking=False) and sys.__stderr__ is not None:
         with contextlib.suppress(OSError):
-            os.write(2, b"hetero-la: interrupted\n")
+            # A progress bar hides the cursor, and may not come to show it again.
+            clean = b"\r\x1b[K\x1b[?25h" if os.isatty(2) else b""
+            os.write(2, clean + b"hetero-la: interrupted\n")
 
 
 def exit_now() -> NoReturn:

@@ -12,15 +12,12 @@ import sys
 import traceback
 import warnings
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hetero_la.cli import interrupt
-from hetero_la.cli.common.messages import ignore_closed_stderr
 
-
-def _print_warning(message: Warning | str, *where: Any, **more: Any) -> None:
-    with ignore_closed_stderr():
-        print(f"hetero-la: warning: {_one_line(message)}", file=sys.stderr, flush=True)
+if TYPE_CHECKING:
+    from hetero_la.cli.common.output import Output
 
 
 def _one_line(message: object) -> str:
@@ -28,22 +25,26 @@ def _one_line(message: object) -> str:
 
 
 @contextlib.contextmanager
-def _short_warnings() -> Iterator[None]:
+def _short_warnings(report: Output) -> Iterator[None]:
     """Print warnings of the block as one line, without their place in the source."""
     from scipy.linalg import LinAlgWarning
 
+    def show(message: Warning | str, *where: Any, **more: Any) -> None:
+        report.warn(_one_line(message))
+
     with warnings.catch_warnings():
         warnings.simplefilter("always", LinAlgWarning)  # in every run of a sweep
-        warnings.showwarning = _print_warning
+        warnings.showwarning = show
         yield
 
 
 def _fail(error: BaseException, status: int, verbose: bool) -> int:
-    with ignore_closed_stderr():
-        if verbose:
+    from hetero_la.cli.common.output import ignore_closed_stderr, print_message
+
+    if verbose:
+        with ignore_closed_stderr():
             traceback.print_exception(error)
-        sentence = _one_line(error) or type(error).__name__
-        print(f"hetero-la: {sentence}", file=sys.stderr, flush=True)
+    print_message(f"hetero-la: {_one_line(error) or type(error).__name__}", "bold red")
     return status
 
 
@@ -96,8 +97,8 @@ def _run(argv: Sequence[str] | None) -> int:
             if argv is None and not verbose:
                 # Dask also logs the errors that it raises: report them once.
                 logging.disable(logging.CRITICAL)
-            with _short_warnings():
-                return int(args.run(args))
+            with _short_warnings(args.report):
+                return args.report.finish(int(args.run(args)))
     except BrokenPipeError:
         # The reader has gone; the interpreter's flush at exit must not fail as well.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -11,7 +11,7 @@ from hetero_la.scheduler.machine.device import DeviceModel
 from hetero_la.scheduler.machine.model import DaskCosts, LinkModel, MachineModel
 from hetero_la.scheduler.machine.profile import Profile
 from hetero_la.scheduler.placement.workers import WorkerInfo, kinds_text
-from hetero_la.tiles.arrays.counted import counted, format_seconds, in_bytes
+from hetero_la.tiles.arrays.counted import counted, in_bytes, in_seconds
 from hetero_la.tiles.arrays.displayed import display
 from hetero_la.tiles.storage.tile_sizes import sizes_text
 
@@ -63,7 +63,7 @@ def _(profile: Profile) -> str:
     tunings = [
         (
             f"{t.routine} of {t.m} x {t.n}", t.dtype, t.workers, sizes_text(t.nb),
-            str(t.lookahead), format_seconds(t.seconds),
+            str(t.lookahead), in_seconds(t.seconds),
         )
         for t in profile.tunings
     ]  # fmt: skip
@@ -73,7 +73,7 @@ def _(profile: Profile) -> str:
 
 
 def _dask_text(costs: DaskCosts) -> str:
-    return f"{format_seconds(costs.start)} for a run, {format_seconds(costs.hop)} from task to task"
+    return f"{in_seconds(costs.start)} for a run, {in_seconds(costs.hop)} from task to task"
 
 
 def _rate(flops: float) -> str:
@@ -82,7 +82,7 @@ def _rate(flops: float) -> str:
 
 def _links(links: Mapping[str, LinkModel]) -> Table:
     rows = [
-        (name.replace("_", " "), format_seconds(link.latency), f"{link.bandwidth / 1e9:.3g} GB/s")
+        (name.replace("_", " "), in_seconds(link.latency), f"{link.bandwidth / 1e9:.3g} GB/s")
         for name, link in links.items()
     ]
     return Table(("link", "latency", "bandwidth"), rows)
@@ -105,7 +105,7 @@ def _(model: MachineModel) -> str:
 def _(device: DeviceModel) -> str:
     facts = {
         "products": f"{_rate(device.gemm_rate)} in {device.dtype}",
-        "a call": format_seconds(device.call_seconds),
+        "a call": in_seconds(device.call_seconds),
         "measured kernels": ", ".join(table.kind for table in device.rates.tables),
     }
     return html(f"Model of a {device.kind.upper()}", facts)
@@ -124,4 +124,4 @@ def _(machine: ClusterModel) -> str:
 
 def _fabric(fabric: Fabric) -> str:
     links = f"{counted(fabric.links, 'link')} of {fabric.bandwidth / 1e9:.3g} GB/s"
-    return f"{links}, {format_seconds(fabric.latency)}, broadcast {fabric.broadcast.value}"
+    return f"{links}, {in_seconds(fabric.latency)}, broadcast {fabric.broadcast.value}"

@@ -20,7 +20,7 @@ from hetero_la.scheduler.graph.task_graph import TaskGraph
 from hetero_la.scheduler.machine.device import CORE
 from hetero_la.scheduler.machine.model import MachineModel, graph_seconds
 from hetero_la.scheduler.predict.simulate import Simulation
-from hetero_la.tiles.arrays.counted import counted, format_seconds, in_bytes
+from hetero_la.tiles.arrays.counted import counted, in_bytes, in_seconds
 from hetero_la.tiles.arrays.displayed import display
 
 #: Most tasks of a plan that is simulated, and of a graph that is drawn, without being asked to:
@@ -39,12 +39,12 @@ def _(plan: Plan) -> str:
         (
             f"{worker.name}: {worker.role}", str(len(program.columns)),
             str(len(program.instructions)),
-            in_bytes(int(run.peak_bytes[at])), format_seconds(float(run.computing[at])),
-            format_seconds(float(run.idle[at])),
+            in_bytes(int(run.peak_bytes[at])), in_seconds(float(run.computing[at])),
+            in_seconds(float(run.idle[at])),
         )
         for at, (worker, program) in enumerate(zip(plan.workers, plan.programs, strict=True))
     ]  # fmt: skip
-    routes = [(name, format_seconds(seconds)) for name, seconds in routes_seconds(plan).items()]
+    routes = [(name, in_seconds(seconds)) for name, seconds in routes_seconds(plan).items()]
     facts = dict([("predicted", predicted_text(plan, run)), *plan_facts(plan, run)])
     head = ("worker", "tile columns", "instructions", "memory", "computes", "idle")
     return html(
@@ -85,11 +85,11 @@ def _drawn(placed: PlacedGraph) -> str:
 def _(run: Simulation) -> str:
     queues = ("panel queue", "update queue", "copy queue")
     rows = [
-        (str(at), *(format_seconds(float(s)) for s in (run.computing[at], run.idle[at], *busy)))
+        (str(at), *(in_seconds(float(s)) for s in (run.computing[at], run.idle[at], *busy)))
         for at, busy in enumerate(run.busy)
     ]
     facts = {
-        "predicted": format_seconds(run.makespan),
+        "predicted": in_seconds(run.makespan),
         "between workers": in_bytes(run.bytes_moved),
         "to and from the user's array": in_bytes(int(run.bytes_host.sum())),
     }
@@ -110,7 +110,7 @@ def _(options: Options) -> str:
 def _(forecast: Forecast) -> str:
     whole = max(forecast.seconds, 1e-12)
     rows = [
-        (part, format_seconds(seconds), f"{100 * seconds / whole:.1f} %")
+        (part, in_seconds(seconds), f"{100 * seconds / whole:.1f} %")
         for part, seconds in forecast.run.parts.items()
     ]
     waits = Table(("longest chain of waits", "time", "part"), rows)

@@ -19,7 +19,7 @@ from hetero_la.pictures.scene import Scene
 from hetero_la.planning.plan import Plan
 from hetero_la.scheduler.placement.workers import workers_text
 from hetero_la.scheduler.run.trace import PARTS
-from hetero_la.tiles.arrays.counted import counted, format_seconds
+from hetero_la.tiles.arrays.counted import counted, in_seconds
 from hetero_la.tiles.arrays.displayed import display
 from hetero_la.tiles.arrays.transfer import to_host
 
@@ -31,9 +31,9 @@ def _timing_facts(plan: Plan, timing: Timing) -> dict[str, str]:
     layout = plan.layout
     gflops = plan.flops / max(timing.seconds, 1e-12) / 1e9
     parts = ((name, getattr(timing, name)) for name in ("load", "factor", "store"))
-    spent = ", ".join(f"{name} {format_seconds(seconds)}" for name, seconds in parts)
+    spent = ", ".join(f"{name} {in_seconds(seconds)}" for name, seconds in parts)
     return {
-        "took": f"{format_seconds(timing.seconds)}, {gflops:.3g} Gflop/s",
+        "took": f"{in_seconds(timing.seconds)}, {gflops:.3g} Gflop/s",
         "of which": spent,
         "by": workers_text(plan.workers),
         "tiles": f"nb = {layout.nb_text}, {layout.mt} x {layout.nt} tiles",
@@ -46,7 +46,7 @@ def _workers(timing: Timing) -> Table:
     rows = [
         (
             worker.name, worker.kind, str(worker.calls), f"{worker.flops / 1e9:.3g}",
-            format_seconds(worker.busy), format_seconds(worker.moving),
+            in_seconds(worker.busy), in_seconds(worker.moving),
         )
         for worker in timing.workers
     ]  # fmt: skip
@@ -114,7 +114,7 @@ def _(trace: Trace) -> str:
     longest = sorted(runs, key=lambda run: -run.seconds)[:_MOST_RUNS]
     drawn = [run for run in runs if run in longest]
     which = f", of which the longest {len(drawn)} are drawn" if len(drawn) < len(runs) else ""
-    seconds = format_seconds(sum(run.seconds for run in runs))
+    seconds = in_seconds(sum(run.seconds for run in runs))
     facts = {"runs": f"{len(trace)}{which}", "together": seconds if runs else ""}
     tables = [_parts(run) for run in drawn]
     return html("Trace", facts, *_timelines(drawn), *tables)
@@ -127,17 +127,17 @@ def _timelines(runs: list[TracedRun]) -> list[Scene]:
 
 def _parts(run: TracedRun) -> Table:
     rows = [
-        (worker.name, *(format_seconds(parts[part]) for part in PARTS))
+        (worker.name, *(in_seconds(parts[part]) for part in PARTS))
         for worker, parts in zip(run.plan.workers, run.parts(), strict=True)
     ]
-    return Table((f"{run.plan.routine}, {format_seconds(run.seconds)}", *PARTS), rows)
+    return Table((f"{run.plan.routine}, {in_seconds(run.seconds)}", *PARTS), rows)
 
 
 @display.register
 def _(comparison: Comparison) -> str:
     rows = [
         (
-            name, str(row.calls), format_seconds(row.predicted), format_seconds(row.measured),
+            name, str(row.calls), in_seconds(row.predicted), in_seconds(row.measured),
             "-" if np.isnan(row.ratio) else f"{row.ratio:.3f}",
         )
         for name, row in comparison.rows()

@@ -10,7 +10,7 @@ import numpy as np
 from hetero_la.execution.timeline import TracedRun
 from hetero_la.planning.plan import Plan
 from hetero_la.scheduler.program.instructions import CallKernel, Program, SendMessage
-from hetero_la.tiles.arrays.counted import format_seconds
+from hetero_la.tiles.arrays.counted import in_seconds
 from hetero_la.tiles.arrays.displayed import as_html, one_line
 
 
@@ -38,7 +38,7 @@ class Compared(NamedTuple):
     @property
     def texts(self) -> tuple[str, str]:
         """The two times in words."""
-        predicted, measured = format_seconds(self.predicted), format_seconds(self.measured)
+        predicted, measured = in_seconds(self.predicted), in_seconds(self.measured)
         return f"predicted {predicted}", f"measured {measured}"
 
     @property

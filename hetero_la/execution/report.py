@@ -17,7 +17,7 @@ from hetero_la.scheduler.placement.workers import calling_thread, workers_text
 from hetero_la.scheduler.program.instructions import CallKernel
 from hetero_la.scheduler.run.job import Loss, Outcome
 from hetero_la.scheduler.run.trace import LogEntry
-from hetero_la.tiles.arrays.counted import counted, format_seconds
+from hetero_la.tiles.arrays.counted import counted, in_seconds, in_units
 from hetero_la.tiles.arrays.displayed import as_html, one_line
 
 #: Names of the values of geqrf's `method`.
@@ -30,7 +30,7 @@ class WorkerTiming(NamedTuple):
     Attributes
     ----------
     name, kind : str
-        Name and device kind of the worker.
+        Name and device kind of the worker: "cpu", "gpu" or "virtual gpu".
     calls : int
         Kernel calls; one may be for several tile columns.
     flops : float
@@ -51,7 +51,7 @@ class WorkerTiming(NamedTuple):
     def __repr__(self) -> str:
         return one_line(
             "WorkerTiming", self.name, counted(self.calls, "call"), f"{self.flops / 1e9:.3g} Gflop",
-            f"busy {format_seconds(self.busy)}", f"moving {format_seconds(self.moving)}",
+            f"busy {in_seconds(self.busy)}", f"moving {in_seconds(self.moving)}",
         )  # fmt: skip
 
 
@@ -90,9 +90,7 @@ class Timing:
 
     def __repr__(self) -> str:
         lost = f"workers lost {counted(len(self.losses), 'time')}" if self.losses else ""
-        return one_line(
-            "Timing", format_seconds(self.seconds), workers_text(self.plan.workers), lost
-        )
+        return one_line("Timing", in_seconds(self.seconds), workers_text(self.plan.workers), lost)
 
     @classmethod
     def of(cls, seconds: float, plan: Plan, outcome: Outcome) -> Timing:
@@ -131,7 +129,7 @@ class Timing:
             rows.append(
                 WorkerTiming(
                     worker.name,
-                    worker.kind,
+                    worker.kind_text,
                     calls=sum(call.times for call in calls),
                     flops=flops * (4 if plan.dtype.kind == "c" else 1),
                     busy=spent["call"],
@@ -166,11 +164,11 @@ class Timing:
     def __str__(self) -> str:
         room = max([10, *(len(w.name) + 2 for w in self.workers)])
         lines = [
-            f"{'worker':<{room}}{'kind':<6}{'calls':>7}{'Gflop':>12}{'busy s':>10}{'moving s':>10}"
+            f"{'worker':<{room}}{'kind':<13}{'calls':>6}{'work':>12}{'busy':>10}{'moving':>10}"
         ]
         lines += [
-            f"{w.name:<{room}}{w.kind:<6}{w.calls:>7}{w.flops / 1e9:>12.3f}{w.busy:>10.3f}"
-            f"{w.moving:>10.3f}"
+            f"{w.name:<{room}}{w.kind:<13}{w.calls:>6}{in_units(w.flops, 'flop'):>12}"
+            f"{in_seconds(w.busy):>10}{in_seconds(w.moving):>10}"
             for w in self.workers
         ]
         lines += self.losses_text()
@@ -200,7 +198,7 @@ class Report:
 
     def __repr__(self) -> str:
         seconds = self.known_seconds
-        return one_line("Report", self.title, "" if seconds is None else format_seconds(seconds))
+        return one_line("Report", self.title, "" if seconds is None else in_seconds(seconds))
 
     @property
     def title(self) -> str:

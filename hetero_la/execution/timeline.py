@@ -19,7 +19,7 @@ from hetero_la.scheduler.program.instructions import CallKernel
 from hetero_la.scheduler.program.own_columns import OwnColumns
 from hetero_la.scheduler.run.job import Job, Outcome
 from hetero_la.scheduler.run.trace import WorkerTrace, align_clocks, send_times, split_time
-from hetero_la.tiles.arrays.counted import format_seconds
+from hetero_la.tiles.arrays.counted import in_seconds
 from hetero_la.tiles.arrays.displayed import as_html, one_line
 
 _active: list[RunRecorder] = []
@@ -53,7 +53,7 @@ class TracedRun:
 
     def __repr__(self) -> str:
         workers = workers_text(self.plan.workers)
-        return one_line("TracedRun", self.plan.title, workers, format_seconds(self.seconds))
+        return one_line("TracedRun", self.plan.title, workers, in_seconds(self.seconds))
 
     @property
     def seconds(self) -> float:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hetero_la.tiles.arrays.counted import in_bytes
 from hetero_la.tiles.arrays.errors import InsufficientMemoryError
 from hetero_la.tiles.kernels.cpu.device import available_memory
 
@@ -42,7 +43,7 @@ def require_memory(nbytes: int, what: str) -> None:
     there = available_memory()
     if nbytes > there:
         raise InsufficientMemoryError(
-            f"{what} needs {nbytes / 1e9:.1f} GB of memory, and {there / 1e9:.1f} GB are available"
+            f"{what} needs {in_bytes(nbytes)} of memory, and {in_bytes(there)} are available"
         )
 
 

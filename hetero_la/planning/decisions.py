@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hetero_la.algorithms.routine import Tiling
-from hetero_la.algorithms.routines import ROUTINES
+from hetero_la.algorithms.routines import ROUTINES, title_of
 from hetero_la.checks.limits import MAX_TASKS_PLANNED, require_few_tasks
 from hetero_la.planning.options import Options
 from hetero_la.planning.teams import merged_columns
@@ -48,7 +48,8 @@ class Problem(NamedTuple):
     @property
     def title(self) -> str:
         """What is computed."""
-        return f"{self.routine} of a {self.m} x {self.n} {np.dtype(self.dtype).name} matrix"
+        matrix = f"{self.m} x {self.n} {np.dtype(self.dtype).name} matrix"
+        return f"{title_of(self.routine)} of a {matrix}"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -120,7 +121,7 @@ def team_name(owners: Sequence[WorkerInfo]) -> str:
 def _role(worker: WorkerInfo) -> str:
     if worker.has_gpu:
         return "gpu"
-    return f"{'virtual gpu' if worker.virtual else 'cpu'} x {worker.blas_threads} threads"
+    return f"{worker.kind_text} x {worker.blas_threads} threads"
 
 
 def find_tuning(

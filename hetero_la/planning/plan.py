@@ -30,7 +30,7 @@ from hetero_la.scheduler.predict.simulate import Simulation, simulate
 from hetero_la.scheduler.program.instructions import Program, ReceiveMessage
 from hetero_la.scheduler.program.messages import Traffic, buffer_elements
 from hetero_la.scheduler.run.job import Job, PackedJob
-from hetero_la.tiles.arrays.counted import counted
+from hetero_la.tiles.arrays.counted import counted, in_bytes, in_seconds, in_units
 from hetero_la.tiles.arrays.displayed import as_html
 from hetero_la.tiles.storage.layout import TileLayout
 from hetero_la.tiles.storage.shard import local_width
@@ -251,7 +251,7 @@ class Plan(Decisions):
     def explain(self) -> str:
         """Return a text that tells what was decided, and the predicted time; `print` shows it."""
         run = self.simulate()
-        routes = [f"  {name}: {value:.3g} s" for name, value in routes_seconds(self).items()]
+        routes = [f"  {name}: {in_seconds(value)}" for name, value in routes_seconds(self).items()]
         lines = [
             f"{self.title}{_beside(self)}",
             *(f"{name} {text}" for name, text in plan_facts(self, run)),
@@ -273,7 +273,7 @@ def plan_facts(plan: Plan, run: Simulation) -> list[tuple[str, str]]:
             f"nb = {layout.nb_text}, {layout.mt} x {layout.nt} tiles, "
             f"{counted(layout.kt, 'step')}{_blocks(layout)}",
         ),
-        ("graph:", f"{counted(len(plan.graph), 'task')}, {plan.flops:.3g} flops"),
+        ("graph:", f"{counted(len(plan.graph), 'task')}, {in_units(plan.flops, 'flop')}"),
         ("parallelism:", _parallelism(plan)),
         ("look-ahead:", f"{depth}; panels on the {plan.panel}{_inner_blocking(plan)}"),
         ("windows:", _windows(plan)),
@@ -285,8 +285,8 @@ def plan_facts(plan: Plan, run: Simulation) -> list[tuple[str, str]]:
 
 def predicted_text(plan: Plan, run: Simulation) -> str:
     """Return the predicted time and rate of the run."""
-    rate = plan.flops / max(run.makespan, 1e-12) / 1e9
-    return f"{run.makespan:.3g} s, {rate:.3g} Gflop/s"
+    rate = in_units(plan.flops / max(run.makespan, 1e-12), "flop/s")
+    return f"{in_seconds(run.makespan)}, {rate}"
 
 
 def _beside(plan: Plan) -> str:
@@ -311,8 +311,8 @@ def _parallelism(plan: Plan) -> str:
     path = critical_path(plan.graph, seconds)
     return (
         f"{average_parallelism(plan.graph, seconds):.3g} on average; "
-        f"critical path: {counted(len(path), 'task')}, {seconds[path].sum():.3g} s "
-        f"of {total_work(plan.graph, seconds):.3g} s of work"
+        f"critical path: {counted(len(path), 'task')}, {in_seconds(seconds[path].sum())} "
+        f"of {in_seconds(total_work(plan.graph, seconds))} of work"
     )
 
 
@@ -336,8 +336,8 @@ def _transports(plan: Plan, run: Simulation) -> list[tuple[str, str]]:
     return [
         (
             f"panels by {name}",
-            f"between {len(processes)} processes, {link.bandwidth / 1e9:.3g} GB/s, "
-            f"{1e6 * link.latency:.0f} us{' (nominal)' if link == NOMINAL_LINKS[name] else ''}",
+            f"between {len(processes)} processes, {in_bytes(link.bandwidth)}/s, "
+            f"{in_seconds(link.latency)}{' (nominal)' if link == NOMINAL_LINKS[name] else ''}",
         )
         for name, processes in ends.items()
         for link in [plan.model.links[name]]
@@ -381,7 +381,7 @@ def _worker(plan: Plan, program: Program, run: Simulation) -> str:
     worker = plan.workers[at]
     role = "panels" if at == plan.panel_worker else counted(len(program.columns), "tile column")
     return (
-        f"  {worker.name} ({worker.kind}{', virtual' if worker.virtual else ''}): {role}, "
-        f"{counted(len(program.instructions), 'instruction')}, {run.peak_bytes[at] / 1e6:.1f} MB, "
-        f"computes for {run.computing[at]:.3g} s, idle for {run.idle[at]:.3g} s"
+        f"  {worker.name} ({worker.kind_text}): {role}, "
+        f"{counted(len(program.instructions), 'instruction')}, {in_bytes(run.peak_bytes[at])}, "
+        f"computes for {in_seconds(run.computing[at])}, idle for {in_seconds(run.idle[at])}"
     )

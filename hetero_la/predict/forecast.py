@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from hetero_la.algorithms.routines import ROUTINES
+from hetero_la.algorithms.routines import ROUTINES, title_of
 from hetero_la.planning.memory import GPU_WORKSPACE, kernel_elements
 from hetero_la.scheduler.graph.step_kernels import StepKernels, Tile
 from hetero_la.scheduler.machine.cluster_model import ClusterModel
 from hetero_la.scheduler.predict.at_scale import ScaledRun
-from hetero_la.tiles.arrays.counted import counted, format_seconds
+from hetero_la.tiles.arrays.counted import counted, in_bytes, in_seconds, in_units
 from hetero_la.tiles.arrays.displayed import as_html, one_line
 from hetero_la.tiles.storage.layout import TileLayout
 
@@ -59,7 +59,7 @@ class Forecast:
 
     def __repr__(self) -> str:
         rate = f"{self.rate / 1e12:.4g} TFLOP/s"
-        return one_line("Forecast", self.title, format_seconds(self.seconds), rate)
+        return one_line("Forecast", self.title, in_seconds(self.seconds), rate)
 
     def __str__(self) -> str:
         return self.explain()
@@ -69,7 +69,7 @@ class Forecast:
         """What is computed, and on what."""
         layout, gpus = self.layout, counted(self.gpus, "GPU")
         matrix = f"{layout.m} x {layout.n} {self.dtype.name} matrix"
-        return f"{self.routine} of a {matrix} on {gpus} of {self.machine.name}"
+        return f"{title_of(self.routine)} of a {matrix} on {gpus} of {self.machine.name}"
 
     @property
     def seconds(self) -> float:
@@ -149,7 +149,7 @@ class Forecast:
         lu of a 65536 x 65536 float64 matrix on 4 GPUs of DGX H200
         tiles: nb = 1024, 64 steps; look-ahead: 1 panel
         memory: 10.9 GB of 141 GB on the fullest GPU
-        predicted: ... s, ... TFLOP/s, ... % of 4 x 57 TFLOP/s; GPUs compute ... % of the time
+        predicted: ... ms, ... Tflop/s, ... % of 4 x 57 Tflop/s; GPUs compute ... % of the time
         bound by the trailing updates, on all GPUs; the longest chain of waits is
           panel ... %
           look-ahead update ... %
@@ -166,15 +166,14 @@ class Forecast:
 
     def facts(self) -> dict[str, str]:
         """Return what is predicted, by name, as text."""
-        layout, rate = self.layout, self.rate
-        room = f"{self.memory / 1e9:.3g} GB of {self.machine.memory / 1e9:.3g} GB"
-        speed = f"{rate / 1e12:,.0f}" if rate > 1e15 else f"{rate / 1e12:.4g}"
+        layout = self.layout
+        room = f"{in_bytes(self.memory)} of {in_bytes(self.machine.memory)}"
         return {
             "tiles:": f"nb = {layout.nb_text}, {counted(layout.kt, 'step')}; "
             f"look-ahead: {counted(self.lookahead, 'panel')}",
             "memory:": f"{room} on the fullest GPU{'' if self.fits else ': it does not fit'}",
-            "predicted:": f"{self.seconds:.3g} s, {speed} TFLOP/s, "
-            f"{self.efficiency:.1%} of {self.gpus} x {self.peak / 1e12:.3g} TFLOP/s; "
+            "predicted:": f"{in_seconds(self.seconds)}, {in_units(self.rate, 'flop/s')}, "
+            f"{self.efficiency:.1%} of {self.gpus} x {in_units(self.peak, 'flop/s')}; "
             f"GPUs compute {self.busy:.1%} of the time".replace("%", " %"),
             "bound by": _BOUNDS[self.bound],
         }

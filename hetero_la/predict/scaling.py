@@ -12,13 +12,14 @@ import numpy as np
 
 from hetero_la.algorithms.routines import ROUTINES
 from hetero_la.checks.inputs import DTYPES
+from hetero_la.checks.names import unknown_name
 from hetero_la.configs import available_machines, load_machine
 from hetero_la.planning.options import Options
 from hetero_la.predict.forecast import Forecast
 from hetero_la.scheduler.machine.cluster_model import ClusterModel
 from hetero_la.scheduler.machine.machine_files import read_cluster
 from hetero_la.scheduler.predict.at_scale import simulate_at_scale
-from hetero_la.tiles.arrays.counted import counted
+from hetero_la.tiles.arrays.counted import counted, in_bytes
 from hetero_la.tiles.storage.layout import TileLayout
 from hetero_la.tiles.storage.tile_sizes import TileSizes, clipped, tile_sizes
 
@@ -55,10 +56,8 @@ def read_machine(source: str | os.PathLike[str]) -> ClusterModel:
             return read_cluster(load_machine(str(source)))
         return read_cluster(tomllib.loads(Path(source).read_text(encoding="utf-8")))
     except FileNotFoundError:
-        known = ", ".join(available_machines())
-        raise ValueError(
-            f"there is no file {source}, and the machines known by name are {known}"
-        ) from None
+        known = available_machines()
+        raise ValueError(unknown_name("file or machine ", str(source), known)) from None
     except (ValueError, OSError) as error:
         raise ValueError(f"cannot read the machine {source}: {error}") from error
 
@@ -186,7 +185,7 @@ def strong_scaling(
         raise ValueError(
             f"a {shape[0]} x {shape[1]} matrix does not fit on "
             f"{counted(gpus or found.gpus, 'GPU')} of {found.name} "
-            f"with {found.memory / 1e9:.3g} GB each"
+            f"with {in_bytes(found.memory)} each"
         )
     return rows
 

@@ -20,7 +20,7 @@ from hetero_la.scheduler.placement.workers import WorkerInfo
 from hetero_la.scheduler.predict.estimate import Stages
 from hetero_la.scheduler.predict.tile_sizes import SearchRule, best_sizes
 from hetero_la.scheduler.probe.quick import machine_model
-from hetero_la.tiles.arrays.counted import format_seconds
+from hetero_la.tiles.arrays.counted import in_seconds
 from hetero_la.tiles.arrays.displayed import one_line
 from hetero_la.tiles.storage.layout import TileLayout
 from hetero_la.tiles.storage.tile_sizes import TileSizes, sizes_of_cut, tiles_texts
@@ -49,7 +49,7 @@ class Candidate(NamedTuple):
 
     def __repr__(self) -> str:
         tiles = tiles_texts(self.nb, self.coarse, self.lookahead)
-        return one_line("Candidate", *tiles, format_seconds(self.seconds))
+        return one_line("Candidate", *tiles, in_seconds(self.seconds))
 
 
 def search(

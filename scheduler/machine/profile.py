@@ -17,7 +17,7 @@ from hetero_la.scheduler.machine.model import (
     DaskCosts,
     LinkModel,
 )
-from hetero_la.tiles.arrays.counted import counted, format_seconds
+from hetero_la.tiles.arrays.counted import counted, in_seconds
 from hetero_la.tiles.arrays.displayed import as_html, one_line
 from hetero_la.tiles.storage.tile_sizes import TileSizes, tiles_texts
 
@@ -82,7 +82,7 @@ class Tuning(NamedTuple):
         return one_line(
             "Tuning", f"{self.routine} of {self.m} x {self.n} {self.dtype}",
             f"{counted(self.nrhs, 'right-hand side')}" if self.nrhs else "", self.workers,
-            *tiles_texts(self.nb, self.coarse, self.lookahead), format_seconds(self.seconds),
+            *tiles_texts(self.nb, self.coarse, self.lookahead), in_seconds(self.seconds),
         )  # fmt: skip
 
 

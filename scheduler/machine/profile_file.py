@@ -40,7 +40,9 @@ def write_profile(profile: Profile, path: Path) -> None:
     require_regular(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_replacement(path) as unfinished:
-        unfinished.write_text(json.dumps(_encoded(profile), indent=1) + "\n", encoding="utf-8")
+        unfinished.write_text(
+            json.dumps(encoded_profile(profile), indent=1) + "\n", encoding="utf-8"
+        )
 
 
 def read_profile(path: Path) -> Profile:
@@ -71,7 +73,8 @@ def read_profile(path: Path) -> Profile:
         raise ValueError(f"{path} is not a profile that can be read: {error}") from error
 
 
-def _encoded(profile: Profile) -> dict[str, Any]:
+def encoded_profile(profile: Profile) -> dict[str, Any]:
+    """Return a profile as its file holds it."""
     return {
         "format": FORMAT,
         "machine": profile.machine,

@@ -96,6 +96,11 @@ class WorkerInfo:
         """True if it computes on a GPU, rather than on a CPU in the role of one."""
         return self.kind == "gpu" and not self.virtual
 
+    @property
+    def kind_text(self) -> str:
+        """Kind of its device for texts, where a CPU in the role of a GPU must not pass for one."""
+        return "virtual gpu" if self.virtual else self.kind
+
 
 def kinds_text(gpus: int, virtual_gpus: int, cpus: int) -> str:
     """Return numbers of workers in words, without those that are 0.

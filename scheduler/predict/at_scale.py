@@ -45,7 +45,7 @@ from hetero_la.scheduler.predict.sharing import (
     update_end,
 )
 from hetero_la.scheduler.predict.trailing_updates import TrailingUpdates
-from hetero_la.tiles.arrays.counted import counted, format_seconds, in_bytes
+from hetero_la.tiles.arrays.counted import counted, in_bytes, in_seconds
 from hetero_la.tiles.arrays.displayed import one_line
 from hetero_la.tiles.storage.layout import TileLayout
 
@@ -74,7 +74,7 @@ class ScaledRun:
     def __repr__(self) -> str:
         workers = counted(len(self.busy), "worker")
         moved = f"{in_bytes(self.bytes_moved)} moved"
-        return one_line("ScaledRun", format_seconds(self.makespan), workers, moved)
+        return one_line("ScaledRun", in_seconds(self.makespan), workers, moved)
 
 
 def simulate_at_scale(

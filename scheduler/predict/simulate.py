@@ -19,7 +19,7 @@ from hetero_la.scheduler.machine.model import MachineModel, Source
 from hetero_la.scheduler.predict.events import SimulationState
 from hetero_la.scheduler.program.instructions import Program
 from hetero_la.scheduler.program.messages import Traffic
-from hetero_la.tiles.arrays.counted import counted, format_seconds, in_bytes
+from hetero_la.tiles.arrays.counted import counted, in_bytes, in_seconds
 from hetero_la.tiles.arrays.displayed import as_html, one_line
 from hetero_la.tiles.kernels.device import Queue
 
@@ -64,7 +64,7 @@ class Simulation:
     def __repr__(self) -> str:
         moved = f"{in_bytes(self.bytes_moved)} moved" if self.bytes_moved else ""
         workers = counted(len(self.start), "worker")
-        return one_line("Simulation", format_seconds(self.makespan), workers, moved)
+        return one_line("Simulation", in_seconds(self.makespan), workers, moved)
 
     @property
     def idle(self) -> np.ndarray:

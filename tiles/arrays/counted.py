@@ -1,8 +1,11 @@
-"""Numbers of things, bytes and seconds as text."""
+"""Numbers of things, and quantities in units, as people read them."""
 
 from __future__ import annotations
 
-_PREFIXES = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "µ"))
+import math
+
+#: Prefixes of units, for powers of 1000 from the first on.
+_PREFIXES, _LEAST = ("n", "µ", "m", "", "k", "M", "G", "T", "P", "E"), -3
 
 
 def counted(number: int, thing: str) -> str:
@@ -16,7 +19,36 @@ def counted(number: int, thing: str) -> str:
     return f"{number} {thing}{'' if number == 1 else 's'}"
 
 
-def in_bytes(number: int) -> str:
+def in_units(value: float, unit: str) -> str:
+    """Return a quantity to three digits, with the prefix of its unit that keeps it below 1000.
+
+    Examples
+    --------
+    >>> in_units(0.0335, "s"), in_units(45.2e9, "flop/s"), in_units(0.9996e9, "B/s")
+    ('33.5 ms', '45.2 Gflop/s', '1 GB/s')
+    >>> in_units(0, "s"), in_units(float("inf"), "B/s")
+    ('0 s', 'inf B/s')
+    """
+    rounded = float(f"{value:.3g}")
+    if not rounded or not math.isfinite(rounded):
+        return f"{rounded:g} {unit}"
+    power = math.floor(math.log10(abs(rounded)) / 3 + 1e-9)
+    power = min(max(power, _LEAST), _LEAST + len(_PREFIXES) - 1)
+    return f"{rounded / 1000.0**power:.3g} {_PREFIXES[power - _LEAST]}{unit}"
+
+
+def in_seconds(value: float) -> str:
+    """Return a time to three digits; there are no kiloseconds.
+
+    Examples
+    --------
+    >>> in_seconds(1.234e-5), in_seconds(0.0), in_seconds(2.5), in_seconds(12345.6)
+    ('12.3 µs', '0 s', '2.5 s', '12346 s')
+    """
+    return in_units(value, "s") if value < 999.5 else f"{value:.0f} s"
+
+
+def in_bytes(number: float) -> str:
     """Return a number of bytes as text, to three digits.
 
     Examples
@@ -24,19 +56,4 @@ def in_bytes(number: int) -> str:
     >>> in_bytes(0), in_bytes(999), in_bytes(163_842), in_bytes(999_999), in_bytes(5 * 10**10)
     ('0 bytes', '999 bytes', '164 kB', '1 MB', '50 GB')
     """
-    size, units = float(number), ["bytes", "kB", "MB", "GB", "TB"]
-    while size >= 999.5 and len(units) > 1:
-        size, units = size / 1000, units[1:]
-    return f"{size:.3g} {units[0]}"
-
-
-def format_seconds(value: float) -> str:
-    """Format a time with its unit, to three digits.
-
-    Examples
-    --------
-    >>> format_seconds(0.00123), format_seconds(2.5e9), format_seconds(0.0)
-    ('1.23 ms', '2.5 Gs', '0 s')
-    """
-    scale, prefix = next((p for p in _PREFIXES if value >= p[0]), _PREFIXES[-1])
-    return f"{value / scale:.3g} {prefix}s" if value else "0 s"
+    return counted(int(number), "byte") if number < 999.5 else in_units(number, "B")

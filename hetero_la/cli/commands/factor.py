@@ -6,7 +6,7 @@ import argparse
 
 from hetero_la.cli.common import problems, rows, runs
 from hetero_la.cli.common.command import count_results
-from hetero_la.cli.common.messages import arrays_text, report_written
+from hetero_la.cli.common.output import arrays_text
 from hetero_la.io import files
 
 #: Exit status of a run whose result was not checked.
@@ -15,6 +15,7 @@ _UNCHECKED = 3
 
 def run(args: argparse.Namespace) -> int:
     """Run a command on one problem; return the exit status."""
+    table = rows.RowTable(args.report)
     if args.output is not None:
         files.require_writable(args.output, count_results(args.command, args.choices))
     with runs.run_options(args) as options:  # first, as a cluster that is not there ends it
@@ -23,8 +24,9 @@ def run(args: argparse.Namespace) -> int:
     # Write the results before the row is printed, so that a printed row means success.
     if args.output is not None:
         files.write_matrix(args.output, arrays)
-        report_written(args.output, arrays_text(arrays))
-    print(rows.header(), rows.format_row(row), sep="\n", flush=True)
+        args.report.wrote(args.output, arrays_text(arrays))
+    table.add(row)
+    args.report.record(rows=[row])
     if not row.passed:
         return 1
     return _UNCHECKED if row.ratio is None else 0

@@ -8,13 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from hetero_la.checks.inputs import DTYPES
 from hetero_la.checks.limits import require_few_tasks
 from hetero_la.cli.common import values
-from hetero_la.cli.common.messages import written_message
-from hetero_la.cli.common.planned import add_choices, add_sizes, planned_problem
+from hetero_la.cli.common.planned import add_choices, add_sizes, plan_entries, planned_problem
 from hetero_la.io.outputs import require_writable_path
-from hetero_la.pictures.graph.files import require_suffix
+from hetero_la.pictures.graph.files import draw, require_suffix
 from hetero_la.planning.planner import plan
 from hetero_la.scheduler.cluster.clients import client_at, worker_infos
 from hetero_la.scheduler.cluster.sizing import require_few_workers
@@ -26,14 +24,24 @@ from hetero_la.tiles.storage.layout import TileLayout
 def add_parser(commands: Any) -> None:
     """Add the command to the parser's `commands`."""
     parser = values.add_command(
-        commands, "graph", draw_graph, "draw the task graph of a routine, without running it"
-    )
+        commands, "graph", draw_graph, "draw the task graph of a routine, without running it",
+        usage="[options] ROUTINE --n N --nb NB -o FILE",
+        examples=(
+            "lu --n 800 --nb 200 -o lu.svg",
+            "cholesky --n 20000 --nb 500 --gpus 4 -o cholesky.html",
+            "qr --n 800 --nb 200 --granularity tile -o qr.png",
+        ),
+    )  # fmt: skip
     add_sizes(parser, number=values.count)
-    parser.add_argument("--nrhs", type=values.positive, help="right-hand sides (default: 1)")
+    parser.add_argument(
+        "--nrhs", type=values.positive, metavar="K", help="right-hand sides (default: 1)"
+    )
     add_choices(parser)
-    parser.add_argument("--nb", type=values.tiles, required=True, help="tile size, or sizes")
+    parser.add_argument(
+        "--nb", type=values.tiles, metavar="NB", required=True, help="tile size, or sizes"
+    )
     parser.add_argument("--coarse", type=int, metavar="NC", help="LU: columns of blocks of panels")
-    parser.add_argument("--dtype", choices=DTYPES, help="element type (default: float64)")
+    values.add_dtype(parser)
     parser.add_argument("--lookahead", type=int, metavar="D", help="look-ahead depth")
     parser.add_argument("--panel", choices=["auto", "cpu", "gpu"], help="device of the panels")
     parser.add_argument(
@@ -61,9 +69,22 @@ def draw_graph(args: argparse.Namespace) -> int:
         routine, (m, n), dtype, nrhs=nrhs, workers=_workers(args),
         nb=args.nb, coarse=args.coarse, lookahead=args.lookahead, panel=args.panel,
     )  # fmt: skip
-    report = planned.explain()  # first, so that an error leaves no picture behind
-    planned.draw(args.output, granularity=args.granularity)
-    print(report, written_message(args.output, "the task graph"), sep="\n")
+    placed = planned.graph.placed(args.granularity)
+    # First, so that an error leaves no picture behind.  What runs is columns, not tiles.
+    by_tile = f"{placed.title}\n{placed.summary}"
+    said = planned.explain() if args.granularity == "column" else by_tile
+    draw(placed, args.output)
+    args.report.explain(said)
+    args.report.wrote(args.output, f"the task graph, {placed.summary}")
+    args.report.record(
+        graph={
+            "title": placed.title, "tasks": len(placed.graph), "steps": placed.steps,
+            "workers": placed.workers, "critical_path": len(placed.path),
+            "critical_path_seconds": placed.weights[placed.path].sum(),
+            "work_seconds": placed.weights.sum(),
+        },
+        plan=plan_entries(planned),
+    )  # fmt: skip
     return 0
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import importlib.metadata
-import json
 import platform
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -16,11 +15,12 @@ from hetero_la.cli.common.cluster_report import (
     cluster_entries,
     describe_cluster,
     measured_pairs,
-    pair_lines,
-    worker_lines,
+    pair_table,
+    worker_table,
 )
 from hetero_la.scheduler.cluster.clients import client_at
 from hetero_la.scheduler.machine.this_machine import current_profile
+from hetero_la.tiles.arrays.counted import in_bytes
 from hetero_la.tiles.arrays.transfer import gpu_count
 from hetero_la.tiles.kernels.cpu.blas import blas_libraries
 from hetero_la.tiles.kernels.cpu.device import available_memory, usable_cores
@@ -28,57 +28,65 @@ from hetero_la.tiles.kernels.gpu.device import gpu_descriptions
 
 _LIBRARIES = (
     "hetero-la", "numpy", "scipy", "dask", "distributed", "networkx", "threadpoolctl",
-    "cupy-cuda12x", "cupy-cuda13x", "h5py", "zarr", "matplotlib",
+    "rich", "cupy-cuda12x", "cupy-cuda13x", "torch", "h5py", "zarr", "matplotlib",
 )  # fmt: skip
 
 
 def add_parser(commands: Any) -> None:
     """Add the command to the parser's `commands`."""
     summary = "show devices, libraries, and the default workers, or the workers of a cluster"
-    parser = values.add_command(commands, "info", info, summary)
+    parser = values.add_command(
+        commands, "info", info, summary, usage="[options]",
+        examples=("", "--scheduler tcp://10.0.0.1:8786"),
+    )  # fmt: skip
     parser.add_argument(
         "--scheduler", metavar="ADDRESS",
         help="show the workers of the Dask cluster with this scheduler, as tcp://10.0.0.1:8786, "
         "and measure how fast they exchange panels",
     )  # fmt: skip
-    parser.add_argument("--json", action="store_true", help="print the same as JSON")
 
 
 def info(args: argparse.Namespace) -> int:
     """Print the result of `describe_machine` or `describe_cluster`; return the exit status."""
     if args.scheduler is None:
         machine = describe_machine()
-        print(json.dumps(machine, indent=2) if args.json else "\n".join(sections(machine)))
+        args.report.record(**machine)
+        args.report.show(*sections(machine))
         return 0
     with client_at(args.scheduler) as client:
         cluster, pairs = describe_cluster(client), measured_pairs(client)
-        if args.json:
-            found = asdict(cluster) | {"pairs": [asdict(pair) for pair in pairs]}
-            print(json.dumps(found, indent=2))
-            return 0
-        print(*sections({"cluster": cluster_entries(cluster)}), sep="\n")
-        print("", *worker_lines(cluster.workers), sep="\n", flush=True)
-        if len(cluster.workers) > 1:
-            print("", *pair_lines(pairs), sep="\n")
+        args.report.show(*sections({"cluster": cluster_entries(cluster)}))
+        args.report.show("", worker_table(cluster.workers))
+        measured = list(pairs)
+        if measured:
+            args.report.show("", pair_table(measured))
+        args.report.record(**asdict(cluster), pairs=measured)
     return 0
 
 
-def sections(named: dict[str, dict[str, str]]) -> Iterator[str]:
-    """Yield the lines that show sections of names and texts."""
+def sections(named: dict[str, dict[str, Any]]) -> Iterator[str]:
+    """Yield the lines that show sections of names and values."""
     for section, entries in named.items():
         yield section
         width = max((len(name) for name in entries), default=0)
         for name, value in entries.items():
-            yield f"  {name.ljust(width)}  {value}"
+            yield f"  {name.ljust(width)}  {_text(name, value)}"
 
 
-def describe_machine() -> dict[str, dict[str, str]]:
+def _text(name: str, value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(value)
+    return in_bytes(value) if name == "memory available" else str(value)
+
+
+def describe_machine() -> dict[str, dict[str, Any]]:
     """Return devices, memory, libraries, and the workers that a run has by default.
 
     Returns
     -------
-    dict of str to dict of str to str
-        Sections ``devices``, ``libraries`` and ``runs``, each with names and texts.
+    dict of str to dict
+        Sections ``devices``, ``libraries`` and ``runs``, each with names and values: texts, lists
+        of texts, numbers, and the memory in bytes.
 
     Examples
     --------
@@ -86,10 +94,10 @@ def describe_machine() -> dict[str, dict[str, str]]:
     >>> list(describe_machine())
     ['devices', 'libraries', 'runs']
     """
-    devices = {
-        "cpu cores": str(usable_cores()),
-        "memory available": f"{available_memory() / 1e9:.1f} GB",
-        "gpus": str(gpu_count()),
+    devices: dict[str, Any] = {
+        "cpu cores": usable_cores(),
+        "memory available": available_memory(),
+        "gpus": gpu_count(),
     }
     devices |= {f"gpu {i}": text for i, text in enumerate(gpu_descriptions())}
     libraries = {"python": platform.python_version()}
@@ -101,10 +109,10 @@ def describe_machine() -> dict[str, dict[str, str]]:
     libraries["BLAS"] = ", ".join(dict.fromkeys(blas)) or "unknown"
     profile = current_profile()
     with hetero_la.Cluster() as cluster:
-        workers = ", ".join(str(name) for name in cluster.worker_spec)
+        workers = [str(name) for name in cluster.worker_spec]
     runs = {
         "workers by default": workers,
-        "presets": ", ".join(hetero_la.available_presets()),
+        "presets": list(hetero_la.available_presets()),
         "profile": f"measured {profile.measured}"
         if profile
         else "none: 'hetero-la probe' makes it",

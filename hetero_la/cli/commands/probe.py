@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hetero_la.checks.inputs import DTYPES
 from hetero_la.cli.common import values
-from hetero_la.cli.common.messages import written_message
+from hetero_la.cli.common.output import new_table
+from hetero_la.cli.common.progress import show_steps
 from hetero_la.io.outputs import require_different_files, require_writable_path
 from hetero_la.pictures.charts.rates import write_rates
 from hetero_la.pictures.suffix import require_chart
@@ -23,20 +22,26 @@ from hetero_la.scheduler.cluster.clients import client_at
 from hetero_la.scheduler.cluster.sizing import ClusterSize
 from hetero_la.scheduler.machine.model import NOMINAL_LINKS, DaskCosts, LinkModel
 from hetero_la.scheduler.machine.profile import MeasuredDevice, Profile
-from hetero_la.scheduler.machine.profile_file import require_regular, write_profile
+from hetero_la.scheduler.machine.profile_file import encoded_profile, require_regular, write_profile
 from hetero_la.scheduler.machine.rate_tables import RateTable, size_names, work
 from hetero_la.scheduler.machine.this_machine import ProfileWarning, current_profile, profile_path
 from hetero_la.scheduler.probe.machine import ProbeSettings
-from hetero_la.tiles.arrays.counted import counted
+from hetero_la.tiles.arrays.counted import counted, in_bytes, in_seconds, in_units
 from hetero_la.tiles.kernels.spec import SPECS
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 
 def add_parser(commands: Any) -> None:
     """Add the command to the parser's `commands`."""
     summary = "measure this machine, so that plans can predict run times"
-    parser = values.add_command(commands, "probe", probe, summary)
+    parser = values.add_command(
+        commands, "probe", probe, summary, usage="[options]",
+        examples=("--quick", "--dtype float32 --plot rates.svg"),
+    )  # fmt: skip
     values.add_workers(parser)
-    parser.add_argument("--dtype", choices=DTYPES, help="element type (default: float64)")
+    values.add_dtype(parser)
     parser.add_argument("--quick", action="store_true", help="measure fewer sizes")
     parser.add_argument(
         "--plot", type=Path, metavar="FILE",
@@ -66,16 +71,18 @@ def probe(args: argparse.Namespace) -> int:
     if args.scheduler is not None:
         return _probe_cluster(args, older, path)
     size = ClusterSize.choose(values.given(args, *values.WORKERS))
-    with _show_progress() as show:
+    with _show_measured(args) as show:
         settings = ProbeSettings(np.dtype(args.dtype or "float64"), args.quick, show)
         profile = make_profile(size, settings)
     if older is not None:
         profile = older.merged(profile)
     write_profile(profile, path)
-    print("\n".join(report(profile)), written_message(path, "that profile"), sep="\n")
+    args.report.explain(*report(profile))
+    args.report.wrote(path, "that profile")
     if args.plot is not None:
         write_rates(profile.devices, args.plot)
-        print(written_message(args.plot, "a chart of its rates"))
+        args.report.wrote(args.plot, "a chart of its rates")
+    args.report.record(profile=encoded_profile(profile))
     return 0
 
 
@@ -84,12 +91,13 @@ def _probe_cluster(args: argparse.Namespace, older: Profile | None, path: Path) 
     others = values.given(args, "dtype", "plot")
     if unused := [values.flag(name) for name in others] + ["--quick"] * args.quick:
         raise ValueError(f"--scheduler measures nothing of this machine: leave out {unused[0]}")
-    with client_at(args.scheduler) as client, _show_progress() as show:
+    with client_at(args.scheduler) as client, _show_measured(args) as show:
         profile = profile_with_cluster(older, client, show)
     write_profile(profile, path)
     between = {name: link for name, link in profile.links.items() if name in NOMINAL_LINKS}
-    print(*_links(between), _dask(profile.cluster_dask), sep="\n")
-    print(written_message(path, "the profile with them"))
+    args.report.explain(*_links(between), _dask(profile.cluster_dask))
+    args.report.wrote(path, "the profile with them")
+    args.report.record(links=between, dask=profile.cluster_dask)
     return 0
 
 
@@ -101,21 +109,14 @@ def _present_profile() -> Profile | None:
 
 
 @contextlib.contextmanager
-def _show_progress() -> Iterator[Callable[[str], None]]:
+def _show_measured(args: argparse.Namespace) -> Iterator[Callable[[str], None]]:
     """Yield a function that shows on a terminal what is being measured."""
-
-    def show(line: str) -> None:
-        if sys.stderr is not None and sys.stderr.isatty():
-            print(f"\r{line}\x1b[K", end="", file=sys.stderr, flush=True)
-
-    try:
+    with show_steps(args.report.quiet) as show:
         yield lambda what: show(f"measuring {what}")
-    finally:
-        show("")
 
 
-def report(profile: Profile) -> Iterator[str]:
-    """Yield the lines that describe a profile."""
+def report(profile: Profile) -> Iterator[str | Table]:
+    """Yield the lines and tables that describe a profile."""
     machine = profile.machine
     gpus = counted(len(machine["gpus"]), "GPU")
     yield f"{machine['cpu']}, {counted(machine['cores'], 'core')}; {gpus}"
@@ -129,18 +130,18 @@ def report(profile: Profile) -> Iterator[str]:
 
 def _links(links: Mapping[str, LinkModel]) -> Iterator[str]:
     for name, link in links.items():
-        yield f"{name.replace('_', ' ')}: {1e6 * link.latency:.1f} us + bytes / {_rate(link)}"
+        yield f"{name.replace('_', ' ')}: {in_seconds(link.latency)} + bytes / {_rate(link)}"
 
 
 def _dask(costs: DaskCosts) -> str:
-    return f"Dask: {1e3 * costs.start:.1f} ms for a run, {1e3 * costs.hop:.1f} ms from task to task"
+    return f"Dask: {in_seconds(costs.start)} for a run, {in_seconds(costs.hop)} from task to task"
 
 
 def _rate(link: Any) -> str:
-    return f"{link.bandwidth / 1e9:.2f} GB/s"
+    return f"{in_bytes(link.bandwidth)}/s"
 
 
-def _device(device: MeasuredDevice) -> Iterator[str]:
+def _device(device: MeasuredDevice) -> Iterator[str | Table]:
     model = device.model
     yield f"{device.title}, {model.dtype}"
     if device.disturbed:
@@ -148,34 +149,33 @@ def _device(device: MeasuredDevice) -> Iterator[str]:
             f"  not used by plans: the machine was busy, so that samples differ by "
             f"{model.rates.spread:.0%}; probe again when it is not"
         )
-    yield f"  from one call to the next: {1e6 * model.issue_seconds:.1f} us"
+    yield f"  from one call to the next: {in_seconds(model.issue_seconds)}"
     for name, value in device.figures.items():
         yield f"  {_figure(name, value)}"
-    yield f"  {'kernel':<12}{'sizes':<38}{'least':>9}{'most':>9}  {'':<14}{'spread':>6}"
-    for table in model.rates.tables:
-        yield _kernel(table)
+    headings, left = ("", "kernel", "sizes", "least", "most", "spread"), ("", "kernel", "sizes")
+    yield new_table(headings, [_kernel(table) for table in model.rates.tables], left=left)
 
 
 def _figure(name: str, value: float) -> str:
     """Format one figure in its unit, which is the last part of its name."""
     what, _, unit = name.rpartition("_")
     shown = {
-        "seconds": f"{1e6 * value:.1f} us",
-        "bandwidth": f"{value / 1e9:.2f} GB/s",
+        "seconds": in_seconds(value),
+        "bandwidth": f"{in_bytes(value)}/s",
         "ib": f"{value:.0f} columns by one kernel (ib)",
     }
     return f"{what.replace('_', ' ')}: {shown[unit]}"
 
 
-def _kernel(table: RateTable) -> str:
-    """Format the least and largest rate over all sizes, and the median spread of the samples."""
+def _kernel(table: RateTable) -> list[str]:
+    """Return the least and largest rate over all sizes, and the median spread of the samples."""
     amounts = [work(table.kind, sizes) for sizes in table.points()]
-    rates = [amount / s / 1e9 for amount, s in zip(amounts, table.seconds, strict=True)]
-    unit = "Gflop/s" if SPECS[table.kind].operations else "G elements/s"
+    rates = [amount / s for amount, s in zip(amounts, table.seconds, strict=True)]
+    unit = "flop/s" if SPECS[table.kind].operations else "elements/s"
     names = ", ".join(
         f"{name} {axis[0]}..{axis[-1]}"
         for name, axis in zip(size_names(table.kind), table.axes, strict=True)
     )
     spread = sorted(table.spreads)[len(table.spreads) // 2]
-    least, most = f"{min(rates):>9.3g}", f"{max(rates):>9.3g}"
-    return f"  {table.kind:<12}{names:<38}{least}{most}  {unit:<14}{spread:>6.1%}"
+    least, most = in_units(min(rates), unit), in_units(max(rates), unit)
+    return ["", table.kind, names, least, most, f"{spread:.1%}"]

@@ -5,13 +5,12 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from hetero_la.checks.inputs import DTYPES
 from hetero_la.checks.limits import require_few_tasks
 from hetero_la.cli.common import values
-from hetero_la.cli.common.messages import written_message
-from hetero_la.cli.common.planned import add_sizes
+from hetero_la.cli.common.output import new_table
+from hetero_la.cli.common.planned import add_sizes, plan_entries
 from hetero_la.configs import available_machines
 from hetero_la.io.outputs import require_writable_path
 from hetero_la.pictures.charts.scaling_chart import draw_scaling
@@ -22,20 +21,31 @@ from hetero_la.predict import scaling
 from hetero_la.predict.forecast import Forecast
 from hetero_la.predict.tile_search import largest_size
 from hetero_la.scheduler.cluster.clients import client_at, worker_infos
-from hetero_la.tiles.arrays.counted import counted
+from hetero_la.tiles.arrays.counted import counted, in_bytes, in_seconds, in_units
 from hetero_la.tiles.arrays.errors import InsufficientMemoryError
 from hetero_la.tiles.storage.layout import TileLayout
 
+if TYPE_CHECKING:
+    from rich.table import Table
+
 _SCALING = {"strong": scaling.strong_scaling, "weak": scaling.weak_scaling}
 _HEADINGS = (
-    "GPUs", "n", "nb", "seconds", "TFLOP/s", "of peak", "speed-up", "GB a GPU", "bound by",
+    "GPUs", "n", "nb", "time", "rate", "of peak", "speed-up", "memory", "bound by",
 )  # fmt: skip
 
 
 def add_parser(commands: Any) -> None:
     """Add the command to the parser's `commands`."""
     summary = "predict a factorization on a described machine, or on a running cluster"
-    parser = values.add_command(commands, "simulate", simulate, summary)
+    parser = values.add_command(
+        commands, "simulate", simulate, summary,
+        usage="[options] ROUTINE --n N --machine FILE",
+        examples=(
+            "lu --n 100000 --machine dgx-h200",
+            "qr --n 100000 --machine dgx-h200-x128 --scaling strong --plot qr.svg",
+            "cholesky --n 20000 --scheduler tcp://10.0.0.1:8786",
+        ),
+    )  # fmt: skip
     add_sizes(parser, scaling.FACTORIZATIONS)
     where = parser.add_mutually_exclusive_group(required=True)
     where.add_argument(
@@ -52,7 +62,7 @@ def add_parser(commands: Any) -> None:
         help="tile sizes, of which the fastest that fits is used "
         f"(default: {sizes}; on a cluster those of a run)",
     )  # fmt: skip
-    parser.add_argument("--dtype", choices=DTYPES, default="float64", help="element type")
+    values.add_dtype(parser)
     parser.add_argument(
         "--lookahead", type=values.count, metavar="D",
         help="look-ahead depth (default: 1; on a cluster that of a run)",
@@ -81,7 +91,7 @@ def simulate(args: argparse.Namespace) -> int:
         require_chart(args.plot)
         require_writable_path(args.plot)
     machine = scaling.read_machine(args.machine)
-    options = {"nb": args.nb, "dtype": args.dtype, **values.given(args, "lookahead")}
+    options = {"nb": args.nb, **values.given(args, "dtype", "lookahead")}
     if args.scaling == "strong":
         options["anyway"] = args.anyway
     predict = scaling.forecast if args.scaling is None else _SCALING[args.scaling]
@@ -89,13 +99,26 @@ def simulate(args: argparse.Namespace) -> int:
     rows = [found] if isinstance(found, Forecast) else found
     if not (args.anyway or rows[-1].fits):
         raise InsufficientMemoryError(f"{_memory_message(rows[-1])} (--anyway predicts it)")
-    print(rows[-1].explain())
+    args.report.show(rows[-1].explain())
     if args.scaling is not None:
-        print("\n" + table(rows))
+        args.report.show("", table(rows))
     if args.plot is not None:
         draw_scaling(rows, args.plot)
-        print("\n" + written_message(args.plot, "that table as a chart"))
+        args.report.wrote(args.plot, "that table as a chart")
+    args.report.record(forecasts=[_entries(row) for row in rows])
     return 0
+
+
+def _entries(found: Forecast) -> dict[str, Any]:
+    """Return a prediction for a JSON document."""
+    layout = found.layout
+    return {
+        "routine": found.routine, "m": layout.m, "n": layout.n, "dtype": found.dtype.name,
+        "machine": found.machine.name, "gpus": found.gpus, "nb": layout.nb_text,
+        "lookahead": found.lookahead, "predicted_seconds": found.seconds,
+        "flops_per_second": found.rate, "of_peak": found.efficiency, "bytes_a_gpu": found.memory,
+        "bound": found.bound, "seconds_by_part": found.run.parts, "fits": found.fits,
+    }  # fmt: skip
 
 
 def _simulate_cluster(args: argparse.Namespace, shape: tuple[int, int]) -> int:
@@ -109,12 +132,13 @@ def _simulate_cluster(args: argparse.Namespace, shape: tuple[int, int]) -> int:
     for nb in args.nb or [None]:
         require_few_tasks(TileLayout(*shape, nb or largest_size(workers)), "simulated")
         how = {"nb": nb, "lookahead": args.lookahead}
-        plans.append(plan(args.routine, shape, args.dtype, workers=workers, **how))
+        plans.append(plan(args.routine, shape, args.dtype or "float64", workers=workers, **how))
     best = min(plans, key=lambda planned: planned.predicted_seconds)
     if not args.anyway:
         memory = {worker.name: worker.memory for worker in workers}
         check_memory(best, memory, -1, new_columns=best.layout.n)
-    print(best.explain())
+    args.report.show(best.explain())
+    args.report.record(plan=plan_entries(best))
     return 0
 
 
@@ -122,28 +146,20 @@ def _memory_message(found: Forecast) -> str:
     layout, gpus = found.layout, counted(found.gpus, "GPU")
     return (
         f"{found.routine} of a {layout.m} x {layout.n} {found.dtype.name} matrix does not fit on "
-        f"{gpus} of {found.machine.name}: the fullest needs {found.memory / 1e9:.3g} GB, and has "
-        f"{found.machine.memory / 1e9:.3g} GB"
+        f"{gpus} of {found.machine.name}: the fullest needs {in_bytes(found.memory)}, and has "
+        f"{in_bytes(found.machine.memory)}"
     )
 
 
-def table(rows: Sequence[Forecast]) -> str:
-    """Format predictions for several numbers of GPUs, one row each.
-
-    Examples
-    --------
-    >>> print(table([scaling.forecast("lu", (40000, 40000), "h200", nb=1024)]))
-      GPUs        n    nb    seconds   TFLOP/s  of peak  speed-up  GB a GPU  bound by
-         1    40000  1024  ...
-    """
-    room = max(6, *(2 + len(row.layout.nb_text) for row in rows))
-    gpus, n, nb, *rest = _HEADINGS
-    lines = [f"{gpus:>6}{n:>9}{nb:>{room}}" + "{:>11}{:>10}{:>9}{:>10}{:>10}  {}".format(*rest)]
-    for row in rows:
-        lines.append(
-            f"{row.gpus:>6}{row.layout.n:>9}{row.layout.nb_text:>{room}}{row.seconds:>11.4g}"
-            f"{row.rate / 1e12:>10.1f}{100 * row.efficiency:>7.1f} %"
-            f"{row.rate / rows[0].rate:>10.2f}"
-            f"{row.memory / 1e9:>10.1f}  {row.bound}{'' if row.fits else ', does not fit'}"
-        )
-    return "\n".join(lines)
+def table(rows: Sequence[Forecast]) -> Table:
+    """Return a table of predictions for several numbers of GPUs, one row each."""
+    cells = [
+        [
+            str(row.gpus), str(row.layout.n), row.layout.nb_text, in_seconds(row.seconds),
+            in_units(row.rate, "flop/s"), f"{100 * row.efficiency:.1f} %",
+            f"{row.rate / rows[0].rate:.2f}", in_bytes(row.memory),
+            f"{row.bound}{'' if row.fits else ', does not fit'}",
+        ]
+        for row in rows
+    ]  # fmt: skip
+    return new_table(_HEADINGS, cells, left=["bound by"])

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from hetero_la.cli.common import rows, runs
-from hetero_la.cli.common.messages import report_written
 from hetero_la.cli.common.problems import generate
 from hetero_la.io.outputs import require_different_files, require_writable_path
 from hetero_la.tiles.arrays.counted import counted
@@ -23,14 +22,16 @@ def sweep(args: argparse.Namespace) -> int:
     require_different_files(args.csv, args.trace)
     done: list[rows.Row] = []
     with runs.run_options(args) as options:
-        print(rows.header(), flush=True)
+        table = rows.RowTable(args.report)
+        table.begin()
         for row in _rows(args, options):
             done.append(row)
-            print(rows.format_row(row), flush=True)
+            table.add(row)
             if args.csv is not None:  # after each row, so that Ctrl-C loses none
                 rows.write_csv(args.csv, done)
     if args.csv is not None and done:
-        report_written(args.csv, counted(len(done), "row"))
+        args.report.wrote(args.csv, counted(len(done), "row"))
+    args.report.record(rows=done)
     return 0 if all(row.passed for row in done) else 1
 
 

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import hetero_la
-from hetero_la.checks.inputs import DTYPES
 from hetero_la.checks.limits import require_few_tasks
 from hetero_la.cli.common import values
+from hetero_la.cli.common.output import new_table
 from hetero_la.cli.common.planned import add_choices, add_sizes, planned_problem
+from hetero_la.cli.common.progress import show_steps
 from hetero_la.cli.common.workers import asked_for
 from hetero_la.execution.executor_choice import INLINE_LIMIT
 from hetero_la.planning.decisions import Problem, quick_estimate
@@ -29,17 +30,27 @@ from hetero_la.scheduler.machine.profile import Profile, Tuning
 from hetero_la.scheduler.machine.profile_file import read_profile, require_regular, write_profile
 from hetero_la.scheduler.machine.this_machine import current_profile, profile_path
 from hetero_la.scheduler.placement.workers import WorkerInfo, calling_thread
+from hetero_la.tiles.arrays.counted import in_seconds
 from hetero_la.tiles.storage.layout import TileLayout
 from hetero_la.tiles.storage.tile_sizes import sizes_text
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 
 def add_parser(commands: Any) -> None:
     """Add the command to the parser's `commands`."""
     summary = "choose tile sizes and look-ahead by prediction, for later runs of that size"
-    parser = values.add_command(commands, "tune", tune, summary)
+    parser = values.add_command(
+        commands, "tune", tune, summary, usage="[options] ROUTINE --n N",
+        examples=("lu --n 4000", "cholesky --n 8000 --dtype float32 --nb 128:512:128"),
+        notes="It needs the profile that 'hetero-la probe' makes, and adds to it.",
+    )  # fmt: skip
     add_sizes(parser)
-    parser.add_argument("--nrhs", type=values.positive, help="right-hand sides (default: 1)")
-    parser.add_argument("--dtype", choices=DTYPES, help="element type (default: float64)")
+    parser.add_argument(
+        "--nrhs", type=values.positive, metavar="K", help="right-hand sides (default: 1)"
+    )
+    values.add_dtype(parser)
     add_choices(parser)
     parser.add_argument(
         "--nb", type=values.tilings, metavar="LIST", help="tile sizes to simulate, all of them"
@@ -62,14 +73,19 @@ def tune(args: argparse.Namespace) -> int:
         for nb in args.nb or [largest_size(workers)]:
             layout = TileLayout(problem.m, problem.n, nb, problem.nrhs)
             require_few_tasks(layout, "simulated")
-        print(f"{'look-ahead':>10}{'predicted s':>13}  nb")
-        found = search(problem, workers, sizes=args.nb, depths=args.lookahead, report=_show)
+        with show_steps(args.report.quiet) as show:
+            found = search(
+                problem, workers, sizes=args.nb, depths=args.lookahead,
+                report=lambda candidate: show(f"simulated nb = {_blocking(candidate)}"),
+            )  # fmt: skip
         _store_tunings(tunings_of(problem, workers, found), profile)
+    args.report.explain(_table(found))
     best = found[0]
-    print(
-        f"best: nb = {_blocking(best)}, look-ahead {best.lookahead}, {best.seconds:.4g} s; "
-        f"kept in {profile_path()}"
+    args.report.show(
+        f"best: nb = {_blocking(best)}, look-ahead {best.lookahead}, {in_seconds(best.seconds)}"
     )
+    args.report.wrote(profile_path(), "the profile, which plans of this size take it from")
+    args.report.record(candidates=found, best=best)
     return 0
 
 
@@ -98,9 +114,20 @@ def _file_lock(path: Path) -> Iterator[None]:
         yield
 
 
-def _show(candidate: Candidate) -> None:
-    blocking = _blocking(candidate)
-    print(f"{candidate.lookahead:>10}{candidate.seconds:>13.5f}  {blocking}", flush=True)
+def _table(found: Sequence[Candidate]) -> Table:
+    """Return a table of all candidates, the best first."""
+    cells = [
+        [_blocking(one), str(one.lookahead), in_seconds(one.seconds), _beside(one, found[0])]
+        for one in found
+    ]
+    table = new_table(("nb", "look-ahead", "predicted", "beside the best"), cells, left=["nb"])
+    table.rows[0].style = "bold green"
+    return table
+
+
+def _beside(candidate: Candidate, best: Candidate) -> str:
+    more = 100 * (candidate.seconds / max(best.seconds, 1e-12) - 1)
+    return "best" if candidate is best else f"+{more:.1f} %"
 
 
 def _blocking(candidate: Candidate) -> str:

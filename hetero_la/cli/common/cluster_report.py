@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from hetero_la.cli.common.output import new_table
 from hetero_la.cli.common.rows import workers_text
 from hetero_la.scheduler.cluster.clients import worker_infos
 from hetero_la.scheduler.on_dask.pairs import group_pairs, measure_pair
 from hetero_la.scheduler.placement.workers import WorkerInfo, transport_of
-from hetero_la.tiles.arrays.counted import counted, in_bytes
+from hetero_la.tiles.arrays.counted import counted, in_bytes, in_seconds
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 #: Packages whose versions should be the same everywhere.
 _PACKAGES = ("python", "hetero-la", "numpy", "scipy", "dask", "distributed")
@@ -106,42 +110,29 @@ def cluster_entries(cluster: ClusterReport) -> dict[str, str]:
     return found
 
 
-def worker_lines(workers: Sequence[WorkerInfo]) -> Iterator[str]:
-    """Yield the lines of a table of workers; those without a name are known by their address."""
-    head = ("worker", "kind", "host", "process", "GPU", "memory", "BLAS threads", "address")
+def worker_table(workers: Sequence[WorkerInfo]) -> Table:
+    """Return a table of workers; those without a name are known by their address."""
+    head = ["worker", "kind", "host", "process", "GPU", "memory", "BLAS threads", "address"]
     rows = [
-        (
-            one.name, "virtual gpu" if one.virtual else one.kind, one.host, str(one.pid),
-            one.gpu or "-", in_bytes(one.memory), str(one.blas_threads), one.address,
-        )
+        [
+            one.name, one.kind_text, one.host, str(one.pid), one.gpu or "-", in_bytes(one.memory),
+            str(one.blas_threads), one.address,
+        ]
         for one in workers
     ]  # fmt: skip
     named = any(one.name != one.address for one in workers)
-    return _table([row if named else row[:-1] for row in (head, *rows)])
+    head, *rows = (row if named else row[:-1] for row in (head, *rows))
+    return new_table(head, rows, left=("worker", "kind", "host", "GPU", "address"))
 
 
-def pair_lines(pairs: Iterable[PairReport]) -> Iterator[str]:
-    """Yield the lines of a table of pairs of workers."""
+def pair_table(pairs: Iterable[PairReport]) -> Table:
+    """Return a table of pairs of workers."""
     head = ("workers", "pairs like it", "hosts", "transport", "latency", "bandwidth")
     rows = [
         (
             f"{one.first}, {one.second}", str(one.pairs), ", ".join(one.hosts), one.transport,
-            f"{1e3 * one.latency:.3g} ms", f"{one.bandwidth / 1e9:.3g} GB/s",
+            in_seconds(one.latency), f"{in_bytes(one.bandwidth)}/s",
         )
         for one in pairs
     ]  # fmt: skip
-    return _table([head, *rows])
-
-
-def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Yield rows as lines, in columns that are as wide as their longest cell.
-
-    Examples
-    --------
-    >>> list(_table([("worker", "kind"), ("a", "cpu")]))
-    ['worker  kind', 'a       cpu']
-    """
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        yield "  ".join(cells).rstrip()
+    return new_table(head, rows, left=("workers", "hosts", "transport"))

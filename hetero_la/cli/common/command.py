@@ -39,6 +39,16 @@ CHOICES: dict[str, dict[str, Any]] = {
         "is measured, and too much of it is an error",
     },
 }
+#: Options that some routines do nothing with, and which they are for.
+_TAKERS: dict[str, Callable[[Routine], bool]] = {
+    "coarse": lambda routine: routine.two_levels,
+    "inverse_bound": lambda routine: routine.panel_kernel != "geqrf",
+    "m": lambda routine: not routine.square,
+    "nrhs": lambda routine: not routine.factors,
+    "qr_panel": lambda routine: routine.panel_kernel == "geqrf",
+}
+#: All options that only some routines have.
+PARTICULAR = (*CHOICES, *_TAKERS)
 #: Names of the subcommands; each is also that of its default routine.
 NAMES = tuple(dict.fromkeys(r.command for r in ROUTINES.values() if r.command))
 
@@ -101,9 +111,21 @@ class MatrixProblem:
         return partial(getattr(residuals, self.routine.ratio), self.a, *results, **options)
 
 
+def takes(command: str, option: str) -> bool:
+    """Return whether an option that some routines do not have is one of this subcommand.
+
+    Examples
+    --------
+    >>> takes("lu", "coarse"), takes("qr", "coarse"), takes("qr", "mode"), takes("lu", "mode")
+    (True, False, True, False)
+    """
+    routine = ROUTINES[command]
+    return _TAKERS[option](routine) if option in _TAKERS else option in routine.options
+
+
 def takes_rhs(command: str) -> bool:
     """Return whether a subcommand takes right-hand sides: those that do not return factors."""
-    return not ROUTINES[command].factors
+    return takes(command, "nrhs")
 
 
 def count_results(command: str, choices: Choices) -> int:

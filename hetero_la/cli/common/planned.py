@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from hetero_la.cli.common import values
 from hetero_la.cli.common.command import CHOICES, NAMES, takes_rhs
 from hetero_la.planning.decisions import Problem
+from hetero_la.planning.plan import Plan
 
 #: Help of the options on which the planned routine depends.
 _HELP = {
@@ -27,12 +28,26 @@ def add_choices(parser: argparse.ArgumentParser) -> None:
 
 
 def add_sizes(
-    parser: argparse.ArgumentParser, routines: Iterable[str] = NAMES, number: Any = values.positive
+    parser: argparse.ArgumentParser, routines: Sequence[str] = NAMES, number: Any = values.positive
 ) -> None:
     """Add the routine, and the sizes of its matrix."""
-    parser.add_argument("routine", choices=routines)
-    parser.add_argument("--n", type=number, required=True, help="columns of the matrix")
-    parser.add_argument("--m", type=number, help="rows (default: as many as columns)")
+    values.add_routine(parser, routines)
+    parser.add_argument(
+        "--n", type=number, metavar="N", required=True, help="columns of the matrix"
+    )
+    parser.add_argument("--m", type=number, metavar="M", help="rows (default: as many as columns)")
+
+
+def plan_entries(planned: Plan) -> dict[str, Any]:
+    """Return what a plan decided and predicts, for a JSON document."""
+    layout = planned.layout
+    return {
+        "routine": planned.routine, "m": layout.m, "n": layout.n, "nrhs": layout.nrhs,
+        "dtype": planned.dtype.name, "nb": layout.nb_text, "lookahead": planned.lookahead,
+        "panel": planned.panel, "tasks": len(planned.graph), "flops": planned.flops,
+        "measured": planned.model.measured, "predicted_seconds": planned.predicted_seconds,
+        "workers": [{"name": one.name, "kind": one.kind_text} for one in planned.workers],
+    }  # fmt: skip
 
 
 def planned_problem(args: argparse.Namespace) -> Problem:

@@ -1,4 +1,4 @@
-"""Progress bar of long runs, on terminals only."""
+"""Progress of long work, on terminals only."""
 
 from __future__ import annotations
 
@@ -7,63 +7,81 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import TextIO
+from typing import TYPE_CHECKING
 
+from hetero_la.cli.common.output import console, is_terminal
 from hetero_la.scheduler.run.progress import observe
+from hetero_la.tiles.arrays.counted import in_units
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 _DELAY = 2.0  #: seconds before the bar appears
-_INTERVAL = 0.2  #: seconds between two drawings
-_WIDTH = 30
 
 
 class ProgressBar:
     """Progress bar of one run, updated from worker threads."""
 
-    def __init__(
-        self, label: str, stream: TextIO, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._label, self._stream, self._clock = label, stream, clock
-        self._start = clock()
-        self._next = self._start + _DELAY
-        self._drawn = False
+    def __init__(self, label: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._label, self._clock, self._start = label, clock, clock()
+        self._bar: Progress | None = None
         self._lock = threading.Lock()
 
     def update(self, done: float, total: float) -> None:
-        """Draw that `done` of `total` flops are done, unless the last drawing is recent."""
+        """Show that `done` of `total` flops are done, unless the run is short."""
+        spent = self._clock() - self._start
         with self._lock:
-            now = self._clock()
-            if now < self._next or total <= 0:
+            if spent < _DELAY or total <= 0:
                 return
-            self._next, self._drawn = now + _INTERVAL, True
-            share = min(done / total, 1.0)
-            filled = int(share * _WIDTH)
-            spent = now - self._start
-            left = f", {spent * (1 / share - 1):.0f} s left" if share > 0 else ""
-            self._stream.write(
-                f"\r{self._label} [{'#' * filled}{'.' * (_WIDTH - filled)}] "
-                f"{share:4.0%}, {spent:.0f} s{left}\x1b[K"
-            )
-            self._stream.flush()
+            if self._bar is None:
+                self._bar = _begin_bar(self._label, total, self._start)
+            rate = in_units(done / spent, "flop/s") if spent else ""
+            self._bar.update(self._bar.task_ids[0], completed=min(done, total), rate=rate)
 
     def clear(self) -> None:
-        """Erase the bar from the line."""
+        """Erase the bar from the terminal."""
         with self._lock:
-            self._next = float("inf")
-            if self._drawn:
-                self._stream.write("\r\x1b[K")
-                self._stream.flush()
+            if self._bar is not None:
+                self._bar.refresh()
+                self._bar.stop()
+
+
+def _begin_bar(label: str, total: float, start: float) -> Progress:
+    """Draw a bar that counts from `start`, although it appears later."""
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+    from rich.progress import TimeElapsedColumn as Elapsed
+    from rich.progress import TimeRemainingColumn as Remaining
+
+    bar = Progress(
+        TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(),
+        TextColumn("{task.fields[rate]}"), Elapsed(), TextColumn("left:"), Remaining(),
+        console=console(sys.stderr), transient=True,
+    )  # fmt: skip
+    bar.start()
+    task = bar.add_task(label, total=total, rate="")
+    bar.tasks[task].start_time = start
+    return bar
 
 
 @contextlib.contextmanager
-def show_progress(label: str) -> Iterator[None]:
+def show_progress(label: str, quiet: bool = False) -> Iterator[None]:
     """Show the progress of the runs in the block if stderr is a terminal."""
-    # sys.stderr is None if the process was started with stderr closed.
-    if sys.stderr is None or not sys.stderr.isatty():
+    if quiet or not is_terminal(sys.stderr):
         yield
         return
-    bar = ProgressBar(label, sys.stderr)
+    bar = ProgressBar(label)
     with observe(bar.update):
         try:
             yield
         finally:
             bar.clear()
+
+
+@contextlib.contextmanager
+def show_steps(quiet: bool = False) -> Iterator[Callable[[str], None]]:
+    """Yield a function that shows on a terminal what is being done."""
+    if quiet or not is_terminal(sys.stderr):
+        yield lambda step: None
+        return
+    with console(sys.stderr).status("") as status:
+        yield status.update

@@ -3,19 +3,35 @@
 from __future__ import annotations
 
 import csv
+import sys
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from hetero_la.cli.common.output import Output, console, is_terminal, new_table, styled
 from hetero_la.io.outputs import replacing_file
 from hetero_la.testing.residuals import RATIO_LIMIT
+from hetero_la.tiles.arrays.counted import in_seconds, in_units
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+#: Colours of the status column, on a terminal.
+_STYLES = {"ok": "green", "FAILED": "bold red", "unchecked": ""}
 
 
-def _column(width: int, spec: str = "", heading: str = "") -> Any:
-    """Return a field that is None by default; a column of negative width is left-justified."""
-    return field(default=None, metadata={"width": width, "spec": spec, "heading": heading})
+def _column(
+    width: int, spares: int = 0, show: Callable[[Any], str] = str, heading: str = ""
+) -> Any:
+    """Return a field that is None by default.
+
+    A column of negative width is left-justified.  Those with the largest `spares` are left out
+    first where a terminal is too narrow; 0 is never left out.
+    """
+    told = {"width": width, "spares": spares, "show": show, "heading": heading}
+    return field(default=None, metadata=told)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,20 +61,22 @@ class Row:
         ``"singular"``, ``"not pos.def."`` or ``"rank-def"``.
     """
 
-    routine: str = _column(-8)
-    dtype: str = _column(-10)
-    kind: str = _column(-14)
-    m: int = _column(7)
-    n: int = _column(7)
-    nrhs: int = _column(5)
-    nb: str | None = _column(11)
-    lookahead: int | None = _column(10, heading="look-ahead")
-    workers: str | None = _column(-9)
-    seconds: float | None = _column(9, ".4f")
-    gflops: float | None = _column(9, ".1f", "Gflop/s")
-    ref_seconds: float | None = _column(9, ".4f", "ref s")
-    ratio: float | None = _column(9, ".3g")
-    status: str = _column(-12)
+    routine: str = _column(-8, 7)
+    dtype: str = _column(-10, 3)
+    kind: str = _column(-14, 6)
+    m: int = _column(6)
+    n: int = _column(6)
+    nrhs: int = _column(4, 5)
+    nb: str | None = _column(6)
+    lookahead: int | None = _column(10, 4, heading="look-ahead")
+    workers: str | None = _column(-9, 2)
+    seconds: float | None = _column(7, show=in_seconds, heading="time")
+    gflops: float | None = _column(
+        12, show=lambda gflops: in_units(1e9 * gflops, "flop/s"), heading="rate"
+    )
+    ref_seconds: float | None = _column(8, 1, show=in_seconds, heading="ref time")
+    ratio: float | None = _column(7, show=lambda ratio: f"{ratio:.3g}")
+    status: str = _column(-11)
 
     @property
     def passed(self) -> bool:
@@ -69,24 +87,53 @@ class Row:
         return self.seconds is not None and (self.ratio is None or self.ratio < RATIO_LIMIT)
 
 
-def header() -> str:
-    """Return the line of headings."""
-    return _line(column.metadata["heading"] or column.name for column in fields(Row))
+class RowTable:
+    """Table of rows, which are printed as they come; on a terminal, of the columns that fit."""
 
+    def __init__(self, output: Output) -> None:
+        self._output = output
+        self._columns = list(fields(Row))
+        if is_terminal(sys.stdout):
+            self._leave_out(console(sys.stdout).width)
+        self._begun = False
 
-def format_row(row: Row) -> str:
-    """Format a row, aligned with `header`; ``-`` stands for a missing figure."""
-    columns = [(getattr(row, column.name), column.metadata["spec"]) for column in fields(Row)]
-    return _line("-" if value is None else format(value, spec) for value, spec in columns)
+    def _leave_out(self, width: int) -> None:
+        """Leave out columns until the others fit."""
+        by_need = sorted(self._columns, key=lambda column: -column.metadata["spares"])
+        for column in by_need:
+            needed = sum(abs(one.metadata["width"]) + 2 for one in self._columns) - 2
+            if needed <= width or not column.metadata["spares"]:
+                break
+            self._columns.remove(column)
 
+    def begin(self) -> None:
+        """Print the headings."""
+        self._begun = True
+        self._output.show(self._table(show_header=True))
 
-def _line(cells: Iterable[str]) -> str:
-    widths = [column.metadata["width"] for column in fields(Row)]
-    padded = (
-        cell.ljust(-width) if width < 0 else cell.rjust(width)
-        for cell, width in zip(cells, widths, strict=True)
-    )
-    return "  ".join(padded).rstrip()
+    def add(self, row: Row) -> None:
+        """Print a row, the first one below the headings; ``-`` stands for a missing figure."""
+        if not self._begun:
+            self.begin()
+        table = self._table(show_header=False)
+        table.add_row(*(self._cell(row, column) for column in self._columns))
+        self._output.show(table)
+
+    def _table(self, *, show_header: bool) -> Table:
+        """Return a table without rows, whose columns are as wide as those of all others."""
+        told = [column.metadata for column in self._columns]
+        headings = [column.metadata["heading"] or column.name for column in self._columns]
+        named = zip(headings, told, strict=True)
+        table = new_table(headings, left=[heading for heading, one in named if one["width"] < 0])
+        table.show_header = show_header
+        for drawn, one in zip(table.columns, told, strict=True):
+            drawn.min_width = abs(one["width"])
+        return table
+
+    def _cell(self, row: Row, column: Any) -> Any:
+        value = getattr(row, column.name)
+        text = "-" if value is None else column.metadata["show"](value)
+        return text if column.name != "status" else styled(text, _STYLES.get(text, "yellow"))
 
 
 def status(*, trouble: str, ratio: float | None) -> str:
@@ -104,11 +151,13 @@ def workers_text(workers: Sequence[Any]) -> str:
 
     Examples
     --------
-    >>> from types import SimpleNamespace as Worker
-    >>> workers_text([Worker(kind="cpu"), Worker(kind="gpu"), Worker(kind="gpu")])
+    >>> from hetero_la.scheduler.placement.workers import WorkerInfo as Worker
+    >>> workers_text([Worker("a", "cpu"), Worker("b", "gpu"), Worker("c", "gpu")])
     '2gpu+1cpu'
+    >>> workers_text([Worker("a", "cpu"), Worker("b", "gpu", virtual=True)])
+    '1virtual-gpu+1cpu'
     """
-    counts = Counter(worker.kind for worker in workers)
+    counts = Counter(worker.kind_text.replace(" ", "-") for worker in workers)
     return "+".join(f"{counts[kind]}{kind}" for kind in sorted(counts, reverse=True))
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
-import sys
 import time
 import warnings
 from collections.abc import Iterator, Mapping
@@ -20,7 +19,7 @@ import hetero_la
 from hetero_la.cli.common import rows
 from hetero_la.cli.common.command import MatrixProblem
 from hetero_la.cli.common.command_table import COMMANDS
-from hetero_la.cli.common.messages import report_written
+from hetero_la.cli.common.output import print_message
 from hetero_la.cli.common.progress import show_progress
 from hetero_la.cli.common.workers import asked_for
 from hetero_la.io.outputs import require_writable_path
@@ -39,21 +38,22 @@ def run_options(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
     Without such workers, the client is None, which leaves the choice to the library.
     """
-    options = {key: getattr(args, key) for key in _FACTOR_OPTIONS}
-    traced = contextlib.nullcontext() if args.trace is None else _write_timeline(args.trace)
+    options = {key: getattr(args, key, None) for key in _FACTOR_OPTIONS}
+    traced = contextlib.nullcontext() if args.trace is None else _write_timeline(args)
     with traced, asked_for(args) as client:
         yield {"client": client, **options}
 
 
 @contextlib.contextmanager
-def _write_timeline(path: Path) -> Iterator[None]:
+def _write_timeline(args: argparse.Namespace) -> Iterator[None]:
     """Check that the timeline can be written, record the runs of the block, and write it."""
+    path: Path = args.trace
     require_suffix(path)
     require_writable_path(path)
     with hetero_la.trace() as trace:
         yield
     trace.write(path)
-    report_written(path, f"the timeline of {counted(len(trace.runs), 'run')}")
+    args.report.wrote(path, f"the timeline of {counted(len(trace.runs), 'run')}")
 
 
 def run_measured(
@@ -65,14 +65,16 @@ def run_measured(
     `ref` is the reference's time, if it is known already.
     """
     overwrite = overwrite and not (args.check or args.ref)
-    with show_progress(problem.command):
+    with show_progress(problem.command, args.report.quiet):
         result = COMMANDS[problem.command].run(problem, overwrite, options)
     ratio = result.ratio() if args.check else None
     plan, timing = result.report.plan, result.report.timing
     if args.ref and ref is None:
         ref = reference_seconds(problem, plan)
     if args.verbose:
-        print(plan.explain(), str(timing), sep="\n", file=sys.stderr)
+        print_message(f"{plan.explain()}\n{timing}")
+    if options["qr_panel"] is not None and not any(one.has_gpu for one in plan.workers):
+        args.report.note("--qr-panel chooses a method of GPUs, and did nothing: none took part")
     row = row_without_result(problem, options, ref)
     row = dataclasses.replace(
         row,

@@ -6,6 +6,9 @@ import argparse
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from hetero_la.checks.inputs import DTYPES
+from hetero_la.checks.names import unknown_name
+from hetero_la.cli.common.output import Output
 from hetero_la.tiles.storage.tile_sizes import TileSizes, tile_sizes
 
 #: Maximum length of a list of numbers.
@@ -100,7 +103,7 @@ def names(known: Sequence[str]) -> Callable[[str], list[str]]:
     def listed(text: str) -> list[str]:
         found = text.split(",")
         if unknown := [name for name in found if name not in known]:
-            raise argparse.ArgumentTypeError(f"{unknown[0]!r} is none of {', '.join(known)}")
+            raise argparse.ArgumentTypeError(unknown_name("", unknown[0], known))
         return found
 
     return listed
@@ -116,7 +119,10 @@ def add_workers(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> No
     parser.add_argument("--cpus", type=count, metavar="N", help="CPU workers")
     parser.add_argument("--gpus", type=count, metavar="N", help="GPU workers")
     parser.add_argument(
-        "--virtual-gpus", type=count, metavar="N", help="CPU workers in the role of GPUs"
+        "--virtual-gpus",
+        type=count,
+        metavar="N",
+        help="CPU workers in the role of GPUs, for tests: as slow as CPUs, and no GPU is used",
     )
     parser.add_argument(
         "--blas-threads", type=positive, metavar="N", help="BLAS threads of a CPU worker"
@@ -149,11 +155,42 @@ def flag(name: str) -> str:
 
 
 def add_command(
-    commands: Any, name: str, run: Callable[[argparse.Namespace], int], summary: str, **more: Any
-) -> argparse.ArgumentParser:
-    """Add a subcommand that calls `run`; return its parser."""
+    commands: Any, name: str, run: Callable[[argparse.Namespace], int], summary: str, *,
+    usage: str, examples: Sequence[str], notes: str = "",
+) -> argparse.ArgumentParser:  # fmt: skip
+    """Add a subcommand that calls `run`; return its parser.
+
+    `usage` and `examples` are what follows the name of the subcommand; the help ends with `notes`.
+    """
+    lines = "\n".join(f"  hetero-la {name} {example}".rstrip() for example in examples)
     parser: argparse.ArgumentParser = commands.add_parser(
-        name, help=summary, description=summary, **more
+        name, help=summary, description=f"{summary[0].upper()}{summary[1:]}.",
+        usage=f"hetero-la {name} {usage}", epilog=f"examples:\n{lines}\n\n{notes}".rstrip(),
+    )  # fmt: skip
+    parser.add_argument(
+        "--json", action="store_true",
+        help="print one JSON document on stdout, and no text (docs/command_line.md)",
+    )  # fmt: skip
+    parser.add_argument(
+        "-q", "--quiet", action="store_true", help="print results alone, warnings and errors"
     )
     parser.set_defaults(run=run)
     return parser
+
+
+def add_routine(parser: argparse.ArgumentParser, routines: Sequence[str]) -> None:
+    """Add the routine that a command is about."""
+    parser.add_argument("routine", choices=routines, metavar="ROUTINE", help=", ".join(routines))
+
+
+def add_dtype(parser: argparse.ArgumentParser) -> None:
+    """Add the element type."""
+    parser.add_argument(
+        "--dtype", choices=DTYPES, metavar="TYPE",
+        help=f"element type: {', '.join(DTYPES)} (default: float64)",
+    )  # fmt: skip
+
+
+def output_of(args: argparse.Namespace) -> Output:
+    """Return where the results and messages of a command go."""
+    return Output(args.command, args.json, args.quiet)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import hetero_la
+from hetero_la.checks.names import unknown_name
 from hetero_la.cli.common.values import WORKERS, given
 from hetero_la.scheduler.cluster.clients import client_at
 
@@ -29,4 +30,4 @@ def asked_for(args: argparse.Namespace) -> Iterator[Any]:
 
 def _require_preset(name: str | None) -> None:
     if name is not None and name not in (known := hetero_la.available_presets()):
-        raise ValueError(f"there is no preset {name!r}; there are {', '.join(known)}")
+        raise ValueError(unknown_name("preset ", name, known))

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hetero_la.algorithms.routines import title_of
 from hetero_la.execution.timeline import TracedRun
 from hetero_la.pictures.charts.chrome import ROWS, TASKS, messages
 from hetero_la.pictures.graph.collapsed import ticks
@@ -28,7 +29,7 @@ from hetero_la.pictures.palette import (
 from hetero_la.pictures.scene import Line, Rect, Scene, Text
 from hetero_la.scheduler.program.instructions import CallKernel
 from hetero_la.scheduler.run.trace import PARTS
-from hetero_la.tiles.arrays.counted import format_seconds
+from hetero_la.tiles.arrays.counted import in_seconds
 
 _LEFT = 118.0
 _WIDTH = 1080.0  # of the longest run
@@ -113,7 +114,7 @@ def _charts(
     runs: Sequence[TracedRun], finest: float, linked: TracedRun | None = None
 ) -> tuple[Scene, list[_Chart]]:
     scene, charts, y = Scene(), [], 0.0
-    scene.title = ", ".join(run.plan.routine for run in runs)
+    scene.title = ", ".join(title_of(run.plan.routine) for run in runs)
     longest = max(run.seconds for run in runs)
     for run in runs:
         calls = run.calls() if run is linked else []
@@ -153,9 +154,9 @@ class _Chart:
         self.scale = share * _WIDTH / max(run.seconds, 1e-9)
         self.row: dict[tuple[int, int], float] = {}
         layout = run.plan.layout
-        text = f"{run.plan.routine} of a {layout.m} x {layout.n} matrix, nb = {layout.nb_text}"
-        spent = f"{format_seconds(run.seconds)} in all{', predicted' if run.predicted else ''}"
-        at = heading(scene, 16, text, [spent], top)
+        what = f"{title_of(run.plan.routine)} of a {layout.m} x {layout.n} matrix"
+        spent = f"{in_seconds(run.seconds)} in all{', predicted' if run.predicted else ''}"
+        at = heading(scene, 16, f"{what}, nb = {layout.nb_text}", [spent], top)
         self.top, y = at, at + 6
         for worker in range(len(run.workers)):
             y = self._worker(worker, y)
@@ -204,7 +205,7 @@ class _Chart:
 
     def _box(self, span: np.ndarray, label: str, colour: str, link: str = "") -> _Box:
         start, stop = span.tolist()
-        tip = f"{label}: {format_seconds(stop - start)}"
+        tip = f"{label}: {in_seconds(stop - start)}"
         return _Box(self._x(start), self._x(stop), colour, tip, link)
 
     def _row(self, worker: int, row: int, y: float, high: float, boxes: list[_Box]) -> None:
@@ -236,7 +237,7 @@ class _Chart:
         for part, seconds in parts.items():
             wide = seconds * self.scale
             share = seconds / self.run.seconds if self.run.seconds else 0.0
-            tip, fill = f"{part}: {format_seconds(seconds)}, {share:.1%}", _PART_COLOURS[part]
+            tip, fill = f"{part}: {in_seconds(seconds)}, {share:.1%}", _PART_COLOURS[part]
             self.scene.add(Rect(x, y, wide, 13, fill, MUTED, 0.5, tip=tip))
             if wide > 34:
                 text = Text(x + wide / 2, y + 10, f"{share:.0%}", 9.5, "middle", text_on(fill))

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from hetero_la.algorithms.routines import title_of
 from hetero_la.io.outputs import replacing_file
 from hetero_la.pictures.palette import INK, MUTED
 from hetero_la.pictures.suffix import require_chart
@@ -68,7 +69,9 @@ def _title(rows: Sequence[Forecast]) -> str:
     last = rows[-1]
     ends = dict.fromkeys((row.layout.m, row.layout.n) for row in (rows[0], last))
     sizes = " to ".join(f"{m:,} x {n:,}" for m, n in ends)
-    return f"{last.routine} of {sizes}, {last.dtype.name}, on {last.machine.name}: predicted"
+    return (
+        f"{title_of(last.routine)} of {sizes}, {last.dtype.name}, on {last.machine.name}: predicted"
+    )
 
 
 def _draw_rates(axes: Any, rows: Sequence[Forecast]) -> None:

@@ -10,7 +10,7 @@ from hetero_la.pictures.graph.placed import PlacedGraph
 from hetero_la.pictures.legend import Legend, heading, worker_mark
 from hetero_la.pictures.palette import FAINT, GRID, INK, MUTED, family, text_on
 from hetero_la.pictures.scene import Line, Rect, Scene, Text
-from hetero_la.tiles.arrays.counted import counted, format_seconds
+from hetero_la.tiles.arrays.counted import counted, in_seconds
 
 #: Maximum marks in a row, and in all, that a page draws without delay.
 _MOST_BINS, _MOST_MARKS = 240, 12_000
@@ -163,7 +163,7 @@ class _Collapsed:
         return (
             f"{kind}, {steps}, {self.placed.workers[worker]}: "
             f"{counted(group.tasks, 'task')}, "
-            f"{format_seconds(group.weight)}"
+            f"{in_seconds(group.weight)}"
         )
 
     def _arrows(self) -> Iterator[Line]:

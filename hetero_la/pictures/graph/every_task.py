@@ -14,7 +14,7 @@ from hetero_la.pictures.legend import Legend, heading, worker_mark
 from hetero_la.pictures.palette import FAINT, GRID, INK, MUTED, family, text_on
 from hetero_la.pictures.scene import Line, Point, Rect, Scene, Text
 from hetero_la.scheduler.graph.tasks import INITIAL, Task
-from hetero_la.tiles.arrays.counted import format_seconds
+from hetero_la.tiles.arrays.counted import in_seconds
 
 _MARK, _NAME, _HEIGHT = 13.0, 54.0, 16.0  # of a task: worker's number, kernel's name, height
 _BOX = _MARK + _NAME
@@ -185,5 +185,5 @@ def _tip(placed: PlacedGraph, task: Task) -> str:
     worker = placed.workers[placed.placement[task.index]]
     return (
         f"{task.kind}, step {task.step}, {placed.column_name(task.column)}, {worker}: "
-        f"{format_seconds(placed.weights[task.index])}"
+        f"{in_seconds(placed.weights[task.index])}"
     )

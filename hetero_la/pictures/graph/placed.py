@@ -10,7 +10,7 @@ import numpy as np
 
 from hetero_la.scheduler.graph.analysis import average_parallelism, critical_path, total_work
 from hetero_la.scheduler.graph.task_graph import TaskGraph
-from hetero_la.tiles.arrays.counted import counted, format_seconds
+from hetero_la.tiles.arrays.counted import counted, in_seconds
 from hetero_la.tiles.arrays.displayed import as_html, one_line
 
 
@@ -68,8 +68,8 @@ class PlacedGraph:
     @property
     def summary(self) -> str:
         """Size, critical path and parallelism, in one line."""
-        on_path = format_seconds(float(self.weights[self.path].sum()))
-        work = format_seconds(total_work(self.graph, self.weights))
+        on_path = in_seconds(float(self.weights[self.path].sum()))
+        work = in_seconds(total_work(self.graph, self.weights))
         parallelism = average_parallelism(self.graph, self.weights)
         return (
             f"{counted(len(self.graph), 'task')}; critical path "

@@ -1,0 +1,1 @@
+"""Measurements beside the libraries that a user has: SciPy, CuPy and torch."""

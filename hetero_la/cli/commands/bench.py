@@ -1,0 +1,120 @@
+"""Command ``bench``: measures this machine's functions beside those of SciPy, CuPy and torch."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hetero_la.bench.chart import draw
+from hetero_la.bench.contenders import FUNCTIONS, installed_versions
+from hetero_la.bench.measuring import Measured, measure_for, speed_up
+from hetero_la.cli.common import values
+from hetero_la.cli.common.output import new_table
+from hetero_la.cli.common.progress import show_steps
+from hetero_la.io.outputs import require_writable_path
+from hetero_la.pictures.suffix import require_chart
+from hetero_la.scheduler.machine.identity import HARDWARE, machine_identity
+from hetero_la.tiles.arrays.counted import counted, in_seconds
+from hetero_la.tiles.arrays.transfer import gpu_count
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+_PICTURE = Path("hetero-la-bench.png")
+_FIRST = 256  #: the first order
+
+
+def add_parser(commands: Any) -> None:
+    """Add the command to the parser's `commands`."""
+    summary = "measure this machine beside SciPy, and CuPy and torch on a GPU"
+    parser = values.add_command(
+        commands, "bench", bench, summary, usage="[options]",
+        examples=("", "--seconds 30 --functions solve,lstsq", "--json > bench.json"),
+        notes="Contenders take turns at orders that double as far as time allows; times are "
+        "medians, of float64 matrices, and speed-up is that of hetero_la over the fastest other. "
+        "With a GPU, SciPy, CuPy and torch get NumPy arrays, the latter two with copies both "
+        "ways, and then CuPy and torch get arrays on the GPU.",
+    )  # fmt: skip
+    parser.add_argument(
+        "--seconds", type=values.positive, metavar="S", default=120,
+        help="time to take, about (default: %(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--functions", type=values.names(list(FUNCTIONS)), metavar="LIST", default=[*FUNCTIONS],
+        help=f"functions to measure: {', '.join(FUNCTIONS)} (default: all)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--first", type=values.positive, metavar="N", default=_FIRST,
+        help="first order (default: %(default)s)",
+    )  # fmt: skip
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="FILE",
+        help=f"picture to write: .svg, .png or .pdf (default: {_PICTURE}, if Matplotlib is there)",
+    )  # fmt: skip
+
+
+def bench(args: argparse.Namespace) -> int:
+    """Measure, print a table, draw a picture; return the exit status."""
+    picture = _picture(args)
+    gpu = gpu_count() > 0
+    versions = installed_versions(gpu)
+    found: list[list[Measured]] = []
+    with show_steps(args.report.quiet) as show:
+        for rows in measure_for(args.seconds, args.functions, gpu, show, args.first):
+            found.append(rows)
+    title = _title(versions)
+    args.report.show(title, "", _table(found))
+    rows = [row for some in found for row in some]
+    args.report.record(
+        machine={name: machine_identity()[name] for name in HARDWARE}, versions=versions, rows=rows
+    )
+    if picture is not None and rows:
+        draw(rows, picture, title)
+        args.report.wrote(picture, "that table as a picture")
+    return 0
+
+
+def _picture(args: argparse.Namespace) -> Path | None:
+    """Return the picture to draw; None where Matplotlib is missing and none was asked for."""
+    picture: Path = args.output or _PICTURE
+    try:
+        require_chart(picture)
+    except ValueError as error:
+        if args.output is not None:
+            raise
+        args.report.note(f"there will be no picture: {error}")
+        return None
+    require_writable_path(picture)
+    return picture
+
+
+def _title(versions: dict[str, str]) -> str:
+    """Say what is compared, and on which machine."""
+    machine = machine_identity()
+    ours, *others = (f"{name} {version}" for name, version in versions.items())
+    hardware = [f"{machine['cpu']}, {counted(machine['cores'], 'core')}", *machine["gpus"]]
+    return f"{ours} beside {', '.join(others)}\n{'; '.join(hardware)}"
+
+
+def _table(found: Sequence[Sequence[Measured]]) -> Table:
+    """Return a table with a row for each function, place of the arrays, and order."""
+    who = list(dict.fromkeys(row.who for rows in found for row in rows))
+    several = len({row.where for rows in found for row in rows}) > 1
+    cells = []
+    for rows in sorted((rows for rows in found if rows), key=_place):
+        first, times = rows[0], {row.who: in_seconds(row.median) for row in rows}
+        factor = speed_up(rows)
+        cells.append([
+            first.function, *[first.where] * several, str(first.n),
+            *(times.get(one, "-") for one in who),
+            "-" if factor is None else f"{factor:.2f} x",
+        ])  # fmt: skip
+    head = ["function", *["arrays"] * several, "n", *who, "speed-up"]
+    return new_table(head, cells, left=("function", "arrays"))
+
+
+def _place(rows: Sequence[Measured]) -> tuple[bool, int, int]:
+    first = rows[0]
+    return first.where != "host", list(FUNCTIONS).index(first.function), first.n

@@ -1,0 +1,242 @@
+"""What all commands print: JSON, quiet runs, help, and ``hetero-la bench``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import hetero_la
+from hetero_la.bench import chart, measuring
+from hetero_la.bench.contenders import FUNCTIONS, on_host, random_problem
+from hetero_la.bench.measuring import OURS, Contest, Measured
+from hetero_la.cli import arguments
+from hetero_la.cli.commands import bench
+from hetero_la.cli.main import main
+from hetero_la.pictures import suffix
+from hetero_la.scheduler.machine.this_machine import profile_path
+from tests.command_line import in_own_folder, refused, table  # noqa: F401  (a fixture)
+from tests.machine import kept
+
+SIMULATED = "simulate lu --n 9000 --nb 500 --machine dgx-h200 --scaling strong"
+#: Commands, and the entries of their documents beside those of all.
+DOCUMENTS = {
+    "lu --random 20 -o f.npz": ["rows"],
+    "sweep solve --n 5,6 --check": ["rows"],
+    "graph qr --n 90 --nb 30 --mode economic -o g.svg": ["graph", "plan"],
+    SIMULATED: ["forecasts"],
+    "info": ["devices", "libraries", "runs"],
+    "completion bash": ["shell", "script"],
+    "tune lu --n 60 --nb 20,60": ["candidates", "best"],
+    "bench --seconds 1 --first 8 --functions solve -o b.svg": ["machine", "versions", "rows"],
+}
+
+
+def document(capfd: pytest.CaptureFixture[str], line: str) -> dict[str, Any]:
+    assert main([*line.split(), "--json"]) == 0
+    found: dict[str, Any] = json.loads(
+        capfd.readouterr().out, parse_constant=lambda name: pytest.fail(f"{name} is no JSON")
+    )
+    return found
+
+
+@pytest.mark.parametrize("line", DOCUMENTS)
+def test_json_is_one_document_on_stdout(line: str, capfd: pytest.CaptureFixture[str]) -> None:
+    if "tune" in line:
+        kept()
+    found = document(capfd, line)
+    head, tail = ["command", "version", "status"], ["warnings", "wrote"]
+    assert [*found] == [*head, *DOCUMENTS[line], *tail]
+    assert found["command"] == line.split()[0]
+    assert (found["version"], found["status"], found["warnings"]) == (hetero_la.__version__, 0, [])
+    for one in found["wrote"]:
+        assert Path(one["path"]).stat().st_size == one["bytes"]
+    written = [line.split()[-1]] if "-o" in line else [str(profile_path())] * ("tune" in line)
+    assert [one["path"] for one in found["wrote"]] == written
+
+
+def test_a_document_holds_figures_not_texts(capfd: pytest.CaptureFixture[str]) -> None:
+    (row,) = document(capfd, "lu --random 20 --nb 8")["rows"]
+    assert row.keys() >= {"m", "n", "nb", "seconds", "gflops", "ratio", "status"}
+    assert isinstance(row["seconds"], float)
+    assert (row["m"], row["nb"], row["ref_seconds"]) == (20, "8", None)
+    rows = document(capfd, SIMULATED)["forecasts"]
+    assert [row["gpus"] for row in rows] == [1, 2, 4, 8]
+    parts = sum(rows[0]["seconds_by_part"].values())
+    assert parts == pytest.approx(rows[0]["predicted_seconds"])
+    kept()
+    found = document(capfd, "tune lu --n 60 --nb 20,60")
+    seconds = [one["seconds"] for one in found["candidates"]]
+    assert seconds == sorted(seconds)
+    assert found["best"] == found["candidates"][0]
+
+
+def test_what_is_not_a_number_is_null_and_warnings_are_kept(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hetero_la.testing.residuals.lu_ratio", lambda *_: float("nan"))
+    assert main(["lu", "--random", "9", "--kind", "zero-last", "--json"]) == 1
+    out, err = capfd.readouterr()
+    found = json.loads(out)
+    assert (found["status"], found["rows"][0]["ratio"]) == (1, None)
+    assert found["rows"][0]["status"] == "FAILED"
+    assert err == f"hetero-la: warning: {found['warnings'][0]}\n"
+
+
+def test_an_error_leaves_stdout_empty(capfd: pytest.CaptureFixture[str]) -> None:
+    assert "cannot read none.npy" in refused(capfd, "lu", "none.npy", "--json")
+
+
+@pytest.mark.parametrize(
+    ("line", "lines"),
+    [("lu --random 20 -o f.npz", 2), ("graph lu --n 90 --nb 30 -o g.svg", 0),
+     ("tune lu --n 60 --nb 20,60", 1), ("sweep lu --n 5,6 --csv s.csv", 3)],
+)  # fmt: skip
+def test_quiet_prints_results_or_nothing(
+    line: str, lines: int, capfd: pytest.CaptureFixture[str]
+) -> None:
+    if "tune" in line:
+        kept()
+    assert main([*line.split(), "-q"]) == 0
+    out, err = capfd.readouterr()
+    assert (len(out.splitlines()), err) == (lines, "")
+
+
+def test_tune_lists_the_best_first(capfd: pytest.CaptureFixture[str]) -> None:
+    kept()
+    assert main(["tune", "lu", "--n", "60", "--nb", "20,30,60", "--lookahead", "1"]) == 0
+    out, err = capfd.readouterr()
+    *rows, best = out.splitlines()
+    found = table("\n".join(rows))
+    assert found[0]["beside the best"] == "best"
+    assert all(row["beside the best"].startswith("+") for row in found[1:])
+    assert best.startswith(f"best: nb = {found[0]['nb']}, look-ahead 1, ")
+    assert err.startswith(f"wrote {profile_path()}, ")
+
+
+def test_what_did_nothing_is_said(capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["qr", "--random", "9", "--qr-panel", "cholesky"]) == 0
+    assert capfd.readouterr().err.startswith("--qr-panel chooses a method of GPUs, and did nothing")
+
+
+# --- help, from which the reference is made
+
+
+PARSER = arguments.build_parser()
+
+
+@pytest.mark.parametrize("name", PARSER.commands)
+def test_every_command_has_examples_and_every_option_help(name: str) -> None:
+    parser = PARSER.commands[name]
+    lines = (parser.epilog or "").splitlines()
+    examples = [line for line in lines if line.startswith(f"  hetero-la {name}")]
+    assert examples
+    for line in examples:
+        words = shlex.split(line.partition(">")[0])[1:]
+        assert arguments.parse(words).run
+    for action in parser._actions:
+        assert action.help
+        assert action.help != argparse.SUPPRESS
+
+
+@pytest.mark.parametrize("columns", [80, 140])
+@pytest.mark.parametrize("name", PARSER.commands)
+def test_help_fits_the_terminal(name: str, columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", str(columns))
+    assert max(map(len, PARSER.commands[name].format_help().splitlines())) <= columns
+
+
+# --- bench
+
+
+def test_bench_measures_what_is_installed(capfd: pytest.CaptureFixture[str]) -> None:
+    argv = ["bench", "--seconds", "1", "--first", "8", "--functions", "solve,qr"]
+    assert main(argv) == 0
+    out, err = capfd.readouterr()
+    title, rows = out.split("\n\n")
+    assert title.startswith(f"hetero_la {hetero_la.__version__} beside SciPy ")
+    found = table(rows)
+    assert {row["function"] for row in found} == {"solve", "qr"}
+    assert found[0]["n"] == "8"
+    assert all(row["SciPy"].endswith("s") and row["speed-up"].endswith(" x") for row in found)
+    assert err.startswith("wrote hetero-la-bench.png, ")
+    assert Path("hetero-la-bench.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_bench_needs_no_matplotlib(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(suffix.importlib.util, "find_spec", lambda name: None)
+    argv = ["bench", "--seconds", "1", "--first", "8", "--functions", "inv"]
+    assert main(argv) == 0
+    assert capfd.readouterr().err.startswith("there will be no picture: a chart needs")
+    assert not list(Path().iterdir())
+    assert "a chart needs the matplotlib" in refused(capfd, *argv, "-o", "b.png")
+
+
+def test_bench_stops_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+
+    class Slow(Contest):
+        def measure(self, n: int, series: int = 5) -> list[Measured]:
+            nonlocal now
+            now += n
+            self.next_seconds = 8.0 * n
+            return [Measured(self.where, self.function, n, OURS, (float(n),))]
+
+    monkeypatch.setattr(measuring, "Contest", Slow)
+    monkeypatch.setattr(measuring.time, "perf_counter", lambda: now)
+    found = [rows[0].n for rows in measuring.measure_for(18, ["solve"], False, str, first=1)]
+    assert found == [1, 2]  # 4 is expected to take 16 s, from second 3 on
+    assert now == 3
+
+
+def test_who_fails_or_is_hopeless_is_left_out_later() -> None:
+    said: list[str] = []
+    calls: list[str] = []
+
+    def contenders(n: int) -> dict[str, Any]:
+        def failing() -> None:
+            calls.append("failing")
+            raise MemoryError("no room")
+
+        return {OURS: lambda: calls.append(OURS), "failing": failing}
+
+    contest = Contest("host", "solve", contenders, said.append)
+    assert [row.who for row in contest.measure(8, series=1)] == [OURS]
+    assert [row.who for row in contest.measure(16, series=1)] == [OURS]
+    assert (calls.count("failing"), said) == (1, ["failing: no room"])
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_contenders_compute_the_same(function: str) -> None:
+    m, b = random_problem(function, 12)
+    theirs, ours = (call() for call in on_host(function, m, b, gpu=False).values())
+    first, second = (found[0] if isinstance(found, tuple) else found for found in (theirs, ours))
+    if function == "cho_factor":  # the other triangle is not part of the factor
+        first, second = np.tril(first), np.tril(second)
+    assert np.allclose(first, second)
+
+
+def test_the_chart_has_a_panel_for_each_function(tmp_path: Path) -> None:
+    rows = [
+        Measured(where, function, n, who, (1e-9 * n**3,))
+        for where in ("host", "device")
+        for function in ("lu_factor", "qr", "inv")
+        for n in (64, 128)
+        for who in (OURS, "CuPy")
+    ]
+    chart.draw(rows, tmp_path / "a.svg", "a machine")
+    drawn = (tmp_path / "a.svg").read_text()
+    assert drawn.count(">qr, NumPy arrays<") == 1
+    assert drawn.count(", arrays on the GPU<") == 3
+    places = {row.where for row in rows}
+    assert len(places) == 2
+    groups = [[row for row in rows if (row.function, row.where) == ("qr", w)] for w in places]
+    cells = bench._table(groups)
+    assert [column.header for column in cells.columns][:3] == ["function", "arrays", "n"]
