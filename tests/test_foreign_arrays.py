@@ -166,7 +166,8 @@ def test_memory_is_shared_and_kept() -> None:
     hetero_la.inv(Tensor(given))
     assert np.array_equal(given, a)
     factors = hetero_la.lu_factor(Tensor(given), overwrite_a=True)
-    assert np.shares_memory(factors.lu.held, given)
+    writeable = to_native(Tensor(given)).flags.writeable  # not by NumPy 2.1
+    assert np.shares_memory(factors.lu.held, given) is writeable
 
 
 def test_read_only_memory_is_not_written() -> None:
