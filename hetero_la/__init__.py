@@ -1,7 +1,8 @@
 """Dense LU, Cholesky and QR as task graphs on CPUs and GPUs, run by Dask.
 
 NumPy, CuPy and Dask arrays of float32, float64, complex64 and complex128 are accepted and
-returned; names, arguments, results and errors are SciPy's.
+returned, and so are those of torch, JAX and others; names, arguments, results and errors are
+SciPy's.
 
 =================================  ============================================================
 task                               functions
@@ -15,6 +16,7 @@ determinants                       `det`, `slogdet` (`SlogdetResult`)
 where it runs                      `Cluster`, and `available_presets` for it
 predicted steps and time           `plan` (`Plan`)
 recorded steps and time            `trace` (`Trace`); `Report` and `Timing` of a run
+code that calls SciPy's            `patch_scipy`
 =================================  ============================================================
 
 All functions that factor take the fields of `Options` by keyword (``nb``, ``lookahead``,
@@ -73,6 +75,7 @@ from hetero_la.planning.options import Options
 from hetero_la.planning.plan import Plan
 from hetero_la.planning.planner import plan
 from hetero_la.scheduler.cluster.cluster import Cluster
+from hetero_la.scipy_patch import patch_scipy
 from hetero_la.tiles.arrays.displayed import provide_displays
 
 __version__ = "0.1.0"
@@ -113,6 +116,7 @@ __all__ = [
     "lu",
     "lu_factor",
     "lu_solve",
+    "patch_scipy",
     "plan",
     "qr",
     "qr_factor",

@@ -18,16 +18,13 @@ import scipy
 import scipy.linalg
 from packaging.specifiers import SpecifierSet
 
-import hetero_la
+from hetero_la.scipy_patch import OURS, exchange
 
-OURS = {
-    function.__name__: function
-    for function in (
-        hetero_la.lu, hetero_la.lu_factor, hetero_la.lu_solve, hetero_la.solve, hetero_la.inv,
-        hetero_la.det, hetero_la.cholesky, hetero_la.cho_factor, hetero_la.cho_solve,
-        hetero_la.qr, hetero_la.lstsq,
-    )
-}  # fmt: skip
+#: In the place of functions, and of the module that has them.
+IN_PLACE_OF: list[tuple[Any, Any]] = [
+    *((getattr(scipy.linalg, name), ours) for name, ours in OURS.items()),
+    (scipy.linalg, SimpleNamespace(**{**vars(scipy.linalg), **OURS})),
+]
 LIST = Path(__file__).parents[1] / "docs" / "scipy.md"
 #: With --swap-sample, as many cases of each test.
 FEW = 3
@@ -59,9 +56,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Swap the functions, and leave the tests that call one."""
     functions = [item for item in items if isinstance(item, pytest.Function)]
-    for module in {item.module for item in functions}:
-        for name, value in list(vars(module).items()):
-            setattr(module, name, swapped(value))
+    exchange(IN_PLACE_OF, {item.module for item in functions})
     for item in functions:
         parameters = item.callspec.params if hasattr(item, "callspec") else {}
         parameters.update({name: swapped(value) for name, value in parameters.items()})
@@ -79,13 +74,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def swapped(value: Any) -> Any:
-    """Our function for SciPy's, also in a tuple, and a module like SciPy's with ours in it."""
+    """What takes the place of a test's parameter, or of the entries of a tuple."""
     if type(value) is tuple:
         return tuple(map(swapped, value))
-    if value is scipy.linalg:
-        return SimpleNamespace(**{**vars(scipy.linalg), **OURS})
-    name = getattr(value, "__name__", None)
-    return OURS[name] if name in OURS and value is getattr(scipy.linalg, name) else value
+    return next((ours for theirs, ours in IN_PLACE_OF if value is theirs), value)
 
 
 def calls_ours(item: pytest.Function) -> bool:

@@ -23,6 +23,16 @@ class OnGpu:
         raise NotImplementedError
 
 
+class Tensor:
+    """As `torch.Tensor` and `jax.Array`."""
+
+    def __dlpack__(self, *, stream: int | None = None) -> Any:
+        raise NotImplementedError
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        raise NotImplementedError
+
+
 class Blocks:
     """As `dask.array.Array`."""
 
@@ -108,6 +118,18 @@ def of_a_gpu(a: OnGpu) -> None:
     assert_type(hetero_la.lu(a), tuple[OnGpu, OnGpu, OnGpu])
     assert_type(hetero_la.qr(a, mode="raw"), tuple[tuple[OnGpu, OnGpu], OnGpu])
     assert_type(hetero_la.lstsq(a, a), tuple[OnGpu, OnGpu, np.int64, OnGpu])
+    assert_type(hetero_la.det(a), Any)
+
+
+def of_another_library(a: Tensor) -> None:
+    assert_type(hetero_la.lu_factor(a), LUFactors[Tensor])
+    assert_type(hetero_la.lu_factor(a).solve(a), Tensor)
+    assert_type(hetero_la.cho_factor(a).solve([1.0]), Tensor)
+    assert_type(hetero_la.qr_factor(a).r, Tensor)
+    assert_type(hetero_la.solve(a, a), Tensor)
+    assert_type(hetero_la.lu_solve(hetero_la.lu_factor(a), a), Tensor)
+    assert_type(hetero_la.qr(a, mode="economic"), tuple[Tensor, Tensor])
+    assert_type(hetero_la.lstsq(a, a), tuple[Tensor, Tensor, np.int64, Tensor])
     assert_type(hetero_la.det(a), Any)
 
 

@@ -10,7 +10,14 @@ from numpy.linalg import LinAlgError
 
 from hetero_la.api.factors import Factors
 from hetero_la.api.host_arrays import Work
-from hetero_la.api.stacks import Uncertain, array_function, failures, over_stacks, unless
+from hetero_la.api.stacks import (
+    Uncertain,
+    array_function,
+    failures,
+    foreign_too,
+    over_stacks,
+    unless,
+)
 from hetero_la.checks.array_types import Eager, Lazy, LazyCholesky, Numbers, Same, Stored
 from hetero_la.checks.inputs import (
     as_array,
@@ -75,6 +82,7 @@ class CholeskyFactors(Factors[Stored, bool]):
     def solve(self, b: Lazy) -> Lazy: ...
     @overload
     def solve(self, b: Stored | Numbers) -> Stored: ...
+    @foreign_too
     def solve(self, b: Any) -> Any:
         """Solve A X = B.
 
@@ -104,6 +112,7 @@ class CholeskyFactors(Factors[Stored, bool]):
         b = as_finite_array(b, "b")
         return cho_solve(self, b, check_finite=False)  # c was; its other triangle may not be finite
 
+    @foreign_too
     def logdet(self) -> float:
         """Compute the logarithm of the determinant of A.
 

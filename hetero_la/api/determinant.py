@@ -9,7 +9,7 @@ import numpy as np
 from hetero_la.api.host_arrays import Work
 from hetero_la.api.lu import factor_each, factor_without_warning
 from hetero_la.api.stacks import array_function, unless
-from hetero_la.checks.array_types import AnyArray, GpuArray, LazyOrAny, Numbers
+from hetero_la.checks.array_types import AnyArray, ExchangedArray, GpuArray, LazyOrAny, Numbers
 from hetero_la.checks.inputs import as_matrix, as_stack, is_writable
 from hetero_la.execution.destination import can_hold_result
 from hetero_la.execution.stack_runs import Stack, solve_stack_on_gpu
@@ -73,8 +73,8 @@ def _det_stack(a: Any, overwrite_a: bool = False, check_finite: bool = True, **h
 
 @array_function(_det_stack, _factorization, a=2)
 def det(
-    a: LazyOrAny | GpuArray | Numbers, overwrite_a: bool = False, check_finite: bool = True, *,
-    client: ClientLike = None, **options: Unpack[RunOptions],
+    a: LazyOrAny | GpuArray | ExchangedArray | Numbers, overwrite_a: bool = False,
+    check_finite: bool = True, *, client: ClientLike = None, **options: Unpack[RunOptions],
 ) -> LazyOrAny:  # fmt: skip
     """Compute the determinant, from the diagonal of U.
 

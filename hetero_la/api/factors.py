@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Generic, Self
 
 import numpy as np
@@ -131,3 +132,31 @@ class Factors(tuple[Stored, Beside], Generic[Stored, Beside]):
         except ValueError:  # the solve on the host raises it
             return None
         return kept if fits and np.result_type(dtype, self.dtype) == self.dtype else None
+
+
+def with_each_array(
+    found: Any, changed: Callable[[Any], Any], kept: Callable[[Factors], Kept | None] | None = None
+) -> Any:
+    """Return a value with other arrays in the place of its own, in factors and tuples of any depth.
+
+    Parameters
+    ----------
+    found : object
+        An array or number, a plain or named tuple, or factors.
+    changed : callable
+        Takes each part that is neither a tuple nor factors, and returns what takes its place.
+    kept : callable, optional
+        Takes factors, and returns what the new ones have kept on GPUs; by default nothing.
+
+    Examples
+    --------
+    >>> with_each_array((1, (2.0, None)), str)
+    ('1', ('2.0', 'None'))
+    """
+    if not isinstance(found, tuple):
+        return changed(found)
+    parts = [with_each_array(part, changed, kept) for part in found]
+    if isinstance(found, Factors):
+        packed, other = parts
+        return type(found)(packed, other, found.info, found._report, kept(found) if kept else None)
+    return found._make(parts) if hasattr(found, "_make") else tuple(parts)

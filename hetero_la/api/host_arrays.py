@@ -10,12 +10,11 @@ import functools
 import inspect
 import time
 from collections.abc import Callable
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from hetero_la.api.factors import Factors
+from hetero_la.api.factors import Factors, with_each_array
 from hetero_la.checks.inputs import common_dtype, lapack_dtype
 from hetero_la.execution.gpu_choice import HostProblem, gpu_for, host_pays
 from hetero_la.execution.report import Report
@@ -199,32 +198,19 @@ def _reports(found: Any) -> list[Report]:
 
 
 def _home(found: Any, copies: HostCopies) -> Any:
-    """Copy results to the host."""
-    if isinstance(found, Factors):
-        square_or_tall = found.shape[0] >= found.shape[1]
-        return _copied_factors(
-            found, partial(_home, copies=copies), FactorsOnGpu(*found) if square_or_tall else None
-        )
-    if isinstance(found, tuple):
-        return _each(found, partial(_home, copies=copies))
-    return copies.to_host(found) if is_device_array(found) else found
+    """Copy results to the host; LU, Cholesky and QR factors stay on the GPU, too."""
+
+    def kept(factors: Factors) -> Kept | None:
+        square_or_tall = factors.shape[0] >= factors.shape[1]
+        return FactorsOnGpu(*factors) if square_or_tall else None
+
+    return with_each_array(
+        found, lambda part: copies.to_host(part) if is_device_array(part) else part, kept
+    )
 
 
 def _back(found: Any) -> Any:
     """Copy results to the current GPU."""
-    if isinstance(found, Factors):
-        return _copied_factors(found, _back, None)
-    if isinstance(found, tuple):
-        return _each(found, _back)
-    return small_to_device(found) if isinstance(found, np.ndarray) else found
-
-
-def _copied_factors(found: Factors, copied: Callable[[Any], Any], kept: Kept | None) -> Factors:
-    packed, other = map(copied, found)
-    return type(found)(packed, other, found.info, found._report, kept)
-
-
-def _each(found: tuple[Any, ...], copied: Callable[[Any], Any]) -> tuple[Any, ...]:
-    """Copy the entries of a plain or named tuple."""
-    parts = [copied(part) for part in found]
-    return found._make(parts) if hasattr(found, "_make") else tuple(parts)
+    return with_each_array(
+        found, lambda part: small_to_device(part) if isinstance(part, np.ndarray) else part
+    )

@@ -8,6 +8,7 @@ from typing import Any
 from scipy.linalg import get_lapack_funcs
 
 from hetero_la.api.factors import Factors
+from hetero_la.api.stacks import foreign_too
 from hetero_la.checks.array_types import Numbers, Stored
 from hetero_la.checks.inputs import as_columns_for, as_finite_array
 from hetero_la.numerics.triangles import upper_triangle
@@ -111,10 +112,12 @@ class QRFactors(Factors[Stored, Stored]):
         return self.timing.panels
 
     @property
+    @foreign_too
     def r(self) -> Stored:
         """R, of shape (min(m, n), n)."""
         return on_device_of_arrays(upper_triangle)(self[0][: len(self[1])])
 
+    @foreign_too
     def multiply(
         self, c: Stored | Numbers, adjoint: bool = False, check_finite: bool = True
     ) -> Stored:
@@ -156,6 +159,7 @@ class QRFactors(Factors[Stored, Stored]):
                 return product
         return apply_q(self[0], self[1], c, adjoint=adjoint)
 
+    @foreign_too
     @on_device_of_arrays
     def solve(self, b: Stored | Numbers) -> Stored:
         """Compute the least-squares solution of A X = B, for m >= n.

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 
+from hetero_la.api.factors import with_each_array
 from hetero_la.api.host_arrays import (
     LEAST_ELEMENTS,
     MOST_ELEMENTS,
@@ -21,6 +22,14 @@ from hetero_la.api.host_arrays import (
 )
 from hetero_la.checks.inputs import refuse_masked
 from hetero_la.checks.lazy import is_dask_array, lazy_function
+from hetero_la.tiles.arrays.foreign import (
+    is_foreign,
+    is_immutable,
+    like_foreign,
+    one_kind,
+    to_native,
+    without_labels,
+)
 from hetero_la.tiles.arrays.transfer import (
     array_module,
     device_index,
@@ -62,7 +71,8 @@ def array_function(
     Otherwise the GPU of the arrays is made current, and with `stacks` stacks of them are split:
     see `on_device_of_arrays` and `over_stacks`, which has the parameters.  With `work_of`, large
     arrays on the host go to a GPU, and small ones on a GPU to the host, where that is predicted to
-    be faster.
+    be faster.  Arrays of other libraries are converted first, and results back: see
+    `foreign_too`.
     """
 
     def decorate(function: F) -> F:
@@ -80,12 +90,13 @@ def array_function(
                 else:
                     if args[0].size < LEAST_ELEMENTS or work_of is None:
                         return function(*args, **kwargs)
-            values = (*args, *kwargs.values())
-            entries = itertools.chain(*(v if isinstance(v, tuple) else (v,) for v in values))
+            entries = _entries(args, kwargs)
+            if any(map(is_foreign, entries)):
+                return _converted(wrapped, args, kwargs)
             if any(map(is_dask_array, entries)):
                 return lazy_function(function.__name__)(*args, **kwargs)
             if work_of is not None:
-                sizes = [value.size for value in values if is_device_array(value)]
+                sizes = [value.size for value in entries if is_device_array(value)]
                 if not sizes or max(sizes) <= MOST_ELEMENTS:
                     elsewhere = on_the_host if sizes else on_a_gpu
                     found = elsewhere(function, work_of, names, signature, args, kwargs)
@@ -96,6 +107,67 @@ def array_function(
         return cast(F, wrapped)
 
     return decorate
+
+
+def foreign_too(function: F) -> F:
+    """Decorate a function of NumPy and CuPy arrays so that it takes those of other libraries.
+
+    They are shared by DLPack and the like, as NumPy or CuPy arrays, and so are the arrays of the
+    result, which are of the library and on the device of the arguments.
+    """
+
+    @functools.wraps(function)
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        if any(map(is_foreign, _entries(args, kwargs))):
+            return _converted(function, args, kwargs)
+        return function(*args, **kwargs)
+
+    return cast(F, wrapped)
+
+
+def _entries(args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+    """Return the arguments of a call, and the entries of those that are tuples."""
+    values = (*args, *kwargs.values())
+    return [*itertools.chain(*(v if isinstance(v, tuple) else (v,) for v in values))]
+
+
+def _converted(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call a function with NumPy and CuPy arrays in the place of other libraries' arrays."""
+    args, kwargs = _each_foreign(without_labels, args, kwargs)
+    like = one_kind(_entries(args, kwargs))
+    if like is not None and is_immutable(like):
+        bound = inspect.signature(function).bind(*args, **kwargs)
+        _keep_inputs(bound)
+        args, kwargs = bound.args, bound.kwargs
+    args, kwargs = _each_foreign(to_native, args, kwargs)
+    found = function(*args, **kwargs)
+    if like is None:
+        return found
+
+    def back(part: Any) -> Any:
+        is_array = isinstance(part, np.ndarray) or is_device_array(part)
+        return like_foreign(part, like) if is_array else part
+
+    return with_each_array(found, back)
+
+
+def _each_foreign(
+    convert: Callable[[Any], Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the arguments of a call with the arrays of other libraries converted."""
+
+    def changed(part: Any) -> Any:
+        return convert(part) if is_foreign(part) else part
+
+    named = {name: with_each_array(value, changed) for name, value in kwargs.items()}
+    return tuple(with_each_array(value, changed) for value in args), named
+
+
+def _keep_inputs(bound: inspect.BoundArguments) -> None:
+    """Do not let a call overwrite its arguments."""
+    for name in bound.arguments:
+        if name.startswith("overwrite_"):
+            bound.arguments[name] = False
 
 
 def over_stacks(together: Callable[..., Any] | None = None, **core: int | str) -> Callable[[F], F]:
@@ -167,9 +239,7 @@ def _for_each(
     arrays = {name: a if is_device_array(a) else np.asarray(a) for name, a in given.items()}
     split = {name: _split(a.shape, core[name]) for name, a in arrays.items()}
     batch = _common_batch(arrays, [leading for leading, _ in split.values()])
-    for name in bound.arguments:
-        if name.startswith("overwrite_"):  # broadcast: one matrix may be used several times
-            bound.arguments[name] = False
+    _keep_inputs(bound)  # broadcast: one matrix may be used several times
     xp = array_module(next(iter(arrays.values())))
     if 0 in batch:
         one = {name: _placeholder(a, split[name][1]) for name, a in arrays.items()}

@@ -1,8 +1,9 @@
 """Array types for type checkers: a result is of the same kind as the argument.
 
-NumPy arrays, numbers and lists of these give NumPy arrays, of any dtype.  CuPy and Dask arrays are
-recognized by their attributes, so that neither library is imported for its types.  Types of results
-are those for one matrix; functions of a stack return arrays with its leading dimensions.
+NumPy arrays, numbers and lists of these give NumPy arrays, of any dtype.  CuPy and Dask arrays, and
+those of other libraries, are recognized by their attributes, so that none is imported for its
+types.  Types of results are those for one matrix; functions of a stack return arrays with its
+leading dimensions.
 """
 
 from __future__ import annotations
@@ -45,16 +46,26 @@ class LazyArray(Protocol):
         """Compute it, as an array of the host or of a GPU."""
 
 
+class ExchangedArray(Protocol):
+    """Methods of DLPack, which arrays of other libraries have: torch, JAX and others."""
+
+    def __dlpack__(self) -> Any:
+        """Share the memory."""
+
+    def __dlpack_device__(self) -> Any:
+        """Tell the device that holds it."""
+
+
 #: Data of the host: numbers, arrays, and up to three levels of sequences of these.  A recursive
 #: type would include text, whose items are text.
 _Entry = complex | np.number[Any] | HostArray
 _Row = Sequence[_Entry]
 Numbers = _Entry | _Row | Sequence[_Row] | Sequence[Sequence[_Row]]
-AnyArray = Numbers | GpuArray | LazyArray
+AnyArray = Numbers | GpuArray | LazyArray | ExchangedArray
 #: The class of an array argument, beside `Numbers`, and of the result.  If no argument determines
 #: it, all data are of the host, and it is NumPy's.  `Eager` excludes Dask arrays.
-Same = TypeVar("Same", bound=GpuArray | LazyArray | HostArray, default=HostArray)
-Eager = TypeVar("Eager", bound=GpuArray | HostArray, default=HostArray)
+Same = TypeVar("Same", bound=GpuArray | LazyArray | ExchangedArray | HostArray, default=HostArray)
+Eager = TypeVar("Eager", bound=GpuArray | ExchangedArray | HostArray, default=HostArray)
 Lazy = TypeVar("Lazy", bound=LazyArray)
 #: The class of a Dask array, whose determinant is one; the others' is a number, or an array.
 LazyOrAny = TypeVar("LazyOrAny", bound=LazyArray, default=Any)

@@ -57,7 +57,9 @@ def require_dimensions(a: Any, name: str, ndims: tuple[int, ...]) -> None:
 def refuse_masked(a: Any) -> None:
     """Raise ValueError for a masked array, whose mask NumPy would silently drop."""
     if isinstance(a, np.ma.MaskedArray):
-        raise ValueError("masked arrays are not supported")
+        raise ValueError(
+            "masked arrays are not supported: give the masked entries values, by filled()"
+        )
 
 
 @on_device_of_arrays

@@ -98,6 +98,23 @@ def to_device(a: Any) -> Array:
     return a if is_device_array(a) else cupy.asarray(a)
 
 
+def adopted_by_cupy(a: Any) -> Array:
+    """Return a CuPy array in the memory of another library's array on a GPU.
+
+    What that library has enqueued is waited for: with DLPack by CuPy's current stream, and with
+    `__cuda_array_interface__`, which is for arrays that lack DLPack, by the host.
+    """
+    require_cuda()
+    try:
+        import cupy
+    except ImportError:
+        raise DeviceUnavailableError(
+            f"a {type(a).__name__} is on a GPU, which takes CuPy: install hetero-la[cuda12] or "
+            "hetero-la[cuda13], or copy the array to the host"
+        ) from None
+    return cupy.from_dlpack(a) if hasattr(a, "__dlpack__") else cupy.asarray(a)
+
+
 def small_to_device(a: np.ndarray) -> Array:
     """Return a copy on the current GPU, of the same order, in less time than `to_device` starts."""
     import cupy

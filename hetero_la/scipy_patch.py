@@ -1,0 +1,165 @@
+"""Our functions in the place of SciPy's, for code that calls SciPy's."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import os
+import runpy
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+
+from hetero_la.linalg import (
+    cho_factor,
+    cho_solve,
+    cholesky,
+    det,
+    inv,
+    lstsq,
+    lu,
+    lu_factor,
+    lu_solve,
+    qr,
+    solve,
+)
+from hetero_la.tiles.arrays.errors import UnsupportedDtypeError
+from hetero_la.tiles.arrays.foreign import is_foreign, without_labels
+
+#: Those that take SciPy's arguments, and return what SciPy's return.
+OURS: dict[str, Callable[..., Any]] = {
+    function.__name__: function
+    for function in (
+        lu, lu_factor, lu_solve, solve, inv, det, cholesky, cho_factor, cho_solve, qr, lstsq,
+    )
+}  # fmt: skip
+
+
+class _Patch:
+    """How often `patch_scipy` has been entered, in all threads."""
+
+    lock = threading.Lock()
+    depth = 0
+
+
+@contextlib.contextmanager
+def patch_scipy() -> Iterator[None]:
+    """Let code that calls SciPy's functions call those of this package, without a change to it.
+
+    Within the block, `lu`, `lu_factor`, `lu_solve`, `solve`, `inv`, `det`, `cholesky`,
+    `cho_factor`, `cho_solve`, `qr` and `lstsq` of `scipy.linalg` are ours, also in modules that
+    have imported them before, as those of scikit-learn have.
+
+    Yields
+    ------
+    None
+        Blocks may be nested.  All threads of the process are affected until the last one ends.
+
+    Notes
+    -----
+    SciPy's function is called where arguments are not ours: unknown ones, masked arrays, those of
+    libraries other than NumPy, CuPy, Dask, pandas and xarray, and dtypes that are not numbers.
+    SciPy's own functions do not see ours in their place.
+
+    Only attributes of modules are replaced.  What has been stored elsewhere, such as in a class or
+    a default argument, and processes that are started in the block, keep SciPy's.
+
+    ``python -m hetero_la script.py`` runs a whole script in such a block.
+
+    Examples
+    --------
+    >>> import numpy as np, scipy.linalg
+    >>> import hetero_la
+    >>> with hetero_la.patch_scipy():
+    ...     factors = scipy.linalg.lu_factor(np.array([[1.0, 2.0], [4.0, 4.0]]))
+    >>> type(factors).__name__
+    'LUFactors'
+    """
+    with _Patch.lock:
+        if not _Patch.depth:
+            exchange(_stand_ins(), _modules())
+        _Patch.depth += 1
+    try:
+        yield
+    finally:
+        with _Patch.lock:
+            _Patch.depth -= 1
+            if not _Patch.depth:  # also in modules that were imported in the block
+                exchange([(ours, theirs) for theirs, ours in _stand_ins()], _modules())
+
+
+def exchange(pairs: Iterable[tuple[object, object]], modules: Iterable[object]) -> None:
+    """Replace objects that are attributes of modules.
+
+    Parameters
+    ----------
+    pairs : iterable of (object, object)
+        What is replaced, wherever it is that very object, and what takes its place.
+    modules : iterable of module
+        Entries of `sys.modules` that are no modules are passed over.
+    """
+    replaced = {id(old): new for old, new in pairs}
+    for module in modules:
+        names = getattr(module, "__dict__", {})
+        for name, value in list(names.items()):
+            if id(value) in replaced:
+                names[name] = replaced[id(value)]
+
+
+def _modules() -> list[ModuleType]:
+    """Return the modules that are imported, but for ours and those that implement SciPy's."""
+    ours = ("hetero_la.", "scipy.linalg.")
+    return [
+        module for name, module in list(sys.modules.items()) if not f"{name}.".startswith(ours)
+    ] + [scipy.linalg]
+
+
+@functools.cache
+def _stand_ins() -> list[tuple[Callable[..., Any], Callable[..., Any]]]:
+    """Return SciPy's functions, each with what takes its place."""
+    pairs = [(getattr(scipy.linalg, name), ours) for name, ours in OURS.items()]
+    return [(theirs, _stand_in(theirs, ours)) for theirs, ours in pairs]
+
+
+def _stand_in(theirs: Callable[..., Any], ours: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that calls ours, or SciPy's for what ours does not take."""
+    known = inspect.signature(ours).parameters.keys() & inspect.signature(theirs).parameters.keys()
+
+    @functools.wraps(theirs)
+    def stand_in(*args: Any, **kwargs: Any) -> Any:
+        caller = sys._getframe(1).f_globals.get("__name__", "")
+        within = _Patch.depth and caller.partition(".")[0] != "hetero_la"  # which calls SciPy's
+        if within and kwargs.keys() <= known and _takes((*args, *kwargs.values())):
+            with contextlib.suppress(UnsupportedDtypeError):  # raised before any work
+                return ours(*args, **kwargs)
+        return theirs(*args, **kwargs)
+
+    return stand_in
+
+
+def _takes(values: Sequence[Any]) -> bool:
+    """Return whether our functions treat the arrays among these as SciPy's do."""
+    entries = [entry for value in values for entry in (value if type(value) is tuple else (value,))]
+    return not any(
+        isinstance(entry, np.ma.MaskedArray)
+        or (is_foreign(entry) and is_foreign(without_labels(entry)))
+        for entry in entries
+    )
+
+
+def run_script(path: str, arguments: Sequence[str]) -> None:
+    """Run a script as ``python path arguments`` does, within `patch_scipy`."""
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # Ctrl-C is the script's
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    sys.argv[:] = [path, *arguments]
+    sys.path[0] = os.path.dirname(os.path.abspath(path))
+    with patch_scipy():
+        runpy.run_path(path, run_name="__main__")
