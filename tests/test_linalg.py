@@ -259,7 +259,7 @@ def test_timing_and_plan_say_what_was_done() -> None:
         factors = lu_factor(random(60), nb=NB, client=cluster, panel="cpu")
     timing = factors.timing
     assert [(row.name, row.kind) for row in timing.workers] == [
-        ("gpu0", "gpu"), ("gpu1", "gpu"), ("cpu0", "cpu")
+        ("gpu0", "virtual gpu"), ("gpu1", "virtual gpu"), ("cpu0", "cpu")
     ]  # fmt: skip
     assert 0 < timing.seconds < 60
     assert timing.load + timing.factor + timing.store >= timing.seconds * 0.99

@@ -6,8 +6,6 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-import shtab
-
 from hetero_la.cli.common import values
 
 _SHELLS = ("bash", "zsh", "fish")
@@ -30,6 +28,8 @@ def add_parser(commands: Any) -> None:
 
 def completion(args: argparse.Namespace) -> int:
     """Print the script for a shell; return the exit status."""
+    import shtab
+
     for command in args.parser.commands.values():
         for action in command._actions:
             if action.type is Path:

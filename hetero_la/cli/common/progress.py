@@ -34,9 +34,10 @@ class ProgressBar:
             if spent < _DELAY or total <= 0:
                 return
             if self._bar is None:
-                self._bar = _begin_bar(self._label, total, self._start)
+                self._bar = _new_bar(self._label, total, self._start)
             rate = in_units(done / spent, "flop/s") if spent else ""
             self._bar.update(self._bar.task_ids[0], completed=min(done, total), rate=rate)
+            self._bar.start()  # which does nothing but the first time
 
     def clear(self) -> None:
         """Erase the bar from the terminal."""
@@ -46,8 +47,8 @@ class ProgressBar:
                 self._bar.stop()
 
 
-def _begin_bar(label: str, total: float, start: float) -> Progress:
-    """Draw a bar that counts from `start`, although it appears later."""
+def _new_bar(label: str, total: float, start: float) -> Progress:
+    """Return a bar, not yet drawn, that counts the time from `start` on."""
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
     from rich.progress import TimeElapsedColumn as Elapsed
     from rich.progress import TimeRemainingColumn as Remaining
@@ -57,7 +58,6 @@ def _begin_bar(label: str, total: float, start: float) -> Progress:
         TextColumn("{task.fields[rate]}"), Elapsed(), TextColumn("left:"), Remaining(),
         console=console(sys.stderr), transient=True,
     )  # fmt: skip
-    bar.start()
     task = bar.add_task(label, total=total, rate="")
     bar.tasks[task].start_time = start
     return bar
