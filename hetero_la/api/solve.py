@@ -373,8 +373,12 @@ def _inverse(a: Any, in_place: bool, **how: Any) -> Any:
     if is_device_array(a) and how["client"] is None:
         return _inverse_on_device(a, **how)
     result = execute("inverse", a, columns=len(a), residency=Residency.WORKERS, **how)
-    _checked_norm(a, result)
-    return result.beside if in_place else result.solution
+    if result.info:
+        raise LinAlgError(singular_message(result.info))
+    x = result.beside if in_place else result.solution
+    if x.size:
+        warn_ill_conditioned(reciprocal(norm1(a), norm1(x)), a.dtype)
+    return x
 
 
 def _inverse_on_device(a: Any, **how: Any) -> Any:

@@ -141,7 +141,7 @@ def _substitute_permuted(a: Array, b: Array) -> None:
 
 
 def lu_and_invert(a: Array, b: Array, threads: bool = False) -> Vectors:
-    """Overwrite A with L and U, and B with A^-1; not B if A is singular.
+    """Overwrite B with A^-1, and A; if A is singular, A with L and U, and B not.
 
     The columns of A^-1 are solutions, each with a small backward error, which getri's are not.
     """
@@ -154,12 +154,14 @@ def lu_and_invert(a: Array, b: Array, threads: bool = False) -> Vectors:
         b[np.arange(n), rows] = 1
         _substitute_permuted(a, b)
         return found
-    x = np.eye(n, dtype=a.dtype).T
+    b[...] = 0
+    np.fill_diagonal(b, 1)
     for start in range(0, n, _COLUMNS):  # L^-1 has zeros above these columns' diagonal
-        triangular("trsm", b"LLNU", a[start:, start:], x[start:, start : start + _COLUMNS])
+        triangular("trsm", b"LLNU", a[start:, start:], b[start:, start : start + _COLUMNS])
     for start in range(0, n, 4 * _COLUMNS):  # an interrupt need not wait for all of them
-        triangular("trsm", b"LUNN", a, x[:, start : start + 4 * _COLUMNS])
-    b.T[rows] = x.T
+        triangular("trsm", b"LUNN", a, b[:, start : start + 4 * _COLUMNS])
+    a[...] = b  # L and U are not needed any more
+    b.T[rows] = a.T
     return found
 
 
