@@ -92,12 +92,15 @@ def hermitian_norm1(a: Any) -> float:
         if norm < np.inf:  # in single precision it may overflow
             return norm
     sums = np.zeros(n)
-    block = max((1 << 22) // max(n, 1), 1)
+    block = max((1 << 18) // max(n, 1), 1)  # its moduli stay in the cache
     with np.errstate(over="ignore"):  # infinity is a valid result
         for j in range(0, n, block):
-            part = np.tril(np.abs(a[j:, j : j + block]))
-            sums[j : j + block] += part.sum(axis=0, dtype=np.float64)
-            sums[j:] += np.tril(part, -1).sum(axis=1, dtype=np.float64)
+            end = j + block
+            square, below = np.tril(np.abs(a[j:end, j:end])), np.abs(a[end:, j:end])
+            sums[j:end] += square.sum(axis=0, dtype=np.float64)
+            sums[j:end] += np.tril(square, -1).sum(axis=1, dtype=np.float64)
+            sums[j:end] += below.sum(axis=0, dtype=np.float64)
+            sums[end:] += below.sum(axis=1, dtype=np.float64)
     return float(sums.max()) if n else 0.0
 
 
