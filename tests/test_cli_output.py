@@ -37,6 +37,12 @@ DOCUMENTS = {
 }
 
 
+@pytest.fixture(autouse=True)
+def own_profile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands that write a profile leave none to other tests."""
+    monkeypatch.setenv("HETERO_LA_PROFILE", str(tmp_path / "profile.json"))
+
+
 def document(capfd: pytest.CaptureFixture[str], line: str) -> dict[str, Any]:
     assert main([*line.split(), "--json"]) == 0
     found: dict[str, Any] = json.loads(
