@@ -114,8 +114,8 @@ def exchange(pairs: Iterable[tuple[object, object]], modules: Iterable[object]) 
 
 
 def _modules() -> list[ModuleType]:
-    """Return the modules that are imported, but for ours and those that implement SciPy's."""
-    ours = ("hetero_la.", "scipy.linalg.")
+    """Return the modules that are imported, but for ours and SciPy's, except `scipy.linalg`."""
+    ours = ("hetero_la.", "scipy.")
     return [
         module for name, module in list(sys.modules.items()) if not f"{name}.".startswith(ours)
     ] + [scipy.linalg]

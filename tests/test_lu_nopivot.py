@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 import hetero_la
 from hetero_la import Cluster, lu_factor, solve
+from hetero_la.api.factors import with_each_array
 from hetero_la.cli.main import main
 from hetero_la.numerics.growth import growth_limit
 from hetero_la.testing.matrices import generate
@@ -231,3 +232,10 @@ def test_factors_are_scipy_s_where_no_row_would_move() -> None:
     np.testing.assert_allclose(
         lu_factor(a, pivot="none", nb=NB).lu, scipy.linalg.lu_factor(a)[0], rtol=1e-12
     )
+
+
+def test_factors_with_other_arrays_keep_their_growth() -> None:
+    factors = lu_factor(np.eye(9) * 9 + 1, pivot="none")
+    again = with_each_array(factors, np.copy)
+    assert again.growth == factors.growth is not None
+    assert again[0] is not factors[0]

@@ -16,6 +16,7 @@ from scipy.linalg import LinAlgWarning
 import hetero_la
 from hetero_la import det, inv, lu, lu_factor, lu_solve, slogdet, solve
 from hetero_la.api.stacks import over_stacks
+from hetero_la.numerics.band_matrices import FEW
 from hetero_la.testing.residuals import RATIO_LIMIT, lstsq_ratio
 from tests.support import DTYPES, covering, host, random
 
@@ -384,6 +385,7 @@ def test_stacks_of_least_squares_on_a_gpu_with_any_rank() -> None:
         hetero_la.lstsq(cupy.asarray(a * np.nan), cupy.asarray(b))
 
 
+@pytest.mark.gpu
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_only_nearly_singular_matrices_are_looked_at_alone_on_a_gpu(dtype: str) -> None:
     cupy = pytest.importorskip("cupy")
@@ -448,3 +450,12 @@ def test_uncertain_matrices_on_a_gpu() -> None:
     for call in (solve, lambda a, b: lu_factor(a), lambda a, b: hetero_la.qr(a)):
         with pytest.raises(ValueError, match="infs or NaNs"):
             call(given, given)
+
+
+def test_bands_of_large_matrices_are_not_taken_for_tridiagonal_ones() -> None:
+    n = FEW + 1
+    a = np.triu(np.tril(random(n), 2), -2) + 9 * np.eye(n)
+    b = random(n, 2, seed=1)
+    x = solve(np.stack([a, 2 * a]), b, assume_a="banded")
+    for matrix, found in zip((a, 2 * a), x, strict=True):
+        same(found, solve(matrix, b, assume_a="banded"))

@@ -158,5 +158,8 @@ def with_each_array(
     parts = [with_each_array(part, changed, kept) for part in found]
     if isinstance(found, Factors):
         packed, other = parts
-        return type(found)(packed, other, found.info, found._report, kept(found) if kept else None)
+        made = type(found)(packed, other, found.info, found._report, kept(found) if kept else None)
+        for name, value in vars(found).items():  # what a subclass has noted of the run
+            vars(made).setdefault(name, value)
+        return made
     return found._make(parts) if hasattr(found, "_make") else tuple(parts)

@@ -329,9 +329,10 @@ def _stack_solver(
         like = Problem("lu_solve", n, n, nrhs, a.dtype)
         return lambda a, b, threads: solve_triangles(a, b, triangle, transposed, threads), like
     if structure in _BANDS:
-        widths = (1, 1)
-        if structure is Structure.BANDED and n <= FEW:
-            widths = bandwidths_of_all(a)
+        banded = structure is Structure.BANDED
+        if banded and n > FEW:
+            return None
+        widths = bandwidths_of_all(a) if banded else (1, 1)
         if max(widths) == 1 and n > 2:
             return lambda a, b, _: solve_tridiagonals(a, b, transposed), None
         if n > FEW or sum(widths) >= n or not band_pays(a[0], *widths, nrhs):

@@ -86,7 +86,8 @@ def execute(
     target, stays = destination.allocate(), destination.residency is not Residency.CALLER
     job = plan.job()
     job.keeps = ROUTINES[routine].keeps if stays else ()
-    fresh = plan.host_arrays and not in_place and not over_processes(plan.workers)
+    gpus = any(worker.kind == "gpu" for worker in plan.workers)
+    fresh = gpus and plan.host_arrays and not in_place and not over_processes(plan.workers)
     storage = ArrayStorage(a, target, b, destination.absent, fresh=fresh)
     plan, outcome = _run(plan, job, storage, client, destination.gpu)
     timing = Timing.of(time.perf_counter() - began, plan, outcome)

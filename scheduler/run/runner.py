@@ -141,7 +141,8 @@ class Runner:
         """Wait for all enqueued work, even if it fails, so that its memory may be freed."""
         with contextlib.suppress(Exception), self.device.activate():
             self.device.synchronize()
-        self.storage.abandon(self.device)
+        with contextlib.suppress(Exception):  # the run's own error is the one to be seen
+            self.storage.abandon(self.device)
 
     def finish(self) -> dict[Name, np.ndarray]:
         """Wait for the device; return the results that were computed here, on the host."""

@@ -64,6 +64,7 @@ class ArrivingColumns:
                     for arrived, _ in zip(arrivals, copies, strict=True):
                         arrived.set_result(self._device.record(Queue.COPY))
                 finally:
+                    staging.abandon()  # of what is complete, nothing is left to wait for
                     self._device.synchronize()
         except BaseException as error:  # which the thread that waits for a column raises
             for arrived in arrivals:

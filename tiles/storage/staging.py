@@ -57,6 +57,7 @@ class Staging:
         self._next = 0
         self._on_device: dict[int, Array] = {}
         self._kept: list[Array] = []  # sources that are read until `flush`
+        self._filling: list[Future[None]] = []
         self._emptying: list[Future[Future[None]]] = []
         self._emptier: ThreadPoolExecutor | None = None
 
@@ -115,10 +116,14 @@ class Staging:
         for emptied in self._emptying:
             if not emptied.cancel() and emptied.exception() is None:
                 emptied.result().exception()
+        for filled in self._filling:
+            if not filled.cancel():
+                filled.exception()
         self._forget()
 
     def _forget(self) -> None:
         self._emptying.clear()
+        self._filling.clear()
         self._kept.clear()
 
     def _empty(self, arrived: Event, buffer: np.ndarray, target: np.ndarray) -> Future[None]:
@@ -152,7 +157,7 @@ class Staging:
             return
         for block in _pieces(source.shape, source.itemsize, _PIECE):
             slot, buffer = self._buffer(source[block].shape, source.dtype)
-            filled = copy_threads().submit(np.copyto, buffer, source[block])
+            filled = self._fill(buffer, source[block])
             yield partial(self._send, slot, filled, [(target[block], buffer)])
 
     def _upload_rows(self, target: Array, source: Array) -> Iterator[Callable[[], None]]:
@@ -163,12 +168,17 @@ class Staging:
             if not is_device_array(source):
                 slot, buffer = self._buffer(piece.shape, piece.dtype)
                 if not is_pinned(source):
-                    filled = copy_threads().submit(np.copyto, buffer, piece)
+                    filled = self._fill(buffer, piece)
                     piece = buffer
             onboard = self._device_buffer(slot, piece)
             yield partial(
                 self._send, slot, filled, [(onboard, piece), (target[columns, rows], onboard.T)]
             )
+
+    def _fill(self, buffer: np.ndarray, source: np.ndarray) -> Future[None]:
+        """Let a thread copy to a pinned buffer."""
+        self._filling.append(copy_threads().submit(np.copyto, buffer, source))
+        return self._filling[-1]
 
     def _send(
         self, slot: int, filled: Future[None] | None, copies: list[tuple[Array, Array]]

@@ -161,6 +161,7 @@ class Substitution:
         """Return A^-1 B, or A^-H B, for B of shape (n, p)."""
         import cupy
 
+        b = b.astype(self._factors.dtype, copy=False)
         if self._rows is None:
             return self._solve(b, adjoint)
         if not adjoint:
