@@ -17,27 +17,16 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
-from hetero_la.linalg import (
-    cho_factor,
-    cho_solve,
-    cholesky,
-    det,
-    inv,
-    lstsq,
-    lu,
-    lu_factor,
-    lu_solve,
-    qr,
-    solve,
-)
+from hetero_la import linalg
 from hetero_la.tiles.arrays.errors import UnsupportedDtypeError
 from hetero_la.tiles.arrays.foreign import is_foreign, without_labels
 
 #: Those that take SciPy's arguments, and return what SciPy's return.
 OURS: dict[str, Callable[..., Any]] = {
-    function.__name__: function
-    for function in (
-        lu, lu_factor, lu_solve, solve, inv, det, cholesky, cho_factor, cho_solve, qr, lstsq,
+    name: getattr(linalg, name)
+    for name in (
+        "lu", "lu_factor", "lu_solve", "solve", "inv", "det", "cholesky", "cho_factor",
+        "cho_solve", "qr", "lstsq",
     )
 }  # fmt: skip
 

@@ -370,34 +370,39 @@ def _checked_norm(a: Any, result: Result) -> float:
 
 
 def _inverse(a: Any, in_place: bool, **how: Any) -> Any:
+    """Invert a general matrix; warn if it is ill-conditioned, raise if it is singular."""
     if is_device_array(a) and how["client"] is None:
-        return _inverse_on_device(a, **how)
-    result = execute("inverse", a, columns=len(a), residency=Residency.WORKERS, **how)
+        if not a.size:
+            return a.copy()
+        anorm, x = _inverse_on_device(a, **how)
+    else:
+        result = execute("inverse", a, columns=len(a), residency=Residency.WORKERS, **how)
+        _require_nonsingular(result)
+        anorm, x = norm1(a), result.beside if in_place else result.solution
+    if x.size:
+        warn_ill_conditioned(reciprocal(anorm, norm1(x)), a.dtype)
+    return x
+
+
+def _inverse_on_device(a: Any, **how: Any) -> tuple[float, Any]:
+    """Return the 1-norm and the inverse of a matrix on the caller's GPU."""
+    anorm, result = norm1(a), execute("lu", a, **how)
+    x = Substitution(result.factors, "lu", result.piv, order=256).inverse()
+    _require_nonsingular(result)  # the first wait
+    if not inverse_is_accurate(a, anorm, x):
+        identity = array_module(a).eye(len(a), dtype=a.dtype)
+        x = _solve_with_factors(result, identity, 0, stable=True)
+    return anorm, x
+
+
+def _require_nonsingular(result: Result) -> None:
     if result.info:
         raise LinAlgError(singular_message(result.info))
-    x = result.beside if in_place else result.solution
-    if x.size:
-        warn_ill_conditioned(reciprocal(norm1(a), norm1(x)), a.dtype)
-    return x
-
-
-def _inverse_on_device(a: Any, **how: Any) -> Any:
-    if not a.size:
-        return a.copy()
-    anorm, result = norm1(a), execute("lu", a, **how)
-    x, xp = Substitution(result.factors, "lu", result.piv, order=256).inverse(), array_module(a)
-    if result.info:  # the first wait
-        raise LinAlgError(singular_message(result.info))
-    if not inverse_is_accurate(a, anorm, x):
-        x = _solve_with_factors(result, xp.eye(len(a), dtype=a.dtype), 0, stable=True)
-    warn_ill_conditioned(reciprocal(anorm, norm1(x)), a.dtype)
-    return x
 
 
 def _require_solvable(result: Result, anorm: float, like: Any) -> None:
     """Raise LinAlgError for singular factors, and warn if they are nearly singular."""
-    if result.info:
-        raise LinAlgError(singular_message(result.info))
+    _require_nonsingular(result)
     lu = None if result.kept else result.factors
     if is_device_array(lu):
         lu = result.substitution("lu")

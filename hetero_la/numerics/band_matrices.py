@@ -23,6 +23,7 @@ from hetero_la.tiles.arrays.transfer import (
 )
 from hetero_la.tiles.kernels.cpu.lapack import lapack_function
 from hetero_la.tiles.kernels.gpu.common import source
+from hetero_la.tiles.kernels.gpu.queue import element_strides
 from hetero_la.tiles.kernels.gpu.sources import module
 from hetero_la.tiles.kernels.gpu_libraries.cusparse import solve_tridiagonal
 
@@ -80,8 +81,7 @@ def bandwidths_of_all(a: np.ndarray) -> tuple[int, int]:
 def _launch(kernel: str, blocks: int, a: Any, *arguments: Any) -> None:
     """Launch a kernel of band.cu on the current stream; scalars come before arrays."""
     *scalars, array = arguments
-    strides = [stride // a.itemsize for stride in a.strides]
-    numbers = map(np.int64, (*strides, len(a), *scalars))
+    numbers = map(np.int64, (*element_strides(a), len(a), *scalars))
     function = module(source("band", a.dtype)).get_function(kernel)
     function((blocks,), (_THREADS,), (a, *numbers, array))
 

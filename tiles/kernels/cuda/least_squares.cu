@@ -26,13 +26,6 @@ __device__ inline Product inner(Scalar a, Scalar b) { return {double(a) * b, 0};
 __device__ inline Scalar conj_over(Product x, double by) { return REAL(x.re / by); }
 #endif
 
-// The sum over a warp, on all its lanes.
-__device__ inline double sum_on_all(double x)
-{
-    for (int step = 16; step; step /= 2) x += __shfl_xor_sync(~0u, x, step);
-    return x;
-}
-
 // Make two columns orthogonal, by a warp; return whether they were not, to `tolerance`.
 __device__ inline bool rotate(Scalar* x, Scalar* y, int n, double tolerance)
 {
@@ -45,9 +38,9 @@ __device__ inline bool rotate(Scalar* x, Scalar* y, int n, double tolerance)
         xy.re += one.re;
         xy.im += one.im;
     }
-    xx = sum_on_all(xx);
-    yy = sum_on_all(yy);
-    xy = {sum_on_all(xy.re), COMPONENTS == 2 ? sum_on_all(xy.im) : 0};
+    xx = warp_sum_on_all(xx);
+    yy = warp_sum_on_all(yy);
+    xy = {warp_sum_on_all(xy.re), COMPONENTS == 2 ? warp_sum_on_all(xy.im) : 0};
     const double size = hypot(xy.re, xy.im);
     if (!(size > tolerance * sqrt(xx) * sqrt(yy))) return false;
     const double zeta = (yy - xx) / (2 * size);
@@ -96,7 +89,7 @@ extern "C" __global__ void __launch_bounds__(THREADS)
     for (int j = warp; j < n; j += warps) {
         double sum = 0;
         for (int i = lane; i < n; i += 32) sum += inner(G[i + j * order], G[i + j * order]).re;
-        sum = sum_on_all(sum);
+        sum = warp_sum_on_all(sum);
         if (lane == 0) values[blockIdx.x * order + j] = sweep < MOST_SWEEPS ? sqrt(sum) : nan("");
     }
 }

@@ -44,6 +44,13 @@ __device__ inline double warp_sum(double x)
     return x;
 }
 
+// The same on all its lanes.
+__device__ inline double warp_sum_on_all(double x)
+{
+    for (int step = 16; step; step /= 2) x += __shfl_xor_sync(~0u, x, step);
+    return x;
+}
+
 // The larger of two sizes, and NaN if one is NaN.
 __device__ inline double larger(double a, double b) { return b > a || b != b ? b : a; }
 

@@ -43,6 +43,11 @@ def block(a: Any) -> Block:
     return Block(pointer, max(pitch // a.itemsize, 1), a.dtype)
 
 
+def element_strides(a: Any) -> tuple[int, ...]:
+    """Return the elements from one index to the next."""
+    return tuple(stride // a.itemsize for stride in a.strides)
+
+
 def allocate(shape: tuple[int, ...], dtype: Any) -> Any:
     """Allocate a column-major array from the null stream's pool on the current device.
 

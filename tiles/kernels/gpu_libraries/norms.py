@@ -13,7 +13,7 @@ import numpy as np
 from hetero_la.tiles.arrays.transfer import is_column_major
 from hetero_la.tiles.kernels.device import Array
 from hetero_la.tiles.kernels.gpu.common import ceil_div, source
-from hetero_la.tiles.kernels.gpu.queue import Block, block, cublas_handle, gemm
+from hetero_la.tiles.kernels.gpu.queue import Block, block, cublas_handle, element_strides, gemm
 from hetero_la.tiles.kernels.gpu.sources import module
 
 _WARPS = 8  # of the kernels' blocks
@@ -32,12 +32,8 @@ def _launch(name: str, dtype: np.dtype, grid: tuple[int, ...], *arguments: Any) 
     _function(name, dtype)(grid, (32, _WARPS), arguments)
 
 
-def _strides(a: Array) -> tuple[int, ...]:
-    """Return the strides in elements."""
-    return tuple(stride // a.itemsize for stride in a.strides)
-
-
-def _column_major(a: Array) -> Array:
+def by_columns(a: Array) -> Array:
+    """Return a matrix itself if it is column-major, and else such a copy."""
     return a if is_column_major(a) else a.copy(order="F")
 
 
@@ -62,7 +58,7 @@ def largest_modulus(a: Array) -> Array:
 
 def norm1(a: Array) -> Array:
     """Return the 1-norm, in double precision."""
-    found, (m, n), (down, right) = _zero(), a.shape, _strides(a)
+    found, (m, n), (down, right) = _zero(), a.shape, element_strides(a)
     blocks = ceil_div(n, _WARPS if down == 1 else 32)
     if m and n:
         _launch("norm1", a.dtype, (blocks,), a, down, right, m, n, found)
@@ -87,7 +83,7 @@ def _hermitian_columns(a: Array, first: int) -> Array:
     count = min(n - first, _COLUMNS)
     part = cupy.empty((n, count), a.dtype, order="F")
     grid = ceil_div(n, 32), ceil_div(count, 32)
-    _launch("hermitian_columns", a.dtype, grid, a, *_strides(a), n, first, count, part)
+    _launch("hermitian_columns", a.dtype, grid, a, *element_strides(a), n, first, count, part)
     return part
 
 
@@ -115,13 +111,13 @@ def residual(a: Array, x: Array, b: Array) -> Array:
     """Return B - A X, column-major."""
     left = b.copy(order="F")
     if left.size:
-        _subtract_product(a, block(_column_major(x)), left, len(a))
+        _subtract_product(a, block(by_columns(x)), left, len(a))
     return left
 
 
 def hermitian_residual(a: Array, x: Array, b: Array) -> Array:
     """Return B - A X for a Hermitian matrix, whose lower triangle is read; column-major."""
-    x, left = _column_major(x), b.copy(order="F")
+    x, left = by_columns(x), b.copy(order="F")
     for first in range(0, len(a), _COLUMNS):
         part = _hermitian_columns(a, first)
         _subtract_product(part, block(x).at(first, 0), left, part.shape[1])
@@ -130,14 +126,14 @@ def hermitian_residual(a: Array, x: Array, b: Array) -> Array:
 
 def _subtract_product(a: Array, X: Block, left: Array, k: int) -> None:
     """Compute C <- C - A X for A of `k` columns, in either memory order."""
-    A, form = (block(a.T), "tn") if is_column_major(a.T) else (block(_column_major(a)), "nn")
+    A, form = (block(a.T), "tn") if is_column_major(a.T) else (block(by_columns(a)), "nn")
     shape = (*left.shape, k)
     gemm(cublas_handle(), -1, A, X, 1, block(left), shape, form)
 
 
 def backward_error(anorm: float, x: Array, left: Array) -> Array:
     """Return the largest ||r||_1 / (anorm ||x||_1) of a column x of X and r of the residual R."""
-    x, left, found, (n, columns) = _column_major(x), _column_major(left), _zero(), x.shape
+    x, left, found, (n, columns) = by_columns(x), by_columns(left), _zero(), x.shape
     if n and columns:
         lds, norm = (block(x).ld, block(left).ld), np.float64(anorm)
         _launch("backward_error", x.dtype, (columns,), x, lds[0], left, lds[1], n, norm, found)

@@ -12,7 +12,6 @@ import operator
 
 import numpy as np
 
-from hetero_la.tiles.arrays.transfer import is_column_major
 from hetero_la.tiles.kernels.device import Array
 from hetero_la.tiles.kernels.gpu.common import GATHER_COLUMNS, PERMUTE, gather_grid, source
 from hetero_la.tiles.kernels.gpu.queue import (
@@ -26,6 +25,7 @@ from hetero_la.tiles.kernels.gpu.queue import (
 )
 from hetero_la.tiles.kernels.gpu.sources import module
 from hetero_la.tiles.kernels.gpu_libraries.norms import (
+    by_columns,
     largest_modulus,
     norm1,
     signs,
@@ -266,8 +266,7 @@ def _take_rows(rows: Array, b: Array) -> Array:
     """Return rows of B in another order, column-major."""
     import cupy
 
-    if not is_column_major(b):
-        b = b.copy(order="F")
+    b = by_columns(b)
     x, columns = cupy.empty(b.shape, b.dtype, order="F"), b.shape[1]
     kernel, B, X = (
         module(source("columns", b.dtype)).get_function("gather_rows"),

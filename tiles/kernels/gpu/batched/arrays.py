@@ -13,7 +13,13 @@ import numpy as np
 
 from hetero_la.tiles.kernels.device import Array
 from hetero_la.tiles.kernels.gpu.common import ceil_div, source
-from hetero_la.tiles.kernels.gpu.queue import Block, Triple, cublas_handle, gemm_batch
+from hetero_la.tiles.kernels.gpu.queue import (
+    Block,
+    Triple,
+    cublas_handle,
+    element_strides,
+    gemm_batch,
+)
 from hetero_la.tiles.kernels.gpu.sources import Source, module
 
 #: Largest order of matrices that are factored together, a thread for each row: beyond it a run for
@@ -51,11 +57,6 @@ def kernel(name: str, of: Source) -> Any:
 def threads_of(order: int) -> int:
     """Return how many threads a block has, one for each row at least."""
     return 32 * ceil_div(order, 32)
-
-
-def element_strides(a: Array) -> tuple[int, ...]:
-    """Return the elements from one index to the next."""
-    return tuple(stride // a.itemsize for stride in a.strides)
 
 
 def column_major(count: int, m: int, n: int, dtype: Any) -> Array:
