@@ -21,6 +21,9 @@ A finished column of L gets the swaps of all later steps at once:
     compose  perm[k-1] = perm[k] o Pk                 k = kt-1, ..., 1
     laswp    A[j+1:, j] <- A[j+1:, j][perm[j]]        (from the end of its block on)
 
+Where the steps are in parts (`TileLayout.parts`), it gets those of the rest of its own part, and
+then those of each later part, at the end of that part.  The part's rows are final then.
+
 In A X = B the right-hand sides are updated with the trailing matrix, so that the elimination
 leaves L^-1 P B there; U^-1 is applied after that, from the last row of tiles up
 (`right_hand_sides`).
@@ -73,25 +76,30 @@ def lu_tasks(
     A = g.matrix("A")
     if identity:
         set_identity(g, A)
-    ipiv = eliminate(g, A)
-    perm = g.per_step("perm", lambda at: (at.below,), np.int32)
-    with g.step(layout.kt):
-        for k in range(layout.kt - 1, 0, -1):
-            g.compose(ipiv[k], perm[k] if k < layout.kt - 1 else None, perm[k - 1])
-        for j in range(layout.kt - 1):
-            _, end = layout.block(j)
-            if end < layout.kt:
-                g.laswp(perm[end - 1], A[end:, j])
+    eliminate(g, A)
     return g
 
 
-def eliminate(g: GraphBuilder, A: Matrix) -> PerStep:
-    """Add the tasks of all steps, without swaps in finished columns; return ``ipiv``."""
-    layout = g.layout
+def swap_finished(
+    g: GraphBuilder, A: Matrix, ipiv: PerStep, perm: PerStep, first: int, last: int
+) -> None:
+    """Add the swaps of steps ``first:last`` in the columns that were finished before them."""
+    for k in range(last - 1, max(first, 1) - 1, -1):
+        g.compose(ipiv[k], perm[k] if k < last - 1 else None, perm[k - 1])
+    for j in range(last - 1):
+        begin = max(first, g.layout.block(j)[1])
+        if begin < last:
+            g.laswp(perm[begin - 1], A[begin:, j])
+
+
+def eliminate(g: GraphBuilder, A: Matrix) -> None:
+    """Add the tasks of all steps."""
+    layout, done = g.layout, 0
     ipiv = g.per_step("ipiv", lambda at: (at.order,), np.int32, result=True)
     info = g.per_step("info", lambda at: (1,), np.int32, result=True)
     net = g.per_step("net", lambda at: (2, 2 * at.order), np.int32)
     W = g.per_step("W", lambda at: (at.order, at.order))
+    perm = g.per_step("perm", lambda at: (at.below,), np.int32)
     columns = layout.nt + layout.rt
 
     def update(first: int, end: int, start: int, stop: int) -> None:
@@ -118,7 +126,10 @@ def eliminate(g: GraphBuilder, A: Matrix) -> PerStep:
             update(k, k + 1, k + 1, end)
             if k + 1 == end:
                 update(first, end, end, columns)
-    return ipiv
+        if k + 1 in layout.part_ends:
+            with g.step(k + 1):
+                swap_finished(g, A, ipiv, perm, done, k + 1)
+            done = k + 1
 
 
 def solve_tasks(layout: TileLayout, granularity: Granularity = "column") -> TaskGraph:
@@ -203,6 +214,7 @@ LU = Routine(
     reference="lu_factor",
     library="lu",
     two_levels=True,
+    parts=8,
     one_gpu_tiles=(
         LARGE, Tiling(32768, 1024, 2), Tiling(24576, 768, 2), Tiling(4096, 512), Tiling(0, 256),
     ),
@@ -219,6 +231,7 @@ _SOLVE = replace(
     ratio="solve_ratio",
     reference="",
     library="lu_and_solve",
+    parts=1,
 )
 _LU_SOLVE = Routine(
     tasks=substitution_tasks, flops=lambda m, n, nrhs: 2 * n**2 * nrhs, square=True, factored=True

@@ -86,6 +86,7 @@ def solve_nopivot_tasks(layout: TileLayout, granularity: Granularity = "column")
 _UNPIVOTED: dict[str, Any] = {
     "library": "",
     "two_levels": False,
+    "parts": 1,
     "when": (("pivot", "none"),),
     "trouble": "growth",
     "kind": "dominant",

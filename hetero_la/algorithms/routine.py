@@ -63,6 +63,9 @@ class Routine:
         Number of last tiles that are factored as one, on GPUs.
     two_levels : bool
         Whether its builder can update with several panels at once (`TileLayout.block`).
+    parts : int
+        Parts of the steps, if the result is on its way to the host while the run goes on, whose
+        rows are complete one after the other.
     keeps : tuple of str
         Per-step values that routines on its factors need, besides the matrix.
     library : str
@@ -111,6 +114,7 @@ class Routine:
     one_gpu_tiles: tuple[Tiling, ...] = TILES
     gpu_tail: int = 1
     two_levels: bool = False
+    parts: int = 1
     keeps: tuple[str, ...] = ()
     library: str = ""
     lapack_width: int = 0

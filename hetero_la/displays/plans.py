@@ -22,6 +22,7 @@ from hetero_la.scheduler.machine.model import MachineModel, graph_seconds
 from hetero_la.scheduler.predict.simulate import Simulation
 from hetero_la.tiles.arrays.counted import counted, in_bytes, in_seconds
 from hetero_la.tiles.arrays.displayed import display
+from hetero_la.tiles.kernels.device import Queue
 
 #: Most tasks of a plan that is simulated, and of a graph that is drawn, without being asked to:
 #: each takes up to a second.
@@ -83,7 +84,7 @@ def _drawn(placed: PlacedGraph) -> str:
 
 @display.register
 def _(run: Simulation) -> str:
-    queues = ("panel queue", "update queue", "copy queue")
+    queues = tuple(f"{queue.name.lower()} queue" for queue in Queue)
     rows = [
         (str(at), *(in_seconds(float(s)) for s in (run.computing[at], run.idle[at], *busy)))
         for at, busy in enumerate(run.busy)

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from hetero_la.checks.inputs import is_writable
 from hetero_la.execution.resident_factors import Residency
 from hetero_la.planning.plan import Plan
@@ -68,11 +70,17 @@ class Destination:
         travels = client is not None and plan.host_arrays and not over_processes(plan.workers)
         return self if travels and on_gpus else replace(self, residency=Residency.CALLER)
 
-    def allocate(self) -> Any:
-        """Return the array that receives the result, column-major."""
+    def allocate(self, *, zeros: bool) -> Any:
+        """Return the array that receives the result, column-major; if new, zeros on request.
+
+        Zeros in new memory of the host cost nothing where nobody writes to it.
+        """
         if self.in_place:
             return self.matrix
-        return column_major_empty(self.matrix, (self.matrix.shape[0], self.new_columns))
+        shape = self.matrix.shape[0], self.new_columns
+        if zeros:
+            return np.zeros(shape, self.matrix.dtype, order="F")
+        return column_major_empty(self.matrix, shape)
 
 
 def can_hold_result(a: Any) -> bool:

@@ -83,11 +83,11 @@ def execute(
         if not error.on_gpu or not release_copies():
             raise
         plan, client, destination = choose(routine, wanted, client, options)
-    target, stays = destination.allocate(), destination.residency is not Residency.CALLER
-    job = plan.job()
+    job, stays = plan.job(), destination.residency is not Residency.CALLER
     job.keeps = ROUTINES[routine].keeps if stays else ()
-    gpus = any(worker.kind == "gpu" for worker in plan.workers)
+    gpus = all(plan.workers[owner].kind == "gpu" for owner in plan.owners)
     fresh = gpus and plan.host_arrays and not in_place and not over_processes(plan.workers)
+    target = destination.allocate(zeros=fresh)
     storage = ArrayStorage(a, target, b, destination.absent, fresh=fresh)
     plan, outcome = _run(plan, job, storage, client, destination.gpu)
     timing = Timing.of(time.perf_counter() - began, plan, outcome)

@@ -29,6 +29,9 @@ from hetero_la.scheduler.placement.workers import WorkerInfo, calling_thread, ov
 from hetero_la.scheduler.program.build import build_programs
 from hetero_la.tiles.storage.layout import TileLayout
 
+#: Least steps of a part of a run whose rows are complete before the next one's.
+_STEPS_OF_A_PART = 4
+
 
 def plan(
     routine: str,
@@ -134,7 +137,11 @@ def _cached_plan(
     @functools.cache
     def tiles(owners: tuple[WorkerInfo, ...]) -> tuple[TileLayout, int]:
         travels = on_host and owners[0].kind == "gpu"
-        return choose_tiles(problem, options, owners, profile, travels)
+        layout, depth = choose_tiles(problem, options, owners, profile, travels)
+        # On the host's cores, swaps in parts cost more than the way of the result to the host.
+        early = travels and all(owner.kind == "gpu" for owner in owners)
+        parts = max(min(routine.parts, layout.kt // _STEPS_OF_A_PART), 1) if early else 1
+        return replace(layout, parts=parts), depth
 
     tiles(roles.owners)  # raises an error if there would be too many
     team = choose_team(routine, lambda owners: tiles(owners)[0], dtype, options, roles, source)
@@ -161,7 +168,7 @@ def follow_up(plan: Plan, routine: str, nrhs: int) -> Plan:
         Number of right-hand sides.
     """
     ROUTINES[routine].require_shape(routine, plan.layout.m, plan.layout.n)
-    layout = replace(plan.layout, nrhs=nrhs)
+    layout = replace(plan.layout, nrhs=nrhs, parts=1)
     return _assemble(_changed(plan, routine=routine, layout=layout, host_arrays=False))
 
 

@@ -155,11 +155,11 @@ def _summary(state: SimulationState) -> Simulation:
         return [_slowed(np.array(times[a:b]), devices) for a, b in pairwise(state.first)]
 
     start, stop = cut(state.start), cut(state.stop)
-    busy, computing = np.zeros((len(start), 3)), np.zeros(len(start))
+    busy, computing = np.zeros((len(start), len(Queue))), np.zeros(len(start))
     for w, program in enumerate(state.programs):
         queues = np.array([i.queue for i in program.instructions], np.intp)
         np.add.at(busy[w], queues, stop[w] - start[w])
-        mine = queues != Queue.COPY
+        mine = queues < Queue.COPY
         computing[w] = _covered(start[w][mine], stop[w][mine])
     makespan = max((float(ended.max(initial=0.0)) for ended in stop), default=0.0)
     return Simulation(

@@ -14,7 +14,7 @@ from hetero_la.scheduler.program.checkpoint_cuts import CheckpointCuts
 from hetero_la.scheduler.program.column_runs import BlockColumns, ColumnRun
 from hetero_la.scheduler.program.instructions import Program, set_urgencies
 from hetero_la.scheduler.program.messages import Traffic, derive_traffic
-from hetero_la.scheduler.program.writer import ProgramWriter, announce_taken
+from hetero_la.scheduler.program.writer import ProgramWriter, announce_taken, issue_stores_early
 from hetero_la.tiles.kernels.spec import SPECS
 
 
@@ -72,6 +72,7 @@ def build_programs(
         writer.write(merging.runs(), arrival, cuts)
     announce_taken(writers)
     for writer in writers:
+        issue_stores_early(writer.program)
         set_urgencies(writer.program.instructions)
     return [writer.program for writer in writers], traffic
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+import operator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -29,19 +30,22 @@ class LastWrites:
         The worker's tile columns, in the order of its shard.
     mt : int
         Tile rows.
+    ends : iterable of int
+        Ends of the parts of the rows that are complete one after the other.
 
     Examples
     --------
-    >>> writes = LastWrites([0, 2], 3)
+    >>> writes = LastWrites([0, 2], 3, [3])
     >>> for place, start in enumerate((0, 0, 2)):
     ...     writes.add([0, 2], Region("A", 0, start, 3), place)
     >>> [(p.place, p.start, p.stop) for p in writes.finished(2, (0, 3))]
     [(1, 0, 2), (2, 2, 3)]
     """
 
-    def __init__(self, columns: Sequence[int], mt: int) -> None:
+    def __init__(self, columns: Sequence[int], mt: int, ends: Iterable[int]) -> None:
         self._row = {column: row for row, column in enumerate(columns)}
         self._places = np.full((len(columns), mt), -1)
+        self._ends = ends
 
     def add(self, columns: Sequence[int], region: Region, place: int) -> None:
         """Note that `place` writes the region, relative to each of these adjacent columns."""
@@ -56,13 +60,22 @@ class LastWrites:
             self._places[first : first + len(columns), region.start : region.stop] = place
 
     def finished(self, column: int, rows: tuple[int, int]) -> Iterator[FinalRows]:
-        """Yield, of these rows, those written last, and those above and below, final sooner."""
+        """Yield parts of these rows, each with the place by which it is final.
+
+        Of each part of the steps those written last stand apart from those above and below;
+        neighbours that are final with the same call are one.
+        """
         first, end = rows
-        places = self._places[self._row[column]]
         if first == end:
             return
-        latest = first + np.flatnonzero(places[first:end] == places[first:end].max())
-        edges = first, int(latest[0]), int(latest[-1]) + 1, end
-        for start, stop in itertools.pairwise(edges):
-            if start < stop:
-                yield FinalRows(int(places[start:stop].max()), column, start, stop)
+        places = self._places[self._row[column]]
+        inner = [edge for edge in self._ends if first < edge < end]
+        edges = {first, *inner, end}
+        for start, stop in itertools.pairwise([first, *inner, end]):
+            latest = start + np.flatnonzero(places[start:stop] == places[start:stop].max())
+            edges |= {int(latest[0]), int(latest[-1]) + 1}
+        parts = itertools.pairwise(sorted(edges))
+        final = [(int(places[start:stop].max()), start, stop) for start, stop in parts]
+        for place, same in itertools.groupby(final, key=operator.itemgetter(0)):
+            (_, start, stop), *others = same
+            yield FinalRows(place, column, start, others[-1][2] if others else stop)

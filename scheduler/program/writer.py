@@ -46,7 +46,7 @@ class ProgramWriter:
         self.inbox = Inbox(graph, traffic, worker, self.owned)
         self.calls, self.common = CallIndex(), CommonDependences()
         self.load_at: dict[int, int] = {}
-        self.writes = LastWrites(self.program.columns, graph.layout.mt)
+        self.writes = LastWrites(self.program.columns, graph.layout.mt, graph.layout.part_ends)
         mine = [m for m in traffic.messages.values() if m.key.source == worker]
         self.outbox = Outbox(mine)
         self.sent_from: dict[int, int] = {}  # calls of the tasks that messages wait for
@@ -119,7 +119,7 @@ class ProgramWriter:
         return self.touched.get(column, (0, self.graph.layout.mt))
 
     def _store(self) -> None:
-        """Store the columns in up to three parts each, in the order in which they are final."""
+        """Append stores of the columns in parts, in the order in which they are final."""
         parts = [
             part
             for column in self.program.columns
@@ -127,7 +127,7 @@ class ProgramWriter:
         ]
         for place, column, start, stop in sorted(parts):
             region = Region("A", column, start, stop)
-            store = StoreRows(self.graph.layout.kt, region, queue=Queue.COPY)
+            store = StoreRows(self.graph.layout.kt, region, queue=Queue.STORE)
             self._append(store, [max(place, self.load_at.get(column, 0))])
 
     def _append(self, instruction: Instruction, before: Collection[int] = ()) -> int:
@@ -272,6 +272,23 @@ class ProgramWriter:
             for message in self.outgoing.get(region, ())
             for consumer in sorted(message.consumers)
         ]
+
+
+def issue_stores_early(program: Program) -> None:
+    """Move each store from the program's end to the call by which its rows are final."""
+    before = program.instructions
+    after: dict[int, list[Instruction]] = {}
+    for instruction in before:
+        if isinstance(instruction, StoreRows):
+            after.setdefault(max(instruction.waits), []).append(instruction)
+    moved: list[int] = []  # new place of each instruction
+    program.instructions = []
+    for place, instruction in enumerate(before):
+        if not isinstance(instruction, StoreRows):
+            moved.append(len(program.instructions))
+            program.instructions += [instruction, *after.get(place, ())]
+    for instruction in program.instructions:
+        instruction.waits = tuple(moved[place] for place in instruction.waits)
 
 
 def announce_taken(writers: list[ProgramWriter]) -> None:

@@ -64,7 +64,7 @@ class LocalStorage:
         self, device: Device, start: int, stop: int, source: Array, rows: slice = ALL_ROWS
     ) -> None:
         """Copy rows of some columns back."""
-        device.copy(self.block(start)[rows], source, Queue.COPY)
+        device.copy(self.block(start)[rows], source, Queue.STORE)
 
     def flush(self, device: Device) -> None:
         """Do nothing: `Device.synchronize` completes the copies."""

@@ -19,8 +19,8 @@ def copy_threads() -> ThreadPoolExecutor:
 
 
 def thread_count() -> int:
-    """Return the number of these threads: more than eight gain nothing."""
-    return min(os.cpu_count() or 1, 8)
+    """Return the number of these threads: more than twelve gain nothing."""
+    return min(os.cpu_count() or 1, 12)
 
 
 in_forked_child(copy_threads.cache_clear)

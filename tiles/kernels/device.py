@@ -19,7 +19,8 @@ class Queue(enum.IntEnum):
 
     PANEL = 0  #: panels and look-ahead updates: high priority
     UPDATE = 1  #: trailing updates
-    COPY = 2  #: transfers
+    COPY = 2  #: transfers from the host and between devices
+    STORE = 3  #: results on their way to the host
 
 
 #: Methods by which a GPU may factor a panel of QR.

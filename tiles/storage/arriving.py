@@ -7,7 +7,7 @@ kernels, and load or compile these only after that.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from typing import NamedTuple
 
@@ -34,11 +34,15 @@ class ArrivingColumns:
         the device's copy queue has come here.
     columns : sequence of ColumnCopy
         The columns, in order.
+    then : callable
+        Called by the thread once all have been copied.
     """
 
-    def __init__(self, device: Device, columns: Sequence[ColumnCopy]) -> None:
+    def __init__(
+        self, device: Device, columns: Sequence[ColumnCopy], then: Callable[[], None]
+    ) -> None:
         self._device, self._ready = device.companion, device.record(Queue.COPY)
-        self._columns = columns
+        self._columns, self._then = columns, then
         self._arrived: dict[int, Future[Event]] = {column.start: Future() for column in columns}
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._copy, name="hetero-la-load", daemon=True)
@@ -47,6 +51,10 @@ class ArrivingColumns:
     def wait_for(self, start: int) -> Event:
         """Return the event of a column's arrival, once its copy is enqueued; None on a host."""
         return self._arrived.pop(start).result()
+
+    def wait(self) -> None:
+        """Wait until all columns have been copied, or the copies have ended early."""
+        self._thread.join()
 
     def stop(self) -> None:
         """End the copies, and wait until nobody reads the sources, or uses the companion."""
@@ -58,11 +66,13 @@ class ArrivingColumns:
         try:
             with self._device.activate():
                 self._device.wait(Queue.COPY, self._ready)
-                staging = Staging(self._device)
+                nbytes = sum(column.target.nbytes for column in self._columns)
+                staging = Staging(self._device, nbytes=nbytes)
                 try:
                     copies = staging.upload_each(self._wanted())
                     for arrived, _ in zip(arrivals, copies, strict=True):
                         arrived.set_result(self._device.record(Queue.COPY))
+                    self._then()
                 finally:
                     staging.abandon()  # of what is complete, nothing is left to wait for
                     self._device.synchronize()

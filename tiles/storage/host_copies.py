@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from hetero_la.tiles.arrays.transfer import is_column_major, small_to_device, to_host
-from hetero_la.tiles.kernels.device import Device
+from hetero_la.tiles.kernels.device import Device, Queue
 from hetero_la.tiles.storage.staging import Staging
 
 #: Bytes up to which the driver's own copy from pageable memory takes no longer than ours.
@@ -36,7 +36,7 @@ class HostCopies:
         if not is_column_major(a) and is_column_major(a.T):
             return self.to_gpu(a.T).T
         copy = self._device.empty(a.shape, a.dtype)
-        self._copy(copy, a, self._staging.upload)
+        self._copy(copy, a, self._upload)
         return copy
 
     def to_host(self, a: Any) -> np.ndarray:
@@ -49,8 +49,15 @@ class HostCopies:
             return self.to_host(a.T).T
         a = a if is_column_major(a) else a.copy(order="F")
         copy = np.empty(a.shape, a.dtype, order="F")
-        self._copy(copy, a, self._staging.download)
+        self._copy(copy, a, self._download)
         return copy
+
+    def _upload(self, target: Any, source: Any) -> None:
+        self._staging.upload(target, source)
+
+    def _download(self, target: Any, source: Any) -> None:
+        self._device.record(Queue.STORE).synchronize()  # the caller's work on `source` has ended
+        self._staging.download(target, source)
 
     def _copy(self, target: Any, source: Any, staged: Callable[[Any, Any], None]) -> None:
         """Copy by the pinned buffers, which an interrupt makes unusable, and wait."""

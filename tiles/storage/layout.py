@@ -64,6 +64,9 @@ class TileLayout:
     per_block : int, optional
         Number of panels in a block, whose updates of the columns beyond are done as one; blocks
         are in the first half of the steps.
+    parts : int, optional
+        Number of parts of the tile rows that a factorization completes one after the other, so
+        that the first ones are on their way to the host while it goes on.
 
     Examples
     --------
@@ -86,6 +89,7 @@ class TileLayout:
     nrhs: int = 0
     tail: int = 1
     per_block: int = 1
+    parts: int = 1
 
     def __post_init__(self) -> None:
         for size in (self.m, self.n, self.nrhs):
@@ -179,6 +183,18 @@ class TileLayout:
     def blocked(self) -> int:
         """Number of the first panels that are in blocks of several."""
         return self.kt // 2 // self.per_block * self.per_block if self.per_block > 1 else 0
+
+    @functools.cached_property
+    def part_ends(self) -> list[int]:
+        """Ends of the parts of the steps, and so of the tile rows that are complete with each.
+
+        Examples
+        --------
+        >>> TileLayout(9, 9, 1, parts=2).part_ends, TileLayout(4, 4, 1, parts=9).part_ends
+        ([4, 9], [1, 2, 3, 4])
+        """
+        ends = {self.kt * part // self.parts for part in range(1, self.parts + 1)} - {0}
+        return sorted({self.block(end - 1)[1] for end in ends})
 
     def inner_size(self, k: int) -> int:
         """Return the columns of the panels with which the trailing matrix is updated at once."""

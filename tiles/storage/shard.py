@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from functools import partial
 from typing import NamedTuple, Protocol
 
 from hetero_la.tiles.arrays.transfer import device_index
 from hetero_la.tiles.kernels.device import Array, Device, Queue
 from hetero_la.tiles.storage.arriving import ArrivingColumns, ColumnCopy
+from hetero_la.tiles.storage.departing import DepartingColumns
 from hetero_la.tiles.storage.fresh_pages import FreshPages
 from hetero_la.tiles.storage.layout import TileLayout
 from hetero_la.tiles.storage.staging import Staging, copies_on_host, copy_in_place
@@ -122,7 +124,7 @@ class ArrayStorage:
     """Storage that reads from arrays and writes to one array, all NumPy's or all CuPy's.
 
     Rows that a run does not touch, as of a Hermitian matrix above the diagonal, do not travel: they
-    are copied where the arrays are.
+    are copied where the arrays are, or remain zero in a fresh array.
 
     Parameters
     ----------
@@ -135,7 +137,7 @@ class ArrayStorage:
     absent : int, optional
         Number of leading columns (n or 0) that stay with the workers and are not in `target`.
     fresh : bool, optional
-        Whether `target` is new memory of the host, to whose pages nobody has written.
+        Whether `target` is new memory of the host, all zeros.
     """
 
     def __init__(
@@ -143,8 +145,10 @@ class ArrayStorage:
         *, fresh: bool = False,
     ) -> None:  # fmt: skip
         self.source, self.target, self.rhs, self._absent = source, target, rhs, absent
-        self._pages = FreshPages(target) if fresh and target.nbytes > _LARGE else None
+        self._fresh = fresh
+        self._pages: dict[Device, FreshPages] = {}
         self._arriving: dict[Device, ArrivingColumns] = {}
+        self._departing: dict[Device, DepartingColumns] = {}
         self._beside: list[Future[None]] = []  # copies from `source` to `target` on the host
         self._staging: dict[Device, Staging] = {}  # each used by its device's own thread
         self._working_in_target: set[Device] = set()
@@ -160,8 +164,6 @@ class ArrayStorage:
         place = device_index(self.target)
         whole = width == self.target.shape[1] and device.index == place
         if whole or (place is None and device.by_reference):
-            if width:  # one that only factors panels has no columns here
-                self._hand_over_pages(0, self.target.shape[1])
             self._working_in_target.add(device)
             return self.target, self.source is self.target
         return None, False
@@ -173,7 +175,24 @@ class ArrayStorage:
                 ColumnCopy(start, target, self.columns(start, stop)[rows])
                 for start, stop, target, rows in columns
             ]
-            self._arriving[device] = ArrivingColumns(device, arrivals)
+            staged = self._on(device).by_pieces(self.target)
+            touch = partial(self._touch_pages, device, columns) if staged else lambda: None
+            self._arriving[device] = ArrivingColumns(device, arrivals, touch)
+
+    def _touch_pages(self, device: Device, columns: Sequence[Wanted]) -> None:
+        """Touch the pages to which the device's columns will be copied.
+
+        While these arrive it would only take the memory's time from them.
+        """
+        if self._fresh and self.target.nbytes > _LARGE:
+            self._pages[device] = FreshPages({
+                start: (self.target[:, start - self._absent : stop - self._absent], rows)
+                for start, stop, _, rows in columns if start >= self._absent
+            })  # fmt: skip
+
+    def _hand_over_pages(self, device: Device, start: int, rows: slice) -> None:
+        if pages := self._pages.get(device):
+            pages.hand_over(start, rows)
 
     def load(
         self, device: Device, start: int, stop: int, target: Array, rows: slice = ALL_ROWS
@@ -190,7 +209,9 @@ class ArrayStorage:
 
     def note_touched(self, start: int, rows: slice) -> None:
         """Note the only rows of a tile column that will be stored."""
-        if rows != ALL_ROWS and self.source is not None and self.source is not self.target:
+        if rows == ALL_ROWS or self.source is None or self.source is self.target:
+            return
+        if start < self.source.shape[1]:
             self._touched[start] = rows
 
     def columns(self, start: int, stop: int) -> Array:
@@ -207,12 +228,25 @@ class ArrayStorage:
         """Copy to rows of `target`; once for each column also what was not touched."""
         if start >= self._absent:
             columns = slice(start - self._absent, stop - self._absent)
-            self._hand_over_pages(columns.start, columns.stop)
-            if touched := self._touched.pop(start, None):
+            if (touched := self._touched.pop(start, None)) and not self._fresh:
                 above, below = slice(touched.start), slice(touched.stop, len(self.target))
                 for rest in (above, below):
                     self._copy(self.target[rest, columns], self.columns(start, stop)[rest])
-            self._on(device).download(self.target[rows, columns], source)
+            ready = partial(self._hand_over_pages, device, start, rows)
+            self._download(device, self.target[rows, columns], source, ready)
+
+    def _download(
+        self, device: Device, target: Array, source: Array, ready: Callable[[], None]
+    ) -> None:
+        """Copy from the device; where that takes the host's time, by a thread of its own."""
+        if not self._on(device).by_pieces(target):
+            self._on(device).download(target, source)
+            return
+        if device not in self._departing:
+            arriving = self._arriving.get(device)
+            before = arriving.wait if arriving else lambda: None
+            self._departing[device] = DepartingColumns(device, self.target.nbytes, before)
+        self._departing[device].store(target, source, ready)
 
     def _copy(self, target: Array, source: Array) -> None:
         """Copy where both arrays are; on the host, complete after `flush`."""
@@ -221,26 +255,28 @@ class ArrayStorage:
         else:
             copy_in_place(target, source)
 
-    def _hand_over_pages(self, start: int, stop: int) -> None:
-        if self._pages is not None:
-            self._pages.hand_over(start, stop)
-
     def flush(self, device: Device) -> None:
         """Wait until the columns stored from `device` are in `target`."""
         self._end_loading(device)
+        if departing := self._departing.get(device):
+            departing.flush()
+            del self._departing[device]
         self._on(device).flush()
         for copied in self._beside:
             copied.result()
 
     def _end_loading(self, device: Device) -> None:
-        """End the thread that loads columns, and forget where it copied them to."""
+        """End the threads that load columns and touch pages."""
         if arriving := self._arriving.pop(device, None):
             arriving.stop()
+        if pages := self._pages.pop(device, None):
+            pages.stop()
 
     def abandon(self, device: Device) -> None:
         """End the copies to and from `device`, and those on the host."""
         self._end_loading(device)
+        if departing := self._departing.pop(device, None):
+            departing.abandon()
         self._on(device).abandon()
-        self._hand_over_pages(0, self.target.shape[1])
         for copied in self._beside:
             copied.exception()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from functools import partial
 from typing import Any
 
@@ -28,7 +28,10 @@ from hetero_la.tiles.arrays.transfer import (
 )
 from hetero_la.tiles.kernels.device import Array, Device, Event, Queue
 
-_PIECE = 1 << 22  # bytes of a pinned buffer, which one thread fills
+#: Bytes of a pinned buffer, which one thread fills: by default, and where there is most to copy.
+#: Beside a run Python's lock, which each piece needs some ten times, is what limits the rate.
+_PIECE, _LARGE_PIECE = 1 << 22, 1 << 24
+_PIECES = 128  # into which a matrix is cut at least, so that copies overlap
 _BUFFERS = 20
 _AHEAD = 12  # buffers that are filled before the first of them is copied on
 _TURNED, _TURNED_BYTES = 3, 1 << 24  # buffers on each other GPU
@@ -46,10 +49,13 @@ class Staging:
         Device of the shard; copies run on its copy queue.
     others : sequence of Device, optional
         Devices that turn row-major arrays of theirs, each on its own copy queue.
+    nbytes : int, optional
+        Bytes that are to be copied, as far as known.
     """
 
-    def __init__(self, device: Device, others: Sequence[Device] = ()) -> None:
+    def __init__(self, device: Device, others: Sequence[Device] = (), nbytes: int = 0) -> None:
         self._device = device
+        self._piece = min(max(_PIECE, nbytes // _PIECES), _LARGE_PIECE)
         self._others = {other.index: other for other in others}
         self._turned: dict[int, deque[tuple[Array, Event]]] = {}
         self._pinned: list[np.ndarray] = []
@@ -58,8 +64,7 @@ class Staging:
         self._on_device: dict[int, Array] = {}
         self._kept: list[Array] = []  # sources that are read until `flush`
         self._filling: list[Future[None]] = []
-        self._emptying: list[Future[Future[None]]] = []
-        self._emptier: ThreadPoolExecutor | None = None
+        self._emptying: list[Future[None]] = []
 
     def upload(self, target: Array, source: Array) -> None:
         """Copy `source`, of any memory order and device, to the column-major `target`."""
@@ -89,36 +94,39 @@ class Staging:
         yield from enqueued(0)
 
     def download(self, target: Array, source: Array) -> None:
-        """Copy to a user's column-major `target`; complete after `flush`."""
+        """Copy to a user's column-major `target`; complete after `flush`.
+
+        To pageable memory, `source` must be final: threads wait for its pieces.
+        """
         if target.size == 0:
             return
-        if self._device.index < 0 or is_device_array(target) or is_pinned(target):
-            self._device.copy(target, source, Queue.COPY)
+        if not self.by_pieces(target):
+            self._device.copy(target, source, Queue.STORE)
             return
-        self._emptier = self._emptier or ThreadPoolExecutor(1, "hetero-la-download")
-        for block in _pieces(target.shape, target.itemsize, _PIECE):
+        for block in _pieces(target.shape, target.itemsize, self._piece):
             slot, buffer = self._buffer(target[block].shape, target.dtype)
-            self._device.copy(buffer, source[block], Queue.COPY)
-            arrived = self._device.record(Queue.COPY)
-            emptied = self._emptier.submit(self._empty, arrived, buffer, target[block])
+            self._device.copy(buffer, source[block], Queue.STORE)
+            arrived = self._device.record(Queue.STORE)
+            emptied = copy_threads().submit(self._empty, arrived, buffer, target[block])
             self._emptying.append(emptied)
-            self._leave[slot] = partial(_wait, emptied)
+            self._leave[slot] = emptied.result
+
+    def by_pieces(self, target: Array) -> bool:
+        """Return whether `download` to an array goes through pinned buffers."""
+        return self._device.index >= 0 and not is_device_array(target) and not is_pinned(target)
 
     def flush(self) -> None:
         """Wait until all copies are complete, and all downloads in the user's memory."""
         for emptied in self._emptying:
-            _wait(emptied)
+            emptied.result()
         self._device.synchronize()
         self._forget()
 
     def abandon(self) -> None:
         """Wait until nobody reads or writes the user's memory any more, after an error."""
-        for emptied in self._emptying:
-            if not emptied.cancel() and emptied.exception() is None:
-                emptied.result().exception()
-        for filled in self._filling:
-            if not filled.cancel():
-                filled.exception()
+        for copied in (*self._emptying, *self._filling):
+            if not copied.cancel():
+                copied.exception()
         self._forget()
 
     def _forget(self) -> None:
@@ -126,11 +134,11 @@ class Staging:
         self._filling.clear()
         self._kept.clear()
 
-    def _empty(self, arrived: Event, buffer: np.ndarray, target: np.ndarray) -> Future[None]:
-        """Wait for a download to a pinned buffer, and let a thread copy it to the user's memory."""
+    def _empty(self, arrived: Event, buffer: np.ndarray, target: np.ndarray) -> None:
+        """Wait for a piece in a pinned buffer, and copy it to the user's memory."""
         with on_device_index(self._device.index):
             arrived.synchronize()
-        return copy_threads().submit(np.copyto, target, buffer)
+        np.copyto(target, buffer)
 
     def _uploads(self, target: Array, source: Array) -> Iterator[Callable[[], None]]:
         """Yield functions that enqueue the copies."""
@@ -155,14 +163,14 @@ class Staging:
         if is_device_array(source) or is_pinned(source):
             yield partial(self._device.copy, target, source, Queue.COPY)
             return
-        for block in _pieces(source.shape, source.itemsize, _PIECE):
+        for block in _pieces(source.shape, source.itemsize, self._piece):
             slot, buffer = self._buffer(source[block].shape, source.dtype)
             filled = self._fill(buffer, source[block])
             yield partial(self._send, slot, filled, [(target[block], buffer)])
 
     def _upload_rows(self, target: Array, source: Array) -> Iterator[Callable[[], None]]:
         """Copy a row-major source: rows are copied as they are, and transposed on the device."""
-        for rows, columns in _pieces(source.shape[::-1], source.itemsize, _PIECE):
+        for rows, columns in _pieces(source.shape[::-1], source.itemsize, self._piece):
             piece = source.T[rows, columns]
             slot, filled = -1, None  # one buffer on the device, which its queue fills in turn
             if not is_device_array(source):
@@ -211,7 +219,7 @@ class Staging:
     def _buffer(self, shape: tuple[int, ...], dtype: Any) -> tuple[int, np.ndarray]:
         """Return a free pinned buffer; wait for one if all are in use."""
         if len(self._pinned) < _BUFFERS:
-            self._pinned.append(pinned_empty((_PIECE,), np.uint8))
+            self._pinned.append(pinned_empty((self._piece,), np.uint8))
             self._leave.append(_nothing)
             slot = len(self._pinned) - 1
         else:
@@ -222,16 +230,12 @@ class Staging:
     def _device_buffer(self, slot: int, like: Array) -> Array:
         """Return the buffer on the device that belongs to a slot."""
         if slot not in self._on_device:
-            self._on_device[slot] = self._device.empty((_PIECE,), np.uint8)
+            self._on_device[slot] = self._device.empty((self._piece,), np.uint8)
         return _shaped(self._on_device[slot], like.shape, like.dtype)
 
 
 def _nothing() -> None:
     """Wait for nothing: a new buffer is free."""
-
-
-def _wait(emptied: Future[Future[None]]) -> None:
-    emptied.result().result()
 
 
 def _shaped(memory: Array, shape: tuple[int, ...], dtype: Any) -> Array:
