@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from hetero_la.pictures.graph.collapsed import draw_collapsed
 from hetero_la.pictures.graph.dot import dot
 from hetero_la.pictures.graph.every_task import draw_every_task
 from hetero_la.pictures.graph.page import page
 from hetero_la.pictures.graph.placed import PlacedGraph
+from hetero_la.pictures.runs.recording import Recording
 from hetero_la.pictures.scene import Scene
 from hetero_la.pictures.suffix import drawing_for, write_picture
 
-Drawing = Callable[[PlacedGraph, bool | None], Scene | str]
+#: Makes the runs that pictures play, where they do.
+Runs = Callable[[], Sequence[Recording]]
+Drawing = Callable[[PlacedGraph, bool | None, Runs], Scene | str | bytes]
 
 #: Maximum number of tasks of a graph that is drawn task by task.
 READABLE = 250
 
 
 def draw(
-    placed: PlacedGraph, path: str | os.PathLike[str], *, collapse: bool | None = None
-) -> None:
+    placed: PlacedGraph, path: str | os.PathLike[str], *, collapse: bool | None = None,
+    runs: Runs = tuple,
+) -> None:  # fmt: skip
     """Draw a graph to a file.
 
     Parameters
@@ -34,6 +38,8 @@ def draw(
     collapse : bool, optional
         Whether to draw all tasks of one step, kind and worker as one mark; by default this is
         done for graphs that are too large to be read task by task.
+    runs : callable, optional
+        Returns the runs that a page or an animation plays.
 
     Raises
     ------
@@ -49,7 +55,7 @@ def draw(
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     draw(placed, Path(folder) / "lu.html")
     """
-    write_picture(path, require_suffix(path)(placed, collapse))
+    write_picture(path, require_suffix(path)(placed, collapse, runs))
 
 
 def require_suffix(path: str | os.PathLike[str]) -> Drawing:
@@ -62,17 +68,19 @@ def is_collapsed(placed: PlacedGraph, collapse: bool | None) -> bool:
     return len(placed.graph) > READABLE if collapse is None else collapse
 
 
-def draw_graph(placed: PlacedGraph, collapse: bool | None = None) -> Scene:
+def draw_graph(
+    placed: PlacedGraph, collapse: bool | None = None, runs: Runs = tuple
+) -> Scene:
     """Draw a graph as a scene, collapsed if it is large."""
     return (draw_collapsed if is_collapsed(placed, collapse) else draw_every_task)(placed)
 
 
-def _dot(placed: PlacedGraph, collapse: bool | None) -> str:
+def _dot(placed: PlacedGraph, collapse: bool | None, runs: Runs) -> str:
     return dot(placed, collapsed=is_collapsed(placed, collapse))
 
 
-def _page(placed: PlacedGraph, collapse: bool | None) -> str:
-    return page(placed, draw_graph(placed, collapse))
+def _page(placed: PlacedGraph, collapse: bool | None, runs: Runs) -> str:
+    return page(placed, draw_graph(placed, collapse), runs())
 
 
 _DRAWINGS: dict[str, Drawing] = {
