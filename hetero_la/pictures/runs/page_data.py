@@ -22,7 +22,7 @@ from hetero_la.tiles.kernels.device import Queue
 
 #: Names of a worker's rows: its queues, and the tasks in which its thread worked.
 ROWS = (*(queue.name.lower() for queue in Queue), "tasks")
-_TASKS, _LOADING = "a task of its thread", "loading kernels"
+_TASKS, _LOADING = "task", "loading kernels"
 
 
 def run_description(run: Recording) -> dict[str, Any]:

@@ -69,6 +69,7 @@ class Timeline {
 
   // Draw all but the cursor, if anything has changed, and then the cursor.
   draw(time) {
+    if (!this.scroller.clientWidth || !this.scroller.clientHeight) return;
     if (this.stale) this.drawBase();
     this.stale = false;
     const pen = penOf(this.canvas, this.wide, this.high);
@@ -120,28 +121,44 @@ class Timeline {
     pen.fillRect(0, 0, this.wide, HEAD);
     pen.fillStyle = ink.muted;
     pen.textAlign = "center";
-    for (const tick of this.ticks()) pen.fillText(tick ? seconds(tick) : "0", this.x(tick), 21);
-    this.drawBound(pen, this.run.work, "work / workers", 1);
-    this.drawBound(pen, this.run.path, "critical path", -1);
-    this.drawBound(pen, this.run.seconds, "end", 0);
+    for (const tick of this.ticks()) pen.fillText(tick ? seconds(tick) : "0", Math.min(this.x(tick), this.wide - 24), 21);
+    this.drawBounds(pen);
   }
 
-  // A dashed line from the axis down, which no order of these tasks could have beaten.
-  drawBound(pen, time, name, side) {
+  // Dashed lines from the axis down, at times that no order of these tasks could have beaten.
+  drawBounds(pen) {
+    this.drawLine(pen, this.run.seconds, ink.faint, HEAD, []);
+    const bounds = [
+      { time: this.run.work, text: `work / workers ${seconds(this.run.work)}`, dash: [6, 3] },
+      { time: this.run.path, text: `critical path ${seconds(this.run.path)}`, dash: [2, 2] },
+    ].sort((a, b) => a.time - b.time);
+    let [free, side] = [0, -1]; // the text of the first stands before it, that of the second behind
+    for (const { time, text, dash } of bounds) {
+      if (!this.drawLine(pen, time, ink.ink, 12, dash)) continue;
+      const [x, wide] = [this.x(time), pen.measureText(text).width + 4];
+      let left = side < 0 ? x - wide : x + 4;
+      if (left < free || left + wide > this.wide) left = side < 0 ? x + 4 : x - wide;
+      side = 1;
+      if (left < free) continue;
+      free = left + wide + 6;
+      pen.fillStyle = ink.ink;
+      pen.textAlign = "left";
+      pen.fillText(text, left, 6);
+    }
+  }
+
+  drawLine(pen, time, colour, top, dash) {
     const x = this.x(time);
-    if (x < this.left || x > this.wide) return;
-    pen.strokeStyle = side ? ink.ink : ink.faint;
+    if (x < this.left || x > this.wide) return false;
+    pen.strokeStyle = colour;
     pen.lineWidth = 1;
-    pen.setLineDash(side > 0 ? [6, 3] : side < 0 ? [2, 2] : []);
+    pen.setLineDash(dash);
     pen.beginPath();
-    pen.moveTo(x, side ? 12 : HEAD);
+    pen.moveTo(x, top);
     pen.lineTo(x, this.high);
     pen.stroke();
     pen.setLineDash([]);
-    if (!side) return;
-    pen.fillStyle = ink.ink;
-    pen.textAlign = x > this.wide / 2 ? "right" : "left";
-    pen.fillText(`${name} ${seconds(time)}`, x + (x > this.wide / 2 ? -4 : 4), 6);
+    return true;
   }
 
   drawRow(pen, row) {
@@ -225,6 +242,13 @@ class Timeline {
       pen.textAlign = "left";
       pen.fillStyle = ink.ink;
       pen.fillText(track.name, 4, track.y + 8, this.left - 8);
+      Object.entries(track.marks).forEach(([name, colour], at) => {
+        const y = track.y + 23 + 14 * at;
+        pen.fillStyle = colour;
+        pen.fillRect(4, y - 4, 8, 8);
+        pen.fillStyle = ink.muted;
+        pen.fillText(name, 16, y, this.left - 20);
+      });
     }
   }
 

@@ -1,13 +1,15 @@
 // What a timeline shows under its rows: steps, ready tasks, memory, links.
 
-const TRACKS = [
-  { name: "steps", high: 84, draw: drawSteps, value: stepsText },
-  { name: "tasks", high: 48, draw: drawTasks, value: tasksText },
-  { name: "memory", high: 48, draw: drawMemory, value: memoryText },
-  { name: "links", high: 48, draw: drawLinks, value: linksText },
-];
 const READY = "#E69F00";
-const RUNNING = "#0072B2";
+const WORKING = "#0072B2";
+const BETWEEN = "#CC79A7";
+const HOST = "#009E73";
+const TRACKS = [
+  { name: "steps", high: 84, draw: drawSteps, value: stepsText, marks: {} },
+  { name: "tasks", high: 52, draw: drawTasks, value: tasksText, marks: { ready: READY, "at work": WORKING } },
+  { name: "memory", high: 48, draw: drawMemory, value: memoryText, marks: {} },
+  { name: "links", high: 52, draw: drawLinks, value: linksText, marks: { workers: BETWEEN, host: HOST } },
+];
 
 // A step function as a filled shape; `box` maps times and values, from 0 to `most`, to pixels.
 function fillStep(pen, box, times, values, most, colour, alpha) {
@@ -57,7 +59,7 @@ function stepsText(run, time) {
 function drawTasks(pen, box, run) {
   const most = Math.max(mostOf(run.ready), mostOf(run.running), 1);
   fillStep(pen, box, run.readyTimes, run.ready, most, READY, 0.55);
-  fillStep(pen, box, run.runningTimes, run.running, most, RUNNING, 0.55);
+  fillStep(pen, box, run.runningTimes, run.running, most, WORKING, 0.55);
 }
 
 function tasksText(run, time) {
@@ -74,7 +76,7 @@ function drawMemory(pen, box, run) {
   const most = mostOf(run.peak);
   run.workers.forEach((_, worker) => {
     const [times, values] = memoryOf(run, worker);
-    fillStep(pen, box, times, values, most, graph.workers[worker]?.colour ?? RUNNING, 0.8 / run.workers.length);
+    fillStep(pen, box, times, values, most, graph.workers[worker]?.colour ?? WORKING, 0.8 / run.workers.length);
   });
 }
 
@@ -91,8 +93,8 @@ function linkTimes(run) {
 function drawLinks(pen, box, run) {
   run.linkTimes ??= linkTimes(run);
   const most = Math.max(mostOf(run.between), mostOf(run.host));
-  fillStep(pen, box, run.linkTimes, run.between, most, "#CC79A7", 0.8);
-  fillStep(pen, box, run.linkTimes, run.host, most, "#009E73", 0.5);
+  fillStep(pen, box, run.linkTimes, run.between, most, BETWEEN, 0.8);
+  fillStep(pen, box, run.linkTimes, run.host, most, HOST, 0.5);
 }
 
 function linksText(run, time) {
