@@ -4,13 +4,17 @@
 let picture = null;
 let player = null;
 let sheet = null;
+const HEADING = 56; // height of the heading of a picture, which the page has of its own
 
 // The picture of the whole graph, which can be made larger and smaller.
 class Sheet {
   constructor() {
     this.section = document.getElementById("whole");
     this.svg = this.section.querySelector("svg");
-    this.natural = ["width", "height"].map((name) => Number(this.svg.getAttribute(name)));
+    const [wide, high] = ["width", "height"].map((name) => Number(this.svg.getAttribute(name)));
+    this.natural = [wide, high - HEADING];
+    this.svg.setAttribute("height", high - HEADING);
+    this.svg.setAttribute("viewBox", `0 ${HEADING} ${wide} ${high - HEADING}`);
     this.zoom = 0; // 0: as large as the window allows
     const on = (name, act) => { this.section.querySelector(`.${name}`).onclick = act; };
     on("fit", () => this.set(0));
@@ -70,7 +74,8 @@ function show() {
 function showStep(step, task) {
   document.getElementById("previous").disabled = step === 0;
   document.getElementById("next").disabled = step === graph.steps - 1;
-  picture = new StepPicture(step, document.querySelector(".halves .scroll").clientWidth);
+  const room = document.querySelector("main").clientHeight;
+  picture = new StepPicture(step, document.querySelector(".halves .scroll").clientWidth, room - 80);
   picture.draw(task);
   drawTiles(task);
   showFacts(task);

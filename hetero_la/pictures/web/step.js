@@ -1,17 +1,16 @@
 // One step: kernels from above, columns from the left.  Tasks of one kernel on one
-// column stand one above the other, by the first rows that they write.
+// column stand one above the other, by the first rows that they write.  Heights are times.
 class StepPicture {
-  constructor(step, available) {
+  constructor(step, available, room) {
     this.tasks = Array.from(tasksOfStep(step));
     this.bands = this.makeBands();
     const columns = this.bands.flatMap((band) => band.tasks.map((place) => place.column));
     this.first = columns.reduce((a, b) => Math.min(a, b), Infinity);
     const count = columns.reduce((a, b) => Math.max(a, b), 0) - this.first + 1;
-    const rows = this.bands.reduce((sum, band) => sum + band.rows.size, 0);
     this.left = 84;
-    this.cell = Math.min(Math.max((available - this.left - 8) / count, 2), 58);
-    this.high = Math.min(Math.max(560 / rows, 2.5), 24);
+    this.cell = Math.min(Math.max((available - this.left - 8) / count, 2), 140);
     this.count = count;
+    this.measureBands(Math.max(room - 60, 240));
     this.placeBands();
   }
 
@@ -39,6 +38,19 @@ class StepPicture {
     return [...bands.values()];
   }
 
+  // Rows as high as their longest task takes, on one scale, which fills the window.
+  measureBands(room) {
+    for (const band of this.bands) {
+      band.longest = band.tasks.reduce((most, { task }) => Math.max(most, tasks.weight[task]), 1e-30);
+    }
+    const total = this.bands.reduce((sum, band) => sum + band.rows.size * band.longest, 1e-30);
+    const longest = this.bands.reduce((most, band) => Math.max(most, band.longest), 1e-30);
+    this.scale = Math.min((room - 24 * this.bands.length) / total, 320 / longest);
+    for (const band of this.bands) {
+      band.high = Math.max(band.longest * this.scale, band.rows.size > 8 ? 2.5 : 14);
+    }
+  }
+
   placeBands() {
     this.boxes = [];
     let y = 40;
@@ -46,9 +58,11 @@ class StepPicture {
       band.y = y;
       for (const { task, column, row } of band.tasks) {
         const x = this.left + (column - this.first) * this.cell;
-        this.boxes.push({ task, x, y: y + band.rows.get(row) * this.high });
+        const high = Math.max(tasks.weight[task] * this.scale, 2);
+        const floor = y + (band.rows.get(row) + 1) * band.high;
+        this.boxes.push({ task, x, y: floor - high, high, top: floor - band.high, floor });
       }
-      y += Math.max(band.rows.size * this.high, 14) + 8;
+      y += Math.max(band.rows.size * band.high, 14) + 8;
     }
     this.width = this.left + this.count * this.cell + 8;
     this.height = y + 8;
@@ -60,19 +74,17 @@ class StepPicture {
     this.drawLabels(pen);
     this.drawOwners(pen);
     const gap = this.cell > 6 ? 2 : 0.5;
-    const [wide, high] = [this.cell - gap, this.high - Math.min(gap, 1)];
-    for (const { task, x, y } of this.boxes) {
+    const wide = this.cell - gap;
+    for (const { task, x, y, high } of this.boxes) {
       const kind = graph.kinds[tasks.kind[task]];
       pen.fillStyle = kind.colour;
-      pen.fillRect(x, y, wide, high);
-      if (this.cell >= 12 && this.high >= 12) this.drawWorker(pen, task, x, y, high);
-      if (this.cell >= 52 && this.high >= 12) {
-        pen.fillStyle = kind.ink;
-        pen.textAlign = "center";
-        pen.fillText(kind.name, x + 12 + (wide - 12) / 2, y + high / 2, wide - 14);
-      }
+      pen.fillRect(x, y, wide, high - Math.min(gap, 1) / 2);
+      if (this.cell < 44 || high < 14) continue;
+      pen.fillStyle = kind.ink;
+      pen.textAlign = "center";
+      pen.fillText(seconds(tasks.weight[task]), x + wide / 2, y + high / 2, wide - 4);
     }
-    for (const { task, x, y } of this.boxes) {
+    for (const { task, x, y, high } of this.boxes) {
       if (task !== chosen && !near.has(task)) continue;
       pen.setLineDash(task === chosen ? [] : [3, 2]);
       pen.lineWidth = task === chosen ? 3 : 2;
@@ -102,20 +114,11 @@ class StepPicture {
     pen.strokeRect(this.left, 21, this.count * this.cell, 12);
   }
 
-  drawWorker(pen, task, x, y, high) {
-    const worker = graph.workers[tasks.worker[task]];
-    pen.fillStyle = worker.grey;
-    pen.fillRect(x, y, 12, high);
-    pen.fillStyle = worker.ink;
-    pen.textAlign = "center";
-    pen.fillText(String(tasks.worker[task]), x + 6, y + high / 2, 10);
-  }
-
   drawLabels(pen) {
     pen.fillStyle = ink.ink;
     pen.textAlign = "right";
     for (const band of this.bands) {
-      pen.fillText(graph.kinds[band.kind].name, this.left - 8, band.y + this.high / 2);
+      pen.fillText(graph.kinds[band.kind].name, this.left - 8, band.y + band.rows.size * band.high - 6);
     }
     pen.fillStyle = ink.muted;
     pen.fillText("column", this.left - 8, 12);
@@ -129,7 +132,7 @@ class StepPicture {
 
   at(x, y) {
     const found = this.boxes.find((box) =>
-      x >= box.x && x < box.x + this.cell && y >= box.y && y < box.y + this.high);
+      x >= box.x && x < box.x + this.cell && y >= box.top && y < box.floor);
     return found === undefined ? null : found.task;
   }
 }
