@@ -166,7 +166,7 @@ def test_every_task_has_its_call(routine: str, panel: str) -> None:
     plan = hetero_la.plan(
         routine, (200, 200), nb=20, nrhs=nrhs, workers=[*GPUS[:3], CPU], panel=panel
     )
-    calls = TracedRun(plan, 0.0, 1.0, []).calls()
+    calls = TracedRun(plan, 0.0, 1.0, []).recording.calls
     done: dict[tuple[int, int], float] = {}
     for task, (worker, place) in zip(plan.graph.tasks, calls, strict=True):
         instruction = plan.programs[worker].instructions[place]

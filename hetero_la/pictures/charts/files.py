@@ -11,6 +11,7 @@ from hetero_la.pictures.charts.chrome import chrome_events
 from hetero_la.pictures.charts.gantt import draw_runs
 from hetero_la.pictures.graph.files import draw_graph
 from hetero_la.pictures.graph.page import page
+from hetero_la.pictures.runs.animation import animation
 from hetero_la.pictures.scene import Scene
 from hetero_la.pictures.suffix import drawing_for, write_picture
 
@@ -40,6 +41,10 @@ def _page(runs: Sequence[TracedRun]) -> str:
     return page(placed, draw_graph(placed), [longest.recording, *predicted, *others])
 
 
+def _animation(runs: Sequence[TracedRun]) -> bytes:
+    return animation(max(runs, key=lambda run: run.seconds).recording)
+
+
 _DRAWINGS: dict[str, Drawing] = {
-    ".json": _json, ".svg": draw_runs, ".png": draw_runs, ".html": _page,
+    ".json": _json, ".svg": draw_runs, ".png": draw_runs, ".html": _page, ".gif": _animation,
 }  # fmt: skip

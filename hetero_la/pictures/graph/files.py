@@ -10,6 +10,7 @@ from hetero_la.pictures.graph.dot import dot
 from hetero_la.pictures.graph.every_task import draw_every_task
 from hetero_la.pictures.graph.page import page
 from hetero_la.pictures.graph.placed import PlacedGraph
+from hetero_la.pictures.runs.animation import animation
 from hetero_la.pictures.runs.recording import Recording
 from hetero_la.pictures.scene import Scene
 from hetero_la.pictures.suffix import drawing_for, write_picture
@@ -34,7 +35,8 @@ def draw(
         The graph.
     path : path
         File to write, in the format of its suffix: ``.svg``, ``.png`` (with the extra `viz`),
-        ``.dot`` or ``.html``, a page that zooms and needs no network.
+        ``.dot``, ``.html``, a page that plays the run, zooms and needs no network, or ``.gif``
+        (with the extra `viz`), an animation of the run.
     collapse : bool, optional
         Whether to draw all tasks of one step, kind and worker as one mark; by default this is
         done for graphs that are too large to be read task by task.
@@ -68,9 +70,7 @@ def is_collapsed(placed: PlacedGraph, collapse: bool | None) -> bool:
     return len(placed.graph) > READABLE if collapse is None else collapse
 
 
-def draw_graph(
-    placed: PlacedGraph, collapse: bool | None = None, runs: Runs = tuple
-) -> Scene:
+def draw_graph(placed: PlacedGraph, collapse: bool | None = None, runs: Runs = tuple) -> Scene:
     """Draw a graph as a scene, collapsed if it is large."""
     return (draw_collapsed if is_collapsed(placed, collapse) else draw_every_task)(placed)
 
@@ -83,6 +83,17 @@ def _page(placed: PlacedGraph, collapse: bool | None, runs: Runs) -> str:
     return page(placed, draw_graph(placed, collapse), runs())
 
 
+def _animation(placed: PlacedGraph, collapse: bool | None, runs: Runs) -> bytes:
+    played = runs()
+    if not played:
+        raise ValueError(
+            "an animation shows the run of a plan: there is none without tasks, of a graph alone, "
+            "or of a graph tile by tile"
+        )
+    return animation(played[0])
+
+
 _DRAWINGS: dict[str, Drawing] = {
     ".svg": draw_graph, ".png": draw_graph, ".dot": _dot, ".html": _page,
+    ".gif": _animation,
 }  # fmt: skip

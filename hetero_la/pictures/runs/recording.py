@@ -142,7 +142,6 @@ class Recording:
         return [r for r in (*of.updates, *of.writes) if r.name not in self.graph.values]
 
 
-
 def predicted_traces(run: Simulation) -> list[WorkerTrace]:
     """Return the times that a simulation predicts, as if they had been recorded."""
     begun = min((float(times.min()) for times in run.start if len(times)), default=0.0)

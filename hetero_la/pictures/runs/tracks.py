@@ -90,7 +90,9 @@ def ready_tasks(run: Recording) -> StepFunction:
     ready = np.array([
         max((stops[before] for before in task.after), default=0.0) for task in run.graph.tasks
     ])  # fmt: skip
-    return _sum_of_changes(np.column_stack([np.minimum(ready, starts), starts]), np.ones(len(ready)))
+    return _sum_of_changes(
+        np.column_stack([np.minimum(ready, starts), starts]), np.ones(len(ready))
+    )
 
 
 def running_tasks(run: Recording) -> StepFunction:
