@@ -253,7 +253,7 @@ def test_a_measured_run_has_its_prediction_behind_it(
 
 @in_chromium
 def test_tiles_show_what_is_done_to_them_at_any_time(page: Page, tmp_path: Path) -> None:
-    plan = hetero_la.plan("cholesky", (1150, 1150), nb=50, workers=GPUS[:2])
+    plan = hetero_la.plan("cholesky", (1400, 1400), nb=20, workers=GPUS[:2])
     plan.draw(tmp_path / "a.html")
     page.open(tmp_path / "a.html")
     run = plan.predicted_recording()
@@ -266,10 +266,10 @@ def test_tiles_show_what_is_done_to_them_at_any_time(page: Page, tmp_path: Path)
         assert np.array_equal(np.reshape(shown, states.shape[::-1]).T, states)
     # At the end all tiles on and under the diagonal are finished, the others untouched.
     page.value("player.seek(player.run.seconds); player.map.paint(1e9, 1e-9)")
-    words = np.reshape(page.value("Array.from(player.map.words)"), (23, 23))
+    words = np.reshape(page.value("Array.from(player.map.words)"), states.shape)
     finished, empty = page.value("[player.map.finished, player.map.empty]")
-    assert (words[np.tril_indices(23)] == finished).all()
-    assert (words[np.triu_indices(23, 1)] == empty).all()
+    assert (words[np.tril_indices(len(words))] == finished).all()
+    assert (words[np.triu_indices(len(words), 1)] == empty).all()
     assert page.errors == []
 
 

@@ -1,4 +1,4 @@
-"""What pictures say of a run: its bounds, tasks, memory and transfers are those of the simulation."""
+"""What pictures say of a run: bounds, tasks, memory and transfers are the simulation's."""
 
 from __future__ import annotations
 

@@ -36,8 +36,8 @@ def animation(run: Recording) -> bytes:
     b'GIF89a'
     """
     base, states = _background(run), TileStates(run)
-    times = np.linspace(0.0, run.seconds, _FRAMES)
-    frames = [_frame(base, run, states, float(time)) for time in times]
+    times = [*np.linspace(0.0, run.seconds, _FRAMES - 1).tolist(), np.inf]  # when all is finished
+    frames = [_frame(base, run, states, time) for time in times]
     return gif(frames, [_EACH] * (_FRAMES - 1) + [_LAST])
 
 
@@ -107,6 +107,7 @@ def _frame(base: Any, run: Recording, states: TileStates, time: float) -> np.nda
         image.paste(pillow().fromarray(colours[rows][:, columns]), (left, top))
     pen = _pen(image)
     pen.rectangle((left - 1, top - 1, left + len(columns), top + len(rows)), None, MUTED)
+    time = min(time, run.seconds)
     x = _x(run, time)
     pen.line((x, _TIMES[1] - 6, x, _TIMES[3]), _CURSOR, 2)
     said = f"{in_seconds(time)} of {in_seconds(run.seconds)}" if time else "0"

@@ -107,18 +107,18 @@ def memory(run: Recording, worker: int) -> StepFunction:
     """
     program, spans = run.programs[worker], run.spans[worker]
     own = set(program.columns)
-    last: dict[tuple[str, int], int] = {}
-    for at, i in enumerate(program.instructions):
-        if isinstance(i, CallKernel):
-            last |= {region[:2]: at for region in i.regions}
-    held, sizes = [], []
+    holder: dict[tuple[str, int], int] = {}  # place of the receive that brought a panel last
+    read: dict[int, int] = {}  # place of the last call that reads what a receive brought
+    sizes: dict[int, int] = {}
     for at, i in enumerate(program.instructions):
         if isinstance(i, ReceiveMessage):
             parts = _buffered(run.messages[i.message], own)
-            read = max((last.get(part.region[:2], at) for part in parts), default=at)
-            held.append((spans[at, 0], max(spans[read, 1], spans[at, 1])))
-            sizes.append(_bytes(parts, run.dtype))
-    used = _sum_of_changes(np.array(held).reshape(-1, 2), np.array(sizes, np.float64))
+            holder |= {part.region[:2]: at for part in parts}
+            read[at], sizes[at] = at, _bytes(parts, run.dtype)
+        elif isinstance(i, CallKernel):
+            read |= {holder[r[:2]]: at for r in i.regions if r[:2] in holder}
+    held = [(spans[at, 0], max(spans[last, 1], spans[at, 1])) for at, last in read.items()]
+    used = _sum_of_changes(np.array(held).reshape(-1, 2), np.array([*sizes.values()], np.float64))
     return StepFunction(used.times, used.values + run.fixed_bytes[worker])
 
 

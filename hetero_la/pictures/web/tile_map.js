@@ -62,6 +62,7 @@ class TileMap {
 
   paint(time, glow) {
     this.seek(time);
+    if (time >= this.run.seconds) time = Infinity; // all is finished
     this.shades();
     const kinds = this.byWorker ? tasks.worker : tasks.kind;
     for (let at = 0; at < this.state.length; at += 1) {
