@@ -103,7 +103,8 @@ class Trace(RunRecorder):
 def _problem(plan: Plan) -> str:
     layout = plan.layout
     size = f"{layout.m} x {layout.n} + {layout.nrhs}"
-    return f"{title_of(plan.routine)} of {size} in {plan.dtype.name} on {counted(len(plan.workers), 'worker')}"
+    workers = counted(len(plan.workers), "worker")
+    return f"{title_of(plan.routine)} of {size} in {plan.dtype.name} on {workers}"
 
 
 @contextlib.contextmanager

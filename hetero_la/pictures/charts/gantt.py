@@ -11,6 +11,7 @@ import numpy as np
 
 from hetero_la.execution.timeline import TracedRun
 from hetero_la.pictures.charts.chrome import ROWS, TASKS, messages
+from hetero_la.pictures.charts.tracks_chart import TracksChart, draw_bounds
 from hetero_la.pictures.graph.collapsed import ticks
 from hetero_la.pictures.legend import Legend, heading, worker_mark
 from hetero_la.pictures.palette import (
@@ -84,25 +85,25 @@ def _dominant(boxes: list[_Box], width: float) -> list[_Box]:
 
 
 def draw_runs(runs: Sequence[TracedRun]) -> Scene:
-    """Draw the charts of some runs, one below the other."""
-    return _charts(runs, _FINEST)
+    """Draw the charts of some runs, one below the other, with their bounds and tracks."""
+    return _charts(runs, _FINEST, tracks=True)
 
 
 def draw_small(runs: Sequence[TracedRun]) -> Scene:
-    """Draw the charts of some runs as `draw_runs` does, but with few boxes, for a notebook.
+    """Draw the charts of some runs for a notebook, with few boxes and no tracks.
 
     A picture of 100,000 calls would be as large as all else in the notebook.
     """
     workers = sum(len(run.workers) for run in runs)
-    return _charts(runs, _FINEST_OF_NOTEBOOK * max(workers / _FINE_WORKERS, 1.0))
+    return _charts(runs, _FINEST_OF_NOTEBOOK * max(workers / _FINE_WORKERS, 1.0), tracks=False)
 
 
-def _charts(runs: Sequence[TracedRun], finest: float) -> Scene:
+def _charts(runs: Sequence[TracedRun], finest: float, *, tracks: bool) -> Scene:
     scene, charts, y = Scene(), [], 0.0
     scene.title = ", ".join(run.plan.heading for run in runs)
     longest = max(run.seconds for run in runs)
     for run in runs:
-        charts.append(_Chart(scene, run, y, run.seconds / longest, finest))
+        charts.append(_Chart(scene, run, y, run.seconds / longest, finest, tracks=tracks))
         y = charts[-1].bottom + 24
     _legend(scene, runs, y, arrows=any(chart.arrows for chart in charts))
     scene.fit()
@@ -128,8 +129,9 @@ class _Chart:
     """Chart of one run."""
 
     def __init__(
-        self, scene: Scene, run: TracedRun, top: float, share: float, finest: float
-    ) -> None:
+        self, scene: Scene, run: TracedRun, top: float, share: float, finest: float,
+        *, tracks: bool,
+    ) -> None:  # fmt: skip
         self.scene, self.run, self.finest = scene, run, finest
         self.scale = share * _WIDTH / max(run.seconds, 1e-9)
         self.row: dict[tuple[int, int], float] = {}
@@ -138,7 +140,12 @@ class _Chart:
         self.top, y = at, at + 6
         for worker in range(len(run.workers)):
             y = self._worker(worker, y)
+        if tracks:
+            y = TracksChart(scene, run.recording, _LEFT, self.scale, y).bottom + 4
         self.bottom = self._axis(y)
+        if tracks:
+            draw_bounds(scene, run.recording, _LEFT, self.scale, self.top, self.bottom)
+            self.bottom += 28
         arrows = list(self._arrows())
         self.arrows = arrows if len(arrows) <= _MOST_ARROWS else []
         scene.add(*self.arrows)
