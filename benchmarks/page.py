@@ -43,7 +43,8 @@ def frames(page: Page, move: str) -> tuple[float, float]:
             n += 1;
             if (n < {_FRAMES}) {{ requestAnimationFrame(frame); return; }}
             const between = times.slice(10).map((t, at) => t - times[at + 9]);
-            done([1e3 / (between.reduce((a, b) => a + b, 0) / between.length), Math.max(...between)]);
+            const mean = between.reduce((a, b) => a + b, 0) / between.length;
+            done([1e3 / mean, Math.max(...between)]);
         }};
         requestAnimationFrame(frame); }})"""))  # fmt: skip
 

@@ -6,13 +6,14 @@
 Draws the tasks of an LU factorization on two workers: a small graph task by task, a large
 one collapsed, and as a page that plays the predicted run, and zooms in from the whole into the
 tiles of one task.  Then it runs the factorization, and draws who did what when, as a chart, a
-page and an animation (which need Matplotlib).  Open the .html files in a browser, and the .json
+page and an animation (if there is Matplotlib).  Open the .html files in a browser, and the .json
 in https://ui.perfetto.dev.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import tempfile
 from pathlib import Path
 
@@ -48,7 +49,8 @@ def draw_run(client: Client, n: int, nb: int, folder: Path) -> None:
     hetero_la.lu_factor(a, nb=nb, client=client)  # the first run loads libraries
     with hetero_la.trace() as trace:
         hetero_la.lu_factor(a, nb=nb, client=client)
-    for suffix in ("svg", "html", "json", "gif"):
+    animated = ["gif"] if importlib.util.find_spec("matplotlib") else []
+    for suffix in ("svg", "html", "json", *animated):
         trace.write(folder / f"timeline.{suffix}")
 
     (run,) = trace.runs
