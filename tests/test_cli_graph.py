@@ -35,6 +35,9 @@ def test_a_graph_is_drawn_and_its_plan_shown(
         (drawn,) = set(re.findall(r">(\d+ tasks?); critical path", Path(path).read_text()))
         assert f"graph, {drawn}; critical path" in err
         assert drawn in out
+        if path.endswith(".svg"):  # small enough for a box of each task
+            boxes = Path(path).read_text().count('data-link="task=')
+            assert drawn.startswith(f"{boxes} task")
 
 
 @pytest.mark.parametrize(

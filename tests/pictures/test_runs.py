@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 import hetero_la
+from hetero_la.execution.timeline import predicted_run
+from hetero_la.pictures.charts.gantt import draw_runs
 from hetero_la.pictures.runs.recording import Recording
 from hetero_la.pictures.runs.tile_states import DONE, EMPTY, TileStates
 from hetero_la.pictures.runs.tracks import (
@@ -19,7 +21,9 @@ from hetero_la.pictures.runs.tracks import (
     running_tasks,
     step_spans,
 )
+from hetero_la.pictures.scene import Rect, Text
 from hetero_la.scheduler.program.instructions import CallKernel
+from hetero_la.tiles.arrays.counted import in_bytes, in_seconds
 from tests.pictures.drawn import CPU, GPUS
 from tests.support import covering
 
@@ -131,6 +135,26 @@ def test_the_parts_of_a_measured_run_are_within_its_bounds() -> None:
     computing = np.mean([parts["computing"] for parts in run.parts()])
     assert work == pytest.approx(computing, rel=1e-6)
     assert 0 < max(work, path) <= run.seconds
+
+
+def test_a_chart_shows_bounds_and_tracks_within_itself() -> None:
+    plan, run = predicted("qr")
+    scene = draw_runs([predicted_run(plan, plan.simulate())])
+    said = {shape.text for shape in scene.shapes if isinstance(shape, Text)}
+    work, path = bounds(run)
+    assert {"steps", "tasks", "memory", "links", "ready", "at work"} <= said
+    assert f"work / workers {in_seconds(work)}" in said
+    assert f"critical path {in_seconds(path)}" in said
+    assert in_bytes(max(run.peak_bytes)) in said
+    steps = [s for s in scene.shapes if isinstance(s, Rect) and s.tip.startswith("step ")]
+    assert len(steps) == len(step_spans(run))
+    scale = steps[0].width / np.diff(step_spans(run))[0, 0]
+    for bar, (begin, end) in zip(steps, step_spans(run), strict=True):
+        assert bar.x == pytest.approx(118 + begin * scale)
+        assert bar.width == pytest.approx(max((end - begin) * scale, 0.5))
+    for shape in scene.shapes:
+        assert shape.corner[0] <= scene.width
+        assert shape.corner[1] <= scene.height
 
 
 @pytest.mark.parametrize("routine", ["lu", "cholesky", "solve"])

@@ -72,7 +72,7 @@ def group_flows(placed: PlacedGraph, steps_together: int = 1) -> list[tuple[Key,
     >>> import hetero_la
     >>> placed = hetero_la.plan("cholesky", (20, 20), nb=10).graph.placed()
     >>> [(first[:2], second[:2]) for first, second in group_flows(placed)][:2]
-    [((0, 'potrf'), (0, 'trtri_n')), ((0, 'trtri_n'), (0, 'trmm_rc'))]
+    [((0, 'potrf'), (0, 'trtri_n')), ((0, 'potrf'), (0, 'trmm_rc'))]
     """
     tasks = placed.graph.tasks
     keys = [

@@ -4,6 +4,7 @@
 let picture = null;
 let player = null;
 let sheet = null;
+let shownHash = null; // a task is shown once, and not again when the window changes
 const HEADING = 56; // height of the heading of a picture, which the page has of its own
 
 // The picture of the whole graph, which can be made larger and smaller.
@@ -65,10 +66,14 @@ function show() {
   showCrumbs(view, step, task);
   if (view === "step") showStep(step, task);
   if (view === "whole") sheet.set(sheet.zoom);
-  if (view !== "run") return;
+  if (view === "run") showRun(task);
+  shownHash = location.hash;
+}
+
+function showRun(task) {
   player.showParts();
   player.resize();
-  if (task !== null) player.showTask(task);
+  if (task !== null && location.hash !== shownHash) player.showTask(task);
 }
 
 function showStep(step, task) {

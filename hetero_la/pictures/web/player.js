@@ -11,7 +11,6 @@ class Player {
     this.speed = 1;
     this.withGhost = true;
     this.maps = new Map();
-    this.frames = []; // times of the last frames that were drawn
     this.choose(0);
     this.listen();
   }
@@ -57,7 +56,7 @@ class Player {
     this.at("which").onchange = () => this.choose(Number(this.at("which").value));
     for (const speed of SPEEDS) this.at("speed").append(new Option(`${speed}×`, speed, speed === 1, speed === 1));
     runs.forEach((run, at) => this.at("which").append(
-      new Option(`${run.predicted ? "predicted" : "measured"}: ${run.title}`, at)));
+      new Option(`${run.predicted ? "predicted" : "measured"}, ${seconds(run.seconds)}: ${run.title.split(",")[0]}`, at)));
     this.at("which").hidden = runs.length < 2;
     this.listenToTimeline();
     const map = this.at("map");
@@ -217,8 +216,6 @@ class Player {
       if (this.time >= this.run.seconds) [this.time, this.playing] = [this.run.seconds, false];
     }
     this.draw();
-    this.frames.push(now);
-    if (this.frames.length > 240) this.frames.shift();
     if (this.playing) this.redraw();
   }
 

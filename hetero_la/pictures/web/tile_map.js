@@ -95,7 +95,7 @@ class TileMap {
     pen.save();
     drawGrid(pen, (c) => this.x(c), (r) => this.y(r));
     pen.restore();
-    this.drawOwners(pen, time);
+    this.drawOwners(pen);
     this.drawWorkers(pen, time);
   }
 
