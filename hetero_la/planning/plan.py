@@ -148,7 +148,8 @@ class Plan(Decisions):
     ) -> None:
         """Draw the graph with its workers and its critical path, as ``plan.graph.draw`` does.
 
-        A page (``.html``) also plays the run that the plan predicts.
+        A page (``.html``) also plays the run that the plan predicts, and ``.gif`` is its animation:
+        of columns of tiles, as in a run.
 
         Parameters
         ----------

@@ -11,11 +11,11 @@ from typing import Any
 
 from hetero_la.algorithms.routines import title_of
 from hetero_la.execution.timeline import TracedRun
+from hetero_la.pictures.runs.page_data import ROWS
 from hetero_la.scheduler.program.instructions import ReceiveMessage, SendMessage
 from hetero_la.tiles.kernels.device import Queue
 
 TASKS = len(Queue)  #: the thread that shows Dask's tasks
-ROWS = (*(queue.name.lower() for queue in Queue), "tasks")
 
 
 def chrome_events(runs: Sequence[TracedRun]) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hetero_la.execution.timeline import TracedRun
-from hetero_la.pictures.charts.chrome import ROWS, TASKS, messages
+from hetero_la.pictures.charts.chrome import TASKS, messages
 from hetero_la.pictures.charts.tracks_chart import TracksChart, draw_bounds
 from hetero_la.pictures.graph.collapsed import ticks
 from hetero_la.pictures.legend import Legend, heading, worker_mark
@@ -25,6 +25,7 @@ from hetero_la.pictures.palette import (
     family,
     text_on,
 )
+from hetero_la.pictures.runs.page_data import ROWS
 from hetero_la.pictures.scene import Line, Rect, Scene, Text
 from hetero_la.scheduler.program.instructions import CallKernel
 from hetero_la.scheduler.run.trace import PARTS

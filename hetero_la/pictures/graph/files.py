@@ -46,7 +46,8 @@ def draw(
     Raises
     ------
     ValueError
-        For another suffix, and for ``.png`` where Matplotlib is missing.
+        For another suffix, for ``.png`` and ``.gif`` where Matplotlib is missing, and for ``.gif``
+        without runs.
 
     Examples
     --------
@@ -70,9 +71,13 @@ def is_collapsed(placed: PlacedGraph, collapse: bool | None) -> bool:
     return len(placed.graph) > READABLE if collapse is None else collapse
 
 
-def draw_graph(placed: PlacedGraph, collapse: bool | None = None, runs: Runs = tuple) -> Scene:
+def draw_graph(placed: PlacedGraph, collapse: bool | None = None) -> Scene:
     """Draw a graph as a scene, collapsed if it is large."""
     return (draw_collapsed if is_collapsed(placed, collapse) else draw_every_task)(placed)
+
+
+def _scene(placed: PlacedGraph, collapse: bool | None, runs: Runs) -> Scene:
+    return draw_graph(placed, collapse)
 
 
 def _dot(placed: PlacedGraph, collapse: bool | None, runs: Runs) -> str:
@@ -94,6 +99,6 @@ def _animation(placed: PlacedGraph, collapse: bool | None, runs: Runs) -> bytes:
 
 
 _DRAWINGS: dict[str, Drawing] = {
-    ".svg": draw_graph, ".png": draw_graph, ".dot": _dot, ".html": _page,
+    ".svg": _scene, ".png": _scene, ".dot": _dot, ".html": _page,
     ".gif": _animation,
 }  # fmt: skip

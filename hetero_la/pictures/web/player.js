@@ -79,7 +79,7 @@ class Player {
     scroller.addEventListener("pointermove", (event) => {
       if (held && event.buttons) {
         held.moved += Math.abs(event.movementX);
-        if (held.moved > 4 && event.pointerType === "mouse") this.timeline.pan(-event.movementX);
+        if (held.moved > 4) this.timeline.pan(-event.movementX);
         this.redraw();
       } else this.tipOfBox(event);
     });

@@ -76,7 +76,7 @@ function drawMemory(pen, box, run) {
   const most = mostOf(run.peak);
   run.workers.forEach((_, worker) => {
     const [times, values] = memoryOf(run, worker);
-    fillStep(pen, box, times, values, most, graph.workers[worker]?.colour ?? WORKING, 0.8 / run.workers.length);
+    fillStep(pen, box, times, values, most, graph.workers[worker]?.colour ?? WORKING, Math.max(0.8 / run.workers.length, 0.06));
   });
 }
 
