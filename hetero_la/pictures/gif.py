@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import io
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,15 +29,16 @@ def pillow(name: str = "Image") -> Any:
 
 
 def font(size: float) -> Any:
-    """Return the font of all pictures, which comes with Matplotlib.
+    """Return the font of all pictures, which Matplotlib finds or brings.
 
     Raises
     ------
     ValueError
         If Matplotlib or Pillow is not installed.
     """
-    folder = Path(matplotlib_agg().__file__).parents[1]
-    return pillow("ImageFont").truetype(folder / "mpl-data/fonts/ttf/DejaVuSans.ttf", size)
+    matplotlib_agg()
+    file = importlib.import_module("matplotlib.font_manager").findfont("DejaVu Sans")
+    return pillow("ImageFont").truetype(file, size)
 
 
 def gif(frames: Sequence[np.ndarray], milliseconds: Sequence[int]) -> bytes:
