@@ -4,14 +4,16 @@
     python examples/10_pictures.py --n 2000 --nb 250 --gpus 2 --out pictures
 
 Draws the tasks of an LU factorization on two workers: a small graph task by task, a large
-one collapsed, and as a page that zooms in from the whole into the tiles of one task.  Then
-it runs the factorization, and draws who did what when.  Open the .html files in a browser,
-and the .json in https://ui.perfetto.dev.
+one collapsed, and as a page that plays the predicted run, and zooms in from the whole into the
+tiles of one task.  Then it runs the factorization, and draws who did what when, as a chart, a
+page and an animation (if there is Matplotlib).  Open the .html files in a browser, and the .json
+in https://ui.perfetto.dev.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import tempfile
 from pathlib import Path
 
@@ -30,7 +32,7 @@ def draw_graphs(client: Client, folder: Path) -> None:
     large = hetero_la.plan("lu", (3000, 3000), nb=100, workers=workers)
     small.draw(folder / "graph.svg")
     large.draw(folder / "large.svg")
-    large.draw(folder / "large.html")
+    large.draw(folder / "large.html")  # plays the predicted run
 
     seconds = large.task_seconds
     path = critical_path(large.graph, seconds)
@@ -47,7 +49,8 @@ def draw_run(client: Client, n: int, nb: int, folder: Path) -> None:
     hetero_la.lu_factor(a, nb=nb, client=client)  # the first run loads libraries
     with hetero_la.trace() as trace:
         hetero_la.lu_factor(a, nb=nb, client=client)
-    for suffix in ("svg", "html", "json"):
+    animated = ["gif"] if importlib.util.find_spec("matplotlib") else []
+    for suffix in ("svg", "html", "json", *animated):
         trace.write(folder / f"timeline.{suffix}")
 
     (run,) = trace.runs

@@ -118,6 +118,17 @@ def test_a_run_on_the_cluster_is_simulated(
     assert predicted[2] == min(predicted[:2]) < max(predicted[:2])
 
 
+def test_the_predicted_timeline_of_a_cluster_is_written(
+    scheduler: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "a.html"
+    argv = ["simulate", "lu", "--n", "400", "--nb", "100", "--scheduler", scheduler]
+    assert main([*argv, "--trace", str(path)]) == 0
+    assert "LU of 400 × 400, tiles of 100" in path.read_text(encoding="utf-8")
+    assert "the predicted timeline" in capfd.readouterr().err
+    assert "must end in one of" in refused(capfd, *argv, "--trace", "a.pdf")
+
+
 def test_a_matrix_that_is_too_large_for_the_cluster(
     scheduler: str, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -88,6 +88,7 @@ def test_a_machine_of_ones_own(capfd: pytest.CaptureFixture[str]) -> None:
         (["cholesky", *SMALL, "--m", "100"], "--m is for"),
         (["solve", *SMALL], "ROUTINE: there is no 'solve'; there are lu"),
         (["lu", *SMALL, "--plot", "a.svg"], "--plot draws a table"),
+        (["lu", *SMALL, "--trace", "a.html"], "--trace is for a cluster"),
         (["lu", *SMALL, "--scaling", "weak", "--plot", "a.html"], "must end in one of .svg"),
         (["lu", *SMALL, "--scaling", "weak", "--plot", "no/a.svg"], "there is no folder"),
         (["lu", "--n", "1000000", "--machine", "h200", "--scaling", "strong"], "does not fit on"),

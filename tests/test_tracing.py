@@ -25,6 +25,8 @@ from hetero_la.pictures.charts.gantt import draw_runs
 from hetero_la.pictures.palette import LOADING
 from hetero_la.pictures.scene import Rect, Scene, Text
 from hetero_la.pictures.svg import svg
+from hetero_la.planning.planned_graph import PlannedGraph
+from hetero_la.scheduler.graph.task_graph import TaskGraph
 from hetero_la.scheduler.program.instructions import CallKernel, Program, ReceiveMessage
 from hetero_la.scheduler.program.messages import MessageKey
 from hetero_la.scheduler.run.threads import run_in_threads
@@ -166,7 +168,7 @@ def test_every_task_has_its_call(routine: str, panel: str) -> None:
     plan = hetero_la.plan(
         routine, (200, 200), nb=20, nrhs=nrhs, workers=[*GPUS[:3], CPU], panel=panel
     )
-    calls = TracedRun(plan, 0.0, 1.0, []).calls()
+    calls = TracedRun(plan, 0.0, 1.0, []).recording.calls
     done: dict[tuple[int, int], float] = {}
     for task, (worker, place) in zip(plan.graph.tasks, calls, strict=True):
         instruction = plan.programs[worker].instructions[place]
@@ -355,10 +357,14 @@ def test_parts_are_drawn_as_long_as_they_took(run: TracedRun) -> None:
 def test_calls_too_short_to_be_seen_are_drawn_together(run: TracedRun) -> None:
     many = 20_000
     times = run.began + np.linspace(0, run.seconds, many + 1)
+    graph = TaskGraph(run.plan.layout)
+    A = graph.matrix("A")
+    graph.add("gemm", step=0, column=1, reads=[A[1, 0], A[0, 1]], updates=[A[1, 1]])
     program = replace(run.plan.programs[0], instructions=[
-        CallKernel(0, 0, 0, "gemm", ()) for _ in range(many)
+        CallKernel(0, 1, 1, "gemm", graph.tasks[0].accesses) for _ in range(many)
     ])  # fmt: skip
-    plan = replace(run.plan, programs=[program], workers=run.plan.workers[:1])
+    planned = PlannedGraph(graph, run.plan, run.plan.distribution)
+    plan = replace(run.plan, programs=[program], workers=run.plan.workers[:1], graph=planned)
     spans = np.column_stack([times[:-1], times[1:]])
     trace = WorkerTrace(times[:-1], spans, np.array([[run.began, run.ended]]))
     scene = draw_runs([TracedRun(plan, run.began, run.ended, [trace])])
@@ -373,6 +379,13 @@ def test_the_command_line_writes_a_timeline(tmp_path: Path, suffix: str) -> None
     assert "getrf" in path.read_text()
     assert main(["sweep", "qr", "--n", "60,80", "--trace", str(path)]) == 0
     assert "geqrf" in path.read_text()
+
+
+def test_the_command_line_writes_an_animation(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    path = tmp_path / "a.gif"
+    assert main(["lu", "--random", "200", "--nb", "50", "--trace", str(path)]) == 0
+    assert path.read_bytes().startswith(b"GIF89a")
 
 
 def test_a_timeline_that_cannot_be_written_is_refused_first(

@@ -17,3 +17,20 @@ def title_of(routine: str) -> str:
     ('lu', 'qr with Q')
     """
     return ROUTINES[routine].called or routine
+
+
+#: Words in the names of routines that headings write in another way.
+_WORDS = {"lu": "LU", "qr": "QR", "lstsq": "least squares"}
+
+
+def heading_of(routine: str) -> str:
+    """Return what the heading of a picture calls a routine.
+
+    Examples
+    --------
+    >>> heading_of("lu"), heading_of("solve_positive"), heading_of("lstsq")
+    ('LU', 'Solve by Cholesky', 'Least squares')
+    """
+    words = title_of(routine).replace("_", " ").split()
+    text = " ".join(_WORDS.get(word, word) for word in words)
+    return text[0].upper() + text[1:]

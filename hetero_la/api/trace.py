@@ -6,6 +6,7 @@ import contextlib
 import os
 from collections.abc import Iterator
 
+from hetero_la.algorithms.routines import title_of
 from hetero_la.execution.comparison import Comparison, compare
 from hetero_la.execution.timeline import RunRecorder
 from hetero_la.pictures.charts.files import require_suffix, write_runs
@@ -33,7 +34,7 @@ class Trace(RunRecorder):
         head = f"{'worker':<10}" + "".join(f"{part:>21}" for part in PARTS) + f"{'run':>10}"
         lines = []
         for run in self.runs:
-            lines += [f"{run.plan.routine}: seconds", head]
+            lines += [f"{title_of(run.plan.routine)}: seconds", head]
             for worker, parts in zip(run.plan.workers, run.parts(), strict=True):
                 cells = "".join(f"{parts[part]:>21.4f}" for part in PARTS)
                 lines.append(f"{worker.name:<10}{cells}{run.seconds:>10.4f}")
@@ -102,9 +103,8 @@ class Trace(RunRecorder):
 def _problem(plan: Plan) -> str:
     layout = plan.layout
     size = f"{layout.m} x {layout.n} + {layout.nrhs}"
-    return (
-        f"{plan.routine} of {size} in {plan.dtype.name} on {counted(len(plan.workers), 'worker')}"
-    )
+    workers = counted(len(plan.workers), "worker")
+    return f"{title_of(plan.routine)} of {size} in {plan.dtype.name} on {workers}"
 
 
 @contextlib.contextmanager

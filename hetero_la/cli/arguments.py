@@ -106,7 +106,8 @@ def _add_run_options(parser: argparse.ArgumentParser, names: Sequence[str], *, c
     )
     shown.add_argument(
         "--trace", type=Path, metavar="FILE",
-        help="write a timeline: .json for Perfetto, or a chart as .svg, .png or .html",
+        help="write a timeline: .json for Perfetto, a chart as .svg or .png, a page that plays the "
+        "run as .html, or an animation as .gif",
     )  # fmt: skip
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from hetero_la.algorithms.routines import title_of
 from hetero_la.api.cholesky import CholeskyFactors
 from hetero_la.api.factors import Factors
 from hetero_la.api.lu import LUFactors
@@ -130,7 +131,7 @@ def _parts(run: TracedRun) -> Table:
         (worker.name, *(in_seconds(parts[part]) for part in PARTS))
         for worker, parts in zip(run.plan.workers, run.parts(), strict=True)
     ]
-    return Table((f"{run.plan.routine}, {in_seconds(run.seconds)}", *PARTS), rows)
+    return Table((f"{title_of(run.plan.routine)}, {in_seconds(run.seconds)}", *PARTS), rows)
 
 
 @display.register

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from hetero_la.algorithms.routines import title_of
 from hetero_la.execution.timeline import TracedRun
 from hetero_la.planning.plan import Plan
 from hetero_la.scheduler.program.instructions import CallKernel, Program, SendMessage
@@ -106,7 +107,8 @@ def compare(run: TracedRun, plan: Plan) -> Comparison:
         workers.append(Compared(worker.name, calls, float(simulated.computing[at]), busy))
         idle.append(Compared(worker.name, 0, float(simulated.idle[at]), run.seconds - busy))
     return Comparison(
-        Compared(f"{plan.routine}, the run", 1, simulated.makespan, run.seconds), workers, idle,
+        Compared(f"{title_of(plan.routine)}, the run", 1, simulated.makespan, run.seconds),
+        workers, idle,
         sorted(kernels, key=lambda row: -max(row.predicted, row.measured)),
     )  # fmt: skip
 

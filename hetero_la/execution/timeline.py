@@ -10,15 +10,12 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
+from hetero_la.pictures.runs.recording import Recording, predicted_traces
 from hetero_la.planning.plan import Plan
 from hetero_la.scheduler.placement.workers import workers_text
 from hetero_la.scheduler.predict.simulate import Simulation
-from hetero_la.scheduler.program.instructions import CallKernel
-from hetero_la.scheduler.program.own_columns import OwnColumns
 from hetero_la.scheduler.run.job import Job, Outcome
-from hetero_la.scheduler.run.trace import WorkerTrace, align_clocks, send_times, split_time
+from hetero_la.scheduler.run.trace import WorkerTrace, align_clocks
 from hetero_la.tiles.arrays.counted import in_seconds
 from hetero_la.tiles.arrays.displayed import as_html, one_line
 
@@ -60,48 +57,22 @@ class TracedRun:
         """Duration of the run."""
         return self.ended - self.began
 
-    def calls(self) -> list[tuple[int, int]]:
-        """Return for each task of the graph the worker, and the place in its program, of its call.
-
-        A call does the tasks of several adjacent columns.
-        """
-        graph = self.plan.graph
-        exactly = {(t.kind, t.step, t.column, t.accesses): t.index for t in graph.tasks}
-        nearly = {(t.kind, t.step, t.column): t.index for t in graph.tasks}
-        found = [(-1, -1)] * len(graph)
-        for worker, program in enumerate(self.plan.programs):
-            own = OwnColumns(program.columns, graph.layout)
-            for place, i in enumerate(program.instructions):
-                if not isinstance(i, CallKernel):
-                    continue
-                found[exactly[i.kind, i.step, i.first, i.regions]] = worker, place
-                # Skip the columns of other workers in between.
-                for column in own.between(i.first + 1, i.last):
-                    found[nearly[i.kind, i.step, column]] = worker, place
-        return found
+    @functools.cached_property
+    def recording(self) -> Recording:
+        """The run as pictures show it."""
+        return self.plan.recording(self.workers, self.began, self.ended, predicted=self.predicted)
 
     def parts(self) -> list[dict[str, float]]:
         """Divide each worker's time into parts, in seconds, which add up to the run.
 
         The parts are those of `hetero_la.scheduler.run.trace.split_time`.
         """
-        sent = send_times(self.workers, self.plan.programs)
-        return [
-            split_time(trace, program, self.began, self.ended, sent)
-            for trace, program in zip(self.workers, self.plan.programs, strict=True)
-        ]
+        return self.recording.parts()
 
 
 def predicted_run(plan: Plan, run: Simulation) -> TracedRun:
     """Return the timeline that a simulation of a plan predicts, as if it had been recorded."""
-    begun = min((float(times.min()) for times in run.start if len(times)), default=0.0)
-    workers = []
-    for issued, start, stop in zip(run.issued, run.start, run.stop, strict=True):
-        # The thread reaches an instruction when it has enqueued the one before.
-        reached = np.concatenate([[begun], issued])[: len(issued)]
-        window = np.array([[begun, max(begun, stop.max(initial=0.0))]])
-        workers.append(WorkerTrace(reached, np.column_stack([start, stop]), window))
-    return TracedRun(plan, 0.0, run.makespan, workers, predicted=True)
+    return TracedRun(plan, 0.0, run.makespan, predicted_traces(run), predicted=True)
 
 
 def recording() -> bool:

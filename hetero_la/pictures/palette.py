@@ -28,6 +28,7 @@ FAMILIES = tuple(Family(role, colour) for role, colour in _COLOURS.items())
 OTHER = FAMILIES[-1]
 
 INK = "#1A1A1A"  #: text, and the critical path
+BLACK = "#000000"  #: text on colours, which stays black where a dark page turns the ink white
 MUTED = "#6B6B6B"  #: secondary text
 FAINT = "#9A9A9A"  #: arrows
 GRID = "#E3E3E3"
@@ -86,4 +87,4 @@ def contrast(first: str, second: str) -> float:
 
 def text_on(colour: str) -> str:
     """Return black or white, whichever is easier to read on `colour`."""
-    return max((INK, PAPER), key=lambda ink: contrast(ink, colour))
+    return max((BLACK, PAPER), key=lambda ink: contrast(ink, colour))

@@ -30,7 +30,7 @@ def matplotlib_agg() -> Any:
         return importlib.import_module("matplotlib.backends.backend_agg")
     except ImportError as error:
         raise ValueError(
-            "PNG needs the matplotlib library (pip install 'hetero-la[viz]' brings it); "
+            "PNG and GIF need the matplotlib library (pip install 'hetero-la[viz]' brings it); "
             "SVG, DOT and HTML need nothing"
         ) from error
 

@@ -8,13 +8,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TypeVar
 
-from hetero_la.io.outputs import write_text
+from hetero_la.io.outputs import replacing_file, write_text
+from hetero_la.pictures.gif import pillow
 from hetero_la.pictures.png import matplotlib_agg, write_png
 from hetero_la.pictures.scene import Scene
 from hetero_la.pictures.svg import svg
 
 Drawing = TypeVar("Drawing")
 
+#: What imports the library that a format needs, or says that it is missing.
+_NEEDED = {".png": matplotlib_agg, ".gif": pillow}
 #: Charts that Matplotlib draws.
 CHARTS = (".svg", ".png", ".pdf")
 
@@ -49,15 +52,18 @@ def drawing_for(
         raise ValueError(
             f"{str(path)!r} must end in one of {known}: the suffix says what to {verb}"
         )
-    if suffix == ".png":
-        matplotlib_agg()
+    if suffix in _NEEDED:
+        _NEEDED[suffix]()
     return drawings[suffix]
 
 
-def write_picture(path: str | os.PathLike[str], picture: Scene | str) -> None:
-    """Write a text, or a scene as SVG or PNG."""
+def write_picture(path: str | os.PathLike[str], picture: Scene | str | bytes) -> None:
+    """Write a text, bytes, or a scene as SVG or PNG."""
     path = Path(path)
-    if isinstance(picture, str):
+    if isinstance(picture, bytes):
+        with replacing_file(path) as unfinished:
+            unfinished.write_bytes(picture)
+    elif isinstance(picture, str):
         write_text(path, picture)
     elif path.suffix.lower() == ".png":
         write_png(picture, path)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hetero_la.algorithms.routine import Tiling
-from hetero_la.algorithms.routines import ROUTINES, title_of
+from hetero_la.algorithms.routines import ROUTINES, heading_of, title_of
 from hetero_la.checks.limits import MAX_TASKS_PLANNED, require_few_tasks
 from hetero_la.planning.options import Options
 from hetero_la.planning.teams import merged_columns
@@ -23,6 +23,7 @@ from hetero_la.scheduler.machine.this_machine import current_profile
 from hetero_la.scheduler.placement.workers import WorkerInfo, workers_text
 from hetero_la.scheduler.predict.estimate import Stages
 from hetero_la.scheduler.probe.quick import machine_model
+from hetero_la.tiles.arrays.counted import counted
 from hetero_la.tiles.arrays.displayed import one_line
 from hetero_la.tiles.storage.layout import TileLayout
 from hetero_la.tiles.storage.tile_sizes import TileSizes, clipped
@@ -76,6 +77,17 @@ class Decisions:
     def title(self) -> str:
         """What is computed."""
         return self.problem.title
+
+    @property
+    def heading(self) -> str:
+        """What is computed, of which tiles, and on what: the heading of pictures."""
+        layout = self.layout
+        beside = f" with {counted(layout.nrhs, 'column')} beside it" if layout.nrhs else ""
+        kind = "" if self.dtype == np.float64 else f", {self.dtype.name}"
+        return (
+            f"{heading_of(self.routine)} of {layout.m} × {layout.n}{beside}{kind}, "
+            f"tiles of {layout.nb_text}, {workers_text(self.workers)}"
+        )
 
     @property
     def problem(self) -> Problem:

@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from hetero_la.algorithms.routines import ROUTINES
+from hetero_la.pictures.graph.files import draw, require_suffix
+from hetero_la.pictures.runs.recording import Recording, predicted_traces
 from hetero_la.planning.decisions import Decisions
 from hetero_la.planning.memory import GPU_WORKSPACE, kernel_elements
 from hetero_la.planning.planned_graph import PlannedGraph
@@ -30,6 +32,7 @@ from hetero_la.scheduler.predict.simulate import Simulation, simulate
 from hetero_la.scheduler.program.instructions import Program, ReceiveMessage
 from hetero_la.scheduler.program.messages import Traffic, buffer_elements
 from hetero_la.scheduler.run.job import Job, PackedJob
+from hetero_la.scheduler.run.trace import WorkerTrace
 from hetero_la.tiles.arrays.counted import counted, in_bytes, in_seconds, in_units
 from hetero_la.tiles.arrays.displayed import as_html
 from hetero_la.tiles.storage.layout import TileLayout
@@ -143,7 +146,10 @@ class Plan(Decisions):
         granularity: Granularity = "column",
         collapse: bool | None = None,
     ) -> None:
-        """Draw the graph with its workers and its critical path (``plan.graph.draw``).
+        """Draw the graph with its workers and its critical path, as ``plan.graph.draw`` does.
+
+        A page (``.html``) also plays the run that the plan predicts, and ``.gif`` is its animation:
+        of columns of tiles, as in a run.
 
         Parameters
         ----------
@@ -160,7 +166,13 @@ class Plan(Decisions):
         ...     path.read_text().startswith("digraph")
         True
         """
-        self.graph.draw(path, granularity=granularity, collapse=collapse)
+        require_suffix(path)  # before the graph is built
+        placed = self.graph.placed(granularity)
+        draw(placed, path, collapse=collapse, runs=lambda: self.played(granularity))
+
+    def played(self, granularity: Granularity = "column") -> list[Recording]:
+        """Return what pictures of the graph play: the predicted run, whose tasks are columns."""
+        return [self.predicted_recording()] if granularity == "column" and len(self.graph) else []
 
     def simulate(self) -> Simulation:
         """Simulate the programs on the machine model, without running kernels.
@@ -211,6 +223,25 @@ class Plan(Decisions):
         hop = max(self.model.dask.hop, 1e-4)
         return window_steps(seconds, steps, len(self.workers), task_seconds=hop)
 
+    def recording(
+        self, traces: Sequence[WorkerTrace], began: float, ended: float, *, predicted: bool
+    ) -> Recording:
+        """Return a run of the plan as pictures show it."""
+        peak = self.bytes_needed()
+        fixed = [
+            bytes_ - self.buffer_bytes(p) for bytes_, p in zip(peak, self.programs, strict=True)
+        ]
+        return Recording(
+            self.heading, self.graph, self.task_seconds, [worker.name for worker in self.workers],
+            self.programs, self.traffic.messages, self.dtype, traces, began, ended, predicted,
+            fixed, peak,
+        )  # fmt: skip
+
+    def predicted_recording(self) -> Recording:
+        """Return the run that the plan predicts, as pictures show it."""
+        run = self.simulate()
+        return self.recording(predicted_traces(run), 0.0, run.makespan, predicted=True)
+
     def bytes_needed(self) -> list[int]:
         """Return the peak bytes on each worker: shard, panels received, values and workspace."""
         return [self.shard_bytes(p) + self.work_bytes(p) for p in self.programs]
@@ -221,20 +252,24 @@ class Plan(Decisions):
 
     def work_bytes(self, program: Program) -> int:
         """Return the bytes that a worker needs besides its shard: panels, values, workspace."""
-        received = buffer_elements(
-            self.traffic.messages[i.message].parts for i in program.select(ReceiveMessage)
-        )
-        elements = program.slots * sum(received.values())
         values = program.values.values()
-        elements += sum(math.prod(shape) for shape, dtype in values if dtype is None)
+        elements = sum(math.prod(shape) for shape, dtype in values if dtype is None)
+        buffers = self.buffer_bytes(program)
         if self.workers[program.worker].device < 0:
-            return elements * self.dtype.itemsize
+            return buffers + elements * self.dtype.itemsize
         tries = self.options.qr_panel != "householder" and any(
             name == "method" for name, _ in program.values
         )
         width = local_width(self.layout, program.columns)
         elements += kernel_elements(self.layout, width, cholesky_qr=tries)
-        return elements * self.dtype.itemsize + GPU_WORKSPACE
+        return buffers + elements * self.dtype.itemsize + GPU_WORKSPACE
+
+    def buffer_bytes(self, program: Program) -> int:
+        """Return the bytes of the buffers for panels that a worker receives."""
+        received = buffer_elements(
+            self.traffic.messages[i.message].parts for i in program.select(ReceiveMessage)
+        )
+        return program.slots * sum(received.values()) * self.dtype.itemsize
 
     def job(self) -> Job:
         """Return the part of the plan that the executors need."""

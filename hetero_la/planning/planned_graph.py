@@ -17,7 +17,6 @@ from hetero_la.scheduler.graph.task_graph import Granularity, TaskGraph
 from hetero_la.scheduler.machine.model import graph_seconds
 from hetero_la.scheduler.placement.distribution import Distribution
 from hetero_la.scheduler.placement.placement import Placement
-from hetero_la.tiles.arrays.counted import counted
 
 if TYPE_CHECKING:
     import networkx
@@ -85,16 +84,12 @@ class PlannedGraph(TaskGraph):
         """
         if granularity not in ("column", "tile"):
             raise ValueError(f"granularity must be 'column' or 'tile', not {granularity!r}")
-        layout, decided = self.layout, self.decided
-        beside = f", {counted(layout.nrhs, 'column')} beside it" if layout.nrhs else ""
-        title = (
-            f"{decided.title}{beside}, "
-            f"nb = {layout.nb_text}{', tile by tile' if granularity == 'tile' else ''}"
-        )
+        decided = self.decided
+        title = f"{decided.heading}{', tile by tile' if granularity == 'tile' else ''}"
         names = [worker.name for worker in decided.workers]
         if granularity == "column":
             return PlacedGraph(self, self.placement, names, self.seconds, title)
-        graph = ROUTINES[decided.routine].tasks(layout, granularity)
+        graph = ROUTINES[decided.routine].tasks(self.layout, granularity)
         placement = list(Placement(graph, self.distribution, decided.panel_worker))
         seconds = graph_seconds(graph, placement, decided.model, decided.dtype)
         return PlacedGraph(graph, placement, names, seconds, title)

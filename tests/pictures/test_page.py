@@ -15,9 +15,12 @@ import numpy as np
 import pytest
 
 import hetero_la
+from hetero_la.execution.timeline import TracedRun
 from hetero_la.pictures.graph.files import draw
+from hetero_la.pictures.runs.tile_states import TileStates
+from hetero_la.tiles.arrays.counted import counted
 from tests.pictures.browser import CHROMIUM, Page, browser
-from tests.pictures.drawn import ROUTINES, placed
+from tests.pictures.drawn import GPUS, ROUTINES, placed
 
 in_chromium = pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium")
 
@@ -34,15 +37,25 @@ def embedded(text: str, name: str) -> Any:
     return json.loads(found[1])
 
 
+def unpacked(text: str) -> dict[str, np.ndarray]:
+    """The arrays of a page."""
+    packed = embedded(text, "packed")
+    data = np.frombuffer(zlib.decompress(base64.b64decode(packed["data"])), "<i4")
+    ends = np.cumsum([length for length, _ in packed["lengths"].values()])
+    assert ends[-1] == len(data)
+    parts = np.split(data, ends[:-1])
+    types = [f"<{letter}4" for _, letter in packed["lengths"].values()]
+    return {
+        name: part.view(kind)
+        for name, part, kind in zip(packed["lengths"], parts, types, strict=True)
+    }
+
+
 def test_the_page_holds_the_tasks(tmp_path: Path) -> None:
     subject = placed("solve", 6, 2, "tile")
     draw(subject, tmp_path / "a.html")
     text = (tmp_path / "a.html").read_text()
-    packed = embedded(text, "packed")
-    data = np.frombuffer(zlib.decompress(base64.b64decode(packed["data"])), "<i4")
-    ends = np.cumsum(list(packed["lengths"].values()))
-    assert ends[-1] == len(data)
-    arrays = dict(zip(packed["lengths"], np.split(data, ends[:-1]), strict=True))
+    arrays = unpacked(text)
     graph = embedded(text, "graph")
     regions = arrays["regions"].reshape(5, -1)
     for task in subject.graph.tasks:
@@ -57,7 +70,7 @@ def test_the_page_holds_the_tasks(tmp_path: Path) -> None:
             tuple(region) for region in task.accesses
         ]
     assert set(np.flatnonzero(arrays["critical"])) == set(subject.path)
-    np.testing.assert_allclose(arrays["weight"].view(np.float32), subject.weights, rtol=1e-6)
+    np.testing.assert_allclose(arrays["weight"], subject.weights, rtol=1e-6)
 
 
 def test_the_page_needs_no_network(tmp_path: Path) -> None:
@@ -80,7 +93,7 @@ def task_at(page: Page, task: int) -> tuple[float, float]:
         "(({x, y}) => [x, y])(document.getElementById('tasks').getBoundingClientRect())"
     )
     x, y = page.value(
-        f"((box) => [box.x + picture.cell / 2, box.y + picture.high / 2])"
+        f"((box) => [box.x + picture.cell / 2, box.y + box.high / 2])"
         f"(picture.boxes.find((box) => box.task === {task}))"
     )
     return left + x, top + y
@@ -147,40 +160,206 @@ def test_every_step_and_task_can_be_shown(
     assert page.errors == []
 
 
-@in_chromium
-def test_a_task_chosen_in_the_graph_shows_in_the_timeline_and_back(
-    page: Page, tmp_path: Path
-) -> None:
+def test_the_page_of_a_plan_holds_the_predicted_run(tmp_path: Path) -> None:
+    plan = hetero_la.plan("lu", (200, 200), nb=20, workers=GPUS[:2])
+    plan.draw(tmp_path / "a.html")
+    text = (tmp_path / "a.html").read_text()
+    (about,) = embedded(text, "graph")["runs"]
+    arrays = unpacked(text)
+    run = plan.simulate()
+    assert about["predicted"]
+    assert about["seconds"] == pytest.approx(run.makespan)
+    assert about["peak"] == run.peak_bytes.tolist()
+    instructions = sum(len(program.instructions) for program in plan.programs)
+    assert len(arrays["0.begin"]) == instructions + len(plan.workers)  # each has one Dask task
+    box = arrays["0.taskBox"]
+    assert len(box) == len(plan.graph)
+    for task in plan.graph.tasks:
+        at = box[task.index]
+        assert arrays["0.row"][at] // 4 == plan.placement[task.index]
+        assert about["kinds"][arrays["0.name"][at]]["name"] == task.kind
+        assert arrays["0.first"][at] <= task.column <= arrays["0.last"][at]
+        first = arrays["0.boxTask"][at]
+        assert box[first] == at
+    stops = np.concatenate(run.stop)
+    np.testing.assert_allclose(
+        np.sort(arrays["0.end"])[: -len(plan.workers)].sum(), stops.sum(), rtol=1e-2
+    )
+
+
+@pytest.fixture
+def measured(tmp_path: Path) -> tuple[TracedRun, Path]:
     with hetero_la.Cluster(virtual_gpus=2, cpus=0) as cluster, hetero_la.trace() as t:
         a = np.random.default_rng(0).standard_normal((300, 300))
         hetero_la.lu_factor(a, nb=64, client=cluster)
     t.write(tmp_path / "a.html")
     (run,) = t.runs
-    page.open(tmp_path / "a.html")
-    assert page.value("location.hash") == "#timeline"
+    return run, tmp_path / "a.html"
+
+
+@in_chromium
+def test_a_task_chosen_in_the_graph_shows_in_the_run_and_back(
+    page: Page, measured: tuple[TracedRun, Path]
+) -> None:
+    run, path = measured
+    page.open(path)
+    assert (
+        page.value("[...document.querySelectorAll('section')].filter((s) => !s.hidden)[0].id")
+        == "run"
+    )
     task = next(x for x in run.plan.graph.tasks if (x.kind, x.step, x.column) == ("gemm", 0, 4))
     page.value(f"location.hash = 'task={task.index}'")
     page.settle()
-    assert "show it in the timeline" in page.value("document.getElementById('facts').innerText")
-    page.value("document.querySelector('#facts a[href^=\"#timeline\"]').click()")
+    assert "show it in the run" in page.value("document.getElementById('facts').innerText")
+    page.value("document.querySelector('#facts a[href^=\"#run\"]').click()")
     page.settle()
-    frame = "document.querySelector('#timeline .mark').getBBox()"
-    x, y = page.value(f"(({{x, y}}) => [x, y])({frame})")
-    worker, place = run.calls()[task.index]
-    start = run.workers[worker].spans[place, 0] - run.began
-    assert x + 3 == pytest.approx(118 + 1080 * start / run.seconds, abs=0.1)
-    head = page.value(
-        f"Array.from(document.querySelectorAll('#timeline rect[data-link]')).filter((r) =>"
-        f" Math.abs(r.getAttribute('x') - {x + 3}) < 0.1"
-        f" && Math.abs(r.getAttribute('y') - {y + 3}) < 0.1).map((r) => r.dataset.link)"
+    worker, place = run.recording.calls[task.index]
+    start, stop = run.workers[worker].spans[place] - run.began
+    assert start <= page.value("player.time") * (1 + 1e-6)
+    assert page.value("player.time") <= stop * (1 + 1e-6)
+    x, y = page.value(
+        "((box) => [box.x + player.timeline.x(player.time), box.y"
+        " + player.run.rows.find((row) => player.timeline.chosen < row.to).y"
+        " + player.timeline.rowHigh / 2])(document.getElementById('lanes').getBoundingClientRect())"
     )
+    page.press("Escape")
+    assert page.value("player.timeline.chosen") is None
+    page.click(x, y)
     first = run.plan.programs[worker].instructions[place]
-    (link,) = head
-    chosen = run.plan.graph.tasks[int(link.removeprefix("task="))]
-    assert (chosen.kind, chosen.step, chosen.column) == (first.kind, first.step, first.first)
-    page.value(f"location.hash = '{link}'")
+    chosen = page.value("player.run.boxTask[player.timeline.chosen]")
+    of = run.plan.graph.tasks[chosen]
+    assert (of.kind, of.step, of.column) == (first.kind, first.step, first.first)
+    page.value("document.querySelector('#chosen a').click()")
     page.settle()
-    assert not page.value("document.getElementById('step').hidden")
+    assert page.value("location.hash") == f"#task={chosen}"
+    assert page.errors == []
+
+
+@in_chromium
+def test_a_measured_run_has_its_prediction_behind_it(
+    page: Page, measured: tuple[TracedRun, Path]
+) -> None:
+    run, path = measured
+    page.open(path)
+    assert page.value("runs.map((run) => run.predicted)") == [False, True]
+    assert page.value("player.timeline.ghost === runs[1]")
+    predicted = run.plan.simulate().makespan
+    assert page.value("runs[1].seconds") == pytest.approx(predicted)
+    assert page.value("player.timeline.length") == pytest.approx(max(run.seconds, predicted))
+    page.press("g")
+    assert page.value("player.timeline.ghost") is None
+    assert page.errors == []
+
+
+@in_chromium
+def test_tiles_show_what_is_done_to_them_at_any_time(page: Page, tmp_path: Path) -> None:
+    plan = hetero_la.plan("cholesky", (1400, 1400), nb=20, workers=GPUS[:2])
+    plan.draw(tmp_path / "a.html")
+    page.open(tmp_path / "a.html")
+    run = plan.predicted_recording()
+    assert page.value("player.map.frames.length") > 1
+    for share in (0.2, 0.9, 0.5, 1.0, 0.0, 0.7):
+        page.value(f"player.seek({share} * player.run.seconds)")
+        page.settle()
+        shown = page.value("Array.from(player.map.state)")
+        states = TileStates(run).at(np.float32(page.value("player.time")))
+        assert np.array_equal(np.reshape(shown, states.shape[::-1]).T, states)
+    # At the end all tiles on and under the diagonal are finished, the others untouched.
+    page.value("player.seek(player.run.seconds); player.map.paint(1e9, 1e-9)")
+    words = np.reshape(page.value("Array.from(player.map.words)"), states.shape)
+    finished, empty = page.value("[player.map.finished, player.map.empty]")
+    assert (words[np.tril_indices(len(words))] == finished).all()
+    assert (words[np.triu_indices(len(words), 1)] == empty).all()
+    assert page.errors == []
+
+
+@in_chromium
+def test_keys_and_buttons_play_the_run(page: Page, tmp_path: Path) -> None:
+    hetero_la.plan("lu", (400, 400), nb=50, workers=GPUS[:2]).draw(tmp_path / "a.html")
+    page.open(tmp_path / "a.html")
+    page.value("player.speed = 0.1")
+    page.press(" ")
+    page.settle()
+    page.settle()
+    assert page.value("player.playing && player.time > 0")
+    page.press(" ")
+    assert not page.value("player.playing")
+    page.press("End")
+    assert page.value("player.time === player.run.seconds")
+    page.press(",")  # the last step that begins before that
+    begins = page.value("Array.from(player.run.steps).filter((_, i) => i % 2 === 0)")
+    assert page.value("player.time") == pytest.approx(max(begins))
+    page.press("Home")
+    page.press("+")
+    assert page.value("player.timeline.to") < page.value("player.run.seconds")
+    page.press("0")
+    assert page.value("player.timeline.to") == page.value("player.timeline.length")
+    page.press("c")
+    assert page.value("player.map.byWorker")
+    page.press("?")
+    assert page.value("document.getElementById('keys').open")
+    page.value("document.getElementById('keys').close()")
+    page.value("document.getElementById('theme').click(); document.getElementById('theme').click()")
+    assert page.value("document.documentElement.dataset.theme") == "dark"
+    assert page.errors == []
+
+
+@in_chromium
+@pytest.mark.parametrize(
+    ("text", "chosen"),
+    [
+        ("gemm 3", lambda t, _: t.kind == "gemm" and t.step == 3),
+        ("gemm 3 5", lambda t, _: (t.kind, t.step, t.column) == ("gemm", 3, 5)),
+        ("gpu1 column 5", lambda t, worker: worker == 1 and t.column == 5),
+        ("potato", lambda t, _: False),
+    ],
+)
+def test_tasks_are_found(page: Page, tmp_path: Path, text: str, chosen: Any) -> None:
+    subject = placed()
+    draw(subject, tmp_path / "a.html")
+    page.open(tmp_path / "a.html")
+    expected = [t.index for t in subject.graph.tasks if chosen(t, subject.placement[t.index])]
+    assert page.value(f"matching({text!r})") == expected
+    page.value(f"document.getElementById('search').value = {text!r}; showMatches()")
+    count = page.value("document.querySelector('#found p').innerText")
+    assert count == counted(len(expected), "task")
+
+
+@in_chromium
+@pytest.mark.parametrize("width", [360, 800, 1600])
+def test_the_page_fills_the_window_and_no_more(page: Page, tmp_path: Path, width: int) -> None:
+    hetero_la.plan("lu", (400, 400), nb=50, workers=GPUS[:2]).draw(tmp_path / "a.html")
+    page.call(
+        "Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1,
+        mobile=False,
+    )  # fmt: skip
+    try:
+        page.open(tmp_path / "a.html")
+        for place in ("run", "graph", "step=1"):
+            page.value(f"location.hash = {place!r}")
+            page.settle()
+            assert page.value("document.body.scrollWidth") <= width
+        page.value("location.hash = 'run'")
+        page.settle()
+        box = "document.getElementById('lanes').getBoundingClientRect()"
+        assert page.value(f"{box}.right") > 0.95 * width - 12
+        assert page.value(f"{box}.width") > 0.5 * width
+    finally:
+        page.call("Emulation.clearDeviceMetricsOverride")
+    assert page.errors == []
+
+
+@in_chromium
+def test_a_hundred_thousand_tasks_move_without_stalling(page: Page, tmp_path: Path) -> None:
+    plan = hetero_la.plan("lu", (2560, 2560), nb=10, workers=GPUS)
+    plan.draw(tmp_path / "a.html")
+    page.open(tmp_path / "a.html")
+    drawn = page.value(
+        "(() => { const began = performance.now(); for (let i = 0; i < 20; i += 1) {"
+        " player.timeline.zoom(1.1); player.time = player.run.seconds * i / 20; player.draw(); }"
+        " return (performance.now() - began) / 20; })()"
+    )
+    assert drawn < 200  # milliseconds; 4 on two idle cores, and a frame has 16
     assert page.errors == []
 
 

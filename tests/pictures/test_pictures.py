@@ -14,7 +14,12 @@ import networkx
 import pytest
 
 import hetero_la
-from hetero_la.pictures.graph.collapsed import collapse, draw_collapsed, steps_per_mark
+from hetero_la.pictures.graph.collapsed import (
+    collapse,
+    draw_collapsed,
+    group_flows,
+    steps_per_mark,
+)
 from hetero_la.pictures.graph.every_task import data_edges, draw_every_task
 from hetero_la.pictures.graph.files import draw
 from hetero_la.pictures.palette import FAMILIES, contrast, family, text_on
@@ -131,6 +136,34 @@ def test_groups_hold_all_tasks() -> None:
     assert critical == {(tasks[i].step, tasks[i].kind, subject.placement[i]) for i in subject.path}
 
 
+def test_heights_of_a_collapsed_graph_are_times() -> None:
+    subject = placed("lu", 30, 2)
+    bars = {s.tip.split(":")[0]: s for s in draw_collapsed(subject).shapes
+            if isinstance(s, Rect) and s.tip}  # fmt: skip
+    groups = collapse(subject)
+    longest = max(group.weight for group in groups.values())
+    highest = max(bar.height for bar in bars.values())
+    assert len(bars) == len(groups)
+    for (step, kind, worker), group in groups.items():
+        bar = bars[f"{kind}, step {step}, {subject.workers[worker]}"]
+        assert bar.height == pytest.approx(max(group.weight / longest * highest, 1.5))
+
+
+def test_arrows_of_a_collapsed_graph_lead_to_other_workers_and_the_next_step() -> None:
+    subject = placed("cholesky", 30, 2)
+    scene = draw_collapsed(subject)
+    arrows = [s for s in scene.shapes if isinstance(s, Line) and s.arrow]
+    lefts = sorted({round(bar.x, 3) for bar in boxes(scene).values()})
+    ends = {round(arrow.points[-1][0], 3) for arrow in arrows}
+    assert ends <= set(lefts)
+    assert set(lefts[1:]) <= ends  # each step needs something of the one before
+    pairs = set(group_flows(subject))
+    assert all(first != second for first, second in pairs)
+    of = [(t.step, t.kind, subject.placement[t.index]) for t in subject.graph.tasks]
+    flows = {(of[w], of[t.index]) for t in subject.graph.tasks for w, _ in t.flows if w >= 0}
+    assert pairs == {(first, second) for first, second in flows if first != second}
+
+
 @pytest.mark.slow
 def test_steps_become_one_mark_only_where_there_are_very_many() -> None:
     assert steps_per_mark(placed("qr", 200)) == 1
@@ -200,10 +233,10 @@ def test_png_without_matplotlib_is_refused_before_planning(
 @pytest.mark.parametrize("granularity", ["column", "tile"])
 def test_a_plan_and_its_graph_draw_the_same(tmp_path: Path, granularity: str) -> None:
     plan = hetero_la.plan("cholesky", (400, 400), "complex64", nb=100)
-    plan.draw(tmp_path / "a.html", granularity=granularity)  # type: ignore[arg-type]
-    plan.graph.draw(tmp_path / "b.html", granularity=granularity)  # type: ignore[arg-type]
-    assert (tmp_path / "a.html").read_bytes() == (tmp_path / "b.html").read_bytes()
-    assert "complex64" in (tmp_path / "a.html").read_text(encoding="utf-8")
+    plan.draw(tmp_path / "a.svg", granularity=granularity)  # type: ignore[arg-type]
+    plan.graph.draw(tmp_path / "b.svg", granularity=granularity)  # type: ignore[arg-type]
+    assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
+    assert "complex64" in (tmp_path / "a.svg").read_text(encoding="utf-8")
 
 
 def test_a_planned_graph_knows_its_workers_and_can_be_pickled() -> None:

@@ -55,7 +55,8 @@ def add_parser(commands: Any) -> None:
     values.add_scheduler(parser)
     parser.add_argument(
         "-o", "--output", type=Path, metavar="FILE", required=True,
-        help=".svg, .png, .dot, or .html: a page that zooms and needs no network",
+        help=".svg, .png, .dot, .html: a page that plays the run, zooms and needs no network, or "
+        ".gif: an animation",
     )  # fmt: skip
 
 
@@ -73,7 +74,7 @@ def draw_graph(args: argparse.Namespace) -> int:
     # First, so that an error leaves no picture behind.  What runs is columns, not tiles.
     by_tile = f"{placed.title}\n{placed.summary}"
     said = planned.explain() if args.granularity == "column" else by_tile
-    draw(placed, args.output)
+    draw(placed, args.output, runs=lambda: planned.played(args.granularity))
     args.report.explain(said)
     args.report.wrote(args.output, f"the task graph, {placed.summary}")
     args.report.record(

@@ -12,7 +12,9 @@ from hetero_la.cli.common import values
 from hetero_la.cli.common.output import new_table
 from hetero_la.cli.common.planned import add_sizes, plan_entries
 from hetero_la.configs import available_machines
+from hetero_la.execution.timeline import predicted_run
 from hetero_la.io.outputs import require_writable_path
+from hetero_la.pictures.charts.files import require_suffix, write_runs
 from hetero_la.pictures.charts.scaling_chart import draw_scaling
 from hetero_la.pictures.suffix import require_chart
 from hetero_la.planning.check_memory import check_memory
@@ -78,6 +80,10 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--plot", type=Path, metavar="FILE", help="draw the table: .svg, .png or .pdf"
     )
+    parser.add_argument(
+        "--trace", type=Path, metavar="FILE",
+        help="on a cluster: write the predicted timeline: .json, .svg, .png, .html or .gif",
+    )  # fmt: skip
 
 
 def simulate(args: argparse.Namespace) -> int:
@@ -85,6 +91,8 @@ def simulate(args: argparse.Namespace) -> int:
     shape = (args.n if args.m is None else args.m, args.n)
     if args.scheduler is not None:
         return _simulate_cluster(args, shape)
+    if args.trace is not None:
+        raise ValueError("--trace is for a cluster: of a machine only each step is predicted")
     if args.plot is not None:
         if args.scaling is None:
             raise ValueError("--plot draws a table: choose one with --scaling strong or weak")
@@ -126,6 +134,9 @@ def _simulate_cluster(args: argparse.Namespace, shape: tuple[int, int]) -> int:
     if unused := values.given(args, "gpus", "scaling", "plot"):
         flag = values.flag(next(iter(unused)))
         raise ValueError(f"{flag} is for a machine that --machine describes, not for a cluster")
+    if args.trace is not None:
+        require_suffix(args.trace)
+        require_writable_path(args.trace)
     with client_at(args.scheduler) as client:
         workers = worker_infos(client)
     plans = []
@@ -138,6 +149,9 @@ def _simulate_cluster(args: argparse.Namespace, shape: tuple[int, int]) -> int:
         memory = {worker.name: worker.memory for worker in workers}
         check_memory(best, memory, -1, new_columns=best.layout.n)
     args.report.show(best.explain())
+    if args.trace is not None:
+        write_runs([predicted_run(best, best.simulate())], args.trace)
+        args.report.wrote(args.trace, "the predicted timeline")
     args.report.record(plan=plan_entries(best))
     return 0
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from hetero_la.algorithms.routines import title_of
 from hetero_la.execution.timeline import TracedRun
+from hetero_la.pictures.runs.page_data import ROWS
 from hetero_la.scheduler.program.instructions import ReceiveMessage, SendMessage
 from hetero_la.tiles.kernels.device import Queue
 
 TASKS = len(Queue)  #: the thread that shows Dask's tasks
-ROWS = (*(queue.name.lower() for queue in Queue), "tasks")
 
 
 def chrome_events(runs: Sequence[TracedRun]) -> list[dict[str, Any]]:
@@ -65,7 +66,7 @@ def _slices(run: TracedRun, origin: float) -> Iterator[dict[str, Any]]:
                 float(start), float(stop), step=instruction.step, flops=flops.get(place, 0.0),
             )  # fmt: skip
         for start, stop in trace.windows - origin:
-            name = f"{run.plan.routine} task"
+            name = f"{title_of(run.plan.routine)} task"
             yield _slice(name, "task", worker, TASKS, float(start), float(stop))
         for start, stop in trace.loading - origin:
             name = "loading kernels"

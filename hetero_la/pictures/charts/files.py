@@ -8,13 +8,14 @@ from collections.abc import Callable, Sequence
 
 from hetero_la.execution.timeline import TracedRun
 from hetero_la.pictures.charts.chrome import chrome_events
-from hetero_la.pictures.charts.gantt import draw_runs, draw_timeline
+from hetero_la.pictures.charts.gantt import draw_runs
 from hetero_la.pictures.graph.files import draw_graph
 from hetero_la.pictures.graph.page import page
+from hetero_la.pictures.runs.animation import animation
 from hetero_la.pictures.scene import Scene
 from hetero_la.pictures.suffix import drawing_for, write_picture
 
-Drawing = Callable[[Sequence[TracedRun]], Scene | str]
+Drawing = Callable[[Sequence[TracedRun]], Scene | str | bytes]
 
 
 def write_runs(runs: Sequence[TracedRun], path: str | os.PathLike[str]) -> None:
@@ -32,10 +33,18 @@ def _json(runs: Sequence[TracedRun]) -> str:
 
 
 def _page(runs: Sequence[TracedRun]) -> str:
-    placed = max(runs, key=lambda run: run.seconds).plan.graph.placed()
-    return page(placed, draw_graph(placed), draw_timeline(runs))
+    """Return the page of the longest run, its prediction, and all other runs."""
+    longest = max(runs, key=lambda run: run.seconds)
+    predicted = [] if longest.predicted else longest.plan.played()
+    others = [run.recording for run in runs if run is not longest]
+    placed = longest.plan.graph.placed()
+    return page(placed, draw_graph(placed), [longest.recording, *predicted, *others])
+
+
+def _animation(runs: Sequence[TracedRun]) -> bytes:
+    return animation(max(runs, key=lambda run: run.seconds).recording)
 
 
 _DRAWINGS: dict[str, Drawing] = {
-    ".json": _json, ".svg": draw_runs, ".png": draw_runs, ".html": _page,
+    ".json": _json, ".svg": draw_runs, ".png": draw_runs, ".html": _page, ".gif": _animation,
 }  # fmt: skip

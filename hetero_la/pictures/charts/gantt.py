@@ -9,11 +9,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hetero_la.algorithms.routines import title_of
 from hetero_la.execution.timeline import TracedRun
-from hetero_la.pictures.charts.chrome import ROWS, TASKS, messages
+from hetero_la.pictures.charts.chrome import TASKS, messages
+from hetero_la.pictures.charts.tracks_chart import TracksChart, draw_bounds
 from hetero_la.pictures.graph.collapsed import ticks
-from hetero_la.pictures.graph.page import Timeline
 from hetero_la.pictures.legend import Legend, heading, worker_mark
 from hetero_la.pictures.palette import (
     FAINT,
@@ -26,6 +25,7 @@ from hetero_la.pictures.palette import (
     family,
     text_on,
 )
+from hetero_la.pictures.runs.page_data import ROWS
 from hetero_la.pictures.scene import Line, Rect, Scene, Text
 from hetero_la.scheduler.program.instructions import CallKernel
 from hetero_la.scheduler.run.trace import PARTS
@@ -34,8 +34,8 @@ from hetero_la.tiles.arrays.counted import in_seconds
 _LEFT = 118.0
 _WIDTH = 1080.0  # of the longest run
 _BAR, _ROW = 16.0, 20.0
-#: Width in pixels below which adjacent boxes are merged; smaller on a page, which can be zoomed.
-_FINEST, _FINEST_OF_PAGE, _FINEST_OF_NOTEBOOK = 0.4, 0.15, 3.0
+#: Width in pixels below which adjacent boxes are merged.
+_FINEST, _FINEST_OF_NOTEBOOK = 0.4, 3.0
 #: Workers that are drawn as finely as that in a notebook; of more, all are drawn more coarsely.
 _FINE_WORKERS = 8
 _MOST_ARROWS = 120
@@ -51,7 +51,6 @@ class _Box(NamedTuple):
     right: float
     colour: str
     tip: str
-    link: str
 
     def is_merged_with(self, other: _Box, finest: float) -> bool:
         """Return whether another box, to the right, cannot be distinguished from this one."""
@@ -66,9 +65,9 @@ def _dominant(boxes: list[_Box], width: float) -> list[_Box]:
 
     Examples
     --------
-    >>> calls = [_Box(0.0, 0.6, "#0072B2", "", ""), _Box(0.6, 1.0, "#D55E00", "", "")]
-    >>> _dominant([*calls, _Box(1.0, 1.5, "#0072B2", "", "")], 1.0)
-    [_Box(left=0.0, right=1.5, colour='#0072B2', tip='several calls', link='')]
+    >>> calls = [_Box(0.0, 0.6, "#0072B2", ""), _Box(0.6, 1.0, "#D55E00", "")]
+    >>> _dominant([*calls, _Box(1.0, 1.5, "#0072B2", "")], 1.0)
+    [_Box(left=0.0, right=1.5, colour='#0072B2', tip='several calls')]
     """
     filled: defaultdict[int, dict[str, float]] = defaultdict(dict)
     for box in boxes:
@@ -82,47 +81,34 @@ def _dominant(boxes: list[_Box], width: float) -> list[_Box]:
         if found and found[-1].colour == colour and left - found[-1].right < 1e-3 * width:
             found[-1] = found[-1]._replace(right=right)
         else:
-            found.append(_Box(left, right, colour, "several calls", ""))
+            found.append(_Box(left, right, colour, "several calls"))
     return found
 
 
-def draw_timeline(runs: Sequence[TracedRun]) -> Timeline:
-    """Draw the charts of some runs for a page, one below the other.
-
-    Boxes of the longest run's calls are linked to the first of their tasks.
-    """
-    longest = max(runs, key=lambda run: run.seconds)
-    scene, charts = _charts(runs, _FINEST_OF_PAGE, longest)
-    return Timeline(scene, *charts[runs.index(longest)].places())
-
-
 def draw_runs(runs: Sequence[TracedRun]) -> Scene:
-    """Draw the charts of some runs, one below the other, without links."""
-    return _charts(runs, _FINEST)[0]
+    """Draw the charts of some runs, one below the other, with their bounds and tracks."""
+    return _charts(runs, _FINEST, tracks=True)
 
 
 def draw_small(runs: Sequence[TracedRun]) -> Scene:
-    """Draw the charts of some runs as `draw_runs` does, but with few boxes, for a notebook.
+    """Draw the charts of some runs for a notebook, with few boxes and no tracks.
 
     A picture of 100,000 calls would be as large as all else in the notebook.
     """
     workers = sum(len(run.workers) for run in runs)
-    return _charts(runs, _FINEST_OF_NOTEBOOK * max(workers / _FINE_WORKERS, 1.0))[0]
+    return _charts(runs, _FINEST_OF_NOTEBOOK * max(workers / _FINE_WORKERS, 1.0), tracks=False)
 
 
-def _charts(
-    runs: Sequence[TracedRun], finest: float, linked: TracedRun | None = None
-) -> tuple[Scene, list[_Chart]]:
+def _charts(runs: Sequence[TracedRun], finest: float, *, tracks: bool) -> Scene:
     scene, charts, y = Scene(), [], 0.0
-    scene.title = ", ".join(title_of(run.plan.routine) for run in runs)
+    scene.title = ", ".join(run.plan.heading for run in runs)
     longest = max(run.seconds for run in runs)
     for run in runs:
-        calls = run.calls() if run is linked else []
-        charts.append(_Chart(scene, run, y, run.seconds / longest, calls, finest))
+        charts.append(_Chart(scene, run, y, run.seconds / longest, finest, tracks=tracks))
         y = charts[-1].bottom + 24
     _legend(scene, runs, y, arrows=any(chart.arrows for chart in charts))
     scene.fit()
-    return scene, charts
+    return scene
 
 
 def _legend(scene: Scene, runs: Sequence[TracedRun], y: float, *, arrows: bool) -> None:
@@ -141,42 +127,31 @@ def _legend(scene: Scene, runs: Sequence[TracedRun], y: float, *, arrows: bool) 
 
 
 class _Chart:
-    """Chart of one run, whose boxes are linked to tasks if `calls` has the calls of the tasks."""
+    """Chart of one run."""
 
     def __init__(
-        self, scene: Scene, run: TracedRun, top: float, share: float,
-        calls: list[tuple[int, int]], finest: float,
+        self, scene: Scene, run: TracedRun, top: float, share: float, finest: float,
+        *, tracks: bool,
     ) -> None:  # fmt: skip
-        self.scene, self.run, self.calls, self.finest = scene, run, calls, finest
-        self.link: dict[tuple[int, int], str] = {}
-        for task, call in enumerate(calls):
-            self.link.setdefault(call, f"task={task}")
+        self.scene, self.run, self.finest = scene, run, finest
         self.scale = share * _WIDTH / max(run.seconds, 1e-9)
         self.row: dict[tuple[int, int], float] = {}
-        layout = run.plan.layout
-        what = f"{title_of(run.plan.routine)} of a {layout.m} x {layout.n} matrix"
         spent = f"{in_seconds(run.seconds)} in all{', predicted' if run.predicted else ''}"
-        at = heading(scene, 16, f"{what}, nb = {layout.nb_text}", [spent], top)
+        at = heading(scene, 16, run.plan.heading, [spent], top)
         self.top, y = at, at + 6
         for worker in range(len(run.workers)):
             y = self._worker(worker, y)
+        if tracks:
+            y = TracksChart(scene, run.recording, _LEFT, self.scale, y).bottom + 4
         self.bottom = self._axis(y)
+        if tracks:
+            draw_bounds(scene, run.recording, _LEFT, self.scale, self.top, self.bottom)
+            self.bottom += 28
         arrows = list(self._arrows())
         self.arrows = arrows if len(arrows) <= _MOST_ARROWS else []
         scene.add(*self.arrows)
         for worker, parts in enumerate(run.parts()):
             self._parts(parts, self.row[worker, _PARTS])
-
-    def places(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return time, and place in the picture, of the linked calls."""
-        spans, boxes = [], []
-        for worker, place in self.calls:
-            start, stop = (self.run.workers[worker].spans[place] - self.run.began).tolist()
-            queue = int(self.run.plan.programs[worker].instructions[place].queue)
-            x, wide = _LEFT + start * self.scale, (stop - start) * self.scale
-            spans.append((start, stop))
-            boxes.append((x, self.row[worker, queue], wide, _BAR))
-        return np.array(spans).reshape(-1, 2), np.array(boxes).reshape(-1, 4)
 
     def _x(self, moment: float) -> float:
         return _LEFT + (moment - self.run.began) * self.scale
@@ -188,9 +163,8 @@ class _Chart:
         mark = worker_mark(worker, 16, y + 2, 15, 15)
         self.scene.add(*mark, Text(36, y + 14, info.name, bold=True))
         rows: dict[int, list[_Box]] = {}
-        for place, (i, span) in enumerate(zip(instructions, trace.spans, strict=True)):
-            link = self.link.get((worker, place), "")
-            box = self._box(span, i.label, family(i.name).colour, link)
+        for i, span in zip(instructions, trace.spans, strict=True):
+            box = self._box(span, i.label, family(i.name).colour)
             rows.setdefault(int(i.queue), []).append(box)
         for row, boxes in sorted(rows.items()):
             self._row(worker, row, y, _BAR, boxes)
@@ -203,10 +177,10 @@ class _Chart:
         self.row[worker, _PARTS] = y + 15
         return y + 46
 
-    def _box(self, span: np.ndarray, label: str, colour: str, link: str = "") -> _Box:
+    def _box(self, span: np.ndarray, label: str, colour: str) -> _Box:
         start, stop = span.tolist()
         tip = f"{label}: {in_seconds(stop - start)}"
-        return _Box(self._x(start), self._x(stop), colour, tip, link)
+        return _Box(self._x(start), self._x(stop), colour, tip)
 
     def _row(self, worker: int, row: int, y: float, high: float, boxes: list[_Box]) -> None:
         """Draw a row with its name."""
@@ -224,11 +198,11 @@ class _Chart:
                 merged[-1] = last._replace(right=right, tip="several calls")
             else:
                 merged.append(box)
-        if not self.calls and len(merged) > _WIDTH / self.finest:
+        if len(merged) > _WIDTH / self.finest:
             merged = _dominant(merged, self.finest)
         for box in merged:
             wide = max(box.right - box.left, min(self.finest, _FINEST))
-            self.scene.add(Rect(box.left, y, wide, high, box.colour, tip=box.tip, link=box.link))
+            self.scene.add(Rect(box.left, y, wide, high, box.colour, tip=box.tip))
 
     def _parts(self, parts: dict[str, float], y: float) -> None:
         """Draw the parts of a worker's time as a bar as long as the run."""

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from hetero_la.pictures.graph.placed import PlacedGraph
 from hetero_la.pictures.legend import Legend, heading, worker_mark
 from hetero_la.pictures.palette import FAINT, GRID, INK, MUTED, family, text_on
-from hetero_la.pictures.scene import Line, Rect, Scene, Text
+from hetero_la.pictures.scene import Line, Rect, Scene, Text, text_width
 from hetero_la.tiles.arrays.counted import counted, in_seconds
 
 #: Maximum marks in a row, and in all, that a page draws without delay.
 _MOST_BINS, _MOST_MARKS = 240, 12_000
 _LEFT = 118.0
-_ROW, _BAR = 26.0, 20.0
+_HIGHEST, _LOWEST = 72.0, 10.0  # of a row: the longest group is as high as the first
+_BETWEEN = 7.0  # rows
 _WIDTH = 1080.0  # of all steps together, about
 _LABELLED = 26.0  # minimum width of a step whose marks have numbers
-_EDGES = 40  # maximum number of steps with arrows
+_EDGES = 48  # maximum number of steps with arrows between them
+_FIGURE = 8.5  # size of the text in a mark
 _GAP = 10.0  # between marks with numbers
 
 
@@ -63,6 +64,25 @@ def collapse(placed: PlacedGraph, steps_together: int = 1) -> dict[Key, Group]:
     return groups
 
 
+def group_flows(placed: PlacedGraph, steps_together: int = 1) -> list[tuple[Key, Key]]:
+    """Return the pairs of groups between which data flow.
+
+    Examples
+    --------
+    >>> import hetero_la
+    >>> placed = hetero_la.plan("cholesky", (20, 20), nb=10).graph.placed()
+    >>> [(first[:2], second[:2]) for first, second in group_flows(placed)][:2]
+    [((0, 'potrf'), (0, 'trtri_n')), ((0, 'potrf'), (0, 'trmm_rc'))]
+    """
+    tasks = placed.graph.tasks
+    keys = [
+        (task.step - task.step % steps_together, task.kind, placed.placement[task.index])
+        for task in tasks
+    ]
+    pairs = ((keys[w], keys[task.index]) for task in tasks for w, _ in task.flows if w >= 0)
+    return list(dict.fromkeys(pair for pair in pairs if pair[0] != pair[1]))
+
+
 def _rows(placed: PlacedGraph) -> list[tuple[int, str]]:
     """Return (worker, kind) of each row, from the top."""
     present = {(placed.placement[task.index], task.kind): None for task in placed.graph.tasks}
@@ -92,7 +112,8 @@ class _Collapsed:
         self.cell = min(max(_WIDTH / max(self.bins, 1), 4.0), 52.0)
         self._gap = _GAP if self.cell >= _LABELLED else 0.0
         self.top = heading(self.scene, 16, placed.title, [placed.summary]) + 12
-        self.row: dict[tuple[int, str], float] = {}
+        self.longest = max((group.weight for group in self.groups.values()), default=0.0)
+        self.floor: dict[tuple[int, str], float] = {}
         self._rows()
         self._axis()
         arrows = list(self._arrows()) if self.bins <= _EDGES else []
@@ -105,7 +126,14 @@ class _Collapsed:
     def _x(self, step: int) -> float:
         return _LEFT + step // self.steps_together * self.cell
 
+    def _high(self, seconds: float) -> float:
+        """Return the height of a time: one scale for all rows."""
+        return seconds / max(self.longest, 1e-30) * _HIGHEST
+
     def _rows(self) -> None:
+        most: dict[str, float] = {}
+        for (_, kind, _), group in self.groups.items():
+            most[kind] = max(most.get(kind, 0.0), group.weight)
         y, before = self.top + 10, -1
         right = _LEFT + self.bins * self.cell
         for worker, kind in _rows(self.placed):
@@ -114,12 +142,12 @@ class _Collapsed:
                 mark = worker_mark(worker, 16, y - 12, 15, 15)
                 self.scene.add(*mark, Text(36, y, self.placed.workers[worker], 11, bold=True))
                 y, before = y + 8, worker
-            self.row[worker, kind] = y
+            y += max(self._high(most[kind]), _LOWEST)
+            self.floor[worker, kind] = y
             self.scene.add(
-                Line(((_LEFT, y + _BAR), (right, y + _BAR)), GRID),
-                Text(_LEFT - 16, y + _BAR - 5, kind, 11, "end"),
-            )
-            y += _ROW
+                Line(((_LEFT, y), (right, y)), GRID), Text(_LEFT - 16, y, kind, 11, "end"),
+            )  # fmt: skip
+            y += _BETWEEN
         self.bottom = y
 
     def _axis(self) -> None:
@@ -136,26 +164,28 @@ class _Collapsed:
         self.bottom = y + 14
 
     def _marks(self) -> None:
-        """Draw bars whose height is the number of tasks, relative to the row's maximum."""
-        most: Counter[tuple[int, str]] = Counter()
-        for (_, kind, worker), group in self.groups.items():
-            most[worker, kind] = max(most[worker, kind], group.tasks)
+        """Draw bars whose height is the time of their tasks, and write it into the high ones."""
         texts: list[Text] = []
-        gap = self._gap
+        wide = self.cell - self._gap
+        _, unit = self._unit()
         for (step, kind, worker), group in self.groups.items():
-            x, floor = self._x(step), self.row[worker, kind] + _BAR
-            high = max(group.tasks / most[worker, kind] * _BAR, 2.5)
-            colour, wide = family(kind).colour, self.cell - gap
+            x, floor = self._x(step), self.floor[worker, kind]
+            high = max(self._high(group.weight), 1.5)
+            colour = family(kind).colour
             tip, link = self._tip(step, kind, worker, group), f"step={step}"
             self.scene.add(Rect(x, floor - high, wide, high, colour, tip=tip, link=link))
             if group.critical:
-                self.scene.add(Rect(x, floor, wide, 3.0, INK))
-            if gap:
-                inside = high >= 13
-                ink = text_on(colour) if inside else INK
-                y = floor - 4 if inside else floor - high - 2
-                texts.append(Text(x + wide / 2, y, str(group.tasks), 9.5, "middle", ink))
+                self.scene.add(Rect(x, floor, wide, 2.5, INK))
+            figure = f"{group.weight / unit:.2g}" if group.weight < 100 * unit else ""
+            if figure and high >= 13 and text_width(figure, _FIGURE) <= wide:
+                y = floor - high / 2 + 3.5
+                texts.append(Text(x + wide / 2, y, figure, _FIGURE, "middle", text_on(colour)))
         self.scene.add(*texts)
+
+    def _unit(self) -> tuple[str, float]:
+        """Return name and seconds of the unit in which the longest time is at least 1."""
+        units = (("s", 1.0), ("ms", 1e-3), ("µs", 1e-6), ("ns", 1e-9))
+        return next((unit for unit in units if self.longest >= unit[1]), units[-1])
 
     def _tip(self, step: int, kind: str, worker: int, group: Group) -> str:
         last = min(step + self.steps_together, self.placed.steps) - 1
@@ -167,21 +197,35 @@ class _Collapsed:
         )
 
     def _arrows(self) -> Iterator[Line]:
-        """Yield the arrows of panels that travel to other workers, between the steps."""
-        pairs: dict[tuple[Key, Key], None] = {}
-        for task in self.placed.graph.tasks:
-            here = self.placed.placement[task.index]
-            for writer, _ in task.flows:
-                source = self.placed.graph.tasks[writer]
-                there = self.placed.placement[writer]
-                if writer >= 0 and there != here and source.step == task.step:
-                    step = task.step
-                    pairs[(step, source.kind, there), (step, task.kind, here)] = None
-        for (step, source_kind, there), (_, kind, here) in pairs:
-            x, start, end = self._x(step), self.row[there, source_kind], self.row[here, kind]
-            start, end = start + _BAR - 5, end + _BAR - 5
-            gap = x - _GAP + 2
-            yield Line(((x, start), (gap, start), (gap, end), (x, end)), FAINT, arrow=True)
+        """Yield arrows of data: to other workers in the same step, and to the step after it."""
+        here = [
+            pair
+            for pair in group_flows(self.placed, self.steps_together)
+            if pair[0][0] == pair[1][0] and pair[0][2] != pair[1][2]
+        ]
+        for (step, source_kind, there), (_, kind, worker) in here:
+            x = self._x(step)
+            start, end = self.floor[there, source_kind] - 5, self.floor[worker, kind] - 5
+            lane = x - self._gap + 2
+            yield Line(((x, start), (lane, start), (lane, end), (x, end)), FAINT, arrow=True)
+        for (step, source_kind, there), (after, kind, worker) in self._to_next_step():
+            x, end = self._x(step) + self.cell - self._gap, self._x(after)
+            start, stop = self.floor[there, source_kind] - 2, self.floor[worker, kind] - 2
+            lane = end - self._gap / 2 + 1
+            yield Line(((x, start), (lane, start), (lane, stop), (end, stop)), FAINT, arrow=True)
+
+    def _to_next_step(self) -> list[tuple[Key, Key]]:
+        """Return the flows to the step after it that no others imply."""
+        import networkx
+
+        flows = networkx.DiGraph(group_flows(self.placed, self.steps_together))
+        if networkx.is_directed_acyclic_graph(flows):
+            flows = networkx.transitive_reduction(flows)
+        return sorted(
+            (first, second)
+            for first, second in flows.edges
+            if second[0] - first[0] == self.steps_together
+        )
 
     def _legend(self) -> None:
         legend = Legend(self.scene, 16, self.bottom + 8, self.scene.width - 32)
@@ -191,12 +235,13 @@ class _Collapsed:
             if self.steps_together == 1
             else (f"A bar: the tasks of {self.steps_together} steps")
         )
+        name, _ = self._unit()
         legend.note(
-            f"{each} of one kernel on one worker; its height: how many, against the row's most. "
-            "Black line under it: on the critical path."
+            f"{each} of one kernel on one worker. Heights and figures: predicted time, in {name}; "
+            f"the highest is {in_seconds(self.longest)}. Black line under it: on the critical path."
         )
-        if self.bins <= _EDGES and len(self.placed.workers) > 1:
-            legend.note("Arrows: panels that travel to another worker, in their step.")
+        if self.bins <= _EDGES:
+            legend.note("Arrows: data for the next step, and panels that travel to other workers.")
 
 
 def ticks() -> Iterator[int]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-from hetero_la.pictures.graph.collapsed import Key, collapse
+from hetero_la.pictures.graph.collapsed import Key, collapse, group_flows
 from hetero_la.pictures.graph.every_task import data_edges
 from hetero_la.pictures.graph.placed import PlacedGraph
 from hetero_la.pictures.palette import FAINT, INK, family, text_on
+from hetero_la.tiles.arrays.counted import in_seconds
 
 
 def dot(placed: PlacedGraph, *, collapsed: bool) -> str:
@@ -62,15 +63,7 @@ def _groups(placed: PlacedGraph) -> Iterator[str]:
     numbers: dict[Key, int] = {}
     for (step, kind, worker), group in collapse(placed).items():
         numbers[step, kind, worker] = number = len(numbers)
-        label = [f"{group.tasks} {kind}", f"step {step}", placed.workers[worker]]
+        label = [f"{group.tasks} {kind}", in_seconds(group.weight), f"step {step}"]
+        label.append(placed.workers[worker])
         yield _node(f"g{number}", label, kind, critical=group.critical)
-    of_task = [
-        numbers[task.step, task.kind, placed.placement[task.index]] for task in placed.graph.tasks
-    ]
-    edges = {
-        (of_task[writer], of_task[task.index]): None
-        for task in placed.graph.tasks
-        for writer, _ in task.flows
-        if writer >= 0 and of_task[writer] != of_task[task.index]
-    }
-    yield from (f"  g{first} -> g{second};" for first, second in edges)
+    yield from (f"  g{numbers[a]} -> g{numbers[b]};" for a, b in group_flows(placed))

@@ -10,13 +10,16 @@ import base64
 import importlib.resources
 import json
 import zlib
+from collections.abc import Sequence
 from html import escape
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from hetero_la.pictures.graph.placed import PlacedGraph
-from hetero_la.pictures.palette import READ, WRITTEN, family, grey, text_on
+from hetero_la.pictures.palette import READ, SERIES, WRITTEN, family, grey, text_on
+from hetero_la.pictures.runs.page_data import run_arrays, run_description
+from hetero_la.pictures.runs.recording import Recording
 from hetero_la.pictures.scene import FONT, Scene
 from hetero_la.pictures.svg import svg
 from hetero_la.tiles.kernels.spec import SPECS
@@ -24,26 +27,15 @@ from hetero_la.tiles.kernels.spec import SPECS
 _FOLDER = importlib.resources.files("hetero_la.pictures") / "web"
 
 
-class Timeline(NamedTuple):
-    """Chart of runs, with the place of each task of the longest run in it.
-
-    Attributes
-    ----------
-    scene : Scene
-        The charts of all runs.
-    spans : numpy.ndarray, shape (tasks, 2)
-        Begin and end of the call of each of its tasks, in seconds from the begin of the run.
-    boxes : numpy.ndarray, shape (tasks, 4)
-        Left edge, top, width and height of the task's call.
-    """
-
-    scene: Scene
-    spans: np.ndarray
-    boxes: np.ndarray
+#: In the order in which they are joined: each needs only what stands before it.
+_SCRIPTS = (
+    "theme.js", "tasks.js", "tiles.js", "step.js", "runs.js", "tile_map.js", "tracks.js",
+    "timeline.js", "player.js", "search.js", "page.js",
+)  # fmt: skip
 
 
-def page(placed: PlacedGraph, whole: Scene, timeline: Timeline | None = None) -> str:
-    """Return the page, which first shows `whole`, or the timeline if there is one.
+def page(placed: PlacedGraph, whole: Scene, runs: Sequence[Recording] = ()) -> str:
+    """Return the page, which first shows the first run, or `whole` if there is none.
 
     Parameters
     ----------
@@ -51,26 +43,28 @@ def page(placed: PlacedGraph, whole: Scene, timeline: Timeline | None = None) ->
         The graph.
     whole : Scene
         Its picture, with links to steps or tasks.
-    timeline : Timeline, optional
-        Timeline of a run of the graph: choosing a task here shows it there.
+    runs : sequence of Recording, optional
+        Runs to play; those of this graph show the tiles as well.
 
     Examples
     --------
     >>> import hetero_la
     >>> placed = hetero_la.plan("lu", (8, 8), nb=2).graph.placed()
     >>> text = page(placed, Scene(10, 10))
-    >>> "<title>lu of a 8 x 8" in text, "http" in text.replace("http://www.w3.org/2000/svg", "")
+    >>> "<title>LU of 8 × 8" in text, "http" in text.replace("http://www.w3.org/2000/svg", "")
     (True, False)
     """
+    arrays = _arrays(placed)
+    for number, run in enumerate(runs):
+        mine = run_arrays(run, tasks=run.graph is placed.graph)
+        arrays |= {f"{number}.{name}": array for name, array in mine.items()}
     parts = {
         "TITLE": escape(placed.title),
-        "SUMMARY": escape(placed.summary),
         "STYLE": _file("page.css").replace("FONT", FONT),
         "WHOLE": svg(whole),
-        "TIMELINE": svg(timeline.scene) if timeline else "",
-        "DATA": _script_json({**_description(placed), "timeline": timeline is not None}),
-        "TASKS": _packed(_arrays(placed) | (_measured(timeline) if timeline else {})),
-        "SCRIPT": "\n".join(_file(name) for name in ("tasks.js", "tiles.js", "page.js")),
+        "DATA": _script_json({**_description(placed), "runs": list(map(run_description, runs))}),
+        "TASKS": _packed(arrays),
+        "SCRIPT": "\n".join(map(_file, _SCRIPTS)),
     }
     text = _file("page.html")
     for name, part in parts.items():
@@ -98,7 +92,8 @@ def _description(placed: PlacedGraph) -> dict[str, Any]:
             for kind in placed.kinds
         ],
         "workers": [
-            {"name": name, "grey": grey(worker), "ink": text_on(grey(worker))}
+            {"name": name, "grey": grey(worker), "ink": text_on(grey(worker)),
+             "colour": SERIES[worker % len(SERIES)]}
             for worker, name in enumerate(placed.workers)
         ],
         "steps": placed.steps,
@@ -107,6 +102,8 @@ def _description(placed: PlacedGraph) -> dict[str, Any]:
         "values": list(placed.graph.values),
         "rows": [layout.row(i) for i in range(layout.mt)] + [layout.m],
         "columns": [layout.columns(j)[0] for j in range(columns)] + [layout.width],
+        "title": placed.title,
+        "summary": placed.summary,
         "read": READ,
         "written": WRITTEN,
     }  # fmt: skip
@@ -142,7 +139,7 @@ def _arrays(placed: PlacedGraph) -> dict[str, np.ndarray]:
         "column": np.array([task.column for task in tasks], np.int32),
         "worker": np.array(placed.placement, np.int32),
         "critical": critical,
-        "weight": np.asarray(placed.weights, np.float32).view(np.int32),
+        "weight": np.asarray(placed.weights, np.float32),
         "regionAt": _offsets([len(task.accesses) for task in tasks]),
         # Transposed, so that similar numbers are adjacent, which compresses well.
         "regions": np.array(regions, np.int32).reshape(-1, 5).T.ravel(),
@@ -151,21 +148,17 @@ def _arrays(placed: PlacedGraph) -> dict[str, np.ndarray]:
     }
 
 
-def _measured(timeline: Timeline) -> dict[str, np.ndarray]:
-    """Return time and place in the timeline's picture of each task."""
-    return {
-        "spans": timeline.spans.astype(np.float32).ravel().view(np.int32),
-        "boxes": timeline.boxes.astype(np.float32).ravel().view(np.int32),
-    }
-
-
 def _offsets(counts: list[int]) -> np.ndarray:
     return np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
 
 
 def _packed(arrays: dict[str, np.ndarray]) -> str:
-    """Return name and length of each array, and all of them deflated in base 64, as JSON."""
-    lengths = {name: len(array) for name, array in arrays.items()}
-    data = b"".join(array.astype("<i4").tobytes() for array in arrays.values())
+    """Return the arrays deflated in base 64, after the length and the type of each, as JSON.
+
+    All have four bytes a number.
+    """
+    types = {name: "<f4" if array.dtype.kind == "f" else "<i4" for name, array in arrays.items()}
+    data = b"".join(array.astype(types[name]).tobytes() for name, array in arrays.items())
     packed = base64.b64encode(zlib.compress(data, 6)).decode("ascii")
+    lengths = {name: [len(array), types[name][1]] for name, array in arrays.items()}
     return _script_json({"lengths": lengths, "data": packed})

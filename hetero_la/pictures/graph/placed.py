@@ -36,7 +36,7 @@ class PlacedGraph:
     >>> import hetero_la
     >>> placed = hetero_la.plan("lu", (4, 4), nb=2).graph.placed()
     >>> placed.title, len(placed.graph)
-    ('lu of a 4 x 4 float64 matrix, nb = 2', 9)
+    ('LU of 4 × 4, tiles of 2, the calling thread', 9)
     """
 
     graph: TaskGraph

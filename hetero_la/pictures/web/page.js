@@ -1,15 +1,22 @@
-// Where the page is, by the part of its address after "#": the whole, a step, a task, or
-// the timeline, if there is one.
+// Where the page is, by the part of its address after "#": the run, the whole graph, a step, or
+// a task.
 
 let picture = null;
+let player = null;
+let sheet = null;
+let shownHash = null; // a task is shown once, and not again when the window changes
+const HEADING = 56; // height of the heading of a picture, which the page has of its own
 
-// A picture that can be made larger and smaller.
+// The picture of the whole graph, which can be made larger and smaller.
 class Sheet {
-  constructor(id) {
-    this.section = document.getElementById(id);
+  constructor() {
+    this.section = document.getElementById("whole");
     this.svg = this.section.querySelector("svg");
-    this.natural = Number(this.svg.getAttribute("width"));
-    this.zoom = 0; // 0: as wide as the window
+    const [wide, high] = ["width", "height"].map((name) => Number(this.svg.getAttribute(name)));
+    this.natural = [wide, high - HEADING];
+    this.svg.setAttribute("height", high - HEADING);
+    this.svg.setAttribute("viewBox", `0 ${HEADING} ${wide} ${high - HEADING}`);
+    this.zoom = 0; // 0: as large as the window allows
     const on = (name, act) => { this.section.querySelector(`.${name}`).onclick = act; };
     on("fit", () => this.set(0));
     on("in", () => this.magnify(1.25));
@@ -20,31 +27,23 @@ class Sheet {
     });
   }
 
+  // As wide as the window; a tall picture is enlarged only a little, and scrolls.
+  fitted() {
+    const [wide, high] = this.natural;
+    const room = this.section.querySelector(".scroll").clientWidth;
+    const tall = document.querySelector("main").clientHeight - 56;
+    return wide * Math.min(Math.max(room, 640) / wide, Math.max(tall / high, 1.6));
+  }
+
   set(zoom) {
     this.zoom = zoom;
-    const fitted = Math.min(this.natural, this.section.querySelector(".scroll").clientWidth);
-    this.svg.style.width = `${zoom ? zoom * this.natural : fitted}px`;
+    this.svg.style.width = `${zoom ? zoom * this.natural[0] : this.fitted()}px`;
   }
 
   magnify(factor) {
-    this.set(Math.min(Math.max((this.svg.clientWidth / this.natural) * factor, 0.1), 8));
-  }
-
-  // Put a frame around a box.
-  mark(box) {
-    this.svg.querySelector(".mark")?.remove();
-    if (box === null) return;
-    const frame = document.createElementNS("http://www.w3.org/2000/svg", "rect");
-    const [x, y, width, height] = box;
-    const shape = { x: x - 3, y: y - 3, width: width + 6, height: height + 6 };
-    for (const [name, value] of Object.entries(shape)) frame.setAttribute(name, value);
-    frame.setAttribute("class", "mark");
-    this.svg.append(frame);
-    frame.scrollIntoView({ block: "nearest", inline: "center" });
+    this.set(Math.min(Math.max((this.svg.clientWidth / this.natural[0]) * factor, 0.1), 8));
   }
 }
-
-const sheets = {};
 
 function place() {
   const given = new URLSearchParams(location.hash.slice(1));
@@ -52,8 +51,8 @@ function place() {
     const text = given.get(name) ?? "";
     return /^\d+$/.test(text) && Number(text) < limit ? Number(text) : null;
   };
-  if (graph.timeline && given.has("timeline")) {
-    return { view: "timeline", step: null, task: number("timeline", tasks.count) };
+  if (player && (given.has("run") || !location.hash)) {
+    return { view: "run", step: null, task: number("run", tasks.count) };
   }
   const task = number("task", tasks.count);
   const step = task === null ? number("step", graph.steps) : tasks.step[task];
@@ -62,55 +61,48 @@ function place() {
 
 function show() {
   const { view, step, task } = place();
-  for (const id of ["whole", "timeline", "step"]) document.getElementById(id).hidden = id !== view;
-  document.getElementById("tip").hidden = true;
+  for (const id of ["whole", "run", "step"]) document.getElementById(id).hidden = id !== view;
+  hideTip();
   showCrumbs(view, step, task);
-  if (view === "step") {
-    showStep(step, task);
-    return;
-  }
-  sheets[view].set(sheets[view].zoom);
-  if (view === "timeline") sheets[view].mark(task === null ? null : tasks.boxes.subarray(4 * task, 4 * task + 4));
+  if (view === "step") showStep(step, task);
+  if (view === "whole") sheet.set(sheet.zoom);
+  if (view === "run") showRun(task);
+  shownHash = location.hash;
+}
+
+function showRun(task) {
+  player.showParts();
+  player.resize();
+  if (task !== null && location.hash !== shownHash) player.showTask(task);
 }
 
 function showStep(step, task) {
   document.getElementById("previous").disabled = step === 0;
   document.getElementById("next").disabled = step === graph.steps - 1;
-  picture = new StepPicture(step, document.querySelector(".halves .scroll").clientWidth);
+  const room = document.querySelector("main").clientHeight;
+  picture = new StepPicture(step, document.querySelector(".halves .scroll").clientWidth, room - 80);
   picture.draw(task);
   drawTiles(task);
   showFacts(task);
 }
 
-const HINTS = {
-  whole: "Choose a mark to see its step; + and − change the size.",
-  step: "Choose a task to see its tiles; ← and → go to the steps beside, Esc goes back up.",
-  timeline: "Choose a call to see its first task and the tiles; + and − change the size.",
-};
-
 function showCrumbs(view, step, task) {
+  document.getElementById("to-run").hidden = player === null;
+  for (const name of ["run", "whole"]) {
+    const link = document.getElementById(`to-${name}`);
+    if (view === name) link.setAttribute("aria-current", "page"); else link.removeAttribute("aria-current");
+  }
   const crumbs = document.getElementById("crumbs");
   crumbs.replaceChildren();
-  const names = [["the whole graph", "#"]];
-  if (view === "timeline") names[0] = ["timeline", "#timeline"];
-  if (step !== null) names.push([`step ${step} of 0–${graph.steps - 1}`, `#step=${step}`]);
-  if (task !== null) {
-    names.push([`${graph.kinds[tasks.kind[task]].name}, ${columnName(tasks.column[task])}`,
-      view === "timeline" ? `#task=${task}` : ""]);
+  if (view !== "run") {
+    document.getElementById("title").textContent = graph.title;
+    document.getElementById("summary").textContent = graph.summary;
   }
-  names.forEach(([name, address], at) => {
-    if (at) element("span", "›", crumbs);
-    const linked = address && (at < names.length - 1 || (view === "timeline" && task !== null));
-    const crumb = element(linked ? "a" : "span", name, crumbs);
-    if (linked) crumb.href = address;
-  });
-  if (graph.timeline) {
-    const [name, address] = view === "timeline" ? ["the graph", "#"] : ["the timeline", "#timeline"];
-    const other = element("a", name, crumbs);
-    other.href = address;
-    other.className = "aside";
-  }
-  document.getElementById("hint").textContent = HINTS[view];
+  if (step === null) return;
+  const text = `› step ${step} of 0–${graph.steps - 1}`;
+  element(task === null ? "span" : "a", text, crumbs).href = `#step=${step}`;
+  if (task === null) return;
+  element("span", `› ${graph.kinds[tasks.kind[task]].name}, ${columnName(tasks.column[task])}`, crumbs);
 }
 
 function goToStep(step) {
@@ -118,14 +110,31 @@ function goToStep(step) {
 }
 
 function onKey(event) {
+  if (event.altKey || event.metaKey || event.ctrlKey) return;
   const { view, step, task } = place();
-  if (event.key === "Escape" && view === "timeline") location.hash = task === null ? "" : "timeline";
-  if (event.key === "Escape" && view === "step") location.hash = task === null ? "" : `step=${step}`;
-  if (view !== "step" && (event.key === "+" || event.key === "=")) sheets[view].magnify(1.25);
-  if (view !== "step" && event.key === "-") sheets[view].magnify(0.8);
+  if (event.key === "/") { document.getElementById("search").focus(); event.preventDefault(); return; }
+  if (event.key === "?") document.getElementById("keys").showModal();
+  if (view === "run" && !/^(SELECT|INPUT)$/.test(event.target.tagName)) {
+    // A button that has the focus would otherwise be pressed too.
+    if (event.key === " ") document.activeElement.blur();
+    player.onKey(event);
+  }
+  if (event.key === "Escape" && view === "step") location.hash = task === null ? "graph" : `step=${step}`;
+  if (view === "whole" && (event.key === "+" || event.key === "=")) sheet.magnify(1.25);
+  if (view === "whole" && event.key === "-") sheet.magnify(0.8);
   if (view === "step" && event.key === "ArrowLeft") goToStep(step - 1);
   if (view === "step" && event.key === "ArrowRight") goToStep(step + 1);
 }
+
+function showTip(event, text) {
+  const tip = document.getElementById("tip");
+  tip.hidden = false;
+  tip.textContent = text;
+  tip.style.left = `${Math.max(Math.min(event.clientX + 14, window.innerWidth - 350), 4)}px`;
+  tip.style.top = `${Math.min(event.clientY + 16, window.innerHeight - 60)}px`;
+}
+
+function hideTip() { document.getElementById("tip").hidden = true; }
 
 function under(event) {
   const box = document.getElementById("tasks").getBoundingClientRect();
@@ -134,13 +143,8 @@ function under(event) {
 
 function onMove(event) {
   const task = under(event);
-  const tip = document.getElementById("tip");
   event.target.style.cursor = task === null ? "default" : "pointer";
-  tip.hidden = task === null;
-  if (task === null) return;
-  tip.textContent = taskText(task);
-  tip.style.left = `${Math.min(event.clientX + 14, window.innerWidth - 350)}px`;
-  tip.style.top = `${event.clientY + 16}px`;
+  if (task === null) hideTip(); else showTip(event, taskText(task));
 }
 
 function listen() {
@@ -150,21 +154,27 @@ function listen() {
     if (task !== null) location.hash = `step=${tasks.step[task]}&task=${task}`;
   });
   canvas.addEventListener("mousemove", onMove);
-  canvas.addEventListener("mouseleave", () => { document.getElementById("tip").hidden = true; });
+  canvas.addEventListener("mouseleave", hideTip);
   document.getElementById("previous").onclick = () => goToStep(place().step - 1);
   document.getElementById("next").onclick = () => goToStep(place().step + 1);
+  document.getElementById("help").onclick = () => document.getElementById("keys").showModal();
+  document.getElementById("theme").onclick = (event) => { event.target.textContent = nextTheme(); show(); };
+  wantsDark.addEventListener("change", () => { applyTheme(); show(); });
   window.addEventListener("keydown", onKey);
   window.addEventListener("hashchange", show);
   window.addEventListener("resize", show);
+  listenToSearch();
 }
 
+applyTheme();
 unpackTasks().then(() => {
-  sheets.whole = new Sheet("whole");
-  if (graph.timeline) sheets.timeline = new Sheet("timeline");
-  if (graph.timeline && !location.hash) history.replaceState(null, "", "#timeline");
+  readRuns();
+  sheet = new Sheet();
+  document.getElementById("run").hidden = runs.length === 0; // the player measures it
+  if (runs.length) player = new Player();
   listen();
   show();
   document.body.dataset.ready = "yes";
 }, (error) => {
-  document.getElementById("hint").textContent = `This browser cannot unpack the tasks: ${error}`;
+  document.getElementById("summary").textContent = `This browser cannot unpack the tasks: ${error}`;
 });

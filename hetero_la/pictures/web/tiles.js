@@ -10,10 +10,10 @@ function drawTiles(task) {
   const pen = canvasOf("tiles", left + n * scale + 4, top + m * scale + 4);
   const x = (column) => left + columns[column] * scale;
   const y = (row) => top + rows[row] * scale;
-  pen.fillStyle = "#6b6b6b";
+  pen.fillStyle = ink.muted;
   pen.textAlign = "left";
   pen.fillText(`${m} x ${n}, ${rows.length - 1} x ${columns.length - 1} tiles`, left, 10);
-  pen.fillStyle = "#f4f4f4";
+  pen.fillStyle = ink.empty;
   pen.fillRect(left, top, n * scale, m * scale);
   for (const region of task === null ? [] : regions(task)) {
     if (graph.values.includes(region.name)) continue;
@@ -55,12 +55,12 @@ function drawGrid(pen, x, y) {
       pen.stroke();
     }
   };
-  pen.strokeStyle = "#c8c8c8";
+  pen.strokeStyle = ink.grid;
   pen.lineWidth = 0.5;
   lines(rows, y, true);
   lines(columns, x, false);
   if (graph.nt < columns) {  // the right-hand sides stand apart
-    pen.strokeStyle = "#1a1a1a";
+    pen.strokeStyle = ink.ink;
     pen.lineWidth = 1.5;
     pen.beginPath();
     pen.moveTo(x(graph.nt), y(0));
@@ -120,11 +120,12 @@ function showFacts(task) {
   fact(table, "worker", null, `${tasks.worker[task]}: ${graph.workers[tasks.worker[task]].name}`);
   fact(table, "predicted", null,
     seconds(tasks.weight[task]) + (tasks.critical[task] ? ", on the critical path" : ""));
-  if (graph.timeline) {
-    const [from, to] = tasks.spans.subarray(2 * task, 2 * task + 2);
-    const link = element("a", "show it in the timeline");
-    link.href = `#timeline=${task}`;
-    fact(table, "ran", null, `${seconds(to - from)}, from ${seconds(from)} on: `, link);
+  for (const run of runs.filter((each) => each.taskBox)) {
+    const [from, to] = [run.begin, run.end].map((times) => times[run.taskBox[task]]);
+    const link = element("a", "show it in the run");
+    link.href = `#run=${task}`;
+    fact(table, run.predicted ? "predicted run" : "ran", null,
+      `${seconds(to - from)}, from ${seconds(from)} on: `, link);
   }
   if (text(0)) fact(table, "reads", graph.read, text(0));
   if (text(1)) fact(table, "updates", graph.written, text(1));
