@@ -51,6 +51,7 @@ from hetero_la.api.qr_factors import QRFactors
 from hetero_la.api.trace import Trace, trace
 from hetero_la.checks.lazy import provide_lazy_functions
 from hetero_la.configs import available_presets
+from hetero_la.execution.progress import progress
 from hetero_la.execution.report import Report, Timing
 from hetero_la.linalg import (
     SlogdetResult,
@@ -118,6 +119,7 @@ __all__ = [
     "lu_solve",
     "patch_scipy",
     "plan",
+    "progress",
     "qr",
     "qr_factor",
     "qr_multiply",

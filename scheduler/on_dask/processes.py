@@ -19,6 +19,7 @@ import distributed
 import numpy as np
 
 from hetero_la.scheduler.cluster.clients import while_open
+from hetero_la.scheduler.cluster.placement_plugin import task_name
 from hetero_la.scheduler.exchange.columns import Collector, Feed, Feeder, MessageSender
 from hetero_la.scheduler.exchange.group import link_to, topic_of
 from hetero_la.scheduler.on_dask.dask_messages import DirectSender, reachable
@@ -94,7 +95,7 @@ class _Attempt:
 
     def __init__(self, client: distributed.Client, job: Job) -> None:
         self.client, self.job = client, job
-        self.run = f"{job.name}-{uuid.uuid4().hex[:8]}"
+        self.run = uuid.uuid4().hex
         self.addresses = [worker.address for worker in job.workers]
         self.saves: dict[int, list[distributed.Future]] = {}
         self.finals: list[distributed.Future] = []
@@ -158,8 +159,9 @@ class _Attempt:
         self, what: str, worker: int, place: int, function: Any, *args: Any
     ) -> distributed.Future:
         target = self.job.workers[worker]
+        key = task_name(self.job.name, what, f"{self.run}-{target.name}-{place}")
         future = self.client.submit(
-            function, *args, key=f"{self.run}-{target.name}-{what}-{place}",
+            function, *args, key=key,
             workers=[target.address], allow_other_workers=False, pure=False, retries=0,
         )  # fmt: skip
         self._submitted.append(future)
@@ -196,7 +198,14 @@ class _Attempt:
         with contextlib.closing(Collector(store, at_once=in_place)) as collector:
             handed = [
                 self._add(
-                    "hand", w, 0, hand_over, final, collector.link, collector.topic, collector.most
+                    "result",
+                    w,
+                    0,
+                    hand_over,
+                    final,
+                    collector.link,
+                    collector.topic,
+                    collector.most,
                 )
                 for w, final in enumerate(self.finals)
             ]
