@@ -16,6 +16,7 @@ determinants                       `det`, `slogdet` (`SlogdetResult`)
 where it runs                      `Cluster`, and `available_presets` for it
 predicted steps and time           `plan` (`Plan`)
 recorded steps and time            `trace` (`Trace`); `Report` and `Timing` of a run
+a bar while it runs                `progress`
 code that calls SciPy's            `patch_scipy`
 =================================  ============================================================
 

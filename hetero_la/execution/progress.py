@@ -11,7 +11,12 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
-from hetero_la.scheduler.cluster.clients import running_client, watch_runs, worker_infos
+from hetero_la.scheduler.cluster.clients import (
+    ClientLike,
+    running_client,
+    watch_runs,
+    worker_infos,
+)
 from hetero_la.scheduler.cluster.run_page import runs_seen_by
 from hetero_la.scheduler.placement.workers import over_processes
 from hetero_la.scheduler.run.job import this_process
@@ -30,7 +35,7 @@ Runs = list[dict[str, Any]]
 
 
 @contextlib.contextmanager
-def progress(client: Any = None) -> Iterator[None]:
+def progress(client: ClientLike = None) -> Iterator[None]:
     """Show the progress of the runs in the block: a bar with their rate and the time left.
 
     It appears after two seconds, on a terminal or in a notebook, and goes at the end of the block.

@@ -194,6 +194,7 @@ def watch_runs(client: Client) -> None:
 
 def runs_link(client: Client) -> str:
     """Return the URL of the page that shows the runs of a client's cluster; empty if none does."""
+    watch_runs(client)
     cluster = client.cluster
     return cluster.runs_link if isinstance(cluster, Cluster) else page_link(client.dashboard_link)
 

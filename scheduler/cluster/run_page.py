@@ -66,6 +66,7 @@ class WatchRuns(SchedulerPlugin):  # type: ignore[misc]
         self.dashboard = False
         self._asking: dict[str, asyncio.Task[None]] = {}
         self._heard: dict[tuple[str, int], _Heard] = {}
+        self._addresses = set(scheduler.workers)
         scheduler.handlers["hetero_la_runs"] = self.runs
         await scheduler.register_worker_plugin(
             comm=None, plugin=pickle.dumps(AnswerLooks()), name=AnswerLooks.name, idempotent=True
@@ -77,6 +78,10 @@ class WatchRuns(SchedulerPlugin):  # type: ignore[misc]
             ]
             application.add_handlers(r".*", pages)
             self._add_to_menu()
+
+    def add_worker(self, scheduler: Scheduler, worker: str) -> None:
+        """Note a worker: others in its process may be those of another cluster."""
+        self._addresses.add(worker)
 
     def _add_to_menu(self) -> None:
         """Let Dask's dashboard link to the page, if bokeh shows one."""
@@ -93,9 +98,10 @@ class WatchRuns(SchedulerPlugin):  # type: ignore[misc]
             await self._ask()
         now, parts = time.monotonic(), []
         for heard in self._heard.values():
-            since = now - heard.when
-            later = {"ago": heard.seen["ago"] + since} if is_over(heard.seen) else {}
-            parts.append(Seen(**{**heard.seen, **later}))
+            seen = heard.seen.copy()
+            if is_over(seen):
+                seen["ago"] += now - heard.when
+            parts.append(seen)
         return runs_of(parts)
 
     async def _ask(self) -> None:
@@ -119,19 +125,16 @@ class WatchRuns(SchedulerPlugin):  # type: ignore[misc]
                     del self._heard[key]
             now = time.monotonic()
             for part in seen:
-                self._heard[part["run"], part["worker"]] = _Heard(process, now, part)
+                if part["address"] in self._addresses:
+                    self._heard[part["run"], part["worker"]] = _Heard(process, now, part)
 
     def _note_losses(self, processes: Iterable[str]) -> None:
         """Note that what was under way in a process that has left is over."""
         now = time.monotonic()
         for key, heard in self._heard.items():
             if heard.process not in processes and not is_over(heard.seen):
-                lost: dict[str, Any] = {
-                    "state": "failed",
-                    "why": "the worker has left",
-                    "doing": "",
-                }
-                seen = Seen(**{**heard.seen, **lost})
+                seen = heard.seen.copy()
+                seen["state"], seen["why"], seen["doing"] = "failed", "the worker has left", ""
                 self._heard[key] = _Heard(heard.process, now, seen)
 
     def _forget(self) -> None:

@@ -155,13 +155,16 @@ class _Attempt:
         if self._lost is not None and time.monotonic() - self._lost[0] > NOTICE_SECONDS:
             raise self._lost[1]
 
+    def _key(self, worker: int, what: str, place: int = 0) -> str:
+        name = self.job.workers[worker].name
+        return task_name(self.job.name, what, f"{self.run}-{name}-{place}")
+
     def _add(
         self, what: str, worker: int, place: int, function: Any, *args: Any
     ) -> distributed.Future:
         target = self.job.workers[worker]
-        key = task_name(self.job.name, what, f"{self.run}-{target.name}-{place}")
         future = self.client.submit(
-            function, *args, key=key,
+            function, *args, key=self._key(worker, what, place),
             workers=[target.address], allow_other_workers=False, pure=False, retries=0,
         )  # fmt: skip
         self._submitted.append(future)
@@ -171,17 +174,20 @@ class _Attempt:
         """Send a worker its part of the job, and columns."""
         job, target = self.job, self.job.workers[worker]
 
+        data = {"plan": job.only(worker), "columns": blocks}
+
         def scatter() -> Any:
             return self.client.scatter(
-                [job.only(worker), blocks], workers=[target.address], hash=False, asynchronous=True
-            )
+                {self._key(worker, what): value for what, value in data.items()},
+                workers=[target.address], asynchronous=True,
+            )  # fmt: skip
 
         try:
-            futures: list[distributed.Future] = guard(self.client, scatter, self.addresses)
+            futures: dict[str, distributed.Future] = guard(self.client, scatter, self.addresses)
         except (KeyError, OSError) as error:  # the scheduler does not know it, or cannot reach it
             said = self.client.sync(lost_message, self.client, target.address, target.label)
             raise WorkerLostError(said) from error
-        return futures
+        return list(futures.values())
 
     def fetch(self, futures: list[distributed.Future]) -> list[Any]:
         """Wait for results, and return them."""
