@@ -86,8 +86,8 @@ class WatchRuns(SchedulerPlugin):  # type: ignore[misc]
     def _add_to_menu(self) -> None:
         """Let Dask's dashboard link to the page, if bokeh shows one."""
         module = sys.modules.get("distributed.dashboard.scheduler")
-        bokeh = [app for app in self.scheduler.http_application.applications if "bokeh" in str(app)]
-        if module is not None and bokeh:
+        shown = map(repr, self.scheduler.http_application.applications)
+        if module is not None and any("Bokeh" in application for application in shown):
             self.dashboard = True
             module.template_variables(self.scheduler)["pages"].append(PAGE)
 

@@ -167,7 +167,7 @@ class Part:
             return place, "the end"
         one = instructions[place]
         receives = isinstance(one, ReceiveMessage)
-        return place, f"waits for step {one.step}" if receives else one.label
+        return place, f"waits for data of step {one.step}" if receives else one.label
 
     def _gpu(self) -> GpuQueues | None:
         events = self._events
