@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypedDict
 
+from hetero_la.scheduler.placement.workers import calling_thread
 from hetero_la.scheduler.program.instructions import ReceiveMessage
 from hetero_la.scheduler.run.call_sums import WORK, CallSums
 from hetero_la.scheduler.run.gpu_queues import GpuQueues
@@ -135,7 +136,8 @@ class Part:
             return self._look(time.perf_counter())
 
     def _look(self, now: float) -> Seen:
-        job, info = self._job, self._job.workers[self._worker]
+        job, workers = self._job, self._job.workers
+        info = workers[self._worker] if workers else calling_thread()
         sums = self._sums = self._sums or CallSums.of(job, self._worker, self._given)
         state, until = self._state, self._ended or now
         seconds = until - self._began if self._began else 0.0

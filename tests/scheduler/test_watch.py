@@ -28,9 +28,11 @@ from hetero_la.scheduler.program.instructions import CallKernel, Program
 from hetero_la.scheduler.run import watched
 from hetero_la.scheduler.run.call_sums import WORK, CallSums
 from hetero_la.scheduler.run.gpu_queues import GpuQueues
+from hetero_la.scheduler.run.inline import run_in_order
 from hetero_la.scheduler.run.job import this_process
 from hetero_la.tiles.kernels.cpu.device import CpuDevice
-from hetero_la.tiles.kernels.device import Queue
+from hetero_la.tiles.kernels.device import KernelOptions, Queue
+from hetero_la.tiles.storage.layout import TileLayout
 from tests.pictures.browser import CHROMIUM, browser
 from tests.slow_gpus import SlowGpu
 
@@ -256,6 +258,18 @@ def test_operations_are_those_of_the_graph(routine: str) -> None:
         )
         assert (np.diff(sums.steps) >= 0).all()
     assert totals[0] == totals[1]  # each message that is sent is received
+
+
+def test_runs_without_a_cluster_are_seen_too() -> None:
+    layout = TileLayout(40, 40, 20)
+    graph, a = ROUTINES["lu"].tasks(layout), np.asfortranarray(A[:40, :40])
+    run_in_order(graph, range(len(graph)), a, CpuDevice(), KernelOptions())
+    hetero_la.lu_factor(A[:50, :50].astype(complex), nb=10)
+    seen = watched.runs_of(watched.look_around())
+    assert [(run["state"], run["title"]) for run in seen[:2]] == [
+        ("done", "lu of a 50 x 50 complex128 matrix"), ("done", ""),
+    ]  # fmt: skip
+    assert seen[0]["run_flops"] == pytest.approx(4 * 2 / 3 * 50**3, rel=0.05)
 
 
 class _Recorded:
