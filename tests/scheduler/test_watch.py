@@ -307,6 +307,63 @@ def test_queues_of_a_gpu_are_followed_by_their_events() -> None:
     assert queues.next_places(4) == {}
 
 
+class _Passed:
+    """An event that has come to pass when it is made."""
+
+    done = True
+
+    def synchronize(self) -> None:
+        pass
+
+
+class _Enqueuing(SlowGpu):
+    """A virtual GPU that is looked at as a GPU is, by its events."""
+
+    enqueues = True
+
+    def record(self, queue: Queue) -> Any:
+        return _Passed()
+
+
+def test_a_gpu_is_looked_at_while_somebody_watches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run_page, "_FRESH", 0.0)
+    monkeypatch.setattr(watched, "_SAMPLED", 0.5)
+    monkeypatch.setattr(sizing, "VirtualGpu", lambda name: _Enqueuing(name, 100.0))
+    with hetero_la.Cluster(cpus=0, virtual_gpus=2, dashboard_address="127.0.0.1:0") as cluster:
+        with beside(lambda: hetero_la.lu_factor(A, client=cluster, nb=NB)):
+            first_running(cluster.runs_link, workers=2)
+            assert "hetero-la samples" in {thread.name for thread in threading.enumerate()}
+            time.sleep(0.2)
+            check_running(first_running(cluster.runs_link, workers=2))
+        (run,) = runs_at(cluster.runs_link)
+        check_over(run)
+        for part in run["parts"]:
+            assert 0 < part["watched"] <= part["seconds"]
+        eventually(
+            lambda: "hetero-la samples" not in {thread.name for thread in threading.enumerate()}
+        )
+
+
+@pytest.mark.gpu
+def test_a_run_on_gpus_is_seen() -> None:
+    a, over = np.random.default_rng(1).standard_normal((8192, 8192)), threading.Event()
+    with hetero_la.Cluster(cpus=1, gpus=1, dashboard_address="127.0.0.1:0") as cluster:
+
+        def again_and_again() -> None:
+            while not over.is_set():
+                hetero_la.lu_factor(a, client=cluster)
+
+        with beside(again_and_again):
+            try:
+                run = first_running(cluster.runs_link, workers=1)
+            finally:
+                over.set()
+        assert 0 < run["share"] < 1
+        eventually(lambda: runs_at(cluster.runs_link)[0]["state"] == "done")
+        run = runs_at(cluster.runs_link)[0]
+        assert (run["share"], run["travelling"]) == (1.0, 0)
+
+
 # --- names of tasks
 
 
