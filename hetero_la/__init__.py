@@ -16,6 +16,7 @@ determinants                       `det`, `slogdet` (`SlogdetResult`)
 where it runs                      `Cluster`, and `available_presets` for it
 predicted steps and time           `plan` (`Plan`)
 recorded steps and time            `trace` (`Trace`); `Report` and `Timing` of a run
+a bar while it runs                `progress`
 code that calls SciPy's            `patch_scipy`
 =================================  ============================================================
 
@@ -51,6 +52,7 @@ from hetero_la.api.qr_factors import QRFactors
 from hetero_la.api.trace import Trace, trace
 from hetero_la.checks.lazy import provide_lazy_functions
 from hetero_la.configs import available_presets
+from hetero_la.execution.progress import progress
 from hetero_la.execution.report import Report, Timing
 from hetero_la.linalg import (
     SlogdetResult,
@@ -118,6 +120,7 @@ __all__ = [
     "lu_solve",
     "patch_scipy",
     "plan",
+    "progress",
     "qr",
     "qr_factor",
     "qr_multiply",

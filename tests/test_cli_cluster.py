@@ -9,6 +9,7 @@ import platform
 import re
 import socket
 import time
+import urllib.request
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -82,6 +83,25 @@ def test_a_file_goes_there_and_factors_come_back(scheduler: str) -> None:
     assert main(["lu", "a.npy", "-o", "f.npz", "--trace", "t.json", "--scheduler", scheduler]) == 0
     assert np.array_equal(read_matrix("f.npz", "piv"), scipy.linalg.lu_factor(a)[1])
     assert Path("t.json").stat().st_size > 100
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_the_link_to_the_page_of_runs_is_printed(
+    scheduler: str, capfd: pytest.CaptureFixture[str], own: bool
+) -> None:
+    workers = ["--cpus", "2", "--dashboard-address", "127.0.0.1:0"] if own else []
+    where = workers or ["--scheduler", scheduler]
+    assert main(["lu", "--random", "60", "--nb", "16", *where]) == 0
+    assert "http" not in capfd.readouterr().err
+    assert main(["lu", "--random", "60", "--nb", "16", "-v", *where]) == 0
+    found = re.search(
+        r"^watch the runs: (http://127.0.0.1:\d+/hetero-la)$", capfd.readouterr().err, re.M
+    )
+    assert found
+    if not own:  # the other one has ended with the command
+        with urllib.request.urlopen(f"{found[1]}/runs.json", timeout=30) as answer:
+            runs = json.load(answer)["runs"]
+        assert [run["title"] for run in runs[:2]] == ["lu of a 60 x 60 float64 matrix"] * 2
 
 
 def test_a_sweep_runs_on_the_cluster(scheduler: str, capfd: pytest.CaptureFixture[str]) -> None:

@@ -13,16 +13,18 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import hetero_la
-from hetero_la.cli.common import progress
 from hetero_la.cli.common.command import NAMES
 from hetero_la.cli.main import main
+from hetero_la.execution import progress
+from hetero_la.scheduler.run.job import this_process
 from hetero_la.testing.matrices import kinds
 from tests.command_line import (
     in_own_folder,  # noqa: F401  (a fixture)
@@ -54,41 +56,47 @@ def drawn(stream: Terminal) -> str:
     return re.sub(r"\x1b\[[?\d;]*[a-zA-Z]", "", stream.getvalue())
 
 
+def run_at(
+    share: float, title: str = "lu of a 9 x 9 float64 matrix", **more: Any
+) -> dict[str, Any]:
+    """What is seen of a run of this process."""
+    return {
+        "title": title, "owner": this_process(), "share": share, "seconds": 2.4, "ago": 0.0,
+        "rate": 2e9, "left": 61.0, **more,
+    }  # fmt: skip
+
+
 def test_a_bar_appears_after_two_seconds_and_goes(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = wide_terminal(monkeypatch)
-    start = now = time.monotonic()
-    bar = progress.ProgressBar("lu", clock=lambda: now)
-    now = start + 1.9
-    bar.update(1e9, 10e9)
-    assert terminal.getvalue() == ""
-    now = start + 2.5
-    bar.update(5e9, 10e9)
-    bar.clear()
-    assert re.search(r"lu ━+.* +50% 2 Gflop/s 0:00:0\d left: ", drawn(terminal))
+    now = 100.0
+    with progress.ProgressBar(progress._Terminal(), clock=lambda: now) as bar:
+        now += 1.9
+        bar.show([run_at(0.1, seconds=1.0)])
+        assert terminal.getvalue() == ""
+        now += 0.6
+        bar.show([run_at(0.1, "another's", owner="process 1 of elsewhere"), run_at(0.5)])
+        bar.show([run_at(0.9, "an earlier one", seconds=2.0, ago=60.0)])
     shown = terminal.getvalue()
+    assert re.search(
+        r"lu of a 9 x 9 float64 ━+.* +50% 2 Gflop/s 0:00:02 left: 0:01:01", drawn(terminal)
+    )
+    assert "another's" not in shown
+    assert "earlier" not in shown
     assert shown.endswith("\x1b[2K")  # the line is empty again
     assert shown.rfind("\x1b[?25h") > shown.rfind("\x1b[?25l")  # and the cursor is there
 
 
-def test_the_bar_watches_runs_on_terminals_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    terminal = wide_terminal(monkeypatch)
-    watched: list[Callable[[float, float], None]] = []
-
-    @contextlib.contextmanager
-    def observe(callback: Callable[[float, float], None]) -> Iterator[None]:
-        watched.append(callback)
-        yield
-
-    monkeypatch.setattr(progress, "observe", observe)
+def test_there_is_a_bar_on_terminals_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(progress, "_DELAY", -1.0)
-    with progress.show_progress("lu", quiet=True):
-        assert watched == []
-    with progress.show_progress("lu"):
-        watched[0](1.0, 4.0)
-    assert "25%" in drawn(terminal)
-    monkeypatch.setattr(sys, "stderr", io.StringIO())
-    with progress.show_progress("lu"):
-        assert len(watched) == 1
+    lu = ["lu", "--random", "60", "--nb", "16"]
+    for quiet, shown in (([], True), (["-q"], False)):
+        terminal = wide_terminal(monkeypatch)
+        assert main([*lu, *quiet]) == 0
+        assert ("100%" in drawn(terminal)) is shown
+    monkeypatch.setattr(sys, "stderr", plain := io.StringIO())
+    with hetero_la.progress():
+        hetero_la.lu_factor(np.eye(60), nb=16)
+    assert plain.getvalue() == ""
 
 
 @pytest.mark.parametrize("routine", NAMES)
@@ -96,7 +104,7 @@ def test_every_routine_moves_the_bar(monkeypatch: pytest.MonkeyPatch, routine: s
     terminal = wide_terminal(monkeypatch)
     monkeypatch.setattr(progress, "_DELAY", -1.0)
     assert main([routine, "--random", "60", "--nb", "16"]) == 0
-    assert re.search(rf"{routine} ━+ +100% [\d.]+ [kMG]?flop/s ", drawn(terminal))
+    assert re.search(r" ━+ +100% [\d.]+ [kMG]?flop/s 0:00:00 left: 0:00:00", drawn(terminal))
 
 
 # --- terminals and pipes

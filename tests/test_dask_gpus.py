@@ -118,9 +118,9 @@ def test_one_task_does_the_run_and_blocks_stay_with_their_gpus(
     a = random(100)
     factors = hetero_la.lu_factor(chunked(xp, a, 25), nb=NB, client=client)
     by_owner = owners(client)
-    expected = {"open": 1, "fill": 16, "run": 1, "steps": 1, "factors": len(by_owner)}
+    expected = {"open": 1, "load": 16, "run": 1, "check": 1, "result": len(by_owner)}
     found = kinds_of_tasks(factors.lu)
-    assert {f"hetero-la-{kind}": count for kind, count in expected.items()} == found
+    assert {f"lu-{kind}": count for kind, count in expected.items()} == found
     factors = factors.persist()
     wait(list(factors))
     blocks = [future.result() for future in futures_of(factors.lu)]
@@ -220,7 +220,7 @@ def test_too_little_memory_is_said_of_the_gpu(
 
 
 def _job(x: da.Array) -> Any:
-    (task,) = (task for key, task in x.dask.to_dict().items() if "hetero-la-open" in str(key))
+    (task,) = (task for key, task in x.dask.to_dict().items() if "-open-" in str(key))
     return task.args[0].job
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
+from typing import Any
 
 import nbformat
 import pytest
@@ -41,3 +43,41 @@ def test_a_notebook_shows_each_object(tmp_path: Path, monkeypatch: pytest.Monkey
         assert drawn == (cell.source in ("factors.plan", "factors.plan.graph", "trace"))
     (printed,) = book.cells[-1].outputs
     assert printed.text.startswith("lu of a 60 x 60 float64 matrix\ntiles: nb = 20")
+
+
+PROGRESS = """
+import time
+from hetero_la.execution import progress
+from hetero_la.tiles.kernels.cpu.device import CpuDevice
+progress._DELAY = progress._INTERVAL = 0.05
+call = CpuDevice.call
+def slowly(*args):
+    time.sleep(0.01)
+    call(*args)
+CpuDevice.call = slowly
+with hetero_la.progress(cluster):
+    hetero_la.lu_factor(a, client=cluster, nb=10)
+cluster.close()
+"""
+
+
+def test_a_notebook_shows_progress(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("JUPYTER_RUNTIME_DIR", "IPYTHONDIR"):
+        monkeypatch.setenv(name, str(tmp_path))
+    cells = [nbformat.v4.new_code_cell(text) for text in (SETUP, PROGRESS)]
+    book, shown = nbformat.v4.new_notebook(cells=cells), list[str]()
+
+    class Watching(NotebookClient):  # type: ignore[misc]
+        def process_message(self, message: Any, *args: Any) -> Any:
+            if "text/html" in message["content"].get("data", ()):
+                shown.append(message["content"]["data"]["text/html"])
+            return super().process_message(message, *args)
+
+    Watching(book, timeout=60, kernel_name="python3").execute()
+    *bars, last = [re.sub("<[^>]*>", "", text) for text in shown]
+    assert last == ""  # it has gone
+    assert all(
+        re.search(r"lu of a 60 x 60 float64 ━+.* \d+% .*flop/s 0:00:0\d left", b) for b in bars
+    )
+    assert len(bars) > 2
+    assert [output.data["text/html"] for output in book.cells[1].outputs] == [""]

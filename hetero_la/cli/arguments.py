@@ -91,6 +91,10 @@ def _add_run_options(parser: argparse.ArgumentParser, names: Sequence[str], *, c
     who = parser.add_argument_group("workers")
     values.add_workers(who)
     values.add_scheduler(who)
+    who.add_argument(
+        "--dashboard-address", metavar="ADDRESS",
+        help="show the runs of these workers, live, in a browser, as at 127.0.0.1:8787",
+    )  # fmt: skip
     who.add_argument("--preset", metavar="NAME", help="named set of workers; info lists the names")
     shown = parser.add_argument_group("output")
     shown.add_argument(
@@ -286,7 +290,7 @@ def _choices(args: argparse.Namespace, routine: str, **defaults: Any) -> Choices
 
 def _check_workers(args: argparse.Namespace) -> None:
     """Raise UsageError for options that define workers, if the cluster that runs has them."""
-    wanted = values.given(args, *values.WORKERS, "preset")
+    wanted = values.given(args, *values.WORKERS, "preset", "dashboard_address")
     if wanted and values.given(args, "scheduler"):
         flag = values.flag(next(iter(wanted)))
         raise UsageError(f"{flag} defines workers, and --scheduler uses those that are there")

@@ -23,8 +23,18 @@ from hetero_la.execution.executor_choice import INLINE_LIMIT, with_preset
 from hetero_la.planning.decisions import Problem, quick_estimate
 from hetero_la.planning.plan import Plan
 from hetero_la.planning.planner import make_plan
-from hetero_la.scheduler.cluster.clients import install, running_client, worker_infos
-from hetero_la.scheduler.cluster.placement_plugin import KeepPlacement, RunTask, annotations_of
+from hetero_la.scheduler.cluster.clients import (
+    install,
+    running_client,
+    watch_runs,
+    worker_infos,
+)
+from hetero_la.scheduler.cluster.placement_plugin import (
+    KeepPlacement,
+    RunTask,
+    annotations_of,
+    task_name,
+)
 from hetero_la.scheduler.cluster.sizing import default_blas_threads, default_cpu_workers
 from hetero_la.scheduler.on_dask.inputs import Declared
 from hetero_la.scheduler.on_dask.run_graph import Chunk, RunGraph, works_apart
@@ -90,7 +100,7 @@ class LazyRun:
         needed = {x.name for x in inputs}
         for what, tasks in (("cut", self._tasks.cuts), ("run", self._tasks.tasks)):
             if tasks:
-                self._last = f"hetero-la-{what}-{self._token}"
+                self._last = task_name(routine, what, self._token)
                 graph = _with_layer(graph, self._last, tasks, needed)
                 needed = {*needed, self._last}
         self._steps = self._checked_steps(graph, singular, solves, a)
@@ -100,7 +110,8 @@ class LazyRun:
     ) -> da.Array:
         """Return the per-step values, an array of one object; computing it checks `info`."""
         layout, dtype = self.plan.layout, self.plan.dtype
-        name = f"hetero-la-steps-{tokenize(self._token, singular, solves)}"
+        token = tokenize(self._token, singular, solves)
+        name = task_name(self.plan.routine, "check", token)
         values, needed, largest = List(*self._tasks.values), {self._last}, None
         if singular is Singular.NOT_PIVOTED:
             size = largest_of(a)
@@ -117,7 +128,7 @@ class LazyRun:
         """The overwritten matrix, of shape (m, n), chunked by tile columns, or several."""
         columns = self.plan.layout.nt
         most = _MOST_GPU_BLOCKS if self._on_gpu else max(columns, 1)
-        return self._columns("factors", self._tasks.runs_of(range(columns), most), copy=False)
+        return self._columns("result", self._tasks.runs_of(range(columns), most), copy=False)
 
     def triangle(self, shape: tuple[int, int], *, lower: bool, ones: bool = False) -> da.Array:
         """Return the lower or upper triangle of the leading part of the factors.
@@ -159,13 +170,13 @@ class LazyRun:
         """The overwritten right-hand sides, of shape (m, nrhs)."""
         layout = self.plan.layout
         columns = range(layout.nt, layout.nt + layout.rt)
-        return self._columns("beside", [range(j, j + 1) for j in columns], copy=True)
+        return self._columns("right", [range(j, j + 1) for j in columns], copy=True)
 
     def vector(self, name: str) -> da.Array:
         """Concatenate the parts of a vector that the steps have computed; "ipiv" gives piv."""
         size = min(self.plan.layout.m, self.plan.layout.n)
         dtype = np.dtype(np.int32) if name == "ipiv" else self.plan.dtype
-        label = f"hetero-la-{name}-{tokenize(self._steps.name)}"
+        label = task_name(self.plan.routine, name, tokenize(self._steps.name))
         task = RunTask(
             (label, 0), vector_of, TaskRef((self._steps.name,)), name, self._on_gpu,
             run=self._token,
@@ -175,7 +186,7 @@ class LazyRun:
 
     def _columns(self, what: str, blocks: Sequence[range], *, copy: bool) -> da.Array:
         layout, verdict = self.plan.layout, (self._steps.name,)
-        name = f"hetero-la-{what}-{tokenize(self._steps.name)}"
+        name = task_name(self.plan.routine, what, tokenize(self._steps.name))
         tasks: dict[Any, Any] = {
             (name, 0, j): self._tasks.block((name, 0, j), columns, verdict, copy=copy)
             for j, columns in enumerate(blocks)
@@ -229,6 +240,7 @@ def _plan(routine: str, a: da.Array, nrhs: int, client: Any, options: dict[str, 
     if not workers:
         raise DeviceUnavailableError("the cluster has no workers")
     install(running, KeepPlacement)
+    watch_runs(running)
     together = 1
     if works_apart(workers, on_gpu(a)) and not ROUTINES[routine].factored:
         together = _NEIGHBOURS

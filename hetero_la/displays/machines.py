@@ -23,6 +23,7 @@ def _(cluster: Cluster) -> str:
         "workers": kinds_text(size.gpus, size.virtual_gpus, size.cpus),
         "each CPU worker": counted(size.blas_threads, "BLAS thread"),
         "status": cluster.status.name,
+        "runs": cluster.runs_link if cluster.healthy else "",
         "dashboard": cluster.dashboard_link if cluster.healthy else "",
         "options": ", ".join(f"{name} = {value}" for name, value in cluster.options.items()),
     }

@@ -25,7 +25,6 @@ from hetero_la.scheduler.placement.workers import WorkerInfo, over_processes
 from hetero_la.scheduler.recovery.restart import run_and_recover
 from hetero_la.scheduler.run.inline import run_inline
 from hetero_la.scheduler.run.job import Job, Outcome
-from hetero_la.scheduler.run.progress import Progress
 from hetero_la.scheduler.run.runner import Runner
 from hetero_la.tiles.arrays.errors import InsufficientMemoryError
 from hetero_la.tiles.arrays.forks import ProcessLock
@@ -149,8 +148,7 @@ def _cores_of_those_who_take_part(plan: Plan) -> contextlib.AbstractContextManag
 
 
 def _inline(job: Job, device: Device, storage: ArrayStorage) -> Outcome:
-    progress = Progress(job.flops)
-    runner = Runner(job, 0, device, storage, progress=progress)
+    runner = Runner(job, 0, device, storage)
     outcome = Outcome(run_inline(runner))
     runner.keep_record(outcome)
     return outcome

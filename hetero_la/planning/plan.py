@@ -210,18 +210,21 @@ class Plan(Decisions):
         return self.simulate().makespan
 
     @functools.cached_property
+    def estimated_seconds(self) -> float:
+        """Estimated time of the run in plain threads, in seconds: quicker than a prediction."""
+        if ROUTINES[self.routine].factored:
+            return self._simulated(()).makespan
+        return self.stages().seconds(every=max(self.layout.kt // _STAGES, 1))
+
+    @functools.cached_property
     def window(self) -> int:
         """Number of steps per Dask task, if the workers share the client's process."""
         steps = max(program.last_step for program in self.programs)
         if len(self.workers) == 1:
             return max(steps, 1)
-        if ROUTINES[self.routine].factored:
-            seconds = self._simulated(()).makespan
-        else:
-            seconds = self.stages().seconds(every=max(self.layout.kt // _STAGES, 1))
         # The window bounds Dask's share of the time of the run in plain threads.
         hop = max(self.model.dask.hop, 1e-4)
-        return window_steps(seconds, steps, len(self.workers), task_seconds=hop)
+        return window_steps(self.estimated_seconds, steps, len(self.workers), task_seconds=hop)
 
     def recording(
         self, traces: Sequence[WorkerTrace], began: float, ended: float, *, predicted: bool
@@ -275,7 +278,8 @@ class Plan(Decisions):
         """Return the part of the plan that the executors need."""
         return Job(
             self.routine, self.programs, self.traffic.messages, self.workers, self.layout,
-            self.dtype, self.options.kernel, self.window, flops=self._operations,
+            self.dtype, self.options.kernel, self.window, flops=self._operations, title=self.title,
+            seconds=self.estimated_seconds if self.workers[0].address else 0.0,
         )  # fmt: skip
 
     @functools.cached_property

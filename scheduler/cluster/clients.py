@@ -21,6 +21,7 @@ from distributed.diagnostics.plugin import SchedulerPlugin
 
 from hetero_la.scheduler.cluster.cluster import Cluster
 from hetero_la.scheduler.cluster.devices import current_worker, describe
+from hetero_la.scheduler.cluster.run_page import WatchRuns, page_link
 from hetero_la.scheduler.placement.workers import WorkerInfo
 from hetero_la.tiles.arrays.errors import DeviceUnavailableError, RunAbortedError
 from hetero_la.tiles.arrays.forks import ProcessLock, in_forked_child
@@ -180,6 +181,22 @@ def install(client: Client, plugin: type[SchedulerPlugin]) -> None:
         with while_open(client):
             client.register_plugin(plugin())
         _installed[client].add(plugin)
+
+
+def watch_runs(client: Client) -> None:
+    """Let the scheduler of a client show the runs of its workers to whoever looks.
+
+    Our own clusters do so from their beginning, if they have an HTTP server.
+    """
+    if not isinstance(client.cluster, Cluster):
+        install(client, WatchRuns)
+
+
+def runs_link(client: Client) -> str:
+    """Return the URL of the page that shows the runs of a client's cluster; empty if none does."""
+    watch_runs(client)
+    cluster = client.cluster
+    return cluster.runs_link if isinstance(cluster, Cluster) else page_link(client.dashboard_link)
 
 
 _infos: weakref.WeakKeyDictionary[Client, list[WorkerInfo]] = weakref.WeakKeyDictionary()

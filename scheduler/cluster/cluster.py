@@ -6,7 +6,6 @@ import asyncio
 import importlib.util
 import logging
 import threading
-import warnings
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NoReturn
@@ -25,6 +24,7 @@ from hetero_la.scheduler.cluster.plugins import (
     EventLoopLogFilter,
     QuietScheduler,
 )
+from hetero_la.scheduler.cluster.run_page import page_link
 from hetero_la.scheduler.cluster.sizing import ClusterSize
 from hetero_la.scheduler.placement.workers import kinds_text
 from hetero_la.tiles.arrays.counted import counted
@@ -74,8 +74,9 @@ class Cluster(SpecCluster):  # type: ignore[misc]
     preset : str, optional
         Name of a preset (`available_presets`); explicit arguments win over it.
     dashboard_address : str, optional
-        Where to show Dask's dashboard, as ``"127.0.0.1:8787"``; needs bokeh.  Without a host,
-        as in ``":8787"``, all of the network sees it.  Default: nowhere.
+        Where to show Dask's dashboard and, in it, the page of runs, as ``"127.0.0.1:8787"``.
+        Without a host, as in ``":8787"``, all of the network sees it.  Without bokeh there is the
+        page of runs alone.  Default: nowhere.
 
     Attributes
     ----------
@@ -119,8 +120,8 @@ class Cluster(SpecCluster):  # type: ignore[misc]
         self._own_logs = EventLoopLogFilter()
         self._client: Client | None = None
         self._client_lock = threading.Lock()
-        dashboard = dashboard_address is not None and _can_show_dashboard()
         self._dashboard_address = dashboard_address or ""
+        self._has_bokeh = importlib.util.find_spec("bokeh") is not None
         own = {"protocol": "inproc://", "blas_threads": self.size.blas_threads}
         workers = {
             device.name: {"cls": DeviceWorker, "options": {**own, "hetero_device": device}}
@@ -132,7 +133,7 @@ class Cluster(SpecCluster):  # type: ignore[misc]
                     "cls": QuietScheduler,
                     "options": {
                         "protocol": "inproc://",
-                        "dashboard": dashboard,
+                        "dashboard": dashboard_address is not None and self._has_bokeh,
                         "dashboard_address": dashboard_address,
                     },
                 },
@@ -148,7 +149,10 @@ class Cluster(SpecCluster):  # type: ignore[misc]
         size = self.size
         kinds = kinds_text(size.gpus, size.virtual_gpus, size.cpus)
         threads = counted(size.blas_threads, "BLAS thread")
-        return one_line("Cluster", kinds, f"{threads} each", self.status.name)
+        return one_line(
+            "Cluster", kinds, f"{threads} each", self.status.name, f"runs: {self.runs_link}"
+            if self.runs_link else "",
+        )  # fmt: skip
 
     def private_client(self) -> Client:
         """Return a client that the cluster keeps for itself, never the default client."""
@@ -178,12 +182,22 @@ class Cluster(SpecCluster):  # type: ignore[misc]
 
     @property
     def dashboard_link(self) -> str:
+        """URL of Dask's dashboard; empty if there is none, as without bokeh."""
+        return self._link if self._has_bokeh else ""
+
+    @property
+    def runs_link(self) -> str:
+        """URL of the page that shows runs; empty without a `dashboard_address`."""
+        return page_link(self._link)
+
+    @property
+    def _link(self) -> str:
         """URL of the dashboard: at the address that was asked for, if it names a host."""
         asked_for, *_ = clean_dashboard_address(self._dashboard_address)
         if not asked_for["address"] or not super().dashboard_link:
-            return super().dashboard_link
+            return str(super().dashboard_link)
         port = self.scheduler_info["services"]["dashboard"]
-        return format_dashboard_link(asked_for["address"], port)
+        return str(format_dashboard_link(asked_for["address"], port))
 
     @property
     def healthy(self) -> bool:
@@ -215,13 +229,6 @@ class Cluster(SpecCluster):  # type: ignore[misc]
         if self.status == Status.running and self._client and not self.asynchronous:
             self._client.close()
         return super().close(timeout)
-
-
-def _can_show_dashboard() -> bool:
-    if importlib.util.find_spec("bokeh") is None:
-        warnings.warn("no dashboard is shown, because bokeh is not installed", stacklevel=3)
-        return False
-    return True
 
 
 @in_forked_child

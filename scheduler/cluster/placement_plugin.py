@@ -28,11 +28,35 @@ from hetero_la.tiles.arrays.errors import RunAbortedError
 
 #: Dask priority of a run's tasks, above that of other tasks on a worker.
 PRIORITY = 1
-#: Name of the tasks that hold input where it is, and seconds that one takes.  Dask would expect
+#: What tasks do that hold input where it is, and seconds that one takes.  Dask would expect
 #: half a second, and rather bring the input to a worker with fewer of them.
-HOLD, _HOLD_SECONDS = "hetero-la-hold", 1e-3
+HOLD, _HOLD_SECONDS = "hold", 1e-3
 
 _log = logging.getLogger(__name__)
+
+
+def task_name(routine: str, what: str, rest: str) -> str:
+    """Return the name of a Dask task, of which Dask's dashboard shows the first two parts.
+
+    Tasks that have these in common are of one colour there, and one row.
+
+    Parameters
+    ----------
+    routine : str
+        The routine of which it is a part.
+    what : str
+        What it does, as "load".
+    rest : str
+        What tells it from others; it begins with a digit, or is a hexadecimal number.
+
+    Examples
+    --------
+    >>> from dask.utils import key_split
+    >>> name = task_name("lu", "run", "7-gpu0-0-120")
+    >>> name, key_split(name)
+    ('lu-run-7-gpu0-0-120', 'lu-run')
+    """
+    return f"{routine}-{what}-{rest}"
 
 
 class RunTask(Task):  # type: ignore[misc]
@@ -93,9 +117,9 @@ class KeepPlacement(SchedulerPlugin):  # type: ignore[misc]
             task.retries = 0  # its shard is updated in place
         self._place(scheduler, arrived)
         _explain_losses(arrived)
-        prefix = scheduler.task_prefixes.get(HOLD)
-        if prefix is not None and prefix.duration_average < 0:
-            prefix.duration_average = _HOLD_SECONDS
+        for prefix in {task.prefix for key in tasks if _holds(task := scheduler.tasks[key])}:
+            if prefix.duration_average < 0:
+                prefix.duration_average = _HOLD_SECONDS
 
     def remove_worker(
         self, scheduler: Scheduler, worker: str, *, stimulus_id: str, **kwargs: Any
@@ -158,6 +182,10 @@ def _parts(spec: Any) -> Iterator[RunTask]:
 
 def _belongs_somewhere(task: TaskState) -> bool:
     return bool(_share_of(task)[1])
+
+
+def _holds(task: TaskState) -> bool:
+    return isinstance(task.run_spec, RunTask) and task.prefix.name.endswith(f"-{HOLD}")
 
 
 def _runs_of(scheduler: Scheduler) -> dict[str, list[TaskState]]:

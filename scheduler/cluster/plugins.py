@@ -14,6 +14,7 @@ from distributed import Scheduler, Worker
 from distributed.diagnostics.plugin import SchedulerPlugin
 from distributed.threadpoolexecutor import ThreadPoolExecutor
 
+from hetero_la.scheduler.cluster.run_page import WatchRuns
 from hetero_la.tiles.arrays.forks import in_forked_child
 from hetero_la.tiles.kernels.cpu.blas import blas_controllers
 from hetero_la.tiles.kernels.device import Device
@@ -57,12 +58,13 @@ class QuietScheduler(Scheduler):  # type: ignore[misc]
     whether or not there is a dashboard.
     """
 
-    def __init__(self, *, dashboard: bool, **kwargs: Any) -> None:
-        self._wants_dashboard = dashboard
-        super().__init__(dashboard=dashboard, plugins=[SendAtOnce()], **kwargs)
+    def __init__(self, *, dashboard_address: str | None, **kwargs: Any) -> None:
+        self._serves = dashboard_address is not None
+        plugins = [SendAtOnce(), *[WatchRuns()] * self._serves]
+        super().__init__(dashboard_address=dashboard_address, plugins=plugins, **kwargs)
 
     def start_http_server(self, *args: Any, **kwargs: Any) -> None:
-        if self._wants_dashboard:
+        if self._serves:
             super().start_http_server(*args, **kwargs)
 
 

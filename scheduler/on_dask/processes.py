@@ -19,6 +19,7 @@ import distributed
 import numpy as np
 
 from hetero_la.scheduler.cluster.clients import while_open
+from hetero_la.scheduler.cluster.placement_plugin import task_name
 from hetero_la.scheduler.exchange.columns import Collector, Feed, Feeder, MessageSender
 from hetero_la.scheduler.exchange.group import link_to, topic_of
 from hetero_la.scheduler.on_dask.dask_messages import DirectSender, reachable
@@ -94,7 +95,7 @@ class _Attempt:
 
     def __init__(self, client: distributed.Client, job: Job) -> None:
         self.client, self.job = client, job
-        self.run = f"{job.name}-{uuid.uuid4().hex[:8]}"
+        self.run = uuid.uuid4().hex
         self.addresses = [worker.address for worker in job.workers]
         self.saves: dict[int, list[distributed.Future]] = {}
         self.finals: list[distributed.Future] = []
@@ -154,12 +155,16 @@ class _Attempt:
         if self._lost is not None and time.monotonic() - self._lost[0] > NOTICE_SECONDS:
             raise self._lost[1]
 
+    def _key(self, worker: int, what: str, place: int = 0) -> str:
+        name = self.job.workers[worker].name
+        return task_name(self.job.name, what, f"{self.run}-{name}-{place}")
+
     def _add(
         self, what: str, worker: int, place: int, function: Any, *args: Any
     ) -> distributed.Future:
         target = self.job.workers[worker]
         future = self.client.submit(
-            function, *args, key=f"{self.run}-{target.name}-{what}-{place}",
+            function, *args, key=self._key(worker, what, place),
             workers=[target.address], allow_other_workers=False, pure=False, retries=0,
         )  # fmt: skip
         self._submitted.append(future)
@@ -169,17 +174,20 @@ class _Attempt:
         """Send a worker its part of the job, and columns."""
         job, target = self.job, self.job.workers[worker]
 
+        data = {"plan": job.only(worker), "columns": blocks}
+
         def scatter() -> Any:
             return self.client.scatter(
-                [job.only(worker), blocks], workers=[target.address], hash=False, asynchronous=True
-            )
+                {self._key(worker, what): value for what, value in data.items()},
+                workers=[target.address], asynchronous=True,
+            )  # fmt: skip
 
         try:
-            futures: list[distributed.Future] = guard(self.client, scatter, self.addresses)
+            futures: dict[str, distributed.Future] = guard(self.client, scatter, self.addresses)
         except (KeyError, OSError) as error:  # the scheduler does not know it, or cannot reach it
             said = self.client.sync(lost_message, self.client, target.address, target.label)
             raise WorkerLostError(said) from error
-        return futures
+        return list(futures.values())
 
     def fetch(self, futures: list[distributed.Future]) -> list[Any]:
         """Wait for results, and return them."""
@@ -196,7 +204,14 @@ class _Attempt:
         with contextlib.closing(Collector(store, at_once=in_place)) as collector:
             handed = [
                 self._add(
-                    "hand", w, 0, hand_over, final, collector.link, collector.topic, collector.most
+                    "result",
+                    w,
+                    0,
+                    hand_over,
+                    final,
+                    collector.link,
+                    collector.topic,
+                    collector.most,
                 )
                 for w, final in enumerate(self.finals)
             ]

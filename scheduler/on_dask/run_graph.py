@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from dask._task_spec import List, Task, TaskRef
 
-from hetero_la.scheduler.cluster.placement_plugin import HOLD, RunTask
+from hetero_la.scheduler.cluster.placement_plugin import HOLD, RunTask, task_name
 from hetero_la.scheduler.on_dask.inputs import Declared, Piece, cut
 from hetero_la.scheduler.on_dask.run_tasks import (
     begin_run,
@@ -98,13 +98,13 @@ def chain_slices(
     """
     finished, saves = [], defaultdict[int, list[Any]](list)
     begun = [
-        add("begin", worker, 1, begin_shard, opened[worker], filled[worker])
+        add("meet", worker, 0, begin_shard, opened[worker], filled[worker])
         for worker in range(len(programs))
     ]
     for program in programs:
         worker, last = program.worker, None
         for start, stop, step in program.slices():
-            last = add("slice", worker, start, run_slice, opened[worker], start, stop, begun, last,
+            last = add("run", worker, start, run_slice, opened[worker], start, stop, begun, last,
                        exchanges_input and start == 0)  # fmt: skip
             if step is not None:
                 last = add("save", worker, step, save_shard, opened[worker], step, folder, last)
@@ -201,7 +201,7 @@ class RunGraph:
         )  # fmt: skip
 
     def _add(self, what: str, worker: int, place: int, function: Any, *args: Any) -> TaskRef:
-        key = (f"hetero-la-{what}-{self.token}", worker, place)
+        key = (task_name(self.job.name, what, self.token), worker, place)
         given = [List(*arg) if isinstance(arg, list) else arg for arg in args]
         address = self.job.workers[worker].address
         self.tasks[key] = RunTask(key, function, *given, run=self.token, address=address)
@@ -235,10 +235,10 @@ class RunGraph:
         whole = chunk.declared._replace(finite=False)  # its columns are checked when copied
         given = TaskRef(chunk.key), spans, whole
         if not self._exchanges_input:
-            key = (f"hetero-la-cut-{self.token}", worker, place)
+            key = (task_name(self.job.name, "cut", self.token), worker, place)
             self.cuts[key] = Task(key, cut, *given)
             return key
-        key = (f"{HOLD}-{self.token}", worker, place)
+        key = (task_name(self.job.name, HOLD, self.token), worker, place)
         opened = List(*self._opened)
         self.tasks[key] = RunTask(key, hold_columns, *given, self._attempt, opened, run=self.token)
         return key
@@ -259,21 +259,21 @@ class RunGraph:
             return self._add("run", 0, 0, run_at_once, self._packed, self._on_gpu, inputs)
         buffer = self._add("open", 0, 0, open_whole, self._packed, self._on_gpu, portions[0])
         for i, some in enumerate(portions[1:], 1):
-            buffer = self._add("fill", 0, i, fill_whole, buffer, i, some)
+            buffer = self._add("load", 0, i, fill_whole, buffer, i, some)
         return self._add("run", 0, 0, run_whole, self._packed, buffer, len(portions))
 
     def _in_place(self, portions: list[list[List]]) -> TaskRef:
         """Add tasks of workers of one process, whose memory is where it stays, on their devices."""
         buffer = self._add("open", 0, 0, open_team, self._packed, self._on_gpu)
         filled = [
-            self._add("fill", 0, i, fill_team, buffer, i, some) for i, some in enumerate(portions)
+            self._add("load", 0, i, fill_team, buffer, i, some) for i, some in enumerate(portions)
         ]
         return self._add("run", 0, 0, run_team, self._packed, buffer, filled)
 
     def _chains(self, portions: list[list[list[List]]]) -> list[TaskRef]:
         job, shards = self.job, self._shards
         filled = [
-            [self._add("fill", w, i, fill_shard, shards[w], i, some) for i, some in enumerate(mine)]
+            [self._add("load", w, i, fill_shard, shards[w], i, some) for i, some in enumerate(mine)]
             for w, mine in enumerate(portions)
         ]
         return chain_slices(

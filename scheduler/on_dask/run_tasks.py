@@ -120,7 +120,8 @@ def open_shard(
     if fed and group is not None:
         source = FedColumns(group.inbox)
     storage = LocalStorage(array, local_spans(job.layout, columns), source)
-    runner = Runner(job, worker, device, storage, ProcessPort(group, device) if group else Port())
+    port = ProcessPort(group, device) if group else Port()
+    runner = Runner(job, worker, device, storage, port, attempt)
     return HeldShard(device, attempt, share, (runner, InputBuffer(array)), group)
 
 

@@ -19,6 +19,7 @@ import numpy as np
 
 from hetero_la.scheduler.cluster.clients import while_open
 from hetero_la.scheduler.cluster.devices import device_lock, device_of
+from hetero_la.scheduler.cluster.placement_plugin import task_name
 from hetero_la.scheduler.cluster.plugins import blas_bound
 from hetero_la.scheduler.on_dask.wait import thread_given_up, wait_all, wanted_by_dask
 from hetero_la.scheduler.placement.workers import WorkerInfo
@@ -51,7 +52,7 @@ def run_window(run: str, worker: int, start: int, stop: int, before: Any) -> Non
 def run_local(client: distributed.Client, job: Job, storage: Storage) -> Outcome:
     """Run on workers that are threads of this process."""
     run = ThreadedRun(job, storage)
-    number = f"{job.name}-{next(_run_numbers)}"
+    number = str(next(_run_numbers))
     with thread_given_up(), _threads_of_workers:  # in this order: a thread that waits may be needed
         _runs[number] = run
         try:
@@ -71,7 +72,7 @@ def _submit_windows(client: distributed.Client, job: Job, number: str) -> Iterat
         for start, stop in program.windows(job.window):
             before = client.submit(
                 run_window, number, program.worker, start, stop, before,
-                key=f"{number}-{worker.name}-instructions-{start}-{stop}",
+                key=task_name(job.name, "run", f"{number}-{worker.name}-{start}-{stop}"),
                 workers=[worker.address], allow_other_workers=False, pure=False, retries=0,
             )  # fmt: skip
             yield before

@@ -15,7 +15,6 @@ from hetero_la.scheduler.probe.device_probe import Probe
 from hetero_la.scheduler.probe.kernels import sample_together
 from hetero_la.scheduler.program.instructions import CallKernel, Instruction, Program
 from hetero_la.scheduler.run.job import Job
-from hetero_la.scheduler.run.progress import Progress
 from hetero_la.scheduler.run.runner import Runner
 from hetero_la.tiles.kernels.device import Array, Device, KernelOptions, Queue
 from hetero_la.tiles.storage.layout import TileLayout
@@ -78,7 +77,7 @@ def _gaps(prepared: tuple[Probe, Program, Array], point: None) -> list[float]:
     storage = ArrayStorage(array, array)
     device = cast(Device, watched)
     port = ThreadPort(WaitTable(), PriorityLock(), 0, device)
-    runner = Runner(job, 0, device, storage, port, Progress(1.0))
+    runner = Runner(job, 0, device, storage, port)
     runner.run(0, _CALLS)
     runner.finish()
     ends = [end for _, end in watched.calls]

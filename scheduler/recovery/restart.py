@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 import distributed
 
-from hetero_la.scheduler.cluster.clients import install
+from hetero_la.scheduler.cluster.clients import install, watch_runs
 from hetero_la.scheduler.on_dask.processes import run_in_processes
 from hetero_la.scheduler.on_dask.threads import run_local
 from hetero_la.scheduler.placement.workers import WorkerInfo, over_processes
@@ -65,6 +65,7 @@ def run_and_recover(
         What the first failing task raised.
     """
     install(client, ForgetClients)
+    watch_runs(client)
     checkpoints, losses = Checkpoints(job.layout, folder), list[Loss]()
     results = {name for program in job.programs for name in program.results}
     try:

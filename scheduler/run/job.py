@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
+import os
 import pickle
+import platform
 import uuid
 import weakref
 from collections.abc import Callable, Sequence
@@ -26,6 +28,11 @@ from hetero_la.tiles.arrays.displayed import one_line
 from hetero_la.tiles.kernels.device import Array, KernelOptions
 from hetero_la.tiles.storage.layout import TileLayout
 from hetero_la.tiles.storage.shard import Shard
+
+
+def this_process() -> str:
+    """Return a name for this process, which another host has not."""
+    return f"process {os.getpid()} of {platform.node()}"
 
 
 @dataclass(repr=False)
@@ -60,7 +67,13 @@ class Job:
     traced : bool
         Whether the workers record the times of their instructions.
     flops : float
-        Operations of the routine, against which progress is counted.
+        Operations of the routine.
+    seconds : float
+        Estimated time of the run; 0 if nobody has estimated it.
+    title : str
+        What is computed, in words.
+    owner : str
+        The process that has planned the run, in words.
     orders : dict
         Worker -> messages to it, in the order of its program, in what was sent to a worker.
     """
@@ -78,6 +91,9 @@ class Job:
     keeps: tuple[str, ...] = ()
     traced: bool = False
     flops: float = 0.0
+    seconds: float = 0.0
+    title: str = ""
+    owner: str = field(default_factory=this_process)
     orders: dict[int, list[MessageKey]] = field(default_factory=dict)
 
     def __repr__(self) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+import uuid
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 
@@ -22,11 +23,11 @@ from hetero_la.scheduler.program.instructions import (
     StoreRows,
 )
 from hetero_la.scheduler.run.job import Job, Outcome
-from hetero_la.scheduler.run.progress import Progress
 from hetero_la.scheduler.run.received import Received
 from hetero_la.scheduler.run.step_memory import Name, StepMemory
 from hetero_la.scheduler.run.trace import LogEntry, Recorder
-from hetero_la.tiles.arrays.errors import StaleShardError
+from hetero_la.scheduler.run.watched import Part
+from hetero_la.tiles.arrays.errors import RunAbortedError, StaleShardError
 from hetero_la.tiles.arrays.transfer import to_host
 from hetero_la.tiles.kernels.device import Array, Device, Event, Queue
 from hetero_la.tiles.storage.shard import Shard, Storage, Wanted, local_width
@@ -52,8 +53,8 @@ class Runner:
         Source and destination of columns.
     port : Port, optional
         To the other workers of the run, if there are any.
-    progress : Progress or None, optional
-        Counter of finished work.
+    run_name : str, optional
+        Name of the attempt at the run, for those who watch it; the same for all its workers.
     """
 
     job: Job
@@ -61,7 +62,7 @@ class Runner:
     device: Device
     storage: Storage
     port: Port = field(default_factory=Port)
-    progress: Progress | None = None
+    run_name: str = ""
     saved: dict[int, dict[Name, np.ndarray]] = field(default_factory=dict)
     log: list[LogEntry] = field(default_factory=list)
     _position: int | None = 0
@@ -84,6 +85,10 @@ class Runner:
             self.shard = Shard(array, self.layout, columns, self._kept)
             given = job.given_to(self.worker)
             self._given = {name: self._upload(value) for name, value in given.items()}
+        self._part = Part(
+            self.run_name or uuid.uuid4().hex, job, self.worker, self.device, self.log,
+            self._events, {name: value.shape for name, value in given.items()},
+        )  # fmt: skip
 
     def _upload(self, value: Array) -> Array:
         """Return a copy of a value on the device."""
@@ -111,6 +116,8 @@ class Runner:
         opened = time.perf_counter()
         instructions = self.program.instructions[start:stop]
         with self._device_at_rest_on_error():
+            if start == 0:
+                self._part.begin()
             if start == 0 and not self._in_place:
                 self.storage.begin_loading(self.device, self._loads())
             with (
@@ -133,12 +140,13 @@ class Runner:
         with self.device.activate():
             try:
                 yield
-            except BaseException:
-                self.come_to_rest()
+            except BaseException as error:
+                self.come_to_rest(error)
                 raise
 
-    def come_to_rest(self) -> None:
+    def come_to_rest(self, error: BaseException | None = None) -> None:
         """Wait for all enqueued work, even if it fails, so that its memory may be freed."""
+        self._part.end(error or RunAbortedError("the run was given up"))
         with contextlib.suppress(Exception), self.device.activate():
             self.device.synchronize()
         with contextlib.suppress(Exception):  # the run's own error is the one to be seen
@@ -151,7 +159,9 @@ class Runner:
             self.device.synchronize()
             self.port.flush()
             self.port.check()
-            return self._values.to_host(self.program.results)
+            values = self._values.to_host(self.program.results)
+        self._part.end()
+        return values
 
     def keep_record(self, outcome: Outcome) -> None:
         """Keep the log, and the function that returns the trace, once the run is over."""
@@ -237,8 +247,6 @@ class Runner:
                 for region in regions
             ]
             self.device.call(call.kind, call.queue, arrays, self.job.options)
-            if self.progress is not None:
-                self.progress.add(call.kind, arrays)
 
     def _locate(self, region: Region, last: int) -> Array:
         """Return the view of `region`, in the shard up to tile column `last`."""

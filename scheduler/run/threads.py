@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import threading
 import traceback
+import uuid
 from collections.abc import Callable, Sequence
 
 from hetero_la.scheduler.exchange.in_process import ThreadPort
 from hetero_la.scheduler.exchange.priority_lock import PriorityLock
 from hetero_la.scheduler.exchange.wait_table import WaitTable
 from hetero_la.scheduler.run.job import Job, Outcome
-from hetero_la.scheduler.run.progress import Progress
 from hetero_la.scheduler.run.runner import Runner
 from hetero_la.tiles.arrays.errors import StaleShardError
 from hetero_la.tiles.kernels.device import Device
@@ -35,7 +35,7 @@ class ThreadedRun:
     def __init__(self, job: Job, storage: Storage) -> None:
         self.job, self.storage = job, storage
         self.table, self._lock = WaitTable(), PriorityLock()
-        self.progress = Progress(job.flops)
+        self._name = uuid.uuid4().hex
         self.runners: dict[int, Runner] = {}
         self.outcome = Outcome()
         self._idle = threading.Condition()
@@ -67,7 +67,7 @@ class ThreadedRun:
             if start == 0:
                 self.runners[worker] = Runner(
                     self.job, worker, device, self.storage,
-                    ThreadPort(self.table, self._lock, worker, device), self.progress,
+                    ThreadPort(self.table, self._lock, worker, device), self._name,
                 )  # fmt: skip
             runner = self.runners[worker]
             runner.run(start, stop)

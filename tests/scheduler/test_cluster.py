@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import importlib.util
 import logging
 import os
 import signal
@@ -217,27 +218,26 @@ def test_workers_have_our_settings_and_the_user_keeps_theirs():
             assert not worker.services
         with Client(cluster) as client:
             assert client.submit(abs, -1).result() == 1
-        assert "dashboard" not in repr(cluster)
+        assert "http" not in repr(cluster)
+        assert cluster.runs_link == ""
     assert dask.config.config == before
     assert [list(handler.filters) for handler in handlers] == filters
 
 
-def test_dashboard_or_a_warning(monkeypatch):
+def test_dashboard_and_the_page_of_runs():
     before = copy.deepcopy(dask.config.config)
-    try:
-        import bokeh  # noqa: F401
-    except ImportError:
-        with (
-            pytest.warns(UserWarning, match="bokeh is not installed"),
-            Cluster(gpus=0, dashboard_address="127.0.0.1:0") as cluster,
-        ):
+    with Cluster(gpus=0, dashboard_address="127.0.0.1:0") as cluster:
+        assert cluster.runs_link.startswith("http://127.0.0.1:")
+        assert cluster.runs_link in repr(cluster)
+        assert cluster.runs_link in cluster._repr_html_()
+        if importlib.util.find_spec("bokeh") is None:
             assert cluster.dashboard_link == ""
-    else:
-        with Cluster(gpus=0, dashboard_address="127.0.0.1:0") as cluster:
-            assert cluster.dashboard_link.startswith("http://127.0.0.1:")
-            assert cluster.dashboard_link.endswith("/status")
+        else:
+            assert cluster.dashboard_link == cluster.runs_link.replace("hetero-la", "status")
             with urllib.request.urlopen(cluster.dashboard_link, timeout=30) as shown:
-                assert shown.status == 200
+                assert 'href="hetero-la"' in shown.read().decode()
+        with urllib.request.urlopen(cluster.runs_link, timeout=30) as shown:
+            assert "Runs of hetero-la" in shown.read().decode()
     assert dask.config.config == before
 
 

@@ -199,9 +199,9 @@ def test_delayed_functions_take_results(client: Client, again: bool) -> None:
     homes = {
         task.address
         for key, task in x.dask.to_dict().items()
-        if isinstance(task, RunTask) and "hetero-la-slice" in str(key)
+        if isinstance(task, RunTask) and "-run-" in str(key)
     }
-    assert {at for key, at in where.items() if "hetero-la-slice" in str(key)} == homes
+    assert {at for key, at in where.items() if "-run-" in str(key)} == homes
 
 
 def test_dask_is_told_of_workers_and_priorities(processes: Client) -> None:
@@ -273,7 +273,7 @@ def test_persisted_factors_solve_where_they_are(
     for trans, matrix in enumerate((a, a.T, a.T)):
         x = factors.solve(chunked(b, 90), trans)
         assert np.allclose(matrix @ x.compute(), b)
-    fills = [task for key, task in x.dask.to_dict().items() if "hetero-la-fill" in str(key)]
+    fills = [task for key, task in x.dask.to_dict().items() if "-load-" in str(key)]
     loads = [(task.address, key) for task in fills for key in task.dependencies if key[2:]]
     (factor,) = {key[0] for _, key in loads if key[2] > 0 and "cut" not in key[0]}
     columns = {key[2]: address for address, key in loads if key[0] == factor}

@@ -148,6 +148,9 @@ class Device(Protocol):
     def record(self, queue: Queue) -> Event:
         """Mark the point that `queue` has reached."""
 
+    def reached(self, event: Event) -> bool:
+        """Return whether `event` has come to pass; any thread may ask."""
+
     def wait(self, queue: Queue, event: Event) -> None:
         """Let later calls on `queue` wait for `event`; does not block the host."""
 

@@ -20,10 +20,10 @@ from hetero_la.cli.common import rows
 from hetero_la.cli.common.command import MatrixProblem
 from hetero_la.cli.common.command_table import COMMANDS
 from hetero_la.cli.common.output import print_message
-from hetero_la.cli.common.progress import show_progress
 from hetero_la.cli.common.workers import asked_for
 from hetero_la.io.outputs import require_writable_path
 from hetero_la.pictures.charts.files import require_suffix
+from hetero_la.scheduler.cluster.clients import runs_link
 from hetero_la.tiles.arrays.counted import counted
 from hetero_la.tiles.arrays.transfer import gpu_count
 from hetero_la.tiles.kernels.cpu.device import usable_cores
@@ -41,6 +41,8 @@ def run_options(args: argparse.Namespace) -> Iterator[dict[str, Any]]:
     options = {key: getattr(args, key, None) for key in _FACTOR_OPTIONS}
     traced = contextlib.nullcontext() if args.trace is None else _write_timeline(args)
     with traced, asked_for(args) as client:
+        if args.verbose and client is not None and (link := runs_link(client)):
+            print_message(f"watch the runs: {link}")
         yield {"client": client, **options}
 
 
@@ -65,7 +67,8 @@ def run_measured(
     `ref` is the reference's time, if it is known already.
     """
     overwrite = overwrite and not (args.check or args.ref)
-    with show_progress(problem.command, args.report.quiet):
+    quiet = args.report.quiet
+    with contextlib.nullcontext() if quiet else hetero_la.progress(options["client"]):
         result = COMMANDS[problem.command].run(problem, overwrite, options)
     ratio = result.ratio() if args.check else None
     plan, timing = result.report.plan, result.report.timing

@@ -16,7 +16,7 @@ from hetero_la.scheduler.cluster.clients import client_at
 @contextlib.contextmanager
 def asked_for(args: argparse.Namespace) -> Iterator[Any]:
     """Connect to the cluster that `args` name, or start the workers; yield a client, or None."""
-    wanted = given(args, *WORKERS, "preset")
+    wanted = given(args, *WORKERS, "preset", "dashboard_address")
     if args.scheduler is not None:
         with client_at(args.scheduler) as client:
             yield client

@@ -78,6 +78,9 @@ class CpuDevice:
     def record(self, queue: Queue) -> Event:
         return None
 
+    def reached(self, event: Event) -> bool:
+        return event is None or bool(event.done)  # of a GPU
+
     def wait(self, queue: Queue, event: Event) -> None:
         if event is not None:  # of a GPU
             event.synchronize()

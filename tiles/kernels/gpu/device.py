@@ -184,6 +184,10 @@ class GpuDevice:
         event.record(self._queues[queue].stream)
         return event
 
+    def reached(self, event: Event) -> bool:
+        """Return whether `event` has come to pass; any thread may ask."""
+        return event is None or bool(event.done)
+
     def wait(self, queue: Queue, event: Event) -> None:
         """Let later calls on `queue` wait for `event`, of any device."""
         if event is not None:
