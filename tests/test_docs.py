@@ -21,7 +21,7 @@ from hetero_la.cli import arguments
 from hetero_la.cli.main import main
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = sorted((ROOT / "docs").glob("*.md"))
+PAGES = sorted((ROOT / "docs").rglob("*.md"))
 FILES = [*(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "CHANGELOG")), *PAGES]
 #: They install, or run the tests: not from here.
 NOT_RUN = {"python3", "pip", "pytest"} | {f".venv/bin/{p}" for p in ("pip", "pytest", "pre-commit")}
@@ -30,7 +30,7 @@ in_checkout = pytest.mark.skipif(
     not all((ROOT / name).is_dir() for name in ("benchmarks", "configs", "docs", "examples")),
     reason="looks at the whole checkout",
 )
-pages = pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+pages = pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
 
 
 def blocks(path: Path, language: str) -> list[tuple[int, str]]:
@@ -107,7 +107,7 @@ def test_the_cluster_of_the_page_can_be_started(capsys: pytest.CaptureFixture[st
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
-    block = blocks(ROOT / "docs" / "clusters.md", "bash")[0][1].replace("8786", port)
+    block = blocks(ROOT / "docs" / "how_to" / "clusters.md", "bash")[0][1].replace("8786", port)
     started: list[subprocess.Popen[bytes]] = []
     statuses: list[int] = []
     try:
@@ -155,7 +155,7 @@ def _needs_cluster(words: list[str]) -> bool:
 @in_checkout
 def test_the_page_shows_what_is_predicted(capsys: pytest.CaptureFixture[str]) -> None:
     """The first command of the page on machines that are not there, and what it prints."""
-    page = ROOT / "docs" / "scaling.md"
+    page = ROOT / "docs" / "how_to" / "scaling.md"
     (_, *rest), *_ = commands(page)
     assert main(rest) == 0
     assert f"```\n{capsys.readouterr().out}```\n" in page.read_text(encoding="utf-8")
