@@ -24,7 +24,8 @@ square of the size of the triangles, about as it should. ::
 [1] A. van Oosterom, J. Strackee, The solid angle of a plane triangle, IEEE Trans. Biomed. Eng.
 30, 1983. [2] J. L. Hess, A. M. O. Smith, Calculation of potential flow about arbitrary bodies,
 Progress in Aerospace Sciences 8, 1967.  [3] H. Lamb, Hydrodynamics, 6th ed., 1932, sections 105
-and 114."""
+and 114.
+"""
 
 # %%
 # The surface

@@ -12,7 +12,8 @@ found without it. ::
     python examples/04_cluster.py
 
 What stands in ``if __name__ == "__main__"`` is not run by the worker processes, which import this
-file."""
+file.
+"""
 
 # %%
 # Without the cluster

@@ -24,7 +24,8 @@ under 30. ::
     python examples/05_inverse_bound.py
 
 On the stability of methods with inverses: J. J. Du Croz and N. J. Higham, Stability of methods
-for matrix inversion, IMA J. Numer. Anal. 12, 1992."""
+for matrix inversion, IMA J. Numer. Anal. 12, 1992.
+"""
 
 # %%
 # The matrices

@@ -23,7 +23,8 @@ below 1 ppm, and four weeks in five lie within two standard deviations of it. ::
     python examples/06_gaussian_process.py
 
 [1] C. E. Rasmussen, C. K. I. Williams, Gaussian Processes for Machine Learning, 2006, section
-5.4.3."""
+5.4.3.
+"""
 
 # %%
 # The model

@@ -24,7 +24,8 @@ SciPy from singular values, are the same. ::
     python examples/07_least_squares.py
 
 [1] NIST, Statistical Reference Datasets, linear regression.  [2] The head of data/co2.csv names
-the source."""
+the source.
+"""
 
 # %%
 # Estimates and their standard deviations

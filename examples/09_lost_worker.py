@@ -12,7 +12,8 @@ the workers that are left or on the restarted one too. ::
     python examples/09_lost_worker.py
 
 What stands in ``if __name__ == "__main__"`` is not run by the worker processes, which import this
-file."""
+file.
+"""
 
 # %%
 # A cluster, and a killer
@@ -64,10 +65,9 @@ if __name__ == "__main__":
     axes.barh(0, steps, color="0.85", label="steps")
     for loss in report.timing.losses:
         axes.barh(0, loss.step, color="C0", label="saved, not repeated")
-    axes.plot(range(0, steps, CHECKPOINT), [0] * len(range(0, steps, CHECKPOINT)), "|", color="k")
-    axes.set(
-        xlabel="step; a line for each checkpoint", yticks=[], title="from where the run went on"
-    )
+    saved = range(0, steps, CHECKPOINT)
+    axes.plot(saved, [0] * len(saved), "|", color="k")
+    axes.set(xlabel="step; a line for each checkpoint", yticks=[], title="where the run went on")
     axes.legend(fontsize=7, loc="center left", bbox_to_anchor=(1, 0.5))
 
 # %%
