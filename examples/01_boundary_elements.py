@@ -153,6 +153,8 @@ print(f"{len(triangles)} unknowns: largest error of the potential {before:.2e}")
 
 triangles = spheroid(FREQUENCY)
 matrix, rhs = assemble(triangles)
+# Half of all directions lie behind a flat panel of a closed surface.
+assert np.allclose(matrix.sum(axis=1), 1, rtol=1e-12)
 factors = hetero_la.lu_factor(matrix)
 phi = factors.solve(rhs)
 print(factors.plan)

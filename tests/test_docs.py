@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import importlib.util
+import inspect
 import os
 import re
 import shlex
@@ -141,7 +142,7 @@ def _needs_gpu(words: list[str]) -> bool:
 
 
 def _needs_files(words: list[str]) -> bool:
-    return words[0] in ("lu", "solve") and "--random" not in words
+    return words[0] in ("lu", "solve", "cholesky", "qr", "lstsq") and "--random" not in words
 
 
 def _is_slow(words: list[str]) -> bool:
@@ -170,10 +171,50 @@ def test_links_lead_somewhere(path: Path) -> None:
 
 
 @in_checkout
-def test_the_map_lists_every_page() -> None:
-    index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+def test_the_maps_list_every_page() -> None:
     for path in PAGES:
-        assert path.name == "index.md" or f"]({path.name})" in index
+        if path.name != "index.md":
+            index = path.with_name("index.md").read_text(encoding="utf-8")
+            assert f"]({path.name}" in index, path
+    whole = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    for folder in {path.parent.name for path in PAGES} - {"docs"}:
+        assert f"]({folder}/index.md)" in whole
+
+
+def referred() -> dict[str, object]:
+    """Every object of the page of the reference, by its full name."""
+    found: dict[str, object] = {}
+    module = ""
+    for line in (ROOT / "docs" / "reference" / "api.rst").read_text(encoding="utf-8").splitlines():
+        if line.startswith(".. currentmodule:: "):
+            module = line.split()[-1]
+        elif re.fullmatch(r"   [\w.]+", line):
+            where, _, name = f"{module}.{line.strip()}".rpartition(".")
+            found[f"{where}.{name}"] = getattr(importlib.import_module(where), name)
+    return found
+
+
+@in_checkout
+def test_the_reference_has_every_public_name_and_an_example_of_it() -> None:
+    found = referred()
+    assert {f"hetero_la.{name}" for name in hetero_la.__all__} <= set(found)
+    without = [
+        name
+        for name, what in found.items()
+        if ">>> " not in (inspect.getdoc(what) or "").partition("\nExamples\n--------\n")[2]
+        and not (isinstance(what, type) and issubclass(what, Exception))
+    ]
+    assert without == []
+
+
+@in_checkout
+def test_tables_of_performance_are_those_of_its_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "docs" / "performance")
+    draw = importlib.import_module("draw")
+    page = draw.PAGE.read_text(encoding="utf-8")
+    assert draw.with_tables(page) == page
+    names = {path.stem for path in (draw.HERE / "figures").glob("*.json")}
+    assert set(re.findall(r"<!-- (\w+) -->\n\n!", page)) == names
 
 
 @in_checkout

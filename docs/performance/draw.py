@@ -2,8 +2,8 @@
 
 python docs/performance/draw.py
 
-A file of figures has two lists of values in each row: ours, and a peer's.  Figures are times, unless
-the file says `ours_over_peer`.  Change a figure there, and run this.
+A file of figures has two lists of values in each row: ours, and a peer's.  Figures are times,
+unless the file says `ours_over_peer`.  Change a figure there, and run this.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def with_tables(page: str) -> str:
     def replaced(match: re.Match[str]) -> str:
         name = match[1]
         chart = read(name)["chart"]
-        picture = f"![{chart[0].upper()}{chart[1:]}](../images/speed_{name}.svg)"
+        picture = f"![Chart of the table: {chart}](../images/speed_{name}.svg)"
         return f"<!-- {name} -->\n\n{picture}\n\n{table(read(name))}\n<!-- end -->"
 
     return re.sub(r"<!-- (\w+) -->\n.*?<!-- end -->", replaced, page, flags=re.DOTALL)
