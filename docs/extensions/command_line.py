@@ -32,7 +32,13 @@ def _described(parser: argparse.ArgumentParser) -> Iterator[str]:
             yield f".. option:: {formatter._format_action_invocation(action)}"
             yield from ("", f"   {_escaped(formatter._expand_help(action))}", "")
     if parser.epilog:
-        yield from (".. code-block:: text", "", textwrap.indent(parser.epilog.rstrip(), "   "), "")
+        yield from (
+            ".. code-block:: text",
+            "   :class: help",
+            "",
+            textwrap.indent(parser.epilog.rstrip(), "   "),
+            "",
+        )
 
 
 class CommandLine(SphinxDirective):
