@@ -12,7 +12,7 @@ it runs the factorization, and draws the timeline.  Open the .html files in a br
     python examples/10_pictures.py
 """
 
-# sphinx_gallery_thumbnail_path = 'pictures/timeline.svg'
+
 
 # %%
 # Two workers
@@ -84,3 +84,4 @@ for worker, parts in zip(run.plan.workers, run.parts(), strict=True):
     assert abs(sum(parts.values()) - run.seconds) < 1e-9
 print(f"the parts of every worker's time add up to the run's {run.seconds:.3f} s")
 print(f"written to {FOLDER}: {', '.join(sorted(path.name for path in FOLDER.iterdir()))}")
+# sphinx_gallery_thumbnail_path = 'pictures/timeline.svg'
