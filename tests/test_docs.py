@@ -25,7 +25,9 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
 FILES = [*(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "CHANGELOG")), *PAGES]
 #: They install, or run the tests: not from here.
-NOT_RUN = {"python3", "pip", "pytest"} | {f".venv/bin/{p}" for p in ("pip", "pytest", "pre-commit")}
+NOT_RUN = {"python3", "pip", "pytest"} | {
+    f".venv/bin/{p}" for p in ("pip", "pytest", "python", "pre-commit")
+}
 
 in_checkout = pytest.mark.skipif(
     not all((ROOT / name).is_dir() for name in ("benchmarks", "configs", "docs", "examples")),
