@@ -24,7 +24,6 @@ extensions = [
     "numpydoc",
     "myst_parser",
     "sphinx_copybutton",
-    "sphinx_design",
     "sphinx_gallery.gen_gallery",
     "command_line",  # ours
 ]
@@ -36,6 +35,7 @@ nitpick_ignore_regex = [
     (r"py:.*", r"(numpy|scipy|dask|distributed|networkx|collections|typing|pathlib)\..*"),
 ]
 default_role = "code"
+highlight_language = "none"  # of blocks that name none: texts and equations
 templates_path = ["templates"]
 
 autodoc_typehints = "none"

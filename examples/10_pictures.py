@@ -13,7 +13,6 @@ it runs the factorization, and draws the timeline.  Open the .html files in a br
 """
 
 
-
 # %%
 # Two workers
 # -----------
