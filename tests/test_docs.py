@@ -170,6 +170,10 @@ def test_links_lead_somewhere(path: Path) -> None:
     targets = re.findall(r"\]\(([^)#\s]+)[^)]*\)", path.read_text(encoding="utf-8"))
     local = [path.parent / target for target in targets if "://" not in target]
     assert [target for target in local if not target.exists()] == []
+    others = [target for target in targets if "://" in target]
+    assert [
+        url for url in others if not re.fullmatch(r"https://[\w-]+(\.[\w-]+)+(/.*)?", url)
+    ] == []
 
 
 @in_checkout
