@@ -86,7 +86,7 @@ def _panel(axes: Any, figures: dict[str, Any]) -> None:
     low, high = axes.get_ylim()
     axes.set_ylim(min(low, 0.8), max(high, 2.2))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
-    axes.set_xticks(figures["orders"], figures["orders"], fontsize=7)
+    axes.set_xticks(figures["orders"], figures["orders"], fontsize=6)
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.set_xlabel(figures["along"], fontsize=8)
     axes.set_title(figures["chart"], fontsize=9)
@@ -99,10 +99,9 @@ def draw(names: Sequence[str], path: Path) -> None:
     import matplotlib
     from matplotlib.figure import Figure
 
-    across = min(2, len(names))
-    down = -(-len(names) // across)
-    figure = Figure((4.5 * across if across > 1 else 6.5, 2.9 * down), layout="constrained")
-    for axes, name in zip(figure.subplots(down, across, squeeze=False).flat, names, strict=True):
+    figure = Figure((3.1 * len(names) if names[1:] else 6.5, 2.9), layout="constrained")
+    panels = figure.subplots(1, len(names), squeeze=False)
+    for axes, name in zip(panels.flat, names, strict=True):
         _panel(axes, read(name))
     # The same figures give the same file.
     with matplotlib.rc_context({"svg.hashsalt": path.stem}):
