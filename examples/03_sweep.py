@@ -1,59 +1,66 @@
-"""A sweep over sizes, tile sizes and look-ahead: which tile size is best here?
+"""
+Which tile size is best here?
+=============================
 
-Small tiles make many small products, large ones make long panels that nothing hides; the
-best size lies between and depends on the machine.  Look-ahead pays where a panel and an
-update can run at the same time: with GPUs, or with several workers.
+A sweep over tile sizes and look-ahead.
 
-Every combination is run several times; a row holds the fastest run, and the error ratio
-||PA - LU|| / (n ||A|| eps) as LAPACK's tests define it.  The program names the best tile
-size for each order, and fails if a ratio is not under 30.
+Small tiles make many small products, large ones make long panels that nothing hides: the best
+size lies between, and depends on the machine.  Look-ahead pays where a panel and an update can
+run at the same time: with GPUs, or with several workers.
+
+Each combination is run several times, and the fastest run counts.  Every result is checked by
+LAPACK's error ratio, ``||PA - LU|| / (n ||A|| eps)``. ::
 
     python examples/03_sweep.py
-    python examples/03_sweep.py --n 2000 4000 --nb 128 192 256 384 --lookahead 0 1 2
 
-`hetero-la sweep` does the same from the command line, with more columns and a CSV file.
+``hetero-la sweep`` does the same from the command line, with more columns and a CSV file, and
+``hetero-la tune`` searches by prediction, without running anything.
 """
 
-from __future__ import annotations
+# %%
+# The runs
+# --------
 
-import argparse
-import itertools
+from matplotlib import pyplot
 
 import hetero_la
 from hetero_la.testing.matrices import generate
 from hetero_la.testing.residuals import RATIO_LIMIT, lu_ratio
 
+N = 1000
+SIZES = (48, 64, 96, 128, 192, 256)
+DEPTHS = (0, 1)
+REPEATS = 3
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description="Which tile size is best here?")
-    parser.add_argument("--n", type=int, nargs="+", default=[1000, 2000], help="orders")
-    parser.add_argument("--nb", type=int, nargs="+", default=[64, 128, 256], help="tile sizes")
-    parser.add_argument("--lookahead", type=int, nargs="+", default=[0, 1], help="depths")
-    parser.add_argument("--repeat", type=int, default=3, help="runs of each combination")
-    args = parser.parse_args()
+a = generate("rands", N)
+seconds: dict[int, list[float]] = {depth: [] for depth in DEPTHS}
+with hetero_la.Cluster(gpus=0) as cluster:
+    for depth in DEPTHS:
+        for nb in SIZES:
+            runs = [
+                hetero_la.lu_factor(a, nb=nb, lookahead=depth, client=cluster)
+                for _ in range(REPEATS)
+            ]
+            ratio = lu_ratio(a, *runs[-1])
+            assert ratio < RATIO_LIMIT
+            seconds[depth].append(min(run.timing.seconds for run in runs))
+            print(f"nb = {nb:3}, look-ahead {depth}: {seconds[depth][-1] * 1e3:6.1f} ms, "
+                  f"error ratio {ratio:.3g}")  # fmt: skip
 
-    print(f"{'n':>7}{'nb':>6}{'look-ahead':>12}{'seconds':>10}{'Gflop/s':>10}{'ratio':>10}  status")
-    all_passed = True
-    for n in args.n:
-        a = generate("rands", n)
-        best: tuple[float, int, int] | None = None
-        for nb, lookahead in itertools.product(args.nb, args.lookahead):
-            runs = [hetero_la.lu_factor(a, nb=nb, lookahead=lookahead) for _ in range(args.repeat)]
-            factors = min(runs, key=lambda run: run.timing.seconds)
-            seconds, ratio = factors.timing.seconds, lu_ratio(a, *factors)
-            passed = ratio < RATIO_LIMIT
-            all_passed &= passed
-            best = min(best or (seconds, nb, lookahead), (seconds, nb, lookahead))
-            print(
-                f"{n:>7}{nb:>6}{lookahead:>12}{seconds:>10.4f}"
-                f"{factors.plan.flops / seconds / 1e9:>10.1f}{ratio:>10.3g}"
-                f"  {'ok' if passed else 'FAILED'}",
-                flush=True,
-            )
-        if best is not None:
-            print(f"best for n = {n}: nb = {best[1]}, look-ahead {best[2]}")
-    return 0 if all_passed else 1
+# %%
+# The rate over the tile size
+# ---------------------------
 
+figure, axes = pyplot.subplots(figsize=(7, 4), layout="constrained")
+for depth in DEPTHS:
+    rates = [2 / 3 * N**3 / time / 1e9 for time in seconds[depth]]
+    axes.plot(SIZES, rates, "o-", label=f"look-ahead {depth}")
+axes.set(xlabel="tile size nb", ylabel="Gflop/s", title=f"LU of order {N}", ylim=0)
+axes.set_xscale("log", base=2)
+axes.set_xticks(SIZES, SIZES)
+axes.legend()
 
-if __name__ == "__main__":
-    raise SystemExit(main())
+_, nb, depth = min(
+    (time, nb, depth) for depth in DEPTHS for nb, time in zip(SIZES, seconds[depth], strict=True)
+)
+print(f"best for n = {N}: nb = {nb}, look-ahead {depth}")

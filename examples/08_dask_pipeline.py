@@ -1,30 +1,35 @@
-"""A Dask pipeline: scattered measurements from a Zarr store, interpolated by a kernel matrix.
+"""
+A Dask pipeline
+===============
 
-Everything is lazy until the last line of the pipeline: reading the blocks, building the
-kernel matrix from them, solving with it, and reducing the errors to one number.  On a
-cluster, the matrix is never in one place.  The measurements are those of Franke's function,
-the usual test of interpolation in the plane; the program writes them first, and fails unless
-the interpolant is close to it between them.  It needs zarr (pip install 'hetero-la[files]').
+Scattered measurements from a Zarr store, interpolated by a kernel matrix.
+
+Everything is lazy until the last line of the pipeline: reading the blocks, building the kernel
+matrix from them, solving with it, and reducing the errors to one number.  On a cluster, the
+matrix is never in one place.  The measurements are those of Franke's function, the usual test of
+interpolation in the plane; the script writes them first, and fails unless the interpolant is
+close to it between them.  It needs zarr (``pip install 'hetero-la[files]'``). ::
 
     python examples/08_dask_pipeline.py
-    python examples/08_dask_pipeline.py --n 4000 --workers 4
 """
 
-from __future__ import annotations
+# %%
+# The measurements
+# ----------------
 
-import argparse
-import contextlib
 import tempfile
 from pathlib import Path
 from typing import Any
 
+import dask
 import dask.array as da
 import numpy as np
 import zarr
-from dask.distributed import Client, LocalCluster
+from matplotlib import pyplot
 
 import hetero_la
 
+N = 1500
 LENGTH, NUGGET = 0.15, 1e-6
 #: Root mean square error that interpolation from 800 points or more stays below.
 LIMIT = 1e-3
@@ -47,17 +52,6 @@ def kernel(first: da.Array, second: da.Array) -> da.Array:
     return da.exp((2 * first @ second.T - squares) / (2 * LENGTH**2))
 
 
-def pipeline(store: Path) -> float:
-    """Root mean square error of the interpolant between the measurements."""
-    points = da.from_zarr(store / "points")
-    values = da.from_zarr(store / "values")
-    matrix = kernel(points, points) + NUGGET * da.eye(len(points), chunks=points.chunks[0][0])
-    weights = hetero_la.solve(matrix, values, assume_a="pos")
-    between = da.random.default_rng(1).random((1000, 2), chunks=250)
-    error = kernel(between, points) @ weights - franke(between)
-    return float(da.sqrt((error**2).mean()).compute())
-
-
 def measure(store: Path, n: int) -> None:
     """Write `n` measurements, in blocks."""
     points = np.random.default_rng(0).random((n, 2))
@@ -68,22 +62,35 @@ def measure(store: Path, n: int) -> None:
         blocks[...] = array
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description="Read, build, solve and reduce, lazily.")
-    parser.add_argument("--n", type=int, default=1500, help="measurements")
-    parser.add_argument("--workers", type=int, default=0, help="processes; 0: this one's threads")
-    args = parser.parse_args()
+folder = tempfile.TemporaryDirectory()
+store = Path(folder.name)
+measure(store, N)
 
-    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
-        measure(Path(folder), args.n)
-        if args.workers:
-            cluster = stack.enter_context(LocalCluster(args.workers, dashboard_address=None))
-            stack.enter_context(Client(cluster))
-        error = pipeline(Path(folder))
-    print(f"root mean square error between {args.n} measurements: {error:.2e}")
-    print("the interpolant agrees with Franke's function" if error < LIMIT else "FAILED")
-    return 0 if error < LIMIT else 1
+# %%
+# The pipeline
+# ------------
+# With a `dask.distributed.Client`, the same lines run on its workers.
 
+points, values = da.from_zarr(store / "points"), da.from_zarr(store / "values")
+matrix = kernel(points, points) + NUGGET * da.eye(len(points), chunks=points.chunks[0][0])
+weights = hetero_la.solve(matrix, values, assume_a="pos")
+between = da.random.default_rng(1).random((1000, 2), chunks=250)
+error = kernel(between, points) @ weights - franke(between)
+rms = da.sqrt((error**2).mean())
+matrix
 
-if __name__ == "__main__":
-    raise SystemExit(main())
+# %%
+# Only now is anything read or computed, and the matrix is built and factored once for all
+# results.
+
+rms, places, errors = dask.compute(rms, between, error)
+folder.cleanup()
+print(f"root mean square error between {N} measurements: {rms:.2e}")
+
+figure, axes = pyplot.subplots(figsize=(6, 4.5), layout="constrained")
+drawn = axes.scatter(*places.T, c=np.log10(np.abs(errors)), s=12, cmap="viridis")
+figure.colorbar(drawn, label="log10 of the error")
+axes.set(title="interpolation of Franke's function", aspect="equal")
+
+assert rms < LIMIT
+print("the interpolant agrees with Franke's function")

@@ -1,7 +1,7 @@
 """pytest plugin: SciPy's own tests, with our functions in the place of SciPy's.
 
-It leaves out the tests that call none of these functions.  Those listed in docs/scipy.md have to
-fail.
+It leaves out the tests that call none of these functions.  Those listed in docs/how_to/scipy.md
+have to fail.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ IN_PLACE_OF: list[tuple[Any, Any]] = [
     *((getattr(scipy.linalg, name), ours) for name, ours in OURS.items()),
     (scipy.linalg, SimpleNamespace(**{**vars(scipy.linalg), **OURS})),
 ]
-LIST = Path(__file__).parents[1] / "docs" / "scipy.md"
+LIST = Path(__file__).parents[1] / "docs" / "how_to" / "scipy.md"
 #: With --swap-sample, as many cases of each test.
 FEW = 3
 

@@ -246,7 +246,7 @@ def readme() -> str:
 
 def test_command_lines_in_the_readme_are_understood(readme: str) -> None:
     lines = re.findall(r"^(?:.*/)?hetero-la (.*)$", readme, re.MULTILINE)
-    assert len(lines) >= 6
+    assert len(lines) >= 4
     for line in lines:
         assert arguments.parse(shlex.split(line, comments=True)).run
 
@@ -255,14 +255,12 @@ def test_python_in_the_readme_runs(
     readme: str, capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)  # where it draws
-    blocks = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
-    assert len(blocks) == 3
+    (block,) = re.findall(r"```python\n(.*?)```", readme, re.DOTALL)
     names: dict[str, object] = {}
-    for block in blocks:
-        exec(block, names)
-    a, b, x, factors = (np.asarray(names[key]) for key in ("a", "b", "x", "piv"))
+    exec(block, names)
+    a, b, x, y, piv = (np.asarray(names[key]) for key in ("a", "b", "x", "y", "piv"))
     assert np.allclose(a @ x, b)
-    assert factors.shape == (2000,)
+    assert np.allclose(a @ y, 2 * b)
+    assert piv.shape == (2000,)
     assert (tmp_path / "lu.html").exists()
-    assert float(names["residual"].compute()) < 1e-8  # type: ignore[attr-defined]
     assert "busy" in capfd.readouterr().out

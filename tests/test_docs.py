@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import doctest
 import importlib.util
+import inspect
 import os
 import re
 import shlex
@@ -21,16 +22,18 @@ from hetero_la.cli import arguments
 from hetero_la.cli.main import main
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = sorted((ROOT / "docs").glob("*.md"))
+PAGES = sorted((ROOT / "docs").rglob("*.md"))
 FILES = [*(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "CHANGELOG")), *PAGES]
 #: They install, or run the tests: not from here.
-NOT_RUN = {"python3", "pip", "pytest"} | {f".venv/bin/{p}" for p in ("pip", "pytest", "pre-commit")}
+NOT_RUN = {"python3", "pip", "pytest"} | {
+    f".venv/bin/{p}" for p in ("pip", "pytest", "python", "pre-commit")
+}
 
 in_checkout = pytest.mark.skipif(
     not all((ROOT / name).is_dir() for name in ("benchmarks", "configs", "docs", "examples")),
     reason="looks at the whole checkout",
 )
-pages = pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+pages = pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT)))
 
 
 def blocks(path: Path, language: str) -> list[tuple[int, str]]:
@@ -107,7 +110,7 @@ def test_the_cluster_of_the_page_can_be_started(capsys: pytest.CaptureFixture[st
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
-    block = blocks(ROOT / "docs" / "clusters.md", "bash")[0][1].replace("8786", port)
+    block = blocks(ROOT / "docs" / "how_to" / "clusters.md", "bash")[0][1].replace("8786", port)
     started: list[subprocess.Popen[bytes]] = []
     statuses: list[int] = []
     try:
@@ -141,7 +144,7 @@ def _needs_gpu(words: list[str]) -> bool:
 
 
 def _needs_files(words: list[str]) -> bool:
-    return words[0] in ("lu", "solve") and "--random" not in words
+    return words[0] in ("lu", "solve", "cholesky", "qr", "lstsq") and "--random" not in words
 
 
 def _is_slow(words: list[str]) -> bool:
@@ -155,7 +158,7 @@ def _needs_cluster(words: list[str]) -> bool:
 @in_checkout
 def test_the_page_shows_what_is_predicted(capsys: pytest.CaptureFixture[str]) -> None:
     """The first command of the page on machines that are not there, and what it prints."""
-    page = ROOT / "docs" / "scaling.md"
+    page = ROOT / "docs" / "how_to" / "scaling.md"
     (_, *rest), *_ = commands(page)
     assert main(rest) == 0
     assert f"```\n{capsys.readouterr().out}```\n" in page.read_text(encoding="utf-8")
@@ -167,13 +170,57 @@ def test_links_lead_somewhere(path: Path) -> None:
     targets = re.findall(r"\]\(([^)#\s]+)[^)]*\)", path.read_text(encoding="utf-8"))
     local = [path.parent / target for target in targets if "://" not in target]
     assert [target for target in local if not target.exists()] == []
+    others = [target for target in targets if "://" in target]
+    assert [
+        url for url in others if not re.fullmatch(r"https://[\w-]+(\.[\w-]+)+(/.*)?", url)
+    ] == []
 
 
 @in_checkout
-def test_the_map_lists_every_page() -> None:
-    index = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+def test_the_maps_list_every_page() -> None:
     for path in PAGES:
-        assert path.name == "index.md" or f"]({path.name})" in index
+        if path.name != "index.md":
+            index = path.with_name("index.md").read_text(encoding="utf-8")
+            assert f"]({path.name}" in index, path
+    whole = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+    for folder in {path.parent.name for path in PAGES} - {"docs"}:
+        assert f"]({folder}/index.md)" in whole
+
+
+def referred() -> dict[str, object]:
+    """Every object of the page of the reference, by its full name."""
+    found: dict[str, object] = {}
+    module = ""
+    for line in (ROOT / "docs" / "reference" / "api.rst").read_text(encoding="utf-8").splitlines():
+        if line.startswith(".. currentmodule:: "):
+            module = line.split()[-1]
+        elif re.fullmatch(r"   [\w.]+", line):
+            where, _, name = f"{module}.{line.strip()}".rpartition(".")
+            found[f"{where}.{name}"] = getattr(importlib.import_module(where), name)
+    return found
+
+
+@in_checkout
+def test_the_reference_has_every_public_name_and_an_example_of_it() -> None:
+    found = referred()
+    assert {f"hetero_la.{name}" for name in hetero_la.__all__} <= set(found)
+    without = [
+        name
+        for name, what in found.items()
+        if ">>> " not in (inspect.getdoc(what) or "").partition("\nExamples\n--------\n")[2]
+        and not (isinstance(what, type) and issubclass(what, Exception))
+    ]
+    assert without == []
+
+
+@in_checkout
+def test_tables_of_performance_are_those_of_its_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "docs" / "performance")
+    draw = importlib.import_module("draw")
+    page = draw.PAGE.read_text(encoding="utf-8")
+    assert draw.with_tables(page) == page
+    names = {path.stem for path in (draw.HERE / "figures").glob("*.json")}
+    assert set(re.findall(r"<!-- (\w+) -->\n\n!", page)) == names
 
 
 @in_checkout

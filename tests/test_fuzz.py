@@ -1,8 +1,8 @@
 """Every function against SciPy's, for inputs that hypothesis makes up.
 
 Shapes, dtypes, kinds of results and exceptions are SciPy's, but for the differences that
-docs/scipy.md names: `DIFFERENT`.  Values are judged by error ratios, against DESIGN's limit or
-SciPy's own: never by equality, as those of ill-conditioned problems may be far apart.
+docs/how_to/scipy.md names: `DIFFERENT`.  Values are judged by error ratios, against DESIGN's limit
+or SciPy's own: never by equality, as those of ill-conditioned problems may be far apart.
 """
 
 from __future__ import annotations
@@ -207,7 +207,7 @@ def is_clear(call: Call) -> bool:
     return True
 
 
-# --- differences that docs/scipy.md names
+# --- differences that docs/how_to/scipy.md names
 
 
 def refused(call: Call, ours: Outcome, theirs: Outcome) -> bool:

@@ -1,4 +1,4 @@
-"""Imports run from room to room in the order of docs/design.md, and each library has its place."""
+"""Imports run from room to room in the order of the design page; each library has its place."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ DASK = (
 )  # fmt: skip
 #: Files without code.
 DATA = "hetero_la.configs"
-DESIGN = Path(__file__).parents[1] / "docs" / "design.md"
+DESIGN = Path(__file__).parents[1] / "docs" / "explanation" / "design.md"
 
 
 def order() -> list[str]:

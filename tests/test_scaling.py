@@ -45,7 +45,7 @@ broadcast = "tree"
 """
 
 
-DOCUMENTED = Path(__file__).resolve().parents[1] / "docs" / "scaling.md"
+DOCUMENTED = Path(__file__).resolve().parents[1] / "docs" / "how_to" / "scaling.md"
 
 
 @pytest.mark.skipif(not DOCUMENTED.is_file(), reason="looks at the whole checkout")

@@ -79,7 +79,7 @@ class Routine:
     lapack_longest : float
         Predicted seconds from which the host does not take it: a call cannot be interrupted, and
         its threads wait for each other at every step, which costs more the longer it is (see
-        docs/performance.md).
+        docs/appendix/journal.md).
     factored : bool
         Whether its input is factors; it then has no panels.
     transposed : bool

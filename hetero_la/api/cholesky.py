@@ -66,6 +66,17 @@ class CholeskyFactors(Factors[Stored, bool]):
         How the run was planned.
     timing : Timing
         How it went.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import hetero_la
+    >>> factors = hetero_la.cho_factor(np.array([[4.0, 2.0], [2.0, 5.0]]))
+    >>> np.triu(factors.c)
+    array([[2., 1.],
+           [0., 2.]])
+    >>> factors.solve(np.array([6.0, 7.0]))
+    array([1., 1.])
     """
 
     @property

@@ -30,7 +30,23 @@ _HALVINGS, _EXPONENT_BOUND = 4, 10_000
 
 
 class SlogdetResult(NamedTuple):
-    """Sign (or phase) and logarithm of the absolute value of a determinant."""
+    """Sign (or phase) and logarithm of the absolute value of a determinant.
+
+    Attributes
+    ----------
+    sign : number
+        Of the determinant: 1, -1 or 0; for complex matrices a number of modulus 1, or 0.
+    logabsdet : float
+        Logarithm of its absolute value; -inf for 0.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import hetero_la
+    >>> sign, logabsdet = hetero_la.slogdet(np.diag([2.0, -3.0]))
+    >>> float(sign * np.exp(logabsdet).round(12))
+    -6.0
+    """
 
     sign: Any
     logabsdet: Any

@@ -251,6 +251,15 @@ def lstsq_with_report(
     report : Report
         `plan` and `timing` of the run: "qr", or for the driver "gels" "lstsq" or (m < n)
         "minimum_norm".
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import hetero_la
+    >>> a, b = np.array([[1.0, 0.0], [1.0, 1.0], [1.0, 2.0]]), np.array([1.0, 3.0, 5.0])
+    >>> x, residues, rank, s, report = hetero_la.lstsq_with_report(a, b)
+    >>> x.round(12), int(rank), report.plan.routine
+    (array([1., 2.]), 2, 'qr')
     """
     return _lstsq(a, b, cond, overwrite_a, check_finite, lapack_driver, client=client, **options)
 

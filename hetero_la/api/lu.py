@@ -51,12 +51,24 @@ class LUFactors(Factors[Stored, Stored]):
     info : int
         LAPACK's: 0, or the 1-based index of the first exactly zero pivot.
     growth : float or None
-        Of factors without pivoting, max |L| max |U| / max |A|: their backward error is about
-        n eps times that.  None with partial pivoting, which keeps it small.
+        Of factors without pivoting, ``max |L| max |U| / max |A|``: their backward error is
+        about n eps times that.  None with partial pivoting, which keeps it small.
     plan : Plan
         How the run was planned.
     timing : Timing
         How it went.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import hetero_la
+    >>> factors = hetero_la.lu_factor(np.array([[1.0, 2.0], [4.0, 4.0]]))
+    >>> lu, piv = factors
+    >>> lu
+    array([[4.  , 4.  ],
+           [0.25, 1.  ]])
+    >>> factors.solve(np.array([3.0, 8.0]))
+    array([1., 1.])
     """
 
     growth: float | None = None
@@ -190,7 +202,7 @@ def lu_factor(
         If all workers left, or the run was cancelled.
 
     numpy.linalg.LinAlgError
-        Without pivoting, if a pivot is zero, or if max |L| max |U| / max |A| exceeds
+        Without pivoting, if a pivot is zero, or if ``max |L| max |U| / max |A|`` exceeds
         1 / sqrt(eps); the message names the step and this growth.
 
     Warns

@@ -94,6 +94,18 @@ class QRFactors(Factors[Stored, Stored]):
         How the run was planned.
     timing : Timing
         How it went.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import hetero_la
+    >>> a = np.array([[3.0, 1.0], [4.0, 2.0], [0.0, 2.0]])
+    >>> factors = hetero_la.qr_factor(a)
+    >>> abs(factors.r).round(3)
+    array([[5.  , 2.2 ],
+           [0.  , 2.04]])
+    >>> factors.solve(a @ [1.0, 1.0]).round(12)  # least squares
+    array([1., 1.])
     """
 
     @property

@@ -303,6 +303,16 @@ def solve_with_report(
         The solution.
     report : Report
         Its `plan` and `timing`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import hetero_la
+    >>> x, report = hetero_la.solve_with_report(np.array([[2.0, 1.0], [0.0, 4.0]]), [3.0, 4.0])
+    >>> x
+    array([1., 1.])
+    >>> report.plan.routine
+    'solve'
     """
     pivoted = require_pivoting(pivot)
     a, b = _system(a, b, check_finite, transposed)

@@ -23,6 +23,17 @@ class Trace(RunRecorder):
     ----------
     runs : sequence of TracedRun, optional
         Initial runs.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import hetero_la
+    >>> with hetero_la.trace() as trace:
+    ...     factors = hetero_la.lu_factor(np.eye(300), nb=100)
+    >>> (run,) = trace.runs
+    >>> parts = run.parts()[0]  # of the first worker's time
+    >>> bool(np.isclose(sum(parts.values()), run.seconds))
+    True
     """
 
     _repr_html_ = as_html

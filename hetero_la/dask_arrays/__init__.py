@@ -1,6 +1,6 @@
 """Public functions for Dask arrays, with the same names; they return Dask arrays, lazily.
 
-Nothing runs before Dask computes the results.  See ``docs/usage.md``.
+Nothing runs before Dask computes the results.  See ``docs/how_to/dask_arrays.md``.
 """
 
 from hetero_la.dask_arrays.cholesky import (

@@ -77,6 +77,16 @@ class Timing:
         "cholesky" (CholeskyQR2); empty for other routines.
     plan : Plan
         Plan of the run.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import hetero_la
+    >>> timing = hetero_la.lu_factor(np.eye(300), nb=100).timing
+    >>> timing.seconds >= timing.factor > 0
+    True
+    >>> [worker.calls for worker in timing.workers]  # of kernels
+    [...]
     """
 
     seconds: float
@@ -186,6 +196,15 @@ class Report:
         How the run was planned.
     timing : Timing
         How it went.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import hetero_la
+    >>> x, report = hetero_la.solve_with_report(np.eye(300) * 2, np.ones(300))
+    >>> report.plan.layout.nb
+    300
+    >>> plan, timing = report
     """
 
     #: Seconds of the whole, and of the copies to a GPU and back, if the arrays are on the host.

@@ -114,6 +114,17 @@ def write_matrix(path: str | os.PathLike[str], arrays: NDArray[Any] | Arrays) ->
     ------
     ValueError, OSError
         If the file cannot be written; the message names path and reason.
+
+    Examples
+    --------
+    >>> import tempfile, numpy as np
+    >>> from pathlib import Path
+    >>> from hetero_la.io.files import read_matrix, write_matrix
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_matrix(Path(folder) / "a.mtx", np.eye(2))
+    ...     read_matrix(Path(folder) / "a.mtx")
+    array([[1., 0.],
+           [0., 1.]])
     """
     path = Path(path)
     named = dict(arrays) if isinstance(arrays, Mapping) else {"a": np.asarray(arrays)}

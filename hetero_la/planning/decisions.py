@@ -200,7 +200,7 @@ def choose_tiles(
 def default_nb(
     routine: str, m: int, n: int, owners: Sequence[WorkerInfo], travels: bool = False
 ) -> TileSizes:
-    """Return default tile sizes, found by measurements: see ``docs/performance.md``.
+    """Return default tile sizes, found by measurements: see ``docs/appendix/journal.md``.
 
     With `travels`, the matrix is copied from host memory to the GPUs and back.
     """

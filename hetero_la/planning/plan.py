@@ -82,6 +82,19 @@ class Plan(Decisions):
         copied there and back.
     source : {"row-major", "column-major", "in place", "pinned"}
         Memory order of the matrix in the user's array.
+
+    Examples
+    --------
+    >>> import hetero_la
+    >>> plan = hetero_la.plan("lu", (1000, 1000), nb=250)
+    >>> plan.layout.kt, len(plan.graph)  # steps, tasks
+    (4, 34)
+    >>> plan.predicted_seconds > 0
+    True
+    >>> print(plan.explain())
+    lu of a 1000 x 1000 float64 matrix
+    tiles: nb = 250, 4 x 4 tiles, 4 steps
+    ...
     """
 
     distribution: Distribution

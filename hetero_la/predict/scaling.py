@@ -37,7 +37,7 @@ def read_machine(source: str | os.PathLike[str]) -> ClusterModel:
     Parameters
     ----------
     source : str or path
-        A TOML file, as ``docs/scaling.md`` describes it, or one of
+        A TOML file, as ``docs/how_to/scaling.md`` describes it, or one of
         `hetero_la.configs.available_machines`.
 
     Raises

@@ -214,6 +214,13 @@ def worker_infos(client: Client, *, refresh: bool = False) -> list[WorkerInfo]:
     refresh : bool, optional
         Ask the workers again (for the memory that is free now) although they are
         the same as at the last call.
+
+    Examples
+    --------
+    >>> import hetero_la
+    >>> with hetero_la.Cluster(cpus=1, virtual_gpus=1) as cluster, cluster.get_client() as client:
+    ...     [worker.name for worker in worker_infos(client)]
+    ['gpu0', 'cpu0']
     """
     addresses = running_addresses(client)
     known = _infos.get(client)

@@ -1,4 +1,4 @@
-"""Models of machines of many GPUs from a short file, as ``docs/scaling.md`` describes it."""
+"""Models of machines of many GPUs from a short file, as ``docs/how_to/scaling.md`` describes it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Profiles in files: JSON, as ``docs/prediction.md`` describes it."""
+"""Profiles in files: JSON, as ``docs/how_to/prediction.md`` describes it."""
 
 from __future__ import annotations
 

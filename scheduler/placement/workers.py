@@ -45,6 +45,14 @@ class WorkerInfo:
         Threads that its BLAS may use.
     memory : int
         Bytes that it may hold; CPU workers of one host share them.
+
+    Examples
+    --------
+    >>> import hetero_la
+    >>> gpus = [WorkerInfo(f"gpu{i}", "gpu", device=i) for i in range(2)]
+    >>> plan = hetero_la.plan("lu", (20000, 20000), workers=gpus)  # for GPUs that need not exist
+    >>> [worker.name for worker in plan.workers]
+    ['gpu0', 'gpu1']
     """
 
     name: str

@@ -202,7 +202,7 @@ def test_an_update_that_fills_the_gpus_bounds_a_large_run_and_panels_a_small_one
 def test_measured_runs_are_predicted_within_a_fifth(
     routine: str, gpus: int, n: int, nb: int, depth: int, measured: float
 ) -> None:
-    """Figures of docs/performance.md, by the rule for copies that comes nearest to them."""
+    """Figures of docs/appendix/journal.md, by the rule for copies that comes nearest to them."""
     direct = replace(NODE, node=replace(LINK, broadcast=Broadcast.DIRECT))
     layout = TileLayout(n, n, nb, tail=ROUTINES[routine].gpu_tail)
     run = simulate_at_scale(ROUTINES[routine].tasks, layout, direct, gpus, depth=depth)

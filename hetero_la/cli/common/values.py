@@ -169,7 +169,7 @@ def add_command(
     )  # fmt: skip
     parser.add_argument(
         "--json", action="store_true",
-        help="print one JSON document on stdout, and no text (docs/command_line.md)",
+        help="print one JSON document on stdout, and no text (docs/reference/command_line.md)",
     )  # fmt: skip
     parser.add_argument(
         "-q", "--quiet", action="store_true", help="print results alone, warnings and errors"
