@@ -83,8 +83,10 @@ def execute(
         if not error.on_gpu or not release_copies():
             raise
         plan, client, destination = choose(routine, wanted, client, options)
-    target, stays = destination.allocate(), destination.residency is not Residency.CALLER
+    target = destination.allocate()
+    stays = destination.residency is not Residency.CALLER and not plan.checked
     job = plan.job()
+    job.absent = destination.absent
     job.keeps = ROUTINES[routine].keeps if stays else ()
     gpus = any(worker.kind == "gpu" for worker in plan.workers)
     fresh = gpus and plan.host_arrays and not in_place and not over_processes(plan.workers)
@@ -95,7 +97,14 @@ def execute(
     kept = KeptFactors(plan, client, outcome, copies=copies) if stays else None
     report = Report(plan, timing)
     return Result(
-        outcome.values, plan.layout, target.dtype, target, report, kept, destination.absent
+        outcome.values,
+        plan.layout,
+        target.dtype,
+        target,
+        report,
+        kept,
+        destination.absent,
+        checked=plan.checked,
     )
 
 
@@ -129,7 +138,9 @@ def _run_on_cluster(
         check_memory(plans[-1], memory, -1, new_columns=0, checkpoints=1)
         graph = plans[-1].graph
         flops = sum(map(graph.flops, graph.tasks))  # of the steps that are left
-        return replace(plans[-1].job(), traced=job.traced, keeps=job.keeps, flops=flops)
+        return replace(
+            plans[-1].job(), traced=job.traced, keeps=job.keeps, absent=job.absent, flops=flops
+        )
 
     folder = plan.options.checkpoint_folder
     with _cores_of_those_who_take_part(plan):
