@@ -23,10 +23,12 @@ from dataclasses import replace
 
 import numpy as np
 
+from hetero_la.algorithms.checked_solves import CHOLESKY_FORMS, check, keep
 from hetero_la.algorithms.right_hand_sides import set_identity, substitute
 from hetero_la.algorithms.routine import Routine, Tiling
 from hetero_la.scheduler.graph.builder import GraphBuilder
 from hetero_la.scheduler.graph.task_graph import Granularity, TaskGraph
+from hetero_la.scheduler.graph.tasks import Matrix
 from hetero_la.tiles.storage.layout import TileLayout
 
 
@@ -59,12 +61,19 @@ def cholesky_tasks(
     A = g.matrix("A")
     if identity:
         set_identity(g, A)
+    factor(g, A, layout.nt + layout.rt)
+    return g
+
+
+def factor(g: GraphBuilder, A: Matrix, columns: int) -> None:
+    """Add the tasks of all steps on so many tile columns."""
+    layout = g.layout
     info = g.per_step("info", lambda at: (1,), np.int32, result=True)
     W = g.per_step("W", lambda at: (at.order, at.order))
     for k in range(layout.kt):
         with g.step(k):
             g.potrf(A[k, k], info[k])
-            if k + 1 < layout.nt + layout.rt:
+            if k + 1 < columns:
                 g.trtri_n(A[k, k], W[k])
             for i in g.row_blocks(k + 1):
                 g.trmm_rc(A[k, k], W[k], A[i, k])
@@ -73,11 +82,10 @@ def cholesky_tasks(
                 g.herk(A[top, k], A[top, j])
                 for i in below:
                     g.gemm_nc(A[i, k], A[j, k], A[i, j])
-            for j in g.right_hand_sides():
+            for j in g.column_blocks(layout.nt, columns):
                 g.trmm_n(A[k, k], W[k], A[k, j])
                 for i in g.row_blocks(k + 1):
                     g.gemm(A[i, k], A[k, j], A[i, j])
-    return g
 
 
 def solve_positive_tasks(layout: TileLayout, granularity: Granularity = "column") -> TaskGraph:
@@ -91,6 +99,23 @@ def solve_positive_tasks(layout: TileLayout, granularity: Granularity = "column"
     """
     g = cholesky_tasks(layout, granularity)
     substitute(g, g.matrix("A"), "trsm_lc", first=layout.kt)
+    return g
+
+
+def checked_solve_tasks(layout: TileLayout) -> TaskGraph:
+    """Build the tasks of `solve_positive_tasks`, of the norms of A and A^-1, and of refinement.
+
+    Examples
+    --------
+    >>> graph = checked_solve_tasks(TileLayout(2, 2, 2, nrhs=1))
+    >>> [task.kind for task in graph.tasks][:6]
+    ['sums_h', 'copy', 'copy', 'potrf', 'gather', 'trsv_l']
+    """
+    g = GraphBuilder(layout)
+    A = g.matrix("A")
+    given = keep(g, A, hermitian=True)
+    factor(g, A, layout.nt)
+    check(g, A, CHOLESKY_FORMS, given)
     return g
 
 
@@ -152,6 +177,7 @@ _SOLVE = replace(
     ratio="solve_ratio",
     reference="",
     library="cholesky_and_solve",
+    checked_tasks=checked_solve_tasks,
 )
 
 ROUTINES = {

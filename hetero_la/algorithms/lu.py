@@ -38,12 +38,16 @@ from dataclasses import replace
 
 import numpy as np
 
+from hetero_la.algorithms.checked_solves import LU_FORMS, check, keep
 from hetero_la.algorithms.right_hand_sides import set_identity, substitute
 from hetero_la.algorithms.routine import LARGE, Routine, Tiling
 from hetero_la.scheduler.graph.builder import GraphBuilder
 from hetero_la.scheduler.graph.task_graph import Granularity, TaskGraph
 from hetero_la.scheduler.graph.tasks import Matrix, PerStep
 from hetero_la.tiles.storage.layout import TileLayout
+
+#: Result of a run for a determinant: the diagonal of U, by steps.
+DIAGONAL = "diagonal"
 
 
 def lu_tasks(
@@ -76,7 +80,7 @@ def lu_tasks(
     A = g.matrix("A")
     if identity:
         set_identity(g, A)
-    eliminate(g, A)
+    eliminate(g, A, layout.nt + layout.rt)
     return g
 
 
@@ -92,15 +96,14 @@ def swap_finished(
             g.laswp(perm[begin - 1], A[begin:, j])
 
 
-def eliminate(g: GraphBuilder, A: Matrix) -> None:
-    """Add the tasks of all steps."""
+def eliminate(g: GraphBuilder, A: Matrix, columns: int) -> tuple[PerStep, PerStep]:
+    """Add the tasks of all steps on so many tile columns; return ``ipiv`` and ``perm``."""
     layout, done = g.layout, 0
     ipiv = g.per_step("ipiv", lambda at: (at.order,), np.int32, result=True)
     info = g.per_step("info", lambda at: (1,), np.int32, result=True)
     net = g.per_step("net", lambda at: (2, 2 * at.order), np.int32)
     W = g.per_step("W", lambda at: (at.order, at.order))
     perm = g.per_step("perm", lambda at: (at.below,), np.int32)
-    columns = layout.nt + layout.rt
 
     def update(first: int, end: int, start: int, stop: int) -> None:
         """Do the steps of panels ``first:end`` on tile columns ``start:stop``."""
@@ -130,6 +133,7 @@ def eliminate(g: GraphBuilder, A: Matrix) -> None:
             with g.step(k + 1):
                 swap_finished(g, A, ipiv, perm, done, k + 1)
             done = k + 1
+    return ipiv, perm
 
 
 def solve_tasks(layout: TileLayout, granularity: Granularity = "column") -> TaskGraph:
@@ -150,6 +154,43 @@ def solve_tasks(layout: TileLayout, granularity: Granularity = "column") -> Task
     """
     g = lu_tasks(layout, granularity)
     substitute(g, g.matrix("A"), "trsm", first=layout.kt)
+    return g
+
+
+def determinant_tasks(layout: TileLayout) -> TaskGraph:
+    """Build the tasks of `lu_tasks`, with the diagonal of U as a result.
+
+    Examples
+    --------
+    >>> [task.kind for task in determinant_tasks(TileLayout(2, 2, 2)).tasks]
+    ['getrf', 'diagonal']
+    """
+    g = lu_tasks(layout)
+    A = g.matrix("A")
+    diagonal = g.per_step(DIAGONAL, lambda at: (at.order,), result=True)
+    for k in range(layout.kt):
+        with g.step(layout.kt, column=k):
+            g.diagonal(A[k, k], diagonal[k])
+    return g
+
+
+def checked_solve_tasks(layout: TileLayout) -> TaskGraph:
+    """Build the tasks of `solve_tasks`, of the norms of A and A^-1, and of refinement.
+
+    Examples
+    --------
+    >>> graph = checked_solve_tasks(TileLayout(2, 2, 2, nrhs=1))
+    >>> [task.kind for task in graph.tasks][:7]
+    ['sums', 'copy', 'copy', 'getrf', 'compose', 'gather', 'trsv_l1']
+    """
+    g = GraphBuilder(layout)
+    A = g.matrix("A")
+    given = keep(g, A)
+    ipiv, perm = eliminate(g, A, layout.nt)
+    order = g.per_step("order", lambda at: (layout.m,), np.int32)
+    with g.step(layout.kt):
+        g.compose(ipiv[0], perm[0] if layout.kt > 1 else None, order[0])
+    check(g, A, LU_FORMS, given, order[0])
     return g
 
 
@@ -204,6 +245,7 @@ def _flops(m: int, n: int, nrhs: int) -> float:
 
 LU = Routine(
     tasks=lu_tasks,
+    checked_tasks=determinant_tasks,
     command="lu",
     options=("pivot",),
     summary="factor a matrix: P A = L U",
@@ -232,6 +274,7 @@ _SOLVE = replace(
     reference="",
     library="lu_and_solve",
     parts=1,
+    checked_tasks=checked_solve_tasks,
 )
 _LU_SOLVE = Routine(
     tasks=substitution_tasks, flops=lambda m, n, nrhs: 2 * n**2 * nrhs, square=True, factored=True

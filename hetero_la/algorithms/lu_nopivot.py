@@ -21,10 +21,12 @@ from typing import Any
 import numpy as np
 
 from hetero_la.algorithms import lu
+from hetero_la.algorithms.checked_solves import LU_FORMS, check, keep
 from hetero_la.algorithms.right_hand_sides import substitute
 from hetero_la.algorithms.routine import Tiling
 from hetero_la.scheduler.graph.builder import GraphBuilder
 from hetero_la.scheduler.graph.task_graph import Granularity, TaskGraph
+from hetero_la.scheduler.graph.tasks import Matrix
 from hetero_la.tiles.storage.layout import TileLayout
 
 
@@ -51,11 +53,16 @@ def lu_nopivot_tasks(layout: TileLayout, granularity: Granularity = "column") ->
     ['getrf_nopiv', 'growth', 'trtri', 'trmm', 'gemm', 'getrf_nopiv', 'growth']
     """
     g = GraphBuilder(layout, granularity)
-    A = g.matrix("A")
+    factor(g, g.matrix("A"), layout.nt + layout.rt)
+    return g
+
+
+def factor(g: GraphBuilder, A: Matrix, columns: int) -> None:
+    """Add the tasks of all steps on so many tile columns."""
+    layout = g.layout
     info = g.per_step("info", lambda at: (1,), np.int32, result=True)
     growth = g.per_step("growth", lambda at: (2,), np.float64, result=True)
     W = g.per_step("W", lambda at: (at.order, at.order))
-    columns = layout.nt + layout.rt
     for k in range(layout.kt):
         with g.step(k):
             g.getrf_nopiv(A[k:, k], info[k])
@@ -66,7 +73,6 @@ def lu_nopivot_tasks(layout: TileLayout, granularity: Granularity = "column") ->
                 g.trmm(A[k, k], W[k], A[k, j])
                 for i in g.row_blocks(k + 1):
                     g.gemm(A[i, k], A[k, j], A[i, j])
-    return g
 
 
 def solve_nopivot_tasks(layout: TileLayout, granularity: Granularity = "column") -> TaskGraph:
@@ -83,8 +89,26 @@ def solve_nopivot_tasks(layout: TileLayout, granularity: Granularity = "column")
     return g
 
 
+def checked_solve_tasks(layout: TileLayout) -> TaskGraph:
+    """Build the tasks of `solve_nopivot_tasks`, of the norms of A and A^-1, and of refinement.
+
+    Examples
+    --------
+    >>> graph = checked_solve_tasks(TileLayout(2, 2, 2, nrhs=1))
+    >>> [task.kind for task in graph.tasks][:6]
+    ['sums', 'copy', 'copy', 'getrf_nopiv', 'growth', 'gather']
+    """
+    g = GraphBuilder(layout)
+    A = g.matrix("A")
+    given = keep(g, A)
+    factor(g, A, layout.nt)
+    check(g, A, LU_FORMS, given)
+    return g
+
+
 _UNPIVOTED: dict[str, Any] = {
     "library": "",
+    "checked_tasks": None,
     "two_levels": False,
     "parts": 1,
     "when": (("pivot", "none"),),
@@ -100,6 +124,6 @@ ROUTINES = {
     ),
     "solve_nopivot": replace(
         lu.ROUTINES["solve"], tasks=solve_nopivot_tasks, called="solve without pivoting",
-        **_UNPIVOTED,
+        **{**_UNPIVOTED, "checked_tasks": checked_solve_tasks},
     ),
 }  # fmt: skip

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from hetero_la.scheduler.graph.step_kernels import StepKernels, Tile
 from hetero_la.scheduler.graph.task_graph import TaskGraph
+from hetero_la.tiles.storage.layout import TileLayout
 from hetero_la.tiles.storage.tile_sizes import TileSizes, tile_sizes
 
 
@@ -50,6 +51,10 @@ class Routine:
     ----------
     tasks : callable
         Builder of its graph, from a layout and optionally a granularity.
+    checked_tasks : callable or None
+        Builder of a graph that also does what follows, so that nobody needs the factors, for
+        workers that have the matrix in memory of their own: of a solve, the estimate of the
+        condition, and refinement; of LU, the diagonal of U.
     flops : callable
         Real operations for m, n, nrhs, as LAPACK counts them.
     square, tall : bool
@@ -108,6 +113,7 @@ class Routine:
 
     tasks: Callable[..., TaskGraph]
     flops: Callable[[int, int, int], float]
+    checked_tasks: Callable[[TileLayout], TaskGraph] | None = None
     square: bool = False
     tall: bool = False
     gpu_tiles: tuple[Tiling, ...] = TILES

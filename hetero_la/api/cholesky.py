@@ -488,10 +488,13 @@ def _solve(routine: str, a: Any, rhs: Any, lower: bool, **how: Any) -> tuple[Any
     if rhs is not None and is_device_array(a) and how.get("client") is None:
         x, result = _solve_on_device(matrix, rhs, **how)
         return turn(x), result.report
-    result = execute(routine, matrix, rhs, residency=Residency.WORKERS, **how)
+    result = execute(routine, matrix, rhs, residency=Residency.NOBODY, **how)
     if result.info:
         raise LinAlgError(not_positive_message(result.info))
     x, kept = result.solution, result.kept
+    if result.checked:
+        warn_ill_conditioned(result.rcond, a.dtype)
+        return turn(x), result.report
     if not x.size:
         return turn(x), result.report
     anorm, factor = hermitian_norm1(matrix), None if kept else result.factors

@@ -6,12 +6,15 @@ from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 
+from hetero_la.algorithms.lu import DIAGONAL
 from hetero_la.api.host_arrays import Work
-from hetero_la.api.lu import factor_each, factor_without_warning
+from hetero_la.api.lu import factor_each
 from hetero_la.api.stacks import array_function, unless
 from hetero_la.checks.array_types import AnyArray, ExchangedArray, GpuArray, LazyOrAny, Numbers
 from hetero_la.checks.inputs import as_matrix, as_stack, is_writable
 from hetero_la.execution.destination import can_hold_result
+from hetero_la.execution.execute import execute
+from hetero_la.execution.resident_factors import Residency
 from hetero_la.execution.stack_runs import Stack, solve_stack_on_gpu
 from hetero_la.numerics.range_scaling import column_exponents, times_power_of_two
 from hetero_la.planning.options import RunOptions
@@ -236,14 +239,22 @@ def _diagonal(
     if overwrite_a and is_writable(a):  # then its old values are not needed
         exponents = column_exponents(a, least=float(np.finfo(a.dtype).max) ** 0.5)
         a, exponent = times_power_of_two(a, exponents, overwrite=True), int(exponents.sum())
-    lu, piv = factor_without_warning(a, overwrite_a, check_finite, **how)
-    diagonal = to_host(lu.diagonal())
+    diagonal, piv = _factor(a, overwrite_a, check_finite, **how)
     if overwrite_a or np.isfinite(diagonal).all():
         return diagonal, sign_of(piv), exponent
     # U has overflowed.  Scaling columns leaves the pivots as they are.
     exponents = column_exponents(a)
-    lu, piv = factor_without_warning(times_power_of_two(a, exponents), False, check_finite, **how)
-    return to_host(lu.diagonal()), sign_of(piv), int(exponents.sum())
+    diagonal, piv = _factor(times_power_of_two(a, exponents), False, check_finite, **how)
+    return diagonal, sign_of(piv), int(exponents.sum())
+
+
+def _factor(a: Any, overwrite_a: bool, check_finite: bool, **how: Any) -> tuple[np.ndarray, Any]:
+    """Return the diagonal of U, on the host, and the row interchanges."""
+    a = as_matrix(a, finite=check_finite)
+    result = execute("lu", a, overwrite_a=overwrite_a, residency=Residency.NOBODY, **how)
+    if result.checked:
+        return result.vector(DIAGONAL), result.piv
+    return to_host(result.factors.diagonal()), result.piv
 
 
 @on_device_of_arrays

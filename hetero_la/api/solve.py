@@ -336,8 +336,16 @@ def _solve_by_lu(
         x, report = _factor_and_solve(a, rhs, transposed, in_place, **how)
         return x.reshape(b.shape), report
     a = a.T if transposed else a
-    result = execute_lu("solve", a, rhs, residency=Residency.WORKERS, **how)
-    anorm = _checked_norm(a, result)
+    result = execute_lu("solve", a, rhs, residency=Residency.NOBODY, **how)
+    if result.checked:
+        _require_nonsingular(result)
+        warn_ill_conditioned(result.rcond, a.dtype)
+        if result.refined:
+            return result.solution.reshape(b.shape), result.report
+        result = execute_lu("solve", a, rhs, **how)  # with its factors
+        anorm = norm1(a)
+    else:
+        anorm = _checked_norm(a, result)
     again = partial(_solve_with_factors, result, trans=0, stable=True)
     x = refine(a, anorm, again, rhs, result.solution)
     return x.reshape(b.shape), result.report

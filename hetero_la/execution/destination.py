@@ -51,7 +51,8 @@ class Destination:
     @property
     def absent(self) -> int:
         """Columns from the left that do not come home."""
-        return self.matrix.shape[1] if self.residency is Residency.WORKERS else 0
+        away = self.residency in (Residency.WORKERS, Residency.NOBODY)
+        return self.matrix.shape[1] if away else 0
 
     @property
     def new_columns(self) -> int:
@@ -65,10 +66,14 @@ class Destination:
         return replace(self, residency=Residency.CALLER).new_columns
 
     def planned(self, plan: Plan, client: Any) -> Destination:
-        """Let all come home, unless factors stay on GPUs that other runs of this process reach."""
+        """Let all come home, unless nothing follows the run, or GPUs of this process keep it."""
+        if plan.checked:
+            return self
         on_gpus = all(plan.workers[g].kind == "gpu" for g in plan.owners)
         travels = client is not None and plan.host_arrays and not over_processes(plan.workers)
-        return self if travels and on_gpus else replace(self, residency=Residency.CALLER)
+        wanted = self.residency is Residency.NOBODY and not self.nrhs  # there is nothing else
+        stays = travels and on_gpus and not wanted
+        return self if stays else replace(self, residency=Residency.CALLER)
 
     def allocate(self, *, zeros: bool) -> Any:
         """Return the array that receives the result, column-major; if new, zeros on request.

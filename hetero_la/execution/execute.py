@@ -82,7 +82,9 @@ def execute(
         if not error.on_gpu or not release_copies():
             raise
         plan, client, destination = choose(routine, wanted, client, options)
-    job, stays = plan.job(), destination.residency is not Residency.CALLER
+    stays = destination.residency is not Residency.CALLER and not plan.checked
+    job = plan.job()
+    job.absent = destination.absent
     job.keeps = ROUTINES[routine].keeps if stays else ()
     gpus = all(plan.workers[owner].kind == "gpu" for owner in plan.owners)
     fresh = gpus and plan.host_arrays and not in_place and not over_processes(plan.workers)
@@ -94,7 +96,14 @@ def execute(
     kept = KeptFactors(plan, client, outcome, copies=copies) if stays else None
     report = Report(plan, timing)
     return Result(
-        outcome.values, plan.layout, target.dtype, target, report, kept, destination.absent
+        outcome.values,
+        plan.layout,
+        target.dtype,
+        target,
+        report,
+        kept,
+        destination.absent,
+        checked=plan.checked,
     )
 
 
@@ -128,7 +137,9 @@ def _run_on_cluster(
         check_memory(plans[-1], memory, -1, new_columns=0, checkpoints=1)
         graph = plans[-1].graph
         flops = sum(map(graph.flops, graph.tasks))  # of the steps that are left
-        return replace(plans[-1].job(), traced=job.traced, keeps=job.keeps, flops=flops)
+        return replace(
+            plans[-1].job(), traced=job.traced, keeps=job.keeps, absent=job.absent, flops=flops
+        )
 
     folder = plan.options.checkpoint_folder
     with _cores_of_those_who_take_part(plan):

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from hetero_la.execution.destination import Destination
+from hetero_la.execution.resident_factors import Residency
 from hetero_la.planning.check_memory import check_memory
-from hetero_la.planning.decisions import Problem, quick_estimate
+from hetero_la.planning.decisions import Problem, can_check, quick_estimate
 from hetero_la.planning.memory import require_room
 from hetero_la.planning.options import Options
 from hetero_la.planning.plan import Plan
@@ -21,7 +23,7 @@ from hetero_la.scheduler.cluster.clients import (
     worker_infos,
 )
 from hetero_la.scheduler.placement.workers import WorkerInfo, calling_thread
-from hetero_la.tiles.arrays.errors import DeviceUnavailableError
+from hetero_la.tiles.arrays.errors import DeviceUnavailableError, InsufficientMemoryError
 from hetero_la.tiles.kernels.cpu.device import available_memory
 from hetero_la.tiles.kernels.gpu.device import GpuDevice
 
@@ -60,11 +62,19 @@ def choose(
         place, size = -1 if where is None else where, result_bytes(workers)
         require_room(routine, a.shape, a.dtype, place, size, caller.memory)
         on_host = where is None and client is not None
-        plan = make_plan(problem, chosen, workers, on_host, destination.source)
-        planned = destination.planned(plan, client)
+        unwanted = on_host and destination.residency is Residency.NOBODY
         memory = {worker.name: worker.memory for worker in workers}
-        check_memory(plan, memory, place, new_columns=planned.new_columns)
-        return plan, client, planned
+
+        def planned(checked: bool) -> tuple[Plan, Any, Destination]:
+            plan = make_plan(problem, chosen, workers, on_host, destination.source, checked=checked)
+            goes = destination.planned(plan, client)
+            check_memory(plan, memory, place, new_columns=goes.new_columns)
+            return plan, client, goes
+
+        if unwanted and can_check(problem, chosen, workers):
+            with contextlib.suppress(InsufficientMemoryError):  # for the matrix beside its factors
+                return planned(checked=True)
+        return planned(checked=False)
 
     if client is None:
         able = chosen.panel == "auto" or caller.kind == chosen.panel

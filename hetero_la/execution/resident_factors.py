@@ -36,6 +36,7 @@ class Residency(enum.Enum):
     CALLER = enum.auto()  #: they come home
     BOTH = enum.auto()  #: they come home, and stay
     WORKERS = enum.auto()  #: they stay
+    NOBODY = enum.auto()  #: the run does all that follows, if it can; if not, they stay
 
 
 #: Factors that are also on the host, and are released when GPU memory is short.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import platform
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -20,7 +21,7 @@ from hetero_la.planning.teams import merged_columns
 from hetero_la.scheduler.machine.model import MachineModel, Source
 from hetero_la.scheduler.machine.profile import Profile, Tuning
 from hetero_la.scheduler.machine.this_machine import current_profile
-from hetero_la.scheduler.placement.workers import WorkerInfo, workers_text
+from hetero_la.scheduler.placement.workers import WorkerInfo, over_processes, workers_text
 from hetero_la.scheduler.predict.estimate import Stages
 from hetero_la.scheduler.probe.quick import machine_model
 from hetero_la.tiles.arrays.counted import counted
@@ -33,6 +34,8 @@ from hetero_la.tiles.storage.tile_sizes import TileSizes, clipped
 _MIXED_TILES = (Tiling(6144, 512), Tiling(0, 256))
 #: Order up to which LAPACK may be faster on one thread than on all.
 _ON_ONE_THREAD = 512
+#: Right-hand sides up to which a run refines them: each takes n words for every tile column.
+_FEW_CHECKED = 16
 #: A tuning is used for matrices whose sides differ from its own by at most this factor.
 _SIZE_TOLERANCE = 1.25
 
@@ -68,6 +71,7 @@ class Decisions:
     lookahead: int
     host_arrays: bool
     source: Source
+    checked: bool
 
     def __repr__(self) -> str:
         tiles = f"nb = {self.layout.nb_text}"
@@ -108,6 +112,24 @@ class Decisions:
             merged_columns(routine, [self.workers[g] for g in owners]),
             [self.speeds[g] for g in owners],
         )  # fmt: skip
+
+
+def can_check(problem: Problem, options: Options, workers: Sequence[WorkerInfo]) -> bool:
+    """Return whether a run can also do what follows it (`Routine.checked_tasks`).
+
+    CPU workers of this process leave that to the calling thread, which has their memory; those of
+    other processes on this host leave solves to it, since there the vectors' many short messages
+    take longer than the factors' way to the calling thread, and LAPACK on them.
+    """
+    known = ROUTINES[problem.routine]
+    far = over_processes(workers) if known.factors else any(map(_elsewhere, workers))
+    apart = far or any(worker.kind == "gpu" for worker in workers)
+    few = bool(known.factors) or 0 < problem.nrhs <= min(_FEW_CHECKED, problem.n // 8)
+    return bool(apart and few and known.checked_tasks) and options.checkpoint is None
+
+
+def _elsewhere(worker: WorkerInfo) -> bool:
+    return worker.host not in ("", platform.node())
 
 
 def arrival_steps(decided: Decisions) -> Callable[[int], int]:

@@ -82,6 +82,9 @@ class Plan(Decisions):
         copied there and back.
     source : {"row-major", "column-major", "in place", "pinned"}
         Memory order of the matrix in the user's array.
+    checked : bool
+        Whether the run also does what follows: of a solve, the condition and refinement; of LU, the
+        diagonal of U.
 
     Examples
     --------

@@ -98,6 +98,7 @@ def make_plan(
     on_host: bool = False,
     source: Source = "row-major",
     together: int = 1,
+    checked: bool = False,
 ) -> Plan:
     """Plan a run, or return the cached plan of an equal one.
 
@@ -115,10 +116,13 @@ def make_plan(
         Its memory order there.
     together : int, optional
         How many adjacent tile columns have one owner.
+    checked : bool, optional
+        Whether the run also does what follows, if right-hand sides are at most one tile wide.
     """
     # Free memory changes from run to run and does not matter here: it is no part of the cache key.
     key = tuple(replace(worker, memory=0) for worker in workers)
-    return _cached_plan(problem, options, key, on_host, source, current_profile(), together)
+    profile = current_profile()
+    return _cached_plan(problem, options, key, on_host, source, profile, together, checked)
 
 
 @functools.lru_cache(maxsize=16)
@@ -130,6 +134,7 @@ def _cached_plan(
     source: Source,
     profile: Profile | None,
     together: int,
+    checked: bool,
 ) -> Plan:
     routine, dtype = ROUTINES[problem.routine], problem.dtype
     roles = assign_roles(workers, options, on_host)
@@ -139,7 +144,7 @@ def _cached_plan(
         travels = on_host and owners[0].kind == "gpu"
         layout, depth = choose_tiles(problem, options, owners, profile, travels)
         # On the host's cores, swaps in parts cost more than the way of the result to the host.
-        early = travels and all(owner.kind == "gpu" for owner in owners)
+        early = travels and not checked and all(owner.kind == "gpu" for owner in owners)
         parts = max(min(routine.parts, layout.kt // _STEPS_OF_A_PART), 1) if early else 1
         return replace(layout, parts=parts), depth
 
@@ -150,7 +155,10 @@ def _cached_plan(
     travels = on_host and owners[0].kind == "gpu"
     if options.ib is None and not routine.factored:
         options = replace(options, ib=best_inner_blocking(owners[0], routine.panel_kernel, dtype))
-    decided = Decisions(problem.routine, layout, dtype, options, *team, depth, travels, source)
+    checked = checked and layout.rt <= 1
+    decided = Decisions(
+        problem.routine, layout, dtype, options, *team, depth, travels, source, checked
+    )
     return _assemble(decided, together=together)
 
 
@@ -169,7 +177,9 @@ def follow_up(plan: Plan, routine: str, nrhs: int) -> Plan:
     """
     ROUTINES[routine].require_shape(routine, plan.layout.m, plan.layout.n)
     layout = replace(plan.layout, nrhs=nrhs, parts=1)
-    return _assemble(_changed(plan, routine=routine, layout=layout, host_arrays=False))
+    return _assemble(
+        _changed(plan, routine=routine, layout=layout, host_arrays=False, checked=False)
+    )
 
 
 def resume(plan: Plan, workers: tuple[WorkerInfo, ...], step: int) -> Plan:
@@ -206,7 +216,7 @@ def _assemble(decided: Decisions, done: int = 0, together: int = 1) -> Plan:
         layout.nt + layout.rt, decided.speeds, alternating=shared == owners, together=together
     )
     with _no_garbage_collection():
-        tasks = ROUTINES[decided.routine].tasks(layout)
+        tasks = _tasks(decided)
         if done:
             tasks = tasks.remaining(done)
         programs, traffic = build_programs(
@@ -219,6 +229,13 @@ def _assemble(decided: Decisions, done: int = 0, together: int = 1) -> Plan:
     return Plan(
         **vars(decided), distribution=distribution, graph=graph, programs=programs, traffic=traffic
     )
+
+
+def _tasks(decided: Decisions) -> TaskGraph:
+    routine = ROUTINES[decided.routine]
+    build = routine.checked_tasks if decided.checked else routine.tasks
+    assert build is not None
+    return build(decided.layout)
 
 
 def _changed(plan: Plan, **changes: Any) -> Decisions:

@@ -21,7 +21,8 @@ class GraphBuilder(TaskGraph):
     """A task graph with a method for each kernel, which appends a task to it.
 
     A task belongs to the tile column that it changes; one that changes per-step values only
-    belongs to the panel of its step, or after the last step to the last panel.
+    belongs to the panel of its step, or after the last step to the last panel, unless the step
+    says to which column.
 
     Parameters
     ----------
@@ -42,15 +43,20 @@ class GraphBuilder(TaskGraph):
     """
 
     _step: int | None = None
+    _column: int | None = None
 
     @contextlib.contextmanager
-    def step(self, number: int) -> Iterator[None]:
-        """Add the tasks of the ``with`` statement's body to a step."""
-        self._step, before = number, self._step
+    def step(self, number: int, column: int | None = None) -> Iterator[None]:
+        """Add the tasks of the ``with`` statement's body to a step.
+
+        With `column`, those that change per-step values only belong to that tile column.
+        """
+        before = self._step, self._column
+        self._step, self._column = number, column
         try:
             yield
         finally:
-            self._step = before
+            self._step, self._column = before
 
     def right_hand_sides(self) -> Iterator[int]:
         """Yield the tile columns to the right of the matrix, as `column_blocks` does."""
@@ -70,7 +76,8 @@ class GraphBuilder(TaskGraph):
             raise ValueError(f"{kernel} belongs to a step: call it inside `with graph.step(k)`")
         reads, updates, writes = SPECS[kernel].accesses(regions)
         changed = {r.index for r in updates + writes if r.name not in self.values}
-        (column,) = changed or {min(self._step, self.layout.kt - 1)}
+        own = min(self._step, self.layout.kt - 1) if self._column is None else self._column
+        (column,) = changed or {own}
         self.add(
             kernel, step=self._step, column=column, reads=reads, updates=updates, writes=writes
         )

@@ -19,7 +19,7 @@ from hetero_la.scheduler.machine.rate_tables import NO_RATES, KernelRates
 from hetero_la.tiles.arrays.counted import counted
 from hetero_la.tiles.arrays.displayed import as_html, one_line
 from hetero_la.tiles.kernels.device import DeviceKind
-from hetero_la.tiles.kernels.spec import SPECS, Role, Shapes
+from hetero_la.tiles.kernels.spec import SPECS, VECTOR_FORMS, Role, Shapes
 
 
 class Chain(NamedTuple):
@@ -418,7 +418,7 @@ def _indices(call: TimedCall) -> float:
 
 _RULES: dict[str, TimeRule] = {
     "gemm": _gemm, "herk": _herk, "larfb_c": _larfb, "trmm": _trmm, "trmm_rc": _trmm,
-    "swap": _swap, "laswp": _laswp,
+    "swap": _swap, "laswp": _laswp, **dict.fromkeys(VECTOR_FORMS, _roofline),
 }  # fmt: skip
 _BY_ROLE: dict[Role, TimeRule] = {
     Role.PANEL: _getrf, Role.INVERSE: _trtri, Role.SOLVE: _trsm, Role.EXCHANGE: _indices,

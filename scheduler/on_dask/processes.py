@@ -235,8 +235,8 @@ class _Attempt:
         for part in columns:
             store(*part)
         if not columns:
-            layout = self.job.layout
-            self._sent += [layout.columns(c) for c in self.job.programs[worker].columns]
+            spans = map(self.job.layout.columns, self.job.programs[worker].columns)
+            self._sent += [span for span in spans if span[0] >= self.job.absent]
         outcome.values.update(finished.values)
         outcome.logs[worker] = finished.log
         if finished.trace is not None:

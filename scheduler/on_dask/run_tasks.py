@@ -361,7 +361,8 @@ def _finished(runner: Runner) -> Finished:
     assert isinstance(runner.storage, LocalStorage)
     values = runner.finish()
     trace = None if runner.recorder is None else runner.recorder.trace()
-    return Finished(runner.storage.without_source(), values, runner.log, trace)
+    storage = runner.storage.without_source(runner.job.absent)
+    return Finished(storage, values, runner.log, trace)
 
 
 def end_of(finished: Finished) -> None:

@@ -232,8 +232,8 @@ class _Derivation:
         if message is None:
             return
         for there, columns in self.placement.shares(other).items():
-            if there == here or there not in message.consumers:
-                continue
+            if there == here or key not in self.traffic.needs.get((other.number, there), ()):
+                continue  # it reads its own data
             if which != ALL:
                 columns = [column for column in columns if column == which]
             if any((other.number, column) not in sources for column in columns):

@@ -19,7 +19,7 @@ from hetero_la.scheduler.program.instructions import (
 from hetero_la.scheduler.program.own_columns import OwnColumns
 from hetero_la.scheduler.run.job import Job
 from hetero_la.scheduler.run.step_memory import Name
-from hetero_la.tiles.kernels.spec import SPECS
+from hetero_la.tiles.kernels.spec import SPECS, Role
 
 #: Kinds of work; the rest of a worker's time it is idle.
 WORK = ("panel", "update", "copying")
@@ -69,7 +69,7 @@ class CallSums(NamedTuple):
 
 def _kind(one: Instruction) -> str:
     if isinstance(one, CallKernel):
-        return "panel" if one.first == one.step else "update"
+        return "panel" if SPECS[one.kind].role in (Role.PANEL, Role.INVERSE) else "update"
     return "copying" if isinstance(one, CopyRegion) else ""
 
 

@@ -64,6 +64,8 @@ class Job:
         (name, step) -> per-step value of an earlier run, on any device.
     keeps : tuple of str
         Names of per-step values that stay with the workers, if these are threads of this process.
+    absent : int
+        Number of leading columns (n or 0) whose result nobody wants.
     traced : bool
         Whether the workers record the times of their instructions.
     flops : float
@@ -89,6 +91,7 @@ class Job:
     kept: dict[int, Shard] = field(default_factory=dict)
     given: dict[Name, Array] = field(default_factory=dict)
     keeps: tuple[str, ...] = ()
+    absent: int = 0
     traced: bool = False
     flops: float = 0.0
     seconds: float = 0.0

@@ -72,9 +72,18 @@ class LocalStorage:
     def abandon(self, device: Device) -> None:
         """Do nothing: `Device.synchronize` completes the copies."""
 
-    def without_source(self) -> LocalStorage:
-        """Return the columns, which can be pickled, unlike what they were loaded from."""
-        storage = LocalStorage(self.array, self._spans)
+    def without_source(self, absent: int = 0) -> LocalStorage:
+        """Return the columns, which can be pickled, unlike what they were loaded from.
+
+        Those that begin before element column `absent` are left out, and their memory is freed.
+        """
+        array, spans = self.array, self._spans
+        if absent:
+            left = {start: span for start, span in spans.items() if start >= absent}
+            first = min((begin for begin, _ in left.values()), default=array.shape[1])
+            array = array[:, first:].copy(order="F")
+            spans = {start: (begin - first, end - first) for start, (begin, end) in left.items()}
+        storage = LocalStorage(array, spans)
         storage._rows = self._rows
         return storage
 

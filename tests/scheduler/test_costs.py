@@ -251,7 +251,18 @@ def test_columns_arrive_before_the_last_step(rate):
     layout, caller = TileLayout(4096, 4096, 512, 512), (calling_thread(),)
     options, dtype = Options(), np.dtype(np.float64)
     decided = Decisions(
-        "solve", layout, dtype, options, caller, None, model, (1.0,), 1, True, "in place"
+        "solve",
+        layout,
+        dtype,
+        options,
+        caller,
+        None,
+        model,
+        (1.0,),
+        1,
+        True,
+        "in place",
+        False,
     )
     arrival = arrival_steps(decided)
     steps = [arrival(column) for column in range(layout.nt + layout.rt)]

@@ -60,6 +60,9 @@ def test_runs_share_the_communicators_of_their_workers(gpus: Client) -> None:
     a, b = random(N), random(N, 30)
     for got, expected in (
         (hetero_la.solve(a, b, nb=NB, client=gpus), np.linalg.solve(a, b)),
+        (hetero_la.solve(a, b[:, :2], nb=NB, client=gpus), np.linalg.solve(a, b[:, :2])),
+        (hetero_la.solve(positive(N), b[:, 0], assume_a="pos", nb=NB, client=gpus),
+         np.linalg.solve(positive(N), b[:, 0])),
         (hetero_la.lu_factor(a, nb=8, coarse=24, client=gpus).lu, scipy.linalg.lu_factor(a)[0]),
         (hetero_la.qr_factor(a, nb=NB, client=gpus).r, np.triu(scipy.linalg.qr(a)[1])),
         (hetero_la.cholesky(positive(N), nb=NB, client=gpus, lower=True),

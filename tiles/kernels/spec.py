@@ -245,6 +245,9 @@ TRIANGULAR = {
     "trsm_lc1": Triangular("l", "c", True),
 }
 
+#: Kernels of solves column by column, with few vectors.
+VECTOR_FORMS = {name.replace("trsm", "trsv"): form for name, form in TRIANGULAR.items()}
+
 
 def kernel(
     call: str, role: Role, equation: str,
@@ -380,6 +383,46 @@ SPECS: dict[str, KernelSpec] = {
         # gemm_cn(A, B, C): C (m x n) <- C - A^H B, A (k x m), B (k x n); C may have rows
         # beyond.
         kernel("gemm_cn(A[k,m] B[k,n]; C[m,n];)", UPDATE, "C <- C - A^H B", _product, like="gemm"),
+        # --- what follows from a factorization, on few vectors: see hetero_la.tiles.kernels.vectors
+        # trsv(A, v, x) and its other forms: x (r x c) is v after one tile column's part in a solve.
+        # The rows of its diagonal tile are solved for, and the others updated after that, or with
+        # an adjoint taken into account before.  A is the column from the top to that tile where U
+        # is meant, and from there down where L is.
+        *(
+            kernel(f"{name}(A[m,w] v[r,c]; ; x[r,c])", SOLVE, f"x = {form.equation[5:-1]}v, a part")
+            for name, form in VECTOR_FORMS.items()
+        ),
+        # copy(A, M): M <- A.
+        kernel("copy(A[r,c]; ; M[r,c])", COPY, "M <- A"),
+        # sums(A, s): s (float64, c) <- the sums of the moduli of A's columns.  sums_h: the same for
+        # rows and columns of a Hermitian matrix whose lower trapezoid is A: s has r entries.
+        kernel("sums(A[r,c]; ; s[c])", COPY, "s = sums of |A|"),
+        kernel("sums_h(A[r,c]; ; s[r])", COPY, "s = sums of |A|"),
+        # largest(s, ..., s, g): g (float64, 1) <- the largest of all entries.  largest_h: that of
+        # the sum of all s, whose last entries are of the same row.
+        kernel("largest(s* last[c]; ; g[1])", COPY, "g = max s"),
+        kernel("largest_h(s* last[c]; ; g[1])", COPY, "g = max (s + ... + s)"),
+        # gather(b, perm, v) or gather(b, v): the first columns of v <- b, or b[perm].  If there are
+        # two more, these are the first vectors of the estimate of an inverse's norm.
+        kernel("gather(b[r,c] perm?; ; v[r,c])", COPY, "v = b[perm]"),
+        # take(v, x): x <- the first columns of v;  axpy(v, x): x <- x + these.
+        kernel("take(v[r,c]; ; x[r,c])", COPY, "x = v"),
+        kernel("axpy(v[r,c]; x[r,c];)", COPY, "x <- x + v"),
+        # signs(v, s): s (r x 2) <- y / |y|, and 1 for zeros; y the last two columns of v.
+        kernel("signs(v[r,c]; ; s[r,2])", COPY, "s = y / |y|"),
+        # invnorm(v, z, g): g (float64, 1) <- max(||y||_1, max |z|).
+        kernel("invnorm(v[r,c] z[r,2]; ; g[1])", COPY, "g = ||A^-1||"),
+        # product(A, x, p): p (m x n) <- -A x.  product_h: the same, A being tile columns of a
+        # Hermitian matrix whose lower trapezoid is given, in these columns and the rows beside.
+        kernel("product(A[m,k] x[k,n]; ; p[m,n])", COPY, "p = -A x"),
+        kernel("product_h(A[m,k] x[m,n]; ; p[m,n])", COPY, "p = -A x"),
+        # residual(p, ..., p, b, x, norm, r, error): r <- b + p + ... + p, all p ending at the last
+        # row, and error (float64, 1) <- the largest backward error of a column, for a matrix of
+        # this 1-norm; then, if it is not above eps, r <- 0.
+        kernel("residual(p* b[r,c] x[r,c] norm[1]; ; r[r,c] error[1])", COPY, "r = b + p"),
+        # diagonal(A, d): d (w) <- the diagonal of A[:w, :w].
+        kernel("diagonal(A[w,w]; ; d[w])", COPY, "d = diag(A)"),
+        # --- fills and triangular solves
         # laset_0(A): A <- 0;  laset_1(A): A <- ones on the diagonal, zeros elsewhere.
         kernel("laset_0(;; A[r,c])", COPY, "A <- 0"),
         kernel("laset_1(;; A[r,c])", COPY, "A <- I"),

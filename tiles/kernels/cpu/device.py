@@ -16,6 +16,7 @@ from hetero_la.tiles.arrays.transfer import (
     is_device_array,
     pinned_empty,
 )
+from hetero_la.tiles.kernels import vectors  # noqa: F401  (it registers)
 from hetero_la.tiles.kernels.cpu import cholesky, lu, qr  # noqa: F401  (they register)
 from hetero_la.tiles.kernels.device import Array, DeviceKind, Event, Interval, KernelOptions, Queue
 from hetero_la.tiles.kernels.registry import implementation

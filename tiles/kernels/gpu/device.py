@@ -19,6 +19,7 @@ from hetero_la.tiles.arrays.transfer import (
     is_device_array,
     require_cuda,
 )
+from hetero_la.tiles.kernels import vectors  # noqa: F401  (it registers)
 from hetero_la.tiles.kernels.device import (
     Array,
     CommunicatorName,
