@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from hetero_la.checks.inputs import is_writable
 from hetero_la.execution.resident_factors import Residency
 from hetero_la.planning.plan import Plan
@@ -75,17 +73,11 @@ class Destination:
         stays = travels and on_gpus and not wanted
         return self if stays else replace(self, residency=Residency.CALLER)
 
-    def allocate(self, *, zeros: bool) -> Any:
-        """Return the array that receives the result, column-major; if new, zeros on request.
-
-        Zeros in new memory of the host cost nothing where nobody writes to it.
-        """
+    def allocate(self) -> Any:
+        """Return the array that receives the result, column-major."""
         if self.in_place:
             return self.matrix
-        shape = self.matrix.shape[0], self.new_columns
-        if zeros:
-            return np.zeros(shape, self.matrix.dtype, order="F")
-        return column_major_empty(self.matrix, shape)
+        return column_major_empty(self.matrix, (self.matrix.shape[0], self.new_columns))
 
 
 def can_hold_result(a: Any) -> bool:

@@ -88,7 +88,7 @@ def execute(
     job.keeps = ROUTINES[routine].keeps if stays else ()
     gpus = all(plan.workers[owner].kind == "gpu" for owner in plan.owners)
     fresh = gpus and plan.host_arrays and not in_place and not over_processes(plan.workers)
-    target = destination.allocate(zeros=fresh)
+    target = destination.allocate()
     storage = ArrayStorage(a, target, b, destination.absent, fresh=fresh)
     plan, outcome = _run(plan, job, storage, client, destination.gpu)
     timing = Timing.of(time.perf_counter() - began, plan, outcome)

@@ -124,7 +124,7 @@ class ArrayStorage:
     """Storage that reads from arrays and writes to one array, all NumPy's or all CuPy's.
 
     Rows that a run does not touch, as of a Hermitian matrix above the diagonal, do not travel: they
-    are copied where the arrays are, or remain zero in a fresh array.
+    are copied where the arrays are.
 
     Parameters
     ----------
@@ -137,7 +137,7 @@ class ArrayStorage:
     absent : int, optional
         Number of leading columns (n or 0) that stay with the workers and are not in `target`.
     fresh : bool, optional
-        Whether `target` is new memory of the host, all zeros.
+        Whether `target` is new memory of the host, to whose pages nobody has written.
     """
 
     def __init__(
@@ -190,10 +190,6 @@ class ArrayStorage:
                 for start, stop, _, rows in columns if start >= self._absent
             })  # fmt: skip
 
-    def _hand_over_pages(self, device: Device, start: int, rows: slice) -> None:
-        if pages := self._pages.get(device):
-            pages.hand_over(start, rows)
-
     def load(
         self, device: Device, start: int, stop: int, target: Array, rows: slice = ALL_ROWS
     ) -> None:
@@ -228,18 +224,27 @@ class ArrayStorage:
         """Copy to rows of `target`; once for each column also what was not touched."""
         if start >= self._absent:
             columns = slice(start - self._absent, stop - self._absent)
-            if (touched := self._touched.pop(start, None)) and not self._fresh:
-                above, below = slice(touched.start), slice(touched.stop, len(self.target))
-                for rest in (above, below):
-                    self._copy(self.target[rest, columns], self.columns(start, stop)[rest])
-            ready = partial(self._hand_over_pages, device, start, rows)
+            touched = self._touched.pop(start, None)
+            ready = partial(self._make_ready, device, start, stop, rows, touched)
             self._download(device, self.target[rows, columns], source, ready)
+
+    def _make_ready(
+        self, device: Device, start: int, stop: int, rows: slice, touched: slice | None
+    ) -> None:
+        """Touch rows of columns of `target` no more, and copy what the run has not touched."""
+        if pages := self._pages.get(device):
+            pages.hand_over(start, rows)
+        if touched is not None:
+            columns = slice(start - self._absent, stop - self._absent)
+            for rest in (slice(touched.start), slice(touched.stop, len(self.target))):
+                self._copy(self.target[rest, columns], self.columns(start, stop)[rest])
 
     def _download(
         self, device: Device, target: Array, source: Array, ready: Callable[[], None]
     ) -> None:
         """Copy from the device; where that takes the host's time, by a thread of its own."""
         if not self._on(device).by_pieces(target):
+            ready()
             self._on(device).download(target, source)
             return
         if device not in self._departing:
