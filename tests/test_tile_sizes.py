@@ -180,7 +180,7 @@ def test_plans_and_pictures_name_the_sizes(tmp_path: Path) -> None:
     plan = hetero_la.plan("qr", (1000, 1000), nb="2x200+100")
     assert "tiles: nb = 2x200+100, 8 x 8 tiles, 8 steps" in plan.explain()
     plan.draw(tmp_path / "graph.svg")
-    assert "nb = 2x200+100" in (tmp_path / "graph.svg").read_text()
+    assert "tiles of 2x200+100" in (tmp_path / "graph.svg").read_text()
     assert plan.simulate().makespan > 0
 
 
