@@ -124,7 +124,7 @@ class Device(Protocol):
 
     @property
     def companion(self) -> Device:
-        """An object for the same device, with queues of its own, which one other thread may use."""
+        """An object for the same device, with queues of its own, each for one other thread."""
 
     def activate(self) -> AbstractContextManager[None]:
         """Make the device current in this thread for the block's duration."""

@@ -100,7 +100,7 @@ class GpuDevice:
 
     @functools.cached_property
     def companion(self) -> GpuDevice:
-        """An object for the same GPU, with queues of its own, which one other thread may use."""
+        """An object for the same GPU, with queues of its own, each for one other thread."""
         return GpuDevice(self.index, self.name)
 
     @contextlib.contextmanager
