@@ -350,6 +350,7 @@ def test_the_page_fills_the_window_and_no_more(page: Page, tmp_path: Path, width
 
 
 @in_chromium
+@pytest.mark.slow
 def test_a_hundred_thousand_tasks_move_without_stalling(page: Page, tmp_path: Path) -> None:
     plan = hetero_la.plan("lu", (2560, 2560), nb=10, workers=GPUS)
     plan.draw(tmp_path / "a.html")
