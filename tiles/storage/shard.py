@@ -266,14 +266,18 @@ class ArrayStorage:
         if departing := self._departing.get(device):
             departing.flush()
             del self._departing[device]
+        self._end_touching(device)
         self._on(device).flush()
         for copied in self._beside:
             copied.result()
 
     def _end_loading(self, device: Device) -> None:
-        """End the threads that load columns and touch pages."""
+        """End the thread that loads columns, and forget where it copied them to."""
         if arriving := self._arriving.pop(device, None):
             arriving.stop()
+
+    def _end_touching(self, device: Device) -> None:
+        """Touch no pages any more, once no copy looks here for those that still are."""
         if pages := self._pages.pop(device, None):
             pages.stop()
 
@@ -282,6 +286,7 @@ class ArrayStorage:
         self._end_loading(device)
         if departing := self._departing.pop(device, None):
             departing.abandon()
+        self._end_touching(device)
         self._on(device).abandon()
         for copied in self._beside:
             copied.exception()
