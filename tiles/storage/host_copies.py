@@ -36,7 +36,7 @@ class HostCopies:
         if not is_column_major(a) and is_column_major(a.T):
             return self.to_gpu(a.T).T
         copy = self._device.empty(a.shape, a.dtype)
-        self._copy(copy, a, self._upload)
+        self._copy(copy, a, self._staging.upload)
         return copy
 
     def to_host(self, a: Any) -> np.ndarray:
@@ -51,9 +51,6 @@ class HostCopies:
         copy = np.empty(a.shape, a.dtype, order="F")
         self._copy(copy, a, self._download)
         return copy
-
-    def _upload(self, target: Any, source: Any) -> None:
-        self._staging.upload(target, source)
 
     def _download(self, target: Any, source: Any) -> None:
         self._device.record(Queue.STORE).synchronize()  # the caller's work on `source` has ended
