@@ -614,10 +614,13 @@ class LazyGpu(CpuDevice):
 
 
 def run_in_all_ways(
-    routine: str, given: Problem, owners: int, panel: bool, depth: int
-) -> Iterator[tuple[NDArray, Values]]:
+    routine: str, given: Problem, owners: int, panel: bool, depth: int,
+    arrival: Callable[[int], int] | None = None,
+) -> Iterator[tuple[NDArray, Values]]:  # fmt: skip
     """Run a routine's programs by threads, on lazy GPUs, by messages, and in shared memory."""
-    made = set_up(given.layout, owners, panel_worker=panel, depth=depth, routine=routine)
+    made = set_up(
+        given.layout, owners, panel_worker=panel, depth=depth, routine=routine, arrival=arrival
+    )
     engine, cpu = Engine(depth), [CpuDevice()] * panel
     for devices in (
         [*(VirtualGpu() for _ in range(owners)), *cpu],

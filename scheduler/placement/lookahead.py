@@ -34,6 +34,9 @@ class Order:
     ) -> None:
         self._depth, self._arrival, layout = depth, arrival, graph.layout
         self._kt = layout.kt
+        columns = range(layout.nt + layout.rt)
+        #: Step by which all columns have arrived.
+        self._complete = max(map(arrival, columns), default=0) if arrival else 0
         begins = [layout.block(k)[0] for k in range(self._kt)]
         starts = [*range(-depth, 0), *sorted(set(begins))]
         place = {start: number for number, start in enumerate(starts)}
@@ -52,6 +55,9 @@ class Order:
             return due, 0
         if self._arrival is None:
             return begin, 1
+        if column < self._kt and begin > self._begins[column]:
+            # A finished column is overwritten, which columns that arrive late may still read.
+            return max(begin, self._complete), 1
         return max(begin, min(self._arrival(column), due - 1)), 1
 
     def is_next(self, step: int, column: int) -> bool:

@@ -15,6 +15,7 @@ from hetero_la.planning.plan import Plan
 from hetero_la.planning.planner import make_plan
 from hetero_la.scheduler.machine.device import H200
 from hetero_la.scheduler.machine.model import MachineModel
+from hetero_la.scheduler.placement.lookahead import Order
 from hetero_la.scheduler.placement.workers import WorkerInfo
 from hetero_la.scheduler.predict.simulate import simulate
 from hetero_la.scheduler.program.instructions import CallKernel, StoreRows
@@ -26,9 +27,11 @@ from tests.support import (
     DTYPES,
     Problem,
     Values,
+    arriving,
     assert_close,
     covering,
     pivots,
+    priorities,
     problem,
     random_order,
     run_by_messages,
@@ -66,14 +69,29 @@ def test_any_order_gives_scipy_s_result(case: Case, granularity: str, dtype: str
         check(given, array, run_in_order(graph, order, array, CpuDevice(), KernelOptions()))
 
 
+@pytest.mark.parametrize("pace", [1, 2, 4])
+@pytest.mark.parametrize("depth", range(3))
+@pytest.mark.parametrize("case", CASES)
+def test_what_late_columns_read_is_overwritten_after_that(
+    case: Case, depth: int, pace: int
+) -> None:
+    graph = ROUTINES["lu"].tasks(layout_of(case))
+    keys = priorities(Order(graph, depth, arriving(graph.layout, pace)), graph)
+    assert graph.is_topological(sorted(range(len(graph)), key=keys.__getitem__))
+
+
 @pytest.mark.parametrize(
-    ("case", "owners", "panel", "depth"), covering(CASES, (1, 2, 3), (False, True), range(3))
+    ("case", "owners", "panel", "depth", "late"),
+    covering(CASES, (1, 2, 3), (False, True), range(3), (False, True)),
 )
-def test_programs_give_scipy_s_result(case: Case, owners: int, panel: bool, depth: int) -> None:
+def test_programs_give_scipy_s_result(
+    case: Case, owners: int, panel: bool, depth: int, late: bool
+) -> None:
     given = problem("lu", layout_of(case))
-    made = set_up(given.layout, owners, panel_worker=panel, depth=depth)
+    arrival = arriving(given.layout) if late else None
+    made = set_up(given.layout, owners, panel_worker=panel, depth=depth, arrival=arrival)
     simulate(made.programs, made.traffic, made.graph, MachineModel((H200,) * (owners + panel)))
-    for found, values in run_in_all_ways("lu", given, owners, panel, depth):
+    for found, values in run_in_all_ways("lu", given, owners, panel, depth, arrival):
         check(given, found, values)
 
 
