@@ -35,7 +35,7 @@ from hetero_la import (
 )
 from hetero_la.testing.matrices import generate
 from hetero_la.testing.residuals import RATIO_LIMIT, lu_ratio, solve_ratio
-from hetero_la.tiles.arrays.transfer import gpu_count
+from hetero_la.tiles.arrays.transfer import gpu_count, pinned_empty
 from tests.support import (
     DTYPES,
     LIMIT,
@@ -553,6 +553,26 @@ def test_cholesky_and_qr_on_a_cluster(
         x = lstsq(xp.asarray(a), xp.asarray(b), **options)[0]
         same_kind(xp, x)
         assert_close(x, scipy.linalg.lstsq(a, b)[0])
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("where", ["pageable", "pinned"])
+def test_large_matrices_from_the_host_give_the_results_of_the_device(where: str) -> None:
+    """Columns arrive late, results leave early, into pages that threads touch before."""
+    n = 4096
+    with Cluster(gpus=1, cpus=1) as running:
+        options = {"nb": 128, "client": running, "check_finite": False}
+        for factor, names in ((lu_factor, "lu piv"), (qr_factor, "qr tau"), (cho_factor, "c")):
+            a = random(n, n) + (n * np.eye(n) if factor is cho_factor else 0)
+            given = np.asfortranarray(a)
+            if where == "pinned":
+                given = pinned_empty((n, n), "f8")
+                given[...] = a
+            there = pytest.importorskip("cupy").asarray(a)
+            expected = factor(there, **options)
+            found = factor(given, overwrite_a=where == "pinned", **options)
+            for name in names.split():
+                assert_close(getattr(found, name), host(getattr(expected, name)))
 
 
 @pytest.mark.parametrize("panel", ["cpu", "gpu"])

@@ -53,6 +53,7 @@ class ProgramWriter:
         self.slots = Slots((depth + 1) * graph.layout.block(0)[1] + 1)
         self.made, self.touched = made, touched
         self.own = OwnColumns(self.program.columns, graph.layout)
+        self.reads: dict[int, dict[Queue, int]] = {}  # own column -> latest calls that read it
         self.outgoing: dict[tuple[str, int], list[Message]] = {}
         for message in mine:
             for region in message.regions:
@@ -171,6 +172,7 @@ class ProgramWriter:
             call.stretches = self.own.stretches(first, last)
         place = self._append(call, before)
         for block, columns in run.parts:
+            self._note_read(block, columns, place)
             self._note_written(block, columns, place)
         self.inbox.use(used, queue, place)
         awaited = self.outbox.awaited(run.parts)
@@ -221,6 +223,15 @@ class ProgramWriter:
                     receive.private = True
                 yield region, key, place
 
+    def _note_read(self, block: TaskBlock, columns: Sequence[int], place: int) -> None:
+        """Note which call has read own columns last, on each queue."""
+        queue = self.program.instructions[place].queue
+        for region in block.reads:
+            if region.name not in self.graph.values:
+                for column in columns if region.own else (region.index,):
+                    if column in self.owned:
+                        self.reads.setdefault(column, {})[queue] = place
+
     def _note_written(self, block: TaskBlock, columns: Sequence[int], place: int) -> None:
         """Note which call did tasks, wrote columns last, and made per-step values."""
         self.calls.add(block.number, columns, place)
@@ -257,6 +268,9 @@ class ProgramWriter:
         if replaced is not None:
             before += self.inbox.last_uses(replaced)
             awaits = self._readers_of_slot(replaced)
+        for name, column in self.traffic.messages[key].regions:
+            if name not in self.graph.values:  # an own column comes back
+                before += self.reads.get(column, {}).values()
         receive = ReceiveMessage(key.step, key, slot, queue=Queue.COPY, awaits=tuple(awaits))
         place = self._append(receive, before)
         for region in self.inbox.receive(key, place):
