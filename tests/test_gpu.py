@@ -571,8 +571,9 @@ def test_large_matrices_from_the_host_give_the_results_of_the_device(where: str)
             there = pytest.importorskip("cupy").asarray(a)
             expected = factor(there, **options)
             found = factor(given, overwrite_a=where == "pinned", **options)
+            named = np.triu if factor is cho_factor else np.asarray
             for name in names.split():
-                assert_close(getattr(found, name), host(getattr(expected, name)))
+                assert_close(named(getattr(found, name)), named(host(getattr(expected, name))))
 
 
 @pytest.mark.parametrize("panel", ["cpu", "gpu"])
