@@ -105,6 +105,8 @@ class MachineModel:
         Between pinned memory and a GPU, and two GPUs of one process.
     load_link, store_link : LinkModel
         From pageable memory to a GPU and back, by threads and pinned buffers.
+    new_link : LinkModel
+        From a GPU to pageable memory to whose pages nobody has written: the kernel clears them.
     links : dict of str to LinkModel
         Between workers of different processes, by `link_name`.
     dask : DaskCosts
@@ -125,6 +127,7 @@ class MachineModel:
     host_link: LinkModel = LinkModel(1e-5, 55e9)
     load_link: LinkModel = LinkModel(1e-4, 40e9)
     store_link: LinkModel = LinkModel(1e-4, 40e9)
+    new_link: LinkModel = LinkModel(2.5e-4, 20e9)
     peer_link: LinkModel = LinkModel(1e-5, 396e9)
     links: Mapping[str, LinkModel] = field(default_factory=lambda: NOMINAL_LINKS)
     dask: DaskCosts = NOMINAL_DASK
@@ -179,14 +182,21 @@ class MachineModel:
         """
         device = self.devices[worker]
         if device.kind == "gpu":
-            staged = self.store_link if store else self.load_link
-            return (self.host_link if source == "pinned" else staged).seconds(nbytes)
+            return self._host_link(store, source).seconds(nbytes)
         if device.by_reference and (store or source in ("in place", "pinned")):
             return 0.0
         if store:
             return nbytes / device.bandwidth
         turned = source == "row-major"
         return nbytes / (device.turn_bandwidth if turned else device.load_bandwidth)
+
+    def _host_link(self, store: bool, source: Source) -> LinkModel:
+        """Return the link between a GPU and the user's array, or the result's."""
+        if source == "pinned":
+            return self.host_link
+        if not store:
+            return self.load_link
+        return self.store_link if source == "in place" else self.new_link
 
     def transfer_seconds(
         self, nbytes: float, source: int, target: int, *, private: bool = False, receivers: int = 1

@@ -73,6 +73,7 @@ class SimulationState:
         self.running, self.left, self.version = [-1] * slots, [0.0] * slots, [0] * slots
         self.speed, self.since = [0.0] * slots, [0.0] * len(programs)
         self.events: list[tuple[float, int, int]] = []
+        self.last_load: dict[int, int] = {}  # of workers whose stores to the host wait for it
         self.bytes_sent = np.zeros((len(programs), len(programs)), np.int64)
         self.bytes_host = np.zeros(len(programs), np.int64)
 
@@ -91,6 +92,8 @@ class SimulationState:
         )
         for w, program in enumerate(self.programs):
             device, own = self.model.devices[w], OwnColumns(program.columns, layout)
+            staged = device.kind == "gpu" and loads and source != "pinned"
+            beside = _untouched(graph) if staged and source != "in place" else {}
             for index, i in enumerate(program.instructions, self.first[w]):
                 match i:
                     case CallKernel():
@@ -108,9 +111,13 @@ class SimulationState:
                         if device.by_reference:  # the rest of the column is copied as well
                             region = region._replace(start=0, stop=layout.mt)
                         size = math.prod(graph.shape(region)) * dtype.itemsize
+                        store = isinstance(i, StoreRows)
+                        rest = beside.pop(region.index, 0) * dtype.itemsize if store else 0
                         self.seconds[index] = self.model.host_seconds(
-                            size, w, store=isinstance(i, StoreRows), source=source
+                            size + rest, w, store=store, source=source
                         )
+                        if staged and not store:
+                            self.last_load[w] = index
                         self.host[index] = device.launch_seconds
                         self.bytes_host[w] += size if self.seconds[index] else 0
 
@@ -147,6 +154,8 @@ class SimulationState:
                     self.needs[index] = before
                 if not self.blocking[w]:
                     before = before + [self.first[w] + place for place in i.waits]
+                    if isinstance(i, StoreRows) and w in self.last_load:
+                        before.append(self.last_load[w])
                     if i.queue in latest:
                         before.append(latest[i.queue])
                     latest[i.queue] = index
@@ -273,3 +282,12 @@ class SimulationState:
             waits.append(f"message {tuple(i.message)} from worker {i.message.source}")
         waiting = f" (waits for {', '.join(waits)})" if waits else ""
         return f"worker {w} is stuck at instruction {index - span.start}, {i.label}{waiting}"
+
+
+def _untouched(graph: TaskGraph) -> dict[int, int]:
+    """Return the elements of each tile column that no task touches: hosts copy them themselves."""
+    layout = graph.layout
+    return {
+        column: (layout.m - layout.row(stop) + layout.row(start)) * layout.column_widths[column]
+        for column, (start, stop) in graph.touched_rows().items()
+    }

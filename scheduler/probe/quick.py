@@ -77,7 +77,8 @@ def _measured_model(
     for gpu in gpus.values():
         link = measure_link(gpu)
         staged = replace(model.load_link, bandwidth=min(model.load_link.bandwidth, link.bandwidth))
-        model = replace(model, host_link=link, load_link=staged, store_link=staged)
+        new = replace(model.new_link, bandwidth=min(model.new_link.bandwidth, link.bandwidth))
+        model = replace(model, host_link=link, load_link=staged, store_link=staged, new_link=new)
     # Beside GPUs as fast as the nominal one it makes no difference what cores can do.
     if gpus and all(_is_nominal(gpu, model.devices[place], dtype) for place, gpu in gpus.items()):
         return model
