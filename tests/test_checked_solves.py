@@ -350,6 +350,7 @@ def virtual(gpus: int) -> tuple[WorkerInfo, ...]:
 @pytest.mark.parametrize("routine", CHECKED)
 @pytest.mark.parametrize("panel", ["cpu", "gpu"])
 @pytest.mark.parametrize("on_host", [True, False])
+@pytest.mark.exhaustive
 def test_programs_end(routine: str, panel: str, on_host: bool) -> None:
     """A simulation that does not end raises an error."""
     for n, gpus, lookahead in itertools.product((8, 29, 100), (1, 2, 3), (0, 1, 2)):

@@ -130,6 +130,7 @@ COLOURS = re.compile(r"\x1b\[[\d;]*m")
 
 
 @pytest.mark.parametrize(("columns", "least"), [(80, 8), (140, 13), (200, 14)])
+@pytest.mark.exhaustive
 def test_a_table_fits_the_terminal(columns: int, least: int) -> None:
     status, shown = on_terminal(columns, "lu", "--random", "30")
     assert status == 0
@@ -139,6 +140,7 @@ def test_a_table_fits_the_terminal(columns: int, least: int) -> None:
     assert (row["n"], row["status"], len(row)) == ("30", "ok", least)
 
 
+@pytest.mark.exhaustive
 def test_colours_are_for_terminals_that_want_them() -> None:
     assert "\x1b[32mok" in on_terminal(120, "lu", "--random", "9")[1]
     assert "\x1b[32m" not in on_terminal(120, "lu", "--random", "9", NO_COLOR="1")[1]
@@ -156,6 +158,7 @@ def test_the_version_is_that_of_the_package() -> None:
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+@pytest.mark.exhaustive
 def test_a_shell_gets_commands_and_options(shell: str) -> None:
     ended = run("completion", shell)
     assert (ended.returncode, ended.stderr) == (0, "")
@@ -171,6 +174,7 @@ def test_a_shell_gets_commands_and_options(shell: str) -> None:
     [(["cho"], ["cholesky"]), (["lu", "--virt"], ["--virtual-gpus"]),
      (["lu", "--kind", "hil"], ["hilb"])],
 )  # fmt: skip
+@pytest.mark.exhaustive
 def test_bash_completes(words: list[str], found: list[str]) -> None:
     line = " ".join(f"'{word}'" for word in ["hetero-la", *words])
     program = (
@@ -214,6 +218,7 @@ def test_the_status_is_the_same_where_nobody_reads_the_error(more: list[str]) ->
     assert ended.stdout == b""
 
 
+@pytest.mark.exhaustive
 def test_help_lists_kinds_and_exit_status() -> None:
     assert "130  interrupted" in run("--help").stdout
     shown = run("sweep", "--help").stdout
@@ -313,6 +318,7 @@ def interrupted_process(argv: Sequence[str], pauses: Sequence[float]) -> tuple[i
     [0.0, 0.3, pytest.param(0.02, marks=pytest.mark.exhaustive),
      *(pytest.param(x, marks=pytest.mark.slow) for x in (0.005, 0.05, 0.1))],
 )  # fmt: skip
+@pytest.mark.exhaustive
 def test_several_ctrl_c_are_as_one(pause: float, tmp_path: Path) -> None:
     program = "import sys; from hetero_la.cli.main import main; sys.exit(main())"
     argv = ["sweep", "lu", "--n", "400", "--repeat", "9999", "--cpus", "1", "--csv", "s.csv"]

@@ -94,6 +94,7 @@ def _parse_dask(words: list[str]) -> None:
         worker.make_context(words[1], words[2:])
 
 
+@pytest.mark.exhaustive
 def test_commands_without_files_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for path in PAGES:  # those of the README are run by .ci/run, or need files
@@ -105,6 +106,7 @@ def test_commands_without_files_run(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 @in_checkout
+@pytest.mark.exhaustive
 def test_the_cluster_of_the_page_can_be_started(capsys: pytest.CaptureFixture[str]) -> None:
     """The first commands of the page on clusters: a scheduler, workers, and what uses them."""
     with socket.socket() as free:

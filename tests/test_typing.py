@@ -41,6 +41,7 @@ TRUE_ANY = {
 }  # fmt: skip
 
 
+@pytest.mark.exhaustive
 def test_mypy_knows_what_goes_in_and_what_comes_out() -> None:
     pytest.importorskip("mypy")
     ran = subprocess.run(

@@ -273,6 +273,7 @@ def test_times_are_written_with_their_prefix(value: float, text: str) -> None:
     assert in_seconds(value) == text
 
 
+@pytest.mark.exhaustive
 def test_a_hundred_thousand_tasks_are_drawn_in_seconds(tmp_path: Path) -> None:
     subject = placed("lu", 256, 4)
     assert len(subject.graph) > 99_000

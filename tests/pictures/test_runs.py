@@ -175,6 +175,7 @@ def test_tiles_are_at_work_while_their_task_runs(routine: str) -> None:
 
 
 @pytest.mark.parametrize(("routine", "n"), [("lu", 10), ("qr", 70), ("cholesky", 130)])
+@pytest.mark.exhaustive
 def test_an_animation_is_a_gif_of_the_run(routine: str, n: int, tmp_path: Path) -> None:
     image = pytest.importorskip("PIL.Image")
     pytest.importorskip("matplotlib")

@@ -480,6 +480,7 @@ def tell():
                   marks=pytest.mark.exhaustive)],
     ids=["end", "exit", "exception", "ctrl-c", "busy", "own cluster left open", "own cluster"],
 )  # fmt: skip
+@pytest.mark.exhaustive
 def test_embedded_ends_with_the_program(ending: str, status: int, last_line: str) -> None:
     """Without a word of its own: closed at a wrong moment, it needs threads it cannot have."""
     process = script(f"{EMBEDDED}\ntell()\n{ending}")
@@ -497,6 +498,7 @@ def test_embedded_ends_with_the_program(ending: str, status: int, last_line: str
 @pytest.mark.parametrize(
     "how", ["threading.Thread(target=late).start()", "import atexit; atexit.register(late)"]
 )
+@pytest.mark.exhaustive
 def test_the_calling_thread_factors_what_comes_after_the_main_thread(how: str, before: str) -> None:
     """Dask takes no work then, neither from other threads nor from atexit."""
     late = "def late():\n    time.sleep(0.5)\n    tell()"

@@ -494,6 +494,7 @@ def test_a_shard_written_to_disk_comes_back_where_it_was() -> None:
 
 
 @pytest.mark.skipif(not os.access("/proc/self/clear_refs", os.W_OK), reason="needs Linux's /proc")
+@pytest.mark.exhaustive
 def test_a_worker_holds_its_share_of_the_input_its_shard_and_a_few_panels() -> None:
     n, nb, workers = 3000, 50, 3
     share, panel = n * n * 8 / workers, n * nb * 8

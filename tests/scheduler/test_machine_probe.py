@@ -292,6 +292,7 @@ def test_each_kind_of_link_is_measured_between_the_first_two_that_have_it() -> N
     assert measure_pairs(team[:1], nccl) == {}
 
 
+@pytest.mark.exhaustive
 def test_messages_between_processes_take_longer_if_they_are_longer() -> None:
     with local_cluster(2) as client:
         first, second = worker_infos(client)

@@ -100,6 +100,7 @@ def test_columns_are_dealt_out_in_proportion(routine: str, team: Mixed) -> None:
 
 @pytest.mark.parametrize("depth", [0, pytest.param(1, marks=pytest.mark.exhaustive), 2])
 @pytest.mark.parametrize("routine", CASES)
+@pytest.mark.exhaustive
 def test_programs_of_mixed_owners_end(routine: str, depth: int) -> None:
     """A CPU worker is stopped by what it waits for, and a GPU by what it cannot enqueue."""
     for team, late, shape in itertools.product(MIXED, (False, True), CASES[routine]):

@@ -403,6 +403,7 @@ def test_a_closed_client_ends_a_run(processes: Client) -> None:
     check_lu(processes)
 
 
+@pytest.mark.exhaustive
 def test_data_that_arrives_for_a_closed_client_is_let_go(processes: Client) -> None:
     """Dask alone keeps it for ever."""
     with Client(processes.scheduler.address, set_as_default=False) as client:

@@ -110,6 +110,7 @@ def test_a_cluster_that_is_scaled_down_and_up(client: Client, run: Callable[...,
 @pytest.mark.parametrize(
     "client", ["processes", pytest.param("threads", marks=pytest.mark.exhaustive)], indirect=True
 )
+@pytest.mark.exhaustive
 def test_a_cluster_that_adapts(client: Client) -> None:
     def adapt() -> None:
         client.cluster.adapt(minimum=1, maximum=2, interval="200ms", wait_count=1)

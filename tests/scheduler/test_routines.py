@@ -212,6 +212,7 @@ def run_all(made: Setup, given: Problem, engine: Engine | None, panel: bool) -> 
 
 @pytest.mark.parametrize(("owners", "panel", "depth"), TEAMS)
 @pytest.mark.parametrize("routine", TASKS)
+@pytest.mark.exhaustive
 def test_programs_of_every_team_end(routine: str, owners: int, panel: bool, depth: int) -> None:
     kinds = ["gpu"] * owners + ["cpu"] * panel
     models = [

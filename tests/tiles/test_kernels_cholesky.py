@@ -157,6 +157,7 @@ HERK = [
 
 
 @pytest.mark.parametrize(("shape", "dtype"), covering(HERK, DTYPES))
+@pytest.mark.exhaustive
 def test_herk_updates_the_lower_trapezoid_alone(device, rng, shape, dtype):
     rows, columns, k = shape
     p, c = random(rng, (rows, k), dtype), random(rng, (rows, columns), dtype)
