@@ -276,6 +276,7 @@ def test_ctrl_c_ends_the_process_within_seconds(where: str, tmp_path: Path) -> N
     [("lu --random 50", "2>&-"), ("solve --random 50", "0<&- 2>&-"), ("lu --random 50 -v", "2>&-"),
      pytest.param("lu --random 50", "0<&- 2>&-", marks=pytest.mark.exhaustive)],
 )  # fmt: skip
+@pytest.mark.exhaustive
 def test_a_closed_stderr_does_no_harm(line: str, closed: str) -> None:
     shell = f"exec {shlex.join([*COMMAND, *line.split()])} {closed}"
     ended = subprocess.run(["sh", "-c", shell], stdout=subprocess.PIPE, text=True, timeout=60)

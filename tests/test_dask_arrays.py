@@ -117,6 +117,7 @@ def test_any_chunks_give_the_result_of_the_array(chunks: Any) -> None:
      pytest.param("threads", "float64", marks=pytest.mark.exhaustive)],
     indirect=["scheduler"],
 )  # fmt: skip
+@pytest.mark.exhaustive
 def test_several_threads_do_a_long_run_together(
     dtype: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -302,6 +303,7 @@ def test_equal_calls_have_equal_keys() -> None:
     assert not {key for key in keys(nb=8) & keys(nb=NB) if "hetero" in str(key)}
 
 
+@pytest.mark.exhaustive
 def test_keys_are_the_same_in_another_process() -> None:
     program = (
         "import dask, hetero_la, numpy as np, dask.array as da\n"

@@ -42,6 +42,7 @@ def held(block: NDArray) -> int:
 @pytest.mark.parametrize(
     ("shape", "dtype"), covering([(140, 140), (300, 33), (33, 300), (150, 33)], DTYPES)
 )
+@pytest.mark.exhaustive
 def test_triangles_in_many_blocks(
     shape: tuple[int, int], dtype: str, threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

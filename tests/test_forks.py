@@ -52,6 +52,7 @@ def run(script: str, blas_threads: int = 1) -> str:
 
 
 @pytest.mark.parametrize("of_parent", [pytest.param(300, marks=pytest.mark.exhaustive), 1500])
+@pytest.mark.exhaustive
 def test_a_child_that_is_forked_while_a_thread_factors(of_parent: int) -> None:
     """Of a small matrix in the calling thread, and of one on the process's own cluster."""
     out = run(f"""

@@ -40,6 +40,7 @@ def check(done: subprocess.CompletedProcess[str], at_least: int) -> None:
     assert int(passed) >= at_least
 
 
+@pytest.mark.exhaustive
 def test_a_sample_of_scipy_s_tests_passes_with_our_functions(tmp_path: Path) -> None:
     check(run(tmp_path, "--swap-sample"), at_least=150)
 

@@ -82,6 +82,7 @@ def test_all_functions_in_the_calling_thread(dtype: str, sizes: str) -> None:
 
 @pytest.mark.parametrize("sizes", FEW)
 @pytest.mark.parametrize("dtype", ["complex64", pytest.param("float64", marks=pytest.mark.slow)])
+@pytest.mark.exhaustive
 def test_all_functions_on_a_cluster_give_the_same_result(
     client: Client, dtype: str, sizes: str
 ) -> None:
@@ -92,6 +93,7 @@ def test_all_functions_on_a_cluster_give_the_same_result(
 @pytest.mark.parametrize(
     "lookahead", [*(pytest.param(k, marks=pytest.mark.slow) for k in (0, 1)), 3]
 )
+@pytest.mark.exhaustive
 def test_any_panel_and_look_ahead_give_the_same_result(panel: str, lookahead: int) -> None:
     with hetero_la.Cluster(cpus=1, gpus=0, virtual_gpus=2, blas_threads=1) as cluster:
         check("float64", "4+11+4+11+6", client=cluster, panel=panel, lookahead=lookahead)

@@ -10,14 +10,23 @@ import numpy as np
 import pytest
 
 from hetero_la.algorithms.routines import ROUTINES
+from hetero_la.planning.decisions import Problem
+from hetero_la.planning.options import Options
+from hetero_la.planning.planner import make_plan
 from hetero_la.scheduler.graph.task_graph import TaskGraph
 from hetero_la.scheduler.machine.device import CORE, H200, Chain, DeviceModel
 from hetero_la.scheduler.machine.model import DaskCosts, MachineModel
 from hetero_la.scheduler.placement.distribution import Distribution
 from hetero_la.scheduler.placement.placement import Placement
+from hetero_la.scheduler.placement.workers import WorkerInfo
 from hetero_la.scheduler.predict.simulate import Simulation, simulate
 from hetero_la.scheduler.program.build import build_programs
-from hetero_la.scheduler.program.instructions import CallKernel, ReceiveMessage, SendMessage
+from hetero_la.scheduler.program.instructions import (
+    CallKernel,
+    ReceiveMessage,
+    SendMessage,
+    StoreRows,
+)
 from hetero_la.tiles.kernels.device import Queue
 from hetero_la.tiles.storage.layout import TileLayout
 from tests.support import call_seconds
@@ -284,10 +293,24 @@ def test_simulated_bytes_are_those_of_panels_and_inverses():
 def test_host_arrays_cost_their_transfer():
     case = Case(8192, 512, 1)
     in_place, loaded = case.run(H200), case.run(H200, host_arrays=True)
-    link = MachineModel((H200,)).load_link
-    both_ways = 2 * 16 * link.seconds(8192 * 512 * 8)
-    assert in_place.makespan < loaded.makespan < in_place.makespan + 1.01 * both_ways
-    assert loaded.makespan > both_ways / 2
+    model = MachineModel((H200,))
+    there = 16 * model.load_link.seconds(8192 * 512 * 8)
+    stored = [i.region.stop - i.region.start for i in case.programs[0].select(StoreRows)]
+    assert sum(stored) == 16 * 16
+    # Results go to new memory, once the last column has been loaded.
+    both_ways = there + sum(model.new_link.seconds(rows * 512 * 512 * 8) for rows in stored)
+    assert both_ways < loaded.makespan < in_place.makespan + 1.01 * both_ways
+
+
+def test_rows_that_no_task_touches_are_copied_to_new_memory():
+    worker = (WorkerInfo("gpu0", "gpu", "inproc://0", device=0),)
+    problem, nbytes = Problem("cholesky", 8192, 8192, 0, np.dtype("f8")), 8 * 8192**2
+    seconds = {
+        source: make_plan(problem, Options(nb=512), worker, True, source).predicted_seconds
+        for source in ("pinned", "in place", "column-major")
+    }
+    assert seconds["pinned"] < seconds["in place"] < seconds["column-major"]
+    assert seconds["column-major"] > nbytes / MachineModel((H200,)).new_link.bandwidth
 
 
 def test_workers_with_empty_programs_compute_nothing():

@@ -133,6 +133,7 @@ def test_a_run_goes_on_inside_a_block(done: int) -> None:
 
 
 @pytest.mark.parametrize("checkpoint", [None, 1, 7])
+@pytest.mark.exhaustive
 def test_a_lost_worker(checkpoint: int | None) -> None:
     a = random(240)
     with local_cluster(3) as client:

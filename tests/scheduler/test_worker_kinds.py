@@ -192,6 +192,7 @@ def test_a_worker_with_a_gpu_is_lost(mixed: Client) -> None:
     assert len(running_addresses(mixed)) == 2
 
 
+@pytest.mark.exhaustive
 def test_those_who_go_on_are_those_who_work(caplog: pytest.LogCaptureFixture) -> None:
     with Hosts(["127.0.0.1"]) as hosts:
         for _ in range(2):
