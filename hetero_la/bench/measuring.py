@@ -15,6 +15,8 @@ _SHORT = 0.02  #: seconds for which a call is repeated in each series
 _LONG, _HOPELESS = 1.0, 5.0  #: one that takes longer, and so many times the shortest, gives up
 _SERIES = 5
 _ARRAYS = 12  #: of n x n elements that the contenders may need at a time
+#: seconds for which the threads of a BLAS look for more work; they slow those that copy to a GPU
+_LOOKING = 0.3
 _CUBED = 8.0  #: times the work from one order to the next, of twice as many columns
 
 
@@ -49,11 +51,12 @@ class Measured:
 
 
 def take_turns(
-    contenders: Mapping[str, Call], series: int, report: Callable[[str], None]
+    contenders: Mapping[str, Call], series: int, report: Callable[[str], None], pause: float = 0.0
 ) -> dict[str, list[float]]:
     """Measure the seconds of a call, in series in each of which every contender has its turn.
 
-    A contender that fails, as for want of memory, is reported and left out.
+    A contender that fails, as for want of memory, is reported and left out.  Each turn begins after
+    a pause of so many seconds.
 
     Examples
     --------
@@ -74,6 +77,7 @@ def take_turns(
         seconds[name] = []
     for _ in range(series):
         for name in calls:
+            time.sleep(pause)
             began = time.perf_counter()
             for _ in range(calls[name]):
                 contenders[name]()
@@ -85,15 +89,15 @@ class Contest:
     """Measurements of one function, at one order after the other.
 
     Those who fail, or take far longer than the shortest, are left out at the orders that follow.
-    `contenders` returns the contenders for an order.
+    `contenders` returns the contenders for an order; `pause` is as for `take_turns`.
     """
 
     def __init__(
         self, where: str, function: str, contenders: Callable[[int], Mapping[str, Call]],
-        report: Callable[[str], None] = lambda said: None,
+        report: Callable[[str], None] = lambda said: None, pause: float = 0.0,
     ) -> None:  # fmt: skip
         self.where, self.function = where, function
-        self._contenders, self._report = contenders, report
+        self._contenders, self._report, self._pause = contenders, report, pause
         self._left_out: set[str] = set()
         self.next_seconds = 0.0  #: what the next order is expected to take, of twice the columns
 
@@ -102,7 +106,7 @@ class Contest:
         began = time.perf_counter()
         all_of_them = self._contenders(n)
         invited = {who: run for who, run in all_of_them.items() if who not in self._left_out}
-        taken = take_turns(invited, series, self._report)
+        taken = take_turns(invited, series, self._report, self._pause)
         rows = [
             Measured(self.where, self.function, n, who, tuple(found))
             for who, found in taken.items()
@@ -129,7 +133,8 @@ def contest(
         m, b = random_problem(function, n)
         return on_host(function, m, b, gpu) if where == "host" else on_device(function, m, b)
 
-    return Contest(where, function, contenders, report)
+    pause = _LOOKING if gpu and where == "host" else 0.0
+    return Contest(where, function, contenders, report, pause)
 
 
 def measure_for(

@@ -218,6 +218,7 @@ class Plan(Decisions):
         return simulate(
             self.programs, self.traffic, self.graph, self.model, self.dtype,
             host_arrays=self.host_arrays, source=self.source, windows=windows,
+            absent=self.layout.nt if self.checked else 0,
         )  # fmt: skip
 
     @functools.cached_property

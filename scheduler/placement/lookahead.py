@@ -26,7 +26,8 @@ class Order:
         Look-ahead: how many panels are factored ahead of the trailing update.
     arrival : callable, optional
         Step, one of the factorization's, by which a column has been copied to its worker; the
-        work of earlier steps on it waits for that, unless it would delay the column's panel.
+        work of earlier steps on it waits for that, unless it would delay the column's panel.  Until
+        all have been copied, no finished column is overwritten.
     """
 
     def __init__(

@@ -78,11 +78,13 @@ class SimulationState:
         self.bytes_host = np.zeros(len(programs), np.int64)
 
     def set_costs(
-        self, traffic: Traffic, graph: TaskGraph, dtype: np.dtype, loads: bool, source: Source
-    ) -> None:
+        self, traffic: Traffic, graph: TaskGraph, dtype: np.dtype, loads: bool, source: Source,
+        absent: int,
+    ) -> None:  # fmt: skip
         """Set the time of each instruction on its queue and in its host thread.
 
-        `loads` says whether GPUs load and store their columns; CPUs always do.
+        `loads` says whether GPUs load and store their columns; CPUs always do.  The leading columns
+        that are `absent` are not stored.
         """
         layout, shape_of = graph.layout, functools.cache(graph.shape)
         receivers = Counter(
@@ -106,6 +108,8 @@ class SimulationState:
                         message = traffic.messages[i.message]
                         at_once = receivers[i.message, self.model.link(i.message.source, w)]
                         self.set_receive_costs(index, message, i.private, at_once, dtype)
+                    case StoreRows() if i.region.index < absent:
+                        pass
                     case LoadColumn() | StoreRows() if loads or device.kind == "cpu":
                         region = i.region
                         if device.by_reference:  # the rest of the column is copied as well

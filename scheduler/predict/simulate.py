@@ -86,6 +86,7 @@ def simulate(
     *,
     host_arrays: bool = False,
     source: Source = "row-major",
+    absent: int = 0,
     windows: Sequence[Sequence[int]] = (),
 ) -> Simulation:
     """Predict a run.
@@ -106,6 +107,8 @@ def simulate(
         Whether the loads and stores of GPUs cost time; otherwise their data are in place.
     source : {"row-major", "column-major", "in place", "pinned"}, optional
         Memory order of the array from which CPUs load the matrix.
+    absent : int, optional
+        Leading tile columns that stay with the workers, which do not store them.
     windows : sequence, optional
         For each worker, where in its program Dask's tasks begin; empty: without Dask.
 
@@ -139,7 +142,7 @@ def simulate(
     if len(model.devices) != len(programs):
         raise ValueError(f"{len(programs)} programs need as many devices, not {len(model.devices)}")
     state = SimulationState(programs, model)
-    state.set_costs(traffic, graph, np.dtype(dtype), host_arrays, source)
+    state.set_costs(traffic, graph, np.dtype(dtype), host_arrays, source, absent)
     state.connect()
     state.add_dask_delays(windows, model.dask.start, model.dask.hop)
     state.run()

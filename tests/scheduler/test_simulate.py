@@ -313,6 +313,17 @@ def test_rows_that_no_task_touches_are_copied_to_new_memory():
     assert seconds["column-major"] > nbytes / MachineModel((H200,)).new_link.bandwidth
 
 
+def test_columns_that_stay_with_the_workers_are_not_stored():
+    worker = (WorkerInfo("gpu0", "gpu", "inproc://0", device=0),)
+    problem = Problem("solve_positive", 8192, 8192, 1, np.dtype("f8"))
+    plans = [
+        make_plan(problem, Options(nb=512), worker, True, "column-major", checked=checked)
+        for checked in (True, False)
+    ]
+    alone, home = (plan.predicted_seconds for plan in plans)
+    assert alone < home
+
+
 def test_workers_with_empty_programs_compute_nothing():
     case = Case(4, 4, 3)  # two of the workers have nothing to do
     run = case.run(H200)
