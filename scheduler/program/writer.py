@@ -53,7 +53,14 @@ class ProgramWriter:
         self.slots = Slots((depth + 1) * graph.layout.block(0)[1] + 1)
         self.made, self.touched = made, touched
         self.own = OwnColumns(self.program.columns, graph.layout)
-        self.reads: dict[int, dict[Queue, int]] = {}  # own column -> latest calls that read it
+        #: Own column that another worker sends back -> the latest call on each queue that reads it.
+        self.reads: dict[int, dict[Queue, int]] = {
+            column: {}
+            for message in traffic.messages.values()
+            if worker in message.consumers
+            for name, column in message.regions
+            if name not in graph.values and column in self.owned
+        }
         self.outgoing: dict[tuple[str, int], list[Message]] = {}
         for message in mine:
             for region in message.regions:
@@ -172,7 +179,8 @@ class ProgramWriter:
             call.stretches = self.own.stretches(first, last)
         place = self._append(call, before)
         for block, columns in run.parts:
-            self._note_read(block, columns, place)
+            if self.reads:
+                self._note_read(block, columns, place)
             self._note_written(block, columns, place)
         self.inbox.use(used, queue, place)
         awaited = self.outbox.awaited(run.parts)
@@ -224,13 +232,13 @@ class ProgramWriter:
                 yield region, key, place
 
     def _note_read(self, block: TaskBlock, columns: Sequence[int], place: int) -> None:
-        """Note which call has read own columns last, on each queue."""
+        """Note which call has read columns that come back last, on each queue."""
         queue = self.program.instructions[place].queue
         for region in block.reads:
             if region.name not in self.graph.values:
                 for column in columns if region.own else (region.index,):
-                    if column in self.owned:
-                        self.reads.setdefault(column, {})[queue] = place
+                    if column in self.reads:
+                        self.reads[column][queue] = place
 
     def _note_written(self, block: TaskBlock, columns: Sequence[int], place: int) -> None:
         """Note which call did tasks, wrote columns last, and made per-step values."""
