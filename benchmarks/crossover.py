@@ -169,8 +169,8 @@ def main() -> None:
                 found = one.measure(n, args.series)
                 show(found)
                 rows += found
-    if args.json:
-        args.json.write_text(json.dumps([asdict(row) for row in rows]))
+                if args.json:  # at once: a run of all takes long, and may be ended before
+                    args.json.write_text(json.dumps([asdict(row) for row in rows]))
     if args.plot:
         draw(rows, args.plot)
 

@@ -332,6 +332,7 @@ def test_several_ctrl_c_are_as_one(pause: float, tmp_path: Path) -> None:
 SCRIPT = "import sys\nfrom hetero_la.cli.main import main\nsys.exit(main())\n"
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("library", ["numpy", "dask", "scipy"])
 @pytest.mark.parametrize("how", ["-m", "script", "program"])
 def test_ctrl_c_while_libraries_are_imported_is_one_line(
@@ -357,6 +358,7 @@ def test_ctrl_c_while_libraries_are_imported_is_one_line(
         assert (status, err) == (130, "hetero-la: interrupted\n")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("stage", ["atexit", "destructor"])
 def test_ctrl_c_while_python_ends_is_at_most_one_line(stage: str) -> None:
     program = (

@@ -373,6 +373,7 @@ def test_inner_blocking_is_what_the_profile_found_best(
     assert "by one kernel" not in planned("float32").explain()
 
 
+@pytest.mark.exhaustive
 def test_default_tiles_are_candidates_where_their_graph_is_small() -> None:
     kept()
     sizes = {nb for nb, *_ in _candidates(LU, CPUS, None, None)}

@@ -322,6 +322,7 @@ def test_clocks_that_fall_are_told_from_what_only_disturbs() -> None:
         assert clock(*full * 5, *constant, *full * 8) == Clock(0.0, 1.0)
 
 
+@pytest.mark.exhaustive
 def test_measured_overheads_of_dask_are_plausible() -> None:
     with Cluster(cpus=2) as cluster:
         client = cluster.private_client()

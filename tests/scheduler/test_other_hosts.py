@@ -147,6 +147,7 @@ def check_that_a_loss_ends_a_run(
     assert nothing_left(client)
 
 
+@pytest.mark.exhaustive
 def test_a_message_that_is_lost_ends_the_run(far: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     left = [("column", 2 * NB)]
     check_that_a_loss_ends_a_run(

@@ -251,6 +251,7 @@ def client_of_hosts(two_hosts: Hosts) -> Iterator[Client]:
         yield client
 
 
+@pytest.mark.exhaustive
 def test_two_hosts_with_different_numbers_of_workers(client_of_hosts: Client) -> None:
     client = client_of_hosts
     factors = check_lu(client)
@@ -280,6 +281,7 @@ def test_nobody_restarts_a_worker(two_hosts: Hosts, client_of_hosts: Client) -> 
     assert at_rest(client)
 
 
+@pytest.mark.exhaustive
 def test_no_worker_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(losses, "_RESTART_SECONDS", 1.0)
     with Hosts(["127.0.0.1"]) as hosts, Client(hosts.address, set_as_default=False) as client:
@@ -379,6 +381,7 @@ def a_slow_run(client: Client) -> Iterator[list[BaseException]]:
     assert not thread.is_alive()
 
 
+@pytest.mark.exhaustive
 def test_cancelled_futures_end_a_run(processes: Client) -> None:
     with a_slow_run(processes) as errors:
         keys = [key for key in list(processes.futures) if "close" in str(key)]

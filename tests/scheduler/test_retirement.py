@@ -92,6 +92,7 @@ def test_a_worker_that_is_retired(
     assert at_rest(client)
 
 
+@pytest.mark.exhaustive
 @on_each_client(("processes", lazy))
 def test_a_cluster_that_is_scaled_down_and_up(client: Client, run: Callable[..., Any]) -> None:
     def scale() -> None:

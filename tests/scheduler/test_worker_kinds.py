@@ -148,6 +148,7 @@ def test_runs_over_processes_of_both_kinds(mixed: Client, panel: str, lookahead:
     assert nothing_left(mixed)
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("options", [{}, {"checkpoint": 4}])
 def test_cpu_workers_own_columns_beside_gpus_in_other_processes(
     mixed: Client, options: dict[str, int]

@@ -146,6 +146,7 @@ def test_getrf_on_several_threads_finds_them_too(rng, dtype, shape):
         assert np.isnan(lu).any()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize(("ib", "rows", "dtype"), covering([1, 7, 16], [1500, TALL], DTYPES))
 def test_getrf_is_right_for_any_inner_blocking(device, rng, dtype, ib, rows):
     info = vector(device, [99])
