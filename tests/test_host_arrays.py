@@ -292,6 +292,21 @@ def test_a_gpu_solves_by_least_squares(m: int, n: int, dtype: str) -> None:
             assert np.abs(s - expected[3]).max() < 100 * np.finfo(dtype).eps * s[0]
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize("n", [700, 1600])  # copied by the driver, and piece by piece
+def test_results_that_somebody_has_stay(n: int) -> None:
+    first = [random(n, n, seed=seed) for seed in range(3)]
+    found = [hetero_la.qr(a, mode="economic") for a in first]
+    for a, (q, r) in zip(first, found, strict=True):
+        assert_close(q @ r, a)
+    kept = found[0][0][: n // 2]
+    expected = kept.copy()
+    del found
+    for a in first:
+        hetero_la.qr(a + 1, mode="economic")
+    assert np.array_equal(kept, expected)
+
+
 def test_small_matrices_are_quicker_on_the_host() -> None:
     for routine, n in (("lu", 10), ("solve", 50), ("cholesky", 20), ("inverse", 100)):
         problem = Problem(routine, n, n, n if routine == "inverse" else 1, np.dtype(float))

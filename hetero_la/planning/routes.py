@@ -15,9 +15,10 @@ from hetero_la.scheduler.machine.this_machine import current_profile
 from hetero_la.scheduler.placement.workers import calling_thread
 from hetero_la.tiles.kernels.device import DeviceKind
 
-#: Seconds that a run of tasks on the caller's GPU takes beside its kernels, and for which a call of
-#: cuSOLVER's routine keeps the calling thread: with what is enqueued after it, if it solves.
-_GPU_RUN, _GPU_CALL, _GPU_SOLVE = 7e-4, 1.2e-4, 5e-4
+#: Seconds that a run of tasks on the caller's GPU takes beside its kernels (0.7 to 3 ms, as fast as
+#: the host enqueues these), and for which a call of cuSOLVER's routine keeps the calling thread:
+#: with what is enqueued after it, if it solves.
+_GPU_RUN, _GPU_CALL, _GPU_SOLVE = 1.7e-3, 1.2e-4, 5e-4
 _SOLVES = ("solve", "solve_positive", "inverse")
 #: Copies between a GPU and pageable memory by several threads, without a profile.
 _PAGEABLE = LinkModel(3e-4, 15e9)

@@ -7,12 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from hetero_la.tiles.arrays.transfer import is_column_major, small_to_device, to_host
+from hetero_la.tiles.arrays.reused_memory import ReusedMemory
+from hetero_la.tiles.arrays.transfer import is_column_major, small_to_device
 from hetero_la.tiles.kernels.device import Device, Queue
 from hetero_la.tiles.storage.staging import Staging
 
 #: Bytes up to which the driver's own copy from pageable memory takes no longer than ours.
-_SMALL = 1 << 24
+_SMALL = 12 << 20
+_results = ReusedMemory()
 
 
 class HostCopies:
@@ -41,15 +43,18 @@ class HostCopies:
 
     def to_host(self, a: Any) -> np.ndarray:
         """Return a copy of an array of up to two dimensions, in the same memory order."""
-        if a.nbytes <= _SMALL:
-            return to_host(a)
-        if a.ndim == 1:
+        small = a.nbytes <= _SMALL
+        if a.ndim == 1 and not small:
             return self.to_host(a[:, None])[:, 0]
-        if not is_column_major(a) and is_column_major(a.T):
+        if a.ndim == 2 and not is_column_major(a) and is_column_major(a.T):
             return self.to_host(a.T).T
-        a = a if is_column_major(a) else a.copy(order="F")
-        copy = np.empty(a.shape, a.dtype, order="F")
-        self._copy(copy, a, self._download)
+        as_it_is = a.flags.f_contiguous if small else is_column_major(a)
+        a = a if as_it_is else a.copy(order="F")
+        copy = _results.empty(a.shape, a.dtype, order="F")
+        if small:
+            a.get(out=copy)
+        else:
+            self._copy(copy, a, self._download)
         return copy
 
     def _download(self, target: Any, source: Any) -> None:
