@@ -15,10 +15,12 @@ from hetero_la.scheduler.machine.this_machine import current_profile
 from hetero_la.scheduler.placement.workers import calling_thread
 from hetero_la.tiles.kernels.device import DeviceKind
 
-#: Seconds that a run of tasks on the caller's GPU takes beside its kernels (0.7 to 3 ms, as fast as
-#: the host enqueues these), and for which a call of cuSOLVER's routine keeps the calling thread:
-#: with what is enqueued after it, if it solves.
-_GPU_RUN, _GPU_CALL, _GPU_SOLVE = 1.7e-3, 1.2e-4, 5e-4
+#: Seconds that a run of tasks on the caller's GPU takes beside its kernels, and for which a call of
+#: cuSOLVER's routine keeps the calling thread: with what is enqueued after it, if it solves.
+_GPU_RUN, _GPU_CALL, _GPU_SOLVE = 7e-4, 1.2e-4, 5e-4
+#: What the run takes for each of so many columns at most: the kernels of small matrices end sooner
+#: than a slow host enqueues the next ones.
+_ENQUEUING, _ENQUEUED_COLUMNS = 1e-6, 1024
 _SOLVES = ("solve", "solve_positive", "inverse")
 #: Copies between a GPU and pageable memory by several threads, without a profile.
 _PAGEABLE = LinkModel(3e-4, 15e9)
@@ -44,9 +46,10 @@ def gpu_routes(problem: Problem, gpu: int, options: Options | None = None) -> di
     """Return the routes on a GPU that has the matrix, with their estimated seconds."""
     caller = calling_thread(gpu=gpu)
     call = _GPU_SOLVE if problem.routine in _SOLVES else _GPU_CALL
+    run = _GPU_RUN + _ENQUEUING * min(problem.m, problem.n, _ENQUEUED_COLUMNS)
     return {
         "one call of cuSOLVER": library_estimate(problem, caller) + call,
-        "tasks on the GPU": quick_estimate(problem, options or Options(), caller) + _GPU_RUN,
+        "tasks on the GPU": quick_estimate(problem, options or Options(), caller) + run,
     }
 
 
