@@ -1,7 +1,7 @@
 """Memory of results on the host that is used again once nobody has them.
 
-The kernel clears each page of new memory when it is touched first, which takes longer than the
-copy of a result from a GPU, and glibc gives arrays of some MB back to it as soon as they are freed.
+The operating system clears each page of new memory when it is touched first, which can take longer
+than the copy of a result from a GPU; and freed arrays of some MB may go back to it at once.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 from hetero_la.tiles.arrays.forks import ProcessLock
 
-#: Bytes of an array from which it is worth it, and of all memory that is kept for later.
+#: Bytes of the smallest array whose memory is kept, and of all that is kept.
 _LEAST, _KEPT = 1 << 20, 1 << 28
 
 

@@ -48,8 +48,8 @@ class HostCopies:
             return self.to_host(a[:, None])[:, 0]
         if a.ndim == 2 and not is_column_major(a) and is_column_major(a.T):
             return self.to_host(a.T).T
-        as_it_is = a.flags.f_contiguous if small else is_column_major(a)
-        a = a if as_it_is else a.copy(order="F")
+        fits = a.flags.f_contiguous if small else is_column_major(a)  # `get` takes no other view
+        a = a if fits else a.copy(order="F")
         copy = _results.empty(a.shape, a.dtype, order="F")
         if small:
             a.get(out=copy)
