@@ -381,7 +381,7 @@ def test_unknown_options_are_refused(function: Callable[..., Any]) -> None:
      ("nb", [True]), ("ib", 0), ("lookahead", -1),
      ("lookahead", 0.5), ("panel", "tpu"), ("panel", 3), ("inverse_bound", -1.0),
      ("inverse_bound", float("nan")), ("inverse_bound", "1"), ("qr_panel", "lapack"),
-     ("qr_panel", 0)],
+     ("qr_panel", 0), ("products", "tf32"), ("products", 3)],
 )  # fmt: skip
 def test_options_that_mean_nothing(option: str, value: Any) -> None:
     with pytest.raises(ValueError, match=rf"^{option} must be .*, not {re.escape(repr(value))}$"):

@@ -27,7 +27,7 @@ from hetero_la.cli.common.command import CHOICES, NAMES, PARTICULAR, Choices, ta
 from hetero_la.cli.parser import Parser, UsageError
 from hetero_la.testing.matrices import kinds
 from hetero_la.testing.residuals import RATIO_LIMIT
-from hetero_la.tiles.kernels.device import QR_PANELS
+from hetero_la.tiles.kernels.device import PRODUCTS, QR_PANELS
 
 _TILES = "tile size; or 12x1024+512: twelve tiles of 1024, and 512 to the end"
 _STATUS = f"""\
@@ -81,6 +81,11 @@ def _add_run_options(parser: argparse.ArgumentParser, names: Sequence[str], *, c
         "qr_panel": {
             "choices": QR_PANELS, "metavar": "METHOD",
             "help": f"method of a GPU for panels of QR: {', '.join(QR_PANELS)} (default: auto)",
+        },
+        "products": {
+            "choices": PRODUCTS, "metavar": "METHOD",
+            "help": "large products of a GPU: native (default), split (single precision, by three "
+            "products in TF32), or 3m (complex, by three real products)",
         },
     }  # fmt: skip
     for option, keywords in some.items():

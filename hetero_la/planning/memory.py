@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from hetero_la.tiles.arrays.errors import InsufficientMemoryError
+from hetero_la.tiles.kernels.gpu.products import PARTS_BYTES
 from hetero_la.tiles.storage.layout import TileLayout
 
 #: Workspaces of the GPU kernels (gathers, triangular solves) and buffers of host transfers.
@@ -28,6 +29,17 @@ def kernel_elements(layout: TileLayout, width: int, *, cholesky_qr: bool) -> int
         solved = max(solved, nb * min(width, layout.width - start - nb))
         panel = max(panel, (layout.m - start + 10 * nb) * nb)
     return 2 * (solved + block) + (panel if cholesky_qr else 0)
+
+
+def parts_elements(layout: TileLayout, width: int, dtype: np.dtype) -> int:
+    """Return the elements of the parts into which a GPU splits the operands of its products.
+
+    A left operand is a panel, or its adjoint, and a right one as many columns of the matrix as its
+    workspace holds; each of two queues has both.
+    """
+    panel = layout.m * layout.inner_size(0)
+    right = min(PARTS_BYTES // dtype.itemsize, 3 * layout.m * width)
+    return 2 * ((6 if dtype.kind == "c" else 3) * panel + max(right, 3 * panel))
 
 
 def require_room(

@@ -9,8 +9,10 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import Any, Literal, TypedDict
 
+import numpy as np
+
 from hetero_la.tiles.arrays.displayed import as_html, one_line
-from hetero_la.tiles.kernels.device import QR_PANELS, KernelOptions, QRPanel
+from hetero_la.tiles.kernels.device import PRODUCTS, QR_PANELS, KernelOptions, Products, QRPanel
 from hetero_la.tiles.storage.tile_sizes import TileSizes, sizes_text, tile_sizes
 
 
@@ -40,6 +42,7 @@ class RunOptions(TypedDict, total=False):
     panel: PanelChoice | None
     inverse_bound: float | None
     qr_panel: QRPanel | None
+    products: Products | None
     checkpoint: int | None
     checkpoint_folder: str | os.PathLike[str] | None
 
@@ -74,6 +77,12 @@ class Options:
         How a GPU factors a panel of QR: column by column (Householder), or by CholeskyQR2,
         which gives the same reflectors, where the panel is well conditioned; "auto" tries
         that where a panel is too tall for the GPU's registers.
+    products : {"native", "split", "3m"}, optional
+        How GPUs compute large products.  "split": those of float32 and complex64 on tensor cores,
+        as three products in TF32 of operands split into parts, which takes about half the time,
+        with errors a few times larger.  "3m": complex ones by three real products in place of
+        four, with a small error in norm but not in each part.  CPUs, and GPUs without TF32,
+        compute natively.
     checkpoint : int or None, optional
         On a cluster of processes: number of steps after which the state of the matrix is saved,
         so that at most these are repeated if a worker is lost; with None a run begins again
@@ -106,6 +115,7 @@ class Options:
     panel: PanelChoice = PanelDevice.AUTO
     inverse_bound: float = KernelOptions().inverse_bound
     qr_panel: QRPanel = KernelOptions().qr_panel
+    products: Products = KernelOptions().products
     checkpoint: int | None = None
     checkpoint_folder: str | os.PathLike[str] | None = None
 
@@ -122,10 +132,10 @@ class Options:
         bound = self.inverse_bound
         if isinstance(bound, bool) or not isinstance(bound, numbers.Real) or not bound >= 0:
             raise ValueError(f"inverse_bound must be a number that is not negative, not {bound!r}")
-        if not isinstance(self.qr_panel, str) or self.qr_panel not in QR_PANELS:
-            raise ValueError(
-                f"qr_panel must be one of {', '.join(QR_PANELS)}, not {self.qr_panel!r}"
-            )
+        for name, known in ("qr_panel", QR_PANELS), ("products", PRODUCTS):
+            value = getattr(self, name)
+            if not isinstance(value, str) or value not in known:
+                raise ValueError(f"{name} must be one of {', '.join(known)}, not {value!r}")
         self._check_checkpoints()
 
     def _check_coarse(self) -> None:
@@ -191,8 +201,16 @@ class Options:
     def kernel(self) -> KernelOptions:
         """Options that are passed on to the kernels."""
         return KernelOptions(
-            ib=self.ib, inverse_bound=float(self.inverse_bound), qr_panel=self.qr_panel
-        )
+            ib=self.ib, inverse_bound=float(self.inverse_bound), qr_panel=self.qr_panel,
+            products=self.products,
+        )  # fmt: skip
+
+    def require_products(self, dtype: np.dtype) -> None:
+        """Raise ValueError if `products` are not for matrices of a type."""
+        types = {"split": "float32 and complex64", "3m": "complex64 and complex128"}
+        known = types.get(self.products)
+        if known is not None and dtype.name not in known.split(" and "):
+            raise ValueError(f"products={self.products!r} is for {known}, not {dtype.name}")
 
 
 def option_text(value: Any) -> str:

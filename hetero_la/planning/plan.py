@@ -14,7 +14,7 @@ from hetero_la.algorithms.routines import ROUTINES
 from hetero_la.pictures.graph.files import draw, require_suffix
 from hetero_la.pictures.runs.recording import Recording, predicted_traces
 from hetero_la.planning.decisions import Decisions
-from hetero_la.planning.memory import GPU_WORKSPACE, kernel_elements
+from hetero_la.planning.memory import GPU_WORKSPACE, kernel_elements, parts_elements
 from hetero_la.planning.planned_graph import PlannedGraph
 from hetero_la.planning.routes import (
     copies_seconds,
@@ -282,6 +282,8 @@ class Plan(Decisions):
         )
         width = local_width(self.layout, program.columns)
         elements += kernel_elements(self.layout, width, cholesky_qr=tries)
+        if self.options.products == "split":
+            elements += parts_elements(self.layout, width, self.dtype)
         return buffers + elements * self.dtype.itemsize + GPU_WORKSPACE
 
     def buffer_bytes(self, program: Program) -> int:
@@ -332,6 +334,7 @@ def plan_facts(plan: Plan, run: Simulation) -> list[tuple[str, str]]:
         ("graph:", f"{counted(len(plan.graph), 'task')}, {in_units(plan.flops, 'flop')}"),
         ("parallelism:", _parallelism(plan)),
         ("look-ahead:", f"{depth}; panels on the {plan.panel}{_inner_blocking(plan)}"),
+        *([("products:", products)] if (products := plan.options.products) != "native" else []),
         ("windows:", _windows(plan)),
         *_transports(plan, run),
         *_checkpoints(plan),

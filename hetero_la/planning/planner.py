@@ -119,6 +119,7 @@ def make_plan(
     checked : bool, optional
         Whether the run also does what follows, if right-hand sides are at most one tile wide.
     """
+    options.require_products(problem.dtype)
     # Free memory changes from run to run and does not matter here: it is no part of the cache key.
     key = tuple(replace(worker, memory=0) for worker in workers)
     profile = current_profile()

@@ -141,10 +141,10 @@ def choose_team(
     others = (*((helper,) if helper else ()), *(cpu for cpu in beside if cpu != helper))
     workers = (*owners, *others)
     choice = _Choice(routine, cut, dtype, options, roles, source)
-    model = machine_model(workers, dtype, measure=False)
+    model = machine_model(workers, dtype, measure=False).computing(options.products)
     times = choice.seconds(workers, model)
     if len(times) > 1 and others and min(times.values()) > _MIN_SECONDS_TO_MEASURE:
-        model = machine_model(workers, dtype)
+        model = machine_model(workers, dtype).computing(options.products)
         times = choice.seconds(workers, model)
     chosen, panel_worker = min(times, key=lambda team: times[team])
     places = chosen if panel_worker is None else (*chosen, panel_worker)

@@ -18,7 +18,7 @@ import numpy as np
 from hetero_la.scheduler.machine.rate_tables import NO_RATES, KernelRates
 from hetero_la.tiles.arrays.counted import counted
 from hetero_la.tiles.arrays.displayed import as_html, one_line
-from hetero_la.tiles.kernels.device import DeviceKind
+from hetero_la.tiles.kernels.device import DeviceKind, Products
 from hetero_la.tiles.kernels.spec import SPECS, VECTOR_FORMS, Role, Shapes
 
 
@@ -62,6 +62,11 @@ _FEW, _MANY = 0.25, 512
 
 #: Columns of the panel for which `DeviceModel.panel_slowdown` holds.
 SLOWED_COLUMNS = 512
+
+#: Rates of products over those of native ones, on an H200, and fewest operations for which they
+#: hold.
+_FASTER: dict[Products, float] = {"native": 1.0, "split": 1.85, "3m": 1.1}
+_LARGE = 2.0**32
 
 _CORE_PANEL = Chain(2e-7, 4e-10)
 _CORE_INVERSE = Chain(5e-7, 1e-8)
@@ -121,6 +126,8 @@ class DeviceModel:
         Rate in single over rate in double precision.
     by_reference : bool
         Whether host arrays of its own process are read without a copy.
+    products : {"native", "split", "3m"}
+        How a GPU computes large products in the run that is predicted; see `Options`.
     rates : KernelRates
         Measured rates of kernels over their sizes; they take precedence over the figures.
 
@@ -164,6 +171,7 @@ class DeviceModel:
     turn_bandwidth: float = 2e9
     single_speedup: float = 2.0
     by_reference: bool = True
+    products: Products = "native"
     rates: KernelRates = NO_RATES
 
     _repr_html_ = as_html
@@ -200,7 +208,10 @@ class DeviceModel:
         """Return the time of kernel `kind` on its queue, from the shapes of its arrays."""
         call = TimedCall(self, kind, shapes, np.dtype(dtype))
         seconds = measured_seconds(call)
-        return self.call_seconds + rule(kind)(call) if seconds is None else seconds
+        if seconds is None:
+            seconds = self.call_seconds + rule(kind)(call)
+        faster = self.kind == "gpu" and call.flops >= _LARGE and rule(kind) in _PRODUCTS
+        return seconds / _FASTER[self.products] if faster else seconds
 
     def library_seconds(
         self, panel: str, m: int, n: int, flops: float, dtype: Any, *, forms_q: bool = False
@@ -420,6 +431,8 @@ _RULES: dict[str, TimeRule] = {
     "gemm": _gemm, "herk": _herk, "larfb_c": _larfb, "trmm": _trmm, "trmm_rc": _trmm,
     "swap": _swap, "laswp": _laswp, **dict.fromkeys(VECTOR_FORMS, _roofline),
 }  # fmt: skip
+#: Those of products, which a GPU computes as the options say.
+_PRODUCTS = (_gemm, _herk, _larfb, _trmm)
 _BY_ROLE: dict[Role, TimeRule] = {
     Role.PANEL: _getrf, Role.INVERSE: _trtri, Role.SOLVE: _trsm, Role.EXCHANGE: _indices,
 }  # fmt: skip

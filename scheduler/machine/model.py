@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -20,6 +20,7 @@ from hetero_la.scheduler.placement.workers import (
 )
 from hetero_la.tiles.arrays.counted import counted
 from hetero_la.tiles.arrays.displayed import as_html, one_line
+from hetero_la.tiles.kernels.device import Products
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +153,11 @@ class MachineModel:
             tuple(workers),
             dask=NOMINAL_CLUSTER_DASK if over_processes(workers) else NOMINAL_DASK,
         )
+
+    def computing(self, products: Products) -> MachineModel:
+        """Return the model of runs that compute large products in another way; see `Options`."""
+        devices = (replace(device, products=products) for device in self.devices)
+        return self if products == "native" else replace(self, devices=tuple(devices))
 
     @property
     def unmeasured(self) -> list[int]:

@@ -25,7 +25,11 @@ _POSITIVE = frozenset(
     ("gemm_rate", "bandwidth", "load_bandwidth", "turn_bandwidth", "single_speedup", "sustained")
 )
 #: Entries of a model, and those that are not numbers.
-_FIGURES = [field.name for field in dataclasses.fields(DeviceModel) if field.name != "rates"]
+_FIGURES = [
+    field.name
+    for field in dataclasses.fields(DeviceModel)
+    if field.name not in ("rates", "products")
+]
 _WORDS = frozenset(("kind", "dtype", "by_reference", *CHAINS))
 
 

@@ -27,6 +27,10 @@ class Queue(enum.IntEnum):
 QRPanel = Literal["auto", "householder", "cholesky"]
 QR_PANELS: tuple[QRPanel, ...] = get_args(QRPanel)
 
+#: How a GPU may compute large products.
+Products = Literal["native", "split", "3m"]
+PRODUCTS: tuple[Products, ...] = get_args(Products)
+
 
 @dataclass(frozen=True, slots=True)
 class KernelOptions:
@@ -42,11 +46,15 @@ class KernelOptions:
     qr_panel : {"auto", "householder", "cholesky"}
         How a GPU factors a panel of QR: column by column, or by CholeskyQR2 where the
         panel is well conditioned; "auto" tries the latter where it is much faster.
+    products : {"native", "split", "3m"}
+        How a GPU computes large products: as cuBLAS does in the matrix's type; in single precision
+        as three products in TF32 of operands split into parts; complex ones by three real products.
     """
 
     ib: int | None = None
     inverse_bound: float = 1e4
     qr_panel: QRPanel = "auto"
+    products: Products = "native"
 
     def inner_blocking(self, largest: int, where: str = "") -> int:
         """Return the most columns that one kernel of a GPU's panel factors: `largest` by default.

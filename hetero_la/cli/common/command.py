@@ -46,6 +46,7 @@ _TAKERS: dict[str, Callable[[Routine], bool]] = {
     "m": lambda routine: not routine.square,
     "nrhs": lambda routine: not routine.factors,
     "qr_panel": lambda routine: routine.panel_kernel == "geqrf",
+    "products": lambda routine: True,
 }
 #: All options that only some routines have.
 PARTICULAR = (*CHOICES, *_TAKERS)

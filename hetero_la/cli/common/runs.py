@@ -29,7 +29,16 @@ from hetero_la.tiles.arrays.transfer import gpu_count
 from hetero_la.tiles.kernels.cpu.device import usable_cores
 from hetero_la.tiles.storage.tile_sizes import sizes_text
 
-_FACTOR_OPTIONS = ("nb", "coarse", "ib", "lookahead", "panel", "inverse_bound", "qr_panel")
+_FACTOR_OPTIONS = (
+    "nb",
+    "coarse",
+    "ib",
+    "lookahead",
+    "panel",
+    "inverse_bound",
+    "qr_panel",
+    "products",
+)
 
 
 @contextlib.contextmanager
@@ -76,8 +85,10 @@ def run_measured(
         ref = reference_seconds(problem, plan)
     if args.verbose:
         print_message(f"{plan.explain()}\n{timing}")
-    if options["qr_panel"] is not None and not any(one.has_gpu for one in plan.workers):
-        args.report.note("--qr-panel chooses a method of GPUs, and did nothing: none took part")
+    for name in "qr_panel", "products":
+        if options[name] is not None and not any(one.has_gpu for one in plan.workers):
+            flag = name.replace("_", "-")
+            args.report.note(f"--{flag} chooses a method of GPUs, and did nothing: none took part")
     row = row_without_result(problem, options, ref)
     row = dataclasses.replace(
         row,

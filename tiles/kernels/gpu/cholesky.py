@@ -5,11 +5,13 @@ from __future__ import annotations
 from hetero_la.tiles.kernels.device import Array, KernelOptions
 from hetero_la.tiles.kernels.gpu.common import CHUNK, ceil_div, source
 from hetero_la.tiles.kernels.gpu.inverse import pairs
+from hetero_la.tiles.kernels.gpu.products import Product, product
 from hetero_la.tiles.kernels.gpu.queue import Block, GpuQueue, block
 from hetero_la.tiles.kernels.registry import implements
 
 _STRIP = 256  # columns of a strip of a product with a triangle, whose zeros are left out
-_DIAGONAL = 256  # order of the blocks in which herk computes both triangles
+#: Order of the blocks in which herk computes both triangles: products from parts gain from size.
+_DIAGONAL, _DIAGONAL_FROM_PARTS = 256, 1024
 _NARROW = 1024  # most columns for which herk also computes the whole triangle above
 _LIBRARY = 8192  # largest order at which cuBLAS's syrk is faster than products (CuPy has no herk)
 
@@ -30,10 +32,14 @@ def trmm_rc(q: GpuQueue, a: Array, w: Array, b: Array, options: KernelOptions) -
     for first in range(0, rows, step):
         part, count = B.at(first, 0), min(step, rows - first)
         q.copy(X, part, count, order)
-        for left in range(0, order, width):  # W is zero above its diagonal
-            right = min(left + width, order)
-            shape = (count, right - left, right)
-            q.gemm(1, X, W.at(left, 0), 0, part.at(0, left), shape, trans="nc")
+        whole = product(q, X, W, (count, order, order), options, "nc")
+        if whole.kind == "split":
+            whole.add(1, part, (count, order), beta=0)
+        else:
+            for left in range(0, order, width):  # W is zero above its diagonal
+                right = min(left + width, order)
+                shape = (count, right - left, right)
+                q.gemm(1, X, W.at(left, 0), 0, part.at(0, left), shape, trans="nc")
         q.launch(
             substitute, (ceil_div(count, 64),), 64,
             W.pointer, L.pointer, L.ld, X.pointer, X.ld, part.pointer, part.ld, count, order,
@@ -44,31 +50,28 @@ def trmm_rc(q: GpuQueue, a: Array, w: Array, b: Array, options: KernelOptions) -
 def herk(q: GpuQueue, p: Array, c: Array, options: KernelOptions) -> None:
     P, C = block(p), block(c)
     (rows, columns), k = c.shape, p.shape[1]
+    whole = product(q, P, P, (rows, columns, k), options, "nc")
     if columns <= _NARROW:
-        _herk_blocks(q, P, C, rows, columns, k, columns)
-    elif columns <= _LIBRARY and C.dtype.kind == "f":
+        _herk_blocks(whole, C, rows, columns, columns)
+    elif columns <= _LIBRARY and C.dtype.kind == "f" and whole.kind == "native":
         q.syrk(-1, P, 1, C, columns, k)
         if rows > columns:
             below = (rows - columns, columns, k)
             q.gemm(-1, P.at(columns, 0), P, 1, C.at(columns, 0), below, trans="nc")
     else:
-        _herk_blocks(q, P, C, rows, columns, k, _DIAGONAL)
+        leaf = _DIAGONAL if whole.kind == "native" else _DIAGONAL_FROM_PARTS
+        _herk_blocks(whole, C, rows, columns, leaf)
 
 
-def _herk_blocks(
-    q: GpuQueue, P: Block, C: Block, rows: int, columns: int, k: int, leaf: int
-) -> None:
+def _herk_blocks(product: Product, C: Block, rows: int, columns: int, leaf: int) -> None:
     """Compute herk by products: of diagonal blocks of order `leaf`, and of the blocks between."""
+    q = product.q
 
     def update(
         row: int, column: int, shape: tuple[int, int], step: int = 0, count: int = 1
     ) -> None:
         """Compute C <- C - P P^H on `count` blocks, each `step` down and right of the last."""
-        steps = (step, step, step * (C.ld + 1))
-        q.gemm_batch(
-            -1, P.at(row, 0), P.at(column, 0), 1, C.at(row, column), (*shape, k), steps, count,
-            trans="nc",
-        )  # fmt: skip
+        product.add(-1, C.at(row, column), shape, (row, column), step=step, count=count)
 
     # Products overwrite whole diagonal blocks: the part above the diagonal is restored.
     kept = q.workspace("herk", leaf * columns * C.dtype.itemsize)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from hetero_la.tiles.kernels.device import Array, KernelOptions
+from hetero_la.tiles.kernels.gpu.products import multiply
 from hetero_la.tiles.kernels.gpu.queue import Block, GpuQueue, block
 from hetero_la.tiles.kernels.gpu.sources import Source
 from hetero_la.tiles.kernels.registry import implements
@@ -127,7 +128,7 @@ def trmm(q: GpuQueue, a: Array, w: Array, b: Array, options: KernelOptions, unit
     for first in range(0, columns, step):
         part, count = B.at(0, first), min(step, columns - first)
         q.copy(X, part, order, count)
-        q.gemm(1, W, X, 0, part, (order, count, order))
+        multiply(q, 1, W, X, 0, part, (order, count, order), options)
         q.launch(
             substitute, (min(count, 2 * q.multiprocessors),), 256, W.pointer, L.pointer, L.ld,
             X.pointer, X.ld, part.pointer, part.ld, order, count, int(unit),
@@ -139,7 +140,8 @@ def trmm(q: GpuQueue, a: Array, w: Array, b: Array, options: KernelOptions, unit
 @implements("gemm_cn", "gpu", trans="cn")
 def gemm(q: GpuQueue, a: Array, b: Array, c: Array, options: KernelOptions, trans: str) -> None:
     m, k = a.shape[::-1] if trans == "cn" else a.shape
-    q.gemm(-1, block(a), block(b), 1, block(c), (m, c.shape[1], k), trans)
+    shape = (m, c.shape[1], k)
+    multiply(q, -1, block(a), block(b), 1, block(c), shape, options, trans)
 
 
 @implements("gemm_block", "gpu")
@@ -153,7 +155,7 @@ def gemm_block(q: GpuQueue, *arrays: Array, options: KernelOptions) -> None:
         panels = [(_side_by_side(q, panels, m, k), k)]
     row = 0
     for a, width in panels:
-        q.gemm(-1, a, block(b).at(row, 0), 1, block(c), (m, n, width))
+        multiply(q, -1, a, block(b).at(row, 0), 1, block(c), (m, n, width), options)
         row += width
 
 

@@ -15,6 +15,7 @@ import numpy as np
 from hetero_la.tiles.kernels.device import Array, KernelOptions
 from hetero_la.tiles.kernels.gpu.cholesky_qr import CholeskyQR
 from hetero_la.tiles.kernels.gpu.common import MOST_JOINED, PAIRED, UNIT_BYTES, ceil_div, source
+from hetero_la.tiles.kernels.gpu.products import multiply
 from hetero_la.tiles.kernels.gpu.queue import Block, GpuQueue, block
 from hetero_la.tiles.kernels.gpu.sources import Source
 from hetero_la.tiles.kernels.registry import implements
@@ -24,6 +25,7 @@ STRIP_BYTES = 256  # of a column of the strip that a warp holds
 LANES = 32  # most columns of a leaf
 _BLOCK = 2 * MOST_JOINED  # most columns of a block
 _BLOCK_BYTES = 2048  # most bytes of a block's row: wider blocks cost more memory traffic than gain
+_NATIVE = KernelOptions()
 _CHUNK = 2**28  # bytes of each workspace of larfb: at this width a product loses no speed
 
 
@@ -131,17 +133,18 @@ def _block_rows(dtype: np.dtype) -> int:
 
 
 def _apply(
-    q: GpuQueue, V: Block, T: Block, C: Block, shape: tuple[int, int, int], trans: str
-) -> None:
+    q: GpuQueue, V: Block, T: Block, C: Block, shape: tuple[int, int, int], trans: str,
+    options: KernelOptions = _NATIVE,
+) -> None:  # fmt: skip
     """Compute C <- C - V T V^H C, or with T^H; `shape`: rows and columns of C, columns of V."""
     rows, columns, w = shape
     step = min(columns, max(_CHUNK // (w * C.dtype.itemsize), 1))
     W, X = (q.matrix(name, w, step, C.dtype) for name in ("V^H C", "T V^H C"))
     for first in range(0, columns, step):
         part, count = C.at(0, first), min(step, columns - first)
-        q.gemm(1, V, part, 0, W, (w, count, rows), trans="cn")
-        q.gemm(1, T, W, 0, X, (w, count, w), trans=trans + "n")
-        q.gemm(-1, V, X, 1, part, (rows, count, w))
+        multiply(q, 1, V, part, 0, W, (w, count, rows), options, "cn")
+        multiply(q, 1, T, W, 0, X, (w, count, w), options, trans + "n")
+        multiply(q, -1, V, X, 1, part, (rows, count, w), options)
 
 
 @implements("geqrf", "gpu")
@@ -175,7 +178,7 @@ def geqrf(
 @implements("larfb_c", "gpu", trans="c")
 @implements("larfb_n", "gpu", trans="n")
 def larfb(q: GpuQueue, v: Array, t: Array, c: Array, options: KernelOptions, trans: str) -> None:
-    _apply(q, block(v), block(t), block(c), (*c.shape, len(t)), trans)
+    _apply(q, block(v), block(t), block(c), (*c.shape, len(t)), trans, options)
 
 
 @implements("gemqrt_c", "gpu", trans="c")
@@ -185,7 +188,7 @@ def gemqrt(q: GpuQueue, a: Array, t: Array, c: Array, options: KernelOptions, tr
     V = q.matrix("V", rows, columns, A.dtype)
     copy = q.function("copy_reflectors", source("triangles", A.dtype))
     q.launch(copy, (columns,), 256, A.pointer, A.ld, V.pointer, V.ld, rows)
-    _apply(q, V, block(t), block(c), (*c.shape, columns), trans)
+    _apply(q, V, block(t), block(c), (*c.shape, columns), trans, options)
 
 
 @implements("lacpy", "gpu")

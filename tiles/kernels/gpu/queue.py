@@ -181,6 +181,7 @@ class GpuQueue:
         self.stream = cupy.cuda.Stream(non_blocking=True, priority=priority)
         attributes = cupy.cuda.Device(index).attributes
         self.multiprocessors: int = attributes["MultiProcessorCount"]
+        self.capability = int(cupy.cuda.Device(index).compute_capability)
         self._block_memory: int = attributes["MaxSharedMemoryPerBlockOptin"]
         self._functions: dict[Any, Any] = {}
         self._workspaces: dict[str, Any] = {}

@@ -1,0 +1,179 @@
+"""Products of matrices on a GPU: cuBLAS's own, of operands split into parts, or complex by 3M.
+
+A product in single precision is one of TF32 on tensor cores, three times as long: each operand
+is the sum of a high and a low part in TF32, and all but the product of the low parts counts
+(Fasi, Higham, Lopez, Mary, Mikaitis, SIAM J. Sci. Comput. 45, 2023; CUTLASS's 3xTF32):
+
+    A B = [Al Ah Ah] [Bh; Bl; Bh]
+
+A complex product is one of real matrices, since a column-major complex C is a real matrix of
+twice as many rows: the left operand's numbers become 2 x 2 blocks, the right one's two rows.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hetero_la.tiles.kernels.device import KernelOptions, Products
+from hetero_la.tiles.kernels.gpu.queue import Block, GpuQueue, Triple, host_scalar, operation
+from hetero_la.tiles.kernels.gpu.sources import Source
+
+#: Fewest multiplications, and fewest rows and columns of C, for which other products are faster.
+_LARGE, _NARROWEST = 2**32, 128
+PARTS_BYTES = 2**30  #: most bytes of a right operand's parts, unless they are one column
+_PARTS = 3
+_SINGLE = np.dtype(np.float32)
+#: CUDA_R_32F, CUBLAS_COMPUTE_32F_FAST_TF32, CUBLAS_GEMM_DEFAULT
+_REAL_32, _TF32, _DEFAULT = 0, 77, -1
+_HAS_TF32 = 80  # compute capability
+
+
+class Product(NamedTuple):
+    """Operands that are ready for products of any rows of op(A) with any columns of op(B)."""
+
+    q: GpuQueue
+    A: Block
+    B: Block
+    inner: int
+    trans: str
+    kind: Products
+    rows: int = 1  #: of A for each row of C
+
+    def add(
+        self, alpha: int, C: Block, shape: tuple[int, int], at: tuple[int, int] = (0, 0), *,
+        beta: int = 1, step: int = 0, count: int = 1,
+    ) -> None:  # fmt: skip
+        """Compute C <- alpha op(A)[i:, :] op(B)[:, j:] + beta C, ``(i, j) = at``.
+
+        `count` such products follow each other, each `step` rows and columns further.
+        """
+        (m, n), (i, j), each = shape, at, self.rows
+        left, right = self.trans[0] == "n", self.trans[1] == "n"
+        A = self.A.at(each * i, 0) if left else self.A.at(0, each * i)
+        B = self.B.at(0, j) if right else self.B.at(j, 0)
+        C = Block(C.pointer, each * C.ld, A.dtype)
+        steps = (
+            each * step * (1 if left else A.ld), step * (B.ld if right else 1),
+            step * (each + C.ld),
+        )  # fmt: skip
+        size = (each * m, n, self.inner)
+        if self.kind == "split":
+            _multiply_tf32(self.q, alpha, A, B, beta, C, size, self.trans, steps, count)
+        elif count > 1:
+            self.q.gemm_batch(alpha, A, B, beta, C, size, steps, count, self.trans)
+        elif self.kind == "3m":
+            _multiply_3m(self.q, alpha, A, B, beta, C, size, self.trans)
+        else:
+            self.q.gemm(alpha, A, B, beta, C, size, self.trans)
+
+
+def product(
+    q: GpuQueue, A: Block, B: Block, shape: Triple, options: KernelOptions, trans: str = "nn"
+) -> Product:
+    """Make the operands of a product of (m, n, k) ready: split them if that takes less time."""
+    m, n, k = shape
+    kind = _kind(q, A.dtype, shape, options)
+    if kind != "split":
+        return Product(q, A, B, k, trans, kind)
+    each = 2 if A.dtype.kind == "c" else 1
+    left = _split(q, A, (m, k) if trans[0] == "n" else (k, m), trans[0], left=True)
+    right = _split(q, B, (k, n) if trans[1] == "n" else (n, k), trans[1], left=False)
+    return Product(q, left, right, _PARTS * each * k, trans, kind, each)
+
+
+def multiply(
+    q: GpuQueue, alpha: int, A: Block, B: Block, beta: int, C: Block, shape: Triple,
+    options: KernelOptions, trans: str = "nn",
+) -> None:  # fmt: skip
+    """Compute C <- alpha op(A) op(B) + beta C as the options say; see `GpuQueue.gemm`."""
+    m, n, k = shape
+    if _kind(q, A.dtype, shape, options) != "split":
+        product(q, A, B, shape, options, trans).add(alpha, C, (m, n), beta=beta)
+        return
+    width = max(PARTS_BYTES // (_PARTS * k * B.dtype.itemsize), 1)
+    for first in range(0, n, width):  # few parts of C, evenly wide
+        count = min(width, n - first)
+        part = B.at(0, first) if trans[1] == "n" else B.at(first, 0)
+        ready = product(q, A, part, (m, count, k), options, trans)
+        ready.add(alpha, C.at(0, first), (m, count), beta=beta)
+
+
+def _kind(q: GpuQueue, dtype: np.dtype, shape: Triple, options: KernelOptions) -> Products:
+    """Return how to compute a product: as the options say where that is faster, and possible."""
+    m, n, k = shape
+    if m * n * k < _LARGE or min(m, n) < _NARROWEST:
+        return "native"
+    if options.products == "split" and dtype.char in "fF" and q.capability >= _HAS_TF32:
+        return "split"
+    return "3m" if options.products == "3m" and dtype.kind == "c" else "native"
+
+
+def _split(q: GpuQueue, X: Block, shape: tuple[int, int], trans: str, *, left: bool) -> Block:
+    """Return three matrices of parts of X, one after the other along the inner dimension."""
+    (rows, columns), is_complex = shape, X.dtype.kind == "c"
+    each = 2 if is_complex else 1
+    by_rows = left != (trans == "n")  # the inner dimension is that of X's rows
+    height = each * rows if left or by_rows else rows
+    width = each * columns if left or not by_rows else columns
+    ld = _PARTS * height if by_rows else height
+    name = "parts of A" if left else "parts of B"
+    Y = Block(q.workspace(name, _PARTS * height * width * 4), ld, _SINGLE)
+    grid = (-(-rows // 256), min(columns, 65535))
+    function = q.function("split", Source("products", X.dtype))
+    q.launch(
+        function, grid, 256, X.pointer, X.ld, rows, columns, Y.pointer, ld,
+        height if by_rows else height * width, int(left), int(trans == "c"),
+    )  # fmt: skip
+    return Y
+
+
+def _multiply_tf32(
+    q: GpuQueue, alpha: int, A: Block, B: Block, beta: int, C: Block, shape: Triple, trans: str,
+    steps: Triple, count: int,
+) -> None:  # fmt: skip
+    """Compute `GpuQueue.gemm_batch` of numbers in TF32, by tensor cores."""
+    from cupy_backends.cuda.libs import cublas
+
+    operations = (operation(letter, C.dtype) for letter in trans)
+    scalars = (host_scalar(value, C.dtype)[0] for value in (alpha, beta))
+    cublas.gemmStridedBatchedEx(
+        q.handle("cublas"), *operations, *shape, next(scalars),
+        A.pointer, _REAL_32, A.ld, steps[0], B.pointer, _REAL_32, B.ld, steps[1],
+        next(scalars), C.pointer, _REAL_32, C.ld, steps[2], count, _TF32, _DEFAULT,
+    )  # fmt: skip
+
+
+def _multiply_3m(
+    q: GpuQueue, alpha: int, A: Block, B: Block, beta: int, C: Block, shape: Triple, trans: str
+) -> None:
+    """Compute `GpuQueue.gemm` of complex matrices by three real products in place of four."""
+    from cupy_backends.cuda.libs import cublas
+
+    handle = q.handle("cublas")
+    cublas.setStream(handle, q.stream.ptr)
+    operations = (operation(letter, C.dtype) for letter in trans)
+    status = _gemm3m(C.dtype)(
+        handle, *operations, *shape, host_scalar(alpha, C.dtype)[0], A.pointer, A.ld,
+        B.pointer, B.ld, host_scalar(beta, C.dtype)[0], C.pointer, C.ld,
+    )  # fmt: skip
+    if status:
+        raise cublas.CUBLASError(status)
+
+
+@functools.cache
+def _gemm3m(dtype: np.dtype) -> Any:
+    """Return cuBLAS's function, which CuPy does not wrap, of the library that CuPy has loaded."""
+    from cupy.cuda import runtime
+
+    library = ctypes.CDLL(f"libcublas.so.{runtime.runtimeGetVersion() // 1000}")
+    function = library.cublasCgemm3m if dtype.char == "F" else library.cublasZgemm3m
+    pointer, integer = ctypes.c_void_p, ctypes.c_int
+    function.argtypes = [
+        pointer, *[integer] * 5, pointer, pointer, integer, pointer, integer, pointer, pointer,
+        integer,
+    ]  # fmt: skip
+    return function
