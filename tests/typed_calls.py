@@ -48,6 +48,7 @@ def options_by_name(a: Array, cluster: Cluster, size: int) -> None:
     hetero_la.qr(a, nb=[256, 64], qr_panel="cholesky", lookahead=None)
     hetero_la.plan("lu", (9, 9), np.float32, checkpoint=4, checkpoint_folder="saved")
     hetero_la.solve(a, a, assume_a="pos", nb=size)
+    hetero_la.cho_factor(a, products="split")
 
 
 def wrong_options(a: Array) -> None:
@@ -55,6 +56,7 @@ def wrong_options(a: Array) -> None:
     hetero_la.cholesky(a, lookahead="2")  # type: ignore[arg-type]
     hetero_la.qr_factor(a, panel="gpus")  # type: ignore[arg-type]
     hetero_la.solve(a, a, qr_panel="qr")  # type: ignore[arg-type]
+    hetero_la.lu_factor(a, products="tf32")  # type: ignore[arg-type]
     hetero_la.solve(a, a, assume_a="positive")  # type: ignore[arg-type]
     hetero_la.inv(a, assume_a="banded")  # type: ignore[arg-type]
     hetero_la.slogdet(a, nbb=3)  # type: ignore[call-arg]

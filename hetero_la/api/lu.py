@@ -177,7 +177,7 @@ def lu_factor(
         The cluster whose workers to use.  By default small problems run in the calling thread, and
         larger ones on the running client's workers, or on a cluster in this process.
     **options
-        nb, coarse, ib, lookahead, panel, inverse_bound, qr_panel, checkpoint,
+        nb, coarse, ib, lookahead, panel, inverse_bound, qr_panel, products, checkpoint,
         checkpoint_folder: see `Options`.
 
     Returns

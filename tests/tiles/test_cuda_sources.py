@@ -23,6 +23,8 @@ def sources_of(dtype: np.dtype) -> Iterator[Source]:
     yield common.PERMUTE
     for file in ("columns", "lower", "triangles", "reconstruct", "growth", "band", "norms"):
         yield common.source(file, dtype)
+    # Only single precision has parts.
+    yield common.source("products", np.dtype(dtype.char.translate({ord("d"): "f", ord("D"): "F"})))
     for shape in lu.SHAPES:
         yield lu.leaf_source(shape, shape.columns(dtype), dtype)
     for file in ("stacks", "stack_factors"):

@@ -10,8 +10,7 @@ from hetero_la.tiles.kernels.gpu.queue import Block, GpuQueue, block
 from hetero_la.tiles.kernels.registry import implements
 
 _STRIP = 256  # columns of a strip of a product with a triangle, whose zeros are left out
-#: Order of the blocks in which herk computes both triangles: products from parts gain from size.
-_DIAGONAL, _DIAGONAL_FROM_PARTS = 256, 1024
+_DIAGONAL = 256  # order of the blocks in which herk computes both triangles
 _NARROW = 1024  # most columns for which herk also computes the whole triangle above
 _LIBRARY = 8192  # largest order at which cuBLAS's syrk is faster than products (CuPy has no herk)
 
@@ -59,8 +58,7 @@ def herk(q: GpuQueue, p: Array, c: Array, options: KernelOptions) -> None:
             below = (rows - columns, columns, k)
             q.gemm(-1, P.at(columns, 0), P, 1, C.at(columns, 0), below, trans="nc")
     else:
-        leaf = _DIAGONAL if whole.kind == "native" else _DIAGONAL_FROM_PARTS
-        _herk_blocks(whole, C, rows, columns, leaf)
+        _herk_blocks(whole, C, rows, columns, _DIAGONAL)
 
 
 def _herk_blocks(product: Product, C: Block, rows: int, columns: int, leaf: int) -> None:
