@@ -57,19 +57,17 @@ class FactoredMatrix(abc.ABC):
         """Multiply columns by the product of the factors, or by its adjoint."""
 
     @abc.abstractmethod
-    def rcond(self, anorm: float) -> float | None:
-        """Estimate the reciprocal condition number in the 1-norm, for the norm of a square A."""
+    def rcond(self, a: Any) -> float | None:
+        """Estimate the reciprocal condition number in the 1-norm; A's norm as `norm1` does."""
 
     def matrix_times(self, a: Any, v: Any) -> Any:
         """Multiply columns by the matrix that was factored."""
         return a @ v
 
-    def norm1(self, a: Any = None) -> float:
-        """Return the 1-norm of A; estimate it from the factors if `a` is None and A is square."""
+    def norm1(self, a: Any) -> float:
+        """Return the 1-norm of A; estimate it as that of the factors' product if `a` is None."""
         if a is not None:
             return hermitian_norm1(a) if self.hermitian else norm1(a)
-        if not self.square or not self.packed.size:
-            return np.nan
         like = self.packed[:, :1]
         return estimate_norm1(like, self.times, lambda v: self.times(v, adjoint=True))
 
@@ -121,11 +119,11 @@ class LUFactored(FactoredMatrix):
         product = lower_times(self.packed, upper_times(self.packed, v), unit=True)
         return product[np.argsort(order)]
 
-    def rcond(self, anorm: float) -> float | None:
-        """Estimate as ``xGECON`` does."""
-        lu = self.packed
+    def rcond(self, a: Any) -> float | None:
+        """Estimate as ``xGECON`` does, if A is square."""
         if not self.square:
             return None
+        lu, anorm = self.packed, self.norm1(a)
         factor = Substitution(lu, "lu", self.piv) if is_device_array(lu) else lu
         return reciprocal_condition(anorm, factor, lu, None, "gecon")
 
@@ -162,9 +160,9 @@ class CholeskyFactored(FactoredMatrix):
         both = (lower_times(a, v, unit=False, adjoint=turned) for turned in (False, True))
         return sum(both) - a.diagonal().conj()[:, None] * v
 
-    def rcond(self, anorm: float) -> float | None:
+    def rcond(self, a: Any) -> float | None:
         """Estimate as ``xPOCON`` does."""
-        c = self.packed
+        c, anorm = self.packed, self.norm1(a)
         factor = Substitution(c, "cholesky") if is_device_array(c) else c
         return reciprocal_condition(anorm, factor, c, None, "pocon", uplo="L")
 
@@ -199,7 +197,7 @@ class QRFactored(FactoredMatrix):
             return upper_times(self.packed, self._q(v, adjoint=True), adjoint=True)
         return self._q(upper_times(self.packed, v), adjoint=False)
 
-    def rcond(self, anorm: float) -> float | None:
+    def rcond(self, a: Any) -> float | None:
         """Estimate that of R as ``xTRCON`` does."""
         k = min(self.packed.shape)
         return reciprocal_condition_upper(self.packed[:k, :k])

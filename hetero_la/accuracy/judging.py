@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hetero_la.accuracy.energy import start_meter
-from hetero_la.accuracy.factored import FactoredMatrix
+from hetero_la.accuracy.factored import FactoredMatrix, QRFactored
 from hetero_la.accuracy.histogram import Histogram
 from hetero_la.accuracy.products import frobenius
 from hetero_la.accuracy.report import AccuracyReport
@@ -30,15 +30,15 @@ Facts = dict[str, Any]
 Solve = Callable[[Any, int], Any]
 
 
-def facts_of_factors(factored: FactoredMatrix, a: Any, anorm: float | None = None) -> Facts:
-    """Judge factors: by themselves, or beside the matrix (and its 1-norm) if that is given."""
+def facts_of_factors(factored: FactoredMatrix, a: Any) -> Facts:
+    """Judge factors: by themselves, or beside the matrix if `a` is not None."""
     found = facts_of_run(factored, a)
     if not factored.packed.size:
         return found
-    rcond = factored.rcond(factored.norm1() if anorm is None else anorm)
-    error = None if a is None else factored.backward_error(a)
-    orthogonality = factored.orthogonality()
-    return {**found, "rcond": rcond, "factorization_error": error, "orthogonality": orthogonality}
+    return {
+        **found, "rcond": factored.rcond(a), "orthogonality": factored.orthogonality(),
+        "factorization_error": None if a is None else factored.backward_error(a),
+    }  # fmt: skip
 
 
 def facts_of_run(factored: FactoredMatrix, a: Any) -> Facts:
@@ -178,16 +178,27 @@ def judge_factors(
         a = None if a is None else a.T
         b, x = (part if part is None else part.conj() for part in (b, x))
     began = time.perf_counter()
-    anorm = None if a is None else factored.norm1(a)
-    facts = facts_of_factors(factored, a, anorm)
+    facts = facts_of_factors(factored, a)
     if b is not None:
         x = solve(b, 0) if x is None else x
         if factored.square:
-            hermitian = factored.hermitian
-            facts |= facts_of_solution(a, anorm or 0.0, x, b, solve, hermitian=hermitian)
+            hermitian, anorm = factored.hermitian, factored.norm1(a)
+            facts |= facts_of_solution(a, anorm, x, b, solve, hermitian=hermitian)
         else:
             facts |= facts_of_least_squares(a, x, b, facts.get("rcond", 0.0))
     return assembled(factored.run, factored.packed.dtype, facts, began)
+
+
+def judge_explicit_q(a: Any, q: Any, r: Any, run: Report) -> AccuracyReport:
+    """Judge Q, of shape (m, m) or (m, k), and R, beside the matrix."""
+    began, k = time.perf_counter(), min(a.shape)
+    q = q[:, :k]
+
+    def apply_q(c: Any, adjoint: bool) -> Any:
+        return (c.conj().T @ q).conj().T if adjoint else q @ c
+
+    facts = facts_of_factors(QRFactored(r[:k], run, apply_q), a)
+    return assembled(run, r.dtype, facts, began)
 
 
 def _as_given(name: str, part: Any, factored: FactoredMatrix, shape: tuple[int, int | None]) -> Any:

@@ -74,7 +74,7 @@ class AccuracyReport:
     >>> import hetero_la
     >>> x, report = hetero_la.solve(np.array([[2.0, 1.0], [0.0, 4.0]]), [3.0, 4.0], report=True)
     >>> report.rcond, report.backward_error, report.growth
-    (0.3, 0.0, 1.0)
+    (0.4, 0.0, 1.0)
     >>> report.forward_error < 1e-14
     True
     >>> print(report)
