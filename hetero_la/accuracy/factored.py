@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from hetero_la.accuracy.products import lower_times, probed_norm, probes, upper_times
+from hetero_la.accuracy.residuals import largest_modulus
 from hetero_la.execution.report import Report, UnplannedReport
 from hetero_la.numerics.conditioning import (
     estimate_norm1,
@@ -18,7 +19,6 @@ from hetero_la.numerics.conditioning import (
     reciprocal_condition,
     reciprocal_condition_upper,
 )
-from hetero_la.numerics.range_scaling import largest_entry
 from hetero_la.tiles.arrays.transfer import array_module, is_device_array, to_host
 from hetero_la.tiles.kernels.cpu.blas import invert_lower
 from hetero_la.tiles.kernels.gpu_libraries.substitution import Substitution
@@ -131,11 +131,11 @@ class LUFactored(FactoredMatrix):
         """Return max |U| / max |A|; without pivoting, max |L| max |U| / max |A| of the run."""
         if self.growth_seen is not None or a is None:
             return self.growth_seen
-        most, largest = 0.0, largest_entry(a)
+        most, largest = 0.0, largest_modulus(a)
         for start in range(0, a.shape[1], _BLOCK):
             part = self.packed[: start + _BLOCK, start : start + _BLOCK]
             tile = array_module(part).triu(part[start:])
-            most = max(most, largest_entry(part[:start]), largest_entry(tile))
+            most = max(most, largest_modulus(part[:start]), largest_modulus(tile))
         return most / largest if largest else 1.0
 
     def inverses(self) -> tuple[int, int] | None:

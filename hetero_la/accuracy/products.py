@@ -9,7 +9,7 @@ import numpy as np
 from hetero_la.tiles.arrays.transfer import array_module
 
 #: Random columns from which a norm is estimated.
-PROBES = 8
+PROBES = 4
 #: Columns of a triangle that are multiplied at once.
 _BLOCK = 512
 
@@ -23,7 +23,7 @@ def probes(n: int, like: Any) -> Any:
     --------
     >>> v = probes(3, np.float32([1]))
     >>> v.shape, v.dtype.name, np.unique(abs(v)).tolist()
-    ((3, 8), 'float32', [1.0])
+    ((3, 4), 'float32', [1.0])
     """
     signs = np.random.default_rng(n).choice([-1.0, 1.0], (n, PROBES))
     return array_module(like).asarray(signs.astype(like.dtype))

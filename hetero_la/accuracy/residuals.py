@@ -67,6 +67,18 @@ def residual_and_moduli(a: Any, x: Any, b: Any, *, hermitian: bool = False) -> R
     return Residual(left, moduli)
 
 
+def largest_modulus(a: Any) -> float:
+    """Return the largest modulus of a matrix, 0 of an empty one; NaN counts as larger than any.
+
+    Examples
+    --------
+    >>> largest_modulus(np.array([[3 - 4j, 1j]]))
+    5.0
+    """
+    parts = [abs(block).max() for _, _, block in _blocks(a, hermitian=False)]
+    return float(max(parts, default=0.0))
+
+
 def _blocks(a: Any, hermitian: bool) -> Iterator[tuple[slice, slice, Any]]:
     """Cut a matrix into blocks of columns, or of rows if these are contiguous."""
     m, n = a.shape
