@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from hetero_la.accuracy.products import lower_times, probed_norm, probes, upper_times
+from hetero_la.accuracy.products import lower_times, matrix_times, probed_norm, probes, upper_times
 from hetero_la.accuracy.residuals import largest_modulus
 from hetero_la.execution.report import Report, UnplannedReport
 from hetero_la.numerics.conditioning import (
@@ -25,7 +25,7 @@ from hetero_la.tiles.kernels.gpu_libraries.substitution import Substitution
 from hetero_la.tiles.storage.pivots import permutation
 
 #: Columns whose upper triangle is copied at once.
-_BLOCK = 512
+_BLOCK = 128
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class FactoredMatrix(abc.ABC):
 
     def matrix_times(self, a: Any, v: Any) -> Any:
         """Multiply columns by the matrix that was factored."""
-        return a @ v
+        return matrix_times(a, v)
 
     def norm1(self, a: Any) -> float:
         """Return the 1-norm of A; estimate it as that of the factors' product if `a` is None."""

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from hetero_la.tiles.arrays.transfer import array_module
+from hetero_la.tiles.arrays.transfer import array_module, is_device_array
+from hetero_la.tiles.kernels.cpu.lapack import product, triangle_product
 
 #: Random columns from which a norm is estimated.
 PROBES = 4
@@ -27,6 +28,17 @@ def probes(n: int, like: Any) -> Any:
     """
     signs = np.random.default_rng(n).choice([-1.0, 1.0], (n, PROBES))
     return array_module(like).asarray(signs.astype(like.dtype))
+
+
+def matrix_times(a: Any, v: Any) -> Any:
+    """Multiply columns by a matrix."""
+    return a @ v if is_device_array(a) or not a.size else product(a, v)
+
+
+def _is_whole(packed: Any) -> bool:
+    """Return whether BLAS can multiply by a triangle where it is, on the host."""
+    m, n = packed.shape
+    return bool(not is_device_array(packed) and m == n > 0 and packed.flags.forc)
 
 
 def probed_norm(product: Any) -> float:
@@ -52,7 +64,7 @@ def frobenius(a: Any) -> float:
     >>> abs(frobenius(np.eye(9)) - 3) < 1e-12
     True
     """
-    return probed_norm(a @ probes(a.shape[1], a))
+    return probed_norm(matrix_times(a, probes(a.shape[1], a)))
 
 
 def lower_times(packed: Any, v: Any, *, unit: bool, adjoint: bool = False) -> Any:
@@ -66,22 +78,24 @@ def lower_times(packed: Any, v: Any, *, unit: bool, adjoint: bool = False) -> An
     >>> lower_times(packed, np.ones((3, 1)), unit=False, adjoint=True).T
     array([[6., 4.]])
     """
+    if _is_whole(packed):
+        return triangle_product(packed, v, lower=True, unit=unit, adjoint=adjoint)
     xp, (m, n) = array_module(packed), packed.shape
     k = min(m, n)
-    product = xp.zeros((k if adjoint else m, v.shape[1]), v.dtype)
+    found = xp.zeros((k if adjoint else m, v.shape[1]), v.dtype)
     for start in range(0, k, _BLOCK):
         stop = min(start + _BLOCK, k)
         tile, below = packed[start:stop, start:stop], packed[stop:, start:stop]
         tile = xp.tril(tile, -1) if unit else xp.tril(tile)
         if adjoint:
-            product[start:stop] += _adjoint_times(tile, v[start:stop])
-            product[start:stop] += _adjoint_times(below, v[stop:])
+            found[start:stop] += _adjoint_times(tile, v[start:stop])
+            found[start:stop] += _adjoint_times(below, v[stop:])
         else:
-            product[start:stop] += tile @ v[start:stop]
-            product[stop:] += below @ v[start:stop]
+            found[start:stop] += tile @ v[start:stop]
+            found[stop:] += below @ v[start:stop]
     if unit:
-        product[:k] += v[:k]
-    return product
+        found[:k] += v[:k]
+    return found
 
 
 def upper_times(packed: Any, v: Any, *, adjoint: bool = False) -> Any:
@@ -93,20 +107,22 @@ def upper_times(packed: Any, v: Any, *, adjoint: bool = False) -> Any:
     >>> upper_times(packed, np.ones((2, 1))).T, upper_times(packed, np.ones((2, 1)), adjoint=True).T
     (array([[4., 2.]]), array([[2., 4.]]))
     """
+    if _is_whole(packed):
+        return triangle_product(packed, v, lower=False, adjoint=adjoint)
     xp, (m, n) = array_module(packed), packed.shape
     k = min(m, n)
-    product = xp.zeros((n if adjoint else k, v.shape[1]), v.dtype)
+    found = xp.zeros((n if adjoint else k, v.shape[1]), v.dtype)
     for start in range(0, n, _BLOCK):
         stop, top = min(start + _BLOCK, n), min(start, k)
         end = min(stop, k)
         above, tile = packed[:top, start:stop], xp.triu(packed[top:end, start:stop])
         if adjoint:
-            product[start:stop] += _adjoint_times(above, v[:top])
-            product[start:stop] += _adjoint_times(tile, v[top:end])
+            found[start:stop] += _adjoint_times(above, v[:top])
+            found[start:stop] += _adjoint_times(tile, v[top:end])
         else:
-            product[:top] += above @ v[start:stop]
-            product[top:end] += tile @ v[start:stop]
-    return product
+            found[:top] += above @ v[start:stop]
+            found[top:end] += tile @ v[start:stop]
+    return found
 
 
 def _adjoint_times(block: Any, v: Any) -> Any:

@@ -154,7 +154,7 @@ class AccuracyReport:
         width = max(map(len, facts))
         return "\n".join([self.title, *(f"{name:<{width}}  {facts[name]}" for name in facts)])
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """Return the fields, but for plan and timing, as what JSON has.
 
         Numbers that it has not (NaN, infinity) become None.
