@@ -15,6 +15,7 @@ least squares                      `lstsq`; `lstsq_with_report`
 determinants                       `det`, `slogdet` (`SlogdetResult`)
 where it runs                      `Cluster`, and `available_presets` for it
 predicted steps and time           `plan` (`Plan`)
+what results are worth             `AccuracyReport`, by ``solve(..., report=True)``
 recorded steps and time            `trace` (`Trace`); `Report` and `Timing` of a run
 a bar while it runs                `progress`
 code that calls SciPy's            `patch_scipy`
@@ -46,6 +47,7 @@ _interrupt.install_before_imports()
 import importlib
 from types import ModuleType
 
+from hetero_la.accuracy.report import AccuracyReport
 from hetero_la.api.cholesky import CholeskyFactors
 from hetero_la.api.lu import LUFactors
 from hetero_la.api.qr_factors import QRFactors
@@ -97,6 +99,7 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
+    "AccuracyReport",
     "CholeskyFactors",
     "Cluster",
     "LUFactors",

@@ -8,6 +8,15 @@ from typing import Any, Unpack, overload
 import numpy as np
 from numpy.linalg import LinAlgError
 
+from hetero_la.accuracy.factored import CholeskyFactored
+from hetero_la.accuracy.judging import (
+    Facts,
+    Solution,
+    facts_of_run,
+    facts_of_solution,
+    judge_factors,
+)
+from hetero_la.accuracy.report import AccuracyReport
 from hetero_la.api.factors import Factors
 from hetero_la.api.host_arrays import Work
 from hetero_la.api.stacks import (
@@ -135,6 +144,41 @@ class CholeskyFactors(Factors[Stored, bool]):
         """
         diagonal = to_host(self[0].diagonal()).real
         return float(2 * np.log(diagonal).sum(dtype=np.float64))
+
+    @array_function(stacks=False)
+    def report(
+        self, a: Stored | Numbers | None = None, b: Stored | Numbers | None = None,
+        x: Stored | Numbers | None = None,
+    ) -> AccuracyReport:  # fmt: skip
+        """Estimate what the factor, or a solution, is worth, as `LUFactors.report` does.
+
+        Parameters
+        ----------
+        a : array, shape (n, n), optional
+            The matrix; only the triangle that the factor is in is used.
+        b, x : array, optional
+            Right-hand sides and solution, as for `LUFactors.report`.
+
+        Returns
+        -------
+        AccuracyReport
+            Errors, condition number and others; see its attributes.
+
+        Examples
+        --------
+        >>> import numpy as np, hetero_la
+        >>> a = np.array([[4.0, 2.0], [2.0, 5.0]])
+        >>> round(hetero_la.cho_factor(a).report().rcond, 6)
+        0.326531
+        """
+
+        def solve(b: Any, trans: int) -> Any:
+            b = b if self.lower else b.conj()
+            x = cho_solve(self, b, check_finite=False)
+            return x if self.lower else x.conj()
+
+        factored = CholeskyFactored(self.c if self.lower else self.c.T, self._report)
+        return judge_factors(factored, a, b, x, solve, conjugate=not self.lower)
 
 
 def _factorization(arguments: dict[str, Any], m: int, n: int) -> Work:
@@ -424,16 +468,22 @@ def solve_positive(
     numpy.linalg.LinAlgError
         If the matrix is not positive definite.
     """
-    return solve_positive_system(
-        *as_system(a, b, check_finite=check_finite, square=True), lower=lower, **how
-    )
+    a, b = as_system(a, b, check_finite=check_finite, square=True)
+    x, run, _ = solve_positive_system(a, b, lower=lower, **how)
+    assert run is not None
+    return x, run
 
 
-def solve_positive_system(a: Any, b: Any, *, lower: bool, **how: Any) -> tuple[Any, Report]:
-    """Solve as `solve_positive` does, for arrays that have been checked."""
+def solve_positive_system(
+    a: Any, b: Any, *, lower: bool, keep: bool = False, **how: Any
+) -> Solution:
+    """Solve as `solve_positive` does, for arrays that have been checked.
+
+    With `keep`, the factors are there to judge X.
+    """
     rhs = b[:, None] if b.ndim == 1 else b
-    x, report = _solve("solve_positive", a, rhs, lower, **how)
-    return x.reshape(b.shape), report
+    x, run, judge = _solve("solve_positive", a, rhs, lower, keep=keep, **how)
+    return Solution(x.reshape(b.shape), run, judge)
 
 
 def solve_positive_stack(a: Any, b: Any, lower: bool, **how: Any) -> Any:
@@ -476,40 +526,57 @@ def inverse_positive(a: Any, *, lower: bool = False, **how: Any) -> Any:
 
     See `solve_positive` for the parameters.
     """
-    return _solve("inverse_positive", a, None, lower, columns=len(a), **how)[0]
+    return _solve("inverse_positive", a, None, lower, columns=len(a), **how).x
 
 
-def _solve(routine: str, a: Any, rhs: Any, lower: bool, **how: Any) -> tuple[Any, Report]:
+def _solve(
+    routine: str, a: Any, rhs: Any, lower: bool, *, keep: bool = False, **how: Any
+) -> Solution:
     # A^T is the conjugate of A: it has the conjugate solution for conjugate right-hand sides.
     xp = array_module(a)
     turn = xp.asarray if lower or a.dtype.kind == "f" else xp.conj
     matrix = a if lower else a.T
     rhs = None if rhs is None else turn(rhs)
     if rhs is not None and is_device_array(a) and how.get("client") is None:
-        x, result = _solve_on_device(matrix, rhs, **how)
-        return turn(x), result.report
-    result = execute(routine, matrix, rhs, residency=Residency.NOBODY, **how)
+        x, result, rcond, anorm = _solve_on_device(matrix, rhs, **how)
+        judge = partial(_judge, result, matrix, anorm, rcond, x, rhs)
+        return Solution(turn(x), result.report, judge)
+    residency = Residency.CALLER if keep else Residency.NOBODY
+    result = execute(routine, matrix, rhs, residency=residency, **how)
     if result.info:
         raise LinAlgError(not_positive_message(result.info))
     x, kept = result.solution, result.kept
     if result.checked:
         warn_ill_conditioned(result.rcond, a.dtype)
-        return turn(x), result.report
+        return Solution(turn(x), result.report, dict)
     if not x.size:
-        return turn(x), result.report
+        return Solution(turn(x), result.report, lambda: {"judged": 0})
     anorm, factor = hermitian_norm1(matrix), None if kept else result.factors
     if is_device_array(factor):
         factor = result.substitution("cholesky")
     solve = (lambda b, trans: kept.solve("cho_solve", b)) if kept else None
     rcond = reciprocal_condition(anorm, factor, x, solve, "pocon", uplo="L")
     warn_ill_conditioned(rcond, a.dtype)
-    return turn(x), result.report
+    judge = partial(_judge, result, matrix, anorm, rcond, x, rhs)
+    return Solution(turn(x), result.report, judge)
 
 
-def _solve_on_device(a: Any, b: Any, **how: Any) -> tuple[Any, Result]:
+def _judge(result: Result, a: Any, anorm: float, rcond: float | None, x: Any, b: Any) -> Facts:
+    """Judge a solution by the factors of a run."""
+    factored = CholeskyFactored(result.factors, result.report)
+
+    def solve(b: Any, trans: int) -> Any:
+        return solve_with_cholesky(result.factors, b, lower=True)
+
+    solution = facts_of_solution(a, anorm, x, b, solve, hermitian=True)
+    return {**facts_of_run(factored, None), "rcond": rcond, **solution}
+
+
+def _solve_on_device(a: Any, b: Any, **how: Any) -> tuple[Any, Result, float | None, float]:
     """Factor and solve on the caller's GPU; if that is inaccurate, solve in the stable way.
 
-    What is not read is enqueued before the first wait, which is for `info`.
+    What is not read is enqueued before the first wait, which is for `info`.  Return X, the result
+    of the run, 1 / condition, and the norm of A.
     """
     anorm, result = hermitian_norm1(a), execute("cholesky", a, **how)
     if b.size:
@@ -519,9 +586,9 @@ def _solve_on_device(a: Any, b: Any, **how: Any) -> tuple[Any, Result]:
     if result.info:
         raise LinAlgError(not_positive_message(result.info))
     if not b.size:
-        return b, result
+        return b, result, None, anorm
     rcond = reciprocal_condition(anorm, factor, x, None, "pocon")
     warn_ill_conditioned(rcond, a.dtype)
     if not is_accurate(a, anorm, b, x, hermitian=True):
         x = solve_with_cholesky(result.factors, b, lower=True)
-    return x, result
+    return x, result, rcond, anorm

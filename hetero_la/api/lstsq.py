@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import Any, Literal, Unpack, overload
 
 import numpy as np
 import scipy.linalg
 from numpy.linalg import LinAlgError
 
+from hetero_la.accuracy.judging import Facts, RunMeter, Solution, facts_of_least_squares
+from hetero_la.accuracy.report import AccuracyReport
 from hetero_la.api.host_arrays import Work
 from hetero_la.api.qr import pad_with_zero_rows, qr_factor
 from hetero_la.api.stacks import array_function, unless
@@ -35,6 +38,9 @@ SingularValues = Literal["gelsd", "gelss"] | None
 Driver = SingularValues | Literal["gelsy", "gels"]
 #: Ratio of rows to columns, or of columns to rows, from which LAPACK's drivers begin with a QR.
 _TALL = 1.6
+#: X, squared norms of the residual's columns (for m > n), rank, singular values, report of the run,
+#: reciprocal condition number of R where "gels" has looked at that.
+_LeastSquares = tuple[Any, Any, np.int64, Any, Report, float | None]
 
 
 def _least_squares(arguments: dict[str, Any], m: int, n: int) -> Work | None:
@@ -112,32 +118,44 @@ def _lstsq_each(a: np.ndarray, b: np.ndarray, cond: Any) -> Any:
 def lstsq(
     a: Eager | Numbers, b: Eager | Numbers, cond: float | None = None, overwrite_a: bool = False,
     overwrite_b: bool = False, check_finite: bool = True, lapack_driver: SingularValues = None, *,
-    client: ClientLike = None, **options: Unpack[RunOptions],
+    client: ClientLike = None, report: Literal[False] = False, **options: Unpack[RunOptions],
 ) -> tuple[Eager, Eager, np.int64, Eager]: ...  # fmt: skip
 @overload
 def lstsq(
     a: Eager | Numbers, b: Eager | Numbers, cond: float | None = None, overwrite_a: bool = False,
     overwrite_b: bool = False, check_finite: bool = True, lapack_driver: Driver = None, *,
-    client: ClientLike = None, **options: Unpack[RunOptions],
+    client: ClientLike = None, report: Literal[False] = False, **options: Unpack[RunOptions],
 ) -> tuple[Eager, Eager, np.int64, Eager | None]: ...  # fmt: skip
 @overload
 def lstsq(
     a: Lazy, b: Lazy | Numbers, cond: float | None = None, overwrite_a: bool = False,
     overwrite_b: bool = False, check_finite: bool = True, lapack_driver: Driver = None, *,
-    client: ClientLike = None, **options: Unpack[RunOptions],
+    client: ClientLike = None, report: Literal[False] = False, **options: Unpack[RunOptions],
 ) -> tuple[Lazy, Lazy, Lazy, Lazy | None]: ...  # fmt: skip
 @overload
 def lstsq(
     a: Numbers, b: Lazy, cond: float | None = None, overwrite_a: bool = False,
     overwrite_b: bool = False, check_finite: bool = True, lapack_driver: Driver = None, *,
-    client: ClientLike = None, **options: Unpack[RunOptions],
+    client: ClientLike = None, report: Literal[False] = False, **options: Unpack[RunOptions],
 ) -> tuple[Lazy, Lazy, Lazy, Lazy | None]: ...  # fmt: skip
+@overload
+def lstsq(
+    a: Eager | Numbers, b: Eager | Numbers, cond: float | None = None, overwrite_a: bool = False,
+    overwrite_b: bool = False, check_finite: bool = True, lapack_driver: SingularValues = None, *,
+    client: ClientLike = None, report: Literal[True], **options: Unpack[RunOptions],
+) -> tuple[Eager, Eager, np.int64, Eager, AccuracyReport]: ...  # fmt: skip
+@overload
+def lstsq(
+    a: Eager | Numbers, b: Eager | Numbers, cond: float | None = None, overwrite_a: bool = False,
+    overwrite_b: bool = False, check_finite: bool = True, lapack_driver: Driver = None, *,
+    client: ClientLike = None, report: Literal[True], **options: Unpack[RunOptions],
+) -> tuple[Eager, Eager, np.int64, Eager | None, AccuracyReport]: ...  # fmt: skip
 @array_function(_lstsq_stack, _least_squares, a=2, b="1|2")
 def lstsq(
     a: Any, b: Any, cond: float | None = None, overwrite_a: bool = False, overwrite_b: bool = False,
     check_finite: bool = True, lapack_driver: Driver = None, *, client: ClientLike = None,
-    **options: Unpack[RunOptions],
-) -> tuple[Any, Any, Any, Any]:  # fmt: skip
+    report: bool = False, **options: Unpack[RunOptions],
+) -> Any:  # fmt: skip
     """Find the shortest least-squares solution of A X = B, for a matrix of any rank.
 
     X minimizes the 2-norms of the columns of B - A X; if the rank is below n, many such X exist,
@@ -164,6 +182,9 @@ def lstsq(
         matrices of full rank, and the fastest.
     client, **options
         As for `lu_factor`.
+    report : bool, optional
+        Whether to return a report, too, of what X is worth; for one matrix that is not lazy.  Then
+        `a` is not overwritten.
 
     Returns
     -------
@@ -176,6 +197,8 @@ def lstsq(
         Effective rank of `a`.
     s : array, shape (..., min(m, n)), or None
         Singular values of `a`, the largest first; None for "gels", and "gelsy" unless `a` is empty.
+    report : AccuracyReport
+        With `report=True`: backward error, condition number, bound of the forward error and others.
 
     Raises
     ------
@@ -220,8 +243,28 @@ def lstsq(
     >>> np.round(x, 12), rank
     (array([1., 1.]), np.int64(1))
     """
-    found = _lstsq(a, b, cond, overwrite_a, check_finite, lapack_driver, client=client, **options)
-    return found[:4]
+    if not report:
+        return _lstsq(
+            a, b, cond, overwrite_a, check_finite, lapack_driver, client=client, **options
+        )[:4]
+    watch = RunMeter()
+    x, residues, rank, s, run, rcond = _lstsq(
+        a, b, cond, False, check_finite, lapack_driver, client=client, **options
+    )
+    (m, n), judge = np.shape(a), partial(_judge, a, b, x, rank, s, rcond)
+    title = f"least squares of a {m} x {n} {x.dtype.name} matrix"
+    return x, residues, rank, s, watch.report(title, Solution(x, run, judge))
+
+
+def _judge(a: Any, b: Any, x: Any, rank: np.int64, s: Any, rcond: float | None) -> Facts:
+    """Judge a least-squares solution, by the singular values where they are known."""
+    a, b = as_system(a, b, check_finite=False)
+    if s is not None and len(s):
+        values = to_host(s)
+        rcond = float(values[-1] / values[0]) if values[0] else 0.0
+    x, b = (part[:, None] if part.ndim == 1 else part for part in (x, b))
+    facts = facts_of_least_squares(a, x, b, rcond if rcond and rank == min(a.shape) else 0.0)
+    return {**facts, "rank": int(rank), "rcond": rcond}
 
 
 @overload
@@ -261,13 +304,16 @@ def lstsq_with_report(
     >>> x.round(12), int(rank), report.plan.routine
     (array([1., 2.]), 2, 'qr')
     """
-    return _lstsq(a, b, cond, overwrite_a, check_finite, lapack_driver, client=client, **options)
+    *found, run, _ = _lstsq(
+        a, b, cond, overwrite_a, check_finite, lapack_driver, client=client, **options
+    )
+    return (*found, run)
 
 
 def _lstsq(
     a: Any, b: Any, cond: float | None, overwrite_a: bool, check_finite: bool,
     lapack_driver: str | None, **how: Any,
-) -> tuple[Any, Any, np.int64, Any, Report]:  # fmt: skip
+) -> _LeastSquares:  # fmt: skip
     driver = require_driver(lapack_driver)
     a, b = as_system(a, b, check_finite=check_finite)
     cond = as_cond(cond, a.dtype)
@@ -281,7 +327,7 @@ def _lstsq(
         found = _solve_by_driver_alone(a, rhs, cond, driver, overwrite_a)
     else:
         found = _solve_by_driver(a, rhs, cond, driver, overwrite_a, **how)
-    x, squares, rank, s, report = found
+    x, squares, rank, s, report, rcond = found
     x = times_power_of_two(x, up - rhs_up)
     dtype = residues_dtype(a)
     if (m > n and driver != "gelsy") or not n:
@@ -293,7 +339,7 @@ def _lstsq(
     if b.ndim == 1:
         x, residues = x[:, 0], residues[..., 0] if residues.size else residues
     s = s if s is None else times_power_of_two(s, -up)
-    return x, residues, rank, s, report
+    return x, residues, rank, s, report, rcond
 
 
 def require_driver(lapack_driver: str | None) -> str:
@@ -330,10 +376,6 @@ def residues_dtype(a: Any) -> np.dtype[Any]:
     return np.finfo(np.float64 if a.shape[1] else a.dtype).dtype
 
 
-#: X, squared norms of the residual's columns (for m > n), rank, singular values, report.
-_LeastSquares = tuple[Any, Any, np.int64, Any, Report]
-
-
 def _solve_by_driver(
     a: Any, b: Any, cond: float, driver: str, overwrite_a: bool, **how: Any
 ) -> _LeastSquares:
@@ -345,10 +387,10 @@ def _solve_by_driver(
     if tall:
         c = factors.multiply(b, adjoint=True, check_finite=False)
         x, rank, s = square_lstsq(factors.r, c[:n], cond, driver)
-        return x, _squares(c[n:]), rank, s, report
+        return x, _squares(c[n:]), rank, s, report, None
     y, rank, s = square_lstsq(factors.r.T, b, cond, driver, lower=True)
     x = factors.multiply(pad_with_zero_rows(y.conj(), n), check_finite=False).conj()
-    return x, _squares(b[:0]), rank, s, report
+    return x, _squares(b[:0]), rank, s, report, None
 
 
 def _needs_no_run(a: Any, client: Any = None, **options: Any) -> bool:
@@ -374,7 +416,7 @@ def _solve_by_driver_alone(
     problem = Problem("qr", len(tall), tall.shape[1], 0, a.dtype)
     seconds = time.perf_counter() - began
     report = UnplannedReport(problem, source_of(tall, False), seconds)
-    return x, squares, np.int64(rank), s, report
+    return x, squares, np.int64(rank), s, report, None
 
 
 def _squares(rest: Any) -> Any:
@@ -391,23 +433,23 @@ def _solve_by_qr(a: Any, b: Any, cond: float, **how: Any) -> _LeastSquares:
     else:
         result = execute("minimum_norm", a.T, pad_with_zero_rows(b.conj(), n), **how)
     k, c = min(m, n), result.beside
-    rank = np.int64(_rank(result.factors[:k], cond))
+    rank, rcond = _rank(result.factors[:k], cond)
     x = (c[:n] if m >= n else c.conj()).copy(order="F")
-    return x, _squares(c[n:]), rank, None, result.report
+    return x, _squares(c[n:]), np.int64(rank), None, result.report, rcond
 
 
-def _rank(r: Any, cond: float) -> int:
-    """Return the rank of R by its diagonal; warn if it is not full, raise if R is singular."""
+def _rank(r: Any, cond: float) -> tuple[int, float]:
+    """Return the rank of R by its diagonal, and 1 / condition; warn or raise if it is not full."""
     # A GPU is given all that there is to do before the host waits for it.
     rcond = reciprocal_condition_upper(r)
     diagonal = np.abs(to_host(r.diagonal()))
     order = len(diagonal)
     require_nonzero(diagonal)
     if rcond > cond or not order:
-        return order
+        return order, rcond
     rank = min(int((diagonal > cond * diagonal.max()).sum()), order - 1)
     warn(deficient_message(rank, order, f"rcond = {rcond:.3g}"))
-    return rank
+    return rank, rcond
 
 
 def require_nonzero(diagonal: np.ndarray) -> None:

@@ -8,6 +8,9 @@ from typing import Any, Literal, Unpack, overload
 import numpy as np
 import scipy.linalg
 
+from hetero_la.accuracy.factored import LUFactored
+from hetero_la.accuracy.judging import judge_factors
+from hetero_la.accuracy.report import AccuracyReport
 from hetero_la.api.factors import Factors
 from hetero_la.api.host_arrays import Work
 from hetero_la.api.stacks import array_function, failures, over_stacks, unless
@@ -114,6 +117,52 @@ class LUFactors(Factors[Stored, Stored]):
         array([1., 1.])
         """
         return lu_solve(self, b, trans=trans)
+
+    @array_function(stacks=False)
+    def report(
+        self, a: Stored | Numbers | None = None, b: Stored | Numbers | None = None,
+        x: Stored | Numbers | None = None,
+    ) -> AccuracyReport:  # fmt: skip
+        """Estimate what the factors, or a solution, are worth.
+
+        Parameters
+        ----------
+        a : array, shape of the matrix, optional
+            The matrix: without it, its norm is estimated as that of the product of the factors, and
+            neither the error of the factorization nor the growth factor is known.
+        b : array, shape (m,) or (m, nrhs), optional
+            Right-hand sides: with them, the errors of the solution are estimated, too.
+        x : array, shape (n,) or (n, nrhs), optional
+            The solution; by default what the factors solve.
+
+        Returns
+        -------
+        AccuracyReport
+            Errors, condition number, growth factor and others; see its attributes.
+
+        Raises
+        ------
+        ValueError
+            If an array does not fit the factors or is not finite, or there is `b` without `a`, or
+            `x` without `b`.
+        TypeError
+            If an array is not where the factors are.
+
+        Notes
+        -----
+        All are estimates in at most O(n^2) operations for each of a few columns; a norm of the
+        order of a factorization would take as long as that.
+
+        Examples
+        --------
+        >>> import numpy as np, hetero_la
+        >>> a = np.array([[1.0, 2.0], [4.0, 4.0]])
+        >>> report = hetero_la.lu_factor(a).report(a)
+        >>> report.growth, report.factorization_error, round(report.rcond, 3)
+        (1.0, 0.0, 0.083)
+        """
+        factored = LUFactored(self.lu, self._report, self.piv, self.growth)
+        return judge_factors(factored, a, b, x, partial(lu_solve, self, check_finite=False))
 
 
 def _factorization(arguments: dict[str, Any], m: int, n: int) -> Work | None:

@@ -7,8 +7,11 @@ from typing import Any
 
 from scipy.linalg import get_lapack_funcs
 
+from hetero_la.accuracy.factored import QRFactored
+from hetero_la.accuracy.judging import judge_factors
+from hetero_la.accuracy.report import AccuracyReport
 from hetero_la.api.factors import Factors
-from hetero_la.api.stacks import foreign_too
+from hetero_la.api.stacks import array_function, foreign_too
 from hetero_la.checks.array_types import Numbers, Stored
 from hetero_la.checks.inputs import as_columns_for, as_finite_array
 from hetero_la.numerics.triangles import upper_triangle
@@ -212,3 +215,39 @@ class QRFactors(Factors[Stored, Stored]):
                 return x[:n]
         c = self.multiply(b, adjoint=True, check_finite=False)[:n]
         return linalg_module(c).solve_triangular(self.qr[:n], c, check_finite=False)
+
+    @array_function(stacks=False)
+    def report(
+        self, a: Stored | Numbers | None = None, b: Stored | Numbers | None = None,
+        x: Stored | Numbers | None = None,
+    ) -> AccuracyReport:  # fmt: skip
+        """Estimate what the factors, or a solution, are worth, as `LUFactors.report` does.
+
+        Parameters
+        ----------
+        a : array, shape (m, n), optional
+            The matrix.
+        b, x : array, optional
+            Right-hand sides and least-squares solution; by default what the factors solve.
+
+        Returns
+        -------
+        AccuracyReport
+            Errors, condition number of R, orthogonality of Q and others; see its attributes.
+
+        Examples
+        --------
+        >>> import numpy as np, hetero_la
+        >>> report = hetero_la.qr_factor(np.array([[3.0, 1.0], [4.0, 2.0]])).report()
+        >>> report.orthogonality < 1e-15, report.rank
+        (True, 2)
+        """
+
+        def solve(b: Any, trans: int) -> Any:
+            if trans == 0:
+                return self.solve(b)
+            y = linalg_module(b).solve_triangular(self.qr, b, trans=2, check_finite=False)
+            return self.multiply(y, check_finite=False)
+
+        factored = QRFactored(self.qr, self._report, partial(self.multiply, check_finite=False))
+        return judge_factors(factored, a, b, x, solve)

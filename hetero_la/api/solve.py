@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Callable
 from functools import partial
-from typing import Any, Unpack
+from typing import Any, Literal, Unpack, overload
 
 import numpy as np
 import scipy.linalg
 from numpy.linalg import LinAlgError
+from scipy.linalg import LinAlgWarning
 
+from hetero_la.accuracy.factored import LUFactored
+from hetero_la.accuracy.judging import (
+    Facts,
+    RunMeter,
+    Solution,
+    facts_of_run,
+    facts_of_solution,
+)
+from hetero_la.accuracy.report import AccuracyReport
 from hetero_la.api.cholesky import (
     inverse_positive,
     solutions_of,
@@ -26,6 +38,7 @@ from hetero_la.api.structure import (
     Structure,
     as_general,
     as_general_stack,
+    as_named,
     divide_by_number,
     invert_simple,
     is_number,
@@ -54,6 +67,7 @@ from hetero_la.execution.result import Result
 from hetero_la.execution.stack_runs import Stack, run_for_each, solve_stack_on_gpu
 from hetero_la.execution.timeline import recording
 from hetero_la.numerics.conditioning import (
+    estimate_reciprocal_condition,
     norm1,
     reciprocal,
     reciprocal_condition,
@@ -173,13 +187,27 @@ def _solve_stack_by_lu(a: Any, b: Any, **how: Any) -> Any:
     return solutions_of(done)
 
 
-@array_function(_solve_stack, _system_work, a=2, b="1|2")
+@overload
 def solve(
     a: Same | Numbers, b: Same | Numbers, lower: bool = False, overwrite_a: bool = False,
     overwrite_b: bool = False, check_finite: bool = True, assume_a: SolveAssumption = None,
     transposed: bool = False, *, pivot: Pivoting = "partial", client: ClientLike = None,
+    report: Literal[False] = False, **options: Unpack[RunOptions],
+) -> Same: ...  # fmt: skip
+@overload
+def solve(
+    a: Eager | Numbers, b: Eager | Numbers, lower: bool = False, overwrite_a: bool = False,
+    overwrite_b: bool = False, check_finite: bool = True, assume_a: SolveAssumption = None,
+    transposed: bool = False, *, pivot: Pivoting = "partial", client: ClientLike = None,
+    report: Literal[True], **options: Unpack[RunOptions],
+) -> tuple[Eager, AccuracyReport]: ...  # fmt: skip
+@array_function(_solve_stack, _system_work, a=2, b="1|2")
+def solve(
+    a: Any, b: Any, lower: bool = False, overwrite_a: bool = False, overwrite_b: bool = False,
+    check_finite: bool = True, assume_a: SolveAssumption = None, transposed: bool = False, *,
+    pivot: Pivoting = "partial", client: ClientLike = None, report: bool = False,
     **options: Unpack[RunOptions],
-) -> Same:  # fmt: skip
+) -> Any:  # fmt: skip
     """Solve A X = B for a square matrix.
 
     Parameters
@@ -209,11 +237,16 @@ def solve(
         Solve A^T X = B; for real matrices only, as in SciPy.
     pivot, client, **options
         As for `lu_factor`.
+    report : bool, optional
+        Whether to return a report, too, of what X is worth; for one matrix that is not lazy.
 
     Returns
     -------
     array, shape (..., n) or (..., n, nrhs)
         X.
+    AccuracyReport
+        With `report`: errors, condition number, growth factor, seconds, joules and others.  The
+        factors are kept until it is made, and `a` is not overwritten.
 
     Raises
     ------
@@ -261,8 +294,11 @@ def solve(
     structure, pivoted = structure_of(assume_a), require_pivoting(pivot)
     if is_number(a, b):
         require_options(options, client)
+        if report:
+            raise ValueError("report=True is for matrices, and `a` is one number")
         return divide_by_number(*_system(a, b, check_finite, transposed, number=True))
     a, b = _system(a, b, check_finite and structure is not Structure.BANDED, transposed)
+    watch = RunMeter() if report else None
     # Options, a client or a trace ask for a run of tasks, unless a structure is named.
     plain = pivoted and client is None and not options and not recording()
     searched = assume_a is None and plain
@@ -271,15 +307,49 @@ def solve(
         require_finite_band(a, found)
         require_finite(b, "b")
     if found.structure is Structure.POSITIVE:
-        x, _ = solve_positive_system(a, b, lower=lower, client=client, **options)
+        solved = solve_positive_system(a, b, lower=lower, keep=report, client=client, **options)
     elif found.is_simple:
         require_options(options, client)
-        x = solve_simple(a, b, found, transposed)
+        solved = _solve_simple(a, b, found, transposed)
     else:
-        in_place = overwrite_a and can_hold_result(a)
+        in_place = overwrite_a and can_hold_result(a) and not report
         a = as_general(a, found.structure, lower, in_place)
-        x, _ = _solve_by_lu(a, b, transposed, in_place, pivoted=pivoted, client=client, **options)
-    return _copy_into(x, b) if overwrite_b else x
+        solved = _solve_by_lu(
+            a, b, transposed, in_place, keep=report, pivoted=pivoted, client=client, **options
+        )
+    made = watch and watch.report(_title(a, found), solved)  # `b` may be overwritten below
+    x = _copy_into(solved.x, b) if overwrite_b else solved.x
+    return (x, made) if report else x
+
+
+def _title(a: Any, found: Found) -> str:
+    named = "" if found.structure is Structure.GENERAL else f", {found.structure}"
+    return f"solve of a {len(a)} x {len(a)} {a.dtype.name} matrix{named}"
+
+
+def _solve_simple(a: Any, b: Any, found: Found, transposed: bool) -> Solution:
+    """Solve for a structure that needs no run."""
+    x = solve_simple(a, b, found, transposed)
+
+    def again(b: Any, trans: int) -> Any:
+        if trans == 0:
+            return solve_simple(a, b, found, transposed)
+        return solve_simple(a, b.conj(), found, not transposed).conj()
+
+    def judge() -> Facts:
+        if not x.size:
+            return {"judged": 0}
+        matrix = as_named(a, found)
+        matrix, columns = matrix.T if transposed else matrix, (len(x), -1)
+        anorm, right = norm1(matrix), b.reshape(columns)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", LinAlgWarning)  # X has had its warning
+            rcond = estimate_reciprocal_condition(anorm, right, again)
+            return {"rcond": rcond} | facts_of_solution(
+                matrix, anorm, x.reshape(columns), right, again
+            )
+
+    return Solution(x, None, judge)
 
 
 def _copy_into(x: Any, memory: Any) -> Any:
@@ -316,7 +386,9 @@ def solve_with_report(
     """
     pivoted = require_pivoting(pivot)
     a, b = _system(a, b, check_finite, transposed)
-    return _solve_by_lu(a, b, transposed, False, pivoted=pivoted, client=client, **options)
+    x, run, _ = _solve_by_lu(a, b, transposed, False, pivoted=pivoted, client=client, **options)
+    assert run is not None
+    return x, run
 
 
 def _system(
@@ -329,62 +401,91 @@ def _system(
 
 
 def _solve_by_lu(
-    a: Any, b: Any, transposed: bool, in_place: bool, **how: Any
-) -> tuple[Any, Report]:
+    a: Any, b: Any, transposed: bool, in_place: bool, *, keep: bool = False, **how: Any
+) -> Solution:
+    """Solve by LU and refinement; with `keep`, the factors are there to judge X."""
     rhs = b[:, None] if b.ndim == 1 else b
     if in_place or (is_device_array(a) and how["client"] is None):
-        x, report = _factor_and_solve(a, rhs, transposed, in_place, **how)
-        return x.reshape(b.shape), report
+        x, run, judge = _factor_and_solve(a, rhs, transposed, in_place, **how)
+        return Solution(x.reshape(b.shape), run, judge)
     a = a.T if transposed else a
-    result = execute_lu("solve", a, rhs, residency=Residency.NOBODY, **how)
+    residency = Residency.CALLER if keep else Residency.NOBODY
+    result = execute_lu("solve", a, rhs, residency=residency, **how)
+    rcond: float | None = None
     if result.checked:
         _require_nonsingular(result)
         warn_ill_conditioned(result.rcond, a.dtype)
         if result.refined:
-            return result.solution.reshape(b.shape), result.report
+            return Solution(result.solution.reshape(b.shape), result.report, dict)
         result = execute_lu("solve", a, rhs, **how)  # with its factors
         anorm = norm1(a)
     else:
-        anorm = _checked_norm(a, result)
-    again = partial(_solve_with_factors, result, trans=0, stable=True)
+        anorm, rcond = _checked_norm(a, result)
+    again = _Counted(partial(_solve_with_factors, result, trans=0, stable=True))
     x = refine(a, anorm, again, rhs, result.solution)
-    return x.reshape(b.shape), result.report
+    judge = partial(_judge, result, a, anorm, rcond, x, rhs, again)
+    return Solution(x.reshape(b.shape), result.report, judge)
 
 
-def _factor_and_solve(
-    a: Any, b: Any, transposed: bool, in_place: bool, **how: Any
-) -> tuple[Any, Report]:
+class _Counted:
+    """A solve, and how often it was called: by `refine`, once in each step."""
+
+    def __init__(self, solve: Callable[[Any], Any]) -> None:
+        self._solve, self.calls = solve, 0
+
+    def __call__(self, b: Any) -> Any:
+        self.calls += 1
+        return self._solve(b)
+
+
+def _judge(
+    result: Result, a: Any, anorm: float, rcond: float | None, x: Any, b: Any, steps: _Counted,
+    transposed: bool = False,
+) -> Facts:  # fmt: skip
+    """Judge a solution by LU; with `transposed`, the factors are those of A^T."""
+    factored = LUFactored(result.factors, result.report, result.piv, result.growth)
+    facts = facts_of_run(factored, a) | {"rcond": rcond, "refinement_steps": steps.calls}
+
+    def solve(b: Any, trans: int) -> Any:
+        return _solve_with_factors(result, b, 2 - trans if transposed else trans, stable=True)
+
+    return facts | facts_of_solution(a, anorm, x, b, solve)
+
+
+def _factor_and_solve(a: Any, b: Any, transposed: bool, in_place: bool, **how: Any) -> Solution:
     """Factor, perhaps in the memory of the matrix or on the GPUs, and then solve."""
     anorm = norm1(a)
     result = execute_lu("lu", a, overwrite_a=in_place, residency=Residency.WORKERS, **how)
     if b.size == 0:
-        return b, result.report
+        return Solution(b, result.report, lambda: {"judged": 0})
     trans, changed = 2 if transposed else 0, in_place and not result.kept
     on_device = is_device_array(b)
     if on_device:  # its work is enqueued before the first wait, which is for `info`
         x = _solve_with_factors(result, b, trans, stable=changed)
         _ = result.substitution("lu").inverse_norm
-    _require_solvable(result, anorm, b)
+    rcond = _require_solvable(result, anorm, b)
     if not on_device:
         x = _solve_with_factors(result, b, trans, stable=changed)
     if changed:
-        return x, result.report
+        return Solution(x, result.report, dict)
     matrix = a.T if transposed else a
     anorm = norm1(matrix) if transposed else anorm
-    x = refine(matrix, anorm, partial(_solve_with_factors, result, trans=trans), b, x)
+    again = _Counted(partial(_solve_with_factors, result, trans=trans))
+    x = refine(matrix, anorm, again, b, x)
     if on_device and not is_accurate(matrix, anorm, b, x):
-        again = partial(_solve_with_factors, result, trans=trans, stable=True)
-        x = refine(matrix, anorm, again, b, again(b))
-    return x, result.report
+        stable = partial(_solve_with_factors, result, trans=trans, stable=True)
+        again = _Counted(stable)
+        x = refine(matrix, anorm, again, b, stable(b))
+    judge = partial(_judge, result, matrix, anorm, rcond, x, b, again, transposed)
+    return Solution(x, result.report, judge)
 
 
-def _checked_norm(a: Any, result: Result) -> float:
-    """Return the 1-norm of A; warn if it is ill-conditioned, raise if it is singular."""
+def _checked_norm(a: Any, result: Result) -> tuple[float, float | None]:
+    """Return the norm and the condition of A; warn if ill-conditioned, raise if singular."""
     if result.beside.size == 0:
-        return 0.0
+        return 0.0, None
     anorm = norm1(a)
-    _require_solvable(result, anorm, result.beside)
-    return anorm
+    return anorm, _require_solvable(result, anorm, result.beside)
 
 
 def _inverse(a: Any, in_place: bool, **how: Any) -> Any:
@@ -418,14 +519,15 @@ def _require_nonsingular(result: Result) -> None:
         raise LinAlgError(singular_message(result.info))
 
 
-def _require_solvable(result: Result, anorm: float, like: Any) -> None:
-    """Raise LinAlgError for singular factors, and warn if they are nearly singular."""
+def _require_solvable(result: Result, anorm: float, like: Any) -> float:
+    """Return 1 / condition; raise LinAlgError for singular factors, warn if nearly singular."""
     _require_nonsingular(result)
     lu = None if result.kept else result.factors
     if is_device_array(lu):
         lu = result.substitution("lu")
     rcond = reciprocal_condition(anorm, lu, like, partial(_solve_with_factors, result), "gecon")
     warn_ill_conditioned(rcond, like.dtype)
+    return rcond
 
 
 def _solve_with_factors(result: Result, b: Any, trans: int, *, stable: bool = False) -> Any:

@@ -233,6 +233,8 @@ def _for_each(
     together: Callable[..., Any] | None,
 ) -> Any:  # fmt: skip
     """Call the function for every matrix, and stack the results."""
+    if bound.arguments.get("report"):
+        raise ValueError("report=True is for one matrix, and not for a stack")
     given = {name: bound.arguments[name] for name in core if bound.arguments.get(name) is not None}
     for a in given.values():
         refuse_masked(a)

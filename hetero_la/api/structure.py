@@ -208,6 +208,22 @@ def solve_simple(a: Any, b: Any, found: Found, transposed: bool) -> Any:
     return solve_triangle(a, b, structure is Structure.LOWER, transposed)
 
 
+def as_named(a: Any, found: Found) -> Any:
+    """Return a matrix as `solve_simple` sees it: with zeros where the structure has none to read.
+
+    Examples
+    --------
+    >>> as_named(np.ones((3, 3)), Found(Structure.TRIDIAGONAL, 1, 1))
+    array([[1., 1., 0.],
+           [1., 1., 1.],
+           [0., 1., 1.]])
+    """
+    xp, most = array_module(a), len(a)
+    widths = {Structure.UPPER: (0, most), Structure.LOWER: (most, 0)}
+    lower, upper = widths.get(found.structure, (found.lower, found.upper))
+    return xp.tril(xp.triu(a, -lower), upper)
+
+
 def invert_simple(a: Any, structure: Structure) -> Any:
     """Invert a matrix of a simple structure."""
     if structure is Structure.DIAGONAL or is_device_array(a):

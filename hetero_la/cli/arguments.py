@@ -168,6 +168,10 @@ def _add_routine(commands: Any, name: str) -> None:
     parser.add_argument("--nb", type=values.tiles, metavar="NB", help=_TILES)
     parser.add_argument("--lookahead", type=int, metavar="D", help="look-ahead depth")
     _add_run_options(parser, [name], check=True)
+    parser.add_argument(
+        "--report", dest="judged", action="store_true",
+        help="print what the result is worth: errors, condition number, growth factor and others",
+    )  # fmt: skip
     if not has_rhs:
         parser.set_defaults(rhs=None, nrhs=None)
 
@@ -285,7 +289,8 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
 def _choices(args: argparse.Namespace, routine: str, **defaults: Any) -> Choices:
     """Collect the options that only `routine` has, of those that the command has."""
     able = [name for name in ROUTINES[routine].options if name in args]
-    choices = Choices(**{**defaults, **values.given(args, *able)})
+    judged = getattr(args, "judged", False)
+    choices = Choices(report=judged, **{**defaults, **values.given(args, *able)})
     if choices.pivot == "none" and choices.assume_a == "pos":
         raise UsageError("--pivot is for LU, and --assume-a pos solves by Cholesky")
     if routine == "solve" and choices.upper and choices.assume_a == "gen":

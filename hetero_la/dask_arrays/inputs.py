@@ -121,3 +121,9 @@ def on_gpu(a: da.Array) -> bool:
 def empty_like(a: da.Array, shape: tuple[int, ...], dtype: Any) -> Any:
     """Return an array of the kind of the chunks of `a`, to be used as Dask's meta."""
     return array_module(a._meta).empty(shape, dtype)
+
+
+def refuse_report(report: bool) -> None:
+    """Raise TypeError for a report of what is not computed yet."""
+    if report:
+        raise TypeError("report=True is not for dask arrays, whose solution is not computed yet")

@@ -21,6 +21,7 @@ from hetero_la.dask_arrays.inputs import (
     as_system,
     as_two_dimensional,
     empty_like,
+    refuse_report,
     with_checked_chunks,
 )
 from hetero_la.dask_arrays.lazy_run import LazyRun
@@ -30,13 +31,14 @@ from hetero_la.numerics.triangle_lstsq import square_lstsq
 def lstsq(
     a: Any, b: Any, cond: float | None = None, overwrite_a: bool = False,
     overwrite_b: bool = False, check_finite: bool = True, lapack_driver: str | None = None,
-    **options: Any,
+    *, report: bool = False, **options: Any,
 ) -> tuple[da.Array, da.Array, da.Array, da.Array | None]:  # fmt: skip
     """Compute `hetero_la.lstsq` lazily: QR on all workers, and the solve with R in one task.
 
     That task holds R, of order min(m, n).  "gels" estimates the rank from R's diagonal alone.
     """
     driver = require_driver(lapack_driver)
+    refuse_report(report)
     a, b = as_system(a, b)
     cond = as_cond(cond, a.dtype)
     (m, n), rhs = a.shape, as_two_dimensional(b)

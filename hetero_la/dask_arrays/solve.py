@@ -21,6 +21,7 @@ from hetero_la.dask_arrays.inputs import (
     as_matrix,
     as_system,
     as_two_dimensional,
+    refuse_report,
     with_checked_chunks,
 )
 from hetero_la.dask_arrays.lazy_run import LazyRun
@@ -39,7 +40,7 @@ _READ_IN_PART = (
 def solve(
     a: Any, b: Any, lower: bool = False, overwrite_a: bool = False, overwrite_b: bool = False,
     check_finite: bool = True, assume_a: str | None = None, transposed: bool = False, *,
-    pivot: Pivoting = "partial", **options: Any,
+    pivot: Pivoting = "partial", report: bool = False, **options: Any,
 ) -> da.Array:  # fmt: skip
     """Compute `hetero_la.solve` lazily, without refinement and without a condition estimate.
 
@@ -48,6 +49,7 @@ def solve(
     matrix is singular to working precision.
     """
     structure, pivoted = structure_of(assume_a), require_pivoting(pivot)
+    refuse_report(report)
     a, b = as_system(a, b, square=True)
     if transposed:
         refuse_complex(a.dtype)

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from hetero_la.accuracy.histogram import draw_histograms
+from hetero_la.accuracy.report import AccuracyReport
 from hetero_la.algorithms.routines import title_of
 from hetero_la.api.cholesky import CholeskyFactors
 from hetero_la.api.factors import Factors
@@ -63,6 +65,12 @@ def _(timing: Timing) -> str:
 def _(report: Report) -> str:
     facts = _timing_facts(report.plan, report.timing)
     return html(f"Report: {report.title}", facts, _workers(report.timing))
+
+
+@display.register
+def _(report: AccuracyReport) -> str:
+    drawn = [draw_histograms("", shown)] if (shown := report.distributions()) else []
+    return html(report.title, report.facts(), *drawn)
 
 
 @display.register

@@ -8,7 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
-from scipy.sparse.linalg import LinearOperator, onenormest
 
 from hetero_la.tiles.arrays.transfer import array_module, is_device_array, to_host
 from hetero_la.tiles.kernels.cpu import lapack
@@ -21,6 +20,8 @@ _BLOCK = 1 << 17
 _SMALL = 256
 #: Elements up to which LAPACK's function takes no longer than to start threads.
 _FEW = 1 << 22
+#: Most steps of an estimate of a norm, as in LAPACK's.
+_ITERATIONS = 4
 
 
 def norm1(a: Any) -> float:
@@ -114,9 +115,8 @@ def reciprocal_condition(
 ) -> float:
     """Estimate 1 / (||A||_1 ||A^-1||_1) from factors, in O(n^2) operations.
 
-    LAPACK's for factors on the host; otherwise the same estimator (Higham and Tisseur,
-    SIAM J. Matrix Anal. Appl. 21, 2000) over solves where the factors are, on the caller's GPU
-    with a fixed number of them.
+    LAPACK's for factors on the host; otherwise the same estimator over solves where the factors
+    are, on the caller's GPU with a fixed number of them.
 
     Parameters
     ----------
@@ -186,23 +186,72 @@ def estimate_reciprocal_condition(
     >>> estimate_reciprocal_condition(2.0, np.eye(2), lambda b, trans: b / [[2.0], [1.0]])
     0.5
     """
-    xp, n, dtype = array_module(like), len(like), like.dtype
-    if n == 0:
+    if not len(like):
         return np.inf
+    return reciprocal(anorm, estimate_norm1(like, lambda b: solve(b, 0), lambda b: solve(b, 2)))
 
-    def apply(x: np.ndarray, trans: int) -> np.ndarray:
-        columns = x.astype(dtype).reshape(n, -1)
-        found = to_host(solve(xp.asfortranarray(xp.asarray(columns)), trans))
-        return found.reshape(x.shape)
 
-    inverse = LinearOperator(
-        (n, n), dtype=dtype,
-        matvec=lambda x: apply(x, 0), rmatvec=lambda x: apply(x, 2),
-        matmat=lambda x: apply(x, 0), rmatmat=lambda x: apply(x, 2),
-    )  # fmt: skip
+def estimate_norm1(
+    like: Any, times: Callable[[Any], Any], times_adjoint: Callable[[Any], Any]
+) -> float:
+    """Estimate the 1-norm of a square matrix M from four to eleven products with one column.
+
+    LAPACK's ``xLACN2`` [1]_, a lower bound, which is hardly ever below a third of the norm.
+
+    Parameters
+    ----------
+    like : array, shape (n, ...)
+        An array of M's order and dtype, on the device on which the products expect columns.
+    times, times_adjoint : callable
+        Return M y and M^H y for a column y, of shape (n, 1).
+
+    References
+    ----------
+    .. [1] N. J. Higham, FORTRAN codes for estimating the one-norm of a real or complex matrix,
+       with applications to condition estimation, ACM Trans. Math. Softw. 14, 1988.
+
+    Examples
+    --------
+    >>> m = np.array([[1.0, -2.0], [3.0, 4.0]])
+    >>> estimate_norm1(m, lambda y: m @ y, lambda y: m.T @ y)
+    6.0
+    """
+    xp, n, dtype = array_module(like), len(like), like.dtype
+
+    def apply(product: Callable[[Any], Any], x: np.ndarray) -> np.ndarray:
+        return to_host(product(xp.asarray(x.astype(dtype)[:, None]))).ravel()
+
     with np.errstate(all="ignore"):  # overflow gives a norm that is not finite
-        ainvnorm = onenormest(inverse) if n > 4 else np.abs(inverse @ np.eye(n)).sum(axis=0).max()
-    return reciprocal(anorm, float(ainvnorm))
+        y = apply(times, np.full(n, 1 / n))
+        estimate, signs, place = _sum(y), _signs(y), -1
+        for _ in range(_ITERATIONS if n > 1 else 0):
+            before, z = place, np.abs(apply(times_adjoint, signs))
+            place = int(z.argmax())
+            if z[place] == z[before] and before >= 0:
+                break
+            y = apply(times, np.eye(1, n, place)[0])
+            larger, turned = _sum(y), _signs(y)
+            if dtype.kind == "f" and np.array_equal(turned, signs):
+                estimate = max(estimate, larger)
+                break
+            if not larger > estimate:
+                break
+            estimate, signs = larger, turned
+        slopes = (1 + np.arange(n) / max(n - 1, 1)) * (1 - 2 * (np.arange(n) % 2))
+        last = 2 * _sum(apply(times, slopes)) / (3 * n) if n > 1 else 0.0
+        return float(np.fmax(estimate, last) if np.isfinite(estimate) else estimate)
+
+
+def _sum(y: np.ndarray) -> float:
+    return float(np.abs(y).sum(dtype=np.float64))
+
+
+def _signs(y: np.ndarray) -> np.ndarray:
+    """Return y / |y|, and 1 for zeros."""
+    if y.dtype.kind == "f":
+        return np.where(y < 0, -1.0, 1.0)
+    size = np.abs(y)
+    return np.where(size == 0, 1.0, y / np.where(size == 0, 1, size))
 
 
 def reciprocal(anorm: float, ainvnorm: float) -> float:

@@ -20,13 +20,17 @@ def run(args: argparse.Namespace) -> int:
         files.require_writable(args.output, count_results(args.command, args.choices))
     with runs.run_options(args) as options:  # first, as a cluster that is not there ends it
         problem = problems.read_or_generate(args)
-        row, arrays = runs.run_measured(problem, args, options, overwrite=True)
+        row, result = runs.run_measured(problem, args, options, overwrite=True)
+        judged = result.accuracy() if args.choices.report and result.accuracy else None
     # Write the results before the row is printed, so that a printed row means success.
     if args.output is not None:
-        files.write_matrix(args.output, arrays)
-        args.report.wrote(args.output, arrays_text(arrays))
+        files.write_matrix(args.output, result.arrays)
+        args.report.wrote(args.output, arrays_text(result.arrays))
     table.add(row)
     args.report.record(rows=[row])
+    if judged is not None:
+        args.report.show(f"\n{judged}")
+        args.report.record(accuracy=judged.as_dict())
     if not row.passed:
         return 1
     return _UNCHECKED if row.ratio is None else 0

@@ -9,6 +9,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from hetero_la.accuracy.report import AccuracyReport
 from hetero_la.algorithms.routine import Routine
 from hetero_la.algorithms.routines import ROUTINES
 from hetero_la.api.factors import Factors
@@ -68,12 +69,15 @@ class Choices:
         Factors that `qr` returns: ``"economic"``, ``"r"``, ``"raw"`` or ``"full"``.
     pivot : str
         Row interchanges of LU: ``"partial"`` or ``"none"``.
+    report : bool
+        Whether to judge the result.
     """
 
     assume_a: str = "gen"
     upper: bool = False
     mode: str = "economic"
     pivot: Pivoting = "partial"
+    report: bool = False
 
     def routine(self, command: str) -> str:
         """Return the routine that a subcommand runs: the last one that the options choose.
@@ -148,9 +152,12 @@ class CommandResult:
         Function that computes the error ratio.
     deficient : bool
         Whether the matrix is singular or rank-deficient.
+    accuracy : callable, optional
+        Function that judges the result; of a solution only if that was asked for before the run.
     """
 
     arrays: Mapping[str, NDArray]
     report: Report | Factors
     ratio: Callable[[], float]
     deficient: bool = False
+    accuracy: Callable[[], AccuracyReport] | None = None

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import scipy.linalg
 
 import hetero_la
+from hetero_la.accuracy.judging import judge_explicit_q
+from hetero_la.accuracy.report import AccuracyReport
 from hetero_la.api.cholesky import solve_positive
 from hetero_la.api.structure import as_general, structure_of
 from hetero_la.cli.common.command import Choices, CommandResult, MatrixProblem
@@ -24,14 +27,16 @@ def _lu(problem: MatrixProblem, overwrite: bool, options: KeywordOptions) -> Com
         problem.a, overwrite_a=overwrite, pivot=problem.choices.pivot, **options
     )
     arrays = {"lu": factors.lu, "piv": factors.piv}
-    return CommandResult(arrays, factors, problem.ratio(*factors), factors.info > 0)
+    judge, singular = partial(factors.report, problem.a), factors.info > 0
+    return CommandResult(arrays, factors, problem.ratio(*factors), singular, judge)
 
 
 def _cholesky(problem: MatrixProblem, overwrite: bool, options: KeywordOptions) -> CommandResult:
     lower = not problem.choices.upper
     factors = hetero_la.cho_factor(problem.a, lower, overwrite_a=overwrite, **options)
     zero_upper_triangle(factors.c if lower else factors.c.T)
-    return CommandResult({"l" if lower else "u": factors.c}, factors, problem.ratio(*factors))
+    arrays, judge = {"l" if lower else "u": factors.c}, partial(factors.report, problem.a)
+    return CommandResult(arrays, factors, problem.ratio(*factors), accuracy=judge)
 
 
 def _qr(problem: MatrixProblem, overwrite: bool, options: KeywordOptions) -> CommandResult:
@@ -40,16 +45,22 @@ def _qr(problem: MatrixProblem, overwrite: bool, options: KeywordOptions) -> Com
         factors = hetero_la.qr_factor(a, overwrite_a=overwrite, **options)
         raw = {"qr": factors.qr, "tau": factors.tau}
         arrays = raw if mode == "raw" else {"r": np.triu(factors.qr)}
-        return CommandResult(arrays, factors, problem.ratio(*factors))
+        judge = partial(factors.report, a)
+        return CommandResult(arrays, factors, problem.ratio(*factors), accuracy=judge)
     # As `hetero_la.qr`, which returns no report.
     columns, n = a.shape[0] if mode == "full" else min(a.shape), a.shape[1]
     result = execute("explicit_q" if columns else "qr", a, columns=columns, **options)
     q, r = result.array[:, n:], np.triu(result.array[:columns, :n])
-    return CommandResult({"q": q, "r": r}, result.report, problem.ratio(q, r))
+    judge = partial(judge_explicit_q, a, q, r, result.report)
+    return CommandResult({"q": q, "r": r}, result.report, problem.ratio(q, r), accuracy=judge)
 
 
 def _solve(problem: MatrixProblem, overwrite: bool, options: KeywordOptions) -> CommandResult:
     a, b, how, lower = problem.a, problem.b, problem.choices, not problem.choices.upper
+    if how.report:
+        known: Any = {"assume_a": how.assume_a, "pivot": how.pivot, "lower": lower}
+        x, judged = hetero_la.solve(a, b, report=True, **known, **options)
+        return _judged_result(problem, x, judged, assume_a=how.assume_a, lower=lower)
     if how.assume_a == "pos":
         x, report = solve_positive(a, b, lower=lower, **options)
     else:
@@ -58,8 +69,20 @@ def _solve(problem: MatrixProblem, overwrite: bool, options: KeywordOptions) -> 
     return CommandResult({"x": x}, report, problem.ratio(x, b, assume_a=how.assume_a, lower=lower))
 
 
+def _judged_result(
+    problem: MatrixProblem, x: Any, judged: AccuracyReport, deficient: bool = False, **known: Any
+) -> CommandResult:
+    """Return the result of a run that has returned a report of its accuracy, too."""
+    assert judged.run is not None
+    ratio = problem.ratio(x, problem.b, **known)
+    return CommandResult({"x": x}, judged.run, ratio, deficient, lambda: judged)
+
+
 def _lstsq(problem: MatrixProblem, overwrite: bool, options: KeywordOptions) -> CommandResult:
     a, b = problem.a, problem.b  # "gels" runs as a task graph alone, which is what is timed
+    if problem.choices.report:
+        x, _, rank, _, judged = hetero_la.lstsq(a, b, lapack_driver="gels", report=True, **options)
+        return _judged_result(problem, x, judged, rank < min(a.shape))
     x, _, rank, _, report = hetero_la.lstsq_with_report(a, b, lapack_driver="gels", **options)
     return CommandResult({"x": x}, report, problem.ratio(x, b), rank < min(a.shape))
 

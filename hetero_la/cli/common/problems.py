@@ -40,7 +40,7 @@ def generate(args: argparse.Namespace, *, overwrite: bool = False) -> MatrixProb
 
 def _count_arrays(args: argparse.Namespace, overwrite: bool) -> int:
     """Count the arrays of the matrix's size that a run needs: itself, results, a reference."""
-    overwrite = overwrite and not (args.check or args.ref)
+    overwrite = overwrite and not (args.check or args.ref or args.choices.report)
     return 1 + COMMANDS[args.command].made(args.choices, overwrite) + bool(args.ref)
 
 

@@ -7,17 +7,16 @@ import contextlib
 import dataclasses
 import time
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import scipy.linalg
-from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
 import hetero_la
 from hetero_la.cli.common import rows
-from hetero_la.cli.common.command import MatrixProblem
+from hetero_la.cli.common.command import CommandResult, MatrixProblem
 from hetero_la.cli.common.command_table import COMMANDS
 from hetero_la.cli.common.output import print_message
 from hetero_la.cli.common.workers import asked_for
@@ -70,12 +69,12 @@ def _write_timeline(args: argparse.Namespace) -> Iterator[None]:
 def run_measured(
     problem: MatrixProblem, args: argparse.Namespace, options: dict[str, Any], *,
     ref: float | None = None, overwrite: bool = False,
-) -> tuple[rows.Row, Mapping[str, NDArray]]:  # fmt: skip
+) -> tuple[rows.Row, CommandResult]:  # fmt: skip
     """Run once, in the memory of the matrix if that may be overwritten and is not needed later.
 
     `ref` is the reference's time, if it is known already.
     """
-    overwrite = overwrite and not (args.check or args.ref)
+    overwrite = overwrite and not (args.check or args.ref or problem.choices.report)
     quiet = args.report.quiet
     with contextlib.nullcontext() if quiet else hetero_la.progress(options["client"]):
         result = COMMANDS[problem.command].run(problem, overwrite, options)
@@ -100,7 +99,7 @@ def run_measured(
         ratio=ratio,
         status=rows.status(trouble=row.status if result.deficient else "", ratio=ratio),
     )
-    return row, result.arrays
+    return row, result
 
 
 def row_without_result(

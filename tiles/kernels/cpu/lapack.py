@@ -77,6 +77,38 @@ def residual(a: Array, x: Array, b: Array) -> Array:
     return _blas_function("gemm", a.dtype.char)(-1, given, x, 1, b, trans_a=turned)
 
 
+def product(a: Array, x: Array) -> Array:
+    """Return A X, by the BLAS that `residual` uses, for the same reason.
+
+    Examples
+    --------
+    >>> product(2 * np.eye(2), np.ones((2, 1)))
+    array([[2.],
+           [2.]])
+    """
+    return residual(a, -x, np.zeros((len(a), x.shape[1]), x.dtype, order="F"))
+
+
+def triangle_product(
+    a: Array, x: Array, *, lower: bool, unit: bool = False, adjoint: bool = False
+) -> Array:
+    """Return T X or T^H X for a triangle T of a square matrix that is contiguous.
+
+    Examples
+    --------
+    >>> a = np.array([[1.0, 9.0], [2.0, 3.0]])
+    >>> triangle_product(a, np.ones((2, 1)), lower=True, adjoint=True).T
+    array([[3., 3.]])
+    """
+    trmm = _blas_function("trmm", a.dtype.char)
+    if a.flags.f_contiguous:
+        return trmm(1, a, x, lower=lower, trans_a=2 * adjoint, diag=unit)
+    # The conjugate of T^H X is that of a transpose, which is contiguous, times that of X.
+    if adjoint:
+        return trmm(1, a.T, x.conj(), lower=not lower, diag=unit).conj()
+    return trmm(1, a.T, x, lower=not lower, trans_a=1, diag=unit)
+
+
 def _of(a: Array, name: str) -> Callable[..., Any]:
     return lapack_function(name, a.dtype.char)
 
