@@ -111,6 +111,31 @@ def test_errors_and_condition_of_solutions(dtype: str, cond: float, options: Any
     assert report.backward_error == pytest.approx(sums[0] / (anorm * sums[1] + sums[2]), rel=1)
 
 
+@pytest.mark.parametrize("place", ["host", pytest.param("gpu", marks=pytest.mark.gpu)])
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_bound_is_the_norm_of_the_inverse_times_the_residual(
+    dtype: str, transposed: bool, place: str
+) -> None:
+    if np.dtype(dtype).kind == "c" and transposed:
+        pytest.skip("SciPy refuses it")
+    a = random(N, dtype=dtype) + 9 * np.eye(N, dtype=dtype)
+    a *= np.logspace(0, 3, N, dtype=a.real.dtype)  # the norms of A^-1 by rows and columns differ
+    matrix, b = a.T if transposed else a, random(N, 1, dtype, seed=7)
+    xp: Any = np if place == "host" else pytest.importorskip("cupy")
+    found, report = solve(
+        xp.asarray(a), xp.asarray(b), check_finite=False, transposed=transposed, report=True
+    )
+    x = host(found)
+    rounding = (N + 1) * float(np.finfo(dtype).eps) / 2
+    weights = rounding * (abs(matrix) @ abs(x) + abs(b))
+    rest = abs(b - matrix @ x)
+    inverse = abs(np.linalg.inv(matrix.astype("complex128")))
+    least = float((inverse @ weights).max() / abs(x).max())
+    most = float((inverse @ (weights + rest)).max() / abs(x).max())
+    assert least / USUAL <= report.forward_error <= 1.1 * most + least
+
+
 @pytest.mark.parametrize("lower", [False, True])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_positive_definite_systems(dtype: str, lower: bool) -> None:
@@ -278,6 +303,17 @@ def test_least_squares(driver: Any, shape: tuple[int, int]) -> None:
     assert 1e-4 / 20 < report.rcond < 20e-4
     assert report.backward_error < 1e-12
     assert report.componentwise_error is None
+
+
+def test_the_bound_of_least_squares_has_the_square_of_the_condition() -> None:
+    a, b = generate("svd", N, 20, cond=1e5), random(N, 1, seed=5)
+    _, residues, *_, report = lstsq(a, b, report=True)
+    sine = float((residues**0.5 / np.linalg.norm(b)).max())
+    assert sine > 0.5
+    tangent = sine / (1 - sine**2) ** 0.5
+    kappa, unit = 1e5, 2.0**-53
+    expected = unit * (2 * kappa / (1 - sine**2) ** 0.5 + tangent * kappa**2)
+    assert report.forward_error == pytest.approx(expected, rel=0.01)
 
 
 def test_least_squares_backward_error_grows_with_the_error() -> None:

@@ -66,6 +66,7 @@ def shown() -> Iterator[dict[str, Any]]:
             "graph without workers": lu_tasks(TileLayout(6, 6, 2)), "timing": qr.timing,
             "report": hetero_la.solve_with_report(A, A[0])[1],
             "report of a cluster": hetero_la.solve_with_report(A, A[0], client=cluster, nb=30)[1],
+            "accuracy": hetero_la.solve(A, A[0], report=True)[1],
             "trace": trace, "empty trace": hetero_la.Trace(), "run": trace.runs[0],
             "comparison": trace.compare(), "simulation": lu.plan.simulate(),
             "options": hetero_la.Options(nb=range(9, 99), panel="cpu"), "worker": gpus(1)[0],
@@ -189,7 +190,8 @@ def test_what_pictures_tell_better_is_drawn(shown: dict[str, Any], name: str) ->
         ("profile", "a &lt;fast&gt; &amp; old one"), ("huge plan", "print(plan) simulates"),
         ("options", "cpu"), ("comparison", "gpu0 idle"), ("forecast", "longest chain of waits"),
         ("empty plan", "0 tasks"), ("lazy lu", "persist() keeps them"),
-        ("machine", "8 GPUs"), ("lazy cholesky", "<td>90</td>"),
+        ("machine", "8 GPUs"), ("accuracy", "forward error bound"), ("accuracy", "pivots"),
+        ("lazy cholesky", "<td>90</td>"),
     ],
 )  # fmt: skip
 def test_the_html_says(shown: dict[str, Any], name: str, said: str) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import hetero_la
-from hetero_la import CholeskyFactors, Cluster, LUFactors, QRFactors, Report
+from hetero_la import AccuracyReport, CholeskyFactors, Cluster, LUFactors, QRFactors, Report
 from hetero_la.checks.array_types import LazyArray, LazyCholesky, LazyLU
 
 Array = NDArray[Any]
@@ -79,6 +79,11 @@ def of_the_host(a: Array, numbers: list[list[float]], client: Any) -> None:
     assert_type(hetero_la.qr_factor(a).multiply(a), Array)
     assert_type(hetero_la.solve(numbers, a), Array)
     assert_type(hetero_la.solve_with_report(a, a), tuple[Array, Report])
+    assert_type(hetero_la.solve(a, a, report=True), tuple[Array, AccuracyReport])
+    assert_type(
+        hetero_la.lstsq(a, a, report=True), tuple[Array, Array, np.int64, Array, AccuracyReport]
+    )
+    assert_type(factors.report(a), AccuracyReport)
     assert_type(hetero_la.inv(a), Array)
 
 

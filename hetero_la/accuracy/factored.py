@@ -112,12 +112,12 @@ class LUFactored(FactoredMatrix):
 
     def times(self, v: Any, *, adjoint: bool = False) -> Any:
         """Multiply by P^T L U, or by U^H L^H P."""
-        order = permutation(to_host(self.piv), len(self.packed))
+        xp, rows = array_module(v), permutation(to_host(self.piv), len(self.packed))
         if adjoint:
-            w = lower_times(self.packed, v[order], unit=True, adjoint=True)
+            w = lower_times(self.packed, v[xp.asarray(rows)], unit=True, adjoint=True)
             return upper_times(self.packed, w, adjoint=True)
-        product = lower_times(self.packed, upper_times(self.packed, v), unit=True)
-        return product[np.argsort(order)]
+        found = lower_times(self.packed, upper_times(self.packed, v), unit=True)
+        return found[xp.asarray(np.argsort(rows))]
 
     def rcond(self, a: Any) -> float | None:
         """Estimate as ``xGECON`` does, if A is square."""

@@ -60,7 +60,8 @@ class AccuracyReport:
     joules : mapping of str to float, or None
         Energy of each device whose counter can be read, during the call; None if nobody measured.
     seconds : float or None
-        Wall time of the call without these estimates; of factors, of their factorization.
+        Wall time of the call, without these estimates, and without the copies of NumPy arrays that
+        a GPU has solved for, which are in `timing`; of factors, that of their factorization.
     estimate_seconds : float
         Wall time of these estimates.
     pivots, errors : Histogram or None
