@@ -8,8 +8,10 @@ python benchmarks/processes.py --scheduler tcp://10.0.0.1:8786 --gpus 2
 
 The contenders run in turns, and the medians of the repeats are compared.  With `--scheduler`, the
 processes are the workers of a running cluster.  With `--gpus`, workers have a GPU each, and a third
-contender exchanges messages through host memory, not by NCCL.  With `--blocks`, the matrix is a
-Dask array of so many blocks of columns, which are with the workers, as the factors are then.
+contender exchanges messages through host memory, not by NCCL, unless `--no-host` leaves it out.
+With `--blocks`, the matrix is a Dask array of so many blocks of columns, which are with the
+workers, as the factors are then; "predicted" is what the plan says of several processes, once
+`--probe` has measured their links and Dask.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ from harness import write_json
 from peers import seconds_of
 
 import hetero_la
+from hetero_la.cli.main import main as main_of_cli
 from hetero_la.scheduler.cluster.clients import client_at, worker_infos
 
 ROUTINES: dict[str, Callable[..., Any]] = {
@@ -143,7 +146,7 @@ def contenders(
         a, function = matrix(routine, n), ROUTINES[routine]
         for name, client in (("one process", one), ("several", several)):
             ways[name] = partial(seconds_of, partial(function, a, client=client))
-    if args.gpus:
+    if args.gpus and not args.no_host:
         by_nccl = ways["several"]
 
         def through_host() -> float:
@@ -158,14 +161,16 @@ def contenders(
 
 
 def row(routine: str, n: int, ways: dict[str, Callable[[], float]], repeats: int) -> dict[str, Any]:
-    """One line of the table."""
+    """One line of the table: medians, and of each turn the ratio of several processes to one."""
     times: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(repeats + 1):  # the first is a warm-up
         for name, way in ways.items():
             times[name].append(way())
     medians = {name: statistics.median(some[1:]) for name, some in times.items()}
+    turns = zip(times["several"][1:], times["one process"][1:], strict=True)
     return {"routine": routine, "n": n, **medians,
-            "ratio": medians["several"] / medians["one process"]}  # fmt: skip
+            "ratio": medians["several"] / medians["one process"],
+            "ratios": " ".join(f"{a / b:.3f}" for a, b in turns)}  # fmt: skip
 
 
 def main() -> None:
@@ -176,6 +181,8 @@ def main() -> None:
     parser.add_argument("--scheduler", help="a running cluster, in the place of processes")
     parser.add_argument("--gpus", type=int, default=0, help="GPUs, in the place of CPUs")
     parser.add_argument("--blocks", type=int, default=0, help="blocks of a Dask array")
+    parser.add_argument("--no-host", action="store_true", help="not through host memory")
+    parser.add_argument("--probe", action="store_true", help="measure links and Dask before")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--json", help="file for the rows")
     args = parser.parse_args()
@@ -186,10 +193,16 @@ def main() -> None:
         cluster.get_client() as one,
         processes(args) as several,
     ):
+        if args.probe:
+            main_of_cli(["probe", "--scheduler", several.scheduler.address])
         for routine in args.routines:
             for n in args.n:
                 ways = contenders(routine, n, one, several, args)
-                rows.append(found := row(routine, n, ways, args.repeats))
+                found = row(routine, n, ways, args.repeats)
+                if args.blocks:
+                    planned = hetero_la.plan(routine, (n, n), workers=worker_infos(several))
+                    found["predicted"] = planned.predicted_seconds
+                rows.append(found)
                 del ways
                 if len(rows) == 1:
                     print("| " + " | ".join(found) + " |\n|" + "---|" * len(found))

@@ -24,6 +24,7 @@ from hetero_la.scheduler.exchange.columns import GivenColumns
 from hetero_la.scheduler.exchange.gpu_channel import GpuChannel
 from hetero_la.scheduler.exchange.group import Arrived
 from hetero_la.scheduler.exchange.in_process import ThreadPort
+from hetero_la.scheduler.exchange.message_order import ExchangeOrder, exchange_orders
 from hetero_la.scheduler.exchange.priority_lock import PriorityLock
 from hetero_la.scheduler.exchange.wait_table import WaitTable
 from hetero_la.scheduler.graph.task_graph import TaskGraph
@@ -32,7 +33,7 @@ from hetero_la.scheduler.placement.distribution import Distribution
 from hetero_la.scheduler.placement.lookahead import Order, Priority
 from hetero_la.scheduler.placement.placement import Placement
 from hetero_la.scheduler.program.build import build_programs
-from hetero_la.scheduler.program.instructions import CallKernel, LoadColumn, Program, ReceiveMessage
+from hetero_la.scheduler.program.instructions import CallKernel, LoadColumn, Program
 from hetero_la.scheduler.program.messages import Traffic
 from hetero_la.scheduler.run.job import Job
 from hetero_la.scheduler.run.local_storage import LocalStorage, local_spans
@@ -388,6 +389,7 @@ class CopiesOnly:
         self.worker, self._everybody = worker, everybody
         self.inbox = WaitTable(patience=20.0)
         self.channels: dict[int, GpuChannel] = {}
+        self.order = ExchangeOrder((), ())
         everybody.append(self)
 
     def post(self, worker: int, key: Any, arrays: Sequence[NDArray]) -> None:
@@ -428,13 +430,12 @@ class Pipe:
 def connect(made: Setup, groups: list[CopiesOnly], devices: Sequence[Device]) -> None:
     """Let workers exchange messages as by NCCL."""
     pipes = {(a, b): Pipe(devices[b]) for a, b in itertools.permutations(range(len(groups)), 2)}
-    for group in groups:
-        for other in range(len(groups)):
-            if other != group.worker:
-                received = made.programs[other].select(ReceiveMessage)
-                order = [r.message for r in received if r.message.source == group.worker]
-                there, back = pipes[group.worker, other], pipes[other, group.worker]
-                group.channels[other] = GpuChannel(there, back, order)
+    orders = exchange_orders(made.programs, made.traffic.messages)
+    for group, order in zip(groups, orders, strict=True):
+        for other in set(range(len(groups))) - {group.worker}:
+            there, back = pipes[group.worker, other], pipes[other, group.worker]
+            group.channels[other] = GpuChannel(there, back)
+        group.order = ExchangeOrder(order, group.channels)
 
 
 def run_by_messages(

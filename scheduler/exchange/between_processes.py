@@ -67,7 +67,8 @@ class ProcessPort(Port):
             copies = [np.asarray(to_host(array), order="F") for array in arrays]
         for consumer in consumers:
             if consumer in channels:
-                self._group.call(partial(channels[consumer].offer, message.key, arrays, ready))
+                send = partial(channels[consumer].send_message, message.key, arrays, ready)
+                self._group.call(partial(self._group.order.send, message.key, consumer, send))
             else:
                 self._group.post(consumer, message.key, copies)
 
@@ -78,7 +79,9 @@ class ProcessPort(Port):
         if channel is not None:
             targets = Targets()
             yield targets
-            self._group.call(partial(channel.receive, targets, len(message.parts)))
+            take = partial(channel.receive, targets, len(message.parts))
+            source = message.key.source
+            self._group.call(partial(self._group.order.receive, message.key, source, take))
             return
         arrived = self._group.inbox.take(message.key)
         try:

@@ -14,7 +14,7 @@ from hetero_la.scheduler.exchange.group import link_to, portable
 from hetero_la.scheduler.exchange.wait_table import WaitTable
 from hetero_la.scheduler.links.endpoint import endpoint
 from hetero_la.tiles.arrays.errors import LinkLostError, RunAbortedError
-from hetero_la.tiles.kernels.device import Array, Device, Queue
+from hetero_la.tiles.kernels.device import Array
 from hetero_la.tiles.storage.staging import Staging
 
 #: Bytes of columns that a receiver may have in shared memory at a time.
@@ -33,8 +33,8 @@ class Columns(NamedTuple):
 class ColumnSource(Protocol):
     """Where a worker's columns are loaded from: of each, the rows that travel."""
 
-    def load(self, device: Device, start: int, target: Array) -> None:
-        """Copy the tile column that begins at `start` to the device."""
+    def load(self, copies: Staging, start: int, target: Array) -> None:
+        """Copy the tile column that begins at `start` to the device of `copies`."""
 
 
 class GivenColumns:
@@ -49,9 +49,9 @@ class GivenColumns:
     def __init__(self, blocks: dict[int, Array]) -> None:
         self._blocks = dict(blocks)
 
-    def load(self, device: Device, start: int, target: Array) -> None:
-        """Copy the tile column that begins at `start` to the device."""
-        device.copy(target, self._blocks.pop(start), Queue.COPY)
+    def load(self, copies: Staging, start: int, target: Array) -> None:
+        """Copy the tile column that begins at `start` to the device of `copies`."""
+        copies.upload(target, self._blocks.pop(start))
 
 
 class FedColumns:
@@ -65,17 +65,12 @@ class FedColumns:
 
     def __init__(self, inbox: WaitTable) -> None:
         self._inbox = inbox
-        self._staging: Staging | None = None
 
-    def load(self, device: Device, start: int, target: Array) -> None:
+    def load(self, copies: Staging, start: int, target: Array) -> None:
         """Copy the tile column that begins at `start` to the device, once it is there."""
         arrived = self._inbox.take(("column", start))
         try:
-            if device.enqueues:  # through pinned memory, so that the block is read at the return
-                self._staging = self._staging or Staging(device)
-                self._staging.upload(target, arrived.arrays[0])
-            else:
-                device.copy(target, arrived.arrays[0], Queue.COPY)
+            copies.upload(target, arrived.arrays[0])  # by pinned memory: it is read at the return
         finally:
             arrived.release()
 

@@ -17,6 +17,8 @@ from hetero_la.tiles.kernels.device import CommunicatingDevice, Communicator, De
 
 #: Seconds between looks at whether the other end of a communicator has failed.
 _LOOK_INTERVAL = 0.05
+#: Seconds after which an abort that does not end is left to itself.
+_ABORT_SECONDS = 30.0
 
 _log = logging.getLogger(__name__)
 
@@ -119,7 +121,7 @@ class CommunicatorMaker:
         problem = ""
         if known is None or known.name != name:
             if known is not None:
-                drop(known)
+                drop_all([known])
             make = functools.partial(device.communicator, name, sends=source == self._worker)
             try:
                 known = self._unless(("problem", pair), make)
@@ -172,15 +174,21 @@ def _known(key: tuple[str, str, int, int, bool]) -> Communicator | None:
     with _communicators_lock:
         gone = [c for k, c in _communicators.items() if k[1] == key[1] and k[0] != key[0]]
         known = _communicators.get(key)
-    for communicator in gone:
-        drop(communicator)
+    drop_all(gone)
     return known
 
 
-def drop(communicator: Communicator) -> None:
-    """Abort a communicator, which no later run will use."""
+def drop_all(communicators: Sequence[Communicator]) -> None:
+    """Abort communicators, which no later run will use.
+
+    At once: the end of one may need what only that of another one sets free.
+    """
     with _communicators_lock:
         for key, value in list(_communicators.items()):
-            if value is communicator:
+            if value in communicators:
                 del _communicators[key]
-    communicator.abort()
+    aborting = [threading.Thread(target=each.abort, daemon=True) for each in communicators]
+    for thread in aborting:
+        thread.start()
+    for thread in aborting:
+        thread.join(_ABORT_SECONDS)

@@ -11,32 +11,21 @@ from hetero_la.tiles.kernels.device import Array, Communicator, Event
 class GpuChannel:
     """Both directions between a worker and another one.
 
-    What comes first at one end of a communicator has to come first at the other.  The receiver
-    takes messages when its program needs them, which need not be the order in which they are made:
-    the sender sends in the receiver's order, and keeps those that are made too early.
+    What comes first at one end of a communicator has to come first at the other.
 
     Parameters
     ----------
     outgoing, incoming : Communicator
         The directions.
-    order : sequence of MessageKey
-        Messages to the other worker, in the order of its program.
     """
 
-    def __init__(
-        self, outgoing: Communicator, incoming: Communicator, order: Sequence[MessageKey]
-    ) -> None:
+    def __init__(self, outgoing: Communicator, incoming: Communicator) -> None:
         self._outgoing, self._incoming = outgoing, incoming
-        self._left = list(reversed(order))
-        self._early: dict[MessageKey, tuple[Sequence[Array], Event]] = {}
         self._sent: dict[MessageKey, Event] = {}
 
-    def offer(self, key: MessageKey, arrays: Sequence[Array], ready: Event) -> None:
-        """Send a message once `ready` has come to pass, and those that waited for it."""
-        self._early[key] = arrays, ready
-        while self._left and self._left[-1] in self._early:
-            key = self._left.pop()
-            self._sent[key] = self._outgoing.send(*self._early.pop(key))
+    def send_message(self, key: MessageKey, arrays: Sequence[Array], ready: Event) -> None:
+        """Send a message once `ready` has come to pass."""
+        self._sent[key] = self._outgoing.send(arrays, ready)
 
     def sent(self, key: MessageKey) -> Event:
         """Return the event of a message having left the sender's memory."""

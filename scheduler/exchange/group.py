@@ -10,18 +10,18 @@ import pickle
 import platform
 import threading
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from hetero_la.scheduler.exchange.communicators import CommunicatorMaker, Contact, drop
+from hetero_la.scheduler.exchange.communicators import CommunicatorMaker, Contact, drop_all
 from hetero_la.scheduler.exchange.gpu_channel import GpuChannel
+from hetero_la.scheduler.exchange.message_order import Exchange, ExchangeOrder
 from hetero_la.scheduler.exchange.turns import turn_of_process
 from hetero_la.scheduler.exchange.wait_table import WaitTable
 from hetero_la.scheduler.links.endpoint import endpoint
 from hetero_la.scheduler.links.link_ends import Sender
-from hetero_la.scheduler.program.messages import MessageKey
 from hetero_la.tiles.arrays.errors import LinkLostError, RunAbortedError
 from hetero_la.tiles.kernels.device import Array, Communicator, Device
 
@@ -58,8 +58,8 @@ class RunGroup:
         How to reach workers of other hosts.
     lasting : bool
         Whether later runs use the same device object, with which communicators are made.
-    orders : mapping
-        Worker -> messages to it, in the order of its program.
+    order : sequence of (MessageKey, int)
+        Messages that it exchanges with the others, see `exchange_orders`.
 
     Attributes
     ----------
@@ -67,15 +67,17 @@ class RunGroup:
         Where messages to the worker come.
     channels : dict
         Other worker -> what exchanges messages with it, where these go from GPU to GPU.
+    order : ExchangeOrder
+        The order of messages by these channels.
     held : dict
         Name -> views of columns that the other workers may request.
     """
 
     def __init__(
         self, run: str, worker: int, device: Device, address: str, tell: Tell,
-        orders: Mapping[int, Sequence[MessageKey]], *, lasting: bool,
+        order: Sequence[Exchange], *, lasting: bool,
     ) -> None:  # fmt: skip
-        self._run, self.worker, self.device, self._orders = run, worker, device, orders
+        self._run, self.worker, self.device, self._order = run, worker, device, order
         self._address, self._tell, self._lasting = address, tell, lasting
         self._topic = topic_of(run, worker)
         self._contacts: Sequence[Contact] = ()
@@ -83,6 +85,7 @@ class RunGroup:
         self._leaving = threading.Lock()
         self.inbox = WaitTable()
         self.channels: dict[int, GpuChannel] = {}
+        self.order = ExchangeOrder((), ())
         self.held: dict[str, Sequence[Array]] = {}
         self._communicators: list[Communicator] = []
         self._senders: list[Sender | None] = []
@@ -136,7 +139,8 @@ class RunGroup:
         for pair in itertools.combinations(row, 2):
             if self.worker in pair and (ends := maker.connect(*pair)):
                 (other,) = set(pair) - {self.worker}
-                self.channels[other] = GpuChannel(*ends, self._orders.get(other, ()))
+                self.channels[other] = GpuChannel(*ends)
+        self.order = ExchangeOrder(self._order, self.channels)
 
     def _take_patiently(self, key: Any) -> None:
         """Wait for a message that comes when other runs have ended."""
@@ -171,8 +175,7 @@ class RunGroup:
         """End the run's waits, here and at the other workers."""
         if self.inbox.error is None:
             self.inbox.abort(error)
-            for communicator in self._communicators:
-                drop(communicator)
+            drop_all(self._communicators)
             for worker in range(len(self._contacts)):
                 if worker != self.worker:
                     with contextlib.suppress(Exception):  # it may be gone
@@ -194,12 +197,13 @@ class RunGroup:
             communicators, self._communicators = self._communicators, []
             self._senders = []
         if not self._lasting:
-            for communicator in communicators:
-                drop(communicator)
+            drop_all(communicators)
         if turns:
             turn_of_process.give_back(self._run)
         self.inbox.clear()
         self.held.clear()
+        self.channels = {}
+        self.order = ExchangeOrder((), ())  # which may keep what was not sent
         if self.inbox.error is not None:  # whose traceback keeps all of the run alive
             self.inbox.error = RunAbortedError("the run has ended")
 

@@ -134,12 +134,15 @@ def _one_round(
     for array in packed.values():
         wait_for_writes(array)
     for worker, array in packed.items():
-        if worker in channels:
-            group.call(partial(channels[worker].send, array))
-        else:
+        if worker not in channels:
             group.post(worker, ("columns", k, group.worker), [to_host(array)])
-    for worker, array in memory.items():
-        group.call(partial(channels[worker].receive_in, array))
+    # In one order of all pairs, and of the two ways of each, as messages of programs are.
+    for pair in itertools.combinations(range(group.size), 2):
+        for sender, receiver in (pair, pair[::-1]):
+            if sender == group.worker and receiver in packed.keys() & channels.keys():
+                group.call(partial(channels[receiver].send, packed[receiver]))
+            elif receiver == group.worker and sender in memory:
+                group.call(partial(channels[sender].receive_in, memory[sender]))
     device.synchronize()
     for worker in packed.keys() & channels.keys():
         group.call(channels[worker].flush)

@@ -6,14 +6,14 @@ import contextlib
 import functools
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from hetero_la.scheduler.cluster.devices import current_worker, device_of
 from hetero_la.scheduler.exchange.communicators import Contact
 from hetero_la.scheduler.exchange.group import RunGroup
+from hetero_la.scheduler.exchange.message_order import Exchange
 from hetero_la.scheduler.on_dask.dask_messages import accept_messages, tell
 from hetero_la.scheduler.on_dask.wait import NOTICE_SECONDS, thread_given_up, wanted_by_dask
-from hetero_la.scheduler.program.messages import MessageKey
 from hetero_la.tiles.arrays.errors import LinkLostError, RunAbortedError
 from hetero_la.tiles.kernels.device import Device
 
@@ -21,9 +21,7 @@ from hetero_la.tiles.kernels.device import Device
 _LOOK_INTERVAL = 0.25
 
 
-def new_group(
-    run: str, worker: int, device: Device, orders: Mapping[int, Sequence[MessageKey]]
-) -> RunGroup:
+def new_group(run: str, worker: int, device: Device, order: Sequence[Exchange] = ()) -> RunGroup:
     """Return the group of a run's workers, as the Dask worker of this task sees it."""
     here = current_worker()
     if here is not None:
@@ -31,7 +29,7 @@ def new_group(
     address = "" if here is None else here.address
     lasting = here is not None and device_of(here) is device
     send = functools.partial(tell, here)
-    return RunGroup(run, worker, device, address, send, orders, lasting=lasting)
+    return RunGroup(run, worker, device, address, send, order, lasting=lasting)
 
 
 @contextlib.contextmanager

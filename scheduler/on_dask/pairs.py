@@ -106,7 +106,7 @@ def _open(run: str, index: int) -> Contact:
     """Dask task: begin to measure."""
     worker = current_worker()
     assert worker is not None
-    group = _open_groups[run, index] = new_group(run, index, device_of(worker), {})
+    group = _open_groups[run, index] = new_group(run, index, device_of(worker))
     return group.contact()
 
 

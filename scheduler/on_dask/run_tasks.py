@@ -115,7 +115,7 @@ def open_shard(
     columns = job.programs[worker].columns
     array = new_array(job, local_width(job.layout, columns), device, on_gpu)
     together = len(job.programs) > 1 or fed
-    group = new_group(attempt, worker, device, job.orders) if together else None
+    group = new_group(attempt, worker, device, job.order) if together else None
     source: ColumnSource | None = None if blocks is None else GivenColumns(blocks)
     if fed and group is not None:
         source = FedColumns(group.inbox)
@@ -236,11 +236,22 @@ def _run_slice(
     try:
         _work(held, start, stop, contacts, exchanges_input)
     except BaseException as error:
-        # Dask keeps the error's frames, and so what is in them, until garbage is collected.
-        traceback.clear_frames(error.__traceback__)
+        _clear_frames(error)
         if held.is_over:
             held.drop()
         raise
+
+
+def _clear_frames(error: BaseException | None) -> None:
+    """Let go of what the frames of an error hold, and of those that led to it.
+
+    Dask keeps them, and so a shard and all that the device has for it, until garbage is collected.
+    """
+    seen = set[int]()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        traceback.clear_frames(error.__traceback__)
+        error = error.__cause__ or error.__context__
 
 
 def _work(

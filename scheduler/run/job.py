@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from hetero_la.scheduler.exchange.message_order import Exchange, exchange_orders
 from hetero_la.scheduler.placement.workers import WorkerInfo, workers_text
 from hetero_la.scheduler.program.instructions import (
     CallKernel,
     Program,
-    ReceiveMessage,
     SaveRegion,
 )
 from hetero_la.scheduler.program.messages import Message, MessageKey
@@ -76,8 +76,8 @@ class Job:
         What is computed, in words.
     owner : str
         The process that has planned the run, in words.
-    orders : dict
-        Worker -> messages to it, in the order of its program, in what was sent to a worker.
+    order : sequence of (MessageKey, int)
+        Of what was sent to a worker: the messages that it exchanges, see `exchange_orders`.
     """
 
     name: str
@@ -97,7 +97,7 @@ class Job:
     seconds: float = 0.0
     title: str = ""
     owner: str = field(default_factory=this_process)
-    orders: dict[int, list[MessageKey]] = field(default_factory=dict)
+    order: Sequence[Exchange] = ()
 
     def __repr__(self) -> str:
         return one_line("Job", self.name, workers_text(self.workers))
@@ -115,17 +115,14 @@ class Job:
             for key, message in self.messages.items()
             if key.source == worker or worker in message.consumers
         }
-        orders: dict[int, list[MessageKey]] = {
-            program.worker: [
-                receive.message
-                for receive in program.select(ReceiveMessage)
-                if receive.message.source == worker
-            ]
-            for program in self.programs
-        }
         return replace(
-            self, programs=programs, messages=messages, given=self.given_to(worker), orders=orders
-        )
+            self, programs=programs, messages=messages, given=self.given_to(worker),
+            order=self._orders[worker],
+        )  # fmt: skip
+
+    @functools.cached_property
+    def _orders(self) -> list[list[Exchange]]:
+        return exchange_orders(self.programs, self.messages)
 
     def given_to(self, worker: int) -> dict[Name, Array]:
         """Return the given values that a worker's program uses."""

@@ -8,9 +8,10 @@ import numpy as np
 
 from hetero_la.scheduler.exchange.columns import Columns, ColumnSource
 from hetero_la.tiles.arrays.transfer import array_module, device_index, on_device_of, to_host
-from hetero_la.tiles.kernels.device import Array, Device, Queue
+from hetero_la.tiles.kernels.device import Array, Device
 from hetero_la.tiles.storage.layout import TileLayout
 from hetero_la.tiles.storage.shard import ALL_ROWS, Wanted
+from hetero_la.tiles.storage.staging import Staging
 
 Span = tuple[int, int]  #: first element column, and the one past the last
 Moves = tuple[tuple[Span, Span], ...]  #: spans of an array's columns, and where they go
@@ -35,6 +36,7 @@ class LocalStorage:
     ) -> None:  # fmt: skip
         self.array, self._spans, self._source = array, spans, source
         self._rows: dict[int, slice] = {}  # of each column that was loaded, where not all were
+        self._copies: Staging | None = None
 
     @property
     def nbytes(self) -> int:
@@ -55,22 +57,37 @@ class LocalStorage:
     ) -> None:
         """Copy rows of some columns to the device."""
         if self._source is None:
-            device.copy(target, self.block(start)[rows], Queue.COPY)
+            self._copies_of(device).upload(target, self.block(start)[rows])
         else:
             self._rows[start] = rows
-            self._source.load(device, start, target)
+            self._source.load(self._copies_of(device), start, target)
 
     def store(
         self, device: Device, start: int, stop: int, source: Array, rows: slice = ALL_ROWS
     ) -> None:
         """Copy rows of some columns back."""
-        device.copy(self.block(start)[rows], source, Queue.STORE)
+        self._copies_of(device).download(self.block(start)[rows], source)
+
+    def _copies_of(self, device: Device) -> Staging:
+        """Return what copies, by threads where the driver would let this one wait.
+
+        It would keep others of the process waiting too: also the one that aborts the run.
+        """
+        if self._copies is None:
+            self._copies = Staging(device)
+        return self._copies
 
     def flush(self, device: Device) -> None:
-        """Do nothing: `Device.synchronize` completes the copies."""
+        """Wait until all copies are complete."""
+        if self._copies is not None:
+            self._copies.flush()
+            self._copies = None
 
     def abandon(self, device: Device) -> None:
-        """Do nothing: `Device.synchronize` completes the copies."""
+        """Wait until nobody reads or writes the columns any more, after an error."""
+        if self._copies is not None:
+            self._copies.abandon()
+            self._copies = None
 
     def without_source(self, absent: int = 0) -> LocalStorage:
         """Return the columns, which can be pickled, unlike what they were loaded from.

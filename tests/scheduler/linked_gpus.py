@@ -10,6 +10,7 @@ import socket
 import threading
 import time
 import uuid
+import weakref
 from collections.abc import Sequence
 from multiprocessing.connection import Client, Connection, Listener
 from queue import Full, Queue
@@ -25,6 +26,8 @@ made: list[bytes] = []
 aborted: list[bytes] = []
 #: Messages that a pipe takes before it lets its caller wait.
 ENQUEUED = 16
+#: Arrays that virtual GPUs of this process have allocated.
+allocated: list[weakref.ref[Any]] = []
 #: Which communicators of this process fail to be made, counted from 0.
 failing: set[int] = set()
 
@@ -35,6 +38,11 @@ class LinkedGpu(VirtualGpu):
     @property
     def nccl_address(self) -> str:
         return f"virtual {os.getpid()}"
+
+    def empty(self, shape: tuple[int, ...], dtype: Any) -> Any:
+        array = super().empty(shape, dtype)
+        allocated.append(weakref.ref(array))
+        return array
 
     def communicator_name(self) -> bytes:
         return uuid.uuid4().bytes
@@ -114,6 +122,11 @@ def link_gpus(dask_worker: Any) -> None:
     """Give a worker a linked GPU."""
     devices.device_of(dask_worker)  # what it has by itself
     dask_worker.hetero_device = LinkedGpu(f"gpu{dask_worker.name}")
+
+
+def bytes_in_use() -> int:
+    """Bytes of the arrays that are still there, garbage that nobody has collected included."""
+    return sum(array.nbytes for ref in allocated if (array := ref()) is not None)
 
 
 def counts() -> tuple[int, int]:

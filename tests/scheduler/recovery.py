@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,12 +39,8 @@ def local_cluster(workers: int) -> Iterator[Client]:
         yield client
 
 
-def die() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def die_at(place: str, count: int = 1) -> None:
-    """End this process in the `count`-th call of a kernel or of a task's function."""
+def die_at(place: str, count: int = 1, how: int = signal.SIGKILL) -> None:
+    """End or stop this process in the `count`-th call of a kernel or of a task's function."""
     from hetero_la.scheduler.on_dask import run_tasks
     from hetero_la.tiles.kernels import registry
 
@@ -54,7 +50,7 @@ def die_at(place: str, count: int = 1) -> None:
         def call(*args: Any, **kwargs: Any) -> Any:
             calls[0] += 1
             if calls[0] == count:
-                die()
+                os.kill(os.getpid(), how)
             return real(*args, **kwargs)
 
         return call
@@ -136,6 +132,24 @@ def shards() -> list[Any]:
     return [held.share for held in list(held_shard._alive) if not held.empty]
 
 
+def communicators() -> list[Any]:
+    """Names of the communicators that this process keeps."""
+    from hetero_la.scheduler.exchange.communicators import _communicators
+
+    return [communicator.name for communicator in _communicators.values()]
+
+
+def gpu_bytes(*, dask_worker: Any) -> int:
+    """Bytes of its GPU that a worker uses beside the kernels' workspaces, which grow with runs."""
+    import cupy
+
+    from hetero_la.scheduler.cluster.devices import device_of
+
+    queues = device_of(dask_worker)._queues.values()  # type: ignore[attr-defined]
+    kept = [array.nbytes for q in queues for array in (*q._workspaces.values(), *q._outgrown)]
+    return int(cupy.get_default_memory_pool().used_bytes()) - sum(kept)
+
+
 def set_status(status: str, *, dask_worker: Any) -> None:
     """Pause a worker, or let it go on, as its memory monitor does."""
     from distributed.core import Status
@@ -162,10 +176,19 @@ def connections(*, dask_scheduler: Any) -> int:
 
 def at_rest(client: Client, seconds: float = 10.0) -> bool:
     """Whether the workers hold no shard, and Dask no task or result, within some seconds."""
+
+    def rest() -> bool:
+        held = client.run(shards, on_error="ignore").values()
+        return not any(held) and not client.run_on_scheduler(tasks)
+
+    return soon(rest, seconds)
+
+
+def soon(true: Callable[[], bool], seconds: float = 10.0) -> bool:
+    """Whether something is true within some seconds."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
-        held = client.run(shards, on_error="ignore").values()
-        if not any(held) and not client.run_on_scheduler(tasks):
+        if true():
             return True
         time.sleep(0.1)
     return False
@@ -173,12 +196,8 @@ def at_rest(client: Client, seconds: float = 10.0) -> bool:
 
 def wait_for_workers(client: Client, count: int) -> None:
     """Wait until there are `count` workers, and all of them answer."""
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        if len(client.run(os.getpid, on_error="ignore")) == count:
-            return
-        time.sleep(0.1)
-    raise TimeoutError(f"there are not {count} workers")
+    if not soon(lambda: len(client.run(os.getpid, on_error="ignore")) == count, 60):
+        raise TimeoutError(f"there are not {count} workers")
 
 
 def kill_later(client: Client, victim: int, seconds: float) -> threading.Timer:

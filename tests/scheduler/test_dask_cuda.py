@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
 import re
+import signal
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -29,7 +32,17 @@ from tests.dask_support import (
     nothing_left,
     square_cases,
 )
-from tests.scheduler.recovery import at_rest, calls_of_kernels, count_kernels, die_at
+from tests.scheduler.recovery import (
+    at_rest,
+    calls_of_kernels,
+    communicators,
+    count_kernels,
+    die_at,
+    gpu_bytes,
+    kill_later,
+    soon,
+    wait_for_workers,
+)
 from tests.support import DTYPES, assert_close, host, positive, random
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(600)]
@@ -38,16 +51,22 @@ dask_cuda = pytest.importorskip("dask_cuda", exc_type=ImportError)
 NB = 32
 
 
-@pytest.fixture(scope="module")
-def client() -> Iterator[Client]:
+@contextlib.contextmanager
+def gpu_processes(**settings: Any) -> Iterator[Client]:
     """One process a GPU, as dask-cuda starts them; one that ends is started anew."""
     with (
-        dask.config.set({"distributed.deploy.lost-worker-timeout": "1h"}),
+        dask.config.set({"distributed.deploy.lost-worker-timeout": "1h", **settings}),
         dask_cuda.LocalCUDACluster(
             dashboard_address=None, silence_logs=logging.CRITICAL
         ) as running,
         Client(running, set_as_default=False) as connected,
     ):
+        yield connected
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Client]:
+    with gpu_processes() as connected:
         yield connected
 
 
@@ -201,3 +220,96 @@ def test_a_lost_worker_is_replaced(client: Client) -> None:
     assert [info.kind for info in infos] == ["gpu"] * gpu_count()
     assert victim.pid not in {info.pid for info in infos}
     assert at_rest(client)
+
+
+#: Order of matrices whose runs take some tenths of a second.
+LONG = 3000
+RUNS: dict[str, Callable[[Client], Any]] = {
+    "lu": lambda client: hetero_la.lu_factor(random(LONG), client=client).lu,
+    "cholesky": lambda client: hetero_la.cholesky(positive(LONG), client=client),
+    "qr": lambda client: abs(hetero_la.qr_factor(random(LONG), client=client).r),
+    "dask array": lambda client: client.compute(
+        hetero_la.lu_factor(on_gpus(random(LONG)), client=client)[0]
+    ).result(60),
+}
+
+
+def expected(what: str) -> NDArray:
+    if what == "cholesky":
+        return scipy.linalg.cholesky(positive(LONG))
+    if what == "qr":
+        return abs(scipy.linalg.qr(random(LONG), mode="r")[0])
+    return scipy.linalg.lu_factor(random(LONG))[0]
+
+
+def check(what: str, client: Client) -> float:
+    """Run, and return the seconds; nothing is left on the workers."""
+    began = time.perf_counter()
+    found = RUNS[what](client)
+    seconds = time.perf_counter() - began
+    assert_close(found, expected(what), limit=1e-9)
+    del found
+    assert at_rest(client)
+    return seconds
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", RUNS)
+def test_a_process_that_is_killed_at_any_of_ten_moments(what: str) -> None:
+    with gpu_processes() as client:
+        check(what, client)
+        for moment in range(10):
+            kill_at_a_random_moment(what, client, moment)
+
+
+def kill_at_a_random_moment(what: str, client: Client, seed: int) -> None:
+    """The answer is right; memory is given back, and so are communicators to the lost one."""
+    seconds = check(what, client)
+    used, links = client.run(gpu_bytes), client.run(communicators)
+    delay = np.random.default_rng(seed).uniform(0, seconds)
+    killer = kill_later(client, seed, delay)
+    assert check(what, client) < 60
+    killer.join()
+    wait_for_workers(client, gpu_count())
+    assert check(what, client) < 60
+    left = [address for address in client.run(os.getpid) if address in used]
+    assert len(left) == gpu_count() - 1
+
+    def given_back() -> bool:
+        now = client.run(gpu_bytes, workers=left)
+        return all(now[address] <= used[address] + 2**20 for address in left)
+
+    assert soon(given_back)
+    for address, names in client.run(communicators, workers=left).items():
+        assert len(names) == len(links[address])
+        assert not set(names) & set(links[address])
+
+
+@pytest.mark.slow
+def test_a_process_that_stops_inside_a_run_is_lost() -> None:
+    with gpu_processes(**{"distributed.scheduler.worker-ttl": "5s"}) as client:
+        a = random(LONG)
+        hetero_la.lu_factor(a, client=client)
+        victim = worker_infos(client)[1]
+        client.run(die_at, "getrf", 2, signal.SIGSTOP, workers=[victim.address])
+        began = time.perf_counter()
+        factors = hetero_la.lu_factor(a, client=client)
+        assert time.perf_counter() - began < 60
+        assert len(factors.timing.losses) == 1
+        assert_close(factors.lu, expected("lu"), limit=1e-9)
+        wait_for_workers(client, gpu_count())
+        check("lu", client)
+
+
+@pytest.mark.skipif(gpu_count() < 2, reason="needs two GPUs")
+def test_gpus_without_peer_access_and_shared_memory(capfd: pytest.CaptureFixture[str]) -> None:
+    """As on two hosts: NCCL sends by sockets."""
+    apart = {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1", "NCCL_SOCKET_IFNAME": "lo"}
+    with gpu_processes(**{"distributed.nanny.environ": apart}) as client:
+        for what in RUNS:
+            check(what, client)
+        assert main(["info", "--json", "--scheduler", client.scheduler.address]) == 0
+        (pair,) = json.loads(capfd.readouterr().out)["pairs"]
+        assert pair["transport"] == "NCCL"
+        assert pair["bandwidth"] < 20e9
+        assert at_rest(client)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import itertools
 import logging
+import signal
 import threading
 import time
 from collections.abc import Iterator
@@ -24,7 +25,7 @@ from hetero_la.scheduler.exchange import input_exchange
 from tests.dask_support import chunked
 from tests.scheduler import linked_gpus
 from tests.scheduler.linked_gpus import link_gpus
-from tests.scheduler.recovery import at_rest, die_at, local_cluster, wait_for_workers
+from tests.scheduler.recovery import at_rest, die_at, local_cluster, soon, wait_for_workers
 from tests.support import assert_close, positive, random
 
 N, NB, WORKERS = 200, 16, 3
@@ -118,6 +119,8 @@ def test_a_lost_worker_takes_its_communicators_along(gpus: Client, kernel: str, 
     wait_for_workers(gpus, WORKERS)
     others = [info.address for info in worker_infos(gpus) if info.kind == "gpu"]
     assert all(aborted >= 2 for _, aborted in gpus.run(linked_gpus.counts, workers=others).values())
+    assert at_rest(gpus)
+    assert soon(lambda: not any(gpus.run(linked_gpus.bytes_in_use, workers=others).values()))
     link_all(gpus)
     check_lu(gpus)
     assert at_rest(gpus)
@@ -131,6 +134,22 @@ def test_a_dask_array_s_run_begins_again(gpus: Client) -> None:
     assert isinstance(lu, da.Array)
     assert_close(gpus.compute(lu).result(60), scipy.linalg.lu_factor(a)[0])
     wait_for_workers(gpus, WORKERS)
+
+
+@pytest.mark.exhaustive
+def test_a_worker_that_stops_is_lost_once_the_scheduler_has_not_heard_of_it() -> None:
+    with dask.config.set({"distributed.scheduler.worker-ttl": "2s"}), local_cluster(2) as client:
+        link_all(client)
+        check_lu(client)
+        victim = worker_infos(client)[1]
+        client.run(die_at, "getrf", 3, signal.SIGSTOP, workers=[victim.address])
+        began = time.perf_counter()
+        assert len(check_lu(client).timing.losses) == 1
+        assert time.perf_counter() - began < 30
+        wait_for_workers(client, 2)
+        link_all(client)
+        check_lu(client)
+        assert at_rest(client)
 
 
 def break_kernel(_: Any = None) -> None:

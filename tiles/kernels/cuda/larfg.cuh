@@ -13,7 +13,7 @@ struct Reflector {
 
 // Squares below have lost bits to underflow, while their column, when the panel began,
 // was so much larger (see scale_columns) that x counts as zero.
-constexpr REAL TINY = sizeof(REAL) == 8 ? REAL(0x1p-920) : REAL(0x1p-104);
+constexpr REAL TINY = REAL(sizeof(REAL) == 8 ? 0x1p-920 : 0x1p-104);
 
 // The square root and its inverse: division and sqrt, one after the other, take longer.
 __device__ inline REAL root(REAL x, REAL& inverse)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import time
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
@@ -90,6 +91,7 @@ class GpuDevice:
                 for queue in Queue
             }
             self._idle = cupy.cuda.Stream(non_blocking=True)
+        self._communicators = weakref.WeakSet[nccl.GpuCommunicator]()
 
     @property
     def pci_address(self) -> str:
@@ -242,8 +244,18 @@ class GpuDevice:
         return nccl.new_name()
 
     def communicator(self, name: CommunicatorName, *, sends: bool) -> nccl.GpuCommunicator:
-        """Return this end of a communicator, once the other process has made the other end."""
-        return nccl.GpuCommunicator(self.index, self._queues[Queue.COPY].stream, name, sends=sends)
+        """Return this end of a communicator, once the other process has made the other end.
+
+        A receiver waits with one multiprocessor, and so does each sender: what has to run at once
+        to end, such as a panel that the other process waits for, must not need these.
+        """
+        copies = self._queues[Queue.COPY].stream
+        made = nccl.GpuCommunicator(self.index, copies, name, sends=sends)
+        self._communicators.add(made)
+        senders = sum(each.sends for each in self._communicators)
+        for q in self._queues.values():
+            q.held_by_messages = 1 + senders
+        return made
 
     def stopwatch(self) -> GpuStopwatch:
         """Return a stopwatch for the queues, by CUDA events."""

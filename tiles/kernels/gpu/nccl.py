@@ -77,7 +77,7 @@ class GpuCommunicator:
     def __init__(self, index: int, copies: Any, name: CommunicatorName, *, sends: bool) -> None:
         from cupy.cuda import Device, Stream, nccl
 
-        self.name, self._copies, self._peer = name, copies, int(sends)
+        self.name, self.sends, self._copies, self._peer = name, sends, copies, int(sends)
         self._packed: list[Array] = []  # the last is in use, others may still be read
         self._calling = threading.Lock()
         with Device(index):

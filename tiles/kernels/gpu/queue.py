@@ -181,6 +181,8 @@ class GpuQueue:
         self.stream = cupy.cuda.Stream(non_blocking=True, priority=priority)
         attributes = cupy.cuda.Device(index).attributes
         self.multiprocessors: int = attributes["MultiProcessorCount"]
+        #: Those that kernels of NCCL may hold which wait for another process.
+        self.held_by_messages = 0
         self.capability = int(cupy.cuda.Device(index).compute_capability)
         self._block_memory: int = attributes["MaxSharedMemoryPerBlockOptin"]
         self._functions: dict[Any, Any] = {}
@@ -218,14 +220,15 @@ class GpuQueue:
         function(grid, (threads,), arguments, shared, self.stream, cooperative)
 
     def resident_blocks(self, function: Any, threads: int, shared: int = 0) -> int:
-        """Return how many blocks of a kernel the GPU can run at once."""
+        """Return how many blocks of a kernel the GPU can run at once, whatever waits meanwhile."""
         key = ("resident", function.ptr, threads, shared)
         if key not in self._functions:
             from cupy_backends.cuda.api import driver
 
             each = driver.occupancyMaxActiveBlocksPerMultiprocessor(function.ptr, threads, shared)
-            self._functions[key] = int(each) * self.multiprocessors
-        return int(self._functions[key])
+            self._functions[key] = int(each)
+        free = self.multiprocessors - self.held_by_messages
+        return int(self._functions[key]) * free
 
     def allow_shared_memory(self, function: Any) -> int:
         """Let each block of a kernel have all shared memory; return what is left for `shared`."""
