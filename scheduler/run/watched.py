@@ -93,7 +93,9 @@ class Part:
         events: Mapping[int, Event], given: Mapping[Name, tuple[int, ...]],
     ) -> None:  # fmt: skip
         self.run, self._job = run, replace(job, kept={}, given={})  # without their arrays
-        self._worker, self._device, self._log, self._given = worker, device, log, given
+        self._worker, self._log, self._given = worker, log, given
+        self._enqueues = device.enqueues
+        self._device: Device | None = device  # until the end: it has memory of its own
         self._events: Mapping[int, Event] | None = events if device.enqueues else None
         self._began = self._ended = 0.0
         self._state, self._why = "waiting", ""
@@ -118,7 +120,7 @@ class Part:
         self._began = self._began or self._ended
         self._why = "" if error is None else f"{type(error).__name__}: {error}".partition("\n")[0]
         self._state = "done" if error is None else "failed"
-        self._events = self._queues = None
+        self._device = self._events = self._queues = None
         with _lock:
             _going.discard(self)
             _over.setdefault(self.run, []).append(self)
@@ -142,7 +144,7 @@ class Part:
         state, until = self._state, self._ended or now
         seconds = until - self._began if self._began else 0.0
         place, doing = self._place()
-        if self._device.enqueues:
+        if self._enqueues:
             watched, busy = self._watched, self._busy
         else:
             watched, busy = seconds, self._busy_until(until)
@@ -172,10 +174,10 @@ class Part:
         return place, f"waits for data of step {one.step}" if receives else one.label
 
     def _gpu(self) -> GpuQueues | None:
-        events = self._events
-        if events is not None and self._queues is None:
+        device, events = self._device, self._events
+        if device is not None and events is not None and self._queues is None:
             program = self._job.programs[self._worker]
-            self._queues = GpuQueues(self._device, program.instructions, events)
+            self._queues = GpuQueues(device, program.instructions, events)
         return self._queues
 
     def _busy_until(self, until: float) -> dict[str, float]:

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 import urllib.request
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -270,6 +271,16 @@ def test_runs_without_a_cluster_are_seen_too() -> None:
         ("done", "lu of a 50 x 50 complex128 matrix"), ("done", ""),
     ]  # fmt: skip
     assert seen[0]["run_flops"] == pytest.approx(4 * 2 / 3 * 50**3, rel=0.05)
+
+
+def test_a_run_that_is_over_keeps_no_device() -> None:
+    """It may have been made for this run, and has memory."""
+    layout, device = TileLayout(40, 40, 20), CpuDevice()
+    graph, a = ROUTINES["lu"].tasks(layout), np.asfortranarray(A[:40, :40])
+    run_in_order(graph, range(len(graph)), a, device, KernelOptions())
+    gone = weakref.ref(device)
+    del device
+    assert gone() is None
 
 
 class _Recorded:
