@@ -16,6 +16,7 @@ from distributed.threadpoolexecutor import ThreadPoolExecutor
 
 from hetero_la.scheduler.cluster.run_page import WatchRuns
 from hetero_la.tiles.arrays.forks import in_forked_child
+from hetero_la.tiles.arrays.transfer import wait_for_gpus
 from hetero_la.tiles.kernels.cpu.blas import blas_controllers
 from hetero_la.tiles.kernels.device import Device
 from hetero_la.tiles.kernels.gpu.device import GpuDevice
@@ -89,7 +90,7 @@ class DeviceWorker(Worker):  # type: ignore[misc]
             context = hetero_device.at_task
         else:
             self.blas_threads = blas_threads
-            context = functools.partial(blas_bound, blas_threads)
+            context = functools.partial(_cpu_task, blas_threads)
         name = f"{hetero_device.name}-Dask-Default-Threads"
         # No limit: with one, each of the workers compares the whole process with it, as if it were
         # alone there (dask/distributed#4833).
@@ -166,6 +167,14 @@ class _BlasBound:
 
 blas_bound = _BlasBound()
 in_forked_child(blas_bound.end)
+
+
+@contextlib.contextmanager
+def _cpu_task(threads: int) -> Iterator[None]:
+    """Bound the BLAS threads of a task, and complete what it has enqueued on GPUs."""
+    with blas_bound(threads):
+        yield
+        wait_for_gpus()
 
 
 class ContextThreadPoolExecutor(ThreadPoolExecutor):  # type: ignore[misc]

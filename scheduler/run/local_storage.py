@@ -178,10 +178,12 @@ class TeamStorage:
         self._parts[device.name].store(device, start, stop, source, rows)
 
     def flush(self, device: Device) -> None:
-        """Do nothing: `Device.synchronize` completes the copies."""
+        """Wait until a worker's copies are complete."""
+        self._parts[device.name].flush(device)
 
     def abandon(self, device: Device) -> None:
-        """Do nothing: `Device.synchronize` completes the copies."""
+        """Wait until nobody reads or writes a worker's columns any more, after an error."""
+        self._parts[device.name].abandon(device)
 
     def block(self, start: int, last: int | None = None) -> Array:
         """Return columns of one worker, as `LocalStorage.block` does."""

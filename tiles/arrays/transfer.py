@@ -15,6 +15,7 @@ from typing import Any, TypeVar, cast
 import numpy as np
 
 from hetero_la.tiles.arrays.errors import DeviceUnavailableError
+from hetero_la.tiles.arrays.forks import in_forked_child
 
 Array = Any
 F = TypeVar("F", bound=Callable[..., Any])
@@ -71,10 +72,16 @@ def on_device_of(a: Any) -> contextlib.AbstractContextManager[object]:
     return contextlib.nullcontext() if index == current_gpu() else on_device_index(index)
 
 
+#: GPUs on which this process works.
+_in_use: set[int] = set()
+in_forked_child(_in_use.clear)
+
+
 def on_device_index(index: int) -> contextlib.AbstractContextManager[object]:
     """Return a context in which a GPU is current."""
     import cupy
 
+    _in_use.add(index)
     device: contextlib.AbstractContextManager[object] = cupy.cuda.Device(index)
     return device
 
@@ -286,6 +293,16 @@ def wait_for_writes(a: Any) -> None:
     """Wait for the calling thread's stream to complete `a`, before other threads read it."""
     if is_device_array(a):
         with on_device_of(a):
+            sys.modules["cupy"].cuda.get_current_stream().synchronize()
+
+
+def wait_for_gpus() -> None:
+    """Wait for all that the calling thread has enqueued, on whatever GPU it has worked.
+
+    What reads it next may do so on another GPU, whose streams would not wait for it.
+    """
+    for index in sorted(_in_use):
+        with on_device_index(index):
             sys.modules["cupy"].cuda.get_current_stream().synchronize()
 
 

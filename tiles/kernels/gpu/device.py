@@ -18,7 +18,9 @@ from hetero_la.tiles.arrays.transfer import (
     gpu_count,
     is_column_major,
     is_device_array,
+    on_device_index,
     require_cuda,
+    wait_for_gpus,
 )
 from hetero_la.tiles.kernels import vectors  # noqa: F401  (it registers)
 from hetero_la.tiles.kernels.device import (
@@ -126,15 +128,10 @@ class GpuDevice:
 
     @contextlib.contextmanager
     def at_task(self) -> Iterator[None]:
-        """Make the device current for a task, and at the end wait for its current stream.
-
-        Streams of another device, which may read the result next, would not wait for it.
-        """
-        import cupy
-
-        with cupy.cuda.Device(self.index):
+        """Make the device current for a task, and at the end complete what it has enqueued."""
+        with on_device_index(self.index):
             yield
-            cupy.cuda.get_current_stream().synchronize()
+            wait_for_gpus()
 
     @contextlib.contextmanager
     def on_wait(self, context: Callable[[], AbstractContextManager[None]]) -> Iterator[None]:
