@@ -24,6 +24,7 @@ from hetero_la.scheduler.program.messages import Message, MessageKey
 
 #: A message, and the worker at its other end.
 Exchange = tuple[MessageKey, int]
+_EXCHANGES = SendMessage, ReceiveMessage
 
 
 def exchange_orders(
@@ -45,6 +46,8 @@ def exchange_orders(
 
 
 class _Order:
+    """A run of the programs in which only messages count."""
+
     def __init__(self, programs: Sequence[Program], messages: Mapping[MessageKey, Message]) -> None:
         self._messages = messages
         self._left = [
@@ -93,9 +96,6 @@ class _Order:
             self.found[worker].append((i.message, i.message.source))
             return i.message, worker
         return None
-
-
-_EXCHANGES = SendMessage, ReceiveMessage
 
 
 class ExchangeOrder:

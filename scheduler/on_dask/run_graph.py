@@ -244,7 +244,12 @@ class RunGraph:
         return key
 
     def _portions(self, share: Share, inputs: list[List]) -> list[list[List]]:
-        """Group inputs into portions, so that those already copied to the share can be freed."""
+        """Group inputs into portions, so that those already copied to the share can be freed.
+
+        What other workers hold stays until the run begins: it is one portion.
+        """
+        if self._exchanges_input:
+            return [inputs] if inputs else []
         columns = sum(stop - start for start, stop in share.loaded)
         nbytes = self.job.layout.m * columns * np.dtype(self.job.dtype).itemsize
         least = _LEAST_GPU_PORTION if self._on_gpu else _LEAST_PORTION

@@ -140,14 +140,19 @@ def communicators() -> list[Any]:
 
 
 def gpu_bytes(*, dask_worker: Any) -> int:
-    """Bytes of its GPU that a worker uses beside the kernels' workspaces, which grow with runs."""
+    """Bytes of its GPU that a worker uses, without what kernels and communicators keep for later.
+
+    That grows with runs, and differs with a worker's place among the others.
+    """
     import cupy
 
     from hetero_la.scheduler.cluster.devices import device_of
+    from hetero_la.scheduler.exchange.communicators import _communicators
 
     queues = device_of(dask_worker)._queues.values()  # type: ignore[attr-defined]
-    kept = [array.nbytes for q in queues for array in (*q._workspaces.values(), *q._outgrown)]
-    return int(cupy.get_default_memory_pool().used_bytes()) - sum(kept)
+    kept = [array for q in queues for array in (*q._workspaces.values(), *q._outgrown)]
+    kept += [array for each in _communicators.values() for array in each._packed]  # type: ignore[attr-defined]
+    return int(cupy.get_default_memory_pool().used_bytes()) - sum(a.nbytes for a in kept)
 
 
 def set_status(status: str, *, dask_worker: Any) -> None:
