@@ -6,12 +6,12 @@ python benchmarks/processes.py --gpus 2 --n 16384      NumPy: two GPUs of one pr
 python benchmarks/processes.py --gpus 2 --blocks 8 --n 32768 65536       blocks that are on the GPUs
 python benchmarks/processes.py --scheduler tcp://10.0.0.1:8786 --gpus 2
 
-The contenders run in turns, and the medians of the repeats are compared.  With `--scheduler`, the
-processes are the workers of a running cluster.  With `--gpus`, workers have a GPU each, and a third
-contender exchanges messages through host memory, not by NCCL, unless `--no-host` leaves it out.
-With `--blocks`, the matrix is a Dask array of so many blocks of columns, which are with the
-workers, as the factors are then; "predicted" is what the plan says of several processes, once
-`--probe` has measured their links and Dask.
+The contenders have processes of their own and run in turns, and the medians of the repeats are
+compared.  With `--scheduler`, the processes are the workers of a running cluster.  With `--gpus`,
+workers have a GPU each, and a third contender exchanges messages through host memory, not by NCCL,
+unless `--no-host` leaves it out.  With `--blocks`, the matrix is a Dask array of so many blocks of
+columns, which are with the workers, as the factors are then; "predicted" is what the plan says of
+several processes, once `--probe` has measured their links and Dask.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from __future__ import annotations
 import argparse
 import contextlib
 import itertools
+import multiprocessing
 import statistics
+import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -138,31 +140,91 @@ def _keys(client: Any) -> list[str]:
     return client.run_on_scheduler(lambda dask_scheduler: [*map(str, dask_scheduler.tasks)])
 
 
-def contenders(
-    routine: str, n: int, one: Any, several: Any, args: argparse.Namespace
-) -> dict[str, Callable[[], float]]:
-    """What is timed, by name."""
-    ways: dict[str, Callable[[], float]] = {}
-    if args.blocks:
-        for name, client in (("one process", one), ("several", several)):
-            x = blocks(client, routine, n, args.blocks)
-            ways[name] = partial(lazily, client, routine, x)
-    else:
-        a, function = matrix(routine, n), ROUTINES[routine]
-        for name, client in (("one process", one), ("several", several)):
-            ways[name] = partial(seconds_of, partial(function, a, client=client))
-    if args.gpus and not args.no_host:
-        by_nccl = ways["several"]
+class Contender:
+    """A cluster, and a client that has a process for itself, as programs have."""
 
-        def through_host() -> float:
-            several.run(use_nccl, False)
+    def __init__(self, name: str, args: argparse.Namespace) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._ours, theirs = context.Pipe()
+        self._process = context.Process(target=serve, args=(name, args, theirs))
+        self._process.start()
+        theirs.close()
+
+    def __call__(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Call a function of the process's client and of what it keeps, there."""
+        self._ours.send((function, args))
+        found = self._ours.recv()  # EOFError if it has ended
+        if isinstance(found, BaseException):
+            raise found
+        return found
+
+    def close(self) -> None:
+        """End the process and the cluster."""
+        self._ours.close()
+        self._process.join()
+
+
+def serve(name: str, args: argparse.Namespace, calls: Any) -> None:
+    """Process of a contender."""
+    kept: dict[str, Any] = {}
+    with (
+        cluster_of(name, args) as client, client.as_current(), contextlib.suppress(EOFError),
+    ):  # fmt: skip
+        while True:
+            function, given = calls.recv()
             try:
-                return by_nccl()
-            finally:
-                several.run(use_nccl, True)
+                calls.send(function(client, kept, *given))
+            except Exception as error:
+                calls.send(error)
 
-        ways["through the host"] = through_host
-    return ways
+
+@contextlib.contextmanager
+def cluster_of(name: str, args: argparse.Namespace) -> Iterator[Any]:
+    """A client of the cluster of a contender."""
+    if name == "several":
+        with processes(args) as client:
+            yield client
+        return
+    own = {"gpus": args.gpus} if args.gpus else {"cpus": args.workers}
+    with hetero_la.Cluster(**own) as cluster, cluster.get_client() as client:
+        yield client
+
+
+def prepare(client: Any, kept: dict[str, Any], routine: str, n: int, count: int) -> None:
+    """Make the matrix: `count` blocks of a Dask array, or a NumPy array if that is 0."""
+    kept["x"] = None
+    client.run(free_memory)
+    kept["x"] = blocks(client, routine, n, count) if count else matrix(routine, n)
+
+
+def free_memory() -> None:
+    """In a worker: give back what is left of the runs before."""
+    if "cupy" in sys.modules:
+        sys.modules["cupy"].get_default_memory_pool().free_all_blocks()
+
+
+def timed(client: Any, kept: dict[str, Any], routine: str, through_host: bool = False) -> float:
+    """Seconds of one run."""
+    if through_host:
+        client.run(use_nccl, False)
+    try:
+        if isinstance(kept["x"], da.Array):
+            return lazily(client, routine, kept["x"])
+        return seconds_of(partial(ROUTINES[routine], kept["x"], client=client))
+    finally:
+        if through_host:
+            client.run(use_nccl, True)
+
+
+def probe(client: Any, kept: dict[str, Any]) -> None:
+    """Measure the links and Dask, for predictions."""
+    main_of_cli(["probe", "--scheduler", client.scheduler.address])
+
+
+def predicted(client: Any, kept: dict[str, Any], routine: str, n: int) -> float:
+    """Seconds that the plan says."""
+    planned = hetero_la.plan(routine, (n, n), workers=worker_infos(client))
+    return planned.predicted_seconds
 
 
 def row(routine: str, n: int, ways: dict[str, Callable[[], float]], repeats: int) -> dict[str, Any]:
@@ -191,28 +253,30 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--json", help="file for the rows")
     args = parser.parse_args()
-    own = {"gpus": args.gpus} if args.gpus else {"cpus": args.workers}
     rows = []
-    with (
-        hetero_la.Cluster(**own) as cluster,
-        cluster.get_client() as one,
-        processes(args) as several,
-    ):
+    with contextlib.ExitStack() as ended:
+        one, several = (Contender(name, args) for name in ("one process", "several"))
+        for contender in (one, several):
+            ended.callback(contender.close)
         if args.probe:
-            main_of_cli(["probe", "--scheduler", several.scheduler.address])
-        for routine in args.routines:
-            for n in args.n:
-                ways = contenders(routine, n, one, several, args)
-                found = row(routine, n, ways, args.repeats)
-                if args.blocks:
-                    planned = hetero_la.plan(routine, (n, n), workers=worker_infos(several))
-                    found["predicted"] = planned.predicted_seconds
-                rows.append(found)
-                del ways
-                if len(rows) == 1:
-                    print("| " + " | ".join(found) + " |\n|" + "---|" * len(found))
-                shown = (v if isinstance(v, str | int) else f"{v:.3f}" for v in found.values())
-                print("| " + " | ".join(map(str, shown)) + " |", flush=True)
+            several(probe)
+        for routine, n in itertools.product(args.routines, args.n):
+            for contender in (one, several):
+                contender(prepare, routine, n, args.blocks)
+            ways = {
+                "one process": partial(one, timed, routine),
+                "several": partial(several, timed, routine),
+            }
+            if args.gpus and not args.no_host:
+                ways["through the host"] = partial(several, timed, routine, True)
+            found = row(routine, n, ways, args.repeats)
+            if args.blocks:
+                found["predicted"] = several(predicted, routine, n)
+            rows.append(found)
+            if len(rows) == 1:
+                print("| " + " | ".join(found) + " |\n|" + "---|" * len(found))
+            shown = (v if isinstance(v, str | int) else f"{v:.3f}" for v in found.values())
+            print("| " + " | ".join(map(str, shown)) + " |", flush=True)
     write_json(rows, args.json)
 
 

@@ -17,7 +17,7 @@ from hetero_la.checks.inputs import (
     require_square,
 )
 from hetero_la.scheduler.on_dask.inputs import Declared
-from hetero_la.tiles.arrays.transfer import array_module, is_device_array, to_device, to_host
+from hetero_la.tiles.arrays.transfer import array_module, is_device_array, to_current_gpu, to_host
 
 
 def _as_dask_array(a: Any, name: str, ndims: tuple[int, ...]) -> da.Array:
@@ -56,8 +56,8 @@ def with_checked_chunks(a: da.Array, name: str = "a", check_finite: bool = False
     """Return `a` with chunks that raise ValueError unless they match `a`, and are finite.
 
     A run checks the chunks that it loads itself (see `LazyRun`): this is for arrays of which it
-    loads only a part, or the transpose.  Chunks on the host among chunks on GPUs are copied to a
-    GPU, which Dask does not do by itself.
+    loads only a part, or the transpose.  Chunks on the host, or on another GPU than their
+    worker's, among chunks on GPUs are copied to its GPU, which Dask does not do by itself.
     """
     meta = a._meta
     return da.map_blocks(_check_chunk, a, name, check_finite, on_gpu(a), dtype=a.dtype, meta=meta)
@@ -70,7 +70,7 @@ def _check_chunk(
     shape = tuple(stop - start for start, stop in own["array-location"])
     declared = Declared(name, own["chunk-location"], shape, check_finite)
     declared.require(block, block_info[None]["dtype"])
-    return to_device(block) if gpu else to_host(block)
+    return to_current_gpu(block) if gpu else to_host(block)
 
 
 def as_matrix(a: Any, name: str = "a", *, square: bool = False) -> da.Array:

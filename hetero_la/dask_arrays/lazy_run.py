@@ -37,7 +37,7 @@ from hetero_la.scheduler.cluster.placement_plugin import (
 )
 from hetero_la.scheduler.cluster.sizing import default_blas_threads, default_cpu_workers
 from hetero_la.scheduler.on_dask.inputs import Declared
-from hetero_la.scheduler.on_dask.run_graph import Chunk, RunGraph, works_apart
+from hetero_la.scheduler.on_dask.run_graph import Chunk, RunGraph, on_devices
 from hetero_la.scheduler.placement.workers import WorkerInfo, calling_thread
 from hetero_la.tiles.arrays.errors import DeviceUnavailableError
 
@@ -48,7 +48,7 @@ _CLUSTER_SIDE, _LOCAL_SIDE = 6, 16
 _MOST_BLOCKS = 64
 #: Most blocks of factors that lie in one array on a GPU, where a task takes longer than many tiles.
 _MOST_GPU_BLOCKS = 8
-#: Adjacent tile columns of each GPU of a process, which are one block of the factors.
+#: Adjacent tile columns of each GPU, which are one block of the factors.
 _NEIGHBOURS = 2
 
 
@@ -242,7 +242,7 @@ def _plan(routine: str, a: da.Array, nrhs: int, client: Any, options: dict[str, 
     install(running, KeepPlacement)
     watch_runs(running)
     together = 1
-    if works_apart(workers, on_gpu(a)) and not ROUTINES[routine].factored:
+    if on_devices(workers, on_gpu(a)) and not ROUTINES[routine].factored:
         together = _NEIGHBOURS
     return make_plan(problem, chosen, workers, not on_gpu(a), together=together)
 

@@ -19,6 +19,7 @@ from hetero_la.checks.warnings import (
 )
 from hetero_la.numerics.growth import require_little_growth
 from hetero_la.numerics.lapack_vectors import StepValues
+from hetero_la.scheduler.run.step_memory import StepVectors
 from hetero_la.tiles.arrays.transfer import to_device
 
 
@@ -37,7 +38,7 @@ def check_status(
     largest: Any = None,
 ) -> StepValues:  # fmt: skip
     """Collect the per-step values of all workers; raise or warn if the matrix is singular."""
-    together = {key: value for one in values for key, value in one.items()}
+    together = StepVectors(item for one in values for item in one.items())
     steps = StepValues(together, layout, dtype)
     if singular is Singular.RETURNED:
         return steps

@@ -60,14 +60,15 @@ def task_name(routine: str, what: str, rest: str) -> str:
 
 
 class RunTask(Task):  # type: ignore[misc]
-    """A Dask task of the run `run`, for the worker at `address`, or for any if that is empty."""
+    """A Dask task of the run `run`, for a worker at one of the addresses `homes`, or for any."""
 
-    __slots__ = ("address", "run")
+    __slots__ = ("homes", "run")
 
     def __init__(
-        self, key: Any, func: Callable[..., Any], /, *args: Any, run: str, address: str = ""
-    ) -> None:
-        self.run, self.address = run, address
+        self, key: Any, func: Callable[..., Any], /, *args: Any, run: str,
+        homes: tuple[str, ...] = (),
+    ) -> None:  # fmt: skip
+        self.run, self.homes = run, homes
         super().__init__(key, func, *args)
 
     @property
@@ -76,13 +77,13 @@ class RunTask(Task):  # type: ignore[misc]
         return True
 
     def copy(self) -> RunTask:
-        """Copy the task with its run and address, which the base class does not know."""
-        return RunTask(self.key, self.func, *self.args, run=self.run, address=self.address)
+        """Copy the task with its run and homes, which the base class does not know."""
+        return RunTask(self.key, self.func, *self.args, run=self.run, homes=self.homes)
 
 
 def annotations_of(tasks: Iterable[Task]) -> dict[str, Any]:
     """Return Dask annotations of tasks, for layers that Dask's optimization leaves alone."""
-    homes = {task.key: [home] for task in tasks if (home := getattr(task, "address", ""))}
+    homes = {task.key: [*home] for task in tasks if (home := getattr(task, "homes", ()))}
     if not homes:
         return {}
     return {
@@ -128,7 +129,7 @@ class KeepPlacement(SchedulerPlugin):  # type: ignore[misc]
         runs = _runs_of(scheduler)
         self._moved = {key: home for key, home in self._moved.items() if key[0] in runs}
         lost = {
-            run: [task for task in tasks if self._home(_share_of(task)) == worker]
+            run: [task for task in tasks if worker in map(self._home, _shares_of(task))]
             for run, tasks in runs.items()
         }
         self._place(scheduler, itertools.chain(*lost.values()))
@@ -154,17 +155,23 @@ class KeepPlacement(SchedulerPlugin):  # type: ignore[misc]
     def _place(self, scheduler: Scheduler, tasks: Iterable[TaskState]) -> None:
         """Tie tasks to their workers, or to those that replace lost ones."""
         for task in tasks:
-            share = _share_of(task)
-            if self._home(share) not in scheduler.workers and scheduler.workers:
-                self._moved[share] = _least_busy(scheduler, self._home)
+            shares = _shares_of(task)
+            for share in shares:
+                if self._home(share) not in scheduler.workers and scheduler.workers:
+                    self._moved[share] = _least_busy(scheduler, self._home)
             task.host_restrictions = None
-            task.worker_restrictions = {self._home(share)}
+            task.worker_restrictions = set(map(self._home, shares))
 
 
-def _share_of(task: TaskState) -> RunShare:
-    """Return the share of a run to which a task, or a part of a fused task, belongs."""
-    shares = ((part.run, part.address) for part in _parts(task.run_spec))
-    return max(shares, key=lambda share: bool(share[1]), default=("", ""))
+def _shares_of(task: TaskState) -> list[RunShare]:
+    """Return the shares of a run to which a task, or a part of a fused task, may belong."""
+    parts = [part for part in _parts(task.run_spec) if part.homes]
+    part = min(parts, key=lambda part: len(part.homes), default=None)
+    return [] if part is None else [(part.run, home) for home in part.homes]
+
+
+def _run_of(task: TaskState) -> str:
+    return next((part.run for part in _parts(task.run_spec)), "")
 
 
 def _parts(spec: Any) -> Iterator[RunTask]:
@@ -181,7 +188,7 @@ def _parts(spec: Any) -> Iterator[RunTask]:
 
 
 def _belongs_somewhere(task: TaskState) -> bool:
-    return bool(_share_of(task)[1])
+    return bool(_shares_of(task))
 
 
 def _holds(task: TaskState) -> bool:
@@ -192,14 +199,15 @@ def _runs_of(scheduler: Scheduler) -> dict[str, list[TaskState]]:
     """Return the tasks of each run that the scheduler knows."""
     runs: dict[str, list[TaskState]] = {}
     for task in scheduler.tasks.values():
-        if run := _share_of(task)[0]:
+        if run := _run_of(task):
             runs.setdefault(run, []).append(task)
     return runs
 
 
 def _least_busy(scheduler: Scheduler, home: Callable[[RunShare], str]) -> str:
     """Return the worker with the fewest shares of runs."""
-    busy = Counter(home(share) for share in set(map(_share_of, scheduler.tasks.values())))
+    shares = set(itertools.chain.from_iterable(map(_shares_of, scheduler.tasks.values())))
+    busy = Counter(map(home, shares))
     able = [worker.address for worker in scheduler.running] or list(scheduler.workers)
     return min(able, key=lambda address: (busy[address], address))
 

@@ -70,7 +70,7 @@ class RunGroup:
     order : ExchangeOrder
         The order of messages by these channels.
     held : dict
-        Name -> views of columns that the other workers may request.
+        Name -> chunk of the input of which the workers may request columns.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class RunGroup:
         self.inbox = WaitTable()
         self.channels: dict[int, GpuChannel] = {}
         self.order = ExchangeOrder((), ())
-        self.held: dict[str, Sequence[Array]] = {}
+        self.held: dict[str, Array] = {}
         self._communicators: list[Communicator] = []
         self._senders: list[Sender | None] = []
 

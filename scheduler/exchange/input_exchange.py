@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -28,41 +29,52 @@ _ROUND = 2**30
 _ALIGNMENT = 256
 
 
-class HeldColumns(NamedTuple):
-    """Columns that a worker of a run holds for another one.
+class HeldChunk(NamedTuple):
+    """A chunk of the input that a worker of a run holds for all of them.
 
     Attributes
     ----------
     worker : int
         Index of the worker in the run.
     name : str
-        Under which it finds them.
-    shape : tuple of int
-        Rows and columns.
+        Under which it finds the chunk.
+    rows : int
+        Number of its rows.
     dtype : dtype
         Their type.
     column_major : bool
-        Order in which they are sent.
+        Order in which its columns are sent.
     """
 
     worker: int
     name: str
-    shape: tuple[int, int]
+    rows: int
     dtype: np.dtype[Any]
     column_major: bool
+
+
+class HeldColumns(NamedTuple):
+    """Spans of the columns of a chunk, side by side."""
+
+    chunk: HeldChunk
+    spans: tuple[tuple[int, int], ...]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
+        return self.chunk.rows, sum(stop - start for start, stop in self.spans)
 
     @property
     def nbytes(self) -> int:
         """Bytes to send."""
-        return self.shape[0] * self.shape[1] * self.dtype.itemsize
+        return math.prod(self.shape) * self.chunk.dtype.itemsize
 
 
-def hold(group: RunGroup, views: Sequence[Array]) -> HeldColumns:
-    """Hold columns, side by side in `views`, for the other workers of a run until it begins."""
-    name, first = uuid.uuid4().hex, views[0]
-    group.held[name] = views
-    shape = first.shape[0], sum(view.shape[1] for view in views)
-    return HeldColumns(group.worker, name, shape, first.dtype, is_column_major(first))
+def hold(group: RunGroup, chunk: Array) -> HeldChunk:
+    """Hold a chunk for the workers of a run until it begins."""
+    name = uuid.uuid4().hex
+    group.held[name] = chunk
+    return HeldChunk(group.worker, name, len(chunk), chunk.dtype, is_column_major(chunk))
 
 
 def exchange_columns(
@@ -71,8 +83,9 @@ def exchange_columns(
 ) -> None:  # fmt: skip
     """Send the other workers what they request, and take what this one does.
 
-    All workers of a run call it at the same place.  They go on by rounds: what is sent in one has
-    been taken before the next, so that no worker needs memory for more.
+    What workers of this process hold, it has copied before.  All workers of a run call it at the
+    same place.  They go on by rounds: what is sent in one has been taken before the next, so that
+    no worker needs memory for more.
 
     Parameters
     ----------
@@ -85,7 +98,9 @@ def exchange_columns(
     """
     others = [worker for worker in range(group.size) if worker != group.worker]
     most = _ROUND // max(len(others), 1)
-    mine = {w: list(_rounds([held for held in wanted if held.worker == w], most)) for w in others}
+    mine = {
+        w: list(_rounds([held for held in wanted if held.chunk.worker == w], most)) for w in others
+    }
     for w in others:
         group.post(w, ("wanted", group.worker), value=mine[w])
     theirs = {w: group.inbox.take(("wanted", w)) for w in others}
@@ -97,7 +112,7 @@ def exchange_columns(
         with contextlib.suppress(Exception):
             group.device.synchronize()  # its memory is free then
         raise
-    group.held.clear()
+    group.held.clear()  # workers of this process have copied before they said what they want
 
 
 def _rounds(wanted: Sequence[HeldColumns], most: int) -> Iterator[list[HeldColumns]]:
@@ -167,34 +182,28 @@ def _unpacked(memory: Array, helds: Sequence[HeldColumns]) -> list[tuple[HeldCol
     """Return views of the columns of a message."""
     found = []
     for held, start in zip(helds, _places(helds), strict=False):
-        part = memory[start : start + held.nbytes].view(held.dtype)
-        found.append((held, part.reshape(held.shape, order="F" if held.column_major else "C")))
+        part = memory[start : start + held.nbytes].view(held.chunk.dtype)
+        order = "F" if held.chunk.column_major else "C"
+        found.append((held, part.reshape(held.shape, order=order)))
     return found
 
 
 def _packed(group: RunGroup, helds: Sequence[HeldColumns]) -> Array:
     """Return a message with columns that this worker holds."""
-    sources = [_views(group, held.name) for held in helds]
-    with on_device_of(sources[0][0]):
-        memory = array_module(sources[0][0]).empty(_places(helds)[-1], np.uint8)
-        for (_, target), views in zip(_unpacked(memory, helds), sources, strict=True):
-            start = 0
-            for view in views:
-                target[:, start : start + view.shape[1]] = view
-                start += view.shape[1]
+    chunks = [held_by(group, held.chunk) for held in helds]
+    with on_device_of(chunks[0]):
+        memory = array_module(chunks[0]).empty(_places(helds)[-1], np.uint8)
+        for (held, target), chunk in zip(_unpacked(memory, helds), chunks, strict=True):
+            first = 0
+            for start, stop in held.spans:
+                target[:, first : first + stop - start] = chunk[:, start:stop]
+                first += stop - start
     return memory
 
 
-def held_here(group: RunGroup, name: str) -> Array:
-    """Return columns that this worker holds for itself, and hold them no longer."""
-    views = _views(group, name)
-    with on_device_of(views[0]):
-        return views[0] if len(views) == 1 else array_module(views[0]).concatenate(views, axis=1)
-
-
-def _views(group: RunGroup, name: str) -> Sequence[Array]:
-    """Return what is held, and hold it no longer."""
+def held_by(group: RunGroup, chunk: HeldChunk) -> Array:
+    """Return a chunk that a worker of this process holds."""
     try:
-        return group.held.pop(name)
+        return group.held[chunk.name]
     except KeyError:
-        raise StaleShardError("columns of the input are not held any more: compute again") from None
+        raise StaleShardError("a chunk of the input is not held any more: compute again") from None

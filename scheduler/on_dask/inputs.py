@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +14,6 @@ import numpy as np
 from dask.sizeof import sizeof
 
 from hetero_la.scheduler.cluster.devices import current_worker, device_lock
-from hetero_la.scheduler.exchange.input_exchange import HeldColumns
 from hetero_la.scheduler.run.job import Job
 from hetero_la.scheduler.run.local_storage import LocalStorage, Moves, Span, TeamStorage
 from hetero_la.tiles.arrays.errors import InsufficientMemoryError, StaleShardError
@@ -82,6 +82,19 @@ class Piece(NamedTuple):
     row: int
     moves: Moves
     declared: Declared
+
+    @property
+    def spans(self) -> tuple[Span, ...]:
+        """The columns of the array that go there."""
+        return tuple(origin for origin, _ in self.moves)
+
+    def side_by_side(self) -> Piece:
+        """Return the destination of an array that has only these columns, as `cut` puts them."""
+        *starts, width = itertools.accumulate((b - a for a, b in self.spans), initial=0)
+        beside = zip(starts, [*starts[1:], width], strict=True)
+        moves = tuple((at, to) for at, (_, to) in zip(beside, self.moves, strict=True))
+        shape = self.declared.shape[0], width
+        return Piece(self.row, moves, self.declared._replace(shape=shape))
 
 
 #: Arrays, each with the place to which it is copied.
@@ -156,17 +169,15 @@ class InputBuffer(_Guarded):
         The memory.
     threads : int, optional
         How many may copy to it at a time.
-
-    Attributes
-    ----------
-    requested : dict
-        Columns that other workers hold -> what they are.
+    pieces : sequence of (int, Piece), optional
+        Numbers of chunks that workers of the run hold, and where they go once it begins.
     """
 
-    def __init__(self, array: Array, threads: int = 1) -> None:
+    def __init__(
+        self, array: Array, threads: int = 1, pieces: Sequence[tuple[int, Piece]] = ()
+    ) -> None:
         super().__init__()
-        self.array, self.threads = array, threads
-        self.requested: dict[HeldColumns, Piece] = {}
+        self.array, self.threads, self.pieces = array, threads, pieces
 
     def fill(self, device: Device, portion: int, inputs: Inputs) -> None:
         """Copy a portion to where it belongs, on `device` or on the host.

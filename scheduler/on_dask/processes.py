@@ -36,7 +36,7 @@ from hetero_la.scheduler.on_dask.wait import (
 )
 from hetero_la.scheduler.program.instructions import LoadColumn
 from hetero_la.scheduler.run.checkpoint_store import Checkpoints
-from hetero_la.scheduler.run.job import Job, Outcome
+from hetero_la.scheduler.run.job import Job, Outcome, PackedJob
 from hetero_la.scheduler.run.local_storage import LocalStorage
 from hetero_la.scheduler.run.trace import WorkerTrace
 from hetero_la.tiles.arrays.errors import LinkLostError, WorkerLostError
@@ -174,7 +174,7 @@ class _Attempt:
         """Send a worker its part of the job, and columns."""
         job, target = self.job, self.job.workers[worker]
 
-        data = {"plan": job.only(worker), "columns": blocks}
+        data = {"plan": PackedJob(job.only(worker)), "columns": blocks}
 
         def scatter() -> Any:
             return self.client.scatter(

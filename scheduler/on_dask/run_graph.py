@@ -29,8 +29,7 @@ from hetero_la.scheduler.on_dask.run_tasks import (
     fill_shard,
     fill_team,
     fill_whole,
-    hold_columns,
-    note_open,
+    hold_chunk,
     open_shard,
     open_team,
     open_whole,
@@ -71,7 +70,8 @@ class Share(NamedTuple):
 
 def chain_slices(
     programs: Sequence[Program], opened: Sequence[Any], filled: Sequence[Any],
-    add: Callable[..., Any], folder: str | None = None, *, exchanges_input: bool = False,
+    add: Callable[..., Any], folder: str | None = None,
+    hold: Callable[[list[Any]], list[Any]] | None = None,
 ) -> tuple[list[Any], dict[int, list[Any]]]:  # fmt: skip
     """Make tasks of the programs, cut where they save checkpoints.
 
@@ -86,8 +86,8 @@ def chain_slices(
         function and its arguments, and returns what stands for its result in those of others.
     folder : str, optional
         For the files of checkpoints.
-    exchanges_input : bool, optional
-        Whether workers may hold parts of each other's input.
+    hold : callable, optional
+        Makes the tasks that hold input once those that it is called with have met.
 
     Returns
     -------
@@ -101,11 +101,12 @@ def chain_slices(
         add("meet", worker, 0, begin_shard, opened[worker], filled[worker])
         for worker in range(len(programs))
     ]
+    chunks = [] if hold is None else hold(begun)
     for program in programs:
         worker, last = program.worker, None
         for start, stop, step in program.slices():
             last = add("run", worker, start, run_slice, opened[worker], start, stop, begun, last,
-                       exchanges_input and start == 0)  # fmt: skip
+                       chunks if start == 0 else [])  # fmt: skip
             if step is not None:
                 last = add("save", worker, step, save_shard, opened[worker], step, folder, last)
                 saves[step].append(last)
@@ -147,29 +148,22 @@ class RunGraph:
         self.tasks: dict[Any, RunTask] = {}
         self.values: list[Any]
         one = len(job.programs) == 1 or not over_processes(job.workers)
-        on_devices = on_gpu or any(worker.virtual for worker in job.workers)
-        self._exchanges_input = on_devices and not one
+        self._exchanges_input = on_devices(job.workers, on_gpu) and not one
         apart = works_apart(job.workers, on_gpu)
         whole = [_share(job, job.programs)]
         each = [_share(job, [program]) for program in job.programs]
-        if not one:
-            self._open()
-        portions = [
-            self._portions(share, list(self._inputs(share, chunks)))
-            for share in (whole if one else each)
-        ]
         self._shares = whole if one and not apart else each
-        self._apart = apart and len(each) > 1
-        if one:
-            run = self._in_place(*portions) if apart else self._alone(*portions)
-            self._finished = [run] * len(self._shares)
-            self.values = [Task(None, values_of, run, job.layout)]
+        if not one:
+            self._finished = self._chains(each, chunks)
+            # No shard is released before all are done: a later request for more of this run then
+            # finds all shards, or none and runs again.
+            ended = self._for_each("end", end_of, self._finished)
+            self.values = self._for_each("values", values_of, self._finished, job.layout, ended)
             return
-        self._finished = self._chains(portions)
-        # No shard is released before all are done: a later request for more of this run then
-        # finds all shards, or none and runs again.
-        ended = self._for_each("end", end_of, self._finished)
-        self.values = self._for_each("values", values_of, self._finished, job.layout, ended)
+        (portions,) = [self._portions(share, list(self._inputs(share, chunks))) for share in whole]
+        run = self._in_place(portions) if apart else self._alone(portions)
+        self._finished = [run] * len(self._shares)
+        self.values = [Task(None, values_of, run, job.layout)]
 
     @property
     def adjacent(self) -> bool:
@@ -178,9 +172,9 @@ class RunGraph:
 
     def runs_of(self, columns: range, most: int) -> list[range]:
         """Group tile columns into ranges that one block can show, if possible `most` at most."""
-        if self._apart:
+        if not self.adjacent:
             return self._neighbours(columns)
-        step = -(-len(columns) // most) if self.adjacent else 1
+        step = -(-len(columns) // most)
         return [columns[start : start + step] for start in range(0, len(columns), max(step, 1))]
 
     def _neighbours(self, columns: range) -> list[range]:
@@ -197,59 +191,49 @@ class RunGraph:
         return RunTask(
             key, block_of, self._finished[worker], start, last, copy, self._on_gpu,
             TaskRef(verdict),
-            run=self.token, address=self.job.workers[worker].address,
+            run=self.token, homes=self._home(worker),
         )  # fmt: skip
 
     def _add(self, what: str, worker: int, place: int, function: Any, *args: Any) -> TaskRef:
+        return self._task(what, worker, place, function, *args, homes=self._home(worker))
+
+    def _home(self, worker: int) -> tuple[str, ...]:
+        address = self.job.workers[worker].address
+        return (address,) if address else ()
+
+    def _task(
+        self, what: str, worker: int, place: int, function: Any, *args: Any, homes: tuple[str, ...]
+    ) -> TaskRef:
         key = (task_name(self.job.name, what, self.token), worker, place)
         given = [List(*arg) if isinstance(arg, list) else arg for arg in args]
-        address = self.job.workers[worker].address
-        self.tasks[key] = RunTask(key, function, *given, run=self.token, address=address)
+        self.tasks[key] = RunTask(key, function, *given, run=self.token, homes=homes)
         return TaskRef(key)
 
     def _for_each(self, what: str, function: Any, of: Sequence[Any], *args: Any) -> list[TaskRef]:
         """Add a task for each worker."""
         return [self._add(what, worker, 0, function, one, *args) for worker, one in enumerate(of)]
 
+    def _pieces(self, share: Share, chunks: Sequence[Chunk]) -> Iterator[tuple[int, Piece]]:
+        """Yield the numbers of the chunks of which a share has columns, with their places in it."""
+        find = functools.cache(lambda columns: moves(columns, share.loaded, share.spans))
+        for number, chunk in enumerate(chunks):
+            if targets := find(chunk.columns):
+                yield number, Piece(chunk.row, targets, chunk.declared)
+
     def _inputs(self, share: Share, chunks: Sequence[Chunk]) -> Iterator[List]:
         """Yield destinations in a share with the keys of the arrays that fill them."""
-        find = functools.cache(lambda columns: moves(columns, share.loaded, share.spans))
-        for place, chunk in enumerate(chunks):
-            targets = find(chunk.columns)
-            if not targets:
-                continue
-            *ends, width = itertools.accumulate((b - a for (a, b), _ in targets), initial=0)
-            key, declared = chunk.key, chunk.declared
-            if self._exchanges_input or width < chunk.columns[1] - chunk.columns[0]:
-                spans = tuple(origin for origin, _ in targets)
-                key = self._part(chunk, share.worker, place, spans)
-                beside = itertools.pairwise((*ends, width))  # where `cut` puts them
-                targets = tuple(
-                    (at, target) for at, (_, target) in zip(beside, targets, strict=True)
-                )
-                declared = declared._replace(shape=(declared.shape[0], width))
-            yield List(Piece(chunk.row, targets, declared), TaskRef(key))
-
-    def _part(self, chunk: Chunk, worker: int, place: int, spans: tuple[Span, ...]) -> Any:
-        """Add a task that takes a worker's columns where the chunk is, and return its key."""
-        whole = chunk.declared._replace(finite=False)  # its columns are checked when copied
-        given = TaskRef(chunk.key), spans, whole
-        if not self._exchanges_input:
-            key = (task_name(self.job.name, "cut", self.token), worker, place)
-            self.cuts[key] = Task(key, cut, *given)
-            return key
-        key = (task_name(self.job.name, HOLD, self.token), worker, place)
-        opened = List(*self._opened)
-        self.tasks[key] = RunTask(key, hold_columns, *given, self._attempt, opened, run=self.token)
-        return key
+        for number, piece in self._pieces(share, chunks):
+            chunk = chunks[number]
+            key, (first, last) = chunk.key, chunk.columns
+            if sum(stop - start for start, stop in piece.spans) < last - first:
+                key = (task_name(self.job.name, "cut", self.token), share.worker, number)
+                whole = chunk.declared._replace(finite=False)  # its columns are checked when copied
+                self.cuts[key] = Task(key, cut, TaskRef(chunk.key), piece.spans, whole)
+                piece = piece.side_by_side()
+            yield List(piece, TaskRef(key))
 
     def _portions(self, share: Share, inputs: list[List]) -> list[list[List]]:
-        """Group inputs into portions, so that those already copied to the share can be freed.
-
-        What other workers hold stays until the run begins: it is one portion.
-        """
-        if self._exchanges_input:
-            return [inputs] if inputs else []
+        """Group inputs into portions, so that those already copied to the share can be freed."""
         columns = sum(stop - start for start, stop in share.loaded)
         nbytes = self.job.layout.m * columns * np.dtype(self.job.dtype).itemsize
         least = _LEAST_GPU_PORTION if self._on_gpu else _LEAST_PORTION
@@ -275,40 +259,47 @@ class RunGraph:
         ]
         return self._add("run", 0, 0, run_team, self._packed, buffer, filled)
 
-    def _chains(self, portions: list[list[list[List]]]) -> list[TaskRef]:
-        job, shards = self.job, self._shards
-        filled = [
-            [self._add("load", w, i, fill_shard, shards[w], i, some) for i, some in enumerate(mine)]
-            for w, mine in enumerate(portions)
-        ]
-        return chain_slices(
-            job.programs, shards, filled, self._add, exchanges_input=self._exchanges_input
-        )[0]
-
-    def _open(self) -> None:
-        """Add the tasks that open the shards of several processes."""
-        job = self.job
-        self._attempt = self._add("begin", 0, 0, begin_run)
-        self._shards = [
-            self._add("open", w, 0, open_shard, self.token, self._attempt, job.only(w), w,
-                      self._on_gpu)
-            for w in range(len(job.programs))
+    def _chains(self, each: Sequence[Share], chunks: Sequence[Chunk]) -> list[TaskRef]:
+        """Add the tasks of several processes."""
+        attempt = self._add("begin", 0, 0, begin_run)
+        exchanged = self._exchanges_input
+        shards = [
+            self._add("open", w, 0, open_shard, self.token, attempt, packed, w, self._on_gpu,
+                      None, False, tuple(self._pieces(each[w], chunks)) if exchanged else ())
+            for w, packed in enumerate(self._packed.each)
         ]  # fmt: skip
-        self._opened = list[TaskRef]()
-        if self._exchanges_input:
-            self._opened = self._for_each("opened", note_open, self._shards)
+        filled = [
+            [self._add("load", w, i, fill_shard, shard, i, some)
+             for i, some in enumerate(self._portions(share, list(self._inputs(share, chunks))))]
+            if not exchanged else []
+            for w, (shard, share) in enumerate(zip(shards, each, strict=True))
+        ]  # fmt: skip
+        hold = functools.partial(self._hold, chunks, attempt) if exchanged else None
+        return chain_slices(self.job.programs, shards, filled, self._add, hold=hold)[0]
+
+    def _hold(
+        self, chunks: Sequence[Chunk], attempt: TaskRef, contacts: list[TaskRef]
+    ) -> list[TaskRef]:
+        """Add tasks that hold the chunks, each where it is, if a worker of the run is there."""
+        homes = tuple(worker.address for worker in self.job.workers)
+        return [
+            self._task(HOLD, 0, number, hold_chunk, TaskRef(chunk.key),
+                       chunk.declared._replace(finite=False), attempt, contacts, homes=homes)
+            for number, chunk in enumerate(chunks)
+        ]  # fmt: skip
+
+
+def on_devices(workers: Sequence[WorkerInfo], on_gpu: bool) -> bool:
+    """Return whether input is on devices: `on_gpu` says so, but of virtual GPUs it always is."""
+    return on_gpu or any(worker.virtual for worker in workers)
 
 
 def works_apart(workers: Sequence[WorkerInfo], on_gpu: bool) -> bool:
-    """Return whether workers of one process keep their columns, each on its own device.
-
-    `on_gpu` says whether the input is on GPUs, as that of virtual ones always is.
-    """
+    """Return whether workers of one process keep their columns, each on its own device."""
     alone = len(workers) == 1
     if not workers[0].address or (over_processes(workers) and not alone):
         return False
-    on_devices = on_gpu or any(worker.virtual for worker in workers)
-    return on_devices and (workers[0].kind == "gpu" or not alone)
+    return on_devices(workers, on_gpu) and (workers[0].kind == "gpu" or not alone)
 
 
 def _share(job: Job, programs: Sequence[Program]) -> Share:

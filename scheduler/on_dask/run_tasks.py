@@ -23,9 +23,10 @@ from hetero_la.scheduler.exchange.columns import (
 from hetero_la.scheduler.exchange.communicators import Contact
 from hetero_la.scheduler.exchange.group import RunGroup
 from hetero_la.scheduler.exchange.input_exchange import (
+    HeldChunk,
     HeldColumns,
     exchange_columns,
-    held_here,
+    held_by,
     hold,
 )
 from hetero_la.scheduler.exchange.port import Port
@@ -42,21 +43,19 @@ from hetero_la.scheduler.on_dask.inputs import (
     Inputs,
     Piece,
     TeamBuffer,
-    cut,
     new_array,
 )
 from hetero_la.scheduler.on_dask.threads import run_as_one_task, team_of
 from hetero_la.scheduler.run.checkpoint_store import Saved, write_files
-from hetero_la.scheduler.run.job import Job, PackedJob
+from hetero_la.scheduler.run.job import PackedJob
 from hetero_la.scheduler.run.local_storage import (
     LocalStorage,
-    Span,
     TeamStorage,
     local_spans,
     whole_spans,
 )
 from hetero_la.scheduler.run.runner import Runner
-from hetero_la.scheduler.run.step_memory import Name
+from hetero_la.scheduler.run.step_memory import Name, StepVectors
 from hetero_la.scheduler.run.trace import LogEntry, WorkerTrace
 from hetero_la.tiles.arrays.errors import StaleShardError
 from hetero_la.tiles.arrays.forks import ProcessLock
@@ -65,6 +64,8 @@ from hetero_la.tiles.arrays.transfer import (
     current_gpu,
     device_index,
     is_device_array,
+    on_device_index,
+    to_current_gpu,
     to_device,
     to_host,
     wait_for_writes,
@@ -96,13 +97,16 @@ def begin_run() -> str:
 
 
 def open_shard(
-    run: str, attempt: str, job: Job, worker: int, on_gpu: bool = False,
+    run: str, attempt: str, packed: PackedJob, worker: int, on_gpu: bool = False,
     blocks: dict[int, np.ndarray] | None = None, fed: bool = False,
+    pieces: Sequence[tuple[int, Piece]] = (),
 ) -> HeldShard:  # fmt: skip
     """Dask task: make room for a worker's shard, which `blocks` or other tasks fill.
 
-    If it is `fed`, the client's process does.  It is on the GPU if what fills it is on one.
+    If it is `fed`, the client's process does; with `pieces`, chunks that workers of the run hold.
+    It is on the GPU if what fills it is on one.
     """
+    job = packed.job
     forget_unwanted()
     here = current_worker()
     share = (run, worker, here.address if here else None)
@@ -122,7 +126,7 @@ def open_shard(
     storage = LocalStorage(array, local_spans(job.layout, columns), source)
     port = ProcessPort(group, device) if group else Port()
     runner = Runner(job, worker, device, storage, port, attempt)
-    return HeldShard(device, attempt, share, (runner, InputBuffer(array)), group)
+    return HeldShard(device, attempt, share, (runner, InputBuffer(array, pieces=pieces)), group)
 
 
 def _place(on_gpu: bool, arrays: Sequence[Array] = ()) -> int | None:
@@ -150,45 +154,10 @@ def _another(device: Device) -> Device:
     return type(device)(device.name)  # type: ignore[call-arg]  # on the host, virtual GPUs too
 
 
-def note_open(held: HeldShard) -> None:
-    """Dask task: nothing, once a worker's shard is open."""
-
-
-def hold_columns(
-    chunk: Array, spans: Sequence[Span], declared: Declared, attempt: str, opened: Any
-) -> HeldColumns | Array:
-    """Dask task: hold the columns of a chunk that go to one worker until this requests them.
-
-    Where no worker of the run has its device here, Dask has to bring them.  All shards are open
-    when the tasks in `opened` have ended.
-    """
-    place = device_index(chunk)
-    for shard in shards_of(attempt):
-        if shard.group is not None and not shard.empty and shard.device.index in (place, -1):
-            declared.require(chunk)
-            wait_for_writes(chunk)
-            return hold(shard.group, [chunk[:, slice(*span)] for span in spans])
-    return cut(chunk, spans, declared)
-
-
-def fill_shard(
-    held: HeldShard, portion: int, inputs: Sequence[tuple[Piece, Array | HeldColumns]]
-) -> int:
-    """Dask task: copy a portion of the input, which it returns, to where it belongs in a shard.
-
-    What workers of other processes hold is requested when the run begins.
-    """
-    here = {s.group.worker: s.group for s in shards_of(held.attempt) if s.group is not None}
+def fill_shard(held: HeldShard, portion: int, inputs: Inputs) -> int:
+    """Dask task: copy a portion of the input, which it returns, to where it belongs in a shard."""
     with held.at_work() as (_, buffer):
-        there: list[tuple[Piece, Array]] = []
-        for piece, source in inputs:
-            if not isinstance(source, HeldColumns):
-                there.append((piece, source))
-            elif source.worker in here:
-                there.append((piece, held_here(here[source.worker], source.name)))
-            else:
-                buffer.requested[source] = piece
-        buffer.fill(held.device, portion, there)
+        buffer.fill(held.device, portion, inputs)
     return portion
 
 
@@ -202,24 +171,48 @@ def begin_shard(held: HeldShard, before: Any) -> Contact | None:
     return None if held.group is None else held.group.contact()
 
 
+def hold_chunk(
+    chunk: Array, declared: Declared, attempt: str, contacts: Sequence[Contact | None]
+) -> HeldChunk:
+    """Dask task: hold a chunk for the workers of a run, one of which is here, until it begins.
+
+    All shards are open when there are `contacts`.
+    """
+    declared.require(chunk)
+    place = device_index(chunk)
+    groups = [s.group for s in shards_of(attempt) if s.group is not None and not s.empty]
+    if not groups:
+        raise StaleShardError(
+            "a chunk of the input came to a worker that takes no part in the run: Dask did not "
+            "keep the tasks where the plan has put them; build it again for this cluster"
+        )
+    group = next((g for g in groups if g.device.index == place), groups[0])
+    if group.device.index >= 0:
+        with on_device_index(group.device.index):
+            chunk = to_current_gpu(chunk)
+    wait_for_writes(chunk)
+    return hold(group, chunk)
+
+
 def run_slice(
     held: HeldShard, start: int, stop: int, contacts: Sequence[Contact], before: Any,
-    exchanges_input: bool = False,
+    chunks: Sequence[HeldChunk] = (),
 ) -> None:  # fmt: skip
     """Dask task: run a slice of a program, beside those of the run's other workers.
 
-    `exchanges_input` says whether they may hold parts of each other's.
+    The first begins with the input that they hold, which are `chunks`.
     """
     if held.group is None or current_worker() is not None:
-        _run_slice(held, start, stop, contacts, exchanges_input)
+        _run_slice(held, start, stop, contacts, chunks)
         return
-    # Without Dask's workers, there may be one thread for all tasks; all input is in this process.
+    # Without Dask's workers, there may be one thread for all tasks; all shards are in this process.
     with _without_workers:
         if not held.group.joined:
             together = shards_of(held.attempt)
             with ThreadPoolExecutor(len(together)) as pool:
                 ends = [
-                    pool.submit(_run_slice, each, start, each.length, contacts) for each in together
+                    pool.submit(_run_slice, each, start, each.length, contacts, chunks)
+                    for each in together
                 ]
             for end in ends:
                 end.result()
@@ -231,10 +224,10 @@ _without_workers = ProcessLock()
 
 def _run_slice(
     held: HeldShard, start: int, stop: int, contacts: Sequence[Contact],
-    exchanges_input: bool = False,
+    chunks: Sequence[HeldChunk],
 ) -> None:  # fmt: skip
     try:
-        _work(held, start, stop, contacts, exchanges_input)
+        _work(held, start, stop, contacts, chunks)
     except BaseException as error:
         _clear_frames(error)
         if held.is_over:
@@ -255,25 +248,38 @@ def _clear_frames(error: BaseException | None) -> None:
 
 
 def _work(
-    held: HeldShard, start: int, stop: int, contacts: Sequence[Contact], exchanges_input: bool
-) -> None:
+    held: HeldShard, start: int, stop: int, contacts: Sequence[Contact],
+    chunks: Sequence[HeldChunk],
+) -> None:  # fmt: skip
     with held.in_task(), in_group(held.group, contacts), held.at_work() as (runner, buffer):
         try:
-            if exchanges_input and held.group is not None:
-                _exchange_input(held.group, buffer)
+            if chunks and held.group is not None:
+                _exchange_input(held.group, held.attempt, buffer, chunks)
             runner.run(start, stop)
         finally:
             if held.empty:  # the run has been given up meanwhile
                 runner.come_to_rest()
 
 
-def _exchange_input(group: RunGroup, buffer: InputBuffer) -> None:
-    """Fill a shard with what other workers hold, and send them what this one does."""
-    pieces, buffer.requested = buffer.requested, {}
+def _exchange_input(
+    group: RunGroup, attempt: str, buffer: InputBuffer, chunks: Sequence[HeldChunk]
+) -> None:
+    """Fill a shard with what the workers of the run hold, and send them what this one does."""
+    here = {s.group.worker: s.group for s in shards_of(attempt) if s.group is not None}
+    near: list[tuple[Piece, Array]] = []
+    far: dict[HeldColumns, Piece] = {}
+    for number, piece in buffer.pieces:
+        chunk = chunks[number]
+        if chunk.worker in here:
+            near.append((piece, held_by(here[chunk.worker], chunk)))
+        else:
+            far[HeldColumns(chunk, piece.spans)] = piece.side_by_side()
     with group.device.activate():
+        buffer.copy(group.device, near)
+        near.clear()
         exchange_columns(
-            group, list(pieces),
-            lambda some: buffer.copy(group.device, [(pieces[held], array) for held, array in some]),
+            group, list(far),
+            lambda some: buffer.copy(group.device, [(far[held], array) for held, array in some]),
         )  # fmt: skip
 
 
@@ -380,9 +386,9 @@ def end_of(finished: Finished) -> None:
     """Dask task: nothing, once a worker has finished."""
 
 
-def values_of(finished: Finished, layout: TileLayout, after: Any = None) -> dict[Name, np.ndarray]:
+def values_of(finished: Finished, layout: TileLayout, after: Any = None) -> StepVectors:
     """Dask task: the small part of what a worker has made, and the extent of its diagonal."""
-    return finished.values | finished.storage.diagonal_extent(layout)
+    return StepVectors(finished.values | finished.storage.diagonal_extent(layout))
 
 
 def block_of(

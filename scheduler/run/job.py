@@ -8,9 +8,10 @@ import pickle
 import platform
 import uuid
 import weakref
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -133,10 +134,10 @@ class Job:
 
 
 class PackedJob:
-    """A job that is pickled once, and not unpickled in the process that has it.
+    """A job that is pickled once, and unpickled only where it is used, and once there.
 
     Its programs are thousands of objects, and every run on Dask arrays sends them to Dask's
-    scheduler and to workers, which may be in the same process.
+    scheduler, which has no use for them, and on to workers, which may be in the same process.
 
     Parameters
     ----------
@@ -145,12 +146,26 @@ class PackedJob:
     """
 
     def __init__(self, job: Job) -> None:
-        self.job, self._name = job, uuid.uuid4().hex
-        _packed[self._name] = self
+        self.job = job
+        self._keep(uuid.uuid4().hex)
+
+    def _keep(self, name: str) -> None:
+        self._name = name
+        _packed[name] = self
+
+    @functools.cached_property
+    def job(self) -> Job:
+        """The job."""
+        return cast(Job, pickle.loads(self._bytes))
 
     @functools.cached_property
     def _bytes(self) -> bytes:
         return pickle.dumps(self.job)
+
+    @functools.cached_property
+    def each(self) -> list[PackedJob]:
+        """What each of its workers needs of it."""
+        return [PackedJob(self.job.only(worker)) for worker in range(len(self.job.programs))]
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _unpacked, (self._name, self._bytes)
@@ -158,10 +173,18 @@ class PackedJob:
 
 #: Those of this process, by name.
 _packed: weakref.WeakValueDictionary[str, PackedJob] = weakref.WeakValueDictionary()
+#: The last ones that came from other processes: the next run of a plan needs the same.
+_arrived: deque[PackedJob] = deque(maxlen=4)
 
 
 def _unpacked(name: str, pickled: bytes) -> PackedJob:
-    return _packed.get(name) or PackedJob(pickle.loads(pickled))
+    found = _packed.get(name)
+    if found is None:
+        found = PackedJob.__new__(PackedJob)
+        found._bytes = pickled
+        found._keep(name)
+        _arrived.append(found)
+    return found
 
 
 class Loss(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import pickle
 from collections.abc import Collection, Mapping
 from typing import Any
 
@@ -14,6 +15,17 @@ from hetero_la.tiles.kernels.device import Array, Device
 Name = tuple[str, int]  #: name and tile column of a matrix, or name and step of a per-step value
 
 _ALIGNMENT = 32  # elements
+
+
+class StepVectors(dict[Name, np.ndarray]):
+    """Per-step vectors, which are sent as one piece: Dask would send each as a part of its own."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _read_vectors, (pickle.dumps(dict(self)),)
+
+
+def _read_vectors(pickled: bytes) -> StepVectors:
+    return StepVectors(pickle.loads(pickled))
 
 
 class StepMemory:

@@ -263,7 +263,7 @@ def test_a_chunk_that_is_not_finite_is_found_where_it_goes(gpus: Client) -> None
 @pytest.mark.parametrize(
     "place",
     ["_exchange_input", *(pytest.param(place, marks=pytest.mark.exhaustive)
-                          for place in ("hold_columns", "fill_shard"))],
+                          for place in ("hold_chunk", "begin_shard"))],
 )  # fmt: skip
 def test_a_worker_that_is_lost_while_blocks_are_exchanged(gpus: Client, place: str) -> None:
     a = random(N)

@@ -37,6 +37,7 @@ from hetero_la.scheduler.on_dask.run_tasks import (
 )
 from hetero_la.scheduler.recovery import losses, restart
 from hetero_la.scheduler.recovery.forget_clients import ForgetClients
+from hetero_la.scheduler.run.job import PackedJob
 from hetero_la.scheduler.run.local_storage import LocalStorage, whole_spans
 from hetero_la.scheduler.run.runner import Runner
 from hetero_la.tiles.arrays.errors import RunAbortedError, StaleShardError
@@ -447,7 +448,11 @@ def opened() -> Iterator[tuple[HeldShard, int, NDArray]]:
     job = hetero_la.plan("lu", a.shape, nb=NB).job()
     blocks = {start: a[:, start : start + NB] for start in range(0, 40, NB)}
     run = f"lu-{uuid.uuid4()}"
-    yield open_shard(run, run, job, 0, blocks=blocks), len(job.programs[0].instructions), a
+    yield (
+        open_shard(run, run, PackedJob(job), 0, blocks=blocks),
+        len(job.programs[0].instructions),
+        a,
+    )
     drop_shards(run)
     assert not shards()
 
@@ -475,7 +480,7 @@ def test_an_end_tells_what_has_ended_the_run() -> None:
     """Another worker may fail when this one has come to its program's end."""
     job = hetero_la.plan("lu", (40, 40), nb=NB).job()
     run = f"lu-{uuid.uuid4()}"
-    held = open_shard(run, run, job, 0, blocks={}, fed=True)
+    held = open_shard(run, run, PackedJob(job), 0, blocks={}, fed=True)
     assert held.group is not None
     held.group.inbox.abort(ArithmeticError("kernel out of order"))
     with pytest.raises(ArithmeticError, match=r"^kernel out of order$"):

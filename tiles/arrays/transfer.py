@@ -136,9 +136,24 @@ def to_device_of(like: Any, a: Array) -> Array:
     """Return `a` on the GPU that holds `like`, copied only from another device."""
     if device_index(a) == device_index(like):
         return a
-    copied = column_major_copy(a)  # from GPU to GPU, CuPy copies only contiguous arrays
+    if not is_device_array(like):
+        return to_host(a)
     with on_device_of(like):
-        return array_module(like).asarray(copied)
+        return to_current_gpu(a)
+
+
+def to_current_gpu(a: Any) -> Array:
+    """Return `a` on the current GPU, copied only from elsewhere, and then complete on return."""
+    import cupy
+
+    if not is_device_array(a):
+        return cupy.asarray(a)
+    if device_index(a) == current_gpu():
+        return a
+    source = column_major_copy(a)  # from GPU to GPU, CuPy copies only contiguous arrays
+    copied = cupy.asarray(source)
+    wait_for_writes(copied)  # the memory of `source`, once free, would be written on its own GPU
+    return copied
 
 
 def is_column_major(a: Any) -> bool:
