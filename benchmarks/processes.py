@@ -37,6 +37,7 @@ from peers import seconds_of
 
 import hetero_la
 from hetero_la.cli.main import main as main_of_cli
+from hetero_la.dask_arrays.lazy_run import LazyRun
 from hetero_la.scheduler.cluster.clients import client_at, worker_infos
 
 ROUTINES: dict[str, Callable[..., Any]] = {
@@ -221,10 +222,9 @@ def probe(client: Any, kept: dict[str, Any]) -> None:
     main_of_cli(["probe", "--scheduler", client.scheduler.address])
 
 
-def predicted(client: Any, kept: dict[str, Any], routine: str, n: int) -> float:
-    """Seconds that the plan says."""
-    planned = hetero_la.plan(routine, (n, n), workers=worker_infos(client))
-    return planned.predicted_seconds
+def predicted(client: Any, kept: dict[str, Any], routine: str) -> float:
+    """Seconds that the plan for the Dask array says."""
+    return LazyRun(routine, kept["x"], client=client).plan.predicted_seconds
 
 
 def row(routine: str, n: int, ways: dict[str, Callable[[], float]], repeats: int) -> dict[str, Any]:
@@ -271,7 +271,7 @@ def main() -> None:
                 ways["through the host"] = partial(several, timed, routine, True)
             found = row(routine, n, ways, args.repeats)
             if args.blocks:
-                found["predicted"] = several(predicted, routine, n)
+                found["predicted"] = several(predicted, routine)
             rows.append(found)
             if len(rows) == 1:
                 print("| " + " | ".join(found) + " |\n|" + "---|" * len(found))

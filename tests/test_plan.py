@@ -18,7 +18,7 @@ from hetero_la.planning import planner
 from hetero_la.planning.decisions import Problem, default_nb
 from hetero_la.planning.plan import Plan
 from hetero_la.planning.planner import make_plan
-from hetero_la.scheduler.machine.model import window_steps
+from hetero_la.scheduler.machine.model import NOMINAL_DASK, window_steps
 from hetero_la.scheduler.placement.workers import WorkerInfo, calling_thread
 from hetero_la.scheduler.predict.simulate import Simulation
 from hetero_la.scheduler.program.instructions import CallKernel
@@ -165,6 +165,22 @@ def test_dask_takes_no_time_for_messages_that_do_not_go_through_it() -> None:
     assert len(plan.traffic.messages) >= 40
     # Only for a worker's tasks, whatever they send: open, meet the others, run, close.
     assert plan.predicted_seconds == pytest.approx(alone + dask.start + 3 * dask.hop)
+
+
+def test_blocks_of_dask_arrays_take_dask_s_tasks_and_go_to_their_owners() -> None:
+    problem, workers = Problem("lu", 4000, 4000, 0, np.dtype("d")), (on("a", 1), on("a", 2))
+    plain, few, many = (
+        make_plan(problem, Options(nb=500), workers, blocks=blocks) for blocks in (0, 2, 32)
+    )
+    hop, sent = plain.model.dask.hop, plain.model.transfer_seconds(4000**2 * 8 / 4, 1, 0)
+    # Eight columns are eight blocks of the result, four of each worker.
+    assert few.predicted_seconds - plain.predicted_seconds == pytest.approx(
+        (4 + 0.2 * (1 + 4)) * hop + sent
+    )
+    assert many.predicted_seconds - few.predicted_seconds == pytest.approx(0.2 * 15 * hop)
+    inside = [replace(gpu, pid=os.getpid()) for gpu in GPUS[:2]]
+    one = make_plan(problem, Options(nb=500), tuple(inside), blocks=9)
+    assert one.model.dask == NOMINAL_DASK  # one process does it in one task
 
 
 def test_what_there_is_one_of_is_in_the_singular() -> None:

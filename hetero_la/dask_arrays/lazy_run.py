@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -86,16 +87,19 @@ class LazyRun:
         **options: Any,
     ) -> None:  # fmt: skip
         nrhs = columns if b is None else b.shape[1]
-        self.plan = plan = _plan(routine, a, nrhs, client, options)
-        self._like, self._on_gpu = a, on_gpu(a)
         inputs = [a] if b is None else [a, b]
+        blocks = sum(math.prod(x.numblocks) for x in inputs)
+        self.plan = plan = _plan(routine, a, nrhs, blocks, client, options)
+        self._like, self._on_gpu, self._singular = a, on_gpu(a), singular
         self._token = tokenize(
             routine, [x.name for x in inputs], check_finite, tuple(names), plan.layout, plan.dtype,
             plan.options, plan.lookahead, plan.panel_worker, plan.distribution,
             [(worker.name, worker.kind, worker.address) for worker in plan.workers],
         )  # fmt: skip
         chunks = list(_chunks(inputs, names, check_finite))
-        self._tasks = RunGraph(plan.packed_job, self._token, chunks, on_gpu=self._on_gpu)
+        self._tasks = RunGraph(
+            plan.packed_job, self._token, chunks, on_gpu=self._on_gpu, extent=solves
+        )
         graph = HighLevelGraph.merge(*(x.dask for x in inputs))
         needed = {x.name for x in inputs}
         for what, tasks in (("cut", self._tasks.cuts), ("run", self._tasks.tasks)):
@@ -185,10 +189,15 @@ class LazyRun:
         return da.Array(graph, label, ((size,),), meta=empty_like(self._like, (0,), dtype))
 
     def _columns(self, what: str, blocks: Sequence[range], *, copy: bool) -> da.Array:
-        layout, verdict = self.plan.layout, (self._steps.name,)
+        layout = self.plan.layout
         name = task_name(self.plan.routine, what, tokenize(self._steps.name))
+        # A warning concerns the array as a whole: only its last block waits for it.
+        checked, ended = TaskRef((self._steps.name,)), List(*self._tasks.ended)
+        early = len(blocks) - 1 if self._singular in (Singular.RETURNED, Singular.WARNED_OF) else 0
         tasks: dict[Any, Any] = {
-            (name, 0, j): self._tasks.block((name, 0, j), columns, verdict, copy=copy)
+            (name, 0, j): self._tasks.block(
+                (name, 0, j), columns, ended if j < early else checked, copy=copy
+            )
             for j, columns in enumerate(blocks)
         }
         widths = tuple(sum(map(layout.column_width, columns)) for columns in blocks)
@@ -221,7 +230,9 @@ def _chunks(inputs: Sequence[da.Array], names: Sequence[str], finite: bool) -> I
         start += x.shape[1]
 
 
-def _plan(routine: str, a: da.Array, nrhs: int, client: Any, options: dict[str, Any]) -> Plan:
+def _plan(
+    routine: str, a: da.Array, nrhs: int, blocks: int, client: Any, options: dict[str, Any]
+) -> Plan:
     """Plan for the workers of `client`, or of the current client if the run is large enough."""
     explicit = running_client(client) if client is not None else None
     running = explicit or running_client()
@@ -244,7 +255,7 @@ def _plan(routine: str, a: da.Array, nrhs: int, client: Any, options: dict[str, 
     together = 1
     if on_devices(workers, on_gpu(a)) and not ROUTINES[routine].factored:
         together = _NEIGHBOURS
-    return make_plan(problem, chosen, workers, not on_gpu(a), together=together)
+    return make_plan(problem, chosen, workers, not on_gpu(a), together=together, blocks=blocks)
 
 
 def _threads(caller: WorkerInfo) -> tuple[WorkerInfo, ...]:

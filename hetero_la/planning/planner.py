@@ -99,6 +99,7 @@ def make_plan(
     source: Source = "row-major",
     together: int = 1,
     checked: bool = False,
+    blocks: int = 0,
 ) -> Plan:
     """Plan a run, or return the cached plan of an equal one.
 
@@ -118,12 +119,14 @@ def make_plan(
         How many adjacent tile columns have one owner.
     checked : bool, optional
         Whether the run also does what follows, if right-hand sides are at most one tile wide.
+    blocks : int, optional
+        Number of blocks if the input is a Dask array.
     """
     options.require_products(problem.dtype)
     # Free memory changes from run to run and does not matter here: it is no part of the cache key.
     key = tuple(replace(worker, memory=0) for worker in workers)
     profile = current_profile()
-    return _cached_plan(problem, options, key, on_host, source, profile, together, checked)
+    return _cached_plan(problem, options, key, on_host, source, profile, together, checked, blocks)
 
 
 @functools.lru_cache(maxsize=16)
@@ -136,6 +139,7 @@ def _cached_plan(
     profile: Profile | None,
     together: int,
     checked: bool,
+    blocks: int,
 ) -> Plan:
     routine, dtype = ROUTINES[problem.routine], problem.dtype
     roles = assign_roles(workers, options, on_host)
@@ -160,6 +164,10 @@ def _cached_plan(
     decided = Decisions(
         problem.routine, layout, dtype, options, *team, depth, travels, source, checked
     )
+    if blocks and over_processes(team.workers):
+        made, entries = -(-layout.nt // together), layout.m * layout.width
+        model = team.model.for_blocks(blocks, made, entries * dtype.itemsize)
+        decided = replace(decided, model=model)
     return _assemble(decided, together=together)
 
 

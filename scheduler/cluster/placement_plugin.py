@@ -112,9 +112,12 @@ class KeepPlacement(SchedulerPlugin):  # type: ignore[misc]
 
     def update_graph(self, scheduler: Scheduler, *, tasks: Iterable[Any], **kwargs: Any) -> None:
         """Tie new tasks to their workers; Dask calls this before any of them starts."""
-        arrived = [task for key in tasks if _belongs_somewhere(task := scheduler.tasks[key])]
+        mine = [task for key in tasks if _run_of(task := scheduler.tasks[key])]
+        arrived = list(filter(_belongs_somewhere, mine))
+        for task in mine:
+            # What checks a run comes before the blocks of its result, some of which wait for it.
+            task.priority = (-PRIORITY * (1 if _shares_of(task) else 2), *task.priority[1:])
         for task in arrived:
-            task.priority = (-PRIORITY, *task.priority[1:])
             task.retries = 0  # its shard is updated in place
         self._place(scheduler, arrived)
         _explain_losses(arrived)

@@ -35,13 +35,13 @@ class GpuChannel:
         """Receive the next message, of so many parts, where `targets` say."""
         self._incoming.receive([targets.arrays[place] for place in range(parts)])
 
-    def send(self, array: Array) -> None:
-        """Send a contiguous array that is no message of a program."""
-        self._outgoing.send([array], None)
+    def send(self, arrays: Sequence[Array]) -> None:
+        """Send arrays that are no message of a program."""
+        self._outgoing.send(arrays, None)
 
-    def receive_in(self, array: Array) -> None:
-        """Receive what the other end sends in an array."""
-        self._incoming.receive([array])
+    def receive_in(self, arrays: Sequence[Array]) -> None:
+        """Receive in arrays what the other end sends."""
+        self._incoming.receive(arrays)
 
     def flush(self) -> None:
         """Wait until all messages have left."""

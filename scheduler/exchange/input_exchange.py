@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import math
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -44,6 +44,8 @@ class HeldChunk(NamedTuple):
         Their type.
     column_major : bool
         Order in which its columns are sent.
+    gapless : bool
+        Whether adjacent columns follow each other in memory.
     """
 
     worker: int
@@ -51,6 +53,7 @@ class HeldChunk(NamedTuple):
     rows: int
     dtype: np.dtype[Any]
     column_major: bool
+    gapless: bool
 
 
 class HeldColumns(NamedTuple):
@@ -74,18 +77,20 @@ def hold(group: RunGroup, chunk: Array) -> HeldChunk:
     """Hold a chunk for the workers of a run until it begins."""
     name = uuid.uuid4().hex
     group.held[name] = chunk
-    return HeldChunk(group.worker, name, len(chunk), chunk.dtype, is_column_major(chunk))
+    gapless = bool(chunk.flags.f_contiguous)
+    return HeldChunk(group.worker, name, len(chunk), chunk.dtype, is_column_major(chunk), gapless)
 
 
 def exchange_columns(
-    group: RunGroup, wanted: Sequence[HeldColumns],
+    group: RunGroup, wanted: Sequence[HeldColumns], into: Mapping[HeldColumns, Sequence[Array]],
     take: Callable[[Sequence[tuple[HeldColumns, Array]]], None],
 ) -> None:  # fmt: skip
     """Send the other workers what they request, and take what this one does.
 
     What workers of this process hold, it has copied before.  All workers of a run call it at the
-    same place.  They go on by rounds: what is sent in one has been taken before the next, so that
-    no worker needs memory for more.
+    same place.  Columns that need no change go at once to where they belong.  With others the
+    workers go on by rounds: what is sent in one has been taken before the next, so that no worker
+    needs memory for more.
 
     Parameters
     ----------
@@ -93,26 +98,67 @@ def exchange_columns(
         The workers, which have met.
     wanted : sequence of HeldColumns
         What others hold for this worker.
+    into : mapping
+        Memory for the spans of some of it, which come from GPU to GPU as they are.
     take : callable
-        Called with some of it, and the arrays, which it has copied at its return.
+        Called with some of the rest, and the arrays, which it has copied at its return.
     """
     others = [worker for worker in range(group.size) if worker != group.worker]
     most = _ROUND // max(len(others), 1)
-    mine = {
-        w: list(_rounds([held for held in wanted if held.chunk.worker == w], most)) for w in others
+    mine = {w: [held for held in wanted if held.chunk.worker == w] for w in others}
+    direct = {w: [held for held in some if held in into] for w, some in mine.items()}
+    packed = {
+        w: list(_rounds([held for held in some if held not in into], most))
+        for w, some in mine.items()
     }
     for w in others:
-        group.post(w, ("wanted", group.worker), value=mine[w])
+        group.post(w, ("wanted", group.worker), value=(direct[w], packed[w]))
     theirs = {w: group.inbox.take(("wanted", w)) for w in others}
     try:
-        for k in range(max(map(len, [*mine.values(), *theirs.values()]), default=0)):
-            _one_round(group, k, _rounds_at(theirs, k), _rounds_at(mine, k), take)
+        _send_direct(group, {w: found[0] for w, found in theirs.items()}, direct, into)
+        rounds = {w: found[1] for w, found in theirs.items()}
+        for k in range(max(map(len, [*packed.values(), *rounds.values()]), default=0)):
+            _one_round(group, k, _rounds_at(rounds, k), _rounds_at(packed, k), take)
     except BaseException as error:
         group.abort(error)  # or what has been enqueued would not end
         with contextlib.suppress(Exception):
             group.device.synchronize()  # its memory is free then
         raise
     group.held.clear()  # workers of this process have copied before they said what they want
+
+
+def _send_direct(
+    group: RunGroup, theirs: dict[int, list[HeldColumns]], mine: dict[int, list[HeldColumns]],
+    into: Mapping[HeldColumns, Sequence[Array]],
+) -> None:  # fmt: skip
+    """Send and receive columns that go as they are."""
+    outgoing = {
+        worker: [part for held in helds for part in _spans_of(group, held)]
+        for worker, helds in theirs.items() if helds
+    }  # fmt: skip
+    incoming = {
+        worker: [part for held in helds for part in into[held]]
+        for worker, helds in mine.items() if helds
+    }  # fmt: skip
+    if outgoing or incoming:
+        _swap(group, outgoing, incoming)
+
+
+def _swap(
+    group: RunGroup, outgoing: dict[int, list[Array]], incoming: dict[int, list[Array]]
+) -> None:
+    """Send and receive arrays by the channels to other workers, and wait for all of it."""
+    # In one order of all pairs, and of the two ways of each, as messages of programs are.
+    for pair in itertools.combinations(range(group.size), 2):
+        for sender, receiver in (pair, pair[::-1]):
+            if sender == group.worker and receiver in outgoing:
+                group.call(partial(group.channels[receiver].send, outgoing[receiver]))
+            elif receiver == group.worker and sender in incoming:
+                group.call(partial(group.channels[sender].receive_in, incoming[sender]))
+    group.device.synchronize()
+    for worker in outgoing:
+        group.call(group.channels[worker].flush)
+    group.inbox.check()  # what a run that was aborted has received are no columns
 
 
 def _rounds(wanted: Sequence[HeldColumns], most: int) -> Iterator[list[HeldColumns]]:
@@ -151,18 +197,10 @@ def _one_round(
     for worker, array in packed.items():
         if worker not in channels:
             group.post(worker, ("columns", k, group.worker), [to_host(array)])
-    # In one order of all pairs, and of the two ways of each, as messages of programs are.
-    for pair in itertools.combinations(range(group.size), 2):
-        for sender, receiver in (pair, pair[::-1]):
-            if sender == group.worker and receiver in packed.keys() & channels.keys():
-                group.call(partial(channels[receiver].send, packed[receiver]))
-            elif receiver == group.worker and sender in memory:
-                group.call(partial(channels[sender].receive_in, memory[sender]))
-    device.synchronize()
-    for worker in packed.keys() & channels.keys():
-        group.call(channels[worker].flush)
+    outgoing = {worker: [array] for worker, array in packed.items() if worker in channels}
     packed.clear()
-    group.inbox.check()  # what a run that was aborted has received are no columns
+    _swap(group, outgoing, {worker: [array] for worker, array in memory.items()})
+    outgoing.clear()
     for worker, helds in mine.items():
         if worker in channels:
             take(_unpacked(memory.pop(worker), helds))
@@ -190,15 +228,22 @@ def _unpacked(memory: Array, helds: Sequence[HeldColumns]) -> list[tuple[HeldCol
 
 def _packed(group: RunGroup, helds: Sequence[HeldColumns]) -> Array:
     """Return a message with columns that this worker holds."""
-    chunks = [held_by(group, held.chunk) for held in helds]
-    with on_device_of(chunks[0]):
-        memory = array_module(chunks[0]).empty(_places(helds)[-1], np.uint8)
-        for (held, target), chunk in zip(_unpacked(memory, helds), chunks, strict=True):
+    like = held_by(group, helds[0].chunk)
+    with on_device_of(like):
+        memory = array_module(like).empty(_places(helds)[-1], np.uint8)
+        for held, target in _unpacked(memory, helds):
             first = 0
-            for start, stop in held.spans:
-                target[:, first : first + stop - start] = chunk[:, start:stop]
-                first += stop - start
+            for part in _spans_of(group, held):
+                last = first + part.shape[1]
+                target[:, first:last] = part
+                first = last
     return memory
+
+
+def _spans_of(group: RunGroup, held: HeldColumns) -> list[Array]:
+    """Return views of columns that this worker holds."""
+    chunk = held_by(group, held.chunk)
+    return [chunk[:, start:stop] for start, stop in held.spans]
 
 
 def held_by(group: RunGroup, chunk: HeldChunk) -> Array:

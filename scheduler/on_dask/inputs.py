@@ -72,8 +72,12 @@ class Declared(NamedTuple):
                 f"chunk {self.place} of {self.array} has dtype {chunk.dtype}, "
                 f"where the Dask array declares {dtype}"
             )
+        self.require_finite(chunk)
+
+    def require_finite(self, columns: Array) -> None:
+        """Raise ValueError for NaNs and infinities in its columns, if there may be none."""
         if self.finite:
-            require_finite(chunk, self.array)
+            require_finite(columns, self.array)
 
 
 class Piece(NamedTuple):
@@ -87,6 +91,10 @@ class Piece(NamedTuple):
     def spans(self) -> tuple[Span, ...]:
         """The columns of the array that go there."""
         return tuple(origin for origin, _ in self.moves)
+
+    def targets(self, memory: Array) -> list[Array]:
+        """Return views of `memory`, where all rows of the columns go."""
+        return [memory[:, slice(*target)] for _, target in self.moves]
 
     def side_by_side(self) -> Piece:
         """Return the destination of an array that has only these columns, as `cut` puts them."""

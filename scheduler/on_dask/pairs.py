@@ -129,10 +129,10 @@ def _round_trips(group: RunGroup, other: int, nbytes: int, *, begins: bool) -> l
             began = time.perf_counter()
             for sends in (begins, not begins):
                 if channel is not None and sends:
-                    channel.send(array)
+                    channel.send([array])
                     channel.flush()
                 elif channel is not None:
-                    channel.receive_in(array)
+                    channel.receive_in([array])
                     device.synchronize()  # what is sent back must not leave before
                 elif sends:
                     group.post(other, turn, [array])

@@ -127,6 +127,8 @@ class RunGraph:
         What is loaded.
     on_gpu : bool
         Whether the chunks, and so the results, are CuPy arrays.
+    extent : bool
+        Whether `values` tell the extent of the diagonal.
 
     Attributes
     ----------
@@ -135,18 +137,21 @@ class RunGraph:
         none where these are among `tasks`, as they follow some of them.
     tasks : dict
         Tasks of the run.
+    ended : list
+        What, in a task, follows the ends of all workers.
     values : list
         What gives the workers' per-step values, in a task.
     """
 
     def __init__(
-        self, packed: PackedJob, token: str, chunks: Sequence[Chunk], *, on_gpu: bool
+        self, packed: PackedJob, token: str, chunks: Sequence[Chunk], *, on_gpu: bool, extent: bool
     ) -> None:
         self._packed, self.token, self._on_gpu = packed, token, on_gpu
         self.job = job = packed.job
         self.cuts: dict[Any, Task] = {}
         self.tasks: dict[Any, RunTask] = {}
         self.values: list[Any]
+        self.ended: list[TaskRef] = []
         one = len(job.programs) == 1 or not over_processes(job.workers)
         self._exchanges_input = on_devices(job.workers, on_gpu) and not one
         apart = works_apart(job.workers, on_gpu)
@@ -157,13 +162,16 @@ class RunGraph:
             self._finished = self._chains(each, chunks)
             # No shard is released before all are done: a later request for more of this run then
             # finds all shards, or none and runs again.
-            ended = self._for_each("end", end_of, self._finished)
-            self.values = self._for_each("values", values_of, self._finished, job.layout, ended)
+            self.ended = self._for_each("end", end_of, self._finished)
+            what = "values" if extent else "vectors"  # both may be wanted of one run
+            self.values = self._for_each(
+                what, values_of, self._finished, job.layout, extent, self.ended
+            )
             return
         (portions,) = [self._portions(share, list(self._inputs(share, chunks))) for share in whole]
         run = self._in_place(portions) if apart else self._alone(portions)
         self._finished = [run] * len(self._shares)
-        self.values = [Task(None, values_of, run, job.layout)]
+        self.values = [Task(None, values_of, run, job.layout, extent)]
 
     @property
     def adjacent(self) -> bool:
@@ -185,12 +193,12 @@ class RunGraph:
         return [range(group[0], group[-1] + 1) for group in found]
 
     def block(self, key: Any, columns: range, verdict: Any, *, copy: bool) -> RunTask:
-        """Return the task for tile columns of one run, once the task `verdict` has passed."""
+        """Return the task for tile columns of one run, which follows the tasks in `verdict`."""
         (start, _), (last, _) = map(self.job.layout.columns, (columns[0], columns[-1]))
         worker = next(i for i, share in enumerate(self._shares) if start in share.spans)
         return RunTask(
             key, block_of, self._finished[worker], start, last, copy, self._on_gpu,
-            TaskRef(verdict),
+            verdict,
             run=self.token, homes=self._home(worker),
         )  # fmt: skip
 

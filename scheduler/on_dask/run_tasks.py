@@ -273,14 +273,25 @@ def _exchange_input(
         if chunk.worker in here:
             near.append((piece, held_by(here[chunk.worker], chunk)))
         else:
-            far[HeldColumns(chunk, piece.spans)] = piece.side_by_side()
+            far[HeldColumns(chunk, piece.spans)] = piece
+    into = {
+        held: piece.targets(buffer.array)
+        for held, piece in far.items()
+        if held.chunk.worker in group.channels and held.chunk.gapless
+        and (held.chunk.rows, held.chunk.dtype) == (len(buffer.array), buffer.array.dtype)
+    }  # fmt: skip
     with group.device.activate():
         buffer.copy(group.device, near)
         near.clear()
         exchange_columns(
-            group, list(far),
-            lambda some: buffer.copy(group.device, [(far[held], array) for held, array in some]),
+            group, list(far), into,
+            lambda some: buffer.copy(
+                group.device, [(far[held].side_by_side(), array) for held, array in some]
+            ),
         )  # fmt: skip
+    for held, arrays in into.items():
+        for array in arrays:
+            far[held].declared.require_finite(array)
 
 
 def save_shard(held: HeldShard, step: int, folder: str | None, before: Any) -> Saved:
@@ -386,9 +397,12 @@ def end_of(finished: Finished) -> None:
     """Dask task: nothing, once a worker has finished."""
 
 
-def values_of(finished: Finished, layout: TileLayout, after: Any = None) -> StepVectors:
-    """Dask task: the small part of what a worker has made, and the extent of its diagonal."""
-    return StepVectors(finished.values | finished.storage.diagonal_extent(layout))
+def values_of(
+    finished: Finished, layout: TileLayout, extent: bool, after: Any = None
+) -> StepVectors:
+    """Dask task: the small part of what a worker has made; on request, its diagonal's extent."""
+    diagonal = finished.storage.diagonal_extent(layout) if extent else {}
+    return StepVectors(finished.values | diagonal)
 
 
 def block_of(

@@ -100,11 +100,11 @@ def test_the_cluster_is_described(client: Client, capfd: pytest.CaptureFixture[s
     assert all(pair["bandwidth"] > 20e9 for pair in found["pairs"])
 
 
-def on_gpus(a: NDArray) -> da.Array:
+def on_gpus(a: NDArray, chunks: int = 100) -> da.Array:
     """A Dask array whose blocks become CuPy arrays on the workers."""
     cupy = pytest.importorskip("cupy")
     meta = cupy.empty((0,) * a.ndim, a.dtype)
-    return chunked(a, 100).map_blocks(cupy.asarray, dtype=a.dtype, meta=meta)
+    return chunked(a, chunks).map_blocks(cupy.asarray, dtype=a.dtype, meta=meta)
 
 
 def on_hosts(a: NDArray) -> da.Array:
@@ -229,7 +229,7 @@ RUNS: dict[str, Callable[[Client], Any]] = {
     "cholesky": lambda client: hetero_la.cholesky(positive(LONG), client=client),
     "qr": lambda client: abs(hetero_la.qr_factor(random(LONG), client=client).r),
     "dask array": lambda client: client.compute(
-        hetero_la.lu_factor(on_gpus(random(LONG)), client=client)[0]
+        hetero_la.lu_factor(on_gpus(random(LONG), 500), client=client)[0]
     ).result(60),
 }
 
