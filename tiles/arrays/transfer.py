@@ -290,15 +290,24 @@ def column_major_copy(a: Array) -> Array:
 
 
 def on_device_of_arrays(function: F) -> F:
-    """Make the GPU of the first CuPy array among a function's arguments current in its calls."""
+    """Make the GPU of the first CuPy array among a function's arguments current in its calls.
+
+    If that is another one than before, what they have enqueued is complete at their return: the
+    streams of the GPU that is then current would not wait for it.
+    """
 
     @functools.wraps(function)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         for value in (*args, *kwargs.values()):
             array = value[0] if isinstance(value, tuple) and value else value
             if is_device_array(array):
-                with on_device_of(array):
-                    return function(*args, **kwargs)
+                there = on_device_of(array)  # raises where CUDA cannot be used
+                elsewhere = device_index(array) != current_gpu()
+                with there:
+                    result = function(*args, **kwargs)
+                    if elsewhere:
+                        wait_for_writes(array)
+                    return result
         return function(*args, **kwargs)
 
     return cast(F, wrapped)

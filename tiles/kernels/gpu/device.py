@@ -157,7 +157,7 @@ class GpuDevice:
         import cupy
 
         with cupy.cuda.Device(self.index):
-            return allocate(shape, dtype)
+            return allocate(shape, dtype, *(q.stream for q in self._queues.values()))
 
     def call(
         self, kernel: str, queue: Queue, arrays: Sequence[Array], options: KernelOptions

@@ -84,7 +84,7 @@ class GpuCommunicator:
             self._comm: Any = nccl.NcclCommunicator(2, name, 1 - self._peer)
             # The blocks of an update that was launched before would all come first.
             self._stream = Stream(non_blocking=True, priority=HIGH_PRIORITY)
-            self._word = allocate((1,), "int32")
+            self._word = allocate((1,), "int32", self._stream, copies)
             # The first message makes the connection; later ones only enqueue.
             announce = self._comm.send if sends else self._comm.recv
             announce(*self._buffer(self._word), self._peer, self._stream.ptr)
@@ -166,7 +166,7 @@ class GpuCommunicator:
         gaps = [a for a in arrays if not a.flags.f_contiguous]
         nbytes = sum(_aligned(a.nbytes) for a in gaps)
         if nbytes and (not self._packed or self._packed[-1].size < nbytes):
-            self._packed.append(allocate((nbytes,), "uint8"))
+            self._packed.append(allocate((nbytes,), "uint8", self._stream, self._copies))
         found, start = [], 0
         for a in arrays:
             if not a.flags.f_contiguous:

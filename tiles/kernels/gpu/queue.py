@@ -48,20 +48,26 @@ def element_strides(a: Any) -> tuple[int, ...]:
     return tuple(stride // a.itemsize for stride in a.strides)
 
 
-def allocate(shape: tuple[int, ...], dtype: Any) -> Any:
+def allocate(shape: tuple[int, ...], dtype: Any, *streams: Any) -> Any:
     """Allocate a column-major array from the null stream's pool on the current device.
 
     CuPy's pool reuses freed memory at once for allocations on the same stream; it does not know
-    our queues, so nothing may be freed before they are empty.
+    our queues, so nothing may be freed before they are empty.  The streams that use the array wait
+    for what the null stream may still do with what its memory was before.
     """
     import cupy
 
     current = cupy.cuda.get_current_stream()
     cupy.cuda.Stream.null.use()  # `with` would leave another stream current than `use` set
     try:
-        return cupy.ndarray(shape, dtype, order="F")
+        array = cupy.ndarray(shape, dtype, order="F")
+        passed = cupy.cuda.Event(disable_timing=True)
+        passed.record(cupy.cuda.Stream.null)
     finally:
         current.use()
+    for stream in streams:
+        stream.wait_event(passed)
+    return array
 
 
 def operation(letter: str, dtype: np.dtype) -> int:
@@ -250,7 +256,7 @@ class GpuQueue:
         if found is None or found.nbytes < nbytes:
             if found is not None:
                 self._outgrown.append(found)
-            found = self._workspaces[name] = allocate((nbytes,), np.uint8)
+            found = self._workspaces[name] = allocate((nbytes,), np.uint8, self.stream)
             if zeroed:
                 found.data.memset_async(0, nbytes, self.stream)
         return found.data.ptr
