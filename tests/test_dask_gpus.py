@@ -23,7 +23,7 @@ from hetero_la.scheduler.on_dask.inputs import Declared, Piece, TeamBuffer
 from hetero_la.scheduler.placement.workers import WorkerInfo
 from hetero_la.scheduler.run.local_storage import LocalStorage, Span
 from hetero_la.tiles.arrays.errors import InsufficientMemoryError, StaleShardError
-from hetero_la.tiles.arrays.transfer import device_index, gpu_count
+from hetero_la.tiles.arrays.transfer import device_index, gpu_count, on_device_of
 from hetero_la.tiles.kernels.cpu.device import VirtualGpu
 from tests.dask_support import any_shape_cases, assert_same, nothing_left, on_host, square_cases
 from tests.support import DTYPES, host, random
@@ -177,9 +177,12 @@ def test_numbers_and_shapes_are_checked(client: Client, xp: ModuleType) -> None:
 def test_chunks_of_a_smaller_type_are_converted(client: Client, xp: ModuleType, dtype: str) -> None:
     a = random(60)
     wide = np.result_type(dtype, a.dtype)
-    x = chunked(xp, a.astype(wide)).map_blocks(
-        lambda block: block.astype(dtype), dtype=wide, meta=xp.empty((0, 0), wide)
-    )
+
+    def narrow(block: Any) -> Any:
+        with on_device_of(block):  # another GPU would not wait for the block
+            return block.astype(dtype)
+
+    x = chunked(xp, a.astype(wide)).map_blocks(narrow, dtype=wide, meta=xp.empty((0, 0), wide))
     found = hetero_la.lu_factor(x, client=client, nb=NB)
     assert_same(
         on_host(dask.compute(*found)),

@@ -118,9 +118,10 @@ class _Attempt:
                 blocks = {part[0]: np.asfortranarray(columns(*part)) for part in parts}
             else:
                 feeds.append(Feed(sender, topic_of(run, worker), parts))
-            job, there = self._ship(worker, blocks)
-            shard = self._add("open", worker, 0, open_shard, run, run, job, worker, False, there,
-                              sender is not None)  # fmt: skip
+            packed = PackedJob(self.job.only(worker))
+            there = self._ship(worker, blocks) if sender is None else None
+            shard = self._add("open", worker, 0, open_shard, run, run, packed, worker, False,
+                              there, sender is not None)  # fmt: skip
             opened.append(shard)
         self.finals, self.saves = chain_slices(
             self.job.programs, opened, [()] * len(opened), self._add, checkpoints.folder
@@ -170,24 +171,24 @@ class _Attempt:
         self._submitted.append(future)
         return future
 
-    def _ship(self, worker: int, blocks: dict[int, np.ndarray]) -> list[distributed.Future]:
-        """Send a worker its part of the job, and columns."""
-        job, target = self.job, self.job.workers[worker]
+    def _ship(self, worker: int, blocks: dict[int, np.ndarray]) -> distributed.Future:
+        """Send a worker its columns by Dask's scheduler."""
+        target, key = self.job.workers[worker], self._key(worker, "columns")
 
-        data = {"plan": PackedJob(job.only(worker)), "columns": blocks}
-
-        def scatter() -> Any:
-            return self.client.scatter(
-                {self._key(worker, what): value for what, value in data.items()},
-                workers=[target.address], asynchronous=True,
-            )  # fmt: skip
+        async def scatter() -> distributed.Future:
+            sending = asyncio.ensure_future(
+                self.client.scatter({key: blocks}, workers=[target.address], asynchronous=True)
+            )
+            sending.add_done_callback(lambda sent: sent.cancelled() or sent.exception())
+            # Cancelled half-way, it would leave the columns there, and nobody to release them.
+            return (await asyncio.shield(sending))[key]
 
         try:
-            futures: dict[str, distributed.Future] = guard(self.client, scatter, self.addresses)
+            future: distributed.Future = guard(self.client, scatter, self.addresses)
         except (KeyError, OSError) as error:  # the scheduler does not know it, or cannot reach it
             said = self.client.sync(lost_message, self.client, target.address, target.label)
             raise WorkerLostError(said) from error
-        return list(futures.values())
+        return future
 
     def fetch(self, futures: list[distributed.Future]) -> list[Any]:
         """Wait for results, and return them."""

@@ -6,6 +6,7 @@ Nothing here may import pytest: worker processes import it.
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
 import os
 import signal
@@ -139,20 +140,29 @@ def communicators() -> list[Any]:
     return [communicator.name for communicator in _communicators.values()]
 
 
-def gpu_bytes(*, dask_worker: Any) -> int:
-    """Bytes of its GPU that a worker uses, without what kernels and communicators keep for later.
+def gpu_arrays(*, dask_worker: Any) -> dict[int, tuple[int, list[str]]]:
+    """Arrays on a worker's GPU, without what kernels and communicators keep for later.
 
-    That grows with runs, and differs with a worker's place among the others.
+    That grows with runs, and differs with a worker's place among the others.  The memory's address
+    -> its bytes, and what refers to the array.
     """
     import cupy
 
     from hetero_la.scheduler.cluster.devices import device_of
     from hetero_la.scheduler.exchange.communicators import _communicators
 
-    queues = device_of(dask_worker)._queues.values()  # type: ignore[attr-defined]
+    device: Any = device_of(dask_worker)
+    devices = [device, *filter(None, [vars(device).get("companion")])]
+    queues = [q for each in devices for q in each._queues.values()]
     kept = [array for q in queues for array in (*q._workspaces.values(), *q._outgrown)]
     kept += [array for each in _communicators.values() for array in each._packed]  # type: ignore[attr-defined]
-    return int(cupy.get_default_memory_pool().used_bytes()) - sum(a.nbytes for a in kept)
+    known = {array.data.mem.ptr for array in kept}
+    found = {}
+    for array in gc.get_objects():
+        if type(array) is cupy.ndarray and array.size and array.data.mem.ptr not in known:
+            refer = [f"{type(one).__name__} {one!r:.100}" for one in gc.get_referrers(array)[:4]]
+            found[int(array.data.mem.ptr)] = int(array.data.mem.size), refer
+    return found
 
 
 def set_status(status: str, *, dask_worker: Any) -> None:

@@ -38,7 +38,7 @@ from tests.scheduler.recovery import (
     communicators,
     count_kernels,
     die_at,
-    gpu_bytes,
+    gpu_arrays,
     kill_later,
     soon,
     wait_for_workers,
@@ -265,7 +265,7 @@ def test_a_process_that_is_killed_at_any_of_ten_moments(what: str) -> None:
 def kill_at_a_random_moment(what: str, client: Client, seed: int) -> None:
     """The answer is right; memory is given back, and so are communicators to the lost one."""
     seconds = check(what, client)
-    used, links = client.run(gpu_bytes), client.run(communicators)
+    used, links = client.run(gpu_arrays), client.run(communicators)
     delay = np.random.default_rng(seed).uniform(0, seconds)
     killer = kill_later(client, seed, delay)
     assert check(what, client) < 60
@@ -275,11 +275,11 @@ def kill_at_a_random_moment(what: str, client: Client, seed: int) -> None:
     left = [address for address in client.run(os.getpid) if address in used]
     assert len(left) == gpu_count() - 1
 
-    def given_back() -> bool:
-        now = client.run(gpu_bytes, workers=left)
-        return all(now[address] <= used[address] + 2**20 for address in left)
+    def more() -> list[tuple[int, list[str]]]:
+        now = client.run(gpu_arrays, workers=left)
+        return [now[at][place] for at in left for place in now[at].keys() - used[at].keys()]
 
-    assert soon(given_back)
+    assert soon(lambda: sum(nbytes for nbytes, _ in more()) <= 2**20), more()
     for address, names in client.run(communicators, workers=left).items():
         assert len(names) == len(links[address])
         assert not set(names) & set(links[address])
