@@ -42,10 +42,14 @@ from hetero_la.checks.lazy import is_dask_array, lazy_function
 from hetero_la.checks.warnings import not_positive_message, warn_ill_conditioned
 from hetero_la.execution.destination import can_hold_result
 from hetero_la.execution.execute import execute
-from hetero_la.execution.report import Report
+from hetero_la.execution.report import MixedOutcome, Report
 from hetero_la.execution.resident_factors import Residency
 from hetero_la.execution.result import Result
 from hetero_la.execution.stack_runs import Stack, run_for_each, solve_each, solve_stack_on_gpu
+from hetero_la.mixed.fallback import first_mixed
+from hetero_la.mixed.lower_runs import LOWER_RUN, full_products, with_lower_products
+from hetero_la.mixed.precision import is_mixed, require_lower
+from hetero_la.mixed.systems import solve_mixed
 from hetero_la.numerics.conditioning import hermitian_norm1, reciprocal_condition
 from hetero_la.numerics.refinement import is_accurate
 from hetero_la.numerics.triangles import (
@@ -53,7 +57,7 @@ from hetero_la.numerics.triangles import (
     solve_with_cholesky,
     zero_upper_triangle,
 )
-from hetero_la.planning.options import RunOptions
+from hetero_la.planning.options import Precision, RunOptions
 from hetero_la.scheduler.cluster.clients import ClientLike
 from hetero_la.tiles.arrays.transfer import array_module, is_device_array, to_host
 from hetero_la.tiles.kernels.cpu.lapack import lapack_function
@@ -443,8 +447,9 @@ def _cho_solve(c: Any, lower: Any, b: Any, *, overwrite_b: bool, check_finite: b
 
 
 def solve_positive(
-    a: Any, b: Any, *, lower: bool = False, check_finite: bool = True, **how: Any
-) -> tuple[Any, Report]:
+    a: Any, b: Any, *, lower: bool = False, check_finite: bool = True,
+    precision: Precision = "full", **how: Any,
+) -> tuple[Any, Report]:  # fmt: skip
     """Solve A X = B for a Hermitian positive definite matrix.
 
     Parameters
@@ -455,6 +460,8 @@ def solve_positive(
         Right-hand sides, on the device of `a`.
     lower, check_finite, **how
         As for `cholesky`.
+    precision : {"full", "mixed"}, optional
+        As for `solve`.
 
     Returns
     -------
@@ -468,22 +475,40 @@ def solve_positive(
     numpy.linalg.LinAlgError
         If the matrix is not positive definite.
     """
+    mixed = is_mixed(precision)
     a, b = as_system(a, b, check_finite=check_finite, square=True)
-    x, run, _ = solve_positive_system(a, b, lower=lower, **how)
+    if mixed:
+        require_lower(a.dtype)
+    x, run, _ = solve_positive_system(a, b, lower=lower, mixed=mixed, **how)
     assert run is not None
     return x, run
 
 
 def solve_positive_system(
-    a: Any, b: Any, *, lower: bool, keep: bool = False, **how: Any
+    a: Any, b: Any, *, lower: bool, mixed: bool = False, keep: bool = False, **how: Any
 ) -> Solution:
     """Solve as `solve_positive` does, for arrays that have been checked.
 
     With `keep`, the factors are there to judge X.
     """
     rhs = b[:, None] if b.ndim == 1 else b
-    x, run, judge = _solve("solve_positive", a, rhs, lower, keep=keep, **how)
+    full = {**how, **full_products(how)} if mixed else how
+    solve_in_full = partial(_solve, "solve_positive", a, rhs, lower, keep=keep, **full)
+    if mixed:
+        solve_in_both = partial(_solve_mixed, a, rhs, lower, **how)
+        x, run, judge = first_mixed(solve_in_both, solve_in_full, lambda made: made.run, a.dtype)
+    else:
+        x, run, judge = solve_in_full()
     return Solution(x.reshape(b.shape), run, judge)
+
+
+def _solve_mixed(a: Any, b: Any, lower: bool, **how: Any) -> tuple[Solution, MixedOutcome]:
+    """Solve in mixed precision, by the lower triangle of A or that of A^T, its conjugate."""
+    turn = array_module(a).asarray if lower or a.dtype.kind == "f" else array_module(a).conj
+    matrix = a if lower else a.T
+    run = partial(execute, "cholesky", **LOWER_RUN, **with_lower_products("cholesky", matrix, how))
+    solved, outcome = solve_mixed(matrix, turn(b), run, hermitian=True)
+    return solved._replace(x=turn(solved.x)), outcome
 
 
 def solve_positive_stack(a: Any, b: Any, lower: bool, **how: Any) -> Any:
@@ -545,17 +570,14 @@ def _solve(
     result = execute(routine, matrix, rhs, residency=residency, **how)
     if result.info:
         raise LinAlgError(not_positive_message(result.info))
-    x, kept = result.solution, result.kept
+    x = result.solution
     if result.checked:
         warn_ill_conditioned(result.rcond, a.dtype)
         return Solution(turn(x), result.report, dict)
     if not x.size:
         return Solution(turn(x), result.report, lambda: {"judged": 0})
-    anorm, factor = hermitian_norm1(matrix), None if kept else result.factors
-    if is_device_array(factor):
-        factor = result.substitution("cholesky")
-    solve = (lambda b, trans: kept.solve("cho_solve", b)) if kept else None
-    rcond = reciprocal_condition(anorm, factor, x, solve, "pocon", uplo="L")
+    anorm = hermitian_norm1(matrix)
+    rcond = result.cholesky_rcond(anorm, x)
     warn_ill_conditioned(rcond, a.dtype)
     judge = partial(_judge, result, matrix, anorm, rcond, x, rhs)
     return Solution(turn(x), result.report, judge)

@@ -61,11 +61,15 @@ from hetero_la.checks.warnings import singular_message, warn_ill_conditioned
 from hetero_la.execution.destination import can_hold_result
 from hetero_la.execution.execute import execute
 from hetero_la.execution.executor_choice import require_options
-from hetero_la.execution.report import Report
+from hetero_la.execution.report import MixedOutcome, Report
 from hetero_la.execution.resident_factors import Residency
 from hetero_la.execution.result import Result
 from hetero_la.execution.stack_runs import Stack, run_for_each, solve_stack_on_gpu
 from hetero_la.execution.timeline import recording
+from hetero_la.mixed.fallback import first_mixed
+from hetero_la.mixed.lower_runs import LOWER_RUN, full_products, with_lower_products
+from hetero_la.mixed.precision import is_mixed, require_lower
+from hetero_la.mixed.systems import solve_mixed
 from hetero_la.numerics.conditioning import (
     estimate_reciprocal_condition,
     norm1,
@@ -81,13 +85,11 @@ from hetero_la.numerics.refinement import (
     refine_stack,
     tolerance,
 )
-from hetero_la.planning.options import Pivoting, RunOptions
+from hetero_la.planning.options import Pivoting, Precision, RunOptions
 from hetero_la.scheduler.cluster.clients import ClientLike
 from hetero_la.tiles.arrays.transfer import array_module, is_device_array
-from hetero_la.tiles.kernels.gpu_libraries.cusolver import lu_solve
 from hetero_la.tiles.kernels.gpu_libraries.finite import is_finite, require_finite
 from hetero_la.tiles.kernels.gpu_libraries.substitution import Substitution
-from hetero_la.tiles.storage.pivots import permutation
 
 #: Values of `assume_a` for a run: other structures take no longer than the copies to a GPU.
 _RUNS = {
@@ -118,9 +120,11 @@ def _is_general(arrays: dict[str, Any]) -> bool:
 def _solve_stack(
     a: Any, b: Any, lower: bool = False, overwrite_a: bool = False, overwrite_b: bool = False,
     check_finite: bool = True, assume_a: SolveAssumption = None, transposed: bool = False, *,
-    pivot: Pivoting = "partial", **how: Any,
+    pivot: Pivoting = "partial", precision: Precision = "full", **how: Any,
 ) -> Any:  # fmt: skip
     """Compute `solve` of a stack."""
+    if is_mixed(precision):
+        return None
     structure = structure_of(assume_a)
     # On a GPU, what is solved tells whether anything is not finite, where all of A is read.
     seen = is_device_array(a) and structure in (Structure.GENERAL, Structure.POSITIVE)
@@ -191,22 +195,22 @@ def _solve_stack_by_lu(a: Any, b: Any, **how: Any) -> Any:
 def solve(
     a: Same | Numbers, b: Same | Numbers, lower: bool = False, overwrite_a: bool = False,
     overwrite_b: bool = False, check_finite: bool = True, assume_a: SolveAssumption = None,
-    transposed: bool = False, *, pivot: Pivoting = "partial", client: ClientLike = None,
-    report: Literal[False] = False, **options: Unpack[RunOptions],
+    transposed: bool = False, *, pivot: Pivoting = "partial", precision: Precision = "full",
+    client: ClientLike = None, report: Literal[False] = False, **options: Unpack[RunOptions],
 ) -> Same: ...  # fmt: skip
 @overload
 def solve(
     a: Eager | Numbers, b: Eager | Numbers, lower: bool = False, overwrite_a: bool = False,
     overwrite_b: bool = False, check_finite: bool = True, assume_a: SolveAssumption = None,
-    transposed: bool = False, *, pivot: Pivoting = "partial", client: ClientLike = None,
-    report: Literal[True], **options: Unpack[RunOptions],
+    transposed: bool = False, *, pivot: Pivoting = "partial", precision: Precision = "full",
+    client: ClientLike = None, report: Literal[True], **options: Unpack[RunOptions],
 ) -> tuple[Eager, AccuracyReport]: ...  # fmt: skip
 @array_function(_solve_stack, _system_work, a=2, b="1|2")
 def solve(
     a: Any, b: Any, lower: bool = False, overwrite_a: bool = False, overwrite_b: bool = False,
     check_finite: bool = True, assume_a: SolveAssumption = None, transposed: bool = False, *,
-    pivot: Pivoting = "partial", client: ClientLike = None, report: bool = False,
-    **options: Unpack[RunOptions],
+    pivot: Pivoting = "partial", precision: Precision = "full", client: ClientLike = None,
+    report: bool = False, **options: Unpack[RunOptions],
 ) -> Any:  # fmt: skip
     """Solve A X = B for a square matrix.
 
@@ -237,6 +241,11 @@ def solve(
         Solve A^T X = B; for real matrices only, as in SciPy.
     pivot, client, **options
         As for `lu_factor`.
+    precision : {"full", "mixed"}, optional
+        With "mixed", a matrix of float64 or complex128 is factored in float32 or complex64, and X
+        refined to the accuracy of full precision; where that is not predicted to be faster, or
+        fails, the matrix is factored in its own precision.  `report` tells.  Structures that need
+        no factorization are solved in full precision.
     report : bool, optional
         Whether to return a report, too, of what X is worth; for one matrix that is not lazy.
 
@@ -277,9 +286,19 @@ def solve(
     right-hand sides.  Where that is predicted to take longer, a wide band is factored as a general
     matrix, and many right-hand sides of a tridiagonal one are solved for by cuSPARSE.
 
+    In mixed precision A is scaled by powers of two where its range asks for it, and X refined with
+    all right-hand sides together, by the factors [1]_ or where that is slow by GMRES with them as
+    its preconditioner [2]_, until the error ratio is about 1.
+
     After LU, up to n / 8 right-hand sides are all refined: a residual and a solve with the
     factors, as in LAPACK's ``xGERFS``, which keeps the backward error small for any n.  Of more
     right-hand sides, only those with a larger backward error are refined.
+
+    References
+    ----------
+    .. [1] LAPACK, ``DSGESV`` and ``DSPOSV``.
+    .. [2] E. Carson and N. J. Higham, Accelerating the solution of linear systems by iterative
+       refinement in three precisions, SIAM J. Sci. Comput. 40, 2018.
 
     Examples
     --------
@@ -292,12 +311,15 @@ def solve(
     array([1., 2.])
     """
     structure, pivoted = structure_of(assume_a), require_pivoting(pivot)
+    mixed = is_mixed(precision)
     if is_number(a, b):
         require_options(options, client)
         if report:
             raise ValueError("report=True is for matrices, and `a` is one number")
         return divide_by_number(*_system(a, b, check_finite, transposed, number=True))
     a, b = _system(a, b, check_finite and structure is not Structure.BANDED, transposed)
+    if mixed:
+        require_lower(a.dtype)
     watch = RunMeter() if report else None
     # Options, a client or a trace ask for a run of tasks, unless a structure is named.
     plain = pivoted and client is None and not options and not recording()
@@ -307,16 +329,19 @@ def solve(
         require_finite_band(a, found)
         require_finite(b, "b")
     if found.structure is Structure.POSITIVE:
-        solved = solve_positive_system(a, b, lower=lower, keep=report, client=client, **options)
+        solved = solve_positive_system(
+            a, b, lower=lower, mixed=mixed, keep=report, client=client, **options
+        )
     elif found.is_simple:
         require_options(options, client)
         solved = _solve_simple(a, b, found, transposed)
     else:
         in_place = overwrite_a and can_hold_result(a) and not report
         a = as_general(a, found.structure, lower, in_place)
-        solved = _solve_by_lu(
-            a, b, transposed, in_place, keep=report, pivoted=pivoted, client=client, **options
-        )
+        solved = _solve_general(
+            a, b, transposed, in_place, mixed=mixed, keep=report, pivoted=pivoted, client=client,
+            **options,
+        )  # fmt: skip
     made = watch and watch.report(_title(a, found), solved)  # `b` may be overwritten below
     x = _copy_into(solved.x, b) if overwrite_b else solved.x
     return (x, made) if report else x
@@ -363,7 +388,8 @@ def _copy_into(x: Any, memory: Any) -> Any:
 @array_function(None, _general_work, stacks=False, a=2, b="1|2")
 def solve_with_report(
     a: Eager | Numbers, b: Eager | Numbers, *, check_finite: bool = True, transposed: bool = False,
-    pivot: Pivoting = "partial", client: ClientLike = None, **options: Unpack[RunOptions],
+    pivot: Pivoting = "partial", precision: Precision = "full", client: ClientLike = None,
+    **options: Unpack[RunOptions],
 ) -> tuple[Eager, Report]:  # fmt: skip
     """Solve A X = B as `solve` does; also return the plan and the timing of the run.
 
@@ -372,7 +398,7 @@ def solve_with_report(
     x : array, shape of `b`
         The solution.
     report : Report
-        Its `plan` and `timing`.
+        Its `plan` and `timing`; with `precision="mixed"`, `mixed` says what came of that.
 
     Examples
     --------
@@ -384,9 +410,13 @@ def solve_with_report(
     >>> report.plan.routine
     'solve'
     """
-    pivoted = require_pivoting(pivot)
+    pivoted, mixed = require_pivoting(pivot), is_mixed(precision)
     a, b = _system(a, b, check_finite, transposed)
-    x, run, _ = _solve_by_lu(a, b, transposed, False, pivoted=pivoted, client=client, **options)
+    if mixed:
+        require_lower(a.dtype)
+    x, run, _ = _solve_general(
+        a, b, transposed, False, mixed=mixed, pivoted=pivoted, client=client, **options
+    )
     assert run is not None
     return x, run
 
@@ -398,6 +428,28 @@ def _system(
     if transposed:
         refuse_complex(a.dtype)
     return a, b
+
+
+def _solve_general(
+    a: Any, b: Any, transposed: bool, in_place: bool, *, mixed: bool, keep: bool = False,
+    pivoted: bool, **how: Any,
+) -> Solution:  # fmt: skip
+    """Solve by LU, in mixed precision on request and where that helps."""
+    full = {**how, **full_products(how)} if mixed else how
+    solve_in_full = partial(
+        _solve_by_lu, a, b, transposed, in_place, keep=keep, pivoted=pivoted, **full
+    )
+    if not mixed:
+        return solve_in_full()
+
+    def solve_in_both() -> tuple[Solution, MixedOutcome]:
+        matrix = a.T if transposed else a
+        lower = with_lower_products("lu", matrix, how)
+        run = partial(execute_lu, "lu", pivoted=pivoted, **LOWER_RUN, **lower)
+        solved, outcome = solve_mixed(matrix, b.reshape(len(b), -1), run)
+        return solved._replace(x=solved.x.reshape(b.shape)), outcome
+
+    return first_mixed(solve_in_both, solve_in_full, lambda solved: solved.run, a.dtype)
 
 
 def _solve_by_lu(
@@ -421,7 +473,7 @@ def _solve_by_lu(
         anorm = norm1(a)
     else:
         anorm, rcond = _checked_norm(a, result)
-    again = _Counted(partial(_solve_with_factors, result, trans=0, stable=True))
+    again = _Counted(partial(result.solve_lu, trans=0, stable=True))
     x = refine(a, anorm, again, rhs, result.solution)
     judge = partial(_judge, result, a, anorm, rcond, x, rhs, again)
     return Solution(x.reshape(b.shape), result.report, judge)
@@ -447,7 +499,7 @@ def _judge(
     facts = facts_of_run(factored, a) | {"rcond": rcond, "refinement_steps": steps.calls}
 
     def solve(b: Any, trans: int) -> Any:
-        return _solve_with_factors(result, b, 2 - trans if transposed else trans, stable=True)
+        return result.solve_lu(b, 2 - trans if transposed else trans, stable=True)
 
     return facts | facts_of_solution(a, anorm, x, b, solve)
 
@@ -461,19 +513,19 @@ def _factor_and_solve(a: Any, b: Any, transposed: bool, in_place: bool, **how: A
     trans, changed = 2 if transposed else 0, in_place and not result.kept
     on_device = is_device_array(b)
     if on_device:  # its work is enqueued before the first wait, which is for `info`
-        x = _solve_with_factors(result, b, trans, stable=changed)
+        x = result.solve_lu(b, trans, stable=changed)
         _ = result.substitution("lu").inverse_norm
     rcond = _require_solvable(result, anorm, b)
     if not on_device:
-        x = _solve_with_factors(result, b, trans, stable=changed)
+        x = result.solve_lu(b, trans, stable=changed)
     if changed:
         return Solution(x, result.report, dict)
     matrix = a.T if transposed else a
     anorm = norm1(matrix) if transposed else anorm
-    again = _Counted(partial(_solve_with_factors, result, trans=trans))
+    again = _Counted(partial(result.solve_lu, trans=trans))
     x = refine(matrix, anorm, again, b, x)
     if on_device and not is_accurate(matrix, anorm, b, x):
-        stable = partial(_solve_with_factors, result, trans=trans, stable=True)
+        stable = partial(result.solve_lu, trans=trans, stable=True)
         again = _Counted(stable)
         x = refine(matrix, anorm, again, b, stable(b))
     judge = partial(_judge, result, matrix, anorm, rcond, x, b, again, transposed)
@@ -510,7 +562,7 @@ def _inverse_on_device(a: Any, **how: Any) -> tuple[float, Any]:
     _require_nonsingular(result)  # the first wait
     if not inverse_is_accurate(a, anorm, x):
         identity = array_module(a).eye(len(a), dtype=a.dtype)
-        x = _solve_with_factors(result, identity, 0, stable=True)
+        x = result.solve_lu(identity, 0, stable=True)
     return anorm, x
 
 
@@ -522,29 +574,9 @@ def _require_nonsingular(result: Result) -> None:
 def _require_solvable(result: Result, anorm: float, like: Any) -> float:
     """Return 1 / condition; raise LinAlgError for singular factors, warn if nearly singular."""
     _require_nonsingular(result)
-    lu = None if result.kept else result.factors
-    if is_device_array(lu):
-        lu = result.substitution("lu")
-    rcond = reciprocal_condition(anorm, lu, like, partial(_solve_with_factors, result), "gecon")
+    rcond = result.lu_rcond(anorm, like)
     warn_ill_conditioned(rcond, like.dtype)
     return rcond
-
-
-def _solve_with_factors(result: Result, b: Any, trans: int, *, stable: bool = False) -> Any:
-    """Solve with the factors of a run, wherever they are.
-
-    On the caller's GPU that is fast, but backward stable only if `stable`.
-    """
-    if result.kept:
-        return result.kept.solve_lu(permutation(result.piv, len(b)), b, adjoint=trans == 2)
-    if not is_device_array(b):
-        return scipy.linalg.lu_solve((result.factors, result.piv), b, trans, check_finite=False)
-    if not stable:
-        return result.substitution("lu").solve(b, adjoint=trans == 2)
-    xp = array_module(b)
-    x = xp.array(b, order="F")
-    lu_solve(result.factors, xp.asarray(result.piv), x, adjoint=trans == 2)
-    return x
 
 
 def _inverse_work(arguments: dict[str, Any], m: int, n: int) -> Work | None:

@@ -187,6 +187,44 @@ class Timing:
         return "\n".join(lines)
 
 
+@dataclass(frozen=True)
+class MixedOutcome:
+    """What came of `precision="mixed"`.
+
+    Attributes
+    ----------
+    factored : str
+        The dtype in which the matrix was factored in the end: the lower one, unless there was a
+        reason to fall back.
+    steps : int
+        Steps of refinement: residuals that were computed, and corrections.
+    inner_steps : int
+        Steps of GMRES within them.
+    fallback : str
+        Why the matrix was factored in its own precision; empty if it was not.
+
+    Examples
+    --------
+    >>> import numpy as np, hetero_la
+    >>> a, b = np.array([[2.0, 1.0], [0.0, 4.0]]), np.array([3.0, 4.0])
+    >>> x, report = hetero_la.solve(a, b, precision="mixed", report=True)
+    >>> report.mixed.factored, report.mixed.fallback
+    ('float64', 'full precision is predicted to be as fast')
+    """
+
+    factored: str
+    steps: int = 0
+    inner_steps: int = 0
+    fallback: str = ""
+
+    def __str__(self) -> str:
+        if self.fallback:
+            return f"factored in {self.factored}: {self.fallback}"
+        inner = f", {counted(self.inner_steps, 'step')} of GMRES" if self.inner_steps else ""
+        steps = f"{counted(self.steps, 'step')} of refinement{inner}"
+        return f"factored in {self.factored}, {steps}"
+
+
 class Report:
     """Plan and timing of a run; iterates over the two.
 
@@ -196,6 +234,12 @@ class Report:
         How the run was planned.
     timing : Timing
         How it went.
+
+    Attributes
+    ----------
+    mixed : MixedOutcome or None
+        What came of `precision="mixed"`, where that was asked for.  Plan and workers' times are
+        then those of the last factorization, and `timing.seconds` are those of the whole call.
 
     Examples
     --------
@@ -209,6 +253,9 @@ class Report:
 
     #: Seconds of the whole, and of the copies to a GPU and back, if the arrays are on the host.
     _copied: tuple[float, float, float] | None = None
+
+    #: What came of `precision="mixed"`, where that was asked for.
+    mixed: MixedOutcome | None = None
 
     def __init__(self, plan: Plan, timing: Timing) -> None:
         self._made = plan, timing
@@ -292,7 +339,8 @@ class UnplannedReport(Report):
     def __getstate__(self) -> dict[str, Any]:
         """Return the state of a copy, in which the time is a number."""
         problem, source, _, gpu = self._run
-        return {"_run": (problem, source, self._seconds(), gpu), "_copied": self._copied}
+        run = problem, source, self._seconds(), gpu
+        return {"_run": run, "_copied": self._copied, "mixed": self.mixed}
 
     @functools.cached_property
     def _made(self) -> tuple[Plan, Timing]:  # type: ignore[override]

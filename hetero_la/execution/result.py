@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
+import scipy.linalg
 
 from hetero_la.algorithms.checked_solves import ERRORS, INVERSE_NORM, NORM
 from hetero_la.execution.report import Report
 from hetero_la.execution.resident_factors import KeptFactors
-from hetero_la.numerics.conditioning import reciprocal
+from hetero_la.numerics.conditioning import reciprocal, reciprocal_condition
 from hetero_la.numerics.lapack_vectors import StepValues
+from hetero_la.numerics.triangles import solve_with_cholesky
+from hetero_la.tiles.arrays.transfer import array_module, is_device_array
+from hetero_la.tiles.kernels.gpu_libraries.cusolver import lu_solve
 from hetero_la.tiles.kernels.gpu_libraries.substitution import Substitution
+from hetero_la.tiles.storage.pivots import permutation
 
 
 @dataclass
@@ -65,3 +72,47 @@ class Result(StepValues):
             piv = self.piv if form == "lu" else None
             self._substitution = Substitution(self.factors, form, piv)
         return self._substitution
+
+    def solve_lu(self, b: Any, trans: int = 0, *, stable: bool = False) -> Any:
+        """Solve A X = B, or A^H X = B for `trans` = 2, with the factors of LU, wherever they are.
+
+        On the caller's GPU that is fast, but backward stable only if `stable`.
+        """
+        if self.kept:
+            return self.kept.solve_lu(permutation(self.piv, len(b)), b, adjoint=trans == 2)
+        if not is_device_array(b):
+            return scipy.linalg.lu_solve((self.factors, self.piv), b, trans, check_finite=False)
+        if not stable:
+            return self.substitution("lu").solve(b, adjoint=trans == 2)
+        xp = array_module(b)
+        x = xp.array(b, order="F")
+        lu_solve(self.factors, xp.asarray(self.piv), x, adjoint=trans == 2)
+        return x
+
+    def lu_rcond(self, anorm: float, like: Any) -> float:
+        """Estimate 1 / condition of A from its 1-norm and the factors of LU, wherever they are."""
+        lu = None if self.kept else self.factors
+        lu = self.substitution("lu") if is_device_array(lu) else lu
+        return reciprocal_condition(anorm, lu, like, self.solve_lu, "gecon")
+
+    def cholesky_rcond(self, anorm: float, like: Any) -> float:
+        """Estimate 1 / condition of A from its 1-norm and the Cholesky factor, wherever it is."""
+        factor, solve = None if self.kept else self.factors, None
+        if is_device_array(factor):
+            factor = self.substitution("cholesky")
+        elif self.kept:
+            solve = partial(_either_way, self.solve_cholesky)
+        return reciprocal_condition(anorm, factor, like, solve, "pocon", uplo="L")
+
+    def solve_cholesky(self, b: Any, *, stable: bool = False) -> Any:
+        """Solve A X = B with the Cholesky factor, wherever it is, as `solve_lu` does."""
+        if self.kept:
+            return self.kept.solve("cho_solve", b)
+        if is_device_array(b) and not stable:
+            return self.substitution("cholesky").solve(b)
+        return solve_with_cholesky(self.factors, b, lower=True)
+
+
+def _either_way(solve: Callable[[Any], Any], b: Any, trans: int) -> Any:
+    """Solve with a Hermitian matrix, which is its own adjoint."""
+    return solve(b)

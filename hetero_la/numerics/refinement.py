@@ -11,7 +11,7 @@ from scipy.linalg.blas import dasum
 
 from hetero_la.numerics.conditioning import norm1
 from hetero_la.tiles.arrays.transfer import array_module, is_device_array, to_host
-from hetero_la.tiles.kernels.cpu.lapack import residual
+from hetero_la.tiles.kernels.cpu import lapack
 from hetero_la.tiles.kernels.gpu_libraries import norms
 
 #: Maximum number of steps; refinement ends sooner once the backward error is small enough.
@@ -132,14 +132,8 @@ def is_accurate(a: Any, anorm: float, b: Any, x: Any, *, hermitian: bool = False
     False
     """
     with np.errstate(all="ignore"):  # overflow shows in the result
-        if not hermitian:
-            left = _residual(a, x, b)
-        elif is_device_array(a):
-            left = norms.hermitian_residual(a, x, b)
-        else:
-            lower = np.tril(a)
-            left = b - lower @ x - np.tril(lower, -1).conj().T @ x
-    return float(_backward_error(anorm, x, left)) <= _ENOUGH * float(np.finfo(x.dtype).eps)
+        left = residual_of(a, x, b, hermitian=hermitian)
+    return float(backward_error(anorm, x, left)) <= _ENOUGH * float(np.finfo(x.dtype).eps)
 
 
 def inverse_is_accurate(a: Any, anorm: float, x: Any) -> bool:
@@ -162,7 +156,7 @@ def inverse_is_accurate(a: Any, anorm: float, x: Any) -> bool:
         else:
             signs = np.random.default_rng(n).choice([-1, 1], n)
             combined = (signs / np.abs(x).sum(axis=0, dtype=float)).astype(x.dtype)[:, None]
-        error = norm1(_residual(a, x @ combined, combined))
+        error = norm1(residual_of(a, x @ combined, combined))
     return error <= _COMBINED * n * float(np.finfo(x.dtype).eps) * anorm
 
 
@@ -199,8 +193,19 @@ def refine_stack(
         x[i] = refine(a[i], float(anorm[i]), partial(solve, i), b[i], x[i])
 
 
-def _residual(a: Any, x: Any, b: Any) -> Any:
-    return norms.residual(a, x, b) if is_device_array(a) else residual(a, x, b)
+def residual_of(a: Any, x: Any, b: Any, *, hermitian: bool = False) -> Any:
+    """Return B - A X, where the arrays are; if `hermitian`, from the lower triangle of A.
+
+    Examples
+    --------
+    >>> residual_of(2 * np.eye(2), np.ones((2, 1)), np.full((2, 1), 3.0)).ravel()
+    array([1., 1.])
+    """
+    if hermitian:
+        on_host, on_gpu = lapack.hermitian_residual, norms.hermitian_residual
+    else:
+        on_host, on_gpu = lapack.residual, norms.residual
+    return on_gpu(a, x, b) if is_device_array(a) else on_host(a, x, b)
 
 
 def _refine_in_place(
@@ -213,8 +218,8 @@ def _refine_in_place(
     previous: Any = np.inf
     for step in range(_STEPS):
         with np.errstate(over="ignore", invalid="ignore"):  # checked below
-            left = _residual(a, x, b)
-        error = _backward_error(anorm, x, left)
+            left = residual_of(a, x, b)
+        error = backward_error(anorm, x, left)
         # Done, or no longer getting better, or NaN.
         if (step or not at_once) and not enough < float(error) < float(previous) / 2:
             break
@@ -223,10 +228,15 @@ def _refine_in_place(
     return bool(previous < np.inf)
 
 
-def _backward_error(anorm: float, x: Any, residual: Any) -> Any:
+def backward_error(anorm: float, x: Any, residual: Any) -> Any:
     """Compute the largest backward error of a column; a common norm would hide small columns.
 
     On a GPU it stays there, as an array.
+
+    Examples
+    --------
+    >>> backward_error(2.0, np.ones((2, 1)), np.full((2, 1), 1e-3))
+    0.0005
     """
     if is_device_array(x):
         return norms.backward_error(anorm, x, residual)
@@ -265,6 +275,6 @@ def _columns_to_refine(
             weights = xp.where(sizes > 0, weights / sizes, 0).astype(x.real.dtype)
             solved[:, :count] += part * weights
             given[:, :count] += b[:, some] * weights
-        sums = xp.abs(_residual(a, solved, given)).sum(axis=0, dtype=np.float64)
+        sums = xp.abs(residual_of(a, solved, given)).sum(axis=0, dtype=np.float64)
         small = to_host(sums <= _ENOUGH * float(np.finfo(x.dtype).eps) * anorm)
     return columns[~np.resize(small, len(columns))]

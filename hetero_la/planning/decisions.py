@@ -273,7 +273,7 @@ def _stages(
     problem: Problem, options: Options, workers: Sequence[WorkerInfo], profile: Profile | None
 ) -> Stages:
     layout, _ = choose_tiles(problem, options, workers, profile)
-    model = machine_model(workers, problem.dtype, measure=False)
+    model = machine_model(workers, problem.dtype, measure=False).computing(options.products)
     tasks = ROUTINES[problem.routine].tasks
     return Stages(tasks, layout, model, range(len(workers)), None, problem.dtype)
 

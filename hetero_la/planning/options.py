@@ -31,6 +31,9 @@ PanelChoice = PanelDevice | Literal["auto", "cpu", "gpu"]
 #: Values of the argument `pivot` of LU.
 Pivoting = Literal["partial", "none"]
 
+#: Values of the argument `precision` of LU, Cholesky and what is solved by factors.
+Precision = Literal["full", "mixed"]
+
 
 class RunOptions(TypedDict, total=False):
     """The fields of `Options` as keyword arguments; None means not given."""

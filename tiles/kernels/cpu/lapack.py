@@ -89,6 +89,29 @@ def product(a: Array, x: Array) -> Array:
     return residual(a, -x, np.zeros((len(a), x.shape[1]), x.dtype, order="F"))
 
 
+def hermitian_residual(a: Array, x: Array, b: Array) -> Array:
+    """Return B - A X for a Hermitian or symmetric matrix, of which the lower triangle is read.
+
+    Examples
+    --------
+    >>> a = np.array([[2.0, 9.0], [1.0, 2.0]])
+    >>> hermitian_residual(a, np.ones((2, 1)), np.full((2, 1), 3.0)).ravel()
+    array([0., 0.])
+    """
+    kind = "sy" if a.dtype.kind == "f" else "he"
+    turned = a.flags.c_contiguous and not a.flags.f_contiguous
+    given = a.T if turned else a  # of a Hermitian matrix A^T is the conjugate
+    if turned and kind == "he":
+        x, b = x.conj(), b.conj()
+    if x.shape[1] == 1:
+        multiply = _blas_function(f"{kind}mv", a.dtype.char)
+        left = multiply(-1, given, x[:, 0], 1, b[:, 0], lower=not turned)[:, None]
+    else:
+        multiply = _blas_function(f"{kind}mm", a.dtype.char)
+        left = multiply(-1, given, x, 1, b, lower=not turned)
+    return left.conj() if turned and kind == "he" else left
+
+
 def triangle_product(
     a: Array, x: Array, *, lower: bool, unit: bool = False, adjoint: bool = False
 ) -> Array:

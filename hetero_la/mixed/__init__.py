@@ -1,0 +1,1 @@
+"""Systems factored in the lower precision, and refined in their own."""

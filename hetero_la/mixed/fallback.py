@@ -1,0 +1,75 @@
+"""The way back to full precision."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any, NoReturn, TypeVar
+
+from hetero_la.execution.report import MixedOutcome, Report
+
+T = TypeVar("T")
+
+
+class LowerPrecisionFailed(Exception):
+    """Mixed precision does not pay, or cannot reach the accuracy of full precision.
+
+    Attributes
+    ----------
+    reason : str
+        Why, in words.
+    steps, inner_steps : int
+        Steps of refinement that were taken, and those of GMRES within them.
+    """
+
+    def __init__(self, reason: str, steps: int = 0, inner_steps: int = 0) -> None:
+        super().__init__(reason)
+        self.reason, self.steps, self.inner_steps = reason, steps, inner_steps
+
+    def outcome(self, dtype: Any) -> MixedOutcome:
+        """Return what is said of the factorization in full precision that follows."""
+        return MixedOutcome(dtype.name, self.steps, self.inner_steps, self.reason)
+
+
+def give_up(reason: str) -> NoReturn:
+    """Leave the rest to full precision.
+
+    Examples
+    --------
+    >>> give_up("the matrix is singular in float32")
+    Traceback (most recent call last):
+        ...
+    hetero_la.mixed.fallback.LowerPrecisionFailed: the matrix is singular in float32
+    """
+    raise LowerPrecisionFailed(reason)
+
+
+def first_mixed(
+    mixed: Callable[[], tuple[T, MixedOutcome]], full: Callable[[], T],
+    run_of: Callable[[T], Report | None], dtype: Any,
+) -> T:  # fmt: skip
+    """Call `mixed`, and where that fails `full`; note in the report of the run what came of it.
+
+    Parameters
+    ----------
+    mixed : callable
+        Returns the result and what came of it, or raises `LowerPrecisionFailed`.
+    full : callable
+        Returns the result in full precision.
+    run_of : callable
+        Returns the report of the run of a result.
+    dtype : dtype
+        The full precision.
+    """
+    began = time.perf_counter()
+    try:
+        found, outcome = mixed()
+    except LowerPrecisionFailed as failed:
+        found, outcome = full(), failed.outcome(dtype)
+    except MemoryError:
+        found, outcome = full(), MixedOutcome(dtype.name, fallback="there is no room for a copy")
+    run = run_of(found)
+    if run is not None:
+        run.mixed = outcome
+        run.include_copies(time.perf_counter() - began, 0.0, 0.0)
+    return found

@@ -1,0 +1,112 @@
+"""Factorizations in the lower precision, and whether they can be of use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.linalg import LinAlgError
+
+from hetero_la.execution.result import Result
+from hetero_la.mixed.correction import LowerSolve, correction
+from hetero_la.mixed.equilibration import (
+    Equilibration,
+    general_equilibration,
+    hermitian_equilibration,
+    lowered,
+)
+from hetero_la.mixed.fallback import give_up
+from hetero_la.mixed.precision import lower_dtype
+from hetero_la.mixed.trend import decay_of_definite_pivots, decay_of_pivots
+from hetero_la.numerics.conditioning import hermitian_norm1, norm1
+
+#: Runs a factorization on a matrix that may be overwritten.
+Run = Callable[[Any], Result]
+
+
+class LowerFactors(NamedTuple):
+    """Factors of a scaled copy in the lower precision.
+
+    Attributes
+    ----------
+    result : Result
+        Of the run.
+    solve : callable
+        Solves with them, in the lower precision.
+    scaling : Equilibration or None
+        How the copy was scaled.
+    rcond : float
+        The reciprocal condition number of the copy, estimated.
+    """
+
+    result: Result
+    solve: LowerSolve
+    scaling: Equilibration | None
+    rcond: float
+
+    def correct(self, r: Any, trans: int = 0) -> Any:
+        """Return about A^-1 R, or A^-H R for `trans` = 2, in the precision of R."""
+        return correction(self.solve, self.result.dtype, self.scaling, r, trans)
+
+
+def lower_lu(a: Any, run: Run) -> LowerFactors:
+    """Factor a square matrix by LU in the lower precision.
+
+    Raises
+    ------
+    hetero_la.mixed.fallback.LowerPrecisionFailed
+        If the factors could not be refined with.
+    """
+    scaling, copy = _copy(a, general_equilibration)
+    require_little_decay(decay_of_pivots(copy), copy.dtype)
+    anorm, result = norm1(copy), _run(run, copy)
+    rcond = result.lu_rcond(anorm, copy[:, :1])
+    require_condition(rcond, copy.dtype)
+    return LowerFactors(result, result.solve_lu, scaling, rcond)
+
+
+def lower_cholesky(a: Any, run: Run) -> LowerFactors:
+    """Factor a Hermitian matrix, of which the lower triangle is given, as `lower_lu` does."""
+    scaling, copy = _copy(a, hermitian_equilibration)
+    require_little_decay(decay_of_definite_pivots(copy), copy.dtype)
+    anorm, result = hermitian_norm1(copy), _run(run, copy)
+    rcond = result.cholesky_rcond(anorm, copy[:, :1])
+    require_condition(rcond, copy.dtype)
+    return LowerFactors(result, partial(_either_way, result), scaling, rcond)
+
+
+def require_condition(rcond: float, dtype: Any) -> None:
+    """Give up if the condition number is too large for refinement to converge."""
+    if not rcond >= np.finfo(dtype).eps:
+        give_up(f"the matrix is ill-conditioned in {np.dtype(dtype).name}, rcond = {rcond:.2g}")
+
+
+def require_little_decay(decay: float, dtype: Any) -> None:
+    """Give up if the pivots of some columns say that the whole matrix is ill-conditioned."""
+    if decay * float(np.finfo(dtype).eps) > 1:
+        give_up(f"pivots of some columns foretell a condition number of about {decay:.0e}")
+
+
+def _copy(a: Any, choose: Callable[[Any], Equilibration | None]) -> tuple[Any, Any]:
+    try:
+        scaling = choose(a)
+    except OverflowError as error:
+        give_up(str(error))
+    return scaling, lowered(a, lower_dtype(a.dtype), scaling)
+
+
+def _run(run: Run, copy: Any) -> Result:
+    name = copy.dtype.name
+    try:
+        result = run(copy)
+    except LinAlgError as error:  # LU without pivoting
+        give_up(f"in {name}, {error}")
+    if result.info:
+        give_up(f"the factorization in {name} breaks down at column {result.info}")
+    return result
+
+
+def _either_way(result: Result, b: Any, trans: int) -> Any:
+    return result.solve_cholesky(b)

@@ -1,0 +1,50 @@
+"""The argument `precision`, and the lower precision of each type."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+_LOWER = {"float64": np.dtype(np.float32), "complex128": np.dtype(np.complex64)}
+
+
+def is_mixed(precision: Any) -> bool:
+    """Return whether `precision` is "mixed"; raise ValueError for an unknown value.
+
+    Examples
+    --------
+    >>> is_mixed("mixed"), is_mixed("full")
+    (True, False)
+    """
+    if not isinstance(precision, str) or precision not in ("full", "mixed"):
+        raise ValueError(f"precision must be 'full' or 'mixed', not {precision!r}")
+    return precision == "mixed"
+
+
+def require_lower(dtype: Any) -> None:
+    """Raise ValueError for a type that has no lower precision.
+
+    Examples
+    --------
+    >>> require_lower(np.float32)
+    Traceback (most recent call last):
+        ...
+    ValueError: precision='mixed' is for float64 and complex128: float32 has no lower precision
+    """
+    if np.dtype(dtype).name not in _LOWER:
+        raise ValueError(
+            f"precision='mixed' is for float64 and complex128: {np.dtype(dtype).name} "
+            "has no lower precision"
+        )
+
+
+def lower_dtype(dtype: Any) -> np.dtype[Any]:
+    """Return the type in which matrices of a type are factored.
+
+    Examples
+    --------
+    >>> lower_dtype("complex128")
+    dtype('complex64')
+    """
+    return _LOWER[np.dtype(dtype).name]

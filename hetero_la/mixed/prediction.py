@@ -1,0 +1,98 @@
+"""Predictions: whether mixed precision pays, and how GPUs compute the lower products."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+
+from hetero_la.algorithms.routines import ROUTINES
+from hetero_la.mixed.precision import lower_dtype
+from hetero_la.planning.decisions import Problem, nearby_problem, quick_estimate
+from hetero_la.planning.options import Options
+from hetero_la.planning.routes import gpu_routes, host_routes
+from hetero_la.scheduler.placement.workers import calling_thread
+from hetero_la.scheduler.probe.quick import machine_model
+from hetero_la.tiles.arrays.transfer import current_gpu, gpu_count
+
+#: Mixed precision has to be predicted to take at most this share of the time of full precision.
+_SHARE = 0.9
+#: Steps of refinement that are expected, beyond those that full precision takes as well.
+_STEPS = 3
+#: Passes over the matrix, in its own precision: a step's, and those of its range and its copy.
+_STEP_PASSES, _COPY_PASSES = 1.5, 3.0
+
+
+def pays(problem: Problem, gpu: int | None) -> bool:
+    """Return whether mixed precision is predicted to be faster than full precision.
+
+    Parameters
+    ----------
+    problem : Problem
+        The factorization in full precision, with the right-hand sides that are solved for.
+    gpu : int or None
+        The GPU that holds the matrix; None for the host.
+    """
+    if min(problem.m, problem.n) < 2:
+        return False
+    return _pays(nearby_problem(problem), gpu, gpu_count() > 0)
+
+
+@functools.lru_cache(maxsize=256)
+def _pays(problem: Problem, gpu: int | None, with_gpus: bool) -> bool:
+    lower = problem._replace(dtype=lower_dtype(problem.dtype))
+    full, low = (_factor_seconds(each, gpu, with_gpus) for each in (problem, lower))
+    return low + _refinement_seconds(problem, gpu, full) < _SHARE * full
+
+
+def _factor_seconds(problem: Problem, gpu: int | None, with_gpus: bool) -> float:
+    """Estimate the factorization alone; of a matrix on the host by its GPUs, if there are any."""
+    problem = problem._replace(nrhs=0)
+    if gpu is None and not with_gpus:
+        return min(host_routes(problem).values())
+    gpu = current_gpu() if gpu is None else gpu
+    seconds = min(gpu_routes(problem, gpu).values())
+    products = split_products(problem.routine, problem.m, problem.n, problem.dtype, gpu)
+    if products is None:
+        return seconds
+    return min(seconds, _task_seconds(problem, gpu, products))
+
+
+def _refinement_seconds(problem: Problem, gpu: int | None, full: float) -> float:
+    """Estimate what mixed precision takes beside the factorization, and full precision does not."""
+    routine, m, n, nrhs, dtype = problem
+    model = machine_model((calling_thread(gpu=gpu),), dtype, measure=False)
+    passes = _COPY_PASSES + _STEPS * _STEP_PASSES
+    moving = passes * m * n * np.dtype(dtype).itemsize / model.devices[0].bandwidth
+    # A residual, and a solve at twice the rate, at the rate of the factorization.
+    products = _STEPS * 3 * m * n * nrhs / ROUTINES[routine].flops(m, n, 0) * full
+    return moving + (products if nrhs > 1 else 0.0)
+
+
+def split_products(
+    routine: str, m: int, n: int, dtype: Any, gpu: int | None
+) -> dict[str, Any] | None:
+    """Return the option of a GPU's products of a lower precision, or None for native ones.
+
+    Parameters
+    ----------
+    routine : str
+        A key of `ROUTINES`.
+    m, n : int
+        Shape of the matrix.
+    dtype : dtype
+        The lower precision.
+    gpu : int or None
+        The GPU that holds the matrix; None for the host, which computes natively.
+    """
+    if gpu is None or np.dtype(dtype).name not in ("float32", "complex64"):
+        return None
+    problem = nearby_problem(Problem(routine, m, n, 0, np.dtype(dtype)))
+    split = {"products": "split"}
+    native = min(gpu_routes(problem, gpu).values())
+    return split if _task_seconds(problem, gpu, split) < native else None
+
+
+def _task_seconds(problem: Problem, gpu: int, options: dict[str, Any]) -> float:
+    return quick_estimate(problem, Options(**options), calling_thread(gpu=gpu))

@@ -1,0 +1,108 @@
+"""Square systems in mixed precision: factored in the lower one, refined in their own.
+
+    choose       predicted time, range, pivots of some columns
+    factor       P A' = L U or A' = L L^H of a scaled copy A' in the lower precision
+    judge        its condition number
+    refine       R = B - A X in full precision, X + A^-1 R by the factors, or by GMRES with them
+
+What fails in any of these raises `LowerPrecisionFailed`, and is left to full precision.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from hetero_la.accuracy.judging import Facts, Solution, facts_of_solution
+from hetero_la.checks.warnings import warn_ill_conditioned
+from hetero_la.execution.report import MixedOutcome
+from hetero_la.mixed import prediction
+from hetero_la.mixed.fallback import LowerPrecisionFailed, give_up
+from hetero_la.mixed.lower_factors import LowerFactors, Run, lower_cholesky, lower_lu
+from hetero_la.mixed.refinement import Refined, RefinedSystem, refine_to_full
+from hetero_la.numerics.conditioning import estimate_reciprocal_condition, hermitian_norm1, norm1
+from hetero_la.numerics.refinement import backward_error, residual_of
+from hetero_la.planning.decisions import Problem
+from hetero_la.tiles.arrays.transfer import array_module, device_index
+
+
+def require_gain(routine: str, a: Any, nrhs: int) -> None:
+    """Give up if mixed precision is not predicted to be faster."""
+    problem = Problem(routine, *a.shape, nrhs, a.dtype)
+    if not prediction.pays(problem, device_index(a)):
+        give_up("full precision is predicted to be as fast")
+
+
+def solve_mixed(
+    a: Any, b: Any, run: Run, *, hermitian: bool = False
+) -> tuple[Solution, MixedOutcome]:
+    """Solve A X = B by factors in the lower precision and refinement.
+
+    Parameters
+    ----------
+    a : array, shape (n, n)
+        The matrix; if `hermitian`, its lower triangle.
+    b : array, shape (n, nrhs)
+        Right-hand sides.
+    run : callable
+        Runs LU, or if `hermitian` Cholesky, on a matrix that may be overwritten.
+    hermitian : bool, optional
+        Whether the matrix is Hermitian and positive definite.
+
+    Raises
+    ------
+    hetero_la.mixed.fallback.LowerPrecisionFailed
+        If that does not pay, or does not reach full accuracy.
+    """
+    require_gain("cholesky" if hermitian else "lu", a, b.shape[1])
+    if not b.size:
+        give_up("there are no right-hand sides")
+    factors = (lower_cholesky if hermitian else lower_lu)(a, run)
+    anorm = hermitian_norm1(a) if hermitian else norm1(a)
+    rcond = condition_of(factors, anorm, b)
+    refined = refined_by(factors, a, anorm, b, hermitian=hermitian)
+
+    def judge() -> Facts:
+        known = {"rcond": rcond, "refinement_steps": refined.steps}
+        solution = facts_of_solution(
+            a, anorm, refined.x, b, factors.correct, hermitian=hermitian
+        )
+        return known | solution
+
+    return Solution(refined.x, factors.result.report, judge), outcome_of(factors, refined)
+
+
+def refined_by(
+    factors: LowerFactors, a: Any, anorm: float, b: Any, *, trans: int = 0, hermitian: bool = False
+) -> Refined:
+    """Solve A X = B, A being the matrix of the factors or for `trans` = 2 its adjoint."""
+    correct = partial(factors.correct, trans=trans)
+    residual = partial(residual_of, a, hermitian=hermitian)
+
+    def product(d: Any) -> Any:
+        return -residual(d, array_module(d).zeros_like(d, order="F"))
+
+    def error(x: Any, left: Any) -> float:
+        return float(backward_error(anorm, x, left))
+
+    system = RefinedSystem(residual, product, correct, error)
+    refined = refine_to_full(system, b, correct(b), float(np.finfo(b.dtype).eps))
+    if not refined.accurate:
+        raise LowerPrecisionFailed("refinement does not converge", *refined[1:3])
+    return refined
+
+
+def condition_of(factors: LowerFactors, anorm: float, like: Any) -> float:
+    """Return 1 / condition of the matrix itself; warn if that is singular to working precision."""
+    if factors.scaling is None:
+        return factors.rcond
+    rcond = estimate_reciprocal_condition(anorm, like, factors.correct)
+    warn_ill_conditioned(rcond, like.dtype)
+    return rcond
+
+
+def outcome_of(factors: LowerFactors, refined: Refined) -> MixedOutcome:
+    """Return what is said of a refinement that has succeeded."""
+    return MixedOutcome(np.dtype(factors.result.dtype).name, refined.steps, refined.inner_steps)
