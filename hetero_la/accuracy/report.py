@@ -6,13 +6,13 @@ import json
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import numpy as np
 
 from hetero_la.accuracy.histogram import Histogram, draw_histograms
-from hetero_la.execution.report import Report, Timing
+from hetero_la.execution.report import MixedOutcome, Report, Timing
 from hetero_la.pictures.suffix import drawing_for, write_picture
 from hetero_la.planning.plan import Plan
 from hetero_la.tiles.arrays.counted import counted, in_seconds, in_units
@@ -128,6 +128,11 @@ class AccuracyReport:
         """How the run went."""
         return self.run.timing if self.run else None
 
+    @property
+    def mixed(self) -> MixedOutcome | None:
+        """What came of `precision="mixed"`, if that was asked for."""
+        return self.run.mixed if self.run else None
+
     def facts(self) -> dict[str, str]:
         """Return the fields that apply, as texts by their names in words."""
         found = {label: _figure(getattr(self, name)) for label, name in _LABELS.items()}
@@ -141,6 +146,8 @@ class AccuracyReport:
         found["precision"] = self.precision
         if self.refinement_steps is not None:
             found["precision"] += f", {counted(self.refinement_steps, 'step')} of refinement"
+        if self.mixed is not None:
+            found["mixed precision"] = str(self.mixed)
         if self.seconds is not None:
             spent = in_seconds(self.estimate_seconds)
             found["time"] = f"{in_seconds(self.seconds)}, and {spent} for these estimates"
@@ -156,12 +163,13 @@ class AccuracyReport:
         return "\n".join([self.title, *(f"{name:<{width}}  {facts[name]}" for name in facts)])
 
     def as_dict(self) -> dict[str, object]:
-        """Return the fields, but for plan and timing, as what JSON has.
+        """Return the fields, but for plan and timing, and `mixed`, as what JSON has.
 
         Numbers that it has not (NaN, infinity) become None.
         """
         values = {each.name: getattr(self, each.name) for each in fields(self)}
         del values["run"]
+        values["mixed"] = None if self.mixed is None else asdict(self.mixed)
         return {name: _plain(value) for name, value in values.items()}
 
     def to_json(self, indent: int | None = 2) -> str:

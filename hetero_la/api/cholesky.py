@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import Any, Unpack, overload
 
 import numpy as np
@@ -47,9 +49,16 @@ from hetero_la.execution.resident_factors import Residency
 from hetero_la.execution.result import Result
 from hetero_la.execution.stack_runs import Stack, run_for_each, solve_each, solve_stack_on_gpu
 from hetero_la.mixed.fallback import first_mixed
-from hetero_la.mixed.lower_runs import LOWER_RUN, full_products, with_lower_products
-from hetero_la.mixed.precision import is_mixed, require_lower
-from hetero_la.mixed.systems import solve_mixed
+from hetero_la.mixed.lower_factors import lower_cholesky
+from hetero_la.mixed.lower_runs import (
+    LOWER_FACTORS,
+    LOWER_RUN,
+    full_products,
+    with_lower_products,
+)
+from hetero_la.mixed.matrix_beside import MatrixBeside, judge_beside
+from hetero_la.mixed.precision import is_mixed, refuse_stack, require_lower
+from hetero_la.mixed.systems import require_gain, solve_mixed
 from hetero_la.numerics.conditioning import hermitian_norm1, reciprocal_condition
 from hetero_la.numerics.refinement import is_accurate
 from hetero_la.numerics.triangles import (
@@ -79,6 +88,8 @@ class CholeskyFactors(Factors[Stored, bool]):
         How the run was planned.
     timing : Timing
         How it went.
+    mixed : MixedOutcome or None
+        As of `LUFactors`.
 
     Examples
     --------
@@ -91,6 +102,9 @@ class CholeskyFactors(Factors[Stored, bool]):
     >>> factors.solve(np.array([6.0, 7.0]))
     array([1., 1.])
     """
+
+    _beside: MatrixBeside | None = None
+    _how: Mapping[str, Any] = MappingProxyType({})
 
     @property
     def c(self) -> Stored:
@@ -146,7 +160,8 @@ class CholeskyFactors(Factors[Stored, bool]):
         >>> round(hetero_la.cho_factor(np.diag([np.e, np.e**2])).logdet(), 12)
         3.0
         """
-        diagonal = to_host(self[0].diagonal()).real
+        factors = self if self._beside is None else _factored_in_full(self)
+        diagonal = to_host(factors[0].diagonal()).real
         return float(2 * np.log(diagonal).sum(dtype=np.float64))
 
     @array_function(stacks=False)
@@ -176,6 +191,12 @@ class CholeskyFactors(Factors[Stored, bool]):
         0.326531
         """
 
+        if self._beside is not None:
+            return judge_beside(
+                self._beside, partial(_solve_lower, self), self.solve, b, x, self,
+                conjugate=not self.lower,
+            )  # fmt: skip
+
         def solve(b: Any, trans: int) -> Any:
             b = b if self.lower else b.conj()
             x = cho_solve(self, b, check_finite=False)
@@ -185,7 +206,9 @@ class CholeskyFactors(Factors[Stored, bool]):
         return judge_factors(factored, a, b, x, solve, conjugate=not self.lower)
 
 
-def _factorization(arguments: dict[str, Any], m: int, n: int) -> Work:
+def _factorization(arguments: dict[str, Any], m: int, n: int) -> Work | None:
+    if arguments.get("precision", "full") != "full":
+        return None  # factors in the lower precision need the matrix where they are
     # What is on the GPU is a copy that nobody else has.
     return Work("cholesky", 0, m * n, known=(("overwrite_a", True),))
 
@@ -209,9 +232,11 @@ def _factor_each(a: Any, lower: bool, check_finite: bool, clear: bool, **how: An
 
 
 def _factor_stack(
-    a: Any, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True, **how: Any
-) -> Any:
+    a: Any, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True, *,
+    precision: Precision = "full", **how: Any,
+) -> Any:  # fmt: skip
     """Compute `cho_factor` of a stack."""
+    refuse_stack(precision)
     found = _factor_each(a, lower, check_finite, False, **how)
     if found is None:
         return None
@@ -288,17 +313,18 @@ def cholesky(
 @overload
 def cho_factor(
     a: Eager | Numbers, lower: bool = False, overwrite_a: bool = False,
-    check_finite: bool = True, *, client: ClientLike = None, **options: Unpack[RunOptions],
+    check_finite: bool = True, *, precision: Precision = "full", client: ClientLike = None,
+    **options: Unpack[RunOptions],
 ) -> CholeskyFactors[Eager]: ...  # fmt: skip
 @overload
 def cho_factor(
     a: Lazy, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True, *,
-    client: ClientLike = None, **options: Unpack[RunOptions],
+    precision: Precision = "full", client: ClientLike = None, **options: Unpack[RunOptions],
 ) -> LazyCholesky[Lazy]: ...  # fmt: skip
 @array_function(_factor_stack, _factorization, a=2)
 def cho_factor(
     a: Any, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True, *,
-    client: ClientLike = None, **options: Unpack[RunOptions],
+    precision: Precision = "full", client: ClientLike = None, **options: Unpack[RunOptions],
 ) -> CholeskyFactors | LazyCholesky[Any]:  # fmt: skip
     """Factor a Hermitian positive definite matrix, for `cho_solve`.
 
@@ -306,6 +332,8 @@ def cho_factor(
     ----------
     a, lower, overwrite_a, check_finite, client, **options
         As for `cholesky`.
+    precision : {"full", "mixed"}, optional
+        As for `lu_factor`.
 
     Returns
     -------
@@ -325,21 +353,63 @@ def cho_factor(
     >>> cho_solve(cho_factor(np.array([[4.0, 2.0], [2.0, 5.0]])), [6.0, 7.0])
     array([1., 1.])
     """
-    factor, result = _factor(
-        a, lower, overwrite_a, check_finite, residency=Residency.BOTH, client=client, **options
-    )
+    factor = _factor_mixed if is_mixed(precision) else _factor_in_full
+    return factor(a, lower, overwrite_a, check_finite, client=client, **options)
+
+
+def _factor_in_full(a: Any, lower: bool, overwrite_a: bool, check_finite: bool, **how: Any) -> Any:
+    """Compute `cho_factor` of one matrix."""
+    factor, result = _factor(a, lower, overwrite_a, check_finite, residency=Residency.BOTH, **how)
     return CholeskyFactors(factor if lower else factor.T, lower, 0, result.report, result.kept)
+
+
+def _factor_mixed(a: Any, lower: bool, overwrite_a: bool, check_finite: bool, **how: Any) -> Any:
+    """Factor a matrix in the lower precision, and keep it beside the factor."""
+    a = _as_square(a, check_finite)
+    require_lower(a.dtype)
+    full = {**how, **full_products(how)}
+
+    def in_both() -> tuple[CholeskyFactors, MixedOutcome]:
+        require_gain("cholesky", a, 1)
+        options = {**with_lower_products("cholesky", a, how), **LOWER_FACTORS}
+        # The upper triangle of A is the lower one of A^T.
+        found = lower_cholesky(a if lower else a.T, partial(execute, "cholesky", **options))
+        result, matrix = found.result, a if overwrite_a else a.copy(order="K")
+        matrix = matrix if lower else matrix.T
+        factor = result.array if lower else result.array.T
+        factors = CholeskyFactors(factor, lower, 0, result.report, result.kept)
+        rcond = found.condition_of(matrix, hermitian=True)
+        factors._beside = MatrixBeside(matrix, found.scaling, rcond, hermitian=True)
+        factors._how = {name: value for name, value in full.items() if name != "client"}
+        return factors, MixedOutcome(factors.dtype.name)
+
+    in_full = partial(_factor_in_full, a, lower, overwrite_a, False, **full)
+    return first_mixed(in_both, in_full, lambda factors: factors._report, a.dtype)
+
+
+def _factored_in_full(factors: CholeskyFactors) -> CholeskyFactors:
+    """Factor the matrix beside factors in its own precision, unless that was done."""
+    beside = factors._beside
+    assert beside is not None
+    if beside.full is None:
+        beside.full = _factor_in_full(beside.matrix, True, False, False, **factors._how)
+    full: CholeskyFactors = beside.full
+    return full
+
+
+def _solve_lower(factors: CholeskyFactors, b: Any, trans: int) -> Any:
+    """Solve with the factor alone, of the matrix whose lower triangle is beside it."""
+    kept = factors.kept_for(b)
+    x = None if kept is None else kept.answer(b, partial(kept.solve, "cho_solve"))
+    c = factors.c if factors.lower else factors.c.T
+    return solve_with_cholesky(c, b, lower=True) if x is None else x
 
 
 def _factor(
     a: Any, lower: bool, overwrite_a: bool, check_finite: bool, **how: Any
 ) -> tuple[Any, Result]:
     """Compute a factor in the lower triangle of an array; return it and the result of the run."""
-    a = as_array(a, "a", (0, 1, 2))  # as SciPy, accept a number
-    a = a if a.ndim == 2 else array_module(a).atleast_2d(a)
-    require_square(a, "a")
-    if check_finite:
-        require_finite(a, "a")
+    a = _as_square(a, check_finite)
     # The upper triangle of A is the lower one of A^T, and U^T its factor.
     matrix = a if lower else a.T
     # If the array may be overwritten but has the other order, complete it and use its transpose.
@@ -353,6 +423,16 @@ def _factor(
     if turned:
         complete_from_triangle(result.array, lower=True, conjugate=False)
     return result.array.T if turned else result.array, result
+
+
+def _as_square(a: Any, check_finite: bool) -> Any:
+    """Return an array as a square matrix; as SciPy, accept a number."""
+    a = as_array(a, "a", (0, 1, 2))
+    a = a if a.ndim == 2 else array_module(a).atleast_2d(a)
+    require_square(a, "a")
+    if check_finite:
+        require_finite(a, "a")
+    return a
 
 
 @array_function()
@@ -393,6 +473,8 @@ def cho_solve(
     array([1., 1.])
     """
     c, lower = c_and_lower
+    if isinstance(c_and_lower, CholeskyFactors) and c_and_lower._beside is not None:
+        return _solve_beside(c_and_lower, b, check_finite)
     if isinstance(c_and_lower, CholeskyFactors) and (kept := c_and_lower.kept_for(b)) is not None:
         if check_finite:
             c_and_lower.require_finite("c")
@@ -402,6 +484,20 @@ def cho_solve(
         if x is not None:
             return x
     return _cho_solve(c, lower, b, overwrite_b=overwrite_b, check_finite=check_finite)
+
+
+def _solve_beside(factors: CholeskyFactors, b: Any, check_finite: bool) -> Any:
+    """Solve with a factor in the lower precision and refine, by the triangle that is beside it."""
+    beside = factors._beside
+    assert beside is not None
+    b = as_columns_for(beside.matrix, b, "a factor", finite=check_finite)
+    # Of U, the lower triangle of A^T is there, which is the conjugate of A.
+    x = beside.solve(
+        partial(_solve_lower, factors), b if factors.lower else b.conj(), 0,
+        lambda matrix: _factor_in_full(matrix, True, False, False, **factors._how),
+        factors._report, check_finite=False,
+    )  # fmt: skip
+    return x if factors.lower else x.conj()
 
 
 def _cho_solve_stack(c: Any, lower: Any, b: Any, *, overwrite_b: bool, check_finite: bool) -> Any:

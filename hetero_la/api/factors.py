@@ -9,7 +9,7 @@ import numpy as np
 
 from hetero_la.checks.array_types import Beside, Stored
 from hetero_la.checks.inputs import lapack_dtype, refuse_masked
-from hetero_la.execution.report import Report, Timing
+from hetero_la.execution.report import MixedOutcome, Report, Timing
 from hetero_la.execution.resident_factors import Kept
 from hetero_la.planning.plan import Plan
 from hetero_la.tiles.arrays.counted import in_seconds
@@ -34,6 +34,8 @@ class Factors(tuple[Stored, Beside], Generic[Stored, Beside]):
         How the run was planned.
     timing : Timing
         How it went.
+    mixed : MixedOutcome or None
+        What came of `precision="mixed"`, if that was asked for, as of the last solve.
     """
 
     info: int
@@ -86,6 +88,11 @@ class Factors(tuple[Stored, Beside], Generic[Stored, Beside]):
     def timing(self) -> Timing:
         """How it went."""
         return self._report.timing
+
+    @property
+    def mixed(self) -> MixedOutcome | None:
+        """What came of `precision="mixed"`, if that was asked for, as of the last solve."""
+        return self._report.mixed
 
     @property
     def shape(self) -> tuple[int, int]:

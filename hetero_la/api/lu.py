@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import Any, Literal, Unpack, overload
 
 import numpy as np
@@ -27,13 +29,25 @@ from hetero_la.checks.inputs import (
 from hetero_la.checks.warnings import warn, zero_pivot_message
 from hetero_la.execution.execute import execute
 from hetero_la.execution.executor_choice import require_options
+from hetero_la.execution.report import MixedOutcome
 from hetero_la.execution.resident_factors import Residency
 from hetero_la.execution.result import Result
 from hetero_la.execution.stack_runs import Stack, run_for_each, solve_each, solve_stack_on_gpu
+from hetero_la.mixed.fallback import first_mixed
+from hetero_la.mixed.lower_factors import lower_lu
+from hetero_la.mixed.lower_runs import LOWER_FACTORS, full_products, with_lower_products
+from hetero_la.mixed.matrix_beside import MatrixBeside, judge_beside
+from hetero_la.mixed.precision import (
+    is_mixed,
+    refuse_stack,
+    require_lower,
+    require_solvable,
+)
+from hetero_la.mixed.systems import require_gain
 from hetero_la.numerics.growth import require_little_growth
 from hetero_la.numerics.range_scaling import largest_entry
 from hetero_la.numerics.triangles import unit_lower_triangle, upper_triangle
-from hetero_la.planning.options import Pivoting, RunOptions
+from hetero_la.planning.options import Pivoting, Precision, RunOptions
 from hetero_la.scheduler.cluster.clients import ClientLike
 from hetero_la.tiles.arrays.transfer import array_module, is_device_array, linalg_module, to_host
 from hetero_la.tiles.kernels.cpu.lapack import lapack_function
@@ -60,6 +74,10 @@ class LUFactors(Factors[Stored, Stored]):
         How the run was planned.
     timing : Timing
         How it went.
+    mixed : MixedOutcome or None
+        What came of `precision="mixed"`, if that was asked for, as of the last solve.  Factors in
+        the lower precision, of a matrix that may have been scaled, keep the matrix, with which
+        `solve` and `lu_solve` refine.
 
     Examples
     --------
@@ -75,6 +93,8 @@ class LUFactors(Factors[Stored, Stored]):
     """
 
     growth: float | None = None
+    _beside: MatrixBeside | None = None
+    _how: Mapping[str, Any] = MappingProxyType({})
 
     @property
     def lu(self) -> Stored:
@@ -161,21 +181,27 @@ class LUFactors(Factors[Stored, Stored]):
         >>> report.growth, report.factorization_error, round(report.rcond, 3)
         (1.0, 0.0, 0.083)
         """
+        if self._beside is not None:
+            return judge_beside(self._beside, partial(_solve_lower, self), self.solve, b, x, self)
         factored = LUFactored(self.lu, self._report, self.piv, self.growth)
         return judge_factors(factored, a, b, x, partial(lu_solve, self, check_finite=False))
 
 
 def _factorization(arguments: dict[str, Any], m: int, n: int) -> Work | None:
-    if arguments.get("pivot", "partial") != "partial":
+    # Factors in the lower precision need the matrix where they are.
+    if (arguments.get("pivot", "partial"), arguments.get("precision", "full")) != (
+        "partial", "full"
+    ):  # fmt: skip
         return None
     return Work("lu", 0, m * n, known=(("overwrite_a", True),))  # a copy that nobody else has
 
 
 def _factor_stack(
     a: Any, overwrite_a: bool = False, check_finite: bool = True, *, pivot: Pivoting = "partial",
-    **how: Any,
+    precision: Precision = "full", **how: Any,
 ) -> Any:  # fmt: skip
     """Compute `lu_factor` of a stack."""
+    refuse_stack(precision)
     done = factor_each(a, check_finite, pivot=pivot, **how)
     if done is None:
         return None
@@ -194,7 +220,8 @@ def factor_each(
 @overload
 def lu_factor(
     a: Eager | Numbers, overwrite_a: bool = False, check_finite: bool = True, *,
-    pivot: Pivoting = "partial", client: ClientLike = None, **options: Unpack[RunOptions],
+    pivot: Pivoting = "partial", precision: Precision = "full", client: ClientLike = None,
+    **options: Unpack[RunOptions],
 ) -> LUFactors[Eager]: ...  # fmt: skip
 @overload
 def lu_factor(
@@ -204,7 +231,8 @@ def lu_factor(
 @array_function(_factor_stack, _factorization, a=2)
 def lu_factor(
     a: Any, overwrite_a: bool = False, check_finite: bool = True, *,
-    pivot: Pivoting = "partial", client: ClientLike = None, **options: Unpack[RunOptions],
+    pivot: Pivoting = "partial", precision: Precision = "full", client: ClientLike = None,
+    **options: Unpack[RunOptions],
 ) -> LUFactors | LazyLU[Any]:  # fmt: skip
     """Factor P A = L U with partial pivoting, or A = L U without.
 
@@ -222,6 +250,12 @@ def lu_factor(
     pivot : {"partial", "none"}, optional
         Whether rows are interchanged.  Without it LU is faster, on GPUs most of all, and for
         matrices that need no pivoting, such as diagonally dominant ones, as accurate.
+    precision : {"full", "mixed"}, optional
+        With "mixed", a square matrix of float64 or complex128 is factored in float32 or complex64,
+        and solutions are refined to the accuracy of full precision, as by `solve`.  The factors
+        keep a copy of the matrix; with `overwrite_a` the matrix itself, which is not overwritten.
+        Where that is not predicted to be faster, or the matrix is too ill-conditioned, it is
+        factored in its own precision: `factors.mixed` tells.
     client : dask.distributed.Client or hetero_la.Cluster, optional
         The cluster whose workers to use.  By default small problems run in the calling thread, and
         larger ones on the running client's workers, or on a cluster in this process.
@@ -280,7 +314,9 @@ def lu_factor(
     >>> piv
     array([1, 1], dtype=int32)
     """
-    factors = factor_without_warning(a, overwrite_a, check_finite, pivot, client=client, **options)
+    how: dict[str, Any] = {"pivot": pivot, "client": client, **options}
+    factor = _factor_mixed if is_mixed(precision) else factor_without_warning
+    factors = factor(a, overwrite_a, check_finite, **how)
     if factors.info:
         warn(zero_pivot_message(factors.info))
     return factors
@@ -309,6 +345,37 @@ def factor_without_warning(
     factors = LUFactors(result.array, piv, result.info, result.report, result.kept)
     factors.growth = result.growth
     return factors
+
+
+def _factor_mixed(
+    a: Any, overwrite_a: bool, check_finite: bool, pivot: Pivoting, **how: Any
+) -> LUFactors:
+    """Factor a square matrix in the lower precision, and keep it beside the factors."""
+    pivoted, a = require_pivoting(pivot), as_matrix(a, finite=check_finite)
+    require_lower(a.dtype)
+    require_solvable(a)
+    full = {"pivot": pivot, **how, **full_products(how)}
+
+    def in_both() -> tuple[LUFactors, MixedOutcome]:
+        require_gain("lu", a, 1)
+        options = {**with_lower_products("lu", a, how), **LOWER_FACTORS}
+        found = lower_lu(a, partial(execute_lu, "lu", pivoted=pivoted, **options))
+        result, matrix = found.result, a if overwrite_a else a.copy(order="K")
+        piv = array_module(a).asarray(result.piv)
+        factors = LUFactors(result.array, piv, result.info, result.report, result.kept)
+        factors._beside = MatrixBeside(matrix, found.scaling, found.condition_of(a))
+        factors._how = {name: value for name, value in full.items() if name != "client"}
+        factors.growth = result.growth
+        return factors, MixedOutcome(factors.dtype.name)
+
+    in_full = partial(factor_without_warning, a, overwrite_a, False, **full)
+    return first_mixed(in_both, in_full, lambda factors: factors._report, a.dtype)
+
+
+def _solve_lower(factors: LUFactors, b: Any, trans: int) -> Any:
+    """Solve with the factors alone."""
+    x = _solve_where_kept(factors, b, trans, False)
+    return _lu_solve(*factors, b, trans, False, False) if x is None else x
 
 
 @array_function()
@@ -358,6 +425,12 @@ def lu_solve(
     """
     lu, piv = lu_and_piv
     if isinstance(lu_and_piv, LUFactors) and trans in (0, 1, 2):
+        if (beside := lu_and_piv._beside) is not None:
+            return beside.solve(
+                partial(_solve_lower, lu_and_piv), b, trans,
+                lambda matrix: factor_without_warning(matrix, False, False, **lu_and_piv._how),
+                lu_and_piv._report, check_finite=check_finite,
+            )  # fmt: skip
         x = _solve_where_kept(lu_and_piv, b, trans, check_finite)
         if x is not None:
             return x

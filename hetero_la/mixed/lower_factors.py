@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.linalg import LinAlgError
 
+from hetero_la.checks.warnings import warn_ill_conditioned
 from hetero_la.execution.result import Result
 from hetero_la.mixed.correction import LowerSolve, correction
 from hetero_la.mixed.equilibration import (
@@ -20,7 +21,11 @@ from hetero_la.mixed.equilibration import (
 from hetero_la.mixed.fallback import give_up
 from hetero_la.mixed.precision import lower_dtype
 from hetero_la.mixed.trend import decay_of_definite_pivots, decay_of_pivots
-from hetero_la.numerics.conditioning import hermitian_norm1, norm1
+from hetero_la.numerics.conditioning import (
+    estimate_reciprocal_condition,
+    hermitian_norm1,
+    norm1,
+)
 
 #: Runs a factorization on a matrix that may be overwritten.
 Run = Callable[[Any], Result]
@@ -49,6 +54,15 @@ class LowerFactors(NamedTuple):
     def correct(self, r: Any, trans: int = 0) -> Any:
         """Return about A^-1 R, or A^-H R for `trans` = 2, in the precision of R."""
         return correction(self.solve, self.result.dtype, self.scaling, r, trans)
+
+    def condition_of(self, a: Any, *, hermitian: bool = False) -> float:
+        """Return 1 / condition of the matrix itself; warn if it is singular to its precision."""
+        if self.scaling is None:
+            return self.rcond
+        anorm = hermitian_norm1(a) if hermitian else norm1(a)
+        rcond = estimate_reciprocal_condition(anorm, a[:, :1], self.correct)
+        warn_ill_conditioned(rcond, a.dtype)
+        return rcond
 
 
 def lower_lu(a: Any, run: Run) -> LowerFactors:

@@ -12,6 +12,8 @@ from hetero_la.tiles.arrays.transfer import device_index
 #: How a copy is factored that nobody else has: factors that GPUs of this process have computed stay
 #: with them, where they solve.
 LOWER_RUN: dict[str, Any] = {"overwrite_a": True, "residency": Residency.WORKERS}
+#: And how it is where the caller gets the factors.
+LOWER_FACTORS: dict[str, Any] = {**LOWER_RUN, "residency": Residency.BOTH}
 
 
 def with_lower_products(routine: str, a: Any, how: dict[str, Any]) -> dict[str, Any]:

@@ -48,3 +48,21 @@ def lower_dtype(dtype: Any) -> np.dtype[Any]:
     dtype('complex64')
     """
     return _LOWER[np.dtype(dtype).name]
+
+
+def require_solvable(a: Any) -> None:
+    """Raise ValueError for a matrix that is not square, with which nothing can be refined."""
+    if a.shape[0] != a.shape[1]:
+        raise ValueError(
+            "precision='mixed' is for square matrices, whose solutions are refined, "
+            f"not for one of shape {a.shape}"
+        )
+
+
+def refuse_stack(precision: Any) -> None:
+    """Raise ValueError for factors of a stack in mixed precision."""
+    if is_mixed(precision):
+        raise ValueError(
+            "precision='mixed' is for the factors of one matrix, not of a stack, which are "
+            "plain arrays and could not be refined with"
+        )

@@ -10,19 +10,19 @@ What fails in any of these raises `LowerPrecisionFailed`, and is left to full pr
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import numpy as np
 
 from hetero_la.accuracy.judging import Facts, Solution, facts_of_solution
-from hetero_la.checks.warnings import warn_ill_conditioned
 from hetero_la.execution.report import MixedOutcome
 from hetero_la.mixed import prediction
 from hetero_la.mixed.fallback import LowerPrecisionFailed, give_up
 from hetero_la.mixed.lower_factors import LowerFactors, Run, lower_cholesky, lower_lu
 from hetero_la.mixed.refinement import Refined, RefinedSystem, refine_to_full
-from hetero_la.numerics.conditioning import estimate_reciprocal_condition, hermitian_norm1, norm1
+from hetero_la.numerics.conditioning import hermitian_norm1, norm1
 from hetero_la.numerics.refinement import backward_error, residual_of
 from hetero_la.planning.decisions import Problem
 from hetero_la.tiles.arrays.transfer import array_module, device_index
@@ -61,24 +61,29 @@ def solve_mixed(
         give_up("there are no right-hand sides")
     factors = (lower_cholesky if hermitian else lower_lu)(a, run)
     anorm = hermitian_norm1(a) if hermitian else norm1(a)
-    rcond = condition_of(factors, anorm, b)
-    refined = refined_by(factors, a, anorm, b, hermitian=hermitian)
+    rcond = factors.condition_of(a, hermitian=hermitian)
+    refined = refined_by(factors.correct, a, anorm, b, hermitian=hermitian)
 
     def judge() -> Facts:
         known = {"rcond": rcond, "refinement_steps": refined.steps}
-        solution = facts_of_solution(
-            a, anorm, refined.x, b, factors.correct, hermitian=hermitian
-        )
+        solution = facts_of_solution(a, anorm, refined.x, b, factors.correct, hermitian=hermitian)
         return known | solution
 
     return Solution(refined.x, factors.result.report, judge), outcome_of(factors, refined)
 
 
 def refined_by(
-    factors: LowerFactors, a: Any, anorm: float, b: Any, *, trans: int = 0, hermitian: bool = False
+    correct: Callable[[Any], Any], a: Any, anorm: float, b: Any, *, hermitian: bool = False
 ) -> Refined:
-    """Solve A X = B, A being the matrix of the factors or for `trans` = 2 its adjoint."""
-    correct = partial(factors.correct, trans=trans)
+    """Solve A X = B by corrections from factors; see `solve_mixed` for the other parameters.
+
+    Parameters
+    ----------
+    correct : callable
+        Returns about A^-1 R.
+    anorm : float
+        1-norm of A.
+    """
     residual = partial(residual_of, a, hermitian=hermitian)
 
     def product(d: Any) -> Any:
@@ -92,15 +97,6 @@ def refined_by(
     if not refined.accurate:
         raise LowerPrecisionFailed("refinement does not converge", *refined[1:3])
     return refined
-
-
-def condition_of(factors: LowerFactors, anorm: float, like: Any) -> float:
-    """Return 1 / condition of the matrix itself; warn if that is singular to working precision."""
-    if factors.scaling is None:
-        return factors.rcond
-    rcond = estimate_reciprocal_condition(anorm, like, factors.correct)
-    warn_ill_conditioned(rcond, like.dtype)
-    return rcond
 
 
 def outcome_of(factors: LowerFactors, refined: Refined) -> MixedOutcome:
