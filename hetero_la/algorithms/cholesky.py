@@ -150,7 +150,7 @@ def substitution_tasks(layout: TileLayout, granularity: Granularity = "column") 
 CHOLESKY = Routine(
     tasks=cholesky_tasks,
     command="cholesky",
-    options=("upper",),
+    options=("upper", "precision"),
     summary="factor a Hermitian positive definite matrix: A = L L^H or U^H U",
     flops=lambda m, n, nrhs: n**3 / 3 + n**2 * nrhs,
     square=True,

@@ -238,7 +238,7 @@ _LSTSQ = replace(
     QR,
     tasks=lstsq_tasks,
     command="lstsq",
-    options=(),
+    options=("precision",),
     summary="solve A X = B by least squares, for a matrix of full rank",
     flops=lambda m, n, nrhs: _flops(m, n, 0) + (4 * m * n - n**2) * nrhs,
     tall=True,

@@ -190,7 +190,6 @@ class CholeskyFactors(Factors[Stored, bool]):
         >>> round(hetero_la.cho_factor(a).report().rcond, 6)
         0.326531
         """
-
         if self._beside is not None:
             return judge_beside(
                 self._beside, partial(_solve_lower, self), self.solve, b, x, self,

@@ -21,13 +21,17 @@ from hetero_la.checks.warnings import warn
 from hetero_la.execution.destination import source_of
 from hetero_la.execution.execute import execute
 from hetero_la.execution.one_call import takes_one_call
-from hetero_la.execution.report import Report, UnplannedReport
+from hetero_la.execution.report import MixedOutcome, Report, UnplannedReport
 from hetero_la.execution.stack_runs import for_parts, solve_stack_on_gpu, threads_for
+from hetero_la.mixed.fallback import first_mixed
+from hetero_la.mixed.least_squares import lstsq_mixed
+from hetero_la.mixed.lower_runs import full_products, with_lower_products
+from hetero_la.mixed.precision import is_mixed, require_lower
 from hetero_la.numerics.conditioning import reciprocal_condition_upper
 from hetero_la.numerics.range_scaling import needs_scaling, scaling_exponent, times_power_of_two
 from hetero_la.numerics.triangle_lstsq import require_convergence, square_lstsq, threshold
 from hetero_la.planning.decisions import Problem
-from hetero_la.planning.options import RunOptions
+from hetero_la.planning.options import Precision, RunOptions
 from hetero_la.scheduler.cluster.clients import ClientLike
 from hetero_la.tiles.arrays.transfer import array_module, is_device_array, to_host
 from hetero_la.tiles.kernels.cpu.lapack import gelsd
@@ -44,7 +48,10 @@ _LeastSquares = tuple[Any, Any, np.int64, Any, Report, float | None]
 
 
 def _least_squares(arguments: dict[str, Any], m: int, n: int) -> Work | None:
-    driver, results = arguments.get("lapack_driver"), n * arguments["b"].size // m + min(m, n)
+    driver = arguments.get("lapack_driver")
+    if driver is None and arguments.get("precision") == "mixed":
+        driver = "gels"
+    results = n * arguments["b"].size // m + min(m, n)
     if driver == "gels":
         return Work("minimum_norm" if m < n else "lstsq", 0, results, turned=m < n)
     if driver not in (None, "gelsd", "gelss"):  # which the host solves for any array
@@ -54,9 +61,12 @@ def _least_squares(arguments: dict[str, Any], m: int, n: int) -> Work | None:
 
 def _lstsq_stack(
     a: Any, b: Any, cond: Any = None, overwrite_a: bool = False, overwrite_b: bool = False,
-    check_finite: bool = True, lapack_driver: Driver = None, **how: Any,
+    check_finite: bool = True, lapack_driver: Driver = None, precision: Precision = "full",
+    **how: Any,
 ) -> Any:  # fmt: skip
     """Compute `lstsq` of a stack, on the host by LAPACK's default driver."""
+    if is_mixed(precision):
+        return None
     driver = require_driver(lapack_driver)
     a, b = as_stack(a, finite=check_finite), as_stack(b, finite=check_finite)
     if a is None or b is None or a.shape[1] != b.shape[1]:
@@ -118,43 +128,49 @@ def _lstsq_each(a: np.ndarray, b: np.ndarray, cond: Any) -> Any:
 def lstsq(
     a: Eager | Numbers, b: Eager | Numbers, cond: float | None = None, overwrite_a: bool = False,
     overwrite_b: bool = False, check_finite: bool = True, lapack_driver: SingularValues = None, *,
-    client: ClientLike = None, report: Literal[False] = False, **options: Unpack[RunOptions],
+    precision: Precision = "full", client: ClientLike = None, report: Literal[False] = False,
+    **options: Unpack[RunOptions],
 ) -> tuple[Eager, Eager, np.int64, Eager]: ...  # fmt: skip
 @overload
 def lstsq(
     a: Eager | Numbers, b: Eager | Numbers, cond: float | None = None, overwrite_a: bool = False,
     overwrite_b: bool = False, check_finite: bool = True, lapack_driver: Driver = None, *,
-    client: ClientLike = None, report: Literal[False] = False, **options: Unpack[RunOptions],
+    precision: Precision = "full", client: ClientLike = None, report: Literal[False] = False,
+    **options: Unpack[RunOptions],
 ) -> tuple[Eager, Eager, np.int64, Eager | None]: ...  # fmt: skip
 @overload
 def lstsq(
     a: Lazy, b: Lazy | Numbers, cond: float | None = None, overwrite_a: bool = False,
     overwrite_b: bool = False, check_finite: bool = True, lapack_driver: Driver = None, *,
-    client: ClientLike = None, report: Literal[False] = False, **options: Unpack[RunOptions],
+    precision: Precision = "full", client: ClientLike = None, report: Literal[False] = False,
+    **options: Unpack[RunOptions],
 ) -> tuple[Lazy, Lazy, Lazy, Lazy | None]: ...  # fmt: skip
 @overload
 def lstsq(
     a: Numbers, b: Lazy, cond: float | None = None, overwrite_a: bool = False,
     overwrite_b: bool = False, check_finite: bool = True, lapack_driver: Driver = None, *,
-    client: ClientLike = None, report: Literal[False] = False, **options: Unpack[RunOptions],
+    precision: Precision = "full", client: ClientLike = None, report: Literal[False] = False,
+    **options: Unpack[RunOptions],
 ) -> tuple[Lazy, Lazy, Lazy, Lazy | None]: ...  # fmt: skip
 @overload
 def lstsq(
     a: Eager | Numbers, b: Eager | Numbers, cond: float | None = None, overwrite_a: bool = False,
     overwrite_b: bool = False, check_finite: bool = True, lapack_driver: SingularValues = None, *,
-    client: ClientLike = None, report: Literal[True], **options: Unpack[RunOptions],
+    precision: Precision = "full", client: ClientLike = None, report: Literal[True],
+    **options: Unpack[RunOptions],
 ) -> tuple[Eager, Eager, np.int64, Eager, AccuracyReport]: ...  # fmt: skip
 @overload
 def lstsq(
     a: Eager | Numbers, b: Eager | Numbers, cond: float | None = None, overwrite_a: bool = False,
     overwrite_b: bool = False, check_finite: bool = True, lapack_driver: Driver = None, *,
-    client: ClientLike = None, report: Literal[True], **options: Unpack[RunOptions],
+    precision: Precision = "full", client: ClientLike = None, report: Literal[True],
+    **options: Unpack[RunOptions],
 ) -> tuple[Eager, Eager, np.int64, Eager | None, AccuracyReport]: ...  # fmt: skip
 @array_function(_lstsq_stack, _least_squares, a=2, b="1|2")
 def lstsq(
     a: Any, b: Any, cond: float | None = None, overwrite_a: bool = False, overwrite_b: bool = False,
-    check_finite: bool = True, lapack_driver: Driver = None, *, client: ClientLike = None,
-    report: bool = False, **options: Unpack[RunOptions],
+    check_finite: bool = True, lapack_driver: Driver = None, *, precision: Precision = "full",
+    client: ClientLike = None, report: bool = False, **options: Unpack[RunOptions],
 ) -> Any:  # fmt: skip
     """Find the shortest least-squares solution of A X = B, for a matrix of any rank.
 
@@ -180,6 +196,10 @@ def lstsq(
         LAPACK's driver for R: by singular values ("gelsd", the default, and "gelss"), or by a
         complete orthogonal factorization ("gelsy").  SciPy has no "gels": that is QR alone, for
         matrices of full rank, and the fastest.
+    precision : {"full", "mixed"}, optional
+        With "mixed", a matrix of float64 or complex128 is factored in float32 or complex64, and X
+        refined to the accuracy of full precision, as by `solve`.  It is for matrices of full rank
+        and the driver "gels", for which None stands then.
     client, **options
         As for `lu_factor`.
     report : bool, optional
@@ -245,11 +265,12 @@ def lstsq(
     """
     if not report:
         return _lstsq(
-            a, b, cond, overwrite_a, check_finite, lapack_driver, client=client, **options
-        )[:4]
+            a, b, cond, overwrite_a, check_finite, lapack_driver, precision, client=client,
+            **options,
+        )[:4]  # fmt: skip
     watch = RunMeter()
     x, residues, rank, s, run, rcond = _lstsq(
-        a, b, cond, False, check_finite, lapack_driver, client=client, **options
+        a, b, cond, False, check_finite, lapack_driver, precision, client=client, **options
     )
     (m, n), judge = np.shape(a), partial(_judge, a, b, x, rank, s, rcond)
     title = f"least squares of a {m} x {n} {x.dtype.name} matrix"
@@ -271,19 +292,19 @@ def _judge(a: Any, b: Any, x: Any, rank: np.int64, s: Any, rcond: float | None) 
 def lstsq_with_report(
     a: Eager | Numbers, b: Eager | Numbers, cond: float | None = None, overwrite_a: bool = False,
     overwrite_b: bool = False, check_finite: bool = True, lapack_driver: SingularValues = None, *,
-    client: ClientLike = None, **options: Unpack[RunOptions],
+    precision: Precision = "full", client: ClientLike = None, **options: Unpack[RunOptions],
 ) -> tuple[Eager, Eager, np.int64, Eager, Report]: ...  # fmt: skip
 @overload
 def lstsq_with_report(
     a: Eager | Numbers, b: Eager | Numbers, cond: float | None = None, overwrite_a: bool = False,
     overwrite_b: bool = False, check_finite: bool = True, lapack_driver: Driver = None, *,
-    client: ClientLike = None, **options: Unpack[RunOptions],
+    precision: Precision = "full", client: ClientLike = None, **options: Unpack[RunOptions],
 ) -> tuple[Eager, Eager, np.int64, Eager | None, Report]: ...  # fmt: skip
 @array_function(None, _least_squares, stacks=False, a=2, b="1|2")
 def lstsq_with_report(
     a: Any, b: Any, cond: float | None = None, overwrite_a: bool = False, overwrite_b: bool = False,
-    check_finite: bool = True, lapack_driver: Driver = None, *, client: ClientLike = None,
-    **options: Unpack[RunOptions],
+    check_finite: bool = True, lapack_driver: Driver = None, *, precision: Precision = "full",
+    client: ClientLike = None, **options: Unpack[RunOptions],
 ) -> tuple[Any, Any, np.int64, Any, Report]:  # fmt: skip
     """Solve as `lstsq` does; also return the plan and the timing of the run.
 
@@ -305,23 +326,33 @@ def lstsq_with_report(
     (array([1., 2.]), 2, 'qr')
     """
     *found, run, _ = _lstsq(
-        a, b, cond, overwrite_a, check_finite, lapack_driver, client=client, **options
+        a, b, cond, overwrite_a, check_finite, lapack_driver, precision, client=client, **options
     )
     return (*found, run)
 
 
 def _lstsq(
     a: Any, b: Any, cond: float | None, overwrite_a: bool, check_finite: bool,
-    lapack_driver: str | None, **how: Any,
+    lapack_driver: str | None, precision: Precision = "full", **how: Any,
 ) -> _LeastSquares:  # fmt: skip
-    driver = require_driver(lapack_driver)
+    mixed = is_mixed(precision)
+    driver = require_driver("gels" if mixed and lapack_driver is None else lapack_driver)
     a, b = as_system(a, b, check_finite=check_finite)
+    if mixed:
+        require_lower(a.dtype)
+        _require_gels(driver)
     cond = as_cond(cond, a.dtype)
     rhs = b[:, None] if b.ndim == 1 else b
     m, n = a.shape
     up, rhs_up = scaling_exponent(a), scaling_exponent(rhs)
     a, rhs = times_power_of_two(a, up), times_power_of_two(rhs, rhs_up)
-    if driver == "gels":
+    if mixed:
+        found = first_mixed(
+            partial(_solve_mixed, a, rhs, cond, **how),
+            partial(_solve_by_qr, a, rhs, cond, **{**how, **full_products(how)}),
+            lambda made: made[4], a.dtype,
+        )  # fmt: skip
+    elif driver == "gels":
         found = _solve_by_qr(a, rhs, cond, **how)
     elif rhs.size and _needs_no_run(a, **how):
         found = _solve_by_driver_alone(a, rhs, cond, driver, overwrite_a)
@@ -348,6 +379,15 @@ def require_driver(lapack_driver: str | None) -> str:
     if driver not in ("gelsd", "gelss", "gelsy", "gels"):
         raise ValueError(f'LAPACK driver "{driver}" is not found')
     return driver
+
+
+def _require_gels(driver: str) -> None:
+    """Raise ValueError for a driver that needs what the lower precision cannot give."""
+    if driver != "gels":
+        raise ValueError(
+            f"precision='mixed' is for lapack_driver='gels', QR alone, not {driver!r}, "
+            "which needs a factorization in full precision"
+        )
 
 
 def as_cond(cond: Any, dtype: Any) -> float:
@@ -436,6 +476,15 @@ def _solve_by_qr(a: Any, b: Any, cond: float, **how: Any) -> _LeastSquares:
     rank, rcond = _rank(result.factors[:k], cond)
     x = (c[:n] if m >= n else c.conj()).copy(order="F")
     return x, _squares(c[n:]), np.int64(rank), None, result.report, rcond
+
+
+def _solve_mixed(a: Any, b: Any, cond: float, **how: Any) -> tuple[_LeastSquares, MixedOutcome]:
+    """Solve by QR in the lower precision, and refine."""
+    tall = a if a.shape[0] >= a.shape[1] else a.T
+    lower = {**with_lower_products("qr", tall, how), "overwrite_a": True}
+    found = lstsq_mixed(a, b, cond, partial(execute, "qr", **lower))
+    rank = np.int64(min(a.shape))
+    return (found.x, _squares(found.left), rank, None, found.report, found.rcond), found.outcome
 
 
 def _rank(r: Any, cond: float) -> tuple[int, float]:

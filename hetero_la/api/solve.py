@@ -316,10 +316,9 @@ def solve(
         require_options(options, client)
         if report:
             raise ValueError("report=True is for matrices, and `a` is one number")
-        return divide_by_number(*_system(a, b, check_finite, transposed, number=True))
-    a, b = _system(a, b, check_finite and structure is not Structure.BANDED, transposed)
-    if mixed:
-        require_lower(a.dtype)
+        return divide_by_number(*_system(a, b, check_finite, transposed, True, mixed))
+    checked = check_finite and structure is not Structure.BANDED
+    a, b = _system(a, b, checked, transposed, mixed=mixed)
     watch = RunMeter() if report else None
     # Options, a client or a trace ask for a run of tasks, unless a structure is named.
     plain = pivoted and client is None and not options and not recording()
@@ -411,22 +410,22 @@ def solve_with_report(
     'solve'
     """
     pivoted, mixed = require_pivoting(pivot), is_mixed(precision)
-    a, b = _system(a, b, check_finite, transposed)
-    if mixed:
-        require_lower(a.dtype)
+    matrix, rhs = _system(a, b, check_finite, transposed, mixed=mixed)
     x, run, _ = _solve_general(
-        a, b, transposed, False, mixed=mixed, pivoted=pivoted, client=client, **options
+        matrix, rhs, transposed, False, mixed=mixed, pivoted=pivoted, client=client, **options
     )
     assert run is not None
     return x, run
 
 
 def _system(
-    a: Any, b: Any, check_finite: bool, transposed: bool, number: bool = False
+    a: Any, b: Any, check_finite: bool, transposed: bool, number: bool = False, mixed: bool = False
 ) -> tuple[Any, Any]:
     a, b = as_system(a, b, check_finite=check_finite, square=not number, number=number)
     if transposed:
         refuse_complex(a.dtype)
+    if mixed:
+        require_lower(a.dtype)
     return a, b
 
 

@@ -13,11 +13,13 @@ from hetero_la.dask_arrays.inputs import (
     as_columns,
     as_matrix,
     as_two_dimensional,
+    refuse_mixed,
     with_checked_chunks,
 )
 from hetero_la.dask_arrays.lazy_run import LazyRun
 from hetero_la.dask_arrays.lu import tiles_of
 from hetero_la.dask_arrays.status import Singular
+from hetero_la.planning.options import Precision
 from hetero_la.tiles.arrays.displayed import one_line
 
 
@@ -87,10 +89,11 @@ def cholesky(
 
 
 def cho_factor(
-    a: Any, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True,
-    **options: Any,
+    a: Any, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True, *,
+    precision: Precision = "full", **options: Any,
 ) -> LazyCholeskyFactors:  # fmt: skip
     """Compute `hetero_la.cho_factor` lazily: a named tuple of a Dask array and `lower`."""
+    refuse_mixed(precision)
     factor = _run(a, lower, check_finite=check_finite, **options).factors
     return LazyCholeskyFactors(factor if lower else factor.T, lower)
 

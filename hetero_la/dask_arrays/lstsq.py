@@ -21,17 +21,19 @@ from hetero_la.dask_arrays.inputs import (
     as_system,
     as_two_dimensional,
     empty_like,
+    refuse_mixed,
     refuse_report,
     with_checked_chunks,
 )
 from hetero_la.dask_arrays.lazy_run import LazyRun
 from hetero_la.numerics.triangle_lstsq import square_lstsq
+from hetero_la.planning.options import Precision
 
 
 def lstsq(
     a: Any, b: Any, cond: float | None = None, overwrite_a: bool = False,
     overwrite_b: bool = False, check_finite: bool = True, lapack_driver: str | None = None,
-    *, report: bool = False, **options: Any,
+    *, precision: Precision = "full", report: bool = False, **options: Any,
 ) -> tuple[da.Array, da.Array, da.Array, da.Array | None]:  # fmt: skip
     """Compute `hetero_la.lstsq` lazily: QR on all workers, and the solve with R in one task.
 
@@ -39,6 +41,7 @@ def lstsq(
     """
     driver = require_driver(lapack_driver)
     refuse_report(report)
+    refuse_mixed(precision)
     a, b = as_system(a, b)
     cond = as_cond(cond, a.dtype)
     (m, n), rhs = a.shape, as_two_dimensional(b)

@@ -25,12 +25,13 @@ from hetero_la.dask_arrays.inputs import (
     as_two_dimensional,
     empty_like,
     on_gpu,
+    refuse_mixed,
     with_checked_chunks,
 )
 from hetero_la.dask_arrays.lazy_run import LazyRun
 from hetero_la.dask_arrays.permutations import inverse_order, permutation_matrix, row_order
 from hetero_la.dask_arrays.status import Singular
-from hetero_la.planning.options import Pivoting
+from hetero_la.planning.options import Pivoting, Precision
 from hetero_la.tiles.arrays.displayed import one_line
 from hetero_la.tiles.arrays.transfer import array_module, on_device_of_arrays, to_device_of
 from hetero_la.tiles.storage.pivots import permutation
@@ -104,7 +105,7 @@ class LazyLUFactors(NamedTuple):
 
 def lu_factor(
     a: Any, overwrite_a: bool = False, check_finite: bool = True, *, pivot: Pivoting = "partial",
-    **options: Any,
+    precision: Precision = "full", **options: Any,
 ) -> LazyLUFactors:  # fmt: skip
     """Compute `hetero_la.lu_factor` lazily: a named tuple of two Dask arrays, which can solve.
 
@@ -117,6 +118,7 @@ def lu_factor(
     array([1, 1], dtype=int32)
     """
     pivoted = require_pivoting(pivot)
+    refuse_mixed(precision)
     run = LazyRun(
         "lu" if pivoted else "lu_nopivot", as_matrix(a), check_finite=check_finite,
         singular=Singular.WARNED_OF if pivoted else Singular.NOT_PIVOTED, **options,

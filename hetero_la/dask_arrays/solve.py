@@ -21,13 +21,14 @@ from hetero_la.dask_arrays.inputs import (
     as_matrix,
     as_system,
     as_two_dimensional,
+    refuse_mixed,
     refuse_report,
     with_checked_chunks,
 )
 from hetero_la.dask_arrays.lazy_run import LazyRun
 from hetero_la.dask_arrays.status import Singular
 from hetero_la.execution.executor_choice import require_options
-from hetero_la.planning.options import Pivoting
+from hetero_la.planning.options import Pivoting, Precision
 
 _TRIANGULAR = (Structure.UPPER, Structure.LOWER)
 #: Structures of which a run loads only a part of the matrix, or a matrix derived from it.
@@ -40,7 +41,8 @@ _READ_IN_PART = (
 def solve(
     a: Any, b: Any, lower: bool = False, overwrite_a: bool = False, overwrite_b: bool = False,
     check_finite: bool = True, assume_a: str | None = None, transposed: bool = False, *,
-    pivot: Pivoting = "partial", report: bool = False, **options: Any,
+    pivot: Pivoting = "partial", precision: Precision = "full", report: bool = False,
+    **options: Any,
 ) -> da.Array:  # fmt: skip
     """Compute `hetero_la.solve` lazily, without refinement and without a condition estimate.
 
@@ -50,6 +52,7 @@ def solve(
     """
     structure, pivoted = structure_of(assume_a), require_pivoting(pivot)
     refuse_report(report)
+    refuse_mixed(precision)
     a, b = as_system(a, b, square=True)
     if transposed:
         refuse_complex(a.dtype)

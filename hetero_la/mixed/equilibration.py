@@ -64,6 +64,25 @@ def general_equilibration(a: Any) -> Equilibration | None:
     return Equilibration(up, _exponents(_largest(a, up)[1]))
 
 
+def column_equilibration(a: Any) -> Equilibration | None:
+    """Return the scaling of the columns alone, or None where they need none.
+
+    Raises
+    ------
+    OverflowError
+        If an entry is not finite.
+
+    Examples
+    --------
+    >>> column_equilibration(np.array([[1e-200, 1.0], [0.0, 1.0]]))
+    Equilibration(rows=array([0, 0]), columns=array([664,  -1]))
+    """
+    columns = _largest(a, None)[1]
+    if not np.isfinite(columns).all():
+        raise OverflowError("an entry of the matrix is not finite")
+    return None if _is_even(columns) else Equilibration(np.zeros(len(a), int), _exponents(columns))
+
+
 def hermitian_equilibration(a: Any) -> Equilibration | None:
     """Return the scaling of a Hermitian matrix, by its diagonal, or None where it needs none.
 

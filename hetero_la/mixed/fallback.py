@@ -11,7 +11,7 @@ from hetero_la.execution.report import MixedOutcome, Report
 T = TypeVar("T")
 
 
-class LowerPrecisionFailed(Exception):
+class LowerPrecisionError(Exception):
     """Mixed precision does not pay, or cannot reach the accuracy of full precision.
 
     Attributes
@@ -39,9 +39,9 @@ def give_up(reason: str) -> NoReturn:
     >>> give_up("the matrix is singular in float32")
     Traceback (most recent call last):
         ...
-    hetero_la.mixed.fallback.LowerPrecisionFailed: the matrix is singular in float32
+    hetero_la.mixed.fallback.LowerPrecisionError: the matrix is singular in float32
     """
-    raise LowerPrecisionFailed(reason)
+    raise LowerPrecisionError(reason)
 
 
 def first_mixed(
@@ -53,7 +53,7 @@ def first_mixed(
     Parameters
     ----------
     mixed : callable
-        Returns the result and what came of it, or raises `LowerPrecisionFailed`.
+        Returns the result and what came of it, or raises `LowerPrecisionError`.
     full : callable
         Returns the result in full precision.
     run_of : callable
@@ -64,7 +64,7 @@ def first_mixed(
     began = time.perf_counter()
     try:
         found, outcome = mixed()
-    except LowerPrecisionFailed as failed:
+    except LowerPrecisionError as failed:
         found, outcome = full(), failed.outcome(dtype)
     except MemoryError:
         found, outcome = full(), MixedOutcome(dtype.name, fallback="there is no room for a copy")

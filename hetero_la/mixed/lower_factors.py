@@ -70,10 +70,10 @@ def lower_lu(a: Any, run: Run) -> LowerFactors:
 
     Raises
     ------
-    hetero_la.mixed.fallback.LowerPrecisionFailed
+    hetero_la.mixed.fallback.LowerPrecisionError
         If the factors could not be refined with.
     """
-    scaling, copy = _copy(a, general_equilibration)
+    scaling, copy = scaled_copy(a, general_equilibration)
     require_little_decay(decay_of_pivots(copy), copy.dtype)
     anorm, result = norm1(copy), _run(run, copy)
     rcond = result.lu_rcond(anorm, copy[:, :1])
@@ -83,7 +83,7 @@ def lower_lu(a: Any, run: Run) -> LowerFactors:
 
 def lower_cholesky(a: Any, run: Run) -> LowerFactors:
     """Factor a Hermitian matrix, of which the lower triangle is given, as `lower_lu` does."""
-    scaling, copy = _copy(a, hermitian_equilibration)
+    scaling, copy = scaled_copy(a, hermitian_equilibration)
     require_little_decay(decay_of_definite_pivots(copy), copy.dtype)
     anorm, result = hermitian_norm1(copy), _run(run, copy)
     rcond = result.cholesky_rcond(anorm, copy[:, :1])
@@ -103,7 +103,10 @@ def require_little_decay(decay: float, dtype: Any) -> None:
         give_up(f"pivots of some columns foretell a condition number of about {decay:.0e}")
 
 
-def _copy(a: Any, choose: Callable[[Any], Equilibration | None]) -> tuple[Any, Any]:
+def scaled_copy(
+    a: Any, choose: Callable[[Any], Equilibration | None]
+) -> tuple[Equilibration | None, Any]:
+    """Return the scaling of a matrix, and its scaled copy in the lower precision."""
     try:
         scaling = choose(a)
     except OverflowError as error:

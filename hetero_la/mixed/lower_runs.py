@@ -27,7 +27,7 @@ def with_lower_products(routine: str, a: Any, how: dict[str, Any]) -> dict[str, 
     """
     if how.get("products") is not None or how.get("client") is not None:
         return how
-    chosen = split_products(routine, *a.shape, lower_dtype(a.dtype), device_index(a))
+    chosen = split_products(routine, a.shape, lower_dtype(a.dtype), device_index(a))
     return how if chosen is None else {**how, **chosen}
 
 

@@ -16,7 +16,7 @@ from hetero_la.checks.inputs import as_columns_for
 from hetero_la.execution.report import MixedOutcome, Report
 from hetero_la.mixed.correction import LowerSolve, correction
 from hetero_la.mixed.equilibration import Equilibration
-from hetero_la.mixed.fallback import LowerPrecisionFailed
+from hetero_la.mixed.fallback import LowerPrecisionError
 from hetero_la.mixed.precision import lower_dtype
 from hetero_la.mixed.systems import refined_by
 from hetero_la.numerics.conditioning import hermitian_norm1, norm1
@@ -86,7 +86,7 @@ class MatrixBeside:
         if self.full is None:
             try:
                 return self._refined(lower, b, trans, run)
-            except LowerPrecisionFailed as failed:
+            except LowerPrecisionError as failed:
                 self.full = in_full(self.matrix)
                 run.mixed = failed.outcome(b.dtype)
         return self.full.solve(b) if self.hermitian else self.full.solve(b, trans)

@@ -53,7 +53,7 @@ def _factor_seconds(problem: Problem, gpu: int | None, with_gpus: bool) -> float
         return min(host_routes(problem).values())
     gpu = current_gpu() if gpu is None else gpu
     seconds = min(gpu_routes(problem, gpu).values())
-    products = split_products(problem.routine, problem.m, problem.n, problem.dtype, gpu)
+    products = split_products(problem.routine, (problem.m, problem.n), problem.dtype, gpu)
     if products is None:
         return seconds
     return min(seconds, _task_seconds(problem, gpu, products))
@@ -63,15 +63,16 @@ def _refinement_seconds(problem: Problem, gpu: int | None, full: float) -> float
     """Estimate what mixed precision takes beside the factorization, and full precision does not."""
     routine, m, n, nrhs, dtype = problem
     model = machine_model((calling_thread(gpu=gpu),), dtype, measure=False)
-    passes = _COPY_PASSES + _STEPS * _STEP_PASSES
+    twice = 2 if routine == "qr" else 1  # least squares take a product with A, and one with A^H
+    passes = _COPY_PASSES + _STEPS * _STEP_PASSES * twice
     moving = passes * m * n * np.dtype(dtype).itemsize / model.devices[0].bandwidth
     # A residual, and a solve at twice the rate, at the rate of the factorization.
-    products = _STEPS * 3 * m * n * nrhs / ROUTINES[routine].flops(m, n, 0) * full
+    products = twice * _STEPS * 3 * m * n * nrhs / ROUTINES[routine].flops(m, n, 0) * full
     return moving + (products if nrhs > 1 else 0.0)
 
 
 def split_products(
-    routine: str, m: int, n: int, dtype: Any, gpu: int | None
+    routine: str, shape: tuple[int, int], dtype: Any, gpu: int | None
 ) -> dict[str, Any] | None:
     """Return the option of a GPU's products of a lower precision, or None for native ones.
 
@@ -79,7 +80,7 @@ def split_products(
     ----------
     routine : str
         A key of `ROUTINES`.
-    m, n : int
+    shape : tuple of int
         Shape of the matrix.
     dtype : dtype
         The lower precision.
@@ -88,7 +89,7 @@ def split_products(
     """
     if gpu is None or np.dtype(dtype).name not in ("float32", "complex64"):
         return None
-    problem = nearby_problem(Problem(routine, m, n, 0, np.dtype(dtype)))
+    problem = nearby_problem(Problem(routine, *shape, 0, np.dtype(dtype)))
     split = {"products": "split"}
     native = min(gpu_routes(problem, gpu).values())
     return split if _task_seconds(problem, gpu, split) < native else None

@@ -65,7 +65,9 @@ class Refined(NamedTuple):
     accurate: bool
 
 
-def refine_to_full(system: RefinedSystem, b: Any, x: Any, eps: float) -> Refined:
+def refine_to_full(
+    system: RefinedSystem, b: Any, x: Any, eps: float, *, enough: float = _ENOUGH
+) -> Refined:
     """Refine X, in the precision of B, until its backward error is at the level of rounding.
 
     A step is a residual of all columns together, and a correction from the factors [1]_, as in
@@ -82,6 +84,8 @@ def refine_to_full(system: RefinedSystem, b: Any, x: Any, eps: float) -> Refined
         What the factors have found; it is overwritten.
     eps : float
         That of the higher precision.
+    enough : float, optional
+        Backward error, in eps, with which X is accepted once steps no longer make it smaller.
 
     References
     ----------
@@ -111,7 +115,7 @@ def refine_to_full(system: RefinedSystem, b: Any, x: Any, eps: float) -> Refined
         if error <= _AIM * eps:
             return Refined(x, step, inner, True)
         stuck = not error < previous / 2
-        if stuck and error <= _ENOUGH * eps:
+        if stuck and error <= enough * eps:
             return Refined(x, step, inner, True)
         if not np.isfinite(error) or (stuck and slow):
             return Refined(x, step, inner, False)

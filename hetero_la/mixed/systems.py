@@ -5,7 +5,7 @@
     judge        its condition number
     refine       R = B - A X in full precision, X + A^-1 R by the factors, or by GMRES with them
 
-What fails in any of these raises `LowerPrecisionFailed`, and is left to full precision.
+What fails in any of these raises `LowerPrecisionError`, and is left to full precision.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 from hetero_la.accuracy.judging import Facts, Solution, facts_of_solution
 from hetero_la.execution.report import MixedOutcome
 from hetero_la.mixed import prediction
-from hetero_la.mixed.fallback import LowerPrecisionFailed, give_up
+from hetero_la.mixed.fallback import LowerPrecisionError, give_up
 from hetero_la.mixed.lower_factors import LowerFactors, Run, lower_cholesky, lower_lu
 from hetero_la.mixed.refinement import Refined, RefinedSystem, refine_to_full
 from hetero_la.numerics.conditioning import hermitian_norm1, norm1
@@ -30,7 +30,8 @@ from hetero_la.tiles.arrays.transfer import array_module, device_index
 
 def require_gain(routine: str, a: Any, nrhs: int) -> None:
     """Give up if mixed precision is not predicted to be faster."""
-    problem = Problem(routine, *a.shape, nrhs, a.dtype)
+    m, n = a.shape
+    problem = Problem(routine, m, n, nrhs, a.dtype)
     if not prediction.pays(problem, device_index(a)):
         give_up("full precision is predicted to be as fast")
 
@@ -53,7 +54,7 @@ def solve_mixed(
 
     Raises
     ------
-    hetero_la.mixed.fallback.LowerPrecisionFailed
+    hetero_la.mixed.fallback.LowerPrecisionError
         If that does not pay, or does not reach full accuracy.
     """
     require_gain("cholesky" if hermitian else "lu", a, b.shape[1])
@@ -95,7 +96,7 @@ def refined_by(
     system = RefinedSystem(residual, product, correct, error)
     refined = refine_to_full(system, b, correct(b), float(np.finfo(b.dtype).eps))
     if not refined.accurate:
-        raise LowerPrecisionFailed("refinement does not converge", *refined[1:3])
+        raise LowerPrecisionError("refinement does not converge", *refined[1:3])
     return refined
 
 

@@ -14,7 +14,7 @@ from hetero_la.algorithms.routine import Routine
 from hetero_la.algorithms.routines import ROUTINES
 from hetero_la.api.factors import Factors
 from hetero_la.execution.report import Report
-from hetero_la.planning.options import Pivoting
+from hetero_la.planning.options import Pivoting, Precision
 from hetero_la.testing import residuals
 
 #: Keyword arguments of the parser for the options that only some routines have.
@@ -38,6 +38,11 @@ CHOICES: dict[str, dict[str, Any]] = {
         "choices": ("partial", "none"),
         "help": "row interchanges of LU (default: partial); without them the growth of the factors "
         "is measured, and too much of it is an error",
+    },
+    "precision": {
+        "choices": ("full", "mixed"),
+        "help": "mixed: factor in the lower precision, and refine solutions to full accuracy; "
+        "factors are written as they are, and checked by a solution (default: full)",
     },
 }
 #: Options that some routines do nothing with, and which they are for.
@@ -69,6 +74,8 @@ class Choices:
         Factors that `qr` returns: ``"economic"``, ``"r"``, ``"raw"`` or ``"full"``.
     pivot : str
         Row interchanges of LU: ``"partial"`` or ``"none"``.
+    precision : str
+        Precision of the factorization: ``"full"`` or ``"mixed"``.
     report : bool
         Whether to judge the result.
     """
@@ -77,6 +84,7 @@ class Choices:
     upper: bool = False
     mode: str = "economic"
     pivot: Pivoting = "partial"
+    precision: Precision = "full"
     report: bool = False
 
     def routine(self, command: str) -> str:

@@ -18,25 +18,45 @@ from hetero_la.api.structure import as_general, structure_of
 from hetero_la.cli.common.command import Choices, CommandResult, MatrixProblem
 from hetero_la.execution.execute import execute
 from hetero_la.numerics.triangles import zero_upper_triangle
+from hetero_la.testing.residuals import solve_ratio
 
 KeywordOptions = dict[str, Any]
 
 
 def _lu(problem: MatrixProblem, overwrite: bool, options: KeywordOptions) -> CommandResult:
+    how = problem.choices
     factors = hetero_la.lu_factor(
-        problem.a, overwrite_a=overwrite, pivot=problem.choices.pivot, **options
+        problem.a, overwrite_a=overwrite, pivot=how.pivot, precision=how.precision, **options
     )
     arrays = {"lu": factors.lu, "piv": factors.piv}
     judge, singular = partial(factors.report, problem.a), factors.info > 0
-    return CommandResult(arrays, factors, problem.ratio(*factors), singular, judge)
+    ratio = _factors_ratio(problem, factors)
+    return CommandResult(arrays, factors, ratio, singular, judge)
+
+
+def _factors_ratio(problem: MatrixProblem, factors: Any) -> Callable[[], float]:
+    """Return a function for the error ratio of factors; in a lower precision, of a solution."""
+    a, upper = problem.a, problem.choices.upper
+    if factors.dtype == a.dtype:
+        return problem.ratio(*factors)
+    kind = "gen" if isinstance(factors, hetero_la.LUFactors) else "pos"
+
+    def ratio() -> float:
+        b = np.ones((len(a), 1), a.dtype)
+        return solve_ratio(a, factors.solve(b), b, assume_a=kind, lower=not upper)
+
+    return ratio
 
 
 def _cholesky(problem: MatrixProblem, overwrite: bool, options: KeywordOptions) -> CommandResult:
     lower = not problem.choices.upper
-    factors = hetero_la.cho_factor(problem.a, lower, overwrite_a=overwrite, **options)
+    precision = problem.choices.precision
+    factors = hetero_la.cho_factor(
+        problem.a, lower, overwrite_a=overwrite, precision=precision, **options
+    )
     zero_upper_triangle(factors.c if lower else factors.c.T)
     arrays, judge = {"l" if lower else "u": factors.c}, partial(factors.report, problem.a)
-    return CommandResult(arrays, factors, problem.ratio(*factors), accuracy=judge)
+    return CommandResult(arrays, factors, _factors_ratio(problem, factors), accuracy=judge)
 
 
 def _qr(problem: MatrixProblem, overwrite: bool, options: KeywordOptions) -> CommandResult:
@@ -57,6 +77,7 @@ def _qr(problem: MatrixProblem, overwrite: bool, options: KeywordOptions) -> Com
 
 def _solve(problem: MatrixProblem, overwrite: bool, options: KeywordOptions) -> CommandResult:
     a, b, how, lower = problem.a, problem.b, problem.choices, not problem.choices.upper
+    options = {"precision": how.precision, **options}
     if how.report:
         known: Any = {"assume_a": how.assume_a, "pivot": how.pivot, "lower": lower}
         x, judged = hetero_la.solve(a, b, report=True, **known, **options)
@@ -80,6 +101,7 @@ def _judged_result(
 
 def _lstsq(problem: MatrixProblem, overwrite: bool, options: KeywordOptions) -> CommandResult:
     a, b = problem.a, problem.b  # "gels" runs as a task graph alone, which is what is timed
+    options = {"precision": problem.choices.precision, **options}
     if problem.choices.report:
         x, _, rank, _, judged = hetero_la.lstsq(a, b, lapack_driver="gels", report=True, **options)
         return _judged_result(problem, x, judged, rank < min(a.shape))

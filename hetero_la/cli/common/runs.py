@@ -88,6 +88,8 @@ def run_measured(
         if options[name] is not None and not any(one.has_gpu for one in plan.workers):
             flag = name.replace("_", "-")
             args.report.note(f"--{flag} chooses a method of GPUs, and did nothing: none took part")
+    if (mixed := result.report.mixed) is not None and mixed.fallback:
+        args.report.note(f"--precision mixed: {mixed}")
     row = row_without_result(problem, options, ref)
     row = dataclasses.replace(
         row,

@@ -1,0 +1,194 @@
+"""Least squares of full rank in mixed precision, by the triangle of a QR in the lower one.
+
+With T = A for m >= n and T = A^H otherwise, and T S = Q R of a copy in the lower precision, whose
+columns are scaled, S R^-1 R^-H S is about the inverse of T^H T.  Corrections are found by the
+(corrected) semi-normal equations [1]_, where T^H T is a product with A and one with A^H in full
+precision, so that a step reduces the error by the condition number of A in units of rounding of the
+lower precision, and not by its square:
+
+    m >= n    R = B - A X,  X <- X + (A^H A)^-1 A^H R
+    m < n     R = B - A X,  X <- X + A^H (A A^H)^-1 R       stays in the range of A^H
+
+.. [1] A. Bjorck, Stability analysis of the method of seminormal equations for linear least squares
+   problems, Linear Algebra Appl. 88/89, 1987.  Of GMRES for them: E. Carson, N. J. Higham and
+   S. Pranesh, Three-precision GMRES-based iterative refinement for least squares problems, SIAM J.
+   Sci. Comput. 42, 2020.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hetero_la.accuracy.products import frobenius
+from hetero_la.execution.report import MixedOutcome, Report
+from hetero_la.mixed.correction import correction
+from hetero_la.mixed.equilibration import Equilibration, column_equilibration, lowered
+from hetero_la.mixed.fallback import LowerPrecisionError, give_up
+from hetero_la.mixed.lower_factors import Run, require_condition, require_little_decay, scaled_copy
+from hetero_la.mixed.refinement import Refined, RefinedSystem, refine_to_full
+from hetero_la.mixed.systems import require_gain
+from hetero_la.mixed.trend import decay_of_pivots
+from hetero_la.numerics.conditioning import norm1, reciprocal_condition_upper
+from hetero_la.numerics.refinement import backward_error
+from hetero_la.numerics.triangles import solve_with_triangle
+from hetero_la.tiles.arrays.transfer import array_module, is_device_array, to_host
+from hetero_la.tiles.kernels.cpu import lapack
+from hetero_la.tiles.kernels.gpu_libraries.substitution import Substitution
+
+
+class MixedLeastSquares(NamedTuple):
+    """A least-squares solution.
+
+    Attributes
+    ----------
+    x : array, shape (n, nrhs)
+        The solution.
+    left : array, shape (m, nrhs)
+        Its residual.
+    rcond : float
+        The reciprocal condition number of R.
+    report : Report
+        Of the run.
+    outcome : MixedOutcome
+        How it was found.
+    """
+
+    x: Any
+    left: Any
+    rcond: float
+    report: Report
+    outcome: MixedOutcome
+
+
+def lstsq_mixed(a: Any, b: Any, cond: float, run: Run) -> MixedLeastSquares:
+    """Find the (shortest) least-squares solution for a matrix of full rank.
+
+    Parameters
+    ----------
+    a : array, shape (m, n)
+        The matrix.
+    b : array, shape (m, nrhs)
+        Right-hand sides.
+    cond : float
+        Reciprocal condition number up to which the rank is left to full precision to find.
+    run : callable
+        Runs QR on a tall matrix that may be overwritten.
+
+    Raises
+    ------
+    hetero_la.mixed.fallback.LowerPrecisionError
+        If that does not pay, or does not reach full accuracy.
+    """
+    m, n = a.shape
+    tall = a if m >= n else a.T  # for complex numbers the conjugate of A^H, as is then all else
+    require_gain("qr", tall, b.shape[1])
+    if not b.size:
+        give_up("there are no right-hand sides")
+    scaling, copy = scaled_copy(tall, column_equilibration)
+    require_little_decay(decay_of_pivots(copy), copy.dtype)
+    result = run(copy)
+    r = result.factors[: min(m, n)]
+    require_condition(reciprocal_condition_upper(r), copy.dtype)
+    rcond = _condition(r, scaling)
+    if not rcond > cond:
+        give_up(f"full precision has to find the rank, rcond = {rcond:.2g}")
+    correct = partial(_correction, _normal_solve(r), copy.dtype, scaling)
+    refined = (_refined_tall if m >= n else _refined_wide)(a, b, correct)
+    if not refined.accurate:
+        raise LowerPrecisionError("refinement does not converge", *refined[1:3])
+    outcome = MixedOutcome(copy.dtype.name, refined.steps, refined.inner_steps)
+    left = b - _times(a, refined.x)
+    return MixedLeastSquares(refined.x, left, rcond, result.report, outcome)
+
+
+def _condition(r: Any, scaling: Equilibration | None) -> float:
+    """Return 1 / condition of R without the scaling, in double precision where it was scaled."""
+    if scaling is None:
+        return reciprocal_condition_upper(r)
+    wide = np.complex128 if r.dtype.kind == "c" else np.float64
+    one = Equilibration(np.zeros(len(r), int), -scaling.columns)
+    with np.errstate(all="ignore"):  # what is not finite has no condition number
+        return reciprocal_condition_upper(lowered(r.astype(wide), wide, one))
+
+
+def _normal_solve(r: Any) -> Callable[[Any, int], Any]:
+    """Return what solves R^H R Y = B."""
+    if is_device_array(r):
+        inverse = Substitution(array_module(r).asfortranarray(r), "r")
+        return lambda b, trans: inverse.solve(inverse.solve(b, adjoint=True))
+
+    def solve(b: Any, trans: int) -> Any:
+        y = solve_with_triangle(r, b, lower=False, adjoint=True)
+        return solve_with_triangle(r, y, lower=False)
+
+    return solve
+
+
+def _correction(solve: Any, dtype: Any, scaling: Equilibration | None, r: Any) -> Any:
+    both = None if scaling is None else Equilibration(scaling.columns, scaling.columns)
+    return correction(solve, dtype, both, r)
+
+
+def _refined_tall(a: Any, b: Any, correct: Callable[[Any], Any]) -> Refined:
+    """Minimize ||B - A X||: the residual of the normal equations is refined away."""
+    anorm, eps, given = frobenius(a), float(np.finfo(b.dtype).eps), _norms(b)
+    latest: list[np.ndarray] = [given]
+
+    def residual(x: Any, b: Any) -> Any:
+        left = b - _times(a, x)
+        latest[0] = _norms(left)
+        return _times_adjoint(a, left)
+
+    def error(x: Any, slope: Any) -> float:
+        sizes = anorm * (latest[0] + given)
+        return float(np.where(sizes > 0, _norms(slope) / np.where(sizes > 0, sizes, 1), 0).max())
+
+    def product(d: Any) -> Any:
+        return _times_adjoint(a, _times(a, d))
+
+    system = RefinedSystem(residual, product, correct, error)
+    enough = max(a.shape) / 2  # at which the error ratio is about 1
+    return refine_to_full(system, b, correct(_times_adjoint(a, b)), eps, enough=enough)
+
+
+def _refined_wide(a: Any, b: Any, correct: Callable[[Any], Any]) -> Refined:
+    """Solve A X = B by the shortest X, in the range of A^H."""
+    anorm, eps, complex_numbers = norm1(a), float(np.finfo(b.dtype).eps), b.dtype.kind == "c"
+
+    def turned(r: Any) -> Any:  # R is of A^T, whose normal equations are the conjugate ones
+        return correct(r.conj()).conj() if complex_numbers else correct(r)
+
+    def residual(x: Any, b: Any) -> Any:
+        return b - _times(a, x)
+
+    def lift(d: Any) -> Any:
+        return _times_adjoint(a, d)
+
+    def product(d: Any) -> Any:
+        return _times(a, lift(d))
+
+    def error(x: Any, left: Any) -> float:
+        return float(backward_error(anorm, x, left))
+
+    system = RefinedSystem(residual, product, turned, error, lift)
+    return refine_to_full(system, b, lift(turned(b)), eps)
+
+
+def _times(a: Any, x: Any) -> Any:
+    return a @ x if is_device_array(a) else lapack.product(a, x)
+
+
+def _times_adjoint(a: Any, r: Any) -> Any:
+    return _times(a.T, r.conj()).conj()
+
+
+def _norms(a: Any) -> np.ndarray:
+    """Return the 2-norms of columns, on the host."""
+    xp = array_module(a)
+    size = abs(a).max(axis=0)
+    scale = xp.where(size > 0, size, 1)
+    return to_host(size * xp.sqrt((abs(a / scale) ** 2).sum(axis=0)))
