@@ -28,10 +28,10 @@ from hetero_la.execution.report import MixedOutcome, Report
 from hetero_la.mixed.correction import correction
 from hetero_la.mixed.equilibration import Equilibration, column_equilibration, lowered
 from hetero_la.mixed.fallback import LowerPrecisionError, give_up
-from hetero_la.mixed.lower_factors import Run, require_condition, require_little_decay, scaled_copy
+from hetero_la.mixed.lower_factors import Run, require_condition, require_foretold, scaled_copy
 from hetero_la.mixed.refinement import Refined, RefinedSystem, refine_to_full
 from hetero_la.mixed.systems import require_gain
-from hetero_la.mixed.trend import decay_of_pivots
+from hetero_la.mixed.trend import foretold_condition
 from hetero_la.numerics.conditioning import norm1, reciprocal_condition_upper
 from hetero_la.numerics.refinement import backward_error
 from hetero_la.numerics.triangles import solve_with_triangle
@@ -89,7 +89,7 @@ def lstsq_mixed(a: Any, b: Any, cond: float, run: Run) -> MixedLeastSquares:
     if not b.size:
         give_up("there are no right-hand sides")
     scaling, copy = scaled_copy(tall, column_equilibration)
-    require_little_decay(decay_of_pivots(copy), copy.dtype)
+    require_foretold(foretold_condition(copy), copy.dtype)
     result = run(copy)
     r = result.factors[: min(m, n)]
     require_condition(reciprocal_condition_upper(r), copy.dtype)

@@ -20,7 +20,7 @@ from hetero_la.mixed.equilibration import (
 )
 from hetero_la.mixed.fallback import give_up
 from hetero_la.mixed.precision import lower_dtype
-from hetero_la.mixed.trend import decay_of_definite_pivots, decay_of_pivots
+from hetero_la.mixed.trend import foretold_condition, foretold_condition_definite
 from hetero_la.numerics.conditioning import (
     estimate_reciprocal_condition,
     hermitian_norm1,
@@ -74,7 +74,7 @@ def lower_lu(a: Any, run: Run) -> LowerFactors:
         If the factors could not be refined with.
     """
     scaling, copy = scaled_copy(a, general_equilibration)
-    require_little_decay(decay_of_pivots(copy), copy.dtype)
+    require_foretold(foretold_condition(copy), copy.dtype)
     anorm, result = norm1(copy), _run(run, copy)
     rcond = result.lu_rcond(anorm, copy[:, :1])
     require_condition(rcond, copy.dtype)
@@ -84,7 +84,7 @@ def lower_lu(a: Any, run: Run) -> LowerFactors:
 def lower_cholesky(a: Any, run: Run) -> LowerFactors:
     """Factor a Hermitian matrix, of which the lower triangle is given, as `lower_lu` does."""
     scaling, copy = scaled_copy(a, hermitian_equilibration)
-    require_little_decay(decay_of_definite_pivots(copy), copy.dtype)
+    require_foretold(foretold_condition_definite(copy), copy.dtype)
     anorm, result = hermitian_norm1(copy), _run(run, copy)
     rcond = result.cholesky_rcond(anorm, copy[:, :1])
     require_condition(rcond, copy.dtype)
@@ -97,10 +97,10 @@ def require_condition(rcond: float, dtype: Any) -> None:
         give_up(f"the matrix is ill-conditioned in {np.dtype(dtype).name}, rcond = {rcond:.2g}")
 
 
-def require_little_decay(decay: float, dtype: Any) -> None:
+def require_foretold(condition: float, dtype: Any) -> None:
     """Give up if the pivots of some columns say that the whole matrix is ill-conditioned."""
-    if decay * float(np.finfo(dtype).eps) > 1:
-        give_up(f"pivots of some columns foretell a condition number of about {decay:.0e}")
+    if condition * float(np.finfo(dtype).eps) > 1:
+        give_up(f"pivots of some columns foretell a condition number of about {condition:.0e}")
 
 
 def scaled_copy(
