@@ -378,7 +378,7 @@ def _factor_mixed(a: Any, lower: bool, overwrite_a: bool, check_finite: bool, **
         factor = result.array if lower else result.array.T
         factors = CholeskyFactors(factor, lower, 0, result.report, result.kept)
         rcond = found.condition_of(matrix, hermitian=True)
-        factors._beside = MatrixBeside(matrix, found.scaling, rcond, hermitian=True)
+        factors._beside = MatrixBeside(matrix, found.scaling, rcond, found.norms, hermitian=True)
         factors._how = {name: value for name, value in full.items() if name != "client"}
         return factors, MixedOutcome(factors.dtype.name)
 

@@ -445,7 +445,7 @@ def _solve_general(
         matrix = a.T if transposed else a
         lower = with_lower_products("lu", matrix, how)
         run = partial(execute_lu, "lu", pivoted=pivoted, **LOWER_RUN, **lower)
-        solved, outcome = solve_mixed(matrix, b.reshape(len(b), -1), run)
+        solved, outcome = solve_mixed(matrix, b[:, None] if b.ndim == 1 else b, run)
         return solved._replace(x=solved.x.reshape(b.shape)), outcome
 
     return first_mixed(solve_in_both, solve_in_full, lambda solved: solved.run, a.dtype)

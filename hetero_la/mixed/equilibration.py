@@ -40,8 +40,8 @@ class Equilibration(NamedTuple):
 def general_equilibration(a: Any) -> Equilibration | None:
     """Return the scaling of a matrix for the lower precision, or None where it needs none.
 
-    Rows are scaled first, and then the columns of what that gives: the largest entry of each
-    becomes about 1.
+    Rows or columns, whichever differ more, are scaled first, and then the others of what that
+    gives: the largest entry of each column, or row, becomes about 1.
 
     Raises
     ------
@@ -53,15 +53,19 @@ def general_equilibration(a: Any) -> Equilibration | None:
     >>> general_equilibration(np.array([[1.0, 2.0], [3.0, 4.0]])) is None
     True
     >>> general_equilibration(np.array([[1e-200, 1.0], [0.0, 1.0]]))
-    Equilibration(rows=array([-1, -1]), columns=array([665,   1]))
+    Equilibration(rows=array([0, 0], dtype=int32), columns=array([664,  -1], dtype=int32))
     """
     rows, columns = _largest(a, None)
     if not (np.isfinite(rows).all() and np.isfinite(columns).all()):
         raise OverflowError("an entry of the matrix is not finite")
     if _is_even(rows) and _is_even(columns):
         return None
-    up = _exponents(rows)
-    return Equilibration(up, _exponents(_largest(a, up)[1]))
+    none = np.zeros(len(rows), np.int32), np.zeros(len(columns), np.int32)
+    if _span(columns) > _span(rows):
+        right = _exponents(columns)
+        return Equilibration(_exponents(_largest(a, Equilibration(none[0], right))[0]), right)
+    left = _exponents(rows)
+    return Equilibration(left, _exponents(_largest(a, Equilibration(left, none[1]))[1]))
 
 
 def column_equilibration(a: Any) -> Equilibration | None:
@@ -75,12 +79,13 @@ def column_equilibration(a: Any) -> Equilibration | None:
     Examples
     --------
     >>> column_equilibration(np.array([[1e-200, 1.0], [0.0, 1.0]]))
-    Equilibration(rows=array([0, 0]), columns=array([664,  -1]))
+    Equilibration(rows=array([0, 0], dtype=int32), columns=array([664,  -1], dtype=int32))
     """
     columns = _largest(a, None)[1]
     if not np.isfinite(columns).all():
         raise OverflowError("an entry of the matrix is not finite")
-    return None if _is_even(columns) else Equilibration(np.zeros(len(a), int), _exponents(columns))
+    none = np.zeros(len(a), np.int32)
+    return None if _is_even(columns) else Equilibration(none, _exponents(columns))
 
 
 def hermitian_equilibration(a: Any) -> Equilibration | None:
@@ -96,15 +101,14 @@ def hermitian_equilibration(a: Any) -> Equilibration | None:
     Examples
     --------
     >>> hermitian_equilibration(np.diag([1e-200, 1.0]))
-    Equilibration(rows=array([332,   0]), columns=array([332,   0]))
+    Equilibration(rows=array([332,   0], dtype=int32), columns=array([332,   0], dtype=int32))
     """
     diagonal = np.abs(to_host(a.diagonal()).real)
     if not np.isfinite(diagonal).all():
         raise OverflowError("an entry of the matrix is not finite")
     if _is_even(diagonal):
         return None
-    half = -(np.frexp(diagonal)[1] // 2)
-    half = np.where(diagonal > 0, half, 0)
+    half = np.where(diagonal > 0, -(np.frexp(diagonal)[1] // 2), 0).astype(np.int32)
     return Equilibration(half, half)
 
 
@@ -115,8 +119,8 @@ def lowered(a: Any, dtype: Any, scaling: Equilibration | None) -> Any:
     --------
     >>> a = np.array([[1e-200, 1.0], [0.0, 1.0]])
     >>> lowered(a, np.float32, general_equilibration(a)).round(1)
-    array([[0.8, 1. ],
-           [0. , 1. ]], dtype=float32)
+    array([[0.8, 0.5],
+           [0. , 0.5]], dtype=float32)
     """
     with on_device_of(a):
         xp = array_module(a)
@@ -124,8 +128,7 @@ def lowered(a: Any, dtype: Any, scaling: Equilibration | None) -> Any:
         with np.errstate(over="ignore", under="ignore"):  # infinity shows in the factors
             if scaling is not None:
                 for rows, columns in _blocks(a):
-                    part = _times(a[rows, columns], scaling.rows[rows], 0)
-                    copy[rows, columns] = _times(part, scaling.columns[columns], 1)
+                    copy[rows, columns] = _scaled(a[rows, columns], scaling, rows, columns)
             elif xp is np:
                 copy_on_host(copy, a)
             else:
@@ -141,20 +144,34 @@ def times_rows(a: Any, exponents: np.ndarray | None) -> Any:
     >>> times_rows(np.array([[1.0], [3.0]]), np.array([1, -1])).ravel()
     array([2. , 1.5])
     """
-    return a if exponents is None else _times(a, exponents, 0)
+    return a if exponents is None else _times(a, exponents[:, None])
 
 
-def _times(a: Any, exponents: np.ndarray, axis: int) -> Any:
-    """Multiply by powers of two, which are halved as they may themselves be out of range."""
-    xp, first = array_module(a), exponents // 2
-    for part in (first, exponents - first):
-        factor = xp.asarray(np.ldexp(1.0, part))
-        a = a * (factor[:, None] if axis == 0 else factor)
-    return a
+def _times(a: Any, exponents: np.ndarray) -> Any:
+    """Multiply by powers of two, which may themselves be out of range."""
+    xp = array_module(a)
+    exponents = xp.asarray(exponents)
+    if a.dtype.kind == "f":
+        return xp.ldexp(a, exponents)
+    scaled = xp.empty_like(a)
+    scaled.real, scaled.imag = xp.ldexp(a.real, exponents), xp.ldexp(a.imag, exponents)
+    return scaled
+
+
+def _scaled(part: Any, scaling: Equilibration, rows: slice, columns: slice) -> Any:
+    """Scale a block of a matrix."""
+    return _times(part, scaling.rows[rows, None] + scaling.columns[columns])
 
 
 def _exponents(largest: np.ndarray) -> np.ndarray:
-    return np.where(largest > 0, -np.frexp(largest)[1], 0)
+    return np.where(largest > 0, -np.frexp(largest)[1], 0).astype(np.int32)
+
+
+def _span(largest: np.ndarray) -> float:
+    """Return the ratio of the largest and the least positive number."""
+    some = largest[largest > 0]
+    with np.errstate(over="ignore"):
+        return float(some.max() / some.min()) if some.size else 1.0
 
 
 def _is_even(largest: np.ndarray) -> bool:
@@ -162,8 +179,7 @@ def _is_even(largest: np.ndarray) -> bool:
     some = largest[largest > 0]
     if not some.size:
         return True
-    least, most = float(some.min()), float(some.max())
-    return least >= _LEAST and most <= _MOST and most <= _UNEQUAL * least
+    return bool(some.min() >= _LEAST and some.max() <= _MOST and _span(some) <= _UNEQUAL)
 
 
 def _blocks(a: Any) -> list[tuple[slice, slice]]:
@@ -177,14 +193,14 @@ def _blocks(a: Any) -> list[tuple[slice, slice]]:
     return [(whole, part) if along == n and is_column_major(a) else (part, whole) for part in parts]
 
 
-def _largest(a: Any, up: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-    """Return the largest modulus in each row and column, of a matrix with scaled rows if `up`."""
+def _largest(a: Any, scaling: Equilibration | None) -> tuple[np.ndarray, np.ndarray]:
+    """Return the largest modulus in each row and column of a matrix, as it is or scaled."""
     with on_device_of(a), np.errstate(over="ignore", invalid="ignore"):
         xp, (m, n) = array_module(a), a.shape
         by_row, by_column = xp.zeros(m), xp.zeros(n)
         for rows, columns in _blocks(a):
             part = abs(a[rows, columns])
-            part = part if up is None else _times(part, up[rows], 0)
+            part = part if scaling is None else _scaled(part, scaling, rows, columns)
             by_row[rows] = xp.maximum(by_row[rows], part.max(axis=1))
             by_column[columns] = xp.maximum(by_column[columns], part.max(axis=0))
         return to_host(by_row), to_host(by_column)

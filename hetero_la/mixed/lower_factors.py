@@ -44,12 +44,15 @@ class LowerFactors(NamedTuple):
         How the copy was scaled.
     rcond : float
         The reciprocal condition number of the copy, estimated.
+    norms : tuple of float
+        1-norms of the scaled copy and of its transpose; of a copy that is not scaled, nothing.
     """
 
     result: Result
     solve: LowerSolve
     scaling: Equilibration | None
     rcond: float
+    norms: tuple[float, ...] = ()
 
     def correct(self, r: Any, trans: int = 0) -> Any:
         """Return about A^-1 R, or A^-H R for `trans` = 2, in the precision of R."""
@@ -75,10 +78,12 @@ def lower_lu(a: Any, run: Run) -> LowerFactors:
     """
     scaling, copy = scaled_copy(a, general_equilibration)
     require_foretold(foretold_condition(copy), copy.dtype)
-    anorm, result = norm1(copy), _run(run, copy)
+    anorm = norm1(copy)
+    norms = () if scaling is None else (anorm, norm1(copy.T))
+    result = _run(run, copy)
     rcond = result.lu_rcond(anorm, copy[:, :1])
     require_condition(rcond, copy.dtype)
-    return LowerFactors(result, result.solve_lu, scaling, rcond)
+    return LowerFactors(result, result.solve_lu, scaling, rcond, norms)
 
 
 def lower_cholesky(a: Any, run: Run) -> LowerFactors:
@@ -88,7 +93,8 @@ def lower_cholesky(a: Any, run: Run) -> LowerFactors:
     anorm, result = hermitian_norm1(copy), _run(run, copy)
     rcond = result.cholesky_rcond(anorm, copy[:, :1])
     require_condition(rcond, copy.dtype)
-    return LowerFactors(result, partial(_either_way, result), scaling, rcond)
+    norms = () if scaling is None else (anorm, anorm)
+    return LowerFactors(result, partial(_either_way, result), scaling, rcond, norms)
 
 
 def require_condition(rcond: float, dtype: Any) -> None:

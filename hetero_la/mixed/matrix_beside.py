@@ -18,9 +18,8 @@ from hetero_la.mixed.correction import LowerSolve, correction
 from hetero_la.mixed.equilibration import Equilibration
 from hetero_la.mixed.fallback import LowerPrecisionError
 from hetero_la.mixed.precision import lower_dtype
-from hetero_la.mixed.systems import refined_by
+from hetero_la.mixed.systems import error_of, refined_by
 from hetero_la.numerics.conditioning import hermitian_norm1, norm1
-from hetero_la.tiles.arrays.transfer import array_module
 
 
 @dataclass
@@ -35,6 +34,8 @@ class MatrixBeside:
         How its copy was scaled before it was factored.
     rcond : float
         Its reciprocal condition number, estimated.
+    norms : tuple of float
+        1-norms of the scaled copy and of its transpose, if it was scaled.
     hermitian : bool
         Whether it is Hermitian and positive definite.
     full : object or None
@@ -44,6 +45,7 @@ class MatrixBeside:
     matrix: Any
     scaling: Equilibration | None
     rcond: float
+    norms: tuple[float, ...]
     hermitian: bool = False
     full: Any = None
 
@@ -94,16 +96,18 @@ class MatrixBeside:
     def _refined(self, lower: LowerSolve, b: Any, trans: int, run: Report) -> Any:
         # A^H X = B is the conjugate of A^T conj(X) = conj(B).
         turned = trans == 2 and not self.hermitian
-        rhs = b.reshape(len(b), -1)
+        transposed = bool(trans) and not self.hermitian
+        rhs = b[:, None] if b.ndim == 1 else b
         rhs = rhs.conj() if turned else rhs
-        matrix = self.matrix.T if trans and not self.hermitian else self.matrix
+        matrix = self.matrix.T if transposed else self.matrix
         anorm = hermitian_norm1(matrix) if self.hermitian else norm1(matrix)
-        correct = self.transposed_correction if trans and not self.hermitian else self.correction
-        refined = refined_by(partial(correct, lower), matrix, anorm, rhs, hermitian=self.hermitian)
+        error = error_of(anorm, self.scaling, self.norms, transposed=transposed)
+        correct = self.transposed_correction if transposed else self.correction
+        refined = refined_by(partial(correct, lower), matrix, error, rhs, hermitian=self.hermitian)
         factored = np.dtype(lower_dtype(b.dtype)).name
         run.mixed = MixedOutcome(factored, refined.steps, refined.inner_steps)
         x = refined.x.conj() if turned else refined.x
-        return array_module(b).ascontiguousarray(x).reshape(b.shape) if b.ndim == 1 else x
+        return x[:, 0] if b.ndim == 1 else x
 
     def correction(self, lower: LowerSolve, r: Any, trans: int = 0) -> Any:
         """Return about A^-1 R, or A^-H R for `trans` = 2, from the factors."""
@@ -142,7 +146,8 @@ def judge_beside(
     if b is not None:
         b = as_columns_for(matrix, b, "the matrix", finite=True)
         x = solve(b) if x is None else as_columns_for(matrix, x, "the matrix", "x", finite=True)
-        b, x = (part.reshape(len(part), -1).astype(matrix.dtype) for part in (b, x))
+        b, x = (part[:, None] if part.ndim == 1 else part for part in (b, x))
+        b, x = (part.astype(matrix.dtype) for part in (b, x))
         b, x = (part.conj() if conjugate else part for part in (b, x))
         anorm = hermitian_norm1(matrix) if beside.hermitian else norm1(matrix)
         again = partial(beside.correction, lower)

@@ -19,6 +19,7 @@ import numpy as np
 from hetero_la.accuracy.judging import Facts, Solution, facts_of_solution
 from hetero_la.execution.report import MixedOutcome
 from hetero_la.mixed import prediction
+from hetero_la.mixed.equilibration import Equilibration, times_rows
 from hetero_la.mixed.fallback import LowerPrecisionError, give_up
 from hetero_la.mixed.lower_factors import LowerFactors, Run, lower_cholesky, lower_lu
 from hetero_la.mixed.refinement import Refined, RefinedSystem, refine_to_full
@@ -63,7 +64,8 @@ def solve_mixed(
     factors = (lower_cholesky if hermitian else lower_lu)(a, run)
     anorm = hermitian_norm1(a) if hermitian else norm1(a)
     rcond = factors.condition_of(a, hermitian=hermitian)
-    refined = refined_by(factors.correct, a, anorm, b, hermitian=hermitian)
+    error = error_of(anorm, factors.scaling, factors.norms)
+    refined = refined_by(factors.correct, a, error, b, hermitian=hermitian)
 
     def judge() -> Facts:
         known = {"rcond": rcond, "refinement_steps": refined.steps}
@@ -74,30 +76,60 @@ def solve_mixed(
 
 
 def refined_by(
-    correct: Callable[[Any], Any], a: Any, anorm: float, b: Any, *, hermitian: bool = False
-) -> Refined:
+    correct: Callable[[Any], Any], a: Any, error: Callable[[Any, Any], float], b: Any, *,
+    hermitian: bool = False,
+) -> Refined:  # fmt: skip
     """Solve A X = B by corrections from factors; see `solve_mixed` for the other parameters.
 
     Parameters
     ----------
     correct : callable
         Returns about A^-1 R.
-    anorm : float
-        1-norm of A.
+    error : callable
+        Returns the backward error of X and a residual.
     """
     residual = partial(residual_of, a, hermitian=hermitian)
 
     def product(d: Any) -> Any:
         return -residual(d, array_module(d).zeros_like(d, order="F"))
 
-    def error(x: Any, left: Any) -> float:
-        return float(backward_error(anorm, x, left))
-
     system = RefinedSystem(residual, product, correct, error)
     refined = refine_to_full(system, b, correct(b), float(np.finfo(b.dtype).eps))
     if not refined.accurate:
         raise LowerPrecisionError("refinement does not converge", *refined[1:3])
     return refined
+
+
+def error_of(
+    anorm: float, scaling: Equilibration | None, norms: tuple[float, ...], *,
+    transposed: bool = False,
+) -> Callable[[Any, Any], float]:  # fmt: skip
+    """Return a function for the backward error of X and a residual, in A and in its scaled copy.
+
+    Where columns are of very different length, the error in A does not see small rows of X, which
+    LU in full precision finds as accurately as large ones.
+
+    Parameters
+    ----------
+    anorm : float
+        1-norm of A.
+    scaling : Equilibration or None
+        How the copy of A, or of its transpose, was scaled.
+    norms : tuple of float
+        1-norms of that copy and of its transpose.
+    transposed : bool, optional
+        Whether the copy is of the transpose.
+    """
+
+    def error(x: Any, left: Any) -> float:
+        found = float(backward_error(anorm, x, left))
+        if scaling is None:
+            return found
+        rows, columns = scaling[::-1] if transposed else scaling
+        x, left = times_rows(x, -columns), times_rows(left, rows)
+        return max(found, float(backward_error(norms[transposed], x, left)))
+
+    return error
 
 
 def outcome_of(factors: LowerFactors, refined: Refined) -> MixedOutcome:
