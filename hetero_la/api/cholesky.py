@@ -397,11 +397,18 @@ def _factored_in_full(factors: CholeskyFactors) -> CholeskyFactors:
 
 
 def _solve_lower(factors: CholeskyFactors, b: Any, trans: int) -> Any:
-    """Solve with the factor alone, of the matrix whose lower triangle is beside it."""
-    kept = factors.kept_for(b)
+    """Solve with the factor alone, of the matrix whose lower triangle is beside it.
+
+    That is done in the precision of the right-hand sides.
+    """
+    kept, beside = factors.kept_for(b), factors._beside
     x = None if kept is None else kept.answer(b, partial(kept.solve, "cho_solve"))
+    if x is not None:
+        return x
     c = factors.c if factors.lower else factors.c.T
-    return solve_with_cholesky(c, b, lower=True) if x is None else x
+    if beside is not None and b.dtype != c.dtype:
+        c = beside.widened(c)
+    return solve_with_cholesky(c, b, lower=True)
 
 
 def _factor(

@@ -373,9 +373,14 @@ def _factor_mixed(
 
 
 def _solve_lower(factors: LUFactors, b: Any, trans: int) -> Any:
-    """Solve with the factors alone."""
+    """Solve with the factors alone, in the precision of the right-hand sides."""
     x = _solve_where_kept(factors, b, trans, False)
-    return _lu_solve(*factors, b, trans, False, False) if x is None else x
+    if x is not None:
+        return x
+    beside, (lu, piv) = factors._beside, factors
+    if beside is not None and b.dtype != lu.dtype:
+        lu = beside.widened(lu)
+    return _lu_solve(lu, piv, b, trans, False, False)
 
 
 @array_function()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -38,6 +38,7 @@ class Result(StepValues):
     growth: float | None = None
     checked: bool = False
     _substitution: Substitution | None = None
+    _wider: Result | None = None
 
     @property
     def factors(self) -> Any:
@@ -73,11 +74,21 @@ class Result(StepValues):
             self._substitution = Substitution(self.factors, form, piv)
         return self._substitution
 
+    def widened(self, dtype: Any) -> Result:
+        """Return the result with its factors in a higher precision, in an array of their own."""
+        if self._wider is None:
+            wider = self.factors.astype(dtype, order="F")
+            self._wider = replace(self, array=wider, dtype=dtype, _substitution=None)
+        return self._wider
+
     def solve_lu(self, b: Any, trans: int = 0, *, stable: bool = False) -> Any:
         """Solve A X = B, or A^H X = B for `trans` = 2, with the factors of LU, wherever they are.
 
-        On the caller's GPU that is fast, but backward stable only if `stable`.
+        On the caller's GPU that is fast, but backward stable only if `stable`.  Where they are not
+        with workers, they are widened to the precision of B.
         """
+        if b.dtype != self.dtype and not self.kept:
+            return self.widened(b.dtype).solve_lu(b, trans, stable=stable)
         if self.kept:
             return self.kept.solve_lu(permutation(self.piv, len(b)), b, adjoint=trans == 2)
         if not is_device_array(b):
@@ -106,6 +117,8 @@ class Result(StepValues):
 
     def solve_cholesky(self, b: Any, *, stable: bool = False) -> Any:
         """Solve A X = B with the Cholesky factor, wherever it is, as `solve_lu` does."""
+        if b.dtype != self.dtype and not self.kept:
+            return self.widened(b.dtype).solve_cholesky(b, stable=stable)
         if self.kept:
             return self.kept.solve("cho_solve", b)
         if is_device_array(b) and not stable:

@@ -10,7 +10,7 @@ import numpy as np
 from hetero_la.mixed.equilibration import Equilibration, times_rows
 from hetero_la.tiles.arrays.transfer import array_module
 
-#: Solves for columns in the lower precision, with A^H for `trans` = 2.
+#: Solves for columns in their own precision, with A^H for `trans` = 2.
 LowerSolve = Callable[[Any, int], Any]
 
 
@@ -27,7 +27,7 @@ def correction(
     solve : callable
         Solves with the factors of the scaled matrix.
     dtype : dtype
-        The lower precision.
+        The precision of the solve.
     scaling : Equilibration or None
         How the matrix was scaled.
     r : array, shape (n, nrhs)

@@ -174,7 +174,7 @@ def _refined_wide(a: Any, b: Any, correct: Callable[[Any], Any]) -> Refined:
     def error(x: Any, left: Any) -> float:
         return float(backward_error(anorm, x, left))
 
-    system = RefinedSystem(residual, product, turned, error, lift)
+    system = RefinedSystem(residual, product, turned, error, lift=lift)
     return refine_to_full(system, b, lift(turned(b)), eps)
 
 

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.linalg import LinAlgError
 
-from hetero_la.checks.warnings import warn_ill_conditioned
 from hetero_la.execution.result import Result
 from hetero_la.mixed.correction import LowerSolve, correction
 from hetero_la.mixed.equilibration import (
@@ -26,7 +25,12 @@ from hetero_la.numerics.conditioning import (
     hermitian_norm1,
     norm1,
 )
+from hetero_la.tiles.arrays.transfer import to_host
 
+#: Most tiny singular values, each of which takes GMRES a step or two.
+_FEW = 4
+#: Foretold condition number, in 1 / eps, from which on nothing is tried: it is often too small.
+_FORETOLD = 0.01
 #: Runs a factorization on a matrix that may be overwritten.
 Run = Callable[[Any], Result]
 
@@ -39,7 +43,7 @@ class LowerFactors(NamedTuple):
     result : Result
         Of the run.
     solve : callable
-        Solves with them, in the lower precision.
+        Solves with them, in the precision of the right-hand sides.
     scaling : Equilibration or None
         How the copy was scaled.
     rcond : float
@@ -54,18 +58,28 @@ class LowerFactors(NamedTuple):
     rcond: float
     norms: tuple[float, ...] = ()
 
+    @property
+    def is_ill_conditioned(self) -> bool:
+        """Whether they are of use to GMRES alone, and their condition is not that of the matrix."""
+        return bool(self.rcond < np.finfo(self.result.dtype).eps)
+
     def correct(self, r: Any, trans: int = 0) -> Any:
         """Return about A^-1 R, or A^-H R for `trans` = 2, in the precision of R."""
         return correction(self.solve, self.result.dtype, self.scaling, r, trans)
 
-    def condition_of(self, a: Any, *, hermitian: bool = False) -> float:
-        """Return 1 / condition of the matrix itself; warn if it is singular to its precision."""
+    def correct_in_full(self, r: Any, trans: int = 0) -> Any:
+        """Do the same by widened factors, where they can be: with workers they cannot."""
+        dtype = self.result.dtype if self.result.kept else r.dtype
+        return correction(self.solve, dtype, self.scaling, r, trans)
+
+    def condition_of(self, a: Any, *, hermitian: bool = False) -> float | None:
+        """Return 1 / condition of the matrix itself, or None if it is ill-conditioned."""
+        if self.is_ill_conditioned:
+            return None
         if self.scaling is None:
             return self.rcond
         anorm = hermitian_norm1(a) if hermitian else norm1(a)
-        rcond = estimate_reciprocal_condition(anorm, a[:, :1], self.correct)
-        warn_ill_conditioned(rcond, a.dtype)
-        return rcond
+        return estimate_reciprocal_condition(anorm, a[:, :1], self.correct)
 
 
 def lower_lu(a: Any, run: Run) -> LowerFactors:
@@ -82,7 +96,8 @@ def lower_lu(a: Any, run: Run) -> LowerFactors:
     norms = () if scaling is None else (anorm, norm1(copy.T))
     result = _run(run, copy)
     rcond = result.lu_rcond(anorm, copy[:, :1])
-    require_condition(rcond, copy.dtype)
+    if result.kept or _small_pivots(result) > _FEW:
+        require_condition(rcond, copy.dtype)
     return LowerFactors(result, result.solve_lu, scaling, rcond, norms)
 
 
@@ -97,6 +112,12 @@ def lower_cholesky(a: Any, run: Run) -> LowerFactors:
     return LowerFactors(result, partial(_either_way, result), scaling, rcond, norms)
 
 
+def _small_pivots(result: Result) -> int:
+    """Count the pivots that are of the size of rounding errors, as singular values then are."""
+    pivots = abs(to_host(result.factors.diagonal()))
+    return int((pivots <= len(pivots) * np.finfo(result.dtype).eps * pivots.max()).sum())
+
+
 def require_condition(rcond: float, dtype: Any) -> None:
     """Give up if the condition number is too large for refinement to converge."""
     if not rcond >= np.finfo(dtype).eps:
@@ -105,7 +126,7 @@ def require_condition(rcond: float, dtype: Any) -> None:
 
 def require_foretold(condition: float, dtype: Any) -> None:
     """Give up if the pivots of some columns say that the whole matrix is ill-conditioned."""
-    if condition * float(np.finfo(dtype).eps) > 1:
+    if condition * float(np.finfo(dtype).eps) > _FORETOLD:
         give_up(f"pivots of some columns foretell a condition number of about {condition:.0e}")
 
 

@@ -18,8 +18,8 @@ from hetero_la.mixed.correction import LowerSolve, correction
 from hetero_la.mixed.equilibration import Equilibration
 from hetero_la.mixed.fallback import LowerPrecisionError
 from hetero_la.mixed.precision import lower_dtype
-from hetero_la.mixed.systems import error_of, refined_by
-from hetero_la.numerics.conditioning import hermitian_norm1, norm1
+from hetero_la.mixed.systems import error_of, probe, refined_by
+from hetero_la.numerics.conditioning import hermitian_norm1, norm1, reciprocal
 
 
 @dataclass
@@ -32,22 +32,25 @@ class MatrixBeside:
         The matrix; if `hermitian`, its lower triangle.
     scaling : Equilibration or None
         How its copy was scaled before it was factored.
-    rcond : float
-        Its reciprocal condition number, estimated.
+    rcond : float or None
+        Its reciprocal condition number, estimated, if the factors can tell.
     norms : tuple of float
         1-norms of the scaled copy and of its transpose, if it was scaled.
     hermitian : bool
         Whether it is Hermitian and positive definite.
     full : object or None
         Its factors in its own precision, once refinement has failed.
+    wide : array or None
+        The factors in the lower precision as numbers of its own, once they were needed.
     """
 
     matrix: Any
     scaling: Equilibration | None
-    rcond: float
+    rcond: float | None
     norms: tuple[float, ...]
     hermitian: bool = False
     full: Any = None
+    wide: Any = None
 
     def solve(
         self, lower: LowerSolve, b: Any, trans: int, in_full: Callable[[Any], Any],
@@ -60,7 +63,7 @@ class MatrixBeside:
         Parameters
         ----------
         lower : callable
-            Solves with the factors in the lower precision.
+            Solves with the factors in the precision of the right-hand sides.
         b : array, shape (n,) or (n, nrhs)
             Right-hand sides.
         trans : {0, 1, 2}
@@ -103,19 +106,28 @@ class MatrixBeside:
         anorm = hermitian_norm1(matrix) if self.hermitian else norm1(matrix)
         error = error_of(anorm, self.scaling, self.norms, transposed=transposed)
         correct = self.transposed_correction if transposed else self.correction
-        refined = refined_by(partial(correct, lower), matrix, error, rhs, hermitian=self.hermitian)
+        refined = refined_by(
+            partial(correct, lower), partial(correct, lower, dtype=b.dtype), matrix, error, rhs,
+            hermitian=self.hermitian,
+        )  # fmt: skip
         factored = np.dtype(lower_dtype(b.dtype)).name
         run.mixed = MixedOutcome(factored, refined.steps, refined.inner_steps)
         x = refined.x.conj() if turned else refined.x
         return x[:, 0] if b.ndim == 1 else x
 
-    def correction(self, lower: LowerSolve, r: Any, trans: int = 0) -> Any:
-        """Return about A^-1 R, or A^-H R for `trans` = 2, from the factors."""
-        return correction(lower, lower_dtype(r.dtype), self.scaling, r, trans)
+    def widened(self, factors: Any) -> Any:
+        """Return the factors as numbers of the matrix's precision."""
+        if self.wide is None:
+            self.wide = factors.astype(self.matrix.dtype)
+        return self.wide
 
-    def transposed_correction(self, lower: LowerSolve, r: Any) -> Any:
+    def correction(self, lower: LowerSolve, r: Any, trans: int = 0, dtype: Any = None) -> Any:
+        """Return about A^-1 R, or A^-H R for `trans` = 2, from the factors, computed in `dtype`."""
+        return correction(lower, dtype or lower_dtype(r.dtype), self.scaling, r, trans)
+
+    def transposed_correction(self, lower: LowerSolve, r: Any, dtype: Any = None) -> Any:
         """Return about A^-T R, the conjugate of A^-H conj(R)."""
-        return self.correction(lower, r.conj(), 2).conj()
+        return self.correction(lower, r.conj(), 2, dtype).conj()
 
 
 def judge_beside(
@@ -129,7 +141,7 @@ def judge_beside(
     beside : MatrixBeside
         The matrix.
     lower : callable
-        Solves with the factors in the lower precision.
+        Solves with the factors in the precision of the right-hand sides.
     solve : callable
         Solves accurately.
     b, x : array or None
@@ -142,15 +154,18 @@ def judge_beside(
     if x is not None and b is None:
         raise ValueError("a solution is judged beside right-hand sides: b")
     began, matrix = time.perf_counter(), beside.matrix
-    facts: Facts = {"rcond": beside.rcond}
+    anorm = hermitian_norm1(matrix) if beside.hermitian else norm1(matrix)
+    rcond = beside.rcond
+    if rcond is None:
+        rcond = reciprocal(anorm, norm1(solve(probe(matrix))))
+    facts: Facts = {"rcond": rcond}
     if b is not None:
         b = as_columns_for(matrix, b, "the matrix", finite=True)
         x = solve(b) if x is None else as_columns_for(matrix, x, "the matrix", "x", finite=True)
         b, x = (part[:, None] if part.ndim == 1 else part for part in (b, x))
         b, x = (part.astype(matrix.dtype) for part in (b, x))
         b, x = (part.conj() if conjugate else part for part in (b, x))
-        anorm = hermitian_norm1(matrix) if beside.hermitian else norm1(matrix)
-        again = partial(beside.correction, lower)
+        again = partial(beside.correction, lower, dtype=matrix.dtype)
         facts |= facts_of_solution(matrix, anorm, x, b, again, hermitian=beside.hermitian)
     if factors.mixed is not None:
         facts["refinement_steps"] = factors.mixed.steps

@@ -35,6 +35,8 @@ class RefinedSystem:
         Takes a residual, and returns what takes it away, from factors in the lower precision.
     error : callable
         Takes X and its residual, and returns the largest backward error of a column.
+    precondition : callable, optional
+        Does what `correct` does for GMRES, more precisely; by default that itself.
     lift : callable, optional
         Takes what `correct` returns, and returns what is added to X; by default that itself.
     """
@@ -43,6 +45,7 @@ class RefinedSystem:
     product: Callable[[Any], Any]
     correct: Callable[[Any], Any]
     error: Callable[[Any, Any], float]
+    precondition: Callable[[Any], Any] | None = None
     lift: Callable[[Any], Any] = lambda d: d
 
 
@@ -72,7 +75,8 @@ def refine_to_full(
 
     A step is a residual of all columns together, and a correction from the factors [1]_, as in
     LAPACK's ``DSGESV``; where that converges slowly, one by GMRES with the factors as its
-    preconditioner [2]_.  It gives up when steps no longer help.
+    preconditioner [2]_, which for ill-conditioned matrices have to be applied in the higher
+    precision.  It gives up when steps no longer help.
 
     Parameters
     ----------
@@ -126,8 +130,9 @@ def refine_to_full(
                 d = system.correct(left)
             else:
                 found = flexible_gmres(
-                    system.product, system.correct, left, most=_INNER, wanted=_INNER_REDUCTION
-                )
+                    system.product, system.precondition or system.correct, left, most=_INNER,
+                    wanted=_INNER_REDUCTION,
+                )  # fmt: skip
                 d, inner = found.d, inner + found.steps
             x += system.lift(d)
     return Refined(x, _STEPS, inner, False)

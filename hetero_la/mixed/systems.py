@@ -17,13 +17,14 @@ from typing import Any
 import numpy as np
 
 from hetero_la.accuracy.judging import Facts, Solution, facts_of_solution
+from hetero_la.checks.warnings import warn_ill_conditioned
 from hetero_la.execution.report import MixedOutcome
 from hetero_la.mixed import prediction
 from hetero_la.mixed.equilibration import Equilibration, times_rows
 from hetero_la.mixed.fallback import LowerPrecisionError, give_up
 from hetero_la.mixed.lower_factors import LowerFactors, Run, lower_cholesky, lower_lu
 from hetero_la.mixed.refinement import Refined, RefinedSystem, refine_to_full
-from hetero_la.numerics.conditioning import hermitian_norm1, norm1
+from hetero_la.numerics.conditioning import hermitian_norm1, norm1, reciprocal
 from hetero_la.numerics.refinement import backward_error, residual_of
 from hetero_la.planning.decisions import Problem
 from hetero_la.tiles.arrays.transfer import array_module, device_index
@@ -63,28 +64,43 @@ def solve_mixed(
         give_up("there are no right-hand sides")
     factors = (lower_cholesky if hermitian else lower_lu)(a, run)
     anorm = hermitian_norm1(a) if hermitian else norm1(a)
-    rcond = factors.condition_of(a, hermitian=hermitian)
     error = error_of(anorm, factors.scaling, factors.norms)
-    refined = refined_by(factors.correct, a, error, b, hermitian=hermitian)
+    ill = factors.is_ill_conditioned
+    rhs = array_module(b).hstack([b, probe(b)]) if ill else b
+    refined = refined_by(
+        factors.correct, factors.correct_in_full, a, error, rhs, hermitian=hermitian
+    )
+    x = refined.x[:, : b.shape[1]]
+    rcond = factors.condition_of(a, hermitian=hermitian)
+    if rcond is None:
+        rcond = reciprocal(anorm, norm1(refined.x[:, -1:]))
+    warn_ill_conditioned(rcond, a.dtype)
+    again = factors.correct_in_full if ill else factors.correct
 
     def judge() -> Facts:
         known = {"rcond": rcond, "refinement_steps": refined.steps}
-        solution = facts_of_solution(a, anorm, refined.x, b, factors.correct, hermitian=hermitian)
-        return known | solution
+        return known | facts_of_solution(a, anorm, x, b, again, hermitian=hermitian)
 
-    return Solution(refined.x, factors.result.report, judge), outcome_of(factors, refined)
+    return Solution(x, factors.result.report, judge), outcome_of(factors, refined)
+
+
+def probe(like: Any) -> Any:
+    """Return a column of signs, of 2-norm 1, whose solution is about as large as the inverse."""
+    n = len(like)
+    signs = np.random.default_rng(n).choice([-1.0, 1.0], (n, 1)) / np.sqrt(n)
+    return array_module(like).asarray(signs.astype(like.dtype))
 
 
 def refined_by(
-    correct: Callable[[Any], Any], a: Any, error: Callable[[Any, Any], float], b: Any, *,
-    hermitian: bool = False,
+    correct: Callable[[Any], Any], precondition: Callable[[Any], Any], a: Any,
+    error: Callable[[Any, Any], float], b: Any, *, hermitian: bool = False,
 ) -> Refined:  # fmt: skip
     """Solve A X = B by corrections from factors; see `solve_mixed` for the other parameters.
 
     Parameters
     ----------
-    correct : callable
-        Returns about A^-1 R.
+    correct, precondition : callable
+        Return about A^-1 R, the one from factors in the lower precision, the other in that of R.
     error : callable
         Returns the backward error of X and a residual.
     """
@@ -93,7 +109,7 @@ def refined_by(
     def product(d: Any) -> Any:
         return -residual(d, array_module(d).zeros_like(d, order="F"))
 
-    system = RefinedSystem(residual, product, correct, error)
+    system = RefinedSystem(residual, product, correct, error, precondition)
     refined = refine_to_full(system, b, correct(b), float(np.finfo(b.dtype).eps))
     if not refined.accurate:
         raise LowerPrecisionError("refinement does not converge", *refined[1:3])
