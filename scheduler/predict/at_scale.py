@@ -119,10 +119,10 @@ def simulate_at_scale(
     if layout.nrhs:
         raise ValueError(f"there must be no right-hand sides, not {layout.nrhs}")
     kernels = StepKernels.of(build)
-    return _Recurrence(kernels, layout, machine, gpus, depth, np.dtype(dtype)).finish()
+    return Recurrence(kernels, layout, machine, gpus, depth, np.dtype(dtype)).finish()
 
 
-class _Recurrence:
+class Recurrence:
     """State of the recurrence over phases."""
 
     def __init__(
