@@ -102,7 +102,7 @@ def test_a_machine_of_ones_own(capfd: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("argv", "sentence"),
     [
-        (["lu", *SMALL, "--gpus", "9"], "DGX H200 has 8 GPUs, and not 9"),
+        (["lu", *SMALL, "--gpus", "9"], "DGX H200 has 8 GPUs, not 9"),
         (["lu", "--n", "100"], "--machine"),
         (
             ["lu", "--n", "100", "--machine", "no.toml"],
@@ -115,7 +115,7 @@ def test_a_machine_of_ones_own(capfd: pytest.CaptureFixture[str]) -> None:
         (["lu", *SMALL, "--trace", "no/a.svg"], "there is no folder"),
         (
             ["lu", "--n", "500000", "--machine", "dgx-h200-x128", "--trace", "a.svg"],
-            "a timeline has room for 128 GPUs, and not for 1024",
+            "a timeline has room for 128 GPUs, not for 1024",
         ),
         (["lu", *SMALL, "--scaling", "weak", "--plot", "a.html"], "must end in one of .svg"),
         (["lu", *SMALL, "--scaling", "weak", "--plot", "no/a.svg"], "there is no folder"),

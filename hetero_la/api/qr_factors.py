@@ -204,8 +204,8 @@ class QRFactors(Factors[Stored, Stored]):
         m, n = self.shape
         if m < n:
             raise ValueError(
-                f"the QR factors of a {m} x {n} matrix solve no equations: "
-                "lstsq finds a shortest solution"
+                f"the QR factors of a {m} x {n} matrix cannot solve a "
+                "least-squares problem: use lstsq, which finds the solution of least norm"
             )
         b = as_columns_for(self.qr, as_finite_array(b, "b"), "factors")
         kept = self.kept_for(b)

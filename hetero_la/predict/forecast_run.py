@@ -34,7 +34,7 @@ MOST_TASKS, MOST_GPUS = 200_000, 128
 def require_timeline(found: Forecast) -> None:
     """Raise ValueError if a prediction is too large for a timeline."""
     if found.gpus > MOST_GPUS:
-        raise ValueError(f"a timeline has room for {MOST_GPUS} GPUs, and not for {found.gpus}")
+        raise ValueError(f"a timeline has room for {MOST_GPUS} GPUs, not for {found.gpus}")
     require_few_tasks(found.layout, "shown in a timeline", most=MOST_TASKS)
 
 

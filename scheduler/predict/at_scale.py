@@ -115,9 +115,9 @@ def simulate_at_scale(
     True
     """
     if not 0 < gpus <= machine.gpus:
-        raise ValueError(f"{machine.name} has {machine.gpus} GPUs, and not {gpus}")
+        raise ValueError(f"{machine.name} has {machine.gpus} GPUs, not {gpus}")
     if layout.nrhs:
-        raise ValueError(f"there must be no right-hand sides, not {layout.nrhs}")
+        raise ValueError(f"predictions at scale take no right-hand sides, not {layout.nrhs}")
     kernels = StepKernels.of(build)
     return Recurrence(kernels, layout, machine, gpus, depth, np.dtype(dtype)).finish()
 
