@@ -389,9 +389,9 @@ def cho_solve(
     array([1., 1.])
     """
     c, lower = c_and_lower
-    if isinstance(c_and_lower, CholeskyFactors) and (kept := c_and_lower.kept_for(b)) is not None:
+    if isinstance(c_and_lower, CholeskyFactors) and (kept := c_and_lower._kept_for(b)) is not None:
         if check_finite:
-            c_and_lower.require_finite("c")
+            c_and_lower._require_finite("c")
             require_finite(np.asarray(b), "b")
         # Of U, the lower triangle of A^T was factored, which is the conjugate of A.
         x = kept.answer(b, partial(kept.solve, "cho_solve"), conjugate=not lower)
