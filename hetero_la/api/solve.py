@@ -222,8 +222,8 @@ def solve(
         lower one, or by default the upper one.
     overwrite_a : bool, optional
         Whether LU may work in the memory of `a` (if that is column-major), which saves a copy of
-        it.  X is then not refined.  Cholesky does so in the memory of an array of the host that is
-        column-major with `lower`, and row-major without.
+        it.  X is then not refined.  Cholesky may work there if `a` is on the host,
+        and is column-major with `lower`, or row-major without.
     overwrite_b : bool, optional
         Whether X may take the place of `b` (where that is column-major).
     check_finite : bool, optional

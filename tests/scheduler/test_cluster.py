@@ -127,7 +127,7 @@ def test_more_gpus_than_there_are():
 @pytest.mark.parametrize(
     ("wanted", "said"),
     [({"cpus": 999}, "this machine has 8 cores, but 999 CPU workers were asked for"),
-     ({"virtual_gpus": 65}, "virtual_gpus must be at most 64, and not 65")],
+     ({"virtual_gpus": 65}, "virtual_gpus must be at most 64, not 65")],
 )  # fmt: skip
 def test_more_workers_than_can_be_of_use(wanted, said):
     with pytest.raises(ValueError, match=said):
