@@ -237,11 +237,11 @@ def test_a_cluster_without_workers(capfd: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize(
     ("line", "sentence"),
-    [("lu --random 9 --cpus 1", "--cpus defines workers, and --scheduler uses those that are"),
-     ("sweep lu --n 9 --preset laptop", "--preset defines workers"),
-     ("graph lu --n 9 --nb 3 -o g.svg --gpus 2", "--gpus defines workers"),
-     ("tune lu --n 9 --blas-threads 2", "--blas-threads defines workers"),
-     ("simulate lu --n 9 --gpus 2", "--gpus defines workers"),
+    [("lu --random 9 --cpus 1", "--cpus starts workers, and --scheduler uses those of a"),
+     ("sweep lu --n 9 --preset laptop", "--preset starts workers"),
+     ("graph lu --n 9 --nb 3 -o g.svg --gpus 2", "--gpus starts workers"),
+     ("tune lu --n 9 --blas-threads 2", "--blas-threads starts workers"),
+     ("simulate lu --n 9 --gpus 2", "--gpus starts workers"),
      ("simulate lu --n 9 --scaling weak", "--scaling is for a machine that --machine describes"),
      ("simulate lu --n 9 --machine h200", "not allowed with argument")],
 )  # fmt: skip

@@ -389,9 +389,9 @@ def cho_solve(
     array([1., 1.])
     """
     c, lower = c_and_lower
-    if isinstance(c_and_lower, CholeskyFactors) and (kept := c_and_lower.kept_for(b)) is not None:
+    if isinstance(c_and_lower, CholeskyFactors) and (kept := c_and_lower._kept_for(b)) is not None:
         if check_finite:
-            c_and_lower.require_finite("c")
+            c_and_lower._require_finite("c")
             require_finite(np.asarray(b), "b")
         # Of U, the lower triangle of A^T was factored, which is the conjugate of A.
         x = kept.answer(b, partial(kept.solve, "cho_solve"), conjugate=not lower)
@@ -475,14 +475,18 @@ def solve_positive(
 
 
 def solve_positive_system(
-    a: Any, b: Any, *, lower: bool, keep: bool = False, **how: Any
+    a: Any, b: Any, *, lower: bool, overwrite_a: bool = False, keep: bool = False, **how: Any
 ) -> Solution:
     """Solve as `solve_positive` does, for arrays that have been checked.
 
-    With `keep`, the factors are there to judge X.
+    With `keep`, the factors are there to judge X, and A is not overwritten.
     """
     rhs = b[:, None] if b.ndim == 1 else b
-    x, run, judge = _solve("solve_positive", a, rhs, lower, keep=keep, **how)
+    here = not is_device_array(a) and how.get("client") is None
+    if overwrite_a and not keep and here and can_hold_result(a if lower else a.T):
+        x, run, judge = _solve_in_place(a, rhs, lower, **how)
+    else:
+        x, run, judge = _solve("solve_positive", a, rhs, lower, keep=keep, **how)
     return Solution(x.reshape(b.shape), run, judge)
 
 
@@ -559,6 +563,21 @@ def _solve(
     warn_ill_conditioned(rcond, a.dtype)
     judge = partial(_judge, result, matrix, anorm, rcond, x, rhs)
     return Solution(turn(x), result.report, judge)
+
+
+def _solve_in_place(a: Any, b: Any, lower: bool, **how: Any) -> Solution:
+    """Factor in the memory of the matrix, whose pages have been touched, and then solve."""
+    matrix, turned = a if lower else a.T, not lower and a.dtype.kind == "c"
+    anorm = hermitian_norm1(matrix)
+    result = execute("cholesky", matrix, overwrite_a=True, **how)
+    if result.info:
+        raise LinAlgError(not_positive_message(result.info))
+    if not b.size:
+        return Solution(b.copy(), result.report, dict)
+    factor = result.array
+    x = solve_with_cholesky(factor, b.conj() if turned else b, lower=True)
+    warn_ill_conditioned(reciprocal_condition(anorm, factor, x, None, "pocon", uplo="L"), a.dtype)
+    return Solution(x.conj() if turned else x, result.report, dict)
 
 
 def _judge(result: Result, a: Any, anorm: float, rcond: float | None, x: Any, b: Any) -> Facts:

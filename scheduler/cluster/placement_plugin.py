@@ -150,7 +150,7 @@ class KeepPlacement(SchedulerPlugin):  # type: ignore[misc]
             if not begun:
                 break
             for run in begun:
-                _log.warning("run %s begins again: worker %s has left", run, worker)
+                _log.warning("run %s restarts: worker %s has left the cluster", run, worker)
                 _begin_again(scheduler, runs[run], stimulus_id)
                 del lost[run]
 
@@ -265,8 +265,8 @@ def _explain_losses(tasks: Iterable[TaskState]) -> None:
 def input_lost(name: str) -> None:
     """Dask task: raise RunAbortedError in the place of data that cannot be computed again."""
     raise RunAbortedError(
-        f"{name}, of which a run is made, was lost: its only copy was on a worker that has "
-        "left the cluster, and there is no task that makes it"
+        f"{name}, which a run needs, was lost: its only copy was on a worker that has left "
+        "the cluster, and no task can compute it again"
     )
 
 
