@@ -500,6 +500,13 @@ def pivots(values: Values, layout: TileLayout) -> NDArray:
     return np.concatenate([*parts, np.empty(0, np.int32)])
 
 
+def assert_lu_of_scipy(given: Problem, found: np.ndarray, values: Values) -> None:
+    """The array is what was expected, and the pivots are SciPy's."""
+    limit = 1e-10 if np.finfo(found.dtype).eps < 1e-10 else 2e-2
+    assert_close(found, given.expected, limit=limit)
+    assert np.array_equal(pivots(values, given.layout), scipy.linalg.lu_factor(given.a)[1])
+
+
 # --- a device that only enqueues, and whose queues then run in an unkind order
 
 

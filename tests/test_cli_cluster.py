@@ -21,6 +21,7 @@ import scipy.linalg
 from distributed import Client, LocalCluster
 from rich.table import Table
 
+import hetero_la
 from hetero_la.cli.commands import tune
 from hetero_la.cli.common.cluster_report import (
     ClusterReport,
@@ -33,7 +34,7 @@ from hetero_la.cli.common.output import print_table
 from hetero_la.cli.main import main
 from hetero_la.io.files import read_matrix, write_matrix
 from hetero_la.scheduler.cluster import clients
-from hetero_la.scheduler.cluster.clients import client_at, worker_infos
+from hetero_la.scheduler.cluster.clients import client_at, running_client, worker_infos
 from hetero_la.scheduler.exchange.wait_table import WaitTable
 from hetero_la.scheduler.on_dask import pairs
 from hetero_la.scheduler.on_dask.pairs import group_pairs, measure_pair
@@ -172,7 +173,7 @@ def test_tuning_knows_the_cluster_s_workers(
 @pytest.mark.parametrize(
     "line",
     ["lu --random 9000", "sweep lu --n 9", "graph lu --n 9 --nb 3 -o g.svg", "tune lu --n 9",
-     "simulate lu --n 9", "info"],
+     "simulate lu --n 9", "info", "bench"],
     ids=lambda line: line.split()[0],
 )  # fmt: skip
 def test_nobody_answers(
@@ -187,6 +188,24 @@ def test_nobody_answers(
         said = refused(capfd, *line.split(), "--scheduler", address)
     assert said.startswith(f"no Dask scheduler answers at '{address}': Timed out trying to connect")
     assert time.monotonic() - began < 5
+
+
+def test_bench_uses_the_cluster(
+    scheduler: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    used: list[bool] = []
+    real = hetero_la.solve
+
+    def solve(*args: Any, **kwargs: Any) -> Any:
+        used.append(running_client() is not None)
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(hetero_la, "solve", solve)
+    argv = ["bench", "--seconds", "1", "--first", "8", "--functions", "solve", "-o", "b.svg"]
+    assert main([*argv, "--scheduler", scheduler]) == 0
+    assert f"of {scheduler}" in capfd.readouterr().out
+    assert used
+    assert all(used)
 
 
 def test_somebody_else_answers_or_nobody(scheduler: str, capfd: pytest.CaptureFixture[str]) -> None:
@@ -218,11 +237,11 @@ def test_a_cluster_without_workers(capfd: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize(
     ("line", "sentence"),
-    [("lu --random 9 --cpus 1", "--cpus defines workers, and --scheduler uses those that are"),
-     ("sweep lu --n 9 --preset laptop", "--preset defines workers"),
-     ("graph lu --n 9 --nb 3 -o g.svg --gpus 2", "--gpus defines workers"),
-     ("tune lu --n 9 --blas-threads 2", "--blas-threads defines workers"),
-     ("simulate lu --n 9 --gpus 2", "--gpus defines workers"),
+    [("lu --random 9 --cpus 1", "--cpus starts workers, and --scheduler uses those of a"),
+     ("sweep lu --n 9 --preset laptop", "--preset starts workers"),
+     ("graph lu --n 9 --nb 3 -o g.svg --gpus 2", "--gpus starts workers"),
+     ("tune lu --n 9 --blas-threads 2", "--blas-threads starts workers"),
+     ("simulate lu --n 9 --gpus 2", "--gpus starts workers"),
      ("simulate lu --n 9 --scaling weak", "--scaling is for a machine that --machine describes"),
      ("simulate lu --n 9 --machine h200", "not allowed with argument")],
 )  # fmt: skip

@@ -197,7 +197,9 @@ def test_bench_stops_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(measuring, "Contest", Slow)
     monkeypatch.setattr(measuring.time, "perf_counter", lambda: now)
-    found = [rows[0].n for rows in measuring.measure_for(18, ["solve"], False, str, first=1)]
+    found = [
+        rows[0].n for rows in measuring.measure_for(18, ["solve"], ["host"], False, str, first=1)
+    ]
     assert found == [1, 2]  # 4 is expected to take 16 s, from second 3 on
     assert now == 3
 

@@ -188,7 +188,7 @@ def test_no_line_of_a_plot_touches_its_frame() -> None:
      (["--blas-threads", "0"], "--blas-threads"),
      (["--scheduler", "tcp://127.0.0.1:9"], "127.0.0.1:9"),
      (["--scheduler", "nowhere"], "nowhere"),
-     (["--scheduler", "tcp://127.0.0.1:9", "--gpus", "1"], "--gpus defines workers"),
+     (["--scheduler", "tcp://127.0.0.1:9", "--gpus", "1"], "--gpus starts workers"),
      (["--scheduler", "tcp://127.0.0.1:9", "--quick"], "this machine: leave out --quick")],
 )  # fmt: skip
 def test_what_cannot_be_is_refused_at_once(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -66,6 +67,28 @@ def test_scaling_is_a_table_and_a_picture(
     assert ">GPUs<" in Path("a.svg").read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize("suffix", ["json", "svg", "html"])
+def test_the_predicted_run_is_a_timeline(suffix: str, capfd: pytest.CaptureFixture[str]) -> None:
+    path = Path(f"run.{suffix}")
+    assert main(["simulate", "lu", *SMALL, "--trace", str(path)]) == 0
+    out, err = capfd.readouterr()
+    assert "the predicted timeline" in out + err
+    text = path.read_text(encoding="utf-8")
+    if suffix == "json":
+        events = json.loads(text)["traceEvents"]
+        [named] = [e for e in events if e["name"] == "process_name" and e["pid"] == 7]
+        assert named["args"]["name"] == "gpu7"
+        assert {e["name"].split()[0] for e in events} > {"getrf", "gemm", "receive", "compose"}
+    else:
+        assert "LU of 40000 × 40000, tiles of 1024, 8 GPUs of DGX H200" in text
+
+
+def test_of_a_table_the_last_row_is_a_timeline(capfd: pytest.CaptureFixture[str]) -> None:
+    argv = ["simulate", "qr", *SMALL, "--gpus", "4", "--scaling", "strong", "--trace", "a.svg"]
+    assert main(argv) == 0
+    assert "4 GPUs of DGX H200" in Path("a.svg").read_text(encoding="utf-8")
+
+
 def test_a_machine_of_ones_own(capfd: pytest.CaptureFixture[str]) -> None:
     Path("mine.toml").write_text(
         'name = "mine"\n[gpu]\nmodel = "H200"\nmemory = 1e11\n'
@@ -79,7 +102,7 @@ def test_a_machine_of_ones_own(capfd: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("argv", "sentence"),
     [
-        (["lu", *SMALL, "--gpus", "9"], "DGX H200 has 8 GPUs, and not 9"),
+        (["lu", *SMALL, "--gpus", "9"], "DGX H200 has 8 GPUs, not 9"),
         (["lu", "--n", "100"], "--machine"),
         (
             ["lu", "--n", "100", "--machine", "no.toml"],
@@ -88,7 +111,12 @@ def test_a_machine_of_ones_own(capfd: pytest.CaptureFixture[str]) -> None:
         (["cholesky", *SMALL, "--m", "100"], "--m is for"),
         (["solve", *SMALL], "ROUTINE: there is no 'solve'; there are lu"),
         (["lu", *SMALL, "--plot", "a.svg"], "--plot draws a table"),
-        (["lu", *SMALL, "--trace", "a.html"], "--trace is for a cluster"),
+        (["lu", *SMALL, "--trace", "a.pdf"], "must end in one of"),
+        (["lu", *SMALL, "--trace", "no/a.svg"], "there is no folder"),
+        (
+            ["lu", "--n", "500000", "--machine", "dgx-h200-x128", "--trace", "a.svg"],
+            "a timeline has room for 128 GPUs, not for 1024",
+        ),
         (["lu", *SMALL, "--scaling", "weak", "--plot", "a.html"], "must end in one of .svg"),
         (["lu", *SMALL, "--scaling", "weak", "--plot", "no/a.svg"], "there is no folder"),
         (["lu", "--n", "1000000", "--machine", "h200", "--scaling", "strong"], "does not fit on"),

@@ -314,7 +314,7 @@ def test_pivots_that_are_none(piv: Any, but: str, trans: int) -> None:
 
 # --- masked arrays
 
-MASKED = r"^masked arrays are not supported: give the masked entries values, by filled\(\)$"
+MASKED = r"^masked arrays are not supported: replace the masked entries with filled\(\)$"
 
 
 @pytest.mark.usefixtures("nothing_starts")

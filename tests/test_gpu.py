@@ -492,11 +492,13 @@ def test_not_finite(xp: ModuleType) -> None:
 @pytest.mark.gpu
 def test_arrays_in_two_places_are_refused() -> None:
     cupy = pytest.importorskip("cupy")
-    with pytest.raises(TypeError, match="a on GPU 0 and b on the host must be in one place"):
+    with pytest.raises(TypeError, match="a on GPU 0 and b on the host must be on the same device"):
         solve(cupy.eye(3), np.ones(3))
-    with pytest.raises(TypeError, match="factors on the host and b on GPU 0 must be in one place"):
+    with pytest.raises(
+        TypeError, match="factors on the host and b on GPU 0 must be on the same device"
+    ):
         lu_solve(lu_factor(np.eye(3)), cupy.ones(3))
-    with pytest.raises(TypeError, match="a on the host and c on GPU 0 must be in one place"):
+    with pytest.raises(TypeError, match="a on the host and c on GPU 0 must be on the same device"):
         qr_multiply(np.eye(3), cupy.ones((3, 2)))
 
 

@@ -372,7 +372,7 @@ def test_factors_that_the_host_has_found_for_a_gpu() -> None:
         assert float(abs(a @ x - b).max()) < 1e-10
     with pytest.raises(ValueError, match="must not contain infs or NaNs"):
         hetero_la.lu_factor(a * np.nan)
-    with pytest.raises(TypeError, match="must be in one place"):
+    with pytest.raises(TypeError, match="must be on the same device"):
         hetero_la.solve(a, np.ones(20))
     with pytest.raises(np.linalg.LinAlgError, match="positive definite"):
         hetero_la.cho_factor(-a)

@@ -172,7 +172,27 @@ def test_solving_in_place(
     assert (found is b) == (b.flags.f_contiguous)
     assert_close(found, host(x), limit=1e-3 if dtype in ("float32", "complex64") else 1e-11)
     worked_in = order == "F" and structure in (None, "sym", "her")
+    if structure == "pos":  # the upper triangle is the lower one of the transpose
+        worked_in = order == "C" and xp is np
     assert bool((a == before[0]).all()) != worked_in
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(("order", "lower"), [("C", False), ("F", True)])
+@pytest.mark.parametrize("n", [29, 300])
+def test_cholesky_in_place_reads_one_triangle(dtype: str, order: Any, lower: bool, n: int) -> None:
+    full, b = positive(n, dtype), random(n, 3, dtype, seed=1)
+    a = np.array(full, order=order)
+    a[np.triu_indices(n, 1) if lower else np.tril_indices(n, -1)] = 7
+    expected, before = np.linalg.solve(full, b), a.copy()
+    x = solve(a, b, lower=lower, overwrite_a=True, assume_a="pos", nb=NB)
+    assert_close(x, expected, limit=1e-3 if dtype in ("float32", "complex64") else 1e-10)
+    assert not np.array_equal(a, before)
+    kept = before.copy()
+    solve(kept, b, lower=lower, overwrite_a=True, assume_a="pos", report=True)
+    assert np.array_equal(kept, before)
+    with pytest.raises(LinAlgError, match="leading minor"):
+        solve(-before, b, lower=lower, overwrite_a=True, assume_a="pos")
 
 
 def test_what_may_not_be_overwritten_is_not() -> None:

@@ -183,7 +183,7 @@ def test_what_the_gpus_do_not_serve_is_solved_on_the_host(client: object) -> Non
     a = random(40)
     factors = hetero_la.lu_factor(a, client=client, nb=NB)
     for b in (random(40, 2, "complex128"), np.empty((40, 0)), random(40, 41)):
-        assert factors.kept_for(b) is None
+        assert factors._kept_for(b) is None
         assert_allclose(a @ factors.solve(b), b, atol=1e-10)
     with pytest.raises(ValueError, match="does not fit"):
         factors.solve(np.ones(39))
@@ -192,11 +192,11 @@ def test_what_the_gpus_do_not_serve_is_solved_on_the_host(client: object) -> Non
     with pytest.raises(ValueError, match="b: array must not contain infs"):
         factors.solve(np.full(40, np.nan))
     for again in (copy.copy(factors), pickle.loads(pickle.dumps(factors))):
-        assert again.kept_for(np.ones(40)) is None
+        assert again._kept_for(np.ones(40)) is None
         assert_allclose(a @ again.solve(np.ones(40)), np.ones(40), atol=1e-10)
-    assert factors.kept_for(np.ones(40)) is not None
+    assert factors._kept_for(np.ones(40)) is not None
     factors.release()
-    assert factors.kept_for(np.ones(40)) is None
+    assert factors._kept_for(np.ones(40)) is None
     assert_allclose(a @ factors.solve(np.ones(40)), np.ones(40), atol=1e-10)
 
 
@@ -208,7 +208,7 @@ def test_a_run_that_needs_the_memory_gets_it(
     checked = []
 
     def short_of_memory(plan: Plan, *args: object, **kwargs: object) -> None:
-        checked.append(factors.kept_for(a))
+        checked.append(factors._kept_for(a))
         if checked[-1] is not None:
             error = InsufficientMemoryError("not enough")
             error.on_gpu = True
@@ -267,7 +267,7 @@ def test_the_host_solves_where_the_gpus_cannot(
     others = [hetero_la.cho_factor(c, client=client, nb=NB), hetero_la.qr_factor(c, client=client)]
     monkeypatch.setattr(kept_module, "run_local", fails)
     assert_allclose(a @ factors.solve(b), b, atol=1e-9)
-    assert factors.kept_for(b) is None
+    assert factors._kept_for(b) is None
     for one in others:
         assert_allclose(c @ one.solve(b), b, atol=1e-7)
 
@@ -276,8 +276,8 @@ def test_factors_outlive_the_cluster() -> None:
     a = random(40)
     with hetero_la.Cluster(virtual_gpus=2, cpus=0) as cluster:
         factors = hetero_la.lu_factor(a, client=cluster, nb=NB)
-        assert factors.kept_for(a) is not None
-    assert factors.kept_for(a) is None
+        assert factors._kept_for(a) is not None
+    assert factors._kept_for(a) is None
     assert_allclose(a @ factors.solve(a), a, atol=1e-10)
 
 

@@ -339,7 +339,7 @@ def test_what_is_not_supported() -> None:
             qr(a, mode=mode)
     with pytest.raises(ValueError, match="Mode argument can only be 'left' or 'right' but not"):
         qr_multiply(a, np.ones(5), mode="full")
-    with pytest.raises(ValueError, match="factors of a 3 x 5 matrix solve no equations"):
+    with pytest.raises(ValueError, match="factors of a 3 x 5 matrix cannot solve a least-squares"):
         qr_factor(a.T).solve(np.ones(3))
 
 

@@ -215,10 +215,10 @@ def test_the_command_line_reads_and_prints_them(
 
 @pytest.mark.parametrize("text", ["2x16+0", "2x", "16+", "axb", "2*16", "16x2x3"])
 def test_what_is_no_size_is_refused(capfd: pytest.CaptureFixture[str], text: str) -> None:
-    with pytest.raises(ValueError, match="nb must be a positive integer, several, text as"):
+    with pytest.raises(ValueError, match="nb must be a positive integer, a list of them, text as"):
         tile_sizes(text)
     sentence = refused(capfd, "lu", "--random", "9", "--nb", text)
-    assert "nb must be a positive integer, several, text as '12x1024+512'" in sentence
+    assert "nb must be a positive integer, a list of them, text as '12x1024+512'" in sentence
     assert "nb must be" in refused(capfd, "sweep", "lu", "--n", "9", "--nb", f"8,{text}")
 
 
@@ -228,7 +228,7 @@ def test_what_is_no_size_is_refused(capfd: pytest.CaptureFixture[str], text: str
      (8, -1), [], np.array(0)],
 )  # fmt: skip
 def test_what_is_no_list_of_sizes_is_refused(given: Any) -> None:
-    with pytest.raises(ValueError, match="nb must be a positive integer, several, text as"):
+    with pytest.raises(ValueError, match="nb must be a positive integer, a list of them, text as"):
         hetero_la.lu_factor(np.eye(3), nb=given)
 
 
@@ -240,9 +240,9 @@ def test_arrays_are_lists_of_sizes() -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("1000000000000", "nb must be of numbers below 10000000000, not '1000000000000'"),
-        ("8" * 5000, "nb must be of numbers below 10000000000, not '8888"),
-        ("2x64+" + "9" * 5000, "nb must be of numbers below 10000000000, not '2x64"),
+        ("1000000000000", "the numbers in nb must be below 10000000000, not '1000000000000'"),
+        ("8" * 5000, "the numbers in nb must be below 10000000000, not '8888"),
+        ("2x64+" + "9" * 5000, "the numbers in nb must be below 10000000000, not '2x64"),
         ("100001x64", "nb must be at most 100000 tile sizes, not '100001x64'"),
     ],
 )

@@ -36,7 +36,6 @@ TRUE_ANY = {
     ("qr", "return"),  # what `mode` and `pivoting` make of any array
     ("Cluster.close", "return"),  # as Dask's
     # What a user gave, before it is looked at.
-    *((f"{kind}Factors.kept_for", "b") for kind in ("LU", "Cholesky", "QR")),
     ("Options.choose", "given"), ("Options.choose", "preset"),
 }  # fmt: skip
 

@@ -169,7 +169,9 @@ def judge_factors(
         If an array is not where the factors are.
     """
     if (b is not None and a is None) or (x is not None and b is None):
-        raise ValueError("a solution is judged beside the matrix and right-hand sides: a and b")
+        raise ValueError(
+            "a solution is judged with the matrix and its right-hand sides: give both a and b"
+        )
     m, n = factored.packed.shape
     nrhs = None if b is None else b.shape[1] if np.ndim(b) == 2 else 1
     a, b = _as_given("a", a, factored, (m, n)), _as_given("b", b, factored, (m, nrhs))
@@ -213,7 +215,7 @@ def _as_given(name: str, part: Any, factored: FactoredMatrix, shape: tuple[int, 
             f"{name} of shape {part.shape} does not fit factors of shape {packed.shape}"
         )
     if np.result_type(part.dtype, packed.dtype) != packed.dtype:
-        raise ValueError(f"{name} of {part.dtype} does not fit factors of {packed.dtype}")
+        raise ValueError(f"{name} has dtype {part.dtype}, and the factors have {packed.dtype}")
     return part.astype(packed.dtype, copy=False)
 
 

@@ -401,7 +401,7 @@ def _solve_lower(factors: CholeskyFactors, b: Any, trans: int) -> Any:
 
     That is done in the precision of the right-hand sides.
     """
-    kept, beside = factors.kept_for(b), factors._beside
+    kept, beside = factors._kept_for(b), factors._beside
     x = None if kept is None else kept.answer(b, partial(kept.solve, "cho_solve"))
     if x is not None:
         return x
@@ -481,9 +481,9 @@ def cho_solve(
     c, lower = c_and_lower
     if isinstance(c_and_lower, CholeskyFactors) and c_and_lower._beside is not None:
         return _solve_beside(c_and_lower, b, check_finite)
-    if isinstance(c_and_lower, CholeskyFactors) and (kept := c_and_lower.kept_for(b)) is not None:
+    if isinstance(c_and_lower, CholeskyFactors) and (kept := c_and_lower._kept_for(b)) is not None:
         if check_finite:
-            c_and_lower.require_finite("c")
+            c_and_lower._require_finite("c")
             require_finite(np.asarray(b), "b")
         # Of U, the lower triangle of A^T was factored, which is the conjugate of A.
         x = kept.answer(b, partial(kept.solve, "cho_solve"), conjugate=not lower)
@@ -587,21 +587,32 @@ def solve_positive(
 
 
 def solve_positive_system(
-    a: Any, b: Any, *, lower: bool, mixed: bool = False, keep: bool = False, **how: Any
-) -> Solution:
+    a: Any, b: Any, *, lower: bool, overwrite_a: bool = False, mixed: bool = False,
+    keep: bool = False, **how: Any,
+) -> Solution:  # fmt: skip
     """Solve as `solve_positive` does, for arrays that have been checked.
 
-    With `keep`, the factors are there to judge X.
+    With `keep`, the factors are there to judge X, and A is not overwritten.
     """
     rhs = b[:, None] if b.ndim == 1 else b
-    full = {**how, **full_products(how)} if mixed else how
-    solve_in_full = partial(_solve, "solve_positive", a, rhs, lower, keep=keep, **full)
+    full = partial(_solve_in_full, a, rhs, lower, overwrite_a=overwrite_a, keep=keep)
     if mixed:
         solve_in_both = partial(_solve_mixed, a, rhs, lower, **how)
+        solve_in_full = partial(full, **{**how, **full_products(how)})
         x, run, judge = first_mixed(solve_in_both, solve_in_full, lambda made: made.run, a.dtype)
     else:
-        x, run, judge = solve_in_full()
+        x, run, judge = full(**how)
     return Solution(x.reshape(b.shape), run, judge)
+
+
+def _solve_in_full(
+    a: Any, b: Any, lower: bool, *, overwrite_a: bool, keep: bool, **how: Any
+) -> Solution:
+    """Solve in the precision of the matrix; it is overwritten if that may be, and helps."""
+    here = not is_device_array(a) and how.get("client") is None
+    if overwrite_a and not keep and here and can_hold_result(a if lower else a.T):
+        return _solve_in_place(a, b, lower, **how)
+    return _solve("solve_positive", a, b, lower, keep=keep, **how)
 
 
 def _solve_mixed(a: Any, b: Any, lower: bool, **how: Any) -> tuple[Solution, MixedOutcome]:
@@ -683,6 +694,21 @@ def _solve(
     warn_ill_conditioned(rcond, a.dtype)
     judge = partial(_judge, result, matrix, anorm, rcond, x, rhs)
     return Solution(turn(x), result.report, judge)
+
+
+def _solve_in_place(a: Any, b: Any, lower: bool, **how: Any) -> Solution:
+    """Factor in the memory of the matrix, whose pages have been touched, and then solve."""
+    matrix, turned = a if lower else a.T, not lower and a.dtype.kind == "c"
+    anorm = hermitian_norm1(matrix)
+    result = execute("cholesky", matrix, overwrite_a=True, **how)
+    if result.info:
+        raise LinAlgError(not_positive_message(result.info))
+    if not b.size:
+        return Solution(b.copy(), result.report, dict)
+    factor = result.array
+    x = solve_with_cholesky(factor, b.conj() if turned else b, lower=True)
+    warn_ill_conditioned(reciprocal_condition(anorm, factor, x, None, "pocon", uplo="L"), a.dtype)
+    return Solution(x.conj() if turned else x, result.report, dict)
 
 
 def _judge(result: Result, a: Any, anorm: float, rcond: float | None, x: Any, b: Any) -> Facts:

@@ -117,13 +117,13 @@ class Factors(tuple[Stored, Beside], Generic[Stored, Beside]):
             self._kept.release()
             self._kept = None
 
-    def require_finite(self, name: str) -> None:
+    def _require_finite(self, name: str) -> None:
         """Raise ValueError if the factors hold a NaN or an infinity; they are checked only once."""
         if not self._finite:
             require_finite(self[0], name)
             self._finite = True
 
-    def kept_for(self, b: Any) -> Kept | None:
+    def _kept_for(self, b: Any) -> Kept | None:
         """Return the factors on the GPUs, if these can solve for the right-hand sides `b`.
 
         `b` has to be on the host, and no larger than the matrix, since it needs memory on the GPUs.

@@ -507,7 +507,7 @@ def require_nonzero(diagonal: np.ndarray) -> None:
         zero = int(np.argmin(diagonal)) + 1
         raise LinAlgError(
             f"the matrix is rank-deficient: diagonal number {zero} of R is exactly zero "
-            "(the other drivers find the shortest solution)"
+            "(the other drivers find the solution of least norm)"
         )
 
 

@@ -444,11 +444,11 @@ def lu_solve(
 
 def _solve_where_kept(factors: LUFactors, b: Any, trans: int, check_finite: bool) -> Any:
     """Solve with the factors that are kept on GPUs; return None if there are none."""
-    (m, n), kept = factors.shape, factors.kept_for(b)
+    (m, n), kept = factors.shape, factors._kept_for(b)
     if kept is None or m != n:
         return None
     if check_finite:
-        factors.require_finite("lu")
+        factors._require_finite("lu")
         require_finite(np.asarray(b), "b")
     # A^T X = B is the conjugate of A^H conj(X) = conj(B).
     solve = partial(kept.solve_lu, permutation(factors.piv, len(b)), adjoint=trans != 0)

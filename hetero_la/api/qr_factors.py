@@ -166,7 +166,7 @@ class QRFactors(Factors[Stored, Stored]):
         True
         """
         c = as_finite_array(c, "c") if check_finite else c
-        kept = self.kept_for(c)
+        kept = self._kept_for(c)
         if kept is not None:
             routine = "qr_multiply_adjoint" if adjoint else "qr_multiply"
             product = kept.answer(c, partial(kept.solve, routine))
@@ -204,11 +204,11 @@ class QRFactors(Factors[Stored, Stored]):
         m, n = self.shape
         if m < n:
             raise ValueError(
-                f"the QR factors of a {m} x {n} matrix solve no equations: "
-                "lstsq finds a shortest solution"
+                f"the QR factors of a {m} x {n} matrix cannot solve a "
+                "least-squares problem: use lstsq, which finds the solution of least norm"
             )
         b = as_columns_for(self.qr, as_finite_array(b, "b"), "factors")
-        kept = self.kept_for(b)
+        kept = self._kept_for(b)
         if kept is not None and self.qr.diagonal().all():  # if R is singular, the host raises
             x = kept.answer(b, partial(kept.solve, "qr_solve"))
             if x is not None:

@@ -226,7 +226,8 @@ def solve(
         lower one, or by default the upper one.
     overwrite_a : bool, optional
         Whether LU may work in the memory of `a` (if that is column-major), which saves a copy of
-        it.  X is then not refined.
+        it.  X is then not refined.  Cholesky may work there if `a` is on the host,
+        and is column-major with `lower`, or row-major without.
     overwrite_b : bool, optional
         Whether X may take the place of `b` (where that is column-major).
     check_finite : bool, optional
@@ -329,7 +330,14 @@ def solve(
         require_finite(b, "b")
     if found.structure is Structure.POSITIVE:
         solved = solve_positive_system(
-            a, b, lower=lower, mixed=mixed, keep=report, client=client, **options
+            a,
+            b,
+            lower=lower,
+            overwrite_a=overwrite_a,
+            mixed=mixed,
+            keep=report,
+            client=client,
+            **options,
         )
     elif found.is_simple:
         require_options(options, client)

@@ -138,14 +138,15 @@ def contest(
 
 
 def measure_for(
-    seconds: float, functions: Sequence[str], gpu: bool, report: Callable[[str], None], first: int
-) -> Iterator[list[Measured]]:
+    seconds: float, functions: Sequence[str], places: Sequence[str], gpu: bool,
+    report: Callable[[str], None], first: int,
+) -> Iterator[list[Measured]]:  # fmt: skip
     """Measure functions at orders from `first` on, each twice the last, as far as time allows.
 
-    Yields the rows of a function at an order.
+    Arrays are on the host or on a device, as `places` say.  Yields the rows of a function at an
+    order.
     """
     deadline = time.perf_counter() + seconds
-    places = ("host", "device") if gpu else ("host",)
     running = [contest(where, function, gpu, report) for where in places for function in functions]
     n = first
     while running:

@@ -58,7 +58,7 @@ def refuse_masked(a: Any) -> None:
     """Raise ValueError for a masked array, whose mask NumPy would silently drop."""
     if isinstance(a, np.ma.MaskedArray):
         raise ValueError(
-            "masked arrays are not supported: give the masked entries values, by filled()"
+            "masked arrays are not supported: replace the masked entries with filled()"
         )
 
 
@@ -212,7 +212,9 @@ def as_system(
 def require_same_device(a: Any, b: Any, what: str, name: str) -> None:
     """Raise TypeError unless `a`, called `what`, and `b` are both on the host, or on one GPU."""
     if device_index(a) != device_index(b):
-        raise TypeError(f"{what} on {_place(a)} and {name} on {_place(b)} must be in one place")
+        raise TypeError(
+            f"{what} on {_place(a)} and {name} on {_place(b)} must be on the same device"
+        )
 
 
 def _place(a: Any) -> str:

@@ -303,7 +303,7 @@ def _check_workers(args: argparse.Namespace) -> None:
     wanted = values.given(args, *values.WORKERS, "preset", "dashboard_address")
     if wanted and values.given(args, "scheduler"):
         flag = values.flag(next(iter(wanted)))
-        raise UsageError(f"{flag} defines workers, and --scheduler uses those that are there")
+        raise UsageError(f"{flag} starts workers, and --scheduler uses those of a running cluster")
 
 
 def _check_takers(args: argparse.Namespace) -> None:

@@ -45,8 +45,7 @@ def _as_dask_array(a: Any, name: str, ndims: tuple[int, ...]) -> da.Array:
     require_dimensions(a, name, ndims)
     if any(math.isnan(size) for size in a.shape):
         raise ValueError(
-            f"{name} has chunks of unknown sizes, {a.chunks}: "
-            "its compute_chunk_sizes() finds them out"
+            f"{name} has chunks of unknown sizes, {a.chunks}: call its compute_chunk_sizes() first"
         )
     if any(0 in sizes and len(sizes) > 1 for sizes in a.chunks):
         a = a.rechunk(tuple(tuple(filter(None, sizes)) or (0,) for sizes in a.chunks))

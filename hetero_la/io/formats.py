@@ -73,7 +73,7 @@ def _read_npy(path: Path, name: str | None, copies: int) -> NDArray:
     with open(path, "rb") as file:
         magic = file.read(len(np.lib.format.MAGIC_PREFIX))
         if magic != np.lib.format.MAGIC_PREFIX:
-            raise ValueError("it is not a .npy file, whatever its name says")
+            raise ValueError("it is not a .npy file, despite its name")
         file.seek(0)
         version = np.lib.format.read_magic(file)
         # Version 3 differs from 2 only in the names of fields, which matrices do not have.
@@ -94,7 +94,7 @@ def _read_npy(path: Path, name: str | None, copies: int) -> NDArray:
 def _read_npz(path: Path, name: str | None, copies: int) -> NDArray:
     with open(path, "rb") as file:
         if not zipfile.is_zipfile(file):
-            raise ValueError("it is not a .npz archive, whatever its name says")
+            raise ValueError("it is not a .npz archive, despite its name")
     loaded = np.load(path, allow_pickle=False)
     with loaded:
         key = _choose(list(loaded.files), name)

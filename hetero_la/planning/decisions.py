@@ -88,9 +88,10 @@ class Decisions:
         layout = self.layout
         beside = f" with {counted(layout.nrhs, 'column')} beside it" if layout.nrhs else ""
         kind = "" if self.dtype == np.float64 else f", {self.dtype.name}"
+        machine = f" of {self.model.name}" if self.model.name else ""
         return (
             f"{heading_of(self.routine)} of {layout.m} × {layout.n}{beside}{kind}, "
-            f"tiles of {layout.nb_text}, {workers_text(self.workers)}"
+            f"tiles of {layout.nb_text}, {workers_text(self.workers)}{machine}"
         )
 
     @property

@@ -106,7 +106,7 @@ class Options:
     >>> Options(nb=0)
     Traceback (most recent call last):
         ...
-    ValueError: nb must be a positive integer, several, text as '12x1024+512', or None, not 0
+    ValueError: nb must be a positive integer, a list of them, text as '12x1024+512', or None, not 0
     >>> Options(nb="3x256+64").nb
     (256, 256, 256, 64)
     """

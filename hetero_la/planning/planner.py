@@ -168,7 +168,7 @@ def _cached_plan(
         made, entries = -(-layout.nt // together), layout.m * layout.width
         model = team.model.for_blocks(blocks, made, entries * dtype.itemsize)
         decided = replace(decided, model=model)
-    return _assemble(decided, together=together)
+    return assemble(decided, together=together)
 
 
 @functools.lru_cache(maxsize=16)
@@ -186,7 +186,7 @@ def follow_up(plan: Plan, routine: str, nrhs: int) -> Plan:
     """
     ROUTINES[routine].require_shape(routine, plan.layout.m, plan.layout.n)
     layout = replace(plan.layout, nrhs=nrhs, parts=1)
-    return _assemble(
+    return assemble(
         _changed(plan, routine=routine, layout=layout, host_arrays=False, checked=False)
     )
 
@@ -213,10 +213,10 @@ def resume(plan: Plan, workers: tuple[WorkerInfo, ...], step: int) -> Plan:
     )
     travels = plan.host_arrays and team.owners[0].kind == "gpu"
     decided = _changed(plan, options=options, host_arrays=travels, **team._asdict())
-    return _assemble(decided, done=step)
+    return assemble(decided, done=step)
 
 
-def _assemble(decided: Decisions, done: int = 0, together: int = 1) -> Plan:
+def assemble(decided: Decisions, done: int = 0, together: int = 1) -> Plan:
     """Make the plan from all decisions; the steps before `done` are left out."""
     layout, team, owners = decided.layout, decided.workers, decided.owners
     # In shared memory only columns that are adjacent in the matrix can be merged into one call.

@@ -110,8 +110,8 @@ def _warn_if_busy() -> None:
     load, cores = os.getloadavg()[0], machine_identity()["cores"]
     if load > _BUSY_LOAD * cores:
         warnings.warn(
-            f"this machine is busy (a load of {load:.1f} on {counted(cores, 'core')}): what is "
-            "measured now may be too slow, first of all where several threads work together",
+            f"this machine is busy (a load of {load:.1f} on {counted(cores, 'core')}): measured "
+            "rates may be too low, above all those of several threads",
             ProfileWarning,
             stacklevel=3,
         )

@@ -15,7 +15,7 @@ from __future__ import annotations
 import graphlib
 import itertools
 import logging
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -28,6 +28,8 @@ from hetero_la.tiles.arrays.errors import RunAbortedError
 
 #: Dask priority of a run's tasks, above that of other tasks on a worker.
 PRIORITY = 1
+#: What tasks do that run programs.
+RUN = "run"
 #: What tasks do that hold input where it is, and seconds that one takes.  Dask would expect
 #: half a second, and rather bring the input to a worker with fewer of them.
 HOLD, _HOLD_SECONDS = "hold", 1e-3
@@ -110,7 +112,10 @@ class KeepPlacement(SchedulerPlugin):  # type: ignore[misc]
     def __init__(self) -> None:
         self._moved: dict[RunShare, str] = {}  # share of a lost worker -> its new address
 
-    def update_graph(self, scheduler: Scheduler, *, tasks: Iterable[Any], **kwargs: Any) -> None:
+    def update_graph(
+        self, scheduler: Scheduler, *, tasks: Iterable[Any], keys: Iterable[Any],
+        stimulus_id: str, **kwargs: Any,
+    ) -> None:  # fmt: skip
         """Tie new tasks to their workers; Dask calls this before any of them starts."""
         mine = [task for key in tasks if _run_of(task := scheduler.tasks[key])]
         arrived = list(filter(_belongs_somewhere, mine))
@@ -121,9 +126,12 @@ class KeepPlacement(SchedulerPlugin):  # type: ignore[misc]
             task.retries = 0  # its shard is updated in place
         self._place(scheduler, arrived)
         _explain_losses(arrived)
-        for prefix in {task.prefix for key in tasks if _holds(task := scheduler.tasks[key])}:
+        for prefix in {task.prefix for task in mine if _does(task, HOLD)}:
             if prefix.duration_average < 0:
                 prefix.duration_average = _HOLD_SECONDS
+        for run in _torn(mine, [scheduler.tasks[key] for key in keys]):
+            _log.info("run %s begins again: a part that is wanted has gone", run)
+            _begin_again(scheduler, _runs_of(scheduler)[run], stimulus_id)
 
     def remove_worker(
         self, scheduler: Scheduler, worker: str, *, stimulus_id: str, **kwargs: Any
@@ -142,7 +150,7 @@ class KeepPlacement(SchedulerPlugin):  # type: ignore[misc]
             if not begun:
                 break
             for run in begun:
-                _log.warning("run %s begins again: worker %s has left", run, worker)
+                _log.warning("run %s restarts: worker %s has left the cluster", run, worker)
                 _begin_again(scheduler, runs[run], stimulus_id)
                 del lost[run]
 
@@ -194,8 +202,30 @@ def _belongs_somewhere(task: TaskState) -> bool:
     return bool(_shares_of(task))
 
 
-def _holds(task: TaskState) -> bool:
-    return isinstance(task.run_spec, RunTask) and task.prefix.name.endswith(f"-{HOLD}")
+def _does(task: TaskState, what: str) -> bool:
+    """Return whether a task of a run does what `task_name` was told."""
+    return isinstance(task.run_spec, RunTask) and bool(task.prefix.name.endswith(f"-{what}"))
+
+
+def _torn(arrived: Iterable[TaskState], wanted: Iterable[TaskState]) -> Iterator[str]:
+    """Yield the runs of which some workers' programs, but not all, are to run for what is wanted.
+
+    What a worker has made goes once nobody wants it, although others' is still there; but the
+    workers go through their programs together.
+    """
+    missing, waiting = set[TaskState](), list(wanted)
+    while waiting:
+        task = waiting.pop()
+        if task.state == "released" and task not in missing:
+            missing.add(task)
+            waiting.extend(task.dependencies)
+    programs = defaultdict[str, list[bool]](list)
+    for task in arrived:
+        if _does(task, RUN):
+            programs[_run_of(task)].append(task in missing)
+    for run, found in programs.items():
+        if any(found) and not all(found):
+            yield run
 
 
 def _runs_of(scheduler: Scheduler) -> dict[str, list[TaskState]]:
@@ -235,8 +265,8 @@ def _explain_losses(tasks: Iterable[TaskState]) -> None:
 def input_lost(name: str) -> None:
     """Dask task: raise RunAbortedError in the place of data that cannot be computed again."""
     raise RunAbortedError(
-        f"{name}, of which a run is made, was lost: its only copy was on a worker that has "
-        "left the cluster, and there is no task that makes it"
+        f"{name}, which a run needs, was lost: its only copy was on a worker that has left "
+        "the cluster, and no task can compute it again"
     )
 
 

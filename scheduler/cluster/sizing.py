@@ -26,7 +26,7 @@ def require_few_workers(kind: str, count: int) -> None:
     """Raise ValueError if there are more workers of a kind than can be of use."""
     most = _MOST_VIRTUAL if kind == "virtual_gpus" else MOST_WORKERS
     if count > most:
-        raise ValueError(f"{kind} must be at most {most}, and not {count}")
+        raise ValueError(f"{kind} must be at most {most}, not {count}")
 
 
 def default_cpu_workers(cores: int) -> int:

@@ -251,4 +251,4 @@ def held_by(group: RunGroup, chunk: HeldChunk) -> Array:
     try:
         return group.held[chunk.name]
     except KeyError:
-        raise StaleShardError("a chunk of the input is not held any more: compute again") from None
+        raise StaleShardError("a chunk of the input is no longer held: compute again") from None

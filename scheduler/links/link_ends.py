@@ -101,7 +101,7 @@ class Sender(Connection):
             while not self._fits(topic, packing.size, most):
                 self._changed.wait(_LOOK_SECONDS)
                 if not wanted():
-                    raise LinkLostError("the message was given up")
+                    raise LinkLostError("the message was cancelled")
             block = self._heap.allocate(packing.size)
             memory = self._heap.view(block)
             self._topics[block.start] = topic, block.size

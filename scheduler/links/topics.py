@@ -82,7 +82,7 @@ class Topic:
         try:
             self.on_lost(error)
         except Exception:
-            _log.exception("a subscriber cannot take the news that %s", error)
+            _log.exception("a subscriber failed to handle this error: %s", error)
 
 
 class Topics:
@@ -100,7 +100,7 @@ class Topics:
         with self._lock:
             topic = self._topics.setdefault(name, Topic())
             if topic.on_message is not None or name in self._ended:
-                raise ValueError(f"{name!r} has been subscribed to before")
+                raise ValueError(f"{name!r} has already been subscribed to")
             topic.on_message, topic.on_lost = on_message, on_lost
             topic.peers.update(peers)
 

@@ -119,6 +119,8 @@ class MachineModel:
         Dask's overhead.
     measured : str
         Time at which the profile was made from which the model is; empty if from none.
+    name : str
+        Name of a described machine; empty for this one, or a cluster.
 
     Examples
     --------
@@ -138,6 +140,7 @@ class MachineModel:
     links: Mapping[str, LinkModel] = field(default_factory=lambda: NOMINAL_LINKS)
     dask: DaskCosts = NOMINAL_DASK
     measured: str = ""
+    name: str = ""
 
     _repr_html_ = as_html
 

@@ -129,7 +129,7 @@ class DirectSender:
     def _wait_for(self, sent: Future[None], wanted: Callable[[], bool]) -> None:
         while not wait([sent], _LOOK_SECONDS).done:
             if not wanted():
-                raise LinkLostError("the message was given up")
+                raise LinkLostError("the message was cancelled")
         if error := sent.exception():
             raise LinkLostError(f"a message to {self._address} was lost: {error!r}") from error
 

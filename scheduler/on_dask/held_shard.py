@@ -170,7 +170,7 @@ def _drop(held: HeldShard) -> None:
     try:
         held.drop()
     except Exception:
-        _log.exception("a shard that is not wanted any more could not be dropped")
+        _log.exception("a shard that is no longer needed could not be freed")
 
 
 in_forked_child(_unwanted.cache_clear)

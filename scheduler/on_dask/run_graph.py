@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from dask._task_spec import List, Task, TaskRef
 
-from hetero_la.scheduler.cluster.placement_plugin import HOLD, RunTask, task_name
+from hetero_la.scheduler.cluster.placement_plugin import HOLD, RUN, RunTask, task_name
 from hetero_la.scheduler.on_dask.inputs import Declared, Piece, cut
 from hetero_la.scheduler.on_dask.run_tasks import (
     begin_run,
@@ -105,7 +105,7 @@ def chain_slices(
     for program in programs:
         worker, last = program.worker, None
         for start, stop, step in program.slices():
-            last = add("run", worker, start, run_slice, opened[worker], start, stop, begun, last,
+            last = add(RUN, worker, start, run_slice, opened[worker], start, stop, begun, last,
                        chunks if start == 0 else [])  # fmt: skip
             if step is not None:
                 last = add("save", worker, step, save_shard, opened[worker], step, folder, last)
@@ -274,7 +274,7 @@ class RunGraph:
         shards = [
             self._add("open", w, 0, open_shard, self.token, attempt, packed, w, self._on_gpu,
                       None, False, tuple(self._pieces(each[w], chunks)) if exchanged else ())
-            for w, packed in enumerate(self._packed.each)
+            for w, packed in enumerate(self._packed.each())
         ]  # fmt: skip
         filled = [
             [self._add("load", w, i, fill_shard, shard, i, some)

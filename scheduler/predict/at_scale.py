@@ -115,14 +115,14 @@ def simulate_at_scale(
     True
     """
     if not 0 < gpus <= machine.gpus:
-        raise ValueError(f"{machine.name} has {machine.gpus} GPUs, and not {gpus}")
+        raise ValueError(f"{machine.name} has {machine.gpus} GPUs, not {gpus}")
     if layout.nrhs:
-        raise ValueError(f"there must be no right-hand sides, not {layout.nrhs}")
+        raise ValueError(f"predictions at scale take no right-hand sides, not {layout.nrhs}")
     kernels = StepKernels.of(build)
-    return _Recurrence(kernels, layout, machine, gpus, depth, np.dtype(dtype)).finish()
+    return Recurrence(kernels, layout, machine, gpus, depth, np.dtype(dtype)).finish()
 
 
-class _Recurrence:
+class Recurrence:
     """State of the recurrence over phases."""
 
     def __init__(

@@ -89,7 +89,7 @@ def run_and_recover(
             # Not every worker that is there has a part in what is left.
             losses.append(Loss(reason, checkpoints.step, tuple(w.name for w in job.workers)))
             _log.warning(
-                "%s; going on from step %d on %s",
+                "%s; resuming from step %d on %s",
                 reason, checkpoints.step, counted(len(job.workers), "worker"),
             )  # fmt: skip
             job.given = checkpoints.values({"A"})

@@ -163,9 +163,12 @@ class PackedJob:
         return pickle.dumps(self.job)
 
     @functools.cached_property
-    def each(self) -> list[PackedJob]:
-        """What each of its workers needs of it."""
+    def _parts(self) -> list[PackedJob]:
         return [PackedJob(self.job.only(worker)) for worker in range(len(self.job.programs))]
+
+    def each(self) -> list[PackedJob]:
+        """Return what each of its workers needs of it, which is packed once."""
+        return self._parts
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _unpacked, (self._name, self._bytes)

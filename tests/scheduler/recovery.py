@@ -119,6 +119,20 @@ def _replace(name: str, kernel: Any) -> None:
     registry._IMPLEMENTATIONS["cpu", name] = kernel
 
 
+def slow_blocks(seconds: float) -> None:
+    """Let each block of a result take longer; 0: no longer."""
+    from hetero_la.scheduler.on_dask import run_tasks
+
+    real = getattr(run_tasks.block_of, "real", run_tasks.block_of)
+
+    def slow(*args: Any) -> Any:
+        time.sleep(seconds)
+        return real(*args)
+
+    slow.real = real  # type: ignore[attr-defined]
+    run_tasks.block_of = slow if seconds else real
+
+
 def mend() -> None:
     """Put the real kernels back."""
     from hetero_la.tiles.kernels import registry

@@ -160,7 +160,7 @@ def test_steps_call_what_the_builder_writes(routine: str, layout: TileLayout) ->
 
 
 def test_right_hand_sides_are_in_no_forecast() -> None:
-    with pytest.raises(ValueError, match="no right-hand sides, not 2"):
+    with pytest.raises(ValueError, match="take no right-hand sides, not 2"):
         simulate_at_scale(ROUTINES["lu"].tasks, TileLayout(30, 30, 10, nrhs=2), NODE, 4)
 
 
@@ -304,7 +304,7 @@ def test_a_million_on_a_thousand_gpus_takes_seconds() -> None:
 
 
 def test_more_gpus_than_there_are_are_refused() -> None:
-    with pytest.raises(ValueError, match="node has 64 GPUs, and not 65"):
+    with pytest.raises(ValueError, match="node has 64 GPUs, not 65"):
         simulate_at_scale(ROUTINES["lu"].tasks, TileLayout(100, 100, 10), NODE, 65)
 
 

@@ -30,6 +30,7 @@ from tests.scheduler.recovery import (
     local_cluster,
     mend,
     pause_for,
+    slow_blocks,
     slow_down,
     wait_for_workers,
 )
@@ -295,3 +296,27 @@ def test_input_in_portions_on_any_worker(
     wait_for_workers(processes, WORKERS)
     assert ({info.pid for info in worker_infos(processes, refresh=True)} == before) != dies
     processes.restart()  # the others were to die later
+
+
+def test_a_part_that_has_gone_is_wanted_while_others_are_there(processes: Client) -> None:
+    """The workers go through their programs together: one alone would wait for ever."""
+    a = random(N)
+    packed, _ = lazy_lu(processes, a)
+    processes.run(slow_blocks, 1.0)
+    try:
+        first = processes.compute(packed[:, :NB])
+        until = time.monotonic() + 10
+        while not any("-result-" in key for key in executing(processes)):
+            assert time.monotonic() < until
+            time.sleep(0.02)
+        time.sleep(0.2)  # what nobody wants goes
+        second = processes.compute(packed[:, NB:])
+        expected = hetero_la.lu_factor(a, nb=NB).lu
+        assert_same(second.result(60), expected[:, NB:])
+        assert_same(first.result(60), expected[:, :NB])
+    finally:
+        processes.run(slow_blocks, 0)
+
+
+def executing(client: Client) -> list[str]:
+    return [str(key) for keys in client.processing().values() for key in keys]

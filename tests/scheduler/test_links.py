@@ -310,13 +310,13 @@ def test_a_topic_that_is_over_holds_no_memory(pair: Any, topic: str) -> None:
     wait_until(lambda: not to._topics)
     release()
     assert inbox.messages.empty()
-    with pytest.raises(ValueError, match="has been subscribed to before"):
+    with pytest.raises(ValueError, match="has already been subscribed to"):
         Inbox(there, topic)
 
 
 def test_a_topic_has_one_subscriber(pair: Any, topic: str) -> None:
     Inbox(pair[0], topic)
-    with pytest.raises(ValueError, match="has been subscribed to before"):
+    with pytest.raises(ValueError, match="has already been subscribed to"):
         Inbox(pair[0], topic)
 
 

@@ -181,7 +181,7 @@ def test_a_sender_waits_until_messages_are_released() -> None:
             sender.put(topic, place, [array], most)
         messages_of = [arrived.get(timeout=10) for _ in range(2)]
         assert sorted(header for header, _, _ in messages_of) == [0, 1]
-        with pytest.raises(LinkLostError, match="the message was given up"):
+        with pytest.raises(LinkLostError, match="the message was cancelled"):
             sender.put(topic, 2, [array], most, lambda: False)
         for _, arrays, release in messages_of:
             assert np.array_equal(arrays[0], array)

@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-import scipy.linalg
 
 from hetero_la.algorithms.routines import ROUTINES
 from hetero_la.planning.decisions import Problem as Planned
@@ -25,12 +24,10 @@ from hetero_la.tiles.kernels.device import KernelOptions
 from hetero_la.tiles.storage.layout import TileLayout
 from tests.support import (
     DTYPES,
-    Problem,
     Values,
     arriving,
-    assert_close,
+    assert_lu_of_scipy,
     covering,
-    pivots,
     priorities,
     problem,
     random_order,
@@ -52,13 +49,6 @@ def layout_of(case: Case) -> TileLayout:
     return TileLayout(m, n, 3, per_block=per_block, parts=parts)
 
 
-def check(given: Problem, found: np.ndarray, values: Values) -> None:
-    """The array and the pivots are SciPy's."""
-    limit = 1e-10 if np.finfo(found.dtype).eps < 1e-10 else 2e-2
-    assert_close(found, given.expected, limit=limit)
-    assert np.array_equal(pivots(values, given.layout), scipy.linalg.lu_factor(given.a)[1])
-
-
 @pytest.mark.parametrize(("case", "dtype"), covering(CASES, DTYPES))
 @pytest.mark.parametrize("granularity", ["column", "tile"])
 def test_any_order_gives_scipy_s_result(case: Case, granularity: str, dtype: str) -> None:
@@ -66,7 +56,9 @@ def test_any_order_gives_scipy_s_result(case: Case, granularity: str, dtype: str
     graph = ROUTINES["lu"].tasks(given.layout, granularity)
     for seed in range(2):
         array, order = given.a.copy(order="F"), random_order(graph, seed)
-        check(given, array, run_in_order(graph, order, array, CpuDevice(), KernelOptions()))
+        assert_lu_of_scipy(
+            given, array, run_in_order(graph, order, array, CpuDevice(), KernelOptions())
+        )
 
 
 @pytest.mark.parametrize("pace", [1, 2, 4])
@@ -92,7 +84,7 @@ def test_programs_give_scipy_s_result(
     made = set_up(given.layout, owners, panel_worker=panel, depth=depth, arrival=arrival)
     simulate(made.programs, made.traffic, made.graph, MachineModel((H200,) * (owners + panel)))
     for found, values in run_in_all_ways("lu", given, owners, panel, depth, arrival):
-        check(given, found, values)
+        assert_lu_of_scipy(given, found, values)
 
 
 @pytest.mark.parametrize("done", [1, 4, 5, 9])
@@ -100,7 +92,7 @@ def test_a_run_goes_on_inside_a_part(done: int) -> None:
     given = problem("lu", layout_of((38, 38, 1, 3)))
     saved: dict[int, Values] = {}
     made = set_up(given.layout, 2, routine="lu", checkpoints=[done])
-    check(given, *run_by_messages(made, given.a, None, saved=saved))
+    assert_lu_of_scipy(given, *run_by_messages(made, given.a, None, saved=saved))
     array = given.a.copy(order="F")
     for (name, index), block in saved[done].items():
         if name == "A":
@@ -108,7 +100,7 @@ def test_a_run_goes_on_inside_a_part(done: int) -> None:
     values = {key: value for key, value in saved[done].items() if key[0] != "A"}
     left = set_up(given.layout, 3, routine="lu", done=done)
     found, later = run_by_messages(left, array, None, given=values)
-    check(given, found, values | later)
+    assert_lu_of_scipy(given, found, values | later)
 
 
 @pytest.mark.parametrize(("m", "n", "owners"), [(48, 48, 1), (60, 48, 2), (48, 60, 3)])

@@ -26,12 +26,10 @@ from hetero_la.tiles.storage.layout import TileLayout
 from tests.scheduler.recovery import die_at, local_cluster
 from tests.support import (
     DTYPES,
-    Problem,
     Values,
     arriving,
-    assert_close,
+    assert_lu_of_scipy,
     covering,
-    pivots,
     priorities,
     problem,
     random,
@@ -56,13 +54,6 @@ def layout_of(case: Case) -> TileLayout:
     return TileLayout(*case[1:3], NB, case[3], per_block=case[4])
 
 
-def check(given: Problem, found: np.ndarray, values: Values) -> None:
-    """The array and the pivots are SciPy's."""
-    limit = 1e-10 if np.finfo(found.dtype).eps < 1e-10 else 2e-2
-    assert_close(found, given.expected, limit=limit)
-    assert np.array_equal(pivots(values, given.layout), scipy.linalg.lu_factor(given.a)[1])
-
-
 def test_panels_of_the_first_half_are_in_blocks() -> None:
     layout = layout_of(("lu", 38, 38, 0, 2))
     blocks = {layout.block(k) for k in range(13)}
@@ -82,7 +73,9 @@ def test_any_order_gives_scipy_s_result(case: Case, granularity: str, dtype: str
     for seed in range(2):
         array = np.asfortranarray(np.hstack([given.a, right]))
         order = random_order(graph, seed)
-        check(given, array, run_in_order(graph, order, array, CpuDevice(), KernelOptions()))
+        assert_lu_of_scipy(
+            given, array, run_in_order(graph, order, array, CpuDevice(), KernelOptions())
+        )
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
@@ -113,7 +106,7 @@ def test_programs_give_scipy_s_result(case: Case, owners: int, panel: bool, dept
     )
     assert run.makespan > 0  # and nobody waits for ever
     for found, values in run_in_all_ways(case[0], given, owners, panel, depth):
-        check(given, found, values)
+        assert_lu_of_scipy(given, found, values)
 
 
 @pytest.mark.parametrize("done", [1, 2, 3, 5, 7])
@@ -121,7 +114,7 @@ def test_a_run_goes_on_inside_a_block(done: int) -> None:
     given = problem("lu", layout_of(("lu", 38, 38, 0, 3)))
     saved: dict[int, Values] = {}
     made = set_up(given.layout, 2, routine="lu", checkpoints=[done])
-    check(given, *run_by_messages(made, given.a, None, saved=saved))
+    assert_lu_of_scipy(given, *run_by_messages(made, given.a, None, saved=saved))
     array = given.a.copy(order="F")
     for (name, index), block in saved[done].items():
         if name == "A":
@@ -129,7 +122,7 @@ def test_a_run_goes_on_inside_a_block(done: int) -> None:
     values = {key: value for key, value in saved[done].items() if key[0] != "A"}
     left = set_up(given.layout, 3, routine="lu", done=done)
     found, later = run_by_messages(left, array, None, given=values)
-    check(given, found, values | later)
+    assert_lu_of_scipy(given, found, values | later)
 
 
 @pytest.mark.parametrize("checkpoint", [None, 1, 7])

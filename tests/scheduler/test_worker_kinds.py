@@ -206,7 +206,7 @@ def test_those_who_go_on_are_those_who_work(caplog: pytest.LogCaptureFixture) ->
     (loss,) = factors.timing.losses
     assert loss.workers == (other.name,)  # a CPU worker has no part in it
     assert [worker.name for worker in factors.plan.workers] == [other.name]
-    assert "going on from step 0 on 1 worker" in caplog.text
+    assert "resuming from step 0 on 1 worker" in caplog.text
 
 
 @pytest.mark.parametrize("panel", ["cpu", pytest.param("gpu", marks=pytest.mark.exhaustive)])

@@ -52,7 +52,8 @@ def tile_sizes(given: Any) -> TileSizes:
         sizes = [listed]
     if not sizes or not all(map(_is_size, sizes)):
         raise ValueError(
-            f"nb must be a positive integer, several, text as '12x1024+512', or None, not {given!r}"
+            "nb must be a positive integer, a list of them, text as '12x1024+512', or None, "
+            f"not {given!r}"
         )
     found = [int(size) for size in sizes]
     while len(found) > 1 and found[-1] == found[-2]:
@@ -72,7 +73,7 @@ def _read(text: str) -> list[int]:
     if len(found) < len(terms):
         return []
     if any(len(number or "") > _DIGITS for term in found for number in term.groups()):
-        raise ValueError(f"nb must be of numbers below {10**_DIGITS}, not {text[:40]!r}")
+        raise ValueError(f"the numbers in nb must be below {10**_DIGITS}, not {text[:40]!r}")
     runs = [(int(term[1] or 1), int(term[2])) for term in found]
     if sum(count for count, _ in runs) > _MOST:
         raise ValueError(f"nb must be at most {_MOST} tile sizes, not {text[:40]!r}")

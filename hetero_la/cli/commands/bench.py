@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,9 @@ from hetero_la.cli.common.output import new_table
 from hetero_la.cli.common.progress import show_steps
 from hetero_la.io.outputs import require_writable_path
 from hetero_la.pictures.suffix import require_chart
+from hetero_la.scheduler.cluster.clients import client_at, worker_infos
 from hetero_la.scheduler.machine.identity import HARDWARE, machine_identity
+from hetero_la.scheduler.placement.workers import workers_text
 from hetero_la.tiles.arrays.counted import counted, in_seconds
 from hetero_la.tiles.arrays.transfer import gpu_count
 
@@ -31,12 +34,17 @@ def add_parser(commands: Any) -> None:
     summary = "measure this machine beside SciPy, and CuPy and torch on a GPU"
     parser = values.add_command(
         commands, "bench", bench, summary, usage="[options]",
-        examples=("", "--seconds 30 --functions solve,lstsq", "--json > bench.json"),
+        examples=(
+            "", "--seconds 30 --functions solve,lstsq", "--scheduler tcp://10.0.0.1:8786",
+            "--json > bench.json",
+        ),
         notes="Contenders take turns at orders that double as far as time allows; times are "
         "medians, of float64 matrices, and speed-up is that of hetero_la over the fastest other. "
         "With a GPU, SciPy, CuPy and torch get NumPy arrays, the latter two with copies both "
-        "ways, and then CuPy and torch get arrays on the GPU.",
+        "ways, and then CuPy and torch get arrays on the GPU.  With --scheduler, hetero_la gets "
+        "NumPy arrays and may use the cluster; the others use this machine.",
     )  # fmt: skip
+    values.add_scheduler(parser)
     parser.add_argument(
         "--seconds", type=values.positive, metavar="S", default=120,
         help="time to take, about (default: %(default)s)",
@@ -60,11 +68,12 @@ def bench(args: argparse.Namespace) -> int:
     picture = _picture(args)
     gpu = gpu_count() > 0
     versions = installed_versions(gpu)
+    places = ["host", *["device"] * (gpu and args.scheduler is None)]
     found: list[list[Measured]] = []
-    with show_steps(args.report.quiet) as show:
-        for rows in measure_for(args.seconds, args.functions, gpu, show, args.first):
+    with _cluster(args.scheduler) as where, show_steps(args.report.quiet) as show:
+        for rows in measure_for(args.seconds, args.functions, places, gpu, show, args.first):
             found.append(rows)
-    title = _title(versions)
+    title = _title(versions) + where
     args.report.show(title, "", _table(found))
     rows = [row for some in found for row in some]
     args.report.record(
@@ -74,6 +83,16 @@ def bench(args: argparse.Namespace) -> int:
         draw(rows, picture, title)
         args.report.wrote(picture, "that table as a picture")
     return 0
+
+
+@contextlib.contextmanager
+def _cluster(address: str | None) -> Iterator[str]:
+    """Let hetero_la use a running cluster in the block, which gets what the title says of it."""
+    if address is None:
+        yield ""
+        return
+    with client_at(address) as client, client.as_current():
+        yield f"\nhetero_la with {workers_text(worker_infos(client))} of {address}"
 
 
 def _picture(args: argparse.Namespace) -> Path | None:

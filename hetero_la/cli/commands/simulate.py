@@ -21,6 +21,7 @@ from hetero_la.planning.check_memory import check_memory
 from hetero_la.planning.planner import plan
 from hetero_la.predict import scaling
 from hetero_la.predict.forecast import Forecast
+from hetero_la.predict.forecast_run import forecast_run, require_timeline
 from hetero_la.predict.tile_search import largest_size
 from hetero_la.scheduler.cluster.clients import client_at, worker_infos
 from hetero_la.tiles.arrays.counted import counted, in_bytes, in_seconds, in_units
@@ -82,17 +83,19 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument(
         "--trace", type=Path, metavar="FILE",
-        help="on a cluster: write the predicted timeline: .json, .svg, .png, .html or .gif",
+        help="write the predicted timeline: .json, .svg, .png, .html or .gif; on a described "
+        "machine, calls divide the predicted time of each GPU's part of a step",
     )  # fmt: skip
 
 
 def simulate(args: argparse.Namespace) -> int:
     """Predict, and print the time and what bounds it; nothing is run."""
     shape = (args.n if args.m is None else args.m, args.n)
+    if args.trace is not None:
+        require_suffix(args.trace)
+        require_writable_path(args.trace)
     if args.scheduler is not None:
         return _simulate_cluster(args, shape)
-    if args.trace is not None:
-        raise ValueError("--trace is for a cluster: of a machine only each step is predicted")
     if args.plot is not None:
         if args.scaling is None:
             raise ValueError("--plot draws a table: choose one with --scaling strong or weak")
@@ -107,12 +110,17 @@ def simulate(args: argparse.Namespace) -> int:
     rows = [found] if isinstance(found, Forecast) else found
     if not (args.anyway or rows[-1].fits):
         raise InsufficientMemoryError(f"{_memory_message(rows[-1])} (--anyway predicts it)")
+    if args.trace is not None:
+        require_timeline(rows[-1])
     args.report.show(rows[-1].explain())
     if args.scaling is not None:
         args.report.show("", table(rows))
     if args.plot is not None:
         draw_scaling(rows, args.plot)
         args.report.wrote(args.plot, "that table as a chart")
+    if args.trace is not None:
+        write_runs([forecast_run(rows[-1])], args.trace)
+        args.report.wrote(args.trace, "the predicted timeline")
     args.report.record(forecasts=[_entries(row) for row in rows])
     return 0
 
@@ -134,9 +142,6 @@ def _simulate_cluster(args: argparse.Namespace, shape: tuple[int, int]) -> int:
     if unused := values.given(args, "gpus", "scaling", "plot"):
         flag = values.flag(next(iter(unused)))
         raise ValueError(f"{flag} is for a machine that --machine describes, not for a cluster")
-    if args.trace is not None:
-        require_suffix(args.trace)
-        require_writable_path(args.trace)
     with client_at(args.scheduler) as client:
         workers = worker_infos(client)
     plans = []

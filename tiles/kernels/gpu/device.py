@@ -227,8 +227,8 @@ class GpuDevice:
         lost = [q.synchronize() for q in self._queues.values()]
         if any(lost):
             raise KernelTimeoutError(
-                f"a panel on GPU {self.index} is lost: a word between its blocks has not come "
-                "within seconds"
+                f"a panel kernel on GPU {self.index} has timed out: a thread block waited too "
+                "long for another"
             )
 
     @property
