@@ -330,15 +330,9 @@ def solve(
         require_finite(b, "b")
     if found.structure is Structure.POSITIVE:
         solved = solve_positive_system(
-            a,
-            b,
-            lower=lower,
-            overwrite_a=overwrite_a,
-            mixed=mixed,
-            keep=report,
-            client=client,
+            a, b, lower=lower, overwrite_a=overwrite_a, mixed=mixed, keep=report, client=client,
             **options,
-        )
+        )  # fmt: skip
     elif found.is_simple:
         require_options(options, client)
         solved = _solve_simple(a, b, found, transposed)

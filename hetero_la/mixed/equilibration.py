@@ -9,6 +9,8 @@ by ``xPOEQUB``; that a narrower range needs it is treated by Higham, Pranesh and
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,11 +39,22 @@ class Equilibration(NamedTuple):
     columns: np.ndarray
 
 
-def general_equilibration(a: Any) -> Equilibration | None:
+#: Returns the largest modulus in each row and column of a matrix, as it is or scaled.
+Measure = Callable[[Equilibration | None], tuple[np.ndarray, np.ndarray]]
+
+
+def general_equilibration(a: Any, largest: Measure | None = None) -> Equilibration | None:
     """Return the scaling of a matrix for the lower precision, or None where it needs none.
 
     Rows or columns, whichever differ more, are scaled first, and then the others of what that
     gives: the largest entry of each column, or row, becomes about 1.
+
+    Parameters
+    ----------
+    a : array, shape (m, n)
+        The matrix.
+    largest : callable, optional
+        Measures rows and columns of a matrix that is not in one array.
 
     Raises
     ------
@@ -55,7 +68,8 @@ def general_equilibration(a: Any) -> Equilibration | None:
     >>> general_equilibration(np.array([[1e-200, 1.0], [0.0, 1.0]]))
     Equilibration(rows=array([0, 0], dtype=int32), columns=array([664,  -1], dtype=int32))
     """
-    rows, columns = _largest(a, None)
+    largest = largest or partial(_largest, a)
+    rows, columns = largest(None)
     if not (np.isfinite(rows).all() and np.isfinite(columns).all()):
         raise OverflowError("an entry of the matrix is not finite")
     if _is_even(rows) and _is_even(columns):
@@ -63,13 +77,15 @@ def general_equilibration(a: Any) -> Equilibration | None:
     none = np.zeros(len(rows), np.int32), np.zeros(len(columns), np.int32)
     if _span(columns) > _span(rows):
         right = _exponents(columns)
-        return Equilibration(_exponents(_largest(a, Equilibration(none[0], right))[0]), right)
+        return Equilibration(_exponents(largest(Equilibration(none[0], right))[0]), right)
     left = _exponents(rows)
-    return Equilibration(left, _exponents(_largest(a, Equilibration(left, none[1]))[1]))
+    return Equilibration(left, _exponents(largest(Equilibration(left, none[1]))[1]))
 
 
-def column_equilibration(a: Any) -> Equilibration | None:
+def column_equilibration(a: Any, largest: Measure | None = None) -> Equilibration | None:
     """Return the scaling of the columns alone, or None where they need none.
+
+    The parameters are those of `general_equilibration`.
 
     Raises
     ------
@@ -81,7 +97,7 @@ def column_equilibration(a: Any) -> Equilibration | None:
     >>> column_equilibration(np.array([[1e-200, 1.0], [0.0, 1.0]]))
     Equilibration(rows=array([0, 0], dtype=int32), columns=array([664,  -1], dtype=int32))
     """
-    columns = _largest(a, None)[1]
+    columns = (largest or partial(_largest, a))(None)[1]
     if not np.isfinite(columns).all():
         raise OverflowError("an entry of the matrix is not finite")
     none = np.zeros(len(a), np.int32)
@@ -128,7 +144,9 @@ def lowered(a: Any, dtype: Any, scaling: Equilibration | None) -> Any:
         with np.errstate(over="ignore", under="ignore"):  # infinity shows in the factors
             if scaling is not None:
                 for rows, columns in _blocks(a):
-                    copy[rows, columns] = _scaled(a[rows, columns], scaling, rows, columns)
+                    copy[rows, columns] = scaled(
+                        a[rows, columns], scaling.rows[rows], scaling.columns[columns]
+                    )
             elif xp is np:
                 copy_on_host(copy, a)
             else:
@@ -158,9 +176,16 @@ def _times(a: Any, exponents: np.ndarray) -> Any:
     return scaled
 
 
-def _scaled(part: Any, scaling: Equilibration, rows: slice, columns: slice) -> Any:
-    """Scale a block of a matrix."""
-    return _times(part, scaling.rows[rows, None] + scaling.columns[columns])
+def scaled(part: Any, rows: np.ndarray, columns: np.ndarray) -> Any:
+    """Multiply the rows and columns of a block by powers of two.
+
+    Examples
+    --------
+    >>> scaled(np.eye(2), np.array([1, 2]), np.array([0, -1]))
+    array([[2., 0.],
+           [0., 2.]])
+    """
+    return _times(part, rows[:, None] + columns)
 
 
 def _exponents(largest: np.ndarray) -> np.ndarray:
@@ -200,7 +225,8 @@ def _largest(a: Any, scaling: Equilibration | None) -> tuple[np.ndarray, np.ndar
         by_row, by_column = xp.zeros(m), xp.zeros(n)
         for rows, columns in _blocks(a):
             part = abs(a[rows, columns])
-            part = part if scaling is None else _scaled(part, scaling, rows, columns)
+            if scaling is not None:
+                part = scaled(part, scaling.rows[rows], scaling.columns[columns])
             by_row[rows] = xp.maximum(by_row[rows], part.max(axis=1))
             by_column[columns] = xp.maximum(by_column[columns], part.max(axis=0))
         return to_host(by_row), to_host(by_column)

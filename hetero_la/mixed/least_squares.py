@@ -27,7 +27,7 @@ from hetero_la.accuracy.products import frobenius
 from hetero_la.execution.report import MixedOutcome, Report
 from hetero_la.mixed.correction import correction
 from hetero_la.mixed.equilibration import Equilibration, column_equilibration, lowered
-from hetero_la.mixed.fallback import LowerPrecisionError, give_up
+from hetero_la.mixed.fallback import give_up
 from hetero_la.mixed.lower_factors import Run, require_condition, require_foretold, scaled_copy
 from hetero_la.mixed.refinement import Refined, RefinedSystem, refine_to_full
 from hetero_la.mixed.systems import require_gain
@@ -64,6 +64,19 @@ class MixedLeastSquares(NamedTuple):
     outcome: MixedOutcome
 
 
+class Products(NamedTuple):
+    """Products with a matrix.
+
+    Attributes
+    ----------
+    times, times_adjoint : callable
+        Return A X and A^H R.
+    """
+
+    times: Callable[[Any], Any]
+    times_adjoint: Callable[[Any], Any]
+
+
 def lstsq_mixed(a: Any, b: Any, cond: float, run: Run) -> MixedLeastSquares:
     """Find the (shortest) least-squares solution for a matrix of full rank.
 
@@ -97,11 +110,13 @@ def lstsq_mixed(a: Any, b: Any, cond: float, run: Run) -> MixedLeastSquares:
     if not rcond > cond:
         give_up(f"full precision has to find the rank, rcond = {rcond:.2g}")
     correct = partial(_correction, _normal_solve(r), copy.dtype, scaling)
-    refined = (_refined_tall if m >= n else _refined_wide)(a, b, correct)
-    if not refined.accurate:
-        raise LowerPrecisionError("refinement does not converge", *refined[1:3])
+    products = Products(partial(_times, a), partial(_times_adjoint, a))
+    if m >= n:
+        refined = refined_tall(products, (m, n), frobenius(a), b, correct)
+    else:
+        refined = refined_wide(products, norm1(a), b, correct)
     outcome = MixedOutcome(copy.dtype.name, refined.steps, refined.inner_steps)
-    left = b - _times(a, refined.x)
+    left = b - products.times(refined.x)
     return MixedLeastSquares(refined.x, left, rcond, result.report, outcome)
 
 
@@ -133,47 +148,75 @@ def _correction(solve: Any, dtype: Any, scaling: Equilibration | None, r: Any) -
     return correction(solve, dtype, both, r)
 
 
-def _refined_tall(a: Any, b: Any, correct: Callable[[Any], Any]) -> Refined:
-    """Minimize ||B - A X||: the residual of the normal equations is refined away."""
-    anorm, eps, given = frobenius(a), float(np.finfo(b.dtype).eps), _norms(b)
+def refined_tall(
+    products: Products, shape: tuple[int, int], anorm: float, b: Any,
+    correct: Callable[[Any], Any],
+) -> Refined:  # fmt: skip
+    """Minimize ||B - A X||: the residual of the normal equations is refined away.
+
+    Parameters
+    ----------
+    products : Products
+        Those with A.
+    shape : tuple of int
+        Its shape.
+    anorm : float
+        Its Frobenius norm.
+    b : array, shape (m, nrhs)
+        Right-hand sides.
+    correct : callable
+        Returns about (A^H A)^-1 R.
+    """
+    eps, given = float(np.finfo(b.dtype).eps), _norms(b)
     latest: list[np.ndarray] = [given]
 
     def residual(x: Any, b: Any) -> Any:
-        left = b - _times(a, x)
+        left = b - products.times(x)
         latest[0] = _norms(left)
-        return _times_adjoint(a, left)
+        return products.times_adjoint(left)
 
     def error(x: Any, slope: Any) -> float:
         sizes = anorm * (latest[0] + given)
         return float(np.where(sizes > 0, _norms(slope) / np.where(sizes > 0, sizes, 1), 0).max())
 
     def product(d: Any) -> Any:
-        return _times_adjoint(a, _times(a, d))
+        return products.times_adjoint(products.times(d))
 
     system = RefinedSystem(residual, product, correct, error)
-    enough = max(a.shape) / 2  # at which the error ratio is about 1
-    return refine_to_full(system, b, correct(_times_adjoint(a, b)), eps, enough=enough)
+    enough = max(shape) / 2  # at which the error ratio is about 1
+    x = correct(products.times_adjoint(b))
+    return refine_to_full(system, b, x, eps, enough=enough)
 
 
-def _refined_wide(a: Any, b: Any, correct: Callable[[Any], Any]) -> Refined:
-    """Solve A X = B by the shortest X, in the range of A^H."""
-    anorm, eps, complex_numbers = norm1(a), float(np.finfo(b.dtype).eps), b.dtype.kind == "c"
+def refined_wide(
+    products: Products, anorm: float, b: Any, correct: Callable[[Any], Any]
+) -> Refined:
+    """Solve A X = B by the shortest X, in the range of A^H.
+
+    Parameters
+    ----------
+    products, b
+        As for `refined_tall`.
+    anorm : float
+        1-norm of A.
+    correct : callable
+        Returns about (A^T conj(A))^-1 R.
+    """
+    eps, complex_numbers = float(np.finfo(b.dtype).eps), b.dtype.kind == "c"
 
     def turned(r: Any) -> Any:  # R is of A^T, whose normal equations are the conjugate ones
         return correct(r.conj()).conj() if complex_numbers else correct(r)
 
     def residual(x: Any, b: Any) -> Any:
-        return b - _times(a, x)
-
-    def lift(d: Any) -> Any:
-        return _times_adjoint(a, d)
+        return b - products.times(x)
 
     def product(d: Any) -> Any:
-        return _times(a, lift(d))
+        return products.times(products.times_adjoint(d))
 
     def error(x: Any, left: Any) -> float:
         return float(backward_error(anorm, x, left))
 
+    lift = products.times_adjoint
     system = RefinedSystem(residual, product, turned, error, lift=lift)
     return refine_to_full(system, b, lift(turned(b)), eps)
 

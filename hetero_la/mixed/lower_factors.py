@@ -28,7 +28,9 @@ from hetero_la.numerics.conditioning import (
 from hetero_la.tiles.arrays.transfer import to_host
 
 #: Most tiny singular values, each of which takes GMRES a step or two.
-_FEW = 4
+FEW = 4
+#: Pivots that stand for them, in eps times the largest one and the square root of the order.
+_SMALL = 16.0
 #: Foretold condition number, in 1 / eps, from which on nothing is tried: it is often too small.
 _FORETOLD = 0.01
 #: Runs a factorization on a matrix that may be overwritten.
@@ -96,7 +98,7 @@ def lower_lu(a: Any, run: Run) -> LowerFactors:
     norms = () if scaling is None else (anorm, norm1(copy.T))
     result = _run(run, copy)
     rcond = result.lu_rcond(anorm, copy[:, :1])
-    if result.kept or _small_pivots(result) > _FEW:
+    if result.kept or small_pivots(result.factors.diagonal()) > FEW:
         require_condition(rcond, copy.dtype)
     return LowerFactors(result, result.solve_lu, scaling, rcond, norms)
 
@@ -112,10 +114,17 @@ def lower_cholesky(a: Any, run: Run) -> LowerFactors:
     return LowerFactors(result, partial(_either_way, result), scaling, rcond, norms)
 
 
-def _small_pivots(result: Result) -> int:
-    """Count the pivots that are of the size of rounding errors, as singular values then are."""
-    pivots = abs(to_host(result.factors.diagonal()))
-    return int((pivots <= len(pivots) * np.finfo(result.dtype).eps * pivots.max()).sum())
+def small_pivots(diagonal: Any) -> int:
+    """Count the pivots that are of the size of rounding errors, as singular values then are.
+
+    Examples
+    --------
+    >>> small_pivots(np.float32([1, 1, 1e-8]))
+    1
+    """
+    pivots = abs(to_host(diagonal))
+    least = _SMALL * np.sqrt(len(pivots)) * np.finfo(pivots.dtype).eps * pivots.max(initial=0)
+    return int((pivots <= least).sum())
 
 
 def require_condition(rcond: float, dtype: Any) -> None:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from hetero_la.mixed.fallback import LowerPrecisionError
 from hetero_la.mixed.gmres import flexible_gmres
 
 #: Most steps, and most steps of GMRES within one.
@@ -58,14 +59,11 @@ class Refined(NamedTuple):
         The solution.
     steps, inner_steps : int
         Steps, and those of GMRES within them.
-    accurate : bool
-        Whether the backward error is that of the higher precision.
     """
 
     x: Any
     steps: int
     inner_steps: int
-    accurate: bool
 
 
 def refine_to_full(
@@ -76,7 +74,7 @@ def refine_to_full(
     A step is a residual of all columns together, and a correction from the factors [1]_, as in
     LAPACK's ``DSGESV``; where that converges slowly, one by GMRES with the factors as its
     preconditioner [2]_, which for ill-conditioned matrices have to be applied in the higher
-    precision.  It gives up when steps no longer help.
+    precision.
 
     Parameters
     ----------
@@ -90,6 +88,11 @@ def refine_to_full(
         That of the higher precision.
     enough : float, optional
         Backward error, in eps, with which X is accepted once steps no longer make it smaller.
+
+    Raises
+    ------
+    hetero_la.mixed.fallback.LowerPrecisionError
+        When steps no longer help.
 
     References
     ----------
@@ -108,8 +111,8 @@ def refine_to_full(
     ...     lambda x, r: float(abs(r / (2 * x)).max()))
     >>> b = np.array([[3.0]])
     >>> refined = refine_to_full(half, b, half.correct(b), 2**-52)
-    >>> refined.x, refined.steps, refined.accurate
-    (array([[1.5]]), 4, True)
+    >>> refined.x, refined.steps
+    (array([[1.5]]), 4)
     """
     previous, slow, inner = np.inf, False, 0
     for step in range(_STEPS):
@@ -117,12 +120,12 @@ def refine_to_full(
             left = system.residual(x, b)
             error = system.error(x, left)
         if error <= _AIM * eps:
-            return Refined(x, step, inner, True)
+            return Refined(x, step, inner)
         stuck = not error < previous / 2
         if stuck and error <= enough * eps:
-            return Refined(x, step, inner, True)
+            return Refined(x, step, inner)
         if not np.isfinite(error) or (stuck and slow):
-            return Refined(x, step, inner, False)
+            break
         slow = slow or error > _SLOW * previous
         previous = error
         with np.errstate(all="ignore"):
@@ -135,4 +138,4 @@ def refine_to_full(
                 )  # fmt: skip
                 d, inner = found.d, inner + found.steps
             x += system.lift(d)
-    return Refined(x, _STEPS, inner, False)
+    raise LowerPrecisionError("refinement does not converge", step, inner)

@@ -38,9 +38,14 @@ def foretold_condition(a: Any) -> float:
     n = a.shape[1]
     if n < _FEWEST * _SOME:
         return 1.0
-    some = array_module(a).asfortranarray(a[:, ::_SOME])
+    some = array_module(a).asfortranarray(some_columns(a))
     result = execute("lu", some, overwrite_a=True)
-    return _foretold(abs(to_host(result.factors.diagonal())), n) ** _POWER
+    return foretold_by(result.factors.diagonal(), n)
+
+
+def some_columns(a: Any) -> Any:
+    """Return the columns that are looked at."""
+    return a[:, ::_SOME]
 
 
 def foretold_condition_definite(a: Any) -> float:
@@ -60,6 +65,11 @@ def foretold_condition_definite(a: Any) -> float:
     if result.info:
         return np.inf
     return _foretold(abs(to_host(result.factors.diagonal())) ** 2, n) ** _POWER_DEFINITE
+
+
+def foretold_by(pivots: Any, n: int) -> float:
+    """Foretell the condition number of a matrix of n columns from the pivots of some of them."""
+    return _foretold(abs(to_host(pivots)), n) ** _POWER
 
 
 def _foretold(pivots: np.ndarray, n: int) -> float:
