@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple, Self
 
 import dask
@@ -19,18 +20,23 @@ from hetero_la.dask_arrays.blocks import (
     map_column_blocks,
     tuple_entry,
 )
+from hetero_la.dask_arrays.held_matrix import Computing, HeldMatrix
 from hetero_la.dask_arrays.inputs import (
     as_columns,
     as_matrix,
     as_two_dimensional,
     empty_like,
     on_gpu,
-    refuse_mixed,
     with_checked_chunks,
 )
 from hetero_la.dask_arrays.lazy_run import LazyRun
+from hetero_la.dask_arrays.mixed import HeldFactors, Refinable, factor_held
 from hetero_la.dask_arrays.permutations import inverse_order, permutation_matrix, row_order
 from hetero_la.dask_arrays.status import Singular
+from hetero_la.execution.report import MixedOutcome
+from hetero_la.mixed.fallback import LowerPrecisionError
+from hetero_la.mixed.lower_runs import full_products
+from hetero_la.mixed.precision import is_mixed, require_lower, require_solvable
 from hetero_la.planning.options import Pivoting, Precision
 from hetero_la.tiles.arrays.displayed import one_line
 from hetero_la.tiles.arrays.transfer import array_module, on_device_of_arrays, to_device_of
@@ -103,6 +109,41 @@ class LazyLUFactors(NamedTuple):
         return lu_solve(self, b, trans, check_finite=check_finite)
 
 
+class MixedLUFactors(LazyLUFactors):
+    """LU factors in the lower precision, with the matrix, by which solutions are refined.
+
+    They are held by the workers.  Where mixed precision was given up, they are those in full
+    precision, which are lazy.
+
+    Attributes
+    ----------
+    lu, piv : dask.array.Array
+        As of `LazyLUFactors`, of a matrix that may have been scaled.
+    mixed : MixedOutcome
+        What came of `precision="mixed"`, as of the last solve.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import hetero_la
+    >>> a = da.from_array([[1.0, 2.0], [4.0, 4.0]], chunks=1)
+    >>> factors = hetero_la.lu_factor(a, precision="mixed")
+    >>> factors.solve([3.0, 8.0]).compute(), factors.mixed.fallback
+    (array([1., 1.]), 'full precision is predicted to be as fast')
+    """
+
+    mixed: MixedOutcome
+    refinable: Refinable | None = None
+
+    def persist(self, **kwargs: Any) -> Self:
+        """Return these factors, which are held by the workers, or compute those that are lazy."""
+        if self.refinable is not None:
+            return self
+        made = type(self)(*dask.persist(*self, **kwargs))
+        made.mixed = self.mixed
+        return made
+
+
 def lu_factor(
     a: Any, overwrite_a: bool = False, check_finite: bool = True, *, pivot: Pivoting = "partial",
     precision: Precision = "full", **options: Any,
@@ -118,12 +159,52 @@ def lu_factor(
     array([1, 1], dtype=int32)
     """
     pivoted = require_pivoting(pivot)
-    refuse_mixed(precision)
+    if is_mixed(precision):
+        return _factor_mixed(a, check_finite, pivoted, **options)
     run = LazyRun(
         "lu" if pivoted else "lu_nopivot", as_matrix(a), check_finite=check_finite,
         singular=Singular.WARNED_OF if pivoted else Singular.NOT_PIVOTED, **options,
     )  # fmt: skip
+    return _factors_of(run)
+
+
+def _factors_of(run: LazyRun) -> LazyLUFactors:
     return LazyLUFactors(run.factors, run.vector("ipiv"))
+
+
+def _factor_mixed(a: Any, check_finite: bool, pivoted: bool, **options: Any) -> MixedLUFactors:
+    """Factor a square matrix in the lower precision, and keep it beside the factors."""
+    a = as_matrix(a)
+    require_lower(a.dtype)
+    require_solvable(a)
+    held = HeldMatrix(with_checked_chunks(a, "a", check_finite), Computing(options.get("client")))
+    full = {"pivot": "partial" if pivoted else "none", **options, **full_products(options)}
+
+    def in_full() -> LazyLUFactors:
+        return lu_factor(held.blocks, check_finite=False, **full)
+
+    try:
+        found, lower = factor_lu(held, 1, pivoted=pivoted, **options)
+    except LowerPrecisionError as failed:
+        factors = MixedLUFactors(*in_full())
+        factors.mixed = failed.outcome(a.dtype)
+        return factors
+    factors = MixedLUFactors(*found)
+    factors.refinable = Refinable(lower, in_full, lu_solve)
+    factors.mixed = MixedOutcome(found.lu.dtype.name)
+    return factors
+
+
+def factor_lu(
+    held: HeldMatrix, nrhs: int, *, pivoted: bool, **options: Any
+) -> tuple[LazyLUFactors, HeldFactors]:
+    """Factor a held matrix in the lower precision; see `factor_held`."""
+    singular = Singular.RETURNED if pivoted else Singular.NOT_PIVOTED
+    solve = partial(lu_solve, check_finite=False)
+    return factor_held(
+        held, "lu" if pivoted else "lu_nopivot", nrhs, _factors_of, solve, singular=singular,
+        **options,
+    )  # fmt: skip
 
 
 def lu(
@@ -164,6 +245,9 @@ def lu_solve(
     """Compute `hetero_la.lu_solve` lazily, on workers that each load their part of the factors."""
     if trans not in (0, 1, 2):
         raise ValueError(f"trans must be 0, 1 or 2, not {trans!r}")
+    if isinstance(lu_and_piv, MixedLUFactors) and lu_and_piv.refinable is not None:
+        x, lu_and_piv.mixed = lu_and_piv.refinable.solve(b, trans, check_finite=check_finite)
+        return x
     packed = as_matrix(lu_and_piv[0], "lu", square=True)
     piv = da.asarray(lu_and_piv[1])
     require_pivot_type(piv, len(packed))

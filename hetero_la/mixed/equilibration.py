@@ -119,7 +119,12 @@ def hermitian_equilibration(a: Any) -> Equilibration | None:
     >>> hermitian_equilibration(np.diag([1e-200, 1.0]))
     Equilibration(rows=array([332,   0], dtype=int32), columns=array([332,   0], dtype=int32))
     """
-    diagonal = np.abs(to_host(a.diagonal()).real)
+    return diagonal_equilibration(to_host(a.diagonal()))
+
+
+def diagonal_equilibration(diagonal: np.ndarray) -> Equilibration | None:
+    """Return the scaling of a Hermitian matrix that has this diagonal."""
+    diagonal = np.abs(diagonal.real)
     if not np.isfinite(diagonal).all():
         raise OverflowError("an entry of the matrix is not finite")
     if _is_even(diagonal):

@@ -43,7 +43,23 @@ def pays(problem: Problem, gpu: int | None) -> bool:
 def _pays(problem: Problem, gpu: int | None, with_gpus: bool) -> bool:
     lower = problem._replace(dtype=lower_dtype(problem.dtype))
     full, low = (_factor_seconds(each, gpu, with_gpus) for each in (problem, lower))
-    return low + _refinement_seconds(problem, gpu, full) < _SHARE * full
+    return gains(problem, gpu, full, low)
+
+
+def gains(problem: Problem, gpu: int | None, full: float, low: float, latency: float = 0.0) -> bool:
+    """Return whether mixed precision is faster, for seconds of a factorization in each precision.
+
+    Parameters
+    ----------
+    problem, gpu
+        As for `pays`.
+    full, low : float
+        Seconds in full and in lower precision.
+    latency : float, optional
+        Seconds that each step of refinement takes beside its passes over the matrix.
+    """
+    low += _refinement_seconds(problem, gpu, full) + _STEPS * latency
+    return low < _SHARE * full
 
 
 def _factor_seconds(problem: Problem, gpu: int | None, with_gpus: bool) -> float:

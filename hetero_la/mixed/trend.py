@@ -13,6 +13,8 @@ from hetero_la.tiles.arrays.transfer import array_module, to_host
 _SOME, _SOME_HERMITIAN = 8, 4
 #: Fewest columns from which anything is told.
 _FEWEST = 16
+#: Order from which on LU of some columns tells anything.
+FEWEST_COLUMNS = _FEWEST * _SOME
 #: Powers of the decay of pivots that are about the condition number: measured for graded singular
 #: values, or eigenvalues, with condition numbers from 1e4 to 1e12 and orders from 256 to 1500.
 _POWER, _POWER_DEFINITE = 2.2, 1.5
@@ -36,7 +38,7 @@ def foretold_condition(a: Any) -> float:
     True
     """
     n = a.shape[1]
-    if n < _FEWEST * _SOME:
+    if n < FEWEST_COLUMNS:
         return 1.0
     some = array_module(a).asfortranarray(some_columns(a))
     result = execute("lu", some, overwrite_a=True)
