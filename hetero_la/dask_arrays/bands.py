@@ -85,6 +85,15 @@ def band(
     return da.Array(graph, name, (rows, a.chunks[1]), meta=a._meta)
 
 
+def from_triangle(a: da.Array, lower: bool, *, conjugate: bool) -> da.Array:
+    """Return the whole of a Hermitian (`conjugate`) or symmetric matrix, from one triangle."""
+    inner = band(a, above=-1) if lower else band(a, below=-1)
+    middle = band(a, below=0, above=0)
+    if conjugate:
+        return inner + inner.conj().T + middle.real
+    return inner + inner.T + middle
+
+
 @on_device_of_arrays
 def _band(
     block: Any, rows: tuple[int, int], offset: int, below: int | None, above: int | None,

@@ -8,17 +8,23 @@ import dask
 import dask.array as da
 import numpy as np
 
+from hetero_la.dask_arrays.bands import from_triangle
 from hetero_la.dask_arrays.blocks import blocks_text, lazy_html
+from hetero_la.dask_arrays.held_matrix import Computing, HeldMatrix
 from hetero_la.dask_arrays.inputs import (
     as_columns,
     as_matrix,
     as_two_dimensional,
-    refuse_mixed,
     with_checked_chunks,
 )
 from hetero_la.dask_arrays.lazy_run import LazyRun
 from hetero_la.dask_arrays.lu import tiles_of
+from hetero_la.dask_arrays.mixed import HeldFactors, Refinable, factor_held
 from hetero_la.dask_arrays.status import Singular
+from hetero_la.execution.report import MixedOutcome
+from hetero_la.mixed.fallback import LowerPrecisionError
+from hetero_la.mixed.lower_runs import full_products
+from hetero_la.mixed.precision import is_mixed, require_lower
 from hetero_la.planning.options import Precision
 from hetero_la.tiles.arrays.displayed import one_line
 
@@ -79,6 +85,34 @@ class LazyCholeskyFactors(NamedTuple):
         return cho_solve(self, b, check_finite=check_finite)
 
 
+class MixedCholeskyFactors(LazyCholeskyFactors):
+    """A Cholesky factor in the lower precision, with the matrix, by which solutions are refined.
+
+    The attributes are those of `LazyCholeskyFactors`, and `mixed`, which says what came of
+    `precision="mixed"`, as of the last solve.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import hetero_la
+    >>> a = da.from_array([[4.0, 2.0], [2.0, 2.0]], chunks=1)
+    >>> factors = hetero_la.cho_factor(a, precision="mixed")
+    >>> factors.solve([6.0, 4.0]).compute(), factors.mixed.fallback
+    (array([1., 1.]), 'full precision is predicted to be as fast')
+    """
+
+    mixed: MixedOutcome
+    refinable: Refinable | None = None
+
+    def persist(self, **kwargs: Any) -> Self:
+        """Return this factor, which is held by the workers, or compute one that is lazy."""
+        if self.refinable is not None:
+            return self
+        made = super().persist(**kwargs)
+        made.mixed = self.mixed
+        return made
+
+
 def cholesky(
     a: Any, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True,
     **options: Any,
@@ -93,9 +127,51 @@ def cho_factor(
     precision: Precision = "full", **options: Any,
 ) -> LazyCholeskyFactors:  # fmt: skip
     """Compute `hetero_la.cho_factor` lazily: a named tuple of a Dask array and `lower`."""
-    refuse_mixed(precision)
-    factor = _run(a, lower, check_finite=check_finite, **options).factors
-    return LazyCholeskyFactors(factor if lower else factor.T, lower)
+    if is_mixed(precision):
+        return _factor_mixed(a, lower, check_finite, **options)
+    return _factors_of(_run(a, lower, check_finite=check_finite, **options), lower)
+
+
+def _factors_of(run: LazyRun, lower: bool = True) -> LazyCholeskyFactors:
+    return LazyCholeskyFactors(run.factors if lower else run.factors.T, lower)
+
+
+def _factor_mixed(a: Any, lower: bool, check_finite: bool, **options: Any) -> MixedCholeskyFactors:
+    """Factor a matrix in the lower precision, and keep it beside the factor."""
+    a = as_matrix(a, square=True)
+    require_lower(a.dtype)
+    whole = from_triangle(with_checked_chunks(a, "a", check_finite), lower, conjugate=True)
+    held = HeldMatrix(whole, Computing(options.get("client")))
+    full = {**options, **full_products(options)}
+
+    def in_full() -> LazyCholeskyFactors:
+        return cho_factor(held.blocks, lower, check_finite=False, **full)
+
+    try:
+        found, factors_with = factor_cholesky(held, 1, **options)
+    except LowerPrecisionError as failed:
+        factors = MixedCholeskyFactors(*in_full())
+        factors.mixed = failed.outcome(a.dtype)
+        return factors
+    c = found.c if lower else found.c.T.conj()
+    factors = MixedCholeskyFactors(c, lower)
+    factors.refinable = Refinable(factors_with, in_full, cho_solve)
+    factors.mixed = MixedOutcome(c.dtype.name)
+    return factors
+
+
+def factor_cholesky(
+    held: HeldMatrix, nrhs: int, **options: Any
+) -> tuple[LazyCholeskyFactors, HeldFactors]:
+    """Factor a held matrix in the lower precision; see `factor_held`."""
+    return factor_held(
+        held, "cholesky", nrhs, _factors_of, _solve_either_way, singular=Singular.NOT_POSITIVE,
+        **options,
+    )  # fmt: skip
+
+
+def _solve_either_way(factors: LazyCholeskyFactors, b: da.Array, trans: int) -> da.Array:
+    return cho_solve(factors, b, check_finite=False)
 
 
 def _run(a: Any, lower: bool, **options: Any) -> LazyRun:
@@ -108,6 +184,9 @@ def cho_solve(
     c_and_lower: tuple[Any, bool], b: Any, overwrite_b: bool = False, check_finite: bool = True
 ) -> da.Array:
     """Compute `hetero_la.cho_solve` lazily, on workers that each load their part of the factor."""
+    if isinstance(c_and_lower, MixedCholeskyFactors) and c_and_lower.refinable is not None:
+        x, c_and_lower.mixed = c_and_lower.refinable.solve(b, check_finite=check_finite)
+        return x
     c = as_matrix(c_and_lower[0], "c", square=True)
     b = as_columns(c, b, "a factor")
     dtype = np.result_type(c.dtype, b.dtype)

@@ -139,7 +139,7 @@ class MixedLUFactors(LazyLUFactors):
         """Return these factors, which are held by the workers, or compute those that are lazy."""
         if self.refinable is not None:
             return self
-        made = type(self)(*dask.persist(*self, **kwargs))
+        made = super().persist(**kwargs)
         made.mixed = self.mixed
         return made
 

@@ -245,13 +245,13 @@ class Refinable:
 
 def refine_held(
     lower: HeldFactors, b: da.Array, trans: int = 0
-) -> tuple[da.Array, MixedOutcome, float]:
-    """Solve for a Dask array; return the solution, how it was found, and its backward error."""
+) -> tuple[da.Array, MixedOutcome, Callable[[], float]]:
+    """Solve for a Dask array; return X, how it was found, and what finds its backward error."""
     (rhs,) = lower.held.computing.host(b)
     columns = rhs[:, None] if b.ndim == 1 else rhs
     refined = lower.refined(columns, trans)
-    error = lower.backward_error(refined.x, columns) if not trans else 0.0
-    return placed(refined.x.reshape(rhs.shape), b), lower.outcome(refined), error
+    x = placed(refined.x.reshape(rhs.shape), b)
+    return x, lower.outcome(refined), partial(lower.backward_error, refined.x, columns)
 
 
 def report_of(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import dask.array as da
 
+from hetero_la.accuracy.report import AccuracyReport
 from hetero_la.api.structure import (
     INV_NAMES,
     Structure,
@@ -14,20 +16,25 @@ from hetero_la.api.structure import (
     structure_of,
 )
 from hetero_la.checks.inputs import require_pivoting
-from hetero_la.dask_arrays.bands import band
+from hetero_la.dask_arrays.bands import band, from_triangle
 from hetero_la.dask_arrays.blocks import after
-from hetero_la.dask_arrays.cholesky import solve_positive
+from hetero_la.dask_arrays.cholesky import factor_cholesky, solve_positive
+from hetero_la.dask_arrays.held_matrix import Computing, HeldMatrix
 from hetero_la.dask_arrays.inputs import (
     as_matrix,
     as_system,
     as_two_dimensional,
-    refuse_mixed,
     refuse_report,
     with_checked_chunks,
 )
 from hetero_la.dask_arrays.lazy_run import LazyRun
+from hetero_la.dask_arrays.lu import factor_lu
+from hetero_la.dask_arrays.mixed import refine_held, report_of
 from hetero_la.dask_arrays.status import Singular
 from hetero_la.execution.executor_choice import require_options
+from hetero_la.mixed.fallback import LowerPrecisionError
+from hetero_la.mixed.lower_runs import full_products
+from hetero_la.mixed.precision import is_mixed, require_lower
 from hetero_la.planning.options import Pivoting, Precision
 
 _TRIANGULAR = (Structure.UPPER, Structure.LOWER)
@@ -51,15 +58,53 @@ def solve(
     matrix is singular to working precision.
     """
     structure, pivoted = structure_of(assume_a), require_pivoting(pivot)
-    refuse_report(report)
-    refuse_mixed(precision)
+    mixed = is_mixed(precision)
+    if not mixed:
+        refuse_report(report)
     a, b = as_system(a, b, square=True)
     if transposed:
         refuse_complex(a.dtype)
-    x = _solve(
-        a, as_two_dimensional(b), structure, check_finite, lower, transposed, pivoted, **options
-    )
+    if mixed:
+        require_lower(a.dtype)
+    arguments = check_finite, lower, transposed, pivoted
+    if mixed and structure not in (*_TRIANGULAR, Structure.DIAGONAL):
+        x, made = _solve_mixed(a, b, structure, *arguments, **options)
+        return (x, made) if report else x
+    refuse_report(report)
+    x = _solve(a, as_two_dimensional(b), structure, *arguments, **options)
     return x[:, 0] if b.ndim == 1 else x
+
+
+def _solve_mixed(
+    a: da.Array, b: da.Array, structure: Structure, check_finite: bool, lower: bool,
+    transposed: bool, pivoted: bool, **options: Any,
+) -> tuple[da.Array, AccuracyReport]:  # fmt: skip
+    """Solve at once in mixed precision, or where that fails lazily in full precision."""
+    began, positive = time.perf_counter(), structure is Structure.POSITIVE
+    computing = Computing(options.get("client"))
+    a, b = (with_checked_chunks(one, n, check_finite) for one, n in ((a, "a"), (b, "b")))
+    known = Structure.HERMITIAN if positive else structure
+    held = HeldMatrix(_full_matrix(a.T if transposed else a, known, lower), computing)
+    (b,) = computing.hold(b)
+    nrhs = b.size // max(len(b), 1)
+    try:
+        if positive:
+            _, factors = factor_cholesky(held, nrhs, **options)
+        else:
+            _, factors = factor_lu(held, nrhs, pivoted=pivoted, **options)
+        x, outcome, find_error = refine_held(factors, b)
+        plan, error = factors.plan, find_error()
+    except LowerPrecisionError as failed:
+        outcome, error = failed.outcome(a.dtype), None
+        full = {**options, **full_products(options)}
+        plan = LazyRun("cholesky" if positive else "lu", held.blocks, **full).plan
+        general = structure if positive else Structure.GENERAL
+        x = _solve(
+            held.blocks, as_two_dimensional(b), general, False, True, pivoted=pivoted, **full
+        )
+        x = x[:, 0] if b.ndim == 1 else x
+    title = f"solve of a {len(a)} x {len(a)} {a.dtype.name} matrix"
+    return x, report_of(title, began, plan, a.dtype, outcome, error)
 
 
 def inv(
@@ -109,11 +154,7 @@ def _full_matrix(a: da.Array, structure: Structure, lower: bool) -> da.Array:
         return band(a, below=1, above=1)
     if structure not in (Structure.SYMMETRIC, Structure.HERMITIAN):
         return a
-    inner = band(a, above=-1) if lower else band(a, below=-1)
-    middle = band(a, below=0, above=0)
-    if structure is Structure.HERMITIAN:
-        return inner + inner.conj().T + middle.real
-    return inner + inner.T + middle
+    return from_triangle(a, lower, conjugate=structure is Structure.HERMITIAN)
 
 
 def _check_nonzero(entries: da.Array) -> da.Array:
