@@ -340,7 +340,7 @@ def _lstsq(
     a, b = as_system(a, b, check_finite=check_finite)
     if mixed:
         require_lower(a.dtype)
-        _require_gels(driver)
+        require_gels(driver)
     cond = as_cond(cond, a.dtype)
     rhs = b[:, None] if b.ndim == 1 else b
     m, n = a.shape
@@ -381,7 +381,7 @@ def require_driver(lapack_driver: str | None) -> str:
     return driver
 
 
-def _require_gels(driver: str) -> None:
+def require_gels(driver: str) -> None:
     """Raise ValueError for a driver that needs what the lower precision cannot give."""
     if driver != "gels":
         raise ValueError(

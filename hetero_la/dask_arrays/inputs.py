@@ -16,7 +16,6 @@ from hetero_la.checks.inputs import (
     require_rows,
     require_square,
 )
-from hetero_la.mixed.precision import is_mixed
 from hetero_la.scheduler.on_dask.inputs import Declared
 from hetero_la.tiles.arrays.transfer import array_module, is_device_array, to_current_gpu, to_host
 
@@ -127,12 +126,3 @@ def refuse_report(report: bool) -> None:
     """Raise TypeError for a report of what is not computed yet."""
     if report:
         raise TypeError("report=True is not for dask arrays, whose solution is not computed yet")
-
-
-def refuse_mixed(precision: Any) -> None:
-    """Raise TypeError for mixed precision, which needs solutions to be looked at."""
-    if is_mixed(precision):
-        raise TypeError(
-            "precision='mixed' is not for dask arrays: it falls back by what a run has computed, "
-            "and theirs has not begun"
-        )

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import dask.array as da
@@ -13,37 +16,51 @@ from hetero_la.api.lstsq import (
     as_cond,
     deficient_message,
     require_driver,
+    require_gels,
     require_nonzero,
     residues_dtype,
 )
 from hetero_la.dask_arrays.blocks import after, apply_to_whole, host_diagonal, tuple_entry
+from hetero_la.dask_arrays.held_matrix import Computing, HeldMatrix, placed
 from hetero_la.dask_arrays.inputs import (
     as_system,
     as_two_dimensional,
     empty_like,
-    refuse_mixed,
     refuse_report,
     with_checked_chunks,
 )
 from hetero_la.dask_arrays.lazy_run import LazyRun
+from hetero_la.dask_arrays.mixed import report_of, require_promising
+from hetero_la.execution.report import MixedOutcome
+from hetero_la.mixed.equilibration import column_equilibration
+from hetero_la.mixed.fallback import LowerPrecisionError, give_up
+from hetero_la.mixed.least_squares import Products, corrections, refined_tall, refined_wide
+from hetero_la.mixed.lower_runs import full_products
+from hetero_la.mixed.precision import is_mixed, lower_dtype, require_lower
 from hetero_la.numerics.triangle_lstsq import square_lstsq
 from hetero_la.planning.options import Precision
+from hetero_la.planning.plan import Plan
 
 
 def lstsq(
     a: Any, b: Any, cond: float | None = None, overwrite_a: bool = False,
     overwrite_b: bool = False, check_finite: bool = True, lapack_driver: str | None = None,
     *, precision: Precision = "full", report: bool = False, **options: Any,
-) -> tuple[da.Array, da.Array, da.Array, da.Array | None]:  # fmt: skip
+) -> tuple[Any, ...]:  # fmt: skip
     """Compute `hetero_la.lstsq` lazily: QR on all workers, and the solve with R in one task.
 
     That task holds R, of order min(m, n).  "gels" estimates the rank from R's diagonal alone.
     """
-    driver = require_driver(lapack_driver)
-    refuse_report(report)
-    refuse_mixed(precision)
+    mixed = is_mixed(precision)
+    driver = require_driver("gels" if mixed and lapack_driver is None else lapack_driver)
     a, b = as_system(a, b)
     cond = as_cond(cond, a.dtype)
+    if mixed:
+        require_lower(a.dtype)
+        require_gels(driver)
+        *found, made = _lstsq_mixed(a, b, cond, check_finite, **options)
+        return (*found, made) if report else tuple(found)
+    refuse_report(report)
     (m, n), rhs = a.shape, as_two_dimensional(b)
     options["check_finite"] = check_finite
     if driver == "gels":
@@ -60,6 +77,60 @@ def lstsq(
     if b.ndim == 1:
         return x[:, 0], residues[0] if residues.size else residues, rank, s
     return x, residues, rank, s
+
+
+def _lstsq_mixed(
+    a: da.Array, b: da.Array, cond: float, check_finite: bool, **options: Any
+) -> tuple[Any, ...]:
+    """Solve at once in mixed precision, or where that fails lazily in full precision."""
+    began, (m, n), computing = time.perf_counter(), a.shape, Computing(options.get("client"))
+    a, b = (with_checked_chunks(one, i, check_finite) for one, i in ((a, "a"), (b, "b")))
+    held = HeldMatrix(a, computing)
+    (b,) = computing.hold(b)
+    title = f"least squares of a {m} x {n} {a.dtype.name} matrix"
+    full = {**options, **full_products(options)}
+    try:
+        x, left, rcond, plan, outcome = _refined(held, b, cond, options)
+    except LowerPrecisionError as failed:
+        plan = LazyRun("qr", held.blocks if m >= n else held.blocks.T, **full).plan
+        made = report_of(title, began, plan, a.dtype, failed.outcome(a.dtype))
+        found = lstsq(held.blocks, b, cond, check_finite=False, lapack_driver="gels", **full)
+        return (*found, made)
+    residues = (np.abs(left) ** 2).sum(axis=0) if m > n else np.empty(0)
+    residues = residues[0] if b.ndim == 1 and m > n else residues
+    made = replace(report_of(title, began, plan, a.dtype, outcome), rank=min(m, n), rcond=rcond)
+    x = x[:, 0] if b.ndim == 1 else x
+    residues = np.asarray(residues, residues_dtype(a))
+    rank = da.from_array(np.asarray(np.int64(min(m, n))))
+    return placed(x, b), placed(residues, b), rank, None, made
+
+
+def _refined(
+    held: HeldMatrix, b: da.Array, cond: float, options: dict[str, Any]
+) -> tuple[np.ndarray, np.ndarray, float, Plan, MixedOutcome]:
+    """Return X, its residual, 1 / condition, the plan of QR, and how X was found."""
+    (m, n), computing = held.shape, held.computing
+    if not b.size or not n:
+        give_up("there is nothing to solve")
+    tall = held if m >= n else HeldMatrix(held.blocks.T, computing)
+    try:
+        scaling = column_equilibration(tall.blocks, tall.largest)
+    except OverflowError as error:
+        give_up(str(error))
+    lower = tall.lowered(lower_dtype(b.dtype), scaling)
+    run = LazyRun("qr", lower, **options)
+    rhs = computing.host(b)[0].reshape(m, -1)
+    require_promising(tall, lower, run, rhs.shape[1], options)
+    k = min(m, n)
+    (r,) = computing.host(run.triangle((k, k), lower=False))
+    correct, rcond = corrections(r, scaling, cond)
+    products = Products(held.times, partial(held.times, trans=2))
+    if m >= n:
+        refined = refined_tall(products, (m, n), held.frobenius(), rhs, correct)
+    else:
+        refined = refined_wide(products, held.norms(None)[0], rhs, correct)
+    outcome = MixedOutcome(r.dtype.name, refined.steps, refined.inner_steps)
+    return refined.x, rhs - held.times(refined.x), rcond, run.plan, outcome
 
 
 def _solve_by_driver(

@@ -146,8 +146,7 @@ def factor_held(
     scaling = _scaling(held, hermitian=routine == "cholesky")
     lower = held.lowered(lower_dtype(held.blocks.dtype), scaling)
     run = LazyRun(routine, lower, **options)
-    _require_gain(held, run, nrhs, options)
-    require_foretold(_foretold(held, lower, options.get("client")), lower.dtype)
+    require_promising(held, lower, run, nrhs, options)
     found = factors(run)
     found = found._replace(**_held_parts(held, found))
     _require_pivots(held, found[0], 2 if routine == "cholesky" else 1)
@@ -170,8 +169,22 @@ def _scaling(held: HeldMatrix, *, hermitian: bool) -> Equilibration | None:
         give_up(str(error))
 
 
-def _require_gain(held: HeldMatrix, run: LazyRun, nrhs: int, options: dict[str, Any]) -> None:
-    """Give up if the two plans do not say that mixed precision is faster."""
+def require_promising(
+    held: HeldMatrix, lower: da.Array, run: LazyRun, nrhs: int, options: dict[str, Any]
+) -> None:
+    """Give up if nothing is to be gained, as the two plans say, or some columns.
+
+    Parameters
+    ----------
+    held : HeldMatrix
+        The matrix.
+    lower : dask.array.Array
+        Its copy in the lower precision.
+    run : LazyRun
+        The run on that.
+    nrhs, options
+        As for `factor_held`.
+    """
     m, n = held.shape
     full = LazyRun(run.plan.routine, held.blocks, **{**options, **full_products(options)}).plan
     problem = Problem(run.plan.routine, m, n, nrhs, held.blocks.dtype)
@@ -179,6 +192,7 @@ def _require_gain(held: HeldMatrix, run: LazyRun, nrhs: int, options: dict[str, 
     seconds = full.estimated_seconds, run.plan.estimated_seconds
     if not prediction.gains(problem, gpu, *seconds, latency=_STEP):
         give_up("full precision is predicted to be as fast")
+    require_foretold(_foretold(held, lower, options.get("client")), lower.dtype)
 
 
 def _foretold(held: HeldMatrix, lower: da.Array, client: Any) -> float:

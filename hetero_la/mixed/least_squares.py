@@ -104,12 +104,7 @@ def lstsq_mixed(a: Any, b: Any, cond: float, run: Run) -> MixedLeastSquares:
     scaling, copy = scaled_copy(tall, column_equilibration)
     require_foretold(foretold_condition(copy), copy.dtype)
     result = run(copy)
-    r = result.factors[: min(m, n)]
-    require_condition(reciprocal_condition_upper(r), copy.dtype)
-    rcond = _condition(r, scaling)
-    if not rcond > cond:
-        give_up(f"full precision has to find the rank, rcond = {rcond:.2g}")
-    correct = partial(_correction, _normal_solve(r), copy.dtype, scaling)
+    correct, rcond = corrections(result.factors[: min(m, n)], scaling, cond)
     products = Products(partial(_times, a), partial(_times_adjoint, a))
     if m >= n:
         refined = refined_tall(products, (m, n), frobenius(a), b, correct)
@@ -118,6 +113,32 @@ def lstsq_mixed(a: Any, b: Any, cond: float, run: Run) -> MixedLeastSquares:
     outcome = MixedOutcome(copy.dtype.name, refined.steps, refined.inner_steps)
     left = b - products.times(refined.x)
     return MixedLeastSquares(refined.x, left, rcond, result.report, outcome)
+
+
+def corrections(
+    r: Any, scaling: Equilibration | None, cond: float
+) -> tuple[Callable[[Any], Any], float]:
+    """Return what solves for corrections by the triangle, and its reciprocal condition number.
+
+    Parameters
+    ----------
+    r : array, shape (n, n)
+        The triangle, in the lower precision.
+    scaling : Equilibration or None
+        How the columns were scaled.
+    cond : float
+        As for `lstsq_mixed`.
+
+    Raises
+    ------
+    hetero_la.mixed.fallback.LowerPrecisionError
+        If the triangle is too ill-conditioned, or may not have full rank.
+    """
+    require_condition(reciprocal_condition_upper(r), r.dtype)
+    rcond = _condition(r, scaling)
+    if not rcond > cond:
+        give_up(f"full precision has to find the rank, rcond = {rcond:.2g}")
+    return partial(_correction, _normal_solve(r), r.dtype, scaling), rcond
 
 
 def _condition(r: Any, scaling: Equilibration | None) -> float:
