@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-import dask.array as da
 import numpy as np
 import pytest
 from numpy.linalg import LinAlgError
@@ -218,6 +217,42 @@ def test_gmres_takes_over_in_later_solves(dtype: str, trans: int) -> None:
     rcond = factors.report().rcond
     assert rcond is not None
     assert 0.02 < rcond * np.linalg.cond(a, 1) < 50
+
+
+def test_factors_of_definite_matrices_are_widened_where_refinement_is_slow() -> None:
+    a, b = generate("spd", N, cond=3e6), random(N, 2, seed=1)
+    factors = cho_factor(a, precision="mixed")
+    assert solve_ratio(a, factors.solve(b), b) < 1
+    assert factors.mixed is not None
+    x, report = mixed(a, b, assume_a="pos")
+    assert report.mixed.factored == factors.mixed.factored
+    assert solve_ratio(a, x, b) < 1
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("structure", ["gen", "pos"])
+def test_overwriting(structure: Any, order: Any) -> None:
+    a, b = (random(N) if structure == "gen" else positive(N)), random(N, 2, seed=1)
+    given, rhs = np.array(a, order=order), np.array(b, order="F")
+    x = solve(given, rhs, assume_a=structure, precision="mixed", overwrite_a=True, overwrite_b=True)
+    assert solve_ratio(a, x, b) < 1
+    assert_array_equal(given, a)
+    assert_array_equal(rhs, x)
+
+
+@pytest.mark.parametrize("step", [2, -1])
+def test_strided_arrays(step: int) -> None:
+    size = 2 * N if step == 2 else N
+    a, p, b = random(size), positive(size), random(size, 4, seed=1)
+    a, p, b = a[::step, ::step], p[::step, ::step], b[::step, ::2]
+    for matrix, structure in ((a, "gen"), (p, "pos")):
+        x, report = mixed(matrix, b, assume_a=structure)
+        require_lower(report, "float64")
+        assert solve_ratio(matrix, x, b) < 1
+    assert solve_ratio(a, lu_factor(a, precision="mixed").solve(b), b) < 1
+    assert solve_ratio(p, cho_factor(p, precision="mixed").solve(b), b) < 1
+    *_, report = lstsq(a[:, :20], b, precision="mixed", report=True)
+    require_lower(report, "float64")
 
 
 def test_a_matrix_that_is_singular_to_full_precision_is_warned_of() -> None:
@@ -489,14 +524,6 @@ def test_other_values_are_refused() -> None:
     for driver in ("gelsd", "gelss", "gelsy"):
         with pytest.raises(ValueError, match=f"lapack_driver='gels', QR alone, not '{driver}'"):
             lstsq(a, a[0], lapack_driver=driver, precision="mixed")
-
-
-def test_dask_arrays_are_refused() -> None:
-    a = da.from_array(np.eye(4), chunks=2)
-    for function in (partial(solve, a, a[0]), partial(lu_factor, a), partial(cho_factor, a),
-                     partial(lstsq, a, a[0])):  # fmt: skip
-        with pytest.raises(TypeError, match="precision='mixed' is not for dask arrays"):
-            function(precision="mixed")
 
 
 # --- predictions

@@ -50,14 +50,14 @@ from hetero_la.execution.result import Result
 from hetero_la.execution.stack_runs import Stack, run_for_each, solve_each, solve_stack_on_gpu
 from hetero_la.mixed.fallback import first_mixed
 from hetero_la.mixed.lower_factors import lower_cholesky
-from hetero_la.mixed.lower_runs import (
+from hetero_la.mixed.matrix_beside import MatrixBeside, judge_beside
+from hetero_la.mixed.precision import is_mixed, refuse_stack, require_lower
+from hetero_la.mixed.prediction import (
     LOWER_FACTORS,
     LOWER_RUN,
     full_products,
     with_lower_products,
 )
-from hetero_la.mixed.matrix_beside import MatrixBeside, judge_beside
-from hetero_la.mixed.precision import is_mixed, refuse_stack, require_lower
 from hetero_la.mixed.systems import require_gain, solve_mixed
 from hetero_la.numerics.conditioning import hermitian_norm1, reciprocal_condition
 from hetero_la.numerics.refinement import is_accurate

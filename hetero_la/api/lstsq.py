@@ -25,8 +25,8 @@ from hetero_la.execution.report import MixedOutcome, Report, UnplannedReport
 from hetero_la.execution.stack_runs import for_parts, solve_stack_on_gpu, threads_for
 from hetero_la.mixed.fallback import first_mixed
 from hetero_la.mixed.least_squares import lstsq_mixed
-from hetero_la.mixed.lower_runs import full_products, with_lower_products
 from hetero_la.mixed.precision import is_mixed, require_lower
+from hetero_la.mixed.prediction import full_products, with_lower_products
 from hetero_la.numerics.conditioning import reciprocal_condition_upper
 from hetero_la.numerics.range_scaling import needs_scaling, scaling_exponent, times_power_of_two
 from hetero_la.numerics.triangle_lstsq import require_convergence, square_lstsq, threshold

@@ -35,7 +35,6 @@ from hetero_la.execution.result import Result
 from hetero_la.execution.stack_runs import Stack, run_for_each, solve_each, solve_stack_on_gpu
 from hetero_la.mixed.fallback import first_mixed
 from hetero_la.mixed.lower_factors import lower_lu
-from hetero_la.mixed.lower_runs import LOWER_FACTORS, full_products, with_lower_products
 from hetero_la.mixed.matrix_beside import MatrixBeside, judge_beside
 from hetero_la.mixed.precision import (
     is_mixed,
@@ -43,6 +42,7 @@ from hetero_la.mixed.precision import (
     require_lower,
     require_solvable,
 )
+from hetero_la.mixed.prediction import LOWER_FACTORS, full_products, with_lower_products
 from hetero_la.mixed.systems import require_gain
 from hetero_la.numerics.growth import require_little_growth
 from hetero_la.numerics.range_scaling import largest_entry
@@ -226,7 +226,8 @@ def lu_factor(
 @overload
 def lu_factor(
     a: Lazy, overwrite_a: bool = False, check_finite: bool = True, *,
-    pivot: Pivoting = "partial", client: ClientLike = None, **options: Unpack[RunOptions],
+    pivot: Pivoting = "partial", precision: Precision = "full", client: ClientLike = None,
+    **options: Unpack[RunOptions],
 ) -> LazyLU[Lazy]: ...  # fmt: skip
 @array_function(_factor_stack, _factorization, a=2)
 def lu_factor(

@@ -67,8 +67,8 @@ from hetero_la.execution.result import Result
 from hetero_la.execution.stack_runs import Stack, run_for_each, solve_stack_on_gpu
 from hetero_la.execution.timeline import recording
 from hetero_la.mixed.fallback import first_mixed
-from hetero_la.mixed.lower_runs import LOWER_RUN, full_products, with_lower_products
 from hetero_la.mixed.precision import is_mixed, require_lower
+from hetero_la.mixed.prediction import LOWER_RUN, full_products, with_lower_products
 from hetero_la.mixed.systems import solve_mixed
 from hetero_la.numerics.conditioning import (
     estimate_reciprocal_condition,

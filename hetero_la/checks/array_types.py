@@ -80,6 +80,10 @@ class LazyFactors(Protocol):
 
     def __iter__(self) -> Iterator[Any]: ...
 
+    @property
+    def mixed(self) -> Any:
+        """What came of `precision="mixed"`, if that was asked for, as of the last solve."""
+
     def persist(self, **kwargs: Any) -> Self:
         """Factor now, and keep the blocks where they are made."""
 

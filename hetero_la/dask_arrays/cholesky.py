@@ -17,14 +17,13 @@ from hetero_la.dask_arrays.inputs import (
     as_two_dimensional,
     with_checked_chunks,
 )
-from hetero_la.dask_arrays.lazy_run import LazyRun
+from hetero_la.dask_arrays.lazy_run import LazyRun, Singular
 from hetero_la.dask_arrays.lu import tiles_of
 from hetero_la.dask_arrays.mixed import HeldFactors, Refinable, factor_held
-from hetero_la.dask_arrays.status import Singular
 from hetero_la.execution.report import MixedOutcome
 from hetero_la.mixed.fallback import LowerPrecisionError
-from hetero_la.mixed.lower_runs import full_products
 from hetero_la.mixed.precision import is_mixed, require_lower
+from hetero_la.mixed.prediction import full_products
 from hetero_la.planning.options import Precision
 from hetero_la.tiles.arrays.displayed import one_line
 
@@ -50,6 +49,11 @@ class LazyCholeskyFactors(NamedTuple):
 
     c: da.Array
     lower: bool
+
+    @property
+    def mixed(self) -> MixedOutcome | None:
+        """What came of `precision="mixed"`, if that was asked for, as of the last solve."""
+        return None
 
     def _repr_html_(self) -> str:
         return lazy_html(self)
@@ -101,15 +105,20 @@ class MixedCholeskyFactors(LazyCholeskyFactors):
     (array([1., 1.]), 'full precision is predicted to be as fast')
     """
 
-    mixed: MixedOutcome
-    refinable: Refinable | None = None
+    _outcome: MixedOutcome
+    _refinable: Refinable | None = None
+
+    @property
+    def mixed(self) -> MixedOutcome:
+        """What came of `precision="mixed"`, as of the last solve."""
+        return self._outcome
 
     def persist(self, **kwargs: Any) -> Self:
         """Return this factor, which is held by the workers, or compute one that is lazy."""
-        if self.refinable is not None:
+        if self._refinable is not None:
             return self
         made = super().persist(**kwargs)
-        made.mixed = self.mixed
+        made._outcome = self._outcome
         return made
 
 
@@ -151,12 +160,12 @@ def _factor_mixed(a: Any, lower: bool, check_finite: bool, **options: Any) -> Mi
         found, factors_with = factor_cholesky(held, 1, **options)
     except LowerPrecisionError as failed:
         factors = MixedCholeskyFactors(*in_full())
-        factors.mixed = failed.outcome(a.dtype)
+        factors._outcome = failed.outcome(a.dtype)
         return factors
     c = found.c if lower else found.c.T.conj()
     factors = MixedCholeskyFactors(c, lower)
-    factors.refinable = Refinable(factors_with, in_full, cho_solve)
-    factors.mixed = MixedOutcome(c.dtype.name)
+    factors._refinable = Refinable(factors_with, in_full, cho_solve)
+    factors._outcome = MixedOutcome(c.dtype.name)
     return factors
 
 
@@ -184,8 +193,8 @@ def cho_solve(
     c_and_lower: tuple[Any, bool], b: Any, overwrite_b: bool = False, check_finite: bool = True
 ) -> da.Array:
     """Compute `hetero_la.cho_solve` lazily, on workers that each load their part of the factor."""
-    if isinstance(c_and_lower, MixedCholeskyFactors) and c_and_lower.refinable is not None:
-        x, c_and_lower.mixed = c_and_lower.refinable.solve(b, check_finite=check_finite)
+    if isinstance(c_and_lower, MixedCholeskyFactors) and c_and_lower._refinable is not None:
+        x, c_and_lower._outcome = c_and_lower._refinable.solve(b, check_finite=check_finite)
         return x
     c = as_matrix(c_and_lower[0], "c", square=True)
     b = as_columns(c, b, "a factor")

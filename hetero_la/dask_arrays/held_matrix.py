@@ -25,6 +25,10 @@ from hetero_la.tiles.arrays.transfer import (
 )
 
 
+#: Terms that are added up one after another: the fewer, the less does the sum round.
+_TERMS = 128
+
+
 class Computing:
     """Computes Dask arrays at once, by the workers of a client or Dask's own scheduler.
 
@@ -161,7 +165,9 @@ def placed(a: np.ndarray, like: da.Array) -> da.Array:
 
 @on_device_of_arrays
 def _product(block: Any, x: np.ndarray) -> np.ndarray:
-    return to_host(block @ array_module(block).asarray(x))[:, None]
+    x, parts = array_module(block).asarray(x), range(0, block.shape[1], _TERMS)
+    sums = [block[:, j : j + _TERMS] @ x[j : j + _TERMS] for j in parts]
+    return to_host(sum(sums[1:], sums[0]))[:, None]
 
 
 def _moduli(block: Any, rows: Any, columns: Any) -> Any:

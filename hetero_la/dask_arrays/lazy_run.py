@@ -5,22 +5,33 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from enum import StrEnum
 from typing import Any
 
 import dask.array as da
+import distributed
 import numpy as np
 from dask._task_spec import List, TaskRef
 from dask.base import tokenize
 from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from dask.system import CPU_COUNT
 from dask.utils import cached_cumsum
+from numpy.linalg import LinAlgError
+from scipy.linalg import LinAlgWarning
 
 from hetero_la.algorithms.routines import ROUTINES
+from hetero_la.checks.warnings import (
+    not_positive_message,
+    singular_message,
+    small_pivot_message,
+    zero_pivot_message,
+)
 from hetero_la.dask_arrays.bands import band, row_chunks
 from hetero_la.dask_arrays.blocks import largest_of
 from hetero_la.dask_arrays.inputs import empty_like, on_gpu
-from hetero_la.dask_arrays.status import Singular, check_status, vector_of
 from hetero_la.execution.executor_choice import INLINE_LIMIT, with_preset
+from hetero_la.numerics.growth import require_little_growth
+from hetero_la.numerics.lapack_vectors import StepValues
 from hetero_la.planning.decisions import Problem, quick_estimate
 from hetero_la.planning.plan import Plan
 from hetero_la.planning.planner import make_plan
@@ -40,7 +51,9 @@ from hetero_la.scheduler.cluster.sizing import default_blas_threads, default_cpu
 from hetero_la.scheduler.on_dask.inputs import Declared
 from hetero_la.scheduler.on_dask.run_graph import Chunk, RunGraph, on_devices
 from hetero_la.scheduler.placement.workers import WorkerInfo, calling_thread
+from hetero_la.scheduler.run.step_memory import StepVectors
 from hetero_la.tiles.arrays.errors import DeviceUnavailableError
+from hetero_la.tiles.arrays.transfer import to_device
 
 #: Most blocks per side of a triangle that lies in one array, on a cluster (where a task takes about
 #: 1 ms) and in Dask's local schedulers (about 0.1 ms).
@@ -51,6 +64,16 @@ _MOST_BLOCKS = 64
 _MOST_GPU_BLOCKS = 8
 #: Adjacent tile columns of each GPU, which are one block of the factors.
 _NEIGHBOURS = 2
+
+
+class Singular(StrEnum):
+    """Treatment of a run whose factors are singular, or do not exist."""
+
+    RETURNED = "returned"
+    WARNED_OF = "warned of"
+    REFUSED = "refused"
+    NOT_POSITIVE = "not positive"
+    NOT_PIVOTED = "not pivoted"
 
 
 class LazyRun:
@@ -263,3 +286,35 @@ def _threads(caller: WorkerInfo) -> tuple[WorkerInfo, ...]:
     count = default_cpu_workers(CPU_COUNT)
     blas = default_blas_threads(CPU_COUNT, count, 0)
     return tuple(replace(caller, name=f"cpu{i}", blas_threads=blas) for i in range(count))
+
+
+def check_status(
+    values: Sequence[dict[Any, Any]], layout: Any, dtype: Any, singular: Singular, solves: bool,
+    largest: Any = None,
+) -> StepValues:  # fmt: skip
+    """Collect the per-step values of all workers; raise or warn if the matrix is singular."""
+    together = StepVectors(item for one in values for item in one.items())
+    steps = StepValues(together, layout, dtype)
+    if singular is Singular.RETURNED:
+        return steps
+    if singular is Singular.NOT_PIVOTED:
+        require_little_growth(steps, float(largest))
+    if steps.info and singular is Singular.WARNED_OF:
+        distributed.warn(zero_pivot_message(steps.info), LinAlgWarning)
+    elif steps.info:
+        refused = singular is Singular.REFUSED
+        raise LinAlgError((singular_message if refused else not_positive_message)(steps.info))
+    if solves and min(layout.m, layout.n):
+        extents = [value for key, value in together.items() if key[0] == "diagonal"]
+        ratio = min(least for least, _ in extents) / max(largest for _, largest in extents)
+        if singular is Singular.NOT_POSITIVE:
+            ratio **= 2  # the matrix is the product of two factors
+        if not ratio >= np.finfo(dtype).eps:
+            distributed.warn(small_pivot_message(ratio), LinAlgWarning)
+    return steps
+
+
+def vector_of(steps: StepValues, name: str, gpu: bool) -> Any:
+    """Return one vector of the per-step values in LAPACK's form."""
+    vector = steps.piv if name == "ipiv" else steps.vector(name)
+    return to_device(vector) if gpu else vector

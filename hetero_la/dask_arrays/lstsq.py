@@ -30,13 +30,13 @@ from hetero_la.dask_arrays.inputs import (
     with_checked_chunks,
 )
 from hetero_la.dask_arrays.lazy_run import LazyRun
-from hetero_la.dask_arrays.mixed import report_of, require_promising
+from hetero_la.dask_arrays.mixed import lower_run, report_of, require_promising
 from hetero_la.execution.report import MixedOutcome
 from hetero_la.mixed.equilibration import column_equilibration
 from hetero_la.mixed.fallback import LowerPrecisionError, give_up
 from hetero_la.mixed.least_squares import Products, corrections, refined_tall, refined_wide
-from hetero_la.mixed.lower_runs import full_products
 from hetero_la.mixed.precision import is_mixed, lower_dtype, require_lower
+from hetero_la.mixed.prediction import full_products
 from hetero_la.numerics.triangle_lstsq import square_lstsq
 from hetero_la.planning.options import Precision
 from hetero_la.planning.plan import Plan
@@ -118,7 +118,7 @@ def _refined(
     except OverflowError as error:
         give_up(str(error))
     lower = tall.lowered(lower_dtype(b.dtype), scaling)
-    run = LazyRun("qr", lower, **options)
+    run = lower_run("qr", lower, options)
     rhs = computing.host(b)[0].reshape(m, -1)
     require_promising(tall, lower, run, rhs.shape[1], options)
     k = min(m, n)

@@ -29,14 +29,13 @@ from hetero_la.dask_arrays.inputs import (
     on_gpu,
     with_checked_chunks,
 )
-from hetero_la.dask_arrays.lazy_run import LazyRun
+from hetero_la.dask_arrays.lazy_run import LazyRun, Singular
 from hetero_la.dask_arrays.mixed import HeldFactors, Refinable, factor_held
 from hetero_la.dask_arrays.permutations import inverse_order, permutation_matrix, row_order
-from hetero_la.dask_arrays.status import Singular
 from hetero_la.execution.report import MixedOutcome
 from hetero_la.mixed.fallback import LowerPrecisionError
-from hetero_la.mixed.lower_runs import full_products
 from hetero_la.mixed.precision import is_mixed, require_lower, require_solvable
+from hetero_la.mixed.prediction import full_products
 from hetero_la.planning.options import Pivoting, Precision
 from hetero_la.tiles.arrays.displayed import one_line
 from hetero_la.tiles.arrays.transfer import array_module, on_device_of_arrays, to_device_of
@@ -72,6 +71,11 @@ class LazyLUFactors(NamedTuple):
 
     lu: da.Array
     piv: da.Array
+
+    @property
+    def mixed(self) -> MixedOutcome | None:
+        """What came of `precision="mixed"`, if that was asked for, as of the last solve."""
+        return None
 
     def _repr_html_(self) -> str:
         return lazy_html(self)
@@ -132,15 +136,20 @@ class MixedLUFactors(LazyLUFactors):
     (array([1., 1.]), 'full precision is predicted to be as fast')
     """
 
-    mixed: MixedOutcome
-    refinable: Refinable | None = None
+    _outcome: MixedOutcome
+    _refinable: Refinable | None = None
+
+    @property
+    def mixed(self) -> MixedOutcome:
+        """What came of `precision="mixed"`, as of the last solve."""
+        return self._outcome
 
     def persist(self, **kwargs: Any) -> Self:
         """Return these factors, which are held by the workers, or compute those that are lazy."""
-        if self.refinable is not None:
+        if self._refinable is not None:
             return self
         made = super().persist(**kwargs)
-        made.mixed = self.mixed
+        made._outcome = self._outcome
         return made
 
 
@@ -187,11 +196,11 @@ def _factor_mixed(a: Any, check_finite: bool, pivoted: bool, **options: Any) -> 
         found, lower = factor_lu(held, 1, pivoted=pivoted, **options)
     except LowerPrecisionError as failed:
         factors = MixedLUFactors(*in_full())
-        factors.mixed = failed.outcome(a.dtype)
+        factors._outcome = failed.outcome(a.dtype)
         return factors
     factors = MixedLUFactors(*found)
-    factors.refinable = Refinable(lower, in_full, lu_solve)
-    factors.mixed = MixedOutcome(found.lu.dtype.name)
+    factors._refinable = Refinable(lower, in_full, lu_solve)
+    factors._outcome = MixedOutcome(found.lu.dtype.name)
     return factors
 
 
@@ -245,8 +254,8 @@ def lu_solve(
     """Compute `hetero_la.lu_solve` lazily, on workers that each load their part of the factors."""
     if trans not in (0, 1, 2):
         raise ValueError(f"trans must be 0, 1 or 2, not {trans!r}")
-    if isinstance(lu_and_piv, MixedLUFactors) and lu_and_piv.refinable is not None:
-        x, lu_and_piv.mixed = lu_and_piv.refinable.solve(b, trans, check_finite=check_finite)
+    if isinstance(lu_and_piv, MixedLUFactors) and lu_and_piv._refinable is not None:
+        x, lu_and_piv._outcome = lu_and_piv._refinable.solve(b, trans, check_finite=check_finite)
         return x
     packed = as_matrix(lu_and_piv[0], "lu", square=True)
     piv = da.asarray(lu_and_piv[1])

@@ -34,14 +34,17 @@ from hetero_la.mixed.equilibration import (
 )
 from hetero_la.mixed.fallback import LowerPrecisionError, give_up
 from hetero_la.mixed.lower_factors import FEW, require_foretold, small_pivots
-from hetero_la.mixed.lower_runs import full_products
 from hetero_la.mixed.precision import lower_dtype
+from hetero_la.mixed.prediction import full_products
 from hetero_la.mixed.refinement import Refined, RefinedSystem, refine_to_full
 from hetero_la.mixed.systems import error_of
 from hetero_la.mixed.trend import FEWEST_COLUMNS, foretold_by, some_columns
 from hetero_la.planning.decisions import Problem
 from hetero_la.planning.plan import Plan
 
+#: Backward error that is enough, in eps, once it no longer becomes smaller: products are sums over
+#: blocks, and solutions in full precision, which are not refined, have larger ones.
+_ENOUGH = 4.0
 #: Seconds of the Dask tasks of a product and of a solve with the factors.
 _STEP = 0.05
 
@@ -92,7 +95,8 @@ class HeldFactors:
             lambda x, b: b - times(x), times, partial(self._correct, lower_dtype(b.dtype), trans),
             error, partial(self._correct, b.dtype, trans),
         )  # fmt: skip
-        return refine_to_full(system, b, system.correct(b), float(np.finfo(b.dtype).eps))
+        eps = float(np.finfo(b.dtype).eps)
+        return refine_to_full(system, b, system.correct(b), eps, enough=_ENOUGH)
 
     def _correct(self, dtype: Any, trans: int, r: np.ndarray) -> np.ndarray:
         if trans:  # A^-T R is the conjugate of A^-H conj(R)
@@ -145,11 +149,9 @@ def factor_held(
         give_up("there is nothing to solve")
     scaling = _scaling(held, hermitian=routine == "cholesky")
     lower = held.lowered(lower_dtype(held.blocks.dtype), scaling)
-    run = LazyRun(routine, lower, **options)
+    run = lower_run(routine, lower, options)
     require_promising(held, lower, run, nrhs, options)
-    found = factors(run)
-    found = found._replace(**_held_parts(held, found))
-    _require_pivots(held, found[0], 2 if routine == "cholesky" else 1)
+    found = _held_parts(held, factors(run), 2 if routine == "cholesky" else 1)
 
     def solve_lower(b: np.ndarray, trans: int) -> np.ndarray:
         with held.computing.current():
@@ -167,6 +169,14 @@ def _scaling(held: HeldMatrix, *, hermitian: bool) -> Equilibration | None:
         return general_equilibration(None, held.largest)
     except OverflowError as error:
         give_up(str(error))
+
+
+def lower_run(routine: str, lower: da.Array, options: dict[str, Any]) -> LazyRun:
+    """Return the run on a copy in the lower precision, on GPUs with split products if faster."""
+    products = {}
+    if on_gpu(lower) and options.get("products") is None:
+        products = prediction.split_products(routine, lower.shape, lower.dtype, 0) or {}
+    return LazyRun(routine, lower, **{**options, **products})
 
 
 def require_promising(
@@ -204,23 +214,20 @@ def _foretold(held: HeldMatrix, lower: da.Array, client: Any) -> float:
     return foretold_by(held.computing.host(host_diagonal(run.factors))[0], n)
 
 
-def _held_parts(held: HeldMatrix, factors: Any) -> dict[str, Any]:
-    """Compute the arrays among the parts of a named tuple."""
+def _held_parts(held: HeldMatrix, factors: Any, power: int) -> Any:
+    """Compute factors, whose diagonal is that of the pivots to a power; give up if of no use."""
     lazy = {k: v for k, v in factors._asdict().items() if isinstance(v, da.Array)}
-    return dict(zip(lazy, held.computing.hold(*lazy.values()), strict=True))
-
-
-def _require_pivots(held: HeldMatrix, packed: da.Array, power: int) -> None:
-    """Give up if the factors, whose diagonal has this power, say that they are of no use."""
-    name = packed.dtype.name
+    name = factors[0].dtype.name
     try:
-        diagonal = held.computing.host(host_diagonal(packed))[0]
+        parts = held.computing.hold(*lazy.values())
+        (diagonal,) = held.computing.host(host_diagonal(parts[0]))
     except LinAlgError as error:
         give_up(f"in {name}, {error}")
     if not (np.isfinite(diagonal).all() and diagonal.all()):
         give_up(f"the factorization in {name} breaks down")
     if (count := small_pivots(diagonal**power)) > FEW:
         give_up(f"the matrix is ill-conditioned in {name}: {count} pivots are tiny")
+    return factors._replace(**dict(zip(lazy, parts, strict=True)))
 
 
 class Refinable:

@@ -27,14 +27,13 @@ from hetero_la.dask_arrays.inputs import (
     refuse_report,
     with_checked_chunks,
 )
-from hetero_la.dask_arrays.lazy_run import LazyRun
+from hetero_la.dask_arrays.lazy_run import LazyRun, Singular
 from hetero_la.dask_arrays.lu import factor_lu
 from hetero_la.dask_arrays.mixed import refine_held, report_of
-from hetero_la.dask_arrays.status import Singular
 from hetero_la.execution.executor_choice import require_options
 from hetero_la.mixed.fallback import LowerPrecisionError
-from hetero_la.mixed.lower_runs import full_products
 from hetero_la.mixed.precision import is_mixed, require_lower
+from hetero_la.mixed.prediction import full_products
 from hetero_la.planning.options import Pivoting, Precision
 
 _TRIANGULAR = (Structure.UPPER, Structure.LOWER)

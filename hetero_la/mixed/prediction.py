@@ -1,4 +1,4 @@
-"""Predictions: whether mixed precision pays, and how GPUs compute the lower products."""
+"""Whether mixed precision is predicted to pay, and the options of its runs in both precisions."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 
 from hetero_la.algorithms.routines import ROUTINES
+from hetero_la.execution.resident_factors import Residency
 from hetero_la.mixed.precision import lower_dtype
 from hetero_la.planning.decisions import Problem, nearby_problem, quick_estimate
 from hetero_la.planning.options import Options
 from hetero_la.planning.routes import gpu_routes, host_routes
 from hetero_la.scheduler.placement.workers import calling_thread
 from hetero_la.scheduler.probe.quick import machine_model
-from hetero_la.tiles.arrays.transfer import current_gpu, gpu_count
+from hetero_la.tiles.arrays.transfer import current_gpu, device_index, gpu_count
 
 #: Mixed precision has to be predicted to take at most this share of the time of full precision.
 _SHARE = 0.9
@@ -22,6 +23,12 @@ _SHARE = 0.9
 _STEPS = 3
 #: Passes over the matrix, in its own precision: a step's, and those of its range and its copy.
 _STEP_PASSES, _COPY_PASSES = 1.5, 3.0
+
+#: How a copy is factored that nobody else has: factors that GPUs of this process have computed stay
+#: with them, where they solve.
+LOWER_RUN: dict[str, Any] = {"overwrite_a": True, "residency": Residency.WORKERS}
+#: And how it is where the caller gets the factors.
+LOWER_FACTORS: dict[str, Any] = {**LOWER_RUN, "residency": Residency.BOTH}
 
 
 def pays(problem: Problem, gpu: int | None) -> bool:
@@ -113,3 +120,28 @@ def split_products(
 
 def _task_seconds(problem: Problem, gpu: int, options: dict[str, Any]) -> float:
     return quick_estimate(problem, Options(**options), calling_thread(gpu=gpu))
+
+
+def with_lower_products(routine: str, a: Any, how: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of a run on the lower copy of A: with products from parts, if faster.
+
+    Examples
+    --------
+    >>> with_lower_products("lu", np.eye(3), {"nb": 2})
+    {'nb': 2}
+    """
+    if how.get("products") is not None or how.get("client") is not None:
+        return how
+    chosen = split_products(routine, a.shape, lower_dtype(a.dtype), device_index(a))
+    return how if chosen is None else {**how, **chosen}
+
+
+def full_products(how: dict[str, Any]) -> dict[str, Any]:
+    """Return what takes the place of products from parts in a run in full precision.
+
+    Examples
+    --------
+    >>> full_products({"products": "split"}), full_products({"nb": 2})
+    ({'products': None}, {})
+    """
+    return {"products": None} if how.get("products") == "split" else {}
