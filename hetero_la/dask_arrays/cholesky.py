@@ -10,7 +10,7 @@ import numpy as np
 
 from hetero_la.dask_arrays.bands import from_triangle
 from hetero_la.dask_arrays.blocks import blocks_text, lazy_html
-from hetero_la.dask_arrays.held_matrix import Computing, HeldMatrix
+from hetero_la.dask_arrays.held_matrix import HeldMatrix
 from hetero_la.dask_arrays.inputs import (
     as_columns,
     as_matrix,
@@ -19,7 +19,7 @@ from hetero_la.dask_arrays.inputs import (
 )
 from hetero_la.dask_arrays.lazy_run import LazyRun, Singular
 from hetero_la.dask_arrays.lu import tiles_of
-from hetero_la.dask_arrays.mixed import HeldFactors, Refinable, factor_held
+from hetero_la.dask_arrays.mixed import HeldFactors, Refinable, factor_held, hold_promising
 from hetero_la.execution.report import MixedOutcome
 from hetero_la.mixed.fallback import LowerPrecisionError
 from hetero_la.mixed.precision import is_mixed, require_lower
@@ -150,14 +150,15 @@ def _factor_mixed(a: Any, lower: bool, check_finite: bool, **options: Any) -> Mi
     a = as_matrix(a, square=True)
     require_lower(a.dtype)
     whole = from_triangle(with_checked_chunks(a, "a", check_finite), lower, conjugate=True)
-    held = HeldMatrix(whole, Computing(options.get("client")))
     full = {**options, **full_products(options)}
 
     def in_full() -> LazyCholeskyFactors:
-        return cho_factor(held.blocks, lower, check_finite=False, **full)
+        return cho_factor(whole, lower, check_finite=False, **full)
 
     try:
-        found, factors_with = factor_cholesky(held, 1, **options)
+        held = hold_promising(whole, "cholesky", 1, options)
+        whole = held.blocks
+        found, factors_with = factor_cholesky(held, **options)
     except LowerPrecisionError as failed:
         factors = MixedCholeskyFactors(*in_full())
         factors._outcome = failed.outcome(a.dtype)
@@ -169,12 +170,10 @@ def _factor_mixed(a: Any, lower: bool, check_finite: bool, **options: Any) -> Mi
     return factors
 
 
-def factor_cholesky(
-    held: HeldMatrix, nrhs: int, **options: Any
-) -> tuple[LazyCholeskyFactors, HeldFactors]:
+def factor_cholesky(held: HeldMatrix, **options: Any) -> tuple[LazyCholeskyFactors, HeldFactors]:
     """Factor a held matrix in the lower precision; see `factor_held`."""
     return factor_held(
-        held, "cholesky", nrhs, _factors_of, _solve_either_way, singular=Singular.NOT_POSITIVE,
+        held, "cholesky", _factors_of, _solve_either_way, singular=Singular.NOT_POSITIVE,
         **options,
     )  # fmt: skip
 

@@ -24,7 +24,6 @@ from hetero_la.tiles.arrays.transfer import (
     to_host,
 )
 
-
 #: Terms that are added up one after another: the fewer, the less does the sum round.
 _TERMS = 128
 

@@ -21,7 +21,7 @@ from hetero_la.api.lstsq import (
     residues_dtype,
 )
 from hetero_la.dask_arrays.blocks import after, apply_to_whole, host_diagonal, tuple_entry
-from hetero_la.dask_arrays.held_matrix import Computing, HeldMatrix, placed
+from hetero_la.dask_arrays.held_matrix import HeldMatrix, placed
 from hetero_la.dask_arrays.inputs import (
     as_system,
     as_two_dimensional,
@@ -30,7 +30,12 @@ from hetero_la.dask_arrays.inputs import (
     with_checked_chunks,
 )
 from hetero_la.dask_arrays.lazy_run import LazyRun
-from hetero_la.dask_arrays.mixed import lower_run, report_of, require_promising
+from hetero_la.dask_arrays.mixed import (
+    hold_promising,
+    lower_run,
+    report_of,
+    require_foretold_condition,
+)
 from hetero_la.execution.report import MixedOutcome
 from hetero_la.mixed.equilibration import column_equilibration
 from hetero_la.mixed.fallback import LowerPrecisionError, give_up
@@ -83,18 +88,23 @@ def _lstsq_mixed(
     a: da.Array, b: da.Array, cond: float, check_finite: bool, **options: Any
 ) -> tuple[Any, ...]:
     """Solve at once in mixed precision, or where that fails lazily in full precision."""
-    began, (m, n), computing = time.perf_counter(), a.shape, Computing(options.get("client"))
+    began, (m, n) = time.perf_counter(), a.shape
     a, b = (with_checked_chunks(one, i, check_finite) for one, i in ((a, "a"), (b, "b")))
-    held = HeldMatrix(a, computing)
-    (b,) = computing.hold(b)
     title = f"least squares of a {m} x {n} {a.dtype.name} matrix"
     full = {**options, **full_products(options)}
+    tall = a if m >= n else a.T
     try:
-        x, left, rcond, plan, outcome = _refined(held, b, cond, options)
+        nrhs = b.size // max(m, 1)
+        held = hold_promising(tall, "qr", nrhs, options)
+        tall = held.blocks
+        x, left, rcond, plan, outcome = _refined(held, m >= n, b, cond, options)
     except LowerPrecisionError as failed:
-        plan = LazyRun("qr", held.blocks if m >= n else held.blocks.T, **full).plan
-        made = report_of(title, began, plan, a.dtype, failed.outcome(a.dtype))
-        found = lstsq(held.blocks, b, cond, check_finite=False, lapack_driver="gels", **full)
+        made = report_of(
+            title, began, LazyRun("qr", tall, **full).plan, a.dtype, failed.outcome(a.dtype)
+        )
+        found = lstsq(
+            tall if m >= n else tall.T, b, cond, check_finite=False, lapack_driver="gels", **full
+        )
         return (*found, made)
     residues = (np.abs(left) ** 2).sum(axis=0) if m > n else np.empty(0)
     residues = residues[0] if b.ndim == 1 and m > n else residues
@@ -106,31 +116,29 @@ def _lstsq_mixed(
 
 
 def _refined(
-    held: HeldMatrix, b: da.Array, cond: float, options: dict[str, Any]
+    tall: HeldMatrix, is_tall: bool, b: da.Array, cond: float, options: dict[str, Any]
 ) -> tuple[np.ndarray, np.ndarray, float, Plan, MixedOutcome]:
     """Return X, its residual, 1 / condition, the plan of QR, and how X was found."""
-    (m, n), computing = held.shape, held.computing
-    if not b.size or not n:
-        give_up("there is nothing to solve")
-    tall = held if m >= n else HeldMatrix(held.blocks.T, computing)
+    computing = tall.computing
     try:
         scaling = column_equilibration(tall.blocks, tall.largest)
     except OverflowError as error:
         give_up(str(error))
     lower = tall.lowered(lower_dtype(b.dtype), scaling)
     run = lower_run("qr", lower, options)
-    rhs = computing.host(b)[0].reshape(m, -1)
-    require_promising(tall, lower, run, rhs.shape[1], options)
-    k = min(m, n)
+    rhs = computing.host(b)[0].reshape(len(b), -1)
+    require_foretold_condition(tall, lower, options.get("client"))
+    k = tall.shape[1]
     (r,) = computing.host(run.triangle((k, k), lower=False))
     correct, rcond = corrections(r, scaling, cond)
-    products = Products(held.times, partial(held.times, trans=2))
-    if m >= n:
-        refined = refined_tall(products, (m, n), held.frobenius(), rhs, correct)
-    else:
-        refined = refined_wide(products, held.norms(None)[0], rhs, correct)
+    if is_tall:
+        products = Products(tall.times, partial(tall.times, trans=2))
+        refined = refined_tall(products, tall.shape, tall.frobenius(), rhs, correct)
+    else:  # A^H R is the conjugate of A^T conj(R), and A^T is held
+        products = Products(partial(tall.times, trans=1), lambda r: tall.times(r.conj()).conj())
+        refined = refined_wide(products, tall.norms(None)[1], rhs, correct)
     outcome = MixedOutcome(r.dtype.name, refined.steps, refined.inner_steps)
-    return refined.x, rhs - held.times(refined.x), rcond, run.plan, outcome
+    return refined.x, rhs - products.times(refined.x), rcond, run.plan, outcome
 
 
 def _solve_by_driver(

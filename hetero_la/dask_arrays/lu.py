@@ -20,7 +20,7 @@ from hetero_la.dask_arrays.blocks import (
     map_column_blocks,
     tuple_entry,
 )
-from hetero_la.dask_arrays.held_matrix import Computing, HeldMatrix
+from hetero_la.dask_arrays.held_matrix import HeldMatrix
 from hetero_la.dask_arrays.inputs import (
     as_columns,
     as_matrix,
@@ -30,7 +30,7 @@ from hetero_la.dask_arrays.inputs import (
     with_checked_chunks,
 )
 from hetero_la.dask_arrays.lazy_run import LazyRun, Singular
-from hetero_la.dask_arrays.mixed import HeldFactors, Refinable, factor_held
+from hetero_la.dask_arrays.mixed import HeldFactors, Refinable, factor_held, hold_promising
 from hetero_la.dask_arrays.permutations import inverse_order, permutation_matrix, row_order
 from hetero_la.execution.report import MixedOutcome
 from hetero_la.mixed.fallback import LowerPrecisionError
@@ -45,6 +45,8 @@ from hetero_la.tiles.storage.tile_sizes import TileSizes, sizes_of_cut
 #: Blocks per side of P in one process: large blocks take no more memory than small ones.  With one
 #: block, Dask would turn it into a NumPy array before L and U are computed.
 _P_SIDE = 2
+#: The routines without and with row interchanges.
+_ROUTINES = "lu_nopivot", "lu"
 #: Columns from which a block of factors is taken for several tile columns.
 _WIDEST_TILE = 2048
 
@@ -171,7 +173,7 @@ def lu_factor(
     if is_mixed(precision):
         return _factor_mixed(a, check_finite, pivoted, **options)
     run = LazyRun(
-        "lu" if pivoted else "lu_nopivot", as_matrix(a), check_finite=check_finite,
+        _ROUTINES[pivoted], as_matrix(a), check_finite=check_finite,
         singular=Singular.WARNED_OF if pivoted else Singular.NOT_PIVOTED, **options,
     )  # fmt: skip
     return _factors_of(run)
@@ -186,14 +188,16 @@ def _factor_mixed(a: Any, check_finite: bool, pivoted: bool, **options: Any) -> 
     a = as_matrix(a)
     require_lower(a.dtype)
     require_solvable(a)
-    held = HeldMatrix(with_checked_chunks(a, "a", check_finite), Computing(options.get("client")))
+    matrix = with_checked_chunks(a, "a", check_finite)
     full = {"pivot": "partial" if pivoted else "none", **options, **full_products(options)}
 
     def in_full() -> LazyLUFactors:
-        return lu_factor(held.blocks, check_finite=False, **full)
+        return lu_factor(matrix, check_finite=False, **full)
 
     try:
-        found, lower = factor_lu(held, 1, pivoted=pivoted, **options)
+        held = hold_promising(matrix, _ROUTINES[pivoted], 1, options)
+        matrix = held.blocks
+        found, lower = factor_lu(held, pivoted=pivoted, **options)
     except LowerPrecisionError as failed:
         factors = MixedLUFactors(*in_full())
         factors._outcome = failed.outcome(a.dtype)
@@ -205,15 +209,12 @@ def _factor_mixed(a: Any, check_finite: bool, pivoted: bool, **options: Any) -> 
 
 
 def factor_lu(
-    held: HeldMatrix, nrhs: int, *, pivoted: bool, **options: Any
+    held: HeldMatrix, *, pivoted: bool, **options: Any
 ) -> tuple[LazyLUFactors, HeldFactors]:
     """Factor a held matrix in the lower precision; see `factor_held`."""
     singular = Singular.RETURNED if pivoted else Singular.NOT_PIVOTED
     solve = partial(lu_solve, check_finite=False)
-    return factor_held(
-        held, "lu" if pivoted else "lu_nopivot", nrhs, _factors_of, solve, singular=singular,
-        **options,
-    )  # fmt: skip
+    return factor_held(held, _ROUTINES[pivoted], _factors_of, solve, singular=singular, **options)
 
 
 def lu(

@@ -21,7 +21,7 @@ from numpy.linalg import LinAlgError
 
 from hetero_la.accuracy.report import AccuracyReport
 from hetero_la.dask_arrays.blocks import host_diagonal
-from hetero_la.dask_arrays.held_matrix import HeldMatrix, placed
+from hetero_la.dask_arrays.held_matrix import Computing, HeldMatrix, placed
 from hetero_la.dask_arrays.inputs import as_columns, as_matrix, on_gpu, with_checked_chunks
 from hetero_la.dask_arrays.lazy_run import LazyRun
 from hetero_la.execution.report import MixedOutcome, Report, Timing
@@ -45,8 +45,11 @@ from hetero_la.planning.plan import Plan
 #: Backward error that is enough, in eps, once it no longer becomes smaller: products are sums over
 #: blocks, and solutions in full precision, which are not refined, have larger ones.
 _ENOUGH = 4.0
-#: Seconds of the Dask tasks of a product and of a solve with the factors.
-_STEP = 0.05
+#: Seconds of all Dask tasks beside the factorization, by workers of a client and in threads.
+_PROCESS_SECONDS, _THREAD_SECONDS = 0.5, 0.1
+#: Passes over the matrix beside those that NumPy arrays take: blocks are held, and every pass
+#: makes arrays of their size.
+_PASSES = 30
 
 
 @dataclass
@@ -115,7 +118,7 @@ class HeldFactors:
 
 
 def factor_held(
-    held: HeldMatrix, routine: str, nrhs: int, factors: Callable[[LazyRun], Any],
+    held: HeldMatrix, routine: str, factors: Callable[[LazyRun], Any],
     solve: Callable[..., da.Array], **options: Any,
 ) -> tuple[Any, HeldFactors]:  # fmt: skip
     """Factor a square matrix in the lower precision.
@@ -126,8 +129,6 @@ def factor_held(
         The matrix; the whole of it, if it is Hermitian.
     routine : str
         A key of `ROUTINES`.
-    nrhs : int
-        Right-hand sides that are solved for.
     factors : callable
         Returns the lazy factors of a run.
     solve : callable
@@ -145,12 +146,10 @@ def factor_held(
     hetero_la.mixed.fallback.LowerPrecisionError
         If that does not pay, or the factors could not be refined with.
     """
-    if not held.blocks.size or not nrhs:
-        give_up("there is nothing to solve")
     scaling = _scaling(held, hermitian=routine == "cholesky")
     lower = held.lowered(lower_dtype(held.blocks.dtype), scaling)
     run = lower_run(routine, lower, options)
-    require_promising(held, lower, run, nrhs, options)
+    require_foretold_condition(held, lower, options.get("client"))
     found = _held_parts(held, factors(run), 2 if routine == "cholesky" else 1)
 
     def solve_lower(b: np.ndarray, trans: int) -> np.ndarray:
@@ -179,30 +178,36 @@ def lower_run(routine: str, lower: da.Array, options: dict[str, Any]) -> LazyRun
     return LazyRun(routine, lower, **{**options, **products})
 
 
-def require_promising(
-    held: HeldMatrix, lower: da.Array, run: LazyRun, nrhs: int, options: dict[str, Any]
-) -> None:
-    """Give up if nothing is to be gained, as the two plans say, or some columns.
+def hold_promising(a: da.Array, routine: str, nrhs: int, options: dict[str, Any]) -> HeldMatrix:
+    """Have the workers hold a matrix, unless its plans say that nothing is to be gained.
 
     Parameters
     ----------
-    held : HeldMatrix
+    a : dask.array.Array, shape (m, n)
         The matrix.
-    lower : dask.array.Array
-        Its copy in the lower precision.
-    run : LazyRun
-        The run on that.
-    nrhs, options
-        As for `factor_held`.
+    routine : str
+        A key of `ROUTINES`.
+    nrhs : int
+        Right-hand sides that are solved for.
+    options : dict
+        Those of the run.
     """
-    m, n = held.shape
-    full = LazyRun(run.plan.routine, held.blocks, **{**options, **full_products(options)}).plan
-    problem = Problem(run.plan.routine, m, n, nrhs, held.blocks.dtype)
-    gpu = 0 if on_gpu(held.blocks) else None
-    seconds = full.estimated_seconds, run.plan.estimated_seconds
-    if not prediction.gains(problem, gpu, *seconds, latency=_STEP):
+    (m, n), lower = a.shape, a.astype(lower_dtype(a.dtype))
+    if not a.size or not nrhs:
+        give_up("there is nothing to solve")
+    full = LazyRun(routine, a, **{**options, **full_products(options)}).plan
+    moved = m * n * a.dtype.itemsize / full.model.devices[0].bandwidth
+    tasks = _PROCESS_SECONDS if full.workers[0].address else _THREAD_SECONDS
+    low = lower_run(routine, lower, options).plan.estimated_seconds + tasks + _PASSES * moved
+    problem = Problem(routine, m, n, nrhs, a.dtype)
+    if not prediction.gains(problem, 0 if on_gpu(a) else None, full.estimated_seconds, low):
         give_up("full precision is predicted to be as fast")
-    require_foretold(_foretold(held, lower, options.get("client")), lower.dtype)
+    return HeldMatrix(a, Computing(options.get("client")))
+
+
+def require_foretold_condition(held: HeldMatrix, lower: da.Array, client: Any) -> None:
+    """Give up if some columns of the copy in the lower precision say that it is of no use."""
+    require_foretold(_foretold(held, lower, client), lower.dtype)
 
 
 def _foretold(held: HeldMatrix, lower: da.Array, client: Any) -> float:

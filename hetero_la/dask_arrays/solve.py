@@ -19,7 +19,6 @@ from hetero_la.checks.inputs import require_pivoting
 from hetero_la.dask_arrays.bands import band, from_triangle
 from hetero_la.dask_arrays.blocks import after
 from hetero_la.dask_arrays.cholesky import factor_cholesky, solve_positive
-from hetero_la.dask_arrays.held_matrix import Computing, HeldMatrix
 from hetero_la.dask_arrays.inputs import (
     as_matrix,
     as_system,
@@ -29,7 +28,7 @@ from hetero_la.dask_arrays.inputs import (
 )
 from hetero_la.dask_arrays.lazy_run import LazyRun, Singular
 from hetero_la.dask_arrays.lu import factor_lu
-from hetero_la.dask_arrays.mixed import refine_held, report_of
+from hetero_la.dask_arrays.mixed import hold_promising, refine_held, report_of
 from hetero_la.execution.executor_choice import require_options
 from hetero_la.mixed.fallback import LowerPrecisionError
 from hetero_la.mixed.precision import is_mixed, require_lower
@@ -80,27 +79,25 @@ def _solve_mixed(
 ) -> tuple[da.Array, AccuracyReport]:  # fmt: skip
     """Solve at once in mixed precision, or where that fails lazily in full precision."""
     began, positive = time.perf_counter(), structure is Structure.POSITIVE
-    computing = Computing(options.get("client"))
     a, b = (with_checked_chunks(one, n, check_finite) for one, n in ((a, "a"), (b, "b")))
     known = Structure.HERMITIAN if positive else structure
-    held = HeldMatrix(_full_matrix(a.T if transposed else a, known, lower), computing)
-    (b,) = computing.hold(b)
-    nrhs = b.size // max(len(b), 1)
+    matrix = _full_matrix(a.T if transposed else a, known, lower)
+    routine, nrhs = "cholesky" if positive else "lu", b.size // max(len(b), 1)
     try:
+        held = hold_promising(matrix, routine, nrhs, options)
+        matrix = held.blocks
         if positive:
-            _, factors = factor_cholesky(held, nrhs, **options)
+            _, factors = factor_cholesky(held, **options)
         else:
-            _, factors = factor_lu(held, nrhs, pivoted=pivoted, **options)
+            _, factors = factor_lu(held, pivoted=pivoted, **options)
         x, outcome, find_error = refine_held(factors, b)
         plan, error = factors.plan, find_error()
     except LowerPrecisionError as failed:
         outcome, error = failed.outcome(a.dtype), None
         full = {**options, **full_products(options)}
-        plan = LazyRun("cholesky" if positive else "lu", held.blocks, **full).plan
-        general = structure if positive else Structure.GENERAL
-        x = _solve(
-            held.blocks, as_two_dimensional(b), general, False, True, pivoted=pivoted, **full
-        )
+        plan = LazyRun(routine, matrix, **full).plan
+        general, rhs = structure if positive else Structure.GENERAL, as_two_dimensional(b)
+        x = _solve(matrix, rhs, general, False, True, pivoted=pivoted, **full)
         x = x[:, 0] if b.ndim == 1 else x
     title = f"solve of a {len(a)} x {len(a)} {a.dtype.name} matrix"
     return x, report_of(title, began, plan, a.dtype, outcome, error)

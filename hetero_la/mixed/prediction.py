@@ -53,7 +53,7 @@ def _pays(problem: Problem, gpu: int | None, with_gpus: bool) -> bool:
     return gains(problem, gpu, full, low)
 
 
-def gains(problem: Problem, gpu: int | None, full: float, low: float, latency: float = 0.0) -> bool:
+def gains(problem: Problem, gpu: int | None, full: float, low: float) -> bool:
     """Return whether mixed precision is faster, for seconds of a factorization in each precision.
 
     Parameters
@@ -62,11 +62,8 @@ def gains(problem: Problem, gpu: int | None, full: float, low: float, latency: f
         As for `pays`.
     full, low : float
         Seconds in full and in lower precision.
-    latency : float, optional
-        Seconds that each step of refinement takes beside its passes over the matrix.
     """
-    low += _refinement_seconds(problem, gpu, full) + _STEPS * latency
-    return low < _SHARE * full
+    return low + _refinement_seconds(problem, gpu, full) < _SHARE * full
 
 
 def _factor_seconds(problem: Problem, gpu: int | None, with_gpus: bool) -> float:
