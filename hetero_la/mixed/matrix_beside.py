@@ -108,7 +108,7 @@ class MatrixBeside:
         correct = self.transposed_correction if transposed else self.correction
         refined = refined_by(
             partial(correct, lower), partial(correct, lower, dtype=b.dtype), matrix, error, rhs,
-            hermitian=self.hermitian,
+            hermitian=self.hermitian, slow=self.rcond is None,
         )  # fmt: skip
         factored = np.dtype(lower_dtype(b.dtype)).name
         run.mixed = MixedOutcome(factored, refined.steps, refined.inner_steps)

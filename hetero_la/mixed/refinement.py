@@ -67,8 +67,9 @@ class Refined(NamedTuple):
 
 
 def refine_to_full(
-    system: RefinedSystem, b: Any, x: Any, eps: float, *, enough: float = _ENOUGH
-) -> Refined:
+    system: RefinedSystem, b: Any, x: Any, eps: float, *, enough: float = _ENOUGH,
+    slow: bool = False,
+) -> Refined:  # fmt: skip
     """Refine X, in the precision of B, until its backward error is at the level of rounding.
 
     A step is a residual of all columns together, and a correction from the factors [1]_, as in
@@ -88,6 +89,8 @@ def refine_to_full(
         That of the higher precision.
     enough : float, optional
         Backward error, in eps, with which X is accepted once steps no longer make it smaller.
+    slow : bool, optional
+        Whether it is known before that plain refinement would converge slowly.
 
     Raises
     ------
@@ -114,7 +117,7 @@ def refine_to_full(
     >>> refined.x, refined.steps
     (array([[1.5]]), 4)
     """
-    previous, slow, inner = np.inf, False, 0
+    previous, inner = np.inf, 0
     for step in range(_STEPS):
         with np.errstate(all="ignore"):  # what is not finite shows in the error
             left = system.residual(x, b)

@@ -68,7 +68,7 @@ def solve_mixed(
     ill = factors.is_ill_conditioned
     rhs = array_module(b).hstack([b, probe(b)]) if ill else b
     refined = refined_by(
-        factors.correct, factors.correct_in_full, a, error, rhs, hermitian=hermitian
+        factors.correct, factors.correct_in_full, a, error, rhs, hermitian=hermitian, slow=ill
     )
     x = refined.x[:, : b.shape[1]]
     rcond = factors.condition_of(a, hermitian=hermitian)
@@ -93,7 +93,7 @@ def probe(like: Any) -> Any:
 
 def refined_by(
     correct: Callable[[Any], Any], precondition: Callable[[Any], Any], a: Any,
-    error: Callable[[Any, Any], float], b: Any, *, hermitian: bool = False,
+    error: Callable[[Any, Any], float], b: Any, *, hermitian: bool = False, slow: bool = False,
 ) -> Refined:  # fmt: skip
     """Solve A X = B by corrections from factors; see `solve_mixed` for the other parameters.
 
@@ -103,6 +103,8 @@ def refined_by(
         Return about A^-1 R, the one from factors in the lower precision, the other in that of R.
     error : callable
         Returns the backward error of X and a residual.
+    slow : bool, optional
+        As for `refine_to_full`.
     """
     residual = partial(residual_of, a, hermitian=hermitian)
 
@@ -110,7 +112,7 @@ def refined_by(
         return -residual(d, array_module(d).zeros_like(d, order="F"))
 
     system = RefinedSystem(residual, product, correct, error, precondition)
-    return refine_to_full(system, b, correct(b), float(np.finfo(b.dtype).eps))
+    return refine_to_full(system, b, correct(b), float(np.finfo(b.dtype).eps), slow=slow)
 
 
 def error_of(
