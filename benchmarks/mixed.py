@@ -15,7 +15,7 @@ import json
 import statistics
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +28,20 @@ from hetero_la.testing.matrices import generate
 from hetero_la.testing.residuals import lstsq_ratio, solve_ratio
 from hetero_la.tiles.arrays.transfer import array_module, to_host, wait_for_writes
 
-#: Name of a case -> kind of the matrix, rows over columns, the call.
-CASES: dict[str, tuple[str, int, Callable[..., Any]]] = {
-    "solve": ("rands", 1, hetero_la.solve),
-    "solve, graded to 1e12": ("svd", 1, hetero_la.solve),
-    "solve, one tiny singular value": ("tiny", 1, hetero_la.solve),
-    "Cholesky": ("definite", 1, lambda a, b, **how: hetero_la.solve(a, b, assume_a="pos", **how)),
-    "least squares": ("rands", 2, lambda a, b, **how: _least_squares(a, b, **how)),
+#: Kinds of positive definite matrices.
+DEFINITE = ("kms", "spd", "moler", "hilb")
+#: Name of a case -> how the matrix is made, rows over columns, the call.
+CASES: dict[str, tuple[dict[str, Any], int, Callable[..., Any]]] = {
+    "solve": ({"kind": "rands"}, 1, hetero_la.solve),
+    "solve, graded to 1e12": ({"kind": "svd", "cond": 1e12}, 1, hetero_la.solve),
+    "solve, one tiny singular value": ({"kind": "tiny"}, 1, hetero_la.solve),
+    "solve, half of them tiny": ({"kind": "tiny", "tiny": 0}, 1, hetero_la.solve),
+    "Cholesky": (
+        {"kind": "definite"},
+        1,
+        lambda a, b, **how: hetero_la.solve(a, b, assume_a="pos", **how),
+    ),
+    "least squares": ({"kind": "rands"}, 2, lambda a, b, **how: _least_squares(a, b, **how)),
 }
 
 
@@ -43,12 +50,16 @@ def _least_squares(a: Any, b: Any, **how: Any) -> Any:
     return (found[0], found[-1]) if how.get("report") else found[0]
 
 
-def matrix(kind: str, m: int, n: int, dtype: str) -> np.ndarray:
-    """Return a matrix of a kind of the tests, or of two that are well known to be hard or easy."""
-    a = generate("rands" if kind in ("tiny", "definite") else kind, m, n, dtype=dtype,
-                 cond=1e12 if kind == "svd" else None)  # fmt: skip
-    if kind == "tiny":  # the last column is nearly the sum of the others
-        a[:, -1] = a[:, :-1].sum(axis=1) + 1e-12 * a[:, -1]
+def matrix(
+    kind: str, m: int, n: int, dtype: str, cond: float | None = None, tiny: int = 1
+) -> np.ndarray:
+    """Return a matrix of a kind of the tests, or of two others."""
+    own = "rands" if kind in ("tiny", "definite") else kind
+    a = generate(own, m, n, dtype=dtype, cond=cond)
+    if kind == "tiny":  # the last columns are nearly combinations of the others
+        tiny = tiny or n // 2
+        k = n - tiny
+        a[:, k:] = a[:, :k] @ generate("rands", k, tiny, dtype=dtype, seed=2) + 1e-12 * a[:, k:]
     if kind == "definite":
         a = a @ a.conj().T
         a[np.arange(n), np.arange(n)] += n / 10
@@ -66,7 +77,7 @@ def seconds(call: Callable[..., Any], a: Any, b: Any, precision: str) -> float:
 def measure(name: str, n: int, args: argparse.Namespace, xp: Any) -> dict[str, Any]:
     """Return medians of both, in turns, and what came of mixed precision."""
     kind, tall, call = CASES[name]
-    a = xp.asarray(matrix(kind, tall * n, n, args.dtype), order="F")
+    a = xp.asarray(matrix(m=tall * n, n=n, dtype=args.dtype, **kind), order="F")
     b = xp.asarray(generate("rands", tall * n, args.nrhs, dtype=args.dtype, seed=1))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of ill-conditioned matrices
@@ -85,22 +96,39 @@ def measure(name: str, n: int, args: argparse.Namespace, xp: Any) -> dict[str, A
     }  # fmt: skip
 
 
-def outcomes(n: int, dtype: str) -> list[dict[str, Any]]:
-    """Return what comes of mixed precision for every kind of matrix, and the error ratio."""
-    rows = []
-    prediction.pays = lambda problem, gpu: True
+def kinds() -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Yield a name, the structure, and how the matrix is made."""
     for kind in KINDS:
-        a, b = generate(kind, n, dtype=dtype), generate("rands", n, 2, dtype=dtype, seed=1)
-        row: dict[str, Any] = {"kind": kind, "n": n, "dtype": dtype}
+        yield kind, "gen", {"kind": kind}
+    for cond in (1e4, 1e5, 1e6, 1e7, 1e8):
+        yield f"svd, {cond:.0e}", "gen", {"kind": "svd", "cond": cond}
+    for tiny in (1, 4, 16):
+        yield f"{tiny} tiny values", "gen", {"kind": "tiny", "tiny": tiny}
+    for kind in DEFINITE:
+        yield kind, "pos", {"kind": kind}
+    for cond in (1e4, 1e6, 1e8):
+        yield f"spd, {cond:.0e}", "pos", {"kind": "spd", "cond": cond}
+
+
+def outcomes(n: int, dtype: str) -> Iterator[dict[str, Any]]:
+    """Yield what comes of mixed precision for every kind of matrix, and both error ratios."""
+    prediction.pays = lambda problem, gpu: True
+    b = generate("rands", n, 2, dtype=dtype, seed=1)
+    for kind, structure, how in kinds():
+        a = matrix(m=n, n=n, dtype=dtype, **how)
+        row: dict[str, Any] = {"kind": kind, "structure": structure, "n": n, "dtype": dtype}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
-                x, report = hetero_la.solve(a, b, precision="mixed", report=True)
-                row |= {"outcome": str(report.mixed), "ratio": float(solve_ratio(a, x, b))}
-            except np.linalg.LinAlgError:
-                row |= {"outcome": "singular, in full precision as well", "ratio": None}
-        rows.append(row)
-    return rows
+                x, report = hetero_la.solve(
+                    a, b, assume_a=structure, precision="mixed", report=True
+                )
+                full = hetero_la.solve(a, b, assume_a=structure)
+            except np.linalg.LinAlgError as error:
+                yield row | {"outcome": str(error), "ratio": np.nan, "full": np.nan}
+                continue
+        ratios = {"ratio": float(solve_ratio(a, x, b)), "full": float(solve_ratio(a, full, b))}
+        yield row | ratios | {"outcome": str(report.mixed)}
 
 
 def main() -> None:
@@ -124,8 +152,10 @@ def main() -> None:
     for n in args.n:
         if args.kinds:
             for row in outcomes(n, args.dtype):
-                shown = "" if row["ratio"] is None else f"{row['ratio']:.2g}"
-                print(f"{row['kind']:<16}{n:>7}{shown:>9}  {row['outcome']}", flush=True)
+                print(
+                    f"{row['kind']:<16}{row['structure']:<5}{n:>6}{row['ratio']:>9.2g}"
+                    f"{row['full']:>9.2g}  {row['outcome']}", flush=True,
+                )  # fmt: skip
                 rows.append(row)
             continue
         for name in args.case:

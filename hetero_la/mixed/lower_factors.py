@@ -28,7 +28,7 @@ from hetero_la.numerics.conditioning import (
 from hetero_la.tiles.arrays.transfer import to_host
 
 #: Most tiny singular values, each of which takes GMRES a step or two.
-FEW = 4
+FEW = 3
 #: Pivots that stand for them, in eps times the largest one and the square root of the order.
 _SMALL = 16.0
 #: Foretold condition number, in 1 / eps, from which on nothing is tried: it is often too small.
