@@ -19,6 +19,8 @@ from hetero_la.tiles.arrays.transfer import current_gpu, device_index, gpu_count
 
 #: Mixed precision has to be predicted to take at most this share of the time of full precision.
 _SHARE = 0.9
+#: Order below which nothing is predicted, which would take a tenth of the time of full precision.
+_LEAST = 512
 #: Steps of refinement that are expected, beyond those that full precision takes as well.
 _STEPS = 3
 #: Passes over the matrix, in its own precision: a step's, and those of its range and its copy.
@@ -41,7 +43,7 @@ def pays(problem: Problem, gpu: int | None) -> bool:
     gpu : int or None
         The GPU that holds the matrix; None for the host.
     """
-    if min(problem.m, problem.n) < 2:
+    if min(problem.m, problem.n) < _LEAST:
         return False
     return _pays(nearby_problem(problem), gpu, gpu_count() > 0)
 

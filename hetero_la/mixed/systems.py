@@ -66,7 +66,8 @@ def solve_mixed(
     anorm = hermitian_norm1(a) if hermitian else norm1(a)
     error = error_of(anorm, factors.scaling, factors.norms)
     ill = factors.is_ill_conditioned
-    rhs = array_module(b).hstack([b, probe(b)]) if ill else b
+    xp = array_module(b)
+    rhs = xp.asfortranarray(xp.hstack([b, probe(b)])) if ill else b
     refined = refined_by(
         factors.correct, factors.correct_in_full, a, error, rhs, hermitian=hermitian, slow=ill
     )
