@@ -200,11 +200,11 @@ def solve(
 ) -> Same: ...  # fmt: skip
 @overload
 def solve(
-    a: Eager | Numbers, b: Eager | Numbers, lower: bool = False, overwrite_a: bool = False,
+    a: Same | Numbers, b: Same | Numbers, lower: bool = False, overwrite_a: bool = False,
     overwrite_b: bool = False, check_finite: bool = True, assume_a: SolveAssumption = None,
     transposed: bool = False, *, pivot: Pivoting = "partial", precision: Precision = "full",
     client: ClientLike = None, report: Literal[True], **options: Unpack[RunOptions],
-) -> tuple[Eager, AccuracyReport]: ...  # fmt: skip
+) -> tuple[Same, AccuracyReport]: ...  # fmt: skip
 @array_function(_solve_stack, _system_work, a=2, b="1|2")
 def solve(
     a: Any, b: Any, lower: bool = False, overwrite_a: bool = False, overwrite_b: bool = False,
@@ -248,7 +248,8 @@ def solve(
         fails, the matrix is factored in its own precision.  `report` tells.  Structures that need
         no factorization are solved in full precision.
     report : bool, optional
-        Whether to return a report, too, of what X is worth; for one matrix that is not lazy.
+        Whether to return a report, too, of what X is worth; for one matrix, and for a Dask array
+        only in mixed precision.
 
     Returns
     -------
