@@ -1,6 +1,7 @@
 """Public functions for Dask arrays, with the same names; they return Dask arrays, lazily.
 
-Nothing runs before Dask computes the results.  See ``docs/how_to/dask_arrays.md``.
+Nothing runs before Dask computes the results, but in mixed precision: see
+``docs/how_to/dask_arrays.md`` and ``docs/how_to/mixed_precision.md``.
 """
 
 from hetero_la.dask_arrays.cholesky import (
