@@ -235,7 +235,7 @@ class RunGraph:
             key, (first, last) = chunk.key, chunk.columns
             if sum(stop - start for start, stop in piece.spans) < last - first:
                 key = (task_name(self.job.name, "cut", self.token), share.worker, number)
-                whole = chunk.declared._replace(finite=False)  # its columns are checked when copied
+                whole = _unchecked(chunk).declared  # its columns are checked when copied
                 self.cuts[key] = Task(key, cut, TaskRef(chunk.key), piece.spans, whole)
                 piece = piece.side_by_side()
             yield List(piece, TaskRef(key))
@@ -271,9 +271,10 @@ class RunGraph:
         """Add the tasks of several processes."""
         attempt = self._add("begin", 0, 0, begin_run)
         exchanged = self._exchanges_input
+        held = [_unchecked(chunk) for chunk in chunks if exchanged]
         shards = [
             self._add("open", w, 0, open_shard, self.token, attempt, packed, w, self._on_gpu,
-                      None, False, tuple(self._pieces(each[w], chunks)) if exchanged else ())
+                      None, False, tuple(self._pieces(each[w], held)))
             for w, packed in enumerate(self._packed.each())
         ]  # fmt: skip
         filled = [
@@ -288,13 +289,18 @@ class RunGraph:
     def _hold(
         self, chunks: Sequence[Chunk], attempt: TaskRef, contacts: list[TaskRef]
     ) -> list[TaskRef]:
-        """Add tasks that hold the chunks, each where it is, if a worker of the run is there."""
+        """Add tasks that check the chunks and hold them, each where it is, if a worker is there."""
         homes = tuple(worker.address for worker in self.job.workers)
         return [
-            self._task(HOLD, 0, number, hold_chunk, TaskRef(chunk.key),
-                       chunk.declared._replace(finite=False), attempt, contacts, homes=homes)
+            self._task(HOLD, 0, number, hold_chunk, TaskRef(chunk.key), chunk.declared, attempt,
+                       contacts, homes=homes)
             for number, chunk in enumerate(chunks)
         ]  # fmt: skip
+
+
+def _unchecked(chunk: Chunk) -> Chunk:
+    """Return a chunk whose numbers need not be checked where they are copied."""
+    return chunk._replace(declared=chunk.declared._replace(finite=False))
 
 
 def on_devices(workers: Sequence[WorkerInfo], on_gpu: bool) -> bool:

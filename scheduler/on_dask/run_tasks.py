@@ -176,7 +176,8 @@ def hold_chunk(
 ) -> HeldChunk:
     """Dask task: hold a chunk for the workers of a run, one of which is here, until it begins.
 
-    All shards are open when there are `contacts`.
+    It is checked here, and not once more where its columns go.  All shards are open when there are
+    `contacts`.
     """
     declared.require(chunk)
     place = device_index(chunk)
@@ -289,9 +290,6 @@ def _exchange_input(
                 group.device, [(far[held].side_by_side(), array) for held, array in some]
             ),
         )  # fmt: skip
-    for held, arrays in into.items():
-        for array in arrays:
-            far[held].declared.require_finite(array)
 
 
 def save_shard(held: HeldShard, step: int, folder: str | None, before: Any) -> Saved:
