@@ -28,6 +28,9 @@ from hetero_la.tiles.arrays.errors import RunAbortedError
 
 #: Dask priority of a run's tasks, above that of other tasks on a worker.
 PRIORITY = 1
+#: That of tasks that belong to no worker: what checks a run comes before the blocks of its result,
+#: some of which wait for it.
+CHECK_PRIORITY = 2
 #: What tasks do that run programs.
 RUN = "run"
 #: What tasks do that hold input where it is, and seconds that one takes.  Dask would expect
@@ -123,8 +126,8 @@ class KeepPlacement(SchedulerPlugin):  # type: ignore[misc]
         mine = [task for key in tasks if _run_of(task := scheduler.tasks[key])]
         arrived = list(filter(_belongs_somewhere, mine))
         for task in mine:
-            # What checks a run comes before the blocks of its result, some of which wait for it.
-            task.priority = (-PRIORITY * (1 if _shares_of(task) else 2), *task.priority[1:])
+            priority = PRIORITY if _belongs_somewhere(task) else CHECK_PRIORITY
+            task.priority = (-priority, *task.priority[1:])  # Dask starts with the least
         for task in arrived:
             task.retries = 0  # its shard is updated in place
         self._place(scheduler, arrived)

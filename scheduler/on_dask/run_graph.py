@@ -253,11 +253,11 @@ class RunGraph:
         """Add tasks that hand the memory on to each other, which may be tied to no worker."""
         if len(portions) <= 1:
             inputs = portions[0] if portions else []
-            return self._add("run", 0, 0, run_at_once, self._packed, self._on_gpu, inputs)
+            return self._add(RUN, 0, 0, run_at_once, self._packed, self._on_gpu, inputs)
         buffer = self._add("open", 0, 0, open_whole, self._packed, self._on_gpu, portions[0])
         for i, some in enumerate(portions[1:], 1):
             buffer = self._add("load", 0, i, fill_whole, buffer, i, some)
-        return self._add("run", 0, 0, run_whole, self._packed, buffer, len(portions))
+        return self._add(RUN, 0, 0, run_whole, self._packed, buffer, len(portions))
 
     def _in_place(self, portions: list[list[List]]) -> TaskRef:
         """Add tasks of workers of one process, whose memory is where it stays, on their devices."""
@@ -265,7 +265,7 @@ class RunGraph:
         filled = [
             self._add("load", 0, i, fill_team, buffer, i, some) for i, some in enumerate(portions)
         ]
-        return self._add("run", 0, 0, run_team, self._packed, buffer, filled)
+        return self._add(RUN, 0, 0, run_team, self._packed, buffer, filled)
 
     def _chains(self, each: Sequence[Share], chunks: Sequence[Chunk]) -> list[TaskRef]:
         """Add the tasks of several processes."""

@@ -181,7 +181,7 @@ def hold_chunk(
     """
     declared.require(chunk)
     place = device_index(chunk)
-    groups = [s.group for s in shards_of(attempt) if s.group is not None and not s.empty]
+    groups = _groups_of(attempt)
     if not groups:
         raise StaleShardError(
             "a chunk of the input came to a worker that takes no part in the run: Dask did not "
@@ -193,6 +193,11 @@ def hold_chunk(
             chunk = to_current_gpu(chunk)
     wait_for_writes(chunk)
     return hold(group, chunk)
+
+
+def _groups_of(attempt: str) -> list[RunGroup]:
+    """Return the groups of the shards of an attempt in this process."""
+    return [s.group for s in shards_of(attempt) if s.group is not None and not s.empty]
 
 
 def run_slice(
@@ -266,7 +271,7 @@ def _exchange_input(
     group: RunGroup, attempt: str, buffer: InputBuffer, chunks: Sequence[HeldChunk]
 ) -> None:
     """Fill a shard with what the workers of the run hold, and send them what this one does."""
-    here = {s.group.worker: s.group for s in shards_of(attempt) if s.group is not None}
+    here = {each.worker: each for each in _groups_of(attempt)}
     near: list[tuple[Piece, Array]] = []
     far: dict[HeldColumns, Piece] = {}
     for number, piece in buffer.pieces:
