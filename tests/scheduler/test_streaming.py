@@ -25,6 +25,7 @@ from hetero_la.tiles.kernels.device import KernelOptions
 from hetero_la.tiles.storage.layout import TileLayout
 from hetero_la.tiles.storage.shard import ArrayStorage
 from tests.scheduler.late_gpus import LateGpu
+from tests.support import covering
 
 RNG = np.random.default_rng(11)
 NB = 10
@@ -101,26 +102,24 @@ def assert_same(case: Case, devices: list[Any], width: int, depth: int = 1) -> N
         assert np.allclose(streamed.values[name], value, rtol=1e-9, atol=1e-10 * scale), name
 
 
-@pytest.mark.parametrize("depth", [0, 1, 2])
-@pytest.mark.parametrize("width", [20, 30, 50])
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize(("case", "width", "depth"), covering(CASES, [20, 30, 50], [0, 1, 2]))
 def test_results_are_those_of_a_run_in_memory(case: Case, width: int, depth: int) -> None:
     assert_same(case, [VirtualGpu("gpu")], width, depth)
 
 
-@pytest.mark.parametrize("kind", [VirtualGpu, CpuDevice])
-@pytest.mark.parametrize("workers", [2, 3])
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_several_workers(case: Case, workers: int, kind: type) -> None:
-    for width in (20, 40):
-        assert_same(case, [kind(f"worker{w}") for w in range(workers)], width)
+@pytest.mark.parametrize(
+    ("case", "workers", "kind", "width"),
+    covering(CASES, [2, 3], [VirtualGpu, CpuDevice], [20, 40]),
+)
+def test_several_workers(case: Case, workers: int, kind: type, width: int) -> None:
+    assert_same(case, [kind(f"worker{w}") for w in range(workers)], width)
 
 
 @pytest.mark.parametrize("workers", [1, 2])
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_nothing_is_left_to_chance(case: Case, workers: int) -> None:
     """What queues and events do not order may be done in any order."""
-    for seed in range(4):
+    for seed in range(3):
         devices = [LateGpu(f"gpu{w}", 10 * seed + w) for w in range(workers)]
         assert_same(case, devices, width=20 + 10 * (seed % 3))
 
