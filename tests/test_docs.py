@@ -150,7 +150,7 @@ def _needs_files(words: list[str]) -> bool:
 
 
 def _is_slow(words: list[str]) -> bool:
-    return words[0] in ("probe", "tune", "bench") or "1000000" in words
+    return words[0] in ("probe", "tune", "bench", "study") or "1000000" in words
 
 
 def _needs_cluster(words: list[str]) -> bool:

@@ -13,16 +13,17 @@ FOLDER = Path(__file__).parents[1] / "cuda"
 
 
 class Source(NamedTuple):
-    """A file of the folder, and the macros that are defined for it."""
+    """A file of a folder, and the macros that are defined for it."""
 
     file: str
     #: Of the scalars; None for a file that has none.
     dtype: np.dtype | None = None
     defines: tuple[str, ...] = ()
+    folder: Path = FOLDER
 
     @property
     def path(self) -> Path:
-        return FOLDER / f"{self.file}.cu"
+        return self.folder / f"{self.file}.cu"
 
     @property
     def macros(self) -> tuple[str, ...]:
