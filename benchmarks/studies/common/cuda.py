@@ -22,22 +22,39 @@ def cuda_source(file: str, *defines: str) -> Source:
     return Source(file, None, defines, FOLDER)
 
 
+@functools.cache
 def kernel(source: Source, name: str) -> Any:
-    """Return a kernel of a source as a function of CuPy: of grid, block and arguments."""
-    return module(source).get_function(name)
+    """Return a kernel of a source, compiled for the current GPU, for `launch`."""
+    return module(source).get_function(name).kernel
 
 
-@functools.cache
-def properties(device: int = 0) -> dict[str, Any]:
-    """Return what CUDA says of a device: ``multiProcessorCount``, ``l2CacheSize`` and others."""
+def launch(
+    function: Any, blocks: int | tuple[int, ...], threads: int | tuple[int, ...], *arguments: Any,
+    shared: int = 0, cooperative: bool = False,
+) -> None:  # fmt: skip
+    """Enqueue a kernel on the current stream; integers are passed as 64-bit ones."""
+    grid = (blocks,) if isinstance(blocks, int) else blocks
+    block = (threads,) if isinstance(threads, int) else threads
+    function(grid, block, arguments, shared, None, cooperative)
+
+
+def multiprocessors() -> int:
+    """Return the number of multiprocessors of the current GPU."""
+    return attribute("MultiProcessorCount")
+
+
+def clock_hertz() -> float:
+    """Return the highest clock of the current GPU's multiprocessors, as CUDA says."""
+    return 1e3 * attribute("ClockRate")
+
+
+def capability() -> int:
+    """Return the compute capability of the current GPU, as 90 for 9.0."""
+    return 10 * attribute("ComputeCapabilityMajor") + attribute("ComputeCapabilityMinor")
+
+
+def attribute(name: str) -> int:
+    """Return an attribute of the current GPU, as ``"L2CacheSize"`` in bytes."""
     import cupy
 
-    return dict(cupy.cuda.runtime.getDeviceProperties(device))
-
-
-@functools.cache
-def attribute(name: str, device: int = 0) -> int:
-    """Return an attribute of a device, as ``"ClockRate"`` in kHz."""
-    import cupy
-
-    return int(cupy.cuda.Device(device).attributes[name])
+    return int(cupy.cuda.Device().attributes[name])
