@@ -6,7 +6,7 @@ import contextlib
 import ctypes
 from importlib.metadata import PackageNotFoundError, distribution
 
-from hetero_la.tiles.kernels.gpu.sources import Source, options
+from hetero_la.tiles.kernels.gpu.sources import Source
 
 
 def _library() -> str | None:
@@ -24,7 +24,7 @@ def compiled_by_nvrtc(source: Source) -> None:
     """Compile; fail with what the compiler says."""
     nvrtc = ctypes.CDLL(NVRTC)
     program, size = ctypes.c_void_p(), ctypes.c_size_t()
-    code, given = source.code.encode(), [*options(), "-arch=sm_90"]
+    code, given = source.code.encode(), [*source.options, "-arch=sm_90"]
     array = (ctypes.c_char_p * len(given))(*map(str.encode, given))
     nvrtc.nvrtcCreateProgram(ctypes.byref(program), code, b"code.cu", 0, None, None)
     failed = nvrtc.nvrtcCompileProgram(program, len(given), array)

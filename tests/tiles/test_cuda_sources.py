@@ -47,7 +47,7 @@ def test_every_file_is_compiled() -> None:
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_sources_compile_by_nvcc_without_warnings(dtype: type, tmp_path: Path) -> None:
     for source in sources_of(np.dtype(dtype)):
-        command = [NVCC, *sources.options(), "-arch=sm_80", "-cubin", "-Werror=all-warnings"]
+        command = [NVCC, *source.options, "-arch=sm_80", "-cubin", "-Werror=all-warnings"]
         (tmp_path / "code.cu").write_text(source.code)
         subprocess.run([*command, tmp_path / "code.cu", "-o", tmp_path / "cubin"], check=True)
 

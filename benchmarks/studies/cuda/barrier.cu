@@ -16,20 +16,9 @@
 
 #if KIND == 0
 
-// The first block adds what turns over the highest bit once all have added their part.
-__device__ inline void wait_for_all(unsigned* memory, unsigned)
-{
-    __syncthreads();
-    if (threadIdx.x == 0) {
-        const unsigned part = blockIdx.x == 0 ? 0x80000000u - (gridDim.x - 1) : 1;
-        __threadfence();
-        const unsigned before = atomicAdd(memory, part);
-        while (((before ^ *(volatile unsigned*)memory) & 0x80000000u) == 0) {
-        }
-        __threadfence();
-    }
-    __syncthreads();
-}
+#include "grid_barrier.cuh"
+
+__device__ inline void wait_for_all(unsigned* memory, unsigned) { wait_for_grid(memory); }
 
 #elif KIND == 1
 
