@@ -17,7 +17,7 @@ import numpy as np
 from hetero_la.cli.main import main
 from hetero_la.studies.common.columns import SECONDS, WORD, percent, rate
 from hetero_la.studies.common.cuda import cuda_source, kernel, launch, multiprocessors
-from hetero_la.studies.common.plots import finish, line, panels, style
+from hetero_la.studies.common.plots import bars, finish, line, panels
 from hetero_la.studies.common.study import (
     Row,
     Rows,
@@ -167,13 +167,10 @@ def draw(figure: Any, rows: Rows) -> None:
         if drawn:
             line(strided, drawn, "stride", "GB/s", f"{place}, {bytes_each} bytes", i)
     finish(strided, "strided reads", "stride, words", "GB/s")
-    bars = [row for row in rows if row["what"] != "strided"]
-    for i, row in enumerate(bars):
-        colour = style(["CPU", "GPU"].index(row["place"]))["color"]
-        others.barh(i, row["bytes/s"] / 1e9, color=colour)
-    labels = [f"{row['place']}, {row['what']}, {row['word']} bytes" for row in bars]
-    others.set_yticks(range(len(bars)), labels, fontsize=6)
-    others.invert_yaxis()
+    copies = [row for row in rows if row["what"] != "strided"]
+    labels = [f"{row['place']}, {row['what']}, {row['word']} bytes" for row in copies]
+    colours = [["CPU", "GPU"].index(row["place"]) for row in copies]
+    bars(others, labels, [row["bytes/s"] / 1e9 for row in copies], colours, logarithmic=True)
     finish(others, "other copies", "GB/s", "", logarithmic="")
 
 

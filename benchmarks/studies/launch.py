@@ -19,7 +19,7 @@ import scipy.linalg.blas
 from hetero_la.cli.main import main
 from hetero_la.studies.common.columns import SECONDS, WORD
 from hetero_la.studies.common.cuda import attribute, cuda_source, kernel, launch
-from hetero_la.studies.common.plots import finish, panels, style
+from hetero_la.studies.common.plots import bars, finish, panels, style
 from hetero_la.studies.common.study import Row, Rows, Study, StudyRun, StudyTable, rows_of
 from hetero_la.studies.common.timing import (
     Call,
@@ -155,17 +155,15 @@ def find(rows: Rows) -> list[str]:
 
 def draw(figure: Any, rows: Rows) -> None:
     """Draw times by way, and the distributions of synchronized launches."""
-    bars, histogram = panels(figure, 2)
+    ways, histogram = panels(figure, 2)
     times = rows_of(rows, "times")
-    for i, row in enumerate(times):
-        colour = style(["and back", "enqueued", "in a row", "synchronized"].index(row["what"]))
-        bars.barh(i, 1e6 * row["seconds"], color=colour["color"])
-        bars.plot([1e6 * row["least"], 1e6 * row["most"]], [i, i], color="black", lw=1)
     labels = [f"{row['way']}, {row['what']}" for row in times]
-    bars.set_yticks(range(len(times)), labels, fontsize=6)
-    bars.invert_yaxis()
-    bars.set_xscale("log")
-    finish(bars, "median, least and most", "µs", "", logarithmic="")
+    kinds = ["and back", "enqueued", "in a row", "synchronized"]
+    colours = [kinds.index(row["what"]) for row in times]
+    bars(ways, labels, [1e6 * row["seconds"] for row in times], colours, logarithmic=True)
+    for i, row in enumerate(times):
+        ways.plot([1e6 * row["least"], 1e6 * row["most"]], [i, i], color="black", lw=1)
+    finish(ways, "median, least and most", "µs", "", logarithmic="")
     for i, row in enumerate(rows_of(rows, "histogram")):
         share = np.asarray(row["counts"]) / np.sum(row["counts"])
         how = {"label": row["way"], "color": style(i)["color"], "ls": "-" if i < 7 else "--"}

@@ -22,7 +22,7 @@ import hetero_la
 from hetero_la.cli.main import main
 from hetero_la.studies.common.columns import SECONDS, WORD, number, percent, rate
 from hetero_la.studies.common.cuda import cuda_source, kernel, launch
-from hetero_la.studies.common.plots import finish, line, panels, style
+from hetero_la.studies.common.plots import bars, finish, line, panels
 from hetero_la.studies.common.study import (
     Row,
     Rows,
@@ -290,23 +290,18 @@ def draw(figure: Any, rows: Rows) -> None:
         line(dense, drawn, "n", "GB/s", who, i)
     finish(dense, "dense", "order n", "GB/s")
     most = max(row["n"] for row in shown)
-    bars = [r for r in rows_of(rows, "products") if r["kind"] != DENSE or r["n"] == most]
-    labels = [f"{r['kind']}, {r['place']}, {r['who']}" for r in bars]
-    _bars(kinds, labels, [100 * row["of bound"] for row in bars])
+    largest = [r for r in rows_of(rows, "products") if r["kind"] != DENSE or r["n"] == most]
+    labels = [f"{r['kind']}, {r['place']}, {r['who']}" for r in largest]
+    colours = [["CPU", "GPU"].index(row["place"]) for row in largest]
+    bars(kinds, labels, [100 * row["of bound"] for row in largest], colours)
     finish(kinds, "percent of the bound by bandwidth", "%", "", logarithmic="")
     if moves:
         axes = others.pop(0)
-        _bars(axes, [row["what"] for row in moves], [1e3 * row["seconds"] for row in moves])
+        bars(axes, [row["what"] for row in moves], [1e3 * row["seconds"] for row in moves])
         finish(axes, f"a product of order {moves[0]['n']}", "ms", "", logarithmic="")
-    _bars(others[0], [row["who"] for row in systems], [1e3 * row["seconds"] for row in systems])
-    others[0].set_xscale("log")
+    milliseconds = [1e3 * row["seconds"] for row in systems]
+    bars(others[0], [row["who"] for row in systems], milliseconds, logarithmic=True)
     finish(others[0], f"a banded system, n = {systems[0]['n']}", "ms", "", logarithmic="")
-
-
-def _bars(axes: Any, labels: list[str], values: list[float]) -> None:
-    axes.barh(range(len(values)), values, color=style(0)["color"])
-    axes.set_yticks(range(len(values)), labels, fontsize=6)
-    axes.invert_yaxis()
 
 
 STUDY = Study(

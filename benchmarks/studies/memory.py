@@ -231,10 +231,10 @@ def draw(figure: Any, rows: Rows) -> None:
         for i, stride in enumerate(values_of(shown, "stride")):
             chosen = rows_of(shown, "latency", stride=stride)
             line(axes, chosen, "bytes", "cycles", f"one place in {in_bytes(stride)}", i)
-        finish(axes, f"loads {space}", "bytes of the array", "cycles", logarithmic="x")
         for i, memory in enumerate(("shared", "local")):
             for row in rows_of(rows, "latency", space=memory):
                 axes.axhline(row["cycles"], color=style(i + 4)["color"], lw=1, label=memory)
+        finish(axes, f"loads {space}", "bytes of the array", "cycles", logarithmic="x")
     if spaces:
         for i, space in enumerate(spaces):
             line(others[-1], rows_of(rows, "lines", space=space), "stride", "cycles", space, i)

@@ -166,7 +166,14 @@ def draw(figure: Any, rows: Rows) -> None:
         rates = {(row["chains"], row["warps"]): 100 * row["of best"] for row in shown}
         values = [[rates[c, w] for w in warps] for c in chains]
         heat_map(figure, axes, values, chains, warps, "% of the best")
-        finish(axes, name, "warps of a multiprocessor", "chains of a thread", logarithmic="")
+        finish(
+            axes,
+            name,
+            "warps of a multiprocessor",
+            "chains of a thread",
+            logarithmic="",
+            grid=False,
+        )
 
 
 STUDY = Study(

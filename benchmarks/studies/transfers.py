@@ -228,7 +228,7 @@ def draw(figure: Any, rows: Rows) -> None:
         speed = {(row["from"], row["to"]): row["bytes/s"] / 1e9 for row in pairs}
         values = [[speed.get((i, j), np.nan) for j in gpus] for i in gpus]
         heat_map(figure, matrix[0], values, gpus, gpus, "GB/s")
-        finish(matrix[0], "from GPU (row) to GPU", "", "", logarithmic="", legend=False)
+        finish(matrix[0], "from GPU (row) to GPU", "", "", logarithmic="", grid=False)
 
 
 _TIMED: dict[str, Callable[[Any], str]] = {**SECONDS, "bytes/s": rate("B/s")}

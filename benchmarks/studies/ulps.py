@@ -20,7 +20,7 @@ import hetero_la
 from hetero_la.cli.main import main
 from hetero_la.studies.common.columns import WORD, number
 from hetero_la.studies.common.cuda import cuda_source, kernel, launch
-from hetero_la.studies.common.plots import finish, line, panels, style
+from hetero_la.studies.common.plots import bars, finish, line, panels
 from hetero_la.studies.common.reference import lu_by_columns
 from hetero_la.studies.common.study import (
     Row,
@@ -187,17 +187,14 @@ def find(rows: Rows) -> list[str]:
 
 def draw(figure: Any, rows: Rows) -> None:
     """Draw the largest errors of operations, and the errors of L and U over the step."""
-    bars, *factors = panels(figure, 3, across=3)
+    singles, *factors = panels(figure, 3, across=3)
     operations = rows_of(rows, "operations")
-    for i, row in enumerate(operations):
-        colour = style([EXACT, FAST, TF32].index(row["arithmetic"]))["color"]
-        bars.barh(i, row["largest"], color=colour)
     labels = [f"{r['operation']}, {r['place']}, {r['type']}" for r in operations]
-    bars.set_yticks(range(len(labels)), labels, fontsize=5)
-    bars.invert_yaxis()
-    bars.axvline(0.5, color="0.3", lw=1)
-    bars.set_xscale("log")
-    finish(bars, "single operations; the line: half an ulp", "ulps", "", logarithmic="")
+    colours = [[EXACT, FAST, TF32].index(row["arithmetic"]) for row in operations]
+    bars(singles, labels, [row["largest"] for row in operations], colours, logarithmic=True)
+    singles.axvline(0.5, color="0.3", lw=1)
+    singles.set_xlim(0.1, 2 * max(1.0, *(row["largest"] for row in operations)))
+    finish(singles, "single operations; the line: half an ulp", "ulps", "", logarithmic="")
     for axes, dtype in zip(factors, _C_TYPES, strict=True):
         for i, who in enumerate(values_of(rows, "who")):
             shown = rows_of(rows, "factors", who=who, type=dtype)

@@ -277,10 +277,10 @@ def draw(figure: Any, rows: Rows) -> None:
         line(panel, shown, "n", "seconds", label, i, **how)
         if rates and width is not None:
             drawn = [{**row, "GB/s": row["bytes/s"] / 1e9} for row in shown]
-            line(rates[0], drawn, "n", "GB/s", label, i, **how)
+            line(rates[0], drawn, "n", "GB/s", "", i, **how)
     finish(panel, f"LU without pivoting, {DTYPE}", "order n", "seconds")
     if rates:
-        finish(rates[0], "bytes of the trailing matrices", "order n", "GB/s", legend=False)
+        finish(rates[0], "bytes of the trailing matrices", "order n", "GB/s")
 
 
 STUDY = Study(

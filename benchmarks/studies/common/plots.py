@@ -16,6 +16,8 @@ from hetero_la.studies.common.study import Rows, Study
 _MARKERS = "os^Dv<>P*X"
 #: Inches of a panel.
 _WIDTH, _HEIGHT = 4.2, 3.2
+#: Lines of a legend for which there is room inside a panel.
+_INSIDE = 6
 
 
 def panels(figure: Any, number: int, across: int = 2) -> list[Any]:
@@ -52,10 +54,34 @@ def line(axes: Any, rows: Rows, x: str, y: str, label: str, number: int, **more:
         axes.fill_between(xs, least, most, color=how["color"], alpha=0.2, lw=0)
 
 
+def bars(
+    axes: Any, labels: Sequence[str], values: Sequence[float], colours: Sequence[int] | None = None,
+    *, logarithmic: bool = False,
+) -> None:  # fmt: skip
+    """Draw a bar for each value, from top to bottom, in colours by number.
+
+    On a logarithmic axis, which has no zero to begin at, they are dots.
+    """
+    places, numbers = range(len(values)), colours or [0] * len(values)
+    for place, value, number in zip(places, values, numbers, strict=True):
+        how = style(number)
+        if logarithmic:
+            axes.plot([value], [place], **how)
+        else:
+            axes.barh(place, value, color=how["color"])
+    axes.set_yticks(places, labels, fontsize=6)
+    axes.invert_yaxis()
+    if logarithmic:
+        axes.set_xscale("log")
+
+
 def finish(
-    axes: Any, title: str, x: str, y: str, *, logarithmic: str = "xy", legend: bool = True
+    axes: Any, title: str, x: str, y: str, *, logarithmic: str = "xy", grid: bool = True
 ) -> None:
-    """Name a panel and its axes, of which those in `logarithmic` are so: x to the base 2."""
+    """Name a panel and its axes, of which those in `logarithmic` are so: x to the base 2.
+
+    A legend of many lines stands beside the panel.
+    """
     if "x" in logarithmic:
         axes.set_xscale("log", base=2)
     if "y" in logarithmic:
@@ -64,9 +90,10 @@ def finish(
     axes.set_xlabel(x, fontsize=8)
     axes.set_ylabel(y, fontsize=8)
     axes.tick_params(which="both", labelsize=7)
-    axes.grid(alpha=0.3)
-    if legend and axes.get_legend_handles_labels()[0]:
-        axes.legend(fontsize=7)
+    axes.grid(grid, **({"alpha": 0.3} if grid else {}))
+    if lines := len(axes.get_legend_handles_labels()[0]):
+        beside = {"loc": "upper left", "bbox_to_anchor": (1.01, 1)} if lines > _INSIDE else {}
+        axes.legend(fontsize=7, **beside)
 
 
 def heat_map(
