@@ -21,15 +21,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import ablation
 from harness import Case
-from peers import seconds_of
 from prediction import ROUTINES
 
 import hetero_la
 from hetero_la.scheduler.cluster.clients import worker_infos
 from hetero_la.scheduler.run.inline import run_inline
 from hetero_la.scheduler.run.runner import Runner
+from hetero_la.studies.factorizations import ablation
+from hetero_la.studies.factorizations.peers import seconds_of
 from hetero_la.tiles.kernels.device import Queue
 from hetero_la.tiles.kernels.gpu.device import GpuDevice
 

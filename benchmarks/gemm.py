@@ -18,9 +18,9 @@ from typing import NamedTuple
 
 import harness
 import numpy as np
-from device_data import random_columns
-from peers import seconds_of
 
+from hetero_la.studies.factorizations.device_data import random_columns
+from hetero_la.studies.factorizations.peers import seconds_of
 from hetero_la.tiles.arrays.transfer import gpu_count
 from hetero_la.tiles.kernels.device import KernelOptions, Queue
 from hetero_la.tiles.kernels.gpu.device import GpuDevice, gpu_descriptions

@@ -9,9 +9,9 @@ import statistics
 import sys
 
 import cupy
-import peers
 
 import hetero_la
+from hetero_la.studies.factorizations import peers
 
 SERIES, REPEATS = 5, 5
 

@@ -30,15 +30,15 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
-from device_data import random_columns
 from distributed import Client, LocalCluster, futures_of, wait
 from harness import write_json
-from peers import seconds_of
 
 import hetero_la
 from hetero_la.cli.main import main as main_of_cli
 from hetero_la.dask_arrays.lazy_run import LazyRun
 from hetero_la.scheduler.cluster.clients import client_at, worker_infos
+from hetero_la.studies.factorizations.device_data import random_columns
+from hetero_la.studies.factorizations.peers import seconds_of
 
 ROUTINES: dict[str, Callable[..., Any]] = {
     "lu": hetero_la.lu_factor, "cholesky": hetero_la.cho_factor, "qr": hetero_la.qr_factor

@@ -26,6 +26,7 @@ CUPY = (
 DASK = (
     "hetero_la.dask_arrays", "hetero_la.scheduler.cluster.", "hetero_la.scheduler.on_dask.",
     "hetero_la.scheduler.recovery.", "hetero_la.scheduler.probe.dask_latency",
+    "hetero_la.studies.factorizations.",
 )  # fmt: skip
 #: Files without code.
 DATA = "hetero_la.configs"
