@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,8 @@ import numpy as np
 import hetero_la
 from hetero_la.execution.timeline import TracedRun
 from hetero_la.planning.plan import Plan
+from hetero_la.scheduler.cluster.clients import worker_infos
+from hetero_la.scheduler.on_dask.threads import run_local
 from hetero_la.scheduler.placement.workers import calling_thread
 from hetero_la.scheduler.run.inline import run_inline
 from hetero_la.scheduler.run.job import Job, Outcome
@@ -89,6 +92,52 @@ class ResidentRuns:
             outcome = Outcome(run_inline(runner))
             runner.keep_record(outcome)
         return outcome
+
+
+class ClusterRuns:
+    """Runs of one factorization on the workers of a cluster of this process.
+
+    Parameters
+    ----------
+    cluster : Cluster
+        The cluster; its GPUs have the columns beforehand, as have CPU workers, while those of
+        virtual GPUs are copied within the host's memory.
+    problem : Factorization
+        What is factored.
+    n : int
+        Order of the matrix.
+    dtype : str, optional
+        Its type.
+    """
+
+    def __init__(
+        self, cluster: hetero_la.Cluster, problem: Factorization, n: int, dtype: str = "float64"
+    ) -> None:
+        self.problem, self.n, self.dtype = problem, n, dtype
+        self.client = cluster.private_client()
+        self.workers = worker_infos(self.client)
+        gpus = any(worker.has_gpu for worker in self.workers)
+        self.given: np.ndarray | None = None if gpus else problem.host_matrix(n, dtype)
+
+    def plan(self, **options: Any) -> Plan:
+        """Plan a run with these options."""
+        shape = self.n, self.n
+        return hetero_la.plan(
+            self.problem.routine, shape, self.dtype, workers=self.workers, **options
+        )
+
+    def seconds(self, plan: Plan, window: int | None = None) -> float:
+        """Run a plan, with so many steps in a Dask task if it is given; return the seconds."""
+        job = plan.job()
+        if window is not None:
+            job = replace(job, window=window)
+        storage: Storage
+        if self.given is None:
+            storage = RandomStorage(plan, self.problem.diagonal(self.n))
+        else:
+            a = self.given.copy(order="F")
+            storage = ArrayStorage(a, a)
+        return seconds_of(lambda: run_local(self.client, job, storage))
 
 
 def seconds_in_turns(contenders: Mapping[str, Timed], repeats: int) -> dict[str, list[float]]:
