@@ -125,22 +125,33 @@ def measure(run: StudyRun) -> Iterator[Row]:
                 contenders = _on_one_device(ResidentRuns(problem, n, gpu), nb)
                 yield from _rows(place, problem, n, contenders, run.sizes["turns"])
                 free_gpus(int(gpu))
-    several = run.has_gpus(2, "runs on two GPUs without one of its parts")
-    place, nb = ("2 GPUs", None) if several else ("2 virtual GPUs", run.sizes["cpu tile"])
-    with _two(several) as cluster:
+    for place, orders, cluster in _clusters(run):
+        yield from _of_cluster(run, place, orders, cluster)
+
+
+def _clusters(run: StudyRun) -> Iterator[tuple[str, str, hetero_la.Cluster]]:
+    """Yield names of clusters, the sizes that have their orders, and themselves."""
+    if run.gpus:
+        yield "1 GPU, on Dask", "gpu", hetero_la.Cluster(gpus=1, cpus=0)
+    if run.has_gpus(2, "runs on two GPUs without one of its parts"):
+        yield "2 GPUs, on Dask", "gpus", hetero_la.Cluster(gpus=2, cpus=0)
+    elif not run.gpus:
+        virtual = hetero_la.Cluster(virtual_gpus=2, cpus=0, blas_threads=1)
+        yield "2 virtual GPUs, on Dask", "cpu", virtual
+
+
+def _of_cluster(
+    run: StudyRun, place: str, orders: str, cluster: hetero_la.Cluster
+) -> Iterator[Row]:
+    """Yield the rows of all factorizations on a cluster, which ends then."""
+    nb = run.sizes["cpu tile"] if orders == "cpu" else None
+    with cluster:
         for problem in FACTORIZATIONS.values():
-            for n in run.sizes["gpus" if several else "cpu"]:
+            for n in run.sizes[orders]:
                 run.report(f"{problem.routine}, {place}, n = {n}")
                 contenders = _on_dask(ClusterRuns(cluster, problem, n), nb)
                 yield from _rows(place, problem, n, contenders, run.sizes["turns"])
-                free_gpus(2 * several)
-
-
-def _two(gpus: bool) -> hetero_la.Cluster:
-    """Return a cluster of two GPUs, or of two virtual ones."""
-    if gpus:
-        return hetero_la.Cluster(gpus=2, cpus=0)
-    return hetero_la.Cluster(virtual_gpus=2, cpus=0, blas_threads=1)
+                free_gpus(cluster.size.gpus)
 
 
 def find(rows: Rows) -> list[str]:
