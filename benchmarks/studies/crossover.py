@@ -4,7 +4,8 @@ The contenders are those of ``hetero-la bench``, which take turns: SciPy; the li
 arrays, which chooses by itself, and CuPy with copies there and back; both with arrays that are on
 the GPU; and the library with NumPy arrays on all GPUs there are.  Where a contender is faster than
 SciPy at some order and at all larger ones, the crossover lies between that order and the one below
-it, where the straight lines between logarithms of the times meet.
+it, where the straight lines between logarithms of the times meet.  SciPy is left out where it takes
+far longer than the fastest; from there on its time is taken to grow as the cube of the order.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ from hetero_la.scheduler.placement.workers import calling_thread
 from hetero_la.scheduler.run.inline import run_inline
 from hetero_la.scheduler.run.job import Job, Outcome
 from hetero_la.scheduler.run.runner import Runner
+from hetero_la.studies.common.timing import Call, Clock
 from hetero_la.studies.factorizations.device_data import RandomStorage
 from hetero_la.studies.factorizations.peers import seconds_of
 from hetero_la.studies.factorizations.problems import Factorization
@@ -138,6 +139,26 @@ class ClusterRuns:
             a = self.given.copy(order="F")
             storage = ArrayStorage(a, a)
         return seconds_of(lambda: run_local(self.client, job, storage))
+
+
+def clock_of(device: Device) -> Clock:
+    """Return a clock for calls on a device, which it does one after the other.
+
+    Examples
+    --------
+    >>> clock_of(CpuDevice())(lambda: time.sleep(0.01), 2) >= 0.02
+    True
+    """
+
+    def clock(call: Call, calls: int) -> float:
+        device.synchronize()
+        began = time.perf_counter()
+        for _ in range(calls):
+            call()
+        device.synchronize()
+        return time.perf_counter() - began
+
+    return clock
 
 
 def seconds_in_turns(contenders: Mapping[str, Timed], repeats: int) -> dict[str, list[float]]:
