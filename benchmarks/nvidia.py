@@ -21,12 +21,12 @@ from dataclasses import dataclass, replace
 
 import harness
 import numpy as np
-from gemm import gemm_rate
 
 import hetero_la
 from hetero_la.scheduler.run.threads import run_in_threads
 from hetero_la.studies.factorizations import peers
 from hetero_la.studies.factorizations.problems import FACTORIZATIONS, LU
+from hetero_la.studies.factorizations.update_rate import update_rate
 from hetero_la.testing.residuals import solve_ratio
 from hetero_la.tiles.arrays.transfer import gpu_count
 from hetero_la.tiles.kernels.gpu.device import GpuDevice, gpu_descriptions
@@ -166,7 +166,7 @@ def main(argv: list[str] | None = None) -> int:
         and (args.most is None or case.n <= args.most)
     ]
     dtypes = dict.fromkeys(case.dtype for case in cases)
-    gemm = {dtype: gemm_rate(dtype).sustained for dtype in dtypes}
+    gemm = {dtype: update_rate(GpuDevice(0), dtype).sustained for dtype in dtypes}
     print("GEMM, TFLOP/s:", ", ".join(f"{name} {rate / 1e12:.1f}" for name, rate in gemm.items()))
     print(
         f"{'routine':<9}{'dtype':<11}{'case':<7}{'n':>6}  {'who':<23}{'median s':>9}{'Tflop/s':>8}"

@@ -321,7 +321,7 @@ STUDY = Study(
     original="the CPU is best for short panels; a fused kernel 2.4 times as fast as cuSOLVER",
     tables=(
         StudyTable(
-            "model", "time = columns t + bytes / beta + flops / rate; and what it says of other machines",
+            "model", "time = columns t + bytes / beta + flops / rate; and on other machines",
             {"routine": WORD, "who": WORD, "t column": in_seconds, "beta": rate("B/s"),
              "rate": rate("flop/s"), "worst error": percent, "twice the bandwidth": percent,
              "ten times a column": percent},

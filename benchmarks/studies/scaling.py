@@ -59,7 +59,7 @@ def weak_order(n: int, workers: int) -> int:
     Examples
     --------
     >>> [weak_order(1024, workers) for workers in (1, 2, 4)]
-    [1024, 1408, 2048]
+    [1024, 1472, 2048]
     """
     return round(n * workers**0.5 / _ROUND) * _ROUND
 
