@@ -1,9 +1,9 @@
 """The energy of factorizations: joules of the GPU and of the CPU, and operations for each.
 
 Each contender factors for so many seconds, again and again, with a fresh copy of the matrix before
-each run.  Counters are read all the while, so that copies count, too, and the host's idle cores; the
-power before that, with nothing to do, stands beside it.  The GPU's counter is NVML's, the CPU's is
-that of the processor packages (RAPL), without the memory.
+each run.  Counters are read all the while, so that copies count, too, and the host's idle cores;
+the power before that, with nothing to do, stands beside it.  The GPU's counter is NVML's, the CPU's
+is that of the processor packages (RAPL), without the memory.
 """
 
 from __future__ import annotations
@@ -199,6 +199,7 @@ def draw(figure: Any, rows: Rows) -> None:
             copies = [at for at, one in enumerate(row["power"]) if one["phase"] == COPY]
             power.plot(times, watts, label=row["who"], markevery=copies, **style(i))
         finish(power, f"{routine}: power; marks: while copying", "seconds", "W", logarithmic="")
+        power.set_ylim(bottom=0)
 
 
 _WATTS = {name: number() for name in ("CPU watts", "GPU watts", "CPU idle", "GPU idle")}

@@ -2,8 +2,9 @@
 
 The CPU has LAPACK, on one thread up to all of them; beside a GPU also with the panel's way down and
 up again.  The GPU has the library's kernels, which keep a panel in registers or shared memory and
-factor many columns in one launch, and cuSOLVER.  A panel of Cholesky is the factor of its top tile
-and what solves with it below; cuSOLVER does the tile only.
+factor many columns in one launch, and cuSOLVER.  A panel of QR comes with its matrix T, but for
+cuSOLVER's; a panel of Cholesky is the factor of its top tile and what solves with it below, and
+cuSOLVER does the tile only.
 
 A model explains the times: so many seconds for each column, bytes / bandwidth for the panel, read
 and written once, and operations / rate.  It tells what twice the bandwidth or ten times the time of
@@ -47,6 +48,8 @@ from hetero_la.tiles.kernels.spec import INTEGERS, SPECS
 ROUTINES = ("lu", "qr", "cholesky")
 BACK, OURS, CUSOLVER = "CPU, there and back", "GPU, hetero_la", "GPU, cuSOLVER"
 _ITEM = np.dtype("float64").itemsize
+#: Of what geqrf updates and writes behind the panel.
+_PLACE_OF_R = 1
 _KERNEL = {"lu": "getrf", "qr": "geqrf"}
 _PEERS: dict[str, Callable[[Any], float]] = {
     "lu": peers.cusolver_getrf, "qr": peers.cusolver_geqrf, "cholesky": peers.cusolver_potrf
@@ -85,11 +88,14 @@ class Panel:
         self.array = device.empty(given.shape, given.dtype)
         device.copy(self.given, np.asfortranarray(given), Queue.PANEL)
         device.synchronize()
+        self.result = self.array  #: L and U, or R, or L
         rows, width = given.shape
         sizes = {"r": rows, "w": width}
         if routine != "cholesky":
             _, *rest = self._arrays(_KERNEL[routine], sizes)
             self._calls = [(_KERNEL[routine], [self.array, *rest])]
+            if routine == "qr":
+                self.result = rest[_PLACE_OF_R]
             return
         top, below = self.array[:width], self.array[width:]
         _, info = self._arrays("potrf", sizes)
@@ -159,7 +165,7 @@ def _contenders(
     """Return who factors a panel, with what runs it once; all are checked."""
     on_cpu = Panel(routine, CpuDevice(pinned=gpu is not None), given)
     on_cpu.seconds()
-    reference = on_cpu.array.copy()
+    reference = on_cpu.result.copy()
     found: dict[str, Callable[[], float]] = {
         f"CPU, {counted(count, 'thread')}": partial(_with_threads, count, on_cpu)
         for count in threads
@@ -168,7 +174,7 @@ def _contenders(
         return found
     ours = Panel(routine, gpu, given)
     ours.seconds()
-    check(routine, given, ours.array.get(), reference)
+    check(routine, given, ours.result.get(), reference)
     found[BACK] = partial(_back, max(threads), on_cpu, ours)
     found[OURS] = ours.seconds
     found[CUSOLVER] = partial(_by_cusolver, routine, given)
