@@ -346,11 +346,10 @@ def find(rows: Rows) -> list[str]:
     """Say how near the kernels come to cuBLAS, and what they are."""
     found = []
     for place, dtype in ((place, dtype) for place in ("GPU", "CPU") for dtype in DTYPES):
-        shown = rows_of(rows, "products", place=place, type=dtype)
-        n = max((row["n"] for row in shown), default=0)
-        best = {
-            row["who"]: row for row in rows_of(shown, "products", n=n, form="NN")
-        }  # fmt: skip
+        shown = rows_of(rows, "products", place=place, type=dtype, form="NN")
+        # A size without a ragged end, if there is one.
+        n = max(values_of(shown, "n"), key=lambda n: (n % 32 == 0, n), default=0)
+        best = {row["who"]: row for row in rows_of(shown, "products", n=n)}
         if place == "CPU" and best:
             speed = in_units(best["BLAS"]["flop/s"], "flop/s")
             found.append(f"The CPU's BLAS has {speed} in {dtype} at n = {n}.")

@@ -70,4 +70,12 @@ def attribute(name: str) -> int:
     """Return an attribute of the current GPU, as ``"L2CacheSize"`` in bytes."""
     import cupy
 
-    return int(cupy.cuda.Device().attributes[name])
+    return int(_attributes(cupy.cuda.Device().id)[name])
+
+
+@functools.cache
+def _attributes(device: int) -> dict[str, int]:
+    """Return all attributes of a GPU, which takes longer than a launch."""
+    import cupy
+
+    return dict(cupy.cuda.Device(device).attributes)
