@@ -243,6 +243,9 @@ def rows_of_memory() -> list[dict[str, Any]]:
             rows.append(
                 {"table": "lines", "space": space, "stride": stride, "cycles": cycles, **found}
             )
+    for stride in (2**k for k in range(14, 24)):
+        seconds = 1e-7 * (1 + 2 * min(stride, 2**21) / 2**21)
+        rows.append({"table": "pages", "stride": stride, "cycles": 1, **timed(seconds)})
     rows += [
         {"table": "latency", "space": space, "bytes": 2**14, "stride": 4, "cycles": 25,
          **timed(1e-8)} for space in ("shared", "local")
@@ -251,12 +254,13 @@ def rows_of_memory() -> list[dict[str, Any]]:
 
 
 def test_caches_and_lines_are_read_off() -> None:
-    first, second, cpu, *lines = memory.find(rows_of_memory())
+    first, second, cpu, *lines, page = memory.find(rows_of_memory())
     assert first == (
         "Through all caches: 15 ns up to 262 kB, 100 ns up to 33.6 MB, 350 ns beyond."
     )  # fmt: skip
     assert second == "Past the first cache: 100 ns up to 33.6 MB, 350 ns beyond."
     assert cpu == "Gathers on the CPU: 1 ns beyond."
+    assert page == "Addresses are looked up by pages of 2.1 MB."
     assert len(lines) == 2
     assert all(line.endswith("fetch 32 bytes at a time.") for line in lines)
 
